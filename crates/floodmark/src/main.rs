@@ -1,0 +1,2 @@
+//! The Floodmark binary.
+fn main() {}

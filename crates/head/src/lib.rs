@@ -1,0 +1,1 @@
+//! The newest data in memory: series index and compressed recent samples

@@ -1,0 +1,1 @@
+//! The durable log: append, durable offset, read from an offset

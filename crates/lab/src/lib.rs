@@ -1,0 +1,1 @@
+//! Load, measure, verify: any target that speaks the protocols

@@ -1,0 +1,188 @@
+//! What travels the pipeline: one request of one tenant, decoded but not yet resolved to series.
+
+use crate::labels::LabelsRef;
+use crate::series::SeriesKey;
+use crate::{SeriesError, caps};
+use std::ops::Range;
+
+/// One request's worth of samples in columns, plus the label bytes that name their series.
+///
+/// A decoder fills it without looking into labels: `bytes` holds (among other things) each series' label
+/// bytes in wire order, and `key` is their hash. Whoever does not know the key calls for the labels.
+#[derive(Debug, Default)]
+pub struct Batch {
+    /// The arena that `BatchSeries::labels` points into. For remote write 1.0 it is the decompressed body.
+    pub bytes: Vec<u8>,
+    /// In order of arrival. The same series may come twice.
+    pub series: Vec<BatchSeries>,
+    /// Milliseconds since the Unix epoch, one for each sample.
+    pub timestamps: Vec<i64>,
+    /// Values, parallel to `timestamps`.
+    pub values: Vec<f64>,
+    /// What is known about metrics.
+    pub metadata: Vec<Metadata>,
+    /// Examples, with the position of their series in `series`.
+    pub exemplars: Vec<(u32, Exemplar)>,
+    /// Series (or parts of them) that were left out, with the label bytes as sent where there are any.
+    /// At most [`Batch::REFUSED_KEPT_MAX`] are kept with a text; the count is exact.
+    pub refused: Vec<(SeriesError, Range<u32>)>,
+    /// How many series were left out, wholly or in part.
+    pub refused_series: u64,
+    /// How many samples were left out with them.
+    pub refused_samples: u64,
+    /// How many native histograms were left out.
+    pub refused_histograms: u64,
+    /// How many exemplars were left out.
+    pub refused_exemplars: u64,
+}
+
+/// One time series of a request.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct BatchSeries {
+    /// Hash of the label bytes. It is the key of the series only if these are canonical, which a known
+    /// key proves and an unknown one does not.
+    pub key: SeriesKey,
+    /// Where in `Batch::bytes` the label bytes lie.
+    pub labels: Range<u32>,
+    /// Which samples are this series'.
+    pub samples: Range<u32>,
+}
+
+impl Batch {
+    /// How many refused series are remembered one by one.
+    pub const REFUSED_KEPT_MAX: usize = 10;
+
+    /// Empties the batch, keeps its memory.
+    pub fn clear(&mut self) {
+        self.bytes.clear();
+        self.series.clear();
+        self.timestamps.clear();
+        self.values.clear();
+        self.metadata.clear();
+        self.exemplars.clear();
+        self.refused.clear();
+        self.refused_series = 0;
+        self.refused_samples = 0;
+        self.refused_histograms = 0;
+        self.refused_exemplars = 0;
+    }
+
+    /// A series' label bytes as sent: canonical or not.
+    #[inline]
+    pub fn label_bytes(&self, series: &BatchSeries) -> &[u8] {
+        &self.bytes[series.labels.start as usize..series.labels.end as usize]
+    }
+
+    /// Leaves out a series, whose label bytes lie at `labels`, with `samples` samples.
+    pub fn refuse(&mut self, error: SeriesError, labels: Range<u32>, samples: usize) {
+        self.refused_series += 1;
+        self.refused_samples += samples as u64;
+        if self.refused.len() < Self::REFUSED_KEPT_MAX {
+            self.refused.push((error, labels));
+        }
+    }
+
+    /// Bytes of memory that the batch holds.
+    pub fn memory_bytes(&self) -> usize {
+        self.bytes.capacity()
+            + self.series.capacity() * size_of::<BatchSeries>()
+            + (self.timestamps.capacity() + self.values.capacity()) * 8
+    }
+}
+
+/// The kinds of metric that metadata can name; numbered as in remote write 2.0.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[repr(u8)]
+pub enum MetricKind {
+    /// Not said.
+    #[default]
+    Unknown = 0,
+    /// Only grows, but for resets.
+    Counter = 1,
+    /// Goes up and down.
+    Gauge = 2,
+    /// Buckets, sum and count.
+    Histogram = 3,
+    /// Buckets that go up and down.
+    GaugeHistogram = 4,
+    /// Quantiles, sum and count.
+    Summary = 5,
+    /// Labels around a constant 1.
+    Info = 6,
+    /// One of several states is 1.
+    StateSet = 7,
+}
+
+impl MetricKind {
+    /// From the number that both versions of remote write use.
+    pub const fn from_wire(n: u64) -> Self {
+        match n {
+            1 => Self::Counter,
+            2 => Self::Gauge,
+            3 => Self::Histogram,
+            4 => Self::GaugeHistogram,
+            5 => Self::Summary,
+            6 => Self::Info,
+            7 => Self::StateSet,
+            _ => Self::Unknown,
+        }
+    }
+
+    /// Prometheus' word for it.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Unknown => "unknown",
+            Self::Counter => "counter",
+            Self::Gauge => "gauge",
+            Self::Histogram => "histogram",
+            Self::GaugeHistogram => "gaugehistogram",
+            Self::Summary => "summary",
+            Self::Info => "info",
+            Self::StateSet => "stateset",
+        }
+    }
+}
+
+/// What is known about a metric family.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Metadata {
+    /// The family's name.
+    pub metric: String,
+    /// Its kind.
+    pub kind: MetricKind,
+    /// What it means; at most [`caps::METADATA_TEXT_BYTES_MAX`] bytes.
+    pub help: String,
+    /// Its unit; likewise.
+    pub unit: String,
+}
+
+impl Metadata {
+    /// Cuts `text` to the cap, at a character's boundary.
+    pub fn cut(text: &str) -> &str {
+        let mut end = text.len().min(caps::METADATA_TEXT_BYTES_MAX);
+        while !text.is_char_boundary(end) {
+            end -= 1;
+        }
+        &text[..end]
+    }
+}
+
+/// One example of what a sample counted, usually with a trace id.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Exemplar {
+    /// Its own labels (not the series'); may be empty.
+    pub labels: crate::Labels,
+    /// Milliseconds since the Unix epoch.
+    pub timestamp_ms: i64,
+    /// The value.
+    pub value: f64,
+}
+
+/// Labels of a refused series for a message: readable where they are canonical, else a hint.
+pub fn describe_labels(bytes: &[u8]) -> String {
+    if crate::labels::is_canonical(bytes) {
+        format!("{:?}", LabelsRef::from_canonical(bytes))
+    } else {
+        format!("(labels of {} bytes)", bytes.len())
+    }
+}

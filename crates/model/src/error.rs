@@ -1,0 +1,79 @@
+//! What is wrong, and what the sender should do about it.
+
+use crate::caps::{LABEL_NAME_BYTES_MAX, LABEL_VALUE_BYTES_MAX, SERIES_LABEL_BYTES_MAX, SERIES_LABELS_MAX};
+
+/// What the caller should do. Every error of every crate belongs to one of these; only the shell turns
+/// them into a protocol's status.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ErrorKind {
+    /// The request is wrong and will be wrong again: do not retry.
+    Invalid,
+    /// The request is larger than allowed: do not retry as it is.
+    TooLarge,
+    /// The encoding or type of the request is not supported here.
+    Unsupported,
+    /// Over a limit or out of a resource now: retry later.
+    Unavailable,
+    /// Stored data is damaged.
+    Data,
+    /// A bug.
+    Internal,
+}
+
+/// Why one series of a request cannot be stored; the others can.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum SeriesError {
+    /// No metric name.
+    #[error("series has no metric name (label __name__)")]
+    NoName,
+    /// The same label name twice.
+    #[error("label name {0:?} is not unique")]
+    DuplicateLabel(String),
+    /// An empty label name.
+    #[error("label name is empty")]
+    EmptyLabelName,
+    /// Not UTF-8.
+    #[error("label name or value is not valid UTF-8")]
+    NotUtf8,
+    /// Too many labels.
+    #[error("series has {0} labels, the limit is {SERIES_LABELS_MAX}")]
+    TooManyLabels(usize),
+    /// A name too long.
+    #[error("label name has {0} bytes, the limit is {LABEL_NAME_BYTES_MAX}")]
+    LabelNameTooLong(usize),
+    /// A value too long.
+    #[error("value of label {0:?} has {1} bytes, the limit is {LABEL_VALUE_BYTES_MAX}")]
+    LabelValueTooLong(String, usize),
+    /// Everything together too long.
+    #[error("labels take {0} bytes together, the limit is {SERIES_LABEL_BYTES_MAX}")]
+    LabelsTooLong(usize),
+    /// A reference outside the request's symbol table.
+    #[error("label reference {0} is outside the symbol table of {1} symbols")]
+    SymbolOutOfRange(u32, usize),
+    /// References come in pairs.
+    #[error("odd number of label references: {0}")]
+    OddLabelRefs(usize),
+    /// Neither samples nor histograms.
+    #[error("native histograms cannot be stored yet; {0} of them refused")]
+    NativeHistograms(usize),
+    /// Before 1970 or after 9999, or too far ahead of the clock.
+    #[error("timestamp {timestamp_ms} ms is out of bounds: {reason}")]
+    Timestamp {
+        /// The sample's time.
+        timestamp_ms: i64,
+        /// Which bound.
+        reason: &'static str,
+    },
+    /// Older than the out-of-order window.
+    #[error(
+        "out of order: timestamp {timestamp_ms} ms is more than {window_ms} ms older than the series' newest sample at {newest_ms} ms"
+    )]
+    TooOld {
+        /// The sample's time.
+        timestamp_ms: i64,
+        /// The newest sample of that series.
+        newest_ms: i64,
+        /// How far back is accepted.
+        window_ms: i64,
+    },
+}

@@ -1,0 +1,24 @@
+//! The words of the domain, in reading order. No I/O, no async, no serde.
+//!
+//! - [`tenant`]: whose data it is
+//! - [`labels`]: the sorted label set that names a series, in one canonical byte form
+//! - [`series`]: keys and references of series
+//! - [`sample`]: a value at a time; staleness
+//! - [`batch`]: what travels the pipeline: one request of one tenant
+//! - [`caps`]: every limit on input
+//! - [`error`]: what is wrong with a series, and what the sender should do about it
+
+pub mod batch;
+pub mod caps;
+pub mod error;
+pub mod labels;
+pub mod sample;
+pub mod series;
+pub mod tenant;
+
+pub use batch::{Batch, BatchSeries, Exemplar, Metadata, MetricKind};
+pub use error::{ErrorKind, SeriesError};
+pub use labels::{Labels, LabelsBuilder, LabelsRef};
+pub use sample::{STALE_NAN_BITS, Samples, TimeRange};
+pub use series::{SeriesKey, SeriesRef};
+pub use tenant::TenantId;

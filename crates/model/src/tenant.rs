@@ -1,0 +1,87 @@
+//! Whose data it is.
+
+use crate::caps::TENANT_BYTES_MAX;
+use std::sync::Arc;
+
+/// A tenant's name, parsed once: 1 to 150 of `A-Z a-z 0-9 ! - _ . * ' ( )`, and neither `.` nor `..`.
+///
+/// The rules are Mimir's. They make the name safe as a path segment and as an HTTP header value.
+#[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct TenantId(Arc<str>);
+
+/// Why a text is no tenant's name.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum TenantError {
+    /// An empty name.
+    #[error("tenant ID is empty")]
+    Empty,
+    /// Too long.
+    #[error("tenant ID is too long: max {TENANT_BYTES_MAX} characters, got {0}")]
+    TooLong(usize),
+    /// A character that is not allowed.
+    #[error("tenant ID contains unsupported character {0:?}")]
+    Character(char),
+    /// `.` or `..`.
+    #[error("tenant ID is '.' or '..'")]
+    PathSegment,
+}
+
+impl TenantId {
+    /// The tenant of requests that name none.
+    pub fn anonymous() -> Self {
+        Self("anonymous".into())
+    }
+
+    /// Checks a name.
+    pub fn parse(text: &str) -> Result<Self, TenantError> {
+        if text.is_empty() {
+            return Err(TenantError::Empty);
+        }
+        if text.len() > TENANT_BYTES_MAX {
+            return Err(TenantError::TooLong(text.len()));
+        }
+        let allowed = |c: char| c.is_ascii_alphanumeric() || "!-_.*'()".contains(c);
+        if let Some(c) = text.chars().find(|c| !allowed(*c)) {
+            return Err(TenantError::Character(c));
+        }
+        if text == "." || text == ".." {
+            return Err(TenantError::PathSegment);
+        }
+        Ok(Self(text.into()))
+    }
+
+    /// The name.
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+impl std::fmt::Debug for TenantId {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        std::fmt::Debug::fmt(&self.0, f)
+    }
+}
+
+impl std::fmt::Display for TenantId {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names() {
+        for good in ["a", "team-a", "(x)*'!_.", "...", &"x".repeat(150)] {
+            assert_eq!(TenantId::parse(good).unwrap().as_str(), good);
+        }
+        assert_eq!(TenantId::parse(""), Err(TenantError::Empty));
+        assert_eq!(TenantId::parse(".."), Err(TenantError::PathSegment));
+        assert_eq!(TenantId::parse("a/b"), Err(TenantError::Character('/')));
+        assert_eq!(TenantId::parse("a|b"), Err(TenantError::Character('|')));
+        assert_eq!(TenantId::parse("é"), Err(TenantError::Character('é')));
+        assert_eq!(TenantId::parse(&"x".repeat(151)), Err(TenantError::TooLong(151)));
+    }
+}

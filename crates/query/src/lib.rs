@@ -1,0 +1,1 @@
+//! PromQL over a source of series that the caller provides

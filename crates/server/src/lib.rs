@@ -1,0 +1,1 @@
+//! The shell: wiring, HTTP, tasks, the path of a batch

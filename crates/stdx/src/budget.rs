@@ -1,0 +1,196 @@
+//! Memory that is bought before it is used.
+//!
+//! The process has one budget, split into named [`Account`]s. Who wants to allocate something whose
+//! size a stranger decides reserves its bytes first, and holds the [`Reservation`] as long as the bytes
+//! live. Where an account is empty, [`Account::reserve`] says so at once and the caller sheds load.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+/// A named share of the process' memory. Cloning gives another handle on the same account.
+#[derive(Debug, Clone)]
+pub struct Account(Arc<Inner>);
+
+#[derive(Debug)]
+struct Inner {
+    name: &'static str,
+    limit_bytes: u64,
+    used_bytes: AtomicU64,
+    peak_bytes: AtomicU64,
+    refused_total: AtomicU64,
+}
+
+/// A reservation was refused.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Exhausted {
+    /// The account's name.
+    pub account: &'static str,
+    /// What was asked for.
+    pub asked_bytes: u64,
+    /// What was in use at that moment.
+    pub used_bytes: u64,
+    /// What the account may hold.
+    pub limit_bytes: u64,
+}
+
+impl std::fmt::Display for Exhausted {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(
+            f,
+            "memory account {:?} is full: {} bytes asked for, {} of {} in use",
+            self.account, self.asked_bytes, self.used_bytes, self.limit_bytes
+        )
+    }
+}
+
+impl std::error::Error for Exhausted {}
+
+impl Account {
+    /// An empty account of `limit_bytes`.
+    pub fn new(name: &'static str, limit_bytes: u64) -> Self {
+        Self(Arc::new(Inner {
+            name,
+            limit_bytes,
+            used_bytes: AtomicU64::new(0),
+            peak_bytes: AtomicU64::new(0),
+            refused_total: AtomicU64::new(0),
+        }))
+    }
+
+    /// Takes `bytes` out of the account until the reservation is dropped.
+    pub fn reserve(&self, bytes: u64) -> Result<Reservation, Exhausted> {
+        self.take(bytes)?;
+        Ok(Reservation { account: self.clone(), bytes })
+    }
+
+    /// Counts `bytes` as used even beyond the limit: for owners that measure what they hold after the
+    /// fact (they stop growing once [`Account::is_full`]).
+    pub fn set_used(&self, bytes: u64) {
+        self.0.used_bytes.store(bytes, Ordering::Relaxed);
+        self.0.peak_bytes.fetch_max(bytes, Ordering::Relaxed);
+    }
+
+    /// The account's name.
+    pub fn name(&self) -> &'static str {
+        self.0.name
+    }
+
+    /// Bytes in use now.
+    pub fn used_bytes(&self) -> u64 {
+        self.0.used_bytes.load(Ordering::Relaxed)
+    }
+
+    /// The most that was ever in use.
+    pub fn peak_bytes(&self) -> u64 {
+        self.0.peak_bytes.load(Ordering::Relaxed)
+    }
+
+    /// The most that may be in use.
+    pub fn limit_bytes(&self) -> u64 {
+        self.0.limit_bytes
+    }
+
+    /// How many reservations were refused.
+    pub fn refused_total(&self) -> u64 {
+        self.0.refused_total.load(Ordering::Relaxed)
+    }
+
+    /// True where nothing is left.
+    pub fn is_full(&self) -> bool {
+        self.used_bytes() >= self.limit_bytes()
+    }
+
+    fn take(&self, bytes: u64) -> Result<(), Exhausted> {
+        let inner = &*self.0;
+        let taken = inner.used_bytes.fetch_update(Ordering::AcqRel, Ordering::Relaxed, |used| {
+            used.checked_add(bytes).filter(|sum| *sum <= inner.limit_bytes)
+        });
+        match taken {
+            Ok(before) => {
+                inner.peak_bytes.fetch_max(before + bytes, Ordering::Relaxed);
+                Ok(())
+            }
+            Err(used_bytes) => {
+                inner.refused_total.fetch_add(1, Ordering::Relaxed);
+                Err(Exhausted {
+                    account: inner.name,
+                    asked_bytes: bytes,
+                    used_bytes,
+                    limit_bytes: inner.limit_bytes,
+                })
+            }
+        }
+    }
+}
+
+/// Bytes taken out of an [`Account`]; dropping it gives them back.
+#[derive(Debug)]
+pub struct Reservation {
+    account: Account,
+    bytes: u64,
+}
+
+impl Reservation {
+    /// How many bytes are held.
+    pub fn bytes(&self) -> u64 {
+        self.bytes
+    }
+
+    /// Holds `bytes` from now on; growing can be refused, and then nothing changes.
+    pub fn resize(&mut self, bytes: u64) -> Result<(), Exhausted> {
+        if bytes > self.bytes {
+            self.account.take(bytes - self.bytes)?;
+        } else {
+            self.account.0.used_bytes.fetch_sub(self.bytes - bytes, Ordering::AcqRel);
+        }
+        self.bytes = bytes;
+        Ok(())
+    }
+}
+
+impl Drop for Reservation {
+    fn drop(&mut self) {
+        let before = self.account.0.used_bytes.fetch_sub(self.bytes, Ordering::AcqRel);
+        assert!(before >= self.bytes, "BUG: account {:?} gave back more than it lent", self.account.name());
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn reservations_never_exceed_the_limit_and_come_back() {
+        let account = Account::new("inflight", 100);
+        let mut a = account.reserve(60).unwrap();
+        let refused = account.reserve(41).unwrap_err();
+        assert_eq!((refused.used_bytes, refused.limit_bytes), (60, 100));
+        assert!(a.resize(101).is_err());
+        assert_eq!(account.used_bytes(), 60);
+        a.resize(100).unwrap();
+        assert!(account.is_full());
+        a.resize(10).unwrap();
+        drop(a);
+        assert_eq!((account.used_bytes(), account.peak_bytes(), account.refused_total()), (0, 100, 2));
+        assert!(account.reserve(u64::MAX).is_err(), "no overflow");
+    }
+
+    #[test]
+    fn threads_cannot_oversell() {
+        let account = Account::new("inflight", 1000);
+        std::thread::scope(|s| {
+            for _ in 0..8 {
+                s.spawn(|| {
+                    for _ in 0..2000 {
+                        if let Ok(r) = account.reserve(300) {
+                            assert!(account.used_bytes() <= 1000);
+                            drop(r);
+                        }
+                    }
+                });
+            }
+        });
+        assert_eq!(account.used_bytes(), 0);
+        assert!(account.peak_bytes() <= 1000);
+    }
+}

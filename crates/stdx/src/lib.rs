@@ -1,0 +1,11 @@
+//! Missing batteries. Nothing here knows what a metric is.
+//!
+//! - [`clock`]: where "now" comes from, real or virtual
+//! - [`rng`]: a seeded generator, so that every random run can be repeated
+//! - [`budget`]: memory that is bought before it is used
+//! - [`telemetry`]: counters, gauges and histograms in a registry that is passed in
+
+pub mod budget;
+pub mod clock;
+pub mod rng;
+pub mod telemetry;
