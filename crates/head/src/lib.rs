@@ -1,1 +1,35 @@
-//! The newest data in memory: series index and compressed recent samples
+//! The newest data in memory: which series there are, and their recent samples, compressed.
+//!
+//! ```text
+//!   Partition ── one owner appends; readers share
+//!     └─ TenantHead ── nothing is shared between tenants
+//!          ├─ index      key (hash of the label bytes) → series
+//!          ├─ pairs      every label pair once, with its postings
+//!          ├─ labels     which pairs a series has
+//!          ├─ series     64 hot bytes each: the open chunk and where the sealed ones are
+//!          └─ late       samples that came out of order
+//! ```
+//!
+//! Appending touches the index once and the series' hot bytes once; labels are looked at only when a series
+//! is created or read. There are no locks, threads or clocks here: the shell wraps a [`Partition`] in a
+//! lock and decides who may enter.
+
+mod chunk;
+mod exemplars;
+mod index;
+mod labels;
+mod late;
+mod paged;
+mod pairs;
+mod partition;
+mod postings;
+mod series;
+mod tenant;
+
+pub mod bench;
+
+pub use chunk::{Chunk, OpenChunk};
+pub use index::Index;
+pub use pairs::{Filter, FilterKind};
+pub use partition::Partition;
+pub use tenant::{AppendStats, TenantHead};

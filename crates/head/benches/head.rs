@@ -1,0 +1,3 @@
+//! Micro-benchmarks of the head; see `head::bench`.
+
+fn main() {}

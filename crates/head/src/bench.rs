@@ -1,0 +1,1 @@
+//! Bodies of the micro-benchmarks; the tests run them small, so that they never rot.

@@ -1,0 +1,263 @@
+//! All of one tenant's series in one partition.
+
+use crate::exemplars::Exemplars;
+use crate::index::Index;
+use crate::labels::LabelSets;
+use crate::late::Late;
+use crate::paged::Paged;
+use crate::pairs::{Filter, Pairs};
+use crate::series::Series;
+use hashbrown::HashMap;
+use model::{Exemplar, LabelsRef, Metadata, Samples, SeriesKey, SeriesRef, TimeRange};
+use roaring::RoaringBitmap;
+
+#[cfg(test)]
+mod tests;
+
+/// Metric families whose metadata is kept for one tenant in one partition.
+const METADATA_MAX: usize = 20_000;
+
+/// One tenant's share of a partition's head.
+#[derive(Debug)]
+pub struct TenantHead {
+    index: Index,
+    pairs: Pairs,
+    labels: LabelSets,
+    series: Paged<Series>,
+    late: HashMap<SeriesRef, Late>,
+    metadata: HashMap<String, Metadata>,
+    metadata_bytes: usize,
+    exemplars: Exemplars,
+    active: usize,
+    chunk_bytes: usize,
+    late_bytes: usize,
+    samples_total: u64,
+    newest_ms: i64,
+}
+
+/// What became of appended samples.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct AppendStats {
+    /// Newer than all of their series.
+    pub in_order: u64,
+    /// Out of order, or at a known time with another value.
+    pub late: u64,
+    /// The same sample once more: nothing was stored.
+    pub duplicates: u64,
+}
+
+impl AppendStats {
+    /// Adds the counts of `other`.
+    pub fn add(&mut self, other: Self) {
+        self.in_order += other.in_order;
+        self.late += other.late;
+        self.duplicates += other.duplicates;
+    }
+}
+
+impl TenantHead {
+    /// An empty head; `seed` keeps strangers from choosing what collides.
+    pub fn new(seed: u64) -> Self {
+        Self {
+            index: Index::default(),
+            pairs: Pairs::new(seed),
+            labels: LabelSets::default(),
+            series: Paged::default(),
+            late: HashMap::new(),
+            metadata: HashMap::new(),
+            metadata_bytes: 0,
+            exemplars: Exemplars::default(),
+            active: 0,
+            chunk_bytes: 0,
+            late_bytes: 0,
+            samples_total: 0,
+            newest_ms: i64::MIN,
+        }
+    }
+
+    /// The series of a key, where it is known.
+    #[inline]
+    pub fn resolve(&self, key: SeriesKey) -> Option<SeriesRef> {
+        self.index.get(key)
+    }
+
+    /// Makes a series, or finds it. `labels` are canonical and `key` is their hash.
+    pub fn create(&mut self, key: SeriesKey, labels: LabelsRef<'_>) -> SeriesRef {
+        if let Some(known) = self.index.get(key) {
+            return known;
+        }
+        assert!(self.series.len() < crate::index::SERIES_MAX, "BUG: the series limit is far below 2^32");
+        let series = self.labels.push(labels, &mut self.pairs);
+        self.series.push(Series::default());
+        self.index.insert(key, series);
+        series
+    }
+
+    /// The time of a series' newest sample; `i64::MIN` where it has none.
+    #[inline]
+    pub fn newest_ms(&self, series: SeriesRef) -> i64 {
+        self.series.get(series.index()).open.last_ms()
+    }
+
+    /// The time of the newest sample of all; `i64::MIN` where there is none.
+    pub const fn newest_ms_of_all(&self) -> i64 {
+        self.newest_ms
+    }
+
+    /// Stores samples. Never fails: what may enter was decided before.
+    ///
+    /// The three slices are parallel; `now_s` is when they came (for what counts as active).
+    pub fn append(
+        &mut self,
+        refs: &[SeriesRef],
+        timestamps: &[i64],
+        values: &[f64],
+        now_s: u32,
+    ) -> AppendStats {
+        assert!(refs.len() == timestamps.len() && refs.len() == values.len(), "BUG: columns differ");
+        let mut stats = AppendStats::default();
+        for ((series_ref, &timestamp_ms), &value) in refs.iter().zip(timestamps).zip(values) {
+            let series = self.series.get_mut(series_ref.index());
+            series.seen_s = now_s;
+            if !series.active {
+                series.active = true;
+                self.active += 1;
+            }
+            if timestamp_ms > series.open.last_ms() {
+                self.chunk_bytes += series.append(timestamp_ms, value);
+                self.newest_ms = self.newest_ms.max(timestamp_ms);
+                stats.in_order += 1;
+            } else if is_newest_again(series, timestamp_ms, value) {
+                stats.duplicates += 1;
+            } else {
+                series.late = true;
+                stats.late += 1;
+                self.append_late(*series_ref, timestamp_ms, value);
+            }
+        }
+        self.samples_total += stats.in_order + stats.late;
+        stats
+    }
+
+    #[cold]
+    fn append_late(&mut self, series: SeriesRef, timestamp_ms: i64, value: f64) {
+        let late = self.late.entry(series).or_default();
+        let before = late.memory_bytes();
+        late.insert(timestamp_ms, value);
+        self.late_bytes = self.late_bytes + late.memory_bytes() - before;
+    }
+
+    /// Keeps what is known about a metric. Beyond the bound, new families are left out.
+    pub fn put_metadata(&mut self, metadata: Metadata) {
+        let bytes =
+            |m: &Metadata| 2 * m.metric.len() + m.help.len() + m.unit.len() + size_of::<Metadata>() + 48;
+        if let Some(known) = self.metadata.get_mut(&metadata.metric) {
+            self.metadata_bytes = self.metadata_bytes + bytes(&metadata) - bytes(known);
+            *known = metadata;
+        } else if self.metadata.len() < METADATA_MAX {
+            self.metadata_bytes += bytes(&metadata);
+            self.metadata.insert(metadata.metric.clone(), metadata);
+        }
+    }
+
+    /// Keeps an exemplar, and lets go of the oldest one beyond the bound.
+    pub fn put_exemplar(&mut self, series: SeriesRef, exemplar: Exemplar) {
+        self.exemplars.push(series, exemplar);
+    }
+
+    /// All metadata, unsorted.
+    pub fn metadata(&self) -> impl Iterator<Item = &Metadata> {
+        self.metadata.values()
+    }
+
+    /// The metadata of one metric family.
+    pub fn metadata_of(&self, metric: &str) -> Option<&Metadata> {
+        self.metadata.get(metric)
+    }
+
+    /// The exemplars kept, oldest first.
+    pub fn exemplars(&self) -> impl Iterator<Item = &(SeriesRef, Exemplar)> {
+        self.exemplars.iter()
+    }
+
+    /// The series that pass all filters, ascending.
+    pub fn select(&self, filters: &[Filter<'_>]) -> RoaringBitmap {
+        self.pairs.select(filters, self.series.len() as u32)
+    }
+
+    /// Appends a series' samples inside `range` to `out`: ascending, each time once, the last write wins.
+    pub fn read(&self, series_ref: SeriesRef, range: TimeRange, out: &mut Samples) {
+        let from = out.len();
+        let series = self.series.get(series_ref.index());
+        series.read(range, out);
+        if series.late
+            && let Some(late) = self.late.get(&series_ref)
+        {
+            late.merge_into(range, out, from);
+        }
+    }
+
+    /// Appends a series' canonical label bytes to `out`.
+    pub fn write_labels(&self, series: SeriesRef, out: &mut Vec<u8>) {
+        self.labels.write(series, &self.pairs, out);
+    }
+
+    /// Label names, unsorted; with `among`, only those of these series.
+    pub fn label_names<'a>(&'a self, among: Option<&'a RoaringBitmap>) -> impl Iterator<Item = &'a str> {
+        self.pairs.names(among)
+    }
+
+    /// Values of a label, unsorted; with `among`, only those of these series.
+    pub fn label_values<'a>(
+        &'a self,
+        name: &str,
+        among: Option<&'a RoaringBitmap>,
+    ) -> impl Iterator<Item = &'a str> {
+        self.pairs.values(name, among)
+    }
+
+    /// Series unseen since `before_s` leave the active set. Their samples stay.
+    pub fn retire(&mut self, before_s: u32) {
+        for i in 0..self.series.len() {
+            let series = self.series.get_mut(i);
+            if series.active && series.seen_s < before_s {
+                series.active = false;
+                self.active -= 1;
+            }
+        }
+    }
+
+    /// Series in memory.
+    pub const fn series_count(&self) -> usize {
+        self.series.len()
+    }
+
+    /// Series that got a sample lately (see [`Self::retire`]).
+    pub const fn active_count(&self) -> usize {
+        self.active
+    }
+
+    /// Samples stored since the start.
+    pub const fn samples_total(&self) -> u64 {
+        self.samples_total
+    }
+
+    /// Bytes of memory that the structures hold, without the allocator's own overhead.
+    pub fn memory_bytes(&self) -> usize {
+        self.index.memory_bytes()
+            + self.pairs.memory_bytes()
+            + self.labels.memory_bytes()
+            + self.series.memory_bytes()
+            + self.chunk_bytes
+            + self.late_bytes
+            + self.metadata_bytes
+            + self.exemplars.memory_bytes()
+    }
+}
+
+fn is_newest_again(series: &Series, timestamp_ms: i64, value: f64) -> bool {
+    let last = series.open.last_value();
+    !series.late
+        && timestamp_ms == series.open.last_ms()
+        && last.is_some_and(|last| last.to_bits() == value.to_bits())
+}
