@@ -53,7 +53,13 @@ pub enum SeriesError {
     /// References come in pairs.
     #[error("odd number of label references: {0}")]
     OddLabelRefs(usize),
-    /// Neither samples nor histograms.
+    /// Label bytes that are not the messages they should be, and where.
+    #[error("labels are not valid protobuf at byte {0} of them")]
+    DamagedLabels(usize),
+    /// Neither samples nor histograms nor exemplars.
+    #[error("series has no samples")]
+    NoSamples,
+    /// What cannot be stored yet, and how many of them.
     #[error("native histograms cannot be stored yet; {0} of them refused")]
     NativeHistograms(usize),
     /// Before 1970 or after 9999, or too far ahead of the clock.

@@ -1,0 +1,57 @@
+//! Batches to bytes: remote-write request bodies for the lab and for round trips.
+//!
+//! An encoder collects series and hands out a snappy-compressed body. It keeps its memory from one body
+//! to the next. Numbers that are zero are left out, as Prometheus' sender does; a negative zero is not.
+
+mod put;
+mod v1;
+mod v2;
+
+pub use v1::V1Encoder;
+pub use v2::V2Encoder;
+
+use model::{Exemplar, Metadata};
+
+/// What a series can carry beside its samples.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Extras<'a> {
+    /// Examples of what was counted.
+    pub exemplars: &'a [Exemplar],
+    /// What is known about the metric; its name is that of the series. Version 2.0 only: 1.0 has
+    /// [`V1Encoder::metadata`].
+    pub metadata: Option<&'a Metadata>,
+    /// Since when the samples count, in milliseconds since the Unix epoch; 0 for "not said". Version 2.0
+    /// only.
+    pub start_ms: i64,
+}
+
+/// A message's bytes as a snappy block.
+struct Block {
+    snappy: snap::raw::Encoder,
+    /// At least as long as the block; what is behind it is left over.
+    bytes: Vec<u8>,
+}
+
+impl Default for Block {
+    fn default() -> Self {
+        Self { snappy: snap::raw::Encoder::new(), bytes: Vec::new() }
+    }
+}
+
+impl std::fmt::Debug for Block {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Block").field("bytes", &self.bytes.len()).finish()
+    }
+}
+
+impl Block {
+    fn compress(&mut self, message: &[u8]) -> &[u8] {
+        let bound = snap::raw::max_compress_len(message.len());
+        assert!(bound > 0, "BUG: a message of {} bytes is more than a snappy block holds", message.len());
+        if self.bytes.len() < bound {
+            self.bytes.resize(bound, 0);
+        }
+        let written = self.snappy.compress(message, &mut self.bytes);
+        &self.bytes[..written.expect("BUG: the output has room for the worst case")]
+    }
+}

@@ -1,0 +1,55 @@
+//! Bodies of the fuzz targets: each takes any bytes and must neither panic nor break a promise.
+//!
+//! `fuzz/` at the root of the workspace calls them under cargo-fuzz; the crate's own tests call them on
+//! mutated requests.
+
+use crate::remote_write::{Decoder, Version, decoded_len, labels_of};
+use model::labels::is_canonical;
+use model::{Batch, LabelsBuilder, SeriesKey};
+
+/// A compressed body as it comes from the network.
+pub fn remote_write_body(version: Version, body: &[u8]) {
+    let mut batch = Batch::default();
+    let decoded = Decoder::new(SEED).decode(version, body, &mut batch);
+    check(&batch);
+    if decoded.is_err() {
+        assert!(batch.series.is_empty() && batch.bytes.is_empty(), "a failed request leaves something");
+    } else {
+        assert!(decoded_len(body).is_ok(), "decoded what was not to be decoded");
+    }
+}
+
+/// A message before compression: reaches deeper than [`remote_write_body`].
+pub fn remote_write_message(version: Version, message: &[u8]) {
+    let body = snap::raw::Encoder::new().compress_vec(message);
+    remote_write_body(version, &body.expect("BUG: fuzz inputs fit into a snappy block"));
+}
+
+/// Label bytes of a series that is not known.
+pub fn series_labels(raw: &[u8]) {
+    let mut builder = LabelsBuilder::new();
+    if let Ok(labels) = labels_of(raw, &mut builder) {
+        assert!(is_canonical(labels.as_bytes()), "{labels:?} is not canonical");
+        let again = labels_of(labels.as_bytes(), &mut builder);
+        assert_eq!(again.as_ref(), Ok(&labels), "canonical labels are not their own canonical form");
+    }
+}
+
+const SEED: u64 = 7;
+
+/// The promises of a batch.
+fn check(batch: &Batch) {
+    assert_eq!(batch.timestamps.len(), batch.values.len());
+    let mut next_sample = 0;
+    for series in &batch.series {
+        assert_eq!(series.samples.start, next_sample, "samples lie in the order of their series");
+        next_sample = series.samples.end;
+        assert_eq!(series.key, SeriesKey::of(batch.label_bytes(series), SEED));
+        series_labels(batch.label_bytes(series));
+    }
+    assert_eq!(next_sample as usize, batch.timestamps.len(), "each sample has a series");
+    assert!(batch.exemplars.iter().all(|(at, _)| (*at as usize) < batch.series.len()));
+    for (_, labels) in &batch.refused {
+        assert!(batch.bytes.get(labels.start as usize..labels.end as usize).is_some());
+    }
+}

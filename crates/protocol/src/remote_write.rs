@@ -1,0 +1,109 @@
+//! Prometheus remote write 1.0 and 2.0: a request body in, a [`Batch`] out.
+//!
+//! ```text
+//!   headers ─ negotiate ─▶ Version
+//!   body ─ decoded_len ─▶ how much memory to reserve
+//!   body ─ Decoder::decode ─▶ Batch { label bytes, keys, samples }
+//!                                  └─ unknown key ─ labels_of ─▶ Labels
+//! ```
+//!
+//! What travels is a snappy block (never the framed format) around one protobuf message:
+//! `prometheus.WriteRequest` in 1.0, `io.prometheus.write.v2.Request` in 2.0. Sources: `prompb/` in
+//! Prometheus, and <https://prometheus.io/docs/specs/prw/remote_write_spec_2_0/>.
+//!
+//! A series whose key is known costs a walk over field headers and a hash; its labels are not looked at.
+//! Both versions give the same key to the same labels in the same order: 1.0 sends the canonical form of
+//! [`model::labels`] already, and 2.0 is brought into it from the symbol table.
+//!
+//! The borders of a request and of a series are different things. What breaks the message (truncated,
+//! not protobuf, beyond a limit) fails the request and yields a [`DecodeError`]. What is wrong with one
+//! series leaves that series out, counted in [`Batch::refused_series`], and the others go on.
+
+mod error;
+mod labels;
+mod negotiate;
+mod sample;
+mod snappy;
+mod v1;
+mod v2;
+
+pub use error::DecodeError;
+pub use labels::labels_of;
+pub use negotiate::negotiate;
+pub use snappy::decoded_len;
+
+use model::{Batch, LabelsBuilder};
+
+/// The two messages that the protocol knows.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Version {
+    /// `prometheus.WriteRequest`.
+    V1,
+    /// `io.prometheus.write.v2.Request`.
+    V2,
+}
+
+/// Decodes bodies; keeps its working memory from one to the next, so that a warm one does not allocate.
+///
+/// What it keeps is bounded by [`Decoder::KEPT_BYTES_MAX`].
+#[derive(Debug)]
+pub struct Decoder {
+    /// Of the series keys.
+    seed: u64,
+    /// The decompressed body of a 2.0 request (that of a 1.0 request is the batch's own arena).
+    body: Vec<u8>,
+    /// Labels that a 1.0 request sent in pieces.
+    gathered: Vec<u8>,
+    /// For the labels of exemplars.
+    labels: LabelsBuilder,
+    v2: v2::Scratch,
+}
+
+impl Decoder {
+    /// Working memory beyond this is given back after the request that needed it.
+    pub const KEPT_BYTES_MAX: usize = 8 << 20;
+
+    /// A decoder that hashes labels with `seed` (see [`model::SeriesKey`]).
+    pub fn new(seed: u64) -> Self {
+        Self {
+            seed,
+            body: Vec::new(),
+            gathered: Vec::new(),
+            labels: LabelsBuilder::new(),
+            v2: v2::Scratch::default(),
+        }
+    }
+
+    /// Decodes a snappy-compressed `body` into `batch`, whose former content is dropped.
+    ///
+    /// Hand the same batch in again without clearing it where possible: its memory is then reused without
+    /// being written twice. After an error the batch is empty.
+    pub fn decode(&mut self, version: Version, body: &[u8], batch: &mut Batch) -> Result<(), DecodeError> {
+        let old = std::mem::take(&mut batch.bytes);
+        batch.clear();
+        batch.bytes = old;
+        let decoded = match version {
+            Version::V1 => v1::decode(self, body, batch),
+            Version::V2 => v2::decode(self, body, batch),
+        };
+        if decoded.is_err() {
+            batch.clear();
+        }
+        self.give_back();
+        decoded
+    }
+
+    /// Bytes of memory that the decoder holds between requests.
+    pub fn memory_bytes(&self) -> usize {
+        self.body.capacity() + self.gathered.capacity() + self.v2.memory_bytes()
+    }
+
+    fn give_back(&mut self) {
+        if self.memory_bytes() > Self::KEPT_BYTES_MAX {
+            *self = Self::new(self.seed);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,52 @@
+//! Why a whole request cannot be decoded.
+
+use crate::wire::WireError;
+use model::ErrorKind;
+use model::caps::{BODY_BYTES_MAX, BODY_COMPRESSED_BYTES_MAX};
+
+/// Why a request cannot be decoded at all. Nothing of it may be stored.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum DecodeError {
+    /// Not a remote-write message, by the Content-Type header.
+    #[error(
+        "content type {0:?} is not supported; send application/x-protobuf, with proto=prometheus.WriteRequest or proto=io.prometheus.write.v2.Request"
+    )]
+    ContentType(String),
+    /// Another compression, by the Content-Encoding header.
+    #[error("content encoding {0:?} is not supported; send snappy (block format)")]
+    ContentEncoding(String),
+    /// A compressed body beyond the limit.
+    #[error("body has {0} bytes, the limit is {BODY_COMPRESSED_BYTES_MAX}")]
+    BodyTooLarge(usize),
+    /// A decompressed body beyond the limit, by its own declaration.
+    #[error("body has {0} bytes decompressed, the limit is {BODY_BYTES_MAX}")]
+    DecodedTooLarge(u64),
+    /// Not snappy, or damaged.
+    #[error("invalid snappy block: {0}")]
+    Snappy(&'static str),
+    /// Not a protobuf message, or damaged.
+    #[error(transparent)]
+    Wire(#[from] WireError),
+    /// A 2.0 symbol table whose first entry is a text: references would all be off.
+    #[error("the first symbol has {0} bytes, it must be the empty string")]
+    FirstSymbol(usize),
+    /// More of something than one request may hold.
+    #[error("request has more than {limit} {what}")]
+    TooMany {
+        /// Of what, in the plural.
+        what: &'static str,
+        /// How many are allowed.
+        limit: usize,
+    },
+}
+
+impl DecodeError {
+    /// What the sender should do about it.
+    pub const fn kind(&self) -> ErrorKind {
+        match self {
+            Self::ContentType(_) | Self::ContentEncoding(_) => ErrorKind::Unsupported,
+            Self::BodyTooLarge(_) | Self::DecodedTooLarge(_) | Self::TooMany { .. } => ErrorKind::TooLarge,
+            Self::Snappy(_) | Self::Wire(_) | Self::FirstSymbol(_) => ErrorKind::Invalid,
+        }
+    }
+}

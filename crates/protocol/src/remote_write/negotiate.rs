@@ -1,0 +1,108 @@
+//! Which message the headers promise.
+
+use super::{DecodeError, Version};
+
+const MEDIA_TYPE: &str = "application/x-protobuf";
+const ENCODING: &str = "snappy";
+const V1_NAME: &str = "prometheus.WriteRequest";
+const V2_NAME: &str = "io.prometheus.write.v2.Request";
+
+/// How much of a header an error repeats.
+const HEADER_SHOWN_BYTES_MAX: usize = 100;
+
+/// The version that the headers name, or why they cannot be served (HTTP 415).
+///
+/// As in Prometheus, an absent or empty `Content-Type` means 1.0, so does one without a `proto`
+/// parameter, and an absent or empty `Content-Encoding` means snappy. Unlike Prometheus, names are read
+/// by RFC 9110: in any case, with blanks around parameters, and quoted values.
+pub fn negotiate(content_type: Option<&str>, content_encoding: Option<&str>) -> Result<Version, DecodeError> {
+    let encoding = content_encoding.unwrap_or("").trim();
+    if !encoding.is_empty() && !encoding.eq_ignore_ascii_case(ENCODING) {
+        return Err(DecodeError::ContentEncoding(shown(encoding)));
+    }
+    let content_type = content_type.unwrap_or("").trim();
+    if content_type.is_empty() {
+        return Ok(Version::V1);
+    }
+    version_of(content_type).ok_or_else(|| DecodeError::ContentType(shown(content_type)))
+}
+
+fn version_of(content_type: &str) -> Option<Version> {
+    let mut parts = content_type.split(';').map(str::trim);
+    if !parts.next()?.eq_ignore_ascii_case(MEDIA_TYPE) {
+        return None;
+    }
+    for parameter in parts.filter(|p| !p.is_empty()) {
+        let (name, value) = parameter.split_once('=')?;
+        if name.eq_ignore_ascii_case("proto") {
+            return match unquoted(value) {
+                V1_NAME => Some(Version::V1),
+                V2_NAME => Some(Version::V2),
+                _ => None,
+            };
+        }
+    }
+    Some(Version::V1)
+}
+
+fn unquoted(value: &str) -> &str {
+    value.strip_prefix('"').and_then(|v| v.strip_suffix('"')).unwrap_or(value)
+}
+
+fn shown(header: &str) -> String {
+    header.chars().take(HEADER_SHOWN_BYTES_MAX).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use model::ErrorKind;
+
+    #[test]
+    fn content_types() {
+        let check = |content_type: Option<&str>, expected: Option<Version>| {
+            let got = negotiate(content_type, Some("snappy"));
+            assert!(got.as_ref().err().is_none_or(|e| e.kind() == ErrorKind::Unsupported));
+            assert_eq!(got.ok(), expected, "{content_type:?}");
+        };
+        check(None, Some(Version::V1));
+        check(Some(""), Some(Version::V1));
+        check(Some("application/x-protobuf"), Some(Version::V1));
+        check(Some("application/x-protobuf;"), Some(Version::V1));
+        check(Some("Application/X-Protobuf"), Some(Version::V1));
+        check(Some("application/x-protobuf;charset=utf-8"), Some(Version::V1));
+        check(Some("application/x-protobuf;proto=prometheus.WriteRequest"), Some(Version::V1));
+        check(Some("application/x-protobuf;proto=io.prometheus.write.v2.Request"), Some(Version::V2));
+        check(Some(" application/x-protobuf ; Proto=\"io.prometheus.write.v2.Request\" "), Some(Version::V2));
+        check(Some("application/x-protobuf;a=b;proto=io.prometheus.write.v2.Request"), Some(Version::V2));
+        check(Some("application/x-protobuf;proto=io.prometheus.write.v3.Request"), None);
+        check(Some("application/x-protobuf;proto="), None);
+        check(Some("application/x-protobuf;proto"), None);
+        check(Some("application/json"), None);
+        check(Some("application/x-protobuffer"), None);
+        check(Some("text/plain;proto=prometheus.WriteRequest"), None);
+    }
+
+    #[test]
+    fn content_encodings() {
+        let check = |encoding: Option<&str>, expected: bool| {
+            let got = negotiate(None, encoding);
+            assert!(got.as_ref().err().is_none_or(|e| e.kind() == ErrorKind::Unsupported));
+            assert_eq!(got.is_ok(), expected, "{encoding:?}");
+        };
+        check(None, true);
+        check(Some(""), true);
+        check(Some("snappy"), true);
+        check(Some("Snappy"), true);
+        check(Some("gzip"), false);
+        check(Some("zstd"), false);
+        check(Some("snappy, gzip"), false);
+        check(Some("identity"), false);
+    }
+
+    #[test]
+    fn a_long_header_is_not_repeated_whole() {
+        let error = negotiate(Some(&"é".repeat(10_000)), None).unwrap_err();
+        assert!(error.to_string().len() < 500);
+    }
+}

@@ -1,0 +1,54 @@
+//! What both versions say alike: a sample, and how many there may be.
+
+use super::DecodeError;
+use crate::wire::{Reader, Tag, WireError, WireType, tag};
+use model::Batch;
+use model::caps::{REQUEST_EXTRAS_MAX, REQUEST_SAMPLES_MAX, REQUEST_SERIES_MAX};
+
+const VALUE: Tag = tag(1, WireType::Fixed64);
+const TIMESTAMP: Tag = tag(2, WireType::Varint);
+
+/// Time and value of a Sample message; absent means 0, as senders leave out zeros. The value is moved as
+/// bits, so every NaN keeps its payload. A 2.0 sample's start timestamp (field 3) is passed over.
+#[inline]
+pub(super) fn read(mut sample: Reader<'_>) -> Result<(i64, f64), WireError> {
+    let (mut timestamp_ms, mut value) = (0, 0.0);
+    while let Some(tag) = sample.tag()? {
+        match tag {
+            VALUE => value = sample.double()?,
+            TIMESTAMP => timestamp_ms = sample.varint()? as i64,
+            other => sample.skip_unknown(other, &[1, 2])?,
+        }
+    }
+    Ok((timestamp_ms, value))
+}
+
+/// Reads a sample into the batch.
+#[inline]
+pub(super) fn push(sample: Reader<'_>, batch: &mut Batch) -> Result<(), DecodeError> {
+    let (timestamp_ms, value) = read(sample)?;
+    if batch.timestamps.len() >= REQUEST_SAMPLES_MAX {
+        return Err(DecodeError::TooMany { what: "samples", limit: REQUEST_SAMPLES_MAX });
+    }
+    batch.timestamps.push(timestamp_ms);
+    batch.values.push(value);
+    Ok(())
+}
+
+/// Counts one more series of the request, an empty one too.
+#[inline]
+pub(super) fn count_series(seen: &mut usize) -> Result<(), DecodeError> {
+    *seen += 1;
+    if *seen > REQUEST_SERIES_MAX {
+        return Err(DecodeError::TooMany { what: "series", limit: REQUEST_SERIES_MAX });
+    }
+    Ok(())
+}
+
+/// Fails where `len` extras of a kind are already there.
+pub(super) fn check_extras(len: usize, what: &'static str) -> Result<(), DecodeError> {
+    if len >= REQUEST_EXTRAS_MAX {
+        return Err(DecodeError::TooMany { what, limit: REQUEST_EXTRAS_MAX });
+    }
+    Ok(())
+}

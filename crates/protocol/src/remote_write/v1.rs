@@ -1,0 +1,228 @@
+//! `prometheus.WriteRequest`.
+//!
+//! ```text
+//!   WriteRequest   1 TimeSeries*   3 MetricMetadata*
+//!   TimeSeries     1 Label*   2 Sample*   3 Exemplar*   4 Histogram*
+//! ```
+//!
+//! The batch's arena is the decompressed body itself. A series' labels are the run of its field-1 entries,
+//! which is the canonical form of [`model::labels`] where the sender sorts, so they are hashed where they
+//! lie. Protobuf lets a sender mix labels and samples; such labels are gathered behind the body.
+
+use super::labels::{Total, name_and_value, push_text};
+use super::{DecodeError, Decoder, sample, snappy};
+use crate::wire::{Reader, Tag, WireError, WireType, tag};
+use model::caps::LABEL_VALUE_BYTES_MAX;
+use model::{Batch, BatchSeries, Exemplar, Labels, LabelsBuilder, Metadata, MetricKind};
+use model::{SeriesError, SeriesKey};
+use std::ops::Range;
+
+const TIMESERIES: Tag = tag(1, WireType::Len);
+const METADATA: Tag = tag(3, WireType::Len);
+
+const LABEL: Tag = tag(1, WireType::Len);
+const SAMPLE: Tag = tag(2, WireType::Len);
+const EXEMPLAR: Tag = tag(3, WireType::Len);
+const HISTOGRAM: Tag = tag(4, WireType::Len);
+
+const EXEMPLAR_LABEL: Tag = tag(1, WireType::Len);
+const EXEMPLAR_VALUE: Tag = tag(2, WireType::Fixed64);
+const EXEMPLAR_TIMESTAMP: Tag = tag(3, WireType::Varint);
+
+const METADATA_KIND: Tag = tag(1, WireType::Varint);
+const METADATA_NAME: Tag = tag(2, WireType::Len);
+const METADATA_HELP: Tag = tag(4, WireType::Len);
+const METADATA_UNIT: Tag = tag(5, WireType::Len);
+
+pub(super) fn decode(decoder: &mut Decoder, body: &[u8], batch: &mut Batch) -> Result<(), DecodeError> {
+    snappy::decompress(body, &mut batch.bytes)?;
+    decoder.gathered.clear();
+    // the body is taken out while it is read, so that the rest of the batch can be written
+    let bytes = std::mem::take(&mut batch.bytes);
+    let mut walk = Walk {
+        seed: decoder.seed,
+        gathered: &mut decoder.gathered,
+        builder: &mut decoder.labels,
+        body: &bytes,
+        batch,
+    };
+    let walked = walk.request();
+    batch.bytes = bytes;
+    batch.bytes.extend_from_slice(&decoder.gathered);
+    walked
+}
+
+struct Walk<'a> {
+    seed: u64,
+    gathered: &'a mut Vec<u8>,
+    builder: &'a mut LabelsBuilder,
+    body: &'a [u8],
+    batch: &'a mut Batch,
+}
+
+impl Walk<'_> {
+    fn request(&mut self) -> Result<(), DecodeError> {
+        let mut request = Reader::new(self.body);
+        let mut series_seen = 0;
+        while let Some(tag) = request.tag()? {
+            match tag {
+                TIMESERIES => {
+                    sample::count_series(&mut series_seen)?;
+                    self.series(request.message()?)?;
+                }
+                METADATA => self.metadata(request.message()?)?,
+                other => request.skip_unknown(other, &[1, 3])?,
+            }
+        }
+        Ok(())
+    }
+
+    fn series(&mut self, mut series: Reader<'_>) -> Result<(), DecodeError> {
+        let whole = series;
+        let first_sample = self.batch.timestamps.len() as u32;
+        let first_exemplar = self.batch.exemplars.len();
+        let labels_start = series.at();
+        series.skip_run(LABEL as u8)?;
+        let labels = labels_start..series.at();
+        let (mut scattered, mut histograms) = (false, 0);
+        while let Some(tag) = series.tag()? {
+            match tag {
+                SAMPLE => sample::push(series.message()?, self.batch)?,
+                LABEL => {
+                    scattered = true;
+                    series.len_field()?;
+                }
+                EXEMPLAR => self.exemplar(series.message()?)?,
+                HISTOGRAM => {
+                    histograms += 1;
+                    series.len_field()?;
+                }
+                other => series.skip_unknown(other, &[1, 2, 3, 4])?,
+            }
+        }
+        let samples = first_sample..self.batch.timestamps.len() as u32;
+        // nothing to store: harmless, and some senders send metadata or new series that way
+        if samples.is_empty() && histograms == 0 && self.batch.exemplars.len() == first_exemplar {
+            return Ok(());
+        }
+        let (key, labels) = if scattered { self.gather(whole)? } else { self.key(labels) };
+        if histograms > 0 {
+            self.batch.refused_histograms += histograms as u64;
+            self.batch.refuse(SeriesError::NativeHistograms(histograms), labels.clone(), 0);
+        }
+        if !samples.is_empty() || self.batch.exemplars.len() > first_exemplar {
+            self.batch.series.push(BatchSeries { key, labels, samples });
+        }
+        Ok(())
+    }
+
+    #[inline(always)]
+    fn key(&self, labels: Range<usize>) -> (SeriesKey, Range<u32>) {
+        let key = SeriesKey::of(&self.body[labels.clone()], self.seed);
+        (key, labels.start as u32..labels.end as u32)
+    }
+
+    /// Brings the labels of a series together that lie between other fields.
+    #[cold]
+    fn gather(&mut self, mut series: Reader<'_>) -> Result<(SeriesKey, Range<u32>), WireError> {
+        let start = self.gathered.len();
+        loop {
+            let field = series.at();
+            let Some(tag) = series.tag()? else { break };
+            series.skip(tag)?;
+            if tag == LABEL {
+                self.gathered.extend_from_slice(&self.body[field..series.at()]);
+            }
+        }
+        let key = SeriesKey::of(&self.gathered[start..], self.seed);
+        let offset = self.body.len();
+        Ok((key, (offset + start) as u32..(offset + self.gathered.len()) as u32))
+    }
+
+    /// Keeps an exemplar for the series that is being read; one with bad labels is only counted.
+    #[cold]
+    fn exemplar(&mut self, mut exemplar: Reader<'_>) -> Result<(), DecodeError> {
+        sample::check_extras(self.batch.exemplars.len(), "exemplars")?;
+        let (mut timestamp_ms, mut value) = (0, 0.0);
+        let mut labels = ExemplarLabels::new(self.builder);
+        while let Some(tag) = exemplar.tag()? {
+            match tag {
+                EXEMPLAR_LABEL => {
+                    let (name, value) = name_and_value(exemplar.message()?)?;
+                    labels.push(name, value);
+                }
+                EXEMPLAR_VALUE => value = exemplar.double()?,
+                EXEMPLAR_TIMESTAMP => timestamp_ms = exemplar.varint()? as i64,
+                other => exemplar.skip_unknown(other, &[1, 2, 3])?,
+            }
+        }
+        match labels.finish() {
+            Ok(labels) => {
+                let series = self.batch.series.len() as u32;
+                self.batch.exemplars.push((series, Exemplar { labels, timestamp_ms, value }));
+            }
+            Err(_) => self.batch.refused_exemplars += 1,
+        }
+        Ok(())
+    }
+
+    #[cold]
+    fn metadata(&mut self, mut metadata: Reader<'_>) -> Result<(), DecodeError> {
+        sample::check_extras(self.batch.metadata.len(), "metadata entries")?;
+        let (mut kind, mut name, mut help, mut unit) = (0, &[][..], &[][..], &[][..]);
+        while let Some(tag) = metadata.tag()? {
+            match tag {
+                METADATA_KIND => kind = metadata.varint()?,
+                METADATA_NAME => name = metadata.len_field()?,
+                METADATA_HELP => help = metadata.len_field()?,
+                METADATA_UNIT => unit = metadata.len_field()?,
+                other => metadata.skip_unknown(other, &[1, 2, 4, 5])?,
+            }
+        }
+        push_metadata(self.batch, MetricKind::from_wire(kind), name, help, unit);
+        Ok(())
+    }
+}
+
+/// Keeps an entry that names a metric. Texts are advice: what is not UTF-8 in them is replaced.
+pub(super) fn push_metadata(batch: &mut Batch, kind: MetricKind, name: &[u8], help: &[u8], unit: &[u8]) {
+    if name.is_empty() || name.len() > LABEL_VALUE_BYTES_MAX {
+        return;
+    }
+    let text = |bytes| String::from_utf8_lossy(bytes);
+    batch.metadata.push(Metadata {
+        metric: text(name).into_owned(),
+        kind,
+        help: Metadata::cut(&text(help)).to_owned(),
+        unit: Metadata::cut(&text(unit)).to_owned(),
+    });
+}
+
+/// The labels of one exemplar while they are read; remembers the first thing wrong with them.
+pub(super) struct ExemplarLabels<'a> {
+    builder: &'a mut LabelsBuilder,
+    total: Total,
+    wrong: Result<(), SeriesError>,
+}
+
+impl<'a> ExemplarLabels<'a> {
+    pub(super) fn new(builder: &'a mut LabelsBuilder) -> Self {
+        builder.clear();
+        Self { builder, total: Total::default(), wrong: Ok(()) }
+    }
+
+    pub(super) fn push(&mut self, name: &[u8], value: &[u8]) {
+        if self.wrong.is_ok() {
+            self.wrong = self
+                .total
+                .add(name, value)
+                .and_then(|()| self.total.check())
+                .and_then(|()| push_text(name, value, self.builder));
+        }
+    }
+
+    pub(super) fn finish(self) -> Result<Labels, SeriesError> {
+        self.wrong?;
+        self.builder.build()
+    }
+}

@@ -1,0 +1,236 @@
+//! Protocol buffers, read field by field from borrowed bytes.
+//!
+//! A [`Reader`] walks one message. Its bytes are the whole body cut at the end of that message, so every
+//! offset in an error counts from the body's first byte. Nothing here recurses or allocates. The rules are
+//! those of <https://protobuf.dev/programming-guides/encoding/>: at most ten bytes for a varint, field
+//! numbers from 1, groups refused (deprecated, and no message of ours has any).
+
+/// What is wrong with the bytes, and where.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error("invalid protobuf at byte {offset}: {fault}")]
+pub struct WireError {
+    /// From the start of the decompressed body.
+    pub offset: usize,
+    /// What is wrong there.
+    pub fault: Fault,
+}
+
+/// The ways in which bytes fail to be a message.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum Fault {
+    /// The message ends inside a varint.
+    #[error("truncated varint")]
+    TruncatedVarint,
+    /// More than ten bytes, or more than 64 bits.
+    #[error("varint of more than 64 bits")]
+    LongVarint,
+    /// A length that reaches beyond the message.
+    #[error("length beyond the end of the message")]
+    Overrun,
+    /// The message ends inside a fixed-size number.
+    #[error("truncated fixed-size number")]
+    TruncatedFixed,
+    /// Field number 0 or above 2^29 - 1.
+    #[error("field number out of range")]
+    FieldNumber,
+    /// A group, or one of the two wire types that do not exist.
+    #[error("group or unknown wire type")]
+    WireType,
+    /// A known field with another type than it has.
+    #[error("wrong wire type for a known field")]
+    Mismatch,
+}
+
+/// How a field's value is laid down. (The fourth type, of 32 bits, none of our fields has.)
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum WireType {
+    Varint,
+    Fixed64,
+    Len,
+}
+
+/// A field's number and type as they stand before it: `number << 3 | type`. Known valid.
+pub(crate) type Tag = u32;
+
+/// The tag of a known field.
+pub(crate) const fn tag(field: u32, wire: WireType) -> Tag {
+    let kind = match wire {
+        WireType::Varint => 0,
+        WireType::Fixed64 => 1,
+        WireType::Len => 2,
+    };
+    field << 3 | kind
+}
+
+/// The field number of a tag.
+pub(crate) const fn field_of(tag: Tag) -> u32 {
+    tag >> 3
+}
+
+/// Walks the fields of one message.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Reader<'a> {
+    /// From the start of the body to the end of this message.
+    bytes: &'a [u8],
+    at: usize,
+}
+
+impl<'a> Reader<'a> {
+    pub(crate) const fn new(bytes: &'a [u8]) -> Self {
+        Self { bytes, at: 0 }
+    }
+
+    /// Offset of the next unread byte in the body.
+    pub(crate) const fn at(&self) -> usize {
+        self.at
+    }
+
+    pub(crate) const fn is_empty(&self) -> bool {
+        self.at >= self.bytes.len()
+    }
+
+    /// Everything not read yet.
+    pub(crate) fn rest(&self) -> &'a [u8] {
+        &self.bytes[self.at..]
+    }
+
+    #[cold]
+    pub(crate) const fn fault(&self, fault: Fault) -> WireError {
+        WireError { offset: self.at, fault }
+    }
+
+    /// The next field's tag, or nothing at the end of the message.
+    #[inline(always)]
+    pub(crate) fn tag(&mut self) -> Result<Option<Tag>, WireError> {
+        match self.bytes.get(self.at) {
+            None => Ok(None),
+            // field 1 to 15, and any of the four types
+            Some(&byte) if (8..0x80).contains(&byte) && 0b10_0111 >> (byte & 7) & 1 == 1 => {
+                self.at += 1;
+                Ok(Some(Tag::from(byte)))
+            }
+            Some(_) => self.tag_slow().map(Some),
+        }
+    }
+
+    #[cold]
+    fn tag_slow(&mut self) -> Result<Tag, WireError> {
+        let start = *self;
+        let tag = self.varint()?;
+        let Ok(tag) = Tag::try_from(tag) else { return Err(start.fault(Fault::FieldNumber)) };
+        if field_of(tag) == 0 {
+            return Err(start.fault(Fault::FieldNumber));
+        }
+        match tag & 7 {
+            0 | 1 | 2 | 5 => Ok(tag),
+            _ => Err(start.fault(Fault::WireType)),
+        }
+    }
+
+    #[inline(always)]
+    pub(crate) fn varint(&mut self) -> Result<u64, WireError> {
+        match self.bytes.get(self.at) {
+            Some(&byte) if byte < 0x80 => {
+                self.at += 1;
+                Ok(u64::from(byte))
+            }
+            _ => self.varint_long(),
+        }
+    }
+
+    fn varint_long(&mut self) -> Result<u64, WireError> {
+        let mut value = 0u64;
+        for (i, &byte) in self.rest().iter().take(10).enumerate() {
+            value |= u64::from(byte & 0x7f) << (7 * i);
+            if byte < 0x80 {
+                // the tenth byte holds the 64th bit only
+                if i == 9 && byte > 1 {
+                    return Err(self.fault(Fault::LongVarint));
+                }
+                self.at += i + 1;
+                return Ok(value);
+            }
+        }
+        let fault = if self.rest().len() < 10 { Fault::TruncatedVarint } else { Fault::LongVarint };
+        Err(self.fault(fault))
+    }
+
+    #[inline(always)]
+    pub(crate) fn double(&mut self) -> Result<f64, WireError> {
+        match self.rest().first_chunk::<8>() {
+            Some(bytes) => {
+                self.at += 8;
+                Ok(f64::from_bits(u64::from_le_bytes(*bytes)))
+            }
+            None => Err(self.fault(Fault::TruncatedFixed)),
+        }
+    }
+
+    /// The length before a length-delimited value, checked; returns where the value ends.
+    #[inline(always)]
+    fn end_of_len(&mut self) -> Result<usize, WireError> {
+        let start = *self;
+        let len = self.varint()?;
+        if len > (self.bytes.len() - self.at) as u64 {
+            return Err(start.fault(Fault::Overrun));
+        }
+        Ok(self.at + len as usize)
+    }
+
+    /// A length-delimited value as bytes.
+    #[inline(always)]
+    pub(crate) fn len_field(&mut self) -> Result<&'a [u8], WireError> {
+        let end = self.end_of_len()?;
+        let value = &self.bytes[self.at..end];
+        self.at = end;
+        Ok(value)
+    }
+
+    /// A length-delimited value as a message; this reader goes on behind it.
+    #[inline(always)]
+    pub(crate) fn message(&mut self) -> Result<Self, WireError> {
+        let end = self.end_of_len()?;
+        let inner = Self { bytes: &self.bytes[..end], at: self.at };
+        self.at = end;
+        Ok(inner)
+    }
+
+    /// Skips fields as long as they have this one-byte tag of a length-delimited field.
+    #[inline(always)]
+    pub(crate) fn skip_run(&mut self, tag: u8) -> Result<(), WireError> {
+        while self.bytes.get(self.at) == Some(&tag) {
+            self.at += 1;
+            self.at = self.end_of_len()?;
+        }
+        Ok(())
+    }
+
+    /// Skips the value of a field that means nothing to us.
+    pub(crate) fn skip(&mut self, tag: Tag) -> Result<(), WireError> {
+        let fixed = match tag & 7 {
+            0 => return self.varint().map(|_| ()),
+            2 => return self.len_field().map(|_| ()),
+            1 => 8,
+            5 => 4,
+            _ => return Err(self.fault(Fault::WireType)),
+        };
+        if self.rest().len() < fixed {
+            return Err(self.fault(Fault::TruncatedFixed));
+        }
+        self.at += fixed;
+        Ok(())
+    }
+
+    /// Skips a field that is none of ours; a field of ours (`known`, as field numbers) with another wire
+    /// type than its own is an error, as in Prometheus' decoder.
+    #[cold]
+    pub(crate) fn skip_unknown(&mut self, tag: Tag, known: &[u32]) -> Result<(), WireError> {
+        if known.contains(&field_of(tag)) {
+            return Err(self.fault(Fault::Mismatch));
+        }
+        self.skip(tag)
+    }
+}
+
+#[cfg(test)]
+mod tests;
