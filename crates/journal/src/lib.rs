@@ -1,1 +1,156 @@
-//! The durable log: append, durable offset, read from an offset
+//! The durable log: the truth that everything else is derived from.
+//!
+//! ```text
+//!            begin ─▶ append ─▶ append ─▶ … ─▶ sync ─▶ acknowledge
+//!              │                                │
+//!          dictionary                      durable end
+//! ```
+//!
+//! A partition's journal is a sequence of records, numbered densely by [`Offset`]. It has one owner, who
+//! writes in *groups*: [`Journal::begin`], some [`Journal::append`], one [`Journal::sync`]. Only what `sync`
+//! returned from may be acknowledged. A group is kept whole or, after any error, not at all.
+//!
+//! What a record *means* is the business of [`record`]; the journals move bytes. Records of one *dictionary*
+//! may refer to what earlier records of the same dictionary defined (series' labels are written once), so a
+//! dictionary is what can be replayed alone.
+//!
+//! - [`embedded`]: segment files in a directory, the default
+//! - [`memory`]: the reference implementation, for tests
+//! - [`faulty`]: any of them, with seeded faults
+//! - [`conformance`]: what each of them must do, as one exported suite
+//!
+//! Why no `delete` and no `update`: what is written stays as it is until the whole dictionary is dropped by
+//! [`Journal::truncate`]. Why no lock file: who may own a data directory is decided by who opens it.
+
+mod error;
+pub mod memory;
+pub mod record;
+mod wire;
+
+pub use error::JournalError;
+pub use memory::Memory;
+pub use record::{Record, RecordEncoder, RecordError};
+
+use std::ops::Range;
+use std::path::PathBuf;
+
+/// The longest record. A request of 64 MiB becomes at most about that much, whatever is in it.
+pub const RECORD_BYTES_MAX: usize = 128 << 20;
+
+const _: () = assert!(2 * model::caps::BODY_BYTES_MAX <= RECORD_BYTES_MAX);
+
+/// The position of a record in its partition: dense, one more for each record.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Default)]
+pub struct Offset(pub u64);
+
+/// The scope in which definitions stay valid. Opaque: only equality means anything. No two dictionaries that
+/// can be seen at the same time, on disk or by one owner, share an id.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct DictionaryId(pub u64);
+
+/// The durable log of one partition.
+pub trait Journal: Send + std::fmt::Debug {
+    /// Begins a group, before its records are built: moves on to a new dictionary where the current one is
+    /// full or was damaged by a failure, and says which dictionary the records will live in. With records
+    /// appended and not yet synced it changes nothing.
+    fn begin(&mut self) -> Result<DictionaryId, JournalError>;
+
+    /// Takes one record, which is not durable yet. Never changes the dictionary.
+    fn append(&mut self, payload: &[u8]) -> Result<Offset, JournalError>;
+
+    /// Makes everything appended so far durable and returns the durable end (exclusive).
+    ///
+    /// After an error of this or of [`Journal::append`] every record since the last successful sync is void,
+    /// as after [`Journal::abandon`]; until the next `begin` both go on failing.
+    fn sync(&mut self) -> Result<Offset, JournalError>;
+
+    /// Gives up every record since the last successful sync. Their offsets will be used again, and the next
+    /// `begin` starts a new dictionary.
+    fn abandon(&mut self);
+
+    /// The oldest record that is still there (or would be, were there any).
+    fn start(&self) -> Offset;
+
+    /// One past the newest durable record.
+    fn durable_end(&self) -> Offset;
+
+    /// The first record of the dictionary that the record at `offset` lives in: who replays from `offset`
+    /// reads from here on for the definitions. For an offset outside the journal, the nearest inside.
+    fn dictionary_start(&self, offset: Offset) -> Offset;
+
+    /// Streams the durable records from `from` (or from the start, if that is later) in order. The reader
+    /// sees the journal as it is now; it does not keep the owner from going on.
+    fn read(&self, from: Offset) -> Result<Box<dyn Reader>, JournalError>;
+
+    /// Drops the oldest dictionaries as long as they end at or before `before`; never the newest.
+    fn truncate(&mut self, before: Offset) -> Result<(), JournalError>;
+
+    /// Counts since the journal was opened.
+    fn stats(&self) -> JournalStats;
+}
+
+/// Walks records in order. Bounded memory: one record and a read buffer.
+pub trait Reader: Send + std::fmt::Debug {
+    /// The next record or damage; `None` at the end.
+    fn next(&mut self) -> Result<Option<Item<'_>>, JournalError>;
+}
+
+/// What a reader comes across.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Item<'a> {
+    /// A record, intact.
+    Entry(Entry<'a>),
+    /// Bytes that are not what was written. Reading goes on after them.
+    Damage(Damage),
+}
+
+/// A record as it was appended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Entry<'a> {
+    /// Its position.
+    pub offset: Offset,
+    /// Where its references are defined.
+    pub dictionary: DictionaryId,
+    /// The bytes.
+    pub payload: &'a [u8],
+}
+
+/// A stretch of a segment that could not be read back.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Damage {
+    /// The file.
+    pub segment: PathBuf,
+    /// Which bytes of it.
+    pub bytes: Range<u64>,
+    /// Which records are lost with them. Empty where no record was hit (a header, say).
+    pub lost: Range<u64>,
+    /// What was found there.
+    pub what: &'static str,
+    /// Where a copy was put aside, if that was possible.
+    pub quarantine: Option<PathBuf>,
+}
+
+/// Counts of a journal since it was opened.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct JournalStats {
+    /// Dictionaries there are now; for the embedded journal, segment files.
+    pub segments: u64,
+    /// Bytes in them that are durable. What is allocated ahead is not counted.
+    pub bytes: u64,
+    /// Records taken, void ones included.
+    pub appended_records: u64,
+    /// Payload bytes taken, void ones included.
+    pub appended_bytes: u64,
+    /// Records made durable.
+    pub synced_records: u64,
+    /// Groups made durable.
+    pub syncs: u64,
+    /// Groups given up.
+    pub abandoned_groups: u64,
+    /// Bytes cut off the end of the newest segment when it was opened after a crash.
+    pub torn_bytes: u64,
+    /// Damaged stretches met by readers.
+    pub damaged_ranges: u64,
+    /// Records lost with them.
+    pub lost_records: u64,
+}

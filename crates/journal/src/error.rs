@@ -1,0 +1,77 @@
+//! What can go wrong with a journal, and what the caller should do about it.
+
+use crate::RECORD_BYTES_MAX;
+use model::ErrorKind;
+use std::io;
+use std::path::{Path, PathBuf};
+
+/// Why a journal could not do what it was asked.
+#[derive(Debug, thiserror::Error)]
+pub enum JournalError {
+    /// A file operation failed.
+    #[error("{operation} {}: {source}", path.display())]
+    Io {
+        /// What was being done, as a verb: "write", "fdatasync".
+        operation: &'static str,
+        /// To which file or directory.
+        path: PathBuf,
+        /// What the operating system said.
+        source: io::Error,
+    },
+    /// No room on the disk, or a quota is used up. It heals by itself once there is room again.
+    #[error("disk is full: {operation} {}: {source}", path.display())]
+    Full {
+        /// What was being done.
+        operation: &'static str,
+        /// To which file or directory.
+        path: PathBuf,
+        /// What the operating system said.
+        source: io::Error,
+    },
+    /// A record above [`RECORD_BYTES_MAX`].
+    #[error("record of {bytes} bytes is too large, the limit is {RECORD_BYTES_MAX}")]
+    TooLarge {
+        /// Its length.
+        bytes: usize,
+    },
+    /// Written by a later version of Floodmark.
+    #[error("{} has journal format version {found}, this build reads version {known}", path.display())]
+    Version {
+        /// The segment file.
+        path: PathBuf,
+        /// The version it says.
+        found: u16,
+        /// The version that this build reads.
+        known: u16,
+    },
+    /// An earlier error made the group void and [`crate::Journal::begin`] was not called since, or it never
+    /// was. Nothing of the group is kept.
+    #[error("journal group is void: begin a new one")]
+    Void,
+    /// A fault injected by [`crate::faulty`].
+    #[error("injected fault: {0}")]
+    Injected(&'static str),
+}
+
+impl JournalError {
+    /// What the caller should do.
+    pub const fn kind(&self) -> ErrorKind {
+        match self {
+            Self::Io { .. } | Self::Full { .. } | Self::Injected(_) => ErrorKind::Unavailable,
+            Self::TooLarge { .. } => ErrorKind::TooLarge,
+            Self::Version { .. } => ErrorKind::Unsupported,
+            Self::Void => ErrorKind::Internal,
+        }
+    }
+
+    /// An operating system's error in its context.
+    pub(crate) fn io(operation: &'static str, path: &Path, source: impl Into<io::Error>) -> Self {
+        let (source, path) = (source.into(), path.to_path_buf());
+        match source.kind() {
+            io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => {
+                Self::Full { operation, path, source }
+            }
+            _ => Self::Io { operation, path, source },
+        }
+    }
+}

@@ -1,0 +1,186 @@
+//! The reference implementation: a journal in memory. It outlives its owner as long as a [`Memory`] lives that
+//! was [reopened](Memory::reopen) from it, which is how tests restart it.
+
+use crate::{
+    DictionaryId, Entry, Item, Journal, JournalError, JournalStats, Offset, RECORD_BYTES_MAX, Reader,
+};
+use std::sync::{Arc, Mutex, MutexGuard};
+
+/// A journal in memory.
+#[derive(Debug)]
+pub struct Memory {
+    shared: Arc<Mutex<Shared>>,
+    /// Records of the group, not yet durable.
+    pending: Vec<Arc<[u8]>>,
+    /// The dictionary that `begin` gave; none where the next one must be new.
+    dictionary: Option<DictionaryId>,
+    void: bool,
+    dictionary_records_max: usize,
+    stats: JournalStats,
+}
+
+/// What survives a restart.
+#[derive(Debug)]
+struct Shared {
+    dictionaries: Vec<Dictionary>,
+    next_id: u64,
+    end: u64,
+}
+
+#[derive(Debug, Clone)]
+struct Dictionary {
+    id: DictionaryId,
+    first: u64,
+    records: Vec<Arc<[u8]>>,
+}
+
+impl Memory {
+    /// An empty journal whose dictionaries are full with `dictionary_records_max` records.
+    pub fn new(dictionary_records_max: usize) -> Self {
+        let shared = Shared { dictionaries: Vec::new(), next_id: 0, end: 0 };
+        Self::over(Arc::new(Mutex::new(shared)), dictionary_records_max)
+    }
+
+    /// The journal as its next owner finds it after this one is gone.
+    pub fn reopen(&self) -> Self {
+        Self::over(Arc::clone(&self.shared), self.dictionary_records_max)
+    }
+
+    fn over(shared: Arc<Mutex<Shared>>, dictionary_records_max: usize) -> Self {
+        let stats = JournalStats::default();
+        Self { shared, pending: Vec::new(), dictionary: None, void: true, dictionary_records_max, stats }
+    }
+
+    fn shared(&self) -> MutexGuard<'_, Shared> {
+        self.shared.lock().expect("BUG: a journal's owner panicked")
+    }
+}
+
+impl Shared {
+    fn start(&self) -> u64 {
+        self.dictionaries.first().map_or(self.end, |d| d.first)
+    }
+
+    /// Which dictionary has the record at `offset`, or the nearest one.
+    fn position(&self, offset: u64) -> usize {
+        self.dictionaries.partition_point(|d| d.first <= offset).saturating_sub(1)
+    }
+}
+
+impl Journal for Memory {
+    fn begin(&mut self) -> Result<DictionaryId, JournalError> {
+        self.void = false;
+        let max = self.dictionary_records_max;
+        let mut shared = self.shared.lock().expect("BUG: a journal's owner panicked");
+        let full = shared.dictionaries.last().is_none_or(|d| d.records.len() >= max);
+        if let Some(id) = self.dictionary
+            && (!full || !self.pending.is_empty())
+        {
+            return Ok(id);
+        }
+        let (id, first) = (DictionaryId(shared.next_id), shared.end);
+        shared.next_id += 1;
+        shared.dictionaries.retain(|d| !d.records.is_empty());
+        shared.dictionaries.push(Dictionary { id, first, records: Vec::new() });
+        self.dictionary = Some(id);
+        Ok(id)
+    }
+
+    fn append(&mut self, payload: &[u8]) -> Result<Offset, JournalError> {
+        if self.void {
+            return Err(JournalError::Void);
+        }
+        if payload.len() > RECORD_BYTES_MAX {
+            self.abandon();
+            return Err(JournalError::TooLarge { bytes: payload.len() });
+        }
+        let offset = self.shared().end + self.pending.len() as u64;
+        self.pending.push(Arc::from(payload));
+        self.stats.appended_records += 1;
+        self.stats.appended_bytes += payload.len() as u64;
+        Ok(Offset(offset))
+    }
+
+    fn sync(&mut self) -> Result<Offset, JournalError> {
+        if self.void {
+            return Err(JournalError::Void);
+        }
+        let mut shared = self.shared.lock().expect("BUG: a journal's owner panicked");
+        if !self.pending.is_empty() {
+            self.stats.syncs += 1;
+            self.stats.synced_records += self.pending.len() as u64;
+            shared.end += self.pending.len() as u64;
+            let last = shared.dictionaries.last_mut().expect("BUG: begin gives a dictionary");
+            last.records.append(&mut self.pending);
+        }
+        Ok(Offset(shared.end))
+    }
+
+    fn abandon(&mut self) {
+        self.pending.clear();
+        self.dictionary = None;
+        self.void = true;
+        self.stats.abandoned_groups += 1;
+    }
+
+    fn start(&self) -> Offset {
+        Offset(self.shared().start())
+    }
+
+    fn durable_end(&self) -> Offset {
+        Offset(self.shared().end)
+    }
+
+    fn dictionary_start(&self, offset: Offset) -> Offset {
+        let shared = self.shared();
+        Offset(shared.dictionaries.get(shared.position(offset.0)).map_or(shared.end, |d| d.first))
+    }
+
+    fn read(&self, from: Offset) -> Result<Box<dyn Reader>, JournalError> {
+        let shared = self.shared();
+        let next = from.0.max(shared.start());
+        let dictionaries = shared.dictionaries.get(shared.position(next)..).unwrap_or_default().to_vec();
+        Ok(Box::new(MemoryReader { dictionaries: dictionaries.into_iter(), current: None, next }))
+    }
+
+    fn truncate(&mut self, before: Offset) -> Result<(), JournalError> {
+        let mut shared = self.shared();
+        let dropped = shared.dictionaries.windows(2).take_while(|pair| pair[1].first <= before.0).count();
+        shared.dictionaries.drain(..dropped);
+        Ok(())
+    }
+
+    fn stats(&self) -> JournalStats {
+        let shared = self.shared();
+        let bytes = |d: &Dictionary| d.records.iter().map(|r| r.len() as u64).sum::<u64>();
+        JournalStats {
+            segments: shared.dictionaries.len() as u64,
+            bytes: shared.dictionaries.iter().map(bytes).sum(),
+            ..self.stats
+        }
+    }
+}
+
+#[derive(Debug)]
+struct MemoryReader {
+    dictionaries: std::vec::IntoIter<Dictionary>,
+    current: Option<Dictionary>,
+    next: u64,
+}
+
+impl Reader for MemoryReader {
+    fn next(&mut self) -> Result<Option<Item<'_>>, JournalError> {
+        let ended = |d: &Dictionary| self.next >= d.first + d.records.len() as u64;
+        while self.current.as_ref().is_none_or(ended) {
+            match self.dictionaries.next() {
+                Some(dictionary) => self.current = Some(dictionary),
+                None => return Ok(None),
+            }
+        }
+        let Some(dictionary) = &self.current else { return Ok(None) };
+        let offset = Offset(self.next);
+        let payload = &dictionary.records[(self.next - dictionary.first) as usize];
+        self.next += 1;
+        Ok(Some(Item::Entry(Entry { offset, dictionary: dictionary.id, payload })))
+    }
+}

@@ -1,0 +1,283 @@
+//! What a journal record means: one accepted batch of one tenant, in columns.
+//!
+//! ```text
+//!   record = u8 version (1)  u8 tenant length  tenant
+//!            definitions               see define.rs
+//!            varint(samples n)         n > 0: deltas(references)  deltas(timestamps)  values, see columns.rs
+//!            metadata  exemplars       see extras.rs
+//! ```
+//!
+//! A sample names its series by a [`SeriesRef`]. What that reference stands for is defined once in each
+//! dictionary, by the first record there that uses it; whoever writes keeps track of which dictionary knows
+//! which reference. Nothing here does I/O.
+
+mod columns;
+mod define;
+mod definitions;
+mod extras;
+
+pub use definitions::{Definitions, RECORD_LABEL_BYTES_MAX};
+
+use crate::RECORD_BYTES_MAX;
+use crate::wire::{Cursor, put_varint};
+use define::Definer;
+use model::caps::REQUEST_SAMPLES_MAX;
+use model::{Exemplar, LabelsRef, Metadata, SeriesRef, TenantId};
+
+/// The version of the record format, its first byte.
+pub const RECORD_VERSION: u8 = 1;
+
+/// Samples in one record.
+pub const RECORD_SAMPLES_MAX: usize = REQUEST_SAMPLES_MAX;
+
+/// Where [`RecordEncoder::is_full`] begins: samples, canonical label bytes, encoded bytes. Far above a usual
+/// request and far below the hard limits, so that a replay needs little memory for its largest record.
+const FULL_SAMPLES: usize = RECORD_SAMPLES_MAX / 4;
+const FULL_LABEL_BYTES: usize = 16 << 20;
+const FULL_EXTRA_BYTES: usize = 4 << 20;
+
+/// A sample takes at most five bytes of reference, ten of timestamp, half a byte of tag and eight of value.
+const SAMPLE_BYTES_MAX: usize = 24;
+
+const _: () = assert!(RECORD_SAMPLES_MAX * SAMPLE_BYTES_MAX < RECORD_BYTES_MAX);
+const _: () =
+    assert!(FULL_SAMPLES * SAMPLE_BYTES_MAX + 2 * FULL_LABEL_BYTES + FULL_EXTRA_BYTES < RECORD_BYTES_MAX);
+
+/// Why bytes are not a record.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum RecordError {
+    /// They end too early.
+    #[error("journal record ends too early")]
+    Truncated,
+    /// From a later version of Floodmark.
+    #[error("journal record has version {0}, this build reads version {RECORD_VERSION}")]
+    Version(u8),
+    /// Something that no encoder writes.
+    #[error("journal record holds {0}")]
+    Malformed(&'static str),
+}
+
+/// Builds records; reusable.
+#[derive(Debug, Default)]
+pub struct RecordEncoder {
+    tenant: Option<TenantId>,
+    definer: Definer,
+    refs: Vec<u32>,
+    timestamps: Vec<i64>,
+    values: Vec<f64>,
+    metadata_count: u64,
+    metadata: Vec<u8>,
+    exemplars_count: u64,
+    exemplars: Vec<u8>,
+    out: Vec<u8>,
+}
+
+impl RecordEncoder {
+    /// An encoder without a record.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Begins a record of `tenant`; what was in the encoder before is forgotten, its memory kept.
+    pub fn begin(&mut self, tenant: &TenantId) {
+        self.definer.clear();
+        self.refs.clear();
+        self.timestamps.clear();
+        self.values.clear();
+        self.metadata.clear();
+        self.metadata_count = 0;
+        self.exemplars.clear();
+        self.exemplars_count = 0;
+        if self.tenant.as_ref() != Some(tenant) {
+            self.tenant = Some(tenant.clone());
+        }
+    }
+
+    /// Says what `series` stands for in this dictionary. The labels are canonical and have a metric name.
+    pub fn define(&mut self, series: SeriesRef, labels: LabelsRef<'_>) {
+        debug_assert!(model::labels::is_canonical(labels.as_bytes()), "BUG: labels are not canonical");
+        self.definer.define(series, labels);
+    }
+
+    /// Adds a sample, in order of arrival.
+    #[inline]
+    pub fn sample(&mut self, series: SeriesRef, timestamp_ms: i64, value: f64) {
+        self.refs.push(series.0);
+        self.timestamps.push(timestamp_ms);
+        self.values.push(value);
+    }
+
+    /// Adds what is known about a metric.
+    pub fn metadata(&mut self, metadata: &Metadata) {
+        self.metadata_count += 1;
+        extras::put_metadata(&mut self.metadata, metadata);
+    }
+
+    /// Adds an exemplar of a series that this dictionary knows.
+    pub fn exemplar(&mut self, series: SeriesRef, exemplar: &Exemplar) {
+        self.exemplars_count += 1;
+        extras::put_exemplar(&mut self.exemplars, series, exemplar);
+    }
+
+    /// True where nothing was added since `begin`.
+    pub fn is_empty(&self) -> bool {
+        self.refs.is_empty() && self.definer.is_empty() && self.metadata_count + self.exemplars_count == 0
+    }
+
+    /// True where the record should be finished and the rest of the batch go into another one. Asked before
+    /// each series (with at most [`model::caps::SERIES_LABEL_BYTES_MAX`] bytes of labels), it keeps records
+    /// far from their hard limits.
+    pub fn is_full(&self) -> bool {
+        self.refs.len() >= FULL_SAMPLES
+            || self.definer.label_bytes() >= FULL_LABEL_BYTES
+            || self.metadata.len() + self.exemplars.len() >= FULL_EXTRA_BYTES
+    }
+
+    /// The finished record. Panics where [`Self::is_full`] was disregarded so long that no reader would take
+    /// it.
+    pub fn finish(&mut self) -> &[u8] {
+        let tenant = self.tenant.as_ref().expect("BUG: finish without begin").as_str();
+        assert!(self.refs.len() <= RECORD_SAMPLES_MAX, "BUG: a record goes on being filled when it is full");
+        let out = &mut self.out;
+        out.clear();
+        out.push(RECORD_VERSION);
+        out.push(u8::try_from(tenant.len()).expect("BUG: a tenant's name is at most 150 bytes"));
+        out.extend_from_slice(tenant.as_bytes());
+        self.definer.finish(out);
+        put_varint(out, self.refs.len() as u64);
+        if !self.refs.is_empty() {
+            columns::put_deltas(out, &self.refs);
+            columns::put_deltas(out, &self.timestamps);
+            columns::put_values(out, &self.values);
+        }
+        for (count, bytes) in [(self.metadata_count, &self.metadata), (self.exemplars_count, &self.exemplars)]
+        {
+            put_varint(out, count);
+            out.extend_from_slice(bytes);
+        }
+        assert!(out.len() <= RECORD_BYTES_MAX, "BUG: a record goes on being filled when it is full");
+        out
+    }
+
+    /// Bytes of memory that the encoder holds.
+    pub fn memory_bytes(&self) -> usize {
+        self.definer.memory_bytes()
+            + self.refs.capacity() * 4
+            + (self.timestamps.capacity() + self.values.capacity()) * 8
+            + self.metadata.capacity()
+            + self.exemplars.capacity()
+            + self.out.capacity()
+    }
+}
+
+/// A decoded record; reusable.
+#[derive(Debug)]
+pub struct Record {
+    /// Whose it is.
+    pub tenant: TenantId,
+    /// What references stand for, from this record on.
+    pub definitions: Definitions,
+    /// The series of each sample, in order of arrival.
+    pub refs: Vec<SeriesRef>,
+    /// Milliseconds since the Unix epoch, parallel to `refs`.
+    pub timestamps: Vec<i64>,
+    /// Values, parallel to `refs`.
+    pub values: Vec<f64>,
+    /// What is known about metrics.
+    pub metadata: Vec<Metadata>,
+    /// Examples, each with its series.
+    pub exemplars: Vec<(SeriesRef, Exemplar)>,
+}
+
+impl Default for Record {
+    fn default() -> Self {
+        Self {
+            tenant: TenantId::anonymous(),
+            definitions: Definitions::default(),
+            refs: Vec::new(),
+            timestamps: Vec::new(),
+            values: Vec::new(),
+            metadata: Vec::new(),
+            exemplars: Vec::new(),
+        }
+    }
+}
+
+impl Record {
+    /// An empty record to decode into.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Reads a record from bytes, whatever they are. After an error it is empty.
+    pub fn decode(&mut self, payload: &[u8]) -> Result<(), RecordError> {
+        let decoded = self.try_decode(&mut Cursor::new(payload));
+        if decoded.is_err() {
+            self.clear();
+        }
+        decoded
+    }
+
+    /// Forgets the content, keeps the memory.
+    pub fn clear(&mut self) {
+        self.definitions.clear();
+        self.refs.clear();
+        self.timestamps.clear();
+        self.values.clear();
+        self.metadata.clear();
+        self.exemplars.clear();
+    }
+
+    /// Bytes of memory that the record holds, but for metadata and exemplars.
+    pub fn memory_bytes(&self) -> usize {
+        self.definitions.memory_bytes()
+            + self.refs.capacity() * 4
+            + (self.timestamps.capacity() + self.values.capacity()) * 8
+    }
+
+    fn try_decode(&mut self, cursor: &mut Cursor<'_>) -> Result<(), RecordError> {
+        match cursor.byte()? {
+            RECORD_VERSION => {}
+            other => return Err(RecordError::Version(other)),
+        }
+        self.decode_tenant(cursor)?;
+        self.definitions.decode(cursor)?;
+        self.decode_samples(cursor)?;
+        extras::metadata(cursor, &mut self.metadata)?;
+        extras::exemplars(cursor, &mut self.exemplars)?;
+        if cursor.rest.is_empty() { Ok(()) } else { Err(RecordError::Malformed("bytes after its end")) }
+    }
+
+    fn decode_tenant(&mut self, cursor: &mut Cursor<'_>) -> Result<(), RecordError> {
+        let len = cursor.byte()?;
+        let name = cursor.take(len.into())?;
+        if name != self.tenant.as_str().as_bytes() {
+            let name = std::str::from_utf8(name).ok().and_then(|name| TenantId::parse(name).ok());
+            self.tenant = name.ok_or(RecordError::Malformed("no tenant's name"))?;
+        }
+        Ok(())
+    }
+
+    fn decode_samples(&mut self, cursor: &mut Cursor<'_>) -> Result<(), RecordError> {
+        let count = cursor.count(RECORD_SAMPLES_MAX)?;
+        self.refs.clear();
+        self.timestamps.clear();
+        self.values.clear();
+        if count > 0 {
+            columns::deltas(cursor, count, &mut self.refs, series_ref)?;
+            columns::deltas(cursor, count, &mut self.timestamps, Ok)?;
+            columns::values(cursor, count, &mut self.values)?;
+        }
+        Ok(())
+    }
+}
+
+#[inline]
+fn series_ref(number: i64) -> Result<SeriesRef, RecordError> {
+    u32::try_from(number)
+        .map(SeriesRef)
+        .map_err(|_| RecordError::Malformed("a series reference above 32 bits"))
+}
+
+#[cfg(test)]
+mod tests;

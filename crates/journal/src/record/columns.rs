@@ -1,0 +1,203 @@
+//! Columns of numbers: as differences, in runs where that is shorter, and doubles by their bytes.
+//!
+//! ```text
+//!   deltas = 0  n × zigzag(delta)
+//!          | 1  varint(runs)  runs × { zigzag(delta)  varint(repeats) }
+//!
+//!   values = ⌈n/2⌉ × tags (first value in the low nibble)  n × body
+//!
+//!   tag 0..=7     a whole number v ≥ 0 in that many bytes (0: v = 0)
+//!   tag 8..=14    a whole number v < 0: the complement !v in (tag - 8) bytes
+//!   tag 15        any other double: its 8 bytes as they are
+//! ```
+//!
+//! The first delta is taken from 0. References that go up by one, equal timestamps and timestamps at equal
+//! distance are all a few runs. Bodies are found by a table and read with one masked load: no branch depends
+//! on the values, which would otherwise cost a misprediction for every other sample.
+
+use super::RecordError;
+use crate::wire::{Cursor, put_varint, unzigzag, zigzag};
+
+const PLAIN: u8 = 0;
+const RUNS: u8 = 1;
+
+/// Writes a column as differences. How many there are is not written.
+pub(super) fn put_deltas<T: Copy + Into<i64>>(out: &mut Vec<u8>, column: &[T]) {
+    // a run costs two varints, a plain delta one
+    if 2 * count_runs(column) < column.len() + 2 {
+        put_runs(out, column);
+    } else {
+        out.push(PLAIN);
+        let mut previous = 0i64;
+        for &item in column {
+            let item = item.into();
+            put_varint(out, zigzag(item.wrapping_sub(previous)));
+            previous = item;
+        }
+    }
+}
+
+fn count_runs<T: Copy + Into<i64>>(column: &[T]) -> usize {
+    let (mut previous, mut delta, mut runs) = (0i64, 0i64, 0);
+    for (i, &item) in column.iter().enumerate() {
+        let item = item.into();
+        let next = item.wrapping_sub(previous);
+        runs += usize::from(i == 0 || next != delta);
+        (previous, delta) = (item, next);
+    }
+    runs
+}
+
+fn put_runs<T: Copy + Into<i64>>(out: &mut Vec<u8>, column: &[T]) {
+    out.push(RUNS);
+    put_varint(out, count_runs(column) as u64);
+    let (mut previous, mut delta, mut repeats) = (0i64, 0i64, 0u64);
+    for &item in column {
+        let item = item.into();
+        let next = item.wrapping_sub(previous);
+        if repeats > 0 && next != delta {
+            put_varint(out, zigzag(delta));
+            put_varint(out, repeats);
+            repeats = 0;
+        }
+        (previous, delta, repeats) = (item, next, repeats + 1);
+    }
+    if repeats > 0 {
+        put_varint(out, zigzag(delta));
+        put_varint(out, repeats);
+    }
+}
+
+/// Reads a column of `count` differences into `column`. The caller has bounded `count`.
+pub(super) fn deltas<T>(
+    cursor: &mut Cursor<'_>,
+    count: usize,
+    column: &mut Vec<T>,
+    make: impl Fn(i64) -> Result<T, RecordError>,
+) -> Result<(), RecordError> {
+    column.clear();
+    column.reserve(count);
+    let mut item = 0i64;
+    match cursor.byte()? {
+        PLAIN => {
+            for _ in 0..count {
+                item = item.wrapping_add(unzigzag(cursor.varint()?));
+                column.push(make(item)?);
+            }
+        }
+        RUNS => {
+            for _ in 0..cursor.count(count)? {
+                let delta = unzigzag(cursor.varint()?);
+                let repeats = cursor.length()?;
+                if repeats == 0 || repeats > count - column.len() {
+                    return Err(RecordError::Malformed("runs that do not add up"));
+                }
+                for _ in 0..repeats {
+                    item = item.wrapping_add(delta);
+                    column.push(make(item)?);
+                }
+            }
+        }
+        _ => return Err(RecordError::Malformed("an unknown form of column")),
+    }
+    if column.len() != count {
+        return Err(RecordError::Malformed("runs that do not add up"));
+    }
+    Ok(())
+}
+
+const TAG_NEGATIVE: u8 = 8;
+const TAG_DOUBLE: u8 = 15;
+
+/// Length of the body of each tag.
+const BODY_BYTES: [u8; 16] = [0, 1, 2, 3, 4, 5, 6, 7, 0, 1, 2, 3, 4, 5, 6, 8];
+
+/// Tag and body of a value.
+#[inline]
+const fn pack(value: f64) -> (u8, u64) {
+    let whole = value as i64;
+    // Bits are compared, so that -0.0 and NaN payloads are not taken for whole numbers.
+    if (whole as f64).to_bits() == value.to_bits() {
+        let (base, body) = if whole >= 0 { (0, whole as u64) } else { (TAG_NEGATIVE, !whole as u64) };
+        let bytes = 8 - (body.leading_zeros() / 8) as u8;
+        if base + bytes < TAG_DOUBLE && bytes < 8 {
+            return (base + bytes, body);
+        }
+    }
+    (TAG_DOUBLE, value.to_bits())
+}
+
+/// The inverse of [`pack`], from a body whose bytes beyond its length are anything.
+#[inline]
+const fn unpack(tag: u8, body: u64) -> f64 {
+    let mask = match BODY_BYTES[tag as usize & 15] {
+        0 => 0,
+        bytes => u64::MAX >> (64 - 8 * bytes as u32),
+    };
+    let body = body & mask;
+    if tag >= TAG_DOUBLE {
+        f64::from_bits(body)
+    } else if tag >= TAG_NEGATIVE {
+        !(body as i64) as f64
+    } else {
+        body as i64 as f64
+    }
+}
+
+/// Writes values, bit-exact. How many there are is not written.
+pub(super) fn put_values(out: &mut Vec<u8>, values: &[f64]) {
+    let start = out.len();
+    let tags_len = values.len().div_ceil(2);
+    // room for the longest bodies; what is not used is cut off below
+    out.resize(start + tags_len + 8 * values.len(), 0);
+    let (tags, bodies) = out[start..].split_at_mut(tags_len);
+    let mut at = 0;
+    for (pair, tags) in values.chunks(2).zip(tags) {
+        for (i, &value) in pair.iter().enumerate() {
+            let (tag, body) = pack(value);
+            *tags |= tag << (4 * i);
+            bodies[at..at + 8].copy_from_slice(&body.to_le_bytes());
+            at += BODY_BYTES[tag as usize] as usize;
+        }
+    }
+    out.truncate(start + tags_len + at);
+}
+
+/// Reads `count` values into `values`. The caller has bounded `count`.
+pub(super) fn values(
+    cursor: &mut Cursor<'_>,
+    count: usize,
+    values: &mut Vec<f64>,
+) -> Result<(), RecordError> {
+    values.clear();
+    let tags = cursor.take(count.div_ceil(2))?;
+    values.reserve(count + 1);
+    let mut bodies = cursor.rest;
+    for &pair in tags {
+        for tag in [pair & 15, pair >> 4] {
+            let body = match bodies.first_chunk::<8>() {
+                Some(eight) => u64::from_le_bytes(*eight),
+                None => last_bytes(bodies),
+            };
+            // the high nibble of the last byte of an odd count is 0 and takes nothing
+            let len = BODY_BYTES[tag as usize] as usize;
+            bodies = bodies.get(len..).ok_or(RecordError::Truncated)?;
+            values.push(unpack(tag, body));
+        }
+    }
+    if values.len() > count && values.pop().is_some_and(|v| v.to_bits() != 0) {
+        return Err(RecordError::Malformed("a value too many"));
+    }
+    cursor.rest = bodies;
+    Ok(())
+}
+
+#[cold]
+fn last_bytes(bodies: &[u8]) -> u64 {
+    let mut eight = [0; 8];
+    eight[..bodies.len()].copy_from_slice(bodies);
+    u64::from_le_bytes(eight)
+}
+
+#[cfg(test)]
+mod tests;

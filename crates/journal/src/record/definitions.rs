@@ -1,0 +1,255 @@
+//! Reads series definitions. [`super::define`] has the format.
+
+use super::RecordError;
+use super::columns::deltas;
+use crate::RECORD_BYTES_MAX;
+use crate::wire::Cursor;
+use model::caps::{LABEL_NAME_BYTES_MAX, LABEL_VALUE_BYTES_MAX, SERIES_LABEL_BYTES_MAX, SERIES_LABELS_MAX};
+use model::labels::{METRIC_NAME, put_label};
+use model::{LabelsRef, SeriesRef};
+use std::ops::Range;
+
+/// Canonical label bytes that the definitions of one record may stand for. What differs only a little from
+/// series to series is written in a few bytes, so this cannot be told from the record's length.
+pub const RECORD_LABEL_BYTES_MAX: usize = 256 << 20;
+
+const _: () = assert!(
+    RECORD_LABEL_BYTES_MAX + SERIES_LABELS_MAX * (LABEL_NAME_BYTES_MAX + LABEL_VALUE_BYTES_MAX + 16)
+        < u32::MAX as usize,
+    "label bytes are indexed with u32, and checked after each series"
+);
+
+/// The definitions of one record: references and their canonical labels.
+#[derive(Debug, Default)]
+pub struct Definitions {
+    refs: Vec<SeriesRef>,
+    /// Canonical labels, one series after the other.
+    bytes: Vec<u8>,
+    /// Where each series' labels end in `bytes`.
+    ends: Vec<u32>,
+    /// The labels of the series read last.
+    last: Vec<Label>,
+    unpacked: Vec<u8>,
+}
+
+/// A label of the series read last: its name, and where it lies among that series' bytes.
+#[derive(Debug, Clone, Copy)]
+struct Label {
+    name: u32,
+    start: u32,
+    end: u32,
+}
+
+impl Definitions {
+    /// How many there are.
+    pub fn len(&self) -> usize {
+        self.refs.len()
+    }
+
+    /// True where there are none.
+    pub fn is_empty(&self) -> bool {
+        self.refs.is_empty()
+    }
+
+    /// Each reference with its labels, in order.
+    pub fn iter(&self) -> impl Iterator<Item = (SeriesRef, LabelsRef<'_>)> {
+        self.refs.iter().zip(&self.ends).scan(0, |start, (series, end)| {
+            let bytes = &self.bytes[*start as usize..*end as usize];
+            *start = *end;
+            Some((*series, LabelsRef::from_canonical(bytes)))
+        })
+    }
+
+    pub(super) fn clear(&mut self) {
+        self.refs.clear();
+        self.bytes.clear();
+        self.ends.clear();
+        self.last.clear();
+    }
+
+    pub(super) fn memory_bytes(&self) -> usize {
+        (self.refs.capacity() + self.ends.capacity()) * 4 + self.bytes.capacity() + self.unpacked.capacity()
+    }
+
+    pub(super) fn decode(&mut self, cursor: &mut Cursor<'_>) -> Result<(), RecordError> {
+        self.clear();
+        let raw_len = cursor.length()?;
+        if raw_len == 0 {
+            return Ok(());
+        }
+        let packed_len = cursor.length()?;
+        if packed_len == 0 {
+            let body = cursor.take(raw_len)?;
+            return self.decode_body(body);
+        }
+        let packed = cursor.take(packed_len)?;
+        // a byte of an LZ4 block stands for at most 255
+        if raw_len > RECORD_BYTES_MAX || raw_len / 255 > packed_len {
+            return Err(RecordError::Malformed("definitions that cannot be that long"));
+        }
+        let mut body = std::mem::take(&mut self.unpacked);
+        body.clear();
+        body.resize(raw_len, 0);
+        let done = match lz4_flex::block::decompress_into(packed, &mut body) {
+            Ok(len) if len == raw_len => self.decode_body(&body),
+            _ => Err(RecordError::Malformed("definitions that do not unpack")),
+        };
+        self.unpacked = body;
+        done
+    }
+
+    fn decode_body(&mut self, body: &[u8]) -> Result<(), RecordError> {
+        let mut cursor = Cursor::new(body);
+        let count = cursor.count(body.len())?;
+        deltas(&mut cursor, count, &mut self.refs, super::series_ref)?;
+        let mut texts = Texts::decode(&mut cursor)?;
+        self.ends.reserve(count);
+        for _ in 0..count {
+            self.decode_series(&mut cursor, &mut texts)?;
+        }
+        if !cursor.rest.is_empty() || texts.seen < texts.ends.len() {
+            return Err(RecordError::Malformed("definitions with something left over"));
+        }
+        Ok(())
+    }
+
+    fn decode_series(&mut self, cursor: &mut Cursor<'_>, texts: &mut Texts<'_>) -> Result<(), RecordError> {
+        let count = cursor.count(SERIES_LABELS_MAX)?;
+        let before = self.last.len();
+        let mut bitmap = [0; 16];
+        let marks = cursor.take(count.min(before).div_ceil(8))?;
+        bitmap[..marks.len()].copy_from_slice(marks);
+        // whatever the series before did not have is new
+        let new = u128::from_le_bytes(bitmap) | u128::MAX.checked_shl(before as u32).unwrap_or(0);
+
+        let start = self.bytes.len();
+        let mut i = 0;
+        while i < count {
+            let stay = ((new >> i).trailing_zeros() as usize).min(count - i);
+            if stay > 0 {
+                self.copy_labels(i..i + stay, start);
+                i += stay;
+            } else {
+                self.decode_label(i, start, cursor, texts)?;
+                i += 1;
+            }
+        }
+        self.last.truncate(count);
+        self.ends.push(self.bytes.len() as u32);
+        self.check_series(start, new, texts)
+    }
+
+    /// Adds labels of the series before, as they are, to the series that begins at `start`.
+    fn copy_labels(&mut self, labels: Range<usize>, start: usize) {
+        // `ends` has every series but the one that is being read
+        let before = self.ends.len().checked_sub(2).map_or(0, |i| self.ends[i]);
+        let (first, last) = (self.last[labels.start].start, self.last[labels.end - 1].end);
+        let at = (self.bytes.len() - start) as u32;
+        self.bytes.extend_from_within((before + first) as usize..(before + last) as usize);
+        if at != first {
+            for label in &mut self.last[labels] {
+                label.start = at + (label.start - first);
+                label.end = at + (label.end - first);
+            }
+        }
+    }
+
+    /// Reads label `i` of the series that begins at `start`.
+    fn decode_label(
+        &mut self,
+        i: usize,
+        start: usize,
+        cursor: &mut Cursor<'_>,
+        texts: &mut Texts<'_>,
+    ) -> Result<(), RecordError> {
+        let name = match (cursor.varint()?, self.last.get(i)) {
+            (0, Some(before)) => before.name,
+            (0, None) => return Err(RecordError::Malformed("a label without a name")),
+            (code, _) => texts.resolve(code - 1)?,
+        };
+        let value = texts.resolve(cursor.varint()?)?;
+        let (name_text, value_text) = (texts.get(name), texts.get(value));
+        if !(1..=LABEL_NAME_BYTES_MAX).contains(&name_text.len())
+            || !(1..=LABEL_VALUE_BYTES_MAX).contains(&value_text.len())
+        {
+            return Err(RecordError::Malformed("a label name or value of no or too many bytes"));
+        }
+        let label_start = (self.bytes.len() - start) as u32;
+        put_label(&mut self.bytes, name_text.as_bytes(), value_text.as_bytes());
+        let label = Label { name, start: label_start, end: (self.bytes.len() - start) as u32 };
+        match self.last.get_mut(i) {
+            Some(before) => *before = label,
+            None => self.last.push(label),
+        }
+        Ok(())
+    }
+
+    /// What makes the labels of a series canonical, beyond what each label was checked for. Labels that
+    /// stayed the same as in the series before (not `new`) need no second look at their order.
+    fn check_series(&self, start: usize, new: u128, texts: &Texts<'_>) -> Result<(), RecordError> {
+        let malformed = |what| Err(RecordError::Malformed(what));
+        let changed = new | new << 1;
+        for (i, pair) in self.last.windows(2).enumerate() {
+            if changed & (2 << i) != 0 && texts.get(pair[0].name) >= texts.get(pair[1].name) {
+                return malformed("label names out of order");
+            }
+        }
+        if !self.last.iter().any(|label| texts.get(label.name) == METRIC_NAME) {
+            return malformed("a series without a name");
+        }
+        if self.bytes.len() - start > SERIES_LABEL_BYTES_MAX || self.bytes.len() > RECORD_LABEL_BYTES_MAX {
+            return malformed("more label bytes than allowed");
+        }
+        Ok(())
+    }
+}
+
+/// The texts of a record.
+#[derive(Debug)]
+struct Texts<'a> {
+    text: &'a str,
+    /// Where each ends in `text`; it begins where the one before it ends.
+    ends: Vec<u32>,
+    /// How many have been used: they are numbered in order of their first use.
+    seen: usize,
+}
+
+impl<'a> Texts<'a> {
+    fn decode(cursor: &mut Cursor<'a>) -> Result<Self, RecordError> {
+        let count = cursor.count(cursor.rest.len())?;
+        let mut ends = Vec::with_capacity(count);
+        let mut end = 0;
+        for _ in 0..count {
+            end += cursor.length()?.min(RECORD_BYTES_MAX);
+            if end > RECORD_BYTES_MAX {
+                return Err(RecordError::Truncated);
+            }
+            ends.push(end as u32);
+        }
+        let not_utf8 = RecordError::Malformed("a text that is not UTF-8");
+        let text = std::str::from_utf8(cursor.take(end)?).map_err(|_| not_utf8)?;
+        if ends.iter().any(|end| !text.is_char_boundary(*end as usize)) {
+            return Err(not_utf8);
+        }
+        Ok(Self { text, ends, seen: 0 })
+    }
+
+    #[inline]
+    fn get(&self, symbol: u32) -> &'a str {
+        let start = if symbol == 0 { 0 } else { self.ends[symbol as usize - 1] };
+        &self.text[start as usize..self.ends[symbol as usize] as usize]
+    }
+
+    /// The symbol of a code: 0 is the next new one, others go back from there.
+    #[inline]
+    fn resolve(&mut self, back: u64) -> Result<u32, RecordError> {
+        let symbol = usize::try_from(back).ok().and_then(|back| self.seen.checked_sub(back));
+        match symbol {
+            Some(symbol) if symbol < self.ends.len() => {
+                self.seen += usize::from(back == 0);
+                Ok(symbol as u32)
+            }
+            _ => Err(RecordError::Malformed("a symbol outside the table")),
+        }
+    }
+}

@@ -1,0 +1,62 @@
+//! Metadata and exemplars of a record: few, so plain.
+//!
+//! ```text
+//!   metadata   = varint(n)  n × { u8 kind  text metric  text help  text unit }
+//!   exemplars  = varint(n)  n × { varint(reference)  zigzag(timestamp)  8 bytes value
+//!                                 varint(labels)  labels × { text name  text value } }
+//!   text       = varint(length)  UTF-8
+//! ```
+
+use super::RecordError;
+use crate::wire::{Cursor, put_text, put_varint, unzigzag, zigzag};
+use model::caps::{REQUEST_EXTRAS_MAX, SERIES_LABELS_MAX};
+use model::{Exemplar, LabelsBuilder, Metadata, MetricKind, SeriesRef};
+
+pub(super) fn put_metadata(out: &mut Vec<u8>, metadata: &Metadata) {
+    out.push(metadata.kind as u8);
+    for text in [&metadata.metric, &metadata.help, &metadata.unit] {
+        put_text(out, text);
+    }
+}
+
+pub(super) fn put_exemplar(out: &mut Vec<u8>, series: SeriesRef, exemplar: &Exemplar) {
+    put_varint(out, series.0.into());
+    put_varint(out, zigzag(exemplar.timestamp_ms));
+    out.extend_from_slice(&exemplar.value.to_bits().to_le_bytes());
+    put_varint(out, exemplar.labels.iter().count() as u64);
+    for (name, value) in exemplar.labels.iter() {
+        put_text(out, name);
+        put_text(out, value);
+    }
+}
+
+pub(super) fn metadata(cursor: &mut Cursor<'_>, into: &mut Vec<Metadata>) -> Result<(), RecordError> {
+    into.clear();
+    for _ in 0..cursor.count(REQUEST_EXTRAS_MAX)? {
+        let kind = MetricKind::from_wire(cursor.byte()?.into());
+        let mut text = || cursor.text().map(str::to_owned);
+        into.push(Metadata { kind, metric: text()?, help: text()?, unit: text()? });
+    }
+    Ok(())
+}
+
+pub(super) fn exemplars(
+    cursor: &mut Cursor<'_>,
+    into: &mut Vec<(SeriesRef, Exemplar)>,
+) -> Result<(), RecordError> {
+    into.clear();
+    let mut labels = LabelsBuilder::new();
+    for _ in 0..cursor.count(REQUEST_EXTRAS_MAX)? {
+        let series = super::series_ref(i64::try_from(cursor.varint()?).unwrap_or(-1))?;
+        let timestamp_ms = unzigzag(cursor.varint()?);
+        let value = cursor.f64_bits()?;
+        labels.clear();
+        for _ in 0..cursor.count(SERIES_LABELS_MAX)? {
+            labels.push(cursor.text()?, cursor.text()?);
+        }
+        let labels =
+            labels.build().map_err(|_| RecordError::Malformed("exemplar labels against the rules"))?;
+        into.push((series, Exemplar { labels, timestamp_ms, value }));
+    }
+    Ok(())
+}

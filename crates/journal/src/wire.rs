@@ -1,0 +1,139 @@
+//! Varints, and a cursor over bytes that nobody vouches for.
+
+use crate::record::RecordError;
+
+/// Appends a LEB128 varint.
+#[inline]
+pub(crate) fn put_varint(out: &mut Vec<u8>, mut n: u64) {
+    while n >= 0x80 {
+        out.push(n as u8 | 0x80);
+        n >>= 7;
+    }
+    out.push(n as u8);
+}
+
+/// Appends a text with its length before it.
+pub(crate) fn put_text(out: &mut Vec<u8>, text: &str) {
+    put_varint(out, text.len() as u64);
+    out.extend_from_slice(text.as_bytes());
+}
+
+/// Small magnitudes to small numbers: 0, -1, 1, -2 become 0, 1, 2, 3.
+#[inline]
+pub(crate) const fn zigzag(n: i64) -> u64 {
+    ((n << 1) ^ (n >> 63)) as u64
+}
+
+/// The inverse of [`zigzag`].
+#[inline]
+pub(crate) const fn unzigzag(n: u64) -> i64 {
+    (n >> 1) as i64 ^ -((n & 1) as i64)
+}
+
+/// Reads from the front of a slice.
+#[derive(Debug, Clone)]
+pub(crate) struct Cursor<'a> {
+    pub(crate) rest: &'a [u8],
+}
+
+impl<'a> Cursor<'a> {
+    pub(crate) const fn new(bytes: &'a [u8]) -> Self {
+        Self { rest: bytes }
+    }
+
+    #[inline]
+    pub(crate) fn byte(&mut self) -> Result<u8, RecordError> {
+        let (&first, rest) = self.rest.split_first().ok_or(RecordError::Truncated)?;
+        self.rest = rest;
+        Ok(first)
+    }
+
+    #[inline]
+    pub(crate) fn take(&mut self, len: usize) -> Result<&'a [u8], RecordError> {
+        let (taken, rest) = self.rest.split_at_checked(len).ok_or(RecordError::Truncated)?;
+        self.rest = rest;
+        Ok(taken)
+    }
+
+    #[inline]
+    pub(crate) fn varint(&mut self) -> Result<u64, RecordError> {
+        match *self.rest {
+            [a, ref rest @ ..] if a < 0x80 => {
+                self.rest = rest;
+                Ok(a.into())
+            }
+            _ => self.long_varint(),
+        }
+    }
+
+    fn long_varint(&mut self) -> Result<u64, RecordError> {
+        let mut n = 0u64;
+        for shift in (0..64).step_by(7) {
+            let byte = self.byte()?;
+            let bits = u64::from(byte & 0x7f);
+            if shift == 63 && bits > 1 {
+                break;
+            }
+            n |= bits << shift;
+            if byte < 0x80 {
+                return Ok(n);
+            }
+        }
+        Err(RecordError::Malformed("a varint above 64 bits"))
+    }
+
+    /// A varint that says how many things follow, of which each takes at least one bit of what is left, and
+    /// there may be `max`.
+    pub(crate) fn count(&mut self, max: usize) -> Result<usize, RecordError> {
+        let n = self.varint()?;
+        let bound = self.rest.len().saturating_mul(8).min(max);
+        match usize::try_from(n) {
+            Ok(n) if n <= bound => Ok(n),
+            _ => Err(RecordError::Malformed("a count above what can follow")),
+        }
+    }
+
+    /// A varint that is a length of bytes.
+    #[inline]
+    pub(crate) fn length(&mut self) -> Result<usize, RecordError> {
+        usize::try_from(self.varint()?).map_err(|_| RecordError::Truncated)
+    }
+
+    pub(crate) fn text(&mut self) -> Result<&'a str, RecordError> {
+        let len = self.length()?;
+        std::str::from_utf8(self.take(len)?).map_err(|_| RecordError::Malformed("a text that is not UTF-8"))
+    }
+
+    pub(crate) fn f64_bits(&mut self) -> Result<f64, RecordError> {
+        let bytes = self.take(8)?;
+        let bits = bytes.try_into().map(u64::from_le_bytes).expect("BUG: took 8 bytes");
+        Ok(f64::from_bits(bits))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn varints_round_trip() {
+        for n in [0, 1, 127, 128, 300, 1 << 31, u64::MAX - 1, u64::MAX] {
+            let mut out = Vec::new();
+            put_varint(&mut out, n);
+            let mut cursor = Cursor::new(&out);
+            assert_eq!(cursor.varint(), Ok(n));
+            assert!(cursor.rest.is_empty());
+            assert!(Cursor::new(&out[..out.len() - 1]).varint().is_err());
+        }
+        assert!(Cursor::new(&[0xff; 11]).varint().is_err(), "more than 64 bits");
+        assert!(Cursor::new(&[0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 2]).varint().is_err());
+    }
+
+    #[test]
+    fn zigzag_round_trips() {
+        for n in [0, 1, -1, 2, i64::MAX, i64::MIN] {
+            assert_eq!(unzigzag(zigzag(n)), n);
+        }
+        assert_eq!([0, -1, 1, -2].map(zigzag), [0, 1, 2, 3]);
+    }
+}
