@@ -1,0 +1,190 @@
+//! Who sends: a fleet of scrape targets (pods), each exposing the same metrics.
+//!
+//! A target's labels follow from its number and its generation alone, never from a host name or a
+//! process: a generator that is restarted, or moved, goes on with the same series.
+
+use model::labels::{METRIC_NAME, put_label};
+use serde::{Deserialize, Serialize};
+use stdx::rng::mix;
+
+/// Labels of a series, its name included, that a plain fleet has: 218 bytes of text.
+pub const LABELS_DEFAULT: usize = 10;
+
+const APPS: [&str; 16] = [
+    "checkout-api",
+    "payments-gateway",
+    "search-indexer",
+    "user-profile",
+    "cart-service",
+    "inventory-sync",
+    "auth-frontend",
+    "notification-hub",
+    "image-resizer",
+    "order-router",
+    "ledger-writer",
+    "feed-ranker",
+    "session-store",
+    "catalog-browser",
+    "fraud-detector",
+    "shipment-eta",
+];
+const NAMESPACES: [&str; 10] = [
+    "team-checkout",
+    "team-payments",
+    "team-search",
+    "team-identity",
+    "team-logistics",
+    "team-media",
+    "team-ledger",
+    "team-growth",
+    "team-platform",
+    "team-risk",
+];
+
+/// What series are called.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Fleet {
+    /// Another seed makes other pods.
+    pub seed: u64,
+    /// Labels of a series, its name included; at least 2.
+    pub labels: usize,
+    /// Metric names are filled up to this length.
+    pub metric_name_bytes: Option<usize>,
+    /// Names of the labels beyond the first ten are filled up to this length.
+    pub label_name_bytes: Option<usize>,
+    /// Label values are filled up to this length.
+    pub label_value_bytes: Option<usize>,
+}
+
+impl Default for Fleet {
+    fn default() -> Self {
+        Self {
+            seed: 1,
+            labels: LABELS_DEFAULT,
+            metric_name_bytes: None,
+            label_name_bytes: None,
+            label_value_bytes: None,
+        }
+    }
+}
+
+impl Fleet {
+    /// The name of metric number `metric`; another generation is another name.
+    pub fn metric_name(&self, metric: u32, generation: u64) -> String {
+        let mut name = match generation {
+            0 => format!("metric_{metric}"),
+            _ => format!("metric_{metric}_g{generation}"),
+        };
+        fill(&mut name, self.metric_name_bytes, "_long");
+        name
+    }
+
+    /// A target's labels in ascending order, without the metric name.
+    pub fn target_labels(&self, target: u64, generation: u64) -> Vec<(String, String)> {
+        let pick = |list: &[&'static str]| list[(target % list.len() as u64) as usize];
+        let app = pick(&APPS);
+        let (o2, o3, o4) = (96 + target / 62_500, target / 250 % 250, target % 250 + 1);
+        let id = mix(self.seed ^ mix(target ^ generation.rotate_left(40)));
+        let mut labels: Vec<(String, String)> = vec![
+            // the one that makes it unique comes first, for some fleets have only two labels
+            ("pod".into(), format!("{app}-{}-{}", random_name(id, 10), random_name(mix(id), 5))),
+            ("namespace".into(), pick(&NAMESPACES).into()),
+            ("job".into(), app.into()),
+            ("instance".into(), format!("10.{o2}.{o3}.{o4}:9102")),
+            ("cluster".into(), format!("prod-eu-central-1{}", pick(&["a", "b", "c"]))),
+            ("container".into(), app.into()),
+            ("node".into(), format!("ip-10-{o2}-{o3}-{o4}.internal")),
+            ("region".into(), "eu-central-1".into()),
+            ("endpoint".into(), "http-metrics".into()),
+        ];
+        labels.truncate(self.labels - 1);
+        for extra in labels.len()..self.labels - 1 {
+            let mut name = format!("label_{extra:02}");
+            fill(&mut name, self.label_name_bytes, "_long");
+            labels.push((name, format!("value-{extra:02}-{:04x}", mix(id ^ extra as u64) & 0xffff)));
+        }
+        for (_, value) in &mut labels {
+            fill(value, self.label_value_bytes, "-long");
+        }
+        labels.sort();
+        labels
+    }
+
+    /// Bytes of label text in the first series: the figure to give along with "10 labels".
+    pub fn label_text_bytes(&self) -> usize {
+        let target = self.target_labels(0, 0);
+        let text: usize = target.iter().map(|(name, value)| name.len() + value.len()).sum();
+        METRIC_NAME.len() + self.metric_name(0, 0).len() + text
+    }
+}
+
+/// A target's labels in canonical bytes, to which [`series_labels`] adds a metric name.
+pub fn target_bytes(labels: &[(String, String)]) -> Vec<u8> {
+    let mut bytes = Vec::with_capacity(256);
+    for (name, value) in labels {
+        debug_assert!(name.as_str() > METRIC_NAME, "the metric name must sort first");
+        put_label(&mut bytes, name.as_bytes(), value.as_bytes());
+    }
+    bytes
+}
+
+/// Writes a series' canonical label bytes over `out`: the metric name sorts before every target label.
+pub fn series_labels(out: &mut Vec<u8>, metric_name: &str, target_bytes: &[u8]) {
+    out.clear();
+    put_label(out, METRIC_NAME.as_bytes(), metric_name.as_bytes());
+    out.extend_from_slice(target_bytes);
+}
+
+/// Fills `text` up to `bytes` with `filler`.
+fn fill(text: &mut String, bytes: Option<usize>, filler: &str) {
+    let missing = bytes.unwrap_or(0).saturating_sub(text.len());
+    text.extend(filler.chars().cycle().take(missing));
+}
+
+fn random_name(mut bits: u64, len: usize) -> String {
+    const ALPHABET: &[u8; 27] = b"bcdfghjklmnpqrstvwxz2456789";
+    let mut letters = std::iter::repeat_with(|| {
+        let letter = ALPHABET[(bits % 27) as usize];
+        bits = mix(bits);
+        char::from(letter)
+    });
+    letters.by_ref().take(len).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use model::labels::is_canonical;
+    use std::collections::HashSet;
+
+    #[test]
+    fn the_usual_series_has_ten_labels_and_some_218_bytes_of_text() {
+        let fleet = Fleet::default();
+        assert_eq!(fleet.target_labels(0, 0).len() + 1, 10);
+        assert!((200..240).contains(&fleet.label_text_bytes()), "{}", fleet.label_text_bytes());
+    }
+
+    #[test]
+    fn labels_are_canonical_and_unique_across_targets_and_generations() {
+        let long = Some(40);
+        for labels in [2, 5, 10, 11, 30] {
+            let fleet = Fleet {
+                labels,
+                metric_name_bytes: Some(90),
+                label_name_bytes: long,
+                label_value_bytes: long,
+                ..Fleet::default()
+            };
+            let mut seen = HashSet::new();
+            let mut bytes = Vec::new();
+            for target in (0..2000).chain([62_500, 1_000_000_000]) {
+                for generation in [0, 1, 2, 119_000_000] {
+                    let target = target_bytes(&fleet.target_labels(target, generation));
+                    series_labels(&mut bytes, &fleet.metric_name(7, 0), &target);
+                    assert!(is_canonical(&bytes));
+                    assert!(seen.insert(bytes.clone()), "two targets alike");
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,270 @@
+//! An HTTP/1.1 client of one kept-alive connection to one target, for whoever must know exactly what
+//! became of a request.
+//!
+//! The lab only loads machines that it is told to: an address beyond the loopback interface is refused
+//! unless its host is named as allowed.
+
+use anyhow::{Context, Result, bail, ensure};
+use bytes::Bytes;
+use http_body_util::{BodyExt, Full, Limited};
+use hyper::client::conn::http1::{SendRequest, handshake};
+use hyper::header::{CONNECTION, HOST, HeaderMap, HeaderName, HeaderValue, RETRY_AFTER};
+use hyper::{Method, Request, StatusCode, Uri};
+use hyper_util::rt::TokioIo;
+use std::net::SocketAddr;
+use std::time::Duration;
+use tokio::net::TcpStream;
+
+/// A request that takes longer is given up, and what became of it is unknown.
+pub const TIMEOUT_DEFAULT: Duration = Duration::from_secs(30);
+
+/// An answer's body, cut or refused beyond.
+const ANSWER_BYTES_MAX: usize = 256 << 20;
+
+/// How long a connection may take to come about.
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
+
+/// An `http://` address, resolved.
+#[derive(Debug, Clone)]
+pub struct Endpoint {
+    address: SocketAddr,
+    authority: HeaderValue,
+    base: String,
+}
+
+impl Endpoint {
+    /// Resolves `url`. Its host must be on the loopback interface or be in `allow_hosts`.
+    pub async fn resolve(url: &str, allow_hosts: &[String]) -> Result<Self> {
+        let uri: Uri = url.parse().with_context(|| format!("read {url:?} as a URL"))?;
+        match uri.scheme_str() {
+            Some("http") => {}
+            Some("https") => bail!("{url}: https is not spoken yet; put a proxy on this machine before it"),
+            _ => bail!("{url}: a URL begins with http://"),
+        }
+        let authority = uri.authority().with_context(|| format!("{url}: no host"))?;
+        ensure!(
+            !authority.as_str().contains('@'),
+            "{url}: give user and password in an Authorization header"
+        );
+        let host = authority.host();
+        let port = authority.port_u16().unwrap_or(80);
+        let bare = host.trim_matches(['[', ']']);
+        let found = tokio::net::lookup_host((bare, port)).await.with_context(|| format!("resolve {host}"))?;
+        let addresses: Vec<SocketAddr> = found.collect();
+        let address = *addresses.first().with_context(|| format!("{host} has no address"))?;
+        let local = addresses.iter().all(|a| a.ip().to_canonical().is_loopback());
+        let allowed = allow_hosts.iter().any(|h| h == host || h == bare);
+        ensure!(
+            local || allowed,
+            "{host} is not this machine: refused, unless it is named as a host that may be loaded"
+        );
+        let path = uri.path_and_query().map_or("/", |p| p.as_str());
+        Ok(Self { address, authority: HeaderValue::from_str(authority.as_str())?, base: path.to_owned() })
+    }
+
+    /// The path (and query) of the URL.
+    pub fn path(&self) -> &str {
+        &self.base
+    }
+}
+
+/// Why there is no answer.
+#[derive(Debug, Clone)]
+pub enum Failure {
+    /// No connection: the request never left.
+    Connect(String),
+    /// The connection broke: the request may or may not have been carried out.
+    Broken(String),
+    /// No answer in time: the same.
+    Timeout(Duration),
+}
+
+impl std::fmt::Display for Failure {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Connect(why) => write!(f, "connect: {why}"),
+            Self::Broken(why) => write!(f, "connection broken: {why}"),
+            Self::Timeout(after) => write!(f, "no answer within {after:?}"),
+        }
+    }
+}
+
+impl std::error::Error for Failure {}
+
+/// What the target said.
+#[derive(Debug)]
+pub struct Answer {
+    /// The status.
+    pub status: StatusCode,
+    /// The headers.
+    pub headers: HeaderMap,
+    /// The whole body.
+    pub body: Bytes,
+}
+
+impl Answer {
+    /// `Retry-After` in its form of seconds.
+    pub fn retry_after(&self) -> Option<Duration> {
+        let seconds: f64 = self.headers.get(RETRY_AFTER)?.to_str().ok()?.trim().parse().ok()?;
+        Duration::try_from_secs_f64(seconds).ok()
+    }
+
+    /// The beginning of the body, to show to people.
+    pub fn text(&self) -> String {
+        const SHOWN: usize = 300;
+        let text = String::from_utf8_lossy(&self.body[..self.body.len().min(SHOWN)]);
+        text.trim().replace('\n', " ")
+    }
+}
+
+/// Headers from pairs of texts.
+pub fn headers(pairs: &[(String, String)]) -> Result<HeaderMap> {
+    let mut map = HeaderMap::new();
+    for (name, value) in pairs {
+        let name = HeaderName::try_from(name).with_context(|| format!("header name {name:?}"))?;
+        let value = HeaderValue::try_from(value).with_context(|| format!("value of header {name}"))?;
+        map.append(name, value);
+    }
+    Ok(map)
+}
+
+/// One connection, opened when needed and again after it broke.
+#[derive(Debug)]
+pub struct Client {
+    endpoint: Endpoint,
+    headers: HeaderMap,
+    timeout: Duration,
+    open: Option<Connection>,
+}
+
+#[derive(Debug)]
+struct Connection {
+    sender: SendRequest<Full<Bytes>>,
+    driver: tokio::task::JoinHandle<()>,
+}
+
+impl Drop for Connection {
+    fn drop(&mut self) {
+        self.driver.abort();
+    }
+}
+
+impl Client {
+    /// A client that sends `headers` with each request.
+    pub fn new(endpoint: Endpoint, mut headers: HeaderMap, timeout: Duration) -> Self {
+        if !headers.contains_key(HOST) {
+            headers.insert(HOST, endpoint.authority.clone());
+        }
+        Self { endpoint, headers, timeout, open: None }
+    }
+
+    /// Opens the connection if it is not, so that the first request need not.
+    pub async fn connect(&mut self) -> Result<(), Failure> {
+        if self.open.as_ref().is_some_and(|c| c.sender.is_closed()) {
+            self.open = None;
+        }
+        if self.open.is_none() {
+            let opened = tokio::time::timeout(CONNECT_TIMEOUT, open(self.endpoint.address)).await;
+            self.open = Some(match opened {
+                Ok(Ok(connection)) => connection,
+                Ok(Err(why)) => return Err(Failure::Connect(format!("{why:#}"))),
+                Err(_) => return Err(Failure::Connect(format!("nothing within {CONNECT_TIMEOUT:?}"))),
+            });
+        }
+        Ok(())
+    }
+
+    /// Sends a request to `path` and waits for the whole answer.
+    pub async fn send(&mut self, method: Method, path: &str, body: Bytes) -> Result<Answer, Failure> {
+        self.connect().await?;
+        let mut request = Request::new(Full::new(body));
+        *request.method_mut() = method;
+        *request.uri_mut() = path.parse().map_err(|e| Failure::Connect(format!("path {path:?}: {e}")))?;
+        *request.headers_mut() = self.headers.clone();
+        match tokio::time::timeout(self.timeout, self.exchange(request)).await {
+            Ok(Ok(answer)) => {
+                let close = answer.headers.get(CONNECTION).is_some_and(|v| v.as_bytes() == b"close");
+                if close {
+                    self.open = None;
+                }
+                Ok(answer)
+            }
+            Ok(Err(why)) => {
+                self.open = None;
+                Err(Failure::Broken(why))
+            }
+            Err(_) => {
+                self.open = None;
+                Err(Failure::Timeout(self.timeout))
+            }
+        }
+    }
+
+    async fn exchange(&mut self, request: Request<Full<Bytes>>) -> Result<Answer, String> {
+        let connection = self.open.as_mut().expect("BUG: connected just before");
+        let answer = connection.sender.send_request(request).await.map_err(|e| causes(&e))?;
+        let (head, body) = answer.into_parts();
+        let body = Limited::new(body, ANSWER_BYTES_MAX).collect().await.map_err(|e| causes(&*e))?;
+        Ok(Answer { status: head.status, headers: head.headers, body: body.to_bytes() })
+    }
+}
+
+async fn open(address: SocketAddr) -> Result<Connection> {
+    let stream = TcpStream::connect(address).await?;
+    stream.set_nodelay(true)?;
+    let (sender, connection) = handshake(TokioIo::new(stream)).await?;
+    let driver = tokio::spawn(async move {
+        // what goes wrong here comes back through the sender
+        connection.await.ok();
+    });
+    Ok(Connection { sender, driver })
+}
+
+fn causes(error: &(dyn std::error::Error + 'static)) -> String {
+    let chain = std::iter::successors(Some(error), |e| e.source());
+    chain.map(ToString::to_string).collect::<Vec<_>>().join(": ")
+}
+
+/// Percent-encodes a query parameter's value.
+pub fn percent(text: &str) -> String {
+    let mut out = String::with_capacity(text.len() + 16);
+    for byte in text.bytes() {
+        match byte {
+            b'A'..=b'Z' | b'a'..=b'z' | b'0'..=b'9' | b'-' | b'_' | b'.' | b'~' => out.push(char::from(byte)),
+            _ => out.push_str(&format!("%{byte:02X}")),
+        }
+    }
+    out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn only_this_machine_unless_allowed() {
+        let resolve = async |url: &str, allow: &[&str]| {
+            let allow: Vec<String> = allow.iter().map(|h| h.to_string()).collect();
+            Endpoint::resolve(url, &allow).await.map_err(|e| format!("{e:#}"))
+        };
+        let local = resolve("http://127.0.0.1:9009/api/v1/write?x=1", &[]).await.unwrap();
+        assert_eq!(local.path(), "/api/v1/write?x=1");
+        resolve("http://[::1]:9009/", &[]).await.unwrap();
+        resolve("http://192.0.2.1/", &["192.0.2.1"]).await.unwrap();
+        for (url, why) in [
+            ("http://192.0.2.1/", "not this machine"),
+            ("https://127.0.0.1/", "https is not spoken"),
+            ("127.0.0.1:9009", "begins with http://"),
+            ("http://a:b@127.0.0.1/", "Authorization"),
+            ("", "as a URL"),
+        ] {
+            let said = resolve(url, &["192.0.2.2"]).await.unwrap_err();
+            assert!(said.contains(why), "{url}: {said}");
+        }
+    }
+
+    #[test]
+    fn percent_encodes() {
+        assert_eq!(percent("up{a=\"b c\"}[5m]"), "up%7Ba%3D%22b%20c%22%7D%5B5m%5D");
+    }
+}

@@ -1,0 +1,162 @@
+//! What the samples say: a pure function of series and tick, so that any value can be made again later
+//! without having kept it.
+//!
+//! The shapes are those that decide how well a store compresses: counters with whole increments, gauges
+//! that walk in rounded decimals, settings that hardly ever change, and noise that nothing compresses.
+
+use serde::{Deserialize, Serialize};
+use stdx::rng::mix;
+
+/// How a series' values go.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum ValueModel {
+    /// By metric: half counters, a quarter gauges, a quarter that change every 200th tick.
+    #[default]
+    Mix,
+    /// One whole number for ever.
+    Constant,
+    /// Whole numbers that grow, and begin again after about a million ticks.
+    Counter,
+    /// A gauge that wanders, rounded to two or three decimals.
+    Walk,
+    /// Uniform in `[0, 1)` with all 53 bits at random.
+    Random,
+}
+
+impl std::str::FromStr for ValueModel {
+    type Err = anyhow::Error;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        Ok(match text {
+            "mix" => Self::Mix,
+            "constant" => Self::Constant,
+            "counter" => Self::Counter,
+            "walk" => Self::Walk,
+            "random" => Self::Random,
+            _ => anyhow::bail!("value model {text:?} is none of mix, constant, counter, walk, random"),
+        })
+    }
+}
+
+/// How wide a counter's or a gauge's steps are, by series.
+const MAGNITUDES: [f64; 5] = [1.0, 10.0, 100.0, 1_000.0, 10_000.0];
+
+/// Ticks between two resets of a counter: with steps of at most 20,000 its value stays far below 2^53,
+/// where doubles stop being exact integers.
+const COUNTER_TICKS: u64 = 1 << 20;
+
+/// Ticks between two changes of a nearly constant series.
+const RARE_TICKS: u64 = 200;
+
+/// Octaves of noise in a walk: it wanders over 2^8 ticks and stays around its level beyond.
+const WALK_OCTAVES: u32 = 9;
+
+impl ValueModel {
+    /// The value of the series with the random `key`, of metric number `metric`, at `tick`.
+    #[inline]
+    pub fn at(self, key: u64, metric: u32, tick: u64) -> f64 {
+        match self {
+            Self::Mix => match metric % 4 {
+                0 | 1 => counter(key, tick),
+                2 => walk(key, tick),
+                _ => level(key, (tick.wrapping_add(key >> 20)) / RARE_TICKS),
+            },
+            Self::Constant => level(key, 0),
+            Self::Counter => counter(key, tick),
+            Self::Walk => walk(key, tick),
+            Self::Random => unit(mix(key ^ mix(tick))),
+        }
+    }
+}
+
+fn magnitude(key: u64) -> f64 {
+    MAGNITUDES[(key % MAGNITUDES.len() as u64) as usize]
+}
+
+/// In `[0, 1)`.
+fn unit(bits: u64) -> f64 {
+    (bits >> 11) as f64 / (1u64 << 53) as f64
+}
+
+fn level(key: u64, era: u64) -> f64 {
+    (mix(key ^ mix(era)) % 4096) as f64
+}
+
+/// Grows by 0 to 2 × magnitude a tick: a straight line of slope `magnitude`, plus less than one slope of
+/// noise at each tick.
+#[inline]
+fn counter(key: u64, tick: u64) -> f64 {
+    let slope = magnitude(key);
+    let age = tick.wrapping_add(key >> 24) % COUNTER_TICKS;
+    let base = (key >> 8) % 50_000_000;
+    let noise = mix(key ^ age.rotate_left(32)) % (slope as u64 + 1);
+    base as f64 + age as f64 * slope + noise as f64
+}
+
+/// Noise in octaves, each twice as slow and √2 as high as the one before, which is how a random walk
+/// looks at every scale.
+#[inline]
+fn walk(key: u64, tick: u64) -> f64 {
+    let magnitude = magnitude(key);
+    let mut height = 0.2 * magnitude;
+    let mut value = 5.0 * magnitude;
+    for octave in 0..WALK_OCTAVES {
+        let at = |knot: u64| unit(mix(key ^ knot.rotate_left(24) ^ u64::from(octave) << 56)) - 0.5;
+        let knot = tick >> octave;
+        let part = (tick & ((1 << octave) - 1)) as f64 / f64::from(1u32 << octave);
+        let (left, right) = (at(knot), at(knot.wrapping_add(1)));
+        value += 2.0 * height * (left + (right - left) * part);
+        height *= std::f64::consts::SQRT_2;
+    }
+    let scale = if key & (1 << 60) == 0 { 100.0 } else { 1_000.0 };
+    (value.abs() * scale).round() / scale
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const FIRST: u64 = 119_000_000;
+
+    fn ticks() -> std::ops::Range<u64> {
+        FIRST..FIRST + 2_000
+    }
+
+    #[test]
+    fn counters_grow_in_whole_steps_and_are_exact() {
+        for series in 0..200 {
+            let key = mix(series);
+            let mut resets = 0;
+            for tick in ticks() {
+                let (a, b) = (counter(key, tick), counter(key, tick + 1));
+                assert!(a >= 0.0 && a.fract() == 0.0 && a < (1u64 << 53) as f64);
+                resets += u32::from(b < a);
+                assert!(b < a || b - a <= 2.0 * magnitude(key), "{a} {b}");
+            }
+            assert!(resets <= 1);
+        }
+    }
+
+    #[test]
+    fn walks_move_in_small_steps_of_few_decimals() {
+        for series in 0..200 {
+            let key = mix(series);
+            for tick in ticks() {
+                let (a, b) = (walk(key, tick), walk(key, tick + 1));
+                assert!((a - b).abs() < 2.0 * magnitude(key), "{a} {b}");
+                assert_eq!((a * 1000.0).round() / 1000.0, a);
+            }
+        }
+    }
+
+    #[test]
+    fn constants_are_constant_and_settings_change_rarely() {
+        let key = mix(3);
+        assert!(ticks().all(|t| ValueModel::Constant.at(key, 0, t) == ValueModel::Constant.at(key, 0, 0)));
+        let changes = ticks().filter(|t| ValueModel::Mix.at(key, 3, *t) != ValueModel::Mix.at(key, 3, t + 1));
+        assert!((5..=15).contains(&changes.count()));
+        let random = |t| ValueModel::Random.at(key, 0, t);
+        assert!(ticks().all(|t| (0.0..1.0).contains(&random(t)) && random(t) != random(t + 1)));
+    }
+}
