@@ -22,12 +22,17 @@
 //! Why no `delete` and no `update`: what is written stays as it is until the whole dictionary is dropped by
 //! [`Journal::truncate`]. Why no lock file: who may own a data directory is decided by who opens it.
 
+pub mod conformance;
+pub mod embedded;
 mod error;
+pub mod faulty;
 pub mod memory;
 pub mod record;
 mod wire;
 
+pub use embedded::{Durability, Embedded, Options};
 pub use error::JournalError;
+pub use faulty::Faulty;
 pub use memory::Memory;
 pub use record::{Record, RecordEncoder, RecordError};
 

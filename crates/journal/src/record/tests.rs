@@ -5,7 +5,7 @@ pub(super) fn labels(i: usize) -> Labels {
     let (name, pod) = (format!("metric_{}", i % 50), format!("pod-{}", i / 50));
     let mut pairs = vec![("__name__", name.as_str()), ("job", "checkout"), ("pod", pod.as_str())];
     let le = format!("{}", i % 7);
-    if i % 3 == 0 {
+    if i.is_multiple_of(3) {
         pairs.push(("le", &le));
     }
     Labels::from_pairs(&pairs)

@@ -1,0 +1,339 @@
+//! What every journal must do, as one suite: run it on each implementation.
+//!
+//! A [`Place`] is where a journal lives across restarts. It must be opened with small dictionaries, full with
+//! at most [`DICTIONARY_RECORDS_MAX`] records of [`RECORD_BYTES`] bytes. The checks panic where a journal
+//! does not conform.
+
+use crate::{DictionaryId, Item, Journal, JournalError, Offset, RECORD_BYTES_MAX};
+use stdx::rng::Rng;
+
+/// A dictionary is full with at most that many records of [`RECORD_BYTES`].
+pub const DICTIONARY_RECORDS_MAX: usize = 40;
+
+/// The length of the suite's usual record.
+pub const RECORD_BYTES: usize = 100;
+
+/// Where a journal lives across restarts.
+pub trait Place {
+    /// Opens the journal as it was left by the last one opened here, which is gone. The first is empty.
+    fn open(&mut self) -> Box<dyn Journal>;
+}
+
+/// Every check, each on a place of its own.
+pub fn all(make: &mut dyn FnMut() -> Box<dyn Place>) {
+    for check in [
+        begins_empty,
+        reads_back_what_was_synced,
+        shows_nothing_before_the_sync,
+        wants_a_begin,
+        gives_up_a_group_whole,
+        refuses_records_that_are_too_large,
+        changes_dictionaries_only_at_begin,
+        survives_a_restart,
+        reads_from_anywhere,
+        drops_whole_dictionaries,
+        lets_readers_and_the_owner_go_on,
+    ] {
+        check(&mut *make());
+    }
+    for seed in 1..=10 {
+        agrees_with_a_model(&mut *make(), seed);
+    }
+}
+
+/// A record as a reader gave it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct Seen {
+    offset: u64,
+    dictionary: DictionaryId,
+    payload: Vec<u8>,
+}
+
+fn read(journal: &dyn Journal, from: u64) -> Vec<Seen> {
+    let mut reader = journal.read(Offset(from)).expect("reading begins");
+    let mut seen = Vec::new();
+    while let Some(item) = reader.next().expect("reading goes on") {
+        match item {
+            Item::Entry(e) => {
+                seen.push(Seen { offset: e.offset.0, dictionary: e.dictionary, payload: e.payload.to_vec() });
+            }
+            Item::Damage(damage) => panic!("damage where there is none: {damage:?}"),
+        }
+    }
+    seen
+}
+
+fn payloads(journal: &dyn Journal) -> Vec<Vec<u8>> {
+    read(journal, 0).into_iter().map(|seen| seen.payload).collect()
+}
+
+/// One group of `count` usual records that tell their number from `from` on.
+fn write(journal: &mut dyn Journal, from: usize, count: usize) -> DictionaryId {
+    let dictionary = journal.begin().expect("a group begins");
+    for i in from..from + count {
+        assert_eq!(journal.append(&usual(i)).expect("a record is taken"), Offset(i as u64));
+    }
+    assert_eq!(journal.sync().expect("a group becomes durable"), Offset((from + count) as u64));
+    dictionary
+}
+
+fn usual(i: usize) -> Vec<u8> {
+    let mut payload = vec![i as u8; RECORD_BYTES];
+    payload[..8].copy_from_slice(&(i as u64).to_le_bytes());
+    payload
+}
+
+fn begins_empty(place: &mut dyn Place) {
+    let mut journal = place.open();
+    assert_eq!((journal.start(), journal.durable_end()), (Offset(0), Offset(0)));
+    assert_eq!(journal.dictionary_start(Offset(7)), Offset(0));
+    assert!(read(&*journal, 0).is_empty());
+    journal.truncate(Offset(9)).expect("nothing to drop is no error");
+    journal.begin().expect("a group begins");
+    assert_eq!(journal.sync().expect("an empty group is no error"), Offset(0));
+    assert!(read(&*journal, 0).is_empty());
+}
+
+fn reads_back_what_was_synced(place: &mut dyn Place) {
+    let mut journal = place.open();
+    let mut expected: Vec<Vec<u8>> = Vec::new();
+    for len in [0, 1, 100, 20_000, 3 << 20, 5] {
+        let payload: Vec<u8> = (0..len).map(|i| (i % 251) as u8).collect();
+        journal.begin().expect("a group begins");
+        for _ in 0..2 {
+            journal.append(&payload).expect("a record is taken");
+            expected.push(payload.clone());
+        }
+        journal.sync().expect("a group becomes durable");
+    }
+    assert!(payloads(&*journal) == expected, "what was written is not what is read");
+    let offsets: Vec<u64> = read(&*journal, 0).iter().map(|seen| seen.offset).collect();
+    assert_eq!(offsets, (0..expected.len() as u64).collect::<Vec<_>>());
+    let stats = journal.stats();
+    assert_eq!((stats.appended_records, stats.synced_records, stats.syncs), (12, 12, 6));
+}
+
+fn shows_nothing_before_the_sync(place: &mut dyn Place) {
+    let mut journal = place.open();
+    journal.begin().expect("a group begins");
+    journal.append(b"a").expect("a record is taken");
+    assert_eq!(journal.durable_end(), Offset(0));
+    assert!(read(&*journal, 0).is_empty());
+    journal.sync().expect("a group becomes durable");
+    assert_eq!(journal.durable_end(), Offset(1));
+    assert_eq!(payloads(&*journal), [b"a"]);
+}
+
+fn wants_a_begin(place: &mut dyn Place) {
+    let mut journal = place.open();
+    assert!(matches!(journal.append(b"a"), Err(JournalError::Void)));
+    assert!(matches!(journal.sync(), Err(JournalError::Void)));
+    write(&mut *journal, 0, 1);
+    // a group may be begun by its first append as long as nothing failed, but only `begin` makes room
+    journal.begin().expect("a group begins");
+    journal.begin().expect("and again");
+    write(&mut *journal, 1, 1);
+}
+
+fn gives_up_a_group_whole(place: &mut dyn Place) {
+    let mut journal = place.open();
+    // with nothing durable before it, and with something
+    for kept in [0, 3] {
+        let dictionary = journal.begin().expect("a group begins");
+        journal.append(b"void").expect("a record is taken");
+        journal.append(&vec![7; 3 << 20]).expect("a record is taken");
+        journal.abandon();
+        assert!(matches!(journal.append(b"a"), Err(JournalError::Void)));
+        assert!(matches!(journal.sync(), Err(JournalError::Void)), "or a void group would be acknowledged");
+        assert_eq!(journal.durable_end(), Offset(kept));
+        let next = journal.begin().expect("a group begins");
+        assert_ne!(next, dictionary, "what the void records defined is gone");
+        write(&mut *journal, kept as usize, 3);
+    }
+    drop(journal);
+    let journal = place.open();
+    assert_eq!(payloads(&*journal), (0..6).map(usual).collect::<Vec<_>>());
+}
+
+fn refuses_records_that_are_too_large(place: &mut dyn Place) {
+    let mut journal = place.open();
+    write(&mut *journal, 0, 1);
+    journal.begin().expect("a group begins");
+    journal.append(b"void").expect("a record is taken");
+    let refused = journal.append(&vec![0; RECORD_BYTES_MAX + 1]);
+    assert!(matches!(refused, Err(JournalError::TooLarge { bytes }) if bytes == RECORD_BYTES_MAX + 1));
+    assert!(matches!(journal.sync(), Err(JournalError::Void)));
+    write(&mut *journal, 1, 1);
+    assert_eq!(payloads(&*journal), [usual(0), usual(1)]);
+}
+
+fn changes_dictionaries_only_at_begin(place: &mut dyn Place) {
+    let mut journal = place.open();
+    let groups = 3 * DICTIONARY_RECORDS_MAX / 4;
+    let given: Vec<DictionaryId> = (0..groups).flat_map(|g| [write(&mut *journal, 4 * g, 4); 4]).collect();
+    let seen: Vec<DictionaryId> = read(&*journal, 0).into_iter().map(|s| s.dictionary).collect();
+    assert_eq!(seen.len(), given.len());
+    let changes = |ids: &[DictionaryId]| ids.windows(2).map(|w| w[0] == w[1]).collect::<Vec<_>>();
+    assert_eq!(changes(&seen), changes(&given), "readers and the owner see the same limits");
+    let dictionaries = changes(&seen).iter().filter(|same| !**same).count() + 1;
+    assert!(dictionaries >= 3, "dictionaries are full at some time: {dictionaries}");
+    // one large group stays in one
+    let first = journal.durable_end().0;
+    write(&mut *journal, first as usize, 3 * DICTIONARY_RECORDS_MAX);
+    let seen = read(&*journal, first);
+    assert!(seen.windows(2).all(|w| w[0].dictionary == w[1].dictionary));
+}
+
+fn survives_a_restart(place: &mut dyn Place) {
+    let mut end = 0;
+    let mut last = None;
+    for count in [1, 5, 0, DICTIONARY_RECORDS_MAX * 2, 1] {
+        let mut journal = place.open();
+        assert_eq!(journal.durable_end(), Offset(end as u64));
+        assert_eq!(payloads(&*journal), (0..end).map(usual).collect::<Vec<_>>());
+        assert_eq!(read(&*journal, 0).last().map(|seen| seen.payload.clone()), last);
+        write(&mut *journal, end, count);
+        end += count;
+        last = end.checked_sub(1).map(usual);
+        // not synced: gone
+        journal.begin().expect("a group begins");
+        journal.append(b"void").expect("a record is taken");
+    }
+    let journal = place.open();
+    let seen = read(&*journal, 0);
+    assert_eq!(seen.len(), end);
+    // a dictionary is one stretch, also over restarts
+    let mut ids: Vec<DictionaryId> = seen.iter().map(|s| s.dictionary).collect();
+    ids.dedup();
+    let distinct: std::collections::HashSet<_> = ids.iter().collect();
+    assert_eq!(distinct.len(), ids.len());
+}
+
+fn reads_from_anywhere(place: &mut dyn Place) {
+    let mut journal = place.open();
+    let count = 2 * DICTIONARY_RECORDS_MAX + 3;
+    (0..count).for_each(|i| {
+        write(&mut *journal, i, 1);
+    });
+    let all = read(&*journal, 0);
+    for from in 0..count + 3 {
+        assert_eq!(read(&*journal, from as u64), all[from.min(count)..], "from {from}");
+        let start = journal.dictionary_start(Offset(from as u64)).0 as usize;
+        let at = from.min(count - 1);
+        assert!(start <= at && all[start].dictionary == all[at].dictionary, "the same dictionary");
+        assert!(start == 0 || all[start - 1].dictionary != all[at].dictionary, "from its first record");
+    }
+}
+
+fn drops_whole_dictionaries(place: &mut dyn Place) {
+    let mut journal = place.open();
+    let count = 4 * DICTIONARY_RECORDS_MAX;
+    (0..count).for_each(|i| {
+        write(&mut *journal, i, 1);
+    });
+    let all = read(&*journal, 0);
+    for before in (0..count + 10).step_by(7) {
+        journal.truncate(Offset(before as u64)).expect("dictionaries are dropped");
+        let start = journal.start();
+        assert_eq!(start, journal.dictionary_start(Offset(before as u64)), "no more and no less");
+        assert_eq!(read(&*journal, 0), all[start.0 as usize..]);
+        assert_eq!(journal.durable_end(), Offset(count as u64));
+    }
+    let start = journal.start();
+    assert!(start > Offset(0) && start < Offset(count as u64), "the newest stays");
+    drop(journal);
+    let mut journal = place.open();
+    assert_eq!((journal.start(), journal.durable_end()), (start, Offset(count as u64)));
+    write(&mut *journal, count, 1);
+}
+
+fn lets_readers_and_the_owner_go_on(place: &mut dyn Place) {
+    let mut journal = place.open();
+    let count = 2 * DICTIONARY_RECORDS_MAX;
+    (0..count).for_each(|i| {
+        write(&mut *journal, i, 1);
+    });
+    let mut reader = journal.read(Offset(0)).expect("reading begins");
+    for i in 0..count {
+        match reader.next().expect("reading goes on") {
+            Some(Item::Entry(entry)) => assert_eq!((entry.offset.0, entry.payload), (i as u64, &*usual(i))),
+            other => panic!("{other:?}"),
+        }
+        write(&mut *journal, count + i, 1);
+    }
+    assert_eq!(reader.next().expect("reading ends"), None, "as the journal was when reading began");
+}
+
+/// Random operations, compared with what they should have done. A journal that fails is taken at its word:
+/// what was not synced is void.
+pub fn agrees_with_a_model(place: &mut dyn Place, seed: u64) {
+    let mut rng = Rng::new(seed);
+    let mut journal = place.open();
+    let mut durable: Vec<Vec<u8>> = Vec::new();
+    let mut dictionaries: Vec<Option<DictionaryId>> = Vec::new();
+    let mut start = 0;
+    for step in 0..300 {
+        let context = format!("seed {seed}, step {step}");
+        match rng.below(20) {
+            0 => {
+                drop(journal);
+                journal = place.open();
+                dictionaries.iter_mut().for_each(|d| *d = None);
+            }
+            1 => {
+                let before = rng.below(durable.len() as u64 + 5);
+                journal.truncate(Offset(before)).expect("dictionaries are dropped");
+                assert!(journal.start().0 <= before.max(start), "{context}: too much was dropped");
+                start = journal.start().0;
+            }
+            2 => {
+                let from = rng.below(durable.len() as u64 + 2).max(start);
+                let seen: Vec<_> = read(&*journal, from).into_iter().map(|s| s.payload).collect();
+                assert_eq!(seen, durable[(from as usize).min(durable.len())..], "{context}");
+            }
+            _ => {
+                if let Some((id, group)) = random_group(&mut *journal, durable.len(), &mut rng, &context) {
+                    dictionaries.extend(group.iter().map(|_| Some(id)));
+                    durable.extend(group);
+                }
+            }
+        }
+        assert_eq!(journal.durable_end(), Offset(durable.len() as u64), "{context}");
+    }
+    let seen = read(&*journal, 0);
+    assert_eq!(
+        seen.iter().map(|s| &s.payload).collect::<Vec<_>>(),
+        durable[start as usize..].iter().collect::<Vec<_>>()
+    );
+    // what one owner was told to be one dictionary is one for readers, and nothing else is
+    let told = &dictionaries[start as usize..];
+    for (i, pair) in seen.windows(2).enumerate() {
+        if let (Some(a), Some(b)) = (told[i], told[i + 1]) {
+            assert_eq!(pair[0].dictionary == pair[1].dictionary, a == b, "seed {seed}, record {i}");
+        }
+    }
+}
+
+/// A group of random records. `None` where the journal failed or it was given up.
+fn random_group(
+    journal: &mut dyn Journal,
+    end: usize,
+    rng: &mut Rng,
+    context: &str,
+) -> Option<(DictionaryId, Vec<Vec<u8>>)> {
+    let id = journal.begin().ok()?;
+    let mut group = Vec::new();
+    for i in 0..rng.below(12) {
+        let payload = vec![rng.next_u64() as u8; rng.below(2 * RECORD_BYTES as u64) as usize];
+        let offset = journal.append(&payload).ok()?;
+        assert_eq!(offset, Offset(end as u64 + i), "{context}");
+        group.push(payload);
+    }
+    if rng.chance(0.1) {
+        journal.abandon();
+        return None;
+    }
+    let synced = journal.sync().ok()?;
+    assert_eq!(synced, Offset((end + group.len()) as u64), "{context}");
+    Some((id, group))
+}

@@ -1,0 +1,141 @@
+//! Puts damaged bytes aside, and counts them.
+//!
+//! ```text
+//!   <dir>/<partition>/quarantine/<segment>.<from>-<to>.bytes     what was found there
+//!   <dir>/<partition>/quarantine/<segment>.<from>-<to>.txt       what it is, and what is lost
+//! ```
+//!
+//! The segment itself stays as it is, and is reported again whenever it is read, until it is dropped. The
+//! copy stays until somebody removes it.
+
+use super::scan::Window;
+use crate::{Damage, JournalError};
+use std::collections::BTreeSet;
+use std::fs::{self, File};
+use std::io::{self, Write};
+use std::ops::Range;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Mutex, MutexGuard};
+
+/// Bytes copied at a time.
+const COPY_BYTES: usize = 64 << 10;
+
+/// Damaged ranges remembered, so that reading twice does not count twice.
+const REMEMBERED_MAX: usize = 4096;
+
+/// Shared by a journal and its readers.
+#[derive(Debug)]
+pub(super) struct Quarantine {
+    dir: PathBuf,
+    /// Segments below this were dropped by their owner.
+    start: AtomicU64,
+    counts: Mutex<Counts>,
+}
+
+#[derive(Debug, Default)]
+struct Counts {
+    seen: BTreeSet<(PathBuf, u64)>,
+    damaged_ranges: u64,
+    lost_records: u64,
+}
+
+impl Quarantine {
+    pub(super) fn new(partition_dir: &Path, start: u64) -> Self {
+        let dir = partition_dir.join("quarantine");
+        Self { dir, start: AtomicU64::new(start), counts: Mutex::default() }
+    }
+
+    /// Says that segments before `start` were dropped.
+    pub(super) fn set_start(&self, start: u64) {
+        self.start.store(start, Ordering::Release);
+    }
+
+    /// Damaged ranges and records lost with them.
+    pub(super) fn counts(&self) -> (u64, u64) {
+        let counts = self.lock();
+        (counts.damaged_ranges, counts.lost_records)
+    }
+
+    /// Copies `bytes` of a segment aside. Where that cannot be done, the damage is reported without a copy.
+    pub(super) fn put(
+        &self,
+        window: &mut Window,
+        bytes: Range<u64>,
+        lost: Range<u64>,
+        what: &'static str,
+    ) -> Damage {
+        let segment = window.path().to_path_buf();
+        let mut damage = Damage { segment, bytes, lost, what, quarantine: None };
+        if !damage.bytes.is_empty() {
+            damage.quarantine = self.copy(window, &damage).ok();
+        }
+        self.count(&damage);
+        damage
+    }
+
+    /// A segment whose file is not there: dropped by its owner (`None`), or lost.
+    pub(super) fn missing(&self, segment: PathBuf, lost: Range<u64>) -> Option<Damage> {
+        if lost.end <= self.start.load(Ordering::Acquire) {
+            return None;
+        }
+        let what = "a segment whose file is missing";
+        let damage = Damage { segment, bytes: 0..0, lost, what, quarantine: None };
+        self.count(&damage);
+        Some(damage)
+    }
+
+    fn count(&self, damage: &Damage) {
+        let mut counts = self.lock();
+        let known = !counts.seen.insert((damage.segment.clone(), damage.bytes.start));
+        if !known {
+            counts.damaged_ranges += 1;
+            counts.lost_records += damage.lost.end - damage.lost.start;
+        }
+        if counts.seen.len() > REMEMBERED_MAX {
+            counts.seen.pop_first();
+        }
+    }
+
+    fn copy(&self, window: &mut Window, damage: &Damage) -> Result<PathBuf, JournalError> {
+        let name = damage.segment.file_stem().unwrap_or_default().to_string_lossy();
+        let stem = format!("{name}.{}-{}", damage.bytes.start, damage.bytes.end);
+        let copy = self.dir.join(format!("{stem}.bytes"));
+        let report = self.dir.join(format!("{stem}.txt"));
+        if report.exists() {
+            return Ok(copy);
+        }
+        let io = |operation: &'static str, path: &Path| {
+            let path = path.to_path_buf();
+            move |e: io::Error| JournalError::io(operation, &path, e)
+        };
+        fs::create_dir_all(&self.dir).map_err(io("create", &self.dir))?;
+        let mut file = File::create(&copy).map_err(io("create", &copy))?;
+        let mut at = damage.bytes.start;
+        while at < damage.bytes.end {
+            let len = (damage.bytes.end - at).min(COPY_BYTES as u64);
+            let chunk = window.get(at, len as usize)?;
+            if chunk.is_empty() {
+                break;
+            }
+            file.write_all(chunk).map_err(io("write", &copy))?;
+            at += chunk.len() as u64;
+        }
+        // the report is written last: where it is, the copy is complete
+        fs::write(&report, describe(damage)).map_err(io("write", &report))?;
+        Ok(copy)
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Counts> {
+        self.counts.lock().expect("BUG: counting does not panic")
+    }
+}
+
+fn describe(damage: &Damage) -> String {
+    let Damage { segment, bytes, lost, what, .. } = damage;
+    let lost = match lost.end - lost.start {
+        0 => "no records lost".to_string(),
+        n => format!("{n} records lost, offsets {} to {}", lost.start, lost.end - 1),
+    };
+    format!("{}: bytes {} to {}: {what}; {lost}\n", segment.display(), bytes.start, bytes.end)
+}

@@ -1,0 +1,99 @@
+//! Reads all segments, one after the other.
+
+use super::quarantine::Quarantine;
+use super::scan::{Scanner, Step, Window};
+use super::segment::{self, HEADER_COPIES, Headers, RECORDS_START};
+use crate::{Damage, DictionaryId, Entry, Item, JournalError, Offset, Reader};
+use std::collections::VecDeque;
+use std::io;
+use std::ops::Range;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+/// Reads the segments that were there when it was made.
+#[derive(Debug)]
+pub(super) struct SegmentsReader {
+    pub(super) dir: PathBuf,
+    pub(super) partition: u32,
+    /// The first record wanted.
+    pub(super) from: u64,
+    /// First offset and end of each segment still to be read.
+    pub(super) segments: VecDeque<Range<u64>>,
+    pub(super) quarantine: Arc<Quarantine>,
+    pub(super) current: Option<Current>,
+}
+
+/// The segment that is being read.
+#[derive(Debug)]
+pub(super) struct Current {
+    scanner: Scanner,
+    dictionary: DictionaryId,
+    /// Copies of the header that are damaged, still to be reported.
+    damaged_headers: Vec<u64>,
+}
+
+impl Reader for SegmentsReader {
+    fn next(&mut self) -> Result<Option<Item<'_>>, JournalError> {
+        let (offset, dictionary) = loop {
+            let Some(current) = &mut self.current else {
+                let Some(segment) = self.segments.pop_front() else { return Ok(None) };
+                if let Some(damage) = self.open(segment)? {
+                    return Ok(Some(Item::Damage(damage)));
+                }
+                continue;
+            };
+            if let Some(at) = current.damaged_headers.pop() {
+                let damage = self.quarantine.put(
+                    current.scanner.window(),
+                    at..at + RECORDS_START / HEADER_COPIES.len() as u64,
+                    0..0,
+                    "a copy of the segment's header that is damaged",
+                );
+                return Ok(Some(Item::Damage(damage)));
+            }
+            match current.scanner.step()? {
+                Step::Record { offset } if offset >= self.from => break (offset, current.dictionary),
+                Step::Record { .. } => {}
+                Step::Damage { bytes, lost, what } => {
+                    let damage = self.quarantine.put(current.scanner.window(), bytes, lost, what);
+                    return Ok(Some(Item::Damage(damage)));
+                }
+                Step::End { .. } => self.current = None,
+            }
+        };
+        let current = self.current.as_mut().expect("BUG: a record comes from a segment");
+        let payload = current.scanner.payload()?;
+        Ok(Some(Item::Entry(Entry { offset: Offset(offset), dictionary, payload })))
+    }
+}
+
+impl SegmentsReader {
+    /// Opens a segment, or says why nothing of it can be read.
+    fn open(&mut self, segment: Range<u64>) -> Result<Option<Damage>, JournalError> {
+        let path = segment::path(&self.dir, segment.start);
+        let mut window = match Window::open(&path) {
+            Ok(window) => window,
+            Err(JournalError::Io { source, .. }) if source.kind() == io::ErrorKind::NotFound => {
+                // dropped by its owner while this reader was on its way, or lost
+                let damage = self.quarantine.missing(path, segment);
+                return Ok(damage);
+            }
+            Err(e) => return Err(e),
+        };
+        let headers = Headers::read(&mut window, self.partition, segment.start)?;
+        match headers.header {
+            Some(header) => {
+                let dictionary = DictionaryId(header.salt);
+                let scanner = Scanner::new(window, header.salt, segment.start, Some(segment.end));
+                self.current = Some(Current { scanner, dictionary, damaged_headers: headers.damaged });
+                Ok(None)
+            }
+            None if segment.is_empty() => Ok(None),
+            None => {
+                let bytes = 0..window.len();
+                let what = "a segment both of whose headers are damaged";
+                Ok(Some(self.quarantine.put(&mut window, bytes, segment, what)))
+            }
+        }
+    }
+}

@@ -1,0 +1,90 @@
+//! Finds what is there when a partition's directory is opened.
+
+use super::scan::{Scanner, Step, Window};
+use super::segment::{self, Headers, UNFINISHED};
+use super::writer::sync_dir;
+use super::{Durability, Options, Segment};
+use crate::JournalError;
+use std::fs::{self, File};
+use std::path::Path;
+
+/// Segment files in a directory.
+const SEGMENTS_MAX: usize = 1 << 20;
+
+/// What was found.
+#[derive(Debug, Default)]
+pub(super) struct Found {
+    /// In order; non-empty gaps between them are found by readers.
+    pub(super) segments: Vec<Segment>,
+    /// One past the newest record.
+    pub(super) end: u64,
+    /// Bytes cut off the newest segment.
+    pub(super) torn_bytes: u64,
+}
+
+/// Lists the segments of `dir`, which exists, and finds the end of the newest.
+pub(super) fn recover(dir: &Path, partition: u32, options: &Options) -> Result<Found, JournalError> {
+    let mut found = Found { segments: list(dir)?, ..Found::default() };
+    if let Some(newest) = found.segments.last_mut() {
+        (found.end, found.torn_bytes) = recover_newest(dir, partition, newest, options)?;
+    }
+    found.end = found.end.max(options.floor.0);
+    sync_dir(dir, options)?;
+    Ok(found)
+}
+
+fn list(dir: &Path) -> Result<Vec<Segment>, JournalError> {
+    let in_dir = |e| JournalError::io("list", dir, e);
+    let mut segments = Vec::new();
+    for entry in fs::read_dir(dir).map_err(in_dir)?.take(SEGMENTS_MAX) {
+        let entry = entry.map_err(in_dir)?;
+        let name = entry.file_name();
+        let Some(name) = name.to_str() else { continue };
+        if let Some(first) = segment::first_of(name) {
+            let bytes = entry.metadata().map_err(|e| JournalError::io("stat", &entry.path(), e))?.len();
+            segments.push(Segment { first: first.0, bytes });
+        } else if Path::new(name).extension().is_some_and(|extension| extension == UNFINISHED) {
+            // A crash while a segment was being made; nothing was in it.
+            fs::remove_file(entry.path()).map_err(|e| JournalError::io("remove", &entry.path(), e))?;
+        }
+    }
+    segments.sort_unstable_by_key(|segment| segment.first);
+    Ok(segments)
+}
+
+/// The end of the newest segment, and how many bytes were cut off it.
+fn recover_newest(
+    dir: &Path,
+    partition: u32,
+    newest: &mut Segment,
+    options: &Options,
+) -> Result<(u64, u64), JournalError> {
+    let path = segment::path(dir, newest.first);
+    let mut window = Window::open(&path)?;
+    let Some(header) = Headers::read(&mut window, partition, newest.first)?.header else {
+        // Not one record can be read without the salt. No offset that may have been in use is used again,
+        // and readers report the segment, unless there never was anything in it.
+        let content = window.end_of_content(0)?;
+        return Ok((newest.first + content.div_ceil(super::frame::FRAME_HEADER_BYTES as u64), 0));
+    };
+    let mut scanner = Scanner::new(window, header.salt, newest.first, None);
+    let end = loop {
+        match scanner.step()? {
+            Step::End { at } => break at,
+            // readers report damage; here only the end is sought
+            Step::Record { .. } | Step::Damage { .. } => {}
+        }
+    };
+    let torn_bytes = scanner.window().end_of_content(end)? - end;
+    let file = File::options().write(true).open(&path).map_err(|e| JournalError::io("open", &path, e))?;
+    if scanner.window().len() > end {
+        file.set_len(end).map_err(|e| JournalError::io("truncate", &path, e))?;
+    }
+    if options.durability == Durability::Fsync {
+        // Records that were written and not yet synced when the process died are read from now on, so they
+        // have to be durable from now on.
+        file.sync_data().map_err(|e| JournalError::io("fdatasync", &path, e))?;
+    }
+    newest.bytes = end;
+    Ok((scanner.next_offset(), torn_bytes))
+}

@@ -1,0 +1,230 @@
+//! Walks the records of one segment, over whatever damage there is.
+
+use super::frame::{self, FRAME_HEADER_BYTES, FrameHeader};
+use super::segment::RECORDS_START;
+use crate::JournalError;
+use std::fs::File;
+use std::io;
+use std::ops::Range;
+use std::os::unix::fs::FileExt;
+use std::path::{Path, PathBuf};
+
+/// Bytes read at a time.
+const WINDOW_BYTES: usize = 256 << 10;
+
+/// A file seen through a buffer that holds at least what was asked for last.
+#[derive(Debug)]
+pub(super) struct Window {
+    file: File,
+    path: PathBuf,
+    len: u64,
+    buffer: Vec<u8>,
+    /// Where in the file the buffer begins.
+    start: u64,
+    /// How much of the buffer holds bytes of the file.
+    filled: usize,
+}
+
+impl Window {
+    pub(super) fn open(path: &Path) -> Result<Self, JournalError> {
+        let file = File::open(path).map_err(|e| JournalError::io("open", path, e))?;
+        let len = file.metadata().map_err(|e| JournalError::io("stat", path, e))?.len();
+        Ok(Self { file, path: path.to_path_buf(), len, buffer: Vec::new(), start: 0, filled: 0 })
+    }
+
+    pub(super) fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// The file's length when it was opened.
+    pub(super) fn len(&self) -> u64 {
+        self.len
+    }
+
+    /// The `len` bytes at `at`; fewer only where the file ends.
+    pub(super) fn get(&mut self, at: u64, len: usize) -> Result<&[u8], JournalError> {
+        let len = usize::try_from(self.len.saturating_sub(at)).unwrap_or(usize::MAX).min(len);
+        let buffered = self.start..=self.start + self.filled as u64;
+        if !(buffered.contains(&at) && buffered.contains(&(at + len as u64))) {
+            self.fill(at, len)?;
+        }
+        let begin = (at - self.start) as usize;
+        let end = (begin + len).min(self.filled);
+        Ok(&self.buffer[begin..end])
+    }
+
+    fn fill(&mut self, at: u64, len: usize) -> Result<(), JournalError> {
+        if self.buffer.len() < len.max(WINDOW_BYTES) {
+            self.buffer.resize(len.max(WINDOW_BYTES), 0);
+        }
+        (self.start, self.filled) = (at, 0);
+        while self.filled < self.buffer.len() {
+            match self.file.read_at(&mut self.buffer[self.filled..], at + self.filled as u64) {
+                Ok(0) => break,
+                Ok(n) => self.filled += n,
+                Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
+                Err(e) => return Err(JournalError::io("read", &self.path, e)),
+            }
+        }
+        Ok(())
+    }
+
+    /// One past the last byte from `from` on that is not zero; `from` where all are.
+    pub(super) fn end_of_content(&mut self, from: u64) -> Result<u64, JournalError> {
+        let (mut at, mut end) = (from, from);
+        loop {
+            let bytes = self.get(at, WINDOW_BYTES)?;
+            if bytes.is_empty() {
+                return Ok(end);
+            }
+            if let Some(last) = bytes.iter().rposition(|b| *b != 0) {
+                end = at + last as u64 + 1;
+            }
+            at += bytes.len() as u64;
+        }
+    }
+}
+
+/// What comes next in a segment.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum Step {
+    /// A record; [`Scanner::payload`] has its bytes.
+    Record { offset: u64 },
+    /// Bytes that are no record although one was due, and the records lost with them.
+    Damage { bytes: Range<u64>, lost: Range<u64>, what: &'static str },
+    /// Nothing more. Records end at this byte of the file.
+    End { at: u64 },
+}
+
+/// Walks the records of one segment.
+#[derive(Debug)]
+pub(super) struct Scanner {
+    window: Window,
+    seed: u32,
+    /// Where in the file the next record begins.
+    at: u64,
+    /// Which one it should be.
+    next: u64,
+    /// Where the next segment begins, or the durable end; not known while the newest segment is recovered.
+    bound: Option<u64>,
+    payload: (u64, usize),
+}
+
+/// What lies at a place in the file.
+enum Found {
+    Whole(FrameHeader),
+    /// A sound header, and a payload that is not what was written.
+    Header(FrameHeader),
+    Nothing,
+}
+
+impl Scanner {
+    pub(super) fn new(window: Window, salt: u64, first: u64, bound: Option<u64>) -> Self {
+        let seed = frame::crc_seed(salt);
+        Self { window, seed, at: RECORDS_START, next: first, bound, payload: (0, 0) }
+    }
+
+    /// The offset after the last record seen.
+    pub(super) fn next_offset(&self) -> u64 {
+        self.next
+    }
+
+    pub(super) fn window(&mut self) -> &mut Window {
+        &mut self.window
+    }
+
+    /// The bytes of the record that [`Self::step`] just came to.
+    pub(super) fn payload(&mut self) -> Result<&[u8], JournalError> {
+        let (at, len) = self.payload;
+        self.window.get(at, len)
+    }
+
+    pub(super) fn step(&mut self) -> Result<Step, JournalError> {
+        if self.bound.is_some_and(|bound| self.next >= bound) {
+            return Ok(Step::End { at: self.at });
+        }
+        let search_from = match self.look(self.at)? {
+            Found::Whole(header) if header.offset == self.next => return Ok(self.take(header)),
+            Found::Header(header) if header.offset == self.next => self.end_of(&header),
+            _ => self.at + 1,
+        };
+        let what =
+            if search_from > self.at + 1 { "a record that fails its checksum" } else { "no record header" };
+        match self.search(search_from)? {
+            Some((at, offset)) => Ok(self.skip(at, offset, what)),
+            None => match self.bound {
+                // the end of the newest segment: torn, or simply the end
+                None => Ok(Step::End { at: self.at }),
+                Some(bound) => Ok(self.skip(self.window.len().max(self.at), bound, what)),
+            },
+        }
+    }
+
+    fn take(&mut self, header: FrameHeader) -> Step {
+        self.payload = (self.at + FRAME_HEADER_BYTES as u64, header.len as usize);
+        self.at = self.end_of(&header);
+        self.next = header.offset + 1;
+        Step::Record { offset: header.offset }
+    }
+
+    fn skip(&mut self, at: u64, next: u64, what: &'static str) -> Step {
+        let damage = Step::Damage { bytes: self.at..at, lost: self.next..next, what };
+        (self.at, self.next) = (at, next);
+        damage
+    }
+
+    /// Where the frame at the current place ends.
+    const fn end_of(&self, header: &FrameHeader) -> u64 {
+        self.at + FRAME_HEADER_BYTES as u64 + header.len as u64
+    }
+
+    fn look(&mut self, at: u64) -> Result<Found, JournalError> {
+        let seed = self.seed;
+        let bytes = self.window.get(at, FRAME_HEADER_BYTES)?;
+        let header = bytes.first_chunk().and_then(|bytes| FrameHeader::parse(seed, bytes));
+        let Some(header) = header else { return Ok(Found::Nothing) };
+        let end = at + FRAME_HEADER_BYTES as u64 + u64::from(header.len);
+        if end > self.window.len() {
+            return Ok(Found::Header(header));
+        }
+        // both at once, so that the window does not move between them
+        let frame = self.window.get(at, FRAME_HEADER_BYTES + header.len as usize)?;
+        let whole = frame.get(FRAME_HEADER_BYTES..).is_some_and(|payload| header.matches(payload));
+        Ok(if whole { Found::Whole(header) } else { Found::Header(header) })
+    }
+
+    /// The first whole record at or after `from` that can follow, and which one it is.
+    ///
+    /// Looks at every byte. What has the wrong offset is passed over before any checksum is computed, and
+    /// headers are salted, so this takes a nanosecond or so a byte whatever the bytes are.
+    fn search(&mut self, from: u64) -> Result<Option<(u64, u64)>, JournalError> {
+        // no more records than fit can be missing
+        let fit = self.window.len().saturating_sub(from) / FRAME_HEADER_BYTES as u64;
+        let missing_max = self.window.len().saturating_sub(self.at) / FRAME_HEADER_BYTES as u64;
+        let end = self.bound.unwrap_or(u64::MAX).min(self.next.saturating_add(missing_max + fit + 1));
+        let offsets = self.next..end;
+        let mut at = from;
+        loop {
+            let bytes = self.window.get(at, WINDOW_BYTES)?;
+            if bytes.len() < FRAME_HEADER_BYTES {
+                return Ok(None);
+            }
+            let seen = bytes.len() - (FRAME_HEADER_BYTES - 1);
+            let seed = self.seed;
+            let candidate = bytes.windows(FRAME_HEADER_BYTES).position(|header| {
+                header.first_chunk().is_some_and(|header| {
+                    offsets.contains(&frame::offset_of(header)) && FrameHeader::parse(seed, header).is_some()
+                })
+            });
+            let Some(candidate) = candidate else {
+                at += seen as u64;
+                continue;
+            };
+            at += candidate as u64;
+            if let Found::Whole(header) = self.look(at)? {
+                return Ok(Some((at, header.offset)));
+            }
+            at += 1;
+        }
+    }
+}

@@ -1,0 +1,162 @@
+//! A segment file's name and header.
+//!
+//! ```text
+//!   <dir>/<partition>/<first offset, 20 digits>.journal
+//!
+//!   0                  512                1024
+//!   ├───────────────┬──┼───────────────┬──┼───────────── ─ ─ ─┬───────────┤
+//!   │ header        │0 │ header again  │0 │ records           │ 0 0 0 …   │
+//! ```
+//!
+//! The header is there twice, in two sectors: the salt in it is needed to read any record. A segment ends
+//! where the next one begins: what lies after that offset was given up before it was durable.
+
+use super::scan::Window;
+use crate::{JournalError, Offset};
+use std::path::{Path, PathBuf};
+
+/// Where records begin.
+pub(super) const RECORDS_START: u64 = 1024;
+
+/// Where the two copies of the header begin.
+pub(super) const HEADER_COPIES: [u64; 2] = [0, 512];
+
+/// The version of the segment format.
+pub const SEGMENT_VERSION: u16 = 1;
+
+const MAGIC: &[u8; 8] = b"FLDMKJNL";
+const HEADER_BYTES: usize = 64;
+const EXTENSION: &str = "journal";
+
+/// Ends the names of segments that are still being made.
+pub(super) const UNFINISHED: &str = "new";
+
+/// What a segment says about itself.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Header {
+    pub(super) partition: u32,
+    /// The offset of its first record.
+    pub(super) first: u64,
+    /// Chosen at random; also names the dictionary.
+    pub(super) salt: u64,
+}
+
+impl Header {
+    /// The first [`RECORDS_START`] bytes of the file.
+    pub(super) fn encode(&self) -> Vec<u8> {
+        let mut copy = Vec::with_capacity(HEADER_BYTES);
+        copy.extend_from_slice(MAGIC);
+        copy.extend_from_slice(&SEGMENT_VERSION.to_le_bytes());
+        copy.extend_from_slice(&[0; 2]);
+        copy.extend_from_slice(&self.partition.to_le_bytes());
+        copy.extend_from_slice(&self.first.to_le_bytes());
+        copy.extend_from_slice(&self.salt.to_le_bytes());
+        copy.resize(HEADER_BYTES - 4, 0);
+        copy.extend_from_slice(&crc32c::crc32c(&copy).to_le_bytes());
+        let mut out = vec![0; RECORDS_START as usize];
+        for at in HEADER_COPIES {
+            out[at as usize..][..HEADER_BYTES].copy_from_slice(&copy);
+        }
+        out
+    }
+
+    /// Reads one copy. `None` where it is damaged; the error is the version of a sound one that this build
+    /// does not know.
+    fn decode(copy: &[u8]) -> Result<Option<Self>, u16> {
+        let Some(copy) = copy.first_chunk::<HEADER_BYTES>() else { return Ok(None) };
+        let u32_at = |at: usize| copy[at..].first_chunk().map_or(0, |b| u32::from_le_bytes(*b));
+        let u64_at = |at: usize| copy[at..].first_chunk().map_or(0, |b| u64::from_le_bytes(*b));
+        if &copy[..8] != MAGIC || crc32c::crc32c(&copy[..HEADER_BYTES - 4]) != u32_at(HEADER_BYTES - 4) {
+            return Ok(None);
+        }
+        match u32_at(8) as u16 {
+            SEGMENT_VERSION => Ok(Some(Self { partition: u32_at(12), first: u64_at(16), salt: u64_at(24) })),
+            other => Err(other),
+        }
+    }
+}
+
+/// What the two copies of a header say together.
+#[derive(Debug)]
+pub(super) struct Headers {
+    /// The header, if any copy is sound and belongs to this file.
+    pub(super) header: Option<Header>,
+    /// Which copies are not.
+    pub(super) damaged: Vec<u64>,
+}
+
+impl Headers {
+    pub(super) fn read(window: &mut Window, partition: u32, first: u64) -> Result<Self, JournalError> {
+        let mut headers = Self { header: None, damaged: Vec::new() };
+        for at in HEADER_COPIES {
+            let copy = window.get(at, HEADER_BYTES)?;
+            let copy = Header::decode(copy).map_err(|found| JournalError::Version {
+                path: window.path().to_path_buf(),
+                found,
+                known: SEGMENT_VERSION,
+            })?;
+            match copy.filter(|h| h.partition == partition && h.first == first) {
+                Some(header) => headers.header = headers.header.or(Some(header)),
+                None => headers.damaged.push(at),
+            }
+        }
+        Ok(headers)
+    }
+}
+
+/// The directory of a partition.
+pub(super) fn partition_dir(dir: &Path, partition: u32) -> PathBuf {
+    dir.join(partition.to_string())
+}
+
+/// The file of the segment that begins with `first`.
+pub(super) fn path(partition_dir: &Path, first: u64) -> PathBuf {
+    partition_dir.join(format!("{first:020}.{EXTENSION}"))
+}
+
+/// The first offset of the segment in the file of that name; `None` for other files.
+pub(super) fn first_of(name: &str) -> Option<Offset> {
+    let digits = name.strip_suffix(EXTENSION)?.strip_suffix('.')?;
+    let plain = digits.len() == 20 && digits.bytes().all(|b| b.is_ascii_digit());
+    if plain { digits.parse().ok().map(Offset) } else { None }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_round_trip() {
+        for first in [0, 7, u64::MAX] {
+            let path = path(Path::new("/d"), first);
+            assert_eq!(first_of(path.file_name().unwrap().to_str().unwrap()), Some(Offset(first)));
+        }
+        for other in
+            ["7.journal", "0000000000000000000x.journal", "00000000000000000007.journal.new", "a", ""]
+        {
+            assert_eq!(first_of(other), None, "{other}");
+        }
+    }
+
+    #[test]
+    fn headers_round_trip() {
+        let header = Header { partition: 3, first: 1 << 40, salt: 0x0123_4567_89ab_cdef };
+        let mut bytes = header.encode();
+        assert_eq!(bytes.len() as u64, RECORDS_START);
+        for at in HEADER_COPIES {
+            assert_eq!(Header::decode(&bytes[at as usize..]), Ok(Some(header)));
+        }
+        bytes[20] ^= 1;
+        assert_eq!(Header::decode(&bytes), Ok(None));
+        assert_eq!(Header::decode(&bytes[..63]), Ok(None));
+    }
+
+    #[test]
+    fn a_later_version_is_told_from_damage() {
+        let mut bytes = Header { partition: 0, first: 0, salt: 1 }.encode();
+        bytes[8] = 2;
+        let crc = crc32c::crc32c(&bytes[..60]);
+        bytes[60..64].copy_from_slice(&crc.to_le_bytes());
+        assert_eq!(Header::decode(&bytes), Err(2));
+    }
+}

@@ -1,0 +1,188 @@
+//! The segment that is being written.
+
+use super::frame;
+use super::segment::{self, Header, RECORDS_START, UNFINISHED};
+use super::{Durability, Options};
+use crate::JournalError;
+use rustix::fs::FallocateFlags;
+use rustix::io::Errno;
+use std::fs::{self, File};
+use std::io;
+use std::os::unix::fs::FileExt;
+use std::path::{Path, PathBuf};
+
+/// Records gathered before they are written, synced or not.
+const BUFFER_BYTES_MAX: usize = 1 << 20;
+
+/// Space is asked for in multiples of this where it is scarce.
+const ALLOCATE_BYTES_MIN: u64 = 64 << 10;
+
+/// The segment that is being written. Bytes beyond `durable` in it are void until they are synced.
+#[derive(Debug)]
+pub(super) struct Writer {
+    file: File,
+    path: PathBuf,
+    seed: u32,
+    /// Records of the group that are not written yet.
+    buffer: Vec<u8>,
+    /// Bytes of the file that are durable.
+    durable: u64,
+    /// Bytes of the file that are written.
+    written: u64,
+    /// Bytes of the file that the disk has promised.
+    allocated: u64,
+}
+
+impl Writer {
+    /// Makes a segment file. It appears under its name only when its header is durable; a segment of the
+    /// same name, which then holds no durable record, is replaced.
+    pub(super) fn create(dir: &Path, header: Header, options: &Options) -> Result<Self, JournalError> {
+        let path = segment::path(dir, header.first);
+        let unfinished = path.with_extension(UNFINISHED);
+        options.faults.before("create", 0).map_err(|f| JournalError::io("create", &path, f.error))?;
+        let file = File::create(&unfinished).map_err(|e| JournalError::io("create", &unfinished, e))?;
+        let mut writer = Self {
+            file,
+            path: unfinished,
+            seed: frame::crc_seed(header.salt),
+            buffer: Vec::new(),
+            durable: 0,
+            written: 0,
+            allocated: 0,
+        };
+        let made = writer.fill_in(header, options).and_then(|()| {
+            fs::rename(&writer.path, &path).map_err(|e| JournalError::io("rename", &path, e))?;
+            sync_dir(dir, options)
+        });
+        match made {
+            Ok(()) => {
+                writer.path = path;
+                Ok(writer)
+            }
+            Err(e) => {
+                // gone with the next open, if not now
+                let _ = fs::remove_file(&writer.path);
+                Err(e)
+            }
+        }
+    }
+
+    fn fill_in(&mut self, header: Header, options: &Options) -> Result<(), JournalError> {
+        self.buffer = header.encode();
+        self.allocate(0, options)?;
+        self.sync(options)
+    }
+
+    /// Bytes of the file that are durable.
+    pub(super) fn durable(&self) -> u64 {
+        self.durable
+    }
+
+    /// True where no more groups should go into this segment.
+    pub(super) fn is_full(&self, options: &Options) -> bool {
+        self.durable > RECORDS_START && self.durable >= options.segment_bytes
+    }
+
+    /// Makes sure that the disk has room for `more` bytes and the headroom, so that a full disk is noticed
+    /// before anything is written.
+    pub(super) fn allocate(&mut self, more: usize, options: &Options) -> Result<(), JournalError> {
+        let end = self.written + (self.buffer.len() + more) as u64;
+        let needed = end + options.headroom_bytes.min(options.segment_bytes);
+        if needed <= self.allocated {
+            return Ok(());
+        }
+        let to_segment_end = options.segment_bytes.saturating_sub(end);
+        let wanted = needed.max(end + options.preallocate_bytes.min(to_segment_end));
+        match self.allocate_to(wanted, options) {
+            Err(JournalError::Full { .. }) => {
+                self.allocate_to(needed.next_multiple_of(ALLOCATE_BYTES_MIN), options)
+            }
+            other => other,
+        }
+    }
+
+    fn allocate_to(&mut self, end: u64, options: &Options) -> Result<(), JournalError> {
+        let length = end - self.allocated;
+        let allocated = match options.faults.before("fallocate", length as usize) {
+            Ok(()) => rustix::fs::fallocate(&self.file, FallocateFlags::empty(), self.allocated, length),
+            Err(fault) => Err(Errno::from_io_error(&fault.error).unwrap_or(Errno::IO)),
+        };
+        match allocated {
+            Ok(()) => self.allocated = end,
+            // Not every file system can; then the file grows as it is written, and each sync costs more.
+            Err(Errno::OPNOTSUPP | Errno::NOSYS | Errno::INVAL) => self.allocated = u64::MAX,
+            Err(e) => return Err(JournalError::io("fallocate", &self.path, e)),
+        }
+        Ok(())
+    }
+
+    /// Takes a record. It is written at the latest when it is synced.
+    pub(super) fn append(
+        &mut self,
+        offset: u64,
+        payload: &[u8],
+        options: &Options,
+    ) -> Result<(), JournalError> {
+        self.allocate(frame::FRAME_HEADER_BYTES + payload.len(), options)?;
+        if !self.buffer.is_empty() && self.buffer.len() + payload.len() > BUFFER_BYTES_MAX {
+            self.write(options)?;
+        }
+        frame::put(&mut self.buffer, self.seed, offset, payload);
+        Ok(())
+    }
+
+    fn write(&mut self, options: &Options) -> Result<(), JournalError> {
+        let (bytes, fault) = match options.faults.before("write", self.buffer.len()) {
+            Ok(()) => (self.buffer.as_slice(), None),
+            Err(fault) => (&self.buffer[..fault.done.min(self.buffer.len())], Some(fault.error)),
+        };
+        let written = self.file.write_all_at(bytes, self.written);
+        if let Some(e) = written.err().or(fault) {
+            return Err(JournalError::io("write", &self.path, e));
+        }
+        self.written += self.buffer.len() as u64;
+        self.buffer.clear();
+        if self.buffer.capacity() > 2 * BUFFER_BYTES_MAX {
+            self.buffer = Vec::new();
+        }
+        Ok(())
+    }
+
+    /// Makes everything appended so far durable.
+    pub(super) fn sync(&mut self, options: &Options) -> Result<(), JournalError> {
+        self.write(options)?;
+        if options.durability == Durability::Fsync {
+            let fault = options.faults.before("fdatasync", 0).map_err(|f| f.error);
+            fault
+                .and_then(|()| self.file.sync_data())
+                .map_err(|e| JournalError::io("fdatasync", &self.path, e))?;
+        }
+        self.durable = self.written;
+        Ok(())
+    }
+
+    /// Ends the segment where it is durable. Gives back the space that was allocated ahead, and cuts off a
+    /// group that was given up.
+    ///
+    /// Errors are passed over: a void record that stays is behind the first offset of the next segment, and
+    /// not read. After a failed fdatasync nothing here is synced again: what the kernel then holds for clean
+    /// need not be on the disk.
+    pub(super) fn close(self) {
+        if self.allocated > self.durable || self.written > self.durable {
+            let _ = self.file.set_len(self.durable);
+        }
+    }
+}
+
+/// Makes names in a directory durable.
+pub(super) fn sync_dir(dir: &Path, options: &Options) -> Result<(), JournalError> {
+    if options.durability == Durability::Os {
+        return Ok(());
+    }
+    let synced = File::open(dir).and_then(|d| d.sync_all());
+    match synced {
+        // some file systems have no such thing
+        Err(e) if e.kind() == io::ErrorKind::InvalidInput => Ok(()),
+        other => other.map_err(|e| JournalError::io("fsync", dir, e)),
+    }
+}

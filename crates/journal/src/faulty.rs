@@ -1,0 +1,176 @@
+//! A journal that fails on purpose: any other, with seeded faults; and what crashes do to files.
+
+use crate::{DictionaryId, Journal, JournalError, JournalStats, Offset, Reader};
+use std::fs::{self, File};
+use std::io;
+use std::ops::Range;
+use std::os::unix::fs::FileExt;
+use std::path::{Path, PathBuf};
+use stdx::rng::Rng;
+
+/// How often what goes wrong; chances from 0 to 1 for each call.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Faults {
+    /// `append` fails.
+    pub append_error: f64,
+    /// `sync` fails, and nothing of the group is kept.
+    pub sync_error: f64,
+    /// The disk is full from then on, for [`Self::full_calls`] calls.
+    pub full: f64,
+    /// Calls of `begin` and `append` that find the disk full.
+    pub full_calls: u64,
+}
+
+/// Any journal, with seeded faults.
+#[derive(Debug)]
+pub struct Faulty<J> {
+    inner: J,
+    faults: Faults,
+    rng: Rng,
+    full_left: u64,
+    injected: u64,
+}
+
+impl<J: Journal> Faulty<J> {
+    /// Wraps `inner`.
+    pub fn new(inner: J, faults: Faults, seed: u64) -> Self {
+        Self { inner, faults, rng: Rng::new(seed), full_left: 0, injected: 0 }
+    }
+
+    /// Changes what goes wrong from now on.
+    pub fn set_faults(&mut self, faults: Faults) {
+        self.faults = faults;
+        self.full_left = 0;
+    }
+
+    /// How many calls were made to fail.
+    pub fn injected(&self) -> u64 {
+        self.injected
+    }
+
+    /// Draws a fault; what is drawn voids the group.
+    fn strike(&mut self, chance: f64, what: &'static str) -> Result<(), JournalError> {
+        if self.rng.chance(chance) {
+            return Err(self.fail(JournalError::Injected(what)));
+        }
+        Ok(())
+    }
+
+    fn strike_full(&mut self) -> Result<(), JournalError> {
+        if self.full_left == 0 && self.rng.chance(self.faults.full) {
+            self.full_left = self.faults.full_calls;
+        }
+        if self.full_left == 0 {
+            return Ok(());
+        }
+        self.full_left -= 1;
+        let source = io::Error::from(io::ErrorKind::StorageFull);
+        Err(self.fail(JournalError::Full { operation: "write", path: PathBuf::from("injected"), source }))
+    }
+
+    fn fail(&mut self, error: JournalError) -> JournalError {
+        self.injected += 1;
+        self.inner.abandon();
+        error
+    }
+}
+
+impl<J: Journal> Journal for Faulty<J> {
+    fn begin(&mut self) -> Result<DictionaryId, JournalError> {
+        self.strike_full()?;
+        self.inner.begin()
+    }
+
+    fn append(&mut self, payload: &[u8]) -> Result<Offset, JournalError> {
+        self.strike_full()?;
+        self.strike(self.faults.append_error, "append")?;
+        self.inner.append(payload)
+    }
+
+    fn sync(&mut self) -> Result<Offset, JournalError> {
+        self.strike(self.faults.sync_error, "sync")?;
+        self.inner.sync()
+    }
+
+    fn abandon(&mut self) {
+        self.inner.abandon();
+    }
+
+    fn start(&self) -> Offset {
+        self.inner.start()
+    }
+
+    fn durable_end(&self) -> Offset {
+        self.inner.durable_end()
+    }
+
+    fn dictionary_start(&self, offset: Offset) -> Offset {
+        self.inner.dictionary_start(offset)
+    }
+
+    fn read(&self, from: Offset) -> Result<Box<dyn Reader>, JournalError> {
+        self.inner.read(from)
+    }
+
+    fn truncate(&mut self, before: Offset) -> Result<(), JournalError> {
+        self.inner.truncate(before)
+    }
+
+    fn stats(&self) -> JournalStats {
+        self.inner.stats()
+    }
+}
+
+/// The segment files of a partition of an embedded journal, oldest first.
+pub fn segment_files(dir: &Path, partition: u32) -> io::Result<Vec<PathBuf>> {
+    let mut files = Vec::new();
+    for entry in fs::read_dir(dir.join(partition.to_string()))? {
+        let path = entry?.path();
+        if path.extension().is_some_and(|extension| extension == "journal") {
+            files.push(path);
+        }
+    }
+    files.sort_unstable();
+    Ok(files)
+}
+
+/// Flips one random bit in a stretch of a file, and says in which byte.
+pub fn flip_bit(path: &Path, within: Range<u64>, rng: &mut Rng) -> io::Result<u64> {
+    let at = within.start + rng.below(within.end - within.start);
+    let file = File::options().read(true).write(true).open(path)?;
+    let mut byte = [0];
+    file.read_exact_at(&mut byte, at)?;
+    byte[0] ^= 1 << rng.below(8);
+    file.write_all_at(&byte, at)?;
+    Ok(at)
+}
+
+/// What a power loss may do to the bytes from `durable` on, which were written and not synced: the file may
+/// be cut, and each of its blocks may be there, be zero, or be something else.
+pub fn tear(path: &Path, durable: u64, rng: &mut Rng) -> io::Result<()> {
+    const BLOCK: u64 = 512;
+    let file = File::options().write(true).open(path)?;
+    let mut len = file.metadata()?.len();
+    if len <= durable {
+        return Ok(());
+    }
+    if rng.chance(0.3) {
+        len = durable + rng.below(len - durable + 1);
+        file.set_len(len)?;
+    }
+    // what lies in the same block as durable bytes may be lost without harming these
+    let mut at = durable;
+    while at < len {
+        let end = ((at / BLOCK + 1) * BLOCK).min(len);
+        let block: Option<Vec<u8>> = match rng.below(3) {
+            0 => None,
+            1 => Some(vec![0; (end - at) as usize]),
+            _ => Some((at..end).map(|_| rng.next_u64() as u8).collect()),
+        };
+        if let Some(block) = block {
+            file.write_all_at(&block, at)?;
+        }
+        at = end;
+    }
+    Ok(())
+}

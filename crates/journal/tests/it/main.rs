@@ -1,0 +1,3 @@
+//! Every journal against the conformance suite, and the embedded one against crashes and damage.
+
+mod conform;
