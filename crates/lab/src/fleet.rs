@@ -10,6 +10,9 @@ use stdx::rng::mix;
 /// Labels of a series, its name included, that a plain fleet has: 218 bytes of text.
 pub const LABELS_DEFAULT: usize = 10;
 
+/// Different values of the label `job`: a target's follows from its number modulo this.
+pub const JOBS: u64 = APPS.len() as u64;
+
 const APPS: [&str; 16] = [
     "checkout-api",
     "payments-gateway",
@@ -108,6 +111,18 @@ impl Fleet {
         }
         labels.sort();
         labels
+    }
+
+    /// True where series have the label `job`.
+    pub fn has_job(&self) -> bool {
+        self.labels > 3
+    }
+
+    /// The label `job` of a target.
+    pub fn job(&self, target: u64) -> String {
+        let mut job = APPS[(target % JOBS) as usize].to_owned();
+        fill(&mut job, self.label_value_bytes, "-long");
+        job
     }
 
     /// Bytes of label text in the first series: the figure to give along with "10 labels".

@@ -1,5 +1,8 @@
 //! Load, measure, verify: any target that speaks the protocols.
 //!
+//! - [`write()`] loads a target; [`verify()`] reads everything back; both are told what to do by
+//!   [`options`] and tell how it goes through an [`observer`]
+//! - [`report`]: what was found
 //! - [`plan`], [`fleet`], [`values`]: which samples there are, as pure functions
 //! - [`template`], [`snappy`]: request bodies that are made once and then changed in place
 //! - [`ledger`]: what was acknowledged
@@ -10,10 +13,26 @@
 pub mod fleet;
 pub mod http;
 pub mod ledger;
+pub mod observer;
+pub mod options;
 pub mod parse;
 pub mod plan;
 pub mod procfs;
+pub mod report;
 pub mod snappy;
+pub mod stop;
 pub mod template;
 pub mod timer;
 pub mod values;
+pub mod verify;
+pub mod write;
+
+pub use ledger::Ledger;
+pub use observer::{Observer, Silent, Stderr};
+pub use options::{RetryPolicy, WriteOptions};
+pub use report::WriteReport;
+pub use stop::Stop;
+pub use template::Version;
+pub use values::ValueModel;
+pub use verify::{VerifyOptions, VerifyReport, verify};
+pub use write::write;

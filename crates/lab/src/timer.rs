@@ -3,7 +3,7 @@
 //! Tokio's timers have a resolution of one millisecond and round up, which would be half of a fast
 //! target's latency; the kernel's have some 50 µs.
 
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 #[cfg(target_os = "linux")]
 mod precise {
@@ -89,6 +89,7 @@ impl Default for Timer {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::time::Duration;
 
     #[tokio::test]
     async fn never_wakes_early() {

@@ -1,0 +1,198 @@
+//! What a run tells while it goes on.
+
+use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+use std::io::IsTerminal;
+use std::sync::Mutex;
+use std::time::{Duration, Instant};
+
+/// What a run is doing.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Phase {
+    /// Making the requests.
+    Preparing,
+    /// Sending them.
+    Writing,
+    /// Reading everything back.
+    Verifying,
+}
+
+impl std::fmt::Display for Phase {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(match self {
+            Self::Preparing => "preparing",
+            Self::Writing => "writing",
+            Self::Verifying => "verifying",
+        })
+    }
+}
+
+/// How far a run is.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Progress {
+    /// What it is doing.
+    pub phase: Phase,
+    /// From 0 to 1, of this phase.
+    pub part: f64,
+    /// Since this phase began.
+    pub elapsed: Duration,
+    /// Samples acknowledged, or read back, so far.
+    pub samples: u64,
+    /// In the last second or so.
+    pub samples_per_s: f64,
+    /// The slow end of latencies in the last second or so, in seconds; `None` without any answer.
+    pub p99_s: Option<f64>,
+    /// Answers other than success, so far; while verifying, samples found lost, doubled or wrong.
+    pub refused: u64,
+    /// Requests without an answer, so far.
+    pub broken: u64,
+}
+
+/// Watches a run. Called a few times a second from the run itself: must be quick.
+pub trait Observer: Send + Sync {
+    /// The latest figures.
+    fn progress(&self, progress: &Progress);
+    /// Something worth a line.
+    fn note(&self, text: &str);
+}
+
+/// Watches nothing.
+#[derive(Debug, Default, Clone, Copy)]
+pub struct Silent;
+
+impl Observer for Silent {
+    fn progress(&self, _: &Progress) {}
+    fn note(&self, _: &str) {}
+}
+
+/// Tells on stderr: one live line on a terminal, a plain line every few seconds in a pipe.
+#[derive(Debug)]
+pub struct Stderr {
+    bar: Option<ProgressBar>,
+    /// Phase and time of the latest plain line.
+    told: Mutex<Option<(Phase, Instant)>>,
+}
+
+/// Between two plain lines.
+const PLAIN_INTERVAL: Duration = Duration::from_secs(5);
+
+impl Stderr {
+    /// For the stderr that this process has.
+    pub fn new() -> Self {
+        let bar = std::io::stderr().is_terminal().then(|| {
+            let style = ProgressStyle::with_template("{prefix:>10} [{bar:24}] {msg}")
+                .expect("BUG: the template of a constant is valid");
+            let bar = ProgressBar::with_draw_target(Some(1_000), ProgressDrawTarget::stderr());
+            bar.with_style(style.progress_chars("=> "))
+        });
+        Self { bar, told: Mutex::new(None) }
+    }
+}
+
+impl Default for Stderr {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl Drop for Stderr {
+    fn drop(&mut self) {
+        if let Some(bar) = &self.bar {
+            bar.finish_and_clear();
+        }
+    }
+}
+
+impl Observer for Stderr {
+    fn progress(&self, progress: &Progress) {
+        let part = progress.part.clamp(0.0, 1.0);
+        if let Some(bar) = &self.bar {
+            bar.set_prefix(progress.phase.to_string());
+            bar.set_position((part * 1_000.0) as u64);
+            bar.set_message(line(progress));
+            return;
+        }
+        let mut told = self.told.lock().expect("BUG: an observer panicked");
+        if told.is_none_or(|(phase, at)| phase != progress.phase || at.elapsed() >= PLAIN_INTERVAL) {
+            *told = Some((progress.phase, Instant::now()));
+            eprintln!("{} {:.0} %: {}", progress.phase, part * 100.0, line(progress));
+        }
+    }
+
+    fn note(&self, text: &str) {
+        match &self.bar {
+            Some(bar) => bar.println(text),
+            None => eprintln!("{text}"),
+        }
+    }
+}
+
+fn line(progress: &Progress) -> String {
+    let Progress { elapsed, samples, samples_per_s, p99_s, refused, broken, phase, .. } = progress;
+    let mut line = format!(
+        "{:.0} s  {} samples  {}/s",
+        elapsed.as_secs_f64(),
+        short(*samples as f64),
+        short(*samples_per_s)
+    );
+    if let Some(p99_s) = p99_s {
+        line += &format!("  p99 {:.1} ms", p99_s * 1e3);
+    }
+    let refused_word = if *phase == Phase::Verifying { "bad" } else { "refused" };
+    for (count, word) in [(refused, refused_word), (broken, "unanswered")] {
+        if *count > 0 {
+            line += &format!("  {count} {word}");
+        }
+    }
+    line
+}
+
+/// A number in at most five characters: `950`, `12.3k`, `4.56M`.
+pub fn short(number: f64) -> String {
+    let (scaled, unit) = match number.abs() {
+        1e9.. => (number / 1e9, "G"),
+        1e6.. => (number / 1e6, "M"),
+        1e4.. => (number / 1e3, "k"),
+        _ => return format!("{number:.0}"),
+    };
+    let decimals = if scaled.abs() < 10.0 {
+        2
+    } else if scaled.abs() < 100.0 {
+        1
+    } else {
+        0
+    };
+    format!("{scaled:.decimals$}{unit}")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_are_short() {
+        let check = |n: f64, text: &str| assert_eq!(short(n), text);
+        check(0.0, "0");
+        check(9_999.0, "9999");
+        check(12_345.0, "12.3k");
+        check(999_999.0, "1000k");
+        check(4_560_000.0, "4.56M");
+        check(2.5e9, "2.50G");
+    }
+
+    #[test]
+    fn a_line_says_what_went_wrong_only_if_something_did() {
+        let mut progress = Progress {
+            phase: Phase::Writing,
+            part: 0.5,
+            elapsed: Duration::from_secs(10),
+            samples: 1_234_567,
+            samples_per_s: 123_456.0,
+            p99_s: Some(0.0123),
+            refused: 0,
+            broken: 0,
+        };
+        assert_eq!(line(&progress), "10 s  1.23M samples  123k/s  p99 12.3 ms");
+        (progress.refused, progress.broken) = (3, 1);
+        assert_eq!(line(&progress), "10 s  1.23M samples  123k/s  p99 12.3 ms  3 refused  1 unanswered");
+    }
+}

@@ -1,0 +1,263 @@
+//! Reads every acknowledged sample back and compares it bit by bit.
+//!
+//! ```text
+//!   ledger ─▶ pages: one metric × some rounds (× one job), small enough for any server's limits
+//!               └▶ metric{…}[range] at the page's end ─▶ compare with the plan ─▶ lost, doubled, wrong, …
+//! ```
+//!
+//! Nothing is kept of what was sent: the plan makes each expected sample again.
+
+mod check;
+mod page;
+mod promql;
+
+use crate::http::{Client, Endpoint, TIMEOUT_DEFAULT, headers};
+use crate::ledger::Ledger;
+use crate::observer::{Observer, Phase, Progress};
+use anyhow::{Context, Result};
+use check::{Checker, Found};
+use page::Pages;
+use serde::Serialize;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+use tokio::task::JoinSet;
+
+pub use check::{Example, Fault};
+
+/// How to read a run back.
+#[derive(Debug, Clone)]
+pub struct VerifyOptions {
+    /// What stands before `/api/v1/query`, such as `http://127.0.0.1:9009`.
+    pub read_url: String,
+    /// Sent with each request.
+    pub headers: Vec<(String, String)>,
+    /// Hosts beyond this machine that may be asked.
+    pub allow_hosts: Vec<String>,
+    /// Samples may turn up until so long after verification began; needed for targets that show what
+    /// they acknowledged only after a while.
+    pub patience: Duration,
+    /// Samples that one answer holds, about.
+    pub page_samples: u64,
+    /// Questions at a time.
+    pub connections: usize,
+    /// How long to wait for an answer.
+    pub timeout: Duration,
+    /// How many examples of each fault to keep.
+    pub examples_max: usize,
+}
+
+impl VerifyOptions {
+    /// For the base URL `read_url`.
+    pub fn new(read_url: impl Into<String>) -> Self {
+        Self {
+            read_url: read_url.into(),
+            headers: Vec::new(),
+            allow_hosts: Vec::new(),
+            patience: Duration::from_secs(10),
+            page_samples: 100_000,
+            connections: 2,
+            timeout: TIMEOUT_DEFAULT,
+            examples_max: 3,
+        }
+    }
+}
+
+/// Where a target that is written to at `write_url` is read from, by the customs of Prometheus, Cortex and
+/// VictoriaMetrics.
+pub fn read_url_for(write_url: &str) -> String {
+    let url = write_url.split('?').next().unwrap_or(write_url);
+    for (write, read) in [
+        ("/api/v1/write", ""),
+        ("/api/prom/push", "/api/prom"),
+        ("/api/v1/push", "/prometheus"),
+        // VictoriaMetrics cluster: …/insert/0/prometheus is read at …/select/0/prometheus, on another host
+        ("/", ""),
+    ] {
+        if let Some(base) = url.strip_suffix(write) {
+            return format!("{base}{read}");
+        }
+    }
+    url.to_owned()
+}
+
+/// What was found.
+#[derive(Debug, Clone, Default, PartialEq, Serialize)]
+pub struct VerifyReport {
+    /// Samples that the target acknowledged.
+    pub acknowledged: u64,
+    /// Of those, the ones that are there (with whatever value).
+    pub read_back: u64,
+    /// Acknowledged, and not there.
+    pub lost: u64,
+    /// Further samples of a series at a time at which it has one already.
+    pub doubled: u64,
+    /// There, with another value than was sent.
+    pub wrong: u64,
+    /// In a series of this run, at a time at which nothing was sent.
+    pub unexpected: u64,
+    /// Sent, not acknowledged, and there all the same: the answer got lost, or was a refusal. Allowed.
+    pub unacknowledged: u64,
+    /// Of those read back, the ones that were not there at first.
+    pub late: u64,
+    /// Series of the same metric names that are not of this run: of runs with other seeds, for instance.
+    pub foreign_series: u64,
+    /// Questions asked.
+    pub queries: u64,
+    /// How long it took, in seconds.
+    pub wall_s: f64,
+    /// The first few of each fault.
+    pub examples: Vec<Example>,
+}
+
+impl VerifyReport {
+    /// True where everything that was acknowledged is there once and right, and nothing else.
+    pub fn is_good(&self) -> bool {
+        [self.lost, self.doubled, self.wrong, self.unexpected].iter().all(|n| *n == 0)
+            && self.read_back == self.acknowledged
+    }
+
+    /// For people: a table on a terminal (`table`), plain lines in a pipe.
+    pub fn to_text(&self, table: bool) -> String {
+        crate::report::verify_text(self, table)
+    }
+
+    fn add(&mut self, found: Found, examples_max: usize) {
+        self.read_back += found.read_back;
+        self.lost += found.lost;
+        self.doubled += found.doubled;
+        self.wrong += found.wrong;
+        self.unexpected += found.unexpected;
+        self.unacknowledged += found.unacknowledged;
+        self.foreign_series += found.foreign_series;
+        for example in found.examples {
+            let alike = self.examples.iter().filter(|e| e.fault == example.fault).count();
+            if alike < examples_max {
+                self.examples.push(example);
+            }
+        }
+    }
+
+    fn faults(&self) -> u64 {
+        self.lost + self.doubled + self.wrong + self.unexpected
+    }
+}
+
+/// Reads back what `ledger` says was acknowledged.
+///
+/// Errors are for targets that cannot be asked. What is missing or wrong stands in the report.
+pub async fn verify(
+    options: &VerifyOptions,
+    ledger: &Ledger,
+    observer: &dyn Observer,
+) -> Result<VerifyReport> {
+    let endpoint = Endpoint::resolve(&options.read_url, &options.allow_hosts).await?;
+    let headers = headers(&options.headers)?;
+    let begin = Instant::now();
+    let job = Arc::new(Job {
+        options: options.clone(),
+        ledger: ledger.clone(),
+        pages: Pages::new(&ledger.plan, ledger.rounds(), options.page_samples),
+        next: AtomicU64::new(0),
+        path: format!("{}/api/v1/query", endpoint.path().trim_end_matches('/')),
+        patient_until: begin + options.patience,
+        report: Mutex::default(),
+    });
+    let mut tasks = JoinSet::new();
+    for _ in 0..options.connections.max(1) {
+        let client = Client::new(endpoint.clone(), headers.clone(), options.timeout);
+        let job = Arc::clone(&job);
+        tasks.spawn(async move { job.work(client).await });
+    }
+    let mut tick = tokio::time::interval(Duration::from_millis(250));
+    loop {
+        tokio::select! {
+            joined = tasks.join_next() => match joined {
+                Some(result) => result.context("a reader's task failed")??,
+                None => break,
+            },
+            _ = tick.tick() => observer.progress(&job.progress(begin)),
+        }
+    }
+    let mut report = std::mem::take(&mut *job.lock());
+    report.acknowledged = ledger.acknowledged_samples();
+    report.wall_s = begin.elapsed().as_secs_f64();
+    let checked = report.read_back + report.lost;
+    assert_eq!(report.acknowledged, checked, "BUG: some acknowledged samples were never looked for");
+    Ok(report)
+}
+
+/// What the readers share.
+struct Job {
+    options: VerifyOptions,
+    ledger: Ledger,
+    pages: Pages,
+    next: AtomicU64,
+    path: String,
+    patient_until: Instant,
+    report: Mutex<VerifyReport>,
+}
+
+/// Between two looks for samples that are late.
+const LATE_PAUSE: Duration = Duration::from_millis(500);
+
+impl Job {
+    async fn work(&self, mut client: Client) -> Result<()> {
+        let mut checker = Checker::new();
+        loop {
+            let number = self.next.fetch_add(1, Ordering::Relaxed);
+            let Some(page) = self.pages.get(&self.ledger.plan, number) else { return Ok(()) };
+            let mut found = self.ask(&mut client, &mut checker, &page).await?;
+            let lost_at_first = found.lost;
+            while found.lost > 0 && Instant::now() < self.patient_until {
+                tokio::time::sleep(LATE_PAUSE).await;
+                found = self.ask(&mut client, &mut checker, &page).await?;
+            }
+            let mut report = self.lock();
+            report.late += lost_at_first.saturating_sub(found.lost);
+            report.add(found, self.options.examples_max);
+        }
+    }
+
+    async fn ask(&self, client: &mut Client, checker: &mut Checker, page: &page::Page) -> Result<Found> {
+        self.lock().queries += 1;
+        let question = promql::question(&self.path, &self.ledger.plan, page);
+        let body = promql::ask(client, &question).await?;
+        let series = promql::parse(&body).with_context(|| format!("read the answer to {}", page.selector))?;
+        Ok(checker.check(&self.ledger, page, &series, self.options.examples_max))
+    }
+
+    fn progress(&self, begin: Instant) -> Progress {
+        let report = self.lock();
+        let elapsed = begin.elapsed();
+        Progress {
+            phase: Phase::Verifying,
+            part: self.next.load(Ordering::Relaxed) as f64 / self.pages.len().max(1) as f64,
+            elapsed,
+            samples: report.read_back,
+            samples_per_s: report.read_back as f64 / elapsed.as_secs_f64().max(1e-3),
+            p99_s: None,
+            refused: report.faults(),
+            broken: 0,
+        }
+    }
+
+    fn lock(&self) -> std::sync::MutexGuard<'_, VerifyReport> {
+        self.report.lock().expect("BUG: a reader panicked while counting")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::read_url_for;
+
+    #[test]
+    fn read_urls_follow_from_write_urls() {
+        let check = |write, read| assert_eq!(read_url_for(write), read);
+        check("http://127.0.0.1:9009/api/v1/write", "http://127.0.0.1:9009");
+        check("http://127.0.0.1:8428/api/v1/write?x=y", "http://127.0.0.1:8428");
+        check("http://127.0.0.1:9009/api/v1/push", "http://127.0.0.1:9009/prometheus");
+        check("http://127.0.0.1:9009/api/prom/push", "http://127.0.0.1:9009/api/prom");
+        check("http://127.0.0.1:9009/", "http://127.0.0.1:9009");
+    }
+}

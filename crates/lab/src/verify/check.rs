@@ -1,0 +1,258 @@
+//! Compares a page of what was read with what was sent.
+
+use super::page::Page;
+use super::promql::Series;
+use crate::fleet::target_bytes;
+use crate::ledger::Ledger;
+use crate::plan::Plan;
+use model::labels::{METRIC_NAME, put_label};
+use model::{LabelsRef, SeriesKey};
+use serde::Serialize;
+use std::collections::HashMap;
+use std::ops::Range;
+
+/// The keys stay within this process, and nobody else chooses the labels.
+const KEY_SEED: u64 = 0;
+
+/// What is wrong with a sample.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Fault {
+    /// Acknowledged, and not there.
+    Lost,
+    /// There more than once.
+    Doubled,
+    /// There with another value.
+    Wrong,
+    /// There, and never sent.
+    Unexpected,
+}
+
+/// A faulty sample, to be looked for by hand.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Example {
+    /// What is wrong.
+    pub fault: Fault,
+    /// The series, in Prometheus' notation.
+    pub series: String,
+    /// When, in ms since 1970.
+    pub timestamp_ms: i64,
+    /// The value that was sent, if any.
+    pub sent: Option<f64>,
+    /// The value that was found, if any.
+    pub found: Option<f64>,
+}
+
+impl std::fmt::Display for Example {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let fault = format!("{:?}", self.fault).to_lowercase();
+        write!(f, "{fault}: {} at {}", self.series, self.timestamp_ms)?;
+        if let Some(sent) = self.sent {
+            write!(f, ", sent {sent}")?;
+        }
+        if let Some(found) = self.found {
+            write!(f, ", found {found}")?;
+        }
+        Ok(())
+    }
+}
+
+/// What a page holds; the words are those of [`super::VerifyReport`].
+#[derive(Debug, Default)]
+pub(super) struct Found {
+    pub(super) read_back: u64,
+    pub(super) lost: u64,
+    pub(super) doubled: u64,
+    pub(super) wrong: u64,
+    pub(super) unexpected: u64,
+    pub(super) unacknowledged: u64,
+    pub(super) foreign_series: u64,
+    pub(super) examples: Vec<Example>,
+}
+
+/// Checks pages one after the other, and knows the targets of the latest.
+#[derive(Debug)]
+pub(super) struct Checker {
+    /// Target and generation, by the hash of their labels without the metric name.
+    targets: HashMap<SeriesKey, (u64, u64)>,
+    /// The rounds and job that `targets` is for.
+    targets_of: Option<(Range<u32>, Option<u64>)>,
+    /// How often a target's sample of a round was seen: a row for each target, a column for each round.
+    seen: Vec<u8>,
+    labels: Vec<u8>,
+}
+
+impl Checker {
+    pub(super) fn new() -> Self {
+        Self { targets: HashMap::new(), targets_of: None, seen: Vec::new(), labels: Vec::new() }
+    }
+
+    /// Compares `series`, the answer to `page`, with what the ledger says.
+    pub(super) fn check(
+        &mut self,
+        ledger: &Ledger,
+        page: &Page,
+        series: &[Series<'_>],
+        examples_max: usize,
+    ) -> Found {
+        self.know_targets(&ledger.plan, page);
+        let mut sheet = Sheet { ledger, page, found: Found::default(), examples_max };
+        self.seen.clear();
+        self.seen.resize(sheet.targets() * page.rounds.len(), 0);
+        for series in series {
+            match self.identify(series) {
+                Some((target, generation)) => sheet.series(&mut self.seen, target, generation, series),
+                None => sheet.found.foreign_series += 1,
+            }
+        }
+        sheet.missing(&self.seen);
+        sheet.found
+    }
+
+    /// Lists the targets that the page's series can belong to, unless it has them already.
+    fn know_targets(&mut self, plan: &Plan, page: &Page) {
+        let of = (page.rounds.clone(), page.job);
+        let unchanging = plan.series_churn_ticks.is_none();
+        let known = self
+            .targets_of
+            .as_ref()
+            .is_some_and(|(rounds, job)| *job == page.job && (unchanging || *rounds == page.rounds));
+        if known {
+            return;
+        }
+        self.targets.clear();
+        let first = plan.first_target(0);
+        let targets = first..first + plan.targets * u64::from(plan.writers);
+        for target in targets.filter(|t| page.has_target(*t)) {
+            let generations =
+                plan.generation(target, page.rounds.start)..=plan.generation(target, page.rounds.end - 1);
+            for generation in generations {
+                let bytes = target_bytes(&plan.fleet.target_labels(target, generation));
+                let key = SeriesKey::of(&bytes, KEY_SEED);
+                self.targets.insert(key, (target, generation));
+            }
+        }
+        self.targets_of = Some(of);
+    }
+
+    fn identify(&mut self, series: &Series<'_>) -> Option<(u64, u64)> {
+        self.labels.clear();
+        for (name, value) in series.metric.iter().filter(|(name, _)| name.0 != METRIC_NAME) {
+            put_label(&mut self.labels, name.0.as_bytes(), value.0.as_bytes());
+        }
+        self.targets.get(&SeriesKey::of(&self.labels, KEY_SEED)).copied()
+    }
+}
+
+/// A page while it is being checked.
+struct Sheet<'a> {
+    ledger: &'a Ledger,
+    page: &'a Page,
+    found: Found,
+    examples_max: usize,
+}
+
+impl Sheet<'_> {
+    fn plan(&self) -> &Plan {
+        &self.ledger.plan
+    }
+
+    fn targets(&self) -> usize {
+        (self.plan().targets * u64::from(self.plan().writers)) as usize
+    }
+
+    /// Where `seen` counts the sample of `target` in `round`.
+    fn cell(&self, target: u64, round: u32) -> usize {
+        let row = (target - self.plan().first_target(0)) as usize;
+        row * self.page.rounds.len() + (round - self.page.rounds.start) as usize
+    }
+
+    fn series(&mut self, seen: &mut [u8], target: u64, generation: u64, series: &Series<'_>) {
+        let ledger = self.ledger;
+        let plan = &ledger.plan;
+        let (first_ms, last_ms) = self.page.times(plan);
+        let key = plan.target_key(target, generation);
+        let slot = plan.slot_of(target, self.page.metric).expect("BUG: a target of the plan has a slot");
+        let slot = &ledger.slots[slot];
+        for &(seconds, text) in &series.values {
+            let timestamp_ms = (seconds * 1000.0).round() as i64;
+            if !(first_ms..=last_ms).contains(&timestamp_ms) {
+                continue; // the neighbouring page's
+            }
+            let Ok(value) = text.parse::<f64>() else {
+                self.found.unexpected += 1;
+                self.example(Fault::Unexpected, target, generation, timestamp_ms, None, None);
+                continue;
+            };
+            let round = (timestamp_ms / i64::from(plan.interval_ms) - plan.first_tick as i64) as u32;
+            let planned = self.page.rounds.contains(&round)
+                && plan.timestamp_ms(target, round) == timestamp_ms
+                && plan.generation(target, round) == generation;
+            if !planned || !slot.sent.contains(round) {
+                self.found.unexpected += 1;
+                self.example(Fault::Unexpected, target, generation, timestamp_ms, None, Some(value));
+                continue;
+            }
+            let expected = plan.value(key, self.page.metric, round);
+            let cell = &mut seen[self.cell(target, round)];
+            *cell = cell.saturating_add(1);
+            if *cell > 1 {
+                self.found.doubled += 1;
+                self.example(Fault::Doubled, target, generation, timestamp_ms, Some(expected), Some(value));
+            } else if slot.acknowledged.contains(round) {
+                self.found.read_back += 1;
+            } else {
+                self.found.unacknowledged += 1;
+            }
+            if value.to_bits() != expected.to_bits() {
+                self.found.wrong += 1;
+                self.example(Fault::Wrong, target, generation, timestamp_ms, Some(expected), Some(value));
+            }
+        }
+    }
+
+    /// Counts what was acknowledged and not seen.
+    fn missing(&mut self, seen: &[u8]) {
+        let ledger = self.ledger;
+        let plan = &ledger.plan;
+        let first = plan.first_target(0);
+        let page = self.page;
+        for target in (first..first + self.targets() as u64).filter(|t| page.has_target(*t)) {
+            let slot = plan.slot_of(target, page.metric).expect("BUG: a target of the plan has a slot");
+            for round in page.rounds.clone() {
+                if seen[self.cell(target, round)] > 0 || !ledger.slots[slot].acknowledged.contains(round) {
+                    continue;
+                }
+                self.found.lost += 1;
+                if self.found.lost <= self.examples_max as u64 {
+                    let generation = plan.generation(target, round);
+                    let sent = plan.value(plan.target_key(target, generation), page.metric, round);
+                    let at = plan.timestamp_ms(target, round);
+                    self.example(Fault::Lost, target, generation, at, Some(sent), None);
+                }
+            }
+        }
+    }
+
+    fn example(
+        &mut self,
+        fault: Fault,
+        target: u64,
+        generation: u64,
+        timestamp_ms: i64,
+        sent: Option<f64>,
+        found: Option<f64>,
+    ) {
+        let alike = self.found.examples.iter().filter(|e| e.fault == fault).count();
+        if alike >= self.examples_max {
+            return;
+        }
+        let plan = self.plan();
+        let name = plan.fleet.metric_name(self.page.metric, plan.metric_generation(self.page.rounds.start));
+        let mut labels = Vec::new();
+        let target = target_bytes(&plan.fleet.target_labels(target, generation));
+        crate::fleet::series_labels(&mut labels, &name, &target);
+        let series = format!("{:?}", LabelsRef::from_canonical(&labels));
+        self.found.examples.push(Example { fault, series, timestamp_ms, sent, found });
+    }
+}

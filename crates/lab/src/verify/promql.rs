@@ -1,0 +1,136 @@
+//! Asks for raw samples through PromQL: a range vector as an instant query.
+//!
+//! Works with whatever speaks Prometheus' query API. Values come as shortest decimals that read back to
+//! the same bits. (Targets with `/api/v1/export` could be asked in lines of JSON instead; the answer would
+//! have the same form.)
+
+use super::page::Page;
+use crate::http::{Answer, Client, percent};
+use crate::plan::Plan;
+use anyhow::{Context, Result, bail, ensure};
+use bytes::Bytes;
+use hyper::Method;
+use serde::Deserialize;
+use std::borrow::Cow;
+use std::collections::BTreeMap;
+use std::time::{Duration, Instant};
+
+/// A target that is being restarted is asked again for so long.
+const ASK_AGAIN: Duration = Duration::from_secs(30);
+
+/// Labels and samples of one series.
+#[derive(Debug, Deserialize)]
+pub(super) struct Series<'a> {
+    /// With the name, in order.
+    #[serde(borrow)]
+    pub(super) metric: BTreeMap<Text<'a>, Text<'a>>,
+    /// Seconds since 1970, and the value as text.
+    #[serde(borrow, default)]
+    pub(super) values: Vec<(f64, &'a str)>,
+}
+
+/// A text that is borrowed where it has no escapes.
+#[derive(Debug, Deserialize, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct Text<'a>(#[serde(borrow)] pub(super) Cow<'a, str>);
+
+#[derive(Deserialize)]
+struct Reply<'a> {
+    #[serde(borrow)]
+    status: Text<'a>,
+    #[serde(borrow, default)]
+    error: Option<Text<'a>>,
+    #[serde(borrow, default)]
+    data: Option<Data<'a>>,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Data<'a> {
+    #[serde(borrow)]
+    result_type: Text<'a>,
+    #[serde(borrow)]
+    result: Vec<Series<'a>>,
+}
+
+/// The question's path: all samples of the page. `nocache` is for VictoriaMetrics, whose cache would answer
+/// for the store; others do not know it.
+pub(super) fn question(path: &str, plan: &Plan, page: &Page) -> String {
+    let (first_ms, last_ms) = page.times(plan);
+    // ranges do not include their left end (in Prometheus before 3.0 they do; the checker ignores it)
+    let query = format!("{}[{}ms]", page.selector, last_ms - first_ms + 1);
+    let time = format!("{}.{:03}", last_ms / 1000, last_ms % 1000);
+    format!("{path}?query={}&time={time}&nocache=1", percent(&query))
+}
+
+/// Asks, again where the target is not there at the moment.
+pub(super) async fn ask(client: &mut Client, question: &str) -> Result<Bytes> {
+    let begin = Instant::now();
+    let mut pause = Duration::from_millis(100);
+    loop {
+        let said = match client.send(Method::GET, question, Bytes::new()).await {
+            Ok(answer) if answer.status.is_success() => return Ok(answer.body),
+            Ok(answer) if is_final(&answer) => bail!("{question}: {} {}", answer.status, answer.text()),
+            Ok(answer) => format!("{} {}", answer.status, answer.text()),
+            Err(failure) => failure.to_string(),
+        };
+        ensure!(begin.elapsed() + pause < ASK_AGAIN, "{question}: {said}");
+        tokio::time::sleep(pause).await;
+        pause = (pause * 2).min(Duration::from_secs(2));
+    }
+}
+
+fn is_final(answer: &Answer) -> bool {
+    answer.status.is_client_error() && answer.status.as_u16() != 429
+}
+
+/// Takes an answer apart.
+pub(super) fn parse(body: &[u8]) -> Result<Vec<Series<'_>>> {
+    let reply: Reply<'_> = serde_json::from_slice(body).context("parse JSON")?;
+    if reply.status.0 != "success" {
+        bail!(
+            "status {:?}: {}",
+            reply.status.0,
+            reply.error.map_or(Cow::Borrowed("no reason given"), |e| e.0)
+        );
+    }
+    let data = reply.data.context("no data")?;
+    ensure!(data.result_type.0 == "matrix", "a {}, not a matrix", data.result_type.0);
+    Ok(data.result)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::plan::tests::small;
+    use crate::verify::page::Pages;
+
+    #[test]
+    fn asks_for_all_of_a_page_and_nothing_else() {
+        let plan = Plan { fleet: crate::fleet::Fleet::default(), ..small() };
+        let page = Pages::new(&plan, 4, 1_000).get(&plan, 3).unwrap();
+        assert_eq!(
+            question("/api/v1/query", &plan, &page),
+            "/api/v1/query?query=metric_3%5B60000ms%5D&time=1795284059.999&nocache=1"
+        );
+    }
+
+    #[test]
+    fn reads_answers() {
+        let text = r#"{"status":"success","data":{"resultType":"matrix","result":[
+            {"metric":{"__name__":"up","a":"x\"y"},"values":[[1.5,"0.1"],[2,"+Inf"]]},
+            {"metric":{},"histograms":[]}]}}"#;
+        let series = parse(text.as_bytes()).unwrap();
+        assert_eq!(series[0].metric[&Text("a".into())].0, "x\"y");
+        assert_eq!(series[0].values, [(1.5, "0.1"), (2.0, "+Inf")]);
+        assert!(series[1].values.is_empty());
+        for bad in [
+            "",
+            "{}",
+            r#"{"status":"error","error":"too many samples"}"#,
+            r#"{"status":"success"}"#,
+            r#"{"status":"success","data":{"resultType":"vector","result":[]}}"#,
+        ] {
+            assert!(parse(bad.as_bytes()).is_err(), "{bad}");
+        }
+    }
+}

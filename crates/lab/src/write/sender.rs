@@ -1,0 +1,296 @@
+//! One connection: its slots, round after round, in order.
+
+use super::lead::Lead;
+use super::tally::{Counts, Tally};
+use crate::http::{Answer, Client, Failure};
+use crate::ledger::SlotLedger;
+use crate::options::{FUTURE_MS_MAX, Pace, RetryPolicy};
+use crate::plan::{Plan, SlotRange};
+use crate::stop::Stop;
+use crate::template::{Renderer, Template, Version};
+use crate::timer::Timer;
+use bytes::Bytes;
+use hyper::{Method, StatusCode};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+use stdx::clock::Clock;
+
+/// A request that is being repeated when the run ends gets this much longer.
+const GRACE: Duration = Duration::from_secs(5);
+
+/// So many refusals and not one success end the run: it measures nothing.
+const REJECTED_MAX: u64 = 200;
+
+/// What all connections of a run share.
+#[derive(Debug)]
+pub(crate) struct Run {
+    pub(crate) plan: Plan,
+    pub(crate) pace: Pace,
+    pub(crate) version: Version,
+    pub(crate) path: String,
+    pub(crate) retry: RetryPolicy,
+    pub(crate) stop: Stop,
+    pub(crate) lead: Option<Lead>,
+    pub(crate) tally: Tally,
+    pub(crate) clock: stdx::clock::SystemClock,
+    /// A closed loop has caught up with the clock.
+    pub(crate) caught_up: AtomicBool,
+}
+
+/// When a run begins and ends.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Times {
+    pub(super) begin: Instant,
+    pub(super) end: Option<Instant>,
+}
+
+/// A connection and the slots it owns.
+#[derive(Debug)]
+pub(super) struct Sender {
+    pub(super) number: usize,
+    pub(super) client: Client,
+    pub(super) slots: Vec<OwnSlot>,
+    renderer: Renderer,
+}
+
+/// A slot and its account.
+#[derive(Debug)]
+pub(super) struct OwnSlot {
+    pub(super) number: usize,
+    range: SlotRange,
+    template: Option<Template>,
+    pub(super) ledger: SlotLedger,
+}
+
+/// Whether to go on.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Flow {
+    Next,
+    End,
+}
+
+impl Sender {
+    pub(super) fn new(run: &Run, number: usize, client: Client, slots: impl Iterator<Item = usize>) -> Self {
+        let slots = slots.map(|number| OwnSlot {
+            number,
+            range: run.plan.slot(number),
+            template: None,
+            ledger: SlotLedger::default(),
+        });
+        Self { number, client, slots: slots.collect(), renderer: Renderer::new(run.version) }
+    }
+
+    /// Opens the connection and makes all requests, so that the run itself need not.
+    pub(super) async fn prepare(mut self, run: &Run) -> Result<Self, Failure> {
+        self.client.connect().await?;
+        for at in 0..self.slots.len() {
+            if run.stop.is_set() {
+                break;
+            }
+            self.fit_template(run, at, 0);
+            tokio::task::yield_now().await;
+        }
+        Ok(self)
+    }
+
+    /// Sends until the plan, the time or the run ends.
+    pub(super) async fn run(mut self, run: &Run, times: Times) -> Self {
+        let timer = Timer::new();
+        'rounds: for round in 0..run.plan.rounds_max {
+            if let Some(lead) = &run.lead {
+                tokio::select! {
+                    () = lead.enter(self.number, round) => {}
+                    () = run.stop.wait() => break,
+                }
+            }
+            if run.pace == Pace::Closed
+                && run.plan.round_ms(round) > run.clock.now_ms().saturating_add(FUTURE_MS_MAX)
+            {
+                run.caught_up.store(true, Ordering::Relaxed);
+                break;
+            }
+            for at in 0..self.slots.len() {
+                if self.send_slot(run, times, &timer, at, round).await == Flow::End {
+                    self.count_unsent(run, times, at, round);
+                    break 'rounds;
+                }
+            }
+        }
+        if let Some(lead) = &run.lead {
+            lead.leave(self.number);
+        }
+        self
+    }
+
+    async fn send_slot(&mut self, run: &Run, times: Times, timer: &Timer, at: usize, round: u32) -> Flow {
+        let free = Instant::now();
+        let due = due(run, times, self.slots[at].range, round);
+        if run.stop.is_set() || times.end.is_some_and(|end| due.unwrap_or(free) >= end) {
+            return Flow::End;
+        }
+        self.fit_template(run, at, round);
+        let slot = &mut self.slots[at];
+        let template = slot.template.as_mut().expect("BUG: fitted just before");
+        let body = Bytes::copy_from_slice(template.fill(&run.plan, round));
+        if let Some(due) = due {
+            tokio::select! {
+                () = timer.sleep_until(due) => {}
+                () = run.stop.wait() => return Flow::End,
+            }
+        }
+        let start = Instant::now();
+        if times.end.is_some_and(|end| start >= end) {
+            return Flow::End;
+        }
+        run.tally.lock().lag(start - due.map_or(free, |due| due.max(free)));
+        self.exchange(run, times, at, round, body, due.unwrap_or(start)).await
+    }
+
+    /// Sends one request until it is taken, refused for good, or given up.
+    async fn exchange(
+        &mut self,
+        run: &Run,
+        times: Times,
+        at: usize,
+        round: u32,
+        body: Bytes,
+        intended: Instant,
+    ) -> Flow {
+        let give_up = Instant::now() + run.retry.give_up_after;
+        let give_up = times.end.map_or(give_up, |end| give_up.min(end + GRACE));
+        let mut pause = run.retry.backoff_min;
+        run.tally.lock().requests += 1;
+        loop {
+            let begin = Instant::now();
+            let answer = self.client.send(Method::POST, &run.path, body.clone()).await;
+            let attempt = Attempt { answer, intended, took: begin.elapsed(), bytes: body.len() as u64 };
+            let wait = match self.slots[at].settle(run, round, attempt) {
+                Verdict::Done(flow) => return flow,
+                Verdict::Again(asked) => asked.unwrap_or(pause),
+            };
+            if run.stop.is_set() || Instant::now() + wait > give_up {
+                return run.tally.lock().give_up(run.retry.give_up_after);
+            }
+            run.tally.lock().retries += 1;
+            pause = (pause * 2).min(run.retry.backoff_max);
+            tokio::select! {
+                () = tokio::time::sleep(wait) => {}
+                () = run.stop.wait() => {}
+            }
+        }
+    }
+
+    /// Makes the slot's request anew where its series are others than in the last round.
+    fn fit_template(&mut self, run: &Run, at: usize, round: u32) {
+        let slot = &mut self.slots[at];
+        if slot.template.as_ref().is_some_and(|t| t.fits(&run.plan, round)) {
+            return;
+        }
+        let template = self.renderer.render(&run.plan, slot.range, round);
+        run.tally.lock().series_new += template.new_series(slot.template.as_ref());
+        slot.template = Some(template);
+    }
+
+    /// Counts what the schedule had for the time of the run from this slot on: none of it was begun.
+    fn count_unsent(&self, run: &Run, times: Times, at: usize, round: u32) {
+        let (Pace::Open { .. }, Some(end), false) = (run.pace, times.end, run.stop.is_set()) else { return };
+        let mut unsent = 0;
+        let mut at = at;
+        'rounds: for round in round..run.plan.rounds_max {
+            for slot in &self.slots[at..] {
+                if due(run, times, slot.range, round).is_none_or(|due| due >= end) {
+                    break 'rounds;
+                }
+                unsent += 1;
+            }
+            at = 0;
+        }
+        run.tally.lock().unsent += unsent;
+    }
+}
+
+/// One attempt at a request.
+struct Attempt {
+    answer: Result<Answer, Failure>,
+    intended: Instant,
+    took: Duration,
+    bytes: u64,
+}
+
+/// What an attempt led to.
+enum Verdict {
+    /// The request is settled.
+    Done(Flow),
+    /// It is to be repeated, after the time that the target asked for.
+    Again(Option<Duration>),
+}
+
+impl OwnSlot {
+    /// Enters an attempt in the ledger and the tally.
+    fn settle(&mut self, run: &Run, round: u32, attempt: Attempt) -> Verdict {
+        let samples = u64::from(self.range.len);
+        let mut tally = run.tally.lock();
+        tally.attempts += 1;
+        let answer = match attempt.answer {
+            Ok(answer) => answer,
+            Err(failure) => {
+                if !matches!(failure, Failure::Connect(_)) {
+                    // nobody knows how far it came
+                    tally.bytes += attempt.bytes;
+                    self.ledger.sent.push(round);
+                }
+                tally.failed(&failure);
+                return Verdict::Again(None);
+            }
+        };
+        let status = answer.status;
+        tally.bytes += attempt.bytes;
+        self.ledger.sent.push(round);
+        *tally.statuses.entry(status.as_u16()).or_default() += 1;
+        if status.is_success() {
+            if samples_written(&answer).is_some_and(|written| written < samples) {
+                tally.short += 1;
+            } else {
+                self.ledger.acknowledged.push(round);
+                tally.success(attempt.intended.elapsed(), attempt.took, samples);
+            }
+            return Verdict::Done(Flow::Next);
+        }
+        tally.refused(status.as_u16(), attempt.took, || answer.text());
+        if status.is_server_error() || status == StatusCode::TOO_MANY_REQUESTS {
+            return Verdict::Again(answer.retry_after().map(|asked| asked.min(run.retry.retry_after_max)));
+        }
+        tally.rejected += 1;
+        let hopeless = tally.samples_acknowledged == 0 && tally.rejected >= REJECTED_MAX;
+        Verdict::Done(if hopeless { Flow::End } else { Flow::Next })
+    }
+}
+
+/// What a remote-write 2.0 target says that it wrote.
+fn samples_written(answer: &Answer) -> Option<u64> {
+    let header = answer.headers.get("x-prometheus-remote-write-samples-written")?;
+    header.to_str().ok()?.parse().ok()
+}
+
+impl Counts {
+    /// A request is given up; where no other got through for as long either, the target is gone and the
+    /// connection ends.
+    fn give_up(&mut self, after: Duration) -> Flow {
+        self.given_up += 1;
+        let dead = self.last_success.is_none_or(|at| at.elapsed() >= after);
+        if dead { Flow::End } else { Flow::Next }
+    }
+}
+
+/// When the schedule has a slot's request: each writer's samples evenly over time, and the writers one
+/// after the other rather than all at one instant.
+fn due(run: &Run, times: Times, slot: SlotRange, round: u32) -> Option<Instant> {
+    let Pace::Open { samples_per_s } = run.pace else { return None };
+    let plan = &run.plan;
+    let writers = f64::from(plan.writers);
+    let per_writer = samples_per_s / writers;
+    let before = f64::from(round) * plan.writer_series() as f64 + slot.first as f64;
+    let step = f64::from(plan.batch.min(plan.writer_series().min(u64::from(u32::MAX)) as u32));
+    let phase = f64::from(slot.writer) / writers * step;
+    Some(times.begin + Duration::from_secs_f64((before + phase) / per_writer))
+}

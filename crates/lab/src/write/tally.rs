@@ -1,0 +1,139 @@
+//! What became of the requests, counted by all connections together.
+
+use crate::http::Failure;
+use hdrhistogram::Histogram;
+use std::collections::BTreeMap;
+use std::sync::{Mutex, MutexGuard};
+use std::time::{Duration, Instant};
+
+/// Longer latencies count as this long.
+const LATENCY_US_MAX: u64 = 3_600_000_000;
+
+/// Kinds of errors of which the first is kept to be shown.
+const ERRORS_SHOWN_MAX: usize = 8;
+
+/// Shared by the connections; locked once or twice a request, of which there are some thousands a second.
+#[derive(Debug)]
+pub(crate) struct Tally(Mutex<Counts>);
+
+/// The counts themselves.
+#[derive(Debug)]
+pub(crate) struct Counts {
+    /// Slots sent in a round, whatever became of them.
+    pub(crate) requests: u64,
+    /// Requests as the target saw them: with repetitions.
+    pub(crate) attempts: u64,
+    pub(crate) bytes: u64,
+    pub(crate) samples_acknowledged: u64,
+    /// Series that had not been sent before.
+    pub(crate) series_new: u64,
+    pub(crate) statuses: BTreeMap<u16, u64>,
+    pub(crate) retries: u64,
+    pub(crate) failures_connect: u64,
+    pub(crate) failures_broken: u64,
+    pub(crate) failures_timeout: u64,
+    /// Requests refused for good.
+    pub(crate) rejected: u64,
+    /// Requests given up after retries.
+    pub(crate) given_up: u64,
+    /// Requests answered with success but with fewer samples written than sent.
+    pub(crate) short: u64,
+    /// Requests that the schedule had for the time of the run, and that were never begun.
+    pub(crate) unsent: u64,
+    /// From the intended start to success.
+    pub(crate) latency: Histogram<u64>,
+    /// Of one attempt, with success.
+    pub(crate) service: Histogram<u64>,
+    /// Of one attempt, refused.
+    pub(crate) refusal: Histogram<u64>,
+    /// From when a request could have been sent to when it was: the generator's own fault.
+    pub(crate) lag: Histogram<u64>,
+    /// As `latency`, since it was last looked at.
+    pub(crate) recent: Histogram<u64>,
+    /// The first of each kind.
+    pub(crate) errors: Vec<(String, String)>,
+    pub(crate) last_success: Option<Instant>,
+}
+
+impl Tally {
+    pub(crate) fn new() -> Self {
+        let histogram =
+            || Histogram::new_with_bounds(1, LATENCY_US_MAX, 3).expect("BUG: constant bounds are valid");
+        Self(Mutex::new(Counts {
+            requests: 0,
+            attempts: 0,
+            bytes: 0,
+            samples_acknowledged: 0,
+            series_new: 0,
+            statuses: BTreeMap::new(),
+            retries: 0,
+            failures_connect: 0,
+            failures_broken: 0,
+            failures_timeout: 0,
+            rejected: 0,
+            given_up: 0,
+            short: 0,
+            unsent: 0,
+            latency: histogram(),
+            service: histogram(),
+            refusal: histogram(),
+            lag: histogram(),
+            recent: histogram(),
+            errors: Vec::new(),
+            last_success: None,
+        }))
+    }
+
+    pub(crate) fn lock(&self) -> MutexGuard<'_, Counts> {
+        self.0.lock().expect("BUG: a connection panicked while counting")
+    }
+}
+
+impl Counts {
+    pub(crate) fn success(&mut self, latency: Duration, service: Duration, samples: u64) {
+        self.samples_acknowledged += samples;
+        self.last_success = Some(Instant::now());
+        record(&mut self.latency, latency);
+        record(&mut self.recent, latency);
+        record(&mut self.service, service);
+    }
+
+    pub(crate) fn refused(&mut self, status: u16, took: Duration, said: impl FnOnce() -> String) {
+        record(&mut self.refusal, took);
+        self.error(status.to_string(), said);
+    }
+
+    pub(crate) fn failed(&mut self, failure: &Failure) {
+        let (count, kind) = match failure {
+            Failure::Connect(_) => (&mut self.failures_connect, "connect"),
+            Failure::Broken(_) => (&mut self.failures_broken, "broken"),
+            Failure::Timeout(_) => (&mut self.failures_timeout, "timeout"),
+        };
+        *count += 1;
+        self.error(kind.to_owned(), || failure.to_string());
+    }
+
+    pub(crate) fn lag(&mut self, lag: Duration) {
+        record(&mut self.lag, lag);
+    }
+
+    /// Answers other than success.
+    pub(crate) fn refused_total(&self) -> u64 {
+        self.statuses.iter().filter(|(status, _)| !(200..300).contains(*status)).map(|(_, n)| n).sum()
+    }
+
+    /// Attempts without an answer.
+    pub(crate) fn failures_total(&self) -> u64 {
+        self.failures_connect + self.failures_broken + self.failures_timeout
+    }
+
+    fn error(&mut self, kind: String, said: impl FnOnce() -> String) {
+        if self.errors.len() < ERRORS_SHOWN_MAX && !self.errors.iter().any(|(k, _)| *k == kind) {
+            self.errors.push((kind, said()));
+        }
+    }
+}
+
+fn record(histogram: &mut Histogram<u64>, time: Duration) {
+    histogram.saturating_record(u64::try_from(time.as_micros()).unwrap_or(u64::MAX));
+}
