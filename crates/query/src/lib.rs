@@ -1,1 +1,21 @@
-//! PromQL over a source of series that the caller provides
+//! PromQL over a source of series that the caller provides.
+//!
+//! No HTTP, no async, no clock, no threads: an expression, a time (or a range of times) and a
+//! [`SeriesSource`] go in, an [`Answer`] comes out. Semantics are those of Prometheus 3.
+//!
+//! - [`source`]: the trait that storage implements, and what it is asked for
+//! - [`matcher`]: label matchers, with fast paths for what most regular expressions are
+//! - [`memory`]: a source in memory, for tests and benchmarks
+//! - [`promql`]: parse and evaluate
+
+pub mod matcher;
+pub mod memory;
+pub mod promql;
+pub mod source;
+
+pub use matcher::{MatchOp, Matcher, MatcherError};
+pub use promql::{
+    Answer, Expr, Options, QueryError, QueryErrorKind, Value, ValueKind, instant, parse, parse_selector,
+    range,
+};
+pub use source::{Select, SeriesSet, SeriesSource, SourceError};

@@ -1,0 +1,133 @@
+//! Label matchers.
+//!
+//! Most regular expressions in queries are a literal, a few alternatives, `prefix.*` or `.+`. Those are
+//! recognised once, when the matcher is built, and never reach the regex engine; an index asks
+//! [`Matcher::set_matches`] and [`Matcher::prefix`] to look values up instead of testing them all.
+
+mod pattern;
+
+use model::LabelsRef;
+use pattern::Pattern;
+pub(crate) use pattern::compile;
+
+/// Longest regular expression, in bytes.
+pub const REGEX_BYTES_MAX: usize = 32 << 10;
+
+/// Largest compiled regular expression, in bytes: what a hostile `((a{99}){99}){99}` runs into.
+pub const REGEX_COMPILED_BYTES_MAX: usize = 4 << 20;
+
+/// How a matcher compares.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum MatchOp {
+    /// `=`
+    Equal,
+    /// `!=`
+    NotEqual,
+    /// `=~`
+    Regex,
+    /// `!~`
+    NotRegex,
+}
+
+impl MatchOp {
+    /// As written in PromQL.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Equal => "=",
+            Self::NotEqual => "!=",
+            Self::Regex => "=~",
+            Self::NotRegex => "!~",
+        }
+    }
+}
+
+/// One label matcher, compiled.
+#[derive(Debug, Clone)]
+pub struct Matcher {
+    /// The label's name.
+    pub name: String,
+    /// How it compares.
+    pub op: MatchOp,
+    /// With what; for the regex operators the expression as written, which must match the whole value.
+    pub value: String,
+    /// What `value` accepts, before a negation.
+    pattern: Pattern,
+}
+
+/// Why a matcher cannot be built.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum MatcherError {
+    /// Not a regular expression, or one that compiles to too much.
+    #[error("error parsing regexp: {0}")]
+    Regex(String),
+    /// Too long.
+    #[error("regular expression has {0} bytes, the limit is {REGEX_BYTES_MAX}")]
+    TooLong(usize),
+}
+
+impl Matcher {
+    /// Compiles a matcher.
+    pub fn new(name: &str, op: MatchOp, value: &str) -> Result<Self, MatcherError> {
+        let pattern = match op {
+            MatchOp::Equal | MatchOp::NotEqual => Pattern::literal(value),
+            MatchOp::Regex | MatchOp::NotRegex => Pattern::parse(value)?,
+        };
+        Ok(Self { name: name.into(), op, value: value.into(), pattern })
+    }
+
+    /// `name="value"`.
+    pub fn equal(name: &str, value: &str) -> Self {
+        let pattern = Pattern::literal(value);
+        Self { name: name.into(), op: MatchOp::Equal, value: value.into(), pattern }
+    }
+
+    /// True where a label of this value satisfies the matcher; a missing label is the empty value.
+    #[inline]
+    pub fn matches(&self, value: &str) -> bool {
+        self.pattern.matches(value) != self.is_negative()
+    }
+
+    /// True where series without the label satisfy the matcher.
+    pub fn matches_empty(&self) -> bool {
+        self.matches("")
+    }
+
+    /// True for `!=` and `!~`.
+    pub fn is_negative(&self) -> bool {
+        matches!(self.op, MatchOp::NotEqual | MatchOp::NotRegex)
+    }
+
+    /// The only values that `=` or `=~` accepts, sorted, where they can be listed; of a negative matcher,
+    /// the only values that it refuses.
+    pub fn set_matches(&self) -> Option<&[String]> {
+        self.pattern.set()
+    }
+
+    /// What every value begins with that `=` or `=~` accepts (or a negative matcher refuses); empty where
+    /// nothing is known.
+    pub fn prefix(&self) -> &str {
+        self.pattern.prefix()
+    }
+}
+
+impl PartialEq for Matcher {
+    fn eq(&self, other: &Self) -> bool {
+        (&self.name, self.op, &self.value) == (&other.name, other.op, &other.value)
+    }
+}
+
+impl Eq for Matcher {}
+
+impl std::fmt::Display for Matcher {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{}{}{:?}", self.name, self.op.as_str(), self.value)
+    }
+}
+
+/// True where labels satisfy all matchers.
+pub fn matches_all(matchers: &[Matcher], labels: LabelsRef<'_>) -> bool {
+    matchers.iter().all(|m| m.matches(labels.get(&m.name).unwrap_or("")))
+}
+
+#[cfg(test)]
+mod tests;

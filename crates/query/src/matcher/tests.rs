@@ -1,0 +1,102 @@
+use super::*;
+
+#[test]
+fn fast_paths_agree_with_the_engine() {
+    let values = [
+        "", "a", "b", "ab", "abc", "a.c", "prod", "prod-1", "pro", "x\ny", "prod\n", "é", "a{b}", "aab",
+        "(a)", "a|b", "b.c", "q",
+    ];
+    let patterns = [
+        ".*",
+        ".+",
+        "",
+        "a",
+        "a|b",
+        "(a|b)",
+        "(?:a|b|)",
+        "prod.*",
+        "prod.+",
+        "a\\.c",
+        "a.c",
+        "pro(d)?",
+        "prod?",
+        "a*b",
+        "a+b",
+        "[ab]+",
+        "x.y",
+        "^a$",
+        "(?i)PROD",
+        "a(b|c)",
+        "(a)(b)",
+        "(a)|(b)",
+        "ab|(b)",
+        "é",
+        "\\(a\\)",
+        "a\\|b",
+        "|a",
+        "[b)].c",
+        "a[(]|b",
+        "a{1,2}b",
+        "(prod|pre)(-1)?",
+    ];
+    for pattern in patterns {
+        let plain = regex::Regex::new(&format!("^(?s:{pattern})$")).unwrap();
+        let matcher = Matcher::new("l", MatchOp::Regex, pattern).unwrap();
+        let not = Matcher::new("l", MatchOp::NotRegex, pattern).unwrap();
+        for value in values {
+            assert_eq!(matcher.matches(value), plain.is_match(value), "{pattern:?} on {value:?}");
+            assert_eq!(not.matches(value), !matcher.matches(value));
+            if matcher.matches(value) {
+                assert!(value.starts_with(matcher.prefix()), "{pattern:?}: prefix {:?}", matcher.prefix());
+                if let Some(set) = matcher.set_matches() {
+                    assert!(set.iter().any(|s| s == value), "{pattern:?}: {set:?}");
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn helps_an_index() {
+    let check = |pattern: &str, prefix: &str, set: Option<&[&str]>| {
+        let m = Matcher::new("l", MatchOp::Regex, pattern).unwrap();
+        assert_eq!(m.prefix(), prefix, "{pattern}");
+        assert_eq!(m.set_matches().map(|s| s.iter().map(String::as_str).collect::<Vec<_>>()).as_deref(), set);
+    };
+    check("metric_1.*", "metric_1", None);
+    check("metric_1.+x", "metric_1", None);
+    check("b|a|a", "", Some(&["a", "b"]));
+    check("ab(c|d)", "ab", None);
+    check("ab?", "a", None);
+    check("ab{0}", "a", None);
+    check("ab|cd.*", "", None);
+    check("only", "only", Some(&["only"]));
+}
+
+#[test]
+fn bad_and_huge_expressions_are_refused() {
+    for bad in ["(", ")", "a)|(b", "[", "*", "((((a{99}){99}){99}){99})", "\\", "(?P<n"] {
+        let error = Matcher::new("l", MatchOp::Regex, bad).unwrap_err();
+        assert!(matches!(error, MatcherError::Regex(_)), "{bad}: {error}");
+    }
+    let long = "a".repeat(REGEX_BYTES_MAX + 1);
+    assert_eq!(Matcher::new("l", MatchOp::Regex, &long).unwrap_err(), MatcherError::TooLong(long.len()));
+    let deep = "(".repeat(10_000) + &")".repeat(10_000);
+    assert!(Matcher::new("l", MatchOp::Regex, &deep).is_err());
+}
+
+#[test]
+fn braces_that_repeat_nothing_are_literal_as_in_go() {
+    assert!(Matcher::new("l", MatchOp::Regex, "a{b}.").unwrap().matches("a{b}x"));
+    assert!(Matcher::new("l", MatchOp::Regex, "[a]{2}").unwrap().matches("aa"));
+    assert!(Matcher::new("l", MatchOp::Regex, "\\pL+{x").unwrap().matches("é{x"));
+}
+
+#[test]
+fn a_missing_label_is_the_empty_value() {
+    assert!(Matcher::new("l", MatchOp::NotEqual, "x").unwrap().matches_empty());
+    assert!(!Matcher::new("l", MatchOp::Regex, ".+").unwrap().matches_empty());
+    let labels = model::Labels::from_pairs(&[("__name__", "up"), ("job", "a")]);
+    assert!(matches_all(&[Matcher::equal("job", "a"), Matcher::equal("zone", "")], labels.as_ref()));
+    assert!(!matches_all(&[Matcher::equal("zone", "x")], labels.as_ref()));
+}

@@ -1,0 +1,93 @@
+//! A source in memory, for tests and benchmarks: no index, matchers are tried on every series.
+
+use crate::matcher::matches_all;
+use crate::source::{Select, SeriesSet, SeriesSource, SourceError};
+use model::{Labels, LabelsRef, Samples, TimeRange};
+
+/// Series with their samples, kept in the order in which they were added.
+#[derive(Debug, Default)]
+pub struct MemorySource {
+    series: Vec<(Labels, Samples)>,
+}
+
+impl MemorySource {
+    /// An empty source.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Adds a whole series. Its samples must be in ascending order of time.
+    pub fn add(&mut self, labels: Labels, samples: Samples) {
+        assert!(samples.timestamps.is_sorted(), "BUG: samples are not in order of time");
+        self.series.push((labels, samples));
+    }
+
+    /// Adds one sample to a series, which is created where it does not exist; a sample of the same time
+    /// is replaced.
+    pub fn push(&mut self, labels: &Labels, timestamp_ms: i64, value: f64) {
+        let at = self.series.iter().position(|(l, _)| l == labels).unwrap_or_else(|| {
+            self.series.push((labels.clone(), Samples::default()));
+            self.series.len() - 1
+        });
+        let samples = &mut self.series[at].1;
+        match samples.timestamps.binary_search(&timestamp_ms) {
+            Ok(i) => samples.values[i] = value,
+            Err(i) => {
+                samples.timestamps.insert(i, timestamp_ms);
+                samples.values.insert(i, value);
+            }
+        }
+    }
+
+    /// Forgets everything.
+    pub fn clear(&mut self) {
+        self.series.clear();
+    }
+
+    /// How many series there are.
+    pub fn len(&self) -> usize {
+        self.series.len()
+    }
+
+    /// True where there is none.
+    pub fn is_empty(&self) -> bool {
+        self.series.is_empty()
+    }
+}
+
+impl SeriesSource for MemorySource {
+    fn select(&self, select: &Select<'_>) -> Result<Box<dyn SeriesSet + '_>, SourceError> {
+        let found = self.series.iter().filter(|(labels, _)| matches_all(select.matchers, labels.as_ref()));
+        let found: Vec<_> = found.collect();
+        Ok(Box::new(MemorySet { rest: found.into_iter(), current: None, range: select.range }))
+    }
+}
+
+struct MemorySet<'a> {
+    rest: std::vec::IntoIter<&'a (Labels, Samples)>,
+    current: Option<&'a Labels>,
+    range: TimeRange,
+}
+
+impl SeriesSet for MemorySet<'_> {
+    fn next(&mut self, out: &mut Samples) -> Result<bool, SourceError> {
+        out.clear();
+        let Some((labels, samples)) = self.rest.next() else { return Ok(false) };
+        self.current = Some(labels);
+        let from = samples.timestamps.partition_point(|t| *t < self.range.start_ms);
+        let to = samples.timestamps.partition_point(|t| *t <= self.range.end_ms);
+        if from < to {
+            out.timestamps.extend_from_slice(&samples.timestamps[from..to]);
+            out.values.extend_from_slice(&samples.values[from..to]);
+        }
+        Ok(true)
+    }
+
+    fn labels(&mut self) -> LabelsRef<'_> {
+        self.current.expect("BUG: labels() before next()").as_ref()
+    }
+
+    fn len_hint(&self) -> usize {
+        self.rest.len()
+    }
+}

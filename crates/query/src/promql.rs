@@ -1,0 +1,262 @@
+//! PromQL: text to expression to answer.
+//!
+//! ```text
+//!   text ──parse──▶ Expr ──instant / range──▶ Answer
+//!                            │        ▲
+//!                            ▼        │  one series at a time, all its steps at once
+//!                        SeriesSource ┘
+//! ```
+//!
+//! Evaluation goes over series, not over steps: each selector pulls every series once and computes all
+//! its steps in one pass ([`window`]); what follows is applied to the whole row ([`stream`]); an
+//! aggregation adds the row to its group and forgets it ([`aggregate`]). Only operations that need several
+//! series at once (vector matching, sorting) hold a [`matrix`].
+
+mod aggregate;
+mod ast;
+mod binary;
+mod call;
+mod eval;
+mod float;
+mod grid;
+mod label_set;
+mod matrix;
+mod parse;
+mod select;
+mod stream;
+mod window;
+
+use crate::matcher::Matcher;
+use crate::source::{SeriesSource, SourceError};
+use model::{Labels, Samples};
+use std::sync::atomic::AtomicBool;
+
+/// Longest expression, in bytes.
+pub const EXPR_BYTES_MAX: usize = 256 << 10;
+
+/// How deep an expression may nest, each operator of a chain counted as a level: evaluation recurses.
+pub const EXPR_DEPTH_MAX: usize = 200;
+
+/// Warnings, and likewise infos, kept of one evaluation.
+pub const ANNOTATIONS_MAX: usize = 100;
+
+/// A parsed expression, ready to be evaluated any number of times.
+#[derive(Debug, Clone)]
+pub struct Expr {
+    root: ast::Node,
+}
+
+impl Expr {
+    /// What it evaluates to.
+    pub fn kind(&self) -> ValueKind {
+        self.root.kind()
+    }
+}
+
+/// The types of PromQL.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ValueKind {
+    /// One number a step.
+    Scalar,
+    /// A text.
+    String,
+    /// A set of series with one value a step.
+    Vector,
+    /// A set of series with many samples.
+    Matrix,
+}
+
+impl ValueKind {
+    /// The word that the API uses.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Scalar => "scalar",
+            Self::String => "string",
+            Self::Vector => "vector",
+            Self::Matrix => "matrix",
+        }
+    }
+
+    /// The words that Prometheus' messages use.
+    const fn described(self) -> &'static str {
+        match self {
+            Self::Scalar => "scalar",
+            Self::String => "string",
+            Self::Vector => "instant vector",
+            Self::Matrix => "range vector",
+        }
+    }
+}
+
+/// How to evaluate.
+#[derive(Debug, Clone, Copy)]
+pub struct Options<'a> {
+    /// How far back an instant selector looks for a sample (exclusive).
+    pub lookback_delta_ms: i64,
+    /// The step of subqueries that name none.
+    pub subquery_step_ms: i64,
+    /// How many values may be held at once. A sample, a computed point and eight bytes of a held series'
+    /// labels count one each.
+    pub samples_max: u64,
+    /// Looked at for each series and between steps; once true, evaluation ends with
+    /// [`QueryError::Canceled`].
+    pub cancelled: &'a AtomicBool,
+    /// Metric names are dropped at the very end and not at each operation (Prometheus' feature
+    /// `promql-delayed-name-removal`, off by default there).
+    pub delayed_name_removal: bool,
+}
+
+impl<'a> Options<'a> {
+    /// Prometheus' defaults.
+    pub const fn new(cancelled: &'a AtomicBool) -> Self {
+        Self {
+            lookback_delta_ms: 5 * 60 * 1000,
+            subquery_step_ms: 60 * 1000,
+            samples_max: 50_000_000,
+            cancelled,
+            delayed_name_removal: false,
+        }
+    }
+}
+
+/// What an expression came to.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Answer {
+    /// The result.
+    pub value: Value,
+    /// What is probably wrong with the query or the data, in Prometheus' words, sorted.
+    pub warnings: Vec<String>,
+    /// What may be wrong.
+    pub infos: Vec<String>,
+}
+
+/// The value of an expression.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Value {
+    /// A number at the evaluation time.
+    Scalar {
+        /// Milliseconds.
+        timestamp_ms: i64,
+        /// The number.
+        value: f64,
+    },
+    /// A text at the evaluation time.
+    String {
+        /// Milliseconds.
+        timestamp_ms: i64,
+        /// The text.
+        value: String,
+    },
+    /// Series with one value each: labels, milliseconds, value. The order means something for sorting
+    /// functions only.
+    Vector(Vec<(Labels, i64, f64)>),
+    /// Series with their points, sorted by labels.
+    Matrix(Vec<(Labels, Samples)>),
+}
+
+/// What kind of failure, in the words of Prometheus' HTTP API.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum QueryErrorKind {
+    /// The expression or a parameter is wrong.
+    BadData,
+    /// The data does not allow it, or it takes too much.
+    Execution,
+    /// It took too long.
+    Timeout,
+    /// Somebody cancelled it.
+    Canceled,
+    /// Storage failed, or there is a bug.
+    Internal,
+}
+
+impl QueryErrorKind {
+    /// Prometheus' `errorType`.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::BadData => "bad_data",
+            Self::Execution => "execution",
+            Self::Timeout => "timeout",
+            Self::Canceled => "canceled",
+            Self::Internal => "internal",
+        }
+    }
+}
+
+/// Why there is no answer.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum QueryError {
+    /// The expression cannot be parsed.
+    #[error("{0}")]
+    Parse(String),
+    /// The expression does not fit the request.
+    #[error("{0}")]
+    Invalid(String),
+    /// The data does not allow the operation.
+    #[error("{0}")]
+    Execution(String),
+    /// Over [`Options::samples_max`].
+    #[error("query processing would load too many samples into memory in query execution")]
+    TooLarge,
+    /// Taking too long. Never made here, for nobody here knows the time: whoever cancels for that reason
+    /// turns [`QueryError::Canceled`] into it.
+    #[error("query timed out in expression evaluation")]
+    Timeout,
+    /// [`Options::cancelled`] became true.
+    #[error("query was canceled in expression evaluation")]
+    Canceled,
+    /// Storage failed.
+    #[error("expanding series: {0}")]
+    Source(#[from] SourceError),
+}
+
+impl QueryError {
+    /// What kind it is.
+    pub fn kind(&self) -> QueryErrorKind {
+        match self {
+            Self::Parse(_) | Self::Invalid(_) => QueryErrorKind::BadData,
+            Self::Execution(_) | Self::TooLarge => QueryErrorKind::Execution,
+            Self::Timeout => QueryErrorKind::Timeout,
+            Self::Canceled => QueryErrorKind::Canceled,
+            Self::Source(error) => match error.kind {
+                model::ErrorKind::Internal | model::ErrorKind::Data => QueryErrorKind::Internal,
+                _ => QueryErrorKind::Execution,
+            },
+        }
+    }
+}
+
+/// Parses an expression.
+pub fn parse(text: &str) -> Result<Expr, QueryError> {
+    Ok(Expr { root: parse::expression(text)? })
+}
+
+/// Parses a series selector, as `match[]` takes it: `up`, `{job="x"}`, `up{job=~"a|b"}`.
+pub fn parse_selector(text: &str) -> Result<Vec<Matcher>, QueryError> {
+    parse::selector(text)
+}
+
+/// Evaluates at one time.
+pub fn instant(
+    expr: &Expr,
+    at_ms: i64,
+    source: &dyn SeriesSource,
+    options: &Options<'_>,
+) -> Result<Answer, QueryError> {
+    eval::instant(&expr.root, at_ms, source, options)
+}
+
+/// Evaluates at `start_ms`, and then every `step_ms` until `end_ms` (included where it is hit). The
+/// caller limits how many steps it asks for.
+pub fn range(
+    expr: &Expr,
+    start_ms: i64,
+    end_ms: i64,
+    step_ms: i64,
+    source: &dyn SeriesSource,
+    options: &Options<'_>,
+) -> Result<Answer, QueryError> {
+    eval::range(&expr.root, start_ms, end_ms, step_ms, source, options)
+}
+
+#[cfg(test)]
+mod tests;

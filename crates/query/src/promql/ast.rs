@@ -1,0 +1,314 @@
+//! The expression tree that evaluation walks. Parentheses are gone, types are checked.
+
+use super::ValueKind;
+use crate::matcher::{MatchOp, Matcher};
+use model::labels::METRIC_NAME;
+
+/// One node.
+#[derive(Debug, Clone)]
+pub(super) enum Node {
+    Number(f64),
+    Text(String),
+    /// An instant selector.
+    Selector(Selector),
+    /// A range selector, and how long its range is.
+    Range(Selector, i64),
+    Subquery(Box<Subquery>),
+    Negate(Box<Self>),
+    Binary(Box<Binary>),
+    Aggregate(Box<Aggregate>),
+    Call(Call),
+}
+
+/// `metric{matchers} @ time offset duration`
+#[derive(Debug, Clone)]
+pub(super) struct Selector {
+    pub(super) matchers: Vec<Matcher>,
+    pub(super) time: TimeShift,
+}
+
+/// Which time is looked at, given the time of evaluation.
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct TimeShift {
+    pub(super) at: Option<At>,
+    pub(super) offset_ms: i64,
+}
+
+/// The `@` modifier.
+#[derive(Debug, Clone, Copy)]
+pub(super) enum At {
+    /// Of the whole query.
+    Start,
+    /// Of the whole query.
+    End,
+    /// Milliseconds.
+    Time(i64),
+}
+
+/// `expr[range:step]`
+#[derive(Debug, Clone)]
+pub(super) struct Subquery {
+    pub(super) expr: Node,
+    pub(super) range_ms: i64,
+    pub(super) step_ms: Option<i64>,
+    pub(super) time: TimeShift,
+}
+
+#[derive(Debug, Clone)]
+pub(super) struct Binary {
+    pub(super) op: BinaryOp,
+    pub(super) lhs: Node,
+    pub(super) rhs: Node,
+    /// Comparisons give 0 or 1 and do not filter.
+    pub(super) return_bool: bool,
+    pub(super) matching: Matching,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum BinaryOp {
+    Add,
+    Sub,
+    Mul,
+    Div,
+    Mod,
+    Pow,
+    Atan2,
+    Eq,
+    Ne,
+    Gt,
+    Lt,
+    Ge,
+    Le,
+    And,
+    Or,
+    Unless,
+}
+
+impl BinaryOp {
+    pub(super) const fn is_comparison(self) -> bool {
+        matches!(self, Self::Eq | Self::Ne | Self::Gt | Self::Lt | Self::Ge | Self::Le)
+    }
+
+    pub(super) const fn is_set(self) -> bool {
+        matches!(self, Self::And | Self::Or | Self::Unless)
+    }
+}
+
+/// How series of two vectors find each other.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Matching {
+    /// `on` the labels, else `ignoring` them.
+    pub(super) on: bool,
+    /// Sorted.
+    pub(super) labels: Vec<String>,
+    pub(super) many: Many,
+    /// Labels that `group_left` and `group_right` take over from the "one" side.
+    pub(super) include: Vec<String>,
+    /// What stands in for a missing left or right side.
+    pub(super) fill_left: Option<f64>,
+    pub(super) fill_right: Option<f64>,
+}
+
+/// Which side may have several series in a match group.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(super) enum Many {
+    #[default]
+    None,
+    /// `group_left`
+    Left,
+    /// `group_right`
+    Right,
+}
+
+#[derive(Debug, Clone)]
+pub(super) struct Aggregate {
+    pub(super) op: AggregateOp,
+    pub(super) expr: Node,
+    pub(super) param: Option<Node>,
+    pub(super) grouping: Grouping,
+}
+
+/// `by` or `without`; sorted names.
+#[derive(Debug, Clone)]
+pub(super) enum Grouping {
+    By(Vec<String>),
+    Without(Vec<String>),
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum AggregateOp {
+    Sum,
+    Avg,
+    Count,
+    Min,
+    Max,
+    Group,
+    Stddev,
+    Stdvar,
+    Topk,
+    Bottomk,
+    CountValues,
+    Quantile,
+    Limitk,
+    LimitRatio,
+}
+
+#[derive(Debug, Clone)]
+pub(super) struct Call {
+    pub(super) function: Function,
+    pub(super) args: Vec<Node>,
+}
+
+/// Makes the enum of functions, with their names in PromQL and what they return.
+macro_rules! functions {
+    ($($variant:ident $name:literal $kind:ident),+ $(,)?) => {
+        /// Every function.
+        #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+        pub(super) enum Function { $($variant),+ }
+
+        impl Function {
+            pub(super) fn from_name(name: &str) -> Option<Self> {
+                match name { $($name => Some(Self::$variant),)+ _ => None }
+            }
+
+            pub(super) const fn name(self) -> &'static str {
+                match self { $(Self::$variant => $name),+ }
+            }
+
+            pub(super) const fn kind(self) -> ValueKind {
+                match self { $(Self::$variant => ValueKind::$kind),+ }
+            }
+        }
+    };
+}
+
+functions! {
+    Abs "abs" Vector, Absent "absent" Vector, AbsentOverTime "absent_over_time" Vector, Acos "acos" Vector,
+    Acosh "acosh" Vector, Asin "asin" Vector, Asinh "asinh" Vector, Atan "atan" Vector, Atanh "atanh" Vector,
+    AvgOverTime "avg_over_time" Vector, Ceil "ceil" Vector, Changes "changes" Vector, Clamp "clamp" Vector,
+    ClampMax "clamp_max" Vector, ClampMin "clamp_min" Vector, Cos "cos" Vector, Cosh "cosh" Vector,
+    CountOverTime "count_over_time" Vector, DayOfMonth "day_of_month" Vector, DayOfWeek "day_of_week" Vector,
+    DayOfYear "day_of_year" Vector, DaysInMonth "days_in_month" Vector, Deg "deg" Vector, Delta "delta" Vector,
+    Deriv "deriv" Vector, DoubleExponentialSmoothing "double_exponential_smoothing" Vector, End "end" Scalar,
+    Exp "exp" Vector, FirstOverTime "first_over_time" Vector, Floor "floor" Vector,
+    HistogramAvg "histogram_avg" Vector, HistogramCount "histogram_count" Vector,
+    HistogramFraction "histogram_fraction" Vector, HistogramQuantile "histogram_quantile" Vector,
+    HistogramQuantiles "histogram_quantiles" Vector, HistogramStddev "histogram_stddev" Vector,
+    HistogramStdvar "histogram_stdvar" Vector, HistogramSum "histogram_sum" Vector, Hour "hour" Vector,
+    Idelta "idelta" Vector, Increase "increase" Vector, Irate "irate" Vector, LabelJoin "label_join" Vector,
+    LabelReplace "label_replace" Vector, LastOverTime "last_over_time" Vector, Ln "ln" Vector,
+    Log10 "log10" Vector, Log2 "log2" Vector, MadOverTime "mad_over_time" Vector, MaxOf "max_of" Scalar,
+    MaxOverTime "max_over_time" Vector, MinOf "min_of" Scalar, MinOverTime "min_over_time" Vector,
+    Minute "minute" Vector, Month "month" Vector, Pi "pi" Scalar, PredictLinear "predict_linear" Vector,
+    PresentOverTime "present_over_time" Vector, QuantileOverTime "quantile_over_time" Vector, Rad "rad" Vector,
+    QueryRange "range" Scalar, Rate "rate" Vector, Resets "resets" Vector, Round "round" Vector,
+    Scalar "scalar" Scalar, Sgn "sgn" Vector, Sin "sin" Vector, Sinh "sinh" Vector, Sort "sort" Vector,
+    SortByLabel "sort_by_label" Vector, SortByLabelDesc "sort_by_label_desc" Vector,
+    SortDesc "sort_desc" Vector, Sqrt "sqrt" Vector, Start "start" Scalar,
+    StddevOverTime "stddev_over_time" Vector, StdvarOverTime "stdvar_over_time" Vector, Step "step" Scalar,
+    SumOverTime "sum_over_time" Vector, Tan "tan" Vector, Tanh "tanh" Vector, Time "time" Scalar,
+    Timestamp "timestamp" Vector, TsOfFirstOverTime "ts_of_first_over_time" Vector,
+    TsOfLastOverTime "ts_of_last_over_time" Vector, TsOfMaxOverTime "ts_of_max_over_time" Vector,
+    TsOfMinOverTime "ts_of_min_over_time" Vector, Vector "vector" Vector, Year "year" Vector,
+}
+
+impl Node {
+    /// What it evaluates to.
+    pub(super) fn kind(&self) -> ValueKind {
+        match self {
+            Self::Number(_) => ValueKind::Scalar,
+            Self::Text(_) => ValueKind::String,
+            Self::Selector(_) | Self::Aggregate(_) => ValueKind::Vector,
+            Self::Range(..) | Self::Subquery(_) => ValueKind::Matrix,
+            Self::Negate(inner) => inner.kind(),
+            Self::Binary(b) => match (b.lhs.kind(), b.rhs.kind()) {
+                (ValueKind::Scalar, ValueKind::Scalar) => ValueKind::Scalar,
+                _ => ValueKind::Vector,
+            },
+            Self::Call(call) => call.function.kind(),
+        }
+    }
+
+    /// True where the value is the same at every step, because all that it reads is pinned by `@`.
+    ///
+    /// Like Prometheus, an aggregation's parameter is not looked at.
+    pub(super) fn is_step_invariant(&self) -> bool {
+        match self {
+            Self::Number(_) | Self::Text(_) => true,
+            Self::Selector(selector) | Self::Range(selector, _) => selector.time.at.is_some(),
+            Self::Subquery(subquery) => subquery.time.at.is_some(),
+            Self::Negate(inner) => inner.is_step_invariant(),
+            Self::Binary(b) => b.lhs.is_step_invariant() && b.rhs.is_step_invariant(),
+            Self::Aggregate(aggregate) => aggregate.expr.is_step_invariant(),
+            Self::Call(call) => call.is_step_invariant(),
+        }
+    }
+}
+
+impl Call {
+    fn is_step_invariant(&self) -> bool {
+        let args = || self.args.iter().all(Node::is_step_invariant);
+        match self.function {
+            Function::DaysInMonth
+            | Function::DayOfMonth
+            | Function::DayOfWeek
+            | Function::DayOfYear
+            | Function::Hour
+            | Function::Minute
+            | Function::Month
+            | Function::Year
+            | Function::PredictLinear
+            | Function::Time => false,
+            Function::Timestamp => matches!(self.args[0], Node::Selector(_)) && args(),
+            _ => args(),
+        }
+    }
+}
+
+impl Selector {
+    /// The metric name, where there is only one that can match.
+    pub(super) fn metric_name(&self) -> Option<&str> {
+        let mut names = self.matchers.iter().filter(|m| m.name == METRIC_NAME);
+        names.find_map(|m| match (m.op, m.set_matches()) {
+            (MatchOp::Equal | MatchOp::Regex, Some([one])) if !one.is_empty() => Some(one.as_str()),
+            _ => None,
+        })
+    }
+}
+
+impl Function {
+    /// True where the one argument that is not a scalar is a range vector, and each series is computed by
+    /// itself.
+    pub(super) const fn is_over_range(self) -> bool {
+        matches!(
+            self,
+            Self::AbsentOverTime
+                | Self::AvgOverTime
+                | Self::Changes
+                | Self::CountOverTime
+                | Self::Delta
+                | Self::Deriv
+                | Self::DoubleExponentialSmoothing
+                | Self::FirstOverTime
+                | Self::Idelta
+                | Self::Increase
+                | Self::Irate
+                | Self::LastOverTime
+                | Self::MadOverTime
+                | Self::MaxOverTime
+                | Self::MinOverTime
+                | Self::PredictLinear
+                | Self::PresentOverTime
+                | Self::QuantileOverTime
+                | Self::Rate
+                | Self::Resets
+                | Self::StddevOverTime
+                | Self::StdvarOverTime
+                | Self::SumOverTime
+                | Self::TsOfFirstOverTime
+                | Self::TsOfLastOverTime
+                | Self::TsOfMaxOverTime
+                | Self::TsOfMinOverTime
+        )
+    }
+}

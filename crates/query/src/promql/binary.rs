@@ -1,0 +1,380 @@
+//! Binary operations.
+
+use super::QueryError;
+use super::ast::{Binary, BinaryOp, Grouping, Many, Matching};
+use super::eval::Evaluator;
+use super::float::{ABSENT, is_absent, is_present};
+use super::grid::Grid;
+use super::label_set::{Groups, is_metadata, keep, to_text, with};
+use super::matrix::{Matrix, Merged, Meter, RowName};
+use hashbrown::HashMap;
+use model::labels::METRIC_NAME;
+use model::{Labels, LabelsRef};
+
+/// What an arithmetic operator gives.
+#[inline]
+pub(super) fn arithmetic(op: BinaryOp, l: f64, r: f64) -> f64 {
+    match op {
+        BinaryOp::Add => l + r,
+        BinaryOp::Sub => l - r,
+        BinaryOp::Mul => l * r,
+        BinaryOp::Div => l / r,
+        BinaryOp::Mod => l % r,
+        BinaryOp::Pow => l.powf(r),
+        BinaryOp::Atan2 => l.atan2(r),
+        _ => panic!("BUG: {op:?} is not arithmetic"),
+    }
+}
+
+/// What a comparison says; nothing where `op` is none.
+#[inline]
+pub(super) fn compare(op: BinaryOp, l: f64, r: f64) -> Option<bool> {
+    Some(match op {
+        BinaryOp::Eq => l == r,
+        BinaryOp::Ne => l != r,
+        BinaryOp::Gt => l > r,
+        BinaryOp::Lt => l < r,
+        BinaryOp::Ge => l >= r,
+        BinaryOp::Le => l <= r,
+        _ => return None,
+    })
+}
+
+/// A value against a scalar: comparisons keep the vector's value `kept`, whichever side it is on.
+#[inline]
+pub(super) fn with_scalar(op: BinaryOp, l: f64, r: f64, kept: f64, return_bool: bool) -> f64 {
+    match compare(op, l, r) {
+        None => arithmetic(op, l, r),
+        Some(holds) if return_bool => f64::from(u8::from(holds)),
+        Some(true) => kept,
+        Some(false) => ABSENT,
+    }
+}
+
+/// The larger or smaller of two values as Go's `math.Max` and `math.Min` see it: NaN if either is, unless
+/// the other one is the infinity that wins anyway.
+pub(super) fn extreme(a: f64, b: f64, larger: bool) -> f64 {
+    let winner = if larger { f64::INFINITY } else { f64::NEG_INFINITY };
+    if a == winner || b == winner {
+        winner
+    } else if a.is_nan() || b.is_nan() {
+        f64::NAN
+    } else if larger {
+        a.max(b)
+    } else {
+        a.min(b)
+    }
+}
+
+impl<'a> Evaluator<'a> {
+    /// An operation between two vectors.
+    pub(super) fn vectors(&mut self, b: &Binary, grid: &Grid) -> Result<Matrix<'a>, QueryError> {
+        let lhs = self.matrix(&b.lhs, grid)?;
+        let rhs = self.matrix(&b.rhs, grid)?;
+        let join = Join::new(&b.matching, &lhs, &rhs);
+        if b.op.is_set() {
+            return set_operation(self.meter, b.op, lhs, rhs, &join);
+        }
+        let swapped = b.matching.many == Many::Right;
+        let (many, one) = if swapped { (&rhs, &lhs) } else { (&lhs, &rhs) };
+        let mut pairing = Pairing {
+            b,
+            many,
+            one,
+            active: active_steps(&b.matching, many, one),
+            drops_name: !b.op.is_comparison() || (b.return_bool && !self.options.delayed_name_removal),
+            out: Merged::new(self.meter, grid.count),
+            rows: HashMap::new(),
+        };
+        for group in 0..join.count {
+            self.check_cancelled()?;
+            let (many, one) = (&join.lhs[group], &join.rhs[group]);
+            let (many, one) = if swapped { (one, many) } else { (many, one) };
+            pairing.group(many, one)?;
+        }
+        Ok(pairing.out.matrix)
+    }
+}
+
+/// Which rows of two matrices belong together.
+struct Join {
+    count: usize,
+    /// Rows of each match group.
+    lhs: Vec<Vec<usize>>,
+    rhs: Vec<Vec<usize>>,
+}
+
+impl Join {
+    fn new(matching: &Matching, lhs: &Matrix<'_>, rhs: &Matrix<'_>) -> Self {
+        let labels = matching.labels.clone();
+        let grouping = if matching.on { Grouping::By(labels) } else { Grouping::Without(labels) };
+        let mut groups = Groups::new(&grouping);
+        let mut sides = [Vec::new(), Vec::new()];
+        for (side, matrix) in sides.iter_mut().zip([lhs, rhs]) {
+            for (i, name) in matrix.names.iter().enumerate() {
+                let group = groups.of(name.labels.as_ref());
+                if side.len() <= group {
+                    side.resize_with(group + 1, Vec::new);
+                }
+                side[group].push(i);
+            }
+        }
+        let count = groups.labels.len();
+        let [mut lhs, mut rhs] = sides;
+        lhs.resize_with(count, Vec::new);
+        rhs.resize_with(count, Vec::new);
+        Self { count, lhs, rhs }
+    }
+}
+
+/// `and`, `or`, `unless`.
+fn set_operation<'m>(
+    meter: &'m Meter,
+    op: BinaryOp,
+    mut lhs: Matrix<'m>,
+    mut rhs: Matrix<'m>,
+    join: &Join,
+) -> Result<Matrix<'m>, QueryError> {
+    let mut there = vec![false; lhs.steps];
+    let mark = |there: &mut Vec<bool>, matrix: &Matrix<'_>, rows: &[usize]| {
+        there.fill(false);
+        for row in rows {
+            there.iter_mut().zip(matrix.row(*row)).for_each(|(t, v)| *t |= is_present(*v));
+        }
+    };
+    let filter = |matrix: &mut Matrix<'_>, rows: &[usize], there: &[bool], keep: bool| {
+        for row in rows {
+            for (value, there) in matrix.row_mut(*row).iter_mut().zip(there) {
+                if *there != keep {
+                    *value = ABSENT;
+                }
+            }
+        }
+    };
+    for group in 0..join.count {
+        let (l, r) = (&join.lhs[group], &join.rhs[group]);
+        if op == BinaryOp::Or {
+            mark(&mut there, &lhs, l);
+            filter(&mut rhs, r, &there, false);
+        } else {
+            mark(&mut there, &rhs, r);
+            filter(&mut lhs, l, &there, op == BinaryOp::And);
+        }
+    }
+    if op != BinaryOp::Or {
+        return Ok(lhs);
+    }
+    let mut out = Merged::new(meter, lhs.steps);
+    for matrix in [&lhs, &rhs] {
+        for (i, name) in matrix.names.iter().enumerate() {
+            if matrix.row(i).iter().copied().any(is_present) {
+                out.add(name, matrix.row(i))?;
+            }
+        }
+    }
+    Ok(out.matrix)
+}
+
+/// At which steps anything can match.
+fn active_steps(matching: &Matching, many: &Matrix<'_>, one: &Matrix<'_>) -> Vec<bool> {
+    let any = |matrix: &Matrix<'_>| {
+        let mut any = vec![false; matrix.steps];
+        for i in 0..matrix.len() {
+            any.iter_mut().zip(matrix.row(i)).for_each(|(a, v)| *a |= is_present(*v));
+        }
+        any
+    };
+    let fills = matching.fill_left.is_some() || matching.fill_right.is_some();
+    let (many, one) = (any(many), any(one));
+    many.iter().zip(&one).map(|(m, o)| if fills { *m || *o } else { *m && *o }).collect()
+}
+
+/// Which row of the "one" side is there at a step.
+const NOBODY: usize = usize::MAX;
+
+/// An arithmetic or comparison operation, match group by match group. The "many" side may have several
+/// rows in a group (one at a time, without `group_left` or `group_right`), the "one" side one at a time.
+struct Pairing<'p, 'm> {
+    b: &'p Binary,
+    many: &'p Matrix<'m>,
+    one: &'p Matrix<'m>,
+    active: Vec<bool>,
+    drops_name: bool,
+    out: Merged<'m>,
+    /// Result rows of pairs of rows.
+    rows: HashMap<(usize, usize), usize>,
+}
+
+impl Pairing<'_, '_> {
+    fn group(&mut self, many: &[usize], one: &[usize]) -> Result<(), QueryError> {
+        let matching = &self.b.matching;
+        let swapped = matching.many == Many::Right;
+        // what stands in for a missing side, after sides were swapped
+        let (fill_many, fill_one) = if swapped {
+            (matching.fill_right, matching.fill_left)
+        } else {
+            (matching.fill_left, matching.fill_right)
+        };
+        if one.is_empty() && fill_one.is_none() || many.is_empty() && fill_many.is_none() && one.len() < 2 {
+            return Ok(());
+        }
+        let partner = self.partners(one)?;
+        let mut matched = vec![false; self.active.len()];
+        // result rows that already got something at a step, from this group
+        let mut taken: HashMap<usize, Vec<bool>> = HashMap::new();
+        for row in many {
+            self.pair_row(*row, &partner, fill_one, &mut matched, &mut taken)?;
+        }
+        if let Some(fill) = fill_many {
+            for row in one {
+                self.fill_row(*row, fill, &matched)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// The row of the "one" side at each step.
+    fn partners(&self, one: &[usize]) -> Result<Vec<usize>, QueryError> {
+        let mut partner = vec![NOBODY; self.active.len()];
+        for row in one {
+            for (step, value) in self.one.row(*row).iter().enumerate() {
+                if is_absent(*value) || !self.active[step] {
+                    continue;
+                }
+                if partner[step] != NOBODY {
+                    return Err(self.duplicate(partner[step], *row));
+                }
+                partner[step] = *row;
+            }
+        }
+        Ok(partner)
+    }
+
+    fn pair_row(
+        &mut self,
+        row: usize,
+        partner: &[usize],
+        fill_one: Option<f64>,
+        matched: &mut [bool],
+        taken: &mut HashMap<usize, Vec<bool>>,
+    ) -> Result<(), QueryError> {
+        let grouped = self.b.matching.many != Many::None;
+        let mut last = (NOBODY, None);
+        for step in 0..partner.len() {
+            let value = self.many.row(row)[step];
+            if is_absent(value) || !self.active[step] {
+                continue;
+            }
+            let other = match partner[step] {
+                NOBODY => match fill_one {
+                    Some(fill) => fill,
+                    None => continue,
+                },
+                one => self.one.row(one)[step],
+            };
+            if !grouped && matched[step] {
+                return Err(QueryError::Execution(
+                    "multiple matches for labels: many-to-one matching must be explicit (group_left/group_right)"
+                        .into(),
+                ));
+            }
+            matched[step] = true;
+            let out = match last {
+                (one, Some(out)) if one == partner[step] => out,
+                _ => self.row_of(row, partner[step])?,
+            };
+            last = (partner[step], Some(out));
+            if grouped {
+                let taken = taken.entry(out).or_insert_with(|| vec![false; partner.len()]);
+                if std::mem::replace(&mut taken[step], true) {
+                    return Err(QueryError::Execution(
+                        "multiple matches for labels: grouping labels must ensure unique matches".into(),
+                    ));
+                }
+            }
+            self.put(out, step, value, other)?;
+        }
+        Ok(())
+    }
+
+    /// Rows of the "one" side without a match, against a fill value.
+    fn fill_row(&mut self, row: usize, fill: f64, matched: &[bool]) -> Result<(), QueryError> {
+        let mut out = None;
+        for (step, matched) in matched.iter().enumerate() {
+            let value = self.one.row(row)[step];
+            if is_absent(value) || !self.active[step] || *matched {
+                continue;
+            }
+            let out = match out {
+                Some(out) => out,
+                None => *out.insert(self.row_of(NOBODY, row)?),
+            };
+            self.put(out, step, fill, value)?;
+        }
+        Ok(())
+    }
+
+    /// Computes and keeps one value.
+    fn put(&mut self, out: usize, step: usize, many: f64, one: f64) -> Result<(), QueryError> {
+        let swapped = self.b.matching.many == Many::Right;
+        let (l, r) = if swapped { (one, many) } else { (many, one) };
+        let value = with_scalar(self.b.op, l, r, l, self.b.return_bool);
+        if is_present(value) { self.out.set(out, step, value) } else { Ok(()) }
+    }
+
+    /// The result row of a pair.
+    fn row_of(&mut self, many: usize, one: usize) -> Result<usize, QueryError> {
+        if let Some(row) = self.rows.get(&(many, one)) {
+            return Ok(*row);
+        }
+        let name = |matrix: &Matrix<'_>, row: usize| matrix.names.get(row).map(|n| n.labels.clone());
+        let (many_labels, one_labels) = (name(self.many, many), name(self.one, one));
+        let matching = &self.b.matching;
+        let stand_in = |of: &Option<Labels>| match of {
+            Some(labels) => match_labels(labels.as_ref(), matching),
+            None => panic!("BUG: a fill value on both sides"),
+        };
+        let many_labels = many_labels.unwrap_or_else(|| stand_in(&one_labels));
+        let one_labels = one_labels.unwrap_or_else(|| stand_in(&Some(many_labels.clone())));
+        let labels = self.result_labels(many_labels.as_ref(), one_labels.as_ref())?;
+        let row = self.out.row_of(&RowName { labels, drop_name: self.b.return_bool && !self.drops_name })?;
+        self.rows.insert((many, one), row);
+        Ok(row)
+    }
+
+    fn result_labels(&self, many: LabelsRef<'_>, one: LabelsRef<'_>) -> Result<Labels, QueryError> {
+        let matching = &self.b.matching;
+        let plain = matching.many == Many::None;
+        let kept = keep(many, |name| {
+            !(self.drops_name && is_metadata(name))
+                && (!plain || matching.on == matching.labels.iter().any(|l| l == name))
+        });
+        if matching.include.is_empty() {
+            return Ok(kept);
+        }
+        let changes: Vec<_> =
+            matching.include.iter().map(|name| (name.as_str(), one.get(name).unwrap_or(""))).collect();
+        with(kept.as_ref(), &changes)
+    }
+
+    fn duplicate(&self, first: usize, second: usize) -> QueryError {
+        let text = |row: usize| to_text(self.one.names[row].labels.as_ref());
+        let (a, b) = (text(first), text(second));
+        let (a, b) = if a > b { (b, a) } else { (a, b) };
+        let group = match_labels(self.one.names[second].labels.as_ref(), &self.b.matching);
+        let side = if self.b.matching.many == Many::Right { "left" } else { "right" };
+        QueryError::Execution(format!(
+            "found duplicate series for the match group {} on the {side} hand-side of the operation: [{a}, {b}]\
+             ;many-to-many matching not allowed: matching labels must be unique on one side",
+            to_text(group.as_ref())
+        ))
+    }
+}
+
+/// The labels by which a series finds its partner.
+fn match_labels(labels: LabelsRef<'_>, matching: &Matching) -> Labels {
+    keep(labels, |name| {
+        let listed = matching.labels.iter().any(|l| l == name);
+        if matching.on { listed } else { !listed && name != METRIC_NAME }
+    })
+}

@@ -1,0 +1,330 @@
+//! From a tree and times to an answer.
+
+use super::ast::{At, BinaryOp, Call, Function, Node, TimeShift};
+use super::float::is_present;
+use super::grid::Grid;
+use super::label_set::{sort_key, without_name};
+use super::matrix::{Column, Matrix, Merged, Meter, same_labelset};
+use super::stream::Row;
+use super::{ANNOTATIONS_MAX, Answer, Options, QueryError, Value, ValueKind, binary};
+use crate::source::SeriesSource;
+use model::{Labels, Samples};
+use std::collections::BTreeSet;
+use std::sync::atomic::Ordering;
+
+/// One evaluation.
+pub(super) struct Evaluator<'a> {
+    pub(super) source: &'a dyn SeriesSource,
+    pub(super) options: &'a Options<'a>,
+    pub(super) meter: &'a Meter,
+    /// The whole query's times, for `@ start()` and the like.
+    query_start_ms: i64,
+    query_end_ms: i64,
+    query_step_ms: i64,
+    /// One series' samples; kept for its memory.
+    pub(super) samples: Samples,
+    warnings: BTreeSet<String>,
+    infos: BTreeSet<String>,
+}
+
+pub(super) fn instant(
+    root: &Node,
+    at_ms: i64,
+    source: &dyn SeriesSource,
+    options: &Options<'_>,
+) -> Result<Answer, QueryError> {
+    let meter = Meter::new(options.samples_max);
+    let mut eval = Evaluator::new(source, options, &meter, (at_ms, at_ms, 0));
+    let grid = Grid::single(at_ms);
+    let value = match root.kind() {
+        ValueKind::String => match root {
+            Node::Text(text) => Value::String { timestamp_ms: at_ms, value: text.clone() },
+            _ => panic!("BUG: only literals are strings"),
+        },
+        ValueKind::Scalar => Value::Scalar { timestamp_ms: at_ms, value: eval.scalar(root, &grid)?[0] },
+        ValueKind::Vector => {
+            let matrix = eval.matrix(root, &grid)?;
+            let matrix = eval.clean_names(matrix)?;
+            let row = |i: usize| (matrix.names[i].labels.clone(), at_ms, matrix.row(i)[0]);
+            Value::Vector((0..matrix.len()).map(row).collect())
+        }
+        ValueKind::Matrix => {
+            let mut series = eval.samples_of(root, at_ms)?;
+            sort_series(&mut series);
+            Value::Matrix(series)
+        }
+    };
+    Ok(eval.answer(value))
+}
+
+pub(super) fn range(
+    root: &Node,
+    start_ms: i64,
+    end_ms: i64,
+    step_ms: i64,
+    source: &dyn SeriesSource,
+    options: &Options<'_>,
+) -> Result<Answer, QueryError> {
+    if step_ms <= 0 {
+        return Err(QueryError::Invalid(
+            "zero or negative query resolution step widths are not accepted. Try a positive integer".into(),
+        ));
+    }
+    let meter = Meter::new(options.samples_max);
+    let mut eval = Evaluator::new(source, options, &meter, (start_ms, end_ms, step_ms));
+    let grid = Grid::new(start_ms, end_ms, step_ms, meter.max())?;
+    let series = match root.kind() {
+        ValueKind::Scalar => {
+            let column = eval.scalar(root, &grid)?;
+            let timestamps = (0..grid.count).map(|step| grid.time_ms(step)).collect();
+            vec![(Labels::empty(), Samples { timestamps, values: column.values })]
+        }
+        ValueKind::Vector => {
+            let matrix = eval.matrix(root, &grid)?;
+            let matrix = eval.clean_names(matrix)?;
+            let mut series = (0..matrix.len())
+                .map(|i| (matrix.names[i].labels.clone(), present(matrix.row(i), &grid)))
+                .collect::<Vec<_>>();
+            sort_series(&mut series);
+            series
+        }
+        kind => {
+            return Err(QueryError::Invalid(format!(
+                "invalid expression type {:?} for range query, must be Scalar or instant Vector",
+                kind.described()
+            )));
+        }
+    };
+    Ok(eval.answer(Value::Matrix(series)))
+}
+
+/// The steps that have a value.
+fn present(row: &[f64], grid: &Grid) -> Samples {
+    let count = row.iter().copied().filter(|v| is_present(*v)).count();
+    let mut samples = Samples { timestamps: Vec::with_capacity(count), values: Vec::with_capacity(count) };
+    for (step, value) in row.iter().copied().enumerate() {
+        if is_present(value) {
+            samples.push(grid.time_ms(step), value);
+        }
+    }
+    samples
+}
+
+/// Puts series into Prometheus' order of labels.
+fn sort_series(series: &mut Vec<(Labels, Samples)>) {
+    let mut arena = Vec::new();
+    let keys = series.iter().map(|(labels, _)| {
+        let start = arena.len();
+        sort_key(&mut arena, labels.as_ref());
+        start..arena.len()
+    });
+    let keys: Vec<_> = keys.collect();
+    let mut order: Vec<usize> = (0..series.len()).collect();
+    order.sort_by(|a, b| arena[keys[*a].clone()].cmp(&arena[keys[*b].clone()]));
+    let mut slots: Vec<_> = std::mem::take(series).into_iter().map(Some).collect();
+    *series =
+        order.into_iter().map(|i| slots[i].take().expect("BUG: an order has each index once")).collect();
+}
+
+impl<'a> Evaluator<'a> {
+    fn new(
+        source: &'a dyn SeriesSource,
+        options: &'a Options<'a>,
+        meter: &'a Meter,
+        (query_start_ms, query_end_ms, query_step_ms): (i64, i64, i64),
+    ) -> Self {
+        Self {
+            source,
+            options,
+            meter,
+            query_start_ms,
+            query_end_ms,
+            query_step_ms,
+            samples: Samples::default(),
+            warnings: BTreeSet::new(),
+            infos: BTreeSet::new(),
+        }
+    }
+
+    fn answer(self, value: Value) -> Answer {
+        Answer {
+            value,
+            warnings: self.warnings.into_iter().collect(),
+            infos: self.infos.into_iter().collect(),
+        }
+    }
+
+    pub(super) fn check_cancelled(&self) -> Result<(), QueryError> {
+        if self.options.cancelled.load(Ordering::Relaxed) { Err(QueryError::Canceled) } else { Ok(()) }
+    }
+
+    /// True where the query asks for one time only.
+    pub(super) const fn is_instant(&self) -> bool {
+        self.query_start_ms == self.query_end_ms
+    }
+
+    pub(super) fn warn(&mut self, message: impl std::fmt::Display) {
+        if self.warnings.len() < ANNOTATIONS_MAX {
+            self.warnings.insert(format!("PromQL warning: {message}"));
+        }
+    }
+
+    pub(super) fn info(&mut self, message: impl std::fmt::Display) {
+        if self.infos.len() < ANNOTATIONS_MAX {
+            self.infos.insert(format!("PromQL info: {message}"));
+        }
+    }
+
+    /// The time that a selector looks at, when evaluated at `time_ms`.
+    pub(super) fn shift(&self, shift: &TimeShift) -> Shift {
+        let fixed_ms = shift.at.map(|at| match at {
+            At::Start => self.query_start_ms,
+            At::End => self.query_end_ms,
+            At::Time(ms) => ms,
+        });
+        Shift { fixed_ms, offset_ms: shift.offset_ms }
+    }
+
+    /// Evaluates a scalar.
+    pub(super) fn scalar(&mut self, node: &Node, grid: &Grid) -> Result<Column<'a>, QueryError> {
+        self.check_cancelled()?;
+        if grid.count > 1 && node.is_step_invariant() && !matches!(node, Node::Number(_)) {
+            let value = self.scalar(node, &Grid::single(grid.start_ms))?[0];
+            return Column::new(self.meter, grid.count, value);
+        }
+        match node {
+            Node::Number(value) => Column::new(self.meter, grid.count, *value),
+            Node::Negate(inner) => {
+                let mut column = self.scalar(inner, grid)?;
+                column.values.iter_mut().for_each(|v| *v = -*v);
+                Ok(column)
+            }
+            Node::Binary(b) => {
+                let (mut lhs, rhs) = (self.scalar(&b.lhs, grid)?, self.scalar(&b.rhs, grid)?);
+                for (l, r) in lhs.values.iter_mut().zip(rhs.iter()) {
+                    *l = scalars(b.op, *l, *r);
+                }
+                Ok(lhs)
+            }
+            Node::Call(call) => self.scalar_call(call, grid),
+            _ => panic!("BUG: types were checked, but a scalar is a {}", node.kind().as_str()),
+        }
+    }
+
+    fn scalar_call(&mut self, call: &Call, grid: &Grid) -> Result<Column<'a>, QueryError> {
+        let seconds = |ms: i64| ms as f64 / 1000.0;
+        let constant = match call.function {
+            Function::Time => {
+                let mut column = Column::new(self.meter, grid.count, 0.0)?;
+                column.values.iter_mut().enumerate().for_each(|(step, v)| *v = seconds(grid.time_ms(step)));
+                return Ok(column);
+            }
+            Function::Scalar => return self.scalar_of_vector(&call.args[0], grid),
+            Function::MaxOf | Function::MinOf => {
+                let (mut a, b) = (self.scalar(&call.args[0], grid)?, self.scalar(&call.args[1], grid)?);
+                for (a, b) in a.values.iter_mut().zip(b.iter()) {
+                    *a = binary::extreme(*a, *b, call.function == Function::MaxOf);
+                }
+                return Ok(a);
+            }
+            Function::Pi => std::f64::consts::PI,
+            Function::Start => seconds(self.query_start_ms),
+            Function::End => seconds(self.query_end_ms),
+            Function::Step => seconds(self.query_step_ms),
+            Function::QueryRange => seconds(self.query_end_ms.saturating_sub(self.query_start_ms)),
+            function => panic!("BUG: {} does not make a scalar", function.name()),
+        };
+        Column::new(self.meter, grid.count, constant)
+    }
+
+    /// `scalar(v)`: the one value there is, else NaN.
+    fn scalar_of_vector(&mut self, vector: &Node, grid: &Grid) -> Result<Column<'a>, QueryError> {
+        let mut column = Column::new(self.meter, grid.count, f64::NAN)?;
+        let mut seen = Column::new(self.meter, grid.count, 0.0)?;
+        self.stream(vector, grid, &mut |row: Row<'_>| {
+            for (step, value) in row.values.iter().copied().enumerate() {
+                if is_present(value) {
+                    column.values[step] = if seen[step] == 0.0 { value } else { f64::NAN };
+                    seen.values[step] = 1.0;
+                }
+            }
+            Ok(())
+        })?;
+        Ok(column)
+    }
+
+    /// Where names are dropped late, this is the time.
+    fn clean_names(&self, matrix: Matrix<'a>) -> Result<Matrix<'a>, QueryError> {
+        if !matrix.names.iter().any(|name| name.drop_name) {
+            return Ok(matrix);
+        }
+        let instant = matrix.steps == 1;
+        let mut merged = Merged::new(self.meter, matrix.steps);
+        for (i, name) in matrix.names.iter().enumerate() {
+            let mut name = name.clone();
+            if name.drop_name {
+                name.labels = without_name(name.labels.as_ref());
+            }
+            if instant && merged.contains(&name) {
+                return Err(same_labelset());
+            }
+            merged.add(&name, matrix.row(i))?;
+        }
+        Ok(merged.matrix)
+    }
+
+    /// The samples of a range selector or a subquery by itself.
+    fn samples_of(&mut self, node: &Node, at_ms: i64) -> Result<Vec<(Labels, Samples)>, QueryError> {
+        let (mut series, mut charge) = (Vec::new(), self.meter.charge());
+        match node {
+            Node::Range(selector, range_ms) => {
+                let end_ms = self.shift(&selector.time).apply(at_ms);
+                let range = model::TimeRange::new(end_ms.saturating_sub(range_ms - 1), end_ms);
+                self.each_series(&selector.matchers, range, &mut |set, samples| {
+                    super::select::drop_stale(samples);
+                    if !samples.is_empty() {
+                        let labels = set.labels().to_owned();
+                        charge.add_labels(labels.as_ref())?;
+                        charge.add(samples.len())?;
+                        series.push((labels, samples.clone()));
+                    }
+                    Ok(())
+                })?;
+            }
+            Node::Subquery(subquery) => {
+                let inner = self.subquery_grid(subquery, &Grid::single(at_ms))?;
+                let matrix = self.matrix(&subquery.expr, &inner)?;
+                let matrix = self.clean_names(matrix)?;
+                for (i, name) in matrix.names.iter().enumerate() {
+                    charge.add(inner.count)?;
+                    series.push((name.labels.clone(), present(matrix.row(i), &inner)));
+                }
+            }
+            _ => panic!("BUG: types were checked, but a range vector is a {}", node.kind().as_str()),
+        }
+        Ok(series)
+    }
+}
+
+/// Which time is looked at.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Shift {
+    fixed_ms: Option<i64>,
+    offset_ms: i64,
+}
+
+impl Shift {
+    /// The time looked at when evaluating at `time_ms`.
+    #[inline]
+    pub(super) fn apply(&self, time_ms: i64) -> i64 {
+        self.fixed_ms.unwrap_or(time_ms).saturating_sub(self.offset_ms)
+    }
+}
+
+/// A binary operation between scalars.
+fn scalars(op: BinaryOp, l: f64, r: f64) -> f64 {
+    match binary::compare(op, l, r) {
+        Some(holds) => f64::from(u8::from(holds)),
+        None => binary::arithmetic(op, l, r),
+    }
+}

@@ -1,0 +1,174 @@
+//! Arithmetic that must give what Prometheus gives.
+
+use model::{STALE_NAN_BITS, sample::is_stale};
+
+/// Stands where a series has no value at a step. It is the staleness marker: selectors turn markers into
+/// absence, and arithmetic never makes one, for it is a signalling NaN and results are quiet.
+pub(super) const ABSENT: f64 = f64::from_bits(STALE_NAN_BITS);
+
+/// True where there is no value.
+#[inline]
+pub(super) const fn is_absent(value: f64) -> bool {
+    is_stale(value)
+}
+
+/// True where there is one.
+#[inline]
+pub(super) const fn is_present(value: f64) -> bool {
+    !is_stale(value)
+}
+
+/// A sum with its compensation (Kahan's summation as improved by Neumaier, 1974).
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct Kahan {
+    pub(super) sum: f64,
+    pub(super) compensation: f64,
+}
+
+impl Kahan {
+    /// Starts with one value.
+    #[inline]
+    pub(super) const fn of(value: f64) -> Self {
+        Self { sum: value, compensation: 0.0 }
+    }
+
+    /// Adds one value.
+    #[inline]
+    pub(super) fn add(&mut self, value: f64) {
+        let total = self.sum + value;
+        if total.is_infinite() {
+            self.compensation = 0.0;
+        } else if self.sum.abs() >= value.abs() {
+            self.compensation += (self.sum - total) + value;
+        } else {
+            self.compensation += (value - total) + self.sum;
+        }
+        self.sum = total;
+    }
+
+    /// Adds another sum.
+    #[inline]
+    pub(super) fn merge(mut self, other: Self) -> Self {
+        self.add(other.sum);
+        self.compensation += other.compensation;
+        self
+    }
+
+    /// The sum.
+    #[inline]
+    pub(super) fn total(self) -> f64 {
+        if self.sum.is_infinite() { self.sum } else { self.sum + self.compensation }
+    }
+}
+
+/// A mean in Prometheus' manner: the compensated sum divided at the end, unless that would overflow;
+/// from there on the mean itself is carried along.
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct Mean {
+    count: f64,
+    sum: Kahan,
+    incremental: bool,
+}
+
+impl Mean {
+    /// Of no values.
+    pub(super) const EMPTY: Self = Self { count: 0.0, sum: Kahan::of(0.0), incremental: false };
+
+    /// Adds one value.
+    #[inline]
+    pub(super) fn add(&mut self, value: f64) {
+        self.count += 1.0;
+        if self.count == 1.0 {
+            self.sum = Kahan::of(value);
+            return;
+        }
+        if !self.incremental {
+            let mut next = self.sum;
+            next.add(value);
+            if !next.sum.is_infinite() {
+                self.sum = next;
+                return;
+            }
+            self.incremental = true;
+            self.sum.sum /= self.count - 1.0;
+            self.sum.compensation /= self.count - 1.0;
+        }
+        let weight = (self.count - 1.0) / self.count;
+        self.sum.sum *= weight;
+        self.sum.compensation *= weight;
+        self.sum.add(value / self.count);
+    }
+
+    /// How many values there were.
+    pub(super) const fn count(&self) -> f64 {
+        self.count
+    }
+
+    /// The mean.
+    pub(super) fn value(&self) -> f64 {
+        if self.incremental {
+            self.sum.sum + self.sum.compensation
+        } else {
+            self.sum.sum / self.count + self.sum.compensation / self.count
+        }
+    }
+}
+
+/// The order of values in quantiles: NaN before all numbers.
+pub(super) fn nan_first(a: &f64, b: &f64) -> std::cmp::Ordering {
+    b.is_nan().cmp(&a.is_nan()).then(a.partial_cmp(b).unwrap_or(std::cmp::Ordering::Equal))
+}
+
+/// The `q`-quantile of values that are sorted by [`nan_first`]: between two of them the weighted mean.
+pub(super) fn quantile_sorted(q: f64, sorted: &[f64]) -> f64 {
+    if sorted.is_empty() || q.is_nan() {
+        return f64::NAN;
+    }
+    if q < 0.0 {
+        return f64::NEG_INFINITY;
+    }
+    if q > 1.0 {
+        return f64::INFINITY;
+    }
+    let last = (sorted.len() - 1) as f64;
+    let rank = q * last;
+    let lower = rank.floor().max(0.0);
+    let upper = (lower + 1.0).min(last);
+    let weight = rank - rank.floor();
+    sorted[lower as usize] * (1.0 - weight) + sorted[upper as usize] * weight
+}
+
+/// True where two values differ by less than `epsilon` relative to their size
+/// (https://floating-point-gui.de/errors/comparison/).
+pub(super) fn almost_equal(a: f64, b: f64, epsilon: f64) -> bool {
+    if is_stale(a) || is_stale(b) {
+        return is_stale(a) && is_stale(b);
+    }
+    if a.is_nan() && b.is_nan() || a == b {
+        return true;
+    }
+    let (sum, difference) = (a.abs() + b.abs(), (a - b).abs());
+    if a == 0.0 || b == 0.0 || sum < f64::MIN_POSITIVE {
+        return difference < epsilon * f64::MIN_POSITIVE;
+    }
+    difference / sum.min(f64::MAX) < epsilon
+}
+
+/// As Go prints a float by `%g` or `%v`: shortest, with an exponent from 1e21 on and below 1e-4.
+pub(super) fn to_text(value: f64) -> String {
+    if value.is_nan() {
+        return "NaN".into();
+    }
+    if value.is_infinite() {
+        return if value > 0.0 { "+Inf" } else { "-Inf" }.into();
+    }
+    let size = value.abs();
+    if size != 0.0 && !(1e-4..1e21).contains(&size) {
+        let text = format!("{value:e}");
+        let (digits, exponent) = text.split_once('e').expect("BUG: an exponent was asked for");
+        let exponent: i32 = exponent.parse().expect("BUG: an exponent is a number");
+        let sign = if exponent < 0 { '-' } else { '+' };
+        return format!("{digits}e{sign}{:02}", exponent.abs());
+    }
+    value.to_string()
+}

@@ -1,0 +1,43 @@
+//! The times at which an expression is evaluated.
+
+use super::QueryError;
+
+/// `count` times from `start_ms` on, `step_ms` apart.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Grid {
+    pub(super) start_ms: i64,
+    pub(super) step_ms: i64,
+    /// May be zero, for a subquery between two of its steps.
+    pub(super) count: usize,
+}
+
+impl Grid {
+    /// One time.
+    pub(super) const fn single(at_ms: i64) -> Self {
+        Self { start_ms: at_ms, step_ms: 1, count: 1 }
+    }
+
+    /// From `start_ms` until `end_ms`; at most `count_max` times.
+    pub(super) fn new(start_ms: i64, end_ms: i64, step_ms: i64, count_max: u64) -> Result<Self, QueryError> {
+        assert!(step_ms > 0, "BUG: a step of {step_ms} ms");
+        if end_ms < start_ms {
+            return Ok(Self { start_ms, step_ms, count: 0 });
+        }
+        let count = (i128::from(end_ms) - i128::from(start_ms)) / i128::from(step_ms) + 1;
+        if count > i128::from(count_max) {
+            return Err(QueryError::TooLarge);
+        }
+        Ok(Self { start_ms, step_ms, count: count as usize })
+    }
+
+    /// The time of a step.
+    #[inline]
+    pub(super) const fn time_ms(&self, step: usize) -> i64 {
+        self.start_ms + self.step_ms * step as i64
+    }
+
+    /// The time of the last step, or of the start where there is none.
+    pub(super) const fn last_ms(&self) -> i64 {
+        self.time_ms(self.count.saturating_sub(1))
+    }
+}

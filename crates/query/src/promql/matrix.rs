@@ -1,0 +1,222 @@
+//! Series in columns: what is held where several series are needed at once.
+
+use super::QueryError;
+use super::float::{ABSENT, is_absent, is_present};
+use super::stream::{Row, Sink};
+use hashbrown::HashMap;
+use model::{Labels, LabelsRef};
+use std::cell::Cell;
+
+/// How many values an evaluation holds, and how many it may.
+#[derive(Debug)]
+pub(super) struct Meter {
+    held: Cell<u64>,
+    max: u64,
+}
+
+impl Meter {
+    pub(super) const fn new(max: u64) -> Self {
+        Self { held: Cell::new(0), max }
+    }
+
+    pub(super) const fn max(&self) -> u64 {
+        self.max
+    }
+
+    /// A charge of nothing, to be grown.
+    pub(super) const fn charge(&self) -> Charge<'_> {
+        Charge { meter: self, values: 0 }
+    }
+
+    /// True where `values` more would be too many.
+    pub(super) const fn would_exceed(&self, values: u64) -> bool {
+        self.held.get().saturating_add(values) > self.max
+    }
+}
+
+/// Values held by somebody; given back when dropped.
+#[derive(Debug)]
+pub(super) struct Charge<'m> {
+    meter: &'m Meter,
+    values: u64,
+}
+
+impl Charge<'_> {
+    /// Takes `values` more, before they are allocated.
+    pub(super) fn add(&mut self, values: usize) -> Result<(), QueryError> {
+        let values = values as u64;
+        if self.meter.would_exceed(values) {
+            return Err(QueryError::TooLarge);
+        }
+        self.meter.held.set(self.meter.held.get() + values);
+        self.values += values;
+        Ok(())
+    }
+
+    /// Takes what a series' labels are worth.
+    pub(super) fn add_labels(&mut self, labels: LabelsRef<'_>) -> Result<(), QueryError> {
+        self.add(labels.as_bytes().len().div_ceil(8))
+    }
+}
+
+impl Drop for Charge<'_> {
+    fn drop(&mut self) {
+        self.meter.held.set(self.meter.held.get() - self.values);
+    }
+}
+
+/// One value for each step.
+#[derive(Debug)]
+pub(super) struct Column<'m> {
+    pub(super) values: Vec<f64>,
+    _charge: Charge<'m>,
+}
+
+impl<'m> Column<'m> {
+    pub(super) fn new(meter: &'m Meter, count: usize, value: f64) -> Result<Self, QueryError> {
+        let mut charge = meter.charge();
+        charge.add(count)?;
+        Ok(Self { values: vec![value; count], _charge: charge })
+    }
+}
+
+impl std::ops::Deref for Column<'_> {
+    type Target = [f64];
+
+    fn deref(&self) -> &[f64] {
+        &self.values
+    }
+}
+
+/// Names of a row.
+#[derive(Debug, Clone)]
+pub(super) struct RowName {
+    pub(super) labels: Labels,
+    /// The metric name goes at the end of the evaluation.
+    pub(super) drop_name: bool,
+}
+
+/// Rows of `steps` values each, one for a series.
+#[derive(Debug)]
+pub(super) struct Matrix<'m> {
+    pub(super) steps: usize,
+    pub(super) names: Vec<RowName>,
+    values: Vec<f64>,
+    charge: Charge<'m>,
+}
+
+impl<'m> Matrix<'m> {
+    pub(super) const fn new(meter: &'m Meter, steps: usize) -> Self {
+        Self { steps, names: Vec::new(), values: Vec::new(), charge: meter.charge() }
+    }
+
+    pub(super) fn len(&self) -> usize {
+        self.names.len()
+    }
+
+    pub(super) fn row(&self, i: usize) -> &[f64] {
+        &self.values[i * self.steps..(i + 1) * self.steps]
+    }
+
+    pub(super) fn row_mut(&mut self, i: usize) -> &mut [f64] {
+        &mut self.values[i * self.steps..(i + 1) * self.steps]
+    }
+
+    /// Adds a row of absent values; its position.
+    pub(super) fn push_empty(&mut self, name: RowName) -> Result<usize, QueryError> {
+        self.charge.add_labels(name.labels.as_ref())?;
+        self.charge.add(self.steps)?;
+        self.names.push(name);
+        self.values.resize(self.values.len() + self.steps, ABSENT);
+        Ok(self.names.len() - 1)
+    }
+
+    /// Adds a row.
+    pub(super) fn push(&mut self, name: RowName, values: &[f64]) -> Result<(), QueryError> {
+        let i = self.push_empty(name)?;
+        self.row_mut(i).copy_from_slice(values);
+        Ok(())
+    }
+
+    /// Adds a row as it comes out of a stream.
+    pub(super) fn push_row(&mut self, row: Row<'_>) -> Result<(), QueryError> {
+        let (name, values) = row.into_name();
+        self.push(name, values)
+    }
+
+    /// Hands out all rows that have a value.
+    pub(super) fn emit(mut self, sink: &mut Sink<'_>) -> Result<(), QueryError> {
+        let names = std::mem::take(&mut self.names);
+        for (i, mut name) in names.into_iter().enumerate() {
+            let row = self.row_mut(i);
+            if row.iter().copied().any(is_present) {
+                let drop_name = name.drop_name;
+                sink(Row { labels: &mut name.labels, strip: false, drop_name, values: row })?;
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Rows with different labels: those of equal labels become one, as long as they do not meet at a step.
+#[derive(Debug)]
+pub(super) struct Merged<'m> {
+    pub(super) matrix: Matrix<'m>,
+    rows: HashMap<Labels, usize>,
+}
+
+/// Two series of the same labels have a value at the same time.
+pub(super) fn same_labelset() -> QueryError {
+    QueryError::Execution("vector cannot contain metrics with the same labelset".into())
+}
+
+impl<'m> Merged<'m> {
+    pub(super) fn new(meter: &'m Meter, steps: usize) -> Self {
+        Self { matrix: Matrix::new(meter, steps), rows: HashMap::new() }
+    }
+
+    /// True where these labels have a row.
+    pub(super) fn contains(&self, name: &RowName) -> bool {
+        self.rows.contains_key(&name.labels)
+    }
+
+    /// The row of these labels.
+    pub(super) fn row_of(&mut self, name: &RowName) -> Result<usize, QueryError> {
+        if let Some(row) = self.rows.get(&name.labels) {
+            return Ok(*row);
+        }
+        let row = self.matrix.push_empty(name.clone())?;
+        self.rows.insert(name.labels.clone(), row);
+        Ok(row)
+    }
+
+    /// Puts a value where there must be none yet.
+    pub(super) fn set(&mut self, row: usize, step: usize, value: f64) -> Result<(), QueryError> {
+        let cell = &mut self.matrix.row_mut(row)[step];
+        if is_present(*cell) {
+            return Err(same_labelset());
+        }
+        *cell = value;
+        Ok(())
+    }
+
+    /// Adds a row.
+    pub(super) fn add(&mut self, name: &RowName, values: &[f64]) -> Result<(), QueryError> {
+        let i = self.row_of(name)?;
+        for (cell, value) in self.matrix.row_mut(i).iter_mut().zip(values) {
+            if is_present(*value) {
+                if !is_absent(*cell) {
+                    return Err(same_labelset());
+                }
+                *cell = *value;
+            }
+        }
+        Ok(())
+    }
+
+    /// Adds a row as it comes out of a stream.
+    pub(super) fn add_row(&mut self, row: Row<'_>) -> Result<(), QueryError> {
+        let (name, values) = row.into_name();
+        self.add(&name, values)
+    }
+}

@@ -1,0 +1,280 @@
+//! What is refused before the grammar sees it.
+//!
+//! The parser crate builds, clones and drops its tree recursively, and turns some numbers into durations
+//! without looking. So nesting is bounded here by counting tokens, and numbers in brackets and after
+//! `offset` are checked. Unbalanced brackets and strings are found on the way, with their position.
+
+use crate::promql::{EXPR_BYTES_MAX, EXPR_DEPTH_MAX, QueryError};
+
+/// Longest duration, in milliseconds: a thousand years.
+pub(super) const DURATION_MS_MAX: i64 = 1000 * 365 * 24 * 3600 * 1000;
+
+/// Words that join two expressions.
+const OPERATOR_WORDS: [&str; 4] = ["and", "or", "unless", "atan2"];
+
+/// A parse error, in Prometheus' form, of which only the message is known.
+pub(super) fn error(text: &str, message: &str) -> QueryError {
+    if text.trim().is_empty() || message.contains("no expression found") {
+        return QueryError::Parse("unknown position: parse error: no expression found in input".into());
+    }
+    QueryError::Parse(format!("1:1: parse error: {message}"))
+}
+
+fn error_at(text: &str, at: usize, message: impl std::fmt::Display) -> QueryError {
+    let before = &text.as_bytes()[..at.min(text.len())];
+    let line = before.iter().filter(|b| **b == b'\n').count() + 1;
+    let column = before.iter().rev().take_while(|b| **b != b'\n').count() + 1;
+    QueryError::Parse(format!("{line}:{column}: parse error: {message}"))
+}
+
+/// One open bracket, or the whole expression.
+struct Level {
+    close: u8,
+    at: usize,
+    operators: usize,
+    deepest: usize,
+}
+
+impl Level {
+    const fn new(close: u8, at: usize) -> Self {
+        Self { close, at, operators: 0, deepest: 0 }
+    }
+
+    const fn depth(&self) -> usize {
+        self.operators + self.deepest + 1
+    }
+}
+
+struct Scan<'t> {
+    text: &'t str,
+    at: usize,
+    levels: Vec<Level>,
+    /// The last word was `offset`, and at most a sign came since.
+    after_offset: bool,
+}
+
+/// Walks the tokens of an expression.
+pub(super) fn check(text: &str) -> Result<(), QueryError> {
+    if text.len() > EXPR_BYTES_MAX {
+        return Err(QueryError::Parse(format!(
+            "expression has {} bytes, the limit is {EXPR_BYTES_MAX}",
+            text.len()
+        )));
+    }
+    let mut scan = Scan { text, at: 0, levels: vec![Level::new(0, 0)], after_offset: false };
+    while scan.at < text.len() {
+        scan.token()?;
+    }
+    let open = scan.levels.last().expect("BUG: the outermost level stays");
+    match open.close {
+        0 => scan.close().map(|_| ()),
+        b')' => Err(error_at(text, text.len(), "unclosed left parenthesis")),
+        b'}' => Err(error_at(text, text.len(), "unexpected end of input inside braces")),
+        _ => Err(error_at(text, open.at, "unclosed left bracket")),
+    }
+}
+
+impl Scan<'_> {
+    fn token(&mut self) -> Result<(), QueryError> {
+        let bytes = self.text.as_bytes();
+        let (start, byte) = (self.at, bytes[self.at]);
+        let was_offset = std::mem::take(&mut self.after_offset);
+        self.at += 1;
+        match byte {
+            b' ' | b'\t' | b'\r' | b'\n' => self.after_offset = was_offset,
+            b'#' => self.skip_while(|b| b != b'\n'),
+            b'"' | b'\'' | b'`' => self.string(byte)?,
+            b'(' => self.open(b')')?,
+            b'{' => self.open(b'}')?,
+            b'[' => self.brackets()?,
+            b')' | b'}' => self.close_with(byte)?,
+            b'+' | b'-' => {
+                self.after_offset = was_offset;
+                self.operator()?;
+            }
+            b'*' | b'/' | b'%' | b'^' | b'=' | b'!' | b'<' | b'>' => self.operator()?,
+            b'0'..=b'9' | b'.' => {
+                self.skip_while(|b| b.is_ascii_alphanumeric() || b == b'.' || b == b'_');
+                if was_offset {
+                    self.duration(start, self.at)?;
+                }
+            }
+            _ if is_word(byte) => {
+                self.skip_while(is_word);
+                let word = self.text[start..self.at].to_ascii_lowercase();
+                if was_offset {
+                    self.duration(start, self.at)?;
+                }
+                self.after_offset = word == "offset";
+                if OPERATOR_WORDS.contains(&word.as_str()) {
+                    self.operator()?;
+                }
+            }
+            _ => self.skip_while(|b| b >= 0x80),
+        }
+        Ok(())
+    }
+
+    fn skip_while(&mut self, skip: impl Fn(u8) -> bool) {
+        while self.text.as_bytes().get(self.at).is_some_and(|b| skip(*b)) {
+            self.at += 1;
+        }
+    }
+
+    fn string(&mut self, quote: u8) -> Result<(), QueryError> {
+        let (bytes, start) = (self.text.as_bytes(), self.at - 1);
+        while let Some(byte) = bytes.get(self.at) {
+            self.at += 1;
+            match *byte {
+                b'\\' if quote != b'`' => self.at += 1,
+                byte if byte == quote => return Ok(()),
+                b'\n' if quote != b'`' => break,
+                _ => {}
+            }
+        }
+        Err(error_at(self.text, start, "unterminated quoted string"))
+    }
+
+    fn open(&mut self, close: u8) -> Result<(), QueryError> {
+        if self.levels.len() >= EXPR_DEPTH_MAX {
+            return Err(self.too_deep());
+        }
+        self.levels.push(Level::new(close, self.at - 1));
+        Ok(())
+    }
+
+    fn close_with(&mut self, byte: u8) -> Result<(), QueryError> {
+        let open = self.levels.last().expect("BUG: the outermost level stays");
+        if open.close == byte {
+            let depth = self.close()?;
+            let level = self.levels.last_mut().expect("BUG: the outermost level stays");
+            level.deepest = level.deepest.max(depth);
+            return Ok(());
+        }
+        let message =
+            if byte == b')' { "unexpected right parenthesis ')'" } else { "unexpected right brace '}'" };
+        Err(error_at(self.text, self.at - 1, message))
+    }
+
+    fn close(&mut self) -> Result<usize, QueryError> {
+        let depth = self.levels.pop().expect("BUG: closing what is open").depth();
+        if depth > EXPR_DEPTH_MAX { Err(self.too_deep()) } else { Ok(depth) }
+    }
+
+    fn operator(&mut self) -> Result<(), QueryError> {
+        let level = self.levels.last_mut().expect("BUG: the outermost level stays");
+        // Matchers in braces are no levels of the tree.
+        level.operators += usize::from(level.close != b'}');
+        if level.operators > EXPR_DEPTH_MAX { Err(self.too_deep()) } else { Ok(()) }
+    }
+
+    /// `[range]` or `[range:step]`.
+    fn brackets(&mut self) -> Result<(), QueryError> {
+        let start = self.at;
+        let Some(len) = self.text[start..].find(']') else {
+            return Err(error_at(self.text, start - 1, "unclosed left bracket"));
+        };
+        self.at = start + len + 1;
+        let mut part_at = start;
+        for part in self.text[start..start + len].split(':') {
+            let trimmed = part.trim();
+            if !trimmed.is_empty() {
+                let from = part_at + (part.len() - part.trim_start().len());
+                self.duration(from, from + trimmed.len())?;
+            }
+            part_at += part.len() + 1;
+        }
+        self.operator()
+    }
+
+    /// A duration literal, or a number of seconds.
+    fn duration(&self, from: usize, to: usize) -> Result<(), QueryError> {
+        let text = &self.text[from..to];
+        match duration_ms(text) {
+            Some(ms) if ms <= DURATION_MS_MAX => Ok(()),
+            Some(_) => Err(error_at(self.text, from, "duration out of range")),
+            None => Err(error_at(self.text, from, format_args!("bad number or duration syntax: {text:?}"))),
+        }
+    }
+
+    fn too_deep(&self) -> QueryError {
+        error_at(
+            self.text,
+            self.at.saturating_sub(1),
+            format_args!("expression nests deeper than {EXPR_DEPTH_MAX} levels"),
+        )
+    }
+}
+
+fn is_word(byte: u8) -> bool {
+    byte.is_ascii_alphanumeric() || byte == b'_' || byte == b':'
+}
+
+/// Milliseconds of `1h30m`, `5`, `0.5` or `0x1f`; none where it is not a duration that is longer than 0.
+fn duration_ms(text: &str) -> Option<i64> {
+    let seconds = match text.strip_prefix("0x").or(text.strip_prefix("0X")) {
+        Some(hex) => Some(i64::from_str_radix(hex, 16).ok()? as f64),
+        None if text.starts_with(|c: char| c.is_ascii_digit() || c == '.') => text.parse::<f64>().ok(),
+        None => None,
+    };
+    if let Some(seconds) = seconds {
+        let ms = seconds * 1000.0;
+        return (seconds > 0.0).then_some(if ms < DURATION_MS_MAX as f64 { ms as i64 } else { i64::MAX });
+    }
+    let units: [(&str, i64); 7] = [
+        ("y", 365 * 86_400_000),
+        ("w", 7 * 86_400_000),
+        ("d", 86_400_000),
+        ("h", 3_600_000),
+        ("m", 60_000),
+        ("s", 1000),
+        ("ms", 1),
+    ];
+    let (mut rest, mut total, mut next) = (text, 0i64, 0);
+    while !rest.is_empty() {
+        let digits = rest.bytes().take_while(u8::is_ascii_digit).count();
+        let number: i64 = rest[..digits].parse().ok()?;
+        let letters = rest[digits..].bytes().take_while(u8::is_ascii_alphabetic).count();
+        let unit = &rest[digits..digits + letters];
+        let at = units.iter().position(|(name, _)| *name == unit).filter(|at| *at >= next)?;
+        total = total.saturating_add(number.saturating_mul(units[at].1));
+        (next, rest) = (at + 1, &rest[digits + letters..]);
+    }
+    (total > 0).then_some(total)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn durations() {
+        let check = |text: &str, ms: Option<i64>| assert_eq!(duration_ms(text), ms, "{text}");
+        check("5m", Some(300_000));
+        check("1h30m", Some(5_400_000));
+        check("1y2w3d4h5m6s7ms", Some(((((365 + 14 + 3) * 24 + 4) * 60 + 5) * 60 + 6) * 1000 + 7));
+        check("0.5", Some(500));
+        check("0x10", Some(16_000));
+        check("1e300", Some(i64::MAX));
+        check("99999999999y", Some(i64::MAX));
+        for bad in ["", "m", "1m1h", "1m1m", "5", "-5", "inf", "nan", "0", "0s", "1.5h", "5 m", "5x"] {
+            if bad != "5" {
+                check(bad, None);
+            }
+        }
+    }
+
+    #[test]
+    fn positions() {
+        let check = |text: &str, message: &str| match check(text) {
+            Err(QueryError::Parse(m)) => assert_eq!(m, message, "{text}"),
+            other => panic!("{text}: {other:?}"),
+        };
+        check("sum(a", "1:6: parse error: unclosed left parenthesis");
+        check("a)", "1:2: parse error: unexpected right parenthesis ')'");
+        check("a +\n b{x='y", "2:6: parse error: unterminated quoted string");
+        check("a[5mm]", "1:3: parse error: bad number or duration syntax: \"5mm\"");
+        check("a offset -1e99", "1:11: parse error: duration out of range");
+        check("a[5m", "1:2: parse error: unclosed left bracket");
+    }
+}

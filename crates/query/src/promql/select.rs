@@ -1,0 +1,258 @@
+//! Selectors: each series pulled once, all steps computed in one pass.
+
+use super::QueryError;
+use super::ast::{Call, Function, Node, Selector, Subquery};
+use super::eval::Evaluator;
+use super::float::{ABSENT, is_absent, is_present};
+use super::grid::Grid;
+use super::label_set::without_name;
+use super::matrix::{Column, same_labelset};
+use super::stream::{Row, RowLabels, Sink};
+use super::window::{Spec, Windows};
+use crate::matcher::Matcher;
+use crate::source::{Select, SeriesSet};
+use hashbrown::HashSet;
+use model::labels::METRIC_NAME;
+use model::{LabelsRef, Samples, TimeRange};
+
+/// Labels of the series that a pass is at.
+struct SetLabels<'s>(&'s mut dyn SeriesSet);
+
+impl RowLabels for SetLabels<'_> {
+    fn get(&mut self) -> LabelsRef<'_> {
+        self.0.labels()
+    }
+}
+
+/// Removes staleness markers: ranges do not see them.
+pub(super) fn drop_stale(samples: &mut Samples) {
+    if !samples.values.iter().copied().any(is_absent) {
+        return;
+    }
+    let mut kept = 0;
+    for i in 0..samples.values.len() {
+        if is_present(samples.values[i]) {
+            samples.values[kept] = samples.values[i];
+            samples.timestamps[kept] = samples.timestamps[i];
+            kept += 1;
+        }
+    }
+    samples.values.truncate(kept);
+    samples.timestamps.truncate(kept);
+}
+
+impl<'a> Evaluator<'a> {
+    /// Visits the samples of each selected series.
+    pub(super) fn each_series(
+        &mut self,
+        matchers: &[Matcher],
+        range: TimeRange,
+        visit: &mut dyn FnMut(&mut dyn SeriesSet, &mut Samples) -> Result<(), QueryError>,
+    ) -> Result<(), QueryError> {
+        let mut set = self.source.select(&Select { matchers, range })?;
+        let mut samples = std::mem::take(&mut self.samples);
+        while set.next(&mut samples)? {
+            self.check_cancelled()?;
+            if self.meter.would_exceed(samples.len() as u64) {
+                return Err(QueryError::TooLarge);
+            }
+            visit(&mut *set, &mut samples)?;
+        }
+        self.samples = samples;
+        Ok(())
+    }
+
+    /// An instant selector: at each step the newest sample within the lookback; its value, or its time in
+    /// seconds.
+    pub(super) fn select_instant(
+        &mut self,
+        selector: &Selector,
+        grid: &Grid,
+        times: bool,
+        sink: &mut Sink<'_>,
+    ) -> Result<(), QueryError> {
+        let (shift, lookback_ms) = (self.shift(&selector.time), self.options.lookback_delta_ms);
+        let first_ms = shift.apply(grid.start_ms).saturating_sub(lookback_ms.saturating_sub(1));
+        let range = TimeRange::new(first_ms, shift.apply(grid.last_ms()));
+        let mut row = Column::new(self.meter, grid.count, ABSENT)?;
+        self.each_series(&selector.matchers, range, &mut |set, samples| {
+            let mut any = false;
+            let mut next = 0;
+            for (step, cell) in row.values.iter_mut().enumerate() {
+                let at_ms = shift.apply(grid.time_ms(step));
+                while next < samples.len() && samples.timestamps[next] <= at_ms {
+                    next += 1;
+                }
+                let newest = next
+                    .checked_sub(1)
+                    .filter(|i| samples.timestamps[*i] > at_ms.saturating_sub(lookback_ms));
+                *cell = match newest {
+                    Some(i) if is_present(samples.values[i]) => {
+                        any = true;
+                        if times { samples.timestamps[i] as f64 / 1000.0 } else { samples.values[i] }
+                    }
+                    _ => ABSENT,
+                };
+            }
+            if !any {
+                return Ok(());
+            }
+            let mut labels = SetLabels(set);
+            sink(Row { labels: &mut labels, strip: false, drop_name: false, values: &mut row.values })
+        })
+    }
+
+    /// A function over a range vector.
+    pub(super) fn select_range(
+        &mut self,
+        call: &Call,
+        grid: &Grid,
+        sink: &mut Sink<'_>,
+    ) -> Result<(), QueryError> {
+        let (mut params, mut range) = (Vec::new(), None);
+        for arg in &call.args {
+            match arg {
+                Node::Range(..) | Node::Subquery(_) => range = Some(arg),
+                scalar => params.push(self.scalar(scalar, grid)?),
+            }
+        }
+        let arg = range.expect("BUG: types were checked, but there is no range vector");
+        self.check_range_params(call.function, &params)?;
+        let mut windows = Windows::new(call.function, params.iter().map(|p| &**p).collect());
+        let mut out = Column::new(self.meter, grid.count, ABSENT)?;
+        let mut finish = RangeRows::new(self, call.function, arg);
+        match arg {
+            Node::Range(selector, range_ms) => {
+                let shift = self.shift(&selector.time);
+                let spec = Spec { grid: *grid, shift, range_ms: *range_ms };
+                self.each_series(&selector.matchers, spec.covers(), &mut |set, samples| {
+                    drop_stale(samples);
+                    windows.compute(samples, &spec, &mut out.values);
+                    let mut labels = SetLabels(set);
+                    let row =
+                        Row { labels: &mut labels, strip: false, drop_name: false, values: &mut out.values };
+                    finish.pass(row, sink)
+                })?;
+            }
+            Node::Subquery(subquery) => {
+                let shift = self.shift(&subquery.time);
+                let spec = Spec { grid: *grid, shift, range_ms: subquery.range_ms };
+                let inner = self.subquery_grid(subquery, grid)?;
+                let mut samples = Samples::default();
+                let mut charge = self.meter.charge();
+                charge.add(inner.count)?;
+                self.stream(&subquery.expr, &inner, &mut |row| {
+                    samples.clear();
+                    for (step, value) in row.values.iter().copied().enumerate() {
+                        if is_present(value) {
+                            samples.push(inner.time_ms(step), value);
+                        }
+                    }
+                    windows.compute(&samples, &spec, &mut out.values);
+                    finish.pass(row.with_values(&mut out.values), sink)
+                })?;
+            }
+            _ => panic!("BUG: a range vector is a selector or a subquery"),
+        }
+        let not_counters = finish.not_counters;
+        for name in not_counters {
+            self.info(format_args!(
+                "metric might not be a counter, name does not end in _total/_sum/_count/_bucket: {name:?}"
+            ));
+        }
+        Ok(())
+    }
+
+    fn check_range_params(&mut self, function: Function, params: &[Column<'_>]) -> Result<(), QueryError> {
+        match function {
+            Function::QuantileOverTime => self.warn_quantiles(&params[0]),
+            Function::DoubleExponentialSmoothing => {
+                for (param, what) in params.iter().zip(["smoothing", "trend"]) {
+                    if let Some(bad) = param.iter().find(|v| !(**v > 0.0 && **v < 1.0)) {
+                        let short = if what == "smoothing" { "sf" } else { "tf" };
+                        return Err(QueryError::Execution(format!(
+                            "invalid {what} factor. Expected: 0 < {short} < 1, got: {bad:.6}"
+                        )));
+                    }
+                }
+            }
+            _ => {}
+        }
+        Ok(())
+    }
+
+    /// The times at which a subquery evaluates its inner expression: multiples of its step, from after the
+    /// first window's start to the last window's end.
+    pub(super) fn subquery_grid(&self, subquery: &Subquery, grid: &Grid) -> Result<Grid, QueryError> {
+        let shift = self.shift(&subquery.time);
+        let step_ms = subquery.step_ms.unwrap_or(self.options.subquery_step_ms);
+        let before_ms = shift.apply(grid.start_ms).saturating_sub(subquery.range_ms);
+        let start_ms = (before_ms.div_euclid(step_ms)).saturating_add(1).saturating_mul(step_ms);
+        Grid::new(start_ms, shift.apply(grid.last_ms()), step_ms, self.meter.max())
+    }
+}
+
+/// What happens to the rows of a range function: names, and checks on them.
+struct RangeRows {
+    delayed: bool,
+    drops_name: bool,
+    /// Label sets seen, where two series can differ by name only.
+    seen: Option<HashSet<Box<[u8]>>>,
+    counter: bool,
+    /// The name of all series, where there is only one.
+    name: Option<String>,
+    not_counters: HashSet<String>,
+}
+
+impl RangeRows {
+    fn new(eval: &Evaluator<'_>, function: Function, arg: &Node) -> Self {
+        let delayed = eval.options.delayed_name_removal;
+        let drops_name = !matches!(function, Function::LastOverTime | Function::FirstOverTime);
+        let unsure = drops_name && !delayed && arg.may_collide_without_name();
+        let name = match arg {
+            Node::Range(selector, _) => selector.metric_name().map(str::to_owned),
+            _ => None,
+        };
+        Self {
+            delayed,
+            drops_name,
+            seen: unsure.then(HashSet::new),
+            counter: matches!(function, Function::Rate | Function::Increase),
+            name,
+            not_counters: HashSet::new(),
+        }
+    }
+
+    fn pass(&mut self, mut row: Row<'_>, sink: &mut Sink<'_>) -> Result<(), QueryError> {
+        if row.is_empty() {
+            return Ok(());
+        }
+        if self.counter {
+            self.check_counter(&mut row);
+        }
+        if let Some(seen) = &mut self.seen {
+            let labels = without_name(row.labels.get());
+            if !seen.insert(labels.as_bytes().into()) {
+                return Err(same_labelset());
+            }
+        }
+        if self.drops_name {
+            row.without_name(self.delayed);
+        }
+        sink(row)
+    }
+
+    fn check_counter(&mut self, row: &mut Row<'_>) {
+        let mut check = |name: &str| {
+            let counter = ["_total", "_sum", "_count", "_bucket"].iter().any(|s| name.ends_with(s));
+            if !counter && !name.is_empty() && !self.not_counters.contains(name) {
+                self.not_counters.insert(name.to_owned());
+            }
+        };
+        match &self.name {
+            Some(name) => check(name),
+            None if row.strip => {}
+            None => check(row.labels.get().get(METRIC_NAME).unwrap_or("")),
+        }
+    }
+}

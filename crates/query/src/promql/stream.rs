@@ -1,0 +1,202 @@
+//! Rows on their way from the source to whoever adds them up or keeps them.
+//!
+//! A vector is evaluated by handing out its series one by one, each with the values of all steps. What is
+//! done to each series by itself is done to the row as it passes; nothing is held.
+
+use super::ast::{BinaryOp, Function, Node};
+use super::eval::Evaluator;
+use super::float::is_present;
+use super::grid::Grid;
+use super::label_set::{is_metadata, keep_into};
+use super::matrix::{Column, Matrix, Merged, RowName};
+use super::{QueryError, ValueKind, binary};
+use model::{Labels, LabelsRef};
+
+/// Where a row's labels come from; asked only if somebody needs them.
+pub(super) trait RowLabels {
+    fn get(&mut self) -> LabelsRef<'_>;
+}
+
+impl RowLabels for Labels {
+    fn get(&mut self) -> LabelsRef<'_> {
+        self.as_ref()
+    }
+}
+
+/// One series: its labels, and a value (or absence) for each step.
+pub(super) struct Row<'r> {
+    pub(super) labels: &'r mut dyn RowLabels,
+    /// The labels are still those from before an operation that dropped the metric name.
+    pub(super) strip: bool,
+    /// The metric name goes at the end of the evaluation.
+    pub(super) drop_name: bool,
+    pub(super) values: &'r mut [f64],
+}
+
+/// Takes rows.
+pub(super) type Sink<'s> = dyn FnMut(Row<'_>) -> Result<(), QueryError> + 's;
+
+impl<'r> Row<'r> {
+    /// The labels as they are after all operations so far; `buffer` may be used to build them.
+    pub(super) fn labels<'b>(&'b mut self, buffer: &'b mut Vec<u8>) -> LabelsRef<'b> {
+        let labels = self.labels.get();
+        if !self.strip {
+            return labels;
+        }
+        buffer.clear();
+        keep_into(buffer, labels, |name| !is_metadata(name));
+        LabelsRef::from_canonical(buffer)
+    }
+
+    /// The labels to keep, and the values.
+    pub(super) fn into_name(mut self) -> (RowName, &'r [f64]) {
+        let mut buffer = Vec::new();
+        let labels = self.labels(&mut buffer).to_owned();
+        (RowName { labels, drop_name: self.drop_name }, self.values)
+    }
+
+    /// The same series with other values.
+    pub(super) fn with_values<'s>(self, values: &'s mut [f64]) -> Row<'s>
+    where
+        'r: 's,
+    {
+        Row { labels: self.labels, strip: self.strip, drop_name: self.drop_name, values }
+    }
+
+    /// True where no step has a value.
+    pub(super) fn is_empty(&self) -> bool {
+        !self.values.iter().copied().any(is_present)
+    }
+
+    /// The metric name goes: now, or at the end of the evaluation.
+    pub(super) fn without_name(&mut self, delayed: bool) {
+        if delayed {
+            self.drop_name = true;
+        } else {
+            self.strip = true;
+        }
+    }
+}
+
+impl<'a> Evaluator<'a> {
+    /// Evaluates a vector, row by row. Only rows with a value come out.
+    pub(super) fn stream(&mut self, node: &Node, grid: &Grid, sink: &mut Sink<'_>) -> Result<(), QueryError> {
+        self.check_cancelled()?;
+        if grid.count == 0 {
+            return Ok(());
+        }
+        if grid.count > 1 && node.is_step_invariant() {
+            return self.stream_invariant(node, grid, sink);
+        }
+        match node {
+            Node::Selector(selector) => self.select_instant(selector, grid, false, sink),
+            Node::Negate(inner) => self.stream_mapped(inner, grid, true, |_, v| -v, sink),
+            Node::Binary(b) => match (b.lhs.kind(), b.rhs.kind()) {
+                (ValueKind::Vector, ValueKind::Vector) => self.vectors(b, grid)?.emit(sink),
+                _ => self.stream_with_scalar(b, grid, sink),
+            },
+            Node::Aggregate(aggregate) => self.aggregate(aggregate, grid)?.emit(sink),
+            Node::Call(call) => self.stream_call(call, grid, sink),
+            Node::Number(_) | Node::Text(_) | Node::Range(..) | Node::Subquery(_) => {
+                panic!("BUG: types were checked, but a vector is a {}", node.kind().as_str())
+            }
+        }
+    }
+
+    /// Evaluates once and repeats the value at every step.
+    fn stream_invariant(&mut self, node: &Node, grid: &Grid, sink: &mut Sink<'_>) -> Result<(), QueryError> {
+        let mut wide = Column::new(self.meter, grid.count, 0.0)?;
+        self.stream(node, &Grid::single(grid.start_ms), &mut |row| {
+            wide.values.fill(row.values[0]);
+            sink(row.with_values(&mut wide.values))
+        })
+    }
+
+    /// Evaluates `inner` and passes each value through `map`.
+    pub(super) fn stream_mapped(
+        &mut self,
+        inner: &Node,
+        grid: &Grid,
+        drops_name: bool,
+        map: impl Fn(usize, f64) -> f64,
+        sink: &mut Sink<'_>,
+    ) -> Result<(), QueryError> {
+        let delayed = self.options.delayed_name_removal;
+        let apply = |row: &mut Row<'_>| {
+            for (step, value) in row.values.iter_mut().enumerate() {
+                if is_present(*value) {
+                    *value = map(step, *value);
+                }
+            }
+            if drops_name {
+                row.without_name(delayed);
+            }
+        };
+        if drops_name && !delayed && inner.may_collide_without_name() {
+            let mut merged = Merged::new(self.meter, grid.count);
+            self.stream(inner, grid, &mut |mut row| {
+                apply(&mut row);
+                merged.add_row(row)
+            })?;
+            return merged.matrix.emit(sink);
+        }
+        self.stream(inner, grid, &mut |mut row| {
+            apply(&mut row);
+            if row.is_empty() { Ok(()) } else { sink(row) }
+        })
+    }
+
+    /// A binary operation with a scalar on one side.
+    fn stream_with_scalar(
+        &mut self,
+        b: &super::ast::Binary,
+        grid: &Grid,
+        sink: &mut Sink<'_>,
+    ) -> Result<(), QueryError> {
+        let swapped = b.lhs.kind() == ValueKind::Scalar;
+        let (scalar, vector) = if swapped { (&b.lhs, &b.rhs) } else { (&b.rhs, &b.lhs) };
+        let scalar = self.scalar(scalar, grid)?;
+        let (op, return_bool) = (b.op, b.return_bool);
+        let map = |step: usize, value: f64| {
+            let (l, r) = if swapped { (scalar[step], value) } else { (value, scalar[step]) };
+            binary::with_scalar(op, l, r, value, return_bool)
+        };
+        self.stream_mapped(vector, grid, !op.is_comparison() || return_bool, map, sink)
+    }
+
+    /// Evaluates a vector and keeps all of it.
+    pub(super) fn matrix(&mut self, node: &Node, grid: &Grid) -> Result<Matrix<'a>, QueryError> {
+        let mut matrix = Matrix::new(self.meter, grid.count);
+        self.stream(node, grid, &mut |row| matrix.push_row(row))?;
+        Ok(matrix)
+    }
+}
+
+impl Node {
+    /// True where two series may have the same labels but for the metric name. False is certain.
+    pub(super) fn may_collide_without_name(&self) -> bool {
+        match self {
+            Self::Selector(selector) | Self::Range(selector, _) => selector.metric_name().is_none(),
+            Self::Subquery(subquery) => subquery.expr.may_collide_without_name(),
+            Self::Number(_) | Self::Text(_) | Self::Negate(_) => false,
+            Self::Binary(b) => match b.op {
+                BinaryOp::Or => true,
+                BinaryOp::And | BinaryOp::Unless => b.lhs.may_collide_without_name(),
+                op if op.is_comparison() && !b.return_bool => true,
+                _ => false,
+            },
+            Self::Aggregate(_) => true,
+            Self::Call(call) => match call.function {
+                Function::LastOverTime | Function::FirstOverTime => call.args[0].may_collide_without_name(),
+                Function::LabelReplace
+                | Function::LabelJoin
+                | Function::HistogramQuantiles
+                | Function::Sort
+                | Function::SortDesc
+                | Function::SortByLabel
+                | Function::SortByLabelDesc => true,
+                _ => false,
+            },
+        }
+    }
+}

@@ -1,0 +1,154 @@
+//! Functions over the samples of one series, for all steps in one pass.
+//!
+//! The window of a step is `(end - range, end]`. Both of its ends only move forwards, so two indices run
+//! along the samples, and what a function needs of the window is carried from step to step: no sample is
+//! looked at again for each step whose window it lies in.
+
+mod extremes;
+mod over_time;
+mod rate;
+mod sliding;
+mod trend;
+
+use super::ast::Function;
+use super::eval::Shift;
+use super::float::ABSENT;
+use super::grid::Grid;
+use model::{Samples, TimeRange};
+
+/// Which windows.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Spec {
+    pub(super) grid: Grid,
+    pub(super) shift: Shift,
+    pub(super) range_ms: i64,
+}
+
+impl Spec {
+    /// All times that lie in any window.
+    pub(super) fn covers(&self) -> TimeRange {
+        let start_ms = self.shift.apply(self.grid.start_ms).saturating_sub(self.range_ms - 1);
+        TimeRange::new(start_ms, self.shift.apply(self.grid.last_ms()))
+    }
+
+    /// Calls `visit` with each step whose window has samples.
+    #[inline(always)]
+    fn each(&self, timestamps: &[i64], mut visit: impl FnMut(Window)) {
+        let (mut lo, mut hi) = (0, 0);
+        for step in 0..self.grid.count {
+            let time_ms = self.grid.time_ms(step);
+            let end_ms = self.shift.apply(time_ms);
+            let start_ms = end_ms.saturating_sub(self.range_ms);
+            while hi < timestamps.len() && timestamps[hi] <= end_ms {
+                hi += 1;
+            }
+            while lo < hi && timestamps[lo] <= start_ms {
+                lo += 1;
+            }
+            if lo < hi {
+                visit(Window { step, lo, hi, end_ms, time_ms });
+            }
+        }
+    }
+}
+
+/// One step's samples: those at `lo..hi`, at least one.
+#[derive(Debug, Clone, Copy)]
+struct Window {
+    step: usize,
+    lo: usize,
+    hi: usize,
+    /// The end of the window.
+    end_ms: i64,
+    /// The time of the step.
+    time_ms: i64,
+}
+
+impl Window {
+    const fn len(&self) -> usize {
+        self.hi - self.lo
+    }
+}
+
+/// A function, its parameters and its scratch memory.
+#[derive(Debug)]
+pub(super) struct Windows<'p> {
+    function: Function,
+    /// Scalar arguments, one value for each step.
+    params: Vec<&'p [f64]>,
+    rate: rate::Scratch,
+    sums: sliding::Sliding<super::float::Kahan>,
+    moments: sliding::Sliding<over_time::Moments>,
+    trend: sliding::Sliding<trend::Regression>,
+    extremes: extremes::Extremes,
+    sorted: over_time::Sorted,
+    counts: Vec<u32>,
+}
+
+impl<'p> Windows<'p> {
+    pub(super) fn new(function: Function, params: Vec<&'p [f64]>) -> Self {
+        Self {
+            function,
+            params,
+            rate: Default::default(),
+            sums: Default::default(),
+            moments: Default::default(),
+            trend: Default::default(),
+            extremes: Default::default(),
+            sorted: Default::default(),
+            counts: Vec::new(),
+        }
+    }
+
+    /// Fills `out` with the function's value at each step.
+    pub(super) fn compute(&mut self, samples: &Samples, spec: &Spec, out: &mut [f64]) {
+        use Function as F;
+        out.fill(ABSENT);
+        if samples.is_empty() {
+            return;
+        }
+        let (times, values) = (samples.timestamps.as_slice(), samples.values.as_slice());
+        let seconds = |ms: i64| ms as f64 / 1000.0;
+        match self.function {
+            F::Rate => rate::extrapolated::<true>(&mut self.rate, samples, spec, true, out),
+            F::Increase => rate::extrapolated::<true>(&mut self.rate, samples, spec, false, out),
+            F::Delta => rate::extrapolated::<false>(&mut self.rate, samples, spec, false, out),
+            F::Irate => rate::instant(samples, spec, true, out),
+            F::Idelta => rate::instant(samples, spec, false, out),
+            F::Resets => over_time::count_pairs(&mut self.counts, samples, spec, |a, b| b < a, out),
+            F::Changes => {
+                let differ = |a: f64, b: f64| a != b && !(a.is_nan() && b.is_nan());
+                over_time::count_pairs(&mut self.counts, samples, spec, differ, out);
+            }
+            F::LastOverTime => spec.each(times, |w| out[w.step] = values[w.hi - 1]),
+            F::FirstOverTime => spec.each(times, |w| out[w.step] = values[w.lo]),
+            F::CountOverTime => spec.each(times, |w| out[w.step] = w.len() as f64),
+            F::PresentOverTime | F::AbsentOverTime => spec.each(times, |w| out[w.step] = 1.0),
+            F::TsOfFirstOverTime => spec.each(times, |w| out[w.step] = seconds(times[w.lo])),
+            F::TsOfLastOverTime => spec.each(times, |w| out[w.step] = seconds(times[w.hi - 1])),
+            F::SumOverTime => over_time::sum(&mut self.sums, samples, spec, out),
+            F::AvgOverTime => over_time::avg(&mut self.sums, samples, spec, out),
+            F::StddevOverTime => over_time::variance(&mut self.moments, samples, spec, f64::sqrt, out),
+            F::StdvarOverTime => over_time::variance(&mut self.moments, samples, spec, |v| v, out),
+            F::MaxOverTime => self.extremes.compute(samples, spec, extremes::MAX, |i| values[i], out),
+            F::MinOverTime => self.extremes.compute(samples, spec, extremes::MIN, |i| values[i], out),
+            F::TsOfMaxOverTime => {
+                self.extremes.compute(samples, spec, extremes::LAST_MAX, |i| seconds(times[i]), out);
+            }
+            F::TsOfMinOverTime => {
+                self.extremes.compute(samples, spec, extremes::LAST_MIN, |i| seconds(times[i]), out);
+            }
+            F::QuantileOverTime => self.sorted.quantile(samples, spec, self.params[0], out),
+            F::MadOverTime => self.sorted.mad(samples, spec, out),
+            F::Deriv => trend::deriv(&mut self.trend, samples, spec, out),
+            F::PredictLinear => trend::predict(&mut self.trend, samples, spec, self.params[0], out),
+            F::DoubleExponentialSmoothing => {
+                trend::smooth(samples, spec, self.params[0], self.params[1], out);
+            }
+            function => panic!("BUG: {} is not over a range", function.name()),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,58 @@
+//! Largest and smallest values of sliding windows.
+
+use super::Spec;
+use model::Samples;
+
+/// What wins: `(newer, older)`, true where the newer value makes the older one useless.
+pub(super) type Beats = fn(f64, f64) -> bool;
+
+/// The first of the largest.
+pub(super) const MAX: Beats = |newer, older| newer > older;
+/// The first of the smallest.
+pub(super) const MIN: Beats = |newer, older| newer < older;
+/// The last of the largest.
+pub(super) const LAST_MAX: Beats = |newer, older| newer >= older;
+/// The last of the smallest.
+pub(super) const LAST_MIN: Beats = |newer, older| newer <= older;
+
+/// A queue of the samples that are the best one of their window, or will be once better ones have left it.
+#[derive(Debug, Default)]
+pub(super) struct Extremes {
+    /// Positions of samples; what is before the front has left the window.
+    queue: Vec<usize>,
+}
+
+impl Extremes {
+    /// `result(i)` of the winning sample; where all are NaN, of the last one.
+    pub(super) fn compute(
+        &mut self,
+        samples: &Samples,
+        spec: &Spec,
+        beats: Beats,
+        result: impl Fn(usize) -> f64,
+        out: &mut [f64],
+    ) {
+        let values = samples.values.as_slice();
+        self.queue.clear();
+        let (mut front, mut next) = (0, 0);
+        spec.each(&samples.timestamps, |w| {
+            next = next.max(w.lo);
+            for i in next..w.hi {
+                if values[i].is_nan() {
+                    continue;
+                }
+                while self.queue.len() > front
+                    && self.queue.last().is_some_and(|last| beats(values[i], values[*last]))
+                {
+                    self.queue.pop();
+                }
+                self.queue.push(i);
+            }
+            next = w.hi;
+            while self.queue.get(front).is_some_and(|first| *first < w.lo) {
+                front += 1;
+            }
+            out[w.step] = result(self.queue.get(front).copied().unwrap_or(w.hi - 1));
+        });
+    }
+}

@@ -1,0 +1,131 @@
+//! rate, increase, delta, irate, idelta.
+
+use super::{Spec, Window};
+use model::Samples;
+
+/// Resets within a window up to which their corrections are added one by one, in Prometheus' order and so
+/// with its very result. Beyond, the difference of two running totals is taken.
+const RESETS_ADDED_MAX: usize = 16;
+
+/// Where a counter fell, and what must be added for it.
+#[derive(Debug, Default)]
+pub(super) struct Scratch {
+    /// Positions of samples that are smaller than the one before.
+    resets: Vec<usize>,
+    /// `totals[k]`: the sum of the first `k` corrections.
+    totals: Vec<f64>,
+}
+
+impl Scratch {
+    fn find(&mut self, values: &[f64]) {
+        self.resets.clear();
+        self.totals.clear();
+        let mut total = 0.0;
+        for (i, pair) in values.windows(2).enumerate() {
+            if pair[1] < pair[0] {
+                self.resets.push(i + 1);
+                self.totals.push(total);
+                total += pair[0];
+            }
+        }
+        self.totals.push(total);
+    }
+}
+
+/// `rate`, `increase` (of a `COUNTER`) and `delta`: the difference between the last and the first sample of
+/// the window, corrected for resets, and extrapolated to the window's ends where samples come close to them.
+pub(super) fn extrapolated<const COUNTER: bool>(
+    scratch: &mut Scratch,
+    samples: &Samples,
+    spec: &Spec,
+    per_second: bool,
+    out: &mut [f64],
+) {
+    let values = samples.values.as_slice();
+    if COUNTER {
+        scratch.find(values);
+    }
+    // the resets inside of the window are `from..to` of all
+    let (mut from, mut to) = (0, 0);
+    spec.each(&samples.timestamps, |w| {
+        if w.len() < 2 {
+            return;
+        }
+        let mut change = values[w.hi - 1] - values[w.lo];
+        if COUNTER {
+            let resets = scratch.resets.as_slice();
+            while to < resets.len() && resets[to] < w.hi {
+                to += 1;
+            }
+            while from < to && resets[from] <= w.lo {
+                from += 1;
+            }
+            let all = scratch.totals[to] - scratch.totals[from];
+            if to - from <= RESETS_ADDED_MAX || !all.is_finite() {
+                resets[from..to].iter().for_each(|i| change += values[i - 1]);
+            } else {
+                change += all;
+            }
+        }
+        let mut factor =
+            extrapolation::<COUNTER>(&samples.timestamps, &w, spec.range_ms, values[w.lo], change);
+        if per_second {
+            factor /= spec.range_ms as f64 / 1000.0;
+        }
+        out[w.step] = change * factor;
+    });
+}
+
+/// By how much a change between samples is to be stretched for the whole window
+/// (`extrapolatedRate` in Prometheus' `promql/functions.go`).
+#[inline]
+fn extrapolation<const COUNTER: bool>(
+    times: &[i64],
+    window: &Window,
+    range_ms: i64,
+    first_value: f64,
+    change: f64,
+) -> f64 {
+    let (first_ms, last_ms) = (times[window.lo], times[window.hi - 1]);
+    let seconds = |ms: i64| ms as f64 / 1000.0;
+    let mut to_start = seconds(first_ms - (window.end_ms - range_ms));
+    let mut to_end = seconds(window.end_ms - last_ms);
+    let sampled = seconds(last_ms - first_ms);
+    let spacing = sampled / (window.len() - 1) as f64;
+    // A gap of more than this says that the series begins (or ends) inside of the window; then half of the
+    // usual distance is a good guess for where.
+    let threshold = spacing * 1.1;
+    if to_start >= threshold {
+        to_start = spacing / 2.0;
+    }
+    if COUNTER {
+        // A counter cannot have been below zero.
+        let mut to_zero = to_start;
+        if change > 0.0 && first_value >= 0.0 {
+            to_zero = sampled * (first_value / change);
+        }
+        if to_zero < to_start {
+            to_start = to_zero;
+        }
+    }
+    if to_end >= threshold {
+        to_end = spacing / 2.0;
+    }
+    (sampled + to_start + to_end) / sampled
+}
+
+/// `irate` and `idelta`: from the last two samples of the window.
+pub(super) fn instant(samples: &Samples, spec: &Spec, rate: bool, out: &mut [f64]) {
+    let (times, values) = (samples.timestamps.as_slice(), samples.values.as_slice());
+    spec.each(times, |w| {
+        if w.len() < 2 {
+            return;
+        }
+        let (before, last) = (values[w.hi - 2], values[w.hi - 1]);
+        let mut change = if rate && last < before { last } else { last - before };
+        if rate {
+            change /= (times[w.hi - 1] - times[w.hi - 2]) as f64 / 1000.0;
+        }
+        out[w.step] = change;
+    });
+}

@@ -1,0 +1,78 @@
+//! What is known of a sliding window, where parts can be put together but not taken away.
+//!
+//! Taking the oldest sample out of a running sum loses precision, and an infinity never comes out again.
+//! So the window is kept as two parts: for each sample of the older part, the aggregate from it to the
+//! part's end; and one running aggregate of the newer part. When the older part is used up, the newer
+//! becomes the older. Each sample is put together at most twice, however many windows it lies in. (The
+//! two-stack queue, as in Tangwongsan, Hirzel, Schneider, Wu: General Incremental Sliding-Window
+//! Aggregation, VLDB 2015.)
+
+use super::Window;
+
+/// What can be aggregated.
+pub(super) trait Part: Copy {
+    /// Of no samples.
+    const EMPTY: Self;
+
+    /// Adds one sample at the end.
+    fn push(&mut self, time_ms: i64, value: f64);
+
+    /// This part, followed by `later`.
+    fn join(self, later: Self) -> Self;
+}
+
+/// The two parts.
+#[derive(Debug)]
+pub(super) struct Sliding<P> {
+    /// `older[i - base]` aggregates the samples from `i` to before `middle`.
+    older: Vec<P>,
+    base: usize,
+    middle: usize,
+    newer: P,
+    end: usize,
+}
+
+impl<P: Part> Default for Sliding<P> {
+    fn default() -> Self {
+        Self { older: Vec::new(), base: 0, middle: 0, newer: P::EMPTY, end: 0 }
+    }
+}
+
+impl<P: Part> Sliding<P> {
+    /// Begins with another series.
+    pub(super) fn reset(&mut self) {
+        (self.base, self.middle, self.end, self.newer) = (0, 0, 0, P::EMPTY);
+    }
+
+    /// The aggregate of a window that lies not before the one asked for last.
+    #[inline]
+    pub(super) fn window(&mut self, times: &[i64], values: &[f64], window: &Window) -> P {
+        let (lo, hi) = (window.lo, window.hi);
+        if lo >= self.end {
+            // Nothing is shared with the window before.
+            (self.middle, self.end, self.newer) = (lo, lo, P::EMPTY);
+        }
+        for i in self.end..hi {
+            self.newer.push(times[i], values[i]);
+        }
+        self.end = hi;
+        if lo > self.middle {
+            self.turn(times, values, lo);
+        }
+        if lo < self.middle { self.older[lo - self.base].join(self.newer) } else { self.newer }
+    }
+
+    /// Makes the newer part the older one.
+    fn turn(&mut self, times: &[i64], values: &[f64], lo: usize) {
+        (self.base, self.middle, self.newer) = (lo, self.end, P::EMPTY);
+        self.older.clear();
+        self.older.resize(self.end - lo, P::EMPTY);
+        let mut suffix = P::EMPTY;
+        for i in (lo..self.end).rev() {
+            let mut one = P::EMPTY;
+            one.push(times[i], values[i]);
+            suffix = one.join(suffix);
+            self.older[i - lo] = suffix;
+        }
+    }
+}
