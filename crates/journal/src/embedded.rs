@@ -211,7 +211,7 @@ impl Journal for Embedded {
             return Err(JournalError::Void);
         };
         let appended = match payload.len() {
-            0..=RECORD_BYTES_MAX => writer.append(self.next, payload, &self.options),
+            0..=RECORD_BYTES_MAX => writer.append(self.durable, self.next, payload, &self.options),
             bytes => Err(JournalError::TooLarge { bytes }),
         };
         if let Err(e) = appended {

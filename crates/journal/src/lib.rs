@@ -129,6 +129,10 @@ pub struct Damage {
     pub bytes: Range<u64>,
     /// Which records are lost with them. Empty where no record was hit (a header, say).
     pub lost: Range<u64>,
+    /// True where the journal proves that the lost records had been durable, and so may have been
+    /// acknowledged. False where they may as well be what is left of a group that was being written when the
+    /// power failed (or where no record is lost).
+    pub acknowledged: bool,
     /// What was found there.
     pub what: &'static str,
     /// Where a copy was put aside, if that was possible.

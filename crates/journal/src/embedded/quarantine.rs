@@ -8,7 +8,7 @@
 //! The segment itself stays as it is, and is reported again whenever it is read, until it is dropped. The
 //! copy stays until somebody removes it.
 
-use super::scan::Window;
+use super::scan::{Hole, Window};
 use crate::{Damage, JournalError};
 use std::collections::BTreeSet;
 use std::fs::{self, File};
@@ -57,16 +57,11 @@ impl Quarantine {
         (counts.damaged_ranges, counts.lost_records)
     }
 
-    /// Copies `bytes` of a segment aside. Where that cannot be done, the damage is reported without a copy.
-    pub(super) fn put(
-        &self,
-        window: &mut Window,
-        bytes: Range<u64>,
-        lost: Range<u64>,
-        what: &'static str,
-    ) -> Damage {
+    /// Copies the bytes of a hole aside. Where that cannot be done, the damage is reported without a copy.
+    pub(super) fn put(&self, window: &mut Window, hole: Hole) -> Damage {
         let segment = window.path().to_path_buf();
-        let mut damage = Damage { segment, bytes, lost, what, quarantine: None };
+        let Hole { bytes, lost, acknowledged, what } = hole;
+        let mut damage = Damage { segment, bytes, lost, acknowledged, what, quarantine: None };
         if !damage.bytes.is_empty() {
             damage.quarantine = self.copy(window, &damage).ok();
         }
@@ -80,7 +75,7 @@ impl Quarantine {
             return None;
         }
         let what = "a segment whose file is missing";
-        let damage = Damage { segment, bytes: 0..0, lost, what, quarantine: None };
+        let damage = Damage { segment, bytes: 0..0, lost, acknowledged: true, what, quarantine: None };
         self.count(&damage);
         Some(damage)
     }
@@ -133,9 +128,10 @@ impl Quarantine {
 
 fn describe(damage: &Damage) -> String {
     let Damage { segment, bytes, lost, what, .. } = damage;
+    let durable = if damage.acknowledged { "durable before" } else { "perhaps never acknowledged" };
     let lost = match lost.end - lost.start {
         0 => "no records lost".to_string(),
-        n => format!("{n} records lost, offsets {} to {}", lost.start, lost.end - 1),
+        n => format!("{n} records lost, offsets {} to {}, {durable}", lost.start, lost.end - 1),
     };
     format!("{}: bytes {} to {}: {what}; {lost}\n", segment.display(), bytes.start, bytes.end)
 }

@@ -1,7 +1,7 @@
 //! Reads all segments, one after the other.
 
 use super::quarantine::Quarantine;
-use super::scan::{Scanner, Step, Window};
+use super::scan::{Hole, Scanner, Step, Window};
 use super::segment::{self, HEADER_COPIES, Headers, RECORDS_START};
 use crate::{Damage, DictionaryId, Entry, Item, JournalError, Offset, Reader};
 use std::collections::VecDeque;
@@ -43,19 +43,20 @@ impl Reader for SegmentsReader {
                 continue;
             };
             if let Some(at) = current.damaged_headers.pop() {
-                let damage = self.quarantine.put(
-                    current.scanner.window(),
-                    at..at + RECORDS_START / HEADER_COPIES.len() as u64,
-                    0..0,
-                    "a copy of the segment's header that is damaged",
-                );
+                let hole = Hole {
+                    bytes: at..at + RECORDS_START / HEADER_COPIES.len() as u64,
+                    lost: 0..0,
+                    acknowledged: false,
+                    what: "a copy of the segment's header that is damaged",
+                };
+                let damage = self.quarantine.put(current.scanner.window(), hole);
                 return Ok(Some(Item::Damage(damage)));
             }
             match current.scanner.step()? {
                 Step::Record { offset } if offset >= self.from => break (offset, current.dictionary),
                 Step::Record { .. } => {}
-                Step::Damage { bytes, lost, what } => {
-                    let damage = self.quarantine.put(current.scanner.window(), bytes, lost, what);
+                Step::Damage(hole) => {
+                    let damage = self.quarantine.put(current.scanner.window(), hole);
                     return Ok(Some(Item::Damage(damage)));
                 }
                 Step::End { .. } => self.current = None,
@@ -90,9 +91,9 @@ impl SegmentsReader {
             }
             None if segment.is_empty() => Ok(None),
             None => {
-                let bytes = 0..window.len();
                 let what = "a segment both of whose headers are damaged";
-                Ok(Some(self.quarantine.put(&mut window, bytes, segment, what)))
+                let hole = Hole { bytes: 0..window.len(), lost: segment, acknowledged: true, what };
+                Ok(Some(self.quarantine.put(&mut window, hole)))
             }
         }
     }

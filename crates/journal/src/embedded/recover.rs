@@ -72,7 +72,7 @@ fn recover_newest(
         match scanner.step()? {
             Step::End { at } => break at,
             // readers report damage; here only the end is sought
-            Step::Record { .. } | Step::Damage { .. } => {}
+            Step::Record { .. } | Step::Damage(_) => {}
         }
     };
     let torn_bytes = scanner.window().end_of_content(end)? - end;

@@ -54,8 +54,10 @@ impl Window {
     }
 
     fn fill(&mut self, at: u64, len: usize) -> Result<(), JournalError> {
-        if self.buffer.len() < len.max(WINDOW_BYTES) {
-            self.buffer.resize(len.max(WINDOW_BYTES), 0);
+        let file_len = usize::try_from(self.len).unwrap_or(usize::MAX);
+        let wanted = len.max(WINDOW_BYTES.min(file_len));
+        if self.buffer.len() < wanted {
+            self.buffer = vec![0; wanted];
         }
         (self.start, self.filled) = (at, 0);
         while self.filled < self.buffer.len() {
@@ -91,9 +93,18 @@ pub(super) enum Step {
     /// A record; [`Scanner::payload`] has its bytes.
     Record { offset: u64 },
     /// Bytes that are no record although one was due, and the records lost with them.
-    Damage { bytes: Range<u64>, lost: Range<u64>, what: &'static str },
+    Damage(Hole),
     /// Nothing more. Records end at this byte of the file.
     End { at: u64 },
+}
+
+/// Bytes that are not what was written.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct Hole {
+    pub(super) bytes: Range<u64>,
+    pub(super) lost: Range<u64>,
+    pub(super) acknowledged: bool,
+    pub(super) what: &'static str,
 }
 
 /// Walks the records of one segment.
@@ -151,13 +162,29 @@ impl Scanner {
         let what =
             if search_from > self.at + 1 { "a record that fails its checksum" } else { "no record header" };
         match self.search(search_from)? {
-            Some((at, offset)) => Ok(self.skip(at, offset, what)),
+            Some((at, offset)) => {
+                let acknowledged = self.is_proven(self.next, at)?;
+                Ok(self.skip(at, offset, acknowledged, what))
+            }
             None => match self.bound {
                 // the end of the newest segment: torn, or simply the end
                 None => Ok(Step::End { at: self.at }),
-                Some(bound) => Ok(self.skip(self.window.len().max(self.at), bound, what)),
+                // the segment after this one says that the records were there
+                Some(bound) => Ok(self.skip(self.window.len().max(self.at), bound, true, what)),
             },
         }
+    }
+
+    /// True where one of the records from `at` on was written when `offset` was durable.
+    fn is_proven(&mut self, offset: u64, mut at: u64) -> Result<bool, JournalError> {
+        // Records of the same group prove nothing. They follow each other, or the proof is not found.
+        while let Found::Whole(header) = self.look(at)? {
+            if header.group() > offset {
+                return Ok(true);
+            }
+            at += FRAME_HEADER_BYTES as u64 + u64::from(header.len);
+        }
+        Ok(false)
     }
 
     fn take(&mut self, header: FrameHeader) -> Step {
@@ -167,10 +194,10 @@ impl Scanner {
         Step::Record { offset: header.offset }
     }
 
-    fn skip(&mut self, at: u64, next: u64, what: &'static str) -> Step {
-        let damage = Step::Damage { bytes: self.at..at, lost: self.next..next, what };
+    fn skip(&mut self, at: u64, next: u64, acknowledged: bool, what: &'static str) -> Step {
+        let (bytes, lost) = (self.at..at, self.next..next);
         (self.at, self.next) = (at, next);
-        damage
+        Step::Damage(Hole { acknowledged: acknowledged && !lost.is_empty(), bytes, lost, what })
     }
 
     /// Where the frame at the current place ends.
@@ -181,7 +208,7 @@ impl Scanner {
     fn look(&mut self, at: u64) -> Result<Found, JournalError> {
         let seed = self.seed;
         let bytes = self.window.get(at, FRAME_HEADER_BYTES)?;
-        let header = bytes.first_chunk().and_then(|bytes| FrameHeader::parse(seed, bytes));
+        let header = bytes.first_chunk().and_then(|bytes| FrameHeader::parse(seed, at, bytes));
         let Some(header) = header else { return Ok(Found::Nothing) };
         let end = at + FRAME_HEADER_BYTES as u64 + u64::from(header.len);
         if end > self.window.len() {
@@ -211,9 +238,10 @@ impl Scanner {
             }
             let seen = bytes.len() - (FRAME_HEADER_BYTES - 1);
             let seed = self.seed;
-            let candidate = bytes.windows(FRAME_HEADER_BYTES).position(|header| {
+            let candidate = bytes.windows(FRAME_HEADER_BYTES).zip(at..).position(|(header, at)| {
                 header.first_chunk().is_some_and(|header| {
-                    offsets.contains(&frame::offset_of(header)) && FrameHeader::parse(seed, header).is_some()
+                    offsets.contains(&frame::offset_of(header))
+                        && FrameHeader::parse(seed, at, header).is_some()
                 })
             });
             let Some(candidate) = candidate else {

@@ -116,9 +116,10 @@ impl Writer {
         Ok(())
     }
 
-    /// Takes a record. It is written at the latest when it is synced.
+    /// Takes a record of the group that begins with `group`. It is written at the latest when it is synced.
     pub(super) fn append(
         &mut self,
+        group: u64,
         offset: u64,
         payload: &[u8],
         options: &Options,
@@ -127,7 +128,8 @@ impl Writer {
         if !self.buffer.is_empty() && self.buffer.len() + payload.len() > BUFFER_BYTES_MAX {
             self.write(options)?;
         }
-        frame::put(&mut self.buffer, self.seed, offset, payload);
+        let at = self.written + self.buffer.len() as u64;
+        frame::put(&mut self.buffer, self.seed, at, group, offset, payload);
         Ok(())
     }
 

@@ -1,0 +1,398 @@
+//! Random damage to real segment files, compared with what was written.
+
+use crate::conform::{scratch, small_segments};
+use journal::faulty::{flip_bit, segment_files, tear};
+use journal::{Damage, DictionaryId, Embedded, Item, Journal, Offset, Options};
+use std::collections::BTreeMap;
+use std::fs::{self, File};
+use std::ops::Range;
+use std::os::unix::fs::FileExt;
+use std::path::{Path, PathBuf};
+use stdx::rng::Rng;
+
+/// As in `docs/formats/journal.md`.
+const RECORDS_START: u64 = 1024;
+const FRAME_HEADER_BYTES: u64 = 24;
+
+/// What a reader found.
+#[derive(Debug, Default)]
+struct Read {
+    records: BTreeMap<u64, (DictionaryId, Vec<u8>)>,
+    damage: Vec<Damage>,
+}
+
+fn read(journal: &Embedded) -> Read {
+    let mut found = Read::default();
+    let mut reader = journal.read(Offset(0)).unwrap();
+    let mut next = 0;
+    while let Some(item) = reader.next().unwrap() {
+        match item {
+            Item::Entry(entry) => {
+                assert!(entry.offset.0 >= next, "in order, each once");
+                next = entry.offset.0 + 1;
+                found.records.insert(entry.offset.0, (entry.dictionary, entry.payload.to_vec()));
+            }
+            Item::Damage(damage) => found.damage.push(damage),
+        }
+    }
+    found
+}
+
+fn lost(damage: &[Damage]) -> impl Fn(u64) -> bool + use<> {
+    let ranges: Vec<Range<u64>> = damage.iter().map(|d| d.lost.clone()).collect();
+    move |offset| ranges.iter().any(|range| range.contains(&offset))
+}
+
+fn random_payload(rng: &mut Rng) -> Vec<u8> {
+    let len = match rng.below(10) {
+        0 => 0,
+        1 => 2000,
+        _ => rng.below(200),
+    };
+    // low entropy, with zeros and with bytes that look like headers
+    (0..len).map(|_| (rng.below(4) * rng.below(3)) as u8).collect()
+}
+
+fn write_group(journal: &mut Embedded, rng: &mut Rng) -> Vec<Vec<u8>> {
+    let group: Vec<Vec<u8>> = (0..1 + rng.below(5)).map(|_| random_payload(rng)).collect();
+    journal.begin().unwrap();
+    for payload in &group {
+        journal.append(payload).unwrap();
+    }
+    journal.sync().unwrap();
+    group
+}
+
+/// A segment as it was written: its file, and where each record lies in it.
+struct Layout {
+    path: PathBuf,
+    len: u64,
+    records: Vec<(u64, Range<u64>)>,
+}
+
+fn layouts(dir: &Path, written: &[Vec<u8>]) -> Vec<Layout> {
+    let files = segment_files(dir, 0).unwrap();
+    let first = |path: &Path| path.file_stem().unwrap().to_str().unwrap().parse::<u64>().unwrap();
+    let ends = files.iter().skip(1).map(|p| first(p)).chain([written.len() as u64]);
+    let layout = |(path, end): (&PathBuf, u64)| {
+        let mut at = RECORDS_START;
+        let mut place = |offset: u64| {
+            let start = at;
+            at += FRAME_HEADER_BYTES + written[offset as usize].len() as u64;
+            (offset, start..at)
+        };
+        let records = (first(path)..end).map(&mut place).collect();
+        Layout { path: path.clone(), len: fs::metadata(path).unwrap().len(), records }
+    };
+    files.iter().zip(ends).map(layout).collect()
+}
+
+/// Does something bad to a file; returns which bytes may differ now.
+fn damage_file(layout: &Layout, rng: &mut Rng) -> Range<u64> {
+    let len = layout.len;
+    let file = File::options().write(true).open(&layout.path).unwrap();
+    let start = rng.below(len);
+    let end = (start + 1 + rng.below(400)).min(len);
+    match rng.below(6) {
+        0 | 1 => {
+            let at = flip_bit(&layout.path, 0..len, rng).unwrap();
+            at..at + 1
+        }
+        2 => {
+            file.set_len(start).unwrap();
+            start..len
+        }
+        3 => {
+            file.write_all_at(&vec![0; (end - start) as usize], start).unwrap();
+            start..end
+        }
+        4 => {
+            let garbage: Vec<u8> = (start..end).map(|_| rng.next_u64() as u8).collect();
+            file.write_all_at(&garbage, start).unwrap();
+            start..end
+        }
+        _ => {
+            // another part of the same file, frames and all
+            let bytes = fs::read(&layout.path).unwrap();
+            let from = rng.below(len - (end - start) + 1) as usize;
+            file.write_all_at(&bytes[from..from + (end - start) as usize], start).unwrap();
+            start..end
+        }
+    }
+}
+
+/// True where both copies of the header were touched, so that nothing in the file can be read.
+fn headless(touched: &[Range<u64>]) -> bool {
+    let hit = |copy: Range<u64>| touched.iter().any(|t| t.start < copy.end && copy.start < t.end);
+    hit(0..64) && hit(512..576)
+}
+
+fn damaged_journal_reads_the_rest(seed: u64) {
+    let mut rng = Rng::new(seed);
+    let dir = scratch();
+    let options = Options { seed, ..small_segments() };
+    let mut journal = Embedded::open(dir.path(), 0, options.clone()).unwrap();
+    let mut written = Vec::new();
+    for _ in 0..10 + rng.below(30) {
+        written.extend(write_group(&mut journal, &mut rng));
+    }
+    drop(journal);
+
+    let layouts = layouts(dir.path(), &written);
+    let newest = layouts.len() - 1;
+    let mut touched: BTreeMap<usize, Vec<Range<u64>>> = BTreeMap::new();
+    for _ in 0..1 + rng.below(3) {
+        let victim = rng.below(layouts.len() as u64) as usize;
+        if fs::metadata(&layouts[victim].path).unwrap().len() == layouts[victim].len {
+            touched.entry(victim).or_default().push(damage_file(&layouts[victim], &mut rng));
+        }
+    }
+
+    let mut journal = Embedded::open(dir.path(), 0, options.clone()).unwrap();
+    let found = read(&journal);
+    for (offset, (_, payload)) in &found.records {
+        assert_eq!(Some(payload), written.get(*offset as usize), "seed {seed}: {offset} was invented");
+    }
+    let is_lost = lost(&found.damage);
+    for (i, layout) in layouts.iter().enumerate() {
+        let touched = touched.get(&i).map_or(&[][..], Vec::as_slice);
+        for (offset, bytes) in &layout.records {
+            let hit = touched.iter().any(|t| t.start < bytes.end && bytes.start < t.end);
+            let here = found.records.contains_key(offset);
+            assert!(here || hit || headless(touched), "seed {seed}: untouched record {offset} is lost");
+            let cut = i == newest && *offset >= journal.durable_end().0;
+            assert!(here || is_lost(*offset) || cut, "seed {seed}: record {offset} is lost without a word");
+        }
+    }
+    for damage in &found.damage {
+        let copy = damage.quarantine.as_ref().map(|path| fs::read(path).unwrap());
+        let original = fs::read(&damage.segment).unwrap();
+        let bytes = original.get(damage.bytes.start as usize..).unwrap_or_default();
+        let bytes = &bytes[..bytes.len().min((damage.bytes.end - damage.bytes.start) as usize)];
+        assert_eq!(copy.as_deref().unwrap_or_default(), bytes, "seed {seed}: put aside");
+    }
+
+    // a second look sees the same and counts nothing twice
+    let stats = journal.stats();
+    let again = read(&journal);
+    assert_eq!((again.records.len(), again.damage), (found.records.len(), found.damage), "seed {seed}");
+    assert_eq!(stats, journal.stats());
+
+    // and life goes on
+    let end = journal.durable_end().0;
+    let more = write_group(&mut journal, &mut rng);
+    let all = read(&journal);
+    for (offset, payload) in (end..).zip(more) {
+        assert_eq!(all.records[&offset].1, payload, "seed {seed}");
+    }
+}
+
+#[test]
+fn random_damage() {
+    for seed in 0..300 {
+        damaged_journal_reads_the_rest(seed);
+    }
+}
+
+/// Power is lost again and again while a group is written: what was synced stays, of the group comes back
+/// what was written or nothing, and no offset is given out twice for what a reader saw.
+fn power_losses(seed: u64) {
+    let mut rng = Rng::new(seed);
+    let dir = scratch();
+    let options = Options { seed, ..small_segments() };
+    let mut known: BTreeMap<u64, Vec<u8>> = BTreeMap::new();
+    for round in 0..12 {
+        let context = format!("seed {seed}, round {round}");
+        let mut journal = Embedded::open(dir.path(), 0, options.clone()).unwrap();
+        let found = read(&journal);
+        let here = found.records.iter().map(|(o, (_, p))| (*o, p.clone())).collect::<BTreeMap<_, _>>();
+        assert_eq!(here, known, "{context}");
+        for _ in 0..rng.below(6) {
+            let first = journal.durable_end().0;
+            known.extend((first..).zip(write_group(&mut journal, &mut rng)));
+        }
+        // the group whose sync never returned
+        journal.begin().unwrap();
+        let newest = segment_files(dir.path(), 0).unwrap().pop().unwrap();
+        let first = journal.durable_end().0;
+        let group = write_group(&mut journal, &mut rng);
+        let frames: u64 = group.iter().map(|p| FRAME_HEADER_BYTES + p.len() as u64).sum();
+        drop(journal);
+        let durable = fs::metadata(&newest).unwrap().len() - frames;
+        if rng.chance(0.5) {
+            // space that was allocated ahead
+            let file = File::options().write(true).open(&newest).unwrap();
+            file.set_len(durable + frames + rng.below(5000)).unwrap();
+        }
+        tear(&newest, durable, &mut rng).unwrap();
+
+        let journal = Embedded::open(dir.path(), 0, options.clone()).unwrap();
+        let found = read(&journal);
+        let false_alarm = found.damage.iter().find(|d| d.acknowledged);
+        assert_eq!(false_alarm, None, "{context}: nothing acknowledged was harmed");
+        for (offset, (_, payload)) in found.records.range(first..) {
+            assert_eq!(*payload, group[(offset - first) as usize], "{context}");
+            known.insert(*offset, payload.clone());
+        }
+        let kept = known.range(..first).all(|(offset, _)| found.records.contains_key(offset));
+        assert!(kept, "{context}: nothing that was synced is lost");
+        assert!(journal.durable_end().0 <= first + group.len() as u64);
+    }
+}
+
+#[test]
+fn random_power_losses() {
+    for seed in 0..60 {
+        power_losses(seed);
+    }
+}
+
+/// One journal of three segments with five records each.
+fn three_segments(dir: &Path) -> Vec<PathBuf> {
+    let options = Options { segment_bytes: 1025, ..small_segments() };
+    let mut journal = Embedded::open(dir, 0, options).unwrap();
+    for _ in 0..3 {
+        journal.begin().unwrap();
+        (0..5).for_each(|i| assert!(journal.append(&[i; 50]).is_ok()));
+        journal.sync().unwrap();
+    }
+    segment_files(dir, 0).unwrap()
+}
+
+fn check(harm: impl Fn(&[PathBuf]), expected_end: u64, expected: &[(&str, Range<u64>)]) {
+    let dir = scratch();
+    let files = three_segments(dir.path());
+    harm(&files);
+    let journal = Embedded::open(dir.path(), 0, small_segments()).unwrap();
+    let found = read(&journal);
+    let damage: Vec<(&str, Range<u64>)> = found.damage.iter().map(|d| (d.what, d.lost.clone())).collect();
+    assert_eq!(damage, expected);
+    assert_eq!(journal.durable_end().0, expected_end);
+    let is_lost = lost(&found.damage);
+    let all: Vec<u64> = (0..expected_end).filter(|o| !is_lost(*o)).collect();
+    assert_eq!(found.records.keys().copied().collect::<Vec<_>>(), all);
+    let lost_records: u64 = expected.iter().map(|(_, lost)| lost.end - lost.start).sum();
+    assert_eq!(
+        (journal.stats().damaged_ranges, journal.stats().lost_records),
+        (expected.len() as u64, lost_records)
+    );
+}
+
+fn overwrite(path: &Path, at: u64, bytes: &[u8]) {
+    File::options().write(true).open(path).unwrap().write_all_at(bytes, at).unwrap();
+}
+
+/// Where record `i` of a segment begins.
+const fn frame(i: u64) -> u64 {
+    RECORDS_START + i * (FRAME_HEADER_BYTES + 50)
+}
+
+#[test]
+fn each_kind_of_damage_has_its_name() {
+    let checksum = "a record that fails its checksum";
+    let no_header = "no record header";
+    check(|_| {}, 15, &[]);
+    check(|files| overwrite(&files[0], frame(2) + 30, &[9]), 15, &[(checksum, 2..3)]);
+    check(|files| overwrite(&files[1], frame(2) + 3, &[9]), 15, &[(no_header, 7..8)]);
+    check(|files| overwrite(&files[1], frame(1), &[9; 148]), 15, &[(no_header, 6..8)]);
+    check(|files| overwrite(&files[1], frame(4) + 30, &[9]), 15, &[(checksum, 9..10)]);
+    check(|files| overwrite(&files[2], frame(1) + 30, &[9]), 15, &[(checksum, 11..12)]);
+    // the end of the newest segment is where records end
+    check(|files| overwrite(&files[2], frame(4) + 30, &[9]), 14, &[]);
+    check(|files| overwrite(&files[2], frame(0) + 30, &[9; 400]), 10, &[]);
+    // cut files
+    let cut = |path: &PathBuf, len| File::options().write(true).open(path).unwrap().set_len(len).unwrap();
+    check(|files| cut(&files[1], frame(3) + 5), 15, &[(no_header, 8..10)]);
+    check(|files| cut(&files[2], frame(3) + 5), 13, &[]);
+    check(|files| cut(&files[2], 700), 10, &[]);
+    check(|files| cut(&files[2], 0), 10, &[]);
+    check(|files| cut(&files[1], 0), 15, &[("a segment both of whose headers are damaged", 5..10)]);
+    check(|files| fs::remove_file(&files[1]).unwrap(), 15, &[(no_header, 5..10)]);
+    // headers
+    let header = "a copy of the segment's header that is damaged";
+    check(|files| overwrite(&files[1], 20, &[9]), 15, &[(header, 0..0)]);
+    check(|files| overwrite(&files[2], 530, &[9]), 15, &[(header, 0..0)]);
+    let headless = "a segment both of whose headers are damaged";
+    check(|files| overwrite(&files[1], 0, &[9; 1024]), 15, &[(headless, 5..10)]);
+    // no offset that may have been in use is used again
+    check(|files| overwrite(&files[2], 0, &[9; 1024]), 10 + frame(5).div_ceil(24), &[(headless, 10..69)]);
+    // a segment in another's place is not believed
+    check(|files| fs::copy(&files[0], &files[1]).map(drop).unwrap(), 15, &[(headless, 5..10)]);
+}
+
+/// Groups of two records; some are harmed. Which losses are known to be such?
+#[test]
+fn a_hole_in_the_last_group_may_never_have_been_acknowledged() {
+    let check = |harmed: &[u64], expected: &[(Range<u64>, bool)]| {
+        let dir = scratch();
+        let mut journal = Embedded::open(dir.path(), 0, small_segments()).unwrap();
+        for _ in 0..3 {
+            journal.begin().unwrap();
+            (0..2).for_each(|i| assert!(journal.append(&[i; 50]).is_ok()));
+            journal.sync().unwrap();
+        }
+        drop(journal);
+        let file = segment_files(dir.path(), 0).unwrap().pop().unwrap();
+        harmed.iter().for_each(|i| overwrite(&file, frame(*i) + 30, &[9]));
+        let journal = Embedded::open(dir.path(), 0, small_segments()).unwrap();
+        let damage =
+            read(&journal).damage.iter().map(|d| (d.lost.clone(), d.acknowledged)).collect::<Vec<_>>();
+        assert_eq!(damage, expected);
+    };
+    check(&[0], &[(0..1, true)]);
+    check(&[3], &[(3..4, true)]);
+    check(&[2, 3], &[(2..4, true)]);
+    check(&[4], &[(4..5, false)]);
+    check(&[3, 4], &[(3..5, true)]);
+    check(&[5], &[]);
+}
+
+#[test]
+fn what_is_torn_is_counted() {
+    let dir = scratch();
+    let files = three_segments(dir.path());
+    overwrite(&files[2], frame(4) + 30, &[9]);
+    File::options().write(true).open(&files[2]).unwrap().set_len(9000).unwrap();
+    let journal = Embedded::open(dir.path(), 0, small_segments()).unwrap();
+    assert_eq!(journal.stats().torn_bytes, 74, "zeros behind it are not content");
+    assert_eq!(fs::metadata(&files[2]).unwrap().len(), frame(4));
+}
+
+#[test]
+fn a_floor_keeps_offsets_from_being_used_twice() {
+    let dir = scratch();
+    three_segments(dir.path());
+    let options = Options { floor: Offset(20), ..small_segments() };
+    let mut journal = Embedded::open(dir.path(), 0, options).unwrap();
+    journal.begin().unwrap();
+    assert_eq!(journal.append(b"x").unwrap(), Offset(20));
+    journal.sync().unwrap();
+    let found = read(&journal);
+    assert_eq!(found.damage.iter().map(|d| d.lost.clone()).collect::<Vec<_>>(), [15..20]);
+}
+
+#[test]
+fn a_later_version_is_not_touched() {
+    let dir = scratch();
+    let files = three_segments(dir.path());
+    let mut bytes = fs::read(&files[2]).unwrap();
+    bytes[8] = 2;
+    let crc = crc32c::crc32c(&bytes[..60]);
+    bytes[60..64].copy_from_slice(&crc.to_le_bytes());
+    fs::write(&files[2], &bytes).unwrap();
+    let refused = Embedded::open(dir.path(), 0, small_segments()).unwrap_err();
+    assert_eq!(refused.kind(), model::ErrorKind::Unsupported);
+    assert!(refused.to_string().ends_with("has journal format version 2, this build reads version 1"));
+    assert_eq!(fs::read(&files[2]).unwrap(), bytes);
+}
+
+#[test]
+fn many_restarts_leave_no_pile_of_files() {
+    let dir = scratch();
+    for _ in 0..20 {
+        let mut journal = Embedded::open(dir.path(), 0, small_segments()).unwrap();
+        journal.begin().unwrap();
+    }
+    assert_eq!(segment_files(dir.path(), 0).unwrap().len(), 1);
+    assert_eq!(fs::read_dir(dir.path().join("0")).unwrap().count(), 1);
+}

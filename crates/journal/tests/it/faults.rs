@@ -1,0 +1,147 @@
+//! File operations that fail, under the conformance suite's model.
+
+use crate::conform::{scratch, small_segments};
+use journal::conformance::{self, Place};
+use journal::embedded::{Faults, FileFault, FileFaults};
+use journal::{Durability, Embedded, Item, Journal, JournalError, Offset, Options};
+use std::io;
+use std::sync::atomic::{AtomicI64, Ordering};
+use std::sync::{Arc, Mutex};
+use stdx::rng::Rng;
+
+/// Any operation may fail, writes halfway.
+#[derive(Debug)]
+struct Random(Mutex<Rng>);
+
+impl FileFaults for Random {
+    fn before(&self, _operation: &'static str, bytes: usize) -> Result<(), FileFault> {
+        let mut rng = self.0.lock().unwrap();
+        if !rng.chance(0.05) {
+            return Ok(());
+        }
+        // input/output error, disk full, quota exceeded
+        let code = [5, 28, 122][rng.below(3) as usize];
+        Err(FileFault {
+            error: io::Error::from_raw_os_error(code),
+            done: rng.below(bytes as u64 + 1) as usize,
+        })
+    }
+}
+
+struct OnBadDisk(tempfile::TempDir, Options);
+
+impl Place for OnBadDisk {
+    fn open(&mut self) -> Box<dyn Journal> {
+        Box::new(Embedded::open(self.0.path(), 0, self.1.clone()).unwrap())
+    }
+}
+
+#[test]
+fn any_operation_may_fail() {
+    for seed in 0..20 {
+        let faults = Faults(Some(Arc::new(Random(Mutex::new(Rng::new(seed))))));
+        let durability = if seed < 2 { Durability::Fsync } else { Durability::Os };
+        let options = Options { durability, faults, seed, ..small_segments() };
+        let mut place = OnBadDisk(scratch(), options);
+        conformance::agrees_with_a_model(&mut place, seed);
+    }
+}
+
+/// A disk with so many bytes left.
+#[derive(Debug)]
+struct Left(AtomicI64);
+
+impl FileFaults for Left {
+    fn before(&self, operation: &'static str, bytes: usize) -> Result<(), FileFault> {
+        let takes = if operation == "fallocate" { bytes as i64 } else { 0 };
+        if self.0.load(Ordering::SeqCst) < takes {
+            return Err(FileFault { error: io::Error::from(rustix::io::Errno::NOSPC), done: 0 });
+        }
+        self.0.fetch_sub(takes, Ordering::SeqCst);
+        Ok(())
+    }
+}
+
+#[test]
+fn a_full_disk_refuses_until_there_is_room() {
+    let left = Arc::new(Left(AtomicI64::new(10 << 20)));
+    let faults = Faults(Some(Arc::clone(&left) as Arc<dyn FileFaults>));
+    let dir = scratch();
+    let options = Options { durability: Durability::Os, faults, ..Options::default() };
+    let mut journal = Embedded::open(dir.path(), 0, options).unwrap();
+    let record = vec![7; 500_000];
+    let group = |journal: &mut Embedded| -> Result<Offset, JournalError> {
+        journal.begin()?;
+        journal.append(&record)?;
+        journal.sync()
+    };
+    let mut kept = 0;
+    let refused = loop {
+        match group(&mut journal) {
+            Ok(end) => kept = end.0,
+            Err(e) => break e,
+        }
+    };
+    // 10 MiB but for the headroom, although 16 MiB ahead were never to be had
+    assert!((17..=20).contains(&kept), "{kept}");
+    assert!(matches!(refused, JournalError::Full { .. }));
+    assert_eq!(refused.kind(), model::ErrorKind::Unavailable);
+    for _ in 0..5 {
+        assert!(matches!(group(&mut journal), Err(JournalError::Full { .. })), "and again");
+    }
+    assert_eq!(journal.durable_end(), Offset(kept));
+
+    // reads go on
+    let mut reader = journal.read(Offset(0)).unwrap();
+    let mut read = 0;
+    while let Some(Item::Entry(_)) = reader.next().unwrap() {
+        read += 1;
+    }
+    assert_eq!(read, kept);
+
+    // and writing resumes by itself
+    left.0.store(50 << 20, Ordering::SeqCst);
+    assert_eq!(group(&mut journal).unwrap(), Offset(kept + 1));
+    assert!(journal.stats().segments <= 2, "no pile of segments");
+}
+
+/// `fdatasync` fails once.
+#[derive(Debug)]
+struct OneBadSync(AtomicI64);
+
+impl FileFaults for OneBadSync {
+    fn before(&self, operation: &'static str, _bytes: usize) -> Result<(), FileFault> {
+        let bad = operation == "fdatasync" && self.0.fetch_sub(1, Ordering::SeqCst) == 0;
+        if bad { Err(FileFault { error: io::Error::from_raw_os_error(5), done: 0 }) } else { Ok(()) }
+    }
+}
+
+#[test]
+fn a_failed_sync_is_never_tried_again_on_the_same_file() {
+    let dir = scratch();
+    let faults = Faults(Some(Arc::new(OneBadSync(AtomicI64::new(2)))));
+    let options = Options { faults, ..Options::default() };
+    let mut journal = Embedded::open(dir.path(), 0, options.clone()).unwrap();
+    let first = journal.begin().unwrap();
+    journal.append(b"kept").unwrap();
+    journal.sync().unwrap();
+    journal.append(b"void").unwrap();
+    let failed = journal.sync().unwrap_err().to_string();
+    assert!(
+        failed.starts_with("fdatasync ") && failed.contains("00000000000000000000.journal: "),
+        "{failed}"
+    );
+    assert!(matches!(journal.sync(), Err(JournalError::Void)));
+    assert_ne!(journal.begin().unwrap(), first);
+    assert_eq!(journal.append(b"next").unwrap(), Offset(1));
+    journal.sync().unwrap();
+    drop(journal);
+
+    let journal = Embedded::open(dir.path(), 0, options).unwrap();
+    let mut reader = journal.read(Offset(0)).unwrap();
+    let mut payloads = Vec::new();
+    while let Some(Item::Entry(entry)) = reader.next().unwrap() {
+        payloads.push(entry.payload.to_vec());
+    }
+    assert_eq!(payloads, [b"kept", b"next"]);
+}
