@@ -20,7 +20,9 @@
 //! series leaves that series out, counted in [`Batch::refused_series`], and the others go on.
 
 mod error;
+mod exemplar;
 mod labels;
+mod metadata;
 mod negotiate;
 mod sample;
 mod snappy;
@@ -30,7 +32,7 @@ mod v2;
 pub use error::DecodeError;
 pub use labels::labels_of;
 pub use negotiate::negotiate;
-pub use snappy::decoded_len;
+pub use snappy::{decoded_len, decompress};
 
 use model::{Batch, LabelsBuilder};
 
@@ -76,12 +78,9 @@ impl Decoder {
 
     /// Decodes a snappy-compressed `body` into `batch`, whose former content is dropped.
     ///
-    /// Hand the same batch in again without clearing it where possible: its memory is then reused without
-    /// being written twice. After an error the batch is empty.
+    /// After an error the batch is empty.
     pub fn decode(&mut self, version: Version, body: &[u8], batch: &mut Batch) -> Result<(), DecodeError> {
-        let old = std::mem::take(&mut batch.bytes);
         batch.clear();
-        batch.bytes = old;
         let decoded = match version {
             Version::V1 => v1::decode(self, body, batch),
             Version::V2 => v2::decode(self, body, batch),

@@ -5,6 +5,8 @@
 //! those of <https://protobuf.dev/programming-guides/encoding/>: at most ten bytes for a varint, field
 //! numbers from 1, groups refused (deprecated, and no message of ours has any).
 
+use std::ops::Range;
+
 /// What is wrong with the bytes, and where.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("invalid protobuf at byte {offset}: {fault}")]
@@ -78,6 +80,16 @@ pub(crate) struct Reader<'a> {
 impl<'a> Reader<'a> {
     pub(crate) const fn new(bytes: &'a [u8]) -> Self {
         Self { bytes, at: 0 }
+    }
+
+    /// A message that is part of a body.
+    pub(crate) fn within(body: &'a [u8], part: Range<usize>) -> Self {
+        Self { bytes: &body[..part.end], at: part.start }
+    }
+
+    /// Where in the body that lies which is not read yet.
+    pub(crate) const fn unread(&self) -> Range<usize> {
+        self.at..self.bytes.len()
     }
 
     /// Offset of the next unread byte in the body.
@@ -177,6 +189,13 @@ impl<'a> Reader<'a> {
         Ok(self.at + len as usize)
     }
 
+    /// The same message without its last `tail` bytes, all of them unread.
+    pub(crate) fn without_tail(&self, tail: usize) -> Self {
+        let end = self.bytes.len() - tail;
+        assert!(end >= self.at, "BUG: cut off what was read");
+        Self { bytes: &self.bytes[..end], at: self.at }
+    }
+
     /// A length-delimited value as bytes.
     #[inline(always)]
     pub(crate) fn len_field(&mut self) -> Result<&'a [u8], WireError> {
@@ -196,8 +215,33 @@ impl<'a> Reader<'a> {
     }
 
     /// Skips fields as long as they have this one-byte tag of a length-delimited field.
+    ///
+    /// Each length decides where the next one stands, so a plain walk waits for memory at every field.
+    /// Runs resemble the run before, so its steps are taken at once and only checked against what is read.
     #[inline(always)]
-    pub(crate) fn skip_run(&mut self, tag: u8) -> Result<(), WireError> {
+    pub(crate) fn skip_run(&mut self, tag: u8, last: &mut RunSteps) -> Result<(), WireError> {
+        let mut at = self.at;
+        for (header, step) in last.headers.iter_mut().zip(&mut last.steps) {
+            let Some(found) = self.bytes.get(at..at + 2) else { break };
+            let found = u16::from_le_bytes([found[0], found[1]]);
+            if found != *header {
+                // the end of the run, or a length of more than one byte
+                if found as u8 != tag || found >> 8 >= 0x80 {
+                    break;
+                }
+                (*header, *step) = (found, (found >> 8) + 2);
+            }
+            at += usize::from(*step);
+        }
+        // a step beyond the end is walked again, to name the offset
+        if at <= self.bytes.len() {
+            self.at = at;
+        }
+        self.skip_run_plainly(tag)
+    }
+
+    #[inline(always)]
+    fn skip_run_plainly(&mut self, tag: u8) -> Result<(), WireError> {
         while self.bytes.get(self.at) == Some(&tag) {
             self.at += 1;
             self.at = self.end_of_len()?;
@@ -230,6 +274,19 @@ impl<'a> Reader<'a> {
         }
         self.skip(tag)
     }
+}
+
+/// The headers (tag and one-byte length) of the run of fields seen last, and how far each leads. It is
+/// only ever a guess.
+#[derive(Debug, Default)]
+pub(crate) struct RunSteps {
+    headers: [u16; Self::FIELDS_MAX],
+    steps: [u16; Self::FIELDS_MAX],
+}
+
+impl RunSteps {
+    /// Longer runs are walked plainly from there on.
+    const FIELDS_MAX: usize = 32;
 }
 
 #[cfg(test)]

@@ -7,11 +7,35 @@ use model::caps::{REQUEST_EXTRAS_MAX, REQUEST_SAMPLES_MAX, REQUEST_SERIES_MAX};
 
 const VALUE: Tag = tag(1, WireType::Fixed64);
 const TIMESTAMP: Tag = tag(2, WireType::Varint);
+const VALUE_BYTE: u8 = VALUE as u8;
+const TIMESTAMP_BYTE: u8 = TIMESTAMP as u8;
 
 /// Time and value of a Sample message; absent means 0, as senders leave out zeros. The value is moved as
 /// bits, so every NaN keeps its payload. A 2.0 sample's start timestamp (field 3) is passed over.
-#[inline]
-pub(super) fn read(mut sample: Reader<'_>) -> Result<(i64, f64), WireError> {
+#[inline(always)]
+fn read(sample: Reader<'_>) -> Result<(i64, f64), WireError> {
+    match <&[u8; 16]>::try_from(sample.rest()).ok().and_then(read_usual) {
+        Some(usual) => Ok(usual),
+        None => read_any(sample),
+    }
+}
+
+/// The form of nearly every sample: a double, then a time between 1971 and 2109, whose varint has six
+/// bytes.
+#[inline(always)]
+fn read_usual(sample: &[u8; 16]) -> Option<(i64, f64)> {
+    let [VALUE_BYTE, value @ .., TIMESTAMP_BYTE, t0, t1, t2, t3, t4, t5] = *sample else { return None };
+    let varint = u64::from_le_bytes([t0, t1, t2, t3, t4, t5, 0, 0]);
+    if varint & 0x8080_8080_8080 != 0x0080_8080_8080 {
+        return None;
+    }
+    // seven bits of each byte, joined two by two
+    let pairs = (varint & 0x007f_007f_007f) | (varint & 0x7f00_7f00_7f00) >> 1;
+    let timestamp_ms = (pairs & 0x3fff) | (pairs >> 2 & 0x3fff << 14) | (pairs >> 4 & 0x3fff << 28);
+    Some((timestamp_ms as i64, f64::from_bits(u64::from_le_bytes(value))))
+}
+
+fn read_any(mut sample: Reader<'_>) -> Result<(i64, f64), WireError> {
     let (mut timestamp_ms, mut value) = (0, 0.0);
     while let Some(tag) = sample.tag()? {
         match tag {

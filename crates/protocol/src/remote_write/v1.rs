@@ -9,12 +9,11 @@
 //! which is the canonical form of [`model::labels`] where the sender sorts, so they are hashed where they
 //! lie. Protobuf lets a sender mix labels and samples; such labels are gathered behind the body.
 
-use super::labels::{Total, name_and_value, push_text};
-use super::{DecodeError, Decoder, sample, snappy};
-use crate::wire::{Reader, Tag, WireError, WireType, tag};
-use model::caps::LABEL_VALUE_BYTES_MAX;
-use model::{Batch, BatchSeries, Exemplar, Labels, LabelsBuilder, Metadata, MetricKind};
-use model::{SeriesError, SeriesKey};
+use super::exemplar::ExemplarLabels;
+use super::labels::name_and_value;
+use super::{DecodeError, Decoder, metadata, sample, snappy};
+use crate::wire::{Reader, RunSteps, Tag, WireError, WireType, tag};
+use model::{Batch, BatchSeries, LabelsBuilder, MetricKind, SeriesError, SeriesKey};
 use std::ops::Range;
 
 const TIMESERIES: Tag = tag(1, WireType::Len);
@@ -44,6 +43,7 @@ pub(super) fn decode(decoder: &mut Decoder, body: &[u8], batch: &mut Batch) -> R
         gathered: &mut decoder.gathered,
         builder: &mut decoder.labels,
         body: &bytes,
+        label_steps: RunSteps::default(),
         batch,
     };
     let walked = walk.request();
@@ -57,6 +57,7 @@ struct Walk<'a> {
     gathered: &'a mut Vec<u8>,
     builder: &'a mut LabelsBuilder,
     body: &'a [u8],
+    label_steps: RunSteps,
     batch: &'a mut Batch,
 }
 
@@ -82,7 +83,7 @@ impl Walk<'_> {
         let first_sample = self.batch.timestamps.len() as u32;
         let first_exemplar = self.batch.exemplars.len();
         let labels_start = series.at();
-        series.skip_run(LABEL as u8)?;
+        series.skip_run(LABEL as u8, &mut self.label_steps)?;
         let labels = labels_start..series.at();
         let (mut scattered, mut histograms) = (false, 0);
         while let Some(tag) = series.tag()? {
@@ -139,7 +140,7 @@ impl Walk<'_> {
         Ok((key, (offset + start) as u32..(offset + self.gathered.len()) as u32))
     }
 
-    /// Keeps an exemplar for the series that is being read; one with bad labels is only counted.
+    /// Keeps an exemplar for the series that is being read.
     #[cold]
     fn exemplar(&mut self, mut exemplar: Reader<'_>) -> Result<(), DecodeError> {
         sample::check_extras(self.batch.exemplars.len(), "exemplars")?;
@@ -156,73 +157,22 @@ impl Walk<'_> {
                 other => exemplar.skip_unknown(other, &[1, 2, 3])?,
             }
         }
-        match labels.finish() {
-            Ok(labels) => {
-                let series = self.batch.series.len() as u32;
-                self.batch.exemplars.push((series, Exemplar { labels, timestamp_ms, value }));
-            }
-            Err(_) => self.batch.refused_exemplars += 1,
-        }
+        labels.keep(timestamp_ms, value, self.batch);
         Ok(())
     }
 
     #[cold]
-    fn metadata(&mut self, mut metadata: Reader<'_>) -> Result<(), DecodeError> {
-        sample::check_extras(self.batch.metadata.len(), "metadata entries")?;
+    fn metadata(&mut self, mut entry: Reader<'_>) -> Result<(), DecodeError> {
         let (mut kind, mut name, mut help, mut unit) = (0, &[][..], &[][..], &[][..]);
-        while let Some(tag) = metadata.tag()? {
+        while let Some(tag) = entry.tag()? {
             match tag {
-                METADATA_KIND => kind = metadata.varint()?,
-                METADATA_NAME => name = metadata.len_field()?,
-                METADATA_HELP => help = metadata.len_field()?,
-                METADATA_UNIT => unit = metadata.len_field()?,
-                other => metadata.skip_unknown(other, &[1, 2, 4, 5])?,
+                METADATA_KIND => kind = entry.varint()?,
+                METADATA_NAME => name = entry.len_field()?,
+                METADATA_HELP => help = entry.len_field()?,
+                METADATA_UNIT => unit = entry.len_field()?,
+                other => entry.skip_unknown(other, &[1, 2, 4, 5])?,
             }
         }
-        push_metadata(self.batch, MetricKind::from_wire(kind), name, help, unit);
-        Ok(())
-    }
-}
-
-/// Keeps an entry that names a metric. Texts are advice: what is not UTF-8 in them is replaced.
-pub(super) fn push_metadata(batch: &mut Batch, kind: MetricKind, name: &[u8], help: &[u8], unit: &[u8]) {
-    if name.is_empty() || name.len() > LABEL_VALUE_BYTES_MAX {
-        return;
-    }
-    let text = |bytes| String::from_utf8_lossy(bytes);
-    batch.metadata.push(Metadata {
-        metric: text(name).into_owned(),
-        kind,
-        help: Metadata::cut(&text(help)).to_owned(),
-        unit: Metadata::cut(&text(unit)).to_owned(),
-    });
-}
-
-/// The labels of one exemplar while they are read; remembers the first thing wrong with them.
-pub(super) struct ExemplarLabels<'a> {
-    builder: &'a mut LabelsBuilder,
-    total: Total,
-    wrong: Result<(), SeriesError>,
-}
-
-impl<'a> ExemplarLabels<'a> {
-    pub(super) fn new(builder: &'a mut LabelsBuilder) -> Self {
-        builder.clear();
-        Self { builder, total: Total::default(), wrong: Ok(()) }
-    }
-
-    pub(super) fn push(&mut self, name: &[u8], value: &[u8]) {
-        if self.wrong.is_ok() {
-            self.wrong = self
-                .total
-                .add(name, value)
-                .and_then(|()| self.total.check())
-                .and_then(|()| push_text(name, value, self.builder));
-        }
-    }
-
-    pub(super) fn finish(self) -> Result<Labels, SeriesError> {
-        self.wrong?;
-        self.builder.build()
+        metadata::push(self.batch, MetricKind::from_wire(kind), name, help, unit)
     }
 }

@@ -6,18 +6,23 @@
 //! ```
 //!
 //! Labels come as references into the request's table of symbols. Each series' label bytes are rebuilt
-//! from it in canonical layout, in the order sent, into the batch's arena, and hashed there; so a series
-//! has the same key in both versions.
+//! from it in canonical layout, in the order sent, into the batch's arena ([`rebuild`]), and hashed there;
+//! so a series has the same key in both versions.
 //!
 //! Where the specification leaves a choice, this follows Prometheus' receiver, with one exception: a
 //! series with nothing but exemplars is taken, because Prometheus' own sender makes them.
 
-use super::v1::{ExemplarLabels, push_metadata};
-use super::{DecodeError, Decoder, sample, snappy};
+mod rebuild;
+mod symbols;
+
+use super::exemplar::ExemplarLabels;
+use super::{DecodeError, Decoder, metadata, sample, snappy};
 use crate::wire::{Reader, Tag, WireError, WireType, tag};
-use model::caps::{BODY_BYTES_MAX, REQUEST_SYMBOLS_MAX, SERIES_LABEL_BYTES_MAX, SERIES_LABELS_MAX};
-use model::labels::{METRIC_NAME, put_label};
-use model::{Batch, BatchSeries, Exemplar, Labels, LabelsBuilder, MetricKind, SeriesError, SeriesKey};
+use model::labels::METRIC_NAME;
+use model::{Batch, BatchSeries, LabelsBuilder, MetricKind, SeriesError, SeriesKey};
+use rebuild::{LastSeries, REBUILT_BYTES_MAX};
+use std::ops::Range;
+use symbols::{Symbol, Symbols, read_ref};
 
 const SYMBOLS: Tag = tag(4, WireType::Len);
 const TIMESERIES: Tag = tag(5, WireType::Len);
@@ -36,35 +41,64 @@ const METADATA_KIND: Tag = tag(1, WireType::Varint);
 const METADATA_HELP: Tag = tag(3, WireType::Varint);
 const METADATA_UNIT: Tag = tag(4, WireType::Varint);
 
-/// All rebuilt labels of a request together. References make labels cheap to send and dear to hold: one
-/// of two bytes can stand for 16 KiB.
-const LABELS_BYTES_MAX: usize = BODY_BYTES_MAX;
-
-const _: () = assert!(LABELS_BYTES_MAX + SERIES_LABEL_BYTES_MAX < u32::MAX as usize);
-
 /// Working memory of the 2.0 decoder.
 #[derive(Debug, Default)]
 pub(super) struct Scratch {
     symbols: Vec<Symbol>,
-    /// The references of the series that is being read, and of an exemplar of it.
-    refs: Refs,
-    exemplar_refs: Refs,
+    rebuild: rebuild::Scratch,
+    /// References that a series or an exemplar sent in pieces.
+    gathered: Vec<u8>,
     /// By the symbol of the metric's name: the metadata kept last for it.
     metadata: Vec<Option<MetadataRefs>>,
 }
 
-/// References as sent, of which no more are kept than a series may have.
-#[derive(Debug, Default)]
-struct Refs {
-    kept: Vec<u32>,
-    count: usize,
+impl Scratch {
+    pub(super) fn memory_bytes(&self) -> usize {
+        self.symbols.capacity() * size_of::<Symbol>()
+            + self.rebuild.memory_bytes()
+            + self.gathered.capacity()
+            + self.metadata.capacity() * size_of::<Option<MetadataRefs>>()
+    }
 }
 
-/// Where a symbol lies in the body.
-#[derive(Debug, Clone, Copy)]
-struct Symbol {
-    start: u32,
-    len: u32,
+pub(super) fn decode(decoder: &mut Decoder, body: &[u8], batch: &mut Batch) -> Result<(), DecodeError> {
+    snappy::decompress(body, &mut decoder.body)?;
+    let scratch = &mut decoder.v2;
+    scratch.metadata.clear();
+    let symbols = Symbols::read(&decoder.body, &mut scratch.symbols)?;
+    let mut walk = Walk {
+        seed: decoder.seed,
+        body: &decoder.body,
+        symbols,
+        last: LastSeries::new(&mut scratch.rebuild),
+        gathered: &mut scratch.gathered,
+        metadata_kept: &mut scratch.metadata,
+        builder: &mut decoder.labels,
+        batch,
+    };
+    walk.request()
+}
+
+struct Walk<'a> {
+    seed: u64,
+    body: &'a [u8],
+    symbols: Symbols<'a>,
+    last: LastSeries<'a>,
+    gathered: &'a mut Vec<u8>,
+    metadata_kept: &'a mut Vec<Option<MetadataRefs>>,
+    builder: &'a mut LabelsBuilder,
+    batch: &'a mut Batch,
+}
+
+/// What one TimeSeries message holds beside its samples.
+struct Content {
+    /// References to name, value, name, value and so on: where in the body they lie, as one packed field.
+    refs: Range<usize>,
+    /// They were in pieces instead, which were brought together in `Walk::gathered`.
+    scattered: bool,
+    histograms: usize,
+    exemplars: usize,
+    metadata: MetadataRefs,
 }
 
 /// A series' Metadata message.
@@ -75,124 +109,9 @@ struct MetadataRefs {
     unit: u32,
 }
 
-impl Refs {
-    fn clear(&mut self) {
-        self.kept.clear();
-        self.count = 0;
-    }
-
-    #[inline(always)]
-    fn push(&mut self, reference: u32) {
-        self.count += 1;
-        if self.kept.len() < 2 * SERIES_LABELS_MAX {
-            self.kept.push(reference);
-        }
-    }
-
-    fn read_packed(&mut self, mut packed: Reader<'_>) -> Result<(), WireError> {
-        while !packed.is_empty() {
-            self.push(read_ref(&mut packed)?);
-        }
-        Ok(())
-    }
-
-    /// Name and value of each label.
-    fn pairs(&self) -> Result<impl Iterator<Item = (u32, u32)>, SeriesError> {
-        if !self.count.is_multiple_of(2) {
-            return Err(SeriesError::OddLabelRefs(self.count));
-        }
-        if self.count > 2 * SERIES_LABELS_MAX {
-            return Err(SeriesError::TooManyLabels(self.count / 2));
-        }
-        Ok(self.kept.chunks_exact(2).map(|pair| (pair[0], pair[1])))
-    }
-}
-
-impl Scratch {
-    pub(super) fn memory_bytes(&self) -> usize {
-        self.symbols.capacity() * size_of::<Symbol>()
-            + (self.refs.kept.capacity() + self.exemplar_refs.kept.capacity()) * size_of::<u32>()
-            + self.metadata.capacity() * size_of::<Option<MetadataRefs>>()
-    }
-}
-
-pub(super) fn decode(decoder: &mut Decoder, body: &[u8], batch: &mut Batch) -> Result<(), DecodeError> {
-    snappy::decompress(body, &mut decoder.body)?;
-    batch.bytes.clear();
-    let scratch = &mut decoder.v2;
-    scratch.metadata.clear();
-    read_symbols(&decoder.body, &mut scratch.symbols)?;
-    let mut walk = Walk {
-        seed: decoder.seed,
-        symbols: Symbols { body: &decoder.body, table: &scratch.symbols },
-        refs: &mut scratch.refs,
-        exemplar_refs: &mut scratch.exemplar_refs,
-        metadata_kept: &mut scratch.metadata,
-        builder: &mut decoder.labels,
-        batch,
-    };
-    walk.request()
-}
-
-/// The table of symbols; a pass of its own, because protobuf does not promise that it comes first.
-fn read_symbols(body: &[u8], table: &mut Vec<Symbol>) -> Result<(), DecodeError> {
-    table.clear();
-    let mut request = Reader::new(body);
-    while let Some(tag) = request.tag()? {
-        if tag != SYMBOLS {
-            request.skip(tag)?;
-            continue;
-        }
-        let symbol = request.len_field()?;
-        if table.is_empty() && !symbol.is_empty() {
-            return Err(DecodeError::FirstSymbol(symbol.len()));
-        }
-        if table.len() >= REQUEST_SYMBOLS_MAX {
-            return Err(DecodeError::TooMany { what: "symbols", limit: REQUEST_SYMBOLS_MAX });
-        }
-        let len = symbol.len() as u32;
-        table.push(Symbol { start: request.at() as u32 - len, len });
-    }
-    Ok(())
-}
-
-#[derive(Clone, Copy)]
-struct Symbols<'a> {
-    body: &'a [u8],
-    table: &'a [Symbol],
-}
-
-impl<'a> Symbols<'a> {
-    #[inline]
-    fn get(&self, reference: u32) -> Result<&'a [u8], SeriesError> {
-        match self.table.get(reference as usize) {
-            Some(s) => Ok(&self.body[s.start as usize..(s.start + s.len) as usize]),
-            None => Err(SeriesError::SymbolOutOfRange(reference, self.table.len())),
-        }
-    }
-}
-
-struct Walk<'a> {
-    seed: u64,
-    symbols: Symbols<'a>,
-    refs: &'a mut Refs,
-    exemplar_refs: &'a mut Refs,
-    metadata_kept: &'a mut Vec<Option<MetadataRefs>>,
-    builder: &'a mut LabelsBuilder,
-    batch: &'a mut Batch,
-}
-
-/// What one TimeSeries message holds beside its references, which are in `Walk::refs`.
-#[derive(Default)]
-struct Content {
-    histograms: usize,
-    exemplars: usize,
-    metadata: MetadataRefs,
-}
-
-impl Walk<'_> {
+impl<'a> Walk<'a> {
     fn request(&mut self) -> Result<(), DecodeError> {
-        let mut request = Reader::new(self.symbols.body);
+        let mut request = Reader::new(self.body);
         let mut series_seen = 0;
         while let Some(tag) = request.tag()? {
             match tag {
@@ -207,18 +126,19 @@ impl Walk<'_> {
         Ok(())
     }
 
-    fn series(&mut self, series: Reader<'_>) -> Result<(), DecodeError> {
+    #[inline(always)]
+    fn series(&mut self, series: Reader<'a>) -> Result<(), DecodeError> {
         let first_sample = self.batch.timestamps.len();
         let first_exemplar = self.batch.exemplars.len();
+        let labels_start = self.batch.bytes.len();
         let content = self.read_series(series)?;
         let samples = first_sample as u32..self.batch.timestamps.len() as u32;
-        let labels_start = self.batch.bytes.len();
-        let kept = match self.check_content(&content, samples.len()) {
-            Ok(()) => self.put_labels(),
-            Err(e) => Err(e),
-        };
         self.batch.refused_histograms += content.histograms as u64;
-        if let Err(error) = kept {
+        if let Err(stop) = self.keep(&content, samples.len()) {
+            let error = match stop {
+                Stop::Series(error) => error,
+                Stop::Request(error) => return Err(error),
+            };
             self.batch.refused_exemplars += (self.batch.exemplars.len() - first_exemplar) as u64;
             self.batch.exemplars.truncate(first_exemplar);
             self.batch.timestamps.truncate(first_sample);
@@ -227,15 +147,11 @@ impl Walk<'_> {
             self.batch.refuse(error, 0..0, samples.len());
             return Ok(());
         }
-        if self.batch.bytes.len() > LABELS_BYTES_MAX {
-            return Err(DecodeError::TooMany { what: "bytes of labels", limit: LABELS_BYTES_MAX });
-        }
         let labels = labels_start as u32..self.batch.bytes.len() as u32;
         if content.histograms > 0 {
             let error = SeriesError::NativeHistograms(content.histograms);
             self.batch.refuse(error, labels.clone(), 0);
         }
-        self.keep_metadata(content.metadata)?;
         if !samples.is_empty() || self.batch.exemplars.len() > first_exemplar {
             let key = SeriesKey::of(&self.batch.bytes[labels_start..], self.seed);
             self.batch.series.push(BatchSeries { key, labels, samples });
@@ -243,131 +159,136 @@ impl Walk<'_> {
         Ok(())
     }
 
-    /// Reads a TimeSeries message: its samples and exemplars into the batch, its references into `refs`.
-    fn read_series(&mut self, mut series: Reader<'_>) -> Result<Content, DecodeError> {
-        let mut content = Content::default();
-        self.refs.clear();
+    /// Reads a TimeSeries message: its samples and exemplars go into the batch.
+    #[inline(always)]
+    fn read_series(&mut self, mut series: Reader<'a>) -> Result<Content, DecodeError> {
+        // a range, not a reader: two registers, not a copy in memory
+        let mut refs = 0..0;
+        let (mut scattered, mut histograms, mut exemplars) = (false, 0, 0);
+        let mut metadata = MetadataRefs::default();
         while let Some(tag) = series.tag()? {
             match tag {
-                LABELS_REFS => self.refs.read_packed(series.message()?)?,
+                LABELS_REFS => {
+                    let packed = series.message()?.unread();
+                    if refs.is_empty() && !scattered {
+                        refs = packed;
+                    } else {
+                        self.gather(refs.clone(), packed, scattered)?;
+                        scattered = true;
+                    }
+                }
                 SAMPLE => sample::push(series.message()?, self.batch)?,
-                METADATA => content.metadata.read(series.message()?)?,
+                METADATA => metadata = metadata.read(series.message()?)?,
                 HISTOGRAM => {
-                    content.histograms += 1;
+                    histograms += 1;
                     series.len_field()?;
                 }
                 EXEMPLAR => {
-                    content.exemplars += 1;
+                    exemplars += 1;
                     self.exemplar(series.message()?)?;
                 }
-                LABELS_REF => self.refs.push(read_ref(&mut series)?),
+                LABELS_REF => {
+                    let start = series.at();
+                    series.varint()?;
+                    self.gather(refs.clone(), start..series.at(), scattered)?;
+                    scattered = true;
+                }
                 other => series.skip_unknown(other, &[1, 2, 3, 4, 5])?,
             }
         }
-        Ok(content)
+        Ok(Content { refs, scattered, histograms, exemplars, metadata })
     }
 
-    fn check_content(&self, content: &Content, samples: usize) -> Result<(), SeriesError> {
+    /// Adds a piece to the references of a series; those `before` are the first piece where none is
+    /// gathered yet. A piece holds whole references, and none reaches into the next.
+    #[cold]
+    fn gather(&mut self, before: Range<usize>, piece: Range<usize>, begun: bool) -> Result<(), WireError> {
+        if !begun {
+            self.gathered.clear();
+            self.gather(0..0, before, true)?;
+        }
+        let mut refs = Reader::within(self.body, piece.clone());
+        while !refs.is_empty() {
+            refs.varint()?;
+        }
+        self.gathered.extend_from_slice(&self.body[piece]);
+        Ok(())
+    }
+
+    /// Puts the series' labels into the arena and keeps its metadata.
+    #[inline(always)]
+    fn keep(&mut self, content: &Content, samples: usize) -> Result<(), Stop> {
         if samples == 0 && content.histograms == 0 && content.exemplars == 0 {
-            return Err(SeriesError::NoSamples);
+            return Err(Stop::Series(SeriesError::NoSamples));
         }
-        self.symbols.get_text(content.metadata.help)?;
-        self.symbols.get_text(content.metadata.unit)?;
+        let arena = &mut self.batch.bytes;
+        if content.scattered {
+            self.last.put_labels_once(Reader::new(self.gathered), self.symbols, arena)?;
+        } else {
+            let refs = Reader::within(self.body, content.refs.clone());
+            self.last.put_labels(refs, self.symbols, arena)?;
+        }
+        if arena.len() > REBUILT_BYTES_MAX {
+            let error = DecodeError::TooMany { what: "bytes of labels", limit: REBUILT_BYTES_MAX };
+            return Err(Stop::Request(error));
+        }
+        if content.metadata == MetadataRefs::default() {
+            return Ok(());
+        }
+        let refs = match content.scattered {
+            true => Reader::new(self.gathered),
+            false => Reader::within(self.body, content.refs.clone()),
+        };
+        let metric = metric_symbol(refs, self.symbols)?;
+        self.keep_metadata(metric, content.metadata)
+    }
+
+    /// Keeps the metadata of a metric, unless it is the same as before.
+    fn keep_metadata(&mut self, metric: Option<u32>, metadata: MetadataRefs) -> Result<(), Stop> {
+        let help = self.symbols.text(metadata.help)?;
+        let unit = self.symbols.text(metadata.unit)?;
+        let Some(metric) = metric else { return Ok(()) };
+        if self.metadata_kept.is_empty() {
+            self.metadata_kept.resize(self.symbols.len(), None);
+        }
+        let kept = &mut self.metadata_kept[metric as usize];
+        if *kept != Some(metadata) {
+            *kept = Some(metadata);
+            let name = self.symbols.text(metric)?;
+            metadata::push(self.batch, MetricKind::from_wire(metadata.kind), name, help, unit)?;
+        }
         Ok(())
     }
 
-    /// Rebuilds the series' label bytes at the end of the arena.
-    fn put_labels(&mut self) -> Result<(), SeriesError> {
-        let mut total = 0;
-        for (name, value) in self.refs.pairs()? {
-            total += self.symbols.get(name)?.len() + self.symbols.get(value)?.len();
-        }
-        if total > SERIES_LABEL_BYTES_MAX {
-            return Err(SeriesError::LabelsTooLong(total));
-        }
-        for (name, value) in self.refs.pairs()? {
-            put_label(&mut self.batch.bytes, self.symbols.get(name)?, self.symbols.get(value)?);
-        }
-        Ok(())
-    }
-
-    /// Keeps an exemplar for the series that is being read; one with bad labels is only counted.
+    /// Keeps an exemplar for the series that is being read.
     #[cold]
     fn exemplar(&mut self, mut exemplar: Reader<'_>) -> Result<(), DecodeError> {
         sample::check_extras(self.batch.exemplars.len(), "exemplars")?;
         let (mut timestamp_ms, mut value) = (0, 0.0);
-        self.exemplar_refs.clear();
+        let mut labels = SymbolLabels::new(ExemplarLabels::new(self.builder), self.symbols);
         while let Some(tag) = exemplar.tag()? {
             match tag {
-                LABELS_REFS => self.exemplar_refs.read_packed(exemplar.message()?)?,
-                LABELS_REF => self.exemplar_refs.push(read_ref(&mut exemplar)?),
+                LABELS_REFS => {
+                    let mut packed = exemplar.message()?;
+                    while !packed.is_empty() {
+                        labels.push(read_ref(&mut packed)?);
+                    }
+                }
+                LABELS_REF => labels.push(read_ref(&mut exemplar)?),
                 EXEMPLAR_VALUE => value = exemplar.double()?,
                 EXEMPLAR_TIMESTAMP => timestamp_ms = exemplar.varint()? as i64,
                 other => exemplar.skip_unknown(other, &[1, 2, 3])?,
             }
         }
-        match exemplar_labels(self.symbols, self.exemplar_refs, self.builder) {
-            Ok(labels) => {
-                let series = self.batch.series.len() as u32;
-                self.batch.exemplars.push((series, Exemplar { labels, timestamp_ms, value }));
-            }
-            Err(_) => self.batch.refused_exemplars += 1,
-        }
+        labels.finish().keep(timestamp_ms, value, self.batch);
         Ok(())
     }
-
-    /// Keeps the metadata of the metric that the references name, unless it is the same as before.
-    fn keep_metadata(&mut self, metadata: MetadataRefs) -> Result<(), DecodeError> {
-        if metadata == MetadataRefs::default() {
-            return Ok(());
-        }
-        let symbols = self.symbols;
-        let is_name = |name| symbols.get(name).is_ok_and(|n| n == METRIC_NAME.as_bytes());
-        let named = self.refs.pairs().ok().and_then(|mut pairs| pairs.find(|(name, _)| is_name(*name)));
-        let Some((_, metric)) = named else { return Ok(()) };
-        if self.metadata_kept.is_empty() {
-            self.metadata_kept.resize(symbols.table.len(), None);
-        }
-        let kept = &mut self.metadata_kept[metric as usize];
-        if *kept == Some(metadata) {
-            return Ok(());
-        }
-        *kept = Some(metadata);
-        sample::check_extras(self.batch.metadata.len(), "metadata entries")?;
-        let kind = MetricKind::from_wire(metadata.kind);
-        let text = |reference| symbols.get_text(reference).unwrap_or_default();
-        push_metadata(self.batch, kind, text(metric), text(metadata.help), text(metadata.unit));
-        Ok(())
-    }
-}
-
-impl<'a> Symbols<'a> {
-    /// As [`Self::get`], but 0 means "none" even where there is no table.
-    fn get_text(&self, reference: u32) -> Result<&'a [u8], SeriesError> {
-        if reference == 0 { Ok(&[]) } else { self.get(reference) }
-    }
-}
-
-fn exemplar_labels(
-    symbols: Symbols<'_>,
-    refs: &Refs,
-    builder: &mut LabelsBuilder,
-) -> Result<Labels, SeriesError> {
-    let mut labels = ExemplarLabels::new(builder);
-    for (name, value) in refs.pairs()? {
-        labels.push(symbols.get(name)?, symbols.get(value)?);
-    }
-    labels.finish()
-}
-
-/// A reference; one of more than 32 bits is cut to them, as protobuf demands of a `uint32`.
-#[inline(always)]
-fn read_ref(reader: &mut Reader<'_>) -> Result<u32, WireError> {
-    Ok(reader.varint()? as u32)
 }
 
 impl MetadataRefs {
-    fn read(&mut self, mut metadata: Reader<'_>) -> Result<(), WireError> {
+    /// Merged with what a message says, as protobuf demands where a field comes twice.
+    #[inline(always)]
+    fn read(mut self, mut metadata: Reader<'_>) -> Result<Self, WireError> {
         while let Some(tag) = metadata.tag()? {
             match tag {
                 METADATA_KIND => self.kind = metadata.varint()?,
@@ -376,6 +297,72 @@ impl MetadataRefs {
                 other => metadata.skip_unknown(other, &[1, 3, 4])?,
             }
         }
-        Ok(())
+        Ok(self)
+    }
+}
+
+/// The symbol that is the metric's name, of references that are known to be good.
+fn metric_symbol(mut refs: Reader<'_>, symbols: Symbols<'_>) -> Result<Option<u32>, WireError> {
+    while !refs.is_empty() {
+        let (name, value) = (read_ref(&mut refs)?, read_ref(&mut refs)?);
+        if symbols.get(name).is_some_and(|name| name == METRIC_NAME.as_bytes()) {
+            return Ok(Some(value));
+        }
+    }
+    Ok(None)
+}
+
+/// Labels of an exemplar, one reference after the other.
+struct SymbolLabels<'a, 's> {
+    labels: ExemplarLabels<'a>,
+    symbols: Symbols<'s>,
+    /// A name whose value is still to come.
+    name: Option<&'s [u8]>,
+    count: usize,
+}
+
+impl<'a, 's> SymbolLabels<'a, 's> {
+    const fn new(labels: ExemplarLabels<'a>, symbols: Symbols<'s>) -> Self {
+        Self { labels, symbols, name: None, count: 0 }
+    }
+
+    fn push(&mut self, reference: u32) {
+        self.count += 1;
+        match (self.symbols.get(reference), self.name.take()) {
+            (Some(name), None) => self.name = Some(name),
+            (Some(value), Some(name)) => self.labels.push(name, value),
+            (None, _) => self.labels.fail(self.symbols.missing(reference)),
+        }
+    }
+
+    fn finish(mut self) -> ExemplarLabels<'a> {
+        if !self.count.is_multiple_of(2) {
+            self.labels.fail(SeriesError::OddLabelRefs(self.count));
+        }
+        self.labels
+    }
+}
+
+/// Why a series cannot be kept: for itself, or because the request cannot be read.
+enum Stop {
+    Series(SeriesError),
+    Request(DecodeError),
+}
+
+impl From<SeriesError> for Stop {
+    fn from(error: SeriesError) -> Self {
+        Self::Series(error)
+    }
+}
+
+impl From<DecodeError> for Stop {
+    fn from(error: DecodeError) -> Self {
+        Self::Request(error)
+    }
+}
+
+impl From<WireError> for Stop {
+    fn from(error: WireError) -> Self {
+        Self::Request(error.into())
     }
 }

@@ -1,0 +1,137 @@
+//! What decoding costs, for each sample, on the shape of a scraped fleet.
+//!
+//! ```text
+//!   cargo bench -p protocol                            everything, a table
+//!   cargo bench -p protocol -- v1 50                   one part, 50 passes
+//!   valgrind --tool=callgrind --collect-atstart=no --toggle-collect='*measured*' <the binary> v1 2
+//! ```
+//!
+//! The fleet: targets of 100 metrics, written target by target, 2,000 series to a request, one sample
+//! each, 10 labels with 218 bytes of text. Passes go over several requests of different targets, so that
+//! no branch predictor learns one by heart.
+
+#[path = "decode/fleet.rs"]
+mod fleet;
+
+use fleet::Fleet;
+use model::{Batch, LabelsBuilder};
+use protocol::remote_write::{Decoder, Version, decompress, labels_of};
+use std::hint::black_box;
+use std::time::Instant;
+
+/// The parts that are measured, by name.
+const PARTS: [&str; 8] = ["snap", "snappy", "v1", "snap-v2", "snappy-v2", "v2", "v2-metadata", "labels"];
+
+#[allow(dead_code, reason = "the tests include this file for `run`")]
+fn main() {
+    let args: Vec<String> = std::env::args().skip(1).filter(|a| a != "--bench").collect();
+    let passes = args.get(1).map_or(200, |n| n.parse().expect("passes are a number"));
+    match args.first() {
+        Some(part) => run(&[part], 10, passes),
+        None => run(&PARTS, 10, passes),
+    }
+}
+
+/// Measures `parts` over `requests` requests, `passes` times each, and prints a line for each: the best pass
+/// says what the code costs, the median what the machine was busy with beside it.
+pub fn run(parts: &[&str], requests: usize, passes: usize) {
+    let fleet = Fleet::new(requests);
+    println!(
+        "{:<12} {:>10} {:>10} {:>10} {:>12} {:>12}",
+        "ns/sample", "best", "median", "MB/s", "body bytes", "decompressed"
+    );
+    for part in parts {
+        let mut work = Work::of(part, &fleet);
+        let passed = (0..passes).map(|_| {
+            let start = Instant::now();
+            measured(&mut work);
+            start.elapsed().as_nanos() as f64
+        });
+        let mut ns: Vec<f64> = passed.collect();
+        ns.sort_by(f64::total_cmp);
+        let (best, median) = (ns[0], ns[ns.len() / 2]);
+        println!(
+            "{part:<12} {:>10.1} {:>10.1} {:>10.0} {:>12} {:>12}",
+            best / fleet.samples() as f64,
+            median / fleet.samples() as f64,
+            work.bytes_decoded() as f64 / best * 1e3,
+            work.bytes_sent(),
+            work.bytes_decoded()
+        );
+    }
+}
+
+/// A part, ready to be done again and again.
+struct Work<'a> {
+    part: String,
+    bodies: &'a [Vec<u8>],
+    fleet: &'a Fleet,
+    decoder: Decoder,
+    batch: Batch,
+    out: Vec<u8>,
+    labels: LabelsBuilder,
+}
+
+impl<'a> Work<'a> {
+    fn of(part: &str, fleet: &'a Fleet) -> Self {
+        let bodies = match part {
+            "snap" | "snappy" | "v1" | "labels" => &fleet.v1,
+            "snap-v2" | "snappy-v2" | "v2" => &fleet.v2,
+            "v2-metadata" => &fleet.v2_metadata,
+            other => panic!("no part {other:?}; there are {PARTS:?}"),
+        };
+        let mut work = Self {
+            part: part.into(),
+            bodies,
+            fleet,
+            decoder: Decoder::new(1),
+            batch: Batch::default(),
+            out: Vec::new(),
+            labels: LabelsBuilder::new(),
+        };
+        measured(&mut work);
+        work
+    }
+
+    fn bytes_sent(&self) -> usize {
+        self.bodies.iter().map(Vec::len).sum()
+    }
+
+    fn bytes_decoded(&self) -> usize {
+        self.bodies.iter().map(|b| snap::raw::decompress_len(b).expect("made here")).sum()
+    }
+}
+
+#[inline(never)]
+fn measured(work: &mut Work<'_>) {
+    match work.part.as_str() {
+        "snappy" | "snappy-v2" => {
+            for body in work.bodies {
+                decompress(body, &mut work.out).expect("made here");
+                black_box(&work.out);
+            }
+        }
+        "snap" | "snap-v2" => {
+            for body in work.bodies {
+                work.out.resize(snap::raw::decompress_len(body).expect("made here"), 0);
+                let done = snap::raw::Decoder::new().decompress(body, &mut work.out);
+                black_box(done.expect("made here"));
+            }
+        }
+        "v1" => decode(work, Version::V1),
+        "v2" | "v2-metadata" => decode(work, Version::V2),
+        "labels" => {
+            for labels in &work.fleet.labels {
+                black_box(labels_of(labels.as_bytes(), &mut work.labels).expect("made here"));
+            }
+        }
+        _ => unreachable!("BUG: checked when it was made"),
+    }
+}
+
+fn decode(work: &mut Work<'_>, version: Version) {
+    for body in work.bodies {
+        work.decoder.decode(version, body, &mut work.batch).expect("made here");
+        black_box(&work.batch.series);
+    }
+}

@@ -1,0 +1,48 @@
+//! Exemplars: what both versions say alike.
+
+use super::labels::{Total, push_text};
+use model::{Batch, Exemplar, Labels, LabelsBuilder, SeriesError};
+
+/// The labels of one exemplar while they are read; remembers the first thing wrong with them.
+pub(super) struct ExemplarLabels<'a> {
+    builder: &'a mut LabelsBuilder,
+    total: Total,
+    wrong: Result<(), SeriesError>,
+}
+
+impl<'a> ExemplarLabels<'a> {
+    pub(super) fn new(builder: &'a mut LabelsBuilder) -> Self {
+        builder.clear();
+        Self { builder, total: Total::default(), wrong: Ok(()) }
+    }
+
+    /// Adds a label.
+    pub(super) fn push(&mut self, name: &[u8], value: &[u8]) {
+        if self.wrong.is_ok() {
+            let Self { builder, total, .. } = self;
+            let counted = total.add(name, value).and_then(|()| total.check());
+            self.wrong = counted.and_then(|()| push_text(name, value, builder));
+        }
+    }
+
+    /// Notes that something is wrong with the labels.
+    pub(super) fn fail(&mut self, error: SeriesError) {
+        self.wrong = Err(error);
+    }
+
+    /// Keeps the exemplar for the series that `batch` gets next; one with bad labels is only counted.
+    pub(super) fn keep(self, timestamp_ms: i64, value: f64, batch: &mut Batch) {
+        match self.build() {
+            Ok(labels) => {
+                let series = batch.series.len() as u32;
+                batch.exemplars.push((series, Exemplar { labels, timestamp_ms, value }));
+            }
+            Err(_) => batch.refused_exemplars += 1,
+        }
+    }
+
+    fn build(self) -> Result<Labels, SeriesError> {
+        self.wrong?;
+        self.builder.build()
+    }
+}

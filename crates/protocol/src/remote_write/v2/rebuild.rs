@@ -1,0 +1,214 @@
+//! Label bytes from references.
+//!
+//! The series of one scrape share most of their labels, and senders send them one after the other. So a
+//! series is compared with the one before, in the bytes of its references: what they have in common at
+//! the end stands for the same label bytes, which are copied in one piece; only the pairs before are
+//! looked up.
+//!
+//! ```text
+//!   references   [ name  m1 ][ job a ][ pod b ]          label bytes  {name=m1}{job=a}{pod=b}
+//!   of the next  [ name  m2 ][ job a ][ pod b ]                       {name=m2}+ copy of the rest
+//! ```
+
+use super::Stop;
+use super::symbols::{Symbols, read_ref};
+use crate::wire::Reader;
+use model::SeriesError;
+use model::caps::{BODY_BYTES_MAX, SERIES_LABEL_BYTES_MAX, SERIES_LABELS_MAX};
+use model::labels::put_label;
+
+/// All rebuilt labels of a request together. References make labels cheap to send and dear to hold: one
+/// of two bytes can stand for 16 KiB.
+pub(super) const REBUILT_BYTES_MAX: usize = BODY_BYTES_MAX;
+
+const _: () = assert!(REBUILT_BYTES_MAX + SERIES_LABEL_BYTES_MAX < u32::MAX as usize);
+
+/// Working memory.
+#[derive(Debug, Default)]
+pub(super) struct Scratch {
+    /// Of the series before, from each of its pairs to the end; longest first, then one of nothing.
+    tails: Vec<Tail>,
+    /// The same of the pairs that are new in this series.
+    heads: Vec<Tail>,
+}
+
+impl Scratch {
+    pub(super) const fn memory_bytes(&self) -> usize {
+        (self.tails.capacity() + self.heads.capacity()) * size_of::<Tail>()
+    }
+}
+
+/// How many bytes of references, and of labels, there are from a pair on to the end.
+#[derive(Debug, Clone, Copy, Default)]
+struct Tail {
+    refs: u32,
+    labels: u32,
+}
+
+/// The series before.
+pub(super) struct LastSeries<'a> {
+    /// Its packed references; those of `scratch.tails` count from their end.
+    refs: &'a [u8],
+    /// Where its label bytes end in the arena.
+    labels_end: usize,
+    scratch: &'a mut Scratch,
+}
+
+impl<'a> LastSeries<'a> {
+    /// There is none yet.
+    pub(super) fn new(scratch: &'a mut Scratch) -> Self {
+        let mut last = Self { refs: &[], labels_end: 0, scratch };
+        last.forget();
+        last
+    }
+
+    fn forget(&mut self) {
+        self.refs = &[];
+        self.scratch.tails.clear();
+        self.scratch.tails.push(Tail::default());
+    }
+
+    /// Appends the label bytes that packed references stand for, in the order sent. After an error the
+    /// arena has some of them.
+    #[inline(always)]
+    pub(super) fn put_labels(
+        &mut self,
+        refs: Reader<'a>,
+        symbols: Symbols<'_>,
+        arena: &mut Vec<u8>,
+    ) -> Result<(), Stop> {
+        self.put(refs, symbols, arena)?;
+        self.refs = refs.rest();
+        Ok(())
+    }
+
+    /// As [`Self::put_labels`], for references that do not outlive the series.
+    #[cold]
+    pub(super) fn put_labels_once(
+        &mut self,
+        refs: Reader<'_>,
+        symbols: Symbols<'_>,
+        arena: &mut Vec<u8>,
+    ) -> Result<(), Stop> {
+        self.forget();
+        let put = self.put(refs, symbols, arena);
+        self.forget();
+        put
+    }
+
+    #[inline(always)]
+    fn put(&mut self, refs: Reader<'_>, symbols: Symbols<'_>, arena: &mut Vec<u8>) -> Result<(), Stop> {
+        let bytes = refs.rest();
+        let (kept, tail) = self.common_tail(bytes);
+        let start = arena.len();
+        let heads = &mut self.scratch.heads;
+        heads.clear();
+        let mut front = refs.without_tail(tail.refs as usize);
+        while !front.is_empty() {
+            heads.push(Tail { refs: front.rest().len() as u32 + tail.refs, labels: arena.len() as u32 });
+            let name = symbols.get(read_ref(&mut front)?);
+            if front.is_empty() {
+                return Err(refusal(refs, symbols));
+            }
+            let value = symbols.get(read_ref(&mut front)?);
+            let (Some(name), Some(value)) = (name, value) else { return Err(refusal(refs, symbols)) };
+            if arena.len() - start + name.len() + value.len() > SERIES_LABEL_BYTES_MAX {
+                return Err(refusal(refs, symbols));
+            }
+            put_label(arena, name, value);
+        }
+        let old_tail = self.labels_end - tail.labels as usize..self.labels_end;
+        arena.extend_from_within(old_tail);
+        let tails_kept = self.scratch.tails.len() - 1 - kept;
+        if heads.len() + tails_kept > SERIES_LABELS_MAX || arena.len() - start > SERIES_LABEL_BYTES_MAX {
+            return Err(refusal(refs, symbols));
+        }
+
+        self.labels_end = arena.len();
+        for head in heads.iter_mut() {
+            head.labels = (self.labels_end - head.labels as usize) as u32;
+        }
+        if heads.len() == kept {
+            self.scratch.tails[..kept].copy_from_slice(heads);
+        } else {
+            self.scratch.tails.splice(..kept, heads.iter().copied());
+        }
+        Ok(())
+    }
+
+    /// The longest run of pairs at the end of the series before that `refs` ends with, too: at which pair
+    /// it starts, and its sizes.
+    #[inline(always)]
+    fn common_tail(&self, refs: &[u8]) -> (usize, Tail) {
+        let common = common_suffix(refs, self.refs);
+        // the byte before must end a reference, or the run starts inside of one
+        let whole = |n: usize| n == refs.len() || refs[refs.len() - n - 1] < 0x80;
+        let tails = &self.scratch.tails;
+        let starts = |tail: &Tail| tail.refs as usize <= common && whole(tail.refs as usize);
+        let at = tails.iter().position(starts).unwrap_or(tails.len() - 1);
+        (at, tails[at])
+    }
+}
+
+/// How many bytes the two have in common at the end.
+#[inline(always)]
+fn common_suffix(a: &[u8], b: &[u8]) -> usize {
+    let mut common = 0;
+    loop {
+        let (a, b) = (&a[..a.len() - common], &b[..b.len() - common]);
+        let (Some(x), Some(y)) = (a.last_chunk::<8>(), b.last_chunk::<8>()) else {
+            let same = a.iter().rev().zip(b.iter().rev()).take_while(|(x, y)| x == y);
+            return common + same.count();
+        };
+        let differing = u64::from_le_bytes(*x) ^ u64::from_le_bytes(*y);
+        if differing != 0 {
+            return common + differing.leading_zeros() as usize / 8;
+        }
+        common += 8;
+    }
+}
+
+/// Why these references are no labels: looked for again from the start, to tell numbers of the whole.
+#[cold]
+fn refusal(mut refs: Reader<'_>, symbols: Symbols<'_>) -> Stop {
+    let (mut count, mut text_bytes) = (0, 0);
+    let mut out_of_range = None;
+    while !refs.is_empty() {
+        let reference = match read_ref(&mut refs) {
+            Ok(reference) => reference,
+            Err(e) => return Stop::Request(e.into()),
+        };
+        count += 1;
+        match symbols.get(reference) {
+            Some(symbol) => text_bytes += symbol.len(),
+            None => out_of_range = out_of_range.or(Some(symbols.missing(reference))),
+        }
+    }
+    Stop::Series(match out_of_range {
+        _ if count % 2 != 0 => SeriesError::OddLabelRefs(count),
+        Some(error) => error,
+        None if count > 2 * SERIES_LABELS_MAX => SeriesError::TooManyLabels(count / 2),
+        None => SeriesError::LabelsTooLong(text_bytes),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn common_suffixes() {
+        let check = |a: &str, b: &str, expected| {
+            assert_eq!(common_suffix(a.as_bytes(), b.as_bytes()), expected, "{a} {b}");
+            assert_eq!(common_suffix(b.as_bytes(), a.as_bytes()), expected, "{b} {a}");
+        };
+        check("", "", 0);
+        check("", "abc", 0);
+        check("abc", "bc", 2);
+        check("x0123456789", "y0123456789", 10);
+        check("0123456789abcdef", "0123456789abcdef", 16);
+        check("x123456789abcdef", "0123456789abcdef", 15);
+        check("01234567x9abcdef", "0123456789abcdef", 7);
+        check("z0123456789abcdef", "0123456789abcdef", 16);
+    }
+}
