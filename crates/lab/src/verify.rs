@@ -170,6 +170,8 @@ pub async fn verify(
         tasks.spawn(async move { job.work(client).await });
     }
     let mut tick = tokio::time::interval(Duration::from_millis(250));
+    // even the shortest verification is told about
+    observer.progress(&job.progress(begin));
     loop {
         tokio::select! {
             joined = tasks.join_next() => match joined {

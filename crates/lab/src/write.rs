@@ -187,6 +187,8 @@ fn request_headers(options: &WriteOptions) -> Result<HeaderMap> {
 async fn join<T: 'static>(tasks: &mut JoinSet<T>, mut tell: impl FnMut()) -> Result<Vec<T>> {
     let mut results = Vec::with_capacity(tasks.len());
     let mut tick = tokio::time::interval(TICK);
+    // even the shortest phase is told about
+    tell();
     loop {
         tokio::select! {
             joined = tasks.join_next() => match joined {

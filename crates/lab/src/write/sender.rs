@@ -66,6 +66,9 @@ pub(super) struct OwnSlot {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Flow {
     Next,
+    /// This request was the last one: to go on makes no sense.
+    Last,
+    /// This request was not begun any more.
     End,
 }
 
@@ -110,10 +113,13 @@ impl Sender {
                 break;
             }
             for at in 0..self.slots.len() {
-                if self.send_slot(run, times, &timer, at, round).await == Flow::End {
-                    self.count_unsent(run, times, at, round);
-                    break 'rounds;
-                }
+                let unsent_from = match self.send_slot(run, times, &timer, at, round).await {
+                    Flow::Next => continue,
+                    Flow::Last => at + 1,
+                    Flow::End => at,
+                };
+                self.count_unsent(run, times, unsent_from, round);
+                break 'rounds;
             }
         }
         if let Some(lead) = &run.lead {
@@ -262,7 +268,7 @@ impl OwnSlot {
         }
         tally.rejected += 1;
         let hopeless = tally.samples_acknowledged == 0 && tally.rejected >= REJECTED_MAX;
-        Verdict::Done(if hopeless { Flow::End } else { Flow::Next })
+        Verdict::Done(if hopeless { Flow::Last } else { Flow::Next })
     }
 }
 
@@ -278,7 +284,7 @@ impl Counts {
     fn give_up(&mut self, after: Duration) -> Flow {
         self.given_up += 1;
         let dead = self.last_success.is_none_or(|at| at.elapsed() >= after);
-        if dead { Flow::End } else { Flow::Next }
+        if dead { Flow::Last } else { Flow::Next }
     }
 }
 

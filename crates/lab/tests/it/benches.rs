@@ -1,0 +1,11 @@
+//! Benchmarks run small here, so that they never rot.
+
+#[path = "../../benches/generate/cases.rs"]
+mod cases;
+
+#[test]
+fn generate() {
+    let lines = cases::run_all(cases::Size::SMALL);
+    assert!(lines.len() >= 7, "{lines:?}");
+    assert!(cases::Size::LARGE != cases::Size::SMALL);
+}

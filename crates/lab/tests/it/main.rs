@@ -1,0 +1,6 @@
+//! The lab against a target that lies on request.
+
+mod benches;
+mod faults;
+mod load;
+mod target;

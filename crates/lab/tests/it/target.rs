@@ -1,0 +1,264 @@
+//! A remote-write target in this process: it keeps what it gets, answers range queries, and can be told to
+//! misbehave. It reads the wire with prost and knows nothing of the lab.
+
+use bytes::Bytes;
+use http_body_util::{BodyExt, Full};
+use hyper::body::Incoming;
+use hyper::server::conn::http1;
+use hyper::service::service_fn;
+use hyper::{Request, Response};
+use hyper_util::rt::TokioIo;
+use prost::Message;
+use std::collections::{BTreeMap, HashMap};
+use std::sync::{Arc, Mutex};
+use tokio::net::{TcpListener, TcpStream};
+
+/// What to do with one write request.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Deed {
+    /// Keep it and say so.
+    Keep,
+    /// Say so without keeping it.
+    Lose,
+    /// Keep it twice.
+    Double,
+    /// Keep other values.
+    Corrupt,
+    /// Keep it at other times too.
+    Invent,
+    /// Refuse with this status, and ask to come back at once.
+    Refuse(u16),
+    /// Keep it, but break the connection before the answer.
+    Hush,
+    /// Break the connection and keep nothing.
+    Drop,
+    /// Keep it, and admit to having written one sample less.
+    Admit,
+}
+
+type Series = BTreeMap<String, String>;
+
+#[derive(Debug, Default)]
+struct State {
+    samples: HashMap<Series, Vec<(i64, f64)>>,
+    requests: u64,
+    latest: HashMap<Series, i64>,
+    out_of_order: u64,
+    headers: Option<hyper::HeaderMap>,
+}
+
+/// Decides by the number of the write request, from 0.
+type Script = dyn Fn(u64) -> Deed + Send + Sync;
+
+/// A running target; it ends with the runtime.
+#[derive(Clone)]
+pub(crate) struct Target {
+    state: Arc<Mutex<State>>,
+    script: Arc<Script>,
+    address: std::net::SocketAddr,
+}
+
+impl Target {
+    pub(crate) async fn start(script: impl Fn(u64) -> Deed + Send + Sync + 'static) -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap();
+        let target = Self { state: Arc::default(), script: Arc::new(script), address };
+        let this = target.clone();
+        tokio::spawn(async move {
+            loop {
+                let (stream, _) = listener.accept().await.unwrap();
+                tokio::spawn(this.clone().serve(stream));
+            }
+        });
+        target
+    }
+
+    pub(crate) fn write_url(&self) -> String {
+        format!("http://{}/api/v1/write", self.address)
+    }
+
+    pub(crate) fn read_url(&self) -> String {
+        format!("http://{}", self.address)
+    }
+
+    pub(crate) fn series(&self) -> usize {
+        self.state.lock().unwrap().samples.len()
+    }
+
+    pub(crate) fn samples(&self) -> usize {
+        self.state.lock().unwrap().samples.values().map(Vec::len).sum()
+    }
+
+    /// Samples that came after a younger one of their series.
+    pub(crate) fn out_of_order(&self) -> u64 {
+        self.state.lock().unwrap().out_of_order
+    }
+
+    /// A header of the latest write request.
+    pub(crate) fn header(&self, name: &str) -> Option<String> {
+        let state = self.state.lock().unwrap();
+        Some(state.headers.as_ref()?.get(name)?.to_str().unwrap().to_owned())
+    }
+
+    async fn serve(self, stream: TcpStream) {
+        let service = service_fn(|request| self.clone().answer(request));
+        // an error of the service breaks the connection
+        http1::Builder::new().serve_connection(TokioIo::new(stream), service).await.ok();
+    }
+
+    async fn answer(self, request: Request<Incoming>) -> Result<Response<Full<Bytes>>, &'static str> {
+        let (head, body) = request.into_parts();
+        let body = body.collect().await.map_err(|_| "body")?.to_bytes();
+        if head.uri.path() == "/api/v1/query" {
+            let answer = self.query(head.uri.query().unwrap_or_default());
+            return Ok(Response::new(answer.into()));
+        }
+        let version2 = head.headers["content-type"].to_str().unwrap().contains("write.v2");
+        let rows = if version2 { decode2(&body) } else { decode1(&body) };
+        let mut state = self.state.lock().unwrap();
+        state.headers = Some(head.headers);
+        let deed = (self.script)(state.requests);
+        state.requests += 1;
+        let written = rows.len() - usize::from(deed == Deed::Admit);
+        match deed {
+            Deed::Refuse(status) => {
+                let refusal = Response::builder().status(status).header("retry-after", "0");
+                return Ok(refusal.body("come back".into()).unwrap());
+            }
+            Deed::Drop => return Err("dropped"),
+            _ => state.keep(rows, deed),
+        }
+        if deed == Deed::Hush {
+            return Err("hushed");
+        }
+        let answer = Response::builder()
+            .status(204)
+            .header("x-prometheus-remote-write-samples-written", written)
+            .body(Full::default());
+        Ok(answer.unwrap())
+    }
+
+    /// Answers `query=name{job="…"}[…ms]&time=…` as Prometheus 2 did, with both ends of the range.
+    fn query(&self, parameters: &str) -> String {
+        let parameter = |name: &str| {
+            let found = parameters.split('&').find_map(|p| p.strip_prefix(name)?.strip_prefix('='));
+            unpercent(found.unwrap())
+        };
+        let (query, time) = (parameter("query"), parameter("time"));
+        let (selector, range) = query.split_once('[').unwrap();
+        let range_ms: i64 = range.strip_suffix("ms]").unwrap().parse().unwrap();
+        let end_ms = (time.parse::<f64>().unwrap() * 1000.0).round() as i64;
+        let (name, job) = match selector.split_once("{job=\"") {
+            Some((name, rest)) => (name, rest.strip_suffix("\"}")),
+            None => (selector, None),
+        };
+        let state = self.state.lock().unwrap();
+        let result = state
+            .samples
+            .iter()
+            .filter(|(labels, _)| labels["__name__"] == name && job.is_none_or(|job| labels["job"] == job));
+        let result = result.map(|(labels, samples)| {
+            let inside = samples.iter().filter(|(t, _)| (end_ms - range_ms..=end_ms).contains(t));
+            let values: Vec<_> = inside.map(|(t, v)| (*t as f64 / 1000.0, v.to_string())).collect();
+            serde_json::json!({ "metric": labels, "values": values })
+        });
+        let result: Vec<_> = result.collect();
+        let data = serde_json::json!({ "resultType": "matrix", "result": result });
+        serde_json::json!({ "status": "success", "data": data }).to_string()
+    }
+}
+
+impl State {
+    fn keep(&mut self, rows: Vec<(Series, i64, f64)>, deed: Deed) {
+        for (labels, timestamp, value) in rows {
+            let latest = self.latest.entry(labels.clone()).or_insert(i64::MIN);
+            self.out_of_order += u64::from(timestamp < *latest);
+            *latest = (*latest).max(timestamp);
+            if deed == Deed::Lose {
+                continue;
+            }
+            let samples = self.samples.entry(labels).or_default();
+            let known = samples.iter().any(|(t, _)| *t == timestamp);
+            match deed {
+                Deed::Corrupt => samples.push((timestamp, f64::from_bits(value.to_bits() ^ 1))),
+                Deed::Double => samples.extend([(timestamp, value), (timestamp, value)]),
+                Deed::Invent => samples.extend([(timestamp, value), (timestamp + 1, value)]),
+                // a repeated request changes nothing
+                _ if known => {}
+                _ => samples.push((timestamp, value)),
+            }
+        }
+    }
+}
+
+fn unpercent(text: &str) -> String {
+    let mut bytes = text.bytes();
+    let mut out = Vec::new();
+    while let Some(byte) = bytes.next() {
+        let mut digit = || (bytes.next().unwrap() as char).to_digit(16).unwrap() as u8;
+        out.push(if byte == b'%' { digit() << 4 | digit() } else { byte });
+    }
+    String::from_utf8(out).unwrap()
+}
+
+#[derive(Clone, PartialEq, Message)]
+struct Request1 {
+    #[prost(message, repeated, tag = "1")]
+    timeseries: Vec<Series1>,
+}
+#[derive(Clone, PartialEq, Message)]
+struct Series1 {
+    #[prost(message, repeated, tag = "1")]
+    labels: Vec<Label>,
+    #[prost(message, repeated, tag = "2")]
+    samples: Vec<Sample>,
+}
+#[derive(Clone, PartialEq, Message)]
+struct Label {
+    #[prost(string, tag = "1")]
+    name: String,
+    #[prost(string, tag = "2")]
+    value: String,
+}
+#[derive(Clone, Copy, PartialEq, Message)]
+struct Sample {
+    #[prost(double, tag = "1")]
+    value: f64,
+    #[prost(int64, tag = "2")]
+    timestamp: i64,
+}
+#[derive(Clone, PartialEq, Message)]
+struct Request2 {
+    #[prost(string, repeated, tag = "4")]
+    symbols: Vec<String>,
+    #[prost(message, repeated, tag = "5")]
+    timeseries: Vec<Series2>,
+}
+#[derive(Clone, PartialEq, Message)]
+struct Series2 {
+    #[prost(uint32, repeated, tag = "1")]
+    refs: Vec<u32>,
+    #[prost(message, repeated, tag = "2")]
+    samples: Vec<Sample>,
+}
+
+fn decode1(body: &[u8]) -> Vec<(Series, i64, f64)> {
+    let message = snap::raw::Decoder::new().decompress_vec(body).unwrap();
+    let request = Request1::decode(&*message).unwrap();
+    let rows = request.timeseries.into_iter().flat_map(|series| {
+        let labels: Series = series.labels.into_iter().map(|l| (l.name, l.value)).collect();
+        series.samples.into_iter().map(move |s| (labels.clone(), s.timestamp, s.value))
+    });
+    rows.collect()
+}
+
+fn decode2(body: &[u8]) -> Vec<(Series, i64, f64)> {
+    let message = snap::raw::Decoder::new().decompress_vec(body).unwrap();
+    let request = Request2::decode(&*message).unwrap();
+    let text = |r: u32| request.symbols[r as usize].clone();
+    let rows = request.timeseries.iter().flat_map(|series| {
+        let labels: Series = series.refs.chunks(2).map(|pair| (text(pair[0]), text(pair[1]))).collect();
+        series.samples.iter().map(move |s| (labels.clone(), s.timestamp, s.value))
+    });
+    rows.collect()
+}
