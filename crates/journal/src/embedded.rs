@@ -5,6 +5,7 @@
 //! - `writer`: the newest segment: allocating ahead, group commit
 //! - `scan`: walking a segment over damage
 //! - `recover`: what is there after a crash
+//! - `repair`: one wrong byte in a record is put right
 //! - `reader`, `quarantine`: reading everything, and putting aside what is damaged
 //!
 //! A segment is a dictionary. After an opening, and after any failure, a new one begins: nothing is ever
@@ -14,6 +15,7 @@ mod frame;
 mod quarantine;
 mod reader;
 mod recover;
+mod repair;
 mod scan;
 mod segment;
 mod writer;
@@ -296,14 +298,11 @@ impl Journal for Embedded {
     }
 
     fn stats(&self) -> JournalStats {
-        let (damaged_ranges, lost_records) = self.quarantine.counts();
-        JournalStats {
-            segments: self.segments.len() as u64,
-            bytes: self.segments.iter().map(|s| s.bytes).sum(),
-            damaged_ranges,
-            lost_records,
-            ..self.stats
-        }
+        let mut stats = self.stats;
+        stats.segments = self.segments.len() as u64;
+        stats.bytes = self.segments.iter().map(|s| s.bytes).sum();
+        self.quarantine.add_to(&mut stats);
+        stats
     }
 }
 

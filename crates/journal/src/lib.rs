@@ -133,6 +133,8 @@ pub struct Damage {
     /// acknowledged. False where they may as well be what is left of a group that was being written when the
     /// power failed (or where no record is lost).
     pub acknowledged: bool,
+    /// The damage was a single wrong byte and could be put right: the record comes next.
+    pub repaired: bool,
     /// What was found there.
     pub what: &'static str,
     /// Where a copy was put aside, if that was possible.
@@ -162,4 +164,6 @@ pub struct JournalStats {
     pub damaged_ranges: u64,
     /// Records lost with them.
     pub lost_records: u64,
+    /// Records with one wrong byte that readers put right.
+    pub repaired_records: u64,
 }

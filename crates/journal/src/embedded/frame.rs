@@ -1,33 +1,43 @@
 //! How a record lies in a segment file.
 //!
 //! ```text
-//!   0      4               12      16             20            24
-//!   ├──────┼───────────────┼───────┼──────────────┼─────────────┼───────── ─ ─ ─┤
-//!   │ len  │ offset        │ nth   │ payload crc  │ header crc  │ payload       │
+//!   0      4      8               16              24            28           32
+//!   ├──────┼──────┼───────────────┼───────────────┼─────────────┼────────────┼───────── ─ ─ ─┤
+//!   │ len  │ nth  │ offset        │ payload hash  │ payload crc │ header crc │ payload       │
 //! ```
 //!
 //! Little-endian. The header has a checksum of its own, so that a damaged payload leaves the way to the next
 //! record known, and no length is believed (and no memory taken) unchecked. It covers the segment's salt and
 //! the frame's place in the file too, so that neither stale or misplaced bytes nor anything a stranger wrote
-//! into a payload can pass for a header. The payload's checksum is guarded by the header's.
+//! into a payload can pass for a header. The payload's checksum is guarded by the header's; its hash
+//! (XXH3-64) is there to confirm a [repair](super::repair).
 //!
 //! `nth` is how many records come before this one in its group, so everything before `offset - nth` was
 //! durable when this was written.
 
+use super::repair;
 use crate::RECORD_BYTES_MAX;
+use xxhash_rust::xxh3::xxh3_64;
 
 /// Bytes before a payload.
-pub(super) const FRAME_HEADER_BYTES: usize = 24;
+pub(super) const FRAME_HEADER_BYTES: usize = 32;
+
+/// A header as it lies in the file.
+pub(super) type HeaderBytes = [u8; FRAME_HEADER_BYTES];
+
+/// Where the header's own checksum lies: the last thing in it.
+const HEADER_CRC_AT: usize = FRAME_HEADER_BYTES - 4;
 
 /// What stands before a payload.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct FrameHeader {
     /// Bytes of the payload.
     pub(super) len: u32,
-    /// The record's position.
-    pub(super) offset: u64,
     /// Records before it in its group.
     nth: u32,
+    /// The record's position.
+    pub(super) offset: u64,
+    payload_hash: u64,
     payload_crc: u32,
 }
 
@@ -47,33 +57,59 @@ pub(super) fn put(out: &mut Vec<u8>, seed: u32, at: u64, group: u64, offset: u64
     let nth = u32::try_from(offset - group).unwrap_or(u32::MAX);
     let start = out.len();
     out.extend_from_slice(&len.to_le_bytes());
-    out.extend_from_slice(&offset.to_le_bytes());
     out.extend_from_slice(&nth.to_le_bytes());
+    out.extend_from_slice(&offset.to_le_bytes());
+    out.extend_from_slice(&xxh3_64(payload).to_le_bytes());
     out.extend_from_slice(&crc32c::crc32c(payload).to_le_bytes());
     let header_crc = header_crc(seed, at, &out[start..]);
     out.extend_from_slice(&header_crc.to_le_bytes());
     out.extend_from_slice(payload);
 }
 
+fn u32_at(header: &HeaderBytes, at: usize) -> u32 {
+    header[at..].first_chunk().map_or(0, |four| u32::from_le_bytes(*four))
+}
+
+fn u64_at(header: &HeaderBytes, at: usize) -> u64 {
+    header[at..].first_chunk().map_or(0, |eight| u64::from_le_bytes(*eight))
+}
+
 /// The offset that a header would have, for a first look.
 #[inline]
-pub(super) fn offset_of(header: &[u8; FRAME_HEADER_BYTES]) -> u64 {
-    let (_, rest) = header.split_at(4);
-    rest.first_chunk().map_or(0, |eight| u64::from_le_bytes(*eight))
+pub(super) fn offset_of(header: &HeaderBytes) -> u64 {
+    u64_at(header, 8)
 }
 
 impl FrameHeader {
     /// Checks the header at byte `at`; `None` where it is not one of this segment and for this place.
-    pub(super) fn parse(seed: u32, at: u64, header: &[u8; FRAME_HEADER_BYTES]) -> Option<Self> {
-        let u32_at = |at: usize| header[at..].first_chunk().map_or(0, |four| u32::from_le_bytes(*four));
-        let len = u32_at(0);
-        let sound = header_crc(seed, at, &header[..20]) == u32_at(20);
+    pub(super) fn parse(seed: u32, at: u64, header: &HeaderBytes) -> Option<Self> {
+        let sound = header_crc(seed, at, &header[..HEADER_CRC_AT]) == u32_at(header, HEADER_CRC_AT);
+        let len = u32_at(header, 0);
         (sound && len as usize <= RECORD_BYTES_MAX).then(|| Self {
             len,
+            nth: u32_at(header, 4),
             offset: offset_of(header),
-            nth: u32_at(12),
-            payload_crc: u32_at(16),
+            payload_hash: u64_at(header, 16),
+            payload_crc: u32_at(header, 24),
         })
+    }
+
+    /// The header that has one wrong byte at `at`, if that can be. The chance that other bytes are taken for
+    /// one is 1 : 600,000, so the offset and the payload have to confirm it.
+    pub(super) fn parse_repaired(seed: u32, at: u64, header: &HeaderBytes) -> Option<Self> {
+        let (body, crc) = (&header[..HEADER_CRC_AT], u32_at(header, HEADER_CRC_AT));
+        let difference = header_crc(seed, at, body) ^ crc;
+        let mut repaired = *header;
+        match repair::wrong_byte(difference, body.len()) {
+            Some((i, mask)) => repaired[i] ^= mask,
+            // the wrong byte is one of the checksum's
+            None if difference.to_le_bytes().iter().filter(|b| **b != 0).count() == 1 => {
+                let sound = header_crc(seed, at, body).to_le_bytes();
+                repaired[HEADER_CRC_AT..].copy_from_slice(&sound);
+            }
+            None => return None,
+        }
+        Self::parse(seed, at, &repaired)
     }
 
     /// Everything before this offset was durable when the record was written.
@@ -88,30 +124,72 @@ impl FrameHeader {
     pub(super) fn matches(&self, payload: &[u8]) -> bool {
         payload.len() == self.len as usize && crc32c::crc32c(payload) == self.payload_crc
     }
+
+    /// Puts right a payload with one wrong byte. False where it has more.
+    pub(super) fn repair(&self, payload: &mut [u8]) -> bool {
+        let difference = crc32c::crc32c(payload) ^ self.payload_crc;
+        match repair::wrong_byte(difference, payload.len()) {
+            Some((i, mask)) => payload[i] ^= mask,
+            None if difference == 0 => {}
+            None => return false,
+        }
+        self.matches(payload) && xxh3_64(payload) == self.payload_hash
+    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
+    fn check(bytes: &[u8], seed: u32, at: u64) -> bool {
+        let (header, payload) = bytes.split_first_chunk().unwrap();
+        FrameHeader::parse(seed, at, header)
+            .is_some_and(|h| (h.offset, h.group()) == (9, 7) && h.matches(payload))
+    }
+
+    fn repair(bytes: &[u8], seed: u32, at: u64) -> Option<Vec<u8>> {
+        let (header, payload) = bytes.split_first_chunk().unwrap();
+        let header =
+            FrameHeader::parse(seed, at, header).or_else(|| FrameHeader::parse_repaired(seed, at, header))?;
+        let mut payload = payload.to_vec();
+        (payload.len() == header.len as usize && header.repair(&mut payload)).then_some(payload)
+    }
+
     #[test]
-    fn any_flipped_bit_is_noticed() {
+    fn any_flipped_bit_is_noticed_and_any_wrong_byte_repaired() {
         let seed = crc_seed(77);
         let mut bytes = Vec::new();
         put(&mut bytes, seed, 1024, 7, 9, b"payload");
-        let check = |bytes: &[u8], seed: u32, at: u64| {
-            let (header, payload) = bytes.split_first_chunk().unwrap();
-            FrameHeader::parse(seed, header)
-                .is_some_and(|h| (h.offset, h.group()) == (9, 7) && h.matches(payload))
-        };
         assert!(check(&bytes, seed, 1024));
         assert!(!check(&bytes, crc_seed(78), 1024), "another segment's");
         assert!(!check(&bytes, seed, 1025), "another place's");
-        for bit in 0..bytes.len() * 8 {
-            bytes[bit / 8] ^= 1 << (bit % 8);
-            assert!(!check(&bytes, seed, 1024), "bit {bit}");
-            bytes[bit / 8] ^= 1 << (bit % 8);
+        for i in 0..bytes.len() {
+            for mask in 1..=255 {
+                bytes[i] ^= mask;
+                assert!(!check(&bytes, seed, 1024), "byte {i} ^ {mask}");
+                assert_eq!(repair(&bytes, seed, 1024).as_deref(), Some(&b"payload"[..]), "byte {i} ^ {mask}");
+                bytes[i] ^= mask;
+            }
         }
         assert_eq!(FrameHeader::parse(seed, 1024, &[0; FRAME_HEADER_BYTES]), None, "zeros end a segment");
+        assert_eq!(FrameHeader::parse_repaired(seed, 1024, &[0; FRAME_HEADER_BYTES]), None);
+    }
+
+    #[test]
+    fn more_than_one_wrong_byte_is_not_repaired() {
+        let seed = crc_seed(1);
+        let payload: Vec<u8> = (0..4000).map(|i| (i * i) as u8).collect();
+        let mut bytes = Vec::new();
+        put(&mut bytes, seed, 1024, 7, 9, &payload);
+        let mut rng = stdx::rng::Rng::new(5);
+        for _ in 0..300 {
+            let mut harmed = bytes.clone();
+            let (a, b) = (rng.below(4000) as usize, rng.below(4000) as usize);
+            harmed[FRAME_HEADER_BYTES + a] ^= 1 + rng.below(255) as u8;
+            if a != b {
+                harmed[FRAME_HEADER_BYTES + b] ^= 1 + rng.below(255) as u8;
+                assert_eq!(repair(&harmed, seed, 1024), None, "bytes {a} and {b}");
+            }
+        }
     }
 }

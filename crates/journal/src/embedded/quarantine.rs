@@ -9,7 +9,7 @@
 //! copy stays until somebody removes it.
 
 use super::scan::{Hole, Window};
-use crate::{Damage, JournalError};
+use crate::{Damage, JournalError, JournalStats};
 use std::collections::BTreeSet;
 use std::fs::{self, File};
 use std::io::{self, Write};
@@ -38,6 +38,7 @@ struct Counts {
     seen: BTreeSet<(PathBuf, u64)>,
     damaged_ranges: u64,
     lost_records: u64,
+    repaired_records: u64,
 }
 
 impl Quarantine {
@@ -51,17 +52,19 @@ impl Quarantine {
         self.start.store(start, Ordering::Release);
     }
 
-    /// Damaged ranges and records lost with them.
-    pub(super) fn counts(&self) -> (u64, u64) {
+    /// Adds what readers met to `stats`.
+    pub(super) fn add_to(&self, stats: &mut JournalStats) {
         let counts = self.lock();
-        (counts.damaged_ranges, counts.lost_records)
+        stats.damaged_ranges = counts.damaged_ranges;
+        stats.lost_records = counts.lost_records;
+        stats.repaired_records = counts.repaired_records;
     }
 
     /// Copies the bytes of a hole aside. Where that cannot be done, the damage is reported without a copy.
     pub(super) fn put(&self, window: &mut Window, hole: Hole) -> Damage {
         let segment = window.path().to_path_buf();
-        let Hole { bytes, lost, acknowledged, what } = hole;
-        let mut damage = Damage { segment, bytes, lost, acknowledged, what, quarantine: None };
+        let Hole { bytes, lost, acknowledged, repaired, what } = hole;
+        let mut damage = Damage { segment, bytes, lost, acknowledged, repaired, what, quarantine: None };
         if !damage.bytes.is_empty() {
             damage.quarantine = self.copy(window, &damage).ok();
         }
@@ -75,7 +78,15 @@ impl Quarantine {
             return None;
         }
         let what = "a segment whose file is missing";
-        let damage = Damage { segment, bytes: 0..0, lost, acknowledged: true, what, quarantine: None };
+        let damage = Damage {
+            segment,
+            bytes: 0..0,
+            lost,
+            acknowledged: true,
+            repaired: false,
+            what,
+            quarantine: None,
+        };
         self.count(&damage);
         Some(damage)
     }
@@ -86,6 +97,7 @@ impl Quarantine {
         if !known {
             counts.damaged_ranges += 1;
             counts.lost_records += damage.lost.end - damage.lost.start;
+            counts.repaired_records += u64::from(damage.repaired);
         }
         if counts.seen.len() > REMEMBERED_MAX {
             counts.seen.pop_first();

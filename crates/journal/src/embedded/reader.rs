@@ -47,6 +47,7 @@ impl Reader for SegmentsReader {
                     bytes: at..at + RECORDS_START / HEADER_COPIES.len() as u64,
                     lost: 0..0,
                     acknowledged: false,
+                    repaired: false,
                     what: "a copy of the segment's header that is damaged",
                 };
                 let damage = self.quarantine.put(current.scanner.window(), hole);
@@ -92,7 +93,8 @@ impl SegmentsReader {
             None if segment.is_empty() => Ok(None),
             None => {
                 let what = "a segment both of whose headers are damaged";
-                let hole = Hole { bytes: 0..window.len(), lost: segment, acknowledged: true, what };
+                let hole =
+                    Hole { bytes: 0..window.len(), lost: segment, acknowledged: true, repaired: false, what };
                 Ok(Some(self.quarantine.put(&mut window, hole)))
             }
         }

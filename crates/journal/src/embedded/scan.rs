@@ -92,7 +92,7 @@ impl Window {
 pub(super) enum Step {
     /// A record; [`Scanner::payload`] has its bytes.
     Record { offset: u64 },
-    /// Bytes that are no record although one was due, and the records lost with them.
+    /// Bytes that are not what was written.
     Damage(Hole),
     /// Nothing more. Records end at this byte of the file.
     End { at: u64 },
@@ -102,8 +102,12 @@ pub(super) enum Step {
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Hole {
     pub(super) bytes: Range<u64>,
+    /// The records lost with them.
     pub(super) lost: Range<u64>,
+    /// As in [`crate::Damage`].
     pub(super) acknowledged: bool,
+    /// The record comes next, as it was written.
+    pub(super) repaired: bool,
     pub(super) what: &'static str,
 }
 
@@ -118,7 +122,16 @@ pub(super) struct Scanner {
     next: u64,
     /// Where the next segment begins, or the durable end; not known while the newest segment is recovered.
     bound: Option<u64>,
-    payload: (u64, usize),
+    payload: Payload,
+    /// A record whose damage was reported and repaired: it comes next.
+    repaired: Option<(FrameHeader, Vec<u8>)>,
+}
+
+/// Where the bytes of the current record are.
+#[derive(Debug)]
+enum Payload {
+    File { at: u64, len: usize },
+    Repaired(Vec<u8>),
 }
 
 /// What lies at a place in the file.
@@ -132,7 +145,8 @@ enum Found {
 impl Scanner {
     pub(super) fn new(window: Window, salt: u64, first: u64, bound: Option<u64>) -> Self {
         let seed = frame::crc_seed(salt);
-        Self { window, seed, at: RECORDS_START, next: first, bound, payload: (0, 0) }
+        let payload = Payload::Repaired(Vec::new());
+        Self { window, seed, at: RECORDS_START, next: first, bound, payload, repaired: None }
     }
 
     /// The offset after the last record seen.
@@ -146,33 +160,64 @@ impl Scanner {
 
     /// The bytes of the record that [`Self::step`] just came to.
     pub(super) fn payload(&mut self) -> Result<&[u8], JournalError> {
-        let (at, len) = self.payload;
-        self.window.get(at, len)
+        match &self.payload {
+            Payload::File { at, len } => self.window.get(*at, *len),
+            Payload::Repaired(bytes) => Ok(bytes),
+        }
     }
 
     pub(super) fn step(&mut self) -> Result<Step, JournalError> {
+        if let Some((header, payload)) = self.repaired.take() {
+            return Ok(self.take(header, Payload::Repaired(payload)));
+        }
         if self.bound.is_some_and(|bound| self.next >= bound) {
             return Ok(Step::End { at: self.at });
         }
-        let search_from = match self.look(self.at)? {
-            Found::Whole(header) if header.offset == self.next => return Ok(self.take(header)),
-            Found::Header(header) if header.offset == self.next => self.end_of(&header),
-            _ => self.at + 1,
-        };
-        let what =
-            if search_from > self.at + 1 { "a record that fails its checksum" } else { "no record header" };
-        match self.search(search_from)? {
-            Some((at, offset)) => {
+        match self.look(self.at)? {
+            Found::Whole(header) if header.offset == self.next => {
+                let at = self.at + FRAME_HEADER_BYTES as u64;
+                Ok(self.take(header, Payload::File { at, len: header.len as usize }))
+            }
+            Found::Header(header) if header.offset == self.next => {
+                self.damage(self.end_of(&header), "a record that fails its checksum")
+            }
+            _ => self.damage(self.at + 1, "no record header"),
+        }
+    }
+
+    /// Gets over what lies at the current place: by repairing it, or by going on at the next record that is
+    /// whole, which is not before `search_from`.
+    fn damage(&mut self, search_from: u64, what: &'static str) -> Result<Step, JournalError> {
+        self.repaired = self.repair()?;
+        if let Some((header, _)) = &self.repaired {
+            let (bytes, lost) = (self.at..self.end_of(header), self.next..self.next);
+            let what = "a record with one wrong byte, repaired";
+            return Ok(Step::Damage(Hole { bytes, lost, acknowledged: false, repaired: true, what }));
+        }
+        match (self.search(search_from)?, self.bound) {
+            (Some((at, offset)), _) => {
                 let acknowledged = self.is_proven(self.next, at)?;
                 Ok(self.skip(at, offset, acknowledged, what))
             }
-            None => match self.bound {
-                // the end of the newest segment: torn, or simply the end
-                None => Ok(Step::End { at: self.at }),
-                // the segment after this one says that the records were there
-                Some(bound) => Ok(self.skip(self.window.len().max(self.at), bound, true, what)),
-            },
+            // the end of the newest segment: torn, or simply the end
+            (None, None) => Ok(Step::End { at: self.at }),
+            // the segment after this one says that the records were there
+            (None, Some(bound)) => Ok(self.skip(self.window.len().max(self.at), bound, true, what)),
         }
+    }
+
+    /// The record that should be at the current place, if it has but one wrong byte.
+    fn repair(&mut self) -> Result<Option<(FrameHeader, Vec<u8>)>, JournalError> {
+        let (seed, at) = (self.seed, self.at);
+        let header = self.window.get(at, FRAME_HEADER_BYTES)?.first_chunk().and_then(|bytes| {
+            FrameHeader::parse(seed, at, bytes).or_else(|| FrameHeader::parse_repaired(seed, at, bytes))
+        });
+        let Some(header) = header.filter(|header| header.offset == self.next) else { return Ok(None) };
+        if self.end_of(&header) > self.window.len() {
+            return Ok(None);
+        }
+        let mut payload = self.window.get(at + FRAME_HEADER_BYTES as u64, header.len as usize)?.to_vec();
+        Ok(header.repair(&mut payload).then_some((header, payload)))
     }
 
     /// True where one of the records from `at` on was written when `offset` was durable.
@@ -187,8 +232,8 @@ impl Scanner {
         Ok(false)
     }
 
-    fn take(&mut self, header: FrameHeader) -> Step {
-        self.payload = (self.at + FRAME_HEADER_BYTES as u64, header.len as usize);
+    fn take(&mut self, header: FrameHeader, payload: Payload) -> Step {
+        self.payload = payload;
         self.at = self.end_of(&header);
         self.next = header.offset + 1;
         Step::Record { offset: header.offset }
@@ -197,7 +242,8 @@ impl Scanner {
     fn skip(&mut self, at: u64, next: u64, acknowledged: bool, what: &'static str) -> Step {
         let (bytes, lost) = (self.at..at, self.next..next);
         (self.at, self.next) = (at, next);
-        Step::Damage(Hole { acknowledged: acknowledged && !lost.is_empty(), bytes, lost, what })
+        let acknowledged = acknowledged && !lost.is_empty();
+        Step::Damage(Hole { bytes, lost, acknowledged, repaired: false, what })
     }
 
     /// Where the frame at the current place ends.

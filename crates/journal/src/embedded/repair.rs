@@ -1,0 +1,73 @@
+//! Finds the one byte that makes a CRC-32C wrong.
+//!
+//! CRCs are linear: the difference between the checksum of what was written and of what was read is the
+//! checksum of where they differ. If that is one byte `m` with `k` bytes after it, the difference is a table's
+//! entry for `m`, moved on by `k` zero bytes. So the difference is moved *back*, a byte at a time, until it is
+//! an entry of the table. A difference of more bytes looks like that by chance in one of `2^32 / 256 n` cases;
+//! whoever repairs needs something else to confirm it.
+
+/// CRC-32C of each single byte, without the inversions at both ends (reflected polynomial 0x82F63B78).
+const TABLE: [u32; 256] = {
+    let mut table = [0; 256];
+    let mut i = 0;
+    while i < 256 {
+        let mut crc = i as u32;
+        let mut bit = 0;
+        while bit < 8 {
+            crc = (crc >> 1) ^ (0x82f6_3b78 & (crc & 1).wrapping_neg());
+            bit += 1;
+        }
+        table[i] = crc;
+        i += 1;
+    }
+    table
+};
+
+/// The index of the table's entry whose high byte this is: each occurs once.
+const BY_HIGH_BYTE: [u8; 256] = {
+    let mut index = [0; 256];
+    let mut i = 0;
+    while i < 256 {
+        index[(TABLE[i] >> 24) as usize] = i as u8;
+        i += 1;
+    }
+    index
+};
+
+/// Which byte of `len` is wrong, and by which mask, given the difference of the checksums: the one nearest to
+/// the end, should there be several. `None` where nothing is wrong, or more than one byte.
+pub(super) fn wrong_byte(difference: u32, len: usize) -> Option<(usize, u8)> {
+    if difference == 0 {
+        return None;
+    }
+    let mut state = difference;
+    for i in (0..len).rev() {
+        let index = BY_HIGH_BYTE[(state >> 24) as usize];
+        let entry = TABLE[index as usize];
+        if state == entry {
+            return Some((i, index));
+        }
+        // what became this state when a zero byte was added
+        state = (state ^ entry) << 8 | u32::from(index);
+    }
+    None
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn finds_every_wrong_byte() {
+        let bytes: Vec<u8> = (0..700).map(|i| (i * 7 % 256) as u8).collect();
+        let sound = crc32c::crc32c(&bytes);
+        assert_eq!(wrong_byte(0, bytes.len()), None);
+        for i in 0..bytes.len() {
+            for mask in [1, 0x80, 0x5a, 0xff] {
+                let mut harmed = bytes.clone();
+                harmed[i] ^= mask;
+                assert_eq!(wrong_byte(crc32c::crc32c(&harmed) ^ sound, bytes.len()), Some((i, mask)));
+            }
+        }
+    }
+}
