@@ -5,7 +5,9 @@
 //! ranges. An undisturbed run of any length takes two ranges a slot.
 
 use crate::plan::Plan;
+use anyhow::{Context, Result, ensure};
 use serde::{Deserialize, Serialize};
+use std::path::Path;
 
 /// A set of round numbers that mostly arrive one after the other.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -33,6 +35,17 @@ impl Rounds {
     pub fn contains(&self, round: u32) -> bool {
         let at = self.ranges.partition_point(|(_, last)| *last < round);
         self.ranges.get(at).is_some_and(|(first, _)| *first <= round)
+    }
+
+    /// True to its own rules, and to a plan of `rounds_max` rounds.
+    fn check(&self, rounds_max: u32) -> Result<()> {
+        let mut end = 0;
+        for (first, last) in &self.ranges {
+            let fits = *first >= end && first <= last && *last < rounds_max;
+            ensure!(fits, "rounds {first} to {last} after round {end}, of {rounds_max}");
+            end = last + 1;
+        }
+        Ok(())
     }
 
     /// How many rounds.
@@ -74,6 +87,26 @@ impl Ledger {
     pub fn new(plan: Plan) -> Self {
         let slots = vec![SlotLedger::default(); plan.slots_count()];
         Self { plan, slots }
+    }
+
+    /// Writes it to a file, for a verification by another process.
+    pub fn save(&self, path: &Path) -> Result<()> {
+        let json = serde_json::to_vec(self)?;
+        std::fs::write(path, json).with_context(|| format!("write {}", path.display()))
+    }
+
+    /// Reads what [`Self::save`] wrote.
+    pub fn load(path: &Path) -> Result<Self> {
+        let context = || format!("read {}", path.display());
+        let json = std::fs::read(path).with_context(context)?;
+        let ledger: Self = serde_json::from_slice(&json).with_context(context)?;
+        ledger.plan.check().with_context(context)?;
+        let (slots, expected) = (ledger.slots.len(), ledger.plan.slots_count());
+        ensure!(slots == expected, "{}: {slots} slots instead of {expected}", path.display());
+        for rounds in ledger.slots.iter().flat_map(|slot| [&slot.sent, &slot.acknowledged]) {
+            rounds.check(ledger.plan.rounds_max).with_context(context)?;
+        }
+        Ok(ledger)
     }
 
     /// Samples whose request was acknowledged.

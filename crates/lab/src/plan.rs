@@ -12,7 +12,10 @@
 //! time send the same samples, and a restarted run goes on where the old one was: nothing new appears.
 
 use crate::fleet::Fleet;
+use crate::template::{TIMESTAMP_MS_END, TIMESTAMP_MS_MIN};
 use crate::values::ValueModel;
+use anyhow::{Result, ensure};
+use model::caps::SERIES_LABELS_MAX;
 use serde::{Deserialize, Serialize};
 use stdx::rng::mix;
 
@@ -58,7 +61,41 @@ pub struct SlotRange {
     pub len: u32,
 }
 
+/// Series of a plan, all writers together.
+pub const SERIES_MAX: u64 = 500_000_000;
+
 impl Plan {
+    /// Checks what all arithmetic here relies on; plans come from options and from files.
+    pub fn check(&self) -> Result<()> {
+        let counts = [
+            ("metrics", u64::from(self.metrics)),
+            ("targets", self.targets),
+            ("writers", u64::from(self.writers)),
+            ("batch", u64::from(self.batch)),
+            ("interval", u64::from(self.interval_ms)),
+            ("series churn", self.series_churn_ticks.unwrap_or(1)),
+            ("metric churn", self.metric_churn_ticks.unwrap_or(1)),
+        ];
+        for (what, count) in counts {
+            ensure!(count > 0, "{what}: 0");
+        }
+        let series = u128::from(self.metrics) * u128::from(self.targets) * u128::from(self.writers);
+        ensure!(series <= SERIES_MAX.into(), "{series} series are more than {SERIES_MAX}");
+        let labels = self.fleet.labels;
+        ensure!(
+            (2..=SERIES_LABELS_MAX).contains(&labels),
+            "labels: {labels} is not between 2 and {SERIES_LABELS_MAX}"
+        );
+        let interval_ms = u128::from(self.interval_ms);
+        let start_ms = u128::from(self.first_tick) * interval_ms;
+        let end_ms = start_ms + u128::from(self.rounds_max) * interval_ms;
+        ensure!(
+            start_ms >= TIMESTAMP_MS_MIN as u128 && end_ms < TIMESTAMP_MS_END as u128,
+            "samples from {start_ms} to {end_ms} ms since 1970 are not between {TIMESTAMP_MS_MIN} and {TIMESTAMP_MS_END}"
+        );
+        Ok(())
+    }
+
     /// Series of one writer at a time.
     pub fn writer_series(&self) -> u64 {
         self.targets * u64::from(self.metrics)
@@ -196,6 +233,24 @@ pub(crate) mod tests {
         assert_eq!(plan.slot_of(13, 0), None);
         assert_eq!(plan.slot_of(35, 0), None);
         assert_eq!(plan.slot_of(14, 5), None);
+    }
+
+    #[test]
+    fn plans_from_files_are_checked() {
+        assert!(small().check().is_ok());
+        let changes: [fn(&mut Plan); 6] = [
+            |p| p.metrics = 0,
+            |p| p.batch = 0,
+            |p| p.targets = u64::MAX,
+            |p| p.first_tick = u64::MAX,
+            |p| p.series_churn_ticks = Some(0),
+            |p| p.fleet.labels = 0,
+        ];
+        for change in changes {
+            let mut plan = small();
+            change(&mut plan);
+            assert!(plan.check().is_err(), "{plan:?}");
+        }
     }
 
     #[test]

@@ -117,6 +117,11 @@ impl VerifyReport {
             && self.read_back == self.acknowledged
     }
 
+    /// For programs.
+    pub fn to_json(&self) -> serde_json::Result<String> {
+        serde_json::to_string_pretty(self)
+    }
+
     /// For people: a table on a terminal (`table`), plain lines in a pipe.
     pub fn to_text(&self, table: bool) -> String {
         crate::report::verify_text(self, table)

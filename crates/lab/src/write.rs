@@ -46,6 +46,7 @@ const LEAD_MS_MAX: u32 = 300_000;
 pub async fn write(options: &WriteOptions, observer: &dyn Observer) -> Result<WriteReport> {
     let resolved = options.resolve(SystemClock.now_ms())?;
     check_memory(&resolved.plan)?;
+    observer.note(&announcement(&resolved));
     let endpoint = Endpoint::resolve(&options.url, &options.allow_hosts).await?;
     let run = Arc::new(new_run(options, &resolved, &endpoint));
     let senders = prepare(options, &run, &endpoint, observer).await?;
@@ -246,6 +247,23 @@ impl<'a> Watch<'a> {
         drop(counts);
         observer.progress(&progress);
     }
+}
+
+/// One line that says what is about to happen.
+fn announcement(resolved: &Resolved) -> String {
+    let Resolved { plan, pace, .. } = resolved;
+    let pace = match pace {
+        Pace::Closed => "as fast as they are answered".to_owned(),
+        Pace::Open { samples_per_s } => format!("{samples_per_s} samples a second"),
+    };
+    format!(
+        "{} series of {} labels, a sample every {} ms of their own time from {} on (ms since 1970), {pace};          requests take about {} MiB",
+        plan.series(),
+        plan.fleet.labels,
+        plan.interval_ms,
+        plan.round_ms(0),
+        memory_estimate_bytes(plan).div_ceil(1 << 20)
+    )
 }
 
 /// Memory that the requests of a plan take, in bytes: measured, some 35 bytes for each series and once the

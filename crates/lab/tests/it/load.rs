@@ -156,3 +156,27 @@ async fn reports_are_text_and_json() {
     assert_eq!(json["plan"]["fleet"]["seed"], 1);
     assert!(json["target"]["cpu_s"].is_number());
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_ledger_can_be_kept_and_used_by_another_process() {
+    let target = Target::start(|n| if n == 7 { Deed::Lose } else { Deed::Keep }).await;
+    let mut options = options(&target);
+    let verify = options.verify.take().unwrap();
+    let report = lab::write(&options, &Silent).await.unwrap();
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("ledger.json");
+    report.ledger.save(&path).unwrap();
+    let ledger = lab::Ledger::load(&path).unwrap();
+    assert_eq!(ledger, report.ledger);
+    let found = lab::verify(&verify, &ledger, &Silent).await.unwrap();
+    assert_eq!((found.lost, found.read_back), (5, 175));
+
+    let text = std::fs::read_to_string(&path).unwrap();
+    for (what, other) in
+        [("\"batch\":5", "\"batch\":0"), ("[[0,5]]", "[[5,0]]"), ("[[0,5]]", "[[0,6]]"), ("{", "")]
+    {
+        assert!(text.contains(what), "{what} in {text}");
+        std::fs::write(&path, text.replace(what, other)).unwrap();
+        assert!(lab::Ledger::load(&path).is_err(), "{other}");
+    }
+}
