@@ -1,1 +1,31 @@
-//! The shell: wiring, HTTP, tasks, the path of a batch
+//! The shell around the parts: wiring, HTTP, threads.
+//!
+//! ```text
+//!   http ──▶ pipeline ──▶ owner (one thread a partition) ──▶ journal ──▶ head
+//!             decode,       create, journal, sync,             │
+//!             resolve       apply, answer                      │
+//!   http ──▶ query ◀── source ◀────────────────────────────────┘
+//! ```
+//!
+//! - [`settings`]: what can be configured, resolved once; the memory budget as a sum
+//! - [`node`]: opens a data directory and starts the owners
+//! - [`pipeline`]: the path of a written batch, top to bottom
+//! - [`http`]: listeners, routes, and the only place where errors become statuses
+
+pub mod http;
+pub mod node;
+pub mod pipeline;
+pub mod settings;
+
+mod budget;
+mod catalog;
+mod datadir;
+mod owner;
+mod refusal;
+mod source;
+mod submission;
+mod telemetry;
+
+pub use node::Node;
+pub use refusal::Refusal;
+pub use settings::{ConfigFile, Flags, Settings};

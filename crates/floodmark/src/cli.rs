@@ -1,0 +1,45 @@
+//! All commands and flags.
+
+use clap::{Args, Parser, Subcommand};
+use std::net::SocketAddr;
+use std::path::PathBuf;
+
+/// A metrics pipeline that does not drown, and a lab that proves it.
+#[derive(Debug, Parser)]
+#[command(name = "floodmark", version, max_term_width = 100)]
+pub(crate) struct Cli {
+    #[command(subcommand)]
+    pub(crate) command: Command,
+}
+
+/// What to do.
+#[derive(Debug, Subcommand)]
+pub(crate) enum Command {
+    /// Take metrics in, keep them durably, answer queries
+    Serve(ServeArgs),
+}
+
+/// `floodmark serve`
+#[derive(Debug, Args)]
+pub(crate) struct ServeArgs {
+    /// Where the data lives [default: floodmark-data]
+    #[arg(long, value_name = "DIR", env = "FLOODMARK_DATA_DIR")]
+    pub(crate) data_dir: Option<PathBuf>,
+
+    /// Where to serve HTTP [default: 127.0.0.1:9009]
+    #[arg(long, value_name = "ADDR", env = "FLOODMARK_HTTP")]
+    pub(crate) http: Option<SocketAddr>,
+
+    /// Memory that the process may use, such as 2GiB [default: half of the control group's or the machine's]
+    #[arg(long, value_name = "SIZE", env = "FLOODMARK_MEMORY")]
+    pub(crate) memory: Option<String>,
+
+    /// When a write counts as durable: fsync (survives power loss) or os (survives a crash of the process)
+    /// [default: fsync]
+    #[arg(long, value_name = "MODE", env = "FLOODMARK_DURABILITY")]
+    pub(crate) durability: Option<String>,
+
+    /// A TOML file with these and all other settings; flags go before it
+    #[arg(long, value_name = "FILE", env = "FLOODMARK_CONFIG")]
+    pub(crate) config: Option<PathBuf>,
+}

@@ -1,0 +1,109 @@
+//! The process' memory as a written sum: what the accounts may hold, and where the total comes from.
+
+use std::fmt;
+
+/// The smallest budget that a node can work with.
+const TOTAL_BYTES_MIN: u64 = 64 << 20;
+
+/// How the memory is shared out. The parts add up to the whole.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Budget {
+    /// Everything the process should take from the machine.
+    pub total_bytes: u64,
+    /// Why it is so large.
+    pub reason: String,
+    /// Series and samples in memory: 60 %.
+    pub head_bytes: u64,
+    /// Write requests from their first body byte to their answer: 15 %.
+    pub inflight_bytes: u64,
+    /// What queries hold: 15 %.
+    pub query_bytes: u64,
+    /// Threads, connections, journal buffers, the allocator's slack: 10 %.
+    pub other_bytes: u64,
+}
+
+impl Budget {
+    /// Shares out `total_bytes`.
+    pub fn of(total_bytes: u64) -> Result<Self, String> {
+        if total_bytes < TOTAL_BYTES_MIN {
+            return Err(format!("at least {} MiB are needed", TOTAL_BYTES_MIN >> 20));
+        }
+        Ok(Self::shared_out(total_bytes, "as set".into()))
+    }
+
+    /// Half of what the control group or the machine has: the other half is for the page cache and for who
+    /// else lives here.
+    pub fn of_machine() -> Self {
+        let machine = machine_bytes();
+        let (bytes, what) = match cgroup_bytes() {
+            Some(limit) if limit < machine => (limit, "the control group's limit"),
+            _ => (machine, "the machine's memory"),
+        };
+        Self::shared_out((bytes / 2).max(TOTAL_BYTES_MIN), format!("half of {what} of {} MiB", bytes >> 20))
+    }
+
+    fn shared_out(total_bytes: u64, reason: String) -> Self {
+        let percent = |n| total_bytes / 100 * n;
+        let (head_bytes, inflight_bytes, query_bytes) = (percent(60), percent(15), percent(15));
+        let other_bytes = total_bytes - head_bytes - inflight_bytes - query_bytes;
+        Self { total_bytes, reason, head_bytes, inflight_bytes, query_bytes, other_bytes }
+    }
+}
+
+impl fmt::Display for Budget {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mib = |bytes: u64| bytes >> 20;
+        write!(
+            f,
+            "{} MiB ({}) = head {} + inflight {} + query {} + other {}",
+            mib(self.total_bytes),
+            self.reason,
+            mib(self.head_bytes),
+            mib(self.inflight_bytes),
+            mib(self.query_bytes),
+            mib(self.other_bytes)
+        )
+    }
+}
+
+fn machine_bytes() -> u64 {
+    let meminfo = std::fs::read_to_string("/proc/meminfo").unwrap_or_default();
+    let kib = meminfo
+        .lines()
+        .find_map(|l| l.strip_prefix("MemTotal:"))
+        .and_then(|v| v.trim().trim_end_matches("kB").trim().parse::<u64>().ok());
+    kib.map_or(1 << 30, |kib| kib << 10)
+}
+
+/// The tightest limit of the control groups (version 2) that the process is in.
+fn cgroup_bytes() -> Option<u64> {
+    let groups = std::fs::read_to_string("/proc/self/cgroup").ok()?;
+    let path = groups.lines().find_map(|l| l.strip_prefix("0::"))?;
+    let mut dir = std::path::PathBuf::from("/sys/fs/cgroup").join(path.trim_start_matches('/'));
+    let mut tightest: Option<u64> = None;
+    while dir.starts_with("/sys/fs/cgroup") {
+        let limit = std::fs::read_to_string(dir.join("memory.max")).ok();
+        if let Some(limit) = limit.and_then(|text| text.trim().parse::<u64>().ok()) {
+            tightest = Some(tightest.map_or(limit, |t| t.min(limit)));
+        }
+        if !dir.pop() {
+            break;
+        }
+    }
+    tightest
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_parts_are_the_whole() {
+        for total in [TOTAL_BYTES_MIN, 1_000_000_007, 1 << 40] {
+            let b = Budget::of(total).unwrap();
+            assert_eq!(b.head_bytes + b.inflight_bytes + b.query_bytes + b.other_bytes, total);
+        }
+        assert!(Budget::of(TOTAL_BYTES_MIN - 1).is_err());
+        assert!(Budget::of_machine().total_bytes >= TOTAL_BYTES_MIN);
+    }
+}

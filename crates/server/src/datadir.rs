@@ -1,0 +1,156 @@
+//! A data directory: who holds it, and what was decided when it was made.
+//!
+//! ```text
+//!   DIR/LOCK            held while a process uses the directory
+//!   DIR/identity.json   { "version": 1, "seed": "…", "partitions": 2 }
+//!   DIR/journal/N/      the segments of partition N
+//! ```
+
+use serde::{Deserialize, Serialize};
+use std::fs::{self, File, TryLockError};
+use std::io::{self, Write};
+use std::path::{Path, PathBuf};
+
+/// An open, locked data directory.
+#[derive(Debug)]
+pub(crate) struct DataDir {
+    pub(crate) path: PathBuf,
+    pub(crate) identity: Identity,
+    /// Held for its lock.
+    _lock: File,
+}
+
+/// What never changes in a data directory's life.
+#[derive(Debug, Clone, Copy, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Identity {
+    version: u32,
+    /// Seeds the hashes of label bytes; secret, so that nobody can choose what collides.
+    #[serde(with = "hex_u64")]
+    pub(crate) seed: u64,
+    pub(crate) partitions: usize,
+}
+
+/// A data directory cannot be used.
+#[derive(Debug, thiserror::Error)]
+pub enum DataDirError {
+    /// Another process has it.
+    #[error("data directory {} is in use by another process", .0.display())]
+    InUse(PathBuf),
+    /// The file system says no.
+    #[error("data directory {}: {source}", path.display())]
+    Io {
+        /// The file or directory.
+        path: PathBuf,
+        /// Why.
+        source: io::Error,
+    },
+    /// The identity file is damaged or from a later version.
+    #[error("{}: {reason}", path.display())]
+    Identity {
+        /// The file.
+        path: PathBuf,
+        /// Why.
+        reason: String,
+    },
+}
+
+const VERSION: u32 = 1;
+
+impl DataDir {
+    /// Opens a directory, or makes it with `partitions` partitions.
+    pub(crate) fn open(path: &Path, partitions: usize, seed: u64) -> Result<Self, DataDirError> {
+        let io = |path: &Path| {
+            let path = path.to_path_buf();
+            move |source| DataDirError::Io { path, source }
+        };
+        fs::create_dir_all(path).map_err(io(path))?;
+        let lock_path = path.join("LOCK");
+        let lock = File::create(&lock_path).map_err(io(&lock_path))?;
+        match lock.try_lock() {
+            Ok(()) => {}
+            Err(TryLockError::WouldBlock) => return Err(DataDirError::InUse(path.into())),
+            Err(TryLockError::Error(source)) => return Err(io(&lock_path)(source)),
+        }
+        let identity_path = path.join("identity.json");
+        let identity = match fs::read(&identity_path) {
+            Ok(bytes) => Identity::parse(&bytes)
+                .map_err(|reason| DataDirError::Identity { path: identity_path.clone(), reason })?,
+            Err(e) if e.kind() == io::ErrorKind::NotFound => {
+                if path.join("journal").exists() {
+                    let reason = "missing, though there is a journal: restore it from a copy".into();
+                    return Err(DataDirError::Identity { path: identity_path, reason });
+                }
+                let identity = Identity { version: VERSION, seed, partitions };
+                identity.write(&identity_path).map_err(io(&identity_path))?;
+                identity
+            }
+            Err(source) => return Err(io(&identity_path)(source)),
+        };
+        Ok(Self { path: path.into(), identity, _lock: lock })
+    }
+}
+
+impl Identity {
+    fn parse(bytes: &[u8]) -> Result<Self, String> {
+        let identity: Self = serde_json::from_slice(bytes).map_err(|e| format!("cannot be read: {e}"))?;
+        if identity.version != VERSION {
+            return Err(format!("version {} is not {VERSION}, which this build reads", identity.version));
+        }
+        if identity.partitions == 0 || identity.partitions > model::caps::PARTITIONS_MAX {
+            return Err(format!("{} partitions are not possible", identity.partitions));
+        }
+        Ok(identity)
+    }
+
+    /// All or nothing: a crash in between leaves no file under the final name.
+    fn write(&self, path: &Path) -> io::Result<()> {
+        let unfinished = path.with_extension("unfinished");
+        let mut file = File::create(&unfinished)?;
+        file.write_all(&serde_json::to_vec_pretty(self)?)?;
+        file.sync_all()?;
+        fs::rename(&unfinished, path)?;
+        match path.parent() {
+            Some(dir) => File::open(dir)?.sync_all(),
+            None => Ok(()),
+        }
+    }
+}
+
+/// JSON numbers lose bits beyond 2^53.
+mod hex_u64 {
+    use serde::{Deserialize, Deserializer, Serializer, de::Error};
+
+    pub(super) fn serialize<S: Serializer>(n: &u64, s: S) -> Result<S::Ok, S::Error> {
+        s.serialize_str(&format!("{n:016x}"))
+    }
+
+    pub(super) fn deserialize<'de, D: Deserializer<'de>>(d: D) -> Result<u64, D::Error> {
+        u64::from_str_radix(&String::deserialize(d)?, 16).map_err(D::Error::custom)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn keeps_its_identity_and_its_lock() {
+        let dir = tempfile::tempdir().unwrap();
+        let first = DataDir::open(dir.path(), 3, u64::MAX - 5).unwrap();
+        assert!(matches!(DataDir::open(dir.path(), 3, 1), Err(DataDirError::InUse(_))));
+        drop(first);
+        let again = DataDir::open(dir.path(), 8, 1).unwrap();
+        assert_eq!((again.identity.partitions, again.identity.seed), (3, u64::MAX - 5));
+        drop(again);
+        fs::write(dir.path().join("identity.json"), "{}").unwrap();
+        assert!(matches!(DataDir::open(dir.path(), 3, 1), Err(DataDirError::Identity { .. })));
+    }
+
+    #[test]
+    fn does_not_make_a_new_identity_over_old_data() {
+        let dir = tempfile::tempdir().unwrap();
+        fs::create_dir(dir.path().join("journal")).unwrap();
+        assert!(matches!(DataDir::open(dir.path(), 3, 1), Err(DataDirError::Identity { .. })));
+    }
+}

@@ -1,0 +1,149 @@
+//! Listeners, routes, and the only place where errors become statuses.
+//!
+//! | path | |
+//! | --- | --- |
+//! | POST `/api/v1/write`, `/api/v1/push`, `/api/prom/push` | remote write 1.0 and 2.0 |
+//! | GET POST `/api/v1/query`, `/api/v1/query_range` | PromQL |
+//! | GET POST `/api/v1/labels`, `/api/v1/series`, `/api/v1/query_exemplars` | what there is |
+//! | GET `/api/v1/label/<name>/values`, `/api/v1/metadata`, `/api/v1/status/buildinfo` | likewise |
+//! | GET `/metrics`, `/-/healthy`, `/-/ready` (also `/ready`, `/health`) | the node itself |
+//!
+//! The reading paths exist also under `/prometheus` and `/api/prom`.
+
+mod error;
+mod gate;
+mod health;
+mod json;
+mod listen;
+mod meta;
+mod params;
+mod read;
+mod tenant;
+mod write;
+
+pub use listen::serve;
+
+use crate::node::Node;
+use axum::Router;
+use axum::routing::{get, post};
+use error::ApiError;
+use gate::Gate;
+use model::ErrorKind;
+use std::sync::Arc;
+use stdx::telemetry::{Counter, Histogram, LATENCY_BUCKETS_S};
+use tokio::sync::Semaphore;
+
+/// What every handler gets.
+#[derive(Debug, Clone)]
+pub(crate) struct App {
+    pub(crate) node: Node,
+    /// Write requests being worked on.
+    pub(crate) writing: Gate,
+    /// Queries being evaluated; others wait.
+    pub(crate) querying: Arc<Semaphore>,
+    /// Queries that are evaluated or wait.
+    pub(crate) waiting: Gate,
+    pub(crate) metrics: Arc<HttpMetrics>,
+}
+
+/// Counters of the listeners.
+#[derive(Debug)]
+pub(crate) struct HttpMetrics {
+    pub(crate) writes_ok: Counter,
+    pub(crate) writes_invalid: Counter,
+    pub(crate) writes_busy: Counter,
+    pub(crate) writes_failed: Counter,
+    pub(crate) query_seconds: Histogram,
+    pub(crate) queries_failed: Counter,
+}
+
+/// Queries that may wait for their turn, for each that runs.
+const QUERIES_WAITING: usize = 64;
+
+impl App {
+    fn new(node: Node) -> Self {
+        let r = node.registry();
+        let answers = |status| {
+            r.counter_with(
+                "floodmark_http_write_answers_total",
+                "Write requests by the class of their answer.",
+                &[("status", status)],
+            )
+        };
+        let metrics = HttpMetrics {
+            writes_ok: answers("2xx"),
+            writes_invalid: answers("4xx"),
+            writes_busy: answers("503"),
+            writes_failed: answers("500"),
+            query_seconds: r.histogram(
+                "floodmark_query_duration_seconds",
+                "Time to evaluate a query, waiting included.",
+                &[],
+                LATENCY_BUCKETS_S,
+            ),
+            queries_failed: r.counter("floodmark_query_failures_total", "Queries that ended in an error."),
+        };
+        let concurrency = node.settings().query_concurrency;
+        let writing = Gate::new(node.settings().inflight_requests_max);
+        let gauge = writing.clone();
+        r.gauge_fn("floodmark_write_inflight_requests", "Write requests being worked on.", &[], move || {
+            gauge.inside() as f64
+        });
+        let peak = writing.clone();
+        r.gauge_fn(
+            "floodmark_write_inflight_requests_peak",
+            "The most write requests that were ever worked on at once.",
+            &[],
+            move || peak.peak() as f64,
+        );
+        Self {
+            writing,
+            querying: Arc::new(Semaphore::new(concurrency)),
+            waiting: Gate::new(concurrency * QUERIES_WAITING),
+            metrics: Arc::new(metrics),
+            node,
+        }
+    }
+}
+
+fn router(app: App) -> Router {
+    let writes = Router::new()
+        .route("/api/v1/write", post(write::remote_write))
+        .route("/api/v1/push", post(write::remote_write))
+        .route("/api/prom/push", post(write::remote_write));
+    let node = Router::new()
+        .route("/metrics", get(health::metrics))
+        .route("/-/healthy", get(health::healthy))
+        .route("/health", get(health::healthy))
+        .route("/-/ready", get(health::ready))
+        .route("/ready", get(health::ready));
+    Router::new()
+        .merge(writes)
+        .merge(node)
+        .merge(reads())
+        .nest("/prometheus", reads())
+        .nest("/api/prom", reads())
+        .fallback(not_found)
+        .with_state(app)
+}
+
+fn reads() -> Router<App> {
+    Router::new()
+        .route("/api/v1/query", get(read::instant).post(read::instant))
+        .route("/api/v1/query_range", get(read::range).post(read::range))
+        .route("/api/v1/query_exemplars", get(meta::exemplars).post(meta::exemplars))
+        .route("/api/v1/labels", get(meta::label_names).post(meta::label_names))
+        .route("/api/v1/label/{name}/values", get(meta::label_values))
+        .route("/api/v1/series", get(meta::series).post(meta::series))
+        .route("/api/v1/metadata", get(meta::metadata))
+        .route("/api/v1/status/buildinfo", get(meta::buildinfo))
+}
+
+async fn not_found(uri: axum::http::Uri) -> ApiError {
+    ApiError::new(axum::http::StatusCode::NOT_FOUND, "not_found", format!("no such path: {}", uri.path()))
+}
+
+/// The kinds that a sender may retry.
+const fn is_retryable(kind: ErrorKind) -> bool {
+    matches!(kind, ErrorKind::Unavailable)
+}

@@ -1,0 +1,209 @@
+//! Prometheus' JSON, written straight into bytes: answers are long lists of numbers.
+
+use axum::body::Body;
+use axum::http::{HeaderValue, header};
+use axum::response::{IntoResponse, Response};
+use model::{LabelsRef, Samples};
+
+/// JSON being written.
+#[derive(Debug, Default)]
+pub(crate) struct Json(Vec<u8>);
+
+impl Json {
+    pub(crate) fn new() -> Self {
+        Self(Vec::with_capacity(512))
+    }
+
+    /// Text that is JSON already.
+    pub(crate) fn raw(&mut self, text: &str) {
+        self.0.extend_from_slice(text.as_bytes());
+    }
+
+    /// A string, escaped.
+    pub(crate) fn string(&mut self, text: &str) {
+        self.0.push(b'"');
+        let bytes = text.as_bytes();
+        let mut from = 0;
+        for (i, b) in bytes.iter().enumerate() {
+            if *b >= 0x20 && *b != b'"' && *b != b'\\' {
+                continue;
+            }
+            self.0.extend_from_slice(&bytes[from..i]);
+            from = i + 1;
+            match b {
+                b'"' => self.raw("\\\""),
+                b'\\' => self.raw("\\\\"),
+                b'\n' => self.raw("\\n"),
+                b'\r' => self.raw("\\r"),
+                b'\t' => self.raw("\\t"),
+                _ => self.raw(&format!("\\u{b:04x}")),
+            }
+        }
+        self.0.extend_from_slice(&bytes[from..]);
+        self.0.push(b'"');
+    }
+
+    /// An integer.
+    pub(crate) fn integer(&mut self, n: i64) {
+        self.raw(itoa::Buffer::new().format(n));
+    }
+
+    /// Milliseconds as Prometheus writes times: seconds, with three decimals where they are not whole.
+    pub(crate) fn time(&mut self, ms: i64) {
+        if ms < 0 {
+            self.0.push(b'-');
+        }
+        let ms = ms.unsigned_abs();
+        self.raw(itoa::Buffer::new().format(ms / 1000));
+        let rest = ms % 1000;
+        if rest != 0 {
+            self.0.push(b'.');
+            self.0.extend([100, 10, 1].map(|unit| b'0' + (rest / unit % 10) as u8));
+        }
+    }
+
+    /// A value as Prometheus writes it, a string with the shortest text that reads back to the same bits:
+    /// positional from 1e-6 to below 1e21, with an exponent outside.
+    pub(crate) fn value(&mut self, v: f64) {
+        self.0.push(b'"');
+        let size = v.abs();
+        if v.is_nan() {
+            self.raw("NaN");
+        } else if v.is_infinite() {
+            self.raw(if v > 0.0 { "+Inf" } else { "-Inf" });
+        } else if v == v.trunc() && size < 9e15 && (v != 0.0 || v.is_sign_positive()) {
+            self.integer(v as i64);
+        } else if size != 0.0 && !(1e-6..1e21).contains(&size) {
+            let text = format!("{v:e}");
+            match text.split_once('e') {
+                Some((digits, exponent)) if !exponent.starts_with('-') => {
+                    self.raw(digits);
+                    self.raw("e+");
+                    self.raw(exponent);
+                }
+                _ => self.raw(&text),
+            }
+        } else {
+            let text = zmij::Buffer::new().format_finite(v).to_string();
+            match text.contains('e') {
+                true => self.raw(&v.to_string()),
+                false => self.raw(text.strip_suffix(".0").unwrap_or(&text)),
+            }
+        }
+        self.0.push(b'"');
+    }
+
+    /// `{"name":"value",…}`
+    pub(crate) fn labels(&mut self, labels: LabelsRef<'_>) {
+        self.0.push(b'{');
+        for (i, (name, value)) in labels.iter().enumerate() {
+            self.comma(i);
+            self.string(name);
+            self.0.push(b':');
+            self.string(value);
+        }
+        self.0.push(b'}');
+    }
+
+    /// `[time,"value"]`
+    pub(crate) fn point(&mut self, ms: i64, v: f64) {
+        self.0.push(b'[');
+        self.time(ms);
+        self.0.push(b',');
+        self.value(v);
+        self.0.push(b']');
+    }
+
+    /// `[[time,"value"],…]`
+    pub(crate) fn points(&mut self, samples: &Samples) {
+        self.0.push(b'[');
+        for (i, (t, v)) in samples.timestamps.iter().zip(&samples.values).enumerate() {
+            self.comma(i);
+            self.point(*t, *v);
+        }
+        self.0.push(b']');
+    }
+
+    /// `["a","b",…]`
+    pub(crate) fn strings<S: AsRef<str>>(&mut self, texts: &[S]) {
+        self.0.push(b'[');
+        for (i, text) in texts.iter().enumerate() {
+            self.comma(i);
+            self.string(text.as_ref());
+        }
+        self.0.push(b']');
+    }
+
+    /// A comma before every element but the first.
+    pub(crate) fn comma(&mut self, position: usize) {
+        if position > 0 {
+            self.0.push(b',');
+        }
+    }
+
+    #[cfg(test)]
+    fn text(self) -> String {
+        String::from_utf8(self.0).unwrap()
+    }
+}
+
+impl IntoResponse for Json {
+    fn into_response(self) -> Response {
+        let mut response = Response::new(Body::from(self.0));
+        let json = HeaderValue::from_static("application/json");
+        response.headers_mut().insert(header::CONTENT_TYPE, json);
+        response
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn values_read_as_prometheus_writes_them() {
+        let check = |v: f64, expected: &str| {
+            let mut json = Json::new();
+            json.value(v);
+            assert_eq!(json.text(), format!("\"{expected}\""));
+        };
+        check(1.0, "1");
+        check(0.0, "0");
+        check(-0.0, "-0");
+        check(-1.5, "-1.5");
+        check(0.1 + 0.2, "0.30000000000000004");
+        check(1e20, "100000000000000000000");
+        check(1e21, "1e+21");
+        check(123456789012345680000.0, "123456789012345680000");
+        check(1e-6, "0.000001");
+        check(1.5e-7, "1.5e-7");
+        check(-2e300, "-2e+300");
+        check(f64::NAN, "NaN");
+        check(f64::INFINITY, "+Inf");
+        check(f64::NEG_INFINITY, "-Inf");
+        check(5e-324, "5e-324");
+        check(0.00001234, "0.00001234");
+        check(9007199254740993.0, "9007199254740992");
+    }
+
+    #[test]
+    fn times() {
+        let check = |ms: i64, expected: &str| {
+            let mut json = Json::new();
+            json.time(ms);
+            assert_eq!(json.text(), expected);
+        };
+        check(0, "0");
+        check(1_500, "1.500");
+        check(1_007, "1.007");
+        check(-1_500, "-1.500");
+        check(1_795_284_000_000, "1795284000");
+    }
+
+    #[test]
+    fn strings_are_escaped() {
+        let mut json = Json::new();
+        json.string("a\"b\\c\n\u{1}é");
+        assert_eq!(json.text(), r#""a\"b\\c\n\u0001é""#);
+    }
+}

@@ -1,0 +1,188 @@
+//! What there is: labels, series, metadata, exemplars; and what this server is.
+
+use super::App;
+use super::error::ApiError;
+use super::json::Json;
+use super::params::Params;
+use super::read::on_query_thread;
+use super::tenant::tenant_of;
+use crate::catalog::{Ask, Catalog, Limited};
+use axum::extract::{Path, State};
+use axum::http::HeaderMap;
+use model::TimeRange;
+use query::Matcher;
+
+/// The Prometheus release whose HTTP interface this is; clients choose their features by it.
+const API_VERSION: &str = "3.5.0";
+
+const CUT: &str = "results truncated due to limit";
+
+pub(crate) async fn label_names(
+    State(app): State<App>,
+    headers: HeaderMap,
+    params: Params,
+) -> Result<Json, ApiError> {
+    let selectors = selectors(&params, false)?;
+    let (range, limit) = (params.range()?, params.limit()?);
+    let tenant = tenant_of(&headers)?;
+    let texts = on_query_thread(&app, move |app, _| {
+        let catalog = Catalog { node: &app.node, tenant: &tenant };
+        Ok(catalog.label_names(&Ask { selectors: &selectors, range, limit }))
+    });
+    Ok(text_list(texts.await?))
+}
+
+pub(crate) async fn label_values(
+    State(app): State<App>,
+    Path(name): Path<String>,
+    headers: HeaderMap,
+    params: Params,
+) -> Result<Json, ApiError> {
+    if name.is_empty() {
+        return Err(ApiError::bad_data("invalid label name: \"\""));
+    }
+    let selectors = selectors(&params, false)?;
+    let (range, limit) = (params.range()?, params.limit()?);
+    let tenant = tenant_of(&headers)?;
+    let texts = on_query_thread(&app, move |app, _| {
+        let catalog = Catalog { node: &app.node, tenant: &tenant };
+        Ok(catalog.label_values(&name, &Ask { selectors: &selectors, range, limit }))
+    });
+    Ok(text_list(texts.await?))
+}
+
+fn text_list((texts, cut): Limited<String>) -> Json {
+    let mut json = Json::new();
+    json.raw(r#"{"status":"success","data":"#);
+    json.strings(&texts);
+    end(&mut json, cut);
+    json
+}
+
+pub(crate) async fn series(
+    State(app): State<App>,
+    headers: HeaderMap,
+    params: Params,
+) -> Result<Json, ApiError> {
+    let selectors = selectors(&params, true)?;
+    let (range, limit) = (params.range()?, params.limit()?);
+    let tenant = tenant_of(&headers)?;
+    let found = on_query_thread(&app, move |app, _| {
+        let catalog = Catalog { node: &app.node, tenant: &tenant };
+        Ok(catalog.series(&Ask { selectors: &selectors, range, limit }))
+    });
+    let (all, cut) = found.await?;
+    let mut json = Json::new();
+    json.raw(r#"{"status":"success","data":["#);
+    for (i, labels) in all.iter().enumerate() {
+        json.comma(i);
+        json.labels(labels.as_ref());
+    }
+    json.raw("]");
+    end(&mut json, cut);
+    Ok(json)
+}
+
+fn end(json: &mut Json, cut: bool) {
+    if cut {
+        json.raw(r#","warnings":["#);
+        json.string(CUT);
+        json.raw("]");
+    }
+    json.raw("}");
+}
+
+pub(crate) async fn metadata(
+    State(app): State<App>,
+    headers: HeaderMap,
+    params: Params,
+) -> Result<Json, ApiError> {
+    let tenant = tenant_of(&headers)?;
+    let limit = params.limit()?;
+    let metric = params.get("metric").map(String::from);
+    let all = on_query_thread(&app, move |app, _| {
+        Ok(Catalog { node: &app.node, tenant: &tenant }.metadata(metric.as_deref(), limit))
+    });
+    let mut json = Json::new();
+    json.raw(r#"{"status":"success","data":{"#);
+    for (i, (metric, m)) in all.await?.iter().enumerate() {
+        json.comma(i);
+        json.string(metric);
+        json.raw(r#":[{"type":"#);
+        json.string(m.kind.as_str());
+        json.raw(r#","help":"#);
+        json.string(&m.help);
+        json.raw(r#","unit":"#);
+        json.string(&m.unit);
+        json.raw("}]");
+    }
+    json.raw("}}");
+    Ok(json)
+}
+
+pub(crate) async fn exemplars(
+    State(app): State<App>,
+    headers: HeaderMap,
+    params: Params,
+) -> Result<Json, ApiError> {
+    let tenant = tenant_of(&headers)?;
+    let text = params.get("query").ok_or_else(|| ApiError::bad_param("query", "missing"))?;
+    let selectors = vec![query::parse_selector(text).map_err(|e| ApiError::bad_param("query", e))?];
+    let range = TimeRange::new(params.needed_time("start")?, params.needed_time("end")?);
+    if range.end_ms < range.start_ms {
+        return Err(ApiError::bad_param("end", "end timestamp must not be before start time"));
+    }
+    let found = on_query_thread(&app, move |app, _| {
+        let ask = Ask { selectors: &selectors, range, limit: usize::MAX };
+        Ok(Catalog { node: &app.node, tenant: &tenant }.exemplars(&ask))
+    });
+    let mut json = Json::new();
+    json.raw(r#"{"status":"success","data":["#);
+    for (i, (labels, exemplars)) in found.await?.iter().enumerate() {
+        json.comma(i);
+        json.raw(r#"{"seriesLabels":"#);
+        json.labels(labels.as_ref());
+        json.raw(r#","exemplars":["#);
+        for (i, e) in exemplars.iter().enumerate() {
+            json.comma(i);
+            json.raw(r#"{"labels":"#);
+            json.labels(e.labels.as_ref());
+            json.raw(r#","value":"#);
+            json.value(e.value);
+            json.raw(r#","timestamp":"#);
+            json.time(e.timestamp_ms);
+            json.raw("}");
+        }
+        json.raw("]}");
+    }
+    json.raw("]}");
+    Ok(json)
+}
+
+pub(crate) async fn buildinfo() -> Json {
+    let mut json = Json::new();
+    json.raw(r#"{"status":"success","data":{"version":"#);
+    json.string(&format!("{API_VERSION}+floodmark.{}", env!("CARGO_PKG_VERSION")));
+    json.raw(r#","revision":"","branch":"","buildUser":"","buildDate":"","goVersion":"","application":"Floodmark"}}"#);
+    json
+}
+
+/// The `match[]` parameters.
+fn selectors(params: &Params, needed: bool) -> Result<Vec<Vec<Matcher>>, ApiError> {
+    let all = params
+        .all("match[]")
+        .map(|text| query::parse_selector(text).map_err(|e| ApiError::bad_param("match[]", e)))
+        .collect::<Result<Vec<_>, _>>()?;
+    if needed && all.is_empty() {
+        return Err(ApiError::bad_data("no match[] parameter provided"));
+    }
+    for matchers in &all {
+        if matchers.iter().all(Matcher::matches_empty) {
+            return Err(ApiError::bad_param(
+                "match[]",
+                "match[] must contain at least one non-empty matcher",
+            ));
+        }
+    }
+    Ok(all)
+}

@@ -1,0 +1,204 @@
+//! PromQL over HTTP: instant and range queries.
+
+use super::App;
+use super::error::ApiError;
+use super::json::Json;
+use super::params::Params;
+use super::tenant::tenant_of;
+use crate::source::HeadSource;
+use axum::extract::State;
+use axum::http::{HeaderMap, StatusCode};
+use model::caps::QUERY_POINTS_MAX;
+use query::{Answer, Options, Value};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+pub(crate) async fn instant(
+    State(app): State<App>,
+    headers: HeaderMap,
+    params: Params,
+) -> Result<Json, ApiError> {
+    let tenant = tenant_of(&headers)?;
+    let at_ms = params.time("time")?.unwrap_or_else(|| app.node.shared().clock.now_ms());
+    let expr = expression(&params)?;
+    let lookback_ms = params.duration("lookback_delta")?;
+    let limit = params.limit()?;
+    let answer = on_query_thread(&app, move |app, cancelled| {
+        let source = HeadSource::new(&app.node, tenant);
+        Ok(query::instant(&expr, at_ms, &source, &options(app, cancelled, lookback_ms))?)
+    });
+    Ok(answer_json(answer.await?, limit))
+}
+
+pub(crate) async fn range(
+    State(app): State<App>,
+    headers: HeaderMap,
+    params: Params,
+) -> Result<Json, ApiError> {
+    let tenant = tenant_of(&headers)?;
+    let (start_ms, end_ms) = (params.needed_time("start")?, params.needed_time("end")?);
+    if end_ms < start_ms {
+        return Err(ApiError::bad_param("end", "end timestamp must not be before start time"));
+    }
+    let step_ms = params
+        .duration("step")?
+        .ok_or_else(|| ApiError::bad_param("step", "cannot parse \"\" to a valid duration"))?;
+    if step_ms <= 0 {
+        return Err(ApiError::bad_param(
+            "step",
+            "zero or negative query resolution step widths are not accepted. Try a positive integer",
+        ));
+    }
+    if (end_ms - start_ms) / step_ms > QUERY_POINTS_MAX {
+        let fits = ((end_ms - start_ms) as u64).div_ceil(QUERY_POINTS_MAX as u64 * 1000);
+        return Err(ApiError::bad_data(format!(
+            "exceeded maximum resolution of 11,000 points per timeseries. Try decreasing the query resolution \
+             (?step=XX): the smallest step that fits is {fits}s"
+        )));
+    }
+    let expr = expression(&params)?;
+    let lookback_ms = params.duration("lookback_delta")?;
+    let limit = params.limit()?;
+    let answer = on_query_thread(&app, move |app, cancelled| {
+        let source = HeadSource::new(&app.node, tenant);
+        Ok(query::range(&expr, start_ms, end_ms, step_ms, &source, &options(app, cancelled, lookback_ms))?)
+    });
+    Ok(answer_json(answer.await?, limit))
+}
+
+fn expression(params: &Params) -> Result<query::Expr, ApiError> {
+    let text = params.all("query").next().unwrap_or_default();
+    query::parse(text).map_err(|e| ApiError::bad_param("query", e))
+}
+
+/// What one query may use: its share of the query account. Sixteen bytes hold a sample.
+fn options<'a>(app: &App, cancelled: &'a AtomicBool, lookback_ms: Option<i64>) -> Options<'a> {
+    let settings = app.node.settings();
+    let share = settings.budget.query_bytes / settings.query_concurrency as u64;
+    Options {
+        lookback_delta_ms: lookback_ms.filter(|ms| *ms > 0).unwrap_or(settings.query_lookback_ms),
+        samples_max: share / 16,
+        ..Options::new(cancelled)
+    }
+}
+
+/// Cancels a query when the request that asked for it goes away or runs out of time.
+struct CancelOnDrop(Arc<AtomicBool>);
+
+impl Drop for CancelOnDrop {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
+}
+
+/// Runs `work` on a thread for blocking work, within the bounds on concurrency and time.
+pub(super) async fn on_query_thread<T: Send + 'static>(
+    app: &App,
+    work: impl FnOnce(&App, &AtomicBool) -> Result<T, ApiError> + Send + 'static,
+) -> Result<T, ApiError> {
+    let began = Instant::now();
+    let result = bounded(app, work).await;
+    app.metrics.query_seconds.observe(began.elapsed().as_secs_f64());
+    if result.is_err() {
+        app.metrics.queries_failed.inc();
+    }
+    result
+}
+
+async fn bounded<T: Send + 'static>(
+    app: &App,
+    work: impl FnOnce(&App, &AtomicBool) -> Result<T, ApiError> + Send + 'static,
+) -> Result<T, ApiError> {
+    let timeout = Duration::from_millis(app.node.settings().query_timeout_ms);
+    let Some(pass) = app.waiting.enter() else {
+        let message = format!("too many queries: {} run or wait already", app.waiting.limit());
+        return Err(ApiError::new(StatusCode::SERVICE_UNAVAILABLE, "unavailable", message));
+    };
+    let cancelled = CancelOnDrop(Arc::new(AtomicBool::new(false)));
+    let flag = Arc::clone(&cancelled.0);
+    let app = app.clone();
+    let run = async move {
+        let permits = Arc::clone(&app.querying);
+        let permit = permits.acquire_owned().await.expect("BUG: the semaphore is never closed");
+        let task = tokio::task::spawn_blocking(move || {
+            let result = work(&app, &flag);
+            drop((pass, permit)); // only now, also where nobody waits for the result any more
+            result
+        });
+        task.await
+    };
+    match tokio::time::timeout(timeout, run).await {
+        Ok(Ok(result)) => result,
+        Ok(Err(_)) => {
+            Err(ApiError::new(StatusCode::INTERNAL_SERVER_ERROR, "internal", "the query's thread failed"))
+        }
+        Err(_) => {
+            let message =
+                format!("query timed out after {} s (setting query_timeout)", timeout.as_secs_f64());
+            Err(ApiError::new(StatusCode::SERVICE_UNAVAILABLE, "timeout", message))
+        }
+    }
+}
+
+fn answer_json(answer: Answer, limit: usize) -> Json {
+    let mut json = Json::new();
+    let mut warnings = answer.warnings;
+    json.raw(r#"{"status":"success","data":{"resultType":"#);
+    match answer.value {
+        Value::Scalar { timestamp_ms, value } => {
+            json.raw(r#""scalar","result":"#);
+            json.point(timestamp_ms, value);
+        }
+        Value::String { timestamp_ms, value } => {
+            json.raw(r#""string","result":["#);
+            json.time(timestamp_ms);
+            json.raw(",");
+            json.string(&value);
+            json.raw("]");
+        }
+        Value::Vector(series) => {
+            json.raw(r#""vector","result":["#);
+            cut_at(limit, series.len(), &mut warnings);
+            for (i, (labels, timestamp_ms, value)) in series.iter().take(limit).enumerate() {
+                json.comma(i);
+                json.raw(r#"{"metric":"#);
+                json.labels(labels.as_ref());
+                json.raw(r#","value":"#);
+                json.point(*timestamp_ms, *value);
+                json.raw("}");
+            }
+            json.raw("]");
+        }
+        Value::Matrix(series) => {
+            json.raw(r#""matrix","result":["#);
+            cut_at(limit, series.len(), &mut warnings);
+            for (i, (labels, samples)) in series.iter().take(limit).enumerate() {
+                json.comma(i);
+                json.raw(r#"{"metric":"#);
+                json.labels(labels.as_ref());
+                json.raw(r#","values":"#);
+                json.points(samples);
+                json.raw("}");
+            }
+            json.raw("]");
+        }
+    }
+    json.raw("}");
+    for (name, texts) in [("warnings", &warnings), ("infos", &answer.infos)] {
+        if !texts.is_empty() {
+            json.raw(",");
+            json.string(name);
+            json.raw(":");
+            json.strings(texts);
+        }
+    }
+    json.raw("}");
+    json
+}
+
+fn cut_at(limit: usize, len: usize, warnings: &mut Vec<String>) {
+    if len > limit {
+        warnings.push("results truncated due to limit".into());
+    }
+}

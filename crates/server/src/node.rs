@@ -1,0 +1,240 @@
+//! A node: an open data directory, its owners, its memory, its counters.
+
+use crate::budget::Budget;
+use crate::datadir::{DataDir, DataDirError};
+use crate::owner::{Command, Commands, Owner, PartitionShared, QUEUE_MAX};
+use crate::pipeline::Decoders;
+use crate::settings::Settings;
+use crate::telemetry::WriteMetrics;
+use journal::{Embedded, JournalError, Options};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::sync_channel;
+use std::sync::{Arc, Mutex};
+use std::thread::JoinHandle;
+use stdx::budget::Account;
+use stdx::clock::Clock;
+use stdx::rng::Rng;
+use stdx::telemetry::Registry;
+
+/// A running node. Cloning gives another handle.
+#[derive(Debug, Clone)]
+pub struct Node(Arc<Inner>);
+
+#[derive(Debug)]
+struct Inner {
+    shared: Arc<Shared>,
+    partitions: Vec<Arc<PartitionShared>>,
+    commands: Vec<Commands>,
+    owners: Mutex<Vec<JoinHandle<()>>>,
+    decoders: Decoders,
+    registry: Registry,
+    stopping: AtomicBool,
+    /// Held for its lock.
+    _data_dir: DataDir,
+}
+
+/// What owners and handlers both use.
+#[derive(Debug)]
+pub(crate) struct Shared {
+    pub(crate) settings: Settings,
+    pub(crate) seed: u64,
+    pub(crate) clock: Arc<dyn Clock>,
+    pub(crate) metrics: WriteMetrics,
+    /// Write requests, from their first byte to their answer.
+    pub(crate) inflight: Account,
+    partitions: Vec<Arc<PartitionShared>>,
+}
+
+impl Shared {
+    /// Bytes that all partitions' heads hold.
+    pub(crate) fn head_bytes(&self) -> u64 {
+        self.partitions.iter().map(|p| p.head_bytes.load(Ordering::Relaxed)).sum()
+    }
+
+    /// Seconds since the Unix epoch.
+    pub(crate) fn now_s(&self) -> u32 {
+        u32::try_from(self.clock.now_ms() / 1000).unwrap_or(u32::MAX)
+    }
+}
+
+/// A number that is read when somebody asks for the metrics.
+type Reading = Box<dyn Fn() -> f64 + Send + Sync>;
+
+/// A node cannot start.
+#[derive(Debug, thiserror::Error)]
+pub enum StartError {
+    /// The data directory.
+    #[error(transparent)]
+    DataDir(#[from] DataDirError),
+    /// The journal.
+    #[error(transparent)]
+    Journal(#[from] JournalError),
+    /// A thread.
+    #[error("cannot start a thread: {0}")]
+    Thread(std::io::Error),
+}
+
+impl Node {
+    /// Opens the data directory and starts one owner for each partition. Replay goes on in the background;
+    /// see [`Node::is_ready`].
+    pub fn start(settings: Settings, clock: Arc<dyn Clock>) -> Result<Self, StartError> {
+        let data_dir = DataDir::open(&settings.data_dir, settings.partitions, Rng::fresh_seed())?;
+        let (seed, count) = (data_dir.identity.seed, data_dir.identity.partitions);
+        let partitions: Vec<_> = (0..count).map(|_| Arc::new(PartitionShared::new(seed))).collect();
+        let registry = Registry::new();
+        let shared = Arc::new(Shared {
+            metrics: WriteMetrics::new(&registry),
+            inflight: Account::new("inflight", settings.budget.inflight_bytes),
+            partitions: partitions.clone(),
+            settings,
+            seed,
+            clock,
+        });
+        let mut commands = Vec::new();
+        let mut owners = Vec::new();
+        for (number, partition) in partitions.iter().enumerate() {
+            let options = Options {
+                durability: shared.settings.durability,
+                segment_bytes: shared.settings.segment_bytes,
+                ..Options::default()
+            };
+            let journal = Embedded::open(&data_dir.path.join("journal"), number as u32, options)?;
+            let (send, receive) = sync_channel(QUEUE_MAX);
+            let (shared, partition) = (Arc::clone(&shared), Arc::clone(partition));
+            let owner = Owner::new(number, shared, partition, Box::new(journal), receive);
+            let thread = std::thread::Builder::new().name(format!("partition-{number}"));
+            owners.push(thread.spawn(|| owner.run()).map_err(StartError::Thread)?);
+            commands.push(send);
+        }
+        let node = Self(Arc::new(Inner {
+            decoders: Decoders::new(seed),
+            shared,
+            partitions,
+            commands,
+            owners: Mutex::new(owners),
+            registry,
+            stopping: AtomicBool::new(false),
+            _data_dir: data_dir,
+        }));
+        node.register_gauges();
+        Ok(node)
+    }
+
+    /// Replay is done in all partitions, and the node is not stopping.
+    pub fn is_ready(&self) -> bool {
+        !self.is_stopping() && self.0.partitions.iter().all(|p| p.ready.load(Ordering::Acquire))
+    }
+
+    /// [`Node::stop`] was called.
+    pub fn is_stopping(&self) -> bool {
+        self.0.stopping.load(Ordering::Acquire)
+    }
+
+    /// Finishes what was taken in, then ends the owners. Blocks until they are gone.
+    pub fn stop(&self) {
+        self.0.stopping.store(true, Ordering::Release);
+        let owners = std::mem::take(&mut *self.0.owners.lock().expect("BUG: a stopper panicked"));
+        for (owner, commands) in owners.into_iter().zip(&self.0.commands) {
+            let _ = commands.send(Command::Stop); // an owner that is gone needs no word
+            if owner.join().is_err() {
+                tracing::error!("an owner had panicked");
+            }
+        }
+    }
+
+    /// What is configured.
+    pub fn settings(&self) -> &Settings {
+        &self.0.shared.settings
+    }
+
+    /// How memory is shared out.
+    pub fn budget(&self) -> &Budget {
+        &self.settings().budget
+    }
+
+    /// The node's metrics.
+    pub fn registry(&self) -> &Registry {
+        &self.0.registry
+    }
+
+    pub(crate) fn shared(&self) -> &Arc<Shared> {
+        &self.0.shared
+    }
+
+    pub(crate) fn partitions(&self) -> &[Arc<PartitionShared>] {
+        &self.0.partitions
+    }
+
+    pub(crate) fn commands(&self) -> &[Commands] {
+        &self.0.commands
+    }
+
+    pub(crate) fn decoders(&self) -> &Decoders {
+        &self.0.decoders
+    }
+
+    fn register_gauges(&self) {
+        let r = &self.0.registry;
+        let sum = |read: fn(&PartitionShared) -> u64| {
+            let partitions = self.0.partitions.clone();
+            move || partitions.iter().map(|p| read(p)).sum::<u64>() as f64
+        };
+        let heads = |read: fn(&head::TenantHead) -> usize| {
+            let partitions = self.0.partitions.clone();
+            let of =
+                move |p: &Arc<PartitionShared>| p.head.read().tenants().map(|(_, h)| read(h)).sum::<usize>();
+            move || partitions.iter().map(&of).sum::<usize>() as f64
+        };
+        let gauges: [(&'static str, &'static str, Reading); 6] = [
+            ("floodmark_head_series", "Series in memory.", Box::new(heads(head::TenantHead::series_count))),
+            (
+                "floodmark_head_active_series",
+                "Series that got a sample within series_idle.",
+                Box::new(heads(head::TenantHead::active_count)),
+            ),
+            (
+                "floodmark_head_bytes",
+                "Bytes that the head's structures hold.",
+                Box::new(sum(|p| p.head_bytes.load(Ordering::Relaxed))),
+            ),
+            (
+                "floodmark_head_creating_requests",
+                "Requests that wait for their new series.",
+                Box::new(sum(|p| p.creating.load(Ordering::Relaxed))),
+            ),
+            (
+                "floodmark_journal_bytes",
+                "Bytes in the journal's segments.",
+                Box::new(sum(|p| p.journal_bytes.load(Ordering::Relaxed))),
+            ),
+            (
+                "floodmark_journal_segments",
+                "Segment files.",
+                Box::new(sum(|p| p.journal_segments.load(Ordering::Relaxed))),
+            ),
+        ];
+        for (name, help, read) in gauges {
+            r.gauge_fn(name, help, &[], read);
+        }
+        let budget = self.budget();
+        let accounts =
+            [("head", budget.head_bytes), ("inflight", budget.inflight_bytes), ("query", budget.query_bytes)];
+        for (account, limit) in accounts {
+            let labels = [("account", account)];
+            r.gauge_fn("floodmark_budget_limit_bytes", "What an account may hold.", &labels, move || {
+                limit as f64
+            });
+        }
+        let inflight = self.0.shared.inflight.clone();
+        let peak = inflight.clone();
+        r.gauge_fn("floodmark_write_inflight_bytes", "Memory of write requests now.", &[], move || {
+            inflight.used_bytes() as f64
+        });
+        r.gauge_fn(
+            "floodmark_write_inflight_peak_bytes",
+            "The most that write requests ever held.",
+            &[],
+            move || peak.peak_bytes() as f64,
+        );
+    }
+}

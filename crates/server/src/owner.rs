@@ -1,0 +1,254 @@
+//! A partition's owner: one thread that creates series, writes the journal and fills the head.
+//!
+//! ```text
+//!   submissions ─▶ gather ─▶ known ────────────┐
+//!                     │                        ├─▶ commit: window → record → sync → head → answer
+//!                     └─▶ new ─ a slice a turn ┘
+//! ```
+//!
+//! Everything that waits is committed in one group, so one sync serves all of it. Series are created a slice
+//! at a time between groups: a flood of new series never keeps the known ones waiting for longer than a
+//! slice. Nothing reaches the head before it is durable, so the head never shows what a crash would take.
+
+mod commit;
+mod dictionary;
+mod replay;
+
+use crate::node::Shared;
+use crate::refusal::Refusal;
+use crate::submission::Submission;
+use dictionary::Dictionary;
+use head::Partition;
+use journal::{Journal, RecordEncoder};
+use parking_lot::RwLock;
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender};
+use std::time::{Duration, Instant};
+
+/// Submissions that wait in the channel.
+pub(crate) const QUEUE_MAX: usize = 1024;
+
+/// Samples in a group: beyond this the rest waits for the next one, so that answers stay quick.
+const GROUP_SAMPLES_MAX: usize = 200_000;
+
+/// Series created between two groups: about half a millisecond.
+const CREATE_SLICE: usize = 512;
+
+/// How often the owner looks after things when nothing happens.
+const IDLE: Duration = Duration::from_secs(1);
+
+/// How often series that were not seen for long leave the active set.
+const RETIRE_EVERY: Duration = Duration::from_secs(30);
+
+/// Of the head's memory, what new series may not touch: known ones can still flow then.
+const HEAD_NEW_SERIES_PERCENT: u64 = 85;
+
+/// What everybody may see of a partition.
+#[derive(Debug)]
+pub(crate) struct PartitionShared {
+    /// Written by the owner alone.
+    pub(crate) head: RwLock<Partition>,
+    /// Replay is done.
+    pub(crate) ready: AtomicBool,
+    /// Bytes that this partition's head holds.
+    pub(crate) head_bytes: AtomicU64,
+    pub(crate) journal_bytes: AtomicU64,
+    pub(crate) journal_segments: AtomicU64,
+    /// Submissions that wait for series to be created.
+    pub(crate) creating: AtomicU64,
+}
+
+impl PartitionShared {
+    pub(crate) fn new(seed: u64) -> Self {
+        Self {
+            head: RwLock::new(Partition::new(seed)),
+            ready: AtomicBool::new(false),
+            head_bytes: AtomicU64::new(0),
+            journal_bytes: AtomicU64::new(0),
+            journal_segments: AtomicU64::new(0),
+            creating: AtomicU64::new(0),
+        }
+    }
+}
+
+/// What an owner can be told.
+#[derive(Debug)]
+pub(crate) enum Command {
+    Write(Box<Submission>),
+    Stop,
+}
+
+pub(crate) type Commands = SyncSender<Command>;
+
+#[derive(Debug)]
+pub(crate) struct Owner {
+    number: usize,
+    node: Arc<Shared>,
+    partition: Arc<PartitionShared>,
+    journal: Box<dyn Journal>,
+    commands: Receiver<Command>,
+    /// Complete submissions, for the next group.
+    group: Vec<Submission>,
+    /// Submissions with series still to be created, oldest first.
+    creating: VecDeque<Submission>,
+    dictionary: Dictionary,
+    encoder: RecordEncoder,
+    label_bytes: Vec<u8>,
+    retired: Instant,
+    stopping: bool,
+}
+
+impl Owner {
+    pub(crate) fn new(
+        number: usize,
+        node: Arc<Shared>,
+        partition: Arc<PartitionShared>,
+        journal: Box<dyn Journal>,
+        commands: Receiver<Command>,
+    ) -> Self {
+        Self {
+            number,
+            node,
+            partition,
+            journal,
+            commands,
+            group: Vec::new(),
+            creating: VecDeque::new(),
+            dictionary: Dictionary::default(),
+            encoder: RecordEncoder::new(),
+            label_bytes: Vec::new(),
+            retired: Instant::now(),
+            stopping: false,
+        }
+    }
+
+    /// The owner's life: replay, then groups until it is told to stop and everything is answered.
+    pub(crate) fn run(mut self) {
+        if let Err(error) = self.replay() {
+            tracing::error!(partition = self.number, %error, "replay failed; the partition stays closed");
+            return self.refuse_until_stopped(&error);
+        }
+        self.publish_stats();
+        self.partition.ready.store(true, Ordering::Release);
+        while !(self.stopping && self.group.is_empty() && self.creating.is_empty()) {
+            self.gather();
+            self.create_slice();
+            if !self.group.is_empty() {
+                self.commit();
+            }
+            self.housekeep();
+        }
+    }
+
+    /// Takes what waits; sleeps only where there is nothing at all to do.
+    fn gather(&mut self) {
+        let idle = self.creating.is_empty() && !self.stopping;
+        let first = match idle {
+            true => match self.commands.recv_timeout(IDLE) {
+                Ok(command) => Some(command),
+                Err(RecvTimeoutError::Timeout) => return,
+                Err(RecvTimeoutError::Disconnected) => Some(Command::Stop),
+            },
+            false => None,
+        };
+        let mut samples = 0;
+        let mut next = first.or_else(|| self.commands.try_recv().ok());
+        while let Some(command) = next {
+            match command {
+                Command::Stop => self.stopping = true,
+                Command::Write(s) if s.is_resolved() => {
+                    samples += s.samples();
+                    self.group.push(*s);
+                }
+                Command::Write(s) => self.creating.push_back(*s),
+            }
+            next = if samples < GROUP_SAMPLES_MAX { self.commands.try_recv().ok() } else { None };
+        }
+    }
+
+    /// Creates the next few series; submissions that are complete by it join the group.
+    fn create_slice(&mut self) {
+        let mut left = CREATE_SLICE;
+        while left > 0
+            && let Some(mut submission) = self.creating.pop_front()
+        {
+            if let Err(refusal) = self.room_for_series() {
+                submission.answer(Err(refusal));
+                continue;
+            }
+            left -= self.create_some(&mut submission, left);
+            if submission.is_resolved() {
+                self.group.push(submission);
+            } else {
+                self.creating.push_front(submission);
+            }
+        }
+        self.partition.creating.store(self.creating.len() as u64, Ordering::Relaxed);
+    }
+
+    fn create_some(&mut self, submission: &mut Submission, most: usize) -> usize {
+        let from = submission.created;
+        let to = submission.new.len().min(from + most);
+        {
+            let mut partition = self.partition.head.write();
+            let head = partition.tenant_mut(&submission.tenant);
+            let before = (head.series_count(), head.memory_bytes());
+            for new in &mut submission.new[from..to] {
+                let series = head.create(new.key, new.labels.as_ref());
+                for i in new.samples.start as usize..new.samples.end as usize {
+                    submission.refs.push(series);
+                    submission.timestamps.push(submission.new_timestamps[i]);
+                    submission.values.push(submission.new_values[i]);
+                }
+                submission.exemplars.extend(new.exemplars.drain(..).map(|e| (series, e)));
+            }
+            self.node.metrics.series_created.add((head.series_count() - before.0) as u64);
+            let grown = head.memory_bytes().saturating_sub(before.1) as u64;
+            self.partition.head_bytes.fetch_add(grown, Ordering::Relaxed);
+        }
+        submission.created = to;
+        to - from
+    }
+
+    fn room_for_series(&self) -> Result<(), Refusal> {
+        let limit = self.node.settings.budget.head_bytes / 100 * HEAD_NEW_SERIES_PERCENT;
+        let used = self.node.head_bytes();
+        if used < limit {
+            return Ok(());
+        }
+        Err(Refusal::busy(
+            "head_full",
+            format!(
+                "no memory for new series: the head holds {} of {} MiB, and new series may fill it to {HEAD_NEW_SERIES_PERCENT} %; \
+                 it grows with --memory; known series are still accepted",
+                used >> 20,
+                self.node.settings.budget.head_bytes >> 20
+            ),
+        ))
+    }
+
+    fn housekeep(&mut self) {
+        if self.retired.elapsed() < RETIRE_EVERY {
+            return;
+        }
+        self.retired = Instant::now();
+        let before_s = self.node.now_s().saturating_sub(self.node.settings.series_idle_s);
+        for (_, head) in self.partition.head.write().tenants_mut() {
+            head.retire(before_s);
+        }
+    }
+
+    fn publish_stats(&self) {
+        let stats = self.journal.stats();
+        self.partition.journal_bytes.store(stats.bytes, Ordering::Relaxed);
+        self.partition.journal_segments.store(stats.segments, Ordering::Relaxed);
+    }
+
+    fn refuse_until_stopped(&self, error: &journal::JournalError) {
+        while let Ok(Command::Write(submission)) = self.commands.recv() {
+            submission.answer(Err(Refusal::from(error)));
+        }
+    }
+}

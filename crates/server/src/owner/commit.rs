@@ -1,0 +1,161 @@
+//! One group: make it durable, then visible, then answer.
+
+use super::Owner;
+use crate::refusal::Refusal;
+use crate::submission::{Outcome, Submission};
+use head::{AppendStats, TenantHead};
+use journal::{JournalError, RecordEncoder};
+use model::{LabelsRef, SeriesError, SeriesRef};
+use std::sync::atomic::Ordering;
+use std::time::Instant;
+
+impl Owner {
+    /// Commits the group. Its submissions are all answered afterwards.
+    pub(super) fn commit(&mut self) {
+        let mut group = std::mem::take(&mut self.group);
+        let mut outcomes: Vec<Outcome> = group.iter().map(|_| Outcome::default()).collect();
+        match self.make_durable(&mut group, &mut outcomes) {
+            Ok(()) => {
+                self.apply(&mut group);
+                for (submission, outcome) in group.drain(..).zip(outcomes) {
+                    self.node.metrics.samples.add(outcome.samples);
+                    submission.answer(Ok(outcome));
+                }
+            }
+            Err(error) => {
+                // definitions that were in the void records must be written again
+                self.dictionary.forget();
+                self.journal.abandon();
+                self.node.metrics.group_failures.inc();
+                tracing::warn!(partition = self.number, %error, "group not durable, refused");
+                for submission in group.drain(..) {
+                    submission.answer(Err(Refusal::from(&error)));
+                }
+            }
+        }
+        self.publish_stats();
+        self.group = group; // keeps its memory
+    }
+
+    fn make_durable(
+        &mut self,
+        group: &mut [Submission],
+        outcomes: &mut [Outcome],
+    ) -> Result<(), JournalError> {
+        self.dictionary.enter(self.journal.begin()?);
+        for (submission, outcome) in group.iter_mut().zip(outcomes) {
+            self.leave_out_the_too_old(submission, outcome);
+            outcome.samples = submission.refs.len() as u64;
+            outcome.exemplars = submission.exemplars.len() as u64;
+            self.record(submission)?;
+        }
+        let began = Instant::now();
+        self.journal.sync()?;
+        self.node.metrics.sync_seconds.observe(began.elapsed().as_secs_f64());
+        Ok(())
+    }
+
+    /// Samples before the out-of-order window of their series are not accepted.
+    fn leave_out_the_too_old(&self, submission: &mut Submission, outcome: &mut Outcome) {
+        let window_ms = self.node.settings.out_of_order_window_ms;
+        let partition = self.partition.head.read();
+        let Some(head) = partition.tenant(&submission.tenant) else { return };
+        let too_old = |series: SeriesRef, timestamp_ms: i64| {
+            let newest_ms = head.newest_ms(series);
+            (timestamp_ms < newest_ms.saturating_sub(window_ms)).then_some(newest_ms)
+        };
+        let any = submission.refs.iter().zip(&submission.timestamps).any(|(s, t)| too_old(*s, *t).is_some());
+        if !any {
+            return;
+        }
+        let mut kept = 0;
+        for i in 0..submission.refs.len() {
+            let (series, timestamp_ms) = (submission.refs[i], submission.timestamps[i]);
+            match too_old(series, timestamp_ms) {
+                Some(newest_ms) => {
+                    let error = SeriesError::TooOld { timestamp_ms, newest_ms, window_ms };
+                    outcome.refuse(error, 1, || labels_text(head, series));
+                }
+                None => {
+                    submission.refs[kept] = series;
+                    submission.timestamps[kept] = timestamp_ms;
+                    submission.values[kept] = submission.values[i];
+                    kept += 1;
+                }
+            }
+        }
+        submission.refs.truncate(kept);
+        submission.timestamps.truncate(kept);
+        submission.values.truncate(kept);
+    }
+
+    /// Writes a submission's journal records (one, unless it is huge), with the definitions that the
+    /// dictionary lacks.
+    fn record(&mut self, submission: &Submission) -> Result<(), JournalError> {
+        let Self { encoder, journal, dictionary, label_bytes, partition, .. } = self;
+        let partition = partition.head.read();
+        let head = partition.tenant(&submission.tenant);
+        let defined = dictionary.of(&submission.tenant);
+        let mut define = |series: SeriesRef, encoder: &mut RecordEncoder| {
+            if defined.insert(series) {
+                let head = head.expect("BUG: a resolved series has a head");
+                label_bytes.clear();
+                head.write_labels(series, label_bytes);
+                encoder.define(series, LabelsRef::from_canonical(label_bytes));
+            }
+        };
+        encoder.begin(&submission.tenant);
+        let mut next_record = |encoder: &mut RecordEncoder| {
+            if encoder.is_full() {
+                journal.append(encoder.finish())?;
+                encoder.begin(&submission.tenant);
+            }
+            Ok::<_, JournalError>(())
+        };
+        let samples = submission.refs.iter().zip(&submission.timestamps).zip(&submission.values);
+        for ((series, timestamp_ms), value) in samples {
+            next_record(encoder)?;
+            define(*series, encoder);
+            encoder.sample(*series, *timestamp_ms, *value);
+        }
+        for metadata in &submission.metadata {
+            next_record(encoder)?;
+            encoder.metadata(metadata);
+        }
+        for (series, exemplar) in &submission.exemplars {
+            next_record(encoder)?;
+            define(*series, encoder);
+            encoder.exemplar(*series, exemplar);
+        }
+        if !encoder.is_empty() {
+            journal.append(encoder.finish())?;
+        }
+        Ok(())
+    }
+
+    /// What is durable becomes visible.
+    fn apply(&self, group: &mut [Submission]) {
+        let now_s = self.node.now_s();
+        let mut stats = AppendStats::default();
+        let mut grown: i64 = 0;
+        let mut partition = self.partition.head.write();
+        for submission in group {
+            let head = partition.tenant_mut(&submission.tenant);
+            let before = head.memory_bytes() as i64;
+            stats.add(head.append(&submission.refs, &submission.timestamps, &submission.values, now_s));
+            submission.metadata.drain(..).for_each(|m| head.put_metadata(m));
+            submission.exemplars.drain(..).for_each(|(s, e)| head.put_exemplar(s, e));
+            grown += head.memory_bytes() as i64 - before;
+        }
+        drop(partition);
+        self.partition.head_bytes.fetch_add(grown as u64, Ordering::Relaxed); // wraps where it shrank
+        self.node.metrics.late_samples.add(stats.late);
+        self.node.metrics.duplicate_samples.add(stats.duplicates);
+    }
+}
+
+fn labels_text(head: &TenantHead, series: SeriesRef) -> String {
+    let mut bytes = Vec::new();
+    head.write_labels(series, &mut bytes);
+    format!("{:?}", LabelsRef::from_canonical(&bytes))
+}

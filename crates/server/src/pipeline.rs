@@ -1,0 +1,344 @@
+//! The path of a written batch, top to bottom.
+//!
+//! ```text
+//!   body ─▶ decode ─▶ check times ─▶ resolve keys ─▶ submit to owners ─▶ wait until durable ─▶ outcome
+//! ```
+
+use crate::node::Node;
+use crate::owner::Command;
+use crate::refusal::Refusal;
+use crate::submission::{NewSeries, Outcome, Submission};
+use model::batch::describe_labels;
+use model::{Batch, BatchSeries, LabelsBuilder, SeriesError, SeriesKey, SeriesRef, TenantId, caps};
+use protocol::remote_write::{Decoder, Version, labels_of};
+use std::ops::Range;
+use std::sync::mpsc::TrySendError;
+use std::sync::{Arc, Mutex};
+use std::time::Instant;
+use stdx::budget::Reservation;
+use tokio::sync::oneshot;
+
+/// Bodies up to this size are decoded where they are; larger ones on a thread of their own, so that no task
+/// holds up the others for longer than about half a millisecond.
+const INLINE_BYTES_MAX: usize = 1 << 20;
+
+/// Warm decoders, kept between requests.
+#[derive(Debug)]
+pub(crate) struct Decoders {
+    seed: u64,
+    idle: Mutex<Vec<Workspace>>,
+}
+
+/// How many decoders stay warm: more than can work at once.
+const IDLE_MAX: usize = 16;
+
+/// A batch that grew beyond this is not kept.
+const BATCH_KEPT_BYTES_MAX: usize = 8 << 20;
+
+#[derive(Debug)]
+struct Workspace {
+    decoder: Decoder,
+    batch: Batch,
+    labels: LabelsBuilder,
+}
+
+impl Decoders {
+    pub(crate) const fn new(seed: u64) -> Self {
+        Self { seed, idle: Mutex::new(Vec::new()) }
+    }
+
+    fn take(&self) -> Workspace {
+        let idle = self.idle.lock().expect("BUG: a decoder panicked").pop();
+        idle.unwrap_or_else(|| Workspace {
+            decoder: Decoder::new(self.seed),
+            batch: Batch::default(),
+            labels: LabelsBuilder::new(),
+        })
+    }
+
+    fn put(&self, workspace: Workspace) {
+        let mut idle = self.idle.lock().expect("BUG: a decoder panicked");
+        if idle.len() < IDLE_MAX && workspace.batch.memory_bytes() <= BATCH_KEPT_BYTES_MAX {
+            idle.push(workspace);
+        }
+    }
+}
+
+/// Writes one request. When this returns `Ok`, what it counts as stored is durable and can be queried.
+///
+/// `memory` already holds the body's bytes; it grows by what decoding needs.
+pub async fn write(
+    node: &Node,
+    tenant: TenantId,
+    version: Version,
+    body: Vec<u8>,
+    mut memory: Reservation,
+) -> Result<Outcome, Refusal> {
+    let began = Instant::now();
+    check_state(node)?;
+    let decoded_bytes = protocol::remote_write::decoded_len(&body)?;
+    memory.resize(memory.bytes() + working_bytes(decoded_bytes))?;
+    node.shared().metrics.body_bytes.add(body.len() as u64);
+
+    let prepared = if decoded_bytes <= INLINE_BYTES_MAX {
+        prepare(node, &tenant, version, &body, memory)
+    } else {
+        let node = node.clone();
+        let task = tokio::task::spawn_blocking(move || prepare(&node, &tenant, version, &body, memory));
+        task.await.map_err(|e| internal(format!("decoding failed: {e}")))?
+    };
+    let Prepared { submissions, mut outcome, creates } = prepared?;
+
+    let answers = submit(node, submissions)?;
+    for answer in answers {
+        let answer = answer.await.map_err(|_| internal("a partition's owner is gone".into()))?;
+        outcome.add(answer?);
+    }
+    let metrics = &node.shared().metrics;
+    let seconds = if creates { &metrics.seconds_new } else { &metrics.seconds_known };
+    seconds.observe(began.elapsed().as_secs_f64());
+    metrics.refused_samples.add(outcome.refused_samples);
+    Ok(outcome)
+}
+
+fn check_state(node: &Node) -> Result<(), Refusal> {
+    if node.is_stopping() {
+        return Err(Refusal::stopping());
+    }
+    if !node.is_ready() {
+        return Err(Refusal::busy("replaying", "the journal is being replayed"));
+    }
+    let (used, limit) = (node.shared().head_bytes(), node.budget().head_bytes);
+    if used >= limit {
+        let message = format!(
+            "the head is full: it holds {} MiB of {} MiB; it grows with --memory",
+            used >> 20,
+            limit >> 20
+        );
+        return Err(Refusal::busy("head_full", message));
+    }
+    Ok(())
+}
+
+/// What decoding and the columns of a body will take: the text itself, and about as much again for a batch
+/// of short series.
+const fn working_bytes(decoded_bytes: usize) -> u64 {
+    2 * decoded_bytes as u64
+}
+
+struct Prepared {
+    /// One for each partition that has a share.
+    submissions: Vec<(usize, Submission, Answer)>,
+    outcome: Outcome,
+    creates: bool,
+}
+
+type Answer = oneshot::Receiver<Result<Outcome, Refusal>>;
+
+/// Decodes, checks and resolves: everything that needs no owner.
+fn prepare(
+    node: &Node,
+    tenant: &TenantId,
+    version: Version,
+    body: &[u8],
+    memory: Reservation,
+) -> Result<Prepared, Refusal> {
+    let mut workspace = node.decoders().take();
+    let Workspace { decoder, batch, labels } = &mut workspace;
+    let prepared = match decoder.decode(version, body, batch) {
+        Ok(()) => route(node, tenant, batch, labels, memory),
+        Err(error) => Err(error.into()),
+    };
+    node.decoders().put(workspace);
+    prepared
+}
+
+fn route(
+    node: &Node,
+    tenant: &TenantId,
+    batch: &mut Batch,
+    labels: &mut LabelsBuilder,
+    mut memory: Reservation,
+) -> Result<Prepared, Refusal> {
+    // a small 2.0 body can name long labels many times over
+    let held = batch.memory_bytes() as u64;
+    if held > memory.bytes() {
+        memory.resize(held)?;
+    }
+    let memory = Arc::new(memory);
+    let mut outcome = refused_by_decoder(batch);
+    leave_out_impossible_times(node, batch, &mut outcome);
+
+    let mut parts: Vec<(Submission, Answer)> = node.partitions().iter().map(|_| part(tenant)).collect();
+    let mut unknown = Vec::new();
+    resolve_known(node, tenant, batch, &mut parts, &mut unknown);
+    let creates = !unknown.is_empty();
+    for position in unknown {
+        let series = &batch.series[position as usize];
+        let seed = node.shared().seed;
+        match labels_of(batch.label_bytes(series), labels) {
+            Ok(labels) => {
+                let key = SeriesKey::of(labels.as_bytes(), seed);
+                let part = &mut parts[key.partition(node.partitions().len())].0;
+                add_new(part, batch, position, key, labels);
+            }
+            Err(error) => {
+                let text = || describe_labels(batch.label_bytes(series));
+                outcome.refuse(error, u64::from(series.samples.end - series.samples.start), text);
+            }
+        }
+    }
+    for metadata in batch.metadata.drain(..) {
+        let key = SeriesKey::of(metadata.metric.as_bytes(), node.shared().seed);
+        parts[key.partition(node.partitions().len())].0.metadata.push(metadata);
+    }
+    let submissions = parts
+        .into_iter()
+        .enumerate()
+        .filter(|(_, (submission, _))| !submission.is_empty())
+        .map(|(partition, (mut submission, answer))| {
+            submission.memory = Some(Arc::clone(&memory));
+            (partition, submission, answer)
+        })
+        .collect();
+    Ok(Prepared { submissions, outcome, creates })
+}
+
+fn part(tenant: &TenantId) -> (Submission, Answer) {
+    let (reply, answer) = oneshot::channel();
+    (Submission::new(tenant.clone(), reply), answer)
+}
+
+fn refused_by_decoder(batch: &Batch) -> Outcome {
+    let text = |range: &Range<u32>| describe_labels(&batch.bytes[range.start as usize..range.end as usize]);
+    Outcome {
+        refused_samples: batch.refused_samples,
+        refused_series: batch.refused_series,
+        errors: batch
+            .refused
+            .iter()
+            .take(Outcome::ERRORS_MAX)
+            .map(|(error, labels)| (error.clone(), text(labels)))
+            .collect(),
+        ..Outcome::default()
+    }
+}
+
+/// Samples before 1970 or too far ahead of the clock. Almost never any: one pass over the column tells.
+fn leave_out_impossible_times(node: &Node, batch: &mut Batch, outcome: &mut Outcome) {
+    let latest_ms =
+        node.shared().clock.now_ms().saturating_add(node.settings().future_ms).min(caps::TIMESTAMP_MS_MAX);
+    let possible = caps::TIMESTAMP_MS_MIN..=latest_ms;
+    let (oldest, newest) =
+        batch.timestamps.iter().fold((i64::MAX, i64::MIN), |(lo, hi), t| (lo.min(*t), hi.max(*t)));
+    if batch.timestamps.is_empty() || (possible.contains(&oldest) && possible.contains(&newest)) {
+        return;
+    }
+    let old = std::mem::take(&mut batch.series);
+    let (times, values) = (std::mem::take(&mut batch.timestamps), std::mem::take(&mut batch.values));
+    for series in old {
+        let start = batch.timestamps.len() as u32;
+        for i in series.samples.start as usize..series.samples.end as usize {
+            if possible.contains(&times[i]) {
+                batch.timestamps.push(times[i]);
+                batch.values.push(values[i]);
+                continue;
+            }
+            let reason = match times[i] < caps::TIMESTAMP_MS_MIN {
+                true => "before 1970",
+                false => "too far in the future (setting future_limit)",
+            };
+            let error = SeriesError::Timestamp { timestamp_ms: times[i], reason };
+            outcome.refuse(error, 1, || describe_labels(batch.label_bytes(&series)));
+        }
+        let samples = start..batch.timestamps.len() as u32;
+        batch.series.push(BatchSeries { samples, ..series });
+    }
+}
+
+/// Sorts the samples of known series into their partitions' submissions; the rest is `unknown`.
+fn resolve_known(
+    node: &Node,
+    tenant: &TenantId,
+    batch: &mut Batch,
+    parts: &mut [(Submission, Answer)],
+    unknown: &mut Vec<u32>,
+) {
+    let count = parts.len();
+    let mut exemplars = std::mem::take(&mut batch.exemplars).into_iter().peekable();
+    let mut known: Vec<Option<SeriesRef>> = Vec::new();
+    let track = exemplars.peek().is_some();
+    if track {
+        known.resize(batch.series.len(), None);
+    }
+    for (number, (partition, (part, _))) in node.partitions().iter().zip(parts.iter_mut()).enumerate() {
+        let head = partition.head.read();
+        let head = head.tenant(tenant);
+        let share = batch.timestamps.len() / count + batch.timestamps.len() / (4 * count);
+        part.refs.reserve(share);
+        part.timestamps.reserve(share);
+        part.values.reserve(share);
+        for (position, series) in batch.series.iter().enumerate() {
+            if series.key.partition(count) != number {
+                continue;
+            }
+            let Some(found) = head.and_then(|h| h.resolve(series.key)) else {
+                unknown.push(position as u32);
+                continue;
+            };
+            if track {
+                known[position] = Some(found);
+            }
+            for i in series.samples.start as usize..series.samples.end as usize {
+                part.refs.push(found);
+                part.timestamps.push(batch.timestamps[i]);
+                part.values.push(batch.values[i]);
+            }
+        }
+    }
+    for (position, exemplar) in exemplars {
+        match known[position as usize] {
+            Some(series) => {
+                let partition = batch.series[position as usize].key.partition(count);
+                parts[partition].0.exemplars.push((series, exemplar));
+            }
+            None => batch.exemplars.push((position, exemplar)),
+        }
+    }
+}
+
+fn add_new(part: &mut Submission, batch: &Batch, position: u32, key: SeriesKey, labels: model::Labels) {
+    let samples = &batch.series[position as usize].samples;
+    let start = part.new_timestamps.len() as u32;
+    let (from, to) = (samples.start as usize, samples.end as usize);
+    part.new_timestamps.extend_from_slice(&batch.timestamps[from..to]);
+    part.new_values.extend_from_slice(&batch.values[from..to]);
+    let mine = batch.exemplars.iter().filter(|(p, _)| *p == position).map(|(_, e)| e.clone());
+    part.new.push(NewSeries {
+        key,
+        labels,
+        samples: start..part.new_timestamps.len() as u32,
+        exemplars: mine.collect(),
+    });
+}
+
+fn submit(node: &Node, submissions: Vec<(usize, Submission, Answer)>) -> Result<Vec<Answer>, Refusal> {
+    let mut answers = Vec::with_capacity(submissions.len());
+    for (partition, submission, answer) in submissions {
+        match node.commands()[partition].try_send(Command::Write(Box::new(submission))) {
+            Ok(()) => answers.push(answer),
+            Err(TrySendError::Full(_)) => {
+                return Err(Refusal::busy(
+                    "queue_full",
+                    "a partition's queue is full: the disk or the processor is behind",
+                ));
+            }
+            Err(TrySendError::Disconnected(_)) => return Err(Refusal::stopping()),
+        }
+    }
+    Ok(answers)
+}
+
+const fn internal(message: String) -> Refusal {
+    Refusal { kind: model::ErrorKind::Internal, reason: "bug", message }
+}

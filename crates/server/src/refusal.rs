@@ -1,0 +1,64 @@
+//! Why a request was not served, before any protocol's words for it.
+
+use model::ErrorKind;
+use stdx::budget::Exhausted;
+
+/// A request that was turned away. [`crate::http`] gives it a status.
+#[derive(Debug, Clone, thiserror::Error)]
+#[error("{message}")]
+pub struct Refusal {
+    /// What the caller should do.
+    pub kind: ErrorKind,
+    /// A stable word for logs and metrics.
+    pub reason: &'static str,
+    /// What, how much, which setting.
+    pub message: String,
+}
+
+impl Refusal {
+    /// The request is wrong.
+    pub fn invalid(reason: &'static str, message: impl Into<String>) -> Self {
+        Self { kind: ErrorKind::Invalid, reason, message: message.into() }
+    }
+
+    /// Not now: the sender should come back.
+    pub fn busy(reason: &'static str, message: impl Into<String>) -> Self {
+        Self { kind: ErrorKind::Unavailable, reason, message: message.into() }
+    }
+
+    /// More than is ever allowed at once.
+    pub fn too_large(reason: &'static str, message: impl Into<String>) -> Self {
+        Self { kind: ErrorKind::TooLarge, reason, message: message.into() }
+    }
+
+    pub(crate) fn stopping() -> Self {
+        Self::busy("stopping", "the server is shutting down")
+    }
+}
+
+impl From<protocol::remote_write::DecodeError> for Refusal {
+    fn from(error: protocol::remote_write::DecodeError) -> Self {
+        Self { kind: error.kind(), reason: "decode", message: error.to_string() }
+    }
+}
+
+impl From<Exhausted> for Refusal {
+    fn from(full: Exhausted) -> Self {
+        let message = format!("{full}; it grows with --memory");
+        // what could never fit is not worth a retry
+        match full.asked_bytes > full.limit_bytes {
+            true => Self::too_large("memory", message),
+            false => Self::busy("memory", message),
+        }
+    }
+}
+
+impl From<&journal::JournalError> for Refusal {
+    fn from(error: &journal::JournalError) -> Self {
+        let reason = match error {
+            journal::JournalError::Full { .. } => "disk_full",
+            _ => "journal",
+        };
+        Self { kind: error.kind(), reason, message: format!("not durable, so not accepted: {error}") }
+    }
+}

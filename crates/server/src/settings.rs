@@ -1,0 +1,295 @@
+//! What can be configured. Raw (file, flags) becomes resolved ([`Settings`]) once, at start.
+
+use crate::budget::Budget;
+use model::caps;
+use serde::Deserialize;
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+
+/// The configuration file: everything optional, nothing unknown.
+#[derive(Debug, Default, Clone, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct ConfigFile {
+    /// See [`Settings::data_dir`].
+    pub data_dir: Option<PathBuf>,
+    /// See [`Settings::http`].
+    pub http: Option<SocketAddr>,
+    /// See [`Budget::total_bytes`]; as `"2GiB"`.
+    pub memory: Option<String>,
+    /// `"fsync"` or `"os"`.
+    pub durability: Option<String>,
+    /// See [`Settings::partitions`].
+    pub partitions: Option<usize>,
+    /// See [`Settings::out_of_order_window_ms`]; as `"1h"`.
+    pub out_of_order_window: Option<String>,
+    /// See [`Settings::future_ms`]; as `"10m"`.
+    pub future_limit: Option<String>,
+    /// See [`Settings::series_idle_s`]; as `"1h"`.
+    pub series_idle: Option<String>,
+    /// See [`Settings::query_timeout_ms`]; as `"2m"`.
+    pub query_timeout: Option<String>,
+    /// See [`Settings::query_lookback_ms`]; as `"5m"`.
+    pub query_lookback: Option<String>,
+    /// See [`Settings::query_concurrency`].
+    pub query_concurrency: Option<usize>,
+    /// See [`Settings::inflight_requests_max`].
+    pub inflight_requests: Option<usize>,
+    /// See [`Settings::connections_max`].
+    pub connections: Option<usize>,
+    /// See [`Settings::segment_bytes`]; as `"128MiB"`.
+    pub segment_size: Option<String>,
+}
+
+/// What the command line says; it goes before the file.
+#[derive(Debug, Default, Clone)]
+pub struct Flags {
+    /// `--data-dir`
+    pub data_dir: Option<PathBuf>,
+    /// `--http`
+    pub http: Option<SocketAddr>,
+    /// `--memory`
+    pub memory: Option<String>,
+    /// `--durability`
+    pub durability: Option<String>,
+    /// `--config`
+    pub config: Option<PathBuf>,
+}
+
+/// Everything resolved.
+#[derive(Debug, Clone)]
+pub struct Settings {
+    /// Where the journal lives. Default `floodmark-data`.
+    pub data_dir: PathBuf,
+    /// Where HTTP is served. Default `127.0.0.1:9009`.
+    pub http: SocketAddr,
+    /// The process' memory and its accounts.
+    pub budget: Budget,
+    /// When a write counts as durable.
+    pub durability: journal::Durability,
+    /// Units of order and ownership; fixed when a data directory is made. Default: one for each core, at
+    /// most eight.
+    pub partitions: usize,
+    /// How much older than its series' newest sample a sample may be. Default one hour.
+    pub out_of_order_window_ms: i64,
+    /// How far ahead of the clock a sample may be. Default ten minutes.
+    pub future_ms: i64,
+    /// A series unseen for so long is no longer active. Default one hour.
+    pub series_idle_s: u32,
+    /// The longest a query may run. Default two minutes.
+    pub query_timeout_ms: u64,
+    /// How far an instant selector looks back. Default five minutes.
+    pub query_lookback_ms: i64,
+    /// Queries that run at once; others wait. Default: two for each core.
+    pub query_concurrency: usize,
+    /// Write requests between the end of their body and their answer. Default: one for each 256 KiB of the
+    /// inflight account, 64 to 4,096.
+    pub inflight_requests_max: usize,
+    /// Open connections. Default 4,096.
+    pub connections_max: usize,
+    /// A journal segment is closed at this size. Default 128 MiB.
+    pub segment_bytes: u64,
+}
+
+/// A setting that cannot be used.
+#[derive(Debug, thiserror::Error)]
+pub enum SettingsError {
+    /// The file cannot be read.
+    #[error("cannot read {}: {source}", path.display())]
+    Read {
+        /// The file.
+        path: PathBuf,
+        /// Why.
+        source: std::io::Error,
+    },
+    /// The file is not what it should be; the text names the line.
+    #[error("{}: {source}", path.display())]
+    Parse {
+        /// The file.
+        path: PathBuf,
+        /// Where and why.
+        source: Box<toml::de::Error>,
+    },
+    /// One value is out of bounds.
+    #[error("{name} = {value}: {reason}")]
+    Value {
+        /// The setting.
+        name: &'static str,
+        /// What it was set to.
+        value: String,
+        /// What it may be.
+        reason: String,
+    },
+}
+
+impl ConfigFile {
+    /// Reads a TOML file.
+    pub fn read(path: &Path) -> Result<Self, SettingsError> {
+        let text = std::fs::read_to_string(path)
+            .map_err(|source| SettingsError::Read { path: path.into(), source })?;
+        toml::from_str(&text)
+            .map_err(|source| SettingsError::Parse { path: path.into(), source: Box::new(source) })
+    }
+}
+
+impl Settings {
+    /// Flags before file before defaults.
+    pub fn resolve(flags: Flags) -> Result<Self, SettingsError> {
+        let file = flags.config.as_deref().map(ConfigFile::read).transpose()?.unwrap_or_default();
+        let cores = std::thread::available_parallelism().map_or(1, usize::from);
+        let budget = match flags.memory.or(file.memory) {
+            Some(text) => Budget::of(bytes_setting("memory", &text)?)
+                .map_err(|reason| value_error("memory", &text, reason))?,
+            None => Budget::of_machine(),
+        };
+        let durability = flags.durability.or(file.durability).unwrap_or_else(|| "fsync".into());
+        let durability = match durability.as_str() {
+            "fsync" => journal::Durability::Fsync,
+            "os" => journal::Durability::Os,
+            _ => return Err(value_error("durability", &durability, "either fsync or os".into())),
+        };
+        let inflight_default = (budget.inflight_bytes / (256 << 10)).clamp(64, 4096) as usize;
+        let duration = |name, text: &Option<String>, default_ms| match text {
+            Some(text) => duration_setting(name, text),
+            None => Ok(default_ms),
+        };
+        let count = |name, given: Option<usize>, default, max| match given {
+            Some(n) if n == 0 || n > max => Err(value_error(name, &n.to_string(), format!("1 to {max}"))),
+            n => Ok(n.unwrap_or(default)),
+        };
+        let idle_ms = duration("series_idle", &file.series_idle, 3_600_000)?;
+        Ok(Self {
+            data_dir: flags.data_dir.or(file.data_dir).unwrap_or_else(|| "floodmark-data".into()),
+            http: flags.http.or(file.http).unwrap_or_else(|| SocketAddr::from(([127, 0, 0, 1], 9009))),
+            budget,
+            durability,
+            partitions: count("partitions", file.partitions, cores.min(8), caps::PARTITIONS_MAX)?,
+            out_of_order_window_ms: duration("out_of_order_window", &file.out_of_order_window, 3_600_000)?,
+            future_ms: duration("future_limit", &file.future_limit, 600_000)?,
+            series_idle_s: u32::try_from(idle_ms / 1000).unwrap_or(u32::MAX),
+            query_timeout_ms: duration("query_timeout", &file.query_timeout, 120_000)? as u64,
+            query_lookback_ms: duration("query_lookback", &file.query_lookback, 300_000)?,
+            query_concurrency: count("query_concurrency", file.query_concurrency, 2 * cores, 1024)?,
+            inflight_requests_max: count(
+                "inflight_requests",
+                file.inflight_requests,
+                inflight_default,
+                1 << 20,
+            )?,
+            connections_max: count("connections", file.connections, 4096, 1 << 20)?,
+            segment_bytes: match &file.segment_size {
+                Some(text) => bytes_setting("segment_size", text)?,
+                None => 128 << 20,
+            },
+        })
+    }
+}
+
+fn value_error(name: &'static str, value: &str, reason: String) -> SettingsError {
+    SettingsError::Value { name, value: value.into(), reason }
+}
+
+fn bytes_setting(name: &'static str, text: &str) -> Result<u64, SettingsError> {
+    parse_bytes(text).ok_or_else(|| value_error(name, text, "a size such as 512MiB or 2GiB".into()))
+}
+
+fn duration_setting(name: &'static str, text: &str) -> Result<i64, SettingsError> {
+    parse_duration_ms(text)
+        .filter(|ms| *ms > 0)
+        .ok_or_else(|| value_error(name, text, "a duration such as 30s, 5m or 1h30m".into()))
+}
+
+/// `512MiB`, `2GiB`, `1.5GB`, `4096`: bytes.
+pub fn parse_bytes(text: &str) -> Option<u64> {
+    let text = text.trim();
+    let split = text.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(text.len());
+    let (number, unit) = text.split_at(split);
+    let factor: u64 = match unit.trim().to_ascii_lowercase().as_str() {
+        "" | "b" => 1,
+        "k" | "kb" => 1000,
+        "kib" | "ki" => 1 << 10,
+        "m" | "mb" => 1_000_000,
+        "mib" | "mi" => 1 << 20,
+        "g" | "gb" => 1_000_000_000,
+        "gib" | "gi" => 1 << 30,
+        "tb" | "t" => 1_000_000_000_000,
+        "tib" | "ti" => 1 << 40,
+        _ => return None,
+    };
+    let bytes = number.parse::<f64>().ok()? * factor as f64;
+    (0.0..1e18).contains(&bytes).then_some(bytes as u64)
+}
+
+/// A duration in Prometheus' notation (`1h30m`, `500ms`, `2d`, `1w`, `1y`): milliseconds.
+pub fn parse_duration_ms(text: &str) -> Option<i64> {
+    let mut rest = text;
+    let mut total: i64 = 0;
+    let mut smallest = i64::MAX;
+    if rest == "0" {
+        return Some(0);
+    }
+    while !rest.is_empty() {
+        let digits = rest.find(|c: char| !c.is_ascii_digit())?;
+        let number: i64 = rest[..digits].parse().ok()?;
+        rest = &rest[digits..];
+        let letters = rest.find(|c: char| c.is_ascii_digit()).unwrap_or(rest.len());
+        let unit_ms: i64 = match &rest[..letters] {
+            "ms" => 1,
+            "s" => 1000,
+            "m" => 60_000,
+            "h" => 3_600_000,
+            "d" => 86_400_000,
+            "w" => 604_800_000,
+            "y" => 31_536_000_000,
+            _ => return None,
+        };
+        // units come in descending order, each once
+        if unit_ms >= smallest {
+            return None;
+        }
+        smallest = unit_ms;
+        rest = &rest[letters..];
+        total = total.checked_add(number.checked_mul(unit_ms)?)?;
+    }
+    (smallest < i64::MAX).then_some(total)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sizes() {
+        assert_eq!(parse_bytes("512MiB"), Some(512 << 20));
+        assert_eq!(parse_bytes("1.5 GB"), Some(1_500_000_000));
+        assert_eq!(parse_bytes("4096"), Some(4096));
+        for bad in ["", "GiB", "-1", "1XB", "1e400", "99999999TiB"] {
+            assert_eq!(parse_bytes(bad), None, "{bad}");
+        }
+    }
+
+    #[test]
+    fn durations() {
+        assert_eq!(parse_duration_ms("1h30m"), Some(5_400_000));
+        assert_eq!(parse_duration_ms("500ms"), Some(500));
+        assert_eq!(parse_duration_ms("0"), Some(0));
+        for bad in ["", "5", "m", "1m1h", "1h1h", "-5m", "99999999999999999y"] {
+            assert_eq!(parse_duration_ms(bad), None, "{bad}");
+        }
+    }
+
+    #[test]
+    fn files_say_where_they_are_wrong() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("f.toml");
+        let check = |text: &str| {
+            std::fs::write(&path, text).unwrap();
+            Settings::resolve(Flags { config: Some(path.clone()), ..Flags::default() })
+                .map_err(|e| e.to_string())
+        };
+        assert_eq!(check("memory = \"2GiB\"\nquery_timeout = \"5s\"").unwrap().query_timeout_ms, 5000);
+        assert!(check("\nmemroy = \"2GiB\"").unwrap_err().contains("line 2"));
+        assert!(check("memory = \"1MiB\"").unwrap_err().contains("64 MiB"));
+        assert!(check("partitions = 0").unwrap_err().contains("1 to 1024"));
+        assert!(check("durability = \"maybe\"").unwrap_err().contains("fsync or os"));
+    }
+}

@@ -1,0 +1,115 @@
+//! What the pipeline hands to a partition's owner, and what comes back.
+
+use crate::refusal::Refusal;
+use model::{Exemplar, Labels, Metadata, SeriesError, SeriesKey, SeriesRef, TenantId};
+use std::ops::Range;
+use std::sync::Arc;
+use stdx::budget::Reservation;
+use tokio::sync::oneshot;
+
+/// One request's share for one partition.
+#[derive(Debug)]
+pub(crate) struct Submission {
+    pub(crate) tenant: TenantId,
+    /// Samples of known series, in columns. Those of new ones join them once the series exist.
+    pub(crate) refs: Vec<SeriesRef>,
+    pub(crate) timestamps: Vec<i64>,
+    pub(crate) values: Vec<f64>,
+    pub(crate) new: Vec<NewSeries>,
+    /// Samples of new series; [`NewSeries::samples`] points here.
+    pub(crate) new_timestamps: Vec<i64>,
+    pub(crate) new_values: Vec<f64>,
+    /// How many of `new` have been made.
+    pub(crate) created: usize,
+    pub(crate) metadata: Vec<Metadata>,
+    pub(crate) exemplars: Vec<(SeriesRef, Exemplar)>,
+    pub(crate) reply: oneshot::Sender<Result<Outcome, Refusal>>,
+    /// The request's memory, given back when its last part is done.
+    pub(crate) memory: Option<Arc<Reservation>>,
+}
+
+/// A series that was not known when the request was looked at.
+#[derive(Debug)]
+pub(crate) struct NewSeries {
+    pub(crate) key: SeriesKey,
+    pub(crate) labels: Labels,
+    pub(crate) samples: Range<u32>,
+    pub(crate) exemplars: Vec<Exemplar>,
+}
+
+/// What became of a request, or of one partition's share of it.
+#[derive(Debug, Default)]
+pub struct Outcome {
+    /// Samples that are durable now (identical duplicates included).
+    pub samples: u64,
+    /// Exemplars likewise.
+    pub exemplars: u64,
+    /// Samples left out.
+    pub refused_samples: u64,
+    /// Series left out, wholly or in part.
+    pub refused_series: u64,
+    /// The first few reasons, each with its series.
+    pub errors: Vec<(SeriesError, String)>,
+}
+
+impl Outcome {
+    /// How many reasons are kept.
+    pub(crate) const ERRORS_MAX: usize = 5;
+
+    /// Leaves out `samples` samples of one series.
+    pub(crate) fn refuse(&mut self, error: SeriesError, samples: u64, series: impl FnOnce() -> String) {
+        self.refused_series += 1;
+        self.refused_samples += samples;
+        if self.errors.len() < Self::ERRORS_MAX {
+            self.errors.push((error, series()));
+        }
+    }
+
+    /// Adds another partition's share.
+    pub(crate) fn add(&mut self, other: Self) {
+        self.samples += other.samples;
+        self.exemplars += other.exemplars;
+        self.refused_samples += other.refused_samples;
+        self.refused_series += other.refused_series;
+        let room = Self::ERRORS_MAX - self.errors.len();
+        self.errors.extend(other.errors.into_iter().take(room));
+    }
+}
+
+impl Submission {
+    pub(crate) fn new(tenant: TenantId, reply: oneshot::Sender<Result<Outcome, Refusal>>) -> Self {
+        Self {
+            tenant,
+            refs: Vec::new(),
+            timestamps: Vec::new(),
+            values: Vec::new(),
+            new: Vec::new(),
+            new_timestamps: Vec::new(),
+            new_values: Vec::new(),
+            created: 0,
+            metadata: Vec::new(),
+            exemplars: Vec::new(),
+            reply,
+            memory: None,
+        }
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.refs.is_empty() && self.new.is_empty() && self.metadata.is_empty() && self.exemplars.is_empty()
+    }
+
+    /// All its series exist.
+    pub(crate) fn is_resolved(&self) -> bool {
+        self.created == self.new.len()
+    }
+
+    /// Samples of known and new series.
+    pub(crate) fn samples(&self) -> usize {
+        self.refs.len() + if self.is_resolved() { 0 } else { self.new_timestamps.len() }
+    }
+
+    /// Answers; nobody may be listening any more.
+    pub(crate) fn answer(self, outcome: Result<Outcome, Refusal>) {
+        let _ = self.reply.send(outcome);
+    }
+}

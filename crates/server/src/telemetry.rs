@@ -1,0 +1,64 @@
+//! What the server counts about itself.
+
+use stdx::telemetry::{Counter, Histogram, LATENCY_BUCKETS_S, Registry};
+
+/// Counters of the write path.
+#[derive(Debug)]
+pub(crate) struct WriteMetrics {
+    pub(crate) samples: Counter,
+    pub(crate) refused_samples: Counter,
+    pub(crate) series_created: Counter,
+    pub(crate) late_samples: Counter,
+    pub(crate) duplicate_samples: Counter,
+    pub(crate) seconds_known: Histogram,
+    pub(crate) seconds_new: Histogram,
+    pub(crate) sync_seconds: Histogram,
+    pub(crate) group_failures: Counter,
+    pub(crate) replayed_samples: Counter,
+    pub(crate) damaged_ranges: Counter,
+    pub(crate) lost_records: Counter,
+    pub(crate) body_bytes: Counter,
+}
+
+impl WriteMetrics {
+    pub(crate) fn new(r: &Registry) -> Self {
+        let seconds = |path| {
+            r.histogram(
+                "floodmark_write_duration_seconds",
+                "Time from a complete body to its answer, by whether the request created series.",
+                &[("series", path)],
+                LATENCY_BUCKETS_S,
+            )
+        };
+        Self {
+            samples: r.counter("floodmark_write_samples_total", "Samples acknowledged."),
+            refused_samples: r
+                .counter("floodmark_write_refused_samples_total", "Samples left out of accepted requests."),
+            body_bytes: r.counter("floodmark_write_body_bytes_total", "Bytes of write bodies, as received."),
+            seconds_known: seconds("known"),
+            seconds_new: seconds("new"),
+            series_created: r.counter("floodmark_head_series_created_total", "Series created."),
+            late_samples: r.counter(
+                "floodmark_head_late_samples_total",
+                "Samples stored that came out of order or changed a value.",
+            ),
+            duplicate_samples: r
+                .counter("floodmark_head_duplicate_samples_total", "Samples that came again unchanged."),
+            sync_seconds: r.histogram(
+                "floodmark_journal_sync_duration_seconds",
+                "Time to make a group durable.",
+                &[],
+                LATENCY_BUCKETS_S,
+            ),
+            group_failures: r.counter(
+                "floodmark_journal_group_failures_total",
+                "Groups that could not be made durable; their requests were refused.",
+            ),
+            replayed_samples: r
+                .counter("floodmark_journal_replayed_samples_total", "Samples replayed at start."),
+            damaged_ranges: r
+                .counter("floodmark_journal_damaged_ranges_total", "Damaged stretches met in replay."),
+            lost_records: r.counter("floodmark_journal_lost_records_total", "Records lost to damage."),
+        }
+    }
+}
