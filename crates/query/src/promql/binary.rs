@@ -208,13 +208,8 @@ struct Pairing<'p, 'm> {
 impl Pairing<'_, '_> {
     fn group(&mut self, many: &[usize], one: &[usize]) -> Result<(), QueryError> {
         let matching = &self.b.matching;
-        let swapped = matching.many == Many::Right;
-        // what stands in for a missing side, after sides were swapped
-        let (fill_many, fill_one) = if swapped {
-            (matching.fill_right, matching.fill_left)
-        } else {
-            (matching.fill_left, matching.fill_right)
-        };
+        // Prometheus swaps the sides of `group_right`, but not the fill values that belong to them.
+        let (fill_many, fill_one) = (matching.fill_left, matching.fill_right);
         if one.is_empty() && fill_one.is_none() || many.is_empty() && fill_many.is_none() && one.len() < 2 {
             return Ok(());
         }

@@ -65,12 +65,12 @@ impl Part for Regression {
 impl Regression {
     /// Slope, and value at `time_ms`.
     fn line(&self, time_ms: i64) -> (f64, f64) {
-        // A NaN among equal values shows in their mean only.
-        if self.low == self.high && !self.mean_y.is_nan() {
-            return (0.0, self.low);
-        }
-        if self.low == self.high && self.low.is_infinite() {
+        // An infinity or a NaN shows in the mean.
+        if !self.mean_y.is_finite() {
             return (f64::NAN, f64::NAN);
+        }
+        if self.low == self.high {
+            return (0.0, self.low);
         }
         let slope = self.xy / self.xx;
         let x = (time_ms - self.origin_ms) as f64 / 1000.0;

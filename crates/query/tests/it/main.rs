@@ -1,0 +1,58 @@
+//! PromQL semantics as text: scripts in the language of Prometheus' `promqltest` (documented in
+//! `promql/promqltest/README.md` there), run against a source in memory.
+//!
+//! `testdata/*.test` are ours. Where `FLOODMARK_PROMQL_TESTDATA` names a directory, the scripts in it are
+//! run too; it is meant for Prometheus' own ones. `--nocapture` shows the counts and each failing case.
+
+mod notation;
+mod report;
+mod runner;
+mod script;
+
+use report::Report;
+use runner::Names;
+use std::path::Path;
+
+/// Prometheus' scripts about syntax behind its feature flags, which does not exist here: expressions of
+/// durations, `smoothed` and `anchored`, `info()`, start timestamps.
+const EXPERIMENTAL: [&str; 4] =
+    ["duration_expression.test", "extended_vectors.test", "info.test", "start_timestamps.test"];
+
+fn run_directory(directory: &Path, names: Names) -> Vec<Report> {
+    let mut paths: Vec<_> = std::fs::read_dir(directory)
+        .unwrap_or_else(|e| panic!("read {}: {e}", directory.display()))
+        .map(|entry| entry.expect("read a directory entry").path())
+        .filter(|path| path.extension().is_some_and(|e| e == "test"))
+        .collect();
+    paths.sort();
+    assert!(!paths.is_empty(), "no scripts in {}", directory.display());
+    paths.iter().map(|path| runner::run_file(path, names)).collect()
+}
+
+#[test]
+fn our_scripts_pass() {
+    let directory = Path::new(env!("CARGO_MANIFEST_DIR")).join("testdata");
+    for report in run_directory(&directory, Names::Early) {
+        assert!(report.failed.is_empty(), "{report}");
+        assert_eq!(report.excluded, 0, "{}: our scripts exclude nothing", report.name);
+    }
+}
+
+#[test]
+fn scripts_of_prometheus_pass() {
+    let Some(directory) = std::env::var_os("FLOODMARK_PROMQL_TESTDATA") else {
+        println!("SKIPPED: FLOODMARK_PROMQL_TESTDATA names no directory with Prometheus' scripts");
+        return;
+    };
+    let reports = run_directory(Path::new(&directory), Names::Late);
+    for report in &reports {
+        println!("{report}");
+    }
+    let known = |report: &&Report| EXPERIMENTAL.contains(&report.name.as_str());
+    let count = |reports: &[&Report]| -> (usize, usize) {
+        (reports.iter().map(|r| r.passed).sum(), reports.iter().map(|r| r.failed.len()).sum())
+    };
+    let (experimental, stable): (Vec<&Report>, Vec<&Report>) = reports.iter().partition(known);
+    println!("stable: {:?} passed and failed; experimental: {:?}", count(&stable), count(&experimental));
+    assert_eq!(count(&stable).1, 0);
+}

@@ -1,0 +1,25 @@
+//! What became of a script.
+
+use std::fmt;
+
+/// Counts of one script's cases.
+#[derive(Debug, Default)]
+pub(crate) struct Report {
+    pub(crate) name: String,
+    pub(crate) passed: usize,
+    /// Cases about what does not exist here: native histograms.
+    pub(crate) excluded: usize,
+    /// Line, expression, and what was wrong.
+    pub(crate) failed: Vec<(usize, String, String)>,
+}
+
+impl fmt::Display for Report {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { name, passed, excluded, failed } = self;
+        write!(f, "{name}: {passed} passed, {} failed, {excluded} excluded", failed.len())?;
+        for (line, expr, reason) in failed {
+            write!(f, "\n  line {line}: {expr}\n      {reason}")?;
+        }
+        Ok(())
+    }
+}
