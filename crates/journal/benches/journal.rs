@@ -30,7 +30,8 @@ fn main() {
     let full = std::env::args().any(|a| a == "--bench");
     let size = if full { FULL } else { SMALL };
     let wanted: Vec<String> = std::env::args().skip(1).filter(|a| !a.starts_with('-')).collect();
-    let benches: [(&str, fn(&Size)); 5] = [
+    type Bench = fn(&Size);
+    let benches: [(&str, Bench); 5] = [
         ("definitions", definitions),
         ("samples", samples),
         ("append", append),

@@ -1,36 +1,307 @@
 use super::*;
-use model::Labels;
+use expect_test::{Expect, expect};
+use model::{Labels, MetricKind};
+use proptest::prelude::*;
+use stdx::rng::Rng;
 
-pub(super) fn labels(i: usize) -> Labels {
-    let (name, pod) = (format!("metric_{}", i % 50), format!("pod-{}", i / 50));
+/// What goes into a record, and should come out.
+#[derive(Debug, Clone, PartialEq, Default)]
+struct Content {
+    definitions: Vec<(u32, Labels)>,
+    /// Reference, time and the value's bits.
+    samples: Vec<(u32, i64, u64)>,
+    metadata: Vec<Metadata>,
+    exemplars: Vec<(SeriesRef, Exemplar)>,
+}
+
+impl Content {
+    fn encode(&self, tenant: &TenantId, encoder: &mut RecordEncoder) -> Vec<u8> {
+        encoder.begin(tenant);
+        for (series, labels) in &self.definitions {
+            encoder.define(SeriesRef(*series), labels.as_ref());
+        }
+        for (series, timestamp_ms, bits) in &self.samples {
+            encoder.sample(SeriesRef(*series), *timestamp_ms, f64::from_bits(*bits));
+        }
+        self.metadata.iter().for_each(|m| encoder.metadata(m));
+        self.exemplars.iter().for_each(|(series, e)| encoder.exemplar(*series, e));
+        encoder.finish().to_vec()
+    }
+
+    fn of(record: &Record) -> Self {
+        let samples = record.refs.iter().zip(&record.timestamps).zip(&record.values);
+        Self {
+            definitions: record.definitions.iter().map(|(r, l)| (r.0, l.to_owned())).collect(),
+            samples: samples.map(|((r, t), v)| (r.0, *t, v.to_bits())).collect(),
+            metadata: record.metadata.clone(),
+            exemplars: record.exemplars.clone(),
+        }
+    }
+}
+
+fn labels(i: usize) -> Labels {
+    let (name, pod, le) = (format!("metric_{}", i % 50), format!("pod-{}", i / 50), (i % 7).to_string());
     let mut pairs = vec![("__name__", name.as_str()), ("job", "checkout"), ("pod", pod.as_str())];
-    let le = format!("{}", i % 7);
     if i.is_multiple_of(3) {
         pairs.push(("le", &le));
     }
     Labels::from_pairs(&pairs)
 }
 
+fn metadata() -> Metadata {
+    let text = |t: &str| t.to_string();
+    Metadata { metric: text("up"), kind: MetricKind::Gauge, help: text("Is it?"), unit: String::new() }
+}
+
+fn exemplar(value: f64) -> Exemplar {
+    Exemplar { labels: Labels::from_pairs(&[("trace_id", "abc")]), timestamp_ms: -5, value }
+}
+
+/// A record with something of everything.
+fn mixed(definitions: usize) -> Content {
+    Content {
+        definitions: (0..definitions).map(|i| (i as u32 * 3, labels(i))).collect(),
+        samples: (0..definitions)
+            .map(|i| (i as u32 * 3, 1000 + i as i64, (i as f64 / 2.0).to_bits()))
+            .collect(),
+        metadata: vec![metadata(), Metadata::default()],
+        exemplars: vec![
+            (SeriesRef(3), exemplar(0.25)),
+            (SeriesRef(u32::MAX), Exemplar { labels: Labels::empty(), timestamp_ms: i64::MAX, value: 0.0 }),
+        ],
+    }
+}
+
 #[test]
-fn round_trips() {
-    let tenant = TenantId::parse("team-a").unwrap();
-    let mut encoder = RecordEncoder::new();
-    let mut record = Record::new();
-    for n in [0usize, 1, 2, 200] {
-        encoder.begin(&tenant);
-        assert!(encoder.is_empty());
-        let all: Vec<Labels> = (0..n).map(labels).collect();
-        for (i, labels) in all.iter().enumerate() {
-            encoder.define(SeriesRef(i as u32 * 3), labels.as_ref());
-            encoder.sample(SeriesRef(i as u32 * 3), 1_000 + i as i64, i as f64 / 3.0);
+fn round_trips_in_one_encoder_and_one_record() {
+    let (mut encoder, mut record) = (RecordEncoder::new(), Record::new());
+    let tenants = ["team-a", "team-b", "team-b"].map(|name| TenantId::parse(name).unwrap());
+    for definitions in [0, 1, 2, 200, 3] {
+        for tenant in &tenants {
+            let content = mixed(definitions);
+            record.decode(&content.encode(tenant, &mut encoder)).unwrap();
+            assert_eq!((&record.tenant, Content::of(&record)), (tenant, content));
         }
-        record.decode(encoder.finish()).unwrap();
-        assert_eq!(record.tenant, tenant);
-        let back: Vec<_> = record.definitions.iter().map(|(r, l)| (r.0, l.to_owned())).collect();
-        let expected: Vec<_> = all.into_iter().enumerate().map(|(i, l)| (i as u32 * 3, l)).collect();
-        assert_eq!(back, expected);
-        assert_eq!(record.refs.len(), n);
-        assert_eq!(record.timestamps, (0..n as i64).map(|i| 1000 + i).collect::<Vec<_>>());
-        assert_eq!(record.values, (0..n).map(|i| i as f64 / 3.0).collect::<Vec<_>>());
+    }
+    encoder.begin(&tenants[0]);
+    assert!(encoder.is_empty() && !encoder.is_full());
+    record.decode(encoder.finish()).unwrap();
+    assert_eq!(Content::of(&record), Content::default());
+}
+
+#[test]
+fn label_sets_of_every_size_follow_each_other() {
+    let set = |n: usize, from: usize| {
+        let names: Vec<String> = (0..n).map(|i| format!("l{:03}", from + i)).collect();
+        let pairs: Vec<(&str, &str)> = names.iter().map(|n| (n.as_str(), "x")).collect();
+        Labels::from_pairs(&[&[("__name__", "m")][..], &pairs].concat())
+    };
+    let sizes = [0, 127, 0, 1, 7, 8, 9, 63, 64, 65, 126, 127, 127, 3];
+    let definitions = sizes.iter().enumerate().map(|(i, n)| (i as u32, set(*n, i % 3))).collect();
+    let content = Content { definitions, ..Content::default() };
+    let mut record = Record::new();
+    record.decode(&content.encode(&TenantId::anonymous(), &mut RecordEncoder::new())).unwrap();
+    assert_eq!(Content::of(&record), content);
+}
+
+#[test]
+fn long_labels_fit() {
+    let long = "v".repeat(model::caps::LABEL_VALUE_BYTES_MAX);
+    let name = "n".repeat(model::caps::LABEL_NAME_BYTES_MAX);
+    let labels = Labels::from_pairs(&[("__name__", &long), (&name, &long)]);
+    let content = Content { definitions: vec![(0, labels.clone()), (1, labels)], ..Content::default() };
+    let mut record = Record::new();
+    let bytes = content.encode(&TenantId::anonymous(), &mut RecordEncoder::new());
+    record.decode(&bytes).unwrap();
+    assert_eq!(Content::of(&record), content);
+    assert!(bytes.len() < 500, "packed: {} bytes", bytes.len());
+}
+
+#[test]
+fn says_when_it_is_full() {
+    let mut encoder = RecordEncoder::new();
+    encoder.begin(&TenantId::anonymous());
+    let samples = (0..).take_while(|i| {
+        encoder.sample(SeriesRef(7), *i, 0.5);
+        !encoder.is_full()
+    });
+    assert_eq!(samples.count() + 1, FULL_SAMPLES);
+    assert_eq!(Record::new().decode(encoder.finish()), Ok(()));
+
+    encoder.begin(&TenantId::anonymous());
+    let long = "v".repeat(model::caps::LABEL_VALUE_BYTES_MAX);
+    let labels = Labels::from_pairs(&[("__name__", &long), ("a", &long), ("b", &long)]);
+    let mut defined = 0;
+    while !encoder.is_full() {
+        encoder.define(SeriesRef(defined), labels.as_ref());
+        defined += 1;
+    }
+    assert_eq!(defined as usize, FULL_LABEL_BYTES.div_ceil(labels.as_bytes().len()));
+    assert_eq!(Record::new().decode(encoder.finish()), Ok(()));
+}
+
+/// Sixteen bytes a line.
+fn hex(bytes: &[u8]) -> String {
+    let line = |l: &[u8]| l.iter().map(|b| format!("{b:02x}")).collect::<Vec<_>>().join(" ") + "\n";
+    bytes.chunks(16).map(line).collect()
+}
+
+fn check_bytes(content: &Content, expected: Expect) {
+    let bytes = content.encode(&TenantId::parse("t").unwrap(), &mut RecordEncoder::new());
+    expected.assert_eq(&hex(&bytes));
+    let mut record = Record::new();
+    record.decode(&bytes).unwrap();
+    assert_eq!(Content::of(&record), *content);
+}
+
+/// These bytes are on people's disks: a change here is a new version of the format.
+#[test]
+fn golden_records() {
+    check_bytes(
+        &Content::default(),
+        expect![[r#"
+        01 01 74 00 00 00 00
+    "#]],
+    );
+    let definitions = vec![
+        (5, Labels::from_pairs(&[("__name__", "up"), ("job", "a")])),
+        (6, Labels::from_pairs(&[("__name__", "up"), ("job", "b")])),
+        (7, Labels::from_pairs(&[("__name__", "up")])),
+    ];
+    let values = [1.0, 300.0, 0.5, -1.0, -300.0, 0.0, f64::from_bits(model::STALE_NAN_BITS)];
+    let samples = values.iter().zip(5..).map(|(v, r)| (r, 1_700_000_000_000, v.to_bits())).collect();
+    let content = Content {
+        definitions,
+        samples,
+        metadata: vec![metadata()],
+        exemplars: vec![(SeriesRef(6), exemplar(2.5))],
+    };
+    check_bytes(
+        &content,
+        expect![[r#"
+        01 01 74 27 00 03 01 02 0a 01 02 02 05 08 02 03
+        01 01 5f 5f 6e 61 6d 65 5f 5f 75 70 6a 6f 62 61
+        62 02 01 00 01 00 02 02 00 00 01 00 07 01 02 0a
+        01 02 06 01 02 80 a0 ab fe f9 62 01 00 06 21 8f
+        0a 0f 01 2c 01 00 00 00 00 00 00 e0 3f 2b 01 02
+        00 00 00 00 00 f0 7f 01 02 02 75 70 06 49 73 20
+        69 74 3f 00 01 06 09 00 00 00 00 00 00 04 40 01
+        08 74 72 61 63 65 5f 69 64 03 61 62 63
+    "#]],
+    );
+    let irregular =
+        Content { samples: vec![(9, 5, 0), (2, 8, 0), (300, 1, 0), (1, 7, 0)], ..Content::default() };
+    check_bytes(
+        &irregular,
+        expect![[r#"
+        01 01 74 00 04 00 12 0d d4 04 d5 04 00 0a 06 0d
+        0c 00 00 00 00
+    "#]],
+    );
+}
+
+/// Whatever the bytes are: no panic, and what is accepted is sound.
+fn decode_anything(bytes: &[u8], record: &mut Record) -> bool {
+    if record.decode(bytes).is_err() {
+        assert!(record.refs.is_empty() && record.definitions.is_empty() && record.metadata.is_empty());
+        return false;
+    }
+    assert_eq!(record.refs.len(), record.timestamps.len());
+    assert_eq!(record.refs.len(), record.values.len());
+    for (_, labels) in record.definitions.iter() {
+        assert!(model::labels::is_canonical(labels.as_bytes()));
+    }
+    true
+}
+
+#[test]
+fn damaged_records_never_panic() {
+    let seed = 7;
+    println!("seed {seed}");
+    let mut rng = Rng::new(seed);
+    let mut record = Record::new();
+    let originals: Vec<Vec<u8>> =
+        [0, 1, 4, 200].map(|n| mixed(n).encode(&TenantId::anonymous(), &mut RecordEncoder::new())).into();
+    let mut accepted = 0;
+    for _ in 0..30_000 {
+        let mut bytes = originals[rng.below(4) as usize].clone();
+        for _ in 0..1 + rng.below(3) {
+            let at = rng.below(bytes.len() as u64) as usize;
+            match rng.below(4) {
+                0 => bytes.truncate(at + 1),
+                1 => bytes.insert(at, rng.next_u64() as u8),
+                2 => bytes[at] = [0, 1, 0x7f, 0x80, 0xff][rng.below(5) as usize],
+                _ => bytes[at] ^= 1 << rng.below(8),
+            }
+        }
+        accepted += usize::from(decode_anything(&bytes, &mut record));
+    }
+    assert!(accepted > 0, "some damage is only to values");
+}
+
+#[test]
+fn every_truncation_is_refused() {
+    let bytes = mixed(60).encode(&TenantId::anonymous(), &mut RecordEncoder::new());
+    let mut record = Record::new();
+    for len in 0..bytes.len() {
+        assert!(record.decode(&bytes[..len]).is_err(), "{len} bytes");
+    }
+    let longer = [&bytes[..], &[0]].concat();
+    assert_eq!(record.decode(&longer), Err(RecordError::Malformed("bytes after its end")));
+}
+
+#[test]
+fn counts_take_no_memory_before_they_are_believed() {
+    let header = [RECORD_VERSION, 1, b't'];
+    let huge = [0xff, 0xff, 0xff, 0xff, 0x0f];
+    let mut record = Record::new();
+    let mut check = |rest: &[u8]| {
+        assert!(record.decode(&[&header[..], rest].concat()).is_err(), "{rest:x?}");
+        assert!(record.memory_bytes() < 1000, "{rest:x?}");
+    };
+    // 2^32 definitions' bytes; the same, packed; samples; metadata; exemplars
+    check(&huge);
+    check(&[&huge[..], &[1, 0]].concat());
+    check(&[&[0][..], &huge].concat());
+    check(&[&[0, 0][..], &huge].concat());
+    check(&[&[0, 0, 0][..], &huge].concat());
+    // two million samples in a few bytes of runs, and no bytes for their values
+    check(&[0, 0x80, 0x89, 0x7a, 1, 1, 2, 0x80, 0x89, 0x7a, 1, 1, 0, 0x80, 0x89, 0x7a]);
+    assert_eq!(Record::new().decode(&[2, 1, b't']), Err(RecordError::Version(2)));
+    assert_eq!(Record::new().decode(&[1, 1, b'/']), Err(RecordError::Malformed("no tenant's name")));
+}
+
+prop_compose! {
+    fn any_labels()(
+        pairs in prop::collection::btree_map("[a-z_]{1,6}", "\\PC{1,8}", 0..8),
+        name in "[a-z]{1,8}",
+    ) -> Labels {
+        let mut pairs: Vec<(&str, &str)> = pairs.iter().map(|(n, v)| (n.as_str(), v.as_str())).collect();
+        pairs.retain(|(n, _)| *n != "__name__");
+        pairs.push(("__name__", &name));
+        Labels::from_pairs(&pairs)
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(100))]
+
+    #[test]
+    fn anything_round_trips(
+        definitions in prop::collection::vec((any::<u32>(), any_labels()), 0..40),
+        samples: Vec<(u32, i64, u64)>,
+    ) {
+        let content = Content { definitions, samples, ..Content::default() };
+        let bytes = content.encode(&TenantId::anonymous(), &mut RecordEncoder::new());
+        let mut record = Record::new();
+        record.decode(&bytes).unwrap();
+        prop_assert_eq!(Content::of(&record), content);
+    }
+
+    #[test]
+    fn random_bytes_never_panic(mut bytes: Vec<u8>) {
+        decode_anything(&bytes, &mut Record::new());
+        bytes.splice(0..0, [RECORD_VERSION, 1, b't']);
+        decode_anything(&bytes, &mut Record::new());
     }
 }

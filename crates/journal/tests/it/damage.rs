@@ -387,7 +387,7 @@ fn a_floor_keeps_offsets_from_being_used_twice() {
     assert_eq!(journal.append(b"x").unwrap(), Offset(20));
     journal.sync().unwrap();
     let found = read(&journal);
-    assert_eq!(found.damage.iter().map(|d| d.lost.clone()).collect::<Vec<_>>(), [15..20]);
+    assert_eq!((found.damage.len(), &found.damage[0].lost), (1, &(15..20)));
 }
 
 #[test]

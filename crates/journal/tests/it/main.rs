@@ -3,3 +3,4 @@
 mod conform;
 mod damage;
 mod faults;
+mod golden;
