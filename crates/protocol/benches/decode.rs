@@ -20,7 +20,8 @@ use std::hint::black_box;
 use std::time::Instant;
 
 /// The parts that are measured, by name.
-const PARTS: [&str; 8] = ["snap", "snappy", "v1", "snap-v2", "snappy-v2", "v2", "v2-metadata", "labels"];
+pub(crate) const PARTS: [&str; 8] =
+    ["snap", "snappy", "v1", "snap-v2", "snappy-v2", "v2", "v2-metadata", "labels"];
 
 #[allow(dead_code, reason = "the tests include this file for `run`")]
 fn main() {
@@ -34,7 +35,7 @@ fn main() {
 
 /// Measures `parts` over `requests` requests, `passes` times each, and prints a line for each: the best pass
 /// says what the code costs, the median what the machine was busy with beside it.
-pub fn run(parts: &[&str], requests: usize, passes: usize) {
+pub(crate) fn run(parts: &[&str], requests: usize, passes: usize) {
     let fleet = Fleet::new(requests);
     println!(
         "{:<12} {:>10} {:>10} {:>10} {:>12} {:>12}",

@@ -3,7 +3,7 @@
 //! `fuzz/` at the root of the workspace calls them under cargo-fuzz; the crate's own tests call them on
 //! mutated requests.
 
-use crate::remote_write::{Decoder, Version, decoded_len, labels_of};
+use crate::remote_write::{Decoder, Version, decoded_len, decompress, labels_of};
 use model::labels::is_canonical;
 use model::{Batch, LabelsBuilder, SeriesKey};
 
@@ -23,6 +23,20 @@ pub fn remote_write_body(version: Version, body: &[u8]) {
 pub fn remote_write_message(version: Version, message: &[u8]) {
     let body = snap::raw::Encoder::new().compress_vec(message);
     remote_write_body(version, &body.expect("BUG: fuzz inputs fit into a snappy block"));
+}
+
+/// A snappy block, against the `snap` crate.
+pub fn snappy_block(body: &[u8]) {
+    let mut ours = Vec::new();
+    let decompressed = decompress(body, &mut ours);
+    if decoded_len(body).is_err() {
+        assert!(decompressed.is_err(), "decompressed what was not to be");
+        return;
+    }
+    match snap::raw::Decoder::new().decompress_vec(body) {
+        Ok(theirs) => assert!(decompressed.is_ok() && ours == theirs, "snap reads it, or otherwise"),
+        Err(e) => assert!(decompressed.is_err(), "snap refuses it: {e}"),
+    }
 }
 
 /// Label bytes of a series that is not known.

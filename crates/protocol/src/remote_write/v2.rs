@@ -63,9 +63,25 @@ impl Scratch {
 
 pub(super) fn decode(decoder: &mut Decoder, body: &[u8], batch: &mut Batch) -> Result<(), DecodeError> {
     snappy::decompress(body, &mut decoder.body)?;
+    if walk(decoder, batch, false)? == SymbolsCame::Late {
+        batch.clear();
+        walk(decoder, batch, true)?;
+    }
+    Ok(())
+}
+
+/// Whether the symbols stood where senders put them: before the series.
+#[derive(PartialEq, Eq)]
+enum SymbolsCame {
+    First,
+    Late,
+}
+
+/// Reads the request; once more with `everywhere` where symbols come late.
+fn walk(decoder: &mut Decoder, batch: &mut Batch, everywhere: bool) -> Result<SymbolsCame, DecodeError> {
     let scratch = &mut decoder.v2;
     scratch.metadata.clear();
-    let symbols = Symbols::read(&decoder.body, &mut scratch.symbols)?;
+    let (symbols, fields) = Symbols::read(&decoder.body, everywhere, &mut scratch.symbols)?;
     let mut walk = Walk {
         seed: decoder.seed,
         body: &decoder.body,
@@ -76,7 +92,7 @@ pub(super) fn decode(decoder: &mut Decoder, body: &[u8], batch: &mut Batch) -> R
         builder: &mut decoder.labels,
         batch,
     };
-    walk.request()
+    walk.request(fields, everywhere)
 }
 
 struct Walk<'a> {
@@ -110,20 +126,20 @@ struct MetadataRefs {
 }
 
 impl<'a> Walk<'a> {
-    fn request(&mut self) -> Result<(), DecodeError> {
-        let mut request = Reader::new(self.body);
+    fn request(&mut self, mut fields: Reader<'a>, everywhere: bool) -> Result<SymbolsCame, DecodeError> {
         let mut series_seen = 0;
-        while let Some(tag) = request.tag()? {
+        while let Some(tag) = fields.tag()? {
             match tag {
                 TIMESERIES => {
                     sample::count_series(&mut series_seen)?;
-                    self.series(request.message()?)?;
+                    self.series(fields.message()?)?;
                 }
-                SYMBOLS => _ = request.len_field()?,
-                other => request.skip_unknown(other, &[4, 5])?,
+                SYMBOLS if everywhere => _ = fields.len_field()?,
+                SYMBOLS => return Ok(SymbolsCame::Late),
+                other => fields.skip_unknown(other, &[4, 5])?,
             }
         }
-        Ok(())
+        Ok(SymbolsCame::First)
     }
 
     #[inline(always)]

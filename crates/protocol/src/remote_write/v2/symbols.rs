@@ -21,27 +21,26 @@ pub(super) struct Symbols<'a> {
 }
 
 impl<'a> Symbols<'a> {
-    /// Finds the symbols of `body`. This is a pass of its own over the request's fields, because protobuf
-    /// does not promise that the table comes before its users.
-    pub(super) fn read(body: &'a [u8], table: &'a mut Vec<Symbol>) -> Result<Self, DecodeError> {
+    /// Finds the symbols of `body` and where the fields behind them begin.
+    ///
+    /// Senders put the table first, and then its end is the first field that is none of it. Protobuf does
+    /// not promise that: with `everywhere` the whole body is searched.
+    pub(super) fn read(
+        body: &'a [u8],
+        everywhere: bool,
+        table: &'a mut Vec<Symbol>,
+    ) -> Result<(Self, Reader<'a>), DecodeError> {
         table.clear();
         let mut request = Reader::new(body);
-        while let Some(tag) = request.tag()? {
-            if tag != SYMBOLS {
-                request.skip(tag)?;
-                continue;
+        loop {
+            let behind = request;
+            match request.tag()? {
+                Some(SYMBOLS) => push(request.len_field()?, request.at(), table)?,
+                Some(other) if everywhere => request.skip(other)?,
+                Some(_) | None if everywhere => return Ok((Self { body, table }, Reader::new(body))),
+                Some(_) | None => return Ok((Self { body, table }, behind)),
             }
-            let symbol = request.len_field()?;
-            if table.is_empty() && !symbol.is_empty() {
-                return Err(DecodeError::FirstSymbol(symbol.len()));
-            }
-            if table.len() >= REQUEST_SYMBOLS_MAX {
-                return Err(DecodeError::TooMany { what: "symbols", limit: REQUEST_SYMBOLS_MAX });
-            }
-            let len = symbol.len() as u32;
-            table.push(Symbol { start: request.at() as u32 - len, len });
         }
-        Ok(Self { body, table })
     }
 
     /// How many there are.
@@ -66,6 +65,19 @@ impl<'a> Symbols<'a> {
     pub(super) const fn missing(&self, reference: u32) -> SeriesError {
         SeriesError::SymbolOutOfRange(reference, self.table.len())
     }
+}
+
+/// Adds a symbol that ends at `end`.
+#[inline(always)]
+fn push(symbol: &[u8], end: usize, table: &mut Vec<Symbol>) -> Result<(), DecodeError> {
+    if table.is_empty() && !symbol.is_empty() {
+        return Err(DecodeError::FirstSymbol(symbol.len()));
+    }
+    if table.len() >= REQUEST_SYMBOLS_MAX {
+        return Err(DecodeError::TooMany { what: "symbols", limit: REQUEST_SYMBOLS_MAX });
+    }
+    table.push(Symbol { start: (end - symbol.len()) as u32, len: symbol.len() as u32 });
+    Ok(())
 }
 
 /// A reference; one of more than 32 bits is cut to them, as protobuf demands of a `uint32`.

@@ -1,0 +1,365 @@
+//! Each kind of bad input: what it is answered with, and that the good series beside it go on.
+
+use crate::proto::{self, Histogram, pack, v1, v2};
+use model::caps::{REQUEST_SAMPLES_MAX, REQUEST_SERIES_MAX};
+use model::{Batch, ErrorKind, LabelsBuilder, SeriesError};
+use protocol::remote_write::{DecodeError, Decoder, Version, decoded_len, labels_of};
+use protocol::{Fault, WireError};
+
+fn label(name: &str, value: &str) -> v1::Label {
+    v1::Label { name: name.into(), value: value.into() }
+}
+
+/// A series with one sample.
+fn series(labels: &[(&str, &str)]) -> v1::TimeSeries {
+    v1::TimeSeries {
+        labels: labels.iter().map(|(n, v)| label(n, v)).collect(),
+        samples: vec![v1::Sample { value: 1.0, timestamp: 1_795_276_800_000 }],
+        ..v1::TimeSeries::default()
+    }
+}
+
+fn request(timeseries: Vec<v1::TimeSeries>) -> Vec<u8> {
+    proto::body(&v1::WriteRequest { timeseries, metadata: Vec::new() })
+}
+
+fn decode(version: Version, body: &[u8]) -> Result<Batch, DecodeError> {
+    let mut batch = Batch::default();
+    let decoded = Decoder::new(1).decode(version, body, &mut batch);
+    if decoded.is_err() {
+        assert_eq!((batch.series.len(), batch.timestamps.len(), batch.bytes.len()), (0, 0, 0));
+    }
+    decoded.map(|()| batch)
+}
+
+/// What [`labels_of`] says of each series in turn; the good ones by their text.
+fn resolve(batch: &Batch) -> Vec<Result<String, SeriesError>> {
+    let mut builder = LabelsBuilder::new();
+    let labels = |s| labels_of(batch.label_bytes(s), &mut builder).map(|l| l.to_string());
+    batch.series.iter().map(labels).collect()
+}
+
+#[test]
+fn bodies_that_are_no_message() {
+    let check = |version, body: &[u8], kind, text: &str| {
+        let error = decode(version, body).unwrap_err();
+        assert_eq!((error.kind(), error.to_string().as_str()), (kind, text));
+    };
+    let good = request(vec![series(&[("__name__", "up")])]);
+    let both = [Version::V1, Version::V2];
+    for version in both {
+        check(version, b"", ErrorKind::Invalid, "invalid snappy block: no valid length in front");
+        check(
+            version,
+            b"{\"not\": \"snappy\"}",
+            ErrorKind::Invalid,
+            "invalid snappy block: damaged or truncated",
+        );
+        check(
+            version,
+            &good[..good.len() - 1],
+            ErrorKind::Invalid,
+            "invalid snappy block: damaged or truncated",
+        );
+        // 10 bytes that declare 1 GiB, and others that declare 60 MiB
+        check(
+            version,
+            b"\x80\x80\x80\x80\x04\x00\x00\x00\x00\x00",
+            ErrorKind::TooLarge,
+            "body has 1073741824 bytes decompressed, the limit is 67108864",
+        );
+        check(
+            version,
+            b"\x80\x80\x80\x1e\x00\x00\x00\x00\x00\x00",
+            ErrorKind::Invalid,
+            "invalid snappy block: declares more bytes than its length can hold",
+        );
+        check(
+            version,
+            &vec![0; (16 << 20) + 1],
+            ErrorKind::TooLarge,
+            "body has 16777217 bytes, the limit is 16777216",
+        );
+        let wire = |message: &[u8], text| check(version, &pack(message), ErrorKind::Invalid, text);
+        wire(b"\x0a", "invalid protobuf at byte 1: truncated varint");
+        wire(b"\x00", "invalid protobuf at byte 0: field number out of range");
+        wire(b"\x0b\x0c", "invalid protobuf at byte 0: group or unknown wire type");
+        wire(b"\x2a\x02\x12", "invalid protobuf at byte 1: length beyond the end of the message");
+        wire(b"\x31\x01\x02", "invalid protobuf at byte 1: truncated fixed-size number");
+        wire(
+            b"\x30\xff\xff\xff\xff\xff\xff\xff\xff\xff\x7f",
+            "invalid protobuf at byte 1: varint of more than 64 bits",
+        );
+    }
+    let mut garbage = proto::unpack::<v1::WriteRequest>(&good);
+    garbage.timeseries.truncate(1);
+    let mut message = prost::Message::encode_to_vec(&garbage);
+    message.push(0xff);
+    let at = message.len() - 1;
+    let error = decode(Version::V1, &pack(&message)).unwrap_err();
+    assert_eq!(error, DecodeError::Wire(WireError { offset: at, fault: Fault::TruncatedVarint }));
+}
+
+#[test]
+fn every_truncation_of_a_message() {
+    let whole = request(vec![series(&[("__name__", "up"), ("job", "x")]); 2]);
+    let message = snap::raw::Decoder::new().decompress_vec(&whole).unwrap();
+    for end in 1..message.len() {
+        let decoded = decode(Version::V1, &pack(&message[..end]));
+        // the border between the two series is the one place that is no damage
+        assert_eq!(decoded.is_ok(), end == message.len() / 2, "{end} of {}", message.len());
+    }
+}
+
+#[test]
+fn a_field_of_ours_with_another_type() {
+    // timeseries as a varint; samples as a varint; value as a varint
+    for message in [&b"\x08\x01"[..], b"\x0a\x02\x10\x01", b"\x0a\x04\x12\x02\x08\x01"] {
+        let error = decode(Version::V1, &pack(message)).unwrap_err();
+        assert!(matches!(error, DecodeError::Wire(WireError { fault: Fault::Mismatch, .. })), "{error}");
+    }
+}
+
+#[test]
+fn bad_labels_leave_out_one_series() {
+    let large = "v".repeat(10 << 20);
+    let many: Vec<String> = (0..1000).map(|i| format!("l{i:04}")).collect();
+    let many: Vec<(&str, &str)> = many.iter().map(|n| (n.as_str(), "x")).chain([("__name__", "m")]).collect();
+    let wide: Vec<String> = (0..5).map(|i| format!("w{i}{}", "w".repeat(15_000))).collect();
+    let wide: Vec<(&str, &str)> =
+        wide.iter().map(|v| (&v[..2], v.as_str())).chain([("__name__", "m")]).collect();
+    let mut check = Vec::new();
+    let mut expect = |labels: &[(&str, &str)], expected: Result<&str, SeriesError>| {
+        check.push((series(labels), expected.map(str::to_owned)));
+    };
+    expect(&[("__name__", "up"), ("job", "x")], Ok("up{job=\"x\"}"));
+    expect(&[("job", "x"), ("__name__", "up"), ("a", "")], Ok("up{job=\"x\"}"));
+    expect(&[("job", "x")], Err(SeriesError::NoName));
+    expect(&[], Err(SeriesError::NoName));
+    expect(&[("__name__", "")], Err(SeriesError::NoName));
+    expect(&[("__name__", "up"), ("a", "1"), ("a", "2")], Err(SeriesError::DuplicateLabel("a".into())));
+    expect(&[("__name__", "up"), ("", "1")], Err(SeriesError::EmptyLabelName));
+    expect(
+        &[("__name__", "up"), ("big", &large)],
+        Err(SeriesError::LabelValueTooLong("big".into(), large.len())),
+    );
+    expect(&[("__name__", "up"), (&large[..2000], "x")], Err(SeriesError::LabelNameTooLong(2000)));
+    expect(&many, Err(SeriesError::TooManyLabels(1001)));
+    expect(&wide, Err(SeriesError::LabelsTooLong(5 * 15_002 + 10 + 9)));
+    expect(&[("__name__", "down")], Ok("down{}"));
+
+    let (series, expected): (Vec<_>, Vec<_>) = check.into_iter().unzip();
+    let batch = decode(Version::V1, &request(series)).unwrap();
+    assert_eq!(resolve(&batch), expected);
+    assert_eq!(batch.timestamps.len(), expected.len());
+}
+
+#[test]
+fn labels_that_are_not_text_or_not_labels() {
+    let check = |raw: &[u8], expected: SeriesError| {
+        assert_eq!(labels_of(raw, &mut LabelsBuilder::new()), Err(expected), "{raw:x?}");
+    };
+    check(b"\x0a\x06\x0a\x01\xff\x12\x01x", SeriesError::NotUtf8);
+    check(b"\x0a\x06\x0a\x01a\x12\x01\xff", SeriesError::NotUtf8);
+    check(b"\x0a\x05\x0a\x01a", SeriesError::DamagedLabels(1));
+    check(b"\x0a\x04\x0a\x03ab", SeriesError::DamagedLabels(3));
+    check(b"\x0a\x02\x0a", SeriesError::DamagedLabels(1));
+    check(b"\x0a\x02\x08\x01", SeriesError::DamagedLabels(3));
+    check(b"\xff", SeriesError::DamagedLabels(0));
+    // valid, but not canonical: value first, a field that we do not know, a length in two bytes
+    let raw = b"\x0a\x8f\x00\x12\x02up\x0a\x08__name__\x18\x01";
+    let raw = [&raw[..1], &[0x90, 0x00], &raw[3..]].concat();
+    let labels = labels_of(&raw, &mut LabelsBuilder::new()).unwrap();
+    assert_eq!(labels.to_string(), "up{}");
+}
+
+#[test]
+fn labels_and_samples_mixed() {
+    // label, sample, label: legal protobuf
+    let (a, b) = (series(&[("__name__", "up")]), series(&[("job", "x")]));
+    let inner = |s: &v1::TimeSeries| prost::Message::encode_to_vec(s);
+    let merged = [inner(&a), inner(&b)].concat();
+    let other = inner(&series(&[("__name__", "up"), ("job", "x")]));
+    let mut message = Vec::new();
+    for s in [merged, other] {
+        message.extend([0x0a, s.len() as u8]);
+        message.extend(s);
+    }
+    let batch = decode(Version::V1, &pack(&message)).unwrap();
+    assert_eq!(resolve(&batch), [Ok("up{job=\"x\"}".into()), Ok("up{job=\"x\"}".into())]);
+    assert_eq!(batch.series[0].key, batch.series[1].key);
+    assert_eq!((batch.series[0].samples.clone(), batch.series[1].samples.clone()), (0..2, 2..3));
+}
+
+#[test]
+fn floods_are_bounded() {
+    let check = |version, message: Vec<u8>, what, limit| {
+        let error = decode(version, &pack(&message)).unwrap_err();
+        assert_eq!(error, DecodeError::TooMany { what, limit });
+        assert_eq!(error.kind(), ErrorKind::TooLarge);
+    };
+    let empty_series = b"\x0a\x00".repeat(REQUEST_SERIES_MAX + 1);
+    check(Version::V1, empty_series, "series", REQUEST_SERIES_MAX);
+    let empty_series = b"\x2a\x00".repeat(REQUEST_SERIES_MAX + 1);
+    check(Version::V2, empty_series, "series", REQUEST_SERIES_MAX);
+    let field = |tag: u8, content: &[u8]| {
+        let mut len = content.len();
+        let mut out = vec![tag];
+        while len >= 0x80 {
+            out.push(len as u8 | 0x80);
+            len >>= 7;
+        }
+        out.push(len as u8);
+        [out, content.to_vec()].concat()
+    };
+    let empty_samples = b"\x12\x00".repeat(REQUEST_SAMPLES_MAX + 1);
+    check(Version::V1, field(0x0a, &empty_samples), "samples", REQUEST_SAMPLES_MAX);
+    check(Version::V2, field(0x2a, &empty_samples), "samples", REQUEST_SAMPLES_MAX);
+    check(Version::V2, b"\x22\x00".repeat(2_000_001), "symbols", 2_000_000);
+    check(Version::V1, field(0x0a, &b"\x1a\x00".repeat(250_001)), "exemplars", 250_000);
+    check(Version::V1, b"\x1a\x03\x12\x01m".repeat(250_001), "metadata entries", 250_000);
+    // references that unfold: 6,000 series of 12 KiB each, in 6,000 * 14 bytes
+    let name = field(0x22, b"__name__");
+    let value = field(0x22, &[b'v'; 12 << 10]);
+    let one = field(0x2a, b"\x0a\x02\x01\x02\x12\x00");
+    let unfolding = [b"\x22\x00".to_vec(), name, value, one.repeat(6000)].concat();
+    check(Version::V2, unfolding, "bytes of labels", 64 << 20);
+}
+
+#[test]
+fn empty_series_cost_nothing() {
+    let body = pack(&b"\x0a\x00".repeat(REQUEST_SERIES_MAX));
+    assert!(body.len() < 30_000 && decoded_len(&body) == Ok(2 * REQUEST_SERIES_MAX));
+    let batch = decode(Version::V1, &body).unwrap();
+    assert_eq!(batch.series.len(), 0);
+    assert!(batch.memory_bytes() < (1 << 20) + 2 * REQUEST_SERIES_MAX);
+    let body = pack(&b"\x2a\x00".repeat(REQUEST_SERIES_MAX));
+    let batch = decode(Version::V2, &body).unwrap();
+    assert_eq!((batch.series.len(), batch.refused_series), (0, REQUEST_SERIES_MAX as u64));
+    assert!(batch.refused.len() <= Batch::REFUSED_KEPT_MAX && batch.memory_bytes() < 1 << 20);
+}
+
+#[test]
+fn native_histograms_are_refused_and_samples_beside_them_kept() {
+    let histogram = Histogram { count_int: 3, timestamp: 1, ..Histogram::default() };
+    let mixed = v1::TimeSeries { histograms: vec![histogram.clone(); 2], ..series(&[("__name__", "a")]) };
+    let only = v1::TimeSeries { samples: Vec::new(), ..mixed.clone() };
+    let batch = decode(Version::V1, &request(vec![mixed, only])).unwrap();
+    assert_eq!((batch.series.len(), batch.timestamps.len()), (1, 1));
+    assert_eq!((batch.refused_series, batch.refused_samples, batch.refused_histograms), (2, 0, 4));
+    assert_eq!(batch.refused[0].0, SeriesError::NativeHistograms(2));
+    let labels = batch.refused[1].1.clone();
+    let labels = &batch.bytes[labels.start as usize..labels.end as usize];
+    assert_eq!(model::batch::describe_labels(labels), "a{}");
+
+    let mixed = v2::TimeSeries {
+        labels_refs: vec![1, 2],
+        samples: vec![v2::Sample::default()],
+        histograms: vec![histogram],
+        ..v2::TimeSeries::default()
+    };
+    let only = v2::TimeSeries { samples: Vec::new(), ..mixed.clone() };
+    let symbols = vec![String::new(), "__name__".into(), "a".into()];
+    let batch =
+        decode(Version::V2, &proto::body(&v2::Request { symbols, timeseries: vec![mixed, only] })).unwrap();
+    assert_eq!((batch.series.len(), batch.timestamps.len()), (1, 1));
+    assert_eq!((batch.refused_series, batch.refused_samples, batch.refused_histograms), (2, 0, 2));
+}
+
+#[test]
+fn bad_references_leave_out_one_series() {
+    let symbols = ["", "__name__", "up", "job", "x", &"v".repeat(16 << 10)].map(String::from).to_vec();
+    let one = |labels_refs: Vec<u32>| v2::TimeSeries {
+        labels_refs,
+        samples: vec![v2::Sample { value: 2.0, timestamp: 5, start_timestamp: 0 }],
+        ..v2::TimeSeries::default()
+    };
+    let exemplar = v2::Exemplar { labels_refs: vec![3, 4], value: 1.0, timestamp: 2 };
+    let bad_exemplar = v2::Exemplar { labels_refs: vec![3], ..exemplar.clone() };
+    let timeseries = vec![
+        one(vec![1, 2, 3, 4]),
+        one(vec![1, 2, 3]),
+        one(vec![1, 2, 3, 6]),
+        one(vec![1, 2, u32::MAX, 4]),
+        one([1, 2].repeat(129)),
+        one([vec![1, 2], [3, 5].repeat(5)].concat()),
+        v2::TimeSeries { samples: Vec::new(), ..one(vec![1, 2]) },
+        v2::TimeSeries {
+            metadata: Some(v2::Metadata { kind: 1, help_ref: 9, unit_ref: 0 }),
+            ..one(vec![1, 2])
+        },
+        v2::TimeSeries { exemplars: vec![exemplar.clone(), bad_exemplar], ..one(vec![1, 2, 3, 4]) },
+        v2::TimeSeries { exemplars: vec![exemplar.clone()], ..one(vec![1, 2, 3]) },
+        v2::TimeSeries { samples: Vec::new(), exemplars: vec![exemplar], ..one(vec![1, 2]) },
+        one(vec![1, 2]),
+    ];
+    let batch = decode(Version::V2, &proto::body(&v2::Request { symbols, timeseries })).unwrap();
+    let errors: Vec<_> = batch.refused.iter().map(|(e, _)| e.clone()).collect();
+    assert_eq!(
+        errors,
+        [
+            SeriesError::OddLabelRefs(3),
+            SeriesError::SymbolOutOfRange(6, 6),
+            SeriesError::SymbolOutOfRange(u32::MAX, 6),
+            SeriesError::TooManyLabels(129),
+            SeriesError::LabelsTooLong(10 + 5 * (3 + (16 << 10))),
+            SeriesError::NoSamples,
+            SeriesError::SymbolOutOfRange(9, 6),
+            SeriesError::OddLabelRefs(3),
+        ]
+    );
+    assert_eq!((batch.refused_series, batch.refused_samples, batch.refused_exemplars), (8, 7, 2));
+    let up = |text: &str| Ok::<_, SeriesError>(text.to_owned());
+    assert_eq!(resolve(&batch), [up("up{job=\"x\"}"), up("up{job=\"x\"}"), up("up{}"), up("up{}")]);
+    assert_eq!(batch.timestamps, [5, 5, 5]);
+    assert_eq!(batch.exemplars.iter().map(|(at, _)| *at).collect::<Vec<_>>(), [1, 2]);
+}
+
+#[test]
+fn symbol_tables() {
+    let series = b"\x2a\x08\x0a\x02\x01\x02\x12\x02\x10\x05".to_vec();
+    let symbols = b"\x22\x00\x22\x08__name__\x22\x02up".to_vec();
+    let ok = |message: Vec<u8>| resolve(&decode(Version::V2, &pack(&message)).unwrap());
+    // behind the series, or around it
+    assert_eq!(ok([series.clone(), symbols.clone()].concat()), [Ok("up{}".into())]);
+    let around = [&symbols[..2], &series, &symbols[2..], &series].concat();
+    assert_eq!(ok(around), [Ok("up{}".into()), Ok("up{}".into())]);
+    // references one by one, in pieces, and with needless bytes
+    let one_by_one = b"\x2a\x08\x08\x01\x12\x02\x10\x05\x08\x02".to_vec();
+    let pieces = b"\x2a\x0a\x0a\x01\x01\x12\x02\x10\x05\x0a\x01\x02".to_vec();
+    let needless = b"\x2a\x09\x0a\x03\x01\x82\x00\x12\x02\x10\x05".to_vec();
+    for other in [one_by_one, pieces, needless] {
+        let message = [symbols.clone(), series.clone(), other, series.clone()].concat();
+        let batch = decode(Version::V2, &pack(&message)).unwrap();
+        assert_eq!(resolve(&batch), vec![Ok("up{}".into()); 3]);
+        assert!(batch.series.iter().all(|s| s.key == batch.series[0].key));
+    }
+    // pieces that end inside of a reference
+    let message = [symbols.clone(), b"\x2a\x06\x0a\x01\x81\x0a\x01\x01".to_vec()].concat();
+    assert_eq!(decode(Version::V2, &pack(&message)).unwrap_err().kind(), ErrorKind::Invalid);
+    // the first is not empty; there is none
+    let error = decode(Version::V2, &pack(&symbols[2..])).unwrap_err();
+    assert_eq!(error.to_string(), "the first symbol has 8 bytes, it must be the empty string");
+    let batch = decode(Version::V2, &pack(&series)).unwrap();
+    assert_eq!(batch.refused[0].0, SeriesError::SymbolOutOfRange(1, 0));
+}
+
+#[test]
+fn the_other_versions_message_is_empty() {
+    let v1 = request(vec![series(&[("__name__", "up")])]);
+    assert!(decode(Version::V2, &v1).unwrap().series.is_empty());
+    let v2 = pack(b"\x22\x00\x22\x08__name__\x22\x02up\x2a\x08\x0a\x02\x01\x02\x12\x02\x10\x05");
+    assert!(decode(Version::V1, &v2).unwrap().series.is_empty());
+}
+
+#[test]
+fn a_decoder_gives_back_what_a_flood_took() {
+    let mut decoder = Decoder::new(1);
+    let mut batch = Batch::default();
+    let flood = pack(&b"\x22\x00".repeat(1_500_000));
+    decoder.decode(Version::V2, &flood, &mut batch).unwrap();
+    assert!(decoder.memory_bytes() <= Decoder::KEPT_BYTES_MAX);
+    let good = request(vec![series(&[("__name__", "up")])]);
+    decoder.decode(Version::V1, &good, &mut batch).unwrap();
+    assert_eq!(batch.series.len(), 1);
+}

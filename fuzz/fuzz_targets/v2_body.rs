@@ -1,0 +1,6 @@
+//! See `protocol::fuzz::remote_write_body`.
+#![no_main]
+
+use protocol::remote_write::Version;
+
+libfuzzer_sys::fuzz_target!(|bytes: &[u8]| protocol::fuzz::remote_write_body(Version::V2, bytes));
