@@ -26,7 +26,7 @@ const HORIZON_MS: i64 = 3_600_000;
 
 /// Samples a second that no target reaches for long: from it follows how many rounds a closed loop can
 /// go through in its time, and so how far apart they may be.
-const CLOSED_SAMPLES_PER_S_MAX: f64 = 4e6;
+const CLOSED_SAMPLES_PER_S_MAX: f64 = 8e6;
 
 /// Samples may lie this far ahead of the clock: targets refuse what is much younger than they are.
 pub const FUTURE_MS_MAX: i64 = 60_000;

@@ -46,6 +46,10 @@ pub struct WriteReport {
     pub offered_samples_per_s: Option<f64>,
     /// How long it took, in seconds.
     pub wall_s: f64,
+    /// The series' own time from the first sample on, in ms since 1970: what to ask the target for.
+    pub first_ms: i64,
+    /// Until when, not included.
+    pub end_ms: i64,
     /// Samples whose request was answered with success.
     pub samples_acknowledged: u64,
     /// Those, a second.
@@ -213,6 +217,8 @@ pub(crate) fn build(outcome: Outcome<'_>) -> WriteReport {
             Pace::Closed => None,
         },
         wall_s,
+        first_ms: plan.round_ms(0),
+        end_ms: plan.round_ms(ledger.rounds()),
         samples_acknowledged: counts.samples_acknowledged,
         samples_per_s: counts.samples_acknowledged as f64 / wall_s,
         series_distinct: counts.series_new,

@@ -206,7 +206,7 @@ struct Job {
 }
 
 /// Between two looks for samples that are late.
-const LATE_PAUSE: Duration = Duration::from_millis(500);
+const LATE_PAUSE: Duration = Duration::from_millis(200);
 
 impl Job {
     async fn work(&self, mut client: Client) -> Result<()> {

@@ -257,7 +257,8 @@ fn announcement(resolved: &Resolved) -> String {
         Pace::Open { samples_per_s } => format!("{samples_per_s} samples a second"),
     };
     format!(
-        "{} series of {} labels, a sample every {} ms of their own time from {} on (ms since 1970), {pace};          requests take about {} MiB",
+        "{} series of {} labels, a sample every {} ms of their own time from {} on (ms since 1970), {pace}; \
+         requests take about {} MiB",
         plan.series(),
         plan.fleet.labels,
         plan.interval_ms,

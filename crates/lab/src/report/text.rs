@@ -61,6 +61,7 @@ fn write_rows(report: &WriteReport) -> Vec<Row> {
         ("samples", format!("{} acknowledged in {:.1} s", report.samples_acknowledged, report.wall_s)),
         ("rate", format!("{} samples/s", short(report.samples_per_s))),
         ("series", churn),
+        ("of the time", times(report)),
         ("requests", requests(report)),
         ("sent", sent(report)),
         ("latency", quantiles(&report.latency)),
@@ -73,6 +74,12 @@ fn write_rows(report: &WriteReport) -> Vec<Row> {
     rows.extend(report.generator_cpu_s.map(|cpu_s| ("generator CPU", format!("{cpu_s:.2} s"))));
     rows.extend(target_rows(report));
     rows
+}
+
+fn times(report: &WriteReport) -> String {
+    let seconds = |ms: i64| ms as f64 / 1000.0;
+    let interval_s = f64::from(report.plan.interval_ms) / 1000.0;
+    format!("{} to {} (Unix seconds), every {interval_s} s", seconds(report.first_ms), seconds(report.end_ms))
 }
 
 fn load(report: &WriteReport) -> String {

@@ -99,7 +99,9 @@ impl Sender {
     /// Sends until the plan, the time or the run ends.
     pub(super) async fn run(mut self, run: &Run, times: Times) -> Self {
         let timer = Timer::new();
-        'rounds: for round in 0..run.plan.rounds_max {
+        // with more connections than slots some have nothing to do
+        let rounds_max = if self.slots.is_empty() { 0 } else { run.plan.rounds_max };
+        'rounds: for round in 0..rounds_max {
             if let Some(lead) = &run.lead {
                 tokio::select! {
                     () = lead.enter(self.number, round) => {}

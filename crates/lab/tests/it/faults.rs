@@ -20,7 +20,12 @@ pub(crate) fn options(target: &Target) -> WriteOptions {
         writers: 2,
         batch: 5,
         rounds: Some(6),
-        retry: RetryPolicy { backoff_min: Duration::from_millis(1), ..RetryPolicy::default() },
+        retry: RetryPolicy {
+            backoff_min: Duration::from_millis(1),
+            // an hour is asked for
+            retry_after_max: Duration::from_millis(1),
+            ..RetryPolicy::default()
+        },
         verify: Some(verify),
         ..WriteOptions::default()
     }
@@ -133,4 +138,25 @@ async fn a_target_that_admits_to_less_is_not_believed_to_have_acknowledged() {
     assert_eq!((report.requests.short, report.samples_acknowledged), (1, 175));
     assert_eq!((verify.acknowledged, verify.unacknowledged, faults(&verify)), (175, 5, [0; 4]));
     assert!(report.warnings.iter().any(|w| w.contains("not all of their samples")));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn late_samples_are_waited_for_and_counted() {
+    let target = Target::start(|n| if n == 7 { Deed::Hide } else { Deed::Keep }).await;
+    let mut options = options(&target);
+    options.verify.as_mut().unwrap().patience = Duration::from_secs(60);
+    let verify = lab::write(&options, &Silent).await.unwrap().verify.unwrap();
+    assert_eq!((verify.read_back, faults(&verify)), (180, [0; 4]));
+    assert!(verify.late > 0);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_request_without_an_answer_is_repeated_on_a_new_connection() {
+    let target = Target::start(|n| if n == 7 { Deed::Stall } else { Deed::Keep }).await;
+    let mut options = options(&target);
+    options.timeout = Duration::from_millis(300);
+    let report = lab::write(&options, &Silent).await.unwrap();
+    assert!(report.is_good());
+    assert!(report.requests.failures_timeout >= 1);
+    assert_eq!(report.samples_acknowledged, 180);
 }

@@ -180,3 +180,25 @@ async fn a_ledger_can_be_kept_and_used_by_another_process() {
         assert!(lab::Ledger::load(&path).is_err(), "{other}");
     }
 }
+
+#[test]
+fn runs_can_be_spawned() {
+    fn sendable<T: Send>(_: &T) {}
+    let options = WriteOptions::default();
+    sendable(&lab::write(&options, &Silent));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn more_connections_than_requests_and_more_targets_than_a_page() {
+    let target = Target::start(|_| Deed::Keep).await;
+    let mut options = options(&target);
+    (options.connections, options.series_per_metric, options.batch) = (20, 40, 20);
+    let report = lab::write(&options, &Silent).await.unwrap();
+    let verify = report.verify.as_ref().unwrap();
+    assert!(report.is_good(), "{verify:?}");
+    assert_eq!(
+        verify.queries,
+        5 * 2 * 16,
+        "metrics × halves of the rounds × jobs: 17 samples a page, 5 targets a job"
+    );
+}

@@ -9,7 +9,7 @@ use hyper::service::service_fn;
 use hyper::{Request, Response};
 use hyper_util::rt::TokioIo;
 use prost::Message;
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::{Arc, Mutex};
 use tokio::net::{TcpListener, TcpStream};
 
@@ -26,12 +26,16 @@ pub(crate) enum Deed {
     Corrupt,
     /// Keep it at other times too.
     Invent,
-    /// Refuse with this status, and ask to come back at once.
+    /// Refuse with this status, and ask to come back in an hour.
     Refuse(u16),
     /// Keep it, but break the connection before the answer.
     Hush,
     /// Break the connection and keep nothing.
     Drop,
+    /// Keep it, but show it only to those who ask twice.
+    Hide,
+    /// Keep it and never answer.
+    Stall,
     /// Keep it, and admit to having written one sample less.
     Admit,
 }
@@ -45,6 +49,8 @@ struct State {
     latest: HashMap<Series, i64>,
     out_of_order: u64,
     headers: Option<hyper::HeaderMap>,
+    hidden: Vec<(Series, i64, f64)>,
+    asked: HashSet<String>,
 }
 
 /// Decides by the number of the write request, from 0.
@@ -115,27 +121,37 @@ impl Target {
         }
         let version2 = head.headers["content-type"].to_str().unwrap().contains("write.v2");
         let rows = if version2 { decode2(&body) } else { decode1(&body) };
-        let mut state = self.state.lock().unwrap();
-        state.headers = Some(head.headers);
-        let deed = (self.script)(state.requests);
-        state.requests += 1;
-        let written = rows.len() - usize::from(deed == Deed::Admit);
+        let written = rows.len();
+        let deed = self.take(rows, head.headers);
+        let written = written - usize::from(deed == Deed::Admit);
         match deed {
             Deed::Refuse(status) => {
-                let refusal = Response::builder().status(status).header("retry-after", "0");
+                let refusal = Response::builder().status(status).header("retry-after", "3600");
                 return Ok(refusal.body("come back".into()).unwrap());
             }
-            Deed::Drop => return Err("dropped"),
-            _ => state.keep(rows, deed),
-        }
-        if deed == Deed::Hush {
-            return Err("hushed");
+            Deed::Drop | Deed::Hush => return Err("no answer"),
+            Deed::Stall => std::future::pending().await,
+            _ => {}
         }
         let answer = Response::builder()
             .status(204)
             .header("x-prometheus-remote-write-samples-written", written)
             .body(Full::default());
         Ok(answer.unwrap())
+    }
+
+    /// Keeps of a write request what the script says.
+    fn take(&self, rows: Vec<(Series, i64, f64)>, headers: hyper::HeaderMap) -> Deed {
+        let mut state = self.state.lock().unwrap();
+        state.headers = Some(headers);
+        let deed = (self.script)(state.requests);
+        state.requests += 1;
+        match deed {
+            Deed::Refuse(_) | Deed::Drop => {}
+            Deed::Hide => state.hidden.extend(rows),
+            _ => state.keep(rows, deed),
+        }
+        deed
     }
 
     /// Answers `query=name{job="…"}[…ms]&time=…` as Prometheus 2 did, with both ends of the range.
@@ -152,7 +168,11 @@ impl Target {
             Some((name, rest)) => (name, rest.strip_suffix("\"}")),
             None => (selector, None),
         };
-        let state = self.state.lock().unwrap();
+        let mut state = self.state.lock().unwrap();
+        if !state.asked.insert(parameters.to_owned()) {
+            let hidden = std::mem::take(&mut state.hidden);
+            state.keep(hidden, Deed::Keep);
+        }
         let result = state
             .samples
             .iter()
