@@ -142,7 +142,10 @@ fn gives_up_a_group_whole(place: &mut dyn Place) {
         let dictionary = journal.begin().expect("a group begins");
         journal.append(b"void").expect("a record is taken");
         journal.append(&vec![7; 3 << 20]).expect("a record is taken");
+        let given_up = journal.stats().abandoned_groups;
         journal.abandon();
+        journal.abandon();
+        assert_eq!(journal.stats().abandoned_groups, given_up + 1, "once is enough");
         assert!(matches!(journal.append(b"a"), Err(JournalError::Void)));
         assert!(matches!(journal.sync(), Err(JournalError::Void)), "or a void group would be acknowledged");
         assert_eq!(journal.durable_end(), Offset(kept));

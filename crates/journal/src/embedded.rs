@@ -250,9 +250,9 @@ impl Journal for Embedded {
         if let Some((writer, _)) = self.writer.take() {
             writer.close();
         }
+        self.stats.abandoned_groups += u64::from(!self.void);
         self.void = true;
         self.next = self.durable;
-        self.stats.abandoned_groups += 1;
     }
 
     fn start(&self) -> Offset {

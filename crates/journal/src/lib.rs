@@ -70,7 +70,7 @@ pub trait Journal: Send + std::fmt::Debug {
     fn sync(&mut self) -> Result<Offset, JournalError>;
 
     /// Gives up every record since the last successful sync. Their offsets will be used again, and the next
-    /// `begin` starts a new dictionary.
+    /// `begin` starts a new dictionary. Harmless after an error, which has done it already.
     fn abandon(&mut self);
 
     /// The oldest record that is still there (or would be, were there any).
@@ -156,7 +156,7 @@ pub struct JournalStats {
     pub synced_records: u64,
     /// Groups made durable.
     pub syncs: u64,
-    /// Groups given up.
+    /// Groups given up, by an error or by the owner.
     pub abandoned_groups: u64,
     /// Bytes cut off the end of the newest segment when it was opened after a crash.
     pub torn_bytes: u64,

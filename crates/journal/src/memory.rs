@@ -119,8 +119,8 @@ impl Journal for Memory {
     fn abandon(&mut self) {
         self.pending.clear();
         self.dictionary = None;
+        self.stats.abandoned_groups += u64::from(!self.void);
         self.void = true;
-        self.stats.abandoned_groups += 1;
     }
 
     fn start(&self) -> Offset {

@@ -32,9 +32,9 @@ pub const RECORD_SAMPLES_MAX: usize = REQUEST_SAMPLES_MAX;
 
 /// Where [`RecordEncoder::is_full`] begins: samples, canonical label bytes, encoded bytes. Far above a usual
 /// request and far below the hard limits, so that a replay needs little memory for its largest record.
-const FULL_SAMPLES: usize = RECORD_SAMPLES_MAX / 4;
-const FULL_LABEL_BYTES: usize = 16 << 20;
-const FULL_EXTRA_BYTES: usize = 4 << 20;
+const FULL_SAMPLES: usize = 100_000;
+const FULL_LABEL_BYTES: usize = 4 << 20;
+const FULL_EXTRA_BYTES: usize = 1 << 20;
 
 /// A sample takes at most five bytes of reference, ten of timestamp, half a byte of tag and eight of value.
 const SAMPLE_BYTES_MAX: usize = 24;

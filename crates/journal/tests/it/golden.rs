@@ -48,7 +48,8 @@ fn a_segment_of_two_groups() {
         0450: 00 00 00 00 00 dd 5d 37 47 df f8 80 75 d2 bb cf
         0460: 98 cc 6d 06 86 74 68 65 20 73 65 63 6f 6e 64 20
         0470: 67 72 6f 75 70
-    "#]].assert_eq(&hex(&fs::read(&file).unwrap()));
+    "#]]
+    .assert_eq(&hex(&fs::read(&file).unwrap()));
 
     let journal = Embedded::open(dir.path(), 3, options).unwrap();
     let mut reader = journal.read(Offset(0)).unwrap();
