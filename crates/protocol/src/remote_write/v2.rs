@@ -160,6 +160,8 @@ impl<'a> Walk<'a> {
             self.batch.timestamps.truncate(first_sample);
             self.batch.values.truncate(first_sample);
             self.batch.bytes.truncate(labels_start);
+            // its labels may have been the last ones put, and they are gone
+            self.last.forget();
             self.batch.refuse(error, 0..0, samples.len());
             return Ok(());
         }

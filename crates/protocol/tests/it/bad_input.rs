@@ -316,6 +316,23 @@ fn bad_references_leave_out_one_series() {
 }
 
 #[test]
+fn a_series_behind_a_refused_one_keeps_its_labels() {
+    let symbols = ["", "__name__", "up", "down", "job", "x"].map(String::from).to_vec();
+    let one = |name, help_ref| v2::TimeSeries {
+        labels_refs: vec![1, name, 4, 5],
+        samples: vec![v2::Sample::default()],
+        metadata: Some(v2::Metadata { kind: 1, help_ref, unit_ref: 0 }),
+        ..v2::TimeSeries::default()
+    };
+    // the labels of the second were put already when its metadata turns out bad
+    let timeseries = vec![one(2, 0), one(3, 99), one(2, 0), one(3, 0)];
+    let batch = decode(Version::V2, &proto::body(&v2::Request { symbols, timeseries })).unwrap();
+    assert_eq!(batch.refused_series, 1);
+    let expected = ["up{job=\"x\"}", "up{job=\"x\"}", "down{job=\"x\"}"];
+    assert_eq!(resolve(&batch), expected.map(|text| Ok(text.to_owned())));
+}
+
+#[test]
 fn symbol_tables() {
     let series = b"\x2a\x08\x0a\x02\x01\x02\x12\x02\x10\x05".to_vec();
     let symbols = b"\x22\x00\x22\x08__name__\x22\x02up".to_vec();

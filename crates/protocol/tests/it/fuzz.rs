@@ -6,8 +6,10 @@ use protocol::fuzz;
 use protocol::remote_write::Version;
 use stdx::rng::Rng;
 
-/// For each target; `FUZZ_MUTATIONS` asks for more.
-const MUTATIONS: usize = 4000;
+/// `usual`, unless `FUZZ_MUTATIONS` asks for more.
+pub(crate) fn mutations(usual: usize) -> usize {
+    std::env::var("FUZZ_MUTATIONS").ok().and_then(|n| n.parse().ok()).unwrap_or(usual)
+}
 
 /// Messages that hold some of everything.
 fn corpus(version: Version) -> Vec<Vec<u8>> {
@@ -71,7 +73,7 @@ pub(crate) fn damage(bytes: &mut Vec<u8>, rng: &mut Rng) {
 
 fn run(target: impl Fn(&[u8]), corpus: &[Vec<u8>]) {
     let seed = Rng::fresh_seed();
-    let mutations = std::env::var("FUZZ_MUTATIONS").ok().and_then(|n| n.parse().ok()).unwrap_or(MUTATIONS);
+    let mutations = mutations(4000);
     println!("seed {seed}, {mutations} mutations");
     let mut rng = Rng::new(seed);
     corpus.iter().for_each(|bytes| target(bytes));

@@ -1,34 +1,59 @@
-//! Damaged messages: whatever prost still reads, we read, and find the same samples in it.
+//! Damaged messages: whatever prost still reads, we read, and find the same series in it.
 
-use crate::fuzz::{damage, messages};
+use crate::fuzz::{damage, messages, mutations};
 use crate::proto::{pack, v1, v2};
-use model::Batch;
+use model::{Batch, Labels, LabelsBuilder};
 use prost::Message;
 use protocol::Fault;
-use protocol::remote_write::{DecodeError, Decoder, Version};
+use protocol::remote_write::{DecodeError, Decoder, Version, labels_of};
 use stdx::rng::Rng;
 
-/// Times and values of all series that have any.
-type Samples = Vec<(i64, u64)>;
+/// Of each series that has samples: its labels, or nothing where they are no good, and times and values.
+type Request = Vec<(Option<Labels>, Vec<(i64, u64)>)>;
 
-fn prost_v1(message: &[u8]) -> Option<Samples> {
-    let request = v1::WriteRequest::decode(message).ok()?;
-    let samples = request.timeseries.iter().flat_map(|s| &s.samples);
-    Some(samples.map(|s| (s.timestamp, s.value.to_bits())).collect())
+fn labels<'a>(pairs: impl Iterator<Item = (&'a String, &'a String)>) -> Option<Labels> {
+    let mut builder = LabelsBuilder::new();
+    pairs.for_each(|(name, value)| builder.push(name, value));
+    builder.build_series().ok()
 }
 
-/// Without those of series that are refused for themselves.
-fn prost_v2(message: &[u8]) -> Option<Samples> {
+fn prost_v1(message: &[u8]) -> Option<Request> {
+    let request = v1::WriteRequest::decode(message).ok()?;
+    let series = request.timeseries.iter().filter(|s| !s.samples.is_empty());
+    let series = series.map(|s| {
+        let samples = s.samples.iter().map(|s| (s.timestamp, s.value.to_bits())).collect();
+        (labels(s.labels.iter().map(|l| (&l.name, &l.value))), samples)
+    });
+    Some(series.collect())
+}
+
+/// Without the series that are refused for their references.
+fn prost_v2(message: &[u8]) -> Option<Request> {
     let request = v2::Request::decode(message).ok()?;
     let known = |r: &u32| (*r as usize) < request.symbols.len();
     let text = |r: &u32| *r == 0 || known(r);
     let good = |s: &&v2::TimeSeries| {
         let (help, unit) = s.metadata.as_ref().map_or((0, 0), |m| (m.help_ref, m.unit_ref));
         let labels = s.labels_refs.len().is_multiple_of(2) && s.labels_refs.iter().all(known);
-        labels && text(&help) && text(&unit)
+        labels && text(&help) && text(&unit) && !s.samples.is_empty()
     };
-    let samples = request.timeseries.iter().filter(good).flat_map(|s| &s.samples);
-    Some(samples.map(|s| (s.timestamp, s.value.to_bits())).collect())
+    let symbol = |r: u32| &request.symbols[r as usize];
+    let series = request.timeseries.iter().filter(good).map(|s| {
+        let samples = s.samples.iter().map(|s| (s.timestamp, s.value.to_bits())).collect();
+        let pairs = s.labels_refs.chunks_exact(2).map(|pair| (symbol(pair[0]), symbol(pair[1])));
+        (labels(pairs), samples)
+    });
+    Some(series.collect())
+}
+
+fn ours(batch: &Batch) -> Request {
+    let mut builder = LabelsBuilder::new();
+    let series = batch.series.iter().filter(|s| !s.samples.is_empty()).map(|s| {
+        let samples = s.samples.clone().map(|i| i as usize);
+        let samples = samples.map(|i| (batch.timestamps[i], batch.values[i].to_bits())).collect();
+        (labels_of(batch.label_bytes(s), &mut builder).ok(), samples)
+    });
+    series.collect()
 }
 
 fn check(version: Version, message: &[u8], decoder: &mut Decoder, batch: &mut Batch) -> bool {
@@ -38,10 +63,7 @@ fn check(version: Version, message: &[u8], decoder: &mut Decoder, batch: &mut Ba
     };
     let Some(theirs) = theirs else { return false };
     match decoder.decode(version, &pack(message), batch) {
-        Ok(()) => {
-            let ours = batch.timestamps.iter().zip(&batch.values).map(|(t, v)| (*t, v.to_bits()));
-            assert_eq!(ours.collect::<Samples>(), theirs, "{version:?} {message:x?}");
-        }
+        Ok(()) => assert_eq!(ours(batch), theirs, "{version:?} {message:x?}"),
         // prost skips groups, which we refuse
         Err(DecodeError::Wire(e)) if e.fault == Fault::WireType => {}
         // prost reads what a rule of the protocol forbids
@@ -60,12 +82,13 @@ fn what_prost_reads_we_read() {
     for version in [Version::V1, Version::V2] {
         let corpus = messages(version);
         let mut read = 0;
-        for _ in 0..5000 {
+        let mutations = mutations(5000);
+        for _ in 0..mutations {
             let mut message = corpus[rng.below(corpus.len() as u64) as usize].clone();
             damage(&mut message, &mut rng);
             read += usize::from(check(version, &message, &mut decoder, &mut batch));
         }
-        println!("{version:?}: prost read {read} of 5000");
+        println!("{version:?}: prost read {read} of {mutations}");
         assert!(read > 200, "the damage leaves nothing to compare");
     }
 }

@@ -62,8 +62,10 @@ impl<'a> LastSeries<'a> {
         last
     }
 
-    fn forget(&mut self) {
+    /// Looks at the next series on its own: to be called where the labels put last leave the arena.
+    pub(super) fn forget(&mut self) {
         self.refs = &[];
+        self.labels_end = 0;
         self.scratch.tails.clear();
         self.scratch.tails.push(Tail::default());
     }
@@ -117,6 +119,7 @@ impl<'a> LastSeries<'a> {
             }
             put_label(arena, name, value);
         }
+        assert!(self.labels_end <= start, "BUG: the series before is not in the arena any more");
         let old_tail = self.labels_end - tail.labels as usize..self.labels_end;
         arena.extend_from_within(old_tail);
         let tails_kept = self.scratch.tails.len() - 1 - kept;
