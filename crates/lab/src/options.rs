@@ -324,7 +324,8 @@ impl WriteOptions {
         if self.rate.is_some() || self.rounds.is_some() {
             ensure!(
                 end_ms <= ends_ms.saturating_add(FUTURE_MS_MAX),
-                "the last samples would lie {} s in the future: start earlier, or take a shorter interval or fewer rounds",
+                "the last samples would lie {} s in the future: start earlier, or take a shorter interval \
+                 or fewer rounds",
                 (end_ms - ends_ms) / 1000
             );
         }

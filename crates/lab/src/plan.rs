@@ -91,7 +91,8 @@ impl Plan {
         let end_ms = start_ms + u128::from(self.rounds_max) * interval_ms;
         ensure!(
             start_ms >= TIMESTAMP_MS_MIN as u128 && end_ms < TIMESTAMP_MS_END as u128,
-            "samples from {start_ms} to {end_ms} ms since 1970 are not between {TIMESTAMP_MS_MIN} and {TIMESTAMP_MS_END}"
+            "samples from {start_ms} to {end_ms} ms since 1970 are not between {TIMESTAMP_MS_MIN} and \
+             {TIMESTAMP_MS_END}"
         );
         Ok(())
     }

@@ -258,12 +258,13 @@ fn warnings(report: &WriteReport, caught_up: bool) -> Vec<String> {
     let open = report.offered_samples_per_s.is_some();
     if open && lag.p99_s > LAG_P99_S_MAX {
         warnings.push(format!(
-            "the generator itself was late by up to {:.1} ms (p99): latencies of the target are shorter than shown",
+            "the generator itself was late by up to {:.1} ms (p99): latencies of the target are shorter \
+             than shown",
             lag.p99_s * 1e3
         ));
     }
     let making = lag.mean_s / (lag.mean_s + service.mean_s);
-    if !open && making > MAKING_PART_MAX {
+    if !open && service.count > 0 && making > MAKING_PART_MAX {
         warnings.push(format!(
             "the generator took {:.0} % of each connection's time to make requests: it may be what limits",
             making * 100.0
@@ -280,7 +281,8 @@ fn warnings(report: &WriteReport, caught_up: bool) -> Vec<String> {
         let both = cpu_s + report.target.and_then(|t| t.cpu_s).unwrap_or(0.0);
         if report.target.is_some() && both / wall_s > 0.95 * report.cores as f64 && cpu_s > 0.25 * both {
             warnings.push(format!(
-                "target and generator together used all {} cores, the generator {:.0} % of them: on a machine of its \
+                "target and generator together used all {} cores, the generator {:.0} % of them: on a \
+                 machine of its \
                  own the target can do more",
                 report.cores,
                 cpu_s / both * 100.0
@@ -291,14 +293,16 @@ fn warnings(report: &WriteReport, caught_up: bool) -> Vec<String> {
         && requests.unsent > 0
     {
         warnings.push(format!(
-            "of {:.0} samples/s offered {:.0} were taken; {} requests were never begun, because their connections were \
+            "of {:.0} samples/s offered {:.0} were taken; {} requests were never begun, because their \
+             connections were \
              busy: the target is over its limit, or there are too few connections ({})",
             offered, report.samples_per_s, requests.unsent, report.connections
         ));
     }
     if caught_up {
         warnings.push(
-            "the series' own time caught up with the clock and the run ended early: take a shorter interval or more series"
+            "the series' own time caught up with the clock and the run ended early: take a shorter \
+             interval or more series"
                 .to_owned(),
         );
     }
@@ -310,7 +314,8 @@ fn warnings(report: &WriteReport, caught_up: bool) -> Vec<String> {
     }
     if report.series_distinct > report.series {
         warnings.push(format!(
-            "series were replaced: {} different ones were sent, {} at a time; the load is that of new series as much \
+            "series were replaced: {} different ones were sent, {} at a time; the load is that of new \
+             series as much \
              as of samples",
             report.series_distinct, report.series
         ));

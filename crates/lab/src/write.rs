@@ -280,7 +280,8 @@ fn check_memory(plan: &Plan) -> Result<()> {
     let Some(available) = memory_available_bytes() else { return Ok(()) };
     ensure!(
         needed <= available / 2,
-        "the requests of {} series would take about {} MiB, and that is more than half of the {} MiB of memory left \
+        "the requests of {} series would take about {} MiB, and that is more than half of the {} MiB of \
+         memory left \
          on this machine: take fewer series",
         plan.series(),
         needed >> 20,

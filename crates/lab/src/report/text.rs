@@ -6,6 +6,9 @@ use crate::template::Version;
 use crate::verify::VerifyReport;
 use comfy_table::{ContentArrangement, Table, presets};
 
+/// Narrower terminals break the lines themselves.
+const COLUMNS_MIN: u16 = 60;
+
 type Row = (&'static str, String);
 
 pub(super) fn write_report(report: &WriteReport, table: bool) -> String {
@@ -36,7 +39,10 @@ fn render(rows: &[Row], table: bool) -> String {
         return rows.iter().map(|(name, value)| format!("{name:width$}  {value}\n")).collect();
     }
     let mut out = Table::new();
-    out.load_style(presets::UTF8_BORDERS_ONLY).set_content_arrangement(ContentArrangement::Dynamic);
+    // a terminal that does not know its width says 0, and each letter would get a line of its own
+    let wraps = out.width().is_some_and(|columns| columns >= COLUMNS_MIN);
+    let arrangement = if wraps { ContentArrangement::Dynamic } else { ContentArrangement::Disabled };
+    out.load_style(presets::UTF8_BORDERS_ONLY).set_content_arrangement(arrangement);
     for (name, value) in rows {
         out.add_row([*name, value.as_str()]);
     }
@@ -61,7 +67,7 @@ fn write_rows(report: &WriteReport) -> Vec<Row> {
         ("samples", format!("{} acknowledged in {:.1} s", report.samples_acknowledged, report.wall_s)),
         ("rate", format!("{} samples/s", short(report.samples_per_s))),
         ("series", churn),
-        ("of the time", times(report)),
+        ("times", times(report)),
         ("requests", requests(report)),
         ("sent", sent(report)),
         ("latency", quantiles(&report.latency)),
@@ -98,8 +104,11 @@ fn load(report: &WriteReport) -> String {
 
 fn sent(report: &WriteReport) -> String {
     let bytes = report.requests.bytes as f64;
-    let per_sample = bytes / report.samples_acknowledged.max(1) as f64;
-    format!("{:.1} MiB, {per_sample:.1} bytes a sample", bytes / f64::from(1 << 20))
+    let mib = bytes / f64::from(1 << 20);
+    match report.samples_acknowledged {
+        0 => format!("{mib:.1} MiB"),
+        samples => format!("{mib:.1} MiB, {:.1} bytes an acknowledged sample", bytes / samples as f64),
+    }
 }
 
 fn target_rows(report: &WriteReport) -> Vec<Row> {
