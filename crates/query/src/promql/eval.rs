@@ -307,7 +307,7 @@ impl<'a> Evaluator<'a> {
 }
 
 /// Which time is looked at.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone, Copy, Default)]
 pub(super) struct Shift {
     fixed_ms: Option<i64>,
     offset_ms: i64,

@@ -8,6 +8,8 @@ mod notation;
 mod report;
 mod runner;
 mod script;
+#[path = "../../benches/promql/workload.rs"]
+mod workload;
 
 use report::Report;
 use runner::Names;
@@ -55,4 +57,16 @@ fn scripts_of_prometheus_pass() {
     let (experimental, stable): (Vec<&Report>, Vec<&Report>) = reports.iter().partition(known);
     println!("stable: {:?} passed and failed; experimental: {:?}", count(&stable), count(&experimental));
     assert_eq!(count(&stable).1, 0);
+}
+
+/// The benchmark, small, so that it never rots.
+#[test]
+fn benchmark_runs() {
+    let size = workload::Size { metrics: 12, series: 10, samples: 60, steps: 5 };
+    let workload = workload::Workload::new(size);
+    assert_eq!(workload.series(), 120);
+    for case in &workload::CASES {
+        let measured = workload.measure(case, 1);
+        assert!(measured.rows > 0, "{}: {measured:?}", case.name);
+    }
 }

@@ -1,1 +1,227 @@
+use crate::promql::{EXPR_BYTES_MAX, QueryError, ValueKind, instant, parse, parse_selector};
+use crate::{Options, memory::MemorySource};
+use std::sync::atomic::AtomicBool;
+use stdx::rng::Rng;
 
+fn message(text: &str) -> String {
+    match parse(text) {
+        Err(QueryError::Parse(message)) => message,
+        other => panic!("{text}: {other:?}"),
+    }
+}
+
+#[test]
+fn expressions_have_types() {
+    let check = |text: &str, kind: ValueKind| assert_eq!(parse(text).unwrap().kind(), kind, "{text}");
+    check("1 + 2", ValueKind::Scalar);
+    check("-(time())", ValueKind::Scalar);
+    check("up", ValueKind::Vector);
+    check("up > bool 1", ValueKind::Vector);
+    check("rate(up[5m] offset 1h)", ValueKind::Vector);
+    check("up[5m]", ValueKind::Matrix);
+    check("rate(up[5m])[1h:]", ValueKind::Matrix);
+    check("\"a\"", ValueKind::String);
+}
+
+#[test]
+fn errors_say_what_is_wrong() {
+    let check = |text: &str, part: &str| {
+        let message = message(text);
+        assert!(message.contains("parse error: ") && message.contains(part), "{text}: {message}");
+    };
+    check("", "no expression found in input");
+    check("  # nothing", "no expression found in input");
+    check("sum(up", "unclosed left parenthesis");
+    check("foo(up)", "unknown function with name");
+    check("rate(up)", "expected type");
+    check("rate(up[5m], 1)", "expected 1 argument(s) in call to");
+    check("up[5m] + 1", "binary expression must contain only scalar and instant vector types");
+    check("1 == 1", "comparisons between scalars must use BOOL modifier");
+    check("1 and up", "not allowed in binary scalar expression");
+    check("up and on(a) group_left() up", "no grouping allowed for");
+    check("up + on(a) group_left(a) up", "must not occur in ON and GROUP clause at once");
+    check("{}", "vector selector must contain at least one non-empty matcher");
+    check(r#"{job=~".*"}"#, "vector selector must contain at least one non-empty matcher");
+    check(r#"up{job=~"("}"#, "");
+    check("up[0s]", "duration");
+    check("topk(up, up)", "expected type scalar");
+    check("count_values(1, up)", "expected type string");
+    check("ln(0)", "expected type");
+    check("exp(NaN)", "expected type");
+    check("up{a=\"b\" or c=\"d\"}", "");
+}
+
+#[test]
+fn selectors_of_the_api() {
+    let names = |text: &str| -> Vec<String> {
+        parse_selector(text).unwrap().iter().map(ToString::to_string).collect()
+    };
+    assert_eq!(names(r#"up{job=~"a|b",zone!="x"}"#), [r#"__name__="up""#, r#"job=~"a|b""#, r#"zone!="x""#]);
+    assert_eq!(names(r#"{"a.b", "c.d"="e"}"#), [r#"__name__="a.b""#, r#"c.d="e""#]);
+    for bad in ["up[5m]", "up offset 5m", "up @ 1", "sum(up)", "1", "", "{}"] {
+        assert!(parse_selector(bad).is_err(), "{bad}");
+    }
+}
+
+#[test]
+fn nesting_is_bounded() {
+    let deep = 10_000;
+    let repeat = |head: &str, middle: &str, tail: &str| head.repeat(deep) + middle + &tail.repeat(deep);
+    for text in [
+        repeat("(", "1", ")"),
+        repeat("(", "", ""),
+        repeat("sum(", "up", ")"),
+        repeat("-", "up", ""),
+        repeat("- ", "1", ""),
+        repeat("up + ", "up", ""),
+        repeat("1 ^ ", "1", ""),
+        repeat("up or ", "up", ""),
+        repeat("((1) + ", "1", ")"),
+        repeat("abs(", "up", ""),
+        repeat("", "up", "[5m:]"),
+        repeat("max_over_time(", "up", "[5m:])"),
+        repeat("[", "up", "]"),
+        repeat("{", "up", "}"),
+        repeat("up{a=~\"(\"}", "", ""),
+    ] {
+        assert!(parse(&text).is_err(), "{}", &text[..40]);
+    }
+    let long = format!("{}1", " ".repeat(EXPR_BYTES_MAX));
+    assert!(message(&long).contains("the limit is"));
+}
+
+/// What is allowed to nest must also be evaluated within the smallest stack a thread gets.
+#[test]
+fn the_deepest_expressions_can_be_evaluated() {
+    let cancelled = AtomicBool::new(false);
+    let source = MemorySource::new();
+    let mut accepted = 0;
+    for count in 1..=crate::promql::EXPR_DEPTH_MAX {
+        let nested = |head: &str, middle: &str, tail: &str| head.repeat(count) + middle + &tail.repeat(count);
+        for text in [
+            nested("(", "1", ")"),
+            nested("-", "up", ""),
+            nested("up + ", "up", ""),
+            nested("1 ^ ", "1", ""),
+            nested("sum by (x) (", "up", ")"),
+            nested("abs(1 + ", "up", ")"),
+            nested("label_replace(", "up", r#", "a", "b", "c", "d")"#),
+            nested("sort(", "up", ")"),
+            nested("max_over_time(", "up", "[1m:1m])"),
+            nested("scalar(vector(", "1", "))"),
+        ] {
+            if count % 49 == 1 || count + 10 > crate::promql::EXPR_DEPTH_MAX {
+                if let Ok(expr) = parse(&text) {
+                    let _ = instant(&expr, 0, &source, &Options::new(&cancelled));
+                    accepted += 1;
+                }
+            }
+        }
+    }
+    assert!(accepted > 40, "{accepted}");
+}
+
+/// Random words in random order: errors, never panics.
+#[test]
+fn garbage_is_refused_in_order() {
+    const WORDS: [&str; 78] = [
+        "up",
+        "sum",
+        "avg",
+        "topk",
+        "quantile",
+        "count_values",
+        "limitk",
+        "rate",
+        "ln",
+        "exp",
+        "label_replace",
+        "vector",
+        "time",
+        "start",
+        "end",
+        "(",
+        ")",
+        "(",
+        ")",
+        "[",
+        "]",
+        "{",
+        "}",
+        ",",
+        "=",
+        "!=",
+        "=~",
+        "!~",
+        "==",
+        ">",
+        "<=",
+        "+",
+        "-",
+        "*",
+        "/",
+        "%",
+        "^",
+        "@",
+        ":",
+        "offset",
+        "by",
+        "without",
+        "on",
+        "ignoring",
+        "group_left",
+        "bool",
+        "and",
+        "or",
+        "unless",
+        "atan2",
+        "1",
+        "0",
+        "-5",
+        "1e300",
+        "0x",
+        "0x1f",
+        "08",
+        "1_000",
+        ".5",
+        "5.",
+        "inf",
+        "NaN",
+        "5m",
+        "1h30m",
+        "9999999999y",
+        "\"a\"",
+        "'b'",
+        "`c`",
+        "\"\\x\"",
+        "\"\\u12\"",
+        "\"",
+        "é",
+        "#",
+        "\n",
+        "[5m]",
+        "[5m:]",
+        "[1e300]",
+        "\0",
+    ];
+    let seed = Rng::fresh_seed();
+    println!("seed {seed}");
+    let mut rng = Rng::new(seed);
+    let (cancelled, source) = (AtomicBool::new(false), MemorySource::new());
+    let options = Options { samples_max: 10_000, ..Options::new(&cancelled) };
+    let mut parsed = 0;
+    for _ in 0..30_000 {
+        let mut text = String::new();
+        for _ in 0..=rng.below(9) {
+            text.push_str(WORDS[rng.below(WORDS.len() as u64) as usize]);
+            if rng.chance(0.7) {
+                text.push(' ');
+            }
+        }
+        if let Ok(expr) = parse(&text) {
+            parsed += 1;
+            let _ = instant(&expr, 1_000_000, &source, &options);
+        }
+    }
+    assert!(parsed > 0);
+}
