@@ -80,6 +80,8 @@ pub struct WriteReport {
     pub warnings: Vec<String>,
     /// What was read back.
     pub verify: Option<VerifyReport>,
+    /// Why it could not be read back.
+    pub verify_error: Option<String>,
     /// To read it back later.
     #[serde(skip)]
     pub ledger: Ledger,
@@ -165,7 +167,9 @@ pub struct TargetCost {
 impl WriteReport {
     /// True where nothing that was acknowledged was found damaged: the exit status of the command.
     pub fn is_good(&self) -> bool {
-        self.samples_acknowledged > 0 && self.verify.as_ref().is_none_or(VerifyReport::is_good)
+        self.samples_acknowledged > 0
+            && self.verify_error.is_none()
+            && self.verify.as_ref().is_none_or(VerifyReport::is_good)
     }
 
     /// For programs.
@@ -234,6 +238,7 @@ pub(crate) fn build(outcome: Outcome<'_>) -> WriteReport {
         errors: counts.errors.clone(),
         warnings: Vec::new(),
         verify: None,
+        verify_error: None,
         ledger,
     };
     drop(counts);

@@ -71,7 +71,11 @@ pub async fn write(options: &WriteOptions, observer: &dyn Observer) -> Result<Wr
     let outcome = Outcome { options, run: &run, wall, costs, ledger };
     let mut report = crate::report::build(outcome);
     if let Some(verify_options) = &options.verify {
-        report.verify = Some(verify(verify_options, &report.ledger, observer).await?);
+        match verify(verify_options, &report.ledger, observer).await {
+            Ok(verified) => report.verify = Some(verified),
+            // what was measured is worth having all the same
+            Err(why) => report.verify_error = Some(format!("{why:#}")),
+        }
     }
     Ok(report)
 }

@@ -20,6 +20,9 @@ pub(super) fn write_report(report: &WriteReport, table: bool) -> String {
     for (kind, said) in &report.errors {
         out += &format!("error {kind}: {said}\n");
     }
+    if let Some(why) = &report.verify_error {
+        out += &format!("error: not verified: {why}\n");
+    }
     for warning in &report.warnings {
         out += &format!("warning: {warning}\n");
     }
