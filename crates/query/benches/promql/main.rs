@@ -5,10 +5,15 @@
 
 mod workload;
 
+use workload::Size;
+
+/// `metric_1.*` selects 111 metrics: 11,100 series.
+const FULL: Size = Size { metrics: 200, series: 100, samples: 500, steps: 121 };
+
 fn main() {
     let filter = std::env::args().skip(1).find(|arg| !arg.starts_with('-')).unwrap_or_default();
-    let workload = workload::Workload::new(workload::FULL);
-    println!("{} series x {} samples", workload.series(), workload::FULL.samples);
+    let workload = workload::Workload::new(FULL);
+    println!("{} series x {} samples", workload.series(), FULL.samples);
     println!("{:<16} {:>12} {:>12}  {:>7}", "query", "total us", "source us", "rows");
     for case in workload::CASES.iter().filter(|case| case.name.contains(&filter)) {
         let measured = workload.measure(case, 15);

@@ -19,9 +19,6 @@ pub(crate) struct Size {
     pub(crate) steps: i64,
 }
 
-/// `metric_1.*` selects 111 metrics: 11,100 series.
-pub(crate) const FULL: Size = Size { metrics: 200, series: 100, samples: 500, steps: 121 };
-
 /// One query.
 #[derive(Debug)]
 pub(crate) struct Case {

@@ -119,7 +119,7 @@ impl<'a> Evaluator<'a> {
                 sorted.extend(column.filter(|v| is_present(*v)));
                 if !sorted.is_empty() {
                     sorted.sort_unstable_by(nan_first);
-                    *cell = quantile_sorted(quantiles[step], &sorted);
+                    *cell = quantile_sorted(quantiles[step], sorted.len(), |i| sorted[i]);
                 }
             }
         }

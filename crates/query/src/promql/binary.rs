@@ -85,6 +85,8 @@ impl<'a> Evaluator<'a> {
             drops_name: !b.op.is_comparison() || (b.return_bool && !self.options.delayed_name_removal),
             out: Merged::new(self.meter, grid.count),
             rows: HashMap::new(),
+            taken: Vec::new(),
+            touched: Vec::new(),
         };
         for group in 0..join.count {
             self.check_cancelled()?;
@@ -203,6 +205,11 @@ struct Pairing<'p, 'm> {
     out: Merged<'m>,
     /// Result rows of pairs of rows.
     rows: HashMap<(usize, usize), usize>,
+    /// For each result row, the steps at which it got something from the current match group (also what a
+    /// comparison then filtered out); kept only where several rows may.
+    taken: Vec<Vec<bool>>,
+    /// Rows of `taken` that the current match group used.
+    touched: Vec<usize>,
 }
 
 impl Pairing<'_, '_> {
@@ -215,10 +222,11 @@ impl Pairing<'_, '_> {
         }
         let partner = self.partners(one)?;
         let mut matched = vec![false; self.active.len()];
-        // result rows that already got something at a step, from this group
-        let mut taken: HashMap<usize, Vec<bool>> = HashMap::new();
         for row in many {
-            self.pair_row(*row, &partner, fill_one, &mut matched, &mut taken)?;
+            self.pair_row(*row, &partner, fill_one, &mut matched)?;
+        }
+        for row in self.touched.drain(..) {
+            self.taken[row].fill(false);
         }
         if let Some(fill) = fill_many {
             for row in one {
@@ -251,7 +259,6 @@ impl Pairing<'_, '_> {
         partner: &[usize],
         fill_one: Option<f64>,
         matched: &mut [bool],
-        taken: &mut HashMap<usize, Vec<bool>>,
     ) -> Result<(), QueryError> {
         let grouped = self.b.matching.many != Many::None;
         let mut last = (NOBODY, None);
@@ -276,20 +283,33 @@ impl Pairing<'_, '_> {
             matched[step] = true;
             let out = match last {
                 (one, Some(out)) if one == partner[step] => out,
-                _ => self.row_of(row, partner[step])?,
+                _ => {
+                    let out = self.row_of(row, partner[step])?;
+                    self.touch(out);
+                    out
+                }
             };
             last = (partner[step], Some(out));
-            if grouped {
-                let taken = taken.entry(out).or_insert_with(|| vec![false; partner.len()]);
-                if std::mem::replace(&mut taken[step], true) {
-                    return Err(QueryError::Execution(
-                        "multiple matches for labels: grouping labels must ensure unique matches".into(),
-                    ));
-                }
+            if grouped && std::mem::replace(&mut self.taken[out][step], true) {
+                return Err(QueryError::Execution(
+                    "multiple matches for labels: grouping labels must ensure unique matches".into(),
+                ));
             }
             self.put(out, step, value, other)?;
         }
         Ok(())
+    }
+
+    /// Notes that the current match group writes to a result row.
+    fn touch(&mut self, out: usize) {
+        if self.b.matching.many == Many::None {
+            return;
+        }
+        if self.taken.len() <= out {
+            self.taken.resize_with(out + 1, Vec::new);
+        }
+        self.taken[out].resize(self.active.len(), false);
+        self.touched.push(out);
     }
 
     /// Rows of the "one" side without a match, against a fill value.

@@ -119,9 +119,9 @@ pub(super) fn nan_first(a: &f64, b: &f64) -> std::cmp::Ordering {
     b.is_nan().cmp(&a.is_nan()).then(a.partial_cmp(b).unwrap_or(std::cmp::Ordering::Equal))
 }
 
-/// The `q`-quantile of values that are sorted by [`nan_first`]: between two of them the weighted mean.
-pub(super) fn quantile_sorted(q: f64, sorted: &[f64]) -> f64 {
-    if sorted.is_empty() || q.is_nan() {
+/// The `q`-quantile of `len` values that are sorted by [`nan_first`]: between two of them the weighted mean.
+pub(super) fn quantile_sorted(q: f64, len: usize, sorted: impl Fn(usize) -> f64) -> f64 {
+    if len == 0 || q.is_nan() {
         return f64::NAN;
     }
     if q < 0.0 {
@@ -130,12 +130,12 @@ pub(super) fn quantile_sorted(q: f64, sorted: &[f64]) -> f64 {
     if q > 1.0 {
         return f64::INFINITY;
     }
-    let last = (sorted.len() - 1) as f64;
+    let last = (len - 1) as f64;
     let rank = q * last;
     let lower = rank.floor().max(0.0);
     let upper = (lower + 1.0).min(last);
     let weight = rank - rank.floor();
-    sorted[lower as usize] * (1.0 - weight) + sorted[upper as usize] * weight
+    sorted(lower as usize) * (1.0 - weight) + sorted(upper as usize) * weight
 }
 
 /// True where two values differ by less than `epsilon` relative to their size

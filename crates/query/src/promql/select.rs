@@ -5,7 +5,6 @@ use super::ast::{Call, Function, Node, Selector, Subquery};
 use super::eval::Evaluator;
 use super::float::{ABSENT, is_absent, is_present};
 use super::grid::Grid;
-use super::label_set::without_name;
 use super::matrix::{Column, same_labelset};
 use super::stream::{Row, RowLabels, Sink};
 use super::window::{Spec, Windows};
@@ -13,7 +12,7 @@ use crate::matcher::Matcher;
 use crate::source::{Select, SeriesSet};
 use hashbrown::HashSet;
 use model::labels::METRIC_NAME;
-use model::{LabelsRef, Samples, TimeRange};
+use model::{LabelsRef, Samples, SeriesKey, TimeRange};
 
 /// Labels of the series that a pass is at.
 struct SetLabels<'s>(&'s mut dyn SeriesSet);
@@ -197,7 +196,8 @@ struct RangeRows {
     delayed: bool,
     drops_name: bool,
     /// Label sets seen, where two series can differ by name only.
-    seen: Option<HashSet<Box<[u8]>>>,
+    seen: Option<HashSet<SeriesKey>>,
+    buffer: Vec<u8>,
     counter: bool,
     /// The name of all series, where there is only one.
     name: Option<String>,
@@ -217,6 +217,7 @@ impl RangeRows {
             delayed,
             drops_name,
             seen: unsure.then(HashSet::new),
+            buffer: Vec::new(),
             counter: matches!(function, Function::Rate | Function::Increase),
             name,
             not_counters: HashSet::new(),
@@ -230,14 +231,14 @@ impl RangeRows {
         if self.counter {
             self.check_counter(&mut row);
         }
-        if let Some(seen) = &mut self.seen {
-            let labels = without_name(row.labels.get());
-            if !seen.insert(labels.as_bytes().into()) {
-                return Err(same_labelset());
-            }
-        }
         if self.drops_name {
             row.without_name(self.delayed);
+        }
+        if let Some(seen) = &mut self.seen {
+            let labels = row.labels(&mut self.buffer);
+            if !seen.insert(SeriesKey::of(labels.as_bytes(), 0)) {
+                return Err(same_labelset());
+            }
         }
         sink(row)
     }

@@ -8,7 +8,7 @@ use crate::promql::grid::Grid;
 use crate::promql::label_set::Groups;
 use crate::promql::matrix::{Matrix, RowName};
 use crate::promql::stream::Row;
-use std::hash::{BuildHasher, Hasher};
+use model::SeriesKey;
 
 /// The first integers that Prometheus takes for an overflow.
 const INTEGER_MAX: f64 = 9_223_372_036_854_774_784.0;
@@ -191,9 +191,7 @@ fn offer(op: AggregateOp, heap: &mut Heap, entry: Entry, param: f64, share: f64)
 
 /// A number in 0 to 1 that depends on labels only.
 fn share_of(labels: &[u8]) -> f64 {
-    let mut hasher = hashbrown::DefaultHashBuilder::default().build_hasher();
-    hasher.write(labels);
-    hasher.finish() as f64 / u64::MAX as f64
+    (SeriesKey::of(labels, 0).0 >> 64) as f64 / u64::MAX as f64
 }
 
 /// Makes rows of what is left in the heaps, best first.

@@ -17,7 +17,7 @@ pub(super) fn error(text: &str, message: &str) -> QueryError {
     if text.trim().is_empty() || message.contains("no expression found") {
         return QueryError::Parse("unknown position: parse error: no expression found in input".into());
     }
-    QueryError::Parse(format!("1:1: parse error: {message}"))
+    QueryError::Parse(format!("parse error: {message}"))
 }
 
 fn error_at(text: &str, at: usize, message: impl std::fmt::Display) -> QueryError {

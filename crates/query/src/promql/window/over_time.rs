@@ -108,10 +108,29 @@ pub(super) fn count_pairs(
     spec.each(&samples.timestamps, |w| out[w.step] = f64::from(before[w.hi - 1] - before[w.lo]));
 }
 
-/// The values of a window in order.
+/// A number whose order as an integer is that of the value, NaN first.
+fn order_key(value: f64) -> u64 {
+    let bits = value.to_bits();
+    match () {
+        () if value.is_nan() => 0,
+        () if bits >> 63 == 1 => !bits,
+        () => bits | 1 << 63,
+    }
+}
+
+/// The value of a key.
+fn value_of(key: u64) -> f64 {
+    match () {
+        () if key == 0 => f64::NAN,
+        () if key >> 63 == 1 => f64::from_bits(key & !(1 << 63)),
+        () => f64::from_bits(!key),
+    }
+}
+
+/// The values of a window in order, as keys.
 #[derive(Debug, Default)]
 pub(super) struct Sorted {
-    values: Vec<f64>,
+    keys: Vec<u64>,
     lo: usize,
     hi: usize,
     distances: Vec<f64>,
@@ -119,7 +138,7 @@ pub(super) struct Sorted {
 
 impl Sorted {
     fn reset(&mut self) {
-        self.values.clear();
+        self.keys.clear();
         (self.lo, self.hi) = (0, 0);
     }
 
@@ -128,32 +147,52 @@ impl Sorted {
     fn advance(&mut self, samples: &[f64], window: &Window) {
         let (lo, hi) = (window.lo, window.hi);
         let changed = (lo - self.lo) + (hi - self.hi);
-        if lo >= self.hi || changed * 8 > hi - lo {
-            self.values.clear();
-            self.values.extend_from_slice(&samples[lo..hi]);
-            self.values.sort_unstable_by(nan_first);
+        if lo >= self.hi || changed * 4 > hi - lo {
+            self.keys.clear();
+            self.keys.extend(samples[lo..hi].iter().map(|v| order_key(*v)));
+            self.keys.sort_unstable();
         } else {
-            for value in &samples[self.lo..lo] {
-                let at = self.position(*value);
-                self.values.remove(at);
+            let both = (lo - self.lo).min(hi - self.hi);
+            for i in 0..both {
+                self.replace(order_key(samples[self.lo + i]), order_key(samples[self.hi + i]));
             }
-            for value in &samples[self.hi..hi] {
-                let at = self.position(*value);
-                self.values.insert(at, *value);
+            for value in &samples[self.lo + both..lo] {
+                let at = self.position(order_key(*value));
+                self.keys.remove(at);
+            }
+            for value in &samples[self.hi + both..hi] {
+                let key = order_key(*value);
+                self.keys.insert(self.position(key), key);
             }
         }
         (self.lo, self.hi) = (lo, hi);
     }
 
-    fn position(&self, value: f64) -> usize {
-        self.values.partition_point(|v| nan_first(v, &value).is_lt())
+    fn position(&self, key: u64) -> usize {
+        self.keys.partition_point(|k| *k < key)
+    }
+
+    /// Takes out one key and puts in another; what lies between them moves by one.
+    fn replace(&mut self, out: u64, new: u64) {
+        let (from, to) = (self.position(out), self.position(new));
+        if from < to {
+            self.keys.copy_within(from + 1..to, from);
+            self.keys[to - 1] = new;
+        } else {
+            self.keys.copy_within(to..from, to + 1);
+            self.keys[to] = new;
+        }
+    }
+
+    fn quantile_of_window(&self, q: f64) -> f64 {
+        quantile_sorted(q, self.keys.len(), |i| value_of(self.keys[i]))
     }
 
     pub(super) fn quantile(&mut self, samples: &Samples, spec: &Spec, q: &[f64], out: &mut [f64]) {
         self.reset();
         spec.each(&samples.timestamps, |w| {
             self.advance(&samples.values, &w);
-            out[w.step] = quantile_sorted(q[w.step], &self.values);
+            out[w.step] = self.quantile_of_window(q[w.step]);
         });
     }
 
@@ -162,15 +201,15 @@ impl Sorted {
         self.reset();
         spec.each(&samples.timestamps, |w| {
             self.advance(&samples.values, &w);
-            if self.values[0].is_nan() {
+            if value_of(self.keys[0]).is_nan() {
                 out[w.step] = f64::NAN;
                 return;
             }
-            let median = quantile_sorted(0.5, &self.values);
+            let median = self.quantile_of_window(0.5);
             self.distances.clear();
-            self.distances.extend(self.values.iter().map(|v| (v - median).abs()));
+            self.distances.extend(self.keys.iter().map(|k| (value_of(*k) - median).abs()));
             self.distances.sort_unstable_by(nan_first);
-            out[w.step] = quantile_sorted(0.5, &self.distances);
+            out[w.step] = quantile_sorted(0.5, self.distances.len(), |i| self.distances[i]);
         });
     }
 }

@@ -32,7 +32,7 @@ fn plainly(function: Function, times: &[i64], values: &[f64], end_ms: i64, param
         F::MinOverTime => *sorted.iter().find(|v| !v.is_nan()).unwrap_or(&f64::NAN),
         F::StddevOverTime => variance.sqrt(),
         F::StdvarOverTime => variance,
-        F::QuantileOverTime => quantile_sorted(param, &sorted),
+        F::QuantileOverTime => quantile_sorted(param, n, |i| sorted[i]),
         F::LastOverTime => values[n - 1],
         F::FirstOverTime => values[0],
         F::Resets => pairs(|a, b| b < a),
