@@ -11,10 +11,10 @@ use pattern::Pattern;
 pub(crate) use pattern::compile;
 
 /// Longest regular expression, in bytes.
-pub const REGEX_BYTES_MAX: usize = 32 << 10;
+pub const REGEX_BYTES_MAX: usize = 64 << 10;
 
 /// Largest compiled regular expression, in bytes: what a hostile `((a{99}){99}){99}` runs into.
-pub const REGEX_COMPILED_BYTES_MAX: usize = 4 << 20;
+pub const REGEX_COMPILED_BYTES_MAX: usize = 1 << 20;
 
 /// How a matcher compares.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -90,6 +90,11 @@ impl Matcher {
     /// True where series without the label satisfy the matcher.
     pub fn matches_empty(&self) -> bool {
         self.matches("")
+    }
+
+    /// True where the regex engine is needed.
+    pub(crate) fn needs_engine(&self) -> bool {
+        matches!(self.pattern, Pattern::Regex { .. })
     }
 
     /// True for `!=` and `!~`.

@@ -111,9 +111,9 @@ impl<'a> Evaluator<'a> {
         let mut out = Matrix::new(self.meter, grid.count);
         let mut sorted = Vec::new();
         for (group, (labels, drop_name)) in groups.labels.into_iter().zip(drop_names).enumerate() {
-            self.check_cancelled()?;
             let row = out.push_empty(RowName { labels, drop_name })?;
             for (step, cell) in out.row_mut(row).iter_mut().enumerate() {
+                self.check_cancelled()?;
                 sorted.clear();
                 let column = values[group][step..].iter().step_by(grid.count).copied();
                 sorted.extend(column.filter(|v| is_present(*v)));

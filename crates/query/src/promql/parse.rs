@@ -4,6 +4,7 @@
 //! panic or overflow the stack, and types are checked again here while its tree is turned into ours.
 
 mod guard;
+mod quoted;
 mod types;
 
 use super::ast::{
@@ -20,9 +21,9 @@ use std::time::{Duration, SystemTime};
 
 /// Parses and checks an expression.
 pub(super) fn expression(text: &str) -> Result<Node, QueryError> {
-    guard::check(text)?;
-    let expr = raw::parse(text).map_err(|message| guard::error(text, &message))?;
-    node(expr)
+    let checked = guard::check(text)?;
+    let expr = raw::parse(&checked.text).map_err(|message| guard::error(text, &message))?;
+    Converter { strings: checked.strings, patterns: 0 }.node(expr)
 }
 
 /// Parses a series selector without modifiers.
@@ -37,19 +38,164 @@ fn parse_error(message: impl std::fmt::Display) -> QueryError {
     QueryError::Parse(format!("parse error: {message}"))
 }
 
-fn node(expr: raw::Expr) -> Result<Node, QueryError> {
-    match expr {
-        raw::Expr::NumberLiteral(number) => Ok(Node::Number(number.val)),
-        raw::Expr::StringLiteral(text) => Ok(Node::Text(text.val)),
-        raw::Expr::Paren(paren) => node(*paren.expr),
-        raw::Expr::VectorSelector(raw) => Ok(Node::Selector(vector_selector(raw)?)),
-        raw::Expr::MatrixSelector(raw) => Ok(Node::Range(vector_selector(raw.vs)?, positive_ms(raw.range)?)),
-        raw::Expr::Subquery(raw) => subquery(raw),
-        raw::Expr::Unary(raw) => negate(node(*raw.expr)?),
-        raw::Expr::Binary(raw) => binary(raw),
-        raw::Expr::Aggregate(raw) => aggregate(raw),
-        raw::Expr::Call(raw) => call(raw),
-        raw::Expr::Extension(_) => Err(parse_error("unexpected extension")),
+/// The most regular expressions in one expression that need the regex engine: each may take
+/// [`crate::matcher::REGEX_COMPILED_BYTES_MAX`].
+const PATTERNS_MAX: usize = 64;
+
+/// Turns the crate's tree into ours.
+struct Converter {
+    /// What the numbers stand for that are in the tree in place of strings.
+    strings: Vec<String>,
+    /// Matchers so far that need the regex engine.
+    patterns: usize,
+}
+
+impl Converter {
+    fn node(&mut self, expr: raw::Expr) -> Result<Node, QueryError> {
+        match expr {
+            raw::Expr::NumberLiteral(number) => Ok(Node::Number(number.val)),
+            raw::Expr::StringLiteral(text) => Ok(Node::Text(self.text(&text.val).into())),
+            raw::Expr::Paren(paren) => self.node(*paren.expr),
+            raw::Expr::VectorSelector(raw) => Ok(Node::Selector(self.vector_selector(raw)?)),
+            raw::Expr::MatrixSelector(raw) => {
+                Ok(Node::Range(self.vector_selector(raw.vs)?, positive_ms(raw.range)?))
+            }
+            raw::Expr::Subquery(raw) => self.subquery(raw),
+            raw::Expr::Unary(raw) => negate(self.node(*raw.expr)?),
+            raw::Expr::Binary(raw) => self.binary(raw),
+            raw::Expr::Aggregate(raw) => self.aggregate(raw),
+            raw::Expr::Call(raw) => self.call(raw),
+            raw::Expr::Extension(_) => Err(parse_error("unexpected extension")),
+        }
+    }
+
+    fn vector_selector(&mut self, selector: raw::VectorSelector) -> Result<Selector, QueryError> {
+        if !selector.matchers.or_matchers.is_empty() {
+            return Err(parse_error("unexpected <op:or> inside braces"));
+        }
+        let mut matchers = Vec::with_capacity(selector.matchers.matchers.len() + 1);
+        matchers.extend(selector.name.iter().map(|name| Matcher::equal(METRIC_NAME, name)));
+        for raw in &selector.matchers.matchers {
+            let matcher = self.matcher(raw)?;
+            if let Some(name) = selector.name.as_ref().filter(|_| matcher.name == METRIC_NAME) {
+                return Err(parse_error(format_args!(
+                    "metric name must not be set twice: {name:?} or {:?}",
+                    matcher.value
+                )));
+            }
+            matchers.push(matcher);
+        }
+        if matchers.iter().all(Matcher::matches_empty) {
+            return Err(parse_error("vector selector must contain at least one non-empty matcher"));
+        }
+        Ok(Selector { matchers, time: time_shift(selector.at, selector.offset)? })
+    }
+
+    fn matcher(&mut self, raw: &RawMatcher) -> Result<Matcher, QueryError> {
+        let op = match raw.op {
+            RawMatchOp::Equal => MatchOp::Equal,
+            RawMatchOp::NotEqual => MatchOp::NotEqual,
+            RawMatchOp::Re(_) => MatchOp::Regex,
+            RawMatchOp::NotRe(_) => MatchOp::NotRegex,
+        };
+        let matcher = Matcher::new(&self.name(&raw.name), op, self.text(&raw.value)).map_err(parse_error)?;
+        self.patterns += usize::from(matcher.needs_engine());
+        if self.patterns > PATTERNS_MAX {
+            return Err(parse_error(format_args!(
+                "more than {PATTERNS_MAX} regular expressions that are not simple"
+            )));
+        }
+        Ok(matcher)
+    }
+
+    fn subquery(&mut self, raw: raw::SubqueryExpr) -> Result<Node, QueryError> {
+        let expr = self.node(*raw.expr)?;
+        if expr.kind() != ValueKind::Vector {
+            return Err(parse_error(format_args!(
+                "subquery is only allowed on instant vector, got {} instead",
+                expr.kind().as_str()
+            )));
+        }
+        Ok(Node::Subquery(Box::new(Subquery {
+            expr,
+            range_ms: positive_ms(raw.range)?,
+            step_ms: raw.step.map(positive_ms).transpose()?,
+            time: time_shift(raw.at, raw.offset)?,
+        })))
+    }
+
+    fn binary(&mut self, raw: raw::BinaryExpr) -> Result<Node, QueryError> {
+        let modifier = raw.modifier.unwrap_or_default();
+        let (many, include) = match modifier.card {
+            VectorMatchCardinality::OneToOne | VectorMatchCardinality::ManyToMany => (Many::None, Vec::new()),
+            VectorMatchCardinality::ManyToOne(include) => (Many::Left, self.names(include.labels)),
+            VectorMatchCardinality::OneToMany(include) => (Many::Right, self.names(include.labels)),
+        };
+        let (on, labels) = match modifier.matching {
+            None => (false, Vec::new()),
+            Some(LabelModifier::Include(labels)) => (true, self.names(labels.labels)),
+            Some(LabelModifier::Exclude(labels)) => (false, self.names(labels.labels)),
+        };
+        let binary = Binary {
+            op: binary_op(raw.op.id())?,
+            lhs: self.node(*raw.lhs)?,
+            rhs: self.node(*raw.rhs)?,
+            return_bool: modifier.return_bool,
+            matching: Matching {
+                on,
+                labels,
+                many,
+                include,
+                fill_left: modifier.fill_values.lhs,
+                fill_right: modifier.fill_values.rhs,
+            },
+        };
+        types::check_binary(&binary)?;
+        Ok(Node::Binary(Box::new(binary)))
+    }
+
+    fn aggregate(&mut self, raw: raw::AggregateExpr) -> Result<Node, QueryError> {
+        let grouping = match raw.modifier {
+            None => Grouping::By(Vec::new()),
+            Some(LabelModifier::Include(labels)) => Grouping::By(self.names(labels.labels)),
+            Some(LabelModifier::Exclude(labels)) => Grouping::Without(self.names(labels.labels)),
+        };
+        let aggregate = Aggregate {
+            op: aggregate_op(raw.op.id())?,
+            expr: self.node(*raw.expr)?,
+            param: raw.param.map(|param| self.node(*param)).transpose()?,
+            grouping,
+        };
+        types::check_aggregate(&aggregate)?;
+        Ok(Node::Aggregate(Box::new(aggregate)))
+    }
+
+    fn call(&mut self, raw: raw::Call) -> Result<Node, QueryError> {
+        let function = Function::from_name(raw.func.name)
+            .ok_or_else(|| parse_error(format_args!("unknown function with name {:?}", raw.func.name)))?;
+        let args = raw.args.args.into_iter().map(|arg| self.node(*arg)).collect::<Result<Vec<_>, _>>()?;
+        let call = Call { function, args };
+        types::check_call(&call)?;
+        Ok(Node::Call(call))
+    }
+
+    /// The string that a number in the tree stands for.
+    fn text(&self, number: &str) -> &str {
+        let text = number.parse().ok().and_then(|i: usize| self.strings.get(i));
+        text.expect("BUG: each string was replaced by its number")
+    }
+
+    /// Names, sorted.
+    fn names(&self, names: Vec<String>) -> Vec<String> {
+        let mut names: Vec<_> = names.iter().map(|name| self.name(name)).collect();
+        names.sort_unstable();
+        names.dedup();
+        names
+    }
+
+    /// A name: an identifier, or a string.
+    fn name(&self, name: &str) -> String {
+        if name.starts_with(|c: char| c.is_ascii_digit()) { self.text(name).into() } else { name.into() }
     }
 }
 
@@ -62,31 +208,6 @@ fn negate(inner: Node) -> Result<Node, QueryError> {
             kind.described()
         ))),
     }
-}
-
-fn vector_selector(selector: raw::VectorSelector) -> Result<Selector, QueryError> {
-    if !selector.matchers.or_matchers.is_empty() {
-        return Err(parse_error("unexpected <op:or> inside braces"));
-    }
-    let mut matchers = Vec::with_capacity(selector.matchers.matchers.len() + 1);
-    matchers.extend(selector.name.iter().map(|name| Matcher::equal(METRIC_NAME, name)));
-    for raw in &selector.matchers.matchers {
-        matchers.push(matcher(raw)?);
-    }
-    if matchers.iter().all(Matcher::matches_empty) {
-        return Err(parse_error("vector selector must contain at least one non-empty matcher"));
-    }
-    Ok(Selector { matchers, time: time_shift(selector.at, selector.offset)? })
-}
-
-fn matcher(raw: &RawMatcher) -> Result<Matcher, QueryError> {
-    let op = match raw.op {
-        RawMatchOp::Equal => MatchOp::Equal,
-        RawMatchOp::NotEqual => MatchOp::NotEqual,
-        RawMatchOp::Re(_) => MatchOp::Regex,
-        RawMatchOp::NotRe(_) => MatchOp::NotRegex,
-    };
-    Matcher::new(&raw.name, op, &raw.value).map_err(parse_error)
 }
 
 fn time_shift(at: Option<AtModifier>, offset: Option<Offset>) -> Result<TimeShift, QueryError> {
@@ -125,54 +246,6 @@ fn positive_ms(duration: Duration) -> Result<i64, QueryError> {
     }
 }
 
-fn subquery(raw: raw::SubqueryExpr) -> Result<Node, QueryError> {
-    let expr = node(*raw.expr)?;
-    if expr.kind() != ValueKind::Vector {
-        return Err(parse_error(format_args!(
-            "subquery is only allowed on instant vector, got {} instead",
-            expr.kind().as_str()
-        )));
-    }
-    Ok(Node::Subquery(Box::new(Subquery {
-        expr,
-        range_ms: positive_ms(raw.range)?,
-        step_ms: raw.step.map(positive_ms).transpose()?,
-        time: time_shift(raw.at, raw.offset)?,
-    })))
-}
-
-fn binary(raw: raw::BinaryExpr) -> Result<Node, QueryError> {
-    let modifier = raw.modifier.unwrap_or_default();
-    let (many, include) = match modifier.card {
-        VectorMatchCardinality::OneToOne | VectorMatchCardinality::ManyToMany => (Many::None, Vec::new()),
-        VectorMatchCardinality::ManyToOne(include) => (Many::Left, include.labels),
-        VectorMatchCardinality::OneToMany(include) => (Many::Right, include.labels),
-    };
-    let (on, mut labels) = match modifier.matching {
-        None => (false, Vec::new()),
-        Some(LabelModifier::Include(labels)) => (true, labels.labels),
-        Some(LabelModifier::Exclude(labels)) => (false, labels.labels),
-    };
-    labels.sort_unstable();
-    labels.dedup();
-    let binary = Binary {
-        op: binary_op(raw.op.id())?,
-        lhs: node(*raw.lhs)?,
-        rhs: node(*raw.rhs)?,
-        return_bool: modifier.return_bool,
-        matching: Matching {
-            on,
-            labels,
-            many,
-            include,
-            fill_left: modifier.fill_values.lhs,
-            fill_right: modifier.fill_values.rhs,
-        },
-    };
-    types::check_binary(&binary)?;
-    Ok(Node::Binary(Box::new(binary)))
-}
-
 fn binary_op(token: t::TokenId) -> Result<BinaryOp, QueryError> {
     Ok(match token {
         t::T_ADD => BinaryOp::Add,
@@ -195,27 +268,6 @@ fn binary_op(token: t::TokenId) -> Result<BinaryOp, QueryError> {
     })
 }
 
-fn aggregate(raw: raw::AggregateExpr) -> Result<Node, QueryError> {
-    let sorted = |mut labels: Vec<String>| {
-        labels.sort_unstable();
-        labels.dedup();
-        labels
-    };
-    let grouping = match raw.modifier {
-        None => Grouping::By(Vec::new()),
-        Some(LabelModifier::Include(labels)) => Grouping::By(sorted(labels.labels)),
-        Some(LabelModifier::Exclude(labels)) => Grouping::Without(sorted(labels.labels)),
-    };
-    let aggregate = Aggregate {
-        op: aggregate_op(raw.op.id())?,
-        expr: node(*raw.expr)?,
-        param: raw.param.map(|param| node(*param)).transpose()?,
-        grouping,
-    };
-    types::check_aggregate(&aggregate)?;
-    Ok(Node::Aggregate(Box::new(aggregate)))
-}
-
 fn aggregate_op(token: t::TokenId) -> Result<AggregateOp, QueryError> {
     Ok(match token {
         t::T_SUM => AggregateOp::Sum,
@@ -234,15 +286,6 @@ fn aggregate_op(token: t::TokenId) -> Result<AggregateOp, QueryError> {
         t::T_LIMIT_RATIO => AggregateOp::LimitRatio,
         _ => return Err(parse_error("unknown aggregation operator")),
     })
-}
-
-fn call(raw: raw::Call) -> Result<Node, QueryError> {
-    let function = Function::from_name(raw.func.name)
-        .ok_or_else(|| parse_error(format_args!("unknown function with name {:?}", raw.func.name)))?;
-    let args = raw.args.args.into_iter().map(|arg| node(*arg)).collect::<Result<Vec<_>, _>>()?;
-    let call = Call { function, args };
-    types::check_call(&call)?;
-    Ok(Node::Call(call))
 }
 
 #[cfg(test)]

@@ -64,6 +64,18 @@ fn selectors_of_the_api() {
 }
 
 #[test]
+fn strings_are_read_as_go_does() {
+    let names =
+        |text: &str| parse_selector(text).unwrap().iter().map(ToString::to_string).collect::<Vec<_>>();
+    assert_eq!(names(r#"{'a"b'=`c\d`, e="\x41"}"#), [r#"a"b="c\\d""#, r#"e="A""#]);
+    assert!(message(r#"up{a="\xff"}"#).contains("1:6: parse error: invalid UTF-8"));
+    assert!(message(r#"up{__name__="down"}"#).contains("metric name must not be set twice"));
+    let many = |count: usize| vec![r#"a=~"a[bc]""#; count].join(",");
+    assert!(parse(&format!("up{{{}}}", many(64))).is_ok());
+    assert!(message(&format!("up{{{}}}", many(65))).contains("regular expressions"));
+}
+
+#[test]
 fn nesting_is_bounded() {
     let deep = 10_000;
     let repeat = |head: &str, middle: &str, tail: &str| head.repeat(deep) + middle + &tail.repeat(deep);
