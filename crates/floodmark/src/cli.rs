@@ -1,8 +1,11 @@
 //! All commands and flags.
 
+pub(crate) mod load;
+
 use clap::{Args, Parser, Subcommand};
 use std::net::SocketAddr;
 use std::path::PathBuf;
+use std::time::Duration;
 
 /// A metrics pipeline that does not drown, and a lab that proves it.
 #[derive(Debug, Parser)]
@@ -17,6 +20,11 @@ pub(crate) struct Cli {
 pub(crate) enum Command {
     /// Take metrics in, keep them durably, answer queries
     Serve(ServeArgs),
+    /// Load this server or any other, and check what became of every sample
+    #[command(subcommand)]
+    Lab(load::LabCommand),
+    /// Server and lab together on this machine: load, kill -9, recovery, every sample counted
+    Demo(DemoArgs),
 }
 
 /// `floodmark serve`
@@ -42,4 +50,28 @@ pub(crate) struct ServeArgs {
     /// A TOML file with these and all other settings; flags go before it
     #[arg(long, value_name = "FILE", env = "FLOODMARK_CONFIG")]
     pub(crate) config: Option<PathBuf>,
+}
+
+/// `floodmark demo`
+#[derive(Debug, Args)]
+pub(crate) struct DemoArgs {
+    /// How long to write; the server is killed in the middle
+    #[arg(long, value_name = "DURATION", default_value = "20s", value_parser = lab::parse::duration)]
+    pub(crate) duration: Duration,
+
+    /// Samples a second
+    #[arg(long, value_name = "SAMPLES/S", default_value = "250k", value_parser = lab::parse::count)]
+    pub(crate) rate: f64,
+
+    /// Where the server listens [default: 127.0.0.1:9009, or a free port where that is taken]
+    #[arg(long, value_name = "ADDR")]
+    pub(crate) http: Option<SocketAddr>,
+
+    /// Keep the server up afterwards, until Ctrl-C
+    #[arg(long)]
+    pub(crate) stay: bool,
+
+    /// Print the result as JSON
+    #[arg(long)]
+    pub(crate) json: bool,
 }

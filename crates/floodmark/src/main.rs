@@ -1,6 +1,8 @@
 //! The Floodmark binary: a table of contents of what it can do.
 
 mod cli;
+mod demo;
+mod load;
 mod serve;
 
 use clap::Parser;
@@ -14,13 +16,16 @@ static ALLOCATOR: tikv_jemallocator::Jemalloc = tikv_jemallocator::Jemalloc;
 fn main() -> ExitCode {
     let cli = Cli::parse();
     let done = match cli.command {
-        Command::Serve(args) => serve::run(args),
+        Command::Serve(args) => serve::run(args).map(|()| true),
+        Command::Lab(command) => load::run(command),
+        Command::Demo(args) => demo::run(args),
     };
     match done {
-        Ok(()) => ExitCode::SUCCESS,
+        Ok(true) => ExitCode::SUCCESS,
+        Ok(false) => ExitCode::FAILURE,
         Err(error) => {
             eprintln!("floodmark: {error:#}");
-            ExitCode::FAILURE
+            ExitCode::from(2)
         }
     }
 }

@@ -339,9 +339,10 @@ fn decimal_form(value: f64, from: u8) -> Option<(u8, i64)> {
 #[inline]
 fn mantissa_at(value: f64, exponent: u8) -> Option<i64> {
     let power = POW10[exponent as usize];
-    let scaled = (value * power).round_ties_even();
-    // through the integer, so that -0.0 (which it cannot hold) does not pass
-    let mantissa = scaled as i64;
+    let scaled = value * power;
+    // Rounds without a call to the library; where this is off by one (near 2^53) the check below fails and
+    // the value is kept in another form. Through the integer, so that -0.0, which it cannot hold, fails too.
+    let mantissa = (scaled + 0.5f64.copysign(scaled)) as i64;
     let exact = scaled.abs() < MANTISSA_MAX && (mantissa as f64 / power).to_bits() == value.to_bits();
     exact.then_some(mantissa)
 }

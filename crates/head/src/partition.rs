@@ -40,6 +40,16 @@ impl Partition {
         self.tenants.iter_mut()
     }
 
+    /// How many tenants there are.
+    pub fn tenant_count(&self) -> usize {
+        self.tenants.len()
+    }
+
+    /// Bytes of memory of one tenant.
+    pub fn memory_bytes_of(&self, tenant: &TenantId) -> usize {
+        self.tenant(tenant).map_or(0, TenantHead::memory_bytes)
+    }
+
     /// Bytes of memory.
     pub fn memory_bytes(&self) -> usize {
         self.tenants.values().map(TenantHead::memory_bytes).sum()

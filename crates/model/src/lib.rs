@@ -20,5 +20,5 @@ pub use batch::{Batch, BatchSeries, Exemplar, Metadata, MetricKind};
 pub use error::{ErrorKind, SeriesError};
 pub use labels::{Labels, LabelsBuilder, LabelsRef};
 pub use sample::{STALE_NAN_BITS, Samples, TimeRange};
-pub use series::{SeriesKey, SeriesRef};
+pub use series::{SeriesHasher, SeriesKey, SeriesRef};
 pub use tenant::TenantId;

@@ -34,7 +34,7 @@ pub use labels::labels_of;
 pub use negotiate::negotiate;
 pub use snappy::{decoded_len, decompress};
 
-use model::{Batch, LabelsBuilder};
+use model::{Batch, LabelsBuilder, SeriesHasher};
 
 /// The two messages that the protocol knows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -50,8 +50,8 @@ pub enum Version {
 /// What it keeps is bounded by [`Decoder::KEPT_BYTES_MAX`].
 #[derive(Debug)]
 pub struct Decoder {
-    /// Of the series keys.
     seed: u64,
+    hasher: SeriesHasher,
     /// The decompressed body of a 2.0 request (that of a 1.0 request is the batch's own arena).
     body: Vec<u8>,
     /// Labels that a 1.0 request sent in pieces.
@@ -68,6 +68,7 @@ impl Decoder {
     /// A decoder that hashes labels with `seed` (see [`model::SeriesKey`]).
     pub fn new(seed: u64) -> Self {
         Self {
+            hasher: SeriesHasher::new(seed),
             seed,
             body: Vec::new(),
             gathered: Vec::new(),

@@ -7,13 +7,14 @@ use crate::pipeline::Decoders;
 use crate::settings::Settings;
 use crate::telemetry::WriteMetrics;
 use journal::{Embedded, JournalError, Options};
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::sync_channel;
 use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 use stdx::budget::Account;
 use stdx::clock::Clock;
-use stdx::rng::Rng;
+use stdx::rng::{Rng, mix};
 use stdx::telemetry::Registry;
 
 /// A running node. Cloning gives another handle.
@@ -57,6 +58,15 @@ impl Shared {
     }
 }
 
+/// A partition without its owner can neither write nor be trusted; the journal has everything, so the process
+/// ends at once and begins anew.
+fn run_or_abort(owner: Owner) {
+    if catch_unwind(AssertUnwindSafe(|| owner.run())).is_err() {
+        tracing::error!("BUG: a partition's owner panicked; aborting, the journal will be replayed");
+        std::process::abort();
+    }
+}
+
 /// A number that is read when somebody asks for the metrics.
 type Reading = Box<dyn Fn() -> f64 + Send + Sync>;
 
@@ -96,6 +106,7 @@ impl Node {
             let options = Options {
                 durability: shared.settings.durability,
                 segment_bytes: shared.settings.segment_bytes,
+                seed: mix(seed ^ number as u64),
                 ..Options::default()
             };
             let journal = Embedded::open(&data_dir.path.join("journal"), number as u32, options)?;
@@ -103,7 +114,7 @@ impl Node {
             let (shared, partition) = (Arc::clone(&shared), Arc::clone(partition));
             let owner = Owner::new(number, shared, partition, Box::new(journal), receive);
             let thread = std::thread::Builder::new().name(format!("partition-{number}"));
-            owners.push(thread.spawn(|| owner.run()).map_err(StartError::Thread)?);
+            owners.push(thread.spawn(|| run_or_abort(owner)).map_err(StartError::Thread)?);
             commands.push(send);
         }
         let node = Self(Arc::new(Inner {

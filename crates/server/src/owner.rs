@@ -193,8 +193,9 @@ impl Owner {
         let to = submission.new.len().min(from + most);
         {
             let mut partition = self.partition.head.write();
+            let before_bytes = partition.memory_bytes_of(&submission.tenant);
             let head = partition.tenant_mut(&submission.tenant);
-            let before = (head.series_count(), head.memory_bytes());
+            let before = head.series_count();
             for new in &mut submission.new[from..to] {
                 let series = head.create(new.key, new.labels.as_ref());
                 for i in new.samples.start as usize..new.samples.end as usize {
@@ -204,8 +205,8 @@ impl Owner {
                 }
                 submission.exemplars.extend(new.exemplars.drain(..).map(|e| (series, e)));
             }
-            self.node.metrics.series_created.add((head.series_count() - before.0) as u64);
-            let grown = head.memory_bytes().saturating_sub(before.1) as u64;
+            self.node.metrics.series_created.add((head.series_count() - before) as u64);
+            let grown = head.memory_bytes().saturating_sub(before_bytes) as u64;
             self.partition.head_bytes.fetch_add(grown, Ordering::Relaxed);
         }
         submission.created = to;

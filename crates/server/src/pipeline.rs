@@ -75,7 +75,7 @@ pub async fn write(
     mut memory: Reservation,
 ) -> Result<Outcome, Refusal> {
     let began = Instant::now();
-    check_state(node)?;
+    check_state(node, &tenant)?;
     let decoded_bytes = protocol::remote_write::decoded_len(&body)?;
     memory.resize(memory.bytes() + working_bytes(decoded_bytes))?;
     node.shared().metrics.body_bytes.add(body.len() as u64);
@@ -101,7 +101,7 @@ pub async fn write(
     Ok(outcome)
 }
 
-fn check_state(node: &Node) -> Result<(), Refusal> {
+fn check_state(node: &Node, tenant: &TenantId) -> Result<(), Refusal> {
     if node.is_stopping() {
         return Err(Refusal::stopping());
     }
@@ -116,6 +116,14 @@ fn check_state(node: &Node) -> Result<(), Refusal> {
             limit >> 20
         );
         return Err(Refusal::busy("head_full", message));
+    }
+    let most = node.settings().tenants_max;
+    for partition in node.partitions() {
+        let head = partition.head.read();
+        if head.tenant_count() >= most && head.tenant(tenant).is_none() {
+            let message = format!("no room for a new tenant: there are {most} (setting tenants)");
+            return Err(Refusal::busy("tenants", message));
+        }
     }
     Ok(())
 }
@@ -175,6 +183,9 @@ fn route(
     let creates = !unknown.is_empty();
     for position in unknown {
         let series = &batch.series[position as usize];
+        if series.samples.is_empty() {
+            continue; // exemplars of a series that nobody knows yet: there is nothing to store them with
+        }
         let seed = node.shared().seed;
         match labels_of(batch.label_bytes(series), labels) {
             Ok(labels) => {

@@ -36,6 +36,10 @@ pub struct ConfigFile {
     pub inflight_requests: Option<usize>,
     /// See [`Settings::connections_max`].
     pub connections: Option<usize>,
+    /// See [`Settings::tenants_max`].
+    pub tenants: Option<usize>,
+    /// See [`Settings::body_timeout_ms`]; as `"30s"`.
+    pub body_timeout: Option<String>,
     /// See [`Settings::segment_bytes`]; as `"128MiB"`.
     pub segment_size: Option<String>,
 }
@@ -86,6 +90,10 @@ pub struct Settings {
     pub inflight_requests_max: usize,
     /// Open connections. Default 4,096.
     pub connections_max: usize,
+    /// Tenants in memory. Default 10,000.
+    pub tenants_max: usize,
+    /// The longest that a request's body may take to arrive. Default 30 seconds.
+    pub body_timeout_ms: u64,
     /// A journal segment is closed at this size. Default 128 MiB.
     pub segment_bytes: u64,
 }
@@ -176,6 +184,8 @@ impl Settings {
                 1 << 20,
             )?,
             connections_max: count("connections", file.connections, 4096, 1 << 20)?,
+            tenants_max: count("tenants", file.tenants, 10_000, 1 << 20)?,
+            body_timeout_ms: duration("body_timeout", &file.body_timeout, 30_000)? as u64,
             segment_bytes: match &file.segment_size {
                 Some(text) => bytes_setting("segment_size", text)?,
                 None => 128 << 20,

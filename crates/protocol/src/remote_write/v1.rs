@@ -13,7 +13,7 @@ use super::exemplar::ExemplarLabels;
 use super::labels::name_and_value;
 use super::{DecodeError, Decoder, metadata, sample, snappy};
 use crate::wire::{Reader, RunSteps, Tag, WireError, WireType, tag};
-use model::{Batch, BatchSeries, LabelsBuilder, MetricKind, SeriesError, SeriesKey};
+use model::{Batch, BatchSeries, LabelsBuilder, MetricKind, SeriesError, SeriesHasher, SeriesKey};
 use std::ops::Range;
 
 const TIMESERIES: Tag = tag(1, WireType::Len);
@@ -39,7 +39,7 @@ pub(super) fn decode(decoder: &mut Decoder, body: &[u8], batch: &mut Batch) -> R
     // the body is taken out while it is read, so that the rest of the batch can be written
     let bytes = std::mem::take(&mut batch.bytes);
     let mut walk = Walk {
-        seed: decoder.seed,
+        hasher: &decoder.hasher,
         gathered: &mut decoder.gathered,
         builder: &mut decoder.labels,
         body: &bytes,
@@ -53,7 +53,7 @@ pub(super) fn decode(decoder: &mut Decoder, body: &[u8], batch: &mut Batch) -> R
 }
 
 struct Walk<'a> {
-    seed: u64,
+    hasher: &'a SeriesHasher,
     gathered: &'a mut Vec<u8>,
     builder: &'a mut LabelsBuilder,
     body: &'a [u8],
@@ -119,7 +119,7 @@ impl Walk<'_> {
 
     #[inline(always)]
     fn key(&self, labels: Range<usize>) -> (SeriesKey, Range<u32>) {
-        let key = SeriesKey::of(&self.body[labels.clone()], self.seed);
+        let key = self.hasher.key(&self.body[labels.clone()]);
         (key, labels.start as u32..labels.end as u32)
     }
 
@@ -135,7 +135,7 @@ impl Walk<'_> {
                 self.gathered.extend_from_slice(&self.body[field..series.at()]);
             }
         }
-        let key = SeriesKey::of(&self.gathered[start..], self.seed);
+        let key = self.hasher.key(&self.gathered[start..]);
         let offset = self.body.len();
         Ok((key, (offset + start) as u32..(offset + self.gathered.len()) as u32))
     }

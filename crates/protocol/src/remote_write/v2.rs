@@ -19,7 +19,7 @@ use super::exemplar::ExemplarLabels;
 use super::{DecodeError, Decoder, metadata, sample, snappy};
 use crate::wire::{Reader, Tag, WireError, WireType, tag};
 use model::labels::METRIC_NAME;
-use model::{Batch, BatchSeries, LabelsBuilder, MetricKind, SeriesError, SeriesKey};
+use model::{Batch, BatchSeries, LabelsBuilder, MetricKind, SeriesError, SeriesHasher};
 use rebuild::{LastSeries, REBUILT_BYTES_MAX};
 use std::ops::Range;
 use symbols::{Symbol, Symbols, read_ref};
@@ -83,7 +83,7 @@ fn walk(decoder: &mut Decoder, batch: &mut Batch, everywhere: bool) -> Result<Sy
     scratch.metadata.clear();
     let (symbols, fields) = Symbols::read(&decoder.body, everywhere, &mut scratch.symbols)?;
     let mut walk = Walk {
-        seed: decoder.seed,
+        hasher: &decoder.hasher,
         body: &decoder.body,
         symbols,
         last: LastSeries::new(&mut scratch.rebuild),
@@ -96,7 +96,7 @@ fn walk(decoder: &mut Decoder, batch: &mut Batch, everywhere: bool) -> Result<Sy
 }
 
 struct Walk<'a> {
-    seed: u64,
+    hasher: &'a SeriesHasher,
     body: &'a [u8],
     symbols: Symbols<'a>,
     last: LastSeries<'a>,
@@ -171,7 +171,7 @@ impl<'a> Walk<'a> {
             self.batch.refuse(error, labels.clone(), 0);
         }
         if !samples.is_empty() || self.batch.exemplars.len() > first_exemplar {
-            let key = SeriesKey::of(&self.batch.bytes[labels_start..], self.seed);
+            let key = self.hasher.key(&self.batch.bytes[labels_start..]);
             self.batch.series.push(BatchSeries { key, labels, samples });
         }
         Ok(())

@@ -17,9 +17,6 @@ use protocol::remote_write::{Version, negotiate};
 use std::time::Duration;
 use stdx::budget::Reservation;
 
-/// The longest that a body may take to arrive.
-const BODY_TIMEOUT: Duration = Duration::from_secs(30);
-
 /// Bytes that are reserved at a time while a body comes in.
 const BODY_STEP_BYTES: u64 = 64 << 10;
 
@@ -67,9 +64,11 @@ async fn read_body(app: &App, headers: &HeaderMap, body: Body) -> Result<(Vec<u8
         return Err(too_large(bytes));
     }
     let memory = app.node.shared().inflight.reserve(BODY_STEP_BYTES)?;
-    tokio::time::timeout(BODY_TIMEOUT, collect(body, memory)).await.map_err(|_| {
-        let message = format!("the body did not arrive within {} s", BODY_TIMEOUT.as_secs());
-        Refusal::invalid("body_timeout", message)
+    let timeout = Duration::from_millis(app.node.settings().body_timeout_ms);
+    tokio::time::timeout(timeout, collect(body, memory)).await.map_err(|_| {
+        let message =
+            format!("the body did not arrive within {} s (setting body_timeout)", timeout.as_secs_f64());
+        Refusal::busy("body_timeout", message)
     })?
 }
 

@@ -140,8 +140,8 @@ impl Owner {
         let mut grown: i64 = 0;
         let mut partition = self.partition.head.write();
         for submission in group {
+            let before = partition.memory_bytes_of(&submission.tenant) as i64;
             let head = partition.tenant_mut(&submission.tenant);
-            let before = head.memory_bytes() as i64;
             stats.add(head.append(&submission.refs, &submission.timestamps, &submission.values, now_s));
             submission.metadata.drain(..).for_each(|m| head.put_metadata(m));
             submission.exemplars.drain(..).for_each(|(s, e)| head.put_exemplar(s, e));

@@ -2,7 +2,7 @@
 
 use super::Owner;
 use head::Partition;
-use journal::{DictionaryId, Item, JournalError, Record};
+use journal::{Damage, DictionaryId, Item, JournalError, Record};
 use model::{SeriesKey, SeriesRef, TenantId};
 use std::collections::HashMap;
 use std::sync::atomic::Ordering;
@@ -31,11 +31,7 @@ impl Owner {
                 }
                 Item::Damage(damage) => {
                     self.node.metrics.damaged_ranges.inc();
-                    tracing::error!(
-                        partition = self.number,
-                        ?damage,
-                        "journal is damaged; reading on after it"
-                    );
+                    report(self.number, &damage);
                 }
             }
             if state.records.is_multiple_of(PROGRESS_RECORDS) && state.records > 0 {
@@ -56,10 +52,20 @@ impl Owner {
             records = state.records,
             samples = state.samples,
             unreadable = state.unreadable,
+            nameless = state.nameless,
             seconds = began.elapsed().as_secs_f64(),
             "replayed"
         );
         Ok(())
+    }
+}
+
+/// Damage that lost something acknowledged is an error; what was repaired or never acknowledged is not.
+fn report(partition: usize, damage: &Damage) {
+    if damage.acknowledged && !damage.repaired {
+        tracing::error!(partition, ?damage, "journal is damaged, records are lost; reading on after them");
+    } else {
+        tracing::warn!(partition, ?damage, "journal is damaged, nothing acknowledged is lost");
     }
 }
 
@@ -77,6 +83,8 @@ struct Replay {
     records: u64,
     samples: u64,
     unreadable: u64,
+    /// Samples whose series' definition was lost.
+    nameless: u64,
 }
 
 impl Replay {
@@ -108,11 +116,14 @@ impl Replay {
         self.values.clear();
         let columns = self.record.refs.iter().zip(&self.record.timestamps).zip(&self.record.values);
         for ((given, timestamp_ms), value) in columns {
-            // undefined only where the defining record was lost to damage, which is reported
-            if let Some(series) = known(*given) {
-                self.refs.push(series);
-                self.timestamps.push(*timestamp_ms);
-                self.values.push(*value);
+            match known(*given) {
+                Some(series) => {
+                    self.refs.push(series);
+                    self.timestamps.push(*timestamp_ms);
+                    self.values.push(*value);
+                }
+                // only where the record that defined the series was lost to damage
+                None => self.nameless += 1,
             }
         }
         head.append(&self.refs, &self.timestamps, &self.values, self.now_s);

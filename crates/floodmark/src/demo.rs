@@ -1,0 +1,246 @@
+//! `floodmark demo`: a server and the lab on this machine. The server is killed without warning in the middle
+//! of the load, started again, and then every acknowledged sample is read back.
+
+use crate::cli::DemoArgs;
+use anyhow::{Context, bail};
+use comfy_table::{Table, presets};
+use hyper::Method;
+use hyper::body::Bytes;
+use hyper::header::HeaderMap;
+use lab::http::{Client, Endpoint};
+use lab::procfs::Process;
+use lab::{Observer, RetryPolicy, Stderr, VerifyOptions, WriteOptions, WriteReport};
+use std::fs::File;
+use std::io::IsTerminal;
+use std::net::{SocketAddr, TcpListener};
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+use tempfile::TempDir;
+
+/// A server that is not ready by then will not be.
+const START_TIMEOUT: Duration = Duration::from_secs(60);
+
+/// 100,000 series: 500 metrics of 50 targets for each of four writers.
+const METRICS: u32 = 500;
+const TARGETS: u64 = 50;
+const WRITERS: u32 = 4;
+
+/// True where nothing was lost.
+pub(crate) fn run(args: DemoArgs) -> anyhow::Result<bool> {
+    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
+    runtime.block_on(demo(args))
+}
+
+async fn demo(args: DemoArgs) -> anyhow::Result<bool> {
+    let observer = Stderr::new();
+    let mut server = Server::start(args.http).await?;
+    let idle_bytes = server.process().rss_bytes().unwrap_or(0);
+    observer.note(&format!("server is up at {}; its log is {}", server.url, server.log().display()));
+
+    let options = options(&args, &server.url);
+    let (written, recovery) = tokio::join!(lab::write(&options, &observer), async {
+        tokio::time::sleep(args.duration / 2).await;
+        server.kill_and_restart(&observer).await
+    });
+    let (report, recovery) = (written?, recovery?);
+    let result =
+        Outcome { report, recovery, idle_bytes, rss_bytes: server.process().rss_bytes().unwrap_or(0) };
+    drop(observer);
+
+    if args.json {
+        println!("{}", result.to_json()?);
+    } else {
+        println!("{}", result.to_table());
+        result.print_more(&server.url);
+    }
+    if args.stay {
+        println!("The server stays up until Ctrl-C.");
+        tokio::signal::ctrl_c().await.context("wait for Ctrl-C")?;
+    }
+    Ok(result.is_good())
+}
+
+fn options(args: &DemoArgs, url: &str) -> WriteOptions {
+    WriteOptions {
+        url: format!("{url}/api/v1/write"),
+        metrics: METRICS,
+        series_per_metric: TARGETS,
+        writers: WRITERS,
+        rate: Some(args.rate),
+        duration: Some(args.duration),
+        // come back quickly: the point is what happens after the kill
+        retry: RetryPolicy { backoff_max: Duration::from_millis(500), ..RetryPolicy::default() },
+        verify: Some(VerifyOptions::new(url)),
+        ..WriteOptions::default()
+    }
+}
+
+/// A `floodmark serve` of our own, on a temporary directory.
+struct Server {
+    child: Child,
+    address: SocketAddr,
+    url: String,
+    dir: TempDir,
+}
+
+/// From the kill on.
+struct Recovery {
+    /// Until the restarted process was ready to write and read again, counted from its start.
+    ready_after: Duration,
+}
+
+impl Server {
+    async fn start(http: Option<SocketAddr>) -> anyhow::Result<Self> {
+        let address = match http {
+            Some(address) => address,
+            None => free_address()?,
+        };
+        let dir = tempfile::Builder::new().prefix("floodmark-demo-").tempdir().context("make a directory")?;
+        let child = spawn(dir.path(), address)?;
+        let mut server = Self { child, address, url: format!("http://{address}"), dir };
+        server.wait_until_ready().await?;
+        Ok(server)
+    }
+
+    async fn kill_and_restart(&mut self, observer: &dyn Observer) -> anyhow::Result<Recovery> {
+        self.child.kill().context("kill the server")?; // SIGKILL
+        self.child.wait().context("wait for the killed server")?;
+        observer.note("killed the server with SIGKILL; starting it again on the same directory");
+        let began = Instant::now();
+        self.child = spawn(self.dir.path(), self.address)?;
+        self.wait_until_ready().await?;
+        let ready_after = began.elapsed();
+        observer.note(&format!("the server is ready again after {:.2} s", ready_after.as_secs_f64()));
+        Ok(Recovery { ready_after })
+    }
+
+    async fn wait_until_ready(&mut self) -> anyhow::Result<()> {
+        let began = Instant::now();
+        while began.elapsed() < START_TIMEOUT {
+            if let Some(status) = self.child.try_wait()? {
+                bail!("the server ended at once ({status}); its log:\n{}", self.log_text());
+            }
+            let endpoint = Endpoint::resolve(&self.url, &[]).await?;
+            let mut client = Client::new(endpoint, HeaderMap::new(), Duration::from_secs(1));
+            let answer = client.send(Method::GET, "/-/ready", Bytes::new()).await;
+            if answer.is_ok_and(|a| a.status.is_success()) {
+                return Ok(());
+            }
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+        bail!("the server was not ready after {} s; its log:\n{}", START_TIMEOUT.as_secs(), self.log_text())
+    }
+
+    fn process(&self) -> Process {
+        Process::Id(self.child.id())
+    }
+
+    fn log(&self) -> std::path::PathBuf {
+        self.dir.path().join("server.log")
+    }
+
+    fn log_text(&self) -> String {
+        std::fs::read_to_string(self.log()).unwrap_or_default()
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        let _ = self.child.kill(); // the directory goes away with it
+        let _ = self.child.wait();
+    }
+}
+
+fn spawn(dir: &Path, address: SocketAddr) -> anyhow::Result<Child> {
+    let log =
+        File::options().create(true).append(true).open(dir.join("server.log")).context("open the log")?;
+    let me = std::env::current_exe().context("find this executable")?;
+    let mut command = Command::new(me);
+    command.arg("serve").arg("--data-dir").arg(dir.join("data")).arg("--http").arg(address.to_string());
+    command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(log).spawn().context("start the server")
+}
+
+/// The usual address, or any free port where something else has it.
+fn free_address() -> anyhow::Result<SocketAddr> {
+    let usual = SocketAddr::from(([127, 0, 0, 1], 9009));
+    let any = SocketAddr::from(([127, 0, 0, 1], 0));
+    let listener =
+        TcpListener::bind(usual).or_else(|_| TcpListener::bind(any)).context("find a free port")?;
+    Ok(listener.local_addr()?)
+}
+
+struct Outcome {
+    report: WriteReport,
+    recovery: Recovery,
+    idle_bytes: u64,
+    rss_bytes: u64,
+}
+
+impl Outcome {
+    fn is_good(&self) -> bool {
+        self.report.is_good() && self.report.verify.is_some()
+    }
+
+    fn bytes_per_series(&self) -> f64 {
+        self.rss_bytes.saturating_sub(self.idle_bytes) as f64 / self.report.series_distinct.max(1) as f64
+    }
+
+    fn rows(&self) -> Vec<(&'static str, String)> {
+        let r = &self.report;
+        let ms = |seconds: f64| format!("{:.1} ms", seconds * 1000.0);
+        let mut rows = vec![
+            ("series", r.series_distinct.to_string()),
+            ("samples acknowledged", r.samples_acknowledged.to_string()),
+            ("samples a second", format!("{:.0} (kill and recovery included)", r.samples_per_s)),
+            ("answer p50 / p99", format!("{} / {}", ms(r.service.p50_s), ms(r.service.p99_s))),
+            (
+                "memory a series",
+                format!("{:.0} bytes (all of the process, less what it took idle)", self.bytes_per_series()),
+            ),
+            ("ready after kill -9", format!("{:.2} s", self.recovery.ready_after.as_secs_f64())),
+        ];
+        if let Some(v) = &r.verify {
+            rows.push(("read back", v.read_back.to_string()));
+            rows.push(("lost", v.lost.to_string()));
+            rows.push(("doubled", v.doubled.to_string()));
+            rows.push(("wrong", v.wrong.to_string()));
+        }
+        rows
+    }
+
+    fn to_table(&self) -> String {
+        let mut table = Table::new();
+        let terminal = std::io::stdout().is_terminal();
+        table.load_style(if terminal { presets::UTF8_BORDERS_ONLY } else { presets::NOTHING });
+        for (name, value) in self.rows() {
+            table.add_row([name, &value]);
+        }
+        table.to_string()
+    }
+
+    fn print_more(&self, url: &str) {
+        for warning in &self.report.warnings {
+            println!("note: {warning}");
+        }
+        if let Some(error) = &self.report.verify_error {
+            println!("NOT VERIFIED: {error}");
+        }
+        let verdict = if self.is_good() { "PASS: every acknowledged sample is there, once" } else { "FAIL" };
+        println!("{verdict}");
+        println!("With --stay, look at:");
+        for path in ["/metrics", "/api/v1/labels", "/api/v1/query?query=count({job=~\".%2B\"})"] {
+            println!("  {url}{path}");
+        }
+    }
+
+    fn to_json(&self) -> serde_json::Result<String> {
+        let report: serde_json::Value = serde_json::from_str(&self.report.to_json()?)?;
+        serde_json::to_string_pretty(&serde_json::json!({
+            "pass": self.is_good(),
+            "ready_after_s": self.recovery.ready_after.as_secs_f64(),
+            "bytes_per_series": self.bytes_per_series(),
+            "write": report,
+        }))
+    }
+}

@@ -1,0 +1,47 @@
+//! `floodmark lab`: runs it and prints the report.
+
+use crate::cli::load::LabCommand;
+use lab::{Ledger, Observer, Silent, Stderr};
+use std::io::IsTerminal;
+use stdx::clock::{Clock, SystemClock};
+
+/// True where nothing was lost or damaged.
+pub(crate) fn run(command: LabCommand) -> anyhow::Result<bool> {
+    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
+    runtime.block_on(report(&command))
+}
+
+async fn report(command: &LabCommand) -> anyhow::Result<bool> {
+    let table = std::io::stdout().is_terminal();
+    let (text, good) = match command {
+        LabCommand::Write(args) => {
+            let options = args.options(SystemClock.now_ms())?;
+            let stop = options.stop.clone();
+            tokio::spawn(async move {
+                if tokio::signal::ctrl_c().await.is_ok() {
+                    stop.now();
+                }
+            });
+            let report = lab::write(&options, &*observer(args.quiet)).await?;
+            if let Some(path) = &args.ledger {
+                report.ledger.save(path)?;
+            }
+            let text = if args.json { report.to_json()? + "\n" } else { report.to_text(table) };
+            (text, report.is_good())
+        }
+        LabCommand::Verify(args) => {
+            let ledger = Ledger::load(&args.ledger)?;
+            let url = args.read.read_url.clone().unwrap_or_else(|| "http://127.0.0.1:9009".into());
+            let options = args.read.options(url, &args.headers, &args.allow_host);
+            let report = lab::verify(&options, &ledger, &*observer(args.quiet)).await?;
+            let text = if args.json { report.to_json()? + "\n" } else { report.to_text(table) };
+            (text, report.is_good())
+        }
+    };
+    print!("{text}");
+    Ok(good)
+}
+
+fn observer(quiet: bool) -> Box<dyn Observer> {
+    if quiet { Box::new(Silent) } else { Box::new(Stderr::new()) }
+}
