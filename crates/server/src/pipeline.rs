@@ -14,13 +14,17 @@ use protocol::remote_write::{Decoder, Version, labels_of};
 use std::ops::Range;
 use std::sync::mpsc::TrySendError;
 use std::sync::{Arc, Mutex};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 use stdx::budget::Reservation;
 use tokio::sync::oneshot;
 
 /// Bodies up to this size are decoded where they are; larger ones on a thread of their own, so that no task
 /// holds up the others for longer than about half a millisecond.
 const INLINE_BYTES_MAX: usize = 1 << 20;
+
+/// How long a request waits for replay to end before it is told to come back.
+const REPLAY_WAIT: Duration = Duration::from_secs(5);
+const REPLAY_POLL: Duration = Duration::from_millis(10);
 
 /// Warm decoders, kept between requests.
 #[derive(Debug)]
@@ -75,6 +79,7 @@ pub async fn write(
     mut memory: Reservation,
 ) -> Result<Outcome, Refusal> {
     let began = Instant::now();
+    wait_for_replay(node).await;
     check_state(node, &tenant)?;
     let decoded_bytes = protocol::remote_write::decoded_len(&body)?;
     memory.resize(memory.bytes() + working_bytes(decoded_bytes))?;
@@ -99,6 +104,15 @@ pub async fn write(
     seconds.observe(began.elapsed().as_secs_f64());
     metrics.refused_samples.add(outcome.refused_samples);
     Ok(outcome)
+}
+
+/// A replay is short: who comes in the middle of it waits here, inside the bounds on what is in flight,
+/// rather than being sent away for whole seconds.
+async fn wait_for_replay(node: &Node) {
+    let began = Instant::now();
+    while !node.is_ready() && !node.is_stopping() && began.elapsed() < REPLAY_WAIT {
+        tokio::time::sleep(REPLAY_POLL).await;
+    }
 }
 
 fn check_state(node: &Node, tenant: &TenantId) -> Result<(), Refusal> {

@@ -1,0 +1,48 @@
+# Two commands do everything: `make demo` and `make test`.
+
+# Built things live outside the clone, so that a fresh clone on the same machine builds quickly.
+FLOODMARK_CACHE ?= $(HOME)/.cache/floodmark
+CARGO_TARGET_DIR ?= $(FLOODMARK_CACHE)/target
+export FLOODMARK_CACHE CARGO_TARGET_DIR
+
+BINARY = $(CARGO_TARGET_DIR)/release/floodmark
+
+.PHONY: help demo build test test-servers lint bench fuzz long-test clean
+
+help: ## list the targets
+	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
+
+demo: build ## server and lab together: load, kill -9, recovery, every sample counted (ARGS=--stay keeps it up)
+	$(BINARY) demo $(ARGS)
+
+build: toolchain ## the release binary
+	cargo build --release --locked -p floodmark
+	@echo "built $(BINARY)"
+
+test: toolchain test-servers ## all tests, the real servers among them
+	cargo test --workspace --locked
+
+lint: toolchain ## formatting and clippy, warnings denied
+	cargo fmt --all --check
+	cargo clippy --workspace --all-targets --locked -- -D warnings
+
+long-test: toolchain test-servers ## the same with minutes of a real Prometheus and more seeds
+	FLOODMARK_LONG=1 cargo test --workspace --locked
+
+bench: toolchain ## micro-benchmarks of the hot path
+	cargo bench --locked -p protocol -p head -p journal -p query -p lab
+
+fuzz: toolchain ## fuzz each target for a minute (needs cargo-fuzz and a nightly toolchain)
+	cd fuzz && for target in $$(cargo fuzz list); do cargo +nightly fuzz run $$target -- -max_total_time=60 || exit 1; done
+
+test-servers: ## install the servers that tests talk to
+	@scripts/test-servers.sh
+
+.PHONY: toolchain
+toolchain:
+	@command -v cargo >/dev/null || { echo "Rust is needed: https://rustup.rs"; exit 1; }
+	@command -v cc >/dev/null && command -v make >/dev/null || { \
+	  echo "a C compiler and make are needed (for jemalloc): apt-get install -y build-essential"; exit 1; }
+
+clean: ## remove what was built
+	cargo clean
