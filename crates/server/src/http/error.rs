@@ -40,7 +40,7 @@ impl ApiError {
 impl From<QueryError> for ApiError {
     fn from(error: QueryError) -> Self {
         let (status, kind) = match error.kind() {
-            QueryErrorKind::BadData => (StatusCode::BAD_REQUEST, "bad_data"),
+            QueryErrorKind::BadData => return Self::bad_param("query", error),
             QueryErrorKind::Execution => (StatusCode::UNPROCESSABLE_ENTITY, "execution"),
             QueryErrorKind::Timeout => (StatusCode::SERVICE_UNAVAILABLE, "timeout"),
             QueryErrorKind::Canceled => (StatusCode::SERVICE_UNAVAILABLE, "canceled"),

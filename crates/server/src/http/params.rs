@@ -1,5 +1,6 @@
 //! Parameters of a reading request: the query string and, for POST, the form, together.
 
+use super::App;
 use super::error::ApiError;
 use crate::settings::parse_duration_ms;
 use axum::body::Bytes;
@@ -7,6 +8,7 @@ use axum::extract::{FromRequest, Request};
 use axum::http::{StatusCode, header};
 use http_body_util::{BodyExt, Limited};
 use model::TimeRange;
+use std::time::Duration;
 
 /// A form of this size holds any sensible query.
 const FORM_BYTES_MAX: usize = 1 << 20;
@@ -15,10 +17,10 @@ const FORM_BYTES_MAX: usize = 1 << 20;
 #[derive(Debug, Default)]
 pub(crate) struct Params(Vec<(String, String)>);
 
-impl<S: Sync> FromRequest<S> for Params {
+impl FromRequest<App> for Params {
     type Rejection = ApiError;
 
-    async fn from_request(request: Request, _: &S) -> Result<Self, ApiError> {
+    async fn from_request(request: Request, app: &App) -> Result<Self, ApiError> {
         let (parts, body) = request.into_parts();
         let is_form = parts
             .headers
@@ -26,7 +28,10 @@ impl<S: Sync> FromRequest<S> for Params {
             .and_then(|v| v.to_str().ok())
             .is_some_and(|v| v.to_ascii_lowercase().starts_with("application/x-www-form-urlencoded"));
         let form = match is_form {
-            true => read_form(body).await?,
+            true => {
+                let timeout = Duration::from_millis(app.node.settings().body_timeout_ms);
+                tokio::time::timeout(timeout, read_form(body)).await.map_err(|_| form_too_slow(timeout))??
+            }
             false => Bytes::new(),
         };
         let query = parts.uri.query().unwrap_or_default();
@@ -41,6 +46,12 @@ async fn read_form(body: axum::body::Body) -> Result<Bytes, ApiError> {
         let message = format!("the form cannot be read or is larger than {FORM_BYTES_MAX} bytes");
         ApiError::new(StatusCode::PAYLOAD_TOO_LARGE, "bad_data", message)
     })
+}
+
+fn form_too_slow(timeout: Duration) -> ApiError {
+    let message =
+        format!("the form did not arrive within {} s (setting body_timeout)", timeout.as_secs_f64());
+    ApiError::new(StatusCode::REQUEST_TIMEOUT, "timeout", message)
 }
 
 impl Params {
