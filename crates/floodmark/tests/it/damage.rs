@@ -1,0 +1,165 @@
+//! Starting on a data directory that something happened to: the server starts, says what is lost, serves
+//! the rest, and goes on.
+
+use crate::harness::ledger::Writer;
+use crate::harness::{Options, Server};
+use std::fs::{File, OpenOptions};
+use std::os::unix::fs::FileExt;
+use std::path::PathBuf;
+
+/// Requests before the damage.
+const REQUESTS: u64 = 60;
+
+/// A stopped server with one partition and a few segments.
+fn stopped() -> (Server, Writer) {
+    let options = Options::default().config("partitions = 1\nsegment_size = \"16KiB\"");
+    let options = options.allow("journal is damaged").allow("journal: ").allow("segment").allow("damage");
+    let mut server = Server::start(options);
+    let mut writer = Writer::new(3, 1);
+    for _ in 0..REQUESTS {
+        writer.write_once(&server).expect(204, &[]);
+    }
+    server.kill9();
+    assert!(segments(&server).len() >= 3, "{:?}", segments(&server));
+    (server, writer)
+}
+
+fn segments(server: &Server) -> Vec<PathBuf> {
+    let dir = server.data_dir().join("journal/0");
+    let files = std::fs::read_dir(dir).unwrap().map(|e| e.unwrap().path());
+    let mut segments: Vec<_> = files.filter(|p| p.extension().is_some_and(|e| e == "journal")).collect();
+    segments.sort();
+    segments
+}
+
+/// Writes `len` other bytes over those at `at`.
+fn flip(path: &PathBuf, at: u64, len: usize) {
+    let file = OpenOptions::new().read(true).write(true).open(path).unwrap();
+    let mut bytes = vec![0; len];
+    file.read_exact_at(&mut bytes, at).unwrap();
+    bytes.iter_mut().for_each(|b| *b ^= 0x55);
+    file.write_all_at(&bytes, at).unwrap();
+}
+
+/// The middle of what is written in a segment: space may be allocated behind it.
+fn middle(path: &PathBuf) -> u64 {
+    let bytes = std::fs::read(path).unwrap();
+    let written = bytes.iter().rposition(|b| *b != 0).unwrap() as u64;
+    1024 + (written - 1024) / 2
+}
+
+/// New data is taken, and survives.
+fn goes_on(server: &mut Server) {
+    let mut writer = Writer::new(4, 2);
+    for _ in 0..5 {
+        writer.write_once(server).expect(204, &[]);
+    }
+    writer.verify(server, 0);
+    server.kill9();
+    server.restart();
+    writer.verify(server, 0);
+}
+
+#[test]
+fn one_wrong_byte_costs_nothing_or_is_told() {
+    let (mut server, writer) = stopped();
+    let middle_segment = &segments(&server)[1];
+    flip(middle_segment, middle(middle_segment), 1);
+    server.restart();
+    let missing = writer.count_missing(&server);
+    let lost = server.metric("floodmark_journal_lost_records_total");
+    assert_eq!(missing > 0, lost > 0.0, "{missing} samples are missing, {lost} records told");
+    goes_on(&mut server);
+}
+
+#[test]
+fn a_hole_in_the_middle_is_told_and_the_rest_is_served() {
+    let (mut server, mut writer) = stopped();
+    let middle_segment = &segments(&server)[1];
+    flip(middle_segment, middle(middle_segment), 200);
+    server.restart();
+    let missing = writer.count_missing(&server);
+    let records = server.metric("floodmark_journal_lost_records_total");
+    assert!(records >= 1.0 && missing > 0, "{records} records, {missing} samples");
+    assert!(server.metric("floodmark_journal_damaged_ranges_total") >= 1.0);
+    assert!(missing as u64 <= writer.sample_count() / 3, "{missing} of {} are gone", writer.sample_count());
+    assert!(!server.log_lines("journal is damaged").is_empty(), "it is said in the log");
+    // a sender that has the data still can send it again
+    let all = writer.acknowledged;
+    writer.acknowledged = 0;
+    for _ in 0..all {
+        writer.write_once(&server).expect(204, &[]);
+    }
+    writer.verify(&server, 0);
+    server.kill9();
+    server.restart();
+    writer.verify(&server, 0);
+    goes_on(&mut server);
+}
+
+#[test]
+fn a_cut_newest_segment_loses_its_tail_only() {
+    let (mut server, writer) = stopped();
+    let newest = segments(&server).pop().unwrap();
+    let file = OpenOptions::new().write(true).open(&newest).unwrap();
+    file.set_len(middle(&newest)).unwrap();
+    server.restart();
+    let missing = writer.count_missing(&server) as u64;
+    assert!(0 < missing && missing < writer.sample_count() / 2, "{missing} of {}", writer.sample_count());
+    goes_on(&mut server);
+}
+
+#[test]
+fn an_empty_newest_segment_is_passed_over() {
+    let (mut server, writer) = stopped();
+    let newest = segments(&server).pop().unwrap();
+    File::create(&newest).unwrap();
+    server.restart();
+    let missing = writer.count_missing(&server) as u64;
+    assert!(missing < writer.sample_count() / 2, "{missing} of {}", writer.sample_count());
+    goes_on(&mut server);
+}
+
+#[test]
+fn a_missing_segment_is_told() {
+    let (mut server, writer) = stopped();
+    std::fs::remove_file(&segments(&server)[1]).unwrap();
+    server.restart();
+    let missing = writer.count_missing(&server) as u64;
+    assert!(0 < missing && missing < writer.sample_count(), "{missing} of {}", writer.sample_count());
+    assert!(server.metric("floodmark_journal_lost_records_total") >= 1.0);
+    goes_on(&mut server);
+}
+
+#[test]
+fn garbage_behind_the_end_is_cut() {
+    let (mut server, writer) = stopped();
+    let newest = segments(&server).pop().unwrap();
+    let bytes = std::fs::read(&newest).unwrap();
+    // the last record may end in a few zeros
+    let end = bytes.iter().rposition(|b| *b != 0).unwrap() as u64 + 16;
+    let file = OpenOptions::new().write(true).open(&newest).unwrap();
+    // half of a record that never got whole
+    file.write_all_at(&bytes[1024..1024 + 100], end).unwrap();
+    server.restart();
+    writer.verify(&server, 0);
+    goes_on(&mut server);
+}
+
+#[test]
+fn files_of_others_are_left_alone() {
+    let (mut server, writer) = stopped();
+    let dir = server.data_dir();
+    for name in [
+        "journal/0/notes.txt",
+        "journal/lost+found",
+        "lost+found",
+        "journal/0/00000000000000000000.journal.bak",
+    ] {
+        std::fs::write(dir.join(name), "mine").unwrap();
+    }
+    server.restart();
+    writer.verify(&server, 0);
+    goes_on(&mut server);
+    assert_eq!(std::fs::read(dir.join("journal/0/notes.txt")).unwrap(), b"mine");
+}

@@ -1,0 +1,110 @@
+//! A full disk: writes are refused, reads go on, and writing resumes by itself.
+
+use crate::harness::ledger::Writer;
+use crate::harness::{Options, Server, wait_for};
+use std::fs::File;
+use std::io::Write;
+use std::path::Path;
+use std::process::Command;
+use tempfile::TempDir;
+
+/// A file system of its own in memory, taken down at the end.
+struct SmallDisk(TempDir);
+
+impl SmallDisk {
+    /// `None` where mounting is not permitted.
+    fn mount(size: &str) -> Option<Self> {
+        let dir = tempfile::tempdir().unwrap();
+        let options = format!("size={size},mode=0700");
+        let mounted = Command::new("mount")
+            .args(["-t", "tmpfs", "-o", &options, "floodmark-test"])
+            .arg(dir.path())
+            .output();
+        match mounted {
+            Ok(done) if done.status.success() => Some(Self(dir)),
+            other => {
+                eprintln!("SKIPPED disk_full: cannot mount a tmpfs: {other:?}");
+                None
+            }
+        }
+    }
+
+    fn path(&self) -> &Path {
+        self.0.path()
+    }
+
+    /// Takes all the space that is left.
+    fn fill(&self) {
+        let mut file = File::create(self.path().join("filler")).unwrap();
+        for size in [1 << 20, 1 << 12] {
+            while file.write_all(&vec![1; size]).is_ok() {}
+        }
+    }
+
+    fn make_room(&self) {
+        std::fs::remove_file(self.path().join("filler")).unwrap();
+    }
+}
+
+impl Drop for SmallDisk {
+    fn drop(&mut self) {
+        let _ = Command::new("umount").arg("-l").arg(self.0.path()).status();
+    }
+}
+
+/// Writes until the disk is full; returns the refusal's text.
+fn until_refused(server: &Server, writers: &mut [Writer]) -> String {
+    loop {
+        for writer in &mut *writers {
+            let reply = writer.write_once(server);
+            if reply.status == 204 {
+                continue;
+            }
+            reply.expect(503, &["not durable, so not accepted", "full"]);
+            let retry_after = reply.header("retry-after").expect("Retry-After");
+            assert!((1..=60).contains(&retry_after.parse::<u32>().unwrap()), "{retry_after}");
+            return reply.text();
+        }
+    }
+}
+
+#[test]
+fn writes_wait_reads_go_on_and_it_resumes_by_itself() {
+    let Some(disk) = SmallDisk::mount("24m") else { return };
+    let data = disk.path().join("data");
+    let options = Options::default().data_dir(&data).config("partitions = 2\nsegment_size = \"2MiB\"");
+    let mut server = Server::start(options.allow("not durable, refused"));
+    let mut writers = [Writer::new(5, 1), Writer::new(5, 2)];
+    for round in 0..3 {
+        disk.fill();
+        let text = until_refused(&server, &mut writers);
+        eprintln!("round {round}: {text}");
+        for writer in &mut writers {
+            // one after the other is refused, and what was stored can be read
+            writer.write_once(&server).expect(503, &[]);
+            writer.verify(&server, 0);
+        }
+        if round == 1 {
+            // a start on a full disk: reads are served
+            server.kill9();
+            server.restart();
+            for writer in &mut writers {
+                writer.verify(&server, 0);
+            }
+            until_refused(&server, &mut writers);
+        }
+        disk.make_room();
+        for writer in &mut writers {
+            wait_for("writing to resume", || (writer.write_once(&server).status == 204).then_some(()));
+            writer.write_once(&server).expect(204, &[]);
+            writer.verify(&server, 0);
+        }
+    }
+    server.kill9();
+    server.restart();
+    for writer in &writers {
+        writer.verify(&server, 0);
+    }
+    let warnings = server.log_lines(" WARN ").len();
+    assert!(warnings < 200, "{warnings} warnings: one for each refusal would fill the disk with the log");
+}

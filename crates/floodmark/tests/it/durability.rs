@@ -1,0 +1,186 @@
+//! What was acknowledged stays: through kill -9, SIGTERM, and starts in every state.
+
+use crate::harness::ledger::Writer;
+use crate::harness::process::command;
+use crate::harness::{Options, Request, Server, wait_for};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+use stdx::rng::Rng;
+
+/// How often the server is killed.
+const KILLS: usize = 20;
+
+fn seed() -> u64 {
+    let seed = std::env::var("FLOODMARK_SEED").ok().map(|s| s.parse().expect("FLOODMARK_SEED is a number"));
+    let seed = seed.unwrap_or_else(Rng::fresh_seed);
+    eprintln!("FLOODMARK_SEED={seed}");
+    seed
+}
+
+#[test]
+fn kill_9_at_random_moments_loses_and_doubles_nothing() {
+    let seed = seed();
+    let mut rng = Rng::new(seed);
+    // small segments, so that kills also hit the moment where a new one begins
+    let mut server = Server::start(Options::default().config("segment_size = \"256KiB\""));
+    let mut writers: Vec<_> = (0..3).map(|id| Writer::new(seed, id)).collect();
+    for kill in 0..KILLS {
+        let before: Vec<_> = writers.iter().map(|w| w.acknowledged).collect();
+        let load_ms = 20 + rng.below(400);
+        under_load(&mut server, &mut writers, Duration::from_millis(load_ms), Server::kill9);
+        // most of the time writers come back when it is ready; sometimes they meet the replay
+        match rng.chance(0.5) {
+            true => server.restart(),
+            false => server.restart_unready(),
+        }
+        server.wait_until_ready();
+        for (writer, before) in writers.iter().zip(before) {
+            writer.verify(&server, before);
+        }
+        let acknowledged: u64 = writers.iter().map(Writer::sample_count).sum();
+        eprintln!("kill {kill} after {load_ms} ms: {acknowledged} samples in all");
+    }
+    for writer in &mut writers {
+        let last = writer.write_once(&server);
+        last.expect(204, &[]);
+        writer.in_doubt = false;
+        writer.verify(&server, 0);
+    }
+    let samples: u64 = writers.iter().map(Writer::sample_count).sum();
+    assert!(samples > 0);
+    let series = format!("{}", writers.len() * 20);
+    assert_eq!(server.metric("floodmark_head_series").to_string(), series);
+}
+
+/// Lets the writers write for `how_long`, then does `end` to the server and waits for them.
+fn under_load(
+    server: &mut Server,
+    writers: &mut [Writer],
+    how_long: Duration,
+    end: impl FnOnce(&mut Server),
+) {
+    let stop = AtomicBool::new(false);
+    let address = server.address;
+    std::thread::scope(|threads| {
+        let running: Vec<_> = writers.iter_mut().map(|w| threads.spawn(|| w.run(address, &stop))).collect();
+        // the moment is what is random here: nothing is waited for
+        std::thread::sleep(how_long);
+        end(server);
+        stop.store(true, Ordering::Relaxed);
+        for writer in running {
+            writer.join().unwrap_or_else(|e| std::panic::resume_unwind(e));
+        }
+    });
+}
+
+#[test]
+fn sigterm_under_load_finishes_what_was_taken_in() {
+    let seed = seed();
+    let mut server = Server::new();
+    let mut writers: Vec<_> = (0..3).map(|id| Writer::new(seed, id)).collect();
+    for round in 0..3 {
+        let mut status = None;
+        let end = |server: &mut Server| status = Some(server.terminate());
+        under_load(&mut server, &mut writers, Duration::from_millis(100 + 150 * round), end);
+        assert_eq!(status.and_then(|s| s.code()), Some(0));
+        server.restart();
+        for writer in &writers {
+            assert!(writer.acknowledged > 0);
+            writer.verify(&server, 0);
+        }
+    }
+    assert_eq!(server.log_lines("stopped").len(), 3, "each stop was orderly to its end");
+}
+
+#[test]
+fn an_idle_server_stops_at_once_even_with_open_connections() {
+    let mut server = Server::new();
+    let mut idle = crate::harness::Connection::open(server.address).unwrap();
+    idle.send(&Request::get("/-/ready")).unwrap().expect(200, &[]);
+    let began = std::time::Instant::now();
+    assert_eq!(server.terminate().code(), Some(0));
+    // an idle connection is no request in flight: the drain's limit of 20 s is not waited for
+    assert!(began.elapsed() < Duration::from_secs(15), "took {:?}", began.elapsed());
+}
+
+#[test]
+fn an_empty_directory_starts_and_starts_again() {
+    let mut server = Server::new();
+    for _ in 0..3 {
+        assert_eq!(server.query("count({__name__=~\".+\"})", 1000)["result"], serde_json::json!([]));
+        assert_eq!(server.terminate().code(), Some(0));
+        server.restart();
+    }
+    server.kill9();
+    server.restart();
+    let mut writer = Writer::new(1, 1);
+    writer.write_once(&server).expect(204, &[]);
+    writer.verify(&server, 0);
+}
+
+#[test]
+fn a_second_process_on_the_same_directory_refuses() {
+    let mut server = Server::new();
+    let mut writer = Writer::new(2, 1);
+    writer.write_once(&server).expect(204, &[]);
+    let dir = server.data_dir();
+    let mut second = command(&["serve", "--http", "127.0.0.1:0", "--data-dir"]);
+    let second = second.arg(&dir).output().unwrap();
+    let text = String::from_utf8_lossy(&second.stderr);
+    assert!(second.status.code().is_some_and(|code| code != 0), "{text}");
+    assert!(text.contains("in use by another process") && text.contains(dir.to_str().unwrap()), "{text}");
+    // the first has not noticed, and a kill gives the directory free
+    writer.write_once(&server).expect(204, &[]);
+    server.kill9();
+    server.restart();
+    writer.verify(&server, 0);
+}
+
+#[test]
+fn what_cannot_be_started_says_why() {
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("file");
+    std::fs::write(&file, "").unwrap();
+    let config = dir.path().join("c.toml");
+    std::fs::write(&config, "memroy = \"1GiB\"").unwrap();
+    let taken = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let taken = taken.local_addr().unwrap().to_string();
+    let data = dir.path().join("data");
+    let (data, file, config) = (data.to_str().unwrap(), file.to_str().unwrap(), config.to_str().unwrap());
+    let check = |args: &[&str], mentions: &[&str]| {
+        let ended = command(&[&["serve"], args].concat()).output().unwrap();
+        let text = String::from_utf8_lossy(&ended.stderr);
+        assert!(!ended.status.success(), "{args:?} started");
+        for mention in mentions {
+            assert!(text.contains(mention), "{mention:?} is not in: {text}");
+        }
+        assert!(!text.contains("panicked"), "{text}");
+    };
+    check(&["--data-dir", file], &[file]);
+    check(&["--data-dir", data, "--http", &taken], &[&taken, "listen"]);
+    check(&["--data-dir", data, "--http", "nowhere"], &["nowhere"]);
+    check(&["--data-dir", data, "--memory", "1MiB"], &["memory", "1MiB", "64 MiB"]);
+    check(&["--data-dir", data, "--memory", "lots"], &["memory", "lots", "512MiB"]);
+    check(&["--data-dir", data, "--durability", "maybe"], &["durability", "maybe", "fsync"]);
+    check(&["--data-dir", data, "--config", config], &["memroy", config]);
+    check(&["--data-dir", data, "--config", "/nonexistent"], &["/nonexistent"]);
+}
+
+/// A long replay: the server answers from its first moment, and says that it is not ready.
+#[test]
+fn nothing_is_acknowledged_or_ready_before_replay_is_done() {
+    let seed = seed();
+    let mut server = Server::new();
+    let mut writers: Vec<_> = (0..3).map(|id| Writer::new(seed, id)).collect();
+    under_load(&mut server, &mut writers, Duration::from_millis(1500), Server::kill9);
+    server.restart_unready();
+    // whatever is answered before readiness must not be half the truth
+    wait_for("readiness", || {
+        let reply = server.send(&Request::get("/-/ready"));
+        assert!([200, 503].contains(&reply.status), "{reply:?}");
+        (reply.status == 200).then_some(())
+    });
+    for writer in &writers {
+        writer.verify(&server, 0);
+    }
+}

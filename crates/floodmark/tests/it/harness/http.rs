@@ -1,0 +1,225 @@
+//! A blocking HTTP/1.1 client of a screen or two.
+
+use super::PATIENCE;
+use std::io::{self, BufRead, BufReader, Read, Write};
+use std::net::{SocketAddr, TcpStream};
+
+/// A request to be sent.
+#[derive(Debug, Clone)]
+pub(crate) struct Request {
+    method: &'static str,
+    path: String,
+    headers: Vec<(String, String)>,
+    body: Vec<u8>,
+}
+
+/// What came back.
+#[derive(Debug, Clone)]
+pub(crate) struct Reply {
+    pub(crate) status: u16,
+    /// Names in lower case.
+    pub(crate) headers: Vec<(String, String)>,
+    pub(crate) body: Vec<u8>,
+}
+
+impl Request {
+    pub(crate) fn get(path: impl Into<String>) -> Self {
+        Self { method: "GET", path: path.into(), headers: Vec::new(), body: Vec::new() }
+    }
+
+    pub(crate) fn post(path: impl Into<String>, body: Vec<u8>) -> Self {
+        Self { method: "POST", body, ..Self::get(path) }
+    }
+
+    /// A remote-write 1.0 request, with the headers that Prometheus sends.
+    pub(crate) fn write(body: &[u8]) -> Self {
+        Self::post("/api/v1/write", body.to_vec())
+            .header("Content-Encoding", "snappy")
+            .header("Content-Type", "application/x-protobuf")
+            .header("X-Prometheus-Remote-Write-Version", "0.1.0")
+    }
+
+    /// A remote-write 2.0 request.
+    pub(crate) fn write_v2(body: &[u8]) -> Self {
+        Self::post("/api/v1/write", body.to_vec())
+            .header("Content-Encoding", "snappy")
+            .header("Content-Type", "application/x-protobuf;proto=io.prometheus.write.v2.Request")
+            .header("X-Prometheus-Remote-Write-Version", "2.0.0")
+    }
+
+    /// A GET with parameters in the query string.
+    pub(crate) fn ask(path: &str, params: &[(&str, &str)]) -> Self {
+        match params.is_empty() {
+            true => Self::get(path),
+            false => Self::get(format!("{path}?{}", encoded(params))),
+        }
+    }
+
+    /// A POST with parameters as a form.
+    pub(crate) fn form(path: &str, params: &[(&str, &str)]) -> Self {
+        let form = Self::post(path, encoded(params).into_bytes());
+        form.header("Content-Type", "application/x-www-form-urlencoded")
+    }
+
+    /// Sets a header; the last of a name goes.
+    pub(crate) fn header(mut self, name: &str, value: &str) -> Self {
+        self.headers.retain(|(n, _)| !n.eq_ignore_ascii_case(name));
+        self.and_header(name, value)
+    }
+
+    /// Adds a header, be it there already or not.
+    pub(crate) fn and_header(mut self, name: &str, value: &str) -> Self {
+        self.headers.push((name.into(), value.into()));
+        self
+    }
+
+    pub(crate) fn without(mut self, name: &str) -> Self {
+        self.headers.retain(|(n, _)| !n.eq_ignore_ascii_case(name));
+        self
+    }
+
+    pub(crate) fn tenant(self, tenant: &str) -> Self {
+        self.header("X-Scope-OrgID", tenant)
+    }
+
+    pub(crate) fn path(mut self, path: &str) -> Self {
+        self.path = path.into();
+        self
+    }
+
+    pub(crate) fn method(mut self, method: &'static str) -> Self {
+        self.method = method;
+        self
+    }
+
+    /// Everything before the body, up to and including the empty line. A `Content-Length` or
+    /// `Transfer-Encoding` that was set stands for itself.
+    pub(crate) fn head(&self) -> String {
+        let mut head = format!("{} {} HTTP/1.1\r\nHost: floodmark\r\n", self.method, self.path);
+        for (name, value) in &self.headers {
+            head.push_str(&format!("{name}: {value}\r\n"));
+        }
+        let framed =
+            |name: &str| ["content-length", "transfer-encoding"].contains(&&*name.to_ascii_lowercase());
+        if self.method == "POST" && !self.headers.iter().any(|(n, _)| framed(n)) {
+            head.push_str(&format!("Content-Length: {}\r\n", self.body.len()));
+        }
+        head + "\r\n"
+    }
+}
+
+fn encoded(params: &[(&str, &str)]) -> String {
+    form_urlencoded::Serializer::new(String::new()).extend_pairs(params).finish()
+}
+
+impl Reply {
+    pub(crate) fn header(&self, name: &str) -> Option<&str> {
+        self.headers.iter().find(|(n, _)| n == name).map(|(_, v)| v.as_str())
+    }
+
+    pub(crate) fn text(&self) -> String {
+        String::from_utf8_lossy(&self.body).into_owned()
+    }
+
+    pub(crate) fn json(&self) -> serde_json::Value {
+        serde_json::from_slice(&self.body)
+            .unwrap_or_else(|e| panic!("no JSON ({e}) in {} {}", self.status, self.text()))
+    }
+
+    /// Fails the test unless the status is `status` and the text mentions each of `mentions`.
+    #[track_caller]
+    pub(crate) fn expect(&self, status: u16, mentions: &[&str]) -> &Self {
+        let text = self.text();
+        assert_eq!(self.status, status, "{text}");
+        for mention in mentions {
+            assert!(text.contains(mention), "{mention:?} is not in: {text}");
+        }
+        self
+    }
+}
+
+/// A kept-alive connection.
+#[derive(Debug)]
+pub(crate) struct Connection {
+    pub(crate) stream: TcpStream,
+    reader: BufReader<TcpStream>,
+}
+
+impl Connection {
+    pub(crate) fn open(address: SocketAddr) -> io::Result<Self> {
+        let stream = TcpStream::connect(address)?;
+        stream.set_nodelay(true)?;
+        stream.set_read_timeout(Some(PATIENCE))?;
+        stream.set_write_timeout(Some(PATIENCE))?;
+        let reader = BufReader::with_capacity(64 << 10, stream.try_clone()?);
+        Ok(Self { stream, reader })
+    }
+
+    pub(crate) fn send(&mut self, request: &Request) -> io::Result<Reply> {
+        let mut bytes = request.head().into_bytes();
+        bytes.extend_from_slice(&request.body);
+        self.send_bytes(&bytes)?;
+        self.reply()
+    }
+
+    /// Sends bytes as they are.
+    pub(crate) fn send_bytes(&mut self, bytes: &[u8]) -> io::Result<()> {
+        self.stream.write_all(bytes)
+    }
+
+    /// Reads one reply.
+    pub(crate) fn reply(&mut self) -> io::Result<Reply> {
+        let first = self.line()?;
+        let status = first.split(' ').nth(1).and_then(|s| s.parse().ok());
+        let status = status.ok_or_else(|| bad(format!("no status in {first:?}")))?;
+        let mut reply = Reply { status, headers: Vec::new(), body: Vec::new() };
+        loop {
+            let line = self.line()?;
+            if line.is_empty() {
+                break;
+            }
+            let (name, value) = line.split_once(':').ok_or_else(|| bad(format!("no header: {line:?}")))?;
+            reply.headers.push((name.to_ascii_lowercase(), value.trim().into()));
+        }
+        if reply.header("transfer-encoding") == Some("chunked") {
+            self.chunks(&mut reply.body)?;
+        } else if let Some(length) = reply.header("content-length") {
+            let length = length.parse().map_err(|_| bad(format!("content-length {length:?}")))?;
+            reply.body.resize(length, 0);
+            self.reader.read_exact(&mut reply.body)?;
+        }
+        Ok(reply)
+    }
+
+    fn chunks(&mut self, body: &mut Vec<u8>) -> io::Result<()> {
+        loop {
+            let line = self.line()?;
+            let length =
+                usize::from_str_radix(&line, 16).map_err(|_| bad(format!("chunk length {line:?}")))?;
+            let from = body.len();
+            body.resize(from + length, 0);
+            self.reader.read_exact(&mut body[from..])?;
+            self.line()?;
+            if length == 0 {
+                return Ok(());
+            }
+        }
+    }
+
+    fn line(&mut self) -> io::Result<String> {
+        let mut line = String::new();
+        if self.reader.read_line(&mut line)? == 0 {
+            return Err(io::ErrorKind::UnexpectedEof.into());
+        }
+        Ok(line.trim_end_matches(['\r', '\n']).into())
+    }
+}
+
+fn bad(what: String) -> io::Error {
+    io::Error::new(io::ErrorKind::InvalidData, what)
+}
+
+/// Sends one request on a connection of its own.
+pub(crate) fn once(address: SocketAddr, request: &Request) -> io::Result<Reply> {
+    Connection::open(address)?.send(request)
+}

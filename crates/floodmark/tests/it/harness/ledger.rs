@@ -1,0 +1,168 @@
+//! A load whose every sample can be told from its series and time, so that the ledger of what was
+//! acknowledged is one number for each writer.
+
+use super::http::{Connection, Request};
+use super::now_ms;
+use super::process::Server;
+use super::read::Matrix;
+use super::wire::{self, Series};
+use std::io;
+use std::net::SocketAddr;
+use std::sync::atomic::{AtomicBool, Ordering};
+use stdx::rng::mix;
+
+/// Series of one writer; all of them are in each of its requests.
+const SERIES: u64 = 20;
+
+/// Samples of each series in one request.
+const SAMPLES: u64 = 5;
+
+/// Between two samples of a series.
+const STEP_MS: i64 = 10;
+
+/// One writer and what it knows to be stored.
+#[derive(Debug, Clone)]
+pub(crate) struct Writer {
+    seed: u64,
+    id: u64,
+    base_ms: i64,
+    /// Requests that were acknowledged. Each is sent until it is, before the next one.
+    pub(crate) acknowledged: u64,
+    /// True where the next request was sent and not acknowledged: some series of it may be stored.
+    pub(crate) in_doubt: bool,
+    /// Requests that were refused with 503.
+    pub(crate) refused: u64,
+}
+
+impl Writer {
+    pub(crate) fn new(seed: u64, id: u64) -> Self {
+        // far enough back that no run gets ahead of the clock
+        let base_ms = now_ms() - 50 * 60_000;
+        Self { seed, id, base_ms, acknowledged: 0, in_doubt: false, refused: 0 }
+    }
+
+    /// Writes until the server is gone or `stop` is set. A refusal is retried.
+    pub(crate) fn run(&mut self, address: SocketAddr, stop: &AtomicBool) {
+        let _gone = self.try_run(address, stop);
+    }
+
+    fn try_run(&mut self, address: SocketAddr, stop: &AtomicBool) -> io::Result<()> {
+        let mut connection = Connection::open(address)?;
+        while !stop.load(Ordering::Relaxed) {
+            self.in_doubt = true;
+            let reply = connection.send(&Request::write(&self.request(self.acknowledged)))?;
+            match reply.status {
+                204 => {
+                    self.acknowledged += 1;
+                    self.in_doubt = false;
+                }
+                503 => {
+                    assert!(
+                        reply.header("retry-after").is_some(),
+                        "503 without Retry-After: {}",
+                        reply.text()
+                    );
+                    // another partition's part may be stored
+                    self.refused += 1;
+                }
+                other => panic!("status {other}: {}", reply.text()),
+            }
+            if reply.header("connection") == Some("close") {
+                connection = Connection::open(address)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Writes the next request once; its status.
+    pub(crate) fn write_once(&mut self, server: &Server) -> super::Reply {
+        let reply = server.send(&Request::write(&self.request(self.acknowledged)));
+        self.acknowledged += u64::from(reply.status == 204);
+        self.in_doubt = reply.status != 204;
+        reply
+    }
+
+    fn request(&self, number: u64) -> Vec<u8> {
+        let one = |series: u64| {
+            let name = series.to_string();
+            let labels = [("__name__", "load"), ("series", name.as_str()), ("writer", &self.id.to_string())];
+            Series::new(&labels).samples(self.samples(series, number))
+        };
+        wire::v1(&(0..SERIES).map(one).collect::<Vec<_>>())
+    }
+
+    fn samples(&self, series: u64, request: u64) -> impl Iterator<Item = (i64, f64)> + use<> {
+        let (seed, id, base_ms) = (self.seed, self.id, self.base_ms);
+        (request * SAMPLES..(request + 1) * SAMPLES).map(move |i| {
+            let random = mix(seed ^ mix(id ^ mix(series ^ mix(i))));
+            // whole numbers and true binary fractions
+            let value = match random % 3 {
+                0 => (random >> 40) as f64,
+                _ => (random >> 11) as f64 / (1u64 << 53) as f64 * 1e6,
+            };
+            (base_ms + i as i64 * STEP_MS, value)
+        })
+    }
+
+    /// Compares what is stored of the requests from `from` on with the ledger: everything acknowledged is
+    /// there once, to the bit, and nothing else is, but for a request in doubt.
+    #[track_caller]
+    pub(crate) fn verify(&self, server: &Server, from: u64) {
+        let found = self.found(server, from);
+        for series in 0..SERIES {
+            let stored = self.of_series(&found, series);
+            let expected = self.expected(series, from);
+            let in_doubt: Vec<_> = match self.in_doubt {
+                true => self.samples(series, self.acknowledged).map(|(t, v)| (t, v.to_bits())).collect(),
+                false => Vec::new(),
+            };
+            let (certain, rest) = stored.split_at(expected.len().min(stored.len()));
+            assert_eq!(certain, expected, "writer {} series {series}", self.id);
+            assert!(
+                rest.is_empty() || rest == in_doubt,
+                "writer {} series {series}: {} samples that nobody sent or half of a request: {rest:?}",
+                self.id,
+                rest.len()
+            );
+        }
+    }
+
+    /// How many acknowledged samples are missing; everything else must be right.
+    #[track_caller]
+    pub(crate) fn count_missing(&self, server: &Server) -> usize {
+        let found = self.found(server, 0);
+        let missing_of = |series| {
+            let stored = self.of_series(&found, series);
+            let expected = self.expected(series, 0);
+            let wrong = stored.iter().find(|s| expected.binary_search(s).is_err());
+            assert_eq!(wrong, None, "a sample that nobody sent in series {series}");
+            assert!(stored.is_sorted_by(|a, b| a.0 < b.0), "a sample twice in series {series}");
+            expected.len() - stored.len()
+        };
+        (0..SERIES).map(missing_of).sum()
+    }
+
+    /// All samples that were acknowledged.
+    pub(crate) const fn sample_count(&self) -> u64 {
+        self.acknowledged * SERIES * SAMPLES
+    }
+
+    fn found(&self, server: &Server, from: u64) -> Matrix {
+        // one request more than was acknowledged, for the one in doubt
+        let until_ms = self.base_ms + ((self.acknowledged + 1) * SAMPLES) as i64 * STEP_MS;
+        let since_ms = self.base_ms + (from * SAMPLES) as i64 * STEP_MS;
+        // a window is open at its start, so that it begins a millisecond earlier
+        let window_ms = until_ms - since_ms + 1;
+        server.samples(&format!("load{{writer=\"{}\"}}[{window_ms}ms]", self.id), until_ms)
+    }
+
+    fn of_series<'a>(&self, found: &'a Matrix, series: u64) -> &'a [(i64, u64)] {
+        let name = format!(r#"{{"__name__":"load","series":"{series}","writer":"{}"}}"#, self.id);
+        found.get(&name).map_or(&[], Vec::as_slice)
+    }
+
+    fn expected(&self, series: u64, from: u64) -> Vec<(i64, u64)> {
+        let requests = from..self.acknowledged;
+        requests.flat_map(|n| self.samples(series, n)).map(|(t, v)| (t, v.to_bits())).collect()
+    }
+}

@@ -1,0 +1,282 @@
+//! The server as a process.
+
+use super::http::{self, Reply, Request};
+use super::{PATIENCE, wait_for};
+use rustix::process::{Pid, Signal, kill_process};
+use std::fmt::Write;
+use std::io::{BufRead, BufReader};
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::process::{Child, ChildStderr, Command, ExitStatus, Stdio};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+use tempfile::TempDir;
+
+/// How a server is started.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Options {
+    args: Vec<String>,
+    /// The text of a configuration file.
+    config: Option<String>,
+    data_dir: Option<PathBuf>,
+    port: u16,
+    /// Texts that excuse a warning or an error in the log.
+    allowed: Vec<&'static str>,
+}
+
+impl Options {
+    pub(crate) fn arg(mut self, arg: &str) -> Self {
+        self.args.push(arg.into());
+        self
+    }
+
+    pub(crate) fn config(mut self, toml: &str) -> Self {
+        self.config = Some(toml.into());
+        self
+    }
+
+    /// A directory that outlives the server; without it each server has its own.
+    pub(crate) fn data_dir(mut self, dir: &Path) -> Self {
+        self.data_dir = Some(dir.into());
+        self
+    }
+
+    /// A port that stays the same over restarts; without it the system chooses.
+    pub(crate) const fn port(mut self, port: u16) -> Self {
+        self.port = port;
+        self
+    }
+
+    /// Lines with this text may be warnings or errors.
+    pub(crate) fn allow(mut self, text: &'static str) -> Self {
+        self.allowed.push(text);
+        self
+    }
+}
+
+/// A running (or killed) server with its data directory. When it is dropped the process is killed, and the
+/// test fails if the log holds a warning, an error or a panic that was not allowed.
+#[derive(Debug)]
+pub(crate) struct Server {
+    pub(crate) address: SocketAddr,
+    options: Options,
+    child: Child,
+    log: Log,
+    own_dir: TempDir,
+}
+
+impl Server {
+    /// Starts a server with defaults on a directory of its own and waits until it is ready.
+    pub(crate) fn new() -> Self {
+        Self::start(Options::default())
+    }
+
+    /// Starts a server and waits until it is ready.
+    pub(crate) fn start(options: Options) -> Self {
+        let own_dir = tempfile::tempdir().expect("make a temporary directory");
+        let log = Log::default();
+        let mut child = spawn(&options, own_dir.path());
+        log.follow(child.stderr.take().expect("stderr is piped"));
+        let address = address_in(&log, 0);
+        let server = Self { address, options, child, log, own_dir };
+        server.wait_until_ready();
+        server
+    }
+
+    /// Starts the process again after it was killed or ended, on the same data.
+    pub(crate) fn restart(&mut self) {
+        self.restart_unready();
+        self.wait_until_ready();
+    }
+
+    /// Likewise, without waiting for readiness.
+    pub(crate) fn restart_unready(&mut self) {
+        let ended = self.child.try_wait().expect("ask for the child's state");
+        assert!(ended.is_some(), "still running");
+        let from = self.log.len();
+        self.child = spawn(&self.options, self.own_dir.path());
+        self.log.follow(self.child.stderr.take().expect("stderr is piped"));
+        self.address = address_in(&self.log, from);
+    }
+
+    pub(crate) fn wait_until_ready(&self) {
+        wait_for("readiness", || {
+            let reply = http::once(self.address, &Request::get("/-/ready"));
+            reply.ok().filter(|r| r.status == 200)
+        });
+    }
+
+    /// kill -9, and waits until the process is gone.
+    pub(crate) fn kill9(&mut self) {
+        self.child.kill().expect("kill");
+        self.child.wait().expect("wait");
+    }
+
+    /// SIGTERM, and waits until the process has ended by itself.
+    pub(crate) fn terminate(&mut self) -> ExitStatus {
+        self.signal_terminate();
+        wait_for("the end after SIGTERM", || self.child.try_wait().expect("wait"))
+    }
+
+    /// SIGTERM, without waiting.
+    pub(crate) fn signal_terminate(&self) {
+        let pid = i32::try_from(self.child.id()).ok().and_then(Pid::from_raw).expect("a pid");
+        kill_process(pid, Signal::TERM).expect("send SIGTERM");
+    }
+
+    pub(crate) fn is_running(&mut self) -> bool {
+        self.child.try_wait().expect("ask for the child's state").is_none()
+    }
+
+    pub(crate) fn data_dir(&self) -> PathBuf {
+        data_dir(&self.options, self.own_dir.path())
+    }
+
+    /// Sends one request; fails the test where there is no reply.
+    #[track_caller]
+    pub(crate) fn send(&self, request: &Request) -> Reply {
+        http::once(self.address, request)
+            .unwrap_or_else(|e| panic!("no reply: {e}; the log ends with:\n{}", self.log.tail()))
+    }
+
+    /// Lines of the log with this text.
+    pub(crate) fn log_lines(&self, text: &str) -> Vec<String> {
+        self.log.lines().into_iter().filter(|l| l.contains(text)).collect()
+    }
+
+    /// A number of `/proc/PID/status`, such as `VmHWM`, in bytes.
+    pub(crate) fn memory_bytes(&self, field: &str) -> u64 {
+        let status = std::fs::read_to_string(format!("/proc/{}/status", self.child.id())).expect("procfs");
+        let line = status.lines().find_map(|l| l.strip_prefix(field)?.strip_prefix(':'));
+        let kib = line.and_then(|l| l.trim().trim_end_matches("kB").trim().parse::<u64>().ok());
+        kib.expect("a size in kB") << 10
+    }
+
+    /// A value of `/metrics`, by its name and labels as they stand there.
+    pub(crate) fn metric(&self, series: &str) -> f64 {
+        let text = self.send(&Request::get("/metrics")).text();
+        let line = text.lines().find_map(|l| l.strip_prefix(series)?.strip_prefix(' '));
+        line.and_then(|v| v.parse().ok()).unwrap_or_else(|| panic!("no {series} in:\n{text}"))
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+        if std::thread::panicking() {
+            eprintln!("the server's log ends with:\n{}", self.log.tail());
+            return;
+        }
+        self.log.wait_for_its_end();
+        let unexpected: Vec<_> = self
+            .log
+            .lines()
+            .into_iter()
+            .filter(|l| is_complaint(l) && !self.options.allowed.iter().any(|a| l.contains(a)))
+            .collect();
+        assert!(unexpected.is_empty(), "unexpected in the server's log:\n{}", unexpected.join("\n"));
+    }
+}
+
+/// `TIME LEVEL target: …`, or a panic's own words.
+fn is_complaint(line: &str) -> bool {
+    let level = line.split_ascii_whitespace().nth(1);
+    matches!(level, Some("WARN" | "ERROR")) || line.contains("panicked at") || line.contains("BUG:")
+}
+
+/// The executable, with `args` and nothing else from outside.
+pub(crate) fn command(args: &[&str]) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_floodmark"));
+    command.env_clear().args(args).stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped());
+    command
+}
+
+fn data_dir(options: &Options, own_dir: &Path) -> PathBuf {
+    options.data_dir.clone().unwrap_or_else(|| own_dir.join("data"))
+}
+
+fn spawn(options: &Options, own_dir: &Path) -> Child {
+    let mut command = command(&["serve", "--http", &format!("127.0.0.1:{}", options.port)]);
+    command.arg("--data-dir").arg(data_dir(options, own_dir)).args(&options.args);
+    if let Some(text) = &options.config {
+        let path = own_dir.join("floodmark.toml");
+        std::fs::write(&path, text).expect("write the configuration");
+        command.arg("--config").arg(path);
+    }
+    command.spawn().expect("start the executable")
+}
+
+fn address_in(log: &Log, from: usize) -> SocketAddr {
+    wait_for("a line with the address", || {
+        let lines = log.lines();
+        let address =
+            lines.iter().skip(from).find_map(|l| l.split_once("listening address=").map(|(_, a)| a.trim()));
+        if address.is_none() && log.has_ended() {
+            panic!("the server ended at once:\n{}", log.tail());
+        }
+        address.map(|a| a.parse().unwrap_or_else(|e| panic!("{a:?}: {e}")))
+    })
+}
+
+/// What the process writes to stderr, over all its restarts.
+#[derive(Debug, Clone, Default)]
+struct Log(Arc<Mutex<LogInner>>);
+
+#[derive(Debug, Default)]
+struct LogInner {
+    lines: Vec<String>,
+    /// Processes whose stderr is still open.
+    open: usize,
+}
+
+impl Log {
+    fn follow(&self, stderr: ChildStderr) {
+        self.lock().open += 1;
+        let log = self.clone();
+        std::thread::spawn(move || {
+            let mut reader = BufReader::new(stderr);
+            let mut line = Vec::new();
+            while reader.read_until(b'\n', &mut line).is_ok_and(|n| n > 0) {
+                log.lock().lines.push(String::from_utf8_lossy(&line).trim_end().into());
+                line.clear();
+            }
+            log.lock().open -= 1;
+        });
+    }
+
+    fn lock(&self) -> std::sync::MutexGuard<'_, LogInner> {
+        self.0.lock().expect("a log reader panicked")
+    }
+
+    fn lines(&self) -> Vec<String> {
+        self.lock().lines.clone()
+    }
+
+    fn len(&self) -> usize {
+        self.lock().lines.len()
+    }
+
+    fn has_ended(&self) -> bool {
+        self.lock().open == 0
+    }
+
+    /// Only bounded: a process that was killed closes its stderr at once.
+    fn wait_for_its_end(&self) {
+        for _ in 0..PATIENCE.as_millis() / 5 {
+            if self.has_ended() {
+                return;
+            }
+            std::thread::sleep(Duration::from_millis(5));
+        }
+    }
+
+    fn tail(&self) -> String {
+        let inner = self.lock();
+        let mut tail = String::new();
+        for line in inner.lines.iter().rev().take(40).rev() {
+            let _ = writeln!(tail, "    {line}");
+        }
+        tail
+    }
+}

@@ -1,0 +1,94 @@
+//! What comes back over the query interface.
+
+use super::http::{Reply, Request};
+use super::process::Server;
+use serde_json::Value;
+use std::collections::BTreeMap;
+
+/// Samples by series. A series is named by its labels as JSON in order of names; a sample is milliseconds
+/// and the value's bits.
+pub(crate) type Matrix = BTreeMap<String, Vec<(i64, u64)>>;
+
+/// A time as a parameter: seconds with three decimals.
+pub(crate) fn seconds(ms: i64) -> String {
+    format!("{}.{:03}", ms.div_euclid(1000), ms.rem_euclid(1000))
+}
+
+impl Server {
+    /// An instant query of a tenant, at a time; the `data` of its answer.
+    #[track_caller]
+    pub(crate) fn query_as(&self, tenant: Option<&str>, query: &str, at_ms: i64) -> Value {
+        let request = Request::form("/api/v1/query", &[("query", query), ("time", &seconds(at_ms))]);
+        let request = match tenant {
+            Some(tenant) => request.tenant(tenant),
+            None => request,
+        };
+        data(&self.send(&request))
+    }
+
+    /// An instant query.
+    #[track_caller]
+    pub(crate) fn query(&self, query: &str, at_ms: i64) -> Value {
+        self.query_as(None, query, at_ms)
+    }
+
+    /// All samples of a selector with a range, such as `a[1h]`, up to a time.
+    #[track_caller]
+    pub(crate) fn samples(&self, selector: &str, at_ms: i64) -> Matrix {
+        matrix(&self.query(selector, at_ms))
+    }
+
+    /// The one series' samples that a selector with a range selects; none where there is no series.
+    #[track_caller]
+    pub(crate) fn samples_of_one(&self, selector: &str, at_ms: i64) -> Vec<(i64, f64)> {
+        let all = self.samples(selector, at_ms);
+        assert!(all.len() <= 1, "more than one series: {all:?}");
+        let bits = all.into_values().next().unwrap_or_default();
+        bits.into_iter().map(|(t, v)| (t, f64::from_bits(v))).collect()
+    }
+
+    /// The value of the only series of an instant query.
+    #[track_caller]
+    pub(crate) fn value(&self, query: &str, at_ms: i64) -> Option<f64> {
+        let data = self.query(query, at_ms);
+        let result = data["result"].as_array().expect("a vector");
+        assert!(result.len() <= 1, "more than one series: {data}");
+        result.first().map(|series| sample(&series["value"]).1)
+    }
+}
+
+/// The `data` of a successful answer.
+#[track_caller]
+pub(crate) fn data(reply: &Reply) -> Value {
+    let mut json = reply.json();
+    assert_eq!((reply.status, &json["status"]), (200, &Value::from("success")), "{json}");
+    json["data"].take()
+}
+
+/// An answer of type matrix.
+#[track_caller]
+pub(crate) fn matrix(data: &Value) -> Matrix {
+    assert_eq!(data["resultType"], "matrix", "{data}");
+    let mut all = Matrix::new();
+    for series in data["result"].as_array().expect("a list of series") {
+        let points = series["values"].as_array().expect("a list of samples");
+        let points = points.iter().map(sample).map(|(t, v)| (t, v.to_bits())).collect();
+        let twice = all.insert(series["metric"].to_string(), points);
+        assert!(twice.is_none(), "a series twice in one answer: {}", series["metric"]);
+    }
+    all
+}
+
+/// `[seconds, "value"]`
+#[track_caller]
+pub(crate) fn sample(pair: &Value) -> (i64, f64) {
+    let seconds = pair[0].as_f64().unwrap_or_else(|| panic!("no time in {pair}"));
+    let text = pair[1].as_str().unwrap_or_else(|| panic!("no value in {pair}"));
+    let value = match text {
+        "+Inf" => f64::INFINITY,
+        "-Inf" => f64::NEG_INFINITY,
+        "NaN" => f64::NAN,
+        number => number.parse().unwrap_or_else(|e| panic!("{number:?}: {e}")),
+    };
+    ((seconds * 1000.0).round() as i64, value)
+}

@@ -1,0 +1,22 @@
+//! End to end: the real executable, real sockets, a real file system.
+//!
+//! - `harness`: starts the executable, speaks HTTP to it, and fails a test whose server logged an
+//!   unexpected warning
+//! - `write_api`, `bad_series`, `slow`: remote write, and everything that can be wrong with it
+//! - `read_api`, `bad_queries`: Prometheus' reading interface, and likewise
+//! - `durability`, `damage`, `disk_full`: what is acknowledged stays
+//! - `overload`: more than fits
+//! - `real_prometheus`: a real Prometheus beside it, which must agree
+
+mod harness;
+
+mod bad_queries;
+mod bad_series;
+mod damage;
+mod disk_full;
+mod durability;
+mod overload;
+mod read_api;
+mod real_prometheus;
+mod slow;
+mod write_api;

@@ -1,0 +1,218 @@
+//! More than fits: the process stays within its budget, says no in time, and is well right afterwards.
+
+use crate::harness::wire::{self, Series};
+use crate::harness::{Connection, Options, Reply, Request, Server, now_ms};
+use std::collections::BTreeMap;
+use std::sync::Mutex;
+
+const MIB: u64 = 1 << 20;
+
+/// What `--memory` is set to.
+const BUDGET: u64 = 64 * MIB;
+
+/// What the process may take beyond its budget: the executable's own pages (some 30 MiB in a debug build),
+/// and what the allocator has not given back yet.
+const SLACK: u64 = 64 * MIB;
+
+/// Who sends at once.
+const CLIENTS: usize = 24;
+
+fn small() -> Options {
+    Options::default().arg("--memory").arg("64MiB")
+}
+
+/// `count` series with 10 labels, and one sample each.
+fn wide(name: &str, count: usize, tag: &str, timestamp_ms: i64) -> Vec<Series> {
+    let one = |i: usize| {
+        let number = format!("{tag}-{i}");
+        let labels = (0..8).fold(Series::named(name).label("i", &number), |s, l| {
+            s.label(&format!("label_{l}"), format!("a value that is somewhat long {l}"))
+        });
+        labels.sample(timestamp_ms, i as f64)
+    };
+    (0..count).map(one).collect()
+}
+
+/// Lets clients send `requests` each; counts the statuses. Every refusal must be one that a sender can act
+/// upon.
+fn flood(
+    server: &Server,
+    requests: usize,
+    body: impl Fn(usize, usize) -> Vec<u8> + Sync,
+) -> BTreeMap<u16, usize> {
+    let statuses = Mutex::new(BTreeMap::new());
+    std::thread::scope(|threads| {
+        for client in 0..CLIENTS {
+            let (statuses, body) = (&statuses, &body);
+            threads.spawn(move || {
+                for number in 0..requests {
+                    // a server may close after a refusal: each request has a connection of its own
+                    let mut connection = Connection::open(server.address).unwrap();
+                    let reply = connection.send(&Request::write(&body(client, number)));
+                    let status = reply.map_or(0, |r| checked(&r));
+                    *statuses.lock().unwrap().entry(status).or_default() += 1;
+                }
+            });
+        }
+    });
+    statuses.into_inner().unwrap()
+}
+
+fn checked(reply: &Reply) -> u16 {
+    match reply.status {
+        204 => {}
+        503 => {
+            let seconds = reply.header("retry-after").map(|s| s.parse::<u32>().unwrap());
+            assert!(seconds.is_some_and(|s| (1..=60).contains(&s)), "{seconds:?}: {}", reply.text());
+            assert!(!reply.body.is_empty());
+        }
+        413 => assert!(!reply.body.is_empty()),
+        other => panic!("status {other}: {}", reply.text()),
+    }
+    reply.status
+}
+
+fn assert_within_budget(server: &Server) {
+    let peak = server.memory_bytes("VmHWM");
+    eprintln!("peak memory {} MiB of a budget of {} MiB", peak / MIB, BUDGET / MIB);
+    assert!(peak < BUDGET + SLACK, "{} MiB", peak / MIB);
+}
+
+/// A write is taken, and read back.
+fn works(server: &Server, name: &str) {
+    let now = now_ms();
+    let body = wire::v1(&[Series::named(name).sample(now, 1.5)]);
+    server.send(&Request::write(&body)).expect(204, &[]);
+    assert_eq!(server.value(name, now), Some(1.5));
+}
+
+#[test]
+fn many_large_bodies_at_once() {
+    let mut server = Server::start(small());
+    works(&server, "early");
+    let now = now_ms();
+    // about 2.6 MiB each, decompressed: four of them fill the account
+    let bodies: Vec<_> = (0..4).map(|i| wire::v1(&wide("large", 8_000, "same", now + i))).collect();
+    let statuses = flood(&server, 6, |client, number| bodies[(client + number) % bodies.len()].clone());
+    eprintln!("large bodies: {statuses:?}");
+    assert!(server.is_running());
+    assert!(statuses.get(&204).is_some_and(|n| *n > 0), "nothing got through: {statuses:?}");
+    assert!(!statuses.contains_key(&0), "connections without an answer: {statuses:?}");
+    works(&server, "early");
+    assert_within_budget(&server);
+    assert_eq!(server.metric("floodmark_write_inflight_bytes"), 0.0);
+    assert!(server.metric("floodmark_write_inflight_peak_bytes") <= (BUDGET * 15 / 100) as f64);
+}
+
+#[test]
+fn a_body_that_can_never_fit_is_refused_for_good() {
+    let server = Server::start(small());
+    let body = wire::v1(&wide("huge", 40_000, "x", now_ms()));
+    server.send(&Request::write(&body)).expect(413, &["inflight", "--memory"]);
+    works(&server, "after");
+    assert_within_budget(&server);
+}
+
+#[test]
+fn ever_new_series_are_refused_and_known_ones_go_on() {
+    let mut server = Server::start(small());
+    works(&server, "early");
+    let now = now_ms();
+    let mut statuses: BTreeMap<u16, usize> = BTreeMap::new();
+    for round in 0..20 {
+        let new = flood(&server, 4, |client, number| {
+            wire::v1(&wide("new", 500, &format!("{round}-{client}-{number}"), now))
+        });
+        new.into_iter().for_each(|(status, n)| *statuses.entry(status).or_default() += n);
+        // a second refusal in a row: the head is as full as it gets
+        if statuses.get(&503).is_some_and(|n| *n > 2 * CLIENTS) {
+            break;
+        }
+    }
+    eprintln!("new series: {statuses:?}, {} series", server.metric("floodmark_head_series"));
+    assert!(server.is_running());
+    let refused = server.send(&Request::write(&wire::v1(&wide("newer", 10, "x", now))));
+    refused.expect(503, &["head", "--memory", "new series"]);
+    assert!(refused.header("retry-after").is_some());
+    works(&server, "early");
+    assert_within_budget(&server);
+    // the same memory is enough for the replay of it
+    server.kill9();
+    server.restart();
+    works(&server, "early");
+    assert_within_budget(&server);
+}
+
+#[test]
+fn requests_in_flight_are_counted() {
+    let server = Server::start(Options::default().config("inflight_requests = 2"));
+    let now = now_ms();
+    let body = wire::v1(&wide("m", 1_000, "x", now));
+    let statuses = flood(&server, 10, |_, _| body.clone());
+    eprintln!("two at a time: {statuses:?}");
+    assert!(statuses.keys().all(|s| [204, 503].contains(s)), "{statuses:?}");
+    assert!(server.metric("floodmark_write_inflight_requests_peak") <= 2.0);
+    assert_eq!(server.metric("floodmark_write_inflight_requests"), 0.0);
+    assert_eq!(server.value("count(m)", now), Some(1000.0));
+}
+
+#[test]
+fn a_query_beyond_its_share_ends_with_a_clear_error() {
+    let server = Server::start(small());
+    let now = now_ms();
+    let start = now - 1_000_000;
+    // 100 series of 4,000 samples: 400 k samples, 6.4 MB
+    for part in 0..40 {
+        let times = (0..100).map(|i| (start + (part * 100 + i) * 250, i as f64));
+        let series: Vec<_> = (0..100)
+            .map(|s| Series::named("many").label("s", s.to_string()).samples(times.clone()))
+            .collect();
+        server.send(&Request::write(&wire::v1(&series))).expect(204, &[]);
+    }
+    let (from, to) = ((start / 1000).to_string(), (now / 1000).to_string());
+    let params = [("query", "many[30m]"), ("time", to.as_str())];
+    let reply = server.send(&Request::ask("/api/v1/query", &params));
+    reply.expect(422, &["execution", "samples"]);
+    // several at once, and a heavier kind
+    let params = [("query", "count_over_time(many[15m])"), ("start", &from), ("end", &to), ("step", "1")];
+    std::thread::scope(|threads| {
+        for _ in 0..8 {
+            threads.spawn(|| {
+                let status = server.send(&Request::ask("/api/v1/query_range", &params)).status;
+                assert!([200, 422, 503].contains(&status), "{status}");
+            });
+        }
+    });
+    assert_eq!(server.value("count(many)", now), Some(100.0));
+    works(&server, "after");
+    assert_within_budget(&server);
+}
+
+/// Each writer reads at once what it was told is stored, while all of them write.
+#[test]
+fn everyone_reads_their_own_writes() {
+    let server = Server::new();
+    std::thread::scope(|threads| {
+        for client in 0..8 {
+            let server = &server;
+            threads.spawn(move || {
+                let mut connection = Connection::open(server.address).unwrap();
+                let name = format!("own_{client}");
+                for number in 0..60 {
+                    let now = now_ms();
+                    // every third time a series that nobody has seen
+                    let fresh = format!("fresh_{client}_{number}");
+                    let mut series = vec![Series::named(&name).sample(now, f64::from(number))];
+                    if number % 3 == 0 {
+                        series.push(Series::named(&fresh).sample(now, f64::from(number)));
+                    }
+                    connection.send(&Request::write(&wire::v1(&series))).unwrap().expect(204, &[]);
+                    assert_eq!(server.value(&name, now), Some(f64::from(number)));
+                    if number % 3 == 0 {
+                        assert_eq!(server.value(&fresh, now), Some(f64::from(number)));
+                    }
+                }
+            });
+        }
+    });
+}

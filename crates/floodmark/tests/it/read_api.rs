@@ -1,0 +1,328 @@
+//! Prometheus' reading interface: the shapes of its answers, to the byte where clients depend on it.
+
+use crate::harness::read::{data, matrix, seconds};
+use crate::harness::wire::{self, Series};
+use crate::harness::{Request, Server, now_ms};
+use serde_json::{Value, json};
+
+/// Under which the reading paths exist.
+const PREFIXES: [&str; 3] = ["", "/prometheus", "/api/prom"];
+
+/// A server with four counters and a gauge, a sample each 10 s; and the whole second of the newest.
+fn filled() -> (Server, i64) {
+    let server = Server::new();
+    let end = now_ms() / 1000 * 1000;
+    let times = || (0..=30).map(move |i| (i, end - 300_000 + i * 10_000));
+    let mut all = Vec::new();
+    for (job, code) in [("api", "200"), ("api", "500"), ("web", "200"), ("web", "404")] {
+        let series = Series::new(&[("__name__", "http_requests_total"), ("code", code), ("job", job)]);
+        let speed = f64::from(code.parse::<u32>().unwrap());
+        all.push(series.samples(times().map(|(i, t)| (t, i as f64 * speed))));
+    }
+    let warm = Series::new(&[("__name__", "room_celsius"), ("room", "é\"\\\n")]);
+    all.push(warm.samples(times().map(|(i, t)| (t, 20.5 + i as f64 / 7.0))));
+    server.send(&Request::write(&wire::v1(&all))).expect(204, &[]);
+    (server, end)
+}
+
+#[test]
+fn instant_queries() {
+    let (server, end) = filled();
+    let at = seconds(end);
+    let now = end / 1000;
+    let check = |query: &str, expected: &str| {
+        let params = [("query", query), ("time", at.as_str())];
+        for prefix in PREFIXES {
+            let path = format!("{prefix}/api/v1/query");
+            for request in [Request::ask(&path, &params), Request::form(&path, &params)] {
+                let reply = server.send(&request);
+                let whole = format!(r#"{{"status":"success","data":{expected}}}"#);
+                assert_eq!((reply.status, reply.text()), (200, whole), "{query}");
+                assert_eq!(reply.header("content-type"), Some("application/json"));
+            }
+        }
+    };
+    check("1+1", &format!(r#"{{"resultType":"scalar","result":[{now},"2"]}}"#));
+    check("\"text\"", &format!(r#"{{"resultType":"string","result":[{now},"text"]}}"#));
+    check("nothing", r#"{"resultType":"vector","result":[]}"#);
+    check(
+        "http_requests_total{job=\"api\",code=\"500\"}",
+        &format!(
+            r#"{{"resultType":"vector","result":[{{"metric":{{"__name__":"http_requests_total","code":"500","job":"api"}},"value":[{now},"15000"]}}]}}"#
+        ),
+    );
+    check(
+        "room_celsius[20s]",
+        &format!(
+            r#"{{"resultType":"matrix","result":[{{"metric":{{"__name__":"room_celsius","room":"é\"\\\n"}},"values":[[{},"24.642857142857142"],[{now},"24.785714285714285"]]}}]}}"#,
+            now - 10
+        ),
+    );
+    check(
+        "sum(rate(http_requests_total[1m]))",
+        &format!(r#"{{"resultType":"vector","result":[{{"metric":{{}},"value":[{now},"130.4"]}}]}}"#),
+    );
+    check(
+        "vector(1) / 0",
+        &format!(r#"{{"resultType":"vector","result":[{{"metric":{{}},"value":[{now},"+Inf"]}}]}}"#),
+    );
+}
+
+#[test]
+fn range_queries() {
+    let (server, end) = filled();
+    let now = end / 1000;
+    let (start, stop) = (seconds(end - 20_500), seconds(end));
+    let params =
+        [("query", "sum by (job) (http_requests_total)"), ("start", &start), ("end", &stop), ("step", "10s")];
+    let expected = format!(
+        r#"{{"status":"success","data":{{"resultType":"matrix","result":[{{"metric":{{"job":"api"}},"values":[[{a}.500,"18900"],[{b}.500,"19600"],[{c}.500,"20300"]]}},{{"metric":{{"job":"web"}},"values":[[{a}.500,"16308"],[{b}.500,"16912"],[{c}.500,"17516"]]}}]}}}}"#,
+        a = now - 21,
+        b = now - 11,
+        c = now - 1
+    );
+    for prefix in PREFIXES {
+        let path = format!("{prefix}/api/v1/query_range");
+        for request in [Request::ask(&path, &params), Request::form(&path, &params)] {
+            server.send(&request).expect(200, &[]);
+            assert_eq!(server.send(&request).text(), expected);
+        }
+    }
+    // a scalar becomes a matrix of one series
+    let params = [("query", "7"), ("start", stop.as_str()), ("end", stop.as_str()), ("step", "60")];
+    let scalar = data(&server.send(&Request::ask("/api/v1/query_range", &params)));
+    assert_eq!(scalar, json!({"resultType": "matrix", "result": [{"metric": {}, "values": [[now, "7"]]}]}));
+    // exactly as many points as are allowed
+    let params = [("query", "1"), ("start", "0"), ("end", "11000"), ("step", "1")];
+    let reply = server.send(&Request::ask("/api/v1/query_range", &params));
+    let points = matrix(&data(&reply)).pop_first().unwrap().1;
+    assert_eq!(points.len(), 11_001);
+}
+
+#[test]
+fn times_can_be_written_in_many_ways() {
+    let (server, end) = filled();
+    let ask = |params: &[(&str, &str)]| {
+        let data = data(&server.send(&Request::ask("/api/v1/query", params)));
+        data["result"][0]["value"].clone()
+    };
+    let query = ("query", "sum(http_requests_total)");
+    let expected = json!([end / 1000, "39120"]);
+    assert_eq!(ask(&[query, ("time", &(end / 1000).to_string())]), expected);
+    assert_eq!(ask(&[query, ("time", &seconds(end))]), expected);
+    let rfc3339 = jiff::Timestamp::from_millisecond(end).unwrap().to_string();
+    assert!(rfc3339.ends_with('Z'));
+    assert_eq!(ask(&[query, ("time", &rfc3339)]), expected);
+    let east = rfc3339.replace('Z', "+00:00");
+    assert_eq!(ask(&[query, ("time", &east)]), expected);
+    let exponent = format!("{:e}", end as f64 / 1000.0);
+    assert_eq!(ask(&[query, ("time", &exponent)]), expected);
+    // without a time it is now
+    let now = ask(&[query]);
+    assert_eq!(now[1], "39120");
+    assert!(now[0].as_f64().unwrap() >= (end / 1000) as f64);
+    // how far back an instant selector looks
+    let late = seconds(end + 4_000);
+    assert_eq!(ask(&[query, ("time", &late), ("lookback_delta", "5s")])[1], "39120");
+    assert_eq!(ask(&[query, ("time", &late), ("lookback_delta", "3s")]), Value::Null);
+}
+
+#[test]
+fn labels_and_their_values() {
+    let (server, end) = filled();
+    let (start, stop) = (seconds(end - 600_000), seconds(end));
+    let check = |path: &str, params: &[(&str, &str)], expected: Value| {
+        for prefix in PREFIXES {
+            let full = format!("{prefix}{path}");
+            assert_eq!(data(&server.send(&Request::ask(&full, params))), expected, "{path} {params:?}");
+            if !path.ends_with("/values") {
+                assert_eq!(data(&server.send(&Request::form(&full, params))), expected);
+            }
+        }
+    };
+    let window = [("start", start.as_str()), ("end", stop.as_str())];
+    check("/api/v1/labels", &[], json!(["__name__", "code", "job", "room"]));
+    check("/api/v1/labels", &window, json!(["__name__", "code", "job", "room"]));
+    check("/api/v1/labels", &[("match[]", "room_celsius")], json!(["__name__", "room"]));
+    check("/api/v1/labels", &[("match[]", "nothing")], json!([]));
+    let both = [("match[]", "room_celsius"), ("match[]", "{job=\"api\"}")];
+    check("/api/v1/labels", &both, json!(["__name__", "code", "job", "room"]));
+    check("/api/v1/label/__name__/values", &[], json!(["http_requests_total", "room_celsius"]));
+    check("/api/v1/label/code/values", &window, json!(["200", "404", "500"]));
+    check("/api/v1/label/code/values", &[("match[]", "{job=\"api\"}")], json!(["200", "500"]));
+    check("/api/v1/label/room/values", &[], json!(["é\"\\\n"]));
+    check("/api/v1/label/nothing/values", &[], json!([]));
+    let cut = server.send(&Request::ask("/api/v1/label/code/values", &[("limit", "2")])).json();
+    assert_eq!(
+        cut,
+        json!({"status": "success", "data": ["200", "404"], "warnings": ["results truncated due to limit"]})
+    );
+    let cut = server.send(&Request::ask("/api/v1/labels", &[("limit", "4")])).json();
+    assert_eq!(cut["warnings"], Value::Null, "nothing was left out");
+}
+
+#[test]
+fn series() {
+    let (server, end) = filled();
+    let of = |code: &str, job: &str| json!({"__name__": "http_requests_total", "code": code, "job": job});
+    let check = |params: &[(&str, &str)], expected: Value| {
+        for prefix in PREFIXES {
+            let path = format!("{prefix}/api/v1/series");
+            for request in [Request::ask(&path, params), Request::form(&path, params)] {
+                let mut found = data(&server.send(&request));
+                found.as_array_mut().unwrap().sort_by_key(Value::to_string);
+                assert_eq!(found, expected, "{params:?}");
+            }
+        }
+    };
+    check(&[("match[]", "{job=\"api\"}")], json!([of("200", "api"), of("500", "api")]));
+    check(
+        &[("match[]", "{code=\"404\"}"), ("match[]", "{job=\"api\",code=~\"5..\"}")],
+        json!([of("404", "web"), of("500", "api")]),
+    );
+    check(&[("match[]", "http_requests_total{code!=\"200\",job=\"web\"}")], json!([of("404", "web")]));
+    check(&[("match[]", "nothing")], json!([]));
+    // only what has samples in the time asked for
+    let (before, long_before) = (seconds(end - 301_000), seconds(end - 900_000));
+    check(&[("match[]", "{code=\"404\"}"), ("start", &long_before), ("end", &before)], json!([]));
+    let first = seconds(end - 300_000);
+    check(
+        &[("match[]", "{code=\"404\"}"), ("start", &long_before), ("end", &first)],
+        json!([of("404", "web")]),
+    );
+    let cut =
+        server.send(&Request::ask("/api/v1/series", &[("match[]", "http_requests_total"), ("limit", "3")]));
+    let cut = cut.expect(200, &["results truncated due to limit"]).json();
+    assert_eq!(cut["data"].as_array().unwrap().len(), 3);
+}
+
+#[test]
+fn limits_cut_and_say_so() {
+    let (server, end) = filled();
+    let at = seconds(end);
+    let params = [("query", "http_requests_total"), ("time", at.as_str()), ("limit", "2")];
+    let cut = server.send(&Request::ask("/api/v1/query", &params)).json();
+    assert_eq!(cut["data"]["result"].as_array().unwrap().len(), 2);
+    assert_eq!(cut["warnings"], json!(["results truncated due to limit"]));
+    let params =
+        [("query", "http_requests_total"), ("start", &at), ("end", &at), ("step", "1"), ("limit", "4")];
+    let whole = server.send(&Request::ask("/api/v1/query_range", &params)).json();
+    assert_eq!(whole["data"]["result"].as_array().unwrap().len(), 4);
+    assert_eq!(whole["warnings"], Value::Null);
+}
+
+#[test]
+fn annotations_are_sent_along() {
+    let (server, end) = filled();
+    let params = [("query", "rate(room_celsius[1m])"), ("time", &seconds(end))];
+    let reply = server.send(&Request::ask("/api/v1/query", &params)).json();
+    assert!(reply["infos"][0].as_str().is_some_and(|i| i.contains("room_celsius")), "{reply}");
+    let params = [("query", "quantile(7, http_requests_total)"), ("time", &seconds(end))];
+    let reply = server.send(&Request::ask("/api/v1/query", &params)).json();
+    assert!(reply["warnings"][0].as_str().is_some_and(|w| w.contains("quantile")), "{reply}");
+}
+
+/// What Grafana's Prometheus data source sends on "Save & test" and while a query is being edited.
+#[test]
+fn grafana_is_served() {
+    let (server, end) = filled();
+    for prefix in PREFIXES {
+        let health = Request::form(&format!("{prefix}/api/v1/query"), &[("query", "1+1"), ("time", "4")]);
+        let answer = data(&server.send(&health));
+        assert_eq!(answer, json!({"resultType": "scalar", "result": [4, "2"]}));
+        let build = data(&server.send(&Request::get(format!("{prefix}/api/v1/status/buildinfo"))));
+        for key in ["version", "revision", "branch", "buildUser", "buildDate", "goVersion"] {
+            assert!(build[key].is_string(), "{key} in {build}");
+        }
+        let version = build["version"].as_str().unwrap();
+        assert!(version.starts_with(|c: char| c.is_ascii_digit()), "read as a semantic version: {version}");
+        let window = [("start", (end / 1000 - 3600).to_string()), ("end", (end / 1000).to_string())];
+        let window: Vec<_> = window.iter().map(|(n, v)| (*n, v.as_str())).collect();
+        let with = |more: &[(&'static str, &'static str)]| [&window[..], more].concat();
+        let get = |path: &str, params: &[(&str, &str)]| {
+            data(&server.send(&Request::ask(&format!("{prefix}{path}"), params)))
+        };
+        assert_eq!(
+            get("/api/v1/label/__name__/values", &with(&[("limit", "40000")])).as_array().unwrap().len(),
+            2
+        );
+        let values = get(
+            "/api/v1/label/job/values",
+            &with(&[("match[]", "{__name__=\"http_requests_total\",code=\"404\"}")]),
+        );
+        assert_eq!(values, json!(["web"]));
+        assert!(get("/api/v1/metadata", &[("limit", "40000")]).is_object());
+        let params = [
+            ("query", "sum by (job) (rate(http_requests_total[1m]))"),
+            ("start", &(end / 1000 - 60).to_string()),
+            ("end", &(end / 1000).to_string()),
+            ("step", "15"),
+        ];
+        let range =
+            Request::form(&format!("{prefix}/api/v1/query_range"), &params).header("X-Grafana-Org-Id", "1");
+        assert_eq!(matrix(&data(&server.send(&range))).len(), 2);
+    }
+}
+
+#[test]
+fn tenants_never_see_each_other() {
+    let mut server = Server::new();
+    let now = now_ms();
+    let tenants = [None, Some("a"), Some("b")];
+    for (i, tenant) in (1..).zip(tenants) {
+        let mine = format!("only_{}", tenant.unwrap_or("anonymous"));
+        let series = [
+            Series::named("shared").label("t", "x").sample(now, f64::from(i)),
+            Series::named(&mine).sample(now, 1.0),
+        ];
+        let request = Request::write(&wire::v1(&series));
+        server.send(&tenant.map_or(request.clone(), |t| request.tenant(t))).expect(204, &[]);
+    }
+    let check = |server: &Server| {
+        for (i, tenant) in (1..).zip(tenants) {
+            let mine = format!("only_{}", tenant.unwrap_or("anonymous"));
+            let get = |path: &str, params: &[(&str, &str)]| {
+                let request = Request::ask(path, params);
+                data(&server.send(&tenant.map_or(request.clone(), |t| request.tenant(t))))
+            };
+            assert_eq!(get("/api/v1/label/__name__/values", &[]), json!([mine, "shared"]));
+            let all = get("/api/v1/series", &[("match[]", "{__name__=~\".+\"}")]);
+            assert_eq!(all.as_array().unwrap().len(), 2);
+            let sum =
+                get("/api/v1/query", &[("query", "sum({__name__=~\".*shared\"})"), ("time", &seconds(now))]);
+            assert_eq!(sum["result"][0]["value"][1], i.to_string());
+        }
+        let nobody = server.query_as(Some("nobody"), "shared", now);
+        assert_eq!(nobody["result"], json!([]));
+    };
+    check(&server);
+    // the name of the tenant that is meant where none is named
+    assert_eq!(server.query_as(Some("anonymous"), "sum(shared)", now)["result"][0]["value"][1], "1");
+    server.kill9();
+    server.restart();
+    check(&server);
+}
+
+#[test]
+fn the_node_tells_about_itself() {
+    let server = Server::new();
+    for path in ["/-/healthy", "/-/ready", "/ready", "/health"] {
+        server.send(&Request::get(path)).expect(200, &["Floodmark is"]);
+    }
+    let body = wire::v1(&[Series::named("m").sample(now_ms(), 1.0)]);
+    server.send(&Request::write(&body)).expect(204, &[]);
+    server.send(&Request::write(&body)).expect(204, &[]);
+    assert_eq!(server.metric("floodmark_head_series"), 1.0);
+    assert_eq!(server.metric("floodmark_write_samples_total"), 2.0);
+    assert_eq!(server.metric("floodmark_head_duplicate_samples_total"), 1.0);
+    let text = server.send(&Request::get("/metrics")).text();
+    for line in text.lines() {
+        let fine = line.starts_with("# HELP floodmark_")
+            || line.starts_with("# TYPE floodmark_")
+            || line.starts_with("floodmark_");
+        assert!(fine, "{line}");
+        if !line.starts_with('#') {
+            line.rsplit_once(' ').unwrap().1.parse::<f64>().unwrap_or_else(|e| panic!("{line}: {e}"));
+        }
+    }
+}

@@ -1,0 +1,85 @@
+//! A real Prometheus scrapes a real node exporter and itself and writes to Floodmark, with remote write 1.0
+//! and 2.0, while Floodmark is stopped and killed. Afterwards both must give the same answers.
+//!
+//! `scripts/test-servers.sh` gets the servers. With `FLOODMARK_LONG=1` it runs for minutes, with an outage of
+//! 30 s.
+
+mod compare;
+mod errors;
+mod servers;
+
+use crate::harness::{Options, Server, now_ms, wait_for};
+use servers::{NodeExporter, Prometheus, free_port};
+use std::time::Duration;
+
+/// How long what lasts.
+struct Schedule {
+    before: Duration,
+    outage: Duration,
+    between: Duration,
+}
+
+fn schedule() -> Schedule {
+    let seconds = Duration::from_secs;
+    match std::env::var_os("FLOODMARK_LONG") {
+        Some(_) => Schedule { before: seconds(60), outage: seconds(30), between: seconds(60) },
+        None => Schedule { before: seconds(6), outage: seconds(3), between: seconds(3) },
+    }
+}
+
+#[test]
+fn a_real_prometheus_and_floodmark_agree() {
+    let (Some(prometheus), Some(exporter)) = (Prometheus::find(), NodeExporter::find()) else {
+        eprintln!("SKIPPED real_prometheus: no Prometheus or no node exporter; run scripts/test-servers.sh");
+        return;
+    };
+    let Schedule { before, outage, between } = schedule();
+    // time passes here because scrapes take time: what is waited for is asked below
+    let let_pass = std::thread::sleep;
+
+    let mut server = Server::start(Options::default().port(free_port()));
+    let mut exporter = exporter.start();
+    let mut prometheus = prometheus.start(server.address, exporter.address());
+    let start_ms = now_ms();
+    let_pass(before);
+
+    assert!(server.terminate().success());
+    let_pass(outage);
+    server.restart();
+    prometheus.wait_until_sent(now_ms());
+
+    // what is scraped goes away and comes back: staleness markers
+    exporter.stop();
+    let_pass(between);
+    exporter.restart();
+    let_pass(between);
+
+    server.kill9();
+    let_pass(outage);
+    server.restart();
+    let_pass(between);
+
+    let end_ms = now_ms();
+    prometheus.wait_until_sent(end_ms);
+    let window = compare::Window { start_ms, end_ms };
+    for tenant in prometheus.tenants() {
+        eprintln!("tenant {tenant}, {} s", (end_ms - start_ms) / 1000);
+        wait_for("all queues to be empty", || {
+            compare::raw_samples(&server, &prometheus, tenant, window).ok()
+        });
+        compare::answers(&server, &prometheus, tenant, window);
+        compare::catalogs(&server, &prometheus, tenant, window);
+    }
+    prometheus.assert_nothing_was_dropped();
+}
+
+#[test]
+fn bad_requests_fail_as_prometheus_fails_them() {
+    let Some(prometheus) = Prometheus::find() else {
+        eprintln!("SKIPPED real_prometheus: no Prometheus; run scripts/test-servers.sh");
+        return;
+    };
+    let server = Server::new();
+    let prometheus = prometheus.start(server.address, server.address);
+    errors::are_alike(&server, &prometheus);
+}

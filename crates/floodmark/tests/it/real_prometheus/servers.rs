@@ -1,0 +1,221 @@
+//! Prometheus and the node exporter as processes.
+
+use crate::harness::http::{self, Reply, Request};
+use crate::harness::wait_for;
+use std::fs::File;
+use std::net::{SocketAddr, TcpListener};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use stdx::rng::Rng;
+use tempfile::TempDir;
+
+/// A free port below those that the system gives out, so that it stays free while a server is down.
+pub(crate) fn free_port() -> u16 {
+    let mut rng = Rng::new(Rng::fresh_seed());
+    wait_for("a free port", || {
+        let port = 20_000 + rng.below(12_000) as u16;
+        TcpListener::bind(("127.0.0.1", port)).ok().map(|_| port)
+    })
+}
+
+/// A process that is killed when it is dropped.
+#[derive(Debug)]
+struct Running {
+    child: Child,
+    port: u16,
+    log: PathBuf,
+}
+
+impl Running {
+    fn start(command: &mut Command, port: u16, log: PathBuf) -> Self {
+        let out = File::options().create(true).append(true).open(&log).unwrap();
+        let child = command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(out).spawn().unwrap();
+        Self { child, port, log }
+    }
+
+    fn address(&self) -> SocketAddr {
+        SocketAddr::from(([127, 0, 0, 1], self.port))
+    }
+
+    fn wait_until(&self, path: &str) {
+        wait_for(path, || http::once(self.address(), &Request::get(path)).ok().filter(|r| r.status == 200));
+    }
+
+    fn stop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        self.stop();
+        if std::thread::panicking() {
+            let log = std::fs::read_to_string(&self.log).unwrap_or_default();
+            let tail: Vec<_> = log.lines().rev().take(20).collect();
+            eprintln!("{} ends with (newest first):\n{}", self.log.display(), tail.join("\n"));
+        }
+    }
+}
+
+/// In `$FLOODMARK_CACHE/bin`, else in `$PATH`.
+fn find(names: &[&str]) -> Option<PathBuf> {
+    let home = || PathBuf::from(std::env::var_os("HOME").unwrap_or_default()).join(".cache/floodmark");
+    let cache = std::env::var_os("FLOODMARK_CACHE").map_or_else(home, PathBuf::from).join("bin");
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    let folders = std::iter::once(cache).chain(std::env::split_paths(&path));
+    let mut candidates = folders.flat_map(|folder| names.iter().map(move |name| folder.join(name)));
+    candidates.find(|p| p.is_file())
+}
+
+/// A node exporter, not started.
+#[derive(Debug)]
+pub(crate) struct NodeExporter {
+    program: PathBuf,
+    dir: TempDir,
+    port: u16,
+    running: Option<Running>,
+}
+
+impl NodeExporter {
+    pub(crate) fn find() -> Option<Self> {
+        let program = find(&["prometheus-node-exporter", "node_exporter"])?;
+        Some(Self { program, dir: tempfile::tempdir().unwrap(), port: free_port(), running: None })
+    }
+
+    pub(crate) fn start(mut self) -> Self {
+        self.restart();
+        self
+    }
+
+    pub(crate) fn restart(&mut self) {
+        let mut command = Command::new(&self.program);
+        command.arg(format!("--web.listen-address=127.0.0.1:{}", self.port));
+        let running = Running::start(&mut command, self.port, self.dir.path().join("log"));
+        running.wait_until("/metrics");
+        self.running = Some(running);
+    }
+
+    pub(crate) fn stop(&mut self) {
+        self.running = None;
+    }
+
+    pub(crate) fn address(&self) -> SocketAddr {
+        SocketAddr::from(([127, 0, 0, 1], self.port))
+    }
+}
+
+/// A Prometheus.
+#[derive(Debug)]
+pub(crate) struct Prometheus {
+    program: PathBuf,
+    /// Knows remote write 2.0.
+    is_3: bool,
+    dir: TempDir,
+    running: Option<Running>,
+}
+
+/// The tenants that it writes to: one with each version.
+const TENANTS: [&str; 2] = ["one", "two"];
+
+impl Prometheus {
+    pub(crate) fn find() -> Option<Self> {
+        let program = find(&["prometheus"])?;
+        let help = Command::new(&program).arg("--help-long").output().ok()?;
+        let help = [help.stdout, help.stderr].concat();
+        // the packaged 2.42 has no OTLP receiver and no remote write 2.0
+        let is_3 = String::from_utf8_lossy(&help).contains("web.enable-otlp-receiver");
+        if !is_3 {
+            eprintln!(
+                "SKIPPED remote write 2.0: {} is too old; run scripts/test-servers.sh",
+                program.display()
+            );
+        }
+        Some(Self { program, is_3, dir: tempfile::tempdir().unwrap(), running: None })
+    }
+
+    /// Starts it, scraping itself and `exporter` each second, writing to `floodmark`.
+    pub(crate) fn start(mut self, floodmark: SocketAddr, exporter: SocketAddr) -> Self {
+        let port = free_port();
+        let config = self.dir.path().join("prometheus.yml");
+        std::fs::write(&config, self.config(port, floodmark, exporter)).unwrap();
+        let mut command = Command::new(&self.program);
+        command
+            .arg(format!("--config.file={}", config.display()))
+            .arg(format!("--storage.tsdb.path={}", self.dir.path().join("data").display()))
+            .arg(format!("--web.listen-address=127.0.0.1:{port}"))
+            .arg("--enable-feature=exemplar-storage");
+        if self.is_3 {
+            command.arg("--enable-feature=metadata-wal-records");
+        }
+        let running = Running::start(&mut command, port, self.dir.path().join("log"));
+        running.wait_until("/-/ready");
+        self.running = Some(running);
+        self
+    }
+
+    fn config(&self, port: u16, floodmark: SocketAddr, exporter: SocketAddr) -> String {
+        let versions = ["prometheus.WriteRequest", "io.prometheus.write.v2.Request"];
+        let mut config = format!(
+            "global: {{ scrape_interval: 1s, scrape_timeout: 1s }}\n\
+             scrape_configs:\n\
+             - {{ job_name: prometheus, static_configs: [ {{ targets: ['127.0.0.1:{port}'] }} ] }}\n\
+             - {{ job_name: node, static_configs: [ {{ targets: ['{exporter}'] }} ] }}\n\
+             remote_write:\n"
+        );
+        for (tenant, version) in self.tenants().iter().zip(versions) {
+            let message = if self.is_3 { format!("  protobuf_message: {version}\n") } else { String::new() };
+            config.push_str(&format!(
+                "- url: http://{floodmark}/api/v1/write\n  name: {tenant}\n  headers: {{ X-Scope-OrgID: {tenant} }}\n\
+                 {message}  send_exemplars: true\n  metadata_config: {{ send_interval: 2s }}\n  \
+                 queue_config: {{ batch_send_deadline: 500ms, max_backoff: 1s }}\n"
+            ));
+        }
+        config
+    }
+
+    pub(crate) fn tenants(&self) -> &'static [&'static str] {
+        if self.is_3 { &TENANTS } else { &TENANTS[..1] }
+    }
+
+    pub(crate) fn send(&self, request: &Request) -> Reply {
+        let running = self.running.as_ref().expect("Prometheus was started");
+        http::once(running.address(), request).expect("Prometheus answers")
+    }
+
+    /// The values of one of its own metrics, with all label sets.
+    fn metric(&self, name: &str) -> Vec<f64> {
+        let text = self.send(&Request::get("/metrics")).text();
+        let lines =
+            text.lines().filter(|l| l.strip_prefix(name).is_some_and(|rest| rest.starts_with(['{', ' '])));
+        lines.map(|l| l.rsplit_once(' ').unwrap().1.parse().unwrap()).collect()
+    }
+
+    /// Waits until each queue has sent something scraped after `time_ms`.
+    pub(crate) fn wait_until_sent(&mut self, time_ms: i64) {
+        wait_for("Prometheus to catch up", || {
+            let sent = self.metric("prometheus_remote_storage_queue_highest_sent_timestamp_seconds");
+            let all =
+                sent.len() == self.tenants().len() && sent.iter().all(|s| *s > time_ms as f64 / 1000.0 + 1.0);
+            all.then_some(())
+        });
+    }
+
+    pub(crate) fn assert_nothing_was_dropped(&self) {
+        for what in ["samples", "exemplars", "metadata"] {
+            let failed = self.metric(&format!("prometheus_remote_storage_{what}_failed_total"));
+            assert!(
+                failed.iter().all(|n| *n == 0.0),
+                "{what}: {failed:?} failed for good; see {}",
+                self.log()
+            );
+        }
+        let retried: f64 = self.metric("prometheus_remote_storage_samples_retried_total").iter().sum();
+        assert!(retried > 0.0, "no outage was noticed");
+    }
+
+    fn log(&self) -> String {
+        let read = |path: &Path| std::fs::read_to_string(path).unwrap_or_default();
+        read(&self.dir.path().join("log"))
+    }
+}

@@ -1,0 +1,73 @@
+//! Senders that take for ever.
+
+use crate::harness::wire::{self, Series};
+use crate::harness::{Connection, Options, Request, Server, now_ms};
+use std::io::Read;
+use std::time::{Duration, Instant};
+
+/// The longest that a server may wait for a head (10 s) or a body (as set, 3 s), and a lot of slack.
+const LIMIT: Duration = Duration::from_secs(30);
+
+/// Sends `bytes`, then one more byte a second until the connection is answered or closed. Returns what came
+/// back.
+fn trickle(server: &Server, bytes: &[u8]) -> String {
+    let mut connection = Connection::open(server.address).unwrap();
+    connection.stream.set_read_timeout(Some(Duration::from_secs(1))).unwrap();
+    connection.send_bytes(bytes).unwrap();
+    let began = Instant::now();
+    let mut came = Vec::new();
+    let mut buffer = [0; 4096];
+    loop {
+        match connection.stream.read(&mut buffer) {
+            Ok(0) => break,
+            Ok(n) => came.extend_from_slice(&buffer[..n]),
+            Err(e) if matches!(e.kind(), std::io::ErrorKind::WouldBlock | std::io::ErrorKind::TimedOut) => {
+                assert!(began.elapsed() < LIMIT, "the server still waits after {LIMIT:?}");
+                assert!(came.is_empty(), "answered, and then neither closed nor read on");
+                if connection.send_bytes(b"x").is_err() {
+                    break;
+                }
+            }
+            Err(_) => break,
+        }
+    }
+    String::from_utf8_lossy(&came).into_owned()
+}
+
+/// All of them at once, so that the test takes as long as the slowest limit.
+#[test]
+fn slow_senders_are_cut_off_and_harm_nobody() {
+    let server = Server::start(Options::default().config("body_timeout = \"3s\""));
+    let write = Request::write(&[]).header("Content-Length", "100000").head();
+    let chunked = Request::write(&[]).header("Transfer-Encoding", "chunked").head() + "ffff\r\n";
+    let form = Request::form("/api/v1/query", &[]).header("Content-Length", "100000").head();
+    std::thread::scope(|threads| {
+        let slow = |bytes: &str| {
+            let (server, bytes) = (&server, bytes.to_string());
+            threads.spawn(move || trickle(server, bytes.as_bytes()))
+        };
+        let heads = [slow("POST /api/v1/write HTTP/1.1\r\nX-Slow: "), slow("G")];
+        let bodies = [slow(&write), slow(&chunked)];
+        let forms = slow(&form);
+        // meanwhile others are served
+        for i in 0..20 {
+            let now = now_ms();
+            let body = wire::v1(&[Series::named("quick").sample(now, f64::from(i))]);
+            server.send(&Request::write(&body)).expect(204, &[]);
+            assert_eq!(server.value("quick", now), Some(f64::from(i)));
+        }
+        for head in heads {
+            let came = head.join().unwrap();
+            assert!(came.is_empty() || came.starts_with("HTTP/1.1 408"), "{came}");
+        }
+        for body in bodies {
+            let came = body.join().unwrap();
+            // retryable: nothing is wrong with the data
+            assert!(came.starts_with("HTTP/1.1 503"), "{came}");
+            assert!(came.contains("retry-after: ") && came.contains("did not arrive within 3 s"), "{came}");
+        }
+        let came = forms.join().unwrap();
+        assert!(came.starts_with("HTTP/1.1 408") && came.contains("did not arrive within 3 s"), "{came}");
+    });
+    assert_eq!(server.metric("floodmark_write_inflight_bytes"), 0.0, "what was reserved is given back");
+}

@@ -1,0 +1,297 @@
+//! Remote write as it should be used, and headers.
+
+use crate::harness::wire::{self, Series};
+use crate::harness::{Request, Server, now_ms};
+use model::STALE_NAN_BITS;
+
+#[test]
+fn what_is_written_can_be_read_at_once() {
+    let server = Server::new();
+    let now = now_ms();
+    let samples: Vec<_> = (0..100).map(|i| (now - 60_000 + i * 100, i as f64 / 3.0)).collect();
+    for (path, tenant) in [("/api/v1/write", "a"), ("/api/v1/push", "b"), ("/api/prom/push", "c")] {
+        let series = Series::named("m").label("path", path).samples(samples.clone());
+        let request = Request::write(&wire::v1(&[series])).path(path).tenant(tenant);
+        server.send(&request).expect(204, &[]);
+        let data = server.query_as(Some(tenant), "m[5m]", now);
+        let (name, stored) = crate::harness::read::matrix(&data).pop_first().unwrap();
+        assert_eq!(name, format!(r#"{{"__name__":"m","path":"{path}"}}"#));
+        let bits: Vec<_> = samples.iter().map(|(t, v)| (*t, v.to_bits())).collect();
+        assert_eq!(stored, bits);
+    }
+}
+
+#[test]
+fn both_versions_write_the_same_series() {
+    let server = Server::new();
+    let now = now_ms();
+    let series = |t, v| Series::named("m").label("a", "1").label("b", "2").sample(t, v);
+    server.send(&Request::write(&wire::v1(&[series(now - 2000, 1.0)]))).expect(204, &[]);
+    let reply = server.send(&Request::write_v2(&wire::v2(&[series(now - 1000, 2.0)])));
+    reply.expect(204, &[]);
+    assert_eq!(written(&reply), [Some("1"), Some("0"), Some("0")]);
+    // the library's encoder agrees with the one made for these tests
+    let mut encoder = protocol::encode::V2Encoder::new();
+    let labels = model::Labels::from_pairs(&[("__name__", "m"), ("a", "1"), ("b", "2")]);
+    encoder.series(labels.as_ref(), &[now], &[3.0]);
+    server.send(&Request::write_v2(encoder.finish())).expect(204, &[]);
+    let stored = server.samples_of_one("m[1m]", now);
+    assert_eq!(stored, [(now - 2000, 1.0), (now - 1000, 2.0), (now, 3.0)]);
+}
+
+#[test]
+fn content_types_are_negotiated() {
+    let server = Server::new();
+    let v1 = wire::v1(&[Series::named("m").sample(now_ms(), 1.0)]);
+    let check = |request: Request, status: u16, mentions: &[&str]| {
+        server.send(&request).expect(status, mentions);
+    };
+    let typed = |content_type: &str| Request::write(&v1).header("Content-Type", content_type);
+    check(typed("application/x-protobuf;proto=prometheus.WriteRequest"), 204, &[]);
+    check(typed("application/json"), 415, &["application/json", "application/x-protobuf"]);
+    check(typed("text/plain"), 415, &["text/plain"]);
+    check(typed("application/x-protobuf;proto=io.prometheus.write.v3.Request"), 415, &["v3.Request"]);
+    check(Request::write(&v1).without("Content-Type"), 204, &[]);
+    check(Request::write(&v1).header("Content-Encoding", "gzip"), 415, &["gzip", "snappy"]);
+    check(Request::write(&v1).header("Content-Encoding", "zstd"), 415, &["zstd"]);
+    check(Request::write(&v1).without("Content-Encoding"), 204, &[]);
+    assert_eq!(server.value("count(m)", now_ms()), Some(1.0));
+}
+
+#[test]
+fn only_post_writes() {
+    let server = Server::new();
+    for path in ["/api/v1/write", "/api/v1/push", "/api/prom/push"] {
+        for method in ["GET", "PUT", "DELETE"] {
+            let reply = server.send(&Request::get(path).method(method));
+            reply.expect(405, &[]);
+            assert!(reply.header("allow").is_some_and(|a| a.contains("POST")), "{:?}", reply.headers);
+        }
+    }
+    server.send(&Request::post("/api/v1/wriet", Vec::new())).expect(404, &["/api/v1/wriet"]);
+}
+
+#[test]
+fn a_chunked_body_is_taken() {
+    let server = Server::new();
+    let now = now_ms();
+    let body = wire::v1(&[Series::named("m").sample(now, 7.0)]);
+    let head = Request::write(&[]).header("Transfer-Encoding", "chunked").head();
+    let mut connection = crate::harness::Connection::open(server.address).unwrap();
+    connection.send_bytes(head.as_bytes()).unwrap();
+    for byte in &body {
+        connection.send_bytes(b"1\r\n").unwrap();
+        connection.send_bytes(&[*byte, b'\r', b'\n']).unwrap();
+    }
+    connection.send_bytes(b"0\r\n\r\n").unwrap();
+    connection.reply().unwrap().expect(204, &[]);
+    assert_eq!(server.value("m", now), Some(7.0));
+}
+
+#[test]
+fn nothing_in_a_request_is_fine() {
+    let server = Server::new();
+    server.send(&Request::write(&wire::v1(&[]))).expect(204, &[]);
+    let reply = server.send(&Request::write_v2(&wire::v2(&[])));
+    reply.expect(204, &[]);
+    assert_eq!(written(&reply), [Some("0"), Some("0"), Some("0")]);
+    // no bytes at all are no snappy block
+    server.send(&Request::write(&[])).expect(400, &["snappy"]);
+}
+
+#[test]
+fn duplicates_are_silent_and_the_last_write_wins() {
+    let server = Server::new();
+    let now = now_ms();
+    let write = |samples: &[(i64, f64)]| {
+        let series = Series::named("m").samples(samples.iter().copied());
+        server.send(&Request::write(&wire::v1(&[series]))).expect(204, &[]);
+    };
+    write(&[(now - 3000, 1.0), (now - 1000, 3.0)]);
+    write(&[(now - 3000, 1.0), (now - 1000, 3.0)]);
+    write(&[(now - 2000, 2.0)]); // out of order, inside the window
+    write(&[(now - 1000, 3.5)]); // again, with another value
+    write(&[(now - 2000, 2.5)]);
+    write(&[(now, 4.0), (now, 4.5)]); // twice in one request
+    let expected = [(now - 3000, 1.0), (now - 2000, 2.5), (now - 1000, 3.5), (now, 4.5)];
+    assert_eq!(server.samples_of_one("m[1m]", now), expected);
+}
+
+#[test]
+fn out_of_order_samples_are_taken_within_the_window() {
+    let mut server = Server::new();
+    let now = now_ms();
+    const HOUR: i64 = 3_600_000;
+    let write = |server: &Server, version: u8, series: &[Series]| match version {
+        1 => server.send(&Request::write(&wire::v1(series))),
+        _ => server.send(&Request::write_v2(&wire::v2(series))),
+    };
+    write(&server, 1, &[Series::named("m").sample(now, 1.0)]).expect(204, &[]);
+    write(&server, 1, &[Series::named("m").sample(now - HOUR, 2.0)]).expect(204, &[]);
+    for version in [1, 2] {
+        let late = now - HOUR - i64::from(version);
+        let other = Series::named("other").label("v", [b'0' + version]).sample(late, 5.0);
+        let mixed = Series::named("m").samples([(late, 9.0), (now - i64::from(version), 3.0)]);
+        let reply = write(&server, version, &[mixed, other]);
+        reply.expect(400, &["m", &late.to_string(), &now.to_string(), &HOUR.to_string()]);
+        if version == 2 {
+            assert_eq!(written(&reply), [Some("2"), Some("0"), Some("0")]);
+        }
+    }
+    let expected = [(now - HOUR, 2.0), (now - 2, 3.0), (now - 1, 3.0), (now, 1.0)];
+    let check = |server: &Server| {
+        assert_eq!(server.samples_of_one("m[2h]", now), expected);
+        assert_eq!(server.value("count(count_over_time(other[2h]))", now), Some(2.0));
+    };
+    check(&server);
+    server.kill9();
+    server.restart();
+    check(&server);
+}
+
+#[test]
+fn staleness_markers_and_nans_keep_their_bits() {
+    let mut server = Server::new();
+    let now = now_ms();
+    let payload = f64::from_bits(0x7ff8_0000_dead_beef);
+    let (stale, nan) = (f64::from_bits(STALE_NAN_BITS), f64::from_bits(0x7ff8_0000_0000_0001));
+    let values = [1.0, stale, nan, payload, -0.0, f64::INFINITY, f64::MIN_POSITIVE / 2.0];
+    let samples: Vec<_> = (0..).zip(values).map(|(i, v)| (now - 10_000 + i, v)).collect();
+    let ends = Series::named("ends").samples([(now - 1000, 1.0), (now, stale)]);
+    let body = wire::v1(&[Series::named("bits").samples(samples.clone()), ends.clone()]);
+    server.send(&Request::write(&body)).expect(204, &[]);
+    server.send(&Request::write_v2(&wire::v2(&[ends])).tenant("v2")).expect(204, &[]);
+
+    for tenant in [None, Some("v2")] {
+        let result = |at| server.query_as(tenant, "ends", at)["result"].as_array().unwrap().len();
+        assert_eq!((result(now - 1), result(now)), (1, 0), "the marker ends the series");
+    }
+    // a marker is no sample of a range; other NaNs are
+    assert_eq!(server.value("count_over_time(bits[1m])", now), Some(6.0));
+    assert!(server.terminate().success());
+    assert_eq!(
+        bits_in_journal(&server, "bits"),
+        samples.iter().map(|(t, v)| (*t, v.to_bits())).collect::<Vec<_>>()
+    );
+}
+
+/// The anonymous tenant's samples of a metric, as the journal has them.
+fn bits_in_journal(server: &Server, metric: &str) -> Vec<(i64, u64)> {
+    use journal::{Embedded, Item, Journal, Options, Record};
+    let dir = server.data_dir().join("journal");
+    let mut all = Vec::new();
+    for partition in 0..std::fs::read_dir(&dir).unwrap().count() {
+        let journal = Embedded::open(&dir, partition as u32, Options::default()).unwrap();
+        let mut reader = journal.read(journal.start()).unwrap();
+        let (mut record, mut wanted) = (Record::new(), None);
+        while let Some(item) = reader.next().unwrap() {
+            let Item::Entry(entry) = item else { panic!("damage: {item:?}") };
+            record.decode(entry.payload).unwrap();
+            if record.tenant.as_str() != "anonymous" {
+                continue;
+            }
+            wanted = record
+                .definitions
+                .iter()
+                .find(|(_, l)| l.get("__name__") == Some(metric))
+                .map(|(s, _)| s)
+                .or(wanted);
+            let columns = record.refs.iter().zip(&record.timestamps).zip(&record.values);
+            all.extend(
+                columns.filter(|((s, _), _)| Some(**s) == wanted).map(|((_, t), v)| (*t, v.to_bits())),
+            );
+        }
+    }
+    all
+}
+
+#[test]
+fn metadata_can_be_read_back() {
+    let mut server = Server::new();
+    let now = now_ms();
+    let mut message = wire::v1_metadata(1, "http_requests_total", "Requests.", "");
+    message.extend(wire::v1_message(&[Series::named("x").sample(now, 1.0)]));
+    message.extend(wire::v1_metadata(5, "took_seconds", "How \"long\"\nit took.", "seconds"));
+    server.send(&Request::write(&wire::snappy(&message))).expect(204, &[]);
+    let v2 = Series::named("room_celsius").sample(now, 21.5).metadata(2, "Warmth.", "celsius");
+    server.send(&Request::write_v2(&wire::v2(&[v2]))).expect(204, &[]);
+    let check = |server: &Server| {
+        let reply = server.send(&Request::get("/api/v1/metadata"));
+        let expected = serde_json::json!({
+            "http_requests_total": [{"type": "counter", "help": "Requests.", "unit": ""}],
+            "room_celsius": [{"type": "gauge", "help": "Warmth.", "unit": "celsius"}],
+            "took_seconds": [{"type": "summary", "help": "How \"long\"\nit took.", "unit": "seconds"}],
+        });
+        assert_eq!(crate::harness::read::data(&reply), expected);
+    };
+    check(&server);
+    let one = server.send(&Request::ask("/api/v1/metadata", &[("metric", "room_celsius")]));
+    assert_eq!(crate::harness::read::data(&one).as_object().unwrap().len(), 1);
+    let one = server.send(&Request::ask("/api/v1/metadata", &[("limit", "2")]));
+    assert_eq!(crate::harness::read::data(&one).as_object().unwrap().len(), 2);
+    let others = server.send(&Request::get("/api/v1/metadata").tenant("other"));
+    assert_eq!(crate::harness::read::data(&others), serde_json::json!({}));
+    server.kill9();
+    server.restart();
+    check(&server);
+}
+
+#[test]
+fn exemplars_can_be_read_back() {
+    let mut server = Server::new();
+    let now = now_ms() / 1000 * 1000;
+    let series = |name: &str| {
+        Series::named(name).label("le", "1").sample(now, 5.0).exemplar(
+            &[("trace_id", "abc")],
+            now - 500,
+            0.25,
+        )
+    };
+    server.send(&Request::write(&wire::v1(&[series("one_bucket")]))).expect(204, &[]);
+    let reply = server.send(&Request::write_v2(&wire::v2(&[series("two_bucket")])));
+    reply.expect(204, &[]);
+    assert_eq!(written(&reply), [Some("1"), Some("0"), Some("1")]);
+    let ask = |server: &Server, query: &str| {
+        let (start, end) = ((now / 1000 - 1).to_string(), (now / 1000).to_string());
+        let params = [("query", query), ("start", &start), ("end", &end)];
+        crate::harness::read::data(&server.send(&Request::form("/api/v1/query_exemplars", &params)))
+    };
+    for name in ["one_bucket", "two_bucket"] {
+        let expected = serde_json::json!([{
+            "seriesLabels": {"__name__": name, "le": "1"},
+            "exemplars": [{"labels": {"trace_id": "abc"}, "value": "0.25", "timestamp": (now - 500) as f64 / 1000.0}],
+        }]);
+        assert_eq!(ask(&server, name), expected);
+    }
+    server.kill9();
+    server.restart();
+    assert_eq!(ask(&server, "one_bucket").as_array().unwrap().len(), 1);
+}
+
+#[test]
+fn native_histograms_are_refused_and_not_counted() {
+    let server = Server::new();
+    let now = now_ms();
+    let both = Series::named("mixed").sample(now, 1.0).histograms(2);
+    let only = Series::named("only").histograms(3);
+    let good = Series::named("good").sample(now, 1.0);
+    let all = [both, only, good];
+    server.send(&Request::write(&wire::v1(&all))).expect(400, &["native histograms"]);
+    let reply = server.send(&Request::write_v2(&wire::v2(&all)).tenant("v2"));
+    reply.expect(400, &["native histograms"]);
+    assert_eq!(written(&reply), [Some("2"), Some("0"), Some("0")]);
+    for tenant in [None, Some("v2")] {
+        let names = server.query_as(tenant, "count by (__name__) ({__name__=~\".+\"})", now);
+        let names: Vec<_> =
+            names["result"].as_array().unwrap().iter().map(|s| &s["metric"]["__name__"]).collect();
+        assert_eq!(names.len(), 2, "{names:?}");
+    }
+}
+
+/// The three counts of a 2.0 answer.
+pub(crate) fn written(reply: &crate::harness::Reply) -> [Option<&str>; 3] {
+    ["samples", "histograms", "exemplars"].map(|what| {
+        let name = format!("x-prometheus-remote-write-{what}-written");
+        reply.header(&name)
+    })
+}

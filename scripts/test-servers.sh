@@ -1,0 +1,68 @@
+#!/bin/sh
+# Gets the real servers that the end-to-end tests run beside Floodmark. What is there already is left alone,
+# so a second run takes no time. What cannot be had is said on one line each; the tests then skip that part
+# and say so. Ends with 0 either way.
+#
+#   FLOODMARK_CACHE   where binaries are kept [default: ~/.cache/floodmark]
+set -u
+
+cache=${FLOODMARK_CACHE:-$HOME/.cache/floodmark}
+bin=$cache/bin
+
+# Prometheus 3.5 LTS by its module version. Newer ones need modules that not every proxy has.
+prometheus_version=v0.305.0
+
+have() { command -v "$1" >/dev/null 2>&1; }
+missing() { echo "test-servers: no $1: $2" >&2; }
+
+# Debian's packages: a node exporter to scrape, and a Prometheus 2 where no Prometheus 3 can be built.
+wanted=
+have prometheus || wanted="$wanted prometheus"
+have prometheus-node-exporter || have node_exporter || wanted="$wanted prometheus-node-exporter"
+if [ -n "$wanted" ]; then
+    if ! have apt-get; then
+        missing "$wanted" "no apt-get here; install them by hand"
+    elif [ "$(id -u)" -ne 0 ]; then
+        missing "$wanted" "run as root, or: sudo apt-get install -y --no-install-recommends$wanted"
+    else
+        echo "test-servers: installing$wanted"
+        # a fresh machine has no package lists yet
+        # shellcheck disable=SC2086 # a list of words
+        DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends $wanted >/dev/null 2>&1 ||
+            { apt-get update -qq >/dev/null 2>&1 &&
+                DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends $wanted >/dev/null 2>&1; } ||
+            missing "$wanted" "apt-get could not install them"
+    fi
+fi
+
+# Prometheus 3, for remote write 2.0: some minutes of building, once.
+build_prometheus() {
+    work=$(mktemp -d) || return 1
+    log=$cache/prometheus-build.log
+    echo "test-servers: building Prometheus $prometheus_version into $bin (minutes; log in $log)"
+    (
+        cd "$work" &&
+            go mod init floodmark/prometheus &&
+            go get "github.com/prometheus/prometheus/cmd/prometheus@$prometheus_version" &&
+            nice -n 10 go build -o "$bin/prometheus.new" github.com/prometheus/prometheus/cmd/prometheus &&
+            mv "$bin/prometheus.new" "$bin/prometheus"
+    ) >"$log" 2>&1
+    built=$?
+    rm -rf "$work"
+    return $built
+}
+
+mkdir -p "$bin"
+if [ ! -x "$bin/prometheus" ]; then
+    if ! have go; then
+        missing "Prometheus 3" "no Go toolchain here"
+    else
+        build_prometheus || missing "Prometheus 3" "the build failed, see $cache/prometheus-build.log"
+    fi
+fi
+
+for program in "$bin/prometheus" "$(command -v prometheus)" \
+    "$(command -v prometheus-node-exporter || command -v node_exporter)"; do
+    [ -x "$program" ] && echo "test-servers: $program"
+done
+exit 0
