@@ -75,14 +75,13 @@ impl Json {
             self.integer(v as i64);
         } else if size != 0.0 && !(1e-6..1e21).contains(&size) {
             let text = format!("{v:e}");
-            match text.split_once('e') {
-                Some((digits, exponent)) if !exponent.starts_with('-') => {
-                    self.raw(digits);
-                    self.raw("e+");
-                    self.raw(exponent);
-                }
-                _ => self.raw(&text),
-            }
+            let (digits, exponent) = text.split_once('e').expect("BUG: no exponent in {:e}");
+            let (sign, exponent) = exponent.strip_prefix('-').map_or(("e+", exponent), |e| ("e-", e));
+            self.raw(digits);
+            self.raw(sign);
+            // Go writes at least two digits
+            self.raw(if exponent.len() < 2 { "0" } else { "" });
+            self.raw(exponent);
         } else {
             let text = zmij::Buffer::new().format_finite(v).to_string();
             match text.contains('e') {
@@ -112,6 +111,16 @@ impl Json {
         self.0.push(b',');
         self.value(v);
         self.0.push(b']');
+    }
+
+    /// `[time,"value"]` of a scalar, which Prometheus writes without an exponent whatever its size.
+    pub(crate) fn scalar(&mut self, ms: i64, v: f64) {
+        if !v.is_finite() {
+            return self.point(ms, v);
+        }
+        self.0.push(b'[');
+        self.time(ms);
+        self.raw(&format!(",\"{v}\"]"));
     }
 
     /// `[[time,"value"],…]`
@@ -176,7 +185,7 @@ mod tests {
         check(1e21, "1e+21");
         check(123456789012345680000.0, "123456789012345680000");
         check(1e-6, "0.000001");
-        check(1.5e-7, "1.5e-7");
+        check(1.5e-7, "1.5e-07");
         check(-2e300, "-2e+300");
         check(f64::NAN, "NaN");
         check(f64::INFINITY, "+Inf");
@@ -184,6 +193,19 @@ mod tests {
         check(5e-324, "5e-324");
         check(0.00001234, "0.00001234");
         check(9007199254740993.0, "9007199254740992");
+    }
+
+    #[test]
+    fn scalars_have_no_exponent() {
+        let check = |v: f64, expected: &str| {
+            let mut json = Json::new();
+            json.scalar(1, v);
+            assert_eq!(json.text(), format!("[0.001,\"{expected}\"]"));
+        };
+        check(1e-7, "0.0000001");
+        check(-2e22, "-20000000000000000000000");
+        check(-0.0, "-0");
+        check(f64::NEG_INFINITY, "-Inf");
     }
 
     #[test]

@@ -148,7 +148,7 @@ fn answer_json(answer: Answer, limit: usize) -> Json {
     match answer.value {
         Value::Scalar { timestamp_ms, value } => {
             json.raw(r#""scalar","result":"#);
-            json.point(timestamp_ms, value);
+            json.scalar(timestamp_ms, value);
         }
         Value::String { timestamp_ms, value } => {
             json.raw(r#""string","result":["#);
