@@ -244,14 +244,20 @@ impl TenantHead {
 
     /// Bytes of memory that the structures hold, without the allocator's own overhead.
     pub fn memory_bytes(&self) -> usize {
-        self.index.memory_bytes()
-            + self.pairs.memory_bytes()
-            + self.labels.memory_bytes()
-            + self.series.memory_bytes()
-            + self.chunk_bytes
-            + self.late_bytes
-            + self.metadata_bytes
-            + self.exemplars.memory_bytes()
+        self.memory_parts().iter().map(|(_, bytes)| bytes).sum()
+    }
+
+    /// The same, by what holds them.
+    pub fn memory_parts(&self) -> [(&'static str, usize); 7] {
+        [
+            ("index", self.index.memory_bytes()),
+            ("pairs and postings", self.pairs.memory_bytes()),
+            ("label sets", self.labels.memory_bytes()),
+            ("series", self.series.memory_bytes()),
+            ("chunks", self.chunk_bytes),
+            ("late samples", self.late_bytes),
+            ("metadata and exemplars", self.metadata_bytes + self.exemplars.memory_bytes()),
+        ]
     }
 }
 

@@ -1,0 +1,98 @@
+//! Values as things measure them, and times as scrapes have them.
+
+use model::Samples;
+use stdx::rng::Rng;
+
+/// Time between samples.
+pub(super) const INTERVAL_MS: i64 = 15_000;
+const START_MS: i64 = 1_795_284_000_000;
+
+/// How a series' values move.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Shape {
+    /// Grows by whole numbers.
+    Counter,
+    /// Wanders, rounded to two decimals.
+    Gauge,
+    /// Stays as it is.
+    Constant,
+    /// Wanders with all the digits of a double.
+    Walk,
+    /// Two counters, a gauge of two or three decimals and a value that rarely changes, in turn.
+    Mix,
+}
+
+/// The values of one series.
+#[derive(Debug, Clone)]
+pub(super) struct Values {
+    shape: Shape,
+    value: f64,
+    /// Counters: the most it grows in an interval; gauges: the width of a step.
+    step: f64,
+    /// 10 to the number of decimals.
+    power: f64,
+    rng: Rng,
+}
+
+impl Values {
+    /// The values of the series with this number.
+    pub(super) fn new(shape: Shape, series: u64) -> Self {
+        let mut rng = Rng::new(series.wrapping_mul(0x5851_f42d));
+        let magnitude = 10f64.powi(rng.below(5) as i32);
+        let (shape, decimals) = match (shape, series % 4) {
+            (Shape::Mix, 0 | 1) => (Shape::Counter, 0),
+            (Shape::Mix, 2) => (Shape::Gauge, 2 + rng.below(2) as i32),
+            (Shape::Mix, _) => (Shape::Mix, 0),
+            (shape, _) => (shape, 2),
+        };
+        let (value, step) = match shape {
+            Shape::Counter => (rng.below(50_000_000) as f64, 2.0 * magnitude),
+            Shape::Gauge | Shape::Walk => (rng.unit() * 10.0 * magnitude, magnitude),
+            Shape::Constant | Shape::Mix => (rng.below(4096) as f64, 0.0),
+        };
+        let mut values = Self { shape, value, step, power: 10f64.powi(decimals), rng };
+        if shape == Shape::Gauge {
+            values.value = values.round(value);
+        }
+        values
+    }
+
+    fn round(&self, value: f64) -> f64 {
+        (value * self.power).round() / self.power
+    }
+
+    /// The next value.
+    pub(super) fn next(&mut self) -> f64 {
+        let now = self.value;
+        self.value = match self.shape {
+            Shape::Counter => now + self.rng.below(self.step as u64 + 1) as f64,
+            Shape::Walk => now + (self.rng.unit() - 0.5) * self.step,
+            Shape::Gauge => {
+                let moved = (now + (self.rng.unit() - 0.5) * self.step).abs();
+                self.round(moved)
+            }
+            Shape::Constant => now,
+            Shape::Mix if self.rng.below(200) == 0 => self.rng.below(4096) as f64,
+            Shape::Mix => now,
+        };
+        now
+    }
+}
+
+/// `count` samples of one series; each up to `jitter_ms` off its time.
+pub(super) fn samples(shape: Shape, series: u64, count: usize, jitter_ms: u64) -> Samples {
+    let mut values = Values::new(shape, series);
+    let mut rng = Rng::new(series);
+    let offset = rng.below(INTERVAL_MS as u64) as i64;
+    let mut out = Samples::default();
+    for i in 0..count as i64 {
+        let jitter = rng.below(2 * jitter_ms + 1) as i64 - jitter_ms as i64;
+        out.push(START_MS + offset + i * INTERVAL_MS + jitter, values.next());
+    }
+    out
+}
+
+/// The time of a scrape.
+pub(super) const fn scrape_ms(scrape: usize) -> i64 {
+    START_MS + scrape as i64 * INTERVAL_MS
+}
