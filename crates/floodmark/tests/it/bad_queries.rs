@@ -74,6 +74,29 @@ fn expressions() {
     let minus = "-".repeat(50_000) + "1";
     let reply = server.send(&Request::form("/api/v1/query", &[("query", &minus)]));
     assert!([200, 400, 422].contains(&reply.status), "{}", reply.text());
+    // patterns that would be large or slow in some engines
+    let now = now_ms();
+    let long = "a".repeat(10_000);
+    server
+        .send(&Request::write(&wire::v1(&[Series::named("m").label("l", &long).sample(now, 1.0)])))
+        .expect(204, &[]);
+    for pattern in [
+        "(a+)+$",
+        "(a|a)*b",
+        "((a{100}){100}){100}",
+        "(.{1000}){1000}",
+        "\\p{L}{1000,5000}",
+        "(?i)a*a*a*a*a*b",
+    ] {
+        let query = format!("m{{l=~\"{pattern}\"}}");
+        let reply = server.send(&Request::form("/api/v1/query", &[("query", &query)]));
+        assert!([200, 400].contains(&reply.status), "{pattern}: {} {}", reply.status, reply.text());
+    }
+    for (open, close) in [("sum(", ")"), ("-(", ")"), ("max_over_time(", "[1m:1s])"), ("a or (", ")")] {
+        let query = open.repeat(3_000) + "a" + &close.repeat(3_000);
+        let reply = server.send(&Request::form("/api/v1/query", &[("query", &query)]));
+        assert!([200, 400, 422].contains(&reply.status), "{open}: {} {}", reply.status, reply.text());
+    }
     // missing altogether
     check(&server, "/api/v1/query", &[], 400, "bad_data", &["invalid parameter \"query\""]);
     check(&server, "/api/v1/query_range", &range, 400, "bad_data", &["invalid parameter \"query\""]);

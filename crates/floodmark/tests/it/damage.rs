@@ -2,6 +2,7 @@
 //! the rest, and goes on.
 
 use crate::harness::ledger::Writer;
+use crate::harness::process::command;
 use crate::harness::{Options, Server};
 use std::fs::{File, OpenOptions};
 use std::os::unix::fs::FileExt;
@@ -162,4 +163,32 @@ fn files_of_others_are_left_alone() {
     writer.verify(&server, 0);
     goes_on(&mut server);
     assert_eq!(std::fs::read(dir.join("journal/0/notes.txt")).unwrap(), b"mine");
+}
+
+/// Without its identity the series' partitions are not known: nothing is guessed, nothing is overwritten.
+#[test]
+fn a_directory_without_its_identity_is_refused() {
+    let (mut server, writer) = stopped();
+    let identity = server.data_dir().join("identity.json");
+    let good = std::fs::read(&identity).unwrap();
+    let refused = |mentions: &[&str]| {
+        let dir = server.data_dir();
+        let ended = command(&["serve", "--http", "127.0.0.1:0", "--data-dir"]).arg(dir).output().unwrap();
+        let text = String::from_utf8_lossy(&ended.stderr).into_owned();
+        assert!(!ended.status.success() && !text.contains("panicked"), "{text}");
+        for mention in mentions {
+            assert!(text.contains(mention), "{mention:?} is not in: {text}");
+        }
+    };
+    std::fs::remove_file(&identity).unwrap();
+    refused(&["identity.json", "missing"]);
+    assert!(!identity.exists());
+    for bad in ["", "{", "[]", "{\"version\": 999, \"seed\": \"0\", \"partitions\": 1}"] {
+        std::fs::write(&identity, bad).unwrap();
+        refused(&["identity.json"]);
+        assert_eq!(std::fs::read(&identity).unwrap(), bad.as_bytes());
+    }
+    std::fs::write(&identity, good).unwrap();
+    server.restart();
+    writer.verify(&server, 0);
 }

@@ -75,10 +75,14 @@ fn writes_wait_reads_go_on_and_it_resumes_by_itself() {
     let options = Options::default().data_dir(&data).config("partitions = 2\nsegment_size = \"2MiB\"");
     let mut server = Server::start(options.allow("not durable, refused"));
     let mut writers = [Writer::new(5, 1), Writer::new(5, 2)];
+    let mut newcomers = Vec::new();
     for round in 0..3 {
         disk.fill();
         let text = until_refused(&server, &mut writers);
         eprintln!("round {round}: {text}");
+        // series that nobody knows are refused alike
+        let mut newcomer = Writer::new(5, 10 + round);
+        newcomer.write_once(&server).expect(503, &[]);
         for writer in &mut writers {
             // one after the other is refused, and what was stored can be read
             writer.write_once(&server).expect(503, &[]);
@@ -99,10 +103,12 @@ fn writes_wait_reads_go_on_and_it_resumes_by_itself() {
             writer.write_once(&server).expect(204, &[]);
             writer.verify(&server, 0);
         }
+        newcomer.write_once(&server).expect(204, &[]);
+        newcomers.push(newcomer);
     }
     server.kill9();
     server.restart();
-    for writer in &writers {
+    for writer in writers.iter().chain(&newcomers) {
         writer.verify(&server, 0);
     }
     let warnings = server.log_lines(" WARN ").len();

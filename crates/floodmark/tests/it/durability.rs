@@ -7,8 +7,10 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 use stdx::rng::Rng;
 
-/// How often the server is killed.
-const KILLS: usize = 20;
+/// How often the server is killed; ten times as often with `FLOODMARK_LONG=1`.
+fn kills() -> usize {
+    if std::env::var_os("FLOODMARK_LONG").is_some() { 200 } else { 20 }
+}
 
 fn seed() -> u64 {
     let seed = std::env::var("FLOODMARK_SEED").ok().map(|s| s.parse().expect("FLOODMARK_SEED is a number"));
@@ -24,7 +26,7 @@ fn kill_9_at_random_moments_loses_and_doubles_nothing() {
     // small segments, so that kills also hit the moment where a new one begins
     let mut server = Server::start(Options::default().config("segment_size = \"256KiB\""));
     let mut writers: Vec<_> = (0..3).map(|id| Writer::new(seed, id)).collect();
-    for kill in 0..KILLS {
+    for kill in 0..kills() {
         let before: Vec<_> = writers.iter().map(|w| w.acknowledged).collect();
         let load_ms = 20 + rng.below(400);
         under_load(&mut server, &mut writers, Duration::from_millis(load_ms), Server::kill9);
@@ -90,6 +92,69 @@ fn sigterm_under_load_finishes_what_was_taken_in() {
         }
     }
     assert_eq!(server.log_lines("stopped").len(), 3, "each stop was orderly to its end");
+}
+
+/// What the operating system has survives the death of the process, synced or not.
+#[test]
+fn kill_9_loses_nothing_without_fsync_either() {
+    let seed = seed();
+    let mut server = Server::start(Options::default().arg("--durability").arg("os"));
+    let mut writers: Vec<_> = (0..2).map(|id| Writer::new(seed, id)).collect();
+    for _ in 0..3 {
+        under_load(&mut server, &mut writers, Duration::from_millis(150), Server::kill9);
+        server.restart();
+        for writer in &writers {
+            writer.verify(&server, 0);
+        }
+    }
+}
+
+#[test]
+fn sigterm_does_not_wait_for_a_body_for_ever() {
+    let mut server = Server::start(Options::default().config("body_timeout = \"2s\""));
+    let mut writer = Writer::new(6, 1);
+    writer.write_once(&server).expect(204, &[]);
+    let mut half = crate::harness::Connection::open(server.address).unwrap();
+    let head = Request::write(&[]).header("Content-Length", "1000").head();
+    half.send_bytes(head.as_bytes()).unwrap();
+    half.send_bytes(b"half").unwrap();
+    let began = std::time::Instant::now();
+    assert_eq!(server.terminate().code(), Some(0));
+    assert!(began.elapsed() < Duration::from_secs(15), "took {:?}", began.elapsed());
+    server.restart();
+    writer.verify(&server, 0);
+}
+
+#[test]
+fn sigterm_during_replay_ends_in_order() {
+    let seed = seed();
+    let mut server = Server::new();
+    let mut writers: Vec<_> = (0..3).map(|id| Writer::new(seed, id)).collect();
+    under_load(&mut server, &mut writers, Duration::from_millis(800), Server::kill9);
+    for _ in 0..3 {
+        server.restart_unready();
+        assert_eq!(server.terminate().code(), Some(0));
+    }
+    server.restart();
+    for writer in &writers {
+        writer.verify(&server, 0);
+    }
+}
+
+/// The number of partitions is decided when a directory is made.
+#[test]
+fn another_number_of_partitions_does_not_move_series() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut writer = Writer::new(7, 1);
+    for partitions in [2, 5, 1] {
+        let config = format!("partitions = {partitions}");
+        let options = Options::default().data_dir(dir.path()).config(&config).allow("partitions");
+        let mut server = Server::start(options);
+        writer.write_once(&server).expect(204, &[]);
+        writer.verify(&server, 0);
+        assert_eq!(server.metric("floodmark_head_series"), 20.0);
+        assert!(server.terminate().success());
+    }
 }
 
 #[test]

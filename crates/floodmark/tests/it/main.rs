@@ -5,11 +5,12 @@
 //! - `write_api`, `bad_series`, `slow`: remote write, and everything that can be wrong with it
 //! - `read_api`, `bad_queries`: Prometheus' reading interface, and likewise
 //! - `durability`, `damage`, `disk_full`: what is acknowledged stays
-//! - `overload`: more than fits
+//! - `overload`, `amplify`: more than fits; little that makes much
 //! - `real_prometheus`: a real Prometheus beside it, which must agree
 
 mod harness;
 
+mod amplify;
 mod bad_queries;
 mod bad_series;
 mod damage;

@@ -6,6 +6,7 @@
 
 mod compare;
 mod errors;
+mod same_data;
 mod servers;
 
 use crate::harness::{Options, Server, now_ms, wait_for};
@@ -80,6 +81,20 @@ fn bad_requests_fail_as_prometheus_fails_them() {
         return;
     };
     let server = Server::new();
-    let prometheus = prometheus.start(server.address, server.address);
+    let prometheus = prometheus.start_quiet();
     errors::are_alike(&server, &prometheus);
+}
+
+#[test]
+fn the_same_data_gives_the_same_answers() {
+    let Some(prometheus) = Prometheus::find() else {
+        eprintln!("SKIPPED real_prometheus: no Prometheus; run scripts/test-servers.sh");
+        return;
+    };
+    let server = Server::new();
+    let prometheus = prometheus.start_quiet();
+    let end_ms = same_data::write(&server, &prometheus);
+    let (asked, wrong) = same_data::ask(&server, &prometheus, end_ms);
+    eprintln!("{asked} questions");
+    assert!(wrong.is_empty(), "{} of {asked} answers differ:\n{}", wrong.len(), wrong.join("\n"));
 }

@@ -1,7 +1,8 @@
 //! Remote write as it should be used, and headers.
 
+use crate::harness::read::seconds;
 use crate::harness::wire::{self, Series};
-use crate::harness::{Request, Server, now_ms};
+use crate::harness::{Connection, Request, Server, now_ms};
 use model::STALE_NAN_BITS;
 
 #[test]
@@ -77,7 +78,7 @@ fn a_chunked_body_is_taken() {
     let now = now_ms();
     let body = wire::v1(&[Series::named("m").sample(now, 7.0)]);
     let head = Request::write(&[]).header("Transfer-Encoding", "chunked").head();
-    let mut connection = crate::harness::Connection::open(server.address).unwrap();
+    let mut connection = Connection::open(server.address).unwrap();
     connection.send_bytes(head.as_bytes()).unwrap();
     for byte in &body {
         connection.send_bytes(b"1\r\n").unwrap();
@@ -86,6 +87,114 @@ fn a_chunked_body_is_taken() {
     connection.send_bytes(b"0\r\n\r\n").unwrap();
     connection.reply().unwrap().expect(204, &[]);
     assert_eq!(server.value("m", now), Some(7.0));
+}
+
+/// Senders of large bodies ask first whether they may.
+#[test]
+fn a_sender_may_ask_before_it_sends() {
+    let server = Server::new();
+    let now = now_ms();
+    let body = wire::v1(&[Series::named("m").sample(now, 7.0)]);
+    let ask = |length: usize| {
+        let head = Request::write(&[])
+            .header("Content-Length", &length.to_string())
+            .header("Expect", "100-continue");
+        let mut connection = Connection::open(server.address).unwrap();
+        connection.send_bytes(head.head().as_bytes()).unwrap();
+        let reply = connection.reply().unwrap();
+        (connection, reply)
+    };
+    let (mut connection, reply) = ask(body.len());
+    reply.expect(100, &[]);
+    connection.send_bytes(&body).unwrap();
+    connection.reply().unwrap().expect(204, &[]);
+    assert_eq!(server.value("m", now), Some(7.0));
+    // too large: told so instead
+    ask(1 << 30).1.expect(413, &[]);
+}
+
+#[test]
+fn requests_on_one_connection_are_answered_in_order() {
+    let server = Server::new();
+    let now = now_ms();
+    let mut connection = Connection::open(server.address).unwrap();
+    let mut bytes = Vec::new();
+    for i in 0..20 {
+        let body = wire::v1(&[Series::named("m").sample(now + i, i as f64)]);
+        bytes.extend_from_slice(
+            Request::write(&body).header("Content-Length", &body.len().to_string()).head().as_bytes(),
+        );
+        bytes.extend(body);
+    }
+    bytes.extend_from_slice(
+        Request::ask("/api/v1/query", &[("query", "m"), ("time", &seconds(now + 20))]).head().as_bytes(),
+    );
+    connection.send_bytes(&bytes).unwrap();
+    (0..20).for_each(|_| drop(connection.reply().unwrap().expect(204, &[])));
+    connection.reply().unwrap().expect(200, &["\"19\""]);
+}
+
+/// Many senders at once bring the same new series, with their labels in different orders.
+#[test]
+fn racing_creations_make_one_series() {
+    let mut server = Server::new();
+    let now = now_ms();
+    let sender = |sender: usize| {
+        let one = |i: usize| {
+            let (number, other) = (i.to_string(), "x".repeat(i % 7));
+            let mut labels = [("__name__", "raced"), ("i", number.as_str()), ("other", other.as_str())];
+            labels.rotate_left(sender % 3);
+            Series::new(&labels).sample(now - sender as i64, sender as f64)
+        };
+        (0..300).map(one).collect::<Vec<_>>()
+    };
+    std::thread::scope(|threads| {
+        for number in 0..12 {
+            let server = &server;
+            threads.spawn(move || {
+                let request = match number % 2 {
+                    0 => Request::write(&wire::v1(&sender(number))),
+                    _ => Request::write_v2(&wire::v2(&sender(number))),
+                };
+                server.send(&request).expect(204, &[]);
+            });
+        }
+    });
+    let check = |server: &Server| {
+        assert_eq!(server.metric("floodmark_head_series"), 300.0);
+        let all = server.samples("raced[1m]", now);
+        assert_eq!(all.len(), 300);
+        let expected: Vec<_> = (0..12).rev().map(|s| (now - s, (s as f64).to_bits())).collect();
+        all.values().for_each(|samples| assert_eq!(*samples, expected));
+    };
+    check(&server);
+    server.kill9();
+    server.restart();
+    check(&server);
+}
+
+/// Larger than what is decoded at once, created in one slice, or kept in one journal record.
+#[test]
+fn a_large_request_is_stored_whole() {
+    let mut server = Server::new();
+    let now = now_ms();
+    let one = |i: usize| {
+        let series = Series::named("large").label("i", i.to_string()).label("group", (i % 10).to_string());
+        series.samples((0..3).map(|s| (now - 2 + s, (i * 3) as f64 + s as f64)))
+    };
+    let body = wire::v1(&(0..60_000).map(one).collect::<Vec<_>>());
+    server.send(&Request::write(&body)).expect(204, &[]);
+    server.send(&Request::write(&body)).expect(204, &[]);
+    let check = |server: &Server| {
+        assert_eq!(server.value("count(large)", now), Some(60_000.0));
+        assert_eq!(server.value("sum(count_over_time(large[1m]))", now), Some(180_000.0));
+        let sum = (0..60_000u64).map(|i| (i * 3 + 2) as f64).sum();
+        assert_eq!(server.value("sum(large)", now), Some(sum));
+    };
+    check(&server);
+    server.kill9();
+    server.restart();
+    check(&server);
 }
 
 #[test]

@@ -180,7 +180,7 @@ fn symbol(symbols: &mut Vec<Vec<u8>>, text: &[u8]) -> u64 {
 /// A histogram with a sum of 1.0; its other fields are zero.
 const HISTOGRAM: [u8; 9] = [0x19, 0, 0, 0, 0, 0, 0, 0xf0, 0x3f];
 
-fn sample(timestamp_ms: i64, value: f64) -> Vec<u8> {
+pub(crate) fn sample(timestamp_ms: i64, value: f64) -> Vec<u8> {
     let mut out = Vec::new();
     put_double(&mut out, 1, value);
     put_number(&mut out, 2, timestamp_ms as u64);

@@ -135,16 +135,27 @@ impl Prometheus {
     }
 
     /// Starts it, scraping itself and `exporter` each second, writing to `floodmark`.
-    pub(crate) fn start(mut self, floodmark: SocketAddr, exporter: SocketAddr) -> Self {
+    pub(crate) fn start(self, floodmark: SocketAddr, exporter: SocketAddr) -> Self {
         let port = free_port();
-        let config = self.dir.path().join("prometheus.yml");
-        std::fs::write(&config, self.config(port, floodmark, exporter)).unwrap();
+        let config = self.config(port, floodmark, exporter);
+        self.run(port, &config)
+    }
+
+    /// Starts it without anything to scrape; it takes remote write.
+    pub(crate) fn start_quiet(self) -> Self {
+        self.run(free_port(), "global: {}\n")
+    }
+
+    fn run(mut self, port: u16, config: &str) -> Self {
+        let path = self.dir.path().join("prometheus.yml");
+        std::fs::write(&path, config).unwrap();
         let mut command = Command::new(&self.program);
         command
-            .arg(format!("--config.file={}", config.display()))
+            .arg(format!("--config.file={}", path.display()))
             .arg(format!("--storage.tsdb.path={}", self.dir.path().join("data").display()))
             .arg(format!("--web.listen-address=127.0.0.1:{port}"))
-            .arg("--enable-feature=exemplar-storage");
+            .arg("--web.enable-remote-write-receiver")
+            .arg("--enable-feature=exemplar-storage,promql-experimental-functions");
         if self.is_3 {
             command.arg("--enable-feature=metadata-wal-records");
         }
