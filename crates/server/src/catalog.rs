@@ -1,17 +1,28 @@
 //! What there is: label names and values, series, metadata, exemplars. Answers come sorted.
 
 use crate::node::Node;
+use crate::refusal::Refusal;
 use crate::source::select_any;
 use model::{Exemplar, Labels, LabelsRef, Metadata, Samples, SeriesRef, TenantId, TimeRange};
 use query::Matcher;
+use roaring::RoaringBitmap;
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::atomic::{AtomicBool, Ordering};
 
 /// One tenant's catalog.
 #[derive(Debug)]
 pub(crate) struct Catalog<'a> {
     pub(crate) node: &'a Node,
     pub(crate) tenant: &'a TenantId,
+    /// Nobody waits for the answer any more.
+    pub(crate) cancelled: &'a AtomicBool,
 }
+
+/// Looks at the cancel flag once in so many series.
+const CANCEL_EVERY: usize = 256;
+
+/// What a text in an answer costs beside its bytes.
+const TEXT_BYTES: usize = 32;
 
 /// Series (of any of `selectors`; all where there are none) with a limit.
 #[derive(Debug)]
@@ -22,49 +33,94 @@ pub(crate) struct Ask<'a> {
     pub(crate) limit: usize,
 }
 
+/// Takes one text into an answer, if there is room.
+type Take<'a> = dyn FnMut(&str) -> Result<(), Refusal> + 'a;
+
+/// Memory that an answer may still take.
+struct Room {
+    left_bytes: usize,
+    bytes: u64,
+}
+
+impl Room {
+    fn buy(&mut self, bytes: usize) -> Result<(), Refusal> {
+        match self.left_bytes.checked_sub(bytes) {
+            Some(left) => {
+                self.left_bytes = left;
+                Ok(())
+            }
+            None => Err(Refusal::too_large(
+                "answer_size",
+                format!(
+                    "the answer takes more than the {} MiB that one query may hold: ask for less with match[] or limit; \
+                     the share grows with --memory",
+                    self.bytes >> 20
+                ),
+            )),
+        }
+    }
+}
+
 /// An answer, and whether the limit cut it.
 pub(crate) type Limited<T> = (Vec<T>, bool);
 
 impl Catalog<'_> {
-    pub(crate) fn label_names(&self, ask: &Ask<'_>) -> Limited<String> {
-        self.texts(ask, |head, among, out| out.extend(head.label_names(among).map(String::from)))
+    pub(crate) fn label_names(&self, ask: &Ask<'_>) -> Result<Limited<String>, Refusal> {
+        self.texts(ask, |head, among, take| head.label_names(among).try_for_each(take))
     }
 
-    pub(crate) fn label_values(&self, name: &str, ask: &Ask<'_>) -> Limited<String> {
-        self.texts(ask, |head, among, out| out.extend(head.label_values(name, among).map(String::from)))
+    pub(crate) fn label_values(&self, name: &str, ask: &Ask<'_>) -> Result<Limited<String>, Refusal> {
+        self.texts(ask, |head, among, take| head.label_values(name, among).try_for_each(take))
     }
 
     fn texts(
         &self,
         ask: &Ask<'_>,
-        mut collect: impl FnMut(&head::TenantHead, Option<&roaring::RoaringBitmap>, &mut Vec<String>),
-    ) -> Limited<String> {
-        let mut all = Vec::new();
+        collect: impl Fn(&head::TenantHead, Option<&RoaringBitmap>, &mut Take<'_>) -> Result<(), Refusal>,
+    ) -> Result<Limited<String>, Refusal> {
+        let mut all: Vec<String> = Vec::new();
+        let mut room = self.room();
         for partition in self.node.partitions() {
             let head = partition.head.read();
             if let Some(head) = head.tenant(self.tenant) {
                 let among = select_any(head, ask.selectors);
-                collect(head, among.as_ref(), &mut all);
+                let mut take = |text: &str| {
+                    room.buy(text.len() + TEXT_BYTES)?;
+                    all.push(text.into());
+                    Ok(())
+                };
+                collect(head, among.as_ref(), &mut take)?;
             }
         }
         all.sort_unstable();
         all.dedup();
         let cut = all.len() > ask.limit;
         all.truncate(ask.limit);
-        (all, cut)
+        Ok((all, cut))
+    }
+
+    /// What one answer may hold: a query's share of the query account.
+    fn room(&self) -> Room {
+        let settings = self.node.settings();
+        let bytes = settings.budget.query_bytes / settings.query_concurrency as u64;
+        Room { left_bytes: bytes as usize, bytes }
     }
 
     /// Series that have a sample in the range.
-    pub(crate) fn series(&self, ask: &Ask<'_>) -> Limited<Labels> {
+    pub(crate) fn series(&self, ask: &Ask<'_>) -> Result<Limited<Labels>, Refusal> {
         let mut found = BTreeSet::new();
         let mut samples = Samples::default();
         let mut bytes = Vec::new();
+        let mut room = self.room();
         for partition in self.node.partitions() {
             let selected = {
                 let head = partition.head.read();
                 head.tenant(self.tenant).and_then(|head| select_any(head, ask.selectors))
             };
-            for series in selected.into_iter().flatten().map(SeriesRef) {
+            for (i, series) in selected.into_iter().flatten().map(SeriesRef).enumerate() {
+                if i.is_multiple_of(CANCEL_EVERY) && self.cancelled.load(Ordering::Relaxed) {
+                    return Err(Refusal::busy("canceled", "nobody waits for the answer any more"));
+                }
                 let head = partition.head.read();
                 let head = head.tenant(self.tenant).expect("BUG: a tenant's head went away");
                 samples.clear();
@@ -72,15 +128,16 @@ impl Catalog<'_> {
                 if !samples.is_empty() {
                     bytes.clear();
                     head.write_labels(series, &mut bytes);
+                    room.buy(bytes.len() + TEXT_BYTES)?;
                     found.insert(LabelsRef::from_canonical(&bytes).to_owned());
                 }
                 if found.len() > ask.limit {
                     found.pop_last();
-                    return (found.into_iter().collect(), true);
+                    return Ok((found.into_iter().collect(), true));
                 }
             }
         }
-        (found.into_iter().collect(), false)
+        Ok((found.into_iter().collect(), false))
     }
 
     /// Metadata by metric; with `metric`, only that one's.

@@ -10,6 +10,8 @@ use serde::{Deserialize, Serialize};
 use std::fs::{self, File, TryLockError};
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
+use std::thread;
+use std::time::{Duration, Instant};
 
 /// An open, locked data directory.
 #[derive(Debug)]
@@ -57,6 +59,10 @@ pub enum DataDirError {
 
 const VERSION: u32 = 1;
 
+/// A killed process can hold its lock for a moment after its supervisor has started the next one.
+const LOCK_WAIT: Duration = Duration::from_secs(2);
+const LOCK_POLL: Duration = Duration::from_millis(20);
+
 impl DataDir {
     /// Opens a directory, or makes it with `partitions` partitions.
     pub(crate) fn open(path: &Path, partitions: usize, seed: u64) -> Result<Self, DataDirError> {
@@ -67,10 +73,14 @@ impl DataDir {
         fs::create_dir_all(path).map_err(io(path))?;
         let lock_path = path.join("LOCK");
         let lock = File::create(&lock_path).map_err(io(&lock_path))?;
-        match lock.try_lock() {
-            Ok(()) => {}
-            Err(TryLockError::WouldBlock) => return Err(DataDirError::InUse(path.into())),
-            Err(TryLockError::Error(source)) => return Err(io(&lock_path)(source)),
+        let began = Instant::now();
+        loop {
+            match lock.try_lock() {
+                Ok(()) => break,
+                Err(TryLockError::WouldBlock) if began.elapsed() < LOCK_WAIT => thread::sleep(LOCK_POLL),
+                Err(TryLockError::WouldBlock) => return Err(DataDirError::InUse(path.into())),
+                Err(TryLockError::Error(source)) => return Err(io(&lock_path)(source)),
+            }
         }
         let identity_path = path.join("identity.json");
         let identity = match fs::read(&identity_path) {
@@ -87,6 +97,14 @@ impl DataDir {
             }
             Err(source) => return Err(io(&identity_path)(source)),
         };
+        if identity.partitions != partitions {
+            let (has, wanted) = (identity.partitions, partitions);
+            tracing::info!(
+                has,
+                wanted,
+                "the number of partitions was fixed when the data directory was made"
+            );
+        }
         Ok(Self { path: path.into(), identity, _lock: lock })
     }
 }

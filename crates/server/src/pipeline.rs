@@ -108,7 +108,7 @@ pub async fn write(
 
 /// A replay is short: who comes in the middle of it waits here, inside the bounds on what is in flight,
 /// rather than being sent away for whole seconds.
-async fn wait_for_replay(node: &Node) {
+pub(crate) async fn wait_for_replay(node: &Node) {
     let began = Instant::now();
     while !node.is_ready() && !node.is_stopping() && began.elapsed() < REPLAY_WAIT {
         tokio::time::sleep(REPLAY_POLL).await;
@@ -204,8 +204,14 @@ fn route(
         match labels_of(batch.label_bytes(series), labels) {
             Ok(labels) => {
                 let key = SeriesKey::of(labels.as_bytes(), seed);
-                let part = &mut parts[key.partition(node.partitions().len())].0;
-                add_new(part, batch, position, key, labels);
+                let number = key.partition(node.partitions().len());
+                let part = &mut parts[number].0;
+                // labels that came in another order than ours have a key of their own, which no one knows
+                let known = if key == series.key { None } else { resolve(node, number, tenant, key) };
+                match known {
+                    Some(known) => add_known(part, batch, position, known),
+                    None => add_new(part, batch, position, key, labels),
+                }
             }
             Err(error) => {
                 let text = || describe_labels(batch.label_bytes(series));
@@ -330,6 +336,21 @@ fn resolve_known(
             None => batch.exemplars.push((position, exemplar)),
         }
     }
+}
+
+fn resolve(node: &Node, partition: usize, tenant: &TenantId, key: SeriesKey) -> Option<SeriesRef> {
+    node.partitions()[partition].head.read().tenant(tenant)?.resolve(key)
+}
+
+fn add_known(part: &mut Submission, batch: &Batch, position: u32, known: SeriesRef) {
+    let samples = &batch.series[position as usize].samples;
+    for i in samples.start as usize..samples.end as usize {
+        part.refs.push(known);
+        part.timestamps.push(batch.timestamps[i]);
+        part.values.push(batch.values[i]);
+    }
+    let mine = batch.exemplars.iter().filter(|(p, _)| *p == position);
+    part.exemplars.extend(mine.map(|(_, e)| (known, e.clone())));
 }
 
 fn add_new(part: &mut Submission, batch: &Batch, position: u32, key: SeriesKey, labels: model::Labels) {

@@ -110,12 +110,12 @@ pub enum SettingsError {
         source: std::io::Error,
     },
     /// The file is not what it should be; the text names the line.
-    #[error("{}: {source}", path.display())]
+    #[error("{}: {reason}", path.display())]
     Parse {
         /// The file.
         path: PathBuf,
         /// Where and why.
-        source: Box<toml::de::Error>,
+        reason: Box<toml::de::Error>,
     },
     /// One value is out of bounds.
     #[error("{name} = {value}: {reason}")]
@@ -135,7 +135,7 @@ impl ConfigFile {
         let text = std::fs::read_to_string(path)
             .map_err(|source| SettingsError::Read { path: path.into(), source })?;
         toml::from_str(&text)
-            .map_err(|source| SettingsError::Parse { path: path.into(), source: Box::new(source) })
+            .map_err(|source| SettingsError::Parse { path: path.into(), reason: Box::new(source) })
     }
 }
 
@@ -187,7 +187,11 @@ impl Settings {
             tenants_max: count("tenants", file.tenants, 10_000, 1 << 20)?,
             body_timeout_ms: duration("body_timeout", &file.body_timeout, 30_000)? as u64,
             segment_bytes: match &file.segment_size {
-                Some(text) => bytes_setting("segment_size", text)?,
+                Some(text) => bytes_setting("segment_size", text).and_then(|bytes| {
+                    let bounds = 1 << 20..=1 << 30;
+                    let out = || value_error("segment_size", text, "1MiB to 1GiB".into());
+                    bounds.contains(&bytes).then_some(bytes).ok_or_else(out)
+                })?,
                 None => 128 << 20,
             },
         })

@@ -25,9 +25,9 @@ pub(crate) async fn label_names(
     let selectors = selectors(&params, false)?;
     let (range, limit) = (params.range()?, params.limit()?);
     let tenant = tenant_of(&headers)?;
-    let texts = on_query_thread(&app, move |app, _| {
-        let catalog = Catalog { node: &app.node, tenant: &tenant };
-        Ok(catalog.label_names(&Ask { selectors: &selectors, range, limit }))
+    let texts = on_query_thread(&app, move |app, cancelled| {
+        let catalog = Catalog { node: &app.node, tenant: &tenant, cancelled };
+        Ok(catalog.label_names(&Ask { selectors: &selectors, range, limit })?)
     });
     Ok(text_list(texts.await?))
 }
@@ -44,9 +44,9 @@ pub(crate) async fn label_values(
     let selectors = selectors(&params, false)?;
     let (range, limit) = (params.range()?, params.limit()?);
     let tenant = tenant_of(&headers)?;
-    let texts = on_query_thread(&app, move |app, _| {
-        let catalog = Catalog { node: &app.node, tenant: &tenant };
-        Ok(catalog.label_values(&name, &Ask { selectors: &selectors, range, limit }))
+    let texts = on_query_thread(&app, move |app, cancelled| {
+        let catalog = Catalog { node: &app.node, tenant: &tenant, cancelled };
+        Ok(catalog.label_values(&name, &Ask { selectors: &selectors, range, limit })?)
     });
     Ok(text_list(texts.await?))
 }
@@ -67,9 +67,9 @@ pub(crate) async fn series(
     let selectors = selectors(&params, true)?;
     let (range, limit) = (params.range()?, params.limit()?);
     let tenant = tenant_of(&headers)?;
-    let found = on_query_thread(&app, move |app, _| {
-        let catalog = Catalog { node: &app.node, tenant: &tenant };
-        Ok(catalog.series(&Ask { selectors: &selectors, range, limit }))
+    let found = on_query_thread(&app, move |app, cancelled| {
+        let catalog = Catalog { node: &app.node, tenant: &tenant, cancelled };
+        Ok(catalog.series(&Ask { selectors: &selectors, range, limit })?)
     });
     let (all, cut) = found.await?;
     let mut json = Json::new();
@@ -100,8 +100,8 @@ pub(crate) async fn metadata(
     let tenant = tenant_of(&headers)?;
     let limit = params.limit()?;
     let metric = params.get("metric").map(String::from);
-    let all = on_query_thread(&app, move |app, _| {
-        Ok(Catalog { node: &app.node, tenant: &tenant }.metadata(metric.as_deref(), limit))
+    let all = on_query_thread(&app, move |app, cancelled| {
+        Ok(Catalog { node: &app.node, tenant: &tenant, cancelled }.metadata(metric.as_deref(), limit))
     });
     let mut json = Json::new();
     json.raw(r#"{"status":"success","data":{"#);
@@ -132,9 +132,9 @@ pub(crate) async fn exemplars(
     if range.end_ms < range.start_ms {
         return Err(ApiError::bad_param("end", "end timestamp must not be before start time"));
     }
-    let found = on_query_thread(&app, move |app, _| {
+    let found = on_query_thread(&app, move |app, cancelled| {
         let ask = Ask { selectors: &selectors, range, limit: usize::MAX };
-        Ok(Catalog { node: &app.node, tenant: &tenant }.exemplars(&ask))
+        Ok(Catalog { node: &app.node, tenant: &tenant, cancelled }.exemplars(&ask))
     });
     let mut json = Json::new();
     json.raw(r#"{"status":"success","data":["#);

@@ -110,6 +110,12 @@ async fn bounded<T: Send + 'static>(
     app: &App,
     work: impl FnOnce(&App, &AtomicBool) -> Result<T, ApiError> + Send + 'static,
 ) -> Result<T, ApiError> {
+    crate::pipeline::wait_for_replay(&app.node).await;
+    if !app.node.is_ready() && !app.node.is_stopping() {
+        // half of the series would be an answer that looks whole
+        let message = "the journal is being replayed";
+        return Err(ApiError::new(StatusCode::SERVICE_UNAVAILABLE, "unavailable", message));
+    }
     let timeout = Duration::from_millis(app.node.settings().query_timeout_ms);
     let Some(pass) = app.waiting.enter() else {
         let message = format!("too many queries: {} run or wait already", app.waiting.limit());
