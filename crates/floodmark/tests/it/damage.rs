@@ -8,19 +8,24 @@ use std::fs::{File, OpenOptions};
 use std::os::unix::fs::FileExt;
 use std::path::PathBuf;
 
-/// Requests before the damage.
-const REQUESTS: u64 = 60;
+/// Requests in each segment.
+const REQUESTS: u64 = 20;
 
-/// A stopped server with one partition and a few segments.
+/// A killed server with one partition and three segments with data: each start begins a new one.
 fn stopped() -> (Server, Writer) {
-    let options = Options::default().config("partitions = 1\nsegment_size = \"16KiB\"");
+    let options = Options::default().config("partitions = 1");
     let options = options.allow("journal is damaged").allow("journal: ").allow("segment").allow("damage");
     let mut server = Server::start(options);
     let mut writer = Writer::new(3, 1);
-    for _ in 0..REQUESTS {
-        writer.write_once(&server).expect(204, &[]);
+    for segment in 0..3 {
+        if segment > 0 {
+            server.restart();
+        }
+        for _ in 0..REQUESTS {
+            writer.write_once(&server).expect(204, &[]);
+        }
+        server.kill9();
     }
-    server.kill9();
     assert!(segments(&server).len() >= 3, "{:?}", segments(&server));
     (server, writer)
 }

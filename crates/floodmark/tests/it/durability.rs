@@ -24,7 +24,7 @@ fn kill_9_at_random_moments_loses_and_doubles_nothing() {
     let seed = seed();
     let mut rng = Rng::new(seed);
     // small segments, so that kills also hit the moment where a new one begins
-    let mut server = Server::start(Options::default().config("segment_size = \"256KiB\""));
+    let mut server = Server::start(Options::default().config("segment_size = \"1MiB\""));
     let mut writers: Vec<_> = (0..3).map(|id| Writer::new(seed, id)).collect();
     for kill in 0..kills() {
         let before: Vec<_> = writers.iter().map(|w| w.acknowledged).collect();
@@ -181,6 +181,27 @@ fn an_empty_directory_starts_and_starts_again() {
     let mut writer = Writer::new(1, 1);
     writer.write_once(&server).expect(204, &[]);
     writer.verify(&server, 0);
+}
+
+/// Killed at any moment of its first start: the next one succeeds.
+#[test]
+fn a_start_can_be_killed_at_any_moment() {
+    let mut rng = Rng::new(seed());
+    for _ in 0..15 {
+        let dir = tempfile::tempdir().unwrap();
+        for _ in 0..3 {
+            let mut child =
+                command(&["serve", "--http", "127.0.0.1:0", "--data-dir"]).arg(dir.path()).spawn().unwrap();
+            // the moment is what is random here
+            std::thread::sleep(Duration::from_micros(rng.below(40_000)));
+            child.kill().unwrap();
+            child.wait().unwrap();
+        }
+        let server = Server::start(Options::default().data_dir(dir.path()));
+        let mut writer = Writer::new(8, 1);
+        writer.write_once(&server).expect(204, &[]);
+        writer.verify(&server, 0);
+    }
 }
 
 #[test]

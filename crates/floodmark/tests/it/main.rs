@@ -4,6 +4,7 @@
 //!   unexpected warning
 //! - `write_api`, `bad_series`, `slow`: remote write, and everything that can be wrong with it
 //! - `read_api`, `bad_queries`: Prometheus' reading interface, and likewise
+//! - `consistency`: what is stored is what was sent
 //! - `durability`, `damage`, `disk_full`: what is acknowledged stays
 //! - `overload`, `amplify`: more than fits; little that makes much
 //! - `real_prometheus`: a real Prometheus beside it, which must agree
@@ -13,6 +14,7 @@ mod harness;
 mod amplify;
 mod bad_queries;
 mod bad_series;
+mod consistency;
 mod damage;
 mod disk_full;
 mod durability;

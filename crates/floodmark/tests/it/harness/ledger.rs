@@ -127,6 +127,25 @@ impl Writer {
         }
     }
 
+    /// Reads while others write; `before` is what the last call returned: of each series the requests that
+    /// were there. Each must be a beginning of what this writer sends, as long as before or longer.
+    #[track_caller]
+    pub(crate) fn watch(&self, server: &Server, before: &[u64]) -> Vec<u64> {
+        let everything = format!("load{{writer=\"{}\"}}[2h]", self.id);
+        let found = server.samples(&everything, now_ms());
+        let requests_of = |series: u64| {
+            let stored = self.of_series(&found, series);
+            let requests = stored.len() as u64 / SAMPLES;
+            assert_eq!(requests * SAMPLES, stored.len() as u64, "half of a request");
+            let sent = (0..requests).flat_map(|n| self.samples(series, n)).map(|(t, v)| (t, v.to_bits()));
+            assert!(sent.eq(stored.iter().copied()), "series {series} is no beginning of what was sent");
+            let least = before.get(series as usize).copied().unwrap_or(0);
+            assert!(requests >= least, "series {series} has {requests} requests and had {least}");
+            requests
+        };
+        (0..SERIES).map(requests_of).collect()
+    }
+
     /// How many acknowledged samples are missing; everything else must be right.
     #[track_caller]
     pub(crate) fn count_missing(&self, server: &Server) -> usize {

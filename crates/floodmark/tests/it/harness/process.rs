@@ -158,6 +158,12 @@ impl Server {
         let line = text.lines().find_map(|l| l.strip_prefix(series)?.strip_prefix(' '));
         line.and_then(|v| v.parse().ok()).unwrap_or_else(|| panic!("no {series} in:\n{text}"))
     }
+
+    /// Waits until a value of `/metrics` is 0: what a request held is given back just after its answer.
+    #[track_caller]
+    pub(crate) fn wait_until_zero(&self, series: &str) {
+        wait_for(series, || (self.metric(series) == 0.0).then_some(()));
+    }
 }
 
 impl Drop for Server {
