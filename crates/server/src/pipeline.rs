@@ -9,7 +9,7 @@ use crate::owner::Command;
 use crate::refusal::Refusal;
 use crate::submission::{NewSeries, Outcome, Submission};
 use model::batch::describe_labels;
-use model::{Batch, BatchSeries, LabelsBuilder, SeriesError, SeriesKey, SeriesRef, TenantId, caps};
+use model::{Batch, BatchSeries, Exemplar, LabelsBuilder, SeriesError, SeriesKey, SeriesRef, TenantId, caps};
 use protocol::remote_write::{Decoder, Version, labels_of};
 use std::ops::Range;
 use std::sync::mpsc::TrySendError;
@@ -17,6 +17,9 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 use stdx::budget::Reservation;
 use tokio::sync::oneshot;
+
+#[cfg(test)]
+mod tests;
 
 /// Bodies up to this size are decoded where they are; larger ones on a thread of their own, so that no task
 /// holds up the others for longer than about half a millisecond.
@@ -349,7 +352,7 @@ fn add_known(part: &mut Submission, batch: &Batch, position: u32, known: SeriesR
         part.timestamps.push(batch.timestamps[i]);
         part.values.push(batch.values[i]);
     }
-    let mine = batch.exemplars.iter().filter(|(p, _)| *p == position);
+    let mine = exemplars_of(&batch.exemplars, position).iter();
     part.exemplars.extend(mine.map(|(_, e)| (known, e.clone())));
 }
 
@@ -359,13 +362,20 @@ fn add_new(part: &mut Submission, batch: &Batch, position: u32, key: SeriesKey, 
     let (from, to) = (samples.start as usize, samples.end as usize);
     part.new_timestamps.extend_from_slice(&batch.timestamps[from..to]);
     part.new_values.extend_from_slice(&batch.values[from..to]);
-    let mine = batch.exemplars.iter().filter(|(p, _)| *p == position).map(|(_, e)| e.clone());
     part.new.push(NewSeries {
         key,
         labels,
         samples: start..part.new_timestamps.len() as u32,
-        exemplars: mine.collect(),
+        exemplars: exemplars_of(&batch.exemplars, position).iter().map(|(_, e)| e.clone()).collect(),
     });
+}
+
+/// The exemplars of the series at `position`. They come in the order of their series, so a body full of new
+/// series with exemplars costs a search each and not a pass over all.
+fn exemplars_of(exemplars: &[(u32, Exemplar)], position: u32) -> &[(u32, Exemplar)] {
+    let from = exemplars.partition_point(|(p, _)| *p < position);
+    let count = exemplars[from..].partition_point(|(p, _)| *p == position);
+    &exemplars[from..from + count]
 }
 
 fn submit(node: &Node, submissions: Vec<(usize, Submission, Answer)>) -> Result<Vec<Answer>, Refusal> {
