@@ -9,6 +9,7 @@ const KEPT_MAX: usize = 10_000;
 #[derive(Debug, Default)]
 pub(crate) struct Exemplars {
     ring: VecDeque<(SeriesRef, Exemplar)>,
+    label_bytes: usize,
 }
 
 impl Exemplars {
@@ -16,9 +17,12 @@ impl Exemplars {
         if self.ring.iter().rev().take(64).any(|(s, e)| *s == series && *e == exemplar) {
             return; // senders repeat an exemplar with every scrape until a newer one comes
         }
-        if self.ring.len() >= KEPT_MAX {
-            self.ring.pop_front();
+        if self.ring.len() >= KEPT_MAX
+            && let Some((_, oldest)) = self.ring.pop_front()
+        {
+            self.label_bytes -= oldest.labels.as_bytes().len();
         }
+        self.label_bytes += exemplar.labels.as_bytes().len();
         self.ring.push_back((series, exemplar));
     }
 
@@ -26,10 +30,8 @@ impl Exemplars {
         self.ring.iter()
     }
 
+    /// Bytes of memory, in constant time: somebody asks with every write.
     pub(crate) fn memory_bytes(&self) -> usize {
-        self.ring
-            .iter()
-            .map(|(_, e)| size_of::<(SeriesRef, Exemplar)>() + e.labels.as_bytes().len() + 16)
-            .sum()
+        self.ring.capacity() * size_of::<(SeriesRef, Exemplar)>() + self.label_bytes
     }
 }

@@ -33,6 +33,9 @@ pub(crate) struct Pairs {
     seed: u64,
     text_bytes: usize,
     postings_bytes: usize,
+    /// Of all [`Name::pairs`]. Counted along, because there can be millions of names and somebody asks for
+    /// the sum with every write.
+    list_bytes: usize,
 }
 
 /// What a series' label must be like. The query's matchers become filters at the border of this crate.
@@ -90,7 +93,10 @@ impl Pairs {
         let id = self.pairs.len() as u32;
         self.pairs.push(Pair { name, value: value.into(), postings: Postings::default() });
         self.text_bytes += value.len();
-        self.names[name as usize].pairs.push(PairId(id));
+        let list = &mut self.names[name as usize].pairs;
+        let before = list.capacity();
+        list.push(PairId(id));
+        self.list_bytes += (list.capacity() - before) * size_of::<PairId>();
         let (pairs, seed) = (&self.pairs, self.seed);
         self.pair_of.insert_unique(hash, id, |i| {
             let p = &pairs[*i as usize];
@@ -206,15 +212,14 @@ impl Pairs {
         pairs.filter(move |p| among.is_none_or(|set| p.postings.intersects(set))).map(|p| &*p.value)
     }
 
-    /// Bytes of memory.
+    /// Bytes of memory, in constant time.
     pub(crate) fn memory_bytes(&self) -> usize {
-        let lists: usize = self.names.iter().map(|n| n.pairs.capacity() * 4).sum();
         self.pairs.capacity() * size_of::<Pair>()
             + self.names.capacity() * size_of::<Name>()
             + self.pair_of.allocation_size()
             + self.name_of.allocation_size()
             + self.postings_bytes
-            + lists
+            + self.list_bytes
             + self.text_bytes
     }
 }
