@@ -30,6 +30,7 @@ pub struct TenantHead {
     exemplars: Exemplars,
     active: usize,
     chunk_bytes: usize,
+    /// What the entries of `late` hold beside themselves.
     late_bytes: usize,
     samples_total: u64,
     newest_ms: i64,
@@ -142,9 +143,9 @@ impl TenantHead {
     #[cold]
     fn append_late(&mut self, series: SeriesRef, timestamp_ms: i64, value: f64) {
         let late = self.late.entry(series).or_default();
-        let before = late.memory_bytes();
+        let before = late.heap_bytes();
         late.insert(timestamp_ms, value);
-        self.late_bytes = self.late_bytes + late.memory_bytes() - before;
+        self.late_bytes = self.late_bytes + late.heap_bytes() - before;
     }
 
     /// Keeps what is known about a metric. Beyond the bound, new families are left out.
@@ -255,7 +256,7 @@ impl TenantHead {
             ("label sets", self.labels.memory_bytes()),
             ("series", self.series.memory_bytes()),
             ("chunks", self.chunk_bytes),
-            ("late samples", self.late_bytes),
+            ("late samples", self.late.allocation_size() + self.late_bytes),
             ("metadata and exemplars", self.metadata_bytes + self.exemplars.memory_bytes()),
         ]
     }
