@@ -35,3 +35,20 @@ impl Exemplars {
         self.ring.capacity() * size_of::<(SeriesRef, Exemplar)>() + self.label_bytes
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use model::Labels;
+
+    #[test]
+    fn bytes_are_counted_as_they_come_and_go() {
+        let mut exemplars = Exemplars::default();
+        for i in 0..KEPT_MAX + 2000 {
+            let labels = Labels::from_pairs(&[("trace", &"x".repeat(i % 50))]);
+            exemplars.push(SeriesRef(1), Exemplar { labels, timestamp_ms: i as i64, value: 1.0 });
+        }
+        let held: usize = exemplars.iter().map(|(_, e)| e.labels.as_bytes().len()).sum();
+        assert_eq!((exemplars.ring.len(), exemplars.label_bytes), (KEPT_MAX, held));
+    }
+}

@@ -32,7 +32,7 @@ pub(crate) struct Pairs {
     pair_of: HashTable<u32>,
     seed: u64,
     text_bytes: usize,
-    postings_bytes: usize,
+    postings_bytes: isize,
     /// Of all [`Name::pairs`]. Counted along, because there can be millions of names and somebody asks for
     /// the sum with every write.
     list_bytes: usize,
@@ -218,7 +218,7 @@ impl Pairs {
             + self.names.capacity() * size_of::<Name>()
             + self.pair_of.allocation_size()
             + self.name_of.allocation_size()
-            + self.postings_bytes
+            + self.postings_bytes.max(0) as usize
             + self.list_bytes
             + self.text_bytes
     }
@@ -237,5 +237,21 @@ fn union(pairs: &[&Pair]) -> RoaringBitmap {
             many.iter().for_each(|p| p.postings.add_to(&mut out));
             out
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lists_are_counted_as_they_grow() {
+        let mut pairs = Pairs::new(1);
+        for i in 0..1000 {
+            pairs.intern(&format!("name{}", i % 300), &i.to_string());
+            pairs.intern("same", "same");
+        }
+        let lists: usize = pairs.names.iter().map(|n| n.pairs.capacity() * size_of::<PairId>()).sum();
+        assert_eq!(pairs.list_bytes, lists);
     }
 }
