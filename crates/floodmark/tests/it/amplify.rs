@@ -2,6 +2,9 @@
 
 use crate::harness::wire::{self, Series};
 use crate::harness::{Connection, Options, Request, Server, now_ms};
+use std::collections::BTreeMap;
+use std::io::Read;
+use std::time::Duration;
 
 const MIB: u64 = 1 << 20;
 
@@ -102,7 +105,7 @@ fn series_with_the_longest_labels() {
 fn begin_many(server: &Server, count: usize, beginning: &[u8]) -> Vec<Connection> {
     let begin = |_| {
         let mut connection = Connection::open(server.address).ok()?;
-        connection.stream.set_write_timeout(Some(std::time::Duration::from_secs(2))).unwrap();
+        connection.stream.set_write_timeout(Some(Duration::from_secs(2))).unwrap();
         let _ = connection.send_bytes(beginning); // the server need not read it all
         Some(connection)
     };
@@ -126,4 +129,68 @@ fn is_well_but_busy(mut server: Server) {
     let peak = server.memory_bytes("VmHWM");
     assert!(peak < BUDGET + SLACK, "peak memory {} MiB of a budget of {} MiB", peak / MIB, BUDGET / MIB);
     assert_eq!(server.query("1 + 1", 0)["result"][1], "2");
+}
+
+/// Large answers that nobody reads must not pile up in memory: those of the catalog.
+#[test]
+fn catalog_answers_that_nobody_reads() {
+    let server = small();
+    let now = now_ms();
+    // 400 series with 15 KiB of labels each: an answer with all of them has 6 MB
+    for part in 0..10 {
+        let long = |i: usize| {
+            let series = Series::named("m").label("i", format!("{part}-{i}"));
+            series.label("long", "v".repeat(15 << 10)).sample(now, 1.0)
+        };
+        status(&server, &Request::write(&wire::v1(&(0..40).map(long).collect::<Vec<_>>())));
+    }
+    let requests = [
+        Request::ask("/api/v1/query", &[("query", "m"), ("time", &(now / 1000 + 1).to_string())]),
+        Request::ask("/api/v1/series", &[("match[]", "m")]),
+    ];
+    never_read(&server, &requests, 40);
+    is_well(server);
+}
+
+/// Sends the requests in turn on `count` connections and reads a few bytes of each answer.
+fn never_read(server: &Server, requests: &[Request], count: usize) {
+    let mut idle: Vec<_> = (0..count).map(|_| Connection::open(server.address).unwrap()).collect();
+    for (connection, request) in idle.iter_mut().zip(requests.iter().cycle()) {
+        connection.send_bytes(request.head().as_bytes()).unwrap();
+    }
+    // once the first bytes are here, all of the answer is in the server's memory, unless it was refused
+    let mut answers = BTreeMap::<String, usize>::new();
+    for connection in &mut idle {
+        connection.stream.set_read_timeout(Some(Duration::from_secs(10))).unwrap();
+        let mut first = [0; 12];
+        let answer = connection.stream.read_exact(&mut first);
+        let answer = answer.map_or_else(|e| e.to_string(), |()| String::from_utf8_lossy(&first).into_owned());
+        *answers.entry(answer).or_default() += 1;
+    }
+    eprintln!("never read: {answers:?}");
+    let meanwhile = server.send(&Request::ask("/api/v1/query", &[("query", "1")]));
+    assert!([200, 503].contains(&meanwhile.status), "{}", meanwhile.text());
+}
+
+/// The work for exemplars must not grow with the square of their number.
+#[test]
+fn exemplars_of_many_new_series() {
+    let server = Server::new();
+    let now = now_ms();
+    let mut took = Vec::new();
+    for count in [5_000, 20_000, 40_000] {
+        let one = |i: usize| {
+            Series::named("m").label("i", format!("{count}-{i}")).sample(now, 1.0).exemplar(
+                &[("t", "x")],
+                now,
+                1.0,
+            )
+        };
+        let body = wire::v1(&(0..count).map(one).collect::<Vec<_>>());
+        let began = std::time::Instant::now();
+        server.send(&Request::write(&body)).expect(204, &[]);
+        took.push((count, began.elapsed()));
+    }
+    eprintln!("{took:?}");
+    assert!(took[2].1 < 20 * took[0].1, "{took:?}");
 }
