@@ -70,6 +70,17 @@ pub enum SeriesError {
         /// Which bound.
         reason: &'static str,
     },
+    /// The head has no room for more series.
+    #[error(
+        "no memory for new series: the head holds {used_mib} MiB and takes new series up to {limit_mib} MiB; \
+             it grows with --memory"
+    )]
+    NoRoom {
+        /// What the head holds.
+        used_mib: u64,
+        /// Up to where it takes new series.
+        limit_mib: u64,
+    },
     /// Older than the out-of-order window.
     #[error(
         "out of order: timestamp {timestamp_ms} ms is more than {window_ms} ms older than the series' newest sample at {newest_ms} ms"

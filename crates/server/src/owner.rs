@@ -20,6 +20,7 @@ use crate::submission::Submission;
 use dictionary::Dictionary;
 use head::Partition;
 use journal::{Journal, RecordEncoder};
+use model::SeriesError;
 use parking_lot::RwLock;
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -174,11 +175,11 @@ impl Owner {
         while left > 0
             && let Some(mut submission) = self.creating.pop_front()
         {
-            if let Err(refusal) = self.room_for_series() {
-                submission.answer(Err(refusal));
-                continue;
+            match self.room_for_series() {
+                Ok(()) => left -= self.create_some(&mut submission, left),
+                // its known series go on
+                Err(error) => submission.refuse_new(&error),
             }
-            left -= self.create_some(&mut submission, left);
             if submission.is_resolved() {
                 self.group.push(submission);
             } else {
@@ -213,21 +214,13 @@ impl Owner {
         to - from
     }
 
-    fn room_for_series(&self) -> Result<(), Refusal> {
+    fn room_for_series(&self) -> Result<(), SeriesError> {
         let limit = self.node.settings.budget.head_bytes / 100 * HEAD_NEW_SERIES_PERCENT;
         let used = self.node.head_bytes();
         if used < limit {
             return Ok(());
         }
-        Err(Refusal::busy(
-            "head_full",
-            format!(
-                "no memory for new series: the head holds {} of {} MiB, and new series may fill it to {HEAD_NEW_SERIES_PERCENT} %; \
-                 it grows with --memory; known series are still accepted",
-                used >> 20,
-                self.node.settings.budget.head_bytes >> 20
-            ),
-        ))
+        Err(SeriesError::NoRoom { used_mib: used >> 20, limit_mib: limit >> 20 })
     }
 
     fn housekeep(&mut self) {
@@ -249,7 +242,7 @@ impl Owner {
 
     fn refuse_until_stopped(&self, error: &journal::JournalError) {
         while let Ok(Command::Write(submission)) = self.commands.recv() {
-            submission.answer(Err(Refusal::from(error)));
+            submission.turn_away(Refusal::from(error));
         }
     }
 }

@@ -102,6 +102,12 @@ pub async fn write(
         let answer = answer.await.map_err(|_| internal("a partition's owner is gone".into()))?;
         outcome.add(answer?);
     }
+    if outcome.no_room && outcome.samples == 0 {
+        // Nothing of it was stored, so it can be sent again as it is. Where known series came with the new
+        // ones, the sender must go on with the next request, or all its series would wait for the new ones.
+        let reason = outcome.errors.first().map(|(error, _)| error.to_string()).unwrap_or_default();
+        return Err(Refusal::busy("head_full", reason));
+    }
     let metrics = &node.shared().metrics;
     let seconds = if creates { &metrics.seconds_new } else { &metrics.seconds_known };
     seconds.observe(began.elapsed().as_secs_f64());

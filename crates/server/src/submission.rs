@@ -23,6 +23,8 @@ pub(crate) struct Submission {
     pub(crate) created: usize,
     pub(crate) metadata: Vec<Metadata>,
     pub(crate) exemplars: Vec<(SeriesRef, Exemplar)>,
+    /// What has become of it so far.
+    pub(crate) outcome: Outcome,
     pub(crate) reply: oneshot::Sender<Result<Outcome, Refusal>>,
     /// The request's memory, given back when its last part is done.
     pub(crate) memory: Option<Arc<Reservation>>,
@@ -48,6 +50,8 @@ pub struct Outcome {
     pub refused_samples: u64,
     /// Series left out, wholly or in part.
     pub refused_series: u64,
+    /// Series were left out only because there is no room for new ones now.
+    pub no_room: bool,
     /// The first few reasons, each with its series.
     pub errors: Vec<(SeriesError, String)>,
 }
@@ -71,6 +75,7 @@ impl Outcome {
         self.exemplars += other.exemplars;
         self.refused_samples += other.refused_samples;
         self.refused_series += other.refused_series;
+        self.no_room |= other.no_room;
         let room = Self::ERRORS_MAX - self.errors.len();
         self.errors.extend(other.errors.into_iter().take(room));
     }
@@ -89,6 +94,7 @@ impl Submission {
             created: 0,
             metadata: Vec::new(),
             exemplars: Vec::new(),
+            outcome: Outcome::default(),
             reply,
             memory: None,
         }
@@ -108,8 +114,22 @@ impl Submission {
         self.refs.len() + if self.is_resolved() { 0 } else { self.new_timestamps.len() }
     }
 
-    /// Answers; nobody may be listening any more.
-    pub(crate) fn answer(self, outcome: Result<Outcome, Refusal>) {
-        let _ = self.reply.send(outcome);
+    /// Leaves out the series that are still to be made: there is no room for them.
+    pub(crate) fn refuse_new(&mut self, error: &SeriesError) {
+        for new in self.new.drain(self.created..) {
+            let samples = u64::from(new.samples.end - new.samples.start);
+            self.outcome.refuse(error.clone(), samples, || new.labels.to_string());
+        }
+        self.outcome.no_room = true;
+    }
+
+    /// All of it is done.
+    pub(crate) fn answer(self) {
+        let _ = self.reply.send(Ok(self.outcome)); // nobody may be listening any more
+    }
+
+    /// Nothing of it is kept.
+    pub(crate) fn turn_away(self, refusal: Refusal) {
+        let _ = self.reply.send(Err(refusal));
     }
 }

@@ -2,7 +2,7 @@
 
 use super::Owner;
 use crate::refusal::Refusal;
-use crate::submission::{Outcome, Submission};
+use crate::submission::Submission;
 use head::{AppendStats, TenantHead};
 use journal::{JournalError, RecordEncoder};
 use model::{LabelsRef, SeriesError, SeriesRef};
@@ -13,13 +13,12 @@ impl Owner {
     /// Commits the group. Its submissions are all answered afterwards.
     pub(super) fn commit(&mut self) {
         let mut group = std::mem::take(&mut self.group);
-        let mut outcomes: Vec<Outcome> = group.iter().map(|_| Outcome::default()).collect();
-        match self.make_durable(&mut group, &mut outcomes) {
+        match self.make_durable(&mut group) {
             Ok(()) => {
                 self.apply(&mut group);
-                for (submission, outcome) in group.drain(..).zip(outcomes) {
-                    self.node.metrics.samples.add(outcome.samples);
-                    submission.answer(Ok(outcome));
+                for submission in group.drain(..) {
+                    self.node.metrics.samples.add(submission.outcome.samples);
+                    submission.answer();
                 }
             }
             Err(error) => {
@@ -29,7 +28,7 @@ impl Owner {
                 self.node.metrics.group_failures.inc();
                 tracing::warn!(partition = self.number, %error, "group not durable, refused");
                 for submission in group.drain(..) {
-                    submission.answer(Err(Refusal::from(&error)));
+                    submission.turn_away(Refusal::from(&error));
                 }
             }
         }
@@ -37,16 +36,12 @@ impl Owner {
         self.group = group; // keeps its memory
     }
 
-    fn make_durable(
-        &mut self,
-        group: &mut [Submission],
-        outcomes: &mut [Outcome],
-    ) -> Result<(), JournalError> {
+    fn make_durable(&mut self, group: &mut [Submission]) -> Result<(), JournalError> {
         self.dictionary.enter(self.journal.begin()?);
-        for (submission, outcome) in group.iter_mut().zip(outcomes) {
-            self.leave_out_the_too_old(submission, outcome);
-            outcome.samples = submission.refs.len() as u64;
-            outcome.exemplars = submission.exemplars.len() as u64;
+        for submission in group {
+            self.leave_out_the_too_old(submission);
+            submission.outcome.samples = submission.refs.len() as u64;
+            submission.outcome.exemplars = submission.exemplars.len() as u64;
             self.record(submission)?;
         }
         let began = Instant::now();
@@ -56,7 +51,7 @@ impl Owner {
     }
 
     /// Samples before the out-of-order window of their series are not accepted.
-    fn leave_out_the_too_old(&self, submission: &mut Submission, outcome: &mut Outcome) {
+    fn leave_out_the_too_old(&self, submission: &mut Submission) {
         let window_ms = self.node.settings.out_of_order_window_ms;
         let partition = self.partition.head.read();
         let Some(head) = partition.tenant(&submission.tenant) else { return };
@@ -74,7 +69,7 @@ impl Owner {
             match too_old(series, timestamp_ms) {
                 Some(newest_ms) => {
                     let error = SeriesError::TooOld { timestamp_ms, newest_ms, window_ms };
-                    outcome.refuse(error, 1, || labels_text(head, series));
+                    submission.outcome.refuse(error, 1, || labels_text(head, series));
                 }
                 None => {
                     submission.refs[kept] = series;

@@ -1,4 +1,95 @@
 use super::*;
+use crate::settings::{Flags, Settings};
+use model::{ErrorKind, Labels};
+use protocol::encode::V1Encoder;
+use stdx::clock::{Clock, SystemClock};
+
+/// A node with the smallest budget, on a directory of its own.
+fn small_node(dir: &std::path::Path) -> Node {
+    let flags = Flags {
+        data_dir: Some(dir.into()),
+        memory: Some("64MiB".into()),
+        durability: Some("os".into()),
+        ..Flags::default()
+    };
+    Node::start(Settings::resolve(flags).unwrap(), Arc::new(SystemClock)).unwrap()
+}
+
+async fn send(node: &Node, names: impl Iterator<Item = String>) -> Result<Outcome, Refusal> {
+    let mut encoder = V1Encoder::new();
+    let now_ms = SystemClock.now_ms();
+    for name in names {
+        let labels =
+            Labels::from_pairs(&[("__name__", &name), ("filler", &"x".repeat(2000)), ("series", &name)]);
+        encoder.series(labels.as_ref(), &[now_ms], &[1.0]);
+    }
+    let body = encoder.finish().to_vec();
+    let memory = node.shared().inflight.reserve(body.len() as u64).unwrap();
+    write(node, TenantId::anonymous(), Version::V1, body, memory).await
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_full_head_keeps_known_series_flowing_and_sends_the_others_back() {
+    let dir = tempfile::tempdir().unwrap();
+    let node = small_node(dir.path());
+    // one label value of its own for each series fills 85 % of 38 MiB soon
+    let series = |batch: u32| (0..500).map(move |i| format!("m_{batch}_{i}_{}", "y".repeat(400)));
+    let mut batch = 0;
+    let refusal = loop {
+        match send(&node, series(batch)).await {
+            Ok(_) => batch += 1, // of the one at the border, a part was made
+            Err(refusal) => break refusal,
+        }
+        assert!(batch < 10_000, "the head never fills");
+    };
+    assert_eq!((refusal.kind, refusal.reason), (ErrorKind::Unavailable, "head_full"));
+    assert!(refusal.message.contains("--memory"), "{}", refusal.message);
+
+    let known = send(&node, series(0)).await.unwrap();
+    assert_eq!((known.samples, known.refused_series), (500, 0), "known series flow");
+
+    let mixed = send(&node, series(0).chain(["new_1".into(), "new_2".into()])).await.unwrap();
+    assert_eq!((mixed.samples, mixed.refused_series, mixed.refused_samples), (500, 2, 2));
+    assert!(mixed.errors[0].1.starts_with("new_"), "{:?}", mixed.errors);
+    tokio::task::spawn_blocking(move || node.stop()).await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn labels_in_another_order_are_the_same_series() {
+    let dir = tempfile::tempdir().unwrap();
+    let node = small_node(dir.path());
+    let now_ms = SystemClock.now_ms();
+    let mut raw = Vec::new();
+    for (timestamp_ms, order) in [(now_ms, ["__name__", "zone"]), (now_ms + 1, ["zone", "__name__"])] {
+        let mut labels = Vec::new();
+        order.iter().for_each(|name| model::labels::put_label(&mut labels, name.as_bytes(), b"x"));
+        labels.extend([0x12, 16, 0x09]);
+        labels.extend(1f64.to_le_bytes());
+        labels.push(0x10);
+        let mut t = timestamp_ms as u64;
+        while t >= 0x80 {
+            labels.push(t as u8 | 0x80);
+            t >>= 7;
+        }
+        labels.push(t as u8);
+        raw.push(0x0a);
+        raw.push(labels.len() as u8);
+        raw.extend(labels);
+    }
+    let body = snap::raw::Encoder::new().compress_vec(&raw).unwrap();
+    for _ in 0..2 {
+        let memory = node.shared().inflight.reserve(1024).unwrap();
+        let outcome = write(&node, TenantId::anonymous(), Version::V1, body.clone(), memory).await.unwrap();
+        assert_eq!((outcome.samples, outcome.refused_series), (2, 0));
+    }
+    let count: usize = node
+        .partitions()
+        .iter()
+        .map(|p| p.head.read().tenant(&TenantId::anonymous()).map_or(0, head::TenantHead::series_count))
+        .sum();
+    assert_eq!(count, 1);
+    tokio::task::spawn_blocking(move || node.stop()).await.unwrap();
+}
 
 fn exemplar(value: f64) -> Exemplar {
     Exemplar { labels: model::Labels::empty(), timestamp_ms: 0, value }
