@@ -2,77 +2,195 @@
 
 use model::SeriesRef;
 use roaring::RoaringBitmap;
+use std::ops::Range;
 
 /// Up to this many references are kept as a plain list: most pairs of churning labels have one or a few.
 const LIST_MAX: usize = 32;
+/// Runs shorter than this are kept as single references.
+const RUN_MIN: u32 = 8;
 /// What a new bitmap costs beyond the list that it replaces.
 const BITMAP_BYTES: usize = 96;
 
+/// The references of one pair.
+///
+/// Scrapes come target by target, so most pairs belong to series that were created one after the other. The
+/// newest such run is only a range, here in place: to add one more series touches no heap at all.
+#[derive(Debug, Default)]
+pub(crate) struct Postings {
+    /// Below `run`.
+    kept: Kept,
+    /// The newest references.
+    run: Range<u32>,
+    len: u32,
+    /// What `kept` takes, by our estimate.
+    bytes: u32,
+}
+
 #[derive(Debug)]
-pub(crate) enum Postings {
+enum Kept {
     List(Vec<u32>),
     Bitmap(Box<RoaringBitmap>),
 }
 
-impl Default for Postings {
+impl Default for Kept {
     fn default() -> Self {
         Self::List(Vec::new())
     }
 }
 
 impl Postings {
-    /// Adds a reference larger than all before it; says by how many bytes memory grew (for a bitmap, as
-    /// near as can be told from outside: two bytes a reference and the slack of its lists).
-    pub(crate) fn push(&mut self, series: SeriesRef) -> usize {
+    /// Adds a reference larger than all before it; says by how many bytes memory grew, or shrank.
+    #[inline]
+    pub(crate) fn push(&mut self, series: SeriesRef) -> isize {
+        debug_assert!(self.run.is_empty() || self.run.end <= series.0);
+        self.len += 1;
+        if self.run.end == series.0 {
+            self.run.end += 1;
+            return 0;
+        }
+        let finished = std::mem::replace(&mut self.run, series.0..series.0 + 1);
+        if finished.is_empty() { 0 } else { self.keep(finished) }
+    }
+
+    /// Moves a finished run to where references are kept.
+    fn keep(&mut self, run: Range<u32>) -> isize {
+        let estimate = self.bytes;
+        let (len, before) = (self.len - 1, self.len - 1 - run.len() as u32);
+        self.bytes = self.bytes.saturating_add(self.kept.extend(run) as u32);
+        // A bitmap chooses its form anew only when it is asked to, and only then its size is looked at.
+        // Whenever it has doubled, so that all this asking costs no more than pushing did.
+        if let Kept::Bitmap(bitmap) = &mut self.kept
+            && len >= 1024
+            && len.ilog2() != before.max(1).ilog2()
+        {
+            bitmap.optimize();
+            self.bytes = (BITMAP_BYTES + bitmap.serialized_size() * 5 / 4) as u32;
+        }
+        self.bytes as isize - estimate as isize
+    }
+
+    pub(crate) const fn len(&self) -> usize {
+        self.len as usize
+    }
+
+    pub(crate) fn add_to(&self, out: &mut RoaringBitmap) {
+        match &self.kept {
+            Kept::List(list) => out.extend(list.iter().copied()),
+            Kept::Bitmap(bitmap) => *out |= &**bitmap,
+        }
+        out.insert_range(self.run.clone());
+    }
+
+    pub(crate) fn to_bitmap(&self) -> RoaringBitmap {
+        let mut out = match &self.kept {
+            Kept::List(list) => list.iter().copied().collect(),
+            Kept::Bitmap(bitmap) => (**bitmap).clone(),
+        };
+        out.insert_range(self.run.clone());
+        out
+    }
+
+    pub(crate) fn intersects(&self, with: &RoaringBitmap) -> bool {
+        let kept = match &self.kept {
+            Kept::List(list) => list.iter().any(|r| with.contains(*r)),
+            Kept::Bitmap(bitmap) => !bitmap.is_disjoint(with),
+        };
+        kept || with.range_cardinality(self.run.clone()) > 0
+    }
+}
+
+impl Kept {
+    /// Adds references larger than all before them; says by how many bytes memory grew (for a bitmap, as
+    /// near as can be told from outside).
+    fn extend(&mut self, run: Range<u32>) -> usize {
         match self {
-            Self::List(list) if list.len() < LIST_MAX => {
-                debug_assert!(list.last().is_none_or(|last| *last < series.0));
+            Self::List(list) if list.len() + run.len() <= LIST_MAX => {
                 let before = list.capacity();
-                if list.len() == before {
-                    list.reserve_exact(list.len().max(1));
+                if list.len() + run.len() > before {
+                    list.reserve_exact(list.len().max(run.len()));
                 }
-                list.push(series.0);
+                list.extend(run);
                 (list.capacity() - before) * size_of::<u32>()
             }
             Self::List(list) => {
                 let mut bitmap: RoaringBitmap = list.iter().copied().collect();
-                bitmap.insert(series.0);
+                let grown = put(&mut bitmap, run);
                 *self = Self::Bitmap(Box::new(bitmap));
-                BITMAP_BYTES
+                BITMAP_BYTES + grown
             }
-            Self::Bitmap(bitmap) => {
-                let ascending = bitmap.try_push(series.0);
-                assert!(ascending.is_ok(), "BUG: series are created in ascending order");
-                3
+            Self::Bitmap(bitmap) => put(bitmap, run),
+        }
+    }
+}
+
+/// Two bytes a reference and the slack of its lists; a run is five bytes.
+fn put(bitmap: &mut RoaringBitmap, run: Range<u32>) -> usize {
+    if run.len() >= RUN_MIN as usize {
+        bitmap.insert_range(run);
+        return 5;
+    }
+    let length = run.len();
+    for series in run {
+        let ascending = bitmap.try_push(series);
+        assert!(ascending.is_ok(), "BUG: series are created in ascending order");
+    }
+    3 * length
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use stdx::rng::Rng;
+
+    /// Runs of up to `run_max` references, up to `gap_max` apart.
+    fn check(rng: &mut Rng, count: usize, run_max: u64, gap_max: u64) -> (Postings, isize) {
+        let (mut postings, mut expected, mut bytes) = (Postings::default(), RoaringBitmap::new(), 0);
+        let mut next = rng.below(3) as u32;
+        while postings.len() < count {
+            for _ in 0..=rng.below(run_max) {
+                bytes += postings.push(SeriesRef(next));
+                expected.insert(next);
+                next += 1;
             }
+            next += rng.below(gap_max) as u32;
+        }
+        assert_eq!(postings.len() as u64, expected.len());
+        assert_eq!(postings.to_bitmap(), expected);
+        let mut union: RoaringBitmap = [next + 7].into_iter().collect();
+        postings.add_to(&mut union);
+        assert_eq!(union.len(), expected.len() + 1);
+        for _ in 0..20 {
+            let one = rng.below(u64::from(next) + 5) as u32;
+            assert_eq!(postings.intersects(&[one].into_iter().collect()), expected.contains(one), "{one}");
+        }
+        (postings, bytes)
+    }
+
+    #[test]
+    fn hold_what_was_pushed() {
+        let seed = Rng::fresh_seed();
+        println!("seed {seed}");
+        let mut rng = Rng::new(seed);
+        for _ in 0..200 {
+            let (count, run_max, gap_max) = (rng.below(3000), 1 + rng.below(40), 1 + rng.below(100));
+            check(&mut rng, count as usize, run_max, gap_max);
         }
     }
 
-    pub(crate) fn len(&self) -> usize {
-        match self {
-            Self::List(list) => list.len(),
-            Self::Bitmap(bitmap) => bitmap.len() as usize,
+    #[test]
+    fn stay_small() {
+        let mut rng = Rng::new(1);
+        let (_, one_run) = check(&mut rng, 100_000, 2000, 1);
+        assert_eq!(one_run, 0, "one run");
+        let (_, runs) = check(&mut rng, 100_000, 4000, 40_000);
+        assert!(runs < 5000, "{runs} bytes for 50 runs");
+        let (mut postings, mut bytes) = check(&mut rng, 20_000, 2000, 1);
+        for i in 0..300_000 {
+            bytes += postings.push(SeriesRef(100_000 + 2 * i));
         }
-    }
-
-    pub(crate) fn add_to(&self, out: &mut RoaringBitmap) {
-        match self {
-            Self::List(list) => out.extend(list.iter().copied()),
-            Self::Bitmap(bitmap) => *out |= &**bitmap,
-        }
-    }
-
-    pub(crate) fn to_bitmap(&self) -> RoaringBitmap {
-        match self {
-            Self::List(list) => list.iter().copied().collect(),
-            Self::Bitmap(bitmap) => (**bitmap).clone(),
-        }
-    }
-
-    pub(crate) fn intersects(&self, with: &RoaringBitmap) -> bool {
-        match self {
-            Self::List(list) => list.iter().any(|r| with.contains(*r)),
-            Self::Bitmap(bitmap) => !bitmap.is_disjoint(with),
-        }
+        let Kept::Bitmap(bitmap) = &postings.kept else { panic!("a bitmap by now") };
+        let real = bitmap.serialized_size();
+        assert!(real < 120_000, "{real} bytes: every second series after a long run");
+        assert!((real as isize..8 * real as isize).contains(&bytes), "{bytes} accounted for {real}");
     }
 }
