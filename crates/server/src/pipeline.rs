@@ -6,7 +6,7 @@
 
 use crate::node::Node;
 use crate::owner::Command;
-use crate::refusal::Refusal;
+use crate::refusal::{Refusal, grow};
 use crate::submission::{NewSeries, Outcome, Submission};
 use model::batch::describe_labels;
 use model::{Batch, BatchSeries, Exemplar, LabelsBuilder, SeriesError, SeriesKey, SeriesRef, TenantId, caps};
@@ -85,7 +85,8 @@ pub async fn write(
     wait_for_replay(node).await;
     check_state(node, &tenant)?;
     let decoded_bytes = protocol::remote_write::decoded_len(&body)?;
-    memory.resize(memory.bytes() + working_bytes(decoded_bytes))?;
+    let held_bytes = memory.bytes();
+    grow(&mut memory, held_bytes + working_bytes(decoded_bytes))?;
     node.shared().metrics.body_bytes.add(body.len() as u64);
 
     let prepared = if decoded_bytes <= INLINE_BYTES_MAX {
@@ -157,6 +158,13 @@ const fn working_bytes(decoded_bytes: usize) -> u64 {
     2 * decoded_bytes as u64
 }
 
+/// What a batch holds in metadata and exemplars, which have memory of their own.
+fn extras_bytes(batch: &Batch) -> usize {
+    let metadata = |m: &model::Metadata| size_of_val(m) + m.metric.len() + m.help.len() + m.unit.len();
+    let exemplar = |(_, e): &(u32, Exemplar)| size_of::<(u32, Exemplar)>() + e.labels.as_bytes().len();
+    batch.metadata.iter().map(metadata).sum::<usize>() + batch.exemplars.iter().map(exemplar).sum::<usize>()
+}
+
 struct Prepared {
     /// One for each partition that has a share.
     submissions: Vec<(usize, Submission, Answer)>,
@@ -192,9 +200,9 @@ fn route(
     mut memory: Reservation,
 ) -> Result<Prepared, Refusal> {
     // a small 2.0 body can name long labels many times over
-    let held = batch.memory_bytes() as u64;
+    let held = (batch.memory_bytes() + extras_bytes(batch)) as u64;
     if held > memory.bytes() {
-        memory.resize(held)?;
+        grow(&mut memory, held)?;
     }
     let memory = Arc::new(memory);
     let mut outcome = refused_by_decoder(batch);

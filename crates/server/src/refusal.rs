@@ -1,7 +1,7 @@
 //! Why a request was not served, before any protocol's words for it.
 
 use model::ErrorKind;
-use stdx::budget::Exhausted;
+use stdx::budget::{Exhausted, Reservation};
 
 /// A request that was turned away. [`crate::http`] gives it a status.
 #[derive(Debug, Clone, thiserror::Error)]
@@ -53,6 +53,18 @@ impl From<Exhausted> for Refusal {
     }
 }
 
+/// Lets a reservation hold `bytes` from now on. What could not even be had from an empty account is refused for
+/// good: a sender that repeats in order would never get past it.
+pub(crate) fn grow(memory: &mut Reservation, bytes: u64) -> Result<(), Refusal> {
+    let held_bytes = memory.bytes();
+    let whole = |full: Exhausted| Exhausted {
+        asked_bytes: bytes,
+        used_bytes: full.used_bytes.saturating_sub(held_bytes),
+        ..full
+    };
+    memory.resize(bytes).map_err(|full| Refusal::from(whole(full)))
+}
+
 impl From<&journal::JournalError> for Refusal {
     fn from(error: &journal::JournalError) -> Self {
         let reason = match error {
@@ -60,5 +72,23 @@ impl From<&journal::JournalError> for Refusal {
             _ => "journal",
         };
         Self { kind: error.kind(), reason, message: format!("not durable, so not accepted: {error}") }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use stdx::budget::Account;
+
+    #[test]
+    fn what_can_never_fit_is_refused_for_good() {
+        let account = Account::new("inflight", 100);
+        let mut memory = account.reserve(40).unwrap();
+        let other = account.reserve(30).unwrap();
+        assert_eq!(grow(&mut memory, 90).unwrap_err().kind, ErrorKind::Unavailable);
+        assert_eq!(grow(&mut memory, 101).unwrap_err().kind, ErrorKind::TooLarge);
+        drop(other);
+        grow(&mut memory, 90).unwrap();
+        assert_eq!(account.used_bytes(), 90);
     }
 }

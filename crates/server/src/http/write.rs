@@ -4,7 +4,7 @@ use super::App;
 use super::error::WriteError;
 use super::tenant::tenant_of;
 use crate::pipeline;
-use crate::refusal::Refusal;
+use crate::refusal::{Refusal, grow};
 use crate::submission::Outcome;
 use axum::body::Body;
 use axum::extract::State;
@@ -82,7 +82,7 @@ async fn collect(mut body: Body, mut memory: Reservation) -> Result<(Vec<u8>, Re
             return Err(too_large(len as u64));
         }
         if len as u64 > memory.bytes() {
-            memory.resize((len as u64).next_multiple_of(BODY_STEP_BYTES) * 2)?;
+            grow(&mut memory, (len as u64).next_multiple_of(BODY_STEP_BYTES) * 2)?;
         }
         bytes.extend_from_slice(&data);
     }

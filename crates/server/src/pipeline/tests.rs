@@ -105,3 +105,17 @@ fn exemplars_are_found_by_the_position_of_their_series() {
     }
     assert!(exemplars_of(&[], 0).is_empty());
 }
+
+#[test]
+fn metadata_and_exemplars_are_bought_too() {
+    let mut batch = Batch::default();
+    assert_eq!(extras_bytes(&batch), 0);
+    let text = "x".repeat(4096);
+    for _ in 0..100 {
+        let metadata = model::Metadata { help: text.clone(), unit: text.clone(), ..Default::default() };
+        batch.metadata.push(metadata);
+        let labels = model::Labels::from_pairs(&[("a", &text)]);
+        batch.exemplars.push((0, Exemplar { labels, timestamp_ms: 0, value: 0.0 }));
+    }
+    assert!((100 * 3 * 4096..100 * 3 * 4200).contains(&extras_bytes(&batch)), "{}", extras_bytes(&batch));
+}
