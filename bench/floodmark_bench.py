@@ -1,0 +1,74 @@
+"""What the benchmark scripts share: a server on a fresh directory, the lab against it, figures out of it.
+
+    FLOODMARK=path/to/floodmark python3 bench/scale.py
+"""
+
+import json
+import os
+import shutil
+import socket
+import subprocess
+import tempfile
+import time
+import urllib.request
+
+FLOODMARK = os.environ.get("FLOODMARK", "floodmark")
+TICKS_PER_SECOND = os.sysconf("SC_CLK_TCK")
+
+
+class Server:
+    """`floodmark serve` on a temporary directory; `restart` keeps the directory."""
+
+    def __init__(self, *flags):
+        self.dir = tempfile.mkdtemp(prefix="floodmark-bench-")
+        self.flags = flags
+        with socket.socket() as s:
+            s.bind(("127.0.0.1", 0))
+            self.address = "127.0.0.1:%d" % s.getsockname()[1]
+        self.url = "http://" + self.address
+        self.start()
+
+    def start(self):
+        """Starts it; returns the seconds until it was ready."""
+        began = time.monotonic()
+        log = open(os.path.join(self.dir, "log"), "a")
+        command = [FLOODMARK, "serve", "--data-dir", self.dir + "/data", "--http", self.address, *self.flags]
+        self.process = subprocess.Popen(command, stderr=log)
+        while True:
+            try:
+                urllib.request.urlopen(self.url + "/-/ready", timeout=1)
+                return time.monotonic() - began
+            except OSError:
+                if self.process.poll() is not None:
+                    raise SystemExit(open(os.path.join(self.dir, "log")).read())
+                time.sleep(0.01)
+
+    def kill(self):
+        self.process.kill()
+        self.process.wait()
+
+    def rss_bytes(self):
+        return int(self._proc("statm").split()[1]) * os.sysconf("SC_PAGE_SIZE")
+
+    def rss_peak_bytes(self):
+        return int(self._proc("status").split("VmHWM:")[1].split()[0]) << 10
+
+    def cpu_seconds(self):
+        fields = self._proc("stat").rsplit(")", 1)[1].split()
+        return (int(fields[11]) + int(fields[12])) / TICKS_PER_SECOND
+
+    def lab(self, *flags):
+        """`floodmark lab write` with these flags: its JSON report, and the server's CPU seconds meanwhile."""
+        before = self.cpu_seconds()
+        command = [FLOODMARK, "lab", "write", "--url", self.url + "/api/v1/write", "--json", "--quiet", *map(str, flags)]
+        report = json.loads(subprocess.run(command, stdout=subprocess.PIPE, check=True).stdout)
+        return report, self.cpu_seconds() - before
+
+    def stop(self):
+        self.process.terminate()
+        self.process.wait()
+        shutil.rmtree(self.dir)
+
+    def _proc(self, name):
+        with open("/proc/%d/%s" % (self.process.pid, name)) as f:
+            return f.read()
