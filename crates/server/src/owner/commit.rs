@@ -134,7 +134,10 @@ impl Owner {
         let mut stats = AppendStats::default();
         let mut grown: i64 = 0;
         let mut partition = self.partition.head.write();
-        for submission in group {
+        // of a submission that was refused whole, not even the tenant may stay: it takes memory
+        let is_left =
+            |s: &&mut Submission| !(s.refs.is_empty() && s.metadata.is_empty() && s.exemplars.is_empty());
+        for submission in group.iter_mut().filter(is_left) {
             let before = partition.memory_bytes_of(&submission.tenant) as i64;
             let head = partition.tenant_mut(&submission.tenant);
             stats.add(head.append(&submission.refs, &submission.timestamps, &submission.values, now_s));
