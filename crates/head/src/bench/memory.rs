@@ -1,9 +1,9 @@
 //! What a series costs in memory, and where.
 
 use super::fleet;
-use super::shapes::{self, Shape};
+use super::shapes::{self, Shape, Values};
 use crate::TenantHead;
-use model::SeriesKey;
+use model::{SeriesKey, SeriesRef};
 
 /// Where the bytes of a head lie.
 #[derive(Debug)]
@@ -22,12 +22,13 @@ pub fn build_fleet(series: usize, scrapes: usize) -> MemoryReport {
     fleet::each_series(series, |_, labels| {
         head.create(SeriesKey::of(labels.as_bytes(), fleet::SEED), labels);
     });
-    let refs: Vec<_> = (0..series as u32).map(model::SeriesRef).collect();
-    let mut values: Vec<_> = (0..series as u64).map(|i| shapes::Values::new(Shape::Mix, i)).collect();
+    let refs: Vec<_> = (0..series as u32).map(SeriesRef).collect();
     for scrape in 0..scrapes {
-        for (refs, values) in refs.chunks(2000).zip(values.chunks_mut(2000)) {
-            let column: Vec<f64> = values.iter_mut().map(shapes::Values::next).collect();
-            head.append(refs, &vec![shapes::scrape_ms(scrape); refs.len()], &column, 1);
+        // each value anew, because freed memory would count as resident for a while
+        let value = |s: &SeriesRef| Values::new(Shape::Mix, s.0.into()).nth(scrape);
+        for refs in refs.chunks(fleet::METRICS) {
+            let values: Vec<f64> = refs.iter().map(value).collect();
+            head.append(refs, &vec![shapes::scrape_ms(scrape); refs.len()], &values, 1);
         }
     }
     MemoryReport { series, parts: head.memory_parts().to_vec(), head }

@@ -79,6 +79,16 @@ impl Values {
     }
 }
 
+impl Values {
+    /// The value after `n` others.
+    pub(super) fn nth(mut self, n: usize) -> f64 {
+        (0..n).for_each(|_| {
+            self.next();
+        });
+        self.next()
+    }
+}
+
 /// `count` samples of one series; each up to `jitter_ms` off its time.
 pub(super) fn samples(shape: Shape, series: u64, count: usize, jitter_ms: u64) -> Samples {
     let mut values = Values::new(shape, series);
