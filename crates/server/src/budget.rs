@@ -42,6 +42,21 @@ impl Budget {
         Self::shared_out((bytes / 2).max(TOTAL_BYTES_MIN), format!("half of {what} of {} MiB", bytes >> 20))
     }
 
+    /// The half of `query_bytes` for answers until they are read; see [`Self::evaluation_bytes`].
+    pub const fn answers_bytes(&self) -> u64 {
+        self.query_bytes / 2
+    }
+
+    /// The half of `query_bytes` for what queries hold while they are evaluated.
+    pub const fn evaluation_bytes(&self) -> u64 {
+        self.query_bytes - self.answers_bytes()
+    }
+
+    /// What connections may buffer: half of `other_bytes`.
+    pub const fn connections_bytes(&self) -> u64 {
+        self.other_bytes / 2
+    }
+
     fn shared_out(total_bytes: u64, reason: String) -> Self {
         let percent = |n| total_bytes / 100 * n;
         let (head_bytes, inflight_bytes, query_bytes) = (percent(60), percent(15), percent(15));

@@ -102,7 +102,7 @@ impl Catalog<'_> {
     /// What one answer may hold: a query's share of the query account.
     fn room(&self) -> Room {
         let settings = self.node.settings();
-        let bytes = settings.budget.query_bytes / settings.query_concurrency as u64;
+        let bytes = settings.budget.evaluation_bytes() / settings.query_concurrency as u64;
         Room { left_bytes: bytes as usize, bytes }
     }
 
@@ -141,25 +141,36 @@ impl Catalog<'_> {
     }
 
     /// Metadata by metric; with `metric`, only that one's.
-    pub(crate) fn metadata(&self, metric: Option<&str>, limit: usize) -> BTreeMap<String, Metadata> {
+    pub(crate) fn metadata(
+        &self,
+        metric: Option<&str>,
+        limit: usize,
+    ) -> Result<BTreeMap<String, Metadata>, Refusal> {
         let mut all = BTreeMap::new();
+        let mut room = self.room();
+        let mut take = |m: &Metadata| {
+            room.buy(size_of::<Metadata>() + TEXT_BYTES + 2 * m.metric.len() + m.help.len() + m.unit.len())?;
+            all.insert(m.metric.clone(), m.clone());
+            while all.len() > limit {
+                all.pop_last();
+            }
+            Ok::<_, Refusal>(())
+        };
         for partition in self.node.partitions() {
             let head = partition.head.read();
             let Some(head) = head.tenant(self.tenant) else { continue };
             match metric {
-                Some(metric) => all.extend(head.metadata_of(metric).map(|m| (metric.to_string(), m.clone()))),
-                None => all.extend(head.metadata().map(|m| (m.metric.clone(), m.clone()))),
+                Some(metric) => head.metadata_of(metric).into_iter().try_for_each(&mut take)?,
+                None => head.metadata().try_for_each(&mut take)?,
             }
         }
-        while all.len() > limit {
-            all.pop_last();
-        }
-        all
+        Ok(all)
     }
 
     /// Exemplars in the range, by series.
-    pub(crate) fn exemplars(&self, ask: &Ask<'_>) -> BTreeMap<Labels, Vec<Exemplar>> {
+    pub(crate) fn exemplars(&self, ask: &Ask<'_>) -> Result<BTreeMap<Labels, Vec<Exemplar>>, Refusal> {
         let mut all: BTreeMap<Labels, Vec<Exemplar>> = BTreeMap::new();
+        let mut room = self.room();
         let mut bytes = Vec::new();
         for partition in self.node.partitions() {
             let head = partition.head.read();
@@ -170,11 +181,13 @@ impl Catalog<'_> {
                     bytes.clear();
                     head.write_labels(*series, &mut bytes);
                     let labels = LabelsRef::from_canonical(&bytes).to_owned();
+                    let own = exemplar.labels.as_bytes().len();
+                    room.buy(size_of::<Exemplar>() + 2 * TEXT_BYTES + bytes.len() + own)?;
                     all.entry(labels).or_default().push(exemplar.clone());
                 }
             }
         }
         all.values_mut().for_each(|list| list.sort_by_key(|e| e.timestamp_ms));
-        all
+        Ok(all)
     }
 }

@@ -18,9 +18,11 @@ mod listen;
 mod meta;
 mod params;
 mod read;
+mod stall;
 mod tenant;
 mod write;
 
+pub(crate) use listen::CONNECTION_BUFFER_BYTES;
 pub use listen::serve;
 
 use crate::node::Node;

@@ -43,6 +43,8 @@ pub(crate) struct Shared {
     pub(crate) metrics: WriteMetrics,
     /// Write requests, from their first byte to their answer.
     pub(crate) inflight: Account,
+    /// Forms that ask, and answers until they are sent.
+    pub(crate) answers: Account,
     partitions: Vec<Arc<PartitionShared>>,
 }
 
@@ -95,6 +97,7 @@ impl Node {
         let shared = Arc::new(Shared {
             metrics: WriteMetrics::new(&registry),
             inflight: Account::new("inflight", settings.budget.inflight_bytes),
+            answers: Account::new("answers", settings.budget.answers_bytes()),
             partitions: partitions.clone(),
             settings,
             seed,
@@ -236,6 +239,10 @@ impl Node {
                 limit as f64
             });
         }
+        let answers = self.0.shared.answers.clone();
+        r.gauge_fn("floodmark_query_answers_bytes", "Memory of answers on their way out.", &[], move || {
+            answers.used_bytes() as f64
+        });
         let inflight = self.0.shared.inflight.clone();
         let peak = inflight.clone();
         r.gauge_fn("floodmark_write_inflight_bytes", "Memory of write requests now.", &[], move || {

@@ -1,6 +1,7 @@
 //! What can be configured. Raw (file, flags) becomes resolved ([`Settings`]) once, at start.
 
 use crate::budget::Budget;
+use crate::http::CONNECTION_BUFFER_BYTES;
 use model::caps;
 use serde::Deserialize;
 use std::net::SocketAddr;
@@ -88,7 +89,8 @@ pub struct Settings {
     /// Write requests between the end of their body and their answer. Default: one for each 256 KiB of the
     /// inflight account, 64 to 4,096.
     pub inflight_requests_max: usize,
-    /// Open connections. Default 4,096.
+    /// Open connections. Default: as many as may fill their buffers in half of the account for other things,
+    /// 128 to 4,096.
     pub connections_max: usize,
     /// Tenants in memory. Default 10,000.
     pub tenants_max: usize,
@@ -155,6 +157,8 @@ impl Settings {
             "os" => journal::Durability::Os,
             _ => return Err(value_error("durability", &durability, "either fsync or os".into())),
         };
+        let connections_default =
+            (budget.connections_bytes() / CONNECTION_BUFFER_BYTES as u64).clamp(128, 4096) as usize;
         let inflight_default = (budget.inflight_bytes / (256 << 10)).clamp(64, 4096) as usize;
         let duration = |name, text: &Option<String>, default_ms| match text {
             Some(text) => duration_setting(name, text),
@@ -183,7 +187,7 @@ impl Settings {
                 inflight_default,
                 1 << 20,
             )?,
-            connections_max: count("connections", file.connections, 4096, 1 << 20)?,
+            connections_max: count("connections", file.connections, connections_default, 1 << 20)?,
             tenants_max: count("tenants", file.tenants, 10_000, 1 << 20)?,
             body_timeout_ms: duration("body_timeout", &file.body_timeout, 30_000)? as u64,
             segment_bytes: match &file.segment_size {

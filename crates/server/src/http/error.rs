@@ -31,6 +31,18 @@ impl ApiError {
         Self::new(StatusCode::BAD_REQUEST, "bad_data", message)
     }
 
+    /// An answer for which there is no memory: not now, or never.
+    pub(crate) fn answer_size(refusal: Refusal) -> Self {
+        match refusal.kind {
+            ErrorKind::TooLarge => {
+                let message =
+                    format!("the answer is too large: {refusal}; ask for less with matchers or limit");
+                Self::new(StatusCode::UNPROCESSABLE_ENTITY, "execution", message)
+            }
+            _ => refusal.into(),
+        }
+    }
+
     /// A parameter that cannot be used, in Prometheus' words.
     pub(crate) fn bad_param(name: &str, why: impl std::fmt::Display) -> Self {
         Self::bad_data(format!("invalid parameter {name:?}: {why}"))

@@ -1,34 +1,90 @@
 //! Prometheus' JSON, written straight into bytes: answers are long lists of numbers.
 
+use super::error::ApiError;
+use crate::refusal::{Refusal, grow};
 use axum::body::Body;
 use axum::http::{HeaderValue, header};
 use axum::response::{IntoResponse, Response};
+use bytes::Bytes;
 use model::{LabelsRef, Samples};
+use stdx::budget::{Account, Reservation};
 
-/// JSON being written.
-#[derive(Debug, Default)]
-pub(crate) struct Json(Vec<u8>);
+/// JSON being written. Its memory is bought as it grows and held until the last byte is with the reader.
+#[derive(Debug)]
+pub(crate) struct Json {
+    bytes: Vec<u8>,
+    /// None for the small fixed answers.
+    memory: Option<Reservation>,
+    /// It could not grow; nothing is written any more.
+    refused: Option<Refusal>,
+}
+
+/// The least that an answer's memory grows by.
+const GROW_BYTES_MIN: usize = 4 << 10;
 
 impl Json {
+    /// For an answer of fixed size.
     pub(crate) fn new() -> Self {
-        Self(Vec::with_capacity(512))
+        Self { bytes: Vec::with_capacity(512), memory: None, refused: None }
+    }
+
+    /// For an answer whose size a stranger decides.
+    pub(crate) fn within(account: &Account) -> Self {
+        let memory = account.reserve(0).expect("BUG: nothing always fits");
+        Self { bytes: Vec::new(), memory: Some(memory), refused: None }
+    }
+
+    /// The answer, if all of it could be written.
+    pub(crate) fn finish(self) -> Result<Self, ApiError> {
+        match self.refused {
+            Some(refusal) => Err(ApiError::answer_size(refusal)),
+            None => Ok(self),
+        }
     }
 
     /// Text that is JSON already.
     pub(crate) fn raw(&mut self, text: &str) {
-        self.0.extend_from_slice(text.as_bytes());
+        self.put(text.as_bytes());
+    }
+
+    #[inline]
+    fn put(&mut self, bytes: &[u8]) {
+        if bytes.len() <= self.bytes.capacity() - self.bytes.len() || self.make_room(bytes.len()) {
+            self.bytes.extend_from_slice(bytes);
+        }
+    }
+
+    /// Room for `more` bytes. While they move, the old ones and the new ones are there at once.
+    #[cold]
+    fn make_room(&mut self, more: usize) -> bool {
+        if self.refused.is_some() {
+            return false;
+        }
+        let (old, grown) = (self.bytes.capacity(), (self.bytes.capacity() / 2).max(GROW_BYTES_MIN).max(more));
+        let new = old + grown;
+        if let Some(memory) = &mut self.memory
+            && let Err(refusal) = grow(memory, (old + new) as u64)
+        {
+            *self = Self { bytes: Vec::new(), memory: None, refused: Some(refusal) };
+            return false;
+        }
+        self.bytes.reserve_exact(new - self.bytes.len());
+        if let Some(memory) = &mut self.memory {
+            grow(memory, self.bytes.capacity() as u64).expect("BUG: giving back is never refused");
+        }
+        true
     }
 
     /// A string, escaped.
     pub(crate) fn string(&mut self, text: &str) {
-        self.0.push(b'"');
+        self.put(b"\"");
         let bytes = text.as_bytes();
         let mut from = 0;
         for (i, b) in bytes.iter().enumerate() {
             if *b >= 0x20 && *b != b'"' && *b != b'\\' {
                 continue;
             }
-            self.0.extend_from_slice(&bytes[from..i]);
+            self.put(&bytes[from..i]);
             from = i + 1;
             match b {
                 b'"' => self.raw("\\\""),
@@ -39,8 +95,8 @@ impl Json {
                 _ => self.raw(&format!("\\u{b:04x}")),
             }
         }
-        self.0.extend_from_slice(&bytes[from..]);
-        self.0.push(b'"');
+        self.put(&bytes[from..]);
+        self.put(b"\"");
     }
 
     /// An integer.
@@ -51,21 +107,21 @@ impl Json {
     /// Milliseconds as Prometheus writes times: seconds, with three decimals where they are not whole.
     pub(crate) fn time(&mut self, ms: i64) {
         if ms < 0 {
-            self.0.push(b'-');
+            self.put(b"-");
         }
         let ms = ms.unsigned_abs();
         self.raw(itoa::Buffer::new().format(ms / 1000));
         let rest = ms % 1000;
         if rest != 0 {
-            self.0.push(b'.');
-            self.0.extend([100, 10, 1].map(|unit| b'0' + (rest / unit % 10) as u8));
+            self.put(b".");
+            self.put(&[100, 10, 1].map(|unit| b'0' + (rest / unit % 10) as u8));
         }
     }
 
     /// A value as Prometheus writes it, a string with the shortest text that reads back to the same bits:
     /// positional from 1e-6 to below 1e21, with an exponent outside.
     pub(crate) fn value(&mut self, v: f64) {
-        self.0.push(b'"');
+        self.put(b"\"");
         let size = v.abs();
         if v.is_nan() {
             self.raw("NaN");
@@ -89,28 +145,28 @@ impl Json {
                 false => self.raw(text.strip_suffix(".0").unwrap_or(&text)),
             }
         }
-        self.0.push(b'"');
+        self.put(b"\"");
     }
 
     /// `{"name":"value",…}`
     pub(crate) fn labels(&mut self, labels: LabelsRef<'_>) {
-        self.0.push(b'{');
+        self.put(b"{");
         for (i, (name, value)) in labels.iter().enumerate() {
             self.comma(i);
             self.string(name);
-            self.0.push(b':');
+            self.put(b":");
             self.string(value);
         }
-        self.0.push(b'}');
+        self.put(b"}");
     }
 
     /// `[time,"value"]`
     pub(crate) fn point(&mut self, ms: i64, v: f64) {
-        self.0.push(b'[');
+        self.put(b"[");
         self.time(ms);
-        self.0.push(b',');
+        self.put(b",");
         self.value(v);
-        self.0.push(b']');
+        self.put(b"]");
     }
 
     /// `[time,"value"]` of a scalar, which Prometheus writes without an exponent whatever its size.
@@ -118,47 +174,61 @@ impl Json {
         if !v.is_finite() {
             return self.point(ms, v);
         }
-        self.0.push(b'[');
+        self.put(b"[");
         self.time(ms);
         self.raw(&format!(",\"{v}\"]"));
     }
 
     /// `[[time,"value"],…]`
     pub(crate) fn points(&mut self, samples: &Samples) {
-        self.0.push(b'[');
+        self.put(b"[");
         for (i, (t, v)) in samples.timestamps.iter().zip(&samples.values).enumerate() {
             self.comma(i);
             self.point(*t, *v);
         }
-        self.0.push(b']');
+        self.put(b"]");
     }
 
     /// `["a","b",…]`
     pub(crate) fn strings<S: AsRef<str>>(&mut self, texts: &[S]) {
-        self.0.push(b'[');
+        self.put(b"[");
         for (i, text) in texts.iter().enumerate() {
             self.comma(i);
             self.string(text.as_ref());
         }
-        self.0.push(b']');
+        self.put(b"]");
     }
 
     /// A comma before every element but the first.
     pub(crate) fn comma(&mut self, position: usize) {
         if position > 0 {
-            self.0.push(b',');
+            self.put(b",");
         }
     }
 
     #[cfg(test)]
     fn text(self) -> String {
-        String::from_utf8(self.0).unwrap()
+        String::from_utf8(self.bytes).unwrap()
+    }
+}
+
+/// An answer on its way out: the memory is given back when the connection has done with the bytes.
+struct Answer {
+    bytes: Vec<u8>,
+    #[expect(dead_code, reason = "held for its drop")]
+    memory: Option<Reservation>,
+}
+
+impl AsRef<[u8]> for Answer {
+    fn as_ref(&self) -> &[u8] {
+        &self.bytes
     }
 }
 
 impl IntoResponse for Json {
     fn into_response(self) -> Response {
-        let mut response = Response::new(Body::from(self.0));
+        let memory = self.memory;
+        let mut response = Response::new(Body::from(Bytes::from_owner(Answer { bytes: self.bytes, memory })));
         let json = HeaderValue::from_static("application/json");
         response.headers_mut().insert(header::CONTENT_TYPE, json);
         response
@@ -227,5 +297,30 @@ mod tests {
         let mut json = Json::new();
         json.string("a\"b\\c\n\u{1}é");
         assert_eq!(json.text(), r#""a\"b\\c\n\u0001é""#);
+    }
+
+    #[test]
+    fn an_answer_never_holds_more_than_it_bought() {
+        let account = Account::new("answers", 100_000);
+        let mut json = Json::within(&account);
+        while json.refused.is_none() {
+            assert!(json.bytes.capacity() as u64 <= account.used_bytes());
+            json.string("text");
+        }
+        json.string("more");
+        assert_eq!((json.bytes.capacity(), account.used_bytes()), (0, 0));
+        assert!(json.finish().is_err());
+        assert!(account.peak_bytes() > 50_000, "most of the account was used");
+    }
+
+    #[test]
+    fn an_answer_holds_its_memory_until_it_is_sent() {
+        let account = Account::new("answers", 100_000);
+        let mut json = Json::within(&account);
+        json.string(&"x".repeat(1000));
+        let response = json.finish().unwrap().into_response();
+        assert!(account.used_bytes() >= 1002);
+        drop(response);
+        assert_eq!(account.used_bytes(), 0);
     }
 }

@@ -1,5 +1,6 @@
 //! Accepts connections and speaks HTTP/1.1 on them until it is told to stop.
 
+use super::stall::StallTimeout;
 use super::{App, router};
 use crate::node::Node;
 use hyper::server::conn::http1;
@@ -16,6 +17,13 @@ const HEADER_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// The longest that requests in flight may take once the server stops.
 const DRAIN_TIMEOUT: Duration = Duration::from_secs(20);
+
+/// An answer must find its reader within this time, again and again.
+const STALL_TIMEOUT: Duration = Duration::from_secs(30);
+
+/// What a connection may buffer; a request's head must fit. The defaults (400 KiB and 100 headers) let those
+/// who never finish a head take more than the whole budget.
+pub(crate) const CONNECTION_BUFFER_BYTES: usize = 64 << 10;
 
 /// After an accept that failed (out of file descriptors, mostly).
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
@@ -46,7 +54,8 @@ pub async fn serve(node: Node, listener: TcpListener, stop: impl Future<Output =
         let connection = http1::Builder::new()
             .timer(TokioTimer::new())
             .header_read_timeout(HEADER_TIMEOUT)
-            .serve_connection(TokioIo::new(stream), service.clone());
+            .max_buf_size(CONNECTION_BUFFER_BYTES)
+            .serve_connection(TokioIo::new(StallTimeout::new(stream, STALL_TIMEOUT)), service.clone());
         let connection = graceful.watch(connection);
         tokio::spawn(async move {
             if let Err(error) = connection.await {

@@ -9,8 +9,9 @@ use super::tenant::tenant_of;
 use crate::catalog::{Ask, Catalog, Limited};
 use axum::extract::{Path, State};
 use axum::http::HeaderMap;
-use model::TimeRange;
+use model::{Exemplar, Labels, Metadata, TimeRange};
 use query::Matcher;
+use std::collections::BTreeMap;
 
 /// The Prometheus release whose HTTP interface this is; clients choose their features by it.
 const API_VERSION: &str = "3.5.0";
@@ -25,11 +26,11 @@ pub(crate) async fn label_names(
     let selectors = selectors(&params, false)?;
     let (range, limit) = (params.range()?, params.limit()?);
     let tenant = tenant_of(&headers)?;
-    let texts = on_query_thread(&app, move |app, cancelled| {
+    let answer = on_query_thread(&app, move |app, cancelled| {
         let catalog = Catalog { node: &app.node, tenant: &tenant, cancelled };
-        Ok(catalog.label_names(&Ask { selectors: &selectors, range, limit })?)
+        text_list(app, catalog.label_names(&Ask { selectors: &selectors, range, limit })?)
     });
-    Ok(text_list(texts.await?))
+    answer.await
 }
 
 pub(crate) async fn label_values(
@@ -44,19 +45,19 @@ pub(crate) async fn label_values(
     let selectors = selectors(&params, false)?;
     let (range, limit) = (params.range()?, params.limit()?);
     let tenant = tenant_of(&headers)?;
-    let texts = on_query_thread(&app, move |app, cancelled| {
+    let answer = on_query_thread(&app, move |app, cancelled| {
         let catalog = Catalog { node: &app.node, tenant: &tenant, cancelled };
-        Ok(catalog.label_values(&name, &Ask { selectors: &selectors, range, limit })?)
+        text_list(app, catalog.label_values(&name, &Ask { selectors: &selectors, range, limit })?)
     });
-    Ok(text_list(texts.await?))
+    answer.await
 }
 
-fn text_list((texts, cut): Limited<String>) -> Json {
-    let mut json = Json::new();
+fn text_list(app: &App, (texts, cut): Limited<String>) -> Result<Json, ApiError> {
+    let mut json = Json::within(&app.node.shared().answers);
     json.raw(r#"{"status":"success","data":"#);
     json.strings(&texts);
     end(&mut json, cut);
-    json
+    json.finish()
 }
 
 pub(crate) async fn series(
@@ -67,20 +68,20 @@ pub(crate) async fn series(
     let selectors = selectors(&params, true)?;
     let (range, limit) = (params.range()?, params.limit()?);
     let tenant = tenant_of(&headers)?;
-    let found = on_query_thread(&app, move |app, cancelled| {
+    let answer = on_query_thread(&app, move |app, cancelled| {
         let catalog = Catalog { node: &app.node, tenant: &tenant, cancelled };
-        Ok(catalog.series(&Ask { selectors: &selectors, range, limit })?)
+        let (all, cut) = catalog.series(&Ask { selectors: &selectors, range, limit })?;
+        let mut json = Json::within(&app.node.shared().answers);
+        json.raw(r#"{"status":"success","data":["#);
+        for (i, labels) in all.iter().enumerate() {
+            json.comma(i);
+            json.labels(labels.as_ref());
+        }
+        json.raw("]");
+        end(&mut json, cut);
+        json.finish()
     });
-    let (all, cut) = found.await?;
-    let mut json = Json::new();
-    json.raw(r#"{"status":"success","data":["#);
-    for (i, labels) in all.iter().enumerate() {
-        json.comma(i);
-        json.labels(labels.as_ref());
-    }
-    json.raw("]");
-    end(&mut json, cut);
-    Ok(json)
+    answer.await
 }
 
 fn end(json: &mut Json, cut: bool) {
@@ -100,12 +101,17 @@ pub(crate) async fn metadata(
     let tenant = tenant_of(&headers)?;
     let limit = params.limit()?;
     let metric = params.get("metric").map(String::from);
-    let all = on_query_thread(&app, move |app, cancelled| {
-        Ok(Catalog { node: &app.node, tenant: &tenant, cancelled }.metadata(metric.as_deref(), limit))
+    let answer = on_query_thread(&app, move |app, cancelled| {
+        let catalog = Catalog { node: &app.node, tenant: &tenant, cancelled };
+        metadata_json(app, &catalog.metadata(metric.as_deref(), limit)?)
     });
-    let mut json = Json::new();
+    answer.await
+}
+
+fn metadata_json(app: &App, all: &BTreeMap<String, Metadata>) -> Result<Json, ApiError> {
+    let mut json = Json::within(&app.node.shared().answers);
     json.raw(r#"{"status":"success","data":{"#);
-    for (i, (metric, m)) in all.await?.iter().enumerate() {
+    for (i, (metric, m)) in all.iter().enumerate() {
         json.comma(i);
         json.string(metric);
         json.raw(r#":[{"type":"#);
@@ -117,7 +123,7 @@ pub(crate) async fn metadata(
         json.raw("}]");
     }
     json.raw("}}");
-    Ok(json)
+    json.finish()
 }
 
 pub(crate) async fn exemplars(
@@ -132,13 +138,18 @@ pub(crate) async fn exemplars(
     if range.end_ms < range.start_ms {
         return Err(ApiError::bad_param("end", "end timestamp must not be before start time"));
     }
-    let found = on_query_thread(&app, move |app, cancelled| {
+    let answer = on_query_thread(&app, move |app, cancelled| {
         let ask = Ask { selectors: &selectors, range, limit: usize::MAX };
-        Ok(Catalog { node: &app.node, tenant: &tenant, cancelled }.exemplars(&ask))
+        let catalog = Catalog { node: &app.node, tenant: &tenant, cancelled };
+        exemplars_json(app, &catalog.exemplars(&ask)?)
     });
-    let mut json = Json::new();
+    answer.await
+}
+
+fn exemplars_json(app: &App, found: &BTreeMap<Labels, Vec<Exemplar>>) -> Result<Json, ApiError> {
+    let mut json = Json::within(&app.node.shared().answers);
     json.raw(r#"{"status":"success","data":["#);
-    for (i, (labels, exemplars)) in found.await?.iter().enumerate() {
+    for (i, (labels, exemplars)) in found.iter().enumerate() {
         json.comma(i);
         json.raw(r#"{"seriesLabels":"#);
         json.labels(labels.as_ref());
@@ -156,7 +167,7 @@ pub(crate) async fn exemplars(
         json.raw("]}");
     }
     json.raw("]}");
-    Ok(json)
+    json.finish()
 }
 
 pub(crate) async fn buildinfo() -> Json {

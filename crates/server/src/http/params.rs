@@ -2,20 +2,32 @@
 
 use super::App;
 use super::error::ApiError;
+use crate::refusal::grow;
 use crate::settings::parse_duration_ms;
-use axum::body::Bytes;
+use axum::body::Body;
 use axum::extract::{FromRequest, Request};
 use axum::http::{StatusCode, header};
-use http_body_util::{BodyExt, Limited};
+use http_body_util::BodyExt;
 use model::TimeRange;
 use std::time::Duration;
+use stdx::budget::Reservation;
 
 /// A form of this size holds any sensible query.
 const FORM_BYTES_MAX: usize = 1 << 20;
 
+/// Parameters of a request; an empty one costs a byte on the wire and fifty in memory.
+const PARAMS_MAX: usize = 1000;
+
+/// What a form's byte takes: as it came, in parameters, and parsed.
+const FORM_COST: usize = 4;
+
 /// Names and values, the form's first.
 #[derive(Debug, Default)]
-pub(crate) struct Params(Vec<(String, String)>);
+pub(crate) struct Params {
+    all: Vec<(String, String)>,
+    /// The form's, for as long as somebody works with what was in it.
+    _memory: Option<Reservation>,
+}
 
 impl FromRequest<App> for Params {
     type Rejection = ApiError;
@@ -27,25 +39,44 @@ impl FromRequest<App> for Params {
             .get(header::CONTENT_TYPE)
             .and_then(|v| v.to_str().ok())
             .is_some_and(|v| v.to_ascii_lowercase().starts_with("application/x-www-form-urlencoded"));
-        let form = match is_form {
+        let (form, memory) = match is_form {
             true => {
+                let memory = app.node.shared().answers.reserve(0).expect("BUG: nothing always fits");
                 let timeout = Duration::from_millis(app.node.settings().body_timeout_ms);
-                tokio::time::timeout(timeout, read_form(body)).await.map_err(|_| form_too_slow(timeout))??
+                let read = tokio::time::timeout(timeout, read_form(body, memory)).await;
+                let (form, memory) = read.map_err(|_| form_too_slow(timeout))??;
+                (form, Some(memory))
             }
-            false => Bytes::new(),
+            false => (Vec::new(), None),
         };
-        let query = parts.uri.query().unwrap_or_default();
-        let form = form_urlencoded::parse(&form).into_owned();
-        Ok(Self(form.chain(form_urlencoded::parse(query.as_bytes()).into_owned()).collect()))
+        let query = parts.uri.query().unwrap_or_default().as_bytes();
+        let pairs = form_urlencoded::parse(&form).chain(form_urlencoded::parse(query));
+        let pairs = pairs.map(|(name, value)| (name.into_owned(), value.into_owned()));
+        let all: Vec<_> = pairs.take(PARAMS_MAX + 1).collect();
+        if all.len() > PARAMS_MAX {
+            return Err(ApiError::bad_data(format!("more than {PARAMS_MAX} parameters")));
+        }
+        Ok(Self { all, _memory: memory })
     }
 }
 
-async fn read_form(body: axum::body::Body) -> Result<Bytes, ApiError> {
-    let limited = Limited::new(body, FORM_BYTES_MAX).collect().await;
-    limited.map(http_body_util::Collected::to_bytes).map_err(|_| {
+/// Reads a form, buying its memory as it comes.
+async fn read_form(mut body: Body, mut memory: Reservation) -> Result<(Vec<u8>, Reservation), ApiError> {
+    let unreadable = || {
         let message = format!("the form cannot be read or is larger than {FORM_BYTES_MAX} bytes");
         ApiError::new(StatusCode::PAYLOAD_TOO_LARGE, "bad_data", message)
-    })
+    };
+    let mut form = Vec::new();
+    while let Some(frame) = body.frame().await {
+        let Ok(data) = frame.map_err(|_| unreadable())?.into_data() else { continue };
+        let len = form.len() + data.len();
+        if len > FORM_BYTES_MAX {
+            return Err(unreadable());
+        }
+        grow(&mut memory, (len * FORM_COST) as u64)?;
+        form.extend_from_slice(&data);
+    }
+    Ok((form, memory))
 }
 
 fn form_too_slow(timeout: Duration) -> ApiError {
@@ -57,12 +88,12 @@ fn form_too_slow(timeout: Duration) -> ApiError {
 impl Params {
     /// The first value of a parameter that is not empty.
     pub(crate) fn get(&self, name: &str) -> Option<&str> {
-        self.0.iter().find(|(n, v)| n == name && !v.is_empty()).map(|(_, v)| v.as_str())
+        self.all.iter().find(|(n, v)| n == name && !v.is_empty()).map(|(_, v)| v.as_str())
     }
 
     /// All values of a parameter.
     pub(crate) fn all<'a>(&'a self, name: &'a str) -> impl Iterator<Item = &'a str> {
-        self.0.iter().filter(move |(n, _)| n == name).map(|(_, v)| v.as_str())
+        self.all.iter().filter(move |(n, _)| n == name).map(|(_, v)| v.as_str())
     }
 
     /// A time, in milliseconds.
@@ -139,7 +170,8 @@ mod tests {
 
     #[test]
     fn forms_go_before_the_query_string() {
-        let p = Params(vec![("a".into(), "1".into()), ("a".into(), "2".into()), ("b".into(), String::new())]);
+        let all = vec![("a".into(), "1".into()), ("a".into(), "2".into()), ("b".into(), String::new())];
+        let p = Params { all, _memory: None };
         assert_eq!((p.get("a"), p.get("b")), (Some("1"), None));
         assert_eq!(p.all("a").count(), 2);
     }

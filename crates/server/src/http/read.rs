@@ -26,9 +26,10 @@ pub(crate) async fn instant(
     let limit = params.limit()?;
     let answer = on_query_thread(&app, move |app, cancelled| {
         let source = HeadSource::new(&app.node, tenant);
-        Ok(query::instant(&expr, at_ms, &source, &options(app, cancelled, lookback_ms))?)
+        let answer = query::instant(&expr, at_ms, &source, &options(app, cancelled, lookback_ms))?;
+        answer_json(app, answer, limit)
     });
-    Ok(answer_json(answer.await?, limit))
+    answer.await
 }
 
 pub(crate) async fn range(
@@ -62,9 +63,11 @@ pub(crate) async fn range(
     let limit = params.limit()?;
     let answer = on_query_thread(&app, move |app, cancelled| {
         let source = HeadSource::new(&app.node, tenant);
-        Ok(query::range(&expr, start_ms, end_ms, step_ms, &source, &options(app, cancelled, lookback_ms))?)
+        let options = options(app, cancelled, lookback_ms);
+        let answer = query::range(&expr, start_ms, end_ms, step_ms, &source, &options)?;
+        answer_json(app, answer, limit)
     });
-    Ok(answer_json(answer.await?, limit))
+    answer.await
 }
 
 fn expression(params: &Params) -> Result<query::Expr, ApiError> {
@@ -75,7 +78,7 @@ fn expression(params: &Params) -> Result<query::Expr, ApiError> {
 /// What one query may use: its share of the query account. Sixteen bytes hold a sample.
 fn options<'a>(app: &App, cancelled: &'a AtomicBool, lookback_ms: Option<i64>) -> Options<'a> {
     let settings = app.node.settings();
-    let share = settings.budget.query_bytes / settings.query_concurrency as u64;
+    let share = settings.budget.evaluation_bytes() / settings.query_concurrency as u64;
     Options {
         lookback_delta_ms: lookback_ms.filter(|ms| *ms > 0).unwrap_or(settings.query_lookback_ms),
         samples_max: share / 16,
@@ -92,11 +95,12 @@ impl Drop for CancelOnDrop {
     }
 }
 
-/// Runs `work` on a thread for blocking work, within the bounds on concurrency and time.
-pub(super) async fn on_query_thread<T: Send + 'static>(
+/// Runs `work` on a thread for blocking work, within the bounds on concurrency and time. The answer is written
+/// there too: it can be long.
+pub(super) async fn on_query_thread(
     app: &App,
-    work: impl FnOnce(&App, &AtomicBool) -> Result<T, ApiError> + Send + 'static,
-) -> Result<T, ApiError> {
+    work: impl FnOnce(&App, &AtomicBool) -> Result<Json, ApiError> + Send + 'static,
+) -> Result<Json, ApiError> {
     let began = Instant::now();
     let result = bounded(app, work).await;
     app.metrics.query_seconds.observe(began.elapsed().as_secs_f64());
@@ -106,10 +110,10 @@ pub(super) async fn on_query_thread<T: Send + 'static>(
     result
 }
 
-async fn bounded<T: Send + 'static>(
+async fn bounded(
     app: &App,
-    work: impl FnOnce(&App, &AtomicBool) -> Result<T, ApiError> + Send + 'static,
-) -> Result<T, ApiError> {
+    work: impl FnOnce(&App, &AtomicBool) -> Result<Json, ApiError> + Send + 'static,
+) -> Result<Json, ApiError> {
     crate::pipeline::wait_for_replay(&app.node).await;
     if !app.node.is_ready() && !app.node.is_stopping() {
         // half of the series would be an answer that looks whole
@@ -147,8 +151,8 @@ async fn bounded<T: Send + 'static>(
     }
 }
 
-fn answer_json(answer: Answer, limit: usize) -> Json {
-    let mut json = Json::new();
+fn answer_json(app: &App, answer: Answer, limit: usize) -> Result<Json, ApiError> {
+    let mut json = Json::within(&app.node.shared().answers);
     let mut warnings = answer.warnings;
     json.raw(r#"{"status":"success","data":{"resultType":"#);
     match answer.value {
@@ -200,7 +204,7 @@ fn answer_json(answer: Answer, limit: usize) -> Json {
         }
     }
     json.raw("}");
-    json
+    json.finish()
 }
 
 fn cut_at(limit: usize, len: usize, warnings: &mut Vec<String>) {

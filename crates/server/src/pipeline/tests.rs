@@ -92,7 +92,7 @@ async fn labels_in_another_order_are_the_same_series() {
 }
 
 fn exemplar(value: f64) -> Exemplar {
-    Exemplar { labels: model::Labels::empty(), timestamp_ms: 0, value }
+    Exemplar { labels: Labels::empty(), timestamp_ms: 0, value }
 }
 
 #[test]
@@ -114,7 +114,7 @@ fn metadata_and_exemplars_are_bought_too() {
     for _ in 0..100 {
         let metadata = model::Metadata { help: text.clone(), unit: text.clone(), ..Default::default() };
         batch.metadata.push(metadata);
-        let labels = model::Labels::from_pairs(&[("a", &text)]);
+        let labels = Labels::from_pairs(&[("a", &text)]);
         batch.exemplars.push((0, Exemplar { labels, timestamp_ms: 0, value: 0.0 }));
     }
     assert!((100 * 3 * 4096..100 * 3 * 4200).contains(&extras_bytes(&batch)), "{}", extras_bytes(&batch));
