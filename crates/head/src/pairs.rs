@@ -142,6 +142,12 @@ impl Pairs {
         (&self.names[pair.name as usize].text, &pair.value)
     }
 
+    /// The number of a pair's name.
+    #[inline]
+    pub(crate) fn name_number(&self, id: PairId) -> u32 {
+        self.pairs[id.0 as usize].name
+    }
+
     pub(crate) fn add_series(&mut self, id: PairId, series: SeriesRef) {
         self.postings_bytes += self.pairs[id.0 as usize].postings.push(series);
     }
