@@ -37,6 +37,11 @@ const GROUP_SAMPLES_MAX: usize = 200_000;
 /// Series created between two groups: about half a millisecond.
 const CREATE_SLICE: usize = 512;
 
+/// While requests of known series come in (one within this time), creating pauses after each slice for so many
+/// times as long as the slice took: the processor belongs to the known ones first.
+const KNOWN_LATELY: Duration = Duration::from_millis(200);
+const CREATE_PAUSE_FACTOR: u32 = 8;
+
 /// How often the owner looks after things when nothing happens.
 const IDLE: Duration = Duration::from_secs(1);
 
@@ -98,6 +103,10 @@ pub(crate) struct Owner {
     encoder: RecordEncoder,
     label_bytes: Vec<u8>,
     retired: Instant,
+    /// When a request of known series last came.
+    known_at: Instant,
+    /// When the next slice of series may be created.
+    create_at: Instant,
     stopping: bool,
 }
 
@@ -121,6 +130,8 @@ impl Owner {
             encoder: RecordEncoder::new(),
             label_bytes: Vec::new(),
             retired: Instant::now(),
+            known_at: Instant::now(),
+            create_at: Instant::now(),
             stopping: false,
         }
     }
@@ -145,14 +156,13 @@ impl Owner {
 
     /// Takes what waits; sleeps only where there is nothing at all to do.
     fn gather(&mut self) {
-        let idle = self.creating.is_empty() && !self.stopping;
-        let first = match idle {
-            true => match self.commands.recv_timeout(IDLE) {
+        let first = match self.time_to_sleep() {
+            Some(timeout) => match self.commands.recv_timeout(timeout) {
                 Ok(command) => Some(command),
                 Err(RecvTimeoutError::Timeout) => return,
                 Err(RecvTimeoutError::Disconnected) => Some(Command::Stop),
             },
-            false => None,
+            None => None,
         };
         let mut samples = 0;
         let mut next = first.or_else(|| self.commands.try_recv().ok());
@@ -161,6 +171,7 @@ impl Owner {
                 Command::Stop => self.stopping = true,
                 Command::Write(s) if s.is_resolved() => {
                     samples += s.samples();
+                    self.known_at = Instant::now();
                     self.group.push(*s);
                 }
                 Command::Write(s) => self.creating.push_back(*s),
@@ -169,9 +180,31 @@ impl Owner {
         }
     }
 
-    /// Creates the next few series; submissions that are complete by it join the group.
+    /// How long the owner may wait for a command: until it has something else to do.
+    fn time_to_sleep(&self) -> Option<Duration> {
+        match (self.stopping, self.creating.is_empty()) {
+            (true, _) => None,
+            (false, true) => Some(IDLE),
+            (false, false) => {
+                Some(self.create_at.saturating_duration_since(Instant::now())).filter(|d| !d.is_zero())
+            }
+        }
+    }
+
+    /// Creates the next few series, if it is their turn; submissions that are complete by it join the group.
     fn create_slice(&mut self) {
-        let mut left = CREATE_SLICE;
+        let began = Instant::now();
+        if self.creating.is_empty() || (began < self.create_at && !self.stopping) {
+            return;
+        }
+        self.create_up_to(CREATE_SLICE);
+        let protects = self.known_at.elapsed() < KNOWN_LATELY;
+        self.create_at =
+            Instant::now() + if protects { began.elapsed() * CREATE_PAUSE_FACTOR } else { Duration::ZERO };
+    }
+
+    fn create_up_to(&mut self, most: usize) {
+        let mut left = most;
         while left > 0
             && let Some(mut submission) = self.creating.pop_front()
         {
