@@ -72,7 +72,7 @@ mod tests {
 
     #[test]
     fn a_hasher_gives_the_keys_of_its_seed() {
-        let bytes: Vec<u8> = (0..5000u32).map(|i| (i * 7 >> 3) as u8).collect();
+        let bytes: Vec<u8> = (0..5000u32).map(|i| ((i * 7) >> 3) as u8).collect();
         for seed in [0, 1, u64::MAX, 0x9e37_79b9_7f4a_7c15] {
             let hasher = SeriesHasher::new(seed);
             for len in (0..600).chain([1023, 1024, 1025, 2048, 5000]) {
