@@ -34,13 +34,13 @@ pub(crate) const QUEUE_MAX: usize = 1024;
 /// Samples in a group: beyond this the rest waits for the next one, so that answers stay quick.
 const GROUP_SAMPLES_MAX: usize = 200_000;
 
-/// Series created between two groups: about half a millisecond.
-const CREATE_SLICE: usize = 512;
+/// Series created between two groups: about a quarter of a millisecond.
+const CREATE_SLICE: usize = 256;
 
 /// While requests of known series come in (one within this time), creating pauses after each slice for so many
 /// times as long as the slice took: the processor belongs to the known ones first.
 const KNOWN_LATELY: Duration = Duration::from_millis(200);
-const CREATE_PAUSE_FACTOR: u32 = 8;
+const CREATE_PAUSE_FACTOR: u32 = 12;
 
 /// How often the owner looks after things when nothing happens.
 const IDLE: Duration = Duration::from_secs(1);
