@@ -42,11 +42,8 @@ impl Late {
 
     /// Lays `out` (sorted, unique, from position `from` on) and the late samples in `range` together.
     pub(crate) fn merge_into(&self, range: TimeRange, out: &mut Samples, from: usize) {
-        let first = self.pieces.range(..=range.start_ms).next_back().map_or(range.start_ms, |(t, _)| *t);
         let mut late = Samples::default();
-        for piece in self.pieces.range(first..=range.end_ms.max(first)).map(|(_, piece)| piece) {
-            piece.read(range, &mut late);
-        }
+        self.pieces(range).for_each(|piece| piece.read(range, &mut late));
         let recent = self.recent.iter().copied().filter(|(t, _)| range.contains(*t));
         let late = merge(pairs(&late, 0), recent);
         if late.is_empty() {
@@ -56,6 +53,28 @@ impl Late {
         out.timestamps.truncate(from);
         out.values.truncate(from);
         all.into_iter().for_each(|(timestamp_ms, value)| out.push(timestamp_ms, value));
+    }
+
+    /// At least as many samples as [`Self::merge_into`] adds, and hardly more; told without reading.
+    pub(crate) fn samples_at_most(&self, range: TimeRange) -> usize {
+        self.recent.len() + self.pieces(range).map(|piece| usize::from(piece.count())).sum::<usize>()
+    }
+
+    /// True where there is a sample inside `range`.
+    pub(crate) fn has_samples(&self, range: TimeRange) -> bool {
+        if self.recent.iter().any(|(t, _)| range.contains(*t)) {
+            return true;
+        }
+        // a piece that starts inside tells at once; only the first can start before
+        let mut samples = Samples::default();
+        self.pieces(range).take(2).for_each(|piece| piece.read(range, &mut samples));
+        !samples.is_empty()
+    }
+
+    /// The pieces that can have samples inside `range`.
+    fn pieces(&self, range: TimeRange) -> impl Iterator<Item = &Chunk> {
+        let first = self.pieces.range(..=range.start_ms).next_back().map_or(range.start_ms, |(t, _)| *t);
+        self.pieces.range(first..=range.end_ms.max(first)).map(|(_, piece)| piece)
     }
 
     /// Bytes on the heap, in constant time: somebody asks with every sample.

@@ -23,6 +23,7 @@ mod paged;
 mod pairs;
 mod partition;
 mod postings;
+mod select;
 mod series;
 mod tenant;
 
@@ -30,6 +31,6 @@ pub mod bench;
 
 pub use chunk::{Chunk, OpenChunk};
 pub use index::Index;
-pub use pairs::{Filter, FilterKind};
 pub use partition::Partition;
+pub use select::{Filter, FilterKind, Selection, Walk};
 pub use tenant::{AppendStats, TenantHead};

@@ -1,9 +1,8 @@
-//! Every label pair of a tenant once, with its postings; and how filters find series through them.
+//! Every label pair of a tenant once, with its postings.
 
 use crate::postings::Postings;
 use hashbrown::HashTable;
 use model::SeriesRef;
-use roaring::RoaringBitmap;
 use xxhash_rust::xxh3::xxh3_64_with_seed;
 
 /// A label pair of one tenant.
@@ -36,46 +35,6 @@ pub(crate) struct Pairs {
     /// Of all [`Name::pairs`]. Counted along, because there can be millions of names and somebody asks for
     /// the sum with every write.
     list_bytes: usize,
-}
-
-/// What a series' label must be like. The query's matchers become filters at the border of this crate.
-#[derive(Debug)]
-pub struct Filter<'a> {
-    /// The label's name.
-    pub name: &'a str,
-    /// Which values pass; a missing label counts as the empty value.
-    pub kind: FilterKind<'a>,
-}
-
-/// Which values pass a [`Filter`].
-#[derive(Clone, Copy)]
-pub enum FilterKind<'a> {
-    /// This one.
-    Equal(&'a str),
-    /// Any of these.
-    OneOf(&'a [String]),
-    /// All for which the function is true.
-    Predicate(&'a dyn Fn(&str) -> bool),
-}
-
-impl std::fmt::Debug for FilterKind<'_> {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        match self {
-            Self::Equal(value) => write!(f, "Equal({value:?})"),
-            Self::OneOf(values) => write!(f, "OneOf({values:?})"),
-            Self::Predicate(_) => f.write_str("Predicate"),
-        }
-    }
-}
-
-impl FilterKind<'_> {
-    fn matches(&self, value: &str) -> bool {
-        match self {
-            Self::Equal(v) => *v == value,
-            Self::OneOf(values) => values.iter().any(|v| v == value),
-            Self::Predicate(f) => f(value),
-        }
-    }
 }
 
 impl Pairs {
@@ -152,70 +111,26 @@ impl Pairs {
         self.postings_bytes += self.pairs[id.0 as usize].postings.push(series);
     }
 
-    /// The series that pass all filters; `all` are the ones there are.
-    pub(crate) fn select(&self, filters: &[Filter<'_>], all: u32) -> RoaringBitmap {
-        let everything = || (0..all).collect::<RoaringBitmap>();
-        // Filters that a missing label fails come first: they only need the postings of what matches.
-        let (lenient, strict): (Vec<_>, Vec<_>) = filters.iter().partition(|f| f.kind.matches(""));
-        let mut strict: Vec<_> = strict.into_iter().map(|f| self.matching(f)).collect();
-        strict.sort_by_key(|pairs| pairs.iter().map(|p| p.postings.len()).sum::<usize>());
-        let mut selected: Option<RoaringBitmap> = None;
-        for pairs in strict {
-            let these = union(&pairs);
-            match &mut selected {
-                None => selected = Some(these),
-                Some(s) => *s &= these,
-            }
-            if selected.as_ref().is_some_and(RoaringBitmap::is_empty) {
-                return RoaringBitmap::new();
-            }
-        }
-        let mut selected = selected.unwrap_or_else(everything);
-        for filter in lenient {
-            let others = FilterKind::Predicate(&|v: &str| !filter.kind.matches(v));
-            selected -= union(&self.matching(&Filter { name: filter.name, kind: others }));
-        }
-        selected
+    /// The pairs of a name in order of their first appearance; none where nobody has the name.
+    pub(crate) fn of_name(&self, name: &str) -> &[PairId] {
+        self.find_name(name).map_or(&[][..], |n| &n.pairs)
     }
 
-    /// The pairs whose value passes the filter.
-    fn matching(&self, filter: &Filter<'_>) -> Vec<&Pair> {
-        let Some(name) = self.find_name(filter.name) else { return Vec::new() };
-        let by_value = |value: &str| {
-            let id = self.name_of.find(xxh3_64_with_seed(filter.name.as_bytes(), self.seed), |i| {
-                &*self.names[*i as usize].text == filter.name
-            })?;
-            let pair = self.find_pair(self.pair_hash(*id, value), *id, value)?;
-            Some(&self.pairs[pair.0 as usize])
-        };
-        match filter.kind {
-            FilterKind::Equal(value) => by_value(value).into_iter().collect(),
-            FilterKind::OneOf(values) => values.iter().filter_map(|v| by_value(v)).collect(),
-            FilterKind::Predicate(f) => {
-                let all = name.pairs.iter().map(|id| &self.pairs[id.0 as usize]);
-                all.filter(|p| f(&p.value)).collect()
-            }
-        }
+    /// The pair, where there is one.
+    pub(crate) fn find(&self, name: &str, value: &str) -> Option<PairId> {
+        let hash = xxh3_64_with_seed(name.as_bytes(), self.seed);
+        let name = *self.name_of.find(hash, |i| &*self.names[*i as usize].text == name)?;
+        self.find_pair(self.pair_hash(name, value), name, value)
     }
 
-    /// Names of labels, unsorted; with `among`, only those that one of these series has.
-    pub(crate) fn names<'a>(&'a self, among: Option<&'a RoaringBitmap>) -> impl Iterator<Item = &'a str> {
-        let used = move |n: &&Name| {
-            let has = |id: &PairId, set| self.pairs[id.0 as usize].postings.intersects(set);
-            among.is_none_or(|set| n.pairs.iter().any(|id| has(id, set)))
-        };
-        self.names.iter().filter(used).map(|n| &*n.text)
+    /// The series of a pair.
+    pub(crate) fn postings(&self, id: PairId) -> &Postings {
+        &self.pairs[id.0 as usize].postings
     }
 
-    /// Values of a label, unsorted; with `among`, only those that one of these series has.
-    pub(crate) fn values<'a>(
-        &'a self,
-        name: &str,
-        among: Option<&'a RoaringBitmap>,
-    ) -> impl Iterator<Item = &'a str> {
-        let pairs = self.find_name(name).map_or(&[][..], |n| &n.pairs);
-        let pairs = pairs.iter().map(|id| &self.pairs[id.0 as usize]);
-        pairs.filter(move |p| among.is_none_or(|set| p.postings.intersects(set))).map(|p| &*p.value)
+    /// The name of this number and its pairs; numbers are dense.
+    pub(crate) fn name(&self, number: usize) -> Option<(&str, &[PairId])> {
+        self.names.get(number).map(|n| (&*n.text, n.pairs.as_slice()))
     }
 
     /// Bytes of memory, in constant time.
@@ -232,18 +147,6 @@ impl Pairs {
 
 fn hash_pair(name: u32, value: &str, seed: u64) -> u64 {
     xxh3_64_with_seed(value.as_bytes(), seed ^ (u64::from(name) << 1))
-}
-
-fn union(pairs: &[&Pair]) -> RoaringBitmap {
-    match pairs {
-        [] => RoaringBitmap::new(),
-        [one] => one.postings.to_bitmap(),
-        many => {
-            let mut out = RoaringBitmap::new();
-            many.iter().for_each(|p| p.postings.add_to(&mut out));
-            out
-        }
-    }
 }
 
 #[cfg(test)]

@@ -46,12 +46,35 @@ impl Series {
 
     /// Appends the samples in `range` that came in order.
     pub(crate) fn read(&self, range: TimeRange, out: &mut Samples) {
-        if let Some(sealed) = &self.sealed {
-            let from = sealed.partition_point(|c| c.range.end_ms < range.start_ms);
-            for chunk in sealed[from..].iter().take_while(|c| c.range.start_ms <= range.end_ms) {
-                chunk.read(range, out);
-            }
-        }
+        self.sealed(range).iter().for_each(|chunk| chunk.read(range, out));
         self.open.read(range, out);
+    }
+
+    /// At least as many as [`Self::read`] appends, and hardly more; told without reading.
+    pub(crate) fn samples_at_most(&self, range: TimeRange) -> usize {
+        let sealed = self.sealed(range).iter().map(|chunk| usize::from(chunk.count())).sum::<usize>();
+        sealed + usize::from(self.open.count())
+    }
+
+    /// True where a sample came in order inside `range`. Reads one sealed chunk at the most, and the open one.
+    pub(crate) fn has_samples(&self, range: TimeRange) -> bool {
+        let sealed = self.sealed(range);
+        let ends_inside = |c: &Chunk| range.contains(c.range.start_ms) || range.contains(c.range.end_ms);
+        if sealed.iter().any(ends_inside) || (self.open.count() > 0 && range.contains(self.open.last_ms())) {
+            return true;
+        }
+        // what is left reaches over the whole range, so there is one of it
+        let mut samples = Samples::default();
+        sealed.iter().take(1).for_each(|chunk| chunk.read(range, &mut samples));
+        self.open.read(range, &mut samples);
+        !samples.is_empty()
+    }
+
+    /// The sealed chunks that overlap `range`.
+    fn sealed(&self, range: TimeRange) -> &[Chunk] {
+        let Some(sealed) = &self.sealed else { return &[] };
+        let from = sealed.partition_point(|c| c.range.end_ms < range.start_ms);
+        let count = sealed[from..].partition_point(|c| c.range.start_ms <= range.end_ms);
+        &sealed[from..from + count]
     }
 }

@@ -5,7 +5,8 @@ use crate::index::Index;
 use crate::labels::LabelSets;
 use crate::late::Late;
 use crate::paged::Paged;
-use crate::pairs::{Filter, Pairs};
+use crate::pairs::{PairId, Pairs};
+use crate::select::{Filter, Selection};
 use crate::series::Series;
 use hashbrown::HashMap;
 use model::{Exemplar, LabelsRef, Metadata, Samples, SeriesKey, SeriesRef, TimeRange};
@@ -181,9 +182,11 @@ impl TenantHead {
         self.exemplars.iter()
     }
 
-    /// The series that pass all filters, ascending.
+    /// The series that pass all filters, ascending. A [`Selection`] does the same in turns.
     pub fn select(&self, filters: &[Filter<'_>]) -> RoaringBitmap {
-        self.pairs.select(filters, self.series.len() as u32)
+        let mut selection = Selection::new(filters);
+        while !selection.advance(self) {}
+        selection.into_series()
     }
 
     /// Appends a series' samples inside `range` to `out`: ascending, each time once, the last write wins.
@@ -191,11 +194,27 @@ impl TenantHead {
         let from = out.len();
         let series = self.series.get(series_ref.index());
         series.read(range, out);
-        if series.late
-            && let Some(late) = self.late.get(&series_ref)
-        {
+        if let Some(late) = self.late_of(series, series_ref) {
             late.merge_into(range, out, from);
         }
+    }
+
+    /// At least as many samples as [`Self::read`] appends, and hardly more; told without reading, so that who
+    /// has a limit need not unpack what exceeds it.
+    pub fn samples_at_most(&self, series_ref: SeriesRef, range: TimeRange) -> usize {
+        let series = self.series.get(series_ref.index());
+        let late = self.late_of(series, series_ref).map_or(0, |late| late.samples_at_most(range));
+        series.samples_at_most(range) + late
+    }
+
+    /// True where a series has a sample inside `range`.
+    pub fn has_samples(&self, series_ref: SeriesRef, range: TimeRange) -> bool {
+        let series = self.series.get(series_ref.index());
+        series.has_samples(range) || self.late_of(series, series_ref).is_some_and(|l| l.has_samples(range))
+    }
+
+    fn late_of(&self, series: &Series, series_ref: SeriesRef) -> Option<&Late> {
+        if series.late { self.late.get(&series_ref) } else { None }
     }
 
     /// Appends a series' canonical label bytes to `out`.
@@ -203,9 +222,12 @@ impl TenantHead {
         self.labels.write(series, &self.pairs, out);
     }
 
-    /// Label names, unsorted; with `among`, only those of these series.
+    /// Label names, unsorted; with `among`, only those of these series. A [`crate::Walk`] does the same in turns.
     pub fn label_names<'a>(&'a self, among: Option<&'a RoaringBitmap>) -> impl Iterator<Item = &'a str> {
-        self.pairs.names(among)
+        let has = |id: &PairId, set| self.pairs.postings(*id).intersects(set);
+        let used = move |all: &[PairId]| among.is_none_or(|set| all.iter().any(|id| has(id, set)));
+        let names = (0..).map_while(|number| self.pairs.name(number));
+        names.filter(move |(_, all)| used(all)).map(|(name, _)| name)
     }
 
     /// Values of a label, unsorted; with `among`, only those of these series.
@@ -214,7 +236,12 @@ impl TenantHead {
         name: &str,
         among: Option<&'a RoaringBitmap>,
     ) -> impl Iterator<Item = &'a str> {
-        self.pairs.values(name, among)
+        let used = move |id: &&PairId| among.is_none_or(|set| self.pairs.postings(**id).intersects(set));
+        self.pairs.of_name(name).iter().filter(used).map(|id| self.pairs.text(*id).1)
+    }
+
+    pub(crate) const fn pairs(&self) -> &Pairs {
+        &self.pairs
     }
 
     /// Series unseen since `before_s` leave the active set. Their samples stay.

@@ -1,5 +1,5 @@
 use super::*;
-use crate::pairs::FilterKind;
+use crate::select::FilterKind;
 use model::Labels;
 use std::collections::BTreeMap;
 use stdx::rng::Rng;
@@ -132,4 +132,31 @@ fn behaves_like_a_map_of_maps() {
         let got: Vec<_> = out.timestamps.into_iter().zip(out.values).collect();
         assert_eq!(got, expected, "series {i}");
     }
+}
+
+#[test]
+fn counts_and_presence_are_told_without_reading() {
+    let seed = Rng::fresh_seed();
+    println!("seed {seed}");
+    let mut rng = Rng::new(seed);
+    let mut head = TenantHead::new(seed);
+    let series = add(&mut head, &[("__name__", "m")]);
+    let mut t = 0;
+    for _ in 0..3000 {
+        t += if rng.chance(0.01) { 100_000 } else { 10 };
+        let at = if rng.chance(0.2) { t - rng.below(50_000) as i64 } else { t };
+        head.append(&[series], &[at], &[rng.below(3) as f64], 0);
+    }
+    for _ in 0..2000 {
+        let start = rng.below(t as u64 + 1000) as i64 - 500;
+        let width = if rng.chance(0.5) { 50 } else { 200_000 };
+        let range = TimeRange::new(start, start + rng.below(width) as i64);
+        let mut out = Samples::default();
+        head.read(series, range, &mut out);
+        assert_eq!(head.has_samples(series, range), !out.is_empty(), "{range:?}");
+        assert!(head.samples_at_most(series, range) >= out.len(), "{range:?}");
+    }
+    let nothing = TimeRange::new(t + 1, t + 1000);
+    assert!(!head.has_samples(series, nothing));
+    assert!(head.samples_at_most(series, nothing) <= 600, "a few chunks are not looked into");
 }

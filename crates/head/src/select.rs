@@ -1,0 +1,287 @@
+//! How filters find series through the label pairs, a little at a time.
+//!
+//! A regular expression over a million values takes a tenth of a second. Nobody should hold the owner's lock
+//! for so long, so the work is done in turns of bounded length: whoever drives a [`Selection`] or a walk lets go
+//! of the head between two turns. What is appended meanwhile does no harm, for pairs and series are never
+//! removed: a selection sees the series that were there at its first turn.
+
+use crate::pairs::{PairId, Pairs};
+use crate::tenant::TenantHead;
+use roaring::RoaringBitmap;
+
+#[cfg(test)]
+mod tests;
+
+/// Steps of a turn: about a millisecond. Looking at a value is one step, or as many as its test is slow.
+const TURN_STEPS: usize = 8_000;
+
+/// Testing a value with a function (a regular expression, mostly) counts as so many steps.
+const TEST_STEPS: usize = 4;
+
+/// References that one step can add to a set.
+const STEP_REFERENCES: usize = 64;
+
+/// What a series' label must be like. The query's matchers become filters at the border of this crate.
+#[derive(Debug)]
+pub struct Filter<'a> {
+    /// The label's name.
+    pub name: &'a str,
+    /// Which values pass; a missing label counts as the empty value.
+    pub kind: FilterKind<'a>,
+}
+
+/// Which values pass a [`Filter`].
+#[derive(Clone, Copy)]
+pub enum FilterKind<'a> {
+    /// This one.
+    Equal(&'a str),
+    /// Any of these.
+    OneOf(&'a [String]),
+    /// All for which the function is true.
+    Predicate(&'a dyn Fn(&str) -> bool),
+}
+
+impl std::fmt::Debug for FilterKind<'_> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Equal(value) => write!(f, "Equal({value:?})"),
+            Self::OneOf(values) => write!(f, "OneOf({values:?})"),
+            Self::Predicate(_) => f.write_str("Predicate"),
+        }
+    }
+}
+
+impl FilterKind<'_> {
+    pub(crate) fn matches(&self, value: &str) -> bool {
+        match self {
+            Self::Equal(v) => *v == value,
+            Self::OneOf(values) => values.iter().any(|v| v == value),
+            Self::Predicate(f) => f(value),
+        }
+    }
+}
+
+/// The series that pass all filters, being found.
+#[derive(Debug)]
+pub struct Selection<'f> {
+    /// Filters that a missing label fails: they only need the postings of what matches.
+    strict: Vec<Search<'f>>,
+    /// The others; what does not match is taken away in the end.
+    lenient: Vec<Search<'f>>,
+    /// How many series there were at the first turn.
+    all: Option<u32>,
+    selected: Option<RoaringBitmap>,
+}
+
+impl<'f> Selection<'f> {
+    /// Nothing is looked at yet.
+    pub fn new(filters: &'f [Filter<'f>]) -> Self {
+        let (lenient, strict): (Vec<_>, Vec<_>) = filters.iter().partition(|f| f.kind.matches(""));
+        Self {
+            strict: strict.into_iter().map(|f| Search::new(f, true)).collect(),
+            lenient: lenient.into_iter().map(|f| Search::new(f, false)).collect(),
+            all: None,
+            selected: None,
+        }
+    }
+
+    /// One turn; true where it was the last one. It must always be the same head.
+    pub fn advance(&mut self, head: &TenantHead) -> bool {
+        let mut steps = TURN_STEPS;
+        let all = *self.all.get_or_insert(head.series_count() as u32);
+        let pairs = head.pairs();
+        if !self.strict.iter_mut().all(|search| search.find(pairs, &mut steps)) {
+            return false;
+        }
+        self.strict.sort_by_key(|search| search.references);
+        for search in self.strict.iter_mut().filter(|search| !search.applied) {
+            let Some(these) = search.unite(pairs, &mut steps) else { return false };
+            search.applied = true;
+            match &mut self.selected {
+                None => self.selected = Some(these),
+                Some(selected) => *selected &= these,
+            }
+            if self.selected.as_ref().is_some_and(RoaringBitmap::is_empty) {
+                return true;
+            }
+        }
+        let selected = self.selected.get_or_insert_with(|| {
+            let mut everything = RoaringBitmap::new();
+            everything.insert_range(0..all);
+            everything
+        });
+        for search in self.lenient.iter_mut().filter(|search| !search.applied) {
+            if !search.find(pairs, &mut steps) {
+                return false;
+            }
+            let Some(these) = search.unite(pairs, &mut steps) else { return false };
+            *selected -= these;
+            search.applied = true;
+        }
+        selected.remove_range(all..);
+        true
+    }
+
+    /// What was selected, ascending; to be asked after the last turn.
+    pub fn into_series(self) -> RoaringBitmap {
+        self.selected.unwrap_or_default()
+    }
+}
+
+/// The pairs whose value passes a filter, or those whose value does not.
+#[derive(Debug)]
+struct Search<'f> {
+    filter: &'f Filter<'f>,
+    passing: bool,
+    /// How many values there were when the first was looked at; those that came later have no series that is
+    /// asked for.
+    values: Option<usize>,
+    /// How many of them have been looked at.
+    looked: usize,
+    found: Vec<PairId>,
+    /// Of all that was found together.
+    references: usize,
+    /// How many of `found` are in `union`.
+    united: usize,
+    union: RoaringBitmap,
+    /// The union was handed out.
+    applied: bool,
+}
+
+impl<'f> Search<'f> {
+    fn new(filter: &'f Filter<'f>, passing: bool) -> Self {
+        Self {
+            filter,
+            passing,
+            values: None,
+            looked: 0,
+            found: Vec::new(),
+            references: 0,
+            united: 0,
+            union: RoaringBitmap::new(),
+            applied: false,
+        }
+    }
+
+    /// Looks for pairs; true where all are found.
+    fn find(&mut self, pairs: &Pairs, steps: &mut usize) -> bool {
+        let Filter { name, kind } = self.filter;
+        match kind {
+            FilterKind::Equal(value) if self.passing => {
+                self.find_values(1, steps, |_| pairs.find(name, value), pairs)
+            }
+            FilterKind::OneOf(values) if self.passing => {
+                self.find_values(values.len(), steps, |i| pairs.find(name, &values[i]), pairs)
+            }
+            _ => {
+                let (all, passing) = (pairs.of_name(name), self.passing);
+                let tested = |i: usize| Some(all[i]).filter(|id| kind.matches(pairs.text(*id).1) == passing);
+                self.find_values(all.len(), steps, tested, pairs)
+            }
+        }
+    }
+
+    fn find_values(
+        &mut self,
+        count: usize,
+        steps: &mut usize,
+        find: impl Fn(usize) -> Option<PairId>,
+        pairs: &Pairs,
+    ) -> bool {
+        let count = *self.values.get_or_insert(count);
+        while self.looked < count {
+            if *steps == 0 {
+                return false;
+            }
+            *steps = steps.saturating_sub(TEST_STEPS);
+            if let Some(id) = find(self.looked) {
+                self.found.push(id);
+                self.references += pairs.postings(id).len();
+            }
+            self.looked += 1;
+        }
+        true
+    }
+
+    /// Brings the series of what was found together, and hands them out when it is done.
+    fn unite(&mut self, pairs: &Pairs, steps: &mut usize) -> Option<RoaringBitmap> {
+        if let ([one], 0) = (self.found.as_slice(), self.united) {
+            return Some(pairs.postings(*one).to_bitmap());
+        }
+        while let Some(id) = self.found.get(self.united) {
+            if *steps == 0 {
+                return None;
+            }
+            let postings = pairs.postings(*id);
+            postings.add_to(&mut self.union);
+            *steps = steps.saturating_sub(1 + postings.len() / STEP_REFERENCES);
+            self.united += 1;
+        }
+        Some(std::mem::take(&mut self.union))
+    }
+}
+
+/// Where a walk over label names or values is.
+#[derive(Debug, Default)]
+pub struct Walk {
+    name: usize,
+    pair: usize,
+}
+
+impl Walk {
+    /// From the beginning.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// One turn over the values of a label: hands each to `take`; with `among`, only those that one of these
+    /// series has. True where it was the last turn.
+    pub fn values(
+        &mut self,
+        head: &TenantHead,
+        name: &str,
+        among: Option<&RoaringBitmap>,
+        mut take: impl FnMut(&str),
+    ) -> bool {
+        let (pairs, mut steps) = (head.pairs(), TURN_STEPS);
+        let all = pairs.of_name(name);
+        while let Some(id) = all.get(self.pair) {
+            if steps == 0 {
+                return false;
+            }
+            let postings = pairs.postings(*id);
+            steps = steps.saturating_sub(TEST_STEPS + among.map_or(0, |_| postings.len() / STEP_REFERENCES));
+            if among.is_none_or(|set| postings.intersects(set)) {
+                take(pairs.text(*id).1);
+            }
+            self.pair += 1;
+        }
+        true
+    }
+
+    /// The same over the names of labels.
+    pub fn names(
+        &mut self,
+        head: &TenantHead,
+        among: Option<&RoaringBitmap>,
+        mut take: impl FnMut(&str),
+    ) -> bool {
+        let (pairs, mut steps) = (head.pairs(), TURN_STEPS);
+        while let Some((name, all)) = pairs.name(self.name) {
+            while let Some(id) = all.get(self.pair) {
+                if steps == 0 {
+                    return false;
+                }
+                let postings = pairs.postings(*id);
+                steps = steps.saturating_sub(1 + among.map_or(0, |_| postings.len() / STEP_REFERENCES));
+                if among.is_none_or(|set| postings.intersects(set)) {
+                    take(name);
+                    break;
+                }
+                self.pair += 1;
+            }
+            (self.name, self.pair) = (self.name + 1, 0);
+        }
+        true
+    }
+}

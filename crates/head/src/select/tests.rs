@@ -1,0 +1,87 @@
+use super::*;
+use model::{Labels, SeriesKey};
+use std::collections::BTreeSet;
+
+fn add(head: &mut TenantHead, pairs: &[(&str, &str)]) {
+    let labels = Labels::from_pairs(pairs);
+    head.create(SeriesKey::of(labels.as_bytes(), 1), labels.as_ref());
+}
+
+/// Many more values than a turn looks at.
+fn many(count: usize) -> TenantHead {
+    let mut head = TenantHead::new(1);
+    for i in 0..count {
+        let (number, parity) = (i.to_string(), if i % 2 == 0 { "even" } else { "odd" });
+        add(
+            &mut head,
+            &[("__name__", "m"), ("i", &number), ("parity", parity), (&format!("l{}", i % 5000), "x")],
+        );
+    }
+    head
+}
+
+#[test]
+fn long_selections_take_turns_and_see_what_was_there_at_the_first() {
+    const COUNT: usize = 10_000;
+    let mut head = many(COUNT);
+    let tested = std::cell::Cell::new(0);
+    let ends_in_7 = |v: &str| {
+        tested.set(tested.get() + 1);
+        v.ends_with('7')
+    };
+    let not_77 = |v: &str| v != "77";
+    let filters = [
+        Filter { name: "i", kind: FilterKind::Predicate(&ends_in_7) },
+        Filter { name: "i", kind: FilterKind::Predicate(&not_77) },
+        Filter { name: "parity", kind: FilterKind::Equal("odd") },
+    ];
+    let mut selection = Selection::new(&filters);
+    let mut turns = 1;
+    while !selection.advance(&head) {
+        turns += 1;
+        assert!(tested.replace(0) <= TURN_STEPS / TEST_STEPS + 1);
+        // what comes in between is not seen, and does no harm
+        let i = format!("late{turns}7");
+        add(&mut head, &[("__name__", "m"), ("i", &i), ("parity", "odd")]);
+    }
+    assert!(turns > 5, "{turns} turns");
+    let expected: Vec<_> = (0..COUNT as u32).filter(|i| i % 10 == 7 && *i != 77).collect();
+    assert_eq!(selection.into_series().into_iter().collect::<Vec<_>>(), expected);
+}
+
+#[test]
+fn everything_and_nothing() {
+    let head = many(100);
+    let select = |filters: &[Filter<'_>]| head.select(filters).len();
+    assert_eq!(select(&[]), 100);
+    assert_eq!(select(&[Filter { name: "i", kind: FilterKind::Equal("") }]), 0);
+    assert_eq!(select(&[Filter { name: "none", kind: FilterKind::Equal("") }]), 100);
+    assert_eq!(select(&[Filter { name: "none", kind: FilterKind::Predicate(&|v| v == "x") }]), 0);
+    assert_eq!(
+        select(&[Filter { name: "i", kind: FilterKind::OneOf(&["1".into(), "7".into(), "x".into()]) }]),
+        2
+    );
+}
+
+#[test]
+fn walks_take_turns() {
+    let head = many(10_000);
+    let among: RoaringBitmap = (5000..5100).collect();
+    for among in [None, Some(&among)] {
+        let (mut walk, mut values, mut turns) = (Walk::new(), BTreeSet::new(), 1);
+        while !walk.values(&head, "i", among, |v| assert!(values.insert(v.to_string()))) {
+            turns += 1;
+        }
+        let wanted = among.map_or(0..10_000, |_| 5000..5100).map(|i| i.to_string());
+        assert_eq!(values, wanted.collect());
+        assert!(turns > 4, "{turns} turns");
+
+        let (mut walk, mut names, mut turns) = (Walk::new(), BTreeSet::new(), 1);
+        while !walk.names(&head, among, |n| assert!(names.insert(n.to_string()))) {
+            turns += 1;
+        }
+        let wanted = among.map_or(0..5000, |_| 0..100).map(|i| format!("l{i}"));
+        assert_eq!(names, wanted.chain(["__name__", "i", "parity"].map(String::from)).collect());
+        assert!(among.is_none() || turns > 1, "{turns} turns");
+    }
+}
