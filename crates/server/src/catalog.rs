@@ -2,12 +2,13 @@
 
 use crate::node::Node;
 use crate::refusal::Refusal;
-use crate::source::select_any;
-use model::{Exemplar, Labels, LabelsRef, Metadata, Samples, SeriesRef, TenantId, TimeRange};
+use crate::source::{Cancelled, Turns};
+use head::{TenantHead, Walk};
+use model::{Exemplar, Labels, LabelsRef, Metadata, SeriesRef, TenantId, TimeRange};
 use query::Matcher;
 use roaring::RoaringBitmap;
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::AtomicBool;
 
 /// One tenant's catalog.
 #[derive(Debug)]
@@ -18,8 +19,8 @@ pub(crate) struct Catalog<'a> {
     pub(crate) cancelled: &'a AtomicBool,
 }
 
-/// Looks at the cancel flag once in so many series.
-const CANCEL_EVERY: usize = 256;
+/// Series looked at in one turn: about a quarter of a millisecond.
+const TURN_SERIES: usize = 256;
 
 /// What a text in an answer costs beside its bytes.
 const TEXT_BYTES: usize = 32;
@@ -32,9 +33,6 @@ pub(crate) struct Ask<'a> {
     /// How many answers are wanted at the most.
     pub(crate) limit: usize,
 }
-
-/// Takes one text into an answer, if there is room.
-type Take<'a> = dyn FnMut(&str) -> Result<(), Refusal> + 'a;
 
 /// Memory that an answer may still take.
 struct Room {
@@ -61,42 +59,57 @@ impl Room {
     }
 }
 
+impl From<Cancelled> for Refusal {
+    fn from(_: Cancelled) -> Self {
+        Self::busy("canceled", "nobody waits for the answer any more")
+    }
+}
+
 /// An answer, and whether the limit cut it.
 pub(crate) type Limited<T> = (Vec<T>, bool);
 
 impl Catalog<'_> {
     pub(crate) fn label_names(&self, ask: &Ask<'_>) -> Result<Limited<String>, Refusal> {
-        self.texts(ask, |head, among, take| head.label_names(among).try_for_each(take))
+        self.texts(ask, |walk, head, among, take| walk.names(head, among, take))
     }
 
     pub(crate) fn label_values(&self, name: &str, ask: &Ask<'_>) -> Result<Limited<String>, Refusal> {
-        self.texts(ask, |head, among, take| head.label_values(name, among).try_for_each(take))
+        self.texts(ask, |walk, head, among, take| walk.values(head, name, among, take))
     }
 
     fn texts(
         &self,
         ask: &Ask<'_>,
-        collect: impl Fn(&head::TenantHead, Option<&RoaringBitmap>, &mut Take<'_>) -> Result<(), Refusal>,
+        turn: impl Fn(&mut Walk, &TenantHead, Option<&RoaringBitmap>, &mut dyn FnMut(&str)) -> bool,
     ) -> Result<Limited<String>, Refusal> {
         let mut all: Vec<String> = Vec::new();
         let mut room = self.room();
-        for partition in self.node.partitions() {
-            let head = partition.head.read();
-            if let Some(head) = head.tenant(self.tenant) {
-                let among = select_any(head, ask.selectors);
-                let mut take = |text: &str| {
-                    room.buy(text.len() + TEXT_BYTES)?;
-                    all.push(text.into());
-                    Ok(())
-                };
-                collect(head, among.as_ref(), &mut take)?;
-            }
+        let mut bought = Ok(());
+        for turns in self.turns() {
+            let among = turns.select_any(ask.selectors)?;
+            let mut walk = Walk::new();
+            turns.until_done(|head| {
+                let last = turn(&mut walk, head, among.as_ref(), &mut |text| {
+                    if bought.is_ok() {
+                        bought = room.buy(text.len() + TEXT_BYTES);
+                        all.push(text.into());
+                    }
+                });
+                last || bought.is_err()
+            })?;
+            bought.clone()?;
         }
         all.sort_unstable();
         all.dedup();
         let cut = all.len() > ask.limit;
         all.truncate(ask.limit);
         Ok((all, cut))
+    }
+
+    /// The partitions, to be worked on in turns.
+    fn turns(&self) -> impl Iterator<Item = Turns<'_>> {
+        let turns = |partition| Turns { partition, tenant: self.tenant, cancelled: self.cancelled };
+        self.node.partitions().iter().map(move |partition| turns(&**partition))
     }
 
     /// What one answer may hold: a query's share of the query account.
@@ -109,32 +122,29 @@ impl Catalog<'_> {
     /// Series that have a sample in the range.
     pub(crate) fn series(&self, ask: &Ask<'_>) -> Result<Limited<Labels>, Refusal> {
         let mut found = BTreeSet::new();
-        let mut samples = Samples::default();
         let mut bytes = Vec::new();
         let mut room = self.room();
-        for partition in self.node.partitions() {
-            let selected = {
-                let head = partition.head.read();
-                head.tenant(self.tenant).and_then(|head| select_any(head, ask.selectors))
-            };
-            for (i, series) in selected.into_iter().flatten().map(SeriesRef).enumerate() {
-                if i.is_multiple_of(CANCEL_EVERY) && self.cancelled.load(Ordering::Relaxed) {
-                    return Err(Refusal::busy("canceled", "nobody waits for the answer any more"));
+        for turns in self.turns() {
+            let mut selected = turns.select_any(ask.selectors)?.unwrap_or_default().into_iter();
+            let mut bought = Ok(());
+            turns.until_done(|head| {
+                for series in selected.by_ref().take(TURN_SERIES).map(SeriesRef) {
+                    if head.has_samples(series, ask.range) {
+                        bytes.clear();
+                        head.write_labels(series, &mut bytes);
+                        bought = room.buy(bytes.len() + TEXT_BYTES);
+                        found.insert(LabelsRef::from_canonical(&bytes).to_owned());
+                    }
+                    if bought.is_err() || found.len() > ask.limit {
+                        return true;
+                    }
                 }
-                let head = partition.head.read();
-                let head = head.tenant(self.tenant).expect("BUG: a tenant's head went away");
-                samples.clear();
-                head.read(series, ask.range, &mut samples);
-                if !samples.is_empty() {
-                    bytes.clear();
-                    head.write_labels(series, &mut bytes);
-                    room.buy(bytes.len() + TEXT_BYTES)?;
-                    found.insert(LabelsRef::from_canonical(&bytes).to_owned());
-                }
-                if found.len() > ask.limit {
-                    found.pop_last();
-                    return Ok((found.into_iter().collect(), true));
-                }
+                selected.len() == 0
+            })?;
+            bought?;
+            if found.len() > ask.limit {
+                found.pop_last();
+                return Ok((found.into_iter().collect(), true));
             }
         }
         Ok((found.into_iter().collect(), false))
@@ -172,10 +182,10 @@ impl Catalog<'_> {
         let mut all: BTreeMap<Labels, Vec<Exemplar>> = BTreeMap::new();
         let mut room = self.room();
         let mut bytes = Vec::new();
-        for partition in self.node.partitions() {
-            let head = partition.head.read();
+        for turns in self.turns() {
+            let Some(selected) = turns.select_any(ask.selectors)? else { continue };
+            let head = turns.partition.head.read();
             let Some(head) = head.tenant(self.tenant) else { continue };
-            let Some(selected) = select_any(head, ask.selectors) else { continue };
             for (series, exemplar) in head.exemplars() {
                 if selected.contains(series.0) && ask.range.contains(exemplar.timestamp_ms) {
                     bytes.clear();

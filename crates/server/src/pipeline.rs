@@ -19,7 +19,7 @@ use stdx::budget::Reservation;
 use tokio::sync::oneshot;
 
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;
 
 /// Bodies up to this size are decoded where they are; larger ones on a thread of their own, so that no task
 /// holds up the others for longer than about half a millisecond.

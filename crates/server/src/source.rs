@@ -2,34 +2,43 @@
 
 use crate::node::Node;
 use crate::owner::PartitionShared;
-use head::{Filter, FilterKind};
-use model::{LabelsRef, Samples, SeriesRef, TenantId, TimeRange};
+use head::{Filter, FilterKind, Selection, TenantHead};
+use model::{ErrorKind, LabelsRef, Samples, SeriesRef, TenantId, TimeRange};
 use query::{MatchOp, Matcher, Select, SeriesSet, SeriesSource, SourceError};
 use roaring::RoaringBitmap;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+#[cfg(test)]
+mod tests;
 
 /// One tenant's series.
 #[derive(Debug)]
-pub(crate) struct HeadSource {
+pub(crate) struct HeadSource<'a> {
     partitions: Vec<Arc<PartitionShared>>,
     tenant: TenantId,
+    /// No series with more samples than this is unpacked.
+    samples_max: u64,
+    /// Nobody waits for the answer any more.
+    cancelled: &'a AtomicBool,
 }
 
-impl HeadSource {
-    pub(crate) fn new(node: &Node, tenant: TenantId) -> Self {
-        Self { partitions: node.partitions().to_vec(), tenant }
+impl<'a> HeadSource<'a> {
+    pub(crate) fn new(node: &Node, tenant: TenantId, samples_max: u64, cancelled: &'a AtomicBool) -> Self {
+        Self { partitions: node.partitions().to_vec(), tenant, samples_max, cancelled }
     }
 }
 
-impl SeriesSource for HeadSource {
+impl SeriesSource for HeadSource<'_> {
     fn select(&self, select: &Select<'_>) -> Result<Box<dyn SeriesSet + '_>, SourceError> {
         let mut parts = Vec::with_capacity(self.partitions.len());
         for partition in &self.partitions {
-            let head = partition.head.read();
-            if let Some(head) = head.tenant(&self.tenant) {
-                let series = with_filters(select.matchers, |filters| head.select(filters));
-                parts.push((&**partition, series.into_iter()));
-            }
+            let turns = Turns { partition, tenant: &self.tenant, cancelled: self.cancelled };
+            let series = turns.select(select.matchers).map_err(|Cancelled| SourceError {
+                kind: ErrorKind::Unavailable,
+                message: "the query was cancelled".into(),
+            })?;
+            parts.push((&**partition, series.into_iter()));
         }
         let left = parts.iter().map(|(_, s)| s.len()).sum();
         Ok(Box::new(HeadSet {
@@ -38,6 +47,7 @@ impl SeriesSource for HeadSource {
             current: None,
             tenant: &self.tenant,
             range: select.range,
+            samples_max: self.samples_max,
             left,
             labels: Vec::new(),
         }))
@@ -45,7 +55,7 @@ impl SeriesSource for HeadSource {
 }
 
 /// Calls `f` with the matchers as the head's filters.
-pub(crate) fn with_filters<R>(matchers: &[Matcher], f: impl FnOnce(&[Filter<'_>]) -> R) -> R {
+fn with_filters<R>(matchers: &[Matcher], f: impl FnOnce(&[Filter<'_>]) -> R) -> R {
     let predicates: Vec<_> = matchers.iter().map(|m| move |value: &str| m.matches(value)).collect();
     let filters: Vec<_> = matchers
         .iter()
@@ -70,6 +80,7 @@ struct HeadSet<'a> {
     current: Option<SeriesRef>,
     tenant: &'a TenantId,
     range: TimeRange,
+    samples_max: u64,
     left: usize,
     labels: Vec<u8>,
 }
@@ -83,6 +94,11 @@ impl SeriesSet for HeadSet<'_> {
                 let series = SeriesRef(series);
                 let head = partition.head.read();
                 let head = head.tenant(self.tenant).expect("BUG: a tenant's head went away");
+                // well packed samples take a hundredth of what they take unpacked
+                let most = head.samples_at_most(series, self.range) as u64;
+                if most > self.samples_max {
+                    return Err(too_many_samples(most, self.samples_max));
+                }
                 head.read(series, self.range, samples);
                 self.current = Some(series);
                 self.left = self.left.saturating_sub(1);
@@ -109,12 +125,56 @@ impl SeriesSet for HeadSet<'_> {
     }
 }
 
-/// The series that any of the selectors selects; all of them where there is no selector.
-pub(crate) fn select_any(head: &head::TenantHead, selectors: &[Vec<Matcher>]) -> Option<RoaringBitmap> {
-    let mut any: Option<RoaringBitmap> = None;
-    for matchers in selectors {
-        let these = with_filters(matchers, |filters| head.select(filters));
-        any = Some(any.map_or_else(|| these.clone(), |a| a | &these));
+fn too_many_samples(count: u64, most: u64) -> SourceError {
+    let message = format!(
+        "query processing would load too many samples into memory: {count} of one series, where {most} is the most"
+    );
+    SourceError { kind: ErrorKind::TooLarge, message }
+}
+
+/// Long work on a tenant's head in one partition, done in turns: the lock is let go of in between, so that the
+/// owner never waits for longer than a turn.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Turns<'a> {
+    pub(crate) partition: &'a PartitionShared,
+    pub(crate) tenant: &'a TenantId,
+    /// Looked at before each turn.
+    pub(crate) cancelled: &'a AtomicBool,
+}
+
+/// Nobody waits for the answer any more.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct Cancelled;
+
+impl Turns<'_> {
+    /// Takes turns until one says that it was the last; none where the tenant has nothing here.
+    pub(crate) fn until_done(&self, mut turn: impl FnMut(&TenantHead) -> bool) -> Result<(), Cancelled> {
+        loop {
+            if self.cancelled.load(Ordering::Relaxed) {
+                return Err(Cancelled);
+            }
+            let head = self.partition.head.read();
+            if head.tenant(self.tenant).is_none_or(&mut turn) {
+                return Ok(());
+            }
+        }
     }
-    any
+
+    /// The series that pass all matchers.
+    pub(crate) fn select(&self, matchers: &[Matcher]) -> Result<RoaringBitmap, Cancelled> {
+        with_filters(matchers, |filters| {
+            let mut selection = Selection::new(filters);
+            self.until_done(|head| selection.advance(head))?;
+            Ok(selection.into_series())
+        })
+    }
+
+    /// The series that any of the selectors selects; all of them (None) where there is no selector.
+    pub(crate) fn select_any(&self, selectors: &[Vec<Matcher>]) -> Result<Option<RoaringBitmap>, Cancelled> {
+        let mut any = None;
+        for matchers in selectors {
+            *any.get_or_insert_with(RoaringBitmap::new) |= self.select(matchers)?;
+        }
+        Ok(any)
+    }
 }

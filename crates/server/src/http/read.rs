@@ -25,8 +25,9 @@ pub(crate) async fn instant(
     let lookback_ms = params.duration("lookback_delta")?;
     let limit = params.limit()?;
     let answer = on_query_thread(&app, move |app, cancelled| {
-        let source = HeadSource::new(&app.node, tenant);
-        let answer = query::instant(&expr, at_ms, &source, &options(app, cancelled, lookback_ms))?;
+        let options = options(app, cancelled, lookback_ms);
+        let source = HeadSource::new(&app.node, tenant, options.samples_max, cancelled);
+        let answer = query::instant(&expr, at_ms, &source, &options)?;
         answer_json(app, answer, limit)
     });
     answer.await
@@ -62,8 +63,8 @@ pub(crate) async fn range(
     let lookback_ms = params.duration("lookback_delta")?;
     let limit = params.limit()?;
     let answer = on_query_thread(&app, move |app, cancelled| {
-        let source = HeadSource::new(&app.node, tenant);
         let options = options(app, cancelled, lookback_ms);
+        let source = HeadSource::new(&app.node, tenant, options.samples_max, cancelled);
         let answer = query::range(&expr, start_ms, end_ms, step_ms, &source, &options)?;
         answer_json(app, answer, limit)
     });

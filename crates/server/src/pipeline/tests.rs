@@ -5,7 +5,7 @@ use protocol::encode::V1Encoder;
 use stdx::clock::{Clock, SystemClock};
 
 /// A node with the smallest budget, on a directory of its own.
-fn small_node(dir: &std::path::Path) -> Node {
+pub(crate) fn small_node(dir: &std::path::Path) -> Node {
     let flags = Flags {
         data_dir: Some(dir.into()),
         memory: Some("64MiB".into()),
