@@ -138,9 +138,18 @@ impl Owner {
 
     /// The owner's life: replay, then groups until it is told to stop and everything is answered.
     pub(crate) fn run(mut self) {
-        if let Err(error) = self.replay() {
-            tracing::error!(partition = self.number, %error, "replay failed; the partition stays closed");
-            return self.refuse_until_stopped(&error);
+        match self.replay() {
+            Ok(replay::End::Complete) => {}
+            Ok(replay::End::Stopped) => return,
+            Ok(replay::End::TooLarge { head_bytes }) => {
+                let refusal = too_large_for_memory(head_bytes, self.node.settings.budget.total_bytes);
+                tracing::error!(partition = self.number, error = %refusal, "the partition stays closed");
+                return self.refuse_until_stopped(&refusal);
+            }
+            Err(error) => {
+                tracing::error!(partition = self.number, %error, "replay failed; the partition stays closed");
+                return self.refuse_until_stopped(&Refusal::from(&error));
+            }
         }
         self.publish_stats();
         self.partition.ready.store(true, Ordering::Release);
@@ -273,9 +282,20 @@ impl Owner {
         self.partition.journal_segments.store(stats.segments, Ordering::Relaxed);
     }
 
-    fn refuse_until_stopped(&self, error: &journal::JournalError) {
+    fn refuse_until_stopped(&self, refusal: &Refusal) {
         while let Ok(Command::Write(submission)) = self.commands.recv() {
-            submission.turn_away(Refusal::from(error));
+            submission.turn_away(refusal.clone());
         }
     }
+}
+
+/// Better closed, with a word about it, than killed for its memory and started again for ever.
+fn too_large_for_memory(head_bytes: u64, total_bytes: u64) -> Refusal {
+    let message = format!(
+        "the journal holds more than fits into memory: {} MiB so far, of {} MiB in all; \
+         start with a larger --memory",
+        head_bytes >> 20,
+        total_bytes >> 20
+    );
+    Refusal::busy("memory", message)
 }

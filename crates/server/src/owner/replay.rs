@@ -1,6 +1,7 @@
 //! From the journal back into the head, as a stream: one record in memory at a time.
 
-use super::Owner;
+use super::{Command, Owner};
+use crate::refusal::Refusal;
 use head::Partition;
 use journal::{Damage, DictionaryId, Item, JournalError, Record};
 use model::{SeriesKey, SeriesRef, TenantId};
@@ -17,7 +18,7 @@ const UNDEFINED: u32 = u32::MAX;
 impl Owner {
     /// Fills the head from the journal. Damage is reported and passed over; what cannot be read at all is an
     /// error.
-    pub(super) fn replay(&mut self) -> Result<(), JournalError> {
+    pub(super) fn replay(&mut self) -> Result<End, JournalError> {
         let began = Instant::now();
         let mut state = Replay { now_s: self.node.now_s(), seed: self.node.seed, ..Replay::default() };
         let mut reader = self.journal.read(self.journal.start())?;
@@ -26,13 +27,20 @@ impl Owner {
                 Item::Entry(entry) => {
                     let mut partition = self.partition.head.write();
                     let samples = state.samples;
-                    state.apply(entry.dictionary, entry.payload, &mut partition);
+                    let grown = state.apply(entry.dictionary, entry.payload, &mut partition);
+                    self.partition.head_bytes.fetch_add(grown as u64, Ordering::Relaxed); // wraps where it shrank
                     self.node.metrics.replayed_samples.add(state.samples - samples);
                 }
                 Item::Damage(damage) => {
                     self.node.metrics.damaged_ranges.inc();
                     report(self.number, &damage);
                 }
+            }
+            if self.told_to_stop() {
+                return Ok(End::Stopped);
+            }
+            if let Some(head_bytes) = self.beyond_memory() {
+                return Ok(End::TooLarge { head_bytes });
             }
             if state.records.is_multiple_of(PROGRESS_RECORDS) && state.records > 0 {
                 tracing::info!(
@@ -45,8 +53,6 @@ impl Owner {
         }
         drop(reader);
         self.node.metrics.lost_records.add(self.journal.stats().lost_records + state.unreadable);
-        let bytes = self.partition.head.read().memory_bytes() as u64;
-        self.partition.head_bytes.store(bytes, Ordering::Relaxed);
         tracing::info!(
             partition = self.number,
             records = state.records,
@@ -56,7 +62,26 @@ impl Owner {
             seconds = began.elapsed().as_secs_f64(),
             "replayed"
         );
-        Ok(())
+        Ok(End::Complete)
+    }
+
+    /// Nobody writes before replay is done, so what comes here is the word to stop.
+    fn told_to_stop(&self) -> bool {
+        match self.commands.try_recv() {
+            Ok(Command::Stop) => true,
+            Ok(Command::Write(submission)) => {
+                submission.turn_away(Refusal::busy("replaying", "the journal is being replayed"));
+                false
+            }
+            Err(_) => false,
+        }
+    }
+
+    /// What all heads hold, where that is more than the whole process may. Within the budget that the journal was
+    /// written under this never happens: it stopped long before.
+    fn beyond_memory(&self) -> Option<u64> {
+        let all = self.node.head_bytes();
+        (all > self.node.settings.budget.total_bytes).then_some(all)
     }
 }
 
@@ -67,6 +92,20 @@ fn report(partition: usize, damage: &Damage) {
     } else {
         tracing::warn!(partition, ?damage, "journal is damaged, nothing acknowledged is lost");
     }
+}
+
+/// How a replay ended.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum End {
+    /// Everything is in the head.
+    Complete,
+    /// The node is stopping.
+    Stopped,
+    /// The heads would outgrow the whole budget.
+    TooLarge {
+        /// What they hold.
+        head_bytes: u64,
+    },
 }
 
 #[derive(Debug, Default)]
@@ -88,7 +127,8 @@ struct Replay {
 }
 
 impl Replay {
-    fn apply(&mut self, dictionary: DictionaryId, payload: &[u8], partition: &mut Partition) {
+    /// Applies one record; says by how many bytes the head grew.
+    fn apply(&mut self, dictionary: DictionaryId, payload: &[u8], partition: &mut Partition) -> i64 {
         self.records += 1;
         if self.dictionary != Some(dictionary) {
             self.dictionary = Some(dictionary);
@@ -97,8 +137,9 @@ impl Replay {
         if let Err(error) = self.record.decode(payload) {
             self.unreadable += 1;
             tracing::error!(%error, "journal record is intact but cannot be understood; passed over");
-            return;
+            return 0;
         }
+        let before = partition.memory_bytes_of(&self.record.tenant);
         let head = partition.tenant_mut(&self.record.tenant);
         let series_of = self.series_of.entry(self.record.tenant.clone()).or_default();
         for (given, labels) in self.record.definitions.iter() {
@@ -134,5 +175,6 @@ impl Replay {
                 head.put_exemplar(series, exemplar);
             }
         }
+        head.memory_bytes() as i64 - before as i64
     }
 }
