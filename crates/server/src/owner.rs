@@ -13,6 +13,8 @@
 mod commit;
 mod dictionary;
 mod replay;
+#[cfg(test)]
+mod tests;
 
 use crate::node::Shared;
 use crate::refusal::Refusal;
@@ -36,6 +38,10 @@ const GROUP_SAMPLES_MAX: usize = 200_000;
 
 /// Series created between two groups: about a quarter of a millisecond.
 const CREATE_SLICE: usize = 256;
+
+/// Series created for one submission before the next one's turn: who brings a few, beside known ones, does not
+/// wait for those who bring a hundred thousand.
+const CREATE_SHARE: usize = 32;
 
 /// While requests of known series come in (one within this time), creating pauses after each slice for so many
 /// times as long as the slice took: the processor belongs to the known ones first.
@@ -97,7 +103,7 @@ pub(crate) struct Owner {
     commands: Receiver<Command>,
     /// Complete submissions, for the next group.
     group: Vec<Submission>,
-    /// Submissions with series still to be created, oldest first.
+    /// Submissions with series still to be created, in order of their turns.
     creating: VecDeque<Submission>,
     dictionary: Dictionary,
     encoder: RecordEncoder,
@@ -218,14 +224,14 @@ impl Owner {
             && let Some(mut submission) = self.creating.pop_front()
         {
             match self.room_for_series() {
-                Ok(()) => left -= self.create_some(&mut submission, left),
+                Ok(()) => left -= self.create_some(&mut submission, left.min(CREATE_SHARE)),
                 // its known series go on
                 Err(error) => submission.refuse_new(&error),
             }
             if submission.is_resolved() {
                 self.group.push(submission);
             } else {
-                self.creating.push_front(submission);
+                self.creating.push_back(submission);
             }
         }
         self.partition.creating.store(self.creating.len() as u64, Ordering::Relaxed);

@@ -1,0 +1,82 @@
+use super::*;
+use crate::node::Node;
+use crate::pipeline::tests::small_node;
+use crate::submission::NewSeries;
+use model::{Labels, SeriesKey, SeriesRef, TenantId};
+use std::sync::mpsc::sync_channel;
+
+/// An owner that is not running, of a partition that `node` does not have.
+fn owner_of(node: &Node, journal: journal::Memory) -> (Owner, Commands) {
+    let partition = Arc::new(PartitionShared::new(node.shared().seed));
+    let (send, receive) = sync_channel(16);
+    (Owner::new(9, Arc::clone(node.shared()), partition, Box::new(journal), receive), send)
+}
+
+fn new_series(name: &str, count: usize) -> Submission {
+    let (reply, _) = tokio::sync::oneshot::channel();
+    let mut submission = Submission::new(TenantId::anonymous(), reply);
+    for i in 0..count {
+        let labels = Labels::from_pairs(&[("__name__", name), ("i", &i.to_string())]);
+        let key = SeriesKey::of(labels.as_bytes(), 1);
+        submission.new.push(NewSeries { key, labels, samples: 0..0, exemplars: Vec::new() });
+    }
+    submission
+}
+
+#[test]
+fn a_few_new_series_do_not_wait_for_many() {
+    let dir = tempfile::tempdir().unwrap();
+    let node = small_node(dir.path());
+    let (mut owner, send) = owner_of(&node, journal::Memory::new(1000));
+    for submission in [new_series("flood", 100_000), new_series("few", 3)] {
+        send.send(Command::Write(Box::new(submission))).unwrap();
+    }
+    owner.gather();
+    owner.create_up_to(CREATE_SLICE);
+    assert_eq!((owner.group.len(), owner.creating.len()), (1, 1));
+    assert_eq!(owner.group[0].new.len(), 3);
+    node.stop();
+}
+
+/// A journal with `count` records, each of one new series.
+fn journal_of(count: u32) -> journal::Memory {
+    let mut journal = journal::Memory::new(1000);
+    let mut encoder = RecordEncoder::new();
+    journal.begin().unwrap();
+    for i in 0..count {
+        let labels = Labels::from_pairs(&[("__name__", "m"), ("i", &i.to_string())]);
+        encoder.begin(&TenantId::anonymous());
+        encoder.define(SeriesRef(i), labels.as_ref());
+        encoder.sample(SeriesRef(i), 1000, 1.0);
+        journal.append(encoder.finish()).unwrap();
+    }
+    journal.sync().unwrap();
+    journal
+}
+
+fn series_count(owner: &Owner) -> usize {
+    owner.partition.head.read().tenants().map(|(_, head)| head.series_count()).sum()
+}
+
+#[test]
+fn replay_counts_what_it_fills() {
+    let dir = tempfile::tempdir().unwrap();
+    let node = small_node(dir.path());
+    let (mut owner, _send) = owner_of(&node, journal_of(100));
+    assert_eq!(owner.replay().unwrap(), replay::End::Complete);
+    assert_eq!(series_count(&owner), 100);
+    let counted = owner.partition.head_bytes.load(Ordering::Relaxed);
+    assert_eq!(counted, owner.partition.head.read().memory_bytes() as u64);
+    node.stop();
+}
+
+#[test]
+fn a_replay_ends_when_the_node_stops() {
+    let dir = tempfile::tempdir().unwrap();
+    let node = small_node(dir.path());
+    let (mut owner, send) = owner_of(&node, journal_of(100));
+    send.send(Command::Stop).unwrap();
+    assert_eq!(owner.replay().unwrap(), replay::End::Stopped);
+    assert_eq!(series_count(&owner), 1);
+    node.stop();
+}
