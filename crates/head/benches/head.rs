@@ -31,7 +31,9 @@ fn main() {
     } else if has("--memory") {
         memory(word.parse().unwrap_or(1_000_000));
     } else {
-        let cases = Case::all().filter(|c| c.name.contains(&word));
+        // one whose whole name was given is meant alone, also where it begins another's
+        let exact = Case::all().any(|c| c.name == word);
+        let cases = Case::all().filter(|c| if exact { c.name == word } else { c.name.contains(&word) });
         match (has("--instructions"), has("--once")) {
             (true, _) => cases.for_each(|case| instructions(case, json)),
             (_, true) => cases.for_each(once),
