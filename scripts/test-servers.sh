@@ -35,7 +35,7 @@ if [ -n "$wanted" ]; then
     fi
 fi
 
-# Prometheus 3, for remote write 2.0: some minutes of building, once.
+# Prometheus 3, for remote write 2.0, and its tool, which makes blocks: some minutes of building, once.
 build_prometheus() {
     work=$(mktemp -d) || return 1
     log=$cache/prometheus-build.log
@@ -44,8 +44,10 @@ build_prometheus() {
         cd "$work" &&
             go mod init floodmark/prometheus &&
             go get "github.com/prometheus/prometheus/cmd/prometheus@$prometheus_version" &&
+            go get "github.com/prometheus/prometheus/cmd/promtool@$prometheus_version" &&
             nice -n 10 go build -o "$bin/prometheus.new" github.com/prometheus/prometheus/cmd/prometheus &&
-            mv "$bin/prometheus.new" "$bin/prometheus"
+            nice -n 10 go build -o "$bin/promtool.new" github.com/prometheus/prometheus/cmd/promtool &&
+            mv "$bin/prometheus.new" "$bin/prometheus" && mv "$bin/promtool.new" "$bin/promtool"
     ) >"$log" 2>&1
     built=$?
     rm -rf "$work"
@@ -53,7 +55,7 @@ build_prometheus() {
 }
 
 mkdir -p "$bin"
-if [ ! -x "$bin/prometheus" ]; then
+if [ ! -x "$bin/prometheus" ] || [ ! -x "$bin/promtool" ]; then
     if ! have go; then
         missing "Prometheus 3" "no Go toolchain here"
     else
@@ -61,7 +63,22 @@ if [ ! -x "$bin/prometheus" ]; then
     fi
 fi
 
-for program in "$bin/prometheus" "$(command -v prometheus)" \
+# Foreign readers of our tables: Python's deltalake (delta-rs) and DuckDB.
+py=$cache/py
+readers="deltalake duckdb pyarrow"
+if ! "$py/bin/python" -c 'import deltalake, duckdb, pyarrow' 2>/dev/null; then
+    if ! have python3; then
+        missing "$readers" "no python3 here"
+    else
+        echo "test-servers: installing $readers into $py"
+        # shellcheck disable=SC2086 # a list of words
+        python3 -m venv "$py" >/dev/null 2>&1 &&
+            "$py/bin/python" -m pip install -q --disable-pip-version-check $readers >"$cache/py-install.log" 2>&1 ||
+            missing "$readers" "pip could not install them (Debian: apt-get install -y python3-venv), see $cache/py-install.log"
+    fi
+fi
+
+for program in "$bin/prometheus" "$bin/promtool" "$py/bin/python" "$(command -v prometheus)" \
     "$(command -v prometheus-node-exporter || command -v node_exporter)"; do
     [ -x "$program" ] && echo "test-servers: $program"
 done
