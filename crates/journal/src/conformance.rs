@@ -27,6 +27,7 @@ pub fn all(make: &mut dyn FnMut() -> Box<dyn Place>) {
         shows_nothing_before_the_sync,
         wants_a_begin,
         gives_up_a_group_whole,
+        ends_a_dictionary_when_told,
         refuses_records_that_are_too_large,
         changes_dictionaries_only_at_begin,
         survives_a_restart,
@@ -133,6 +134,28 @@ fn wants_a_begin(place: &mut dyn Place) {
     journal.begin().expect("a group begins");
     journal.begin().expect("and again");
     write(&mut *journal, 1, 1);
+}
+
+fn ends_a_dictionary_when_told(place: &mut dyn Place) {
+    let mut journal = place.open();
+    let first = write(&mut *journal, 0, 3);
+    let given_up = journal.stats().abandoned_groups;
+    journal.end_dictionary();
+    journal.end_dictionary();
+    assert_eq!(journal.stats().abandoned_groups, given_up, "nothing was given up");
+    assert_ne!(journal.begin().expect("a group begins"), first);
+    journal.truncate(Offset(3)).expect("the old dictionary can go");
+    assert_eq!(
+        (journal.start(), journal.durable_end(), payloads(&*journal).len()),
+        (Offset(3), Offset(3), 0)
+    );
+    write(&mut *journal, 3, 2);
+    drop(journal);
+    let journal = place.open();
+    assert_eq!(
+        (journal.start(), journal.durable_end(), payloads(&*journal).len()),
+        (Offset(3), Offset(5), 2)
+    );
 }
 
 fn gives_up_a_group_whole(place: &mut dyn Place) {

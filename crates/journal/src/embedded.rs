@@ -255,6 +255,16 @@ impl Journal for Embedded {
         self.next = self.durable;
     }
 
+    fn end_dictionary(&mut self) {
+        if self.next > self.durable {
+            return self.abandon();
+        }
+        if let Some((writer, _)) = self.writer.take() {
+            writer.close();
+        }
+        self.void = true;
+    }
+
     fn start(&self) -> Offset {
         Offset(self.segments.front().map_or(self.durable, |s| s.first))
     }

@@ -96,6 +96,10 @@ impl<J: Journal> Journal for Faulty<J> {
         self.inner.abandon();
     }
 
+    fn end_dictionary(&mut self) {
+        self.inner.end_dictionary();
+    }
+
     fn start(&self) -> Offset {
         self.inner.start()
     }

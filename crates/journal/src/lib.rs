@@ -73,6 +73,10 @@ pub trait Journal: Send + std::fmt::Debug {
     /// `begin` starts a new dictionary. Harmless after an error, which has done it already.
     fn abandon(&mut self);
 
+    /// Ends the current dictionary: the next `begin` starts a new one, so that all records before it can be
+    /// dropped together. Between groups only: records that are not synced yet are given up.
+    fn end_dictionary(&mut self);
+
     /// The oldest record that is still there (or would be, were there any).
     fn start(&self) -> Offset;
 

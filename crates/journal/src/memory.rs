@@ -123,6 +123,14 @@ impl Journal for Memory {
         self.void = true;
     }
 
+    fn end_dictionary(&mut self) {
+        if self.pending.is_empty() {
+            self.dictionary = None;
+        } else {
+            self.abandon();
+        }
+    }
+
     fn start(&self) -> Offset {
         Offset(self.shared().start())
     }
