@@ -51,6 +51,13 @@ impl Expr {
     pub fn kind(&self) -> ValueKind {
         self.root.kind()
     }
+
+    /// The matchers of each selector in it, from left to right.
+    pub fn selectors(&self) -> Vec<&[Matcher]> {
+        let mut all = Vec::new();
+        self.root.selectors(&mut all);
+        all
+    }
 }
 
 /// The types of PromQL.

@@ -86,7 +86,7 @@ impl Catalog<'_> {
         let mut room = self.room();
         let mut bought = Ok(());
         for turns in self.turns() {
-            let among = turns.select_any(ask.selectors)?;
+            let among = in_range(&turns, turns.select_any(ask.selectors)?, ask.range)?;
             let mut walk = Walk::new();
             turns.until_done(|head| {
                 let last = turn(&mut walk, head, among.as_ref(), &mut |text| {
@@ -200,4 +200,26 @@ impl Catalog<'_> {
         all.values_mut().for_each(|list| list.sort_by_key(|e| e.timestamp_ms));
         Ok(all)
     }
+}
+
+/// Those of `series` (None: of all) that have a sample in `range`.
+fn in_range(
+    turns: &Turns<'_>,
+    series: Option<RoaringBitmap>,
+    range: TimeRange,
+) -> Result<Option<RoaringBitmap>, Cancelled> {
+    if range == TimeRange::ALL {
+        return Ok(series);
+    }
+    let series = match series {
+        Some(series) => series,
+        None => turns.select(&[])?,
+    };
+    let (mut kept, mut rest) = (RoaringBitmap::new(), series.iter());
+    turns.until_done(|head| {
+        let turn = rest.by_ref().take(TURN_SERIES);
+        kept.extend(turn.filter(|series| head.has_samples(SeriesRef(*series), range)));
+        rest.len() == 0
+    })?;
+    Ok(Some(kept))
 }

@@ -151,13 +151,14 @@ fn other_parameters() {
     };
     check("/api/v1/query", &[("query", "1"), ("time", "noon")], &["invalid parameter \"time\"", "\"noon\""]);
     check("/api/v1/query", &[("query", "1"), ("time", "1e99")], &["invalid parameter \"time\""]);
-    check("/api/v1/query", &[("query", "1"), ("limit", "-1")], &["invalid parameter \"limit\""]);
+    check("/api/v1/query", &[("query", "1"), ("limit", "-1")], &["limit must be non-negative"]);
     check("/api/v1/query", &[("query", "1"), ("limit", "many")], &["invalid parameter \"limit\""]);
     check(
         "/api/v1/query",
         &[("query", "1"), ("lookback_delta", "x")],
         &["invalid parameter \"lookback_delta\""],
     );
+    check("/api/v1/query", &[("query", "1"), ("timeout", "x")], &["invalid parameter \"timeout\"", "\"x\""]);
     check("/api/v1/series", &[], &["no match[] parameter provided"]);
     check("/api/v1/series", &[("match[]", "{")], &["invalid parameter \"match[]\""]);
     check("/api/v1/series", &[("match[]", "a + b")], &["invalid parameter \"match[]\""]);

@@ -152,6 +152,20 @@ fn labels_and_their_values() {
     check("/api/v1/label/code/values", &[("match[]", "{job=\"api\"}")], json!(["200", "500"]));
     check("/api/v1/label/room/values", &[], json!(["é\"\\\n"]));
     check("/api/v1/label/nothing/values", &[], json!([]));
+    // only of series that have samples in the time asked for
+    let late = Series::named("late").label("room", "cellar").sample(end + 60_000, 1.0);
+    server.send(&Request::write(&wire::v1(&[late]))).expect(204, &[]);
+    check("/api/v1/labels", &window, json!(["__name__", "code", "job", "room"]));
+    check("/api/v1/label/room/values", &window, json!(["é\"\\\n"]));
+    let (from, to) = (seconds(end + 1), seconds(end + 60_000));
+    let after = [("start", from.as_str()), ("end", to.as_str())];
+    check("/api/v1/labels", &after, json!(["__name__", "room"]));
+    check("/api/v1/label/room/values", &after, json!(["cellar"]));
+    check("/api/v1/label/room/values", &after[..1], json!(["cellar"]));
+    check("/api/v1/label/room/values", &after[1..], json!(["cellar", "é\"\\\n"]));
+    let matching = [&after[..], &[("match[]", "{room!=\"\"}")]].concat();
+    check("/api/v1/label/__name__/values", &matching, json!(["late"]));
+    check("/api/v1/labels", &[("end", "1")], json!([]));
     let cut = server.send(&Request::ask("/api/v1/label/code/values", &[("limit", "2")])).json();
     assert_eq!(
         cut,
@@ -209,6 +223,65 @@ fn limits_cut_and_say_so() {
     let whole = server.send(&Request::ask("/api/v1/query_range", &params)).json();
     assert_eq!(whole["data"]["result"].as_array().unwrap().len(), 4);
     assert_eq!(whole["warnings"], Value::Null);
+}
+
+#[test]
+fn what_prometheus_takes() {
+    let (server, end) = filled();
+    let at = seconds(end);
+    let count = |query: &str| {
+        let params = [("query", query), ("time", at.as_str())];
+        data(&server.send(&Request::ask("/api/v1/query", &params)))["result"].as_array().unwrap().len()
+    };
+    assert_eq!(count("{room!=\"\"}"), 1);
+    assert_eq!(count("{code!~\".*\"}"), 0);
+    assert_eq!(count("{code!~\"2..|\"}"), 2);
+    let series = server.send(&Request::ask("/api/v1/series", &[("match[]", "{room!=\"\"}")]));
+    assert_eq!(data(&series).as_array().unwrap().len(), 1);
+    let value = |query: &str| server.query(query, end)["result"][0]["value"][1].clone();
+    assert_eq!(server.query("1_000 + 0x1F", end)["result"][1], "1031");
+    assert_eq!(value("clamp_max(vector(-0), 0)"), "-0");
+    assert_eq!(value("clamp_min(vector(-0), 0)"), "0");
+}
+
+#[test]
+fn exemplars_of_whole_expressions() {
+    let (server, end) = filled();
+    let series = |name: &str| {
+        let labels = [("trace_id", name)];
+        Series::named(name).sample(end, 1.0).exemplar(&labels, end - 1000, 0.5)
+    };
+    server.send(&Request::write(&wire::v1(&["a", "b", "c"].map(series)))).expect(204, &[]);
+    let found = |params: &[(&str, &str)]| -> Vec<String> {
+        let found = data(&server.send(&Request::ask("/api/v1/query_exemplars", params)));
+        let name = |one: &Value| one["exemplars"][0]["labels"]["trace_id"].as_str().unwrap().to_owned();
+        found.as_array().unwrap().iter().map(name).collect()
+    };
+    assert_eq!(found(&[("query", "a")]), ["a"]);
+    assert_eq!(found(&[("query", "histogram_quantile(0.9, rate(a[5m])) / on() sum(b)")]), ["a", "b"]);
+    assert_eq!(found(&[("query", "c"), ("start", &seconds(end - 1000))]), ["c"]);
+    assert_eq!(found(&[("query", "c"), ("start", &seconds(end - 999))]), [""; 0]);
+    assert_eq!(found(&[("query", "c"), ("end", &seconds(end - 1001))]), [""; 0]);
+    assert_eq!(found(&[("query", "1 + 1")]), [""; 0]);
+}
+
+#[test]
+fn a_timeout_can_be_asked_for() {
+    let (server, end) = filled();
+    let at = seconds(end);
+    for timeout in ["10s", "10", "0.5", "1h"] {
+        let params = [("query", "http_requests_total"), ("time", at.as_str()), ("timeout", timeout)];
+        server.send(&Request::ask("/api/v1/query", &params)).expect(200, &[]);
+    }
+    let slow = "max_over_time(sum(http_requests_total)[2h:1ms])";
+    let params = [("query", slow), ("time", at.as_str()), ("timeout", "1ms")];
+    let reply = server.send(&Request::ask("/api/v1/query", &params));
+    reply.expect(503, &["\"timeout\"", "query timed out in "]);
+    assert!(reply.header("retry-after").is_some());
+    let range = [("start", at.as_str()), ("end", at.as_str()), ("step", "1")];
+    let reply = server
+        .send(&Request::form("/api/v1/query_range", &[&range[..], &params[..1], &params[2..]].concat()));
+    reply.expect(503, &["\"timeout\"", "query timed out in "]);
 }
 
 #[test]

@@ -229,6 +229,21 @@ impl Node {
         }
     }
 
+    /// Adds the matchers of each selector, from left to right.
+    pub(super) fn selectors<'n>(&'n self, all: &mut Vec<&'n [Matcher]>) {
+        match self {
+            Self::Number(_) | Self::Text(_) => {}
+            Self::Selector(selector) | Self::Range(selector, _) => all.push(&selector.matchers),
+            Self::Subquery(subquery) => subquery.expr.selectors(all),
+            Self::Negate(inner) => inner.selectors(all),
+            Self::Binary(b) => [&b.lhs, &b.rhs].into_iter().for_each(|side| side.selectors(all)),
+            Self::Aggregate(aggregate) => {
+                aggregate.param.iter().chain([&aggregate.expr]).for_each(|part| part.selectors(all));
+            }
+            Self::Call(call) => call.args.iter().for_each(|arg| arg.selectors(all)),
+        }
+    }
+
     /// True where the value is the same at every step, because all that it reads is pinned by `@`.
     ///
     /// Like Prometheus, an aggregation's parameter is not looked at.

@@ -52,13 +52,16 @@ pub(super) fn with_scalar(op: BinaryOp, l: f64, r: f64, kept: f64, return_bool: 
 }
 
 /// The larger or smaller of two values as Go's `math.Max` and `math.Min` see it: NaN if either is, unless
-/// the other one is the infinity that wins anyway.
+/// the other one is the infinity that wins anyway; -0 is smaller than 0.
 pub(super) fn extreme(a: f64, b: f64, larger: bool) -> f64 {
     let winner = if larger { f64::INFINITY } else { f64::NEG_INFINITY };
     if a == winner || b == winner {
         winner
     } else if a.is_nan() || b.is_nan() {
         f64::NAN
+    } else if a == 0.0 && b == 0.0 {
+        // Rust's own max and min may give either of them
+        if a.is_sign_negative() == larger { b } else { a }
     } else if larger {
         a.max(b)
     } else {

@@ -4,6 +4,7 @@
 //! panic or overflow the stack, and types are checked again here while its tree is turned into ours.
 
 mod guard;
+mod number;
 mod quoted;
 mod types;
 
@@ -14,7 +15,7 @@ use super::ast::{
 use super::{QueryError, ValueKind};
 use crate::matcher::{MatchOp, Matcher};
 use model::labels::METRIC_NAME;
-use promql_parser::label::{MatchOp as RawMatchOp, Matcher as RawMatcher};
+use promql_parser::label::Matcher as RawMatcher;
 use promql_parser::parser::token as t;
 use promql_parser::parser::{self as raw, AtModifier, LabelModifier, Offset, VectorMatchCardinality};
 use std::time::{Duration, SystemTime};
@@ -45,7 +46,7 @@ const PATTERNS_MAX: usize = 64;
 /// Turns the crate's tree into ours.
 struct Converter {
     /// What the numbers stand for that are in the tree in place of strings.
-    strings: Vec<String>,
+    strings: Vec<(MatchOp, String)>,
     /// Matchers so far that need the regex engine.
     patterns: usize,
 }
@@ -92,13 +93,8 @@ impl Converter {
     }
 
     fn matcher(&mut self, raw: &RawMatcher) -> Result<Matcher, QueryError> {
-        let op = match raw.op {
-            RawMatchOp::Equal => MatchOp::Equal,
-            RawMatchOp::NotEqual => MatchOp::NotEqual,
-            RawMatchOp::Re(_) => MatchOp::Regex,
-            RawMatchOp::NotRe(_) => MatchOp::NotRegex,
-        };
-        let matcher = Matcher::new(&self.name(&raw.name), op, self.text(&raw.value)).map_err(parse_error)?;
+        let (op, value) = self.string(&raw.value);
+        let matcher = Matcher::new(&self.name(&raw.name), op, value).map_err(parse_error)?;
         self.patterns += usize::from(matcher.needs_engine());
         if self.patterns > PATTERNS_MAX {
             return Err(parse_error(format_args!(
@@ -181,8 +177,13 @@ impl Converter {
 
     /// The string that a number in the tree stands for.
     fn text(&self, number: &str) -> &str {
-        let text = number.parse().ok().and_then(|i: usize| self.strings.get(i));
-        text.expect("BUG: each string was replaced by its number")
+        self.string(number).1
+    }
+
+    fn string(&self, number: &str) -> (MatchOp, &str) {
+        let string = number.parse().ok().and_then(|i: usize| self.strings.get(i));
+        let (op, text) = string.expect("BUG: each string was replaced by its number");
+        (*op, text)
     }
 
     /// Names, sorted.

@@ -37,6 +37,19 @@ fn selects_and_adds_up() {
 }
 
 #[test]
+fn clamping_keeps_the_sign_of_zero() {
+    let check = |text: &str, value: f64| assert_eq!(vector(text)[0].1.to_bits(), value.to_bits(), "{text}");
+    check("clamp_max(vector(-0), 0)", -0.0);
+    check("clamp_max(vector(0), -0)", -0.0);
+    check("clamp_min(vector(-0), 0)", 0.0);
+    check("clamp_min(vector(0), -0)", 0.0);
+    check("clamp_min(vector(-0), -0)", -0.0);
+    check("clamp(vector(-0), -1, 0)", -0.0);
+    check("clamp(vector(-0), 0, 1)", 0.0);
+    check("clamp(vector(-0), -0, 1)", -0.0);
+}
+
+#[test]
 fn a_cancelled_query_ends() {
     let cancelled = AtomicBool::new(false);
     let options = Options::new(&cancelled);

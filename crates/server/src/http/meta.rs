@@ -4,12 +4,12 @@ use super::App;
 use super::error::ApiError;
 use super::json::Json;
 use super::params::Params;
-use super::read::on_query_thread;
+use super::read::{expression, on_query_thread};
 use super::tenant::tenant_of;
 use crate::catalog::{Ask, Catalog, Limited};
 use axum::extract::{Path, State};
 use axum::http::HeaderMap;
-use model::{Exemplar, Labels, Metadata, TimeRange};
+use model::{Exemplar, Labels, Metadata};
 use query::Matcher;
 use std::collections::BTreeMap;
 
@@ -132,12 +132,9 @@ pub(crate) async fn exemplars(
     params: Params,
 ) -> Result<Json, ApiError> {
     let tenant = tenant_of(&headers)?;
-    let text = params.get("query").ok_or_else(|| ApiError::bad_param("query", "missing"))?;
-    let selectors = vec![query::parse_selector(text).map_err(|e| ApiError::bad_param("query", e))?];
-    let range = TimeRange::new(params.needed_time("start")?, params.needed_time("end")?);
-    if range.end_ms < range.start_ms {
-        return Err(ApiError::bad_param("end", "end timestamp must not be before start time"));
-    }
+    let range = params.range()?;
+    let expr = expression(&params)?;
+    let selectors: Vec<_> = expr.selectors().into_iter().map(<[Matcher]>::to_vec).collect();
     let answer = on_query_thread(&app, move |app, cancelled| {
         let ask = Ask { selectors: &selectors, range, limit: usize::MAX };
         let catalog = Catalog { node: &app.node, tenant: &tenant, cancelled };

@@ -129,9 +129,11 @@ impl Params {
 
     /// `limit`: a count; 0 and nothing mean "no limit".
     pub(crate) fn limit(&self) -> Result<usize, ApiError> {
-        match self.get("limit").map(str::parse::<usize>) {
+        match self.get("limit").map(str::parse::<i64>) {
             None | Some(Ok(0)) => Ok(usize::MAX),
-            Some(Ok(n)) => Ok(n),
+            Some(Ok(n)) => {
+                usize::try_from(n).map_err(|_| ApiError::bad_param("limit", "limit must be non-negative"))
+            }
             Some(Err(_)) => Err(ApiError::bad_param("limit", "limit must be a number")),
         }
     }

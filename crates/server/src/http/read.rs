@@ -23,8 +23,8 @@ pub(crate) async fn instant(
     let at_ms = params.time("time")?.unwrap_or_else(|| app.node.shared().clock.now_ms());
     let expr = expression(&params)?;
     let lookback_ms = params.duration("lookback_delta")?;
-    let limit = params.limit()?;
-    let answer = on_query_thread(&app, move |app, cancelled| {
+    let (limit, timeout) = (params.limit()?, timeout_of(&params)?);
+    let answer = within(&app, timeout, move |app, cancelled| {
         let options = options(app, cancelled, lookback_ms);
         let source = HeadSource::new(&app.node, tenant, options.samples_max, cancelled);
         let answer = query::instant(&expr, at_ms, &source, &options)?;
@@ -61,8 +61,8 @@ pub(crate) async fn range(
     }
     let expr = expression(&params)?;
     let lookback_ms = params.duration("lookback_delta")?;
-    let limit = params.limit()?;
-    let answer = on_query_thread(&app, move |app, cancelled| {
+    let (limit, timeout) = (params.limit()?, timeout_of(&params)?);
+    let answer = within(&app, timeout, move |app, cancelled| {
         let options = options(app, cancelled, lookback_ms);
         let source = HeadSource::new(&app.node, tenant, options.samples_max, cancelled);
         let answer = query::range(&expr, start_ms, end_ms, step_ms, &source, &options)?;
@@ -71,9 +71,15 @@ pub(crate) async fn range(
     answer.await
 }
 
-fn expression(params: &Params) -> Result<query::Expr, ApiError> {
+pub(super) fn expression(params: &Params) -> Result<query::Expr, ApiError> {
     let text = params.all("query").next().unwrap_or_default();
     query::parse(text).map_err(|e| ApiError::bad_param("query", e))
+}
+
+/// `timeout`: what the client allows, below what the server does.
+fn timeout_of(params: &Params) -> Result<Option<Duration>, ApiError> {
+    let allowed_ms = params.duration("timeout")?;
+    Ok(allowed_ms.map(|ms| Duration::from_millis(ms.max(0).unsigned_abs())))
 }
 
 /// What one query may use: its share of the query account. Sixteen bytes hold a sample.
@@ -102,8 +108,17 @@ pub(super) async fn on_query_thread(
     app: &App,
     work: impl FnOnce(&App, &AtomicBool) -> Result<Json, ApiError> + Send + 'static,
 ) -> Result<Json, ApiError> {
+    within(app, None, work).await
+}
+
+/// [`on_query_thread`], ended after `timeout` where that is less than the server's own bound.
+async fn within(
+    app: &App,
+    timeout: Option<Duration>,
+    work: impl FnOnce(&App, &AtomicBool) -> Result<Json, ApiError> + Send + 'static,
+) -> Result<Json, ApiError> {
     let began = Instant::now();
-    let result = bounded(app, work).await;
+    let result = bounded(app, timeout, work).await;
     app.metrics.query_seconds.observe(began.elapsed().as_secs_f64());
     if result.is_err() {
         app.metrics.queries_failed.inc();
@@ -113,6 +128,7 @@ pub(super) async fn on_query_thread(
 
 async fn bounded(
     app: &App,
+    allowed: Option<Duration>,
     work: impl FnOnce(&App, &AtomicBool) -> Result<Json, ApiError> + Send + 'static,
 ) -> Result<Json, ApiError> {
     crate::pipeline::wait_for_replay(&app.node).await;
@@ -121,17 +137,20 @@ async fn bounded(
         let message = "the journal is being replayed";
         return Err(ApiError::new(StatusCode::SERVICE_UNAVAILABLE, "unavailable", message));
     }
-    let timeout = Duration::from_millis(app.node.settings().query_timeout_ms);
+    let most = Duration::from_millis(app.node.settings().query_timeout_ms);
+    let timeout = allowed.unwrap_or(most).min(most);
     let Some(pass) = app.waiting.enter() else {
         let message = format!("too many queries: {} run or wait already", app.waiting.limit());
         return Err(ApiError::new(StatusCode::SERVICE_UNAVAILABLE, "unavailable", message));
     };
     let cancelled = CancelOnDrop(Arc::new(AtomicBool::new(false)));
     let flag = Arc::clone(&cancelled.0);
-    let app = app.clone();
+    let began = Arc::new(AtomicBool::new(false));
+    let (app, begin) = (app.clone(), Arc::clone(&began));
     let run = async move {
         let permits = Arc::clone(&app.querying);
         let permit = permits.acquire_owned().await.expect("BUG: the semaphore is never closed");
+        begin.store(true, Ordering::Relaxed);
         let task = tokio::task::spawn_blocking(move || {
             let result = work(&app, &flag);
             drop((pass, permit)); // only now, also where nobody waits for the result any more
@@ -145,8 +164,9 @@ async fn bounded(
             Err(ApiError::new(StatusCode::INTERNAL_SERVER_ERROR, "internal", "the query's thread failed"))
         }
         Err(_) => {
-            let message =
-                format!("query timed out after {} s (setting query_timeout)", timeout.as_secs_f64());
+            let place = if began.load(Ordering::Relaxed) { "expression evaluation" } else { "query queue" };
+            let bound = if timeout < most { "parameter timeout" } else { "setting query_timeout" };
+            let message = format!("query timed out in {place} after {} s ({bound})", timeout.as_secs_f64());
             Err(ApiError::new(StatusCode::SERVICE_UNAVAILABLE, "timeout", message))
         }
     }

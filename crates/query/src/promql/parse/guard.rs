@@ -3,10 +3,13 @@
 //! The parser crate builds, clones and drops its tree recursively, and turns some numbers into durations
 //! without looking. So nesting is bounded here by counting tokens, and numbers in brackets and after
 //! `offset` are checked. It also compiles every regular expression, however many and large they are, and
-//! reads some escapes otherwise than Go. So strings are taken out here, and their numbers put in instead.
+//! reads some escapes otherwise than Go, and it looks whether a matcher accepts the empty string. So strings are
+//! taken out here together with the operator before them, and their numbers put in instead.
+//! Numbers are read here as Go reads them (`1_000`, `0755`), which the parser crate does not.
 //! Unbalanced brackets and strings are found on the way, with their position.
 
-use super::quoted;
+use super::{number, quoted};
+use crate::matcher::MatchOp;
 use crate::promql::{EXPR_BYTES_MAX, EXPR_DEPTH_MAX, QueryError};
 
 /// Longest duration, in milliseconds: a thousand years.
@@ -57,14 +60,17 @@ struct Scan<'t> {
     levels: Vec<Level>,
     /// The last word was `offset`, and at most a sign came since.
     after_offset: bool,
+    /// The operator of the matcher that is being read.
+    op: MatchOp,
 }
 
 /// An expression that the grammar may see.
 #[derive(Debug, Default)]
 pub(super) struct Checked {
-    /// Each string is replaced by its position in `strings`, in quotes.
+    /// Each string is replaced by its position in `strings`, in quotes, and each operator of a matcher by `=`.
     pub(super) text: String,
-    pub(super) strings: Vec<String>,
+    /// Strings; those that a matcher compares with have its operator, others [`MatchOp::Equal`].
+    pub(super) strings: Vec<(MatchOp, String)>,
 }
 
 /// Walks the tokens of an expression.
@@ -82,6 +88,7 @@ pub(super) fn check(text: &str) -> Result<Checked, QueryError> {
         copied: 0,
         levels: vec![Level::new(0, 0)],
         after_offset: false,
+        op: MatchOp::Equal,
     };
     while scan.at < text.len() {
         scan.token()?;
@@ -117,11 +124,15 @@ impl Scan<'_> {
                 self.after_offset = was_offset;
                 self.operator()?;
             }
+            b'=' | b'!' if self.in_braces() => self.match_op(start),
             b'*' | b'/' | b'%' | b'^' | b'=' | b'!' | b'<' | b'>' => self.operator()?,
             b'0'..=b'9' | b'.' => {
-                self.skip_while(|b| b.is_ascii_alphanumeric() || b == b'.' || b == b'_');
+                self.at = start + number::len(&self.text[start..]);
                 if was_offset {
                     self.duration(start, self.at)?;
+                } else if let Some(value) = number::value(&self.text[start..self.at]) {
+                    let plain = value == 0.0 || (1e-9..1e15).contains(&value);
+                    self.replace(start, &if plain { value.to_string() } else { format!("{value:e}") });
                 }
             }
             _ if is_word(byte) => {
@@ -154,11 +165,33 @@ impl Scan<'_> {
             Err(message) => return Err(error_at(self.text, start, message)),
         };
         self.at = start + len;
-        self.out.text.push_str(&self.text[self.copied..start]);
-        self.out.text.push_str(&format!("\"{}\"", self.out.strings.len()));
-        self.out.strings.push(value);
-        self.copied = self.at;
+        self.replace(start, &format!("\"{}\"", self.out.strings.len()));
+        self.out.strings.push((std::mem::replace(&mut self.op, MatchOp::Equal), value));
         Ok(())
+    }
+
+    /// Puts `with` in the place of the text from `start` on.
+    fn replace(&mut self, start: usize, with: &str) {
+        self.out.text.push_str(&self.text[self.copied..start]);
+        self.out.text.push_str(with);
+        self.copied = self.at;
+    }
+
+    fn in_braces(&self) -> bool {
+        self.levels.last().is_some_and(|level| level.close == b'}')
+    }
+
+    /// The operator of a matcher, kept for the string that follows it.
+    fn match_op(&mut self, start: usize) {
+        let op = match &self.text.as_bytes()[start..] {
+            [b'=', b'~', ..] => MatchOp::Regex,
+            [b'!', b'~', ..] => MatchOp::NotRegex,
+            [b'!', b'=', ..] => MatchOp::NotEqual,
+            _ => return,
+        };
+        self.op = op;
+        self.at = start + 2;
+        self.replace(start, "=");
     }
 
     fn open(&mut self, close: u8) -> Result<(), QueryError> {
@@ -238,12 +271,7 @@ fn is_word(byte: u8) -> bool {
 
 /// Milliseconds of `1h30m`, `5`, `0.5` or `0x1f`; none where it is not a duration that is longer than 0.
 fn duration_ms(text: &str) -> Option<i64> {
-    let seconds = match text.strip_prefix("0x").or(text.strip_prefix("0X")) {
-        Some(hex) => Some(i64::from_str_radix(hex, 16).ok()? as f64),
-        None if text.starts_with(|c: char| c.is_ascii_digit() || c == '.') => text.parse::<f64>().ok(),
-        None => None,
-    };
-    if let Some(seconds) = seconds {
+    if let Some(seconds) = number::value(text).filter(|s| s.is_finite()) {
         let ms = seconds * 1000.0;
         return (seconds > 0.0).then_some(if ms < DURATION_MS_MAX as f64 { ms as i64 } else { i64::MAX });
     }

@@ -1,5 +1,5 @@
 use crate::promql::{EXPR_BYTES_MAX, QueryError, ValueKind, instant, parse, parse_selector};
-use crate::{Options, memory::MemorySource};
+use crate::{Matcher, Options, memory::MemorySource};
 use std::sync::atomic::AtomicBool;
 use stdx::rng::Rng;
 
@@ -60,6 +60,90 @@ fn selectors_of_the_api() {
     assert_eq!(names(r#"{"a.b", "c.d"="e"}"#), [r#"__name__="a.b""#, r#"c.d="e""#]);
     for bad in ["up[5m]", "up offset 5m", "up @ 1", "sum(up)", "1", "", "{}"] {
         assert!(parse_selector(bad).is_err(), "{bad}");
+    }
+}
+
+#[test]
+fn selectors_of_an_expression() {
+    let names = |text: &str| {
+        let expr = parse(text).unwrap();
+        let name = |matchers: &&[Matcher]| matchers[0].value.clone();
+        expr.selectors().iter().map(name).collect::<Vec<_>>().join(" ")
+    };
+    assert_eq!(names("histogram_quantile(0.9, sum by (le) (rate(a[5m]))) / on() -b"), "a b");
+    assert_eq!(names("topk(scalar(a), max_over_time(rate(b[1m])[1h:]) > bool c offset 1h)"), "a b c");
+    assert_eq!(names("1 + time()"), "");
+}
+
+/// At least one matcher must refuse the empty string: Prometheus' rule.
+#[test]
+fn a_selector_must_not_select_everything() {
+    for text in [
+        r#"{a!=""}"#,
+        r#"{a!="", b=""}"#,
+        r#"{a=~".+"}"#,
+        r#"{a!~".*"}"#,
+        r#"{a!~"|b"}"#,
+        r#"{a="0"}"#,
+        r#"{a=~"0|1"}"#,
+        r#"{"a"!=""}"#,
+        r#"{"a"}"#,
+        r#"sum({a !~ ".*" , }) + rate({a != ''}[5m])"#,
+    ] {
+        assert!(parse(text).is_ok(), "{text}: {:?}", parse(text));
+    }
+    for text in [
+        "{}",
+        r#"{a=""}"#,
+        r#"{a!="b"}"#,
+        r#"{a!="0"}"#,
+        r#"{a!~".+"}"#,
+        r#"{a=~".*"}"#,
+        r#"{a=~"b|"}"#,
+        r#"{a=~"(b)?"}"#,
+        r#"{a="", b!="c"}"#,
+        r#"{__name__=~".*"}"#,
+        r#"up or {a=""}"#,
+    ] {
+        assert!(
+            message(text).contains("vector selector must contain at least one non-empty matcher"),
+            "{text}"
+        );
+    }
+}
+
+#[test]
+fn numbers_are_read_as_go_does() {
+    let (cancelled, source) = (AtomicBool::new(false), MemorySource::new());
+    let options = Options::new(&cancelled);
+    let value = |text: &str| match instant(&parse(text).unwrap(), 0, &source, &options).unwrap().value {
+        crate::Value::Scalar { value, .. } => value,
+        other => panic!("{text}: {other:?}"),
+    };
+    for (text, expected) in [
+        ("1_000", 1000.0),
+        ("1_000*2", 2000.0),
+        ("1e3", 1000.0),
+        ("1e-3-1", 1e-3 - 1.0),
+        ("1.5E+2", 150.0),
+        ("0x1F", 31.0),
+        ("0x1f-1", 30.0),
+        ("0755", 493.0),
+        ("08", 8.0),
+        (".5+5.", 5.5),
+        ("1e300", 1e300),
+        ("5e-324", 5e-324),
+        ("1e-12", 1e-12),
+        ("9007199254740993", 9007199254740992.0),
+        ("18446744073709551616", 18446744073709551616.0),
+        ("0.1", 0.1),
+        ("-Inf", f64::NEG_INFINITY),
+        ("0", 0.0),
+    ] {
+        assert_eq!(value(text).to_bits(), expected.to_bits(), "{text}");
+    }
+    for bad in ["1__0", "1_", "0xg", "1e", "1.2.3", "0x"] {
+        assert!(parse(bad).is_err(), "{bad}");
     }
 }
 
