@@ -3,6 +3,7 @@
 //! - [`write()`] loads a target; [`verify()`] reads everything back; both are told what to do by
 //!   [`options`] and tell how it goes through an [`observer`]
 //! - [`report`]: what was found
+//! - [`result`], [`observe`]: the whole of a run as data, and what was seen of the target meanwhile
 //! - [`plan`], [`fleet`], [`values`]: which samples there are, as pure functions
 //! - [`template`], [`snappy`]: request bodies that are made once and then changed in place
 //! - [`ledger`]: what was acknowledged
@@ -13,12 +14,14 @@
 pub mod fleet;
 pub mod http;
 pub mod ledger;
+pub mod observe;
 pub mod observer;
 pub mod options;
 pub mod parse;
 pub mod plan;
 pub mod procfs;
 pub mod report;
+pub mod result;
 pub mod snappy;
 pub mod stop;
 pub mod template;
@@ -31,6 +34,7 @@ pub use ledger::Ledger;
 pub use observer::{Observer, Silent, Stderr};
 pub use options::{RetryPolicy, WriteOptions};
 pub use report::WriteReport;
+pub use result::RunResult;
 pub use stop::Stop;
 pub use template::Version;
 pub use values::ValueModel;

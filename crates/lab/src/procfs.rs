@@ -51,6 +51,11 @@ pub fn memory_available_bytes() -> Option<u64> {
     kib_field(&fs::read_to_string("/proc/meminfo").ok()?, "MemAvailable:")
 }
 
+/// All memory of this machine, in bytes (`MemTotal`).
+pub fn memory_total_bytes() -> Option<u64> {
+    kib_field(&fs::read_to_string("/proc/meminfo").ok()?, "MemTotal:")
+}
+
 /// Fields 14 and 15 of `/proc/<pid>/stat`; the second field, the name, may hold spaces and parentheses.
 fn cpu_seconds(stat: &str) -> Option<f64> {
     let (_, after_name) = stat.rsplit_once(')')?;

@@ -9,7 +9,7 @@ use crate::template::Version;
 use crate::verify::VerifyReport;
 use crate::write::{Costs, Outcome};
 use hdrhistogram::Histogram;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::sync::atomic::Ordering;
 
@@ -117,7 +117,8 @@ pub struct Requests {
 }
 
 /// Points of a distribution of times, in seconds.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Serialize)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
 pub struct Quantiles {
     /// How many times.
     pub count: u64,

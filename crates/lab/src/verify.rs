@@ -17,7 +17,7 @@ use crate::observer::{Observer, Phase, Progress};
 use anyhow::{Context, Result};
 use check::{Checker, Found};
 use page::Pages;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
@@ -82,7 +82,8 @@ pub fn read_url_for(write_url: &str) -> String {
 }
 
 /// What was found.
-#[derive(Debug, Clone, Default, PartialEq, Serialize)]
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
 pub struct VerifyReport {
     /// Samples that the target acknowledged.
     pub acknowledged: u64,

@@ -7,7 +7,7 @@ use crate::ledger::Ledger;
 use crate::plan::Plan;
 use model::labels::{METRIC_NAME, put_label};
 use model::{LabelsRef, SeriesKey};
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use std::collections::HashMap;
 use std::ops::Range;
 
@@ -15,7 +15,7 @@ use std::ops::Range;
 const KEY_SEED: u64 = 0;
 
 /// What is wrong with a sample.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Fault {
     /// Acknowledged, and not there.
@@ -29,7 +29,7 @@ pub enum Fault {
 }
 
 /// A faulty sample, to be looked for by hand.
-#[derive(Debug, Clone, PartialEq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Example {
     /// What is wrong.
     pub fault: Fault,

@@ -1,0 +1,324 @@
+//! Everything a run found, in one value that is written as JSON and read again.
+//!
+//! ```text
+//!   fleet, ledger, verify ─┐
+//!   observe ───────────────┼─▶ RunResult ─▶ JSON file ─▶ report (HTML, terminal), compare, merge of parts
+//!   verdict ───────────────┘
+//! ```
+//!
+//! A result explains itself: it carries the scenario's text, the seed, the versions and the machine, so that
+//! whoever has the file can run it again and needs nothing else. Readers accept a result of an older program:
+//! whatever may be missing has a default.
+
+mod events;
+mod machine;
+mod timeline;
+
+pub use events::{Event, EventKind};
+pub use machine::Machine;
+pub use timeline::{POINTS_MAX, SERIES_MAX, SeriesKind, Timeline, TimelineSeries, names};
+
+use crate::report::Quantiles;
+use crate::verify::VerifyReport;
+use anyhow::{Context, Result, ensure};
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+use std::path::Path;
+
+/// Of the form described here. Readers refuse a higher one.
+pub const FORMAT: u32 = 1;
+
+/// A result that is longer than this is not read.
+const FILE_BYTES_MAX: u64 = 256 << 20;
+
+/// The result of one run of one scenario against one target.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct RunResult {
+    /// [`FORMAT`] of the program that wrote it.
+    pub format: u32,
+    /// The scenario's name.
+    pub name: String,
+    /// The scenario's text, as it was read.
+    pub scenario: String,
+    /// What was changed on the command line, as `key = value`.
+    pub overrides: Vec<String>,
+    /// Makes the same series and values again.
+    pub seed: u64,
+    /// What was loaded: a name or address, without credentials.
+    pub target: String,
+    /// Names and versions: of the lab, of the target where it says so.
+    pub versions: BTreeMap<String, String>,
+    /// Where the generator ran.
+    pub machine: Machine,
+    /// Which part of the fleet this generator was, and of how many: 1 of 1 is all of it.
+    pub part: (u32, u32),
+    /// Begin of the load, in ms since 1970.
+    pub begun_ms: i64,
+    /// How long the load took, in seconds.
+    pub wall_s: f64,
+    /// The run was ended before its time: nothing here is a verdict about the whole scenario.
+    pub partial: bool,
+    /// What happened when.
+    pub events: Vec<Event>,
+    /// Figures second by second.
+    pub timeline: Timeline,
+    /// The stretches of constant intent that the shape has: the steps of a ladder, before and in a spike.
+    pub steps: Vec<Step>,
+    /// Over the whole run.
+    pub totals: Totals,
+    /// Queries, where the scenario has any, by mix.
+    pub reads: Vec<ReadTotals>,
+    /// What was read back, all tenants together.
+    pub verify: Option<VerifyReport>,
+    /// The rules fixed before the run, and what became of them.
+    pub verdict: Vec<Judgement>,
+    /// Figures of the account that the scenario retells, to be put beside ours.
+    pub account: Vec<AccountFigure>,
+    /// Which resource was exhausted first, where one was: filled by [`crate::observe`].
+    pub saturated: Option<Saturation>,
+    /// Latest and highest figures that observation has beside the timeline.
+    pub observed: BTreeMap<String, f64>,
+    /// Reasons to mistrust the figures, above all where the generator was the bottleneck.
+    pub warnings: Vec<String>,
+    /// What this does not show.
+    pub notes: Vec<String>,
+}
+
+/// A stretch of the run in which the shape wanted the same.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Step {
+    /// Such as `step 3 of 5` or `spike`.
+    pub name: String,
+    /// Since the begin of the load, in seconds.
+    pub from_s: f64,
+    /// Until when, not included.
+    pub to_s: f64,
+    /// Of the scenario's plain load.
+    pub factor: f64,
+    /// Samples a second that the schedule had.
+    pub offered_samples_per_s: f64,
+    /// Samples a second that were acknowledged.
+    pub samples_per_s: f64,
+    /// From the intended start to success.
+    pub latency: Quantiles,
+    /// Attempts that were not answered with success.
+    pub refused: u64,
+}
+
+/// Counts over the whole run.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Totals {
+    /// Samples that the schedule had for the time of the run.
+    pub samples_offered: u64,
+    /// Samples whose request was answered with success.
+    pub samples_acknowledged: u64,
+    /// Those, a second.
+    pub samples_per_s: f64,
+    /// Different requests.
+    pub requests: u64,
+    /// With repetitions.
+    pub attempts: u64,
+    /// Attempts that were answered with success.
+    pub succeeded: u64,
+    /// Compressed bodies, with repetitions.
+    pub bytes: u64,
+    /// Attempts by what came of them: a status such as `204` or `503`, or `connect`, `broken`, `timeout`.
+    pub by_reason: BTreeMap<String, u64>,
+    /// The first words of each kind of refusal.
+    pub said: BTreeMap<String, String>,
+    /// Refusals that could be repeated and did not say when to come back.
+    pub without_retry_after: u64,
+    /// Requests refused for good.
+    pub rejected: u64,
+    /// Requests given up after repetitions.
+    pub given_up: u64,
+    /// Requests on the schedule that were never begun.
+    pub unsent: u64,
+    /// Requests answered with success, though by the target's own count not all samples were written.
+    pub short: u64,
+    /// Series at a time, at the most.
+    pub series_active: u64,
+    /// Different series that were sent.
+    pub series_distinct: u64,
+    /// From the intended start to success.
+    pub latency: Quantiles,
+    /// Of requests that carried at least one series for the first time.
+    pub latency_new: Quantiles,
+    /// Of requests that carried known series only.
+    pub latency_known: Quantiles,
+    /// Of single attempts that were taken: the target's own time.
+    pub service: Quantiles,
+    /// Of single attempts that were refused.
+    pub refusal: Quantiles,
+    /// From acknowledgement to being visible in a query.
+    pub freshness: Quantiles,
+    /// Samples that were looked for as soon as they were acknowledged and not seen for a long time.
+    pub invisible: u64,
+    /// Of the generator: from when a request could have been sent to when it was.
+    pub lag: Quantiles,
+    /// CPU time of the generator, in seconds.
+    pub generator_cpu_s: Option<f64>,
+    /// Times the target was found to have been started anew.
+    pub restarts: u64,
+    /// How long the longest stretch without any success was, in seconds.
+    pub silence_s: f64,
+}
+
+/// What became of one mix of queries.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct ReadTotals {
+    /// The mix's name.
+    pub name: String,
+    /// Queries that were sent.
+    pub queries: u64,
+    /// Queries that were answered with success.
+    pub succeeded: u64,
+    /// Answered with success, and nothing in it.
+    pub empty: u64,
+    /// Those answered, a second.
+    pub queries_per_s: f64,
+    /// Queries by what came of them.
+    pub by_reason: BTreeMap<String, u64>,
+    /// The first words of each kind of refusal.
+    pub said: BTreeMap<String, String>,
+    /// From the intended start to the answer's end, of those answered with success.
+    pub latency: Quantiles,
+    /// Bytes of answers.
+    pub bytes: u64,
+}
+
+/// One rule of the verdict and what was measured.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Judgement {
+    /// The rule's name in the scenario, such as `p99`.
+    pub rule: String,
+    /// What is allowed, as text with its unit: `≤ 1 s`.
+    pub limit: String,
+    /// What was found, as text with its unit; why not, where nothing was.
+    pub measured: String,
+    /// What could not be measured has not passed.
+    pub pass: bool,
+}
+
+/// A figure of the account that a scenario retells.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct AccountFigure {
+    /// Such as `samples a second`.
+    pub what: String,
+    /// As the account has it.
+    pub value: f64,
+    /// Such as `1/s` or `GiB`.
+    pub unit: String,
+    /// The figure of ours that belongs beside it, by its name: see [`RunResult::figure`].
+    pub ours: Option<String>,
+    /// Where it stands, under which conditions.
+    pub note: String,
+}
+
+/// A resource that was used up.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Saturation {
+    /// Such as `target CPU` or `disk vda`.
+    pub resource: String,
+    /// When it first was, in seconds since the begin.
+    pub at_s: f64,
+    /// What was seen.
+    pub why: String,
+}
+
+impl RunResult {
+    /// True where every rule was kept and the run was whole.
+    pub fn passed(&self) -> bool {
+        !self.partial && self.verdict.iter().all(|judgement| judgement.pass)
+    }
+
+    /// A figure by the name that scenarios and comparisons use; `None` where this run has none.
+    pub fn figure(&self, name: &str) -> Option<f64> {
+        let t = &self.totals;
+        let some = |q: &Quantiles, value: f64| (q.count > 0).then_some(value);
+        let reads = self.reads.first();
+        Some(match name {
+            "samples_per_s" => t.samples_per_s,
+            "samples_offered" => t.samples_offered as f64,
+            "samples_acknowledged" => t.samples_acknowledged as f64,
+            "series_active" => t.series_active as f64,
+            "series_distinct" => t.series_distinct as f64,
+            "p50_s" => some(&t.latency, t.latency.p50_s)?,
+            "p90_s" => some(&t.latency, t.latency.p90_s)?,
+            "p99_s" => some(&t.latency, t.latency.p99_s)?,
+            "p99_new_s" => some(&t.latency_new, t.latency_new.p99_s)?,
+            "p99_known_s" => some(&t.latency_known, t.latency_known.p99_s)?,
+            "freshness_p99_s" => some(&t.freshness, t.freshness.p99_s)?,
+            "pass_rate" => t.pass_rate()?,
+            "restarts" => t.restarts as f64,
+            "silence_s" => t.silence_s,
+            "queries_per_s" => reads?.queries_per_s,
+            "read_p99_s" => some(&reads?.latency, reads?.latency.p99_s)?,
+            "read_pass_rate" => reads?.pass_rate()?,
+            "lost" => self.verify.as_ref()?.lost as f64,
+            "wall_s" => self.wall_s,
+            other => *self.observed.get(other)?,
+        })
+    }
+
+    /// For programs.
+    pub fn to_json(&self) -> serde_json::Result<String> {
+        serde_json::to_string_pretty(self)
+    }
+
+    /// Reads what [`Self::to_json`] wrote.
+    pub fn from_json(text: &str) -> Result<Self> {
+        let result: Self = serde_json::from_str(text).context("read a result")?;
+        ensure!(result.format <= FORMAT, "a result of format {}: this program knows {FORMAT}", result.format);
+        result.timeline.check()?;
+        Ok(result)
+    }
+
+    /// Writes it so that a full disk leaves no half of it: beside the file first, then in its place.
+    pub fn save(&self, path: &Path) -> Result<()> {
+        let json = self.to_json()?;
+        let beside = path.with_extension("json.part");
+        let written = std::fs::write(&beside, json).and_then(|()| std::fs::rename(&beside, path));
+        if written.is_err() {
+            std::fs::remove_file(&beside).ok();
+        }
+        written.with_context(|| format!("write {}", path.display()))
+    }
+
+    /// Reads a file that [`Self::save`] wrote.
+    pub fn load(path: &Path) -> Result<Self> {
+        let context = || format!("read {}", path.display());
+        let bytes = std::fs::metadata(path).with_context(context)?.len();
+        ensure!(bytes <= FILE_BYTES_MAX, "{}: {bytes} bytes are no result", path.display());
+        Self::from_json(&std::fs::read_to_string(path).with_context(context)?).with_context(context)
+    }
+}
+
+impl Totals {
+    /// Attempts answered with success, of all; `None` where there was none.
+    pub fn pass_rate(&self) -> Option<f64> {
+        (self.attempts > 0).then(|| self.succeeded as f64 / self.attempts as f64)
+    }
+
+    /// Samples of the schedule that were acknowledged in the end; `None` where there was no schedule.
+    pub fn achieved(&self) -> Option<f64> {
+        (self.samples_offered > 0).then(|| self.samples_acknowledged as f64 / self.samples_offered as f64)
+    }
+}
+
+impl ReadTotals {
+    /// Queries answered with success, of all; `None` where there was none.
+    pub fn pass_rate(&self) -> Option<f64> {
+        (self.queries > 0).then(|| self.succeeded as f64 / self.queries as f64)
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,52 @@
+//! Where a generator ran.
+
+use serde::{Deserialize, Serialize};
+use std::fs;
+
+/// What decides how much a machine can do. Its name is left out on purpose.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Machine {
+    /// Processors that this process may use.
+    pub cores: usize,
+    /// What the processor calls itself.
+    pub cpu: String,
+    /// All memory.
+    pub memory_bytes: u64,
+    /// Name and release of the operating system's kernel.
+    pub kernel: String,
+    /// Such as `x86_64`.
+    pub arch: String,
+}
+
+impl Machine {
+    /// This one. What cannot be found out stays empty.
+    pub fn this() -> Self {
+        let kernel = |file: &str| fs::read_to_string(format!("/proc/sys/kernel/{file}")).unwrap_or_default();
+        Self {
+            cores: std::thread::available_parallelism().map_or(1, usize::from),
+            cpu: cpu_name(&fs::read_to_string("/proc/cpuinfo").unwrap_or_default()),
+            memory_bytes: crate::procfs::memory_total_bytes().unwrap_or(0),
+            kernel: format!("{} {}", kernel("ostype").trim(), kernel("osrelease").trim()).trim().to_owned(),
+            arch: std::env::consts::ARCH.to_owned(),
+        }
+    }
+}
+
+fn cpu_name(cpuinfo: &str) -> String {
+    let name = cpuinfo.lines().find_map(|line| line.strip_prefix("model name")?.split_once(':'));
+    name.map_or_else(String::new, |(_, name)| name.trim().to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_this_machine() {
+        let machine = Machine::this();
+        assert!(machine.cores > 0 && !machine.arch.is_empty());
+        assert_eq!(cpu_name("processor\t: 0\nmodel name\t: Some CPU @ 2 GHz\n"), "Some CPU @ 2 GHz");
+        assert_eq!(cpu_name(""), "");
+    }
+}

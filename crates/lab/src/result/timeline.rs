@@ -1,0 +1,210 @@
+//! Figures second by second.
+
+use anyhow::{Result, ensure};
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+
+/// Names of series that the lab itself writes. Others come from observation.
+pub mod names {
+    /// Samples a second that the schedule wanted.
+    pub const RATE_OFFERED: &str = "rate/offered";
+    /// Samples a second that left, repetitions included.
+    pub const RATE_SENT: &str = "rate/sent";
+    /// Samples a second that were acknowledged.
+    pub const RATE_ACKNOWLEDGED: &str = "rate/acknowledged";
+    /// Half of the requests took less, in seconds from the intended start.
+    pub const LATENCY_P50: &str = "latency/p50";
+    /// Nine in ten took less.
+    pub const LATENCY_P90: &str = "latency/p90";
+    /// 99 in 100 took less.
+    pub const LATENCY_P99: &str = "latency/p99";
+    /// From acknowledgement to visible, p99, in seconds.
+    pub const FRESHNESS_P99: &str = "freshness/p99";
+    /// Series that the schedule has in this second.
+    pub const SERIES_ACTIVE: &str = "series/active";
+    /// Different series sent so far.
+    pub const SERIES_DISTINCT: &str = "series/distinct";
+    /// Attempts a second by what came of them: `status/204`, `status/timeout`.
+    pub const STATUS_PREFIX: &str = "status/";
+    /// Queries a second that were answered with success.
+    pub const READS: &str = "reads/rate";
+    /// Queries a second that were not.
+    pub const READS_FAILED: &str = "reads/failed";
+    /// 99 in 100 queries took less, in seconds.
+    pub const READS_P99: &str = "reads/p99";
+    /// Cores that the generator used.
+    pub const GENERATOR_CPU: &str = "generator/cpu";
+    /// Resident memory of the generator, in bytes.
+    pub const GENERATOR_RSS: &str = "generator/rss";
+    /// How late the generator was, p99, in seconds.
+    pub const GENERATOR_LAG: &str = "generator/lag";
+}
+
+/// Longer runs are thinned out: neighbours are joined until they fit.
+pub const POINTS_MAX: usize = 4_000;
+
+/// More series than this are not kept.
+pub const SERIES_MAX: usize = 512;
+
+/// Named series of values that share their times.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Timeline {
+    /// Seconds between two points; point `i` is about the time from `i × step_s` to `(i + 1) × step_s`.
+    pub step_s: f64,
+    /// Points that each series has.
+    pub points: usize,
+    /// By name: `group/what`, so that a chart can be made of each group.
+    pub series: BTreeMap<String, TimelineSeries>,
+}
+
+impl Default for Timeline {
+    fn default() -> Self {
+        Self { step_s: 1.0, points: 0, series: BTreeMap::new() }
+    }
+}
+
+/// One series.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct TimelineSeries {
+    /// What its numbers are, such as `s`, `1/s`, `bytes`, `cores`.
+    pub unit: String,
+    /// How points of several generators, or neighbours, are joined.
+    pub kind: SeriesKind,
+    /// `None` where nothing was measured.
+    pub values: Vec<Option<f64>>,
+    /// How many values are in the latest point, while it is being written.
+    #[serde(skip)]
+    joined: u32,
+}
+
+/// How values of a series are joined.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum SeriesKind {
+    /// Over time by the mean; over generators by the sum: rates, cores, series.
+    #[default]
+    Sum,
+    /// By the highest: latencies, memory of the one target.
+    Max,
+}
+
+impl Timeline {
+    /// Goes on to the point that `at_s` seconds since the begin belong to: values are set there from now on.
+    pub fn advance(&mut self, at_s: f64) {
+        while (at_s / self.step_s) as usize >= POINTS_MAX {
+            self.thin();
+        }
+        self.points = self.points.max((at_s / self.step_s) as usize + 1);
+    }
+
+    /// Sets a value of the latest point. Without any point, and beyond [`SERIES_MAX`] names, it is ignored.
+    pub fn set(&mut self, name: &str, unit: &str, kind: SeriesKind, value: f64) {
+        let Some(at) = self.points.checked_sub(1) else { return };
+        if !value.is_finite() {
+            return;
+        }
+        if !self.series.contains_key(name) {
+            if self.series.len() >= SERIES_MAX {
+                return;
+            }
+            let series = TimelineSeries { unit: unit.to_owned(), kind, ..TimelineSeries::default() };
+            self.series.insert(name.to_owned(), series);
+        }
+        let series = self.series.get_mut(name).expect("BUG: inserted just before");
+        series.put(at, value);
+    }
+
+    /// The values of a series.
+    pub fn get(&self, name: &str) -> Option<&[Option<f64>]> {
+        self.series.get(name).map(|series| series.values.as_slice())
+    }
+
+    /// The highest value of a series.
+    pub fn max(&self, name: &str) -> Option<f64> {
+        self.get(name)?.iter().flatten().copied().reduce(f64::max)
+    }
+
+    /// Makes all series equally long; called once, at the end.
+    pub fn finish(&mut self) {
+        for series in self.series.values_mut() {
+            series.values.resize(self.points, None);
+            series.joined = 0;
+        }
+    }
+
+    /// Adds another generator's figures of the same time and the same target.
+    pub fn merge(&mut self, other: &Self) {
+        let mut other = other.clone();
+        while other.step_s < self.step_s {
+            other.thin();
+        }
+        while self.step_s < other.step_s {
+            self.thin();
+        }
+        self.points = self.points.max(other.points);
+        for (name, theirs) in other.series {
+            let Some(ours) = self.series.get_mut(&name) else {
+                self.series.insert(name, theirs);
+                continue;
+            };
+            let len = ours.values.len().max(theirs.values.len());
+            ours.values.resize(len, None);
+            for (mine, other) in ours.values.iter_mut().zip(theirs.values) {
+                *mine = match (*mine, other) {
+                    (Some(a), Some(b)) if ours.kind == SeriesKind::Sum => Some(a + b),
+                    (Some(a), Some(b)) => Some(a.max(b)),
+                    (one, other) => one.or(other),
+                };
+            }
+        }
+        self.finish();
+    }
+
+    /// Joins each two neighbours.
+    fn thin(&mut self) {
+        self.step_s *= 2.0;
+        self.points = self.points.div_ceil(2);
+        for TimelineSeries { kind, values, .. } in self.series.values_mut() {
+            let pairs = values.chunks(2).map(|pair| {
+                let known: Vec<f64> = pair.iter().flatten().copied().collect();
+                match kind {
+                    _ if known.is_empty() => None,
+                    SeriesKind::Sum => Some(known.iter().sum::<f64>() / known.len() as f64),
+                    SeriesKind::Max => known.into_iter().reduce(f64::max),
+                }
+            });
+            *values = pairs.collect();
+        }
+    }
+
+    /// True to its own rules: results come from files.
+    pub(super) fn check(&self) -> Result<()> {
+        let Self { step_s, points, series } = self;
+        ensure!(step_s.is_finite() && *step_s > 0.0, "a timeline of steps of {step_s} s");
+        ensure!(*points <= POINTS_MAX && series.len() <= SERIES_MAX, "a timeline of {points} points");
+        ensure!(series.values().all(|s| s.values.len() <= *points), "a series longer than its timeline");
+        Ok(())
+    }
+}
+
+impl TimelineSeries {
+    /// Joins `value` with what point `at`, the latest one, has already.
+    fn put(&mut self, at: usize, value: f64) {
+        if self.values.len() <= at {
+            self.values.resize(at, None);
+            self.values.push(None);
+            self.joined = 0;
+        }
+        self.joined += 1;
+        let Some(Some(before)) = self.values.get(at).copied() else {
+            self.values[at] = Some(value);
+            return;
+        };
+        self.values[at] = Some(match self.kind {
+            SeriesKind::Sum => before + (value - before) / f64::from(self.joined.max(2)),
+            SeriesKind::Max => before.max(value),
+        });
+    }
+}
