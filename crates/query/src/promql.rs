@@ -22,6 +22,7 @@ mod grid;
 mod label_set;
 mod matrix;
 mod parse;
+mod rows;
 mod select;
 mod stream;
 mod window;
@@ -102,8 +103,8 @@ pub struct Options<'a> {
     pub lookback_delta_ms: i64,
     /// The step of subqueries that name none.
     pub subquery_step_ms: i64,
-    /// How many values may be held at once. A sample, a computed point and eight bytes of a held series'
-    /// labels count one each.
+    /// How many values may be held at once, each of which takes up to 16 bytes of memory. A sample, a computed
+    /// point and eight bytes of a held series' labels count one each, what is known of a held series some more.
     pub samples_max: u64,
     /// Looked at for each series and between steps; once true, evaluation ends with
     /// [`QueryError::Canceled`].

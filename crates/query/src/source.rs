@@ -24,6 +24,13 @@ pub trait SeriesSet {
     /// there before being dropped; false at the end. Series without samples in the range may appear (empty).
     fn next(&mut self, samples: &mut Samples) -> Result<bool, SourceError>;
 
+    /// No series with more samples than this may be unpacked from now on: [`Self::next`] fails instead, before it
+    /// takes the memory. It is called before each `next`. Where it is not implemented, what a query holds is
+    /// only bounded after a series has been read.
+    fn limit(&mut self, samples_max: u64) {
+        let _ = samples_max;
+    }
+
     /// Labels of the current series. Called only where they are needed: `count(x)` never does.
     fn labels(&mut self) -> LabelsRef<'_>;
 

@@ -48,6 +48,7 @@ impl SeriesSource for HeadSource<'_> {
             tenant: &self.tenant,
             range: select.range,
             samples_max: self.samples_max,
+            unpack_max: self.samples_max,
             left,
             labels: Vec::new(),
         }))
@@ -80,7 +81,9 @@ struct HeadSet<'a> {
     current: Option<SeriesRef>,
     tenant: &'a TenantId,
     range: TimeRange,
+    /// No series with more samples than this is unpacked: what the query has left, and what it has in all.
     samples_max: u64,
+    unpack_max: u64,
     left: usize,
     labels: Vec<u8>,
 }
@@ -99,6 +102,7 @@ impl SeriesSet for HeadSet<'_> {
                 if most > self.samples_max {
                     return Err(too_many_samples(most, self.samples_max));
                 }
+                make_room(samples, most as usize);
                 head.read(series, self.range, samples);
                 self.current = Some(series);
                 self.left = self.left.saturating_sub(1);
@@ -108,6 +112,10 @@ impl SeriesSet for HeadSet<'_> {
         }
         self.current = None;
         Ok(false)
+    }
+
+    fn limit(&mut self, samples_max: u64) {
+        self.samples_max = samples_max.min(self.unpack_max);
     }
 
     fn labels(&mut self) -> LabelsRef<'_> {
@@ -122,6 +130,17 @@ impl SeriesSet for HeadSet<'_> {
 
     fn len_hint(&self) -> usize {
         self.left
+    }
+}
+
+/// Makes room for `count` samples at once: columns that grow as they are filled take up to twice as much, and
+/// three times while they move. What is in them is not moved, for nothing is.
+fn make_room(samples: &mut Samples, count: usize) {
+    if samples.timestamps.capacity() < count {
+        *samples = Samples::default();
+        let count = count.next_multiple_of(128);
+        samples.timestamps.reserve_exact(count);
+        samples.values.reserve_exact(count);
     }
 }
 

@@ -11,6 +11,7 @@ use super::float::{nan_first, quantile_sorted};
 use super::grid::Grid;
 use super::label_set::{Groups, with};
 use super::matrix::{Column, Matrix, Merged, RowName};
+use super::rows::Rows;
 use super::stream::Row;
 use cells::{AvgCell, Cell, CountCell, GroupCell, MaxCell, MinCell, StddevCell, StdvarCell, SumCell};
 
@@ -37,21 +38,20 @@ impl<'a> Evaluator<'a> {
     /// Aggregations that need a few numbers for each group and step.
     fn fold<C: Cell>(&mut self, aggregate: &Aggregate, grid: &Grid) -> Result<Matrix<'a>, QueryError> {
         let count = grid.count;
-        let mut groups = Groups::new(&aggregate.grouping);
+        let mut groups = Groups::new(&aggregate.grouping, self.meter);
         let single = groups.is_single();
-        let (mut cells, mut drop_names) = (Vec::<C>::new(), Vec::new());
+        let (mut cells, mut drop_names) = (Rows::<C>::new(count), Vec::new());
         let mut charge = self.meter.charge();
         let mut buffer = Vec::new();
         self.stream(&aggregate.expr, grid, &mut |mut row: Row<'_>| {
-            let group = if single { groups.single() } else { groups.of(row.labels(&mut buffer)) };
+            let group = if single { groups.single() } else { groups.of(row.labels(&mut buffer))? };
             if group == drop_names.len() {
                 charge.add(count * size_of::<C>() / 8)?;
-                cells.resize(cells.len() + count, C::EMPTY);
+                cells.push(C::EMPTY);
                 drop_names.push(false);
             }
             drop_names[group] |= row.drop_name;
-            let group = &mut cells[group * count..(group + 1) * count];
-            for (cell, value) in group.iter_mut().zip(row.values.iter().copied()) {
+            for (cell, value) in cells.row_mut(group).iter_mut().zip(row.values.iter().copied()) {
                 if is_present(value) {
                     cell.push(value);
                 }
@@ -61,8 +61,10 @@ impl<'a> Evaluator<'a> {
         let mut out = Matrix::new(self.meter, count);
         for (group, (labels, drop_name)) in groups.labels.into_iter().zip(drop_names).enumerate() {
             let row = out.push_empty(RowName { labels, drop_name })?;
-            let cells = &cells[group * count..(group + 1) * count];
-            out.row_mut(row).iter_mut().zip(cells).for_each(|(value, cell)| *value = cell.finish());
+            out.row_mut(row)
+                .iter_mut()
+                .zip(cells.row(group))
+                .for_each(|(value, cell)| *value = cell.finish());
         }
         Ok(out)
     }
@@ -91,21 +93,26 @@ impl<'a> Evaluator<'a> {
     fn quantile(&mut self, aggregate: &Aggregate, grid: &Grid) -> Result<Matrix<'a>, QueryError> {
         let quantiles = self.parameter(aggregate, grid)?;
         self.warn_quantiles(&quantiles);
-        let mut groups = Groups::new(&aggregate.grouping);
+        let mut groups = Groups::new(&aggregate.grouping, self.meter);
         let single = groups.is_single();
         // values of each group's rows, row after row
         let (mut values, mut drop_names) = (Vec::<Vec<f64>>::new(), Vec::new());
         let mut charge = self.meter.charge();
         let mut buffer = Vec::new();
         self.stream(&aggregate.expr, grid, &mut |mut row: Row<'_>| {
-            let group = if single { groups.single() } else { groups.of(row.labels(&mut buffer)) };
+            let group = if single { groups.single() } else { groups.of(row.labels(&mut buffer))? };
             if group == drop_names.len() {
                 values.push(Vec::new());
                 drop_names.push(false);
             }
             drop_names[group] |= row.drop_name;
-            charge.add(row.values.len())?;
-            values[group].extend_from_slice(row.values);
+            let room = &mut values[group];
+            if room.capacity() - room.len() < row.values.len() {
+                // a vector that grows by half holds two and a half of what it held, while it moves
+                charge.add(2 * (room.len() / 2 + row.values.len()))?;
+                room.reserve_exact(room.len() / 2 + row.values.len());
+            }
+            room.extend_from_slice(row.values);
             Ok(())
         })?;
         let mut out = Matrix::new(self.meter, grid.count);
@@ -134,13 +141,13 @@ impl<'a> Evaluator<'a> {
             return Err(QueryError::Execution(format!("invalid label name {label:?}")));
         }
         // The label of the value is part of the group, whatever the grouping says of it.
-        let mut groups = Groups::new(&aggregate.grouping);
+        let mut groups = Groups::new(&aggregate.grouping, self.meter);
         let single = groups.is_single();
         let mut out = Merged::new(self.meter, grid.count);
         let mut rows = hashbrown::HashMap::<(usize, u64), usize>::new();
         let mut buffer = Vec::new();
         self.stream(&aggregate.expr, grid, &mut |mut row: Row<'_>| {
-            let group = if single { groups.single() } else { groups.of(row.labels(&mut buffer)) };
+            let group = if single { groups.single() } else { groups.of(row.labels(&mut buffer))? };
             for (step, value) in row.values.iter().copied().enumerate() {
                 if !is_present(value) {
                     continue;

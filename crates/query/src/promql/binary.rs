@@ -74,7 +74,7 @@ impl<'a> Evaluator<'a> {
     pub(super) fn vectors(&mut self, b: &Binary, grid: &Grid) -> Result<Matrix<'a>, QueryError> {
         let lhs = self.matrix(&b.lhs, grid)?;
         let rhs = self.matrix(&b.rhs, grid)?;
-        let join = Join::new(&b.matching, &lhs, &rhs);
+        let join = Join::new(self.meter, &b.matching, &lhs, &rhs)?;
         if b.op.is_set() {
             return set_operation(self.meter, b.op, lhs, rhs, &join);
         }
@@ -110,14 +110,19 @@ struct Join {
 }
 
 impl Join {
-    fn new(matching: &Matching, lhs: &Matrix<'_>, rhs: &Matrix<'_>) -> Self {
+    fn new(
+        meter: &Meter,
+        matching: &Matching,
+        lhs: &Matrix<'_>,
+        rhs: &Matrix<'_>,
+    ) -> Result<Self, QueryError> {
         let labels = matching.labels.clone();
         let grouping = if matching.on { Grouping::By(labels) } else { Grouping::Without(labels) };
-        let mut groups = Groups::new(&grouping);
+        let mut groups = Groups::new(&grouping, meter);
         let mut sides = [Vec::new(), Vec::new()];
         for (side, matrix) in sides.iter_mut().zip([lhs, rhs]) {
             for (i, name) in matrix.names.iter().enumerate() {
-                let group = groups.of(name.labels.as_ref());
+                let group = groups.of(name.labels.as_ref())?;
                 if side.len() <= group {
                     side.resize_with(group + 1, Vec::new);
                 }
@@ -128,7 +133,7 @@ impl Join {
         let [mut lhs, mut rhs] = sides;
         lhs.resize_with(count, Vec::new);
         rhs.resize_with(count, Vec::new);
-        Self { count, lhs, rhs }
+        Ok(Self { count, lhs, rhs })
     }
 }
 

@@ -4,7 +4,7 @@ use super::ast::{At, BinaryOp, Call, Function, Node, TimeShift};
 use super::float::is_present;
 use super::grid::Grid;
 use super::label_set::{sort_key, without_name};
-use super::matrix::{Column, Matrix, Merged, Meter, same_labelset};
+use super::matrix::{Charge, Column, Matrix, Merged, Meter, same_labelset};
 use super::stream::Row;
 use super::{ANNOTATIONS_MAX, Answer, Options, QueryError, Value, ValueKind, binary};
 use crate::source::SeriesSource;
@@ -21,8 +21,8 @@ pub(super) struct Evaluator<'a> {
     query_start_ms: i64,
     query_end_ms: i64,
     query_step_ms: i64,
-    /// One series' samples; kept for its memory.
-    pub(super) samples: Samples,
+    /// One series' samples, kept for its memory, and what that counts.
+    pub(super) samples: (Samples, Charge<'a>),
     warnings: BTreeSet<String>,
     infos: BTreeSet<String>,
 }
@@ -45,8 +45,9 @@ pub(super) fn instant(
         ValueKind::Vector => {
             let matrix = eval.matrix(root, &grid)?;
             let matrix = eval.clean_names(matrix)?;
-            let row = |i: usize| (matrix.names[i].labels.clone(), at_ms, matrix.row(i)[0]);
-            Value::Vector((0..matrix.len()).map(row).collect())
+            let mut all = Vec::with_capacity(matrix.len());
+            matrix.drain(|name, row| all.push((name.labels, at_ms, row[0])));
+            Value::Vector(all)
         }
         ValueKind::Matrix => {
             let mut series = eval.samples_of(root, at_ms)?;
@@ -82,9 +83,8 @@ pub(super) fn range(
         ValueKind::Vector => {
             let matrix = eval.matrix(root, &grid)?;
             let matrix = eval.clean_names(matrix)?;
-            let mut series = (0..matrix.len())
-                .map(|i| (matrix.names[i].labels.clone(), present(matrix.row(i), &grid)))
-                .collect::<Vec<_>>();
+            let mut series = Vec::with_capacity(matrix.len());
+            matrix.drain(|name, row| series.push((name.labels, present(row, &grid))));
             sort_series(&mut series);
             series
         }
@@ -140,7 +140,7 @@ impl<'a> Evaluator<'a> {
             query_start_ms,
             query_end_ms,
             query_step_ms,
-            samples: Samples::default(),
+            samples: (Samples::default(), meter.charge()),
             warnings: BTreeSet::new(),
             infos: BTreeSet::new(),
         }
@@ -284,7 +284,7 @@ impl<'a> Evaluator<'a> {
                     super::select::drop_stale(samples);
                     if !samples.is_empty() {
                         let labels = set.labels().to_owned();
-                        charge.add_labels(labels.as_ref())?;
+                        charge.add_series(labels.as_ref())?;
                         charge.add(samples.len())?;
                         series.push((labels, samples.clone()));
                     }
@@ -295,10 +295,7 @@ impl<'a> Evaluator<'a> {
                 let inner = self.subquery_grid(subquery, &Grid::single(at_ms))?;
                 let matrix = self.matrix(&subquery.expr, &inner)?;
                 let matrix = self.clean_names(matrix)?;
-                for (i, name) in matrix.names.iter().enumerate() {
-                    charge.add(inner.count)?;
-                    series.push((name.labels.clone(), present(matrix.row(i), &inner)));
-                }
+                matrix.drain(|name, row| series.push((name.labels, present(row, &inner))));
             }
             _ => panic!("BUG: types were checked, but a range vector is a {}", node.kind().as_str()),
         }

@@ -2,6 +2,7 @@
 
 use super::QueryError;
 use super::ast::Grouping;
+use super::matrix::{Charge, Meter};
 use hashbrown::HashMap;
 use hashbrown::hash_map::EntryRef;
 use model::labels::{METRIC_NAME, put_label};
@@ -69,6 +70,7 @@ pub(super) fn sort_key(out: &mut Vec<u8>, labels: LabelsRef<'_>) {
 #[derive(Debug)]
 pub(super) struct Groups<'g> {
     grouping: &'g Grouping,
+    charge: Charge<'g>,
     ids: HashMap<Vec<u8>, usize>,
     key: Vec<u8>,
     /// Labels of each group, in order of appearance.
@@ -76,8 +78,8 @@ pub(super) struct Groups<'g> {
 }
 
 impl<'g> Groups<'g> {
-    pub(super) fn new(grouping: &'g Grouping) -> Self {
-        Self { grouping, ids: HashMap::new(), key: Vec::new(), labels: Vec::new() }
+    pub(super) fn new(grouping: &'g Grouping, meter: &'g Meter) -> Self {
+        Self { grouping, charge: meter.charge(), ids: HashMap::new(), key: Vec::new(), labels: Vec::new() }
     }
 
     /// True where there is but one group, so that nobody needs to look at labels.
@@ -94,7 +96,7 @@ impl<'g> Groups<'g> {
     }
 
     /// The group of a series.
-    pub(super) fn of(&mut self, labels: LabelsRef<'_>) -> usize {
+    pub(super) fn of(&mut self, labels: LabelsRef<'_>) -> Result<usize, QueryError> {
         self.key.clear();
         match self.grouping {
             Grouping::By(names) => {
@@ -113,12 +115,14 @@ impl<'g> Groups<'g> {
             }),
         }
         match self.ids.entry_ref(self.key.as_slice()) {
-            EntryRef::Occupied(entry) => *entry.get(),
+            EntryRef::Occupied(entry) => Ok(*entry.get()),
             EntryRef::Vacant(entry) => {
-                let id = self.labels.len();
-                self.labels.push(LabelsRef::from_canonical(&self.key).to_owned());
+                let (id, labels) = (self.labels.len(), LabelsRef::from_canonical(&self.key));
+                self.charge.add_series(labels)?; // as the key
+                self.charge.add_series(labels)?;
+                self.labels.push(labels.to_owned());
                 entry.insert(id);
-                id
+                Ok(id)
             }
         }
     }

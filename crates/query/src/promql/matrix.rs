@@ -2,10 +2,14 @@
 
 use super::QueryError;
 use super::float::{ABSENT, is_absent, is_present};
+use super::rows::Rows;
 use super::stream::{Row, Sink};
 use hashbrown::HashMap;
 use model::{Labels, LabelsRef};
 use std::cell::Cell;
+
+/// What a held series counts beside its labels and values: its place in lists and maps, in values of 16 bytes.
+pub(super) const SERIES_VALUES: usize = 12;
 
 /// How many values an evaluation holds, and how many it may.
 #[derive(Debug)]
@@ -23,13 +27,18 @@ impl Meter {
         self.max
     }
 
+    /// How many more may be held.
+    pub(super) const fn left(&self) -> u64 {
+        self.max.saturating_sub(self.held.get())
+    }
+
     /// A charge of nothing, to be grown.
     pub(super) const fn charge(&self) -> Charge<'_> {
         Charge { meter: self, values: 0 }
     }
 
     /// True where `values` more would be too many.
-    pub(super) const fn would_exceed(&self, values: u64) -> bool {
+    const fn would_exceed(&self, values: u64) -> bool {
         self.held.get().saturating_add(values) > self.max
     }
 }
@@ -41,7 +50,12 @@ pub(super) struct Charge<'m> {
     values: u64,
 }
 
-impl Charge<'_> {
+impl<'m> Charge<'m> {
+    /// How many are held.
+    pub(super) const fn values(&self) -> u64 {
+        self.values
+    }
+
     /// Takes `values` more, before they are allocated.
     pub(super) fn add(&mut self, values: usize) -> Result<(), QueryError> {
         let values = values as u64;
@@ -53,9 +67,9 @@ impl Charge<'_> {
         Ok(())
     }
 
-    /// Takes what a series' labels are worth.
-    pub(super) fn add_labels(&mut self, labels: LabelsRef<'_>) -> Result<(), QueryError> {
-        self.add(labels.as_bytes().len().div_ceil(8))
+    /// Takes what a series and its labels are worth, without its values.
+    pub(super) fn add_series(&mut self, labels: LabelsRef<'_>) -> Result<(), QueryError> {
+        self.add(SERIES_VALUES + labels.as_bytes().len().div_ceil(8))
     }
 }
 
@@ -101,13 +115,13 @@ pub(super) struct RowName {
 pub(super) struct Matrix<'m> {
     pub(super) steps: usize,
     pub(super) names: Vec<RowName>,
-    values: Vec<f64>,
+    values: Rows<f64>,
     charge: Charge<'m>,
 }
 
 impl<'m> Matrix<'m> {
     pub(super) const fn new(meter: &'m Meter, steps: usize) -> Self {
-        Self { steps, names: Vec::new(), values: Vec::new(), charge: meter.charge() }
+        Self { steps, names: Vec::new(), values: Rows::new(steps), charge: meter.charge() }
     }
 
     pub(super) fn len(&self) -> usize {
@@ -115,19 +129,19 @@ impl<'m> Matrix<'m> {
     }
 
     pub(super) fn row(&self, i: usize) -> &[f64] {
-        &self.values[i * self.steps..(i + 1) * self.steps]
+        self.values.row(i)
     }
 
     pub(super) fn row_mut(&mut self, i: usize) -> &mut [f64] {
-        &mut self.values[i * self.steps..(i + 1) * self.steps]
+        self.values.row_mut(i)
     }
 
     /// Adds a row of absent values; its position.
     pub(super) fn push_empty(&mut self, name: RowName) -> Result<usize, QueryError> {
-        self.charge.add_labels(name.labels.as_ref())?;
+        self.charge.add_series(name.labels.as_ref())?;
         self.charge.add(self.steps)?;
         self.names.push(name);
-        self.values.resize(self.values.len() + self.steps, ABSENT);
+        self.values.push(ABSENT);
         Ok(self.names.len() - 1)
     }
 
@@ -144,10 +158,19 @@ impl<'m> Matrix<'m> {
         self.push(name, values)
     }
 
+    /// Hands out all rows, and frees them on the way.
+    pub(super) fn drain(mut self, mut visit: impl FnMut(RowName, &[f64])) {
+        for (i, name) in std::mem::take(&mut self.names).into_iter().enumerate() {
+            self.values.free_before(i);
+            visit(name, self.values.row(i));
+        }
+    }
+
     /// Hands out all rows that have a value.
     pub(super) fn emit(mut self, sink: &mut Sink<'_>) -> Result<(), QueryError> {
         let names = std::mem::take(&mut self.names);
         for (i, mut name) in names.into_iter().enumerate() {
+            self.values.free_before(i);
             let row = self.row_mut(i);
             if row.iter().copied().any(is_present) {
                 let drop_name = name.drop_name;
@@ -185,6 +208,7 @@ impl<'m> Merged<'m> {
         if let Some(row) = self.rows.get(&name.labels) {
             return Ok(*row);
         }
+        self.matrix.charge.add_series(name.labels.as_ref())?;
         let row = self.matrix.push_empty(name.clone())?;
         self.rows.insert(name.labels.clone(), row);
         Ok(row)

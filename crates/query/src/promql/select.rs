@@ -49,15 +49,19 @@ impl<'a> Evaluator<'a> {
         visit: &mut dyn FnMut(&mut dyn SeriesSet, &mut Samples) -> Result<(), QueryError>,
     ) -> Result<(), QueryError> {
         let mut set = self.source.select(&Select { matchers, range })?;
-        let mut samples = std::mem::take(&mut self.samples);
-        while set.next(&mut samples)? {
-            self.check_cancelled()?;
-            if self.meter.would_exceed(samples.len() as u64) {
-                return Err(QueryError::TooLarge);
+        let (mut samples, mut charge) =
+            std::mem::replace(&mut self.samples, (Samples::default(), self.meter.charge()));
+        loop {
+            set.limit(self.meter.left() + charge.values());
+            if !set.next(&mut samples)? {
+                break;
             }
+            self.check_cancelled()?;
+            let grown = (samples.timestamps.capacity() as u64).saturating_sub(charge.values());
+            charge.add(grown as usize)?;
             visit(&mut *set, &mut samples)?;
         }
-        self.samples = samples;
+        self.samples = (samples, charge);
         Ok(())
     }
 
@@ -137,9 +141,11 @@ impl<'a> Evaluator<'a> {
                 let shift = self.shift(&subquery.time);
                 let spec = Spec { grid: *grid, shift, range_ms: subquery.range_ms };
                 let inner = self.subquery_grid(subquery, grid)?;
-                let mut samples = Samples::default();
                 let mut charge = self.meter.charge();
                 charge.add(inner.count)?;
+                let room = inner.count;
+                let mut samples =
+                    Samples { timestamps: Vec::with_capacity(room), values: Vec::with_capacity(room) };
                 self.stream(&subquery.expr, &inner, &mut |row| {
                     samples.clear();
                     for (step, value) in row.values.iter().copied().enumerate() {

@@ -81,7 +81,7 @@ impl<'a> Evaluator<'a> {
             return Ok(Matrix::new(self.meter, grid.count));
         }
         let count = grid.count;
-        let mut groups = Groups::new(&aggregate.grouping);
+        let mut groups = Groups::new(&aggregate.grouping, self.meter);
         let mut heaps = Vec::<Heap>::new();
         let mut names = Vec::<RowName>::new();
         let mut charge = self.meter.charge();
@@ -89,10 +89,10 @@ impl<'a> Evaluator<'a> {
         let op = aggregate.op;
         self.stream(&aggregate.expr, grid, &mut |mut row: Row<'_>| {
             let labels = row.labels(&mut buffer);
-            let group = groups.of(labels);
+            let group = groups.of(labels)?;
             let share = if ratio { share_of(labels.as_bytes()) } else { 0.0 };
             if heaps.len() <= group * count {
-                charge.add(count * size_of::<Heap>() / 8)?;
+                charge.add(count * size_of::<Heap>() / 4)?; // twice over: it grows by doubling
                 heaps.resize((group + 1) * count, Heap::default());
             }
             let name = names.len();
@@ -102,12 +102,12 @@ impl<'a> Evaluator<'a> {
                     let heap = &mut heaps[group * count + step];
                     let before = heap.0.len();
                     chosen |= offer(op, heap, Entry { value, name }, params[step], share);
-                    charge.add((heap.0.len() - before) * size_of::<Entry>() / 8)?;
+                    charge.add((heap.0.len() - before) * size_of::<Entry>() / 4)?;
                 }
             }
             if chosen {
                 let (name, _) = row.into_name();
-                charge.add_labels(name.labels.as_ref())?;
+                charge.add_series(name.labels.as_ref())?;
                 names.push(name);
             }
             Ok(())
