@@ -8,6 +8,7 @@
 //! - [`template`], [`snappy`]: request bodies that are made once and then changed in place
 //! - [`ledger`]: what was acknowledged
 //! - [`http`], [`timer`]: one connection, and sleeping precisely
+//! - [`record`], [`recording`]: real traffic, kept in a file
 //! - [`procfs`]: what the target and the generator cost
 //! - [`parse`]: durations, counts, headers, times of the command line
 
@@ -20,6 +21,8 @@ pub mod options;
 pub mod parse;
 pub mod plan;
 pub mod procfs;
+pub mod record;
+pub mod recording;
 pub mod report;
 pub mod result;
 pub mod snappy;

@@ -14,6 +14,10 @@ pub enum Phase {
     Writing,
     /// Reading everything back.
     Verifying,
+    /// Passing traffic on and keeping it.
+    Recording,
+    /// Sending recorded traffic.
+    Replaying,
 }
 
 impl std::fmt::Display for Phase {
@@ -22,6 +26,8 @@ impl std::fmt::Display for Phase {
             Self::Preparing => "preparing",
             Self::Writing => "writing",
             Self::Verifying => "verifying",
+            Self::Recording => "recording",
+            Self::Replaying => "replaying",
         })
     }
 }

@@ -189,6 +189,11 @@ pub(crate) fn verify_text(report: &VerifyReport, table: bool) -> String {
     text::verify_report(report, table)
 }
 
+/// Names and values: a table on a terminal (`table`), plain lines in a pipe.
+pub(crate) fn rows(rows: &[(&'static str, String)], table: bool) -> String {
+    text::render(rows, table)
+}
+
 /// Puts a report together.
 pub(crate) fn build(outcome: Outcome<'_>) -> WriteReport {
     let Outcome { options, run, wall, costs, ledger } = outcome;

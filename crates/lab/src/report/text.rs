@@ -36,7 +36,7 @@ pub(super) fn verify_report(report: &VerifyReport, table: bool) -> String {
     render(&verify_rows(report), table) + &examples(report)
 }
 
-fn render(rows: &[Row], table: bool) -> String {
+pub(super) fn render(rows: &[Row], table: bool) -> String {
     if !table {
         let width = rows.iter().map(|(name, _)| name.len()).max().unwrap_or(0);
         return rows.iter().map(|(name, value)| format!("{name:width$}  {value}\n")).collect();

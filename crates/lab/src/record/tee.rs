@@ -1,0 +1,76 @@
+//! A body that is passed on while it comes, and looked at by the way.
+
+use bytes::Bytes;
+use hyper::body::{Body, Frame, Incoming, SizeHint};
+use std::pin::Pin;
+use std::sync::{Arc, Mutex};
+use std::task::{Context, Poll, ready};
+use stdx::budget::Reservation;
+
+/// What has come by of a body: its pieces, which share memory with what was passed on.
+#[derive(Debug)]
+pub(super) struct Copy {
+    pub(super) pieces: Vec<Bytes>,
+    /// Holds as many bytes as `pieces`; none once they did not fit, and then there are no pieces either.
+    pub(super) memory: Option<Reservation>,
+    /// True where the body came by to its end.
+    pub(super) whole: bool,
+}
+
+/// The body.
+#[derive(Debug)]
+pub(super) struct Tee {
+    body: Incoming,
+    copy: Arc<Mutex<Copy>>,
+}
+
+impl Tee {
+    /// Copies into memory that `memory` can be resized to; copies nothing without it.
+    pub(super) fn new(body: Incoming, memory: Option<Reservation>) -> (Self, Arc<Mutex<Copy>>) {
+        let whole = body.is_end_stream();
+        let copy = Arc::new(Mutex::new(Copy { pieces: Vec::new(), memory, whole }));
+        (Self { body, copy: Arc::clone(&copy) }, copy)
+    }
+}
+
+impl Copy {
+    fn take(&mut self, piece: &Bytes) {
+        let Some(memory) = &mut self.memory else { return };
+        if memory.resize(memory.bytes() + piece.len() as u64).is_ok() {
+            self.pieces.push(piece.clone());
+        } else {
+            self.memory = None;
+            self.pieces = Vec::new();
+        }
+    }
+}
+
+impl Body for Tee {
+    type Data = Bytes;
+    type Error = hyper::Error;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, hyper::Error>>> {
+        let frame = ready!(Pin::new(&mut self.body).poll_frame(context));
+        let mut copy = self.copy.lock().expect("BUG: a body panicked");
+        if let Some(Ok(frame)) = &frame
+            && let Some(piece) = frame.data_ref()
+        {
+            copy.take(piece);
+        }
+        // with a known length the end is not asked for again
+        copy.whole |= frame.is_none() || self.body.is_end_stream();
+        drop(copy);
+        Poll::Ready(frame)
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.body.is_end_stream()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        self.body.size_hint()
+    }
+}

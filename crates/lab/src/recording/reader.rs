@@ -1,0 +1,312 @@
+//! A recording, read from the beginning to the first byte that cannot be trusted.
+
+use super::request::Message;
+use super::{
+    BLOCK_BYTES_MAX, BLOCK_HEADER_BYTES, DICTIONARY_SERIES_MAX, HEADER_BYTES, HISTOGRAM_BYTES_MAX, MAGIC,
+    STREAMS_MAX, TENANT_BYTES_MAX, VERSION, conceal::Conceal, flag, kind, value, varint,
+};
+use anyhow::{Context, Result, bail, ensure};
+use std::io::{ErrorKind, Read};
+use std::sync::Arc;
+
+/// What a recording says of itself.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Header {
+    /// When it began, in ms since 1970.
+    pub started_ms: i64,
+    /// What is hidden in it.
+    pub concealed: Conceal,
+}
+
+/// How a recording ends.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Ending {
+    /// With a whole block.
+    Whole,
+    /// In the middle of a block, as when its writer was killed.
+    Torn {
+        /// Where that block begins.
+        at: u64,
+    },
+    /// With bytes that were changed after they were written; what comes behind cannot be read.
+    Damaged {
+        /// Where the block begins.
+        at: u64,
+        /// What is wrong with it.
+        why: String,
+    },
+}
+
+/// One thing in a recording. Numbers of series count from the latest [`Event::Forget`].
+#[derive(Debug, PartialEq)]
+pub enum Event {
+    /// Numbers of series begin anew.
+    Forget,
+    /// The next series, in canonical form.
+    Series(Arc<[u8]>),
+    /// A request, or a part of one.
+    Request(RequestEvent),
+    /// Requests that are missing, and their bytes.
+    Gap(u64, u64),
+}
+
+/// A request, or a part of one.
+#[derive(Debug, PartialEq)]
+pub struct RequestEvent {
+    /// When it came, in µs since the recording began.
+    pub arrival_us: i64,
+    /// How it was written.
+    pub message: Message,
+    /// For whom; empty where none was named.
+    pub tenant: Arc<str>,
+    /// In the order of the request.
+    pub items: Vec<Item>,
+}
+
+/// Samples of one series.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct Item {
+    /// The series' number.
+    pub series: u32,
+    /// Times in ms since 1970 and the bits of values.
+    pub samples: Vec<(i64, u64)>,
+    /// Times, and native histograms without theirs.
+    pub histograms: Vec<(i64, Vec<u8>)>,
+}
+
+/// Reads events one after the other; holds one block, and 8 bytes for each series of a dictionary.
+#[derive(Debug)]
+pub struct Reader<R> {
+    file: R,
+    header: Header,
+    /// Where the block that is being read begins, and where it ends.
+    at: u64,
+    next_at: u64,
+    block: Vec<u8>,
+    block_at: usize,
+    streams: Vec<(Message, Arc<str>)>,
+    last: Vec<u64>,
+    last_arrival_us: i64,
+    ending: Option<Ending>,
+}
+
+impl<R: Read> Reader<R> {
+    /// Reads the header. Errors are for what is no recording, or one of a later format.
+    pub fn open(mut file: R) -> Result<Self> {
+        let mut header = [0; HEADER_BYTES];
+        file.read_exact(&mut header).context("this is no recording: it has no header")?;
+        ensure!(header[..8] == MAGIC, "this is no recording: it does not begin with FLDMKREC");
+        let (head, crc) = header.split_at(HEADER_BYTES - 4);
+        ensure!(crc32c::crc32c(head).to_le_bytes() == crc, "the recording's header is damaged");
+        let u16_at = |at: usize| u16::from_le_bytes([header[at], header[at + 1]]);
+        let version = u16_at(8);
+        ensure!(version == VERSION, "a recording of format {version}: this program knows {VERSION}");
+        let flags = u16_at(10);
+        let concealed = Conceal {
+            values: flags & flag::VALUES != 0,
+            metrics: flags & flag::METRICS != 0,
+            labels: flags & flag::LABELS != 0,
+        };
+        let started_ms = i64::from_le_bytes(header[12..20].try_into().expect("BUG: eight bytes"));
+        Ok(Self {
+            file,
+            header: Header { started_ms, concealed },
+            at: HEADER_BYTES as u64,
+            next_at: HEADER_BYTES as u64,
+            block: Vec::new(),
+            block_at: 0,
+            streams: Vec::new(),
+            last: Vec::new(),
+            last_arrival_us: 0,
+            ending: None,
+        })
+    }
+
+    /// What it says of itself.
+    pub fn header(&self) -> Header {
+        self.header
+    }
+
+    /// How it ends; known after [`Reader::next`] has given `None`.
+    pub fn ending(&self) -> Option<&Ending> {
+        self.ending.as_ref()
+    }
+
+    /// Where the block is that is being read.
+    pub fn at(&self) -> u64 {
+        self.at
+    }
+
+    /// The next event; `None` at the end, whichever it is. Errors are those of the file.
+    #[expect(clippy::should_implement_trait, reason = "an iterator cannot stop at an error of the file")]
+    pub fn next(&mut self) -> Result<Option<Event>> {
+        while self.ending.is_none() {
+            if self.block_at < self.block.len() {
+                let block = std::mem::take(&mut self.block);
+                let mut rest = &block[self.block_at..];
+                let event = self.entry(&mut rest);
+                self.block_at = block.len() - rest.len();
+                self.block = block;
+                match event {
+                    Ok(Some(event)) => return Ok(Some(event)),
+                    Ok(None) => continue,
+                    Err(why) => self.damaged(format!("{why:#}")),
+                }
+            } else {
+                self.read_block()?;
+            }
+        }
+        Ok(None)
+    }
+
+    fn damaged(&mut self, why: String) {
+        self.ending = Some(Ending::Damaged { at: self.at, why });
+    }
+
+    fn read_block(&mut self) -> Result<()> {
+        self.at = self.next_at;
+        let mut header = [0; BLOCK_HEADER_BYTES];
+        match fill(&mut self.file, &mut header).context("read the recording")? {
+            0 => {
+                self.ending = Some(Ending::Whole);
+                return Ok(());
+            }
+            BLOCK_HEADER_BYTES => {}
+            _ => {
+                self.ending = Some(Ending::Torn { at: self.at });
+                return Ok(());
+            }
+        }
+        let u32_at = |at: usize| u32::from_le_bytes(header[at..at + 4].try_into().expect("BUG: four bytes"));
+        let (len, raw, crc) = (u32_at(0) as usize, u32_at(4) as usize, u32_at(8));
+        if header == [0; BLOCK_HEADER_BYTES] {
+            // space that was allocated and never written
+            self.ending = Some(Ending::Torn { at: self.at });
+            return Ok(());
+        }
+        if len > lz4_flex::block::get_maximum_output_size(BLOCK_BYTES_MAX)
+            || raw > BLOCK_BYTES_MAX
+            || raw == 0
+        {
+            self.damaged(format!("a block of {raw} bytes in {len}"));
+            return Ok(());
+        }
+        let mut payload = vec![0; len];
+        if fill(&mut self.file, &mut payload).context("read the recording")? < len {
+            self.ending = Some(Ending::Torn { at: self.at });
+            return Ok(());
+        }
+        if crc32c::crc32c_append(crc32c::crc32c(&header[..8]), &payload) != crc {
+            self.damaged("its checksum does not match".to_owned());
+            return Ok(());
+        }
+        match lz4_flex::block::decompress(&payload, raw) {
+            Ok(block) if block.len() == raw => {
+                (self.block, self.block_at) = (block, 0);
+                self.next_at = self.at + (BLOCK_HEADER_BYTES + len) as u64;
+            }
+            _ => self.damaged("it cannot be decompressed".to_owned()),
+        }
+        Ok(())
+    }
+
+    fn entry(&mut self, rest: &mut &[u8]) -> Result<Option<Event>> {
+        let short = || "an entry is shorter than it says";
+        Ok(Some(match varint::take(rest).with_context(short)? {
+            kind::FORGET => {
+                self.streams.clear();
+                self.last.clear();
+                self.last_arrival_us = 0;
+                Event::Forget
+            }
+            kind::STREAM => {
+                let (&number, after) = rest.split_first().with_context(short)?;
+                *rest = after;
+                let message = Message::of_number(number).context("an unknown version of remote write")?;
+                let tenant = std::str::from_utf8(varint::take_bytes(rest).with_context(short)?)?;
+                ensure!(tenant.len() <= TENANT_BYTES_MAX, "a tenant's name of {} bytes", tenant.len());
+                ensure!(self.streams.len() < STREAMS_MAX, "too many streams");
+                self.streams.push((message, tenant.into()));
+                return Ok(None);
+            }
+            kind::SERIES => {
+                let labels = varint::take_bytes(rest).with_context(short)?;
+                ensure!(model::labels::is_canonical(labels), "labels that are not canonical");
+                ensure!(self.last.len() < DICTIONARY_SERIES_MAX, "too many series");
+                self.last.push(0);
+                Event::Series(labels.into())
+            }
+            kind::REQUEST => Event::Request(self.request(rest)?),
+            kind::GAP => {
+                let mut number = || varint::take(rest).with_context(short);
+                Event::Gap(number()?, number()?)
+            }
+            other => bail!("an entry of kind {other}"),
+        }))
+    }
+
+    fn request(&mut self, rest: &mut &[u8]) -> Result<RequestEvent> {
+        let broken = || "a broken request";
+        let delta_us = varint::take_signed(rest).with_context(broken)?;
+        let arrival_us = self.last_arrival_us.wrapping_add(delta_us);
+        let stream = usize::try_from(varint::take(rest).with_context(broken)?)?;
+        let (message, tenant) = self.streams.get(stream).cloned().context("a request of no stream")?;
+        let count = varint::take(rest).with_context(broken)?;
+        // each item has at least two bytes
+        ensure!(count <= rest.len() as u64 / 2, "a request of {count} items in {} bytes", rest.len());
+        let mut last_ms = self.header.started_ms.wrapping_add(arrival_us / 1000);
+        let mut next_id = 0i64;
+        let mut items = Vec::with_capacity(count as usize);
+        for _ in 0..count {
+            let id = next_id.wrapping_add(varint::take_signed(rest).with_context(broken)?);
+            let last = usize::try_from(id).ok().and_then(|id| self.last.get_mut(id));
+            let last = last.context("samples of no series")?;
+            items.push(item(rest, id as u32, last, &mut last_ms).with_context(broken)?);
+            next_id = id + 1;
+        }
+        self.last_arrival_us = arrival_us;
+        Ok(RequestEvent { arrival_us, message, tenant, items })
+    }
+}
+
+fn item(rest: &mut &[u8], series: u32, last: &mut u64, last_ms: &mut i64) -> Option<Item> {
+    let code = varint::take(rest)?;
+    let count = usize::try_from(code >> 1).ok()?;
+    let mut time = |rest: &mut &[u8]| {
+        *last_ms = last_ms.wrapping_add(varint::take_signed(rest)?);
+        Some(*last_ms)
+    };
+    // each sample has at least two bytes
+    let mut samples = Vec::with_capacity(count.min(rest.len() / 2));
+    for _ in 0..count {
+        let t = time(rest)?;
+        *last = value::take(rest, *last)?;
+        samples.push((t, *last));
+    }
+    let mut histograms = Vec::new();
+    if code & 1 == 1 {
+        for _ in 0..varint::take(rest)? {
+            let t = time(rest)?;
+            let bytes = varint::take_bytes(rest)?;
+            if bytes.len() > HISTOGRAM_BYTES_MAX {
+                return None;
+            }
+            histograms.push((t, bytes.to_vec()));
+        }
+    }
+    Some(Item { series, samples, histograms })
+}
+
+/// Reads until `into` is full or the file ends; how many bytes it was.
+fn fill(file: &mut impl Read, into: &mut [u8]) -> std::io::Result<usize> {
+    let mut done = 0;
+    while done < into.len() {
+        match file.read(&mut into[done..]) {
+            Ok(0) => break,
+            Ok(n) => done += n,
+            Err(error) if error.kind() == ErrorKind::Interrupted => {}
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(done)
+}

@@ -1,0 +1,77 @@
+//! Numbers of as many bytes as they need: LEB128, and zigzag for those with a sign.
+
+/// Appends `n`.
+pub(super) fn put(out: &mut Vec<u8>, mut n: u64) {
+    while n >= 0x80 {
+        out.push(n as u8 | 0x80);
+        n >>= 7;
+    }
+    out.push(n as u8);
+}
+
+/// Appends a number with a sign.
+pub(super) fn put_signed(out: &mut Vec<u8>, n: i64) {
+    put(out, ((n << 1) ^ (n >> 63)) as u64);
+}
+
+/// Appends `bytes` behind their length.
+pub(super) fn put_bytes(out: &mut Vec<u8>, bytes: &[u8]) {
+    put(out, bytes.len() as u64);
+    out.extend_from_slice(bytes);
+}
+
+/// Takes a number off the front; `None` where there is none.
+pub(super) fn take(from: &mut &[u8]) -> Option<u64> {
+    let mut n = 0u64;
+    for shift in (0..64).step_by(7) {
+        let (&byte, rest) = from.split_first()?;
+        *from = rest;
+        let bits = u64::from(byte & 0x7f);
+        if shift == 63 && bits > 1 {
+            return None;
+        }
+        n |= bits << shift;
+        if byte < 0x80 {
+            return Some(n);
+        }
+    }
+    None
+}
+
+/// Takes a number with a sign off the front.
+pub(super) fn take_signed(from: &mut &[u8]) -> Option<i64> {
+    let n = take(from)?;
+    Some((n >> 1) as i64 ^ -((n & 1) as i64))
+}
+
+/// Takes bytes off the front that stand behind their length.
+pub(super) fn take_bytes<'a>(from: &mut &'a [u8]) -> Option<&'a [u8]> {
+    let len = usize::try_from(take(from)?).ok()?;
+    let (bytes, rest) = from.split_at_checked(len)?;
+    *from = rest;
+    Some(bytes)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn round_trip() {
+        for n in [0, 1, 127, 128, 16_383, 16_384, u64::from(u32::MAX), u64::MAX - 1, u64::MAX] {
+            let mut bytes = Vec::new();
+            put(&mut bytes, n);
+            put_signed(&mut bytes, n as i64);
+            let mut rest = bytes.as_slice();
+            assert_eq!((take(&mut rest), take_signed(&mut rest)), (Some(n), Some(n as i64)));
+            assert!(rest.is_empty());
+        }
+    }
+
+    #[test]
+    fn broken() {
+        for bytes in [&[][..], &[0x80], &[0xff; 10], &[0xff; 11], &[5, 1, 2]] {
+            assert_eq!(take_bytes(&mut &*bytes), None, "{bytes:?}");
+        }
+    }
+}

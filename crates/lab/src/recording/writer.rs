@@ -1,0 +1,304 @@
+//! Requests into a file, block by block.
+
+use super::conceal::Concealer;
+use super::request::{Message, Parsed, ParsedSeries};
+use super::{
+    BLOCK_BYTES, BLOCK_BYTES_MAX, DICTIONARY_SERIES_MAX, HEADER_BYTES, HISTOGRAM_BYTES_MAX,
+    ITEM_HISTOGRAMS_MAX, ITEM_SAMPLES_MAX, MAGIC, STREAMS_MAX, TENANT_BYTES_MAX, VERSION, flag, kind, value,
+    varint,
+};
+use anyhow::{Context, Result};
+use model::{LabelsBuilder, SeriesKey};
+use std::collections::HashMap;
+use std::io::{Seek, SeekFrom, Write};
+
+/// Writes a recording.
+///
+/// After an error of the file the block that could not be written is gone; [`Writer::mend`] goes on behind
+/// the last whole one.
+#[derive(Debug)]
+pub struct Writer<F> {
+    file: F,
+    concealer: Concealer,
+    /// Where the last whole block ends.
+    end: u64,
+    block: Vec<u8>,
+    compressed: Vec<u8>,
+    dictionary: Dictionary,
+    last_arrival_us: i64,
+    builder: LabelsBuilder,
+    texts: (String, String),
+    started_ms: i64,
+    series_max: usize,
+}
+
+/// Numbers of what has been written down once.
+#[derive(Debug, Default)]
+struct Dictionary {
+    streams: HashMap<(Message, String), u64>,
+    /// By stream and labels.
+    series: HashMap<(u64, SeriesKey), u32>,
+    /// The bits of each series' last value.
+    last: Vec<u64>,
+}
+
+/// What became of a request.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Appended {
+    /// Samples and histograms that are in the block now.
+    pub samples: u64,
+    /// Series that were not in the dictionary.
+    pub series_new: u64,
+    /// Series left out: their labels are not valid.
+    pub series_refused: u64,
+    /// Histograms left out: longer than [`HISTOGRAM_BYTES_MAX`].
+    pub histograms_refused: u64,
+}
+
+impl<F: Write + Seek> Writer<F> {
+    /// Begins a recording in an empty file. `started_ms` is what arrivals count from.
+    pub fn begin(mut file: F, started_ms: i64, concealer: Concealer) -> Result<Self> {
+        let what = concealer.what();
+        let flags = [(what.values, flag::VALUES), (what.metrics, flag::METRICS), (what.labels, flag::LABELS)];
+        let flags = flags.iter().filter(|(on, _)| *on).fold(0, |sum, (_, bit)| sum | bit);
+        let mut header = Vec::with_capacity(HEADER_BYTES);
+        header.extend_from_slice(&MAGIC);
+        header.extend_from_slice(&VERSION.to_le_bytes());
+        header.extend_from_slice(&flags.to_le_bytes());
+        header.extend_from_slice(&started_ms.to_le_bytes());
+        header.resize(HEADER_BYTES - 4, 0);
+        header.extend_from_slice(&crc32c::crc32c(&header).to_le_bytes());
+        file.write_all(&header).context("write the recording's header")?;
+        let mut writer = Self {
+            file,
+            concealer,
+            end: HEADER_BYTES as u64,
+            block: Vec::new(),
+            compressed: Vec::new(),
+            dictionary: Dictionary::default(),
+            last_arrival_us: 0,
+            builder: LabelsBuilder::new(),
+            texts: Default::default(),
+            started_ms,
+            series_max: DICTIONARY_SERIES_MAX,
+        };
+        writer.forget();
+        Ok(writer)
+    }
+
+    #[cfg(test)]
+    pub(super) fn into_file(self) -> F {
+        self.file
+    }
+
+    #[cfg(test)]
+    pub(super) fn file_mut(&mut self) -> &mut F {
+        &mut self.file
+    }
+
+    /// With a smaller dictionary.
+    #[cfg(test)]
+    pub(super) fn with_series_max(mut self, series_max: usize) -> Self {
+        self.series_max = series_max;
+        self
+    }
+
+    /// Adds a request that came `arrival_us` after the recording began. Blocks that get full are written.
+    pub fn append(
+        &mut self,
+        arrival_us: i64,
+        message: Message,
+        tenant: &str,
+        request: &Parsed,
+    ) -> Result<Appended> {
+        let mut done = Appended::default();
+        let mut part = Part::default();
+        let mut stream = None;
+        for series in request.series() {
+            // a name is given out again where the dictionary was emptied meanwhile
+            if self.dictionary.last.len() >= self.series_max || self.dictionary.streams.len() >= STREAMS_MAX {
+                self.put_part(arrival_us, stream.take(), &mut part);
+                self.forget();
+            }
+            let number = match stream {
+                Some(number) => number,
+                None => *stream.insert(self.stream(message, tenant)),
+            };
+            let Some((id, new)) = self.series_number(number, series) else {
+                done.series_refused += 1;
+                continue;
+            };
+            done.series_new += u64::from(new);
+            for piece in pieces(series, &mut done) {
+                self.put_item(arrival_us, id, piece, &mut part);
+                if self.block.len() + part.bytes.len() >= BLOCK_BYTES {
+                    self.put_part(arrival_us, stream, &mut part);
+                    self.flush()?;
+                }
+            }
+        }
+        self.put_part(arrival_us, stream, &mut part);
+        Ok(done)
+    }
+
+    /// Notes that requests are missing here.
+    pub fn gap(&mut self, requests: u64, bytes: u64) {
+        varint::put(&mut self.block, kind::GAP);
+        varint::put(&mut self.block, requests);
+        varint::put(&mut self.block, bytes);
+    }
+
+    /// Writes the block that is open, if there is anything in it.
+    pub fn flush(&mut self) -> Result<()> {
+        if self.block.is_empty() {
+            return Ok(());
+        }
+        assert!(self.block.len() <= BLOCK_BYTES_MAX, "BUG: a block of {} bytes", self.block.len());
+        let payload = lz4_flex::block::compress(&self.block);
+        let lengths = [payload.len() as u32, self.block.len() as u32];
+        self.compressed.clear();
+        lengths.iter().for_each(|len| self.compressed.extend_from_slice(&len.to_le_bytes()));
+        let crc = crc32c::crc32c_append(crc32c::crc32c(&self.compressed), &payload);
+        self.compressed.extend_from_slice(&crc.to_le_bytes());
+        self.compressed.extend_from_slice(&payload);
+        self.block.clear();
+        self.file.write_all(&self.compressed).context("write the recording")?;
+        self.end += self.compressed.len() as u64;
+        Ok(())
+    }
+
+    /// Goes on after an error: behind the last whole block, with an empty dictionary.
+    pub fn mend(&mut self, set_len: impl FnOnce(&mut F, u64) -> std::io::Result<()>) -> Result<()> {
+        self.block.clear();
+        set_len(&mut self.file, self.end).context("cut the recording")?;
+        self.file.seek(SeekFrom::Start(self.end)).context("find the recording's end")?;
+        self.forget();
+        Ok(())
+    }
+
+    /// Makes what was written durable.
+    pub fn sync(&mut self, sync: impl FnOnce(&mut F) -> std::io::Result<()>) -> Result<()> {
+        sync(&mut self.file).context("sync the recording")
+    }
+
+    /// Bytes of whole blocks, with the header.
+    pub fn bytes(&self) -> u64 {
+        self.end
+    }
+
+    /// Series in the dictionary.
+    pub fn dictionary_series(&self) -> usize {
+        self.dictionary.last.len()
+    }
+
+    fn forget(&mut self) {
+        self.dictionary = Dictionary::default();
+        self.last_arrival_us = 0;
+        varint::put(&mut self.block, kind::FORGET);
+    }
+
+    fn stream(&mut self, message: Message, tenant: &str) -> u64 {
+        let mut tenant = self.concealer.tenant(tenant);
+        let cut = (0..=TENANT_BYTES_MAX.min(tenant.len())).rev().find(|at| tenant.is_char_boundary(*at));
+        tenant.truncate(cut.unwrap_or(0));
+        let next = self.dictionary.streams.len() as u64;
+        match self.dictionary.streams.entry((message, tenant)) {
+            std::collections::hash_map::Entry::Occupied(known) => *known.get(),
+            std::collections::hash_map::Entry::Vacant(new) => {
+                varint::put(&mut self.block, kind::STREAM);
+                self.block.push(message.number());
+                varint::put_bytes(&mut self.block, new.key().1.as_bytes());
+                *new.insert(next)
+            }
+        }
+    }
+
+    /// The number of a series, and whether it is new; `None` where its labels are not valid.
+    fn series_number(&mut self, stream: u64, series: ParsedSeries<'_>) -> Option<(u32, bool)> {
+        self.builder.clear();
+        for (name, value) in series.labels() {
+            let (name, value) = (std::str::from_utf8(name).ok()?, std::str::from_utf8(value).ok()?);
+            let (out_name, out_value) = (&mut self.texts.0, &mut self.texts.1);
+            self.concealer.label(name, value, (out_name, out_value));
+            self.builder.push(&self.texts.0, &self.texts.1);
+        }
+        let labels = self.builder.build_series().ok()?;
+        let key = (stream, SeriesKey::of(labels.as_bytes(), 0));
+        if let Some(known) = self.dictionary.series.get(&key) {
+            return Some((*known, false));
+        }
+        let number = self.dictionary.last.len() as u32;
+        self.dictionary.series.insert(key, number);
+        self.dictionary.last.push(0);
+        varint::put(&mut self.block, kind::SERIES);
+        varint::put_bytes(&mut self.block, labels.as_bytes());
+        Some((number, true))
+    }
+
+    fn put_item(&mut self, arrival_us: i64, id: u32, piece: Piece<'_>, part: &mut Part) {
+        let last_ms = part.last_ms.get_or_insert(self.started_ms.wrapping_add(arrival_us / 1000));
+        let out = &mut part.bytes;
+        varint::put_signed(out, i64::from(id) - part.next_id);
+        part.next_id = i64::from(id) + 1;
+        varint::put(out, (piece.samples.len() as u64) << 1 | u64::from(!piece.histograms.is_empty()));
+        let mut time = |out: &mut Vec<u8>, t: i64| {
+            varint::put_signed(out, t.wrapping_sub(*last_ms));
+            *last_ms = t;
+        };
+        let last = &mut self.dictionary.last[id as usize];
+        for &(t, bits) in piece.samples {
+            time(out, t);
+            value::put(out, *last, bits);
+            *last = bits;
+        }
+        if !piece.histograms.is_empty() {
+            varint::put(out, piece.histograms.len() as u64);
+        }
+        for (t, bytes) in piece.histograms {
+            time(out, t);
+            varint::put_bytes(out, bytes);
+        }
+        part.items += 1;
+    }
+
+    /// Closes the part of a request that was gathered, behind all that it refers to.
+    fn put_part(&mut self, arrival_us: i64, stream: Option<u64>, part: &mut Part) {
+        if let (Some(stream), true) = (stream, part.items > 0) {
+            varint::put(&mut self.block, kind::REQUEST);
+            varint::put_signed(&mut self.block, arrival_us.wrapping_sub(self.last_arrival_us));
+            varint::put(&mut self.block, stream);
+            varint::put(&mut self.block, part.items);
+            self.block.extend_from_slice(&part.bytes);
+            self.last_arrival_us = arrival_us;
+        }
+        *part = Part::default();
+    }
+}
+
+/// Items of a request on their way into the block.
+#[derive(Debug, Default)]
+struct Part {
+    items: u64,
+    bytes: Vec<u8>,
+    next_id: i64,
+    last_ms: Option<i64>,
+}
+
+/// So much of a series as stands together.
+struct Piece<'a> {
+    samples: &'a [(i64, u64)],
+    histograms: Vec<(i64, &'a [u8])>,
+}
+
+fn pieces<'a>(series: ParsedSeries<'a>, done: &mut Appended) -> Vec<Piece<'a>> {
+    let all = series.histograms().count();
+    let histograms: Vec<_> = series.histograms().filter(|(_, b)| b.len() <= HISTOGRAM_BYTES_MAX).collect();
+    done.histograms_refused += (all - histograms.len()) as u64;
+    done.samples += (series.samples().len() + histograms.len()) as u64;
+    let of_samples = series.samples().chunks(ITEM_SAMPLES_MAX);
+    let of_histograms = histograms.chunks(ITEM_HISTOGRAMS_MAX);
+    of_samples
+        .map(|samples| Piece { samples, histograms: Vec::new() })
+        .chain(of_histograms.map(|some| Piece { samples: &[], histograms: some.to_vec() }))
+        .collect()
+}
