@@ -4,6 +4,7 @@
 //! to the next. Numbers that are zero are left out, as Prometheus' sender does; a negative zero is not.
 
 mod put;
+pub mod tsdb;
 mod v1;
 mod v2;
 

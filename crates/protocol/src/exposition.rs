@@ -1,0 +1,321 @@
+//! The text formats of Prometheus and OpenMetrics, samples with their times.
+//!
+//! ```text
+//!   # HELP requests_total Requests.
+//!   requests_total{code="200"} 1027 1795284000123          Prometheus: milliseconds
+//!   requests_total{code="200"} 1027 1795284000.123         OpenMetrics: seconds, and # EOF at the end
+//!   {"a name", "a label"="x"} 1 1795284000                 names that are not plain stand in quotes
+//! ```
+//!
+//! Only lines with samples matter here; exemplars behind them are passed over. Text has no staleness markers, and
+//! one NaN.
+
+use crate::number::{NAN, put_finite, put_integer};
+use model::labels::METRIC_NAME;
+use model::{Labels, LabelsBuilder, LabelsRef, SeriesError};
+
+/// The longest line that readers should take: above what a series' labels may have together, escaped.
+pub const LINE_BYTES_MAX: usize = 1 << 20;
+
+/// Which of the two.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Dialect {
+    /// Prometheus' text format, version 0.0.4, and the quoted names of 1.0.
+    Prometheus,
+    /// OpenMetrics 1.0.
+    OpenMetrics,
+}
+
+/// What a line says.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Line {
+    /// A comment, or nothing.
+    Nothing,
+    /// `# EOF`: nothing may follow in OpenMetrics.
+    End,
+    /// A sample.
+    Sample {
+        /// Of which series, or why it can be none.
+        labels: Result<Labels, SeriesError>,
+        /// When, in milliseconds; `None` where the line does not say.
+        timestamp_ms: Option<i64>,
+        /// Its value.
+        value: f64,
+    },
+}
+
+/// A line that is none.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error("column {column}: {what}")]
+pub struct LineError {
+    /// From 1, in bytes.
+    pub column: usize,
+    /// What is wrong.
+    pub what: &'static str,
+}
+
+/// Reads a line (without its end).
+pub fn parse(line: &[u8], dialect: Dialect, builder: &mut LabelsBuilder) -> Result<Line, LineError> {
+    let text = std::str::from_utf8(line)
+        .map_err(|e| LineError { column: e.valid_up_to() + 1, what: "not UTF-8" })?;
+    let mut reader = Reader { text, at: 0 };
+    reader.spaces();
+    if reader.rest().starts_with('#') {
+        let end = dialect == Dialect::OpenMetrics && reader.rest().trim_end() == "# EOF";
+        return Ok(if end { Line::End } else { Line::Nothing });
+    }
+    if reader.rest().is_empty() {
+        return Ok(Line::Nothing);
+    }
+    builder.clear();
+    let name = reader.until(|c| matches!(c, '{' | ' ' | '\t' | '#'));
+    if !name.is_empty() {
+        builder.push(METRIC_NAME, name);
+    }
+    reader.spaces();
+    if reader.is_next('{') {
+        reader.labels(builder)?;
+    }
+    let value = reader.word();
+    let value = parse_value(value).ok_or_else(|| reader.error("no value"))?;
+    let time = reader.word();
+    let timestamp_ms = match time {
+        "" => None,
+        text => Some(parse_time(text, dialect).ok_or_else(|| reader.error("no timestamp"))?),
+    };
+    // what may follow is an exemplar
+    reader.spaces();
+    if !(reader.rest().is_empty() || reader.rest().starts_with('#')) {
+        return Err(reader.error("something behind the timestamp"));
+    }
+    Ok(Line::Sample { labels: builder.build_series(), timestamp_ms, value })
+}
+
+struct Reader<'a> {
+    text: &'a str,
+    at: usize,
+}
+
+impl<'a> Reader<'a> {
+    fn rest(&self) -> &'a str {
+        &self.text[self.at..]
+    }
+
+    const fn error(&self, what: &'static str) -> LineError {
+        LineError { column: self.at + 1, what }
+    }
+
+    fn spaces(&mut self) {
+        let rest = self.rest();
+        self.at += rest.len() - rest.trim_start_matches([' ', '\t', '\r']).len();
+    }
+
+    fn is_next(&mut self, c: char) -> bool {
+        let found = self.rest().starts_with(c);
+        self.at += if found { c.len_utf8() } else { 0 };
+        found
+    }
+
+    fn until(&mut self, end: impl Fn(char) -> bool) -> &'a str {
+        let rest = self.rest();
+        let text = &rest[..rest.find(end).unwrap_or(rest.len())];
+        self.at += text.len();
+        text
+    }
+
+    /// The next word; empty at the end of the line, and before an exemplar.
+    fn word(&mut self) -> &'a str {
+        self.spaces();
+        if self.rest().starts_with('#') {
+            return "";
+        }
+        self.until(|c| matches!(c, ' ' | '\t' | '\r'))
+    }
+
+    /// What stands between braces, the first of which is read already.
+    fn labels(&mut self, builder: &mut LabelsBuilder) -> Result<(), LineError> {
+        loop {
+            self.spaces();
+            if self.is_next('}') {
+                return Ok(());
+            }
+            let quoted = self.rest().starts_with('"');
+            let name = if quoted {
+                self.quoted()?
+            } else {
+                self.until(|c| matches!(c, '=' | ' ' | '\t' | ',' | '}' | '"')).to_string()
+            };
+            self.spaces();
+            if self.is_next('=') {
+                self.spaces();
+                let value = self.quoted()?;
+                builder.push(&name, &value);
+            } else if quoted {
+                // a quoted text by itself is the metric's name
+                builder.push(METRIC_NAME, &name);
+            } else {
+                return Err(self.error("a label without a value"));
+            }
+            self.spaces();
+            if !self.is_next(',') && !self.rest().starts_with('}') {
+                return Err(self.error("neither a comma nor a closing brace"));
+            }
+        }
+    }
+
+    fn quoted(&mut self) -> Result<String, LineError> {
+        if !self.is_next('"') {
+            return Err(self.error("no quoted text"));
+        }
+        let mut out = String::new();
+        loop {
+            out.push_str(self.until(|c| matches!(c, '"' | '\\')));
+            if self.is_next('"') {
+                return Ok(out);
+            }
+            if !self.is_next('\\') {
+                return Err(self.error("a quoted text without an end"));
+            }
+            let c = self.rest().chars().next().ok_or_else(|| self.error("a quoted text without an end"))?;
+            self.at += c.len_utf8();
+            match c {
+                'n' => out.push('\n'),
+                '"' | '\\' => out.push(c),
+                // as Prometheus' lexer has it, other escapes stand for themselves
+                c => out.extend(['\\', c]),
+            }
+        }
+    }
+}
+
+fn parse_value(text: &str) -> Option<f64> {
+    let lower = text.to_ascii_lowercase();
+    match lower.trim_start_matches(['+', '-']) {
+        "nan" => Some(NAN),
+        "inf" | "infinity" => Some(if lower.starts_with('-') { f64::NEG_INFINITY } else { f64::INFINITY }),
+        _ => text.parse().ok(),
+    }
+}
+
+/// Milliseconds, or seconds with decimals, of which all beyond the third are dropped.
+fn parse_time(text: &str, dialect: Dialect) -> Option<i64> {
+    if dialect == Dialect::Prometheus {
+        return text.parse().ok();
+    }
+    let digits = |text: &str| !text.is_empty() && text.bytes().all(|b| b.is_ascii_digit());
+    let (sign, size) = text.strip_prefix('-').map_or((1, text), |size| (-1, size));
+    let (whole, decimals) = size.split_once('.').unwrap_or((size, "0"));
+    if digits(whole) && digits(decimals) {
+        let thousandths = format!("{decimals:0<3}")[..3].parse::<i64>().ok()?;
+        return whole.parse::<i64>().ok()?.checked_mul(1000)?.checked_add(thousandths)?.checked_mul(sign);
+    }
+    // with an exponent
+    let ms = (text.parse::<f64>().ok()? * 1000.0).round();
+    (ms.abs() <= (1u64 << 53) as f64).then_some(ms as i64)
+}
+
+/// Appends the lines of a series' samples. How many are left out: staleness markers, for which text has no word.
+pub fn put_samples(
+    out: &mut Vec<u8>,
+    dialect: Dialect,
+    labels: LabelsRef<'_>,
+    timestamps: &[i64],
+    values: &[f64],
+) -> u64 {
+    let mut head = Vec::new();
+    put_series(&mut head, labels);
+    let mut left_out = 0;
+    for (t, v) in timestamps.iter().zip(values) {
+        if model::sample::is_stale(*v) {
+            left_out += 1;
+            continue;
+        }
+        out.extend_from_slice(&head);
+        match *v {
+            v if v.is_finite() => put_finite(out, v),
+            f64::INFINITY => out.extend_from_slice(b"+Inf"),
+            f64::NEG_INFINITY => out.extend_from_slice(b"-Inf"),
+            _ => out.extend_from_slice(b"NaN"),
+        }
+        out.push(b' ');
+        match dialect {
+            Dialect::Prometheus => put_integer(out, *t),
+            Dialect::OpenMetrics => put_seconds(out, *t),
+        }
+        out.push(b'\n');
+    }
+    left_out
+}
+
+/// What ends a text.
+pub const fn end(dialect: Dialect) -> &'static [u8] {
+    match dialect {
+        Dialect::Prometheus => b"",
+        Dialect::OpenMetrics => b"# EOF\n",
+    }
+}
+
+/// `name{a="x"} `, with a space behind it.
+fn put_series(out: &mut Vec<u8>, labels: LabelsRef<'_>) {
+    let name = labels.get(METRIC_NAME).unwrap_or("");
+    let plain = is_plain(name, true);
+    if plain {
+        out.extend_from_slice(name.as_bytes());
+    }
+    let quoted_name = (!plain).then_some((name, None));
+    let others = labels.iter().filter(|(n, _)| *n != METRIC_NAME).map(|(n, v)| (n, Some(v)));
+    let mut parts = quoted_name.into_iter().chain(others).peekable();
+    if parts.peek().is_some() {
+        for (i, (name, value)) in parts.enumerate() {
+            out.push(if i == 0 { b'{' } else { b',' });
+            match value {
+                Some(value) => {
+                    if is_plain(name, false) {
+                        out.extend_from_slice(name.as_bytes());
+                    } else {
+                        put_quoted(out, name);
+                    }
+                    out.push(b'=');
+                    put_quoted(out, value);
+                }
+                None => put_quoted(out, name),
+            }
+        }
+        out.push(b'}');
+    }
+    out.push(b' ');
+}
+
+/// A name that needs no quotes; colons are for metrics only.
+fn is_plain(name: &str, colons: bool) -> bool {
+    let fits = |b: u8| b.is_ascii_alphanumeric() || b == b'_' || (colons && b == b':');
+    name.bytes().all(fits) && !name.is_empty() && !name.starts_with(|c: char| c.is_ascii_digit())
+}
+
+fn put_quoted(out: &mut Vec<u8>, text: &str) {
+    out.push(b'"');
+    for b in text.bytes() {
+        match b {
+            b'\n' => out.extend_from_slice(b"\\n"),
+            b'"' | b'\\' => out.extend_from_slice(&[b'\\', b]),
+            b => out.push(b),
+        }
+    }
+    out.push(b'"');
+}
+
+fn put_seconds(out: &mut Vec<u8>, ms: i64) {
+    if ms < 0 {
+        out.push(b'-');
+    }
+    let ms = ms.unsigned_abs();
+    out.extend_from_slice(itoa::Buffer::new().format(ms / 1000).as_bytes());
+    let rest = ms % 1000;
+    if rest != 0 {
+        out.push(b'.');
+        out.extend([100, 10, 1].map(|unit| b'0' + (rest / unit % 10) as u8));
+    }
+}
+
+#[cfg(test)]
+mod tests;

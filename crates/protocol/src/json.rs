@@ -1,0 +1,243 @@
+//! JSON read piece by piece from borrowed bytes: no tree, no recursion that its writer decides.
+
+use std::borrow::Cow;
+
+/// Objects and lists inside of each other. What is read here has three.
+const DEPTH_MAX: usize = 64;
+
+/// Where JSON stops being what was expected.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error("not the expected JSON at byte {at}: {what}")]
+pub struct JsonError {
+    /// From the start.
+    pub at: usize,
+    /// What is wrong.
+    pub what: &'static str,
+}
+
+/// Walks one JSON text.
+#[derive(Debug)]
+pub(crate) struct Parser<'a> {
+    bytes: &'a [u8],
+    at: usize,
+    depth: usize,
+}
+
+impl<'a> Parser<'a> {
+    pub(crate) const fn new(bytes: &'a [u8]) -> Self {
+        Self { bytes, at: 0, depth: 0 }
+    }
+
+    pub(crate) const fn error(&self, what: &'static str) -> JsonError {
+        JsonError { at: self.at, what }
+    }
+
+    fn spaces(&mut self) {
+        while self.bytes.get(self.at).is_some_and(|b| matches!(b, b' ' | b'\t' | b'\n' | b'\r')) {
+            self.at += 1;
+        }
+    }
+
+    /// The next byte that is no space.
+    pub(crate) fn peek(&mut self) -> Option<u8> {
+        self.spaces();
+        self.bytes.get(self.at).copied()
+    }
+
+    fn is_next(&mut self, byte: u8) -> bool {
+        let found = self.peek() == Some(byte);
+        self.at += usize::from(found);
+        found
+    }
+
+    fn expect(&mut self, byte: u8, what: &'static str) -> Result<(), JsonError> {
+        if self.is_next(byte) { Ok(()) } else { Err(self.error(what)) }
+    }
+
+    /// Nothing may follow.
+    pub(crate) fn end(&mut self) -> Result<(), JsonError> {
+        match self.peek() {
+            None => Ok(()),
+            Some(_) => Err(self.error("something behind the end")),
+        }
+    }
+
+    fn deeper(&mut self) -> Result<(), JsonError> {
+        self.depth += 1;
+        if self.depth > DEPTH_MAX { Err(self.error("too deep")) } else { Ok(()) }
+    }
+
+    /// An object; `member` reads each value.
+    pub(crate) fn object(
+        &mut self,
+        mut member: impl FnMut(&mut Self, &str) -> Result<(), JsonError>,
+    ) -> Result<(), JsonError> {
+        self.expect(b'{', "no object")?;
+        self.deeper()?;
+        if !self.is_next(b'}') {
+            loop {
+                let key = self.string()?;
+                self.expect(b':', "no colon")?;
+                member(self, &key)?;
+                if !self.is_next(b',') {
+                    break self.expect(b'}', "neither a comma nor the end of the object")?;
+                }
+            }
+        }
+        self.depth -= 1;
+        Ok(())
+    }
+
+    /// A list; `element` reads each value.
+    pub(crate) fn list(
+        &mut self,
+        mut element: impl FnMut(&mut Self) -> Result<(), JsonError>,
+    ) -> Result<(), JsonError> {
+        self.expect(b'[', "no list")?;
+        self.deeper()?;
+        if !self.is_next(b']') {
+            loop {
+                element(self)?;
+                if !self.is_next(b',') {
+                    break self.expect(b']', "neither a comma nor the end of the list")?;
+                }
+            }
+        }
+        self.depth -= 1;
+        Ok(())
+    }
+
+    /// A string, borrowed where nothing in it is escaped.
+    pub(crate) fn string(&mut self) -> Result<Cow<'a, str>, JsonError> {
+        self.expect(b'"', "no string")?;
+        let start = self.at;
+        let rest = &self.bytes[start..];
+        let plain = rest.iter().position(|b| matches!(b, b'"' | b'\\' | 0..0x20));
+        let Some(plain) = plain else { return Err(self.error("a string without an end")) };
+        let text = std::str::from_utf8(&rest[..plain]).map_err(|_| self.error("not UTF-8"))?;
+        self.at += plain;
+        if rest[plain] == b'"' {
+            self.at += 1;
+            return Ok(Cow::Borrowed(text));
+        }
+        self.escaped(text.into()).map(Cow::Owned)
+    }
+
+    /// The rest of a string from its first escape on.
+    fn escaped(&mut self, mut text: String) -> Result<String, JsonError> {
+        loop {
+            let rest = &self.bytes[self.at..];
+            let plain = rest.iter().position(|b| matches!(b, b'"' | b'\\' | 0..0x20));
+            let Some(plain) = plain else { return Err(self.error("a string without an end")) };
+            text.push_str(std::str::from_utf8(&rest[..plain]).map_err(|_| self.error("not UTF-8"))?);
+            self.at += plain + 1;
+            match rest[plain] {
+                b'"' => return Ok(text),
+                b'\\' => text.push(self.escape()?),
+                _ => return Err(self.error("a control character in a string")),
+            }
+        }
+    }
+
+    fn escape(&mut self) -> Result<char, JsonError> {
+        let byte = self.bytes.get(self.at).copied();
+        self.at += 1;
+        Ok(match byte {
+            Some(b @ (b'"' | b'\\' | b'/')) => b as char,
+            Some(b'b') => '\u{8}',
+            Some(b'f') => '\u{c}',
+            Some(b'n') => '\n',
+            Some(b'r') => '\r',
+            Some(b't') => '\t',
+            Some(b'u') => {
+                let mut code = self.hex4()?;
+                if (0xd800..0xdc00).contains(&code) && self.bytes[self.at..].starts_with(b"\\u") {
+                    self.at += 2;
+                    let low = self.hex4()?;
+                    if !(0xdc00..0xe000).contains(&low) {
+                        return Err(self.error("half of a character"));
+                    }
+                    code = 0x10000 + ((code - 0xd800) << 10) + (low - 0xdc00);
+                }
+                char::from_u32(code).ok_or_else(|| self.error("half of a character"))?
+            }
+            _ => return Err(self.error("an unknown escape")),
+        })
+    }
+
+    fn hex4(&mut self) -> Result<u32, JsonError> {
+        let digits = self.bytes.get(self.at..self.at + 4).filter(|d| d.iter().all(u8::is_ascii_hexdigit));
+        let text = digits.and_then(|d| std::str::from_utf8(d).ok());
+        let code = text.and_then(|t| u32::from_str_radix(t, 16).ok());
+        self.at += 4;
+        code.ok_or(JsonError { at: self.at - 4, what: "no four hex digits" })
+    }
+
+    /// A number's text.
+    pub(crate) fn number(&mut self) -> Result<&'a str, JsonError> {
+        self.spaces();
+        let rest = &self.bytes[self.at..];
+        let end = rest.iter().position(|b| !matches!(b, b'0'..=b'9' | b'+' | b'-' | b'.' | b'e' | b'E'));
+        let text = &rest[..end.unwrap_or(rest.len())];
+        if text.is_empty() {
+            return Err(self.error("no number"));
+        }
+        self.at += text.len();
+        Ok(std::str::from_utf8(text).expect("BUG: digits are ASCII"))
+    }
+
+    pub(crate) fn integer(&mut self) -> Result<i64, JsonError> {
+        let at = self.at;
+        self.number()?.parse().map_err(|_| JsonError { at, what: "no integer" })
+    }
+
+    pub(crate) fn count(&mut self) -> Result<u64, JsonError> {
+        let at = self.at;
+        self.number()?.parse().map_err(|_| JsonError { at, what: "no count" })
+    }
+
+    /// One of `true`, `false` and `null`.
+    pub(crate) fn word(&mut self) -> Result<&'static str, JsonError> {
+        self.spaces();
+        let rest = &self.bytes[self.at..];
+        let word = ["true", "false", "null"].into_iter().find(|word| rest.starts_with(word.as_bytes()));
+        let word = word.ok_or_else(|| self.error("no value"))?;
+        self.at += word.len();
+        Ok(word)
+    }
+
+    /// Any value, passed over.
+    pub(crate) fn skip(&mut self) -> Result<(), JsonError> {
+        match self.peek() {
+            Some(b'{') => self.object(|json, _| json.skip()),
+            Some(b'[') => self.list(Self::skip),
+            Some(b'"') => self.string().map(|_| ()),
+            Some(b'-' | b'0'..=b'9') => self.number().map(|_| ()),
+            _ => self.word().map(|_| ()),
+        }
+    }
+}
+
+/// Appends a string in quotes.
+pub(crate) fn put_string(out: &mut Vec<u8>, text: &str) {
+    out.push(b'"');
+    let bytes = text.as_bytes();
+    let mut from = 0;
+    for (i, b) in bytes.iter().enumerate() {
+        if *b >= 0x20 && *b != b'"' && *b != b'\\' {
+            continue;
+        }
+        out.extend_from_slice(&bytes[from..i]);
+        from = i + 1;
+        match b {
+            b'"' => out.extend_from_slice(b"\\\""),
+            b'\\' => out.extend_from_slice(b"\\\\"),
+            b'\n' => out.extend_from_slice(b"\\n"),
+            b'\r' => out.extend_from_slice(b"\\r"),
+            b'\t' => out.extend_from_slice(b"\\t"),
+            _ => out.extend_from_slice(format!("\\u{b:04x}").as_bytes()),
+        }
+    }
+    out.extend_from_slice(&bytes[from..]);
+    out.push(b'"');
+}

@@ -1,0 +1,114 @@
+//! JSON lines: one series and some of its samples on each line, as VictoriaMetrics exports and imports them.
+//!
+//! ```text
+//!   {"metric":{"__name__":"up","job":"x"},"values":[1,null,"NaN","-Infinity"],"timestamps":[1000,2000,3000,4000]}
+//! ```
+//!
+//! Timestamps are milliseconds. JSON has no word for some values: infinities are `"Infinity"` and `"-Infinity"`, a
+//! staleness marker is `null` (which is what VictoriaMetrics makes of one), any other NaN is `"NaN"`, its payload
+//! lost. Other values keep every bit.
+
+use crate::json::{JsonError, Parser, put_string};
+use crate::number::{NAN, put_finite, put_integer};
+use model::{Labels, LabelsBuilder, LabelsRef, STALE_NAN_BITS, Samples, SeriesError};
+
+/// The longest line that readers should take: some three million samples. Who exports longer ones can cut them
+/// (`max_rows_per_line` at VictoriaMetrics).
+pub const LINE_BYTES_MAX: usize = 64 << 20;
+
+/// Reads a line. The samples are those of the line, in its order; they are to be checked by whoever needs them
+/// ascending. The labels may be none that a series can have here.
+pub fn parse(
+    line: &[u8],
+    builder: &mut LabelsBuilder,
+    samples: &mut Samples,
+) -> Result<Result<Labels, SeriesError>, JsonError> {
+    samples.clear();
+    builder.clear();
+    let mut labelled = false;
+    let mut json = Parser::new(line);
+    json.object(|json, key| match key {
+        "metric" => {
+            labelled = true;
+            builder.clear();
+            json.object(|json, name| json.string().map(|value| builder.push(name, &value)))
+        }
+        "values" => {
+            samples.values.clear();
+            json.list(|json| value(json).map(|v| samples.values.push(v)))
+        }
+        "timestamps" => {
+            samples.timestamps.clear();
+            json.list(|json| json.integer().map(|t| samples.timestamps.push(t)))
+        }
+        _ => json.skip(),
+    })?;
+    json.end()?;
+    if !labelled {
+        return Err(json.error("no \"metric\""));
+    }
+    if samples.timestamps.len() != samples.values.len() {
+        return Err(json.error("not as many values as timestamps"));
+    }
+    Ok(builder.build_series())
+}
+
+fn value(json: &mut Parser<'_>) -> Result<f64, JsonError> {
+    match json.peek() {
+        Some(b'"') => match &*json.string()? {
+            "Infinity" | "+Infinity" | "Inf" | "+Inf" => Ok(f64::INFINITY),
+            "-Infinity" | "-Inf" => Ok(f64::NEG_INFINITY),
+            "NaN" => Ok(NAN),
+            _ => Err(json.error("a text that is no value")),
+        },
+        Some(b'n') => match json.word()? {
+            "null" => Ok(f64::from_bits(STALE_NAN_BITS)),
+            _ => Err(json.error("no value")),
+        },
+        _ => {
+            let text = json.number()?;
+            text.parse().map_err(|_| json.error("no number"))
+        }
+    }
+}
+
+/// Appends a line with its end.
+pub fn put_line(out: &mut Vec<u8>, labels: LabelsRef<'_>, timestamps: &[i64], values: &[f64]) {
+    out.extend_from_slice(b"{\"metric\":{");
+    for (i, (name, value)) in labels.iter().enumerate() {
+        comma(out, i);
+        put_string(out, name);
+        out.push(b':');
+        put_string(out, value);
+    }
+    out.extend_from_slice(b"},\"values\":[");
+    for (i, v) in values.iter().enumerate() {
+        comma(out, i);
+        if v.is_finite() {
+            put_finite(out, *v);
+        } else {
+            let text: &[u8] = match *v {
+                v if model::sample::is_stale(v) => b"null",
+                f64::INFINITY => b"\"Infinity\"",
+                f64::NEG_INFINITY => b"\"-Infinity\"",
+                _ => b"\"NaN\"",
+            };
+            out.extend_from_slice(text);
+        }
+    }
+    out.extend_from_slice(b"],\"timestamps\":[");
+    for (i, t) in timestamps.iter().enumerate() {
+        comma(out, i);
+        put_integer(out, *t);
+    }
+    out.extend_from_slice(b"]}\n");
+}
+
+fn comma(out: &mut Vec<u8>, position: usize) {
+    if position > 0 {
+        out.push(b',');
+    }
+}
+
+#[cfg(test)]
+mod tests;

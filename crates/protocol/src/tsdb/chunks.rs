@@ -1,0 +1,112 @@
+//! Chunks in segment files.
+//!
+//! ```text
+//!   0x85BD40DD  version 1  000  ( length uvarint, encoding, data, crc32c of encoding and data )*
+//! ```
+//!
+//! A reference is `segment << 32 | offset`, with the segment `chunks/000001` as number 0.
+
+use super::TsdbError;
+use super::read::{Cursor, ReadAt, VARINT_BYTES_MAX, Window};
+
+const FILE: &str = "chunks";
+const MAGIC: u32 = 0x85BD_40DD;
+const HEADER_BYTES: u64 = 8;
+const XOR: u8 = 1;
+
+/// The longest chunk. Its count has 16 bits, and a sample of floats at most 20 bytes; those of histograms have
+/// up to some 100 buckets, and lie in chunks of 1 KiB or a little more.
+const CHUNK_BYTES_MAX: u64 = 8 << 20;
+
+/// Bytes that are read at a time. Chunks of successive series follow each other.
+const WINDOW_BYTES: usize = 512 << 10;
+
+/// Segments of a block. Each but the last has up to 512 MiB.
+pub const SEGMENTS_MAX: usize = 1 << 16;
+
+/// A chunk's content.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Chunk<'a> {
+    /// Floats, for [`super::xor::decode`].
+    Floats(&'a [u8]),
+    /// Native histograms, or an encoding of later days: how many samples, and which encoding.
+    Other {
+        /// The byte that names it; 2 and 3 are histograms.
+        encoding: u8,
+        /// Samples in it, as its head says.
+        samples: u64,
+    },
+}
+
+/// The segment files of one block.
+#[derive(Debug)]
+pub struct Chunks<R> {
+    segments: Vec<Window<R>>,
+    /// The segment whose window is filled.
+    current: usize,
+}
+
+impl<R: ReadAt> Chunks<R> {
+    /// Checks the heads of all segments, which come in order of their numbers.
+    pub fn open(segments: Vec<R>) -> Result<Self, TsdbError> {
+        if segments.len() > SEGMENTS_MAX {
+            return Err(TsdbError::damaged(FILE, 0, "more than 65,536 segments"));
+        }
+        let mut windows = Vec::with_capacity(segments.len());
+        for source in segments {
+            let mut head = [0; HEADER_BYTES as usize];
+            if source.len() < HEADER_BYTES {
+                return Err(TsdbError::damaged(FILE, 0, "a segment without a head"));
+            }
+            source.read_exact_at(&mut head, 0).map_err(|source| TsdbError::Io { file: FILE, source })?;
+            if !head.starts_with(&MAGIC.to_be_bytes()) {
+                return Err(TsdbError::damaged(FILE, 0, "no magic number"));
+            }
+            if head[4] != 1 {
+                return Err(TsdbError::Version { file: FILE, found: u64::from(head[4]), known: "1" });
+            }
+            windows.push(Window::new(source, FILE, WINDOW_BYTES));
+        }
+        Ok(Self { segments: windows, current: 0 })
+    }
+
+    /// The chunk at a reference from the index, its checksum proven.
+    pub fn get(&mut self, reference: u64) -> Result<Chunk<'_>, TsdbError> {
+        let (segment, at) = (reference >> 32, reference & 0xffff_ffff);
+        let damaged = |reason| TsdbError::damaged(FILE, at, reason);
+        let segment = segment as usize;
+        if segment >= self.segments.len() {
+            return Err(damaged("a chunk in a segment that is not there"));
+        }
+        if segment != self.current {
+            // only one window is worth its memory
+            self.segments[self.current].release();
+            self.current = segment;
+        }
+        let window = &mut self.segments[segment];
+        if at < HEADER_BYTES || at >= window.len() {
+            return Err(damaged("a chunk outside of its segment"));
+        }
+        let head = window.get_up_to(at, VARINT_BYTES_MAX)?;
+        let mut cursor = Cursor::new(head);
+        let Some(len) = cursor.uvarint() else { return Err(damaged("a chunk without a length")) };
+        let start = at + (head.len() - cursor.rest.len()) as u64;
+        if len > CHUNK_BYTES_MAX {
+            return Err(damaged("a chunk longer than any can be"));
+        }
+        // the length is that of the data; the encoding comes before
+        let bytes = window.get(start, 1 + len as usize + 4)?;
+        let (content, crc) = bytes.split_last_chunk::<4>().expect("BUG: it has its checksum");
+        if crc32c::crc32c(content) != u32::from_be_bytes(*crc) {
+            return Err(damaged("a chunk that fails its checksum"));
+        }
+        match content {
+            [XOR, data @ ..] => Ok(Chunk::Floats(data)),
+            [encoding, a, b, ..] => {
+                Ok(Chunk::Other { encoding: *encoding, samples: u64::from(u16::from_be_bytes([*a, *b])) })
+            }
+            [encoding, ..] => Ok(Chunk::Other { encoding: *encoding, samples: 0 }),
+            [] => Err(damaged("a chunk without an encoding")),
+        }
+    }
+}

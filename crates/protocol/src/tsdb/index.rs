@@ -1,0 +1,377 @@
+//! The index: which series there are, and where their chunks lie.
+//!
+//! ```text
+//!   magic, version │ symbols │ series, series, … │ postings and tables, not needed here │ contents
+//! ```
+//!
+//! Series lie in order of their labels, each as references to symbols and a list of chunks, so one walk over them
+//! gives all there is. Of the symbols only each 32nd's place is held in memory, and the texts that were asked for
+//! last.
+
+use super::TsdbError;
+use super::read::{Cursor, ReadAt, VARINT_BYTES_MAX, Window};
+use model::caps::{LABEL_VALUE_BYTES_MAX, SERIES_LABELS_MAX};
+use model::{Labels, LabelsBuilder, SeriesError};
+use std::collections::HashMap;
+use std::sync::Arc;
+
+const FILE: &str = "index";
+const MAGIC: u32 = 0xBAAA_D700;
+/// Before the first section.
+const HEADER_BYTES: u64 = 5;
+/// Six references and a checksum.
+const CONTENTS_BYTES: u64 = 52;
+
+/// Of this many symbols the first one's place is known.
+const SYMBOLS_STEP: u32 = 32;
+
+/// Symbols of a block; one beyond is refused. Their places take 8 bytes for 32 of them.
+const SYMBOLS_MAX: u32 = 1 << 28;
+
+/// Bytes of symbols that are kept, each with some 80 bytes around it.
+const CACHE_BYTES_MAX: usize = 16 << 20;
+
+/// A series' entry. A chunk takes some 10 bytes in it, so this is a year of a sample a second.
+const ENTRY_BYTES_MAX: u64 = 4 << 20;
+
+/// Bytes read at a time where the file is walked, and where it is searched.
+const WALK_BYTES: usize = 256 << 10;
+const SEARCH_BYTES: usize = 4 << 10;
+
+/// A chunk of a series.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct ChunkMeta {
+    /// Time of its first sample.
+    pub min_time_ms: i64,
+    /// Time of its last sample.
+    pub max_time_ms: i64,
+    /// Where it lies, for [`super::Chunks::get`].
+    pub reference: u64,
+}
+
+/// A series in the index.
+#[derive(Debug, Default)]
+pub struct SeriesEntry {
+    /// By which tombstones name it.
+    pub reference: u64,
+    /// Its labels, or why they cannot be those of a series here. `None` only before the first.
+    pub labels: Option<Result<Labels, SeriesError>>,
+    /// Its chunks, as listed.
+    pub chunks: Vec<ChunkMeta>,
+}
+
+/// An index that is walked from the first series to the last.
+#[derive(Debug)]
+pub struct Index<R> {
+    walk: Window<R>,
+    symbols: Symbols<R>,
+    /// References to series are in units of so many bytes.
+    unit: u64,
+    /// Where the next series may begin, and where all end.
+    at: u64,
+    end: u64,
+    begin: u64,
+    builder: LabelsBuilder,
+    pairs: Vec<(u32, u32)>,
+}
+
+impl<R: ReadAt + Clone> Index<R> {
+    /// Checks the head, the contents and the symbols.
+    pub fn open(source: R) -> Result<Self, TsdbError> {
+        let len = source.len();
+        let damaged = |at, reason| TsdbError::damaged(FILE, at, reason);
+        if len < HEADER_BYTES + CONTENTS_BYTES {
+            return Err(damaged(0, "it is too short"));
+        }
+        let mut walk = Window::new(source.clone(), FILE, WALK_BYTES);
+        let mut head = Cursor::new(walk.get(0, HEADER_BYTES as usize)?);
+        if head.u32() != Some(MAGIC) {
+            return Err(damaged(0, "no magic number"));
+        }
+        let version = match head.take(1) {
+            Some([version @ (1 | 2)]) => *version,
+            other => {
+                let found = other.map_or(0, |v| u64::from(v[0]));
+                return Err(TsdbError::Version { file: FILE, found, known: "1 and 2" });
+            }
+        };
+        let contents_at = len - CONTENTS_BYTES;
+        let contents = walk.get(contents_at, CONTENTS_BYTES as usize)?;
+        let (content, crc) = contents.split_last_chunk::<4>().expect("BUG: 52 bytes were read");
+        if crc32c::crc32c(content) != u32::from_be_bytes(*crc) {
+            return Err(damaged(contents_at, "its contents fail their checksum"));
+        }
+        let mut cursor = Cursor::new(content);
+        let references: [u64; 6] =
+            std::array::from_fn(|_| cursor.u64().expect("BUG: 48 bytes are six numbers"));
+        if references.iter().any(|r| *r > contents_at) {
+            return Err(damaged(contents_at, "a section behind the end"));
+        }
+        let [symbols_at, series_at, ..] = references;
+        let symbols = Symbols::open(source, symbols_at, contents_at, version, &mut walk)?;
+        // Series end where the next section begins.
+        let behind = references[2..].iter().copied().filter(|r| *r > series_at);
+        let end = if series_at == 0 { 0 } else { behind.min().unwrap_or(contents_at) };
+        if series_at != 0 && series_at < HEADER_BYTES {
+            return Err(damaged(contents_at, "series before the symbols"));
+        }
+        let unit = if version == 1 { 1 } else { 16 };
+        let (builder, pairs) = (LabelsBuilder::new(), Vec::new());
+        Ok(Self { walk, symbols, unit, at: series_at, end, begin: series_at, builder, pairs })
+    }
+
+    /// Symbols in it.
+    pub const fn symbols(&self) -> u32 {
+        self.symbols.count
+    }
+
+    /// How far the walk is, from 0 to 1.
+    pub fn progress(&self) -> f64 {
+        match self.end.saturating_sub(self.begin) {
+            0 => 1.0,
+            all => (self.at - self.begin) as f64 / all as f64,
+        }
+    }
+
+    /// The next series; false behind the last. Some series cannot be stored here; that is in the entry, and
+    /// the walk goes on. After an error it does not.
+    pub fn next(&mut self, entry: &mut SeriesEntry) -> Result<bool, TsdbError> {
+        let Some(len) = self.entry_len()? else { return Ok(false) };
+        let (at, start) = (self.at, len.start);
+        let damaged = |reason| TsdbError::damaged(FILE, at, reason);
+        let bytes = self.walk.get(start, len.bytes + 4)?;
+        let (content, crc) = bytes.split_last_chunk::<4>().expect("BUG: it has its checksum");
+        if crc32c::crc32c(content) != u32::from_be_bytes(*crc) {
+            return Err(damaged("a series that fails its checksum"));
+        }
+        let mut cursor = Cursor::new(content);
+        read_pairs(&mut cursor, &mut self.pairs).ok_or_else(|| damaged("labels that are cut short"))?;
+        read_chunks(&mut cursor, &mut entry.chunks).ok_or_else(|| damaged("chunks that are cut short"))?;
+        entry.reference = at / self.unit;
+        self.at = start + len.bytes as u64 + 4;
+        entry.labels = Some(self.labels()?);
+        Ok(true)
+    }
+
+    /// Finds the next entry, over the zeros before it.
+    fn entry_len(&mut self) -> Result<Option<EntryLen>, TsdbError> {
+        if self.unit > 1 {
+            self.at = self.at.next_multiple_of(self.unit);
+        }
+        loop {
+            if self.at >= self.end {
+                self.at = self.end;
+                return Ok(None);
+            }
+            let at = self.at;
+            let head = self.walk.get_up_to(at, VARINT_BYTES_MAX)?;
+            if head.first() == Some(&0) {
+                self.at += self.unit;
+                continue;
+            }
+            let mut cursor = Cursor::new(head);
+            let len = cursor.uvarint().filter(|len| *len <= ENTRY_BYTES_MAX);
+            let Some(len) = len else {
+                return Err(TsdbError::damaged(FILE, at, "a series of impossible length"));
+            };
+            let start = at + (head.len() - cursor.rest.len()) as u64;
+            if start + len + 4 > self.end {
+                return Err(TsdbError::damaged(FILE, at, "a series that reaches into the next section"));
+            }
+            return Ok(Some(EntryLen { start, bytes: len as usize }));
+        }
+    }
+
+    fn labels(&mut self) -> Result<Result<Labels, SeriesError>, TsdbError> {
+        if self.pairs.len() > SERIES_LABELS_MAX {
+            return Ok(Err(SeriesError::TooManyLabels(self.pairs.len())));
+        }
+        self.builder.clear();
+        for (name, value) in &self.pairs {
+            let name = match self.symbols.get(*name)? {
+                Symbol::Text(text) => text,
+                Symbol::NotUtf8 => return Ok(Err(SeriesError::NotUtf8)),
+                Symbol::TooLong(bytes) => return Ok(Err(SeriesError::LabelNameTooLong(bytes))),
+            };
+            match self.symbols.get(*value)? {
+                Symbol::Text(value) => self.builder.push(&name, &value),
+                Symbol::NotUtf8 => return Ok(Err(SeriesError::NotUtf8)),
+                Symbol::TooLong(bytes) => {
+                    return Ok(Err(SeriesError::LabelValueTooLong(name.to_string(), bytes)));
+                }
+            }
+        }
+        Ok(self.builder.build_series())
+    }
+}
+
+/// Where an entry's content lies.
+struct EntryLen {
+    start: u64,
+    bytes: usize,
+}
+
+/// References to names and values. One more than a series may have is enough to refuse it.
+fn read_pairs(cursor: &mut Cursor<'_>, pairs: &mut Vec<(u32, u32)>) -> Option<()> {
+    pairs.clear();
+    for _ in 0..cursor.uvarint()? {
+        let name = u32::try_from(cursor.uvarint()?).ok()?;
+        let value = u32::try_from(cursor.uvarint()?).ok()?;
+        pairs.push((name, value));
+    }
+    Some(())
+}
+
+fn read_chunks(cursor: &mut Cursor<'_>, chunks: &mut Vec<ChunkMeta>) -> Option<()> {
+    chunks.clear();
+    let (mut end, mut reference) = (0i64, 0i64);
+    for i in 0..cursor.uvarint()? {
+        let min = match i {
+            0 => cursor.varint()?,
+            _ => end.wrapping_add(cursor.uvarint()? as i64),
+        };
+        end = min.wrapping_add(cursor.uvarint()? as i64);
+        reference = match i {
+            0 => cursor.uvarint()? as i64,
+            _ => reference.wrapping_add(cursor.varint()?),
+        };
+        chunks.push(ChunkMeta { min_time_ms: min, max_time_ms: end, reference: reference as u64 });
+    }
+    Some(())
+}
+
+/// A symbol, as far as it can be in a label.
+#[derive(Debug, Clone)]
+enum Symbol {
+    Text(Arc<str>),
+    NotUtf8,
+    TooLong(usize),
+}
+
+/// The texts of the index.
+#[derive(Debug)]
+struct Symbols<R> {
+    window: Window<R>,
+    count: u32,
+    /// Places of each 32nd symbol; none in version 1, where a reference is a place.
+    places: Vec<u64>,
+    by_place: bool,
+    start: u64,
+    end: u64,
+    cache: HashMap<u32, Symbol>,
+    cached_bytes: usize,
+}
+
+impl<R: ReadAt> Symbols<R> {
+    /// Walks the table once: checks it, and notes places.
+    fn open(source: R, at: u64, file_end: u64, version: u8, walk: &mut Window<R>) -> Result<Self, TsdbError> {
+        let mut symbols = Self {
+            window: Window::new(source, FILE, SEARCH_BYTES),
+            count: 0,
+            places: Vec::new(),
+            by_place: version == 1,
+            start: at,
+            end: at,
+            cache: HashMap::new(),
+            cached_bytes: 0,
+        };
+        if at == 0 {
+            return Ok(symbols);
+        }
+        let damaged = |at, reason| TsdbError::damaged(FILE, at, reason);
+        let mut head = Cursor::new(walk.get(at, 8)?);
+        let (len, count) = (head.u32().unwrap_or(0), head.u32().unwrap_or(0));
+        let end = at + 4 + u64::from(len);
+        if len < 4 || end + 4 > file_end {
+            return Err(damaged(at, "symbols that reach beyond the end"));
+        }
+        if count > SYMBOLS_MAX {
+            return Err(damaged(at, "more symbols than this build reads"));
+        }
+        check_crc(walk, at + 4, end)?;
+        (symbols.count, symbols.start, symbols.end) = (count, at + 8, end);
+        let mut at = symbols.start;
+        for i in 0..count {
+            if !symbols.by_place && i % SYMBOLS_STEP == 0 {
+                symbols.places.push(at);
+            }
+            let head = walk.get_up_to(at, VARINT_BYTES_MAX)?;
+            let mut cursor = Cursor::new(head);
+            let len = cursor.uvarint().filter(|len| *len <= end - at);
+            let Some(len) = len else { return Err(damaged(at, "a symbol of impossible length")) };
+            at += (head.len() - cursor.rest.len()) as u64 + len;
+            if at > end {
+                return Err(damaged(at, "a symbol that reaches beyond the table"));
+            }
+        }
+        Ok(symbols)
+    }
+
+    fn get(&mut self, reference: u32) -> Result<Symbol, TsdbError> {
+        if let Some(symbol) = self.cache.get(&reference) {
+            return Ok(symbol.clone());
+        }
+        let symbol = self.find(reference)?;
+        let bytes = 80 + if let Symbol::Text(text) = &symbol { text.len() } else { 0 };
+        if self.cached_bytes + bytes > CACHE_BYTES_MAX {
+            self.cache.clear();
+            self.cached_bytes = 0;
+        }
+        self.cached_bytes += bytes;
+        self.cache.insert(reference, symbol.clone());
+        Ok(symbol)
+    }
+
+    fn find(&mut self, reference: u32) -> Result<Symbol, TsdbError> {
+        let missing = TsdbError::damaged(FILE, self.start, "a symbol that is not in the table");
+        let (mut at, skip) = if self.by_place {
+            (u64::from(reference), 0)
+        } else {
+            match self.places.get((reference / SYMBOLS_STEP) as usize) {
+                Some(place) if reference < self.count => (*place, reference % SYMBOLS_STEP),
+                _ => return Err(missing),
+            }
+        };
+        for _ in 0..skip {
+            let (start, len) = self.head(at)?;
+            at = start + len;
+        }
+        let (start, len) = self.head(at)?;
+        if len > LABEL_VALUE_BYTES_MAX as u64 {
+            return Ok(Symbol::TooLong(len as usize));
+        }
+        let text = self.window.get(start, len as usize)?;
+        Ok(std::str::from_utf8(text).map_or(Symbol::NotUtf8, |text| Symbol::Text(text.into())))
+    }
+
+    /// Where the symbol at a place has its text, and how long it is.
+    fn head(&mut self, at: u64) -> Result<(u64, u64), TsdbError> {
+        let damaged = |reason| TsdbError::damaged(FILE, at, reason);
+        if at < self.start || at >= self.end {
+            return Err(damaged("a symbol outside of the table"));
+        }
+        let head = self.window.get_up_to(at, VARINT_BYTES_MAX)?;
+        let mut cursor = Cursor::new(head);
+        let len = cursor.uvarint();
+        let start = at + (head.len() - cursor.rest.len()) as u64;
+        match len {
+            Some(len) if start <= self.end && len <= self.end - start => Ok((start, len)),
+            _ => Err(damaged("a symbol that reaches beyond the table")),
+        }
+    }
+}
+
+/// Checks the checksum behind a section.
+fn check_crc<R: ReadAt>(walk: &mut Window<R>, from: u64, end: u64) -> Result<(), TsdbError> {
+    let (mut at, mut crc) = (from, 0);
+    while at < end {
+        let part = walk.get(at, (end - at).min(WALK_BYTES as u64) as usize)?;
+        crc = crc32c::crc32c_append(crc, part);
+        at += part.len() as u64;
+    }
+    let stored = walk.get(end, 4)?;
+    if stored != crc.to_be_bytes() {
+        return Err(TsdbError::damaged(FILE, from, "the symbols fail their checksum"));
+    }
+    Ok(())
+}

@@ -1,0 +1,151 @@
+//! Bytes of large files through small windows.
+
+use super::TsdbError;
+use std::io;
+
+/// Random access to a file's bytes.
+pub trait ReadAt {
+    /// The file's length.
+    fn len(&self) -> u64;
+
+    /// True for an empty file.
+    fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// Fills `into` from `offset` on, or says why it cannot: a file that ends before is
+    /// [`io::ErrorKind::UnexpectedEof`].
+    fn read_exact_at(&self, into: &mut [u8], offset: u64) -> io::Result<()>;
+}
+
+/// A file in memory.
+impl ReadAt for [u8] {
+    fn len(&self) -> u64 {
+        <[u8]>::len(self) as u64
+    }
+
+    fn read_exact_at(&self, into: &mut [u8], offset: u64) -> io::Result<()> {
+        let from = usize::try_from(offset).map_err(|_| io::ErrorKind::UnexpectedEof)?;
+        let end = from.checked_add(into.len()).ok_or(io::ErrorKind::UnexpectedEof)?;
+        let bytes = self.get(from..end).ok_or(io::ErrorKind::UnexpectedEof)?;
+        into.copy_from_slice(bytes);
+        Ok(())
+    }
+}
+
+impl<R: ReadAt + ?Sized> ReadAt for &R {
+    fn len(&self) -> u64 {
+        (**self).len()
+    }
+
+    fn read_exact_at(&self, into: &mut [u8], offset: u64) -> io::Result<()> {
+        (**self).read_exact_at(into, offset)
+    }
+}
+
+/// A stretch of a file, held in memory, that moves to where it is needed.
+#[derive(Debug)]
+pub(super) struct Window<R> {
+    source: R,
+    file: &'static str,
+    /// Bytes that are read at a time.
+    step: usize,
+    /// Where in the file `bytes` begin.
+    start: u64,
+    bytes: Vec<u8>,
+}
+
+impl<R: ReadAt> Window<R> {
+    pub(super) const fn new(source: R, file: &'static str, step: usize) -> Self {
+        Self { source, file, step, start: 0, bytes: Vec::new() }
+    }
+
+    pub(super) fn len(&self) -> u64 {
+        self.source.len()
+    }
+
+    /// Forgets the bytes and gives their memory back.
+    pub(super) fn release(&mut self) {
+        if self.bytes.capacity() > 0 {
+            self.bytes = Vec::new();
+        }
+    }
+
+    /// `len` bytes at `at`. The caller bounds `len`; what reaches beyond the file is damage.
+    pub(super) fn get(&mut self, at: u64, len: usize) -> Result<&[u8], TsdbError> {
+        let got = self.get_up_to(at, len)?.len();
+        if got < len {
+            return Err(TsdbError::damaged(self.file, at, "it ends inside of what begins here"));
+        }
+        let from = (at - self.start) as usize;
+        Ok(&self.bytes[from..from + len])
+    }
+
+    /// As [`Self::get`], or less where the file ends.
+    pub(super) fn get_up_to(&mut self, at: u64, len: usize) -> Result<&[u8], TsdbError> {
+        let end = at.saturating_add(len as u64).min(self.source.len());
+        let at = at.min(end);
+        let held = self.start..self.start + self.bytes.len() as u64;
+        if !(held.start <= at && end <= held.end) {
+            let wanted = (end - at).max(self.step as u64).min(self.source.len() - at);
+            self.bytes.resize(wanted as usize, 0);
+            self.start = at;
+            let (file, read) = (self.file, self.source.read_exact_at(&mut self.bytes, at));
+            if let Err(source) = read {
+                self.bytes.clear();
+                return Err(TsdbError::Io { file, source });
+            }
+        }
+        Ok(&self.bytes[(at - self.start) as usize..(end - self.start) as usize])
+    }
+}
+
+/// Walks numbers in bytes. `None` where they end too early or are longer than 64 bits.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Cursor<'a> {
+    pub(super) rest: &'a [u8],
+}
+
+impl<'a> Cursor<'a> {
+    pub(super) const fn new(bytes: &'a [u8]) -> Self {
+        Self { rest: bytes }
+    }
+
+    pub(super) fn take(&mut self, len: usize) -> Option<&'a [u8]> {
+        let (taken, rest) = self.rest.split_at_checked(len)?;
+        self.rest = rest;
+        Some(taken)
+    }
+
+    pub(super) fn u32(&mut self) -> Option<u32> {
+        Some(u32::from_be_bytes(*self.take(4)?.first_chunk()?))
+    }
+
+    pub(super) fn u64(&mut self) -> Option<u64> {
+        Some(u64::from_be_bytes(*self.take(8)?.first_chunk()?))
+    }
+
+    /// Seven bits a byte, the lowest first.
+    pub(super) fn uvarint(&mut self) -> Option<u64> {
+        let mut value = 0u64;
+        for (i, &byte) in self.rest.iter().take(10).enumerate() {
+            if i == 9 && byte > 1 {
+                return None;
+            }
+            value |= u64::from(byte & 0x7f) << (7 * i);
+            if byte < 0x80 {
+                self.rest = &self.rest[i + 1..];
+                return Some(value);
+            }
+        }
+        None
+    }
+
+    /// The same with the sign in the lowest bit.
+    pub(super) fn varint(&mut self) -> Option<i64> {
+        self.uvarint().map(|n| (n >> 1) as i64 ^ -((n & 1) as i64))
+    }
+}
+
+/// The longest varint.
+pub(super) const VARINT_BYTES_MAX: usize = 10;

@@ -1,0 +1,69 @@
+//! What was deleted from a block and is still in its chunks.
+//!
+//! ```text
+//!   0x0130BA30  version 1  ( series ref uvarint, first ms varint, last ms varint )*  crc32c of all but the magic
+//! ```
+
+use super::TsdbError;
+use super::read::Cursor;
+use model::TimeRange;
+use std::collections::HashMap;
+
+const FILE: &str = "tombstones";
+const MAGIC: u32 = 0x0130_BA30;
+
+/// A larger file is refused: it is held in memory. A deletion takes some 15 bytes.
+pub const TOMBSTONES_BYTES_MAX: u64 = 256 << 20;
+
+/// Deleted stretches of time, by series.
+#[derive(Debug, Default)]
+pub struct Tombstones {
+    by_series: HashMap<u64, Vec<TimeRange>>,
+}
+
+impl Tombstones {
+    /// Reads the file; an empty one says that nothing was deleted.
+    pub fn parse(bytes: &[u8]) -> Result<Self, TsdbError> {
+        if bytes.is_empty() {
+            return Ok(Self::default());
+        }
+        let damaged = |at: usize, reason| TsdbError::damaged(FILE, at as u64, reason);
+        let Some((content, crc)) = bytes.split_last_chunk::<4>() else {
+            return Err(damaged(0, "it is too short"));
+        };
+        let mut cursor = Cursor::new(content);
+        if cursor.u32() != Some(MAGIC) {
+            return Err(damaged(0, "no magic number"));
+        }
+        if crc32c::crc32c(cursor.rest) != u32::from_be_bytes(*crc) {
+            return Err(damaged(content.len(), "the checksum is wrong"));
+        }
+        match cursor.take(1) {
+            Some([1]) => {}
+            Some([found]) => {
+                return Err(TsdbError::Version { file: FILE, found: u64::from(*found), known: "1" });
+            }
+            _ => return Err(damaged(4, "no version")),
+        }
+        let mut by_series: HashMap<u64, Vec<TimeRange>> = HashMap::new();
+        while !cursor.rest.is_empty() {
+            let at = content.len() - cursor.rest.len();
+            let stone = (cursor.uvarint(), cursor.varint(), cursor.varint());
+            let (Some(series), Some(first), Some(last)) = stone else {
+                return Err(damaged(at, "a deletion that is cut short"));
+            };
+            by_series.entry(series).or_default().push(TimeRange::new(first, last));
+        }
+        Ok(Self { by_series })
+    }
+
+    /// What was deleted of the series with that reference in the index, in no order.
+    pub fn of(&self, series: u64) -> &[TimeRange] {
+        self.by_series.get(&series).map_or(&[], Vec::as_slice)
+    }
+
+    /// Series of which something was deleted.
+    pub fn series(&self) -> usize {
+        self.by_series.len()
+    }
+}

@@ -1,0 +1,4 @@
+//! See `protocol::tsdb::fuzz::block_files`.
+#![no_main]
+
+libfuzzer_sys::fuzz_target!(|bytes: &[u8]| protocol::tsdb::fuzz::block_files(bytes));
