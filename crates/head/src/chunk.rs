@@ -43,19 +43,29 @@ const HEADER_BYTES: usize = 17;
 const VARIANT_RUN: u8 = 1;
 const VARIANT_RAW: u8 = 2;
 
-/// A finished chunk.
+/// What a finished chunk's bytes end with: the last timestamp (i64 LE) and the number of samples (u16 LE).
+const FOOTER_BYTES: usize = 10;
+
+/// A finished chunk: one allocation of exactly its size, footer included.
 #[derive(Debug, Clone)]
 pub struct Chunk {
-    /// The range from the first to the last sample.
-    pub range: TimeRange,
-    count: u16,
     bytes: Box<[u8]>,
 }
 
 impl Chunk {
     /// How many samples there are.
-    pub const fn count(&self) -> u16 {
-        self.count
+    pub fn count(&self) -> u16 {
+        let count = self.bytes.len() - 2;
+        u16::from_le_bytes([self.bytes[count], self.bytes[count + 1]])
+    }
+
+    /// The range from the first to the last sample.
+    pub fn range(&self) -> TimeRange {
+        let footer = self.bytes.len() - FOOTER_BYTES;
+        TimeRange::new(
+            i64::from_le_bytes(array(&self.bytes[..8])),
+            i64::from_le_bytes(array(&self.bytes[footer..footer + 8])),
+        )
     }
 
     /// Bytes of memory, the handle included.
@@ -63,10 +73,15 @@ impl Chunk {
         size_of::<Self>() + self.bytes.len()
     }
 
+    /// Bytes that the samples alone take.
+    pub const fn data_bytes(&self) -> usize {
+        self.bytes.len() - FOOTER_BYTES
+    }
+
     /// Appends the samples inside `range` to `out`.
     pub fn read(&self, range: TimeRange, out: &mut Samples) {
-        if self.range.overlaps(&range) {
-            read(&self.bytes, self.count, range, out);
+        if self.range().overlaps(&range) {
+            read(&self.bytes, self.count(), range, out);
         }
     }
 }
@@ -76,7 +91,8 @@ impl Chunk {
 pub struct OpenChunk {
     bytes: Vec<u8>,
     last_ms: i64,
-    /// Mantissa or bits of the last value that went through the value coder.
+    /// Mantissa or bits of the last value that went through the value coder. Of an empty chunk: the bits of
+    /// the newest value, where `last_delta` is [`REMEMBERS`].
     last_value: u64,
     /// The last interval, or `u32::MAX` where it was longer than that.
     last_delta: u32,
@@ -86,6 +102,9 @@ pub struct OpenChunk {
     /// The last token is a run and can still grow.
     in_run: bool,
 }
+
+/// In an empty chunk's `last_delta`: the newest value is still known.
+const REMEMBERS: u32 = 1;
 
 /// The chunk is full or of the wrong kind for this value: seal it and append to a new one.
 #[derive(Debug, PartialEq, Eq)]
@@ -126,10 +145,10 @@ impl OpenChunk {
         self.bytes.capacity()
     }
 
-    /// The newest value, bit-exact. None where the chunk is empty.
+    /// The newest value, bit-exact; that of an empty chunk only after [`Self::remember`].
     pub fn last_value(&self) -> Option<f64> {
         if self.count == 0 {
-            return None;
+            return (self.last_delta == REMEMBERS).then(|| f64::from_bits(self.last_value));
         }
         let raw_last = self.exponent() != FLOAT && self.raw_count > 0;
         if raw_last {
@@ -156,11 +175,23 @@ impl OpenChunk {
         if self.count == 0 {
             return None;
         }
-        let range = TimeRange::new(self.first_ms(), self.last_ms);
-        let bytes = std::mem::take(&mut self.bytes).into_boxed_slice();
-        let count = self.count;
+        let mut bytes = std::mem::take(&mut self.bytes);
+        bytes.reserve_exact(FOOTER_BYTES);
+        bytes.extend_from_slice(&self.last_ms.to_le_bytes());
+        bytes.extend_from_slice(&self.count.to_le_bytes());
         *self = Self { last_ms: self.last_ms, ..Self::default() };
-        Some(Chunk { range, count, bytes })
+        Some(Chunk { bytes: bytes.into_boxed_slice() })
+    }
+
+    /// Lets go of the samples, but not of the newest time.
+    pub(crate) fn clear(&mut self) {
+        *self = Self { last_ms: self.last_ms, ..Self::default() };
+    }
+
+    /// Makes an empty chunk remember the newest value, so that its repetition is known as such.
+    pub(crate) fn remember(&mut self, value: f64) {
+        assert!(self.count == 0, "BUG: a chunk that holds samples knows its newest value");
+        (self.last_value, self.last_delta) = (value.to_bits(), REMEMBERS);
     }
 
     fn exponent(&self) -> u8 {

@@ -65,15 +65,25 @@ impl LabelSets {
         *self.base.first().expect("BUG: a series has a name at least")
     }
 
-    /// Appends the canonical label bytes of a series.
-    pub(crate) fn write(&self, series: SeriesRef, pairs: &Pairs, out: &mut Vec<u8>) {
+    /// The pairs of a series, in order of their names.
+    pub(crate) fn pairs<'a>(
+        &'a self,
+        series: SeriesRef,
+        pairs: &'a Pairs,
+    ) -> impl Iterator<Item = PairId> + 'a {
         let set = self.sets.get(series.index());
         let own_name = pairs.name_number(set.own);
         let base = set.base as usize;
         let count = *self.bases.get(base) as usize;
-        for at in base + 1..=base + count {
+        (base + 1..=base + count).map(move |at| {
             let pair = PairId(*self.bases.get(at));
-            let pair = if pairs.name_number(pair) == own_name { set.own } else { pair };
+            if pairs.name_number(pair) == own_name { set.own } else { pair }
+        })
+    }
+
+    /// Appends the canonical label bytes of a series.
+    pub(crate) fn write(&self, series: SeriesRef, pairs: &Pairs, out: &mut Vec<u8>) {
+        for pair in self.pairs(series, pairs) {
             let (name, value) = pairs.text(pair);
             put_label(out, name.as_bytes(), value.as_bytes());
         }

@@ -105,7 +105,7 @@ impl Late {
         let mut grows_at_the_end = true;
         if let Some(piece) = home.and_then(|home| self.pieces.remove(&home)) {
             self.pieces_bytes -= piece.memory_bytes() + ENTRY_BYTES;
-            grows_at_the_end = samples.first().is_some_and(|(t, _)| *t > piece.range.end_ms);
+            grows_at_the_end = samples.first().is_some_and(|(t, _)| *t > piece.range().end_ms);
             piece.read(TimeRange::ALL, &mut old);
         }
         let all = merge(pairs(&old, 0), samples.iter().copied());
@@ -131,7 +131,7 @@ impl Late {
     fn add_piece(&mut self, piece: Option<Chunk>) {
         if let Some(piece) = piece {
             self.pieces_bytes += piece.memory_bytes() + ENTRY_BYTES;
-            self.pieces.insert(piece.range.start_ms, piece);
+            self.pieces.insert(piece.range().start_ms, piece);
         }
     }
 }
@@ -170,7 +170,7 @@ mod tests {
     fn check_bytes(late: &Late) {
         let pieces = late.pieces.values().map(|p| p.memory_bytes() + ENTRY_BYTES).sum::<usize>();
         assert_eq!(late.pieces_bytes, pieces);
-        let ranges: Vec<_> = late.pieces.values().map(|p| p.range).collect();
+        let ranges: Vec<_> = late.pieces.values().map(|p| p.range()).collect();
         assert!(ranges.windows(2).all(|w| w[0].end_ms < w[1].start_ms), "pieces overlap: {ranges:?}");
     }
 

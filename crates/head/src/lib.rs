@@ -16,9 +16,11 @@
 
 mod chunk;
 mod exemplars;
+mod freeze;
 mod index;
 mod labels;
 mod late;
+mod order;
 mod paged;
 mod pairs;
 mod partition;
@@ -31,6 +33,7 @@ pub mod bench;
 
 pub use chunk::{Chunk, OpenChunk};
 pub use index::Index;
+pub use order::FrozenOrder;
 pub use partition::Partition;
 pub use select::{Filter, FilterKind, Selection, Walk};
 pub use tenant::{AppendStats, TenantHead};

@@ -91,9 +91,13 @@ impl Pairs {
     }
 
     fn find_name(&self, name: &str) -> Option<&Name> {
+        Some(&self.names[self.number_of(name)? as usize])
+    }
+
+    /// The number of a name, where anybody has it.
+    pub(crate) fn number_of(&self, name: &str) -> Option<u32> {
         let hash = xxh3_64_with_seed(name.as_bytes(), self.seed);
-        let id = self.name_of.find(hash, |i| &*self.names[*i as usize].text == name)?;
-        Some(&self.names[*id as usize])
+        self.name_of.find(hash, |i| &*self.names[*i as usize].text == name).copied()
     }
 
     pub(crate) fn text(&self, id: PairId) -> (&str, &str) {
@@ -118,8 +122,7 @@ impl Pairs {
 
     /// The pair, where there is one.
     pub(crate) fn find(&self, name: &str, value: &str) -> Option<PairId> {
-        let hash = xxh3_64_with_seed(name.as_bytes(), self.seed);
-        let name = *self.name_of.find(hash, |i| &*self.names[*i as usize].text == name)?;
+        let name = self.number_of(name)?;
         self.find_pair(self.pair_hash(name, value), name, value)
     }
 

@@ -1,5 +1,6 @@
 //! What one owner owns: the heads of all tenants in one partition.
 
+use crate::freeze::TURN_SERIES;
 use crate::tenant::TenantHead;
 use hashbrown::HashMap;
 use model::TenantId;
@@ -43,6 +44,22 @@ impl Partition {
     /// How many tenants there are.
     pub fn tenant_count(&self) -> usize {
         self.tenants.len()
+    }
+
+    /// Freezes all tenants' samples, in constant time for each (see [`TenantHead::freeze`]); says how many.
+    pub fn freeze(&mut self) -> u64 {
+        self.tenants.values_mut().map(TenantHead::freeze).sum()
+    }
+
+    /// True where a tenant has frozen samples.
+    pub fn is_frozen(&self) -> bool {
+        self.tenants.values().any(TenantHead::is_frozen)
+    }
+
+    /// Lets go of what is frozen, a few thousand series at a time; true where it was the last turn.
+    pub fn release_turn(&mut self) -> bool {
+        let mut steps = TURN_SERIES;
+        self.tenants.values_mut().all(|head| head.release_some(&mut steps))
     }
 
     /// Bytes of memory of one tenant.

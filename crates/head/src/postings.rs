@@ -81,6 +81,16 @@ impl Postings {
         out.insert_range(self.run.clone());
     }
 
+    /// The references from `from` on, ascending.
+    pub(crate) fn iter_from(&self, from: u32) -> impl Iterator<Item = SeriesRef> + '_ {
+        let (list, bitmap) = match &self.kept {
+            Kept::List(list) => (Some(&list[list.partition_point(|r| *r < from)..]), None),
+            Kept::Bitmap(bitmap) => (None, Some(bitmap.range(from..))),
+        };
+        let kept = list.into_iter().flatten().copied().chain(bitmap.into_iter().flatten());
+        kept.chain(self.run.start.max(from)..self.run.end).map(SeriesRef)
+    }
+
     pub(crate) fn to_bitmap(&self) -> RoaringBitmap {
         let mut out = match &self.kept {
             Kept::List(list) => list.iter().copied().collect(),

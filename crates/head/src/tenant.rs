@@ -1,16 +1,19 @@
 //! All of one tenant's series in one partition.
 
 use crate::exemplars::Exemplars;
+use crate::freeze::Frozen;
 use crate::index::Index;
 use crate::labels::LabelSets;
 use crate::late::Late;
 use crate::paged::Paged;
 use crate::pairs::{PairId, Pairs};
 use crate::select::{Filter, Selection};
-use crate::series::Series;
+use crate::series::{ACTIVE, EPOCH, Series};
 use hashbrown::HashMap;
+use model::labels::METRIC_NAME;
 use model::{Exemplar, LabelsRef, Metadata, Samples, SeriesKey, SeriesRef, TimeRange};
 use roaring::RoaringBitmap;
+use std::cmp::Ordering;
 
 #[cfg(test)]
 mod tests;
@@ -24,16 +27,19 @@ pub struct TenantHead {
     index: Index,
     pairs: Pairs,
     labels: LabelSets,
-    series: Paged<Series>,
-    late: HashMap<SeriesRef, Late>,
+    pub(crate) series: Paged<Series>,
+    pub(crate) late: HashMap<SeriesRef, Late>,
+    pub(crate) frozen_late: HashMap<SeriesRef, Late>,
+    pub(crate) frozen: Frozen,
     metadata: HashMap<String, Metadata>,
     metadata_bytes: usize,
     exemplars: Exemplars,
     active: usize,
-    chunk_bytes: usize,
-    /// What the entries of `late` hold beside themselves.
-    late_bytes: usize,
+    pub(crate) chunk_bytes: usize,
+    /// What the entries of `late` and `frozen_late` hold beside themselves.
+    pub(crate) late_bytes: usize,
     samples_total: u64,
+    pub(crate) samples_fresh: u64,
     newest_ms: i64,
 }
 
@@ -66,6 +72,8 @@ impl TenantHead {
             labels: LabelSets::default(),
             series: Paged::default(),
             late: HashMap::new(),
+            frozen_late: HashMap::new(),
+            frozen: Frozen::default(),
             metadata: HashMap::new(),
             metadata_bytes: 0,
             exemplars: Exemplars::default(),
@@ -73,6 +81,7 @@ impl TenantHead {
             chunk_bytes: 0,
             late_bytes: 0,
             samples_total: 0,
+            samples_fresh: 0,
             newest_ms: i64::MIN,
         }
     }
@@ -90,7 +99,7 @@ impl TenantHead {
         }
         assert!(self.series.len() < crate::index::SERIES_MAX, "BUG: the series limit is far below 2^32");
         let series = self.labels.push(labels, &mut self.pairs);
-        self.series.push(Series::default());
+        self.series.push(Series::new(self.frozen.epoch));
         self.index.insert(key, series);
         series
     }
@@ -118,15 +127,16 @@ impl TenantHead {
     ) -> AppendStats {
         assert!(refs.len() == timestamps.len() && refs.len() == values.len(), "BUG: columns differ");
         let mut stats = AppendStats::default();
+        let awake = ACTIVE | self.frozen.epoch;
         for ((series_ref, &timestamp_ms), &value) in refs.iter().zip(timestamps).zip(values) {
-            let series = self.series.get_mut(series_ref.index());
-            series.seen_s = now_s;
-            if !series.active {
-                series.active = true;
-                self.active += 1;
+            let mut series = self.series.get_mut(series_ref.index());
+            if series.state != awake {
+                self.wake(*series_ref);
+                series = self.series.get_mut(series_ref.index());
             }
+            series.seen_s = now_s;
             if timestamp_ms > series.open.last_ms() {
-                self.chunk_bytes += series.append(timestamp_ms, value);
+                self.chunk_bytes = self.chunk_bytes.wrapping_add_signed(series.append(timestamp_ms, value));
                 self.newest_ms = self.newest_ms.max(timestamp_ms);
                 stats.in_order += 1;
             } else if is_newest_again(series, timestamp_ms, value) {
@@ -138,7 +148,21 @@ impl TenantHead {
             }
         }
         self.samples_total += stats.in_order + stats.late;
+        self.samples_fresh += stats.in_order + stats.late;
         stats
+    }
+
+    /// Makes a series ready for samples that come after a pause or a freeze.
+    #[cold]
+    fn wake(&mut self, series: SeriesRef) {
+        let series = self.series.get_mut(series.index());
+        if series.state & ACTIVE == 0 {
+            self.active += 1;
+        }
+        if series.state & EPOCH != self.frozen.epoch {
+            self.chunk_bytes = self.chunk_bytes.wrapping_add_signed(series.set_apart());
+        }
+        series.state = ACTIVE | self.frozen.epoch;
     }
 
     #[cold]
@@ -194,27 +218,34 @@ impl TenantHead {
         let from = out.len();
         let series = self.series.get(series_ref.index());
         series.read(range, out);
-        if let Some(late) = self.late_of(series, series_ref) {
-            late.merge_into(range, out, from);
-        }
+        self.all_late_of(series, series_ref).for_each(|late| late.merge_into(range, out, from));
     }
 
     /// At least as many samples as [`Self::read`] appends, and hardly more; told without reading, so that who
     /// has a limit need not unpack what exceeds it.
     pub fn samples_at_most(&self, series_ref: SeriesRef, range: TimeRange) -> usize {
         let series = self.series.get(series_ref.index());
-        let late = self.late_of(series, series_ref).map_or(0, |late| late.samples_at_most(range));
-        series.samples_at_most(range) + late
+        let late = self.all_late_of(series, series_ref).map(|late| late.samples_at_most(range));
+        series.samples_at_most(range) + late.sum::<usize>()
     }
 
     /// True where a series has a sample inside `range`.
     pub fn has_samples(&self, series_ref: SeriesRef, range: TimeRange) -> bool {
         let series = self.series.get(series_ref.index());
-        series.has_samples(range) || self.late_of(series, series_ref).is_some_and(|l| l.has_samples(range))
+        series.has_samples(range) || self.all_late_of(series, series_ref).any(|l| l.has_samples(range))
     }
 
-    fn late_of(&self, series: &Series, series_ref: SeriesRef) -> Option<&Late> {
-        if series.late { self.late.get(&series_ref) } else { None }
+    /// What came late, oldest writes first: where two have a sample at one time, the later one wins. Whatever came
+    /// in order since a freeze is newer than all that was late before it.
+    fn all_late_of(&self, series: &Series, series_ref: SeriesRef) -> impl Iterator<Item = &Late> {
+        let frozen = self.frozen_late_of(series, series_ref);
+        let fresh = if series.late && !self.is_whole(series) { self.late.get(&series_ref) } else { None };
+        frozen.into_iter().chain(fresh)
+    }
+
+    pub(crate) fn frozen_late_of(&self, series: &Series, series_ref: SeriesRef) -> Option<&Late> {
+        let has = if self.is_whole(series) { series.late } else { series.frozen_late };
+        if has { self.frozen_late.get(&series_ref) } else { None }
     }
 
     /// Appends a series' canonical label bytes to `out`.
@@ -240,6 +271,24 @@ impl TenantHead {
         self.pairs.of_name(name).iter().filter(used).map(|id| self.pairs.text(*id).1)
     }
 
+    /// How two series' labels compare in the order of the tables, the metric name left out: pair by pair, first the
+    /// names, then the values.
+    pub(crate) fn compare_labels(&self, a: SeriesRef, b: SeriesRef) -> Ordering {
+        let metric_name = self.pairs.number_of(METRIC_NAME);
+        let others = |s| {
+            let pairs = self.labels.pairs(s, &self.pairs);
+            pairs.filter(|pair| Some(self.pairs.name_number(*pair)) != metric_name)
+        };
+        let (mut a, mut b) = (others(a), others(b));
+        loop {
+            match (a.next(), b.next()) {
+                (Some(a), Some(b)) if a == b => {}
+                (Some(a), Some(b)) => return self.pairs.text(a).cmp(&self.pairs.text(b)),
+                (a, b) => return a.is_some().cmp(&b.is_some()),
+            }
+        }
+    }
+
     pub(crate) const fn pairs(&self) -> &Pairs {
         &self.pairs
     }
@@ -248,8 +297,8 @@ impl TenantHead {
     pub fn retire(&mut self, before_s: u32) {
         for i in 0..self.series.len() {
             let series = self.series.get_mut(i);
-            if series.active && series.seen_s < before_s {
-                series.active = false;
+            if series.state & ACTIVE != 0 && series.seen_s < before_s {
+                series.state &= !ACTIVE;
                 self.active -= 1;
             }
         }
@@ -283,7 +332,10 @@ impl TenantHead {
             ("label sets", self.labels.memory_bytes()),
             ("series", self.series.memory_bytes()),
             ("chunks", self.chunk_bytes),
-            ("late samples", self.late.allocation_size() + self.late_bytes),
+            (
+                "late samples",
+                self.late.allocation_size() + self.frozen_late.allocation_size() + self.late_bytes,
+            ),
             ("metadata and exemplars", self.metadata_bytes + self.exemplars.memory_bytes()),
         ]
     }

@@ -54,7 +54,7 @@ pub(super) fn pack(samples: &Samples) -> Vec<Chunk> {
 fn append_hot(size: Size, shape: Shape) -> Prepared {
     let chunks = size.of(CHUNKS);
     let samples: Vec<_> = (0..chunks as u64).map(|i| shapes::samples(shape, i, SAMPLES, 0)).collect();
-    let bytes = samples.iter().flat_map(pack).map(|c| c.memory_bytes() - size_of::<Chunk>()).sum();
+    let bytes = samples.iter().flat_map(pack).map(|c| c.data_bytes()).sum();
     let units = chunks * SAMPLES;
     Prepared::new(units, move || samples.iter().flat_map(pack).map(|c| u64::from(c.count())).sum())
         .with_bytes(bytes)
@@ -113,7 +113,7 @@ fn scan_newest(size: Size) -> Prepared {
         let mut sum = 0;
         for chunk in &chunks {
             out.clear();
-            chunk.read(TimeRange::new(chunk.range.end_ms - 300_000, chunk.range.end_ms), &mut out);
+            chunk.read(TimeRange::new(chunk.range().end_ms - 300_000, chunk.range().end_ms), &mut out);
             sum ^= out.values[out.len() / 2].to_bits() ^ out.len() as u64;
         }
         sum

@@ -4,7 +4,7 @@ use super::chunks::pack;
 use super::gorilla::XorChunk;
 use super::measured;
 use super::shapes::{self, Shape};
-use crate::chunk::{Chunk, SAMPLES_MAX};
+use crate::chunk::SAMPLES_MAX;
 use model::{Samples, TimeRange};
 use std::time::Instant;
 
@@ -48,7 +48,7 @@ pub fn compare_formats(series: usize, count: usize, rounds: usize) -> Vec<Format
         };
         let ours = || all.iter().flat_map(pack).collect::<Vec<_>>();
         let theirs = || all.iter().flat_map(pack_xor).collect::<Vec<_>>();
-        let bytes = ours().iter().map(|c| c.memory_bytes() - size_of::<Chunk>()).sum();
+        let bytes = ours().iter().map(|c| c.data_bytes()).sum();
         let (append, scan) = time(rounds, units, ours, |c, out| c.read(TimeRange::ALL, out));
         rows.push(row("floodmark", bytes, append, scan));
         let bytes = theirs().iter().map(XorChunk::bytes).sum();

@@ -29,7 +29,7 @@ fn check(samples: &[(i64, f64)]) -> usize {
         let range = TimeRange::new(samples[1].0, samples[samples.len() - 2].0);
         assert_eq!(unpack(&sealed, &open, range), expected[1..expected.len() - 1]);
     }
-    sealed.iter().map(|c| c.bytes.len()).sum::<usize>() + open.bytes.len()
+    sealed.iter().map(Chunk::data_bytes).sum::<usize>() + open.bytes.len()
 }
 
 #[test]

@@ -1,0 +1,133 @@
+//! How samples leave a head: frozen, read as often as need be, and released once they are safe elsewhere.
+//!
+//! ```text
+//!   append ──▶ fresh ──freeze()──▶ frozen ──release_turn() …──▶ gone
+//!                                    └─ FrozenOrder, read_frozen(): any number of times
+//! ```
+//!
+//! Freezing touches no series: it changes the head's epoch, and a series of the other epoch is frozen whole. The
+//! first append to such a series sets its chunks apart. Releasing visits all series, a few in each turn, and so
+//! brings them all into one epoch again; only then the next freeze can come.
+
+use crate::series::{EPOCH, Series};
+use crate::tenant::TenantHead;
+use hashbrown::HashMap;
+use model::{Samples, SeriesRef, TimeRange};
+
+#[cfg(test)]
+mod tests;
+
+/// Series that are visited in a turn of a release: about a millisecond.
+pub(crate) const TURN_SERIES: usize = 8_000;
+
+/// What is between [`TenantHead::freeze`] and the end of the release.
+#[derive(Debug, Default)]
+pub(crate) struct Frozen {
+    /// The [`EPOCH`] bit of series that got samples since the last freeze.
+    pub(crate) epoch: u8,
+    /// At least as many samples as are frozen; 0 where no freeze is outstanding.
+    samples: u64,
+    /// Series before this one are released.
+    released: usize,
+}
+
+impl TenantHead {
+    /// Makes all samples immutable, in constant time: what comes now is kept beside them. Says how many they are
+    /// (at least: what was sent again may be counted twice); 0 where there is nothing to freeze.
+    ///
+    /// Only one freeze can be outstanding.
+    pub fn freeze(&mut self) -> u64 {
+        assert!(!self.is_frozen(), "BUG: frozen again before the release");
+        let samples = std::mem::take(&mut self.samples_fresh);
+        if samples > 0 {
+            self.frozen.epoch ^= EPOCH;
+            self.frozen.samples = samples;
+            self.frozen_late = std::mem::take(&mut self.late);
+        }
+        samples
+    }
+
+    /// True from [`Self::freeze`] to the last turn of the release.
+    pub const fn is_frozen(&self) -> bool {
+        self.frozen.samples > 0
+    }
+
+    /// What [`Self::freeze`] said, until the last turn of the release.
+    pub const fn samples_frozen(&self) -> u64 {
+        self.frozen.samples
+    }
+
+    /// Samples that came since the last freeze, likewise.
+    pub const fn samples_fresh(&self) -> u64 {
+        self.samples_fresh
+    }
+
+    /// Appends a series' frozen samples to `out`: ascending, each time once, the last write wins.
+    pub fn read_frozen(&self, series_ref: SeriesRef, out: &mut Samples) {
+        let from = out.len();
+        let series = self.series.get(series_ref.index());
+        series.read_frozen(self.is_whole(series), out);
+        if let Some(late) = self.frozen_late_of(series, series_ref) {
+            late.merge_into(TimeRange::ALL, out, from);
+        }
+    }
+
+    /// At least as many samples as [`Self::read_frozen`] appends, and hardly more; told without reading.
+    pub fn frozen_at_most(&self, series_ref: SeriesRef) -> usize {
+        let series = self.series.get(series_ref.index());
+        let late = self.frozen_late_of(series, series_ref);
+        series.frozen_count(self.is_whole(series))
+            + late.map_or(0, |late| late.samples_at_most(TimeRange::ALL))
+    }
+
+    /// Lets go of frozen samples, a few series at a time; true where it was the last turn, or where nothing is
+    /// frozen. The newest time of a series, and mostly the newest value, stay known.
+    pub fn release_turn(&mut self) -> bool {
+        self.release_some(&mut { TURN_SERIES })
+    }
+
+    /// The same with so many steps left; a series is one.
+    pub(crate) fn release_some(&mut self, steps: &mut usize) -> bool {
+        if !self.is_frozen() {
+            return true;
+        }
+        let from = self.frozen.released;
+        let to = self.series.len().min(from + *steps);
+        (from..to).for_each(|i| self.release(SeriesRef(i as u32)));
+        self.frozen.released = to;
+        *steps -= to - from;
+        let last = to == self.series.len();
+        if last {
+            assert!(self.frozen_late.is_empty(), "BUG: late samples of nobody");
+            self.frozen_late = HashMap::new();
+            (self.frozen.samples, self.frozen.released) = (0, 0);
+        }
+        last
+    }
+
+    fn release(&mut self, series_ref: SeriesRef) {
+        let series = self.series.get_mut(series_ref.index());
+        let whole = series.state & EPOCH != self.frozen.epoch;
+        let has_late = if whole { series.late } else { series.frozen_late };
+        let changed = series.release(whole);
+        self.chunk_bytes = self.chunk_bytes.wrapping_add_signed(changed);
+        series.state = series.state & !EPOCH | self.frozen.epoch;
+        if has_late && let Some(late) = self.frozen_late.remove(&series_ref) {
+            self.late_bytes -= late.heap_bytes();
+        }
+    }
+
+    /// True where a series has frozen samples.
+    pub(crate) fn has_frozen(&self, series_ref: SeriesRef) -> bool {
+        let series = self.series.get(series_ref.index());
+        match self.is_whole(series) {
+            true => series.late || !series.is_empty(),
+            false => series.frozen_late || series.has_frozen_chunks(),
+        }
+    }
+
+    /// True where nothing came to the series since the freeze, so that all it has is frozen.
+    pub(crate) const fn is_whole(&self, series: &Series) -> bool {
+        series.state & EPOCH != self.frozen.epoch
+    }
+}

@@ -1,0 +1,184 @@
+use super::*;
+use crate::order::FrozenOrder;
+use model::{Labels, SeriesKey};
+use std::collections::BTreeMap;
+use stdx::rng::Rng;
+
+fn add(head: &mut TenantHead, i: usize) -> SeriesRef {
+    let labels = Labels::from_pairs(&[("__name__", &format!("m{}", i % 3)), ("i", &i.to_string())]);
+    head.create(SeriesKey::of(labels.as_bytes(), 1), labels.as_ref())
+}
+
+fn read(head: &TenantHead, series: SeriesRef, range: TimeRange) -> Vec<(i64, u64)> {
+    let mut out = Samples::default();
+    head.read(series, range, &mut out);
+    out.timestamps.into_iter().zip(out.values.into_iter().map(f64::to_bits)).collect()
+}
+
+fn read_frozen(head: &TenantHead, series: SeriesRef) -> Vec<(i64, u64)> {
+    let mut out = Samples::default();
+    head.read_frozen(series, &mut out);
+    assert!(head.frozen_at_most(series) >= out.len());
+    out.timestamps.into_iter().zip(out.values.into_iter().map(f64::to_bits)).collect()
+}
+
+type Map = BTreeMap<i64, u64>;
+
+/// What a series must be like.
+#[derive(Debug, Default, Clone)]
+struct Model {
+    fresh: Map,
+    frozen: Map,
+    /// The last value of each time, also of what was released.
+    written: Map,
+    newest_ms: Option<i64>,
+}
+
+impl Model {
+    fn all(&self, range: TimeRange) -> Vec<(i64, u64)> {
+        let mut all = self.frozen.clone();
+        all.extend(&self.fresh);
+        all.into_iter().filter(|(t, _)| range.contains(*t)).collect()
+    }
+}
+
+/// Memory as counted along must be what is there.
+fn check_bytes(head: &TenantHead) {
+    let chunks: usize = (0..head.series.len()).map(|i| head.series.get(i).heap_bytes()).sum();
+    assert_eq!(head.chunk_bytes, chunks);
+    let late: usize = head.late.values().chain(head.frozen_late.values()).map(|l| l.heap_bytes()).sum();
+    assert_eq!(head.late_bytes, late);
+}
+
+fn check(head: &TenantHead, refs: &[SeriesRef], model: &[Model], rng: &mut Rng) {
+    for (i, (series, model)) in refs.iter().zip(model).enumerate() {
+        let from = rng.below(4000) as i64;
+        for range in [TimeRange::ALL, TimeRange::new(from, from + rng.below(500) as i64)] {
+            let expected = model.all(range);
+            assert_eq!(read(head, *series, range), expected, "series {i}");
+            assert_eq!(head.has_samples(*series, range), !expected.is_empty());
+            assert!(head.samples_at_most(*series, range) >= expected.len());
+        }
+        assert_eq!(head.newest_ms(*series), model.newest_ms.unwrap_or(i64::MIN));
+        if head.is_frozen() {
+            assert_eq!(read_frozen(head, *series), model.frozen.clone().into_iter().collect::<Vec<_>>());
+        }
+    }
+    check_bytes(head);
+}
+
+#[test]
+fn behaves_like_two_maps() {
+    let seed = Rng::fresh_seed();
+    println!("seed {seed}");
+    for round in 0..12 {
+        one_life(&mut Rng::new(seed + round));
+    }
+}
+
+fn one_life(rng: &mut Rng) {
+    let mut head = TenantHead::new(1);
+    let refs: Vec<_> = (0..12).map(|i| add(&mut head, i)).collect();
+    let mut model = vec![Model::default(); refs.len()];
+    let mut now = 0;
+    for _ in 0..40 {
+        for _ in 0..rng.below(600) {
+            // some series are quiet for whole rounds
+            let i = (rng.below(12) & rng.below(16)) as usize % 12;
+            now += i64::from(rng.chance(0.3));
+            let t = match rng.below(20) {
+                0 => now - rng.below(300) as i64,
+                // the newest again
+                1..3 => model[i].newest_ms.unwrap_or(now),
+                _ => now,
+            };
+            let v = (rng.below(3) as f64) / if rng.chance(0.05) { 3.0 } else { 4.0 };
+            let stats = head.append(&[refs[i]], &[t], &[v], 1);
+            if stats.duplicates == 1 {
+                assert_eq!(model[i].written.get(&t), Some(&v.to_bits()), "taken for a retry");
+            } else {
+                model[i].fresh.insert(t, v.to_bits());
+                model[i].written.insert(t, v.to_bits());
+            }
+            let newest = model[i].newest_ms.map_or(t, |n| n.max(t));
+            model[i].newest_ms = Some(newest);
+        }
+        check(&head, &refs, &model, rng);
+        if !head.is_frozen() {
+            let frozen = head.freeze();
+            for model in &mut model {
+                assert!(model.frozen.is_empty());
+                model.frozen = std::mem::take(&mut model.fresh);
+            }
+            let count: usize = model.iter().map(|m| m.frozen.len()).sum();
+            assert!(frozen as usize >= count && (frozen > 0) == head.is_frozen());
+            check(&head, &refs, &model, rng);
+        } else if rng.chance(0.6) {
+            let (mut order, mut series) = (FrozenOrder::new(), Vec::new());
+            while !order.turn(&head, &mut series) {}
+            series.sort_unstable();
+            let expected: Vec<_> = refs.iter().zip(&model).filter(|(_, m)| !m.frozen.is_empty()).collect();
+            assert_eq!(series, expected.into_iter().map(|(s, _)| *s).collect::<Vec<_>>());
+            // somebody may write between two turns
+            while !head.release_some(&mut { 1 + rng.below(4) as usize }) {
+                let (i, v) = (rng.below(12) as usize, rng.below(3) as f64);
+                now += 1;
+                head.append(&[refs[i]], &[now], &[v], 1);
+                model[i].fresh.insert(now, v.to_bits());
+                model[i].written.insert(now, v.to_bits());
+                model[i].newest_ms = Some(now);
+            }
+            model.iter_mut().for_each(|m| m.frozen.clear());
+            check(&head, &refs, &model, rng);
+        }
+    }
+}
+
+#[test]
+fn the_newest_sample_stays_known_after_the_release() {
+    let mut head = TenantHead::new(1);
+    let (a, b, c) = (add(&mut head, 0), add(&mut head, 1), add(&mut head, 2));
+    head.append(&[a, b, b, c], &[10, 10, 10, 10], &[1.5, 1.0, 2.0, 1.0 / 3.0], 1);
+    assert_eq!(head.freeze(), 4);
+    head.append(&[c], &[10], &[1.0 / 3.0], 1);
+    while !head.release_turn() {}
+    let again = head.append(&[a, c], &[10, 10], &[1.5, 1.0 / 3.0], 1);
+    assert_eq!(again.duplicates, 2, "an identical retry");
+    // of b it is not known, since its newest sample came twice: the first value may not pass for a retry
+    assert_eq!(head.append(&[b], &[10], &[1.0], 1).late, 1);
+    assert_eq!(read(&head, a, TimeRange::ALL), []);
+    assert_eq!(read(&head, b, TimeRange::ALL), [(10, 1.0f64.to_bits())]);
+    assert_eq!([a, b, c].map(|s| head.newest_ms(s)), [10, 10, 10]);
+    check_bytes(&head);
+}
+
+#[test]
+fn nothing_is_frozen_where_there_is_nothing() {
+    let mut head = TenantHead::new(1);
+    add(&mut head, 0);
+    assert_eq!(head.freeze(), 0);
+    assert!(!head.is_frozen() && head.release_turn());
+}
+
+#[test]
+fn releasing_gives_the_memory_back() {
+    let mut head = TenantHead::new(1);
+    let refs: Vec<_> = (0..TURN_SERIES * 2 + 10).map(|i| add(&mut head, i)).collect();
+    let empty = head.memory_bytes();
+    for t in 0..4 {
+        head.append(&refs, &vec![t * 1000; refs.len()], &vec![t as f64 * 1.25; refs.len()], 1);
+    }
+    let filled = head.memory_bytes();
+    head.freeze();
+    assert_eq!(head.memory_bytes(), filled, "to freeze takes nothing");
+    head.append(&refs[..100], &[5000; 100], &[1.0; 100], 1);
+    let touched = head.memory_bytes() - filled;
+    assert!(touched <= 100 * 96, "{touched} bytes for 100 series");
+    let mut turns = 1;
+    while !head.release_turn() {
+        turns += 1;
+        check_bytes(&head);
+    }
+    assert_eq!(turns, 3);
+    assert!(head.memory_bytes() <= empty + 100 * 64, "{} of {empty}", head.memory_bytes());
+}

@@ -1,0 +1,223 @@
+//! The frozen series in the order of the tables: by metric name, then label pair by label pair.
+//!
+//! Metric names are sorted first, then the series of one name after the other's, in turns of bounded length, so
+//! that nobody holds the head's lock for long. What is being sorted is references of four bytes, and as many again
+//! to merge into: at most eight bytes for each series of the largest name (or for each name, if there are more).
+//! Whatever is created meanwhile has no frozen samples, and whatever has some stays where it is until they are
+//! released; so what one turn has found still holds in the next.
+
+use crate::pairs::PairId;
+use crate::tenant::TenantHead;
+use model::SeriesRef;
+use model::labels::METRIC_NAME;
+use std::cmp::Ordering;
+
+#[cfg(test)]
+mod tests;
+
+/// Steps of a turn: about a millisecond. A step is a comparison, or a series that is looked at.
+const TURN_STEPS: usize = 8_000;
+
+/// Series handed out in a turn at the most.
+const OUT_MAX: usize = 1024;
+
+/// What is sorted in one go, and about how many comparisons each of them takes.
+const RUN: usize = 256;
+const RUN_STEPS: usize = 8;
+
+/// The frozen series of one tenant, being sorted. It can be done anew as often as need be until the release.
+#[derive(Debug, Default)]
+pub struct FrozenOrder {
+    stage: Stage,
+    names: Sort,
+    series: Sort,
+}
+
+#[derive(Debug, Default, Clone, Copy)]
+enum Stage {
+    /// Looking for names that have frozen series: the position of the next, and the next of its series.
+    #[default]
+    Start,
+    FindNames(usize, u32),
+    SortNames,
+    /// Looking for frozen series of a name: its position, and the next series.
+    FindSeries(usize, u32),
+    SortSeries(usize),
+    /// Handing out: the name's position and that of the next series.
+    HandOut(usize, usize),
+    Done,
+}
+
+impl FrozenOrder {
+    /// From the beginning.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// One turn: appends those that come next to `out`, a thousand at the most, or none where all the turn went
+    /// into sorting. True where it was the last turn. It must always be the same head.
+    pub fn turn(&mut self, head: &TenantHead, out: &mut Vec<SeriesRef>) -> bool {
+        let (mut steps, mut room) = (TURN_STEPS, OUT_MAX);
+        while steps > 0 && room > 0 {
+            self.stage = match self.stage {
+                Stage::Start => Stage::FindNames(0, 0),
+                Stage::FindNames(at, from) => self.find_names(head, at, from, &mut steps),
+                Stage::SortNames => match self.names.advance(&mut steps, |a, b| by_value(head, a, b)) {
+                    true => Stage::FindSeries(0, 0),
+                    false => Stage::SortNames,
+                },
+                Stage::FindSeries(name, from) => self.find_series(head, name, from, &mut steps),
+                Stage::SortSeries(name) => {
+                    let compare = |a, b| head.compare_labels(SeriesRef(a), SeriesRef(b));
+                    match self.series.advance(&mut steps, compare) {
+                        true => Stage::HandOut(name, 0),
+                        false => Stage::SortSeries(name),
+                    }
+                }
+                Stage::HandOut(name, from) => {
+                    let left = &self.series.items[from..];
+                    let now = &left[..left.len().min(room)];
+                    out.extend(now.iter().copied().map(SeriesRef));
+                    room -= now.len();
+                    match now.len() == left.len() {
+                        true => Stage::FindSeries(name + 1, 0),
+                        false => Stage::HandOut(name, from + now.len()),
+                    }
+                }
+                Stage::Done => return true,
+            };
+        }
+        matches!(self.stage, Stage::Done)
+    }
+
+    /// Bytes of memory.
+    pub fn memory_bytes(&self) -> usize {
+        self.names.memory_bytes() + self.series.memory_bytes()
+    }
+
+    fn find_names(&mut self, head: &TenantHead, at: usize, from: u32, steps: &mut usize) -> Stage {
+        let all = head.pairs().of_name(METRIC_NAME);
+        if at == 0 && from == 0 {
+            self.names.restart(all.len());
+        }
+        let mut from = from;
+        for (at, pair) in all.iter().enumerate().skip(at) {
+            for series in head.pairs().postings(*pair).iter_from(from) {
+                if *steps == 0 {
+                    return Stage::FindNames(at, series.0);
+                }
+                *steps -= 1;
+                if head.has_frozen(series) {
+                    self.names.items.push(pair.0);
+                    break;
+                }
+            }
+            from = 0;
+        }
+        Stage::SortNames
+    }
+
+    fn find_series(&mut self, head: &TenantHead, name: usize, from: u32, steps: &mut usize) -> Stage {
+        let Some(pair) = self.names.items.get(name) else {
+            *self = Self::default();
+            return Stage::Done;
+        };
+        let postings = head.pairs().postings(PairId(*pair));
+        if from == 0 {
+            self.series.restart(postings.len());
+        }
+        for series in postings.iter_from(from) {
+            if *steps == 0 {
+                return Stage::FindSeries(name, series.0);
+            }
+            *steps -= 1;
+            if head.has_frozen(series) {
+                self.series.items.push(series.0);
+            }
+        }
+        Stage::SortSeries(name)
+    }
+}
+
+fn by_value(head: &TenantHead, a: u32, b: u32) -> Ordering {
+    head.pairs().text(PairId(a)).1.cmp(head.pairs().text(PairId(b)).1)
+}
+
+/// A merge sort, bottom up, that can stop anywhere and go on later.
+#[derive(Debug, Default)]
+struct Sort {
+    items: Vec<u32>,
+    merged: Vec<u32>,
+    /// Length of the sorted runs; 0 where `sorted` of them are yet to be made.
+    width: usize,
+    sorted: usize,
+    /// The next of the left and of the right run that are being merged.
+    left: usize,
+    right: usize,
+}
+
+impl Sort {
+    /// Forgets what was sorted and makes room for so many.
+    fn restart(&mut self, count: usize) {
+        let mut items = std::mem::take(&mut self.items);
+        items.clear();
+        items.reserve_exact(count);
+        let mut merged = std::mem::take(&mut self.merged);
+        merged.clear();
+        *self = Self { items, merged, ..Self::default() };
+    }
+
+    /// Sorts on until it is done (true) or until there are no steps left.
+    fn advance(&mut self, steps: &mut usize, compare: impl Fn(u32, u32) -> Ordering) -> bool {
+        while self.width == 0 {
+            if *steps == 0 {
+                return false;
+            }
+            let to = self.items.len().min(self.sorted + RUN);
+            self.items[self.sorted..to].sort_unstable_by(|a, b| compare(*a, *b));
+            *steps = steps.saturating_sub((to - self.sorted) * RUN_STEPS);
+            self.sorted = to;
+            if to == self.items.len() {
+                (self.width, self.left, self.right) = (RUN, 0, RUN);
+            }
+        }
+        while self.width < self.items.len() {
+            if !self.merge(steps, &compare) {
+                return false;
+            }
+            std::mem::swap(&mut self.items, &mut self.merged);
+            self.merged.clear();
+            self.width *= 2;
+            (self.left, self.right) = (0, self.width);
+        }
+        true
+    }
+
+    /// Merges runs in pairs into `merged`; true where all are.
+    fn merge(&mut self, steps: &mut usize, compare: impl Fn(u32, u32) -> Ordering) -> bool {
+        let count = self.items.len();
+        self.merged.reserve_exact(count - self.merged.len());
+        while self.merged.len() < count {
+            // the pair of runs that the next one comes from
+            let start = self.merged.len() / (2 * self.width) * 2 * self.width;
+            let (middle, end) = (count.min(start + self.width), count.min(start + 2 * self.width));
+            while self.merged.len() < end {
+                if *steps == 0 {
+                    return false;
+                }
+                *steps -= 1;
+                let takes_left = self.right >= end
+                    || (self.left < middle && compare(self.items[self.left], self.items[self.right]).is_le());
+                let from = if takes_left { &mut self.left } else { &mut self.right };
+                self.merged.push(self.items[*from]);
+                *from += 1;
+            }
+            (self.left, self.right) = (end, end + self.width);
+        }
+        true
+    }
+
+    fn memory_bytes(&self) -> usize {
+        (self.items.capacity() + self.merged.capacity()) * size_of::<u32>()
+    }
+}
