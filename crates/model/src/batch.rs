@@ -1,6 +1,5 @@
 //! What travels the pipeline: one request of one tenant, decoded but not yet resolved to series.
 
-use crate::labels::LabelsRef;
 use crate::series::SeriesKey;
 use crate::{SeriesError, caps};
 use std::ops::Range;
@@ -19,8 +18,10 @@ pub struct Batch {
     pub timestamps: Vec<i64>,
     /// Values, parallel to `timestamps`.
     pub values: Vec<f64>,
-    /// What is known about metrics.
-    pub metadata: Vec<Metadata>,
+    /// What is known about metrics; see [`Batch::metadata`].
+    pub metadata: Vec<BatchMetadata>,
+    /// What the texts of `metadata` lie in.
+    pub texts: String,
     /// Examples, with the position of their series in `series`.
     pub exemplars: Vec<(u32, Exemplar)>,
     /// Series (or parts of them) that were left out, with the label bytes as sent where there are any.
@@ -48,6 +49,47 @@ pub struct BatchSeries {
     pub samples: Range<u32>,
 }
 
+/// Metadata of a request. Its texts lie in [`Batch::texts`], so that thousands of entries cost no memory of
+/// their own each.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct BatchMetadata {
+    /// The family's kind.
+    pub kind: MetricKind,
+    /// Its name.
+    pub metric: Range<u32>,
+    /// What it means.
+    pub help: Range<u32>,
+    /// Its unit.
+    pub unit: Range<u32>,
+}
+
+/// As [`Metadata`], borrowed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct MetadataRef<'a> {
+    /// The family's name.
+    pub metric: &'a str,
+    /// Its kind.
+    pub kind: MetricKind,
+    /// What it means.
+    pub help: &'a str,
+    /// Its unit.
+    pub unit: &'a str,
+}
+
+impl MetadataRef<'_> {
+    /// With texts of its own.
+    pub fn to_owned(self) -> Metadata {
+        let Self { metric, kind, help, unit } = self;
+        Metadata { metric: metric.into(), kind, help: help.into(), unit: unit.into() }
+    }
+
+    /// True where `other` says the same.
+    pub fn is(self, other: &Metadata) -> bool {
+        let Self { metric, kind, help, unit } = self;
+        metric == other.metric && kind == other.kind && help == other.help && unit == other.unit
+    }
+}
+
 impl Batch {
     /// How many refused series are remembered one by one.
     pub const REFUSED_KEPT_MAX: usize = 10;
@@ -59,6 +101,7 @@ impl Batch {
         self.timestamps.clear();
         self.values.clear();
         self.metadata.clear();
+        self.texts.clear();
         self.exemplars.clear();
         self.refused.clear();
         self.refused_series = 0;
@@ -73,6 +116,17 @@ impl Batch {
         &self.bytes[series.labels.start as usize..series.labels.end as usize]
     }
 
+    /// What is known about metrics, in order of arrival.
+    pub fn metadata(&self) -> impl Iterator<Item = MetadataRef<'_>> {
+        let text = |range: &Range<u32>| &self.texts[range.start as usize..range.end as usize];
+        self.metadata.iter().map(move |m| MetadataRef {
+            metric: text(&m.metric),
+            kind: m.kind,
+            help: text(&m.help),
+            unit: text(&m.unit),
+        })
+    }
+
     /// Leaves out a series, whose label bytes lie at `labels`, with `samples` samples.
     pub fn refuse(&mut self, error: SeriesError, labels: Range<u32>, samples: usize) {
         self.refused_series += 1;
@@ -82,11 +136,14 @@ impl Batch {
         }
     }
 
-    /// Bytes of memory that the batch holds.
+    /// Bytes of memory that the batch holds, but for the labels of exemplars.
     pub fn memory_bytes(&self) -> usize {
         self.bytes.capacity()
             + self.series.capacity() * size_of::<BatchSeries>()
             + (self.timestamps.capacity() + self.values.capacity()) * 8
+            + self.metadata.capacity() * size_of::<BatchMetadata>()
+            + self.texts.capacity()
+            + self.exemplars.capacity() * size_of::<(u32, Exemplar)>()
     }
 }
 
@@ -176,13 +233,4 @@ pub struct Exemplar {
     pub timestamp_ms: i64,
     /// The value.
     pub value: f64,
-}
-
-/// Labels of a refused series for a message: readable where they are canonical, else a hint.
-pub fn describe_labels(bytes: &[u8]) -> String {
-    if crate::labels::is_canonical(bytes) {
-        format!("{:?}", LabelsRef::from_canonical(bytes))
-    } else {
-        format!("(labels of {} bytes)", bytes.len())
-    }
 }

@@ -16,7 +16,7 @@ pub mod sample;
 pub mod series;
 pub mod tenant;
 
-pub use batch::{Batch, BatchSeries, Exemplar, Metadata, MetricKind};
+pub use batch::{Batch, BatchMetadata, BatchSeries, Exemplar, Metadata, MetadataRef, MetricKind};
 pub use error::{ErrorKind, SeriesError};
 pub use labels::{Labels, LabelsBuilder, LabelsRef};
 pub use sample::{STALE_NAN_BITS, Samples, TimeRange};

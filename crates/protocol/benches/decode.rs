@@ -18,6 +18,7 @@ use model::{Batch, LabelsBuilder};
 use protocol::remote_write::{Decoder, Version, decompress, labels_of};
 use std::hint::black_box;
 use std::time::Instant;
+use stdx::budget::{Account, Reservation};
 
 /// The parts that are measured, by name.
 pub(crate) const PARTS: [&str; 8] =
@@ -69,6 +70,7 @@ struct Work<'a> {
     fleet: &'a Fleet,
     decoder: Decoder,
     batch: Batch,
+    memory: Reservation,
     out: Vec<u8>,
     labels: LabelsBuilder,
 }
@@ -87,6 +89,7 @@ impl<'a> Work<'a> {
             fleet,
             decoder: Decoder::new(1),
             batch: Batch::default(),
+            memory: Account::new("bench", u64::MAX).reserve(0).expect("plenty"),
             out: Vec::new(),
             labels: LabelsBuilder::new(),
         };
@@ -132,7 +135,7 @@ fn measured(work: &mut Work<'_>) {
 
 fn decode(work: &mut Work<'_>, version: Version) {
     for body in work.bodies {
-        work.decoder.decode(version, body, &mut work.batch).expect("made here");
+        work.decoder.decode(version, body, &mut work.batch, &mut work.memory).expect("made here");
         black_box(&work.batch.series);
     }
 }

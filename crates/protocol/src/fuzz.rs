@@ -6,11 +6,18 @@
 use crate::remote_write::{Decoder, Version, decoded_len, decompress, labels_of};
 use model::labels::is_canonical;
 use model::{Batch, LabelsBuilder, SeriesKey};
+use stdx::budget::Account;
 
 /// A compressed body as it comes from the network.
 pub fn remote_write_body(version: Version, body: &[u8]) {
     let mut batch = Batch::default();
-    let decoded = Decoder::new(SEED).decode(version, body, &mut batch);
+    let account = Account::new("fuzz", ACCOUNT_BYTES);
+    let mut memory = account.reserve(0).expect("BUG: nothing always fits");
+    let mut decoder = Decoder::new(SEED);
+    let decoded = decoder.decode(version, body, &mut batch, &mut memory);
+    let grown = batch.memory_bytes() + decoder.memory_bytes();
+    let paid = memory.bytes() + ONE_SERIES_BYTES;
+    assert!(decoded.is_err() || grown as u64 <= paid, "{grown} bytes, {} bought", memory.bytes());
     check(&batch);
     if decoded.is_err() {
         assert!(batch.series.is_empty() && batch.bytes.is_empty(), "a failed request leaves something");
@@ -50,6 +57,12 @@ pub fn series_labels(raw: &[u8]) {
 }
 
 const SEED: u64 = 7;
+
+/// What a decoder needs for the series that it is at, which the caps bound.
+const ONE_SERIES_BYTES: u64 = 512 << 10;
+
+/// What a decoder may take here: enough for most inputs, and for some not.
+const ACCOUNT_BYTES: u64 = 4 << 20;
 
 /// The promises of a batch.
 fn check(batch: &Batch) {

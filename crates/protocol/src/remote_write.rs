@@ -30,11 +30,12 @@ mod v1;
 mod v2;
 
 pub use error::DecodeError;
-pub use labels::labels_of;
+pub use labels::{describe_labels, labels_of};
 pub use negotiate::negotiate;
 pub use snappy::{decoded_len, decompress};
 
 use model::{Batch, LabelsBuilder, SeriesHasher};
+use stdx::budget::{Purse, Reservation};
 
 /// The two messages that the protocol knows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -43,6 +44,42 @@ pub enum Version {
     V1,
     /// `io.prometheus.write.v2.Request`.
     V2,
+}
+
+impl Version {
+    /// The message's full name.
+    const fn message(self) -> &'static str {
+        match self {
+            Self::V1 => "prometheus.WriteRequest",
+            Self::V2 => "io.prometheus.write.v2.Request",
+        }
+    }
+
+    const fn other(self) -> Self {
+        match self {
+            Self::V1 => Self::V2,
+            Self::V2 => Self::V1,
+        }
+    }
+}
+
+/// Which fields a request has at the top. The two messages share none, and protobuf passes over what it does
+/// not know: one taken for the other is an empty request.
+#[derive(Debug, Default)]
+struct Seen {
+    known: bool,
+    unknown: bool,
+}
+
+impl Seen {
+    /// Refuses a message that is certainly not what its sender said.
+    fn check(&self, version: Version) -> Result<(), DecodeError> {
+        if self.unknown && !self.known {
+            let (expected, other) = (version.message(), version.other().message());
+            return Err(DecodeError::OtherMessage { expected, other });
+        }
+        Ok(())
+    }
 }
 
 /// Decodes bodies; keeps its working memory from one to the next, so that a warm one does not allocate.
@@ -79,12 +116,21 @@ impl Decoder {
 
     /// Decodes a snappy-compressed `body` into `batch`, whose former content is dropped.
     ///
-    /// After an error the batch is empty.
-    pub fn decode(&mut self, version: Version, body: &[u8], batch: &mut Batch) -> Result<(), DecodeError> {
+    /// What the decoder or the batch grow by is bought with `memory` first; what they have already is not.
+    /// `memory` never gets smaller, and afterwards holds at least what was asked of it. After an error the batch
+    /// is empty.
+    pub fn decode(
+        &mut self,
+        version: Version,
+        body: &[u8],
+        batch: &mut Batch,
+        memory: &mut Reservation,
+    ) -> Result<(), DecodeError> {
         batch.clear();
+        let purse = Purse::new(memory);
         let decoded = match version {
-            Version::V1 => v1::decode(self, body, batch),
-            Version::V2 => v2::decode(self, body, batch),
+            Version::V1 => v1::decode(self, body, batch, purse),
+            Version::V2 => v2::decode(self, body, batch, purse),
         };
         if decoded.is_err() {
             batch.clear();

@@ -7,6 +7,7 @@ use crate::pipeline::Decoders;
 use crate::settings::Settings;
 use crate::telemetry::WriteMetrics;
 use journal::{Embedded, JournalError, Options};
+use model::SeriesError;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::sync_channel;
@@ -34,6 +35,9 @@ struct Inner {
     _data_dir: DataDir,
 }
 
+/// Of the head's memory, what new series may not touch: known ones can still flow then.
+const HEAD_NEW_SERIES_PERCENT: u64 = 85;
+
 /// What owners and handlers both use.
 #[derive(Debug)]
 pub(crate) struct Shared {
@@ -52,6 +56,17 @@ impl Shared {
     /// Bytes that all partitions' heads hold.
     pub(crate) fn head_bytes(&self) -> u64 {
         self.partitions.iter().map(|p| p.head_bytes.load(Ordering::Relaxed)).sum()
+    }
+
+    /// Whether there is room for new series, and who asks for the first time. Known series may still flow where
+    /// there is none.
+    pub(crate) fn room_for_series(&self) -> Result<(), SeriesError> {
+        let limit = self.settings.budget.head_bytes / 100 * HEAD_NEW_SERIES_PERCENT;
+        let used = self.head_bytes();
+        if used < limit {
+            return Ok(());
+        }
+        Err(SeriesError::NoRoom { used_mib: used >> 20, limit_mib: limit >> 20 })
     }
 
     /// Seconds since the Unix epoch.
@@ -94,6 +109,7 @@ impl Node {
         let (seed, count) = (data_dir.identity.seed, data_dir.identity.partitions);
         let partitions: Vec<_> = (0..count).map(|_| Arc::new(PartitionShared::new(seed))).collect();
         let registry = Registry::new();
+        let decoders = Account::new("decoders", settings.budget.decoders_bytes);
         let shared = Arc::new(Shared {
             metrics: WriteMetrics::new(&registry),
             inflight: Account::new("inflight", settings.budget.inflight_bytes),
@@ -121,7 +137,7 @@ impl Node {
             commands.push(send);
         }
         let node = Self(Arc::new(Inner {
-            decoders: Decoders::new(seed),
+            decoders: Decoders::new(seed, decoders),
             shared,
             partitions,
             commands,
@@ -231,8 +247,12 @@ impl Node {
             r.gauge_fn(name, help, &[], read);
         }
         let budget = self.budget();
-        let accounts =
-            [("head", budget.head_bytes), ("inflight", budget.inflight_bytes), ("query", budget.query_bytes)];
+        let accounts = [
+            ("head", budget.head_bytes),
+            ("inflight", budget.inflight_bytes),
+            ("query", budget.query_bytes),
+            ("decoders", budget.decoders_bytes),
+        ];
         for (account, limit) in accounts {
             let labels = [("account", account)];
             r.gauge_fn("floodmark_budget_limit_bytes", "What an account may hold.", &labels, move || {

@@ -12,6 +12,7 @@
 
 mod commit;
 mod dictionary;
+mod outage;
 mod replay;
 #[cfg(test)]
 mod tests;
@@ -22,7 +23,7 @@ use crate::submission::Submission;
 use dictionary::Dictionary;
 use head::Partition;
 use journal::{Journal, RecordEncoder};
-use model::SeriesError;
+use outage::Outage;
 use parking_lot::RwLock;
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -53,9 +54,6 @@ const IDLE: Duration = Duration::from_secs(1);
 
 /// How often series that were not seen for long leave the active set.
 const RETIRE_EVERY: Duration = Duration::from_secs(30);
-
-/// Of the head's memory, what new series may not touch: known ones can still flow then.
-const HEAD_NEW_SERIES_PERCENT: u64 = 85;
 
 /// What everybody may see of a partition.
 #[derive(Debug)]
@@ -108,6 +106,7 @@ pub(crate) struct Owner {
     dictionary: Dictionary,
     encoder: RecordEncoder,
     label_bytes: Vec<u8>,
+    outage: Outage,
     retired: Instant,
     /// When a request of known series last came.
     known_at: Instant,
@@ -135,6 +134,7 @@ impl Owner {
             dictionary: Dictionary::default(),
             encoder: RecordEncoder::new(),
             label_bytes: Vec::new(),
+            outage: Outage::default(),
             retired: Instant::now(),
             known_at: Instant::now(),
             create_at: Instant::now(),
@@ -223,7 +223,7 @@ impl Owner {
         while left > 0
             && let Some(mut submission) = self.creating.pop_front()
         {
-            match self.room_for_series() {
+            match self.node.room_for_series() {
                 Ok(()) => left -= self.create_some(&mut submission, left.min(CREATE_SHARE)),
                 // its known series go on
                 Err(error) => submission.refuse_new(&error),
@@ -260,15 +260,6 @@ impl Owner {
         }
         submission.created = to;
         to - from
-    }
-
-    fn room_for_series(&self) -> Result<(), SeriesError> {
-        let limit = self.node.settings.budget.head_bytes / 100 * HEAD_NEW_SERIES_PERCENT;
-        let used = self.node.head_bytes();
-        if used < limit {
-            return Ok(());
-        }
-        Err(SeriesError::NoRoom { used_mib: used >> 20, limit_mib: limit >> 20 })
     }
 
     fn housekeep(&mut self) {

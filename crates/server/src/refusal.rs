@@ -1,6 +1,7 @@
 //! Why a request was not served, before any protocol's words for it.
 
 use model::ErrorKind;
+use protocol::remote_write::DecodeError;
 use stdx::budget::{Exhausted, Reservation};
 
 /// A request that was turned away. [`crate::http`] gives it a status.
@@ -36,33 +37,29 @@ impl Refusal {
     }
 }
 
-impl From<protocol::remote_write::DecodeError> for Refusal {
-    fn from(error: protocol::remote_write::DecodeError) -> Self {
-        Self { kind: error.kind(), reason: "decode", message: error.to_string() }
+impl From<DecodeError> for Refusal {
+    fn from(error: DecodeError) -> Self {
+        match error {
+            DecodeError::Memory(full) => full.into(),
+            _ => Self { kind: error.kind(), reason: "decode", message: error.to_string() },
+        }
     }
 }
 
 impl From<Exhausted> for Refusal {
     fn from(full: Exhausted) -> Self {
         let message = format!("{full}; it grows with --memory");
-        // what could never fit is not worth a retry
-        match full.asked_bytes > full.limit_bytes {
+        // what could never fit is not worth a retry: a sender that repeats in order would never get past it
+        match full.is_for_good() {
             true => Self::too_large("memory", message),
             false => Self::busy("memory", message),
         }
     }
 }
 
-/// Lets a reservation hold `bytes` from now on. What could not even be had from an empty account is refused for
-/// good: a sender that repeats in order would never get past it.
+/// Lets a reservation hold `bytes` from now on.
 pub(crate) fn grow(memory: &mut Reservation, bytes: u64) -> Result<(), Refusal> {
-    let held_bytes = memory.bytes();
-    let whole = |full: Exhausted| Exhausted {
-        asked_bytes: bytes,
-        used_bytes: full.used_bytes.saturating_sub(held_bytes),
-        ..full
-    };
-    memory.resize(bytes).map_err(|full| Refusal::from(whole(full)))
+    Ok(memory.resize(bytes)?)
 }
 
 impl From<&journal::JournalError> for Refusal {
@@ -84,11 +81,8 @@ mod tests {
     fn what_can_never_fit_is_refused_for_good() {
         let account = Account::new("inflight", 100);
         let mut memory = account.reserve(40).unwrap();
-        let other = account.reserve(30).unwrap();
-        assert_eq!(grow(&mut memory, 90).unwrap_err().kind, ErrorKind::Unavailable);
-        assert_eq!(grow(&mut memory, 101).unwrap_err().kind, ErrorKind::TooLarge);
-        drop(other);
-        grow(&mut memory, 90).unwrap();
-        assert_eq!(account.used_bytes(), 90);
+        let _other = account.reserve(30).unwrap();
+        let mut kind = |bytes| Refusal::from(memory.resize(bytes).unwrap_err()).kind;
+        assert_eq!((kind(90), kind(101)), (ErrorKind::Unavailable, ErrorKind::TooLarge));
     }
 }

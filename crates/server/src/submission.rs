@@ -2,6 +2,7 @@
 
 use crate::refusal::Refusal;
 use model::{Exemplar, Labels, Metadata, SeriesError, SeriesKey, SeriesRef, TenantId};
+use protocol::remote_write::describe_labels;
 use std::ops::Range;
 use std::sync::Arc;
 use stdx::budget::Reservation;
@@ -48,6 +49,8 @@ pub struct Outcome {
     pub exemplars: u64,
     /// Samples left out.
     pub refused_samples: u64,
+    /// Exemplars left out. They are examples: a request is fine without them.
+    pub refused_exemplars: u64,
     /// Series left out, wholly or in part.
     pub refused_series: u64,
     /// Series were left out only because there is no room for new ones now.
@@ -69,11 +72,17 @@ impl Outcome {
         }
     }
 
+    /// Leaves out `samples` more of the series that was refused last.
+    pub(crate) const fn refuse_more(&mut self, samples: u64) {
+        self.refused_samples += samples;
+    }
+
     /// Adds another partition's share.
     pub(crate) fn add(&mut self, other: Self) {
         self.samples += other.samples;
         self.exemplars += other.exemplars;
         self.refused_samples += other.refused_samples;
+        self.refused_exemplars += other.refused_exemplars;
         self.refused_series += other.refused_series;
         self.no_room |= other.no_room;
         let room = Self::ERRORS_MAX - self.errors.len();
@@ -118,7 +127,8 @@ impl Submission {
     pub(crate) fn refuse_new(&mut self, error: &SeriesError) {
         for new in self.new.drain(self.created..) {
             let samples = u64::from(new.samples.end - new.samples.start);
-            self.outcome.refuse(error.clone(), samples, || new.labels.to_string());
+            self.outcome.refuse(error.clone(), samples, || describe_labels(new.labels.as_bytes()));
+            self.outcome.refused_exemplars += new.exemplars.len() as u64;
         }
         self.outcome.no_room = true;
     }

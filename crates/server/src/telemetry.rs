@@ -7,6 +7,7 @@ use stdx::telemetry::{Counter, Histogram, LATENCY_BUCKETS_S, Registry};
 pub(crate) struct WriteMetrics {
     pub(crate) samples: Counter,
     pub(crate) refused_samples: Counter,
+    pub(crate) refused_exemplars: Counter,
     pub(crate) series_created: Counter,
     pub(crate) late_samples: Counter,
     pub(crate) duplicate_samples: Counter,
@@ -34,6 +35,10 @@ impl WriteMetrics {
             samples: r.counter("floodmark_write_samples_total", "Samples acknowledged."),
             refused_samples: r
                 .counter("floodmark_write_refused_samples_total", "Samples left out of accepted requests."),
+            refused_exemplars: r.counter(
+                "floodmark_write_refused_exemplars_total",
+                "Exemplars left out of accepted requests: damaged, or of a series that has no sample.",
+            ),
             body_bytes: r.counter("floodmark_write_body_bytes_total", "Bytes of write bodies, as received."),
             seconds_known: seconds("known"),
             seconds_new: seconds("new"),

@@ -4,6 +4,10 @@
 //! size a stranger decides reserves its bytes first, and holds the [`Reservation`] as long as the bytes
 //! live. Where an account is empty, [`Account::reserve`] says so at once and the caller sheds load.
 
+mod purse;
+
+pub use purse::{Growing, Purse};
+
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -44,6 +48,13 @@ impl std::fmt::Display for Exhausted {
 }
 
 impl std::error::Error for Exhausted {}
+
+impl Exhausted {
+    /// True where not even an empty account would have it: coming back later does not help.
+    pub const fn is_for_good(&self) -> bool {
+        self.asked_bytes > self.limit_bytes
+    }
+}
 
 impl Account {
     /// An empty account of `limit_bytes`.
@@ -136,10 +147,17 @@ impl Reservation {
         self.bytes
     }
 
-    /// Holds `bytes` from now on; growing can be refused, and then nothing changes.
+    /// Holds `bytes` from now on; growing can be refused, and then nothing changes. The refusal speaks of the
+    /// whole: all of `bytes` were asked for, and what others have is in use.
     pub fn resize(&mut self, bytes: u64) -> Result<(), Exhausted> {
         if bytes > self.bytes {
-            self.account.take(bytes - self.bytes)?;
+            let held_bytes = self.bytes;
+            let whole = |full: Exhausted| Exhausted {
+                asked_bytes: bytes,
+                used_bytes: full.used_bytes.saturating_sub(held_bytes),
+                ..full
+            };
+            self.account.take(bytes - held_bytes).map_err(whole)?;
         } else {
             self.account.0.used_bytes.fetch_sub(self.bytes - bytes, Ordering::AcqRel);
         }
@@ -165,13 +183,18 @@ mod tests {
         let mut a = account.reserve(60).unwrap();
         let refused = account.reserve(41).unwrap_err();
         assert_eq!((refused.used_bytes, refused.limit_bytes), (60, 100));
-        assert!(a.resize(101).is_err());
+        let never = a.resize(101).unwrap_err();
+        assert_eq!((never.asked_bytes, never.used_bytes, never.is_for_good()), (101, 0, true));
+        let other = account.reserve(30).unwrap();
+        let later = a.resize(90).unwrap_err();
+        assert_eq!((later.asked_bytes, later.used_bytes, later.is_for_good()), (90, 30, false));
+        drop(other);
         assert_eq!(account.used_bytes(), 60);
         a.resize(100).unwrap();
         assert!(account.is_full());
         a.resize(10).unwrap();
         drop(a);
-        assert_eq!((account.used_bytes(), account.peak_bytes(), account.refused_total()), (0, 100, 2));
+        assert_eq!((account.used_bytes(), account.peak_bytes(), account.refused_total()), (0, 100, 3));
         assert!(account.reserve(u64::MAX).is_err(), "no overflow");
     }
 

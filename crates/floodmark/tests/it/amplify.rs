@@ -194,3 +194,108 @@ fn exemplars_of_many_new_series() {
     eprintln!("{took:?}");
     assert!(took[2].1 < 20 * took[0].1, "{took:?}");
 }
+
+/// A 2.0 body of `count` series that all refer to one symbol of 15 KiB: nine bytes of body for each.
+fn long_symbol(count: usize) -> Vec<u8> {
+    let long = "x".repeat(15 << 10);
+    let mut symbols: Vec<String> = ["", "__name__", "m", "long", &long, "i"].map(String::from).to_vec();
+    symbols.extend((0..count).map(|i| i.to_string()));
+    let mut message = Vec::new();
+    symbols.iter().for_each(|s| wire::put_bytes(&mut message, 4, s.as_bytes()));
+    let now = now_ms();
+    for i in 0..count {
+        let mut refs = Vec::new();
+        [1, 2, 5, 6 + i as u64, 3, 4].iter().for_each(|r| wire::varint(&mut refs, *r));
+        let mut series = Vec::new();
+        wire::put_bytes(&mut series, 1, &refs);
+        wire::put_bytes(&mut series, 2, &wire::sample(now, 1.0));
+        wire::put_bytes(&mut message, 5, &series);
+    }
+    wire::snappy(&message)
+}
+
+#[test]
+fn one_symbol_in_many_series() {
+    let server = small();
+    for count in [2_000, 20_000, 100_000] {
+        let body = long_symbol(count);
+        let status = status(&server, &Request::write_v2(&body));
+        eprintln!("{count} series in {} bytes: {status}", body.len());
+        assert!(count < 20_000 || status != 204, "more than fits was taken");
+    }
+    is_well(server);
+}
+
+#[test]
+fn one_symbol_in_many_series_many_times() {
+    let server = Server::start(Options::default().arg("--memory").arg("256MiB"));
+    let body = long_symbol(50_000);
+    std::thread::scope(|threads| {
+        for _ in 0..16 {
+            threads.spawn(|| status(&server, &Request::write_v2(&body)));
+        }
+    });
+    let peak = server.memory_bytes("VmHWM");
+    assert!(peak < 256 * MIB + SLACK, "peak memory {} MiB of a budget of 256 MiB", peak / MIB);
+}
+
+/// Large answers that nobody reads must not pile up in memory: those of queries.
+#[test]
+fn query_answers_that_nobody_reads() {
+    let server = Server::start(Options::default().arg("--memory").arg("256MiB"));
+    let now = now_ms();
+    // 500,000 samples: some 20 MB of JSON
+    for part in 0..50 {
+        let times = (0..100).map(|i| (now - 1_000_000 + (part * 100 + i) * 200, i as f64 / 7.0));
+        let series: Vec<_> = (0..100)
+            .map(|s| Series::named("many").label("s", s.to_string()).samples(times.clone()))
+            .collect();
+        server.send(&Request::write(&wire::v1(&series))).expect(204, &[]);
+    }
+    let params = [("query", "many[30m]"), ("time", &(now / 1000).to_string())];
+    never_read(&server, &[Request::ask("/api/v1/query", &params)], 40);
+    let peak = server.memory_bytes("VmHWM");
+    assert!(peak < 256 * MIB + SLACK, "peak memory {} MiB of a budget of 256 MiB", peak / MIB);
+}
+
+#[test]
+fn heads_without_end_on_many_connections() {
+    let server = small();
+    let head = format!("GET / HTTP/1.1\r\n{}", format!("X-Header: {}\r\n", "h".repeat(4000)).repeat(90));
+    let open = begin_many(&server, 600, head.as_bytes());
+    eprintln!("{} heads of {} bytes", open.len(), head.len());
+    is_well(server);
+}
+
+#[test]
+fn forms_without_end_on_many_connections() {
+    let server = small();
+    let head = Request::form("/api/v1/query", &[]).header("Content-Length", "1000000").head();
+    let form = [head.as_bytes(), &vec![b'a'; 990_000]].concat();
+    let open = begin_many(&server, 300, &form);
+    eprintln!("{} forms of {} bytes", open.len(), form.len());
+    is_well(server);
+}
+
+/// What a small request holds has nothing to do with what its decoder held for others before.
+#[test]
+fn a_small_request_holds_little() {
+    let server = small();
+    let now = now_ms();
+    let one = |i: usize| Series::named("m").label("i", format!("{i}-{}", "x".repeat(200))).sample(now, 1.0);
+    server.send(&Request::write(&wire::v1(&(0..8_000).map(one).collect::<Vec<_>>()))).expect(204, &[]);
+    let tiny = Request::write(&wire::v1(&[Series::named("tiny").sample(now, 1.0)]));
+    let refused = std::sync::atomic::AtomicU32::new(0);
+    std::thread::scope(|threads| {
+        for _ in 0..16 {
+            threads.spawn(|| {
+                for _ in 0..50 {
+                    if server.send(&tiny).status != 204 {
+                        refused.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+                    }
+                }
+            });
+        }
+    });
+    assert_eq!(refused.into_inner(), 0, "of 800 requests of 50 bytes");
+}

@@ -296,3 +296,25 @@ fn what_is_not_http_is_turned_away() {
     let headers = "X-Header: value\r\n".repeat(2000);
     check(format!("GET /api/v1/labels HTTP/1.1\r\n{headers}\r\n").as_bytes());
 }
+
+/// A refused series is counted once, however many of its samples are.
+#[test]
+fn refused_series_are_counted_once() {
+    let server = Server::new();
+    let series = Series::named("m").samples([(-1, 1.0), (-2, 1.0), (-3, 1.0)]);
+    let reply = server.send(&Request::write(&wire::v1(&[series])));
+    reply.expect(400, &["3 samples of 1 series refused"]);
+}
+
+/// A series is named by its labels, however long these are.
+#[test]
+fn a_refused_series_is_named() {
+    let server = Server::new();
+    let long = "x".repeat(10 << 20);
+    let series = [Series::named("m").label("job", "api").label("long", &long).sample(now_ms(), 1.0)];
+    for request in [Request::write(&wire::v1(&series)), Request::write_v2(&wire::v2(&series))] {
+        let reply = server.send(&request);
+        reply.expect(400, &["value of label \"long\" has 10485760 bytes", "m{job=\"api\", long=\"xxxx", "…"]);
+        assert!(reply.body.len() < 1000, "{}", reply.text());
+    }
+}

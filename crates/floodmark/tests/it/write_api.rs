@@ -406,3 +406,40 @@ pub(crate) fn written(reply: &crate::harness::Reply) -> [Option<&str>; 3] {
         reply.header(&name)
     })
 }
+
+/// 2.0 sends metadata with each series: a histogram's is that of its family.
+#[test]
+fn metadata_of_a_histogram_is_found_by_its_name() {
+    let server = Server::new();
+    let part = |suffix: &str| {
+        Series::named(&format!("took_seconds{suffix}")).sample(now_ms(), 1.0).metadata(3, "Took.", "")
+    };
+    let all = [part("_bucket").label("le", "+Inf"), part("_sum"), part("_count")];
+    server.send(&Request::write_v2(&wire::v2(&all))).expect(204, &[]);
+    let reply = server.send(&Request::ask("/api/v1/metadata", &[("metric", "took_seconds")]));
+    reply.expect(200, &["Took."]);
+}
+
+/// A 1.0 sender that says 2.0, or the other way round, is not told that its samples are stored.
+#[test]
+fn a_message_of_the_other_version_is_refused() {
+    let server = Server::new();
+    let series = [Series::named("m").sample(now_ms(), 1.0)];
+    server.send(&Request::write(&wire::v2(&series))).expect(400, &[]);
+    server.send(&Request::write_v2(&wire::v1(&series))).expect(400, &[]);
+}
+
+/// An example of a series that has no sample cannot be shown with anything.
+#[test]
+fn exemplars_without_a_series_are_not_counted_as_written() {
+    let server = Server::new();
+    let now = now_ms();
+    let exemplar = |name: &str| Series::named(name).exemplar(&[("t", "x")], now, 1.0);
+    let request = |series| Request::write_v2(&wire::v2(&[series]));
+    let reply = server.send(&request(exemplar("m")));
+    reply.expect(204, &[]);
+    assert_eq!(written(&reply), ["0", "0", "0"].map(Some));
+    assert_eq!(server.metric("floodmark_write_refused_exemplars_total"), 1.0);
+    server.send(&request(Series::named("m").sample(now, 1.0))).expect(204, &[]);
+    assert_eq!(written(&server.send(&request(exemplar("m")))), ["0", "0", "1"].map(Some));
+}

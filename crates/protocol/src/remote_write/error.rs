@@ -3,6 +3,7 @@
 use crate::wire::WireError;
 use model::ErrorKind;
 use model::caps::{BODY_BYTES_MAX, BODY_COMPRESSED_BYTES_MAX};
+use stdx::budget::Exhausted;
 
 /// Why a request cannot be decoded at all. Nothing of it may be stored.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -30,6 +31,20 @@ pub enum DecodeError {
     /// A 2.0 symbol table whose first entry is a text: references would all be off.
     #[error("the first symbol has {0} bytes, it must be the empty string")]
     FirstSymbol(usize),
+    /// A message in which nothing is known: most likely of the other version.
+    #[error(
+        "not a {expected} message: it has fields, but none that this message has; {other} is sent with the content type \
+         application/x-protobuf;proto={other}"
+    )]
+    OtherMessage {
+        /// What the headers promised.
+        expected: &'static str,
+        /// What else there is.
+        other: &'static str,
+    },
+    /// Not enough memory to decode it: not now, or never.
+    #[error(transparent)]
+    Memory(#[from] Exhausted),
     /// More of something than one request may hold.
     #[error("request has more than {limit} {what}")]
     TooMany {
@@ -46,7 +61,11 @@ impl DecodeError {
         match self {
             Self::ContentType(_) | Self::ContentEncoding(_) => ErrorKind::Unsupported,
             Self::BodyTooLarge(_) | Self::DecodedTooLarge(_) | Self::TooMany { .. } => ErrorKind::TooLarge,
-            Self::Snappy(_) | Self::Wire(_) | Self::FirstSymbol(_) => ErrorKind::Invalid,
+            Self::Snappy(_) | Self::Wire(_) | Self::FirstSymbol(_) | Self::OtherMessage { .. } => {
+                ErrorKind::Invalid
+            }
+            Self::Memory(full) if full.is_for_good() => ErrorKind::TooLarge,
+            Self::Memory(_) => ErrorKind::Unavailable,
         }
     }
 }

@@ -1,7 +1,9 @@
 //! Exemplars: what both versions say alike.
 
+use super::DecodeError;
 use super::labels::{Total, push_text};
 use model::{Batch, Exemplar, Labels, LabelsBuilder, SeriesError};
+use stdx::budget::Purse;
 
 /// The labels of one exemplar while they are read; remembers the first thing wrong with them.
 pub(super) struct ExemplarLabels<'a> {
@@ -31,14 +33,22 @@ impl<'a> ExemplarLabels<'a> {
     }
 
     /// Keeps the exemplar for the series that `batch` gets next; one with bad labels is only counted.
-    pub(super) fn keep(self, timestamp_ms: i64, value: f64, batch: &mut Batch) {
+    pub(super) fn keep(
+        self,
+        timestamp_ms: i64,
+        value: f64,
+        batch: &mut Batch,
+        purse: &mut Purse<'_>,
+    ) -> Result<(), DecodeError> {
         match self.build() {
             Ok(labels) => {
+                purse.spend(labels.as_bytes().len())?;
                 let series = batch.series.len() as u32;
-                batch.exemplars.push((series, Exemplar { labels, timestamp_ms, value }));
+                purse.push(&mut batch.exemplars, (series, Exemplar { labels, timestamp_ms, value }))?;
             }
             Err(_) => batch.refused_exemplars += 1,
         }
+        Ok(())
     }
 
     fn build(self) -> Result<Labels, SeriesError> {

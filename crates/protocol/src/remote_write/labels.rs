@@ -2,7 +2,7 @@
 
 use crate::wire::{Reader, Tag, WireError, WireType, tag};
 use model::caps::{LABEL_NAME_BYTES_MAX, LABEL_VALUE_BYTES_MAX, SERIES_LABEL_BYTES_MAX, SERIES_LABELS_MAX};
-use model::labels::is_canonical;
+use model::labels::{METRIC_NAME, is_canonical};
 use model::{Labels, LabelsBuilder, LabelsRef, SeriesError};
 
 /// A label in a series or an exemplar.
@@ -24,6 +24,44 @@ pub fn labels_of(raw: &[u8], builder: &mut LabelsBuilder) -> Result<Labels, Seri
     builder.clear();
     collect(raw, builder)?;
     builder.build_series()
+}
+
+/// Of a name or a value, how much a message shows.
+pub(super) const LABEL_SHOWN_BYTES_MAX: usize = 64;
+
+/// Of a series, how many labels a message shows.
+pub(super) const LABELS_SHOWN_MAX: usize = 16;
+
+/// Label bytes as sent, to be read by people: `up{job="x"}`, whatever is wrong with them. What is long is cut.
+pub fn describe_labels(raw: &[u8]) -> String {
+    let mut metric = String::new();
+    let mut labels: Vec<String> = Vec::new();
+    let mut fields = Reader::new(raw);
+    while let Ok(Some(tag)) = fields.tag() {
+        let label = match tag {
+            LABEL => fields.message().and_then(name_and_value),
+            other => fields.skip(other).map(|()| (&[][..], &[][..])),
+        };
+        if labels.len() == LABELS_SHOWN_MAX || label.is_err() {
+            labels.push("…".into());
+            break;
+        }
+        match label {
+            Ok((name, value)) if metric.is_empty() && name == METRIC_NAME.as_bytes() => metric = shown(value),
+            Ok((name, value)) if tag == LABEL => labels.push(format!("{}={:?}", shown(name), shown(value))),
+            _ => {}
+        }
+    }
+    format!("{metric}{{{}}}", labels.join(", "))
+}
+
+/// A text, or the beginning of it.
+fn shown(text: &[u8]) -> String {
+    let mut shown = String::from_utf8_lossy(&text[..text.len().min(LABEL_SHOWN_BYTES_MAX)]).into_owned();
+    if text.len() > LABEL_SHOWN_BYTES_MAX {
+        shown.push('…');
+    }
+    shown
 }
 
 /// Reads every label of `raw` into `builder`, within the caps.
@@ -108,4 +146,29 @@ pub(super) fn name_and_value(mut label: Reader<'_>) -> Result<(&[u8], &[u8]), Wi
         }
     }
     Ok((name, value))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use model::labels::put_label;
+
+    #[test]
+    fn labels_are_shown_whatever_they_are() {
+        let raw = |labels: &[(&str, &str)]| {
+            let mut raw = Vec::new();
+            labels.iter().for_each(|(n, v)| put_label(&mut raw, n.as_bytes(), v.as_bytes()));
+            raw
+        };
+        let check =
+            |labels: &[(&str, &str)], expected: &str| assert_eq!(describe_labels(&raw(labels)), expected);
+        check(&[], "{}");
+        check(&[("__name__", "up")], "up{}");
+        check(&[("z", "1"), ("__name__", "up"), ("a", "")], r#"up{z="1", a=""}"#);
+        check(&[("a", &"x".repeat(100))], &format!("{{a={:?}}}", "x".repeat(64) + "…"));
+        let cut = &raw(&[("__name__", "up"), ("a", "b")]);
+        assert_eq!(describe_labels(&cut[..cut.len() - 1]), "up{…}");
+        let many = raw(&[("a", "b"); 1000]);
+        assert_eq!(describe_labels(&many).matches("a=").count(), LABELS_SHOWN_MAX);
+    }
 }

@@ -2,26 +2,68 @@
 
 use super::{DecodeError, sample};
 use model::caps::LABEL_VALUE_BYTES_MAX;
-use model::{Batch, Metadata, MetricKind};
+use model::{Batch, BatchMetadata, Metadata, MetricKind};
+use stdx::budget::Purse;
 
 /// Keeps an entry if it names a metric. Texts are advice: what is not UTF-8 in them is replaced, and what
 /// is too long is cut.
 pub(super) fn push(
     batch: &mut Batch,
+    purse: &mut Purse<'_>,
     kind: MetricKind,
     name: &[u8],
     help: &[u8],
     unit: &[u8],
 ) -> Result<(), DecodeError> {
     sample::check_extras(batch.metadata.len(), "metadata entries")?;
-    if !name.is_empty() && name.len() <= LABEL_VALUE_BYTES_MAX {
-        let text = |bytes| String::from_utf8_lossy(bytes);
-        batch.metadata.push(Metadata {
-            metric: text(name).into_owned(),
-            kind,
-            help: Metadata::cut(&text(help)).to_owned(),
-            unit: Metadata::cut(&text(unit)).to_owned(),
-        });
+    if name.is_empty() || name.len() > LABEL_VALUE_BYTES_MAX {
+        return Ok(());
     }
+    let (name, help, unit) =
+        (String::from_utf8_lossy(name), String::from_utf8_lossy(help), String::from_utf8_lossy(unit));
+    let texts = &mut batch.texts;
+    let mut put = |text: &str| {
+        purse.room(texts, text.len())?;
+        texts.push_str(text);
+        Ok::<_, DecodeError>(texts.len() as u32)
+    };
+    let start = put("")?;
+    let name_end = put(&name)?;
+    let help_end = put(Metadata::cut(&help))?;
+    let unit_end = put(Metadata::cut(&unit))?;
+    let (metric, help, unit) = (start..name_end, name_end..help_end, help_end..unit_end);
+    purse.push(&mut batch.metadata, BatchMetadata { kind, metric, help, unit })?;
     Ok(())
+}
+
+/// The name of the family that a series belongs to, by its own name and kind: 2.0 sends metadata with each
+/// series, and what is known is known of the family.
+pub(super) fn family(name: &[u8], kind: MetricKind) -> &[u8] {
+    let suffixes: &[&[u8]] = match kind {
+        MetricKind::Histogram => &[b"_bucket", b"_sum", b"_count"],
+        MetricKind::GaugeHistogram => &[b"_bucket", b"_gsum", b"_gcount", b"_sum", b"_count"],
+        MetricKind::Summary => &[b"_sum", b"_count"],
+        _ => &[],
+    };
+    let stripped = suffixes.iter().find_map(|suffix| name.strip_suffix(*suffix));
+    stripped.filter(|family| !family.is_empty()).unwrap_or(name)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn families() {
+        let check = |name: &str, kind, expected: &str| {
+            assert_eq!(family(name.as_bytes(), kind), expected.as_bytes());
+        };
+        for suffix in ["_bucket", "_sum", "_count", ""] {
+            check(&format!("took_seconds{suffix}"), MetricKind::Histogram, "took_seconds");
+        }
+        check("depth_gsum", MetricKind::GaugeHistogram, "depth");
+        check("size_bucket", MetricKind::Summary, "size_bucket");
+        check("things_count", MetricKind::Counter, "things_count");
+        check("_sum", MetricKind::Summary, "_sum");
+    }
 }

@@ -4,8 +4,8 @@ use super::{DecodeError, Version};
 
 const MEDIA_TYPE: &str = "application/x-protobuf";
 const ENCODING: &str = "snappy";
-const V1_NAME: &str = "prometheus.WriteRequest";
-const V2_NAME: &str = "io.prometheus.write.v2.Request";
+const V1_NAME: &str = Version::V1.message();
+const V2_NAME: &str = Version::V2.message();
 
 /// How much of a header an error repeats.
 const HEADER_SHOWN_BYTES_MAX: usize = 100;

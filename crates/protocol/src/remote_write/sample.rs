@@ -4,6 +4,7 @@ use super::DecodeError;
 use crate::wire::{Reader, Tag, WireError, WireType, tag};
 use model::Batch;
 use model::caps::{REQUEST_EXTRAS_MAX, REQUEST_SAMPLES_MAX, REQUEST_SERIES_MAX};
+use stdx::budget::Purse;
 
 const VALUE: Tag = tag(1, WireType::Fixed64);
 const TIMESTAMP: Tag = tag(2, WireType::Varint);
@@ -49,13 +50,13 @@ fn read_any(mut sample: Reader<'_>) -> Result<(i64, f64), WireError> {
 
 /// Reads a sample into the batch.
 #[inline]
-pub(super) fn push(sample: Reader<'_>, batch: &mut Batch) -> Result<(), DecodeError> {
+pub(super) fn push(sample: Reader<'_>, batch: &mut Batch, purse: &mut Purse<'_>) -> Result<(), DecodeError> {
     let (timestamp_ms, value) = read(sample)?;
     if batch.timestamps.len() >= REQUEST_SAMPLES_MAX {
         return Err(DecodeError::TooMany { what: "samples", limit: REQUEST_SAMPLES_MAX });
     }
-    batch.timestamps.push(timestamp_ms);
-    batch.values.push(value);
+    purse.push(&mut batch.timestamps, timestamp_ms)?;
+    purse.push(&mut batch.values, value)?;
     Ok(())
 }
 

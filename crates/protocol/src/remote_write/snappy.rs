@@ -21,6 +21,7 @@
 use super::DecodeError;
 use model::caps::{BODY_BYTES_MAX, BODY_COMPRESSED_BYTES_MAX};
 use std::mem::MaybeUninit;
+use stdx::budget::Purse;
 
 /// The kinds of element, but for the copy with four bytes of offset, which is rare.
 const LITERAL: u8 = 0;
@@ -71,12 +72,33 @@ fn split_header(body: &[u8]) -> Result<(usize, &[u8]), DecodeError> {
 
 /// Replaces what is in `out` by the decompressed body. After an error `out` is empty.
 pub fn decompress(body: &[u8], out: &mut Vec<u8>) -> Result<(), DecodeError> {
+    decompress_into(body, out, |out, capacity| {
+        out.reserve_exact(capacity);
+        Ok(())
+    })
+}
+
+/// As [`decompress`], with memory that is bought first.
+pub(super) fn decompress_bought(
+    body: &[u8],
+    out: &mut Vec<u8>,
+    purse: &mut Purse<'_>,
+) -> Result<(), DecodeError> {
+    decompress_into(body, out, |out, capacity| Ok(purse.grow(out, capacity)?))
+}
+
+fn decompress_into(
+    body: &[u8],
+    out: &mut Vec<u8>,
+    grow: impl FnOnce(&mut Vec<u8>, usize) -> Result<(), DecodeError>,
+) -> Result<(), DecodeError> {
     let (len, elements) = split_header(body)?;
     out.clear();
     let room = len + MOVE;
     if out.capacity() < room {
-        out.reserve_exact(room.next_multiple_of(RESERVE_STEP));
+        grow(out, room.next_multiple_of(RESERVE_STEP))?;
     }
+    assert!(out.capacity() >= room, "BUG: no room for the body");
     let mut expansion = Expansion { elements, at: 0, out: out.as_mut_ptr(), done: 0, len };
     // SAFETY: `out` has room for `len + MOVE` bytes and is not touched while `expansion` lives.
     if !unsafe { expansion.run() } {

@@ -12,10 +12,11 @@ fn both_versions_give_the_same_keys_and_samples() {
     v1.series(b.as_ref(), &[3], &[-0.0]);
     v2.series(a.as_ref(), &[1, -2], &[0.5, stale]);
     v2.series(b.as_ref(), &[3], &[-0.0]);
+    let mut memory = stdx::budget::Account::new("test", u64::MAX).reserve(0).unwrap();
     let mut decoder = Decoder::new(1);
     for (version, body) in [(Version::V1, v1.finish()), (Version::V2, v2.finish())] {
         let mut batch = Batch::default();
-        decoder.decode(version, body, &mut batch).unwrap();
+        decoder.decode(version, body, &mut batch, &mut memory).unwrap();
         assert_eq!(batch.series.len(), 2);
         assert_eq!(batch.label_bytes(&batch.series[0]), a.as_bytes());
         assert_eq!(batch.series[1].key, model::SeriesKey::of(b.as_bytes(), 1));

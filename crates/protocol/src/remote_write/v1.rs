@@ -11,10 +11,11 @@
 
 use super::exemplar::ExemplarLabels;
 use super::labels::name_and_value;
-use super::{DecodeError, Decoder, metadata, sample, snappy};
-use crate::wire::{Reader, RunSteps, Tag, WireError, WireType, tag};
+use super::{DecodeError, Decoder, Seen, Version, metadata, sample, snappy};
+use crate::wire::{Reader, RunSteps, Tag, WireType, tag};
 use model::{Batch, BatchSeries, LabelsBuilder, MetricKind, SeriesError, SeriesHasher, SeriesKey};
 use std::ops::Range;
+use stdx::budget::Purse;
 
 const TIMESERIES: Tag = tag(1, WireType::Len);
 const METADATA: Tag = tag(3, WireType::Len);
@@ -33,8 +34,13 @@ const METADATA_NAME: Tag = tag(2, WireType::Len);
 const METADATA_HELP: Tag = tag(4, WireType::Len);
 const METADATA_UNIT: Tag = tag(5, WireType::Len);
 
-pub(super) fn decode(decoder: &mut Decoder, body: &[u8], batch: &mut Batch) -> Result<(), DecodeError> {
-    snappy::decompress(body, &mut batch.bytes)?;
+pub(super) fn decode(
+    decoder: &mut Decoder,
+    body: &[u8],
+    batch: &mut Batch,
+    mut purse: Purse<'_>,
+) -> Result<(), DecodeError> {
+    snappy::decompress_bought(body, &mut batch.bytes, &mut purse)?;
     decoder.gathered.clear();
     // the body is taken out while it is read, so that the rest of the batch can be written
     let bytes = std::mem::take(&mut batch.bytes);
@@ -45,37 +51,48 @@ pub(super) fn decode(decoder: &mut Decoder, body: &[u8], batch: &mut Batch) -> R
         body: &bytes,
         label_steps: RunSteps::default(),
         batch,
+        purse: &mut purse,
     };
     let walked = walk.request();
     batch.bytes = bytes;
-    batch.bytes.extend_from_slice(&decoder.gathered);
-    walked
+    walked?;
+    purse.extend(&mut batch.bytes, &decoder.gathered)?;
+    Ok(())
 }
 
-struct Walk<'a> {
+struct Walk<'a, 'p> {
     hasher: &'a SeriesHasher,
     gathered: &'a mut Vec<u8>,
     builder: &'a mut LabelsBuilder,
     body: &'a [u8],
     label_steps: RunSteps,
     batch: &'a mut Batch,
+    purse: &'a mut Purse<'p>,
 }
 
-impl Walk<'_> {
+impl Walk<'_, '_> {
     fn request(&mut self) -> Result<(), DecodeError> {
         let mut request = Reader::new(self.body);
         let mut series_seen = 0;
+        let mut seen = Seen::default();
         while let Some(tag) = request.tag()? {
             match tag {
                 TIMESERIES => {
                     sample::count_series(&mut series_seen)?;
                     self.series(request.message()?)?;
                 }
-                METADATA => self.metadata(request.message()?)?,
-                other => request.skip_unknown(other, &[1, 3])?,
+                METADATA => {
+                    seen.known = true;
+                    self.metadata(request.message()?)?;
+                }
+                other => {
+                    seen.unknown = true;
+                    request.skip_unknown(other, &[1, 3])?;
+                }
             }
         }
-        Ok(())
+        seen.known |= series_seen > 0;
+        seen.check(Version::V1)
     }
 
     fn series(&mut self, mut series: Reader<'_>) -> Result<(), DecodeError> {
@@ -88,7 +105,7 @@ impl Walk<'_> {
         let (mut scattered, mut histograms) = (false, 0);
         while let Some(tag) = series.tag()? {
             match tag {
-                SAMPLE => sample::push(series.message()?, self.batch)?,
+                SAMPLE => sample::push(series.message()?, self.batch, self.purse)?,
                 LABEL => {
                     scattered = true;
                     series.len_field()?;
@@ -112,7 +129,7 @@ impl Walk<'_> {
             self.batch.refuse(SeriesError::NativeHistograms(histograms), labels.clone(), 0);
         }
         if !samples.is_empty() || self.batch.exemplars.len() > first_exemplar {
-            self.batch.series.push(BatchSeries { key, labels, samples });
+            self.purse.push(&mut self.batch.series, BatchSeries { key, labels, samples })?;
         }
         Ok(())
     }
@@ -125,14 +142,14 @@ impl Walk<'_> {
 
     /// Brings the labels of a series together that lie between other fields.
     #[cold]
-    fn gather(&mut self, mut series: Reader<'_>) -> Result<(SeriesKey, Range<u32>), WireError> {
+    fn gather(&mut self, mut series: Reader<'_>) -> Result<(SeriesKey, Range<u32>), DecodeError> {
         let start = self.gathered.len();
         loop {
             let field = series.at();
             let Some(tag) = series.tag()? else { break };
             series.skip(tag)?;
             if tag == LABEL {
-                self.gathered.extend_from_slice(&self.body[field..series.at()]);
+                self.purse.extend(self.gathered, &self.body[field..series.at()])?;
             }
         }
         let key = self.hasher.key(&self.gathered[start..]);
@@ -157,8 +174,7 @@ impl Walk<'_> {
                 other => exemplar.skip_unknown(other, &[1, 2, 3])?,
             }
         }
-        labels.keep(timestamp_ms, value, self.batch);
-        Ok(())
+        labels.keep(timestamp_ms, value, self.batch, self.purse)
     }
 
     #[cold]
@@ -173,6 +189,6 @@ impl Walk<'_> {
                 other => entry.skip_unknown(other, &[1, 2, 4, 5])?,
             }
         }
-        metadata::push(self.batch, MetricKind::from_wire(kind), name, help, unit)
+        metadata::push(self.batch, self.purse, MetricKind::from_wire(kind), name, help, unit)
     }
 }

@@ -16,12 +16,15 @@ mod rebuild;
 mod symbols;
 
 use super::exemplar::ExemplarLabels;
-use super::{DecodeError, Decoder, metadata, sample, snappy};
+use super::labels::{LABEL_SHOWN_BYTES_MAX, LABELS_SHOWN_MAX};
+use super::{DecodeError, Decoder, Seen, Version, metadata, sample, snappy};
 use crate::wire::{Reader, Tag, WireError, WireType, tag};
-use model::labels::METRIC_NAME;
+use model::caps::SERIES_LABEL_BYTES_MAX;
+use model::labels::{METRIC_NAME, put_label};
 use model::{Batch, BatchSeries, LabelsBuilder, MetricKind, SeriesError, SeriesHasher};
 use rebuild::{LastSeries, REBUILT_BYTES_MAX};
 use std::ops::Range;
+use stdx::budget::{Exhausted, Purse};
 use symbols::{Symbol, Symbols, read_ref};
 
 const SYMBOLS: Tag = tag(4, WireType::Len);
@@ -61,14 +64,23 @@ impl Scratch {
     }
 }
 
-pub(super) fn decode(decoder: &mut Decoder, body: &[u8], batch: &mut Batch) -> Result<(), DecodeError> {
-    snappy::decompress(body, &mut decoder.body)?;
-    if walk(decoder, batch, false)? == SymbolsCame::Late {
+pub(super) fn decode(
+    decoder: &mut Decoder,
+    body: &[u8],
+    batch: &mut Batch,
+    mut purse: Purse<'_>,
+) -> Result<(), DecodeError> {
+    snappy::decompress_bought(body, &mut decoder.body, &mut purse)?;
+    if walk(decoder, batch, &mut purse, false)? == SymbolsCame::Late {
         batch.clear();
-        walk(decoder, batch, true)?;
+        walk(decoder, batch, &mut purse, true)?;
     }
     Ok(())
 }
+
+/// Room in the arena for the labels of a series, in canonical form or refused in the middle of it: those which
+/// it has for itself and those which it shares with the series before may each have as much as a whole one.
+const SERIES_ROOM_BYTES: usize = 2 * SERIES_LABEL_BYTES_MAX + 64;
 
 /// Whether the symbols stood where senders put them: before the series.
 #[derive(PartialEq, Eq)]
@@ -78,10 +90,15 @@ enum SymbolsCame {
 }
 
 /// Reads the request; once more with `everywhere` where symbols come late.
-fn walk(decoder: &mut Decoder, batch: &mut Batch, everywhere: bool) -> Result<SymbolsCame, DecodeError> {
+fn walk(
+    decoder: &mut Decoder,
+    batch: &mut Batch,
+    purse: &mut Purse<'_>,
+    everywhere: bool,
+) -> Result<SymbolsCame, DecodeError> {
     let scratch = &mut decoder.v2;
     scratch.metadata.clear();
-    let (symbols, fields) = Symbols::read(&decoder.body, everywhere, &mut scratch.symbols)?;
+    let (symbols, fields) = Symbols::read(&decoder.body, everywhere, &mut scratch.symbols, purse)?;
     let mut walk = Walk {
         hasher: &decoder.hasher,
         body: &decoder.body,
@@ -89,21 +106,26 @@ fn walk(decoder: &mut Decoder, batch: &mut Batch, everywhere: bool) -> Result<Sy
         last: LastSeries::new(&mut scratch.rebuild),
         gathered: &mut scratch.gathered,
         metadata_kept: &mut scratch.metadata,
+        family_kept: None,
         builder: &mut decoder.labels,
         batch,
+        purse,
     };
     walk.request(fields, everywhere)
 }
 
-struct Walk<'a> {
+struct Walk<'a, 'p> {
     hasher: &'a SeriesHasher,
     body: &'a [u8],
     symbols: Symbols<'a>,
     last: LastSeries<'a>,
     gathered: &'a mut Vec<u8>,
     metadata_kept: &'a mut Vec<Option<MetadataRefs>>,
+    /// The family kept last, and what is known of it.
+    family_kept: Option<(&'a [u8], MetadataRefs)>,
     builder: &'a mut LabelsBuilder,
     batch: &'a mut Batch,
+    purse: &'a mut Purse<'p>,
 }
 
 /// What one TimeSeries message holds beside its samples.
@@ -120,14 +142,15 @@ struct Content {
 /// A series' Metadata message.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 struct MetadataRefs {
-    kind: u64,
+    kind: MetricKind,
     help: u32,
     unit: u32,
 }
 
-impl<'a> Walk<'a> {
+impl<'a> Walk<'a, '_> {
     fn request(&mut self, mut fields: Reader<'a>, everywhere: bool) -> Result<SymbolsCame, DecodeError> {
         let mut series_seen = 0;
+        let mut seen = Seen { known: self.symbols.len() > 0, unknown: false };
         while let Some(tag) = fields.tag()? {
             match tag {
                 TIMESERIES => {
@@ -136,9 +159,14 @@ impl<'a> Walk<'a> {
                 }
                 SYMBOLS if everywhere => _ = fields.len_field()?,
                 SYMBOLS => return Ok(SymbolsCame::Late),
-                other => fields.skip_unknown(other, &[4, 5])?,
+                other => {
+                    seen.unknown = true;
+                    fields.skip_unknown(other, &[4, 5])?;
+                }
             }
         }
+        seen.known |= series_seen > 0;
+        seen.check(Version::V2)?;
         Ok(SymbolsCame::First)
     }
 
@@ -162,7 +190,8 @@ impl<'a> Walk<'a> {
             self.batch.bytes.truncate(labels_start);
             // its labels may have been the last ones put, and they are gone
             self.last.forget();
-            self.batch.refuse(error, 0..0, samples.len());
+            let labels = self.put_shown(&content)?;
+            self.batch.refuse(error, labels, samples.len());
             return Ok(());
         }
         let labels = labels_start as u32..self.batch.bytes.len() as u32;
@@ -172,7 +201,7 @@ impl<'a> Walk<'a> {
         }
         if !samples.is_empty() || self.batch.exemplars.len() > first_exemplar {
             let key = self.hasher.key(&self.batch.bytes[labels_start..]);
-            self.batch.series.push(BatchSeries { key, labels, samples });
+            self.purse.push(&mut self.batch.series, BatchSeries { key, labels, samples })?;
         }
         Ok(())
     }
@@ -195,7 +224,7 @@ impl<'a> Walk<'a> {
                         scattered = true;
                     }
                 }
-                SAMPLE => sample::push(series.message()?, self.batch)?,
+                SAMPLE => sample::push(series.message()?, self.batch, self.purse)?,
                 METADATA => metadata = metadata.read(series.message()?)?,
                 HISTOGRAM => {
                     histograms += 1;
@@ -220,7 +249,7 @@ impl<'a> Walk<'a> {
     /// Adds a piece to the references of a series; those `before` are the first piece where none is
     /// gathered yet. A piece holds whole references, and none reaches into the next.
     #[cold]
-    fn gather(&mut self, before: Range<usize>, piece: Range<usize>, begun: bool) -> Result<(), WireError> {
+    fn gather(&mut self, before: Range<usize>, piece: Range<usize>, begun: bool) -> Result<(), DecodeError> {
         if !begun {
             self.gathered.clear();
             self.gather(0..0, before, true)?;
@@ -229,7 +258,7 @@ impl<'a> Walk<'a> {
         while !refs.is_empty() {
             refs.varint()?;
         }
-        self.gathered.extend_from_slice(&self.body[piece]);
+        self.purse.extend(self.gathered, &self.body[piece])?;
         Ok(())
     }
 
@@ -240,6 +269,7 @@ impl<'a> Walk<'a> {
             return Err(Stop::Series(SeriesError::NoSamples));
         }
         let arena = &mut self.batch.bytes;
+        self.purse.room(arena, SERIES_ROOM_BYTES)?;
         if content.scattered {
             self.last.put_labels_once(Reader::new(self.gathered), self.symbols, arena)?;
         } else {
@@ -253,12 +283,36 @@ impl<'a> Walk<'a> {
         if content.metadata == MetadataRefs::default() {
             return Ok(());
         }
-        let refs = match content.scattered {
+        let metric = metric_symbol(self.refs_of(content), self.symbols)?;
+        self.keep_metadata(metric, content.metadata)
+    }
+
+    fn refs_of(&self, content: &Content) -> Reader<'_> {
+        match content.scattered {
             true => Reader::new(self.gathered),
             false => Reader::within(self.body, content.refs.clone()),
-        };
-        let metric = metric_symbol(refs, self.symbols)?;
-        self.keep_metadata(metric, content.metadata)
+        }
+    }
+
+    /// Puts the first labels of a refused series into the arena, for the message about it: as label bytes, each
+    /// name and value cut to a little more than is shown. Where they lie; nowhere if there is nothing to show.
+    #[cold]
+    fn put_shown(&mut self, content: &Content) -> Result<Range<u32>, DecodeError> {
+        let start = self.batch.bytes.len();
+        if self.batch.refused.len() < Batch::REFUSED_KEPT_MAX {
+            let mut shown = Vec::new();
+            let mut refs = self.refs_of(content);
+            for _ in 0..LABELS_SHOWN_MAX {
+                let (Ok(name), Ok(value)) = (read_ref(&mut refs), read_ref(&mut refs)) else { break };
+                let (Some(name), Some(value)) = (self.symbols.get(name), self.symbols.get(value)) else {
+                    break;
+                };
+                let cut = |text: &[u8]| text.len().min(LABEL_SHOWN_BYTES_MAX + 1);
+                put_label(&mut shown, &name[..cut(name)], &value[..cut(value)]);
+            }
+            self.purse.extend(&mut self.batch.bytes, &shown)?;
+        }
+        Ok(start as u32..self.batch.bytes.len() as u32)
     }
 
     /// Keeps the metadata of a metric, unless it is the same as before.
@@ -267,13 +321,18 @@ impl<'a> Walk<'a> {
         let unit = self.symbols.text(metadata.unit)?;
         let Some(metric) = metric else { return Ok(()) };
         if self.metadata_kept.is_empty() {
+            self.purse.room(self.metadata_kept, self.symbols.len())?;
             self.metadata_kept.resize(self.symbols.len(), None);
         }
         let kept = &mut self.metadata_kept[metric as usize];
         if *kept != Some(metadata) {
             *kept = Some(metadata);
-            let name = self.symbols.text(metric)?;
-            metadata::push(self.batch, MetricKind::from_wire(metadata.kind), name, help, unit)?;
+            let name = metadata::family(self.symbols.text(metric)?, metadata.kind);
+            // the parts of a histogram come one after the other
+            if self.family_kept != Some((name, metadata)) {
+                self.family_kept = Some((name, metadata));
+                metadata::push(self.batch, self.purse, metadata.kind, name, help, unit)?;
+            }
         }
         Ok(())
     }
@@ -298,8 +357,7 @@ impl<'a> Walk<'a> {
                 other => exemplar.skip_unknown(other, &[1, 2, 3])?,
             }
         }
-        labels.finish().keep(timestamp_ms, value, self.batch);
-        Ok(())
+        labels.finish().keep(timestamp_ms, value, self.batch, self.purse)
     }
 }
 
@@ -309,7 +367,7 @@ impl MetadataRefs {
     fn read(mut self, mut metadata: Reader<'_>) -> Result<Self, WireError> {
         while let Some(tag) = metadata.tag()? {
             match tag {
-                METADATA_KIND => self.kind = metadata.varint()?,
+                METADATA_KIND => self.kind = MetricKind::from_wire(metadata.varint()?),
                 METADATA_HELP => self.help = read_ref(&mut metadata)?,
                 METADATA_UNIT => self.unit = read_ref(&mut metadata)?,
                 other => metadata.skip_unknown(other, &[1, 3, 4])?,
@@ -376,6 +434,12 @@ impl From<SeriesError> for Stop {
 impl From<DecodeError> for Stop {
     fn from(error: DecodeError) -> Self {
         Self::Request(error)
+    }
+}
+
+impl From<Exhausted> for Stop {
+    fn from(full: Exhausted) -> Self {
+        Self::Request(full.into())
     }
 }
 

@@ -1,5 +1,6 @@
 //! Each kind of bad input: what it is answered with, and that the good series beside it go on.
 
+use crate::plenty;
 use crate::proto::{self, Histogram, pack, v1, v2};
 use model::caps::{REQUEST_SAMPLES_MAX, REQUEST_SERIES_MAX};
 use model::{Batch, ErrorKind, LabelsBuilder, SeriesError};
@@ -25,7 +26,7 @@ fn request(timeseries: Vec<v1::TimeSeries>) -> Vec<u8> {
 
 fn decode(version: Version, body: &[u8]) -> Result<Batch, DecodeError> {
     let mut batch = Batch::default();
-    let decoded = Decoder::new(1).decode(version, body, &mut batch);
+    let decoded = Decoder::new(1).decode(version, body, &mut batch, &mut plenty());
     if decoded.is_err() {
         assert_eq!((batch.series.len(), batch.timestamps.len(), batch.bytes.len()), (0, 0, 0));
     }
@@ -250,7 +251,7 @@ fn native_histograms_are_refused_and_samples_beside_them_kept() {
     assert_eq!(batch.refused[0].0, SeriesError::NativeHistograms(2));
     let labels = batch.refused[1].1.clone();
     let labels = &batch.bytes[labels.start as usize..labels.end as usize];
-    assert_eq!(model::batch::describe_labels(labels), "a{}");
+    assert_eq!(protocol::remote_write::describe_labels(labels), "a{}");
 
     let mixed = v2::TimeSeries {
         labels_refs: vec![1, 2],
@@ -362,11 +363,36 @@ fn symbol_tables() {
 }
 
 #[test]
-fn the_other_versions_message_is_empty() {
+fn the_other_versions_message_is_refused() {
     let v1 = request(vec![series(&[("__name__", "up")])]);
-    assert!(decode(Version::V2, &v1).unwrap().series.is_empty());
+    let v1_metadata = pack(b"\x1a\x05\x12\x03foo");
     let v2 = pack(b"\x22\x00\x22\x08__name__\x22\x02up\x2a\x08\x0a\x02\x01\x02\x12\x02\x10\x05");
-    assert!(decode(Version::V1, &v2).unwrap().series.is_empty());
+    for (version, body, other) in [
+        (Version::V2, &v1, "proto=prometheus.WriteRequest"),
+        (Version::V2, &v1_metadata, "proto=prometheus.WriteRequest"),
+        (Version::V1, &v2, "proto=io.prometheus.write.v2.Request"),
+    ] {
+        let error = decode(version, body).unwrap_err();
+        assert!(matches!(error, DecodeError::OtherMessage { .. }), "{error}");
+        assert_eq!(error.kind(), ErrorKind::Invalid);
+        assert!(error.to_string().ends_with(other), "{error}");
+    }
+    // fields that are not known beside known ones, and no fields at all
+    let unknown = b"\x7a\x03new";
+    let plain = |body: &[u8]| snap::raw::Decoder::new().decompress_vec(body).unwrap();
+    for (version, body, known) in
+        [(Version::V1, &v1, 1), (Version::V2, &v2, 1), (Version::V1, &v1_metadata, 0)]
+    {
+        for message in [[unknown, &plain(body)[..]].concat(), [&plain(body)[..], unknown].concat()] {
+            let later = decode(version, &pack(&message));
+            assert_eq!(later.unwrap().series.len(), known, "{version:?}");
+        }
+    }
+    for version in [Version::V1, Version::V2] {
+        assert!(decode(version, &pack(b"")).unwrap().series.is_empty());
+        assert!(decode(version, &pack(unknown)).is_err());
+    }
+    assert!(decode(Version::V2, &pack(b"\x22\x00")).unwrap().series.is_empty(), "symbols alone");
 }
 
 #[test]
@@ -374,9 +400,9 @@ fn a_decoder_gives_back_what_a_flood_took() {
     let mut decoder = Decoder::new(1);
     let mut batch = Batch::default();
     let flood = pack(&b"\x22\x00".repeat(1_500_000));
-    decoder.decode(Version::V2, &flood, &mut batch).unwrap();
+    decoder.decode(Version::V2, &flood, &mut batch, &mut plenty()).unwrap();
     assert!(decoder.memory_bytes() <= Decoder::KEPT_BYTES_MAX);
     let good = request(vec![series(&[("__name__", "up")])]);
-    decoder.decode(Version::V1, &good, &mut batch).unwrap();
+    decoder.decode(Version::V1, &good, &mut batch, &mut plenty()).unwrap();
     assert_eq!(batch.series.len(), 1);
 }

@@ -4,9 +4,15 @@ mod bad_input;
 #[path = "../../benches/decode.rs"]
 mod bench_decode;
 mod fuzz;
+mod memory;
 mod oracle;
 mod proto;
 mod round_trip;
+
+/// Memory that never ends.
+fn plenty() -> stdx::budget::Reservation {
+    stdx::budget::Account::new("test", u64::MAX).reserve(0).expect("an empty account")
+}
 
 #[test]
 fn benchmarks_run() {

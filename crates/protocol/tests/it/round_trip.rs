@@ -194,7 +194,7 @@ fn prost_v2(request: &[Series]) -> v2::Request {
 /// Decodes with ours, and back into the plain model (but for metadata, which is not a series').
 fn decode(version: Version, body: &[u8]) -> (Vec<Series>, Vec<Metadata>) {
     let mut batch = Batch::default();
-    Decoder::new(9).decode(version, body, &mut batch).expect("a valid request");
+    Decoder::new(9).decode(version, body, &mut batch, &mut crate::plenty()).expect("a valid request");
     assert_eq!((batch.refused_series, batch.refused_exemplars), (0, 0));
     let mut builder = LabelsBuilder::new();
     let pairs = |labels: LabelsRef<'_>| labels.iter().map(|(n, v)| (n.into(), v.into())).collect();
@@ -213,7 +213,7 @@ fn decode(version: Version, body: &[u8]) -> (Vec<Series>, Vec<Metadata>) {
             metadata: (0, String::new(), String::new()),
         });
     }
-    (request, batch.metadata)
+    (request, batch.metadata().map(model::MetadataRef::to_owned).collect())
 }
 
 fn without_metadata(request: &[Series]) -> Vec<Series> {

@@ -1,11 +1,13 @@
 //! One group: make it durable, then visible, then answer.
 
 use super::Owner;
+use super::outage::Mention;
 use crate::refusal::Refusal;
 use crate::submission::Submission;
 use head::{AppendStats, TenantHead};
 use journal::{JournalError, RecordEncoder};
 use model::{LabelsRef, SeriesError, SeriesRef};
+use protocol::remote_write::describe_labels;
 use std::sync::atomic::Ordering;
 use std::time::Instant;
 
@@ -15,6 +17,15 @@ impl Owner {
         let mut group = std::mem::take(&mut self.group);
         match self.make_durable(&mut group) {
             Ok(()) => {
+                if let Some(outage) = self.outage.ended(Instant::now()) {
+                    let Mention { groups, lasted } = outage;
+                    tracing::info!(
+                        partition = self.number,
+                        refused = groups,
+                        ?lasted,
+                        "groups are durable again"
+                    );
+                }
                 self.apply(&mut group);
                 for submission in group.drain(..) {
                     self.node.metrics.samples.add(submission.outcome.samples);
@@ -26,7 +37,10 @@ impl Owner {
                 self.dictionary.forget();
                 self.journal.abandon();
                 self.node.metrics.group_failures.inc();
-                tracing::warn!(partition = self.number, %error, "group not durable, refused");
+                if let Some(Mention { groups, lasted }) = self.outage.failed(Instant::now()) {
+                    let partition = self.number;
+                    tracing::warn!(partition, refused = groups, ?lasted, %error, "group not durable, refused");
+                }
                 for submission in group.drain(..) {
                     submission.turn_away(Refusal::from(&error));
                 }
@@ -64,10 +78,13 @@ impl Owner {
             return;
         }
         let mut kept = 0;
+        let mut refused = None;
         for i in 0..submission.refs.len() {
             let (series, timestamp_ms) = (submission.refs[i], submission.timestamps[i]);
             match too_old(series, timestamp_ms) {
+                Some(_) if refused == Some(series) => submission.outcome.refuse_more(1),
                 Some(newest_ms) => {
+                    refused = Some(series);
                     let error = SeriesError::TooOld { timestamp_ms, newest_ms, window_ms };
                     submission.outcome.refuse(error, 1, || labels_text(head, series));
                 }
@@ -155,5 +172,5 @@ impl Owner {
 fn labels_text(head: &TenantHead, series: SeriesRef) -> String {
     let mut bytes = Vec::new();
     head.write_labels(series, &mut bytes);
-    format!("{:?}", LabelsRef::from_canonical(&bytes))
+    describe_labels(&bytes)
 }

@@ -2,6 +2,7 @@ use super::*;
 use crate::settings::{Flags, Settings};
 use model::{ErrorKind, Labels};
 use protocol::encode::V1Encoder;
+use std::sync::Arc;
 use stdx::clock::{Clock, SystemClock};
 
 /// A node with the smallest budget, on a directory of its own.
@@ -51,6 +52,15 @@ async fn a_full_head_keeps_known_series_flowing_and_sends_the_others_back() {
     let mixed = send(&node, series(0).chain(["new_1".into(), "new_2".into()])).await.unwrap();
     assert_eq!((mixed.samples, mixed.refused_series, mixed.refused_samples), (500, 2, 2));
     assert!(mixed.errors[0].1.starts_with("new_"), "{:?}", mixed.errors);
+
+    // even metadata makes a tenant, and a tenant takes memory
+    let metadata = snap::raw::Encoder::new().compress_vec(b"\x1a\x05\x12\x03foo").unwrap();
+    for (tenant, taken) in [(TenantId::anonymous(), true), (TenantId::parse("new").unwrap(), false)] {
+        let memory = node.shared().inflight.reserve(1024).unwrap();
+        let wrote = write(&node, tenant, Version::V1, metadata.clone(), memory).await;
+        assert_eq!(wrote.as_ref().err().map(|refusal| refusal.reason), (!taken).then_some("head_full"));
+    }
+    assert_eq!(node.shared().inflight.used_bytes(), 0);
     tokio::task::spawn_blocking(move || node.stop()).await.unwrap();
 }
 
@@ -89,33 +99,4 @@ async fn labels_in_another_order_are_the_same_series() {
         .sum();
     assert_eq!(count, 1);
     tokio::task::spawn_blocking(move || node.stop()).await.unwrap();
-}
-
-fn exemplar(value: f64) -> Exemplar {
-    Exemplar { labels: Labels::empty(), timestamp_ms: 0, value }
-}
-
-#[test]
-fn exemplars_are_found_by_the_position_of_their_series() {
-    let positions = [0, 0, 3, 4, 4, 4, 9];
-    let all: Vec<_> = positions.iter().zip(0..).map(|(p, i)| (*p, exemplar(f64::from(i)))).collect();
-    for position in 0..11 {
-        let expected: Vec<_> = all.iter().filter(|(p, _)| *p == position).cloned().collect();
-        assert_eq!(exemplars_of(&all, position), expected, "position {position}");
-    }
-    assert!(exemplars_of(&[], 0).is_empty());
-}
-
-#[test]
-fn metadata_and_exemplars_are_bought_too() {
-    let mut batch = Batch::default();
-    assert_eq!(extras_bytes(&batch), 0);
-    let text = "x".repeat(4096);
-    for _ in 0..100 {
-        let metadata = model::Metadata { help: text.clone(), unit: text.clone(), ..Default::default() };
-        batch.metadata.push(metadata);
-        let labels = Labels::from_pairs(&[("a", &text)]);
-        batch.exemplars.push((0, Exemplar { labels, timestamp_ms: 0, value: 0.0 }));
-    }
-    assert!((100 * 3 * 4096..100 * 3 * 4200).contains(&extras_bytes(&batch)), "{}", extras_bytes(&batch));
 }

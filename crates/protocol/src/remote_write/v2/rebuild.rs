@@ -14,7 +14,9 @@ use super::Stop;
 use super::symbols::{Symbols, read_ref};
 use crate::wire::Reader;
 use model::SeriesError;
-use model::caps::{BODY_BYTES_MAX, SERIES_LABEL_BYTES_MAX, SERIES_LABELS_MAX};
+use model::caps::{
+    BODY_BYTES_MAX, LABEL_NAME_BYTES_MAX, LABEL_VALUE_BYTES_MAX, SERIES_LABEL_BYTES_MAX, SERIES_LABELS_MAX,
+};
 use model::labels::put_label;
 
 /// All rebuilt labels of a request together. References make labels cheap to send and dear to hold: one
@@ -175,7 +177,8 @@ fn common_suffix(a: &[u8], b: &[u8]) -> usize {
 #[cold]
 fn refusal(mut refs: Reader<'_>, symbols: Symbols<'_>) -> Stop {
     let (mut count, mut text_bytes) = (0, 0);
-    let mut out_of_range = None;
+    let (mut out_of_range, mut too_long) = (None, None);
+    let mut name: Option<&[u8]> = None;
     while !refs.is_empty() {
         let reference = match read_ref(&mut refs) {
             Ok(reference) => reference,
@@ -183,7 +186,11 @@ fn refusal(mut refs: Reader<'_>, symbols: Symbols<'_>) -> Stop {
         };
         count += 1;
         match symbols.get(reference) {
-            Some(symbol) => text_bytes += symbol.len(),
+            Some(symbol) => {
+                text_bytes += symbol.len();
+                too_long = too_long.or_else(|| text_too_long(name, symbol));
+                name = if name.is_none() { Some(symbol) } else { None };
+            }
             None => out_of_range = out_of_range.or(Some(symbols.missing(reference))),
         }
     }
@@ -191,8 +198,20 @@ fn refusal(mut refs: Reader<'_>, symbols: Symbols<'_>) -> Stop {
         _ if count % 2 != 0 => SeriesError::OddLabelRefs(count),
         Some(error) => error,
         None if count > 2 * SERIES_LABELS_MAX => SeriesError::TooManyLabels(count / 2),
-        None => SeriesError::LabelsTooLong(text_bytes),
+        None => too_long.unwrap_or(SeriesError::LabelsTooLong(text_bytes)),
     })
+}
+
+/// That a name (where there is no name before it) or a value is longer than any may be, in the words of 1.0.
+fn text_too_long(name: Option<&[u8]>, text: &[u8]) -> Option<SeriesError> {
+    match name {
+        None if text.len() > LABEL_NAME_BYTES_MAX => Some(SeriesError::LabelNameTooLong(text.len())),
+        Some(name) if text.len() > LABEL_VALUE_BYTES_MAX => {
+            let name = &name[..name.len().min(LABEL_NAME_BYTES_MAX)];
+            Some(SeriesError::LabelValueTooLong(String::from_utf8_lossy(name).into(), text.len()))
+        }
+        _ => None,
+    }
 }
 
 #[cfg(test)]

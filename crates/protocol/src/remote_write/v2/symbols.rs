@@ -5,6 +5,7 @@ use crate::remote_write::DecodeError;
 use crate::wire::{Reader, WireError};
 use model::SeriesError;
 use model::caps::REQUEST_SYMBOLS_MAX;
+use stdx::budget::Purse;
 
 /// Where a symbol lies in the body.
 #[derive(Debug, Clone, Copy)]
@@ -29,13 +30,14 @@ impl<'a> Symbols<'a> {
         body: &'a [u8],
         everywhere: bool,
         table: &'a mut Vec<Symbol>,
+        purse: &mut Purse<'_>,
     ) -> Result<(Self, Reader<'a>), DecodeError> {
         table.clear();
         let mut request = Reader::new(body);
         loop {
             let behind = request;
             match request.tag()? {
-                Some(SYMBOLS) => push(request.len_field()?, request.at(), table)?,
+                Some(SYMBOLS) => push(request.len_field()?, request.at(), table, purse)?,
                 Some(other) if everywhere => request.skip(other)?,
                 Some(_) | None if everywhere => return Ok((Self { body, table }, Reader::new(body))),
                 Some(_) | None => return Ok((Self { body, table }, behind)),
@@ -69,14 +71,19 @@ impl<'a> Symbols<'a> {
 
 /// Adds a symbol that ends at `end`.
 #[inline(always)]
-fn push(symbol: &[u8], end: usize, table: &mut Vec<Symbol>) -> Result<(), DecodeError> {
+fn push(
+    symbol: &[u8],
+    end: usize,
+    table: &mut Vec<Symbol>,
+    purse: &mut Purse<'_>,
+) -> Result<(), DecodeError> {
     if table.is_empty() && !symbol.is_empty() {
         return Err(DecodeError::FirstSymbol(symbol.len()));
     }
     if table.len() >= REQUEST_SYMBOLS_MAX {
         return Err(DecodeError::TooMany { what: "symbols", limit: REQUEST_SYMBOLS_MAX });
     }
-    table.push(Symbol { start: (end - symbol.len()) as u32, len: symbol.len() as u32 });
+    purse.push(table, Symbol { start: (end - symbol.len()) as u32, len: symbol.len() as u32 })?;
     Ok(())
 }
 

@@ -1,0 +1,343 @@
+//! From a body to what each partition's owner gets of it: everything that needs no owner.
+//!
+//! What is allocated here is bought first, like all else that a request makes the node hold: growth of the
+//! decoder until it is put aside, and the submissions until they are answered.
+
+use super::decoders::Workspace;
+use crate::node::Node;
+use crate::refusal::Refusal;
+use crate::submission::{NewSeries, Outcome, Submission};
+use model::{Batch, Exemplar, LabelsBuilder, SeriesError, SeriesKey, SeriesRef, TenantId, caps};
+use protocol::remote_write::{Version, describe_labels, labels_of};
+use std::ops::Range;
+use std::sync::Arc;
+use stdx::budget::{Exhausted, Purse, Reservation};
+use tokio::sync::oneshot;
+
+/// A request, ready for the owners.
+pub(super) struct Prepared {
+    /// One for each partition that has a share.
+    pub(super) submissions: Vec<(usize, Submission, Answer)>,
+    pub(super) outcome: Outcome,
+    pub(super) creates: bool,
+}
+
+pub(super) type Answer = oneshot::Receiver<Result<Outcome, Refusal>>;
+
+/// One partition's share while it is filled.
+type Part = (Submission, Answer);
+
+/// Decodes, checks and resolves. `memory` holds what the body takes.
+pub(super) fn prepare(
+    node: &Node,
+    tenant: &TenantId,
+    version: Version,
+    body: Vec<u8>,
+    mut memory: Reservation,
+) -> Result<Prepared, Refusal> {
+    let mut workspace = node.decoders().take();
+    let routed = decode_and_route(node, tenant, version, &body, &mut workspace, &mut memory);
+    drop(body);
+    // from here on the decoders' account pays for what the workspace holds, or it is gone
+    node.decoders().put(workspace);
+    let Routed { parts, outcome, creates, bytes } = routed?;
+    memory.resize(bytes.min(memory.bytes()))?;
+    let memory = Arc::new(memory);
+    let submissions = parts
+        .into_iter()
+        .enumerate()
+        .filter(|(_, (submission, _))| !submission.is_empty())
+        .map(|(partition, (mut submission, answer))| {
+            submission.memory = Some(Arc::clone(&memory));
+            (partition, submission, answer)
+        })
+        .collect();
+    Ok(Prepared { submissions, outcome, creates })
+}
+
+struct Routed {
+    parts: Vec<Part>,
+    outcome: Outcome,
+    creates: bool,
+    /// What the parts hold.
+    bytes: u64,
+}
+
+fn decode_and_route(
+    node: &Node,
+    tenant: &TenantId,
+    version: Version,
+    body: &[u8],
+    workspace: &mut Workspace,
+    memory: &mut Reservation,
+) -> Result<Routed, Refusal> {
+    let Workspace { decoder, batch, labels, .. } = workspace;
+    decoder.decode(version, body, batch, memory)?;
+    let decoded_bytes = memory.bytes();
+    // exemplars move on as they are, and were bought with the rest
+    let exemplar_bytes: usize = batch.exemplars.iter().map(|(_, e)| e.labels.as_bytes().len()).sum();
+    let mut outcome = refused_by_decoder(batch);
+    leave_out_impossible_times(node, batch, &mut outcome);
+
+    let mut purse = Purse::new(memory);
+    let mut parts = parts(node, tenant, batch, &mut purse)?;
+    let mut unknown = Vec::new();
+    resolve_known(node, tenant, batch, &mut parts, &mut unknown, &mut purse)?;
+    let creates = !unknown.is_empty();
+    let mut slow = Unknown { node, tenant, batch, labels, parts: &mut parts, outcome: &mut outcome };
+    for position in unknown {
+        slow.resolve(position, &mut purse)?;
+    }
+    route_metadata(node, tenant, batch, &mut parts, &mut purse)?;
+    let bytes = memory.bytes() - decoded_bytes + exemplar_bytes as u64;
+    Ok(Routed { parts, outcome, creates, bytes })
+}
+
+/// An empty submission for each partition, with room for its samples, known and new.
+fn parts(
+    node: &Node,
+    tenant: &TenantId,
+    batch: &Batch,
+    purse: &mut Purse<'_>,
+) -> Result<Vec<Part>, Exhausted> {
+    let count = node.partitions().len();
+    let mut samples = vec![0; count];
+    for series in &batch.series {
+        samples[series.key.partition(count)] += series.samples.len();
+    }
+    let part = |samples| {
+        let (reply, answer) = oneshot::channel();
+        let mut part = Submission::new(tenant.clone(), reply);
+        purse.grow(&mut part.refs, samples)?;
+        purse.grow(&mut part.timestamps, samples)?;
+        purse.grow(&mut part.values, samples)?;
+        Ok((part, answer))
+    };
+    samples.into_iter().map(part).collect()
+}
+
+fn refused_by_decoder(batch: &Batch) -> Outcome {
+    let text = |range: &Range<u32>| describe_labels(&batch.bytes[range.start as usize..range.end as usize]);
+    Outcome {
+        refused_samples: batch.refused_samples,
+        refused_series: batch.refused_series,
+        refused_exemplars: batch.refused_exemplars,
+        errors: batch
+            .refused
+            .iter()
+            .take(Outcome::ERRORS_MAX)
+            .map(|(error, labels)| (error.clone(), text(labels)))
+            .collect(),
+        ..Outcome::default()
+    }
+}
+
+/// Samples before 1970 or too far ahead of the clock. Almost never any: one pass over the column tells.
+fn leave_out_impossible_times(node: &Node, batch: &mut Batch, outcome: &mut Outcome) {
+    let latest_ms =
+        node.shared().clock.now_ms().saturating_add(node.settings().future_ms).min(caps::TIMESTAMP_MS_MAX);
+    let possible = caps::TIMESTAMP_MS_MIN..=latest_ms;
+    let (oldest, newest) =
+        batch.timestamps.iter().fold((i64::MAX, i64::MIN), |(lo, hi), t| (lo.min(*t), hi.max(*t)));
+    if batch.timestamps.is_empty() || (possible.contains(&oldest) && possible.contains(&newest)) {
+        return;
+    }
+    let Batch { series, timestamps, values, bytes, .. } = batch;
+    let mut kept = 0;
+    for series in series.iter_mut() {
+        let (start, mut refused) = (kept, 0);
+        for i in series.samples.start as usize..series.samples.end as usize {
+            let timestamp_ms = timestamps[i];
+            if possible.contains(&timestamp_ms) {
+                (timestamps[kept], values[kept]) = (timestamp_ms, values[i]);
+                kept += 1;
+                continue;
+            }
+            refused += 1;
+            if refused > 1 {
+                outcome.refuse_more(1);
+                continue;
+            }
+            let reason = match timestamp_ms < caps::TIMESTAMP_MS_MIN {
+                true => "before 1970",
+                false => "too far in the future (setting future_limit)",
+            };
+            let labels = &bytes[series.labels.start as usize..series.labels.end as usize];
+            let error = SeriesError::Timestamp { timestamp_ms, reason };
+            outcome.refuse(error, 1, || describe_labels(labels));
+        }
+        series.samples = start as u32..kept as u32;
+    }
+    timestamps.truncate(kept);
+    values.truncate(kept);
+}
+
+/// Sorts the samples of known series into their partitions' submissions; the rest is `unknown`.
+fn resolve_known(
+    node: &Node,
+    tenant: &TenantId,
+    batch: &mut Batch,
+    parts: &mut [Part],
+    unknown: &mut Vec<u32>,
+    purse: &mut Purse<'_>,
+) -> Result<(), Exhausted> {
+    let count = parts.len();
+    let mut known: Vec<Option<SeriesRef>> = Vec::new();
+    let track = !batch.exemplars.is_empty();
+    if track {
+        purse.grow(&mut known, batch.series.len())?;
+        known.resize(batch.series.len(), None);
+    }
+    for (number, (partition, (part, _))) in node.partitions().iter().zip(parts.iter_mut()).enumerate() {
+        let head = partition.head.read();
+        let head = head.tenant(tenant);
+        for (position, series) in batch.series.iter().enumerate() {
+            if series.key.partition(count) != number {
+                continue;
+            }
+            let Some(found) = head.and_then(|h| h.resolve(series.key)) else {
+                purse.push(unknown, position as u32)?;
+                continue;
+            };
+            if track {
+                known[position] = Some(found);
+            }
+            for i in series.samples.start as usize..series.samples.end as usize {
+                part.refs.push(found);
+                part.timestamps.push(batch.timestamps[i]);
+                part.values.push(batch.values[i]);
+            }
+        }
+    }
+    let mut left = Vec::new();
+    for (position, exemplar) in std::mem::take(&mut batch.exemplars) {
+        match known[position as usize] {
+            Some(series) => {
+                let partition = batch.series[position as usize].key.partition(count);
+                purse.push(&mut parts[partition].0.exemplars, (series, exemplar))?;
+            }
+            None => purse.push(&mut left, (position, exemplar))?,
+        }
+    }
+    batch.exemplars = left;
+    Ok(())
+}
+
+fn resolve(node: &Node, partition: usize, tenant: &TenantId, key: SeriesKey) -> Option<SeriesRef> {
+    node.partitions()[partition].head.read().tenant(tenant)?.resolve(key)
+}
+
+/// Series whose keys nobody knew: their labels are looked at.
+struct Unknown<'a> {
+    node: &'a Node,
+    tenant: &'a TenantId,
+    batch: &'a Batch,
+    labels: &'a mut LabelsBuilder,
+    parts: &'a mut [Part],
+    outcome: &'a mut Outcome,
+}
+
+impl Unknown<'_> {
+    /// Sorts a series into the submission of the partition that it belongs to.
+    fn resolve(&mut self, position: u32, purse: &mut Purse<'_>) -> Result<(), Exhausted> {
+        let Self { node, tenant, batch, .. } = *self;
+        let series = &batch.series[position as usize];
+        let exemplars = exemplars_of(&batch.exemplars, position);
+        if series.samples.is_empty() {
+            // a series that is nothing but examples would never be seen in a query
+            self.outcome.refused_exemplars += exemplars.len() as u64;
+            return Ok(());
+        }
+        let labels = match labels_of(batch.label_bytes(series), self.labels) {
+            Ok(labels) => labels,
+            Err(error) => {
+                self.outcome.refused_exemplars += exemplars.len() as u64;
+                let text = || describe_labels(batch.label_bytes(series));
+                self.outcome.refuse(error, u64::from(series.samples.end - series.samples.start), text);
+                return Ok(());
+            }
+        };
+        let key = SeriesKey::of(labels.as_bytes(), node.shared().seed);
+        let number = key.partition(node.partitions().len());
+        // labels that came in another order than ours have a key of their own, which no one knows
+        let known = if key == series.key { None } else { resolve(node, number, tenant, key) };
+        let samples = series.samples.start as usize..series.samples.end as usize;
+        let (timestamps, values) = (&batch.timestamps[samples.clone()], &batch.values[samples]);
+        purse.spend(exemplars.iter().map(|(_, e)| e.labels.as_bytes().len()).sum())?;
+        let part = &mut self.parts[number].0;
+        // room for a new series' samples too: they join these once it is made
+        purse.room(&mut part.refs, part.new_timestamps.len() + values.len())?;
+        purse.room(&mut part.timestamps, part.new_timestamps.len() + values.len())?;
+        purse.room(&mut part.values, part.new_timestamps.len() + values.len())?;
+        match known {
+            Some(known) => {
+                part.refs.extend(std::iter::repeat_n(known, values.len()));
+                part.timestamps.extend_from_slice(timestamps);
+                part.values.extend_from_slice(values);
+                for (_, exemplar) in exemplars {
+                    purse.push(&mut part.exemplars, (known, exemplar.clone()))?;
+                }
+            }
+            None => {
+                purse.room(&mut part.new_timestamps, values.len())?;
+                purse.room(&mut part.new_values, values.len())?;
+                purse.spend(labels.as_bytes().len() + 2 * size_of_val(exemplars))?;
+                let start = part.new_timestamps.len() as u32;
+                part.new_timestamps.extend_from_slice(timestamps);
+                part.new_values.extend_from_slice(values);
+                let samples = start..part.new_timestamps.len() as u32;
+                let exemplars = exemplars.iter().map(|(_, e)| e.clone()).collect();
+                purse.push(&mut part.new, NewSeries { key, labels, samples, exemplars })?;
+            }
+        }
+        Ok(())
+    }
+}
+
+/// The exemplars of the series at `position`. They come in the order of their series, so a body full of new
+/// series with exemplars costs a search each and not a pass over all.
+fn exemplars_of(exemplars: &[(u32, Exemplar)], position: u32) -> &[(u32, Exemplar)] {
+    let from = exemplars.partition_point(|(p, _)| *p < position);
+    let count = exemplars[from..].partition_point(|(p, _)| *p == position);
+    &exemplars[from..from + count]
+}
+
+/// Metadata goes to the partition that its metric's name falls to. Senders repeat it for ever; what is known
+/// already is durable, and ends here.
+fn route_metadata(
+    node: &Node,
+    tenant: &TenantId,
+    batch: &Batch,
+    parts: &mut [Part],
+    purse: &mut Purse<'_>,
+) -> Result<(), Exhausted> {
+    for metadata in batch.metadata() {
+        let key = SeriesKey::of(metadata.metric.as_bytes(), node.shared().seed);
+        let number = key.partition(parts.len());
+        let head = node.partitions()[number].head.read();
+        let known = head.tenant(tenant).and_then(|head| head.metadata_of(metadata.metric));
+        if known.is_none_or(|known| !metadata.is(known)) {
+            purse.spend(metadata.metric.len() + metadata.help.len() + metadata.unit.len())?;
+            purse.push(&mut parts[number].0.metadata, metadata.to_owned())?;
+        }
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use model::Labels;
+
+    #[test]
+    fn exemplars_are_found_by_the_position_of_their_series() {
+        let exemplar = |value| Exemplar { labels: Labels::empty(), timestamp_ms: 0, value };
+        let positions = [0, 0, 3, 4, 4, 4, 9];
+        let all: Vec<_> = positions.iter().zip(0..).map(|(p, i)| (*p, exemplar(f64::from(i)))).collect();
+        for position in 0..11 {
+            let expected: Vec<_> = all.iter().filter(|(p, _)| *p == position).cloned().collect();
+            assert_eq!(exemplars_of(&all, position), expected, "position {position}");
+        }
+        assert!(exemplars_of(&[], 0).is_empty());
+    }
+}

@@ -1,0 +1,159 @@
+//! Buying piece by piece, for work that learns only on its way how much it takes.
+
+use super::{Exhausted, Reservation};
+
+/// Buys with a reservation, which grows with what is bought.
+///
+/// ```text
+///   purse.push(&mut values, value)?     a vector that grows: its new capacity is bought before it is allocated
+///   purse.spend(labels.len())?          a thing with memory of its own
+/// ```
+#[derive(Debug)]
+pub struct Purse<'a> {
+    memory: &'a mut Reservation,
+    /// Bought and not spent yet.
+    change: u64,
+}
+
+/// Small things are bought in pieces of this size.
+const PIECE_BYTES: u64 = 16 << 10;
+
+/// The smallest room that something gets.
+const ROOM_BYTES_MIN: usize = 1 << 10;
+
+/// What grows in memory of its own, by elements of one size.
+#[expect(clippy::len_without_is_empty, reason = "nobody asks it here")]
+pub trait Growing {
+    /// What an element takes.
+    const ELEMENT_BYTES: usize;
+    /// Elements that are in it.
+    fn len(&self) -> usize;
+    /// Elements that it has memory for.
+    fn capacity(&self) -> usize;
+    /// Makes room for `more` elements, and for no others.
+    fn reserve_exact(&mut self, more: usize);
+}
+
+impl<T> Growing for Vec<T> {
+    const ELEMENT_BYTES: usize = size_of::<T>();
+
+    fn len(&self) -> usize {
+        self.len()
+    }
+
+    fn capacity(&self) -> usize {
+        self.capacity()
+    }
+
+    fn reserve_exact(&mut self, more: usize) {
+        self.reserve_exact(more);
+    }
+}
+
+impl Growing for String {
+    const ELEMENT_BYTES: usize = 1;
+
+    fn len(&self) -> usize {
+        self.len()
+    }
+
+    fn capacity(&self) -> usize {
+        self.capacity()
+    }
+
+    fn reserve_exact(&mut self, more: usize) {
+        self.reserve_exact(more);
+    }
+}
+
+impl<'a> Purse<'a> {
+    /// Buys with `memory`.
+    pub const fn new(memory: &'a mut Reservation) -> Self {
+        Self { memory, change: 0 }
+    }
+
+    /// Buys `bytes` for something that has memory of its own.
+    #[inline]
+    pub fn spend(&mut self, bytes: usize) -> Result<(), Exhausted> {
+        let bytes = bytes as u64;
+        if self.change < bytes {
+            let piece = bytes.max(PIECE_BYTES);
+            self.memory.resize(self.memory.bytes() + piece)?;
+            self.change += piece;
+        }
+        self.change -= bytes;
+        Ok(())
+    }
+
+    /// Adds a value; room for it is bought where there is none.
+    #[inline(always)]
+    pub fn push<T>(&mut self, vec: &mut Vec<T>, value: T) -> Result<(), Exhausted> {
+        self.room(vec, 1)?;
+        vec.push(value);
+        Ok(())
+    }
+
+    /// Adds bytes likewise.
+    pub fn extend(&mut self, vec: &mut Vec<u8>, bytes: &[u8]) -> Result<(), Exhausted> {
+        self.room(vec, bytes.len())?;
+        vec.extend_from_slice(bytes);
+        Ok(())
+    }
+
+    /// Makes room for `more`. What has it, from another request, costs nothing: whoever keeps it has paid.
+    #[inline(always)]
+    pub fn room<G: Growing>(&mut self, into: &mut G, more: usize) -> Result<(), Exhausted> {
+        if into.capacity() - into.len() < more {
+            let half_as_much_again = into.capacity() + into.capacity() / 2;
+            let least = half_as_much_again.max(ROOM_BYTES_MIN / G::ELEMENT_BYTES);
+            self.grow(into, least.max(into.len() + more))?;
+        }
+        Ok(())
+    }
+
+    /// Lets something grow to `capacity`, and no further. While it moves there are two of it.
+    #[cold]
+    #[inline(never)]
+    pub fn grow<G: Growing>(&mut self, into: &mut G, capacity: usize) -> Result<(), Exhausted> {
+        let bytes = |elements: usize| (elements * G::ELEMENT_BYTES) as u64;
+        let old_bytes = bytes(into.capacity());
+        self.memory.resize(self.memory.bytes() + bytes(capacity))?;
+        into.reserve_exact(capacity - into.len());
+        self.memory.resize(self.memory.bytes() - old_bytes)?;
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::budget::Account;
+
+    #[test]
+    fn what_grows_is_bought() {
+        let account = Account::new("inflight", 10_000);
+        let mut memory = account.reserve(100).unwrap();
+        let mut purse = Purse::new(&mut memory);
+        let mut vec: Vec<u64> = Vec::new();
+        let error = loop {
+            match purse.push(&mut vec, 1) {
+                Ok(()) => assert!(vec.capacity() * 8 <= 9_900),
+                Err(error) => break error,
+            }
+        };
+        assert!(error.is_for_good(), "{error}");
+        assert!(vec.len() * 8 > 2_000 && vec.len() == vec.capacity());
+        assert_eq!(memory.bytes(), 100 + vec.capacity() as u64 * 8);
+    }
+
+    #[test]
+    fn what_was_there_is_free() {
+        let account = Account::new("inflight", 0);
+        let mut memory = account.reserve(0).unwrap();
+        let mut purse = Purse::new(&mut memory);
+        let mut vec: Vec<u64> = Vec::with_capacity(10);
+        (0..10).for_each(|i| purse.push(&mut vec, i).unwrap());
+        assert!(purse.push(&mut vec, 10).is_err());
+        assert!(purse.spend(1).is_err() && purse.spend(0).is_ok());
+    }
+}
