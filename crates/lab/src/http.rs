@@ -158,6 +158,11 @@ impl Client {
         Self { endpoint, headers, timeout, open: None }
     }
 
+    /// The headers that are sent with each request from now on.
+    pub fn headers_mut(&mut self) -> &mut HeaderMap {
+        &mut self.headers
+    }
+
     /// Opens the connection if it is not, so that the first request need not.
     pub async fn connect(&mut self) -> Result<(), Failure> {
         if self.open.as_ref().is_some_and(|c| c.sender.is_closed()) {

@@ -8,7 +8,7 @@
 //! - [`template`], [`snappy`]: request bodies that are made once and then changed in place
 //! - [`ledger`]: what was acknowledged
 //! - [`http`], [`timer`]: one connection, and sleeping precisely
-//! - [`record`], [`recording`]: real traffic, kept in a file
+//! - [`record`], [`recording`], [`replay`]: real traffic, kept in a file and played again
 //! - [`procfs`]: what the target and the generator cost
 //! - [`parse`]: durations, counts, headers, times of the command line
 
@@ -23,6 +23,7 @@ pub mod plan;
 pub mod procfs;
 pub mod record;
 pub mod recording;
+pub mod replay;
 pub mod report;
 pub mod result;
 pub mod snappy;
