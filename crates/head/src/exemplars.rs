@@ -26,6 +26,19 @@ impl Exemplars {
         self.ring.push_back((series, exemplar));
     }
 
+    /// Keeps only the exemplars of series for which `keeps` is true.
+    pub(crate) fn retain(&mut self, keeps: impl Fn(SeriesRef) -> bool) {
+        let label_bytes = &mut self.label_bytes;
+        self.ring.retain(|(series, exemplar)| {
+            let keeps = keeps(*series);
+            *label_bytes -= if keeps { 0 } else { exemplar.labels.as_bytes().len() };
+            keeps
+        });
+        if self.ring.len() < self.ring.capacity() / 4 {
+            self.ring.shrink_to_fit();
+        }
+    }
+
     pub(crate) fn iter(&self) -> impl Iterator<Item = &(SeriesRef, Exemplar)> {
         self.ring.iter()
     }

@@ -91,7 +91,8 @@ impl TenantHead {
         if !self.is_frozen() {
             return true;
         }
-        let from = self.frozen.released;
+        // fewer may be left than were released
+        let from = self.frozen.released.min(self.series.len());
         let to = self.series.len().min(from + *steps);
         (from..to).for_each(|i| self.release(SeriesRef(i as u32)));
         self.frozen.released = to;
@@ -106,7 +107,7 @@ impl TenantHead {
     }
 
     fn release(&mut self, series_ref: SeriesRef) {
-        let series = self.series.get_mut(series_ref.index());
+        let Some(series) = self.series.find_mut(series_ref.index()) else { return };
         let whole = series.state & EPOCH != self.frozen.epoch;
         let has_late = if whole { series.late } else { series.frozen_late };
         let changed = series.release(whole);

@@ -2,7 +2,10 @@
 //!
 //! A growing hash table usually stops the world to move everything. Here one page of some hundred keys
 //! splits at a time, so a flood of new series never costs a known one more than a few microseconds, and
-//! memory never doubles.
+//! memory never doubles. Where keys went, two halves become one page again.
+//!
+//! A key can be *unlinked*: lookups do not find it any more, but it is still known here, and whoever adds it again
+//! gets its old series back.
 
 use model::{SeriesKey, SeriesRef};
 
@@ -10,11 +13,23 @@ use model::{SeriesKey, SeriesRef};
 const SLOTS: usize = 512;
 /// A page splits before it holds more keys than this: probes stay short.
 const FILL_MAX: usize = SLOTS * 7 / 8;
+/// Pages are merged that leave a quarter of one free, so that it does not split again soon.
+const MERGE_MAX: usize = FILL_MAX / 4 * 3;
 /// Marks a free slot.
 const FREE: u32 = u32::MAX;
+/// Marks the series of a slot as unlinked.
+const UNLINKED: u32 = 1 << 31;
 
 /// The most series an index can hold.
-pub(crate) const SERIES_MAX: usize = FREE as usize;
+pub(crate) const SERIES_MAX: usize = UNLINKED as usize - 1;
+
+/// What is to become of a key.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Verdict {
+    Link,
+    Unlink,
+    Remove,
+}
 
 /// 20 bytes, unpadded: the key as four words, and the series.
 #[derive(Debug, Clone, Copy)]
@@ -25,12 +40,21 @@ struct Slot {
 
 const _: () = assert!(size_of::<Slot>() == 20);
 
+impl Slot {
+    const FREE: Self = Self { key: [0; 4], series: FREE };
+
+    const fn is_free(&self) -> bool {
+        self.series == FREE
+    }
+}
+
 #[derive(Debug)]
 struct Page {
     slots: Box<[Slot]>,
     used: usize,
-    /// How many low bits of a key all keys of the page share.
+    /// How many low bits of a key all keys of the page share, and those.
     depth: u32,
+    bits: u32,
 }
 
 /// A map from keys to series. The low bits of a key choose the page, higher ones the slot.
@@ -44,14 +68,13 @@ pub struct Index {
 
 impl Default for Index {
     fn default() -> Self {
-        Self { directory: vec![0], pages: vec![Page::new(0)], len: 0 }
+        Self { directory: vec![0], pages: vec![Page::new(0, 0)], len: 0 }
     }
 }
 
 impl Page {
-    fn new(depth: u32) -> Self {
-        let free = Slot { key: [0; 4], series: FREE };
-        Self { slots: vec![free; SLOTS].into(), used: 0, depth }
+    fn new(depth: u32, bits: u32) -> Self {
+        Self { slots: vec![Slot::FREE; SLOTS].into(), used: 0, depth, bits }
     }
 
     /// The slot of `key`, or the free one where it would go.
@@ -69,9 +92,27 @@ impl Page {
 
     fn put(&mut self, slot: Slot) {
         let at = self.find(slot.key);
-        debug_assert!(self.slots[at].series == FREE);
+        debug_assert!(self.slots[at].is_free());
         self.slots[at] = slot;
         self.used += 1;
+    }
+
+    /// Frees a slot, and moves those behind it that would not be found any more (Knuth's algorithm R).
+    fn free(&mut self, at: usize) {
+        let (mut hole, mut next) = (at, at);
+        loop {
+            next = (next + 1) % SLOTS;
+            if self.slots[next].is_free() {
+                break;
+            }
+            let home = self.slots[next].key[1] as usize % SLOTS;
+            if (next + SLOTS - home) % SLOTS >= (next + SLOTS - hole) % SLOTS {
+                self.slots[hole] = self.slots[next];
+                hole = next;
+            }
+        }
+        self.slots[hole] = Slot::FREE;
+        self.used -= 1;
     }
 }
 
@@ -98,12 +139,106 @@ impl Index {
         let key = words(key);
         let page = &self.pages[self.page_of(key)];
         let slot = &page.slots[page.find(key)];
-        (slot.series != FREE).then_some(SeriesRef(slot.series))
+        (slot.series < UNLINKED).then_some(SeriesRef(slot.series))
+    }
+
+    /// The series of a key, also of an unlinked one.
+    pub(crate) fn get_any(&self, key: SeriesKey) -> Option<SeriesRef> {
+        let key = words(key);
+        let page = &self.pages[self.page_of(key)];
+        let slot = &page.slots[page.find(key)];
+        (!slot.is_free()).then_some(SeriesRef(slot.series & !UNLINKED))
+    }
+
+    /// The series of a key, also of an unlinked one, which it links again.
+    pub(crate) fn relink(&mut self, key: SeriesKey) -> Option<SeriesRef> {
+        let key = words(key);
+        let page = self.page_of(key);
+        let at = self.pages[page].find(key);
+        let slot = &mut self.pages[page].slots[at];
+        if slot.is_free() {
+            return None;
+        }
+        slot.series &= !UNLINKED;
+        Some(SeriesRef(slot.series))
+    }
+
+    /// How many pages there are, to be gone through with [`Self::review`].
+    pub(crate) const fn page_count(&self) -> usize {
+        self.pages.len()
+    }
+
+    /// Asks what is to become of each key of a page. `judge` is told whether it is linked.
+    pub(crate) fn review(&mut self, page: usize, mut judge: impl FnMut(SeriesRef, bool) -> Verdict) {
+        let Some(page) = self.pages.get_mut(page) else { return };
+        let mut removed: Vec<[u32; 4]> = Vec::new();
+        for slot in page.slots.iter_mut().filter(|slot| !slot.is_free()) {
+            let series = slot.series & !UNLINKED;
+            match judge(SeriesRef(series), slot.series < UNLINKED) {
+                Verdict::Link => slot.series = series,
+                Verdict::Unlink => slot.series = series | UNLINKED,
+                Verdict::Remove => removed.push(slot.key),
+            }
+        }
+        self.len -= removed.len();
+        for key in removed {
+            let at = page.find(key);
+            page.free(at);
+        }
+    }
+
+    /// Merges a page with its other half as long as both together leave some room; says how many keys
+    /// moved. Other pages may change places.
+    pub(crate) fn merge(&mut self, page: usize) -> usize {
+        let (mut page, mut moved) = (page, 0);
+        while let Some(Page { depth: depth @ 1.., bits, used, .. }) = self.pages.get(page) {
+            let (depth, half) = (*depth, 1u32 << (*depth - 1));
+            let other = self.directory[(bits ^ half) as usize] as usize;
+            if self.pages[other].depth != depth || self.pages[other].used + used > MERGE_MAX {
+                break;
+            }
+            let gone = std::mem::replace(
+                &mut self.pages[other],
+                Page { slots: Box::new([]), used: 0, depth, bits: 0 },
+            );
+            moved += gone.used;
+            for slot in gone.slots.iter().filter(|slot| !slot.is_free()) {
+                self.pages[page].put(*slot);
+            }
+            self.pages[page].depth -= 1;
+            self.pages[page].bits &= !half;
+            self.pages.swap_remove(other);
+            if page == self.pages.len() {
+                page = other;
+            } else if other < self.pages.len() {
+                self.point_at(other);
+            }
+            self.point_at(page);
+        }
+        moved
+    }
+
+    /// Halves the directory as often as no page needs its length.
+    pub(crate) fn shrink(&mut self) {
+        let depth = self.pages.iter().map(|page| page.depth).max().unwrap_or(0);
+        if 1 << depth < self.directory.len() {
+            self.directory.truncate(1 << depth);
+            self.directory.shrink_to_fit();
+            self.pages.shrink_to_fit();
+        }
+    }
+
+    /// Lets all entries of the directory that end in a page's bits point at it.
+    fn point_at(&mut self, page: usize) {
+        let Page { depth, bits, .. } = self.pages[page];
+        for entry in self.directory.iter_mut().skip(bits as usize).step_by(1 << depth) {
+            *entry = page as u32;
+        }
     }
 
     /// Adds a key that is not there yet.
     pub fn insert(&mut self, key: SeriesKey, series: SeriesRef) {
-        assert!(series.0 != FREE, "BUG: the largest reference marks a free slot");
+        assert!(series.0 < UNLINKED, "BUG: large references mark slots");
         let key = words(key);
         while self.pages[self.page_of(key)].used >= FILL_MAX {
             self.split(self.page_of(key));
@@ -115,7 +250,9 @@ impl Index {
 
     /// Bytes of memory.
     pub fn memory_bytes(&self) -> usize {
-        self.directory.capacity() * 4 + self.pages.len() * (size_of::<Page>() + SLOTS * size_of::<Slot>())
+        self.directory.capacity() * 4
+            + self.pages.capacity() * size_of::<Page>()
+            + self.pages.len() * SLOTS * size_of::<Slot>()
     }
 
     #[inline]
@@ -129,16 +266,12 @@ impl Index {
         if 1 << depth == self.directory.len() {
             self.directory.extend_from_within(..);
         }
-        let old = std::mem::replace(&mut self.pages[page], Page::new(depth + 1));
+        let (bit, bits) = (1u32 << depth, self.pages[page].bits);
+        let old = std::mem::replace(&mut self.pages[page], Page::new(depth + 1, bits));
         let other = self.pages.len() as u32;
-        self.pages.push(Page::new(depth + 1));
-        let bit = 1u32 << depth;
-        let low = old.slots.iter().find(|s| s.series != FREE).map_or(0, |s| s.key[0]) & (bit - 1);
-        let (first, stride) = ((low | bit) as usize, (bit as usize) << 1);
-        for entry in self.directory.iter_mut().skip(first).step_by(stride) {
-            *entry = other;
-        }
-        for slot in old.slots.iter().filter(|s| s.series != FREE) {
+        self.pages.push(Page::new(depth + 1, bits | bit));
+        self.point_at(other as usize);
+        for slot in old.slots.iter().filter(|s| !s.is_free()) {
             let target = if slot.key[0] & bit == 0 { page } else { other as usize };
             self.pages[target].put(*slot);
         }
@@ -148,6 +281,8 @@ impl Index {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::collections::BTreeMap;
+    use stdx::rng::{Rng, mix};
 
     fn key(i: u64) -> SeriesKey {
         SeriesKey::of(&i.to_le_bytes(), 7)
@@ -167,6 +302,61 @@ mod tests {
         assert!((50_000..60_000).all(|i| index.get(key(i)).is_none()));
         let bytes = index.memory_bytes() / index.len();
         assert!(bytes <= 48, "{bytes} bytes a key");
+    }
+
+    #[test]
+    fn keys_come_and_go_and_memory_goes_back() {
+        let seed = Rng::fresh_seed();
+        println!("seed {seed}");
+        let mut rng = Rng::new(seed);
+        let (mut index, mut model) = (Index::default(), BTreeMap::new());
+        let empty = index.memory_bytes();
+        for round in 0..30 {
+            for _ in 0..rng.below(8000) {
+                let i = rng.below(20_000) as u32;
+                match index.relink(key(i.into())) {
+                    Some(known) => assert_eq!(model.insert(i, true).map(|_| i), Some(known.0)),
+                    None => {
+                        index.insert(key(i.into()), SeriesRef(i));
+                        assert_eq!(model.insert(i, true), None);
+                    }
+                }
+            }
+            let fate = |i: u32| match mix(u64::from(i) + round * 1000) % if round % 3 == 0 { 3 } else { 20 } {
+                0 => Verdict::Link,
+                1 => Verdict::Unlink,
+                _ => Verdict::Remove,
+            };
+            let (mut page, mut reviewed) = (0, 0);
+            while page < index.page_count() {
+                index.review(page, |series, linked| {
+                    reviewed += 1;
+                    assert_eq!(model.get(&series.0), Some(&linked));
+                    match fate(series.0) {
+                        Verdict::Remove => model.remove(&series.0),
+                        verdict => model.insert(series.0, verdict == Verdict::Link),
+                    };
+                    fate(series.0)
+                });
+                page += 1;
+            }
+            while (0..index.page_count()).map(|page| index.merge(page)).sum::<usize>() > 0 {}
+            index.shrink();
+            assert!(reviewed > 0);
+            for i in 0..20_000 {
+                let linked = model.get(&i) == Some(&true);
+                assert_eq!(index.get(key(i.into())), linked.then_some(SeriesRef(i)), "{i}");
+            }
+            assert_eq!(index.len(), model.len());
+        }
+        for _ in 0..20 {
+            for page in (0..index.page_count()).rev() {
+                index.review(page, |_, _| Verdict::Remove);
+                index.merge(page);
+            }
+        }
+        index.shrink();
+        assert!(index.is_empty() && index.memory_bytes() <= 2 * empty, "{} bytes", index.memory_bytes());
     }
 
     #[test]

@@ -1,6 +1,6 @@
 //! Which label pairs each series has, packed.
 
-use crate::paged::Paged;
+use crate::paged::{Paged, Slab};
 use crate::pairs::{PairId, Pairs};
 use model::labels::put_label;
 use model::{LabelsRef, SeriesRef};
@@ -8,29 +8,39 @@ use model::{LabelsRef, SeriesRef};
 /// The pairs of every series, in order of their names.
 ///
 /// A scrape's series differ in their metric name, or a histogram's in `le`, and in nothing else. So a set is a
-/// base, which many series share, and the one pair in which it differs from that: eight bytes a series.
+/// base, which many series share, and the one pair in which it differs from that: eight bytes a series. A base goes
+/// with the last series that shares it.
 #[derive(Debug, Default)]
 pub(crate) struct LabelSets {
+    /// By series.
     sets: Paged<Set>,
-    /// For each base, how many pairs it has, and the pairs.
-    bases: Paged<u32>,
-    /// The base of the series created last, and where it is in `bases`.
+    bases: Slab<Base>,
+    /// What the pairs of all bases take.
+    pairs_bytes: usize,
+    /// The base of the series created last, which the next one probably shares, and its number. Empty where there
+    /// is none, or no more.
     base: Vec<PairId>,
-    base_start: u32,
+    base_number: u32,
     scratch: Vec<PairId>,
 }
 
-#[derive(Debug)]
+#[derive(Debug, Default)]
 struct Set {
     base: u32,
     /// Stands in for the base's pair of the same name.
     own: PairId,
 }
 
+#[derive(Debug, Default)]
+struct Base {
+    pairs: Box<[PairId]>,
+    /// How many series share it.
+    series: u32,
+}
+
 impl LabelSets {
-    /// Interns the labels of the next series.
-    pub(crate) fn push(&mut self, labels: LabelsRef<'_>, pairs: &mut Pairs) -> SeriesRef {
-        let series = SeriesRef(self.sets.len() as u32);
+    /// Interns the labels of a new series.
+    pub(crate) fn insert(&mut self, series: SeriesRef, labels: LabelsRef<'_>, pairs: &mut Pairs) {
         self.scratch.clear();
         for (i, (name, value)) in labels.iter().enumerate() {
             let known = self.base.get(i).copied().filter(|p| pairs.text(*p) == (name, value));
@@ -38,9 +48,40 @@ impl LabelSets {
             self.scratch.push(id);
             pairs.add_series(id, series);
         }
-        let own = self.only_difference(pairs).unwrap_or_else(|| self.start_base());
-        self.sets.push(Set { base: self.base_start, own });
-        series
+        let own = self.only_difference(pairs).unwrap_or_else(|| self.start_base(pairs));
+        pairs.hold(own);
+        self.bases.get_mut(self.base_number).series += 1;
+        self.sets.put(series.index(), Set { base: self.base_number, own });
+    }
+
+    /// Takes a series out of the postings of its pairs. Its labels stay.
+    pub(crate) fn unlist(&mut self, series: SeriesRef, pairs: &mut Pairs) {
+        self.take_pairs(series, pairs);
+        self.scratch.iter().for_each(|pair| pairs.remove_series(*pair, series));
+    }
+
+    /// Lets go of the labels of an unlisted series, and of what only it used.
+    pub(crate) fn remove(&mut self, series: SeriesRef, pairs: &mut Pairs) {
+        let Set { base: number, own } = self.sets.take(series.index());
+        pairs.let_go(own);
+        let base = self.bases.get_mut(number);
+        base.series -= 1;
+        if base.series == 0 {
+            let base = self.bases.remove(number);
+            self.pairs_bytes -= size_of_val(&*base.pairs);
+            base.pairs.iter().for_each(|pair| pairs.let_go(*pair));
+            if number == self.base_number {
+                self.base.clear();
+            }
+        }
+    }
+
+    /// Puts a series' pairs into `scratch`.
+    fn take_pairs(&mut self, series: SeriesRef, pairs: &Pairs) {
+        let mut scratch = std::mem::take(&mut self.scratch);
+        scratch.clear();
+        scratch.extend(self.pairs(series, pairs));
+        self.scratch = scratch;
     }
 
     /// The pair in which the new set differs from the base, or any where they are equal. None where there is
@@ -56,11 +97,10 @@ impl LabelSets {
     }
 
     /// Makes the new set a base; returns one of its pairs, which replaces itself.
-    fn start_base(&mut self) -> PairId {
-        let start = u32::try_from(self.bases.len());
-        self.base_start = start.expect("BUG: the series limit is far below 2^32 labels");
-        self.bases.push(self.scratch.len() as u32);
-        self.scratch.iter().for_each(|pair| self.bases.push(pair.0));
+    fn start_base(&mut self, pairs: &mut Pairs) -> PairId {
+        self.scratch.iter().for_each(|pair| pairs.hold(*pair));
+        self.pairs_bytes += size_of_val(&*self.scratch);
+        self.base_number = self.bases.insert(Base { pairs: self.scratch.as_slice().into(), series: 0 });
         self.base.clone_from(&self.scratch);
         *self.base.first().expect("BUG: a series has a name at least")
     }
@@ -73,12 +113,8 @@ impl LabelSets {
     ) -> impl Iterator<Item = PairId> + 'a {
         let set = self.sets.get(series.index());
         let own_name = pairs.name_number(set.own);
-        let base = set.base as usize;
-        let count = *self.bases.get(base) as usize;
-        (base + 1..=base + count).map(move |at| {
-            let pair = PairId(*self.bases.get(at));
-            if pairs.name_number(pair) == own_name { set.own } else { pair }
-        })
+        let base = self.bases.get(set.base).pairs.iter().copied();
+        base.map(move |pair| if pairs.name_number(pair) == own_name { set.own } else { pair })
     }
 
     /// Appends the canonical label bytes of a series.
@@ -90,7 +126,7 @@ impl LabelSets {
     }
 
     pub(crate) fn memory_bytes(&self) -> usize {
-        self.sets.memory_bytes() + self.bases.memory_bytes()
+        self.sets.memory_bytes() + self.bases.memory_bytes() + self.pairs_bytes
     }
 }
 
@@ -102,8 +138,8 @@ mod tests {
     fn check(sets: &[&[(&str, &str)]]) -> LabelSets {
         let (mut label_sets, mut pairs) = (LabelSets::default(), Pairs::new(1));
         let all: Vec<_> = sets.iter().map(|set| Labels::from_pairs(set)).collect();
-        for labels in &all {
-            label_sets.push(labels.as_ref(), &mut pairs);
+        for (i, labels) in all.iter().enumerate() {
+            label_sets.insert(SeriesRef(i as u32), labels.as_ref(), &mut pairs);
         }
         for (i, labels) in all.iter().enumerate() {
             let mut bytes = Vec::new();
@@ -121,7 +157,7 @@ mod tests {
             &[("__name__", "a"), ("job", "x")],
             &[("__name__", "a"), ("job", "y")],
         ]);
-        assert_eq!(one_base.bases.len(), 3);
+        assert_eq!(one_base.bases.count(), 1);
         let several = check(&[
             &[("__name__", "a")],
             &[("__name__", "a"), ("job", "x")],
@@ -133,7 +169,7 @@ mod tests {
             &[("A", "y"), ("B", "c"), ("__name__", "c")],
             &[("__name__", "c")],
         ]);
-        assert_eq!(several.bases.len(), 2 + 3 + 3 + 3 + 3 + 4 + 2);
+        assert_eq!(several.bases.count(), 7);
     }
 
     #[test]
@@ -142,6 +178,6 @@ mod tests {
         let sets: Vec<_> =
             names.iter().map(|n| [("__name__", n.as_str()), ("pod", "p"), ("zone", "z")]).collect();
         let sets: Vec<&[_]> = sets.iter().map(|s| &s[..]).collect();
-        assert_eq!(check(&sets).bases.len(), 4);
+        assert_eq!(check(&sets).bases.count(), 1);
     }
 }

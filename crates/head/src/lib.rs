@@ -15,6 +15,7 @@
 //! lock and decides who may enter.
 
 mod chunk;
+mod evict;
 mod exemplars;
 mod freeze;
 mod index;
@@ -24,6 +25,7 @@ mod order;
 mod paged;
 mod pairs;
 mod partition;
+mod pin;
 mod postings;
 mod select;
 mod series;
@@ -34,6 +36,7 @@ pub mod bench;
 pub use chunk::{Chunk, OpenChunk};
 pub use index::Index;
 pub use order::FrozenOrder;
-pub use partition::Partition;
+pub use partition::{Evicted, Partition};
+pub use pin::Pin;
 pub use select::{Filter, FilterKind, Selection, Walk};
 pub use tenant::{AppendStats, TenantHead};

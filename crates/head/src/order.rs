@@ -35,10 +35,10 @@ pub struct FrozenOrder {
 
 #[derive(Debug, Default, Clone, Copy)]
 enum Stage {
-    /// Looking for names that have frozen series: the position of the next, and the next of its series.
     #[default]
     Start,
-    FindNames(usize, u32),
+    /// Looking for names that have frozen series: the number of the next, and the next of its series.
+    FindNames(u32, u32),
     SortNames,
     /// Looking for frozen series of a name: its position, and the next series.
     FindSeries(usize, u32),
@@ -60,7 +60,10 @@ impl FrozenOrder {
         let (mut steps, mut room) = (TURN_STEPS, OUT_MAX);
         while steps > 0 && room > 0 {
             self.stage = match self.stage {
-                Stage::Start => Stage::FindNames(0, 0),
+                Stage::Start => {
+                    self.names.restart(head.pairs().count_of_name(METRIC_NAME));
+                    Stage::FindNames(0, 0)
+                }
                 Stage::FindNames(at, from) => self.find_names(head, at, from, &mut steps),
                 Stage::SortNames => match self.names.advance(&mut steps, |a, b| by_value(head, a, b)) {
                     true => Stage::FindSeries(0, 0),
@@ -95,24 +98,21 @@ impl FrozenOrder {
         self.names.memory_bytes() + self.series.memory_bytes()
     }
 
-    fn find_names(&mut self, head: &TenantHead, at: usize, from: u32, steps: &mut usize) -> Stage {
-        let all = head.pairs().of_name(METRIC_NAME);
-        if at == 0 && from == 0 {
-            self.names.restart(all.len());
-        }
+    fn find_names(&mut self, head: &TenantHead, name: u32, from: u32, steps: &mut usize) -> Stage {
         let mut from = from;
-        for (at, pair) in all.iter().enumerate().skip(at) {
-            for series in head.pairs().postings(*pair).iter_from(from) {
+        for pair in head.pairs().of_name(METRIC_NAME, name) {
+            // the number may have been given to another since
+            let from = if pair.0 == name { std::mem::take(&mut from) } else { 0 };
+            for series in head.pairs().postings(pair).iter_from(from) {
                 if *steps == 0 {
-                    return Stage::FindNames(at, series.0);
+                    return Stage::FindNames(pair.0, series);
                 }
                 *steps -= 1;
-                if head.has_frozen(series) {
+                if head.has_frozen(SeriesRef(series)) {
                     self.names.items.push(pair.0);
                     break;
                 }
             }
-            from = 0;
         }
         Stage::SortNames
     }
@@ -128,11 +128,11 @@ impl FrozenOrder {
         }
         for series in postings.iter_from(from) {
             if *steps == 0 {
-                return Stage::FindSeries(name, series.0);
+                return Stage::FindSeries(name, series);
             }
             *steps -= 1;
-            if head.has_frozen(series) {
-                self.series.items.push(series.0);
+            if head.has_frozen(SeriesRef(series)) {
+                self.series.items.push(series);
             }
         }
         Stage::SortSeries(name)

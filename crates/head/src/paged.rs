@@ -1,21 +1,32 @@
 //! A vector that grows page by page: no element ever moves and growth never doubles memory.
+//!
+//! Elements can be taken out again. Their places are used anew, the lowest first, so that the highest pages run
+//! empty; the memory of a page with nothing in it goes back at once.
+
+use roaring::RoaringBitmap;
 
 /// Elements in a page.
-const PAGE: usize = 1024;
+const PAGE: usize = 256;
 
 #[derive(Debug)]
 pub(crate) struct Paged<T> {
+    /// A page that nothing is in has no memory.
     pages: Vec<Vec<T>>,
+    /// Elements of each page that were not taken out.
+    used: Vec<u16>,
     len: usize,
+    /// Elements of pages without memory.
+    dropped: usize,
 }
 
 impl<T> Default for Paged<T> {
     fn default() -> Self {
-        Self { pages: Vec::new(), len: 0 }
+        Self { pages: Vec::new(), used: Vec::new(), len: 0, dropped: 0 }
     }
 }
 
-impl<T> Paged<T> {
+impl<T: Default> Paged<T> {
+    /// One beyond the last index.
     pub(crate) const fn len(&self) -> usize {
         self.len
     }
@@ -25,9 +36,59 @@ impl<T> Paged<T> {
             // the first page grows as a small tenant does; later ones are bought whole
             let capacity = if self.len == 0 { 0 } else { PAGE };
             self.pages.push(Vec::with_capacity(capacity));
+            self.used.push(0);
         }
         self.pages.last_mut().expect("BUG: a page was just added").push(value);
+        *self.used.last_mut().expect("BUG: a page was just added") += 1;
         self.len += 1;
+    }
+
+    /// Puts an element where one was taken out, or behind the last.
+    pub(crate) fn put(&mut self, index: usize, value: T) {
+        if index == self.len {
+            return self.push(value);
+        }
+        let page = index / PAGE;
+        if self.pages[page].is_empty() {
+            self.pages[page].reserve_exact(PAGE);
+            self.pages[page].resize_with(PAGE, T::default);
+            self.dropped -= PAGE;
+        }
+        self.pages[page][index % PAGE] = value;
+        self.used[page] += 1;
+    }
+
+    /// Takes an element out; its place must not be looked at until something is put there.
+    pub(crate) fn take(&mut self, index: usize) -> T {
+        let page = index / PAGE;
+        let value = std::mem::take(&mut self.pages[page][index % PAGE]);
+        self.used[page] -= 1;
+        // not the last, which may still be growing
+        if self.used[page] == 0 && page + 1 < self.pages.len() {
+            self.pages[page] = Vec::new();
+            self.dropped += PAGE;
+        }
+        value
+    }
+
+    /// Forgets the last places, from `len` on, which must all have been taken out.
+    fn truncate(&mut self, len: usize) {
+        while self.len > len {
+            let page = self.pages.last_mut().expect("BUG: there are elements");
+            let start = (self.len - 1) / PAGE * PAGE;
+            let keeps = len.saturating_sub(start);
+            if keeps > 0 {
+                page.truncate(keeps);
+                self.len = len;
+                return;
+            }
+            if page.is_empty() {
+                self.dropped -= PAGE;
+            }
+            self.pages.pop();
+            self.used.pop();
+            self.len = start;
+        }
     }
 
     #[inline]
@@ -40,15 +101,135 @@ impl<T> Paged<T> {
         &mut self.pages[index / PAGE][index % PAGE]
     }
 
+    /// An element, or what stands for one that was taken out; None where not even that is there.
+    pub(crate) fn find(&self, index: usize) -> Option<&T> {
+        self.pages.get(index / PAGE)?.get(index % PAGE)
+    }
+
+    /// The same, to change.
+    pub(crate) fn find_mut(&mut self, index: usize) -> Option<&mut T> {
+        self.pages.get_mut(index / PAGE)?.get_mut(index % PAGE)
+    }
+
     pub(crate) fn memory_bytes(&self) -> usize {
         let first = self.pages.first().map_or(0, Vec::capacity);
-        (first + self.pages.len().saturating_sub(1) * PAGE) * size_of::<T>()
+        let others = self.pages.len().saturating_sub(1) * PAGE;
+        let dropped = if first == 0 { self.dropped.saturating_sub(PAGE) } else { self.dropped };
+        (first + others - dropped) * size_of::<T>()
+            + self.pages.capacity() * size_of::<Vec<T>>()
+            + self.used.capacity() * size_of::<u16>()
+    }
+}
+
+/// Which numbers are free to be given out again.
+#[derive(Debug, Default)]
+pub(crate) struct Free {
+    set: RoaringBitmap,
+    count: usize,
+}
+
+impl Free {
+    /// The lowest free number; `len`, the next one, where there is none.
+    pub(crate) fn pop(&mut self, len: usize) -> u32 {
+        let Some(lowest) = self.set.min() else { return len as u32 };
+        self.set.remove(lowest);
+        self.count -= 1;
+        lowest
+    }
+
+    /// Gives a number back. Those at the end of `paged` are forgotten altogether.
+    pub(crate) fn push<T: Default>(&mut self, number: u32, paged: &mut Paged<T>) {
+        self.set.insert(number);
+        self.count += 1;
+        let mut len = paged.len();
+        if number as usize + 1 != len {
+            return;
+        }
+        while len > 0 && self.set.remove(len as u32 - 1) {
+            len -= 1;
+            self.count -= 1;
+        }
+        paged.truncate(len);
+    }
+
+    /// How many there are.
+    pub(crate) const fn len(&self) -> usize {
+        self.count
+    }
+
+    pub(crate) const fn set(&self) -> &RoaringBitmap {
+        &self.set
+    }
+
+    /// At the most two bytes a number, and a bit in the end; in constant time.
+    pub(crate) fn memory_bytes(&self, len: usize) -> usize {
+        (2 * self.count).min(len / 8 + 16)
+    }
+}
+
+/// Elements with numbers that are used again.
+#[derive(Debug)]
+pub(crate) struct Slab<T> {
+    paged: Paged<T>,
+    free: Free,
+}
+
+impl<T> Default for Slab<T> {
+    fn default() -> Self {
+        Self { paged: Paged::default(), free: Free::default() }
+    }
+}
+
+impl<T: Default> Slab<T> {
+    /// Adds an element and returns its number.
+    pub(crate) fn insert(&mut self, value: T) -> u32 {
+        let number = self.free.pop(self.paged.len());
+        self.paged.put(number as usize, value);
+        number
+    }
+
+    /// Takes an element out.
+    pub(crate) fn remove(&mut self, number: u32) -> T {
+        let value = self.paged.take(number as usize);
+        self.free.push(number, &mut self.paged);
+        value
+    }
+
+    #[inline]
+    pub(crate) fn get(&self, number: u32) -> &T {
+        self.paged.get(number as usize)
+    }
+
+    pub(crate) fn get_mut(&mut self, number: u32) -> &mut T {
+        self.paged.get_mut(number as usize)
+    }
+
+    /// As [`Paged::find`].
+    pub(crate) fn find(&self, number: usize) -> Option<&T> {
+        self.paged.find(number)
+    }
+
+    /// One beyond the largest number.
+    pub(crate) const fn end(&self) -> usize {
+        self.paged.len
+    }
+
+    /// How many elements there are.
+    #[cfg(test)]
+    pub(crate) const fn count(&self) -> usize {
+        self.paged.len() - self.free.len()
+    }
+
+    pub(crate) fn memory_bytes(&self) -> usize {
+        self.paged.memory_bytes() + self.free.memory_bytes(self.paged.len())
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::collections::BTreeMap;
+    use stdx::rng::Rng;
 
     #[test]
     fn grows_in_pages() {
@@ -58,6 +239,40 @@ mod tests {
         }
         *p.get_mut(2047) += 1;
         assert_eq!((p.len(), *p.get(0), *p.get(2047), *p.get(2999)), (3000, 0, 2048, 2999));
-        assert!(p.memory_bytes() <= 3 * PAGE * 8);
+        assert!(p.memory_bytes() <= 3072 * 8 + 600);
+    }
+
+    #[test]
+    fn numbers_are_used_again_and_memory_goes_back() {
+        let seed = Rng::fresh_seed();
+        println!("seed {seed}");
+        let mut rng = Rng::new(seed);
+        let (mut slab, mut model) = (Slab::default(), BTreeMap::new());
+        for round in 0..60 {
+            let most = if round % 4 == 3 { 0 } else { rng.below(6000) as usize };
+            while model.len() < most {
+                let value = rng.below(u64::MAX);
+                let number = slab.insert(value);
+                assert!(model.insert(number, value).is_none(), "{number} twice");
+            }
+            while model.len() > most {
+                let at = rng.below(slab.end() as u64) as u32;
+                if let Some((number, value)) = model.range(at..).next().map(|(n, v)| (*n, *v)) {
+                    model.remove(&number);
+                    assert_eq!(slab.remove(number), value);
+                }
+            }
+            assert_eq!(slab.count(), model.len());
+            assert_eq!(slab.end(), model.last_key_value().map_or(0, |(n, _)| *n as usize + 1));
+            assert!(model.iter().all(|(n, v)| slab.get(*n) == v && slab.find(*n as usize) == Some(v)));
+            let pages = (0..slab.end()).step_by(PAGE);
+            let used = pages.filter(|p| model.range(*p as u32..(*p + PAGE) as u32).next().is_some()).count();
+            let held = slab.paged.pages.iter().filter(|p| !p.is_empty()).count();
+            assert!(held <= used + 1, "{held} pages for {used}");
+            let capacity: usize = slab.paged.pages.iter().map(|p| p.capacity() * 8).sum();
+            let said =
+                slab.paged.memory_bytes() - slab.paged.pages.capacity() * 24 - slab.paged.used.capacity() * 2;
+            assert_eq!(said, capacity);
+        }
     }
 }

@@ -1,40 +1,46 @@
 //! Every label pair of a tenant once, with its postings.
 
+use crate::paged::Slab;
 use crate::postings::Postings;
 use hashbrown::HashTable;
 use model::SeriesRef;
 use xxhash_rust::xxh3::xxh3_64_with_seed;
 
-/// A label pair of one tenant.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+/// A label pair of one tenant. The number is used again when nobody has the pair any more.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct PairId(pub(crate) u32);
 
-#[derive(Debug)]
+#[derive(Debug, Default)]
 struct Pair {
     name: u32,
+    /// How many label sets name it: bases, and series in which it stands in for a base's (see
+    /// [`crate::labels`]).
+    holders: u32,
     value: Box<str>,
     postings: Postings,
 }
 
-#[derive(Debug)]
+const _: () = assert!(size_of::<Pair>() == 64);
+
+#[derive(Debug, Default)]
 struct Name {
+    /// Never empty where somebody has the name.
     text: Box<str>,
-    /// In order of first appearance.
-    pairs: Vec<PairId>,
+    /// Its pairs, by their numbers.
+    pairs: Postings,
 }
 
 #[derive(Debug, Default)]
 pub(crate) struct Pairs {
-    names: Vec<Name>,
-    pairs: Vec<Pair>,
+    names: Slab<Name>,
+    pairs: Slab<Pair>,
     name_of: HashTable<u32>,
     pair_of: HashTable<u32>,
     seed: u64,
     text_bytes: usize,
+    /// Of all postings. Counted along, because there can be millions of pairs and somebody asks for the sum with
+    /// every write.
     postings_bytes: isize,
-    /// Of all [`Name::pairs`]. Counted along, because there can be millions of names and somebody asks for
-    /// the sum with every write.
-    list_bytes: usize,
 }
 
 impl Pairs {
@@ -49,33 +55,67 @@ impl Pairs {
         if let Some(id) = self.find_pair(hash, name, value) {
             return id;
         }
-        let id = self.pairs.len() as u32;
-        self.pairs.push(Pair { name, value: value.into(), postings: Postings::default() });
+        let pair = Pair { name, value: value.into(), ..Pair::default() };
+        let id = self.pairs.insert(pair);
         self.text_bytes += value.len();
-        let list = &mut self.names[name as usize].pairs;
-        let before = list.capacity();
-        list.push(PairId(id));
-        self.list_bytes += (list.capacity() - before) * size_of::<PairId>();
+        self.postings_bytes += self.names.get_mut(name).pairs.insert(id);
         let (pairs, seed) = (&self.pairs, self.seed);
-        self.pair_of.insert_unique(hash, id, |i| {
-            let p = &pairs[*i as usize];
-            hash_pair(p.name, &p.value, seed)
-        });
+        self.pair_of.insert_unique(hash, id, |i| pairs.get(*i).hash(seed));
         PairId(id)
     }
 
     fn intern_name(&mut self, name: &str) -> u32 {
-        let hash = xxh3_64_with_seed(name.as_bytes(), self.seed);
-        let found = self.name_of.find(hash, |i| &*self.names[*i as usize].text == name);
-        if let Some(id) = found {
-            return *id;
+        if let Some(number) = self.number_of(name) {
+            return number;
         }
-        let id = self.names.len() as u32;
-        self.names.push(Name { text: name.into(), pairs: Vec::new() });
+        let number = self.names.insert(Name { text: name.into(), pairs: Postings::default() });
         self.text_bytes += name.len();
         let (names, seed) = (&self.names, self.seed);
-        self.name_of.insert_unique(hash, id, |i| xxh3_64_with_seed(names[*i as usize].text.as_bytes(), seed));
-        id
+        let hash = |name: &str| xxh3_64_with_seed(name.as_bytes(), seed);
+        self.name_of.insert_unique(hash(name), number, |i| hash(&names.get(*i).text));
+        number
+    }
+
+    /// One more label set names the pair.
+    pub(crate) fn hold(&mut self, id: PairId) {
+        self.pairs.get_mut(id.0).holders += 1;
+    }
+
+    /// One label set less does; the last one takes the pair with it, and maybe its name.
+    pub(crate) fn let_go(&mut self, id: PairId) {
+        let pair = self.pairs.get_mut(id.0);
+        pair.holders -= 1;
+        if pair.holders > 0 {
+            return;
+        }
+        assert!(pair.postings.is_empty(), "BUG: series have a pair that no label set names");
+        let hash = pair.hash(self.seed);
+        let entry = self.pair_of.find_entry(hash, |i| *i == id.0);
+        entry.expect("BUG: a pair is in the table").remove();
+        let pair = self.pairs.remove(id.0);
+        self.text_bytes -= pair.value.len();
+        self.postings_bytes -= pair.postings.bytes();
+        self.postings_bytes += self.names.get_mut(pair.name).pairs.remove(id.0);
+        if self.names.get(pair.name).pairs.is_empty() {
+            self.remove_name(pair.name);
+        }
+        let (pairs, seed) = (&self.pairs, self.seed);
+        if is_roomy(&self.pair_of) {
+            self.pair_of.shrink_to(2 * self.pair_of.len(), |i| pairs.get(*i).hash(seed));
+        }
+    }
+
+    fn remove_name(&mut self, number: u32) {
+        let name = self.names.remove(number);
+        let hash = |name: &str| xxh3_64_with_seed(name.as_bytes(), self.seed);
+        let entry = self.name_of.find_entry(hash(&name.text), |i| *i == number);
+        entry.expect("BUG: a name is in the table").remove();
+        self.text_bytes -= name.text.len();
+        self.postings_bytes -= name.pairs.bytes();
+        let names = &self.names;
+        if is_roomy(&self.name_of) {
+            self.name_of.shrink_to(2 * self.name_of.len(), |i| hash(&names.get(*i).text));
+        }
     }
 
     fn pair_hash(&self, name: u32, value: &str) -> u64 {
@@ -84,40 +124,47 @@ impl Pairs {
 
     fn find_pair(&self, hash: u64, name: u32, value: &str) -> Option<PairId> {
         let same = |i: &u32| {
-            let p = &self.pairs[*i as usize];
+            let p = self.pairs.get(*i);
             p.name == name && &*p.value == value
         };
         self.pair_of.find(hash, same).map(|i| PairId(*i))
     }
 
-    fn find_name(&self, name: &str) -> Option<&Name> {
-        Some(&self.names[self.number_of(name)? as usize])
-    }
-
     /// The number of a name, where anybody has it.
     pub(crate) fn number_of(&self, name: &str) -> Option<u32> {
         let hash = xxh3_64_with_seed(name.as_bytes(), self.seed);
-        self.name_of.find(hash, |i| &*self.names[*i as usize].text == name).copied()
+        self.name_of.find(hash, |i| &*self.names.get(*i).text == name).copied()
     }
 
     pub(crate) fn text(&self, id: PairId) -> (&str, &str) {
-        let pair = &self.pairs[id.0 as usize];
-        (&self.names[pair.name as usize].text, &pair.value)
+        let pair = self.pairs.get(id.0);
+        (&self.names.get(pair.name).text, &pair.value)
     }
 
     /// The number of a pair's name.
     #[inline]
     pub(crate) fn name_number(&self, id: PairId) -> u32 {
-        self.pairs[id.0 as usize].name
+        self.pairs.get(id.0).name
     }
 
     pub(crate) fn add_series(&mut self, id: PairId, series: SeriesRef) {
-        self.postings_bytes += self.pairs[id.0 as usize].postings.push(series);
+        self.postings_bytes += self.pairs.get_mut(id.0).postings.insert(series.0);
     }
 
-    /// The pairs of a name in order of their first appearance; none where nobody has the name.
-    pub(crate) fn of_name(&self, name: &str) -> &[PairId] {
-        self.find_name(name).map_or(&[][..], |n| &n.pairs)
+    pub(crate) fn remove_series(&mut self, id: PairId, series: SeriesRef) {
+        self.postings_bytes += self.pairs.get_mut(id.0).postings.remove(series.0);
+    }
+
+    /// The pairs of a name from the number `from` on, ascending; none where nobody has the name. Some may be
+    /// without series.
+    pub(crate) fn of_name(&self, name: &str, from: u32) -> impl Iterator<Item = PairId> + '_ {
+        let name = self.number_of(name).map(|number| self.names.get(number));
+        name.into_iter().flat_map(move |name| name.pairs.iter_from(from)).map(PairId)
+    }
+
+    /// How many pairs a name has.
+    pub(crate) fn count_of_name(&self, name: &str) -> usize {
+        self.number_of(name).map_or(0, |number| self.names.get(number).pairs.len())
     }
 
     /// The pair, where there is one.
@@ -128,24 +175,40 @@ impl Pairs {
 
     /// The series of a pair.
     pub(crate) fn postings(&self, id: PairId) -> &Postings {
-        &self.pairs[id.0 as usize].postings
+        &self.pairs.get(id.0).postings
     }
 
-    /// The name of this number and its pairs; numbers are dense.
-    pub(crate) fn name(&self, number: usize) -> Option<(&str, &[PairId])> {
-        self.names.get(number).map(|n| (&*n.text, n.pairs.as_slice()))
+    /// One beyond the largest number of a name, and likewise of a pair.
+    pub(crate) const fn ends(&self) -> (usize, usize) {
+        (self.names.end(), self.pairs.end())
+    }
+
+    /// The name of this number, and its pairs from the number `from` on; None where nobody has the number.
+    pub(crate) fn name(&self, number: usize, from: u32) -> Option<(&str, impl Iterator<Item = PairId> + '_)> {
+        let name = self.names.find(number).filter(|name| !name.text.is_empty())?;
+        Some((&*name.text, name.pairs.iter_from(from).map(PairId)))
     }
 
     /// Bytes of memory, in constant time.
     pub(crate) fn memory_bytes(&self) -> usize {
-        self.pairs.capacity() * size_of::<Pair>()
-            + self.names.capacity() * size_of::<Name>()
+        self.pairs.memory_bytes()
+            + self.names.memory_bytes()
             + self.pair_of.allocation_size()
             + self.name_of.allocation_size()
             + self.postings_bytes.max(0) as usize
-            + self.list_bytes
             + self.text_bytes
     }
+}
+
+impl Pair {
+    fn hash(&self, seed: u64) -> u64 {
+        hash_pair(self.name, &self.value, seed)
+    }
+}
+
+/// True where a table has four times the room that it needs.
+fn is_roomy(table: &HashTable<u32>) -> bool {
+    table.capacity() > 256 && table.len() * 4 < table.capacity()
 }
 
 fn hash_pair(name: u32, value: &str, seed: u64) -> u64 {
@@ -157,13 +220,26 @@ mod tests {
     use super::*;
 
     #[test]
-    fn lists_are_counted_as_they_grow() {
+    fn pairs_come_and_go() {
         let mut pairs = Pairs::new(1);
-        for i in 0..1000 {
-            pairs.intern(&format!("name{}", i % 300), &i.to_string());
-            pairs.intern("same", "same");
+        let empty = pairs.memory_bytes();
+        for round in 0..3 {
+            let text = |i: u32| (format!("name{}", i % 300), (i + round).to_string());
+            let ids: Vec<_> = (0..5000).map(text).map(|(name, value)| pairs.intern(&name, &value)).collect();
+            ids.iter().zip(0..).for_each(|(id, i)| pairs.add_series(*id, SeriesRef(i)));
+            assert_eq!(pairs.count_of_name("name7"), 17);
+            ids.iter().chain([&ids[7]]).for_each(|id| pairs.hold(*id));
+            for (id, i) in ids.iter().zip(0..) {
+                pairs.remove_series(*id, SeriesRef(i));
+                pairs.let_go(*id);
+            }
+            let name = text(7).0;
+            assert_eq!(pairs.of_name(&name, 0).collect::<Vec<_>>(), [ids[7]], "it was held twice");
+            assert_eq!(pairs.number_of("name8"), None);
+            pairs.let_go(ids[7]);
+            assert_eq!(pairs.find(&name, &text(7).1), None);
+            assert_eq!((pairs.text_bytes, pairs.postings_bytes), (0, 0));
+            assert!(pairs.memory_bytes() < empty + 4096, "{} bytes", pairs.memory_bytes());
         }
-        let lists: usize = pairs.names.iter().map(|n| n.pairs.capacity() * size_of::<PairId>()).sum();
-        assert_eq!(pairs.list_bytes, lists);
     }
 }

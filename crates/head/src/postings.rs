@@ -1,6 +1,5 @@
-//! Which series carry a label pair: ascending references.
+//! Sets of numbers: which series carry a label pair, which pairs a name has.
 
-use model::SeriesRef;
 use roaring::RoaringBitmap;
 use std::ops::Range;
 
@@ -11,7 +10,7 @@ const RUN_MIN: u32 = 8;
 /// What a new bitmap costs beyond the list that it replaces.
 const BITMAP_BYTES: usize = 96;
 
-/// The references of one pair.
+/// A set of numbers, mostly the references of one pair.
 ///
 /// Scrapes come target by target, so most pairs belong to series that were created one after the other. The
 /// newest such run is only a range, here in place: to add one more series touches no heap at all.
@@ -19,7 +18,7 @@ const BITMAP_BYTES: usize = 96;
 pub(crate) struct Postings {
     /// Below `run`.
     kept: Kept,
-    /// The newest references.
+    /// The largest references; may be empty.
     run: Range<u32>,
     len: u32,
     /// What `kept` takes, by our estimate.
@@ -39,23 +38,83 @@ impl Default for Kept {
 }
 
 impl Postings {
-    /// Adds a reference larger than all before it; says by how many bytes memory grew, or shrank.
+    /// Adds a reference that is not there yet; says by how many bytes memory grew, or shrank.
     #[inline]
-    pub(crate) fn push(&mut self, series: SeriesRef) -> isize {
-        debug_assert!(self.run.is_empty() || self.run.end <= series.0);
+    pub(crate) fn insert(&mut self, reference: u32) -> isize {
         self.len += 1;
-        if self.run.end == series.0 {
+        if self.run.end == reference && !self.run.is_empty() {
             self.run.end += 1;
             return 0;
         }
-        let finished = std::mem::replace(&mut self.run, series.0..series.0 + 1);
-        if finished.is_empty() { 0 } else { self.keep(finished) }
+        self.insert_apart(reference)
+    }
+
+    fn insert_apart(&mut self, reference: u32) -> isize {
+        if !self.run.is_empty() && reference > self.run.end {
+            let finished = std::mem::replace(&mut self.run, reference..reference + 1);
+            return self.keep(finished);
+        }
+        if !self.run.is_empty() && reference + 1 == self.run.start {
+            self.run.start -= 1;
+            return 0;
+        }
+        if self.run.is_empty() && self.kept.max().is_none_or(|max| max < reference) {
+            self.run = reference..reference + 1;
+            return 0;
+        }
+        // below the run: a reference that is used again
+        let estimate = self.bytes;
+        self.bytes = self.bytes.saturating_add(self.kept.insert(reference) as u32);
+        self.bytes as isize - estimate as isize
+    }
+
+    /// Takes a reference out, if it is in; says by how many bytes memory grew, or shrank.
+    pub(crate) fn remove(&mut self, reference: u32) -> isize {
+        if self.run.contains(&reference) {
+            self.len -= 1;
+            return self.remove_from_run(reference);
+        }
+        let before = self.kept_len();
+        if !self.kept.remove(reference) {
+            return 0;
+        }
+        self.len -= 1;
+        let estimate = self.bytes;
+        let kept = self.kept_len();
+        // whenever it has halved, so that all this work costs no more than removing did
+        if kept == 0 || kept.ilog2() != before.ilog2() {
+            self.bytes = self.kept.shrink() as u32;
+        }
+        self.bytes as isize - estimate as isize
+    }
+
+    fn remove_from_run(&mut self, reference: u32) -> isize {
+        let before = self.run.start..reference;
+        self.run.start = reference + 1;
+        if self.run.is_empty() {
+            self.run = before;
+            return 0;
+        }
+        if before.is_empty() { 0 } else { self.keep(before) }
+    }
+
+    /// Bytes on the heap, by our estimate.
+    pub(crate) const fn bytes(&self) -> isize {
+        self.bytes as isize
+    }
+
+    const fn kept_len(&self) -> u32 {
+        self.len - (self.run.end - self.run.start)
+    }
+
+    pub(crate) const fn is_empty(&self) -> bool {
+        self.len == 0
     }
 
     /// Moves a finished run to where references are kept.
     fn keep(&mut self, run: Range<u32>) -> isize {
         let estimate = self.bytes;
-        let (len, before) = (self.len - 1, self.len - 1 - run.len() as u32);
+        let (len, before) = (self.kept_len(), self.kept_len() - run.len() as u32);
         self.bytes = self.bytes.saturating_add(self.kept.extend(run) as u32);
         // A bitmap chooses its form anew only when it is asked to, and only then its size is looked at.
         // Whenever it has doubled, so that all this asking costs no more than pushing did.
@@ -63,8 +122,7 @@ impl Postings {
             && len >= 1024
             && len.ilog2() != before.max(1).ilog2()
         {
-            bitmap.optimize();
-            self.bytes = (BITMAP_BYTES + bitmap.serialized_size() * 5 / 4) as u32;
+            self.bytes = optimize(bitmap) as u32;
         }
         self.bytes as isize - estimate as isize
     }
@@ -82,13 +140,13 @@ impl Postings {
     }
 
     /// The references from `from` on, ascending.
-    pub(crate) fn iter_from(&self, from: u32) -> impl Iterator<Item = SeriesRef> + '_ {
+    pub(crate) fn iter_from(&self, from: u32) -> impl Iterator<Item = u32> + '_ {
         let (list, bitmap) = match &self.kept {
             Kept::List(list) => (Some(&list[list.partition_point(|r| *r < from)..]), None),
             Kept::Bitmap(bitmap) => (None, Some(bitmap.range(from..))),
         };
         let kept = list.into_iter().flatten().copied().chain(bitmap.into_iter().flatten());
-        kept.chain(self.run.start.max(from)..self.run.end).map(SeriesRef)
+        kept.chain(self.run.start.max(from)..self.run.end)
     }
 
     pub(crate) fn to_bitmap(&self) -> RoaringBitmap {
@@ -131,6 +189,73 @@ impl Kept {
             Self::Bitmap(bitmap) => put(bitmap, run),
         }
     }
+
+    /// Adds one anywhere; says by how many bytes memory grew.
+    fn insert(&mut self, reference: u32) -> usize {
+        match self {
+            Self::List(list) if list.len() < LIST_MAX => {
+                let before = list.capacity();
+                if list.len() == before {
+                    list.reserve_exact(list.len().max(1));
+                }
+                let at = list.partition_point(|r| *r < reference);
+                list.insert(at, reference);
+                (list.capacity() - before) * size_of::<u32>()
+            }
+            Self::List(list) => {
+                let mut bitmap: RoaringBitmap = list.iter().copied().collect();
+                bitmap.insert(reference);
+                *self = Self::Bitmap(Box::new(bitmap));
+                BITMAP_BYTES
+            }
+            Self::Bitmap(bitmap) => {
+                bitmap.insert(reference);
+                3
+            }
+        }
+    }
+
+    /// Takes one out; true where it was in.
+    fn remove(&mut self, reference: u32) -> bool {
+        match self {
+            Self::List(list) => list.binary_search(&reference).is_ok_and(|at| list.remove(at) == reference),
+            Self::Bitmap(bitmap) => bitmap.remove(reference),
+        }
+    }
+
+    /// Gives back memory that is not needed; says how much is left.
+    fn shrink(&mut self) -> usize {
+        match self {
+            Self::List(list) => {
+                list.shrink_to_fit();
+                list.capacity() * size_of::<u32>()
+            }
+            Self::Bitmap(bitmap) if bitmap.len() <= LIST_MAX as u64 / 2 => {
+                let list: Vec<u32> = bitmap.iter().collect();
+                let bytes = list.capacity() * size_of::<u32>();
+                *self = Self::List(list);
+                bytes
+            }
+            Self::Bitmap(bitmap) => {
+                // the containers of a bitmap keep their memory when they shrink: only a new one is small
+                **bitmap = bitmap.iter().collect();
+                optimize(bitmap)
+            }
+        }
+    }
+
+    fn max(&self) -> Option<u32> {
+        match self {
+            Self::List(list) => list.last().copied(),
+            Self::Bitmap(bitmap) => bitmap.max(),
+        }
+    }
+}
+
+/// Lets a bitmap choose its form anew; says about how much memory it takes.
+fn optimize(bitmap: &mut RoaringBitmap) -> usize {
+    bitmap.optimize();
+    BITMAP_BYTES + bitmap.serialized_size() * 5 / 4
 }
 
 /// Two bytes a reference and the slack of its lists; a run is five bytes.
@@ -158,7 +283,7 @@ mod tests {
         let mut next = rng.below(3) as u32;
         while postings.len() < count {
             for _ in 0..=rng.below(run_max) {
-                bytes += postings.push(SeriesRef(next));
+                bytes += postings.insert(next);
                 expected.insert(next);
                 next += 1;
             }
@@ -188,6 +313,52 @@ mod tests {
     }
 
     #[test]
+    fn numbers_come_and_go() {
+        let seed = Rng::fresh_seed();
+        println!("seed {seed}");
+        let mut rng = Rng::new(seed);
+        for _ in 0..30 {
+            let (mut postings, mut expected) = (Postings::default(), RoaringBitmap::new());
+            let (mut bytes, width) = (0, 1 + rng.below(3000));
+            for _ in 0..6 {
+                let most = rng.below(width);
+                while expected.len() < most {
+                    let first = rng.below(width) as u32;
+                    for n in first..first + rng.below(20) as u32 {
+                        if expected.insert(n) {
+                            bytes += postings.insert(n);
+                        }
+                    }
+                }
+                while expected.len() > most {
+                    let n = rng.below(width + 20) as u32;
+                    expected.remove(n);
+                    bytes += postings.remove(n);
+                }
+                assert_eq!(postings.to_bitmap(), expected);
+                assert_eq!(
+                    (postings.len() as u64, postings.is_empty()),
+                    (expected.len(), expected.is_empty())
+                );
+                let from = rng.below(width) as u32;
+                assert!(postings.iter_from(from).eq(expected.range(from..)));
+                assert_eq!(postings.bytes as isize, bytes);
+            }
+        }
+    }
+
+    #[test]
+    fn memory_goes_back() {
+        let (mut postings, mut bytes) = (Postings::default(), 0);
+        (0..200_000).for_each(|i| bytes += postings.insert(3 * i));
+        assert!(bytes > 50_000, "{bytes}");
+        (0..199_990).for_each(|i| bytes += postings.remove(3 * i));
+        assert!(matches!(postings.kept, Kept::List(_)) && bytes <= 64, "{bytes}");
+        (199_990..200_000).for_each(|i| bytes += postings.remove(3 * i));
+        assert_eq!((bytes, postings.len()), (0, 0));
+    }
+
+    #[test]
     fn stay_small() {
         let mut rng = Rng::new(1);
         let (_, one_run) = check(&mut rng, 100_000, 2000, 1);
@@ -196,7 +367,7 @@ mod tests {
         assert!(runs < 5000, "{runs} bytes for 50 runs");
         let (mut postings, mut bytes) = check(&mut rng, 20_000, 2000, 1);
         for i in 0..300_000 {
-            bytes += postings.push(SeriesRef(100_000 + 2 * i));
+            bytes += postings.insert(100_000 + 2 * i);
         }
         let Kept::Bitmap(bitmap) = &postings.kept else { panic!("a bitmap by now") };
         let real = bitmap.serialized_size();

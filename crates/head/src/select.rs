@@ -2,10 +2,12 @@
 //!
 //! A regular expression over a million values takes a tenth of a second. Nobody should hold the owner's lock
 //! for so long, so the work is done in turns of bounded length: whoever drives a [`Selection`] or a walk lets go
-//! of the head between two turns. What is appended meanwhile does no harm, for pairs and series are never
-//! removed: a selection sees the series that were there at its first turn.
+//! of the head between two turns. What comes and goes meanwhile does no harm to who holds a [`crate::Pin`] from
+//! before the first turn: no series and no pair that was there then gives its number to another before the pin is
+//! gone. A selection sees the series that were there at its first turn.
 
 use crate::pairs::{PairId, Pairs};
+use crate::postings::Postings;
 use crate::tenant::TenantHead;
 use roaring::RoaringBitmap;
 
@@ -68,9 +70,18 @@ pub struct Selection<'f> {
     strict: Vec<Search<'f>>,
     /// The others; what does not match is taken away in the end.
     lenient: Vec<Search<'f>>,
-    /// How many series there were at the first turn.
-    all: Option<u32>,
+    /// The series that there were at the first turn.
+    all: Option<Present>,
     selected: Option<RoaringBitmap>,
+}
+
+/// Which series there are.
+#[derive(Debug)]
+pub(crate) struct Present {
+    /// All below this one,
+    pub(crate) end: u32,
+    /// but not these.
+    pub(crate) absent: RoaringBitmap,
 }
 
 impl<'f> Selection<'f> {
@@ -88,7 +99,7 @@ impl<'f> Selection<'f> {
     /// One turn; true where it was the last one. It must always be the same head.
     pub fn advance(&mut self, head: &TenantHead) -> bool {
         let mut steps = TURN_STEPS;
-        let all = *self.all.get_or_insert(head.series_count() as u32);
+        let all = self.all.get_or_insert_with(|| head.present());
         let pairs = head.pairs();
         if !self.strict.iter_mut().all(|search| search.find(pairs, &mut steps)) {
             return false;
@@ -107,7 +118,7 @@ impl<'f> Selection<'f> {
         }
         let selected = self.selected.get_or_insert_with(|| {
             let mut everything = RoaringBitmap::new();
-            everything.insert_range(0..all);
+            everything.insert_range(0..all.end);
             everything
         });
         for search in self.lenient.iter_mut().filter(|search| !search.applied) {
@@ -118,7 +129,9 @@ impl<'f> Selection<'f> {
             *selected -= these;
             search.applied = true;
         }
-        selected.remove_range(all..);
+        // numbers that were given to others since are not meant
+        selected.remove_range(all.end..);
+        *selected -= &all.absent;
         true
     }
 
@@ -133,11 +146,11 @@ impl<'f> Selection<'f> {
 struct Search<'f> {
     filter: &'f Filter<'f>,
     passing: bool,
-    /// How many values there were when the first was looked at; those that came later have no series that is
+    /// The end of what is to be looked at, as it was at the first look: what came later has no series that is
     /// asked for.
-    values: Option<usize>,
-    /// How many of them have been looked at.
-    looked: usize,
+    end: Option<usize>,
+    /// The next to be looked at.
+    next: usize,
     found: Vec<PairId>,
     /// Of all that was found together.
     references: usize,
@@ -153,8 +166,8 @@ impl<'f> Search<'f> {
         Self {
             filter,
             passing,
-            values: None,
-            looked: 0,
+            end: None,
+            next: 0,
             found: Vec::new(),
             references: 0,
             united: 0,
@@ -168,39 +181,60 @@ impl<'f> Search<'f> {
         let Filter { name, kind } = self.filter;
         match kind {
             FilterKind::Equal(value) if self.passing => {
-                self.find_values(1, steps, |_| pairs.find(name, value), pairs)
+                self.find_named(1, steps, |_| pairs.find(name, value), pairs)
             }
             FilterKind::OneOf(values) if self.passing => {
-                self.find_values(values.len(), steps, |i| pairs.find(name, &values[i]), pairs)
+                self.find_named(values.len(), steps, |i| pairs.find(name, &values[i]), pairs)
             }
-            _ => {
-                let (all, passing) = (pairs.of_name(name), self.passing);
-                let tested = |i: usize| Some(all[i]).filter(|id| kind.matches(pairs.text(*id).1) == passing);
-                self.find_values(all.len(), steps, tested, pairs)
-            }
+            _ => self.find_passing(pairs, steps),
         }
     }
 
-    fn find_values(
+    fn find_named(
         &mut self,
         count: usize,
         steps: &mut usize,
         find: impl Fn(usize) -> Option<PairId>,
         pairs: &Pairs,
     ) -> bool {
-        let count = *self.values.get_or_insert(count);
-        while self.looked < count {
+        while self.next < count {
             if *steps == 0 {
                 return false;
             }
             *steps = steps.saturating_sub(TEST_STEPS);
-            if let Some(id) = find(self.looked) {
-                self.found.push(id);
-                self.references += pairs.postings(id).len();
+            if let Some(id) = find(self.next) {
+                self.take(id, pairs);
             }
-            self.looked += 1;
+            self.next += 1;
         }
         true
+    }
+
+    /// Tests all values of the label.
+    fn find_passing(&mut self, pairs: &Pairs, steps: &mut usize) -> bool {
+        let Filter { name, kind } = self.filter;
+        let end = *self.end.get_or_insert(pairs.ends().1);
+        for id in pairs.of_name(name, self.next as u32).take_while(|id| (id.0 as usize) < end) {
+            if *steps == 0 {
+                self.next = id.0 as usize;
+                return false;
+            }
+            *steps = steps.saturating_sub(TEST_STEPS);
+            if kind.matches(pairs.text(id).1) == self.passing {
+                self.take(id, pairs);
+            }
+        }
+        self.next = end;
+        true
+    }
+
+    /// A pair that no series has may be gone before its postings are asked for.
+    fn take(&mut self, id: PairId, pairs: &Pairs) {
+        let references = pairs.postings(id).len();
+        if references > 0 {
+            self.found.push(id);
+            self.references += references;
+        }
     }
 
     /// Brings the series of what was found together, and hands them out when it is done.
@@ -221,11 +255,11 @@ impl<'f> Search<'f> {
     }
 }
 
-/// Where a walk over label names or values is.
+/// Where a walk over label names or values is: at numbers, which those keep that are there all the time.
 #[derive(Debug, Default)]
 pub struct Walk {
     name: usize,
-    pair: usize,
+    pair: u32,
 }
 
 impl Walk {
@@ -244,17 +278,16 @@ impl Walk {
         mut take: impl FnMut(&str),
     ) -> bool {
         let (pairs, mut steps) = (head.pairs(), TURN_STEPS);
-        let all = pairs.of_name(name);
-        while let Some(id) = all.get(self.pair) {
+        for id in pairs.of_name(name, self.pair) {
+            self.pair = id.0;
             if steps == 0 {
                 return false;
             }
-            let postings = pairs.postings(*id);
+            let postings = pairs.postings(id);
             steps = steps.saturating_sub(TEST_STEPS + among.map_or(0, |_| postings.len() / STEP_REFERENCES));
-            if among.is_none_or(|set| postings.intersects(set)) {
-                take(pairs.text(*id).1);
+            if is_among(postings, among) {
+                take(pairs.text(id).1);
             }
-            self.pair += 1;
         }
         true
     }
@@ -267,21 +300,35 @@ impl Walk {
         mut take: impl FnMut(&str),
     ) -> bool {
         let (pairs, mut steps) = (head.pairs(), TURN_STEPS);
-        while let Some((name, all)) = pairs.name(self.name) {
-            while let Some(id) = all.get(self.pair) {
+        while self.name < pairs.ends().0 {
+            // nobody has the number, or not any more
+            if steps == 0 {
+                return false;
+            }
+            steps -= 1;
+            let (name, ids) = pairs.name(self.name, self.pair).unzip();
+            for id in ids.into_iter().flatten() {
+                self.pair = id.0;
                 if steps == 0 {
                     return false;
                 }
-                let postings = pairs.postings(*id);
+                let postings = pairs.postings(id);
                 steps = steps.saturating_sub(1 + among.map_or(0, |_| postings.len() / STEP_REFERENCES));
-                if among.is_none_or(|set| postings.intersects(set)) {
-                    take(name);
+                if is_among(postings, among) {
+                    name.into_iter().for_each(&mut take);
                     break;
                 }
-                self.pair += 1;
             }
             (self.name, self.pair) = (self.name + 1, 0);
         }
         true
+    }
+}
+
+/// True where one of the series is `among` those asked for: any at all where that says nothing.
+pub(crate) fn is_among(postings: &Postings, among: Option<&RoaringBitmap>) -> bool {
+    match among {
+        Some(set) => postings.intersects(set),
+        None => !postings.is_empty(),
     }
 }

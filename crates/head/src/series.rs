@@ -4,7 +4,7 @@ use crate::chunk::{Chunk, OpenChunk};
 use model::{Samples, TimeRange};
 
 /// 64 bytes, one cache line: what an append touches besides the chunk's own bytes.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct Series {
     pub(crate) open: OpenChunk,
     /// Boxed because most series of a churning fleet have none.
@@ -26,6 +26,25 @@ pub(crate) const ACTIVE: u8 = 1;
 /// Alternates from freeze to freeze: where it is not the head's, nothing came since the last one, and all
 /// samples of the series are frozen.
 pub(crate) const EPOCH: u8 = 2;
+
+/// Nobody finds it by its key any more (see [`crate::evict`]).
+pub(crate) const UNLINKED: u8 = 4;
+/// Its number belongs to nobody, or soon will.
+pub(crate) const GONE: u8 = 8;
+
+/// What stands where a series was taken out.
+impl Default for Series {
+    fn default() -> Self {
+        Self {
+            open: OpenChunk::default(),
+            sealed: None,
+            seen_s: 0,
+            state: GONE,
+            late: false,
+            frozen_late: false,
+        }
+    }
+}
 
 /// Chunks that no longer grow.
 #[derive(Debug, Default)]
@@ -70,8 +89,18 @@ impl Series {
         chunks.push(chunk);
     }
 
+    /// Makes a series ready for samples that come after a pause or a freeze: its state is to be `awake` then. Says
+    /// by how many bytes memory changed.
+    #[cold]
+    pub(crate) fn wake(&mut self, awake: u8) -> isize {
+        assert!(self.state & GONE == 0, "BUG: a sample for an evicted series: was it pinned?");
+        let changed = if (self.state ^ awake) & EPOCH != 0 { self.set_apart() } else { 0 };
+        self.state = awake;
+        changed
+    }
+
     /// Sets everything apart as frozen; says by how many bytes memory changed.
-    pub(crate) fn set_apart(&mut self) -> isize {
+    fn set_apart(&mut self) -> isize {
         let before = self.heap_bytes();
         let newest = self.newest_value();
         self.seal();

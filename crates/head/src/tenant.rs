@@ -1,14 +1,15 @@
 //! All of one tenant's series in one partition.
 
+use crate::evict::Evicting;
 use crate::exemplars::Exemplars;
 use crate::freeze::Frozen;
 use crate::index::Index;
 use crate::labels::LabelSets;
 use crate::late::Late;
-use crate::paged::Paged;
+use crate::paged::{Free, Paged};
 use crate::pairs::{PairId, Pairs};
-use crate::select::{Filter, Selection};
-use crate::series::{ACTIVE, EPOCH, Series};
+use crate::select::{Filter, Selection, is_among};
+use crate::series::{ACTIVE, Series, UNLINKED};
 use hashbrown::HashMap;
 use model::labels::METRIC_NAME;
 use model::{Exemplar, LabelsRef, Metadata, Samples, SeriesKey, SeriesRef, TimeRange};
@@ -24,22 +25,27 @@ const METADATA_MAX: usize = 20_000;
 /// One tenant's share of a partition's head.
 #[derive(Debug)]
 pub struct TenantHead {
-    index: Index,
-    pairs: Pairs,
-    labels: LabelSets,
+    pub(crate) index: Index,
+    pub(crate) pairs: Pairs,
+    pub(crate) labels: LabelSets,
     pub(crate) series: Paged<Series>,
+    /// Numbers of evicted series, to be used again.
+    pub(crate) free: Free,
+    pub(crate) evicting: Evicting,
     pub(crate) late: HashMap<SeriesRef, Late>,
     pub(crate) frozen_late: HashMap<SeriesRef, Late>,
     pub(crate) frozen: Frozen,
     metadata: HashMap<String, Metadata>,
     metadata_bytes: usize,
-    exemplars: Exemplars,
-    active: usize,
+    pub(crate) exemplars: Exemplars,
+    pub(crate) active: usize,
     pub(crate) chunk_bytes: usize,
     /// What the entries of `late` and `frozen_late` hold beside themselves.
     pub(crate) late_bytes: usize,
     samples_total: u64,
     pub(crate) samples_fresh: u64,
+    /// Series evicted since the start.
+    pub(crate) evicted: u64,
     newest_ms: i64,
 }
 
@@ -71,6 +77,8 @@ impl TenantHead {
             pairs: Pairs::new(seed),
             labels: LabelSets::default(),
             series: Paged::default(),
+            free: Free::default(),
+            evicting: Evicting::default(),
             late: HashMap::new(),
             frozen_late: HashMap::new(),
             frozen: Frozen::default(),
@@ -82,24 +90,34 @@ impl TenantHead {
             late_bytes: 0,
             samples_total: 0,
             samples_fresh: 0,
+            evicted: 0,
             newest_ms: i64::MIN,
         }
     }
 
-    /// The series of a key, where it is known.
+    /// The series of a key, for who will append to it. One that is about to be evicted is not found: it has to be
+    /// created again, which brings it back.
     #[inline]
     pub fn resolve(&self, key: SeriesKey) -> Option<SeriesRef> {
         self.index.get(key)
     }
 
+    /// The series of a key, for who only reads it: also one that is about to be evicted, which may have got samples
+    /// since from somebody who knew it before.
+    pub fn find(&self, key: SeriesKey) -> Option<SeriesRef> {
+        self.index.get_any(key)
+    }
+
     /// Makes a series, or finds it. `labels` are canonical and `key` is their hash.
     pub fn create(&mut self, key: SeriesKey, labels: LabelsRef<'_>) -> SeriesRef {
-        if let Some(known) = self.index.get(key) {
+        if let Some(known) = self.index.relink(key) {
+            self.series.get_mut(known.index()).state &= !UNLINKED;
             return known;
         }
-        assert!(self.series.len() < crate::index::SERIES_MAX, "BUG: the series limit is far below 2^32");
-        let series = self.labels.push(labels, &mut self.pairs);
-        self.series.push(Series::new(self.frozen.epoch));
+        assert!(self.series.len() < crate::index::SERIES_MAX, "BUG: the series limit is far below 2^31");
+        let series = SeriesRef(self.free.pop(self.series.len()));
+        self.labels.insert(series, labels, &mut self.pairs);
+        self.series.put(series.index(), Series::new(self.frozen.epoch));
         self.index.insert(key, series);
         series
     }
@@ -129,12 +147,12 @@ impl TenantHead {
         let mut stats = AppendStats::default();
         let awake = ACTIVE | self.frozen.epoch;
         for ((series_ref, &timestamp_ms), &value) in refs.iter().zip(timestamps).zip(values) {
-            let mut series = self.series.get_mut(series_ref.index());
-            if series.state != awake {
-                self.wake(*series_ref);
-                series = self.series.get_mut(series_ref.index());
-            }
+            let series = self.series.get_mut(series_ref.index());
             series.seen_s = now_s;
+            if series.state != awake {
+                self.active += usize::from(series.state & ACTIVE == 0);
+                self.chunk_bytes = self.chunk_bytes.wrapping_add_signed(series.wake(awake));
+            }
             if timestamp_ms > series.open.last_ms() {
                 self.chunk_bytes = self.chunk_bytes.wrapping_add_signed(series.append(timestamp_ms, value));
                 self.newest_ms = self.newest_ms.max(timestamp_ms);
@@ -150,19 +168,6 @@ impl TenantHead {
         self.samples_total += stats.in_order + stats.late;
         self.samples_fresh += stats.in_order + stats.late;
         stats
-    }
-
-    /// Makes a series ready for samples that come after a pause or a freeze.
-    #[cold]
-    fn wake(&mut self, series: SeriesRef) {
-        let series = self.series.get_mut(series.index());
-        if series.state & ACTIVE == 0 {
-            self.active += 1;
-        }
-        if series.state & EPOCH != self.frozen.epoch {
-            self.chunk_bytes = self.chunk_bytes.wrapping_add_signed(series.set_apart());
-        }
-        series.state = ACTIVE | self.frozen.epoch;
     }
 
     #[cold]
@@ -255,10 +260,9 @@ impl TenantHead {
 
     /// Label names, unsorted; with `among`, only those of these series. A [`crate::Walk`] does the same in turns.
     pub fn label_names<'a>(&'a self, among: Option<&'a RoaringBitmap>) -> impl Iterator<Item = &'a str> {
-        let has = |id: &PairId, set| self.pairs.postings(*id).intersects(set);
-        let used = move |all: &[PairId]| among.is_none_or(|set| all.iter().any(|id| has(id, set)));
-        let names = (0..).map_while(|number| self.pairs.name(number));
-        names.filter(move |(_, all)| used(all)).map(|(name, _)| name)
+        let used = move |id| is_among(self.pairs.postings(id), among);
+        let names = (0..self.pairs.ends().0).filter_map(|number| self.pairs.name(number, 0));
+        names.filter_map(move |(name, mut all)| all.any(used).then_some(name))
     }
 
     /// Values of a label, unsorted; with `among`, only those of these series.
@@ -267,8 +271,8 @@ impl TenantHead {
         name: &str,
         among: Option<&'a RoaringBitmap>,
     ) -> impl Iterator<Item = &'a str> {
-        let used = move |id: &&PairId| among.is_none_or(|set| self.pairs.postings(**id).intersects(set));
-        self.pairs.of_name(name).iter().filter(used).map(|id| self.pairs.text(*id).1)
+        let used = move |id: &PairId| is_among(self.pairs.postings(*id), among);
+        self.pairs.of_name(name, 0).filter(used).map(|id| self.pairs.text(id).1)
     }
 
     /// How two series' labels compare in the order of the tables, the metric name left out: pair by pair, first the
@@ -296,7 +300,7 @@ impl TenantHead {
     /// Series unseen since `before_s` leave the active set. Their samples stay.
     pub fn retire(&mut self, before_s: u32) {
         for i in 0..self.series.len() {
-            let series = self.series.get_mut(i);
+            let Some(series) = self.series.find_mut(i) else { continue };
             if series.state & ACTIVE != 0 && series.seen_s < before_s {
                 series.state &= !ACTIVE;
                 self.active -= 1;
@@ -304,9 +308,9 @@ impl TenantHead {
         }
     }
 
-    /// Series in memory.
+    /// Series in memory, with those that are being evicted.
     pub const fn series_count(&self) -> usize {
-        self.series.len()
+        self.series.len() - self.free.len()
     }
 
     /// Series that got a sample lately (see [`Self::retire`]).
@@ -330,7 +334,7 @@ impl TenantHead {
             ("index", self.index.memory_bytes()),
             ("pairs and postings", self.pairs.memory_bytes()),
             ("label sets", self.labels.memory_bytes()),
-            ("series", self.series.memory_bytes()),
+            ("series", self.series.memory_bytes() + self.evicting_bytes()),
             ("chunks", self.chunk_bytes),
             (
                 "late samples",

@@ -1,0 +1,166 @@
+//! How series leave a head that nobody has sent for long.
+//!
+//! ```text
+//!   known ──unlink──▶ unlinked ──unlist──▶ unlisted ──remove──▶ the number is free
+//!     ▲                  │
+//!     └── create, append ┘
+//! ```
+//!
+//! Others know series by their numbers over many short locks. So each step is taken only when nobody is left who
+//! looked at the head before the previous one (see [`crate::Partition::evict_turn`]):
+//!
+//! - *unlink*: lookups by key do not find the series any more. Who found it before may still append to it; who
+//!   creates it again gets it back. Either way it stays.
+//! - *unlist*: it is in no postings any more, and its key is forgotten. Who selected it before can still read its
+//!   labels.
+//! - *remove*: its labels go, with the pairs that only it had, and its number is given to the next new series.
+
+use crate::index::Verdict;
+use crate::select::Present;
+use crate::series::{ACTIVE, GONE, Series, UNLINKED};
+use crate::tenant::TenantHead;
+use model::SeriesRef;
+
+#[cfg(test)]
+mod tests;
+
+/// Steps of a turn: about a millisecond. To look at a series is one.
+pub(crate) const TURN_STEPS: usize = 8_000;
+/// To take a series with ten labels out of its postings or out of memory is about so many.
+const SERIES_STEPS: usize = 16;
+
+/// What eviction remembers between two turns.
+#[derive(Debug, Default)]
+pub(crate) struct Evicting {
+    /// Where the step under way is in the index.
+    page: usize,
+    /// Something was merged in this pass over the index.
+    merged: bool,
+    /// The last step that is done, by the partition's count.
+    pub(crate) done: u64,
+    /// Unlisted and not yet removed.
+    leaving: Vec<SeriesRef>,
+}
+
+impl TenantHead {
+    /// Unlinks series without samples that were last seen before `idle_before_s`. Counts all that are unlinked.
+    pub(crate) fn unlink_some(&mut self, idle_before_s: u32, steps: &mut usize, unlinked: &mut u64) -> bool {
+        let series = &mut self.series;
+        while self.evicting.page < self.index.page_count() {
+            if *steps == 0 {
+                return false;
+            }
+            self.index.review(self.evicting.page, |found, linked| {
+                *steps = steps.saturating_sub(1);
+                let series = series.get_mut(found.index());
+                if series.seen_s >= idle_before_s || series.holds_samples() {
+                    return if linked { Verdict::Link } else { Verdict::Unlink };
+                }
+                series.state |= UNLINKED;
+                *unlinked += 1;
+                Verdict::Unlink
+            });
+            self.evicting.page += 1;
+        }
+        self.evicting.page = 0;
+        true
+    }
+
+    /// Takes what is still unlinked out of the postings.
+    pub(crate) fn unlist_some(&mut self, steps: &mut usize) -> bool {
+        while self.evicting.page < self.index.page_count() {
+            if *steps == 0 {
+                return false;
+            }
+            self.unlist_page(steps);
+            self.evicting.page += 1;
+        }
+        self.evicting.page = 0;
+        if !self.evicting.leaving.is_empty() {
+            let series = &self.series;
+            self.exemplars.retain(|of| series.get(of.index()).state & GONE == 0);
+        }
+        true
+    }
+
+    /// Merges what has become of the index's pages.
+    fn merge_some(&mut self, steps: &mut usize) -> bool {
+        while self.evicting.page < self.index.page_count() {
+            if *steps == 0 {
+                return false;
+            }
+            let moved = self.index.merge(self.evicting.page);
+            *steps = steps.saturating_sub(1 + moved);
+            self.evicting.page += 1;
+            self.evicting.merged |= moved > 0;
+        }
+        self.evicting.page = 0;
+        // pages that changed places may have been passed over
+        if std::mem::take(&mut self.evicting.merged) {
+            return self.merge_some(steps);
+        }
+        self.index.shrink();
+        true
+    }
+
+    fn unlist_page(&mut self, steps: &mut usize) {
+        let Self { index, series, labels, pairs, evicting, active, .. } = self;
+        index.review(evicting.page, |found, linked| {
+            *steps = steps.saturating_sub(1);
+            let series = series.get_mut(found.index());
+            if linked || series.state & UNLINKED == 0 {
+                series.state &= !UNLINKED;
+                return Verdict::Link;
+            }
+            assert!(!series.holds_samples(), "BUG: samples come only to linked series");
+            *steps = steps.saturating_sub(SERIES_STEPS);
+            *active -= usize::from(series.state & ACTIVE != 0);
+            series.state = GONE;
+            labels.unlist(found, pairs);
+            evicting.leaving.push(found);
+            Verdict::Remove
+        });
+    }
+
+    /// Removes what was unlisted and tells whose numbers are free.
+    pub(crate) fn remove_some(&mut self, steps: &mut usize, freed: &mut dyn FnMut(SeriesRef)) -> bool {
+        while let Some(series) = self.evicting.leaving.pop() {
+            *steps = steps.saturating_sub(SERIES_STEPS);
+            self.labels.remove(series, &mut self.pairs);
+            self.series.take(series.index());
+            self.free.push(series.0, &mut self.series);
+            self.evicted += 1;
+            freed(series);
+            if *steps == 0 {
+                return false;
+            }
+        }
+        self.evicting.leaving = Vec::new();
+        self.merge_some(steps)
+    }
+
+    /// Which series there are, for who looks at them in turns.
+    pub(crate) fn present(&self) -> Present {
+        let mut absent = self.free.set().clone();
+        absent.extend(self.evicting.leaving.iter().map(|series| series.0));
+        Present { end: self.series.len() as u32, absent }
+    }
+
+    /// True where nothing is left to lose: no series, and no metadata but what came with series that are gone.
+    pub(crate) fn is_forgettable(&self) -> bool {
+        let empty = self.series.len() == self.free.len() && !self.is_frozen();
+        empty && (self.metadata().next().is_none() || self.evicted > 0)
+    }
+
+    /// Bytes that eviction itself takes.
+    pub(crate) fn evicting_bytes(&self) -> usize {
+        self.free.memory_bytes(self.series.len()) + self.evicting.leaving.capacity() * size_of::<SeriesRef>()
+    }
+}
+
+impl Series {
+    /// True where it has samples of any kind.
+    pub(crate) fn holds_samples(&self) -> bool {
+        self.late || self.frozen_late || !self.is_empty()
+    }
+}

@@ -1,0 +1,375 @@
+use crate::{Evicted, Filter, FilterKind, Partition, Pin, Selection, TenantHead, Walk};
+use model::{Exemplar, Labels, LabelsRef, Metadata, Samples, SeriesKey, SeriesRef, TenantId, TimeRange};
+use roaring::RoaringBitmap;
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use stdx::rng::Rng;
+
+/// A series of generation `generation`, with labels that come and go and some that stay.
+fn labels_of(i: u64, generation: u64) -> Labels {
+    let (metric, pod, zone) =
+        (format!("m{}", i % 5), format!("pod-{generation}-{}", i / 5), format!("z{}", i % 3));
+    let mut pairs = vec![("__name__", metric.as_str()), ("pod", &pod), ("zone", &zone)];
+    let own = format!("own{}", i % 7);
+    if i.is_multiple_of(4) {
+        pairs.push((&own, "x"));
+    }
+    Labels::from_pairs(&pairs)
+}
+
+fn key_of(labels: &Labels) -> SeriesKey {
+    SeriesKey::of(labels.as_bytes(), 1)
+}
+
+fn create(head: &mut TenantHead, labels: &Labels) -> SeriesRef {
+    head.create(key_of(labels), labels.as_ref())
+}
+
+fn text(head: &TenantHead, series: SeriesRef) -> Labels {
+    let mut bytes = Vec::new();
+    head.write_labels(series, &mut bytes);
+    LabelsRef::from_canonical(&bytes).to_owned()
+}
+
+/// Evicts until it is done, with nobody else there; says how many.
+fn evict(partition: &mut Partition, idle_before_s: u32) -> u64 {
+    loop {
+        if let Evicted::Done(count) = partition.evict_turn(idle_before_s, |_, _| {}) {
+            return count;
+        }
+    }
+}
+
+fn release(partition: &mut Partition) {
+    partition.freeze();
+    while !partition.release_turn() {}
+}
+
+/// What somebody knows from an earlier lock.
+struct Holder {
+    _pin: Pin,
+    /// Resolved or selected, and what they were then.
+    known: Vec<(SeriesRef, Labels)>,
+    /// It will append to what it knows, as a submission does.
+    writes: bool,
+}
+
+#[test]
+fn whoever_holds_a_pin_is_right_about_what_it_knows() {
+    let seed = Rng::fresh_seed();
+    println!("seed {seed}");
+    for life in 0..3 {
+        one_life(&mut Rng::new(seed + life));
+    }
+}
+
+fn one_life(rng: &mut Rng) {
+    let tenant = TenantId::anonymous();
+    let mut partition = Partition::new(1);
+    let mut holders: Vec<Holder> = Vec::new();
+    // labels, and the samples that the head must hold, of all that was written and not evicted
+    let mut model: HashMap<Labels, BTreeMap<i64, f64>> = HashMap::new();
+    let mut owners: HashMap<SeriesRef, Labels> = HashMap::new();
+    let (mut now_s, mut evicted, mut reused, mut done) = (10u32, 0, 0, 0);
+    for _ in 0..2000 {
+        now_s += u32::from(rng.chance(0.2));
+        match rng.below(12) {
+            0..3 => {
+                let head = partition.tenant_mut(&tenant);
+                for _ in 0..rng.below(40) {
+                    let labels = labels_of(rng.below(60), u64::from(now_s / 20));
+                    let series = create(head, &labels);
+                    assert_eq!(text(head, series), labels);
+                    let before = owners.insert(series, labels.clone());
+                    reused += u32::from(before.as_ref().is_some_and(|b| *b != labels));
+                    if rng.chance(0.8) {
+                        append(head, &mut model, series, &labels, now_s, rng);
+                    }
+                }
+            }
+            3..6 if holders.len() < 3 => holders.push(hold(&partition, &tenant, rng)),
+            3..8 if !holders.is_empty() => {
+                let holder = holders.swap_remove(rng.below(holders.len() as u64) as usize);
+                let head = partition.tenant_mut(&tenant);
+                for (series, labels) in &holder.known {
+                    assert_eq!(text(head, *series), *labels, "a pinned reference changed its meaning");
+                    if holder.writes {
+                        append(head, &mut model, *series, labels, now_s, rng);
+                        owners.insert(*series, labels.clone());
+                    }
+                }
+            }
+            8 => {
+                release(&mut partition);
+                model.values_mut().for_each(BTreeMap::clear);
+            }
+            _ => {
+                let turn = partition.evict_turn(now_s.saturating_sub(15), |_, series| {
+                    evicted += 1;
+                    let labels = owners.remove(&series).expect("a series is freed once");
+                    // somebody else may have its labels by now
+                    let again = owners.values().any(|l| *l == labels);
+                    assert!(again || model.get(&labels).is_none_or(BTreeMap::is_empty), "{labels}");
+                });
+                done += u32::from(matches!(turn, Evicted::Done(_)));
+            }
+        }
+        if rng.chance(0.02) {
+            check(&partition, &tenant, &model);
+        }
+    }
+    assert!(evicted > 50 && done > 10, "{evicted} evicted in {done} rounds");
+    assert_eq!(reused, 0, "a reference was used again before it was free");
+}
+
+fn append(
+    head: &mut TenantHead,
+    model: &mut HashMap<Labels, BTreeMap<i64, f64>>,
+    series: SeriesRef,
+    labels: &Labels,
+    now_s: u32,
+    rng: &mut Rng,
+) {
+    let (t, v) = (i64::from(now_s) * 1000 + rng.below(1000) as i64, rng.below(1 << 40) as f64);
+    head.append(&[series], &[t], &[v], now_s);
+    model.entry(labels.clone()).or_default().insert(t, v);
+}
+
+/// Looks at the head as a query or a submission does.
+fn hold(partition: &Partition, tenant: &TenantId, rng: &mut Rng) -> Holder {
+    let pin = partition.pin();
+    let mut known = Vec::new();
+    let writes = rng.chance(0.5);
+    if let Some(head) = partition.tenant(tenant) {
+        let zone = format!("z{}", rng.below(3));
+        for series in head.select(&[Filter { name: "zone", kind: FilterKind::Equal(&zone) }]) {
+            let labels = text(head, SeriesRef(series));
+            // who writes finds series by their keys, and not all of them are found any more
+            if !writes || head.resolve(key_of(&labels)) == Some(SeriesRef(series)) {
+                known.push((SeriesRef(series), labels));
+            }
+        }
+    }
+    Holder { _pin: pin, known, writes }
+}
+
+/// The head holds the samples of the model and finds its series by every way there is.
+fn check(partition: &Partition, tenant: &TenantId, model: &HashMap<Labels, BTreeMap<i64, f64>>) {
+    let Some(head) = partition.tenant(tenant) else { return };
+    let mut names = BTreeSet::new();
+    for (labels, samples) in model.iter().filter(|(_, samples)| !samples.is_empty()) {
+        let series = head.find(key_of(labels)).expect("a series with samples is there");
+        let mut out = Samples::default();
+        head.read(series, TimeRange::ALL, &mut out);
+        assert!(
+            out.timestamps
+                .iter()
+                .copied()
+                .zip(out.values.iter().copied())
+                .eq(samples.iter().map(|(t, v)| (*t, *v)))
+        );
+        let pod = Filter { name: "pod", kind: FilterKind::Equal(labels.get("pod").unwrap()) };
+        assert!(head.select(&[pod]).contains(series.0));
+        names.extend(labels.iter().map(|(name, _)| name.to_string()));
+    }
+    let found: BTreeSet<_> = head.label_names(None).map(String::from).collect();
+    assert!(found.is_superset(&names));
+    for series in head.select(&[]) {
+        let labels = text(head, SeriesRef(series));
+        let no_pod =
+            Filter { name: "pod", kind: FilterKind::Predicate(&|v| v != labels.get("pod").unwrap()) };
+        assert!(!head.select(&[no_pod]).contains(series));
+    }
+}
+
+#[test]
+fn churn_gives_its_memory_back() {
+    const LIVE: u64 = 3000;
+    let tenant = TenantId::anonymous();
+    let alone = {
+        let mut partition = Partition::new(1);
+        live(&mut partition, &tenant, 10, 10);
+        partition.memory_bytes()
+    };
+    // one generation after the other, the one before evicted while the next is there; and all at once
+    for at_once in [false, true] {
+        let mut partition = Partition::new(1);
+        for generation in 0..=10 {
+            live(&mut partition, &tenant, generation, generation as u32);
+            if !at_once {
+                release(&mut partition);
+                let count = evict(&mut partition, generation as u32);
+                assert_eq!(count, if generation == 0 { 0 } else { LIVE });
+            }
+        }
+        let peak = partition.memory_bytes();
+        if at_once {
+            release(&mut partition);
+            assert_eq!(evict(&mut partition, 10), 10 * LIVE);
+            live(&mut partition, &tenant, 10, 11);
+        }
+        let head = partition.tenant(&tenant).unwrap();
+        assert_eq!(head.series_count(), LIVE as usize);
+        let left = partition.memory_bytes();
+        println!("{left} bytes, {alone} alone, {peak} before; {:?}", head.memory_parts());
+        assert!(left * 10 <= alone * 13, "{left} bytes where the live set alone takes {alone}");
+        assert_eq!(head.label_values("pod", None).count(), LIVE as usize / 5);
+    }
+
+    fn live(partition: &mut Partition, tenant: &TenantId, generation: u64, now_s: u32) {
+        let head = partition.tenant_mut(tenant);
+        for i in 0..LIVE {
+            let series = create(head, &labels_of(i, generation));
+            head.append(&[series], &[i64::from(now_s)], &[i as f64], now_s);
+        }
+    }
+}
+
+#[test]
+fn what_a_replay_only_defines_goes_first() {
+    let tenant = TenantId::anonymous();
+    let mut partition = Partition::new(1);
+    let head = partition.tenant_mut(&tenant);
+    let refs: Vec<_> = (0..1000).map(|i| create(head, &labels_of(i, 0))).collect();
+    head.append(&refs[..10], &[1; 10], &[1.0; 10], 500);
+    assert_eq!(evict(&mut partition, 1), 990);
+    assert_eq!(evict(&mut partition, 501), 0, "samples hold a series");
+    release(&mut partition);
+    assert_eq!(evict(&mut partition, 500), 0, "seen lately");
+    assert_eq!(evict(&mut partition, 501), 10);
+    let mut removed = Vec::new();
+    partition.remove_empty(|tenant| removed.push(tenant.clone()));
+    assert_eq!((removed, partition.tenant_count(), partition.memory_bytes()), (vec![tenant], 0, 0));
+}
+
+#[test]
+fn a_tenant_that_has_only_metadata_stays() {
+    let tenant = TenantId::anonymous();
+    let mut partition = Partition::new(1);
+    partition.tenant_mut(&tenant).put_metadata(Metadata {
+        metric: "m".into(),
+        kind: model::MetricKind::Gauge,
+        help: String::new(),
+        unit: String::new(),
+    });
+    partition.remove_empty(|_| panic!("it has something to lose"));
+    assert_eq!(partition.tenant_count(), 1);
+}
+
+#[test]
+fn what_comes_in_between_keeps_a_series() {
+    let tenant = TenantId::anonymous();
+    let mut partition = Partition::new(1);
+    let all: Vec<_> = (0..4).map(|i| labels_of(i, 0)).collect();
+    let head = partition.tenant_mut(&tenant);
+    let refs: Vec<_> = all.iter().map(|labels| create(head, labels)).collect();
+    let pin = partition.pin();
+    assert_eq!(partition.evict_turn(9, |_, _| {}), Evicted::Waits);
+    let head = partition.tenant_mut(&tenant);
+    assert!(refs.iter().zip(&all).all(|(_, labels)| head.resolve(key_of(labels)).is_none()));
+    // created again, and appended to by who knew it before
+    assert_eq!(create(head, &all[1]), refs[1]);
+    assert_eq!(head.resolve(key_of(&all[1])), Some(refs[1]));
+    head.append(&[refs[2]], &[1], &[1.0], 9);
+    assert_eq!(partition.evict_turn(9, |_, _| {}), Evicted::Waits, "somebody still knows them");
+    drop(pin);
+    let pin = partition.pin();
+    assert_eq!(partition.evict_turn(9, |_, _| {}), Evicted::Waits);
+    let head = partition.tenant(&tenant).unwrap();
+    assert_eq!(head.select(&[]).iter().collect::<Vec<_>>(), [1, 2]);
+    assert_eq!(text(head, refs[3]), all[3], "the labels stay for who selected it");
+    assert_eq!([1, 2].map(|i| head.resolve(key_of(&all[i]))), [Some(refs[1]), Some(refs[2])]);
+    drop(pin);
+    let mut freed = Vec::new();
+    assert_eq!(partition.evict_turn(9, |_, series| freed.push(series.0)), Evicted::Done(2));
+    freed.sort_unstable();
+    assert_eq!(freed, [0, 3]);
+    let head = partition.tenant_mut(&tenant);
+    assert_eq!(create(head, &labels_of(77, 1)), SeriesRef(0), "the lowest number is used again");
+    assert_eq!(text(head, SeriesRef(0)), labels_of(77, 1));
+}
+
+#[test]
+fn exemplars_go_with_their_series() {
+    let tenant = TenantId::anonymous();
+    let mut partition = Partition::new(1);
+    let head = partition.tenant_mut(&tenant);
+    let refs: Vec<_> = (0..100).map(|i| create(head, &labels_of(i, 0))).collect();
+    for series in &refs {
+        let labels = Labels::from_pairs(&[("trace", "x")]);
+        head.put_exemplar(*series, Exemplar { labels, timestamp_ms: 1, value: 1.0 });
+    }
+    head.append(&refs[..50], &[1; 50], &[1.0; 50], 9);
+    evict(&mut partition, 9);
+    let head = partition.tenant(&tenant).unwrap();
+    assert!(head.exemplars().map(|(series, _)| *series).eq(refs[..50].iter().copied()));
+}
+
+#[test]
+fn looks_in_turns_stay_right_while_series_come_and_go() {
+    const COUNT: u64 = 12_000;
+    let tenant = TenantId::anonymous();
+    let mut partition = Partition::new(1);
+    // every third is there all the time
+    let stays = |i: u64| i.is_multiple_of(3);
+    let labels = |i: u64, kind: &str| {
+        Labels::from_pairs(&[
+            ("__name__", "m"),
+            ("i", &format!("{kind}{i}")),
+            ("kind", kind),
+            (&format!("l{}", i % 4000), "x"),
+        ])
+    };
+    let head = partition.tenant_mut(&tenant);
+    for i in 0..COUNT {
+        let series = create(head, &labels(i, if stays(i) { "stays" } else { "goes" }));
+        if stays(i) {
+            head.append(&[series], &[1], &[1.0], 9);
+        }
+    }
+    // half an eviction was before the first look
+    while partition.evict_turn(9, |_, _| {}) == Evicted::More {}
+    let pin = partition.pin();
+    let (mut walk, mut values, mut turns) = (Walk::new(), Vec::new(), 0);
+    let (mut names_walk, mut names) = (Walk::new(), BTreeSet::new());
+    let stays_filter = |v: &str| v.starts_with("stays");
+    let not_new = |v: &str| v != "new";
+    let filters = [
+        Filter { name: "i", kind: FilterKind::Predicate(&stays_filter) },
+        Filter { name: "kind", kind: FilterKind::Predicate(&not_new) },
+    ];
+    let all_filters = [Filter { name: "i", kind: FilterKind::Predicate(&|v| !v.starts_with("new")) }];
+    let (mut selection, mut everything) = (Selection::new(&filters), Selection::new(&all_filters));
+    let mut done = [false; 4];
+    while done != [true; 4] {
+        let head = partition.tenant_mut(&tenant);
+        done[0] = done[0] || walk.values(head, "i", None, |v| values.push(v.to_string()));
+        done[1] = done[1]
+            || names_walk.names(head, None, |n| {
+                names.insert(n.to_string());
+            });
+        done[2] = done[2] || selection.advance(head);
+        done[3] = done[3] || everything.advance(head);
+        for i in 0..500 {
+            create(head, &labels(COUNT + turns * 500 + i, "new"));
+        }
+        for _ in 0..3 {
+            partition.evict_turn(9, |_, _| {});
+        }
+        turns += 1;
+    }
+    assert!(turns > 3, "{turns} turns");
+    drop(pin);
+    let unique: BTreeSet<_> = values.iter().collect();
+    assert_eq!(unique.len(), values.len(), "no value twice");
+    assert!((0..COUNT).filter(|i| stays(*i)).all(|i| unique.contains(&format!("stays{i}"))));
+    assert!((0..COUNT).filter(|i| stays(*i)).all(|i| names.contains(&format!("l{}", i % 4000))));
+    let stay: RoaringBitmap = (0..COUNT as u32).filter(|i| stays(u64::from(*i))).collect();
+    assert_eq!(selection.into_series(), stay);
+    let everything = everything.into_series();
+    assert!(stay.is_subset(&everything) && everything.max() < Some(COUNT as u32));
+    let head = partition.tenant(&tenant).unwrap();
+    assert!(everything.iter().all(|s| !text(head, SeriesRef(s)).get("i").unwrap().starts_with("new")));
+    while !matches!(partition.evict_turn(9, |_, _| {}), Evicted::Done(_)) {}
+    evict(&mut partition, 9);
+    assert_eq!(partition.tenant(&tenant).unwrap().select(&[]), stay);
+}

@@ -1,0 +1,59 @@
+//! Who may still know something from before: generations of pins.
+
+use std::sync::Arc;
+
+/// Keeps references to series good for as long as it is held (see [`crate::Partition::pin`]).
+#[derive(Debug, Clone)]
+#[must_use]
+pub struct Pin {
+    _generation: Arc<()>,
+}
+
+/// The pins of a partition. All of one generation are clones of one `Arc`, so that its count tells when they are
+/// gone; there are never more than two generations.
+#[derive(Debug, Default)]
+pub(crate) struct Pins {
+    now: Arc<()>,
+    before: Arc<()>,
+}
+
+impl Pins {
+    pub(crate) fn pin(&self) -> Pin {
+        Pin { _generation: Arc::clone(&self.now) }
+    }
+
+    /// Begins a generation. The one before the last must be gone.
+    pub(crate) fn turn_over(&mut self) {
+        assert!(self.are_gone(), "BUG: a third generation of pins");
+        std::mem::swap(&mut self.now, &mut self.before);
+    }
+
+    /// True where all pins from before the last [`Self::turn_over`] are gone.
+    pub(crate) fn are_gone(&self) -> bool {
+        // nobody makes new ones of them but who holds one
+        Arc::strong_count(&self.before) == 1
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn pins_of_the_generation_before_are_told_from_later_ones() {
+        let mut pins = Pins::default();
+        let first = pins.pin();
+        pins.turn_over();
+        assert!(!pins.are_gone());
+        let second = pins.pin();
+        let again = first.clone();
+        drop(first);
+        assert!(!pins.are_gone());
+        drop(again);
+        assert!(pins.are_gone());
+        pins.turn_over();
+        assert!(!pins.are_gone());
+        drop(second);
+        assert!(pins.are_gone());
+    }
+}
