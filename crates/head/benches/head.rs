@@ -8,12 +8,13 @@
 //!   --instructions         instructions of each case, counted by valgrind's callgrind (slow)
 //!   --formats              the chunk format beside bit-packed XOR chunks (the table of ADR 0004)
 //!   --memory [SERIES]      what a series costs: by the head's own account, the allocator's and the kernel's
+//!   --leaving [SERIES]     what freezing, sorting, releasing and evicting take, stage by stage
 //! ```
 //!
 //! By hand: `valgrind --tool=callgrind --toggle-collect='*head::bench::measured*' BENCHMARK --once NAME`,
 //! with the path that `cargo bench -p head --no-run` prints.
 
-use head::bench::{Case, Size, build_fleet, compare_formats};
+use head::bench::{Case, Size, build_fleet, compare_formats, leave};
 use std::process::Command;
 use std::time::{Duration, Instant};
 
@@ -30,6 +31,8 @@ fn main() {
         formats(json);
     } else if has("--memory") {
         memory(word.parse().unwrap_or(1_000_000));
+    } else if has("--leaving") {
+        leaving(word.parse().unwrap_or(1_000_000));
     } else {
         // one whose whole name was given is meant alone, also where it begins another's
         let exact = Case::all().any(|c| c.name == word);
@@ -134,6 +137,13 @@ fn memory(series: usize) {
     println!("  {:24} {:>8.1}", "the head's account", each(said));
     println!("  {:24} {:>8.1}", "allocated (jemalloc)", each(allocated_bytes() - allocated_before));
     println!("  {:24} {:>8.1}", "resident (kernel)", each(resident_bytes().saturating_sub(resident_before)));
+}
+
+fn leaving(series: usize) {
+    println!("{:32} {:>12} {:>16} {:>14}", "stage", "ns a series", "longest turn us", "bytes a series");
+    for row in leave(series, 20) {
+        println!("{:32} {:>12.1} {:>16.0} {:>14.1}", row.stage, row.ns, row.turn_us_max, row.bytes);
+    }
 }
 
 /// The kernel's count; 0 where there is no procfs.

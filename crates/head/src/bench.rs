@@ -8,12 +8,14 @@ mod chunks;
 mod fleet;
 mod formats;
 mod gorilla;
+mod leaving;
 mod lookup;
 mod memory;
 mod selection;
 mod shapes;
 
 pub use formats::{FormatRow, compare_formats};
+pub use leaving::{LeavingRow, leave};
 pub use memory::{MemoryReport, build_fleet};
 
 /// How much a case is to do.
@@ -107,6 +109,12 @@ mod tests {
         let rows = compare_formats(4, 300, 1);
         assert!(rows.len() >= 10, "{rows:?}");
         assert!(rows.iter().all(|r| r.bytes_per_sample > 0.0));
+    }
+
+    #[test]
+    fn samples_and_series_leave_small() {
+        let rows = leave(3000, 2);
+        assert!(rows.last().is_some_and(|row| row.stage == "evict" && row.bytes < 30.0), "{rows:?}");
     }
 
     #[test]

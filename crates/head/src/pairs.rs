@@ -239,7 +239,7 @@ mod tests {
             pairs.let_go(ids[7]);
             assert_eq!(pairs.find(&name, &text(7).1), None);
             assert_eq!((pairs.text_bytes, pairs.postings_bytes), (0, 0));
-            assert!(pairs.memory_bytes() < empty + 4096, "{} bytes", pairs.memory_bytes());
+            assert!(pairs.memory_bytes() < empty + 8192, "{} bytes", pairs.memory_bytes());
         }
     }
 }

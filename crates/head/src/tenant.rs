@@ -154,7 +154,8 @@ impl TenantHead {
                 self.chunk_bytes = self.chunk_bytes.wrapping_add_signed(series.wake(awake));
             }
             if timestamp_ms > series.open.last_ms() {
-                self.chunk_bytes = self.chunk_bytes.wrapping_add_signed(series.append(timestamp_ms, value));
+                let grown = series.append(timestamp_ms, value);
+                self.chunk_bytes = self.chunk_bytes.wrapping_add_signed(grown);
                 self.newest_ms = self.newest_ms.max(timestamp_ms);
                 stats.in_order += 1;
             } else if is_newest_again(series, timestamp_ms, value) {

@@ -1,0 +1,83 @@
+//! What it takes to freeze samples, to read them in the order of the tables, to release them, and to evict series.
+
+use super::fleet;
+use super::shapes::{self, Shape, Values};
+use crate::{Evicted, FrozenOrder, Partition};
+use model::{Samples, SeriesKey, SeriesRef, TenantId};
+use std::time::Instant;
+
+/// One stage of a head's life.
+#[derive(Debug)]
+pub struct LeavingRow {
+    /// What was done.
+    pub stage: &'static str,
+    /// How long it took, in nanoseconds for each series.
+    pub ns: f64,
+    /// The longest turn of it, in microseconds.
+    pub turn_us_max: f64,
+    /// What the head holds afterwards, in bytes for each series.
+    pub bytes: f64,
+}
+
+/// Takes a head of `series` series with `scrapes` samples each through a freeze, a release and an eviction.
+pub fn leave(series: usize, scrapes: usize) -> Vec<LeavingRow> {
+    let tenant = TenantId::anonymous();
+    let mut partition = Partition::new(fleet::SEED);
+    let mut rows = Vec::new();
+    let mut stage = |stage, partition: &mut Partition, turn: &mut dyn FnMut(&mut Partition) -> bool| {
+        let (mut total_ns, mut longest_ns, mut last) = (0.0, 0f64, false);
+        while !last {
+            let began = Instant::now();
+            last = turn(partition);
+            let ns = began.elapsed().as_nanos() as f64;
+            (total_ns, longest_ns) = (total_ns + ns, longest_ns.max(ns));
+        }
+        let bytes = partition.memory_bytes() as f64 / series as f64;
+        rows.push(LeavingRow { stage, ns: total_ns / series as f64, turn_us_max: longest_ns / 1e3, bytes });
+    };
+    let refs: Vec<_> = (0..series as u32).map(SeriesRef).collect();
+    let mut scrape = 0;
+    let mut columns = (0..).map(|scrape| -> Vec<f64> {
+        refs.iter().map(|s| Values::new(Shape::Mix, s.0.into()).nth(scrape % 32)).collect()
+    });
+    let mut append = |partition: &mut Partition, count: usize| {
+        let head = partition.tenant_mut(&tenant);
+        for column in columns.by_ref().take(count) {
+            for (refs, values) in refs.chunks(2000).zip(column.chunks(2000)) {
+                head.append(refs, &vec![shapes::scrape_ms(scrape); refs.len()], values, 1);
+            }
+            scrape += 1;
+        }
+        true
+    };
+    stage("create", &mut partition, &mut |p| {
+        let head = p.tenant_mut(&tenant);
+        fleet::each_series(series, |_, labels| {
+            head.create(SeriesKey::of(labels.as_bytes(), fleet::SEED), labels);
+        });
+        true
+    });
+    stage("fill (with making the values)", &mut partition, &mut |p| append(p, scrapes));
+    stage("freeze", &mut partition, &mut |p| p.freeze() > 0);
+    stage("one more scrape", &mut partition, &mut |p| append(p, 1));
+    stage("and one more", &mut partition, &mut |p| append(p, 1));
+    let (mut order, mut ordered) = (FrozenOrder::new(), Vec::with_capacity(series));
+    stage("sort", &mut partition, &mut |p| {
+        order.turn(p.tenant(&tenant).expect("BUG: the tenant was filled"), &mut ordered)
+    });
+    assert_eq!(ordered.len(), series, "BUG: a frozen series is missing");
+    let mut samples = Samples::default();
+    stage("read", &mut partition, &mut |p| {
+        let head = p.tenant(&tenant).expect("BUG: the tenant was filled");
+        for series in &ordered {
+            samples.clear();
+            head.read_frozen(*series, &mut samples);
+        }
+        true
+    });
+    stage("release", &mut partition, &mut Partition::release_turn);
+    partition.freeze();
+    stage("release again", &mut partition, &mut Partition::release_turn);
+    stage("evict", &mut partition, &mut |p| matches!(p.evict_turn(2, |_, _| {}), Evicted::Done(_)));
+    rows
+}
