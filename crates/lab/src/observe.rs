@@ -1,18 +1,52 @@
 //! What can be seen of the target from outside while it is loaded.
 //!
+//! ```text
+//!   /proc/<pid> ─ process ─┐
+//!   control group ─ cgroup ┤
+//!   /proc/diskstats ─ disk ┼─ once a second ─▶ Timeline ─▶ charts
+//!   /proc/net/dev ─ network┤        └─▶ saturation: which resource was used up first, by which rule
+//!   /proc/stat ─ machine ──┤
+//!   its /metrics ─ scrape ─┘ (in the background: a target that hangs holds nobody up)
+//! ```
+//!
 //! The run calls [`Observation::begin`] before the load, [`Observation::second`] once for each point of the
 //! timeline, [`Observation::target_is`] when the target has another process from now on, and
 //! [`Observation::end`] when all is known but the verdict.
+//!
+//! Everything is kept in bounded memory: the timeline thins itself out, and of the rest only extremes are kept.
 
-use crate::result::{RunResult, Timeline};
-use anyhow::Result;
+mod cgroup;
+mod disk;
+mod machine;
+mod metrics;
+mod network;
+mod process;
+mod saturation;
+mod scrape;
+
+pub use metrics::{Kind, Own, recognise};
+
+use crate::result::{Event, EventKind, RunResult, SeriesKind, Timeline};
+use anyhow::{Context, Result};
+use cgroup::Cgroup;
+use disk::Disk;
+use machine::Machine;
+use network::Network;
+use process::TargetProcess;
+use saturation::Watchman;
+use scrape::Scrape;
+use std::collections::BTreeMap;
+use std::time::Instant;
+
+/// Events of the target's that are told one by one.
+const EVENTS_MAX: usize = 100;
 
 /// Where to look. Everything is optional; what is not given is not observed.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct ObserveOptions {
     /// The target's process on this machine.
     pub pid: Option<u32>,
-    /// The target's control group, a directory under `/sys/fs/cgroup`.
+    /// The target's control group, a directory under `/sys/fs/cgroup`; that of its process without it.
     pub cgroup: Option<std::path::PathBuf>,
     /// Its own metrics, such as `http://127.0.0.1:9009/metrics`.
     pub metrics_url: Option<String>,
@@ -27,22 +61,193 @@ pub struct ObserveOptions {
 /// An observation that goes on.
 #[derive(Debug)]
 pub struct Observation {
-    _options: ObserveOptions,
+    begun: Instant,
+    looked: Instant,
+    process: Option<TargetProcess>,
+    cgroup: Option<Cgroup>,
+    /// It was named, so what else runs in it is the target too.
+    cgroup_named: bool,
+    disk: Option<Disk>,
+    network: Network,
+    machine: Machine,
+    scrape: Option<Scrape>,
+    watchman: Watchman,
+    events: Vec<Event>,
+    restarts: u64,
+    peaks: BTreeMap<String, f64>,
+}
+
+/// What one look found: the values of one second, on their way to the timeline, the peaks and the watchman.
+#[derive(Debug, Default)]
+pub(crate) struct Look {
+    values: Vec<(String, &'static str, SeriesKind, f64)>,
+    events: Vec<String>,
+    restarts: u64,
+}
+
+impl Look {
+    /// A value of this second, such as `target/cpu` in `cores`.
+    fn set(&mut self, name: impl Into<String>, unit: &'static str, value: f64) {
+        if value.is_finite() {
+            self.values.push((name.into(), unit, SeriesKind::Max, value));
+        }
+    }
+
+    /// Something worth a mark in every chart.
+    fn event(&mut self, text: impl Into<String>) {
+        self.events.push(text.into());
+    }
+
+    /// A value that was set.
+    fn get(&self, name: &str) -> Option<f64> {
+        self.values.iter().find(|(n, ..)| n == name).map(|(.., value)| *value)
+    }
 }
 
 impl Observation {
     /// Begins to look. Errors are for options that can never work.
     pub async fn begin(options: &ObserveOptions) -> Result<Self> {
-        Ok(Self { _options: options.clone() })
+        let process = options.pid.map(TargetProcess::new).transpose()?;
+        let cgroup = match &options.cgroup {
+            Some(path) => Some(Cgroup::open(path)?),
+            None => options.pid.and_then(Cgroup::of_process),
+        };
+        let disk = match &options.data_dir {
+            Some(dir) => Disk::of(dir).with_context(|| format!("find the disk of {}", dir.display()))?,
+            None => None,
+        };
+        let scrape = match &options.metrics_url {
+            Some(url) => Some(Scrape::start(url, &options.headers, &options.allow_hosts).await?),
+            None => None,
+        };
+        let now = Instant::now();
+        Ok(Self {
+            begun: now,
+            looked: now,
+            network: Network::new(options.pid),
+            process,
+            cgroup,
+            cgroup_named: options.cgroup.is_some(),
+            disk,
+            machine: Machine::new(),
+            scrape,
+            watchman: Watchman::default(),
+            events: Vec::new(),
+            restarts: 0,
+            peaks: BTreeMap::new(),
+        })
     }
 
-    /// Adds what is seen now to the latest point of `timeline`. Must not take longer than a fraction of a
-    /// second, whatever the target does.
-    pub async fn second(&mut self, _timeline: &mut Timeline) {}
+    /// Adds what is seen now to the latest point of `timeline`. Takes some files' reading and waits for nobody.
+    pub async fn second(&mut self, timeline: &mut Timeline) {
+        let seconds = self.looked.elapsed().as_secs_f64();
+        self.looked = Instant::now();
+        let look = self.look(seconds.max(1e-3));
+        let at_s = self.begun.elapsed().as_secs_f64();
+        for (name, unit, kind, value) in &look.values {
+            timeline.set(name, unit, *kind, *value);
+        }
+        self.keep(look, at_s);
+    }
+
+    fn look(&mut self, seconds: f64) -> Look {
+        let mut look = Look::default();
+        self.machine.look(seconds, &mut look);
+        if let Some(cgroup) = &mut self.cgroup {
+            cgroup.look(seconds, &mut look);
+            if let Some(process) = &mut self.process
+                && self.cgroup_named
+                && process.is_gone()
+                && let Some(pid) = cgroup.main_process()
+            {
+                process.found(pid, &mut look);
+            }
+        }
+        if let Some(process) = &mut self.process {
+            process.look(seconds, &mut look);
+        }
+        if let Some(disk) = &mut self.disk {
+            disk.look(seconds, &mut look);
+        }
+        self.network.look(seconds, &mut look);
+        if let Some(scrape) = &mut self.scrape {
+            let restarts = look.restarts;
+            scrape.look(&mut look);
+            if self.process.is_some() {
+                look.restarts = restarts; // the process itself is the better witness
+            }
+        }
+        look
+    }
+
+    fn keep(&mut self, look: Look, at_s: f64) {
+        self.watchman.look(&look, at_s);
+        for (name, .., value) in look.values {
+            let peak = self.peaks.entry(name).or_insert(value);
+            *peak = peak.max(value);
+        }
+        for text in look.events {
+            if self.events.len() < EVENTS_MAX {
+                self.events.push(Event::new(at_s, EventKind::Target, text));
+            }
+        }
+        self.restarts += look.restarts;
+    }
 
     /// The target was started anew by the run itself, as this process.
-    pub fn target_is(&mut self, _pid: u32) {}
+    pub fn target_is(&mut self, pid: u32) {
+        // a process that is gone already is found to be so in the next second
+        self.process = TargetProcess::new(pid).ok().or(self.process.take());
+        self.network = Network::new(Some(pid));
+        if let Some(scrape) = &mut self.scrape {
+            scrape.expect_restart();
+        }
+    }
 
     /// Adds what is known only at the end: saturation, restarts, versions, peaks.
-    pub async fn end(self, _result: &mut RunResult) {}
+    pub async fn end(self, result: &mut RunResult) {
+        result.totals.restarts = result.totals.restarts.max(self.restarts);
+        result.events.extend(self.events);
+        result.events.sort_by(|a, b| a.at_s.total_cmp(&b.at_s));
+        result.saturated = result.saturated.take().or(self.watchman.first());
+        result.warnings.extend(self.watchman.warnings(result.machine.cores));
+        if let Some(kind) = self.scrape.as_ref().and_then(Scrape::kind) {
+            result.versions.insert("target".to_owned(), kind);
+        }
+        let observed = &mut result.observed;
+        for (name, peak) in self.peaks {
+            observed.insert(format!("{}_peak", name.replace('/', "_")), peak);
+        }
+        if let Some(process) = &self.process {
+            process.end(observed);
+        }
+        if let Some(cgroup) = &self.cgroup {
+            cgroup.end(observed);
+        }
+        if let Some(disk) = &self.disk {
+            disk.end(observed);
+        }
+        let samples_per_s = result.totals.samples_per_s;
+        let cores = observed.get("cpu_cores_mean").copied().filter(|cores| *cores > 0.0);
+        let rss = observed.get("rss_peak_bytes").copied().filter(|bytes| *bytes > 0.0);
+        let series = result.totals.series_active;
+        if let Some(cores) = cores {
+            observed.insert("samples_per_s_per_core".to_owned(), samples_per_s / cores);
+        }
+        if let Some(rss) = rss {
+            observed.insert("samples_per_s_per_gib".to_owned(), samples_per_s / (rss / f64::from(1 << 30)));
+            if series > 0 {
+                observed.insert("bytes_per_series".to_owned(), rss / series as f64);
+                observed.insert("series_per_gib".to_owned(), series as f64 / (rss / f64::from(1 << 30)));
+            }
+        }
+    }
 }
+
+/// The difference of two counts of the kernel's; a count that began anew counts from there.
+fn rate(now: u64, before: u64, seconds: f64) -> f64 {
+    if now >= before { (now - before) as f64 / seconds } else { now as f64 / seconds }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,137 @@
+//! The target's process: what it uses, and whether it is still the same.
+
+use super::{Look, rate};
+use crate::procfs::Process;
+use anyhow::{Result, ensure};
+use std::collections::BTreeMap;
+use std::fs;
+use std::time::Instant;
+
+/// A process by its id and when it was started: ids are given out again.
+#[derive(Debug)]
+pub(super) struct TargetProcess {
+    pid: u32,
+    started: Option<u64>,
+    begun: Instant,
+    cpu_s: Option<f64>,
+    cpu_total_s: f64,
+    written: Option<u64>,
+    written_total: u64,
+    rss_peak: u64,
+    rss_last: u64,
+}
+
+impl TargetProcess {
+    pub(super) fn new(pid: u32) -> Result<Self> {
+        let started = started(pid);
+        ensure!(started.is_some(), "there is no process {pid} on this machine");
+        let process = Process::Id(pid);
+        let cpu_s = process.cpu_seconds();
+        Ok(Self {
+            pid,
+            started,
+            begun: Instant::now(),
+            cpu_s,
+            cpu_total_s: 0.0,
+            written: process.written_bytes(),
+            written_total: 0,
+            rss_peak: 0,
+            rss_last: 0,
+        })
+    }
+
+    /// True where the process that was watched has ended.
+    pub(super) fn is_gone(&self) -> bool {
+        self.started.is_none()
+    }
+
+    /// The target goes on as another process.
+    pub(super) fn found(&mut self, pid: u32, look: &mut Look) {
+        if let Ok(new) = Self::new(pid) {
+            look.event(format!("the target was started anew as process {pid}"));
+            look.restarts += 1;
+            self.pid = pid;
+            self.started = new.started;
+            (self.cpu_s, self.written) = (Some(0.0), Some(0));
+        }
+    }
+
+    pub(super) fn look(&mut self, seconds: f64, look: &mut Look) {
+        let process = Process::Id(self.pid);
+        if self.started.is_none() {
+            return;
+        }
+        match started(self.pid) {
+            now if now == self.started => {}
+            None => {
+                look.event(format!("the target's process {} ended", self.pid));
+                self.started = None;
+                return;
+            }
+            now => {
+                look.event(format!("process {} is another one now", self.pid));
+                look.restarts += 1;
+                self.started = now;
+                (self.cpu_s, self.written) = (Some(0.0), Some(0));
+            }
+        }
+        if let Some((now, before)) = process.cpu_seconds().zip(self.cpu_s) {
+            look.set("target/cpu", "cores", (now - before).max(0.0) / seconds);
+            self.cpu_total_s += (now - before).max(0.0);
+            self.cpu_s = Some(now);
+        }
+        if let Some(rss) = process.rss_bytes() {
+            look.set("target/memory", "bytes", rss as f64);
+            self.rss_last = rss;
+        }
+        // the kernel's own peak: between two looks it may have had more
+        self.rss_peak = self.rss_peak.max(process.rss_peak_bytes().unwrap_or(self.rss_last));
+        if let Some((now, before)) = process.written_bytes().zip(self.written) {
+            look.set("target/written", "bytes/s", rate(now, before, seconds));
+            self.written_total += now.saturating_sub(before);
+            self.written = Some(now);
+        }
+        if let Some(threads) = field(self.pid, "status", "Threads:") {
+            look.set("target/threads", "", threads as f64);
+        }
+        if let Ok(open) = fs::read_dir(format!("/proc/{}/fd", self.pid)) {
+            look.set("target/files", "", open.count() as f64);
+        }
+        if let Some(limit) = files_limit(self.pid) {
+            look.set("target/files_limit", "", limit as f64);
+        }
+    }
+
+    pub(super) fn end(&self, observed: &mut BTreeMap<String, f64>) {
+        let wall_s = self.begun.elapsed().as_secs_f64();
+        let cpu_s = self.cpu_total_s;
+        observed.insert("cpu_s".to_owned(), cpu_s);
+        observed.insert("cpu_cores_mean".to_owned(), cpu_s / wall_s.max(1e-3));
+        observed.insert("rss_peak_bytes".to_owned(), self.rss_peak as f64);
+        observed.insert("rss_end_bytes".to_owned(), self.rss_last as f64);
+        observed.insert("written_bytes".to_owned(), self.written_total as f64);
+    }
+}
+
+/// When a process was started, in clock ticks since the machine was: field 22 of `/proc/<pid>/stat`.
+/// A process that only waits to be fetched by its parent has ended.
+fn started(pid: u32) -> Option<u64> {
+    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+    let (_, after_name) = stat.rsplit_once(')')?;
+    let mut fields = after_name.split_whitespace();
+    if matches!(fields.next()?, "Z" | "X") {
+        return None;
+    }
+    fields.nth(18)?.parse().ok()
+}
+
+fn field(pid: u32, file: &str, name: &str) -> Option<u64> {
+    let text = fs::read_to_string(format!("/proc/{pid}/{file}")).ok()?;
+    text.lines().find_map(|line| line.strip_prefix(name))?.trim().parse().ok()
+}
+
+fn files_limit(pid: u32) -> Option<u64> {
+    let text = fs::read_to_string(format!("/proc/{pid}/limits")).ok()?;
+    let line = text.lines().find_map(|line| line.strip_prefix("Max open files"))?;
+    line.split_whitespace().next()?.parse().ok()
+}

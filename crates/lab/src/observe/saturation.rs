@@ -1,0 +1,161 @@
+//! Which resource was used up first, and by which rule.
+//!
+//! A rule has to hold for [`HOLD_S`] seconds in a row: a resource that touches its limit for a moment has
+//! done what it is there for.
+
+use super::Look;
+use crate::result::Saturation;
+
+/// Seconds in a row.
+const HOLD_S: u32 = 3;
+
+/// A part of a limit from which on it counts as used up.
+const FULL: f64 = 0.95;
+
+/// Memory that a machine keeps for itself.
+const MACHINE_MEMORY_MIN: f64 = 0.03;
+
+/// A rule: what it is about, what it says, and whether it holds now (with the figures).
+struct Rule {
+    resource: &'static str,
+    rule: &'static str,
+    holds: fn(&Facts<'_>) -> Option<String>,
+}
+
+/// What rules look at.
+struct Facts<'a> {
+    look: &'a Look,
+    cores: f64,
+    memory: f64,
+}
+
+impl Facts<'_> {
+    fn part(&self, name: &str, limit: f64, full: f64, unit: &str) -> Option<String> {
+        let value = self.look.get(name)?;
+        (limit > 0.0 && value >= full * limit).then(|| format!("{value:.2} of {limit:.2} {unit}"))
+    }
+
+    fn gib_part(&self, name: &str, limit: f64) -> Option<String> {
+        let value = self.look.get(name)?;
+        let gib = f64::from(1 << 30);
+        (limit > 0.0 && value >= FULL * limit)
+            .then(|| format!("{:.2} of {:.2} GiB", value / gib, limit / gib))
+    }
+}
+
+/// In the order in which they are named where several hold at once: the narrowest first.
+const RULES: [Rule; 8] = [
+    Rule {
+        resource: "target memory",
+        rule: "memory of its control group (without idle file pages) at 95 % of its limit",
+        holds: |f| f.gib_part("cgroup/memory", f.look.get("cgroup/memory_limit")?),
+    },
+    Rule {
+        resource: "target CPU",
+        rule: "CPU of its control group at 95 % of its limit",
+        holds: |f| f.part("cgroup/cpu", f.look.get("cgroup/cpu_limit")?, FULL, "cores"),
+    },
+    Rule {
+        resource: "target CPU",
+        rule: "its control group held up in half of the periods of its CPU limit",
+        holds: |f| f.part("cgroup/throttled", 1.0, 0.5, "periods"),
+    },
+    Rule {
+        resource: "target CPU",
+        rule: "the target alone uses 95 % of the machine's processors",
+        holds: |f| f.part("target/cpu", f.cores, FULL, "cores"),
+    },
+    Rule {
+        resource: "open files",
+        rule: "the target's open files at 95 % of their limit",
+        holds: |f| f.part("target/files", f.look.get("target/files_limit")?, FULL, "files"),
+    },
+    Rule {
+        resource: "disk",
+        rule: "the disk of its data is busy for 95 % of the time",
+        holds: |f| f.part("disk/util", 1.0, FULL, "of the time"),
+    },
+    Rule {
+        resource: "machine memory",
+        rule: "less than 3 % of the machine's memory is available",
+        holds: |f| {
+            let left = f.look.get("machine/memory_available")? / f.memory;
+            (f.memory > 0.0 && left < MACHINE_MEMORY_MIN).then(|| format!("{:.1} % left", left * 100.0))
+        },
+    },
+    Rule {
+        resource: "machine CPU",
+        rule: "all processes of this machine, the generator among them, use 95 % of its processors",
+        holds: |f| f.part("machine/cpu", f.cores, FULL, "cores"),
+    },
+];
+
+/// Remembers how long each rule has held.
+#[derive(Debug)]
+pub(super) struct Watchman {
+    held_s: [u32; RULES.len()],
+    first: Option<Saturation>,
+    machine_cpu_s: u32,
+    looks: u32,
+    cores: f64,
+    memory: f64,
+}
+
+impl Default for Watchman {
+    fn default() -> Self {
+        Self {
+            held_s: Default::default(),
+            first: None,
+            machine_cpu_s: 0,
+            looks: 0,
+            cores: std::thread::available_parallelism().map_or(1, usize::from) as f64,
+            memory: crate::procfs::memory_total_bytes().unwrap_or(0) as f64,
+        }
+    }
+}
+
+impl Watchman {
+    #[cfg(test)]
+    pub(super) fn of(cores: f64, memory: f64) -> Self {
+        Self { cores, memory, ..Self::default() }
+    }
+
+    pub(super) fn look(&mut self, look: &Look, at_s: f64) {
+        let facts = Facts { look, cores: self.cores, memory: self.memory };
+        self.looks += 1;
+        for (at, (rule, held_s)) in RULES.iter().zip(&mut self.held_s).enumerate() {
+            let Some(figures) = (rule.holds)(&facts) else {
+                *held_s = 0;
+                continue;
+            };
+            *held_s += 1;
+            self.machine_cpu_s += u32::from(at == RULES.len() - 1);
+            if *held_s == HOLD_S && self.first.is_none() {
+                let since_s = (at_s - f64::from(HOLD_S)).max(0.0);
+                let why = format!("{}, for {HOLD_S} s: {figures}", rule.rule);
+                self.first = Some(Saturation { resource: rule.resource.to_owned(), at_s: since_s, why });
+            }
+        }
+    }
+
+    /// The first resource that was used up.
+    pub(super) fn first(&self) -> Option<Saturation> {
+        self.first.clone()
+    }
+
+    /// What it says about the figures.
+    pub(super) fn warnings(&self, cores: usize) -> Vec<String> {
+        let part = f64::from(self.machine_cpu_s) / f64::from(self.looks.max(1));
+        let shared = part > 0.2;
+        shared
+            .then(|| {
+                format!(
+                    "all {cores} processors of this machine were used up in {:.0} % of the time; where the generator is \
+                     among those who used them, the target can do more on a machine of its own",
+                    part * 100.0
+                )
+            })
+            .into_iter()
+            .collect()
+    }
+}
