@@ -99,6 +99,7 @@ fn walk(
     let scratch = &mut decoder.v2;
     scratch.metadata.clear();
     let (symbols, fields) = Symbols::read(&decoder.body, everywhere, &mut scratch.symbols, purse)?;
+    scratch.rebuild.prepare(symbols.len(), purse)?;
     let mut walk = Walk {
         hasher: &decoder.hasher,
         body: &decoder.body,
@@ -106,6 +107,7 @@ fn walk(
         last: LastSeries::new(&mut scratch.rebuild),
         gathered: &mut scratch.gathered,
         metadata_kept: &mut scratch.metadata,
+        name_symbol: None,
         family_kept: None,
         builder: &mut decoder.labels,
         batch,
@@ -121,6 +123,8 @@ struct Walk<'a, 'p> {
     last: LastSeries<'a>,
     gathered: &'a mut Vec<u8>,
     metadata_kept: &'a mut Vec<Option<MetadataRefs>>,
+    /// The symbol that is `__name__`, once it was met.
+    name_symbol: Option<u32>,
     /// The family kept last, and what is known of it.
     family_kept: Option<(&'a [u8], MetadataRefs)>,
     builder: &'a mut LabelsBuilder,
@@ -283,8 +287,13 @@ impl<'a> Walk<'a, '_> {
         if content.metadata == MetadataRefs::default() {
             return Ok(());
         }
-        let metric = metric_symbol(self.refs_of(content), self.symbols)?;
-        self.keep_metadata(metric, content.metadata)
+        match self.metric_symbol(content)? {
+            // nearly always: all series of a metric say the same of it
+            Some(metric) if self.metadata_kept.get(metric as usize) == Some(&Some(content.metadata)) => {
+                Ok(())
+            }
+            metric => self.keep_metadata(metric, content.metadata),
+        }
     }
 
     fn refs_of(&self, content: &Content) -> Reader<'_> {
@@ -315,7 +324,24 @@ impl<'a> Walk<'a, '_> {
         Ok(start as u32..self.batch.bytes.len() as u32)
     }
 
-    /// Keeps the metadata of a metric, unless it is the same as before.
+    /// The symbol that is the metric's name, of references that are known to be good.
+    fn metric_symbol(&mut self, content: &Content) -> Result<Option<u32>, WireError> {
+        let mut refs = self.refs_of(content);
+        let (mut name_symbol, mut metric) = (self.name_symbol, None);
+        while !refs.is_empty() {
+            let (name, value) = (read_ref(&mut refs)?, read_ref(&mut refs)?);
+            let is_name = |name| self.symbols.get(name).is_some_and(|text| text == METRIC_NAME.as_bytes());
+            if name_symbol == Some(name) || is_name(name) {
+                (name_symbol, metric) = (Some(name), Some(value));
+                break;
+            }
+        }
+        self.name_symbol = name_symbol;
+        Ok(metric)
+    }
+
+    /// Keeps the metadata of a metric.
+    #[cold]
     fn keep_metadata(&mut self, metric: Option<u32>, metadata: MetadataRefs) -> Result<(), Stop> {
         let help = self.symbols.text(metadata.help)?;
         let unit = self.symbols.text(metadata.unit)?;
@@ -375,17 +401,6 @@ impl MetadataRefs {
         }
         Ok(self)
     }
-}
-
-/// The symbol that is the metric's name, of references that are known to be good.
-fn metric_symbol(mut refs: Reader<'_>, symbols: Symbols<'_>) -> Result<Option<u32>, WireError> {
-    while !refs.is_empty() {
-        let (name, value) = (read_ref(&mut refs)?, read_ref(&mut refs)?);
-        if symbols.get(name).is_some_and(|name| name == METRIC_NAME.as_bytes()) {
-            return Ok(Some(value));
-        }
-    }
-    Ok(None)
 }
 
 /// Labels of an exemplar, one reference after the other.

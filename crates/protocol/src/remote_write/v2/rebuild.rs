@@ -9,6 +9,9 @@
 //!   references   [ name  m1 ][ job a ][ pod b ]          label bytes  {name=m1}{job=a}{pod=b}
 //!   of the next  [ name  m2 ][ job a ][ pod b ]                       {name=m2}+ copy of the rest
 //! ```
+//!
+//! And the next target has the metrics of this one: where a pair was put before, its label bytes are copied from
+//! there, in one piece instead of six.
 
 use super::Stop;
 use super::symbols::{Symbols, read_ref};
@@ -18,6 +21,7 @@ use model::caps::{
     BODY_BYTES_MAX, LABEL_NAME_BYTES_MAX, LABEL_VALUE_BYTES_MAX, SERIES_LABEL_BYTES_MAX, SERIES_LABELS_MAX,
 };
 use model::labels::put_label;
+use stdx::budget::{Exhausted, Purse};
 
 /// All rebuilt labels of a request together. References make labels cheap to send and dear to hold: one
 /// of two bytes can stand for 16 KiB.
@@ -32,11 +36,46 @@ pub(super) struct Scratch {
     tails: Vec<Tail>,
     /// The same of the pairs that are new in this series.
     heads: Vec<Tail>,
+    /// By the reference to a pair's value: where in the arena the pair was put.
+    put: Vec<Put>,
+    /// What is in `put` of another generation points to what is gone.
+    generation: u32,
 }
+
+/// A pair in the arena.
+#[derive(Debug, Clone, Copy, Default)]
+struct Put {
+    generation: u32,
+    name: u32,
+    start: u32,
+    len: u32,
+}
+
+/// Pairs whose value has a reference from here on are put anew each time: memory has an end.
+const PUT_MAX: usize = 16 << 10;
 
 impl Scratch {
     pub(super) const fn memory_bytes(&self) -> usize {
         (self.tails.capacity() + self.heads.capacity()) * size_of::<Tail>()
+            + self.put.capacity() * size_of::<Put>()
+    }
+
+    /// Gets ready for a request with so many symbols.
+    pub(super) fn prepare(&mut self, symbols: usize, purse: &mut Purse<'_>) -> Result<(), Exhausted> {
+        let more = symbols.min(PUT_MAX).saturating_sub(self.put.len());
+        purse.room(&mut self.put, more)?;
+        self.put.resize(self.put.len() + more, Put::default());
+        Ok(())
+    }
+
+    /// Forgets where pairs were put.
+    fn forget(&mut self) {
+        self.tails.clear();
+        self.tails.push(Tail::default());
+        self.generation = self.generation.checked_add(1).unwrap_or_else(|| {
+            self.put.fill(Put::default());
+            1
+        });
     }
 }
 
@@ -68,8 +107,7 @@ impl<'a> LastSeries<'a> {
     pub(super) fn forget(&mut self) {
         self.refs = &[];
         self.labels_end = 0;
-        self.scratch.tails.clear();
-        self.scratch.tails.push(Tail::default());
+        self.scratch.forget();
     }
 
     /// Appends the label bytes that packed references stand for, in the order sent. After an error the
@@ -105,26 +143,41 @@ impl<'a> LastSeries<'a> {
         let bytes = refs.rest();
         let (kept, tail) = self.common_tail(bytes);
         let start = arena.len();
-        let heads = &mut self.scratch.heads;
+        let Scratch { tails, heads, put, generation } = &mut *self.scratch;
         heads.clear();
         let mut front = refs.without_tail(tail.refs as usize);
         while !front.is_empty() {
             heads.push(Tail { refs: front.rest().len() as u32 + tail.refs, labels: arena.len() as u32 });
-            let name = symbols.get(read_ref(&mut front)?);
+            let name = read_ref(&mut front)?;
             if front.is_empty() {
                 return Err(refusal(refs, symbols));
             }
-            let value = symbols.get(read_ref(&mut front)?);
-            let (Some(name), Some(value)) = (name, value) else { return Err(refusal(refs, symbols)) };
-            if arena.len() - start + name.len() + value.len() > SERIES_LABEL_BYTES_MAX {
+            let value = read_ref(&mut front)?;
+            let mut before = put.get_mut(value as usize);
+            if let Some(put) = &before
+                && (put.generation, put.name) == (*generation, name)
+                && arena.len() - start + put.len as usize <= SERIES_LABEL_BYTES_MAX
+            {
+                arena.extend_from_within(put.start as usize..(put.start + put.len) as usize);
+                continue;
+            }
+            let (Some(name_text), Some(text)) = (symbols.get(name), symbols.get(value)) else {
+                return Err(refusal(refs, symbols));
+            };
+            if arena.len() - start + name_text.len() + text.len() > SERIES_LABEL_BYTES_MAX {
                 return Err(refusal(refs, symbols));
             }
-            put_label(arena, name, value);
+            let pair_start = arena.len();
+            put_label(arena, name_text, text);
+            if let Some(before) = &mut before {
+                let len = (arena.len() - pair_start) as u32;
+                **before = Put { generation: *generation, name, start: pair_start as u32, len };
+            }
         }
         assert!(self.labels_end <= start, "BUG: the series before is not in the arena any more");
         let old_tail = self.labels_end - tail.labels as usize..self.labels_end;
         arena.extend_from_within(old_tail);
-        let tails_kept = self.scratch.tails.len() - 1 - kept;
+        let tails_kept = tails.len() - 1 - kept;
         if heads.len() + tails_kept > SERIES_LABELS_MAX || arena.len() - start > SERIES_LABEL_BYTES_MAX {
             return Err(refusal(refs, symbols));
         }
@@ -134,9 +187,9 @@ impl<'a> LastSeries<'a> {
             head.labels = (self.labels_end - head.labels as usize) as u32;
         }
         if heads.len() == kept {
-            self.scratch.tails[..kept].copy_from_slice(heads);
+            tails[..kept].copy_from_slice(heads);
         } else {
-            self.scratch.tails.splice(..kept, heads.iter().copied());
+            tails.splice(..kept, heads.iter().copied());
         }
         Ok(())
     }
