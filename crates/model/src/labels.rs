@@ -13,6 +13,7 @@
 
 use crate::caps::{LABEL_NAME_BYTES_MAX, LABEL_VALUE_BYTES_MAX, SERIES_LABEL_BYTES_MAX, SERIES_LABELS_MAX};
 use crate::error::SeriesError;
+use std::cmp::Ordering;
 use std::sync::Arc;
 
 /// The label that holds a series' metric name.
@@ -96,6 +97,29 @@ impl<'a> LabelsRef<'a> {
     /// The value of `name`.
     pub fn get(self, name: &str) -> Option<&'a str> {
         self.iter().find(|(n, _)| *n == name).map(|(_, v)| v)
+    }
+
+    /// Table order: by metric name, then by the other labels, pair by pair, each by name and then by value;
+    /// who has fewer of equal pairs comes first. It is the order in which tables keep their rows. (The order
+    /// of the canonical bytes is another one, since lengths stand before texts there.)
+    pub fn cmp_in_tables(self, other: Self) -> Ordering {
+        if self.0 == other.0 {
+            return Ordering::Equal;
+        }
+        let name = |labels: Self| labels.pairs().find(|(n, _)| *n == METRIC_NAME.as_bytes()).map(|(_, v)| v);
+        name(self).cmp(&name(other)).then_with(|| self.pairs().cmp(other.pairs()))
+    }
+
+    /// As [`Self::iter`], without a look whether the texts are texts.
+    fn pairs(self) -> impl Iterator<Item = (&'a [u8], &'a [u8])> {
+        let mut rest = self.0;
+        std::iter::from_fn(move || {
+            let canonical = "BUG: label bytes are not canonical";
+            let mut wire = Wire { rest: Some(rest).filter(|rest| !rest.is_empty())? };
+            let mut label = Wire { rest: wire.field(TAG_LABEL).expect(canonical) };
+            rest = wire.rest;
+            Some((label.field(TAG_NAME).expect(canonical), label.field(TAG_VALUE).expect(canonical)))
+        })
     }
 }
 
@@ -325,6 +349,27 @@ mod tests {
         assert_eq!(labels.to_string(), r#"up{Zone="é", job="x"}"#);
         assert_eq!(labels.get("job"), Some("x"));
         assert_eq!(labels.get("gone"), None);
+    }
+
+    #[test]
+    fn table_order_is_that_of_texts() {
+        let ordered = [
+            vec![("__name__", "a"), ("z", "9")],
+            vec![("__name__", "aa")],
+            vec![("__name__", "aa"), ("Zone", "x"), ("a", "1")],
+            vec![("__name__", "aa"), ("a", "1")],
+            vec![("__name__", "aa"), ("a", "1"), ("b", "1")],
+            vec![("__name__", "aa"), ("a", "10")],
+            vec![("__name__", "aa"), ("a", "2")],
+            vec![("__name__", "aa"), ("aa", "1")],
+            vec![("__name__", "b")],
+        ]
+        .map(|pairs| Labels::from_pairs(&pairs));
+        for (i, a) in ordered.iter().enumerate() {
+            for (j, b) in ordered.iter().enumerate() {
+                assert_eq!(a.as_ref().cmp_in_tables(b.as_ref()), i.cmp(&j), "{a} {b}");
+            }
+        }
     }
 
     #[test]

@@ -1,0 +1,149 @@
+//! What goes into a table: stretches of series, and how they become rows.
+//!
+//! A stretch is one series' samples over some time, as the head holds it. A row is what of it lies on one
+//! day and has one form of values: decimal, or floats. Most stretches are one row.
+
+use crate::decimal;
+use model::labels::METRIC_NAME;
+use model::{LabelsRef, SeriesKey};
+use std::ops::Range;
+
+/// A day's length in milliseconds.
+pub const DAY_MS: i64 = 86_400_000;
+
+/// Rows that a stretch may be cut into so that most of its values stay decimal. A row costs some 40 bytes,
+/// and a float four more than a mantissa: a stale marker at the end must not turn 500 counts into floats.
+const RUNS_MAX: usize = 3;
+
+/// One series' samples over some time.
+#[derive(Debug, Clone, Copy)]
+pub struct Stretch<'a> {
+    /// All labels, the name among them.
+    pub labels: LabelsRef<'a>,
+    /// The series' key.
+    pub key: SeriesKey,
+    /// Milliseconds since the Unix epoch, strictly ascending.
+    pub timestamps: &'a [i64],
+    /// Values, parallel to `timestamps`.
+    pub values: &'a [f64],
+}
+
+impl<'a> Stretch<'a> {
+    /// The metric's name; empty where there is none.
+    pub fn name(&self) -> &'a str {
+        self.labels.get(METRIC_NAME).unwrap_or("")
+    }
+
+    /// The part of the samples at `range`.
+    #[must_use]
+    pub fn slice(&self, range: Range<usize>) -> Self {
+        Self { timestamps: &self.timestamps[range.clone()], values: &self.values[range], ..*self }
+    }
+
+    /// The parts that lie on one day each, in order.
+    pub fn days(&self) -> impl Iterator<Item = (Date, Self)> {
+        let whole = *self;
+        let mut at = 0;
+        std::iter::from_fn(move || {
+            let date = Date::of(*whole.timestamps.get(at)?);
+            let len = whole.timestamps[at..].partition_point(|t| *t <= date.end_ms());
+            at += len;
+            Some((date, whole.slice(at - len..at)))
+        })
+    }
+}
+
+/// A day in UTC, counted from 1970-01-01.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Date(pub i32);
+
+impl Date {
+    /// The day of a timestamp. Timestamps lie between the years 1970 and 9999 ([`model::caps`]).
+    pub const fn of(timestamp_ms: i64) -> Self {
+        Self(timestamp_ms.div_euclid(DAY_MS) as i32)
+    }
+
+    /// Its first millisecond.
+    pub const fn start_ms(self) -> i64 {
+        self.0 as i64 * DAY_MS
+    }
+
+    /// Its last millisecond.
+    pub const fn end_ms(self) -> i64 {
+        self.start_ms() + DAY_MS - 1
+    }
+
+    /// Reads `YYYY-MM-DD`.
+    pub fn parse(text: &str) -> Option<Self> {
+        let mut parts = text.splitn(3, '-').map(|part| part.parse::<i32>().ok().filter(|n| *n >= 0));
+        let (year, month, day) = (parts.next()??, parts.next()??, parts.next()??);
+        // The civil calendar, with years that begin in March: a leap day is a year's last day.
+        let shifted = (month + 9) % 12;
+        let year = if shifted >= 10 { year - 1 } else { year };
+        let (era, of_era) = (year.div_euclid(400), year.rem_euclid(400));
+        let of_year = (153 * shifted + 2) / 5 + day - 1;
+        let days = era * 146_097 + of_era * 365 + of_era / 4 - of_era / 100 + of_year;
+        let date = Self(days - 719_468);
+        (text.len() == 10 && date.to_string() == text).then_some(date)
+    }
+}
+
+impl std::fmt::Display for Date {
+    /// As `YYYY-MM-DD`.
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let days = self.0 + 719_468;
+        let (era, of_era) = (days.div_euclid(146_097), days.rem_euclid(146_097));
+        let year = (of_era - of_era / 1460 + of_era / 36_524 - of_era / 146_096) / 365;
+        let of_year = of_era - (365 * year + year / 4 - year / 100);
+        let shifted = (5 * of_year + 2) / 153;
+        let day = of_year - (153 * shifted + 2) / 5 + 1;
+        let month = (shifted + 2) % 12 + 1;
+        let year = era * 400 + year + i32::from(month <= 2);
+        write!(f, "{year:04}-{month:02}-{day:02}")
+    }
+}
+
+/// The values of a row.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Form {
+    /// Mantissas over `10^exponent`, appended to the output.
+    Decimal(u8),
+    /// As they are.
+    Floats,
+}
+
+/// Cuts a day's values into rows of one form each, calling `row` with the range, the form, and the length of
+/// `mantissas`, to which those of decimal rows are appended.
+pub(crate) fn rows(values: &[f64], mantissas: &mut Vec<i64>, mut row: impl FnMut(Range<usize>, Form, usize)) {
+    if let Some(exponent) = decimal::mantissas(values, mantissas) {
+        return row(0..values.len(), Form::Decimal(exponent), mantissas.len());
+    }
+    let Some(runs) = runs(values) else { return row(0..values.len(), Form::Floats, mantissas.len()) };
+    for run in runs {
+        let form = match decimal::mantissas(&values[run.clone()], mantissas) {
+            Some(exponent) => Form::Decimal(exponent),
+            None => Form::Floats,
+        };
+        row(run, form, mantissas.len());
+    }
+}
+
+/// Runs of values that have, or have not, a decimal form; `None` where they are too many.
+fn runs(values: &[f64]) -> Option<impl Iterator<Item = Range<usize>>> {
+    let mut cuts = [values.len(); RUNS_MAX + 1];
+    cuts[0] = 0;
+    let mut runs = 1;
+    for (i, pair) in values.windows(2).enumerate() {
+        if decimal::is_decimal(pair[0]) != decimal::is_decimal(pair[1]) {
+            if runs == RUNS_MAX {
+                return None;
+            }
+            cuts[runs] = i + 1;
+            runs += 1;
+        }
+    }
+    Some((0..runs).map(move |i| cuts[i]..cuts[i + 1]))
+}
+
+#[cfg(test)]
+mod tests;

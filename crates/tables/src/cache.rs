@@ -1,0 +1,184 @@
+//! Footers and hot byte ranges of files, within a bound.
+//!
+//! Files never change under their name, so nothing here is ever stale. What was used longest ago goes first.
+
+use crate::error::TableError;
+use crate::read::{Footer, Ranges};
+use crate::store::StoredFile;
+use bytes::Bytes;
+use std::collections::{BTreeMap, HashMap};
+use std::ops::Range;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+/// Bytes that an entry takes beside its content: its key, and its place in two maps.
+const ENTRY_BYTES: usize = 200;
+
+/// What many queries read again and again. Shared by all tables.
+#[derive(Debug)]
+pub struct Cache {
+    limit_bytes: usize,
+    inner: Mutex<Inner>,
+}
+
+#[derive(Debug, Default)]
+struct Inner {
+    entries: HashMap<Key, Entry>,
+    /// Keys by the time of their last use.
+    by_use: BTreeMap<u64, Key>,
+    clock: u64,
+    stats: CacheStats,
+}
+
+/// What a cache did.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct CacheStats {
+    /// Bytes held now.
+    pub held_bytes: u64,
+    /// Footers and ranges that were there.
+    pub hits: u64,
+    /// Those that were not.
+    pub misses: u64,
+    /// Bytes fetched, since they were not there.
+    pub fetched_bytes: u64,
+}
+
+/// A file, and a range in it; the footer where there is none.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+struct Key(Arc<str>, Option<(u64, u64)>);
+
+#[derive(Debug)]
+struct Entry {
+    content: Content,
+    bytes: usize,
+    used: u64,
+}
+
+#[derive(Debug, Clone)]
+enum Content {
+    Footer(Arc<Footer>),
+    Range(Bytes),
+}
+
+impl Cache {
+    /// An empty cache of at most `limit_bytes`. With 0 it keeps nothing.
+    pub fn new(limit_bytes: usize) -> Self {
+        Self { limit_bytes, inner: Mutex::new(Inner::default()) }
+    }
+
+    /// What it holds and did.
+    pub fn stats(&self) -> CacheStats {
+        self.lock().stats
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Inner> {
+        self.inner.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// A file whose ranges come through the cache, and its footer.
+    pub fn open(self: &Arc<Self>, file: StoredFile) -> Result<(CachedFile, Arc<Footer>), TableError> {
+        let name: Arc<str> = file.full_path().into();
+        let key = Key(Arc::clone(&name), None);
+        let known = match self.lock().get(&key) {
+            Some(Content::Footer(footer)) => Some(footer),
+            _ => None,
+        };
+        let footer = match known {
+            Some(footer) => footer,
+            None => {
+                let footer = Arc::new(Footer::read(&file)?);
+                self.put(key, Content::Footer(Arc::clone(&footer)), footer.memory_bytes());
+                footer
+            }
+        };
+        Ok((CachedFile { file, name, cache: Arc::clone(self) }, footer))
+    }
+
+    fn put(&self, key: Key, content: Content, bytes: usize) {
+        let bytes = bytes + ENTRY_BYTES;
+        // One entry must not push out all others.
+        if bytes > self.limit_bytes / 4 {
+            return;
+        }
+        let mut inner = self.lock();
+        inner.remove(&key);
+        inner.clock += 1;
+        let used = inner.clock;
+        inner.by_use.insert(used, key.clone());
+        inner.entries.insert(key, Entry { content, bytes, used });
+        inner.stats.held_bytes += bytes as u64;
+        while inner.stats.held_bytes > self.limit_bytes as u64
+            && let Some((_, oldest)) = inner.by_use.first_key_value()
+        {
+            let oldest = oldest.clone();
+            inner.remove(&oldest);
+        }
+    }
+}
+
+impl Inner {
+    fn get(&mut self, key: &Key) -> Option<Content> {
+        self.clock += 1;
+        let Some(entry) = self.entries.get_mut(key) else {
+            self.stats.misses += 1;
+            return None;
+        };
+        self.by_use.remove(&entry.used);
+        entry.used = self.clock;
+        self.by_use.insert(self.clock, key.clone());
+        self.stats.hits += 1;
+        Some(entry.content.clone())
+    }
+
+    fn remove(&mut self, key: &Key) {
+        if let Some(entry) = self.entries.remove(key) {
+            self.by_use.remove(&entry.used);
+            self.stats.held_bytes -= entry.bytes as u64;
+        }
+    }
+}
+
+/// A file whose ranges come through a [`Cache`].
+#[derive(Debug)]
+pub struct CachedFile {
+    file: StoredFile,
+    name: Arc<str>,
+    cache: Arc<Cache>,
+}
+
+impl Ranges for CachedFile {
+    fn name(&self) -> &str {
+        self.file.name()
+    }
+
+    fn len(&self) -> u64 {
+        self.file.len()
+    }
+
+    fn fetch(&self, ranges: &[Range<u64>]) -> Result<Vec<Bytes>, TableError> {
+        let key = |range: &Range<u64>| Key(Arc::clone(&self.name), Some((range.start, range.end)));
+        let mut found: Vec<Option<Bytes>> = {
+            let mut cache = self.cache.lock();
+            let known = |range| match cache.get(&key(range)) {
+                Some(Content::Range(bytes)) => Some(bytes),
+                _ => None,
+            };
+            ranges.iter().map(known).collect()
+        };
+        let missing: Vec<_> =
+            ranges.iter().zip(&found).filter(|(_, f)| f.is_none()).map(|(r, _)| r.clone()).collect();
+        if !missing.is_empty() {
+            let fetched = self.file.fetch(&missing)?;
+            self.cache.lock().stats.fetched_bytes += fetched.iter().map(|b| b.len() as u64).sum::<u64>();
+            for (range, bytes) in missing.iter().zip(&fetched) {
+                // A copy of its own: what the store gave may be a part of something larger.
+                let own = Bytes::copy_from_slice(bytes);
+                self.cache.put(key(range), Content::Range(own.clone()), own.len());
+            }
+            let mut fetched = fetched.into_iter();
+            for place in found.iter_mut().filter(|f| f.is_none()) {
+                *place = fetched.next();
+            }
+        }
+        Ok(found.into_iter().flatten().collect())
+    }
+}

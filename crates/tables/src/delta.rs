@@ -1,0 +1,270 @@
+//! The Delta log: which files are live, and up to which offsets they hold what was accepted. The one module
+//! that names the Delta library.
+//!
+//! ```text
+//!   stage: Parquet files, put under new names; nobody sees them
+//!   commit: ONE log entry adds the files of many blocks and moves their floodmarks (Delta's `txn` actions)
+//! ```
+//!
+//! A log entry is put only if its version is not there yet. Floodmarks are read at version n and written
+//! with version n + 1, so a commit is a compare-and-swap: whoever comes second sees the first one's
+//! floodmarks and finds nothing left to do. An answer that was lost is settled in the same way, by reading
+//! the floodmarks again.
+//!
+//! Each file has a *sequence*: where two files have a sample of one series and time, that of the greater
+//! sequence counts. It is given in the same compare-and-swap, greater than that of every live file, and kept
+//! as the file's `modificationTime`: it is the clock's time where the clock goes forwards, and one more than
+//! the greatest where it does not. So clocks decide nothing, and the log needs no field that others drop. A
+//! merge of files has the greatest of theirs.
+
+mod actions;
+mod clean;
+mod columns;
+mod commit;
+mod log;
+mod sweep;
+
+use crate::block::Date;
+use crate::error::TableError;
+use crate::read::Select;
+use crate::schema;
+use crate::store::{Location, StoredFile, Upload};
+use crate::write::FileSummary;
+use bytes::Bytes;
+use delta_kernel::snapshot::{IncrementalReplay, Snapshot, SnapshotRef};
+use delta_kernel_default_engine::executor::tokio::TokioMultiThreadExecutor;
+use delta_kernel_default_engine::{DefaultEngine, DefaultEngineBuilder};
+use std::collections::BTreeMap;
+use std::num::NonZero;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+pub use actions::LiveFile;
+pub use clean::Cleaned;
+pub use commit::{COMMIT_FILES_MAX, Outcome};
+pub use sweep::{Sweeper, Swept};
+
+/// Log files that are read side by side, and so held in memory.
+const READ_AHEAD: NonZero<usize> = NonZero::new(8).unwrap();
+
+/// A file that is in the store, but not in the log.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct StagedFile {
+    /// Its path in the table.
+    pub path: String,
+    /// What is in it.
+    pub summary: FileSummary,
+}
+
+/// All files of one source's accepted data between two offsets.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct StagedBlock {
+    /// The journal and partition that the data comes from. A new journal is a new source: its offsets begin
+    /// anew.
+    pub source: String,
+    /// The source's floodmark before this block; `None` for its first.
+    pub after: Option<u64>,
+    /// Its floodmark with this block.
+    pub upto: u64,
+    /// The files; none where all samples were duplicates.
+    pub files: Vec<StagedFile>,
+}
+
+/// The live files of one version of a table.
+#[derive(Debug, Default)]
+pub struct Files {
+    version: u64,
+    /// By day, then in the order of writes.
+    list: Vec<LiveFile>,
+}
+
+impl Files {
+    fn new(version: u64, mut list: Vec<LiveFile>) -> Self {
+        list.sort_unstable_by(|a, b| (a.date, a.sequence, &a.path).cmp(&(b.date, b.sequence, &b.path)));
+        Self { version, list }
+    }
+
+    /// The version.
+    pub const fn version(&self) -> u64 {
+        self.version
+    }
+
+    /// All of them, by day, then in the order of writes.
+    pub fn all(&self) -> &[LiveFile] {
+        &self.list
+    }
+
+    /// Those that may hold what is wanted.
+    pub fn matching<'a>(&'a self, select: &'a Select) -> impl Iterator<Item = &'a LiveFile> {
+        self.list.iter().filter(|file| file.may_match(select))
+    }
+
+    /// The greatest sequence.
+    fn sequence_max(&self) -> i64 {
+        self.list.iter().map(|f| f.sequence).max().unwrap_or(0)
+    }
+
+    /// Bytes of memory that it takes.
+    pub fn memory_bytes(&self) -> usize {
+        let texts = |f: &LiveFile| f.path.len() + f.names.as_ref().map_or(0, |(a, b)| a.len() + b.len());
+        self.list.iter().map(|f| size_of::<LiveFile>() + texts(f)).sum()
+    }
+}
+
+/// A metrics table.
+///
+/// Its methods block; see [`Location`].
+#[derive(Debug)]
+pub struct Table {
+    location: Location,
+    engine: DefaultEngine<TokioMultiThreadExecutor>,
+    snapshot: Mutex<SnapshotRef>,
+    files: Mutex<Option<Arc<Files>>>,
+}
+
+impl Table {
+    /// Opens the table at `location`, creating it if there is none.
+    pub fn open_or_create(location: Location) -> Result<Self, TableError> {
+        Ok(Self::open_with(location, true)?.expect("BUG: a table that was created is there"))
+    }
+
+    /// Opens the table at `location`; `None` where there is none.
+    pub fn open(location: Location) -> Result<Option<Self>, TableError> {
+        Self::open_with(location, false)
+    }
+
+    fn open_with(location: Location, create: bool) -> Result<Option<Self>, TableError> {
+        let executor = Arc::new(TokioMultiThreadExecutor::new(location.handle().clone()));
+        let engine = DefaultEngineBuilder::new(location.store())
+            .with_task_executor(executor)
+            .with_buffer_size(READ_AHEAD)
+            .build();
+        if !log::exists(&location)? {
+            if !create {
+                return Ok(None);
+            }
+            log::create(&location, &engine)?;
+        }
+        let snapshot = log::load(&location, &engine)?;
+        Ok(Some(Self { location, engine, snapshot: Mutex::new(snapshot), files: Mutex::new(None) }))
+    }
+
+    /// Where it lies.
+    pub const fn location(&self) -> &Location {
+        &self.location
+    }
+
+    /// The version that this process has seen last.
+    pub fn version(&self) -> u64 {
+        self.snapshot().version()
+    }
+
+    /// Looks for newer versions.
+    pub fn refresh(&self) -> Result<u64, TableError> {
+        let newer = Snapshot::builder_from(self.snapshot())
+            .with_incremental_crc_replay(IncrementalReplay::Unlimited)
+            .build(&self.engine);
+        let newer = newer.map_err(|e| log::error(&self.location, e))?;
+        if newer.version() > self.version() {
+            log::check_entries(&self.location, Some(self.version()))?;
+        }
+        columns::check(&newer).map_err(|reason| log::foreign(&self.location, reason))?;
+        Ok(self.see(newer))
+    }
+
+    fn snapshot(&self) -> SnapshotRef {
+        Arc::clone(&lock(&self.snapshot))
+    }
+
+    /// Keeps the newer of what is known and `snapshot`.
+    fn see(&self, snapshot: SnapshotRef) -> u64 {
+        let mut known = lock(&self.snapshot);
+        if snapshot.version() >= known.version() {
+            *known = snapshot;
+        }
+        known.version()
+    }
+
+    /// Floodmarks of the sources, as of the version seen last; those without one are left out.
+    pub fn floodmarks<'a>(
+        &self,
+        sources: impl IntoIterator<Item = &'a str>,
+    ) -> Result<BTreeMap<String, u64>, TableError> {
+        let snapshot = self.snapshot();
+        let mut floodmarks = BTreeMap::new();
+        for source in sources {
+            if let Some(offset) = self.floodmark(&snapshot, source)? {
+                floodmarks.insert(source.into(), offset);
+            }
+        }
+        Ok(floodmarks)
+    }
+
+    fn floodmark(&self, snapshot: &SnapshotRef, source: &str) -> Result<Option<u64>, TableError> {
+        let version = snapshot.get_app_id_version(source, &self.engine);
+        let version = version.map_err(|e| log::error(&self.location, e))?;
+        let offset = version.map(u64::try_from).transpose();
+        offset.map_err(|_| log::foreign(&self.location, format!("the floodmark of {source} is negative")))
+    }
+
+    /// The live files, as of the version seen last. They are kept until the version changes.
+    pub fn files(&self) -> Result<Arc<Files>, TableError> {
+        self.files_at(&self.snapshot())
+    }
+
+    fn files_at(&self, snapshot: &SnapshotRef) -> Result<Arc<Files>, TableError> {
+        if let Some(files) = lock(&self.files).as_ref().filter(|f| f.version == snapshot.version()) {
+            return Ok(Arc::clone(files));
+        }
+        let mut list = Vec::new();
+        commit::each_live(self, snapshot, |batch| actions::live_files(&self.location, &batch, &mut list))?;
+        Ok(self.keep_files(Files::new(snapshot.version(), list)))
+    }
+
+    fn keep_files(&self, files: Files) -> Arc<Files> {
+        let files = Arc::new(files);
+        let mut kept = lock(&self.files);
+        if kept.as_ref().is_none_or(|kept| kept.version <= files.version) {
+            *kept = Some(Arc::clone(&files));
+        }
+        files
+    }
+
+    /// The live files of these days, as of the version seen last.
+    pub fn live_files(&self, dates: std::ops::RangeInclusive<Date>) -> Result<Vec<LiveFile>, TableError> {
+        let files = self.files()?;
+        Ok(files.all().iter().filter(|f| dates.contains(&f.date)).cloned().collect())
+    }
+
+    /// A live file's bytes.
+    pub fn file(&self, file: &LiveFile) -> Result<StoredFile, TableError> {
+        self.location.object(&file.path, file.bytes)
+    }
+
+    /// A new file of a day, under a name that must be new. Nobody sees it before it is committed; if that never
+    /// happens, a [`Sweeper`] takes it away.
+    pub fn upload(&self, date: Date, name: &str) -> Result<Upload, TableError> {
+        let plain = name.bytes().all(|b| b.is_ascii_alphanumeric() || b"-_.".contains(&b));
+        assert!(plain && !name.starts_with(['.', '_']), "BUG: a file's name is plain");
+        Upload::new(&self.location, format!("{}={date}/{name}.parquet", schema::DATE))
+    }
+
+    /// Ends a file that was written through [`Table::upload`].
+    pub fn staged(&self, summary: FileSummary, upload: Upload) -> Result<StagedFile, TableError> {
+        let path = upload.path().to_string();
+        let len = upload.finish()?;
+        assert_eq!(summary.bytes, len, "BUG: a summary is of its file");
+        Ok(StagedFile { path, summary })
+    }
+
+    /// Stages a finished file that is in memory.
+    pub fn stage(&self, summary: FileSummary, name: &str, data: Bytes) -> Result<StagedFile, TableError> {
+        use std::io::Write;
+        let mut upload = self.upload(summary.date, name)?;
+        upload.write_all(&data).map_err(|e| TableError::Write(e.into()))?;
+        self.staged(summary, upload)
+    }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}

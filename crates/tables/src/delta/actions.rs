@@ -1,0 +1,259 @@
+//! Files as the Delta log has them: `add` actions written and read.
+
+use super::StagedFile;
+use crate::block::Date;
+use crate::error::TableError;
+use crate::read::Select;
+use crate::schema;
+use crate::store::Location;
+use crate::write::FileSummary;
+use arrow_array::builder::{MapBuilder, MapFieldNames, StringBuilder};
+use arrow_array::cast::AsArray;
+use arrow_array::types::Int64Type;
+use arrow_array::{
+    Array, ArrayRef, BooleanArray, Int64Array, RecordBatch, StringArray, StructArray,
+    TimestampMicrosecondArray,
+};
+use arrow_schema::Field;
+use delta_kernel::engine::arrow_data::ArrowEngineData;
+use delta_kernel::{EngineData, FilteredEngineData, KernelResult};
+use model::TimeRange;
+use serde_json::Value;
+use std::collections::HashSet;
+use std::sync::Arc;
+
+/// A file that readers of the table see.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct LiveFile {
+    /// Its path in the table, percent-encoded.
+    pub path: String,
+    /// Its day.
+    pub date: Date,
+    /// Its length.
+    pub bytes: u64,
+    /// Its rows; 0 where the log does not say.
+    pub rows: u64,
+    /// The first and the last metric name, where the log says.
+    pub names: Option<(String, String)>,
+    /// Its place in the order of writes; see [`super`]. Files that share one hold different series.
+    pub sequence: i64,
+    /// When the samples were taken, where the log says; else the whole day.
+    pub range: TimeRange,
+}
+
+impl LiveFile {
+    /// True where the file may hold what is wanted.
+    pub fn may_match(&self, select: &Select) -> bool {
+        if !self.range.overlaps(&select.range) {
+            return false;
+        }
+        let Some((min, max)) = &self.names else { return select.names_may_match(None, None) };
+        // The log may have cut the upper bound short. No text goes on with this byte, so that nothing which
+        // begins like the bound lies beyond it.
+        let max = [max.as_bytes(), &[0xff]].concat();
+        select.names_may_match(Some(min.as_bytes()), Some(&max))
+    }
+
+    /// What the log will say of a staged file.
+    pub(super) fn staged(file: &StagedFile, sequence: i64) -> Self {
+        let FileSummary { date, bytes, rows, name_min, name_max, range, .. } = &file.summary;
+        Self {
+            path: file.path.clone(),
+            date: *date,
+            bytes: *bytes,
+            rows: *rows,
+            names: Some((name_min.clone(), name_max.clone())),
+            sequence,
+            range: TimeRange::new(range.start_ms, (range.end_ms + 1).min(date.end_ms())),
+        }
+    }
+}
+
+/// Actions that add `files`, each with its sequence.
+pub(super) fn add_files(files: &[(&StagedFile, i64)]) -> KernelResult<Box<dyn EngineData>> {
+    let modified: Int64Array = files.iter().map(|(_, sequence)| *sequence).collect::<Vec<_>>().into();
+    let files: Vec<&StagedFile> = files.iter().map(|(file, _)| *file).collect();
+    let files = files.as_slice();
+    let path: StringArray = files.iter().map(|f| Some(f.path.as_str())).collect();
+    let size: Int64Array = files.iter().map(|f| f.summary.bytes as i64).collect::<Vec<_>>().into();
+    let partition = partition_values(files);
+    let statistics = statistics(files);
+    let field = |name: &str, array: &dyn Array| Field::new(name, array.data_type().clone(), false);
+    let fields = vec![
+        field("path", &path),
+        field("partitionValues", &partition),
+        field("size", &size),
+        field("modificationTime", &modified),
+        Field::new("stats", statistics.data_type().clone(), true),
+    ];
+    let columns: Vec<ArrayRef> =
+        vec![Arc::new(path), partition, Arc::new(size), Arc::new(modified), Arc::new(statistics)];
+    let batch = RecordBatch::try_new(Arc::new(arrow_schema::Schema::new(fields)), columns)?;
+    Ok(Box::new(ArrowEngineData::new(batch)))
+}
+
+fn partition_values(files: &[&StagedFile]) -> ArrayRef {
+    let names = MapFieldNames { entry: "key_value".into(), key: "key".into(), value: "value".into() };
+    let mut builder = MapBuilder::new(Some(names), StringBuilder::new(), StringBuilder::new());
+    for file in files {
+        builder.keys().append_value(schema::DATE);
+        builder.values().append_value(file.summary.date.to_string());
+        builder.append(true).expect("BUG: as many keys as values");
+    }
+    Arc::new(builder.finish())
+}
+
+/// Counts and bounds, of the columns that can exclude a file.
+fn statistics(files: &[&StagedFile]) -> StructArray {
+    let rows: Int64Array = files.iter().map(|f| f.summary.rows as i64).collect::<Vec<_>>().into();
+    let zeros = || -> ArrayRef { Arc::new(Int64Array::from(vec![0; files.len()])) };
+    let times = |of: &dyn Fn(&StagedFile) -> i64| -> ArrayRef {
+        let micros: Vec<i64> = files.iter().map(|f| of(f).saturating_mul(1000)).collect();
+        Arc::new(TimestampMicrosecondArray::from(micros).with_timezone("UTC"))
+    };
+    let names = |of: &dyn Fn(&StagedFile) -> String| -> ArrayRef {
+        Arc::new(files.iter().map(|f| Some(of(f))).collect::<StringArray>())
+    };
+    let bounds = |columns: [ArrayRef; 3]| -> ArrayRef {
+        Arc::new(structure([schema::NAME, schema::START, schema::END].into_iter().zip(columns).collect()))
+    };
+    let null_count = bounds([zeros(), zeros(), zeros()]);
+    let min = bounds([
+        names(&|f| f.summary.name_min.clone()),
+        times(&|f| f.summary.range.start_ms),
+        times(&|f| f.summary.end_min_ms),
+    ]);
+    let max = bounds([
+        names(&|f| f.summary.name_max.clone()),
+        times(&|f| f.summary.start_max_ms),
+        times(&|f| f.summary.range.end_ms),
+    ]);
+    let tight: ArrayRef = Arc::new(BooleanArray::from(vec![true; files.len()]));
+    structure(vec![
+        ("numRecords", Arc::new(rows) as ArrayRef),
+        ("nullCount", null_count),
+        ("minValues", min),
+        ("maxValues", max),
+        ("tightBounds", tight),
+    ])
+}
+
+fn structure(columns: Vec<(&str, ArrayRef)>) -> StructArray {
+    let columns = columns
+        .into_iter()
+        .map(|(name, array)| (Arc::new(Field::new(name, array.data_type().clone(), true)), array));
+    StructArray::from(columns.collect::<Vec<_>>())
+}
+
+/// Appends the live files that a batch of the log's scan holds.
+pub(super) fn live_files(
+    location: &Location,
+    batch: &FilteredEngineData,
+    files: &mut Vec<LiveFile>,
+) -> Result<(), TableError> {
+    let bad = |reason: &str| TableError::Log { table: location.url().to_string(), reason: reason.into() };
+    let rows = Rows::of(batch.data()).ok_or_else(|| bad("the columns of its files are not as expected"))?;
+    for row in (0..rows.path.len()).filter(|row| selected(batch.selection_vector(), *row)) {
+        let path = rows.path.value(row);
+        if rows.deletions.is_some_and(|d| d.is_valid(row)) {
+            let reason = format!("{path} has deleted rows: another program changed it");
+            return Err(TableError::Foreign { table: location.url().to_string(), reason });
+        }
+        let date = rows.date(row).ok_or_else(|| bad(&format!("{path} has no date")))?;
+        let statistics = match rows.stats.is_valid(row) {
+            true => serde_json::from_str(rows.stats.value(row)).unwrap_or(Value::Null),
+            false => Value::Null,
+        };
+        files.push(LiveFile {
+            path: path.into(),
+            date,
+            bytes: u64::try_from(rows.size.value(row)).unwrap_or(0),
+            sequence: rows.modified.value(row),
+            rows: statistics["numRecords"].as_u64().unwrap_or(0),
+            names: names(&statistics),
+            range: range(&statistics, date),
+        });
+    }
+    Ok(())
+}
+
+/// Leaves only the files in `wanted`, and says how many there are.
+pub(super) fn only(
+    batch: FilteredEngineData,
+    wanted: &HashSet<&str>,
+) -> KernelResult<(FilteredEngineData, usize)> {
+    let (data, selection) = batch.into_parts();
+    let rows = Rows::of(data.as_ref());
+    let keep: Vec<bool> = (0..data.len())
+        .map(|row| {
+            selected(&selection, row)
+                && rows.as_ref().is_some_and(|rows| wanted.contains(rows.path.value(row)))
+        })
+        .collect();
+    let files = keep.iter().filter(|keep| **keep).count();
+    Ok((FilteredEngineData::try_new(data, keep)?, files))
+}
+
+/// A selection may be shorter than its data; what is beyond is selected.
+fn selected(selection: &[bool], row: usize) -> bool {
+    selection.get(row).copied().unwrap_or(true)
+}
+
+/// Columns of a scan of the log.
+struct Rows<'a> {
+    path: &'a StringArray,
+    size: &'a arrow_array::PrimitiveArray<Int64Type>,
+    modified: &'a arrow_array::PrimitiveArray<Int64Type>,
+    stats: &'a StringArray,
+    deletions: Option<&'a ArrayRef>,
+    partition: &'a arrow_array::MapArray,
+}
+
+impl<'a> Rows<'a> {
+    fn of(data: &'a dyn EngineData) -> Option<Self> {
+        let batch = data.any_ref().downcast_ref::<ArrowEngineData>()?.record_batch();
+        let constants = batch.column_by_name("fileConstantValues")?.as_struct_opt()?;
+        Some(Self {
+            path: batch.column_by_name("path")?.as_string_opt()?,
+            size: batch.column_by_name("size")?.as_primitive_opt()?,
+            modified: batch.column_by_name("modificationTime")?.as_primitive_opt()?,
+            stats: batch.column_by_name("stats")?.as_string_opt()?,
+            deletions: batch.column_by_name("deletionVector"),
+            partition: constants.column_by_name("partitionValues")?.as_map_opt()?,
+        })
+    }
+
+    fn date(&self, row: usize) -> Option<Date> {
+        let entries = self.partition.value(row);
+        let [keys, values] = entries.columns() else { return None };
+        let (keys, values) = (keys.as_string_opt::<i32>()?, values.as_string_opt::<i32>()?);
+        let at = (0..keys.len()).find(|i| keys.value(*i) == schema::DATE)?;
+        if values.is_valid(at) { Date::parse(values.value(at)) } else { None }
+    }
+}
+
+fn names(statistics: &Value) -> Option<(String, String)> {
+    let bound = |of: &str| statistics[of][schema::NAME].as_str();
+    Some((bound("minValues")?.into(), bound("maxValues")?.into()))
+}
+
+fn range(statistics: &Value, date: Date) -> TimeRange {
+    let time = |of: &str, column: &str| statistics[of][column].as_str().and_then(|t| time_ms(t, date));
+    let start_ms = time("minValues", schema::START).unwrap_or(date.start_ms());
+    // the log may have cut microseconds off; a millisecond more is never wrong
+    let end_ms = time("maxValues", schema::END).map_or(date.end_ms(), |end| end.saturating_add(1));
+    TimeRange::new(start_ms, end_ms.min(date.end_ms()))
+}
+
+/// A time of `date` as the log writes it: `2026-11-21T16:00:00.123Z`, with any digits of fraction. Other forms
+/// are given up, which costs a look into the file.
+fn time_ms(text: &str, date: Date) -> Option<i64> {
+    let time = text.strip_prefix(&date.to_string())?.strip_prefix('T')?;
+    let time = time.strip_suffix('Z').or_else(|| time.strip_suffix("+00:00"))?;
+    let (clock, fraction) = time.split_once('.').unwrap_or((time, ""));
+    let mut parts = clock.splitn(3, ':').map(|part| part.parse::<i64>().ok());
+    let (hours, minutes, seconds) = (parts.next()??, parts.next()??, parts.next()??);
+    let millis: String = fraction.chars().chain("000".chars()).take(3).collect();
+    let millis: i64 = millis.parse().ok()?;
+    Some(date.start_ms() + ((hours * 60 + minutes) * 60 + seconds) * 1000 + millis)
+}

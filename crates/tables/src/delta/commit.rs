@@ -1,0 +1,298 @@
+//! Changes of a table: each is one log entry, put if nobody was faster.
+
+use super::{Files, LiveFile, StagedBlock, StagedFile, Table, actions, log};
+use crate::block::Date;
+use crate::error::TableError;
+use delta_kernel::FilteredEngineData;
+use delta_kernel::committer::FileSystemCommitter;
+use delta_kernel::snapshot::SnapshotRef;
+use delta_kernel::transaction::{CommitResult, Transaction, UpdateTableOperation};
+use std::collections::{BTreeMap, HashMap, HashSet};
+use std::sync::Arc;
+
+/// Files in one log entry. More make an entry slow to write and to replay; what is more goes into the next.
+pub const COMMIT_FILES_MAX: usize = 1000;
+
+/// Times that a commit begins again after another writer was first, or after an unclear answer. Each of the
+/// former is progress of somebody else.
+const ATTEMPTS_MAX: usize = 100;
+
+/// Unclear answers that are borne before the caller is told.
+const UNCLEAR_MAX: usize = 3;
+
+/// What became of a block.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Outcome {
+    /// It is in the table, by this call.
+    Committed {
+        /// The table's version with it.
+        version: u64,
+    },
+    /// The table has its data already, by another writer, or by an earlier attempt whose answer was lost.
+    /// Whether its files are live, only the list of live files tells.
+    Already {
+        /// The table's floodmark: at or after the block's.
+        floodmark: u64,
+    },
+    /// The table's floodmark is neither where the block begins nor past its end. Nothing was committed: it
+    /// would have left a gap, or doubled what overlaps. Seal again from the table's floodmark.
+    Apart {
+        /// The table's floodmark.
+        floodmark: Option<u64>,
+    },
+}
+
+/// One log entry to be.
+struct Change<'a> {
+    operation: UpdateTableOperation,
+    data_change: bool,
+    removed: &'a [LiveFile],
+    added: Vec<(&'a StagedFile, i64)>,
+    floodmarks: BTreeMap<&'a str, u64>,
+}
+
+impl Table {
+    /// Commits blocks, each exactly once, as many together as the limit on files allows. Blocks of one
+    /// source come in order, and a later one counts where both have a sample. An error says nothing about the
+    /// blocks: call again, it is safe.
+    ///
+    /// `now_ms` is only for readers of the log: nothing depends on it.
+    pub fn commit(&self, blocks: &[StagedBlock], now_ms: i64) -> Result<Vec<Outcome>, TableError> {
+        if let Some(block) = blocks.iter().find(|b| b.files.len() > COMMIT_FILES_MAX) {
+            return Err(TableError::TooManyFiles { files: block.files.len(), max: COMMIT_FILES_MAX });
+        }
+        let mut outcomes = vec![None; blocks.len()];
+        let mut unclear = 0;
+        for _ in 0..ATTEMPTS_MAX + blocks.len() {
+            let snapshot = self.snapshot();
+            let chosen = self.choose(&snapshot, blocks, &mut outcomes)?;
+            if chosen.is_empty() {
+                return Ok(outcomes.into_iter().flatten().collect());
+            }
+            match self.try_blocks(&snapshot, blocks, &chosen, now_ms) {
+                Ok(Some(version)) => {
+                    chosen.iter().for_each(|i| outcomes[*i] = Some(Outcome::Committed { version }));
+                }
+                Ok(None) => {
+                    self.refresh()?;
+                }
+                Err(error) => {
+                    unclear += 1;
+                    if unclear > UNCLEAR_MAX {
+                        return Err(error);
+                    }
+                    self.refresh()?;
+                }
+            }
+        }
+        Err(TableError::Contended { attempts: ATTEMPTS_MAX })
+    }
+
+    /// Settles the blocks that need no commit, and chooses from the others those of the next one.
+    fn choose(
+        &self,
+        snapshot: &SnapshotRef,
+        blocks: &[StagedBlock],
+        outcomes: &mut [Option<Outcome>],
+    ) -> Result<Vec<usize>, TableError> {
+        let mut floodmarks: HashMap<&str, Option<u64>> = HashMap::new();
+        let (mut chosen, mut files) = (Vec::new(), 0);
+        for (i, block) in blocks.iter().enumerate() {
+            if outcomes[i].is_some() {
+                continue;
+            }
+            let source = block.source.as_str();
+            let known = match floodmarks.get(source) {
+                Some(known) => *known,
+                None => self.floodmark(snapshot, source)?,
+            };
+            floodmarks.insert(source, known);
+            match known {
+                Some(floodmark) if floodmark >= block.upto => {
+                    outcomes[i] = Some(Outcome::Already { floodmark });
+                }
+                floodmark if floodmark != block.after => outcomes[i] = Some(Outcome::Apart { floodmark }),
+                _ => {
+                    files += block.files.len();
+                    if files > COMMIT_FILES_MAX {
+                        break;
+                    }
+                    floodmarks.insert(source, Some(block.upto));
+                    chosen.push(i);
+                }
+            }
+        }
+        Ok(chosen)
+    }
+
+    fn try_blocks(
+        &self,
+        snapshot: &SnapshotRef,
+        blocks: &[StagedBlock],
+        chosen: &[usize],
+        now_ms: i64,
+    ) -> Result<Option<u64>, TableError> {
+        let files = self.files_at(snapshot)?;
+        let first = files.sequence_max().saturating_add(1).max(now_ms);
+        let chosen = || chosen.iter().map(|i| &blocks[*i]);
+        let added = (first..).zip(chosen()).flat_map(|(n, block)| block.files.iter().map(move |f| (f, n)));
+        let change = Change {
+            operation: UpdateTableOperation::Write,
+            data_change: true,
+            removed: &[],
+            added: added.collect(),
+            floodmarks: chosen().map(|block| (block.source.as_str(), block.upto)).collect(),
+        };
+        self.try_change(snapshot, &files, &change)
+    }
+
+    /// One log entry. `None` where another writer was first.
+    fn try_change(
+        &self,
+        snapshot: &SnapshotRef,
+        files: &Files,
+        change: &Change<'_>,
+    ) -> Result<Option<u64>, TableError> {
+        let error = |e| log::error(&self.location, e);
+        let builder =
+            Arc::clone(snapshot).update_table(change.operation.clone(), log::ENGINE_INFO, change.data_change);
+        let mut transaction: Transaction =
+            builder.build(&self.engine, Box::new(FileSystemCommitter::new())).map_err(error)?;
+        for (source, offset) in &change.floodmarks {
+            let offset = i64::try_from(*offset).expect("BUG: an offset counts records, not 2^63 of them");
+            transaction = transaction.with_transaction_id((*source).into(), offset);
+        }
+        if !change.removed.is_empty() {
+            let removed: HashSet<&str> = change.removed.iter().map(|f| f.path.as_str()).collect();
+            each_live(self, snapshot, |batch| {
+                let (batch, files) = actions::only(batch, &removed).map_err(error)?;
+                if files > 0 {
+                    transaction.remove_files(batch);
+                }
+                Ok(())
+            })?;
+        }
+        if !change.added.is_empty() {
+            transaction.add_files(actions::add_files(&change.added).map_err(error)?);
+        }
+        let done = match transaction.commit(&self.engine).map_err(error)? {
+            CommitResult::Committed(done) => done,
+            CommitResult::Conflicted(_) => return Ok(None),
+            CommitResult::Retryable(again) => return Err(error(again.error)),
+        };
+        let version = done.commit_version();
+        match done.post_commit_snapshot() {
+            Some(snapshot) => self.see(Arc::clone(snapshot)),
+            None => self.refresh()?,
+        };
+        if version == files.version() + 1 {
+            self.keep_files(changed(files, version, change));
+        }
+        Ok(Some(version))
+    }
+
+    /// Replaces live files by others that hold the same samples: a commit that changes no data and moves no
+    /// floodmark. The new files have the greatest sequence of the old. `false`, and nothing done, where any of
+    /// `removed` is live no more: another program was faster, or this is a repetition after an unclear answer.
+    pub fn replace(&self, removed: &[LiveFile], added: &[StagedFile]) -> Result<bool, TableError> {
+        let sequence = removed.iter().map(|f| f.sequence).max().unwrap_or(0);
+        let change = Change {
+            operation: UpdateTableOperation::Optimize,
+            data_change: false,
+            removed,
+            added: added.iter().map(|file| (file, sequence)).collect(),
+            floodmarks: BTreeMap::new(),
+        };
+        self.change(change, None)
+    }
+
+    /// Replaces live files by others that are made anew from `source`, whose floodmark goes from `after` to
+    /// `upto` in the same commit. `false`, and nothing done, where it is at `upto` or beyond, or not at `after`.
+    pub fn renew(&self, removed: &[LiveFile], block: &StagedBlock, now_ms: i64) -> Result<bool, TableError> {
+        let sequence = self.files()?.sequence_max().saturating_add(1).max(now_ms);
+        let change = Change {
+            operation: UpdateTableOperation::Write,
+            data_change: true,
+            removed,
+            added: block.files.iter().map(|file| (file, sequence)).collect(),
+            floodmarks: BTreeMap::from([(block.source.as_str(), block.upto)]),
+        };
+        self.change(change, Some(block.after))
+    }
+
+    /// Removes the files whose samples all lie before `before_ms`, at most [`COMMIT_FILES_MAX`]: how many. Call
+    /// again until it is 0. Whole files go; one that reaches further stays until all of it is too old.
+    pub fn expire(&self, before_ms: i64) -> Result<usize, TableError> {
+        let files = self.files()?;
+        // the log's end may be a millisecond late
+        let old = files.all().iter().filter(|f| f.range.end_ms < before_ms || f.date.end_ms() < before_ms);
+        let old: Vec<_> = old.take(COMMIT_FILES_MAX).cloned().collect();
+        if old.is_empty() {
+            return Ok(0);
+        }
+        let change = Change {
+            operation: UpdateTableOperation::Delete,
+            data_change: true,
+            removed: &old,
+            added: Vec::new(),
+            floodmarks: BTreeMap::new(),
+        };
+        // Where one is gone, somebody else removes them too; what is left is found the next time.
+        Ok(if self.change(change, None)? { old.len() } else { 0 })
+    }
+
+    fn change(&self, change: Change<'_>, after: Option<Option<u64>>) -> Result<bool, TableError> {
+        let files = change.removed.len().max(change.added.len());
+        if files > COMMIT_FILES_MAX {
+            return Err(TableError::TooManyFiles { files, max: COMMIT_FILES_MAX });
+        }
+        for _ in 0..ATTEMPTS_MAX {
+            let snapshot = self.snapshot();
+            let files = self.files_at(&snapshot)?;
+            let live: HashSet<&str> = files.all().iter().map(|f| f.path.as_str()).collect();
+            if !change.removed.iter().all(|f| live.contains(f.path.as_str())) {
+                return Ok(false);
+            }
+            if let Some(after) = after {
+                let source = change.floodmarks.keys().next().expect("BUG: it moves a floodmark");
+                if self.floodmark(&snapshot, source)? != after {
+                    return Ok(false);
+                }
+            }
+            if self.try_change(&snapshot, &files, &change)?.is_some() {
+                return Ok(true);
+            }
+            self.refresh()?;
+        }
+        Err(TableError::Contended { attempts: ATTEMPTS_MAX })
+    }
+
+    /// Days that have live files.
+    pub fn dates(&self) -> Result<Vec<Date>, TableError> {
+        let mut dates: Vec<_> = self.files()?.all().iter().map(|f| f.date).collect();
+        dates.dedup();
+        Ok(dates)
+    }
+}
+
+/// The live files after a change.
+fn changed(files: &Files, version: u64, change: &Change<'_>) -> Files {
+    let removed: HashSet<&str> = change.removed.iter().map(|f| f.path.as_str()).collect();
+    let kept = files.all().iter().filter(|f| !removed.contains(f.path.as_str())).cloned();
+    let added = change.added.iter().map(|(file, sequence)| LiveFile::staged(file, *sequence));
+    Files::new(version, kept.chain(added).collect())
+}
+
+/// Gives the live files, as the log has them, in batches.
+pub(super) fn each_live(
+    table: &Table,
+    snapshot: &SnapshotRef,
+    mut each: impl FnMut(FilteredEngineData) -> Result<(), TableError>,
+) -> Result<(), TableError> {
+    let error = |e| log::error(&table.location, e);
+    let scan = Arc::clone(snapshot).scan_builder().build().map_err(error)?;
+    for batch in scan.scan_metadata(&table.engine).map_err(error)? {
+        each(batch.map_err(error)?.scan_files)?;
+    }
+    Ok(())
+}

@@ -1,0 +1,95 @@
+//! What can go wrong with a table.
+
+use model::ErrorKind;
+
+/// Why a table could not be written or read.
+#[derive(Debug, thiserror::Error)]
+pub enum TableError {
+    /// A Parquet file that cannot be what its reader was promised.
+    #[error("file {file}: {reason}")]
+    Damaged {
+        /// Its path in the table, or what stands for it.
+        file: String,
+        /// What is wrong with it.
+        reason: String,
+    },
+    /// The object store failed.
+    #[error("object store: {0}")]
+    Store(#[from] object_store::Error),
+    /// The writer's sink or the Parquet library failed.
+    #[error("write file: {0}")]
+    Write(#[source] parquet::errors::ParquetError),
+    /// A Delta log that cannot be read or extended.
+    #[error("log of table {table}: {reason}")]
+    Log {
+        /// The table's URL.
+        table: String,
+        /// What is wrong.
+        reason: String,
+    },
+    /// A table that another program made, or changed in a way that this one does not follow.
+    #[error("table {table} is not ours to use: {reason}")]
+    Foreign {
+        /// The table's URL.
+        table: String,
+        /// What is wrong with it.
+        reason: String,
+    },
+    /// Other writers were always first.
+    #[error("table is contended: other writers were first {attempts} times")]
+    Contended {
+        /// How often it was tried.
+        attempts: usize,
+    },
+    /// More files than one commit or one scan may have.
+    #[error("{files} files at once, the limit is {max}")]
+    TooManyFiles {
+        /// How many.
+        files: usize,
+        /// The limit.
+        max: usize,
+    },
+    /// A block with samples of more days than one block may have.
+    #[error("samples of more than {max} days in one block")]
+    TooManyDates {
+        /// The limit.
+        max: usize,
+    },
+    /// More than the caller has room for.
+    #[error("{what} take more than {limit_bytes} bytes")]
+    TooLarge {
+        /// What it is that takes so much.
+        what: &'static str,
+        /// The room there was.
+        limit_bytes: usize,
+    },
+    /// A location that is none.
+    #[error("table location {url:?}: {reason}")]
+    Location {
+        /// What was given.
+        url: String,
+        /// What is wrong with it.
+        reason: String,
+    },
+}
+
+impl TableError {
+    /// What the caller should do.
+    pub const fn kind(&self) -> ErrorKind {
+        match self {
+            Self::Damaged { .. } | Self::Log { .. } => ErrorKind::Data,
+            Self::Store(_) | Self::Contended { .. } => ErrorKind::Unavailable,
+            Self::Foreign { .. } => ErrorKind::Unsupported,
+            Self::Write(_) => ErrorKind::Internal,
+            Self::TooManyDates { .. } | Self::TooManyFiles { .. } | Self::TooLarge { .. } => {
+                ErrorKind::TooLarge
+            }
+            Self::Location { .. } => ErrorKind::Invalid,
+        }
+    }
+
+    /// An error about the content of `file`.
+    pub(crate) fn damaged(file: &str, reason: impl ToString) -> Self {
+        Self::Damaged { file: file.into(), reason: reason.to_string() }
+    }
+}

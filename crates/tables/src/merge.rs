@@ -1,0 +1,309 @@
+//! Many files as one: rows of all of them in table order, series by series, the later write winning.
+//!
+//! ```text
+//!   cursor 0 (earliest) ─┐
+//!   cursor 1             ├─▶ heap by labels ─▶ a series ─▶ its samples in chunks, in order of time
+//!   cursor 2 (latest)   ─┘
+//! ```
+//!
+//! It streams: of a series it holds one row of each file that has it, never all its samples.
+
+use crate::error::TableError;
+use crate::read::{Cursor, Ranges, ReadStats};
+use model::{LabelsRef, Samples, SeriesKey};
+use std::cmp::Ordering;
+
+/// Cursors as one. [`Merge::next_series`] first, then [`Merge::next_chunk`] until it has no more.
+#[derive(Debug)]
+pub struct Merge<R: Ranges> {
+    sources: Vec<Source<R>>,
+    /// Sources that stand on a row, as a binary heap: the least labels first, then the earliest source.
+    heap: Vec<usize>,
+    /// Sources that have the current series, the earliest first.
+    current: Vec<usize>,
+    labels: Vec<u8>,
+    key: SeriesKey,
+    /// Whether damaged files are left out instead of ending the merge.
+    tolerant: bool,
+    damaged: Vec<TableError>,
+    stats: ReadStats,
+    scratch: Samples,
+}
+
+#[derive(Debug)]
+struct Source<R: Ranges> {
+    cursor: Option<Cursor<R>>,
+    /// A row of the current series, and how much of it was given out.
+    row: Samples,
+    at: usize,
+    /// True where the cursor stands on a row of the current series that was not read yet.
+    more: bool,
+}
+
+impl<R: Ranges> Source<R> {
+    fn rest(&self) -> &[i64] {
+        &self.row.timestamps[self.at..]
+    }
+
+    fn labels(&self) -> LabelsRef<'_> {
+        self.cursor.as_ref().expect("BUG: the source stands on a row").labels()
+    }
+}
+
+impl<R: Ranges> Merge<R> {
+    /// A merge of `cursors`, which stand before their first row, in order of writing, the earliest first. A
+    /// `tolerant` one leaves out files from where they are damaged; see [`Merge::damaged`].
+    pub fn new(cursors: Vec<Cursor<R>>, tolerant: bool) -> Result<Self, TableError> {
+        let source = |cursor| Source { cursor: Some(cursor), row: Samples::default(), at: 0, more: false };
+        let sources: Vec<_> = cursors.into_iter().map(source).collect();
+        let mut merge = Self {
+            heap: Vec::with_capacity(sources.len()),
+            sources,
+            current: Vec::new(),
+            labels: Vec::new(),
+            key: SeriesKey(0),
+            tolerant,
+            damaged: Vec::new(),
+            stats: ReadStats::default(),
+            scratch: Samples::default(),
+        };
+        for i in 0..merge.sources.len() {
+            if merge.advance(i)? {
+                merge.push(i);
+            }
+        }
+        Ok(merge)
+    }
+
+    /// Goes to the next series; what was not read of the last one is skipped.
+    pub fn next_series(&mut self) -> Result<bool, TableError> {
+        for i in std::mem::take(&mut self.current) {
+            self.sources[i].row.timestamps.clear();
+            self.sources[i].row.values.clear();
+            self.sources[i].at = 0;
+            while self.sources[i].more {
+                self.step(i)?;
+            }
+            if self.sources[i].cursor.is_some() {
+                self.push(i);
+            }
+        }
+        let Some(first) = self.pop() else { return Ok(false) };
+        let cursor = self.sources[first].cursor.as_ref().expect("BUG: the source stands on a row");
+        self.labels.clear();
+        self.labels.extend_from_slice(cursor.labels().as_bytes());
+        self.key = cursor.key();
+        self.take(first);
+        while let Some(next) = self.heap.first().copied()
+            && self.sources[next].labels().as_bytes() == self.labels
+        {
+            self.pop();
+            self.take(next);
+        }
+        Ok(true)
+    }
+
+    fn take(&mut self, source: usize) {
+        self.sources[source].more = true;
+        self.current.push(source);
+    }
+
+    /// All labels of the current series.
+    pub fn labels(&self) -> LabelsRef<'_> {
+        LabelsRef::from_canonical(&self.labels)
+    }
+
+    /// The key of the current series.
+    pub const fn key(&self) -> SeriesKey {
+        self.key
+    }
+
+    /// Appends more samples of the current series, later than all before; `false` where there are none.
+    ///
+    /// At most one row of each file that has the series is appended.
+    pub fn next_chunk(&mut self, out: &mut Samples) -> Result<bool, TableError> {
+        loop {
+            for n in 0..self.current.len() {
+                self.fill(self.current[n])?;
+            }
+            let open = self.current.iter().map(|i| &self.sources[*i]).filter(|s| s.more);
+            // Beyond the end of a row that has a successor, that successor may have samples too.
+            let upto = open.filter_map(|s| s.row.timestamps.last()).min().copied().unwrap_or(i64::MAX);
+            let before = out.timestamps.len();
+            self.give(upto, out);
+            if out.timestamps.len() > before {
+                return Ok(true);
+            }
+            if !self.current.iter().any(|i| self.sources[*i].more) {
+                return Ok(false);
+            }
+        }
+    }
+
+    /// Appends all samples of the current series.
+    pub fn read_all(&mut self, out: &mut Samples) -> Result<(), TableError> {
+        while self.next_chunk(out)? {}
+        Ok(())
+    }
+
+    /// Reads a row into a source that has none.
+    fn fill(&mut self, i: usize) -> Result<(), TableError> {
+        while self.sources[i].rest().is_empty() && self.sources[i].more {
+            let source = &mut self.sources[i];
+            source.row.timestamps.clear();
+            source.row.values.clear();
+            source.at = 0;
+            let read = source.cursor.as_ref().expect("BUG: there are more rows").read(&mut source.row);
+            if let Err(error) = read {
+                self.sources[i].row = Samples::default();
+                self.fail(i, error)?;
+                return Ok(());
+            }
+            self.step(i)?;
+        }
+        Ok(())
+    }
+
+    /// Goes to the source's next row, and sees whether it is still of the current series.
+    fn step(&mut self, i: usize) -> Result<(), TableError> {
+        let more = self.advance(i)? && self.sources[i].labels().as_bytes() == self.labels;
+        self.sources[i].more = more;
+        Ok(())
+    }
+
+    fn advance(&mut self, i: usize) -> Result<bool, TableError> {
+        let Some(cursor) = &mut self.sources[i].cursor else { return Ok(false) };
+        match cursor.advance() {
+            Ok(true) => Ok(true),
+            Ok(false) => {
+                self.stats += cursor.stats();
+                self.sources[i].cursor = None;
+                Ok(false)
+            }
+            Err(error) => {
+                self.fail(i, error)?;
+                Ok(false)
+            }
+        }
+    }
+
+    /// Leaves a damaged file out, or fails.
+    fn fail(&mut self, i: usize, error: TableError) -> Result<(), TableError> {
+        if !(self.tolerant && matches!(error, TableError::Damaged { .. })) {
+            return Err(error);
+        }
+        self.sources[i].cursor = None;
+        self.sources[i].more = false;
+        self.damaged.push(error);
+        Ok(())
+    }
+
+    /// Gives out what the current rows have up to `upto`.
+    fn give(&mut self, upto: i64, out: &mut Samples) {
+        let sources = &mut self.sources;
+        let mut parts: Vec<(usize, usize)> = Vec::with_capacity(self.current.len());
+        for i in &self.current {
+            let len = sources[*i].rest().partition_point(|t| *t <= upto);
+            if len > 0 {
+                parts.push((*i, len));
+            }
+        }
+        let first = |(i, _): &(usize, usize)| sources[*i].rest()[0];
+        let mut in_time = parts.clone();
+        in_time.sort_by_key(first);
+        let apart = in_time.windows(2).all(|w| sources[w[0].0].rest()[w[0].1 - 1] < first(&w[1]));
+        if apart {
+            for (i, len) in &in_time {
+                append(&sources[*i], *len, out);
+            }
+        } else {
+            // Two at a time, each over what was written before it.
+            let mut merged = Samples::default();
+            for (i, len) in &parts {
+                self.scratch.timestamps.clear();
+                self.scratch.values.clear();
+                overlay(&merged, &sources[*i], *len, &mut self.scratch);
+                std::mem::swap(&mut merged, &mut self.scratch);
+            }
+            out.timestamps.extend_from_slice(&merged.timestamps);
+            out.values.extend_from_slice(&merged.values);
+        }
+        for (i, len) in parts {
+            sources[i].at += len;
+        }
+    }
+
+    /// Files that were left out, in a tolerant merge: all of them, or from some row on.
+    pub fn damaged(&self) -> &[TableError] {
+        &self.damaged
+    }
+
+    /// What it came to so far.
+    pub fn stats(&self) -> ReadStats {
+        let mut stats = self.stats;
+        self.sources.iter().filter_map(|s| s.cursor.as_ref()).for_each(|c| stats += c.stats());
+        stats
+    }
+
+    /// Bytes of memory that it holds, footers not counted.
+    pub fn held_bytes(&self) -> usize {
+        let source = |s: &Source<R>| {
+            s.cursor.as_ref().map_or(0, Cursor::held_bytes) + samples_bytes(&s.row) + size_of::<Source<R>>()
+        };
+        self.sources.iter().map(source).sum::<usize>() + samples_bytes(&self.scratch) + self.labels.capacity()
+    }
+
+    fn order(&self, a: usize, b: usize) -> Ordering {
+        self.sources[a].labels().cmp_in_tables(self.sources[b].labels()).then(a.cmp(&b))
+    }
+
+    fn push(&mut self, source: usize) {
+        self.heap.push(source);
+        let mut at = self.heap.len() - 1;
+        while at > 0 && self.order(self.heap[at], self.heap[(at - 1) / 2]).is_lt() {
+            self.heap.swap(at, (at - 1) / 2);
+            at = (at - 1) / 2;
+        }
+    }
+
+    fn pop(&mut self) -> Option<usize> {
+        if self.heap.is_empty() {
+            return None;
+        }
+        let first = self.heap.swap_remove(0);
+        let mut at = 0;
+        loop {
+            let children = 2 * at + 1..self.heap.len().min(2 * at + 3);
+            let least = children.min_by(|a, b| self.order(self.heap[*a], self.heap[*b]));
+            let Some(least) = least.filter(|l| self.order(self.heap[*l], self.heap[at]).is_lt()) else {
+                return Some(first);
+            };
+            self.heap.swap(at, least);
+            at = least;
+        }
+    }
+}
+
+const fn samples_bytes(samples: &Samples) -> usize {
+    8 * (samples.timestamps.capacity() + samples.values.capacity())
+}
+
+fn append<R: Ranges>(source: &Source<R>, len: usize, out: &mut Samples) {
+    let range = source.at..source.at + len;
+    out.timestamps.extend_from_slice(&source.row.timestamps[range.clone()]);
+    out.values.extend_from_slice(&source.row.values[range]);
+}
+
+/// Both, in order of time; of two samples of one time that of `later`.
+fn overlay<R: Ranges>(earlier: &Samples, later: &Source<R>, len: usize, out: &mut Samples) {
+    let mut old = earlier.timestamps.iter().copied().zip(earlier.values.iter().copied()).peekable();
+    for n in later.at..later.at + len {
+        let (at, value) = (later.row.timestamps[n], later.row.values[n]);
+        while let Some((t, v)) = old.next_if(|(t, _)| *t < at) {
+            out.push(t, v);
+        }
+        old.next_if(|(t, _)| *t == at);
+        out.push(at, value);
+    }
+    old.for_each(|(t, v)| out.push(t, v));
+}

@@ -1,0 +1,293 @@
+//! One Parquet file to rows, fetching and decoding no more than needed.
+//!
+//! ```text
+//!   footer ─▶ row groups whose name, start, end may match ─▶ pages likewise ─▶ windows of some rows
+//!          ─▶ name, labels, series, start, end of the rows there ─▶ rows that do match
+//!          ─▶ samples of these rows ─▶ cut to the range ─▶ caller
+//! ```
+//!
+//! The bytes come through [`Ranges`], so that nothing here knows where a file lies. A file is foreign input:
+//! whatever it holds, it gives rows or [`TableError::Damaged`].
+
+mod cursor;
+mod filter;
+mod prune;
+mod row;
+
+use crate::error::TableError;
+use crate::schema;
+use bytes::Bytes;
+use model::{SeriesKey, TimeRange};
+use parquet::DecodeResult;
+use parquet::arrow::arrow_reader::{ArrowReaderMetadata, ArrowReaderOptions};
+use parquet::errors::ParquetError;
+use parquet::file::metadata::{PageIndexPolicy, ParquetMetaData, ParquetMetaDataPushDecoder};
+use std::collections::HashSet;
+use std::ops::Range;
+use std::sync::Arc;
+
+pub use cursor::{Cursor, WINDOW_BYTES};
+
+/// A footer beyond this is refused: ours take some 10 KiB a row group.
+const FOOTER_BYTES_MAX: u64 = 64 << 20;
+
+/// Magic bytes at both ends, and the footer's length.
+const FILE_BYTES_MIN: u64 = 12;
+
+/// Where a file's bytes come from.
+pub trait Ranges {
+    /// What to call the file in an error.
+    fn name(&self) -> &str;
+    /// Its length.
+    fn len(&self) -> u64;
+    /// True for an empty one.
+    fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+    /// The bytes of each range, which lie inside the file.
+    fn fetch(&self, ranges: &[Range<u64>]) -> Result<Vec<Bytes>, TableError>;
+}
+
+impl<R: Ranges + ?Sized> Ranges for &R {
+    fn name(&self) -> &str {
+        (**self).name()
+    }
+
+    fn len(&self) -> u64 {
+        (**self).len()
+    }
+
+    fn fetch(&self, ranges: &[Range<u64>]) -> Result<Vec<Bytes>, TableError> {
+        (**self).fetch(ranges)
+    }
+}
+
+/// A file in memory.
+impl Ranges for Bytes {
+    fn name(&self) -> &str {
+        "(in memory)"
+    }
+
+    fn len(&self) -> u64 {
+        Self::len(self) as u64
+    }
+
+    fn fetch(&self, ranges: &[Range<u64>]) -> Result<Vec<Bytes>, TableError> {
+        Ok(ranges.iter().map(|r| self.slice(r.start as usize..r.end as usize)).collect())
+    }
+}
+
+/// A test on the value of a label; the empty text stands for a series without it.
+pub type ValueTest = Arc<dyn Fn(&str) -> bool + Send + Sync>;
+
+/// A label, and the test that its value must pass.
+#[derive(Clone)]
+pub struct Matcher {
+    /// The label's name; `__name__` is allowed.
+    pub label: String,
+    /// The test.
+    pub test: ValueTest,
+}
+
+impl Matcher {
+    /// A matcher of `label`.
+    pub fn new(label: &str, test: impl Fn(&str) -> bool + Send + Sync + 'static) -> Self {
+        Self { label: label.into(), test: Arc::new(test) }
+    }
+}
+
+impl std::fmt::Debug for Matcher {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_tuple("Matcher").field(&self.label).finish()
+    }
+}
+
+/// Metric names between two bounds.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct NameRange {
+    /// The first; `None` for no bound.
+    pub from: Option<String>,
+    /// The first that does not belong to it; `None` for no bound.
+    pub before: Option<String>,
+}
+
+impl NameRange {
+    /// All names.
+    pub const ALL: Self = Self { from: None, before: None };
+
+    /// True where `name` lies in it.
+    pub fn contains(&self, name: &str) -> bool {
+        self.from.as_deref().is_none_or(|from| from <= name)
+            && self.before.as_deref().is_none_or(|before| name < before)
+    }
+
+    /// True where names from `min` to `max` may lie in it. Bounds of statistics may have been cut short: a
+    /// lower one is still lower, an upper one still higher.
+    fn overlaps(&self, min: Option<&[u8]>, max: Option<&[u8]>) -> bool {
+        let from = self.from.as_ref().zip(max).is_none_or(|(from, max)| from.as_bytes() <= max);
+        from && self.before.as_ref().zip(min).is_none_or(|(before, min)| min < before.as_bytes())
+    }
+}
+
+/// Which rows and samples are wanted.
+#[derive(Debug, Clone)]
+pub struct Select {
+    /// These metric names, sorted; all where `None`.
+    pub names: Option<Vec<String>>,
+    /// Names in this range.
+    pub within: NameRange,
+    /// These series; all where `None`.
+    pub series: Option<Arc<HashSet<SeriesKey>>>,
+    /// Series whose labels pass all of these.
+    pub matchers: Vec<Matcher>,
+    /// Samples in this range.
+    pub range: TimeRange,
+    /// Where `false`, only labels are read: of all rows that overlap the range.
+    pub samples: bool,
+}
+
+impl Select {
+    /// Everything.
+    pub const ALL: Self = Self {
+        names: None,
+        within: NameRange::ALL,
+        series: None,
+        matchers: Vec::new(),
+        range: TimeRange::ALL,
+        samples: true,
+    };
+
+    /// True where a name between these bounds may be wanted.
+    pub(crate) fn names_may_match(&self, min: Option<&[u8]>, max: Option<&[u8]>) -> bool {
+        let listed = self.names.as_ref().is_none_or(|names| {
+            let first = names.partition_point(|n| min.is_some_and(|min| n.as_bytes() < min));
+            names.get(first).is_some_and(|n| max.is_none_or(|max| n.as_bytes() <= max))
+        });
+        listed && self.within.overlaps(min, max)
+    }
+}
+
+/// What reading came to.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct ReadStats {
+    /// Bytes asked for, those of footers not counted.
+    pub bytes: u64,
+    /// Row groups that could not be excluded.
+    pub row_groups: u64,
+    /// Rows that were decoded whole.
+    pub rows: u64,
+}
+
+impl std::ops::AddAssign for ReadStats {
+    fn add_assign(&mut self, other: Self) {
+        self.bytes += other.bytes;
+        self.row_groups += other.row_groups;
+        self.rows += other.rows;
+    }
+}
+
+/// A file whose footer has been read. Keep it: every read of the file begins here.
+#[derive(Debug, Clone)]
+pub struct Footer {
+    metadata: ArrowReaderMetadata,
+}
+
+impl Footer {
+    /// Reads and checks the footer, page indexes included.
+    pub fn read(file: &dyn Ranges) -> Result<Self, TableError> {
+        if file.len() < FILE_BYTES_MIN {
+            return Err(TableError::damaged(file.name(), format!("it has {} bytes", file.len())));
+        }
+        guarded(file.name(), || Self::decode(file))
+    }
+
+    fn decode(file: &dyn Ranges) -> Result<Self, TableError> {
+        let damaged = |e: ParquetError| TableError::damaged(file.name(), e);
+        let mut decoder = ParquetMetaDataPushDecoder::try_new(file.len())
+            .map_err(damaged)?
+            .with_page_index_policy(PageIndexPolicy::Optional);
+        let mut bytes = 0;
+        for _ in 0..8 {
+            match decoder.try_decode().map_err(damaged)? {
+                DecodeResult::NeedsData(ranges) => {
+                    bytes += ranges.iter().map(|r| r.end.saturating_sub(r.start)).sum::<u64>();
+                    if bytes > FOOTER_BYTES_MAX {
+                        let reason = format!("its footer has more than {FOOTER_BYTES_MAX} bytes");
+                        return Err(TableError::damaged(file.name(), reason));
+                    }
+                    let data = fetch(file, &ranges)?;
+                    decoder.push_ranges(ranges, data).map_err(damaged)?;
+                }
+                DecodeResult::Data(metadata) => return Self::check(file.name(), metadata),
+                DecodeResult::Finished => break,
+            }
+        }
+        Err(TableError::damaged(file.name(), "its footer is incomplete"))
+    }
+
+    fn check(file: &str, metadata: ParquetMetaData) -> Result<Self, TableError> {
+        let options =
+            ArrowReaderOptions::new().with_skip_arrow_metadata(true).with_schema(schema::file_schema());
+        let metadata = ArrowReaderMetadata::try_new(Arc::new(metadata), options)
+            .map_err(|e| TableError::damaged(file, format!("not the columns of a metrics table: {e}")))?;
+        Ok(Self { metadata })
+    }
+
+    pub(crate) fn parquet(&self) -> &ParquetMetaData {
+        self.metadata.metadata()
+    }
+
+    /// Rows in the file.
+    pub fn rows(&self) -> u64 {
+        self.parquet().file_metadata().num_rows().max(0) as u64
+    }
+
+    /// Samples in the file: elements of its lists of timestamps, none of which is empty.
+    pub fn samples(&self) -> u64 {
+        let groups = self.metadata.metadata().row_groups().iter();
+        let columns = groups.flat_map(|group| group.columns());
+        let times =
+            columns.filter(|c| c.column_path().parts().first().is_some_and(|p| p == schema::TIMESTAMPS));
+        times.map(|c| c.num_values().max(0) as u64).sum()
+    }
+
+    /// Row groups in the file.
+    pub fn row_groups(&self) -> usize {
+        self.parquet().num_row_groups()
+    }
+
+    /// The first metric name and the bytes of each row group, as far as the statistics say.
+    pub fn row_group_names(&self) -> Vec<(String, u64)> {
+        prune::row_group_names(self.parquet())
+    }
+
+    /// Bytes of memory that keeping it takes.
+    pub fn memory_bytes(&self) -> usize {
+        self.parquet().memory_size()
+    }
+}
+
+/// Runs the decoder on foreign bytes. The library checks most of what they say, not all of it; where it stumbles,
+/// the file is damaged, and the process goes on.
+pub(crate) fn guarded<T>(
+    file: &str,
+    decode: impl FnOnce() -> Result<T, TableError>,
+) -> Result<T, TableError> {
+    let decoded = std::panic::catch_unwind(std::panic::AssertUnwindSafe(decode));
+    decoded.unwrap_or_else(|_| Err(TableError::damaged(file, "its decoder stumbled over it")))
+}
+
+/// Fetches ranges that foreign bytes asked for.
+pub(crate) fn fetch(file: &dyn Ranges, ranges: &[Range<u64>]) -> Result<Vec<Bytes>, TableError> {
+    if let Some(bad) = ranges.iter().find(|r| r.start > r.end || r.end > file.len()) {
+        let reason = format!("bytes {}..{} of {} are asked for", bad.start, bad.end, file.len());
+        return Err(TableError::damaged(file.name(), reason));
+    }
+    let data = file.fetch(ranges)?;
+    let whole =
+        data.len() == ranges.len() && data.iter().zip(ranges).all(|(d, r)| d.len() as u64 == r.end - r.start);
+    if !whole {
+        return Err(TableError::damaged(file.name(), "it is shorter than it was"));
+    }
+    Ok(data)
+}

@@ -1,0 +1,115 @@
+//! Decides by the small columns which rows' samples are worth decoding.
+
+use super::{Matcher, Select, row};
+use crate::schema;
+use arrow_array::cast::AsArray;
+use arrow_array::types::TimestampMillisecondType;
+use arrow_array::{ArrayRef, BooleanArray, MapArray, RecordBatch, StringArray};
+use arrow_schema::ArrowError;
+use model::TimeRange;
+use model::labels::METRIC_NAME;
+use parquet::arrow::ProjectionMask;
+use parquet::arrow::arrow_reader::{ArrowPredicateFn, RowFilter};
+use parquet::file::metadata::ParquetMetaData;
+use std::sync::Arc;
+
+/// The filter of a selection; empty where every row is wanted.
+pub(super) fn row_filter(metadata: &ParquetMetaData, select: &Arc<Select>) -> RowFilter {
+    let named = select.names.is_some()
+        || select.within != super::NameRange::ALL
+        || select.matchers.iter().any(|m| m.label == METRIC_NAME);
+    let wanted = schema::KEY_COLUMNS.into_iter().filter(|column| match *column {
+        schema::NAME => named,
+        schema::LABELS => select.matchers.iter().any(|m| m.label != METRIC_NAME),
+        schema::SERIES => select.series.is_some(),
+        _ => select.range != TimeRange::ALL,
+    });
+    let wanted: Vec<&str> = wanted.collect();
+    if wanted.is_empty() {
+        return RowFilter::new(Vec::new());
+    }
+    let projection = ProjectionMask::columns(metadata.file_metadata().schema_descr(), wanted);
+    let select = Arc::clone(select);
+    let predicate = ArrowPredicateFn::new(projection, move |batch| matching(&batch, &select));
+    RowFilter::new(vec![Box::new(predicate)])
+}
+
+fn matching(batch: &RecordBatch, select: &Select) -> Result<BooleanArray, ArrowError> {
+    let mut keep = vec![true; batch.num_rows()];
+    if let Some(column) = batch.column_by_name(schema::NAME) {
+        let names: &StringArray = text(column)?;
+        if let Some(wanted) = &select.names {
+            retain(&mut keep, |i| wanted.binary_search_by(|n| n.as_str().cmp(names.value(i))).is_ok());
+        }
+        retain(&mut keep, |i| select.within.contains(names.value(i)));
+        for matcher in select.matchers.iter().filter(|m| m.label == METRIC_NAME) {
+            let mut test = Remembered::new(matcher);
+            retain(&mut keep, |i| test.passes(names.value(i)));
+        }
+    }
+    if let Some((wanted, column)) = select.series.as_ref().zip(batch.column_by_name(schema::SERIES)) {
+        let column = column.as_binary_opt::<i32>().ok_or_else(unexpected)?;
+        retain(&mut keep, |i| row::key(column.value(i)).is_some_and(|key| wanted.contains(&key)));
+    }
+    if let Some((start, end)) = batch.column_by_name(schema::START).zip(batch.column_by_name(schema::END)) {
+        let start = start.as_primitive_opt::<TimestampMillisecondType>().ok_or_else(unexpected)?;
+        let end = end.as_primitive_opt::<TimestampMillisecondType>().ok_or_else(unexpected)?;
+        retain(&mut keep, |i| start.value(i) <= select.range.end_ms && end.value(i) >= select.range.start_ms);
+    }
+    if let Some(column) = batch.column_by_name(schema::LABELS) {
+        let labels = column.as_map_opt().ok_or_else(unexpected)?;
+        for matcher in select.matchers.iter().filter(|m| m.label != METRIC_NAME) {
+            match_label(labels, matcher, &mut keep)?;
+        }
+    }
+    Ok(BooleanArray::from(keep))
+}
+
+fn retain(keep: &mut [bool], mut test: impl FnMut(usize) -> bool) {
+    for (i, keep) in keep.iter_mut().enumerate().filter(|(_, keep)| **keep) {
+        *keep = test(i);
+    }
+}
+
+fn match_label(labels: &MapArray, matcher: &Matcher, keep: &mut [bool]) -> Result<(), ArrowError> {
+    let (keys, values) = (text(labels.keys())?, text(labels.values())?);
+    let offsets = labels.value_offsets();
+    let mut test = Remembered::new(matcher);
+    retain(keep, |i| {
+        let mut entries = offsets[i] as usize..offsets[i + 1] as usize;
+        let entry = entries.find(|e| keys.value(*e) == matcher.label);
+        test.passes(entry.map_or("", |entry| values.value(entry)))
+    });
+    Ok(())
+}
+
+/// A test with its last answer: neighbouring rows often have the same value, and a regular expression costs.
+struct Remembered<'a> {
+    matcher: &'a Matcher,
+    last: Option<(String, bool)>,
+}
+
+impl<'a> Remembered<'a> {
+    const fn new(matcher: &'a Matcher) -> Self {
+        Self { matcher, last: None }
+    }
+
+    fn passes(&mut self, value: &str) -> bool {
+        match &mut self.last {
+            Some((last, passes)) if last == value => *passes,
+            last => {
+                let passes = (self.matcher.test)(value);
+                *last = Some((value.into(), passes));
+                passes
+            }
+        }
+    }
+}
+
+fn text(column: &ArrayRef) -> Result<&StringArray, ArrowError> {
+    column.as_string_opt().ok_or_else(unexpected)
+}
+
+fn unexpected() -> ArrowError {
+    ArrowError::SchemaError("a column is not of its type".into())
+}

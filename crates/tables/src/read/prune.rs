@@ -1,0 +1,199 @@
+//! Which row groups and pages may hold what is wanted, by their statistics.
+
+use super::{NameRange, Select};
+use crate::schema;
+use parquet::file::metadata::ParquetMetaData;
+use parquet::file::page_index::column_index::ColumnIndexMetaData;
+use parquet::file::statistics::Statistics;
+use std::ops::Range;
+
+/// The row groups that may match, each with the ranges of its rows that may.
+pub(super) fn prune(metadata: &ParquetMetaData, select: &Select) -> Vec<(usize, Vec<Range<usize>>)> {
+    let columns = Columns::of(metadata);
+    (0..metadata.num_row_groups())
+        .filter(|group| columns.group_may_match(metadata, *group, select))
+        .map(|group| {
+            let rows = usize::try_from(metadata.row_group(group).num_rows()).unwrap_or(0);
+            (group, columns.matching_rows(metadata, group, rows, select))
+        })
+        .filter(|(_, rows)| !rows.is_empty())
+        .collect()
+}
+
+/// Samples in a row group, as the footer counts them.
+pub(super) fn samples(metadata: &ParquetMetaData, group: usize) -> u64 {
+    let column = leaf(metadata, schema::TIMESTAMPS);
+    column.map_or(0, |c| u64::try_from(metadata.row_group(group).column(c).num_values()).unwrap_or(0))
+}
+
+/// Compressed bytes of a row group's columns, with or without those of samples.
+pub(super) fn wanted_bytes(metadata: &ParquetMetaData, group: usize, samples: bool) -> u64 {
+    let columns = metadata.row_group(group).columns().iter().filter(|column| {
+        let root = column.column_path().parts().first().map_or("", String::as_str);
+        samples || schema::KEY_COLUMNS.contains(&root)
+    });
+    columns.map(|c| u64::try_from(c.compressed_size()).unwrap_or(0)).fold(0, u64::saturating_add)
+}
+
+/// The rows at which a page begins, of the column that takes most to read.
+pub(super) fn page_starts(metadata: &ParquetMetaData, group: usize, samples: bool) -> Vec<usize> {
+    let column = leaf(metadata, if samples { schema::TIMESTAMPS } else { schema::LABELS });
+    let pages = || {
+        let index = metadata.offset_index()?.get(group)?.get(column?)?;
+        Some(index.page_locations().iter().map(|p| usize::try_from(p.first_row_index).unwrap_or(0)).collect())
+    };
+    pages().unwrap_or_default()
+}
+
+/// First name and compressed bytes of each row group.
+pub(super) fn row_group_names(metadata: &ParquetMetaData) -> Vec<(String, u64)> {
+    let columns = Columns::of(metadata);
+    let named = metadata.row_groups().iter().map(|group| {
+        let first = group.column(columns.name?).statistics()?.min_bytes_opt()?;
+        let bytes = u64::try_from(group.compressed_size()).unwrap_or(0);
+        Some((String::from_utf8_lossy(first).into_owned(), bytes))
+    });
+    named.flatten().collect()
+}
+
+/// The last leaf under a column of the schema.
+fn leaf(metadata: &ParquetMetaData, root: &str) -> Option<usize> {
+    let schema = metadata.file_metadata().schema_descr();
+    schema.columns().iter().rposition(|c| c.path().parts().first().is_some_and(|first| first == root))
+}
+
+/// Positions of the columns with statistics.
+struct Columns {
+    name: Option<usize>,
+    start: Option<usize>,
+    end: Option<usize>,
+}
+
+impl Columns {
+    fn of(metadata: &ParquetMetaData) -> Self {
+        let schema = metadata.file_metadata().schema_descr();
+        let find = |name: &str| schema.columns().iter().position(|c| c.path().parts() == [name]);
+        Self { name: find(schema::NAME), start: find(schema::START), end: find(schema::END) }
+    }
+
+    fn group_may_match(&self, metadata: &ParquetMetaData, group: usize, select: &Select) -> bool {
+        let statistics = |column: Option<usize>| metadata.row_group(group).column(column?).statistics();
+        let int = |column| match statistics(column) {
+            Some(Statistics::Int64(s)) => (s.min_opt().copied(), s.max_opt().copied()),
+            _ => (None, None),
+        };
+        let name = match statistics(self.name) {
+            Some(s) => select.names_may_match(s.min_bytes_opt(), s.max_bytes_opt()),
+            None => true,
+        };
+        name && int(self.start).0.is_none_or(|first| first <= select.range.end_ms)
+            && int(self.end).1.is_none_or(|last| last >= select.range.start_ms)
+    }
+
+    /// Rows of a row group, as ranges in order, that lie in pages which may match by every column.
+    fn matching_rows(
+        &self,
+        metadata: &ParquetMetaData,
+        group: usize,
+        rows: usize,
+        select: &Select,
+    ) -> Vec<Range<usize>> {
+        let mut kept = vec![0..rows];
+        let pages = |column: Option<usize>, matches: &dyn Fn(&ColumnIndexMetaData, usize) -> bool| {
+            let index = metadata.column_index()?.get(group)?.get(column?)?;
+            let locations = metadata.offset_index()?.get(group)?.get(column?)?.page_locations();
+            if index.num_pages() as usize != locations.len() {
+                return None;
+            }
+            let start = |page: usize| match locations.get(page) {
+                Some(location) => usize::try_from(location.first_row_index).unwrap_or(0).min(rows),
+                None => rows,
+            };
+            let pages = (0..locations.len()).filter(|page| matches(index, *page));
+            Some(pages.map(|page| start(page)..start(page + 1)).filter(|r| r.start < r.end).collect())
+        };
+        let name = |index: &ColumnIndexMetaData, page| match index {
+            ColumnIndexMetaData::BYTE_ARRAY(i) => {
+                select.names_may_match(i.min_value(page), i.max_value(page))
+            }
+            _ => true,
+        };
+        let start = |index: &ColumnIndexMetaData, page| match index {
+            ColumnIndexMetaData::INT64(i) => {
+                i.min_value(page).is_none_or(|first| *first <= select.range.end_ms)
+            }
+            _ => true,
+        };
+        let end = |index: &ColumnIndexMetaData, page| match index {
+            ColumnIndexMetaData::INT64(i) => {
+                i.max_value(page).is_none_or(|last| *last >= select.range.start_ms)
+            }
+            _ => true,
+        };
+        if (select.names.is_some() || select.within != NameRange::ALL)
+            && let Some(ranges) = pages(self.name, &name)
+        {
+            kept = intersect(&kept, ranges);
+        }
+        if let Some(ranges) = pages(self.start, &start) {
+            kept = intersect(&kept, ranges);
+        }
+        if let Some(ranges) = pages(self.end, &end) {
+            kept = intersect(&kept, ranges);
+        }
+        kept
+    }
+}
+
+/// Rows in both; each list is in order and does not overlap itself.
+fn intersect(a: &[Range<usize>], b: Vec<Range<usize>>) -> Vec<Range<usize>> {
+    let mut out: Vec<Range<usize>> = Vec::new();
+    let (mut i, mut j) = (0, 0);
+    while i < a.len() && j < b.len() {
+        let both = a[i].start.max(b[j].start)..a[i].end.min(b[j].end);
+        if both.start < both.end {
+            match out.last_mut() {
+                Some(last) if last.end == both.start => last.end = both.end,
+                _ => out.push(both),
+            }
+        }
+        if a[i].end < b[j].end { i += 1 } else { j += 1 }
+    }
+    out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn intersects() {
+        let check = |a: &[Range<usize>], b: &[Range<usize>], expected: &[Range<usize>]| {
+            assert_eq!(intersect(a, b.to_vec()), expected);
+            assert_eq!(intersect(b, a.to_vec()), expected);
+        };
+        check(&[0..10], &[], &[]);
+        check(&[0..10], &[2..4, 6..12], &[2..4, 6..10]);
+        check(&[0..3, 5..9], &[2..6, 8..20], &[2..3, 5..6, 8..9]);
+        check(&[0..5, 5..9], &[0..9], &[0..9]);
+    }
+
+    #[test]
+    fn names() {
+        let check = |wanted: &[&str], min: &str, max: &str| {
+            let names = Some(wanted.iter().map(ToString::to_string).collect());
+            Select { names, ..Select::ALL }.names_may_match(Some(min.as_bytes()), Some(max.as_bytes()))
+        };
+        assert!(check(&["b"], "a", "c"));
+        assert!(check(&["b"], "b", "b"));
+        assert!(!check(&["a", "d"], "b", "c"));
+        assert!(check(&["a", "c", "d"], "b", "c"));
+        assert!(!check(&[], "b", "c"));
+        let check = |from: Option<&str>, before: Option<&str>| {
+            let within = NameRange { from: from.map(Into::into), before: before.map(Into::into) };
+            Select { within, ..Select::ALL }.names_may_match(Some(b"b"), Some(b"c"))
+        };
+        assert!(check(None, None) && check(Some("c"), None) && check(None, Some("bb")));
+        assert!(!check(Some("ca"), None) && !check(None, Some("b")));
+    }
+}

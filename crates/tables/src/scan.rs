@@ -1,0 +1,188 @@
+//! Reading a table: its live files, pruned, as one.
+//!
+//! ```text
+//!   snapshot ─▶ live files by day, time, names ─▶ footers (cache) ─▶ a cursor for each ─▶ merge ─▶ series
+//! ```
+//!
+//! A damaged file is left out and named in [`Scan::warnings`]: what is left of the data is worth more than
+//! none.
+
+use crate::cache::{Cache, CachedFile};
+use crate::delta::{Files, Table};
+use crate::error::TableError;
+use crate::merge::Merge;
+use crate::read::{Cursor, ReadStats, Select, WINDOW_BYTES};
+use model::{LabelsRef, Samples, SeriesKey, TimeRange};
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+/// The least that a cursor fetches at a time.
+const WINDOW_BYTES_MIN: usize = 64 << 10;
+
+/// What a scan may use.
+#[derive(Debug, Clone, Copy)]
+pub struct ScanLimits {
+    /// Files that are open at a time. More are refused: narrow the range or the names, or compact.
+    pub files: usize,
+    /// Bytes that all files' windows may take together. Each takes at least 64 KiB, and some decoded rows.
+    pub window_bytes: usize,
+}
+
+impl Default for ScanLimits {
+    fn default() -> Self {
+        Self { files: 10_000, window_bytes: 32 << 20 }
+    }
+}
+
+/// Series of a table that match, in table order, at one version of the table.
+#[derive(Debug)]
+pub struct Scan {
+    merge: Merge<CachedFile>,
+    unreadable: Vec<TableError>,
+    footer_bytes: usize,
+    /// Keeps the list of files, so that a vacuum in this process spares them.
+    _files: Arc<Files>,
+}
+
+/// True where the table may hold samples of `range`, by its log alone: no file is touched.
+pub fn may_hold(table: &Table, range: TimeRange) -> Result<bool, TableError> {
+    let select = Select { range, ..Select::ALL };
+    Ok(table.files()?.matching(&select).next().is_some())
+}
+
+impl Scan {
+    /// Begins a scan of the table as it was seen last.
+    pub fn open(
+        table: &Table,
+        cache: &Arc<Cache>,
+        select: &Select,
+        limits: &ScanLimits,
+    ) -> Result<Self, TableError> {
+        let files = table.files()?;
+        let wanted: Vec<_> = files.matching(select).collect();
+        if wanted.len() > limits.files {
+            return Err(TableError::TooManyFiles { files: wanted.len(), max: limits.files });
+        }
+        let window = (limits.window_bytes / wanted.len().max(1)).clamp(WINDOW_BYTES_MIN, WINDOW_BYTES);
+        let shared = Arc::new(select.clone());
+        let (mut cursors, mut unreadable, mut footer_bytes) =
+            (Vec::with_capacity(wanted.len()), Vec::new(), 0);
+        for file in wanted {
+            match table.file(file).and_then(|stored| cache.open(stored)) {
+                Ok((stored, footer)) => {
+                    footer_bytes += footer.memory_bytes();
+                    cursors.push((file.sequence, Cursor::new(stored, footer, Arc::clone(&shared), window)));
+                }
+                Err(error @ TableError::Damaged { .. }) => unreadable.push(error),
+                Err(error) => return Err(error),
+            }
+        }
+        cursors.sort_by_key(|(sequence, _)| *sequence);
+        let merge = Merge::new(cursors.into_iter().map(|(_, cursor)| cursor).collect(), true)?;
+        Ok(Self { merge, unreadable, footer_bytes, _files: files })
+    }
+
+    /// Goes to the next series; `false` where there is none.
+    pub fn next_series(&mut self) -> Result<bool, TableError> {
+        self.merge.next_series()
+    }
+
+    /// All labels of the series.
+    pub fn labels(&self) -> LabelsRef<'_> {
+        self.merge.labels()
+    }
+
+    /// The series' key, as of the node that wrote it.
+    pub const fn key(&self) -> SeriesKey {
+        self.merge.key()
+    }
+
+    /// Appends all wanted samples of the series, in order of time. It may turn out to have none: a row that
+    /// overlaps the range can have a gap there.
+    pub fn read(&mut self, samples: &mut Samples) -> Result<(), TableError> {
+        self.merge.read_all(samples)
+    }
+
+    /// As [`Scan::read`], some samples at a time; `false` where there are no more.
+    pub fn read_some(&mut self, samples: &mut Samples) -> Result<bool, TableError> {
+        self.merge.next_chunk(samples)
+    }
+
+    /// Bytes of memory that it holds; footers that the cache holds too are counted again.
+    pub fn held_bytes(&self) -> usize {
+        self.merge.held_bytes() + self.footer_bytes
+    }
+
+    /// What is missing from the answer, and why: one text for each damaged file.
+    pub fn warnings(&self) -> impl Iterator<Item = String> {
+        let text = |error: &TableError| format!("{error}; its samples are left out");
+        self.unreadable.iter().chain(self.merge.damaged()).map(text)
+    }
+
+    /// What it came to so far.
+    pub fn stats(&self) -> ReadStats {
+        self.merge.stats()
+    }
+}
+
+/// Distinct texts, as many as a bound allows.
+#[derive(Debug)]
+pub struct Texts {
+    found: BTreeSet<String>,
+    bytes: usize,
+    limit_bytes: usize,
+}
+
+impl Texts {
+    /// An empty set that grows to `limit_bytes`.
+    pub const fn new(limit_bytes: usize) -> Self {
+        Self { found: BTreeSet::new(), bytes: 0, limit_bytes }
+    }
+
+    /// Adds a text; `false` where it found no room.
+    pub fn add(&mut self, text: &str) -> bool {
+        if self.found.contains(text) {
+            return true;
+        }
+        // a tree's node holds a string's head and shares of pointers
+        let bytes = text.len() + 48;
+        if self.bytes + bytes > self.limit_bytes {
+            return false;
+        }
+        self.bytes += bytes;
+        self.found.insert(text.into())
+    }
+
+    /// The texts, in order.
+    pub fn into_sorted(self) -> BTreeSet<String> {
+        self.found
+    }
+}
+
+/// Adds the names of all labels of the matching series. Sample columns are not touched.
+/// [`TableError::TooLarge`] where `names` is full.
+pub fn label_names(scan: &mut Scan, names: &mut Texts) -> Result<(), TableError> {
+    while scan.next_series()? {
+        for (name, _) in scan.labels().iter() {
+            put(names, name)?;
+        }
+    }
+    Ok(())
+}
+
+/// Likewise the values of one label.
+pub fn label_values(scan: &mut Scan, label: &str, values: &mut Texts) -> Result<(), TableError> {
+    while scan.next_series()? {
+        if let Some(value) = scan.labels().get(label) {
+            put(values, value)?;
+        }
+    }
+    Ok(())
+}
+
+fn put(texts: &mut Texts, text: &str) -> Result<(), TableError> {
+    match texts.add(text) {
+        true => Ok(()),
+        false => Err(TableError::TooLarge { what: "label names or values", limit_bytes: texts.limit_bytes }),
+    }
+}

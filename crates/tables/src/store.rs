@@ -1,0 +1,157 @@
+//! Where tables lie: an object store by URL, and local files that survive a power loss.
+
+mod durable;
+mod upload;
+
+use crate::error::TableError;
+use crate::read::Ranges;
+use bytes::Bytes;
+pub(crate) use durable::ASIDE;
+use durable::DurableFiles;
+use object_store::path::Path;
+use object_store::{DynObjectStore, ObjectStoreExt, PutMode, PutOptions};
+use std::future::Future;
+use std::ops::Range;
+use std::sync::Arc;
+use tokio::runtime::Handle;
+use url::Url;
+
+pub use upload::{PART_BYTES, Upload};
+
+/// A folder in an object store, and the runtime on which its requests run.
+///
+/// Its methods, and those of what is made of it, block: call them from a thread that may (one of tokio's
+/// blocking threads, or one of one's own), never from a task.
+#[derive(Debug, Clone)]
+pub struct Location {
+    url: Url,
+    store: Arc<DynObjectStore>,
+    prefix: Path,
+    handle: Handle,
+}
+
+impl Location {
+    /// The folder at `url`: `file:///...`, `s3://bucket/...`, `gs://...`, `az://...`, with `options` as the
+    /// crate `object_store` names them (`aws_endpoint`, ...).
+    pub fn open(
+        url: &str,
+        options: impl IntoIterator<Item = (String, String)>,
+        handle: Handle,
+    ) -> Result<Self, TableError> {
+        let bad = |reason: String| TableError::Location { url: url.into(), reason };
+        let mut parsed = Url::parse(url).map_err(|e| bad(e.to_string()))?;
+        if !parsed.path().ends_with('/') {
+            parsed.set_path(&format!("{}/", parsed.path()));
+        }
+        let (store, prefix): (Arc<DynObjectStore>, Path) = if parsed.scheme() == "file" {
+            let prefix = Path::from_url_path(parsed.path()).map_err(|e| bad(e.to_string()))?;
+            (Arc::new(DurableFiles::new()), prefix)
+        } else {
+            let (store, prefix) =
+                object_store::parse_url_opts(&parsed, options).map_err(|e| bad(e.to_string()))?;
+            (store.into(), prefix)
+        };
+        Ok(Self { url: parsed, store, prefix, handle })
+    }
+
+    /// The same folder through another store: for tests that make it fail.
+    #[must_use]
+    pub fn with_store(&self, wrap: impl FnOnce(Arc<DynObjectStore>) -> Arc<DynObjectStore>) -> Self {
+        Self { store: wrap(Arc::clone(&self.store)), ..self.clone() }
+    }
+
+    /// The folder's URL, with a slash at the end.
+    pub const fn url(&self) -> &Url {
+        &self.url
+    }
+
+    pub(crate) fn store(&self) -> Arc<DynObjectStore> {
+        Arc::clone(&self.store)
+    }
+
+    pub(crate) const fn handle(&self) -> &Handle {
+        &self.handle
+    }
+
+    /// Waits for a request.
+    pub(crate) fn wait<F: Future>(&self, request: F) -> F::Output {
+        self.handle.block_on(request)
+    }
+
+    /// The object at a path relative to the folder, percent-encoded as the Delta log has it.
+    pub(crate) fn path(&self, relative: &str) -> Result<Path, TableError> {
+        let bad = |e: object_store::path::Error| TableError::damaged(relative, e);
+        let inner = Path::from_url_path(relative).map_err(bad)?;
+        Ok(self.prefix.parts().chain(inner.parts()).collect())
+    }
+
+    /// The folder itself.
+    pub(crate) const fn prefix(&self) -> &Path {
+        &self.prefix
+    }
+
+    /// Writes a new object; one that is there already stays, and is an error.
+    pub(crate) fn create(&self, relative: &str, data: Bytes) -> Result<(), TableError> {
+        let path = self.path(relative)?;
+        let options = PutOptions { mode: PutMode::Create, ..PutOptions::default() };
+        self.wait(self.store.put_opts(&path, data.into(), options))?;
+        Ok(())
+    }
+
+    /// An object whose length is known.
+    pub(crate) fn object(&self, relative: &str, len: u64) -> Result<StoredFile, TableError> {
+        Ok(StoredFile { location: self.clone(), name: relative.into(), path: self.path(relative)?, len })
+    }
+
+    /// Deletes an object. One that is not there is no error.
+    pub(crate) fn delete(&self, path: &Path) -> Result<(), TableError> {
+        match self.wait(self.store.delete(path)) {
+            Ok(()) | Err(object_store::Error::NotFound { .. }) => Ok(()),
+            Err(error) => Err(error.into()),
+        }
+    }
+}
+
+/// A data file in the store.
+#[derive(Debug, Clone)]
+pub struct StoredFile {
+    location: Location,
+    name: String,
+    path: Path,
+    len: u64,
+}
+
+impl Ranges for StoredFile {
+    fn name(&self) -> &str {
+        &self.name
+    }
+
+    fn len(&self) -> u64 {
+        self.len
+    }
+
+    fn fetch(&self, ranges: &[Range<u64>]) -> Result<Vec<Bytes>, TableError> {
+        let data = self.location.wait(self.location.store.get_ranges(&self.path, ranges));
+        data.map_err(|error| match error {
+            object_store::Error::NotFound { .. } => {
+                TableError::damaged(&self.name, "it is in the log, but not there")
+            }
+            object_store::Error::Generic { source, .. } if self.is_short() => {
+                TableError::damaged(&self.name, format!("it is shorter than the log says: {source}"))
+            }
+            error => error.into(),
+        })
+    }
+}
+
+impl StoredFile {
+    /// Its path in the store.
+    pub(crate) fn full_path(&self) -> &str {
+        self.path.as_ref()
+    }
+
+    fn is_short(&self) -> bool {
+        let head = self.location.wait(self.location.store.head(&self.path));
+        head.is_ok_and(|head| head.size < self.len)
+    }
+}

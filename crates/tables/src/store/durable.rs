@@ -1,0 +1,230 @@
+//! Local files that are on the disk when they are said to be.
+//!
+//! The journal is cut once the table has the data, so a table file must survive a power loss as a journal
+//! record does. `object_store`'s own local files appear whole or not at all, but nobody syncs them: after a
+//! power loss a commit can be there with no bytes in it. Here a file is written aside, synced, linked to its
+//! name, and its folder is synced.
+
+use futures::stream::BoxStream;
+use object_store::local::LocalFileSystem;
+use object_store::path::Path;
+use object_store::{
+    CopyOptions, Error, GetOptions, GetResult, ListResult, MultipartUpload, ObjectMeta, ObjectStore, PutMode,
+    PutMultipartOptions, PutOptions, PutPayload, PutResult, Result, UploadPart,
+};
+use std::fs::{self, File};
+use std::io::{self, Write};
+use std::os::unix::fs::FileExt;
+use std::path::{Path as FilePath, PathBuf};
+use std::sync::Arc;
+
+const STORE: &str = "DurableFiles";
+
+/// How the names of files begin that are being written. One that a crash left behind is swept.
+pub(crate) const ASIDE: &str = ".aside-";
+
+/// Files that one process writes into one folder at a time.
+const ASIDE_MAX: usize = 10_000;
+
+/// The local file system, whose puts are synced.
+#[derive(Debug, Clone)]
+pub(super) struct DurableFiles {
+    files: Arc<LocalFileSystem>,
+}
+
+impl DurableFiles {
+    pub(super) fn new() -> Self {
+        Self { files: Arc::new(LocalFileSystem::new()) }
+    }
+}
+
+impl std::fmt::Display for DurableFiles {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(STORE)
+    }
+}
+
+/// Writes `payload` at `path`: all of it or nothing, and on the disk when this returns.
+fn put(path: &FilePath, payload: &PutPayload, create: bool) -> io::Result<()> {
+    let folder = path.parent().unwrap_or(FilePath::new("/"));
+    create_folder(folder)?;
+    let (mut file, aside) = aside(folder)?;
+    let written = (|| {
+        payload.iter().try_for_each(|part| file.write_all(part))?;
+        file.sync_all()?;
+        if create { fs::hard_link(&aside, path) } else { fs::rename(&aside, path) }
+    })();
+    if create || written.is_err() {
+        let _ = fs::remove_file(&aside);
+    }
+    written?;
+    File::open(folder)?.sync_all()
+}
+
+fn failed(name: &str, error: io::Error) -> Error {
+    match error.kind() {
+        io::ErrorKind::AlreadyExists => Error::AlreadyExists { path: name.into(), source: error.into() },
+        _ => Error::Generic { store: STORE, source: format!("write {name}: {error}").into() },
+    }
+}
+
+/// A file that is written aside, in parts.
+#[derive(Debug)]
+struct Parts {
+    path: PathBuf,
+    aside: PathBuf,
+    file: File,
+}
+
+impl Parts {
+    fn begin(path: PathBuf) -> io::Result<Self> {
+        let folder = path.parent().unwrap_or(FilePath::new("/"));
+        create_folder(folder)?;
+        let (file, aside) = aside(folder)?;
+        Ok(Self { path, aside, file })
+    }
+
+    fn complete(&self) -> io::Result<()> {
+        self.file.sync_all()?;
+        fs::hard_link(&self.aside, &self.path)?;
+        File::open(self.path.parent().unwrap_or(FilePath::new("/")))?.sync_all()
+    }
+}
+
+impl Drop for Parts {
+    fn drop(&mut self) {
+        let _ = fs::remove_file(&self.aside);
+    }
+}
+
+/// A file whose parts come one after the other.
+#[derive(Debug)]
+struct Growing {
+    parts: Arc<Parts>,
+    name: String,
+    at: u64,
+}
+
+#[async_trait::async_trait]
+impl MultipartUpload for Growing {
+    fn put_part(&mut self, data: PutPayload) -> UploadPart {
+        let (parts, name, at) = (Arc::clone(&self.parts), self.name.clone(), self.at);
+        self.at += data.content_length() as u64;
+        Box::pin(async move {
+            let written = tokio::task::spawn_blocking(move || {
+                let mut at = at;
+                data.iter().try_for_each(|bytes| {
+                    parts.file.write_all_at(bytes, at)?;
+                    at += bytes.len() as u64;
+                    Ok(())
+                })
+            });
+            written.await?.map_err(|e| failed(&name, e))
+        })
+    }
+
+    async fn complete(&mut self) -> Result<PutResult> {
+        let parts = Arc::clone(&self.parts);
+        let done = tokio::task::spawn_blocking(move || parts.complete()).await?;
+        done.map_err(|e| failed(&self.name, e))?;
+        Ok(PutResult { e_tag: None, version: None })
+    }
+
+    async fn abort(&mut self) -> Result<()> {
+        // dropping it takes the file away
+        Ok(())
+    }
+}
+
+/// Creates a folder and those above it, each synced in the one above.
+fn create_folder(folder: &FilePath) -> io::Result<()> {
+    if folder.is_dir() {
+        return Ok(());
+    }
+    let Some(above) = folder.parent() else { return Ok(()) };
+    create_folder(above)?;
+    match fs::create_dir(folder) {
+        Err(e) if e.kind() != io::ErrorKind::AlreadyExists => return Err(e),
+        _ => {}
+    }
+    File::open(above)?.sync_all()
+}
+
+/// A new file in `folder` under a name that nobody else has, in this process or another.
+fn aside(folder: &FilePath) -> io::Result<(File, PathBuf)> {
+    for n in 0..ASIDE_MAX {
+        let path = folder.join(format!("{ASIDE}{}-{n}", std::process::id()));
+        match File::create_new(&path) {
+            Ok(file) => return Ok((file, path)),
+            Err(e) if e.kind() == io::ErrorKind::AlreadyExists => {}
+            Err(e) => return Err(e),
+        }
+    }
+    Err(io::Error::other("too many files are being written"))
+}
+
+#[async_trait::async_trait]
+impl ObjectStore for DurableFiles {
+    async fn put_opts(&self, location: &Path, payload: PutPayload, options: PutOptions) -> Result<PutResult> {
+        let create = match options.mode {
+            PutMode::Create => true,
+            PutMode::Overwrite => false,
+            PutMode::Update(_) => {
+                return Err(Error::NotImplemented {
+                    operation: "put update".into(),
+                    implementer: STORE.into(),
+                });
+            }
+        };
+        let path = self.files.path_to_filesystem(location)?;
+        let name = location.to_string();
+        let done = tokio::task::spawn_blocking(move || put(&path, &payload, create)).await?;
+        match done {
+            Ok(()) => Ok(PutResult { e_tag: None, version: None }),
+            Err(e) if create && e.kind() == io::ErrorKind::AlreadyExists => {
+                Err(Error::AlreadyExists { path: name, source: e.into() })
+            }
+            Err(e) => Err(failed(&name, e)),
+        }
+    }
+
+    async fn put_multipart_opts(
+        &self,
+        location: &Path,
+        _options: PutMultipartOptions,
+    ) -> Result<Box<dyn MultipartUpload>> {
+        let path = self.files.path_to_filesystem(location)?;
+        let name = location.to_string();
+        let begun = tokio::task::spawn_blocking(move || Parts::begin(path)).await?;
+        let parts = begun.map_err(|e| failed(&name, e))?;
+        Ok(Box::new(Growing { parts: Arc::new(parts), name, at: 0 }))
+    }
+
+    async fn get_opts(&self, location: &Path, options: GetOptions) -> Result<GetResult> {
+        self.files.get_opts(location, options).await
+    }
+
+    async fn get_ranges(
+        &self,
+        location: &Path,
+        ranges: &[std::ops::Range<u64>],
+    ) -> Result<Vec<bytes::Bytes>> {
+        self.files.get_ranges(location, ranges).await
+    }
+
+    fn delete_stream(&self, locations: BoxStream<'static, Result<Path>>) -> BoxStream<'static, Result<Path>> {
+        self.files.delete_stream(locations)
+    }
+
+    fn list(&self, prefix: Option<&Path>) -> BoxStream<'static, Result<ObjectMeta>> {
+        self.files.list(prefix)
+    }
+
+    async fn list_with_delimiter(&self, prefix: Option<&Path>) -> Result<ListResult> {
+        self.files.list_with_delimiter(prefix).await
+    }
+
+    async fn copy_opts(&self, from: &Path, to: &Path, options: CopyOptions) -> Result<()> {
+        self.files.copy_opts(from, to, options).await
+    }
+}

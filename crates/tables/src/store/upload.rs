@@ -1,0 +1,96 @@
+//! A new object that is written part by part, so that no file is held whole.
+
+use super::Location;
+use crate::error::TableError;
+use object_store::path::Path;
+use object_store::{MultipartUpload, ObjectStoreExt};
+use std::io::{self, Write};
+
+/// Bytes of a part: the least that S3 takes for one that is not the last.
+pub const PART_BYTES: usize = 5 << 20;
+
+/// A new object. It is there once [`Upload::finish`] has returned; dropped before, it never was.
+#[derive(Debug)]
+pub struct Upload {
+    location: Location,
+    relative: String,
+    path: Path,
+    parts: Option<Box<dyn MultipartUpload>>,
+    buffer: Vec<u8>,
+    len: u64,
+}
+
+impl Upload {
+    pub(crate) fn new(location: &Location, relative: String) -> Result<Self, TableError> {
+        let path = location.path(&relative)?;
+        Ok(Self { location: location.clone(), relative, path, parts: None, buffer: Vec::new(), len: 0 })
+    }
+
+    /// Its path relative to the table.
+    pub fn path(&self) -> &str {
+        &self.relative
+    }
+
+    /// Bytes that wait for their part to be full; at most [`PART_BYTES`] and one write.
+    pub fn held_bytes(&self) -> usize {
+        self.buffer.capacity()
+    }
+
+    /// Makes the object appear. One of the same name that is there already stays, and is an error wherever the
+    /// store can tell.
+    pub fn finish(mut self) -> Result<u64, TableError> {
+        let rest = std::mem::take(&mut self.buffer);
+        let Some(mut parts) = self.parts.take() else {
+            self.location.create(&self.relative, rest.into())?;
+            return Ok(self.len);
+        };
+        let done = self.location.wait(async {
+            if !rest.is_empty() {
+                parts.put_part(rest.into()).await?;
+            }
+            parts.complete().await
+        });
+        match done {
+            Ok(_) => Ok(self.len),
+            Err(error) => {
+                self.parts = Some(parts);
+                Err(error.into())
+            }
+        }
+    }
+
+    fn send(&mut self) -> Result<(), object_store::Error> {
+        let part = std::mem::take(&mut self.buffer);
+        let (store, path) = (self.location.store(), self.path.clone());
+        let parts = match &mut self.parts {
+            Some(parts) => parts,
+            none => none.insert(self.location.wait(async move { store.put_multipart(&path).await })?),
+        };
+        let sent = parts.put_part(part.into());
+        self.location.wait(sent)
+    }
+}
+
+impl Write for Upload {
+    fn write(&mut self, data: &[u8]) -> io::Result<usize> {
+        self.buffer.extend_from_slice(data);
+        self.len += data.len() as u64;
+        if self.buffer.len() >= PART_BYTES {
+            self.send()?;
+        }
+        Ok(data.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+impl Drop for Upload {
+    fn drop(&mut self) {
+        if let Some(mut parts) = self.parts.take() {
+            // What cannot be taken back is swept, or falls to the store's own rule for unfinished uploads.
+            self.location.handle().spawn(async move { parts.abort().await });
+        }
+    }
+}

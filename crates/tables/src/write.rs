@@ -1,0 +1,317 @@
+//! Stretches to Parquet files, in bounded memory.
+//!
+//! ```text
+//!   push(stretch) ──days, rows──▶ Columns ──some 1,000 rows──▶ Parquet encoder ──row group──▶ sink
+//!                                  < 1 MiB                       <= row_group_bytes
+//! ```
+//!
+//! A [`FileWriter`] makes one file of one day. A [`BlockWriter`] keeps one open for each day that it meets,
+//! since samples may be late, and bounds what all of them hold together. Through a [`Sink`] that passes bytes
+//! on, nobody ever holds a file.
+
+mod columns;
+
+use crate::block::{self, Date, Stretch};
+use crate::error::TableError;
+use crate::schema;
+use crate::store::Upload;
+use columns::Columns;
+use model::TimeRange;
+use parquet::arrow::ArrowWriter;
+use parquet::arrow::arrow_writer::ArrowWriterOptions;
+use std::collections::BTreeMap;
+use std::io::Write;
+
+/// Rows that are handed to the encoder together: enough to share its overhead.
+const BATCH_ROWS: usize = 1024;
+
+/// Likewise in samples; this is what bounds the bytes: 16 a sample, so half a MiB.
+const BATCH_SAMPLES: usize = 32 << 10;
+
+/// Days that one block may touch. More is refused: data so scattered comes by an import, which sorts.
+pub const OPEN_DATES_MAX: usize = 400;
+
+/// Sizes of what is written.
+#[derive(Debug, Clone, Copy)]
+pub struct WriteLimits {
+    /// Encoded bytes after which a row group is closed. Until then the encoder holds them, and up to twice as
+    /// much for dictionaries and the columns being encoded.
+    pub row_group_bytes: usize,
+    /// Bytes after which a file is finished and the next begun.
+    pub file_bytes: usize,
+    /// Bytes that the open files of one block may hold together: beyond it the fullest is finished early.
+    pub open_bytes: usize,
+}
+
+impl Default for WriteLimits {
+    fn default() -> Self {
+        Self { row_group_bytes: 4 << 20, file_bytes: 128 << 20, open_bytes: 32 << 20 }
+    }
+}
+
+/// Where a file's bytes go.
+pub trait Sink: Write + Send {
+    /// Bytes that it holds in memory.
+    fn held_bytes(&self) -> usize;
+}
+
+impl Sink for Vec<u8> {
+    fn held_bytes(&self) -> usize {
+        self.capacity()
+    }
+}
+
+impl Sink for Upload {
+    fn held_bytes(&self) -> usize {
+        Self::held_bytes(self)
+    }
+}
+
+/// What is known of a finished file without opening it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct FileSummary {
+    /// Its day.
+    pub date: Date,
+    /// Its length in bytes.
+    pub bytes: u64,
+    /// Rows.
+    pub rows: u64,
+    /// Samples in all rows.
+    pub samples: u64,
+    /// The first metric name.
+    pub name_min: String,
+    /// The last metric name.
+    pub name_max: String,
+    /// From the first to the last sample.
+    pub range: TimeRange,
+    /// The largest time at which a row begins, for the statistics of that column.
+    pub start_max_ms: i64,
+    /// The smallest time at which a row ends, likewise.
+    pub end_min_ms: i64,
+}
+
+impl FileSummary {
+    const fn new(date: Date) -> Self {
+        Self {
+            date,
+            bytes: 0,
+            rows: 0,
+            samples: 0,
+            name_min: String::new(),
+            name_max: String::new(),
+            range: TimeRange::new(i64::MAX, i64::MIN),
+            start_max_ms: i64::MIN,
+            end_min_ms: i64::MAX,
+        }
+    }
+
+    fn add(&mut self, name: &str, row: &Stretch<'_>) {
+        let (first, last) = (row.timestamps[0], row.timestamps[row.timestamps.len() - 1]);
+        if self.rows == 0 {
+            self.name_min = name.into();
+        }
+        if self.name_max != name {
+            self.name_max = name.into();
+        }
+        self.rows += 1;
+        self.samples += row.timestamps.len() as u64;
+        self.range.start_ms = self.range.start_ms.min(first);
+        self.range.end_ms = self.range.end_ms.max(last);
+        self.start_max_ms = self.start_max_ms.max(first);
+        self.end_min_ms = self.end_min_ms.min(last);
+    }
+}
+
+/// A sink, and how much it was given.
+#[derive(Debug)]
+struct Counted<W> {
+    sink: W,
+    bytes: u64,
+}
+
+impl<W: Write> Write for Counted<W> {
+    fn write(&mut self, data: &[u8]) -> std::io::Result<usize> {
+        let written = self.sink.write(data)?;
+        self.bytes += written as u64;
+        Ok(written)
+    }
+
+    fn flush(&mut self) -> std::io::Result<()> {
+        self.sink.flush()
+    }
+}
+
+/// Writes one file of one day into `sink`.
+#[derive(Debug)]
+pub struct FileWriter<W: Sink> {
+    encoder: ArrowWriter<Counted<W>>,
+    columns: Columns,
+    summary: FileSummary,
+    row_group_bytes: usize,
+    /// The labels of the last row, to see that the caller keeps the order.
+    last: Vec<u8>,
+}
+
+impl<W: Sink> FileWriter<W> {
+    /// Begins a file.
+    pub fn new(date: Date, sink: W, row_group_bytes: usize) -> Result<Self, TableError> {
+        let options = ArrowWriterOptions::new()
+            .with_properties(schema::writer_properties())
+            .with_skip_arrow_metadata(true);
+        let sink = Counted { sink, bytes: 0 };
+        let encoder = ArrowWriter::try_new_with_options(sink, schema::file_schema(), options)
+            .map_err(TableError::Write)?;
+        let summary = FileSummary::new(date);
+        Ok(Self { encoder, columns: Columns::new(), summary, row_group_bytes, last: Vec::new() })
+    }
+
+    /// Adds a stretch that lies on the file's day. Stretches come in table order ([`model::LabelsRef::cmp_in_tables`]), and those of one
+    /// series in order of time.
+    pub fn push(&mut self, stretch: &Stretch<'_>) -> Result<(), TableError> {
+        let name = stretch.name();
+        self.check(stretch);
+        let columns = &mut self.columns;
+        let summary = &mut self.summary;
+        let mut mantissas = std::mem::take(&mut columns.mantissas);
+        block::rows(stretch.values, &mut mantissas, |range, form, mantissas_end| {
+            let row = stretch.slice(range);
+            summary.add(name, &row);
+            columns.finish_row(name, &row, form, mantissas_end);
+        });
+        columns.mantissas = mantissas;
+        if self.columns.rows() >= BATCH_ROWS || self.columns.samples() >= BATCH_SAMPLES {
+            self.encode()?;
+            if self.encoder.in_progress_size() >= self.row_group_bytes {
+                self.end_row_group()?;
+            }
+        }
+        Ok(())
+    }
+
+    fn check(&mut self, stretch: &Stretch<'_>) {
+        assert_eq!(stretch.timestamps.len(), stretch.values.len(), "BUG: a time and a value for each sample");
+        let (Some(first), Some(last)) = (stretch.timestamps.first(), stretch.timestamps.last()) else {
+            panic!("BUG: a stretch has samples");
+        };
+        let date = self.summary.date;
+        assert!(Date::of(*first) == date && Date::of(*last) == date, "BUG: a stretch lies on its file's day");
+        let labels = stretch.labels;
+        if self.last != labels.as_bytes() {
+            let before = model::LabelsRef::from_canonical(&self.last);
+            assert!(self.last.is_empty() || before.cmp_in_tables(labels).is_lt(), "BUG: rows come in order");
+            self.last.clear();
+            self.last.extend_from_slice(labels.as_bytes());
+        }
+    }
+
+    fn encode(&mut self) -> Result<(), TableError> {
+        if self.columns.rows() > 0 {
+            let batch = self.columns.take_batch();
+            self.encoder.write(&batch).map_err(TableError::Write)?;
+        }
+        Ok(())
+    }
+
+    /// Closes the row group: what was encoded goes to the sink, and its memory is free.
+    fn end_row_group(&mut self) -> Result<(), TableError> {
+        self.encode()?;
+        self.encoder.flush().map_err(TableError::Write)
+    }
+
+    /// Bytes of memory that it holds, those of the sink included.
+    pub fn held_bytes(&self) -> usize {
+        self.encoder.memory_size() + self.columns.memory_bytes() + self.encoder.inner().sink.held_bytes()
+    }
+
+    /// Bytes of the file so far, roughly.
+    pub fn written_bytes(&self) -> usize {
+        self.encoder.bytes_written() + self.encoder.in_progress_size()
+    }
+
+    /// Ends the file: its summary, and the sink.
+    pub fn finish(mut self) -> Result<(FileSummary, W), TableError> {
+        self.encode()?;
+        let Counted { sink, bytes } = self.encoder.into_inner().map_err(TableError::Write)?;
+        self.summary.bytes = bytes;
+        Ok((self.summary, sink))
+    }
+}
+
+/// Writes the stretches of a block into one file for each day, or more where they grow large.
+pub struct BlockWriter<W: Sink, S: FnMut(Date) -> std::io::Result<W>> {
+    limits: WriteLimits,
+    new_sink: S,
+    open: BTreeMap<Date, FileWriter<W>>,
+    finished: Vec<(FileSummary, W)>,
+}
+
+impl<W: Sink, S: FnMut(Date) -> std::io::Result<W>> BlockWriter<W, S> {
+    /// A writer that takes a sink from `new_sink` for each file.
+    pub const fn new(limits: WriteLimits, new_sink: S) -> Self {
+        Self { limits, new_sink, open: BTreeMap::new(), finished: Vec::new() }
+    }
+
+    /// Adds a stretch, which may span days. Order as in [`FileWriter::push`].
+    pub fn push(&mut self, stretch: &Stretch<'_>) -> Result<(), TableError> {
+        for (date, part) in stretch.days() {
+            let file = self.file(date)?;
+            file.push(&part)?;
+            if file.written_bytes() >= self.limits.file_bytes {
+                let file = self.open.remove(&date).expect("BUG: the file is open");
+                self.finished.push(file.finish()?);
+            }
+        }
+        self.bound_open()
+    }
+
+    fn file(&mut self, date: Date) -> Result<&mut FileWriter<W>, TableError> {
+        if !self.open.contains_key(&date) {
+            if self.open.len() == OPEN_DATES_MAX {
+                return Err(TableError::TooManyDates { max: OPEN_DATES_MAX });
+            }
+            let sink = (self.new_sink)(date).map_err(|e| TableError::Write(e.into()))?;
+            let file = FileWriter::new(date, sink, self.limits.row_group_bytes)?;
+            self.open.insert(date, file);
+        }
+        Ok(self.open.get_mut(&date).expect("BUG: the file is open"))
+    }
+
+    /// With many days open, the fullest file is finished early.
+    fn bound_open(&mut self) -> Result<(), TableError> {
+        while self.open.len() > 1 && self.held_bytes() > self.limits.open_bytes {
+            let fullest = self.open.iter().max_by_key(|(_, f)| f.held_bytes()).map(|(date, _)| *date);
+            let file = fullest.and_then(|date| self.open.remove(&date)).expect("BUG: a file is open");
+            self.finished.push(file.finish()?);
+        }
+        Ok(())
+    }
+
+    /// Bytes of memory that the open files hold.
+    pub fn held_bytes(&self) -> usize {
+        self.open.values().map(FileWriter::held_bytes).sum()
+    }
+
+    /// Takes the files that are finished so far.
+    pub fn take_finished(&mut self) -> Vec<(FileSummary, W)> {
+        std::mem::take(&mut self.finished)
+    }
+
+    /// Ends all files: what was finished and not yet taken.
+    pub fn finish(mut self) -> Result<Vec<(FileSummary, W)>, TableError> {
+        self.end()
+    }
+
+    pub(crate) fn end(&mut self) -> Result<Vec<(FileSummary, W)>, TableError> {
+        for file in std::mem::take(&mut self.open).into_values() {
+            self.finished.push(file.finish()?);
+        }
+        Ok(self.take_finished())
+    }
+}
+
+impl<W: Sink, S: FnMut(Date) -> std::io::Result<W>> std::fmt::Debug for BlockWriter<W, S> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let open = self.open.len();
+        f.debug_struct("BlockWriter").field("open", &open).field("finished", &self.finished.len()).finish()
+    }
+}

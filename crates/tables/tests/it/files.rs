@@ -1,0 +1,223 @@
+//! One file: what is written comes back to the bit, pruned, and damage is told.
+
+use crate::fleet::{DAY, Series, date, fleet};
+use bytes::Bytes;
+use model::{Labels, Samples, SeriesKey, TimeRange};
+use proptest::prelude::*;
+use std::sync::Arc;
+use tables::TableError;
+use tables::block::DAY_MS;
+use tables::read::{Cursor, Footer, Matcher, ReadStats, Select};
+use tables::write::{BlockWriter, FileSummary, FileWriter, WriteLimits};
+
+fn write(series: &[Series], row_group_bytes: usize) -> (FileSummary, Bytes) {
+    let mut writer = FileWriter::new(date(), Vec::new(), row_group_bytes).unwrap();
+    for one in series {
+        writer.push(&one.stretch()).unwrap();
+    }
+    let (summary, sink) = writer.finish().unwrap();
+    assert_eq!(summary.bytes, sink.len() as u64);
+    (summary, sink.into())
+}
+
+#[derive(Debug)]
+struct Row {
+    labels: Labels,
+    key: SeriesKey,
+    samples: Samples,
+}
+
+fn read(file: &Bytes, select: &Select) -> Result<(Vec<Row>, ReadStats), TableError> {
+    let footer = Arc::new(Footer::read(file)?);
+    let mut cursor = Cursor::new(file.clone(), footer, Arc::new(select.clone()), 16 << 10);
+    let mut rows = Vec::new();
+    while cursor.advance()? {
+        let mut row =
+            Row { labels: cursor.labels().to_owned(), key: cursor.key(), samples: Samples::default() };
+        cursor.read(&mut row.samples)?;
+        rows.push(row);
+    }
+    Ok((rows, cursor.stats()))
+}
+
+fn samples(rows: &[Row]) -> usize {
+    rows.iter().map(|row| row.samples.len()).sum()
+}
+
+fn row_bits(rows: &[Row]) -> Vec<(String, i64, u64)> {
+    let bits = |row: &Row| {
+        let label = row.labels.to_string();
+        let Samples { timestamps, values } = row.samples.clone();
+        timestamps
+            .into_iter()
+            .zip(values)
+            .map(move |(t, v)| (label.clone(), t, v.to_bits()))
+            .collect::<Vec<_>>()
+    };
+    rows.iter().flat_map(bits).collect()
+}
+
+fn series_bits(series: &[Series]) -> Vec<(String, i64, u64)> {
+    series.iter().flat_map(Series::bits).collect()
+}
+
+#[test]
+fn every_kind_of_value_comes_back() {
+    let stale = f64::from_bits(model::STALE_NAN_BITS);
+    let odd = f64::from_bits(0x7ff8_dead_beef_0001);
+    let values = |values: &[f64]| -> Vec<(i64, f64)> {
+        values.iter().enumerate().map(|(i, v)| (DAY + i as i64 * 1000, *v)).collect()
+    };
+    let series = [
+        Series::new(&[("__name__", "a")], &values(&[1.0, 2.0, 3.5, stale])),
+        Series::new(&[("__name__", "b"), ("l", "1")], &values(&[f64::NAN, odd, -0.0, 0.0])),
+        Series::new(&[("__name__", "b"), ("l", "2")], &values(&[f64::INFINITY, f64::NEG_INFINITY])),
+        Series::new(&[("__name__", "b"), ("l", "3")], &values(&[f64::MAX, f64::MIN_POSITIVE, 5e-324])),
+        Series::new(&[("__name__", "c"), ("é", "ü\n\"")], &values(&[0.1 + 0.2, 1.0 / 3.0])),
+        Series::new(&[("__name__", "d")], &values(&[9_007_199_254_740_993.0, -9.2e18])),
+    ];
+    let (summary, file) = write(&series, 1 << 20);
+    let (rows, _) = read(&file, &Select::ALL).unwrap();
+    assert_eq!(row_bits(&rows), series_bits(&series));
+    assert_eq!((summary.rows, summary.samples), (8, 17));
+    assert_eq!((summary.name_min.as_str(), summary.name_max.as_str()), ("a", "d"));
+    assert_eq!(summary.range, TimeRange::new(DAY, DAY + 3000));
+    assert!(rows.iter().all(|r| series.iter().any(|s| s.key() == r.key && s.labels == r.labels)));
+}
+
+#[test]
+fn reads_only_what_may_match() {
+    let series = fleet(40, 100, 60);
+    let (_, file) = write(&series, 32 << 10);
+    let (_, all) = read(&file, &Select::ALL).unwrap();
+    assert!(all.row_groups > 3, "{all:?}");
+
+    let name = "metric_0017";
+    let one = Select { names: Some(vec![name.into()]), ..Select::ALL };
+    let (rows, stats) = read(&file, &one).unwrap();
+    let wanted: Vec<_> = series.iter().filter(|s| s.labels.get("__name__") == Some(name)).cloned().collect();
+    assert_eq!(row_bits(&rows), series_bits(&wanted));
+    assert!(stats.row_groups <= 2 && stats.rows == 100, "{stats:?}");
+    assert!(stats.bytes < all.bytes / 2, "{stats:?} of {all:?}");
+
+    let pod = Select {
+        matchers: vec![Matcher::new("pod", |v| v == "pod-00042"), Matcher::new("none", str::is_empty)],
+        range: TimeRange::new(DAY + 15_000, DAY + 30_000),
+        ..one
+    };
+    let (rows, stats) = read(&file, &pod).unwrap();
+    assert_eq!((rows.len(), stats.rows, samples(&rows)), (1, 1, 2));
+    assert_eq!(rows[0].samples.timestamps, [DAY + 15_000, DAY + 30_000]);
+
+    let keys = [&series[5], &series[3999]].map(Series::key).into_iter().collect();
+    let keys = Select { series: Some(Arc::new(keys)), ..Select::ALL };
+    assert_eq!(row_bits(&read(&file, &keys).unwrap().0), [series[5].bits(), series[3999].bits()].concat());
+
+    for nothing in [
+        Select { range: TimeRange::new(0, DAY - 1), ..Select::ALL },
+        Select { names: Some(vec!["metric_0017x".into()]), ..Select::ALL },
+        Select { names: Some(Vec::new()), ..Select::ALL },
+    ] {
+        let (rows, stats) = read(&file, &nothing).unwrap();
+        assert_eq!((rows.len(), stats.rows), (0, 0));
+    }
+}
+
+#[test]
+fn damage_is_told() {
+    let (_, file) = write(&fleet(3, 20, 30), 1 << 20);
+    let check = |file: Bytes| match read(&file, &Select::ALL) {
+        Err(e @ TableError::Damaged { .. }) => assert_eq!(e.kind(), model::ErrorKind::Data),
+        other => panic!("{other:?}"),
+    };
+    check(Bytes::new());
+    for len in [1, 4, 7, 8, 100, file.len() / 2, file.len() - 1] {
+        check(file.slice(..len));
+    }
+    check(Bytes::from_static(b"PAR1\0\0\0\0PAR1"));
+    check(Bytes::from_static(b"PAR1\xff\xff\xff\x7fPAR1"));
+}
+
+#[test]
+fn flipped_bytes_never_panic() {
+    let seed = stdx::rng::Rng::fresh_seed();
+    println!("seed {seed}");
+    let mut rng = stdx::rng::Rng::new(seed);
+    let (_, file) = write(&fleet(2, 10, 20), 1 << 20);
+    for _ in 0..300 {
+        let mut bytes = file.to_vec();
+        // half of them in the footer
+        let from = if rng.chance(0.5) { bytes.len() * 3 / 4 } else { 0 };
+        let at = from + rng.below((bytes.len() - from) as u64) as usize;
+        bytes[at] ^= 1 << rng.below(8);
+        let _ = read(&bytes.into(), &Select::ALL);
+    }
+}
+
+#[test]
+fn a_block_is_cut_into_days_and_files() {
+    let mut series = fleet(20, 50, 100);
+    for one in &mut series {
+        // half of the samples on the day before
+        one.timestamps.iter_mut().for_each(|t| *t -= 50 * 15_000);
+    }
+    let limits = WriteLimits { row_group_bytes: 16 << 10, file_bytes: 64 << 10, open_bytes: 20 << 10 };
+    let mut writer = BlockWriter::new(limits, |_| Ok(Vec::new()));
+    for one in &series {
+        writer.push(&one.stretch()).unwrap();
+    }
+    let files = writer.finish().unwrap();
+    assert!(files.len() > 2, "{}", files.len());
+    let mut found = Vec::new();
+    for (summary, bytes) in files {
+        let (rows, _) = read(&bytes.into(), &Select::ALL).unwrap();
+        let bits = row_bits(&rows);
+        assert!(bits.iter().all(|(_, t, _)| t.div_euclid(DAY_MS) == i64::from(summary.date.0)));
+        assert_eq!(summary.samples, bits.len() as u64);
+        found.extend(bits);
+    }
+    found.sort();
+    let mut expected = series_bits(&series);
+    expected.sort();
+    assert_eq!(found, expected);
+}
+
+fn any_value() -> impl Strategy<Value = f64> {
+    prop_oneof![
+        4 => (-100_000i64..100_000, 0i32..4).prop_map(|(m, e)| m as f64 / 10f64.powi(e)),
+        1 => any::<u64>().prop_map(f64::from_bits),
+        1 => Just(f64::from_bits(model::STALE_NAN_BITS)),
+    ]
+}
+
+fn any_series() -> impl Strategy<Value = Series> {
+    let samples = prop::collection::btree_map(0..DAY_MS, any_value(), 1..80);
+    ("[a-c]{1,2}", "[x-z]{0,2}", samples).prop_map(|(name, label, samples)| {
+        let samples: Vec<_> = samples.into_iter().map(|(t, v)| (DAY + t, v)).collect();
+        Series::new(&[("__name__", &name), ("l", &label)], &samples)
+    })
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(64))]
+    #[test]
+    fn round_trip(mut series in prop::collection::vec(any_series(), 1..12), row_group in 1usize..20_000) {
+        series.sort_by(|a, b| a.labels.as_ref().cmp_in_tables(b.labels.as_ref()));
+        series.dedup_by(|a, b| a.labels == b.labels);
+        let (summary, file) = write(&series, row_group);
+        let (rows, _) = read(&file, &Select::ALL).unwrap();
+        let expected = series_bits(&series);
+        prop_assert_eq!(summary.samples, expected.len() as u64);
+        prop_assert_eq!(samples(&rows) as u64, summary.samples);
+        prop_assert_eq!(row_bits(&rows), expected);
+    }
+
+    #[test]
+    fn a_range_cuts_rows(series in any_series(), from in 0..DAY_MS, len in 0..DAY_MS) {
+        let range = TimeRange::new(DAY + from, DAY + from + len);
+        let (_, file) = write(std::slice::from_ref(&series), 1 << 20);
+        let (rows, _) = read(&file, &Select { range, ..Select::ALL }).unwrap();
+        let expected: Vec<_> = series.bits().into_iter().filter(|(_, t, _)| range.contains(*t)).collect();
+        prop_assert_eq!(row_bits(&rows), expected);
+    }
+}

@@ -1,0 +1,114 @@
+//! Readers that are not ours see the same rows and values.
+
+use crate::fleet::{DAY, Series};
+use crate::table::{open, stage};
+use std::path::PathBuf;
+use std::process::Command;
+use tables::delta::StagedBlock;
+use tempfile::TempDir;
+
+/// Prints each sample as `labels<TAB>ms<TAB>bits`, read by deltalake (and pyarrow), then by DuckDB.
+const READER: &str = r#"
+import struct, sys
+import deltalake, duckdb
+
+def show(name, labels, at, value):
+    pairs = ','.join(f'{k}={v}' for k, v in sorted(labels))
+    print(f'{name}|{pairs}|{at}|{struct.unpack(">Q", struct.pack(">d", value))[0]:016x}')
+
+table = deltalake.DeltaTable(sys.argv[1])
+assert table.version() == 2, table.version()
+assert table.transaction_version('j') == 9
+mode = sys.argv[2]
+if mode == 'deltalake':
+    import pyarrow as pa
+    rows = pa.table(table.to_pyarrow_table() if hasattr(table, 'to_pyarrow_table') else table)
+    for row in rows.to_pylist():
+        assert row['count'] == len(row['timestamps']) and len(row['series']) == 16
+        assert str(row['date']) == '2026-11-21'
+        values = row['floats'] if row['exponent'] is None else [m / 10 ** row['exponent'] for m in row['mantissas']]
+        times = [round(t.timestamp() * 1000) for t in row['timestamps']]
+        assert round(row['start'].timestamp() * 1000) == times[0] and round(row['end'].timestamp() * 1000) == times[-1]
+        for at, value in zip(times, values):
+            show(row['name'], row['labels'], at, value)
+else:
+    root = sys.argv[1].rstrip('/')
+    paths = [f'{root}/{p}' for p in (a['path'] for a in table.get_add_actions(flatten=True).to_pylist())] \
+        if hasattr(table.get_add_actions(flatten=True), 'to_pylist') else table.file_uris()
+    view = sys.argv[3].replace("'<files>'", ', '.join(f"'{p}'" for p in paths))
+    duckdb.sql("SET TimeZone = 'UTC'")
+    duckdb.sql(view)
+    rows = duckdb.sql("SELECT name, labels, epoch_ms(timestamp), value FROM samples WHERE date = '2026-11-21'").fetchall()
+    for name, labels, at, value in rows:
+        show(name, labels.items(), at, value)
+"#;
+
+/// DuckDB's view, as users are told to make it.
+fn view() -> String {
+    let text = include_str!("../../../../docs/sql.md");
+    let (_, section) = text.split_once("## DuckDB").expect("the section");
+    let (_, code) = section.split_once("```sql\n").expect("the view");
+    code.split_once("```").expect("its end").0.into()
+}
+
+/// The Python that has the readers, if there is one.
+fn python() -> Option<PathBuf> {
+    let home = std::env::var_os("HOME")?;
+    let python = PathBuf::from(home).join(".cache/floodmark/py/bin/python");
+    let modules = Command::new(&python).args(["-c", "import deltalake, duckdb, pyarrow"]).output().ok()?;
+    modules.status.success().then_some(python)
+}
+
+#[test]
+fn deltalake_and_duckdb_read_the_same_samples() {
+    let Some(python) = python() else {
+        eprintln!(
+            "SKIPPED: no foreign readers. To have them: python3 -m venv ~/.cache/floodmark/py && \
+             ~/.cache/floodmark/py/bin/pip install deltalake duckdb pyarrow"
+        );
+        return;
+    };
+    let folder = TempDir::new().unwrap();
+    let table = open(&folder);
+    let stale = f64::from_bits(model::STALE_NAN_BITS);
+    let at = |values: &[f64]| -> Vec<(i64, f64)> {
+        values.iter().enumerate().map(|(i, v)| (DAY + i as i64 * 15_001, *v)).collect()
+    };
+    let series = [
+        Series::new(&[("__name__", "a"), ("job", "x"), ("é", "ü")], &at(&[1.0, 2.5, 3.125, stale])),
+        Series::new(&[("__name__", "b")], &at(&[0.1, 0.2, 1e15, 123_456.789, -0.001])),
+        Series::new(&[("__name__", "c"), ("job", "y")], &at(&[f64::INFINITY, -0.0, 0.1 + 0.2, 5e-324])),
+        Series::new(
+            &[("__name__", "d")],
+            &at(&(0..1000).map(|i| f64::from(i * i) / 100.0).collect::<Vec<_>>()),
+        ),
+    ];
+    let block = |name: &str, after, upto, series: &[Series]| StagedBlock {
+        source: "j".into(),
+        after,
+        upto,
+        files: vec![stage(&table, name, series)],
+    };
+    table.commit(&[block("one", None, 4, &series[..2])], DAY).unwrap();
+    table.commit(&[block("two", Some(4), 9, &series[2..])], DAY).unwrap();
+
+    let mut expected: Vec<String> = Vec::new();
+    for one in &series {
+        let labels: Vec<_> = one.labels.iter().filter(|(n, _)| *n != "__name__").collect();
+        let labels: Vec<_> = labels.iter().map(|(n, v)| format!("{n}={v}")).collect();
+        let head = format!("{}|{}", one.stretch().name(), labels.join(","));
+        let samples = one.timestamps.iter().zip(&one.values);
+        expected.extend(samples.map(|(t, v)| format!("{head}|{t}|{:016x}", v.to_bits())));
+    }
+    expected.sort();
+    for reader in ["deltalake", "duckdb"] {
+        let path = folder.path().join("tenant");
+        let output =
+            Command::new(&python).args(["-c", READER]).arg(&path).args([reader, &view()]).output().unwrap();
+        let text = String::from_utf8_lossy(&output.stdout);
+        assert!(output.status.success(), "{reader}: {}", String::from_utf8_lossy(&output.stderr));
+        let mut found: Vec<_> = text.lines().map(String::from).collect();
+        found.sort();
+        assert_eq!(found, expected, "{reader}");
+    }
+}

@@ -1,0 +1,289 @@
+//! The Delta log: each block exactly once, whoever commits it and however often.
+
+use crate::fleet::{Series, date, fleet};
+use bytes::Bytes;
+use model::{ErrorKind, Samples};
+use std::fs;
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicI64, Ordering};
+use std::sync::{Arc, OnceLock};
+use tables::delta::{COMMIT_FILES_MAX, LiveFile, Outcome, StagedBlock, StagedFile, Table};
+use tables::store::Location;
+use tables::write::FileWriter;
+use tables::{Cache, Date, Scan, ScanLimits, Select, TableError};
+use tempfile::TempDir;
+
+const NOW: i64 = 1_795_276_800_000;
+pub(crate) const ALL_DATES: std::ops::RangeInclusive<Date> = Date(0)..=Date(i32::MAX);
+
+pub(crate) fn runtime() -> &'static tokio::runtime::Runtime {
+    static RUNTIME: OnceLock<tokio::runtime::Runtime> = OnceLock::new();
+    RUNTIME.get_or_init(|| {
+        tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap()
+    })
+}
+
+pub(crate) fn location(folder: &TempDir) -> Location {
+    let url = format!("file://{}/tenant", folder.path().display());
+    Location::open(&url, [], runtime().handle().clone()).unwrap()
+}
+
+pub(crate) fn open(folder: &TempDir) -> Arc<Table> {
+    Arc::new(Table::open_or_create(location(folder)).unwrap())
+}
+
+fn log(folder: &TempDir, version: u64) -> PathBuf {
+    folder.path().join(format!("tenant/_delta_log/{version:020}.json"))
+}
+
+/// Writes `series` into a file and stages it.
+pub(crate) fn stage(table: &Table, name: &str, series: &[Series]) -> StagedFile {
+    let mut writer = FileWriter::new(date(), Vec::new(), 1 << 20).unwrap();
+    series.iter().for_each(|one| writer.push(&one.stretch()).unwrap());
+    let (summary, bytes) = writer.finish().unwrap();
+    table.stage(summary, name, bytes.into()).unwrap()
+}
+
+fn block(table: &Table, source: &str, after: Option<u64>, upto: u64) -> StagedBlock {
+    let name = format!("{source}-{upto}-{:x}", stdx::rng::Rng::fresh_seed());
+    // each block has samples of its own
+    static BLOCKS: AtomicI64 = AtomicI64::new(0);
+    let shift = BLOCKS.fetch_add(1, Ordering::Relaxed) % 500 * 150_000;
+    let mut series = fleet(2, 3, 10);
+    series.iter_mut().for_each(|s| s.timestamps.iter_mut().for_each(|t| *t += shift));
+    let files = vec![stage(table, &name, &series)];
+    StagedBlock { source: source.into(), after, upto, files }
+}
+
+/// How many samples a scan finds; an error where it warns.
+fn samples(table: &Table) -> Result<u64, TableError> {
+    let cache = Arc::new(Cache::new(1 << 20));
+    let mut scan = Scan::open(table, &cache, &Select::ALL, &ScanLimits::default())?;
+    let mut found = Samples::default();
+    let mut count = 0;
+    while scan.next_series()? {
+        found.clear();
+        scan.read(&mut found)?;
+        count += found.len() as u64;
+    }
+    match scan.warnings().next() {
+        Some(reason) => Err(TableError::Damaged { file: String::new(), reason }),
+        None => Ok(count),
+    }
+}
+
+#[test]
+fn what_is_committed_is_there_for_everyone() {
+    let folder = TempDir::new().unwrap();
+    let table = open(&folder);
+    assert_eq!((table.version(), samples(&table).unwrap()), (0, 0));
+    let blocks =
+        [block(&table, "j-0", None, 10), block(&table, "j-1", None, 7), block(&table, "j-0", Some(10), 20)];
+    let outcomes = table.commit(&blocks, NOW).unwrap();
+    assert_eq!(outcomes, [Outcome::Committed { version: 1 }; 3], "one commit for all");
+    for table in [&table, &open(&folder)] {
+        let floodmarks = table.floodmarks(["j-0", "j-1", "j-2"]).unwrap();
+        assert_eq!(floodmarks.into_iter().collect::<Vec<_>>(), [("j-0".into(), 20), ("j-1".into(), 7)]);
+        assert_eq!(samples(table).unwrap(), 180);
+        let files = table.live_files(ALL_DATES).unwrap();
+        let summary = &blocks[0].files[0].summary;
+        let one = files.iter().find(|f| f.path == blocks[0].files[0].path).unwrap();
+        assert_eq!((one.rows, one.bytes, one.date), (summary.rows, summary.bytes, date()));
+        assert_eq!(one.names, Some(("metric_0000".into(), "metric_0001".into())));
+        assert_eq!(one.range.start_ms, summary.range.start_ms);
+        assert_eq!(one.range.end_ms, summary.range.end_ms + 1);
+    }
+    assert!(table.live_files(Date(0)..=Date(1)).unwrap().is_empty());
+}
+
+#[test]
+fn a_block_is_committed_once() {
+    let folder = TempDir::new().unwrap();
+    let (table, other) = (open(&folder), open(&folder));
+    let one = block(&table, "j", None, 10);
+    assert_eq!(table.commit(std::slice::from_ref(&one), NOW).unwrap(), [Outcome::Committed { version: 1 }]);
+    // again, and by a writer that does not know yet
+    for table in [&table, &other] {
+        assert_eq!(
+            table.commit(std::slice::from_ref(&one), NOW).unwrap(),
+            [Outcome::Already { floodmark: 10 }]
+        );
+    }
+    let replayed =
+        [block(&other, "j", None, 8), block(&other, "j", None, 15), block(&other, "j", Some(12), 15)];
+    let apart = Outcome::Apart { floodmark: Some(10) };
+    assert_eq!(other.commit(&replayed, NOW).unwrap(), [Outcome::Already { floodmark: 10 }, apart, apart]);
+    assert_eq!(
+        other.commit(&[block(&other, "k", Some(3), 5)], NOW).unwrap(),
+        [Outcome::Apart { floodmark: None }]
+    );
+    assert_eq!(samples(&open(&folder)).unwrap(), 60);
+    assert_eq!(other.version(), 1);
+}
+
+#[test]
+fn two_writers_commit_each_block_once() {
+    let folder = TempDir::new().unwrap();
+    open(&folder);
+    let committed: usize = std::thread::scope(|scope| {
+        let writers: Vec<_> = (0..2)
+            .map(|_| {
+                scope.spawn(|| {
+                    let table = open(&folder);
+                    let mut committed = 0;
+                    for n in 0..12u64 {
+                        let one = block(&table, "j", n.checked_sub(1), n);
+                        let outcomes = table.commit(&[one], NOW).unwrap();
+                        committed += usize::from(matches!(outcomes[0], Outcome::Committed { .. }));
+                    }
+                    committed
+                })
+            })
+            .collect();
+        writers.into_iter().map(|w| w.join().unwrap()).sum()
+    });
+    let table = open(&folder);
+    assert_eq!(committed, 12);
+    assert_eq!(table.version(), 12);
+    assert_eq!(table.live_files(ALL_DATES).unwrap().len(), 12);
+    assert_eq!(samples(&table).unwrap(), 12 * 60);
+}
+
+#[test]
+fn commits_hold_at_most_a_thousand_files() {
+    let folder = TempDir::new().unwrap();
+    let table = open(&folder);
+    let file = stage(&table, "one", &fleet(1, 1, 1));
+    // the log does not care that these are not there
+    let files = |from: usize, n: usize| -> Vec<StagedFile> {
+        (from..from + n).map(|i| StagedFile { path: format!("{}-{i}", file.path), ..file.clone() }).collect()
+    };
+    let one = |i: u64, n: usize| StagedBlock {
+        source: format!("j-{i}"),
+        after: None,
+        upto: 1,
+        files: files(i as usize * 1000, n),
+    };
+    let outcomes = table.commit(&[one(0, 600), one(1, 400), one(2, 1), one(3, 999)], NOW).unwrap();
+    let versions = [1, 1, 2, 2].map(|version| Outcome::Committed { version });
+    assert_eq!(outcomes, versions);
+    let error = table.commit(&[one(4, COMMIT_FILES_MAX + 1)], NOW).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::TooLarge, "{error}");
+    assert_eq!(table.live_files(ALL_DATES).unwrap().len(), 2000);
+}
+
+#[test]
+fn files_are_replaced_at_once_or_not_at_all() {
+    let folder = TempDir::new().unwrap();
+    let table = open(&folder);
+    table.commit(&[block(&table, "j", None, 1), block(&table, "j", Some(1), 2)], NOW).unwrap();
+    let old: Vec<LiveFile> = table.live_files(ALL_DATES).unwrap();
+    let new = stage(&table, "new", &fleet(4, 3, 10));
+    assert!(table.replace(&old, std::slice::from_ref(&new)).unwrap());
+    let live = table.live_files(ALL_DATES).unwrap();
+    assert_eq!(live.iter().map(|f| &f.path).collect::<Vec<_>>(), [&new.path]);
+    assert_eq!(table.floodmarks(["j"]).unwrap()["j"], 2, "floodmarks stay");
+    assert!(!table.replace(&old, &[stage(&table, "newer", &fleet(4, 3, 10))]).unwrap());
+    assert_eq!(open(&folder).live_files(ALL_DATES).unwrap(), live);
+}
+
+#[test]
+fn a_checkpoint_holds_files_and_floodmarks() {
+    let folder = TempDir::new().unwrap();
+    let table = open(&folder);
+    for n in 0..5u64 {
+        table.commit(&[block(&table, "j", n.checked_sub(1), n)], NOW).unwrap();
+    }
+    table.checkpoint().unwrap();
+    table.checkpoint().unwrap();
+    // the log before it is not needed any more
+    for version in 0..5 {
+        fs::remove_file(log(&folder, version)).unwrap();
+    }
+    let table = open(&folder);
+    assert_eq!(table.floodmarks(["j"]).unwrap()["j"], 4);
+    assert_eq!(samples(&table).unwrap(), 300);
+    table.commit(&[block(&table, "j", Some(4), 5)], NOW).unwrap();
+    assert_eq!(samples(&open(&folder)).unwrap(), 360);
+}
+
+#[test]
+fn staged_files_that_were_never_committed_are_not_read() {
+    let folder = TempDir::new().unwrap();
+    {
+        let table = open(&folder);
+        // the process dies here, between staging and commit
+        block(&table, "j", None, 10);
+    }
+    let table = open(&folder);
+    assert_eq!((table.version(), samples(&table).unwrap()), (0, 0));
+    assert!(table.floodmarks(["j"]).unwrap().is_empty());
+    assert_eq!(
+        table.commit(&[block(&table, "j", None, 10)], NOW).unwrap(),
+        [Outcome::Committed { version: 1 }]
+    );
+    assert_eq!(samples(&table).unwrap(), 60);
+}
+
+#[test]
+fn a_name_is_used_once() {
+    let folder = TempDir::new().unwrap();
+    let table = open(&folder);
+    let one = stage(&table, "same", &fleet(1, 1, 1));
+    let path = folder.path().join("tenant").join(&one.path);
+    let before = fs::read(&path).unwrap();
+    let again = table.stage(one.summary.clone(), "same", Bytes::from(vec![0; before.len()]));
+    assert!(matches!(again, Err(TableError::Store(object_store::Error::AlreadyExists { .. }))), "{again:?}");
+    assert_eq!(fs::read(&path).unwrap(), before);
+    let names = fs::read_dir(path.parent().unwrap()).unwrap().count();
+    assert_eq!(names, 1, "nothing is left beside it");
+}
+
+#[test]
+fn damaged_files_are_told() {
+    let check = |damage: &dyn Fn(&PathBuf)| {
+        let folder = TempDir::new().unwrap();
+        let table = open(&folder);
+        let one = block(&table, "j", None, 1);
+        let path = folder.path().join("tenant").join(&one.files[0].path);
+        table.commit(&[one], NOW).unwrap();
+        damage(&path);
+        let error = samples(&open(&folder)).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Data, "{error}");
+        assert!(error.to_string().contains(path.file_name().unwrap().to_str().unwrap()), "{error}");
+    };
+    check(&|path| fs::remove_file(path).unwrap());
+    check(&|path| fs::write(path, b"").unwrap());
+    check(&|path| {
+        let bytes = fs::read(path).unwrap();
+        fs::write(path, &bytes[..bytes.len() / 2]).unwrap();
+    });
+}
+
+#[test]
+fn a_damaged_log_is_told() {
+    let check = |version: u64, damage: &dyn Fn(&PathBuf)| {
+        let folder = TempDir::new().unwrap();
+        let table = open(&folder);
+        for n in 0..3u64 {
+            table.commit(&[block(&table, "j", n.checked_sub(1), n)], NOW).unwrap();
+        }
+        damage(&log(&folder, version));
+        let opened = Table::open_or_create(location(&folder));
+        let error = match opened.map(|table| samples(&table)) {
+            Err(error) | Ok(Err(error)) => error,
+            Ok(Ok(samples)) => panic!("{samples} samples of a damaged log"),
+        };
+        assert_eq!(error.kind(), ErrorKind::Data, "{error}");
+        assert!(error.to_string().contains("log of table"), "{error}");
+    };
+    let cut = |path: &PathBuf| {
+        let bytes = fs::read(path).unwrap();
+        fs::write(path, &bytes[..bytes.len() - 40]).unwrap();
+    };
+    check(0, &|path| fs::write(path, b"").unwrap());
+    check(0, &cut);
+    check(2, &cut);
+    check(2, &|path| fs::write(path, b"").unwrap());
+    check(1, &|path| fs::remove_file(path).unwrap());
+}

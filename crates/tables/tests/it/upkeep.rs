@@ -1,0 +1,119 @@
+//! Merging, expiring and sweeping: they change files, never samples.
+
+use crate::fleet::{DAY, Series, date, fleet};
+use crate::table::{ALL_DATES, open, stage};
+use model::Samples;
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use tables::compact::{self, CompactLimits, Job};
+use tables::delta::{StagedBlock, Sweeper, Swept, Table};
+use tables::{Cache, Date, Scan, ScanLimits, Select, TableError};
+use tempfile::TempDir;
+
+/// Every sample of the table.
+pub(crate) fn contents(table: &Table) -> Result<BTreeMap<(String, i64), u64>, TableError> {
+    let cache = Arc::new(Cache::new(1 << 20));
+    let mut scan = Scan::open(table, &cache, &Select::ALL, &ScanLimits::default())?;
+    let mut found = BTreeMap::new();
+    while scan.next_series()? {
+        let mut samples = Samples::default();
+        scan.read(&mut samples)?;
+        let labels = scan.labels().to_owned().to_string();
+        for (t, v) in samples.timestamps.iter().zip(&samples.values) {
+            assert!(found.insert((labels.clone(), *t), v.to_bits()).is_none(), "each series comes once");
+        }
+    }
+    assert_eq!(scan.warnings().next(), None);
+    Ok(found)
+}
+
+fn jobs(table: &Table, today: Date) -> Vec<Job> {
+    compact::plan(table.files().unwrap().all(), today, &CompactLimits::default(), |_| false)
+}
+
+/// Commits a slice of every series' samples for each of `blocks`.
+fn fill(table: &Table, series: &[Series], blocks: usize) {
+    let len = series[0].timestamps.len() / blocks;
+    for n in 0..blocks {
+        let part = |s: &Series| Series {
+            labels: s.labels.clone(),
+            timestamps: s.timestamps[n * len..(n + 1) * len].to_vec(),
+            values: s.values[n * len..(n + 1) * len].to_vec(),
+        };
+        let part: Vec<_> = series.iter().map(part).collect();
+        let files = vec![stage(table, &format!("part-{n}"), &part)];
+        let after = n.checked_sub(1).map(|n| n as u64);
+        let block = StagedBlock { source: "j".into(), after, upto: n as u64, files };
+        table.commit(&[block], DAY + n as i64).unwrap();
+    }
+}
+
+#[test]
+fn a_merge_keeps_every_sample() {
+    let folder = TempDir::new().unwrap();
+    let table = open(&folder);
+    let series = fleet(5, 7, 600);
+    fill(&table, &series, 6);
+    let before = contents(&table).unwrap();
+    assert_eq!(before.len(), 5 * 7 * 600);
+    let small: u64 = table.live_files(ALL_DATES).unwrap().iter().map(|f| f.bytes).sum();
+
+    let planned = jobs(&table, date());
+    assert_eq!((planned.len(), planned[0].files.len()), (1, 6));
+    assert!(compact::run(&table, &planned[0], "merged", &CompactLimits::default()).unwrap());
+    let live = table.live_files(ALL_DATES).unwrap();
+    assert_eq!(live.len(), 1);
+    assert!(live[0].bytes < small / 2, "{} of {small}", live[0].bytes);
+    assert_eq!(contents(&open(&folder)).unwrap(), before);
+    // the same job again finds its files gone
+    assert!(!compact::run(&table, &planned[0], "again", &CompactLimits::default()).unwrap());
+    assert_eq!(contents(&table).unwrap(), before);
+}
+
+#[test]
+fn the_later_of_two_samples_stays() {
+    let folder = TempDir::new().unwrap();
+    let table = open(&folder);
+    let one = |value: f64| Series::new(&[("__name__", "m")], &[(DAY, value), (DAY + value as i64, value)]);
+    for (n, value) in [(0, 5.0), (1, 7.0), (2, 6.0)] {
+        let files = vec![stage(&table, &format!("f{n}"), &[one(value)])];
+        let block = StagedBlock { source: format!("j{n}"), after: None, upto: 1, files };
+        table.commit(&[block], DAY + n).unwrap();
+    }
+    let planned = jobs(&table, Date(date().0 + 1));
+    assert!(compact::run(&table, &planned[0], "merged", &CompactLimits::default()).unwrap());
+    let values: Vec<_> =
+        contents(&table).unwrap().into_iter().map(|((_, t), v)| (t - DAY, f64::from_bits(v))).collect();
+    assert_eq!(values, [(0, 6.0), (5, 5.0), (6, 6.0), (7, 7.0)]);
+}
+
+#[test]
+fn dead_files_are_swept_after_their_grace() {
+    let folder = TempDir::new().unwrap();
+    let table = open(&folder);
+    fill(&table, &fleet(2, 2, 40), 4);
+    let staged = stage(&table, "never-committed", &fleet(1, 1, 1));
+    let planned = jobs(&table, date());
+    assert!(compact::run(&table, &planned[0], "merged", &CompactLimits::default()).unwrap());
+    let before = contents(&table).unwrap();
+    let mut sweeper = Sweeper::default();
+    let waiting = Swept { files: 0, bytes: 0, waiting: 5 };
+    assert_eq!(sweeper.sweep(&table, 1000, 100).unwrap(), waiting);
+    assert_eq!(sweeper.sweep(&table, 1099, 100).unwrap(), waiting);
+    let swept = sweeper.sweep(&table, 1100, 100).unwrap();
+    assert_eq!((swept.files, swept.waiting), (5, 0));
+    assert_eq!(sweeper.sweep(&table, 9999, 100).unwrap(), Swept::default());
+    assert!(!folder.path().join("tenant").join(staged.path).exists());
+    assert_eq!(contents(&open(&folder)).unwrap(), before);
+}
+
+#[test]
+fn old_days_expire() {
+    let folder = TempDir::new().unwrap();
+    let table = open(&folder);
+    fill(&table, &fleet(1, 1, 4), 2);
+    assert_eq!(table.expire(DAY).unwrap(), 0);
+    assert_eq!(table.expire(DAY + tables::block::DAY_MS).unwrap(), 2);
+    assert!(contents(&open(&folder)).unwrap().is_empty());
+    assert_eq!(table.floodmarks(["j"]).unwrap()["j"], 1, "what expired is not taken in again");
+}
