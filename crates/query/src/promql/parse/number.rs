@@ -39,7 +39,9 @@ pub(super) fn value(text: &str) -> Option<f64> {
         return None;
     }
     let octal = digits.strip_prefix('0').filter(|rest| !rest.is_empty());
-    octal.and_then(|rest| plain_integer(rest, 8)).or_else(|| digits.parse().ok())
+    // too large a number is no infinity, but an error, in Prometheus too
+    let decimal = || digits.parse().ok().filter(|value: &f64| value.is_finite());
+    octal.and_then(|rest| plain_integer(rest, 8)).or_else(decimal)
 }
 
 fn plain_integer(digits: &str, radix: u32) -> Option<f64> {
@@ -82,13 +84,13 @@ mod tests {
             ("1_000", 1000.0),
             ("1_2_3.5", 123.5),
             ("Inf", f64::INFINITY),
-            ("1e999", f64::INFINITY),
         ] {
             check(text, Some(expected));
         }
         assert!(value("nAn").unwrap().is_nan());
         for bad in [
-            "", ".", "x", "0x", "0xg", "1__0", "_1", "1_", "1._5", "5m", "+5", "-5", "1e", "infinity", "0x+1",
+            "", ".", "x", "0x", "0xg", "1__0", "_1", "1_", "1._5", "5m", "+5", "-5", "1e", "1e999",
+            "infinity", "0x+1",
         ] {
             check(bad, None);
         }

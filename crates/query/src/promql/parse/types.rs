@@ -1,109 +1,102 @@
-//! Which operands go with which operation.
+//! Which operands go with which operation. Errors are messages: the caller knows the place.
 
-use super::parse_error;
+use crate::promql::ValueKind;
 use crate::promql::ast::{Aggregate, AggregateOp, Binary, Call, Function, Many, Node};
-use crate::promql::{QueryError, ValueKind};
 
-/// Operands of a binary operator.
-pub(super) fn check_binary(binary: &Binary) -> Result<(), QueryError> {
-    let (lhs, rhs) = (binary.lhs.kind(), binary.rhs.kind());
-    for kind in [lhs, rhs] {
-        if !matches!(kind, ValueKind::Scalar | ValueKind::Vector) {
-            return Err(parse_error("binary expression must contain only scalar and instant vector types"));
-        }
-    }
-    let vectors = lhs == ValueKind::Vector && rhs == ValueKind::Vector;
-    let scalars = lhs == ValueKind::Scalar && rhs == ValueKind::Scalar;
+/// Whether an operator takes what stands after it and, if nothing is said of labels, what it joins. Errors are of the
+/// operator itself.
+pub(super) fn check_operator(binary: &Binary) -> Result<(), String> {
+    let scalars = [&binary.lhs, &binary.rhs].iter().all(|side| side.kind() == ValueKind::Scalar);
     let matching = &binary.matching;
     if binary.return_bool && !binary.op.is_comparison() {
-        return Err(parse_error("bool modifier can only be used on comparison operators"));
+        return Err("bool modifier can only be used on comparison operators".into());
     }
     if binary.op.is_comparison() && scalars && !binary.return_bool {
-        return Err(parse_error("comparisons between scalars must use BOOL modifier"));
+        return Err("comparisons between scalars must use BOOL modifier".into());
     }
-    if binary.op.is_set() && !vectors {
-        return Err(parse_error(format_args!(
-            "set operator {:?} not allowed in binary scalar expression",
-            format!("{:?}", binary.op).to_lowercase()
-        )));
-    }
-    if binary.op.is_set() && matching.many != Many::None {
-        return Err(parse_error(format_args!(
-            "no grouping allowed for {:?} operation",
-            format!("{:?}", binary.op).to_lowercase()
-        )));
-    }
-    let fills = matching.fill_left.is_some() || matching.fill_right.is_some();
-    if fills && binary.op.is_set() {
-        return Err(parse_error("filling in missing series not allowed for set operators"));
-    }
-    if !vectors && (!matching.labels.is_empty() || matching.on) {
-        return Err(parse_error("vector matching only allowed between vectors"));
-    }
-    let both = matching.include.iter().find(|l| matching.on && matching.labels.contains(l));
-    match both {
-        Some(label) => {
-            Err(parse_error(format_args!("label {label:?} must not occur in ON and GROUP clause at once")))
-        }
+    match matching.include.iter().find(|l| matching.on && matching.labels.contains(l)) {
+        Some(label) => Err(format!("label {label:?} must not occur in ON and GROUP clause at once")),
         None => Ok(()),
     }
 }
 
-/// Operands of an aggregation.
-pub(super) fn check_aggregate(aggregate: &Aggregate) -> Result<(), QueryError> {
-    expect(ValueKind::Vector, &aggregate.expr, "aggregation expression")?;
-    let wanted = match aggregate.op {
-        AggregateOp::Topk
-        | AggregateOp::Bottomk
-        | AggregateOp::Quantile
-        | AggregateOp::Limitk
-        | AggregateOp::LimitRatio => ValueKind::Scalar,
-        AggregateOp::CountValues => ValueKind::String,
-        _ => return Ok(()),
-    };
-    match &aggregate.param {
-        Some(param) => expect(wanted, param, "aggregation parameter"),
-        None => {
-            Err(parse_error("wrong number of arguments for aggregate expression provided, expected 2, got 1"))
+/// Operands of a binary operator.
+pub(super) fn check_binary(binary: &Binary) -> Result<(), String> {
+    let (lhs, rhs) = (binary.lhs.kind(), binary.rhs.kind());
+    for kind in [lhs, rhs] {
+        if !matches!(kind, ValueKind::Scalar | ValueKind::Vector) {
+            return Err("binary expression must contain only scalar and instant vector types".into());
         }
     }
-}
-
-/// Arguments of a function: how many, and their types.
-pub(super) fn check_call(call: &Call) -> Result<(), QueryError> {
-    let (kinds, least, most) = signature(call.function);
-    let (name, count) = (call.function.name(), call.args.len());
-    if least == most && count != least {
-        return Err(parse_error(format_args!(
-            "expected {least} argument(s) in call to {name:?}, got {count}"
-        )));
+    let vectors = lhs == ValueKind::Vector && rhs == ValueKind::Vector;
+    let matching = &binary.matching;
+    let name = || format!("{:?}", binary.op).to_lowercase();
+    if !vectors && (!matching.labels.is_empty() || matching.on) {
+        return Err("vector matching only allowed between instant vectors".into());
     }
-    if count < least {
-        return Err(parse_error(format_args!(
-            "expected at least {least} argument(s) in call to {name:?}, got {count}"
-        )));
+    if binary.op.is_set() && !vectors {
+        return Err(format!("set operator {:?} not allowed in binary scalar expression", name()));
     }
-    if count > most {
-        return Err(parse_error(format_args!(
-            "expected at most {most} argument(s) in call to {name:?}, got {count}"
-        )));
+    if binary.op.is_set() && matching.many != Many::None {
+        return Err(format!("no grouping allowed for {:?} operation", name()));
     }
-    for (i, arg) in call.args.iter().enumerate() {
-        let kind = kinds.get(i).or(kinds.last()).expect("BUG: a function with arguments has a signature");
-        expect(*kind, arg, &format!("call to function {name:?}"))?;
+    let fills = matching.fill_left.is_some() || matching.fill_right.is_some();
+    if fills && binary.op.is_set() {
+        return Err("filling in missing series not allowed for set operators".into());
     }
     Ok(())
 }
 
-fn expect(wanted: ValueKind, node: &Node, context: &str) -> Result<(), QueryError> {
+/// What kind of parameter an aggregation takes, if any.
+pub(super) const fn parameter_of(op: AggregateOp) -> Option<ValueKind> {
+    match op {
+        AggregateOp::Topk
+        | AggregateOp::Bottomk
+        | AggregateOp::Quantile
+        | AggregateOp::Limitk
+        | AggregateOp::LimitRatio => Some(ValueKind::Scalar),
+        AggregateOp::CountValues => Some(ValueKind::String),
+        _ => None,
+    }
+}
+
+/// Operands of an aggregation, of which there is the right number. With the message: whether the parameter is wrong.
+pub(super) fn check_aggregate(aggregate: &Aggregate) -> Result<(), (bool, String)> {
+    let context = "aggregation expression";
+    expect(ValueKind::Vector, &aggregate.expr, context).map_err(|message| (false, message))?;
+    match (parameter_of(aggregate.op), &aggregate.param) {
+        (Some(wanted), Some(param)) => {
+            expect(wanted, param, "aggregation parameter").map_err(|message| (true, message))
+        }
+        _ => Ok(()),
+    }
+}
+
+/// Arguments of a function: how many, and their types. With the message: which argument is wrong, if it is one.
+pub(super) fn check_call(call: &Call) -> Result<(), (Option<usize>, String)> {
+    let (kinds, least, most) = signature(call.function);
+    let (name, count) = (call.function.name(), call.args.len());
+    let wanted = match (count < least, count > most) {
+        (false, false) => None,
+        _ if least == most => Some(least.to_string()),
+        (true, _) => Some(format!("at least {least}")),
+        (_, true) => Some(format!("at most {most}")),
+    };
+    if let Some(wanted) = wanted {
+        return Err((None, format!("expected {wanted} argument(s) in call to {name:?}, got {count}")));
+    }
+    for (i, arg) in call.args.iter().enumerate() {
+        let kind = kinds.get(i).or(kinds.last()).expect("BUG: a function with arguments has a signature");
+        expect(*kind, arg, &format!("call to function {name:?}")).map_err(|message| (Some(i), message))?;
+    }
+    Ok(())
+}
+
+fn expect(wanted: ValueKind, node: &Node, context: &str) -> Result<(), String> {
     if node.kind() == wanted {
         return Ok(());
     }
-    Err(parse_error(format_args!(
-        "expected type {} in {context}, got {}",
-        wanted.described(),
-        node.kind().described()
-    )))
+    Err(format!("expected type {} in {context}, got {}", wanted.described(), node.kind().described()))
 }
 
 /// Types of the arguments (the last one may repeat), the least and the most number of them.

@@ -8,12 +8,10 @@
 //! Numbers are read here as Go reads them (`1_000`, `0755`), which the parser crate does not.
 //! Unbalanced brackets and strings are found on the way, with their position.
 
-use super::{number, quoted};
 use crate::matcher::MatchOp;
+use crate::promql::parse::duration::{self, DURATION_MS_MAX};
+use crate::promql::parse::{number, quoted};
 use crate::promql::{EXPR_BYTES_MAX, EXPR_DEPTH_MAX, QueryError};
-
-/// Longest duration, in milliseconds: a thousand years.
-pub(super) const DURATION_MS_MAX: i64 = 1000 * 365 * 24 * 3600 * 1000;
 
 /// Words that join two expressions.
 const OPERATOR_WORDS: [&str; 4] = ["and", "or", "unless", "atan2"];
@@ -275,60 +273,5 @@ fn duration_ms(text: &str) -> Option<i64> {
         let ms = seconds * 1000.0;
         return (seconds > 0.0).then_some(if ms < DURATION_MS_MAX as f64 { ms as i64 } else { i64::MAX });
     }
-    let units: [(&str, i64); 7] = [
-        ("y", 365 * 86_400_000),
-        ("w", 7 * 86_400_000),
-        ("d", 86_400_000),
-        ("h", 3_600_000),
-        ("m", 60_000),
-        ("s", 1000),
-        ("ms", 1),
-    ];
-    let (mut rest, mut total, mut next) = (text, 0i64, 0);
-    while !rest.is_empty() {
-        let digits = rest.bytes().take_while(u8::is_ascii_digit).count();
-        let number: i64 = rest[..digits].parse().ok()?;
-        let letters = rest[digits..].bytes().take_while(u8::is_ascii_alphabetic).count();
-        let unit = &rest[digits..digits + letters];
-        let at = units.iter().position(|(name, _)| *name == unit).filter(|at| *at >= next)?;
-        total = total.saturating_add(number.saturating_mul(units[at].1));
-        (next, rest) = (at + 1, &rest[digits + letters..]);
-    }
-    (total > 0).then_some(total)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn durations() {
-        let check = |text: &str, ms: Option<i64>| assert_eq!(duration_ms(text), ms, "{text}");
-        check("5m", Some(300_000));
-        check("1h30m", Some(5_400_000));
-        check("1y2w3d4h5m6s7ms", Some(((((365 + 14 + 3) * 24 + 4) * 60 + 5) * 60 + 6) * 1000 + 7));
-        check("0.5", Some(500));
-        check("0x10", Some(16_000));
-        check("1e300", Some(i64::MAX));
-        check("99999999999y", Some(i64::MAX));
-        for bad in ["", "m", "1m1h", "1m1m", "5", "-5", "inf", "nan", "0", "0s", "1.5h", "5 m", "5x"] {
-            if bad != "5" {
-                check(bad, None);
-            }
-        }
-    }
-
-    #[test]
-    fn positions() {
-        let check = |text: &str, message: &str| match check(text) {
-            Err(QueryError::Parse(m)) => assert_eq!(m, message, "{text}"),
-            Ok(_) | Err(_) => panic!("{text}"),
-        };
-        check("sum(a", "1:6: parse error: unclosed left parenthesis");
-        check("a)", "1:2: parse error: unexpected right parenthesis ')'");
-        check("a +\n b{x='y", "2:6: parse error: unterminated quoted string");
-        check("a[5mm]", "1:3: parse error: bad number or duration syntax: \"5mm\"");
-        check("a offset -1e99", "1:11: parse error: duration out of range");
-        check("a[5m", "1:2: parse error: unclosed left bracket");
-    }
+    duration::milliseconds(text).filter(|ms| *ms > 0)
 }
