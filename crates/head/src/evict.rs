@@ -20,6 +20,7 @@ use crate::select::Present;
 use crate::series::{ACTIVE, GONE, Series, UNLINKED};
 use crate::tenant::TenantHead;
 use model::SeriesRef;
+use roaring::RoaringBitmap;
 
 #[cfg(test)]
 mod tests;
@@ -38,8 +39,10 @@ pub(crate) struct Evicting {
     merged: bool,
     /// The last step that is done, by the partition's count.
     pub(crate) done: u64,
-    /// Unlisted and not yet removed.
-    leaving: Vec<SeriesRef>,
+    /// No longer in the index, and not yet removed.
+    leaving: RoaringBitmap,
+    /// Those before this one are unlisted.
+    unlisted: u32,
 }
 
 impl TenantHead {
@@ -66,16 +69,25 @@ impl TenantHead {
         true
     }
 
-    /// Takes what is still unlinked out of the postings.
+    /// Takes what is still unlinked out of the index and the postings.
     pub(crate) fn unlist_some(&mut self, steps: &mut usize) -> bool {
         while self.evicting.page < self.index.page_count() {
             if *steps == 0 {
                 return false;
             }
-            self.unlist_page(steps);
+            self.drop_keys(steps);
             self.evicting.page += 1;
         }
-        self.evicting.page = 0;
+        // Ascending, because postings are made of runs, and to take from a run's middle is dear.
+        for series in self.evicting.leaving.range(self.evicting.unlisted..) {
+            if *steps == 0 {
+                self.evicting.unlisted = series;
+                return false;
+            }
+            *steps = steps.saturating_sub(SERIES_STEPS);
+            self.labels.unlist(SeriesRef(series), &mut self.pairs);
+        }
+        (self.evicting.page, self.evicting.unlisted) = (0, 0);
         if !self.evicting.leaving.is_empty() {
             let series = &self.series;
             self.exemplars.retain(|of| series.get(of.index()).state & GONE == 0);
@@ -103,8 +115,9 @@ impl TenantHead {
         true
     }
 
-    fn unlist_page(&mut self, steps: &mut usize) {
-        let Self { index, series, labels, pairs, evicting, active, .. } = self;
+    /// Goes through one page of the index.
+    fn drop_keys(&mut self, steps: &mut usize) {
+        let Self { index, series, evicting, active, .. } = self;
         index.review(evicting.page, |found, linked| {
             *steps = steps.saturating_sub(1);
             let series = series.get_mut(found.index());
@@ -113,36 +126,35 @@ impl TenantHead {
                 return Verdict::Link;
             }
             assert!(!series.holds_samples(), "BUG: samples come only to linked series");
-            *steps = steps.saturating_sub(SERIES_STEPS);
             *active -= usize::from(series.state & ACTIVE != 0);
             series.state = GONE;
-            labels.unlist(found, pairs);
-            evicting.leaving.push(found);
+            evicting.leaving.insert(found.0);
             Verdict::Remove
         });
     }
 
     /// Removes what was unlisted and tells whose numbers are free.
     pub(crate) fn remove_some(&mut self, steps: &mut usize, freed: &mut dyn FnMut(SeriesRef)) -> bool {
-        while let Some(series) = self.evicting.leaving.pop() {
+        // from the end, so that whole pages of them go
+        while let Some(series) = self.evicting.leaving.max().map(SeriesRef) {
+            if *steps == 0 {
+                return false;
+            }
+            self.evicting.leaving.remove(series.0);
             *steps = steps.saturating_sub(SERIES_STEPS);
             self.labels.remove(series, &mut self.pairs);
             self.series.take(series.index());
             self.free.push(series.0, &mut self.series);
             self.evicted += 1;
             freed(series);
-            if *steps == 0 {
-                return false;
-            }
         }
-        self.evicting.leaving = Vec::new();
+        self.evicting.leaving = RoaringBitmap::new();
         self.merge_some(steps)
     }
 
     /// Which series there are, for who looks at them in turns.
     pub(crate) fn present(&self) -> Present {
-        let mut absent = self.free.set().clone();
-        absent.extend(self.evicting.leaving.iter().map(|series| series.0));
+        let absent = self.free.set() | &self.evicting.leaving;
         Present { end: self.series.len() as u32, absent }
     }
 
@@ -154,7 +166,8 @@ impl TenantHead {
 
     /// Bytes that eviction itself takes.
     pub(crate) fn evicting_bytes(&self) -> usize {
-        self.free.memory_bytes(self.series.len()) + self.evicting.leaving.capacity() * size_of::<SeriesRef>()
+        let leaving = if self.evicting.leaving.is_empty() { 0 } else { self.series.len() / 8 };
+        self.free.memory_bytes(self.series.len()) + leaving
     }
 }
 

@@ -146,17 +146,18 @@ impl TenantHead {
         assert!(refs.len() == timestamps.len() && refs.len() == values.len(), "BUG: columns differ");
         let mut stats = AppendStats::default();
         let awake = ACTIVE | self.frozen.epoch;
+        // kept in registers: this loop is what the head does most
+        let (mut grown, mut newest_ms) = (0, self.newest_ms);
         for ((series_ref, &timestamp_ms), &value) in refs.iter().zip(timestamps).zip(values) {
             let series = self.series.get_mut(series_ref.index());
             series.seen_s = now_s;
             if series.state != awake {
                 self.active += usize::from(series.state & ACTIVE == 0);
-                self.chunk_bytes = self.chunk_bytes.wrapping_add_signed(series.wake(awake));
+                grown += series.wake(awake);
             }
             if timestamp_ms > series.open.last_ms() {
-                let grown = series.append(timestamp_ms, value);
-                self.chunk_bytes = self.chunk_bytes.wrapping_add_signed(grown);
-                self.newest_ms = self.newest_ms.max(timestamp_ms);
+                grown += series.append(timestamp_ms, value);
+                newest_ms = newest_ms.max(timestamp_ms);
                 stats.in_order += 1;
             } else if is_newest_again(series, timestamp_ms, value) {
                 stats.duplicates += 1;
@@ -166,6 +167,8 @@ impl TenantHead {
                 self.append_late(*series_ref, timestamp_ms, value);
             }
         }
+        self.newest_ms = newest_ms;
+        self.chunk_bytes = self.chunk_bytes.wrapping_add_signed(grown);
         self.samples_total += stats.in_order + stats.late;
         self.samples_fresh += stats.in_order + stats.late;
         stats
