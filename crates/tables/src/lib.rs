@@ -15,7 +15,7 @@
 //! - [`store`]: where files lie
 //! - [`delta`]: which files are live, commits, floodmarks, the order of writes
 //! - [`read`]: one file to rows; [`merge`]: many files to series; [`cache`]; [`scan`]: a table to series
-//! - [`compact`]: small files to large ones
+//! - [`compact`]: small files to large ones; [`upkeep`]: all that a table needs now and then
 //!
 //! Nothing here starts a thread or reads a clock. What waits for an object store blocks its caller and
 //! runs its requests on a runtime that it is handed: call from a thread that may block, never from a task.
@@ -33,6 +33,8 @@
 //! [`Select::samples`] off it gives series alone, from the small columns. [`scan::may_hold`] tells without
 //! touching a file whether there is anything in a range.
 //!
+//! Upkeep: [`upkeep::Upkeep`] plans steps; the shell runs each. Everything may die at any point.
+//!
 //! Memory: each of these says what it holds by `held_bytes()`, and its limits say how much that can become.
 
 pub mod block;
@@ -47,6 +49,7 @@ pub mod scan;
 pub mod schema;
 pub mod stage;
 pub mod store;
+pub mod upkeep;
 pub mod write;
 
 pub use block::{Date, Stretch};

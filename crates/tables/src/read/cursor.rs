@@ -35,7 +35,9 @@ pub struct Cursor<R: Ranges> {
     file: R,
     footer: Arc<Footer>,
     select: Arc<Select>,
-    windows: VecDeque<Window>,
+    window_bytes: usize,
+    /// What is left to read; `None` before the first row was asked for.
+    windows: Option<VecDeque<Window>>,
     decoder: Option<ParquetPushDecoder>,
     batch: Decoded,
     /// The row of `batch` that the cursor stands on.
@@ -55,14 +57,28 @@ struct Window {
 impl<R: Ranges> Cursor<R> {
     /// A cursor before the first wanted row. It fetches about `window_bytes` at a time.
     pub fn new(file: R, footer: Arc<Footer>, select: Arc<Select>, window_bytes: usize) -> Self {
-        let groups = prune::prune(footer.parquet(), &select);
-        let stats = ReadStats { row_groups: groups.len() as u64, ..ReadStats::default() };
-        let mut windows = VecDeque::new();
-        for (group, rows) in groups {
-            cut(&footer, group, rows, &select, window_bytes, &mut windows);
+        Self {
+            file,
+            footer,
+            select,
+            window_bytes,
+            windows: None,
+            decoder: None,
+            batch: Decoded::default(),
+            row: None,
+            last: None,
+            stats: ReadStats::default(),
         }
-        let batch = Decoded::default();
-        Self { file, footer, select, windows, decoder: None, batch, row: None, last: None, stats }
+    }
+
+    /// Leaves out what cannot match, and cuts the rest into windows.
+    fn plan(&mut self) -> VecDeque<Window> {
+        let mut windows = VecDeque::new();
+        for (group, rows) in prune::prune(self.footer.parquet(), &self.select) {
+            self.stats.row_groups += 1;
+            cut(&self.footer, group, rows, &self.select, self.window_bytes, &mut windows);
+        }
+        windows
     }
 
     /// The file's name.
@@ -85,7 +101,7 @@ impl<R: Ranges> Cursor<R> {
                 Ok(true)
             }
             end => {
-                self.windows.clear();
+                self.windows = Some(VecDeque::new());
                 self.decoder = None;
                 self.batch = Decoded::default();
                 end
@@ -98,7 +114,12 @@ impl<R: Ranges> Cursor<R> {
         self.batch = Decoded::default();
         loop {
             let Some(decoder) = &mut self.decoder else {
-                let Some(window) = self.windows.pop_front() else { return Ok(false) };
+                if self.windows.is_none() {
+                    self.windows = Some(self.plan());
+                }
+                let Some(window) = self.windows.as_mut().and_then(VecDeque::pop_front) else {
+                    return Ok(false);
+                };
                 self.decoder = Some(self.open(window)?);
                 continue;
             };
@@ -130,7 +151,7 @@ impl<R: Ranges> Cursor<R> {
             let descriptor = parquet.file_metadata().schema_descr();
             builder = builder.with_projection(ProjectionMask::columns(descriptor, schema::KEY_COLUMNS));
         }
-        if window.rows.as_slice() != [0..rows] {
+        if !matches!(window.rows.as_slice(), [all] if *all == (0..rows)) {
             builder = builder.with_row_selection(selection(&window.rows, rows));
         }
         builder.build().map_err(|e| TableError::damaged(self.file.name(), e))

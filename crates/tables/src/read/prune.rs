@@ -98,9 +98,12 @@ impl Columns {
         rows: usize,
         select: &Select,
     ) -> Vec<Range<usize>> {
-        let mut kept = vec![0..rows];
+        let mut kept = Vec::from_iter(std::iter::once(0..rows));
         let pages = |column: Option<usize>, matches: &dyn Fn(&ColumnIndexMetaData, usize) -> bool| {
             let index = metadata.column_index()?.get(group)?.get(column?)?;
+            if matches!(index, ColumnIndexMetaData::NONE) {
+                return None;
+            }
             let locations = metadata.offset_index()?.get(group)?.get(column?)?.page_locations();
             if index.num_pages() as usize != locations.len() {
                 return None;
@@ -163,6 +166,7 @@ fn intersect(a: &[Range<usize>], b: Vec<Range<usize>>) -> Vec<Range<usize>> {
 }
 
 #[cfg(test)]
+#[expect(clippy::single_range_in_vec_init, reason = "lists of ranges, some of one")]
 mod tests {
     use super::*;
 

@@ -7,6 +7,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use tables::compact::{self, CompactLimits, Job};
 use tables::delta::{StagedBlock, Sweeper, Swept, Table};
+use tables::upkeep::{Done, Policy, Upkeep};
 use tables::{Cache, Date, Scan, ScanLimits, Select, TableError};
 use tempfile::TempDir;
 
@@ -116,4 +117,88 @@ fn old_days_expire() {
     assert_eq!(table.expire(DAY + tables::block::DAY_MS).unwrap(), 2);
     assert!(contents(&open(&folder)).unwrap().is_empty());
     assert_eq!(table.floodmarks(["j"]).unwrap()["j"], 1, "what expired is not taken in again");
+}
+
+/// Runs whatever is due, until nothing is.
+fn keep_up(upkeep: &mut Upkeep, table: &Arc<Table>, now_ms: i64, policy: &Policy) -> Vec<Done> {
+    let mut all = Vec::new();
+    for round in 0..10 {
+        let steps = upkeep.plan(table, now_ms, policy).unwrap();
+        if steps.is_empty() {
+            return all;
+        }
+        for (n, step) in steps.iter().enumerate() {
+            let name = format!("merged-{now_ms}-{round}-{n}");
+            all.push(upkeep.run(table, step, &name, now_ms, policy, |_, _| true).unwrap());
+        }
+    }
+    panic!("there is always something due");
+}
+
+#[test]
+fn upkeep_merges_sweeps_and_expires() {
+    let folder = TempDir::new().unwrap();
+    let table = open(&folder);
+    fill(&table, &fleet(3, 4, 60), 6);
+    let before = contents(&table).unwrap();
+    let policy = Policy { checkpoint_every: 3, log_keep_ms: -1_000_000_000_000, ..Policy::default() };
+    let mut upkeep = Upkeep::new();
+    let done = keep_up(&mut upkeep, &table, DAY + 3_600_000, &policy);
+    assert!(done.iter().any(|d| matches!(d, Done::Compacted(p) if p.samples == 720)), "{done:?}");
+    assert!(done.contains(&Done::Checkpointed), "{done:?}");
+    let later = keep_up(&mut upkeep, &table, DAY + 2 * 3_600_000 + 1, &policy);
+    assert!(later.iter().any(|d| matches!(d, Done::Swept(s) if s.files == 6 && s.waiting == 0)), "{later:?}");
+    assert!(done.iter().any(|d| matches!(d, Done::Cleaned(c) if c.files > 5)), "{done:?}");
+    for table in [&table, &open(&folder)] {
+        assert_eq!(contents(table).unwrap(), before);
+        assert_eq!(table.floodmarks(["j"]).unwrap()["j"], 5);
+    }
+    let policy = Policy { retention_ms: Some(3_600_000), ..policy };
+    let last = keep_up(&mut upkeep, &table, DAY + 48 * 3_600_000, &policy);
+    assert!(last.contains(&Done::Expired(1)), "{last:?}");
+    assert!(contents(&open(&folder)).unwrap().is_empty());
+}
+
+#[test]
+fn a_damaged_file_is_left_alone_and_named() {
+    let folder = TempDir::new().unwrap();
+    let table = open(&folder);
+    fill(&table, &fleet(1, 1, 60), 6);
+    let bad = table.files().unwrap().all()[2].path.clone();
+    let path = folder.path().join("tenant").join(&bad);
+    let bytes = std::fs::read(&path).unwrap();
+    std::fs::write(&path, &bytes[..bytes.len() / 2]).unwrap();
+    let mut upkeep = Upkeep::new();
+    let done = keep_up(&mut upkeep, &table, DAY + 2 * tables::block::DAY_MS, &Policy::default());
+    assert!(done.contains(&Done::Damaged), "{done:?}");
+    assert_eq!(upkeep.damaged().map(|(file, _)| file).collect::<Vec<_>>(), [bad.as_str()]);
+    assert_eq!(table.files().unwrap().all().len(), 3, "what lies on both sides is merged apart");
+    let cache = Arc::new(Cache::new(0));
+    let mut scan = Scan::open(&table, &cache, &Select::ALL, &ScanLimits::default()).unwrap();
+    let mut samples = Samples::default();
+    while scan.next_series().unwrap() {
+        scan.read(&mut samples).unwrap();
+    }
+    assert_eq!(samples.len(), 50, "the others are read");
+    let warnings: Vec<_> = scan.warnings().collect();
+    assert!(warnings.len() == 1 && warnings[0].contains(&bad), "{warnings:?}");
+}
+
+#[test]
+fn a_clock_that_jumps_back_changes_nothing() {
+    let folder = TempDir::new().unwrap();
+    let table = open(&folder);
+    for (n, now) in [(0u64, DAY), (1, DAY - 1_000_000), (2, 5)] {
+        let series = [Series::new(&[("__name__", "m")], &[(DAY, n as f64)])];
+        let files = vec![stage(&table, &format!("f{n}"), &series)];
+        let block = StagedBlock { source: "j".into(), after: n.checked_sub(1), upto: n, files };
+        // another process, which knows only the log
+        open(&folder).commit(&[block], now).unwrap();
+        table.refresh().unwrap();
+    }
+    let read = |table: &Table| contents(table).unwrap().into_values().map(f64::from_bits).collect::<Vec<_>>();
+    assert_eq!(read(&table), [2.0]);
+    let planned = jobs(&table, Date(date().0 + 1));
+    assert!(compact::run(&table, &planned[0], "merged", &CompactLimits::default()).unwrap());
+    assert_eq!(read(&open(&folder)), [2.0]);
 }

@@ -1,0 +1,210 @@
+//! What a table needs now and then: old days go, files are merged, the log is kept short, dead files are swept.
+//!
+//! [`Upkeep::plan`] says what is due; it reads the log and nothing else. [`Upkeep::run`] does one step, and the
+//! shell decides when, on which thread, and with which memory. Each step may die at any point and is then simply
+//! due again: what it had made is swept.
+
+use crate::block::Date;
+use crate::compact::{self, CompactLimits, Compaction, Job, Progress};
+use crate::delta::{Cleaned, Sweeper, Swept, Table};
+use crate::error::TableError;
+use crate::read::NameRange;
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+/// Samples between two looks at whether a merge shall go on.
+const STEP_SAMPLES: u64 = 200_000;
+
+/// Damaged files that are remembered; beyond it the first are tried again.
+const DAMAGED_MAX: usize = 1000;
+
+/// What is due when.
+#[derive(Debug, Clone, Copy)]
+pub struct Policy {
+    /// Samples older than this go, in whole files: a file stays until all of it is older. `None` keeps all.
+    pub retention_ms: Option<i64>,
+    /// What is merged.
+    pub compact: CompactLimits,
+    /// How long files stay that no version needs any more. It must be longer than any query, and than the time
+    /// between staging and committing.
+    pub grace_ms: i64,
+    /// Time between two sweeps.
+    pub sweep_every_ms: i64,
+    /// Versions between two checkpoints.
+    pub checkpoint_every: u64,
+    /// How long log entries stay that lie before a checkpoint.
+    pub log_keep_ms: i64,
+}
+
+impl Default for Policy {
+    fn default() -> Self {
+        const HOUR: i64 = 3_600_000;
+        Self {
+            retention_ms: None,
+            compact: CompactLimits::default(),
+            grace_ms: HOUR,
+            sweep_every_ms: HOUR / 4,
+            checkpoint_every: 50,
+            log_keep_ms: 24 * HOUR,
+        }
+    }
+}
+
+/// Something that is due.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Step {
+    /// Files whose samples all lie before this go.
+    Expire {
+        /// The first millisecond that is kept.
+        before_ms: i64,
+    },
+    /// Files become fewer.
+    Compact(Job),
+    /// The log gets a checkpoint.
+    Checkpoint,
+    /// Log entries before a checkpoint go.
+    CleanLog,
+    /// Dead files go.
+    Sweep,
+}
+
+/// What a step came to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Done {
+    /// So many files expired.
+    Expired(usize),
+    /// The files are merged.
+    Compacted(Progress),
+    /// Another program was faster, or the caller wanted no more of it.
+    GivenUp,
+    /// A file of the job is damaged. It is left alone from now on; see [`Upkeep::damaged`].
+    Damaged,
+    /// The checkpoint is there.
+    Checkpointed,
+    /// Log files went.
+    Cleaned(Cleaned),
+    /// Dead files went.
+    Swept(Swept),
+}
+
+/// The upkeep of one table. What it remembers is only for speed: after a restart it begins anew.
+#[derive(Debug, Default)]
+pub struct Upkeep {
+    sweeper: Sweeper,
+    swept_ms: Option<i64>,
+    checkpointed: Option<u64>,
+    /// Damaged files, and what is wrong with each.
+    damaged: BTreeMap<String, String>,
+}
+
+impl Upkeep {
+    /// An upkeep that has done nothing yet.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// What is due now, in the order in which to do it.
+    pub fn plan(&mut self, table: &Table, now_ms: i64, policy: &Policy) -> Result<Vec<Step>, TableError> {
+        table.refresh()?;
+        let files = table.files()?;
+        let mut steps = Vec::new();
+        if let Some(retention_ms) = policy.retention_ms {
+            let before_ms = now_ms.saturating_sub(retention_ms);
+            if files.all().iter().any(|f| f.range.end_ms.min(f.date.end_ms()) < before_ms) {
+                steps.push(Step::Expire { before_ms });
+            }
+        }
+        let jobs = compact::plan(files.all(), Date::of(now_ms), &policy.compact, |f| {
+            self.damaged.contains_key(&f.path)
+        });
+        steps.extend(jobs.into_iter().map(Step::Compact));
+        if files.version() >= self.checkpointed.unwrap_or(0).saturating_add(policy.checkpoint_every) {
+            steps.push(Step::Checkpoint);
+        }
+        if self.swept_ms.is_none_or(|at| now_ms.saturating_sub(at) >= policy.sweep_every_ms || now_ms < at) {
+            steps.extend([Step::CleanLog, Step::Sweep]);
+        }
+        Ok(steps)
+    }
+
+    /// Does a step. `name` begins the names of new files and must be new each time. A merge calls `go_on` now and
+    /// then with its progress and the bytes that it holds, and is given up where that says `false`.
+    pub fn run(
+        &mut self,
+        table: &Arc<Table>,
+        step: &Step,
+        name: &str,
+        now_ms: i64,
+        policy: &Policy,
+        mut go_on: impl FnMut(&Progress, usize) -> bool,
+    ) -> Result<Done, TableError> {
+        match step {
+            Step::Expire { before_ms } => {
+                let mut expired = 0;
+                loop {
+                    match table.expire(*before_ms)? {
+                        0 => return Ok(Done::Expired(expired)),
+                        n => expired += n,
+                    }
+                    if !go_on(&Progress::default(), 0) {
+                        return Ok(Done::Expired(expired));
+                    }
+                }
+            }
+            Step::Compact(job) => match compact_job(table, job, name, policy.compact, go_on) {
+                Err(TableError::Damaged { file, reason }) => {
+                    self.leave(file, reason);
+                    Ok(Done::Damaged)
+                }
+                done => done,
+            },
+            Step::Checkpoint => {
+                table.checkpoint()?;
+                self.checkpointed = Some(table.version());
+                Ok(Done::Checkpointed)
+            }
+            Step::CleanLog => {
+                let before_ms = now_ms.saturating_sub(policy.log_keep_ms);
+                table.clean_log(before_ms).map(Done::Cleaned)
+            }
+            Step::Sweep => {
+                let swept = self.sweeper.sweep(table, now_ms, policy.grace_ms)?;
+                self.swept_ms = Some(now_ms);
+                Ok(Done::Swept(swept))
+            }
+        }
+    }
+
+    fn leave(&mut self, file: String, reason: String) {
+        if self.damaged.len() >= DAMAGED_MAX {
+            self.damaged.pop_first();
+        }
+        self.damaged.insert(file, reason);
+    }
+
+    /// Damaged files that a merge met, and what is wrong with each. Queries leave them out and say so; they stay
+    /// where they are, for somebody to look at, until they expire.
+    pub fn damaged(&self) -> impl Iterator<Item = (&str, &str)> {
+        self.damaged.iter().map(|(file, reason)| (file.as_str(), reason.as_str()))
+    }
+}
+
+fn compact_job(
+    table: &Arc<Table>,
+    job: &Job,
+    name: &str,
+    limits: CompactLimits,
+    mut go_on: impl FnMut(&Progress, usize) -> bool,
+) -> Result<Done, TableError> {
+    let mut merge = Compaction::open(table, job, NameRange::ALL, name, limits)?;
+    loop {
+        let progress = merge.step(STEP_SAMPLES)?;
+        if progress.done {
+            let replaced = table.replace(&job.files, &merge.into_staged())?;
+            return Ok(if replaced { Done::Compacted(progress) } else { Done::GivenUp });
+        }
+        if !go_on(&progress, merge.held_bytes()) {
+            return Ok(Done::GivenUp);
+        }
+    }
+}
