@@ -1,5 +1,6 @@
 //! Tests of the crate from outside.
 
+mod faults;
 mod files;
 mod fleet;
 mod foreign;
