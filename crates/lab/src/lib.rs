@@ -4,6 +4,7 @@
 //!   [`options`] and tell how it goes through an [`observer`]
 //! - [`report`]: what was found
 //! - [`result`], [`observe`]: the whole of a run as data, and what was seen of the target meanwhile
+//! - [`page`], [`summary`], [`compare`], [`figures`]: a result as an HTML file and as text, and two beside each other
 //! - [`plan`], [`fleet`], [`values`]: which samples there are, as pure functions
 //! - [`template`], [`snappy`]: request bodies that are made once and then changed in place
 //! - [`ledger`]: what was acknowledged
@@ -12,12 +13,15 @@
 //! - [`procfs`]: what the target and the generator cost
 //! - [`parse`]: durations, counts, headers, times of the command line
 
+pub mod compare;
+pub mod figures;
 pub mod fleet;
 pub mod http;
 pub mod ledger;
 pub mod observe;
 pub mod observer;
 pub mod options;
+pub mod page;
 pub mod parse;
 pub mod plan;
 pub mod procfs;
@@ -28,6 +32,7 @@ pub mod report;
 pub mod result;
 pub mod snappy;
 pub mod stop;
+pub mod summary;
 pub mod template;
 pub mod timer;
 pub mod values;

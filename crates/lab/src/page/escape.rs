@@ -1,0 +1,45 @@
+//! Text into HTML, and data into a script, so that it stays text and data.
+
+/// Text for an element's content or a quoted attribute.
+pub(crate) fn text(raw: &str) -> String {
+    let mut out = String::with_capacity(raw.len());
+    for c in raw.chars() {
+        match c {
+            '&' => out.push_str("&amp;"),
+            '<' => out.push_str("&lt;"),
+            '>' => out.push_str("&gt;"),
+            '"' => out.push_str("&quot;"),
+            '\'' => out.push_str("&#39;"),
+            // a browser would take them for something else, or show nothing
+            '\0' => out.push('\u{fffd}'),
+            // direction overrides could make a line read as another one
+            '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}' => out.push('\u{fffd}'),
+            c => out.push(c),
+        }
+    }
+    out
+}
+
+/// JSON for the content of a `script` element: nothing in it can end the element or begin a comment.
+pub(crate) fn json(raw: &str) -> String {
+    let mut out = String::with_capacity(raw.len());
+    for c in raw.chars() {
+        match c {
+            '<' | '>' | '&' | '\u{2028}' | '\u{2029}' => out.push_str(&format!("\\u{:04x}", u32::from(c))),
+            c => out.push(c),
+        }
+    }
+    out
+}
+
+#[cfg(test)]
+mod tests {
+    #[test]
+    fn nothing_gets_out() {
+        assert_eq!(super::text("<b a='\"'>&\0\u{202e}"), "&lt;b a=&#39;&quot;&#39;&gt;&amp;\u{fffd}\u{fffd}");
+        let json = serde_json::to_string("</script><!--\u{2028}&").unwrap();
+        let escaped = super::json(&json);
+        assert!(!escaped.contains(['<', '>', '&', '\u{2028}']), "{escaped}");
+        assert_eq!(serde_json::from_str::<String>(&escaped).unwrap(), "</script><!--\u{2028}&");
+    }
+}
