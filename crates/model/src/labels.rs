@@ -107,7 +107,8 @@ impl<'a> LabelsRef<'a> {
             return Ordering::Equal;
         }
         let name = |labels: Self| labels.pairs().find(|(n, _)| *n == METRIC_NAME.as_bytes()).map(|(_, v)| v);
-        name(self).cmp(&name(other)).then_with(|| self.pairs().cmp(other.pairs()))
+        let others = |labels: Self| labels.pairs().filter(|(n, _)| *n != METRIC_NAME.as_bytes());
+        name(self).cmp(&name(other)).then_with(|| others(self).cmp(others(other)))
     }
 
     /// As [`Self::iter`], without a look whether the texts are texts.

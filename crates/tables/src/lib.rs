@@ -16,6 +16,7 @@
 //! - [`delta`]: which files are live, commits, floodmarks, the order of writes
 //! - [`read`]: one file to rows; [`merge`]: many files to series; [`cache`]; [`scan`]: a table to series
 //! - [`compact`]: small files to large ones; [`upkeep`]: all that a table needs now and then
+//! - [`rollup`]: the same series in less detail, as tables of their own
 //!
 //! Nothing here starts a thread or reads a clock. What waits for an object store blocks its caller and
 //! runs its requests on a runtime that it is handed: call from a thread that may block, never from a task.
@@ -45,6 +46,7 @@ pub mod delta;
 pub mod error;
 pub mod merge;
 pub mod read;
+pub mod rollup;
 pub mod scan;
 pub mod schema;
 pub mod stage;

@@ -58,7 +58,17 @@ impl Scan {
         select: &Select,
         limits: &ScanLimits,
     ) -> Result<Self, TableError> {
-        let files = table.files()?;
+        Self::open_files(table, table.files()?, cache, select, limits)
+    }
+
+    /// As [`Scan::open`], of these files.
+    pub fn open_files(
+        table: &Table,
+        files: Arc<Files>,
+        cache: &Arc<Cache>,
+        select: &Select,
+        limits: &ScanLimits,
+    ) -> Result<Self, TableError> {
         let wanted: Vec<_> = files.matching(select).collect();
         if wanted.len() > limits.files {
             return Err(TableError::TooManyFiles { files: wanted.len(), max: limits.files });

@@ -4,5 +4,6 @@ mod faults;
 mod files;
 mod fleet;
 mod foreign;
+mod rollup;
 mod table;
 mod upkeep;

@@ -1,0 +1,352 @@
+//! The same series in less detail: for each bucket of 5 minutes or an hour what its samples came to.
+//!
+//! A rollup is a metrics table of its own, made from days that are over. Each series is there once for each
+//! [`Statistic`], told apart by the label [`LABEL`]; a sample's time is the bucket's first millisecond. So the
+//! same files, merges, scans and SQL serve both.
+//!
+//! A day is made exactly once: the commit that puts it there moves the floodmark of the source
+//! `rollup/<date>` to the greatest sequence that the day's files had. Late samples raise that sequence; the day is
+//! then made anew, and takes the place of the old one in one commit.
+
+use crate::block::{Date, Stretch};
+use crate::cache::Cache;
+use crate::delta::{LiveFile, StagedBlock, StagedFile, Table};
+use crate::error::TableError;
+use crate::read::{Matcher, Select};
+use crate::scan::{Scan, ScanLimits};
+use crate::store::Upload;
+use crate::write::FileWriter;
+use model::sample::is_stale;
+use model::{Labels, LabelsBuilder, LabelsRef, Samples, TimeRange};
+use std::sync::Arc;
+
+/// The label that says which statistic a series of a rollup table is. It sorts before all names that Prometheus
+/// allowed before it allowed any text, so series keep their order with it.
+pub const LABEL: &str = "$rollup";
+
+/// Width of a bucket.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Resolution {
+    /// 5 minutes.
+    FiveMinutes,
+    /// An hour.
+    Hour,
+}
+
+impl Resolution {
+    /// All of them, the finest first.
+    pub const ALL: [Self; 2] = [Self::FiveMinutes, Self::Hour];
+
+    /// The width in milliseconds. A day is a multiple of it.
+    pub const fn ms(self) -> i64 {
+        match self {
+            Self::FiveMinutes => 300_000,
+            Self::Hour => 3_600_000,
+        }
+    }
+
+    /// The table's folder, beside `metrics`.
+    pub const fn folder(self) -> &'static str {
+        match self {
+            Self::FiveMinutes => "rollup_5m",
+            Self::Hour => "rollup_1h",
+        }
+    }
+}
+
+/// What is kept of a bucket. Staleness markers are not samples here; NaNs are.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Statistic {
+    /// How many samples.
+    Count,
+    /// The first.
+    First,
+    /// By how much a counter grew from the bucket's first to its last sample, across resets. What lies between two
+    /// buckets is told by the last value of one and the first of the next.
+    Increase,
+    /// The last.
+    Last,
+    /// The greatest that is not NaN, else NaN.
+    Max,
+    /// The least that is not NaN, else NaN.
+    Min,
+    /// Their sum, added up in order of time.
+    Sum,
+}
+
+impl Statistic {
+    /// All of them, by name.
+    pub const ALL: [Self; 7] =
+        [Self::Count, Self::First, Self::Increase, Self::Last, Self::Max, Self::Min, Self::Sum];
+
+    /// Its name: the value of [`LABEL`].
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Count => "count",
+            Self::First => "first",
+            Self::Increase => "increase",
+            Self::Last => "last",
+            Self::Max => "max",
+            Self::Min => "min",
+            Self::Sum => "sum",
+        }
+    }
+
+    /// The matcher that selects it, for [`Select::matchers`] of a scan of a rollup table.
+    pub fn matcher(self) -> Matcher {
+        Matcher::new(LABEL, move |value| value == self.name())
+    }
+}
+
+/// A bucket's statistics, by [`Statistic::ALL`].
+fn statistics(values: impl Iterator<Item = f64>) -> Option<[f64; 7]> {
+    let mut values = values.filter(|v| !is_stale(*v));
+    let first = values.next()?;
+    let (mut count, mut increase, mut last, mut max, mut min, mut sum) =
+        (1.0, 0.0, first, first, first, first);
+    for value in values {
+        count += 1.0;
+        // less than before: the counter began again at 0
+        increase += if value < last { value } else { value - last };
+        last = value;
+        // `max` and `min` of f64 prefer what is not NaN
+        max = f64::max(max, value);
+        min = f64::min(min, value);
+        sum += value;
+    }
+    Some([count, first, increase, last, max, min, sum])
+}
+
+/// Adds samples' buckets to the columns of statistics.
+fn bucket(samples: &Samples, resolution: Resolution, columns: &mut [Samples; 7]) {
+    let bucket = |t: i64| t.div_euclid(resolution.ms());
+    let mut at = 0;
+    while let Some(first) = samples.timestamps.get(at) {
+        let end = at + samples.timestamps[at..].partition_point(|t| bucket(*t) == bucket(*first));
+        if let Some(found) = statistics(samples.values[at..end].iter().copied()) {
+            for (column, value) in columns.iter_mut().zip(found) {
+                column.push(bucket(*first) * resolution.ms(), value);
+            }
+        }
+        at = end;
+    }
+}
+
+/// A series' labels with that of a statistic.
+fn labels_with(labels: LabelsRef<'_>, statistic: Statistic, builder: &mut LabelsBuilder) -> Option<Labels> {
+    builder.clear();
+    labels.iter().for_each(|(name, value)| builder.push(name, value));
+    builder.push(LABEL, statistic.name());
+    builder.build().ok()
+}
+
+/// The series that a series of a rollup table is a statistic of.
+pub fn labels_without(labels: LabelsRef<'_>) -> Labels {
+    let mut builder = LabelsBuilder::new();
+    labels.iter().filter(|(name, _)| *name != LABEL).for_each(|(name, value)| builder.push(name, value));
+    builder.build().expect("BUG: fewer labels than valid ones are valid")
+}
+
+/// Days before `today` whose rollup is missing, or older than their samples.
+pub fn due(metrics: &Table, rollup: &Table, today: Date) -> Result<Vec<Date>, TableError> {
+    let files = metrics.files()?;
+    let mut due = Vec::new();
+    for day in files.all().chunk_by(|a, b| a.date == b.date).filter(|day| day[0].date < today) {
+        if floodmark(rollup, day[0].date)? < Some(sequence(day)) {
+            due.push(day[0].date);
+        }
+    }
+    Ok(due)
+}
+
+fn source(date: Date) -> String {
+    format!("rollup/{date}")
+}
+
+fn floodmark(rollup: &Table, date: Date) -> Result<Option<u64>, TableError> {
+    let source = source(date);
+    Ok(rollup.floodmarks([source.as_str()])?.get(&source).copied())
+}
+
+fn sequence(day: &[LiveFile]) -> u64 {
+    u64::try_from(day.iter().map(|f| f.sequence).max().unwrap_or(0)).unwrap_or(0)
+}
+
+/// What a rollup of a day came to.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Rolled {
+    /// Series of the metrics table.
+    pub series: u64,
+    /// Samples read.
+    pub samples: u64,
+    /// False where nothing was to be done, or another program was faster.
+    pub committed: bool,
+    /// Series that were left out, since they have as many labels as a series may have.
+    pub left_out: u64,
+}
+
+/// Makes the rollup of a day. `name` begins the names of new files and must be new each time. It holds the day's
+/// samples of one series, a scan, and an open file for each statistic of `row_group_bytes`.
+///
+/// A damaged file fails it: a rollup that knows less than the day is never made.
+pub fn run(
+    metrics: &Table,
+    rollup: &Table,
+    date: Date,
+    resolution: Resolution,
+    name: &str,
+    row_group_bytes: usize,
+    now_ms: i64,
+) -> Result<Rolled, TableError> {
+    let files = metrics.files()?;
+    let day: Vec<LiveFile> = files.all().iter().filter(|f| f.date == date).cloned().collect();
+    let (after, upto) = (floodmark(rollup, date)?, sequence(&day));
+    if day.is_empty() || after >= Some(upto) {
+        return Ok(Rolled::default());
+    }
+    let select = Select { range: TimeRange::new(date.start_ms(), date.end_ms()), ..Select::ALL };
+    let limits = ScanLimits::default();
+    let mut scan = Scan::open_files(metrics, files, &Arc::new(Cache::new(0)), &select, &limits)?;
+    let mut writer = Writer::new(rollup, date, name, row_group_bytes);
+    let mut rolled = Rolled::default();
+    let (mut samples, mut builder) = (Samples::default(), LabelsBuilder::new());
+    while scan.next_series()? {
+        samples.clear();
+        scan.read(&mut samples)?;
+        rolled.series += 1;
+        rolled.samples += samples.len() as u64;
+        let mut columns: [Samples; 7] = Default::default();
+        bucket(&samples, resolution, &mut columns);
+        if columns[0].is_empty() {
+            continue;
+        }
+        for (column, statistic) in columns.iter().zip(Statistic::ALL) {
+            match labels_with(scan.labels(), statistic, &mut builder) {
+                Some(labels) => writer.push(statistic, &labels, &scan, column)?,
+                None => rolled.left_out += u64::from(statistic == Statistic::Count),
+            }
+        }
+    }
+    if let Some(reason) = scan.warnings().next() {
+        return Err(TableError::Damaged { file: format!("(rollup of {date})"), reason });
+    }
+    let files = writer.finish()?;
+    let old: Vec<LiveFile> = rollup.files()?.all().iter().filter(|f| f.date == date).cloned().collect();
+    let block = StagedBlock { source: source(date), after, upto, files };
+    rolled.committed = rollup.renew(&old, &block, now_ms)?;
+    Ok(rolled)
+}
+
+/// An open file for each statistic, since a file's rows are in order and the statistic comes before other labels.
+struct Writer<'a> {
+    rollup: &'a Table,
+    date: Date,
+    name: &'a str,
+    row_group_bytes: usize,
+    open: [Option<FileWriter<Upload>>; 7],
+    /// The last labels of each, to see where their order breaks.
+    last: [Option<Labels>; 7],
+    staged: Vec<StagedFile>,
+    files: usize,
+}
+
+impl<'a> Writer<'a> {
+    fn new(rollup: &'a Table, date: Date, name: &'a str, row_group_bytes: usize) -> Self {
+        let (open, last) = Default::default();
+        Self { rollup, date, name, row_group_bytes, open, last, staged: Vec::new(), files: 0 }
+    }
+
+    fn push(
+        &mut self,
+        of: Statistic,
+        labels: &Labels,
+        scan: &Scan,
+        samples: &Samples,
+    ) -> Result<(), TableError> {
+        let at = of as usize;
+        // Some label's name sorts before ours: such a series begins a file.
+        if self.last[at].as_ref().is_some_and(|last| last.as_ref().cmp_in_tables(labels.as_ref()).is_ge()) {
+            self.end(at)?;
+        }
+        let writer = match &mut self.open[at] {
+            Some(writer) => writer,
+            none => {
+                self.files += 1;
+                let upload = self.rollup.upload(self.date, &format!("{}-{}", self.name, self.files))?;
+                none.insert(FileWriter::new(self.date, upload, self.row_group_bytes)?)
+            }
+        };
+        writer.push(&Stretch {
+            labels: labels.as_ref(),
+            key: scan.key(),
+            timestamps: &samples.timestamps,
+            values: &samples.values,
+        })?;
+        self.last[at] = Some(labels.clone());
+        Ok(())
+    }
+
+    fn end(&mut self, at: usize) -> Result<(), TableError> {
+        if let Some(writer) = self.open[at].take() {
+            let (summary, upload) = writer.finish()?;
+            self.staged.push(self.rollup.staged(summary, upload)?);
+        }
+        Ok(())
+    }
+
+    fn finish(mut self) -> Result<Vec<StagedFile>, TableError> {
+        (0..self.open.len()).try_for_each(|at| self.end(at))?;
+        Ok(self.staged)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn buckets() {
+        let check = |samples: &[(i64, f64)], expected: &[(i64, [f64; 7])]| {
+            let (timestamps, values) = samples.iter().copied().unzip();
+            let mut columns: [Samples; 7] = Default::default();
+            bucket(&Samples { timestamps, values }, Resolution::FiveMinutes, &mut columns);
+            let found: Vec<_> = (0..columns[0].len())
+                .map(|i| (columns[0].timestamps[i], std::array::from_fn(|c| columns[c].values[i])))
+                .collect();
+            assert_eq!(found, expected);
+        };
+        let stale = f64::from_bits(model::STALE_NAN_BITS);
+        check(&[], &[]);
+        check(&[(1, stale)], &[]);
+        // count, first, increase, last, max, min, sum
+        check(&[(299_999, 3.0)], &[(0, [1.0, 3.0, 0.0, 3.0, 3.0, 3.0, 3.0])]);
+        check(
+            &[
+                (300_000, 5.0),
+                (300_001, 9.0),
+                (300_002, 2.0),
+                (300_003, stale),
+                (300_004, 4.0),
+                (600_000, 1.0),
+            ],
+            &[
+                (300_000, [4.0, 5.0, 8.0, 4.0, 9.0, 2.0, 20.0]),
+                (600_000, [1.0, 1.0, 0.0, 1.0, 1.0, 1.0, 1.0]),
+            ],
+        );
+        check(
+            &[(0, f64::NAN), (1, 2.0)].map(|(t, v)| (t, if v.is_nan() { 1.0 } else { v })),
+            &[(0, [2.0, 1.0, 1.0, 2.0, 2.0, 1.0, 3.0])],
+        );
+    }
+
+    #[test]
+    fn statistics_are_in_order() {
+        assert!(Statistic::ALL.is_sorted_by_key(|s| s.name()));
+        assert!(Statistic::ALL.iter().enumerate().all(|(i, s)| *s as usize == i));
+        let labels = Labels::from_pairs(&[("__name__", "up"), ("job", "x")]);
+        let with = labels_with(labels.as_ref(), Statistic::Sum, &mut LabelsBuilder::new()).unwrap();
+        assert_eq!(with.get(LABEL), Some("sum"));
+        assert_eq!(labels_without(with.as_ref()), labels);
+    }
+}

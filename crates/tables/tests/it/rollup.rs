@@ -1,0 +1,70 @@
+//! Rollups: each day once, and anew when late samples came.
+
+use crate::fleet::{DAY, Series, date, fleet};
+use crate::table::{open, runtime, stage};
+use crate::upkeep::contents;
+use model::Samples;
+use std::sync::Arc;
+use tables::delta::StagedBlock;
+use tables::rollup::{self, LABEL, Resolution, Statistic};
+use tables::{Cache, Date, Location, Scan, ScanLimits, Select, Table};
+use tempfile::TempDir;
+
+fn rollup_table(folder: &TempDir) -> Table {
+    let url = format!("file://{}/{}", folder.path().display(), Resolution::FiveMinutes.folder());
+    Table::open_or_create(Location::open(&url, [], runtime().handle().clone()).unwrap()).unwrap()
+}
+
+fn commit(table: &Table, n: u64, series: &[Series]) {
+    let files = vec![stage(table, &format!("f{n}"), series)];
+    table
+        .commit(&[StagedBlock { source: "j".into(), after: n.checked_sub(1), upto: n, files }], DAY)
+        .unwrap();
+}
+
+/// Samples of one statistic, over all series.
+fn column(table: &Table, of: Statistic) -> Vec<f64> {
+    let select = Select { matchers: vec![of.matcher()], ..Select::ALL };
+    let cache = Arc::new(Cache::new(1 << 20));
+    let mut scan = Scan::open(table, &cache, &select, &ScanLimits::default()).unwrap();
+    let mut samples = Samples::default();
+    while scan.next_series().unwrap() {
+        assert_eq!(scan.labels().get(LABEL), Some(of.name()));
+        scan.read(&mut samples).unwrap();
+    }
+    samples.values
+}
+
+#[test]
+fn a_day_is_rolled_up_once_and_anew_when_late_samples_came() {
+    let folder = TempDir::new().unwrap();
+    let (metrics, rollup) = (open(&folder), rollup_table(&folder));
+    let run = |name: &str| {
+        rollup::run(&metrics, &rollup, date(), Resolution::FiveMinutes, name, 1 << 20, DAY).unwrap()
+    };
+    let mut series = fleet(2, 3, 40);
+    // names that sort before the label of the statistic, and after
+    series.push(Series::new(&[("__name__", "z")], &[(DAY, 1.0)]));
+    series.push(Series::new(&[("__name__", "z"), ("!", "x")], &[(DAY, 1.0)]));
+    series.push(Series::new(&[("__name__", "z"), ("Zone", "x")], &[(DAY, 1.0)]));
+    commit(&metrics, 0, &series);
+    let tomorrow = Date(date().0 + 1);
+    assert!(rollup::due(&metrics, &rollup, date()).unwrap().is_empty(), "the day is not over");
+    assert_eq!(rollup::due(&metrics, &rollup, tomorrow).unwrap(), [date()]);
+    let rolled = run("a");
+    assert_eq!((rolled.series, rolled.samples, rolled.committed), (9, 243, true));
+    assert!(rollup::due(&metrics, &rollup, tomorrow).unwrap().is_empty());
+    assert!(!run("b").committed, "it is there");
+    let before = contents(&rollup).unwrap();
+    assert_eq!(before.len(), 7 * (6 * 2 + 3));
+    assert_eq!(column(&rollup, Statistic::Count).iter().sum::<f64>(), 243.0);
+    // the fleet's values are i * i / 8
+    assert_eq!(column(&rollup, Statistic::Increase)[..2], [19.0 * 19.0 / 8.0, (39.0 * 39.0 - 400.0) / 8.0]);
+
+    commit(&metrics, 1, &[Series::new(&[("__name__", "z")], &[(DAY + 5, 9.0)])]);
+    assert_eq!(rollup::due(&metrics, &rollup, tomorrow).unwrap(), [date()]);
+    assert!(run("c").committed);
+    assert_eq!(contents(&rollup).unwrap().len(), before.len());
+    assert_eq!(column(&rollup, Statistic::Count).iter().sum::<f64>(), 244.0);
+    assert_eq!(column(&rollup, Statistic::Max).iter().filter(|v| **v == 9.0).count(), 1);
+}
