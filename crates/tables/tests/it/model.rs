@@ -1,0 +1,157 @@
+//! A table against a map, under random writes, merges and scans.
+
+use crate::fleet::{DAY, Series};
+use crate::table::open;
+use crate::upkeep::contents;
+use model::{Labels, Samples, SeriesKey, TimeRange};
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use stdx::rng::Rng;
+use tables::block::DAY_MS;
+use tables::compact::{self, CompactLimits, Compaction};
+use tables::{
+    BlockStager, Cache, Date, Matcher, Scan, ScanLimits, Select, StagedBlock, Table, WriteLimits, scan,
+};
+use tempfile::TempDir;
+
+type Truth = BTreeMap<(String, i64), u64>;
+
+const NAMES: [&str; 3] = ["a", "aa", "b"];
+
+/// Some series with samples over three days, in table order, the same ones again and again.
+fn block(rng: &mut Rng) -> Vec<Series> {
+    let mut series = BTreeMap::new();
+    for _ in 0..1 + rng.below(12) {
+        let name = NAMES[rng.below(3) as usize];
+        let (pod, zone) = (format!("p{}", rng.below(3)), ["", "x"][rng.below(2) as usize]);
+        let labels = Labels::from_pairs(&[("__name__", name), ("Zone", zone), ("pod", &pod)]);
+        let times: BTreeSet<i64> = (0..1 + rng.below(30)).map(|_| rng.below(3 * 40) as i64).collect();
+        let at = |t: i64| DAY + t / 40 * DAY_MS + t % 40 * 1000;
+        let value = |rng: &mut Rng| match rng.below(4) {
+            0 => rng.unit(),
+            1 => f64::from_bits(model::STALE_NAN_BITS),
+            _ => rng.below(100_000) as f64 / 100.0,
+        };
+        let (timestamps, values) = times.into_iter().map(|t| (at(t), value(rng))).unzip();
+        series.insert(labels.to_string(), Series { labels, timestamps, values });
+    }
+    let mut series: Vec<_> = series.into_values().collect();
+    series.sort_by(|a, b| a.labels.as_ref().cmp_in_tables(b.labels.as_ref()));
+    series
+}
+
+fn write(table: &Arc<Table>, n: u64, series: &[Series], truth: &mut Truth) {
+    let limits = WriteLimits { row_group_bytes: 500, file_bytes: 4000, open_bytes: 100_000 };
+    let mut stager = BlockStager::new(table, &format!("block-{n}"), limits);
+    for one in series {
+        stager.push(&one.stretch()).unwrap();
+        let labels = one.labels.to_string();
+        for (t, v) in one.timestamps.iter().zip(&one.values) {
+            truth.insert((labels.clone(), *t), v.to_bits());
+        }
+    }
+    let files = stager.finish().unwrap();
+    table
+        .commit(&[StagedBlock { source: "j".into(), after: n.checked_sub(1), upto: n, files }], DAY)
+        .unwrap();
+}
+
+/// Merges in shards, with windows and files so small that everything is cut somewhere.
+fn merge(table: &Arc<Table>, n: u64, rng: &mut Rng) {
+    let limits = CompactLimits {
+        fan_in: 2 + rng.below(6) as usize,
+        files_min: 2,
+        window_bytes: 300,
+        row_group_bytes: 700,
+        file_bytes: 3000,
+        ..CompactLimits::default()
+    };
+    let today = Date(Date::of(DAY).0 + rng.below(4) as i32);
+    for (i, job) in compact::plan(table.files().unwrap().all(), today, &limits, |_| false).iter().enumerate()
+    {
+        let mut staged = Vec::new();
+        for (k, within) in job.shards(table, 1 + rng.below(3) as usize).unwrap().into_iter().enumerate() {
+            let mut merge =
+                Compaction::open(table, job, within, &format!("merge-{n}-{i}-{k}"), limits).unwrap();
+            while !merge.step(1 + rng.below(50)).unwrap().done {}
+            staged.extend(merge.into_staged());
+        }
+        assert!(table.replace(&job.files, &staged).unwrap());
+    }
+}
+
+/// A random question, and what the map says.
+fn ask(table: &Table, cache: &Arc<Cache>, truth: &Truth, rng: &mut Rng) {
+    let from = DAY + rng.below(3 * 40) as i64 / 40 * DAY_MS + rng.below(40_000) as i64;
+    let range = TimeRange::new(from, from + rng.below(2 * DAY_MS as u64) as i64);
+    let names = rng.chance(0.5).then(|| vec![NAMES[rng.below(3) as usize].to_string()]);
+    let pod = format!("p{}", rng.below(3));
+    let zoned = rng.chance(0.5);
+    let (wanted_pod, wanted_names) = (pod.clone(), names.clone());
+    let matchers = vec![
+        Matcher::new("pod", move |v| v == wanted_pod),
+        Matcher::new("Zone", move |v| !zoned || v.is_empty()),
+    ];
+    let select = Select { names, matchers, range, ..Select::ALL };
+    let mut scan = Scan::open(table, cache, &select, &ScanLimits::default()).unwrap();
+    let (mut found, mut last): (Truth, Option<Labels>) = Default::default();
+    while scan.next_series().unwrap() {
+        let labels = scan.labels().to_owned();
+        assert!(last.is_none_or(|last| last.as_ref().cmp_in_tables(labels.as_ref()).is_lt()), "in order");
+        assert_eq!(scan.key(), SeriesKey::of(labels.as_bytes(), 7));
+        let mut samples = Samples::default();
+        while scan.read_some(&mut samples).unwrap() {}
+        assert!(samples.timestamps.is_sorted_by(|a, b| a < b));
+        let bits = samples.values.iter().map(|v| v.to_bits());
+        found.extend(samples.timestamps.iter().map(|t| (labels.to_string(), *t)).zip(bits));
+        last = Some(labels);
+    }
+    assert_eq!(scan.warnings().next(), None);
+    let named = |label: &str| {
+        let name = label.split('{').next().unwrap_or_default();
+        wanted_names.as_ref().is_none_or(|names| names[0] == name)
+    };
+    let matches =
+        |label: &str| label.contains(&format!("pod={pod:?}")) && (!zoned || !label.contains("Zone"));
+    let expected: Truth = truth
+        .iter()
+        .filter(|((label, t), _)| range.contains(*t) && named(label) && matches(label))
+        .map(|(k, v)| (k.clone(), *v))
+        .collect();
+    assert_eq!(found, expected);
+
+    let select = Select { samples: false, range: TimeRange::ALL, ..select };
+    let mut scan = Scan::open(table, cache, &select, &ScanLimits::default()).unwrap();
+    let mut texts = scan::Texts::new(10_000);
+    scan::label_values(&mut scan, "__name__", &mut texts).unwrap();
+    let expected = truth.keys().filter(|(label, _)| named(label) && matches(label));
+    let expected: BTreeSet<String> =
+        expected.map(|(l, _)| l.split('{').next().unwrap().to_string()).collect();
+    assert_eq!(texts.into_sorted(), expected);
+}
+
+#[test]
+fn a_table_is_a_map() {
+    let seed = Rng::fresh_seed();
+    println!("seed {seed}");
+    let mut rng = Rng::new(seed);
+    for _ in 0..3 {
+        let folder = TempDir::new().unwrap();
+        let table = open(&folder);
+        let cache = Arc::new(Cache::new(rng.below(200_000) as usize));
+        let mut truth = Truth::new();
+        for n in 0..14 {
+            write(&table, n, &block(&mut rng), &mut truth);
+            if rng.chance(0.3) {
+                merge(&table, n, &mut rng);
+            }
+            ask(&table, &cache, &truth, &mut rng);
+        }
+        assert_eq!(contents(&table).unwrap(), truth);
+        merge(&table, 99, &mut rng);
+        for table in [&table, &open(&folder)] {
+            assert_eq!(contents(table).unwrap(), truth);
+        }
+        assert!(cache.stats().held_bytes <= 200_000);
+    }
+}
