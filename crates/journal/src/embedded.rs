@@ -6,12 +6,14 @@
 //! - `scan`: walking a segment over damage
 //! - `recover`: what is there after a crash
 //! - `repair`: one wrong byte in a record is put right
+//! - [`inspect`]: a look at the files that changes nothing
 //! - `reader`, `quarantine`: reading everything, and putting aside what is damaged
 //!
 //! A segment is a dictionary. After an opening, and after any failure, a new one begins: nothing is ever
 //! written after a place that may be damaged. `docs/formats/journal.md` draws the files.
 
 mod frame;
+pub mod inspect;
 mod quarantine;
 mod reader;
 mod recover;

@@ -4,3 +4,4 @@ mod conform;
 mod damage;
 mod faults;
 mod golden;
+mod inspect;

@@ -1,0 +1,128 @@
+//! A look at segment files that changes nothing: for `floodmark inspect`, also beside a server that writes them.
+
+use super::scan::{Scanner, Step, Window};
+use super::segment::{self, Headers, RECORDS_START};
+use crate::record::Record;
+use crate::{DictionaryId, JournalError};
+use std::fs;
+use std::ops::Range;
+use std::path::{Path, PathBuf};
+
+/// Damaged stretches that are listed one by one; all are counted.
+pub const DAMAGE_LISTED_MAX: usize = 100;
+
+/// Segments of a partition that are looked at.
+const SEGMENTS_MAX: usize = 1 << 20;
+
+/// What is in one segment file.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct SegmentReport {
+    /// The file.
+    pub path: PathBuf,
+    /// Its records, the first and one past the last.
+    pub offsets: Range<u64>,
+    /// What the records refer to; `None` where both copies of the header are damaged.
+    pub dictionary: Option<DictionaryId>,
+    /// Records that could be read.
+    pub records: u64,
+    /// Series that they define.
+    pub series: u64,
+    /// Samples in them.
+    pub samples: u64,
+    /// Records whose bytes are whole, but are no record of this version.
+    pub unreadable: u64,
+    /// Bytes up to the end of the last record. The file may be longer: space is allocated ahead.
+    pub bytes: u64,
+    /// The file's length.
+    pub file_bytes: u64,
+    /// Damaged stretches.
+    pub damaged: u64,
+    /// The first of them: which bytes, which records are lost, what was found.
+    pub damage: Vec<(Range<u64>, Range<u64>, &'static str)>,
+}
+
+/// The partitions that have a directory under `dir`, in order.
+pub fn partitions(dir: &Path) -> Result<Vec<u32>, JournalError> {
+    let in_dir = |e| JournalError::io("list", dir, e);
+    let mut partitions = Vec::new();
+    for entry in fs::read_dir(dir).map_err(in_dir)?.take(SEGMENTS_MAX) {
+        let name = entry.map_err(in_dir)?.file_name();
+        partitions.extend(name.to_str().and_then(|name| name.parse::<u32>().ok()));
+    }
+    partitions.sort_unstable();
+    Ok(partitions)
+}
+
+/// Walks the segments of a partition under `dir`, the oldest first, and gives a report of each.
+pub fn inspect(dir: &Path, partition: u32, mut each: impl FnMut(SegmentReport)) -> Result<(), JournalError> {
+    let dir = segment::partition_dir(dir, partition);
+    let in_dir = |e| JournalError::io("list", &dir, e);
+    let mut firsts = Vec::new();
+    for entry in fs::read_dir(&dir).map_err(in_dir)?.take(SEGMENTS_MAX) {
+        let name = entry.map_err(in_dir)?.file_name();
+        firsts.extend(name.to_str().and_then(segment::first_of).map(|first| first.0));
+    }
+    firsts.sort_unstable();
+    for (i, first) in firsts.iter().enumerate() {
+        match report(&dir, partition, *first, firsts.get(i + 1).copied()) {
+            Ok(report) => each(report),
+            // dropped by the server in the meantime
+            Err(JournalError::Io { source, .. }) if source.kind() == std::io::ErrorKind::NotFound => {}
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(())
+}
+
+fn report(dir: &Path, partition: u32, first: u64, end: Option<u64>) -> Result<SegmentReport, JournalError> {
+    let path = segment::path(dir, first);
+    let mut window = Window::open(&path)?;
+    let headers = Headers::read(&mut window, partition, first)?;
+    let mut report = SegmentReport {
+        path,
+        offsets: first..end.unwrap_or(first),
+        dictionary: headers.header.map(|h| DictionaryId(h.salt)),
+        records: 0,
+        series: 0,
+        samples: 0,
+        unreadable: 0,
+        bytes: RECORDS_START.min(window.len()),
+        file_bytes: window.len(),
+        damaged: headers.damaged.len() as u64,
+        damage: Vec::new(),
+    };
+    report.damage.extend(
+        headers
+            .damaged
+            .iter()
+            .map(|at| (*at..*at + RECORDS_START / 2, 0..0, "a copy of the segment's header that is damaged")),
+    );
+    let Some(header) = headers.header else { return Ok(report) };
+    let mut scanner = Scanner::new(window, header.salt, first, end);
+    let mut record = Record::new();
+    loop {
+        match scanner.step()? {
+            Step::Record { .. } => {
+                report.records += 1;
+                match record.decode(scanner.payload()?) {
+                    Ok(()) => {
+                        report.series += record.definitions.len() as u64;
+                        report.samples += record.timestamps.len() as u64;
+                    }
+                    Err(_) => report.unreadable += 1,
+                }
+            }
+            Step::Damage(hole) => {
+                report.damaged += 1;
+                if report.damage.len() < DAMAGE_LISTED_MAX {
+                    report.damage.push((hole.bytes, hole.lost, hole.what));
+                }
+            }
+            Step::End { at } => {
+                report.bytes = at;
+                report.offsets.end = scanner.next_offset();
+                return Ok(report);
+            }
+        }
+    }
+}

@@ -1,0 +1,67 @@
+//! A look at the files agrees with what was written, and changes nothing.
+
+use crate::conform::{scratch, small_segments};
+use journal::embedded::inspect;
+use journal::faulty::{flip_bit, segment_files};
+use journal::{Embedded, Journal, RecordEncoder};
+use model::{Labels, SeriesRef, TenantId};
+use std::fs;
+use stdx::rng::Rng;
+
+/// Some records of one series each.
+fn write(journal: &mut Embedded, records: u32) {
+    let mut encoder = RecordEncoder::new();
+    for i in 0..records {
+        journal.begin().unwrap();
+        encoder.begin(&TenantId::anonymous());
+        let labels = Labels::from_pairs(&[("__name__", "m"), ("i", &i.to_string())]);
+        encoder.define(SeriesRef(i), labels.as_ref());
+        encoder.sample(SeriesRef(i), 1, 1.0);
+        encoder.sample(SeriesRef(i), 2, 2.0);
+        journal.append(encoder.finish()).unwrap();
+        journal.sync().unwrap();
+    }
+}
+
+fn reports(dir: &std::path::Path) -> Vec<inspect::SegmentReport> {
+    let mut reports = Vec::new();
+    inspect::inspect(dir, 0, |report| reports.push(report)).unwrap();
+    reports
+}
+
+#[test]
+fn tells_what_is_in_the_segments() {
+    let dir = scratch();
+    let mut journal = Embedded::open(dir.path(), 0, small_segments()).unwrap();
+    write(&mut journal, 200);
+    let all = reports(dir.path());
+    assert_eq!(inspect::partitions(dir.path()).unwrap(), [0]);
+    assert_eq!(all.iter().map(|r| r.records).sum::<u64>(), 200);
+    assert_eq!(
+        all.iter().map(|r| (r.series, r.samples)).fold((0, 0), |a, b| (a.0 + b.0, a.1 + b.1)),
+        (200, 400)
+    );
+    assert!(all.iter().all(|r| r.damaged == 0 && r.unreadable == 0 && r.dictionary.is_some()));
+    assert!(all.windows(2).all(|w| w[0].offsets.end == w[1].offsets.start), "offsets without a gap");
+    assert_eq!(all.last().unwrap().offsets.end, journal.durable_end().0);
+}
+
+#[test]
+fn damage_is_told_and_nothing_is_changed() {
+    let dir = scratch();
+    let mut journal = Embedded::open(dir.path(), 0, small_segments()).unwrap();
+    write(&mut journal, 50);
+    drop(journal);
+    let file = segment_files(dir.path(), 0).unwrap().remove(0);
+    let seed = Rng::fresh_seed();
+    eprintln!("seed {seed}");
+    let mut rng = Rng::new(seed);
+    for at in [1040, 1060, 1100, 1110] {
+        flip_bit(&file, at..at + 8, &mut rng).unwrap();
+    }
+    let before = fs::read(&file).unwrap();
+    let all = reports(dir.path());
+    assert!(all[0].damaged > 0, "{:?}", all[0]);
+    assert_eq!(all[0].damage.len() as u64, all[0].damaged);
+    assert_eq!(fs::read(&file).unwrap(), before);
+}
