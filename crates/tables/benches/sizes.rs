@@ -6,6 +6,15 @@
 //! three decimals, a quarter constants. `jitter` is `mix` with timestamps that are off by up to 8 ms. It is
 //! sealed in ten blocks of two files, compacted, and read back. Speeds are samples a second of CPU time of
 //! this process.
+//!
+//! Seen on two shared cores (dependencies at opt-level 2 with checks, this crate at 3:
+//! `CARGO_PROFILE_DEV_OPT_LEVEL=3 cargo bench --profile dev -p tables -- mix jitter`), 20,000 series of 500 samples:
+//!
+//! ```text
+//! values    sealed B/s  compact B/s  seal M/s  compact M/s  scan M/s  held seal  held merge
+//! mix            2.856        1.450      8.55        11.27     53.81   8359 KiB   28508 KiB
+//! jitter         4.369        2.832      8.89         9.73     40.25   9030 KiB   31763 KiB
+//! ```
 
 use model::{Labels, Samples, SeriesKey};
 use std::sync::Arc;
