@@ -57,6 +57,9 @@ pub struct Fleet {
     pub label_name_bytes: Option<usize>,
     /// Label values are filled up to this length.
     pub label_value_bytes: Option<usize>,
+    /// Further labels whose values the targets share: name, and how many values; beyond `labels`.
+    #[serde(default)]
+    pub cycles: Vec<(String, u64)>,
 }
 
 impl Default for Fleet {
@@ -67,6 +70,7 @@ impl Default for Fleet {
             metric_name_bytes: None,
             label_name_bytes: None,
             label_value_bytes: None,
+            cycles: Vec::new(),
         }
     }
 }
@@ -109,13 +113,18 @@ impl Fleet {
         for (_, value) in &mut labels {
             fill(value, self.label_value_bytes, "-long");
         }
+        for (name, values) in &self.cycles {
+            // a cycle replaces a label of the same name
+            labels.retain(|(other, _)| other != name);
+            labels.push((name.clone(), format!("{name}-{}", target % values.max(&1))));
+        }
         labels.sort();
         labels
     }
 
     /// True where series have the label `job`.
     pub fn has_job(&self) -> bool {
-        self.labels > 3
+        self.labels > 3 && self.cycles.iter().all(|(name, _)| name != "job")
     }
 
     /// The label `job` of a target.

@@ -79,6 +79,17 @@ pub enum Failure {
     Timeout(Duration),
 }
 
+impl Failure {
+    /// In one word.
+    pub fn word(&self) -> &'static str {
+        match self {
+            Self::Connect(_) => "connect",
+            Self::Broken(_) => "broken",
+            Self::Timeout(_) => "timeout",
+        }
+    }
+}
+
 impl std::fmt::Display for Failure {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {

@@ -204,6 +204,9 @@ impl WriteOptions {
             series_churn_ticks: churn(self.series_churn, "series")?,
             series_churn_staggered: self.series_churn_staggered,
             metric_churn_ticks: churn(self.metric_churn, "metric name")?,
+            series_churn_spread: 0,
+            value_ticks: 0,
+            relabel_ticks: Vec::new(),
         };
         plan.check()?;
         let pace = self.rate.map_or(Pace::Closed, |samples_per_s| Pace::Open { samples_per_s });

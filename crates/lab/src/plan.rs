@@ -48,6 +48,15 @@ pub struct Plan {
     pub series_churn_staggered: bool,
     /// Ticks until all metrics get new names.
     pub metric_churn_ticks: Option<u64>,
+    /// Ticks over which the replacement of targets is spread; 0 is as `series_churn_staggered` says.
+    #[serde(default)]
+    pub series_churn_spread: u64,
+    /// Ticks until values change; 0 and 1 are each tick.
+    #[serde(default)]
+    pub value_ticks: u64,
+    /// Ticks from which on every target has one more label set behind it; ascending.
+    #[serde(default)]
+    pub relabel_ticks: Vec<u64>,
 }
 
 /// One request's share of the series.
@@ -170,9 +179,12 @@ impl Plan {
     /// How often `target` has been replaced by the time of `round`.
     #[inline]
     pub fn generation(&self, target: u64, round: u32) -> u64 {
-        let Some(ticks) = self.series_churn_ticks else { return 0 };
-        let phase = if self.series_churn_staggered { target % ticks } else { 0 };
-        (self.tick(round) + phase) / ticks
+        let tick = self.tick(round);
+        let relabels = self.relabel_ticks.iter().take_while(|at| **at <= tick).count() as u64;
+        let Some(ticks) = self.series_churn_ticks else { return relabels };
+        let spread = if self.series_churn_staggered { ticks } else { self.series_churn_spread.min(ticks) };
+        let phase = target % spread.max(1);
+        (tick + phase) / ticks + relabels
     }
 
     /// How often the metrics have been renamed by the time of `round`.
@@ -189,7 +201,8 @@ impl Plan {
     /// The value of a series in a round; `target_key` comes from [`Self::target_key`].
     #[inline]
     pub fn value(&self, target_key: u64, metric: u32, round: u32) -> f64 {
-        self.values.at(mix(target_key ^ u64::from(metric)), metric, self.tick(round))
+        let tick = self.tick(round) / self.value_ticks.max(1);
+        self.values.at(mix(target_key ^ u64::from(metric)), metric, tick)
     }
 }
 
@@ -213,6 +226,9 @@ pub(crate) mod tests {
             series_churn_ticks: None,
             series_churn_staggered: false,
             metric_churn_ticks: None,
+            series_churn_spread: 0,
+            value_ticks: 0,
+            relabel_ticks: Vec::new(),
         }
     }
 

@@ -151,7 +151,7 @@ impl Template {
     /// True where the slot's series in `round` are those of this template.
     pub fn fits(&self, plan: &Plan, round: u32) -> bool {
         self.metric_generation == plan.metric_generation(round)
-            && (plan.series_churn_ticks.is_none()
+            && ((plan.series_churn_ticks.is_none() && plan.relabel_ticks.is_empty())
                 || self.targets.iter().all(|t| t.generation == plan.generation(t.target, round)))
     }
 

@@ -9,7 +9,7 @@
 
 mod check;
 mod page;
-mod promql;
+pub(crate) mod promql;
 
 use crate::http::{Client, Endpoint, TIMEOUT_DEFAULT, headers};
 use crate::ledger::Ledger;
@@ -126,6 +126,27 @@ impl VerifyReport {
     /// For people: a table on a terminal (`table`), plain lines in a pipe.
     pub fn to_text(&self, table: bool) -> String {
         crate::report::verify_text(self, table)
+    }
+
+    /// Adds what another verification found: of another tenant, or by another machine.
+    pub fn join(&mut self, other: &Self, examples_max: usize) {
+        let Self { acknowledged, read_back, lost, doubled, wrong, unexpected, unacknowledged, .. } = other;
+        self.acknowledged += acknowledged;
+        self.read_back += read_back;
+        self.lost += lost;
+        self.doubled += doubled;
+        self.wrong += wrong;
+        self.unexpected += unexpected;
+        self.unacknowledged += unacknowledged;
+        self.late += other.late;
+        self.foreign_series += other.foreign_series;
+        self.queries += other.queries;
+        self.wall_s += other.wall_s;
+        for example in &other.examples {
+            if self.examples.iter().filter(|e| e.fault == example.fault).count() < examples_max {
+                self.examples.push(example.clone());
+            }
+        }
     }
 
     fn add(&mut self, found: Found, examples_max: usize) {

@@ -10,9 +10,10 @@
 //! A slot (a fixed group of series) always goes over the same connection, and a request that is refused
 //! for the moment is repeated until it is taken, so that the samples of a series arrive in order.
 
+pub(crate) mod duty;
 mod lead;
-mod sender;
-mod tally;
+pub(crate) mod sender;
+pub(crate) mod tally;
 
 use crate::http::{Client, Endpoint, headers};
 use crate::ledger::Ledger;
@@ -21,6 +22,7 @@ use crate::options::{Pace, Resolved, WriteOptions};
 use crate::plan::Plan;
 use crate::procfs::{Process, memory_available_bytes};
 use crate::report::WriteReport;
+use crate::template::Version;
 use crate::verify::verify;
 use anyhow::{Context, Result, ensure};
 use hyper::header::{CONTENT_ENCODING, CONTENT_TYPE, HeaderMap, HeaderValue, USER_AGENT};
@@ -126,13 +128,16 @@ impl Costs {
     }
 }
 
-fn new_run(options: &WriteOptions, resolved: &Resolved, endpoint: &Endpoint) -> Run {
+pub(crate) fn new_run(options: &WriteOptions, resolved: &Resolved, endpoint: &Endpoint) -> Run {
     let Resolved { plan, pace, .. } = resolved;
     let connections = (options.writers * options.connections) as usize;
     let lead = (*pace == Pace::Closed && connections > 1)
         .then(|| Lead::new(connections, (LEAD_MS_MAX / plan.interval_ms).max(2)));
     Run {
         plan: plan.clone(),
+        tenant: 0,
+        duty: None,
+        probes: None,
         pace: *pace,
         version: options.version,
         path: endpoint.path().to_owned(),
@@ -146,13 +151,13 @@ fn new_run(options: &WriteOptions, resolved: &Resolved, endpoint: &Endpoint) -> 
 }
 
 /// Makes all requests and opens all connections, before any clock starts.
-async fn prepare(
+pub(crate) async fn prepare(
     options: &WriteOptions,
     run: &Arc<Run>,
     endpoint: &Endpoint,
     observer: &dyn Observer,
 ) -> Result<Vec<Sender>> {
-    let headers = request_headers(options)?;
+    let headers = request_headers(options.version, &options.headers)?;
     let per_writer = options.connections as usize;
     let writer_slots = run.plan.writer_slots();
     let mut tasks = JoinSet::new();
@@ -173,14 +178,14 @@ async fn prepare(
     Ok(senders)
 }
 
-fn request_headers(options: &WriteOptions) -> Result<HeaderMap> {
+pub(crate) fn request_headers(version: Version, pairs: &[(String, String)]) -> Result<HeaderMap> {
     let mut map = HeaderMap::new();
-    map.insert(CONTENT_TYPE, HeaderValue::from_static(options.version.content_type()));
+    map.insert(CONTENT_TYPE, HeaderValue::from_static(version.content_type()));
     map.insert(CONTENT_ENCODING, HeaderValue::from_static("snappy"));
-    map.insert("x-prometheus-remote-write-version", HeaderValue::from_static(options.version.header()));
+    map.insert("x-prometheus-remote-write-version", HeaderValue::from_static(version.header()));
     let agent = concat!("floodmark-lab/", env!("CARGO_PKG_VERSION"));
     map.insert(USER_AGENT, HeaderValue::from_static(agent));
-    let own = headers(&options.headers)?;
+    let own = headers(pairs)?;
     for name in own.keys() {
         map.remove(name);
     }
@@ -189,7 +194,7 @@ fn request_headers(options: &WriteOptions) -> Result<HeaderMap> {
 }
 
 /// Waits for all tasks and looks at the figures meanwhile.
-async fn join<T: 'static>(tasks: &mut JoinSet<T>, mut tell: impl FnMut()) -> Result<Vec<T>> {
+pub(crate) async fn join<T: 'static>(tasks: &mut JoinSet<T>, mut tell: impl FnMut()) -> Result<Vec<T>> {
     let mut results = Vec::with_capacity(tasks.len());
     let mut tick = tokio::time::interval(TICK);
     // even the shortest phase is told about
@@ -206,7 +211,7 @@ async fn join<T: 'static>(tasks: &mut JoinSet<T>, mut tell: impl FnMut()) -> Res
 }
 
 /// Turns the counts into progress, with rates of the last second.
-struct Watch<'a> {
+pub(crate) struct Watch<'a> {
     run: &'a Run,
     times: Times,
     phase: Phase,
@@ -216,11 +221,11 @@ struct Watch<'a> {
 }
 
 impl<'a> Watch<'a> {
-    fn new(run: &'a Run, times: Times, phase: Phase) -> Self {
+    pub(crate) fn new(run: &'a Run, times: Times, phase: Phase) -> Self {
         Self { run, times, phase, last: (times.begin, 0), rate: 0.0, p99_s: None }
     }
 
-    fn tell(&mut self, observer: &dyn Observer) {
+    pub(crate) fn tell(&mut self, observer: &dyn Observer) {
         let Times { begin, end } = self.times;
         let mut counts = self.run.tally.lock();
         let samples = counts.samples_acknowledged;
@@ -234,7 +239,7 @@ impl<'a> Watch<'a> {
         }
         let plan = &self.run.plan;
         let part = match (self.phase, end) {
-            (Phase::Preparing, _) => counts.series_new as f64 / plan.series() as f64,
+            (Phase::Preparing, _) => counts.series_made as f64 / plan.series() as f64,
             (_, Some(end)) => begin.elapsed().as_secs_f64() / (end - begin).as_secs_f64(),
             (_, None) => counts.requests as f64 / (plan.slots_count() as f64 * f64::from(plan.rounds_max)),
         };

@@ -174,6 +174,7 @@ impl LabWrite {
                 metric_name_bytes: self.metric_name_bytes,
                 label_name_bytes: self.label_name_bytes,
                 label_value_bytes: self.label_value_bytes,
+                cycles: Vec::new(),
             },
             metrics: u32::try_from(self.metrics).context("--metrics")?,
             series_per_metric: self.series,

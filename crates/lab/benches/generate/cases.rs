@@ -37,6 +37,9 @@ fn plan(size: Size, values: ValueModel) -> Plan {
         series_churn_ticks: None,
         series_churn_staggered: false,
         metric_churn_ticks: None,
+        series_churn_spread: 0,
+        value_ticks: 0,
+        relabel_ticks: Vec::new(),
     }
 }
 

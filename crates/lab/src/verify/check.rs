@@ -112,7 +112,7 @@ impl Checker {
     /// Lists the targets that the page's series can belong to, unless it has them already.
     fn know_targets(&mut self, plan: &Plan, page: &Page) {
         let of = (page.rounds.clone(), page.job);
-        let unchanging = plan.series_churn_ticks.is_none();
+        let unchanging = plan.series_churn_ticks.is_none() && plan.relabel_ticks.is_empty();
         let known = self
             .targets_of
             .as_ref()

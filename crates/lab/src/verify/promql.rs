@@ -20,18 +20,18 @@ const ASK_AGAIN: Duration = Duration::from_secs(30);
 
 /// Labels and samples of one series.
 #[derive(Debug, Deserialize)]
-pub(super) struct Series<'a> {
+pub(crate) struct Series<'a> {
     /// With the name, in order.
     #[serde(borrow)]
-    pub(super) metric: BTreeMap<Text<'a>, Text<'a>>,
+    pub(crate) metric: BTreeMap<Text<'a>, Text<'a>>,
     /// Seconds since 1970, and the value as text.
     #[serde(borrow, default)]
-    pub(super) values: Vec<(f64, &'a str)>,
+    pub(crate) values: Vec<(f64, &'a str)>,
 }
 
 /// A text that is borrowed where it has no escapes.
 #[derive(Debug, Deserialize, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) struct Text<'a>(#[serde(borrow)] pub(super) Cow<'a, str>);
+pub(crate) struct Text<'a>(#[serde(borrow)] pub(crate) Cow<'a, str>);
 
 #[derive(Deserialize)]
 struct Reply<'a> {
@@ -63,7 +63,7 @@ pub(super) fn question(path: &str, plan: &Plan, page: &Page) -> String {
 }
 
 /// Asks, again where the target is not there at the moment.
-pub(super) async fn ask(client: &mut Client, question: &str) -> Result<Bytes> {
+pub(crate) async fn ask(client: &mut Client, question: &str) -> Result<Bytes> {
     let begin = Instant::now();
     let mut pause = Duration::from_millis(100);
     loop {
@@ -84,7 +84,7 @@ fn is_final(answer: &Answer) -> bool {
 }
 
 /// Takes an answer apart.
-pub(super) fn parse(body: &[u8]) -> Result<Vec<Series<'_>>> {
+pub(crate) fn parse(body: &[u8]) -> Result<Vec<Series<'_>>> {
     let reply: Reply<'_> = serde_json::from_slice(body).context("parse JSON")?;
     if reply.status.0 != "success" {
         bail!(

@@ -1,5 +1,6 @@
 //! One connection: its slots, round after round, in order.
 
+use super::duty::Duty;
 use super::lead::Lead;
 use super::tally::{Counts, Tally};
 use crate::http::{Answer, Client, Failure};
@@ -14,6 +15,7 @@ use hyper::{Method, StatusCode};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 use stdx::clock::Clock;
+use tokio::sync::mpsc;
 
 /// A request that is being repeated when the run ends gets this much longer.
 const GRACE: Duration = Duration::from_secs(5);
@@ -25,12 +27,18 @@ const REJECTED_MAX: u64 = 200;
 #[derive(Debug)]
 pub(crate) struct Run {
     pub(crate) plan: Plan,
+    /// Its number, where several tenants are loaded together.
+    pub(crate) tenant: u32,
     pub(crate) pace: Pace,
     pub(crate) version: Version,
     pub(crate) path: String,
     pub(crate) retry: RetryPolicy,
     pub(crate) stop: Stop,
     pub(crate) lead: Option<Lead>,
+    /// Which slots send when; without it all do, always.
+    pub(crate) duty: Option<Duty>,
+    /// Is told of acknowledged requests, to look for their samples at once.
+    pub(crate) probes: Option<mpsc::Sender<Acknowledged>>,
     pub(crate) tally: Tally,
     pub(crate) clock: stdx::clock::SystemClock,
     /// A closed loop has caught up with the clock.
@@ -39,27 +47,29 @@ pub(crate) struct Run {
 
 /// When a run begins and ends.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Times {
-    pub(super) begin: Instant,
-    pub(super) end: Option<Instant>,
+pub(crate) struct Times {
+    pub(crate) begin: Instant,
+    pub(crate) end: Option<Instant>,
 }
 
 /// A connection and the slots it owns.
 #[derive(Debug)]
-pub(super) struct Sender {
-    pub(super) number: usize,
-    pub(super) client: Client,
-    pub(super) slots: Vec<OwnSlot>,
+pub(crate) struct Sender {
+    pub(crate) number: usize,
+    pub(crate) client: Client,
+    pub(crate) slots: Vec<OwnSlot>,
     renderer: Renderer,
 }
 
 /// A slot and its account.
 #[derive(Debug)]
-pub(super) struct OwnSlot {
-    pub(super) number: usize,
+pub(crate) struct OwnSlot {
+    pub(crate) number: usize,
     range: SlotRange,
     template: Option<Template>,
-    pub(super) ledger: SlotLedger,
+    /// Series of the template that were never sent.
+    new: u64,
+    pub(crate) ledger: SlotLedger,
 }
 
 /// Whether to go on.
@@ -73,18 +83,19 @@ enum Flow {
 }
 
 impl Sender {
-    pub(super) fn new(run: &Run, number: usize, client: Client, slots: impl Iterator<Item = usize>) -> Self {
+    pub(crate) fn new(run: &Run, number: usize, client: Client, slots: impl Iterator<Item = usize>) -> Self {
         let slots = slots.map(|number| OwnSlot {
             number,
             range: run.plan.slot(number),
             template: None,
+            new: 0,
             ledger: SlotLedger::default(),
         });
         Self { number, client, slots: slots.collect(), renderer: Renderer::new(run.version) }
     }
 
     /// Opens the connection and makes all requests, so that the run itself need not.
-    pub(super) async fn prepare(mut self, run: &Run) -> Result<Self, Failure> {
+    pub(crate) async fn prepare(mut self, run: &Run) -> Result<Self, Failure> {
         self.client.connect().await?;
         for at in 0..self.slots.len() {
             if run.stop.is_set() {
@@ -97,7 +108,7 @@ impl Sender {
     }
 
     /// Sends until the plan, the time or the run ends.
-    pub(super) async fn run(mut self, run: &Run, times: Times) -> Self {
+    pub(crate) async fn run(mut self, run: &Run, times: Times) -> Self {
         let timer = Timer::new();
         // with more connections than slots some have nothing to do
         let rounds_max = if self.slots.is_empty() { 0 } else { run.plan.rounds_max };
@@ -136,6 +147,9 @@ impl Sender {
         if run.stop.is_set() || times.end.is_some_and(|end| due.unwrap_or(free) >= end) {
             return Flow::End;
         }
+        if !on_duty(run, times, self.slots[at].range, due) {
+            return Flow::Next;
+        }
         self.fit_template(run, at, round);
         let slot = &mut self.slots[at];
         let template = slot.template.as_mut().expect("BUG: fitted just before");
@@ -167,7 +181,12 @@ impl Sender {
         let give_up = Instant::now() + run.retry.give_up_after;
         let give_up = times.end.map_or(give_up, |end| give_up.min(end + GRACE));
         let mut pause = run.retry.backoff_min;
-        run.tally.lock().requests += 1;
+        {
+            let slot = &self.slots[at];
+            let mut tally = run.tally.lock();
+            tally.requests += 1;
+            tally.samples_offered += u64::from(slot.range.len);
+        }
         loop {
             let begin = Instant::now();
             let answer = self.client.send(Method::POST, &run.path, body.clone()).await;
@@ -195,25 +214,34 @@ impl Sender {
             return;
         }
         let template = self.renderer.render(&run.plan, slot.range, round);
-        run.tally.lock().series_new += template.new_series(slot.template.as_ref());
+        let new = template.new_series(slot.template.as_ref());
+        run.tally.lock().series_made += new;
+        // what was made and never sent is still to come
+        slot.new = (slot.new + new).min(u64::from(slot.range.len));
         slot.template = Some(template);
     }
 
     /// Counts what the schedule had for the time of the run from this slot on: none of it was begun.
     fn count_unsent(&self, run: &Run, times: Times, at: usize, round: u32) {
         let (Pace::Open { .. }, Some(end), false) = (run.pace, times.end, run.stop.is_set()) else { return };
-        let mut unsent = 0;
+        let (mut unsent, mut samples) = (0, 0);
         let mut at = at;
         'rounds: for round in round..run.plan.rounds_max {
             for slot in &self.slots[at..] {
-                if due(run, times, slot.range, round).is_none_or(|due| due >= end) {
+                let due = due(run, times, slot.range, round);
+                if due.is_none_or(|due| due >= end) {
                     break 'rounds;
                 }
-                unsent += 1;
+                if on_duty(run, times, slot.range, due) {
+                    unsent += 1;
+                    samples += u64::from(slot.range.len);
+                }
             }
             at = 0;
         }
-        run.tally.lock().unsent += unsent;
+        let mut tally = run.tally.lock();
+        tally.unsent += unsent;
+        tally.samples_offered += samples;
     }
 }
 
@@ -245,7 +273,9 @@ impl OwnSlot {
                 if !matches!(failure, Failure::Connect(_)) {
                     // nobody knows how far it came
                     tally.bytes += attempt.bytes;
+                    tally.samples_sent += samples;
                     self.ledger.sent.push(round);
+                    tally.series_new += std::mem::take(&mut self.new);
                 }
                 tally.failed(&failure);
                 return Verdict::Again(None);
@@ -253,20 +283,30 @@ impl OwnSlot {
         };
         let status = answer.status;
         tally.bytes += attempt.bytes;
+        tally.samples_sent += samples;
         self.ledger.sent.push(round);
+        let new = std::mem::take(&mut self.new);
+        tally.series_new += new;
         *tally.statuses.entry(status.as_u16()).or_default() += 1;
         if status.is_success() {
             if samples_written(&answer).is_some_and(|written| written < samples) {
                 tally.short += 1;
             } else {
                 self.ledger.acknowledged.push(round);
-                tally.success(attempt.intended.elapsed(), attempt.took, samples);
+                tally.success(attempt.intended.elapsed(), attempt.took, samples, new > 0);
+                if let Some(probes) = &run.probes {
+                    let at = Instant::now();
+                    // where nobody waits for it, it is not looked for
+                    probes.try_send(Acknowledged { tenant: run.tenant, slot: self.range, round, at }).ok();
+                }
             }
             return Verdict::Done(Flow::Next);
         }
         tally.refused(status.as_u16(), attempt.took, || answer.text());
         if status.is_server_error() || status == StatusCode::TOO_MANY_REQUESTS {
-            return Verdict::Again(answer.retry_after().map(|asked| asked.min(run.retry.retry_after_max)));
+            let asked = answer.retry_after();
+            tally.without_retry_after += u64::from(asked.is_none());
+            return Verdict::Again(asked.map(|asked| asked.min(run.retry.retry_after_max)));
         }
         tally.rejected += 1;
         let hopeless = tally.samples_acknowledged == 0 && tally.rejected >= REJECTED_MAX;
@@ -300,5 +340,28 @@ fn due(run: &Run, times: Times, slot: SlotRange, round: u32) -> Option<Instant> 
     let before = f64::from(round) * plan.writer_series() as f64 + slot.first as f64;
     let step = f64::from(plan.batch.min(plan.writer_series().min(u64::from(u32::MAX)) as u32));
     let phase = f64::from(slot.writer) / writers * step;
-    Some(times.begin + Duration::from_secs_f64((before + phase) / per_writer))
+    let due_s = (before + phase) / per_writer;
+    let due_s = run.duty.as_ref().map_or(due_s, |duty| duty.delayed(due_s));
+    Some(times.begin + Duration::from_secs_f64(due_s))
+}
+
+/// True where the shape of the load has this slot send at `due`.
+fn on_duty(run: &Run, times: Times, slot: SlotRange, due: Option<Instant>) -> bool {
+    let (Some(duty), Some(due)) = (&run.duty, due) else { return true };
+    let index = slot.first / u64::from(run.plan.batch);
+    let writer = u64::from(run.plan.first_writer + slot.writer);
+    duty.has(writer * run.plan.writer_slots() as u64 + index, (due - times.begin).as_secs_f64())
+}
+
+/// A request that was just acknowledged.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Acknowledged {
+    /// As in the run.
+    pub(crate) tenant: u32,
+    /// Whose series.
+    pub(crate) slot: SlotRange,
+    /// And in which round.
+    pub(crate) round: u32,
+    /// When.
+    pub(crate) at: Instant,
 }

@@ -7,7 +7,7 @@ use std::sync::{Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 
 /// Longer latencies count as this long.
-const LATENCY_US_MAX: u64 = 3_600_000_000;
+pub(crate) const LATENCY_US_MAX: u64 = 3_600_000_000;
 
 /// Kinds of errors of which the first is kept to be shown.
 const ERRORS_SHOWN_MAX: usize = 8;
@@ -24,7 +24,13 @@ pub(crate) struct Counts {
     /// Requests as the target saw them: with repetitions.
     pub(crate) attempts: u64,
     pub(crate) bytes: u64,
+    /// Samples that the schedule had: of requests that were begun, and of those that never were.
+    pub(crate) samples_offered: u64,
+    /// Samples that left, with repetitions.
+    pub(crate) samples_sent: u64,
     pub(crate) samples_acknowledged: u64,
+    /// Series whose requests were made, sent or not.
+    pub(crate) series_made: u64,
     /// Series that had not been sent before.
     pub(crate) series_new: u64,
     pub(crate) statuses: BTreeMap<u16, u64>,
@@ -40,14 +46,20 @@ pub(crate) struct Counts {
     pub(crate) short: u64,
     /// Requests that the schedule had for the time of the run, and that were never begun.
     pub(crate) unsent: u64,
+    /// Refusals that may be repeated and did not say when.
+    pub(crate) without_retry_after: u64,
     /// From the intended start to success.
     pub(crate) latency: Histogram<u64>,
+    /// As `latency`, of requests with new series only.
+    pub(crate) latency_new: Histogram<u64>,
     /// Of one attempt, with success.
     pub(crate) service: Histogram<u64>,
     /// Of one attempt, refused.
     pub(crate) refusal: Histogram<u64>,
     /// From when a request could have been sent to when it was: the generator's own fault.
     pub(crate) lag: Histogram<u64>,
+    /// As `lag`, since it was last looked at.
+    pub(crate) lag_recent: Histogram<u64>,
     /// As `latency`, since it was last looked at.
     pub(crate) recent: Histogram<u64>,
     /// The first of each kind.
@@ -63,6 +75,11 @@ impl Tally {
             requests: 0,
             attempts: 0,
             bytes: 0,
+            samples_offered: 0,
+            samples_sent: 0,
+            series_made: 0,
+            without_retry_after: 0,
+            latency_new: histogram(),
             samples_acknowledged: 0,
             series_new: 0,
             statuses: BTreeMap::new(),
@@ -78,6 +95,7 @@ impl Tally {
             service: histogram(),
             refusal: histogram(),
             lag: histogram(),
+            lag_recent: histogram(),
             recent: histogram(),
             errors: Vec::new(),
             last_success: None,
@@ -90,11 +108,14 @@ impl Tally {
 }
 
 impl Counts {
-    pub(crate) fn success(&mut self, latency: Duration, service: Duration, samples: u64) {
+    pub(crate) fn success(&mut self, latency: Duration, service: Duration, samples: u64, new: bool) {
         self.samples_acknowledged += samples;
         self.last_success = Some(Instant::now());
         record(&mut self.latency, latency);
         record(&mut self.recent, latency);
+        if new {
+            record(&mut self.latency_new, latency);
+        }
         record(&mut self.service, service);
     }
 
@@ -104,22 +125,34 @@ impl Counts {
     }
 
     pub(crate) fn failed(&mut self, failure: &Failure) {
-        let (count, kind) = match failure {
-            Failure::Connect(_) => (&mut self.failures_connect, "connect"),
-            Failure::Broken(_) => (&mut self.failures_broken, "broken"),
-            Failure::Timeout(_) => (&mut self.failures_timeout, "timeout"),
+        let count = match failure {
+            Failure::Connect(_) => &mut self.failures_connect,
+            Failure::Broken(_) => &mut self.failures_broken,
+            Failure::Timeout(_) => &mut self.failures_timeout,
         };
         *count += 1;
-        self.error(kind.to_owned(), || failure.to_string());
+        self.error(failure.word().to_owned(), || failure.to_string());
     }
 
     pub(crate) fn lag(&mut self, lag: Duration) {
         record(&mut self.lag, lag);
+        record(&mut self.lag_recent, lag);
     }
 
     /// Answers other than success.
     pub(crate) fn refused_total(&self) -> u64 {
         self.statuses.iter().filter(|(status, _)| !(200..300).contains(*status)).map(|(_, n)| n).sum()
+    }
+
+    /// Attempts by what came of them: a status, or the word of a failure.
+    pub(crate) fn by_reason(&self) -> impl Iterator<Item = (String, u64)> {
+        let failures = [
+            ("connect", self.failures_connect),
+            ("broken", self.failures_broken),
+            ("timeout", self.failures_timeout),
+        ];
+        let failures = failures.into_iter().filter(|(_, n)| *n > 0).map(|(word, n)| (word.to_owned(), n));
+        self.statuses.iter().map(|(status, n)| (status.to_string(), *n)).chain(failures)
     }
 
     /// Attempts without an answer.
@@ -134,6 +167,7 @@ impl Counts {
     }
 }
 
-fn record(histogram: &mut Histogram<u64>, time: Duration) {
+/// Counts a time, in microseconds.
+pub(crate) fn record(histogram: &mut Histogram<u64>, time: Duration) {
     histogram.saturating_record(u64::try_from(time.as_micros()).unwrap_or(u64::MAX));
 }

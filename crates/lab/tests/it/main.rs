@@ -3,4 +3,5 @@
 mod benches;
 mod faults;
 mod load;
+mod scenario;
 mod target;

@@ -154,7 +154,7 @@ impl Target {
         deed
     }
 
-    /// Answers `query=name{job="…"}[…ms]&time=…` as Prometheus 2 did, with both ends of the range.
+    /// Answers `query=name{label="…"}[…ms]&time=…` as Prometheus 2 did, with both ends of the range.
     fn query(&self, parameters: &str) -> String {
         let parameter = |name: &str| {
             let found = parameters.split('&').find_map(|p| p.strip_prefix(name)?.strip_prefix('='));
@@ -164,8 +164,8 @@ impl Target {
         let (selector, range) = query.split_once('[').unwrap();
         let range_ms: i64 = range.strip_suffix("ms]").unwrap().parse().unwrap();
         let end_ms = (time.parse::<f64>().unwrap() * 1000.0).round() as i64;
-        let (name, job) = match selector.split_once("{job=\"") {
-            Some((name, rest)) => (name, rest.strip_suffix("\"}")),
+        let (name, matcher) = match selector.split_once('{') {
+            Some((name, rest)) => (name, rest.strip_suffix("\"}").and_then(|rest| rest.split_once("=\""))),
             None => (selector, None),
         };
         let mut state = self.state.lock().unwrap();
@@ -173,10 +173,9 @@ impl Target {
             let hidden = std::mem::take(&mut state.hidden);
             state.keep(hidden, Deed::Keep);
         }
-        let result = state
-            .samples
-            .iter()
-            .filter(|(labels, _)| labels["__name__"] == name && job.is_none_or(|job| labels["job"] == job));
+        let result = state.samples.iter().filter(|(labels, _)| {
+            labels["__name__"] == name && matcher.is_none_or(|(label, value)| labels[label] == value)
+        });
         let result = result.map(|(labels, samples)| {
             let inside = samples.iter().filter(|(t, _)| (end_ms - range_ms..=end_ms).contains(t));
             let values: Vec<_> = inside.map(|(t, v)| (*t as f64 / 1000.0, v.to_string())).collect();

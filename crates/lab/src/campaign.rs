@@ -1,0 +1,328 @@
+//! Several runs of one scenario: to find its limit, the smallest target that holds it, or who does better.
+
+use crate::observer::Observer;
+use crate::result::RunResult;
+use crate::run::{RunOptions, run};
+use crate::scenario::{Count, Scenario, Span};
+use crate::search::{Next, Search};
+use anyhow::{Result, bail, ensure};
+use serde::{Deserialize, Serialize};
+
+/// What `find-limit` raises.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Axis {
+    /// Samples a second: the same series, sampled more often.
+    Rate,
+    /// Series, and with them samples.
+    Series,
+    /// Queries a second of the first mix of reads.
+    Qps,
+}
+
+impl std::str::FromStr for Axis {
+    type Err = anyhow::Error;
+
+    fn from_str(text: &str) -> Result<Self> {
+        Ok(match text {
+            "rate" => Self::Rate,
+            "series" => Self::Series,
+            "qps" => Self::Qps,
+            _ => bail!("{text:?} is none of rate, series, qps"),
+        })
+    }
+}
+
+/// What `find-minimum` lowers: what stands in braces in the command that starts the target.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Resource {
+    /// `{memory}`, in bytes.
+    Memory,
+    /// `{cores}`, with a fraction.
+    Cores,
+}
+
+impl std::str::FromStr for Resource {
+    type Err = anyhow::Error;
+
+    fn from_str(text: &str) -> Result<Self> {
+        Ok(match text {
+            "memory" => Self::Memory,
+            "cores" => Self::Cores,
+            _ => bail!("{text:?} is neither memory nor cores"),
+        })
+    }
+}
+
+/// One run of a search.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Trial {
+    /// What it was run with.
+    pub value: f64,
+    /// It was to confirm what had passed before.
+    pub confirming: bool,
+    /// It kept every rule.
+    pub passed: bool,
+    /// The rules that it broke.
+    pub failed: Vec<String>,
+}
+
+/// What a search found.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Found {
+    /// Of what, such as `rate`.
+    pub what: String,
+    /// The limit; `None` where nothing passed.
+    pub limit: Option<f64>,
+    /// The rules that broke at the lowest load that failed: what gives way first.
+    pub breaks_first: Vec<String>,
+    /// Every run.
+    pub trials: Vec<Trial>,
+    /// The run was ended before its time.
+    pub partial: bool,
+    /// The result of the last run that passed.
+    pub best: Option<RunResult>,
+}
+
+/// Finds the largest load between `min` and `max` that passes.
+pub async fn find_limit(
+    scenario: &Scenario,
+    options: &RunOptions,
+    axis: Axis,
+    search: Search,
+    observer: &dyn Observer,
+) -> Result<Found> {
+    let what = format!("{axis:?}").to_lowercase();
+    let word = what.clone();
+    let with = move |value: f64, number: u64| {
+        let mut changed = with_axis(scenario, axis, value)?;
+        // series of an earlier run would be known already
+        changed.seed = scenario.seed.wrapping_add(number);
+        Ok((changed, options.clone(), format!("{word} {value:.0}")))
+    };
+    find(what, options, search, with, observer).await
+}
+
+/// Finds the smallest target that passes: its size stands in the command that starts it.
+pub async fn find_minimum(
+    scenario: &Scenario,
+    options: &RunOptions,
+    resource: Resource,
+    search: Search,
+    observer: &dyn Observer,
+) -> Result<Found> {
+    let what = format!("{resource:?}").to_lowercase();
+    let command = scenario.target.start.clone().unwrap_or_default();
+    ensure!(
+        command.contains(&format!("{{{what}}}")),
+        "target.start must have {{{what}}} where its size stands"
+    );
+    let word = what.clone();
+    let with = move |value: f64, _| {
+        let text = match resource {
+            Resource::Memory => format!("{value:.0}"),
+            Resource::Cores => format!("{value:.2}"),
+        };
+        let launch_with = vec![(word.clone(), text.clone())];
+        Ok((scenario.clone(), RunOptions { launch_with, ..options.clone() }, format!("{word} {text}")))
+    };
+    find(what, options, search, with, observer).await
+}
+
+async fn find(
+    what: String,
+    options: &RunOptions,
+    mut search: Search,
+    with: impl Fn(f64, u64) -> Result<(Scenario, RunOptions, String)>,
+    observer: &dyn Observer,
+) -> Result<Found> {
+    let mut found =
+        Found { what, limit: None, breaks_first: Vec::new(), trials: Vec::new(), partial: false, best: None };
+    loop {
+        let (value, confirming) = match search.choose_next() {
+            Next::Try { value, confirming } => (value, confirming),
+            Next::Found(value) => {
+                found.limit = Some(value);
+                return Ok(found);
+            }
+            Next::Nothing => return Ok(found),
+        };
+        let (scenario, run_options, label) = with(value, found.trials.len() as u64)?;
+        observer.note(&format!("{label}{}", if confirming { ", to confirm it" } else { "" }));
+        let result = run(&scenario, &run_options, observer).await;
+        if options.stop.is_set() {
+            found.partial = true;
+            return Ok(found);
+        }
+        let failed = match &result {
+            Ok(result) => broken_rules(result),
+            // a target too small to start has not passed
+            Err(why) => vec![format!("{why:#}")],
+        };
+        let passed = failed.is_empty();
+        observer.note(&format!(
+            "{label}: {}",
+            if passed { "PASS".to_owned() } else { format!("FAIL: {}", failed.join(", ")) }
+        ));
+        search.tell(passed);
+        if passed {
+            found.best = result.ok();
+        } else {
+            found.breaks_first.clone_from(&failed);
+        }
+        found.trials.push(Trial { value, confirming, passed, failed });
+    }
+}
+
+fn broken_rules(result: &RunResult) -> Vec<String> {
+    let broken = result.verdict.iter().filter(|judgement| !judgement.pass);
+    broken.map(|j| format!("{} {} (limit {})", j.rule, j.measured, j.limit)).collect()
+}
+
+/// The scenario with its load brought to `value` along `axis`.
+fn with_axis(scenario: &Scenario, axis: Axis, value: f64) -> Result<Scenario> {
+    let mut changed = scenario.clone();
+    let load = scenario.scaled();
+    let per_metric = f64::from(load.tenants) * f64::from(load.writers) * load.metrics.0;
+    let series = per_metric * load.series_per_metric.0;
+    match axis {
+        Axis::Rate => {
+            let interval_s = series / value;
+            ensure!(
+                interval_s >= 0.001,
+                "{series} series cannot make {value} samples a second: each would be sampled more often than \
+                 every millisecond"
+            );
+            changed.load.interval = Span::seconds(interval_s);
+        }
+        Axis::Series => {
+            changed.scale = 1.0;
+            changed.load = load;
+            changed.load.series_per_metric = Count((value / per_metric).round().max(1.0));
+        }
+        Axis::Qps => {
+            let Some(mix) = changed.reads.first_mut() else { bail!("the scenario has no reads") };
+            mix.rate = Some(value);
+        }
+    }
+    Ok(changed)
+}
+
+/// What a race found.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Race {
+    /// Every run, in order: which target, and what was found.
+    pub laps: Vec<(usize, RunResult)>,
+    /// Figures of each target (medians of its laps), and the first one's as a multiple of each other's.
+    pub ratios: Vec<Ratio>,
+    /// The race was ended before its time.
+    pub partial: bool,
+}
+
+/// One figure of all targets.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Ratio {
+    /// As in [`RunResult::figure`].
+    pub figure: String,
+    /// Of each target, in the order in which they were named.
+    pub medians: Vec<Option<f64>>,
+    /// The first one's divided by each other's.
+    pub first_to: Vec<Option<f64>>,
+}
+
+/// Figures that a race compares.
+const RACED: [&str; 10] = [
+    "samples_per_s",
+    "pass_rate",
+    "p50_s",
+    "p99_s",
+    "p99_new_s",
+    "p99_known_s",
+    "freshness_p99_s",
+    "silence_s",
+    "queries_per_s",
+    "read_p99_s",
+];
+
+/// Runs the same scenario against each of `scenarios` in turn, `laps` times: forwards and backwards, so that none
+/// always runs on a machine that another has warmed.
+pub async fn race(
+    scenarios: &[Scenario],
+    options: &RunOptions,
+    laps: u32,
+    observer: &dyn Observer,
+) -> Result<Race> {
+    ensure!(scenarios.len() >= 2, "a race needs two targets");
+    let mut race = Race { laps: Vec::new(), ratios: Vec::new(), partial: false };
+    'laps: for lap in 0..laps {
+        let mut order: Vec<usize> = (0..scenarios.len()).collect();
+        if lap % 2 == 1 {
+            order.reverse();
+        }
+        for number in order {
+            let mut scenario = scenarios[number].clone();
+            scenario.seed = scenario.seed.wrapping_add(lap.into());
+            observer.note(&format!("lap {} of {laps}: {}", lap + 1, scenario.target.write.all().join(", ")));
+            let result = run(&scenario, options, observer).await?;
+            race.laps.push((number, result));
+            if options.stop.is_set() {
+                race.partial = true;
+                break 'laps;
+            }
+        }
+    }
+    race.ratios = RACED.iter().filter_map(|figure| ratio(figure, &race.laps, scenarios.len())).collect();
+    Ok(race)
+}
+
+fn ratio(figure: &str, laps: &[(usize, RunResult)], targets: usize) -> Option<Ratio> {
+    let median = |target: usize| {
+        let of_target = laps.iter().filter(|(number, _)| *number == target);
+        let mut values: Vec<f64> = of_target.filter_map(|(_, result)| result.figure(figure)).collect();
+        values.sort_by(f64::total_cmp);
+        let upper = values.get(values.len() / 2)?;
+        let lower = values.get((values.len() - 1) / 2)?;
+        Some(lower.midpoint(*upper))
+    };
+    let medians: Vec<Option<f64>> = (0..targets).map(median).collect();
+    if medians.iter().all(Option::is_none) {
+        return None;
+    }
+    let first = medians[0];
+    let first_to = medians
+        .iter()
+        .skip(1)
+        .map(|other| Some(first? / (*other)?).filter(|ratio| ratio.is_finite()))
+        .collect();
+    Some(Ratio { figure: figure.to_owned(), medians, first_to })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn axes_change_what_they_say() {
+        let scenario = Scenario::parse("[load]\nmetrics = 100\n[[reads]]\nqueries = ['up']").unwrap();
+        let rate = with_axis(&scenario, Axis::Rate, 8_000.0).unwrap();
+        assert_eq!(rate.load.interval.s(), 0.5, "4 × 100 × 10 series");
+        let series = with_axis(&scenario, Axis::Series, 40_000.0).unwrap();
+        assert_eq!(series.load.series_per_metric, Count(100.0));
+        assert_eq!(with_axis(&scenario, Axis::Qps, 7.0).unwrap().reads[0].rate, Some(7.0));
+        assert!(with_axis(&scenario, Axis::Rate, 1e9).is_err());
+    }
+
+    #[test]
+    fn ratios_are_of_medians() {
+        let lap = |number, rate: f64| {
+            let mut result = RunResult::default();
+            result.totals.samples_per_s = rate;
+            (number, result)
+        };
+        let laps = [lap(0, 100.0), lap(1, 50.0), lap(1, 40.0), lap(0, 1_000.0), lap(0, 90.0), lap(1, 60.0)];
+        let ratio = ratio("samples_per_s", &laps, 2).unwrap();
+        assert_eq!((ratio.medians, ratio.first_to), (vec![Some(100.0), Some(50.0)], vec![Some(2.0)]));
+        assert_eq!(super::ratio("p99_s", &laps, 2), None);
+    }
+}

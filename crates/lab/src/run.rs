@@ -1,0 +1,426 @@
+//! Carries out a scenario.
+//!
+//! ```text
+//!   Scenario ─▶ tenants: a plan, headers and a duty each        (pure; `part i/n` takes some writers of each)
+//!            ─▶ estimate: memory and CPU, before anything is sent
+//!            ─▶ launch the target, if asked to; write the past, if asked to
+//!            ─▶ load:  senders ─┬─▶ tallies ─▶ second by second ─▶ timeline, steps
+//!                      readers ─┤
+//!                      probes ──┤   faults, observation, bounds, Ctrl-C
+//!            ─▶ read everything back ─▶ verdict ─▶ RunResult
+//! ```
+//!
+//! Errors are for runs that did not take place. A target that refuses, breaks, freezes or lies is a result.
+
+mod estimate;
+mod faults;
+mod launch;
+mod probe;
+mod readers;
+mod seconds;
+mod tenants;
+mod totals;
+
+pub use estimate::Estimate;
+pub use launch::Target;
+
+use crate::http::{Client, Endpoint};
+use crate::ledger::Ledger;
+use crate::observe::{Observation, ObserveOptions};
+use crate::observer::{Observer, Phase};
+use crate::result::{Event, EventKind, FORMAT, Machine, RunResult};
+use crate::scenario::Scenario;
+use crate::stop::Stop;
+use crate::verify::{VerifyOptions, VerifyReport, verify};
+use crate::write::sender::{Run, Sender, Times};
+use crate::write::{Watch, join, request_headers};
+use anyhow::{Context, Result, ensure};
+use seconds::Seconds;
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+use stdx::clock::{Clock, SystemClock};
+use tenants::Tenant;
+use tokio::task::JoinSet;
+
+/// Everything about a run that is no part of its scenario.
+#[derive(Debug, Clone)]
+pub struct RunOptions {
+    /// The scenario's text, to be kept in the result.
+    pub text: String,
+    /// What was changed on the command line.
+    pub overrides: Vec<String>,
+    /// Where the files lie that the scenario names.
+    pub folder: PathBuf,
+    /// Hosts beyond this machine that may be loaded.
+    pub allow_hosts: Vec<String>,
+    /// Which part of the fleet this machine is, from 1, and of how many.
+    pub part: (u32, u32),
+    /// Ends the run early, with a result that says so.
+    pub stop: Stop,
+    /// Fills `{memory}` and `{cores}` in the command that starts the target.
+    pub launch_with: Vec<(String, String)>,
+}
+
+impl Default for RunOptions {
+    fn default() -> Self {
+        Self {
+            text: String::new(),
+            overrides: Vec::new(),
+            folder: PathBuf::from("."),
+            allow_hosts: Vec::new(),
+            part: (1, 1),
+            stop: Stop::default(),
+            launch_with: Vec::new(),
+        }
+    }
+}
+
+/// What happens, in order; tasks of a run add to it.
+#[derive(Debug, Clone)]
+pub(crate) struct Log {
+    begin: Instant,
+    events: Arc<Mutex<Vec<Event>>>,
+}
+
+/// More events are not kept.
+const EVENTS_MAX: usize = 10_000;
+
+impl Log {
+    fn new() -> Self {
+        Self { begin: Instant::now(), events: Arc::default() }
+    }
+
+    /// Adds an event of this moment.
+    pub(crate) fn add(&self, kind: EventKind, text: impl Into<String>) {
+        let event = Event::new(self.begin.elapsed().as_secs_f64(), kind, text);
+        let mut events = self.events.lock().expect("BUG: a task panicked while telling");
+        if events.len() < EVENTS_MAX {
+            events.push(event);
+        }
+    }
+
+    fn take(&self) -> Vec<Event> {
+        let mut events =
+            std::mem::take(&mut *self.events.lock().expect("BUG: a task panicked while telling"));
+        events.sort_by(|a, b| a.at_s.total_cmp(&b.at_s));
+        events
+    }
+}
+
+/// Carries out `scenario` and judges it.
+pub async fn run(scenario: &Scenario, options: &RunOptions, observer: &dyn Observer) -> Result<RunResult> {
+    let (part, parts) = options.part;
+    ensure!(part >= 1 && part <= parts && parts <= 10_000, "part {part} of {parts}");
+    let mut scenario = scenario.clone();
+    readers::import(&mut scenario, &options.folder)?;
+    let tenants = tenants::of(&scenario, options.part, SystemClock.now_ms())?;
+    let estimate = Estimate::of(&scenario, &tenants);
+    estimate.check(scenario.limits.memory.map(|size| size.0))?;
+    observer.note(&estimate.to_string());
+    let addresses = Addresses::resolve(&scenario, &tenants, &options.allow_hosts).await?;
+    let target = Target::start(&scenario.target, &options.launch_with, &options.allow_hosts, &options.stop);
+    let target = Arc::new(target.await?);
+
+    let mut ledgers = Vec::new();
+    if scenario.load.history.is_some() {
+        ledgers = write_past(&scenario, &tenants, &addresses, options, observer).await?;
+    }
+    let mut runs = Vec::new();
+    let mut senders = Vec::new();
+    let probes = probe::channel(scenario.verify.probes_per_s);
+    for tenant in &tenants {
+        let run = Arc::new(tenant.run(&scenario, &addresses, &options.stop, probes.sender()));
+        senders.push(prepare(&run, tenant, &scenario, &addresses, observer).await?);
+        runs.push(run);
+    }
+    if options.stop.is_set() {
+        anyhow::bail!("stopped before the load began");
+    }
+    let loaded = load(
+        Loading { scenario: &scenario, options, tenants: &tenants, addresses: &addresses, observer },
+        runs,
+        senders,
+        probes,
+        &target,
+    )
+    .await?;
+    let Loaded { mut result, ledgers: new } = loaded;
+    ledgers.extend(new);
+    if scenario.verify.after {
+        read_back(&scenario, &ledgers, &tenants, &addresses, options, observer, &mut result).await;
+    }
+    result.verdict = crate::verdict::judge(&scenario, &result);
+    target.end().await;
+    Ok(result)
+}
+
+/// What the load needs to know.
+struct Loading<'a> {
+    scenario: &'a Scenario,
+    options: &'a RunOptions,
+    tenants: &'a [Tenant],
+    addresses: &'a Addresses,
+    observer: &'a dyn Observer,
+}
+
+/// What the load leaves.
+struct Loaded {
+    result: RunResult,
+    /// By number of the tenant.
+    ledgers: Vec<(usize, Ledger)>,
+}
+
+async fn load(
+    about: Loading<'_>,
+    runs: Vec<Arc<Run>>,
+    senders: Vec<Vec<Sender>>,
+    probes: probe::Channel,
+    target: &Arc<Target>,
+) -> Result<Loaded> {
+    let Loading { scenario, options, tenants, addresses, observer } = about;
+    let mut result = begin_result(scenario, options);
+    let mut observation = Observation::begin(&observe_options(scenario, options, target)).await?;
+    let log = Log::new();
+    let begin = log.begin;
+    let end = begin + Duration::from_secs_f64(scenario.duration.s() / scenario.compress);
+    let times = Times { begin, end: Some(end) };
+    result.begun_ms = SystemClock.now_ms();
+    let mut sending = JoinSet::new();
+    for (number, (run, senders)) in runs.iter().zip(senders).enumerate() {
+        for sender in senders {
+            let run = Arc::clone(run);
+            sending.spawn(async move { (number, sender.run(&run, times).await) });
+        }
+    }
+    let mut beside = JoinSet::new();
+    let reading = readers::start(scenario, tenants, addresses, times, &options.stop, &mut beside)?;
+    let probing = probes.start(scenario, &runs, tenants, addresses, &mut beside);
+    faults::start(scenario, target, begin, &log, &options.stop, &mut beside);
+
+    let mut seconds = Seconds::new(scenario, &runs, &reading, &probing, begin);
+    let mut done = Vec::new();
+    let mut tick = tokio::time::interval(Duration::from_secs(1));
+    tick.tick().await;
+    loop {
+        tokio::select! {
+            joined = sending.join_next(), if !sending.is_empty() => {
+                done.push(joined.expect("BUG: not empty").context("a connection's task failed")?);
+            }
+            _ = tick.tick() => {
+                seconds.tick(&mut result.timeline, observer);
+                if let Some(pid) = target.changed_pid() {
+                    observation.target_is(pid);
+                }
+                observation.second(&mut result.timeline).await;
+                target.look(&log);
+                if let Some(why) = seconds.beyond(&scenario.limits) {
+                    log.add(EventKind::Run, format!("stopped: {why}"));
+                    options.stop.now();
+                }
+                if sending.is_empty() && (Instant::now() >= end || options.stop.is_set()) {
+                    break;
+                }
+            }
+        }
+    }
+    beside.abort_all();
+    while beside.join_next().await.is_some() {}
+    target.resume(&log);
+    seconds.finish(&mut result);
+    result.wall_s =
+        begin.elapsed().as_secs_f64().min((end - begin).as_secs_f64().max(seconds.last_success_s()));
+    result.partial = options.stop.is_set();
+    if result.partial {
+        log.add(EventKind::Run, "the run was stopped before its time");
+    }
+    totals::fill(&mut result, scenario, &runs, &reading, &probing, &seconds, target);
+    result.events = log.take();
+    observation.end(&mut result).await;
+    result.timeline.finish();
+    Ok(Loaded { result, ledgers: ledgers(&runs, done) })
+}
+
+fn begin_result(scenario: &Scenario, options: &RunOptions) -> RunResult {
+    let mut result = RunResult {
+        format: FORMAT,
+        name: scenario.name.clone(),
+        scenario: options.text.clone(),
+        overrides: options.overrides.clone(),
+        seed: scenario.seed,
+        target: scenario.target.write.all().join(", "),
+        machine: Machine::this(),
+        part: options.part,
+        account: scenario.account.clone(),
+        notes: totals::notes(scenario),
+        ..RunResult::default()
+    };
+    result.versions.insert("lab".into(), env!("CARGO_PKG_VERSION").into());
+    result
+}
+
+fn observe_options(scenario: &Scenario, options: &RunOptions, target: &Target) -> ObserveOptions {
+    let spec = &scenario.target;
+    ObserveOptions {
+        pid: target.pid(),
+        cgroup: spec.cgroup.clone(),
+        metrics_url: spec.metrics.clone(),
+        headers: spec.headers.iter().map(|(name, value)| (name.clone(), value.clone())).collect(),
+        allow_hosts: options.allow_hosts.clone(),
+        data_dir: spec.data_dir.clone(),
+    }
+}
+
+/// Puts the slots' accounts together, by tenant.
+fn ledgers(runs: &[Arc<Run>], done: Vec<(usize, Sender)>) -> Vec<(usize, Ledger)> {
+    let mut ledgers: Vec<(usize, Ledger)> =
+        runs.iter().enumerate().map(|(number, run)| (number, Ledger::new(run.plan.clone()))).collect();
+    for (number, sender) in done {
+        for slot in sender.slots {
+            ledgers[number].1.slots[slot.number] = slot.ledger;
+        }
+    }
+    ledgers
+}
+
+/// Where a scenario's target is, resolved once.
+#[derive(Debug)]
+pub(crate) struct Addresses {
+    /// For each tenant, those that writers take in turn.
+    write: Vec<Vec<Endpoint>>,
+    /// For each tenant.
+    read: Vec<Endpoint>,
+    version: crate::template::Version,
+    timeout: Duration,
+}
+
+impl Addresses {
+    async fn resolve(scenario: &Scenario, tenants: &[Tenant], allow: &[String]) -> Result<Self> {
+        let spec = &scenario.target;
+        let mut this =
+            Self { write: Vec::new(), read: Vec::new(), version: spec.protocol, timeout: spec.timeout.0 };
+        for tenant in tenants {
+            let mut write = Vec::new();
+            for url in spec.write.all() {
+                write.push(Endpoint::resolve(&tenant.fill(url), allow).await?);
+            }
+            let first = &spec.write.all()[0];
+            let read = spec.read.clone().unwrap_or_else(|| crate::verify::read_url_for(first));
+            this.read.push(Endpoint::resolve(&tenant.fill(&read), allow).await?);
+            this.write.push(write);
+        }
+        Ok(this)
+    }
+
+    /// The path that a tenant writes to.
+    fn write_path(&self, tenant: usize) -> String {
+        self.write[tenant][0].path().to_owned()
+    }
+
+    fn writer(&self, tenant: &Tenant, writer: usize) -> Result<Client> {
+        let endpoints = &self.write[tenant.number];
+        let headers = request_headers(self.version, &tenant.headers)?;
+        Ok(Client::new(endpoints[writer % endpoints.len()].clone(), headers, self.timeout))
+    }
+
+    /// A client that asks, and what stands before the path of each question.
+    fn reader(&self, tenant: &Tenant) -> Result<(Client, String)> {
+        let endpoint = &self.read[tenant.number];
+        let path = endpoint.path().trim_end_matches('/').to_owned();
+        Ok((Client::new(endpoint.clone(), crate::http::headers(&tenant.headers)?, self.timeout), path))
+    }
+}
+
+/// Makes all requests of a tenant and opens its connections, before any clock starts.
+async fn prepare(
+    run: &Arc<Run>,
+    tenant: &Tenant,
+    scenario: &Scenario,
+    addresses: &Addresses,
+    observer: &dyn Observer,
+) -> Result<Vec<Sender>> {
+    let per_writer = scenario.load.connections as usize;
+    let slots_of_writer = run.plan.writer_slots();
+    let mut tasks = JoinSet::new();
+    for number in 0..run.plan.writers as usize * per_writer {
+        let (writer, lane) = (number / per_writer, number % per_writer);
+        let client = addresses.writer(tenant, run.plan.first_writer as usize + writer)?;
+        let slots = (lane..slots_of_writer).step_by(per_writer).map(|slot| writer * slots_of_writer + slot);
+        let sender = Sender::new(run, number, client, slots);
+        let run = Arc::clone(run);
+        tasks.spawn(async move { sender.prepare(&run).await });
+    }
+    let mut watch = Watch::new(run, Times { begin: Instant::now(), end: None }, Phase::Preparing);
+    let prepared = join(&mut tasks, || watch.tell(observer)).await?;
+    let senders: Result<Vec<Sender>, _> = prepared.into_iter().collect();
+    senders.with_context(|| format!("reach {}", scenario.target.write.all().join(", ")))
+}
+
+/// Writes what lies before the run, as fast as it is taken.
+async fn write_past(
+    scenario: &Scenario,
+    tenants: &[Tenant],
+    addresses: &Addresses,
+    options: &RunOptions,
+    observer: &dyn Observer,
+) -> Result<Vec<(usize, Ledger)>> {
+    let mut past = Vec::new();
+    for tenant in tenants {
+        let Some(plan) = tenant.past(scenario)? else { continue };
+        let run = Arc::new(tenant.past_run(plan, scenario, addresses, &options.stop));
+        let senders = prepare(&run, tenant, scenario, addresses, observer).await?;
+        let times = Times { begin: Instant::now(), end: None };
+        let mut tasks = JoinSet::new();
+        for sender in senders {
+            let run = Arc::clone(&run);
+            tasks.spawn(async move { sender.run(&run, times).await });
+        }
+        let mut watch = Watch::new(&run, times, Phase::Preparing);
+        let done = join(&mut tasks, || watch.tell(observer)).await?;
+        let done = done.into_iter().map(|sender| (0, sender)).collect();
+        let ledger = ledgers(&[run], done).remove(0).1;
+        past.push((tenant.number, ledger));
+    }
+    Ok(past)
+}
+
+/// Reads back what every tenant was promised.
+async fn read_back(
+    scenario: &Scenario,
+    ledgers: &[(usize, Ledger)],
+    tenants: &[Tenant],
+    addresses: &Addresses,
+    options: &RunOptions,
+    observer: &dyn Observer,
+    result: &mut RunResult,
+) {
+    const EXAMPLES_MAX: usize = 3;
+    let mut all = VerifyReport::default();
+    for (number, ledger) in ledgers {
+        let tenant = &tenants[*number];
+        let spec = &scenario.verify;
+        let verify_options = VerifyOptions {
+            headers: tenant.headers.clone(),
+            allow_hosts: options.allow_hosts.clone(),
+            patience: spec.patience.0,
+            page_samples: spec.page.whole().max(1),
+            connections: spec.connections,
+            timeout: addresses.timeout,
+            examples_max: EXAMPLES_MAX,
+            ..VerifyOptions::new(tenant.fill(&read_url(scenario)))
+        };
+        match verify(&verify_options, ledger, observer).await {
+            Ok(report) => all.join(&report, EXAMPLES_MAX),
+            Err(why) => {
+                result.warnings.push(format!("not read back: {}: {why:#}", tenant.name));
+                return;
+            }
+        }
+    }
+    result.verify = Some(all);
+}
+
+fn read_url(scenario: &Scenario) -> String {
+    let spec = &scenario.target;
+    spec.read.clone().unwrap_or_else(|| crate::verify::read_url_for(&spec.write.all()[0]))
+}

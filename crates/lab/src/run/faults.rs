@@ -1,0 +1,169 @@
+//! What is done to the target, at its time. What this machine does not allow is left out, and said aloud.
+
+use super::{Log, Target};
+use crate::result::EventKind;
+use crate::scenario::{Deed, FaultSpec, Scenario};
+use crate::stop::Stop;
+use anyhow::{Context, Result, bail, ensure};
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+use tokio::task::JoinSet;
+
+/// What a slowed disk may write in a second.
+const SLOW_BYTES_PER_S: u64 = 1 << 20;
+
+/// Carries the scenario's faults out, in a task beside the load.
+pub(super) fn start(
+    scenario: &Scenario,
+    target: &Arc<Target>,
+    begin: Instant,
+    log: &Log,
+    stop: &Stop,
+    tasks: &mut JoinSet<()>,
+) {
+    for fault in scenario.fault.clone() {
+        let (target, log, stop) = (Arc::clone(target), log.clone(), stop.clone());
+        let compress = scenario.compress;
+        let place = Place {
+            cgroup: scenario.target.cgroup.clone(),
+            data_dir: scenario.target.data_dir.clone(),
+            namespace: scenario.target.namespace.clone(),
+        };
+        tasks.spawn(async move {
+            let at = begin + Duration::from_secs_f64(fault.at.s() / compress);
+            tokio::time::sleep_until(at.into()).await;
+            let lasts = Duration::from_secs_f64(fault.lasts.s() / compress);
+            if let Err(why) = carry_out(&fault, lasts, &target, &place, &log, &stop).await {
+                log.add(EventKind::Skipped, format!("{}: {why:#}", word(fault.deed)));
+            }
+        });
+    }
+}
+
+/// Where the target lives on this machine.
+struct Place {
+    cgroup: Option<PathBuf>,
+    data_dir: Option<PathBuf>,
+    namespace: Option<String>,
+}
+
+fn word(deed: Deed) -> &'static str {
+    match deed {
+        Deed::Kill => "kill",
+        Deed::Pause => "pause",
+        Deed::SlowDisk => "slow disk",
+        Deed::Cut => "network cut",
+    }
+}
+
+async fn carry_out(
+    fault: &FaultSpec,
+    lasts: Duration,
+    target: &Target,
+    place: &Place,
+    log: &Log,
+    stop: &Stop,
+) -> Result<()> {
+    match fault.deed {
+        Deed::Kill => {
+            log.add(EventKind::Fault, target.kill()?);
+            tokio::time::sleep(lasts).await;
+            target.restart(fault.restart.as_deref(), stop).await.context("start it again")?;
+            log.add(EventKind::Fault, "started again and ready");
+        }
+        Deed::Pause => {
+            log.add(EventKind::Fault, target.pause()?);
+            tokio::time::sleep(lasts).await;
+            target.resume(log);
+        }
+        Deed::SlowDisk => {
+            let disk = SlowDisk::begin(place)?;
+            log.add(EventKind::Fault, "disk slowed to 1 MiB/s");
+            tokio::time::sleep(lasts).await;
+            drop(disk);
+            log.add(EventKind::Fault, "disk as fast as before");
+        }
+        Deed::Cut => {
+            let cut = Cut::begin(place)?;
+            log.add(EventKind::Fault, "network cut");
+            tokio::time::sleep(lasts).await;
+            drop(cut);
+            log.add(EventKind::Fault, "network back");
+        }
+    }
+    Ok(())
+}
+
+/// A limit on a control group's writes; taken back when dropped, however the run ends.
+struct SlowDisk {
+    file: PathBuf,
+    device: String,
+}
+
+impl SlowDisk {
+    fn begin(place: &Place) -> Result<Self> {
+        let cgroup = place.cgroup.as_ref().context("left out: needs target.cgroup")?;
+        let data_dir = place.data_dir.as_ref().context("left out: needs target.data_dir")?;
+        let this = Self { file: cgroup.join("io.max"), device: device_of(data_dir)? };
+        ensure!(this.file.exists(), "left out: {} is not there", this.file.display());
+        this.limit(&SLOW_BYTES_PER_S.to_string()).with_context(|| {
+            format!("left out: this machine does not let us write {}", this.file.display())
+        })?;
+        Ok(this)
+    }
+
+    fn limit(&self, bytes_per_s: &str) -> Result<()> {
+        Ok(std::fs::write(&self.file, format!("{} wbps={bytes_per_s}", self.device))?)
+    }
+}
+
+impl Drop for SlowDisk {
+    fn drop(&mut self) {
+        self.limit("max").ok();
+    }
+}
+
+/// The device that a directory is on, as control groups name it.
+fn device_of(path: &Path) -> Result<String> {
+    use std::os::linux::fs::MetadataExt;
+    let device = std::fs::metadata(path).with_context(|| format!("look at {}", path.display()))?.st_dev();
+    Ok(format!("{}:{}", rustix::fs::major(device), rustix::fs::minor(device)))
+}
+
+/// A network namespace whose loopback and links are down; taken back when dropped.
+struct Cut {
+    namespace: String,
+}
+
+impl Cut {
+    fn begin(place: &Place) -> Result<Self> {
+        let namespace = place.namespace.clone().context("left out: needs target.namespace")?;
+        let this = Self { namespace };
+        this.links("down").context("left out: this machine does not let us cut the network")?;
+        Ok(this)
+    }
+
+    fn links(&self, state: &str) -> Result<()> {
+        let list =
+            Command::new("ip").args(["-n", &self.namespace, "-o", "link"]).output().context("run ip")?;
+        if !list.status.success() {
+            bail!("{}", String::from_utf8_lossy(&list.stderr).trim());
+        }
+        for line in String::from_utf8_lossy(&list.stdout).lines() {
+            let name = line.split(": ").nth(1).unwrap_or_default();
+            let link = name.split('@').next().unwrap_or_default();
+            let set = ["-n", &self.namespace, "link", "set", link, state];
+            let done = Command::new("ip").args(set).output().context("run ip")?;
+            ensure!(done.status.success(), "{}", String::from_utf8_lossy(&done.stderr).trim());
+        }
+        Ok(())
+    }
+}
+
+impl Drop for Cut {
+    fn drop(&mut self) {
+        self.links("up").ok();
+    }
+}

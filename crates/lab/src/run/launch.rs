@@ -1,0 +1,217 @@
+//! The target's process: started, watched, killed and ended by the run, where the scenario says so.
+
+use super::Log;
+use crate::http::{Client, Endpoint};
+use crate::procfs::Process;
+use crate::result::EventKind;
+use crate::scenario::TargetSpec;
+use crate::stop::Stop;
+use anyhow::{Context, Result, bail, ensure};
+use bytes::Bytes;
+use hyper::{HeaderMap, Method};
+use rustix::process::{Pid, Signal, kill_process};
+use std::os::unix::process::CommandExt;
+use std::process::{Child, Command, Stdio};
+use std::sync::{Mutex, MutexGuard};
+use std::time::{Duration, Instant};
+
+/// A target that was started is ready within this time.
+const READY_WITHIN: Duration = Duration::from_secs(120);
+
+/// A target that is told to end does so within this time, or is killed.
+const END_WITHIN: Duration = Duration::from_secs(15);
+
+/// The target's process, if the run knows it.
+#[derive(Debug)]
+pub struct Target {
+    command: Option<String>,
+    ready: Option<Endpoint>,
+    state: Mutex<State>,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    child: Option<Child>,
+    pid: Option<u32>,
+    /// The process is another one than observation knows.
+    changed: bool,
+    paused: bool,
+    /// The run itself took it down.
+    down: bool,
+    /// It ended by itself.
+    deaths: u64,
+}
+
+impl Target {
+    /// Starts the target, if `spec` has a command, and waits until it is ready.
+    pub async fn start(
+        spec: &TargetSpec,
+        with: &[(String, String)],
+        allow: &[String],
+        stop: &Stop,
+    ) -> Result<Self> {
+        let mut command = spec.start.clone();
+        for (name, value) in with {
+            command = command.map(|command| command.replace(&format!("{{{name}}}"), value));
+        }
+        let ready = match &spec.ready {
+            Some(url) => Some(Endpoint::resolve(url, allow).await?),
+            None => None,
+        };
+        let state = State { pid: spec.pid, ..State::default() };
+        let this = Self { command, ready, state: Mutex::new(state) };
+        if let Some(command) = &this.command {
+            this.launch(command)?;
+            this.wait_ready(stop).await.context("wait for the target to be ready")?;
+        }
+        Ok(this)
+    }
+
+    fn launch(&self, command: &str) -> Result<()> {
+        // a group of its own, so that Ctrl-C in the terminal is for the lab alone
+        let child = Command::new("sh")
+            .args(["-c", &format!("exec {command}")])
+            .stdin(Stdio::null())
+            .stdout(Stdio::null())
+            .process_group(0)
+            .spawn()
+            .with_context(|| format!("start {command:?}"))?;
+        let mut state = self.state();
+        state.pid = Some(child.id());
+        state.child = Some(child);
+        (state.changed, state.down) = (true, false);
+        Ok(())
+    }
+
+    async fn wait_ready(&self, stop: &Stop) -> Result<()> {
+        let Some(endpoint) = &self.ready else { return Ok(()) };
+        let begin = Instant::now();
+        let mut client = Client::new(endpoint.clone(), HeaderMap::new(), Duration::from_secs(2));
+        loop {
+            let answer = client.send(Method::GET, endpoint.path(), Bytes::new()).await;
+            if answer.is_ok_and(|answer| answer.status.is_success()) {
+                return Ok(());
+            }
+            if let Some(child) = &mut self.state().child
+                && let Some(status) = child.try_wait()?
+            {
+                bail!("it ended with {status}");
+            }
+            ensure!(!stop.is_set(), "stopped");
+            ensure!(begin.elapsed() < READY_WITHIN, "not within {READY_WITHIN:?}");
+            tokio::time::sleep(Duration::from_millis(50)).await;
+        }
+    }
+
+    /// The process as it is now.
+    pub fn pid(&self) -> Option<u32> {
+        let mut state = self.state();
+        state.changed = false;
+        state.pid
+    }
+
+    /// The process, if it is another one than was last told.
+    pub(super) fn changed_pid(&self) -> Option<u32> {
+        let mut state = self.state();
+        std::mem::take(&mut state.changed).then_some(state.pid)?
+    }
+
+    /// Times that it ended without having been told to.
+    pub(super) fn deaths(&self) -> u64 {
+        self.state().deaths
+    }
+
+    /// Looks whether it is still there.
+    pub(super) fn look(&self, log: &Log) {
+        let mut state = self.state();
+        if state.down {
+            return;
+        }
+        let pid = state.pid;
+        let ended = match (&mut state.child, pid) {
+            (Some(child), _) => child.try_wait().ok().flatten().map(|status| status.to_string()),
+            (None, Some(pid)) => Process::Id(pid).cpu_seconds().is_none().then(|| "gone".to_owned()),
+            (None, None) => None,
+        };
+        if let Some(how) = ended {
+            state.deaths += 1;
+            (state.down, state.pid) = (true, None);
+            log.add(EventKind::Target, format!("the target ended by itself: {how}"));
+        }
+    }
+
+    /// `kill -9`; says what was killed.
+    pub(super) fn kill(&self) -> Result<String> {
+        let pid = self.signal(Signal::KILL)?;
+        let mut state = self.state();
+        (state.down, state.pid) = (true, None);
+        if let Some(child) = &mut state.child {
+            child.wait().ok();
+        }
+        Ok(format!("kill -9 {pid}"))
+    }
+
+    /// Starts it again after [`Self::kill`]: by `restart`, or as the run started it.
+    pub(super) async fn restart(&self, restart: Option<&str>, stop: &Stop) -> Result<()> {
+        let command = restart.or(self.command.as_deref()).context("no command to start it again")?;
+        self.launch(command)?;
+        self.wait_ready(stop).await
+    }
+
+    /// Stops it where it is, until [`Self::resume`].
+    pub(super) fn pause(&self) -> Result<String> {
+        let pid = self.signal(Signal::STOP)?;
+        self.state().paused = true;
+        Ok(format!("paused {pid}"))
+    }
+
+    /// Lets it go on, if it was paused.
+    pub(super) fn resume(&self, log: &Log) {
+        if !self.state().paused {
+            return;
+        }
+        self.state().paused = false;
+        match self.signal(Signal::CONT) {
+            Ok(pid) => log.add(EventKind::Fault, format!("resumed {pid}")),
+            Err(why) => log.add(EventKind::Target, format!("could not be resumed: {why:#}")),
+        }
+    }
+
+    /// Ends what the run started.
+    pub async fn end(&self) {
+        let begin = Instant::now();
+        if self.state().child.is_none() {
+            return;
+        }
+        self.signal(Signal::TERM).ok();
+        while begin.elapsed() < END_WITHIN {
+            let ended = self.state().child.as_mut().is_none_or(|child| !matches!(child.try_wait(), Ok(None)));
+            if ended {
+                return;
+            }
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+    }
+
+    fn signal(&self, signal: Signal) -> Result<u32> {
+        let pid = self.state().pid.context("the target has no process")?;
+        let raw = i32::try_from(pid).ok().and_then(Pid::from_raw).context("no process has this id")?;
+        kill_process(raw, signal).with_context(|| format!("signal process {pid}"))?;
+        Ok(pid)
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().expect("BUG: a task panicked while it held the target")
+    }
+}
+
+impl Drop for Target {
+    /// Whatever the run's end was, nothing that it started stays.
+    fn drop(&mut self) {
+        let mut state = self.state();
+        if let Some(child) = &mut state.child {
+            child.kill().ok();
+            child.wait().ok();
+        }
+    }
+}

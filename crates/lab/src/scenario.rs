@@ -1,0 +1,313 @@
+//! A scenario: everything about a run, as data that a person writes before it.
+//!
+//! ```text
+//!   text ─parse─▶ Scenario ─with overrides─▶ check ─▶ what crate::run carries out
+//!            └▶ ScenarioError: line, column, what is wrong, what was meant
+//! ```
+//!
+//! The form is TOML. A key that nobody knows is an error, for a misspelt limit would be no limit. All
+//! durations are texts such as `90s` or numbers of seconds, all counts may be written `110k`.
+
+mod check;
+mod error;
+mod reads;
+mod rules;
+pub mod shape;
+mod target;
+mod units;
+
+pub use error::ScenarioError;
+pub use reads::{ReadMix, Values};
+pub use rules::Rules;
+pub use shape::{Grow, Shape};
+pub use target::{Auth, Deed, FaultSpec, TargetSpec, Texts};
+pub use units::{Count, Size, Span, size};
+
+use crate::result::AccountFigure;
+use crate::template::Version;
+use crate::values::ValueModel;
+use serde::Deserialize;
+use std::collections::BTreeMap;
+
+/// A scenario's text is not longer.
+pub const TEXT_BYTES_MAX: usize = 1 << 20;
+
+/// A run, before anything about this machine or this moment is known.
+#[derive(Debug, Clone, PartialEq, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Scenario {
+    /// In one word.
+    pub name: String,
+    /// In a few sentences.
+    pub about: String,
+    /// Another seed makes other series.
+    pub seed: u64,
+    /// How long the load goes on.
+    pub duration: Span,
+    /// One factor for the size of the load: 1 is the scenario as it was written.
+    pub scale: f64,
+    /// What the factor multiplies.
+    pub scales: Scales,
+    /// Divides the duration and all times of the shape and of faults, not those of the series.
+    pub compress: f64,
+    /// Who is loaded.
+    pub target: TargetSpec,
+    /// What is sent.
+    pub load: Load,
+    /// How the load goes over time.
+    pub shape: Shape,
+    /// What is asked meanwhile.
+    pub reads: Vec<ReadMix>,
+    /// What is done to the target.
+    pub fault: Vec<FaultSpec>,
+    /// What is allowed.
+    pub verdict: Rules,
+    /// How samples are read back.
+    pub verify: VerifySpec,
+    /// Bounds of the run itself.
+    pub limits: RunLimits,
+    /// Figures of the account that the scenario retells.
+    pub account: Vec<AccountFigure>,
+    /// What this does not show.
+    pub notes: Vec<String>,
+}
+
+/// What [`Scenario::scale`] multiplies.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Scales {
+    /// Series of each metric.
+    #[default]
+    Series,
+    /// Metrics.
+    Metrics,
+    /// Writers of each tenant.
+    Writers,
+    /// Tenants.
+    Tenants,
+}
+
+/// What is sent: tenants × writers × metrics × series.
+#[derive(Debug, Clone, PartialEq, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Load {
+    /// Tenants, each with series of its own.
+    pub tenants: u32,
+    /// Senders of each tenant, each with series of its own.
+    pub writers: u32,
+    /// Connections of each writer.
+    pub connections: u32,
+    /// Metrics of each scrape target.
+    pub metrics: Count,
+    /// Series of each metric, for each writer: scrape targets.
+    pub series_per_metric: Count,
+    /// Labels of a series, its name included.
+    pub labels: usize,
+    /// Metric names are filled up to this length.
+    pub metric_name_bytes: Option<usize>,
+    /// Names of the labels beyond the tenth are filled up to this length.
+    pub label_name_bytes: Option<usize>,
+    /// Label values are filled up to this length.
+    pub label_value_bytes: Option<usize>,
+    /// Labels with a fixed set of values that the targets share: name to number of values.
+    pub cycles: BTreeMap<String, u64>,
+    /// How values go.
+    pub values: ValueModel,
+    /// Between two samples of a series.
+    pub interval: Span,
+    /// How often values change; at each sample, if not given.
+    pub value_interval: Option<Span>,
+    /// How often every series is replaced by a new one.
+    pub series_interval: Option<Span>,
+    /// How often every metric gets a new name.
+    pub metric_interval: Option<Span>,
+    /// Spreads the replacement of series over this share of its interval, from 0 (all at once) to 1.
+    pub jitter: f64,
+    /// Series in one request.
+    pub batch: u32,
+    /// When requests are sent.
+    pub model: Model,
+    /// What is in the target before the load begins: so much of the series' past, sent as fast as it goes.
+    pub history: Option<Span>,
+    /// Between two samples of the past; as later, if not given.
+    pub history_interval: Option<Span>,
+    /// Pauses between repetitions begin here,
+    pub backoff_min: Span,
+    /// and double up to here.
+    pub backoff_max: Span,
+    /// `Retry-After` is obeyed up to here.
+    pub retry_after_max: Span,
+    /// A request is repeated for so long.
+    pub give_up_after: Span,
+}
+
+/// When requests are sent.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Model {
+    /// By a schedule, whatever the answers do; latency counts from the intended start.
+    #[default]
+    Open,
+    /// Each connection sends as soon as it has its answer.
+    Closed,
+}
+
+/// How samples are read back.
+#[derive(Debug, Clone, PartialEq, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct VerifySpec {
+    /// After the run, read back every acknowledged sample.
+    pub after: bool,
+    /// During the run, look for so many acknowledged samples a second until they are visible.
+    pub probes_per_s: f64,
+    /// An acknowledged sample that is not visible for so long counts as invisible.
+    pub invisible_after: Span,
+    /// Samples may turn up until so long after reading back began.
+    pub patience: Span,
+    /// Samples that one answer holds, about.
+    pub page: Count,
+    /// Questions at a time.
+    pub connections: usize,
+}
+
+/// Bounds of the run itself.
+#[derive(Debug, Clone, PartialEq, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct RunLimits {
+    /// The run ends when so many samples were sent, repetitions included.
+    pub samples: Count,
+    /// The run ends when so many bytes were sent.
+    pub bytes: Size,
+    /// Of the generator: a load that would need more is refused before it begins. Half of what is free, if
+    /// not given.
+    pub memory: Option<Size>,
+}
+
+impl Default for Scenario {
+    fn default() -> Self {
+        Self {
+            name: "unnamed".into(),
+            about: String::new(),
+            seed: 1,
+            duration: Span::seconds(60.0),
+            scale: 1.0,
+            scales: Scales::Series,
+            compress: 1.0,
+            target: TargetSpec::default(),
+            load: Load::default(),
+            shape: Shape::default(),
+            reads: Vec::new(),
+            fault: Vec::new(),
+            verdict: Rules::default(),
+            verify: VerifySpec::default(),
+            limits: RunLimits::default(),
+            account: Vec::new(),
+            notes: Vec::new(),
+        }
+    }
+}
+
+impl Default for Load {
+    fn default() -> Self {
+        Self {
+            tenants: 1,
+            writers: 4,
+            connections: 1,
+            metrics: Count(500.0),
+            series_per_metric: Count(10.0),
+            labels: crate::fleet::LABELS_DEFAULT,
+            metric_name_bytes: None,
+            label_name_bytes: None,
+            label_value_bytes: None,
+            cycles: BTreeMap::new(),
+            values: ValueModel::Mix,
+            interval: Span::seconds(15.0),
+            value_interval: None,
+            series_interval: None,
+            metric_interval: None,
+            jitter: 0.0,
+            batch: 2_000,
+            model: Model::Open,
+            history: None,
+            history_interval: None,
+            backoff_min: Span::seconds(0.03),
+            backoff_max: Span::seconds(5.0),
+            retry_after_max: Span::seconds(30.0),
+            give_up_after: Span::seconds(60.0),
+        }
+    }
+}
+
+impl Default for VerifySpec {
+    fn default() -> Self {
+        Self {
+            after: true,
+            probes_per_s: 5.0,
+            invisible_after: Span::seconds(30.0),
+            patience: Span::seconds(10.0),
+            page: Count(100_000.0),
+            connections: 2,
+        }
+    }
+}
+
+impl Default for RunLimits {
+    fn default() -> Self {
+        Self { samples: Count(100e9), bytes: Size(10 << 40), memory: None }
+    }
+}
+
+impl Scenario {
+    /// Reads a scenario and checks all that can be checked without a target.
+    pub fn parse(text: &str) -> Result<Self, ScenarioError> {
+        if text.len() > TEXT_BYTES_MAX {
+            return Err(ScenarioError::plain(format!("a scenario of {} bytes is too long", text.len())));
+        }
+        let scenario: Self = toml::from_str(text).map_err(|error| ScenarioError::of_toml(text, &error))?;
+        scenario.check().map_err(|fault| ScenarioError::at_key(text, &fault))?;
+        Ok(scenario)
+    }
+
+    /// Changes one value, named by its path: `load.tenants=20`, `scale=0.1`, `target.read=http://…`. The value
+    /// is TOML, or else a text.
+    pub fn parse_with(text: &str, overrides: &[String]) -> Result<Self, ScenarioError> {
+        let mut table: toml::Table =
+            toml::from_str(text).map_err(|error| ScenarioError::of_toml(text, &error))?;
+        // mistakes of the file itself are told with their lines first
+        Self::parse(text)?;
+        for change in overrides {
+            set(&mut table, change).map_err(ScenarioError::plain)?;
+        }
+        let changed = toml::to_string(&table).map_err(|error| ScenarioError::plain(error.to_string()))?;
+        Self::parse(&changed)
+            .map_err(|error| if overrides.is_empty() { error } else { error.after(&overrides.join(", ")) })
+    }
+
+    /// The protocol that writers speak.
+    pub fn version(&self) -> Version {
+        self.target.protocol
+    }
+}
+
+/// `a.b.c=value` in a table.
+fn set(table: &mut toml::Table, change: &str) -> Result<(), String> {
+    let (path, value) =
+        change.split_once('=').ok_or_else(|| format!("read {change:?} as a change, such as scale=0.1"))?;
+    let value = value.trim();
+    let parsed: Option<toml::Table> = toml::from_str(&format!("v = {value}")).ok();
+    let value = parsed
+        .and_then(|mut table| table.remove("v"))
+        .unwrap_or_else(|| toml::Value::String(value.to_owned()));
+    let mut keys: Vec<&str> = path.split('.').map(str::trim).collect();
+    let last = keys.pop().filter(|key| !key.is_empty()).ok_or_else(|| format!("{change:?} names no key"))?;
+    let mut at = table;
+    for key in keys {
+        let inner = at.entry(key).or_insert_with(|| toml::Value::Table(toml::Table::new()));
+        at = inner.as_table_mut().ok_or_else(|| format!("{change:?}: {key} is no table"))?;
+    }
+    at.insert(last.to_owned(), value);
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,202 @@
+//! What a scenario must keep to, beyond its form.
+
+use super::error::KeyFault;
+use super::{Deed, Load, Scales, Scenario, Texts};
+use crate::plan::SERIES_MAX;
+use model::caps;
+
+/// Loads are not longer.
+const DURATION_S_MAX: f64 = 7.0 * 86_400.0;
+
+const TENANTS_MAX: u32 = 10_000;
+const WRITERS_MAX: u64 = 10_000;
+const FAULTS_MAX: usize = 1_000;
+const LABEL_BYTES_MAX: usize = 8 << 10;
+
+type Checked = Result<(), KeyFault>;
+
+fn fault<T>(path: &'static str, message: impl Into<String>) -> Result<T, KeyFault> {
+    Err(KeyFault { path, message: message.into() })
+}
+
+fn between(path: &'static str, n: f64, min: f64, max: f64) -> Checked {
+    if n.is_finite() && n >= min && n <= max {
+        return Ok(());
+    }
+    fault(path, format!("{n} is not between {min} and {max}"))
+}
+
+impl Scenario {
+    /// Checks all values, alone and together.
+    pub(super) fn check(&self) -> Checked {
+        between("scale", self.scale, 1e-6, 1e4)?;
+        between("compress", self.compress, 1e-3, 1e5)?;
+        between("duration", self.duration.s() / self.compress, 0.1, DURATION_S_MAX)?;
+        self.load.check()?;
+        self.shape.check()?;
+        self.check_size()?;
+        for mix in &self.reads {
+            mix.check()?;
+        }
+        self.check_target()?;
+        self.check_faults()?;
+        self.check_rules()?;
+        between("verify.probes_per_s", self.verify.probes_per_s, 0.0, 1_000.0)?;
+        between("verify.connections", self.verify.connections as f64, 1.0, 64.0)?;
+        between("verify.page", self.verify.page.0, 1.0, 1e8)
+    }
+
+    fn check_size(&self) -> Checked {
+        let load = self.scaled();
+        let series =
+            f64::from(load.tenants) * f64::from(load.writers) * load.metrics.0 * load.series_per_metric.0;
+        let peak = series * self.course().factor_max();
+        if peak > SERIES_MAX as f64 {
+            return fault(
+                "load",
+                format!("{peak:.0} series at the peak are more than {SERIES_MAX}: see scale"),
+            );
+        }
+        let connections = u64::from(load.tenants) * u64::from(load.writers) * u64::from(load.connections);
+        let peak = connections as f64 * self.course().factor_max();
+        if peak > WRITERS_MAX as f64 {
+            return fault(
+                "load.writers",
+                format!("{peak:.0} connections at the peak are more than {WRITERS_MAX}"),
+            );
+        }
+        Ok(())
+    }
+
+    fn check_target(&self) -> Checked {
+        let target = &self.target;
+        if target.write.all().is_empty() {
+            return fault("target.write", "no address");
+        }
+        let urls = target.write.all().iter().chain(&target.read).chain(&target.metrics).chain(&target.ready);
+        for url in urls {
+            if !url.starts_with("http://") && !url.starts_with("https://") {
+                return fault("target", format!("{url:?} does not begin with http:// or https://"));
+            }
+        }
+        let headers = target.headers.iter().map(|(name, value)| format!("{name}: {value}"));
+        for header in headers {
+            if let Err(error) = crate::parse::header(&header) {
+                return fault("target.headers", format!("{error:#}"));
+            }
+        }
+        if let Texts::Many(urls) = &target.write
+            && urls.len() > WRITERS_MAX as usize
+        {
+            return fault("target.write", format!("more than {WRITERS_MAX} addresses"));
+        }
+        Ok(())
+    }
+
+    fn check_faults(&self) -> Checked {
+        if self.fault.len() > FAULTS_MAX {
+            return fault("fault", format!("more than {FAULTS_MAX}"));
+        }
+        for spec in &self.fault {
+            if spec.at.s() > self.duration.s() {
+                return fault("fault.at", format!("{:?} is after the end of the load", spec.at.0));
+            }
+            let process = self.target.start.is_some() || self.target.pid.is_some();
+            match spec.deed {
+                Deed::Kill if self.target.start.is_none() && spec.restart.is_none() => {
+                    return fault("fault.restart", "who is killed must be started again: give a command");
+                }
+                Deed::Kill | Deed::Pause if !process => {
+                    return fault("fault.do", "needs target.pid or target.start");
+                }
+                Deed::Cut if self.target.namespace.is_none() => {
+                    return fault("fault.do", "needs target.namespace");
+                }
+                _ => {}
+            }
+        }
+        Ok(())
+    }
+
+    fn check_rules(&self) -> Checked {
+        let rules = &self.verdict;
+        let shares = [
+            ("verdict.pass_rate", rules.pass_rate),
+            ("verdict.error_budget", rules.error_budget),
+            ("verdict.achieved", rules.achieved),
+            ("verdict.read_pass_rate", rules.read_pass_rate),
+        ];
+        for (path, share) in shares {
+            if let Some(share) = share {
+                between(path, share, 0.0, 1.0)?;
+            }
+        }
+        let reads = rules.read_pass_rate.is_some() || rules.read_p99.is_some();
+        if reads && self.reads.is_empty() {
+            return fault("verdict", "a rule for reads, but there are no reads");
+        }
+        if rules.freshness_p99.is_some() && self.verify.probes_per_s == 0.0 {
+            return fault("verdict.freshness_p99", "needs verify.probes_per_s above 0");
+        }
+        Ok(())
+    }
+
+    /// The load with [`Scenario::scale`] applied: at least one of everything.
+    pub fn scaled(&self) -> Load {
+        let mut load = self.load.clone();
+        let whole = |n: f64| (n * self.scale).round().max(1.0);
+        match self.scales {
+            Scales::Series => load.series_per_metric.0 = whole(load.series_per_metric.0),
+            Scales::Metrics => load.metrics.0 = whole(load.metrics.0),
+            Scales::Writers => load.writers = whole(f64::from(load.writers)) as u32,
+            Scales::Tenants => load.tenants = whole(f64::from(load.tenants)) as u32,
+        }
+        load
+    }
+
+    /// The shape over the time that this run takes.
+    pub fn course(&self) -> super::shape::Course {
+        self.shape.over(self.duration.s() / self.compress, self.compress)
+    }
+}
+
+impl Load {
+    fn check(&self) -> Checked {
+        between("load.tenants", f64::from(self.tenants), 1.0, f64::from(TENANTS_MAX))?;
+        between("load.writers", f64::from(self.writers), 1.0, WRITERS_MAX as f64)?;
+        between("load.connections", f64::from(self.connections), 1.0, WRITERS_MAX as f64)?;
+        between("load.metrics", self.metrics.0, 1.0, SERIES_MAX as f64)?;
+        between("load.series_per_metric", self.series_per_metric.0, 1.0, SERIES_MAX as f64)?;
+        between("load.labels", self.labels as f64, 2.0, caps::SERIES_LABELS_MAX as f64)?;
+        between("load.batch", f64::from(self.batch), 1.0, caps::REQUEST_SERIES_MAX as f64)?;
+        between("load.jitter", self.jitter, 0.0, 1.0)?;
+        between("load.interval", self.interval.s(), 0.001, 86_400.0)?;
+        let bytes = [
+            ("load.metric_name_bytes", self.metric_name_bytes),
+            (
+                "load.label_name_bytes",
+                self.label_name_bytes.map(|n| n * (LABEL_BYTES_MAX / caps::LABEL_NAME_BYTES_MAX)),
+            ),
+            ("load.label_value_bytes", self.label_value_bytes),
+        ];
+        for (path, bytes) in bytes {
+            between(path, bytes.unwrap_or(1) as f64, 1.0, LABEL_BYTES_MAX as f64)?;
+        }
+        let changes = [
+            ("load.value_interval", self.value_interval),
+            ("load.series_interval", self.series_interval),
+            ("load.metric_interval", self.metric_interval),
+        ];
+        for (path, every) in changes {
+            if every.is_some_and(|every| every.ms() < self.interval.ms()) {
+                return fault(path, "shorter than the interval between two samples");
+            }
+        }
+        for (name, values) in &self.cycles {
+            if *values == 0 || name.is_empty() || name.starts_with("__") {
+                return fault("load.cycles", format!("{name:?} with {values} values"));
+            }
+        }
+        Ok(())
+    }
+}

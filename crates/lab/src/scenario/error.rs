@@ -1,0 +1,135 @@
+//! What is wrong with a scenario, and where.
+
+use std::fmt;
+use std::ops::Range;
+
+/// Keys that differ by more letters than this are no suggestion.
+const DISTANCE_MAX: usize = 3;
+
+/// A mistake in a scenario.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ScenarioError {
+    /// Where, if it is at one place: line and column, from 1.
+    pub at: Option<(usize, usize)>,
+    /// What.
+    pub message: String,
+    /// The line itself, and how many letters of it are meant.
+    excerpt: Option<(String, usize)>,
+}
+
+/// A mistake that only shows when values are put together: the path of the key, and what is wrong with it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct KeyFault {
+    pub(super) path: &'static str,
+    pub(super) message: String,
+}
+
+impl ScenarioError {
+    /// Without a place.
+    pub(super) fn plain(message: impl Into<String>) -> Self {
+        Self { at: None, message: message.into(), excerpt: None }
+    }
+
+    /// What the TOML reader found.
+    pub(super) fn of_toml(text: &str, error: &toml::de::Error) -> Self {
+        let message = with_suggestion(error.message());
+        match error.span() {
+            Some(span) => Self::spanned(text, span, message),
+            None => Self::plain(message),
+        }
+    }
+
+    /// At the key `fault.path`, or at the nearest table above it that is in the text.
+    pub(super) fn at_key(text: &str, fault: &KeyFault) -> Self {
+        let message = format!("{}: {}", fault.path, fault.message);
+        match locate(text, fault.path) {
+            Some(span) => Self::spanned(text, span, message),
+            None => Self::plain(message),
+        }
+    }
+
+    /// The mistake came about by changes from the command line, so lines of the file mean nothing.
+    pub(super) fn after(self, changes: &str) -> Self {
+        Self::plain(format!("with {changes}: {}", self.message))
+    }
+
+    fn spanned(text: &str, span: Range<usize>, message: String) -> Self {
+        let start = span.start.min(text.len());
+        let before = text.get(..start).unwrap_or_default();
+        let line_start = before.rfind('\n').map_or(0, |at| at + 1);
+        let line = text.get(line_start..).unwrap_or_default().lines().next().unwrap_or_default();
+        let column = before[line_start..].chars().count();
+        let left = line.chars().count().saturating_sub(column);
+        let marked = span.end.saturating_sub(start).clamp(1, left.max(1));
+        let number = before.matches('\n').count() + 1;
+        Self { at: Some((number, column + 1)), message, excerpt: Some((line.to_owned(), marked)) }
+    }
+}
+
+impl fmt::Display for ScenarioError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (Some((line, column)), Some((excerpt, marked))) = (self.at, &self.excerpt) else {
+            return f.write_str(&self.message);
+        };
+        writeln!(f, "line {line}, column {column}: {}", self.message)?;
+        writeln!(f, "{line:5} | {excerpt}")?;
+        write!(f, "      | {}{}", " ".repeat(column - 1), "^".repeat(*marked))
+    }
+}
+
+impl std::error::Error for ScenarioError {}
+
+/// Where the key `path` (`load.metrics`) stands in the text; where it does not, the last table that does.
+fn locate(text: &str, path: &str) -> Option<Range<usize>> {
+    let root = toml::de::DeTable::parse(text).ok()?;
+    let mut table = root.get_ref();
+    let mut found = None;
+    for key in path.split('.') {
+        let Some((name, value)) = table.iter().find(|(name, _)| name.get_ref().as_ref() == key) else {
+            break;
+        };
+        found = Some(name.span());
+        match value.get_ref() {
+            toml::de::DeValue::Table(inner) => table = inner,
+            toml::de::DeValue::Array(items) => {
+                // the first of an array of tables; which one is meant stands in the message
+                match items.iter().next().map(toml::Spanned::get_ref) {
+                    Some(toml::de::DeValue::Table(inner)) => table = inner,
+                    _ => break,
+                }
+            }
+            _ => break,
+        }
+    }
+    found
+}
+
+/// Adds the known name that is nearest to an unknown one.
+fn with_suggestion(message: &str) -> String {
+    let names: Vec<&str> = message.split('`').skip(1).step_by(2).collect();
+    let unknown = message.starts_with("unknown field") || message.starts_with("unknown variant");
+    let (true, Some((meant, known))) = (unknown, names.split_first()) else { return message.to_owned() };
+    let nearest = known.iter().map(|name| (distance(meant, name), name)).min();
+    match nearest {
+        Some((letters, name)) if letters <= DISTANCE_MAX.min(name.len() - 1) => {
+            let kind = message.split(' ').nth(1).unwrap_or_default();
+            format!("unknown {kind} `{meant}`; did you mean `{name}`?")
+        }
+        _ => message.to_owned(),
+    }
+}
+
+/// Letters to insert, delete or change to make one of the other.
+fn distance(a: &str, b: &str) -> usize {
+    let mut row: Vec<usize> = (0..=b.len()).collect();
+    for (i, x) in a.bytes().enumerate() {
+        let mut diagonal = row[0];
+        row[0] = i + 1;
+        for (j, y) in b.bytes().enumerate() {
+            let changed = diagonal + usize::from(x != y);
+            diagonal = row[j + 1];
+            row[j + 1] = changed.min(row[j] + 1).min(diagonal + 1);
+        }
+    }
+    row[b.len()]
+}

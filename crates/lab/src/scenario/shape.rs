@@ -1,0 +1,349 @@
+//! How the load goes over time: a pure function from seconds to a factor of the plain load.
+//!
+//! The factor changes how many series there are (more writers, or more tenants, come), never how often a
+//! series is sampled: a system grows by pods, not by faster scrapes.
+
+use super::error::KeyFault;
+use super::units::Span;
+use serde::Deserialize;
+
+/// Factors are not higher.
+pub(super) const FACTOR_MAX: f64 = 1_000.0;
+
+/// Steps of a ladder, and spikes.
+const STEPS_MAX: usize = 1_000;
+
+/// Stretches into which what changes all the time is cut for the report.
+const STRETCHES: u32 = 8;
+
+/// Kinds of shapes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Kind {
+    /// The same all the time.
+    #[default]
+    Constant,
+    /// The same for long; the first third is compared with the last.
+    Endurance,
+    /// In equal steps from `from` to `to`.
+    Ladder,
+    /// Steadily from `from` to `to`.
+    Ramp,
+    /// Plain, but `factor` for a while, once or several times.
+    Spike,
+    /// `factor` all the time.
+    Stress,
+    /// Up and down once each `period`, by `amplitude` around 1.
+    Diurnal,
+    /// Plain; at each time of `at` every series gets another label and is a new one.
+    RelabelAll,
+    /// Plain; at each time of `at` the senders fall silent, and come back with all they have kept.
+    Outage,
+}
+
+/// A shape of load.
+#[derive(Debug, Clone, PartialEq, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Shape {
+    /// The kind. It decides which of the other keys mean something.
+    pub kind: Kind,
+    /// Ladder and ramp: the first factor.
+    pub from: f64,
+    /// Ladder and ramp: the last factor.
+    pub to: f64,
+    /// Ladder: how many steps.
+    pub steps: u32,
+    /// Ladder: the factors themselves, instead of `from`, `to` and `steps`.
+    pub factors: Vec<f64>,
+    /// Spike, relabel-all, outage: when. Half of the duration, if not given.
+    pub at: Vec<Span>,
+    /// Spike, outage: for how long each.
+    #[serde(rename = "for")]
+    pub lasts: Span,
+    /// Spike, stress: the factor.
+    pub factor: f64,
+    /// Spike: the factor of each spike, instead of `factor` for all.
+    pub spike_factors: Vec<f64>,
+    /// Diurnal: the length of a day.
+    pub period: Option<Span>,
+    /// Diurnal: how far up and down.
+    pub amplitude: f64,
+    /// Who comes when the load grows.
+    pub grow: Grow,
+}
+
+/// Who comes when the load grows.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Grow {
+    /// More writers of the same tenants.
+    #[default]
+    Writers,
+    /// More tenants.
+    Tenants,
+}
+
+impl Default for Shape {
+    fn default() -> Self {
+        Self {
+            kind: Kind::Constant,
+            from: 0.0,
+            to: 1.0,
+            steps: 5,
+            factors: Vec::new(),
+            at: Vec::new(),
+            lasts: Span::seconds(30.0),
+            factor: 2.0,
+            spike_factors: Vec::new(),
+            period: None,
+            amplitude: 1.0 / 3.0,
+            grow: Grow::Writers,
+        }
+    }
+}
+
+/// A shape over a certain time, with nothing left open.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Course {
+    shape: Shape,
+    duration_s: f64,
+    /// Times at which something happens, in seconds.
+    at_s: Vec<f64>,
+    lasts_s: f64,
+}
+
+/// A stretch in which the shape wants the same.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Stretch {
+    /// What it is called.
+    pub name: String,
+    /// Since the begin, in seconds.
+    pub from_s: f64,
+    /// Until when, not included.
+    pub to_s: f64,
+}
+
+impl Shape {
+    /// Over `duration_s` seconds; all times of the shape are divided by `compress`.
+    pub fn over(&self, duration_s: f64, compress: f64) -> Course {
+        let mut at_s: Vec<f64> = self.at.iter().map(|at| at.s() / compress).collect();
+        if at_s.is_empty() {
+            at_s.push(duration_s / 2.0);
+        }
+        at_s.sort_by(f64::total_cmp);
+        let lasts_s = self.lasts.s() / compress;
+        Course { shape: self.clone(), duration_s, at_s, lasts_s }
+    }
+
+    /// The factors of the ladder's steps.
+    fn ladder(&self) -> Vec<f64> {
+        if !self.factors.is_empty() {
+            return self.factors.clone();
+        }
+        let steps = self.steps.max(1);
+        // from 0 the first step is a step up already: nothing can be learned from sending nothing
+        let up = (self.to - self.from) / f64::from(steps);
+        (1..=steps).map(|step| self.from + up * f64::from(step)).collect()
+    }
+
+    pub(super) fn check(&self) -> Result<(), KeyFault> {
+        let fault = |path, message: String| Err(KeyFault { path, message });
+        let factors = [("shape.from", self.from), ("shape.to", self.to), ("shape.factor", self.factor)];
+        for (path, factor) in factors {
+            if !(0.0..=FACTOR_MAX).contains(&factor) {
+                return fault(path, format!("{factor} is not between 0 and {FACTOR_MAX}"));
+            }
+        }
+        for (path, list) in [("shape.factors", &self.factors), ("shape.spike_factors", &self.spike_factors)] {
+            if let Some(bad) = list.iter().find(|f| !(0.0..=FACTOR_MAX).contains(*f)) {
+                return fault(path, format!("{bad} is not between 0 and {FACTOR_MAX}"));
+            }
+        }
+        if self.steps == 0 || self.steps as usize > STEPS_MAX || self.factors.len() > STEPS_MAX {
+            return fault("shape.steps", format!("between 1 and {STEPS_MAX}"));
+        }
+        if self.at.len() > STEPS_MAX {
+            return fault("shape.at", format!("more than {STEPS_MAX} times"));
+        }
+        if !self.spike_factors.is_empty() && self.spike_factors.len() != self.at.len() {
+            return fault("shape.spike_factors", format!("one for each of the {} times", self.at.len()));
+        }
+        if !(0.0..=1.0).contains(&self.amplitude) {
+            return fault("shape.amplitude", format!("{} is not between 0 and 1", self.amplitude));
+        }
+        if self.period.is_some_and(|period| period.0.is_zero()) {
+            return fault("shape.period", "a day of no length".into());
+        }
+        Ok(())
+    }
+}
+
+impl Course {
+    /// The factor at `at_s` seconds since the begin.
+    pub fn factor(&self, at_s: f64) -> f64 {
+        let Shape { kind, from, to, factor, amplitude, .. } = self.shape;
+        match kind {
+            Kind::Constant | Kind::Endurance | Kind::RelabelAll | Kind::Outage => 1.0,
+            Kind::Stress => factor,
+            Kind::Ramp => from + (to - from) * (at_s / self.duration_s).clamp(0.0, 1.0),
+            Kind::Ladder => {
+                let steps = self.shape.ladder();
+                let step = (at_s / self.duration_s * steps.len() as f64) as usize;
+                steps[step.min(steps.len() - 1)]
+            }
+            Kind::Spike => self.spike_at(at_s).map_or(1.0, |spike| self.spike_factor(spike)),
+            Kind::Diurnal => {
+                let period_s = self.shape.period.map_or(self.duration_s, Span::s);
+                1.0 + amplitude * (std::f64::consts::TAU * at_s / period_s).sin()
+            }
+        }
+    }
+
+    /// The highest factor there ever is: it decides how many series must be ready.
+    pub fn factor_max(&self) -> f64 {
+        let Shape { kind, from, to, factor, amplitude, .. } = &self.shape;
+        match kind {
+            Kind::Constant | Kind::Endurance | Kind::RelabelAll | Kind::Outage => 1.0,
+            Kind::Stress => *factor,
+            Kind::Ramp => from.max(*to),
+            Kind::Ladder => self.shape.ladder().into_iter().fold(0.0, f64::max),
+            Kind::Spike => (0..self.at_s.len()).map(|n| self.spike_factor(n)).fold(1.0, f64::max),
+            Kind::Diurnal => 1.0 + amplitude,
+        }
+    }
+
+    /// When the senders are silent, from and to.
+    pub fn outages(&self) -> Vec<(f64, f64)> {
+        if self.shape.kind != Kind::Outage {
+            return Vec::new();
+        }
+        self.at_s.iter().map(|at| (*at, at + self.lasts_s)).collect()
+    }
+
+    /// When every series becomes a new one.
+    pub fn relabels(&self) -> &[f64] {
+        if self.shape.kind == Kind::RelabelAll { &self.at_s } else { &[] }
+    }
+
+    /// True where the last third is to be compared with the first.
+    pub fn is_endurance(&self) -> bool {
+        self.shape.kind == Kind::Endurance
+    }
+
+    /// The run cut where the shape changes.
+    pub fn stretches(&self) -> Vec<Stretch> {
+        let mut cuts: Vec<(f64, String)> = match self.shape.kind {
+            Kind::Constant | Kind::Stress => vec![(0.0, "all".into())],
+            Kind::Ladder => self.even(self.shape.ladder().len() as u32, "step"),
+            Kind::Endurance => self.even(3, "third"),
+            Kind::Ramp | Kind::Diurnal => self.even(STRETCHES, "part"),
+            Kind::Spike => self.around("before", "spike", "after"),
+            Kind::Outage => self.around("before", "outage", "return"),
+            Kind::RelabelAll => {
+                let mut cuts = vec![(0.0, "before".to_owned())];
+                cuts.extend(self.at_s.iter().map(|at| (*at, "relabelled".to_owned())));
+                cuts
+            }
+        };
+        cuts.retain(|(from, _)| *from < self.duration_s);
+        let ends: Vec<f64> = cuts.iter().skip(1).map(|(from, _)| *from).chain([self.duration_s]).collect();
+        let stretches = cuts.into_iter().zip(ends);
+        stretches
+            .filter(|((from, _), to)| from < to)
+            .map(|((from_s, name), to_s)| Stretch { name, from_s, to_s })
+            .collect()
+    }
+
+    fn even(&self, parts: u32, word: &str) -> Vec<(f64, String)> {
+        let begin = |part: u32| self.duration_s * f64::from(part) / f64::from(parts);
+        (0..parts).map(|part| (begin(part), format!("{word} {} of {parts}", part + 1))).collect()
+    }
+
+    fn around(&self, before: &str, word: &str, after: &str) -> Vec<(f64, String)> {
+        let mut cuts = vec![(0.0, before.to_owned())];
+        for (n, at) in self.at_s.iter().enumerate() {
+            let number = if self.at_s.len() > 1 { format!(" {}", n + 1) } else { String::new() };
+            cuts.push((*at, format!("{word}{number}")));
+            if self.at_s.get(n + 1).is_none_or(|next| *next > at + self.lasts_s) {
+                cuts.push((at + self.lasts_s, format!("{after}{number}")));
+            }
+        }
+        cuts
+    }
+
+    fn spike_at(&self, at_s: f64) -> Option<usize> {
+        self.at_s.iter().rposition(|at| (*at..at + self.lasts_s).contains(&at_s))
+    }
+
+    fn spike_factor(&self, spike: usize) -> f64 {
+        self.shape.spike_factors.get(spike).copied().unwrap_or(self.shape.factor)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn course(text: &str) -> Course {
+        let shape: Shape = toml::from_str(text).unwrap();
+        shape.check().unwrap();
+        shape.over(100.0, 2.0)
+    }
+
+    #[test]
+    fn factors_over_time() {
+        let check = |text: &str, expected: &[(f64, f64)]| {
+            let course = course(text);
+            for (at, factor) in expected {
+                assert!((course.factor(*at) - factor).abs() < 1e-9, "{text} at {at}: {}", course.factor(*at));
+                assert!(course.factor_max() >= *factor);
+            }
+        };
+        check("", &[(0.0, 1.0), (99.0, 1.0)]);
+        check("kind = 'ladder'", &[(0.0, 0.2), (19.9, 0.2), (20.1, 0.4), (99.0, 1.0), (200.0, 1.0)]);
+        check("kind = 'ladder'\nfactors = [1, 3]", &[(10.0, 1.0), (60.0, 3.0)]);
+        check("kind = 'ramp'\nto = 4", &[(0.0, 0.0), (50.0, 2.0), (100.0, 4.0)]);
+        check("kind = 'stress'", &[(0.0, 2.0)]);
+        check(
+            "kind = 'spike'\nat = ['20s', '60s']\nfor = '20s'\nspike_factors = [1.1, 1.2]",
+            &[(9.0, 1.0), (10.0, 1.1), (21.0, 1.0), (35.0, 1.2), (41.0, 1.0)],
+        );
+        check("kind = 'diurnal'\nperiod = '100s'", &[(0.0, 1.0), (25.0, 4.0 / 3.0), (75.0, 2.0 / 3.0)]);
+    }
+
+    #[test]
+    fn outages_and_relabels_have_their_times_compressed() {
+        assert_eq!(course("kind = 'outage'\nat = ['60s']\nfor = '10s'").outages(), [(30.0, 35.0)]);
+        assert_eq!(course("kind = 'relabel-all'").relabels(), [50.0]);
+        assert!(course("").outages().is_empty() && course("").relabels().is_empty());
+    }
+
+    #[test]
+    fn stretches_cover_the_run() {
+        for text in [
+            "",
+            "kind = 'ladder'\nsteps = 7",
+            "kind = 'ramp'",
+            "kind = 'endurance'",
+            "kind = 'spike'\nat = ['20s', '60s']\nfor = '20s'",
+            "kind = 'spike'\nat = ['0s', '190s']",
+            "kind = 'outage'",
+            "kind = 'relabel-all'\nat = ['1h', '10s']",
+            "kind = 'diurnal'",
+        ] {
+            let stretches = course(text).stretches();
+            assert_eq!(stretches[0].from_s, 0.0, "{text}");
+            assert_eq!(stretches.last().unwrap().to_s, 100.0, "{text}");
+            assert!(stretches.windows(2).all(|w| w[0].to_s == w[1].from_s), "{text}: {stretches:?}");
+        }
+    }
+
+    #[test]
+    fn bounds() {
+        for bad in ["to = -1", "factor = 1e9", "steps = 0", "amplitude = 2", "period = 0", "factors = [nan]"]
+        {
+            assert!(toml::from_str::<Shape>(bad).unwrap().check().is_err(), "{bad}");
+        }
+        assert!(toml::from_str::<Shape>("kind = 'nonsense'").is_err());
+    }
+}

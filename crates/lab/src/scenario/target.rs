@@ -1,0 +1,159 @@
+//! Who is loaded, how to prove who one is, and what is done to the target.
+
+use super::units::Span;
+use crate::template::Version;
+use serde::Deserialize;
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+
+/// Who is loaded.
+///
+/// In URLs and header values `{tenant}` is the tenant's name and `{index}` its number.
+#[derive(Debug, Clone, PartialEq, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct TargetSpec {
+    /// Where to write. Of several addresses each writer takes one.
+    pub write: Texts,
+    /// What stands before `/api/v1/query`; follows from where is written, if not given.
+    pub read: Option<String>,
+    /// Sent with each request.
+    pub headers: BTreeMap<String, String>,
+    /// The header that names the tenant; empty for targets without tenants.
+    pub tenant_header: String,
+    /// What tenants are called: this, and their number.
+    pub tenant_prefix: String,
+    /// Remote write 1.0 or 2.0.
+    pub protocol: Version,
+    /// How long to wait for an answer.
+    pub timeout: Span,
+    /// How writers and readers prove who they are.
+    pub auth: Option<Auth>,
+    /// The target's process on this machine.
+    pub pid: Option<u32>,
+    /// The target's control group.
+    pub cgroup: Option<PathBuf>,
+    /// Its own metrics.
+    pub metrics: Option<String>,
+    /// Where it keeps its data.
+    pub data_dir: Option<PathBuf>,
+    /// A command that starts the target; the run starts and ends it. `{memory}` and `{cores}` are filled in by
+    /// a search for the smallest.
+    pub start: Option<String>,
+    /// Answers with success once the target can be loaded.
+    pub ready: Option<String>,
+    /// The target's network namespace, for faults that cut it off.
+    pub namespace: Option<String>,
+}
+
+/// One text or several.
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+#[serde(untagged)]
+pub enum Texts {
+    /// One.
+    One(String),
+    /// Several.
+    Many(Vec<String>),
+}
+
+impl Texts {
+    /// All of them.
+    pub fn all(&self) -> &[String] {
+        match self {
+            Self::One(text) => std::slice::from_ref(text),
+            Self::Many(texts) => texts,
+        }
+    }
+}
+
+impl Default for TargetSpec {
+    fn default() -> Self {
+        Self {
+            write: Texts::One("http://127.0.0.1:9009/api/v1/write".into()),
+            read: None,
+            headers: BTreeMap::new(),
+            tenant_header: "X-Scope-OrgID".into(),
+            tenant_prefix: "tenant-".into(),
+            protocol: Version::V1,
+            timeout: Span::seconds(30.0),
+            auth: None,
+            pid: None,
+            cgroup: None,
+            metrics: None,
+            data_dir: None,
+            start: None,
+            ready: None,
+            namespace: None,
+        }
+    }
+}
+
+/// How to prove who one is.
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+#[serde(tag = "kind", rename_all = "lowercase", deny_unknown_fields)]
+pub enum Auth {
+    /// A fixed token.
+    Bearer {
+        /// The token.
+        token: String,
+    },
+    /// User and password.
+    Basic {
+        /// The user.
+        user: String,
+        /// The password.
+        password: String,
+    },
+    /// A token minted for each tenant, signed by HMAC with SHA-256.
+    Jwt {
+        /// The shared secret.
+        secret: String,
+        /// The claim that holds the tenant's name.
+        #[serde(default = "tenant_claim")]
+        claim: String,
+        /// Claims that are the same for all.
+        #[serde(default)]
+        claims: BTreeMap<String, String>,
+        /// How long tokens are good for.
+        #[serde(default = "day")]
+        valid_for: Span,
+    },
+}
+
+fn tenant_claim() -> String {
+    "tenant".into()
+}
+
+fn day() -> Span {
+    Span::seconds(86_400.0)
+}
+
+/// Something done to the target.
+#[derive(Debug, Clone, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct FaultSpec {
+    /// When, since the begin.
+    pub at: Span,
+    /// What.
+    #[serde(rename = "do")]
+    pub deed: Deed,
+    /// For how long: until it is taken back, or started again.
+    #[serde(rename = "for", default)]
+    pub lasts: Span,
+    /// Starts the target again after `kill`, where the run itself did not start it.
+    #[serde(default)]
+    pub restart: Option<String>,
+}
+
+/// Kinds of faults.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Deed {
+    /// `kill -9`, and started again.
+    Kill,
+    /// Stopped and continued: it answers nothing, and its connections stay.
+    Pause,
+    /// Its control group may write a megabyte a second only.
+    SlowDisk,
+    /// Its network namespace's interfaces go down.
+    Cut,
+}

@@ -1,0 +1,115 @@
+use super::*;
+
+fn error(text: &str) -> String {
+    Scenario::parse(text).expect_err(text).to_string()
+}
+
+#[test]
+fn an_empty_scenario_is_a_small_run_against_this_machine() {
+    let scenario = Scenario::parse("").unwrap();
+    assert_eq!(scenario, Scenario::default());
+    assert_eq!(scenario.target.write.all(), ["http://127.0.0.1:9009/api/v1/write"]);
+    assert_eq!((scenario.verdict.lost, scenario.course().factor_max()), (0, 1.0));
+}
+
+#[test]
+fn mistakes_are_told_with_their_line_and_what_was_meant() {
+    assert_eq!(
+        error("name = 'x'\n[load]\nmetric = 16000\n"),
+        "line 3, column 1: unknown field `metric`; did you mean `metrics`?\n    3 | metric = 16000\n      | ^^^^^^"
+    );
+    let check = |text: &str, line: usize, words: &[&str]| {
+        let said = error(text);
+        assert!(said.starts_with(&format!("line {line}, ")), "{text}: {said}");
+        for word in words {
+            assert!(said.contains(word), "{text}: {word:?} is not in {said}");
+        }
+    };
+    check("name = ", 1, &[]);
+    check("duration = '5x'", 1, &["read \"5x\" as a duration", "'5x'"]);
+    check("\n\nduration = -1", 3, &["-1 s is no duration"]);
+    check("[load]\nmetrics = '1q'", 2, &["as a number"]);
+    check("[load]\nmetrics = true", 2, &["expected a number such as"]);
+    check("[verdict]\nmemory = '4 gigs'", 2, &["as a size"]);
+    check("[verdict]\nlost = 0\np98 = '1s'", 3, &["did you mean `p99`"]);
+    check("[shape]\nkind = 'spiky'", 2, &["unknown variant `spiky`; did you mean `spike`?"]);
+    check("[load]\nvalues = 'walks'", 2, &["did you mean `walk`?"]);
+    check("[target]\nprotocol = '3.0'", 2, &["unknown variant `3.0`"]);
+    check("[[fault]]\nat = '1s'\ndo = 'burn'", 3, &["unknown variant `burn`"]);
+    check("[target]\nwrite = 'localhost:9009'", 1, &["does not begin with http://"]);
+}
+
+#[test]
+fn mistakes_between_values_are_told_where_they_are() {
+    let check = |text: &str, line: usize, word: &str| {
+        let said = error(text);
+        assert!(said.starts_with(&format!("line {line}, ")) && said.contains(word), "{text}: {said}");
+    };
+    check("name = 'x'\nscale = 0", 2, "scale: 0 is not between");
+    check("[load]\ntenants = 0", 2, "load.tenants");
+    check("[load]\n\ninterval = '15s'\nseries_interval = '10s'", 4, "shorter than the interval");
+    check("[load]\nmetrics = '900M'\nseries_per_metric = 1", 2, "load.metrics");
+    check("[load]\nmetrics = '90M'", 1, "at the peak are more than");
+    check("[load]\n[shape]\nkind = 'ladder'\nfactors = [1, -2]", 4, "-2 is not between");
+    check("duration = '10s'\n[[fault]]\nat = '1m'\ndo = 'pause'", 3, "after the end");
+    check("[[fault]]\nat = '1s'\ndo = 'pause'", 3, "needs target.pid");
+    check("[target]\npid = 1\n[[fault]]\nat = '1s'\ndo = 'kill'", 3, "must be started again");
+    check("[verdict]\npass_rate = 99", 2, "99 is not between 0 and 1");
+    check("[verdict]\nread_p99 = '1s'", 1, "there are no reads");
+    check("[[reads]]\nusers = 3", 1, "no query");
+    check("[[reads]]\nqueries = ['up']\nusers = 0", 3, "0 is not between");
+    check("[verify]\nprobes_per_s = 0\n[verdict]\nfreshness_p99 = '1s'", 4, "needs verify.probes_per_s");
+    check("[target]\nheaders = { 'a b' = 'c' }", 2, "header name");
+    assert!(error(&"#".repeat(TEXT_BYTES_MAX + 1)).contains("too long"));
+}
+
+#[test]
+fn values_are_changed_from_the_command_line() {
+    let with = |changes: &[&str]| {
+        let changes: Vec<String> = changes.iter().map(|c| (*c).to_owned()).collect();
+        Scenario::parse_with("[load]\ntenants = 2\n", &changes)
+    };
+    let scenario =
+        with(&["scale=0.5", "load.interval=2s", "target.read=http://[::1]:1", "seed = 7"]).unwrap();
+    assert_eq!((scenario.scale, scenario.seed, scenario.load.tenants), (0.5, 7, 2));
+    assert_eq!(scenario.load.interval, Span::seconds(2.0));
+    assert_eq!(scenario.target.read.as_deref(), Some("http://[::1]:1"));
+    for (bad, word) in [
+        ("scale", "as a change"),
+        ("=1", "names no key"),
+        ("load.tenant=1", "did you mean `tenants`"),
+        ("scale=0", "with scale=0: scale: 0 is not"),
+        ("load.tenants.x=1", "is no table"),
+    ] {
+        let said = with(&[bad]).unwrap_err().to_string();
+        assert!(said.contains(word), "{bad}: {said}");
+    }
+}
+
+#[test]
+fn scale_multiplies_one_thing_and_leaves_at_least_one() {
+    let load = |text: &str| Scenario::parse(text).unwrap().scaled();
+    assert_eq!(load("scale = 0.1").series_per_metric, Count(1.0));
+    assert_eq!(load("scale = 0.001").series_per_metric, Count(1.0));
+    assert_eq!(load("scale = 0.1\nscales = 'metrics'").metrics, Count(50.0));
+    assert_eq!(load("scale = 3\nscales = 'tenants'").tenants, 3);
+    assert_eq!(load("scale = 0.5\nscales = 'writers'").writers, 2);
+}
+
+#[test]
+fn presets_are_valid() {
+    let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/../../scenarios");
+    let mut names = Vec::new();
+    for entry in std::fs::read_dir(folder).unwrap() {
+        let path = entry.unwrap().path();
+        if path.extension().is_some_and(|extension| extension == "toml") {
+            let text = std::fs::read_to_string(&path).unwrap();
+            let scenario = Scenario::parse(&text).unwrap_or_else(|e| panic!("{}: {e}", path.display()));
+            assert!(path.file_stem().unwrap().to_string_lossy().starts_with(&scenario.name), "{path:?}");
+            names.push(scenario.name);
+        }
+    }
+    for expected in ["opstrace-200m", "cortex-110k", "cortex-reads"] {
+        assert!(names.iter().any(|name| name.starts_with(expected)), "{expected} is not in {names:?}");
+    }
+}

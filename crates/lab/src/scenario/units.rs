@@ -1,0 +1,138 @@
+//! Numbers as people write them in a scenario.
+
+use crate::parse;
+use serde::de::{Deserialize, Deserializer, Error, Visitor};
+use std::fmt;
+use std::time::Duration;
+
+/// A stretch of time: `"90s"`, `"1h30m"`, or a number of seconds.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default)]
+pub struct Span(pub Duration);
+
+/// A number of things: `110_000` or `"110k"`.
+#[derive(Debug, Clone, Copy, PartialEq, PartialOrd, Default)]
+pub struct Count(pub f64);
+
+/// A number of bytes: `"4GiB"`, `"512MB"`, or a number.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default)]
+pub struct Size(pub u64);
+
+impl Span {
+    /// `seconds` long; nothing, where that is no duration.
+    pub fn seconds(seconds: f64) -> Self {
+        Self(Duration::try_from_secs_f64(seconds).unwrap_or_default())
+    }
+
+    /// In seconds.
+    pub fn s(self) -> f64 {
+        self.0.as_secs_f64()
+    }
+
+    /// In whole milliseconds.
+    pub fn ms(self) -> u64 {
+        u64::try_from(self.0.as_millis()).unwrap_or(u64::MAX)
+    }
+}
+
+impl Count {
+    /// Without its fraction.
+    pub fn whole(self) -> u64 {
+        self.0 as u64
+    }
+}
+
+/// Reads `4GiB`, `512 MB`, `1000`.
+pub fn size(text: &str) -> anyhow::Result<u64> {
+    let text = text.trim();
+    let split = text.find(|c: char| c.is_ascii_alphabetic()).unwrap_or(text.len());
+    let (number, unit) = text.split_at(split);
+    let factor: u64 = match unit {
+        "" | "B" => 1,
+        "KiB" | "Ki" => 1 << 10,
+        "MiB" | "Mi" => 1 << 20,
+        "GiB" | "Gi" => 1 << 30,
+        "TiB" | "Ti" => 1 << 40,
+        "kB" | "KB" => 1_000,
+        "MB" => 1_000_000,
+        "GB" => 1_000_000_000,
+        "TB" => 1_000_000_000_000,
+        _ => anyhow::bail!("read {text:?} as a size, such as 512MiB or 4GiB"),
+    };
+    let number: f64 = number
+        .trim()
+        .replace('_', "")
+        .parse()
+        .map_err(|_| anyhow::anyhow!("read {text:?} as a size, such as 512MiB or 4GiB"))?;
+    let bytes = number * factor as f64;
+    anyhow::ensure!((0.0..1e18).contains(&bytes), "{text:?} is no size");
+    Ok(bytes as u64)
+}
+
+/// Takes a text or a number and says what was expected otherwise.
+struct NumberOrText<T> {
+    expected: &'static str,
+    number: fn(f64) -> anyhow::Result<T>,
+    text: fn(&str) -> anyhow::Result<T>,
+}
+
+impl<T> Visitor<'_> for NumberOrText<T> {
+    type Value = T;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.expected)
+    }
+
+    fn visit_i64<E: Error>(self, number: i64) -> Result<T, E> {
+        self.visit_f64(number as f64)
+    }
+
+    fn visit_u64<E: Error>(self, number: u64) -> Result<T, E> {
+        self.visit_f64(number as f64)
+    }
+
+    fn visit_f64<E: Error>(self, number: f64) -> Result<T, E> {
+        (self.number)(number).map_err(|error| E::custom(format!("{error:#}")))
+    }
+
+    fn visit_str<E: Error>(self, text: &str) -> Result<T, E> {
+        (self.text)(text).map_err(|error| E::custom(format!("{error:#}")))
+    }
+}
+
+impl<'de> Deserialize<'de> for Span {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        deserializer.deserialize_any(NumberOrText {
+            expected: "a duration such as \"90s\", or seconds",
+            number: |n| {
+                Ok(Self(Duration::try_from_secs_f64(n).map_err(|_| anyhow::anyhow!("{n} s is no duration"))?))
+            },
+            text: |text| Ok(Self(parse::duration(text)?)),
+        })
+    }
+}
+
+impl<'de> Deserialize<'de> for Count {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        deserializer.deserialize_any(NumberOrText {
+            expected: "a number such as 2000 or \"110k\"",
+            number: |n| {
+                anyhow::ensure!(n.is_finite() && n >= 0.0, "{n} is no count");
+                Ok(Self(n))
+            },
+            text: |text| Ok(Self(parse::count(text)?)),
+        })
+    }
+}
+
+impl<'de> Deserialize<'de> for Size {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        deserializer.deserialize_any(NumberOrText {
+            expected: "a size such as \"4GiB\", or bytes",
+            number: |n| {
+                anyhow::ensure!((0.0..1e18).contains(&n), "{n} is no size");
+                Ok(Self(n as u64))
+            },
+            text: |text| Ok(Self(size(text)?)),
+        })
+    }
+}

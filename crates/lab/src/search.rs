@@ -1,0 +1,189 @@
+//! Searches for a limit: the largest load that passes, the smallest size that does.
+//!
+//! ```text
+//!   up:    1 ─ pass ─▶ 2 ─ pass ─▶ 4 ─ FAIL      bracket: doubled until it fails
+//!                          └── 3 ─ pass ─ 3.5 …   halved until it is narrow
+//!                                └─ confirmed by running it again; below it, where that fails
+//! ```
+//!
+//! Pure: it says what to try and is told what came of it.
+
+/// The bracket is narrow enough when its ends differ by this factor.
+pub const PRECISION_DEFAULT: f64 = 1.1;
+
+/// More runs than this are not made.
+const RUNS_MAX: usize = 60;
+
+/// A limit that does not hold when confirmed is taken this much closer to the safe side.
+const STEP_BACK: f64 = 0.9;
+
+/// What to try next, or what was found.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub enum Next {
+    /// Run with this value.
+    Try {
+        /// The value.
+        value: f64,
+        /// It has passed before: this run is to confirm it.
+        confirming: bool,
+    },
+    /// The search is over: the best value that passed, and passed again.
+    Found(f64),
+    /// Nothing within the bounds passes.
+    Nothing,
+}
+
+/// A search over one figure.
+#[derive(Debug, Clone)]
+pub struct Search {
+    /// True: the largest that passes. False: the smallest.
+    largest: bool,
+    min: f64,
+    max: f64,
+    precision: f64,
+    confirmations: u32,
+    /// The best that passed, and the nearest that failed.
+    good: Option<f64>,
+    bad: Option<f64>,
+    confirmed: u32,
+    tried: Option<f64>,
+    runs: usize,
+}
+
+impl Search {
+    /// For the largest value from `min` to `max` that passes.
+    pub fn for_largest(min: f64, max: f64, precision: f64, confirmations: u32) -> Self {
+        Self::new(true, min, max, precision, confirmations)
+    }
+
+    /// For the smallest.
+    pub fn for_smallest(min: f64, max: f64, precision: f64, confirmations: u32) -> Self {
+        Self::new(false, min, max, precision, confirmations)
+    }
+
+    fn new(largest: bool, min: f64, max: f64, precision: f64, confirmations: u32) -> Self {
+        assert!(min > 0.0 && max >= min && precision > 1.0, "BUG: bounds are checked by whoever reads them");
+        Self {
+            largest,
+            min,
+            max,
+            precision,
+            confirmations,
+            good: None,
+            bad: None,
+            confirmed: 0,
+            tried: None,
+            runs: 0,
+        }
+    }
+
+    /// What to try next.
+    pub fn choose_next(&mut self) -> Next {
+        let next = self.choose();
+        self.tried = match next {
+            Next::Try { value, .. } => Some(value),
+            _ => None,
+        };
+        next
+    }
+
+    fn choose(&self) -> Next {
+        // from the side that is likely to pass
+        let (easy, hard) = if self.largest { (self.min, self.max) } else { (self.max, self.min) };
+        let unconfirmed = |value| Next::Try { value, confirming: false };
+        let Some(good) = self.good else {
+            return match self.bad {
+                None => unconfirmed(easy),
+                Some(bad) if self.at_end(bad, easy) || self.runs >= RUNS_MAX => Next::Nothing,
+                // what had passed did not hold: back towards the easy side
+                Some(bad) => {
+                    unconfirmed(self.clamp(if self.largest { bad * STEP_BACK } else { bad / STEP_BACK }))
+                }
+            };
+        };
+        let narrow = match self.bad {
+            Some(bad) => (bad / good).max(good / bad) <= self.precision,
+            None => self.at_end(good, hard),
+        };
+        if narrow || self.runs >= RUNS_MAX {
+            if self.confirmed >= self.confirmations {
+                return Next::Found(good);
+            }
+            return Next::Try { value: good, confirming: true };
+        }
+        let value = match self.bad {
+            // the middle, as factors go
+            Some(bad) => (good * bad).sqrt(),
+            None => self.clamp(if self.largest { good * 2.0 } else { good / 2.0 }),
+        };
+        unconfirmed(value)
+    }
+
+    /// What came of the value that [`Self::choose_next`] gave.
+    pub fn tell(&mut self, passed: bool) {
+        let value = self.tried.take().expect("BUG: told of a run that was not asked for");
+        self.runs += 1;
+        let again = self.good == Some(value);
+        match (passed, again) {
+            (true, true) => self.confirmed += 1,
+            (true, false) => (self.good, self.confirmed) = (Some(value), 0),
+            (false, true) => (self.good, self.bad, self.confirmed) = (None, Some(value), 0),
+            (false, false) => self.bad = Some(value),
+        }
+    }
+
+    fn clamp(&self, value: f64) -> f64 {
+        value.clamp(self.min, self.max)
+    }
+
+    fn at_end(&self, value: f64, end: f64) -> bool {
+        (value / end - 1.0).abs() < 1e-9
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Runs a search against `passes` and says what was found and in how many runs.
+    fn find(mut search: Search, mut passes: impl FnMut(f64, usize) -> bool) -> (Option<f64>, usize) {
+        for run in 0..1_000 {
+            match search.choose_next() {
+                Next::Try { value, .. } => search.tell(passes(value, run)),
+                Next::Found(value) => return (Some(value), run),
+                Next::Nothing => return (None, run),
+            }
+        }
+        panic!("no end");
+    }
+
+    #[test]
+    fn finds_the_limit_within_its_precision() {
+        for limit in [1.0, 1.3, 7.0, 99.0, 640.0, 1_000.0] {
+            let (found, runs) = find(Search::for_largest(1.0, 1_000.0, 1.1, 1), |value, _| value <= limit);
+            let found = found.unwrap();
+            assert!(found <= limit && found * 1.1 >= limit.min(1_000.0), "{found} for {limit}");
+            assert!(runs <= 18, "{runs} runs for {limit}");
+            let (found, _) = find(Search::for_smallest(1.0, 1_000.0, 1.1, 1), |value, _| value >= limit);
+            assert!((limit..=limit * 1.1).contains(&found.unwrap()), "{found:?} for {limit}");
+        }
+    }
+
+    #[test]
+    fn says_so_when_nothing_passes() {
+        assert_eq!(find(Search::for_largest(1.0, 10.0, 1.1, 1), |_, _| false), (None, 1));
+        assert_eq!(find(Search::for_smallest(1.0, 10.0, 1.1, 1), |_, _| false), (None, 1));
+    }
+
+    #[test]
+    fn what_passed_once_by_luck_is_not_believed() {
+        // 6 passes the first time only
+        let mut seen = Vec::new();
+        let (found, _) = find(Search::for_largest(1.0, 100.0, 1.05, 2), |value, _| {
+            let lucky = !seen.contains(&value.to_bits());
+            seen.push(value.to_bits());
+            value <= 4.0 || (value <= 6.0 && lucky)
+        });
+        assert!((3.0..=4.0).contains(&found.unwrap()), "{found:?}");
+    }
+}

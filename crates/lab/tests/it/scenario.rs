@@ -1,0 +1,256 @@
+//! Scenarios carried out against a target that may misbehave: the ledger and the verdict name what was done.
+
+use crate::target::{Deed, Target};
+use lab::run::{RunOptions, run};
+use lab::{RunResult, Scenario, Silent};
+
+/// Two tenants with two writers each, 24 series in requests of 5, a sample every 100 ms for a second: 4 slots
+/// × 2 × 10 rounds.
+const SMALL: &str = "
+name = 'small'
+duration = '1s'
+[load]
+tenants = 2
+writers = 2
+metrics = 5
+series_per_metric = 2
+batch = 5
+interval = '100ms'
+backoff_min = '1ms'
+retry_after_max = '1ms'
+give_up_after = '500ms'
+[verify]
+patience = 0
+invisible_after = '300ms'
+probes_per_s = 50
+";
+
+async fn run_text(target: &Target, text: &str) -> RunResult {
+    let text = format!("{text}\n[target]\nwrite = '{}'\ntimeout = '300ms'\n", target.write_url());
+    let scenario = Scenario::parse(&text).unwrap_or_else(|e| panic!("{e}"));
+    let options = RunOptions { text, ..RunOptions::default() };
+    let result = run(&scenario, &options, &Silent).await.unwrap();
+    // numbers may differ in their last bit
+    let read = RunResult::from_json(&result.to_json().unwrap()).unwrap();
+    assert_eq!(
+        (&read.verdict, &read.events, read.totals.attempts),
+        (&result.verdict, &result.events, result.totals.attempts)
+    );
+    result
+}
+
+fn failed(result: &RunResult) -> Vec<&str> {
+    result.verdict.iter().filter(|j| !j.pass).map(|j| j.rule.as_str()).collect()
+}
+
+async fn faulty(script: impl Fn(u64) -> Deed + Send + Sync + 'static, extra: &str) -> RunResult {
+    run_text(&Target::start(script).await, &format!("{SMALL}{extra}")).await
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_honest_target_passes_and_every_sample_is_known() {
+    let target = Target::start(|_| Deed::Keep).await;
+    let rules = "[verdict]\npass_rate = 1.0\nerror_budget = 0.0\nfreshness_p99 = '250ms'\nrestarts = 0";
+    let result = run_text(&target, &format!("{SMALL}{rules}")).await;
+    assert_eq!(failed(&result), [""; 0], "{:?}", result.verdict);
+    assert!(result.passed() && !result.partial);
+    let totals = &result.totals;
+    assert_eq!((totals.samples_offered, totals.samples_acknowledged), (400, 400));
+    assert_eq!((totals.attempts, totals.by_reason["204"], totals.series_distinct), (80, 80, 40));
+    assert_eq!((target.samples(), target.series(), target.out_of_order()), (400, 40, 0));
+    let verify = result.verify.as_ref().unwrap();
+    assert_eq!((verify.acknowledged, verify.read_back), (400, 400));
+    assert!(totals.freshness.count > 0 && totals.invisible == 0);
+    assert!(totals.latency_new.count > 0 && totals.latency_known.count > totals.latency_new.count);
+    assert_eq!(target.header("x-scope-orgid").map(|h| h.starts_with("tenant-")), Some(true));
+    assert!(result.timeline.points >= 1 && result.timeline.max("rate/offered") == Some(400.0));
+    assert_eq!((result.steps.len(), result.steps[0].offered_samples_per_s), (1, 400.0));
+    assert!(result.notes.iter().any(|n| n.contains("share a machine")));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn planted_losses_doubles_and_changes_are_each_named() {
+    let seven = |deed| move |n| if n == 7 { deed } else { Deed::Keep };
+    for (deed, rule) in [
+        (Deed::Lose, "lost"),
+        (Deed::Double, "doubled"),
+        (Deed::Corrupt, "wrong"),
+        (Deed::Invent, "unexpected"),
+    ] {
+        let result = faulty(seven(deed), "").await;
+        assert_eq!(failed(&result), [rule]);
+        let judgement = result.verdict.iter().find(|j| j.rule == rule).unwrap();
+        assert_eq!((judgement.measured.as_str(), judgement.limit.as_str()), ("5", "≤ 0"));
+        assert!(!result.verify.unwrap().examples.is_empty());
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn samples_that_show_late_are_seen_to_be_late() {
+    // what is hidden shows to those who ask twice: verification does, after the run
+    let text = SMALL.replace("patience = 0", "patience = '30s'");
+    let target = Target::start(|_| Deed::Hide).await;
+    let result = run_text(&target, &format!("{text}[verdict]\nfreshness_p99 = '1us'")).await;
+    assert_eq!(failed(&result), ["freshness_p99"]);
+    assert_eq!(result.verify.unwrap().lost, 0);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_lie_is_found_even_while_the_load_goes_on() {
+    let result = faulty(|_| Deed::Lose, "").await;
+    assert_eq!(failed(&result), ["lost"]);
+    assert_eq!(result.verify.as_ref().unwrap().lost, 400);
+    assert!(result.totals.invisible > 0 && result.warnings.iter().any(|w| w.contains("not visible")));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn storms_of_refusals_break_the_pass_rate_and_not_the_ledger() {
+    let rules = "[verdict]\npass_rate = 0.9\nerror_budget = 0.0";
+    let result = faulty(|n| if n % 2 == 0 { Deed::Refuse(503) } else { Deed::Keep }, rules).await;
+    assert_eq!(failed(&result), ["pass_rate"]);
+    let totals = &result.totals;
+    assert!(totals.by_reason["503"] > 0 && totals.said["503"] == "come back");
+    assert_eq!((totals.samples_acknowledged, totals.without_retry_after), (400, 0));
+    let result = faulty(|n| if n == 7 { Deed::Refuse(400) } else { Deed::Keep }, rules).await;
+    assert_eq!(failed(&result), ["error_budget"]);
+    assert_eq!((result.totals.rejected, result.totals.samples_acknowledged), (1, 395));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn who_takes_nothing_fails() {
+    let result = faulty(|_| Deed::Refuse(503), "[verdict]\nachieved = 0.5").await;
+    assert!(failed(&result).contains(&"acknowledged") && failed(&result).contains(&"achieved"));
+    assert_eq!(result.totals.samples_acknowledged, 0);
+    assert!(result.totals.unsent > 0 && result.totals.samples_offered > 0);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn who_hangs_is_noticed() {
+    let result = faulty(|n| if n == 7 { Deed::Stall } else { Deed::Keep }, "[verdict]\np99 = '200ms'").await;
+    assert_eq!(failed(&result), ["p99"]);
+    assert_eq!(result.totals.by_reason["timeout"], 1);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn who_admits_to_less_is_warned_of() {
+    let result =
+        faulty(|n| if n == 7 { Deed::Admit } else { Deed::Keep }, "[verdict]\nerror_budget = 0.0").await;
+    assert_eq!((failed(&result), result.totals.short), (vec!["error_budget"], 1));
+    assert!(result.warnings.iter().any(|w| w.contains("not all of their samples")));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn loads_that_grow_send_what_the_shape_wants() {
+    for (shape, samples) in [
+        ("kind = 'ladder'\nfactors = [0.5, 1]", 300),
+        ("kind = 'stress'\nfactor = 1.5\ngrow = 'tenants'", 600),
+        ("kind = 'stress'\nfactor = 0.5\ngrow = 'tenants'", 200),
+        ("kind = 'spike'\nat = ['500ms']\nfor = '200ms'", 480),
+    ] {
+        let target = Target::start(|_| Deed::Keep).await;
+        let result = run_text(&target, &format!("{SMALL}[shape]\n{shape}")).await;
+        assert!(result.passed(), "{shape}: {:?}", result.verdict);
+        // at the very edges of a step a slot may fall on either side
+        let sent = result.totals.samples_acknowledged;
+        assert!(sent.abs_diff(samples) <= 20, "{shape}: {sent} instead of {samples}");
+        assert_eq!(sent, target.samples() as u64);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn relabelled_series_are_new_and_all_are_read_back() {
+    let target = Target::start(|_| Deed::Keep).await;
+    let result = run_text(&target, &format!("{SMALL}[shape]\nkind = 'relabel-all'")).await;
+    assert!(result.passed(), "{:?}", result.verdict);
+    assert_eq!((target.series(), result.totals.series_distinct), (80, 80));
+    assert_eq!(result.steps.len(), 2);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn after_an_outage_everything_comes() {
+    let target = Target::start(|_| Deed::Keep).await;
+    let shape = "[shape]\nkind = 'outage'\nat = ['300ms']\nfor = '400ms'\n[verdict]\nerror_budget = 0.0";
+    let result = run_text(&target, &format!("{SMALL}{shape}")).await;
+    assert!(result.passed(), "{:?}", result.verdict);
+    assert_eq!((result.totals.samples_acknowledged, target.out_of_order()), (400, 0));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn churn_cycles_and_rare_values_come_back() {
+    let target = Target::start(|_| Deed::Keep).await;
+    let load = "series_interval = '300ms'\njitter = 1.0\nmetric_interval = '500ms'\nvalue_interval = '200ms'\n\
+                cycles = { component = 3 }\nlabels = 12\n";
+    let text = SMALL.replace("batch = 5", &format!("batch = 5\n{load}"));
+    let result = run_text(&target, &text).await;
+    assert!(result.passed(), "{:?}", result.verify);
+    assert!(result.totals.series_distinct > 80);
+    assert_eq!(result.totals.series_distinct as usize, target.series());
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn two_machines_share_a_scenario_without_overlap() {
+    let target = Target::start(|_| Deed::Keep).await;
+    let text = format!("{SMALL}\n[target]\nwrite = '{}'\n", target.write_url());
+    let scenario = Scenario::parse(&text).unwrap();
+    let part = |n| RunOptions { part: (n, 2), text: text.clone(), ..RunOptions::default() };
+    let (one, two) = (part(1), part(2));
+    let (one, two) = tokio::join!(run(&scenario, &one, &Silent), run(&scenario, &two, &Silent));
+    let (one, two) = (one.unwrap(), two.unwrap());
+    assert!(one.passed() && two.passed());
+    assert_eq!((target.series(), target.samples()), (40, 400));
+    let whole = lab::merge::merge(&[two, one]).unwrap();
+    assert!(whole.passed());
+    assert_eq!(
+        (whole.totals.samples_acknowledged, whole.totals.series_distinct, whole.part),
+        (400, 40, (1, 1))
+    );
+    assert_eq!(whole.verify.unwrap().read_back, 400);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn bounds_and_ctrl_c_end_a_run_with_a_partial_result() {
+    let target = Target::start(|_| Deed::Keep).await;
+    let text = SMALL.replace("duration = '1s'", "duration = '1h'") + "[limits]\nsamples = 100";
+    let result = run_text(&target, &text).await;
+    assert!(result.partial && !result.passed() && result.verify.is_some());
+    assert!(result.events.iter().any(|e| e.text.contains("limits.samples")), "{:?}", result.events);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_cannot_be_reached_or_afforded_is_an_error_before_the_load() {
+    let error = async |text: &str| {
+        let scenario = Scenario::parse(text).unwrap();
+        format!("{:#}", run(&scenario, &RunOptions::default(), &Silent).await.unwrap_err())
+    };
+    assert!(error("[target]\nwrite = 'http://127.0.0.1:1/'").await.contains("127.0.0.1:1"));
+    assert!(error("[target]\nwrite = 'http://192.0.2.1/'").await.contains("not this machine"));
+    assert!(error("[limits]\nmemory = '1MiB'").await.contains("limits.memory"));
+    let many = "[load]\nmetrics = '10M'\ninterval = '1ms'\n[limits]\nmemory = '1TiB'";
+    assert!(error(many).await.contains("cores to send"));
+    assert!(error("[[reads]]\ngrafana = 'nowhere.json'").await.contains("nowhere.json"));
+    let start = "[target]\nstart = 'false'\nready = 'http://127.0.0.1:1/'";
+    assert!(error(start).await.contains("it ended with"));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn readers_are_counted_and_judged() {
+    let reads = "[[reads]]\nusers = 2\nthink = '20ms'\nqueries = ['metric_1[100ms]']\n\
+                 [[reads]]\nname = 'paced'\nrate = 20\nqueries = ['metric_$n[1ms]']\nvariables.n = ['7', '8']\n\
+                 [verdict]\nread_pass_rate = 1.0\nread_p99 = '10s'";
+    let result = faulty(|_| Deed::Keep, reads).await;
+    assert!(result.passed(), "{:?}", result.verdict);
+    assert_eq!(result.reads.len(), 2);
+    assert!((15..=21).contains(&result.reads[1].queries), "{:?}", result.reads[1]);
+    assert_eq!(result.reads[1].empty, result.reads[1].queries, "there is no such metric");
+    assert!(result.warnings.iter().any(|w| w.contains("may not fit the data")));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_past_is_there_before_the_load_and_is_read_back() {
+    let target = Target::start(|_| Deed::Keep).await;
+    let text = SMALL.replace("batch = 5", "batch = 5\nhistory = '10m'\nhistory_interval = '60s'");
+    let result = run_text(&target, &text).await;
+    assert!(result.passed(), "{:?}", result.verify);
+    assert_eq!(result.verify.unwrap().read_back, 400 + 10 * 40);
+    assert_eq!(result.totals.samples_acknowledged, 400);
+}
