@@ -1,6 +1,7 @@
 //! All commands and flags.
 
 pub(crate) mod load;
+pub(crate) mod scenario;
 
 use clap::{Args, Parser, Subcommand};
 use std::net::SocketAddr;

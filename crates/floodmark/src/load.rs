@@ -1,6 +1,7 @@
 //! `floodmark lab`: runs it and prints the report.
 
 use crate::cli::load::LabCommand;
+use crate::scenario;
 use lab::{Ledger, Observer, Silent, Stderr};
 use std::io::IsTerminal;
 use stdx::clock::{Clock, SystemClock};
@@ -14,6 +15,11 @@ pub(crate) fn run(command: LabCommand) -> anyhow::Result<bool> {
 async fn report(command: &LabCommand) -> anyhow::Result<bool> {
     let table = std::io::stdout().is_terminal();
     let (text, good) = match command {
+        LabCommand::Run(args) => return scenario::run(args).await,
+        LabCommand::FindLimit(args) => return scenario::limit(args).await,
+        LabCommand::FindMinimum(args) => return scenario::minimum(args).await,
+        LabCommand::Race(args) => return scenario::run_race(args).await,
+        LabCommand::Merge(args) => return scenario::merge(args),
         LabCommand::Write(args) => {
             let options = args.options(SystemClock.now_ms())?;
             let stop = options.stop.clone();
@@ -42,6 +48,6 @@ async fn report(command: &LabCommand) -> anyhow::Result<bool> {
     Ok(good)
 }
 
-fn observer(quiet: bool) -> Box<dyn Observer> {
+pub(crate) fn observer(quiet: bool) -> Box<dyn Observer> {
     if quiet { Box::new(Silent) } else { Box::new(Stderr::new()) }
 }

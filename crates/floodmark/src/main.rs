@@ -3,6 +3,7 @@
 mod cli;
 mod demo;
 mod load;
+mod scenario;
 mod serve;
 
 use clap::Parser;

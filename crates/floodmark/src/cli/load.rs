@@ -1,5 +1,6 @@
 //! Flags of `floodmark lab`.
 
+use super::scenario::{FindLimitArgs, FindMinimumArgs, MergeArgs, RaceArgs, RunArgs};
 use anyhow::Context;
 use clap::{Args, Subcommand};
 use lab::{VerifyOptions, WriteOptions, parse, verify::read_url_for};
@@ -13,6 +14,16 @@ pub(crate) enum LabCommand {
     Write(Box<LabWrite>),
     /// Read back what an earlier `lab write --ledger FILE` was promised.
     Verify(LabVerify),
+    /// Carry out a scenario and judge it by its own rules.
+    Run(Box<RunArgs>),
+    /// Find the largest load that passes.
+    FindLimit(Box<FindLimitArgs>),
+    /// Find the smallest memory or number of cores that passes.
+    FindMinimum(Box<FindMinimumArgs>),
+    /// The same scenario against several targets, in turn.
+    Race(Box<RaceArgs>),
+    /// Put the results of `lab run --part` together.
+    Merge(MergeArgs),
 }
 
 /// `floodmark lab write`
