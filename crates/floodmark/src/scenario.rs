@@ -9,6 +9,7 @@ use lab::campaign::{Found, Race, find_limit, find_minimum, race};
 use lab::run::RunOptions;
 use lab::search::Search;
 use lab::{RunResult, Scenario, Stop, verdict};
+use std::io::IsTerminal;
 use std::path::{Path, PathBuf};
 use tokio::signal::unix::{SignalKind, signal};
 
@@ -21,7 +22,7 @@ pub(crate) async fn run(args: &RunArgs) -> Result<bool> {
     }
     options.part = args.part;
     let result = lab::run::run(&scenario, &options, &*observer(args.scenario.quiet)).await?;
-    tell(&result, args.scenario.json, args.scenario.out.as_deref())
+    tell(&result, args.scenario.json, args.scenario.out.as_deref(), args.report.as_deref())
 }
 
 /// Searches for the largest load that passes; true where there is one.
@@ -70,7 +71,7 @@ pub(crate) async fn run_race(args: &RaceArgs) -> Result<bool> {
 pub(crate) fn merge(args: &MergeArgs) -> Result<bool> {
     let parts: Result<Vec<RunResult>> = args.results.iter().map(|path| RunResult::load(path)).collect();
     let whole = lab::merge::merge(&parts?)?;
-    tell(&whole, args.json, args.out.as_deref())
+    tell(&whole, args.json, args.out.as_deref(), args.report.as_deref())
 }
 
 fn checked(bounds: &Bounds) -> Result<&Bounds> {
@@ -119,14 +120,16 @@ fn stop_on_signals(stop: &Stop) -> Result<()> {
 }
 
 /// Prints a result, and keeps it where asked to. A full disk does not cost the verdict.
-fn tell(result: &RunResult, json: bool, out: Option<&Path>) -> Result<bool> {
+fn tell(result: &RunResult, json: bool, out: Option<&Path>, report: Option<&Path>) -> Result<bool> {
     let saved = out.map(|path| result.save(path));
+    let page = report.map(|path| lab::page::save(&lab::page::html(result), path));
     if json {
         println!("{}", result.to_json()?);
     } else {
-        print!("{}", lab::report::run_text(result));
+        print!("{}", lab::summary::text(result, std::io::stdout().is_terminal()));
     }
     saved.transpose()?;
+    page.transpose()?;
     Ok(result.passed())
 }
 

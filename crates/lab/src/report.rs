@@ -184,11 +184,6 @@ impl WriteReport {
     }
 }
 
-/// A scenario's result in plain lines: the figures, the steps, the account's figures beside ours, the verdict.
-pub fn run_text(result: &crate::result::RunResult) -> String {
-    text::run_report(result)
-}
-
 /// A verification alone, as text.
 pub(crate) fn verify_text(report: &VerifyReport, table: bool) -> String {
     text::verify_report(report, table)

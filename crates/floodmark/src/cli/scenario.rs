@@ -52,6 +52,9 @@ pub(crate) struct RunArgs {
     /// Which part of the fleet this machine is, such as 1/3; `lab merge` puts the results together
     #[arg(long, value_name = "I/N", value_parser = part, default_value = "1/1")]
     pub(crate) part: (u32, u32),
+    /// Write the report here: one HTML file that opens offline
+    #[arg(long, value_name = "FILE")]
+    pub(crate) report: Option<PathBuf>,
     /// Only check the scenario
     #[arg(long)]
     pub(crate) check: bool,
@@ -139,6 +142,9 @@ pub(crate) struct MergeArgs {
     /// Keep the whole in this file
     #[arg(long, value_name = "FILE")]
     pub(crate) out: Option<PathBuf>,
+    /// Write the report here: one HTML file that opens offline
+    #[arg(long, value_name = "FILE")]
+    pub(crate) report: Option<PathBuf>,
     /// Print the whole as JSON
     #[arg(long)]
     pub(crate) json: bool,

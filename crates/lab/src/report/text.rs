@@ -2,7 +2,6 @@
 
 use super::{Quantiles, WriteReport};
 use crate::observer::short;
-use crate::result::RunResult;
 use crate::template::Version;
 use crate::verify::VerifyReport;
 use comfy_table::{ContentArrangement, Table, presets};
@@ -35,84 +34,6 @@ pub(super) fn write_report(report: &WriteReport, table: bool) -> String {
 
 pub(super) fn verify_report(report: &VerifyReport, table: bool) -> String {
     render(&verify_rows(report), table) + &examples(report)
-}
-
-pub(super) fn run_report(result: &RunResult) -> String {
-    let t = &result.totals;
-    let mut rows: Vec<Row> = vec![
-        ("target", result.target.clone()),
-        ("samples", format!("{} acknowledged in {:.1} s", t.samples_acknowledged, result.wall_s)),
-        ("rate", format!("{} samples/s", short(t.samples_per_s))),
-        ("series", format!("{} at a time, {} different", t.series_active, t.series_distinct)),
-        ("answers", reasons(&t.by_reason)),
-        ("latency", quantiles(&t.latency)),
-        ("  new series", quantiles(&t.latency_new)),
-        ("  known series", quantiles(&t.latency_known)),
-        ("one attempt", quantiles(&t.service)),
-        ("refusals", quantiles(&t.refusal)),
-        ("freshness", quantiles(&t.freshness)),
-        ("generator lag", quantiles(&t.lag)),
-    ];
-    rows.extend(t.generator_cpu_s.map(|cpu_s| ("generator CPU", format!("{cpu_s:.2} s"))));
-    for reads in &result.reads {
-        rows.push((
-            "reads",
-            format!(
-                "{}: {} queries/s, {}",
-                reads.name,
-                short(reads.queries_per_s),
-                reasons(&reads.by_reason)
-            ),
-        ));
-        rows.push(("  latency", quantiles(&reads.latency)));
-    }
-    if let Some(verify) = &result.verify {
-        rows.extend(verify_rows(verify));
-    }
-    let mut out = render(&rows, false);
-    for step in result.steps.iter().filter(|_| result.steps.len() > 1) {
-        out += &format!(
-            "{:>7.0} s  {:16} offered {:>6}/s  taken {:>6}/s  p99 {}\n",
-            step.from_s,
-            step.name,
-            short(step.offered_samples_per_s),
-            short(step.samples_per_s),
-            seconds(step.latency.p99_s)
-        );
-    }
-    for event in &result.events {
-        out += &format!("{:>7.1} s  {}\n", event.at_s, event.text);
-    }
-    out += &account(result);
-    for (kind, said) in &t.said {
-        out += &format!("error {kind}: {said}\n");
-    }
-    for warning in &result.warnings {
-        out += &format!("warning: {warning}\n");
-    }
-    out += &result.verify.as_ref().map_or_else(String::new, examples);
-    out + &crate::verdict::to_text(result)
-}
-
-/// What the account has, and what we have, line by line.
-fn account(result: &RunResult) -> String {
-    let line = |figure: &crate::result::AccountFigure| {
-        let ours = figure.ours.as_ref().and_then(|name| result.figure(name));
-        let ours = ours.map_or_else(|| "-".to_owned(), short);
-        format!(
-            "account: {}: {} {}, here {ours} ({})\n",
-            figure.what,
-            short(figure.value),
-            figure.unit,
-            figure.note
-        )
-    };
-    result.account.iter().map(line).collect()
-}
-
-fn reasons(by_reason: &std::collections::BTreeMap<String, u64>) -> String {
-    let parts: Vec<String> = by_reason.iter().map(|(reason, count)| format!("{count} × {reason}")).collect();
-    parts.join(", ")
 }
 
 pub(super) fn render(rows: &[Row], table: bool) -> String {
