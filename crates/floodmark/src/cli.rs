@@ -2,6 +2,7 @@
 
 pub(crate) mod load;
 pub(crate) mod scenario;
+pub(crate) mod traffic;
 
 use clap::{Args, Parser, Subcommand};
 use std::net::SocketAddr;

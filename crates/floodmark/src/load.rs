@@ -2,6 +2,7 @@
 
 use crate::cli::load::LabCommand;
 use crate::scenario;
+use crate::traffic;
 use lab::{Ledger, Observer, Silent, Stderr};
 use std::io::IsTerminal;
 use stdx::clock::{Clock, SystemClock};
@@ -43,6 +44,10 @@ async fn report(command: &LabCommand) -> anyhow::Result<bool> {
             let text = if args.json { report.to_json()? + "\n" } else { report.to_text(table) };
             (text, report.is_good())
         }
+        LabCommand::Record(args) => return traffic::record(args).await,
+        LabCommand::Replay(args) => return traffic::replay(args).await,
+        LabCommand::Report(args) => return traffic::report(args),
+        LabCommand::Compare(args) => return traffic::compare(args),
     };
     print!("{text}");
     Ok(good)

@@ -5,6 +5,7 @@ mod demo;
 mod load;
 mod scenario;
 mod serve;
+mod traffic;
 
 use clap::Parser;
 use cli::{Cli, Command};

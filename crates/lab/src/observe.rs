@@ -110,7 +110,8 @@ impl Observation {
         let process = options.pid.map(TargetProcess::new).transpose()?;
         let cgroup = match &options.cgroup {
             Some(path) => Some(Cgroup::open(path)?),
-            None => options.pid.and_then(Cgroup::of_process),
+            // without a limit it says nothing that the process itself does not
+            None => options.pid.and_then(Cgroup::of_process).filter(Cgroup::is_limited),
         };
         let disk = match &options.data_dir {
             Some(dir) => Disk::of(dir).with_context(|| format!("find the disk of {}", dir.display()))?,

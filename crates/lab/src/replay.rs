@@ -199,7 +199,9 @@ pub async fn replay(options: &ReplayOptions, observer: &dyn Observer) -> Result<
         }
     }
     let dealt = dealing.await.context("the dealer ended badly")??;
+    // the last part of a second, which may be all there is
     watch.second(&tally, observer);
+    observation.second(&mut watch.timeline).await;
     watch.timeline.finish();
     let cpu = crate::procfs::Process::Own.cpu_seconds().zip(cpu).map(|(after, before)| after - before);
     let run = report::Run {

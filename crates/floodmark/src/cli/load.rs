@@ -1,6 +1,7 @@
 //! Flags of `floodmark lab`.
 
 use super::scenario::{FindLimitArgs, FindMinimumArgs, MergeArgs, RaceArgs, RunArgs};
+use super::traffic::{LabCompare, LabRecord, LabReplay, LabReport};
 use anyhow::Context;
 use clap::{Args, Subcommand};
 use lab::{VerifyOptions, WriteOptions, parse, verify::read_url_for};
@@ -24,6 +25,14 @@ pub(crate) enum LabCommand {
     Race(Box<RaceArgs>),
     /// Put the results of `lab run --part` together.
     Merge(MergeArgs),
+    /// Stand in front of a backend, pass everything through, and keep the remote-write traffic in a file.
+    Record(LabRecord),
+    /// Play recorded traffic against any target, faster and more than it was.
+    Replay(Box<LabReplay>),
+    /// Show a result that was kept, as text and as one HTML file.
+    Report(LabReport),
+    /// Put two results side by side: ratios, verdicts, curves.
+    Compare(LabCompare),
 }
 
 /// `floodmark lab write`

@@ -7,6 +7,7 @@
 //! - `consistency`: what is stored is what was sent
 //! - `durability`, `damage`, `disk_full`: what is acknowledged stays
 //! - `overload`, `amplify`: more than fits; little that makes much
+//! - `traffic`: recorded, played again, and its report read in a browser
 //! - `real_prometheus`: a real Prometheus beside it, which must agree
 
 mod harness;
@@ -22,4 +23,5 @@ mod overload;
 mod read_api;
 mod real_prometheus;
 mod slow;
+mod traffic;
 mod write_api;

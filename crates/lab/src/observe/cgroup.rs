@@ -50,6 +50,11 @@ impl Cgroup {
         text.lines().filter_map(path).find_map(|path| Self::open(&path).ok())
     }
 
+    /// True where its memory or CPU has a limit.
+    pub(super) fn is_limited(&self) -> bool {
+        self.memory_limit().is_some() || self.cpu_limit().is_some()
+    }
+
     /// Its oldest process.
     pub(super) fn main_process(&self) -> Option<u32> {
         self.read("cgroup.procs")?.lines().filter_map(|pid| pid.parse().ok()).min()

@@ -252,6 +252,10 @@ impl Dealer {
         let addresses: Vec<Address> =
             self.open.iter().filter(|(_, open)| old(open)).map(|(address, _)| address.clone()).collect();
         for address in addresses {
+            if let Some((since, batch)) = self.open.get_mut(&address) {
+                // its waiting was on the schedule, and is none of the target's
+                batch.due = batch.due.max(*since + LINGER);
+            }
             self.close(&address);
         }
     }

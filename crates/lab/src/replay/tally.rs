@@ -174,7 +174,8 @@ impl Tally {
         let begun = counts.begun;
         let cpu_s = crate::procfs::Process::Own.cpu_seconds();
         let recent = &mut counts.recent;
-        timeline.advance(begun.elapsed().as_secs_f64());
+        // the middle of what was measured says which point it is
+        timeline.advance((begun.elapsed().as_secs_f64() - elapsed_s / 2.0).max(0.0));
         let rate = |count: u64| count as f64 / elapsed_s;
         for (name, count) in [
             (names::RATE_OFFERED, recent.offered),

@@ -124,6 +124,11 @@ impl Server {
         kill_process(pid, Signal::TERM).expect("send SIGTERM");
     }
 
+    /// Its process.
+    pub(crate) fn pid(&self) -> u32 {
+        self.child.id()
+    }
+
     pub(crate) fn is_running(&mut self) -> bool {
         self.child.try_wait().expect("ask for the child's state").is_none()
     }

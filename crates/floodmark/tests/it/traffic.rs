@@ -1,0 +1,233 @@
+//! Real traffic: recorded in front of a server, played against another one, and the report read in a browser.
+
+use crate::harness::process::command;
+use crate::harness::{Server, now_ms, wait_for};
+use rustix::process::{Pid, Signal, kill_process};
+use serde_json::Value;
+use std::io::{BufRead, BufReader, Read};
+use std::path::Path;
+use std::process::{Child, Command, Output, Stdio};
+
+/// A `floodmark lab` that goes on until it is told to end.
+struct Running {
+    child: Child,
+    /// What it said first on stderr.
+    said: String,
+}
+
+impl Running {
+    /// Starts it and waits for a line on stderr with `text`.
+    fn start(args: &[&str], text: &str) -> Self {
+        let mut child =
+            command(args).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("start the lab");
+        let mut stderr = BufReader::new(child.stderr.take().expect("stderr is piped"));
+        let mut said = String::new();
+        while !said.contains(text) {
+            assert_ne!(stderr.read_line(&mut said).expect("read stderr"), 0, "it ended: {said}");
+        }
+        // nobody may wait for a full pipe
+        std::thread::spawn(move || std::io::copy(&mut stderr, &mut std::io::sink()));
+        Self { child, said }
+    }
+
+    /// Ends it as Ctrl-C does; its exit status and what it printed.
+    fn interrupt(mut self) -> (Option<i32>, String) {
+        let pid = Pid::from_child(&self.child);
+        kill_process(pid, Signal::INT).expect("interrupt the lab");
+        let mut printed = String::new();
+        self.child.stdout.take().expect("stdout is piped").read_to_string(&mut printed).expect("read stdout");
+        let status = self.child.wait().expect("wait for the lab");
+        (status.code(), printed)
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        self.child.kill().ok();
+        self.child.wait().ok();
+    }
+}
+
+fn lab(args: &[&str]) -> Output {
+    command(&[&["lab"], args].concat()).stdout(Stdio::piped()).output().expect("run the lab")
+}
+
+fn good(output: &Output) -> String {
+    let text = String::from_utf8_lossy(&output.stdout).into_owned();
+    assert!(output.status.success(), "{text}\n{}", String::from_utf8_lossy(&output.stderr));
+    text
+}
+
+/// Records `lab write` on its way to a server of its own.
+fn record(file: &Path, extra: &[&str]) -> Value {
+    let server = Server::new();
+    let backend = format!("http://{}", server.address);
+    let path = file.to_str().expect("a plain path");
+    let args = ["lab", "record", path, "--backend", &backend, "--listen", "127.0.0.1:0", "--json"];
+    let recorder = Running::start(&[&args, extra].concat(), "recording what is sent to");
+    let (_, url) = recorder.said.split_once("sent to ").expect("it says where it listens");
+    let url = format!("{}/api/v1/write", url.split_whitespace().next().expect("an address"));
+    good(&lab(&[
+        "write",
+        "--url",
+        &url,
+        "--metrics",
+        "20",
+        "--series",
+        "10",
+        "--writers",
+        "2",
+        "--rounds",
+        "5",
+        "--rate",
+        "4000",
+        "--quiet",
+        "--verify",
+        "--read-url",
+        &backend,
+    ]));
+    let (status, printed) = recorder.interrupt();
+    assert_eq!(status, Some(0), "{printed}");
+    serde_json::from_str(&printed).expect("read the result")
+}
+
+#[test]
+fn recorded_traffic_can_be_played_three_times_over() {
+    let folder = tempfile::tempdir().expect("make a directory");
+    let file = folder.path().join("traffic.rec");
+    let recorded = record(&file, &[]);
+    assert_eq!(recorded["kept"]["samples"], 2000);
+    assert_eq!(recorded["kept"]["series"], 400);
+    assert_eq!(recorded["missing"], serde_json::json!({}));
+
+    let server = Server::new();
+    let url = format!("http://{}/api/v1/write", server.address);
+    let (save, path) = (folder.path().join("a.json"), file.to_str().expect("a plain path"));
+    let save = save.to_str().expect("a plain path");
+    let pid = server.pid().to_string();
+    let metrics = format!("http://{}/metrics", server.address);
+    let args =
+        ["replay", path, "--url", &url, "--speed", "5", "--writers", "3", "--times", "3", "--out", save];
+    let printed = good(&lab(&[&args[..], &["--pid", &pid, "--metrics-url", &metrics, "--quiet"]].concat()));
+    assert!(printed.contains("6\u{202f}000"), "{printed}");
+    let count = server.value("count({floodmark_copy=~\".+\"})", now_ms());
+    assert_eq!(count, Some(1200.0), "400 series, three times");
+    let of_one = server.value("count({floodmark_copy=\"2\"})", now_ms());
+    assert_eq!(of_one, Some(400.0));
+
+    let compared = good(&lab(&["compare", save, save, "--json"]));
+    let compared: Value = serde_json::from_str(&compared).expect("read the comparison");
+    assert!(
+        compared["figures"].as_array().is_some_and(|f| f.iter().any(|f| f["ratio"] == 1.0)),
+        "{compared}"
+    );
+}
+
+#[test]
+fn hashed_recordings_hold_no_label_values() {
+    let folder = tempfile::tempdir().expect("make a directory");
+    let file = folder.path().join("traffic.rec");
+    record(&file, &["--hash-values"]);
+    let server = Server::new();
+    let url = format!("http://{}/api/v1/write", server.address);
+    good(&lab(&["replay", file.to_str().expect("a plain path"), "--url", &url, "--speed", "10", "--quiet"]));
+    let query = |query: &str| server.value(query, now_ms());
+    assert_eq!(query("count({pod=~\"v[0-9a-f]{16}\"})"), Some(400.0));
+    assert_eq!(query("count(count by (pod) ({pod=~\".+\"}))"), Some(20.0), "equal values stay equal");
+}
+
+#[test]
+fn interrupted_replays_are_partial_and_a_report_that_cannot_be_written_is_an_error() {
+    let folder = tempfile::tempdir().expect("make a directory");
+    let file = folder.path().join("traffic.rec");
+    record(&file, &[]);
+    let path = file.to_str().expect("a plain path");
+    let server = Server::new();
+    let url = format!("http://{}/api/v1/write", server.address);
+    // so slowly that it takes hours
+    let slow = Running::start(&["lab", "replay", path, "--url", &url, "--speed", "0.002"], "replayed in");
+    wait_for("the first samples", || server.value("count({job=~\".+\"})", now_ms()).or(Some(0.0)));
+    let (status, printed) = slow.interrupt();
+    assert_eq!(status, Some(1), "{printed}");
+    assert!(printed.contains("PARTIAL"), "{printed}");
+
+    let nowhere = folder.path().join("no/such/report.html");
+    let nowhere = nowhere.to_str().expect("a plain path");
+    let output = lab(&["replay", path, "--url", &url, "--speed", "10", "--quiet", "--html", nowhere]);
+    assert_eq!(output.status.code(), Some(2));
+    let (out, err) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
+    assert!(out.contains("samples acknowledged"), "the result is printed all the same: {out}");
+    assert!(err.contains("write the report"), "{err}");
+}
+
+#[test]
+fn the_report_can_be_read_in_a_browser() {
+    let Some(browser) = browser() else {
+        eprintln!("SKIPPED the_report_can_be_read_in_a_browser: no Chromium (apt-get install chromium)");
+        return;
+    };
+    let folder = tempfile::tempdir().expect("make a directory");
+    let file = |name: &str| folder.path().join(name).to_str().expect("a plain path").to_owned();
+    record(Path::new(&file("r.rec")), &[]);
+    let server = Server::new();
+    let url = format!("http://{}/api/v1/write", server.address);
+    let hostile = "X-Any: </script><script>document.title='owned'</script>";
+    let (save, html) = (file("r.json"), file("r.html"));
+    let args = ["replay", &file("r.rec"), "--url", &url, "--speed", "5", "-H", hostile, "--quiet"];
+    good(&lab(&[&args[..], &["--pid", &server.pid().to_string(), "--out", &save]].concat()));
+
+    // a scenario's text, an event and an answer that would like to be more than text
+    let text = std::fs::read_to_string(&save).expect("read the result");
+    let mut result: Value = serde_json::from_str(&text).expect("read the result");
+    let evil =
+        "</script><script>document.title='owned'</script><img src=x onerror=\"document.title='owned'\">";
+    result["scenario"] = evil.into();
+    result["target"] = evil.into();
+    result["events"] = serde_json::json!([{"at_s": 0.5, "kind": "target", "text": evil}]);
+    std::fs::write(&save, result.to_string()).expect("write the result");
+    good(&lab(&["report", &save, "--html", &html]));
+
+    let page = dom(&browser, folder.path(), &html);
+    assert!(page.contains("<title>replay – Floodmark lab</title>"), "the title is ours: {}", &page[..1000]);
+    let samples = result["totals"]["samples_acknowledged"].as_u64().expect("a count");
+    assert_eq!(samples, 2000);
+    assert!(page.contains("data-figure=\"samples_per_s\""), "tiles are there");
+    assert!(page.contains("NO RULES"), "a replay has no rules");
+    let drawn = between(&page, "data-drawn=\"", "\"").parse::<usize>().expect("charts were drawn");
+    assert!(drawn >= 4, "{drawn} charts");
+    assert_eq!(page.matches("<figure").count(), drawn);
+    assert!(page.contains("<path d=\"M"), "lines are there");
+    assert!(!page.contains("<img"), "text stays text");
+
+    good(&lab(&["compare", &save, &save, "--html", &html]));
+    let page = dom(&browser, folder.path(), &html);
+    assert!(between(&page, "data-drawn=\"", "\"").parse::<usize>().is_ok_and(|n| n >= 4));
+}
+
+fn browser() -> Option<String> {
+    let named = std::env::var("FLOODMARK_CHROMIUM").ok();
+    let usual = ["chromium", "chromium-browser", "google-chrome"].map(str::to_owned);
+    let works =
+        |name: &String| Command::new(name).arg("--version").output().is_ok_and(|o| o.status.success());
+    named.into_iter().chain(usual).find(works)
+}
+
+/// The page as it is after its scripts have run.
+fn dom(browser: &str, folder: &Path, page: &str) -> String {
+    let mut command = Command::new(browser);
+    command.args([
+        "--headless=new",
+        "--no-sandbox",
+        "--disable-gpu",
+        "--virtual-time-budget=5000",
+        "--dump-dom",
+    ]);
+    command.arg(format!("--user-data-dir={}", folder.join("browser").display()));
+    command.arg(format!("file://{page}")).stderr(Stdio::null());
+    let output = command.output().expect("run the browser");
+    String::from_utf8_lossy(&output.stdout).into_owned()
+}
+
+fn between<'a>(text: &'a str, before: &str, after: &str) -> &'a str {
+    text.split_once(before).and_then(|(_, rest)| rest.split_once(after)).map_or("", |(found, _)| found)
+}
