@@ -103,7 +103,7 @@ fn parse(path: &Path, text: &str, overrides: &[String]) -> Result<Scenario> {
 }
 
 /// Ctrl-C, an end from outside and a terminal that goes away all end the load; a second one ends the program.
-fn stop_on_signals(stop: &Stop) -> Result<()> {
+pub(crate) fn stop_on_signals(stop: &Stop) -> Result<()> {
     for kind in [SignalKind::interrupt(), SignalKind::terminate(), SignalKind::hangup()] {
         let mut signals = signal(kind).context("listen to signals")?;
         let stop = stop.clone();

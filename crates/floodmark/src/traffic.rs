@@ -2,29 +2,15 @@
 
 use crate::cli::traffic::{LabCompare, LabOutput, LabRecord, LabReplay, LabReport};
 use crate::load::observer;
-use anyhow::Context;
+use crate::scenario::stop_on_signals;
 use lab::compare::Comparison;
 use lab::{RunResult, Stop, page, summary};
 use std::io::IsTerminal;
-use tokio::signal::unix::{SignalKind, signal};
-
-/// A switch that Ctrl-C, a polite kill, and the end of the terminal throw.
-fn stop_on_signals() -> anyhow::Result<Stop> {
-    let stop = Stop::default();
-    for kind in [SignalKind::interrupt(), SignalKind::terminate(), SignalKind::hangup()] {
-        let mut signals = signal(kind).context("listen to signals")?;
-        let stop = stop.clone();
-        tokio::spawn(async move {
-            signals.recv().await;
-            stop.now();
-        });
-    }
-    Ok(stop)
-}
 
 /// True where every settled write request was recorded.
 pub(crate) async fn record(args: &LabRecord) -> anyhow::Result<bool> {
-    let options = args.options(stop_on_signals()?);
+    let options = args.options(Stop::default());
+    stop_on_signals(&options.stop)?;
     let report = lab::record::record(options, &*observer(args.quiet)).await?;
     let table = std::io::stdout().is_terminal();
     print!("{}", if args.json { report.to_json()? + "\n" } else { report.to_text(table) });
@@ -33,7 +19,8 @@ pub(crate) async fn record(args: &LabRecord) -> anyhow::Result<bool> {
 
 /// True where the replay was whole and something was acknowledged.
 pub(crate) async fn replay(args: &LabReplay) -> anyhow::Result<bool> {
-    let options = args.options(stop_on_signals()?);
+    let options = args.options(Stop::default());
+    stop_on_signals(&options.stop)?;
     let result = lab::replay::replay(&options, &*observer(args.output.quiet)).await?;
     show(&result, &args.output)?;
     Ok(!result.partial && result.totals.samples_acknowledged > 0)

@@ -111,8 +111,9 @@ impl Scrape {
         if std::mem::take(&mut self.silent) {
             look.event("the target tells its metrics again");
         }
-        let version = own.version.as_deref().unwrap_or("of unknown version");
-        self.kind = Some(format!("{} {version}", own.kind.name()));
+        let name = own.kind.name();
+        self.kind =
+            Some(own.version.as_ref().map_or_else(|| name.to_owned(), |version| format!("{name} {version}")));
         self.restarted(own.started_s, look);
         let before = self.before.take();
         for (&name, &value) in &own.values {

@@ -239,7 +239,7 @@ async fn a_second_of_this_process() {
     result.totals.samples_per_s = 1000.0;
     result.totals.series_active = 10;
     observation.end(&mut result).await;
-    assert_eq!(result.versions["target"], "Floodmark of unknown version");
+    assert_eq!(result.versions["target"], "Floodmark");
     assert_eq!((result.totals.restarts, result.events.len()), (0, 0));
     for name in ["rss_peak_bytes", "cpu_s", "bytes_per_series", "samples_per_s_per_gib", "target_memory_peak"]
     {
