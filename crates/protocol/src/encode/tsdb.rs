@@ -128,7 +128,7 @@ impl BlockEncoder {
             put_varint(&mut tombstones, range.start_ms);
             put_varint(&mut tombstones, range.end_ms);
         }
-        put_crc(&mut tombstones, 4);
+        put_crc(&mut tombstones, 5);
         let range = self.range.unwrap_or(TimeRange::new(0, 0));
         let meta = format!(
             r#"{{"ulid": "{ulid}", "minTime": {}, "maxTime": {}, "stats": {{"numSamples": {}, "numSeries": {}}}, "compaction": {{"level": 1, "sources": ["{ulid}"]}}, "version": 1}}"#,

@@ -1,7 +1,7 @@
 //! What was deleted from a block and is still in its chunks.
 //!
 //! ```text
-//!   0x0130BA30  version 1  ( series ref uvarint, first ms varint, last ms varint )*  crc32c of all but the magic
+//!   0x0130BA30  version 1  ( series ref uvarint, first ms varint, last ms varint )*  crc32c of the deletions
 //! ```
 
 use super::TsdbError;
@@ -35,15 +35,15 @@ impl Tombstones {
         if cursor.u32() != Some(MAGIC) {
             return Err(damaged(0, "no magic number"));
         }
-        if crc32c::crc32c(cursor.rest) != u32::from_be_bytes(*crc) {
-            return Err(damaged(content.len(), "the checksum is wrong"));
-        }
         match cursor.take(1) {
             Some([1]) => {}
             Some([found]) => {
                 return Err(TsdbError::Version { file: FILE, found: u64::from(*found), known: "1" });
             }
             _ => return Err(damaged(4, "no version")),
+        }
+        if crc32c::crc32c(cursor.rest) != u32::from_be_bytes(*crc) {
+            return Err(damaged(content.len(), "the checksum is wrong"));
         }
         let mut by_series: HashMap<u64, Vec<TimeRange>> = HashMap::new();
         while !cursor.rest.is_empty() {
