@@ -109,6 +109,19 @@ impl DataDir {
     }
 }
 
+/// The seed of a data directory's series keys, for who writes its tables beside the server. Makes the directory
+/// where there is none.
+pub fn series_seed(path: &Path) -> Result<u64, DataDirError> {
+    let identity = path.join("identity.json");
+    if let Ok(bytes) = fs::read(&identity) {
+        let identity =
+            Identity::parse(&bytes).map_err(|reason| DataDirError::Identity { path: identity, reason })?;
+        return Ok(identity.seed);
+    }
+    let seed = stdx::rng::Rng::fresh_seed();
+    Ok(DataDir::open(path, crate::settings::partitions_default(), seed)?.identity.seed)
+}
+
 impl Identity {
     fn parse(bytes: &[u8]) -> Result<Self, String> {
         let identity: Self = serde_json::from_slice(bytes).map_err(|e| format!("cannot be read: {e}"))?;

@@ -6,11 +6,13 @@
 //! | GET POST `/api/v1/query`, `/api/v1/query_range` | PromQL |
 //! | GET POST `/api/v1/labels`, `/api/v1/series`, `/api/v1/query_exemplars` | what there is |
 //! | GET `/api/v1/label/<name>/values`, `/api/v1/metadata`, `/api/v1/status/buildinfo` | likewise |
+//! | GET POST `/api/v1/export` | all samples of some series |
 //! | GET `/metrics`, `/-/healthy`, `/-/ready` (also `/ready`, `/health`) | the node itself |
 //!
 //! The reading paths exist also under `/prometheus` and `/api/prom`.
 
 mod error;
+mod export;
 mod gate;
 mod health;
 mod json;
@@ -45,6 +47,8 @@ pub(crate) struct App {
     pub(crate) querying: Arc<Semaphore>,
     /// Queries that are evaluated or wait.
     pub(crate) waiting: Gate,
+    /// Exports that run.
+    pub(crate) exporting: Gate,
     pub(crate) metrics: Arc<HttpMetrics>,
 }
 
@@ -102,6 +106,7 @@ impl App {
             writing,
             querying: Arc::new(Semaphore::new(concurrency)),
             waiting: Gate::new(concurrency * QUERIES_WAITING),
+            exporting: Gate::new(export::EXPORTS_MAX),
             metrics: Arc::new(metrics),
             node,
         }
@@ -134,6 +139,7 @@ fn reads() -> Router<App> {
         .route("/api/v1/query", get(read::instant).post(read::instant))
         .route("/api/v1/query_range", get(read::range).post(read::range))
         .route("/api/v1/query_exemplars", get(meta::exemplars).post(meta::exemplars))
+        .route("/api/v1/export", get(export::export).post(export::export))
         .route("/api/v1/labels", get(meta::label_names).post(meta::label_names))
         .route("/api/v1/label/{name}/values", get(meta::label_values))
         .route("/api/v1/series", get(meta::series).post(meta::series))

@@ -26,6 +26,7 @@ mod source;
 mod submission;
 mod telemetry;
 
+pub use datadir::{DataDirError, series_seed};
 pub use node::Node;
 pub use refusal::Refusal;
 pub use settings::{ConfigFile, Flags, Settings};

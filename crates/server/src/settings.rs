@@ -141,6 +141,11 @@ impl ConfigFile {
     }
 }
 
+/// Partitions of a data directory that is made: one for each core, at most eight.
+pub(crate) fn partitions_default() -> usize {
+    std::thread::available_parallelism().map_or(1, usize::from).min(8)
+}
+
 impl Settings {
     /// Flags before file before defaults.
     pub fn resolve(flags: Flags) -> Result<Self, SettingsError> {
@@ -174,7 +179,7 @@ impl Settings {
             http: flags.http.or(file.http).unwrap_or_else(|| SocketAddr::from(([127, 0, 0, 1], 9009))),
             budget,
             durability,
-            partitions: count("partitions", file.partitions, cores.min(8), caps::PARTITIONS_MAX)?,
+            partitions: count("partitions", file.partitions, partitions_default(), caps::PARTITIONS_MAX)?,
             out_of_order_window_ms: duration("out_of_order_window", &file.out_of_order_window, 3_600_000)?,
             future_ms: duration("future_limit", &file.future_limit, 600_000)?,
             series_idle_s: u32::try_from(idle_ms / 1000).unwrap_or(u32::MAX),

@@ -49,6 +49,14 @@ impl ApiError {
     }
 }
 
+impl std::fmt::Display for ApiError {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(&self.message)
+    }
+}
+
+impl std::error::Error for ApiError {}
+
 impl From<QueryError> for ApiError {
     fn from(error: QueryError) -> Self {
         let (status, kind) = match error.kind() {

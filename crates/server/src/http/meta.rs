@@ -176,7 +176,7 @@ pub(crate) async fn buildinfo() -> Json {
 }
 
 /// The `match[]` parameters.
-fn selectors(params: &Params, needed: bool) -> Result<Vec<Vec<Matcher>>, ApiError> {
+pub(super) fn selectors(params: &Params, needed: bool) -> Result<Vec<Vec<Matcher>>, ApiError> {
     let all = params
         .all("match[]")
         .map(|text| query::parse_selector(text).map_err(|e| ApiError::bad_param("match[]", e)))

@@ -83,7 +83,7 @@ fn timeout_of(params: &Params) -> Result<Option<Duration>, ApiError> {
 }
 
 /// What one query may use: its share of the query account. Sixteen bytes hold a sample.
-fn options<'a>(app: &App, cancelled: &'a AtomicBool, lookback_ms: Option<i64>) -> Options<'a> {
+pub(super) fn options<'a>(app: &App, cancelled: &'a AtomicBool, lookback_ms: Option<i64>) -> Options<'a> {
     let settings = app.node.settings();
     let share = settings.budget.evaluation_bytes() / settings.query_concurrency as u64;
     Options {
@@ -94,7 +94,18 @@ fn options<'a>(app: &App, cancelled: &'a AtomicBool, lookback_ms: Option<i64>) -
 }
 
 /// Cancels a query when the request that asked for it goes away or runs out of time.
-struct CancelOnDrop(Arc<AtomicBool>);
+pub(super) struct CancelOnDrop(Arc<AtomicBool>);
+
+impl CancelOnDrop {
+    pub(super) fn new() -> Self {
+        Self(Arc::new(AtomicBool::new(false)))
+    }
+
+    /// What is set then.
+    pub(super) fn flag(&self) -> Arc<AtomicBool> {
+        Arc::clone(&self.0)
+    }
+}
 
 impl Drop for CancelOnDrop {
     fn drop(&mut self) {
@@ -143,8 +154,8 @@ async fn bounded(
         let message = format!("too many queries: {} run or wait already", app.waiting.limit());
         return Err(ApiError::new(StatusCode::SERVICE_UNAVAILABLE, "unavailable", message));
     };
-    let cancelled = CancelOnDrop(Arc::new(AtomicBool::new(false)));
-    let flag = Arc::clone(&cancelled.0);
+    let cancelled = CancelOnDrop::new();
+    let flag = cancelled.flag();
     let began = Arc::new(AtomicBool::new(false));
     let (app, begin) = (app.clone(), Arc::clone(&began));
     let run = async move {

@@ -1,0 +1,229 @@
+//! All samples of some series, as a stream: whatever their number, the memory is that of one series and a few
+//! pieces of text.
+//!
+//! ```text
+//!   source ─one series─▶ text ─pieces of 64 KiB─▶ channel ─▶ connection
+//!   (a thread for blocking work, which waits for the reader)
+//! ```
+//!
+//! The answer begins with the first piece, so what fails before has a status. What fails later breaks the
+//! connection off: a chunked answer without its end, and OpenMetrics without its `# EOF`.
+
+use super::App;
+use super::error::ApiError;
+use super::meta::selectors;
+use super::params::Params;
+use super::read::{CancelOnDrop, options};
+use super::tenant::tenant_of;
+use crate::source::HeadSource;
+use axum::body::{Body, HttpBody};
+use axum::extract::State;
+use axum::http::{HeaderMap, HeaderValue, StatusCode, header};
+use axum::response::Response;
+use bytes::Bytes;
+use hyper::body::Frame;
+use model::{LabelsRef, Samples, TenantId, TimeRange};
+use protocol::exposition::{self, Dialect};
+use protocol::jsonl;
+use query::{Matcher, QueryError, Select, SeriesSource};
+use std::pin::Pin;
+use std::sync::atomic::AtomicBool;
+use std::task::{Context, Poll, ready};
+use tokio::sync::mpsc::{self, Receiver, Sender};
+
+/// Exports that run at once. Each holds a thread for as long as its reader reads.
+pub(super) const EXPORTS_MAX: usize = 4;
+
+/// Text that is sent together.
+const PIECE_BYTES: usize = 64 << 10;
+
+/// Pieces that wait for the reader.
+const PIECES_WAITING: usize = 4;
+
+/// Samples on a line of JSON, unless the request says otherwise; and at most.
+const LINE_SAMPLES: usize = 10_000;
+const LINE_SAMPLES_MAX: usize = 1_000_000;
+
+/// The reader is gone, or storage could not answer.
+enum Stop {
+    Gone,
+    Failed(ApiError),
+}
+
+#[derive(Debug, Clone, Copy)]
+enum Format {
+    Lines { samples: usize },
+    Text(Dialect),
+}
+
+impl Format {
+    fn of(params: &Params) -> Result<Self, ApiError> {
+        match params.get("format") {
+            None | Some("jsonl") => {
+                let samples = match params.get("max_rows_per_line").map(str::parse) {
+                    None => LINE_SAMPLES,
+                    Some(Ok(n)) => usize::clamp(n, 1, LINE_SAMPLES_MAX),
+                    Some(Err(_)) => return Err(ApiError::bad_param("max_rows_per_line", "not a number")),
+                };
+                Ok(Self::Lines { samples })
+            }
+            Some("prometheus") => Ok(Self::Text(Dialect::Prometheus)),
+            Some("openmetrics") => Ok(Self::Text(Dialect::OpenMetrics)),
+            Some(other) => {
+                let why = format!("{other:?} is none of jsonl, prometheus, openmetrics");
+                Err(ApiError::bad_param("format", why))
+            }
+        }
+    }
+
+    const fn content_type(self) -> &'static str {
+        match self {
+            Self::Lines { .. } => "application/stream+json",
+            Self::Text(Dialect::Prometheus) => "text/plain; version=0.0.4; charset=utf-8",
+            Self::Text(Dialect::OpenMetrics) => "application/openmetrics-text; version=1.0.0; charset=utf-8",
+        }
+    }
+
+    const fn end(self) -> &'static [u8] {
+        match self {
+            Self::Lines { .. } => b"",
+            Self::Text(dialect) => exposition::end(dialect),
+        }
+    }
+}
+
+pub(super) async fn export(
+    State(app): State<App>,
+    headers: HeaderMap,
+    params: Params,
+) -> Result<Response, ApiError> {
+    let tenant = tenant_of(&headers)?;
+    let (format, range) = (Format::of(&params)?, params.range()?);
+    let selectors = selectors(&params, true)?;
+    crate::pipeline::wait_for_replay(&app.node).await;
+    if !app.node.is_ready() && !app.node.is_stopping() {
+        let message = "the journal is being replayed";
+        return Err(ApiError::new(StatusCode::SERVICE_UNAVAILABLE, "unavailable", message));
+    }
+    let Some(pass) = app.exporting.enter() else {
+        let message = format!("too many exports: {} run already", app.exporting.limit());
+        return Err(ApiError::new(StatusCode::SERVICE_UNAVAILABLE, "unavailable", message));
+    };
+    let (pieces, mut written) = mpsc::channel(PIECES_WAITING);
+    let cancel = CancelOnDrop::new();
+    let cancelled = cancel.flag();
+    tokio::task::spawn_blocking(move || {
+        let ask = Ask { app: &app, tenant, selectors: &selectors, range, cancelled: &cancelled };
+        let mut out = Pieces { format, pieces: &pieces, piece: Vec::with_capacity(PIECE_BYTES) };
+        let done = ask.all(&mut out).and_then(|()| out.end());
+        if let Err(Stop::Failed(error)) = done {
+            // nobody may be there to hear it
+            let _ = pieces.blocking_send(Err(error));
+        }
+        drop(pass);
+    });
+    let first = written.recv().await.transpose()?;
+    let body = Body::new(Stream { first, written, _cancel: cancel });
+    let mut response = Response::new(body);
+    let content_type = HeaderValue::from_static(format.content_type());
+    response.headers_mut().insert(header::CONTENT_TYPE, content_type);
+    Ok(response)
+}
+
+/// What is wanted, and of whom.
+struct Ask<'a> {
+    app: &'a App,
+    tenant: TenantId,
+    selectors: &'a [Vec<Matcher>],
+    range: TimeRange,
+    cancelled: &'a AtomicBool,
+}
+
+impl Ask<'_> {
+    /// Writes the series of all selectors, each once.
+    fn all(&self, out: &mut Pieces<'_>) -> Result<(), Stop> {
+        let samples_max = options(self.app, self.cancelled, None).samples_max;
+        let source = HeadSource::new(&self.app.node, self.tenant.clone(), samples_max, self.cancelled);
+        let failed = |e| Stop::Failed(ApiError::from(QueryError::from(e)));
+        let mut samples = Samples::default();
+        for (i, matchers) in self.selectors.iter().enumerate() {
+            let mut set = source.select(&Select { matchers, range: self.range }).map_err(failed)?;
+            while set.next(&mut samples).map_err(failed)? {
+                let labels = set.labels();
+                let before = &self.selectors[..i];
+                if !samples.is_empty() && !before.iter().any(|matchers| matches_all(matchers, labels)) {
+                    out.series(labels, &samples)?;
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+fn matches_all(matchers: &[Matcher], labels: LabelsRef<'_>) -> bool {
+    matchers.iter().all(|m| m.matches(labels.get(&m.name).unwrap_or("")))
+}
+
+/// Text on its way out.
+struct Pieces<'a> {
+    format: Format,
+    pieces: &'a Sender<Result<Bytes, ApiError>>,
+    piece: Vec<u8>,
+}
+
+impl Pieces<'_> {
+    fn series(&mut self, labels: LabelsRef<'_>, samples: &Samples) -> Result<(), Stop> {
+        let rows = match self.format {
+            Format::Lines { samples } => samples,
+            Format::Text(_) => LINE_SAMPLES / 10,
+        };
+        for (times, values) in samples.timestamps.chunks(rows).zip(samples.values.chunks(rows)) {
+            match self.format {
+                Format::Lines { .. } => jsonl::put_line(&mut self.piece, labels, times, values),
+                Format::Text(dialect) => {
+                    exposition::put_samples(&mut self.piece, dialect, labels, times, values);
+                }
+            }
+            if self.piece.len() >= PIECE_BYTES {
+                self.send()?;
+            }
+        }
+        Ok(())
+    }
+
+    fn send(&mut self) -> Result<(), Stop> {
+        let piece = std::mem::replace(&mut self.piece, Vec::with_capacity(PIECE_BYTES));
+        self.pieces.blocking_send(Ok(piece.into())).map_err(|_| Stop::Gone)
+    }
+
+    fn end(&mut self) -> Result<(), Stop> {
+        self.piece.extend_from_slice(self.format.end());
+        if self.piece.is_empty() { Ok(()) } else { self.send() }
+    }
+}
+
+/// The answer's body.
+struct Stream {
+    first: Option<Bytes>,
+    written: Receiver<Result<Bytes, ApiError>>,
+    _cancel: CancelOnDrop,
+}
+
+impl HttpBody for Stream {
+    type Data = Bytes;
+    type Error = ApiError;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, ApiError>>> {
+        if let Some(first) = self.first.take() {
+            return Poll::Ready(Some(Ok(Frame::data(first))));
+        }
+        let next = ready!(self.written.poll_recv(context));
+        if let Some(Err(error)) = &next {
+            tracing::warn!(%error, "an export broke off");
+        }
+        Poll::Ready(next.map(|piece| piece.map(Frame::data)))
+    }
+}
