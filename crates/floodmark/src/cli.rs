@@ -1,8 +1,10 @@
 //! All commands and flags.
 
+pub(crate) mod inspect;
 pub(crate) mod load;
 pub(crate) mod scenario;
 pub(crate) mod traffic;
+pub(crate) mod transfer;
 
 use clap::{Args, Parser, Subcommand};
 use std::net::SocketAddr;
@@ -25,6 +27,13 @@ pub(crate) enum Command {
     /// Load this server or any other, and check what became of every sample
     #[command(subcommand)]
     Lab(load::LabCommand),
+    /// Take in history from elsewhere: blocks of a Prometheus, JSON lines, text, Parquet
+    Import(transfer::ImportArgs),
+    /// Write out what the tables hold: JSON lines, text, Parquet
+    Export(transfer::ExportArgs),
+    /// Look into a data directory and its tables, also beside a running server
+    #[command(subcommand)]
+    Inspect(inspect::InspectCommand),
     /// Server and lab together on this machine: load, kill -9, recovery, every sample counted
     Demo(DemoArgs),
 }

@@ -2,6 +2,9 @@
 
 mod cli;
 mod demo;
+mod export;
+mod import;
+mod inspect;
 mod load;
 mod scenario;
 mod serve;
@@ -19,6 +22,9 @@ fn main() -> ExitCode {
     let cli = Cli::parse();
     let done = match cli.command {
         Command::Serve(args) => serve::run(args).map(|()| true),
+        Command::Import(args) => import::run(args),
+        Command::Export(args) => export::run(&args).map(|()| true),
+        Command::Inspect(command) => inspect::run(command).map(|()| true),
         Command::Lab(command) => load::run(command),
         Command::Demo(args) => demo::run(args),
     };

@@ -7,6 +7,7 @@
 //! - `consistency`: what is stored is what was sent
 //! - `durability`, `damage`, `disk_full`: what is acknowledged stays
 //! - `overload`, `amplify`: more than fits; little that makes much
+//! - `transfer`: import, export and inspect
 //! - `traffic`: recorded, played again, and its report read in a browser
 //! - `real_prometheus`: a real Prometheus beside it, which must agree
 
@@ -24,4 +25,5 @@ mod read_api;
 mod real_prometheus;
 mod slow;
 mod traffic;
+mod transfer;
 mod write_api;

@@ -4,6 +4,7 @@
 //! `scripts/test-servers.sh` gets the servers. With `FLOODMARK_LONG=1` it runs for minutes, with an outage of
 //! 30 s.
 
+mod blocks;
 mod compare;
 mod errors;
 mod same_data;

@@ -36,7 +36,7 @@ pub(crate) fn write(server: &Server, prometheus: &Prometheus) -> i64 {
     end_ms
 }
 
-fn everything(end_ms: i64) -> Vec<Series> {
+pub(crate) fn everything(end_ms: i64) -> Vec<Series> {
     let mut rng = Rng::new(7);
     let times = || (1..=SAMPLES).map(move |i| (i, end_ms - (SAMPLES - i) * STEP_MS - 1));
     let stale = f64::from_bits(STALE_NAN_BITS);

@@ -155,6 +155,7 @@ impl Prometheus {
             .arg(format!("--storage.tsdb.path={}", self.dir.path().join("data").display()))
             .arg(format!("--web.listen-address=127.0.0.1:{port}"))
             .arg("--web.enable-remote-write-receiver")
+            .arg("--web.enable-admin-api")
             .arg("--enable-feature=exemplar-storage,promql-experimental-functions");
         if self.is_3 {
             command.arg("--enable-feature=metadata-wal-records");
@@ -192,6 +193,21 @@ impl Prometheus {
     pub(crate) fn send(&self, request: &Request) -> Reply {
         let running = self.running.as_ref().expect("Prometheus was started");
         http::once(running.address(), request).expect("Prometheus answers")
+    }
+
+    /// Blocks made of OpenMetrics text by promtool, where this Prometheus will find them when it starts; `None`
+    /// where there is no promtool.
+    pub(crate) fn make_blocks(&self, text: &[u8]) -> Option<PathBuf> {
+        let promtool = find(&["promtool"])?;
+        let (input, data) = (self.dir.path().join("input"), self.dir.path().join("data"));
+        std::fs::write(&input, text).unwrap();
+        let output = Command::new(promtool)
+            .args(["tsdb", "create-blocks-from", "openmetrics", "--quiet"])
+            .args([&input, &data])
+            .output()
+            .unwrap();
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+        Some(data)
     }
 
     /// The values of one of its own metrics, with all label sets.

@@ -1,0 +1,61 @@
+//! Flags of `floodmark inspect`.
+
+use super::transfer::PlaceArgs;
+use clap::{Args, Subcommand};
+use std::path::PathBuf;
+
+/// What to look at.
+#[derive(Debug, Subcommand)]
+pub(crate) enum InspectCommand {
+    /// Segments of the journal: offsets, bytes, what they define and hold, damage
+    Journal(InspectJournal),
+    /// Up to which offset of the journal the tables are complete
+    Floodmarks(InspectTable),
+    /// Live files of a tenant's table
+    Table(InspectTable),
+    /// One Parquet file, or one block of a Prometheus
+    File(InspectFile),
+}
+
+/// `floodmark inspect journal`
+#[derive(Debug, Args)]
+pub(crate) struct InspectJournal {
+    /// The server's data directory
+    #[arg(long, value_name = "DIR", env = "FLOODMARK_DATA_DIR", default_value = "floodmark-data")]
+    pub(crate) data_dir: PathBuf,
+
+    /// Only this partition
+    #[arg(long, value_name = "N")]
+    pub(crate) partition: Option<u32>,
+
+    /// Print JSON
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+/// `floodmark inspect table`, `floodmark inspect floodmarks`
+#[derive(Debug, Args)]
+pub(crate) struct InspectTable {
+    #[command(flatten)]
+    pub(crate) place: PlaceArgs,
+
+    /// Print JSON
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+/// `floodmark inspect file`
+#[derive(Debug, Args)]
+pub(crate) struct InspectFile {
+    /// A Parquet file of a table, or a directory with a block of Prometheus
+    #[arg(value_name = "PATH")]
+    pub(crate) path: PathBuf,
+
+    /// List this many rows (stretches of series), with their first and last sample
+    #[arg(long, value_name = "N", default_value_t = 20)]
+    pub(crate) rows: usize,
+
+    /// Print JSON
+    #[arg(long)]
+    pub(crate) json: bool,
+}

@@ -1,0 +1,126 @@
+//! Flags of `floodmark import` and `floodmark export`.
+
+use clap::{Args, ValueEnum};
+use std::path::PathBuf;
+
+/// Which tenant's tables, and where.
+#[derive(Debug, Args)]
+pub(crate) struct PlaceArgs {
+    /// The server's data directory
+    #[arg(long, value_name = "DIR", env = "FLOODMARK_DATA_DIR", default_value = "floodmark-data")]
+    pub(crate) data_dir: PathBuf,
+
+    /// Where the tables lie: file://, s3://, gs:// or az:// [default: tables in the data directory]
+    #[arg(long, value_name = "URL", env = "FLOODMARK_TABLES")]
+    pub(crate) tables: Option<String>,
+
+    /// Whose data
+    #[arg(long, value_name = "TENANT", default_value = "anonymous")]
+    pub(crate) tenant: String,
+}
+
+/// What history comes in.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum ImportFormat {
+    /// Blocks of a Prometheus: its data directory, a snapshot of it, or single blocks
+    Tsdb,
+    /// OpenMetrics text, with times in seconds and # EOF at the end
+    Openmetrics,
+    /// Prometheus' text format, with times in milliseconds
+    Prometheus,
+    /// JSON lines, as VictoriaMetrics exports them
+    Jsonl,
+    /// Parquet files of `floodmark export parquet`, or directories of them
+    Parquet,
+}
+
+/// `floodmark import`
+#[derive(Debug, Args)]
+pub(crate) struct ImportArgs {
+    /// What the files are
+    pub(crate) format: ImportFormat,
+
+    /// Files or directories
+    #[arg(required = true, value_name = "PATH")]
+    pub(crate) paths: Vec<PathBuf>,
+
+    #[command(flatten)]
+    pub(crate) place: PlaceArgs,
+
+    /// Leave out damaged chunks and lines, and count them, instead of ending there
+    #[arg(long)]
+    pub(crate) skip_damaged: bool,
+
+    /// Print the result as JSON
+    #[arg(long)]
+    pub(crate) json: bool,
+
+    /// No progress on stderr
+    #[arg(long, short)]
+    pub(crate) quiet: bool,
+}
+
+/// In what form samples go out.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum ExportFormat {
+    /// JSON lines, as VictoriaMetrics imports them
+    Jsonl,
+    /// OpenMetrics text, with times in seconds and # EOF at the end
+    Openmetrics,
+    /// Prometheus' text format, with times in milliseconds
+    Prometheus,
+    /// Parquet files, one or more for each day; keeps every bit of every value
+    Parquet,
+}
+
+/// `floodmark export`
+#[derive(Debug, Args)]
+pub(crate) struct ExportArgs {
+    /// What to write
+    pub(crate) format: ExportFormat,
+
+    #[command(flatten)]
+    pub(crate) place: PlaceArgs,
+
+    /// Series that match, such as 'up{job="api"}'; may be repeated [default: all]
+    #[arg(long = "match", value_name = "SELECTOR")]
+    pub(crate) matches: Vec<String>,
+
+    /// Samples from this time on: RFC 3339, or Unix seconds
+    #[arg(long, value_name = "TIME", value_parser = time_ms)]
+    pub(crate) start: Option<i64>,
+
+    /// Samples up to this time, included
+    #[arg(long, value_name = "TIME", value_parser = time_ms)]
+    pub(crate) end: Option<i64>,
+
+    /// Where to write: a file, for Parquet a directory [default: standard output]
+    #[arg(long, short, value_name = "PATH", required_if_eq("format", "parquet"))]
+    pub(crate) output: Option<PathBuf>,
+
+    /// No summary on stderr
+    #[arg(long, short)]
+    pub(crate) quiet: bool,
+}
+
+/// Milliseconds of a time.
+fn time_ms(text: &str) -> Result<i64, String> {
+    let seconds = text.parse::<f64>().ok().map(|s| (s * 1000.0).round());
+    if let Some(ms) = seconds.filter(|ms| ms.abs() <= (1u64 << 53) as f64) {
+        return Ok(ms as i64);
+    }
+    let time: Result<jiff::Timestamp, _> = text.parse();
+    time.map(jiff::Timestamp::as_millisecond).map_err(|_| "neither RFC 3339 nor Unix seconds".into())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::time_ms;
+
+    #[test]
+    fn times() {
+        assert_eq!(time_ms("1795284000.123"), Ok(1_795_284_000_123));
+        assert_eq!(time_ms("2026-11-21T18:00:00Z"), Ok(1_795_284_000_000));
+        assert!(time_ms("NaN").is_err() && time_ms("yesterday").is_err());
+    }
+}

@@ -1,0 +1,230 @@
+//! `floodmark import`: history from elsewhere, straight into a tenant's table.
+//!
+//! ```text
+//!   tsdb, text, jsonl, parquet ──series, samples──▶ intake ──files of one day──▶ target ──▶ Delta commit
+//!                                                  (scratch)                       source import/<id>
+//! ```
+//!
+//! Each block and each file is one source, named by what it is: a block by its ULID, a file by the hash of its
+//! content. Its files become visible in one commit that also says that the source is complete, so a second import
+//! of the same is nothing, and one that was killed begins again with nothing doubled. The commit is a
+//! compare-and-swap, so a server may run beside it.
+
+mod intake;
+mod jsonl;
+mod parquet;
+mod progress;
+mod scratch;
+mod target;
+mod text;
+mod tsdb;
+
+use crate::cli::transfer::{ImportArgs, ImportFormat};
+use anyhow::Context;
+use intake::{Intake, Tally};
+use progress::Progress;
+use serde_json::{Value, json};
+use std::fs::File;
+use std::io::{BufRead, BufReader, Read};
+use std::path::{Path, PathBuf};
+use target::{Committed, Target};
+use xxhash_rust::xxh3::Xxh3Default;
+
+pub(crate) use scratch::FilePart;
+pub(crate) use target::{Place, runtime};
+pub(crate) use tsdb::Block;
+
+/// What became of one source.
+#[derive(Debug)]
+struct Report {
+    path: PathBuf,
+    source: String,
+    /// `None` where the table had it already.
+    committed: Option<(Tally, Committed)>,
+}
+
+/// True where everything is in the table now.
+pub(crate) fn run(args: ImportArgs) -> anyhow::Result<bool> {
+    let runtime = runtime()?;
+    let target = Target::open(&args.place, &runtime)?;
+    let sources = find(&args)?;
+    anyhow::ensure!(!sources.is_empty(), "nothing to import in the paths given");
+    let mut reports = Vec::with_capacity(sources.len());
+    for (i, path) in sources.iter().enumerate() {
+        let label = format!("[{}/{}] {}", i + 1, sources.len(), path.display());
+        let mut progress = Progress::new(label, args.quiet);
+        let report = import_one(&args, &target, path, &mut progress);
+        progress.finish();
+        let report = report.with_context(|| format!("import {}", path.display()))?;
+        if !args.json {
+            println!("{}", report.line());
+        }
+        reports.push(report);
+    }
+    if args.json {
+        println!("{:#}", summary(&reports));
+    } else {
+        print_total(&reports);
+    }
+    Ok(true)
+}
+
+/// The sources at the paths given, blocks in order of their time.
+fn find(args: &ImportArgs) -> anyhow::Result<Vec<PathBuf>> {
+    match args.format {
+        ImportFormat::Tsdb => tsdb::find(&args.paths),
+        ImportFormat::Parquet => parquet::find(&args.paths),
+        _ => Ok(args.paths.clone()),
+    }
+}
+
+fn import_one(
+    args: &ImportArgs,
+    target: &Target,
+    path: &Path,
+    progress: &mut Progress,
+) -> anyhow::Result<Report> {
+    let block = match args.format {
+        ImportFormat::Tsdb => Some(Block::open(path)?),
+        _ => None,
+    };
+    let id = match &block {
+        Some(block) => block.ulid().to_string(),
+        None => content_hash(path)?,
+    };
+    let source = format!("import/{id}");
+    let report = |committed| Report { path: path.into(), source: source.clone(), committed };
+    if target.has(&source)? {
+        return Ok(report(None));
+    }
+    let mut intake = Intake::new(target.hasher().clone(), target.scratch_dir());
+    match (args.format, block) {
+        (_, Some(block)) => block.read(&mut intake, args.skip_damaged, progress)?,
+        (ImportFormat::Jsonl, _) => jsonl::read(path, &mut intake, args.skip_damaged, progress)?,
+        (ImportFormat::Parquet, _) => parquet::read(path, &mut intake, progress)?,
+        (format, _) => text::read(path, format, &mut intake, args.skip_damaged, progress)?,
+    }
+    progress.say("sorting");
+    let (files, tally) = intake.finish()?;
+    progress.say("committing");
+    let committed = target.commit(&source, &id, files)?;
+    Ok(report(committed.map(|committed| (tally, committed))))
+}
+
+impl Report {
+    fn line(&self) -> String {
+        let path = self.path.display();
+        let Some((tally, committed)) = &self.committed else {
+            return format!("{path}: nothing to do, the table has it already ({})", self.source);
+        };
+        let mut line = format!(
+            "{path}: {} series{}, {} samples, {} files of {:.1} MiB, table version {}",
+            tally.series.count(),
+            if tally.series.is_exact() { "" } else { " or more" },
+            tally.samples,
+            committed.files,
+            committed.bytes as f64 / (1 << 20) as f64,
+            committed.version,
+        );
+        for (why, count) in &tally.skipped {
+            line += &format!("\n  left out: {count} {why}");
+        }
+        line
+    }
+
+    fn to_json(&self) -> Value {
+        let path = self.path.display().to_string();
+        let Some((tally, committed)) = &self.committed else {
+            return json!({ "path": path, "source": self.source, "already": true });
+        };
+        json!({
+            "path": path,
+            "source": self.source,
+            "already": false,
+            "series": tally.series.count(),
+            "series_exact": tally.series.is_exact(),
+            "samples": tally.samples,
+            "files": committed.files,
+            "bytes": committed.bytes,
+            "version": committed.version,
+            "skipped": tally.skipped,
+        })
+    }
+}
+
+fn summary(reports: &[Report]) -> Value {
+    let done = || reports.iter().filter_map(|r| r.committed.as_ref());
+    json!({
+        "samples": done().map(|(tally, _)| tally.samples).sum::<u64>(),
+        "bytes": done().map(|(_, committed)| committed.bytes).sum::<u64>(),
+        "imported": done().count(),
+        "already": reports.len() - done().count(),
+        "sources": reports.iter().map(Report::to_json).collect::<Vec<_>>(),
+    })
+}
+
+fn print_total(reports: &[Report]) {
+    if reports.len() > 1 {
+        let done = || reports.iter().filter_map(|r| r.committed.as_ref());
+        let samples: u64 = done().map(|(tally, _)| tally.samples).sum();
+        let already = reports.len() - done().count();
+        println!("{} imported with {samples} samples, {already} were there already", done().count());
+    }
+}
+
+/// Names a file by what is in it.
+fn content_hash(path: &Path) -> anyhow::Result<String> {
+    let mut file = File::open(path)?;
+    anyhow::ensure!(file.metadata()?.is_file(), "not a file");
+    let (mut hasher, mut buffer) = (Xxh3Default::new(), vec![0; 1 << 20]);
+    loop {
+        match file.read(&mut buffer)? {
+            0 => return Ok(format!("{:032x}", hasher.digest128())),
+            n => hasher.update(&buffer[..n]),
+        }
+    }
+}
+
+/// A file's lines, one at a time, each with its number and the share of the file that is read. Longer ones than
+/// `bytes_max` are an error.
+pub(crate) struct Lines {
+    reader: BufReader<File>,
+    line: Vec<u8>,
+    bytes_max: usize,
+    number: u64,
+    read: u64,
+    len: u64,
+}
+
+impl Lines {
+    pub(crate) fn open(path: &Path, bytes_max: usize) -> anyhow::Result<Self> {
+        let file = File::open(path)?;
+        let len = file.metadata()?.len();
+        let reader = BufReader::with_capacity(1 << 20, file);
+        Ok(Self { reader, line: Vec::new(), bytes_max, number: 0, read: 0, len })
+    }
+
+    /// The next line without its end.
+    pub(crate) fn next(&mut self) -> anyhow::Result<Option<&[u8]>> {
+        self.line.clear();
+        self.number += 1;
+        let limit = self.bytes_max as u64 + 1;
+        let read = self.reader.by_ref().take(limit).read_until(b'\n', &mut self.line)?;
+        self.read += read as u64;
+        let line = self.line.strip_suffix(b"\n").unwrap_or(&self.line);
+        anyhow::ensure!(
+            line.len() <= self.bytes_max,
+            "line {} is longer than {} bytes",
+            self.number,
+            self.bytes_max
+        );
+        Ok((read > 0).then_some(line))
+    }
+
+    fn progress(&self) -> f64 {
+        self.read as f64 / self.len.max(1) as f64
+    }
+}
+
+#[cfg(test)]
+mod tests;

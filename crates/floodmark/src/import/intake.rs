@@ -1,0 +1,292 @@
+//! Series and samples in any order to files as a table wants them, in bounded memory.
+//!
+//! ```text
+//!   series, samples ──in the table's order──▶ sorted lane ─▶ one open file for each day ────────────┐
+//!          │                                                                                          ▼
+//!          └──in any other──▶ batch of some 100 MiB ─sort─▶ runs, each of one day ─merge by day──▶ finished
+//! ```
+//!
+//! Blocks of Prometheus come in order and never see a batch. Text comes as it comes.
+
+mod batch;
+
+use super::scratch::{FilePart, PartWriter, Scratch};
+use batch::{Batch, Runs};
+use model::caps::{TIMESTAMP_MS_MAX, TIMESTAMP_MS_MIN};
+use model::{Labels, Samples, SeriesHasher, SeriesKey};
+use std::collections::{BTreeMap, BTreeSet, HashSet};
+use std::path::{Path, PathBuf};
+use tables::write::{BlockWriter, FileSummary, Sink, WriteLimits};
+use tables::{Date, Stretch};
+
+/// Samples in a row of a table.
+pub(super) const ROW_SAMPLES_MAX: usize = 4096;
+
+/// Days that the sorted lane has open at a time, each with a file and an encoder. What has more goes through a
+/// batch.
+const SORTED_DATES_MAX: usize = 64;
+
+/// Sizes of the files made.
+const LIMITS: WriteLimits =
+    WriteLimits { row_group_bytes: 4 << 20, file_bytes: 128 << 20, open_bytes: 256 << 20 };
+
+/// A file that is ready for the table.
+#[derive(Debug)]
+pub(crate) struct Finished {
+    /// Files of a later layer override those of earlier ones; in one layer, no two have a sample in common.
+    pub(crate) layer: usize,
+    pub(crate) summary: FileSummary,
+    pub(crate) part: FilePart,
+}
+
+/// Counts of an import.
+#[derive(Debug, Default)]
+pub(crate) struct Tally {
+    pub(crate) series: SeriesCount,
+    /// Samples taken in.
+    pub(crate) samples: u64,
+    /// What was left out, and why.
+    pub(crate) skipped: BTreeMap<String, u64>,
+}
+
+impl Tally {
+    /// Counts something that is left out.
+    pub(crate) fn skip(&mut self, why: &str, count: u64) {
+        if count == 0 {
+            return;
+        }
+        // Reasons may hold foreign text, such as a label's name.
+        const REASONS_MAX: usize = 50;
+        let why =
+            if self.skipped.len() < REASONS_MAX || self.skipped.contains_key(why) { why } else { "others" };
+        *self.skipped.entry(why.into()).or_default() += count;
+    }
+}
+
+/// Counts series, exactly up to a million.
+#[derive(Debug, Default)]
+pub(crate) struct SeriesCount {
+    seen: HashSet<SeriesKey>,
+}
+
+impl SeriesCount {
+    const EXACT_MAX: usize = 1 << 20;
+
+    fn see(&mut self, key: SeriesKey) {
+        if self.seen.len() < Self::EXACT_MAX {
+            self.seen.insert(key);
+        }
+    }
+
+    pub(crate) fn count(&self) -> usize {
+        self.seen.len()
+    }
+
+    pub(crate) fn is_exact(&self) -> bool {
+        self.seen.len() < Self::EXACT_MAX
+    }
+}
+
+type NewPart = Box<dyn FnMut(Date) -> std::io::Result<OwnFile>>;
+
+/// A scratch file of its own.
+struct OwnFile {
+    scratch: Scratch,
+    writer: PartWriter,
+}
+
+impl std::io::Write for OwnFile {
+    fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+        self.writer.write(bytes)
+    }
+
+    fn flush(&mut self) -> std::io::Result<()> {
+        self.writer.flush()
+    }
+}
+
+impl Sink for OwnFile {
+    fn held_bytes(&self) -> usize {
+        self.writer.held_bytes()
+    }
+}
+
+/// The series that samples are of now.
+#[derive(Debug)]
+struct Current {
+    labels: Labels,
+    key: SeriesKey,
+    /// Where its samples go.
+    sorted: bool,
+    /// Samples of the sorted lane that are not in a row yet, all of one day.
+    pending: Samples,
+    day_end_ms: i64,
+    last_ms: i64,
+    any: bool,
+}
+
+/// Takes series and samples in, and gives files.
+pub(crate) struct Intake {
+    hasher: SeriesHasher,
+    dir: PathBuf,
+    sorted: BlockWriter<OwnFile, NewPart>,
+    sorted_dates: BTreeSet<Date>,
+    /// The last series of the sorted lane.
+    last: Labels,
+    current: Option<Current>,
+    batch: Batch,
+    runs: Option<Runs>,
+    pub(crate) tally: Tally,
+}
+
+impl std::fmt::Debug for Intake {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Intake").field("tally", &self.tally).finish_non_exhaustive()
+    }
+}
+
+impl Intake {
+    /// With scratch files in `dir`.
+    pub(crate) fn new(hasher: SeriesHasher, dir: &Path) -> Self {
+        let own = dir.to_path_buf();
+        let new_part: NewPart = Box::new(move |_| {
+            let scratch = Scratch::new(&own)?;
+            let writer = scratch.part();
+            Ok(OwnFile { scratch, writer })
+        });
+        Self {
+            hasher,
+            dir: dir.into(),
+            sorted: BlockWriter::new(LIMITS, new_part),
+            sorted_dates: BTreeSet::new(),
+            last: Labels::empty(),
+            current: None,
+            batch: Batch::default(),
+            runs: None,
+            tally: Tally::default(),
+        }
+    }
+
+    /// The samples that follow are of this series. Where it comes in the table's order, so may its samples.
+    pub(crate) fn series(&mut self, labels: &Labels) -> anyhow::Result<()> {
+        self.begin(labels, true)
+    }
+
+    /// The same, with samples in no order at all.
+    pub(crate) fn series_unsorted(&mut self, labels: &Labels) -> anyhow::Result<()> {
+        self.begin(labels, false)
+    }
+
+    fn begin(&mut self, labels: &Labels, may_be_sorted: bool) -> anyhow::Result<()> {
+        if self.current.as_ref().is_some_and(|current| current.labels == *labels) {
+            return Ok(());
+        }
+        self.end_series()?;
+        let in_order = self.last.is_empty() || self.last.as_ref().cmp_in_tables(labels.as_ref()).is_lt();
+        let key = self.hasher.key(labels.as_bytes());
+        self.current = Some(Current {
+            labels: labels.clone(),
+            key,
+            sorted: may_be_sorted && in_order,
+            pending: Samples::default(),
+            day_end_ms: i64::MIN,
+            last_ms: i64::MIN,
+            any: false,
+        });
+        Ok(())
+    }
+
+    /// A sample of the current series.
+    pub(crate) fn sample(&mut self, timestamp_ms: i64, value: f64) -> anyhow::Result<()> {
+        let current = self.current.as_mut().expect("BUG: a sample before its series");
+        if !(TIMESTAMP_MS_MIN..=TIMESTAMP_MS_MAX).contains(&timestamp_ms) {
+            self.tally.skip("samples before 1970 or after 9999", 1);
+            return Ok(());
+        }
+        self.tally.samples += 1;
+        if !current.any {
+            current.any = true;
+            self.tally.series.see(current.key);
+        }
+        if !current.sorted || timestamp_ms <= current.last_ms {
+            self.batch.push(&current.labels, current.key, timestamp_ms, value);
+            if self.batch.is_full() {
+                self.flush_batch()?;
+            }
+            return Ok(());
+        }
+        if timestamp_ms > current.day_end_ms || current.pending.len() == ROW_SAMPLES_MAX {
+            self.end_row()?;
+            let date = Date::of(timestamp_ms);
+            let current = self.current.as_mut().expect("BUG: it was there");
+            current.day_end_ms = date.end_ms();
+            if !self.sorted_dates.contains(&date) {
+                if self.sorted_dates.len() == SORTED_DATES_MAX {
+                    current.sorted = false;
+                    self.tally.samples -= 1;
+                    return self.sample(timestamp_ms, value);
+                }
+                self.sorted_dates.insert(date);
+            }
+        }
+        let current = self.current.as_mut().expect("BUG: it was there");
+        current.last_ms = timestamp_ms;
+        current.pending.push(timestamp_ms, value);
+        Ok(())
+    }
+
+    fn end_row(&mut self) -> anyhow::Result<()> {
+        let Some(current) = &mut self.current else { return Ok(()) };
+        if current.pending.is_empty() {
+            return Ok(());
+        }
+        let Samples { timestamps, values } = &current.pending;
+        let labels = current.labels.as_ref();
+        self.sorted.push(&Stretch { labels, key: current.key, timestamps, values })?;
+        current.pending.clear();
+        if self.last != current.labels {
+            self.last = current.labels.clone();
+        }
+        Ok(())
+    }
+
+    fn end_series(&mut self) -> anyhow::Result<()> {
+        self.end_row()?;
+        self.current = None;
+        Ok(())
+    }
+
+    fn flush_batch(&mut self) -> anyhow::Result<()> {
+        let runs = match &mut self.runs {
+            Some(runs) => runs,
+            none => none.insert(Runs::new(&self.dir)?),
+        };
+        runs.add(&mut self.batch)
+    }
+
+    /// The files, in the order in which they override each other, and the counts.
+    pub(crate) fn finish(mut self) -> anyhow::Result<(Vec<Finished>, Tally)> {
+        self.end_series()?;
+        if !self.batch.is_empty() {
+            self.flush_batch()?;
+        }
+        let mut files = Vec::new();
+        for (summary, own) in self.sorted.finish()? {
+            let OwnFile { mut scratch, writer } = own;
+            files.push(Finished { layer: 0, summary, part: scratch.take(writer)? });
+        }
+        if let Some(runs) = self.runs {
+            files.extend(runs.finish()?);
+        }
+        files.sort_by_key(|file| file.layer);
+        Ok((files, self.tally))
+    }
+}
+
+#[cfg(test)]
+impl Intake {
+    /// Makes a run of the batch now.
+    pub(super) fn flush_for_tests(&mut self) {
+        self.flush_batch().expect("a batch can be flushed");
+    }
+}

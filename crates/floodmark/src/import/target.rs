@@ -1,0 +1,169 @@
+//! A tenant's table, and what is committed to it.
+
+use super::intake::Finished;
+use crate::cli::transfer::PlaceArgs;
+use anyhow::{Context, bail};
+use model::{SeriesHasher, TenantId};
+use std::ffi::OsString;
+use std::path::{Path, PathBuf};
+use stdx::clock::{Clock, SystemClock};
+use stdx::rng::Rng;
+use tables::delta::{COMMIT_FILES_MAX, Outcome, StagedBlock, Table};
+use tables::store::Location;
+use tokio::runtime::Runtime;
+
+/// The floodmark of a source that is complete. Below it a floodmark counts the blocks of a source that has more
+/// files than one commit may have, or whose later files override earlier ones.
+const COMPLETE: u64 = 1 << 40;
+
+/// A runtime on which requests to the object store run.
+pub(crate) fn runtime() -> anyhow::Result<Runtime> {
+    tokio::runtime::Builder::new_multi_thread().enable_all().build().context("start the runtime")
+}
+
+/// Where a tenant's table lies.
+#[derive(Debug)]
+pub(crate) struct Place {
+    /// The data directory, which has the seed of the series' keys.
+    pub(crate) data_dir: PathBuf,
+    /// Whose table.
+    pub(crate) tenant: TenantId,
+    /// The URL of all tables.
+    pub(crate) tables: String,
+}
+
+impl Place {
+    pub(crate) fn of(args: &PlaceArgs) -> anyhow::Result<Self> {
+        let tenant = TenantId::parse(&args.tenant)?;
+        let data_dir = args.data_dir.clone();
+        let tables = match &args.tables {
+            Some(url) => url.clone(),
+            None => {
+                let dir = std::path::absolute(&data_dir)?.join("tables");
+                url::Url::from_directory_path(&dir)
+                    .map_err(|()| anyhow::anyhow!("{} is no path of a file URL", dir.display()))?
+                    .into()
+            }
+        };
+        Ok(Self { data_dir, tenant, tables })
+    }
+
+    /// The URL of one of the tenant's tables.
+    pub(crate) fn url(&self, table: &str) -> String {
+        format!("{}/{}/{table}", self.tables.trim_end_matches('/'), self.tenant)
+    }
+
+    /// Opens the metrics table, if there is one.
+    pub(crate) fn existing(&self, runtime: &Runtime) -> anyhow::Result<Option<Table>> {
+        Ok(Table::open(self.location(runtime)?)?)
+    }
+
+    /// Where the metrics table lies.
+    fn location(&self, runtime: &Runtime) -> anyhow::Result<Location> {
+        Ok(Location::open(&self.url("metrics"), credentials(), runtime.handle().clone())?)
+    }
+}
+
+/// What the environment says about object stores, as their library names it.
+fn credentials() -> impl Iterator<Item = (String, String)> {
+    let text =
+        |(name, value): (OsString, OsString)| Some((name.into_string().ok()?, value.into_string().ok()?));
+    let ours = |name: &str| ["AWS_", "AZURE_", "GOOGLE_"].iter().any(|prefix| name.starts_with(prefix));
+    std::env::vars_os()
+        .filter_map(text)
+        .filter(move |(name, _)| ours(name))
+        .map(|(name, value)| (name.to_ascii_lowercase(), value))
+}
+
+/// Where imports go.
+#[derive(Debug)]
+pub(crate) struct Target {
+    table: Table,
+    hasher: SeriesHasher,
+    scratch_dir: PathBuf,
+}
+
+/// What a commit came to.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Committed {
+    pub(crate) files: usize,
+    pub(crate) bytes: u64,
+    pub(crate) version: u64,
+}
+
+impl Target {
+    pub(crate) fn open(args: &PlaceArgs, runtime: &Runtime) -> anyhow::Result<Self> {
+        let place = Place::of(args)?;
+        let seed = server::series_seed(&place.data_dir)?;
+        let table = Table::open_or_create(place.location(runtime)?)?;
+        Ok(Self { table, hasher: SeriesHasher::new(seed), scratch_dir: place.data_dir })
+    }
+
+    pub(crate) const fn hasher(&self) -> &SeriesHasher {
+        &self.hasher
+    }
+
+    pub(crate) fn scratch_dir(&self) -> &Path {
+        &self.scratch_dir
+    }
+
+    fn floodmark(&self, source: &str) -> anyhow::Result<Option<u64>> {
+        Ok(self.table.floodmarks([source])?.get(source).copied())
+    }
+
+    /// True where all of a source is in the table.
+    pub(crate) fn has(&self, source: &str) -> anyhow::Result<bool> {
+        self.table.refresh()?;
+        Ok(self.floodmark(source)? == Some(COMPLETE))
+    }
+
+    /// Puts a source's files into the table, as one commit unless there are more than fit into one. `None` where
+    /// another import of the same was faster.
+    pub(crate) fn commit(
+        &self,
+        source: &str,
+        id: &str,
+        files: Vec<Finished>,
+    ) -> anyhow::Result<Option<Committed>> {
+        // Names must be new: those of an attempt that was killed are still there.
+        let attempt = Rng::fresh_seed();
+        let bytes = files.iter().map(|f| f.summary.bytes).sum();
+        let mut done = Committed { files: files.len(), bytes, version: self.table.version() };
+        let mut blocks: Vec<StagedBlock> = Vec::new();
+        for (i, layer) in
+            files.chunk_by(|a, b| a.layer == b.layer).flat_map(|l| l.chunks(COMMIT_FILES_MAX)).enumerate()
+        {
+            let mut staged = Vec::with_capacity(layer.len());
+            for (n, file) in layer.iter().enumerate() {
+                let mut upload =
+                    self.table.upload(file.summary.date, &format!("import-{id}-{attempt:016x}-{i}-{n}"))?;
+                file.part.copy_to(&mut upload)?;
+                staged.push(self.table.staged(file.summary.clone(), upload)?);
+            }
+            let after = blocks.last().map(|block| block.upto);
+            blocks.push(StagedBlock { source: source.into(), after, upto: i as u64 + 1, files: staged });
+        }
+        match blocks.last_mut() {
+            Some(last) => last.upto = COMPLETE,
+            None => blocks.push(StagedBlock {
+                source: source.into(),
+                after: None,
+                upto: COMPLETE,
+                files: Vec::new(),
+            }),
+        }
+        for outcome in self.table.commit(&blocks, SystemClock.now_ms())? {
+            match outcome {
+                Outcome::Committed { version } => done.version = version,
+                // Complete already; or an attempt before this one came so far, and the same content makes the
+                // same blocks.
+                Outcome::Already { floodmark: COMPLETE } => return Ok(None),
+                Outcome::Already { .. } => {}
+                Outcome::Apart { floodmark } => {
+                    bail!("another import of the same runs at this time (its floodmark is {floodmark:?})");
+                }
+            }
+        }
+        Ok(Some(done))
+    }
+}

@@ -1,0 +1,176 @@
+//! Blocks of a Prometheus.
+
+use super::intake::Intake;
+use super::progress::Progress;
+use super::scratch::FilePart;
+use anyhow::{Context, bail, ensure};
+use model::{Samples, TimeRange};
+use protocol::tsdb::{
+    BlockMeta, Chunk, Chunks, Index, SeriesEntry, Tombstones, chunks, meta, tombstones, xor,
+};
+use std::fs;
+use std::path::{Path, PathBuf};
+
+/// Blocks at the paths: a path is a block or a directory of blocks. In order of time.
+pub(super) fn find(paths: &[PathBuf]) -> anyhow::Result<Vec<PathBuf>> {
+    let mut blocks = Vec::new();
+    for path in paths {
+        if path.join("meta.json").exists() {
+            blocks.push((read_meta(path)?.min_time_ms, path.clone()));
+            continue;
+        }
+        for entry in fs::read_dir(path).with_context(|| format!("read {}", path.display()))? {
+            let dir = entry?.path();
+            // Directories that Prometheus is still writing have names of other forms.
+            let named = dir.file_name().and_then(|n| n.to_str()).is_some_and(|n| n.len() == 26);
+            if named && dir.join("meta.json").exists() {
+                blocks.push((read_meta(&dir)?.min_time_ms, dir));
+            }
+        }
+        if path.join("wal").exists() {
+            eprintln!(
+                "floodmark: {} is Prometheus' own directory: what it has not put into blocks yet (up to three \
+                 hours) is left out; a snapshot (POST /api/v1/admin/tsdb/snapshot) has it",
+                path.display()
+            );
+        }
+    }
+    blocks.sort();
+    Ok(blocks.into_iter().map(|(_, path)| path).collect())
+}
+
+fn read_meta(block: &Path) -> anyhow::Result<BlockMeta> {
+    let path = block.join("meta.json");
+    let meta = read_bounded(&path, meta::META_BYTES_MAX)?;
+    BlockMeta::parse(&meta).with_context(|| format!("{}", block.display()))
+}
+
+fn read_bounded(path: &Path, bytes_max: u64) -> anyhow::Result<Vec<u8>> {
+    let len = fs::metadata(path).with_context(|| format!("read {}", path.display()))?.len();
+    ensure!(len <= bytes_max, "{} has {len} bytes, the limit is {bytes_max}", path.display());
+    fs::read(path).with_context(|| format!("read {}", path.display()))
+}
+
+/// An open block.
+pub(crate) struct Block {
+    meta: BlockMeta,
+    index: Index<FilePart>,
+    chunks: Chunks<FilePart>,
+    tombstones: Tombstones,
+}
+
+impl Block {
+    pub(crate) fn open(dir: &Path) -> anyhow::Result<Self> {
+        let meta = read_meta(dir)?;
+        let index = FilePart::open(&dir.join("index")).context("open its index")?;
+        let index = Index::open(index)?;
+        let mut segments = Vec::new();
+        for number in 1..=chunks::SEGMENTS_MAX {
+            let path = dir.join("chunks").join(format!("{number:06}"));
+            if !path.exists() {
+                break;
+            }
+            segments.push(FilePart::open(&path)?);
+        }
+        let chunks = Chunks::open(segments)?;
+        let stones = dir.join("tombstones");
+        let tombstones = match stones.exists() {
+            true => Tombstones::parse(&read_bounded(&stones, tombstones::TOMBSTONES_BYTES_MAX)?)?,
+            false => Tombstones::default(),
+        };
+        Ok(Self { meta, index, chunks, tombstones })
+    }
+
+    pub(crate) fn ulid(&self) -> &str {
+        &self.meta.ulid
+    }
+
+    /// Gives all samples of all series to `intake`.
+    pub(crate) fn read(
+        mut self,
+        intake: &mut Intake,
+        skip_damaged: bool,
+        progress: &mut Progress,
+    ) -> anyhow::Result<()> {
+        let mut entry = SeriesEntry::default();
+        let mut samples = Samples::default();
+        let mut walked = 0u64;
+        while self.index.next(&mut entry)? {
+            walked += 1;
+            if walked.is_multiple_of(256) {
+                progress.at(self.index.progress(), intake.tally.samples);
+            }
+            let labels = match entry.labels.take() {
+                Some(Ok(labels)) => labels,
+                Some(Err(error)) => {
+                    intake.tally.skip(&format!("series: {error}"), 1);
+                    continue;
+                }
+                None => bail!("BUG: a series without labels"),
+            };
+            intake.series(&labels)?;
+            for chunk in &entry.chunks {
+                samples.clear();
+                match floats(&mut self.chunks, chunk.reference, &mut samples) {
+                    Ok(Content::Floats) => {}
+                    Ok(Content::Other(what, count)) => {
+                        intake.tally.skip(what, count);
+                        continue;
+                    }
+                    Err(error) if skip_damaged => {
+                        intake.tally.skip(&format!("chunks: {error}"), 1);
+                        continue;
+                    }
+                    Err(error) => {
+                        return Err(
+                            error.context(format!("{labels:?}; --skip-damaged leaves such chunks out"))
+                        );
+                    }
+                }
+                take(intake, &samples, &self.meta, self.tombstones.of(entry.reference))?;
+            }
+        }
+        Ok(())
+    }
+
+    /// What the block says of itself, and its series with their chunks: for `inspect`.
+    pub(crate) fn into_parts(self) -> (BlockMeta, Index<FilePart>, Chunks<FilePart>, Tombstones) {
+        (self.meta, self.index, self.chunks, self.tombstones)
+    }
+}
+
+enum Content {
+    Floats,
+    Other(&'static str, u64),
+}
+
+/// Unpacks a chunk of floats.
+fn floats(chunks: &mut Chunks<FilePart>, reference: u64, samples: &mut Samples) -> anyhow::Result<Content> {
+    match chunks.get(reference)? {
+        Chunk::Floats(data) => match xor::decode(data, samples) {
+            Some(()) => Ok(Content::Floats),
+            None => bail!("chunks: a chunk ends before its samples do"),
+        },
+        Chunk::Other { encoding: 2 | 3, samples } => Ok(Content::Other("native histograms", samples)),
+        Chunk::Other { samples, .. } => Ok(Content::Other("samples in an unknown encoding", samples)),
+    }
+}
+
+/// Gives those samples that a query of the block would give.
+fn take(
+    intake: &mut Intake,
+    samples: &Samples,
+    meta: &BlockMeta,
+    deleted: &[TimeRange],
+) -> anyhow::Result<()> {
+    for (t, v) in samples.timestamps.iter().zip(&samples.values) {
+        if *t < meta.min_time_ms || *t >= meta.max_time_ms {
+            intake.tally.skip("samples outside of their block's time", 1);
+        } else if deleted.iter().any(|range| range.contains(*t)) {
+            intake.tally.skip("deleted samples", 1);
+        } else {
+            intake.sample(*t, *v)?;
+        }
+    }
+    Ok(())
+}

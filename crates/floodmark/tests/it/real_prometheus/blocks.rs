@@ -1,0 +1,92 @@
+//! Blocks of a real Prometheus: imported, they have what the Prometheus that owns them answers.
+
+use super::same_data;
+use super::servers::Prometheus;
+use crate::harness::read::{data, seconds};
+use crate::harness::{Options, Request, Server, now_ms};
+use crate::transfer::{Content, import, stored};
+use model::Labels;
+use protocol::exposition::{self, Dialect};
+use serde_json::Value;
+
+#[test]
+fn imported_blocks_have_what_their_prometheus_answers() {
+    let Some(prometheus) = Prometheus::find() else {
+        eprintln!("SKIPPED real_prometheus: no Prometheus; run scripts/test-servers.sh");
+        return;
+    };
+    let end_ms = now_ms() / 1000 * 1000 - 5_000;
+    let Some(blocks) = prometheus.make_blocks(&openmetrics(end_ms)) else {
+        eprintln!("SKIPPED real_prometheus: no promtool; run scripts/test-servers.sh");
+        return;
+    };
+    let prometheus = prometheus.start_quiet();
+    // deleted, and still in the chunks
+    let (from, to) = (seconds(end_ms - 300_000), seconds(end_ms - 100_000));
+    let gone = [
+        ("match[]", "by_code{code=\"404\"}"),
+        ("match[]", "odd"),
+        ("start", from.as_str()),
+        ("end", to.as_str()),
+    ];
+    prometheus.send(&Request::form("/api/v1/admin/tsdb/delete_series", &gone)).expect(204, &[]);
+    let dir = tempfile::tempdir().unwrap();
+    let report = import("tsdb", &blocks, dir.path());
+    let skipped = &report["sources"][0]["skipped"];
+    assert!(skipped["deleted samples"].as_u64() > Some(50), "{report:#}");
+    let request = Request::form(
+        "/api/v1/query",
+        &[("query", "{__name__=~\".+\"}[1h]"), ("time", &seconds(end_ms + 1000))],
+    );
+    let theirs = content(&data(&prometheus.send(&request)));
+    let ours = stored(dir.path());
+    assert!(!theirs.is_empty());
+    assert_eq!(ours.keys().collect::<Vec<_>>(), theirs.keys().collect::<Vec<_>>());
+    for (series, samples) in &theirs {
+        assert_eq!(&ours[series], samples, "{series}");
+    }
+    let samples: usize = theirs.values().map(|samples| samples.len()).sum();
+    assert_eq!(report["samples"], samples);
+    assert_eq!(import("tsdb", &blocks, dir.path())["samples"], 0);
+
+    let server = Server::start(Options::default().data_dir(dir.path()));
+    let count = server.query("count({__name__=~\".+\"})", end_ms);
+    if count["result"].as_array().is_none_or(Vec::is_empty) {
+        eprintln!("SKIPPED: the server does not ask the tables yet");
+        return;
+    }
+    let (asked, wrong) = same_data::ask(&server, &prometheus, end_ms);
+    assert!(wrong.is_empty(), "{} of {asked} answers differ:\n{}", wrong.len(), wrong.join("\n"));
+}
+
+/// The awkward data as text. What text has no word for is left out.
+fn openmetrics(end_ms: i64) -> Vec<u8> {
+    let mut all = Vec::new();
+    for series in same_data::everything(end_ms) {
+        let text = |bytes: &[u8]| String::from_utf8(bytes.to_vec()).unwrap();
+        let pairs: Vec<_> = series.labels.iter().map(|(n, v)| (text(n), text(v))).collect();
+        let pairs: Vec<_> = pairs.iter().map(|(n, v)| (n.as_str(), v.as_str())).collect();
+        all.push((Labels::from_pairs(&pairs), series.samples));
+    }
+    all.sort_by(|a, b| a.0.get("__name__").cmp(&b.0.get("__name__")));
+    let mut out = Vec::new();
+    for (labels, samples) in all {
+        let (times, values): (Vec<i64>, Vec<f64>) = samples.into_iter().unzip();
+        exposition::put_samples(&mut out, Dialect::OpenMetrics, labels.as_ref(), &times, &values);
+    }
+    out.extend_from_slice(exposition::end(Dialect::OpenMetrics));
+    out
+}
+
+/// An answer of type matrix, with names as ours.
+fn content(data: &Value) -> Content {
+    let mut content = Content::new();
+    for series in data["result"].as_array().unwrap() {
+        let metric = series["metric"].as_object().unwrap();
+        let pairs: Vec<_> = metric.iter().map(|(n, v)| (n.as_str(), v.as_str().unwrap())).collect();
+        let samples = series["values"].as_array().unwrap().iter().map(crate::harness::read::sample);
+        let samples = samples.map(|(t, v)| (t, if v.is_nan() { 0x7ff8_0000_0000_0001 } else { v.to_bits() }));
+        content.insert(Labels::from_pairs(&pairs).to_string(), samples.collect());
+    }
+    content
+}
