@@ -58,6 +58,18 @@ pub(crate) struct ServeArgs {
     #[arg(long, value_name = "MODE", env = "FLOODMARK_DURABILITY")]
     pub(crate) durability: Option<String>,
 
+    /// Where the tables lie: file:///…, s3://…, gs://… or az://… [default: tables in the data directory]
+    #[arg(long, value_name = "URL", env = "FLOODMARK_TABLES")]
+    pub(crate) tables: Option<String>,
+
+    /// How old data gets in memory before it is sealed into tables [default: 15m]
+    #[arg(long, value_name = "DURATION", env = "FLOODMARK_SEAL_AFTER")]
+    pub(crate) seal_after: Option<String>,
+
+    /// Samples older than this are dropped [default: never]
+    #[arg(long, value_name = "DURATION", env = "FLOODMARK_RETENTION")]
+    pub(crate) retention: Option<String>,
+
     /// A TOML file with these and all other settings; flags go before it
     #[arg(long, value_name = "FILE", env = "FLOODMARK_CONFIG")]
     pub(crate) config: Option<PathBuf>,

@@ -11,8 +11,9 @@ use tokio::signal::unix::{SignalKind, signal};
 
 pub(crate) fn run(args: ServeArgs) -> anyhow::Result<()> {
     log_to_stderr();
-    let ServeArgs { data_dir, http, memory, durability, config } = args;
-    let settings = Settings::resolve(Flags { data_dir, http, memory, durability, config })?;
+    let ServeArgs { data_dir, http, memory, durability, tables, seal_after, retention, config } = args;
+    let flags = Flags { data_dir, http, memory, durability, tables, seal_after, retention, config };
+    let settings = Settings::resolve(flags)?;
     let runtime =
         tokio::runtime::Builder::new_multi_thread().enable_all().build().context("start the runtime")?;
     runtime.block_on(serve(settings))
@@ -43,10 +44,13 @@ async fn serve(settings: Settings) -> anyhow::Result<()> {
     Ok(())
 }
 
+/// What is logged by default: libraries tell about each of their steps otherwise.
+const LOGGED: &str = "info,delta_kernel=warn,delta_kernel_default_engine=warn,object_store=warn";
+
 /// Logs to stderr: coloured in a terminal, plain elsewhere; `RUST_LOG` chooses what.
 fn log_to_stderr() {
     let filter = tracing_subscriber::EnvFilter::try_from_default_env()
-        .unwrap_or_else(|_| tracing_subscriber::EnvFilter::new("info"));
+        .unwrap_or_else(|_| tracing_subscriber::EnvFilter::new(LOGGED));
     tracing_subscriber::fmt()
         .with_env_filter(filter)
         .with_writer(std::io::stderr)

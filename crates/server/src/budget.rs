@@ -12,12 +12,14 @@ pub struct Budget {
     pub total_bytes: u64,
     /// Why it is so large.
     pub reason: String,
-    /// Series and samples in memory: 60 %.
+    /// Series and samples in memory: 50 %.
     pub head_bytes: u64,
     /// Write requests from their first body byte to their answer: 15 %.
     pub inflight_bytes: u64,
     /// What queries hold: 15 %.
     pub query_bytes: u64,
+    /// Files of the tables while they are made, by sealing and compaction: 10 %.
+    pub flush_bytes: u64,
     /// Warm decoders between write requests: 3 %.
     pub decoders_bytes: u64,
     /// Threads, connections, journal buffers, the allocator's slack: 7 %.
@@ -44,14 +46,19 @@ impl Budget {
         Self::shared_out((bytes / 2).max(TOTAL_BYTES_MIN), format!("half of {what} of {} MiB", bytes >> 20))
     }
 
-    /// The half of `query_bytes` for answers until they are read; see [`Self::evaluation_bytes`].
-    pub const fn answers_bytes(&self) -> u64 {
-        self.query_bytes / 2
+    /// The eighth of `query_bytes` for footers and ranges of table files, which are kept between queries.
+    pub const fn cache_bytes(&self) -> u64 {
+        self.query_bytes / 8
     }
 
     /// The half of `query_bytes` for what queries hold while they are evaluated.
     pub const fn evaluation_bytes(&self) -> u64 {
-        self.query_bytes - self.answers_bytes()
+        self.query_bytes / 2
+    }
+
+    /// The rest of `query_bytes`, for answers until they are read.
+    pub const fn answers_bytes(&self) -> u64 {
+        self.query_bytes - self.evaluation_bytes() - self.cache_bytes()
     }
 
     /// What connections may buffer, of `other_bytes`: 5 % of the whole.
@@ -61,10 +68,20 @@ impl Budget {
 
     fn shared_out(total_bytes: u64, reason: String) -> Self {
         let percent = |n| total_bytes / 100 * n;
-        let (head_bytes, inflight_bytes, query_bytes) = (percent(60), percent(15), percent(15));
-        let decoders_bytes = percent(3);
-        let other_bytes = total_bytes - head_bytes - inflight_bytes - query_bytes - decoders_bytes;
-        Self { total_bytes, reason, head_bytes, inflight_bytes, query_bytes, decoders_bytes, other_bytes }
+        let (head_bytes, inflight_bytes, query_bytes) = (percent(50), percent(15), percent(15));
+        let (flush_bytes, decoders_bytes) = (percent(10), percent(3));
+        let parts = head_bytes + inflight_bytes + query_bytes + flush_bytes + decoders_bytes;
+        let other_bytes = total_bytes - parts;
+        Self {
+            total_bytes,
+            reason,
+            head_bytes,
+            inflight_bytes,
+            query_bytes,
+            flush_bytes,
+            decoders_bytes,
+            other_bytes,
+        }
     }
 }
 
@@ -73,12 +90,13 @@ impl fmt::Display for Budget {
         let mib = |bytes: u64| bytes >> 20;
         write!(
             f,
-            "{} MiB ({}) = head {} + inflight {} + query {} + decoders {} + other {}",
+            "{} MiB ({}) = head {} + inflight {} + query {} + flush {} + decoders {} + other {}",
             mib(self.total_bytes),
             self.reason,
             mib(self.head_bytes),
             mib(self.inflight_bytes),
             mib(self.query_bytes),
+            mib(self.flush_bytes),
             mib(self.decoders_bytes),
             mib(self.other_bytes)
         )
@@ -120,8 +138,16 @@ mod tests {
     fn the_parts_are_the_whole() {
         for total in [TOTAL_BYTES_MIN, 1_000_000_007, 1 << 40] {
             let b = Budget::of(total).unwrap();
-            let writing = b.inflight_bytes + b.decoders_bytes;
-            assert_eq!(b.head_bytes + writing + b.query_bytes + b.other_bytes, total);
+            let parts = [
+                b.head_bytes,
+                b.inflight_bytes,
+                b.query_bytes,
+                b.flush_bytes,
+                b.decoders_bytes,
+                b.other_bytes,
+            ];
+            assert_eq!(parts.iter().sum::<u64>(), total);
+            assert_eq!(b.answers_bytes() + b.cache_bytes() + b.evaluation_bytes(), b.query_bytes);
         }
         assert!(Budget::of(TOTAL_BYTES_MIN - 1).is_err());
         assert!(Budget::of_machine().total_bytes >= TOTAL_BYTES_MIN);

@@ -2,13 +2,13 @@
 
 use crate::node::Node;
 use crate::refusal::Refusal;
-use crate::source::{Cancelled, Turns};
+use crate::source::{Cancelled, Turns, scan, tables_select, unreadable};
 use head::{TenantHead, Walk};
 use model::{Exemplar, Labels, LabelsRef, Metadata, SeriesRef, TenantId, TimeRange};
 use query::Matcher;
 use roaring::RoaringBitmap;
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::atomic::AtomicBool;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 /// One tenant's catalog.
 #[derive(Debug)]
@@ -70,17 +70,23 @@ pub(crate) type Limited<T> = (Vec<T>, bool);
 
 impl Catalog<'_> {
     pub(crate) fn label_names(&self, ask: &Ask<'_>) -> Result<Limited<String>, Refusal> {
-        self.texts(ask, |walk, head, among, take| walk.names(head, among, take))
+        let sealed =
+            |labels: LabelsRef<'_>, take: &mut dyn FnMut(&str)| labels.iter().for_each(|(n, _)| take(n));
+        self.texts(ask, |walk, head, among, take| walk.names(head, among, take), sealed)
     }
 
     pub(crate) fn label_values(&self, name: &str, ask: &Ask<'_>) -> Result<Limited<String>, Refusal> {
-        self.texts(ask, |walk, head, among, take| walk.values(head, name, among, take))
+        let sealed = |labels: LabelsRef<'_>, take: &mut dyn FnMut(&str)| {
+            labels.get(name).into_iter().for_each(take);
+        };
+        self.texts(ask, |walk, head, among, take| walk.values(head, name, among, take), sealed)
     }
 
     fn texts(
         &self,
         ask: &Ask<'_>,
         turn: impl Fn(&mut Walk, &TenantHead, Option<&RoaringBitmap>, &mut dyn FnMut(&str)) -> bool,
+        sealed: impl Fn(LabelsRef<'_>, &mut dyn FnMut(&str)),
     ) -> Result<Limited<String>, Refusal> {
         let mut all: Vec<String> = Vec::new();
         let mut room = self.room();
@@ -101,14 +107,50 @@ impl Catalog<'_> {
         }
         all.sort_unstable();
         all.dedup();
+        let mut all: BTreeSet<String> = all.into_iter().collect();
+        self.each_sealed(ask, |labels| {
+            let mut bought = Ok(());
+            sealed(labels, &mut |text| {
+                if bought.is_ok() && !all.contains(text) {
+                    bought = room.buy(text.len() + TEXT_BYTES);
+                    all.insert(text.into());
+                }
+            });
+            bought.map(|()| true)
+        })?;
         let cut = all.len() > ask.limit;
-        all.truncate(ask.limit);
-        Ok((all, cut))
+        Ok((all.into_iter().take(ask.limit).collect(), cut))
+    }
+
+    /// Gives the labels of each series in tables that is asked for, until `each` has enough of them. No samples are read.
+    fn each_sealed(
+        &self,
+        ask: &Ask<'_>,
+        mut each: impl FnMut(LabelsRef<'_>) -> Result<bool, Refusal>,
+    ) -> Result<(), Refusal> {
+        let refusal = |e: query::SourceError| Refusal { kind: e.kind, reason: "tables", message: e.message };
+        let all = [Vec::new()];
+        let selectors = if ask.selectors.is_empty() { &all } else { ask.selectors };
+        let window_bytes = self.room().left_bytes / 2;
+        for matchers in selectors {
+            let select = tables_select(matchers, ask.range, false);
+            let scan = scan(self.node.shared(), self.tenant, &select, window_bytes).map_err(refusal)?;
+            let Some(mut scan) = scan else { continue };
+            while scan.next_series().map_err(|e| refusal(unreadable(e)))? {
+                if self.cancelled.load(Ordering::Relaxed) {
+                    return Err(Cancelled.into());
+                }
+                if !each(scan.labels())? {
+                    return Ok(());
+                }
+            }
+        }
+        Ok(())
     }
 
     /// The partitions, to be worked on in turns.
     fn turns(&self) -> impl Iterator<Item = Turns<'_>> {
-        let turns = |partition| Turns { partition, tenant: self.tenant, cancelled: self.cancelled };
+        let turns = |partition| Turns::new(partition, self.tenant, self.cancelled);
         self.node.partitions().iter().map(move |partition| turns(&**partition))
     }
 
@@ -147,7 +189,16 @@ impl Catalog<'_> {
                 return Ok((found.into_iter().collect(), true));
             }
         }
-        Ok((found.into_iter().collect(), false))
+        self.each_sealed(ask, |labels| {
+            let labels = labels.to_owned();
+            if !found.contains(&labels) {
+                room.buy(labels.as_bytes().len() + TEXT_BYTES)?;
+                found.insert(labels);
+            }
+            Ok(found.len() <= ask.limit)
+        })?;
+        let cut = found.len() > ask.limit;
+        Ok((found.into_iter().take(ask.limit).collect(), cut))
     }
 
     /// Metadata by metric; with `metric`, only that one's.
@@ -197,7 +248,10 @@ impl Catalog<'_> {
                 }
             }
         }
-        all.values_mut().for_each(|list| list.sort_by_key(|e| e.timestamp_ms));
+        for list in all.values_mut() {
+            list.sort_by_key(|e| e.timestamp_ms);
+            list.dedup(); // a replay can bring one back twice
+        }
         Ok(all)
     }
 }

@@ -3,7 +3,9 @@
 //! ```text
 //!   DIR/LOCK            held while a process uses the directory
 //!   DIR/identity.json   { "version": 1, "seed": "…", "partitions": 2 }
-//!   DIR/journal/N/      the segments of partition N
+//!   DIR/journal/N/      the segments of partition N, and `source`: what tables call this journal
+//!   DIR/floodmarks.json up to where the journals are in the tables (`lake/manifest.rs`)
+//!   DIR/tables/         the tables, unless they lie elsewhere
 //! ```
 
 use serde::{Deserialize, Serialize};
@@ -134,17 +136,56 @@ impl Identity {
         Ok(identity)
     }
 
-    /// All or nothing: a crash in between leaves no file under the final name.
     fn write(&self, path: &Path) -> io::Result<()> {
-        let unfinished = path.with_extension("unfinished");
-        let mut file = File::create(&unfinished)?;
-        file.write_all(&serde_json::to_vec_pretty(self)?)?;
-        file.sync_all()?;
-        fs::rename(&unfinished, path)?;
-        match path.parent() {
-            Some(dir) => File::open(dir)?.sync_all(),
-            None => Ok(()),
+        replace(path, &serde_json::to_vec_pretty(self)?)
+    }
+}
+
+/// What tables call a partition's journal. It lies with the journal: a journal that is new, or was thrown away, begins its
+/// offsets anew, and must not be taken for the one before.
+#[derive(Debug)]
+pub(crate) struct Source {
+    path: PathBuf,
+    partition: usize,
+}
+
+impl Source {
+    /// Of the journal of `partition`.
+    pub(crate) fn of(data_dir: &Path, partition: usize) -> Self {
+        Self { path: data_dir.join("journal").join(partition.to_string()).join("source"), partition }
+    }
+
+    /// Its name: the one it has, or one made of `fresh`.
+    pub(crate) fn name(&self, fresh: u64) -> io::Result<String> {
+        match fs::read_to_string(&self.path) {
+            Ok(id) if id.len() == 16 && id.bytes().all(|b| b.is_ascii_hexdigit()) => {
+                Ok(format!("{id}/{}", self.partition))
+            }
+            Ok(_) => self.rename(fresh),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => self.rename(fresh),
+            Err(error) => Err(error),
         }
+    }
+
+    /// Gives it a new name.
+    pub(crate) fn rename(&self, fresh: u64) -> io::Result<String> {
+        let id = format!("{fresh:016x}");
+        self.path.parent().map_or(Ok(()), fs::create_dir_all)?;
+        replace(&self.path, id.as_bytes())?;
+        Ok(format!("{id}/{}", self.partition))
+    }
+}
+
+/// All or nothing: a crash in between leaves what was there before.
+pub(crate) fn replace(path: &Path, content: &[u8]) -> io::Result<()> {
+    let unfinished = path.with_extension("unfinished");
+    let mut file = File::create(&unfinished)?;
+    file.write_all(content)?;
+    file.sync_all()?;
+    fs::rename(&unfinished, path)?;
+    match path.parent() {
+        Some(dir) => File::open(dir)?.sync_all(),
+        None => Ok(()),
     }
 }
 
@@ -176,6 +217,18 @@ mod tests {
         drop(again);
         fs::write(dir.path().join("identity.json"), "{}").unwrap();
         assert!(matches!(DataDir::open(dir.path(), 3, 1), Err(DataDirError::Identity { .. })));
+    }
+
+    #[test]
+    fn a_journal_keeps_its_name_and_a_new_one_gets_another() {
+        let dir = tempfile::tempdir().unwrap();
+        let source = Source::of(dir.path(), 3);
+        assert_eq!(source.name(1).unwrap(), "0000000000000001/3");
+        assert_eq!(source.name(2).unwrap(), "0000000000000001/3");
+        fs::remove_dir_all(dir.path().join("journal/3")).unwrap();
+        assert_eq!(source.name(5).unwrap(), "0000000000000005/3");
+        fs::write(dir.path().join("journal/3/source"), "torn").unwrap();
+        assert_eq!(source.name(6).unwrap(), "0000000000000006/3");
     }
 
     #[test]

@@ -7,10 +7,12 @@
 //! | GET POST `/api/v1/labels`, `/api/v1/series`, `/api/v1/query_exemplars` | what there is |
 //! | GET `/api/v1/label/<name>/values`, `/api/v1/metadata`, `/api/v1/status/buildinfo` | likewise |
 //! | GET POST `/api/v1/export` | all samples of some series |
+//! | POST `/api/v1/admin/flush`, `/api/v1/admin/compact` | seal everything now; merge all that is to be merged |
 //! | GET `/metrics`, `/-/healthy`, `/-/ready` (also `/ready`, `/health`) | the node itself |
 //!
 //! The reading paths exist also under `/prometheus` and `/api/prom`.
 
+mod admin;
 mod error;
 mod export;
 mod gate;
@@ -119,6 +121,8 @@ fn router(app: App) -> Router {
         .route("/api/v1/push", post(write::remote_write))
         .route("/api/prom/push", post(write::remote_write));
     let node = Router::new()
+        .route("/api/v1/admin/flush", post(admin::flush))
+        .route("/api/v1/admin/compact", post(admin::compact))
         .route("/metrics", get(health::metrics))
         .route("/-/healthy", get(health::healthy))
         .route("/health", get(health::healthy))

@@ -10,6 +10,7 @@
 //! - [`settings`]: what can be configured, resolved once; the memory budget as a sum
 //! - [`node`]: opens a data directory and starts the owners
 //! - [`pipeline`]: the path of a written batch, top to bottom
+//! - `lake`: what is no longer fresh goes into tables, and out of the journal
 //! - [`http`]: listeners, routes, and the only place where errors become statuses
 
 pub mod http;
@@ -20,6 +21,7 @@ pub mod settings;
 mod budget;
 mod catalog;
 mod datadir;
+mod lake;
 mod owner;
 mod refusal;
 mod source;

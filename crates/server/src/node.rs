@@ -2,21 +2,29 @@
 
 use crate::budget::Budget;
 use crate::datadir::{DataDir, DataDirError};
+use crate::lake::sealer::{ORDERS_MAX, Order, Sealer};
+use crate::lake::upkeep::{self, Upkeep};
+use crate::lake::{Lake, LakeError};
 use crate::owner::{Command, Commands, Owner, PartitionShared, QUEUE_MAX};
 use crate::pipeline::Decoders;
 use crate::settings::Settings;
 use crate::telemetry::WriteMetrics;
-use journal::{Embedded, JournalError, Options};
+use journal::{Embedded, JournalError, Offset, Options};
 use model::SeriesError;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::mpsc::sync_channel;
+use std::sync::mpsc::{SyncSender, sync_channel};
 use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
 use stdx::budget::Account;
 use stdx::clock::Clock;
 use stdx::rng::{Rng, mix};
 use stdx::telemetry::Registry;
+
+/// How long a stopping node waits for its sealer and upkeep.
+const HELPERS_WAIT: Duration = Duration::from_secs(5);
+const HELPERS_POLL: Duration = Duration::from_millis(5);
 
 /// A running node. Cloning gives another handle.
 #[derive(Debug, Clone)]
@@ -27,10 +35,14 @@ struct Inner {
     shared: Arc<Shared>,
     partitions: Vec<Arc<PartitionShared>>,
     commands: Vec<Commands>,
+    orders: SyncSender<Order>,
+    upkeep: SyncSender<upkeep::Order>,
+    /// The sealer and the upkeep.
+    helpers: Mutex<Vec<JoinHandle<()>>>,
     owners: Mutex<Vec<JoinHandle<()>>>,
     decoders: Decoders,
     registry: Registry,
-    stopping: AtomicBool,
+    stopping: Arc<AtomicBool>,
     /// Held for its lock.
     _data_dir: DataDir,
 }
@@ -49,10 +61,20 @@ pub(crate) struct Shared {
     pub(crate) inflight: Account,
     /// Forms that ask, and answers until they are sent.
     pub(crate) answers: Account,
+    pub(crate) lake: Lake,
     partitions: Vec<Arc<PartitionShared>>,
 }
 
 impl Shared {
+    pub(crate) fn partitions(&self) -> &[Arc<PartitionShared>] {
+        &self.partitions
+    }
+
+    /// Replay is done in all partitions.
+    pub(crate) fn is_ready(&self) -> bool {
+        self.partitions.iter().all(|p| p.ready.load(Ordering::Acquire))
+    }
+
     /// Bytes that all partitions' heads hold.
     pub(crate) fn head_bytes(&self) -> u64 {
         self.partitions.iter().map(|p| p.head_bytes.load(Ordering::Relaxed)).sum()
@@ -96,6 +118,9 @@ pub enum StartError {
     /// The journal.
     #[error(transparent)]
     Journal(#[from] JournalError),
+    /// The tables.
+    #[error(transparent)]
+    Lake(#[from] LakeError),
     /// A thread.
     #[error("cannot start a thread: {0}")]
     Thread(std::io::Error),
@@ -110,10 +135,30 @@ impl Node {
         let partitions: Vec<_> = (0..count).map(|_| Arc::new(PartitionShared::new(seed))).collect();
         let registry = Registry::new();
         let decoders = Account::new("decoders", settings.budget.decoders_bytes);
+        let flush = Account::new("flush", settings.budget.flush_bytes);
+        let lake = Lake::open(
+            settings.lake.clone(),
+            &data_dir,
+            flush,
+            settings.budget.cache_bytes() as usize,
+            &registry,
+        )?;
+        let mut journals = Vec::new();
+        for number in 0..count {
+            let options = Options {
+                durability: settings.durability,
+                segment_bytes: settings.segment_bytes,
+                seed: mix(seed ^ number as u64),
+                floor: Offset(lake.mark(number).floor()),
+                ..Options::default()
+            };
+            journals.push(Embedded::open(&data_dir.path.join("journal"), number as u32, options)?);
+        }
         let shared = Arc::new(Shared {
             metrics: WriteMetrics::new(&registry),
             inflight: Account::new("inflight", settings.budget.inflight_bytes),
             answers: Account::new("answers", settings.budget.answers_bytes()),
+            lake,
             partitions: partitions.clone(),
             settings,
             seed,
@@ -121,14 +166,7 @@ impl Node {
         });
         let mut commands = Vec::new();
         let mut owners = Vec::new();
-        for (number, partition) in partitions.iter().enumerate() {
-            let options = Options {
-                durability: shared.settings.durability,
-                segment_bytes: shared.settings.segment_bytes,
-                seed: mix(seed ^ number as u64),
-                ..Options::default()
-            };
-            let journal = Embedded::open(&data_dir.path.join("journal"), number as u32, options)?;
+        for (number, (partition, journal)) in partitions.iter().zip(journals).enumerate() {
             let (send, receive) = sync_channel(QUEUE_MAX);
             let (shared, partition) = (Arc::clone(&shared), Arc::clone(partition));
             let owner = Owner::new(number, shared, partition, Box::new(journal), receive);
@@ -136,14 +174,26 @@ impl Node {
             owners.push(thread.spawn(|| run_or_abort(owner)).map_err(StartError::Thread)?);
             commands.push(send);
         }
+        let stopping = Arc::new(AtomicBool::new(false));
+        let (orders, receive) = sync_channel(ORDERS_MAX);
+        let sealer = Sealer::new(Arc::clone(&shared), commands.clone(), receive, Arc::clone(&stopping));
+        let thread = std::thread::Builder::new().name("sealer".into());
+        let sealer = thread.spawn(|| sealer.run()).map_err(StartError::Thread)?;
+        let (upkeep_orders, receive) = sync_channel(ORDERS_MAX);
+        let upkeep = Upkeep::new(Arc::clone(&shared), receive, Arc::clone(&stopping));
+        let thread = std::thread::Builder::new().name("upkeep".into());
+        let upkeep = thread.spawn(|| upkeep.run()).map_err(StartError::Thread)?;
         let node = Self(Arc::new(Inner {
             decoders: Decoders::new(seed, decoders),
             shared,
             partitions,
             commands,
+            orders,
+            upkeep: upkeep_orders,
+            helpers: Mutex::new(vec![sealer, upkeep]),
             owners: Mutex::new(owners),
             registry,
-            stopping: AtomicBool::new(false),
+            stopping,
             _data_dir: data_dir,
         }));
         node.register_gauges();
@@ -152,7 +202,7 @@ impl Node {
 
     /// Replay is done in all partitions, and the node is not stopping.
     pub fn is_ready(&self) -> bool {
-        !self.is_stopping() && self.0.partitions.iter().all(|p| p.ready.load(Ordering::Acquire))
+        !self.is_stopping() && self.0.shared.is_ready()
     }
 
     /// [`Node::stop`] was called.
@@ -163,6 +213,7 @@ impl Node {
     /// Finishes what was taken in, then ends the owners. Blocks until they are gone.
     pub fn stop(&self) {
         self.0.stopping.store(true, Ordering::Release);
+        self.end_helpers();
         let owners = std::mem::take(&mut *self.0.owners.lock().expect("BUG: a stopper panicked"));
         for (owner, commands) in owners.into_iter().zip(&self.0.commands) {
             let _ = commands.send(Command::Stop); // an owner that is gone needs no word
@@ -170,6 +221,35 @@ impl Node {
                 tracing::error!("an owner had panicked");
             }
         }
+    }
+
+    /// Ends the sealer and the upkeep, if they do so soon. Who waits for a store that does not answer goes with the
+    /// process: rounds and jobs may be cut short anywhere.
+    fn end_helpers(&self) {
+        // a full channel is one that is looked at anyway
+        let _ = self.0.orders.try_send(Order::Stop);
+        let _ = self.0.upkeep.try_send(upkeep::Order::Stop);
+        let until = Instant::now() + HELPERS_WAIT;
+        for helper in std::mem::take(&mut *self.0.helpers.lock().expect("BUG: a stopper panicked")) {
+            while !helper.is_finished() && Instant::now() < until {
+                std::thread::sleep(HELPERS_POLL);
+            }
+            if !helper.is_finished() {
+                tracing::info!("sealing or upkeep was cut short; the next start takes it up again");
+            } else if helper.join().is_err() {
+                tracing::error!("BUG: the sealer or the upkeep had panicked");
+            }
+        }
+    }
+
+    /// Where the upkeep is told what to do.
+    pub(crate) fn upkeep(&self) -> &SyncSender<upkeep::Order> {
+        &self.0.upkeep
+    }
+
+    /// Where the sealer is told what to do.
+    pub(crate) fn orders(&self) -> &SyncSender<Order> {
+        &self.0.orders
     }
 
     /// What is configured.
@@ -251,6 +331,7 @@ impl Node {
             ("head", budget.head_bytes),
             ("inflight", budget.inflight_bytes),
             ("query", budget.query_bytes),
+            ("flush", budget.flush_bytes),
             ("decoders", budget.decoders_bytes),
         ];
         for (account, limit) in accounts {

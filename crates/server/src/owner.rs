@@ -12,8 +12,10 @@
 
 mod commit;
 mod dictionary;
+mod evict;
 mod outage;
 mod replay;
+mod seal;
 #[cfg(test)]
 mod tests;
 
@@ -21,13 +23,16 @@ use crate::node::Shared;
 use crate::refusal::Refusal;
 use crate::submission::Submission;
 use dictionary::Dictionary;
+use evict::Evicting;
 use head::Partition;
 use journal::{Journal, RecordEncoder};
 use outage::Outage;
 use parking_lot::RwLock;
+use seal::Sealing;
+pub(crate) use seal::{Freeze, Frozen, Sealed};
 use std::collections::VecDeque;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender};
 use std::time::{Duration, Instant};
 
@@ -49,6 +54,9 @@ const CREATE_SHARE: usize = 32;
 const KNOWN_LATELY: Duration = Duration::from_millis(200);
 const CREATE_PAUSE_FACTOR: u32 = 12;
 
+/// After each turn of letting go of sealed samples the owner leaves the head to others for so many times as long.
+const RELEASE_PAUSE_FACTOR: u32 = 4;
+
 /// How often the owner looks after things when nothing happens.
 const IDLE: Duration = Duration::from_secs(1);
 
@@ -68,6 +76,10 @@ pub(crate) struct PartitionShared {
     pub(crate) journal_segments: AtomicU64,
     /// Submissions that wait for series to be created.
     pub(crate) creating: AtomicU64,
+    /// Bytes in the journal that are not sealed.
+    pub(crate) unsealed_bytes: AtomicU64,
+    /// When the oldest sample came that is not sealed, by the clock; 0 where there is none.
+    pub(crate) unsealed_since_ms: AtomicI64,
 }
 
 impl PartitionShared {
@@ -79,6 +91,8 @@ impl PartitionShared {
             journal_bytes: AtomicU64::new(0),
             journal_segments: AtomicU64::new(0),
             creating: AtomicU64::new(0),
+            unsealed_bytes: AtomicU64::new(0),
+            unsealed_since_ms: AtomicI64::new(0),
         }
     }
 }
@@ -87,6 +101,8 @@ impl PartitionShared {
 #[derive(Debug)]
 pub(crate) enum Command {
     Write(Box<Submission>),
+    Freeze(Freeze),
+    Sealed(Sealed),
     Stop,
 }
 
@@ -107,6 +123,10 @@ pub(crate) struct Owner {
     encoder: RecordEncoder,
     label_bytes: Vec<u8>,
     outage: Outage,
+    sealing: Sealing,
+    evicting: Evicting,
+    /// Bytes of replayed records that are not sealed; what was taken in since is counted by the journal.
+    unsealed_bytes: u64,
     retired: Instant,
     /// When a request of known series last came.
     known_at: Instant,
@@ -135,6 +155,9 @@ impl Owner {
             encoder: RecordEncoder::new(),
             label_bytes: Vec::new(),
             outage: Outage::default(),
+            sealing: Sealing::default(),
+            evicting: Evicting::new(),
+            unsealed_bytes: 0,
             retired: Instant::now(),
             known_at: Instant::now(),
             create_at: Instant::now(),
@@ -165,6 +188,8 @@ impl Owner {
             if !self.group.is_empty() {
                 self.commit();
             }
+            self.seal_turn();
+            self.evict_turn();
             self.housekeep();
         }
     }
@@ -190,6 +215,8 @@ impl Owner {
                     self.group.push(*s);
                 }
                 Command::Write(s) => self.creating.push_back(*s),
+                Command::Freeze(freeze) => self.sealing.asked = Some(freeze),
+                Command::Sealed(sealed) => self.sealed(sealed),
             }
             next = if samples < GROUP_SAMPLES_MAX { self.commands.try_recv().ok() } else { None };
         }
@@ -197,13 +224,14 @@ impl Owner {
 
     /// How long the owner may wait for a command: until it has something else to do.
     fn time_to_sleep(&self) -> Option<Duration> {
-        match (self.stopping, self.creating.is_empty()) {
-            (true, _) => None,
-            (false, true) => Some(IDLE),
-            (false, false) => {
-                Some(self.create_at.saturating_duration_since(Instant::now())).filter(|d| !d.is_zero())
-            }
+        if self.stopping {
+            return None;
         }
+        let creates = (!self.creating.is_empty()).then_some(self.create_at);
+        let next =
+            [creates, self.sealing.wants_turn(), Some(self.evicting.turn_at)].into_iter().flatten().min();
+        let left = |at: Instant| at.saturating_duration_since(Instant::now());
+        next.map_or(Some(IDLE), |at| Some(left(at)).filter(|d| !d.is_zero()))
     }
 
     /// Creates the next few series, if it is their turn; submissions that are complete by it join the group.
@@ -277,11 +305,17 @@ impl Owner {
         let stats = self.journal.stats();
         self.partition.journal_bytes.store(stats.bytes, Ordering::Relaxed);
         self.partition.journal_segments.store(stats.segments, Ordering::Relaxed);
+        let unsealed = self.unsealed_bytes + stats.appended_bytes.saturating_sub(self.sealing.appended_bytes);
+        self.partition.unsealed_bytes.store(unsealed, Ordering::Relaxed);
     }
 
     fn refuse_until_stopped(&self, refusal: &Refusal) {
-        while let Ok(Command::Write(submission)) = self.commands.recv() {
-            submission.turn_away(refusal.clone());
+        loop {
+            match self.commands.recv() {
+                Ok(Command::Write(submission)) => submission.turn_away(refusal.clone()),
+                Ok(Command::Stop) | Err(_) => return,
+                Ok(Command::Freeze(_) | Command::Sealed(_)) => {} // who asked sees that no answer comes
+            }
         }
     }
 }

@@ -2,8 +2,9 @@
 
 use crate::budget::Budget;
 use crate::http::CONNECTION_BUFFER_BYTES;
-use model::caps;
+use model::{TenantId, caps};
 use serde::Deserialize;
+use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 
@@ -43,6 +44,22 @@ pub struct ConfigFile {
     pub body_timeout: Option<String>,
     /// See [`Settings::segment_bytes`]; as `"128MiB"`.
     pub segment_size: Option<String>,
+    /// See [`LakeSettings::url`].
+    pub tables: Option<String>,
+    /// See [`LakeSettings::options`].
+    pub tables_options: BTreeMap<String, String>,
+    /// See [`LakeSettings::seal_after_ms`]; as `"15m"`.
+    pub seal_after: Option<String>,
+    /// See [`LakeSettings::seal_bytes`]; as `"256MiB"`.
+    pub seal_size: Option<String>,
+    /// See [`LakeSettings::retention_ms`]; as `"90d"`.
+    pub retention: Option<String>,
+    /// See [`LakeSettings::tenant_retention_ms`].
+    pub tenant_retention: BTreeMap<String, String>,
+    /// See [`LakeSettings::compaction`].
+    pub compaction: Option<bool>,
+    /// See [`LakeSettings::vacuum_grace_ms`]; as `"1h"`.
+    pub vacuum_grace: Option<String>,
 }
 
 /// What the command line says; it goes before the file.
@@ -56,6 +73,12 @@ pub struct Flags {
     pub memory: Option<String>,
     /// `--durability`
     pub durability: Option<String>,
+    /// `--tables`
+    pub tables: Option<String>,
+    /// `--seal-after`
+    pub seal_after: Option<String>,
+    /// `--retention`
+    pub retention: Option<String>,
     /// `--config`
     pub config: Option<PathBuf>,
 }
@@ -98,6 +121,31 @@ pub struct Settings {
     pub body_timeout_ms: u64,
     /// A journal segment is closed at this size. Default 128 MiB.
     pub segment_bytes: u64,
+    /// What becomes of data that is no longer fresh.
+    pub lake: LakeSettings,
+}
+
+/// How data leaves the head for the tables, and how long it stays there.
+#[derive(Debug, Clone)]
+pub struct LakeSettings {
+    /// Where the tables lie: `file:///…`, `s3://…`, `gs://…`, `az://…`. Default: `tables` in the data directory.
+    pub url: String,
+    /// Options of the object store, as the crate `object_store` names them (`aws_endpoint`, …).
+    pub options: BTreeMap<String, String>,
+    /// The head's data is sealed when its oldest part is so old. Default 15 minutes: with files of that length a
+    /// day of one table is some hundred commits, and a restart replays no more than it.
+    pub seal_after_ms: i64,
+    /// It is sealed earlier where a partition's journal holds more than this since the last seal. Default 256
+    /// MiB, which bounds the disk and the replay: some seconds.
+    pub seal_bytes: u64,
+    /// Samples older than this are dropped, a day at a time. Default: never.
+    pub retention_ms: Option<i64>,
+    /// The same for single tenants, before the general one.
+    pub tenant_retention_ms: BTreeMap<TenantId, i64>,
+    /// Small files are merged into larger ones. Default: yes; another engine may do it instead.
+    pub compaction: bool,
+    /// A file that left its table is deleted after so long, for the sake of readers. Default one hour.
+    pub vacuum_grace_ms: i64,
 }
 
 /// A setting that cannot be used.
@@ -174,8 +222,21 @@ impl Settings {
             n => Ok(n.unwrap_or(default)),
         };
         let idle_ms = duration("series_idle", &file.series_idle, 3_600_000)?;
+        let data_dir = flags.data_dir.or(file.data_dir).unwrap_or_else(|| "floodmark-data".into());
+        let retention = flags.retention.or(file.retention);
+        let lake = LakeSettings {
+            url: tables_url(flags.tables.or(file.tables), &data_dir)?,
+            options: file.tables_options,
+            seal_after_ms: duration("seal_after", &flags.seal_after.or(file.seal_after), 900_000)?,
+            seal_bytes: file.seal_size.map_or(Ok(256 << 20), |text| bytes_setting("seal_size", &text))?,
+            retention_ms: retention.map(|text| duration_setting("retention", &text)).transpose()?,
+            tenant_retention_ms: tenant_retention(&file.tenant_retention)?,
+            compaction: file.compaction.unwrap_or(true),
+            vacuum_grace_ms: duration("vacuum_grace", &file.vacuum_grace, 3_600_000)?,
+        };
         Ok(Self {
-            data_dir: flags.data_dir.or(file.data_dir).unwrap_or_else(|| "floodmark-data".into()),
+            data_dir,
+            lake,
             http: flags.http.or(file.http).unwrap_or_else(|| SocketAddr::from(([127, 0, 0, 1], 9009))),
             budget,
             durability,
@@ -205,6 +266,29 @@ impl Settings {
             },
         })
     }
+}
+
+/// The URL as given, or that of the folder `tables` in the data directory.
+fn tables_url(given: Option<String>, data_dir: &Path) -> Result<String, SettingsError> {
+    if let Some(url) = given {
+        let has_scheme = url.split_once("://").is_some_and(|(scheme, _)| !scheme.is_empty());
+        let reason = || "a URL such as file:///var/lib/tables or s3://bucket/folder".into();
+        return if has_scheme { Ok(url) } else { Err(value_error("tables", &url, reason())) };
+    }
+    let whole = std::path::absolute(data_dir.join("tables"));
+    let url = whole.ok().and_then(|path| url::Url::from_directory_path(path).ok());
+    let shown = data_dir.display().to_string();
+    url.map(String::from)
+        .ok_or_else(|| value_error("data_dir", &shown, "a path that can be made absolute".into()))
+}
+
+fn tenant_retention(given: &BTreeMap<String, String>) -> Result<BTreeMap<TenantId, i64>, SettingsError> {
+    let each = |(tenant, text): (&String, &String)| {
+        let tenant =
+            TenantId::parse(tenant).map_err(|e| value_error("tenant_retention", tenant, e.to_string()))?;
+        Ok((tenant, duration_setting("tenant_retention", text)?))
+    };
+    given.iter().map(each).collect()
 }
 
 fn value_error(name: &'static str, value: &str, reason: String) -> SettingsError {
@@ -314,5 +398,18 @@ mod tests {
         assert!(check("memory = \"1MiB\"").unwrap_err().contains("64 MiB"));
         assert!(check("partitions = 0").unwrap_err().contains("1 to 1024"));
         assert!(check("durability = \"maybe\"").unwrap_err().contains("fsync or os"));
+        assert!(check("tables = \"/no/scheme\"").unwrap_err().contains("s3://"));
+        assert!(check("[tenant_retention]\n\"a/b\" = \"1d\"").unwrap_err().contains("'/'"));
+    }
+
+    #[test]
+    fn tables_lie_in_the_data_directory_or_where_told() {
+        let url = |data_dir: &str, tables: Option<&str>| {
+            let flags =
+                Flags { data_dir: Some(data_dir.into()), tables: tables.map(Into::into), ..Flags::default() };
+            Settings::resolve(flags).unwrap().lake.url
+        };
+        assert_eq!(url("/a b", None), "file:///a%20b/tables/");
+        assert_eq!(url("/a", Some("s3://bucket/x")), "s3://bucket/x");
     }
 }

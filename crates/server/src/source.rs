@@ -1,59 +1,23 @@
-//! The heads of all partitions, as the query engine's source of series.
+//! Heads and tables, as the query engine's source of series.
+//!
+//! - [`union`]: both as one
+//!
+//! What is here: series of heads, and long work on a head in turns.
 
-use crate::node::Node;
+mod union;
+
+pub(crate) use union::{Source, scan, tables_select, unreadable};
+
+use crate::lake::pins::Pin;
 use crate::owner::PartitionShared;
 use head::{Filter, FilterKind, Selection, TenantHead};
 use model::{ErrorKind, LabelsRef, Samples, SeriesRef, TenantId, TimeRange};
-use query::{MatchOp, Matcher, Select, SeriesSet, SeriesSource, SourceError};
+use query::{MatchOp, Matcher, SeriesSet, SourceError};
 use roaring::RoaringBitmap;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 #[cfg(test)]
 mod tests;
-
-/// One tenant's series.
-#[derive(Debug)]
-pub(crate) struct HeadSource<'a> {
-    partitions: Vec<Arc<PartitionShared>>,
-    tenant: TenantId,
-    /// No series with more samples than this is unpacked.
-    samples_max: u64,
-    /// Nobody waits for the answer any more.
-    cancelled: &'a AtomicBool,
-}
-
-impl<'a> HeadSource<'a> {
-    pub(crate) fn new(node: &Node, tenant: TenantId, samples_max: u64, cancelled: &'a AtomicBool) -> Self {
-        Self { partitions: node.partitions().to_vec(), tenant, samples_max, cancelled }
-    }
-}
-
-impl SeriesSource for HeadSource<'_> {
-    fn select(&self, select: &Select<'_>) -> Result<Box<dyn SeriesSet + '_>, SourceError> {
-        let mut parts = Vec::with_capacity(self.partitions.len());
-        for partition in &self.partitions {
-            let turns = Turns { partition, tenant: &self.tenant, cancelled: self.cancelled };
-            let series = turns.select(select.matchers).map_err(|Cancelled| SourceError {
-                kind: ErrorKind::Unavailable,
-                message: "the query was cancelled".into(),
-            })?;
-            parts.push((&**partition, series.into_iter()));
-        }
-        let left = parts.iter().map(|(_, s)| s.len()).sum();
-        Ok(Box::new(HeadSet {
-            parts,
-            at: 0,
-            current: None,
-            tenant: &self.tenant,
-            range: select.range,
-            samples_max: self.samples_max,
-            unpack_max: self.samples_max,
-            left,
-            labels: Vec::new(),
-        }))
-    }
-}
 
 /// Calls `f` with the matchers as the head's filters.
 fn with_filters<R>(matchers: &[Matcher], f: impl FnOnce(&[Filter<'_>]) -> R) -> R {
@@ -74,7 +38,7 @@ fn with_filters<R>(matchers: &[Matcher], f: impl FnOnce(&[Filter<'_>]) -> R) -> 
 }
 
 /// A pass over selected series. The lock is taken for one series at a time, so a long query never keeps the
-/// owner waiting. Series are never removed while the process lives, so references stay good in between.
+/// owner waiting. The source's pins keep references good in between.
 struct HeadSet<'a> {
     parts: Vec<(&'a PartitionShared, roaring::bitmap::IntoIter)>,
     at: usize,
@@ -86,6 +50,22 @@ struct HeadSet<'a> {
     unpack_max: u64,
     left: usize,
     labels: Vec<u8>,
+    pin: &'a Pin,
+}
+
+impl<'a> HeadSet<'a> {
+    fn new(
+        parts: impl Iterator<Item = (&'a PartitionShared, RoaringBitmap)>,
+        tenant: &'a TenantId,
+        range: TimeRange,
+        samples_max: u64,
+        pin: &'a Pin,
+    ) -> Self {
+        let parts: Vec<_> = parts.map(|(partition, series)| (partition, series.into_iter())).collect();
+        let left = parts.iter().map(|(_, s)| s.len()).sum();
+        let (unpack_max, labels) = (samples_max, Vec::new());
+        Self { parts, at: 0, current: None, tenant, range, samples_max, unpack_max, left, labels, pin }
+    }
 }
 
 impl SeriesSet for HeadSet<'_> {
@@ -104,6 +84,10 @@ impl SeriesSet for HeadSet<'_> {
                 }
                 make_room(samples, most as usize);
                 head.read(series, self.range, samples);
+                // with the lock held: what was pinned cannot go in between
+                if self.pin.is_outlived() {
+                    return Err(union::outlived());
+                }
                 self.current = Some(series);
                 self.left = self.left.saturating_sub(1);
                 return Ok(true);
@@ -153,19 +137,30 @@ fn too_many_samples(count: u64, most: u64) -> SourceError {
 
 /// Long work on a tenant's head in one partition, done in turns: the lock is let go of in between, so that the
 /// owner never waits for longer than a turn.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug)]
 pub(crate) struct Turns<'a> {
     pub(crate) partition: &'a PartitionShared,
-    pub(crate) tenant: &'a TenantId,
+    tenant: &'a TenantId,
     /// Looked at before each turn.
-    pub(crate) cancelled: &'a AtomicBool,
+    cancelled: &'a AtomicBool,
+    /// Keeps references to series good from turn to turn.
+    _pin: head::Pin,
 }
 
 /// Nobody waits for the answer any more.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Cancelled;
 
-impl Turns<'_> {
+impl<'a> Turns<'a> {
+    pub(crate) fn new(
+        partition: &'a PartitionShared,
+        tenant: &'a TenantId,
+        cancelled: &'a AtomicBool,
+    ) -> Self {
+        let pin = partition.head.read().pin();
+        Self { partition, tenant, cancelled, _pin: pin }
+    }
+
     /// Takes turns until one says that it was the last; none where the tenant has nothing here.
     pub(crate) fn until_done(&self, mut turn: impl FnMut(&TenantHead) -> bool) -> Result<(), Cancelled> {
         loop {

@@ -29,6 +29,8 @@ pub(crate) struct Submission {
     pub(crate) reply: oneshot::Sender<Result<Outcome, Refusal>>,
     /// The request's memory, given back when its last part is done.
     pub(crate) memory: Option<Arc<Reservation>>,
+    /// Keeps its series' references good until they are committed.
+    pub(crate) pin: Option<head::Pin>,
 }
 
 /// A series that was not known when the request was looked at.
@@ -106,6 +108,7 @@ impl Submission {
             outcome: Outcome::default(),
             reply,
             memory: None,
+            pin: None,
         }
     }
 

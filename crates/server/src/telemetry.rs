@@ -9,6 +9,7 @@ pub(crate) struct WriteMetrics {
     pub(crate) refused_samples: Counter,
     pub(crate) refused_exemplars: Counter,
     pub(crate) series_created: Counter,
+    pub(crate) series_evicted: Counter,
     pub(crate) late_samples: Counter,
     pub(crate) duplicate_samples: Counter,
     pub(crate) seconds_known: Histogram,
@@ -42,6 +43,10 @@ impl WriteMetrics {
             body_bytes: r.counter("floodmark_write_body_bytes_total", "Bytes of write bodies, as received."),
             seconds_known: seconds("known"),
             seconds_new: seconds("new"),
+            series_evicted: r.counter(
+                "floodmark_head_series_evicted_total",
+                "Series that left memory because nobody sent them any more.",
+            ),
             series_created: r.counter("floodmark_head_series_created_total", "Series created."),
             late_samples: r.counter(
                 "floodmark_head_late_samples_total",

@@ -9,11 +9,11 @@ use std::process::Command;
 use tempfile::TempDir;
 
 /// A file system of its own in memory, taken down at the end.
-struct SmallDisk(TempDir);
+pub(crate) struct SmallDisk(TempDir);
 
 impl SmallDisk {
     /// `None` where mounting is not permitted.
-    fn mount(size: &str) -> Option<Self> {
+    pub(crate) fn mount(size: &str) -> Option<Self> {
         let dir = tempfile::tempdir().unwrap();
         let options = format!("size={size},mode=0700");
         let mounted = Command::new("mount")
@@ -29,19 +29,19 @@ impl SmallDisk {
         }
     }
 
-    fn path(&self) -> &Path {
+    pub(crate) fn path(&self) -> &Path {
         self.0.path()
     }
 
     /// Takes all the space that is left.
-    fn fill(&self) {
+    pub(crate) fn fill(&self) {
         let mut file = File::create(self.path().join("filler")).unwrap();
         for size in [1 << 20, 1 << 12] {
             while file.write_all(&vec![1; size]).is_ok() {}
         }
     }
 
-    fn make_room(&self) {
+    pub(crate) fn make_room(&self) {
         std::fs::remove_file(self.path().join("filler")).unwrap();
     }
 }

@@ -6,6 +6,7 @@
 //! - `read_api`, `bad_queries`: Prometheus' reading interface, and likewise
 //! - `consistency`: what is stored is what was sent
 //! - `durability`, `damage`, `disk_full`: what is acknowledged stays
+//! - `lake`: what is no longer fresh goes into tables, once and only once
 //! - `overload`, `amplify`: more than fits; little that makes much
 //! - `transfer`: import, export and inspect
 //! - `traffic`: recorded, played again, and its report read in a browser
@@ -20,6 +21,7 @@ mod consistency;
 mod damage;
 mod disk_full;
 mod durability;
+mod lake;
 mod overload;
 mod read_api;
 mod real_prometheus;

@@ -15,7 +15,7 @@ use super::meta::selectors;
 use super::params::Params;
 use super::read::{CancelOnDrop, options};
 use super::tenant::tenant_of;
-use crate::source::HeadSource;
+use crate::source::Source;
 use axum::body::{Body, HttpBody};
 use axum::extract::State;
 use axum::http::{HeaderMap, HeaderValue, StatusCode, header};
@@ -143,7 +143,7 @@ impl Ask<'_> {
     /// Writes the series of all selectors, each once.
     fn all(&self, out: &mut Pieces<'_>) -> Result<(), Stop> {
         let samples_max = options(self.app, self.cancelled, None).samples_max;
-        let source = HeadSource::new(&self.app.node, self.tenant.clone(), samples_max, self.cancelled);
+        let source = Source::new(&self.app.node, self.tenant.clone(), samples_max, self.cancelled);
         let failed = |e| Stop::Failed(ApiError::from(QueryError::from(e)));
         let mut samples = Samples::default();
         for (i, matchers) in self.selectors.iter().enumerate() {

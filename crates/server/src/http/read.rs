@@ -5,11 +5,12 @@ use super::error::ApiError;
 use super::json::Json;
 use super::params::Params;
 use super::tenant::tenant_of;
-use crate::source::HeadSource;
+use crate::source::Source;
 use axum::extract::State;
 use axum::http::{HeaderMap, StatusCode};
+use model::TenantId;
 use model::caps::QUERY_POINTS_MAX;
-use query::{Answer, Options, Value};
+use query::{Answer, Options, QueryError, Value};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
@@ -26,8 +27,9 @@ pub(crate) async fn instant(
     let (limit, timeout) = (params.limit()?, timeout_of(&params)?);
     let answer = within(&app, timeout, move |app, cancelled| {
         let options = options(app, cancelled, lookback_ms);
-        let source = HeadSource::new(&app.node, tenant, options.samples_max, cancelled);
-        let answer = query::instant(&expr, at_ms, &source, &options)?;
+        let answer = evaluate(app, &tenant, &options, cancelled, |source| {
+            query::instant(&expr, at_ms, source, &options)
+        })?;
         answer_json(app, answer, limit)
     });
     answer.await
@@ -64,11 +66,33 @@ pub(crate) async fn range(
     let (limit, timeout) = (params.limit()?, timeout_of(&params)?);
     let answer = within(&app, timeout, move |app, cancelled| {
         let options = options(app, cancelled, lookback_ms);
-        let source = HeadSource::new(&app.node, tenant, options.samples_max, cancelled);
-        let answer = query::range(&expr, start_ms, end_ms, step_ms, &source, &options)?;
+        let answer = evaluate(app, &tenant, &options, cancelled, |source| {
+            query::range(&expr, start_ms, end_ms, step_ms, source, &options)
+        })?;
         answer_json(app, answer, limit)
     });
     answer.await
+}
+
+/// How often a query begins again that ran for so long that its samples moved on.
+const TRIES_MAX: usize = 4;
+
+fn evaluate(
+    app: &App,
+    tenant: &TenantId,
+    options: &Options<'_>,
+    cancelled: &AtomicBool,
+    query: impl Fn(&Source<'_>) -> Result<Answer, QueryError>,
+) -> Result<Answer, QueryError> {
+    let mut tries = 0;
+    loop {
+        tries += 1;
+        let source = Source::new(&app.node, tenant.clone(), options.samples_max, cancelled);
+        match query(&source) {
+            Err(_) if source.is_outlived() && tries < TRIES_MAX => {}
+            answer => return answer,
+        }
+    }
 }
 
 pub(super) fn expression(params: &Params) -> Result<query::Expr, ApiError> {

@@ -163,6 +163,11 @@ impl Owner {
             grown += head.memory_bytes() as i64 - before;
         }
         drop(partition);
+        if stats.in_order + stats.late > 0 {
+            let unsealed = &self.partition.unsealed_since_ms;
+            let now_ms = self.node.clock.now_ms();
+            let _ = unsealed.compare_exchange(0, now_ms, Ordering::Relaxed, Ordering::Relaxed); // the oldest counts
+        }
         self.partition.head_bytes.fetch_add(grown as u64, Ordering::Relaxed); // wraps where it shrank
         self.node.metrics.late_samples.add(stats.late);
         self.node.metrics.duplicate_samples.add(stats.duplicates);

@@ -30,6 +30,18 @@ impl Dictionary {
         self.defined.clear();
     }
 
+    /// A series is no more: its reference will be another's.
+    pub(crate) fn remove(&mut self, tenant: &TenantId, series: SeriesRef) {
+        if let Some(defined) = self.defined.get_mut(tenant) {
+            defined.remove(series);
+        }
+    }
+
+    /// A tenant is no more.
+    pub(crate) fn remove_tenant(&mut self, tenant: &TenantId) {
+        self.defined.remove(tenant);
+    }
+
     /// The set of a tenant.
     pub(crate) fn of(&mut self, tenant: &TenantId) -> &mut Bits {
         if !self.defined.contains_key(tenant) {
@@ -51,6 +63,13 @@ impl Bits {
         self.0[word] |= bit;
         new
     }
+
+    /// Takes a series out.
+    fn remove(&mut self, series: SeriesRef) {
+        if let Some(word) = self.0.get_mut(series.index() / 64) {
+            *word &= !(1u64 << (series.index() % 64));
+        }
+    }
 }
 
 #[cfg(test)]
@@ -67,6 +86,9 @@ mod tests {
         assert!(!d.of(&a).insert(SeriesRef(70)));
         d.enter(DictionaryId(2));
         assert!(d.of(&a).insert(SeriesRef(70)));
+        d.remove(&a, SeriesRef(70));
+        d.remove(&a, SeriesRef(7_000));
+        assert!(d.of(&a).insert(SeriesRef(70)), "another series has its reference now");
         d.forget();
         d.enter(DictionaryId(2));
         assert!(d.of(&a).insert(SeriesRef(70)));

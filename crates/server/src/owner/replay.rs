@@ -1,16 +1,24 @@
 //! From the journal back into the head, as a stream: one record in memory at a time.
+//!
+//! What is in the tables does not come back: samples of records below the floodmark are passed over. What series
+//! references stand for, and metadata and exemplars, which are in no table, are taken from all records.
 
 use super::{Command, Owner};
+use crate::lake::Mark;
 use crate::refusal::Refusal;
 use head::Partition;
-use journal::{Damage, DictionaryId, Item, JournalError, Record};
+use journal::{Damage, DictionaryId, Entry, Item, JournalError, Offset, Record};
 use model::{SeriesKey, SeriesRef, TenantId};
 use std::collections::HashMap;
 use std::sync::atomic::Ordering;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 /// Says how far a long replay is, once in so many records.
 const PROGRESS_RECORDS: u64 = 50_000;
+
+/// How often a table that cannot be read is tried again, and how often the log says so.
+const TABLE_RETRY: Duration = Duration::from_millis(500);
+const TABLE_RETRIES_SAID: u32 = 60;
 
 /// Stands for "not defined in this dictionary".
 const UNDEFINED: u32 = u32::MAX;
@@ -20,16 +28,24 @@ impl Owner {
     /// error.
     pub(super) fn replay(&mut self) -> Result<End, JournalError> {
         let began = Instant::now();
+        let mark = self.node.lake.mark(self.number);
         let mut state = Replay { now_s: self.node.now_s(), seed: self.node.seed, ..Replay::default() };
-        let mut reader = self.journal.read(self.journal.start())?;
+        let mut reader = self.journal.read(self.journal.dictionary_start(Offset(mark.upto)))?;
         while let Some(item) = reader.next()? {
             match item {
                 Item::Entry(entry) => {
-                    let mut partition = self.partition.head.write();
-                    let samples = state.samples;
-                    let grown = state.apply(entry.dictionary, entry.payload, &mut partition);
-                    self.partition.head_bytes.fetch_add(grown as u64, Ordering::Relaxed); // wraps where it shrank
-                    self.node.metrics.replayed_samples.add(state.samples - samples);
+                    if state.decode(&entry) {
+                        let Some(sealed) = self.is_sealed(&mut state, &mark, entry.offset) else {
+                            return Ok(End::Stopped);
+                        };
+                        let mut partition = self.partition.head.write();
+                        let samples = state.samples;
+                        let grown = state.apply(sealed, &mut partition);
+                        drop(partition);
+                        self.partition.head_bytes.fetch_add(grown as u64, Ordering::Relaxed); // wraps where it shrank
+                        self.node.metrics.replayed_samples.add(state.samples - samples);
+                        self.unsealed_bytes += if sealed { 0 } else { entry.payload.len() as u64 };
+                    }
                 }
                 Item::Damage(damage) => {
                     self.node.metrics.damaged_ranges.inc();
@@ -52,17 +68,69 @@ impl Owner {
             }
         }
         drop(reader);
+        self.mistrust_tables_ahead(&state);
+        if state.samples > 0 {
+            self.partition.unsealed_since_ms.store(self.node.clock.now_ms(), Ordering::Relaxed);
+        }
         self.node.metrics.lost_records.add(self.journal.stats().lost_records + state.unreadable);
         tracing::info!(
             partition = self.number,
             records = state.records,
             samples = state.samples,
+            sealed = state.sealed,
             unreadable = state.unreadable,
             nameless = state.nameless,
             seconds = began.elapsed().as_secs_f64(),
             "replayed"
         );
         Ok(End::Complete)
+    }
+
+    /// Whether the samples of the record that was decoded last are in its tenant's table already. Only where commits
+    /// may have been cut short must the table itself be asked; without an answer, going on could double samples. `None`
+    /// where the node stops meanwhile.
+    fn is_sealed(&self, state: &mut Replay, mark: &Mark, offset: Offset) -> Option<bool> {
+        if offset.0 < mark.upto {
+            return Some(true);
+        }
+        if mark.attempt.is_none_or(|attempt| offset.0 >= attempt) {
+            return Some(false);
+        }
+        let tenant = &state.record.tenant;
+        if let Some(floodmark) = state.floodmarks.get(tenant) {
+            return Some(offset.0 < *floodmark);
+        }
+        for attempt in 0.. {
+            match self.node.lake.floodmark(tenant, &mark.source) {
+                Ok(floodmark) => {
+                    state.floodmarks.insert(tenant.clone(), floodmark.unwrap_or(0));
+                    return Some(offset.0 < floodmark.unwrap_or(0));
+                }
+                Err(error) if attempt % TABLE_RETRIES_SAID == 0 => {
+                    let partition = self.number;
+                    tracing::error!(partition, %tenant, %error, "replay waits for a table that it must read");
+                }
+                Err(_) => {}
+            }
+            std::thread::sleep(TABLE_RETRY);
+            if self.told_to_stop() {
+                return None;
+            }
+        }
+        None
+    }
+
+    /// A table that claims offsets which this journal never gave has them from a journal that was lost: ours goes on
+    /// under another name, or what comes next would be taken for what is there already.
+    fn mistrust_tables_ahead(&self, state: &Replay) {
+        let end = self.journal.durable_end().0;
+        if state.floodmarks.values().any(|floodmark| *floodmark > end) {
+            tracing::error!(
+                partition = self.number,
+                "tables hold more than this journal ever had: it is not the one they were made from, or lost its end"
+            );
+            self.node.lake.rename_source(self.number);
+        }
     }
 
     /// Nobody writes before replay is done, so what comes here is the word to stop.
@@ -73,7 +141,7 @@ impl Owner {
                 submission.turn_away(Refusal::busy("replaying", "the journal is being replayed"));
                 false
             }
-            Err(_) => false,
+            Ok(Command::Freeze(_) | Command::Sealed(_)) | Err(_) => false, // who asked sees that nothing comes
         }
     }
 
@@ -121,23 +189,43 @@ struct Replay {
     values: Vec<f64>,
     records: u64,
     samples: u64,
+    /// Samples that are in the tables already.
+    sealed: u64,
+    /// Floodmarks of this journal in tenants' tables, as far as they were asked for.
+    floodmarks: HashMap<TenantId, u64>,
     unreadable: u64,
     /// Samples whose series' definition was lost.
     nameless: u64,
 }
 
 impl Replay {
-    /// Applies one record; says by how many bytes the head grew.
-    fn apply(&mut self, dictionary: DictionaryId, payload: &[u8], partition: &mut Partition) -> i64 {
+    /// Decodes one record; false where it cannot be.
+    fn decode(&mut self, entry: &Entry<'_>) -> bool {
         self.records += 1;
-        if self.dictionary != Some(dictionary) {
-            self.dictionary = Some(dictionary);
+        if self.dictionary != Some(entry.dictionary) {
+            self.dictionary = Some(entry.dictionary);
             self.series_of.clear();
         }
-        if let Err(error) = self.record.decode(payload) {
+        if let Err(error) = self.record.decode(entry.payload) {
             self.unreadable += 1;
             tracing::error!(%error, "journal record is intact but cannot be understood; passed over");
-            return 0;
+            return false;
+        }
+        true
+    }
+
+    /// Applies the record that was decoded last, without its samples where they are `sealed`; says by how many bytes
+    /// the head grew.
+    fn apply(&mut self, sealed: bool, partition: &mut Partition) -> i64 {
+        let record = &mut self.record;
+        if sealed {
+            self.sealed += record.refs.len() as u64;
+            record.refs.clear();
+            record.timestamps.clear();
+            record.values.clear();
+            if record.definitions.is_empty() && record.metadata.is_empty() && record.exemplars.is_empty() {
+                return 0;
+            }
         }
         let before = partition.memory_bytes_of(&self.record.tenant);
         let head = partition.tenant_mut(&self.record.tenant);

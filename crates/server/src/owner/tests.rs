@@ -9,7 +9,7 @@ use std::sync::mpsc::sync_channel;
 fn owner_of(node: &Node, journal: journal::Memory) -> (Owner, Commands) {
     let partition = Arc::new(PartitionShared::new(node.shared().seed));
     let (send, receive) = sync_channel(16);
-    (Owner::new(9, Arc::clone(node.shared()), partition, Box::new(journal), receive), send)
+    (Owner::new(0, Arc::clone(node.shared()), partition, Box::new(journal), receive), send)
 }
 
 fn new_series(name: &str, count: usize) -> Submission {

@@ -5,6 +5,7 @@
 
 use super::decoders::Workspace;
 use crate::node::Node;
+use crate::owner::PartitionShared;
 use crate::refusal::Refusal;
 use crate::submission::{NewSeries, Outcome, Submission};
 use model::{Batch, Exemplar, LabelsBuilder, SeriesError, SeriesKey, SeriesRef, TenantId, caps};
@@ -105,15 +106,17 @@ fn parts(
     for series in &batch.series {
         samples[series.key.partition(count)] += series.samples.len();
     }
-    let part = |samples| {
+    let part = |(samples, partition): (usize, &Arc<PartitionShared>)| {
         let (reply, answer) = oneshot::channel();
         let mut part = Submission::new(tenant.clone(), reply);
+        // before any of its series is looked up
+        part.pin = Some(partition.head.read().pin());
         purse.grow(&mut part.refs, samples)?;
         purse.grow(&mut part.timestamps, samples)?;
         purse.grow(&mut part.values, samples)?;
         Ok((part, answer))
     };
-    samples.into_iter().map(part).collect()
+    samples.into_iter().zip(node.partitions()).map(part).collect()
 }
 
 fn refused_by_decoder(batch: &Batch) -> Outcome {

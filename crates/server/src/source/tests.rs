@@ -1,6 +1,8 @@
 use super::*;
+use crate::node::Node;
 use crate::pipeline::tests::small_node;
 use model::{Labels, SeriesKey};
+use query::{Select, SeriesSource};
 
 /// A node that knows one series with `count` samples, put into the head directly.
 fn node_with_samples(dir: &std::path::Path, count: i64) -> Node {
@@ -15,7 +17,7 @@ fn node_with_samples(dir: &std::path::Path, count: i64) -> Node {
     node
 }
 
-fn all_of(source: &HeadSource<'_>) -> Result<usize, SourceError> {
+fn all_of(source: &Source<'_>) -> Result<usize, SourceError> {
     let mut set = source.select(&Select { matchers: &[], range: TimeRange::ALL })?;
     let (mut samples, mut count) = (Samples::default(), 0);
     while set.next(&mut samples)? {
@@ -29,7 +31,7 @@ fn a_series_with_too_many_samples_is_not_unpacked() {
     let dir = tempfile::tempdir().unwrap();
     let node = node_with_samples(dir.path(), 10_000);
     let cancelled = AtomicBool::new(false);
-    let source = |samples_max| HeadSource::new(&node, TenantId::anonymous(), samples_max, &cancelled);
+    let source = |samples_max| Source::new(&node, TenantId::anonymous(), samples_max, &cancelled);
     assert_eq!(all_of(&source(10_000)), Ok(10_000));
     let refused = all_of(&source(9_999)).unwrap_err();
     assert_eq!(refused.kind, ErrorKind::TooLarge);
@@ -42,7 +44,7 @@ fn a_cancelled_selection_ends() {
     let dir = tempfile::tempdir().unwrap();
     let node = node_with_samples(dir.path(), 1);
     let cancelled = AtomicBool::new(true);
-    let source = HeadSource::new(&node, TenantId::anonymous(), 100, &cancelled);
+    let source = Source::new(&node, TenantId::anonymous(), 100, &cancelled);
     assert_eq!(all_of(&source).unwrap_err().kind, ErrorKind::Unavailable);
     node.stop();
 }

@@ -1,0 +1,34 @@
+//! What another engine sees in the tables.
+
+use std::path::Path;
+use std::process::Command;
+
+const SCRIPT: &str = r#"
+import sys
+from deltalake import DeltaTable
+columns = ["name", "labels", "timestamps"]
+table = DeltaTable(sys.argv[1]).to_pyarrow_table(columns=columns)
+seen = set()
+for name, labels, times in zip(*(table.column(c).to_pylist() for c in columns)):
+    series = (name, tuple(sorted(labels)))
+    seen.update((series, t) for t in times)
+print(len(seen))
+"#;
+
+/// Counts all samples (of a series at a time, one: a sender that repeats what is sealed leaves it twice until it is
+/// compacted) with Python's `deltalake`, where that is to be had.
+pub(super) fn check_count(table: &Path, samples: u64) {
+    let home = std::env::var("HOME").unwrap_or_default();
+    let python = format!("{home}/.cache/floodmark/py/bin/python");
+    let ended = match Command::new(&python).arg("-c").arg(SCRIPT).arg(table).output() {
+        Ok(ended) => ended,
+        Err(error) => return eprintln!("SKIPPED foreign: {python}: {error}"),
+    };
+    let text = String::from_utf8_lossy(&ended.stderr);
+    if text.contains("ModuleNotFoundError") {
+        return eprintln!("SKIPPED foreign: no deltalake for {python}");
+    }
+    assert!(ended.status.success(), "{text}");
+    let counted = String::from_utf8_lossy(&ended.stdout).trim().parse::<u64>().expect("a count");
+    assert_eq!(counted, samples, "another engine counts what was acknowledged");
+}

@@ -1,0 +1,41 @@
+//! What an operator, or a test, may ask for.
+
+use super::App;
+use super::error::ApiError;
+use super::json::Json;
+use crate::lake::sealer::{Flushed, flush as seal};
+use crate::lake::upkeep::{Compacted, compact as merge};
+use axum::extract::State;
+
+/// Seals and commits everything that was accepted before; answers what that was.
+pub(crate) async fn flush(State(app): State<App>) -> Result<Json, ApiError> {
+    crate::pipeline::wait_for_replay(&app.node).await;
+    let Flushed { tables, commits, files, rows, samples, bytes } = seal(&app.node).await?;
+    Ok(counts(&[
+        ("tables", tables),
+        ("commits", commits),
+        ("files", files),
+        ("rows", rows),
+        ("samples", samples),
+        ("bytes", bytes),
+    ]))
+}
+
+/// Compacts all tables until nothing is left to do; answers what was done.
+pub(crate) async fn compact(State(app): State<App>) -> Result<Json, ApiError> {
+    let Compacted { merges, files, bytes, failures } = merge(&app.node).await?;
+    Ok(counts(&[("merges", merges), ("files", files), ("bytes", bytes), ("failures", failures)]))
+}
+
+fn counts(counts: &[(&str, u64)]) -> Json {
+    let mut json = Json::new();
+    json.raw(r#"{"status":"success","data":{"#);
+    for (i, (name, count)) in counts.iter().enumerate() {
+        json.comma(i);
+        json.string(name);
+        json.raw(":");
+        json.raw(&count.to_string());
+    }
+    json.raw("}}");
+    json
+}

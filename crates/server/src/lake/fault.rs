@@ -1,0 +1,56 @@
+//! Named places where a test lets a round be cut short, as if the process had died there or the store had failed.
+//!
+//! Outside of this crate's tests a place is nothing at all.
+
+/// Every place, in the order in which a round comes by.
+#[cfg(test)]
+pub(crate) const PLACES: [&str; 9] = [
+    "frozen",
+    "staging",
+    "staged",
+    "attempt_noted",
+    "before_commit",
+    "after_commit",
+    "committed",
+    "floodmark_noted",
+    "released",
+];
+
+/// Fails if a test asked for it.
+#[cfg(not(test))]
+#[inline]
+pub(crate) fn point(_place: &'static str, _faults: &Faults) -> Result<(), super::sealer::SealError> {
+    Ok(())
+}
+
+/// What a test asks for.
+#[derive(Debug, Default)]
+pub(crate) struct Faults {
+    /// Where to fail once.
+    #[cfg(test)]
+    pub(crate) at: parking_lot::Mutex<Option<&'static str>>,
+    /// Where to end, as if the process had died.
+    #[cfg(test)]
+    dies_at: parking_lot::Mutex<Option<&'static str>>,
+}
+
+#[cfg(test)]
+impl Faults {
+    /// From that place on sealing goes no further.
+    pub(crate) fn die_at(&self, place: &'static str) {
+        *self.dies_at.lock() = Some(place);
+    }
+}
+
+/// Fails if a test asked for it.
+#[cfg(test)]
+pub(crate) fn point(place: &'static str, faults: &Faults) -> Result<(), super::sealer::SealError> {
+    debug_assert!(PLACES.contains(&place), "BUG: {place} is not listed");
+    if *faults.dies_at.lock() == Some(place) {
+        return Err(super::sealer::SealError::Stopping);
+    }
+    match faults.at.lock().take_if(|at| *at == place) {
+        Some(_) => Err(super::sealer::SealError::Injected(place)),
+        None => Ok(()),
+    }
+}

@@ -1,0 +1,135 @@
+//! Who may still need what is about to leave the head.
+//!
+//! A query that chose its series from the head and its files from the tables before a commit finds the committed samples
+//! in the head only. So they stay until all such queries have ended, or, beyond a bound, are told that they were
+//! outlived: then they begin again. A *generation* ends with each commit; whoever begins takes a [`Pin`] of the current
+//! one.
+
+use parking_lot::{Condvar, Mutex};
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+/// Everybody's pins.
+#[derive(Debug, Default)]
+pub(crate) struct Pins {
+    inner: Mutex<Inner>,
+    dropped: Condvar,
+    /// Pins of generations before this one hold nothing any more.
+    outlived_below: AtomicU64,
+}
+
+#[derive(Debug, Default)]
+struct Inner {
+    generation: u64,
+    /// Pins of each generation that has any.
+    held: BTreeMap<u64, usize>,
+}
+
+/// Keeps what there is now.
+#[derive(Debug)]
+pub(crate) struct Pin {
+    pins: Arc<Pins>,
+    generation: u64,
+}
+
+/// A generation that has ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct Ended(u64);
+
+impl Pins {
+    /// Pins what there is now.
+    pub(crate) fn pin(self: &Arc<Self>) -> Pin {
+        let mut inner = self.inner.lock();
+        let generation = inner.generation;
+        *inner.held.entry(generation).or_insert(0) += 1;
+        Pin { pins: Arc::clone(self), generation }
+    }
+
+    /// Ends the current generation: whoever pins from now on sees what has just been committed.
+    pub(crate) fn end_generation(&self) -> Ended {
+        let mut inner = self.inner.lock();
+        inner.generation += 1;
+        Ended(inner.generation - 1)
+    }
+
+    /// Waits until nobody holds a pin of `ended` or of a generation before; false where that takes longer than `most`.
+    pub(crate) fn wait(&self, ended: Ended, most: Duration) -> bool {
+        let until = Instant::now() + most;
+        let mut inner = self.inner.lock();
+        while inner.held.keys().next().is_some_and(|oldest| *oldest <= ended.0) {
+            if self.dropped.wait_until(&mut inner, until).timed_out() {
+                return !inner.held.keys().next().is_some_and(|oldest| *oldest <= ended.0);
+            }
+        }
+        true
+    }
+
+    /// Nobody holds a pin of `ended` or of a generation before.
+    #[cfg(test)]
+    fn is_free(&self, ended: Ended) -> bool {
+        self.wait(ended, Duration::ZERO)
+    }
+
+    /// Tells those who still hold a pin of `ended` or of a generation before that it holds nothing any more.
+    pub(crate) fn outlive(&self, ended: Ended) {
+        self.outlived_below.fetch_max(ended.0 + 1, Ordering::AcqRel);
+    }
+}
+
+impl Pin {
+    /// What was pinned may be gone.
+    pub(crate) fn is_outlived(&self) -> bool {
+        self.generation < self.pins.outlived_below.load(Ordering::Acquire)
+    }
+}
+
+impl Drop for Pin {
+    fn drop(&mut self) {
+        let mut inner = self.pins.inner.lock();
+        if let Some(count) = inner.held.get_mut(&self.generation) {
+            *count -= 1;
+            if *count == 0 {
+                inner.held.remove(&self.generation);
+                self.pins.dropped.notify_all();
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_generation_is_free_when_its_last_pin_is_gone() {
+        let pins = Arc::new(Pins::default());
+        let (first, second) = (pins.pin(), pins.pin());
+        let ended = pins.end_generation();
+        let later = pins.pin();
+        assert!(!pins.is_free(ended));
+        drop(first);
+        assert!(!pins.is_free(ended));
+        pins.outlive(ended);
+        assert!(second.is_outlived() && !later.is_outlived());
+        drop(second);
+        assert!(pins.is_free(ended) && pins.wait(ended, Duration::from_secs(60)));
+        let next = pins.end_generation();
+        assert!(!pins.is_free(next));
+        drop(later);
+        assert!(pins.is_free(next));
+    }
+
+    #[test]
+    fn who_waits_is_woken() {
+        let pins = Arc::new(Pins::default());
+        let pin = pins.pin();
+        let ended = pins.end_generation();
+        std::thread::scope(|threads| {
+            let waits = threads.spawn(|| pins.wait(ended, Duration::from_secs(60)));
+            drop(pin);
+            assert!(waits.join().unwrap());
+        });
+    }
+}

@@ -1,0 +1,123 @@
+//! From one partition's frozen series to files in the store, which nobody sees before they are committed.
+//!
+//! Series are decoded one by one, each under a short read lock, and go through the writer in the table's order. What is
+//! held is one series' samples and the files that are being written: bought from the account `flush` beforehand.
+
+use super::fault;
+use super::sealer::SealError;
+use crate::node::Shared;
+use crate::owner::PartitionShared;
+use head::FrozenOrder;
+use model::{LabelsRef, Samples, SeriesKey, TenantId};
+use std::sync::atomic::{AtomicBool, Ordering};
+use stdx::budget::{Account, Exhausted, Reservation};
+use stdx::rng::Rng;
+use tables::delta::StagedFile;
+use tables::{BlockStager, Stretch, WriteLimits};
+
+/// The largest file that sealing makes: compaction makes larger ones.
+const FILE_BYTES_MAX: usize = 64 << 20;
+
+/// One partition's files.
+#[derive(Debug, Default)]
+pub(super) struct Staged {
+    pub(super) tenants: Vec<(TenantId, Vec<StagedFile>)>,
+}
+
+impl Staged {
+    /// The files of one tenant.
+    pub(super) fn of(&self, tenant: &TenantId) -> Option<&[StagedFile]> {
+        self.tenants.iter().find(|(t, _)| t == tenant).map(|(_, files)| files.as_slice())
+    }
+}
+
+/// Memory for one partition at a time, and what may be written with it.
+#[derive(Debug)]
+pub(super) struct Workspace {
+    limits: WriteLimits,
+    _memory: Reservation,
+}
+
+impl Workspace {
+    /// Half of the account: the other half is compaction's.
+    pub(super) fn buy(flush: &Account) -> Result<Self, Exhausted> {
+        let bytes = flush.limit_bytes() / 2;
+        // an encoder holds up to three times its row group
+        let row_group_bytes = (bytes as usize / 12).clamp(128 << 10, 4 << 20);
+        let open_bytes = bytes as usize / 2;
+        let limits = WriteLimits { row_group_bytes, file_bytes: FILE_BYTES_MAX, open_bytes };
+        Ok(Self { limits, _memory: flush.reserve(bytes)? })
+    }
+}
+
+/// Stages everything that is frozen in one partition.
+pub(super) fn stage(
+    node: &Shared,
+    partition: &PartitionShared,
+    workspace: &Workspace,
+    stopping: &AtomicBool,
+) -> Result<Staged, SealError> {
+    let mut staged = Staged::default();
+    let tenants: Vec<TenantId> = {
+        let head = partition.head.read();
+        head.tenants().filter(|(_, head)| head.is_frozen()).map(|(tenant, _)| tenant.clone()).collect()
+    };
+    for tenant in tenants {
+        let files = stage_tenant(node, partition, &tenant, workspace, stopping)?;
+        if !files.is_empty() {
+            staged.tenants.push((tenant, files));
+        }
+        fault::point("staging", &node.lake.faults)?;
+    }
+    Ok(staged)
+}
+
+/// Stages one tenant's frozen series of one partition.
+fn stage_tenant(
+    node: &Shared,
+    partition: &PartitionShared,
+    tenant: &TenantId,
+    workspace: &Workspace,
+    stopping: &AtomicBool,
+) -> Result<Vec<StagedFile>, SealError> {
+    let mut names = Rng::new(Rng::fresh_seed());
+    let name = format!("{:016x}{:016x}", names.next_u64(), names.next_u64());
+    let mut stager = BlockStager::new(&node.lake.table(tenant)?, &name, workspace.limits);
+    let (mut order, mut turn) = (FrozenOrder::new(), Vec::new());
+    let (mut samples, mut labels) = (Samples::default(), Vec::new());
+    let mut is_last = false;
+    while !is_last {
+        if stopping.load(Ordering::Relaxed) {
+            return Err(SealError::Stopping);
+        }
+        turn.clear();
+        is_last = with_head(partition, tenant, |head| order.turn(head, &mut turn));
+        for series in &turn {
+            samples.clear();
+            labels.clear();
+            with_head(partition, tenant, |head| {
+                head.read_frozen(*series, &mut samples);
+                head.write_labels(*series, &mut labels);
+            });
+            if !samples.is_empty() {
+                stager.push(&Stretch {
+                    labels: LabelsRef::from_canonical(&labels),
+                    key: SeriesKey::of(&labels, node.seed),
+                    timestamps: &samples.timestamps,
+                    values: &samples.values,
+                })?;
+            }
+        }
+    }
+    Ok(stager.finish()?)
+}
+
+/// Looks at a head that stays as long as anything of it is frozen.
+fn with_head<R>(
+    partition: &PartitionShared,
+    tenant: &TenantId,
+    look: impl FnOnce(&head::TenantHead) -> R,
+) -> R {
+    let partition = partition.head.read();
+    look(partition.tenant(tenant).expect("BUG: a tenant's frozen head went away"))
+}

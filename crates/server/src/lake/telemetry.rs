@@ -1,0 +1,88 @@
+//! What sealing and upkeep count.
+
+use stdx::telemetry::{Counter, Gauge, Histogram, Registry};
+
+/// Upper bounds in seconds for rounds of sealing.
+const ROUND_BUCKETS_S: &[f64] = &[0.01, 0.03, 0.1, 0.3, 1.0, 3.0, 10.0, 30.0, 100.0, 300.0];
+
+/// Counters of the lake.
+#[derive(Debug)]
+pub(crate) struct LakeMetrics {
+    pub(crate) rounds: Counter,
+    pub(crate) failures: Counter,
+    pub(crate) round_seconds: Histogram,
+    pub(crate) stage_seconds: Histogram,
+    pub(crate) commit_seconds: Histogram,
+    pub(crate) samples: Counter,
+    pub(crate) rows: Counter,
+    pub(crate) files: Counter,
+    pub(crate) bytes: Counter,
+    pub(crate) commits: Counter,
+    pub(crate) outlived: Counter,
+    pub(crate) floodmark_lag_seconds: Gauge,
+    pub(crate) frozen_samples: Gauge,
+    pub(crate) merges: Counter,
+    pub(crate) merged_files: Counter,
+    pub(crate) merged_bytes: Counter,
+    pub(crate) merge_jobs_waiting: Gauge,
+    pub(crate) upkeep_failures: Counter,
+    pub(crate) expired_files: Counter,
+    pub(crate) vacuumed_files: Counter,
+    pub(crate) vacuumed_bytes: Counter,
+    pub(crate) checkpoints: Counter,
+}
+
+impl LakeMetrics {
+    pub(crate) fn new(r: &Registry) -> Self {
+        let seconds = |part| {
+            r.histogram(
+                "floodmark_seal_duration_seconds",
+                "Time of one round of sealing, and of its parts.",
+                &[("part", part)],
+                ROUND_BUCKETS_S,
+            )
+        };
+        Self {
+            rounds: r.counter("floodmark_seal_rounds_total", "Rounds of sealing that were completed."),
+            failures: r.counter(
+                "floodmark_seal_failures_total",
+                "Attempts of a round that failed and are tried again.",
+            ),
+            round_seconds: seconds("all"),
+            stage_seconds: seconds("stage"),
+            commit_seconds: seconds("commit"),
+            samples: r.counter("floodmark_seal_samples_total", "Samples committed to tables."),
+            rows: r.counter("floodmark_seal_rows_total", "Rows committed to tables."),
+            files: r.counter("floodmark_seal_files_total", "Files committed to tables."),
+            bytes: r.counter("floodmark_seal_bytes_total", "Bytes of files committed to tables."),
+            commits: r.counter("floodmark_seal_commits_total", "Commits to tables, by sealing."),
+            outlived: r.counter(
+                "floodmark_seal_outlived_queries_total",
+                "Times that sealed samples left the head while queries from before the commit still ran.",
+            ),
+            floodmark_lag_seconds: r.gauge(
+                "floodmark_seal_floodmark_lag_seconds",
+                "Age of the oldest sample that is in no table yet.",
+            ),
+            frozen_samples: r.gauge(
+                "floodmark_seal_frozen_samples",
+                "Samples that stand still in the heads until they are committed.",
+            ),
+            merges: r.counter("floodmark_compact_merges_total", "Merges of files."),
+            merged_files: r.counter("floodmark_compact_files_total", "Files that were merged into others."),
+            merged_bytes: r
+                .counter("floodmark_compact_bytes_total", "Bytes of files that were merged into others."),
+            merge_jobs_waiting: r
+                .gauge("floodmark_compact_jobs_waiting", "Merges that are planned and not done yet."),
+            upkeep_failures: r.counter(
+                "floodmark_upkeep_failures_total",
+                "Jobs of upkeep that failed and are tried again.",
+            ),
+            expired_files: r.counter("floodmark_retention_files_total", "Files dropped for their age."),
+            vacuumed_files: r
+                .counter("floodmark_vacuum_files_total", "Files deleted that no table needs any more."),
+            vacuumed_bytes: r.counter("floodmark_vacuum_bytes_total", "Their bytes."),
+            checkpoints: r.counter("floodmark_upkeep_checkpoints_total", "Checkpoints of tables' logs."),
+        }
+    }
+}

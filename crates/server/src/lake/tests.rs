@@ -1,0 +1,177 @@
+//! Rounds that are cut short at each named place.
+
+use super::fault::PLACES;
+use super::sealer::flush;
+use crate::node::Node;
+use crate::pipeline::tests::small_node;
+use crate::source::Source;
+use model::{Labels, Samples, TenantId, TimeRange};
+use protocol::encode::V1Encoder;
+use protocol::remote_write::Version;
+use query::{Select, SeriesSource};
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+use stdx::clock::{Clock, SystemClock};
+
+/// Samples by series and time.
+type Content = BTreeMap<(String, i64), u64>;
+
+/// Writes one sample of each of 50 series.
+async fn write(node: &Node, base_ms: i64, round: i64, content: &mut Content) {
+    let mut encoder = V1Encoder::new();
+    for i in 0..50 {
+        let name = format!("m{i}");
+        let labels = Labels::from_pairs(&[("__name__", name.as_str()), ("zone", "z")]);
+        let value = (round * 100 + i) as f64;
+        encoder.series(labels.as_ref(), &[base_ms + round], &[value]);
+        content.insert((labels.to_string(), base_ms + round), value.to_bits());
+    }
+    let body = encoder.finish().to_vec();
+    let memory = node.shared().inflight.reserve(body.len() as u64).unwrap();
+    let outcome =
+        crate::pipeline::write(node, TenantId::anonymous(), Version::V1, body, memory).await.unwrap();
+    assert_eq!((outcome.samples, outcome.refused_series), (50, 0));
+}
+
+fn read(node: &Node) -> Content {
+    let cancelled = AtomicBool::new(false);
+    let source = Source::new(node, TenantId::anonymous(), 1_000_000, &cancelled);
+    let mut set = source.select(&Select { matchers: &[], range: TimeRange::ALL }).unwrap();
+    let (mut samples, mut content) = (Samples::default(), Content::new());
+    while set.next(&mut samples).unwrap() {
+        let labels = set.labels().to_owned().to_string();
+        for (timestamp_ms, value) in samples.timestamps.iter().zip(&samples.values) {
+            let twice = content.insert((labels.clone(), *timestamp_ms), value.to_bits());
+            assert_eq!(twice, None, "{labels} at {timestamp_ms} twice");
+        }
+    }
+    content
+}
+
+/// What all live files hold: more than there is, if something was sealed twice.
+fn rows_in_tables(node: &Node) -> u64 {
+    let table = node.shared().lake.existing(&TenantId::anonymous()).unwrap().unwrap();
+    table.refresh().unwrap();
+    table.files().unwrap().all().iter().map(|f| f.rows).sum()
+}
+
+async fn stop(node: Node) {
+    tokio::task::spawn_blocking(move || node.stop()).await.unwrap();
+}
+
+async fn start(dir: &Path) -> Node {
+    let node = small_node(dir);
+    crate::pipeline::wait_for_replay(&node).await;
+    node
+}
+
+fn fail_at(node: &Node, place: &'static str) {
+    *node.shared().lake.faults.at.lock() = Some(place);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_round_that_fails_anywhere_goes_on() {
+    let dir = tempfile::tempdir().unwrap();
+    let node = start(dir.path()).await;
+    let (base_ms, mut content) = (SystemClock.now_ms() - 60_000, Content::new());
+    for (round, place) in PLACES.into_iter().enumerate() {
+        write(&node, base_ms, round as i64, &mut content).await;
+        fail_at(&node, place);
+        flush(&node).await.unwrap();
+        assert_eq!(*node.shared().lake.faults.at.lock(), None, "{place} is never come by");
+        let (node, content) = (node.clone(), content.clone());
+        let check = move || {
+            assert_eq!(read(&node), content, "after {place}");
+            assert_eq!(rows_in_tables(&node), content.len() as u64, "after {place}");
+        };
+        tokio::task::spawn_blocking(check).await.unwrap();
+    }
+    stop(node).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_process_that_dies_anywhere_in_a_round_loses_and_doubles_nothing() {
+    let dir = tempfile::tempdir().unwrap();
+    let (base_ms, mut content) = (SystemClock.now_ms() - 60_000, Content::new());
+    for (round, place) in PLACES.into_iter().enumerate() {
+        let node = start(dir.path()).await;
+        write(&node, base_ms, round as i64, &mut content).await;
+        // the round stops there for good: the process dies before it is tried again
+        node.shared().lake.faults.die_at(place);
+        assert!(flush(&node).await.is_err(), "{place} is never come by");
+        stop(node).await;
+        let node = start(dir.path()).await;
+        let expected = content.clone();
+        let there = node.clone();
+        tokio::task::spawn_blocking(move || assert_eq!(read(&there), expected, "after {place}"))
+            .await
+            .unwrap();
+        flush(&node).await.unwrap();
+        let (there, expected) = (node.clone(), content.clone());
+        let check = move || {
+            assert_eq!(read(&there), expected, "after {place} and a flush");
+            assert_eq!(rows_in_tables(&there), expected.len() as u64, "after {place} and a flush");
+        };
+        tokio::task::spawn_blocking(check).await.unwrap();
+        stop(node).await;
+    }
+}
+
+/// A journal that was thrown away, tables that were not.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_new_journal_is_not_taken_for_the_one_before() {
+    let dir = tempfile::tempdir().unwrap();
+    let (base_ms, mut content) = (SystemClock.now_ms() - 60_000, Content::new());
+    for round in 0..3 {
+        let node = start(dir.path()).await;
+        for part in 0..3 - round {
+            write(&node, base_ms, round * 10 + part, &mut content).await;
+        }
+        flush(&node).await.unwrap();
+        let (there, expected) = (node.clone(), content.clone());
+        tokio::task::spawn_blocking(move || assert_eq!(read(&there), expected)).await.unwrap();
+        stop(node).await;
+        std::fs::remove_dir_all(dir.path().join("journal")).unwrap();
+    }
+}
+
+/// A query that began before a commit, and the release that waits for it.
+#[tokio::test(flavor = "multi_thread")]
+async fn what_a_query_chose_from_stays_until_it_ends() {
+    let dir = tempfile::tempdir().unwrap();
+    let node = start(dir.path()).await;
+    let mut content = Content::new();
+    write(&node, SystemClock.now_ms() - 60_000, 0, &mut content).await;
+    let reader = node.clone();
+    let flusher = tokio::spawn({
+        let node = node.clone();
+        async move { flush(&node).await.unwrap() }
+    });
+    let cancelled = AtomicBool::new(false);
+    let count = tokio::task::spawn_blocking(move || {
+        let source = Source::new(&reader, TenantId::anonymous(), 1_000_000, &cancelled);
+        let mut set = source.select(&Select { matchers: &[], range: TimeRange::ALL }).unwrap();
+        let (mut samples, mut count) = (Samples::default(), 0);
+        while set.next(&mut samples).unwrap() {
+            count += samples.len();
+        }
+        count
+    });
+    assert_eq!(count.await.unwrap(), 50);
+    assert_eq!(flusher.await.unwrap().samples, 50);
+    stop(node).await;
+}
+
+#[test]
+fn nodes_can_be_dropped_by_tasks() {
+    let runtime = tokio::runtime::Runtime::new().unwrap();
+    let dir = tempfile::tempdir().unwrap();
+    let node = Arc::new(small_node(dir.path()));
+    runtime.block_on(async move {
+        let stopping = Arc::clone(&node);
+        tokio::task::spawn_blocking(move || stopping.stop()).await.unwrap();
+        drop(node);
+    });
+}

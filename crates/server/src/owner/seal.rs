@@ -1,0 +1,196 @@
+//! The owner's part in sealing: it says up to where the head stands still, and lets go of what has become safe.
+
+use super::{Owner, RELEASE_PAUSE_FACTOR};
+use journal::{JournalError, Offset};
+use model::LabelsRef;
+use std::sync::atomic::Ordering;
+use std::sync::mpsc::SyncSender;
+use std::time::Instant;
+
+/// The journal's current dictionary is ended at a freeze once it is this long, so that it can be dropped. Ending it
+/// costs the labels of all active series once more.
+const DICTIONARY_BYTES_MIN: u64 = 4 << 20;
+
+/// Carried-over records that are made durable together.
+const CARRIED_BYTES: usize = 4 << 20;
+
+/// The word to freeze.
+#[derive(Debug)]
+pub(crate) struct Freeze {
+    /// Everything is to leave the journal, however little it is.
+    pub(crate) all: bool,
+    pub(crate) reply: SyncSender<Frozen>,
+}
+
+/// What was frozen.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Frozen {
+    /// It is everything that the journal has below this offset.
+    pub(crate) upto: Offset,
+    /// At least as many samples as there are.
+    pub(crate) samples: u64,
+}
+
+/// The word that what was frozen is safe in tables.
+#[derive(Debug)]
+pub(crate) struct Sealed {
+    pub(crate) upto: Offset,
+    /// Answered when it has left the head and the journal.
+    pub(crate) reply: SyncSender<()>,
+}
+
+/// Where the owner is in sealing.
+#[derive(Debug, Default)]
+pub(super) struct Sealing {
+    /// Asked for, to be done after the group.
+    pub(super) asked: Option<Freeze>,
+    /// Outstanding, until it is released.
+    frozen: Option<Frozen>,
+    /// Being released.
+    releasing: Option<Sealed>,
+    /// When the next turn of the release may be.
+    turn_at: Option<Instant>,
+    /// Metadata and exemplars of records below this offset lie behind it once more.
+    carried: Offset,
+    /// What the journal had taken in at the last freeze, in bytes.
+    pub(super) appended_bytes: u64,
+    /// What the journal had taken in when its current dictionary began, in bytes.
+    dictionary_began: u64,
+}
+
+impl Sealing {
+    /// When the owner has to be awake for it, at the latest.
+    pub(super) fn wants_turn(&self) -> Option<Instant> {
+        self.turn_at.filter(|_| self.releasing.is_some())
+    }
+}
+
+impl Owner {
+    /// Does what is to be done for sealing between two groups, in turns: nobody waits for longer than one.
+    pub(super) fn seal_turn(&mut self) {
+        if let Some(freeze) = self.sealing.asked.take() {
+            let frozen = self.freeze(freeze.all);
+            let _ = freeze.reply.send(frozen); // who asked may have gone: the next one gets the same answer
+        }
+        if self.sealing.releasing.is_some() && self.sealing.turn_at.is_none_or(|at| at <= Instant::now()) {
+            self.release_turn();
+        }
+    }
+
+    /// Between two groups the head holds exactly what the journal has.
+    fn freeze(&mut self, all: bool) -> Frozen {
+        if let Some(frozen) = self.sealing.frozen {
+            return frozen;
+        }
+        let upto = self.journal.durable_end();
+        let samples = self.partition.head.write().freeze();
+        let frozen = Frozen { upto, samples };
+        self.sealing.frozen = Some(frozen);
+        self.unsealed_bytes = 0;
+        self.partition.unsealed_since_ms.store(0, Ordering::Relaxed);
+        let stats = self.journal.stats();
+        self.sealing.appended_bytes = stats.appended_bytes;
+        let in_dictionary = stats.appended_bytes.saturating_sub(self.sealing.dictionary_began);
+        if all || stats.segments > 1 || in_dictionary >= DICTIONARY_BYTES_MIN {
+            match self.begin_dictionary() {
+                Ok(()) => self.sealing.carried = upto,
+                Err(error) => {
+                    self.journal.abandon();
+                    self.dictionary.forget();
+                    let partition = self.number;
+                    tracing::warn!(partition, %error, "the journal cannot be shortened this time");
+                }
+            }
+        }
+        self.publish_stats();
+        frozen
+    }
+
+    /// Begins a dictionary, and writes into it what only the journal keeps: metadata and exemplars.
+    fn begin_dictionary(&mut self) -> Result<(), JournalError> {
+        self.journal.end_dictionary();
+        self.dictionary.forget();
+        self.dictionary.enter(self.journal.begin()?);
+        self.sealing.dictionary_began = self.journal.stats().appended_bytes;
+        let Self { encoder, journal, dictionary, label_bytes, partition, .. } = self;
+        let partition = partition.head.read();
+        let mut waiting = 0;
+        let mut put = |record: &[u8]| {
+            waiting += record.len();
+            journal.append(record)?;
+            if waiting >= CARRIED_BYTES {
+                waiting = 0;
+                journal.sync()?;
+                // a carried record needs nothing from another one, so a dictionary may end in between
+                return journal.begin().map(Some);
+            }
+            Ok(None)
+        };
+        for (tenant, head) in partition.tenants() {
+            encoder.begin(tenant);
+            for metadata in head.metadata() {
+                if encoder.is_full() {
+                    put(encoder.finish())?.into_iter().for_each(|id| dictionary.enter(id));
+                    encoder.begin(tenant);
+                }
+                encoder.metadata(metadata);
+            }
+            for (series, exemplar) in head.exemplars() {
+                if encoder.is_full() {
+                    put(encoder.finish())?.into_iter().for_each(|id| dictionary.enter(id));
+                    encoder.begin(tenant);
+                }
+                if dictionary.of(tenant).insert(*series) {
+                    label_bytes.clear();
+                    head.write_labels(*series, label_bytes);
+                    encoder.define(*series, LabelsRef::from_canonical(label_bytes));
+                }
+                encoder.exemplar(*series, exemplar);
+            }
+            if !encoder.is_empty() {
+                put(encoder.finish())?.into_iter().for_each(|id| dictionary.enter(id));
+            }
+        }
+        drop(partition);
+        self.journal.sync()?;
+        Ok(())
+    }
+
+    /// What was frozen is safe: it leaves the head, in turns, and then the journal.
+    pub(super) fn sealed(&mut self, sealed: Sealed) {
+        match self.sealing.frozen {
+            Some(frozen) if frozen.upto == sealed.upto => {
+                self.sealing.turn_at = Some(Instant::now());
+                self.sealing.releasing = Some(sealed);
+            }
+            _ => drop(sealed.reply.send(())), // it left before; the answer was lost
+        }
+    }
+
+    fn release_turn(&mut self) {
+        let began = Instant::now();
+        let done = {
+            let mut partition = self.partition.head.write();
+            let before = partition.memory_bytes() as i64;
+            let done = partition.release_turn();
+            let grown = partition.memory_bytes() as i64 - before;
+            self.partition.head_bytes.fetch_add(grown as u64, Ordering::Relaxed); // wraps where it shrank
+            done
+        };
+        // known series come first: most of the time the head is theirs
+        self.sealing.turn_at = Some(Instant::now() + began.elapsed() * RELEASE_PAUSE_FACTOR);
+        if done && let Some(sealed) = self.sealing.releasing.take() {
+            self.sealing.frozen = None;
+            self.truncate(sealed.upto.min(self.sealing.carried));
+            self.publish_stats();
+            let _ = sealed.reply.send(()); // nobody may wait any more
+        }
+    }
+
+    /// Drops the journal's dictionaries that end at or before `upto`.
+    fn truncate(&mut self, upto: Offset) {
+        if let Err(error) = self.journal.truncate(upto) {
+            tracing::warn!(partition = self.number, %error, "cannot shorten the journal");
+        }
+    }
+}

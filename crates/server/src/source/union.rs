@@ -1,0 +1,249 @@
+//! Heads and tables as one source of series.
+//!
+//! The heads' series are selected first, then the tables' files: what is committed in between is in both, and what a
+//! query read from the head wins. A pin keeps what was sealed in the heads for as long as queries that may not know its
+//! files run; a query that runs for too long finds out that it was outlived, and begins again.
+
+use super::{Cancelled, HeadSet, Turns, make_room, too_many_samples};
+use crate::lake::pins::Pin;
+use crate::node::{Node, Shared};
+use crate::owner::PartitionShared;
+use model::labels::METRIC_NAME;
+use model::{ErrorKind, LabelsRef, Samples, SeriesKey, TenantId, TimeRange};
+use query::{MatchOp, Matcher, Select, SeriesSet, SeriesSource, SourceError};
+use roaring::RoaringBitmap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use tables::{Scan, ScanLimits, TableError};
+
+/// One tenant's series, wherever they are.
+#[derive(Debug)]
+pub(crate) struct Source<'a> {
+    node: &'a Arc<Shared>,
+    tenant: TenantId,
+    /// No series with more samples than this is unpacked.
+    samples_max: u64,
+    /// Nobody waits for the answer any more.
+    cancelled: &'a AtomicBool,
+    pin: Pin,
+    /// Keep references to the heads' series good.
+    _heads: Vec<head::Pin>,
+}
+
+impl<'a> Source<'a> {
+    pub(crate) fn new(node: &'a Node, tenant: TenantId, samples_max: u64, cancelled: &'a AtomicBool) -> Self {
+        let node = node.shared();
+        let heads = node.partitions().iter().map(|p| p.head.read().pin()).collect();
+        Self { node, tenant, samples_max, cancelled, pin: node.lake.pins.pin(), _heads: heads }
+    }
+
+    /// What it gave last may be incomplete: begin again.
+    pub(crate) fn is_outlived(&self) -> bool {
+        self.pin.is_outlived()
+    }
+
+    /// What is selected of each partition's head.
+    fn heads(&self, selected: Vec<RoaringBitmap>, range: TimeRange) -> HeadSet<'_> {
+        let parts = self.node.partitions().iter().map(|p| &**p).zip(selected);
+        HeadSet::new(parts, &self.tenant, range, self.samples_max, &self.pin)
+    }
+}
+
+/// A scan of a tenant's table; `None` where there is none, or none of its files can match.
+pub(crate) fn scan(
+    node: &Shared,
+    tenant: &TenantId,
+    select: &tables::Select,
+    window_bytes: usize,
+) -> Result<Option<Scan>, SourceError> {
+    let Some(table) = node.lake.existing(tenant).map_err(unreadable)? else { return Ok(None) };
+    if table.files().map_err(unreadable)?.matching(select).next().is_none() {
+        return Ok(None);
+    }
+    let limits = ScanLimits { window_bytes, ..ScanLimits::default() };
+    Scan::open(&table, &node.lake.cache, select, &limits).map(Some).map_err(unreadable)
+}
+
+/// What matchers ask of a table.
+pub(crate) fn tables_select(matchers: &[Matcher], range: TimeRange, samples: bool) -> tables::Select {
+    let is_name = |m: &&Matcher| m.name == METRIC_NAME;
+    let names = matchers.iter().filter(is_name).find_map(|m| match (m.op, m.set_matches()) {
+        (MatchOp::Equal, _) => Some(vec![m.value.clone()]),
+        (MatchOp::Regex, Some(names)) => Some(names.to_vec()),
+        _ => None,
+    });
+    let names = names.map(|mut names| {
+        names.sort_unstable();
+        names.dedup();
+        names
+    });
+    let test = |m: &Matcher| {
+        let matcher = m.clone();
+        tables::Matcher::new(&m.name, move |value| matcher.matches(value))
+    };
+    let matchers = matchers.iter().map(test).collect();
+    tables::Select { names, matchers, range, samples, ..tables::Select::ALL }
+}
+
+impl SeriesSource for Source<'_> {
+    fn select(&self, select: &Select<'_>) -> Result<Box<dyn SeriesSet + '_>, SourceError> {
+        let partitions = self.node.partitions();
+        let mut selected = Vec::with_capacity(partitions.len());
+        for partition in partitions {
+            let turns = Turns::new(partition, &self.tenant, self.cancelled);
+            selected.push(turns.select(select.matchers).map_err(|Cancelled| cancelled())?);
+        }
+        // half of what the query may hold, at sixteen bytes a sample
+        let window_bytes = self.samples_max as usize * 8;
+        let wanted = tables_select(select.matchers, select.range, true);
+        let scan = scan(self.node, &self.tenant, &wanted, window_bytes)?;
+        let Some(scan) = scan else { return Ok(Box::new(self.heads(selected, select.range))) };
+        let left = selected.iter().map(|s| s.len() as usize).sum();
+        Ok(Box::new(UnionSet {
+            source: self,
+            scan,
+            range: select.range,
+            selected,
+            samples_max: self.samples_max,
+            fresh: Samples::default(),
+            buffer: Samples::default(),
+            left,
+            rest: None,
+        }))
+    }
+}
+
+/// A pass over tables and heads: the tables' series, each with what the head has of it, then the head's own.
+struct UnionSet<'a> {
+    source: &'a Source<'a>,
+    scan: Scan,
+    range: TimeRange,
+    /// Of each partition's head, the series that did not come yet.
+    selected: Vec<RoaringBitmap>,
+    samples_max: u64,
+    fresh: Samples,
+    buffer: Samples,
+    left: usize,
+    /// When the tables are at their end.
+    rest: Option<HeadSet<'a>>,
+}
+
+impl SeriesSet for UnionSet<'_> {
+    fn next(&mut self, samples: &mut Samples) -> Result<bool, SourceError> {
+        if let Some(rest) = &mut self.rest {
+            return rest.next(samples);
+        }
+        if self.source.cancelled.load(Ordering::Relaxed) {
+            return Err(cancelled());
+        }
+        samples.clear();
+        if self.scan.next_series().map_err(unreadable)? {
+            self.read_sealed(samples)?;
+            self.add_fresh(samples)?;
+            self.left = self.left.saturating_sub(1);
+            return Ok(true);
+        }
+        let mut rest = self.source.heads(std::mem::take(&mut self.selected), self.range);
+        rest.limit(self.samples_max);
+        self.rest.insert(rest).next(samples)
+    }
+
+    fn limit(&mut self, samples_max: u64) {
+        self.samples_max = samples_max.min(self.source.samples_max);
+        if let Some(rest) = &mut self.rest {
+            rest.limit(samples_max);
+        }
+    }
+
+    fn labels(&mut self) -> LabelsRef<'_> {
+        match &mut self.rest {
+            Some(rest) => rest.labels(),
+            None => self.scan.labels(),
+        }
+    }
+
+    fn len_hint(&self) -> usize {
+        self.rest.as_ref().map_or(self.left, SeriesSet::len_hint)
+    }
+}
+
+impl UnionSet<'_> {
+    /// What the tables have of the series.
+    fn read_sealed(&mut self, samples: &mut Samples) -> Result<(), SourceError> {
+        while self.scan.read_some(samples).map_err(unreadable)? {
+            if samples.len() as u64 > self.samples_max {
+                return Err(too_many_samples(samples.len() as u64, self.samples_max));
+            }
+        }
+        Ok(())
+    }
+
+    /// Lays what the head has of the series over it.
+    fn add_fresh(&mut self, samples: &mut Samples) -> Result<(), SourceError> {
+        let Source { node, tenant, pin, .. } = self.source;
+        let key = SeriesKey::of(self.scan.labels().as_bytes(), node.seed);
+        let number = key.partition(node.partitions().len());
+        let partition: &PartitionShared = &node.partitions()[number];
+        let head = partition.head.read();
+        if let Some((head, series)) = head.tenant(tenant).and_then(|h| Some((h, h.resolve(key)?))) {
+            self.selected[number].remove(series.0);
+            let most = head.samples_at_most(series, self.range) as u64;
+            if most > 0 {
+                let all = most + samples.len() as u64;
+                if all > self.samples_max {
+                    return Err(too_many_samples(all, self.samples_max));
+                }
+                self.fresh.clear();
+                make_room(&mut self.fresh, most as usize);
+                head.read(series, self.range, &mut self.fresh);
+            }
+        }
+        // with the lock held: what was pinned cannot go in between
+        if pin.is_outlived() {
+            return Err(outlived());
+        }
+        drop(head);
+        if !self.fresh.is_empty() {
+            merge(samples, &self.fresh, &mut self.buffer);
+            self.fresh.clear();
+        }
+        Ok(())
+    }
+}
+
+pub(super) fn outlived() -> SourceError {
+    let message = "the query ran for so long that what it reads has moved; it has to begin again".into();
+    SourceError { kind: ErrorKind::Unavailable, message }
+}
+
+fn cancelled() -> SourceError {
+    SourceError { kind: ErrorKind::Unavailable, message: "the query was cancelled".into() }
+}
+
+pub(crate) fn unreadable(error: TableError) -> SourceError {
+    SourceError { kind: error.kind(), message: format!("tables cannot be read: {error}") }
+}
+
+/// Lays later samples over earlier ones: of two at one time the later stays.
+fn merge(earlier: &mut Samples, later: &Samples, buffer: &mut Samples) {
+    let apart = match (earlier.timestamps.last(), later.timestamps.first()) {
+        (Some(last), Some(first)) => last < first,
+        _ => true,
+    };
+    if apart {
+        earlier.timestamps.extend_from_slice(&later.timestamps);
+        earlier.values.extend_from_slice(&later.values);
+        return;
+    }
+    buffer.clear();
+    let mut old = earlier.timestamps.iter().copied().zip(earlier.values.iter().copied()).peekable();
+    for (&at, &value) in later.timestamps.iter().zip(&later.values) {
+        while let Some((t, v)) = old.next_if(|(t, _)| *t < at) {
+            buffer.push(t, v);
+        }
+        old.next_if(|(t, _)| *t == at);
+        buffer.push(at, value);
+    }
+    old.for_each(|(t, v)| buffer.push(t, v));
+    std::mem::swap(earlier, buffer);
+}
