@@ -60,7 +60,7 @@ impl Pins {
         let mut inner = self.inner.lock();
         while inner.held.keys().next().is_some_and(|oldest| *oldest <= ended.0) {
             if self.dropped.wait_until(&mut inner, until).timed_out() {
-                return !inner.held.keys().next().is_some_and(|oldest| *oldest <= ended.0);
+                return inner.held.keys().next().is_none_or(|oldest| *oldest > ended.0);
             }
         }
         true
