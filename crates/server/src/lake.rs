@@ -65,6 +65,8 @@ pub(crate) struct Lake {
     /// Taken only when the node goes.
     runtime: Option<Runtime>,
     tables: Mutex<HashMap<TenantId, Arc<Table>>>,
+    /// Held while a table is opened or made: half of a new one is no table.
+    opening: Mutex<()>,
     sources: Vec<Source>,
     manifest: Mutex<Manifest>,
     /// Memory for files that are being made.
@@ -109,6 +111,7 @@ impl Lake {
             root: root.url().clone(),
             runtime: Some(runtime),
             tables: Mutex::default(),
+            opening: Mutex::default(),
             manifest: Mutex::new(Manifest::load(&data_dir.path, &names)),
             sources,
             flush,
@@ -155,19 +158,45 @@ impl Lake {
 
     /// A tenant's table, made where there is none.
     pub(crate) fn table(&self, tenant: &TenantId) -> Result<Arc<Table>, TableError> {
-        let known = self.tables.lock().get(tenant).cloned();
-        known.map_or_else(|| self.remember(tenant, Table::open_or_create(self.location(tenant)?)?), Ok)
+        if let Some(known) = self.known(tenant) {
+            return Ok(known);
+        }
+        let _alone = self.opening.lock();
+        match self.known(tenant) {
+            Some(known) => Ok(known),
+            None => Ok(self.remember(tenant, Table::open_or_create(self.location(tenant)?)?)),
+        }
     }
 
     /// A tenant's table, where it has one.
     pub(crate) fn existing(&self, tenant: &TenantId) -> Result<Option<Arc<Table>>, TableError> {
-        if let Some(known) = self.tables.lock().get(tenant) {
-            return Ok(Some(Arc::clone(known)));
+        if let Some(known) = self.known(tenant) {
+            return Ok(Some(known));
         }
-        match Table::open(self.location(tenant)?)? {
-            Some(table) => self.remember(tenant, table).map(Some),
-            None => Ok(None),
+        let _alone = self.opening.lock();
+        match self.known(tenant) {
+            Some(known) => Ok(Some(known)),
+            None => Ok(Table::open(self.location(tenant)?)?.map(|table| self.remember(tenant, table))),
         }
+    }
+
+    fn known(&self, tenant: &TenantId) -> Option<Arc<Table>> {
+        self.tables.lock().get(tenant).cloned()
+    }
+
+    /// Opens the tables of tenants of whom nothing was heard since the start, where they lie in a directory: retention is
+    /// for them too. Tenants in an object store are kept once they write or are asked for.
+    fn discover(&self) -> Result<(), TableError> {
+        let Some(entries) = self.root.to_file_path().ok().and_then(|root| std::fs::read_dir(root).ok())
+        else {
+            return Ok(());
+        };
+        for entry in entries.flatten() {
+            if let Some(tenant) = entry.file_name().to_str().and_then(|name| TenantId::parse(name).ok()) {
+                self.existing(&tenant)?;
+            }
+        }
+        Ok(())
     }
 
     /// The tables that this process has used.
@@ -175,10 +204,10 @@ impl Lake {
         self.tables.lock().iter().map(|(tenant, table)| (tenant.clone(), Arc::clone(table))).collect()
     }
 
-    fn remember(&self, tenant: &TenantId, table: Table) -> Result<Arc<Table>, TableError> {
-        let mut tables = self.tables.lock();
-        // somebody else may have been first: then theirs is everybody's
-        Ok(Arc::clone(tables.entry(tenant.clone()).or_insert_with(|| Arc::new(table))))
+    fn remember(&self, tenant: &TenantId, table: Table) -> Arc<Table> {
+        let table = Arc::new(table);
+        self.tables.lock().insert(tenant.clone(), Arc::clone(&table));
+        table
     }
 
     fn location(&self, tenant: &TenantId) -> Result<Location, TableError> {

@@ -136,13 +136,22 @@ impl Submission {
         self.outcome.no_room = true;
     }
 
+    /// Gives back all that it holds: who hears the answer finds the memory free.
+    fn end(self) -> (oneshot::Sender<Result<Outcome, Refusal>>, Outcome) {
+        let whole = self;
+        let Self { reply, outcome, .. } = whole;
+        (reply, outcome)
+    }
+
     /// All of it is done.
     pub(crate) fn answer(self) {
-        let _ = self.reply.send(Ok(self.outcome)); // nobody may be listening any more
+        let (reply, outcome) = self.end();
+        let _ = reply.send(Ok(outcome)); // nobody may be listening any more
     }
 
     /// Nothing of it is kept.
     pub(crate) fn turn_away(self, refusal: Refusal) {
-        let _ = self.reply.send(Err(refusal));
+        let (reply, _) = self.end();
+        let _ = reply.send(Err(refusal));
     }
 }

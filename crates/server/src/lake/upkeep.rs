@@ -71,6 +71,7 @@ pub(crate) struct Upkeep {
     stopping: Arc<AtomicBool>,
     tenants: HashMap<TenantId, State>,
     swept: Instant,
+    discovered: bool,
     is_failing: bool,
 }
 
@@ -85,7 +86,15 @@ struct State {
 
 impl Upkeep {
     pub(crate) fn new(node: Arc<Shared>, orders: Receiver<Order>, stopping: Arc<AtomicBool>) -> Self {
-        Self { node, orders, stopping, tenants: HashMap::new(), swept: Instant::now(), is_failing: false }
+        Self {
+            node,
+            orders,
+            stopping,
+            tenants: HashMap::new(),
+            swept: Instant::now(),
+            discovered: false,
+            is_failing: false,
+        }
     }
 
     /// The thread's life.
@@ -113,6 +122,12 @@ impl Upkeep {
         let sweeps = self.swept.elapsed() >= SWEEP_EVERY;
         if sweeps {
             self.swept = Instant::now();
+        }
+        if !self.discovered || sweeps {
+            self.discovered = true;
+            if let Err(error) = self.node.lake.discover() {
+                tracing::debug!(%error, "not all tables could be opened");
+            }
         }
         for (tenant, table) in self.node.lake.open_tables() {
             if self.is_stopping() {
