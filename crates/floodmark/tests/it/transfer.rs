@@ -354,6 +354,17 @@ fn a_server_exports_what_it_has() {
     let start = crate::harness::read::seconds(end_ms - 100);
     let text = ask(&[("match[]", "b"), ("format", "prometheus"), ("start", &start)]).text();
     assert_eq!(text, format!("b{{job=\"x\"}} 2999.9 {}\n", end_ms - 100));
+    // half of it in tables, half in memory
+    server.send(&Request::post("/api/v1/admin/flush", Vec::new())).expect(200, &["success"]);
+    let fresh = wire::Series::new(&[("__name__", "b"), ("job", "x")]).sample(end_ms, 1.0);
+    server.send(&Request::write(&wire::v1(&[fresh]))).expect(204, &[]);
+    let again = read_lines(&ask(&[("match[]", "a"), ("match[]", "{job=\"x\"}")]).body);
+    let fresh = again["b{job=\"x\"}"].get(&end_ms);
+    assert_eq!((again.len(), fresh), (3, Some(&1f64.to_bits())));
+    let same = |(series, samples): (&String, &BTreeMap<_, _>)| {
+        samples.iter().all(|(at, value)| again[series].get(at) == Some(value))
+    };
+    assert!(content.iter().all(same), "what was sealed is exported as before");
     ask(&[]).expect(400, &["no match[]"]);
     ask(&[("match[]", "b"), ("format", "xml")]).expect(400, &["format", "jsonl"]);
     assert_eq!(ask(&[("match[]", "nothing")]).body, b"");

@@ -13,7 +13,7 @@ use super::App;
 use super::error::ApiError;
 use super::meta::selectors;
 use super::params::Params;
-use super::read::{CancelOnDrop, options};
+use super::read::{CancelOnDrop, TRIES_MAX, options};
 use super::tenant::tenant_of;
 use crate::source::Source;
 use axum::body::{Body, HttpBody};
@@ -114,8 +114,9 @@ pub(super) async fn export(
     let cancelled = cancel.flag();
     tokio::task::spawn_blocking(move || {
         let ask = Ask { app: &app, tenant, selectors: &selectors, range, cancelled: &cancelled };
-        let mut out = Pieces { format, pieces: &pieces, piece: Vec::with_capacity(PIECE_BYTES) };
-        let done = ask.all(&mut out).and_then(|()| out.end());
+        let mut out =
+            Pieces { format, pieces: &pieces, piece: Vec::with_capacity(PIECE_BYTES), has_sent: false };
+        let done = ask.all_or_again(&mut out).and_then(|()| out.end());
         if let Err(Stop::Failed(error)) = done {
             // nobody may be there to hear it
             let _ = pieces.blocking_send(Err(error));
@@ -140,10 +141,24 @@ struct Ask<'a> {
 }
 
 impl Ask<'_> {
-    /// Writes the series of all selectors, each once.
-    fn all(&self, out: &mut Pieces<'_>) -> Result<(), Stop> {
+    /// Begins again where what it reads has moved on before anything was sent.
+    fn all_or_again(&self, out: &mut Pieces<'_>) -> Result<(), Stop> {
         let samples_max = options(self.app, self.cancelled, None).samples_max;
-        let source = Source::new(&self.app.node, self.tenant.clone(), samples_max, self.cancelled);
+        let mut tries = 0;
+        loop {
+            tries += 1;
+            let source = Source::new(&self.app.node, self.tenant.clone(), samples_max, self.cancelled);
+            match self.all(&source, out) {
+                Err(Stop::Failed(_)) if source.is_outlived() && tries < TRIES_MAX && !out.has_sent => {
+                    out.piece.clear();
+                }
+                done => return done,
+            }
+        }
+    }
+
+    /// Writes the series of all selectors, each once.
+    fn all(&self, source: &Source<'_>, out: &mut Pieces<'_>) -> Result<(), Stop> {
         let failed = |e| Stop::Failed(ApiError::from(QueryError::from(e)));
         let mut samples = Samples::default();
         for (i, matchers) in self.selectors.iter().enumerate() {
@@ -169,6 +184,8 @@ struct Pieces<'a> {
     format: Format,
     pieces: &'a Sender<Result<Bytes, ApiError>>,
     piece: Vec<u8>,
+    /// Something is on its way: nothing can be taken back.
+    has_sent: bool,
 }
 
 impl Pieces<'_> {
@@ -192,6 +209,7 @@ impl Pieces<'_> {
     }
 
     fn send(&mut self) -> Result<(), Stop> {
+        self.has_sent = true;
         let piece = std::mem::replace(&mut self.piece, Vec::with_capacity(PIECE_BYTES));
         self.pieces.blocking_send(Ok(piece.into())).map_err(|_| Stop::Gone)
     }

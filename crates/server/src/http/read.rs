@@ -75,7 +75,7 @@ pub(crate) async fn range(
 }
 
 /// How often a query begins again that ran for so long that its samples moved on.
-const TRIES_MAX: usize = 4;
+pub(super) const TRIES_MAX: usize = 4;
 
 fn evaluate(
     app: &App,

@@ -5,11 +5,11 @@ use super::sealer::flush;
 use crate::node::Node;
 use crate::pipeline::tests::small_node;
 use crate::source::Source;
-use model::{Labels, Samples, TenantId, TimeRange};
+use model::{Labels, Samples, SeriesKey, TenantId, TimeRange};
 use protocol::encode::V1Encoder;
 use protocol::remote_write::Version;
 use query::{Select, SeriesSource};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
@@ -40,8 +40,10 @@ fn read(node: &Node) -> Content {
     let source = Source::new(node, TenantId::anonymous(), 1_000_000, &cancelled);
     let mut set = source.select(&Select { matchers: &[], range: TimeRange::ALL }).unwrap();
     let (mut samples, mut content) = (Samples::default(), Content::new());
+    let mut seen = BTreeSet::new();
     while set.next(&mut samples).unwrap() {
         let labels = set.labels().to_owned().to_string();
+        assert!(seen.insert(labels.clone()), "{labels} comes twice");
         for (timestamp_ms, value) in samples.timestamps.iter().zip(&samples.values) {
             let twice = content.insert((labels.clone(), *timestamp_ms), value.to_bits());
             assert_eq!(twice, None, "{labels} at {timestamp_ms} twice");
@@ -161,6 +163,39 @@ async fn what_a_query_chose_from_stays_until_it_ends() {
     });
     assert_eq!(count.await.unwrap(), 50);
     assert_eq!(flusher.await.unwrap().samples, 50);
+    stop(node).await;
+}
+
+/// A series that is about to be evicted, and gets a sample from somebody who knew it before.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_series_about_to_be_evicted_comes_once_and_whole() {
+    let dir = tempfile::tempdir().unwrap();
+    let node = start(dir.path()).await;
+    let (base_ms, mut content) = (SystemClock.now_ms() - 60_000, Content::new());
+    write(&node, base_ms, 0, &mut content).await;
+    flush(&node).await.unwrap();
+    let there = node.clone();
+    let check = move || {
+        let labels = Labels::from_pairs(&[("__name__", "m7"), ("zone", "z")]);
+        let key = SeriesKey::of(labels.as_bytes(), there.shared().seed);
+        let number = key.partition(there.partitions().len());
+        let mut partition = there.partitions()[number].head.write();
+        // who holds a pin keeps the eviction from going on
+        let _pin = partition.pin();
+        let series = partition.tenant_mut(&TenantId::anonymous()).find(key).unwrap();
+        while partition.tenant(&TenantId::anonymous()).unwrap().resolve(key).is_some() {
+            partition.evict_turn(u32::MAX, |_, series| panic!("{series:?} was pinned"));
+        }
+        drop(partition);
+        assert_eq!(read(&there), content, "with nothing new");
+        let mut partition = there.partitions()[number].head.write();
+        let head = partition.tenant_mut(&TenantId::anonymous());
+        head.append(&[series], &[base_ms + 1], &[7.5], u32::MAX);
+        drop(partition);
+        content.insert((labels.to_string(), base_ms + 1), 7.5f64.to_bits());
+        assert_eq!(read(&there), content, "with a sample through an old reference");
+    };
+    tokio::task::spawn_blocking(check).await.unwrap();
     stop(node).await;
 }
 

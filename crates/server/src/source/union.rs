@@ -185,7 +185,8 @@ impl UnionSet<'_> {
         let number = key.partition(node.partitions().len());
         let partition: &PartitionShared = &node.partitions()[number];
         let head = partition.head.read();
-        if let Some((head, series)) = head.tenant(tenant).and_then(|h| Some((h, h.resolve(key)?))) {
+        // also one about to be evicted: it is in the selection, and may have got samples since
+        if let Some((head, series)) = head.tenant(tenant).and_then(|h| Some((h, h.find(key)?))) {
             self.selected[number].remove(series.0);
             let most = head.samples_at_most(series, self.range) as u64;
             if most > 0 {
