@@ -2,6 +2,7 @@
 
 use super::fault;
 use super::stage::{self, Staged, Workspace};
+use super::upkeep::SWEEP_EVERY;
 use crate::node::Shared;
 use crate::owner::{Command, Commands, Freeze, Frozen, Sealed};
 use crate::refusal::Refusal;
@@ -64,6 +65,8 @@ pub(crate) enum SealError {
         "the table of {tenant} does not take offsets of {journal}; its journal goes on under another name"
     )]
     Renamed { tenant: TenantId, journal: String },
+    #[error("what was staged has waited for so long that it may be swept away; it is staged again")]
+    Stale,
     #[error("the server is shutting down")]
     Stopping,
     #[cfg(test)]
@@ -111,6 +114,22 @@ struct Part {
     released: bool,
 }
 
+impl Round {
+    /// Lets go of files that were staged before `most` and are not committed: nothing tells them from files that were
+    /// left behind, and those are swept away. What is frozen is staged again from the head; a tenant that has committed
+    /// stays as it is. True where there was something.
+    fn forget_stale(&mut self, most: Duration) -> bool {
+        let is_stale = |staged: &mut Staged| staged.began.elapsed() >= most;
+        !self.noted && self.parts.iter_mut().filter_map(|part| part.staged.take_if(is_stale)).count() > 0
+    }
+}
+
+/// How long staged files may wait for their commit. A file is deleted only when two sweeps have seen it dead, and the grace
+/// has passed between them.
+fn staged_max(vacuum_grace_ms: i64) -> Duration {
+    Duration::from_millis(vacuum_grace_ms.unsigned_abs()).max(SWEEP_EVERY) / 2
+}
+
 impl Sealer {
     pub(crate) fn new(
         node: Arc<Shared>,
@@ -146,6 +165,8 @@ impl Sealer {
             };
             match self.orders.recv_timeout(wait) {
                 Ok(Order::Flush(answer)) => {
+                    // who gave up must not take up memory while the store is away
+                    self.waiting.retain(|waits| !waits.is_closed());
                     self.waiting.push(answer);
                     continue;
                 }
@@ -190,7 +211,8 @@ impl Sealer {
         if !self.node.is_ready() {
             return false;
         }
-        let is_old = self.node.clock.now_ms().saturating_sub(oldest_ms) >= settings.seal_after_ms;
+        // a clock that was set back must not put sealing off
+        let is_old = self.node.clock.now_ms().abs_diff(oldest_ms) >= settings.seal_after_ms.unsigned_abs();
         let is_long = |p: &crate::owner::PartitionShared| {
             p.unsealed_bytes.load(Ordering::Relaxed) >= settings.seal_bytes
         };
@@ -261,6 +283,7 @@ impl Sealer {
 
     fn advance_round(&self, round: &mut Round) -> Result<(), SealError> {
         let lake = &self.node.lake;
+        round.forget_stale(staged_max(self.node.settings.lake.vacuum_grace_ms));
         if round.parts.iter().any(|part| part.staged.is_none()) {
             let began = Instant::now();
             let workspace = Workspace::buy(&lake.flush)?;
@@ -317,6 +340,9 @@ impl Sealer {
                 return Err(SealError::Stopping);
             }
             if !round.committed.contains_key(&tenant) {
+                if round.forget_stale(staged_max(self.node.settings.lake.vacuum_grace_ms)) {
+                    return Err(SealError::Stale);
+                }
                 let flushed = self.commit_tenant(round, &tenant, &upto)?;
                 round.committed.insert(tenant, flushed);
             }
@@ -434,4 +460,34 @@ pub(crate) async fn flush(node: &crate::Node) -> Result<Flushed, Refusal> {
         Refusal::busy("flushing", "too many flushes wait already, or the server is shutting down")
     })?;
     flushed.await.map_err(|_| Refusal::stopping())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn files_that_wait_for_too_long_are_staged_again_unless_they_are_committed() {
+        let staged = || Some(Staged { began: Instant::now(), tenants: Vec::new() });
+        let part = |staged| Part { staged, ..Part::default() };
+        let mut round = Round {
+            began: Instant::now(),
+            since_ms: 0,
+            all: false,
+            answers: Vec::new(),
+            parts: vec![part(staged()), part(None)],
+            committed: BTreeMap::new(),
+            noted: true,
+            flushed: Flushed::default(),
+        };
+        assert!(!round.forget_stale(Duration::ZERO), "all is committed");
+        round.noted = false;
+        assert!(!round.forget_stale(Duration::from_secs(3600)) && round.parts[0].staged.is_some());
+        assert!(round.forget_stale(Duration::ZERO) && round.parts[0].staged.is_none());
+        // whatever the grace, the second sweep that sees a file comes later
+        for grace_ms in [1, 3_600_000, 86_400_000] {
+            let deleted = SWEEP_EVERY.max(Duration::from_millis(grace_ms as u64));
+            assert!(staged_max(grace_ms) < deleted, "{grace_ms}");
+        }
+    }
 }

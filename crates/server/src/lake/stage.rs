@@ -10,6 +10,7 @@ use crate::owner::PartitionShared;
 use head::FrozenOrder;
 use model::{LabelsRef, Samples, SeriesKey, TenantId};
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Instant;
 use stdx::budget::{Account, Exhausted, Reservation};
 use stdx::rng::Rng;
 use tables::delta::StagedFile;
@@ -19,8 +20,10 @@ use tables::{BlockStager, Stretch, WriteLimits};
 const FILE_BYTES_MAX: usize = 64 << 20;
 
 /// One partition's files.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(super) struct Staged {
+    /// Before the first file.
+    pub(super) began: Instant,
     pub(super) tenants: Vec<(TenantId, Vec<StagedFile>)>,
 }
 
@@ -57,7 +60,7 @@ pub(super) fn stage(
     workspace: &Workspace,
     stopping: &AtomicBool,
 ) -> Result<Staged, SealError> {
-    let mut staged = Staged::default();
+    let mut staged = Staged { began: Instant::now(), tenants: Vec::new() };
     let tenants: Vec<TenantId> = {
         let head = partition.head.read();
         head.tenants().filter(|(_, head)| head.is_frozen()).map(|(tenant, _)| tenant.clone()).collect()

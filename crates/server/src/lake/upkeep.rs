@@ -24,7 +24,7 @@ use tokio::sync::oneshot;
 const EVERY: Duration = Duration::from_secs(20);
 
 /// How often files that nobody needs are looked for: all of a table's files are listed for it.
-const SWEEP_EVERY: Duration = Duration::from_secs(600);
+pub(super) const SWEEP_EVERY: Duration = Duration::from_secs(600);
 
 /// Versions of a table after which its log gets a checkpoint.
 const CHECKPOINT_VERSIONS: u64 = 20;
@@ -71,6 +71,7 @@ pub(crate) struct Upkeep {
     stopping: Arc<AtomicBool>,
     tenants: HashMap<TenantId, State>,
     swept: Instant,
+    refreshed: Instant,
     discovered: bool,
     is_failing: bool,
 }
@@ -86,12 +87,14 @@ struct State {
 
 impl Upkeep {
     pub(crate) fn new(node: Arc<Shared>, orders: Receiver<Order>, stopping: Arc<AtomicBool>) -> Self {
+        let now = Instant::now();
         Self {
             node,
             orders,
             stopping,
             tenants: HashMap::new(),
-            swept: Instant::now(),
+            swept: now,
+            refreshed: now,
             discovered: false,
             is_failing: false,
         }
@@ -117,12 +120,27 @@ impl Upkeep {
         self.stopping.load(Ordering::Relaxed)
     }
 
+    /// Looks for what others have committed (imports, other engines): queries see it from then on.
+    fn refresh_all(&mut self) {
+        for (tenant, table) in self.node.lake.open_tables() {
+            if self.is_stopping() {
+                return;
+            }
+            if let Err(error) = table.refresh() {
+                // the next look at the table counts it
+                tracing::debug!(%tenant, %error, "cannot look for newer versions of a table");
+            }
+        }
+        self.refreshed = Instant::now();
+    }
+
     /// One look at all tables.
     fn look(&mut self) {
         let sweeps = self.swept.elapsed() >= SWEEP_EVERY;
         if sweeps {
             self.swept = Instant::now();
         }
+        self.refreshed = Instant::now(); // one by one, below
         if !self.discovered || sweeps {
             self.discovered = true;
             if let Err(error) = self.node.lake.discover() {
@@ -186,6 +204,7 @@ impl Upkeep {
 
     fn compact_all(&mut self) -> Compacted {
         let mut compacted = Compacted::default();
+        self.refresh_all();
         for (tenant, table) in self.node.lake.open_tables() {
             self.tenants.entry(tenant.clone()).or_default().settled = None;
             let done = self.compact(&tenant, &table, &mut compacted);
@@ -211,7 +230,8 @@ impl Upkeep {
             }
             let files = table.files()?;
             let jobs = plan(files.all(), Date::of(self.node.clock.now_ms()), &limits, |_| false);
-            let waiting = &self.node.lake.metrics.merge_jobs_waiting;
+            let node = Arc::clone(&self.node);
+            let waiting = &node.lake.metrics.merge_jobs_waiting;
             if jobs.is_empty() {
                 waiting.set(0.0);
                 state.settled = Some(version);
@@ -227,14 +247,15 @@ impl Upkeep {
     }
 
     fn merge(
-        &self,
+        &mut self,
         tenant: &TenantId,
         table: &Arc<Table>,
         job: &Job,
         limits: CompactLimits,
         compacted: &mut Compacted,
     ) -> Result<(), UpkeepError> {
-        let lake = &self.node.lake;
+        let node = Arc::clone(&self.node);
+        let lake = &node.lake;
         let _memory = lake.flush.reserve(limits.memory_bytes() as u64)?;
         let began = Instant::now();
         let name = format!("{:016x}", Rng::fresh_seed());
@@ -245,6 +266,9 @@ impl Upkeep {
             }
             if compaction.step(STEP_SAMPLES)?.done {
                 break;
+            }
+            if self.refreshed.elapsed() >= EVERY {
+                self.refresh_all();
             }
         }
         let staged = compaction.into_staged();
