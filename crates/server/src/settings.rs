@@ -5,6 +5,7 @@ use crate::http::CONNECTION_BUFFER_BYTES;
 use model::{TenantId, caps};
 use serde::Deserialize;
 use std::collections::BTreeMap;
+use std::ffi::OsString;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 
@@ -130,7 +131,8 @@ pub struct Settings {
 pub struct LakeSettings {
     /// Where the tables lie: `file:///…`, `s3://…`, `gs://…`, `az://…`. Default: `tables` in the data directory.
     pub url: String,
-    /// Options of the object store, as the crate `object_store` names them (`aws_endpoint`, …).
+    /// Options of the object store, as the crate `object_store` names them (`aws_endpoint`, …): those of the
+    /// environment, and those of the file before them.
     pub options: BTreeMap<String, String>,
     /// The head's data is sealed when its oldest part is so old. Default 15 minutes: with files of that length a
     /// day of one table is some hundred commits, and a restart replays no more than it.
@@ -226,7 +228,7 @@ impl Settings {
         let retention = flags.retention.or(file.retention);
         let lake = LakeSettings {
             url: tables_url(flags.tables.or(file.tables), &data_dir)?,
-            options: file.tables_options,
+            options: store_options(file.tables_options),
             seal_after_ms: duration("seal_after", &flags.seal_after.or(file.seal_after), 900_000)?,
             seal_bytes: file.seal_size.map_or(Ok(256 << 20), |text| bytes_setting("seal_size", &text))?,
             retention_ms: retention.map(|text| duration_setting("retention", &text)).transpose()?,
@@ -280,6 +282,20 @@ fn tables_url(given: Option<String>, data_dir: &Path) -> Result<String, Settings
     let shown = data_dir.display().to_string();
     url.map(String::from)
         .ok_or_else(|| value_error("data_dir", &shown, "a path that can be made absolute".into()))
+}
+
+/// What the environment says about object stores (`AWS_…`, `AZURE_…`, `GOOGLE_…`), and the file before it.
+fn store_options(file: BTreeMap<String, String>) -> BTreeMap<String, String> {
+    let ours = |name: &str| ["AWS_", "AZURE_", "GOOGLE_"].iter().any(|prefix| name.starts_with(prefix));
+    let text =
+        |(name, value): (OsString, OsString)| Some((name.into_string().ok()?, value.into_string().ok()?));
+    let mut options: BTreeMap<String, String> = std::env::vars_os()
+        .filter_map(text)
+        .filter(|(name, _)| ours(name))
+        .map(|(name, value)| (name.to_ascii_lowercase(), value))
+        .collect();
+    options.extend(file.into_iter().map(|(name, value)| (name.to_ascii_lowercase(), value)));
+    options
 }
 
 fn tenant_retention(given: &BTreeMap<String, String>) -> Result<BTreeMap<TenantId, i64>, SettingsError> {

@@ -4,15 +4,19 @@ use clap::{Args, ValueEnum};
 use std::path::PathBuf;
 
 /// Which tenant's tables, and where.
-#[derive(Debug, Args)]
+#[derive(Debug, Clone, Args)]
 pub(crate) struct PlaceArgs {
-    /// The server's data directory
-    #[arg(long, value_name = "DIR", env = "FLOODMARK_DATA_DIR", default_value = "floodmark-data")]
-    pub(crate) data_dir: PathBuf,
+    /// The server's data directory [default: floodmark-data]
+    #[arg(long, value_name = "DIR", env = "FLOODMARK_DATA_DIR")]
+    pub(crate) data_dir: Option<PathBuf>,
 
     /// Where the tables lie: file://, s3://, gs:// or az:// [default: tables in the data directory]
     #[arg(long, value_name = "URL", env = "FLOODMARK_TABLES")]
     pub(crate) tables: Option<String>,
+
+    /// The server's TOML file, if it has one: its data_dir, tables and tables_options hold here too
+    #[arg(long, value_name = "FILE", env = "FLOODMARK_CONFIG")]
+    pub(crate) config: Option<PathBuf>,
 
     /// Whose data
     #[arg(long, value_name = "TENANT", default_value = "anonymous")]

@@ -4,7 +4,8 @@ use super::intake::Finished;
 use crate::cli::transfer::PlaceArgs;
 use anyhow::{Context, bail};
 use model::{SeriesHasher, TenantId};
-use std::ffi::OsString;
+use server::{Flags, Settings};
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use stdx::clock::{Clock, SystemClock};
 use stdx::rng::Rng;
@@ -30,22 +31,18 @@ pub(crate) struct Place {
     pub(crate) tenant: TenantId,
     /// The URL of all tables.
     pub(crate) tables: String,
+    /// How the object store is reached.
+    options: BTreeMap<String, String>,
 }
 
 impl Place {
     pub(crate) fn of(args: &PlaceArgs) -> anyhow::Result<Self> {
         let tenant = TenantId::parse(&args.tenant)?;
-        let data_dir = args.data_dir.clone();
-        let tables = match &args.tables {
-            Some(url) => url.clone(),
-            None => {
-                let dir = std::path::absolute(&data_dir)?.join("tables");
-                url::Url::from_directory_path(&dir)
-                    .map_err(|()| anyhow::anyhow!("{} is no path of a file URL", dir.display()))?
-                    .into()
-            }
-        };
-        Ok(Self { data_dir, tenant, tables })
+        // resolved as the server does it, so that both mean the same tables
+        let PlaceArgs { data_dir, tables, config, .. } = args.clone();
+        let settings = Settings::resolve(Flags { data_dir, tables, config, ..Flags::default() })?;
+        let Settings { data_dir, lake, .. } = settings;
+        Ok(Self { data_dir, tenant, tables: lake.url, options: lake.options })
     }
 
     /// The URL of one of the tenant's tables.
@@ -60,19 +57,8 @@ impl Place {
 
     /// Where the metrics table lies.
     fn location(&self, runtime: &Runtime) -> anyhow::Result<Location> {
-        Ok(Location::open(&self.url("metrics"), credentials(), runtime.handle().clone())?)
+        Ok(Location::open(&self.url("metrics"), self.options.clone(), runtime.handle().clone())?)
     }
-}
-
-/// What the environment says about object stores, as their library names it.
-fn credentials() -> impl Iterator<Item = (String, String)> {
-    let text =
-        |(name, value): (OsString, OsString)| Some((name.into_string().ok()?, value.into_string().ok()?));
-    let ours = |name: &str| ["AWS_", "AZURE_", "GOOGLE_"].iter().any(|prefix| name.starts_with(prefix));
-    std::env::vars_os()
-        .filter_map(text)
-        .filter(move |(name, _)| ours(name))
-        .map(|(name, value)| (name.to_ascii_lowercase(), value))
 }
 
 /// Where imports go.

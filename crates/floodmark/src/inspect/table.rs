@@ -84,7 +84,7 @@ pub(super) fn floodmarks(args: &InspectTable) -> anyhow::Result<()> {
         let sources = sources(place)?;
         let of_table = table.floodmarks(sources.iter().map(String::as_str))?;
         // What the data directory remembers for all tenants; it is only a cache of what the tables say.
-        let manifest = fs::read(place.data_dir.join("tables").join("floodmarks.json")).ok();
+        let manifest = fs::read(place.data_dir.join("floodmarks.json")).ok();
         let manifest: Option<Value> = manifest.and_then(|bytes| serde_json::from_slice(&bytes).ok());
         if args.json {
             println!("{:#}", json!({ "table": of_table, "data_directory": manifest }));
