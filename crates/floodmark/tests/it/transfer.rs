@@ -327,6 +327,30 @@ fn an_import_that_is_killed_begins_again_with_nothing_doubled() {
     drop(server);
 }
 
+/// The server's file says where the tables lie, for both; and it looks for what others committed.
+#[test]
+fn a_running_server_sees_what_is_imported_beside_it() {
+    let dir = tempfile::tempdir().unwrap();
+    let at = |name: &str| dir.path().join(name);
+    let tables = url::Url::from_directory_path(at("elsewhere")).unwrap();
+    let config = format!("tables = \"{tables}\"\n");
+    let server = Server::start(crate::harness::Options::default().data_dir(&at("data")).config(&config));
+    fs::write(at("server.toml"), &config).unwrap();
+    let now = now_ms();
+    // the table is there, and open
+    let series = wire::Series::new(&[("__name__", "old")]).sample(now, 1.0);
+    server.send(&Request::write(&wire::v1(&[series]))).expect(204, &[]);
+    server.send(&Request::post("/api/v1/admin/flush", Vec::new())).expect(200, &["success"]);
+    fs::write(at("lines"), format!("new 2 {now}\n")).unwrap();
+    let (lines, data, file) = (at("lines"), at("data"), at("server.toml"));
+    let place = ["--data-dir", text(&data), "--config", text(&file), "-q"];
+    succeed(&[&["import", "prometheus", text(&lines)][..], &place].concat());
+    server.send(&Request::post("/api/v1/admin/compact", Vec::new())).expect(200, &["success"]);
+    let values = server.query("{__name__=~\"old|new\"}", now);
+    assert_eq!(values["result"].as_array().map(Vec::len), Some(2), "{values}");
+    assert!(!at("data").join("tables").exists(), "neither made tables in the data directory");
+}
+
 #[test]
 fn a_server_exports_what_it_has() {
     let server = Server::new();
