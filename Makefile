@@ -12,8 +12,9 @@ BINARY = $(CARGO_TARGET_DIR)/release/floodmark
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
 
-demo: build ## server and lab together: load, kill -9, recovery, every sample counted (ARGS=--stay keeps it up)
-	$(BINARY) demo $(ARGS)
+demo: toolchain ## server and lab together: load, kill -9, recovery, every sample counted (ARGS=--stay keeps it up)
+	cargo build --profile quick --locked -p floodmark
+	$(CARGO_TARGET_DIR)/quick/floodmark demo $(ARGS)
 
 build: toolchain ## the release binary
 	cargo build --release --locked -p floodmark
