@@ -15,6 +15,7 @@
 //! - [`pins`]: who may still need what is to go
 //! - [`sealer`]: when to seal, and one round of it
 //! - [`stage`]: from frozen series to files
+//! - [`tenants`]: where tenants' tables lie, and which are open
 //! - [`upkeep`]: retention, compaction, checkpoints, vacuum
 //! - [`fault`]: named places where a test lets a round be cut short
 
@@ -24,6 +25,7 @@ pub(crate) mod pins;
 pub(crate) mod sealer;
 mod stage;
 pub(crate) mod telemetry;
+mod tenants;
 #[cfg(test)]
 mod tests;
 pub(crate) mod upkeep;
@@ -37,36 +39,20 @@ use manifest::Manifest;
 use model::TenantId;
 use parking_lot::Mutex;
 use pins::Pins;
-use std::collections::HashMap;
 use std::io;
 use std::sync::Arc;
 use stdx::budget::Account;
 use stdx::rng::Rng;
 use stdx::telemetry::Registry;
-use tables::{Cache, Location, Table, TableError};
+use tables::rollup::Resolution;
+use tables::{Cache, Table, TableError};
 use telemetry::LakeMetrics;
-use tokio::runtime::{Builder, Runtime};
-use url::Url;
-
-/// Threads on which requests to the object store run, beside the one that waits for them.
-const STORE_THREADS: usize = 2;
-
-/// Threads on which local files are read and written.
-const FILE_THREADS_MAX: usize = 16;
-
-/// The folder of a tenant's samples.
-const METRICS: &str = "metrics";
+use tenants::{Kind, TenantTables};
 
 /// All tenants' tables, and how far the journals are in them.
 #[derive(Debug)]
 pub(crate) struct Lake {
-    pub(crate) settings: LakeSettings,
-    root: Url,
-    /// Taken only when the node goes.
-    runtime: Option<Runtime>,
-    tables: Mutex<HashMap<TenantId, Arc<Table>>>,
-    /// Held while a table is opened or made: half of a new one is no table.
-    opening: Mutex<()>,
+    tables: TenantTables,
     sources: Vec<Source>,
     manifest: Mutex<Manifest>,
     /// Memory for files that are being made.
@@ -93,25 +79,18 @@ impl Lake {
     /// Sets up the tables of a data directory. Nothing is looked for in the store yet: a
     /// node starts without it where it can.
     pub(crate) fn open(
-        settings: LakeSettings,
+        settings: &LakeSettings,
         data_dir: &DataDir,
         flush: Account,
         cache_bytes: usize,
         registry: &Registry,
     ) -> Result<Self, LakeError> {
-        let mut runtime = Builder::new_multi_thread();
-        runtime.worker_threads(STORE_THREADS).max_blocking_threads(FILE_THREADS_MAX).thread_name("tables");
-        let runtime = runtime.enable_all().build()?;
-        let root = Location::open(&settings.url, settings.options.clone(), runtime.handle().clone())?;
         let mut rng = Rng::new(Rng::fresh_seed());
         let sources: Vec<_> =
             (0..data_dir.identity.partitions).map(|n| Source::of(&data_dir.path, n)).collect();
         let names = sources.iter().map(|s| s.name(rng.next_u64())).collect::<Result<Vec<_>, _>>()?;
         Ok(Self {
-            root: root.url().clone(),
-            runtime: Some(runtime),
-            tables: Mutex::default(),
-            opening: Mutex::default(),
+            tables: TenantTables::at(settings)?,
             manifest: Mutex::new(Manifest::load(&data_dir.path, &names)),
             sources,
             flush,
@@ -119,7 +98,6 @@ impl Lake {
             pins: Arc::default(),
             metrics: LakeMetrics::new(registry),
             faults: Faults::default(),
-            settings,
         })
     }
 
@@ -156,81 +134,36 @@ impl Lake {
         self.manifest.lock().marks().iter().position(|mark| mark.source == source)
     }
 
-    /// A tenant's table, made where there is none.
+    /// A tenant's samples, in a table that is made where there is none.
     pub(crate) fn table(&self, tenant: &TenantId) -> Result<Arc<Table>, TableError> {
-        if let Some(known) = self.known(tenant) {
-            return Ok(known);
-        }
-        let _alone = self.opening.lock();
-        match self.known(tenant) {
-            Some(known) => Ok(known),
-            None => Ok(self.remember(tenant, Table::open_or_create(self.location(tenant)?)?)),
-        }
+        self.tables.open_or_create(tenant, Kind::Samples)
     }
 
-    /// A tenant's table, where it has one.
+    /// A tenant's samples, where it has a table.
     pub(crate) fn existing(&self, tenant: &TenantId) -> Result<Option<Arc<Table>>, TableError> {
-        if let Some(known) = self.known(tenant) {
-            return Ok(Some(known));
-        }
-        let _alone = self.opening.lock();
-        match self.known(tenant) {
-            Some(known) => Ok(Some(known)),
-            None => Ok(Table::open(self.location(tenant)?)?.map(|table| self.remember(tenant, table))),
-        }
+        self.tables.existing(tenant, Kind::Samples)
     }
 
-    fn known(&self, tenant: &TenantId) -> Option<Arc<Table>> {
-        self.tables.lock().get(tenant).cloned()
+    /// A tenant's samples in less detail, where there is such a table. Which of its days are whole says
+    /// [`tables::rollup::complete_days`].
+    #[expect(dead_code, reason = "queries do not choose a resolution yet")]
+    pub(crate) fn rollup(
+        &self,
+        tenant: &TenantId,
+        resolution: Resolution,
+    ) -> Result<Option<Arc<Table>>, TableError> {
+        self.tables.existing(tenant, Kind::Rollup(resolution))
     }
 
-    /// Opens the tables of tenants of whom nothing was heard since the start, where they lie in a directory: retention is
-    /// for them too. Tenants in an object store are kept once they write or are asked for.
-    fn discover(&self) -> Result<(), TableError> {
-        let Some(entries) = self.root.to_file_path().ok().and_then(|root| std::fs::read_dir(root).ok())
-        else {
-            return Ok(());
-        };
-        for entry in entries.flatten() {
-            if let Some(tenant) = entry.file_name().to_str().and_then(|name| TenantId::parse(name).ok()) {
-                self.existing(&tenant)?;
-            }
-        }
-        Ok(())
-    }
-
-    /// The tables that this process has used.
+    /// The tables of samples that this process has used.
     fn open_tables(&self) -> Vec<(TenantId, Arc<Table>)> {
-        self.tables.lock().iter().map(|(tenant, table)| (tenant.clone(), Arc::clone(table))).collect()
-    }
-
-    fn remember(&self, tenant: &TenantId, table: Table) -> Arc<Table> {
-        let table = Arc::new(table);
-        self.tables.lock().insert(tenant.clone(), Arc::clone(&table));
-        table
-    }
-
-    fn location(&self, tenant: &TenantId) -> Result<Location, TableError> {
-        let mut url = self.root.clone();
-        if let Ok(mut path) = url.path_segments_mut() {
-            path.pop_if_empty().push(tenant.as_str()).push(METRICS);
-        }
-        let runtime = self.runtime.as_ref().expect("BUG: the runtime goes last");
-        Location::open(url.as_str(), self.settings.options.clone(), runtime.handle().clone())
+        let samples = |((tenant, kind), table)| (kind == Kind::Samples).then_some((tenant, table));
+        self.tables.all_open().into_iter().filter_map(samples).collect()
     }
 
     /// The floodmark of a journal in a tenant's table.
     pub(crate) fn floodmark(&self, tenant: &TenantId, source: &str) -> Result<Option<u64>, TableError> {
         let Some(table) = self.existing(tenant)? else { return Ok(None) };
         Ok(table.floodmarks([source])?.remove(source))
-    }
-}
-
-impl Drop for Lake {
-    /// A node may be dropped by a task, which must not wait.
-    fn drop(&mut self) {
-        if let Some(runtime) = self.runtime.take() {
-            runtime.shutdown_background();
-        }
     }
 }

@@ -136,13 +136,8 @@ impl Node {
         let registry = Registry::new();
         let decoders = Account::new("decoders", settings.budget.decoders_bytes);
         let flush = Account::new("flush", settings.budget.flush_bytes);
-        let lake = Lake::open(
-            settings.lake.clone(),
-            &data_dir,
-            flush,
-            settings.budget.cache_bytes() as usize,
-            &registry,
-        )?;
+        let lake =
+            Lake::open(&settings.lake, &data_dir, flush, settings.budget.cache_bytes() as usize, &registry)?;
         let mut journals = Vec::new();
         for number in 0..count {
             let options = Options {

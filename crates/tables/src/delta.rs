@@ -34,7 +34,7 @@ use bytes::Bytes;
 use delta_kernel::snapshot::{IncrementalReplay, Snapshot, SnapshotRef};
 use delta_kernel_default_engine::executor::tokio::TokioMultiThreadExecutor;
 use delta_kernel_default_engine::{DefaultEngine, DefaultEngineBuilder};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 use std::num::NonZero;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -119,7 +119,19 @@ pub struct Table {
     engine: DefaultEngine<TokioMultiThreadExecutor>,
     snapshot: Mutex<SnapshotRef>,
     files: Mutex<Option<Arc<Files>>>,
+    /// Floodmarks that were looked for in a version: the log may have to be read for each.
+    floodmarks: Mutex<Known>,
 }
+
+/// What a version of the log says of sources.
+#[derive(Debug, Default)]
+struct Known {
+    version: u64,
+    floodmarks: HashMap<String, Option<u64>>,
+}
+
+/// Sources whose floodmarks are kept. Those of a rollup are one for each day.
+const KNOWN_MAX: usize = 10_000;
 
 impl Table {
     /// Opens the table at `location`, creating it if there is none.
@@ -145,7 +157,8 @@ impl Table {
             log::create(&location, &engine)?;
         }
         let snapshot = log::load(&location, &engine)?;
-        Ok(Some(Self { location, engine, snapshot: Mutex::new(snapshot), files: Mutex::new(None) }))
+        let snapshot = Mutex::new(snapshot);
+        Ok(Some(Self { location, engine, snapshot, files: Mutex::default(), floodmarks: Mutex::default() }))
     }
 
     /// Where it lies.
@@ -200,10 +213,31 @@ impl Table {
     }
 
     fn floodmark(&self, snapshot: &SnapshotRef, source: &str) -> Result<Option<u64>, TableError> {
+        {
+            let known = lock(&self.floodmarks);
+            if known.version == snapshot.version()
+                && let Some(floodmark) = known.floodmarks.get(source)
+            {
+                return Ok(*floodmark);
+            }
+        }
         let version = snapshot.get_app_id_version(source, &self.engine);
         let version = version.map_err(|e| log::error(&self.location, e))?;
         let offset = version.map(u64::try_from).transpose();
-        offset.map_err(|_| log::foreign(&self.location, format!("the floodmark of {source} is negative")))
+        let negative = |_| log::foreign(&self.location, format!("the floodmark of {source} is negative"));
+        let offset = offset.map_err(negative)?;
+        self.keep_floodmark(snapshot.version(), source, offset);
+        Ok(offset)
+    }
+
+    fn keep_floodmark(&self, version: u64, source: &str, floodmark: Option<u64>) {
+        let mut known = lock(&self.floodmarks);
+        if known.version < version || known.floodmarks.len() >= KNOWN_MAX {
+            *known = Known { version, ..Known::default() };
+        }
+        if known.version == version {
+            known.floodmarks.insert(source.into(), floodmark);
+        }
     }
 
     /// The live files, as of the version seen last. They are kept until the version changes.

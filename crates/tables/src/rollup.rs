@@ -10,7 +10,7 @@
 
 use crate::block::{Date, Stretch};
 use crate::cache::Cache;
-use crate::delta::{LiveFile, StagedBlock, StagedFile, Table};
+use crate::delta::{Files, LiveFile, StagedBlock, StagedFile, Table};
 use crate::error::TableError;
 use crate::read::{Matcher, Select};
 use crate::scan::{Scan, ScanLimits};
@@ -18,6 +18,7 @@ use crate::store::Upload;
 use crate::write::FileWriter;
 use model::sample::is_stale;
 use model::{Labels, LabelsBuilder, LabelsRef, Samples, TimeRange};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 /// The label that says which statistic a series of a rollup table is. It sorts before all names that Prometheus
@@ -25,7 +26,7 @@ use std::sync::Arc;
 pub const LABEL: &str = "$rollup";
 
 /// Width of a bucket.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Resolution {
     /// 5 minutes.
     FiveMinutes,
@@ -157,6 +158,20 @@ pub fn due(metrics: &Table, rollup: &Table, today: Date) -> Result<Vec<Date>, Ta
         }
     }
     Ok(due)
+}
+
+/// Days whose rollup says all that `files` of the metrics table hold. A day of which the metrics table has nothing any more
+/// is whole too: its rollup may be kept for longer. Samples that are in no file yet, late ones of such a day, are not in it.
+pub fn complete_days(files: &Files, rollup: &Table) -> Result<Vec<Date>, TableError> {
+    let days = files.all().chunk_by(|a, b| a.date == b.date);
+    let sequences: BTreeMap<Date, u64> = days.map(|day| (day[0].date, sequence(day))).collect();
+    let mut complete = Vec::new();
+    for date in rollup.dates()? {
+        if floodmark(rollup, date)? >= sequences.get(&date).copied() {
+            complete.push(date);
+        }
+    }
+    Ok(complete)
 }
 
 fn source(date: Date) -> String {

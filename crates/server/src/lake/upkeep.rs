@@ -143,7 +143,7 @@ impl Upkeep {
         self.refreshed = Instant::now(); // one by one, below
         if !self.discovered || sweeps {
             self.discovered = true;
-            if let Err(error) = self.node.lake.discover() {
+            if let Err(error) = self.node.lake.tables.discover() {
                 tracing::debug!(%error, "not all tables could be opened");
             }
         }

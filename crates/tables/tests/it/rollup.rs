@@ -54,6 +54,8 @@ fn a_day_is_rolled_up_once_and_anew_when_late_samples_came() {
     let rolled = run("a");
     assert_eq!((rolled.series, rolled.samples, rolled.committed), (9, 243, true));
     assert!(rollup::due(&metrics, &rollup, tomorrow).unwrap().is_empty());
+    let complete = || rollup::complete_days(&metrics.files().unwrap(), &rollup).unwrap();
+    assert_eq!(complete(), [date()]);
     assert!(!run("b").committed, "it is there");
     let before = contents(&rollup).unwrap();
     assert_eq!(before.len(), 7 * (6 * 2 + 3));
@@ -63,8 +65,15 @@ fn a_day_is_rolled_up_once_and_anew_when_late_samples_came() {
 
     commit(&metrics, 1, &[Series::new(&[("__name__", "z")], &[(DAY + 5, 9.0)])]);
     assert_eq!(rollup::due(&metrics, &rollup, tomorrow).unwrap(), [date()]);
+    assert!(complete().is_empty(), "it lacks the late sample");
     assert!(run("c").committed);
+    assert_eq!(complete(), [date()]);
     assert_eq!(contents(&rollup).unwrap().len(), before.len());
     assert_eq!(column(&rollup, Statistic::Count).iter().sum::<f64>(), 244.0);
     assert_eq!(column(&rollup, Statistic::Max).iter().filter(|v| **v == 9.0).count(), 1);
+
+    // samples expire, their rollup is kept
+    metrics.expire(DAY + 2 * tables::block::DAY_MS).unwrap();
+    assert_eq!((metrics.files().unwrap().all().len(), complete()), (0, vec![date()]));
+    assert!(rollup::due(&metrics, &rollup, tomorrow).unwrap().is_empty());
 }
