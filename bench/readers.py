@@ -1,0 +1,145 @@
+"""What engines that know nothing of Floodmark find in a metrics table: how many samples, and a digest of them.
+
+    python readers.py deltalake|duckdb|polars|spark TABLE
+
+Prints `samples`, `rows` (with samples that were sent twice counted twice) and `digest`: the sum, modulo 2^64, of a hash of
+each (series, millisecond, bits of the value). It does not depend on order, so two engines agree on it only if they agree
+on every bit of every sample. Needs `deltalake`, `numpy` and `pyarrow`, for the others also `duckdb`, `polars`, for Spark `pyspark==4.2.*` and the jars of
+delta-spark 4.4.0 in the directory that DELTA_SPARK_JARS names.
+"""
+
+import glob
+import json
+import os
+import sys
+
+import numpy
+import pyarrow
+
+MULTIPLIERS = [numpy.uint64(m) for m in (0x9E3779B97F4A7C15, 0xC2B2AE3D27D4EB4F, 0x165667B19E3779F9)]
+
+
+def digest(series, milliseconds, values):
+    """`series`: 16 bytes each, as pairs of u64; one row a sample. Equal rows count once."""
+    rows = numpy.empty(len(values), dtype=[("a", "u8"), ("b", "u8"), ("t", "u8"), ("v", "u8")])
+    rows["a"], rows["b"] = series[:, 0], series[:, 1]
+    rows["t"] = milliseconds.astype("i8").view("u8")
+    rows["v"] = values.astype("f8").view("u8")
+    once = numpy.unique(rows)
+    with numpy.errstate(over="ignore"):
+        mixed = once["a"] ^ (once["b"] * MULTIPLIERS[0])
+        mixed = (mixed ^ (mixed >> numpy.uint64(29))) * MULTIPLIERS[1] + once["t"]
+        mixed = (mixed ^ (mixed >> numpy.uint64(32))) * MULTIPLIERS[2] + once["v"]
+        mixed = (mixed ^ (mixed >> numpy.uint64(29))) * MULTIPLIERS[0]
+        total = int(mixed.sum(dtype="u8"))
+    return {"samples": len(once), "rows": len(rows), "digest": "%016x" % total}
+
+
+def deltalake(path):
+    """The lists as they are, put together here: value = mantissa / 10^exponent, one division of exact doubles."""
+    from deltalake import DeltaTable
+
+    columns = ["series", "timestamps", "exponent", "mantissas", "floats"]
+    table = DeltaTable(path).to_pyarrow_table(columns=columns)
+    keys, times, values = [], [], []
+    for batch in table.to_batches():
+        get = {name: batch.column(name) for name in columns}
+        lists = get["timestamps"]
+        lengths = lists.value_lengths().to_numpy()
+        at = numpy.frombuffer(b"".join(get["series"].to_pylist()), "u8").reshape(-1, 2)
+        keys.append(numpy.repeat(at, lengths, axis=0))
+        times.append(lists.flatten().cast(pyarrow.timestamp("ms"), safe=True).cast(pyarrow.int64()).to_numpy())
+        values.append(_values(get["exponent"], get["mantissas"], get["floats"]))
+    return digest(numpy.concatenate(keys), numpy.concatenate(times), numpy.concatenate(values))
+
+
+def _values(exponents, mantissas, floats):
+    """A row has mantissas or doubles. Those of all rows, in order of rows."""
+    parts = []
+    whole, doubles = mantissas.flatten().to_numpy().astype("f8"), floats.flatten().to_numpy()
+    of_whole, of_doubles = (c.value_lengths().fill_null(0).to_numpy() for c in (mantissas, floats))
+    exponents = exponents.to_pylist()
+    at = [0, 0]
+    for exponent, some, others in zip(exponents, of_whole, of_doubles):
+        if some:
+            parts.append(whole[at[0] : at[0] + some] / 10.0**exponent)
+        if others:
+            parts.append(doubles[at[1] : at[1] + others])
+        at = [at[0] + some, at[1] + others]
+    return numpy.concatenate(parts) if parts else numpy.empty(0)
+
+
+def duckdb(path):
+    """The view of docs/sql.md."""
+    import duckdb
+    from deltalake import DeltaTable
+
+    files = [f.removeprefix("file://") for f in DeltaTable(path).file_uris()]
+    query = """
+        SELECT series, epoch_ms(timestamp) AS t, value FROM (
+            SELECT series, unnest(timestamps) AS timestamp,
+                   unnest(coalesce(floats, list_transform(mantissas, lambda m: m::DOUBLE / pow(10, exponent)))) AS value
+            FROM read_parquet(?, hive_partitioning = true))"""
+    found = duckdb.sql(query, params=[files]).to_arrow_table()
+    series = numpy.frombuffer(b"".join(found.column("series").to_pylist()), "u8").reshape(-1, 2)
+    return digest(series, found.column("t").to_numpy(), found.column("value").to_numpy())
+
+
+def polars(path):
+    """The expression of docs/sql.md."""
+    import polars as pl
+
+    samples = (
+        pl.scan_delta(path)
+        .with_columns(
+            pl.coalesce(
+                "floats", pl.col("mantissas").cast(pl.List(pl.Float64)) / 10.0 ** pl.col("exponent").cast(pl.Float64)
+            ).alias("value")
+        )
+        .select("series", "timestamps", "value")
+        .explode("timestamps", "value")
+        .collect()
+    )
+    series = numpy.frombuffer(b"".join(samples["series"].to_list()), "u8").reshape(-1, 2)
+    return digest(series, samples["timestamps"].dt.epoch("ms").to_numpy(), samples["value"].to_numpy())
+
+
+def spark(path):
+    """The view of docs/sql.md, through Spark's own Delta reader."""
+    from pyspark.sql import SparkSession
+
+    jars = ",".join(sorted(glob.glob(os.path.join(os.environ["DELTA_SPARK_JARS"], "*.jar"))))
+    settings = {
+        "spark.jars": jars,
+        "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
+        "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
+        "spark.driver.host": "127.0.0.1",
+        "spark.driver.bindAddress": "127.0.0.1",
+        "spark.driver.memory": "4g",
+        "spark.driver.maxResultSize": "3g",
+        "spark.ui.enabled": "false",
+        "spark.sql.shuffle.partitions": "2",
+        "spark.sql.session.timeZone": "UTC",
+        "spark.databricks.delta.snapshotPartitions": "2",
+    }
+    builder = SparkSession.builder.master("local[2]")
+    for key, value in settings.items():
+        builder = builder.config(key, value)
+    session = builder.getOrCreate()
+    session.sparkContext.setLogLevel("ERROR")
+    session.sql(f"""
+        CREATE TEMPORARY VIEW samples AS
+        SELECT date, name, labels, series, sample.timestamps AS timestamp, sample.numbers AS value
+        FROM (
+            SELECT date, name, labels, series, timestamps,
+                   coalesce(floats, transform(mantissas, m -> CAST(m AS DOUBLE) / pow(10D, exponent))) AS numbers
+            FROM delta.`{path}`
+        ) LATERAL VIEW explode(arrays_zip(timestamps, numbers)) AS sample""")
+    found = session.sql("SELECT series, unix_millis(timestamp) AS t, value FROM samples").toArrow()
+    series = numpy.frombuffer(b"".join(found.column("series").to_pylist()), "u8").reshape(-1, 2)
+    return digest(series, found.column("t").to_numpy(), found.column("value").to_numpy())
+
+
+if __name__ == "__main__":
+    engine = {"deltalake": deltalake, "duckdb": duckdb, "polars": polars, "spark": spark}[sys.argv[1]]
+    print(json.dumps(engine(sys.argv[2])))
