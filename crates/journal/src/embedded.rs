@@ -24,12 +24,12 @@ mod writer;
 
 pub use segment::SEGMENT_VERSION;
 
+use crate::disk::{Disk, Os};
 use crate::{DictionaryId, Journal, JournalError, JournalStats, Offset, RECORD_BYTES_MAX, Reader};
 use quarantine::Quarantine;
 use reader::SegmentsReader;
 use segment::Header;
 use std::collections::VecDeque;
-use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -64,8 +64,8 @@ pub struct Options {
     pub floor: Offset,
     /// Where the salts of segments come from; random for each data directory.
     pub seed: u64,
-    /// Faults, for tests.
-    pub faults: Faults,
+    /// Where the files lie.
+    pub disk: Arc<dyn Disk>,
 }
 
 impl Default for Options {
@@ -77,33 +77,8 @@ impl Default for Options {
             headroom_bytes: 1 << 20,
             floor: Offset(0),
             seed: 0,
-            faults: Faults::default(),
+            disk: Arc::new(Os),
         }
-    }
-}
-
-/// A file operation that is made to fail.
-#[derive(Debug)]
-pub struct FileFault {
-    /// What the operating system is made to say.
-    pub error: io::Error,
-    /// How many bytes of a write are done nevertheless.
-    pub done: usize,
-}
-
-/// Decides which file operations fail.
-pub trait FileFaults: Send + Sync + std::fmt::Debug {
-    /// Asked before each `create`, `fallocate`, `write` (of `bytes`) and `fdatasync`.
-    fn before(&self, operation: &'static str, bytes: usize) -> Result<(), FileFault>;
-}
-
-/// No faults, or those of a test.
-#[derive(Debug, Clone, Default)]
-pub struct Faults(pub Option<Arc<dyn FileFaults>>);
-
-impl Faults {
-    fn before(&self, operation: &'static str, bytes: usize) -> Result<(), FileFault> {
-        self.0.as_ref().map_or(Ok(()), |faults| faults.before(operation, bytes))
     }
 }
 
@@ -145,13 +120,16 @@ impl Embedded {
     /// readers. A later format version does.
     pub fn open(dir: &Path, partition: u32, options: Options) -> Result<Self, JournalError> {
         let partition_dir = segment::partition_dir(dir, partition);
-        fs::create_dir_all(&partition_dir).map_err(|e| JournalError::io("create", &partition_dir, e))?;
+        options
+            .disk
+            .create_dir_all(&partition_dir)
+            .map_err(|e| JournalError::io("create", &partition_dir, e))?;
         writer::sync_dir(dir, &options)?;
         let found = recover::recover(&partition_dir, partition, &options)?;
         let start = found.segments.first().map_or(found.end, |s| s.first);
         let stats = JournalStats { torn_bytes: found.torn_bytes, ..JournalStats::default() };
         Ok(Self {
-            quarantine: Arc::new(Quarantine::new(&partition_dir, start)),
+            quarantine: Arc::new(Quarantine::new(Arc::clone(&options.disk), &partition_dir, start)),
             dir: partition_dir,
             partition,
             options,
@@ -283,6 +261,7 @@ impl Journal for Embedded {
     fn read(&self, from: Offset) -> Result<Box<dyn Reader>, JournalError> {
         let skipped = self.segments.partition_point(|s| s.first <= from.0).saturating_sub(1);
         Ok(Box::new(SegmentsReader {
+            disk: Arc::clone(&self.options.disk),
             dir: self.dir.clone(),
             partition: self.partition,
             from: from.0,
@@ -298,7 +277,7 @@ impl Journal for Embedded {
             // oldest first, so that a crash on the way leaves no gap
             let Some(oldest) = self.segments.front() else { break };
             let path = segment::path(&self.dir, oldest.first);
-            match fs::remove_file(&path) {
+            match self.options.disk.remove(&path) {
                 Err(e) if e.kind() != io::ErrorKind::NotFound => {
                     return Err(JournalError::io("remove", &path, e));
                 }

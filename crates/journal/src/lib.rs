@@ -14,7 +14,7 @@
 //! may refer to what earlier records of the same dictionary defined (series' labels are written once), so a
 //! dictionary is what can be replayed alone.
 //!
-//! - [`embedded`]: segment files in a directory, the default
+//! - [`embedded`]: segment files in a directory, the default; [`disk`]: where the files lie
 //! - [`memory`]: the reference implementation, for tests
 //! - [`faulty`]: any of them, with seeded faults
 //! - [`conformance`]: what each of them must do, as one exported suite
@@ -23,6 +23,7 @@
 //! [`Journal::truncate`]. Why no lock file: who may own a data directory is decided by who opens it.
 
 pub mod conformance;
+pub mod disk;
 pub mod embedded;
 mod error;
 pub mod faulty;
@@ -30,6 +31,7 @@ pub mod memory;
 pub mod record;
 mod wire;
 
+pub use disk::Disk;
 pub use embedded::{Durability, Embedded, Options};
 pub use error::JournalError;
 pub use faulty::Faulty;

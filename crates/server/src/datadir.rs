@@ -8,10 +8,12 @@
 //!   DIR/tables/         the tables, unless they lie elsewhere
 //! ```
 
+use journal::Disk;
+use journal::disk::{self, DiskFile, Os};
 use serde::{Deserialize, Serialize};
-use std::fs::{self, File, TryLockError};
-use std::io::{self, Write};
+use std::io;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -20,8 +22,9 @@ use std::time::{Duration, Instant};
 pub(crate) struct DataDir {
     pub(crate) path: PathBuf,
     pub(crate) identity: Identity,
+    pub(crate) disk: Arc<dyn Disk>,
     /// Held for its lock.
-    _lock: File,
+    _lock: Box<dyn DiskFile>,
 }
 
 /// What never changes in a data directory's life.
@@ -67,34 +70,38 @@ const LOCK_POLL: Duration = Duration::from_millis(20);
 
 impl DataDir {
     /// Opens a directory, or makes it with `partitions` partitions.
-    pub(crate) fn open(path: &Path, partitions: usize, seed: u64) -> Result<Self, DataDirError> {
+    pub(crate) fn open(
+        disk: Arc<dyn Disk>,
+        path: &Path,
+        partitions: usize,
+        seed: u64,
+    ) -> Result<Self, DataDirError> {
         let io = |path: &Path| {
             let path = path.to_path_buf();
             move |source| DataDirError::Io { path, source }
         };
-        fs::create_dir_all(path).map_err(io(path))?;
+        disk.create_dir_all(path).map_err(io(path))?;
         let lock_path = path.join("LOCK");
-        let lock = File::create(&lock_path).map_err(io(&lock_path))?;
         let began = Instant::now();
-        loop {
-            match lock.try_lock() {
-                Ok(()) => break,
-                Err(TryLockError::WouldBlock) if began.elapsed() < LOCK_WAIT => thread::sleep(LOCK_POLL),
-                Err(TryLockError::WouldBlock) => return Err(DataDirError::InUse(path.into())),
-                Err(TryLockError::Error(source)) => return Err(io(&lock_path)(source)),
+        let lock = loop {
+            match disk.lock(&lock_path) {
+                Ok(lock) => break lock,
+                Err(e) if e.kind() != io::ErrorKind::WouldBlock => return Err(io(&lock_path)(e)),
+                Err(_) if began.elapsed() < LOCK_WAIT => thread::sleep(LOCK_POLL),
+                Err(_) => return Err(DataDirError::InUse(path.into())),
             }
-        }
+        };
         let identity_path = path.join("identity.json");
-        let identity = match fs::read(&identity_path) {
+        let identity = match disk::read(&*disk, &identity_path) {
             Ok(bytes) => Identity::parse(&bytes)
                 .map_err(|reason| DataDirError::Identity { path: identity_path.clone(), reason })?,
             Err(e) if e.kind() == io::ErrorKind::NotFound => {
-                if path.join("journal").exists() {
+                if disk.list(&path.join("journal"), 1).is_ok() {
                     let reason = "missing, though there is a journal: restore it from a copy".into();
                     return Err(DataDirError::Identity { path: identity_path, reason });
                 }
                 let identity = Identity { version: VERSION, seed, partitions };
-                identity.write(&identity_path).map_err(io(&identity_path))?;
+                identity.write(&*disk, &identity_path).map_err(io(&identity_path))?;
                 identity
             }
             Err(source) => return Err(io(&identity_path)(source)),
@@ -107,7 +114,7 @@ impl DataDir {
                 "the number of partitions was fixed when the data directory was made"
             );
         }
-        Ok(Self { path: path.into(), identity, _lock: lock })
+        Ok(Self { path: path.into(), identity, disk, _lock: lock })
     }
 }
 
@@ -115,13 +122,13 @@ impl DataDir {
 /// where there is none.
 pub fn series_seed(path: &Path) -> Result<u64, DataDirError> {
     let identity = path.join("identity.json");
-    if let Ok(bytes) = fs::read(&identity) {
+    if let Ok(bytes) = disk::read(&Os, &identity) {
         let identity =
             Identity::parse(&bytes).map_err(|reason| DataDirError::Identity { path: identity, reason })?;
         return Ok(identity.seed);
     }
     let seed = stdx::rng::Rng::fresh_seed();
-    Ok(DataDir::open(path, crate::settings::partitions_default(), seed)?.identity.seed)
+    Ok(DataDir::open(Arc::new(Os), path, crate::settings::partitions_default(), seed)?.identity.seed)
 }
 
 impl Identity {
@@ -136,8 +143,8 @@ impl Identity {
         Ok(identity)
     }
 
-    fn write(&self, path: &Path) -> io::Result<()> {
-        replace(path, &serde_json::to_vec_pretty(self)?)
+    fn write(&self, disk: &dyn Disk, path: &Path) -> io::Result<()> {
+        disk::replace(disk, path, &serde_json::to_vec_pretty(self)?)
     }
 }
 
@@ -145,21 +152,23 @@ impl Identity {
 /// offsets anew, and must not be taken for the one before.
 #[derive(Debug)]
 pub(crate) struct Source {
+    disk: Arc<dyn Disk>,
     path: PathBuf,
     partition: usize,
 }
 
 impl Source {
     /// Of the journal of `partition`.
-    pub(crate) fn of(data_dir: &Path, partition: usize) -> Self {
-        Self { path: data_dir.join("journal").join(partition.to_string()).join("source"), partition }
+    pub(crate) fn of(data_dir: &DataDir, partition: usize) -> Self {
+        let path = data_dir.path.join("journal").join(partition.to_string()).join("source");
+        Self { disk: Arc::clone(&data_dir.disk), path, partition }
     }
 
     /// Its name: the one it has, or one made of `fresh`.
     pub(crate) fn name(&self, fresh: u64) -> io::Result<String> {
-        match fs::read_to_string(&self.path) {
-            Ok(id) if id.len() == 16 && id.bytes().all(|b| b.is_ascii_hexdigit()) => {
-                Ok(format!("{id}/{}", self.partition))
+        match disk::read(&*self.disk, &self.path) {
+            Ok(id) if id.len() == 16 && id.iter().all(u8::is_ascii_hexdigit) => {
+                Ok(format!("{}/{}", String::from_utf8_lossy(&id), self.partition))
             }
             Ok(_) => self.rename(fresh),
             Err(error) if error.kind() == io::ErrorKind::NotFound => self.rename(fresh),
@@ -170,22 +179,9 @@ impl Source {
     /// Gives it a new name.
     pub(crate) fn rename(&self, fresh: u64) -> io::Result<String> {
         let id = format!("{fresh:016x}");
-        self.path.parent().map_or(Ok(()), fs::create_dir_all)?;
-        replace(&self.path, id.as_bytes())?;
+        self.path.parent().map_or(Ok(()), |dir| self.disk.create_dir_all(dir))?;
+        disk::replace(&*self.disk, &self.path, id.as_bytes())?;
         Ok(format!("{id}/{}", self.partition))
-    }
-}
-
-/// All or nothing: a crash in between leaves what was there before.
-pub(crate) fn replace(path: &Path, content: &[u8]) -> io::Result<()> {
-    let unfinished = path.with_extension("unfinished");
-    let mut file = File::create(&unfinished)?;
-    file.write_all(content)?;
-    file.sync_all()?;
-    fs::rename(&unfinished, path)?;
-    match path.parent() {
-        Some(dir) => File::open(dir)?.sync_all(),
-        None => Ok(()),
     }
 }
 
@@ -205,24 +201,29 @@ mod hex_u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::fs;
+
+    fn open(dir: &tempfile::TempDir, partitions: usize, seed: u64) -> Result<DataDir, DataDirError> {
+        DataDir::open(Arc::new(Os), dir.path(), partitions, seed)
+    }
 
     #[test]
     fn keeps_its_identity_and_its_lock() {
         let dir = tempfile::tempdir().unwrap();
-        let first = DataDir::open(dir.path(), 3, u64::MAX - 5).unwrap();
-        assert!(matches!(DataDir::open(dir.path(), 3, 1), Err(DataDirError::InUse(_))));
+        let first = open(&dir, 3, u64::MAX - 5).unwrap();
+        assert!(matches!(open(&dir, 3, 1), Err(DataDirError::InUse(_))));
         drop(first);
-        let again = DataDir::open(dir.path(), 8, 1).unwrap();
+        let again = open(&dir, 8, 1).unwrap();
         assert_eq!((again.identity.partitions, again.identity.seed), (3, u64::MAX - 5));
         drop(again);
         fs::write(dir.path().join("identity.json"), "{}").unwrap();
-        assert!(matches!(DataDir::open(dir.path(), 3, 1), Err(DataDirError::Identity { .. })));
+        assert!(matches!(open(&dir, 3, 1), Err(DataDirError::Identity { .. })));
     }
 
     #[test]
     fn a_journal_keeps_its_name_and_a_new_one_gets_another() {
         let dir = tempfile::tempdir().unwrap();
-        let source = Source::of(dir.path(), 3);
+        let source = Source::of(&open(&dir, 4, 1).unwrap(), 3);
         assert_eq!(source.name(1).unwrap(), "0000000000000001/3");
         assert_eq!(source.name(2).unwrap(), "0000000000000001/3");
         fs::remove_dir_all(dir.path().join("journal/3")).unwrap();
@@ -235,6 +236,6 @@ mod tests {
     fn does_not_make_a_new_identity_over_old_data() {
         let dir = tempfile::tempdir().unwrap();
         fs::create_dir(dir.path().join("journal")).unwrap();
-        assert!(matches!(DataDir::open(dir.path(), 3, 1), Err(DataDirError::Identity { .. })));
+        assert!(matches!(open(&dir, 3, 1), Err(DataDirError::Identity { .. })));
     }
 }

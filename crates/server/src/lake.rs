@@ -34,6 +34,7 @@ pub(crate) use manifest::Mark;
 
 use crate::datadir::{DataDir, Source};
 use crate::settings::LakeSettings;
+use crate::world::{Chance, World};
 use fault::Faults;
 use manifest::Manifest;
 use model::TenantId;
@@ -42,7 +43,6 @@ use pins::Pins;
 use std::io;
 use std::sync::Arc;
 use stdx::budget::Account;
-use stdx::rng::Rng;
 use stdx::telemetry::Registry;
 use tables::rollup::Resolution;
 use tables::{Cache, Table, TableError};
@@ -62,6 +62,7 @@ pub(crate) struct Lake {
     pub(crate) pins: Arc<Pins>,
     pub(crate) metrics: LakeMetrics,
     pub(crate) faults: Faults,
+    pub(crate) chance: Chance,
 }
 
 /// The tables cannot be set up.
@@ -81,23 +82,24 @@ impl Lake {
     pub(crate) fn open(
         settings: &LakeSettings,
         data_dir: &DataDir,
+        world: &World,
         flush: Account,
         cache_bytes: usize,
         registry: &Registry,
     ) -> Result<Self, LakeError> {
-        let mut rng = Rng::new(Rng::fresh_seed());
-        let sources: Vec<_> =
-            (0..data_dir.identity.partitions).map(|n| Source::of(&data_dir.path, n)).collect();
-        let names = sources.iter().map(|s| s.name(rng.next_u64())).collect::<Result<Vec<_>, _>>()?;
+        let chance = world.chance.clone();
+        let sources: Vec<_> = (0..data_dir.identity.partitions).map(|n| Source::of(data_dir, n)).collect();
+        let names = sources.iter().map(|s| s.name(chance.fresh())).collect::<Result<Vec<_>, _>>()?;
         Ok(Self {
-            tables: TenantTables::at(settings)?,
-            manifest: Mutex::new(Manifest::load(&data_dir.path, &names)),
+            tables: TenantTables::at(settings, world)?,
+            manifest: Mutex::new(Manifest::load(Arc::clone(&data_dir.disk), &data_dir.path, &names)),
             sources,
             flush,
             cache: Arc::new(Cache::new(cache_bytes)),
             pins: Arc::default(),
             metrics: LakeMetrics::new(registry),
             faults: Faults::default(),
+            chance,
         })
     }
 
@@ -117,7 +119,7 @@ impl Lake {
     /// Lets a partition's journal go on under another name, because tables know offsets of the old one that it does not
     /// have (any more).
     pub(crate) fn rename_source(&self, partition: usize) {
-        let renamed = self.sources[partition].rename(Rng::fresh_seed()).and_then(|source| {
+        let renamed = self.sources[partition].rename(self.chance.fresh()).and_then(|source| {
             let rename = |(number, mark): (usize, &mut Mark)| {
                 if number == partition {
                     *mark = Mark { source: source.clone(), attempt: None, ..mark.clone() };

@@ -17,6 +17,8 @@ pub mod http;
 pub mod node;
 pub mod pipeline;
 pub mod settings;
+#[doc(hidden)]
+pub mod sim;
 
 mod budget;
 mod catalog;
@@ -27,8 +29,9 @@ mod refusal;
 mod source;
 mod submission;
 mod telemetry;
+mod world;
 
 pub use datadir::{DataDirError, series_seed};
-pub use node::Node;
+pub use node::{Node, StartError};
 pub use refusal::Refusal;
 pub use settings::{ConfigFile, Flags, Settings};

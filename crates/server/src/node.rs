@@ -9,17 +9,18 @@ use crate::owner::{Command, Commands, Owner, PartitionShared, QUEUE_MAX};
 use crate::pipeline::Decoders;
 use crate::settings::Settings;
 use crate::telemetry::WriteMetrics;
+use crate::world::World;
 use journal::{Embedded, JournalError, Offset, Options};
 use model::SeriesError;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::mpsc::{SyncSender, sync_channel};
+use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 use stdx::budget::Account;
 use stdx::clock::Clock;
-use stdx::rng::{Rng, mix};
+use stdx::rng::mix;
 use stdx::telemetry::Registry;
 
 /// How long a stopping node waits for its sealer and upkeep.
@@ -106,6 +107,16 @@ fn run_or_abort(owner: Owner) {
     }
 }
 
+/// A node whose parts do not run yet.
+#[derive(Debug)]
+pub(crate) struct Parts {
+    pub(crate) node: Node,
+    pub(crate) owners: Vec<Owner>,
+    /// For the sealer.
+    pub(crate) orders: Receiver<Order>,
+    pub(crate) upkeep: Upkeep,
+}
+
 /// A number that is read when somebody asks for the metrics.
 type Reading = Box<dyn Fn() -> f64 + Send + Sync>;
 
@@ -130,14 +141,44 @@ impl Node {
     /// Opens the data directory and starts one owner for each partition. Replay goes on in the background;
     /// see [`Node::is_ready`].
     pub fn start(settings: Settings, clock: Arc<dyn Clock>) -> Result<Self, StartError> {
-        let data_dir = DataDir::open(&settings.data_dir, settings.partitions, Rng::fresh_seed())?;
+        let Parts { node, owners, orders, upkeep } = Self::assemble(settings, World::real(clock))?;
+        let run = |name: String, run: Box<dyn FnOnce() + Send>| {
+            std::thread::Builder::new().name(name).spawn(run).map_err(StartError::Thread)
+        };
+        for (number, owner) in owners.into_iter().enumerate() {
+            let thread = run(format!("partition-{number}"), Box::new(|| run_or_abort(owner)))?;
+            node.0.owners.lock().expect("BUG: a stopper panicked").push(thread);
+        }
+        let inner = &node.0;
+        let sealer = Sealer::new(
+            Arc::clone(&inner.shared),
+            inner.commands.clone(),
+            orders,
+            Arc::clone(&inner.stopping),
+        );
+        let sealer = run("sealer".into(), Box::new(|| sealer.run()))?;
+        let upkeep = run("upkeep".into(), Box::new(|| upkeep.run()))?;
+        inner.helpers.lock().expect("BUG: a stopper panicked").extend([sealer, upkeep]);
+        Ok(node)
+    }
+
+    /// Opens the data directory and makes all parts. Nothing runs yet.
+    pub(crate) fn assemble(settings: Settings, world: World) -> Result<Parts, StartError> {
+        let disk = Arc::clone(&world.disk);
+        let data_dir = DataDir::open(disk, &settings.data_dir, settings.partitions, world.chance.fresh())?;
         let (seed, count) = (data_dir.identity.seed, data_dir.identity.partitions);
         let partitions: Vec<_> = (0..count).map(|_| Arc::new(PartitionShared::new(seed))).collect();
         let registry = Registry::new();
         let decoders = Account::new("decoders", settings.budget.decoders_bytes);
         let flush = Account::new("flush", settings.budget.flush_bytes);
-        let lake =
-            Lake::open(&settings.lake, &data_dir, flush, settings.budget.cache_bytes() as usize, &registry)?;
+        let lake = Lake::open(
+            &settings.lake,
+            &data_dir,
+            &world,
+            flush,
+            settings.budget.cache_bytes() as usize,
+            &registry,
+        )?;
         let mut journals = Vec::new();
         for number in 0..count {
             let options = Options {
@@ -145,6 +186,7 @@ impl Node {
                 segment_bytes: settings.segment_bytes,
                 seed: mix(seed ^ number as u64),
                 floor: Offset(lake.mark(number).floor()),
+                disk: Arc::clone(&world.disk),
                 ..Options::default()
             };
             journals.push(Embedded::open(&data_dir.path.join("journal"), number as u32, options)?);
@@ -157,27 +199,20 @@ impl Node {
             partitions: partitions.clone(),
             settings,
             seed,
-            clock,
+            clock: world.clock,
         });
         let mut commands = Vec::new();
         let mut owners = Vec::new();
         for (number, (partition, journal)) in partitions.iter().zip(journals).enumerate() {
             let (send, receive) = sync_channel(QUEUE_MAX);
             let (shared, partition) = (Arc::clone(&shared), Arc::clone(partition));
-            let owner = Owner::new(number, shared, partition, Box::new(journal), receive);
-            let thread = std::thread::Builder::new().name(format!("partition-{number}"));
-            owners.push(thread.spawn(|| run_or_abort(owner)).map_err(StartError::Thread)?);
+            owners.push(Owner::new(number, shared, partition, Box::new(journal), receive));
             commands.push(send);
         }
         let stopping = Arc::new(AtomicBool::new(false));
-        let (orders, receive) = sync_channel(ORDERS_MAX);
-        let sealer = Sealer::new(Arc::clone(&shared), commands.clone(), receive, Arc::clone(&stopping));
-        let thread = std::thread::Builder::new().name("sealer".into());
-        let sealer = thread.spawn(|| sealer.run()).map_err(StartError::Thread)?;
+        let (orders, received_orders) = sync_channel(ORDERS_MAX);
         let (upkeep_orders, receive) = sync_channel(ORDERS_MAX);
         let upkeep = Upkeep::new(Arc::clone(&shared), receive, Arc::clone(&stopping));
-        let thread = std::thread::Builder::new().name("upkeep".into());
-        let upkeep = thread.spawn(|| upkeep.run()).map_err(StartError::Thread)?;
         let node = Self(Arc::new(Inner {
             decoders: Decoders::new(seed, decoders),
             shared,
@@ -185,14 +220,14 @@ impl Node {
             commands,
             orders,
             upkeep: upkeep_orders,
-            helpers: Mutex::new(vec![sealer, upkeep]),
-            owners: Mutex::new(owners),
+            helpers: Mutex::default(),
+            owners: Mutex::default(),
             registry,
             stopping,
             _data_dir: data_dir,
         }));
         node.register_gauges();
-        Ok(node)
+        Ok(Parts { node, owners, orders: received_orders, upkeep })
     }
 
     /// Replay is done in all partitions, and the node is not stopping.

@@ -18,6 +18,7 @@ mod replay;
 mod seal;
 #[cfg(test)]
 mod tests;
+mod told;
 
 use crate::node::Shared;
 use crate::refusal::Refusal;
@@ -35,6 +36,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender};
 use std::time::{Duration, Instant};
+pub(crate) use told::Owners;
 
 /// Submissions that wait in the channel.
 pub(crate) const QUEUE_MAX: usize = 1024;
@@ -143,6 +145,7 @@ impl Owner {
         journal: Box<dyn Journal>,
         commands: Receiver<Command>,
     ) -> Self {
+        let now = node.clock.instant();
         Self {
             number,
             node,
@@ -156,47 +159,60 @@ impl Owner {
             label_bytes: Vec::new(),
             outage: Outage::default(),
             sealing: Sealing::default(),
-            evicting: Evicting::new(),
+            evicting: Evicting::new(now),
             unsealed_bytes: 0,
-            retired: Instant::now(),
-            known_at: Instant::now(),
-            create_at: Instant::now(),
+            retired: now,
+            known_at: now,
+            create_at: now,
             stopping: false,
         }
     }
 
     /// The owner's life: replay, then groups until it is told to stop and everything is answered.
     pub(crate) fn run(mut self) {
-        match self.replay() {
-            Ok(replay::End::Complete) => {}
-            Ok(replay::End::Stopped) => return,
-            Ok(replay::End::TooLarge { head_bytes }) => {
-                let refusal = too_large_for_memory(head_bytes, self.node.settings.budget.total_bytes);
+        match self.begin() {
+            Ok(true) => {}
+            Ok(false) => return,
+            Err(refusal) => {
                 tracing::error!(partition = self.number, error = %refusal, "the partition stays closed");
                 return self.refuse_until_stopped(&refusal);
             }
-            Err(error) => {
-                tracing::error!(partition = self.number, %error, "replay failed; the partition stays closed");
-                return self.refuse_until_stopped(&Refusal::from(&error));
-            }
         }
-        self.publish_stats();
-        self.partition.ready.store(true, Ordering::Release);
         while !(self.stopping && self.group.is_empty() && self.creating.is_empty()) {
-            self.gather();
-            self.create_slice();
-            if !self.group.is_empty() {
-                self.commit();
-            }
-            self.seal_turn();
-            self.evict_turn();
-            self.housekeep();
+            self.turn(self.time_to_sleep());
         }
     }
 
+    /// Replays the journal; false where the node is stopping already. Why the partition has to stay closed is an error.
+    pub(crate) fn begin(&mut self) -> Result<bool, Refusal> {
+        match self.replay() {
+            Ok(replay::End::Complete) => {}
+            Ok(replay::End::Stopped) => return Ok(false),
+            Ok(replay::End::TooLarge { head_bytes }) => {
+                return Err(too_large_for_memory(head_bytes, self.node.settings.budget.total_bytes));
+            }
+            Err(error) => return Err(Refusal::from(&error)),
+        }
+        self.publish_stats();
+        self.partition.ready.store(true, Ordering::Release);
+        Ok(true)
+    }
+
+    /// Does what there is to do, once. May wait for so long where there is nothing.
+    pub(crate) fn turn(&mut self, wait: Option<Duration>) {
+        self.gather(wait);
+        self.create_slice();
+        if !self.group.is_empty() {
+            self.commit();
+        }
+        self.seal_turn();
+        self.evict_turn();
+        self.housekeep();
+    }
+
     /// Takes what waits; sleeps only where there is nothing at all to do.
-    fn gather(&mut self) {
-        let first = match self.time_to_sleep() {
+    fn gather(&mut self, wait: Option<Duration>) {
+        let first = match wait {
             Some(timeout) => match self.commands.recv_timeout(timeout) {
                 Ok(command) => Some(command),
                 Err(RecvTimeoutError::Timeout) => return,
@@ -211,7 +227,7 @@ impl Owner {
                 Command::Stop => self.stopping = true,
                 Command::Write(s) if s.is_resolved() => {
                     samples += s.samples();
-                    self.known_at = Instant::now();
+                    self.known_at = self.node.clock.instant();
                     self.group.push(*s);
                 }
                 Command::Write(s) => self.creating.push_back(*s),
@@ -230,20 +246,22 @@ impl Owner {
         let creates = (!self.creating.is_empty()).then_some(self.create_at);
         let next =
             [creates, self.sealing.wants_turn(), Some(self.evicting.turn_at)].into_iter().flatten().min();
-        let left = |at: Instant| at.saturating_duration_since(Instant::now());
+        let now = self.node.clock.instant();
+        let left = |at: Instant| at.saturating_duration_since(now);
         next.map_or(Some(IDLE), |at| Some(left(at)).filter(|d| !d.is_zero()))
     }
 
     /// Creates the next few series, if it is their turn; submissions that are complete by it join the group.
     fn create_slice(&mut self) {
-        let began = Instant::now();
+        let began = self.node.clock.instant();
         if self.creating.is_empty() || (began < self.create_at && !self.stopping) {
             return;
         }
         self.create_up_to(CREATE_SLICE);
-        let protects = self.known_at.elapsed() < KNOWN_LATELY;
-        self.create_at =
-            Instant::now() + if protects { began.elapsed() * CREATE_PAUSE_FACTOR } else { Duration::ZERO };
+        let now = self.node.clock.instant();
+        let protects = now.duration_since(self.known_at) < KNOWN_LATELY;
+        let pause = if protects { now.duration_since(began) * CREATE_PAUSE_FACTOR } else { Duration::ZERO };
+        self.create_at = now + pause;
     }
 
     fn create_up_to(&mut self, most: usize) {
@@ -291,10 +309,11 @@ impl Owner {
     }
 
     fn housekeep(&mut self) {
-        if self.retired.elapsed() < RETIRE_EVERY {
+        let now = self.node.clock.instant();
+        if now.duration_since(self.retired) < RETIRE_EVERY {
             return;
         }
-        self.retired = Instant::now();
+        self.retired = now;
         let before_s = self.node.now_s().saturating_sub(self.node.settings.series_idle_s);
         for (_, head) in self.partition.head.write().tenants_mut() {
             head.retire(before_s);

@@ -17,7 +17,7 @@ use crate::refusal::Refusal;
 use crate::submission::{Outcome, Submission};
 use model::TenantId;
 use protocol::remote_write::Version;
-use route::{Answer, Prepared, prepare};
+pub(crate) use route::{Answer, Prepared, prepare};
 use std::sync::mpsc::TrySendError;
 use std::time::{Duration, Instant};
 use stdx::budget::Reservation;
@@ -83,7 +83,7 @@ pub(crate) async fn wait_for_replay(node: &Node) {
     }
 }
 
-fn check_state(node: &Node, tenant: &TenantId) -> Result<(), Refusal> {
+pub(crate) fn check_state(node: &Node, tenant: &TenantId) -> Result<(), Refusal> {
     if node.is_stopping() {
         return Err(Refusal::stopping());
     }
@@ -119,7 +119,10 @@ fn check_state(node: &Node, tenant: &TenantId) -> Result<(), Refusal> {
     }
 }
 
-fn submit(node: &Node, submissions: Vec<(usize, Submission, Answer)>) -> Result<Vec<Answer>, Refusal> {
+pub(crate) fn submit(
+    node: &Node,
+    submissions: Vec<(usize, Submission, Answer)>,
+) -> Result<Vec<Answer>, Refusal> {
     let mut answers = Vec::with_capacity(submissions.len());
     for (partition, submission, answer) in submissions {
         match node.commands()[partition].try_send(Command::Write(Box::new(submission))) {

@@ -3,13 +3,23 @@
 //! Components take a `&dyn Clock` (or are passed `now`), so that a test or a simulation decides what
 //! time it is.
 
-use std::sync::atomic::{AtomicI64, Ordering};
-use std::time::{SystemTime, UNIX_EPOCH};
+use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 /// A source of the current time.
 pub trait Clock: Send + Sync + std::fmt::Debug {
-    /// Milliseconds since the Unix epoch.
+    /// Milliseconds since the Unix epoch. It may be set, forwards and back.
     fn now_ms(&self) -> i64;
+
+    /// For the measure of time between two moments: never goes back.
+    fn instant(&self) -> Instant {
+        Instant::now()
+    }
+
+    /// Lets time pass.
+    fn sleep(&self, time: Duration) {
+        std::thread::sleep(time);
+    }
 }
 
 /// The machine's wall clock.
@@ -24,24 +34,42 @@ impl Clock for SystemClock {
     }
 }
 
-/// A clock that moves only when told to.
-#[derive(Debug, Default)]
-pub struct ManualClock(AtomicI64);
+/// A clock that moves only when told to, or when somebody sleeps by it.
+#[derive(Debug)]
+pub struct ManualClock {
+    now_ms: AtomicI64,
+    began: Instant,
+    passed_ms: AtomicU64,
+}
 
 impl ManualClock {
     /// A clock that stands at `now_ms`.
     pub fn at(now_ms: i64) -> Self {
-        Self(AtomicI64::new(now_ms))
+        Self { now_ms: AtomicI64::new(now_ms), began: Instant::now(), passed_ms: AtomicU64::new(0) }
     }
 
-    /// Moves the clock by `by_ms`, forwards or back.
-    pub fn advance(&self, by_ms: i64) {
-        self.0.fetch_add(by_ms, Ordering::SeqCst);
+    /// Lets time pass.
+    pub fn advance(&self, by_ms: u64) {
+        self.passed_ms.fetch_add(by_ms, Ordering::SeqCst);
+        self.set(by_ms.try_into().unwrap_or(i64::MAX));
+    }
+
+    /// Sets what the clock shows by `by_ms` forwards or back, while no time passes.
+    pub fn set(&self, by_ms: i64) {
+        self.now_ms.fetch_add(by_ms, Ordering::SeqCst);
     }
 }
 
 impl Clock for ManualClock {
     fn now_ms(&self) -> i64 {
-        self.0.load(Ordering::SeqCst)
+        self.now_ms.load(Ordering::SeqCst)
+    }
+
+    fn instant(&self) -> Instant {
+        self.began + Duration::from_millis(self.passed_ms.load(Ordering::SeqCst))
+    }
+
+    fn sleep(&self, time: Duration) {
+        self.advance(time.as_millis().try_into().unwrap_or(u64::MAX));
     }
 }

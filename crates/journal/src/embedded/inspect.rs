@@ -2,9 +2,9 @@
 
 use super::scan::{Scanner, Step, Window};
 use super::segment::{self, Headers, RECORDS_START};
+use crate::disk::{Disk, Os};
 use crate::record::Record;
 use crate::{DictionaryId, JournalError};
-use std::fs;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 
@@ -45,9 +45,8 @@ pub struct SegmentReport {
 pub fn partitions(dir: &Path) -> Result<Vec<u32>, JournalError> {
     let in_dir = |e| JournalError::io("list", dir, e);
     let mut partitions = Vec::new();
-    for entry in fs::read_dir(dir).map_err(in_dir)?.take(SEGMENTS_MAX) {
-        let name = entry.map_err(in_dir)?.file_name();
-        partitions.extend(name.to_str().and_then(|name| name.parse::<u32>().ok()));
+    for entry in Os.list(dir, SEGMENTS_MAX).map_err(in_dir)? {
+        partitions.extend(entry.name.parse::<u32>().ok());
     }
     partitions.sort_unstable();
     Ok(partitions)
@@ -58,9 +57,8 @@ pub fn inspect(dir: &Path, partition: u32, mut each: impl FnMut(SegmentReport)) 
     let dir = segment::partition_dir(dir, partition);
     let in_dir = |e| JournalError::io("list", &dir, e);
     let mut firsts = Vec::new();
-    for entry in fs::read_dir(&dir).map_err(in_dir)?.take(SEGMENTS_MAX) {
-        let name = entry.map_err(in_dir)?.file_name();
-        firsts.extend(name.to_str().and_then(segment::first_of).map(|first| first.0));
+    for entry in Os.list(&dir, SEGMENTS_MAX).map_err(in_dir)? {
+        firsts.extend(segment::first_of(&entry.name).map(|first| first.0));
     }
     firsts.sort_unstable();
     for (i, first) in firsts.iter().enumerate() {
@@ -76,7 +74,7 @@ pub fn inspect(dir: &Path, partition: u32, mut each: impl FnMut(SegmentReport)) 
 
 fn report(dir: &Path, partition: u32, first: u64, end: Option<u64>) -> Result<SegmentReport, JournalError> {
     let path = segment::path(dir, first);
-    let mut window = Window::open(&path)?;
+    let mut window = Window::open(&Os, &path)?;
     let headers = Headers::read(&mut window, partition, first)?;
     let mut report = SegmentReport {
         path,

@@ -9,14 +9,14 @@
 //! copy stays until somebody removes it.
 
 use super::scan::{Hole, Window};
+use crate::disk::{Disk, Mode};
 use crate::{Damage, JournalError, JournalStats};
 use std::collections::BTreeSet;
-use std::fs::{self, File};
-use std::io::{self, Write};
+use std::io;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Mutex, MutexGuard};
+use std::sync::{Arc, Mutex, MutexGuard};
 
 /// Bytes copied at a time.
 const COPY_BYTES: usize = 64 << 10;
@@ -27,6 +27,7 @@ const REMEMBERED_MAX: usize = 4096;
 /// Shared by a journal and its readers.
 #[derive(Debug)]
 pub(super) struct Quarantine {
+    disk: Arc<dyn Disk>,
     dir: PathBuf,
     /// Segments below this were dropped by their owner.
     start: AtomicU64,
@@ -42,9 +43,9 @@ struct Counts {
 }
 
 impl Quarantine {
-    pub(super) fn new(partition_dir: &Path, start: u64) -> Self {
+    pub(super) fn new(disk: Arc<dyn Disk>, partition_dir: &Path, start: u64) -> Self {
         let dir = partition_dir.join("quarantine");
-        Self { dir, start: AtomicU64::new(start), counts: Mutex::default() }
+        Self { disk, dir, start: AtomicU64::new(start), counts: Mutex::default() }
     }
 
     /// Says that segments before `start` were dropped.
@@ -109,15 +110,15 @@ impl Quarantine {
         let stem = format!("{name}.{}-{}", damage.bytes.start, damage.bytes.end);
         let copy = self.dir.join(format!("{stem}.bytes"));
         let report = self.dir.join(format!("{stem}.txt"));
-        if report.exists() {
+        if self.disk.open(&report, Mode::Read).is_ok() {
             return Ok(copy);
         }
         let io = |operation: &'static str, path: &Path| {
             let path = path.to_path_buf();
             move |e: io::Error| JournalError::io(operation, &path, e)
         };
-        fs::create_dir_all(&self.dir).map_err(io("create", &self.dir))?;
-        let mut file = File::create(&copy).map_err(io("create", &copy))?;
+        self.disk.create_dir_all(&self.dir).map_err(io("create", &self.dir))?;
+        let file = self.disk.open(&copy, Mode::Create).map_err(io("create", &copy))?;
         let mut at = damage.bytes.start;
         while at < damage.bytes.end {
             let len = (damage.bytes.end - at).min(COPY_BYTES as u64);
@@ -125,11 +126,12 @@ impl Quarantine {
             if chunk.is_empty() {
                 break;
             }
-            file.write_all(chunk).map_err(io("write", &copy))?;
+            file.write_at(chunk, at - damage.bytes.start).map_err(io("write", &copy))?;
             at += chunk.len() as u64;
         }
         // the report is written last: where it is, the copy is complete
-        fs::write(&report, describe(damage)).map_err(io("write", &report))?;
+        let file = self.disk.open(&report, Mode::Create).map_err(io("create", &report))?;
+        file.write_at(describe(damage).as_bytes(), 0).map_err(io("write", &report))?;
         Ok(copy)
     }
 

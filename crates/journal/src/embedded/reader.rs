@@ -3,6 +3,7 @@
 use super::quarantine::Quarantine;
 use super::scan::{Hole, Scanner, Step, Window};
 use super::segment::{self, HEADER_COPIES, Headers, RECORDS_START};
+use crate::disk::Disk;
 use crate::{Damage, DictionaryId, Entry, Item, JournalError, Offset, Reader};
 use std::collections::VecDeque;
 use std::io;
@@ -13,6 +14,7 @@ use std::sync::Arc;
 /// Reads the segments that were there when it was made.
 #[derive(Debug)]
 pub(super) struct SegmentsReader {
+    pub(super) disk: Arc<dyn Disk>,
     pub(super) dir: PathBuf,
     pub(super) partition: u32,
     /// The first record wanted.
@@ -73,7 +75,7 @@ impl SegmentsReader {
     /// Opens a segment, or says why nothing of it can be read.
     fn open(&mut self, segment: Range<u64>) -> Result<Option<Damage>, JournalError> {
         let path = segment::path(&self.dir, segment.start);
-        let mut window = match Window::open(&path) {
+        let mut window = match Window::open(&*self.disk, &path) {
             Ok(window) => window,
             Err(JournalError::Io { source, .. }) if source.kind() == io::ErrorKind::NotFound => {
                 // dropped by its owner while this reader was on its way, or lost

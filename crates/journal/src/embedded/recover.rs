@@ -5,7 +5,7 @@ use super::segment::{self, Headers, UNFINISHED};
 use super::writer::sync_dir;
 use super::{Durability, Options, Segment};
 use crate::JournalError;
-use std::fs::{self, File};
+use crate::disk::{Disk, Listed, Mode};
 use std::path::Path;
 
 /// Segment files in a directory.
@@ -24,7 +24,7 @@ pub(super) struct Found {
 
 /// Lists the segments of `dir`, which exists, and finds the end of the newest.
 pub(super) fn recover(dir: &Path, partition: u32, options: &Options) -> Result<Found, JournalError> {
-    let mut found = Found { segments: list(dir)?, ..Found::default() };
+    let mut found = Found { segments: list(&*options.disk, dir)?, ..Found::default() };
     if let Some(newest) = found.segments.last_mut() {
         (found.end, found.torn_bytes) = recover_newest(dir, partition, newest, options)?;
     }
@@ -33,19 +33,16 @@ pub(super) fn recover(dir: &Path, partition: u32, options: &Options) -> Result<F
     Ok(found)
 }
 
-fn list(dir: &Path) -> Result<Vec<Segment>, JournalError> {
+fn list(disk: &dyn Disk, dir: &Path) -> Result<Vec<Segment>, JournalError> {
     let in_dir = |e| JournalError::io("list", dir, e);
     let mut segments = Vec::new();
-    for entry in fs::read_dir(dir).map_err(in_dir)?.take(SEGMENTS_MAX) {
-        let entry = entry.map_err(in_dir)?;
-        let name = entry.file_name();
-        let Some(name) = name.to_str() else { continue };
-        if let Some(first) = segment::first_of(name) {
-            let bytes = entry.metadata().map_err(|e| JournalError::io("stat", &entry.path(), e))?.len();
+    for Listed { name, bytes } in disk.list(dir, SEGMENTS_MAX).map_err(in_dir)? {
+        if let Some(first) = segment::first_of(&name) {
             segments.push(Segment { first: first.0, bytes });
-        } else if Path::new(name).extension().is_some_and(|extension| extension == UNFINISHED) {
+        } else if Path::new(&name).extension().is_some_and(|extension| extension == UNFINISHED) {
             // A crash while a segment was being made; nothing was in it.
-            fs::remove_file(entry.path()).map_err(|e| JournalError::io("remove", &entry.path(), e))?;
+            let path = dir.join(name);
+            disk.remove(&path).map_err(|e| JournalError::io("remove", &path, e))?;
         }
     }
     segments.sort_unstable_by_key(|segment| segment.first);
@@ -60,7 +57,7 @@ fn recover_newest(
     options: &Options,
 ) -> Result<(u64, u64), JournalError> {
     let path = segment::path(dir, newest.first);
-    let mut window = Window::open(&path)?;
+    let mut window = Window::open(&*options.disk, &path)?;
     let Some(header) = Headers::read(&mut window, partition, newest.first)?.header else {
         // Not one record can be read without the salt. No offset that may have been in use is used again,
         // and readers report the segment, unless there never was anything in it.
@@ -76,7 +73,7 @@ fn recover_newest(
         }
     };
     let torn_bytes = scanner.window().end_of_content(end)? - end;
-    let file = File::options().write(true).open(&path).map_err(|e| JournalError::io("open", &path, e))?;
+    let file = options.disk.open(&path, Mode::Change).map_err(|e| JournalError::io("open", &path, e))?;
     if scanner.window().len() > end {
         file.set_len(end).map_err(|e| JournalError::io("truncate", &path, e))?;
     }

@@ -3,10 +3,9 @@
 use super::frame::{self, FRAME_HEADER_BYTES, FrameHeader};
 use super::segment::RECORDS_START;
 use crate::JournalError;
-use std::fs::File;
+use crate::disk::{Disk, DiskFile, Mode};
 use std::io;
 use std::ops::Range;
-use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 
 /// Bytes read at a time.
@@ -15,7 +14,7 @@ const WINDOW_BYTES: usize = 256 << 10;
 /// A file seen through a buffer that holds at least what was asked for last.
 #[derive(Debug)]
 pub(super) struct Window {
-    file: File,
+    file: Box<dyn DiskFile>,
     path: PathBuf,
     len: u64,
     buffer: Vec<u8>,
@@ -26,9 +25,9 @@ pub(super) struct Window {
 }
 
 impl Window {
-    pub(super) fn open(path: &Path) -> Result<Self, JournalError> {
-        let file = File::open(path).map_err(|e| JournalError::io("open", path, e))?;
-        let len = file.metadata().map_err(|e| JournalError::io("stat", path, e))?.len();
+    pub(super) fn open(disk: &dyn Disk, path: &Path) -> Result<Self, JournalError> {
+        let file = disk.open(path, Mode::Read).map_err(|e| JournalError::io("open", path, e))?;
+        let len = file.len().map_err(|e| JournalError::io("stat", path, e))?;
         Ok(Self { file, path: path.to_path_buf(), len, buffer: Vec::new(), start: 0, filled: 0 })
     }
 

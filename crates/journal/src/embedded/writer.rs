@@ -4,11 +4,8 @@ use super::frame;
 use super::segment::{self, Header, RECORDS_START, UNFINISHED};
 use super::{Durability, Options};
 use crate::JournalError;
-use rustix::fs::FallocateFlags;
-use rustix::io::Errno;
-use std::fs::{self, File};
-use std::io;
-use std::os::unix::fs::FileExt;
+use crate::disk::{DiskFile, Mode};
+use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 
 /// Records gathered before they are written, synced or not.
@@ -20,7 +17,7 @@ const ALLOCATE_BYTES_MIN: u64 = 64 << 10;
 /// The segment that is being written. Bytes beyond `durable` in it are void until they are synced.
 #[derive(Debug)]
 pub(super) struct Writer {
-    file: File,
+    file: Box<dyn DiskFile>,
     path: PathBuf,
     seed: u32,
     /// Records of the group that are not written yet.
@@ -39,8 +36,9 @@ impl Writer {
     pub(super) fn create(dir: &Path, header: Header, options: &Options) -> Result<Self, JournalError> {
         let path = segment::path(dir, header.first);
         let unfinished = path.with_extension(UNFINISHED);
-        options.faults.before("create", 0).map_err(|f| JournalError::io("create", &path, f.error))?;
-        let file = File::create(&unfinished).map_err(|e| JournalError::io("create", &unfinished, e))?;
+        let disk = &options.disk;
+        let file =
+            disk.open(&unfinished, Mode::Create).map_err(|e| JournalError::io("create", &unfinished, e))?;
         let mut writer = Self {
             file,
             path: unfinished,
@@ -51,7 +49,7 @@ impl Writer {
             allocated: 0,
         };
         let made = writer.fill_in(header, options).and_then(|()| {
-            fs::rename(&writer.path, &path).map_err(|e| JournalError::io("rename", &path, e))?;
+            disk.rename(&writer.path, &path).map_err(|e| JournalError::io("rename", &path, e))?;
             sync_dir(dir, options)
         });
         match made {
@@ -61,7 +59,7 @@ impl Writer {
             }
             Err(e) => {
                 // gone with the next open, if not now
-                let _ = fs::remove_file(&writer.path);
+                let _ = disk.remove(&writer.path);
                 Err(e)
             }
         }
@@ -93,24 +91,20 @@ impl Writer {
         }
         let to_segment_end = options.segment_bytes.saturating_sub(end);
         let wanted = needed.max(end + options.preallocate_bytes.min(to_segment_end));
-        match self.allocate_to(wanted, options) {
-            Err(JournalError::Full { .. }) => {
-                self.allocate_to(needed.next_multiple_of(ALLOCATE_BYTES_MIN), options)
-            }
+        match self.allocate_to(wanted) {
+            Err(JournalError::Full { .. }) => self.allocate_to(needed.next_multiple_of(ALLOCATE_BYTES_MIN)),
             other => other,
         }
     }
 
-    fn allocate_to(&mut self, end: u64, options: &Options) -> Result<(), JournalError> {
+    fn allocate_to(&mut self, end: u64) -> Result<(), JournalError> {
         let length = end - self.allocated;
-        let allocated = match options.faults.before("fallocate", length as usize) {
-            Ok(()) => rustix::fs::fallocate(&self.file, FallocateFlags::empty(), self.allocated, length),
-            Err(fault) => Err(Errno::from_io_error(&fault.error).unwrap_or(Errno::IO)),
-        };
-        match allocated {
+        match self.file.allocate(self.allocated, length) {
             Ok(()) => self.allocated = end,
             // Not every file system can; then the file grows as it is written, and each sync costs more.
-            Err(Errno::OPNOTSUPP | Errno::NOSYS | Errno::INVAL) => self.allocated = u64::MAX,
+            Err(e) if matches!(e.kind(), ErrorKind::Unsupported | ErrorKind::InvalidInput) => {
+                self.allocated = u64::MAX;
+            }
             Err(e) => return Err(JournalError::io("fallocate", &self.path, e)),
         }
         Ok(())
@@ -126,22 +120,17 @@ impl Writer {
     ) -> Result<(), JournalError> {
         self.allocate(frame::FRAME_HEADER_BYTES + payload.len(), options)?;
         if !self.buffer.is_empty() && self.buffer.len() + payload.len() > BUFFER_BYTES_MAX {
-            self.write(options)?;
+            self.write()?;
         }
         let at = self.written + self.buffer.len() as u64;
         frame::put(&mut self.buffer, self.seed, at, group, offset, payload);
         Ok(())
     }
 
-    fn write(&mut self, options: &Options) -> Result<(), JournalError> {
-        let (bytes, fault) = match options.faults.before("write", self.buffer.len()) {
-            Ok(()) => (self.buffer.as_slice(), None),
-            Err(fault) => (&self.buffer[..fault.done.min(self.buffer.len())], Some(fault.error)),
-        };
-        let written = self.file.write_all_at(bytes, self.written);
-        if let Some(e) = written.err().or(fault) {
-            return Err(JournalError::io("write", &self.path, e));
-        }
+    fn write(&mut self) -> Result<(), JournalError> {
+        self.file
+            .write_at(&self.buffer, self.written)
+            .map_err(|e| JournalError::io("write", &self.path, e))?;
         self.written += self.buffer.len() as u64;
         self.buffer.clear();
         if self.buffer.capacity() > 2 * BUFFER_BYTES_MAX {
@@ -152,12 +141,9 @@ impl Writer {
 
     /// Makes everything appended so far durable.
     pub(super) fn sync(&mut self, options: &Options) -> Result<(), JournalError> {
-        self.write(options)?;
+        self.write()?;
         if options.durability == Durability::Fsync {
-            let fault = options.faults.before("fdatasync", 0).map_err(|f| f.error);
-            fault
-                .and_then(|()| self.file.sync_data())
-                .map_err(|e| JournalError::io("fdatasync", &self.path, e))?;
+            self.file.sync_data().map_err(|e| JournalError::io("fdatasync", &self.path, e))?;
         }
         self.durable = self.written;
         Ok(())
@@ -181,10 +167,5 @@ pub(super) fn sync_dir(dir: &Path, options: &Options) -> Result<(), JournalError
     if options.durability == Durability::Os {
         return Ok(());
     }
-    let synced = File::open(dir).and_then(|d| d.sync_all());
-    match synced {
-        // some file systems have no such thing
-        Err(e) if e.kind() == io::ErrorKind::InvalidInput => Ok(()),
-        other => other.map_err(|e| JournalError::io("fsync", dir, e)),
-    }
+    options.disk.sync_dir(dir).map_err(|e| JournalError::io("fsync", dir, e))
 }

@@ -1,8 +1,8 @@
 //! File operations that fail, under the conformance suite's model.
 
+use crate::bad_disk::{BadDisk, FileFault, FileFaults};
 use crate::conform::{scratch, small_segments};
 use journal::conformance::{self, Place};
-use journal::embedded::{Faults, FileFault, FileFaults};
 use journal::{Durability, Embedded, Item, Journal, JournalError, Offset, Options};
 use std::io;
 use std::sync::atomic::{AtomicI64, Ordering};
@@ -39,9 +39,9 @@ impl Place for OnBadDisk {
 #[test]
 fn any_operation_may_fail() {
     for seed in 0..20 {
-        let faults = Faults(Some(Arc::new(Random(Mutex::new(Rng::new(seed))))));
+        let disk = Arc::new(BadDisk(Arc::new(Random(Mutex::new(Rng::new(seed))))));
         let durability = if seed < 2 { Durability::Fsync } else { Durability::Os };
-        let options = Options { durability, faults, seed, ..small_segments() };
+        let options = Options { durability, disk, seed, ..small_segments() };
         let mut place = OnBadDisk(scratch(), options);
         conformance::agrees_with_a_model(&mut place, seed);
     }
@@ -65,9 +65,9 @@ impl FileFaults for Left {
 #[test]
 fn a_full_disk_refuses_until_there_is_room() {
     let left = Arc::new(Left(AtomicI64::new(10 << 20)));
-    let faults = Faults(Some(Arc::clone(&left) as Arc<dyn FileFaults>));
+    let disk = Arc::new(BadDisk(Arc::clone(&left) as Arc<dyn FileFaults>));
     let dir = scratch();
-    let options = Options { durability: Durability::Os, faults, ..Options::default() };
+    let options = Options { durability: Durability::Os, disk, ..Options::default() };
     let mut journal = Embedded::open(dir.path(), 0, options).unwrap();
     let record = vec![7; 500_000];
     let group = |journal: &mut Embedded| -> Result<Offset, JournalError> {
@@ -119,8 +119,8 @@ impl FileFaults for OneBadSync {
 #[test]
 fn a_failed_sync_is_never_tried_again_on_the_same_file() {
     let dir = scratch();
-    let faults = Faults(Some(Arc::new(OneBadSync(AtomicI64::new(2)))));
-    let options = Options { faults, ..Options::default() };
+    let disk = Arc::new(BadDisk(Arc::new(OneBadSync(AtomicI64::new(2)))));
+    let options = Options { disk, ..Options::default() };
     let mut journal = Embedded::open(dir.path(), 0, options.clone()).unwrap();
     let first = journal.begin().unwrap();
     journal.append(b"kept").unwrap();

@@ -1,5 +1,6 @@
 //! Every journal against the conformance suite, and the embedded one against crashes and damage.
 
+mod bad_disk;
 mod conform;
 mod damage;
 mod faults;

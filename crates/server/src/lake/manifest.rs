@@ -10,11 +10,12 @@
 //! is a word for tenants that had nothing to commit, and whether a round of commits may have been cut short: only then
 //! must tables be read before a replay.
 
-use crate::datadir::replace;
+use journal::Disk;
+use journal::disk;
 use serde::{Deserialize, Serialize};
-use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 /// The file's name in the data directory.
 const NAME: &str = "floodmarks.json";
@@ -46,6 +47,7 @@ impl Mark {
 /// The file, and what is in it.
 #[derive(Debug)]
 pub(crate) struct Manifest {
+    disk: Arc<dyn Disk>,
     path: PathBuf,
     marks: Vec<Mark>,
 }
@@ -62,9 +64,9 @@ impl Manifest {
     /// Reads the file of a data directory whose partitions' journals have these names. A mark of another journal, and
     /// one that is not there, are as if nothing was known of that partition; the same holds for the whole file where it
     /// is damaged.
-    pub(crate) fn load(data_dir: &Path, sources: &[String]) -> Self {
+    pub(crate) fn load(disk: Arc<dyn Disk>, data_dir: &Path, sources: &[String]) -> Self {
         let path = data_dir.join(NAME);
-        let found = match fs::read(&path) {
+        let found = match disk::read(&*disk, &path) {
             Ok(bytes) => parse(&bytes).unwrap_or_else(|reason| {
                 tracing::warn!(file = %path.display(), reason, "floodmarks are not readable; the whole journal is replayed");
                 Vec::new()
@@ -80,7 +82,7 @@ impl Manifest {
             // of what is not known, anything may have been tried
             known.cloned().unwrap_or(Mark { source: source.clone(), upto: 0, attempt: Some(UNKNOWN) })
         };
-        Self { path, marks: sources.iter().map(mark).collect() }
+        Self { disk, path, marks: sources.iter().map(mark).collect() }
     }
 
     /// The mark of each partition.
@@ -91,7 +93,7 @@ impl Manifest {
     /// Replaces the marks, on the disk first.
     pub(crate) fn store(&mut self, marks: Vec<Mark>) -> io::Result<()> {
         let text = Text { version: VERSION, check: check(&marks), marks };
-        replace(&self.path, &serde_json::to_vec_pretty(&text)?)?;
+        disk::replace(&*self.disk, &self.path, &serde_json::to_vec_pretty(&text)?)?;
         self.marks = text.marks;
         Ok(())
     }
@@ -116,6 +118,12 @@ fn check(marks: &[Mark]) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use journal::disk::Os;
+    use std::fs;
+
+    fn load(dir: &tempfile::TempDir, sources: &[String]) -> Manifest {
+        Manifest::load(Arc::new(Os), dir.path(), sources)
+    }
 
     fn mark(source: &str, upto: u64) -> Mark {
         Mark { source: source.into(), upto, attempt: None }
@@ -129,33 +137,33 @@ mod tests {
     fn what_is_stored_is_loaded() {
         let dir = tempfile::tempdir().unwrap();
         let sources = ["a/0".to_string(), "a/1".to_string()];
-        let mut manifest = Manifest::load(dir.path(), &sources);
+        let mut manifest = load(&dir, &sources);
         assert_eq!(manifest.marks(), [unknown("a/0"), unknown("a/1")]);
         let marks = vec![mark("a/0", 7), Mark { attempt: Some(9), ..mark("a/1", 8) }];
         manifest.store(marks.clone()).unwrap();
-        assert_eq!(Manifest::load(dir.path(), &sources).marks(), marks);
+        assert_eq!(load(&dir, &sources).marks(), marks);
         let other = ["a/1".to_string(), "b/0".to_string()];
-        assert_eq!(Manifest::load(dir.path(), &other).marks(), [marks[1].clone(), unknown("b/0")]);
+        assert_eq!(load(&dir, &other).marks(), [marks[1].clone(), unknown("b/0")]);
     }
 
     #[test]
     fn whatever_is_in_the_file_it_loads() {
         let dir = tempfile::tempdir().unwrap();
         let sources = ["a/0".to_string()];
-        let mut manifest = Manifest::load(dir.path(), &sources);
+        let mut manifest = load(&dir, &sources);
         manifest.store(vec![mark("a/0", 123_456)]).unwrap();
         let path = dir.path().join(NAME);
         let whole = fs::read(&path).unwrap();
         for cut in 0..whole.len() {
             fs::write(&path, &whole[..cut]).unwrap();
-            assert_eq!(Manifest::load(dir.path(), &sources).marks(), [unknown("a/0")], "cut at {cut}");
+            assert_eq!(load(&dir, &sources).marks(), [unknown("a/0")], "cut at {cut}");
         }
         for at in 0..whole.len() {
             let mut flipped = whole.clone();
             flipped[at] ^= 1;
             fs::write(&path, &flipped).unwrap();
             // a blank may be another blank; a number must not be another number
-            let marks = Manifest::load(dir.path(), &sources).marks().to_vec();
+            let marks = load(&dir, &sources).marks().to_vec();
             assert!(marks == [unknown("a/0")] || marks == [mark("a/0", 123_456)], "{at}: {marks:?}");
         }
     }

@@ -4,14 +4,14 @@ use super::fault;
 use super::stage::{self, Staged, Workspace};
 use super::upkeep::SWEEP_EVERY;
 use crate::node::Shared;
-use crate::owner::{Command, Commands, Freeze, Frozen, Sealed};
+use crate::owner::{Frozen, Owners};
 use crate::refusal::Refusal;
 use model::TenantId;
 use std::collections::BTreeMap;
 use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::mpsc::{Receiver, RecvTimeoutError, sync_channel};
+use std::sync::mpsc::{Receiver, RecvTimeoutError};
 use std::time::{Duration, Instant};
 use stdx::budget::Exhausted;
 use tables::{Outcome, StagedBlock, TableError};
@@ -74,11 +74,15 @@ pub(crate) enum SealError {
     Injected(&'static str),
 }
 
+/// The node is going: nothing of a round is done any more.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct Stopping;
+
 /// The sealing thread's state.
 #[derive(Debug)]
-pub(crate) struct Sealer {
+pub(crate) struct Sealer<O> {
     node: Arc<Shared>,
-    owners: Vec<Commands>,
+    owners: O,
     orders: Receiver<Order>,
     stopping: Arc<AtomicBool>,
     round: Option<Round>,
@@ -118,8 +122,8 @@ impl Round {
     /// Lets go of files that were staged before `most` and are not committed: nothing tells them from files that were
     /// left behind, and those are swept away. What is frozen is staged again from the head; a tenant that has committed
     /// stays as it is. True where there was something.
-    fn forget_stale(&mut self, most: Duration) -> bool {
-        let is_stale = |staged: &mut Staged| staged.began.elapsed() >= most;
+    fn forget_stale(&mut self, now: Instant, most: Duration) -> bool {
+        let is_stale = |staged: &mut Staged| now.duration_since(staged.began) >= most;
         !self.noted && self.parts.iter_mut().filter_map(|part| part.staged.take_if(is_stale)).count() > 0
     }
 }
@@ -130,13 +134,14 @@ fn staged_max(vacuum_grace_ms: i64) -> Duration {
     Duration::from_millis(vacuum_grace_ms.unsigned_abs()).max(SWEEP_EVERY) / 2
 }
 
-impl Sealer {
+impl<O: Owners> Sealer<O> {
     pub(crate) fn new(
         node: Arc<Shared>,
-        owners: Vec<Commands>,
+        owners: O,
         orders: Receiver<Order>,
         stopping: Arc<AtomicBool>,
     ) -> Self {
+        let ended = node.clock.instant();
         Self {
             node,
             owners,
@@ -146,7 +151,7 @@ impl Sealer {
             waiting: Vec::new(),
             failures: 0,
             head_bytes: 0,
-            ended: Instant::now(),
+            ended,
         }
     }
 
@@ -154,10 +159,10 @@ impl Sealer {
     pub(crate) fn run(mut self) {
         // ingest and queries come first
         let _ = rustix::process::nice(5);
-        let mut retry_at = Instant::now();
+        let mut retry_at = self.node.clock.instant();
         loop {
             let wait = if self.round.is_some() {
-                retry_at.saturating_duration_since(Instant::now())
+                retry_at.saturating_duration_since(self.node.clock.instant())
             } else if self.waiting.is_empty() {
                 TICK
             } else {
@@ -165,34 +170,48 @@ impl Sealer {
             };
             match self.orders.recv_timeout(wait) {
                 Ok(Order::Flush(answer)) => {
-                    // who gave up must not take up memory while the store is away
-                    self.waiting.retain(|waits| !waits.is_closed());
-                    self.waiting.push(answer);
+                    self.take(answer);
                     continue;
                 }
                 Ok(Order::Stop) | Err(RecvTimeoutError::Disconnected) => return,
                 Err(RecvTimeoutError::Timeout) => {}
             }
-            self.publish();
-            if self.round.is_none() && (!self.waiting.is_empty() || self.is_due()) {
-                self.begin();
+            match self.turn() {
+                Ok(None) => {}
+                Ok(Some(wait)) => retry_at = self.node.clock.instant() + wait,
+                Err(Stopping) => return,
             }
-            match self.advance() {
-                Ok(()) => {}
-                Err(SealError::Stopping) => return,
-                Err(error) => retry_at = Instant::now() + self.failed(&error),
-            }
+        }
+    }
+
+    /// Somebody waits for a flush.
+    pub(crate) fn take(&mut self, answer: oneshot::Sender<Flushed>) {
+        // who gave up must not take up memory while the store is away
+        self.waiting.retain(|waits| !waits.is_closed());
+        self.waiting.push(answer);
+    }
+
+    /// Begins a round where one is due, and does what is left of it; says how long to wait after a failure.
+    pub(crate) fn turn(&mut self) -> Result<Option<Duration>, Stopping> {
+        self.publish();
+        if self.round.is_none() && (!self.waiting.is_empty() || self.is_due()) {
+            self.begin();
+        }
+        match self.advance() {
+            Ok(()) => Ok(None),
+            Err(SealError::Stopping) => Err(Stopping),
+            Err(error) => Ok(Some(self.failed(&error))),
         }
     }
 
     fn begin(&mut self) {
         let answers = std::mem::take(&mut self.waiting);
         self.round = Some(Round {
-            began: Instant::now(),
+            began: self.node.clock.instant(),
             since_ms: self.oldest_ms().unwrap_or(i64::MAX),
             all: !answers.is_empty(),
             answers,
-            parts: self.owners.iter().map(|_| Part::default()).collect(),
+            parts: self.node.partitions().iter().map(|_| Part::default()).collect(),
             committed: BTreeMap::new(),
             noted: false,
             flushed: Flushed::default(),
@@ -225,7 +244,8 @@ impl Sealer {
         let used = self.node.head_bytes();
         let grown = used.saturating_sub(self.head_bytes);
         used > limit / 100 * PRESSURE_PERCENT
-            && (grown > limit / 100 * PRESSURE_STEP_PERCENT || self.ended.elapsed() > PRESSURE_PAUSE)
+            && (grown > limit / 100 * PRESSURE_STEP_PERCENT
+                || self.node.clock.instant().duration_since(self.ended) > PRESSURE_PAUSE)
     }
 
     /// Tells how far behind the tables are.
@@ -265,25 +285,26 @@ impl Sealer {
         }
         let metrics = &self.node.lake.metrics;
         metrics.rounds.inc();
-        metrics.round_seconds.observe(round.began.elapsed().as_secs_f64());
+        let seconds = self.node.clock.instant().duration_since(round.began).as_secs_f64();
+        metrics.round_seconds.observe(seconds);
         let Flushed { tables, commits, files, rows, samples, bytes } = round.flushed;
         if std::mem::take(&mut self.failures) > 0 {
             tracing::warn!(samples, "sealing gets on again");
         }
-        let seconds = round.began.elapsed().as_secs_f64();
         tracing::info!(samples, rows, files, bytes, tables, commits, seconds, "sealed");
         for answer in round.answers {
             let _ = answer.send(round.flushed); // who asked may be gone
         }
         self.head_bytes = self.node.head_bytes();
-        self.ended = Instant::now();
+        self.ended = self.node.clock.instant();
         self.publish();
         Ok(())
     }
 
-    fn advance_round(&self, round: &mut Round) -> Result<(), SealError> {
-        let lake = &self.node.lake;
-        round.forget_stale(staged_max(self.node.settings.lake.vacuum_grace_ms));
+    fn advance_round(&mut self, round: &mut Round) -> Result<(), SealError> {
+        let node = Arc::clone(&self.node);
+        let lake = &node.lake;
+        self.forget_stale(round);
         if round.parts.iter().any(|part| part.staged.is_none()) {
             let began = Instant::now();
             let workspace = Workspace::buy(&lake.flush)?;
@@ -301,7 +322,7 @@ impl Sealer {
     }
 
     fn stage(
-        &self,
+        &mut self,
         number: usize,
         part: &mut Part,
         all: bool,
@@ -311,9 +332,7 @@ impl Sealer {
             return Ok(());
         }
         if part.frozen.is_none() {
-            let (reply, answer) = sync_channel(1);
-            self.tell(number, Command::Freeze(Freeze { all, reply }))?;
-            part.frozen = Some(answer.recv().map_err(|_| SealError::Closed(number))?);
+            part.frozen = Some(self.owners.freeze(number, all).ok_or(SealError::Closed(number))?);
         }
         fault::point("frozen", &self.node.lake.faults)?;
         let partition = &self.node.partitions()[number];
@@ -321,8 +340,8 @@ impl Sealer {
         Ok(())
     }
 
-    fn tell(&self, number: usize, command: Command) -> Result<(), SealError> {
-        self.owners[number].send(command).map_err(|_| SealError::Closed(number))
+    fn forget_stale(&self, round: &mut Round) -> bool {
+        round.forget_stale(self.node.clock.instant(), staged_max(self.node.settings.lake.vacuum_grace_ms))
     }
 
     /// Commits what is staged: one log entry for each tenant. The manifest says before that it is tried, and afterwards
@@ -340,7 +359,7 @@ impl Sealer {
                 return Err(SealError::Stopping);
             }
             if !round.committed.contains_key(&tenant) {
-                if round.forget_stale(staged_max(self.node.settings.lake.vacuum_grace_ms)) {
+                if self.forget_stale(round) {
                     return Err(SealError::Stale);
                 }
                 let flushed = self.commit_tenant(round, &tenant, &upto)?;
@@ -389,8 +408,9 @@ impl Sealer {
     }
 
     /// What is committed leaves the heads and the journals.
-    fn release(&self, round: &mut Round) -> Result<(), SealError> {
-        let lake = &self.node.lake;
+    fn release(&mut self, round: &mut Round) -> Result<(), SealError> {
+        let node = Arc::clone(&self.node);
+        let lake = &node.lake;
         let ended = lake.pins.end_generation();
         let until = Instant::now() + OUTLIVE_AFTER;
         while !lake.pins.wait(ended, TICK) {
@@ -405,9 +425,7 @@ impl Sealer {
         }
         for (number, part) in round.parts.iter_mut().enumerate().filter(|(_, part)| !part.released) {
             let Some(Frozen { upto, .. }) = part.frozen else { continue };
-            let (reply, answer) = sync_channel(1);
-            self.tell(number, Command::Sealed(Sealed { upto, reply }))?;
-            answer.recv().map_err(|_| SealError::Closed(number))?;
+            self.owners.release(number, upto).ok_or(SealError::Closed(number))?;
             part.released = true;
             fault::point("released", &lake.faults)?;
         }
@@ -480,10 +498,11 @@ mod tests {
             noted: true,
             flushed: Flushed::default(),
         };
-        assert!(!round.forget_stale(Duration::ZERO), "all is committed");
+        let now = Instant::now();
+        assert!(!round.forget_stale(now, Duration::ZERO), "all is committed");
         round.noted = false;
-        assert!(!round.forget_stale(Duration::from_secs(3600)) && round.parts[0].staged.is_some());
-        assert!(round.forget_stale(Duration::ZERO) && round.parts[0].staged.is_none());
+        assert!(!round.forget_stale(now, Duration::from_secs(3600)) && round.parts[0].staged.is_some());
+        assert!(round.forget_stale(now, Duration::ZERO) && round.parts[0].staged.is_none());
         // whatever the grace, the second sweep that sees a file comes later
         for grace_ms in [1, 3_600_000, 86_400_000] {
             let deleted = SWEEP_EVERY.max(Duration::from_millis(grace_ms as u64));

@@ -12,7 +12,6 @@ use model::{LabelsRef, Samples, SeriesKey, TenantId};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
 use stdx::budget::{Account, Exhausted, Reservation};
-use stdx::rng::Rng;
 use tables::delta::StagedFile;
 use tables::{BlockStager, Stretch, WriteLimits};
 
@@ -60,11 +59,13 @@ pub(super) fn stage(
     workspace: &Workspace,
     stopping: &AtomicBool,
 ) -> Result<Staged, SealError> {
-    let mut staged = Staged { began: Instant::now(), tenants: Vec::new() };
-    let tenants: Vec<TenantId> = {
+    let mut staged = Staged { began: node.clock.instant(), tenants: Vec::new() };
+    let mut tenants: Vec<TenantId> = {
         let head = partition.head.read();
         head.tenants().filter(|(_, head)| head.is_frozen()).map(|(tenant, _)| tenant.clone()).collect()
     };
+    // the same again for the same content
+    tenants.sort_unstable();
     for tenant in tenants {
         let files = stage_tenant(node, partition, &tenant, workspace, stopping)?;
         if !files.is_empty() {
@@ -83,8 +84,8 @@ fn stage_tenant(
     workspace: &Workspace,
     stopping: &AtomicBool,
 ) -> Result<Vec<StagedFile>, SealError> {
-    let mut names = Rng::new(Rng::fresh_seed());
-    let name = format!("{:016x}{:016x}", names.next_u64(), names.next_u64());
+    let chance = &node.lake.chance;
+    let name = format!("{:016x}{:016x}", chance.fresh(), chance.fresh());
     let mut stager = BlockStager::new(&node.lake.table(tenant)?, &name, workspace.limits);
     let (mut order, mut turn) = (FrozenOrder::new(), Vec::new());
     let (mut samples, mut labels) = (Samples::default(), Vec::new());

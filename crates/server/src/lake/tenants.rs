@@ -1,11 +1,13 @@
 //! Tenants' tables: where each lies, and which of them are open.
 
 use crate::settings::LakeSettings;
+use crate::world::World;
 use model::TenantId;
 use parking_lot::Mutex;
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;
 use tables::rollup::Resolution;
+use tables::store::DynObjectStore;
 use tables::{Location, Table, TableError};
 use tokio::runtime::{Builder, Runtime};
 use url::Url;
@@ -45,6 +47,8 @@ type Key = (TenantId, Kind);
 pub(super) struct TenantTables {
     root: Url,
     options: BTreeMap<String, String>,
+    /// Where they lie, instead of where the URL says.
+    store: Option<Arc<DynObjectStore>>,
     /// Taken only when the node goes.
     runtime: Option<Runtime>,
     open: Mutex<HashMap<Key, Arc<Table>>>,
@@ -58,7 +62,7 @@ pub(super) struct TenantTables {
 impl TenantTables {
     /// Those under the URL of the settings. Nothing is looked for in the store yet: a node starts without it where it
     /// can.
-    pub(super) fn at(settings: &LakeSettings) -> Result<Self, super::LakeError> {
+    pub(super) fn at(settings: &LakeSettings, world: &World) -> Result<Self, super::LakeError> {
         let mut runtime = Builder::new_multi_thread();
         runtime.worker_threads(STORE_THREADS).max_blocking_threads(FILE_THREADS_MAX).thread_name("tables");
         let runtime = runtime.enable_all().build()?;
@@ -66,6 +70,7 @@ impl TenantTables {
         Ok(Self {
             root: root.url().clone(),
             options: settings.options.clone(),
+            store: world.store.clone(),
             runtime: Some(runtime),
             open: Mutex::default(),
             opening: Mutex::default(),
@@ -141,9 +146,12 @@ impl TenantTables {
         Ok(())
     }
 
-    /// The tables that are open.
+    /// The tables that are open, in order.
     pub(super) fn all_open(&self) -> Vec<(Key, Arc<Table>)> {
-        self.open.lock().iter().map(|(key, table)| (key.clone(), Arc::clone(table))).collect()
+        let open = self.open.lock();
+        let mut all: Vec<_> = open.iter().map(|(key, table)| (key.clone(), Arc::clone(table))).collect();
+        all.sort_unstable_by(|(a, _), (b, _)| a.cmp(b));
+        all
     }
 
     fn location(&self, tenant: &TenantId, kind: Kind) -> Result<Location, TableError> {
@@ -152,7 +160,11 @@ impl TenantTables {
             path.pop_if_empty().push(tenant.as_str()).push(kind.folder());
         }
         let runtime = self.runtime.as_ref().expect("BUG: the runtime goes last");
-        Location::open(url.as_str(), self.options.clone(), runtime.handle().clone())
+        let location = Location::open(url.as_str(), self.options.clone(), runtime.handle().clone())?;
+        Ok(match &self.store {
+            Some(store) => location.with_store(|_| Arc::clone(store)),
+            None => location,
+        })
     }
 }
 

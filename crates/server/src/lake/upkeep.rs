@@ -13,7 +13,6 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError};
 use std::time::{Duration, Instant};
 use stdx::budget::Exhausted;
-use stdx::rng::Rng;
 use tables::compact::{CompactLimits, Compaction, Job, plan};
 use tables::delta::Sweeper;
 use tables::read::NameRange;
@@ -87,7 +86,7 @@ struct State {
 
 impl Upkeep {
     pub(crate) fn new(node: Arc<Shared>, orders: Receiver<Order>, stopping: Arc<AtomicBool>) -> Self {
-        let now = Instant::now();
+        let now = node.clock.instant();
         Self {
             node,
             orders,
@@ -131,16 +130,17 @@ impl Upkeep {
                 tracing::debug!(%tenant, %error, "cannot look for newer versions of a table");
             }
         }
-        self.refreshed = Instant::now();
+        self.refreshed = self.node.clock.instant();
     }
 
     /// One look at all tables.
-    fn look(&mut self) {
-        let sweeps = self.swept.elapsed() >= SWEEP_EVERY;
+    pub(crate) fn look(&mut self) {
+        let now = self.node.clock.instant();
+        let sweeps = now.duration_since(self.swept) >= SWEEP_EVERY;
         if sweeps {
-            self.swept = Instant::now();
+            self.swept = now;
         }
-        self.refreshed = Instant::now(); // one by one, below
+        self.refreshed = now; // one by one, below
         if !self.discovered || sweeps {
             self.discovered = true;
             if let Err(error) = self.node.lake.tables.discover() {
@@ -202,7 +202,7 @@ impl Upkeep {
         }
     }
 
-    fn compact_all(&mut self) -> Compacted {
+    pub(crate) fn compact_all(&mut self) -> Compacted {
         let mut compacted = Compacted::default();
         self.refresh_all();
         for (tenant, table) in self.node.lake.open_tables() {
@@ -258,7 +258,7 @@ impl Upkeep {
         let lake = &node.lake;
         let _memory = lake.flush.reserve(limits.memory_bytes() as u64)?;
         let began = Instant::now();
-        let name = format!("{:016x}", Rng::fresh_seed());
+        let name = format!("{:016x}", lake.chance.fresh());
         let mut compaction = Compaction::open(table, job, NameRange::ALL, &name, limits)?;
         loop {
             if self.is_stopping() {
@@ -267,7 +267,7 @@ impl Upkeep {
             if compaction.step(STEP_SAMPLES)?.done {
                 break;
             }
-            if self.refreshed.elapsed() >= EVERY {
+            if self.node.clock.instant().duration_since(self.refreshed) >= EVERY {
                 self.refresh_all();
             }
         }

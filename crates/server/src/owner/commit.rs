@@ -17,7 +17,7 @@ impl Owner {
         let mut group = std::mem::take(&mut self.group);
         match self.make_durable(&mut group) {
             Ok(()) => {
-                if let Some(outage) = self.outage.ended(Instant::now()) {
+                if let Some(outage) = self.outage.ended(self.node.clock.instant()) {
                     let Mention { groups, lasted } = outage;
                     tracing::info!(
                         partition = self.number,
@@ -37,7 +37,7 @@ impl Owner {
                 self.dictionary.forget();
                 self.journal.abandon();
                 self.node.metrics.group_failures.inc();
-                if let Some(Mention { groups, lasted }) = self.outage.failed(Instant::now()) {
+                if let Some(Mention { groups, lasted }) = self.outage.failed(self.node.clock.instant()) {
                     let partition = self.number;
                     tracing::warn!(partition, refused = groups, ?lasted, %error, "group not durable, refused");
                 }

@@ -26,15 +26,15 @@ pub(super) struct Evicting {
 }
 
 impl Evicting {
-    pub(super) fn new() -> Self {
-        Self { turn_at: Instant::now() + EVERY_UNDER_PRESSURE, idle_before_s: None }
+    pub(super) fn new(now: Instant) -> Self {
+        Self { turn_at: now + EVERY_UNDER_PRESSURE, idle_before_s: None }
     }
 }
 
 impl Owner {
     /// One turn, where it is time for one.
     pub(super) fn evict_turn(&mut self) {
-        let began = Instant::now();
+        let began = self.node.clock.instant();
         if began < self.evicting.turn_at || self.stopping {
             return;
         }
@@ -53,8 +53,9 @@ impl Owner {
             evicted
         };
         self.evicting.idle_before_s = Some(idle_before_s);
+        let now = self.node.clock.instant();
         let wait = match evicted {
-            Evicted::More => began.elapsed() * RELEASE_PAUSE_FACTOR,
+            Evicted::More => now.duration_since(began) * RELEASE_PAUSE_FACTOR,
             Evicted::Waits => WAIT,
             Evicted::Done(count) => {
                 self.evicting.idle_before_s = None;
@@ -62,7 +63,7 @@ impl Owner {
                 if is_pressed { EVERY_UNDER_PRESSURE } else { EVERY }
             }
         };
-        self.evicting.turn_at = Instant::now() + wait;
+        self.evicting.turn_at = now + wait;
     }
 
     /// How long a series may be unseen, in seconds, and whether that is because the head is full.

@@ -112,7 +112,7 @@ impl Owner {
                 }
                 Err(_) => {}
             }
-            std::thread::sleep(TABLE_RETRY);
+            self.node.clock.sleep(TABLE_RETRY);
             if self.told_to_stop() {
                 return None;
             }

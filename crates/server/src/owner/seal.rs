@@ -72,7 +72,8 @@ impl Owner {
             let frozen = self.freeze(freeze.all);
             let _ = freeze.reply.send(frozen); // who asked may have gone: the next one gets the same answer
         }
-        if self.sealing.releasing.is_some() && self.sealing.turn_at.is_none_or(|at| at <= Instant::now()) {
+        let now = self.node.clock.instant();
+        if self.sealing.releasing.is_some() && self.sealing.turn_at.is_none_or(|at| at <= now) {
             self.release_turn();
         }
     }
@@ -126,7 +127,9 @@ impl Owner {
             }
             Ok(None)
         };
-        for (tenant, head) in partition.tenants() {
+        let mut tenants: Vec<_> = partition.tenants().collect();
+        tenants.sort_unstable_by_key(|(tenant, _)| *tenant);
+        for (tenant, head) in tenants {
             encoder.begin(tenant);
             for metadata in head.metadata() {
                 if encoder.is_full() {
@@ -160,7 +163,7 @@ impl Owner {
     pub(super) fn sealed(&mut self, sealed: Sealed) {
         match self.sealing.frozen {
             Some(frozen) if frozen.upto == sealed.upto => {
-                self.sealing.turn_at = Some(Instant::now());
+                self.sealing.turn_at = Some(self.node.clock.instant());
                 self.sealing.releasing = Some(sealed);
             }
             _ => drop(sealed.reply.send(())), // it left before; the answer was lost
@@ -168,7 +171,7 @@ impl Owner {
     }
 
     fn release_turn(&mut self) {
-        let began = Instant::now();
+        let began = self.node.clock.instant();
         let done = {
             let mut partition = self.partition.head.write();
             let before = partition.memory_bytes() as i64;
@@ -178,7 +181,8 @@ impl Owner {
             done
         };
         // known series come first: most of the time the head is theirs
-        self.sealing.turn_at = Some(Instant::now() + began.elapsed() * RELEASE_PAUSE_FACTOR);
+        let now = self.node.clock.instant();
+        self.sealing.turn_at = Some(now + now.duration_since(began) * RELEASE_PAUSE_FACTOR);
         if done && let Some(sealed) = self.sealing.releasing.take() {
             self.sealing.frozen = None;
             self.truncate(sealed.upto.min(self.sealing.carried));

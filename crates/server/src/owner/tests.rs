@@ -31,7 +31,7 @@ fn a_few_new_series_do_not_wait_for_many() {
     for submission in [new_series("flood", 100_000), new_series("few", 3)] {
         send.send(Command::Write(Box::new(submission))).unwrap();
     }
-    owner.gather();
+    owner.gather(None);
     owner.create_up_to(CREATE_SLICE);
     assert_eq!((owner.group.len(), owner.creating.len()), (1, 1));
     assert_eq!(owner.group[0].new.len(), 3);

@@ -16,20 +16,20 @@ use stdx::budget::{Exhausted, Purse, Reservation};
 use tokio::sync::oneshot;
 
 /// A request, ready for the owners.
-pub(super) struct Prepared {
+pub(crate) struct Prepared {
     /// One for each partition that has a share.
-    pub(super) submissions: Vec<(usize, Submission, Answer)>,
-    pub(super) outcome: Outcome,
-    pub(super) creates: bool,
+    pub(crate) submissions: Vec<(usize, Submission, Answer)>,
+    pub(crate) outcome: Outcome,
+    pub(crate) creates: bool,
 }
 
-pub(super) type Answer = oneshot::Receiver<Result<Outcome, Refusal>>;
+pub(crate) type Answer = oneshot::Receiver<Result<Outcome, Refusal>>;
 
 /// One partition's share while it is filled.
 type Part = (Submission, Answer);
 
 /// Decodes, checks and resolves. `memory` holds what the body takes.
-pub(super) fn prepare(
+pub(crate) fn prepare(
     node: &Node,
     tenant: &TenantId,
     version: Version,

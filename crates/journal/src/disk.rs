@@ -1,0 +1,187 @@
+//! Where files lie: the operating system's file system, or one that a simulation makes up.
+//!
+//! What an implementation promises is what POSIX does: after [`DiskFile::sync_data`] a file's bytes survive a power
+//! loss, after [`Disk::sync_dir`] the names in a directory do, and before that they may or may not. Calls are made once
+//! a group or less, never once a sample, so that a pointer to follow costs nothing.
+
+use rustix::fs::FallocateFlags;
+use std::fs::{self, File, OpenOptions};
+use std::io;
+use std::os::unix::fs::FileExt;
+use std::path::Path;
+
+/// Where files lie.
+pub trait Disk: Send + Sync + std::fmt::Debug {
+    /// Makes a directory and those above it, where they are missing.
+    fn create_dir_all(&self, dir: &Path) -> io::Result<()>;
+
+    /// What lies in a directory, at most `most` of it, in any order.
+    fn list(&self, dir: &Path, most: usize) -> io::Result<Vec<Listed>>;
+
+    /// Opens a file.
+    fn open(&self, path: &Path, mode: Mode) -> io::Result<Box<dyn DiskFile>>;
+
+    /// Gives a file another name in the same directory, over whatever has it. All or nothing, also in a crash.
+    fn rename(&self, from: &Path, to: &Path) -> io::Result<()>;
+
+    /// Takes a file away.
+    fn remove(&self, path: &Path) -> io::Result<()>;
+
+    /// Makes the names in a directory durable.
+    fn sync_dir(&self, dir: &Path) -> io::Result<()>;
+
+    /// Locks a file, made where there is none, until what is returned is dropped. Of kind `WouldBlock` where somebody
+    /// else has it locked.
+    fn lock(&self, path: &Path) -> io::Result<Box<dyn DiskFile>>;
+}
+
+/// What a file is opened for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Mode {
+    /// To read one that is there.
+    Read,
+    /// To change one that is there.
+    Change,
+    /// To write a new one, or one that is there from its beginning.
+    Create,
+}
+
+/// A name in a directory.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Listed {
+    /// The name; those that are no text are left out.
+    pub name: String,
+    /// The file's length.
+    pub bytes: u64,
+}
+
+/// An open file.
+#[expect(clippy::len_without_is_empty, reason = "a length that may fail is not a collection's")]
+pub trait DiskFile: Send + Sync + std::fmt::Debug {
+    /// Its length in bytes.
+    fn len(&self) -> io::Result<u64>;
+
+    /// Reads some bytes from `at` on: how many, none at the end.
+    fn read_at(&self, buffer: &mut [u8], at: u64) -> io::Result<usize>;
+
+    /// Writes all bytes from `at` on.
+    fn write_at(&self, bytes: &[u8], at: u64) -> io::Result<()>;
+
+    /// Cuts the file, or adds zeros.
+    fn set_len(&self, bytes: u64) -> io::Result<()>;
+
+    /// Has space set aside for `bytes` bytes from `at` on; what lies beyond the file's end becomes zeros of it.
+    fn allocate(&self, at: u64, bytes: u64) -> io::Result<()>;
+
+    /// Makes its bytes and its length durable.
+    fn sync_data(&self) -> io::Result<()>;
+}
+
+/// Reads a whole file.
+pub fn read(disk: &dyn Disk, path: &Path) -> io::Result<Vec<u8>> {
+    let file = disk.open(path, Mode::Read)?;
+    let len = usize::try_from(file.len()?).map_err(io::Error::other)?;
+    let (mut bytes, mut filled) = (vec![0; len], 0);
+    while filled < len {
+        match file.read_at(&mut bytes[filled..], filled as u64) {
+            Ok(0) => break,
+            Ok(n) => filled += n,
+            Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
+            Err(e) => return Err(e),
+        }
+    }
+    bytes.truncate(filled);
+    Ok(bytes)
+}
+
+/// Writes a small file, all or nothing: a crash in between leaves what was there before.
+pub fn replace(disk: &dyn Disk, path: &Path, content: &[u8]) -> io::Result<()> {
+    let unfinished = path.with_extension("unfinished");
+    let file = disk.open(&unfinished, Mode::Create)?;
+    file.write_at(content, 0)?;
+    file.sync_data()?;
+    disk.rename(&unfinished, path)?;
+    path.parent().map_or(Ok(()), |dir| disk.sync_dir(dir))
+}
+
+/// The operating system's file system.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Os;
+
+impl Disk for Os {
+    fn create_dir_all(&self, dir: &Path) -> io::Result<()> {
+        fs::create_dir_all(dir)
+    }
+
+    fn list(&self, dir: &Path, most: usize) -> io::Result<Vec<Listed>> {
+        let mut listed = Vec::new();
+        for entry in fs::read_dir(dir)?.take(most) {
+            let entry = entry?;
+            let bytes = match entry.metadata() {
+                Ok(metadata) => metadata.len(),
+                // removed in the meantime
+                Err(e) if e.kind() == io::ErrorKind::NotFound => continue,
+                Err(e) => return Err(e),
+            };
+            listed.extend(entry.file_name().into_string().ok().map(|name| Listed { name, bytes }));
+        }
+        Ok(listed)
+    }
+
+    fn open(&self, path: &Path, mode: Mode) -> io::Result<Box<dyn DiskFile>> {
+        let file = match mode {
+            Mode::Read => File::open(path)?,
+            Mode::Change => OpenOptions::new().write(true).open(path)?,
+            Mode::Create => File::create(path)?,
+        };
+        Ok(Box::new(file))
+    }
+
+    fn rename(&self, from: &Path, to: &Path) -> io::Result<()> {
+        fs::rename(from, to)
+    }
+
+    fn remove(&self, path: &Path) -> io::Result<()> {
+        fs::remove_file(path)
+    }
+
+    fn sync_dir(&self, dir: &Path) -> io::Result<()> {
+        match File::open(dir)?.sync_all() {
+            // some file systems have no such thing
+            Err(e) if e.kind() == io::ErrorKind::InvalidInput => Ok(()),
+            other => other,
+        }
+    }
+
+    fn lock(&self, path: &Path) -> io::Result<Box<dyn DiskFile>> {
+        let file = File::create(path)?;
+        file.try_lock()?;
+        Ok(Box::new(file))
+    }
+}
+
+impl DiskFile for File {
+    fn len(&self) -> io::Result<u64> {
+        Ok(self.metadata()?.len())
+    }
+
+    fn read_at(&self, buffer: &mut [u8], at: u64) -> io::Result<usize> {
+        FileExt::read_at(self, buffer, at)
+    }
+
+    fn write_at(&self, bytes: &[u8], at: u64) -> io::Result<()> {
+        self.write_all_at(bytes, at)
+    }
+
+    fn set_len(&self, bytes: u64) -> io::Result<()> {
+        Self::set_len(self, bytes)
+    }
+
+    fn allocate(&self, at: u64, bytes: u64) -> io::Result<()> {
+        Ok(rustix::fs::fallocate(self, FallocateFlags::empty(), at, bytes)?)
+    }
+
+    fn sync_data(&self) -> io::Result<()> {
+        Self::sync_data(self)
+    }
+}

@@ -1,0 +1,105 @@
+//! The operating system's files, some of whose operations fail.
+
+use journal::Disk;
+use journal::disk::{DiskFile, Listed, Mode, Os};
+use std::io;
+use std::path::Path;
+use std::sync::Arc;
+
+/// A file operation that is made to fail.
+#[derive(Debug)]
+pub(crate) struct FileFault {
+    /// What the operating system is made to say.
+    pub(crate) error: io::Error,
+    /// How many bytes of a write are done nevertheless.
+    pub(crate) done: usize,
+}
+
+/// Decides which operations fail.
+pub(crate) trait FileFaults: Send + Sync + std::fmt::Debug {
+    /// Asked before each `create`, `fallocate`, `write` (of `bytes`) and `fdatasync`.
+    fn before(&self, operation: &'static str, bytes: usize) -> Result<(), FileFault>;
+}
+
+/// The disk.
+#[derive(Debug)]
+pub(crate) struct BadDisk(pub(crate) Arc<dyn FileFaults>);
+
+#[derive(Debug)]
+struct BadFile {
+    file: Box<dyn DiskFile>,
+    faults: Arc<dyn FileFaults>,
+}
+
+impl Disk for BadDisk {
+    fn create_dir_all(&self, dir: &Path) -> io::Result<()> {
+        Os.create_dir_all(dir)
+    }
+
+    fn list(&self, dir: &Path, most: usize) -> io::Result<Vec<Listed>> {
+        Os.list(dir, most)
+    }
+
+    fn open(&self, path: &Path, mode: Mode) -> io::Result<Box<dyn DiskFile>> {
+        // what is put aside of damage is not what these tests are about
+        let is_journal = path.extension().is_some_and(|e| e == "new");
+        if mode == Mode::Create && is_journal {
+            self.0.before("create", 0).map_err(|fault| fault.error)?;
+        }
+        let file = Os.open(path, mode)?;
+        if mode != Mode::Create || !is_journal {
+            return Ok(file);
+        }
+        Ok(Box::new(BadFile { file, faults: Arc::clone(&self.0) }))
+    }
+
+    fn rename(&self, from: &Path, to: &Path) -> io::Result<()> {
+        Os.rename(from, to)
+    }
+
+    fn remove(&self, path: &Path) -> io::Result<()> {
+        Os.remove(path)
+    }
+
+    fn sync_dir(&self, dir: &Path) -> io::Result<()> {
+        Os.sync_dir(dir)
+    }
+
+    fn lock(&self, path: &Path) -> io::Result<Box<dyn DiskFile>> {
+        Os.lock(path)
+    }
+}
+
+impl DiskFile for BadFile {
+    fn len(&self) -> io::Result<u64> {
+        self.file.len()
+    }
+
+    fn read_at(&self, buffer: &mut [u8], at: u64) -> io::Result<usize> {
+        self.file.read_at(buffer, at)
+    }
+
+    fn write_at(&self, bytes: &[u8], at: u64) -> io::Result<()> {
+        match self.faults.before("write", bytes.len()) {
+            Ok(()) => self.file.write_at(bytes, at),
+            Err(fault) => {
+                self.file.write_at(&bytes[..fault.done.min(bytes.len())], at)?;
+                Err(fault.error)
+            }
+        }
+    }
+
+    fn set_len(&self, bytes: u64) -> io::Result<()> {
+        self.file.set_len(bytes)
+    }
+
+    fn allocate(&self, at: u64, bytes: u64) -> io::Result<()> {
+        self.faults.before("fallocate", bytes as usize).map_err(|fault| fault.error)?;
+        self.file.allocate(at, bytes)
+    }
+
+    fn sync_data(&self) -> io::Result<()> {
+        self.faults.before("fdatasync", 0).map_err(|fault| fault.error)?;
+        self.file.sync_data()
+    }
+}

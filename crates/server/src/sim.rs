@@ -1,0 +1,295 @@
+//! A node that one thread runs, a step at a time, in a world that somebody else makes up: for the crate `sim` alone.
+//!
+//! The parts are those of a real node, assembled in the same way. What threads and their waiting do there, the caller
+//! does here: an owner's next turn, the sealer's, the upkeep's. Where the sealer waits for an owner, that owner is given
+//! turns until it has answered, and the caller may do something in between.
+
+use crate::lake::sealer::{Sealer, Stopping};
+use crate::lake::upkeep::Upkeep;
+use crate::node::{Node, Parts, StartError};
+use crate::owner::{Command, Freeze, Frozen, Owner, Owners, Sealed};
+use crate::pipeline::{self, Answer, Prepared};
+use crate::refusal::Refusal;
+use crate::settings::Settings;
+use crate::source::Source;
+use crate::world::{Chance, World};
+use journal::{Disk, Offset};
+use model::{Samples, TenantId, TimeRange};
+use protocol::remote_write::Version;
+use query::{Select, SeriesSource, SourceError};
+use std::cell::RefCell;
+use std::collections::BTreeMap;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::{Receiver, sync_channel};
+use stdx::clock::Clock;
+use tables::store::DynObjectStore;
+use tables::{Table, TableError};
+use tokio::sync::oneshot;
+
+pub use crate::submission::Outcome;
+
+/// Turns that an owner gets to answer the sealer. It needs one, and one for each turn of a release.
+const TURNS_MAX: usize = 10_000;
+
+/// Samples of a series that a check may see.
+const SAMPLES_MAX: u64 = 10_000_000;
+
+/// The world of a node.
+#[derive(Debug, Clone)]
+pub struct Outside {
+    /// What time it is.
+    pub clock: Arc<dyn Clock>,
+    /// Where the data directory lies.
+    pub disk: Arc<dyn Disk>,
+    /// Where the tables lie.
+    pub store: Arc<DynObjectStore>,
+    /// Where names come from.
+    pub seed: u64,
+}
+
+/// What the caller does while the sealer waits for the owner of that partition.
+pub type Interlude = Rc<dyn Fn(&Stepped, usize)>;
+
+/// A node whose owners get their turns from the caller.
+#[derive(Debug, Clone)]
+pub struct Stepped {
+    node: Node,
+    owners: Rc<RefCell<Vec<Owner>>>,
+}
+
+/// A stepped node with its sealer and its upkeep.
+#[derive(Debug)]
+pub struct Simulated {
+    node: Stepped,
+    sealer: Sealer<Waiting>,
+    upkeep: Upkeep,
+    // the node holds the other end
+    _orders: Receiver<crate::lake::sealer::Order>,
+}
+
+/// A write on its way.
+#[derive(Debug)]
+pub struct Written {
+    answers: Vec<Answer>,
+    outcome: Option<Outcome>,
+}
+
+/// What became of a turn of the sealer.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Sealing {
+    /// Nothing is left to do, now.
+    Done,
+    /// It failed, and will be tried again.
+    Failed,
+    /// The node is going.
+    Stopped,
+}
+
+/// A partition, as far as a check is concerned.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Progress {
+    /// What tables call its journal.
+    pub source: String,
+    /// Up to where all tables have it, by `floodmarks.json`.
+    pub upto: u64,
+    /// Bytes and segments of its journal.
+    pub journal: (u64, u64),
+}
+
+/// The samples of each series.
+pub type Content = BTreeMap<String, Vec<(i64, u64)>>;
+
+impl Simulated {
+    /// Opens a data directory. Nothing is replayed yet.
+    pub fn start(settings: Settings, outside: Outside, interlude: Interlude) -> Result<Self, StartError> {
+        let Outside { clock, disk, store, seed } = outside;
+        let world = World { clock, disk, store: Some(store), chance: Chance::seeded(seed) };
+        let Parts { node, owners, orders, upkeep } = Node::assemble(settings, world)?;
+        let node = Stepped { node, owners: Rc::new(RefCell::new(owners)) };
+        let (_, none) = sync_channel(1);
+        let waiting = Waiting { node: node.clone(), interlude };
+        let stopping = Arc::new(AtomicBool::new(false));
+        let sealer = Sealer::new(Arc::clone(node.node.shared()), waiting, none, stopping);
+        Ok(Self { node, sealer, upkeep, _orders: orders })
+    }
+
+    /// The node and its owners.
+    pub const fn node(&self) -> &Stepped {
+        &self.node
+    }
+
+    /// Asks for a flush. The answer, the number of samples, comes after some turns of the sealer.
+    pub fn flush(&mut self) -> Flush {
+        let (send, answer) = oneshot::channel();
+        self.sealer.take(send);
+        Flush(answer)
+    }
+
+    /// One turn of the sealer.
+    pub fn seal(&mut self) -> Sealing {
+        match self.sealer.turn() {
+            Ok(None) => Sealing::Done,
+            Ok(Some(_)) => Sealing::Failed,
+            Err(Stopping) => Sealing::Stopped,
+        }
+    }
+
+    /// One look of the upkeep at all tables.
+    pub fn keep(&mut self) {
+        self.upkeep.look();
+    }
+
+    /// Compacts until nothing is left to do; how many merges failed.
+    pub fn compact(&mut self) -> u64 {
+        self.upkeep.compact_all().failures
+    }
+}
+
+/// A flush that was asked for.
+#[derive(Debug)]
+pub struct Flush(oneshot::Receiver<crate::lake::sealer::Flushed>);
+
+impl Flush {
+    /// How many samples went into tables, once it is done.
+    pub fn samples(&mut self) -> Option<u64> {
+        self.0.try_recv().ok().map(|flushed| flushed.samples)
+    }
+}
+
+impl Stepped {
+    /// How many partitions there are.
+    pub fn partitions(&self) -> usize {
+        self.node.partitions().len()
+    }
+
+    /// Replays a partition's journal; false where it was told to stop meanwhile.
+    pub fn replay(&self, partition: usize) -> Result<bool, Refusal> {
+        self.owners.borrow_mut()[partition].begin()
+    }
+
+    /// Tells all owners to stop: a replay that waits for a table ends.
+    pub fn stop(&self) {
+        for commands in self.node.commands() {
+            let _ = commands.try_send(Command::Stop); // a full channel is one that is looked at anyway
+        }
+    }
+
+    /// One turn of an owner.
+    pub fn turn(&self, partition: usize) {
+        self.owners.borrow_mut()[partition].turn(None);
+    }
+
+    /// Takes in a request of the protocol remote write 1.0, up to the owners.
+    pub fn write(&self, tenant: &TenantId, body: Vec<u8>) -> Result<Written, Refusal> {
+        pipeline::check_state(&self.node, tenant)?;
+        let memory = self.node.shared().inflight.reserve(body.len() as u64)?;
+        let prepared = pipeline::prepare(&self.node, tenant, Version::V1, body, memory)?;
+        let Prepared { submissions, outcome, .. } = prepared;
+        Ok(Written { answers: pipeline::submit(&self.node, submissions)?, outcome: Some(outcome) })
+    }
+
+    /// All that a tenant has, in heads and tables.
+    pub fn read(&self, tenant: &TenantId) -> Result<Content, SourceError> {
+        let cancelled = AtomicBool::new(false);
+        let source = Source::new(&self.node, tenant.clone(), SAMPLES_MAX, &cancelled);
+        let mut set = source.select(&Select { matchers: &[], range: TimeRange::ALL })?;
+        let (mut samples, mut content) = (Samples::default(), Content::new());
+        while set.next(&mut samples)? {
+            let bits = samples.values.iter().map(|v| v.to_bits());
+            let found = samples.timestamps.iter().copied().zip(bits).collect();
+            let twice = content.insert(set.labels().to_owned().to_string(), found);
+            assert!(twice.is_none(), "a series comes twice");
+        }
+        content.retain(|_, samples| !samples.is_empty());
+        Ok(content)
+    }
+
+    /// Where each partition is.
+    pub fn progress(&self) -> Vec<Progress> {
+        let of = |number: usize| {
+            let mark = self.node.shared().lake.mark(number);
+            let partition = &self.node.partitions()[number];
+            let load = |n: &std::sync::atomic::AtomicU64| n.load(Ordering::Relaxed);
+            Progress {
+                source: mark.source,
+                upto: mark.upto,
+                journal: (load(&partition.journal_bytes), load(&partition.journal_segments)),
+            }
+        };
+        (0..self.partitions()).map(of).collect()
+    }
+
+    /// A tenant's table, where it has one.
+    pub fn table(&self, tenant: &TenantId) -> Result<Option<Arc<Table>>, TableError> {
+        self.node.shared().lake.existing(tenant)
+    }
+
+    /// Samples in the heads, frozen ones included, at most.
+    pub fn head_samples(&self) -> u64 {
+        let of = |head: &head::TenantHead| {
+            let all = 0..u32::try_from(head.series_count()).unwrap_or(u32::MAX);
+            all.map(|n| head.samples_at_most(model::SeriesRef(n), TimeRange::ALL) as u64).sum::<u64>()
+        };
+        let heads =
+            self.node.partitions().iter().map(|p| p.head.read().tenants().map(|(_, h)| of(h)).sum::<u64>());
+        heads.sum()
+    }
+}
+
+impl Written {
+    /// What became of it, once all partitions have answered.
+    pub fn outcome(&mut self) -> Option<Result<Outcome, Refusal>> {
+        while let Some(answer) = self.answers.last_mut() {
+            match answer.try_recv() {
+                Err(oneshot::error::TryRecvError::Empty) => return None,
+                Err(oneshot::error::TryRecvError::Closed) => return Some(Err(Refusal::stopping())),
+                Ok(Err(refusal)) => return Some(Err(refusal)),
+                Ok(Ok(outcome)) => {
+                    self.answers.pop();
+                    self.outcome.get_or_insert_default().add(outcome);
+                }
+            }
+        }
+        Some(Ok(self.outcome.take().unwrap_or_default()))
+    }
+}
+
+/// Owners that get their turns while they are waited for.
+struct Waiting {
+    node: Stepped,
+    interlude: Interlude,
+}
+
+impl std::fmt::Debug for Waiting {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Waiting").field("node", &self.node).finish_non_exhaustive()
+    }
+}
+
+impl Waiting {
+    fn wait_for<T>(&self, number: usize, command: Command, answer: &Receiver<T>) -> Option<T> {
+        self.node.node.commands()[number].try_send(command).ok()?;
+        for _ in 0..TURNS_MAX {
+            (self.interlude)(&self.node, number);
+            self.node.turn(number);
+            if let Ok(answer) = answer.try_recv() {
+                return Some(answer);
+            }
+        }
+        None
+    }
+}
+
+impl Owners for Waiting {
+    fn freeze(&mut self, number: usize, all: bool) -> Option<Frozen> {
+        let (reply, answer) = sync_channel(1);
+        self.wait_for(number, Command::Freeze(Freeze { all, reply }), &answer)
+    }
+
+    fn release(&mut self, number: usize, upto: Offset) -> Option<()> {
+        let (reply, answer) = sync_channel(1);
+        self.wait_for(number, Command::Sealed(Sealed { upto, reply }), &answer)
+    }
+}

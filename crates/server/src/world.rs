@@ -1,0 +1,43 @@
+//! What a node asks of the outside: time, files, an object store, and chance. A simulation puts its own there.
+
+use journal::Disk;
+use journal::disk::Os;
+use parking_lot::Mutex;
+use std::sync::Arc;
+use stdx::clock::Clock;
+use stdx::rng::Rng;
+use tables::store::DynObjectStore;
+
+/// The outside.
+#[derive(Debug, Clone)]
+pub(crate) struct World {
+    pub(crate) clock: Arc<dyn Clock>,
+    /// Where the data directory lies.
+    pub(crate) disk: Arc<dyn Disk>,
+    /// Where the tables lie, instead of where their URL says.
+    pub(crate) store: Option<Arc<DynObjectStore>>,
+    pub(crate) chance: Chance,
+}
+
+impl World {
+    /// The machine's.
+    pub(crate) fn real(clock: Arc<dyn Clock>) -> Self {
+        Self { clock, disk: Arc::new(Os), store: None, chance: Chance::default() }
+    }
+}
+
+/// Where numbers come from that nobody else has.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Chance(Option<Arc<Mutex<Rng>>>);
+
+impl Chance {
+    /// Numbers that are the same for the same seed.
+    pub(crate) fn seeded(seed: u64) -> Self {
+        Self(Some(Arc::new(Mutex::new(Rng::new(seed)))))
+    }
+
+    /// A number.
+    pub(crate) fn fresh(&self) -> u64 {
+        self.0.as_ref().map_or_else(Rng::fresh_seed, |rng| rng.lock().next_u64())
+    }
+}
