@@ -1,9 +1,9 @@
-//! Footers and hot byte ranges of files, within a bound.
+//! Footers of files, hot byte ranges, and what was made of them, within a bound.
 //!
 //! Files never change under their name, so nothing here is ever stale. What was used longest ago goes first.
 
 use crate::error::TableError;
-use crate::read::{Footer, Ranges};
+use crate::read::{Footer, Kept, Place, Ranges};
 use crate::store::StoredFile;
 use bytes::Bytes;
 use std::collections::{BTreeMap, HashMap};
@@ -42,9 +42,16 @@ pub struct CacheStats {
     pub fetched_bytes: u64,
 }
 
-/// A file, and a range in it; the footer where there is none.
+/// A file, and what of it.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
-struct Key(Arc<str>, Option<(u64, u64)>);
+struct Key(Arc<str>, What);
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+enum What {
+    Footer,
+    Range(u64, u64),
+    Made(Place),
+}
 
 #[derive(Debug)]
 struct Entry {
@@ -57,6 +64,7 @@ struct Entry {
 enum Content {
     Footer(Arc<Footer>),
     Range(Bytes),
+    Made(Kept),
 }
 
 impl Cache {
@@ -74,10 +82,14 @@ impl Cache {
         self.inner.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// A file whose ranges come through the cache, and its footer.
-    pub fn open(self: &Arc<Self>, file: StoredFile) -> Result<(CachedFile, Arc<Footer>), TableError> {
+    /// A file whose ranges come through the cache, and its footer. It is one of `files` that are open together.
+    pub fn open(
+        self: &Arc<Self>,
+        file: StoredFile,
+        files: usize,
+    ) -> Result<(CachedFile, Arc<Footer>), TableError> {
         let name: Arc<str> = file.full_path().into();
-        let key = Key(Arc::clone(&name), None);
+        let key = Key(Arc::clone(&name), What::Footer);
         let known = match self.lock().get(&key) {
             Some(Content::Footer(footer)) => Some(footer),
             _ => None,
@@ -90,7 +102,7 @@ impl Cache {
                 footer
             }
         };
-        Ok((CachedFile { file, name, cache: Arc::clone(self) }, footer))
+        Ok((CachedFile { file, name, cache: Arc::clone(self), files }, footer))
     }
 
     fn put(&self, key: Key, content: Content, bytes: usize) {
@@ -143,6 +155,7 @@ pub struct CachedFile {
     file: StoredFile,
     name: Arc<str>,
     cache: Arc<Cache>,
+    files: usize,
 }
 
 impl Ranges for CachedFile {
@@ -155,7 +168,7 @@ impl Ranges for CachedFile {
     }
 
     fn fetch(&self, ranges: &[Range<u64>]) -> Result<Vec<Bytes>, TableError> {
-        let key = |range: &Range<u64>| Key(Arc::clone(&self.name), Some((range.start, range.end)));
+        let key = |range: &Range<u64>| self.key(What::Range(range.start, range.end));
         let mut found: Vec<Option<Bytes>> = {
             let mut cache = self.cache.lock();
             let known = |range| match cache.get(&key(range)) {
@@ -180,5 +193,35 @@ impl Ranges for CachedFile {
             }
         }
         Ok(found.into_iter().flatten().collect())
+    }
+
+    fn fetch_once(&self, ranges: &[Range<u64>]) -> Result<Vec<Bytes>, TableError> {
+        let fetched = self.file.fetch(ranges)?;
+        self.cache.lock().stats.fetched_bytes += fetched.iter().map(|b| b.len() as u64).sum::<u64>();
+        Ok(fetched)
+    }
+
+    fn kept(&self, place: Place) -> Option<Kept> {
+        match self.cache.lock().get(&self.key(What::Made(place))) {
+            Some(Content::Made(kept)) => Some(kept),
+            _ => None,
+        }
+    }
+
+    fn keep(&self, place: Place, made: Kept) {
+        let bytes = made.memory_bytes();
+        self.cache.put(self.key(What::Made(place)), Content::Made(made), bytes);
+    }
+
+    /// Those of all files that are read together must fit beside some pages, or each would push out the next.
+    fn directory_bytes_max(&self) -> u64 {
+        let limit = self.cache.limit_bytes as u64;
+        (limit / 8).min(limit / 4 * 3 / self.files.max(1) as u64)
+    }
+}
+
+impl CachedFile {
+    fn key(&self, what: What) -> Key {
+        Key(Arc::clone(&self.name), what)
     }
 }

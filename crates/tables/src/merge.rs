@@ -153,7 +153,7 @@ impl<R: Ranges> Merge<R> {
             source.row.timestamps.clear();
             source.row.values.clear();
             source.at = 0;
-            let read = source.cursor.as_ref().expect("BUG: there are more rows").read(&mut source.row);
+            let read = source.cursor.as_mut().expect("BUG: there are more rows").read(&mut source.row);
             if let Err(error) = read {
                 self.sources[i].row = Samples::default();
                 self.fail(i, error)?;

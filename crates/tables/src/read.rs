@@ -6,13 +6,26 @@
 //!          ─▶ samples of these rows ─▶ cut to the range ─▶ caller
 //! ```
 //!
+//! What is read again and again is kept ([`Ranges::keep`]): of a row group the directory of its rows, and open pages of
+//! samples. Then it goes another way, for files that we wrote:
+//!
+//! ```text
+//!   directory ─▶ rows that match ─▶ their pages ─▶ blocks that reach into the range ─▶ caller
+//! ```
+//!
 //! The bytes come through [`Ranges`], so that nothing here knows where a file lies. A file is foreign input:
 //! whatever it holds, it gives rows or [`TableError::Damaged`].
 
 mod cursor;
+mod directory;
 mod filter;
+mod listed;
+mod packed;
+mod page;
 mod prune;
+mod rle;
 mod row;
+mod stream;
 
 use crate::error::TableError;
 use crate::schema;
@@ -22,11 +35,14 @@ use parquet::DecodeResult;
 use parquet::arrow::arrow_reader::{ArrowReaderMetadata, ArrowReaderOptions};
 use parquet::errors::ParquetError;
 use parquet::file::metadata::{PageIndexPolicy, ParquetMetaData, ParquetMetaDataPushDecoder};
+use parquet::file::page_index::offset_index::PageLocation;
 use std::collections::HashSet;
 use std::ops::Range;
 use std::sync::Arc;
 
-pub use cursor::{Cursor, WINDOW_BYTES};
+pub use cursor::{Cursor, Listing, WINDOW_BYTES};
+pub use directory::Directory;
+pub use page::Page;
 
 /// A footer beyond this is refused: ours take some 10 KiB a row group.
 const FOOTER_BYTES_MAX: u64 = 64 << 20;
@@ -46,6 +62,55 @@ pub trait Ranges {
     }
     /// The bytes of each range, which lie inside the file.
     fn fetch(&self, ranges: &[Range<u64>]) -> Result<Vec<Bytes>, TableError>;
+
+    /// As [`Self::fetch`], of bytes from which something is made that is kept instead.
+    fn fetch_once(&self, ranges: &[Range<u64>]) -> Result<Vec<Bytes>, TableError> {
+        self.fetch(ranges)
+    }
+
+    /// What was kept for a place.
+    fn kept(&self, _place: Place) -> Option<Kept> {
+        None
+    }
+
+    /// Keeps something for the next read, as long as there is room.
+    fn keep(&self, _place: Place, _made: Kept) {}
+
+    /// The largest directory of a row group that there is room for: 0 where nothing is kept.
+    fn directory_bytes_max(&self) -> u64 {
+        0
+    }
+}
+
+/// A place in a file of which something is kept.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Place {
+    /// A row group.
+    Directory(usize),
+    /// A page, by its first byte.
+    Page(u64),
+}
+
+/// What is made of a file's bytes and can be kept between reads. The file never changes.
+#[derive(Debug, Clone)]
+pub enum Kept {
+    /// A row group was read once.
+    Asked,
+    /// What is known of its rows.
+    Directory(Arc<Directory>),
+    /// An open page.
+    Page(Arc<Page>),
+}
+
+impl Kept {
+    /// Bytes of memory that it takes.
+    pub(crate) fn memory_bytes(&self) -> usize {
+        match self {
+            Self::Asked => 0,
+            Self::Directory(directory) => directory.memory_bytes(),
+            Self::Page(page) => page.memory_bytes(),
+        }
+    }
 }
 
 impl<R: Ranges + ?Sized> Ranges for &R {
@@ -59,6 +124,39 @@ impl<R: Ranges + ?Sized> Ranges for &R {
 
     fn fetch(&self, ranges: &[Range<u64>]) -> Result<Vec<Bytes>, TableError> {
         (**self).fetch(ranges)
+    }
+
+    fn fetch_once(&self, ranges: &[Range<u64>]) -> Result<Vec<Bytes>, TableError> {
+        (**self).fetch_once(ranges)
+    }
+
+    fn kept(&self, place: Place) -> Option<Kept> {
+        (**self).kept(place)
+    }
+
+    fn keep(&self, place: Place, made: Kept) {
+        (**self).keep(place, made);
+    }
+
+    fn directory_bytes_max(&self) -> u64 {
+        (**self).directory_bytes_max()
+    }
+}
+
+/// A file whose bytes are fetched to make something of them that is kept.
+struct Once<'a>(&'a dyn Ranges);
+
+impl Ranges for Once<'_> {
+    fn name(&self) -> &str {
+        self.0.name()
+    }
+
+    fn len(&self) -> u64 {
+        self.0.len()
+    }
+
+    fn fetch(&self, ranges: &[Range<u64>]) -> Result<Vec<Bytes>, TableError> {
+        self.0.fetch_once(ranges)
     }
 }
 
@@ -235,6 +333,25 @@ impl Footer {
 
     pub(crate) fn parquet(&self) -> &ParquetMetaData {
         self.metadata.metadata()
+    }
+
+    /// True where our own writer made the file: then its columns are encoded as [`schema`] says.
+    fn is_ours(&self) -> bool {
+        let file = self.parquet().file_metadata();
+        let version = file.key_value_metadata().into_iter().flatten().find(|kv| kv.key == schema::FORMAT_KEY);
+        file.created_by() == Some(schema::CREATED_BY)
+            && version.is_some_and(|kv| kv.value.as_deref() == Some(schema::FORMAT_VERSION))
+    }
+
+    /// Rows in a row group.
+    fn rows_of(&self, group: usize) -> usize {
+        usize::try_from(self.parquet().row_group(group).num_rows()).unwrap_or(0)
+    }
+
+    /// Where the pages of a column of a row group are, where the file says it.
+    fn pages(&self, group: usize, leaf: usize) -> Option<&[PageLocation]> {
+        let index = self.parquet().offset_index()?.get(group)?.get(leaf)?;
+        Some(index.page_locations())
     }
 
     /// Rows in the file.

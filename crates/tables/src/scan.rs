@@ -11,9 +11,8 @@ use crate::cache::{Cache, CachedFile};
 use crate::delta::{Files, Table};
 use crate::error::TableError;
 use crate::merge::Merge;
-use crate::read::{Cursor, ReadStats, Select, WINDOW_BYTES};
+use crate::read::{Cursor, Listing, ReadStats, Select, WINDOW_BYTES};
 use model::{LabelsRef, Samples, SeriesKey, TimeRange};
-use std::collections::BTreeSet;
 use std::sync::Arc;
 
 /// The least that a cursor fetches at a time.
@@ -73,12 +72,13 @@ impl Scan {
         if wanted.len() > limits.files {
             return Err(TableError::TooManyFiles { files: wanted.len(), max: limits.files });
         }
-        let window = (limits.window_bytes / wanted.len().max(1)).clamp(WINDOW_BYTES_MIN, WINDOW_BYTES);
+        let open = wanted.len();
+        let window = (limits.window_bytes / open.max(1)).clamp(WINDOW_BYTES_MIN, WINDOW_BYTES);
         let shared = Arc::new(select.clone());
         let (mut cursors, mut unreadable, mut footer_bytes) =
             (Vec::with_capacity(wanted.len()), Vec::new(), 0);
         for file in wanted {
-            match table.file(file).and_then(|stored| cache.open(stored)) {
+            match table.file(file).and_then(|stored| cache.open(stored, open)) {
                 Ok((stored, footer)) => {
                     footer_bytes += footer.memory_bytes();
                     cursors.push((file.sequence, Cursor::new(stored, footer, Arc::clone(&shared), window)));
@@ -125,8 +125,7 @@ impl Scan {
 
     /// What is missing from the answer, and why: one text for each damaged file.
     pub fn warnings(&self) -> impl Iterator<Item = String> {
-        let text = |error: &TableError| format!("{error}; its samples are left out");
-        self.unreadable.iter().chain(self.merge.damaged()).map(text)
+        self.unreadable.iter().chain(self.merge.damaged()).map(left_out)
     }
 
     /// What it came to so far.
@@ -135,64 +134,37 @@ impl Scan {
     }
 }
 
-/// Distinct texts, as many as a bound allows.
-#[derive(Debug)]
-pub struct Texts {
-    found: BTreeSet<String>,
-    bytes: usize,
-    limit_bytes: usize,
-}
-
-impl Texts {
-    /// An empty set that grows to `limit_bytes`.
-    pub const fn new(limit_bytes: usize) -> Self {
-        Self { found: BTreeSet::new(), bytes: 0, limit_bytes }
-    }
-
-    /// Adds a text; `false` where it found no room.
-    pub fn add(&mut self, text: &str) -> bool {
-        if self.found.contains(text) {
-            return true;
-        }
-        // a tree's node holds a string's head and shares of pointers
-        let bytes = text.len() + 48;
-        if self.bytes + bytes > self.limit_bytes {
-            return false;
-        }
-        self.bytes += bytes;
-        self.found.insert(text.into())
-    }
-
-    /// The texts, in order.
-    pub fn into_sorted(self) -> BTreeSet<String> {
-        self.found
-    }
-}
-
-/// Adds the names of all labels of the matching series. Sample columns are not touched.
-/// [`TableError::TooLarge`] where `names` is full.
-pub fn label_names(scan: &mut Scan, names: &mut Texts) -> Result<(), TableError> {
-    while scan.next_series()? {
-        for (name, _) in scan.labels().iter() {
-            put(names, name)?;
+/// Gives names of labels, or values of one, of all series that match to `each`, which says whether it wants more. No
+/// column of samples is touched. One text may come many times.
+///
+/// Returns what is missing: see [`Scan::warnings`].
+pub fn list(
+    table: &Table,
+    cache: &Arc<Cache>,
+    select: &Select,
+    limits: &ScanLimits,
+    what: Listing<'_>,
+    each: &mut dyn FnMut(&str) -> bool,
+) -> Result<Vec<String>, TableError> {
+    let files = table.files()?;
+    let select = Arc::new(Select { samples: false, ..select.clone() });
+    let window = limits.window_bytes.clamp(WINDOW_BYTES_MIN, WINDOW_BYTES);
+    let mut damaged = Vec::new();
+    for file in files.matching(&select) {
+        let opened = table.file(file).and_then(|stored| cache.open(stored, 1));
+        let listed = opened.and_then(|(stored, footer)| {
+            Cursor::new(stored, footer, Arc::clone(&select), window).list(what, each)
+        });
+        match listed {
+            Ok(true) => {}
+            Ok(false) => break,
+            Err(error @ TableError::Damaged { .. }) => damaged.push(left_out(&error)),
+            Err(error) => return Err(error),
         }
     }
-    Ok(())
+    Ok(damaged)
 }
 
-/// Likewise the values of one label.
-pub fn label_values(scan: &mut Scan, label: &str, values: &mut Texts) -> Result<(), TableError> {
-    while scan.next_series()? {
-        if let Some(value) = scan.labels().get(label) {
-            put(values, value)?;
-        }
-    }
-    Ok(())
-}
-
-fn put(texts: &mut Texts, text: &str) -> Result<(), TableError> {
-    match texts.add(text) {
-        true => Ok(()),
-        false => Err(TableError::TooLarge { what: "label names or values", limit_bytes: texts.limit_bytes }),
-    }
+fn left_out(error: &TableError) -> String {
+    format!("{error}; its samples are left out")
 }

@@ -54,6 +54,8 @@ pub(crate) const KEY_COLUMNS: [&str; 5] = [NAME, LABELS, SERIES, START, END];
 
 /// Version of this layout, kept in each file under [`FORMAT_KEY`].
 pub const FORMAT_VERSION: &str = "1";
+/// Who wrote a file, in its metadata.
+pub const CREATED_BY: &str = "floodmark";
 /// Key of [`FORMAT_VERSION`] in a file's metadata.
 pub const FORMAT_KEY: &str = "floodmark.format";
 
@@ -62,7 +64,7 @@ pub const FORMAT_KEY: &str = "floodmark.format";
 const ZSTD_LEVEL: i32 = 3;
 
 /// A page is what a selective read fetches and decodes at least: some 30,000 samples.
-const PAGE_BYTES: usize = 32 << 10;
+pub(crate) const PAGE_BYTES: usize = 32 << 10;
 
 /// Distinct label values before a column chunk falls back to plain text.
 const DICTIONARY_BYTES_MAX: usize = 1 << 20;
@@ -107,7 +109,7 @@ pub(crate) fn writer_properties() -> WriterProperties {
     let mut properties = WriterProperties::builder()
         .set_writer_version(WriterVersion::PARQUET_1_0)
         .set_compression(Compression::ZSTD(zstd))
-        .set_created_by("floodmark".into())
+        .set_created_by(CREATED_BY.into())
         .set_data_page_size_limit(PAGE_BYTES)
         .set_dictionary_page_size_limit(DICTIONARY_BYTES_MAX)
         .set_statistics_enabled(EnabledStatistics::Page)

@@ -1,15 +1,15 @@
-//! Walks the wanted rows of one file, in the file's order, a window at a time.
+//! Walks the wanted rows of one file, in the file's order.
+//!
+//! Where a row group has a directory, rows come by that ([`listed`]). Else they are decoded as they come
+//! ([`stream`]), and where a row group is read for the second time, or most of it at once, a directory is made.
 
-use super::row::Decoded;
-use super::{Footer, Ranges, ReadStats, Select, fetch, filter, guarded, prune};
+use super::directory::Directory;
+use super::listed::Listed;
+use super::row::Order;
+use super::stream::Stream;
+use super::{Footer, Kept, Once, Place, Ranges, ReadStats, Select, guarded, prune};
 use crate::error::TableError;
-use crate::schema;
 use model::{LabelsRef, Samples, SeriesKey, TimeRange};
-use parquet::DecodeResult;
-use parquet::arrow::ProjectionMask;
-use parquet::arrow::arrow_reader::{RowSelection, RowSelector};
-use parquet::arrow::push_decoder::{ParquetPushDecoder, ParquetPushDecoderBuilder};
-use parquet::errors::ParquetError;
 use std::collections::VecDeque;
 use std::ops::Range;
 use std::sync::Arc;
@@ -18,67 +18,45 @@ use std::sync::Arc;
 /// need (dictionaries, the page that is cut) does not count.
 pub const WINDOW_BYTES: usize = 1 << 20;
 
-/// Samples that are decoded together: 16 bytes each.
-const BATCH_SAMPLES: u64 = 32 << 10;
-
-/// Rows that are decoded together: their labels are held.
-const BATCH_ROWS: u64 = 512;
-
-/// A decoder asks for bytes a few times for each batch; more often than this it runs in a circle.
-const FETCHES_MAX: usize = 100_000;
-
 /// The wanted rows of one file, one after the other.
 ///
-/// It holds the compressed bytes of one window, and one decoded batch.
+/// It holds some pages, of one window, and what is decoded of them.
 #[derive(Debug)]
 pub struct Cursor<R: Ranges> {
     file: R,
     footer: Arc<Footer>,
     select: Arc<Select>,
     window_bytes: usize,
-    /// What is left to read; `None` before the first row was asked for.
-    windows: Option<VecDeque<Window>>,
-    decoder: Option<ParquetPushDecoder>,
-    batch: Decoded,
-    /// The row of `batch` that the cursor stands on.
-    row: Option<usize>,
-    /// Labels and end of the last row before `batch`, to see that rows are in order.
-    last: Option<(Vec<u8>, i64)>,
+    /// Row groups that are left to read, and their rows that may match; `None` before the first row was asked for.
+    groups: Option<VecDeque<(usize, Vec<Range<usize>>)>>,
+    part: Part,
+    order: Order,
     stats: ReadStats,
 }
 
-/// Rows of one row group.
+/// The rows of one row group.
 #[derive(Debug)]
-struct Window {
-    group: usize,
-    rows: Vec<Range<usize>>,
+enum Part {
+    /// Before the first, or after the last.
+    None,
+    Stream(Box<Stream>),
+    Listed(Box<Listed>),
+}
+
+/// What is listed of labels.
+#[derive(Debug, Clone, Copy)]
+pub enum Listing<'a> {
+    /// Their names.
+    Names,
+    /// The values of one.
+    Values(&'a str),
 }
 
 impl<R: Ranges> Cursor<R> {
     /// A cursor before the first wanted row. It fetches about `window_bytes` at a time.
     pub fn new(file: R, footer: Arc<Footer>, select: Arc<Select>, window_bytes: usize) -> Self {
-        Self {
-            file,
-            footer,
-            select,
-            window_bytes,
-            windows: None,
-            decoder: None,
-            batch: Decoded::default(),
-            row: None,
-            last: None,
-            stats: ReadStats::default(),
-        }
-    }
-
-    /// Leaves out what cannot match, and cuts the rest into windows.
-    fn plan(&mut self) -> VecDeque<Window> {
-        let mut windows = VecDeque::new();
-        for (group, rows) in prune::prune(self.footer.parquet(), &self.select) {
-            self.stats.row_groups += 1;
-            cut(&self.footer, group, rows, &self.select, self.window_bytes, &mut windows);
-        }
-        windows
+        let (part, order, stats) = (Part::None, Order::default(), ReadStats::default());
+        Self { file, footer, select, window_bytes, groups: None, part, order, stats }
     }
 
     /// The file's name.
@@ -88,104 +66,168 @@ impl<R: Ranges> Cursor<R> {
 
     /// Goes to the next row; `false` where there is none. After an error there is none.
     pub fn advance(&mut self) -> Result<bool, TableError> {
-        let next = self.row.map_or(0, |row| row + 1);
-        if next < self.batch.rows() {
-            self.row = Some(next);
+        let quick = match &mut self.part {
+            Part::None => false,
+            Part::Stream(stream) => stream.step(),
+            Part::Listed(listed) => !listed.is_dry() && listed.step(),
+        };
+        if quick {
             return Ok(true);
         }
-        self.row = None;
         let name = self.file.name().to_string();
-        match guarded(&name, || self.next_batch()) {
-            Ok(true) => {
-                self.row = Some(0);
-                Ok(true)
-            }
-            end => {
-                self.windows = Some(VecDeque::new());
-                self.decoder = None;
-                self.batch = Decoded::default();
-                end
-            }
+        let end = guarded(&name, || self.fill());
+        if !matches!(end, Ok(true)) {
+            self.groups = Some(VecDeque::new());
+            self.part = Part::None;
         }
+        end
     }
 
-    fn next_batch(&mut self) -> Result<bool, TableError> {
-        self.last = self.batch.last().or_else(|| self.last.take());
-        self.batch = Decoded::default();
+    /// Goes to the next row that is not there yet.
+    fn fill(&mut self) -> Result<bool, TableError> {
         loop {
-            let Some(decoder) = &mut self.decoder else {
-                if self.windows.is_none() {
-                    self.windows = Some(self.plan());
+            match &mut self.part {
+                Part::None => {}
+                Part::Stream(stream) => {
+                    let Self { file, footer, select, order, stats, .. } = self;
+                    if stream.next_batch(file, footer, select, order, stats)? {
+                        return Ok(true);
+                    }
                 }
-                let Some(window) = self.windows.as_mut().and_then(VecDeque::pop_front) else {
-                    return Ok(false);
-                };
-                self.decoder = Some(self.open(window)?);
-                continue;
+                Part::Listed(listed) if listed.is_dry() => {
+                    listed.load(&self.file, &self.footer, &mut self.stats)?;
+                    listed.step();
+                    return Ok(true);
+                }
+                Part::Listed(listed) => {
+                    let span = listed.directory().span(listed.row());
+                    self.order.pass(&listed.labels, span);
+                }
+            }
+            self.part = Part::None;
+            let next = match &mut self.groups {
+                Some(groups) => groups,
+                none => none.insert(prune::prune(self.footer.parquet(), &self.select).into()),
             };
-            let Some(batch) = decode(&self.file, decoder, &mut self.stats)? else {
-                self.decoder = None;
-                continue;
-            };
-            self.stats.rows += batch.num_rows() as u64;
-            let batch = Decoded::new(self.file.name(), &batch, self.select.samples)?;
-            batch.check_order(self.file.name(), self.last.as_ref())?;
-            if batch.rows() > 0 {
-                self.batch = batch;
+            let Some((group, rows)) = next.pop_front() else { return Ok(false) };
+            self.stats.row_groups += 1;
+            if self.begin(group, rows)? {
                 return Ok(true);
             }
         }
     }
 
-    fn open(&self, window: Window) -> Result<ParquetPushDecoder, TableError> {
-        let parquet = self.footer.parquet();
-        let group = parquet.row_group(window.group);
-        let rows = usize::try_from(group.num_rows()).unwrap_or(0);
-        let samples = prune::samples(parquet, window.group).max(1);
-        let batch = (BATCH_SAMPLES * rows as u64 / samples).clamp(1, BATCH_ROWS) as usize;
-        let mut builder = ParquetPushDecoderBuilder::new_with_metadata(self.footer.metadata.clone())
-            .with_batch_size(batch)
-            .with_row_groups(vec![window.group])
-            .with_row_filter(filter::row_filter(parquet, &self.select));
-        if !self.select.samples {
-            let descriptor = parquet.file_metadata().schema_descr();
-            builder = builder.with_projection(ProjectionMask::columns(descriptor, schema::KEY_COLUMNS));
+    /// Begins with a row group; true where it stands on its first row.
+    fn begin(&mut self, group: usize, rows: Vec<Range<usize>>) -> Result<bool, TableError> {
+        if let Some(directory) = directory(&self.file, &self.footer, group, &rows)? {
+            let wanted = directory.select(&self.select);
+            if wanted.is_empty() {
+                return Ok(false);
+            }
+            let (samples, window) = (self.select.samples, self.window_bytes);
+            self.stats.rows += wanted.len() as u64;
+            if let Some(mut listed) = Listed::new(&self.footer, group, directory, wanted, samples, window) {
+                if listed.is_dry() {
+                    listed.load(&self.file, &self.footer, &mut self.stats)?;
+                }
+                listed.step();
+                let span = listed.directory().span(listed.row());
+                self.order
+                    .next(&listed.labels, span)
+                    .map_err(|e| TableError::damaged(self.file.name(), e))?;
+                self.part = Part::Listed(Box::new(listed));
+                return Ok(true);
+            }
         }
-        if !matches!(window.rows.as_slice(), [all] if *all == (0..rows)) {
-            builder = builder.with_row_selection(selection(&window.rows, rows));
-        }
-        builder.build().map_err(|e| TableError::damaged(self.file.name(), e))
+        let stream = Stream::new(&self.footer, group, rows, &self.select, self.window_bytes);
+        self.part = Part::Stream(Box::new(stream));
+        Ok(false)
     }
 
-    fn at(&self) -> usize {
-        self.row.expect("BUG: the cursor stands on a row")
+    /// Gives the texts that are asked for of all wanted rows to `each`, which says whether it wants more; one may come
+    /// more than once. The cursor is at its end then. `false` where it wanted no more.
+    pub fn list(
+        &mut self,
+        what: Listing<'_>,
+        each: &mut dyn FnMut(&str) -> bool,
+    ) -> Result<bool, TableError> {
+        let name = self.file.name().to_string();
+        let mut more = true;
+        for (group, rows) in prune::prune(self.footer.parquet(), &self.select) {
+            let known = guarded(&name, || directory(&self.file, &self.footer, group, &rows))?;
+            if let Some(known) = known {
+                let mut each = |text: &str| more = more && each(text);
+                match what {
+                    Listing::Names => known.label_names(&self.select, &mut each),
+                    Listing::Values(label) => known.label_values(label, &self.select, &mut each),
+                }
+            } else {
+                self.groups = Some(VecDeque::from([(group, rows)]));
+                while more && self.advance()? {
+                    let labels = self.labels();
+                    match what {
+                        Listing::Names => more = labels.iter().all(|(name, _)| each(name)),
+                        Listing::Values(label) => more = labels.get(label).is_none_or(&mut *each),
+                    }
+                }
+            }
+            if !more {
+                break;
+            }
+        }
+        self.groups = Some(VecDeque::new());
+        self.part = Part::None;
+        Ok(more)
     }
 
     /// All labels of the row's series.
     pub fn labels(&self) -> LabelsRef<'_> {
-        self.batch.labels(self.at())
+        match &self.part {
+            Part::None => panic!("BUG: the cursor stands on no row"),
+            Part::Stream(stream) => stream.batch.labels(stream.row),
+            Part::Listed(listed) => LabelsRef::from_canonical(&listed.labels),
+        }
     }
 
     /// The key of the row's series.
     pub fn key(&self) -> SeriesKey {
-        self.batch.key(self.at())
+        match &self.part {
+            Part::None => panic!("BUG: the cursor stands on no row"),
+            Part::Stream(stream) => stream.batch.key(stream.row),
+            Part::Listed(listed) => listed.directory().key(listed.row()),
+        }
     }
 
     /// From the row's first to its last sample, whether wanted or not.
     pub fn span(&self) -> TimeRange {
-        self.batch.span(self.at())
+        match &self.part {
+            Part::None => panic!("BUG: the cursor stands on no row"),
+            Part::Stream(stream) => stream.batch.span(stream.row),
+            Part::Listed(listed) => listed.directory().span(listed.row()),
+        }
     }
 
     /// Appends the row's wanted samples.
-    pub fn read(&self, samples: &mut Samples) -> Result<(), TableError> {
+    pub fn read(&mut self, samples: &mut Samples) -> Result<(), TableError> {
         assert!(self.select.samples, "BUG: samples are read where they were selected");
-        self.batch.read(self.file.name(), self.at(), self.select.range, samples)
+        let range = self.select.range;
+        match &mut self.part {
+            Part::None => panic!("BUG: the cursor stands on no row"),
+            Part::Stream(stream) => stream.batch.read(self.file.name(), stream.row, range, samples),
+            Part::Listed(listed) => {
+                listed.read(range, samples);
+                Ok(())
+            }
+        }
     }
 
-    /// Bytes of memory that it holds, but for the footer.
+    /// Bytes of memory that it holds, but for the footer; what the cache holds too is counted again.
     pub fn held_bytes(&self) -> usize {
-        let fetched = self.decoder.as_ref().map_or(0, ParquetPushDecoder::buffered_bytes);
-        fetched as usize + self.batch.memory_bytes()
+        match &self.part {
+            Part::None => 0,
+            Part::Stream(stream) => stream.held_bytes(),
+            Part::Listed(listed) => listed.held_bytes(),
+        }
     }
 
     /// What it came to so far.
@@ -194,75 +236,32 @@ impl<R: Ranges> Cursor<R> {
     }
 }
 
-/// Cuts the rows of a row group into windows, where a page of timestamps ends.
-fn cut(
+/// The directory of a row group: a known one, or a new one where it pays and has room. `rows` are those that will be
+/// read.
+pub(super) fn directory(
+    file: &dyn Ranges,
     footer: &Footer,
     group: usize,
-    ranges: Vec<Range<usize>>,
-    select: &Select,
-    window_bytes: usize,
-    windows: &mut VecDeque<Window>,
-) {
-    let parquet = footer.parquet();
-    let rows = usize::try_from(parquet.row_group(group).num_rows()).unwrap_or(0).max(1);
-    let bytes = prune::wanted_bytes(parquet, group, select.samples);
-    let wanted = ranges.iter().map(|r| r.end - r.start).sum::<usize>();
-    let target = (rows as u128 * window_bytes as u128 / u128::from(bytes.max(1))).clamp(1, usize::MAX as u128)
-        as usize;
-    if wanted <= target + target / 4 {
-        windows.push_back(Window { group, rows: ranges });
-        return;
+    rows: &[Range<usize>],
+) -> Result<Option<Arc<Directory>>, TableError> {
+    let place = Place::Directory(group);
+    if !footer.is_ours() {
+        return Ok(None);
     }
-    let pages = prune::page_starts(parquet, group, select.samples);
-    let (mut window, mut len) = (Vec::new(), 0);
-    for mut range in ranges {
-        while range.start < range.end {
-            let least = range.start + (target - len).max(1);
-            let end =
-                pages.get(pages.partition_point(|p| *p < least)).copied().unwrap_or(range.end).min(range.end);
-            len += end - range.start;
-            window.push(range.start..end);
-            range.start = end;
-            if len >= target {
-                windows.push_back(Window { group, rows: std::mem::take(&mut window) });
-                len = 0;
-            }
-        }
+    let known = file.kept(place);
+    if let Some(Kept::Directory(directory)) = known {
+        return Ok(Some(directory));
     }
-    if !window.is_empty() {
-        windows.push_back(Window { group, rows: window });
+    if Directory::estimate(footer, group) > file.directory_bytes_max() {
+        return Ok(None);
     }
-}
-
-fn selection(ranges: &[Range<usize>], rows: usize) -> RowSelection {
-    let (mut selectors, mut at) = (Vec::with_capacity(2 * ranges.len() + 1), 0);
-    for range in ranges {
-        selectors.push(RowSelector::skip(range.start - at));
-        selectors.push(RowSelector::select(range.end - range.start));
-        at = range.end;
+    // a small part of it is read sooner without
+    let few = 2 * rows.iter().map(Range::len).sum::<usize>() < footer.rows_of(group);
+    if few && known.is_none() {
+        file.keep(place, Kept::Asked);
+        return Ok(None);
     }
-    selectors.push(RowSelector::skip(rows - at));
-    selectors.retain(|s| s.row_count > 0);
-    RowSelection::from(selectors)
-}
-
-/// The next batch, fetching what it takes.
-fn decode(
-    file: &dyn Ranges,
-    decoder: &mut ParquetPushDecoder,
-    stats: &mut ReadStats,
-) -> Result<Option<arrow_array::RecordBatch>, TableError> {
-    let damaged = |e: ParquetError| TableError::damaged(file.name(), e);
-    for _ in 0..FETCHES_MAX {
-        match decoder.try_decode().map_err(damaged)? {
-            DecodeResult::NeedsData(ranges) => {
-                stats.bytes += ranges.iter().map(|r| r.end.saturating_sub(r.start)).sum::<u64>();
-                let data = fetch(file, &ranges)?;
-                decoder.push_ranges(ranges, data).map_err(damaged)?;
-            }
-            DecodeResult::Data(batch) => return Ok(Some(batch)),
-            DecodeResult::Finished => return Ok(None),
-        }
-    }
-    Err(TableError::damaged(file.name(), "its decoder makes no progress"))
+    let directory = Arc::new(Directory::read(&Once(file), footer, group)?);
+    file.keep(place, Kept::Directory(Arc::clone(&directory)));
+    Ok(Some(directory))
 }

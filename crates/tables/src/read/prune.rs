@@ -26,6 +26,19 @@ pub(super) fn samples(metadata: &ParquetMetaData, group: usize) -> u64 {
     column.map_or(0, |c| u64::try_from(metadata.row_group(group).column(c).num_values()).unwrap_or(0))
 }
 
+/// Labels, the metric's name left out, of all rows of a row group.
+pub(super) fn label_count(metadata: &ParquetMetaData, group: usize) -> u64 {
+    let column = leaf(metadata, schema::LABELS);
+    column.map_or(0, |c| u64::try_from(metadata.row_group(group).column(c).num_values()).unwrap_or(u64::MAX))
+}
+
+/// Bytes of the texts in the columns of labels, dictionaries as they are.
+pub(super) fn label_bytes(metadata: &ParquetMetaData, group: usize) -> u64 {
+    let columns = metadata.row_group(group).columns().iter();
+    let labels = columns.filter(|c| c.column_path().parts().first().is_some_and(|p| p == schema::LABELS));
+    labels.map(|c| u64::try_from(c.uncompressed_size()).unwrap_or(u64::MAX)).fold(0, u64::saturating_add)
+}
+
 /// Compressed bytes of a row group's columns, with or without those of samples.
 pub(super) fn wanted_bytes(metadata: &ParquetMetaData, group: usize, samples: bool) -> u64 {
     let columns = metadata.row_group(group).columns().iter().filter(|column| {
@@ -57,7 +70,7 @@ pub(super) fn row_group_names(metadata: &ParquetMetaData) -> Vec<(String, u64)> 
 }
 
 /// The last leaf under a column of the schema.
-fn leaf(metadata: &ParquetMetaData, root: &str) -> Option<usize> {
+pub(super) fn leaf(metadata: &ParquetMetaData, root: &str) -> Option<usize> {
     let schema = metadata.file_metadata().schema_descr();
     schema.columns().iter().rposition(|c| c.path().parts().first().is_some_and(|first| first == root))
 }

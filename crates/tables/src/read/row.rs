@@ -15,6 +15,103 @@ pub(super) fn key(bytes: &[u8]) -> Option<SeriesKey> {
     Some(SeriesKey(u128::from_be_bytes(bytes.try_into().ok()?)))
 }
 
+/// The columns of labels.
+pub(super) struct LabelColumns<'a> {
+    names: &'a StringArray,
+    values: &'a StringArray,
+    offsets: &'a [i32],
+}
+
+impl<'a> LabelColumns<'a> {
+    pub(super) fn of(labels: &'a MapArray) -> Self {
+        let (names, values) = (labels.keys().as_string::<i32>(), labels.values().as_string::<i32>());
+        Self { names, values, offsets: labels.value_offsets() }
+    }
+
+    /// Puts the metric's name and the other labels of a row together again, in canonical order, and gives each to
+    /// `put`. They are stored in the order of their names.
+    pub(super) fn each(
+        &self,
+        metric: &str,
+        row: usize,
+        mut put: impl FnMut(&str, &str),
+    ) -> Result<(), &'static str> {
+        let entries = self.offsets[row] as usize..self.offsets[row + 1] as usize;
+        if entries.len() >= SERIES_LABELS_MAX {
+            return Err("a series has too many labels");
+        }
+        if metric.is_empty() || metric.len() > LABEL_VALUE_BYTES_MAX {
+            return Err("a metric's name is empty or too long");
+        }
+        let (mut last, mut named) = ("", false);
+        for (name, value) in entries.map(|e| (self.names.value(e), self.values.value(e))) {
+            if name <= last || name == METRIC_NAME || value.is_empty() {
+                return Err("labels are not in order");
+            }
+            if name.len() > LABEL_NAME_BYTES_MAX || value.len() > LABEL_VALUE_BYTES_MAX {
+                return Err("a label is too long");
+            }
+            if !named && name > METRIC_NAME {
+                put(METRIC_NAME, metric);
+                named = true;
+            }
+            put(name, value);
+            last = name;
+        }
+        if !named {
+            put(METRIC_NAME, metric);
+        }
+        Ok(())
+    }
+}
+
+/// Sees that the labels of a series take no more than they may.
+pub(super) const fn check_length(labels: &[u8]) -> Result<(), &'static str> {
+    match labels.len() <= SERIES_LABEL_BYTES_MAX {
+        true => Ok(()),
+        false => Err("a series' labels are too long"),
+    }
+}
+
+/// Sees that rows ascend by labels, and those of one series in time: merging relies on it.
+#[derive(Debug, Default)]
+pub(super) struct Order {
+    /// Labels and end of the last row.
+    last: Option<(Vec<u8>, i64)>,
+}
+
+impl Order {
+    /// Sees the next row.
+    pub(super) fn next(&mut self, labels: &[u8], span: TimeRange) -> Result<(), &'static str> {
+        if span.start_ms > span.end_ms {
+            return Err("a row ends before it starts");
+        }
+        let this = LabelsRef::from_canonical(labels);
+        let ordered = self.last.as_ref().is_none_or(|(last, end)| {
+            match LabelsRef::from_canonical(last).cmp_in_tables(this) {
+                std::cmp::Ordering::Less => true,
+                std::cmp::Ordering::Equal => *end < span.start_ms,
+                std::cmp::Ordering::Greater => false,
+            }
+        });
+        match ordered {
+            true => {
+                self.pass(labels, span);
+                Ok(())
+            }
+            false => Err("its rows are not in order"),
+        }
+    }
+
+    /// Goes on after a row that is known to be in order.
+    pub(super) fn pass(&mut self, labels: &[u8], span: TimeRange) {
+        let (last, end) = self.last.get_or_insert_default();
+        last.clear();
+        last.extend_from_slice(labels);
+        *end = span.end_ms;
+    }
+}
+
 /// Rows of one batch.
 #[derive(Debug, Default)]
 pub(super) struct Decoded {
@@ -35,7 +132,13 @@ struct SampleColumns {
 }
 
 impl Decoded {
-    pub(super) fn new(file: &str, batch: &RecordBatch, samples: bool) -> Result<Self, TableError> {
+    /// The rows of `batch`, which come after those that `order` has seen.
+    pub(super) fn new(
+        file: &str,
+        batch: &RecordBatch,
+        samples: bool,
+        order: &mut Order,
+    ) -> Result<Self, TableError> {
         let column = |name: &str| {
             let found = batch.column_by_name(name);
             found.ok_or_else(|| TableError::damaged(file, format!("no column {name:?}")))
@@ -44,18 +147,23 @@ impl Decoded {
         let series = column(schema::SERIES)?.as_binary::<i32>();
         let start = column(schema::START)?.as_primitive::<TimestampMillisecondType>();
         let end = column(schema::END)?.as_primitive::<TimestampMillisecondType>();
+        let names = column(schema::NAME)?.as_string::<i32>();
+        let labels = LabelColumns::of(column(schema::LABELS)?.as_map());
         let mut decoded = Self::default();
-        decoded
-            .put_labels(column(schema::NAME)?.as_string(), column(schema::LABELS)?.as_map())
-            .map_err(damaged)?;
         for row in 0..batch.num_rows() {
-            decoded
-                .keys
-                .push(key(series.value(row)).ok_or_else(|| damaged("a series key has not 16 bytes"))?);
-            if start.value(row) > end.value(row) {
-                return Err(damaged("a row ends before it starts"));
-            }
-            decoded.spans.push(TimeRange::new(start.value(row), end.value(row)));
+            let from = decoded.labels.len();
+            labels
+                .each(names.value(row), row, |name, value| {
+                    put_label(&mut decoded.labels, name.as_bytes(), value.as_bytes());
+                })
+                .map_err(damaged)?;
+            check_length(&decoded.labels[from..]).map_err(damaged)?;
+            decoded.ends.push(decoded.labels.len());
+            let key = key(series.value(row)).ok_or_else(|| damaged("a series key has not 16 bytes"))?;
+            decoded.keys.push(key);
+            let span = TimeRange::new(start.value(row), end.value(row));
+            order.next(&decoded.labels[from..], span).map_err(damaged)?;
+            decoded.spans.push(span);
         }
         if samples {
             decoded.samples = Some(SampleColumns {
@@ -66,51 +174,6 @@ impl Decoded {
             });
         }
         Ok(decoded)
-    }
-
-    /// Puts name and labels together again. They are stored in the order of their names.
-    fn put_labels(&mut self, names: &StringArray, labels: &MapArray) -> Result<(), &'static str> {
-        let (keys, values) = (labels.keys().as_string::<i32>(), labels.values().as_string::<i32>());
-        let offsets = labels.value_offsets();
-        for row in 0..names.len() {
-            let from = self.labels.len();
-            let name = names.value(row);
-            let entries = offsets[row] as usize..offsets[row + 1] as usize;
-            if entries.len() >= SERIES_LABELS_MAX {
-                return Err("a series has too many labels");
-            }
-            let (mut last, mut named) = ("", false);
-            for (key, value) in entries.map(|e| (keys.value(e), values.value(e))) {
-                if key <= last || key == METRIC_NAME || value.is_empty() {
-                    return Err("labels are not in order");
-                }
-                if key.len() > LABEL_NAME_BYTES_MAX || value.len() > LABEL_VALUE_BYTES_MAX {
-                    return Err("a label is too long");
-                }
-                if !named && key > METRIC_NAME {
-                    self.put_name(name)?;
-                    named = true;
-                }
-                put_label(&mut self.labels, key.as_bytes(), value.as_bytes());
-                last = key;
-            }
-            if !named {
-                self.put_name(name)?;
-            }
-            if self.labels.len() - from > SERIES_LABEL_BYTES_MAX {
-                return Err("a series' labels are too long");
-            }
-            self.ends.push(self.labels.len());
-        }
-        Ok(())
-    }
-
-    fn put_name(&mut self, name: &str) -> Result<(), &'static str> {
-        if name.is_empty() || name.len() > LABEL_VALUE_BYTES_MAX {
-            return Err("a metric's name is empty or too long");
-        }
-        put_label(&mut self.labels, METRIC_NAME.as_bytes(), name.as_bytes());
-        Ok(())
     }
 
     pub(super) const fn rows(&self) -> usize {
@@ -128,30 +191,6 @@ impl Decoded {
 
     pub(super) fn span(&self, row: usize) -> TimeRange {
         self.spans[row]
-    }
-
-    /// Labels and end of the last row.
-    pub(super) fn last(&self) -> Option<(Vec<u8>, i64)> {
-        let last = self.rows().checked_sub(1)?;
-        Some((self.labels(last).as_bytes().to_vec(), self.spans[last].end_ms))
-    }
-
-    /// Sees that rows ascend by labels, and those of one series in time: merging relies on it.
-    pub(super) fn check_order(&self, file: &str, before: Option<&(Vec<u8>, i64)>) -> Result<(), TableError> {
-        let mut last = before.map(|(labels, end)| (LabelsRef::from_canonical(labels), *end));
-        for row in 0..self.rows() {
-            let (labels, span) = (self.labels(row), self.spans[row]);
-            let ordered = last.is_none_or(|(last, end)| match last.cmp_in_tables(labels) {
-                std::cmp::Ordering::Less => true,
-                std::cmp::Ordering::Equal => end < span.start_ms,
-                std::cmp::Ordering::Greater => false,
-            });
-            if !ordered {
-                return Err(TableError::damaged(file, "its rows are not in order"));
-            }
-            last = Some((labels, span.end_ms));
-        }
-        Ok(())
     }
 
     /// Appends the samples of a row that lie in `range`.

@@ -4,10 +4,13 @@ use crate::fleet::{DAY, Series, date, fleet};
 use bytes::Bytes;
 use model::{Labels, Samples, SeriesKey, TimeRange};
 use proptest::prelude::*;
+use std::cell::RefCell;
+use std::collections::HashMap;
+use std::ops::Range;
 use std::sync::Arc;
 use tables::TableError;
 use tables::block::DAY_MS;
-use tables::read::{Cursor, Footer, Matcher, ReadStats, Select};
+use tables::read::{Cursor, Footer, Kept, Matcher, Place, Ranges, ReadStats, Select};
 use tables::write::{BlockWriter, FileSummary, FileWriter, WriteLimits};
 
 fn write(series: &[Series], row_group_bytes: usize) -> (FileSummary, Bytes) {
@@ -27,9 +30,59 @@ struct Row {
     samples: Samples,
 }
 
+/// A file of which everything is kept that can be.
+#[derive(Default)]
+struct Keeping {
+    file: Bytes,
+    kept: RefCell<HashMap<Place, Kept>>,
+}
+
+impl Ranges for &Keeping {
+    fn name(&self) -> &str {
+        "(kept)"
+    }
+
+    fn len(&self) -> u64 {
+        self.file.len() as u64
+    }
+
+    fn fetch(&self, ranges: &[Range<u64>]) -> Result<Vec<Bytes>, TableError> {
+        self.file.fetch(ranges)
+    }
+
+    fn kept(&self, place: Place) -> Option<Kept> {
+        self.kept.borrow().get(&place).cloned()
+    }
+
+    fn keep(&self, place: Place, made: Kept) {
+        self.kept.borrow_mut().insert(place, made);
+    }
+
+    fn directory_bytes_max(&self) -> u64 {
+        u64::MAX
+    }
+}
+
+/// Decodes the rows as they come.
 fn read(file: &Bytes, select: &Select) -> Result<(Vec<Row>, ReadStats), TableError> {
-    let footer = Arc::new(Footer::read(file)?);
-    let mut cursor = Cursor::new(file.clone(), footer, Arc::new(select.clone()), 16 << 10);
+    read_from(file.clone(), select)
+}
+
+/// Reads twice by what is kept, first with nothing kept. Nothing is fetched for the second time.
+fn read_kept(file: &Bytes, select: &Select) -> Result<Vec<Row>, TableError> {
+    let keeping = Keeping { file: file.clone(), ..Keeping::default() };
+    // a part of a row group is read sooner without a directory, for the first time
+    read_from(&keeping, select)?;
+    let (first, _) = read_from(&keeping, select)?;
+    let (second, stats) = read_from(&keeping, select)?;
+    assert_eq!(stats.bytes, 0);
+    assert!(row_bits(&first) == row_bits(&second));
+    Ok(second)
+}
+
+fn read_from<R: Ranges>(file: R, select: &Select) -> Result<(Vec<Row>, ReadStats), TableError> {
+    let footer = Arc::new(Footer::read(&file)?);
+    let mut cursor = Cursor::new(file, footer, Arc::new(select.clone()), 16 << 10);
     let mut rows = Vec::new();
     while cursor.advance()? {
         let mut row =
@@ -150,7 +203,10 @@ fn flipped_bytes_never_panic() {
         let from = if rng.chance(0.5) { bytes.len() * 3 / 4 } else { 0 };
         let at = from + rng.below((bytes.len() - from) as u64) as usize;
         bytes[at] ^= 1 << rng.below(8);
-        let _ = read(&bytes.into(), &Select::ALL);
+        let bytes = bytes.into();
+        let _ = read(&bytes, &Select::ALL);
+        let keeping = Keeping { file: bytes, ..Keeping::default() };
+        (0..2).for_each(|_| _ = read_from(&keeping, &Select::ALL));
     }
 }
 
@@ -182,6 +238,43 @@ fn a_block_is_cut_into_days_and_files() {
     assert_eq!(found, expected);
 }
 
+/// Whatever is asked for, rows come the same with and without what is kept: long rows, many pages, both forms.
+#[test]
+fn what_is_kept_changes_nothing() {
+    let seed = stdx::rng::Rng::fresh_seed();
+    println!("seed {seed}");
+    let mut rng = stdx::rng::Rng::new(seed);
+    let mut series = fleet(6, 15, 2000);
+    for (i, one) in series.iter_mut().enumerate() {
+        let jitter = if i % 2 == 0 { 1 } else { 9 };
+        one.timestamps.iter_mut().for_each(|t| *t += rng.below(jitter) as i64);
+        match i % 5 {
+            0 => one.values.iter_mut().for_each(|v| *v = (rng.below(1000) as f64).sqrt()),
+            1 => one.values.iter_mut().for_each(|v| *v = rng.next_u64() as f64 / 7.0),
+            2 => one.values[7] = f64::from_bits(model::STALE_NAN_BITS),
+            _ => {}
+        }
+    }
+    let (_, file) = write(&series, 200_000);
+    assert!(Footer::read(&file).unwrap().row_groups() > 1);
+    for round in 0..24 {
+        let name = format!("metric_{:04}", rng.below(7));
+        let pod = format!("pod-{:05}", rng.below(16));
+        let start = DAY + rng.below(2000 * 15_000) as i64;
+        let matcher = match round % 4 {
+            0 => Matcher::new("pod", move |value| value == pod),
+            1 => Matcher::new("pod", move |value| value != pod),
+            2 => Matcher::new("none", str::is_empty),
+            _ => Matcher::new("__name__", move |value| value <= name.as_str()),
+        };
+        let range = TimeRange::new(start, start + rng.below(1000 * 15_000) as i64);
+        let names = rng.chance(0.3).then(|| vec!["metric_0001".into(), "metric_0004".into()]);
+        let select = Select { names, matchers: vec![matcher], range, ..Select::ALL };
+        let (rows, _) = read(&file, &select).unwrap();
+        assert!(row_bits(&read_kept(&file, &select).unwrap()) == row_bits(&rows), "{select:?}");
+    }
+}
+
 fn any_value() -> impl Strategy<Value = f64> {
     prop_oneof![
         4 => (-100_000i64..100_000, 0i32..4).prop_map(|(m, e)| m as f64 / 10f64.powi(e)),
@@ -209,15 +302,18 @@ proptest! {
         let expected = series_bits(&series);
         prop_assert_eq!(summary.samples, expected.len() as u64);
         prop_assert_eq!(samples(&rows) as u64, summary.samples);
-        prop_assert_eq!(row_bits(&rows), expected);
+        prop_assert_eq!(&row_bits(&rows), &expected);
+        prop_assert_eq!(row_bits(&read_kept(&file, &Select::ALL).unwrap()), expected);
     }
 
     #[test]
     fn a_range_cuts_rows(series in any_series(), from in 0..DAY_MS, len in 0..DAY_MS) {
         let range = TimeRange::new(DAY + from, DAY + from + len);
         let (_, file) = write(std::slice::from_ref(&series), 1 << 20);
-        let (rows, _) = read(&file, &Select { range, ..Select::ALL }).unwrap();
+        let select = Select { range, ..Select::ALL };
+        let (rows, _) = read(&file, &select).unwrap();
         let expected: Vec<_> = series.bits().into_iter().filter(|(_, t, _)| range.contains(*t)).collect();
-        prop_assert_eq!(row_bits(&rows), expected);
+        prop_assert_eq!(&row_bits(&rows), &expected);
+        prop_assert_eq!(row_bits(&read_kept(&file, &select).unwrap()), expected);
     }
 }

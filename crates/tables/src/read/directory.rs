@@ -1,0 +1,265 @@
+//! What is known of each row of a row group but its samples: made once of its small columns, and kept in the cache.
+//!
+//! ```text
+//!   pairs    job="api"  job="db"  pod="a"  …     each once, by name and then by value
+//!   postings    0 1 4      2 3       0     …     of each pair, the rows that have it
+//!   rows     labels (numbers of pairs), key, from when to when, where its samples are among those of the group
+//! ```
+//!
+//! So a selection by any label looks at the label's values and not at rows, labels and their values are listed without
+//! rows, and no column of labels is decoded twice.
+
+mod build;
+
+use super::{Matcher, Select};
+use model::labels::METRIC_NAME;
+use model::{LabelsRef, SeriesKey, TimeRange};
+use std::ops::Range;
+
+/// The rows of one row group.
+#[derive(Debug)]
+pub struct Directory {
+    names: Vec<Name>,
+    /// The pairs in canonical form, one after the other, and where each ends.
+    texts: Box<[u8]>,
+    text_ends: Box<[u32]>,
+    /// The rows of each pair, ascending, and where they end.
+    postings: Box<[u32]>,
+    posting_ends: Box<[u32]>,
+    /// The pairs of each row, ascending, and where they end.
+    pairs: Box<[u32]>,
+    pair_ends: Box<[u32]>,
+    keys: Box<[SeriesKey]>,
+    spans: Box<[TimeRange]>,
+    /// How many samples there are up to each row's end, and how many of them have a decimal form.
+    samples_ends: Box<[u32]>,
+    decimals_ends: Box<[u32]>,
+    /// The exponent of each row's values; [`FLOATS`] where they have none.
+    exponents: Box<[u8]>,
+    /// What all rows overlap: from the last start to the first end.
+    common: TimeRange,
+}
+
+/// Stands where a row's values are floats.
+const FLOATS: u8 = u8::MAX;
+
+/// A label's name, and the numbers of its pairs.
+#[derive(Debug)]
+struct Name {
+    text: Box<str>,
+    pairs: Range<u32>,
+}
+
+impl Directory {
+    /// How many rows there are.
+    pub(super) const fn rows(&self) -> usize {
+        self.keys.len()
+    }
+
+    /// Appends the labels of a row.
+    pub(super) fn put_labels(&self, row: usize, out: &mut Vec<u8>) {
+        for pair in self.pairs_of(row) {
+            out.extend_from_slice(self.pair(*pair));
+        }
+    }
+
+    /// True where two rows are of one series.
+    pub(super) fn same_series(&self, a: usize, b: usize) -> bool {
+        self.pairs_of(a) == self.pairs_of(b)
+    }
+
+    pub(super) fn key(&self, row: usize) -> SeriesKey {
+        self.keys[row]
+    }
+
+    pub(super) fn span(&self, row: usize) -> TimeRange {
+        self.spans[row]
+    }
+
+    /// The exponent of a row's values; `None` where they are floats.
+    pub(super) fn exponent(&self, row: usize) -> Option<u8> {
+        Some(self.exponents[row]).filter(|exponent| *exponent != FLOATS)
+    }
+
+    /// How many samples there are in the rows before `row`, of them how many with a decimal form.
+    pub(super) fn samples_before(&self, row: usize) -> (usize, usize) {
+        let last = row.checked_sub(1);
+        last.map_or((0, 0), |last| (self.samples_ends[last] as usize, self.decimals_ends[last] as usize))
+    }
+
+    fn pairs_of(&self, row: usize) -> &[u32] {
+        &self.pairs[part(&self.pair_ends, row)]
+    }
+
+    fn pair(&self, pair: u32) -> &[u8] {
+        &self.texts[part(&self.text_ends, pair as usize)]
+    }
+
+    fn value(&self, pair: u32) -> &str {
+        let label = LabelsRef::from_canonical(self.pair(pair)).iter().next();
+        label.expect("BUG: a pair is a name and a value").1
+    }
+
+    fn postings_of(&self, pair: u32) -> &[u32] {
+        &self.postings[part(&self.posting_ends, pair as usize)]
+    }
+
+    fn name(&self, name: &str) -> Option<&Name> {
+        let found = self.names.binary_search_by(|n| (*n.text).cmp(name));
+        found.ok().map(|i| &self.names[i])
+    }
+
+    /// The rows that may have wanted samples, ascending.
+    pub(super) fn select(&self, select: &Select) -> Vec<u32> {
+        let mut kept: Option<Vec<u32>> = None;
+        let mut keep = |rows: Vec<u32>| {
+            kept = Some(match kept.take() {
+                Some(kept) => both(&kept, &rows),
+                None => rows,
+            });
+        };
+        if select.names.is_some() || select.within != super::NameRange::ALL {
+            let wanted = |name: &str| {
+                let listed = select.names.as_ref();
+                listed.is_none_or(|names| names.binary_search_by(|n| n.as_str().cmp(name)).is_ok())
+                    && select.within.contains(name)
+            };
+            keep(self.with(METRIC_NAME, &wanted));
+        }
+        for matcher in &select.matchers {
+            if let Some(rows) = self.matching(matcher) {
+                keep(rows);
+            }
+        }
+        let mut rows = kept.unwrap_or_else(|| (0..self.rows() as u32).collect());
+        if let Some(series) = &select.series {
+            rows.retain(|row| series.contains(&self.keys[*row as usize]));
+        }
+        if !self.all_overlap(select.range) {
+            rows.retain(|row| self.spans[*row as usize].overlaps(&select.range));
+        }
+        rows
+    }
+
+    /// The rows whose value of the label passes; `None` for all of them.
+    fn matching(&self, matcher: &Matcher) -> Option<Vec<u32>> {
+        let test = |value: &str| (matcher.test)(value);
+        if !test("") {
+            return Some(self.with(&matcher.label, &test));
+        }
+        // who does not have the label passes: leave out those who have it with a value that does not
+        let others = self.with(&matcher.label, &|value| !test(value));
+        match others.is_empty() {
+            true => None,
+            false => Some(without(self.rows() as u32, &others)),
+        }
+    }
+
+    /// The rows that have a value of the label for which `test` is true.
+    fn with(&self, label: &str, test: &dyn Fn(&str) -> bool) -> Vec<u32> {
+        let Some(name) = self.name(label) else { return Vec::new() };
+        let passing: Vec<u32> = name.pairs.clone().filter(|pair| test(self.value(*pair))).collect();
+        let mut rows: Vec<u32> = passing.iter().flat_map(|pair| self.postings_of(*pair)).copied().collect();
+        // no row has two values of a label
+        if passing.len() > 1 {
+            rows.sort_unstable();
+        }
+        rows
+    }
+
+    fn all_overlap(&self, range: TimeRange) -> bool {
+        range.start_ms <= self.common.end_ms && range.end_ms >= self.common.start_ms
+    }
+
+    /// True where every row is wanted.
+    fn takes_all(&self, select: &Select) -> bool {
+        select.names.is_none()
+            && select.within == super::NameRange::ALL
+            && select.series.is_none()
+            && select.matchers.is_empty()
+            && self.all_overlap(select.range)
+    }
+
+    /// Gives the name of each label of the selected rows to `each`, once.
+    pub(super) fn label_names(&self, select: &Select, mut each: impl FnMut(&str)) {
+        if self.takes_all(select) {
+            return self.names.iter().for_each(|name| each(&name.text));
+        }
+        let among = self.marked(&self.select(select));
+        for name in &self.names {
+            if name.pairs.clone().any(|pair| among[pair as usize]) {
+                each(&name.text);
+            }
+        }
+    }
+
+    /// Likewise each value of one label.
+    pub(super) fn label_values(&self, label: &str, select: &Select, mut each: impl FnMut(&str)) {
+        let Some(name) = self.name(label) else { return };
+        if self.takes_all(select) {
+            return name.pairs.clone().for_each(|pair| each(self.value(pair)));
+        }
+        let among = self.marked(&self.select(select));
+        name.pairs.clone().filter(|pair| among[*pair as usize]).for_each(|pair| each(self.value(pair)));
+    }
+
+    /// Which pairs the rows have.
+    fn marked(&self, rows: &[u32]) -> Vec<bool> {
+        let mut marked = vec![false; self.text_ends.len()];
+        for row in rows {
+            self.pairs_of(*row as usize).iter().for_each(|pair| marked[*pair as usize] = true);
+        }
+        marked
+    }
+
+    /// Bytes of memory that it takes.
+    pub(crate) fn memory_bytes(&self) -> usize {
+        let names = self.names.iter().map(|name| size_of::<Name>() + name.text.len()).sum::<usize>();
+        let columns = [
+            &self.text_ends,
+            &self.postings,
+            &self.posting_ends,
+            &self.pairs,
+            &self.pair_ends,
+            &self.samples_ends,
+            &self.decimals_ends,
+        ];
+        let columns = columns.into_iter().map(|column| size_of_val(&**column)).sum::<usize>();
+        let rows = size_of_val(&*self.keys) + size_of_val(&*self.spans) + self.exponents.len();
+        size_of::<Self>() + names + self.texts.len() + columns + rows
+    }
+}
+
+/// Part `i` of something whose parts end at `ends`.
+fn part(ends: &[u32], i: usize) -> Range<usize> {
+    i.checked_sub(1).map_or(0, |before| ends[before] as usize)..ends[i] as usize
+}
+
+/// What is in both of two ascending lists.
+fn both(a: &[u32], b: &[u32]) -> Vec<u32> {
+    let (few, many) = if a.len() < b.len() { (a, b) } else { (b, a) };
+    let mut rest = many;
+    let mut kept = Vec::with_capacity(few.len());
+    for row in few {
+        // what is far apart is jumped over
+        let mut step = 1;
+        while step < rest.len() && rest[step] < *row {
+            step *= 2;
+        }
+        let near = rest.len().min(step + 1);
+        rest = &rest[rest[..near].partition_point(|r| r < row)..];
+        if rest.first() == Some(row) {
+            kept.push(*row);
+        }
+    }
+    kept
+}
+
+/// The numbers below `rows` that are not in an ascending list.
+fn without(rows: u32, list: &[u32]) -> Vec<u32> {
+    let mut list = list.iter().copied().peekable();
+    (0..rows).filter(|row| list.next_if_eq(row).is_none()).collect()
+}
+
+#[cfg(test)]
+mod tests;

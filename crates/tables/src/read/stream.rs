@@ -1,0 +1,189 @@
+//! Rows of a row group as they are decoded: no more than a window of the file is held, and nothing is kept.
+
+use super::row::{Decoded, Order};
+use super::{Footer, Ranges, ReadStats, Select, fetch, filter, prune};
+use crate::error::TableError;
+use crate::schema;
+use parquet::DecodeResult;
+use parquet::arrow::ProjectionMask;
+use parquet::arrow::arrow_reader::{RowSelection, RowSelector};
+use parquet::arrow::push_decoder::{ParquetPushDecoder, ParquetPushDecoderBuilder};
+use parquet::errors::ParquetError;
+use std::collections::VecDeque;
+use std::ops::Range;
+use std::sync::Arc;
+
+/// Samples that are decoded together: 16 bytes each.
+const BATCH_SAMPLES: u64 = 32 << 10;
+
+/// Rows that are decoded together: their labels are held.
+const BATCH_ROWS: u64 = 512;
+
+/// A decoder asks for bytes a few times for each batch; more often than this it runs in a circle.
+const FETCHES_MAX: usize = 100_000;
+
+/// The wanted rows of one row group.
+#[derive(Debug)]
+pub(super) struct Stream {
+    group: usize,
+    /// Rows that are decoded together.
+    windows: VecDeque<Vec<Range<usize>>>,
+    decoder: Option<ParquetPushDecoder>,
+    pub(super) batch: Decoded,
+    /// The row of `batch` that it stands on.
+    pub(super) row: usize,
+}
+
+impl Stream {
+    /// Before the first of these rows. About `window_bytes` are fetched at a time.
+    pub(super) fn new(
+        footer: &Footer,
+        group: usize,
+        rows: Vec<Range<usize>>,
+        select: &Select,
+        window_bytes: usize,
+    ) -> Self {
+        let windows = cut(footer, group, rows, select, window_bytes);
+        Self { group, windows, decoder: None, batch: Decoded::default(), row: 0 }
+    }
+
+    /// Goes to the next row of the batch; `false` where there is none.
+    pub(super) fn step(&mut self) -> bool {
+        self.row += 1;
+        self.row < self.batch.rows()
+    }
+
+    /// Goes to the first row of the next batch; `false` where there is none.
+    pub(super) fn next_batch(
+        &mut self,
+        file: &dyn Ranges,
+        footer: &Footer,
+        select: &Arc<Select>,
+        order: &mut Order,
+        stats: &mut ReadStats,
+    ) -> Result<bool, TableError> {
+        self.batch = Decoded::default();
+        self.row = 0;
+        loop {
+            let Some(decoder) = &mut self.decoder else {
+                let Some(window) = self.windows.pop_front() else { return Ok(false) };
+                self.decoder = Some(self.open(file, footer, select, &window)?);
+                continue;
+            };
+            let Some(batch) = decode(file, decoder, stats)? else {
+                self.decoder = None;
+                continue;
+            };
+            stats.rows += batch.num_rows() as u64;
+            self.batch = Decoded::new(file.name(), &batch, select.samples, order)?;
+            if self.batch.rows() > 0 {
+                return Ok(true);
+            }
+        }
+    }
+
+    fn open(
+        &self,
+        file: &dyn Ranges,
+        footer: &Footer,
+        select: &Arc<Select>,
+        window: &[Range<usize>],
+    ) -> Result<ParquetPushDecoder, TableError> {
+        let parquet = footer.parquet();
+        let group = parquet.row_group(self.group);
+        let rows = usize::try_from(group.num_rows()).unwrap_or(0);
+        let samples = prune::samples(parquet, self.group).max(1);
+        let batch = (BATCH_SAMPLES * rows as u64 / samples).clamp(1, BATCH_ROWS) as usize;
+        let mut builder = ParquetPushDecoderBuilder::new_with_metadata(footer.metadata.clone())
+            .with_batch_size(batch)
+            .with_row_groups(vec![self.group])
+            .with_row_filter(filter::row_filter(parquet, select));
+        if !select.samples {
+            let descriptor = parquet.file_metadata().schema_descr();
+            builder = builder.with_projection(ProjectionMask::columns(descriptor, schema::KEY_COLUMNS));
+        }
+        if !matches!(window, [all] if *all == (0..rows)) {
+            builder = builder.with_row_selection(selection(window, rows));
+        }
+        builder.build().map_err(|e| TableError::damaged(file.name(), e))
+    }
+
+    pub(super) fn held_bytes(&self) -> usize {
+        let fetched = self.decoder.as_ref().map_or(0, ParquetPushDecoder::buffered_bytes);
+        fetched as usize + self.batch.memory_bytes()
+    }
+}
+
+/// Cuts the rows of a row group into windows, where a page of timestamps ends.
+fn cut(
+    footer: &Footer,
+    group: usize,
+    ranges: Vec<Range<usize>>,
+    select: &Select,
+    window_bytes: usize,
+) -> VecDeque<Vec<Range<usize>>> {
+    let mut windows = VecDeque::new();
+    let parquet = footer.parquet();
+    let rows = usize::try_from(parquet.row_group(group).num_rows()).unwrap_or(0).max(1);
+    let bytes = prune::wanted_bytes(parquet, group, select.samples);
+    let wanted = ranges.iter().map(|r| r.end - r.start).sum::<usize>();
+    let target = (rows as u128 * window_bytes as u128 / u128::from(bytes.max(1))).clamp(1, usize::MAX as u128)
+        as usize;
+    if wanted <= target + target / 4 {
+        windows.push_back(ranges);
+        return windows;
+    }
+    let pages = prune::page_starts(parquet, group, select.samples);
+    let (mut window, mut len) = (Vec::new(), 0);
+    for mut range in ranges {
+        while range.start < range.end {
+            let least = range.start + (target - len).max(1);
+            let end =
+                pages.get(pages.partition_point(|p| *p < least)).copied().unwrap_or(range.end).min(range.end);
+            len += end - range.start;
+            window.push(range.start..end);
+            range.start = end;
+            if len >= target {
+                windows.push_back(std::mem::take(&mut window));
+                len = 0;
+            }
+        }
+    }
+    if !window.is_empty() {
+        windows.push_back(window);
+    }
+    windows
+}
+
+fn selection(ranges: &[Range<usize>], rows: usize) -> RowSelection {
+    let (mut selectors, mut at) = (Vec::with_capacity(2 * ranges.len() + 1), 0);
+    for range in ranges {
+        selectors.push(RowSelector::skip(range.start - at));
+        selectors.push(RowSelector::select(range.end - range.start));
+        at = range.end;
+    }
+    selectors.push(RowSelector::skip(rows - at));
+    selectors.retain(|s| s.row_count > 0);
+    RowSelection::from(selectors)
+}
+
+/// The next batch, fetching what it takes.
+pub(super) fn decode(
+    file: &dyn Ranges,
+    decoder: &mut ParquetPushDecoder,
+    stats: &mut ReadStats,
+) -> Result<Option<arrow_array::RecordBatch>, TableError> {
+    let damaged = |e: ParquetError| TableError::damaged(file.name(), e);
+    for _ in 0..FETCHES_MAX {
+        match decoder.try_decode().map_err(damaged)? {
+            DecodeResult::NeedsData(ranges) => {
+                stats.bytes += ranges.iter().map(|r| r.end.saturating_sub(r.start)).sum::<u64>();
+                let data = fetch(file, &ranges)?;
+                decoder.push_ranges(ranges, data).map_err(damaged)?;
+            }
+            DecodeResult::Data(batch) => return Ok(Some(batch)),
+            DecodeResult::Finished => return Ok(None),
+        }
+    }
+    Err(TableError::damaged(file.name(), "its decoder makes no progress"))
+}
