@@ -2,13 +2,14 @@
 
 use crate::node::Node;
 use crate::refusal::Refusal;
-use crate::source::{Cancelled, Turns, scan, tables_select, unreadable};
+use crate::source::{Cancelled, LeftOut, Turns, list, scan, tables_select, unreadable};
 use head::{TenantHead, Walk};
 use model::{Exemplar, Labels, LabelsRef, Metadata, SeriesRef, TenantId, TimeRange};
 use query::Matcher;
 use roaring::RoaringBitmap;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicBool, Ordering};
+use tables::Listing;
 
 /// One tenant's catalog.
 #[derive(Debug)]
@@ -65,28 +66,33 @@ impl From<Cancelled> for Refusal {
     }
 }
 
-/// An answer, and whether the limit cut it.
-pub(crate) type Limited<T> = (Vec<T>, bool);
+/// An answer, and what is missing from it.
+#[derive(Debug)]
+pub(crate) struct Limited<T> {
+    pub(crate) all: Vec<T>,
+    /// The limit cut it.
+    pub(crate) cut: bool,
+    /// What could not be read, and why.
+    pub(crate) left_out: Vec<String>,
+}
 
 impl Catalog<'_> {
     pub(crate) fn label_names(&self, ask: &Ask<'_>) -> Result<Limited<String>, Refusal> {
-        let sealed =
-            |labels: LabelsRef<'_>, take: &mut dyn FnMut(&str)| labels.iter().for_each(|(n, _)| take(n));
-        self.texts(ask, |walk, head, among, take| walk.names(head, among, take), sealed)
+        self.texts(ask, |walk, head, among, take| walk.names(head, among, take), Listing::Names)
     }
 
     pub(crate) fn label_values(&self, name: &str, ask: &Ask<'_>) -> Result<Limited<String>, Refusal> {
-        let sealed = |labels: LabelsRef<'_>, take: &mut dyn FnMut(&str)| {
-            labels.get(name).into_iter().for_each(take);
+        let turn = |walk: &mut Walk, head: &_, among: Option<&_>, take: &mut dyn FnMut(&str)| {
+            walk.values(head, name, among, take)
         };
-        self.texts(ask, |walk, head, among, take| walk.values(head, name, among, take), sealed)
+        self.texts(ask, turn, Listing::Values(name))
     }
 
     fn texts(
         &self,
         ask: &Ask<'_>,
         turn: impl Fn(&mut Walk, &TenantHead, Option<&RoaringBitmap>, &mut dyn FnMut(&str)) -> bool,
-        sealed: impl Fn(LabelsRef<'_>, &mut dyn FnMut(&str)),
+        sealed: Listing<'_>,
     ) -> Result<Limited<String>, Refusal> {
         let mut all: Vec<String> = Vec::new();
         let mut room = self.room();
@@ -108,44 +114,52 @@ impl Catalog<'_> {
         all.sort_unstable();
         all.dedup();
         let mut all: BTreeSet<String> = all.into_iter().collect();
-        self.each_sealed(ask, |labels| {
-            let mut bought = Ok(());
-            sealed(labels, &mut |text| {
-                if bought.is_ok() && !all.contains(text) {
+        let left_out = LeftOut::default();
+        let mut bought = Ok(());
+        for matchers in or_all(ask.selectors) {
+            let select = tables_select(matchers, ask.range, false);
+            let mut each = |text: &str| {
+                if !all.contains(text) {
                     bought = room.buy(text.len() + TEXT_BYTES);
                     all.insert(text.into());
                 }
-            });
-            bought.map(|()| true)
-        })?;
+                bought.is_ok() && !self.cancelled.load(Ordering::Relaxed)
+            };
+            list(self.node.shared(), self.tenant, &select, sealed, &left_out, &mut each).map_err(refused)?;
+            bought.clone()?;
+            if self.cancelled.load(Ordering::Relaxed) {
+                return Err(Cancelled.into());
+            }
+        }
+        let left_out = left_out.texts();
         let cut = all.len() > ask.limit;
-        Ok((all.into_iter().take(ask.limit).collect(), cut))
+        Ok(Limited { all: all.into_iter().take(ask.limit).collect(), cut, left_out })
     }
 
-    /// Gives the labels of each series in tables that is asked for, until `each` has enough of them. No samples are read.
+    /// Gives the labels of each series in tables that is asked for, until `each` has enough of them. No samples are
+    /// read. Returns what was left out.
     fn each_sealed(
         &self,
         ask: &Ask<'_>,
         mut each: impl FnMut(LabelsRef<'_>) -> Result<bool, Refusal>,
-    ) -> Result<(), Refusal> {
-        let refusal = |e: query::SourceError| Refusal { kind: e.kind, reason: "tables", message: e.message };
-        let all = [Vec::new()];
-        let selectors = if ask.selectors.is_empty() { &all } else { ask.selectors };
-        let window_bytes = self.room().left_bytes / 2;
-        for matchers in selectors {
+    ) -> Result<Vec<String>, Refusal> {
+        let (window_bytes, left_out) = (self.room().left_bytes / 2, LeftOut::default());
+        for matchers in or_all(ask.selectors) {
             let select = tables_select(matchers, ask.range, false);
-            let scan = scan(self.node.shared(), self.tenant, &select, window_bytes).map_err(refusal)?;
+            let scan = scan(self.node.shared(), self.tenant, &select, window_bytes).map_err(refused)?;
             let Some(mut scan) = scan else { continue };
-            while scan.next_series().map_err(|e| refusal(unreadable(e)))? {
+            while scan.next_series().map_err(|e| refused(unreadable(e)))? {
                 if self.cancelled.load(Ordering::Relaxed) {
                     return Err(Cancelled.into());
                 }
                 if !each(scan.labels())? {
-                    return Ok(());
+                    left_out.note(&scan, self.node.shared());
+                    return Ok(left_out.texts());
                 }
             }
+            left_out.note(&scan, self.node.shared());
         }
-        Ok(())
+        Ok(left_out.texts())
     }
 
     /// The partitions, to be worked on in turns.
@@ -186,10 +200,10 @@ impl Catalog<'_> {
             bought?;
             if found.len() > ask.limit {
                 found.pop_last();
-                return Ok((found.into_iter().collect(), true));
+                return Ok(Limited { all: found.into_iter().collect(), cut: true, left_out: Vec::new() });
             }
         }
-        self.each_sealed(ask, |labels| {
+        let left_out = self.each_sealed(ask, |labels| {
             let labels = labels.to_owned();
             if !found.contains(&labels) {
                 room.buy(labels.as_bytes().len() + TEXT_BYTES)?;
@@ -198,7 +212,7 @@ impl Catalog<'_> {
             Ok(found.len() <= ask.limit)
         })?;
         let cut = found.len() > ask.limit;
-        Ok((found.into_iter().take(ask.limit).collect(), cut))
+        Ok(Limited { all: found.into_iter().take(ask.limit).collect(), cut, left_out })
     }
 
     /// Metadata by metric; with `metric`, only that one's.
@@ -254,6 +268,16 @@ impl Catalog<'_> {
         }
         Ok(all)
     }
+}
+
+/// The selectors; one that selects everything where there are none.
+const fn or_all(selectors: &[Vec<Matcher>]) -> &[Vec<Matcher>] {
+    const ALL: &[Vec<Matcher>] = &[Vec::new()];
+    if selectors.is_empty() { ALL } else { selectors }
+}
+
+fn refused(error: query::SourceError) -> Refusal {
+    Refusal { kind: error.kind, reason: "tables", message: error.message }
 }
 
 /// Those of `series` (None: of all) that have a sample in `range`.

@@ -6,7 +6,7 @@
 
 mod union;
 
-pub(crate) use union::{Source, scan, tables_select, unreadable};
+pub(crate) use union::{LeftOut, Source, list, scan, tables_select, unreadable};
 
 use crate::lake::pins::Pin;
 use crate::owner::PartitionShared;

@@ -8,6 +8,8 @@
 //!
 //! The answer begins with the first piece, so what fails before has a status. What fails later breaks the
 //! connection off: a chunked answer without its end, and OpenMetrics without its `# EOF`.
+//!
+//! What is left out since a file is damaged is named in headers [`WARNING`], or in trailers where it turned out later.
 
 use super::App;
 use super::error::ApiError;
@@ -18,7 +20,7 @@ use super::tenant::tenant_of;
 use crate::source::Source;
 use axum::body::{Body, HttpBody};
 use axum::extract::State;
-use axum::http::{HeaderMap, HeaderValue, StatusCode, header};
+use axum::http::{HeaderMap, HeaderName, HeaderValue, StatusCode, header};
 use axum::response::Response;
 use bytes::Bytes;
 use hyper::body::Frame;
@@ -26,6 +28,7 @@ use model::{LabelsRef, Samples, TenantId, TimeRange};
 use protocol::exposition::{self, Dialect};
 use protocol::jsonl;
 use query::{Matcher, QueryError, Select, SeriesSource};
+use std::collections::HashSet;
 use std::pin::Pin;
 use std::sync::atomic::AtomicBool;
 use std::task::{Context, Poll, ready};
@@ -43,6 +46,9 @@ const PIECES_WAITING: usize = 4;
 /// Samples on a line of JSON, unless the request says otherwise; and at most.
 const LINE_SAMPLES: usize = 10_000;
 const LINE_SAMPLES_MAX: usize = 1_000_000;
+
+/// What is missing from the export, and why.
+const WARNING: HeaderName = HeaderName::from_static("x-floodmark-warning");
 
 /// The reader is gone, or storage could not answer.
 enum Stop {
@@ -114,8 +120,7 @@ pub(super) async fn export(
     let cancelled = cancel.flag();
     tokio::task::spawn_blocking(move || {
         let ask = Ask { app: &app, tenant, selectors: &selectors, range, cancelled: &cancelled };
-        let mut out =
-            Pieces { format, pieces: &pieces, piece: Vec::with_capacity(PIECE_BYTES), has_sent: false };
+        let mut out = Pieces::new(format, &pieces);
         let done = ask.all_or_again(&mut out).and_then(|()| out.end());
         if let Err(Stop::Failed(error)) = done {
             // nobody may be there to hear it
@@ -123,9 +128,18 @@ pub(super) async fn export(
         }
         drop(pass);
     });
-    let first = written.recv().await.transpose()?;
-    let body = Body::new(Stream { first, written, _cancel: cancel });
+    let (mut first, mut known) = (None, HeaderMap::new());
+    while first.is_none() {
+        match written.recv().await.transpose()? {
+            Some(Piece::Text(text)) => first = Some(text),
+            Some(Piece::Warning(warning)) => _ = known.append(WARNING, warning),
+            None => break,
+        }
+    }
+    let body = Body::new(Stream { first, written, warnings: HeaderMap::new(), _cancel: cancel });
     let mut response = Response::new(body);
+    response.headers_mut().extend(known);
+    response.headers_mut().insert(header::TRAILER, HeaderValue::from_name(WARNING));
     let content_type = HeaderValue::from_static(format.content_type());
     response.headers_mut().insert(header::CONTENT_TYPE, content_type);
     Ok(response)
@@ -163,6 +177,7 @@ impl Ask<'_> {
         let mut samples = Samples::default();
         for (i, matchers) in self.selectors.iter().enumerate() {
             let mut set = source.select(&Select { matchers, range: self.range }).map_err(failed)?;
+            out.warn(&source.left_out())?;
             while set.next(&mut samples).map_err(failed)? {
                 let labels = set.labels();
                 let before = &self.selectors[..i];
@@ -170,6 +185,8 @@ impl Ask<'_> {
                     out.series(labels, &samples)?;
                 }
             }
+            drop(set);
+            out.warn(&source.left_out())?;
         }
         Ok(())
     }
@@ -179,16 +196,41 @@ fn matches_all(matchers: &[Matcher], labels: LabelsRef<'_>) -> bool {
     matchers.iter().all(|m| m.matches(labels.get(&m.name).unwrap_or("")))
 }
 
+/// What goes to the reader.
+enum Piece {
+    Text(Bytes),
+    Warning(HeaderValue),
+}
+
 /// Text on its way out.
 struct Pieces<'a> {
     format: Format,
-    pieces: &'a Sender<Result<Bytes, ApiError>>,
+    pieces: &'a Sender<Result<Piece, ApiError>>,
     piece: Vec<u8>,
+    /// What the reader was warned of.
+    warned: HashSet<String>,
     /// Something is on its way: nothing can be taken back.
     has_sent: bool,
 }
 
-impl Pieces<'_> {
+impl<'a> Pieces<'a> {
+    fn new(format: Format, pieces: &'a Sender<Result<Piece, ApiError>>) -> Self {
+        let piece = Vec::with_capacity(PIECE_BYTES);
+        Self { format, pieces, piece, warned: HashSet::new(), has_sent: false }
+    }
+
+    /// Says what is missing, each thing once.
+    fn warn(&mut self, warnings: &[String]) -> Result<(), Stop> {
+        for warning in warnings {
+            if self.warned.insert(warning.clone()) {
+                let text: String = warning.chars().map(|c| if c.is_control() { ' ' } else { c }).collect();
+                let Ok(value) = HeaderValue::from_bytes(text.as_bytes()) else { continue };
+                self.pieces.blocking_send(Ok(Piece::Warning(value))).map_err(|_| Stop::Gone)?;
+            }
+        }
+        Ok(())
+    }
+
     fn series(&mut self, labels: LabelsRef<'_>, samples: &Samples) -> Result<(), Stop> {
         let rows = match self.format {
             Format::Lines { samples } => samples,
@@ -211,7 +253,7 @@ impl Pieces<'_> {
     fn send(&mut self) -> Result<(), Stop> {
         self.has_sent = true;
         let piece = std::mem::replace(&mut self.piece, Vec::with_capacity(PIECE_BYTES));
-        self.pieces.blocking_send(Ok(piece.into())).map_err(|_| Stop::Gone)
+        self.pieces.blocking_send(Ok(Piece::Text(piece.into()))).map_err(|_| Stop::Gone)
     }
 
     fn end(&mut self) -> Result<(), Stop> {
@@ -223,7 +265,9 @@ impl Pieces<'_> {
 /// The answer's body.
 struct Stream {
     first: Option<Bytes>,
-    written: Receiver<Result<Bytes, ApiError>>,
+    written: Receiver<Result<Piece, ApiError>>,
+    /// What turned out to be missing after the answer had begun.
+    warnings: HeaderMap,
     _cancel: CancelOnDrop,
 }
 
@@ -238,10 +282,20 @@ impl HttpBody for Stream {
         if let Some(first) = self.first.take() {
             return Poll::Ready(Some(Ok(Frame::data(first))));
         }
-        let next = ready!(self.written.poll_recv(context));
-        if let Some(Err(error)) = &next {
-            tracing::warn!(%error, "an export broke off");
+        loop {
+            return Poll::Ready(match ready!(self.written.poll_recv(context)) {
+                Some(Ok(Piece::Text(text))) => Some(Ok(Frame::data(text))),
+                Some(Ok(Piece::Warning(warning))) => {
+                    self.warnings.append(WARNING, warning);
+                    continue;
+                }
+                Some(Err(error)) => {
+                    tracing::warn!(%error, "an export broke off");
+                    Some(Err(error))
+                }
+                None if self.warnings.is_empty() => None,
+                None => Some(Ok(Frame::trailers(std::mem::take(&mut self.warnings)))),
+            });
         }
-        Poll::Ready(next.map(|piece| piece.map(Frame::data)))
     }
 }

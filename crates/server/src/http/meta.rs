@@ -52,11 +52,11 @@ pub(crate) async fn label_values(
     answer.await
 }
 
-fn text_list(app: &App, (texts, cut): Limited<String>) -> Result<Json, ApiError> {
+fn text_list(app: &App, found: Limited<String>) -> Result<Json, ApiError> {
     let mut json = Json::within(&app.node.shared().answers);
     json.raw(r#"{"status":"success","data":"#);
-    json.strings(&texts);
-    end(&mut json, cut);
+    json.strings(&found.all);
+    end(&mut json, found.cut, found.left_out);
     json.finish()
 }
 
@@ -70,25 +70,27 @@ pub(crate) async fn series(
     let tenant = tenant_of(&headers)?;
     let answer = on_query_thread(&app, move |app, cancelled| {
         let catalog = Catalog { node: &app.node, tenant: &tenant, cancelled };
-        let (all, cut) = catalog.series(&Ask { selectors: &selectors, range, limit })?;
+        let found = catalog.series(&Ask { selectors: &selectors, range, limit })?;
         let mut json = Json::within(&app.node.shared().answers);
         json.raw(r#"{"status":"success","data":["#);
-        for (i, labels) in all.iter().enumerate() {
+        for (i, labels) in found.all.iter().enumerate() {
             json.comma(i);
             json.labels(labels.as_ref());
         }
         json.raw("]");
-        end(&mut json, cut);
+        end(&mut json, found.cut, found.left_out);
         json.finish()
     });
     answer.await
 }
 
-fn end(json: &mut Json, cut: bool) {
+fn end(json: &mut Json, cut: bool, mut warnings: Vec<String>) {
     if cut {
-        json.raw(r#","warnings":["#);
-        json.string(CUT);
-        json.raw("]");
+        warnings.push(CUT.into());
+    }
+    if !warnings.is_empty() {
+        json.raw(r#","warnings":"#);
+        json.strings(&warnings);
     }
     json.raw("}");
 }

@@ -90,7 +90,11 @@ fn evaluate(
         let source = Source::new(&app.node, tenant.clone(), options.samples_max, cancelled);
         match query(&source) {
             Err(_) if source.is_outlived() && tries < TRIES_MAX => {}
-            answer => return answer,
+            Ok(mut answer) => {
+                answer.warnings.extend(source.left_out());
+                return Ok(answer);
+            }
+            failed => return failed,
         }
     }
 }

@@ -21,6 +21,7 @@ pub(crate) struct LakeMetrics {
     pub(crate) outlived: Counter,
     pub(crate) floodmark_lag_seconds: Gauge,
     pub(crate) frozen_samples: Gauge,
+    pub(crate) left_out_files: Counter,
     pub(crate) merges: Counter,
     pub(crate) merged_files: Counter,
     pub(crate) merged_bytes: Counter,
@@ -67,6 +68,10 @@ impl LakeMetrics {
             frozen_samples: r.gauge(
                 "floodmark_seal_frozen_samples",
                 "Samples that stand still in the heads until they are committed.",
+            ),
+            left_out_files: r.counter(
+                "floodmark_query_left_out_files_total",
+                "Times that an answer left out a file of a table because it is damaged.",
             ),
             merges: r.counter("floodmark_compact_merges_total", "Merges of files."),
             merged_files: r.counter("floodmark_compact_files_total", "Files that were merged into others."),

@@ -10,11 +10,13 @@ use crate::node::{Node, Shared};
 use crate::owner::PartitionShared;
 use model::labels::METRIC_NAME;
 use model::{ErrorKind, LabelsRef, Samples, SeriesKey, TenantId, TimeRange};
+use parking_lot::Mutex;
 use query::{MatchOp, Matcher, Select, SeriesSet, SeriesSource, SourceError};
 use roaring::RoaringBitmap;
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use tables::{Scan, ScanLimits, TableError};
+use tables::{Listing, Scan, ScanLimits, TableError};
 
 /// One tenant's series, wherever they are.
 #[derive(Debug)]
@@ -26,6 +28,7 @@ pub(crate) struct Source<'a> {
     /// Nobody waits for the answer any more.
     cancelled: &'a AtomicBool,
     pin: Pin,
+    left_out: LeftOut,
     /// Keep references to the heads' series good.
     _heads: Vec<head::Pin>,
 }
@@ -34,7 +37,20 @@ impl<'a> Source<'a> {
     pub(crate) fn new(node: &'a Node, tenant: TenantId, samples_max: u64, cancelled: &'a AtomicBool) -> Self {
         let node = node.shared();
         let heads = node.partitions().iter().map(|p| p.head.read().pin()).collect();
-        Self { node, tenant, samples_max, cancelled, pin: node.lake.pins.pin(), _heads: heads }
+        Self {
+            node,
+            tenant,
+            samples_max,
+            cancelled,
+            pin: node.lake.pins.pin(),
+            left_out: LeftOut::default(),
+            _heads: heads,
+        }
+    }
+
+    /// What is missing from its series so far, and why.
+    pub(crate) fn left_out(&self) -> Vec<String> {
+        self.left_out.texts()
     }
 
     /// What it gave last may be incomplete: begin again.
@@ -46,6 +62,34 @@ impl<'a> Source<'a> {
     fn heads(&self, selected: Vec<RoaringBitmap>, range: TimeRange) -> HeadSet<'_> {
         let parts = self.node.partitions().iter().map(|p| &**p).zip(selected);
         HeadSet::new(parts, &self.tenant, range, self.samples_max, &self.pin)
+    }
+}
+
+/// Most texts on what was left out that one answer has.
+const LEFT_OUT_MAX: usize = 100;
+
+/// What an answer leaves out since files are damaged: one text for each.
+#[derive(Debug, Default)]
+pub(crate) struct LeftOut(Mutex<BTreeSet<String>>);
+
+impl LeftOut {
+    /// Notes what a scan left out so far. It may be asked again.
+    pub(crate) fn note(&self, scan: &Scan, node: &Shared) {
+        self.add(scan.warnings(), node);
+    }
+
+    fn add(&self, texts: impl IntoIterator<Item = String>, node: &Shared) {
+        let mut noted = self.0.lock();
+        for text in texts {
+            if noted.len() < LEFT_OUT_MAX && noted.insert(text) {
+                node.lake.metrics.left_out_files.inc();
+            }
+        }
+    }
+
+    /// The texts, in order.
+    pub(crate) fn texts(&self) -> Vec<String> {
+        self.0.lock().iter().cloned().collect()
     }
 }
 
@@ -62,6 +106,23 @@ pub(crate) fn scan(
     }
     let limits = ScanLimits { window_bytes, ..ScanLimits::default() };
     Scan::open(&table, &node.lake.cache, select, &limits).map(Some).map_err(unreadable)
+}
+
+/// Gives names of labels, or values of one, of a tenant's series in tables that match to `each`, which says whether it
+/// wants more. What is left out is noted.
+pub(crate) fn list(
+    node: &Shared,
+    tenant: &TenantId,
+    select: &tables::Select,
+    what: Listing<'_>,
+    left_out: &LeftOut,
+    each: &mut dyn FnMut(&str) -> bool,
+) -> Result<(), SourceError> {
+    let Some(table) = node.lake.existing(tenant).map_err(unreadable)? else { return Ok(()) };
+    let limits = ScanLimits::default();
+    let listed = tables::scan::list(&table, &node.lake.cache, select, &limits, what, each);
+    left_out.add(listed.map_err(unreadable)?, node);
+    Ok(())
 }
 
 /// What matchers ask of a table.
@@ -98,6 +159,7 @@ impl SeriesSource for Source<'_> {
         let wanted = tables_select(select.matchers, select.range, true);
         let scan = scan(self.node, &self.tenant, &wanted, window_bytes)?;
         let Some(scan) = scan else { return Ok(Box::new(self.heads(selected, select.range))) };
+        self.left_out.note(&scan, self.node);
         let left = selected.iter().map(|s| s.len() as usize).sum();
         Ok(Box::new(UnionSet {
             source: self,
@@ -164,6 +226,13 @@ impl SeriesSet for UnionSet<'_> {
 
     fn len_hint(&self) -> usize {
         self.rest.as_ref().map_or(self.left, SeriesSet::len_hint)
+    }
+}
+
+/// A query need not go to the end.
+impl Drop for UnionSet<'_> {
+    fn drop(&mut self) {
+        self.source.left_out.note(&self.scan, self.source.node);
     }
 }
 

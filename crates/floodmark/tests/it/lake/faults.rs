@@ -1,9 +1,9 @@
 //! Stores that fail: the journal keeps everything, ingest goes on, and sealing gets on by itself.
 
-use super::{flush, seed};
+use super::{data_files, flush, seed};
 use crate::disk_full::SmallDisk;
 use crate::harness::ledger::Writer;
-use crate::harness::{Options, Server, wait_for};
+use crate::harness::{Options, Request, Server, now_ms, wait_for, wire};
 
 const EXCUSES: [&str; 2] = ["sealing does not get on", "sealing gets on again"];
 
@@ -86,4 +86,45 @@ fn lost_and_damaged_floodmarks_cost_a_replay_and_nothing_else() {
         assert_eq!(server.metric("floodmark_journal_replayed_samples_total"), 100.0, "one request of 20 x 5");
         writer.verify(&server, 0);
     }
+}
+
+/// What is left of the data is answered, and every answer says that something is missing.
+#[test]
+fn answers_name_the_damaged_files_that_they_leave_out() {
+    let server = Server::new();
+    let now = now_ms();
+    let mut damaged = None;
+    for name in ["broken", "whole"] {
+        let series = wire::Series::new(&[("__name__", name), ("kind", name)]).sample(now, 1.0);
+        server.send(&Request::write(&wire::v1(&[series]))).expect(204, &[]);
+        flush(&server);
+        damaged = damaged.or_else(|| data_files(&server.data_dir().join("tables")).pop());
+    }
+    let file = std::fs::OpenOptions::new().write(true).open(damaged.expect("a file was made")).unwrap();
+    file.set_len(file.metadata().unwrap().len() / 2).unwrap();
+    let at = format!("{}.{:03}", now / 1000, now % 1000);
+    let ask = |path: &str, params: &[(&str, &str)]| server.send(&Request::ask(path, params));
+    let answers = [
+        ask("/api/v1/query", &[("query", "{kind!=\"\"}"), ("time", &at)]),
+        ask("/api/v1/query_range", &[("query", "{kind!=\"\"}"), ("start", &at), ("end", &at), ("step", "1")]),
+        ask("/api/v1/series", &[("match[]", "{kind!=\"\"}")]),
+        ask("/api/v1/labels", &[]),
+        ask("/api/v1/label/kind/values", &[]),
+    ];
+    for answer in &answers {
+        answer.expect(200, &["samples are left out", ".parquet"]);
+        let warnings = answer.json()["warnings"].as_array().map_or(0, Vec::len);
+        assert_eq!(warnings, 1, "{}", answer.text());
+    }
+    for answer in &answers[..3] {
+        answer.expect(200, &["\"whole\""]);
+        assert!(!answer.text().contains("broken"), "{}", answer.text());
+    }
+    let export = ask("/api/v1/export", &[("match[]", "{kind!=\"\"}")]);
+    export.expect(200, &["\"whole\""]);
+    let warning = export.header("x-floodmark-warning");
+    assert!(warning.is_some_and(|w| w.contains("samples are left out")), "{warning:?}");
+    assert_eq!(server.metric("floodmark_query_left_out_files_total"), 6.0);
+    let healthy = ask("/api/v1/query", &[("query", "nothing"), ("time", &at)]).json();
+    assert_eq!(healthy.get("warnings"), None, "{healthy}");
 }
