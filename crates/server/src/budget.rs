@@ -66,6 +66,11 @@ impl Budget {
         self.other_bytes / 7 * 5
     }
 
+    /// What open tables may hold, of `other_bytes`: 1 % of the whole.
+    pub const fn tables_bytes(&self) -> u64 {
+        self.other_bytes / 7
+    }
+
     fn shared_out(total_bytes: u64, reason: String) -> Self {
         let percent = |n| total_bytes / 100 * n;
         let (head_bytes, inflight_bytes, query_bytes) = (percent(50), percent(15), percent(15));

@@ -25,13 +25,14 @@ pub(crate) mod pins;
 pub(crate) mod sealer;
 mod stage;
 pub(crate) mod telemetry;
-mod tenants;
+pub(crate) mod tenants;
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;
 pub(crate) mod upkeep;
 
 pub(crate) use manifest::Mark;
 
+use crate::budget::Budget;
 use crate::datadir::{DataDir, Source};
 use crate::settings::LakeSettings;
 use crate::world::{Chance, World};
@@ -52,7 +53,7 @@ use tenants::{Kind, TenantTables};
 /// All tenants' tables, and how far the journals are in them.
 #[derive(Debug)]
 pub(crate) struct Lake {
-    tables: TenantTables,
+    pub(crate) tables: TenantTables,
     sources: Vec<Source>,
     manifest: Mutex<Manifest>,
     /// Memory for files that are being made.
@@ -84,18 +85,18 @@ impl Lake {
         data_dir: &DataDir,
         world: &World,
         flush: Account,
-        cache_bytes: usize,
+        budget: &Budget,
         registry: &Registry,
     ) -> Result<Self, LakeError> {
         let chance = world.chance.clone();
         let sources: Vec<_> = (0..data_dir.identity.partitions).map(|n| Source::of(data_dir, n)).collect();
         let names = sources.iter().map(|s| s.name(chance.fresh())).collect::<Result<Vec<_>, _>>()?;
         Ok(Self {
-            tables: TenantTables::at(settings, world)?,
+            tables: TenantTables::at(settings, world, budget.tables_bytes() as usize)?,
             manifest: Mutex::new(Manifest::load(Arc::clone(&data_dir.disk), &data_dir.path, &names)),
             sources,
             flush,
-            cache: Arc::new(Cache::new(cache_bytes)),
+            cache: Arc::new(Cache::new(budget.cache_bytes() as usize)),
             pins: Arc::default(),
             metrics: LakeMetrics::new(registry),
             faults: Faults::default(),
@@ -148,19 +149,13 @@ impl Lake {
 
     /// A tenant's samples in less detail, where there is such a table. Which of its days are whole says
     /// [`tables::rollup::complete_days`].
-    #[expect(dead_code, reason = "queries do not choose a resolution yet")]
+    #[cfg_attr(not(test), expect(dead_code, reason = "queries do not choose a resolution yet"))]
     pub(crate) fn rollup(
         &self,
         tenant: &TenantId,
         resolution: Resolution,
     ) -> Result<Option<Arc<Table>>, TableError> {
         self.tables.existing(tenant, Kind::Rollup(resolution))
-    }
-
-    /// The tables of samples that this process has used.
-    fn open_tables(&self) -> Vec<(TenantId, Arc<Table>)> {
-        let samples = |((tenant, kind), table)| (kind == Kind::Samples).then_some((tenant, table));
-        self.tables.all_open().into_iter().filter_map(samples).collect()
     }
 
     /// The floodmark of a journal in a tenant's table.

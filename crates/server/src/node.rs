@@ -171,14 +171,7 @@ impl Node {
         let registry = Registry::new();
         let decoders = Account::new("decoders", settings.budget.decoders_bytes);
         let flush = Account::new("flush", settings.budget.flush_bytes);
-        let lake = Lake::open(
-            &settings.lake,
-            &data_dir,
-            &world,
-            flush,
-            settings.budget.cache_bytes() as usize,
-            &registry,
-        )?;
+        let lake = Lake::open(&settings.lake, &data_dir, &world, flush, &settings.budget, &registry)?;
         let mut journals = Vec::new();
         for number in 0..count {
             let options = Options {

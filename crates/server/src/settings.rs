@@ -8,6 +8,7 @@ use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
+use tables::rollup::Resolution;
 
 /// The configuration file: everything optional, nothing unknown.
 #[derive(Debug, Default, Clone, Deserialize)]
@@ -57,6 +58,14 @@ pub struct ConfigFile {
     pub retention: Option<String>,
     /// See [`LakeSettings::tenant_retention_ms`].
     pub tenant_retention: BTreeMap<String, String>,
+    /// See [`LakeSettings::rollups`]; as `["5m", "1h"]`.
+    pub rollups: Option<Vec<String>>,
+    /// See [`LakeSettings::tenant_rollups`].
+    pub tenant_rollups: BTreeMap<String, Vec<String>>,
+    /// See [`LakeSettings::rollup_retention_ms`]; as `"5y"`.
+    pub rollup_retention: Option<String>,
+    /// See [`LakeSettings::tenant_rollup_retention_ms`].
+    pub tenant_rollup_retention: BTreeMap<String, String>,
     /// See [`LakeSettings::compaction`].
     pub compaction: Option<bool>,
     /// See [`LakeSettings::vacuum_grace_ms`]; as `"1h"`.
@@ -144,10 +153,37 @@ pub struct LakeSettings {
     pub retention_ms: Option<i64>,
     /// The same for single tenants, before the general one.
     pub tenant_retention_ms: BTreeMap<TenantId, i64>,
+    /// Which rollups are made of days that are over. Default: none; they cost space, and not everybody looks back so far.
+    pub rollups: Vec<Resolution>,
+    /// The same for single tenants, before the general one.
+    pub tenant_rollups: BTreeMap<TenantId, Vec<Resolution>>,
+    /// How long rollups are kept; never shorter than their samples. Default: as long as those.
+    pub rollup_retention_ms: Option<i64>,
+    /// The same for single tenants, before the general one.
+    pub tenant_rollup_retention_ms: BTreeMap<TenantId, i64>,
     /// Small files are merged into larger ones. Default: yes; another engine may do it instead.
     pub compaction: bool,
     /// A file that left its table is deleted after so long, for the sake of readers. Default one hour.
     pub vacuum_grace_ms: i64,
+}
+
+impl LakeSettings {
+    /// How long a tenant's samples are kept; `None` for ever.
+    pub(crate) fn retention_ms_of(&self, tenant: &TenantId) -> Option<i64> {
+        self.tenant_retention_ms.get(tenant).copied().or(self.retention_ms)
+    }
+
+    /// How long a tenant's rollups are kept; `None` for ever.
+    pub(crate) fn rollup_retention_ms_of(&self, tenant: &TenantId) -> Option<i64> {
+        let samples_ms = self.retention_ms_of(tenant)?;
+        let own_ms = self.tenant_rollup_retention_ms.get(tenant).copied().or(self.rollup_retention_ms);
+        Some(own_ms.unwrap_or(samples_ms).max(samples_ms))
+    }
+
+    /// Which rollups a tenant gets.
+    pub(crate) fn rollups_of(&self, tenant: &TenantId) -> &[Resolution] {
+        self.tenant_rollups.get(tenant).unwrap_or(&self.rollups)
+    }
 }
 
 /// A setting that cannot be used.
@@ -232,7 +268,22 @@ impl Settings {
             seal_after_ms: duration("seal_after", &flags.seal_after.or(file.seal_after), 900_000)?,
             seal_bytes: file.seal_size.map_or(Ok(256 << 20), |text| bytes_setting("seal_size", &text))?,
             retention_ms: retention.map(|text| duration_setting("retention", &text)).transpose()?,
-            tenant_retention_ms: tenant_retention(&file.tenant_retention)?,
+            tenant_retention_ms: of_tenants("tenant_retention", &file.tenant_retention, |text| {
+                duration_setting("tenant_retention", text)
+            })?,
+            rollups: rollups_setting("rollups", &file.rollups.unwrap_or_default())?,
+            tenant_rollups: of_tenants("tenant_rollups", &file.tenant_rollups, |texts| {
+                rollups_setting("tenant_rollups", texts)
+            })?,
+            rollup_retention_ms: file
+                .rollup_retention
+                .map(|text| duration_setting("rollup_retention", &text))
+                .transpose()?,
+            tenant_rollup_retention_ms: of_tenants(
+                "tenant_rollup_retention",
+                &file.tenant_rollup_retention,
+                |text| duration_setting("tenant_rollup_retention", text),
+            )?,
             compaction: file.compaction.unwrap_or(true),
             vacuum_grace_ms: duration("vacuum_grace", &file.vacuum_grace, 3_600_000)?,
         };
@@ -298,13 +349,25 @@ fn store_options(file: BTreeMap<String, String>) -> BTreeMap<String, String> {
     options
 }
 
-fn tenant_retention(given: &BTreeMap<String, String>) -> Result<BTreeMap<TenantId, i64>, SettingsError> {
-    let each = |(tenant, text): (&String, &String)| {
-        let tenant =
-            TenantId::parse(tenant).map_err(|e| value_error("tenant_retention", tenant, e.to_string()))?;
-        Ok((tenant, duration_setting("tenant_retention", text)?))
+fn of_tenants<T, V>(
+    name: &'static str,
+    given: &BTreeMap<String, T>,
+    parse: impl Fn(&T) -> Result<V, SettingsError>,
+) -> Result<BTreeMap<TenantId, V>, SettingsError> {
+    let tenant = |text: &str| TenantId::parse(text).map_err(|e| value_error(name, text, e.to_string()));
+    given.iter().map(|(text, value)| Ok((tenant(text)?, parse(value)?))).collect()
+}
+
+fn rollups_setting(name: &'static str, texts: &[String]) -> Result<Vec<Resolution>, SettingsError> {
+    let one = |text: &String| {
+        let ms = parse_duration_ms(text);
+        let found = Resolution::ALL.into_iter().find(|resolution| ms == Some(resolution.ms()));
+        found.ok_or_else(|| value_error(name, text, "either 5m or 1h".into()))
     };
-    given.iter().map(each).collect()
+    let mut rollups = texts.iter().map(one).collect::<Result<Vec<_>, _>>()?;
+    rollups.sort_unstable();
+    rollups.dedup();
+    Ok(rollups)
 }
 
 fn value_error(name: &'static str, value: &str, reason: String) -> SettingsError {

@@ -167,12 +167,20 @@ fn job(units: &[Unit<'_>]) -> Job {
 
 /// A day that is over: everything that fits together, where it is worth the rewriting of the largest.
 fn plan_over(mut units: &[Unit<'_>], limits: &CompactLimits, jobs: &mut Vec<Job>) {
+    let large = |u: &Unit<'_>| u.bytes >= limits.file_bytes;
+    if let [only] = units
+        && only.files.len() > 1
+        && !large(only)
+    {
+        // a rollup's files, which came together: they hold different series, so any of them may be merged
+        let files = only.files[..only.files.len().min(limits.fan_in)].to_vec();
+        return jobs.push(Job { date: files[0].date, files });
+    }
     while units.len() > 1 {
         let len = reach(units, limits).max(1);
         let run = &units[..len];
         let bytes: u64 = run.iter().map(|u| u.bytes).sum();
         let largest = run.iter().map(|u| u.bytes).max().unwrap_or(0);
-        let large = |u: &Unit<'_>| u.bytes >= limits.file_bytes;
         let worth = bytes - largest >= largest / 4 || len > limits.fan_in / 2 || !run.iter().any(large);
         if len > 1 && worth && !run.iter().all(large) {
             jobs.push(job(run));

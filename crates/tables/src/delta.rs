@@ -133,6 +133,12 @@ struct Known {
 /// Sources whose floodmarks are kept. Those of a rollup are one for each day.
 const KNOWN_MAX: usize = 10_000;
 
+/// Bytes of a source's name and floodmark, with their place in a map.
+const KNOWN_BYTES: usize = 100;
+
+/// Bytes of a table beside its list of files: the schema, and the names of the log's files since its last checkpoint.
+const TABLE_BYTES: usize = 32 << 10;
+
 impl Table {
     /// Opens the table at `location`, creating it if there is none.
     pub fn open_or_create(location: Location) -> Result<Self, TableError> {
@@ -267,6 +273,12 @@ impl Table {
     pub fn live_files(&self, dates: std::ops::RangeInclusive<Date>) -> Result<Vec<LiveFile>, TableError> {
         let files = self.files()?;
         Ok(files.all().iter().filter(|f| dates.contains(&f.date)).cloned().collect())
+    }
+
+    /// Bytes of memory that it holds, roughly.
+    pub fn memory_bytes(&self) -> usize {
+        let files = lock(&self.files).as_ref().map_or(0, |files| files.memory_bytes());
+        TABLE_BYTES + files + KNOWN_BYTES * lock(&self.floodmarks).floodmarks.len()
     }
 
     /// A live file's bytes.

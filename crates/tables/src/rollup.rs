@@ -15,7 +15,7 @@ use crate::error::TableError;
 use crate::read::{Matcher, Select};
 use crate::scan::{Scan, ScanLimits};
 use crate::store::Upload;
-use crate::write::FileWriter;
+use crate::write::{FileWriter, WriteLimits};
 use model::sample::is_stale;
 use model::{Labels, LabelsBuilder, LabelsRef, Samples, TimeRange};
 use std::collections::BTreeMap;
@@ -149,12 +149,25 @@ pub fn labels_without(labels: LabelsRef<'_>) -> Labels {
 }
 
 /// Days before `today` whose rollup is missing, or older than their samples.
-pub fn due(metrics: &Table, rollup: &Table, today: Date) -> Result<Vec<Date>, TableError> {
+///
+/// Days that begin before `whole_from_ms` may have lost samples to retention: what was made of one stays as it is, for
+/// anew it would say less.
+pub fn due(
+    metrics: &Table,
+    rollup: &Table,
+    today: Date,
+    whole_from_ms: i64,
+) -> Result<Vec<Date>, TableError> {
     let files = metrics.files()?;
     let mut due = Vec::new();
     for day in files.all().chunk_by(|a, b| a.date == b.date).filter(|day| day[0].date < today) {
-        if floodmark(rollup, day[0].date)? < Some(sequence(day)) {
-            due.push(day[0].date);
+        let date = day[0].date;
+        let is_due = match floodmark(rollup, date)? {
+            None => true,
+            Some(upto) => upto < sequence(day) && date.start_ms() >= whole_from_ms,
+        };
+        if is_due {
+            due.push(date);
         }
     }
     Ok(due)
@@ -187,31 +200,47 @@ fn sequence(day: &[LiveFile]) -> u64 {
     u64::try_from(day.iter().map(|f| f.sequence).max().unwrap_or(0)).unwrap_or(0)
 }
 
+/// Samples between two looks at whether to go on.
+const STEP_SAMPLES: u64 = 200_000;
+
 /// What a rollup of a day came to.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Rolled {
     /// Series of the metrics table.
     pub series: u64,
     /// Samples read.
     pub samples: u64,
-    /// False where nothing was to be done, or another program was faster.
+    /// False where nothing was to be done, another program was faster, or the caller wanted no more of it.
     pub committed: bool,
     /// Series that were left out, since they have as many labels as a series may have.
     pub left_out: u64,
 }
 
+/// What making a rollup may use.
+#[derive(Debug, Clone, Copy)]
+pub struct RollupLimits {
+    /// Bytes that the windows of the day's files may take together. Each takes at least 64 KiB.
+    pub window_bytes: usize,
+    /// Of the files that it makes. All open ones together hold `open_bytes`, and each at most three times its
+    /// `row_group_bytes`, beside a part of an upload.
+    pub write: WriteLimits,
+}
+
 /// Makes the rollup of a day. `name` begins the names of new files and must be new each time. It holds the day's
-/// samples of one series, a scan, and an open file for each statistic of `row_group_bytes`.
+/// samples of one series, a scan, and an open file for each statistic. `go_on` is asked now and then, and where it says
+/// `false` nothing is committed.
 ///
 /// A damaged file fails it: a rollup that knows less than the day is never made.
+#[expect(clippy::too_many_arguments, reason = "each says one thing, and there is one caller")]
 pub fn run(
     metrics: &Table,
     rollup: &Table,
     date: Date,
     resolution: Resolution,
     name: &str,
-    row_group_bytes: usize,
+    limits: &RollupLimits,
     now_ms: i64,
+    mut go_on: impl FnMut(&Rolled) -> bool,
 ) -> Result<Rolled, TableError> {
     let files = metrics.files()?;
     let day: Vec<LiveFile> = files.all().iter().filter(|f| f.date == date).cloned().collect();
@@ -220,16 +249,23 @@ pub fn run(
         return Ok(Rolled::default());
     }
     let select = Select { range: TimeRange::new(date.start_ms(), date.end_ms()), ..Select::ALL };
-    let limits = ScanLimits::default();
-    let mut scan = Scan::open_files(metrics, files, &Arc::new(Cache::new(0)), &select, &limits)?;
-    let mut writer = Writer::new(rollup, date, name, row_group_bytes);
+    let scanned = ScanLimits { window_bytes: limits.window_bytes, ..ScanLimits::default() };
+    let mut scan = Scan::open_files(metrics, files, &Arc::new(Cache::new(0)), &select, &scanned)?;
+    let mut writer = Writer::new(rollup, date, name, limits.write);
     let mut rolled = Rolled::default();
     let (mut samples, mut builder) = (Samples::default(), LabelsBuilder::new());
+    let mut looked = 0;
     while scan.next_series()? {
         samples.clear();
         scan.read(&mut samples)?;
         rolled.series += 1;
         rolled.samples += samples.len() as u64;
+        if rolled.samples - looked >= STEP_SAMPLES {
+            looked = rolled.samples;
+            if !go_on(&rolled) {
+                return Ok(rolled);
+            }
+        }
         let mut columns: [Samples; 7] = Default::default();
         bucket(&samples, resolution, &mut columns);
         if columns[0].is_empty() {
@@ -257,7 +293,7 @@ struct Writer<'a> {
     rollup: &'a Table,
     date: Date,
     name: &'a str,
-    row_group_bytes: usize,
+    limits: WriteLimits,
     open: [Option<FileWriter<Upload>>; 7],
     /// The last labels of each, to see where their order breaks.
     last: [Option<Labels>; 7],
@@ -266,9 +302,9 @@ struct Writer<'a> {
 }
 
 impl<'a> Writer<'a> {
-    fn new(rollup: &'a Table, date: Date, name: &'a str, row_group_bytes: usize) -> Self {
+    fn new(rollup: &'a Table, date: Date, name: &'a str, limits: WriteLimits) -> Self {
         let (open, last) = Default::default();
-        Self { rollup, date, name, row_group_bytes, open, last, staged: Vec::new(), files: 0 }
+        Self { rollup, date, name, limits, open, last, staged: Vec::new(), files: 0 }
     }
 
     fn push(
@@ -288,7 +324,7 @@ impl<'a> Writer<'a> {
             none => {
                 self.files += 1;
                 let upload = self.rollup.upload(self.date, &format!("{}-{}", self.name, self.files))?;
-                none.insert(FileWriter::new(self.date, upload, self.row_group_bytes)?)
+                none.insert(FileWriter::new(self.date, upload, self.limits.row_group_bytes)?)
             }
         };
         writer.push(&Stretch {
@@ -298,6 +334,19 @@ impl<'a> Writer<'a> {
             values: &samples.values,
         })?;
         self.last[at] = Some(labels.clone());
+        if writer.written_bytes() >= self.limits.file_bytes {
+            self.end(at)?;
+        }
+        self.bound_open()
+    }
+
+    /// Where the open files together grow too large, the fullest ends early.
+    fn bound_open(&mut self) -> Result<(), TableError> {
+        let held = |open: &Option<FileWriter<Upload>>| open.as_ref().map_or(0, FileWriter::held_bytes);
+        while self.open.iter().map(held).sum::<usize>() > self.limits.open_bytes {
+            let fullest = (0..self.open.len()).max_by_key(|at| held(&self.open[*at]));
+            self.end(fullest.expect("BUG: there are seven"))?;
+        }
         Ok(())
     }
 

@@ -9,7 +9,7 @@ use bytes::Bytes;
 pub(crate) use durable::ASIDE;
 use durable::DurableFiles;
 pub use object_store::DynObjectStore;
-use object_store::path::Path;
+use object_store::path::{Path, PathPart};
 use object_store::{ObjectStoreExt, PutMode, PutOptions};
 use std::future::Future;
 use std::ops::Range;
@@ -55,6 +55,31 @@ impl Location {
         Ok(Self { url: parsed, store, prefix, handle })
     }
 
+    /// A folder in this one, through the same connections.
+    pub fn folder(&self, names: &[&str]) -> Result<Self, TableError> {
+        let mut url = self.url.clone();
+        if let Ok(mut path) = url.path_segments_mut() {
+            path.pop_if_empty().extend(names).push("");
+        }
+        let bad = |reason: String| TableError::Location { url: url.to_string(), reason };
+        // as they are: what the library encodes of a name here, it does not encode in a URL
+        let inner = names.iter().map(|name| PathPart::parse(name)).collect::<Result<Vec<_>, _>>();
+        let inner = inner.map_err(|e| bad(e.to_string()))?;
+        let prefix = self.prefix.parts().chain(inner).collect();
+        Ok(Self { url, prefix, ..self.clone() })
+    }
+
+    /// Names of the folders in this one; none where it is not there.
+    pub fn folders(&self) -> Result<Vec<String>, TableError> {
+        match self.wait(self.store.list_with_delimiter(Some(&self.prefix))) {
+            Ok(listed) => {
+                Ok(listed.common_prefixes.iter().filter_map(|p| p.filename().map(Into::into)).collect())
+            }
+            Err(object_store::Error::NotFound { .. }) => Ok(Vec::new()),
+            Err(error) => Err(error.into()),
+        }
+    }
+
     /// The same folder through another store: for tests that make it fail.
     #[must_use]
     pub fn with_store(&self, wrap: impl FnOnce(Arc<DynObjectStore>) -> Arc<DynObjectStore>) -> Self {
@@ -64,6 +89,11 @@ impl Location {
     /// The folder's URL, with a slash at the end.
     pub const fn url(&self) -> &Url {
         &self.url
+    }
+
+    /// True for local files.
+    pub(crate) fn is_local(&self) -> bool {
+        self.url.scheme() == "file"
     }
 
     pub(crate) fn store(&self) -> Arc<DynObjectStore> {
@@ -154,5 +184,28 @@ impl StoredFile {
     fn is_short(&self) -> bool {
         let head = self.location.wait(self.location.store.head(&self.path));
         head.is_ok_and(|head| head.size < self.len)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_folder_is_where_its_url_says_and_is_listed_by_its_name() {
+        let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).build().unwrap();
+        let dir = tempfile::tempdir().unwrap();
+        let open = |url: &str| Location::open(url, [], runtime.handle().clone()).unwrap();
+        let root = open(&format!("file://{}/a%20b", dir.path().display()));
+        assert_eq!(root.folders().unwrap(), Vec::<String>::new(), "it is not there");
+        for name in ["anonymous", "b(*)'!", "x_y-z."] {
+            let folder = root.folder(&[name, "metrics"]).unwrap();
+            let again = open(folder.url().as_str());
+            assert_eq!((again.url(), &again.prefix), (folder.url(), &folder.prefix), "{name}");
+            folder.create("x", Bytes::from_static(b"y")).unwrap();
+            assert!(dir.path().join("a b").join(name).join("metrics/x").exists());
+            assert!(root.folders().unwrap().contains(&name.to_string()), "{:?}", root.folders());
+        }
+        assert!(root.folder(&[".."]).is_err());
     }
 }

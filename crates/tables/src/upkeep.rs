@@ -6,10 +6,10 @@
 
 use crate::block::Date;
 use crate::compact::{self, CompactLimits, Compaction, Job, Progress};
-use crate::delta::{Cleaned, Sweeper, Swept, Table};
+use crate::delta::{Cleaned, LiveFile, Sweeper, Swept, Table};
 use crate::error::TableError;
 use crate::read::NameRange;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 
 /// Samples between two looks at whether a merge shall go on.
@@ -18,21 +18,35 @@ const STEP_SAMPLES: u64 = 200_000;
 /// Damaged files that are remembered; beyond it the first are tried again.
 const DAMAGED_MAX: usize = 1000;
 
+/// What time it is, by two clocks.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Now {
+    /// Milliseconds since the Unix epoch. It says which days are over, and may jump.
+    pub wall_ms: i64,
+    /// Milliseconds since some moment in the process' life, by a clock that never jumps. It says how long something has
+    /// been so: a file must not be deleted because somebody set the clock.
+    pub steady_ms: i64,
+}
+
+/// Versions that are remembered for the sake of the log's grace: with more than these within one, it is cleaned later.
+const SEEN_MAX: usize = 1000;
+
 /// What is due when.
 #[derive(Debug, Clone, Copy)]
 pub struct Policy {
-    /// Samples older than this go, in whole files: a file stays until all of it is older. `None` keeps all.
-    pub retention_ms: Option<i64>,
-    /// What is merged.
-    pub compact: CompactLimits,
-    /// How long files stay that no version needs any more. It must be longer than any query, and than the time
-    /// between staging and committing.
+    /// Samples from before this go, in whole files: a file stays until all of it is older. `None` keeps all.
+    pub expire_before_ms: Option<i64>,
+    /// What is merged; `None` where somebody else does it.
+    pub compact: Option<CompactLimits>,
+    /// How long files stay that no version needs any more, and versions that no checkpoint needs. It must be longer than
+    /// any query, and than the time between staging and committing.
     pub grace_ms: i64,
     /// Time between two sweeps.
     pub sweep_every_ms: i64,
     /// Versions between two checkpoints.
     pub checkpoint_every: u64,
-    /// How long log entries stay that lie before a checkpoint.
+    /// How long log entries stay that lie before a checkpoint, by the times that the store gives them; never shorter than
+    /// the grace.
     pub log_keep_ms: i64,
 }
 
@@ -40,8 +54,8 @@ impl Default for Policy {
     fn default() -> Self {
         const HOUR: i64 = 3_600_000;
         Self {
-            retention_ms: None,
-            compact: CompactLimits::default(),
+            expire_before_ms: None,
+            compact: Some(CompactLimits::default()),
             grace_ms: HOUR,
             sweep_every_ms: HOUR / 4,
             checkpoint_every: 50,
@@ -69,7 +83,7 @@ pub enum Step {
 }
 
 /// What a step came to.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Done {
     /// So many files expired.
     Expired(usize),
@@ -77,8 +91,8 @@ pub enum Done {
     Compacted(Progress),
     /// Another program was faster, or the caller wanted no more of it.
     GivenUp,
-    /// A file of the job is damaged. It is left alone from now on; see [`Upkeep::damaged`].
-    Damaged,
+    /// This file of the job is damaged. It is left alone from now on; see [`Upkeep::damaged`].
+    Damaged(String),
     /// The checkpoint is there.
     Checkpointed,
     /// Log files went.
@@ -93,6 +107,8 @@ pub struct Upkeep {
     sweeper: Sweeper,
     swept_ms: Option<i64>,
     checkpointed: Option<u64>,
+    /// Versions that were seen, and when, by the steady clock: the last that is older than the grace, and those since.
+    seen: VecDeque<(u64, i64)>,
     /// Damaged files, and what is wrong with each.
     damaged: BTreeMap<String, String>,
 }
@@ -104,24 +120,25 @@ impl Upkeep {
     }
 
     /// What is due now, in the order in which to do it.
-    pub fn plan(&mut self, table: &Table, now_ms: i64, policy: &Policy) -> Result<Vec<Step>, TableError> {
+    pub fn plan(&mut self, table: &Table, now: Now, policy: &Policy) -> Result<Vec<Step>, TableError> {
         table.refresh()?;
         let files = table.files()?;
         let mut steps = Vec::new();
-        if let Some(retention_ms) = policy.retention_ms {
-            let before_ms = now_ms.saturating_sub(retention_ms);
-            if files.all().iter().any(|f| f.range.end_ms.min(f.date.end_ms()) < before_ms) {
-                steps.push(Step::Expire { before_ms });
-            }
+        if let Some(before_ms) = policy.expire_before_ms
+            && files.all().iter().any(|f| f.is_before(before_ms))
+        {
+            steps.push(Step::Expire { before_ms });
         }
-        let jobs = compact::plan(files.all(), Date::of(now_ms), &policy.compact, |f| {
-            self.damaged.contains_key(&f.path)
-        });
-        steps.extend(jobs.into_iter().map(Step::Compact));
+        if let Some(limits) = &policy.compact {
+            let is_damaged = |f: &LiveFile| self.damaged.contains_key(&f.path);
+            let jobs = compact::plan(files.all(), Date::of(now.wall_ms), limits, is_damaged);
+            steps.extend(jobs.into_iter().map(Step::Compact));
+        }
         if files.version() >= self.checkpointed.unwrap_or(0).saturating_add(policy.checkpoint_every) {
             steps.push(Step::Checkpoint);
         }
-        if self.swept_ms.is_none_or(|at| now_ms.saturating_sub(at) >= policy.sweep_every_ms || now_ms < at) {
+        let last = self.swept_ms.map(|at| now.steady_ms.saturating_sub(at));
+        if last.is_none_or(|since_ms| since_ms >= policy.sweep_every_ms) {
             steps.extend([Step::CleanLog, Step::Sweep]);
         }
         Ok(steps)
@@ -134,7 +151,7 @@ impl Upkeep {
         table: &Arc<Table>,
         step: &Step,
         name: &str,
-        now_ms: i64,
+        now: Now,
         policy: &Policy,
         mut go_on: impl FnMut(&Progress, usize) -> bool,
     ) -> Result<Done, TableError> {
@@ -151,28 +168,44 @@ impl Upkeep {
                     }
                 }
             }
-            Step::Compact(job) => match compact_job(table, job, name, policy.compact, go_on) {
-                Err(TableError::Damaged { file, reason }) => {
-                    self.leave(file, reason);
-                    Ok(Done::Damaged)
+            Step::Compact(job) => {
+                match compact_job(table, job, name, policy.compact.unwrap_or_default(), go_on) {
+                    Err(TableError::Damaged { file, reason }) => {
+                        self.leave(file.clone(), reason);
+                        Ok(Done::Damaged(file))
+                    }
+                    done => done,
                 }
-                done => done,
-            },
+            }
             Step::Checkpoint => {
                 table.checkpoint()?;
                 self.checkpointed = Some(table.version());
                 Ok(Done::Checkpointed)
             }
             Step::CleanLog => {
-                let before_ms = now_ms.saturating_sub(policy.log_keep_ms);
-                table.clean_log(before_ms).map(Done::Cleaned)
+                let before_ms = now.wall_ms.saturating_sub(policy.log_keep_ms);
+                let upto = self.settled(table.version(), now.steady_ms, policy.grace_ms);
+                let cleaned = upto.map_or(Ok(Cleaned::default()), |upto| table.clean_log(before_ms, upto));
+                cleaned.map(Done::Cleaned)
             }
             Step::Sweep => {
-                let swept = self.sweeper.sweep(table, now_ms, policy.grace_ms)?;
-                self.swept_ms = Some(now_ms);
+                let swept = self.sweeper.sweep(table, now.steady_ms, policy.grace_ms)?;
+                self.swept_ms = Some(now.steady_ms);
                 Ok(Done::Swept(swept))
             }
         }
+    }
+
+    /// The greatest version that was there a grace ago: whoever began before it was has ended.
+    fn settled(&mut self, version: u64, steady_ms: i64, grace_ms: i64) -> Option<u64> {
+        if self.seen.back().is_none_or(|(last, _)| *last < version) {
+            self.seen.push_back((version, steady_ms));
+        }
+        let is_old = |(_, at): &(u64, i64)| steady_ms.saturating_sub(*at) >= grace_ms;
+        while self.seen.len() > SEEN_MAX || self.seen.get(1).is_some_and(is_old) {
+            self.seen.pop_front();
+        }
+        self.seen.front().filter(|first| is_old(first)).map(|(version, _)| *version)
     }
 
     fn leave(&mut self, file: String, reason: String) {
@@ -180,6 +213,11 @@ impl Upkeep {
             self.damaged.pop_first();
         }
         self.damaged.insert(file, reason);
+    }
+
+    /// What is wrong with a damaged file.
+    pub fn reason(&self, file: &str) -> &str {
+        self.damaged.get(file).map_or("", String::as_str)
     }
 
     /// Damaged files that a merge met, and what is wrong with each. Queries leave them out and say so; they stay

@@ -101,7 +101,7 @@ static FLOODMARK: [Source; 10] = [
     is("own/queue", "floodmark_head_creating_requests"),
     is("own/journal", "floodmark_journal_bytes"),
     labelled("own/refused", "floodmark_http_write_answers_total", "status=\"503\""),
-    is("own/compactions", "floodmark_compactions_total"),
+    is("own/compactions", "floodmark_compact_merges_total"),
 ];
 
 static PROMETHEUS: [Source; 7] = [

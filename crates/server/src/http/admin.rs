@@ -23,8 +23,15 @@ pub(crate) async fn flush(State(app): State<App>) -> Result<Json, ApiError> {
 
 /// Compacts all tables until nothing is left to do; answers what was done.
 pub(crate) async fn compact(State(app): State<App>) -> Result<Json, ApiError> {
-    let Compacted { merges, files, bytes, failures } = merge(&app.node).await?;
-    Ok(counts(&[("merges", merges), ("files", files), ("bytes", bytes), ("failures", failures)]))
+    let Compacted { merges, files, bytes, rollups, failures, damaged } = merge(&app.node).await?;
+    Ok(counts(&[
+        ("merges", merges),
+        ("files", files),
+        ("bytes", bytes),
+        ("rollups", rollups),
+        ("failures", failures),
+        ("damaged", damaged),
+    ]))
 }
 
 fn counts(counts: &[(&str, u64)]) -> Json {

@@ -1,6 +1,7 @@
 //! What sealing and upkeep count.
 
 use stdx::telemetry::{Counter, Gauge, Histogram, Registry};
+use tables::rollup::Resolution;
 
 /// Upper bounds in seconds for rounds of sealing.
 const ROUND_BUCKETS_S: &[f64] = &[0.01, 0.03, 0.1, 0.3, 1.0, 3.0, 10.0, 30.0, 100.0, 300.0];
@@ -25,8 +26,16 @@ pub(crate) struct LakeMetrics {
     pub(crate) merges: Counter,
     pub(crate) merged_files: Counter,
     pub(crate) merged_bytes: Counter,
+    pub(crate) merged_samples: Counter,
     pub(crate) merge_jobs_waiting: Gauge,
+    rollup_days: [Counter; 2],
+    pub(crate) rollup_samples: Counter,
+    pub(crate) rollup_days_waiting: Gauge,
     pub(crate) upkeep_failures: Counter,
+    pub(crate) failing_tables: Gauge,
+    pub(crate) damaged_files: Gauge,
+    pub(crate) open_tables: Gauge,
+    pub(crate) open_tables_bytes: Gauge,
     pub(crate) expired_files: Counter,
     pub(crate) vacuumed_files: Counter,
     pub(crate) vacuumed_bytes: Counter,
@@ -34,6 +43,11 @@ pub(crate) struct LakeMetrics {
 }
 
 impl LakeMetrics {
+    /// Days of a rollup.
+    pub(crate) fn rollup_days(&self, resolution: Resolution) -> &Counter {
+        &self.rollup_days[resolution as usize]
+    }
+
     pub(crate) fn new(r: &Registry) -> Self {
         let seconds = |part| {
             r.histogram(
@@ -79,6 +93,32 @@ impl LakeMetrics {
                 .counter("floodmark_compact_bytes_total", "Bytes of files that were merged into others."),
             merge_jobs_waiting: r
                 .gauge("floodmark_compact_jobs_waiting", "Merges that are planned and not done yet."),
+            merged_samples: r
+                .counter("floodmark_compact_samples_total", "Samples that merges wrote, as they go on."),
+            rollup_days: Resolution::ALL.map(|resolution| {
+                r.counter_with(
+                    "floodmark_rollup_days_total",
+                    "Days of which a rollup was made.",
+                    &[("table", resolution.folder())],
+                )
+            }),
+            rollup_samples: r.counter(
+                "floodmark_rollup_samples_total",
+                "Samples that rollups were made of, as they go on.",
+            ),
+            rollup_days_waiting: r
+                .gauge("floodmark_rollup_days_waiting", "Days whose rollup is planned and not made yet."),
+            failing_tables: r.gauge(
+                "floodmark_upkeep_failing_tables",
+                "Tables whose upkeep does not get on; the log says why.",
+            ),
+            damaged_files: r.gauge(
+                "floodmark_upkeep_damaged_files",
+                "Files that merges met and left alone, since they are damaged.",
+            ),
+            open_tables: r.gauge("floodmark_tables_open", "Tables that are open."),
+            open_tables_bytes: r
+                .gauge("floodmark_tables_open_bytes", "Bytes that the lists of files of open tables hold."),
             upkeep_failures: r.counter(
                 "floodmark_upkeep_failures_total",
                 "Jobs of upkeep that failed and are tried again.",

@@ -1,16 +1,20 @@
 //! Tenants' tables: where each lies, and which of them are open.
+//!
+//! An open table holds the list of its live files. So those that were used longest ago are closed again where all
+//! together would hold more than [`Budget::tables_bytes`](crate::Budget::tables_bytes), and who was not heard of for [`IDLE`] is
+//! closed anyway; opening one again costs some reads of its log. What somebody still works with he keeps.
 
 use crate::settings::LakeSettings;
 use crate::world::World;
 use model::TenantId;
 use parking_lot::Mutex;
-use std::collections::{BTreeMap, HashMap, HashSet};
+use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::sync::Arc;
+use std::time::{Duration, Instant};
+use stdx::clock::Clock;
 use tables::rollup::Resolution;
-use tables::store::DynObjectStore;
 use tables::{Location, Table, TableError};
 use tokio::runtime::{Builder, Runtime};
-use url::Url;
 
 /// Threads on which requests to the object store run, beside the one that waits for them.
 const STORE_THREADS: usize = 2;
@@ -20,6 +24,9 @@ const FILE_THREADS_MAX: usize = 16;
 
 /// Tables that are known not to be there. Who asks names the tenant, so there may be any number of them.
 const ABSENT_MAX: usize = 10_000;
+
+/// A table that nobody used for so long is closed.
+const IDLE: Duration = Duration::from_secs(900);
 
 /// What a table of a tenant holds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -31,8 +38,12 @@ pub(crate) enum Kind {
 }
 
 impl Kind {
+    /// All of them; what others are made of comes first.
+    pub(crate) const ALL: [Self; 3] =
+        [Self::Samples, Self::Rollup(Resolution::FiveMinutes), Self::Rollup(Resolution::Hour)];
+
     /// The table's folder in the tenant's.
-    const fn folder(self) -> &'static str {
+    pub(crate) const fn folder(self) -> &'static str {
         match self {
             Self::Samples => "metrics",
             Self::Rollup(resolution) => resolution.folder(),
@@ -44,49 +55,66 @@ type Key = (TenantId, Kind);
 
 /// All tenants' tables.
 #[derive(Debug)]
-pub(super) struct TenantTables {
-    root: Url,
-    options: BTreeMap<String, String>,
-    /// Where they lie, instead of where the URL says.
-    store: Option<Arc<DynObjectStore>>,
+pub(crate) struct TenantTables {
+    root: Location,
+    clock: Arc<dyn Clock>,
     /// Taken only when the node goes.
     runtime: Option<Runtime>,
-    open: Mutex<HashMap<Key, Arc<Table>>>,
+    /// What all open tables may hold.
+    open_bytes_max: usize,
+    open: Mutex<BTreeMap<Key, Open>>,
     /// Held while a table is opened or made: half of a new one is no table.
     opening: Mutex<()>,
     /// Rollups that are not there: queries ask for them again and again. Forgotten now and then, for another process
     /// may make one.
     absent: Mutex<HashSet<Key>>,
+    /// Tenants that have a folder.
+    known: Mutex<BTreeSet<TenantId>>,
+}
+
+#[derive(Debug)]
+struct Open {
+    table: Arc<Table>,
+    used: Instant,
 }
 
 impl TenantTables {
     /// Those under the URL of the settings. Nothing is looked for in the store yet: a node starts without it where it
     /// can.
-    pub(super) fn at(settings: &LakeSettings, world: &World) -> Result<Self, super::LakeError> {
+    pub(super) fn at(
+        settings: &LakeSettings,
+        world: &World,
+        open_bytes_max: usize,
+    ) -> Result<Self, super::LakeError> {
         let mut runtime = Builder::new_multi_thread();
         runtime.worker_threads(STORE_THREADS).max_blocking_threads(FILE_THREADS_MAX).thread_name("tables");
         let runtime = runtime.enable_all().build()?;
         let root = Location::open(&settings.url, settings.options.clone(), runtime.handle().clone())?;
+        let root = match &world.store {
+            Some(store) => root.with_store(|_| Arc::clone(store)),
+            None => root,
+        };
         Ok(Self {
-            root: root.url().clone(),
-            options: settings.options.clone(),
-            store: world.store.clone(),
+            root,
+            clock: Arc::clone(&world.clock),
             runtime: Some(runtime),
+            open_bytes_max,
             open: Mutex::default(),
             opening: Mutex::default(),
             absent: Mutex::default(),
+            known: Mutex::default(),
         })
     }
 
     /// A table, made where there is none.
     pub(super) fn open_or_create(&self, tenant: &TenantId, kind: Kind) -> Result<Arc<Table>, TableError> {
         let key = (tenant.clone(), kind);
-        if let Some(known) = self.known(&key) {
-            return Ok(known);
+        if let Some(open) = self.is_open(&key, true) {
+            return Ok(open);
         }
         let _alone = self.opening.lock();
-        match self.known(&key) {
-            Some(known) => Ok(known),
+        match self.is_open(&key, true) {
+            Some(open) => Ok(open),
             None => {
                 let table = Table::open_or_create(self.location(tenant, kind)?)?;
                 Ok(self.remember(key, table))
@@ -97,74 +125,112 @@ impl TenantTables {
     /// A table, where there is one.
     pub(super) fn existing(&self, tenant: &TenantId, kind: Kind) -> Result<Option<Arc<Table>>, TableError> {
         let key = (tenant.clone(), kind);
-        if let Some(known) = self.known(&key) {
-            return Ok(Some(known));
+        if let Some(open) = self.is_open(&key, true) {
+            return Ok(Some(open));
         }
         if self.absent.lock().contains(&key) {
             return Ok(None);
         }
         let _alone = self.opening.lock();
-        if let Some(known) = self.known(&key) {
-            return Ok(Some(known));
+        if let Some(open) = self.is_open(&key, true) {
+            return Ok(Some(open));
         }
-        let table = Table::open(self.location(tenant, kind)?)?;
-        if table.is_none() && kind != Kind::Samples {
+        let table = self.open(&key)?;
+        Ok(table.map(|table| self.remember(key, table)))
+    }
+
+    /// A table, where there is one, for a look at it that says nothing about its use: it stays closed, or gets nearer to
+    /// that.
+    pub(super) fn visit(&self, tenant: &TenantId, kind: Kind) -> Result<Option<Arc<Table>>, TableError> {
+        let key = (tenant.clone(), kind);
+        if let Some(open) = self.is_open(&key, false) {
+            return Ok(Some(open));
+        }
+        if self.absent.lock().contains(&key) {
+            return Ok(None);
+        }
+        Ok(self.open(&key)?.map(Arc::new))
+    }
+
+    fn open(&self, key: &Key) -> Result<Option<Table>, TableError> {
+        let table = Table::open(self.location(&key.0, key.1)?)?;
+        if table.is_none() && key.1 != Kind::Samples {
             let mut absent = self.absent.lock();
             if absent.len() >= ABSENT_MAX {
                 absent.clear();
             }
-            absent.insert(key);
-            return Ok(None);
+            absent.insert(key.clone());
         }
-        Ok(table.map(|table| self.remember(key, table)))
+        Ok(table)
     }
 
-    fn known(&self, key: &Key) -> Option<Arc<Table>> {
-        self.open.lock().get(key).cloned()
+    fn is_open(&self, key: &Key, uses: bool) -> Option<Arc<Table>> {
+        let mut open = self.open.lock();
+        let open = open.get_mut(key)?;
+        if uses {
+            open.used = self.clock.instant();
+        }
+        Some(Arc::clone(&open.table))
     }
 
     fn remember(&self, key: Key, table: Table) -> Arc<Table> {
         let table = Arc::new(table);
         self.absent.lock().remove(&key);
-        self.open.lock().insert(key, Arc::clone(&table));
+        self.known.lock().insert(key.0.clone());
+        self.open.lock().insert(key, Open { table: Arc::clone(&table), used: self.clock.instant() });
+        self.close(|_| false);
         table
     }
 
-    /// Opens the tables of tenants of whom nothing was heard since the start, where they lie in a directory: retention is
-    /// for them too. Tenants in an object store are kept once they write or are asked for.
+    /// Closes what nobody has used for long.
+    pub(super) fn close_idle(&self) {
+        let now = self.clock.instant();
+        self.close(|used| now.saturating_duration_since(used) >= IDLE);
+    }
+
+    /// Closes what is idle, and what is too much; the last one stays.
+    fn close(&self, is_idle: impl Fn(Instant) -> bool) {
+        let mut open = self.open.lock();
+        open.retain(|_, open| !is_idle(open.used));
+        let mut bytes: usize = open.values().map(|open| open.table.memory_bytes()).sum();
+        while bytes > self.open_bytes_max && open.len() > 1 {
+            let oldest = open.iter().min_by_key(|(_, open)| open.used).map(|(key, _)| key.clone());
+            let closed = oldest.and_then(|key| open.remove(&key)).expect("BUG: one is open");
+            bytes -= closed.table.memory_bytes().min(bytes);
+        }
+    }
+
+    /// How many tables are open, and the bytes that they hold.
+    pub(super) fn open_stats(&self) -> (usize, usize) {
+        let open = self.open.lock();
+        (open.len(), open.values().map(|open| open.table.memory_bytes()).sum())
+    }
+
+    /// Looks which tenants there are: upkeep is also for those of whom nothing was heard since the start.
     pub(super) fn discover(&self) -> Result<(), TableError> {
         self.absent.lock().clear();
-        let Some(entries) = self.root.to_file_path().ok().and_then(|root| std::fs::read_dir(root).ok())
-        else {
-            return Ok(());
-        };
-        for entry in entries.flatten() {
-            if let Some(tenant) = entry.file_name().to_str().and_then(|name| TenantId::parse(name).ok()) {
-                self.existing(&tenant, Kind::Samples)?;
-            }
-        }
+        let names = self.root.folders()?;
+        let there: BTreeSet<_> = names.iter().filter_map(|name| TenantId::parse(name).ok()).collect();
+        *self.known.lock() = there;
         Ok(())
+    }
+
+    /// Tenants with open tables; or all that are known.
+    pub(super) fn tenants(&self, all: bool) -> BTreeSet<TenantId> {
+        let mut tenants: BTreeSet<_> = self.open.lock().keys().map(|(tenant, _)| tenant.clone()).collect();
+        if all {
+            tenants.extend(self.known.lock().iter().cloned());
+        }
+        tenants
     }
 
     /// The tables that are open, in order.
     pub(super) fn all_open(&self) -> Vec<(Key, Arc<Table>)> {
-        let open = self.open.lock();
-        let mut all: Vec<_> = open.iter().map(|(key, table)| (key.clone(), Arc::clone(table))).collect();
-        all.sort_unstable_by(|(a, _), (b, _)| a.cmp(b));
-        all
+        self.open.lock().iter().map(|(key, open)| (key.clone(), Arc::clone(&open.table))).collect()
     }
 
     fn location(&self, tenant: &TenantId, kind: Kind) -> Result<Location, TableError> {
-        let mut url = self.root.clone();
-        if let Ok(mut path) = url.path_segments_mut() {
-            path.pop_if_empty().push(tenant.as_str()).push(kind.folder());
-        }
-        let runtime = self.runtime.as_ref().expect("BUG: the runtime goes last");
-        let location = Location::open(url.as_str(), self.options.clone(), runtime.handle().clone())?;
-        Ok(match &self.store {
-            Some(store) => location.with_store(|_| Arc::clone(store)),
-            None => location,
-        })
+        self.root.folder(&[tenant.as_str(), kind.folder()])
     }
 }
 

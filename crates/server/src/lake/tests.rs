@@ -3,7 +3,8 @@
 use super::fault::PLACES;
 use super::sealer::flush;
 use crate::node::Node;
-use crate::pipeline::tests::small_node;
+use crate::pipeline::tests::{small_node, small_settings};
+use crate::settings::Settings;
 use crate::source::Source;
 use model::{Labels, Samples, SeriesKey, TenantId, TimeRange};
 use protocol::encode::V1Encoder;
@@ -20,19 +21,33 @@ type Content = BTreeMap<(String, i64), u64>;
 
 /// Writes one sample of each of 50 series.
 async fn write(node: &Node, base_ms: i64, round: i64, content: &mut Content) {
-    let mut encoder = V1Encoder::new();
+    content.extend(write_of(node, &TenantId::anonymous(), base_ms + round).await);
+}
+
+/// Writes one sample of each of 50 series of a tenant; what that is.
+pub(crate) async fn write_of(node: &Node, tenant: &TenantId, timestamp_ms: i64) -> Content {
+    let (mut encoder, mut content) = (V1Encoder::new(), Content::new());
     for i in 0..50 {
         let name = format!("m{i}");
         let labels = Labels::from_pairs(&[("__name__", name.as_str()), ("zone", "z")]);
-        let value = (round * 100 + i) as f64;
-        encoder.series(labels.as_ref(), &[base_ms + round], &[value]);
-        content.insert((labels.to_string(), base_ms + round), value.to_bits());
+        let value = (timestamp_ms % 1000 * 100 + i) as f64;
+        encoder.series(labels.as_ref(), &[timestamp_ms], &[value]);
+        content.insert((labels.to_string(), timestamp_ms), value.to_bits());
     }
     let body = encoder.finish().to_vec();
     let memory = node.shared().inflight.reserve(body.len() as u64).unwrap();
-    let outcome =
-        crate::pipeline::write(node, TenantId::anonymous(), Version::V1, body, memory).await.unwrap();
+    let outcome = crate::pipeline::write(node, tenant.clone(), Version::V1, body, memory).await.unwrap();
     assert_eq!((outcome.samples, outcome.refused_series), (50, 0));
+    content
+}
+
+/// A node with the smallest budget, and other settings.
+pub(crate) async fn node_with(dir: &Path, change: impl FnOnce(&mut Settings)) -> Node {
+    let mut settings = small_settings(dir);
+    change(&mut settings);
+    let node = Node::start(settings, Arc::new(SystemClock)).unwrap();
+    crate::pipeline::wait_for_replay(&node).await;
+    node
 }
 
 fn read(node: &Node) -> Content {
@@ -64,9 +79,7 @@ async fn stop(node: Node) {
 }
 
 async fn start(dir: &Path) -> Node {
-    let node = small_node(dir);
-    crate::pipeline::wait_for_replay(&node).await;
-    node
+    node_with(dir, |_| ()).await
 }
 
 fn fail_at(node: &Node, place: &'static str) {

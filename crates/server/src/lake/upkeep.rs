@@ -1,22 +1,35 @@
-//! The thread that keeps tables in shape: retention, compaction, checkpoints, vacuum.
+//! The thread that keeps tables in shape: retention, compaction, rollups, checkpoints, vacuum.
 //!
-//! Each job is small, can die at any point and begins again; between two of them the thread looks whether it is to stop.
-//! Memory for a merge is bought from the account `flush`, of which sealing takes the other half.
+//! What is due, and how each step is done, is the matter of [`tables::upkeep`]. Here it is decided for which table and
+//! when; memory for a merge is bought from the account `flush`, of which sealing takes the other half; and what happens
+//! is counted and logged. Each step can die at any point and is then simply due again; within one it is looked now and
+//! then whether the node stops.
+//!
+//! - [`rollups`]: which days of which tenant get a rollup, and when
+//! - [`calendar`]: a date that retention may trust
+
+mod calendar;
+mod rollups;
+#[cfg(test)]
+mod tests;
 
 use super::Lake;
+use super::telemetry::LakeMetrics;
+use super::tenants::Kind;
 use crate::node::Shared;
 use crate::refusal::Refusal;
+use calendar::Calendar;
 use model::TenantId;
+use rollups::RolledDays;
 use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError};
 use std::time::{Duration, Instant};
 use stdx::budget::Exhausted;
-use tables::compact::{CompactLimits, Compaction, Job, plan};
-use tables::delta::Sweeper;
-use tables::read::NameRange;
-use tables::{Date, Table, TableError};
+use tables::compact::{CompactLimits, Progress};
+use tables::upkeep::{Done, Now, Policy, Step};
+use tables::{Table, TableError};
 use tokio::sync::oneshot;
 
 /// How often tables are looked at.
@@ -28,16 +41,19 @@ pub(super) const SWEEP_EVERY: Duration = Duration::from_secs(600);
 /// Versions of a table after which its log gets a checkpoint.
 const CHECKPOINT_VERSIONS: u64 = 20;
 
-/// Samples between two looks whether to stop: some hundredths of a second.
-const STEP_SAMPLES: u64 = 200_000;
+/// Old versions can be read at least so long.
+const LOG_KEPT_MS: i64 = 86_400_000;
 
-/// Rounds of planning for one request to compact: each makes the number of files fall.
+/// Rounds of planning for one look at a table: each makes the number of files fall.
 const PASSES_MAX: usize = 64;
+
+/// How often the log says how far a long step is.
+const SAY_EVERY: Duration = Duration::from_secs(30);
 
 /// What the thread can be told.
 #[derive(Debug)]
 pub(crate) enum Order {
-    /// Compact until nothing is left to do.
+    /// Compact and roll up until nothing is left to do.
     Compact(oneshot::Sender<Compacted>),
     Stop,
 }
@@ -48,8 +64,12 @@ pub(crate) struct Compacted {
     pub(crate) merges: u64,
     pub(crate) files: u64,
     pub(crate) bytes: u64,
-    /// Jobs that failed, and are tried again later.
+    /// Days of which a rollup was made.
+    pub(crate) rollups: u64,
+    /// Tables with a job that failed, and is tried again later.
     pub(crate) failures: u64,
+    /// Files that are left alone, since they are damaged.
+    pub(crate) damaged: u64,
 }
 
 #[derive(Debug, thiserror::Error)]
@@ -65,37 +85,84 @@ enum UpkeepError {
 /// The upkeep thread's state.
 #[derive(Debug)]
 pub(crate) struct Upkeep {
-    node: Arc<Shared>,
     orders: Receiver<Order>,
-    stopping: Arc<AtomicBool>,
-    tenants: HashMap<TenantId, State>,
-    swept: Instant,
-    refreshed: Instant,
-    discovered: bool,
-    is_failing: bool,
+    pace: Pace,
+    kept: HashMap<Key, Kept>,
+    calendar: Calendar,
+    /// When all tenants were visited, those included of whom nothing was heard lately.
+    visited: Option<Instant>,
 }
+
+type Key = (TenantId, Kind);
 
 /// What is remembered of a table.
 #[derive(Debug, Default)]
-struct State {
-    sweeper: Sweeper,
-    checkpoint: u64,
-    /// The version at which nothing was left to merge.
-    settled: Option<u64>,
+struct Kept {
+    upkeep: tables::upkeep::Upkeep,
+    /// Since when it does not get on.
+    failing: Option<Instant>,
+    rolled: RolledDays,
+}
+
+/// What a long step has to look at now and then.
+#[derive(Debug)]
+struct Pace {
+    node: Arc<Shared>,
+    stopping: Arc<AtomicBool>,
+    /// Where the steady clock begins.
+    began: Instant,
+    refreshed: Instant,
+}
+
+impl Pace {
+    fn is_stopping(&self) -> bool {
+        self.stopping.load(Ordering::Relaxed)
+    }
+
+    fn instant(&self) -> Instant {
+        self.node.clock.instant()
+    }
+
+    fn since(&self, at: Instant) -> Duration {
+        self.instant().saturating_duration_since(at)
+    }
+
+    fn now(&self) -> Now {
+        let steady_ms = i64::try_from(self.since(self.began).as_millis()).unwrap_or(i64::MAX);
+        Now { wall_ms: self.node.clock.now_ms(), steady_ms }
+    }
+
+    /// Whether to go on. Meanwhile queries see what others have committed (imports, other engines).
+    fn go_on(&mut self) -> bool {
+        if self.since(self.refreshed) >= EVERY {
+            self.refresh_all();
+        }
+        !self.is_stopping()
+    }
+
+    fn refresh_all(&mut self) {
+        for ((tenant, _), table) in self.node.lake.tables.all_open() {
+            if self.is_stopping() {
+                return;
+            }
+            if let Err(error) = table.refresh() {
+                // the next look at the table counts it
+                tracing::debug!(%tenant, %error, "cannot look for newer versions of a table");
+            }
+        }
+        self.refreshed = self.instant();
+    }
 }
 
 impl Upkeep {
     pub(crate) fn new(node: Arc<Shared>, orders: Receiver<Order>, stopping: Arc<AtomicBool>) -> Self {
         let now = node.clock.instant();
         Self {
-            node,
             orders,
-            stopping,
-            tenants: HashMap::new(),
-            swept: now,
-            refreshed: now,
-            discovered: false,
-            is_failing: false,
+            pace: Pace { node, stopping, began: now, refreshed: now },
+            kept: HashMap::new(),
+            calendar: Calendar::default(),
+            visited: None,
         }
     }
 
@@ -115,207 +182,227 @@ impl Upkeep {
         }
     }
 
-    fn is_stopping(&self) -> bool {
-        self.stopping.load(Ordering::Relaxed)
+    fn lake(&self) -> &Lake {
+        &self.pace.node.lake
     }
 
-    /// Looks for what others have committed (imports, other engines): queries see it from then on.
-    fn refresh_all(&mut self) {
-        for (tenant, table) in self.node.lake.open_tables() {
-            if self.is_stopping() {
-                return;
-            }
-            if let Err(error) = table.refresh() {
-                // the next look at the table counts it
-                tracing::debug!(%tenant, %error, "cannot look for newer versions of a table");
-            }
-        }
-        self.refreshed = self.node.clock.instant();
-    }
-
-    /// One look at all tables.
+    /// One look at the tables: does what is due.
     pub(crate) fn look(&mut self) {
-        let now = self.node.clock.instant();
-        let sweeps = now.duration_since(self.swept) >= SWEEP_EVERY;
-        if sweeps {
-            self.swept = now;
+        self.keep_all(false);
+    }
+
+    /// Leaves nothing to merge or to roll up, whatever is configured and however lately it was done.
+    pub(crate) fn compact_all(&mut self) -> Compacted {
+        self.keep_all(true)
+    }
+
+    fn keep_all(&mut self, all: bool) -> Compacted {
+        let mut compacted = Compacted::default();
+        if all {
+            self.pace.refresh_all();
+        } else {
+            self.pace.refreshed = self.pace.instant(); // one by one, below
         }
-        self.refreshed = now; // one by one, below
-        if !self.discovered || sweeps {
-            self.discovered = true;
-            if let Err(error) = self.node.lake.tables.discover() {
-                tracing::debug!(%error, "not all tables could be opened");
+        let visits = all || self.visited.is_none_or(|at| self.pace.since(at) >= SWEEP_EVERY);
+        if visits {
+            self.visited = Some(self.pace.instant());
+            if let Err(error) = self.lake().tables.discover() {
+                tracing::warn!(%error, "cannot look which tenants have tables");
             }
         }
-        for (tenant, table) in self.node.lake.open_tables() {
-            if self.is_stopping() {
+        for tenant in self.lake().tables.tenants(visits) {
+            self.keep_tenant(&tenant, all, &mut compacted);
+            if self.pace.is_stopping() {
+                break;
+            }
+        }
+        self.lake().tables.close_idle();
+        self.publish();
+        compacted
+    }
+
+    /// Does what is due for a tenant: first its samples, then the rollups that are made of them.
+    fn keep_tenant(&mut self, tenant: &TenantId, all: bool, compacted: &mut Compacted) {
+        for kind in Kind::ALL {
+            let key = (tenant.clone(), kind);
+            let mut kept = self.kept.remove(&key).unwrap_or_default();
+            let done = self.keep(&key, &mut kept, all, compacted);
+            compacted.failures += u64::from(done.is_err());
+            compacted.damaged += kept.upkeep.damaged().count() as u64;
+            let is_there = !matches!(done, Ok(false));
+            self.note(&key, &mut kept, done);
+            if is_there {
+                self.kept.insert(key, kept);
+            }
+            if self.pace.is_stopping() {
                 return;
             }
-            let done = self.keep(&tenant, &table, sweeps);
-            self.note(&tenant, done);
         }
+    }
+
+    /// Does what is due for a table; false where there is none.
+    fn keep(
+        &mut self,
+        key: &Key,
+        kept: &mut Kept,
+        all: bool,
+        compacted: &mut Compacted,
+    ) -> Result<bool, UpkeepError> {
+        let (tenant, kind) = key;
+        if let Kind::Rollup(resolution) = kind {
+            self.roll_up(tenant, *resolution, kept, all, compacted)?;
+        }
+        let Some(table) = self.lake().tables.visit(tenant, *kind)? else { return Ok(false) };
+        let policy = self.policy(tenant, *kind, all)?;
+        for _ in 0..PASSES_MAX {
+            let steps = kept.upkeep.plan(&table, self.pace.now(), &policy)?;
+            let is_merge = |step: &Step| matches!(step, Step::Compact(_));
+            let mut merges = steps.iter().filter(|step| is_merge(step)).count();
+            let is_last = merges == 0;
+            for step in &steps {
+                self.lake().metrics.merge_jobs_waiting.set(merges as f64);
+                self.step(key, kept, &table, step, &policy, compacted)?;
+                merges -= usize::from(is_merge(step));
+            }
+            self.lake().metrics.merge_jobs_waiting.set(0.0);
+            if is_last {
+                break;
+            }
+        }
+        Ok(true)
+    }
+
+    fn policy(&mut self, tenant: &TenantId, kind: Kind, all: bool) -> Result<Policy, UpkeepError> {
+        let settings = &self.pace.node.settings.lake;
+        let today_ms = self.calendar.trusted_ms(self.pace.now(), settings.vacuum_grace_ms);
+        let keep_ms = match kind {
+            Kind::Samples => settings.retention_ms_of(tenant),
+            Kind::Rollup(_) => settings.rollup_retention_ms_of(tenant),
+        };
+        let expire_before_ms = match keep_ms.map(|keep_ms| today_ms.saturating_sub(keep_ms)) {
+            Some(before_ms) if kind == Kind::Samples => Some(self.spare_for_rollups(tenant, before_ms)?),
+            before_ms => before_ms,
+        };
+        Ok(Policy {
+            expire_before_ms,
+            compact: (settings.compaction || all).then(|| limits(self.lake())),
+            grace_ms: settings.vacuum_grace_ms,
+            sweep_every_ms: SWEEP_EVERY.as_millis() as i64,
+            checkpoint_every: CHECKPOINT_VERSIONS,
+            log_keep_ms: LOG_KEPT_MS,
+        })
+    }
+
+    fn step(
+        &mut self,
+        key: &Key,
+        kept: &mut Kept,
+        table: &Arc<Table>,
+        step: &Step,
+        policy: &Policy,
+        compacted: &mut Compacted,
+    ) -> Result<(), UpkeepError> {
+        if self.pace.is_stopping() {
+            return Err(UpkeepError::Stopping);
+        }
+        let node = Arc::clone(&self.pace.node);
+        let (metrics, (tenant, kind)) = (&node.lake.metrics, key);
+        let _memory = match (step, &policy.compact) {
+            (Step::Compact(_), Some(limits)) => {
+                let most = limits.memory_bytes() as u64;
+                Some(node.lake.flush.reserve(most.min(node.lake.flush.limit_bytes() / 2))?)
+            }
+            _ => None,
+        };
+        let (now, began) = (self.pace.now(), self.pace.instant());
+        let (mut said, mut samples) = (began, 0);
+        let go_on = |progress: &Progress, _held: usize| {
+            metrics.merged_samples.add(progress.samples - samples);
+            samples = progress.samples;
+            if self.pace.since(said) >= SAY_EVERY {
+                said = self.pace.instant();
+                let read_bytes = progress.bytes;
+                tracing::info!(%tenant, table = kind.folder(), read_bytes, samples, "compaction goes on");
+            }
+            self.pace.go_on()
+        };
+        let name = format!("{:016x}", node.lake.chance.fresh());
+        let done = kept.upkeep.run(table, step, &name, now, policy, go_on)?;
+        if let (Step::Compact(job), Done::Compacted(progress)) = (step, &done) {
+            metrics.merged_samples.add(progress.samples - samples);
+            let (files, bytes) = (job.files.len() as u64, job.bytes());
+            compacted.merges += 1;
+            compacted.files += files;
+            compacted.bytes += bytes;
+            metrics.merges.inc();
+            metrics.merged_files.add(files);
+            metrics.merged_bytes.add(bytes);
+            let (samples, seconds) = (progress.samples, self.pace.since(began).as_secs_f64());
+            tracing::info!(%tenant, table = kind.folder(), date = %job.date, files, bytes, samples, seconds, "compacted");
+        }
+        if let (Step::Compact(_), Done::Damaged(file)) = (step, &done) {
+            let reason = kept.upkeep.reason(file);
+            tracing::error!(%tenant, table = kind.folder(), file, reason, "a file is damaged: it is left alone, and its samples are missing in answers");
+        }
+        count(metrics, key, &done);
+        Ok(())
     }
 
     /// The log has one line for each change of state.
-    fn note(&mut self, tenant: &TenantId, done: Result<(), UpkeepError>) {
+    fn note(&self, (tenant, kind): &Key, kept: &mut Kept, done: Result<bool, UpkeepError>) {
+        let table = kind.folder();
         match done {
-            Ok(()) if self.is_failing => {
-                self.is_failing = false;
-                tracing::info!(%tenant, "upkeep of tables gets on again");
+            Ok(_) => {
+                if let Some(since) = kept.failing.take() {
+                    let seconds = self.pace.since(since).as_secs();
+                    tracing::info!(%tenant, table, seconds, "upkeep of a table gets on again");
+                }
             }
-            Ok(()) | Err(UpkeepError::Stopping | UpkeepError::Memory(_)) => {}
+            Err(UpkeepError::Stopping | UpkeepError::Memory(_)) => {}
             Err(error) => {
-                self.node.lake.metrics.upkeep_failures.inc();
-                if !std::mem::replace(&mut self.is_failing, true) {
-                    tracing::warn!(%tenant, %error, "upkeep of a table does not get on; it is tried again");
+                self.lake().metrics.upkeep_failures.inc();
+                if kept.failing.is_none() {
+                    kept.failing = Some(self.pace.instant());
+                    tracing::warn!(%tenant, table, %error, "upkeep of a table does not get on; it is tried again");
                 }
             }
         }
     }
 
-    fn keep(&mut self, tenant: &TenantId, table: &Arc<Table>, sweeps: bool) -> Result<(), UpkeepError> {
-        table.refresh()?;
-        self.expire(tenant, table)?;
-        if self.node.settings.lake.compaction {
-            self.compact(tenant, table, &mut Compacted::default())?;
-        }
-        self.checkpoint(tenant, table)?;
-        if sweeps {
-            self.sweep(tenant, table)?;
-        }
-        Ok(())
-    }
-
-    /// Drops what is older than the tenant's retention, whole files at a time.
-    fn expire(&self, tenant: &TenantId, table: &Table) -> Result<(), UpkeepError> {
-        let settings = &self.node.settings.lake;
-        let retention_ms = settings.tenant_retention_ms.get(tenant).copied().or(settings.retention_ms);
-        let Some(retention_ms) = retention_ms else { return Ok(()) };
-        let before_ms = self.node.clock.now_ms().saturating_sub(retention_ms);
-        loop {
-            let files = table.expire(before_ms)?;
-            self.node.lake.metrics.expired_files.add(files as u64);
-            if files == 0 || self.is_stopping() {
-                return Ok(());
-            }
-            tracing::info!(%tenant, files, "dropped what is older than retention");
-        }
-    }
-
-    pub(crate) fn compact_all(&mut self) -> Compacted {
-        let mut compacted = Compacted::default();
-        self.refresh_all();
-        for (tenant, table) in self.node.lake.open_tables() {
-            self.tenants.entry(tenant.clone()).or_default().settled = None;
-            let done = self.compact(&tenant, &table, &mut compacted);
-            compacted.failures += u64::from(done.is_err());
-            self.note(&tenant, done);
-        }
-        compacted
-    }
-
-    /// Merges until nothing is left to merge.
-    fn compact(
-        &mut self,
-        tenant: &TenantId,
-        table: &Arc<Table>,
-        compacted: &mut Compacted,
-    ) -> Result<(), UpkeepError> {
-        let limits = limits(&self.node.lake);
-        for _ in 0..PASSES_MAX {
-            let version = table.version();
-            let state = self.tenants.entry(tenant.clone()).or_default();
-            if state.settled == Some(version) {
-                return Ok(());
-            }
-            let files = table.files()?;
-            let jobs = plan(files.all(), Date::of(self.node.clock.now_ms()), &limits, |_| false);
-            let node = Arc::clone(&self.node);
-            let waiting = &node.lake.metrics.merge_jobs_waiting;
-            if jobs.is_empty() {
-                waiting.set(0.0);
-                state.settled = Some(version);
-                return Ok(());
-            }
-            for (done, job) in jobs.iter().enumerate() {
-                waiting.set((jobs.len() - done) as f64);
-                self.merge(tenant, table, job, limits, compacted)?;
-            }
-            waiting.set(0.0);
-        }
-        Ok(())
-    }
-
-    fn merge(
-        &mut self,
-        tenant: &TenantId,
-        table: &Arc<Table>,
-        job: &Job,
-        limits: CompactLimits,
-        compacted: &mut Compacted,
-    ) -> Result<(), UpkeepError> {
-        let node = Arc::clone(&self.node);
-        let lake = &node.lake;
-        let _memory = lake.flush.reserve(limits.memory_bytes() as u64)?;
-        let began = Instant::now();
-        let name = format!("{:016x}", lake.chance.fresh());
-        let mut compaction = Compaction::open(table, job, NameRange::ALL, &name, limits)?;
-        loop {
-            if self.is_stopping() {
-                return Err(UpkeepError::Stopping);
-            }
-            if compaction.step(STEP_SAMPLES)?.done {
-                break;
-            }
-            if self.node.clock.instant().duration_since(self.refreshed) >= EVERY {
-                self.refresh_all();
-            }
-        }
-        let staged = compaction.into_staged();
-        let (files, bytes) = (job.files.len() as u64, job.bytes());
-        if table.replace(&job.files, &staged)? {
-            compacted.merges += 1;
-            compacted.files += files;
-            compacted.bytes += bytes;
-            lake.metrics.merges.inc();
-            lake.metrics.merged_files.add(files);
-            lake.metrics.merged_bytes.add(bytes);
-            let seconds = began.elapsed().as_secs_f64();
-            tracing::info!(%tenant, date = %job.date, files, bytes, into = staged.len(), seconds, "compacted");
-        }
-        Ok(())
-    }
-
-    fn checkpoint(&mut self, tenant: &TenantId, table: &Table) -> Result<(), UpkeepError> {
-        let version = table.version();
-        let state = self.tenants.entry(tenant.clone()).or_default();
-        if version >= state.checkpoint + CHECKPOINT_VERSIONS {
-            table.checkpoint()?;
-            state.checkpoint = version;
-            self.node.lake.metrics.checkpoints.inc();
-        }
-        Ok(())
-    }
-
-    /// Deletes files that left the table, and log entries that lie before a checkpoint, after their grace.
-    fn sweep(&mut self, tenant: &TenantId, table: &Table) -> Result<(), UpkeepError> {
-        let (now_ms, grace_ms) = (self.node.clock.now_ms(), self.node.settings.lake.vacuum_grace_ms);
-        let state = self.tenants.entry(tenant.clone()).or_default();
-        let swept = state.sweeper.sweep(table, now_ms, grace_ms)?;
-        self.node.lake.metrics.vacuumed_files.add(swept.files);
-        self.node.lake.metrics.vacuumed_bytes.add(swept.bytes);
-        if swept.files > 0 {
-            tracing::info!(%tenant, files = swept.files, bytes = swept.bytes, "deleted files that no table needs");
-        }
-        table.clean_log(now_ms.saturating_sub(grace_ms.max(LOG_KEPT_MS)))?;
-        Ok(())
+    fn publish(&self) {
+        let metrics = &self.lake().metrics;
+        metrics.failing_tables.set(self.kept.values().filter(|kept| kept.failing.is_some()).count() as f64);
+        let damaged: usize = self.kept.values().map(|kept| kept.upkeep.damaged().count()).sum();
+        metrics.damaged_files.set(damaged as f64);
+        let (tables, bytes) = self.lake().tables.open_stats();
+        metrics.open_tables.set(tables as f64);
+        metrics.open_tables_bytes.set(bytes as f64);
     }
 }
 
-/// Old versions can be read at least so long.
-const LOG_KEPT_MS: i64 = 86_400_000;
+/// Counts what a step came to, and says what an operator may look for.
+fn count(metrics: &LakeMetrics, (tenant, kind): &Key, done: &Done) {
+    let table = kind.folder();
+    match done {
+        Done::Expired(files) => {
+            metrics.expired_files.add(*files as u64);
+            tracing::info!(%tenant, table, files, "dropped what is older than retention");
+        }
+        Done::Swept(swept) => {
+            metrics.vacuumed_files.add(swept.files);
+            metrics.vacuumed_bytes.add(swept.bytes);
+            if swept.files > 0 {
+                let (files, bytes) = (swept.files, swept.bytes);
+                tracing::info!(%tenant, table, files, bytes, "deleted files that no table needs");
+            }
+        }
+        Done::Checkpointed => metrics.checkpoints.inc(),
+        Done::Cleaned(_) | Done::Compacted(_) | Done::GivenUp | Done::Damaged(_) => {}
+    }
+}
 
-/// Limits whose memory fits into half of the account.
+/// Limits whose memory fits into half of the account; with the least memory that a node takes, those that come nearest: what
+/// they may need at the worst is some MiB more, and far from what they do need.
 fn limits(lake: &Lake) -> CompactLimits {
     let half = (lake.flush.limit_bytes() / 2) as usize;
     let mut limits = CompactLimits::default();

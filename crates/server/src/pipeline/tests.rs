@@ -7,13 +7,17 @@ use stdx::clock::{Clock, SystemClock};
 
 /// A node with the smallest budget, on a directory of its own.
 pub(crate) fn small_node(dir: &std::path::Path) -> Node {
+    Node::start(small_settings(dir), Arc::new(SystemClock)).unwrap()
+}
+
+pub(crate) fn small_settings(dir: &std::path::Path) -> Settings {
     let flags = Flags {
         data_dir: Some(dir.into()),
         memory: Some("64MiB".into()),
         durability: Some("os".into()),
         ..Flags::default()
     };
-    Node::start(Settings::resolve(flags).unwrap(), Arc::new(SystemClock)).unwrap()
+    Settings::resolve(flags).unwrap()
 }
 
 async fn send(node: &Node, names: impl Iterator<Item = String>) -> Result<Outcome, Refusal> {

@@ -54,6 +54,11 @@ impl LiveFile {
         select.names_may_match(Some(min.as_bytes()), Some(&max))
     }
 
+    /// True where all of its samples were taken before that time. The log's end may be a millisecond late.
+    pub const fn is_before(&self, before_ms: i64) -> bool {
+        self.range.end_ms < before_ms || self.date.end_ms() < before_ms
+    }
+
     /// What the log will say of a staged file.
     pub(super) fn staged(file: &StagedFile, sequence: i64) -> Self {
         let FileSummary { date, bytes, rows, name_min, name_max, range, .. } = &file.summary;

@@ -23,11 +23,11 @@ pub struct Cleaned {
 }
 
 impl Table {
-    /// Deletes log files that lie before a checkpoint and were last written before `before_ms` by the store's
-    /// clock. Older versions cannot be read any more then; so `before_ms` must lie further back than any reader's
-    /// start. The first go first, so that what is left after a crash is a log without its beginning, and nothing
-    /// else.
-    pub fn clean_log(&self, before_ms: i64) -> Result<Cleaned, TableError> {
+    /// Deletes log files that lie before a checkpoint of version `upto` or an earlier one, and were last written before
+    /// `before_ms` by the store's clock. Older versions cannot be read any more then; so `upto` must have been there
+    /// before any reader began. The first go first, so that what is left after a crash is a log without its beginning,
+    /// and nothing else.
+    pub fn clean_log(&self, before_ms: i64, upto: u64) -> Result<Cleaned, TableError> {
         let (store, prefix) = (self.location.store(), self.location.path(FOLDER)?);
         let mut entries: Vec<(u64, Path, u64)> = Vec::new();
         let mut checkpoints: Vec<u64> = Vec::new();
@@ -37,7 +37,8 @@ impl Table {
                 let name = object.location.filename().unwrap_or_default();
                 let Some(version) = version(name) else { continue };
                 let old = object.last_modified.timestamp_millis() < before_ms;
-                if version_of(name, ".checkpoint.parquet").is_some() && object.size > 0 && old {
+                let is_checkpoint = version_of(name, ".checkpoint.parquet").is_some() && object.size > 0;
+                if is_checkpoint && version <= upto && old {
                     checkpoints.push(version);
                 }
                 if old {

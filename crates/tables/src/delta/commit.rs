@@ -224,8 +224,7 @@ impl Table {
     /// again until it is 0. Whole files go; one that reaches further stays until all of it is too old.
     pub fn expire(&self, before_ms: i64) -> Result<usize, TableError> {
         let files = self.files()?;
-        // the log's end may be a millisecond late
-        let old = files.all().iter().filter(|f| f.range.end_ms < before_ms || f.date.end_ms() < before_ms);
+        let old = files.all().iter().filter(|f| f.is_before(before_ms));
         let old: Vec<_> = old.take(COMMIT_FILES_MAX).cloned().collect();
         if old.is_empty() {
             return Ok(0);

@@ -15,12 +15,12 @@ use object_store::{ObjectMeta, ObjectStore};
 use std::collections::{HashMap, HashSet};
 
 /// Dead files that are remembered at a time; more are found when these are gone.
-const DEAD_MAX: usize = 100_000;
+const DEAD_MAX: usize = 10_000;
 
 /// Sweeps one table, again and again.
 #[derive(Debug, Default)]
 pub struct Sweeper {
-    /// When each dead file was first seen dead.
+    /// When each dead file was first seen dead, by the steady clock.
     dead: HashMap<Path, i64>,
 }
 
@@ -37,15 +37,15 @@ pub struct Swept {
 
 impl Sweeper {
     /// Deletes what has been dead for `grace_ms`, which must be longer than any query and than the time
-    /// between staging and committing.
-    pub fn sweep(&mut self, table: &Table, now_ms: i64, grace_ms: i64) -> Result<Swept, TableError> {
-        let found = self.find(table, now_ms)?;
+    /// between staging and committing. `steady_ms` is of a clock that never jumps, from any beginning.
+    pub fn sweep(&mut self, table: &Table, steady_ms: i64, grace_ms: i64) -> Result<Swept, TableError> {
+        let found = self.find(table, steady_ms)?;
         let still: HashSet<&Path> = found.iter().map(|(path, _)| path).collect();
         self.dead.retain(|path, _| still.contains(path));
         let mut swept = Swept::default();
         for (path, bytes) in found {
-            let since = *self.dead.entry(path.clone()).or_insert(now_ms);
-            if now_ms.saturating_sub(since) < grace_ms {
+            let since = *self.dead.entry(path.clone()).or_insert(steady_ms);
+            if steady_ms.saturating_sub(since) < grace_ms {
                 swept.waiting += 1;
                 continue;
             }
@@ -59,7 +59,7 @@ impl Sweeper {
 
     /// Files that are dead now. The store is listed before the log is read: a file that is committed in between
     /// is then live.
-    fn find(&self, table: &Table, now_ms: i64) -> Result<Vec<(Path, u64)>, TableError> {
+    fn find(&self, table: &Table, steady_ms: i64) -> Result<Vec<(Path, u64)>, TableError> {
         let location = &table.location;
         let (store, prefix) = (location.store(), location.prefix().clone());
         let ours = |object: &ObjectMeta| {
@@ -84,7 +84,7 @@ impl Sweeper {
         for file in table.files()?.all() {
             live.insert(location.path(&file.path)?);
         }
-        let known = |path: &Path| self.dead.get(path).copied().unwrap_or(now_ms);
+        let known = |path: &Path| self.dead.get(path).copied().unwrap_or(steady_ms);
         let mut dead: Vec<_> = listed.into_iter().filter(|(path, _)| !live.contains(path)).collect();
         dead.sort_by_key(|(path, _)| known(path));
         dead.truncate(DEAD_MAX);

@@ -9,6 +9,9 @@ use std::io::{self, Write};
 /// Bytes of a part: the least that S3 takes for one that is not the last.
 pub const PART_BYTES: usize = 5 << 20;
 
+/// The same for local files, which take any: several files are open at a time, and each holds a part.
+const LOCAL_PART_BYTES: usize = 256 << 10;
+
 /// A new object. It is there once [`Upload::finish`] has returned; dropped before, it never was.
 #[derive(Debug)]
 pub struct Upload {
@@ -16,6 +19,7 @@ pub struct Upload {
     relative: String,
     path: Path,
     parts: Option<Box<dyn MultipartUpload>>,
+    part_bytes: usize,
     buffer: Vec<u8>,
     len: u64,
 }
@@ -23,7 +27,9 @@ pub struct Upload {
 impl Upload {
     pub(crate) fn new(location: &Location, relative: String) -> Result<Self, TableError> {
         let path = location.path(&relative)?;
-        Ok(Self { location: location.clone(), relative, path, parts: None, buffer: Vec::new(), len: 0 })
+        let part_bytes = if location.is_local() { LOCAL_PART_BYTES } else { PART_BYTES };
+        let location = location.clone();
+        Ok(Self { location, relative, path, parts: None, part_bytes, buffer: Vec::new(), len: 0 })
     }
 
     /// Its path relative to the table.
@@ -75,7 +81,7 @@ impl Write for Upload {
     fn write(&mut self, data: &[u8]) -> io::Result<usize> {
         self.buffer.extend_from_slice(data);
         self.len += data.len() as u64;
-        if self.buffer.len() >= PART_BYTES {
+        if self.buffer.len() >= self.part_bytes {
             self.send()?;
         }
         Ok(data.len())

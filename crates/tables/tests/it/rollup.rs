@@ -5,9 +5,10 @@ use crate::table::{open, runtime, stage};
 use crate::upkeep::contents;
 use model::Samples;
 use std::sync::Arc;
+use tables::compact::{self, CompactLimits};
 use tables::delta::StagedBlock;
-use tables::rollup::{self, LABEL, Resolution, Statistic};
-use tables::{Cache, Date, Location, Scan, ScanLimits, Select, Table};
+use tables::rollup::{self, LABEL, Resolution, RollupLimits, Statistic};
+use tables::{Cache, Date, Location, Scan, ScanLimits, Select, Table, WriteLimits};
 use tempfile::TempDir;
 
 fn rollup_table(folder: &TempDir) -> Table {
@@ -20,6 +21,10 @@ fn commit(table: &Table, n: u64, series: &[Series]) {
     table
         .commit(&[StagedBlock { source: "j".into(), after: n.checked_sub(1), upto: n, files }], DAY)
         .unwrap();
+}
+
+fn limits() -> RollupLimits {
+    RollupLimits { window_bytes: 1 << 20, write: WriteLimits::default() }
 }
 
 /// Samples of one statistic, over all series.
@@ -40,8 +45,10 @@ fn a_day_is_rolled_up_once_and_anew_when_late_samples_came() {
     let folder = TempDir::new().unwrap();
     let (metrics, rollup) = (open(&folder), rollup_table(&folder));
     let run = |name: &str| {
-        rollup::run(&metrics, &rollup, date(), Resolution::FiveMinutes, name, 1 << 20, DAY).unwrap()
+        let (width, limits) = (Resolution::FiveMinutes, limits());
+        rollup::run(&metrics, &rollup, date(), width, name, &limits, DAY, |_| true).unwrap()
     };
+    let due = |today| rollup::due(&metrics, &rollup, today, i64::MIN).unwrap();
     let mut series = fleet(2, 3, 40);
     // names that sort before the label of the statistic, and after
     series.push(Series::new(&[("__name__", "z")], &[(DAY, 1.0)]));
@@ -49,11 +56,11 @@ fn a_day_is_rolled_up_once_and_anew_when_late_samples_came() {
     series.push(Series::new(&[("__name__", "z"), ("Zone", "x")], &[(DAY, 1.0)]));
     commit(&metrics, 0, &series);
     let tomorrow = Date(date().0 + 1);
-    assert!(rollup::due(&metrics, &rollup, date()).unwrap().is_empty(), "the day is not over");
-    assert_eq!(rollup::due(&metrics, &rollup, tomorrow).unwrap(), [date()]);
+    assert!(due(date()).is_empty(), "the day is not over");
+    assert_eq!(due(tomorrow), [date()]);
     let rolled = run("a");
     assert_eq!((rolled.series, rolled.samples, rolled.committed), (9, 243, true));
-    assert!(rollup::due(&metrics, &rollup, tomorrow).unwrap().is_empty());
+    assert!(due(tomorrow).is_empty());
     let complete = || rollup::complete_days(&metrics.files().unwrap(), &rollup).unwrap();
     assert_eq!(complete(), [date()]);
     assert!(!run("b").committed, "it is there");
@@ -64,8 +71,10 @@ fn a_day_is_rolled_up_once_and_anew_when_late_samples_came() {
     assert_eq!(column(&rollup, Statistic::Increase)[..2], [19.0 * 19.0 / 8.0, (39.0 * 39.0 - 400.0) / 8.0]);
 
     commit(&metrics, 1, &[Series::new(&[("__name__", "z")], &[(DAY + 5, 9.0)])]);
-    assert_eq!(rollup::due(&metrics, &rollup, tomorrow).unwrap(), [date()]);
+    assert_eq!(due(tomorrow), [date()]);
     assert!(complete().is_empty(), "it lacks the late sample");
+    let expiring = rollup::due(&metrics, &rollup, tomorrow, DAY + 1).unwrap();
+    assert!(expiring.is_empty(), "what is left of the day would say less");
     assert!(run("c").committed);
     assert_eq!(complete(), [date()]);
     assert_eq!(contents(&rollup).unwrap().len(), before.len());
@@ -75,5 +84,35 @@ fn a_day_is_rolled_up_once_and_anew_when_late_samples_came() {
     // samples expire, their rollup is kept
     metrics.expire(DAY + 2 * tables::block::DAY_MS).unwrap();
     assert_eq!((metrics.files().unwrap().all().len(), complete()), (0, vec![date()]));
-    assert!(rollup::due(&metrics, &rollup, tomorrow).unwrap().is_empty());
+    assert!(due(tomorrow).is_empty());
+}
+
+#[test]
+fn a_rollup_in_little_memory_or_cut_short() {
+    let folder = TempDir::new().unwrap();
+    let (metrics, rollup) = (open(&folder), rollup_table(&folder));
+    commit(&metrics, 0, &fleet(40, 100, 60));
+    let run = |name: &str, limits: &RollupLimits, go_on: &dyn Fn() -> bool| {
+        rollup::run(&metrics, &rollup, date(), Resolution::Hour, name, limits, DAY, |_| go_on()).unwrap()
+    };
+    let cut = run("cut", &limits(), &|| false);
+    assert!(!cut.committed && cut.samples < 40 * 100 * 60, "{cut:?}");
+    assert!(rollup.files().unwrap().all().is_empty());
+    let write = WriteLimits { row_group_bytes: 64 << 10, file_bytes: 1 << 20, open_bytes: 1 << 20 };
+    let rolled = run("little", &RollupLimits { window_bytes: 0, write }, &|| true);
+    assert!(rolled.committed);
+    let files = rollup.files().unwrap().all().len();
+    assert!(files > 7, "{files} files: the fullest end early");
+    assert_eq!(column(&rollup, Statistic::Count).iter().sum::<f64>(), 240_000.0);
+    // a day that is over becomes one file, though all of it is of one write
+    let tomorrow = Date(date().0 + 1);
+    let rollup = Arc::new(rollup);
+    let jobs =
+        || compact::plan(rollup.files().unwrap().all(), tomorrow, &CompactLimits::default(), |_| false);
+    for n in 0..10 {
+        let Some(job) = jobs().pop() else { break };
+        assert!(compact::run(&rollup, &job, &format!("merged-{n}"), &CompactLimits::default()).unwrap());
+    }
+    assert_eq!((jobs(), rollup.files().unwrap().all().len()), (Vec::new(), 1));
+    assert_eq!(column(&rollup, Statistic::Count).iter().sum::<f64>(), 240_000.0);
 }

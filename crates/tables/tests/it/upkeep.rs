@@ -6,8 +6,8 @@ use model::Samples;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use tables::compact::{self, CompactLimits, Job};
-use tables::delta::{StagedBlock, Sweeper, Swept, Table};
-use tables::upkeep::{Done, Policy, Upkeep};
+use tables::delta::{Cleaned, StagedBlock, Sweeper, Swept, Table};
+use tables::upkeep::{Done, Now, Policy, Upkeep};
 use tables::{Cache, Date, Scan, ScanLimits, Select, TableError};
 use tempfile::TempDir;
 
@@ -120,16 +120,16 @@ fn old_days_expire() {
 }
 
 /// Runs whatever is due, until nothing is.
-fn keep_up(upkeep: &mut Upkeep, table: &Arc<Table>, now_ms: i64, policy: &Policy) -> Vec<Done> {
+fn keep_up(upkeep: &mut Upkeep, table: &Arc<Table>, now: Now, policy: &Policy) -> Vec<Done> {
     let mut all = Vec::new();
     for round in 0..10 {
-        let steps = upkeep.plan(table, now_ms, policy).unwrap();
+        let steps = upkeep.plan(table, now, policy).unwrap();
         if steps.is_empty() {
             return all;
         }
         for (n, step) in steps.iter().enumerate() {
-            let name = format!("merged-{now_ms}-{round}-{n}");
-            all.push(upkeep.run(table, step, &name, now_ms, policy, |_, _| true).unwrap());
+            let name = format!("merged-{}-{}-{round}-{n}", now.wall_ms, now.steady_ms);
+            all.push(upkeep.run(table, step, &name, now, policy, |_, _| true).unwrap());
         }
     }
     panic!("there is always something due");
@@ -141,20 +141,27 @@ fn upkeep_merges_sweeps_and_expires() {
     let table = open(&folder);
     fill(&table, &fleet(3, 4, 60), 6);
     let before = contents(&table).unwrap();
+    const HOUR: i64 = 3_600_000;
+    let at = |wall_ms, steady_ms| Now { wall_ms, steady_ms };
+    // the store's clock is the machine's, which is far beyond: entries are old by it at once
     let policy = Policy { checkpoint_every: 3, log_keep_ms: -1_000_000_000_000, ..Policy::default() };
     let mut upkeep = Upkeep::new();
-    let done = keep_up(&mut upkeep, &table, DAY + 3_600_000, &policy);
+    let done = keep_up(&mut upkeep, &table, at(DAY + HOUR, 0), &policy);
     assert!(done.iter().any(|d| matches!(d, Done::Compacted(p) if p.samples == 720)), "{done:?}");
     assert!(done.contains(&Done::Checkpointed), "{done:?}");
-    let later = keep_up(&mut upkeep, &table, DAY + 2 * 3_600_000 + 1, &policy);
+    // the clock was set a month ahead: that makes nothing old
+    let jump = keep_up(&mut upkeep, &table, at(DAY + 720 * HOUR, HOUR / 4), &policy);
+    let waits = [Done::Cleaned(Cleaned::default()), Done::Swept(Swept { files: 0, bytes: 0, waiting: 6 })];
+    assert_eq!(jump, waits);
+    let later = keep_up(&mut upkeep, &table, at(DAY + 2 * HOUR, HOUR + 1), &policy);
     assert!(later.iter().any(|d| matches!(d, Done::Swept(s) if s.files == 6 && s.waiting == 0)), "{later:?}");
-    assert!(done.iter().any(|d| matches!(d, Done::Cleaned(c) if c.files > 5)), "{done:?}");
+    assert!(later.iter().any(|d| matches!(d, Done::Cleaned(c) if c.files > 5)), "{later:?}");
     for table in [&table, &open(&folder)] {
         assert_eq!(contents(table).unwrap(), before);
         assert_eq!(table.floodmarks(["j"]).unwrap()["j"], 5);
     }
-    let policy = Policy { retention_ms: Some(3_600_000), ..policy };
-    let last = keep_up(&mut upkeep, &table, DAY + 48 * 3_600_000, &policy);
+    let policy = Policy { expire_before_ms: Some(DAY + 47 * HOUR), ..policy };
+    let last = keep_up(&mut upkeep, &table, at(DAY + 48 * HOUR, HOUR + 2), &policy);
     assert!(last.contains(&Done::Expired(1)), "{last:?}");
     assert!(contents(&open(&folder)).unwrap().is_empty());
 }
@@ -169,8 +176,9 @@ fn a_damaged_file_is_left_alone_and_named() {
     let bytes = std::fs::read(&path).unwrap();
     std::fs::write(&path, &bytes[..bytes.len() / 2]).unwrap();
     let mut upkeep = Upkeep::new();
-    let done = keep_up(&mut upkeep, &table, DAY + 2 * tables::block::DAY_MS, &Policy::default());
-    assert!(done.contains(&Done::Damaged), "{done:?}");
+    let now = Now { wall_ms: DAY + 2 * tables::block::DAY_MS, steady_ms: 0 };
+    let done = keep_up(&mut upkeep, &table, now, &Policy::default());
+    assert!(done.contains(&Done::Damaged(bad.clone())), "{done:?}");
     assert_eq!(upkeep.damaged().map(|(file, _)| file).collect::<Vec<_>>(), [bad.as_str()]);
     assert_eq!(table.files().unwrap().all().len(), 3, "what lies on both sides is merged apart");
     let cache = Arc::new(Cache::new(0));

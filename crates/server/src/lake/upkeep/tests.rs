@@ -1,0 +1,154 @@
+//! Tables that are kept in shape by a running node.
+
+use super::{Compacted, compact};
+use crate::lake::sealer::flush;
+use crate::lake::tenants::Kind;
+use crate::lake::tests::{node_with, write_of};
+use crate::node::Node;
+use model::TenantId;
+use std::path::Path;
+use stdx::clock::{Clock, SystemClock};
+use tables::Date;
+use tables::block::DAY_MS;
+use tables::rollup::{self, Resolution};
+
+fn tenant(name: &str) -> TenantId {
+    TenantId::parse(name).unwrap()
+}
+
+/// Writes and seals two samples of each of 50 series of the day before yesterday.
+async fn fill(node: &Node, name: &str) -> Date {
+    let day = Date::of(SystemClock.now_ms() - 2 * DAY_MS);
+    for round in 0..2 {
+        write_of(node, &tenant(name), day.start_ms() + round).await;
+        flush(node).await.unwrap();
+    }
+    day
+}
+
+async fn files(node: &Node, name: &str, kind: Kind) -> Vec<String> {
+    let (node, tenant) = (node.clone(), tenant(name));
+    let files = move || {
+        let table = node.shared().lake.tables.existing(&tenant, kind).unwrap();
+        table.map_or(Vec::new(), |table| {
+            table.refresh().unwrap();
+            table.files().unwrap().all().iter().map(|f| f.path.clone()).collect()
+        })
+    };
+    tokio::task::spawn_blocking(files).await.unwrap()
+}
+
+fn damage(dir: &Path, tenant: &str, file: &str) {
+    let path = dir.join("tables").join(tenant).join("metrics").join(file);
+    let bytes = std::fs::read(&path).unwrap();
+    std::fs::write(&path, &bytes[..bytes.len() / 2]).unwrap();
+}
+
+async fn stop(node: Node) {
+    tokio::task::spawn_blocking(move || node.stop()).await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn days_that_are_over_get_the_rollups_that_their_tenant_has() {
+    let dir = tempfile::tempdir().unwrap();
+    let node = node_with(dir.path(), |settings| {
+        settings.lake.rollups = vec![Resolution::Hour];
+        settings.lake.tenant_rollups.insert(tenant("none"), Vec::new());
+        settings.lake.tenant_rollups.insert(tenant("both"), Resolution::ALL.to_vec());
+    })
+    .await;
+    let (hour, minutes) = (Kind::Rollup(Resolution::Hour), Kind::Rollup(Resolution::FiveMinutes));
+    for name in ["one", "none", "both"] {
+        fill(&node, name).await;
+    }
+    let first = compact(&node).await.unwrap();
+    assert_eq!((first.rollups, first.failures, first.damaged), (3, 0, 0));
+    let again = compact(&node).await.unwrap();
+    assert_eq!(again, Compacted::default(), "once");
+    for (name, expected) in [("one", [1, 0, 1]), ("none", [1, 0, 0]), ("both", [1, 1, 1])] {
+        let mut found = Vec::new();
+        for kind in [Kind::Samples, minutes, hour] {
+            found.push(files(&node, name, kind).await.len());
+        }
+        assert_eq!(found, expected, "{name}");
+    }
+    // late samples: anew
+    let day = fill(&node, "one").await;
+    let there = node.clone();
+    let complete = move || {
+        let lake = &there.shared().lake;
+        let metrics = lake.existing(&tenant("one")).unwrap().unwrap();
+        let rollup = lake.rollup(&tenant("one"), Resolution::Hour).unwrap().unwrap();
+        rollup::complete_days(&metrics.files().unwrap(), &rollup).unwrap()
+    };
+    assert_eq!(tokio::task::spawn_blocking(complete.clone()).await.unwrap(), []);
+    assert_eq!(compact(&node).await.unwrap().rollups, 1);
+    assert_eq!(tokio::task::spawn_blocking(complete).await.unwrap(), [day]);
+    stop(node).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn samples_go_by_their_retention_and_rollups_by_theirs() {
+    let dir = tempfile::tempdir().unwrap();
+    let node = node_with(dir.path(), |settings| {
+        settings.lake.rollups = vec![Resolution::Hour];
+        settings.lake.tenant_retention_ms.insert(tenant("short"), DAY_MS);
+        settings.lake.tenant_retention_ms.insert(tenant("shorter"), DAY_MS);
+        settings.lake.tenant_rollup_retention_ms.insert(tenant("short"), 30 * DAY_MS);
+    })
+    .await;
+    let hour = Kind::Rollup(Resolution::Hour);
+    for name in ["short", "shorter", "long"] {
+        fill(&node, name).await;
+    }
+    // the samples wait for their rollup, and go when it is there
+    assert_eq!(compact(&node).await.unwrap().rollups, 3);
+    compact(&node).await.unwrap();
+    for (name, expected) in [("short", (0, 1)), ("shorter", (0, 0)), ("long", (1, 1))] {
+        let found = (files(&node, name, Kind::Samples).await.len(), files(&node, name, hour).await.len());
+        assert_eq!(found, expected, "{name}");
+    }
+    stop(node).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn one_tenants_damage_is_its_own() {
+    let dir = tempfile::tempdir().unwrap();
+    let node = node_with(dir.path(), |settings| settings.lake.rollups = vec![Resolution::Hour]).await;
+    for name in ["broken", "whole"] {
+        fill(&node, name).await;
+    }
+    damage(dir.path(), "broken", &files(&node, "broken", Kind::Samples).await[0]);
+    let compacted = compact(&node).await.unwrap();
+    let Compacted { rollups, failures, damaged, .. } = compacted;
+    assert_eq!((rollups, failures, damaged), (1, 1, 1), "{compacted:?}");
+    assert_eq!(files(&node, "whole", Kind::Samples).await.len(), 1);
+    let text = node.registry().render();
+    assert!(text.contains("floodmark_upkeep_damaged_files 1\n"), "{text}");
+    assert!(text.contains("floodmark_rollup_days_total{table=\"rollup_1h\"} 1\n"), "{text}");
+    assert_eq!(files(&node, "broken", Kind::Samples).await.len(), 2, "it is left alone");
+    stop(node).await;
+}
+
+/// A table whose log cannot be read.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_table_that_cannot_be_opened_is_counted_and_comes_back() {
+    let dir = tempfile::tempdir().unwrap();
+    let node = node_with(dir.path(), |_| ()).await;
+    for name in ["a", "b"] {
+        fill(&node, name).await;
+    }
+    stop(node).await;
+    let entry = dir.path().join("tables/a/metrics/_delta_log/00000000000000000001.json");
+    let content = std::fs::read(&entry).unwrap();
+    std::fs::write(&entry, "").unwrap();
+    let node = node_with(dir.path(), |_| ()).await;
+    let compacted = compact(&node).await.unwrap();
+    assert_eq!((compacted.merges, compacted.failures), (1, 1), "{compacted:?}");
+    assert!(node.registry().render().contains("floodmark_upkeep_failing_tables 1\n"));
+    std::fs::write(&entry, content).unwrap();
+    let compacted = compact(&node).await.unwrap();
+    assert_eq!((compacted.merges, compacted.failures), (1, 0), "{compacted:?}");
+    assert!(node.registry().render().contains("floodmark_upkeep_failing_tables 0\n"));
+    stop(node).await;
+}
