@@ -7,7 +7,7 @@ export FLOODMARK_CACHE CARGO_TARGET_DIR
 
 BINARY = $(CARGO_TARGET_DIR)/release/floodmark
 
-.PHONY: help demo build test test-servers lint bench fuzz long-test clean
+.PHONY: help demo build test test-servers lint sim bench fuzz long-test clean
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
@@ -29,6 +29,9 @@ lint: toolchain ## formatting and clippy, warnings denied
 
 long-test: toolchain test-servers ## the same with minutes of a real Prometheus and more seeds
 	FLOODMARK_LONG=1 cargo test --workspace --locked
+
+sim: toolchain ## simulate crashes and faults: SEEDS=10000 of them FROM=0 on, or all steps of one SEED=7
+	cargo run --quiet --locked --bin sim -- $(if $(SEED),--seed $(SEED),--seeds $(or $(SEEDS),1000) --from $(or $(FROM),0))
 
 bench: toolchain ## micro-benchmarks of the hot path
 	cargo bench --locked -p protocol -p head -p journal -p query -p lab

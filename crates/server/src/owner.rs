@@ -183,6 +183,11 @@ impl Owner {
         }
     }
 
+    /// Its journal.
+    pub(crate) fn journal(&self) -> &dyn Journal {
+        &*self.journal
+    }
+
     /// Replays the journal; false where the node is stopping already. Why the partition has to stay closed is an error.
     pub(crate) fn begin(&mut self) -> Result<bool, Refusal> {
         match self.replay() {

@@ -7,21 +7,21 @@
 use crate::lake::sealer::{Sealer, Stopping};
 use crate::lake::upkeep::Upkeep;
 use crate::node::{Node, Parts, StartError};
-use crate::owner::{Command, Freeze, Frozen, Owner, Owners, Sealed};
-use crate::pipeline::{self, Answer, Prepared};
+use crate::owner::{Command, Freeze, Frozen, Owner, Owners, PartitionShared, Sealed};
+use crate::pipeline::{self, Answer};
 use crate::refusal::Refusal;
 use crate::settings::Settings;
-use crate::source::Source;
+use crate::source::{Source, Turns};
 use crate::world::{Chance, World};
 use journal::{Disk, Offset};
-use model::{Samples, TenantId, TimeRange};
+use model::{LabelsRef, Samples, SeriesKey, SeriesRef, TenantId, TimeRange};
 use protocol::remote_write::Version;
 use query::{Select, SeriesSource, SourceError};
 use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::rc::Rc;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::AtomicBool;
 use std::sync::mpsc::{Receiver, sync_channel};
 use stdx::clock::Clock;
 use tables::store::DynObjectStore;
@@ -71,10 +71,7 @@ pub struct Simulated {
 
 /// A write on its way.
 #[derive(Debug)]
-pub struct Written {
-    answers: Vec<Answer>,
-    outcome: Option<Outcome>,
-}
+pub struct Written(Vec<(usize, Answer)>);
 
 /// What became of a turn of the sealer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -94,8 +91,10 @@ pub struct Progress {
     pub source: String,
     /// Up to where all tables have it, by `floodmarks.json`.
     pub upto: u64,
-    /// Bytes and segments of its journal.
-    pub journal: (u64, u64),
+    /// The first record that its journal has, and one past the last that is durable.
+    pub offsets: (u64, u64),
+    /// Segments of its journal.
+    pub segments: u64,
 }
 
 /// The samples of each series.
@@ -186,8 +185,9 @@ impl Stepped {
         pipeline::check_state(&self.node, tenant)?;
         let memory = self.node.shared().inflight.reserve(body.len() as u64)?;
         let prepared = pipeline::prepare(&self.node, tenant, Version::V1, body, memory)?;
-        let Prepared { submissions, outcome, .. } = prepared;
-        Ok(Written { answers: pipeline::submit(&self.node, submissions)?, outcome: Some(outcome) })
+        let partitions: Vec<_> = prepared.submissions.iter().map(|(partition, ..)| *partition).collect();
+        let answers = pipeline::submit(&self.node, prepared.submissions)?;
+        Ok(Written(partitions.into_iter().zip(answers).collect()))
     }
 
     /// All that a tenant has, in heads and tables.
@@ -210,13 +210,10 @@ impl Stepped {
     pub fn progress(&self) -> Vec<Progress> {
         let of = |number: usize| {
             let mark = self.node.shared().lake.mark(number);
-            let partition = &self.node.partitions()[number];
-            let load = |n: &std::sync::atomic::AtomicU64| n.load(Ordering::Relaxed);
-            Progress {
-                source: mark.source,
-                upto: mark.upto,
-                journal: (load(&partition.journal_bytes), load(&partition.journal_segments)),
-            }
+            let owners = self.owners.borrow();
+            let journal = owners[number].journal();
+            let offsets = (journal.start().0, journal.durable_end().0);
+            Progress { source: mark.source, upto: mark.upto, offsets, segments: journal.stats().segments }
         };
         (0..self.partitions()).map(of).collect()
     }
@@ -226,33 +223,41 @@ impl Stepped {
         self.node.shared().lake.existing(tenant)
     }
 
-    /// Samples in the heads, frozen ones included, at most.
-    pub fn head_samples(&self) -> u64 {
-        let of = |head: &head::TenantHead| {
-            let all = 0..u32::try_from(head.series_count()).unwrap_or(u32::MAX);
-            all.map(|n| head.samples_at_most(model::SeriesRef(n), TimeRange::ALL) as u64).sum::<u64>()
+    /// Samples of a tenant in the heads, frozen ones included, at most.
+    pub fn head_samples(&self, tenant: &TenantId) -> u64 {
+        let cancelled = AtomicBool::new(false);
+        let of = |partition: &PartitionShared| {
+            let all = Turns::new(partition, tenant, &cancelled).select(&[]).unwrap_or_default();
+            let head = partition.head.read();
+            let count =
+                |n| head.tenant(tenant).map_or(0, |h| h.samples_at_most(SeriesRef(n), TimeRange::ALL));
+            all.into_iter().map(|n| count(n) as u64).sum::<u64>()
         };
-        let heads =
-            self.node.partitions().iter().map(|p| p.head.read().tenants().map(|(_, h)| of(h)).sum::<u64>());
-        heads.sum()
+        self.node.partitions().iter().map(|partition| of(partition)).sum()
+    }
+
+    /// The partition of a series.
+    pub fn partition_of(&self, labels: LabelsRef<'_>) -> usize {
+        SeriesKey::of(labels.as_bytes(), self.node.shared().seed).partition(self.partitions())
     }
 }
 
 impl Written {
-    /// What became of it, once all partitions have answered.
-    pub fn outcome(&mut self) -> Option<Result<Outcome, Refusal>> {
-        while let Some(answer) = self.answers.last_mut() {
-            match answer.try_recv() {
-                Err(oneshot::error::TryRecvError::Empty) => return None,
-                Err(oneshot::error::TryRecvError::Closed) => return Some(Err(Refusal::stopping())),
-                Ok(Err(refusal)) => return Some(Err(refusal)),
-                Ok(Ok(outcome)) => {
-                    self.answers.pop();
-                    self.outcome.get_or_insert_default().add(outcome);
-                }
+    /// What has become of it since, for each partition.
+    pub fn answers(&mut self) -> Vec<(usize, Result<Outcome, Refusal>)> {
+        let mut answers = Vec::new();
+        self.0.retain_mut(|(partition, answer)| match answer.try_recv() {
+            Err(oneshot::error::TryRecvError::Empty) => true,
+            Err(oneshot::error::TryRecvError::Closed) => {
+                answers.push((*partition, Err(Refusal::stopping())));
+                false
             }
-        }
-        Some(Ok(self.outcome.take().unwrap_or_default()))
+            Ok(outcome) => {
+                answers.push((*partition, outcome));
+                false
+            }
+        });
+        answers
     }
 }
 

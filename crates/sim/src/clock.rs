@@ -1,0 +1,65 @@
+//! Virtual time, which passes when the driver says so, or when the node sleeps.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+use stdx::clock::{Clock, ManualClock};
+
+/// After so many sleeps in one step what does not work begins to: nobody waits for ever.
+const SLEEPS_MAX: u64 = 20;
+
+/// The node's clock. With each sleep, and each step, the store is another one: see [`crate::store`].
+#[derive(Debug)]
+pub struct SimClock {
+    time: ManualClock,
+    epoch: AtomicU64,
+    sleeps: AtomicU64,
+}
+
+impl SimClock {
+    /// A clock that stands at `now_ms`.
+    pub fn at(now_ms: i64) -> Self {
+        Self { time: ManualClock::at(now_ms), epoch: AtomicU64::new(0), sleeps: AtomicU64::new(0) }
+    }
+
+    /// A step begins.
+    pub fn next_step(&self) {
+        self.epoch.fetch_add(1, Ordering::SeqCst);
+        self.sleeps.store(0, Ordering::SeqCst);
+    }
+
+    /// Lets time pass.
+    pub fn advance(&self, by_ms: u64) {
+        self.time.advance(by_ms);
+    }
+
+    /// Sets what the clock shows, forwards or back.
+    pub fn set(&self, by_ms: i64) {
+        self.time.set(by_ms);
+    }
+
+    /// What the store's faults depend on.
+    pub fn epoch(&self) -> u64 {
+        self.epoch.load(Ordering::SeqCst)
+    }
+
+    /// Somebody has waited for long.
+    pub fn is_tired(&self) -> bool {
+        self.sleeps.load(Ordering::SeqCst) > SLEEPS_MAX
+    }
+}
+
+impl Clock for SimClock {
+    fn now_ms(&self) -> i64 {
+        self.time.now_ms()
+    }
+
+    fn instant(&self) -> Instant {
+        self.time.instant()
+    }
+
+    fn sleep(&self, time: Duration) {
+        self.time.sleep(time);
+        self.epoch.fetch_add(1, Ordering::SeqCst);
+        self.sleeps.fetch_add(1, Ordering::SeqCst);
+    }
+}

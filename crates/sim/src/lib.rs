@@ -1,0 +1,67 @@
+//! Deterministic simulation of a node: the real journal, head, owners, sealer, tables and upkeep, on one thread, under
+//! virtual time, over a disk and an object store that fail in every way that real ones do.
+//!
+//! ```text
+//!              ┌─────────── driver: a random step, again and again ───────────┐
+//!              ▼                                                              ▼
+//!   write · turn · seal · flush · keep · compact · advance · crash …        model
+//!              │                                                              │
+//!   server::sim: the parts of a real node ──▶ disk, store, clock, power       │
+//!              │                                                              │
+//!              └────────────▶ what is there  ══ must be ══  what was said ◀───┘
+//! ```
+//!
+//! All that is random comes from one seed, so that a run can be repeated to the byte: [`run`] of the same seed gives the
+//! same trace. What the disk, the store and the power do to whom is in [`disk`], [`store`] and [`power`]; what a seed's run
+//! is like in [`plan`]; what must be true in [`model`] and [`check`].
+
+pub mod check;
+pub mod clock;
+pub mod disk;
+pub mod driver;
+pub mod model;
+pub mod plan;
+pub mod power;
+pub mod store;
+pub mod trace;
+
+use driver::Driver;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use trace::Trace;
+
+/// What a run came to.
+#[derive(Debug)]
+pub struct Run {
+    /// Its steps.
+    pub trace: Trace,
+    /// What was wrong, at the last of them.
+    pub failure: Option<String>,
+}
+
+/// Steps of a failed run that are shown.
+const SHOWN: usize = 25;
+
+impl Run {
+    /// What to say of a run that failed.
+    pub fn report(&self, seed: u64) -> Option<String> {
+        let failure = self.failure.as_ref()?;
+        let steps = self.trace.tail(SHOWN);
+        Some(format!("seed {seed} failed:{steps}\n{failure}\nagain, with all steps: make sim SEED={seed}"))
+    }
+}
+
+/// Runs a seed.
+pub fn run(seed: u64) -> Run {
+    let mut driver = Driver::new(seed);
+    let ended = catch_unwind(AssertUnwindSafe(|| driver.run()));
+    let failure = match ended {
+        Ok(Ok(())) => None,
+        Ok(Err(failure)) => Some(failure),
+        Err(panic) => {
+            let text = panic.downcast_ref::<String>().cloned();
+            let text = text.or_else(|| panic.downcast_ref::<&str>().map(|text| (*text).to_string()));
+            Some(format!("panicked: {}", text.unwrap_or_default()))
+        }
+    };
+    Run { trace: driver.into_trace(), failure }
+}

@@ -1,0 +1,48 @@
+//! Runs seeds, one after the other, and shows those that fail.
+
+use clap::Parser;
+use std::process::ExitCode;
+
+/// Simulates nodes under seeded faults, and compares what is there with what must be
+#[derive(Debug, Parser)]
+#[command(name = "sim")]
+struct Args {
+    /// Run this seed alone, and show all its steps
+    #[arg(long, conflicts_with_all = ["seeds", "from"])]
+    seed: Option<u64>,
+    /// How many seeds to run
+    #[arg(long, default_value_t = 1000)]
+    seeds: u64,
+    /// The first of them
+    #[arg(long, default_value_t = 0)]
+    from: u64,
+    /// Stop after so many failures
+    #[arg(long, default_value_t = 10)]
+    failures: usize,
+}
+
+fn main() -> ExitCode {
+    let args = Args::parse();
+    std::panic::set_hook(Box::new(|_| {})); // a panic is a failure like others, and told with its steps
+    if let Some(seed) = args.seed {
+        let run = sim::run(seed);
+        println!("{}", run.trace.text());
+        println!("\nfingerprint {:016x}", run.trace.fingerprint());
+        if let Some(failure) = &run.failure {
+            println!("seed {seed} failed: {failure}");
+        }
+        return if run.failure.is_some() { ExitCode::FAILURE } else { ExitCode::SUCCESS };
+    }
+    let mut failed = 0;
+    for seed in args.from..args.from.saturating_add(args.seeds) {
+        if let Some(report) = sim::run(seed).report(seed) {
+            failed += 1;
+            println!("{report}\n");
+        }
+        if failed >= args.failures {
+            break;
+        }
+    }
+    println!("{failed} seeds failed");
+    if failed > 0 { ExitCode::FAILURE } else { ExitCode::SUCCESS }
+}

@@ -1,0 +1,107 @@
+//! What a seed's run is like: each draws its own mix, so that together they meet what no single mix would.
+
+use crate::disk::DiskFaults;
+use crate::store::StoreFaults;
+use stdx::rng::Rng;
+
+/// One of these steps comes next; the numbers are weights.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Weights {
+    /// A request is sent.
+    pub write: u64,
+    /// An owner takes a turn.
+    pub turn: u64,
+    /// A flush is asked for.
+    pub flush: u64,
+    /// The sealer takes a turn.
+    pub seal: u64,
+    /// The upkeep looks at all tables.
+    pub keep: u64,
+    /// Everything is compacted.
+    pub compact: u64,
+    /// Time passes.
+    pub advance: u64,
+    /// The clock is set.
+    pub set_clock: u64,
+    /// The process or the power dies.
+    pub crash: u64,
+    /// Puts that were late arrive.
+    pub deliver: u64,
+    /// What goes wrong changes.
+    pub weather: u64,
+    /// All is compared.
+    pub check: u64,
+}
+
+/// A run.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Plan {
+    /// How many steps it takes, before it drains.
+    pub steps: usize,
+    /// Tenants.
+    pub tenants: usize,
+    /// Partitions.
+    pub partitions: usize,
+    /// Series that a tenant has at most.
+    pub series: usize,
+    /// How far back samples lie, at most.
+    pub span_ms: u64,
+    /// Samples older than this are dropped.
+    pub retention_ms: Option<i64>,
+    /// A segment's length.
+    pub segment_bytes: u64,
+    /// Step weights.
+    pub weights: Weights,
+    /// What may go wrong, when the weather is bad.
+    pub disk: DiskFaults,
+    /// The same of the store. The broken tenant is drawn anew each time.
+    pub store: StoreFaults,
+    /// The store may fail for one tenant alone.
+    pub breaks_tenants: bool,
+    /// `floodmarks.json` may be lost between two lives.
+    pub loses_marks: bool,
+}
+
+impl Plan {
+    /// The plan of a seed.
+    pub fn of(rng: &mut Rng) -> Self {
+        let mut or = |weight: u64, chance: f64| if rng.chance(chance) { weight } else { 0 };
+        let weights = Weights {
+            write: 30,
+            turn: 30,
+            flush: or(8, 0.9),
+            seal: 12,
+            keep: or(3, 0.6),
+            compact: or(1, 0.4),
+            advance: or(8, 0.9),
+            set_clock: or(1, 0.3),
+            crash: or(4, 0.9),
+            deliver: 2,
+            weather: or(4, 0.8),
+            check: 2,
+        };
+        let mut some = |most: f64, chance: f64| if rng.chance(chance) { rng.unit() * most } else { 0.0 };
+        let disk = DiskFaults { error: some(0.05, 0.3), full: some(0.1, 0.2), lie: some(0.5, 0.04) };
+        let store = StoreFaults {
+            refuse: some(0.5, 0.4),
+            lose_answer: some(0.5, 0.4),
+            delay: some(0.5, 0.3),
+            unreadable: some(0.2, 0.3),
+            broken: None,
+        };
+        Self {
+            steps: 40 + rng.below(100) as usize,
+            tenants: 1 + rng.below(3) as usize,
+            partitions: 1 + rng.below(3) as usize,
+            series: 1 + rng.below(12) as usize,
+            span_ms: [10_000, 3_600_000, 3 * 86_400_000][rng.below(3) as usize],
+            retention_ms: rng.chance(0.3).then(|| 86_400_000 * (1 + rng.below(3) as i64)),
+            segment_bytes: [2 << 10, 8 << 10, 32 << 10][rng.below(3) as usize],
+            weights,
+            disk,
+            store,
+            breaks_tenants: rng.chance(0.2),
+            loses_marks: rng.chance(0.2),
+        }
+    }
+}

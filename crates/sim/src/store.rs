@@ -1,0 +1,272 @@
+//! An object store in memory, whose requests fail, before or after they were done, and whose answers get lost.
+//!
+//! The library that reads the tables' log sends requests side by side, so what goes wrong must not depend on which comes
+//! first. Each fault is drawn from the seed, the operation, the path and the *epoch*, which goes up between the driver's
+//! steps and while somebody sleeps; those of changes, which come one after the other, also from how many of the path came in this epoch.
+
+use crate::clock::SimClock;
+use crate::power::{Change, Power};
+use futures::stream::{self, BoxStream, StreamExt};
+use object_store::memory::InMemory;
+use object_store::path::Path;
+use object_store::{
+    CopyOptions, Error, GetOptions, GetResult, ListResult, MultipartUpload, ObjectMeta, ObjectStore,
+    ObjectStoreExt, PutMultipartOptions, PutOptions, PutPayload, PutResult, Result,
+};
+use std::collections::HashMap;
+use std::hash::{Hash, Hasher};
+use std::sync::{Arc, Mutex, MutexGuard};
+use std::time::{Duration, UNIX_EPOCH};
+use stdx::clock::Clock;
+use stdx::rng::{Rng, mix};
+
+/// How often what goes wrong: chances for each request.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct StoreFaults {
+    /// A put or a delete is not done.
+    pub refuse: f64,
+    /// A put is done, and its answer is an error.
+    pub lose_answer: f64,
+    /// A put's answer is an error, and it is done later.
+    pub delay: f64,
+    /// A get or a list fails.
+    pub unreadable: f64,
+    /// All requests fail whose path begins so.
+    pub broken: Option<String>,
+}
+
+/// The store.
+#[derive(Debug, Clone)]
+pub struct SimStore(Arc<Inner>);
+
+#[derive(Debug)]
+struct Inner {
+    objects: InMemory,
+    power: Arc<Power>,
+    clock: Arc<SimClock>,
+    state: Mutex<State>,
+}
+
+#[derive(Debug)]
+struct State {
+    seed: u64,
+    epoch: u64,
+    faults: StoreFaults,
+    /// Changes of each path in this epoch.
+    changes: HashMap<Path, u64>,
+    written_ms: HashMap<Path, i64>,
+    late: Vec<(Path, PutPayload, PutOptions)>,
+}
+
+/// What becomes of a put.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Fate {
+    Done,
+    Refused,
+    AnswerLost,
+    Late,
+}
+
+impl SimStore {
+    /// An empty store.
+    pub fn new(seed: u64, power: Arc<Power>, clock: Arc<SimClock>) -> Self {
+        let state = State {
+            seed,
+            epoch: 0,
+            faults: StoreFaults::default(),
+            changes: HashMap::new(),
+            written_ms: HashMap::new(),
+            late: Vec::new(),
+        };
+        Self(Arc::new(Inner { objects: InMemory::new(), power, clock, state: Mutex::new(state) }))
+    }
+
+    /// Changes what goes wrong.
+    pub fn set_faults(&self, faults: StoreFaults) {
+        self.lock().faults = faults;
+    }
+
+    /// What goes wrong now.
+    pub fn faults(&self) -> StoreFaults {
+        self.lock().faults.clone()
+    }
+
+    /// Does some of the puts that are late; how many.
+    pub fn deliver(&self, rng: &mut Rng) -> usize {
+        let late = std::mem::take(&mut self.lock().late);
+        let (mut done, mut left) = (0, Vec::new());
+        for (path, payload, options) in late {
+            if rng.chance(0.5) {
+                // one that has been done by somebody else meanwhile is as good as refused
+                let _ = futures::executor::block_on(self.put_now(&path, payload, options));
+                done += 1;
+            } else {
+                left.push((path, payload, options));
+            }
+        }
+        self.lock().late = left;
+        done
+    }
+
+    async fn put_now(&self, path: &Path, payload: PutPayload, options: PutOptions) -> Result<PutResult> {
+        let put = self.0.objects.put_opts(path, payload, options).await?;
+        self.lock().written_ms.insert(path.clone(), self.0.clock.now_ms());
+        Ok(put)
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        let mut state = self.0.state.lock().expect("BUG: the store's state is plain");
+        let epoch = self.0.clock.epoch();
+        if state.epoch != epoch {
+            state.epoch = epoch;
+            state.changes.clear();
+        }
+        state
+    }
+
+    /// What becomes of a change.
+    fn fate(&self, path: &Path, is_put: bool) -> Fate {
+        let power = self.0.power.change();
+        let mut state = self.lock();
+        let count = state.changes.entry(path.clone()).or_insert(0);
+        *count += 1;
+        let count = *count;
+        let mut rng = state.draw("change", path, count);
+        match power {
+            Change::Off => return Fate::Refused,
+            Change::Cut => return if rng.chance(0.5) { Fate::AnswerLost } else { Fate::Refused },
+            Change::Made => {}
+        }
+        if self.0.clock.is_tired() {
+            return Fate::Done;
+        }
+        let StoreFaults { refuse, lose_answer, delay, .. } = state.faults;
+        if state.is_broken(path) || rng.chance(refuse) {
+            Fate::Refused
+        } else if is_put && rng.chance(lose_answer) {
+            Fate::AnswerLost
+        } else if is_put && rng.chance(delay) {
+            Fate::Late
+        } else {
+            Fate::Done
+        }
+    }
+
+    /// Fails where a read is to fail.
+    fn may_read(&self, operation: &'static str, path: &Path) -> Result<()> {
+        let state = self.lock();
+        let unreadable = state.faults.unreadable;
+        let is_bad =
+            state.is_broken(path) || (unreadable > 0.0 && state.draw(operation, path, 0).chance(unreadable));
+        let fails = self.0.power.is_off() || (is_bad && !self.0.clock.is_tired());
+        if fails { Err(failed(path)) } else { Ok(()) }
+    }
+
+    fn dated(&self, mut meta: ObjectMeta) -> ObjectMeta {
+        let written_ms = self.lock().written_ms.get(&meta.location).copied().unwrap_or(0);
+        meta.last_modified = (UNIX_EPOCH + Duration::from_millis(written_ms.unsigned_abs())).into();
+        meta
+    }
+}
+
+impl State {
+    /// A stream of chance that depends on nothing but the request.
+    fn draw(&self, operation: &str, path: &Path, count: u64) -> Rng {
+        let mut hasher = std::hash::DefaultHasher::new();
+        (operation, path.as_ref(), count).hash(&mut hasher);
+        Rng::new(mix(self.seed ^ mix(self.epoch)) ^ hasher.finish())
+    }
+
+    fn is_broken(&self, path: &Path) -> bool {
+        self.faults.broken.as_ref().is_some_and(|broken| path.as_ref().starts_with(broken.as_str()))
+    }
+}
+
+fn failed(path: &Path) -> Error {
+    Error::Generic { store: "SimStore", source: format!("{path}: injected").into() }
+}
+
+impl std::fmt::Display for SimStore {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("SimStore")
+    }
+}
+
+#[async_trait::async_trait]
+impl ObjectStore for SimStore {
+    async fn put_opts(&self, path: &Path, payload: PutPayload, options: PutOptions) -> Result<PutResult> {
+        match self.fate(path, true) {
+            Fate::Done => self.put_now(path, payload, options).await,
+            Fate::Refused => Err(failed(path)),
+            Fate::AnswerLost => {
+                self.put_now(path, payload, options).await?;
+                Err(failed(path))
+            }
+            Fate::Late => {
+                self.lock().late.push((path.clone(), payload, options));
+                Err(failed(path))
+            }
+        }
+    }
+
+    async fn put_multipart_opts(&self, _: &Path, _: PutMultipartOptions) -> Result<Box<dyn MultipartUpload>> {
+        Err(Error::NotImplemented { operation: "multipart uploads".into(), implementer: self.to_string() })
+    }
+
+    async fn get_opts(&self, path: &Path, options: GetOptions) -> Result<GetResult> {
+        self.may_read("get", path)?;
+        let mut got = self.0.objects.get_opts(path, options).await?;
+        got.meta = self.dated(got.meta);
+        Ok(got)
+    }
+
+    fn delete_stream(&self, paths: BoxStream<'static, Result<Path>>) -> BoxStream<'static, Result<Path>> {
+        let store = self.clone();
+        let each = move |path: Result<Path>| {
+            let store = store.clone();
+            async move {
+                let path = path?;
+                if store.fate(&path, false) != Fate::Done {
+                    return Err(failed(&path));
+                }
+                store.0.objects.delete(&path).await?;
+                Ok(path)
+            }
+        };
+        paths.then(each).boxed()
+    }
+
+    fn list(&self, prefix: Option<&Path>) -> BoxStream<'static, Result<ObjectMeta>> {
+        if let Err(error) = self.may_read("list", prefix.unwrap_or(&Path::default())) {
+            return stream::once(async { Err(error) }).boxed();
+        }
+        let store = self.clone();
+        self.0.objects.list(prefix).map(move |meta| Ok(store.dated(meta?))).boxed()
+    }
+
+    fn list_with_offset(
+        &self,
+        prefix: Option<&Path>,
+        offset: &Path,
+    ) -> BoxStream<'static, Result<ObjectMeta>> {
+        if let Err(error) = self.may_read("list", prefix.unwrap_or(&Path::default())) {
+            return stream::once(async { Err(error) }).boxed();
+        }
+        let store = self.clone();
+        self.0.objects.list_with_offset(prefix, offset).map(move |meta| Ok(store.dated(meta?))).boxed()
+    }
+
+    async fn list_with_delimiter(&self, prefix: Option<&Path>) -> Result<ListResult> {
+        self.may_read("list", prefix.unwrap_or(&Path::default()))?;
+        let mut listed = self.0.objects.list_with_delimiter(prefix).await?;
+        listed.objects = listed.objects.into_iter().map(|meta| self.dated(meta)).collect();
+        Ok(listed)
+    }
+
+    async fn copy_opts(&self, from: &Path, to: &Path, options: CopyOptions) -> Result<()> {
+        if self.fate(to, false) != Fate::Done {
+            return Err(failed(to));
+        }
+        self.0.objects.copy_opts(from, to, options).await
+    }
+}

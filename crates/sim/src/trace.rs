@@ -1,0 +1,52 @@
+//! What a run did, step by step, as text: equal for equal seeds.
+
+use std::fmt::Write;
+use std::hash::{Hash, Hasher};
+
+/// The steps of a run.
+#[derive(Debug, Default)]
+pub struct Trace {
+    text: String,
+    steps: usize,
+}
+
+impl Trace {
+    /// Begins a step.
+    pub fn step(&mut self, what: impl std::fmt::Display) {
+        self.steps += 1;
+        let _ = write!(self.text, "\n{:5} {what}", self.steps); // a String takes everything
+    }
+
+    /// Adds to the step.
+    pub fn note(&mut self, what: impl std::fmt::Display) {
+        let _ = write!(self.text, "; {what}"); // a String takes everything
+    }
+
+    /// Steps so far.
+    pub const fn len(&self) -> usize {
+        self.steps
+    }
+
+    /// Nothing was done.
+    pub const fn is_empty(&self) -> bool {
+        self.steps == 0
+    }
+
+    /// All of it.
+    pub fn text(&self) -> &str {
+        &self.text
+    }
+
+    /// Its last steps.
+    pub fn tail(&self, steps: usize) -> &str {
+        let from = self.text.rmatch_indices('\n').nth(steps.saturating_sub(1)).map_or(0, |(at, _)| at);
+        &self.text[from..]
+    }
+
+    /// A number that differs where any step does.
+    pub fn fingerprint(&self) -> u64 {
+        let mut hasher = std::hash::DefaultHasher::new();
+        self.text.hash(&mut hasher);
+        hasher.finish()
+    }
+}
