@@ -36,10 +36,10 @@ def digest(series, milliseconds, values):
 
 
 def deltalake(path):
-    """The lists as they are, put together here: value = mantissa / 10^exponent, one division of exact doubles."""
+    """The lists as they are, put together here: value = (base + mantissa) / 10^exponent, one division of exact doubles."""
     from deltalake import DeltaTable
 
-    columns = ["series", "timestamps", "exponent", "mantissas", "floats"]
+    columns = ["series", "timestamps", "exponent", "base", "mantissas", "floats"]
     table = DeltaTable(path).to_pyarrow_table(columns=columns)
     keys, times, values = [], [], []
     for batch in table.to_batches():
@@ -49,20 +49,20 @@ def deltalake(path):
         at = numpy.frombuffer(b"".join(get["series"].to_pylist()), "u8").reshape(-1, 2)
         keys.append(numpy.repeat(at, lengths, axis=0))
         times.append(lists.flatten().cast(pyarrow.timestamp("ms"), safe=True).cast(pyarrow.int64()).to_numpy())
-        values.append(_values(get["exponent"], get["mantissas"], get["floats"]))
+        values.append(_values(get["exponent"], get["base"], get["mantissas"], get["floats"]))
     return digest(numpy.concatenate(keys), numpy.concatenate(times), numpy.concatenate(values))
 
 
-def _values(exponents, mantissas, floats):
+def _values(exponents, bases, mantissas, floats):
     """A row has mantissas or doubles. Those of all rows, in order of rows."""
     parts = []
-    whole, doubles = mantissas.flatten().to_numpy().astype("f8"), floats.flatten().to_numpy()
+    whole, doubles = mantissas.flatten().to_numpy(), floats.flatten().to_numpy()
     of_whole, of_doubles = (c.value_lengths().fill_null(0).to_numpy() for c in (mantissas, floats))
-    exponents = exponents.to_pylist()
+    exponents, bases = exponents.to_pylist(), bases.to_pylist()
     at = [0, 0]
-    for exponent, some, others in zip(exponents, of_whole, of_doubles):
+    for exponent, base, some, others in zip(exponents, bases, of_whole, of_doubles):
         if some:
-            parts.append(whole[at[0] : at[0] + some] / 10.0**exponent)
+            parts.append((whole[at[0] : at[0] + some] + base).astype("f8") / 10.0**exponent)
         if others:
             parts.append(doubles[at[1] : at[1] + others])
         at = [at[0] + some, at[1] + others]
@@ -78,7 +78,7 @@ def duckdb(path):
     query = """
         SELECT series, epoch_ms(timestamp) AS t, value FROM (
             SELECT series, unnest(timestamps) AS timestamp,
-                   unnest(coalesce(floats, list_transform(mantissas, lambda m: m::DOUBLE / pow(10, exponent)))) AS value
+                   unnest(coalesce(floats, list_transform(mantissas, lambda m: (base + m)::DOUBLE / pow(10, exponent)))) AS value
             FROM read_parquet(?, hive_partitioning = true))"""
     found = duckdb.sql(query, params=[files]).to_arrow_table()
     series = numpy.frombuffer(b"".join(found.column("series").to_pylist()), "u8").reshape(-1, 2)
@@ -93,7 +93,9 @@ def polars(path):
         pl.scan_delta(path)
         .with_columns(
             pl.coalesce(
-                "floats", pl.col("mantissas").cast(pl.List(pl.Float64)) / 10.0 ** pl.col("exponent").cast(pl.Float64)
+                "floats",
+                (pl.col("mantissas") + pl.col("base")).cast(pl.List(pl.Float64))
+                / 10.0 ** pl.col("exponent").cast(pl.Float64),
             ).alias("value")
         )
         .select("series", "timestamps", "value")
@@ -132,7 +134,7 @@ def spark(path):
         SELECT date, name, labels, series, sample.timestamps AS timestamp, sample.numbers AS value
         FROM (
             SELECT date, name, labels, series, timestamps,
-                   coalesce(floats, transform(mantissas, m -> CAST(m AS DOUBLE) / pow(10D, exponent))) AS numbers
+                   coalesce(floats, transform(mantissas, m -> CAST(base + m AS DOUBLE) / pow(10D, exponent))) AS numbers
             FROM delta.`{path}`
         ) LATERAL VIEW explode(arrays_zip(timestamps, numbers)) AS sample""")
     found = session.sql("SELECT series, unix_millis(timestamp) AS t, value FROM samples").toArrow()

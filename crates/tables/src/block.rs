@@ -112,19 +112,23 @@ pub(crate) enum Form {
     Floats,
 }
 
-/// Cuts a day's values into rows of one form each, calling `row` with the range, the form, and the length of
-/// `mantissas`, to which those of decimal rows are appended.
-pub(crate) fn rows(values: &[f64], mantissas: &mut Vec<i64>, mut row: impl FnMut(Range<usize>, Form, usize)) {
+/// Cuts a day's values into rows of one form each, calling `row` with the range, the form, and `mantissas`, to which
+/// those of decimal rows are appended.
+pub(crate) fn rows(
+    values: &[f64],
+    mantissas: &mut Vec<i64>,
+    mut row: impl FnMut(Range<usize>, Form, &mut [i64]),
+) {
     if let Some(exponent) = decimal::mantissas(values, mantissas) {
-        return row(0..values.len(), Form::Decimal(exponent), mantissas.len());
+        return row(0..values.len(), Form::Decimal(exponent), mantissas);
     }
-    let Some(runs) = runs(values) else { return row(0..values.len(), Form::Floats, mantissas.len()) };
+    let Some(runs) = runs(values) else { return row(0..values.len(), Form::Floats, mantissas) };
     for run in runs {
         let form = match decimal::mantissas(&values[run.clone()], mantissas) {
             Some(exponent) => Form::Decimal(exponent),
             None => Form::Floats,
         };
-        row(run, form, mantissas.len());
+        row(run, form, mantissas);
     }
 }
 

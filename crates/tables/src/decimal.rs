@@ -27,11 +27,13 @@ pub fn value(mantissa: i64, exponent: u8) -> Option<f64> {
     POWERS.get(exponent as usize).map(|power| mantissa as f64 / power)
 }
 
-/// The values of `mantissas`, appended to `values`. `false` for an exponent that no writer of ours uses.
+/// The values of `mantissas`, each less `base`, appended to `values`. `false` for an exponent that no writer of ours
+/// uses.
 #[must_use]
-pub fn values(mantissas: &[i64], exponent: u8, values: &mut Vec<f64>) -> bool {
+pub fn values(mantissas: &[i64], base: i64, exponent: u8, values: &mut Vec<f64>) -> bool {
     let Some(power) = POWERS.get(exponent as usize) else { return false };
-    values.extend(mantissas.iter().map(|&m| m as f64 / power));
+    // it wraps for what no writer of ours made
+    values.extend(mantissas.iter().map(|&m| m.wrapping_add(base) as f64 / power));
     true
 }
 

@@ -10,6 +10,7 @@
 //! | `start`, `end`, `count` | delta | almost the same from row to row |
 //! | `timestamps`, `mantissas` | delta, no dictionary | differences are small; a dictionary of them is not |
 //! | `exponent` | dictionary | a handful of values |
+//! | `base` | delta, no dictionary | no two rows share one |
 //! | `floats` | dictionary, else plain | staleness markers repeat; engines differ on byte-stream-split |
 //!
 //! `date` is a partition column: it is in the path and in the log, not in the file.
@@ -44,7 +45,9 @@ pub const COUNT: &str = "count";
 pub const TIMESTAMPS: &str = "timestamps";
 /// The power of ten under the mantissas; null where `floats` is used.
 pub const EXPONENT: &str = "exponent";
-/// Values times `10^exponent`.
+/// What is to be added to the mantissas of a row; null where `floats` is used.
+pub const BASE: &str = "base";
+/// Values times `10^exponent`, less `base`.
 pub const MANTISSAS: &str = "mantissas";
 /// Values that have no exact decimal form.
 pub const FLOATS: &str = "floats";
@@ -53,7 +56,7 @@ pub const FLOATS: &str = "floats";
 pub(crate) const KEY_COLUMNS: [&str; 5] = [NAME, LABELS, SERIES, START, END];
 
 /// Version of this layout, kept in each file under [`FORMAT_KEY`].
-pub const FORMAT_VERSION: &str = "1";
+pub const FORMAT_VERSION: &str = "2";
 /// Who wrote a file, in its metadata.
 pub const CREATED_BY: &str = "floodmark";
 /// Key of [`FORMAT_VERSION`] in a file's metadata.
@@ -96,6 +99,7 @@ pub fn file_schema() -> SchemaRef {
         Field::new(COUNT, DataType::Int32, false),
         Field::new(TIMESTAMPS, DataType::List(element(timestamp())), false),
         Field::new(EXPONENT, DataType::Int8, true),
+        Field::new(BASE, DataType::Int64, true),
         Field::new(MANTISSAS, DataType::List(element(DataType::Int64)), true),
         Field::new(FLOATS, DataType::List(element(DataType::Float64)), true),
     ]))
@@ -116,7 +120,7 @@ pub(crate) fn writer_properties() -> WriterProperties {
         // the writer decides by bytes, not by rows
         .set_max_row_group_row_count(None)
         .set_key_value_metadata(Some(vec![KeyValue::new(FORMAT_KEY.into(), FORMAT_VERSION.to_string())]));
-    for column in [leaf(TIMESTAMPS), leaf(MANTISSAS), START.into(), END.into(), COUNT.into()] {
+    for column in [leaf(TIMESTAMPS), leaf(MANTISSAS), START.into(), END.into(), COUNT.into(), BASE.into()] {
         properties = properties
             .set_column_dictionary_enabled(column.clone(), false)
             .set_column_encoding(column, Encoding::DELTA_BINARY_PACKED);
@@ -130,6 +134,7 @@ pub(crate) fn writer_properties() -> WriterProperties {
         label("value"),
         COUNT.into(),
         EXPONENT.into(),
+        BASE.into(),
     ] {
         properties = properties.set_column_statistics_enabled(column, EnabledStatistics::None);
     }

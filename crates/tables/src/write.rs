@@ -173,10 +173,10 @@ impl<W: Sink> FileWriter<W> {
         let columns = &mut self.columns;
         let summary = &mut self.summary;
         let mut mantissas = std::mem::take(&mut columns.mantissas);
-        block::rows(stretch.values, &mut mantissas, |range, form, mantissas_end| {
+        block::rows(stretch.values, &mut mantissas, |range, form, mantissas| {
             let row = stretch.slice(range);
             summary.add(name, &row);
-            columns.finish_row(name, &row, form, mantissas_end);
+            columns.finish_row(name, &row, form, mantissas);
         });
         columns.mantissas = mantissas;
         if self.columns.rows() >= BATCH_ROWS || self.columns.samples() >= BATCH_SAMPLES {

@@ -20,6 +20,7 @@ pub(super) fn columns() -> KernelResult<SchemaRef> {
         StructField::not_null(schema::COUNT, DataType::INTEGER),
         StructField::not_null(schema::TIMESTAMPS, list(DataType::TIMESTAMP)),
         StructField::nullable(schema::EXPONENT, DataType::BYTE),
+        StructField::nullable(schema::BASE, DataType::LONG),
         StructField::nullable(schema::MANTISSAS, list(DataType::LONG)),
         StructField::nullable(schema::FLOATS, list(DataType::DOUBLE)),
     ])?))

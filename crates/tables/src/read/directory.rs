@@ -36,6 +36,8 @@ pub struct Directory {
     decimals_ends: Box<[u32]>,
     /// The exponent of each row's values; [`FLOATS`] where they have none.
     exponents: Box<[u8]>,
+    /// What is to be added to the mantissas of each row.
+    bases: Box<[i64]>,
     /// What all rows overlap: from the last start to the first end.
     common: TimeRange,
 }
@@ -76,9 +78,9 @@ impl Directory {
         self.spans[row]
     }
 
-    /// The exponent of a row's values; `None` where they are floats.
-    pub(super) fn exponent(&self, row: usize) -> Option<u8> {
-        Some(self.exponents[row]).filter(|exponent| *exponent != FLOATS)
+    /// Base and exponent of a row's values; `None` where they are floats.
+    pub(super) fn decimal(&self, row: usize) -> Option<(i64, u8)> {
+        Some((self.bases[row], self.exponents[row])).filter(|(_, exponent)| *exponent != FLOATS)
     }
 
     /// How many samples there are in the rows before `row`, of them how many with a decimal form.
@@ -225,7 +227,10 @@ impl Directory {
             &self.decimals_ends,
         ];
         let columns = columns.into_iter().map(|column| size_of_val(&**column)).sum::<usize>();
-        let rows = size_of_val(&*self.keys) + size_of_val(&*self.spans) + self.exponents.len();
+        let rows = size_of_val(&*self.keys)
+            + size_of_val(&*self.spans)
+            + size_of_val(&*self.bases)
+            + self.exponents.len();
         size_of::<Self>() + names + self.texts.len() + columns + rows
     }
 }

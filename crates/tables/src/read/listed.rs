@@ -120,7 +120,7 @@ impl Listed {
         let mut bytes = 0.0;
         for row in &self.rows[self.next..] {
             let row = *row as usize;
-            let values = if self.directory.exponent(row).is_some() { MANTISSAS } else { FLOATS };
+            let values = if self.directory.decimal(row).is_some() { MANTISSAS } else { FLOATS };
             let mut more = 0.0;
             let pages = [TIMES, values].map(|c| {
                 let page = columns[c].page_of(row);
@@ -196,15 +196,15 @@ impl Listed {
         let end = self.times.partition_point(|t| *t <= range.end_ms).max(skipped);
         // where in the row the wanted samples are
         let wanted = part.start - own.start + skipped..part.start - own.start + end;
-        let column = if self.directory.exponent(row).is_some() { MANTISSAS } else { FLOATS };
+        let column = if self.directory.decimal(row).is_some() { MANTISSAS } else { FLOATS };
         let (page, first) = columns[column].open_page(row);
         let (before, decimals_before) = self.directory.samples_before(first);
-        match self.directory.exponent(row) {
-            Some(exponent) => {
+        match self.directory.decimal(row) {
+            Some((base, exponent)) => {
                 let at = decimals_from - decimals_before;
                 self.mantissas.clear();
                 page.packed().read(at + wanted.start..at + wanted.end, &mut self.mantissas);
-                let known = decimal::values(&self.mantissas, exponent, &mut samples.values);
+                let known = decimal::values(&self.mantissas, base, exponent, &mut samples.values);
                 assert!(known, "BUG: the directory has exponents that are known");
             }
             None => {
@@ -270,7 +270,7 @@ fn expected(directory: &Directory, column: usize, rows: Range<usize>) -> Expecte
         return Expected { levels: values, values, rows: ends.collect() };
     }
     // a row of the other form is a null
-    let nulls = rows.filter(|row| directory.exponent(*row).is_some() != (column == MANTISSAS)).count();
+    let nulls = rows.filter(|row| directory.decimal(*row).is_some() != (column == MANTISSAS)).count();
     Expected { levels: values + nulls, values, rows: Vec::new() }
 }
 

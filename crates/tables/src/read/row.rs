@@ -5,7 +5,7 @@ use crate::error::TableError;
 use crate::schema;
 use arrow_array::cast::AsArray;
 use arrow_array::types::{Float64Type, Int8Type, Int64Type, TimestampMillisecondType};
-use arrow_array::{Array, Int8Array, ListArray, MapArray, RecordBatch, StringArray};
+use arrow_array::{Array, Int8Array, Int64Array, ListArray, MapArray, RecordBatch, StringArray};
 use model::caps::{LABEL_NAME_BYTES_MAX, LABEL_VALUE_BYTES_MAX, SERIES_LABEL_BYTES_MAX, SERIES_LABELS_MAX};
 use model::labels::{METRIC_NAME, put_label};
 use model::{LabelsRef, Samples, SeriesKey, TimeRange};
@@ -112,6 +112,9 @@ impl Order {
     }
 }
 
+/// An exponent and a base go together.
+pub(super) const HALF_A_FORM: &str = "a row has an exponent without a base, or a base without an exponent";
+
 /// Rows of one batch.
 #[derive(Debug, Default)]
 pub(super) struct Decoded {
@@ -127,6 +130,7 @@ pub(super) struct Decoded {
 struct SampleColumns {
     timestamps: ListArray,
     exponent: Int8Array,
+    base: Int64Array,
     mantissas: ListArray,
     floats: ListArray,
 }
@@ -169,6 +173,7 @@ impl Decoded {
             decoded.samples = Some(SampleColumns {
                 timestamps: column(schema::TIMESTAMPS)?.as_list::<i32>().clone(),
                 exponent: column(schema::EXPONENT)?.as_primitive::<Int8Type>().clone(),
+                base: column(schema::BASE)?.as_primitive::<Int64Type>().clone(),
                 mantissas: column(schema::MANTISSAS)?.as_list::<i32>().clone(),
                 floats: column(schema::FLOATS)?.as_list::<i32>().clone(),
             });
@@ -217,6 +222,9 @@ impl Decoded {
         let from = times.partition_point(|t| *t < range.start_ms);
         let to = times.partition_point(|t| *t <= range.end_ms);
         let decimal = columns.exponent.is_valid(row);
+        if decimal != columns.base.is_valid(row) {
+            return Err(damaged(HALF_A_FORM));
+        }
         let values = if decimal { list(&columns.mantissas) } else { list(&columns.floats) };
         if values.len() != times.len() {
             return Err(damaged("a row has more timestamps than values, or fewer"));
@@ -224,8 +232,9 @@ impl Decoded {
         let wanted = values.start + from..values.start + to.max(from);
         if decimal {
             let mantissas = &columns.mantissas.values().as_primitive::<Int64Type>().values()[wanted];
-            let exponent = u8::try_from(columns.exponent.value(row));
-            if !exponent.is_ok_and(|exponent| decimal::values(mantissas, exponent, &mut samples.values)) {
+            let (base, exponent) = (columns.base.value(row), u8::try_from(columns.exponent.value(row)));
+            if !exponent.is_ok_and(|exponent| decimal::values(mantissas, base, exponent, &mut samples.values))
+            {
                 return Err(damaged("a row has an exponent that is not known"));
             }
         } else {

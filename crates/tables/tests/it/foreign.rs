@@ -26,7 +26,7 @@ if mode == 'deltalake':
     for row in rows.to_pylist():
         assert row['count'] == len(row['timestamps']) and len(row['series']) == 16
         assert str(row['date']) == '2026-11-21'
-        values = row['floats'] if row['exponent'] is None else [m / 10 ** row['exponent'] for m in row['mantissas']]
+        values = row['floats'] if row['exponent'] is None else [(m + row['base']) / 10 ** row['exponent'] for m in row['mantissas']]
         times = [round(t.timestamp() * 1000) for t in row['timestamps']]
         assert round(row['start'].timestamp() * 1000) == times[0] and round(row['end'].timestamp() * 1000) == times[-1]
         for at, value in zip(times, values):

@@ -6,7 +6,7 @@ use crate::read::row::{self, Order};
 use crate::read::{Footer, Ranges, guarded, prune};
 use crate::schema;
 use arrow_array::cast::AsArray;
-use arrow_array::types::{Int8Type, Int32Type, TimestampMillisecondType};
+use arrow_array::types::{Int8Type, Int32Type, Int64Type, TimestampMillisecondType};
 use arrow_array::{Array, RecordBatch};
 use model::labels::put_label;
 use model::{LabelsRef, SeriesKey, TimeRange};
@@ -16,7 +16,7 @@ use std::collections::HashMap;
 use std::ops::Range;
 
 /// The columns that it is made of.
-const COLUMNS: [&str; 7] = [
+const COLUMNS: [&str; 8] = [
     schema::NAME,
     schema::LABELS,
     schema::SERIES,
@@ -24,13 +24,14 @@ const COLUMNS: [&str; 7] = [
     schema::END,
     schema::COUNT,
     schema::EXPONENT,
+    schema::BASE,
 ];
 
 /// Rows that are decoded together.
 const BATCH_ROWS: usize = 1024;
 
 /// Bytes of a row beside its labels, and of each label (a number among the row's pairs, and one among postings).
-const ROW_BYTES: u64 = 16 + 16 + 3 * 4 + 1;
+const ROW_BYTES: u64 = 16 + 16 + 3 * 4 + 1 + 8;
 const ROW_LABEL_BYTES: u64 = 2 * 4;
 
 impl Directory {
@@ -80,6 +81,7 @@ struct Builder {
     samples_ends: Vec<u32>,
     decimals_ends: Vec<u32>,
     exponents: Vec<u8>,
+    bases: Vec<i64>,
     order: Order,
     /// Samples so far, of them how many are decimal.
     samples: u32,
@@ -105,6 +107,7 @@ impl Builder {
         let end = column(schema::END)?.as_primitive::<TimestampMillisecondType>();
         let count = column(schema::COUNT)?.as_primitive::<Int32Type>();
         let exponent = column(schema::EXPONENT)?.as_primitive::<Int8Type>();
+        let base = column(schema::BASE)?.as_primitive::<Int64Type>();
         for i in 0..batch.num_rows() {
             self.add_labels(names.value(i), &labels, i).map_err(damaged)?;
             let key = row::key(series.value(i)).ok_or_else(|| damaged("a series key has not 16 bytes"))?;
@@ -112,6 +115,10 @@ impl Builder {
             let span = TimeRange::new(start.value(i), end.value(i));
             self.order.next(&self.labels, span).map_err(damaged)?;
             self.spans.push(span);
+            if exponent.is_valid(i) != base.is_valid(i) {
+                return Err(damaged(row::HALF_A_FORM));
+            }
+            self.bases.push(base.value(i));
             let exponent = match exponent.is_valid(i) {
                 true => {
                     u8::try_from(exponent.value(i)).ok().filter(|e| crate::decimal::value(0, *e).is_some())
@@ -219,6 +226,7 @@ impl Builder {
             samples_ends: self.samples_ends.into(),
             decimals_ends: self.decimals_ends.into(),
             exponents: self.exponents.into(),
+            bases: self.bases.into(),
             common,
         }
     }
