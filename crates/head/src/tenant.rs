@@ -15,6 +15,7 @@ use model::labels::METRIC_NAME;
 use model::{Exemplar, LabelsRef, Metadata, Samples, SeriesKey, SeriesRef, TimeRange};
 use roaring::RoaringBitmap;
 use std::cmp::Ordering;
+use std::collections::BTreeMap;
 
 #[cfg(test)]
 mod tests;
@@ -35,7 +36,7 @@ pub struct TenantHead {
     pub(crate) late: HashMap<SeriesRef, Late>,
     pub(crate) frozen_late: HashMap<SeriesRef, Late>,
     pub(crate) frozen: Frozen,
-    metadata: HashMap<String, Metadata>,
+    metadata: BTreeMap<String, Metadata>,
     metadata_bytes: usize,
     pub(crate) exemplars: Exemplars,
     pub(crate) active: usize,
@@ -82,7 +83,7 @@ impl TenantHead {
             late: HashMap::new(),
             frozen_late: HashMap::new(),
             frozen: Frozen::default(),
-            metadata: HashMap::new(),
+            metadata: BTreeMap::new(),
             metadata_bytes: 0,
             exemplars: Exemplars::default(),
             active: 0,

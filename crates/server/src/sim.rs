@@ -236,6 +236,22 @@ impl Stepped {
         self.node.partitions().iter().map(|partition| of(partition)).sum()
     }
 
+    /// What is said of a tenant's metrics.
+    pub fn metadata(&self, tenant: &TenantId) -> BTreeMap<String, String> {
+        let mut all = BTreeMap::new();
+        for partition in self.node.partitions() {
+            let head = partition.head.read();
+            let metadata = head.tenant(tenant).into_iter().flat_map(|head| head.metadata());
+            all.extend(metadata.map(|m| (m.metric.clone(), m.help.clone())));
+        }
+        all
+    }
+
+    /// The partition of what is said of a metric.
+    pub fn partition_of_metric(&self, metric: &str) -> usize {
+        SeriesKey::of(metric.as_bytes(), self.node.shared().seed).partition(self.partitions())
+    }
+
     /// The partition of a series.
     pub fn partition_of(&self, labels: LabelsRef<'_>) -> usize {
         SeriesKey::of(labels.as_bytes(), self.node.shared().seed).partition(self.partitions())

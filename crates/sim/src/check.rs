@@ -1,7 +1,7 @@
 //! What is there, as the model sees it, and what must be true of tables and journals beside.
 
 use crate::driver::Fleet;
-use crate::model::{Key, Model};
+use crate::model::{Found, Key, Model};
 use model::Samples;
 use server::sim::Stepped;
 use std::collections::BTreeMap;
@@ -10,37 +10,47 @@ use tables::read::{Cursor, Footer, Select, WINDOW_BYTES};
 use tables::{Table, TableError};
 
 /// All that queries find, heads and tables together.
-pub fn found(node: &Stepped, fleet: &Fleet) -> Result<BTreeMap<Key, u64>, String> {
-    let mut all = BTreeMap::new();
+pub fn found(node: &Stepped, fleet: &Fleet) -> Result<Found, String> {
+    let mut all = Found::default();
     for (tenant, id) in fleet.tenants.iter().enumerate() {
         let content = node.read(id).map_err(|e| format!("{id} cannot be read: {e}"))?;
         for (labels, samples) in content {
             let series = fleet.series_of(&labels).ok_or_else(|| format!("{labels} is nobody's series"))?;
             for (timestamp_ms, bits) in samples {
-                if all.insert((tenant, series, timestamp_ms), bits).is_some() {
+                if all.samples.insert((tenant, series, timestamp_ms), bits).is_some() {
                     return Err(format!("{labels} has two samples at {timestamp_ms}"));
                 }
             }
         }
+        all.metadata.extend(node.metadata(id).into_iter().map(|(metric, help)| ((tenant, metric), help)));
     }
     Ok(all)
 }
 
 /// No sample lies in more live files than it was sent.
 pub fn tables(node: &Stepped, fleet: &Fleet, model: &Model) -> Result<(), String> {
+    for (key, count) in in_tables(node, fleet)? {
+        let times = model.times(key);
+        if count > times {
+            return Err(format!("{key:?} was sent {times} times, and is in {count} rows"));
+        }
+    }
+    Ok(())
+}
+
+/// In how many live files each sample is.
+pub fn in_tables(node: &Stepped, fleet: &Fleet) -> Result<BTreeMap<Key, usize>, String> {
+    let mut all = BTreeMap::new();
     for (tenant, id) in fleet.tenants.iter().enumerate() {
         let table = node.table(id).map_err(|e| format!("the table of {id} cannot be opened: {e}"))?;
         let Some(table) = table else { continue };
         let stored = stored(&table).map_err(|e| format!("the table of {id} cannot be read: {e}"))?;
         for ((labels, timestamp_ms), count) in stored {
             let series = fleet.series_of(&labels).ok_or_else(|| format!("{labels} is nobody's series"))?;
-            let times = model.times((tenant, series, timestamp_ms));
-            if count > times {
-                return Err(format!("{id}: {labels} at {timestamp_ms}: sent {times} times, in {count} rows"));
-            }
+            all.insert((tenant, series, timestamp_ms), count);
         }
     }
-    Ok(())
+    Ok(all)
 }
 
 /// How often each sample lies in live files.
@@ -62,6 +72,21 @@ fn stored(table: &Table) -> Result<BTreeMap<(String, i64), usize>, TableError> {
         }
     }
     Ok(stored)
+}
+
+/// Where journals and tables are, for who has to find out why something is wrong.
+pub fn describe(node: &Stepped, fleet: &Fleet) -> String {
+    let mut text = String::new();
+    for progress in node.progress() {
+        text += &format!("\n{progress:?}");
+        for id in &fleet.tenants {
+            let Ok(Some(table)) = node.table(id) else { continue };
+            let floodmark = table.floodmarks([progress.source.as_str()]).unwrap_or_default();
+            let files = table.files().map_or(0, |files| files.all().len());
+            text += &format!("\n  {id}: version {}, {files} files, {floodmark:?}", table.version());
+        }
+    }
+    text
 }
 
 /// No floodmark lies beyond what is durable, and nothing has left a journal that lies beyond its floodmark.

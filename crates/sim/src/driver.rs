@@ -2,13 +2,14 @@
 
 use crate::check;
 use crate::clock::SimClock;
-use crate::disk::{DiskFaults, SimDisk};
+use crate::disk::{Copy, DiskFaults, SimDisk};
 use crate::model::{Key, Model, Share};
 use crate::plan::Plan;
 use crate::power::Power;
 use crate::store::{SimStore, StoreFaults};
 use crate::trace::Trace;
-use model::{Labels, STALE_NAN_BITS, TenantId};
+use journal::Durability;
+use model::{Labels, Metadata, MetricKind, STALE_NAN_BITS, TenantId};
 use protocol::encode::V1Encoder;
 use server::sim::{Flush, Interlude, Outside, Simulated, Stepped, Written};
 use server::{Flags, Settings};
@@ -22,6 +23,9 @@ use stdx::rng::{Rng, mix};
 
 /// Where the data directory lies on the simulated disk.
 const DATA_DIR: &str = "/data";
+
+/// Metric names.
+const METRICS: [&str; 3] = ["a", "b", "c"];
 
 /// When runs begin: a day in 2026, some hours after midnight.
 const BEGIN_MS: i64 = 1_777_000_000_000;
@@ -45,7 +49,7 @@ impl Fleet {
     fn new(plan: &Plan) -> Self {
         let tenant = |n| TenantId::parse(&format!("tenant-{n}")).expect("BUG: the name is plain");
         let labels = |n: usize| {
-            Labels::from_pairs(&[("__name__", ["a", "b", "c"][n % 3]), ("series", &format!("s{n}"))])
+            Labels::from_pairs(&[("__name__", METRICS[n % METRICS.len()]), ("series", &format!("s{n}"))])
         };
         let series: Vec<_> = (0..plan.series).map(labels).collect();
         let numbers = series.iter().enumerate().map(|(n, labels)| (labels.to_string(), n)).collect();
@@ -65,6 +69,9 @@ struct State {
     model: Model,
     trace: Trace,
     underway: Vec<Underway>,
+    sends_metadata: bool,
+    /// What was found wrong while the sealer waited.
+    failure: Option<String>,
 }
 
 /// A request without all its answers.
@@ -87,6 +94,8 @@ pub struct Driver {
     state: Rc<RefCell<State>>,
     node: Option<Simulated>,
     flushes: Vec<Flush>,
+    /// An older data directory, and what must be there with it.
+    copy: Option<(Copy, BTreeSet<Key>)>,
     /// No more requests come.
     is_draining: Rc<Cell<bool>>,
 }
@@ -103,10 +112,29 @@ impl Driver {
         let fleet = Rc::new(Fleet::new(&plan));
         let mut trace = Trace::default();
         trace.step(format!("{plan:?}"));
-        let state = State { rng, model: Model::default(), trace, underway: Vec::new() };
+        let state = State {
+            rng,
+            model: Model::default(),
+            trace,
+            underway: Vec::new(),
+            sends_metadata: !plan.evicts,
+            failure: None,
+        };
         let state = Rc::new(RefCell::new(state));
         let is_draining = Rc::default();
-        Self { plan, fleet, power, clock, disk, store, state, node: None, flushes: Vec::new(), is_draining }
+        Self {
+            plan,
+            fleet,
+            power,
+            clock,
+            disk,
+            store,
+            state,
+            node: None,
+            flushes: Vec::new(),
+            copy: None,
+            is_draining,
+        }
     }
 
     /// What was done.
@@ -116,12 +144,22 @@ impl Driver {
 
     /// Runs to the end. What is wrong is an error.
     pub fn run(&mut self) -> Result<(), String> {
-        self.start()?;
+        let done = self.run_all();
+        done.map_err(|failure| match &self.node {
+            Some(node) => failure + &check::describe(node.node(), &self.fleet),
+            None => failure,
+        })
+    }
+
+    fn run_all(&mut self) -> Result<(), String> {
+        self.start(false)?;
         for _ in 0..self.plan.steps {
             self.clock.next_step();
             self.step()?;
             if self.power.is_off() {
-                self.restart(true)?;
+                // a process can be killed in the middle of a change too
+                let loses_power = self.plan.durability == Durability::Fsync && self.chance(0.7);
+                self.restart(loses_power)?;
             }
         }
         self.drain()
@@ -142,6 +180,7 @@ impl Driver {
             w.deliver,
             w.weather,
             w.check,
+            w.copy,
         ];
         let mut drawn = self.below(all.iter().sum());
         let step = all.iter().position(|weight| {
@@ -161,6 +200,7 @@ impl Driver {
             Some(8) => self.crash()?,
             Some(9) => self.deliver(),
             Some(10) => self.change_weather(),
+            Some(12) => self.copy(),
             _ => self.check()?,
         }
         Ok(())
@@ -209,6 +249,9 @@ impl Driver {
         self.trace("seal");
         let sealing = self.node.as_mut().expect("BUG: the node is up").seal();
         self.note(format!("{sealing:?}"));
+        if let Some(failure) = self.state.borrow_mut().failure.take() {
+            return Err(format!("in the middle of it: {failure}"));
+        }
         self.state.borrow_mut().hear()?;
         let state = &self.state;
         self.flushes.retain_mut(|flush| match flush.samples() {
@@ -235,6 +278,7 @@ impl Driver {
 
     fn compact(&mut self) {
         self.trace("compact");
+        self.expire();
         let failures = self.node.as_mut().expect("BUG: the node is up").compact();
         self.note(format!("{failures} failures"));
     }
@@ -288,7 +332,7 @@ impl Driver {
                 Ok(())
             }
             _ => {
-                let changes = self.below(20);
+                let changes = self.below(40);
                 self.trace(format!("power fails after {changes} changes"));
                 self.power.fail_after(changes);
                 Ok(())
@@ -303,22 +347,71 @@ impl Driver {
         let open = underway.into_iter().flat_map(|underway| underway.shares.into_values());
         open.for_each(|share| self.state.borrow_mut().model.leave_open(share));
         if power {
+            self.note("what was not synced may be lost");
             self.disk.lose_power();
         } else {
             self.disk.kill();
         }
         self.power.restore();
+        if self.copy.is_some() && self.chance(0.3) {
+            return self.put_back();
+        }
         if self.plan.loses_marks
             && self.chance(0.3)
             && self.disk.delete(&Path::new(DATA_DIR).join("floodmarks.json"))
         {
             self.note("floodmarks.json is lost");
         }
-        self.start()
+        self.start(power)
     }
 
-    /// Starts the node, whatever it takes, and replays; then what is there must be what was said.
-    fn start(&mut self) -> Result<(), String> {
+    /// An operator copies the data directory as it is after a kill.
+    fn copy(&mut self) {
+        self.trace("data directory copied");
+        let copy = self.disk.copy(Path::new(DATA_DIR));
+        self.copy = Some((copy, self.state.borrow().model.copy()));
+    }
+
+    /// An operator puts an older data directory back, and does with it what `docs/operating.md` says.
+    fn put_back(&mut self) -> Result<(), String> {
+        let Some((copy, mut kept)) = self.copy.take() else { return Ok(()) };
+        self.note("an older data directory is put back");
+        self.disk.put_back(Path::new(DATA_DIR), &copy);
+        for partition in 0..self.plan.partitions {
+            let source = format!("{DATA_DIR}/journal/{partition}/source");
+            self.disk.delete(Path::new(&source));
+        }
+        self.bring_up()?;
+        let faults = self.quiet();
+        kept.extend(check::in_tables(self.node(), &self.fleet)?.into_keys());
+        let found = check::found(self.node(), &self.fleet)?;
+        self.note(format!("{} samples", found.samples.len()));
+        self.state.borrow_mut().model.check_after_loss(&found, &kept)?;
+        self.store.set_faults(faults);
+        Ok(())
+    }
+
+    /// Starts the node, and replays; then what is there must be what was said. A power loss may have torn groups apart.
+    fn start(&mut self, tore: bool) -> Result<(), String> {
+        self.bring_up()?;
+        let faults = self.quiet();
+        let found = check::found(self.node(), &self.fleet)?;
+        {
+            let mut state = self.state.borrow_mut();
+            state.trace.note(format!("{} samples", found.samples.len()));
+            if self.disk.has_lied() {
+                state.model.check_after_loss(&found, &BTreeSet::new())?;
+            } else {
+                state.model.settle(&found, tore)?;
+                state.model.check(&found)?;
+            }
+        }
+        self.store.set_faults(faults);
+        Ok(())
+    }
+
+    /// Starts the node, whatever it takes, and replays.
+    fn bring_up(&mut self) -> Result<(), String> {
         for attempt in 0.. {
             if attempt >= STARTS_MAX {
                 self.disk.set_faults(DiskFaults::default());
@@ -337,19 +430,6 @@ impl Driver {
                 self.disk.kill();
             }
         }
-        let faults = self.quiet();
-        let found = check::found(self.node(), &self.fleet)?;
-        {
-            let mut state = self.state.borrow_mut();
-            state.trace.note(format!("{} samples", found.len()));
-            if self.disk.has_lied() {
-                state.model.check_after_lies(&found)?;
-            } else {
-                state.model.settle(&found)?;
-                state.model.check(&found)?;
-            }
-        }
-        self.store.set_faults(faults);
         Ok(())
     }
 
@@ -381,22 +461,36 @@ impl Driver {
             ..Flags::default()
         };
         let mut settings = Settings::resolve(flags).expect("BUG: the flags are right");
+        settings.durability = self.plan.durability;
         settings.partitions = self.plan.partitions;
         settings.segment_bytes = self.plan.segment_bytes;
         settings.out_of_order_window_ms = i64::MAX;
+        if !self.plan.evicts {
+            settings.series_idle_s = u32::MAX;
+        }
         settings.lake.retention_ms = self.plan.retention_ms;
         settings
     }
 
-    /// While the sealer waits for an owner, requests come.
+    /// While the sealer waits for an owner, requests come, and queries.
     fn interlude(&self) -> Interlude {
         let (state, fleet, clock) = (Rc::clone(&self.state), Rc::clone(&self.fleet), Arc::clone(&self.clock));
         let (span_ms, is_draining) = (self.plan.span_ms, Rc::clone(&self.is_draining));
-        Rc::new(move |node, _| {
+        let (store, power) = (self.store.clone(), Arc::clone(&self.power));
+        Rc::new(move |node, partition| {
             let mut state = state.borrow_mut();
-            if !is_draining.get() && state.rng.chance(0.5) {
-                state.trace.note("write meanwhile");
+            if is_draining.get() || power.is_off() {
+                return;
+            }
+            for _ in 0..state.rng.below(4) {
+                state.trace.note(format!("meanwhile for {partition}: write"));
                 state.write(node, &fleet, clock.now_ms(), span_ms);
+            }
+            if state.failure.is_none() && state.rng.chance(0.2) {
+                let faults = store.faults();
+                store.set_faults(StoreFaults::default());
+                state.failure = state.hear().and_then(|()| state.compare(node, &fleet)).err();
+                store.set_faults(faults);
             }
         })
     }
@@ -415,9 +509,8 @@ impl Driver {
 
     fn check_now(&self) -> Result<(), String> {
         let faults = self.quiet();
-        let found = check::found(self.node(), &self.fleet)?;
         let state = self.state.borrow();
-        state.model.check(&found)?;
+        state.compare(self.node(), &self.fleet)?;
         if !self.disk.has_lied() {
             check::tables(self.node(), &self.fleet, &state.model)?;
             check::floodmarks(self.node(), &self.fleet)?;
@@ -509,12 +602,24 @@ impl State {
         }
         let mut encoder = V1Encoder::new();
         let mut shares: BTreeMap<usize, Share> = BTreeMap::new();
+        let metric = METRICS[self.rng.below(METRICS.len() as u64) as usize];
+        let (about, help) = ((tenant, metric.to_string()), format!("{:x}", self.rng.below(100)));
+        let is_known = self.model.metadata_of(&about) == Some(&help);
+        if self.sends_metadata && self.rng.chance(0.1) && !is_known && !self.model.is_metadata_busy(&about) {
+            encoder.metadata(&Metadata {
+                metric: metric.into(),
+                kind: MetricKind::Gauge,
+                help: help.clone(),
+                unit: String::new(),
+            });
+            shares.entry(node.partition_of_metric(&about.1)).or_default().metadata.push((about, help));
+        }
         for (number, samples) in &series {
             let labels = fleet.series[*number].as_ref();
             let (timestamps, values): (Vec<_>, Vec<_>) =
                 samples.iter().map(|(t, bits)| (*t, f64::from_bits(*bits))).unzip();
             encoder.series(labels, &timestamps, &values);
-            let share = shares.entry(node.partition_of(labels)).or_insert(Share { samples: Vec::new() });
+            let share = shares.entry(node.partition_of(labels)).or_default();
             share.samples.extend(samples.iter().map(|(t, bits)| ((tenant, *number, *t), *bits)));
         }
         self.trace.note(format!("{} samples of {} series of {tenant}", keys.len(), series.len()));
@@ -526,6 +631,11 @@ impl State {
                 shares.into_values().for_each(|share| self.model.leave_open(share));
             }
         }
+    }
+
+    /// What queries find must be what was said.
+    fn compare(&self, node: &Stepped, fleet: &Fleet) -> Result<(), String> {
+        self.model.check(&check::found(node, fleet)?)
     }
 
     /// Takes the answers that have come.

@@ -2,6 +2,7 @@
 
 use crate::disk::DiskFaults;
 use crate::store::StoreFaults;
+use journal::Durability;
 use stdx::rng::Rng;
 
 /// One of these steps comes next; the numbers are weights.
@@ -31,6 +32,8 @@ pub struct Weights {
     pub weather: u64,
     /// All is compared.
     pub check: u64,
+    /// An operator copies the data directory.
+    pub copy: u64,
 }
 
 /// A run.
@@ -58,6 +61,10 @@ pub struct Plan {
     pub store: StoreFaults,
     /// The store may fail for one tenant alone.
     pub breaks_tenants: bool,
+    /// What is acknowledged survives a power loss, or the end of the process only.
+    pub durability: Durability,
+    /// Series that nobody sends leave the head. A tenant's metadata leaves with its last series, so none is sent then.
+    pub evicts: bool,
     /// `floodmarks.json` may be lost between two lives.
     pub loses_marks: bool,
 }
@@ -79,6 +86,7 @@ impl Plan {
             deliver: 2,
             weather: or(4, 0.8),
             check: 2,
+            copy: or(2, 0.25),
         };
         let mut some = |most: f64, chance: f64| if rng.chance(chance) { rng.unit() * most } else { 0.0 };
         let disk = DiskFaults { error: some(0.05, 0.3), full: some(0.1, 0.2), lie: some(0.5, 0.04) };
@@ -101,6 +109,8 @@ impl Plan {
             disk,
             store,
             breaks_tenants: rng.chance(0.2),
+            durability: if rng.chance(0.1) { Durability::Os } else { Durability::Fsync },
+            evicts: rng.chance(0.5),
             loses_marks: rng.chance(0.2),
         }
     }

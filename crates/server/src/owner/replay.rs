@@ -30,7 +30,8 @@ impl Owner {
         let began = Instant::now();
         let mark = self.node.lake.mark(self.number);
         let mut state = Replay { now_s: self.node.now_s(), seed: self.node.seed, ..Replay::default() };
-        let mut reader = self.journal.read(self.journal.dictionary_start(Offset(mark.upto)))?;
+        // from the very start: what only the journal keeps may lie below the floodmark, in a dictionary that has ended
+        let mut reader = self.journal.read(self.journal.start())?;
         while let Some(item) = reader.next()? {
             match item {
                 Item::Entry(entry) => {
