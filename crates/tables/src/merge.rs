@@ -123,13 +123,19 @@ impl<R: Ranges> Merge<R> {
     /// At most one row of each file that has the series is appended.
     pub fn next_chunk(&mut self, out: &mut Samples) -> Result<bool, TableError> {
         loop {
+            let before = out.timestamps.len();
+            while let Some(first) = self.apart() {
+                self.read_row(first, out)?;
+                if out.timestamps.len() > before {
+                    return Ok(true);
+                }
+            }
             for n in 0..self.current.len() {
                 self.fill(self.current[n])?;
             }
             let open = self.current.iter().map(|i| &self.sources[*i]).filter(|s| s.more);
             // Beyond the end of a row that has a successor, that successor may have samples too.
             let upto = open.filter_map(|s| s.row.timestamps.last()).min().copied().unwrap_or(i64::MAX);
-            let before = out.timestamps.len();
             self.give(upto, out);
             if out.timestamps.len() > before {
                 return Ok(true);
@@ -144,6 +150,45 @@ impl<R: Ranges> Merge<R> {
     pub fn read_all(&mut self, out: &mut Samples) -> Result<(), TableError> {
         while self.next_chunk(out)? {}
         Ok(())
+    }
+
+    /// The source whose next row comes wholly before all that others have: files of different days, mostly.
+    fn apart(&self) -> Option<usize> {
+        let starts = self.current.iter().filter_map(|&i| {
+            let source = &self.sources[i];
+            match source.rest().first() {
+                Some(first) => Some((*first, i, None)),
+                None if source.more => {
+                    let span = source.cursor.as_ref()?.span();
+                    Some((span.start_ms, i, Some(span.end_ms)))
+                }
+                None => None,
+            }
+        });
+        let (mut first, mut second): (Option<(i64, usize, Option<i64>)>, _) = (None, i64::MAX);
+        for next in starts {
+            match first {
+                Some((start, ..)) if start <= next.0 => second = second.min(next.0),
+                _ => {
+                    second = first.map_or(second, |(start, ..)| start);
+                    first = Some(next);
+                }
+            }
+        }
+        let (_, source, end) = first?;
+        (end? < second).then_some(source)
+    }
+
+    /// Appends a source's next row, and goes to the one after it.
+    fn read_row(&mut self, i: usize, out: &mut Samples) -> Result<(), TableError> {
+        let before = out.timestamps.len();
+        let cursor = self.sources[i].cursor.as_mut().expect("BUG: there are more rows");
+        if let Err(error) = cursor.read(out) {
+            out.timestamps.truncate(before);
+            out.values.truncate(before);
+            return self.fail(i, error);
+        }
+        self.step(i)
     }
 
     /// Reads a row into a source that has none.

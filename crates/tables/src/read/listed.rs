@@ -25,7 +25,6 @@ pub(super) struct Listed {
     columns: Option<[Column; 3]>,
     window_bytes: usize,
     pub(super) labels: Vec<u8>,
-    times: Vec<i64>,
     mantissas: Vec<i64>,
 }
 
@@ -74,7 +73,6 @@ impl Listed {
             columns,
             window_bytes,
             labels: Vec::new(),
-            times: Vec::new(),
             mantissas: Vec::new(),
         })
     }
@@ -190,10 +188,13 @@ impl Listed {
         let times = page.packed();
         let own = from - start..to - start;
         let part = times.narrow(own.clone(), range.start_ms, range.end_ms);
-        self.times.clear();
-        times.read(part.clone(), &mut self.times);
-        let skipped = self.times.partition_point(|t| *t < range.start_ms);
-        let end = self.times.partition_point(|t| *t <= range.end_ms).max(skipped);
+        let before = samples.timestamps.len();
+        times.read(part.clone(), &mut samples.timestamps);
+        let read = &samples.timestamps[before..];
+        let skipped = read.partition_point(|t| *t < range.start_ms);
+        let end = read.partition_point(|t| *t <= range.end_ms).max(skipped);
+        samples.timestamps.truncate(before + end);
+        samples.timestamps.drain(before..before + skipped);
         // where in the row the wanted samples are
         let wanted = part.start - own.start + skipped..part.start - own.start + end;
         let column = if self.directory.decimal(row).is_some() { MANTISSAS } else { FLOATS };
@@ -212,7 +213,6 @@ impl Listed {
                 samples.values.extend_from_slice(page.as_floats(at + wanted.start..at + wanted.end));
             }
         }
-        samples.timestamps.extend_from_slice(&self.times[skipped..end]);
     }
 
     /// Bytes that it holds, also where the cache holds them too.
@@ -222,7 +222,7 @@ impl Listed {
             open.map(|page| page.memory_bytes()).sum::<usize>() + column.starts.len() * 8
         };
         let columns = self.columns.iter().flatten().map(pages).sum::<usize>();
-        let buffers = 8 * (self.times.capacity() + self.mantissas.capacity()) + self.labels.capacity();
+        let buffers = 8 * self.mantissas.capacity() + self.labels.capacity();
         self.directory.memory_bytes() + 4 * self.rows.capacity() + columns + buffers
     }
 }

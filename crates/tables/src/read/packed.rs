@@ -130,9 +130,16 @@ impl Packed {
                 if first >= range.end {
                     return;
                 }
-                let values = &mut buffer[..self.miniblock.min(range.end - first)];
-                unpack(&self.bytes[at..], *width, least, &mut value, values);
-                out.extend_from_slice(&values[range.start.saturating_sub(first).min(values.len())..]);
+                let len = self.miniblock.min(range.end - first);
+                if first >= range.start {
+                    let from = out.len();
+                    out.resize(from + len, 0);
+                    unpack(&self.bytes[at..], *width, least, &mut value, &mut out[from..]);
+                } else {
+                    let values = &mut buffer[..len];
+                    unpack(&self.bytes[at..], *width, least, &mut value, values);
+                    out.extend_from_slice(&values[(range.start - first).min(len)..]);
+                }
                 at += self.miniblock * usize::from(*width) / 8;
             }
         }
