@@ -18,4 +18,7 @@ pub use promql::{
     Answer, Expr, Options, QueryError, QueryErrorKind, Value, ValueKind, instant, parse, parse_selector,
     range,
 };
-pub use source::{Select, SeriesSet, SeriesSource, SourceError};
+pub use source::{
+    Bucket, BucketSet, RangeWindows, Rolled, RolledSelect, Select, SeriesSet, SeriesSource, SourceError,
+    Statistic,
+};

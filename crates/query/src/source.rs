@@ -16,6 +16,122 @@ pub struct Select<'a> {
 pub trait SeriesSource: Sync {
     /// Starts a pass over the selected series.
     fn select(&self, select: &Select<'_>) -> Result<Box<dyn SeriesSet + '_>, SourceError>;
+
+    /// The same in less detail, where storage has that for some of the time and may give it: then windows that lie wholly
+    /// in [`Rolled::complete`] are answered from it, and the others from samples.
+    fn select_rolled(&self, _select: &RolledSelect<'_>) -> Result<Option<Rolled<'_>>, SourceError> {
+        Ok(None)
+    }
+}
+
+/// The windows of a function over a range: `(end - range, end]`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct RangeWindows {
+    /// The first end, and the last.
+    pub first_ms: i64,
+    /// The last end; the first where there is only one.
+    pub last_ms: i64,
+    /// From one end to the next.
+    pub step_ms: i64,
+    /// How long each is.
+    pub range_ms: i64,
+}
+
+impl RangeWindows {
+    /// True where all windows begin and end at multiples of `width_ms`: then each is a number of whole buckets.
+    pub const fn are_multiples_of(&self, width_ms: i64) -> bool {
+        let steps = self.first_ms == self.last_ms || self.step_ms % width_ms == 0;
+        steps && self.range_ms % width_ms == 0 && self.first_ms % width_ms == 0
+    }
+
+    /// All times that lie in any window.
+    pub const fn covers(&self) -> TimeRange {
+        TimeRange::new(self.first_ms.saturating_sub(self.range_ms - 1), self.last_ms)
+    }
+}
+
+/// A figure that stands for the samples of a bucket.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Statistic {
+    /// How many.
+    Count,
+    /// The first value and its time.
+    First,
+    /// By how much a counter grew from the first to the last: their difference, and the value before each reset.
+    Increase,
+    /// The last value and its time.
+    Last,
+    /// The first of the greatest that are not NaN; else the last NaN.
+    Max,
+    /// The first of the least, likewise.
+    Min,
+    /// The sum.
+    Sum,
+}
+
+/// What is asked of rolled up series.
+#[derive(Debug, Clone, Copy)]
+pub struct RolledSelect<'a> {
+    /// As in [`Select`].
+    pub matchers: &'a [Matcher],
+    /// What the function needs of each bucket.
+    pub statistics: &'a [Statistic],
+    /// The windows.
+    pub windows: RangeWindows,
+}
+
+/// Series in less detail.
+pub struct Rolled<'a> {
+    /// A pass over them.
+    pub set: Box<dyn BucketSet + 'a>,
+    /// Of all samples in this range the buckets say all.
+    pub complete: TimeRange,
+    /// What to call it: `1h`.
+    pub resolution: &'static str,
+}
+
+impl std::fmt::Debug for Rolled<'_> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Rolled")
+            .field("complete", &self.complete)
+            .field("resolution", &self.resolution)
+            .finish()
+    }
+}
+
+/// What the samples of one series in `(end - width, end]` came to, staleness markers left out. Only what was asked for
+/// is there.
+#[derive(Debug, Clone, Copy, Default, PartialEq)]
+pub struct Bucket {
+    /// The end: a window has the bucket where it has its end. Two buckets in a row may have the same end, each with a part.
+    pub end_ms: i64,
+    /// [`Statistic::Count`].
+    pub count: f64,
+    /// [`Statistic::First`].
+    pub first: f64,
+    /// Its time.
+    pub first_ms: i64,
+    /// [`Statistic::Increase`].
+    pub increase: f64,
+    /// [`Statistic::Last`].
+    pub last: f64,
+    /// Its time.
+    pub last_ms: i64,
+    /// [`Statistic::Max`].
+    pub max: f64,
+    /// [`Statistic::Min`].
+    pub min: f64,
+    /// [`Statistic::Sum`].
+    pub sum: f64,
+}
+
+/// A streaming pass over rolled up series, as [`SeriesSet`].
+pub trait BucketSet {
+    /// Moves to the next series and fills `buckets` with those in the complete range, in order of time; false at the end.
+    fn next(&mut self, buckets: &mut Vec<Bucket>) -> Result<bool, SourceError>;
+
+    /// Labels of the current series.
+    fn labels(&mut self) -> LabelsRef<'_>;
 }
 
 /// A streaming pass over the selected series, each visited once, in no particular order.

@@ -281,7 +281,7 @@ fn refused(error: query::SourceError) -> Refusal {
 }
 
 /// Those of `series` (None: of all) that have a sample in `range`.
-fn in_range(
+pub(crate) fn in_range(
     turns: &Turns<'_>,
     series: Option<RoaringBitmap>,
     range: TimeRange,

@@ -149,7 +149,6 @@ impl Lake {
 
     /// A tenant's samples in less detail, where there is such a table. Which of its days are whole says
     /// [`tables::rollup::complete_days`].
-    #[cfg_attr(not(test), expect(dead_code, reason = "queries do not choose a resolution yet"))]
     pub(crate) fn rollup(
         &self,
         tenant: &TenantId,

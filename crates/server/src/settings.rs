@@ -66,6 +66,10 @@ pub struct ConfigFile {
     pub rollup_retention: Option<String>,
     /// See [`LakeSettings::tenant_rollup_retention_ms`].
     pub tenant_rollup_retention: BTreeMap<String, String>,
+    /// See [`Settings::query_resolution`].
+    pub query_resolution: Option<String>,
+    /// See [`Settings::tenant_query_resolution`].
+    pub tenant_query_resolution: BTreeMap<String, String>,
     /// See [`LakeSettings::compaction`].
     pub compaction: Option<bool>,
     /// See [`LakeSettings::vacuum_grace_ms`]; as `"1h"`.
@@ -117,6 +121,10 @@ pub struct Settings {
     pub query_timeout_ms: u64,
     /// How far an instant selector looks back. Default five minutes.
     pub query_lookback_ms: i64,
+    /// From what queries are answered that do not say it. Default: from samples, always.
+    pub query_resolution: Detail,
+    /// The same for single tenants, before the general one.
+    pub tenant_query_resolution: BTreeMap<TenantId, Detail>,
     /// Queries that run at once; others wait. Default: two for each core.
     pub query_concurrency: usize,
     /// Write requests between the end of their body and their answer. Default: one for each 256 KiB of the
@@ -133,6 +141,33 @@ pub struct Settings {
     pub segment_bytes: u64,
     /// What becomes of data that is no longer fresh.
     pub lake: LakeSettings,
+}
+
+/// From what the windows of a query are answered.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Detail {
+    /// Samples.
+    Samples,
+    /// The coarsest rollup that says the same, else samples.
+    Auto,
+    /// This rollup where it says the same, else samples.
+    Rollup(Resolution),
+}
+
+impl Detail {
+    /// What [`Self::parse`] knows.
+    pub const WORDS: &str = "one of raw, auto, 5m, 1h";
+
+    /// Reads `raw`, `auto`, `5m` or `1h`.
+    pub fn parse(text: &str) -> Option<Self> {
+        Some(match text {
+            "raw" => Self::Samples,
+            "auto" => Self::Auto,
+            "5m" => Self::Rollup(Resolution::FiveMinutes),
+            "1h" => Self::Rollup(Resolution::Hour),
+            _ => return None,
+        })
+    }
 }
 
 /// How data leaves the head for the tables, and how long it stays there.
@@ -227,6 +262,13 @@ impl ConfigFile {
     }
 }
 
+impl Settings {
+    /// From what a tenant's queries are answered that do not say it.
+    pub(crate) fn query_resolution_of(&self, tenant: &TenantId) -> Detail {
+        self.tenant_query_resolution.get(tenant).copied().unwrap_or(self.query_resolution)
+    }
+}
+
 /// Partitions of a data directory that is made: one for each core, at most eight.
 pub(crate) fn partitions_default() -> usize {
     std::thread::available_parallelism().map_or(1, usize::from).min(8)
@@ -299,6 +341,14 @@ impl Settings {
             series_idle_s: u32::try_from(idle_ms / 1000).unwrap_or(u32::MAX),
             query_timeout_ms: duration("query_timeout", &file.query_timeout, 120_000)? as u64,
             query_lookback_ms: duration("query_lookback", &file.query_lookback, 300_000)?,
+            query_resolution: file
+                .query_resolution
+                .map_or(Ok(Detail::Samples), |text| detail_setting("query_resolution", &text))?,
+            tenant_query_resolution: of_tenants(
+                "tenant_query_resolution",
+                &file.tenant_query_resolution,
+                |text| detail_setting("tenant_query_resolution", text),
+            )?,
             query_concurrency: count("query_concurrency", file.query_concurrency, 2 * cores, 1024)?,
             inflight_requests_max: count(
                 "inflight_requests",
@@ -368,6 +418,10 @@ fn rollups_setting(name: &'static str, texts: &[String]) -> Result<Vec<Resolutio
     rollups.sort_unstable();
     rollups.dedup();
     Ok(rollups)
+}
+
+fn detail_setting(name: &'static str, text: &str) -> Result<Detail, SettingsError> {
+    Detail::parse(text).ok_or_else(|| value_error(name, text, Detail::WORDS.into()))
 }
 
 fn value_error(name: &'static str, value: &str, reason: String) -> SettingsError {

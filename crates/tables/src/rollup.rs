@@ -1,8 +1,15 @@
 //! The same series in less detail: for each bucket of 5 minutes or an hour what its samples came to.
 //!
 //! A rollup is a metrics table of its own, made from days that are over. Each series is there once for each
-//! [`Statistic`], told apart by the label [`LABEL`]; a sample's time is the bucket's first millisecond. So the
-//! same files, merges, scans and SQL serve both.
+//! [`Statistic`], told apart by the label [`LABEL`]. So the same files, merges, scans and SQL serve both.
+//!
+//! ```text
+//!   bucket   (00:00, 00:05]    (00:05, 00:10]   …   (23:55, 24:00)    and 24:00 itself with the next day
+//!   time      00:05             00:10                23:59:59.999         00:00
+//! ```
+//!
+//! A bucket is open on the left, as PromQL's windows are: the value at 00:05 is what `sum_over_time(x[5m])` and its like
+//! give there. First and last have the times of their samples instead, for rates depend on them.
 //!
 //! A day is made exactly once: the commit that puts it there moves the floodmark of the source
 //! `rollup/<date>` to the greatest sequence that the day's files had. Late samples raise that sequence; the day is
@@ -38,6 +45,13 @@ impl Resolution {
     /// All of them, the finest first.
     pub const ALL: [Self; 2] = [Self::FiveMinutes, Self::Hour];
 
+    /// The end of the bucket that a time lies in: buckets have their end and not their start, like the windows of PromQL,
+    /// and both are multiples of the width.
+    pub const fn bucket_end(self, time_ms: i64) -> i64 {
+        let over = time_ms.rem_euclid(self.ms());
+        if over == 0 { time_ms } else { time_ms - over + self.ms() }
+    }
+
     /// The width in milliseconds. A day is a multiple of it.
     pub const fn ms(self) -> i64 {
         match self {
@@ -62,14 +76,14 @@ pub enum Statistic {
     Count,
     /// The first.
     First,
-    /// By how much a counter grew from the bucket's first to its last sample, across resets. What lies between two
-    /// buckets is told by the last value of one and the first of the next.
+    /// By how much a counter grew from the bucket's first to its last sample, across resets: their difference, and the value
+    /// before each reset. What lies between two buckets is told by the last value of one and the first of the next.
     Increase,
     /// The last.
     Last,
-    /// The greatest that is not NaN, else NaN.
+    /// The first of the greatest that are not NaN; else the last NaN.
     Max,
-    /// The least that is not NaN, else NaN.
+    /// The first of the least that are not NaN; else the last NaN.
     Min,
     /// Their sum, added up in order of time.
     Sum,
@@ -99,42 +113,62 @@ impl Statistic {
     }
 }
 
-/// A bucket's statistics, by [`Statistic::ALL`].
-fn statistics(values: impl Iterator<Item = f64>) -> Option<[f64; 7]> {
-    let mut values = values.filter(|v| !is_stale(*v));
-    let first = values.next()?;
-    let (mut count, mut increase, mut last, mut max, mut min, mut sum) =
-        (1.0, 0.0, first, first, first, first);
-    for value in values {
+/// A bucket's statistics, by [`Statistic::ALL`], and the times of its first and its last sample.
+fn statistics(samples: impl Iterator<Item = (i64, f64)>) -> Option<([f64; 7], i64, i64)> {
+    let mut samples = samples.filter(|(_, value)| !is_stale(*value));
+    let (first_ms, first) = samples.next()?;
+    let (mut count, mut last, mut max, mut min, mut sum) = (1.0, first, first, first, first);
+    let (mut last_ms, mut fallen) = (first_ms, Vec::new());
+    for (time_ms, value) in samples {
         count += 1.0;
-        // less than before: the counter began again at 0
-        increase += if value < last { value } else { value - last };
-        last = value;
-        // `max` and `min` of f64 prefer what is not NaN
-        max = f64::max(max, value);
-        min = f64::min(min, value);
+        // the counter began again at 0
+        if value < last {
+            fallen.push(last);
+        }
+        (last_ms, last) = (time_ms, value);
+        // of equal ones the first, as PromQL has it
+        if value > max || max.is_nan() {
+            max = value;
+        }
+        if value < min || min.is_nan() {
+            min = value;
+        }
         sum += value;
     }
-    Some([count, first, increase, last, max, min, sum])
+    // in PromQL's order too: without a reset it is the very difference
+    let increase = fallen.iter().fold(last - first, |increase, before| increase + before);
+    Some(([count, first, increase, last, max, min, sum], first_ms, last_ms))
 }
 
 /// Adds samples' buckets to the columns of statistics.
 fn bucket(samples: &Samples, resolution: Resolution, columns: &mut [Samples; 7]) {
-    let bucket = |t: i64| t.div_euclid(resolution.ms());
+    // of a bucket that ends with the day's last millisecond or after it, the next day has the rest
+    let part = |t: i64| (Date::of(t), resolution.bucket_end(t));
     let mut at = 0;
     while let Some(first) = samples.timestamps.get(at) {
-        let end = at + samples.timestamps[at..].partition_point(|t| bucket(*t) == bucket(*first));
-        if let Some(found) = statistics(samples.values[at..end].iter().copied()) {
-            for (column, value) in columns.iter_mut().zip(found) {
-                column.push(bucket(*first) * resolution.ms(), value);
+        let (date, end_ms) = part(*first);
+        let end = at + samples.timestamps[at..].partition_point(|t| part(*t) == (date, end_ms));
+        let own = samples.timestamps[at..end].iter().copied().zip(samples.values[at..end].iter().copied());
+        if let Some((found, first_ms, last_ms)) = statistics(own) {
+            for ((column, value), statistic) in columns.iter_mut().zip(found).zip(Statistic::ALL) {
+                let time_ms = match statistic {
+                    Statistic::First => first_ms,
+                    Statistic::Last => last_ms,
+                    _ => end_ms.min(date.end_ms()),
+                };
+                column.push(time_ms, value);
             }
         }
         at = end;
     }
 }
 
-/// A series' labels with that of a statistic.
-fn labels_with(labels: LabelsRef<'_>, statistic: Statistic, builder: &mut LabelsBuilder) -> Option<Labels> {
+/// A series' labels with that of a statistic; `None` where it has as many labels as it may have: then it is in no rollup.
+pub fn labels_with(
+    labels: LabelsRef<'_>,
+    statistic: Statistic,
+    builder: &mut LabelsBuilder,
+) -> Option<Labels> {
     builder.clear();
     labels.iter().for_each(|(name, value)| builder.push(name, value));
     builder.push(LABEL, statistic.name());
@@ -367,6 +401,7 @@ impl<'a> Writer<'a> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::block::DAY_MS;
 
     #[test]
     fn buckets() {
@@ -383,7 +418,7 @@ mod tests {
         check(&[], &[]);
         check(&[(1, stale)], &[]);
         // count, first, increase, last, max, min, sum
-        check(&[(299_999, 3.0)], &[(0, [1.0, 3.0, 0.0, 3.0, 3.0, 3.0, 3.0])]);
+        check(&[(299_999, 3.0)], &[(300_000, [1.0, 3.0, 0.0, 3.0, 3.0, 3.0, 3.0])]);
         check(
             &[
                 (300_000, 5.0),
@@ -394,13 +429,29 @@ mod tests {
                 (600_000, 1.0),
             ],
             &[
-                (300_000, [4.0, 5.0, 8.0, 4.0, 9.0, 2.0, 20.0]),
-                (600_000, [1.0, 1.0, 0.0, 1.0, 1.0, 1.0, 1.0]),
+                (300_000, [1.0, 5.0, 0.0, 5.0, 5.0, 5.0, 5.0]),
+                (600_000, [4.0, 9.0, 5.0, 1.0, 9.0, 1.0, 16.0]),
             ],
         );
+        // of the bucket in which a day ends, each day has its own part
         check(
-            &[(0, f64::NAN), (1, 2.0)].map(|(t, v)| (t, if v.is_nan() { 1.0 } else { v })),
-            &[(0, [2.0, 1.0, 1.0, 2.0, 2.0, 1.0, 3.0])],
+            &[(DAY_MS - 2, 1.0), (DAY_MS - 1, 2.0), (DAY_MS, 3.0)],
+            &[
+                (DAY_MS - 1, [2.0, 1.0, 1.0, 2.0, 2.0, 1.0, 3.0]),
+                (DAY_MS, [1.0, 3.0, 0.0, 3.0, 3.0, 3.0, 3.0]),
+            ],
+        );
+        let mut columns: [Samples; 7] = Default::default();
+        let samples = Samples { timestamps: vec![10, 20, 30], values: vec![f64::NAN, 2.0, f64::NAN] };
+        bucket(&samples, Resolution::Hour, &mut columns);
+        let times = |of: Statistic| columns[of as usize].timestamps[0];
+        assert_eq!(
+            (times(Statistic::First), times(Statistic::Last), times(Statistic::Max)),
+            (10, 30, 3_600_000)
+        );
+        assert_eq!(
+            [columns[Statistic::Max as usize].values[0], columns[Statistic::Min as usize].values[0]],
+            [2.0; 2]
         );
     }
 

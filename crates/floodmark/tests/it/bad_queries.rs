@@ -121,6 +121,9 @@ fn ranges() {
     check_range("0", "60", "0", &[zero]);
     check_range("0", "60", "-1", &[zero]);
     check_range("0", "60", "0s", &[zero]);
+    let fine = [("query", "1"), ("resolution", "fine")];
+    let words = ["invalid parameter \"resolution\": \"fine\" is not one of raw, auto, 5m, 1h"];
+    check(&server, "/api/v1/query", &fine, 400, "bad_data", &words);
     check_range("0", "60", "x", &["invalid parameter \"step\": cannot parse \"x\" to a valid duration"]);
     check_range("0", "60", "NaN", &["invalid parameter \"step\""]);
     check_range("0", "60", "1e300", &["invalid parameter \"step\""]);

@@ -5,14 +5,15 @@ use super::ast::{Call, Function, Node, Selector, Subquery};
 use super::eval::Evaluator;
 use super::float::{ABSENT, is_absent, is_present};
 use super::grid::Grid;
-use super::matrix::{Column, same_labelset};
+use super::matrix::{Column, Merged, same_labelset};
 use super::stream::{Row, RowLabels, Sink};
-use super::window::{Spec, Windows};
+use super::window::{Spec, Windows, rolled};
 use crate::matcher::Matcher;
-use crate::source::{Select, SeriesSet};
+use crate::source::{Bucket, BucketSet, RangeWindows, Rolled, RolledSelect, Select, SeriesSet};
 use hashbrown::HashSet;
 use model::labels::METRIC_NAME;
 use model::{LabelsRef, Samples, SeriesKey, TimeRange};
+use std::ops::Range;
 
 /// Labels of the series that a pass is at.
 struct SetLabels<'s>(&'s mut dyn SeriesSet);
@@ -22,6 +23,18 @@ impl RowLabels for SetLabels<'_> {
         self.0.labels()
     }
 }
+
+/// Likewise of a pass over buckets.
+struct BucketLabels<'s, 'b>(&'s mut (dyn BucketSet + 'b));
+
+impl RowLabels for BucketLabels<'_, '_> {
+    fn get(&mut self) -> LabelsRef<'_> {
+        self.0.labels()
+    }
+}
+
+/// What a bucket and its end count, in values of 16 bytes.
+const BUCKET_VALUES: usize = (size_of::<Bucket>() + size_of::<i64>()).div_ceil(16);
 
 /// Removes staleness markers: ranges do not see them.
 pub(super) fn drop_stale(samples: &mut Samples) {
@@ -128,14 +141,43 @@ impl<'a> Evaluator<'a> {
             Node::Range(selector, range_ms) => {
                 let shift = self.shift(&selector.time);
                 let spec = Spec { grid: *grid, shift, range_ms: *range_ms };
-                self.each_series(&selector.matchers, spec.covers(), &mut |set, samples| {
-                    drop_stale(samples);
-                    windows.compute(samples, &spec, &mut out.values);
-                    let mut labels = SetLabels(set);
-                    let row =
-                        Row { labels: &mut labels, strip: false, drop_name: false, values: &mut out.values };
-                    finish.pass(row, sink)
-                })?;
+                let all = 0..grid.count;
+                match self.rolled(call.function, &selector.matchers, &spec)? {
+                    Some((rolled, steps)) if steps == all => {
+                        self.bucket_rows(rolled, call.function, &spec, steps, &mut out.values, &mut |row| {
+                            finish.pass(row, sink)
+                        })?;
+                    }
+                    Some((rolled, steps)) => {
+                        let mut merged = Merged::new(self.meter, grid.count);
+                        for steps in [0..steps.start, steps.end..grid.count] {
+                            let part = spec.part(&steps);
+                            self.sample_rows(
+                                &selector.matchers,
+                                &mut windows,
+                                &part,
+                                steps,
+                                &mut out.values,
+                                &mut |row| merged.add_row(row),
+                            )?;
+                        }
+                        let part = spec.part(&steps);
+                        self.bucket_rows(rolled, call.function, &part, steps, &mut out.values, &mut |row| {
+                            merged.add_row(row)
+                        })?;
+                        merged.matrix.emit(&mut |row| finish.pass(row, sink))?;
+                    }
+                    None => {
+                        self.sample_rows(
+                            &selector.matchers,
+                            &mut windows,
+                            &spec,
+                            all,
+                            &mut out.values,
+                            &mut |row| finish.pass(row, sink),
+                        )?;
+                    }
+                }
             }
             Node::Subquery(subquery) => {
                 let shift = self.shift(&subquery.time);
@@ -166,6 +208,91 @@ impl<'a> Evaluator<'a> {
             ));
         }
         Ok(())
+    }
+
+    /// Rows of a function over samples, at some of all steps: those of `spec`.
+    fn sample_rows(
+        &mut self,
+        matchers: &[Matcher],
+        windows: &mut Windows<'_>,
+        spec: &Spec,
+        steps: Range<usize>,
+        out: &mut [f64],
+        put: &mut Sink<'_>,
+    ) -> Result<(), QueryError> {
+        if steps.is_empty() {
+            return Ok(());
+        }
+        out.fill(ABSENT);
+        self.each_series(matchers, spec.covers(), &mut |set, samples| {
+            drop_stale(samples);
+            windows.compute(samples, spec, &mut out[steps.clone()]);
+            let mut labels = SetLabels(set);
+            put(Row { labels: &mut labels, strip: false, drop_name: false, values: out })
+        })
+    }
+
+    /// Likewise over buckets.
+    fn bucket_rows(
+        &mut self,
+        mut rolled: Rolled<'_>,
+        function: Function,
+        spec: &Spec,
+        steps: Range<usize>,
+        out: &mut [f64],
+        put: &mut Sink<'_>,
+    ) -> Result<(), QueryError> {
+        out.fill(ABSENT);
+        let (mut buckets, mut ends, mut charge) = (Vec::new(), Vec::new(), self.meter.charge());
+        while rolled.set.next(&mut buckets)? {
+            self.check_cancelled()?;
+            let values = (buckets.capacity() * BUCKET_VALUES) as u64;
+            charge.add(values.saturating_sub(charge.values()) as usize)?;
+            ends.clear();
+            ends.extend(buckets.iter().map(|bucket| bucket.end_ms));
+            rolled::compute(function, &buckets, &ends, spec, &mut out[steps.clone()]);
+            let mut labels = BucketLabels(&mut *rolled.set);
+            put(Row { labels: &mut labels, strip: false, drop_name: false, values: out })?;
+        }
+        Ok(())
+    }
+
+    /// The selected series in less detail, and the steps at which that says the same as samples do.
+    fn rolled(
+        &mut self,
+        function: Function,
+        matchers: &[Matcher],
+        spec: &Spec,
+    ) -> Result<Option<(Rolled<'a>, Range<usize>)>, QueryError> {
+        let Some(statistics) = rolled::needs(function).filter(|_| spec.grid.count > 0) else {
+            return Ok(None);
+        };
+        let end_ms = |step| spec.shift.apply(spec.grid.time_ms(step));
+        let windows = RangeWindows {
+            first_ms: end_ms(0),
+            last_ms: end_ms(spec.grid.count - 1),
+            step_ms: spec.grid.step_ms,
+            range_ms: spec.range_ms,
+        };
+        let source = self.source;
+        let Some(rolled) = source.select_rolled(&RolledSelect { matchers, statistics, windows })? else {
+            return Ok(None);
+        };
+        let complete = rolled.complete;
+        let within = |step: &usize| {
+            let end_ms = end_ms(*step);
+            end_ms.saturating_sub(spec.range_ms - 1) >= complete.start_ms && end_ms <= complete.end_ms
+        };
+        let Some(first) = (0..spec.grid.count).find(within) else { return Ok(None) };
+        let end = (first..spec.grid.count).find(|step| !within(step)).unwrap_or(spec.grid.count);
+        self.info(format_args!(
+            "{} of {} steps of {} are answered from the rollup of {}",
+            end - first,
+            spec.grid.count,
+            function.name(),
+            rolled.resolution
+        ));
+        Ok(Some((rolled, first..end)))
     }
 
     fn check_range_params(&mut self, function: Function, params: &[Column<'_>]) -> Result<(), QueryError> {

@@ -7,6 +7,7 @@
 mod extremes;
 mod over_time;
 mod rate;
+pub(super) mod rolled;
 mod sliding;
 mod trend;
 
@@ -25,6 +26,12 @@ pub(super) struct Spec {
 }
 
 impl Spec {
+    /// The windows of some steps.
+    pub(super) fn part(&self, steps: &std::ops::Range<usize>) -> Self {
+        let grid = Grid { start_ms: self.grid.time_ms(steps.start), count: steps.len(), ..self.grid };
+        Self { grid, ..*self }
+    }
+
     /// All times that lie in any window.
     pub(super) fn covers(&self) -> TimeRange {
         let start_ms = self.shift.apply(self.grid.start_ms).saturating_sub(self.range_ms - 1);

@@ -5,6 +5,7 @@ use super::error::ApiError;
 use super::json::Json;
 use super::params::Params;
 use super::tenant::tenant_of;
+use crate::settings::Detail;
 use crate::source::Source;
 use axum::extract::State;
 use axum::http::{HeaderMap, StatusCode};
@@ -25,9 +26,10 @@ pub(crate) async fn instant(
     let expr = expression(&params)?;
     let lookback_ms = params.duration("lookback_delta")?;
     let (limit, timeout) = (params.limit()?, timeout_of(&params)?);
+    let detail = detail_of(&app, &params, &tenant)?;
     let answer = within(&app, timeout, move |app, cancelled| {
         let options = options(app, cancelled, lookback_ms);
-        let answer = evaluate(app, &tenant, &options, cancelled, |source| {
+        let answer = evaluate(app, &tenant, detail, &options, |source| {
             query::instant(&expr, at_ms, source, &options)
         })?;
         answer_json(app, answer, limit)
@@ -64,9 +66,10 @@ pub(crate) async fn range(
     let expr = expression(&params)?;
     let lookback_ms = params.duration("lookback_delta")?;
     let (limit, timeout) = (params.limit()?, timeout_of(&params)?);
+    let detail = detail_of(&app, &params, &tenant)?;
     let answer = within(&app, timeout, move |app, cancelled| {
         let options = options(app, cancelled, lookback_ms);
-        let answer = evaluate(app, &tenant, &options, cancelled, |source| {
+        let answer = evaluate(app, &tenant, detail, &options, |source| {
             query::range(&expr, start_ms, end_ms, step_ms, source, &options)
         })?;
         answer_json(app, answer, limit)
@@ -80,14 +83,15 @@ pub(super) const TRIES_MAX: usize = 4;
 fn evaluate(
     app: &App,
     tenant: &TenantId,
+    detail: Detail,
     options: &Options<'_>,
-    cancelled: &AtomicBool,
     query: impl Fn(&Source<'_>) -> Result<Answer, QueryError>,
 ) -> Result<Answer, QueryError> {
     let mut tries = 0;
     loop {
         tries += 1;
-        let source = Source::new(&app.node, tenant.clone(), options.samples_max, cancelled);
+        let source = Source::new(&app.node, tenant.clone(), options.samples_max, options.cancelled);
+        let source = source.answering_from(detail);
         match query(&source) {
             Err(_) if source.is_outlived() && tries < TRIES_MAX => {}
             Ok(mut answer) => {
@@ -102,6 +106,15 @@ fn evaluate(
 pub(super) fn expression(params: &Params) -> Result<query::Expr, ApiError> {
     let text = params.all("query").next().unwrap_or_default();
     query::parse(text).map_err(|e| ApiError::bad_param("query", e))
+}
+
+/// `resolution`: from what to answer.
+fn detail_of(app: &App, params: &Params, tenant: &TenantId) -> Result<Detail, ApiError> {
+    match params.get("resolution") {
+        None => Ok(app.node.settings().query_resolution_of(tenant)),
+        Some(text) => Detail::parse(text)
+            .ok_or_else(|| ApiError::bad_param("resolution", format!("{text:?} is not {}", Detail::WORDS))),
+    }
 }
 
 /// `timeout`: what the client allows, below what the server does.

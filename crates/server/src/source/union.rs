@@ -4,14 +4,17 @@
 //! query read from the head wins. A pin keeps what was sealed in the heads for as long as queries that may not know its
 //! files run; a query that runs for too long finds out that it was outlived, and begins again.
 
+mod rolled;
+
 use super::{Cancelled, HeadSet, Turns, make_room, too_many_samples};
 use crate::lake::pins::Pin;
 use crate::node::{Node, Shared};
 use crate::owner::PartitionShared;
+use crate::settings::Detail;
 use model::labels::METRIC_NAME;
 use model::{ErrorKind, LabelsRef, Samples, SeriesKey, TenantId, TimeRange};
 use parking_lot::Mutex;
-use query::{MatchOp, Matcher, Select, SeriesSet, SeriesSource, SourceError};
+use query::{MatchOp, Matcher, Rolled, RolledSelect, Select, SeriesSet, SeriesSource, SourceError};
 use roaring::RoaringBitmap;
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -29,6 +32,7 @@ pub(crate) struct Source<'a> {
     cancelled: &'a AtomicBool,
     pin: Pin,
     left_out: LeftOut,
+    detail: Detail,
     /// Keep references to the heads' series good.
     _heads: Vec<head::Pin>,
 }
@@ -36,7 +40,6 @@ pub(crate) struct Source<'a> {
 impl<'a> Source<'a> {
     pub(crate) fn new(node: &'a Node, tenant: TenantId, samples_max: u64, cancelled: &'a AtomicBool) -> Self {
         let node = node.shared();
-        let heads = node.partitions().iter().map(|p| p.head.read().pin()).collect();
         Self {
             node,
             tenant,
@@ -44,8 +47,15 @@ impl<'a> Source<'a> {
             cancelled,
             pin: node.lake.pins.pin(),
             left_out: LeftOut::default(),
-            _heads: heads,
+            detail: Detail::Samples,
+            _heads: node.partitions().iter().map(|p| p.head.read().pin()).collect(),
         }
+    }
+
+    /// The same, answering windows from rollups where `detail` allows it.
+    pub(crate) const fn answering_from(mut self, detail: Detail) -> Self {
+        self.detail = detail;
+        self
     }
 
     /// What is missing from its series so far, and why.
@@ -56,6 +66,16 @@ impl<'a> Source<'a> {
     /// What it gave last may be incomplete: begin again.
     pub(crate) fn is_outlived(&self) -> bool {
         self.pin.is_outlived()
+    }
+
+    /// Of each partition's head, the series that pass all matchers.
+    fn select_heads(&self, matchers: &[Matcher]) -> Result<Vec<RoaringBitmap>, SourceError> {
+        let partitions = self.node.partitions().iter();
+        let select = |partition: &Arc<PartitionShared>| {
+            let turns = Turns::new(partition, &self.tenant, self.cancelled);
+            turns.select(matchers).map_err(|Cancelled| cancelled())
+        };
+        partitions.map(select).collect()
     }
 
     /// What is selected of each partition's head.
@@ -148,12 +168,7 @@ pub(crate) fn tables_select(matchers: &[Matcher], range: TimeRange, samples: boo
 
 impl SeriesSource for Source<'_> {
     fn select(&self, select: &Select<'_>) -> Result<Box<dyn SeriesSet + '_>, SourceError> {
-        let partitions = self.node.partitions();
-        let mut selected = Vec::with_capacity(partitions.len());
-        for partition in partitions {
-            let turns = Turns::new(partition, &self.tenant, self.cancelled);
-            selected.push(turns.select(select.matchers).map_err(|Cancelled| cancelled())?);
-        }
+        let selected = self.select_heads(select.matchers)?;
         // half of what the query may hold, at sixteen bytes a sample
         let window_bytes = self.samples_max as usize * 8;
         let wanted = tables_select(select.matchers, select.range, true);
@@ -172,6 +187,10 @@ impl SeriesSource for Source<'_> {
             left,
             rest: None,
         }))
+    }
+
+    fn select_rolled(&self, select: &RolledSelect<'_>) -> Result<Option<Rolled<'_>>, SourceError> {
+        rolled::select(self, select)
     }
 }
 

@@ -1,6 +1,6 @@
 //! rate, increase, delta, irate, idelta.
 
-use super::{Spec, Window};
+use super::Spec;
 use model::Samples;
 
 /// Resets within a window up to which their corrections are added one by one, in Prometheus' order and so
@@ -67,51 +67,64 @@ pub(super) fn extrapolated<const COUNTER: bool>(
                 change += all;
             }
         }
-        let mut factor =
-            extrapolation::<COUNTER>(&samples.timestamps, &w, spec.range_ms, values[w.lo], change);
-        if per_second {
-            factor /= spec.range_ms as f64 / 1000.0;
-        }
-        out[w.step] = change * factor;
+        let (first_ms, last_ms) = (samples.timestamps[w.lo], samples.timestamps[w.hi - 1]);
+        let known = Known { first_ms, last_ms, count: w.len() as f64, first: values[w.lo], change };
+        out[w.step] = known.stretched::<COUNTER>(w.end_ms, spec.range_ms, per_second);
     });
 }
 
-/// By how much a change between samples is to be stretched for the whole window
-/// (`extrapolatedRate` in Prometheus' `promql/functions.go`).
-#[inline]
-fn extrapolation<const COUNTER: bool>(
-    times: &[i64],
-    window: &Window,
-    range_ms: i64,
-    first_value: f64,
-    change: f64,
-) -> f64 {
-    let (first_ms, last_ms) = (times[window.lo], times[window.hi - 1]);
-    let seconds = |ms: i64| ms as f64 / 1000.0;
-    let mut to_start = seconds(first_ms - (window.end_ms - range_ms));
-    let mut to_end = seconds(window.end_ms - last_ms);
-    let sampled = seconds(last_ms - first_ms);
-    let spacing = sampled / (window.len() - 1) as f64;
-    // A gap of more than this says that the series begins (or ends) inside of the window; then half of the
-    // usual distance is a good guess for where.
-    let threshold = spacing * 1.1;
-    if to_start >= threshold {
-        to_start = spacing / 2.0;
-    }
-    if COUNTER {
-        // A counter cannot have been below zero.
-        let mut to_zero = to_start;
-        if change > 0.0 && first_value >= 0.0 {
-            to_zero = sampled * (first_value / change);
+/// What is known of a window's samples.
+pub(super) struct Known {
+    pub(super) first_ms: i64,
+    pub(super) last_ms: i64,
+    pub(super) count: f64,
+    /// The first value.
+    pub(super) first: f64,
+    /// From the first to the last, corrected for resets.
+    pub(super) change: f64,
+}
+
+impl Known {
+    /// The change of the whole window.
+    #[inline]
+    pub(super) fn stretched<const COUNTER: bool>(&self, end_ms: i64, range_ms: i64, per_second: bool) -> f64 {
+        let mut factor = self.extrapolation::<COUNTER>(end_ms, range_ms);
+        if per_second {
+            factor /= range_ms as f64 / 1000.0;
         }
-        if to_zero < to_start {
-            to_start = to_zero;
+        self.change * factor
+    }
+
+    /// By how much the change between samples is to be stretched for the whole window
+    /// (`extrapolatedRate` in Prometheus' `promql/functions.go`).
+    #[inline]
+    fn extrapolation<const COUNTER: bool>(&self, end_ms: i64, range_ms: i64) -> f64 {
+        let seconds = |ms: i64| ms as f64 / 1000.0;
+        let mut to_start = seconds(self.first_ms - (end_ms - range_ms));
+        let mut to_end = seconds(end_ms - self.last_ms);
+        let sampled = seconds(self.last_ms - self.first_ms);
+        let spacing = sampled / (self.count - 1.0);
+        // A gap of more than this says that the series begins (or ends) inside of the window; then half of the
+        // usual distance is a good guess for where.
+        let threshold = spacing * 1.1;
+        if to_start >= threshold {
+            to_start = spacing / 2.0;
         }
+        if COUNTER {
+            // A counter cannot have been below zero.
+            let mut to_zero = to_start;
+            if self.change > 0.0 && self.first >= 0.0 {
+                to_zero = sampled * (self.first / self.change);
+            }
+            if to_zero < to_start {
+                to_start = to_zero;
+            }
+        }
+        if to_end >= threshold {
+            to_end = spacing / 2.0;
+        }
+        (sampled + to_start + to_end) / sampled
     }
-    if to_end >= threshold {
-        to_end = spacing / 2.0;
-    }
-    (sampled + to_start + to_end) / sampled
 }
 
 /// `irate` and `idelta`: from the last two samples of the window.
