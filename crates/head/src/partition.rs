@@ -81,9 +81,11 @@ impl Partition {
         self.tenants.len()
     }
 
-    /// Freezes all tenants' samples, in constant time for each (see [`TenantHead::freeze`]); says how many.
-    pub fn freeze(&mut self) -> u64 {
-        self.tenants.values_mut().map(TenantHead::freeze).sum()
+    /// Freezes the samples of tenants that are wanted and not frozen already, in constant time for each (see
+    /// [`TenantHead::freeze`]); says how many.
+    pub fn freeze(&mut self, wanted: impl Fn(&TenantId) -> bool) -> u64 {
+        let heads = self.tenants.iter_mut().filter(|(tenant, head)| !head.is_frozen() && wanted(tenant));
+        heads.map(|(_, head)| head.freeze()).sum()
     }
 
     /// True where a tenant has frozen samples.
@@ -91,10 +93,11 @@ impl Partition {
         self.tenants.values().any(TenantHead::is_frozen)
     }
 
-    /// Lets go of what is frozen, a few thousand series at a time; true where it was the last turn.
-    pub fn release_turn(&mut self) -> bool {
+    /// Lets go of what is frozen of wanted tenants, a few thousand series at a time; true where it was the last turn.
+    pub fn release_turn(&mut self, wanted: impl Fn(&TenantId) -> bool) -> bool {
         let mut steps = TURN_SERIES;
-        self.tenants.values_mut().all(|head| head.release_some(&mut steps))
+        let mut heads = self.tenants.iter_mut().filter(|(tenant, _)| wanted(tenant));
+        heads.all(|(_, head)| head.release_some(&mut steps))
     }
 
     /// What must be held by whoever keeps references to series, or a [`crate::Selection`] or [`crate::Walk`], from

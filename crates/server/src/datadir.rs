@@ -176,12 +176,22 @@ impl Source {
         }
     }
 
-    /// Gives it a new name.
-    pub(crate) fn rename(&self, fresh: u64) -> io::Result<String> {
-        let id = format!("{fresh:016x}");
+    fn rename(&self, fresh: u64) -> io::Result<String> {
+        let name = self.named(fresh);
+        self.set_name(&name)?;
+        Ok(name)
+    }
+
+    /// A name that it may get.
+    pub(crate) fn named(&self, fresh: u64) -> String {
+        format!("{fresh:016x}/{}", self.partition)
+    }
+
+    /// Gives it a name made by [`Self::named`].
+    pub(crate) fn set_name(&self, name: &str) -> io::Result<()> {
+        let (id, _) = name.split_once('/').expect("BUG: a name has its partition");
         self.path.parent().map_or(Ok(()), |dir| self.disk.create_dir_all(dir))?;
-        disk::replace(&*self.disk, &self.path, id.as_bytes())?;
-        Ok(format!("{id}/{}", self.partition))
+        disk::replace(&*self.disk, &self.path, id.as_bytes())
     }
 }
 

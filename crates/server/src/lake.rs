@@ -13,15 +13,17 @@
 //!
 //! - [`manifest`]: up to where each journal is in the tables
 //! - [`pins`]: who may still need what is to go
-//! - [`sealer`]: when to seal, and one round of it
+//! - [`sealer`]: when to seal, and who is behind; [`round`]: one round of it; [`laggards`]: what others may know
 //! - [`stage`]: from frozen series to files
 //! - [`tenants`]: where tenants' tables lie, and which are open
 //! - [`upkeep`]: retention, compaction, checkpoints, vacuum
 //! - [`fault`]: named places where a test lets a round be cut short
 
 pub(crate) mod fault;
+pub(crate) mod laggards;
 mod manifest;
 pub(crate) mod pins;
+mod round;
 pub(crate) mod sealer;
 mod stage;
 pub(crate) mod telemetry;
@@ -30,19 +32,21 @@ pub(crate) mod tenants;
 pub(crate) mod tests;
 pub(crate) mod upkeep;
 
-pub(crate) use manifest::Mark;
+pub(crate) use manifest::{Mark, Own};
 
 use crate::budget::Budget;
 use crate::datadir::{DataDir, Source};
 use crate::settings::LakeSettings;
 use crate::world::{Chance, World};
 use fault::Faults;
+use laggards::Laggards;
 use manifest::Manifest;
 use model::TenantId;
 use parking_lot::Mutex;
 use pins::Pins;
 use std::io;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use stdx::budget::Account;
 use stdx::telemetry::Registry;
 use tables::rollup::Resolution;
@@ -56,12 +60,15 @@ pub(crate) struct Lake {
     pub(crate) tables: TenantTables,
     sources: Vec<Source>,
     manifest: Mutex<Manifest>,
+    /// For each partition whose marks were lost: offsets that tables may well know, though no mark tells of them.
+    trusted: Vec<AtomicU64>,
     /// Memory for files that are being made.
     pub(crate) flush: Account,
     /// Footers and ranges of files that queries read again and again.
     pub(crate) cache: Arc<Cache>,
     pub(crate) pins: Arc<Pins>,
     pub(crate) metrics: LakeMetrics,
+    pub(crate) laggards: Laggards,
     pub(crate) faults: Faults,
     pub(crate) chance: Chance,
 }
@@ -94,11 +101,13 @@ impl Lake {
         Ok(Self {
             tables: TenantTables::at(settings, world, budget.tables_bytes() as usize)?,
             manifest: Mutex::new(Manifest::load(Arc::clone(&data_dir.disk), &data_dir.path, &names)),
+            trusted: sources.iter().map(|_| AtomicU64::new(0)).collect(),
             sources,
             flush,
             cache: Arc::new(Cache::new(budget.cache_bytes() as usize)),
             pins: Arc::default(),
             metrics: LakeMetrics::new(registry),
+            laggards: Laggards::default(),
             faults: Faults::default(),
             chance,
         })
@@ -110,31 +119,66 @@ impl Lake {
     }
 
     /// Changes the marks of all partitions, on the disk first.
-    fn change_marks(&self, change: impl FnMut((usize, &mut Mark))) -> io::Result<()> {
+    pub(super) fn change_marks(&self, change: impl FnMut((usize, &mut Mark))) -> io::Result<()> {
         let mut manifest = self.manifest.lock();
         let mut marks = manifest.marks().to_vec();
         marks.iter_mut().enumerate().for_each(change);
         manifest.store(marks)
     }
 
-    /// Lets a partition's journal go on under another name, because tables know offsets of the old one that it does not
-    /// have (any more).
-    pub(crate) fn rename_source(&self, partition: usize) {
-        let renamed = self.sources[partition].rename(self.chance.fresh()).and_then(|source| {
-            let rename = |(number, mark): (usize, &mut Mark)| {
-                if number == partition {
-                    *mark = Mark { source: source.clone(), attempt: None, ..mark.clone() };
-                }
-            };
-            self.change_marks(rename)
-        });
-        if let Err(error) = renamed {
-            tracing::error!(partition, %error, "cannot rename the journal's source");
+    /// Lets a partition's journal go on under another name, because tables know offsets of the old one that it never gave.
+    /// `sealed` are tenants that have it up to an offset, beyond what is noted.
+    pub(crate) fn rename_source(
+        &self,
+        partition: usize,
+        sealed: impl IntoIterator<Item = (TenantId, u64)>,
+    ) -> io::Result<()> {
+        let mut manifest = self.manifest.lock();
+        let mut marks = manifest.marks().to_vec();
+        let mark = &mut marks[partition];
+        let name = self.sources[partition].named(self.chance.fresh());
+        for (tenant, upto) in sealed {
+            let own = Own { source: name.clone(), upto, attempt: None };
+            mark.tenants.insert(tenant.as_str().into(), own);
         }
+        mark.source.clone_from(&name);
+        mark.attempt = None;
+        // a crash before the journal has its new name finds the old mark under the old one
+        manifest.announce(mark.clone())?;
+        self.sources[partition].set_name(&name)?;
+        tracing::warn!(partition, source = name, "the journal goes on under another name");
+        manifest.settle(partition, marks.swap_remove(partition))
     }
 
-    fn partition_of(&self, source: &str) -> Option<usize> {
-        self.manifest.lock().marks().iter().position(|mark| mark.source == source)
+    /// Whether a table may say that it has a partition's journal up to `floodmark`, from what is noted of its tenant. If not,
+    /// it has that from another journal of the same name: one that was lost or put back.
+    pub(crate) fn is_known(&self, partition: usize, own: &Own, floodmark: u64) -> bool {
+        floodmark <= own.upto.max(self.trusted[partition].load(Ordering::Relaxed))
+            || own.attempt == Some(floodmark)
+    }
+
+    /// What a replay up to `end` found out: up to where tenants have a partition's journal beyond what was noted. Nothing
+    /// is in doubt any more.
+    pub(crate) fn settle(
+        &self,
+        partition: usize,
+        end: u64,
+        sealed: impl IntoIterator<Item = (TenantId, u64)>,
+    ) {
+        let mut manifest = self.manifest.lock();
+        let mut mark = manifest.marks()[partition].clone();
+        if mark.is_unknown() {
+            self.trusted[partition].store(end, Ordering::Relaxed);
+        }
+        mark.attempt = None;
+        mark.tenants.values_mut().for_each(|own| own.attempt = None);
+        for (tenant, upto) in sealed {
+            let own = Own { source: mark.source.clone(), upto, attempt: None };
+            mark.tenants.insert(tenant.as_str().into(), own);
+        }
+        if let Err(error) = manifest.settle(partition, mark) {
+            tracing::warn!(partition, %error, "cannot note what replay found in tables; the next one will ask again");
+        }
     }
 
     /// A tenant's samples, in a table that is made where there is none.
@@ -155,6 +199,13 @@ impl Lake {
         resolution: Resolution,
     ) -> Result<Option<Arc<Table>>, TableError> {
         self.tables.existing(tenant, Kind::Rollup(resolution))
+    }
+
+    /// The same of a table that is made where there is none, as it is now.
+    fn fresh_floodmark(&self, tenant: &TenantId, source: &str) -> Result<Option<u64>, TableError> {
+        let table = self.table(tenant)?;
+        table.refresh()?;
+        Ok(table.floodmarks([source])?.remove(source))
     }
 
     /// The floodmark of a journal in a tenant's table.

@@ -51,6 +51,9 @@ struct Inner {
 /// Of the head's memory, what new series may not touch: known ones can still flow then.
 const HEAD_NEW_SERIES_PERCENT: u64 = 85;
 
+/// Tenants that cannot be sealed and that the metrics name.
+const LAGGARDS_NAMED_MAX: usize = 100;
+
 /// What owners and handlers both use.
 #[derive(Debug)]
 pub(crate) struct Shared {
@@ -363,6 +366,22 @@ impl Node {
                 limit as f64
             });
         }
+        let shared = Arc::clone(&self.0.shared);
+        r.gauges_fn(
+            "floodmark_seal_tenant_behind_seconds",
+            "How long tenants cannot be sealed; the log says why.",
+            "tenant",
+            move || {
+                let now_ms = shared.clock.now_ms();
+                let behind = shared.lake.laggards.all().into_iter().take(LAGGARDS_NAMED_MAX);
+                let seconds = |since_ms| now_ms.saturating_sub(since_ms).max(0) as f64 / 1000.0;
+                behind.map(|(tenant, since_ms)| (tenant.to_string(), seconds(since_ms))).collect()
+            },
+        );
+        let shared = Arc::clone(&self.0.shared);
+        r.gauge_fn("floodmark_seal_tenants_behind", "Tenants that cannot be sealed.", &[], move || {
+            shared.lake.laggards.all().len() as f64
+        });
         let answers = self.0.shared.answers.clone();
         r.gauge_fn("floodmark_query_answers_bytes", "Memory of answers on their way out.", &[], move || {
             answers.used_bytes() as f64

@@ -30,7 +30,7 @@ use journal::{Journal, RecordEncoder};
 use outage::Outage;
 use parking_lot::RwLock;
 use seal::Sealing;
-pub(crate) use seal::{Freeze, Frozen, Sealed};
+pub(crate) use seal::{Freeze, Frozen, Safe, Sealed};
 use std::collections::VecDeque;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};

@@ -99,6 +99,13 @@ pub(crate) fn check_state(node: &Node, tenant: &TenantId) -> Result<(), Refusal>
         );
         return Err(Refusal::busy("head_full", message));
     }
+    if let Some(percent) = node.shared().lake.laggards.head_percent(tenant)
+        && used >= limit / 100 * percent
+    {
+        let message = "samples of this tenant cannot leave memory, since its table cannot be written; \
+             the server's log says why";
+        return Err(Refusal::busy("table_unwritable", message));
+    }
     let most = node.settings().tenants_max;
     let mut is_new = true;
     for partition in node.partitions() {

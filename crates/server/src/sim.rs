@@ -7,18 +7,18 @@
 use crate::lake::sealer::{Sealer, Stopping};
 use crate::lake::upkeep::Upkeep;
 use crate::node::{Node, Parts, StartError};
-use crate::owner::{Command, Freeze, Frozen, Owner, Owners, PartitionShared, Sealed};
+use crate::owner::{Command, Freeze, Frozen, Owner, Owners, PartitionShared, Safe, Sealed};
 use crate::pipeline::{self, Answer};
 use crate::refusal::Refusal;
 use crate::settings::Settings;
 use crate::source::{Source, Turns};
 use crate::world::{Chance, World};
-use journal::{Disk, Offset};
+use journal::Disk;
 use model::{LabelsRef, Samples, SeriesKey, SeriesRef, TenantId, TimeRange};
 use protocol::remote_write::Version;
 use query::{Select, SeriesSource, SourceError};
 use std::cell::RefCell;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
@@ -213,7 +213,12 @@ impl Stepped {
             let owners = self.owners.borrow();
             let journal = owners[number].journal();
             let offsets = (journal.start().0, journal.durable_end().0);
-            Progress { source: mark.source, upto: mark.upto, offsets, segments: journal.stats().segments }
+            Progress {
+                source: mark.source.clone(),
+                upto: mark.needed_from(),
+                offsets,
+                segments: journal.stats().segments,
+            }
         };
         (0..self.partitions()).map(of).collect()
     }
@@ -304,13 +309,13 @@ impl Waiting {
 }
 
 impl Owners for Waiting {
-    fn freeze(&mut self, number: usize, all: bool) -> Option<Frozen> {
+    fn freeze(&mut self, number: usize, all: bool, except: &BTreeSet<TenantId>) -> Option<Frozen> {
         let (reply, answer) = sync_channel(1);
-        self.wait_for(number, Command::Freeze(Freeze { all, reply }), &answer)
+        self.wait_for(number, Command::Freeze(Freeze { all, except: except.clone(), reply }), &answer)
     }
 
-    fn release(&mut self, number: usize, upto: Offset) -> Option<()> {
+    fn release(&mut self, number: usize, what: Safe) -> Option<()> {
         let (reply, answer) = sync_channel(1);
-        self.wait_for(number, Command::Sealed(Sealed { upto, reply }), &answer)
+        self.wait_for(number, Command::Sealed(Sealed { what, reply }), &answer)
     }
 }

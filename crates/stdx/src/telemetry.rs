@@ -98,10 +98,14 @@ struct Entry {
     metric: Metric,
 }
 
+/// Values of a label, and what holds for each.
+type ReadMany = Box<dyn Fn() -> Vec<(String, f64)> + Send + Sync>;
+
 enum Metric {
     Counter(Counter),
     Gauge(Gauge),
     GaugeFn(Box<dyn Fn() -> f64 + Send + Sync>),
+    GaugesFn(&'static str, ReadMany),
     CounterFn(Box<dyn Fn() -> f64 + Send + Sync>),
     Histogram(Histogram),
 }
@@ -116,7 +120,7 @@ impl Metric {
     fn kind(&self) -> &'static str {
         match self {
             Self::Counter(_) | Self::CounterFn(_) => "counter",
-            Self::Gauge(_) | Self::GaugeFn(_) => "gauge",
+            Self::Gauge(_) | Self::GaugeFn(_) | Self::GaugesFn(..) => "gauge",
             Self::Histogram(_) => "histogram",
         }
     }
@@ -158,6 +162,17 @@ impl Registry {
         self.push(name, help, labels, Metric::GaugeFn(Box::new(read)));
     }
 
+    /// Gauges of one label whose values come and go, read when they are asked for; the caller bounds how many.
+    pub fn gauges_fn(
+        &self,
+        name: &'static str,
+        help: &'static str,
+        label: &'static str,
+        read: impl Fn() -> Vec<(String, f64)> + Send + Sync + 'static,
+    ) {
+        self.push(name, help, &[], Metric::GaugesFn(label, Box::new(read)));
+    }
+
     /// A counter that somebody else counts, read when it is asked for.
     pub fn counter_fn(
         &self,
@@ -186,8 +201,7 @@ impl Registry {
         let mut rendered = String::new();
         for (k, v) in labels {
             let comma = if rendered.is_empty() { "" } else { "," };
-            let v = v.replace('\\', "\\\\").replace('"', "\\\"").replace('\n', "\\n");
-            let _ = write!(rendered, "{comma}{k}=\"{v}\"");
+            let _ = write!(rendered, "{comma}{}", label_text(k, v));
         }
         let mut entries = self.0.lock().expect("BUG: a registry user panicked");
         let clash = entries.iter().any(|e| e.name == name && e.labels == rendered);
@@ -221,6 +235,9 @@ impl Entry {
             Metric::Counter(c) => self.line(out, "", "", c.get() as f64),
             Metric::Gauge(g) => self.line(out, "", "", g.get()),
             Metric::GaugeFn(read) | Metric::CounterFn(read) => self.line(out, "", "", read()),
+            Metric::GaugesFn(label, read) => {
+                read().iter().for_each(|(value, n)| self.line(out, "", &label_text(label, value), *n));
+            }
             Metric::Histogram(h) => {
                 let mut cumulative = 0;
                 for (i, count) in h.0.counts.iter().enumerate() {
@@ -244,6 +261,11 @@ impl Entry {
     }
 }
 
+fn label_text(name: &str, value: &str) -> String {
+    let value = value.replace('\\', "\\\\").replace('"', "\\\"").replace('\n', "\\n");
+    format!("{name}=\"{value}\"")
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -258,13 +280,15 @@ mod tests {
         let h = r.histogram("z_seconds", "Z.", &[("k", "v")], &[0.1, 1.0]);
         h.observe(0.1);
         h.observe(5.0);
+        r.gauges_fn("w", "W.", "who", || vec![("a\"".into(), 1.0), ("b".into(), 2.0)]);
         assert_eq!(
             r.render(),
             "# HELP x_total Xs.\n# TYPE x_total counter\nx_total{reason=\"a\\\"b\"} 3\nx_total{reason=\"c\"} 0\n\
              # HELP y Y.\n# TYPE y gauge\ny 1.5\n\
              # HELP z_seconds Z.\n# TYPE z_seconds histogram\nz_seconds_bucket{k=\"v\",le=\"0.1\"} 1\n\
              z_seconds_bucket{k=\"v\",le=\"1\"} 1\nz_seconds_bucket{k=\"v\",le=\"+Inf\"} 2\n\
-             z_seconds_sum{k=\"v\"} 5.1\nz_seconds_count{k=\"v\"} 2\n"
+             z_seconds_sum{k=\"v\"} 5.1\nz_seconds_count{k=\"v\"} 2\n\
+             # HELP w W.\n# TYPE w gauge\nw{who=\"a\\\"\"} 1\nw{who=\"b\"} 2\n"
         );
     }
 }

@@ -59,7 +59,7 @@ pub fn leave(series: usize, scrapes: usize) -> Vec<LeavingRow> {
         true
     });
     stage("fill (with making the values)", &mut partition, &mut |p| append(p, scrapes));
-    stage("freeze", &mut partition, &mut |p| p.freeze() > 0);
+    stage("freeze", &mut partition, &mut |p| p.freeze(|_| true) > 0);
     stage("one more scrape", &mut partition, &mut |p| append(p, 1));
     stage("and one more", &mut partition, &mut |p| append(p, 1));
     let (mut order, mut ordered) = (FrozenOrder::new(), Vec::with_capacity(series));
@@ -76,9 +76,9 @@ pub fn leave(series: usize, scrapes: usize) -> Vec<LeavingRow> {
         }
         true
     });
-    stage("release", &mut partition, &mut Partition::release_turn);
-    partition.freeze();
-    stage("release again", &mut partition, &mut Partition::release_turn);
+    stage("release", &mut partition, &mut |p| p.release_turn(|_| true));
+    partition.freeze(|_| true);
+    stage("release again", &mut partition, &mut |p| p.release_turn(|_| true));
     stage("evict", &mut partition, &mut |p| matches!(p.evict_turn(2, |_, _| {}), Evicted::Done(_)));
     rows
 }

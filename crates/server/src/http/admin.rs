@@ -10,7 +10,7 @@ use axum::extract::State;
 /// Seals and commits everything that was accepted before; answers what that was.
 pub(crate) async fn flush(State(app): State<App>) -> Result<Json, ApiError> {
     crate::pipeline::wait_for_replay(&app.node).await;
-    let Flushed { tables, commits, files, rows, samples, bytes } = seal(&app.node).await?;
+    let Flushed { tables, commits, files, rows, samples, bytes, .. } = seal(&app.node).await?;
     Ok(counts(&[
         ("tables", tables),
         ("commits", commits),

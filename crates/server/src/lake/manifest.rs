@@ -2,9 +2,13 @@
 //!
 //! ```text
 //!   { "version": 1,
-//!     "marks": [ { "source": "9f…/0", "upto": 1200, "attempt": 1500 }, … ],
+//!     "marks": [ { "source": "9f…/0", "upto": 1200, "attempt": 1500,
+//!                  "tenants": { "team-a": { "source": "9f…/0", "upto": 700, "attempt": 1200 } } }, … ],
 //!     "check": "crc32c of marks" }
 //! ```
+//!
+//! What is said of a partition holds for all tenants but those that are named: they cannot be sealed, and so lag behind, or
+//! were sealed while others were not yet.
 //!
 //! It is a cache: each table's own floodmarks are the truth. Lost or damaged, it costs a longer replay. What it adds
 //! is a word for tenants that had nothing to commit, and whether a round of commits may have been cut short: only then
@@ -12,7 +16,9 @@
 
 use journal::Disk;
 use journal::disk;
+use model::TenantId;
 use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -32,15 +38,66 @@ pub(crate) struct Mark {
     pub(crate) upto: u64,
     /// Commits up to this offset were begun, and their end was not noted.
     pub(crate) attempt: Option<u64>,
+    /// Tenants of whom this is not so, and what is so instead.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub(crate) tenants: BTreeMap<String, Own>,
+}
+
+/// How far a partition's journal is in the table of one tenant.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Own {
+    /// What the tenant's table calls the journal: it may have got another name since.
+    pub(crate) source: String,
+    /// As in [`Mark`].
+    pub(crate) upto: u64,
+    /// As in [`Mark`].
+    pub(crate) attempt: Option<u64>,
 }
 
 /// Stands for an attempt of which nothing is known.
 const UNKNOWN: u64 = u64::MAX;
 
 impl Mark {
+    /// Of what is not known, anything may have been tried.
+    fn unknown(source: &str) -> Self {
+        Self { source: source.into(), upto: 0, attempt: Some(UNKNOWN), tenants: BTreeMap::new() }
+    }
+
+    /// Nothing is known of what tables have.
+    pub(crate) fn is_unknown(&self) -> bool {
+        self.attempt == Some(UNKNOWN)
+    }
+
+    /// Commits were begun of which it is not known how they ended.
+    pub(crate) fn is_in_doubt(&self) -> bool {
+        self.attempt.is_some() || self.tenants.values().any(|own| own.attempt.is_some())
+    }
+
+    /// What holds for one tenant.
+    pub(crate) fn of(&self, tenant: &TenantId) -> Own {
+        let (source, upto, attempt) = self.look(tenant);
+        Own { source: source.into(), upto, attempt }
+    }
+
+    /// The same: source, upto, attempt.
+    pub(crate) fn look(&self, tenant: &TenantId) -> (&str, u64, Option<u64>) {
+        match self.tenants.get(tenant.as_str()) {
+            Some(Own { source, upto, attempt }) => (source, *upto, *attempt),
+            None => (&self.source, self.upto, self.attempt),
+        }
+    }
+
     /// Offsets below this one may be known to tables, and must not be given out again.
     pub(crate) fn floor(&self) -> u64 {
-        self.attempt.filter(|attempt| *attempt != UNKNOWN).map_or(self.upto, |attempt| attempt.max(self.upto))
+        let own = self.tenants.values().flat_map(|own| [Some(own.upto), own.attempt]);
+        let all = [Some(self.upto), self.attempt].into_iter().chain(own).flatten();
+        all.filter(|offset| *offset != UNKNOWN).max().unwrap_or(0)
+    }
+
+    /// Records below this one are needed no more: for no tenant.
+    pub(crate) fn needed_from(&self) -> u64 {
+        self.tenants.values().map(|own| own.upto).fold(self.upto, u64::min)
     }
 }
 
@@ -79,8 +136,7 @@ impl Manifest {
         };
         let mark = |source: &String| {
             let known = found.iter().find(|mark| mark.source == *source);
-            // of what is not known, anything may have been tried
-            known.cloned().unwrap_or(Mark { source: source.clone(), upto: 0, attempt: Some(UNKNOWN) })
+            known.cloned().unwrap_or_else(|| Mark::unknown(source))
         };
         Self { disk, path, marks: sources.iter().map(mark).collect() }
     }
@@ -92,10 +148,26 @@ impl Manifest {
 
     /// Replaces the marks, on the disk first.
     pub(crate) fn store(&mut self, marks: Vec<Mark>) -> io::Result<()> {
-        let text = Text { version: VERSION, check: check(&marks), marks };
-        disk::replace(&*self.disk, &self.path, &serde_json::to_vec_pretty(&text)?)?;
-        self.marks = text.marks;
+        self.write(marks.clone())?;
+        self.marks = marks;
         Ok(())
+    }
+
+    /// Puts a mark on the disk beside the others, for a journal that is about to get this name. Which of the two holds
+    /// is said by the name that it has when they are read.
+    pub(crate) fn announce(&self, mark: Mark) -> io::Result<()> {
+        self.write(self.marks.iter().cloned().chain([mark]).collect())
+    }
+
+    /// Changes what is known, whether or not it can be written now: a next start would find out the same.
+    pub(crate) fn settle(&mut self, partition: usize, mark: Mark) -> io::Result<()> {
+        self.marks[partition] = mark;
+        self.write(self.marks.clone())
+    }
+
+    fn write(&self, marks: Vec<Mark>) -> io::Result<()> {
+        let text = Text { version: VERSION, check: check(&marks), marks };
+        disk::replace(&*self.disk, &self.path, &serde_json::to_vec_pretty(&text)?)
     }
 }
 
@@ -126,11 +198,11 @@ mod tests {
     }
 
     fn mark(source: &str, upto: u64) -> Mark {
-        Mark { source: source.into(), upto, attempt: None }
+        Mark { source: source.into(), upto, attempt: None, tenants: BTreeMap::new() }
     }
 
     fn unknown(source: &str) -> Mark {
-        Mark { source: source.into(), upto: 0, attempt: Some(UNKNOWN) }
+        Mark::unknown(source)
     }
 
     #[test]
@@ -139,7 +211,13 @@ mod tests {
         let sources = ["a/0".to_string(), "a/1".to_string()];
         let mut manifest = load(&dir, &sources);
         assert_eq!(manifest.marks(), [unknown("a/0"), unknown("a/1")]);
-        let marks = vec![mark("a/0", 7), Mark { attempt: Some(9), ..mark("a/1", 8) }];
+        let own = Own { source: "b/1".into(), upto: 5, attempt: Some(11) };
+        let tenants = BTreeMap::from([("anonymous".to_string(), own.clone())]);
+        let marks = vec![mark("a/0", 7), Mark { attempt: Some(9), tenants, ..mark("a/1", 8) }];
+        assert_eq!((marks[0].floor(), marks[0].needed_from()), (7, 7));
+        assert_eq!((marks[1].floor(), marks[1].needed_from()), (11, 5));
+        assert_eq!(marks[1].of(&TenantId::anonymous()), own);
+        assert_eq!(marks[1].of(&TenantId::parse("x").unwrap()).upto, 8);
         manifest.store(marks.clone()).unwrap();
         assert_eq!(load(&dir, &sources).marks(), marks);
         let other = ["a/1".to_string(), "b/0".to_string()];

@@ -1,10 +1,11 @@
-//! The thread that seals: when it is due, and one round of it.
+//! The thread that seals: when a round is due, and what becomes of tenants that cannot be sealed.
+//!
+//! A tenant whose table fails stays frozen in the heads, and keeps the journal from there on, while all others go on. It is
+//! tried again by itself, sooner or later as it fails the first time or the tenth, and comes back alone.
 
-use super::fault;
-use super::stage::{self, Staged, Workspace};
-use super::upkeep::SWEEP_EVERY;
+use super::round::{PINS_WAIT, Round};
 use crate::node::Shared;
-use crate::owner::{Frozen, Owners};
+use crate::owner::Owners;
 use crate::refusal::Refusal;
 use model::TenantId;
 use std::collections::BTreeMap;
@@ -14,7 +15,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError};
 use std::time::{Duration, Instant};
 use stdx::budget::Exhausted;
-use tables::{Outcome, StagedBlock, TableError};
+use tables::{StagedBlock, TableError};
 use tokio::sync::oneshot;
 
 /// How often it is looked whether sealing is due.
@@ -24,8 +25,11 @@ const TICK: Duration = Duration::from_millis(200);
 const BACKOFF_MIN: Duration = Duration::from_millis(200);
 const BACKOFF_MAX: Duration = Duration::from_secs(30);
 
-/// How long what was committed stays in the head for the sake of queries that began before.
-const OUTLIVE_AFTER: Duration = Duration::from_secs(10);
+/// How long a flush waits for tenants that cannot be sealed.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// Tenants that the log names when many are set aside at once.
+const NAMED_MAX: usize = 10;
 
 /// Flushes that may wait.
 pub(crate) const ORDERS_MAX: usize = 64;
@@ -48,6 +52,8 @@ pub(crate) struct Flushed {
     pub(crate) rows: u64,
     pub(crate) samples: u64,
     pub(crate) bytes: u64,
+    /// Tenants that could not be sealed.
+    pub(crate) behind: u64,
 }
 
 /// Why a round did not get on.
@@ -61,9 +67,7 @@ pub(crate) enum SealError {
     Memory(#[from] Exhausted),
     #[error("partition {0} is closed")]
     Closed(usize),
-    #[error(
-        "the table of {tenant} does not take offsets of {journal}; its journal goes on under another name"
-    )]
+    #[error("the table of {tenant} does not take offsets of {journal}: another journal uses that name")]
     Renamed { tenant: TenantId, journal: String },
     #[error("what was staged has waited for so long that it may be swept away; it is staged again")]
     Stale,
@@ -78,60 +82,44 @@ pub(crate) enum SealError {
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Stopping;
 
+/// Somebody who waits for a flush.
+#[derive(Debug)]
+pub(super) struct Waiter {
+    answer: oneshot::Sender<Flushed>,
+    asked: Instant,
+    /// What the rounds since then came to.
+    flushed: Flushed,
+}
+
+/// A tenant that was set aside.
+#[derive(Debug)]
+struct Behind {
+    round: Round,
+    /// By the wall clock.
+    since_ms: i64,
+    failures: u32,
+    retry_at: Instant,
+}
+
 /// The sealing thread's state.
 #[derive(Debug)]
 pub(crate) struct Sealer<O> {
-    node: Arc<Shared>,
-    owners: O,
+    pub(super) node: Arc<Shared>,
+    pub(super) owners: O,
     orders: Receiver<Order>,
-    stopping: Arc<AtomicBool>,
+    pub(super) stopping: Arc<AtomicBool>,
     round: Option<Round>,
     /// Who waits for a round that is not begun yet.
-    waiting: Vec<oneshot::Sender<Flushed>>,
+    waiting: Vec<Waiter>,
+    /// Who waits for tenants that could not be sealed.
+    held: Vec<Waiter>,
+    behind: BTreeMap<TenantId, Behind>,
+    /// A tenant is no longer behind: what came of it meanwhile is older than it looks.
+    caught_up: bool,
     failures: u32,
     /// What the heads held when the last round ended.
     head_bytes: u64,
     ended: Instant,
-}
-
-/// One round: what has been done of it. Each step can be repeated.
-#[derive(Debug)]
-struct Round {
-    began: Instant,
-    /// When the oldest sample of it came.
-    since_ms: i64,
-    /// Everything is to leave the journal.
-    all: bool,
-    answers: Vec<oneshot::Sender<Flushed>>,
-    parts: Vec<Part>,
-    /// Tenants whose commit is done.
-    committed: BTreeMap<TenantId, Flushed>,
-    noted: bool,
-    flushed: Flushed,
-}
-
-/// One partition's share of a round.
-#[derive(Debug, Default)]
-struct Part {
-    frozen: Option<Frozen>,
-    staged: Option<Staged>,
-    released: bool,
-}
-
-impl Round {
-    /// Lets go of files that were staged before `most` and are not committed: nothing tells them from files that were
-    /// left behind, and those are swept away. What is frozen is staged again from the head; a tenant that has committed
-    /// stays as it is. True where there was something.
-    fn forget_stale(&mut self, now: Instant, most: Duration) -> bool {
-        let is_stale = |staged: &mut Staged| now.duration_since(staged.began) >= most;
-        !self.noted && self.parts.iter_mut().filter_map(|part| part.staged.take_if(is_stale)).count() > 0
-    }
-}
-
-/// How long staged files may wait for their commit. A file is deleted only when two sweeps have seen it dead, and the grace
-/// has passed between them.
-fn staged_max(vacuum_grace_ms: i64) -> Duration {
-    Duration::from_millis(vacuum_grace_ms.unsigned_abs()).max(SWEEP_EVERY) / 2
 }
 
 impl<O: Owners> Sealer<O> {
@@ -149,6 +137,9 @@ impl<O: Owners> Sealer<O> {
             stopping,
             round: None,
             waiting: Vec::new(),
+            held: Vec::new(),
+            behind: BTreeMap::new(),
+            caught_up: false,
             failures: 0,
             head_bytes: 0,
             ended,
@@ -187,35 +178,44 @@ impl<O: Owners> Sealer<O> {
     /// Somebody waits for a flush.
     pub(crate) fn take(&mut self, answer: oneshot::Sender<Flushed>) {
         // who gave up must not take up memory while the store is away
-        self.waiting.retain(|waits| !waits.is_closed());
-        self.waiting.push(answer);
+        for waiters in [&mut self.waiting, &mut self.held] {
+            waiters.retain(|waits| !waits.answer.is_closed());
+        }
+        let asked = self.node.clock.instant();
+        self.waiting.push(Waiter { answer, asked, flushed: Flushed::default() });
     }
 
-    /// Begins a round where one is due, and does what is left of it; says how long to wait after a failure.
+    /// True where the next round is wanted now.
+    pub(super) const fn is_awaited(&self) -> bool {
+        !self.waiting.is_empty()
+    }
+
+    /// Begins a round where one is due, does what is left of it, and tries one of the tenants again that were set aside;
+    /// says how long to wait where something is left.
     pub(crate) fn turn(&mut self) -> Result<Option<Duration>, Stopping> {
         self.publish();
-        if self.round.is_none() && (!self.waiting.is_empty() || self.is_due()) {
+        if self.round.is_none() && (self.is_awaited() || self.is_due()) {
             self.begin();
         }
-        match self.advance() {
-            Ok(()) => Ok(None),
-            Err(SealError::Stopping) => Err(Stopping),
-            Err(error) => Ok(Some(self.failed(&error))),
-        }
+        let round = match self.advance() {
+            Ok(true) => None,
+            Ok(false) => Some(Duration::ZERO), // it waited already
+            Err(SealError::Stopping) => return Err(Stopping),
+            Err(error) => Some(self.failed(&error)),
+        };
+        self.retry_one()?;
+        self.answer_held();
+        let now = self.node.clock.instant();
+        let behind = self.behind.values().map(|b| b.retry_at.saturating_duration_since(now)).min();
+        Ok([round, behind].into_iter().flatten().min())
     }
 
     fn begin(&mut self) {
-        let answers = std::mem::take(&mut self.waiting);
-        self.round = Some(Round {
-            began: self.node.clock.instant(),
-            since_ms: self.oldest_ms().unwrap_or(i64::MAX),
-            all: !answers.is_empty(),
-            answers,
-            parts: self.node.partitions().iter().map(|_| Part::default()).collect(),
-            committed: BTreeMap::new(),
-            noted: false,
-            flushed: Flushed::default(),
-        });
+        let waiters = std::mem::take(&mut self.waiting);
+        let except = self.behind.keys().cloned().collect();
+        let since_ms = self.oldest_ms().unwrap_or(i64::MAX);
+        self.caught_up = false;
+        self.round = Some(Round::of_all(&self.node, since_ms, except, waiters));
     }
 
     /// When the oldest sample came that is in no round yet.
@@ -226,16 +226,19 @@ impl<O: Owners> Sealer<O> {
 
     fn is_due(&self) -> bool {
         let settings = &self.node.settings.lake;
-        let Some(oldest_ms) = self.oldest_ms() else { return false };
         if !self.node.is_ready() {
             return false;
         }
+        let Some(oldest_ms) = self.oldest_ms() else { return self.caught_up };
         // a clock that was set back must not put sealing off
         let is_old = self.node.clock.now_ms().abs_diff(oldest_ms) >= settings.seal_after_ms.unsigned_abs();
         let is_long = |p: &crate::owner::PartitionShared| {
             p.unsealed_bytes.load(Ordering::Relaxed) >= settings.seal_bytes
         };
-        is_old || self.node.partitions().iter().any(|p| is_long(p)) || self.is_under_pressure()
+        self.caught_up
+            || is_old
+            || self.node.partitions().iter().any(|p| is_long(p))
+            || self.is_under_pressure()
     }
 
     /// The head fills, and sealing may help.
@@ -250,16 +253,15 @@ impl<O: Owners> Sealer<O> {
 
     /// Tells how far behind the tables are.
     fn publish(&self) {
-        let in_round = self.round.as_ref().map_or(i64::MAX, |r| r.since_ms);
-        let oldest_ms = self.oldest_ms().unwrap_or(i64::MAX).min(in_round);
-        let lag_ms = match oldest_ms {
+        let rounds = || self.round.iter().chain(self.behind.values().map(|behind| &behind.round));
+        let in_rounds = rounds().map(|round| round.since_ms).min().unwrap_or(i64::MAX);
+        let lag_ms = match self.oldest_ms().unwrap_or(i64::MAX).min(in_rounds) {
             i64::MAX => 0,
             ms => self.node.clock.now_ms().saturating_sub(ms).max(0),
         };
-        self.node.lake.metrics.floodmark_lag_seconds.set(lag_ms as f64 / 1000.0);
-        let frozen = self.round.iter().flat_map(|r| &r.parts).filter(|p| !p.released);
-        let frozen: u64 = frozen.filter_map(|p| p.frozen).map(|f| f.samples).sum();
-        self.node.lake.metrics.frozen_samples.set(frozen as f64);
+        let metrics = &self.node.lake.metrics;
+        metrics.floodmark_lag_seconds.set(lag_ms as f64 / 1000.0);
+        metrics.frozen_samples.set(rounds().map(Round::samples_frozen).sum::<u64>() as f64);
     }
 
     /// Counts a failure, and says how long to wait. The log has one line for each change of state.
@@ -270,167 +272,126 @@ impl<O: Owners> Sealer<O> {
         } else {
             tracing::debug!(%error, failures = self.failures, "sealing still does not get on");
         }
-        let wait = BACKOFF_MIN.saturating_mul(1 << self.failures.min(16)).min(BACKOFF_MAX);
         self.failures += 1;
-        wait
+        backoff(self.failures)
     }
 
-    /// Does what is left of the round.
-    fn advance(&mut self) -> Result<(), SealError> {
-        let Some(mut round) = self.round.take() else { return Ok(()) };
-        let done = self.advance_round(&mut round);
-        if let Err(error) = done {
-            self.round = Some(round);
-            return Err(error);
+    /// Does what is left of the round; true where nothing is.
+    fn advance(&mut self) -> Result<bool, SealError> {
+        let Some(mut round) = self.round.take() else { return Ok(true) };
+        let mut aside = Vec::new();
+        let done = self.advance_round(&mut round, &mut aside);
+        if round.flushed.commits > 0 || !aside.is_empty() {
+            self.node.lake.laggards.others_are_sealed(round.flushed.commits > 0);
         }
+        self.set_aside(aside);
+        if round.noted {
+            self.answer(&mut round);
+        }
+        match done {
+            Ok(true) => self.ended(&round),
+            Ok(false) | Err(_) => self.round = Some(round),
+        }
+        done
+    }
+
+    /// Answers who waits for a round that is committed.
+    fn answer(&mut self, round: &mut Round) {
+        for mut waiter in round.waiters.drain(..) {
+            waiter.flushed = Flushed::sum([waiter.flushed, round.flushed].iter());
+            if self.behind.is_empty() {
+                let _ = waiter.answer.send(waiter.flushed); // who asked may be gone
+            } else {
+                self.held.push(waiter);
+            }
+        }
+    }
+
+    fn ended(&mut self, round: &Round) {
         let metrics = &self.node.lake.metrics;
         metrics.rounds.inc();
         let seconds = self.node.clock.instant().duration_since(round.began).as_secs_f64();
         metrics.round_seconds.observe(seconds);
-        let Flushed { tables, commits, files, rows, samples, bytes } = round.flushed;
+        let Flushed { tables, commits, files, rows, samples, bytes, .. } = round.flushed;
         if std::mem::take(&mut self.failures) > 0 {
             tracing::warn!(samples, "sealing gets on again");
         }
         tracing::info!(samples, rows, files, bytes, tables, commits, seconds, "sealed");
-        for answer in round.answers {
-            let _ = answer.send(round.flushed); // who asked may be gone
-        }
         self.head_bytes = self.node.head_bytes();
         self.ended = self.node.clock.instant();
         self.publish();
-        Ok(())
     }
 
-    fn advance_round(&mut self, round: &mut Round) -> Result<(), SealError> {
-        let node = Arc::clone(&self.node);
-        let lake = &node.lake;
-        self.forget_stale(round);
-        if round.parts.iter().any(|part| part.staged.is_none()) {
-            let began = Instant::now();
-            let workspace = Workspace::buy(&lake.flush)?;
-            // one after the other: only one partition's files are held at a time
-            for (number, part) in round.parts.iter_mut().enumerate() {
-                self.stage(number, part, round.all, &workspace)?;
+    fn set_aside(&mut self, aside: Vec<(TenantId, TableError, Round)>) {
+        let count = aside.len();
+        let (since_ms, now) = (self.node.clock.now_ms(), self.node.clock.instant());
+        for (n, (tenant, error, round)) in aside.into_iter().enumerate() {
+            self.node.lake.metrics.failures.inc();
+            if n < NAMED_MAX {
+                tracing::warn!(%tenant, %error, "a tenant cannot be sealed: its samples stay in memory and in the journal, and it is tried again; others go on");
+            } else if n == NAMED_MAX {
+                tracing::warn!(count, "and more; /metrics names them");
             }
-            lake.metrics.stage_seconds.observe(began.elapsed().as_secs_f64());
+            self.node.lake.laggards.add(&tenant, since_ms);
+            let retry_at = now + backoff(1);
+            self.behind.insert(tenant, Behind { round, since_ms, failures: 1, retry_at });
         }
-        fault::point("staged", &lake.faults)?;
-        if !round.noted {
-            self.commit(round)?;
-        }
-        self.release(round)
     }
 
-    fn stage(
-        &mut self,
-        number: usize,
-        part: &mut Part,
-        all: bool,
-        workspace: &Workspace,
-    ) -> Result<(), SealError> {
-        if part.staged.is_some() {
-            return Ok(());
-        }
-        if part.frozen.is_none() {
-            part.frozen = Some(self.owners.freeze(number, all).ok_or(SealError::Closed(number))?);
-        }
-        fault::point("frozen", &self.node.lake.faults)?;
-        let partition = &self.node.partitions()[number];
-        part.staged = Some(stage::stage(&self.node, partition, workspace, &self.stopping)?);
-        Ok(())
-    }
-
-    fn forget_stale(&self, round: &mut Round) -> bool {
-        round.forget_stale(self.node.clock.instant(), staged_max(self.node.settings.lake.vacuum_grace_ms))
-    }
-
-    /// Commits what is staged: one log entry for each tenant. The manifest says before that it is tried, and afterwards
-    /// that it is done.
-    fn commit(&self, round: &mut Round) -> Result<(), SealError> {
-        let lake = &self.node.lake;
-        let began = Instant::now();
-        let upto: Vec<u64> = round.parts.iter().map(|part| part.frozen.map_or(0, |f| f.upto.0)).collect();
-        lake.change_marks(|(number, mark)| mark.attempt = Some(upto[number]))?;
-        fault::point("attempt_noted", &lake.faults)?;
-        let staged = round.parts.iter().filter_map(|part| part.staged.as_ref());
-        let tenants: Vec<TenantId> = staged.flat_map(|s| s.tenants.iter().map(|(t, _)| t.clone())).collect();
-        for tenant in tenants {
-            if self.stopping.load(Ordering::Relaxed) {
-                return Err(SealError::Stopping);
-            }
-            if !round.committed.contains_key(&tenant) {
-                if self.forget_stale(round) {
-                    return Err(SealError::Stale);
+    /// Tries the tenant again that has waited longest since its time came.
+    fn retry_one(&mut self) -> Result<(), Stopping> {
+        let now = self.node.clock.instant();
+        let due = self.behind.iter().filter(|(_, behind)| behind.retry_at <= now);
+        let Some((tenant, _)) = due.min_by_key(|(_, behind)| behind.retry_at) else { return Ok(()) };
+        let tenant = tenant.clone();
+        let mut behind = self.behind.remove(&tenant).expect("BUG: it is there");
+        match self.advance_round(&mut behind.round, &mut Vec::new()) {
+            Ok(true) => {
+                self.node.lake.laggards.remove(&tenant);
+                self.caught_up = true;
+                for waiter in &mut self.held {
+                    waiter.flushed = Flushed::sum([waiter.flushed, behind.round.flushed].iter());
                 }
-                let flushed = self.commit_tenant(round, &tenant, &upto)?;
-                round.committed.insert(tenant, flushed);
+                let seconds = self.node.clock.now_ms().saturating_sub(behind.since_ms) / 1000;
+                tracing::warn!(%tenant, samples = behind.round.flushed.samples, seconds, "a tenant can be sealed again");
+                return Ok(());
             }
-        }
-        fault::point("committed", &lake.faults)?;
-        lake.change_marks(|(number, mark)| (mark.upto, mark.attempt) = (upto[number], None))?;
-        round.noted = true;
-        lake.metrics.commit_seconds.observe(began.elapsed().as_secs_f64());
-        fault::point("floodmark_noted", &lake.faults)?;
-        round.flushed = Flushed::sum(round.committed.values());
-        Ok(())
-    }
-
-    fn commit_tenant(&self, round: &Round, tenant: &TenantId, upto: &[u64]) -> Result<Flushed, SealError> {
-        let lake = &self.node.lake;
-        fault::point("before_commit", &lake.faults)?;
-        let table = lake.table(tenant)?;
-        table.refresh()?;
-        let mut blocks = Vec::new();
-        for (number, part) in round.parts.iter().enumerate() {
-            let Some(files) = part.staged.as_ref().and_then(|staged| staged.of(tenant)) else { continue };
-            let source = lake.mark(number).source;
-            let after = table.floodmarks([source.as_str()])?.remove(&source);
-            blocks.push(StagedBlock { source, after, upto: upto[number], files: files.to_vec() });
-        }
-        let outcomes = table.commit(&blocks, self.node.clock.now_ms())?;
-        fault::point("after_commit", &lake.faults)?;
-        let mut flushed = Flushed { tables: 1, ..Flushed::default() };
-        for (block, outcome) in blocks.iter().zip(outcomes) {
-            match outcome {
-                Outcome::Committed { .. } => flushed.add(block),
-                // an earlier attempt, whose answer was lost
-                Outcome::Already { floodmark } if floodmark == block.upto => flushed.add(block),
-                Outcome::Already { .. } | Outcome::Apart { .. } => {
-                    let number = lake.partition_of(&block.source);
-                    number.into_iter().for_each(|number| lake.rename_source(number));
-                    return Err(SealError::Renamed { tenant: tenant.clone(), journal: block.source.clone() });
+            Ok(false) => behind.retry_at = now + PINS_WAIT,
+            Err(error) => {
+                self.node.lake.metrics.failures.inc();
+                tracing::debug!(%tenant, %error, failures = behind.failures, "a tenant still cannot be sealed");
+                behind.failures += 1;
+                behind.retry_at = self.node.clock.instant() + backoff(behind.failures);
+                if matches!(error, SealError::Stopping) {
+                    self.behind.insert(tenant, behind);
+                    return Err(Stopping);
                 }
             }
         }
-        flushed.commits = 1;
-        flushed.count(&lake.metrics);
-        Ok(flushed)
-    }
-
-    /// What is committed leaves the heads and the journals.
-    fn release(&mut self, round: &mut Round) -> Result<(), SealError> {
-        let node = Arc::clone(&self.node);
-        let lake = &node.lake;
-        let ended = lake.pins.end_generation();
-        let until = Instant::now() + OUTLIVE_AFTER;
-        while !lake.pins.wait(ended, TICK) {
-            if self.stopping.load(Ordering::Relaxed) {
-                return Err(SealError::Stopping);
-            }
-            if Instant::now() >= until {
-                lake.metrics.outlived.inc();
-                lake.pins.outlive(ended);
-                break;
-            }
-        }
-        for (number, part) in round.parts.iter_mut().enumerate().filter(|(_, part)| !part.released) {
-            let Some(Frozen { upto, .. }) = part.frozen else { continue };
-            self.owners.release(number, upto).ok_or(SealError::Closed(number))?;
-            part.released = true;
-            fault::point("released", &lake.faults)?;
-        }
+        self.behind.insert(tenant, behind);
         Ok(())
     }
+
+    /// Who waits for tenants that were set aside gets a round of all when they are back, and an answer when that takes too
+    /// long.
+    fn answer_held(&mut self) {
+        if self.behind.is_empty() {
+            self.waiting.append(&mut self.held);
+            return;
+        }
+        let (now, behind) = (self.node.clock.instant(), self.behind.len() as u64);
+        let is_patient = |waiter: &Waiter| now.saturating_duration_since(waiter.asked) < PATIENCE;
+        let (patient, others) = std::mem::take(&mut self.held).into_iter().partition(is_patient);
+        self.held = patient;
+        for waiter in others {
+            let _ = waiter.answer.send(Flushed { behind, ..waiter.flushed }); // who asked may be gone
+        }
+    }
+}
+
+/// What is waited after so many failures.
+fn backoff(failures: u32) -> Duration {
+    BACKOFF_MIN.saturating_mul(1 << (failures - 1).min(16)).min(BACKOFF_MAX)
 }
 
 /// The head's fill above which sealing starts by itself: new series are refused from 85 %.
@@ -442,7 +403,7 @@ const PRESSURE_STEP_PERCENT: u64 = 10;
 const PRESSURE_PAUSE: Duration = Duration::from_secs(30);
 
 impl Flushed {
-    fn add(&mut self, block: &StagedBlock) {
+    pub(super) fn add(&mut self, block: &StagedBlock) {
         for file in &block.files {
             self.files += 1;
             self.rows += file.summary.rows;
@@ -451,7 +412,7 @@ impl Flushed {
         }
     }
 
-    fn sum<'a>(all: impl Iterator<Item = &'a Self>) -> Self {
+    pub(super) fn sum<'a>(all: impl Iterator<Item = &'a Self>) -> Self {
         all.fold(Self::default(), |a, b| Self {
             tables: a.tables + b.tables,
             commits: a.commits + b.commits,
@@ -459,10 +420,11 @@ impl Flushed {
             rows: a.rows + b.rows,
             samples: a.samples + b.samples,
             bytes: a.bytes + b.bytes,
+            behind: 0,
         })
     }
 
-    fn count(&self, metrics: &super::telemetry::LakeMetrics) {
+    pub(super) fn count(&self, metrics: &super::telemetry::LakeMetrics) {
         metrics.commits.add(self.commits);
         metrics.files.add(self.files);
         metrics.rows.add(self.rows);
@@ -477,36 +439,16 @@ pub(crate) async fn flush(node: &crate::Node) -> Result<Flushed, Refusal> {
     node.orders().try_send(Order::Flush(answer)).map_err(|_| {
         Refusal::busy("flushing", "too many flushes wait already, or the server is shutting down")
     })?;
-    flushed.await.map_err(|_| Refusal::stopping())
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn files_that_wait_for_too_long_are_staged_again_unless_they_are_committed() {
-        let staged = || Some(Staged { began: Instant::now(), tenants: Vec::new() });
-        let part = |staged| Part { staged, ..Part::default() };
-        let mut round = Round {
-            began: Instant::now(),
-            since_ms: 0,
-            all: false,
-            answers: Vec::new(),
-            parts: vec![part(staged()), part(None)],
-            committed: BTreeMap::new(),
-            noted: true,
-            flushed: Flushed::default(),
-        };
-        let now = Instant::now();
-        assert!(!round.forget_stale(now, Duration::ZERO), "all is committed");
-        round.noted = false;
-        assert!(!round.forget_stale(now, Duration::from_secs(3600)) && round.parts[0].staged.is_some());
-        assert!(round.forget_stale(now, Duration::ZERO) && round.parts[0].staged.is_none());
-        // whatever the grace, the second sweep that sees a file comes later
-        for grace_ms in [1, 3_600_000, 86_400_000] {
-            let deleted = SWEEP_EVERY.max(Duration::from_millis(grace_ms as u64));
-            assert!(staged_max(grace_ms) < deleted, "{grace_ms}");
+    let flushed: Flushed = flushed.await.map_err(|_| Refusal::stopping())?;
+    match flushed.behind {
+        0 => Ok(flushed),
+        behind => {
+            let named = node.shared().lake.laggards.all();
+            let first = named.first().map_or(String::new(), |(tenant, _)| format!(", {tenant} first"));
+            let message = format!(
+                "the tables of {behind} tenants cannot be written{first}; the log says why, and they are tried again"
+            );
+            Err(Refusal::busy("tables", message))
         }
     }
 }

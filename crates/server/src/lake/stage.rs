@@ -3,35 +3,18 @@
 //! Series are decoded one by one, each under a short read lock, and go through the writer in the table's order. What is
 //! held is one series' samples and the files that are being written: bought from the account `flush` beforehand.
 
-use super::fault;
 use super::sealer::SealError;
 use crate::node::Shared;
 use crate::owner::PartitionShared;
 use head::FrozenOrder;
 use model::{LabelsRef, Samples, SeriesKey, TenantId};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Instant;
 use stdx::budget::{Account, Exhausted, Reservation};
 use tables::delta::StagedFile;
 use tables::{BlockStager, Stretch, WriteLimits};
 
 /// The largest file that sealing makes: compaction makes larger ones.
 const FILE_BYTES_MAX: usize = 64 << 20;
-
-/// One partition's files.
-#[derive(Debug)]
-pub(super) struct Staged {
-    /// Before the first file.
-    pub(super) began: Instant,
-    pub(super) tenants: Vec<(TenantId, Vec<StagedFile>)>,
-}
-
-impl Staged {
-    /// The files of one tenant.
-    pub(super) fn of(&self, tenant: &TenantId) -> Option<&[StagedFile]> {
-        self.tenants.iter().find(|(t, _)| t == tenant).map(|(_, files)| files.as_slice())
-    }
-}
 
 /// Memory for one partition at a time, and what may be written with it.
 #[derive(Debug)]
@@ -52,32 +35,8 @@ impl Workspace {
     }
 }
 
-/// Stages everything that is frozen in one partition.
-pub(super) fn stage(
-    node: &Shared,
-    partition: &PartitionShared,
-    workspace: &Workspace,
-    stopping: &AtomicBool,
-) -> Result<Staged, SealError> {
-    let mut staged = Staged { began: node.clock.instant(), tenants: Vec::new() };
-    let mut tenants: Vec<TenantId> = {
-        let head = partition.head.read();
-        head.tenants().filter(|(_, head)| head.is_frozen()).map(|(tenant, _)| tenant.clone()).collect()
-    };
-    // the same again for the same content
-    tenants.sort_unstable();
-    for tenant in tenants {
-        let files = stage_tenant(node, partition, &tenant, workspace, stopping)?;
-        if !files.is_empty() {
-            staged.tenants.push((tenant, files));
-        }
-        fault::point("staging", &node.lake.faults)?;
-    }
-    Ok(staged)
-}
-
 /// Stages one tenant's frozen series of one partition.
-fn stage_tenant(
+pub(super) fn stage_tenant(
     node: &Shared,
     partition: &PartitionShared,
     tenant: &TenantId,

@@ -9,7 +9,7 @@ use crate::refusal::Refusal;
 use head::Partition;
 use journal::{Damage, DictionaryId, Entry, Item, JournalError, Offset, Record};
 use model::{SeriesKey, SeriesRef, TenantId};
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
@@ -69,7 +69,7 @@ impl Owner {
             }
         }
         drop(reader);
-        self.mistrust_tables_ahead(&state);
+        self.settle(&mark, &state);
         if state.samples > 0 {
             self.partition.unsealed_since_ms.store(self.node.clock.now_ms(), Ordering::Relaxed);
         }
@@ -91,18 +91,19 @@ impl Owner {
     /// may have been cut short must the table itself be asked; without an answer, going on could double samples. `None`
     /// where the node stops meanwhile.
     fn is_sealed(&self, state: &mut Replay, mark: &Mark, offset: Offset) -> Option<bool> {
-        if offset.0 < mark.upto {
+        let tenant = &state.record.tenant;
+        let (source, upto, attempt) = mark.look(tenant);
+        if offset.0 < upto {
             return Some(true);
         }
-        if mark.attempt.is_none_or(|attempt| offset.0 >= attempt) {
+        if attempt.is_none_or(|attempt| offset.0 >= attempt) {
             return Some(false);
         }
-        let tenant = &state.record.tenant;
         if let Some(floodmark) = state.floodmarks.get(tenant) {
             return Some(offset.0 < *floodmark);
         }
         for attempt in 0.. {
-            match self.node.lake.floodmark(tenant, &mark.source) {
+            match self.node.lake.floodmark(tenant, source) {
                 Ok(floodmark) => {
                     state.floodmarks.insert(tenant.clone(), floodmark.unwrap_or(0));
                     return Some(offset.0 < floodmark.unwrap_or(0));
@@ -121,16 +122,28 @@ impl Owner {
         None
     }
 
-    /// A table that claims offsets which this journal never gave has them from a journal that was lost: ours goes on
-    /// under another name, or what comes next would be taken for what is there already.
-    fn mistrust_tables_ahead(&self, state: &Replay) {
+    /// Notes what tables said, so that nothing is in doubt any more.
+    ///
+    /// A table that claims offsets which this journal never gave has them from a journal that was lost, of which ours is
+    /// the beginning: it goes on under another name, or what comes next would be taken for what is there already.
+    fn settle(&self, mark: &Mark, state: &Replay) {
         let end = self.journal.durable_end().0;
-        if state.floodmarks.values().any(|floodmark| *floodmark > end) {
+        let is_ahead = state.floodmarks.values().any(|floodmark| *floodmark > end);
+        let beyond = |(tenant, floodmark): (&TenantId, &u64)| {
+            let sealed = (*floodmark).min(end);
+            (sealed > mark.look(tenant).1).then(|| (tenant.clone(), sealed))
+        };
+        let sealed: BTreeMap<_, _> = state.floodmarks.iter().filter_map(beyond).collect();
+        if is_ahead {
             tracing::error!(
                 partition = self.number,
                 "tables hold more than this journal ever had: it is not the one they were made from, or lost its end"
             );
-            self.node.lake.rename_source(self.number);
+            if let Err(error) = self.node.lake.rename_source(self.number, sealed) {
+                tracing::error!(partition = self.number, %error, "cannot rename the journal's source");
+            }
+        } else if mark.is_in_doubt() {
+            self.node.lake.settle(self.number, end, sealed);
         }
     }
 

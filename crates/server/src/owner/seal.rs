@@ -2,7 +2,8 @@
 
 use super::{Owner, RELEASE_PAUSE_FACTOR};
 use journal::{JournalError, Offset};
-use model::LabelsRef;
+use model::{LabelsRef, TenantId};
+use std::collections::BTreeSet;
 use std::sync::atomic::Ordering;
 use std::sync::mpsc::SyncSender;
 use std::time::Instant;
@@ -19,13 +20,15 @@ const CARRIED_BYTES: usize = 4 << 20;
 pub(crate) struct Freeze {
     /// Everything is to leave the journal, however little it is.
     pub(crate) all: bool,
+    /// Tenants that stay as they are: what is frozen of them cannot be sealed.
+    pub(crate) except: BTreeSet<TenantId>,
     pub(crate) reply: SyncSender<Frozen>,
 }
 
 /// What was frozen.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Frozen {
-    /// It is everything that the journal has below this offset.
+    /// It is everything that the journal has below this offset, of the tenants that were not excepted.
     pub(crate) upto: Offset,
     /// At least as many samples as there are.
     pub(crate) samples: u64,
@@ -34,9 +37,27 @@ pub(crate) struct Frozen {
 /// The word that what was frozen is safe in tables.
 #[derive(Debug)]
 pub(crate) struct Sealed {
-    pub(crate) upto: Offset,
+    pub(crate) what: Safe,
     /// Answered when it has left the head and the journal.
     pub(crate) reply: SyncSender<()>,
+}
+
+/// What is safe in tables.
+#[derive(Debug, Clone)]
+pub(crate) enum Safe {
+    /// What was frozen up to there, but for these tenants.
+    All { upto: Offset, except: BTreeSet<TenantId> },
+    /// What is frozen of one tenant that was excepted before.
+    Of(TenantId),
+}
+
+impl Safe {
+    fn is_of(&self, tenant: &TenantId) -> bool {
+        match self {
+            Self::All { except, .. } => !except.contains(tenant),
+            Self::Of(only) => only == tenant,
+        }
+    }
 }
 
 /// Where the owner is in sealing.
@@ -69,7 +90,7 @@ impl Owner {
     /// Does what is to be done for sealing between two groups, in turns: nobody waits for longer than one.
     pub(super) fn seal_turn(&mut self) {
         if let Some(freeze) = self.sealing.asked.take() {
-            let frozen = self.freeze(freeze.all);
+            let frozen = self.freeze(freeze.all, &freeze.except);
             let _ = freeze.reply.send(frozen); // who asked may have gone: the next one gets the same answer
         }
         let now = self.node.clock.instant();
@@ -79,12 +100,12 @@ impl Owner {
     }
 
     /// Between two groups the head holds exactly what the journal has.
-    fn freeze(&mut self, all: bool) -> Frozen {
+    fn freeze(&mut self, all: bool, except: &BTreeSet<TenantId>) -> Frozen {
         if let Some(frozen) = self.sealing.frozen {
             return frozen;
         }
         let upto = self.journal.durable_end();
-        let samples = self.partition.head.write().freeze();
+        let samples = self.partition.head.write().freeze(|tenant| !except.contains(tenant));
         let frozen = Frozen { upto, samples };
         self.sealing.frozen = Some(frozen);
         self.unsealed_bytes = 0;
@@ -161,21 +182,22 @@ impl Owner {
 
     /// What was frozen is safe: it leaves the head, in turns, and then the journal.
     pub(super) fn sealed(&mut self, sealed: Sealed) {
-        match self.sealing.frozen {
-            Some(frozen) if frozen.upto == sealed.upto => {
-                self.sealing.turn_at = Some(self.node.clock.instant());
-                self.sealing.releasing = Some(sealed);
-            }
-            _ => drop(sealed.reply.send(())), // it left before; the answer was lost
+        let frozen = self.sealing.frozen.map(|frozen| frozen.upto);
+        if matches!(&sealed.what, Safe::All { upto, .. } if frozen != Some(*upto)) {
+            let _ = sealed.reply.send(()); // it left before; the answer was lost
+            return;
         }
+        self.sealing.turn_at = Some(self.node.clock.instant());
+        self.sealing.releasing = Some(sealed);
     }
 
     fn release_turn(&mut self) {
+        let Some(sealed) = &self.sealing.releasing else { return };
         let began = self.node.clock.instant();
         let done = {
             let mut partition = self.partition.head.write();
             let before = partition.memory_bytes() as i64;
-            let done = partition.release_turn();
+            let done = partition.release_turn(|tenant| sealed.what.is_of(tenant));
             let grown = partition.memory_bytes() as i64 - before;
             self.partition.head_bytes.fetch_add(grown as u64, Ordering::Relaxed); // wraps where it shrank
             done
@@ -184,8 +206,12 @@ impl Owner {
         let now = self.node.clock.instant();
         self.sealing.turn_at = Some(now + now.duration_since(began) * RELEASE_PAUSE_FACTOR);
         if done && let Some(sealed) = self.sealing.releasing.take() {
-            self.sealing.frozen = None;
-            self.truncate(sealed.upto.min(self.sealing.carried));
+            if let Safe::All { .. } = sealed.what {
+                self.sealing.frozen = None;
+            }
+            // who cannot be sealed keeps the journal from there on
+            let needed = Offset(self.node.lake.mark(self.number).needed_from());
+            self.truncate(needed.min(self.sealing.carried));
             self.publish_stats();
             let _ = sealed.reply.send(()); // nobody may wait any more
         }

@@ -1,29 +1,30 @@
 //! How the sealer tells owners what to do.
 
-use super::{Command, Commands, Freeze, Frozen, Sealed};
-use journal::Offset;
+use super::{Command, Commands, Freeze, Frozen, Safe, Sealed};
+use model::TenantId;
+use std::collections::BTreeSet;
 use std::sync::mpsc::sync_channel;
 
 /// The owners of all partitions, as the sealer sees them.
 pub(crate) trait Owners {
-    /// Has a partition freeze what it holds; `None` where it is closed.
-    fn freeze(&mut self, number: usize, all: bool) -> Option<Frozen>;
+    /// Has a partition freeze what it holds, but for some tenants; `None` where it is closed.
+    fn freeze(&mut self, number: usize, all: bool, except: &BTreeSet<TenantId>) -> Option<Frozen>;
 
-    /// Has a partition let go of what was frozen up to there: it is safe in tables. `None` where it is closed.
-    fn release(&mut self, number: usize, upto: Offset) -> Option<()>;
+    /// Has a partition let go of what is safe in tables. `None` where it is closed.
+    fn release(&mut self, number: usize, what: Safe) -> Option<()>;
 }
 
 /// Each on its own thread.
 impl Owners for Vec<Commands> {
-    fn freeze(&mut self, number: usize, all: bool) -> Option<Frozen> {
+    fn freeze(&mut self, number: usize, all: bool, except: &BTreeSet<TenantId>) -> Option<Frozen> {
         let (reply, answer) = sync_channel(1);
-        self[number].send(Command::Freeze(Freeze { all, reply })).ok()?;
+        self[number].send(Command::Freeze(Freeze { all, except: except.clone(), reply })).ok()?;
         answer.recv().ok()
     }
 
-    fn release(&mut self, number: usize, upto: Offset) -> Option<()> {
+    fn release(&mut self, number: usize, what: Safe) -> Option<()> {
         let (reply, answer) = sync_channel(1);
-        self[number].send(Command::Sealed(Sealed { upto, reply })).ok()?;
+        self[number].send(Command::Sealed(Sealed { what, reply })).ok()?;
         answer.recv().ok()
     }
 }

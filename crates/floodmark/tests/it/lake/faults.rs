@@ -5,7 +5,7 @@ use crate::disk_full::SmallDisk;
 use crate::harness::ledger::Writer;
 use crate::harness::{Options, Request, Server, now_ms, wait_for, wire};
 
-const EXCUSES: [&str; 2] = ["sealing does not get on", "sealing gets on again"];
+const EXCUSES: [&str; 2] = ["a tenant cannot be sealed", "a tenant can be sealed again"];
 
 fn options(tables: &str) -> Options {
     let config = format!("seal_after = \"200ms\"\ntables = \"{tables}\"");

@@ -1,0 +1,141 @@
+//! One tenant whose table is broken, and others.
+
+use crate::lake::sealer::{Flushed, Order, flush};
+use crate::lake::tests::{Content, node_with, read_of, rows_of, write_of};
+use crate::node::Node;
+use model::TenantId;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+use stdx::clock::{Clock, SystemClock};
+use tokio::sync::oneshot;
+
+fn tenant(name: &str) -> TenantId {
+    TenantId::parse(name).unwrap()
+}
+
+/// A table whose log has an entry without a byte, as a power loss leaves it on a disk that lies.
+struct Broken {
+    entry: PathBuf,
+    content: Option<Vec<u8>>,
+}
+
+impl Broken {
+    fn new(dir: &Path, tenant: &str) -> Self {
+        let log = dir.join("tables").join(tenant).join("metrics/_delta_log");
+        let versions = std::fs::read_dir(&log).unwrap().flatten().map(|entry| entry.path());
+        let entry = versions.filter(|path| path.extension().is_some_and(|e| e == "json")).max().unwrap();
+        let broken = log.join(format!("{:020}.json", version(&entry) + 1));
+        std::fs::write(&broken, "").unwrap();
+        Self { entry: broken, content: None }
+    }
+
+    fn mend(&self) {
+        match &self.content {
+            Some(content) => std::fs::write(&self.entry, content).unwrap(),
+            None => std::fs::remove_file(&self.entry).unwrap(),
+        }
+    }
+}
+
+fn version(entry: &Path) -> u64 {
+    entry.file_stem().unwrap().to_str().unwrap().parse().unwrap()
+}
+
+/// Asks for a flush that may wait.
+fn ask(node: &Node) -> oneshot::Receiver<Flushed> {
+    let (answer, flushed) = oneshot::channel();
+    node.orders().try_send(Order::Flush(answer)).unwrap();
+    flushed
+}
+
+/// Waits until the metrics say so.
+async fn wait_for(node: &Node, line: &str) {
+    for _ in 0..600 {
+        if node.registry().render().lines().any(|l| l.starts_with(line)) {
+            return;
+        }
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
+    panic!("{line} does not come: {}", node.registry().render());
+}
+
+async fn check(node: &Node, name: &str, rows: u64, expected: &Content) {
+    let (node, tenant, expected) = (node.clone(), tenant(name), expected.clone());
+    let check = move || {
+        assert_eq!(read_of(&node, &tenant), expected);
+        assert_eq!(rows_of(&node, &tenant), rows, "more would be something twice");
+    };
+    tokio::task::spawn_blocking(check).await.unwrap();
+}
+
+async fn stop(node: Node) {
+    tokio::task::spawn_blocking(move || node.stop()).await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn others_are_sealed_while_one_cannot_be() {
+    let dir = tempfile::tempdir().unwrap();
+    let node = node_with(dir.path(), |_| ()).await;
+    let (base_ms, mut a, mut b) = (SystemClock.now_ms() - 60_000, Content::new(), Content::new());
+    let write = async |name: &str, round: i64| write_of(&node, &tenant(name), base_ms + round).await;
+    a.extend(write("a", 0).await);
+    b.extend(write("b", 0).await);
+    flush(&node).await.unwrap();
+    let broken = Broken::new(dir.path(), "a");
+    let journal = || -> u64 {
+        let partitions = node.partitions().iter();
+        partitions.map(|p| p.journal_bytes.load(std::sync::atomic::Ordering::Relaxed)).sum()
+    };
+    for round in 1..4 {
+        a.extend(write("a", round).await);
+        b.extend(write("b", round).await);
+        let waits = ask(&node);
+        wait_for(&node, "floodmark_seal_tenant_behind_seconds{tenant=\"a\"}").await;
+        wait_for(&node, &format!("floodmark_seal_rounds_total {}", round + 1)).await;
+        check(&node, "b", b.len() as u64, &b).await;
+        drop(waits);
+    }
+    assert!(journal() > 0, "what cannot be sealed stays there");
+    let waits = ask(&node);
+    broken.mend();
+    assert_eq!(waits.await.unwrap().behind, 0);
+    wait_for(&node, "floodmark_seal_tenants_behind 0").await;
+    // what was frozen at first, and what came since, in one row for each series
+    check(&node, "a", 3 * 50, &a).await;
+    check(&node, "b", 4 * 50, &b).await;
+    stop(node).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_restart_while_one_cannot_be_sealed_loses_and_doubles_nothing() {
+    let dir = tempfile::tempdir().unwrap();
+    let node = node_with(dir.path(), |_| ()).await;
+    let (base_ms, mut a, mut b) = (SystemClock.now_ms() - 60_000, Content::new(), Content::new());
+    for name in ["a", "b"] {
+        let content = if name == "a" { &mut a } else { &mut b };
+        content.extend(write_of(&node, &tenant(name), base_ms).await);
+    }
+    flush(&node).await.unwrap();
+    let broken = Broken::new(dir.path(), "a");
+    for round in 1..3 {
+        a.extend(write_of(&node, &tenant("a"), base_ms + 2 * round).await);
+        b.extend(write_of(&node, &tenant("b"), base_ms + 2 * round).await);
+        let _waits = ask(&node);
+        wait_for(&node, &format!("floodmark_seal_rounds_total {}", round + 1)).await;
+    }
+    stop(node).await;
+    // the table is still broken when the node comes back
+    let node = node_with(dir.path(), |_| ()).await;
+    check(&node, "b", 3 * 50, &b).await;
+    let _waits = ask(&node);
+    b.extend(write_of(&node, &tenant("b"), base_ms + 9).await);
+    wait_for(&node, "floodmark_seal_tenants_behind 1").await;
+    broken.mend();
+    wait_for(&node, "floodmark_seal_tenants_behind 0").await;
+    stop(node).await;
+    let node = node_with(dir.path(), |_| ()).await;
+    flush(&node).await.unwrap();
+    check(&node, "a", 2 * 50, &a).await;
+    check(&node, "b", 4 * 50, &b).await;
+    stop(node).await;
+}

@@ -1,0 +1,506 @@
+//! One round of sealing: freeze, stage, commit, release. Each step can be repeated, and a round can end anywhere.
+//!
+//! A round takes all tenants; one whose table fails is *set aside*, with what is frozen of it, and the others go on. It gets
+//! a round of its own, which is tried until it succeeds: see [`super::sealer`].
+
+use super::fault;
+use super::manifest::{Mark, Own};
+use super::pins::Ended;
+use super::sealer::{Flushed, SealError, Sealer, Waiter};
+use super::stage::{self, Workspace};
+use super::upkeep::SWEEP_EVERY;
+use crate::node::Shared;
+use crate::owner::{Frozen, Owners, Safe};
+use model::TenantId;
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant};
+use tables::delta::StagedFile;
+use tables::{Outcome, StagedBlock, TableError};
+
+/// How long what was committed stays in the head for the sake of queries that began before; and where somebody waits
+/// for the next round.
+const OUTLIVE_AFTER: Duration = Duration::from_secs(10);
+const OUTLIVE_AFTER_URGENT: Duration = Duration::from_secs(1);
+
+/// How long a turn waits for such queries.
+pub(super) const PINS_WAIT: Duration = Duration::from_millis(100);
+
+/// A round, and what has been done of it.
+#[derive(Debug)]
+pub(super) struct Round {
+    /// The tenant that was set aside before; `None` for a round of all others.
+    only: Option<TenantId>,
+    /// Those who were set aside when it began.
+    except: BTreeSet<TenantId>,
+    pub(super) began: Instant,
+    /// When the oldest sample of it came.
+    pub(super) since_ms: i64,
+    /// Everything is to leave the journal.
+    all: bool,
+    pub(super) waiters: Vec<Waiter>,
+    parts: Vec<Part>,
+    /// Tenants whose commit is done.
+    committed: BTreeMap<TenantId, Flushed>,
+    /// Tenants whose table failed this time, or (when it is noted) that were set aside.
+    failed: BTreeMap<TenantId, TableError>,
+    pub(super) noted: bool,
+    pub(super) flushed: Flushed,
+    /// What must be gone before the release.
+    releasing: Option<(Ended, Instant)>,
+}
+
+/// One partition's share of a round.
+#[derive(Debug, Default)]
+pub(super) struct Part {
+    pub(super) frozen: Option<Frozen>,
+    /// Of whom something is frozen.
+    tenants: BTreeSet<TenantId>,
+    staged: BTreeMap<TenantId, Share>,
+    /// Whose table has it: an answer was lost.
+    known: BTreeSet<TenantId>,
+    pub(super) released: bool,
+}
+
+/// One tenant's files of one partition.
+#[derive(Debug)]
+struct Share {
+    /// Before the first file.
+    began: Instant,
+    files: Vec<StagedFile>,
+}
+
+impl Part {
+    fn upto(&self) -> u64 {
+        self.frozen.map_or(0, |frozen| frozen.upto.0)
+    }
+
+    /// The files that are to be committed.
+    fn files_of(&self, tenant: &TenantId) -> Option<&[StagedFile]> {
+        let share = self.staged.get(tenant).filter(|share| !share.files.is_empty())?;
+        (!self.known.contains(tenant)).then_some(&share.files)
+    }
+}
+
+impl Round {
+    /// A round of all tenants that are not set aside.
+    pub(super) fn of_all(
+        node: &Shared,
+        since_ms: i64,
+        except: BTreeSet<TenantId>,
+        waiters: Vec<Waiter>,
+    ) -> Self {
+        Self {
+            only: None,
+            except,
+            began: node.clock.instant(),
+            since_ms,
+            all: !waiters.is_empty(),
+            waiters,
+            parts: node.partitions().iter().map(|_| Part::default()).collect(),
+            committed: BTreeMap::new(),
+            failed: BTreeMap::new(),
+            noted: false,
+            flushed: Flushed::default(),
+            releasing: None,
+        }
+    }
+
+    /// Takes a tenant out, as a round of its own.
+    fn set_aside(&mut self, tenant: &TenantId) -> Self {
+        let part = |part: &mut Part| {
+            let has_some = part.tenants.remove(tenant);
+            Part {
+                frozen: part.frozen.map(|frozen| Frozen { samples: 0, ..frozen }),
+                tenants: has_some.then(|| tenant.clone()).into_iter().collect(),
+                staged: part.staged.remove_entry(tenant).into_iter().collect(),
+                known: part.known.take(tenant).into_iter().collect(),
+                released: !has_some,
+            }
+        };
+        Self {
+            only: Some(tenant.clone()),
+            except: BTreeSet::new(),
+            began: self.began,
+            since_ms: self.since_ms,
+            all: self.all,
+            waiters: Vec::new(),
+            parts: self.parts.iter_mut().map(part).collect(),
+            committed: BTreeMap::new(),
+            failed: BTreeMap::new(),
+            noted: false,
+            flushed: Flushed::default(),
+            releasing: None,
+        }
+    }
+
+    /// Samples that stand still for it.
+    pub(super) fn samples_frozen(&self) -> u64 {
+        let parts = self.parts.iter().filter(|part| !part.released);
+        parts.filter_map(|part| part.frozen).map(|frozen| frozen.samples).sum()
+    }
+
+    /// Tenants with files that are to be committed.
+    fn pending(&self) -> BTreeSet<TenantId> {
+        let is_open = |part: &Part, tenant: &TenantId| {
+            part.files_of(tenant).is_some()
+                && !self.committed.contains_key(tenant)
+                && !self.failed.contains_key(tenant)
+        };
+        let of = |part: &Part| part.staged.keys().filter(|t| is_open(part, t)).cloned().collect::<Vec<_>>();
+        self.parts.iter().flat_map(of).collect()
+    }
+
+    /// Lets go of files that were staged before `most` and are not committed: nothing tells them from files that were
+    /// left behind, and those are swept away. What is frozen is staged again from the head; a tenant that has committed
+    /// stays as it is. True where there was something.
+    fn forget_stale(&mut self, now: Instant, most: Duration) -> bool {
+        let mut any = false;
+        for part in self.parts.iter_mut().filter(|_| !self.noted) {
+            part.staged.retain(|tenant, share| {
+                let is_stale =
+                    now.duration_since(share.began) >= most && !self.committed.contains_key(tenant);
+                any |= is_stale;
+                !is_stale
+            });
+        }
+        any
+    }
+}
+
+/// How long staged files may wait for their commit. A file is deleted only when two sweeps have seen it dead, and the grace
+/// has passed between them.
+fn staged_max(vacuum_grace_ms: i64) -> Duration {
+    Duration::from_millis(vacuum_grace_ms.unsigned_abs()).max(SWEEP_EVERY) / 2
+}
+
+impl<O: Owners> Sealer<O> {
+    /// Does what is left of a round: true when nothing is. Those who are to be set aside are added to `aside`.
+    pub(super) fn advance_round(
+        &mut self,
+        round: &mut Round,
+        aside: &mut Vec<(TenantId, TableError, Round)>,
+    ) -> Result<bool, SealError> {
+        if !round.noted {
+            self.stage_all(round)?;
+            fault::point("staged", &self.node.lake.faults)?;
+            self.commit(round, aside)?;
+        }
+        self.release(round)
+    }
+
+    fn is_stopping(&self) -> bool {
+        self.stopping.load(Ordering::Relaxed)
+    }
+
+    fn forget_stale(&self, round: &mut Round) -> bool {
+        round.forget_stale(self.node.clock.instant(), staged_max(self.node.settings.lake.vacuum_grace_ms))
+    }
+
+    /// Freezes and stages what is not yet.
+    fn stage_all(&mut self, round: &mut Round) -> Result<(), SealError> {
+        let node = Arc::clone(&self.node);
+        round.failed.clear();
+        self.forget_stale(round);
+        let is_staged = |part: &Part| {
+            part.frozen.is_some() && part.tenants.iter().all(|tenant| part.staged.contains_key(tenant))
+        };
+        if round.parts.iter().all(is_staged) {
+            return Ok(());
+        }
+        let began = Instant::now();
+        let workspace = Workspace::buy(&node.lake.flush)?;
+        // one after the other: only one partition's files are held at a time
+        for number in 0..round.parts.len() {
+            self.freeze(round, number)?;
+            self.stage(round, number, &workspace)?;
+        }
+        node.lake.metrics.stage_seconds.observe(began.elapsed().as_secs_f64());
+        Ok(())
+    }
+
+    fn freeze(&mut self, round: &mut Round, number: usize) -> Result<(), SealError> {
+        if round.parts[number].frozen.is_some() {
+            return Ok(());
+        }
+        let frozen = self.owners.freeze(number, round.all, &round.except).ok_or(SealError::Closed(number))?;
+        let head = self.node.partitions()[number].head.read();
+        let is_ours = |tenant: &TenantId| !round.except.contains(tenant);
+        let tenants = head.tenants().filter(|(tenant, head)| head.is_frozen() && is_ours(tenant));
+        let tenants = tenants.map(|(tenant, _)| tenant.clone()).collect();
+        round.parts[number] = Part { frozen: Some(frozen), tenants, ..Part::default() };
+        Ok(())
+    }
+
+    fn stage(&self, round: &mut Round, number: usize, workspace: &Workspace) -> Result<(), SealError> {
+        let Self { node, stopping, .. } = self;
+        fault::point("frozen", &node.lake.faults)?;
+        let Round { parts, committed, failed, .. } = round;
+        let part = &mut parts[number];
+        for tenant in &part.tenants {
+            let is_done = part.staged.contains_key(tenant) || committed.contains_key(tenant);
+            if is_done || failed.contains_key(tenant) {
+                continue;
+            }
+            let began = node.clock.instant();
+            match stage::stage_tenant(node, &node.partitions()[number], tenant, workspace, stopping) {
+                Ok(files) => drop(part.staged.insert(tenant.clone(), Share { began, files })),
+                Err(SealError::Table(error)) => drop(failed.insert(tenant.clone(), error)),
+                Err(error) => return Err(error),
+            }
+            fault::point("staging", &node.lake.faults)?;
+        }
+        Ok(())
+    }
+
+    /// Commits what is staged: one log entry for each tenant. The manifest says before that it is tried, and afterwards
+    /// that it is done.
+    fn commit(
+        &self,
+        round: &mut Round,
+        aside: &mut Vec<(TenantId, TableError, Round)>,
+    ) -> Result<(), SealError> {
+        let lake = &self.node.lake;
+        let began = Instant::now();
+        self.check(round)?;
+        self.note_attempt(round)?;
+        fault::point("attempt_noted", &lake.faults)?;
+        for tenant in round.pending() {
+            if self.is_stopping() {
+                return Err(SealError::Stopping);
+            }
+            if self.forget_stale(round) {
+                return Err(SealError::Stale);
+            }
+            match self.commit_tenant(round, &tenant) {
+                Ok(flushed) => drop(round.committed.insert(tenant, flushed)),
+                Err(SealError::Table(error)) => drop(round.failed.insert(tenant, error)),
+                Err(error) => return Err(error),
+            }
+        }
+        fault::point("committed", &lake.faults)?;
+        if round.only.is_some()
+            && let Some((_, error)) = round.failed.pop_first()
+        {
+            return Err(error.into());
+        }
+        self.note_done(round)?;
+        round.noted = true;
+        round.flushed = Flushed::sum(round.committed.values());
+        let failed: Vec<_> = std::mem::take(&mut round.failed).into_iter().collect();
+        for (tenant, error) in failed {
+            let own = round.set_aside(&tenant);
+            round.except.insert(tenant.clone());
+            aside.push((tenant, error, own));
+        }
+        lake.metrics.commit_seconds.observe(began.elapsed().as_secs_f64());
+        fault::point("floodmark_noted", &lake.faults)
+    }
+
+    /// What a round's tenant calls the journal of a partition.
+    fn source(&self, round: &Round, number: usize, tenant: &TenantId) -> String {
+        let mark = self.node.lake.mark(number);
+        if round.only.is_some() { mark.of(tenant).source } else { mark.source }
+    }
+
+    /// Sees that tables know of the journals what is noted: before anything is tried, so that what they say afterwards
+    /// tells how it ended. A journal whose name a table knows from another one goes on under a new name.
+    fn check(&self, round: &mut Round) -> Result<(), SealError> {
+        let lake = &self.node.lake;
+        let mut strangers: BTreeMap<usize, String> = BTreeMap::new();
+        for tenant in round.pending() {
+            if self.is_stopping() {
+                return Err(SealError::Stopping);
+            }
+            for number in 0..round.parts.len() {
+                let Some(_) = round.parts[number].files_of(&tenant) else { continue };
+                let source = self.source(round, number, &tenant);
+                let floodmark = match lake.fresh_floodmark(&tenant, &source) {
+                    Ok(floodmark) => floodmark,
+                    Err(error) => {
+                        round.failed.insert(tenant.clone(), error);
+                        break;
+                    }
+                };
+                let own = lake.mark(number).of(&tenant);
+                let part = &mut round.parts[number];
+                match floodmark {
+                    Some(floodmark) if floodmark == part.upto() && own.attempt == Some(floodmark) => {
+                        part.known.insert(tenant.clone());
+                    }
+                    Some(floodmark) if !lake.is_known(number, &own, floodmark) => {
+                        strangers.insert(number, source);
+                    }
+                    _ => {}
+                }
+            }
+        }
+        for (number, source) in strangers {
+            let part = &round.parts[number];
+            if lake.mark(number).source == source {
+                let committed = round.committed.keys().filter(|tenant| part.tenants.contains(*tenant));
+                let sealed = committed.chain(&part.known).map(|tenant| (tenant.clone(), part.upto()));
+                lake.rename_source(number, sealed)?;
+            }
+            let Some(only) = &round.only else { continue };
+            lake.change_marks(|(n, mark)| {
+                let new = mark.source.clone();
+                if n == number
+                    && let Some(own) = mark.tenants.get_mut(only.as_str())
+                {
+                    (own.source, own.attempt) = (new, None);
+                }
+            })?;
+        }
+        Ok(())
+    }
+
+    /// Notes that commits begin.
+    fn note_attempt(&self, round: &Round) -> Result<(), SealError> {
+        let pending = round.pending();
+        if pending.is_empty() && round.failed.is_empty() {
+            return Ok(());
+        }
+        self.node.lake.change_marks(|(number, mark)| {
+            let part = &round.parts[number];
+            if let Some(only) = &round.only {
+                if part.files_of(only).is_some() && pending.contains(only) {
+                    let own =
+                        mark.tenants.get_mut(only.as_str()).expect("BUG: it was noted when it was set aside");
+                    own.attempt = Some(part.upto());
+                }
+                return;
+            }
+            // nothing is tried with these, so that nobody needs to ask their tables
+            for tenant in round.failed.keys() {
+                mark.tenants.insert(tenant.as_str().into(), mark.of(tenant));
+            }
+            for tenant in &pending {
+                if let Some(own) = mark.tenants.get_mut(tenant.as_str()) {
+                    (own.source, own.attempt) = (mark.source.clone(), Some(part.upto()));
+                }
+            }
+            mark.attempt = Some(part.upto());
+        })?;
+        Ok(())
+    }
+
+    /// Notes that they are done.
+    fn note_done(&self, round: &Round) -> Result<(), SealError> {
+        self.node.lake.change_marks(|(number, mark)| {
+            let part = &round.parts[number];
+            let upto = part.upto();
+            if let Some(only) = &round.only {
+                if part.tenants.contains(only)
+                    && let Some(own) = mark.tenants.get_mut(only.as_str())
+                {
+                    (own.upto, own.attempt) = (upto, None);
+                }
+                return;
+            }
+            let behind = |tenant: &TenantId, mark: &Mark| match part.tenants.contains(tenant) {
+                true => mark.of(tenant),
+                // it had nothing here
+                false => Own { source: mark.source.clone(), upto, attempt: None },
+            };
+            let failed = round.failed.keys().map(|tenant| (tenant, behind(tenant, mark)));
+            let except = round.except.iter().map(|tenant| (tenant, mark.of(tenant)));
+            mark.tenants = failed.chain(except).map(|(tenant, own)| (tenant.as_str().into(), own)).collect();
+            (mark.upto, mark.attempt) = (upto, None);
+        })?;
+        Ok(())
+    }
+
+    fn commit_tenant(&self, round: &Round, tenant: &TenantId) -> Result<Flushed, SealError> {
+        let lake = &self.node.lake;
+        fault::point("before_commit", &lake.faults)?;
+        let table = lake.table(tenant)?;
+        let mut blocks = Vec::new();
+        for (number, part) in round.parts.iter().enumerate() {
+            let Some(files) = part.files_of(tenant) else { continue };
+            let source = self.source(round, number, tenant);
+            let after = table.floodmarks([source.as_str()])?.remove(&source);
+            blocks.push(StagedBlock { source, after, upto: part.upto(), files: files.to_vec() });
+        }
+        let outcomes = table.commit(&blocks, self.node.clock.now_ms())?;
+        fault::point("after_commit", &lake.faults)?;
+        let mut flushed = Flushed { tables: 1, ..Flushed::default() };
+        for (block, outcome) in blocks.iter().zip(outcomes) {
+            match outcome {
+                Outcome::Committed { .. } => flushed.add(block),
+                // an earlier attempt, whose answer was lost
+                Outcome::Already { floodmark } if floodmark == block.upto => flushed.add(block),
+                // somebody else uses the journal's name at this very moment; the next check finds out
+                Outcome::Already { .. } | Outcome::Apart { .. } => {
+                    return Err(SealError::Renamed { tenant: tenant.clone(), journal: block.source.clone() });
+                }
+            }
+        }
+        flushed.commits = u64::from(!blocks.is_empty());
+        flushed.count(&lake.metrics);
+        Ok(flushed)
+    }
+
+    /// What is committed leaves the heads and the journals, once nobody needs it there: true when it has.
+    fn release(&mut self, round: &mut Round) -> Result<bool, SealError> {
+        let node = Arc::clone(&self.node);
+        let lake = &node.lake;
+        let now = node.clock.instant();
+        let is_first = round.releasing.is_none();
+        let (ended, began) = *round.releasing.get_or_insert_with(|| (lake.pins.end_generation(), now));
+        // the first time it is only looked: who waits for the commit is answered before anybody is waited for
+        if !lake.pins.wait(ended, if is_first { Duration::ZERO } else { PINS_WAIT }) {
+            if self.is_stopping() {
+                return Err(SealError::Stopping);
+            }
+            let most = if self.is_awaited() { OUTLIVE_AFTER_URGENT } else { OUTLIVE_AFTER };
+            if now.saturating_duration_since(began) < most {
+                return Ok(false);
+            }
+            lake.metrics.outlived.inc();
+            lake.pins.outlive(ended);
+        }
+        for (number, part) in round.parts.iter_mut().enumerate().filter(|(_, part)| !part.released) {
+            let Some(Frozen { upto, .. }) = part.frozen else { continue };
+            let what = match &round.only {
+                Some(only) => Safe::Of(only.clone()),
+                None => Safe::All { upto, except: round.except.clone() },
+            };
+            self.owners.release(number, what).ok_or(SealError::Closed(number))?;
+            part.released = true;
+            fault::point("released", &lake.faults)?;
+        }
+        Ok(true)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn files_that_wait_for_too_long_are_staged_again_unless_they_are_committed() {
+        let dir = tempfile::tempdir().unwrap();
+        let node = crate::pipeline::tests::small_node(dir.path());
+        let mut round = Round::of_all(node.shared(), 0, BTreeSet::new(), Vec::new());
+        let [a, b] = ["a", "b"].map(|name| TenantId::parse(name).unwrap());
+        let now = Instant::now();
+        for tenant in [&a, &b] {
+            round.parts[0].staged.insert(tenant.clone(), Share { began: now, files: Vec::new() });
+        }
+        round.noted = true;
+        assert!(!round.forget_stale(now, Duration::ZERO), "all is committed");
+        round.noted = false;
+        round.committed.insert(a.clone(), Flushed::default());
+        assert!(!round.forget_stale(now, Duration::from_secs(3600)));
+        assert!(round.forget_stale(now, Duration::ZERO));
+        assert_eq!(round.parts[0].staged.keys().collect::<Vec<_>>(), [&a]);
+        // whatever the grace, the second sweep that sees a file comes later
+        for grace_ms in [1, 3_600_000, 86_400_000] {
+            let deleted = SWEEP_EVERY.max(Duration::from_millis(grace_ms as u64));
+            assert!(staged_max(grace_ms) < deleted, "{grace_ms}");
+        }
+        node.stop();
+    }
+}
