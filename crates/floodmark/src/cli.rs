@@ -1,5 +1,6 @@
 //! All commands and flags.
 
+pub(crate) mod access;
 pub(crate) mod inspect;
 pub(crate) mod load;
 pub(crate) mod scenario;

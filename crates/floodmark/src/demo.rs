@@ -7,7 +7,7 @@ use comfy_table::{Table, presets};
 use hyper::Method;
 use hyper::body::Bytes;
 use hyper::header::HeaderMap;
-use lab::http::{Client, Endpoint};
+use lab::http::{Access, Client, Endpoint};
 use lab::procfs::Process;
 use lab::{Observer, RetryPolicy, Stderr, VerifyOptions, WriteOptions, WriteReport};
 use std::fs::File;
@@ -121,7 +121,7 @@ impl Server {
             if let Some(status) = self.child.try_wait()? {
                 bail!("the server ended at once ({status}); its log:\n{}", self.log_text());
             }
-            let endpoint = Endpoint::resolve(&self.url, &[]).await?;
+            let endpoint = Endpoint::resolve(&self.url, &Access::loopback()).await?;
             let mut client = Client::new(endpoint, HeaderMap::new(), Duration::from_secs(1));
             let answer = client.send(Method::GET, "/-/ready", Bytes::new()).await;
             if answer.is_ok_and(|a| a.status.is_success()) {

@@ -39,7 +39,7 @@ async fn report(command: &LabCommand) -> anyhow::Result<bool> {
         LabCommand::Verify(args) => {
             let ledger = Ledger::load(&args.ledger)?;
             let url = args.read.read_url.clone().unwrap_or_else(|| "http://127.0.0.1:9009".into());
-            let options = args.read.options(url, &args.headers, &args.allow_host);
+            let options = args.read.options(url, &args.headers, args.access.access());
             let report = lab::verify(&options, &ledger, &*observer(args.quiet)).await?;
             let text = if args.json { report.to_json()? + "\n" } else { report.to_text(table) };
             (text, report.is_good())

@@ -21,8 +21,8 @@ pub(crate) async fn run(args: &RunArgs) -> Result<bool> {
         return Ok(true);
     }
     options.part = args.part;
-    let result = lab::run::run(&scenario, &options, &*observer(args.scenario.quiet)).await?;
-    tell(&result, args.scenario.json, args.scenario.out.as_deref(), args.report.as_deref())
+    let result = lab::run::run(&scenario, &options, &*observer(args.scenario.changes.quiet)).await?;
+    tell(&result, args.scenario.changes.json, args.scenario.out.as_deref(), args.report.as_deref())
 }
 
 /// Searches for the largest load that passes; true where there is one.
@@ -30,7 +30,8 @@ pub(crate) async fn limit(args: &FindLimitArgs) -> Result<bool> {
     let (scenario, options) = read(&args.scenario)?;
     let Bounds { min, max, precision, confirm } = checked(&args.bounds)?;
     let search = Search::for_largest(*min, *max, *precision, *confirm);
-    let found = find_limit(&scenario, &options, args.axis, search, &*observer(args.scenario.quiet)).await?;
+    let found =
+        find_limit(&scenario, &options, args.axis, search, &*observer(args.scenario.changes.quiet)).await?;
     tell_found(&found, &args.scenario)
 }
 
@@ -40,7 +41,8 @@ pub(crate) async fn minimum(args: &FindMinimumArgs) -> Result<bool> {
     let Bounds { min, max, precision, confirm } = checked(&args.bounds)?;
     let search = Search::for_smallest(*min, *max, *precision, *confirm);
     let found =
-        find_minimum(&scenario, &options, args.resource, search, &*observer(args.scenario.quiet)).await?;
+        find_minimum(&scenario, &options, args.resource, search, &*observer(args.scenario.changes.quiet))
+            .await?;
     tell_found(&found, &args.scenario)
 }
 
@@ -50,16 +52,16 @@ pub(crate) async fn run_race(args: &RaceArgs) -> Result<bool> {
     let (text, folder) = text_of(&args.scenario)?;
     let mut scenarios = Vec::new();
     for target in &args.targets {
-        let mut changes = crate::cli::scenario::overrides(args.scale, args.duration, &args.set);
+        let mut changes = args.changes.overrides();
         let (write, read) = target.split_once(',').map_or((target.as_str(), None), |(w, r)| (w, Some(r)));
         changes.push(format!("target.write={write}"));
         changes.extend(read.map(|read| format!("target.read={read}")));
         scenarios.push(parse(&args.scenario, &text, &changes)?);
     }
-    let options = RunOptions { text, folder, allow_hosts: args.allow_host.clone(), ..RunOptions::default() };
+    let options = RunOptions { text, folder, access: args.changes.access.access(), ..RunOptions::default() };
     stop_on_signals(&options.stop)?;
-    let race = race(&scenarios, &options, args.laps, &*observer(args.quiet)).await?;
-    if args.json {
+    let race = race(&scenarios, &options, args.laps, &*observer(args.changes.quiet)).await?;
+    if args.changes.json {
         println!("{}", serde_json::to_string_pretty(&race)?);
     } else {
         print!("{}", race_text(&race, &args.targets));
@@ -85,7 +87,7 @@ fn read(args: &ScenarioArgs) -> Result<(Scenario, RunOptions)> {
     let overrides = args.overrides();
     let scenario = parse(&args.scenario, &text, &overrides)?;
     let options =
-        RunOptions { text, overrides, folder, allow_hosts: args.allow_host.clone(), ..RunOptions::default() };
+        RunOptions { text, overrides, folder, access: args.changes.access.access(), ..RunOptions::default() };
     stop_on_signals(&options.stop)?;
     Ok((scenario, options))
 }
@@ -135,7 +137,7 @@ fn tell(result: &RunResult, json: bool, out: Option<&Path>, report: Option<&Path
 
 fn tell_found(found: &Found, args: &ScenarioArgs) -> Result<bool> {
     let saved = args.out.as_deref().zip(found.best.as_ref()).map(|(path, best)| best.save(path));
-    if args.json {
+    if args.changes.json {
         println!("{}", serde_json::to_string_pretty(found)?);
     } else {
         for trial in &found.trials {

@@ -3,6 +3,11 @@
 //! A target's labels follow from its number and its generation alone, never from a host name or a
 //! process: a generator that is restarted, or moved, goes on with the same series.
 
+mod histogram;
+
+pub use histogram::{BUCKETS_DEFAULT, BUCKETS_MAX, Histograms, Part};
+
+use model::LabelsRef;
 use model::labels::{METRIC_NAME, put_label};
 use serde::{Deserialize, Serialize};
 use stdx::rng::mix;
@@ -12,6 +17,9 @@ pub const LABELS_DEFAULT: usize = 10;
 
 /// Different values of the label `job`: a target's follows from its number modulo this.
 pub const JOBS: u64 = APPS.len() as u64;
+
+/// The label that holds a bucket's upper bound.
+pub const BOUND_LABEL: &str = "le";
 
 const APPS: [&str; 16] = [
     "checkout-api",
@@ -60,6 +68,12 @@ pub struct Fleet {
     /// Further labels whose values the targets share: name, and how many values; beyond `labels`.
     #[serde(default)]
     pub cycles: Vec<(String, u64)>,
+    /// Labels that all series have, with one value each; beyond `labels`.
+    #[serde(default)]
+    pub fixed: Vec<(String, String)>,
+    /// Metrics that are parts of histograms; their buckets have the label `le`, beyond `labels`.
+    #[serde(default)]
+    pub histograms: Histograms,
 }
 
 impl Default for Fleet {
@@ -71,18 +85,24 @@ impl Default for Fleet {
             label_name_bytes: None,
             label_value_bytes: None,
             cycles: Vec::new(),
+            fixed: Vec::new(),
+            histograms: Histograms::default(),
         }
     }
 }
 
 impl Fleet {
-    /// The name of metric number `metric`; another generation is another name.
+    /// The name of metric number `metric`; another generation is another name. The buckets of a histogram have
+    /// one name.
     pub fn metric_name(&self, metric: u32, generation: u64) -> String {
+        let (first, part) = self.histograms.part(metric);
         let mut name = match generation {
-            0 => format!("metric_{metric}"),
-            _ => format!("metric_{metric}_g{generation}"),
+            0 => format!("metric_{first}"),
+            _ => format!("metric_{first}_g{generation}"),
         };
-        fill(&mut name, self.metric_name_bytes, "_long");
+        let bytes = self.metric_name_bytes.map(|bytes| bytes.saturating_sub(part.suffix().len()));
+        fill(&mut name, bytes, "_long");
+        name.push_str(part.suffix());
         name
     }
 
@@ -113,10 +133,13 @@ impl Fleet {
         for (_, value) in &mut labels {
             fill(value, self.label_value_bytes, "-long");
         }
-        for (name, values) in &self.cycles {
-            // a cycle replaces a label of the same name
-            labels.retain(|(other, _)| other != name);
-            labels.push((name.clone(), format!("{name}-{}", target % values.max(&1))));
+        let cycles = self.cycles.iter();
+        let cycles =
+            cycles.map(|(name, values)| (name.clone(), format!("{name}-{}", target % values.max(&1))));
+        for further in cycles.chain(self.fixed.iter().cloned()) {
+            // it replaces a label of the same name
+            labels.retain(|(name, _)| *name != further.0);
+            labels.push(further);
         }
         labels.sort();
         labels
@@ -124,7 +147,8 @@ impl Fleet {
 
     /// True where series have the label `job`.
     pub fn has_job(&self) -> bool {
-        self.labels > 3 && self.cycles.iter().all(|(name, _)| name != "job")
+        let others = self.cycles.iter().map(|(name, _)| name).chain(self.fixed.iter().map(|(name, _)| name));
+        self.labels > 3 && others.into_iter().all(|name| name != "job")
     }
 
     /// The label `job` of a target.
@@ -152,11 +176,20 @@ pub fn target_bytes(labels: &[(String, String)]) -> Vec<u8> {
     bytes
 }
 
-/// Writes a series' canonical label bytes over `out`: the metric name sorts before every target label.
-pub fn series_labels(out: &mut Vec<u8>, metric_name: &str, target_bytes: &[u8]) {
+/// Writes a series' canonical label bytes over `out`: the metric name sorts before every target label, and `le`,
+/// if it has one, somewhere among them.
+pub fn series_labels(out: &mut Vec<u8>, metric_name: &str, le: Option<&str>, target_bytes: &[u8]) {
     out.clear();
     put_label(out, METRIC_NAME.as_bytes(), metric_name.as_bytes());
-    out.extend_from_slice(target_bytes);
+    let Some(le) = le else {
+        out.extend_from_slice(target_bytes);
+        return;
+    };
+    let target = LabelsRef::from_canonical(target_bytes).iter();
+    let (before, after): (Vec<_>, Vec<_>) = target.partition(|(name, _)| *name < BOUND_LABEL);
+    for (name, value) in before.into_iter().chain([(BOUND_LABEL, le)]).chain(after) {
+        put_label(out, name.as_bytes(), value.as_bytes());
+    }
 }
 
 /// Fills `text` up to `bytes` with `filler`.
@@ -197,6 +230,7 @@ mod tests {
                 metric_name_bytes: Some(90),
                 label_name_bytes: long,
                 label_value_bytes: long,
+                histograms: Histograms { count: 1, buckets: 3 },
                 ..Fleet::default()
             };
             let mut seen = HashSet::new();
@@ -204,9 +238,12 @@ mod tests {
             for target in (0..2000).chain([62_500, 1_000_000_000]) {
                 for generation in [0, 1, 2, 119_000_000] {
                     let target = target_bytes(&fleet.target_labels(target, generation));
-                    series_labels(&mut bytes, &fleet.metric_name(7, 0), &target);
-                    assert!(is_canonical(&bytes));
-                    assert!(seen.insert(bytes.clone()), "two targets alike");
+                    for metric in [0, 1, 3, 4, 7] {
+                        let le = fleet.histograms.le(metric);
+                        series_labels(&mut bytes, &fleet.metric_name(metric, 0), le.as_deref(), &target);
+                        assert!(is_canonical(&bytes));
+                        assert!(seen.insert(bytes.clone()), "two series alike");
+                    }
                 }
             }
         }

@@ -4,7 +4,11 @@
 //! The lab only loads machines that it is told to: an address beyond the loopback interface is refused
 //! unless its host is named as allowed.
 
-use anyhow::{Context, Result, bail, ensure};
+mod access;
+
+pub use access::{Access, TlsFiles};
+
+use anyhow::{Context, Result, ensure};
 use bytes::Bytes;
 use http_body_util::{BodyExt, Full, Limited};
 use hyper::client::conn::http1::{SendRequest, handshake};
@@ -13,7 +17,10 @@ use hyper::{Method, Request, StatusCode, Uri};
 use hyper_util::rt::TokioIo;
 use std::net::SocketAddr;
 use std::time::Duration;
+use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpStream;
+use tokio_rustls::TlsConnector;
+use tokio_rustls::rustls::pki_types::ServerName;
 
 /// A request that takes longer is given up, and what became of it is unknown.
 pub const TIMEOUT_DEFAULT: Duration = Duration::from_secs(30);
@@ -24,42 +31,61 @@ const ANSWER_BYTES_MAX: usize = 256 << 20;
 /// How long a connection may take to come about.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// An `http://` address, resolved.
-#[derive(Debug, Clone)]
+/// An `http://` or `https://` address, resolved.
+#[derive(Clone)]
 pub struct Endpoint {
     address: SocketAddr,
+    tls: Option<(TlsConnector, ServerName<'static>)>,
     authority: HeaderValue,
     base: String,
 }
 
+impl std::fmt::Debug for Endpoint {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let scheme = if self.tls.is_some() { "https" } else { "http" };
+        write!(f, "{scheme}://{}{}", self.address, self.base)
+    }
+}
+
 impl Endpoint {
-    /// Resolves `url`. Its host must be on the loopback interface or be in `allow_hosts`.
-    pub async fn resolve(url: &str, allow_hosts: &[String]) -> Result<Self> {
+    /// Resolves `url`. Its host must be on the loopback interface or be named in `access`.
+    pub async fn resolve(url: &str, access: &Access) -> Result<Self> {
         let uri: Uri = url.parse().with_context(|| format!("read {url:?} as a URL"))?;
-        match uri.scheme_str() {
-            Some("http") => {}
-            Some("https") => bail!("{url}: https is not spoken yet; put a proxy on this machine before it"),
-            _ => bail!("{url}: a URL begins with http://"),
-        }
+        let encrypted = uri.scheme_str() == Some("https");
+        ensure!(
+            encrypted || uri.scheme_str() == Some("http"),
+            "{url}: a URL begins with http:// or https://"
+        );
         let authority = uri.authority().with_context(|| format!("{url}: no host"))?;
         ensure!(
             !authority.as_str().contains('@'),
             "{url}: give user and password in an Authorization header"
         );
         let host = authority.host();
-        let port = authority.port_u16().unwrap_or(80);
+        let port = authority.port_u16().unwrap_or(if encrypted { 443 } else { 80 });
         let bare = host.trim_matches(['[', ']']);
         let found = tokio::net::lookup_host((bare, port)).await.with_context(|| format!("resolve {host}"))?;
         let addresses: Vec<SocketAddr> = found.collect();
         let address = *addresses.first().with_context(|| format!("{host} has no address"))?;
         let local = addresses.iter().all(|a| a.ip().to_canonical().is_loopback());
-        let allowed = allow_hosts.iter().any(|h| h == host || h == bare);
         ensure!(
-            local || allowed,
+            local || access.allows(host) || access.allows(bare),
             "{host} is not this machine: refused, unless it is named as a host that may be loaded"
         );
+        let tls = match encrypted {
+            true => {
+                let name = ServerName::try_from(bare.to_owned()).with_context(|| format!("host {bare}"))?;
+                Some((access.tls.connector()?, name))
+            }
+            false => None,
+        };
         let path = uri.path_and_query().map_or("/", |p| p.as_str());
-        Ok(Self { address, authority: HeaderValue::from_str(authority.as_str())?, base: path.to_owned() })
+        Ok(Self {
+            address,
+            tls,
+            authority: HeaderValue::from_str(authority.as_str())?,
+            base: path.to_owned(),
+        })
     }
 
     /// The path (and query) of the URL.
@@ -180,7 +206,7 @@ impl Client {
             self.open = None;
         }
         if self.open.is_none() {
-            let opened = tokio::time::timeout(CONNECT_TIMEOUT, open(self.endpoint.address)).await;
+            let opened = tokio::time::timeout(CONNECT_TIMEOUT, open(&self.endpoint)).await;
             self.open = Some(match opened {
                 Ok(Ok(connection)) => connection,
                 Ok(Err(why)) => return Err(Failure::Connect(format!("{why:#}"))),
@@ -225,9 +251,16 @@ impl Client {
     }
 }
 
-async fn open(address: SocketAddr) -> Result<Connection> {
-    let stream = TcpStream::connect(address).await?;
+async fn open(endpoint: &Endpoint) -> Result<Connection> {
+    let stream = TcpStream::connect(endpoint.address).await?;
     stream.set_nodelay(true)?;
+    match &endpoint.tls {
+        None => speak(stream).await,
+        Some((connector, name)) => speak(connector.connect(name.clone(), stream).await?).await,
+    }
+}
+
+async fn speak(stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static) -> Result<Connection> {
     let (sender, connection) = handshake(TokioIo::new(stream)).await?;
     let driver = tokio::spawn(async move {
         // what goes wrong here comes back through the sender
@@ -260,8 +293,8 @@ mod tests {
     #[tokio::test]
     async fn only_this_machine_unless_allowed() {
         let resolve = async |url: &str, allow: &[&str]| {
-            let allow: Vec<String> = allow.iter().map(|h| h.to_string()).collect();
-            Endpoint::resolve(url, &allow).await.map_err(|e| format!("{e:#}"))
+            let hosts: Vec<String> = allow.iter().map(|h| h.to_string()).collect();
+            Endpoint::resolve(url, &Access::to(&hosts)).await.map_err(|e| format!("{e:#}"))
         };
         let local = resolve("http://127.0.0.1:9009/api/v1/write?x=1", &[]).await.unwrap();
         assert_eq!(local.path(), "/api/v1/write?x=1");
@@ -269,8 +302,9 @@ mod tests {
         resolve("http://192.0.2.1/", &["192.0.2.1"]).await.unwrap();
         for (url, why) in [
             ("http://192.0.2.1/", "not this machine"),
-            ("https://127.0.0.1/", "https is not spoken"),
-            ("127.0.0.1:9009", "begins with http://"),
+            ("https://192.0.2.1/", "not this machine"),
+            ("ftp://127.0.0.1/", "begins with http:// or"),
+            ("127.0.0.1:9009", "begins with http:// or"),
             ("http://a:b@127.0.0.1/", "Authorization"),
             ("", "as a URL"),
         ] {

@@ -26,6 +26,7 @@ mod scrape;
 
 pub use metrics::{Kind, Own, recognise};
 
+use crate::http::Access;
 use crate::result::{Event, EventKind, RunResult, SeriesKind, Timeline};
 use anyhow::{Context, Result};
 use cgroup::Cgroup;
@@ -52,8 +53,8 @@ pub struct ObserveOptions {
     pub metrics_url: Option<String>,
     /// Sent when its metrics are asked for.
     pub headers: Vec<(String, String)>,
-    /// Hosts beyond this machine that may be asked.
-    pub allow_hosts: Vec<String>,
+    /// What may be reached.
+    pub access: Access,
     /// Where it keeps its data, to know which disk to watch.
     pub data_dir: Option<std::path::PathBuf>,
 }
@@ -118,7 +119,7 @@ impl Observation {
             None => None,
         };
         let scrape = match &options.metrics_url {
-            Some(url) => Some(Scrape::start(url, &options.headers, &options.allow_hosts).await?),
+            Some(url) => Some(Scrape::start(url, &options.headers, &options.access).await?),
             None => None,
         };
         let now = Instant::now();

@@ -4,7 +4,7 @@
 //! and gives a [`Plan`] and a [`Pace`], after which nothing is optional any more.
 
 use crate::fleet::Fleet;
-use crate::http::TIMEOUT_DEFAULT;
+use crate::http::{Access, TIMEOUT_DEFAULT};
 use crate::plan::{Plan, SERIES_MAX};
 use crate::stop::Stop;
 use crate::template::Version;
@@ -44,8 +44,8 @@ pub struct WriteOptions {
     pub url: String,
     /// Sent with each request, for tenants and authentication.
     pub headers: Vec<(String, String)>,
-    /// Hosts beyond this machine that may be loaded.
-    pub allow_hosts: Vec<String>,
+    /// What may be reached.
+    pub access: Access,
     /// Remote write 1.0 or 2.0.
     pub version: Version,
     /// Seed, number and lengths of labels.
@@ -97,7 +97,7 @@ impl Default for WriteOptions {
         Self {
             url: String::new(),
             headers: Vec::new(),
-            allow_hosts: Vec::new(),
+            access: Access::default(),
             version: Version::V1,
             fleet: Fleet::default(),
             metrics: 500,

@@ -11,9 +11,9 @@
 //! Because labels, times and values hang on absolute ticks, two runs with equal settings that overlap in
 //! time send the same samples, and a restarted run goes on where the old one was: nothing new appears.
 
-use crate::fleet::Fleet;
+use crate::fleet::{BUCKETS_MAX, Fleet, Part};
 use crate::template::{TIMESTAMP_MS_END, TIMESTAMP_MS_MIN};
-use crate::values::ValueModel;
+use crate::values::{self, ValueModel};
 use anyhow::{Result, ensure};
 use model::caps::SERIES_LABELS_MAX;
 use serde::{Deserialize, Serialize};
@@ -94,6 +94,14 @@ impl Plan {
         ensure!(
             (2..=SERIES_LABELS_MAX).contains(&labels),
             "labels: {labels} is not between 2 and {SERIES_LABELS_MAX}"
+        );
+        let histograms = self.fleet.histograms;
+        let parts = u64::from(histograms.count) * (u64::from(histograms.buckets) + 2);
+        ensure!(parts <= u64::from(self.metrics), "histograms: {parts} series of {} metrics", self.metrics);
+        let buckets = histograms.buckets;
+        ensure!(
+            histograms.count == 0 || (1..=BUCKETS_MAX).contains(&buckets),
+            "histograms: {buckets} buckets are not between 1 and {BUCKETS_MAX}"
         );
         let interval_ms = u128::from(self.interval_ms);
         let start_ms = u128::from(self.first_tick) * interval_ms;
@@ -202,7 +210,15 @@ impl Plan {
     #[inline]
     pub fn value(&self, target_key: u64, metric: u32, round: u32) -> f64 {
         let tick = self.tick(round) / self.value_ticks.max(1);
-        self.values.at(mix(target_key ^ u64::from(metric)), metric, tick)
+        let histograms = self.fleet.histograms;
+        let (first, part) = histograms.part(metric);
+        let key = mix(target_key ^ u64::from(first));
+        match part {
+            Part::Plain => self.values.at(key, metric, tick),
+            Part::Bucket(bucket) => values::observed(key, histograms.share_below(key, bucket), tick),
+            Part::Count => values::observed(key, 1.0, tick),
+            Part::Sum => values::observed_sum(key, tick),
+        }
     }
 }
 

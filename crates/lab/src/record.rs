@@ -21,7 +21,7 @@ mod tee;
 
 pub use keeper::Kept;
 
-use crate::http::Endpoint;
+use crate::http::{Access, Endpoint};
 use crate::observer::{Observer, Phase, Progress};
 use crate::recording::conceal::{Conceal, Concealer};
 use crate::stop::Stop;
@@ -49,8 +49,8 @@ pub struct RecordOptions {
     pub listen: SocketAddr,
     /// Where it goes: what stands before the path of each request.
     pub backend: String,
-    /// Hosts beyond this machine that may be passed traffic.
-    pub allow_hosts: Vec<String>,
+    /// What may be reached.
+    pub access: Access,
     /// A file that does not exist yet.
     pub file: PathBuf,
     /// What to hide.
@@ -78,7 +78,7 @@ impl RecordOptions {
         Self {
             listen,
             backend: backend.into(),
-            allow_hosts: Vec::new(),
+            access: Access::default(),
             file: file.into(),
             conceal: Conceal::default(),
             key_file: None,
@@ -189,11 +189,11 @@ impl Recorder {
         };
         ensure!(options.queue_bytes_max > 0, "no memory for the queue");
         // says no to hosts that were not named
-        Endpoint::resolve(&options.backend, &options.allow_hosts).await?;
+        Endpoint::resolve(&options.backend, &options.access).await?;
         let listener = TcpListener::bind(options.listen);
         let listener = listener.await.with_context(|| format!("listen on {}", options.listen))?;
         let keeper = Keeper::start(file, concealer, options.file_bytes_max, options.queue_bytes_max)?;
-        let proxy = Proxy::new(&options.backend, keeper.queue())?;
+        let proxy = Proxy::new(&options.backend, &options.access, keeper.queue())?;
         Ok(Self { options, listener, proxy, keeper })
     }
 

@@ -30,7 +30,7 @@ mod tally;
 
 pub use report::RecordingSummary;
 
-use crate::http::{Client, Endpoint, headers};
+use crate::http::{Access, Client, Endpoint, headers};
 use crate::observe::{Observation, ObserveOptions};
 use crate::observer::{Observer, Phase, Progress};
 use crate::options::RetryPolicy;
@@ -89,8 +89,8 @@ pub struct ReplayOptions {
     pub url: String,
     /// Sent with each request. `X-Scope-OrgID` here goes before the recorded tenant.
     pub headers: Vec<(String, String)>,
-    /// Hosts beyond this machine that may be loaded.
-    pub allow_hosts: Vec<String>,
+    /// What may be reached.
+    pub access: Access,
     /// Remote write 1.0 or 2.0 for all; as recorded without it.
     pub message: Option<Message>,
     /// How many times as fast.
@@ -122,7 +122,7 @@ impl ReplayOptions {
             file: file.into(),
             url: url.into(),
             headers: Vec::new(),
-            allow_hosts: Vec::new(),
+            access: Access::default(),
             message: None,
             speed: 1.0,
             copies: 1,
@@ -159,7 +159,7 @@ pub async fn replay(options: &ReplayOptions, observer: &dyn Observer) -> Result<
     let summary = tokio::task::spawn_blocking(move || RecordingSummary::of(&path, &stop)).await??;
     check_memory(options, &summary)?;
     observer.note(&summary.announcement(options));
-    let endpoint = Endpoint::resolve(&options.url, &options.allow_hosts).await?;
+    let endpoint = Endpoint::resolve(&options.url, &options.access).await?;
     let tally = Arc::new(Tally::new());
     let mut senders = Vec::new();
     for _ in 0..options.writers {

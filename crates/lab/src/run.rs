@@ -24,7 +24,7 @@ mod totals;
 pub use estimate::Estimate;
 pub use launch::Target;
 
-use crate::http::{Client, Endpoint};
+use crate::http::{Access, Client, Endpoint, TlsFiles};
 use crate::ledger::Ledger;
 use crate::observe::{Observation, ObserveOptions};
 use crate::observer::{Observer, Phase};
@@ -52,8 +52,8 @@ pub struct RunOptions {
     pub overrides: Vec<String>,
     /// Where the files lie that the scenario names.
     pub folder: PathBuf,
-    /// Hosts beyond this machine that may be loaded.
-    pub allow_hosts: Vec<String>,
+    /// What may be reached.
+    pub access: Access,
     /// Which part of the fleet this machine is, from 1, and of how many.
     pub part: (u32, u32),
     /// Ends the run early, with a result that says so.
@@ -68,7 +68,7 @@ impl Default for RunOptions {
             text: String::new(),
             overrides: Vec::new(),
             folder: PathBuf::from("."),
-            allow_hosts: Vec::new(),
+            access: Access::default(),
             part: (1, 1),
             stop: Stop::default(),
             launch_with: Vec::new(),
@@ -112,14 +112,18 @@ impl Log {
 pub async fn run(scenario: &Scenario, options: &RunOptions, observer: &dyn Observer) -> Result<RunResult> {
     let (part, parts) = options.part;
     ensure!(part >= 1 && part <= parts && parts <= 10_000, "part {part} of {parts}");
-    let mut scenario = scenario.clone();
+    let (mut scenario, mut options) = (scenario.clone(), options.clone());
+    if options.access.tls == TlsFiles::default() {
+        options.access.tls = scenario.target.tls.within(&options.folder);
+    }
+    let options = &options;
     readers::import(&mut scenario, &options.folder)?;
     let tenants = tenants::of(&scenario, options.part, SystemClock.now_ms())?;
     let estimate = Estimate::of(&scenario, &tenants);
     estimate.check(scenario.limits.memory.map(|size| size.0))?;
     observer.note(&estimate.to_string());
-    let addresses = Addresses::resolve(&scenario, &tenants, &options.allow_hosts).await?;
-    let target = Target::start(&scenario.target, &options.launch_with, &options.allow_hosts, &options.stop);
+    let addresses = Addresses::resolve(&scenario, &tenants, &options.access).await?;
+    let target = Target::start(&scenario.target, &options.launch_with, &options.access, &options.stop);
     let target = Arc::new(target.await?);
 
     let mut ledgers = Vec::new();
@@ -196,7 +200,7 @@ async fn load(
     let mut beside = JoinSet::new();
     let reading = readers::start(scenario, tenants, addresses, times, &options.stop, &mut beside)?;
     let probing = probes.start(scenario, &runs, tenants, addresses, &mut beside);
-    faults::start(scenario, target, begin, &log, &options.stop, &mut beside);
+    let mut faults = faults::start(scenario, target, times, &log, &options.stop);
 
     let mut seconds = Seconds::new(scenario, &runs, &reading, &probing, begin);
     let mut done = Vec::new();
@@ -208,6 +212,9 @@ async fn load(
                 done.push(joined.expect("BUG: not empty").context("a connection's task failed")?);
             }
             _ = tick.tick() => {
+                if let Some(gap) = seconds.stood_still() {
+                    log.add(EventKind::Run, format!("the generator stood still for {:.0} s", gap.as_secs_f64()));
+                }
                 seconds.tick(&mut result.timeline, observer);
                 if let Some(pid) = target.changed_pid() {
                     observation.target_is(pid);
@@ -218,7 +225,9 @@ async fn load(
                     log.add(EventKind::Run, format!("stopped: {why}"));
                     options.stop.now();
                 }
-                if sending.is_empty() && (Instant::now() >= end || options.stop.is_set()) {
+                while faults.try_join_next().is_some() {}
+                let over = Instant::now() >= end || options.stop.is_set();
+                if over && sending.is_empty() && faults.is_empty() {
                     break;
                 }
             }
@@ -266,7 +275,7 @@ fn observe_options(scenario: &Scenario, options: &RunOptions, target: &Target) -
         cgroup: spec.cgroup.clone(),
         metrics_url: spec.metrics.clone(),
         headers: spec.headers.iter().map(|(name, value)| (name.clone(), value.clone())).collect(),
-        allow_hosts: options.allow_hosts.clone(),
+        access: options.access.clone(),
         data_dir: spec.data_dir.clone(),
     }
 }
@@ -295,18 +304,18 @@ pub(crate) struct Addresses {
 }
 
 impl Addresses {
-    async fn resolve(scenario: &Scenario, tenants: &[Tenant], allow: &[String]) -> Result<Self> {
+    async fn resolve(scenario: &Scenario, tenants: &[Tenant], access: &Access) -> Result<Self> {
         let spec = &scenario.target;
         let mut this =
             Self { write: Vec::new(), read: Vec::new(), version: spec.protocol, timeout: spec.timeout.0 };
         for tenant in tenants {
             let mut write = Vec::new();
             for url in spec.write.all() {
-                write.push(Endpoint::resolve(&tenant.fill(url), allow).await?);
+                write.push(Endpoint::resolve(&tenant.fill(url), access).await?);
             }
             let first = &spec.write.all()[0];
             let read = spec.read.clone().unwrap_or_else(|| crate::verify::read_url_for(first));
-            this.read.push(Endpoint::resolve(&tenant.fill(&read), allow).await?);
+            this.read.push(Endpoint::resolve(&tenant.fill(&read), access).await?);
             this.write.push(write);
         }
         Ok(this)
@@ -401,12 +410,13 @@ async fn read_back(
         let spec = &scenario.verify;
         let verify_options = VerifyOptions {
             headers: tenant.headers.clone(),
-            allow_hosts: options.allow_hosts.clone(),
+            access: options.access.clone(),
             patience: spec.patience.0,
             page_samples: spec.page.whole().max(1),
             connections: spec.connections,
             timeout: addresses.timeout,
             examples_max: EXAMPLES_MAX,
+            tolerance: spec.tolerance,
             ..VerifyOptions::new(tenant.fill(&read_url(scenario)))
         };
         match verify(&verify_options, ledger, observer).await {
@@ -416,6 +426,13 @@ async fn read_back(
                 return;
             }
         }
+    }
+    if all.rounded > 0 {
+        result.warnings.push(format!(
+            "{} samples came back rounded: with values that differ by up to {} of themselves, which \
+             verify.tolerance lets pass",
+            all.rounded, scenario.verify.tolerance
+        ));
     }
     result.verify = Some(all);
 }

@@ -111,7 +111,11 @@ pub struct Load {
     pub label_value_bytes: Option<usize>,
     /// Labels with a fixed set of values that the targets share: name to number of values.
     pub cycles: BTreeMap<String, u64>,
-    /// How values go.
+    /// The share of all series that are parts of classic histograms (`_bucket` with `le`, `_count`, `_sum`).
+    pub histograms: f64,
+    /// Buckets of a histogram, `+Inf` included.
+    pub histogram_buckets: u32,
+    /// How values go, except those of histograms.
     pub values: ValueModel,
     /// Between two samples of a series.
     pub interval: Span,
@@ -168,6 +172,8 @@ pub struct VerifySpec {
     pub page: Count,
     /// Questions at a time.
     pub connections: usize,
+    /// A value that differs by no more than this part of it counts as rounded, not as wrong.
+    pub tolerance: f64,
 }
 
 /// Bounds of the run itself.
@@ -220,6 +226,8 @@ impl Default for Load {
             label_name_bytes: None,
             label_value_bytes: None,
             cycles: BTreeMap::new(),
+            histograms: 0.0,
+            histogram_buckets: crate::fleet::BUCKETS_DEFAULT,
             values: ValueModel::Mix,
             interval: Span::seconds(15.0),
             value_interval: None,
@@ -247,6 +255,7 @@ impl Default for VerifySpec {
             patience: Span::seconds(10.0),
             page: Count(100_000.0),
             connections: 2,
+            tolerance: 0.0,
         }
     }
 }

@@ -45,10 +45,7 @@ pub fn text(result: &RunResult, table: bool) -> String {
         ));
     }
     if let Some(first) = &result.saturated {
-        rows.push((
-            "used up first",
-            format!("{} after {}: {}", first.resource, show(first.at_s, "s"), first.why),
-        ));
+        rows.push(("used up first", format!("{} after {:.0} s: {}", first.resource, first.at_s, first.why)));
     }
     for j in &result.verdict {
         let mark = if j.pass { "kept" } else { "BROKEN" };

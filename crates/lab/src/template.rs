@@ -137,7 +137,8 @@ impl Renderer {
         let stamp = [plan.timestamp_ms(part.target, round)];
         for metric in part.first_metric..part.first_metric + part.metrics {
             let name = plan.fleet.metric_name(metric, metric_generation);
-            series_labels(&mut self.labels, &name, &target);
+            let le = plan.fleet.histograms.le(metric);
+            series_labels(&mut self.labels, &name, le.as_deref(), &target);
             let labels = LabelsRef::from_canonical(&self.labels);
             match self.version {
                 Version::V1 => self.v1.series(labels, &stamp, &[1.0]),

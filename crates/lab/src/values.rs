@@ -94,6 +94,19 @@ fn counter(key: u64, tick: u64) -> f64 {
     base as f64 + age as f64 * slope + noise as f64
 }
 
+/// Observations of a histogram that lie in a bucket, which holds `share` of all: whole numbers that grow.
+#[inline]
+pub fn observed(key: u64, share: f64, tick: u64) -> f64 {
+    (counter(key, tick) * share).floor()
+}
+
+/// The sum of a histogram's observations, in thousandths of whatever they measure.
+#[inline]
+pub fn observed_sum(key: u64, tick: u64) -> f64 {
+    let mean = (mix(key) % 2_000 + 1) as f64;
+    (counter(key, tick) * mean).round() / 1_000.0
+}
+
 /// Noise in octaves, each twice as slow and √2 as high as the one before, which is how a random walk
 /// looks at every scale.
 #[inline]
@@ -146,6 +159,21 @@ mod tests {
                 let (a, b) = (walk(key, tick), walk(key, tick + 1));
                 assert!((a - b).abs() < 2.0 * magnitude(key), "{a} {b}");
                 assert_eq!((a * 1000.0).round() / 1000.0, a);
+            }
+        }
+    }
+
+    #[test]
+    fn histograms_grow_and_their_buckets_hold_no_more_than_all() {
+        for series in 0..50 {
+            let key = mix(series);
+            for tick in ticks() {
+                let at = |tick| [0.1, 0.5, 1.0].map(|share| observed(key, share, tick));
+                let (now, then) = (at(tick), at(tick + 1));
+                assert!(now.is_sorted() && now.iter().all(|n| n.fract() == 0.0), "{now:?}");
+                let reset = then[2] < now[2];
+                assert!(reset || (0..3).all(|bucket| now[bucket] <= then[bucket]), "{now:?} {then:?}");
+                assert!(reset || observed_sum(key, tick) <= observed_sum(key, tick + 1));
             }
         }
     }

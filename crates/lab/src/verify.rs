@@ -1,8 +1,8 @@
 //! Reads every acknowledged sample back and compares it bit by bit.
 //!
 //! ```text
-//!   ledger ─▶ pages: one metric × some rounds (× one job), small enough for any server's limits
-//!               └▶ metric{…}[range] at the page's end ─▶ compare with the plan ─▶ lost, doubled, wrong, …
+//!   ledger ─▶ pages: some metrics × some rounds (× one job), small enough for any server's limits
+//!               └▶ {__name__=~"…|…"}[range] at the page's end ─▶ compare with the plan ─▶ lost, doubled, wrong, …
 //! ```
 //!
 //! Nothing is kept of what was sent: the plan makes each expected sample again.
@@ -11,11 +11,12 @@ mod check;
 mod page;
 pub(crate) mod promql;
 
-use crate::http::{Client, Endpoint, TIMEOUT_DEFAULT, headers};
+use crate::http::{Access, Client, Endpoint, TIMEOUT_DEFAULT, headers};
 use crate::ledger::Ledger;
 use crate::observer::{Observer, Phase, Progress};
 use anyhow::{Context, Result};
-use check::{Checker, Found};
+use check::Checker;
+use hyper::header::{CONTENT_TYPE, HeaderValue};
 use page::Pages;
 use serde::{Deserialize, Serialize};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -32,8 +33,8 @@ pub struct VerifyOptions {
     pub read_url: String,
     /// Sent with each request.
     pub headers: Vec<(String, String)>,
-    /// Hosts beyond this machine that may be asked.
-    pub allow_hosts: Vec<String>,
+    /// What may be reached.
+    pub access: Access,
     /// Samples may turn up until so long after verification began; needed for targets that show what
     /// they acknowledged only after a while.
     pub patience: Duration,
@@ -45,6 +46,9 @@ pub struct VerifyOptions {
     pub timeout: Duration,
     /// How many examples of each fault to keep.
     pub examples_max: usize,
+    /// A value that differs by no more than this part of it counts as rounded, not as wrong; 0 compares bit by
+    /// bit. For targets that are known to keep fewer digits.
+    pub tolerance: f64,
 }
 
 impl VerifyOptions {
@@ -53,12 +57,13 @@ impl VerifyOptions {
         Self {
             read_url: read_url.into(),
             headers: Vec::new(),
-            allow_hosts: Vec::new(),
+            access: Access::default(),
             patience: Duration::from_secs(10),
             page_samples: 100_000,
             connections: 2,
             timeout: TIMEOUT_DEFAULT,
             examples_max: 3,
+            tolerance: 0.0,
         }
     }
 }
@@ -95,6 +100,8 @@ pub struct VerifyReport {
     pub doubled: u64,
     /// There, with another value than was sent.
     pub wrong: u64,
+    /// There, with a value that differs by no more than [`VerifyOptions::tolerance`].
+    pub rounded: u64,
     /// In a series of this run, at a time at which nothing was sent.
     pub unexpected: u64,
     /// Sent, not acknowledged, and there all the same: the answer got lost, or was a refusal. Allowed.
@@ -128,7 +135,7 @@ impl VerifyReport {
         crate::report::verify_text(self, table)
     }
 
-    /// Adds what another verification found: of another tenant, or by another machine.
+    /// Adds what was found elsewhere: in another page, of another tenant, by another machine.
     pub fn join(&mut self, other: &Self, examples_max: usize) {
         let Self { acknowledged, read_back, lost, doubled, wrong, unexpected, unacknowledged, .. } = other;
         self.acknowledged += acknowledged;
@@ -138,6 +145,7 @@ impl VerifyReport {
         self.wrong += wrong;
         self.unexpected += unexpected;
         self.unacknowledged += unacknowledged;
+        self.rounded += other.rounded;
         self.late += other.late;
         self.foreign_series += other.foreign_series;
         self.queries += other.queries;
@@ -145,22 +153,6 @@ impl VerifyReport {
         for example in &other.examples {
             if self.examples.iter().filter(|e| e.fault == example.fault).count() < examples_max {
                 self.examples.push(example.clone());
-            }
-        }
-    }
-
-    fn add(&mut self, found: Found, examples_max: usize) {
-        self.read_back += found.read_back;
-        self.lost += found.lost;
-        self.doubled += found.doubled;
-        self.wrong += found.wrong;
-        self.unexpected += found.unexpected;
-        self.unacknowledged += found.unacknowledged;
-        self.foreign_series += found.foreign_series;
-        for example in found.examples {
-            let alike = self.examples.iter().filter(|e| e.fault == example.fault).count();
-            if alike < examples_max {
-                self.examples.push(example);
             }
         }
     }
@@ -178,8 +170,9 @@ pub async fn verify(
     ledger: &Ledger,
     observer: &dyn Observer,
 ) -> Result<VerifyReport> {
-    let endpoint = Endpoint::resolve(&options.read_url, &options.allow_hosts).await?;
-    let headers = headers(&options.headers)?;
+    let endpoint = Endpoint::resolve(&options.read_url, &options.access).await?;
+    let mut headers = headers(&options.headers)?;
+    headers.insert(CONTENT_TYPE, HeaderValue::from_static(promql::QUESTION_TYPE));
     let begin = Instant::now();
     let job = Arc::new(Job {
         options: options.clone(),
@@ -236,6 +229,9 @@ impl Job {
         loop {
             let number = self.next.fetch_add(1, Ordering::Relaxed);
             let Some(page) = self.pages.get(&self.ledger.plan, number) else { return Ok(()) };
+            if page.metrics.is_empty() {
+                continue;
+            }
             let mut found = self.ask(&mut client, &mut checker, &page).await?;
             let lost_at_first = found.lost;
             while found.lost > 0 && Instant::now() < self.patient_until {
@@ -244,16 +240,22 @@ impl Job {
             }
             let mut report = self.lock();
             report.late += lost_at_first.saturating_sub(found.lost);
-            report.add(found, self.options.examples_max);
+            report.join(&found, self.options.examples_max);
         }
     }
 
-    async fn ask(&self, client: &mut Client, checker: &mut Checker, page: &page::Page) -> Result<Found> {
+    async fn ask(
+        &self,
+        client: &mut Client,
+        checker: &mut Checker,
+        page: &page::Page,
+    ) -> Result<VerifyReport> {
         self.lock().queries += 1;
-        let question = promql::question(&self.path, &self.ledger.plan, page);
-        let body = promql::ask(client, &question).await?;
-        let series = promql::parse(&body).with_context(|| format!("read the answer to {}", page.selector))?;
-        Ok(checker.check(&self.ledger, page, &series, self.options.examples_max))
+        let question = promql::question(&self.ledger.plan, page);
+        let about = || format!("ask for {}", page.names.first().map_or("nothing", |name| name));
+        let body = promql::ask(client, &self.path, &question).await.with_context(about)?;
+        let series = promql::parse(&body).with_context(about)?;
+        Ok(checker.check(&self.ledger, page, &series, &self.options))
     }
 
     fn progress(&self, begin: Instant) -> Progress {

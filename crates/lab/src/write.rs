@@ -49,7 +49,7 @@ pub async fn write(options: &WriteOptions, observer: &dyn Observer) -> Result<Wr
     let resolved = options.resolve(SystemClock.now_ms())?;
     check_memory(&resolved.plan)?;
     observer.note(&announcement(&resolved));
-    let endpoint = Endpoint::resolve(&options.url, &options.allow_hosts).await?;
+    let endpoint = Endpoint::resolve(&options.url, &options.access).await?;
     let run = Arc::new(new_run(options, &resolved, &endpoint));
     let senders = prepare(options, &run, &endpoint, observer).await?;
 

@@ -1,9 +1,12 @@
 //! Flags of `floodmark lab`.
 
+use super::access::LabAccess;
 use super::scenario::{FindLimitArgs, FindMinimumArgs, MergeArgs, RaceArgs, RunArgs};
 use super::traffic::{LabCompare, LabRecord, LabReplay, LabReport};
 use anyhow::Context;
 use clap::{Args, Subcommand};
+use lab::fleet::{BUCKETS_DEFAULT, Histograms};
+use lab::http::Access;
 use lab::{VerifyOptions, WriteOptions, parse, verify::read_url_for};
 use std::path::PathBuf;
 use std::time::Duration;
@@ -47,9 +50,8 @@ pub(crate) struct LabWrite {
     /// Remote write 1.0 or 2.0.
     #[arg(long, value_name = "VERSION", default_value = "1.0")]
     pub(crate) protocol: lab::Version,
-    /// Load a target on another machine too; names its host, may be repeated.
-    #[arg(long, value_name = "HOST")]
-    pub(crate) allow_host: Vec<String>,
+    #[command(flatten)]
+    pub(crate) access: LabAccess,
 
     /// Metrics of each scrape target.
     #[arg(long, value_name = "N", default_value = "500", value_parser = parse::whole, help_heading = "Shape")]
@@ -75,7 +77,10 @@ pub(crate) struct LabWrite {
     /// Fill label values up to this length.
     #[arg(long, value_name = "BYTES", help_heading = "Shape")]
     pub(crate) label_value_bytes: Option<usize>,
-    /// How values go: mix, constant, counter, walk, random.
+    /// Share of the series that are parts of classic histograms: _bucket with le, _count, _sum.
+    #[arg(long, value_name = "SHARE", default_value_t = 0.0, help_heading = "Shape")]
+    pub(crate) histograms: f64,
+    /// How values go, except those of histograms: mix, constant, counter, walk, random.
     #[arg(long, value_name = "MODEL", default_value = "mix", help_heading = "Shape")]
     pub(crate) values: lab::ValueModel,
     /// Replace all series after so long, in their own time.
@@ -163,9 +168,8 @@ pub(crate) struct LabVerify {
     /// Sent with each request; may be repeated.
     #[arg(long = "header", short = 'H', value_name = "NAME: VALUE", value_parser = parse::header)]
     pub(crate) headers: Vec<(String, String)>,
-    /// Ask a target on another machine too; names its host, may be repeated.
-    #[arg(long, value_name = "HOST")]
-    pub(crate) allow_host: Vec<String>,
+    #[command(flatten)]
+    pub(crate) access: LabAccess,
     #[command(flatten)]
     pub(crate) read: LabRead,
     /// Print the report as JSON.
@@ -181,12 +185,15 @@ impl LabWrite {
     pub(crate) fn options(&self, now_ms: i64) -> anyhow::Result<WriteOptions> {
         let verify = self.verify.then(|| {
             let url = self.read.read_url.clone().unwrap_or_else(|| read_url_for(&self.url));
-            self.read.options(url, &self.headers, &self.allow_host)
+            self.read.options(url, &self.headers, self.access.access())
         });
+        let metrics = u32::try_from(self.metrics).context("--metrics")?;
+        let share = self.histograms;
+        anyhow::ensure!((0.0..=1.0).contains(&share), "--histograms: {share} is not between 0 and 1");
         Ok(WriteOptions {
             url: self.url.clone(),
             headers: self.headers.clone(),
-            allow_hosts: self.allow_host.clone(),
+            access: self.access.access(),
             version: self.protocol,
             fleet: lab::fleet::Fleet {
                 seed: self.seed,
@@ -195,8 +202,10 @@ impl LabWrite {
                 label_name_bytes: self.label_name_bytes,
                 label_value_bytes: self.label_value_bytes,
                 cycles: Vec::new(),
+                fixed: Vec::new(),
+                histograms: Histograms::of_share(share, BUCKETS_DEFAULT, metrics),
             },
-            metrics: u32::try_from(self.metrics).context("--metrics")?,
+            metrics,
             series_per_metric: self.series,
             writers: self.writers,
             first_writer: self.first_writer,
@@ -221,15 +230,10 @@ impl LabWrite {
 }
 
 impl LabRead {
-    pub(crate) fn options(
-        &self,
-        url: String,
-        headers: &[(String, String)],
-        allow: &[String],
-    ) -> VerifyOptions {
+    pub(crate) fn options(&self, url: String, headers: &[(String, String)], access: Access) -> VerifyOptions {
         VerifyOptions {
             headers: headers.to_vec(),
-            allow_hosts: allow.to_vec(),
+            access,
             patience: self.patience,
             page_samples: self.page,
             ..VerifyOptions::new(url)

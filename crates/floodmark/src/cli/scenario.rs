@@ -1,5 +1,6 @@
 //! Flags of `floodmark lab run` and of what repeats it.
 
+use super::access::LabAccess;
 use clap::Args;
 use lab::campaign::{Axis, Resource};
 use lab::parse;
@@ -21,24 +22,30 @@ pub(crate) struct ScenarioArgs {
     /// The target's process on this machine
     #[arg(long)]
     pub(crate) pid: Option<u32>,
-    /// The size of the load: 1 is the scenario as it was written
-    #[arg(long, value_name = "FACTOR")]
-    pub(crate) scale: Option<f64>,
-    /// How long the load goes on
-    #[arg(long, value_name = "DURATION", value_parser = parse::duration)]
-    pub(crate) duration: Option<Duration>,
-    /// Change any value of the scenario, such as load.tenants=20; may be repeated
-    #[arg(long = "set", value_name = "KEY=VALUE")]
-    pub(crate) set: Vec<String>,
-    /// Load a target on another machine too; names its host, may be repeated
-    #[arg(long, value_name = "HOST")]
-    pub(crate) allow_host: Vec<String>,
-    /// Print the result as JSON
-    #[arg(long)]
-    pub(crate) json: bool,
+    #[command(flatten)]
+    pub(crate) changes: Changes,
     /// Keep the result in this file
     #[arg(long, value_name = "FILE")]
     pub(crate) out: Option<PathBuf>,
+}
+
+/// How a scenario is changed, and how it is told.
+#[derive(Debug, Args)]
+pub(crate) struct Changes {
+    /// The size of the load: 1 is the scenario as it was written
+    #[arg(long, value_name = "FACTOR")]
+    scale: Option<f64>,
+    /// How long the load goes on
+    #[arg(long, value_name = "DURATION", value_parser = parse::duration)]
+    duration: Option<Duration>,
+    /// Change any value of the scenario, such as load.tenants=20; may be repeated
+    #[arg(long = "set", value_name = "KEY=VALUE")]
+    set: Vec<String>,
+    #[command(flatten)]
+    pub(crate) access: LabAccess,
+    /// Print the result as JSON
+    #[arg(long)]
+    pub(crate) json: bool,
     /// No progress on stderr
     #[arg(long, short)]
     pub(crate) quiet: bool,
@@ -113,24 +120,8 @@ pub(crate) struct RaceArgs {
     /// How often each is run
     #[arg(long, default_value_t = 3)]
     pub(crate) laps: u32,
-    /// The size of the load
-    #[arg(long, value_name = "FACTOR")]
-    pub(crate) scale: Option<f64>,
-    /// How long each load goes on
-    #[arg(long, value_name = "DURATION", value_parser = parse::duration)]
-    pub(crate) duration: Option<Duration>,
-    /// Change any value of the scenario; may be repeated
-    #[arg(long = "set", value_name = "KEY=VALUE")]
-    pub(crate) set: Vec<String>,
-    /// Load targets on other machines too; names a host, may be repeated
-    #[arg(long, value_name = "HOST")]
-    pub(crate) allow_host: Vec<String>,
-    /// Print the result as JSON
-    #[arg(long)]
-    pub(crate) json: bool,
-    /// No progress on stderr
-    #[arg(long, short)]
-    pub(crate) quiet: bool,
+    #[command(flatten)]
+    pub(crate) changes: Changes,
 }
 
 /// `floodmark lab merge`
@@ -172,7 +163,7 @@ fn amount(text: &str) -> anyhow::Result<f64> {
 impl ScenarioArgs {
     /// All changes, in the form of `--set`.
     pub(crate) fn overrides(&self) -> Vec<String> {
-        let mut all = overrides(self.scale, self.duration, &self.set);
+        let mut all = self.changes.overrides();
         if let Some(url) = &self.target {
             all.push(format!("target.write={url}"));
         }
@@ -186,13 +177,15 @@ impl ScenarioArgs {
     }
 }
 
-/// The changes that all commands know.
-pub(crate) fn overrides(scale: Option<f64>, duration: Option<Duration>, set: &[String]) -> Vec<String> {
-    let mut all = Vec::new();
-    all.extend(scale.map(|scale| format!("scale={scale:?}")));
-    // the flag is about this run, as long as it really takes
-    all.extend(duration.map(|duration| format!("duration={:?}", duration.as_secs_f64())));
-    all.extend(duration.map(|_| "compress=1.0".to_owned()));
-    all.extend(set.iter().cloned());
-    all
+impl Changes {
+    /// In the form of `--set`.
+    pub(crate) fn overrides(&self) -> Vec<String> {
+        let mut all = Vec::new();
+        all.extend(self.scale.map(|scale| format!("scale={scale:?}")));
+        // the flag is about this run, as long as it really takes
+        all.extend(self.duration.map(|duration| format!("duration={:?}", duration.as_secs_f64())));
+        all.extend(self.duration.map(|_| "compress=1.0".to_owned()));
+        all.extend(self.set.iter().cloned());
+        all
+    }
 }

@@ -1,5 +1,6 @@
 //! Flags of `floodmark lab record`, `replay`, `report` and `compare`.
 
+use super::access::LabAccess;
 use clap::Args;
 use lab::observe::ObserveOptions;
 use lab::record::RecordOptions;
@@ -23,9 +24,8 @@ pub(crate) struct LabRecord {
     /// Where senders send to.
     #[arg(long, value_name = "ADDR", default_value = "127.0.0.1:9201")]
     listen: SocketAddr,
-    /// Pass traffic to another machine too; names its host, may be repeated.
-    #[arg(long, value_name = "HOST")]
-    allow_host: Vec<String>,
+    #[command(flatten)]
+    access: LabAccess,
     /// Write hashes in place of label values and tenants; equal values stay equal.
     #[arg(long)]
     hash_values: bool,
@@ -60,7 +60,7 @@ impl LabRecord {
     /// As the lab wants it.
     pub(crate) fn options(&self, stop: Stop) -> RecordOptions {
         RecordOptions {
-            allow_hosts: self.allow_host.clone(),
+            access: self.access.access(),
             conceal: Conceal {
                 values: self.hash_values,
                 metrics: self.hash_metrics,
@@ -88,9 +88,8 @@ pub(crate) struct LabReplay {
     /// Sent with each request; may be repeated. X-Scope-OrgID goes before the recorded tenants.
     #[arg(long = "header", short = 'H', value_name = "NAME: VALUE", value_parser = parse::header)]
     headers: Vec<(String, String)>,
-    /// Load a target on another machine too; names its host, may be repeated.
-    #[arg(long, value_name = "HOST")]
-    allow_host: Vec<String>,
+    #[command(flatten)]
+    access: LabAccess,
     /// Remote write 1.0 or 2.0 [default: as recorded]
     #[arg(long, value_name = "VERSION")]
     protocol: Option<lab::Version>,
@@ -163,7 +162,7 @@ impl LabReplay {
     pub(crate) fn options(&self, stop: Stop) -> ReplayOptions {
         ReplayOptions {
             headers: self.headers.clone(),
-            allow_hosts: self.allow_host.clone(),
+            access: self.access.access(),
             message: self.protocol.map(|version| match version {
                 lab::Version::V1 => Message::V1,
                 lab::Version::V2 => Message::V2,
@@ -181,7 +180,7 @@ impl LabReplay {
                 cgroup: self.observe.cgroup.clone(),
                 metrics_url: self.observe.metrics_url.clone(),
                 headers: self.headers.clone(),
-                allow_hosts: self.allow_host.clone(),
+                access: self.access.access(),
                 data_dir: self.observe.target_data.clone(),
             },
             stop,

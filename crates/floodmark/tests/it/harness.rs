@@ -4,9 +4,11 @@
 //! - [`process`]: the server as a process; its log is checked when a test ends
 //! - [`wire`]: remote-write bodies built field by field, so that they can be wrong
 //! - [`read`]: what comes back over the query interface
+//! - [`lab`]: `floodmark lab` as a process
 //! - [`ledger`]: a load whose every sample can be told from its series and time
 
 pub(crate) mod http;
+pub(crate) mod lab;
 pub(crate) mod ledger;
 pub(crate) mod process;
 pub(crate) mod read;

@@ -71,7 +71,7 @@ fn encoder(size: Size) -> String {
     for round in 0..rounds {
         for slot in (0..plan.slots_count()).map(|s| plan.slot(s)) {
             for (target, metric) in (0..slot.len).map(|index| plan.series_at(slot, index)) {
-                series_labels(&mut labels, &names[metric as usize], &targets[target as usize]);
+                series_labels(&mut labels, &names[metric as usize], None, &targets[target as usize]);
                 let value = plan.value(plan.target_key(target, 0), metric, round);
                 let stamp = plan.timestamp_ms(target, round);
                 encoder.series(LabelsRef::from_canonical(&labels), &[stamp], &[value]);

@@ -91,7 +91,7 @@ const fn ends_with(name: &'static str, metric: &'static str) -> Source {
 
 const MEMORY: Source = is("own/memory", "process_resident_memory_bytes");
 
-static FLOODMARK: [Source; 10] = [
+static FLOODMARK: [Source; 11] = [
     MEMORY,
     is("own/series", "floodmark_head_series"),
     is("own/series_active", "floodmark_head_active_series"),
@@ -101,6 +101,7 @@ static FLOODMARK: [Source; 10] = [
     is("own/queue", "floodmark_head_creating_requests"),
     is("own/journal", "floodmark_journal_bytes"),
     labelled("own/refused", "floodmark_http_write_answers_total", "status=\"503\""),
+    is("own/flushes", "floodmark_seal_rounds_total"),
     is("own/compactions", "floodmark_compact_merges_total"),
 ];
 
@@ -237,6 +238,21 @@ fn label<'a>(labels: &'a str, name: &str) -> Option<&'a str> {
             && let Some(value) = rest.strip_prefix("=\"")
         {
             return value.split('"').next();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn our_own_metrics_are_called_what_the_reference_calls_them() {
+        let reference = include_str!("../../../../docs/reference/metrics.md");
+        for source in &FLOODMARK {
+            let Metric::Is(name) = source.metric else { panic!("a name that is cut off") };
+            let known = reference.contains(&format!("`{name}`")) || reference.contains(&format!("`{name}{{"));
+            assert!(known || !name.starts_with("floodmark_"), "{name}");
         }
     }
 }

@@ -2,7 +2,7 @@
 
 use super::Look;
 use super::metrics::{COUNTERS, Own, recognise, unit};
-use crate::http::{Client, Endpoint, headers};
+use crate::http::{Access, Client, Endpoint, headers};
 use anyhow::Result;
 use bytes::Bytes;
 use hyper::Method;
@@ -50,8 +50,8 @@ impl Drop for Scrape {
 }
 
 impl Scrape {
-    pub(super) async fn start(url: &str, pairs: &[(String, String)], allow_hosts: &[String]) -> Result<Self> {
-        let endpoint = Endpoint::resolve(url, allow_hosts).await?;
+    pub(super) async fn start(url: &str, pairs: &[(String, String)], access: &Access) -> Result<Self> {
+        let endpoint = Endpoint::resolve(url, access).await?;
         let path = endpoint.path().to_owned();
         let mut client = Client::new(endpoint, headers(pairs)?, TIMEOUT);
         let shared: Arc<Mutex<Shared>> = Arc::default();

@@ -296,7 +296,7 @@ async fn a_process_that_ends_and_one_that_takes_its_place() {
 async fn a_restart_is_seen_from_the_metrics_alone() {
     let text = Arc::new(Mutex::new("process_start_time_seconds 100\n".to_owned()));
     let url = exposition(Arc::clone(&text)).await;
-    let mut scrape = Scrape::start(&url, &[], &[]).await.unwrap();
+    let mut scrape = Scrape::start(&url, &[], &Access::loopback()).await.unwrap();
     let mut restarts = 0;
     let mut heard = async |scrape: &mut Scrape| loop {
         let mut look = Look::default();

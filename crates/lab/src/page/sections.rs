@@ -313,6 +313,7 @@ fn verified(result: &RunResult) -> String {
         row("lost", v.lost, "acknowledged, and not there"),
         row("doubled", v.doubled, "there more than once"),
         row("wrong", v.wrong, "there with another value"),
+        row("rounded", v.rounded, "there with a value that differs within the scenario's tolerance"),
         row("unexpected", v.unexpected, "there, and never sent"),
         row("late", v.late, "found only when asked again"),
         row("unacknowledged", v.unacknowledged, "found though their request was not answered with success"),

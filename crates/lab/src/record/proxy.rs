@@ -2,6 +2,7 @@
 
 use super::keeper::{Letter, Queue};
 use super::tee::{Copy, Tee};
+use crate::http::Access;
 use crate::recording::request::Message;
 use crate::stop::Stop;
 use anyhow::{Context, Result};
@@ -15,6 +16,7 @@ use hyper::http::uri::{Authority, PathAndQuery, Scheme};
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper::{Method, Request, Response, StatusCode, Uri};
+use hyper_rustls::{HttpsConnector, HttpsConnectorBuilder};
 use hyper_util::client::legacy::Client;
 use hyper_util::client::legacy::connect::HttpConnector;
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
@@ -48,7 +50,8 @@ pub(super) struct Proxy(Arc<Inner>);
 
 #[derive(Debug)]
 struct Inner {
-    client: Client<HttpConnector, Tee>,
+    client: Client<HttpsConnector<HttpConnector>, Tee>,
+    scheme: Scheme,
     authority: Authority,
     /// Before each request's path; without a slash at the end.
     prefix: String,
@@ -58,16 +61,26 @@ struct Inner {
 }
 
 impl Proxy {
-    pub(super) fn new(backend: &str, queue: Queue) -> Result<Self> {
+    pub(super) fn new(backend: &str, access: &Access, queue: Queue) -> Result<Self> {
         let uri: Uri = backend.parse().with_context(|| format!("read {backend:?} as a URL"))?;
         let authority = uri.authority().cloned().with_context(|| format!("{backend}: no host"))?;
         let mut connector = HttpConnector::new();
         connector.set_nodelay(true);
         connector.set_connect_timeout(Some(CONNECT_TIMEOUT));
+        connector.enforce_http(false); // the connector around it knows https
+        let scheme = uri.scheme().cloned().with_context(|| format!("{backend}: no scheme"))?;
+        let mut tls = access.tls.config()?;
+        tls.alpn_protocols.clear(); // the connector sets them
+        let connector = HttpsConnectorBuilder::new()
+            .with_tls_config(tls)
+            .https_or_http()
+            .enable_http1()
+            .wrap_connector(connector);
         let mut client = Client::builder(TokioExecutor::new());
         client.pool_timer(TokioTimer::new()).pool_idle_timeout(IDLE_MAX);
         Ok(Self(Arc::new(Inner {
             client: client.build(connector),
+            scheme,
             authority,
             prefix: uri.path().trim_end_matches('/').to_owned(),
             queue,
@@ -169,7 +182,7 @@ impl Proxy {
     fn uri(&self, asked: &Uri) -> Uri {
         let path = asked.path_and_query().map_or("/", PathAndQuery::as_str);
         let path = format!("{}{path}", self.0.prefix);
-        let uri = Uri::builder().scheme(Scheme::HTTP).authority(self.0.authority.clone());
+        let uri = Uri::builder().scheme(self.0.scheme.clone()).authority(self.0.authority.clone());
         uri.path_and_query(path).build().unwrap_or_else(|_| asked.clone())
     }
 }

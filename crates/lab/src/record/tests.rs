@@ -1,5 +1,5 @@
 use super::*;
-use crate::http::Client;
+use crate::http::{Access, Client};
 use crate::observer::Silent;
 use crate::recording::{Event, Reader};
 use bytes::Bytes;
@@ -86,7 +86,8 @@ impl Running {
 
     async fn client(&self, headers: &[(&str, &str)]) -> Client {
         let pairs: Vec<_> = headers.iter().map(|(n, v)| (n.to_string(), v.to_string())).collect();
-        let endpoint = Endpoint::resolve(&format!("http://{}", self.address), &[]).await.unwrap();
+        let endpoint =
+            Endpoint::resolve(&format!("http://{}", self.address), &Access::loopback()).await.unwrap();
         Client::new(endpoint, crate::http::headers(&pairs).unwrap(), Duration::from_secs(20))
     }
 

@@ -176,6 +176,7 @@ fn verify_rows(report: &VerifyReport) -> Vec<Row> {
         ("unexpected", report.unexpected.to_string()),
     ];
     let rare = [
+        ("rounded", report.rounded, "found with values that differ within the tolerance"),
         ("late", report.late, "found only when asked again"),
         ("unacknowledged", report.unacknowledged, "found though their request was not answered with success"),
         ("foreign series", report.foreign_series, "under the same metric names, not of this run"),

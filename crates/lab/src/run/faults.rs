@@ -4,6 +4,7 @@ use super::{Log, Target};
 use crate::result::EventKind;
 use crate::scenario::{Deed, FaultSpec, Scenario};
 use crate::stop::Stop;
+use crate::write::sender::Times;
 use anyhow::{Context, Result, bail, ensure};
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -14,15 +15,16 @@ use tokio::task::JoinSet;
 /// What a slowed disk may write in a second.
 const SLOW_BYTES_PER_S: u64 = 1 << 20;
 
-/// Carries the scenario's faults out, in a task beside the load.
+/// Carries the scenario's faults out, each in a task beside the load. The load's end takes a fault back, and so
+/// does the end of the run: whoever waits for the tasks has the target as it was.
 pub(super) fn start(
     scenario: &Scenario,
     target: &Arc<Target>,
-    begin: Instant,
+    times: Times,
     log: &Log,
     stop: &Stop,
-    tasks: &mut JoinSet<()>,
-) {
+) -> JoinSet<()> {
+    let mut tasks = JoinSet::new();
     for fault in scenario.fault.clone() {
         let (target, log, stop) = (Arc::clone(target), log.clone(), stop.clone());
         let compress = scenario.compress;
@@ -32,13 +34,25 @@ pub(super) fn start(
             namespace: scenario.target.namespace.clone(),
         };
         tasks.spawn(async move {
-            let at = begin + Duration::from_secs_f64(fault.at.s() / compress);
-            tokio::time::sleep_until(at.into()).await;
-            let lasts = Duration::from_secs_f64(fault.lasts.s() / compress);
-            if let Err(why) = carry_out(&fault, lasts, &target, &place, &log, &stop).await {
+            let at = times.begin + Duration::from_secs_f64(fault.at.s() / compress);
+            let back = at + Duration::from_secs_f64(fault.lasts.s() / compress);
+            let back = times.end.map_or(back, |end| back.min(end));
+            if !wait_until(at, &stop).await {
+                return;
+            }
+            if let Err(why) = carry_out(&fault, back, &target, &place, &log, &stop).await {
                 log.add(EventKind::Skipped, format!("{}: {why:#}", word(fault.deed)));
             }
         });
+    }
+    tasks
+}
+
+/// False where the run was stopped before.
+async fn wait_until(at: Instant, stop: &Stop) -> bool {
+    tokio::select! {
+        () = tokio::time::sleep_until(at.into()) => true,
+        () = stop.wait() => false,
     }
 }
 
@@ -60,7 +74,7 @@ fn word(deed: Deed) -> &'static str {
 
 async fn carry_out(
     fault: &FaultSpec,
-    lasts: Duration,
+    back: Instant,
     target: &Target,
     place: &Place,
     log: &Log,
@@ -69,26 +83,26 @@ async fn carry_out(
     match fault.deed {
         Deed::Kill => {
             log.add(EventKind::Fault, target.kill()?);
-            tokio::time::sleep(lasts).await;
+            wait_until(back, stop).await;
             target.restart(fault.restart.as_deref(), stop).await.context("start it again")?;
             log.add(EventKind::Fault, "started again and ready");
         }
         Deed::Pause => {
             log.add(EventKind::Fault, target.pause()?);
-            tokio::time::sleep(lasts).await;
+            wait_until(back, stop).await;
             target.resume(log);
         }
         Deed::SlowDisk => {
             let disk = SlowDisk::begin(place)?;
             log.add(EventKind::Fault, "disk slowed to 1 MiB/s");
-            tokio::time::sleep(lasts).await;
+            wait_until(back, stop).await;
             drop(disk);
             log.add(EventKind::Fault, "disk as fast as before");
         }
         Deed::Cut => {
             let cut = Cut::begin(place)?;
             log.add(EventKind::Fault, "network cut");
-            tokio::time::sleep(lasts).await;
+            wait_until(back, stop).await;
             drop(cut);
             log.add(EventKind::Fault, "network back");
         }

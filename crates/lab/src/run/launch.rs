@@ -1,7 +1,7 @@
 //! The target's process: started, watched, killed and ended by the run, where the scenario says so.
 
 use super::Log;
-use crate::http::{Client, Endpoint};
+use crate::http::{Access, Client, Endpoint};
 use crate::procfs::Process;
 use crate::result::EventKind;
 use crate::scenario::TargetSpec;
@@ -47,7 +47,7 @@ impl Target {
     pub async fn start(
         spec: &TargetSpec,
         with: &[(String, String)],
-        allow: &[String],
+        access: &Access,
         stop: &Stop,
     ) -> Result<Self> {
         let mut command = spec.start.clone();
@@ -55,7 +55,7 @@ impl Target {
             command = command.map(|command| command.replace(&format!("{{{name}}}"), value));
         }
         let ready = match &spec.ready {
-            Some(url) => Some(Endpoint::resolve(url, allow).await?),
+            Some(url) => Some(Endpoint::resolve(url, access).await?),
             None => None,
         };
         let state = State { pid: spec.pid, ..State::default() };

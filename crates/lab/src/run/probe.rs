@@ -93,6 +93,7 @@ impl Channel {
                 clients,
                 runs: runs.to_vec(),
                 patience: scenario.verify.invisible_after.0,
+                tolerance: scenario.verify.tolerance,
                 probing: Arc::clone(&probing),
             };
             let receiver = Arc::clone(&receiver);
@@ -107,6 +108,7 @@ struct Looker {
     clients: Vec<(Client, String)>,
     runs: Vec<Arc<Run>>,
     patience: Duration,
+    tolerance: f64,
     probing: Arc<Probing>,
 }
 
@@ -153,7 +155,10 @@ impl Looker {
                 let values = series.iter().flat_map(|series| &series.values);
                 let mut found = values.filter(|(s, _)| (s * 1000.0).round() as i64 == stamp).map(|(_, v)| v);
                 if let Some(value) = found.next_back() {
-                    let right = value.parse::<f64>().is_ok_and(|value| value.to_bits() == expected.to_bits());
+                    let right = value.parse::<f64>().is_ok_and(|value| {
+                        value.to_bits() == expected.to_bits()
+                            || (value - expected).abs() <= expected.abs() * self.tolerance
+                    });
                     let mut seen = self.probing.lock();
                     record(&mut seen.freshness, at.elapsed());
                     record(&mut seen.recent, at.elapsed());

@@ -48,7 +48,12 @@ pub(super) struct Seconds {
     last_success: Instant,
     silence: Duration,
     pub(super) series_active_max: f64,
+    /// How long the generator itself stood still.
+    pub(super) still: Duration,
 }
+
+/// Ticks that are further apart than this were held up by nothing that a target can do.
+const STILL_MIN: Duration = Duration::from_secs(4);
 
 fn histogram() -> Histogram<u64> {
     Histogram::new_with_bounds(1, LATENCY_US_MAX, 3).expect("BUG: constant bounds are valid")
@@ -80,7 +85,17 @@ impl Seconds {
             last_success: begin,
             silence: Duration::ZERO,
             series_active_max: 0.0,
+            still: Duration::ZERO,
         }
+    }
+
+    /// How long the generator stood still just before, if it did; asked before each tick.
+    pub(super) fn stood_still(&mut self) -> Option<Duration> {
+        let gap = self.last.0.elapsed();
+        (gap >= STILL_MIN).then(|| {
+            self.still += gap;
+            gap
+        })
     }
 
     /// Adds a point.

@@ -1,7 +1,7 @@
 //! Tenants: which samples each sends, and as whom.
 
 use super::Addresses;
-use crate::fleet::Fleet;
+use crate::fleet::{Fleet, Histograms};
 use crate::options::{Pace, RetryPolicy};
 use crate::plan::Plan;
 use crate::scenario::{Grow, Load, Model, Scenario, Span};
@@ -50,12 +50,12 @@ pub(crate) fn of(scenario: &Scenario, part: (u32, u32), now_ms: i64) -> Result<V
     let mut all = Vec::new();
     for index in 0..tenants {
         let Some((first_writer, writers_here)) = writers_of(index, tenants, writers, part) else { continue };
-        let plan = plan(scenario, &load, index, (first_writer, writers_here), now_ms)?;
+        let name = format!("{}{index}", scenario.target.tenant_prefix);
+        let plan = plan(scenario, &load, (index, &name), (first_writer, writers_here), now_ms)?;
         let slots = |writers: u32| u64::from(writers) * plan.writer_slots() as u64;
         let slots_all = slots(writers);
         let slots_plain = slots(load.writers);
         let duty = Duty::new(Arc::clone(&course), grow, (index, load.tenants), (slots_plain, slots_all));
-        let name = format!("{}{index}", scenario.target.tenant_prefix);
         let headers = headers(scenario, &name, index, now_ms);
         all.push(Tenant { number: all.len(), index, name, headers, plan, duty });
     }
@@ -95,9 +95,16 @@ fn fill(text: &str, name: &str, index: u32) -> String {
     text.replace("{tenant}", name).replace("{index}", &index.to_string())
 }
 
-fn plan(scenario: &Scenario, load: &Load, index: u32, writers: (u32, u32), now_ms: i64) -> Result<Plan> {
+fn plan(
+    scenario: &Scenario,
+    load: &Load,
+    (index, name): (u32, &str),
+    writers: (u32, u32),
+    now_ms: i64,
+) -> Result<Plan> {
     let interval_ms = u32::try_from(load.interval.ms()).context("the interval")?.max(1);
     let interval = u64::from(interval_ms);
+    let metrics = u32::try_from(load.metrics.whole()).context("metrics")?;
     let ticks = |every: Option<Span>| every.map(|every| (every.ms() / interval).max(1));
     // the samples of a round are younger than the round by up to an interval, and must not lie ahead
     let first_tick = u64::try_from(now_ms)? / interval - 1;
@@ -119,8 +126,15 @@ fn plan(scenario: &Scenario, load: &Load, index: u32, writers: (u32, u32), now_m
             label_name_bytes: load.label_name_bytes,
             label_value_bytes: load.label_value_bytes,
             cycles: load.cycles.iter().map(|(name, values)| (name.clone(), *values)).collect(),
+            fixed: scenario
+                .target
+                .tenant_label
+                .iter()
+                .map(|label| (label.clone(), name.to_owned()))
+                .collect(),
+            histograms: Histograms::of_share(load.histograms, load.histogram_buckets, metrics),
         },
-        metrics: u32::try_from(load.metrics.whole()).context("metrics")?,
+        metrics,
         targets: load.series_per_metric.whole(),
         writers: writers.1,
         first_writer: writers.0,

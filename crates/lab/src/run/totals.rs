@@ -52,6 +52,13 @@ pub(super) fn fill(
     result.reads = reading.iter().map(|reading| reads(reading, result.wall_s)).collect();
     result.observed.insert("machine_cores".into(), result.machine.cores as f64);
     result.warnings.extend(warnings(result, scenario));
+    if !seconds.still.is_zero() {
+        result.warnings.push(format!(
+            "the generator itself stood still for {:.0} s, as on a machine that is suspended: what was late or never \
+             sent for that is not the target's doing",
+            seconds.still.as_secs_f64()
+        ));
+    }
     if wrong > 0 {
         result.warnings.push(format!("{wrong} samples were seen with another value while the load went on"));
     }

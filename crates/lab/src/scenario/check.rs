@@ -2,6 +2,7 @@
 
 use super::error::KeyFault;
 use super::{Deed, Load, Scales, Scenario, Texts};
+use crate::fleet::{BOUND_LABEL, BUCKETS_MAX};
 use crate::plan::SERIES_MAX;
 use model::caps;
 
@@ -43,6 +44,7 @@ impl Scenario {
         self.check_rules()?;
         between("verify.probes_per_s", self.verify.probes_per_s, 0.0, 1_000.0)?;
         between("verify.connections", self.verify.connections as f64, 1.0, 64.0)?;
+        between("verify.tolerance", self.verify.tolerance, 0.0, 1e-3)?;
         between("verify.page", self.verify.page.0, 1.0, 1e8)
     }
 
@@ -72,6 +74,11 @@ impl Scenario {
         let target = &self.target;
         if target.write.all().is_empty() {
             return fault("target.write", "no address");
+        }
+        if let Some(label) = &target.tenant_label
+            && (label.is_empty() || label.starts_with("__") || label == BOUND_LABEL)
+        {
+            return fault("target.tenant_label", format!("{label:?} cannot be it"));
         }
         let urls = target.write.all().iter().chain(&target.read).chain(&target.metrics).chain(&target.ready);
         for url in urls {
@@ -169,6 +176,8 @@ impl Load {
         between("load.series_per_metric", self.series_per_metric.0, 1.0, SERIES_MAX as f64)?;
         between("load.labels", self.labels as f64, 2.0, caps::SERIES_LABELS_MAX as f64)?;
         between("load.batch", f64::from(self.batch), 1.0, caps::REQUEST_SERIES_MAX as f64)?;
+        between("load.histograms", self.histograms, 0.0, 1.0)?;
+        between("load.histogram_buckets", f64::from(self.histogram_buckets), 1.0, f64::from(BUCKETS_MAX))?;
         between("load.jitter", self.jitter, 0.0, 1.0)?;
         between("load.interval", self.interval.s(), 0.001, 86_400.0)?;
         let bytes = [
@@ -193,7 +202,8 @@ impl Load {
             }
         }
         for (name, values) in &self.cycles {
-            if *values == 0 || name.is_empty() || name.starts_with("__") {
+            let bound = name == BOUND_LABEL && self.histograms > 0.0;
+            if *values == 0 || name.is_empty() || name.starts_with("__") || bound {
                 return fault("load.cycles", format!("{name:?} with {values} values"));
             }
         }

@@ -1,6 +1,7 @@
 //! Who is loaded, how to prove who one is, and what is done to the target.
 
 use super::units::Span;
+use crate::http::TlsFiles;
 use crate::template::Version;
 use serde::Deserialize;
 use std::collections::BTreeMap;
@@ -22,12 +23,16 @@ pub struct TargetSpec {
     pub tenant_header: String,
     /// What tenants are called: this, and their number.
     pub tenant_prefix: String,
+    /// A label with the tenant's name, in every series: for targets without tenants, in which all would be mixed up.
+    pub tenant_label: Option<String>,
     /// Remote write 1.0 or 2.0.
     pub protocol: Version,
     /// How long to wait for an answer.
     pub timeout: Span,
     /// How writers and readers prove who they are.
     pub auth: Option<Auth>,
+    /// For `https`: files in PEM form, beside the scenario's file.
+    pub tls: TlsFiles,
     /// The target's process on this machine.
     pub pid: Option<u32>,
     /// The target's control group.
@@ -73,9 +78,11 @@ impl Default for TargetSpec {
             headers: BTreeMap::new(),
             tenant_header: "X-Scope-OrgID".into(),
             tenant_prefix: "tenant-".into(),
+            tenant_label: None,
             protocol: Version::V1,
             timeout: Span::seconds(30.0),
             auth: None,
+            tls: TlsFiles::default(),
             pid: None,
             cgroup: None,
             metrics: None,

@@ -1,4 +1,5 @@
 use super::*;
+use crate::fleet::{Fleet, Histograms};
 use crate::plan::tests::small;
 use model::Labels;
 use prost::Message;
@@ -85,6 +86,7 @@ fn expected(plan: &Plan, slot: SlotRange, round: u32) -> Vec<Row> {
         let mut labels = plan.fleet.target_labels(target, generation);
         let name = plan.fleet.metric_name(metric, plan.metric_generation(round));
         labels.push(("__name__".into(), name));
+        labels.extend(plan.fleet.histograms.le(metric).map(|le| ("le".to_owned(), le)));
         let pairs: Vec<_> = labels.iter().map(|(n, v)| (n.as_str(), v.as_str())).collect();
         let value = plan.value(plan.target_key(target, generation), metric, round);
         (Labels::from_pairs(&pairs).to_string(), plan.timestamp_ms(target, round), value.to_bits())
@@ -96,7 +98,9 @@ fn expected(plan: &Plan, slot: SlotRange, round: u32) -> Vec<Row> {
 fn every_request_says_what_the_plan_says() {
     for version in [Version::V1, Version::V2] {
         for (metrics, staggered) in [(5, false), (1, true), (30, true)] {
+            let histograms = Histograms { count: metrics / 15, buckets: 4 };
             let plan = Plan {
+                fleet: Fleet { histograms, ..Fleet::default() },
                 metrics,
                 series_churn_ticks: Some(4),
                 series_churn_staggered: staggered,

@@ -2,7 +2,8 @@
 
 use super::page::Page;
 use super::promql::Series;
-use crate::fleet::target_bytes;
+use super::{VerifyOptions, VerifyReport};
+use crate::fleet::{BOUND_LABEL, Histograms, Part, series_labels, target_bytes};
 use crate::ledger::Ledger;
 use crate::plan::Plan;
 use model::labels::{METRIC_NAME, put_label};
@@ -57,19 +58,6 @@ impl std::fmt::Display for Example {
     }
 }
 
-/// What a page holds; the words are those of [`super::VerifyReport`].
-#[derive(Debug, Default)]
-pub(super) struct Found {
-    pub(super) read_back: u64,
-    pub(super) lost: u64,
-    pub(super) doubled: u64,
-    pub(super) wrong: u64,
-    pub(super) unexpected: u64,
-    pub(super) unacknowledged: u64,
-    pub(super) foreign_series: u64,
-    pub(super) examples: Vec<Example>,
-}
-
 /// Checks pages one after the other, and knows the targets of the latest.
 #[derive(Debug)]
 pub(super) struct Checker {
@@ -77,9 +65,17 @@ pub(super) struct Checker {
     targets: HashMap<SeriesKey, (u64, u64)>,
     /// The rounds and job that `targets` is for.
     targets_of: Option<(Range<u32>, Option<u64>)>,
-    /// How often a target's sample of a round was seen: a row for each target, a column for each round.
+    /// How often a sample was seen: by target, metric and round.
     seen: Vec<u8>,
     labels: Vec<u8>,
+}
+
+/// A series of the plan.
+#[derive(Debug, Clone, Copy)]
+struct Known {
+    target: u64,
+    generation: u64,
+    metric: u32,
 }
 
 impl Checker {
@@ -93,15 +89,22 @@ impl Checker {
         ledger: &Ledger,
         page: &Page,
         series: &[Series<'_>],
-        examples_max: usize,
-    ) -> Found {
+        options: &VerifyOptions,
+    ) -> VerifyReport {
         self.know_targets(&ledger.plan, page);
-        let mut sheet = Sheet { ledger, page, found: Found::default(), examples_max };
+        let metrics = Metrics::of(&ledger.plan, page);
+        let mut sheet = Sheet {
+            ledger,
+            page,
+            found: VerifyReport::default(),
+            examples_max: options.examples_max,
+            tolerance: options.tolerance,
+        };
         self.seen.clear();
-        self.seen.resize(sheet.targets() * page.rounds.len(), 0);
+        self.seen.resize(sheet.targets() * page.metrics.len() * page.rounds.len(), 0);
         for series in series {
-            match self.identify(series) {
-                Some((target, generation)) => sheet.series(&mut self.seen, target, generation, series),
+            match self.identify(&metrics, series) {
+                Some(known) => sheet.series(&mut self.seen, known, series),
                 None => sheet.found.foreign_series += 1,
             }
         }
@@ -135,12 +138,56 @@ impl Checker {
         self.targets_of = Some(of);
     }
 
-    fn identify(&mut self, series: &Series<'_>) -> Option<(u64, u64)> {
+    fn identify(&mut self, metrics: &Metrics<'_>, series: &Series<'_>) -> Option<Known> {
         self.labels.clear();
-        for (name, value) in series.metric.iter().filter(|(name, _)| name.0 != METRIC_NAME) {
-            put_label(&mut self.labels, name.0.as_bytes(), value.0.as_bytes());
+        let (mut metric_name, mut bound) = ("", None);
+        for (name, value) in &series.metric {
+            match name.0.as_ref() {
+                METRIC_NAME => metric_name = &value.0,
+                BOUND_LABEL if metrics.has_bounds() => bound = Some(value.0.as_ref()),
+                name => put_label(&mut self.labels, name.as_bytes(), value.0.as_bytes()),
+            }
         }
-        self.targets.get(&SeriesKey::of(&self.labels, KEY_SEED)).copied()
+        let metric = metrics.find(metric_name, bound)?;
+        let (target, generation) = *self.targets.get(&SeriesKey::of(&self.labels, KEY_SEED))?;
+        Some(Known { target, generation, metric })
+    }
+}
+
+/// The metrics of a page, by what tells them apart.
+#[derive(Debug)]
+struct Metrics<'a> {
+    /// The first metric of each name.
+    first: HashMap<&'a str, u32>,
+    /// The buckets' values of `le`, in order; none, where no metric is a bucket.
+    bounds: Vec<String>,
+    histograms: Histograms,
+}
+
+impl<'a> Metrics<'a> {
+    fn of(plan: &Plan, page: &'a Page) -> Self {
+        let histograms = plan.fleet.histograms;
+        let firsts = page.metrics.clone().filter(|metric| histograms.first_alike(*metric) == *metric);
+        let first = page.names.iter().map(String::as_str).zip(firsts).collect();
+        let bounds = (0..plan.metrics).map_while(|metric| histograms.le(metric)).collect();
+        Self { first, bounds, histograms }
+    }
+
+    fn has_bounds(&self) -> bool {
+        !self.bounds.is_empty()
+    }
+
+    fn find(&self, name: &str, bound: Option<&str>) -> Option<u32> {
+        let first = *self.first.get(name)?;
+        let is_bucket = matches!(self.histograms.part(first), (_, Part::Bucket(_)));
+        match bound {
+            None => (!is_bucket).then_some(first),
+            Some(bound) if is_bucket => {
+                let at = self.bounds.iter().position(|b| b == bound)?;
+                Some(first + at as u32)
+            }
+            Some(_) => None,
+        }
     }
 }
 
@@ -148,8 +195,9 @@ impl Checker {
 struct Sheet<'a> {
     ledger: &'a Ledger,
     page: &'a Page,
-    found: Found,
+    found: VerifyReport,
     examples_max: usize,
+    tolerance: f64,
 }
 
 impl Sheet<'_> {
@@ -161,18 +209,21 @@ impl Sheet<'_> {
         (self.plan().targets * u64::from(self.plan().writers)) as usize
     }
 
-    /// Where `seen` counts the sample of `target` in `round`.
-    fn cell(&self, target: u64, round: u32) -> usize {
-        let row = (target - self.plan().first_target(0)) as usize;
-        row * self.page.rounds.len() + (round - self.page.rounds.start) as usize
+    /// Where `seen` counts a sample.
+    fn cell(&self, target: u64, metric: u32, round: u32) -> usize {
+        let page = self.page;
+        let target = (target - self.plan().first_target(0)) as usize;
+        let row = target * page.metrics.len() + (metric - page.metrics.start) as usize;
+        row * page.rounds.len() + (round - page.rounds.start) as usize
     }
 
-    fn series(&mut self, seen: &mut [u8], target: u64, generation: u64, series: &Series<'_>) {
+    fn series(&mut self, seen: &mut [u8], known: Known, series: &Series<'_>) {
         let ledger = self.ledger;
         let plan = &ledger.plan;
+        let Known { target, generation, metric } = known;
         let (first_ms, last_ms) = self.page.times(plan);
         let key = plan.target_key(target, generation);
-        let slot = plan.slot_of(target, self.page.metric).expect("BUG: a target of the plan has a slot");
+        let slot = plan.slot_of(target, metric).expect("BUG: a target of the plan has a slot");
         let slot = &ledger.slots[slot];
         for &(seconds, text) in &series.values {
             let timestamp_ms = (seconds * 1000.0).round() as i64;
@@ -181,7 +232,7 @@ impl Sheet<'_> {
             }
             let Ok(value) = text.parse::<f64>() else {
                 self.found.unexpected += 1;
-                self.example(Fault::Unexpected, target, generation, timestamp_ms, None, None);
+                self.example(Fault::Unexpected, known, timestamp_ms, None, None);
                 continue;
             };
             let round = (timestamp_ms / i64::from(plan.interval_ms) - plan.first_tick as i64) as u32;
@@ -190,46 +241,57 @@ impl Sheet<'_> {
                 && plan.generation(target, round) == generation;
             if !planned || !slot.sent.contains(round) {
                 self.found.unexpected += 1;
-                self.example(Fault::Unexpected, target, generation, timestamp_ms, None, Some(value));
+                self.example(Fault::Unexpected, known, timestamp_ms, None, Some(value));
                 continue;
             }
-            let expected = plan.value(key, self.page.metric, round);
-            let cell = &mut seen[self.cell(target, round)];
+            let expected = plan.value(key, metric, round);
+            let cell = &mut seen[self.cell(target, metric, round)];
             *cell = cell.saturating_add(1);
             if *cell > 1 {
                 self.found.doubled += 1;
-                self.example(Fault::Doubled, target, generation, timestamp_ms, Some(expected), Some(value));
+                self.example(Fault::Doubled, known, timestamp_ms, Some(expected), Some(value));
             } else if slot.acknowledged.contains(round) {
                 self.found.read_back += 1;
             } else {
                 self.found.unacknowledged += 1;
             }
-            if value.to_bits() != expected.to_bits() {
+            if value.to_bits() == expected.to_bits() {
+                continue;
+            }
+            if (value - expected).abs() <= expected.abs() * self.tolerance {
+                self.found.rounded += 1;
+            } else {
                 self.found.wrong += 1;
-                self.example(Fault::Wrong, target, generation, timestamp_ms, Some(expected), Some(value));
+                self.example(Fault::Wrong, known, timestamp_ms, Some(expected), Some(value));
             }
         }
     }
 
     /// Counts what was acknowledged and not seen.
     fn missing(&mut self, seen: &[u8]) {
-        let ledger = self.ledger;
-        let plan = &ledger.plan;
-        let first = plan.first_target(0);
+        let first = self.plan().first_target(0);
         let page = self.page;
         for target in (first..first + self.targets() as u64).filter(|t| page.has_target(*t)) {
-            let slot = plan.slot_of(target, page.metric).expect("BUG: a target of the plan has a slot");
-            for round in page.rounds.clone() {
-                if seen[self.cell(target, round)] > 0 || !ledger.slots[slot].acknowledged.contains(round) {
-                    continue;
-                }
-                self.found.lost += 1;
-                if self.found.lost <= self.examples_max as u64 {
-                    let generation = plan.generation(target, round);
-                    let sent = plan.value(plan.target_key(target, generation), page.metric, round);
-                    let at = plan.timestamp_ms(target, round);
-                    self.example(Fault::Lost, target, generation, at, Some(sent), None);
-                }
+            for metric in page.metrics.clone() {
+                self.missing_of(seen, target, metric);
+            }
+        }
+    }
+
+    fn missing_of(&mut self, seen: &[u8], target: u64, metric: u32) {
+        let ledger = self.ledger;
+        let plan = &ledger.plan;
+        let slot = plan.slot_of(target, metric).expect("BUG: a target of the plan has a slot");
+        for round in self.page.rounds.clone() {
+            if seen[self.cell(target, metric, round)] > 0 || !ledger.slots[slot].acknowledged.contains(round)
+            {
+                continue;
+            }
+            self.found.lost += 1;
+            if self.found.lost <= self.examples_max as u64 {
+                let known = Known { target, generation: plan.generation(target, round), metric };
+                let sent = plan.value(plan.target_key(target, known.generation), metric, round);
+                self.example(Fault::Lost, known, plan.timestamp_ms(target, round), Some(sent), None);
             }
         }
     }
@@ -237,8 +299,7 @@ impl Sheet<'_> {
     fn example(
         &mut self,
         fault: Fault,
-        target: u64,
-        generation: u64,
+        known: Known,
         timestamp_ms: i64,
         sent: Option<f64>,
         found: Option<f64>,
@@ -248,10 +309,12 @@ impl Sheet<'_> {
             return;
         }
         let plan = self.plan();
-        let name = plan.fleet.metric_name(self.page.metric, plan.metric_generation(self.page.rounds.start));
+        let Known { target, generation, metric } = known;
+        let name = plan.fleet.metric_name(metric, plan.metric_generation(self.page.rounds.start));
+        let le = plan.fleet.histograms.le(metric);
         let mut labels = Vec::new();
         let target = target_bytes(&plan.fleet.target_labels(target, generation));
-        crate::fleet::series_labels(&mut labels, &name, &target);
+        series_labels(&mut labels, &name, le.as_deref(), &target);
         let series = format!("{:?}", LabelsRef::from_canonical(&labels));
         self.found.examples.push(Example { fault, series, timestamp_ms, sent, found });
     }

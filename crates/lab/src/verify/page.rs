@@ -4,78 +4,132 @@ use crate::fleet::JOBS;
 use crate::plan::Plan;
 use std::ops::Range;
 
-/// One question: a metric over some rounds, perhaps of one job only.
+/// Names in one question: more alternatives than this VictoriaMetrics tries on each name that it has, instead of
+/// looking them up (`maxOrValues`); Prometheus and Cortex do so from 256 on (`maxSetMatches`).
+const NAMES_MAX: u32 = 100;
+
+/// Bytes of the names in one question: VictoriaMetrics takes queries of up to 16 KiB (`-search.maxQueryLen`).
+const NAMES_BYTES_MAX: usize = 12 << 10;
+
+/// One question: some metrics over some rounds, perhaps of one job only.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Page {
-    /// Number of the metric.
-    pub(super) metric: u32,
-    /// In all of which the metric has the same name.
+    /// Numbers of the metrics. Metrics of one name are in one page.
+    pub(super) metrics: Range<u32>,
+    /// In all of which the metrics have the same names.
     pub(super) rounds: Range<u32>,
     /// Targets whose number leaves this remainder by [`JOBS`]; all targets without it.
     pub(super) job: Option<u64>,
-    /// What selects it.
-    pub(super) selector: String,
+    /// The metrics' names, each once.
+    pub(super) names: Vec<String>,
 }
 
 /// All questions about a run.
 #[derive(Debug)]
 pub(super) struct Pages {
-    /// Rounds of each page, in order.
-    chunks: Vec<Range<u32>>,
+    chunks: Vec<Chunk>,
     metrics: u32,
     /// How many parts by job, if any.
     jobs: Option<u64>,
+    len: u64,
+}
+
+/// Some rounds, in order.
+#[derive(Debug)]
+struct Chunk {
+    rounds: Range<u32>,
+    /// Metrics of a page, about.
+    step: u32,
+    /// Number of its first page.
+    first: u64,
 }
 
 impl Pages {
     /// For the first `rounds` rounds, at about `samples_max` samples a page.
     pub(super) fn new(plan: &Plan, rounds: u32, samples_max: u64) -> Self {
         let targets = plan.targets * u64::from(plan.writers);
-        let jobs = (targets > samples_max && plan.fleet.has_job()).then_some(JOBS);
-        let targets_of_page = targets.div_ceil(jobs.unwrap_or(1)).max(1);
-        let step = u32::try_from((samples_max / targets_of_page).max(1)).unwrap_or(u32::MAX);
-        let mut chunks = Vec::new();
-        let mut first = 0;
-        while first < rounds {
-            let mut end = first.saturating_add(step).min(rounds);
+        // series of a target that have one name, at the most
+        let alike = plan.fleet.histograms.alike_max();
+        let jobs = (targets * u64::from(alike) > samples_max && plan.fleet.has_job()).then_some(JOBS);
+        let samples_of_round = (targets.div_ceil(jobs.unwrap_or(1)) * u64::from(alike)).max(1);
+        let narrow = |n: u64| u32::try_from(n.max(1)).unwrap_or(u32::MAX);
+        let step = narrow(samples_max / samples_of_round);
+        let mut pages = Self { chunks: Vec::new(), metrics: plan.metrics, jobs, len: 0 };
+        let mut begin = 0;
+        while begin < rounds {
+            let mut end = begin.saturating_add(step).min(rounds);
             if let Some(ticks) = plan.metric_churn_ticks {
                 // up to the next renaming
-                let left = ticks - plan.tick(first) % ticks;
-                end = end.min(first.saturating_add(u32::try_from(left).unwrap_or(u32::MAX)));
+                let left = ticks - plan.tick(begin) % ticks;
+                end = end.min(begin.saturating_add(u32::try_from(left).unwrap_or(u32::MAX)));
             }
-            chunks.push(first..end);
-            first = end;
+            let names = samples_max / (samples_of_round * u64::from(end - begin));
+            let names = narrow(names).min(names_max(plan, begin));
+            pages.push(begin..end, names.saturating_mul(alike));
+            begin = end;
         }
-        Self { chunks, metrics: plan.metrics, jobs }
+        pages
+    }
+
+    fn push(&mut self, rounds: Range<u32>, step: u32) {
+        self.chunks.push(Chunk { rounds, step, first: self.len });
+        self.len += u64::from(self.metrics.div_ceil(step)) * self.jobs.unwrap_or(1);
     }
 
     /// How many there are.
     pub(super) fn len(&self) -> u64 {
-        self.chunks.len() as u64 * self.parts()
+        self.len
     }
 
-    /// Page number `number`: those of the same rounds follow each other.
+    /// Page number `number`: those of the same rounds follow each other. Some may have no metrics.
     pub(super) fn get(&self, plan: &Plan, number: u64) -> Option<Page> {
-        let (chunk, part) = (number / self.parts(), number % self.parts());
-        let rounds = self.chunks.get(usize::try_from(chunk).ok()?)?.clone();
-        let jobs = self.jobs.unwrap_or(1);
-        let (job, metric) = (part / u64::from(self.metrics), (part % u64::from(self.metrics)) as u32);
-        debug_assert!(job < jobs);
-        let name = plan.fleet.metric_name(metric, plan.metric_generation(rounds.start));
-        let job = self.jobs.map(|_| job);
-        let selector = match job {
-            Some(job) => format!("{name}{{job=\"{}\"}}", plan.fleet.job(job)),
-            None => name,
+        if number >= self.len {
+            return None;
+        }
+        let chunk = &self.chunks[self.chunks.partition_point(|chunk| chunk.first <= number) - 1];
+        let within = number - chunk.first;
+        let steps = u64::from(self.metrics.div_ceil(chunk.step));
+        let (job, step) = (within / steps, (within % steps) as u32);
+        debug_assert!(job < self.jobs.unwrap_or(1));
+        // a name that begins before a page's edge belongs to the page before
+        let cut = |step: u32| {
+            let edge = chunk.step.saturating_mul(step).min(self.metrics);
+            if edge == self.metrics { edge } else { plan.fleet.histograms.first_alike(edge) }
         };
-        Some(Page { metric, rounds, job, selector })
-    }
-
-    fn parts(&self) -> u64 {
-        u64::from(self.metrics) * self.jobs.unwrap_or(1)
+        let metrics = cut(step)..cut(step + 1);
+        let generation = plan.metric_generation(chunk.rounds.start);
+        let mut names: Vec<String> =
+            metrics.clone().map(|metric| plan.fleet.metric_name(metric, generation)).collect();
+        names.dedup();
+        Some(Page { metrics, rounds: chunk.rounds.clone(), job: self.jobs.map(|_| job), names })
     }
 }
 
+/// As many names as fit into a question.
+fn names_max(plan: &Plan, round: u32) -> u32 {
+    let longest = plan.fleet.metric_name(plan.metrics - 1, plan.metric_generation(round));
+    let fit = NAMES_BYTES_MAX / (longest.len() + 1);
+    u32::try_from(fit).unwrap_or(u32::MAX).clamp(1, NAMES_MAX)
+}
+
 impl Page {
+    /// What selects its series, in PromQL.
+    pub(super) fn selector(&self, plan: &Plan) -> String {
+        let fleet = &plan.fleet;
+        let fixed = fleet.fixed.iter().map(|(name, value)| format!("{name}={}", quoted(value)));
+        let job = self.job.map(|job| format!("job={}", quoted(&fleet.job(job))));
+        let mut matchers: Vec<String> = fixed.chain(job).collect();
+        let name = match self.names.as_slice() {
+            [name] => name.as_str(),
+            // names of the lab have no character that means something in a regular expression
+            names => {
+                matchers.insert(0, format!("__name__=~\"{}\"", names.join("|")));
+                ""
+            }
+        };
+        if matchers.is_empty() { name.to_owned() } else { format!("{name}{{{}}}", matchers.join(",")) }
+    }
+
     /// The range of time that holds its samples, both ends included, in ms.
     pub(super) fn times(&self, plan: &Plan) -> (i64, i64) {
         (plan.round_ms(self.rounds.start), plan.round_ms(self.rounds.end) - 1)
@@ -87,33 +141,80 @@ impl Page {
     }
 }
 
+/// A text as PromQL writes it.
+fn quoted(text: &str) -> String {
+    format!("\"{}\"", text.replace('\\', "\\\\").replace('"', "\\\"").replace('\n', "\\n"))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::fleet::{Fleet, Histograms};
     use crate::plan::tests::small;
+    use std::collections::HashSet;
 
     #[test]
     fn pages_cover_each_metric_and_round_once_and_stay_small() {
         for (samples_max, churn) in [(1_000_000, None), (100, None), (21, Some(7)), (5, None)] {
             let plan = Plan { metric_churn_ticks: churn, ..small() };
             let pages = Pages::new(&plan, 50, samples_max);
-            let mut seen = std::collections::HashSet::new();
+            let mut seen = HashSet::new();
             for number in 0..pages.len() {
                 let page = pages.get(&plan, number).unwrap();
                 let targets = (14..35).filter(|t| page.has_target(*t));
-                let samples = targets.clone().count() * page.rounds.len();
+                let samples = targets.clone().count() * page.rounds.len() * page.metrics.len();
                 assert!(samples as u64 <= samples_max.max(2), "{samples} of {samples_max}");
                 for (target, round) in targets.flat_map(|t| page.rounds.clone().map(move |r| (t, r))) {
-                    assert!(seen.insert((target, page.metric, round)));
-                    assert_eq!(
-                        plan.metric_generation(round),
-                        plan.metric_generation(page.rounds.start),
-                        "one name"
-                    );
+                    assert!(page.metrics.clone().all(|metric| seen.insert((target, metric, round))));
+                    let names = |r| plan.metric_generation(r);
+                    assert_eq!(names(round), names(page.rounds.start), "the same names");
                 }
             }
             assert_eq!(seen.len(), 21 * 5 * 50);
             assert_eq!(pages.get(&plan, pages.len()), None);
+        }
+    }
+
+    #[test]
+    fn names_that_live_briefly_share_a_question() {
+        // one target with many metrics, as a published test had it
+        let fleet = Fleet { metric_name_bytes: Some(90), ..Fleet::default() };
+        let plan =
+            Plan { fleet, metrics: 16_000, targets: 1, writers: 1, metric_churn_ticks: Some(80), ..small() };
+        let pages = Pages::new(&plan, 80, 100_000);
+        assert!(pages.len() <= 2 * 16_000 / 100, "{}", pages.len());
+        for number in 0..pages.len() {
+            let selector = pages.get(&plan, number).unwrap().selector(&plan);
+            assert!(selector.starts_with("{__name__=~\"metric_") && selector.len() < 16 << 10);
+        }
+    }
+
+    #[test]
+    fn selectors_name_what_all_series_share() {
+        let fixed = vec![("tenant".to_owned(), "a \"b\"".to_owned())];
+        let plan = Plan { fleet: Fleet { fixed, ..Fleet::default() }, ..small() };
+        let selector = |samples_max| Pages::new(&plan, 1, samples_max).get(&plan, 1).unwrap().selector(&plan);
+        assert_eq!(selector(21 * 3), r#"{__name__=~"metric_3|metric_4",tenant="a \"b\""}"#);
+        assert_eq!(selector(21), r#"metric_1{tenant="a \"b\""}"#);
+        assert_eq!(selector(3), r#"metric_1{tenant="a \"b\"",job="checkout-api"}"#);
+    }
+
+    #[test]
+    fn series_of_one_name_are_in_one_page() {
+        let fleet = Fleet { histograms: Histograms { count: 3, buckets: 4 }, ..Fleet::default() };
+        let plan = Plan { fleet, metrics: 25, ..small() };
+        for samples_max in [1, 21, 50, 21 * 9, 1_000_000] {
+            let pages = Pages::new(&plan, 3, samples_max);
+            let all = (0..pages.len()).map(|number| pages.get(&plan, number).unwrap());
+            let mut names = HashSet::new();
+            let mut series = 0;
+            for page in all {
+                for name in page.names {
+                    assert!(names.insert((name.clone(), page.job, page.rounds.start)), "{name}");
+                }
+                series += page.metrics.len() * page.rounds.len() * if page.job.is_some() { 1 } else { 16 };
+            }
+            assert_eq!(series, 25 * 3 * 16, "{samples_max}");
         }
     }
 }

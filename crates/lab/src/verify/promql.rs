@@ -52,28 +52,32 @@ struct Data<'a> {
     result: Vec<Series<'a>>,
 }
 
-/// The question's path: all samples of the page. `nocache` is for VictoriaMetrics, whose cache would answer
+/// The question as a form: all samples of the page. `nocache` is for VictoriaMetrics, whose cache would answer
 /// for the store; others do not know it.
-pub(super) fn question(path: &str, plan: &Plan, page: &Page) -> String {
+pub(super) fn question(plan: &Plan, page: &Page) -> String {
     let (first_ms, last_ms) = page.times(plan);
     // ranges do not include their left end (in Prometheus before 3.0 they do; the checker ignores it)
-    let query = format!("{}[{}ms]", page.selector, last_ms - first_ms + 1);
+    let query = format!("{}[{}ms]", page.selector(plan), last_ms - first_ms + 1);
     let time = format!("{}.{:03}", last_ms / 1000, last_ms % 1000);
-    format!("{path}?query={}&time={time}&nocache=1", percent(&query))
+    format!("query={}&time={time}&nocache=1", percent(&query))
 }
 
-/// Asks, again where the target is not there at the moment.
-pub(crate) async fn ask(client: &mut Client, question: &str) -> Result<Bytes> {
+/// What the headers of a [`question`] say of it: names make it too long for a URL.
+pub(super) const QUESTION_TYPE: &str = "application/x-www-form-urlencoded";
+
+/// Asks at `path`, again where the target is not there at the moment.
+pub(super) async fn ask(client: &mut Client, path: &str, question: &str) -> Result<Bytes> {
+    let question = Bytes::copy_from_slice(question.as_bytes());
     let begin = Instant::now();
     let mut pause = Duration::from_millis(100);
     loop {
-        let said = match client.send(Method::GET, question, Bytes::new()).await {
+        let said = match client.send(Method::POST, path, question.clone()).await {
             Ok(answer) if answer.status.is_success() => return Ok(answer.body),
-            Ok(answer) if is_final(&answer) => bail!("{question}: {} {}", answer.status, answer.text()),
+            Ok(answer) if is_final(&answer) => bail!("{path}: {} {}", answer.status, answer.text()),
             Ok(answer) => format!("{} {}", answer.status, answer.text()),
             Err(failure) => failure.to_string(),
         };
-        ensure!(begin.elapsed() + pause < ASK_AGAIN, "{question}: {said}");
+        ensure!(begin.elapsed() + pause < ASK_AGAIN, "{path}: {said}");
         tokio::time::sleep(pause).await;
         pause = (pause * 2).min(Duration::from_secs(2));
     }
@@ -107,11 +111,14 @@ mod tests {
     #[test]
     fn asks_for_all_of_a_page_and_nothing_else() {
         let plan = Plan { fleet: crate::fleet::Fleet::default(), ..small() };
-        let page = Pages::new(&plan, 4, 1_000).get(&plan, 3).unwrap();
+        let page = Pages::new(&plan, 4, 1_000).get(&plan, 0).unwrap();
         assert_eq!(
-            question("/api/v1/query", &plan, &page),
-            "/api/v1/query?query=metric_3%5B60000ms%5D&time=1795284059.999&nocache=1"
+            question(&plan, &page),
+            "query=%7B__name__%3D~%22metric_0%7Cmetric_1%7Cmetric_2%7Cmetric_3%7Cmetric_4%22%7D%5B60000ms%5D\
+             &time=1795284059.999&nocache=1"
         );
+        let page = Pages::new(&plan, 4, 21 * 4).get(&plan, 3).unwrap();
+        assert_eq!(question(&plan, &page), "query=metric_3%5B60000ms%5D&time=1795284059.999&nocache=1");
     }
 
     #[test]

@@ -207,9 +207,9 @@ async fn more_connections_than_requests_and_more_targets_than_a_page() {
 async fn what_cannot_be_read_back_is_not_good_but_still_reported() {
     let target = Target::start(|_| Deed::Keep).await;
     let mut options = options(&target);
-    options.verify.as_mut().unwrap().read_url = "https://127.0.0.1/".into();
+    options.verify.as_mut().unwrap().read_url = "ftp://127.0.0.1/".into();
     let report = lab::write(&options, &Silent).await.unwrap();
     assert_eq!(report.samples_acknowledged, 180);
     assert!(!report.is_good() && report.verify.is_none());
-    assert!(report.to_text(false).contains("not verified: https"));
+    assert!(report.to_text(false).contains("not verified: ftp"));
 }

@@ -5,3 +5,4 @@ mod faults;
 mod load;
 mod scenario;
 mod target;
+mod tls;

@@ -188,6 +188,20 @@ async fn churn_cycles_and_rare_values_come_back() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn histograms_come_back_bucket_by_bucket() {
+    let load = "histograms = 0.6\nhistogram_buckets = 3\nmetric_interval = '500ms'";
+    let text = SMALL.replace("metrics = 5", &format!("metrics = 17\n{load}"));
+    let target = Target::start(|_| Deed::Keep).await;
+    let result = run_text(&target, &text).await;
+    assert!(result.passed(), "{:?}", result.verify);
+    assert!(target.has_bucket("+Inf"));
+    let verify = result.verify.unwrap();
+    assert_eq!(verify.read_back, target.samples() as u64);
+    let lying = Target::start(|n| if n == 7 { Deed::Corrupt } else { Deed::Keep }).await;
+    assert_eq!(failed(&run_text(&lying, &text).await), ["wrong"]);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn two_machines_share_a_scenario_without_overlap() {
     let target = Target::start(|_| Deed::Keep).await;
     let text = format!("{SMALL}\n[target]\nwrite = '{}'\n", target.write_url());

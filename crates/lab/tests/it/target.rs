@@ -11,7 +11,9 @@ use hyper_util::rt::TokioIo;
 use prost::Message;
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::{Arc, Mutex};
-use tokio::net::{TcpListener, TcpStream};
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::net::TcpListener;
+use tokio_rustls::TlsAcceptor;
 
 /// What to do with one write request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -61,34 +63,67 @@ type Script = dyn Fn(u64) -> Deed + Send + Sync;
 pub(crate) struct Target {
     state: Arc<Mutex<State>>,
     script: Arc<Script>,
+    scheme: &'static str,
     address: std::net::SocketAddr,
 }
 
 impl Target {
     pub(crate) async fn start(script: impl Fn(u64) -> Deed + Send + Sync + 'static) -> Self {
+        Self::listen(script, None).await
+    }
+
+    /// Speaks TLS.
+    pub(crate) async fn start_encrypted(acceptor: TlsAcceptor) -> Self {
+        Self::listen(|_| Deed::Keep, Some(acceptor)).await
+    }
+
+    async fn listen(
+        script: impl Fn(u64) -> Deed + Send + Sync + 'static,
+        acceptor: Option<TlsAcceptor>,
+    ) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
-        let target = Self { state: Arc::default(), script: Arc::new(script), address };
+        let scheme = if acceptor.is_some() { "https" } else { "http" };
+        let target = Self { state: Arc::default(), script: Arc::new(script), scheme, address };
         let this = target.clone();
         tokio::spawn(async move {
             loop {
                 let (stream, _) = listener.accept().await.unwrap();
-                tokio::spawn(this.clone().serve(stream));
+                let (this, acceptor) = (this.clone(), acceptor.clone());
+                tokio::spawn(async move {
+                    match acceptor {
+                        None => this.serve(stream).await,
+                        Some(acceptor) => {
+                            // who cannot prove who he is goes away
+                            let Ok(stream) = acceptor.accept(stream).await else { return };
+                            this.serve(stream).await;
+                        }
+                    }
+                });
             }
         });
         target
     }
 
     pub(crate) fn write_url(&self) -> String {
-        format!("http://{}/api/v1/write", self.address)
+        format!("{}/api/v1/write", self.read_url())
     }
 
     pub(crate) fn read_url(&self) -> String {
-        format!("http://{}", self.address)
+        format!("{}://{}", self.scheme, self.address)
     }
 
     pub(crate) fn series(&self) -> usize {
         self.state.lock().unwrap().samples.len()
+    }
+
+    /// True where there is a bucket up to `bound`.
+    pub(crate) fn has_bucket(&self, bound: &str) -> bool {
+        let state = self.state.lock().unwrap();
+        let mut all = state.samples.keys();
+        all.any(|labels| {
+            labels["__name__"].ends_with("_bucket") && labels.get("le").is_some_and(|le| le == bound)
+        })
     }
 
     pub(crate) fn samples(&self) -> usize {
@@ -106,7 +141,7 @@ impl Target {
         Some(state.headers.as_ref()?.get(name)?.to_str().unwrap().to_owned())
     }
 
-    async fn serve(self, stream: TcpStream) {
+    async fn serve(self, stream: impl AsyncRead + AsyncWrite + Unpin) {
         let service = service_fn(|request| self.clone().answer(request));
         // an error of the service breaks the connection
         http1::Builder::new().serve_connection(TokioIo::new(stream), service).await.ok();
@@ -116,7 +151,8 @@ impl Target {
         let (head, body) = request.into_parts();
         let body = body.collect().await.map_err(|_| "body")?.to_bytes();
         if head.uri.path() == "/api/v1/query" {
-            let answer = self.query(head.uri.query().unwrap_or_default());
+            let form = std::str::from_utf8(&body).map_err(|_| "form")?;
+            let answer = self.query(head.uri.query().unwrap_or(form));
             return Ok(Response::new(answer.into()));
         }
         let version2 = head.headers["content-type"].to_str().unwrap().contains("write.v2");
@@ -164,17 +200,14 @@ impl Target {
         let (selector, range) = query.split_once('[').unwrap();
         let range_ms: i64 = range.strip_suffix("ms]").unwrap().parse().unwrap();
         let end_ms = (time.parse::<f64>().unwrap() * 1000.0).round() as i64;
-        let (name, matcher) = match selector.split_once('{') {
-            Some((name, rest)) => (name, rest.strip_suffix("\"}").and_then(|rest| rest.split_once("=\""))),
-            None => (selector, None),
-        };
+        let matchers = matchers(selector);
         let mut state = self.state.lock().unwrap();
         if !state.asked.insert(parameters.to_owned()) {
             let hidden = std::mem::take(&mut state.hidden);
             state.keep(hidden, Deed::Keep);
         }
         let result = state.samples.iter().filter(|(labels, _)| {
-            labels["__name__"] == name && matcher.is_none_or(|(label, value)| labels[label] == value)
+            matchers.iter().all(|(label, values)| values.contains(&labels[*label].as_str()))
         });
         let result = result.map(|(labels, samples)| {
             let inside = samples.iter().filter(|(t, _)| (end_ms - range_ms..=end_ms).contains(t));
@@ -208,6 +241,19 @@ impl State {
             }
         }
     }
+}
+
+/// Labels and the values that they may have: of `name{label="…"}` and `{__name__=~"…|…",label="…"}`.
+fn matchers(selector: &str) -> Vec<(&str, HashSet<&str>)> {
+    let (name, rest) = selector.split_once('{').unwrap_or((selector, "}"));
+    let inside = rest.strip_suffix('}').unwrap();
+    let named = (!name.is_empty()).then(|| ("__name__", HashSet::from([name])));
+    let others = inside.split(',').filter(|matcher| !matcher.is_empty()).map(|matcher| {
+        let (label, values) = matcher.split_once('=').unwrap();
+        let values = values.trim_start_matches('~').trim_matches('"');
+        (label, values.split('|').collect())
+    });
+    named.into_iter().chain(others).collect()
 }
 
 fn unpercent(text: &str) -> String {

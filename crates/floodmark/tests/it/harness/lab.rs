@@ -1,0 +1,64 @@
+//! `floodmark lab` as a process.
+
+use super::process::command;
+use rustix::process::{Pid, Signal, kill_process};
+use std::io::{BufRead, BufReader, Read};
+use std::process::{Child, Output, Stdio};
+
+/// A `floodmark lab` that goes on until it is told to end.
+pub(crate) struct Running {
+    child: Child,
+    /// What it said first on stderr.
+    pub(crate) said: String,
+}
+
+impl Running {
+    /// Starts it and waits for a line on stderr with `text`.
+    pub(crate) fn start(args: &[&str], text: &str) -> Self {
+        let mut child =
+            command(args).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("start the lab");
+        let mut stderr = BufReader::new(child.stderr.take().expect("stderr is piped"));
+        let mut said = String::new();
+        while !said.contains(text) {
+            assert_ne!(stderr.read_line(&mut said).expect("read stderr"), 0, "it ended: {said}");
+        }
+        // nobody may wait for a full pipe
+        std::thread::spawn(move || std::io::copy(&mut stderr, &mut std::io::sink()));
+        Self { child, said }
+    }
+
+    /// Ends it as Ctrl-C does; its exit status and what it printed.
+    pub(crate) fn interrupt(mut self) -> (Option<i32>, String) {
+        let pid = Pid::from_child(&self.child);
+        kill_process(pid, Signal::INT).expect("interrupt the lab");
+        let mut printed = String::new();
+        self.child.stdout.take().expect("stdout is piped").read_to_string(&mut printed).expect("read stdout");
+        let status = self.child.wait().expect("wait for the lab");
+        (status.code(), printed)
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        self.child.kill().ok();
+        self.child.wait().ok();
+    }
+}
+
+/// Runs it to its end.
+pub(crate) fn lab(args: &[&str]) -> Output {
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    command(&[&["lab"], args].concat())
+        .env("PATH", path)
+        .stdout(Stdio::piped())
+        .output()
+        .expect("run the lab")
+}
+
+/// What it printed, if it ended well.
+#[track_caller]
+pub(crate) fn good(output: &Output) -> String {
+    let text = String::from_utf8_lossy(&output.stdout).into_owned();
+    assert!(output.status.success(), "{text}\n{}", String::from_utf8_lossy(&output.stderr));
+    text
+}

@@ -1,0 +1,176 @@
+//! Which series of a target are parts of classic histograms.
+//!
+//! ```text
+//!   metric   0 … buckets-1      _bucket, with `le` ascending to +Inf    the first histogram
+//!            buckets            _count
+//!            buckets + 1        _sum
+//!            …                                                          the next
+//! ```
+
+use serde::{Deserialize, Serialize};
+
+/// Buckets of a histogram are not more: the last bound is 2.5 × 10^13.
+pub const BUCKETS_MAX: u32 = 48;
+
+/// Buckets of a histogram, if nothing else is said: up to 10, and `+Inf`.
+pub const BUCKETS_DEFAULT: u32 = 12;
+
+/// Bounds of buckets within a power of ten, in thousandths, as client libraries have them by default.
+const BOUNDS: [u64; 3] = [5, 10, 25];
+
+/// The histograms of a target: its first metrics.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct Histograms {
+    /// How many.
+    pub count: u32,
+    /// Buckets of each, `+Inf` included; at most [`BUCKETS_MAX`].
+    pub buckets: u32,
+}
+
+/// What a metric is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Part {
+    /// On its own.
+    Plain,
+    /// The bucket with this number of a histogram.
+    Bucket(u32),
+    /// How often a histogram was observed.
+    Count,
+    /// The sum of what was observed.
+    Sum,
+}
+
+impl Part {
+    /// What its name ends in.
+    pub fn suffix(self) -> &'static str {
+        match self {
+            Self::Plain => "",
+            Self::Bucket(_) => "_bucket",
+            Self::Count => "_count",
+            Self::Sum => "_sum",
+        }
+    }
+}
+
+impl Histograms {
+    /// So many histograms of `buckets` buckets that they make up about `share` of `metrics` series.
+    pub fn of_share(share: f64, buckets: u32, metrics: u32) -> Self {
+        let one = Self { count: 1, buckets };
+        let count = (share.clamp(0.0, 1.0) * f64::from(metrics) / f64::from(one.series())).round() as u32;
+        Self { count: count.min(metrics / one.series()), buckets }
+    }
+
+    /// Series of one histogram.
+    pub fn series(self) -> u32 {
+        self.buckets + 2
+    }
+
+    /// What metric number `metric` is, and the first metric of its histogram (or itself).
+    #[inline]
+    pub fn part(self, metric: u32) -> (u32, Part) {
+        if metric >= self.count * self.series() {
+            return (metric, Part::Plain);
+        }
+        let within = metric % self.series();
+        let part = match within.checked_sub(self.buckets) {
+            None => Part::Bucket(within),
+            Some(0) => Part::Count,
+            Some(_) => Part::Sum,
+        };
+        (metric - within, part)
+    }
+
+    /// The label `le` of a metric, if it is a bucket.
+    pub fn le(self, metric: u32) -> Option<String> {
+        match self.part(metric) {
+            (_, Part::Bucket(bucket)) if bucket + 1 == self.buckets => Some("+Inf".to_owned()),
+            (_, Part::Bucket(bucket)) => Some(bound(bucket)),
+            _ => None,
+        }
+    }
+
+    /// Metrics of one target that share a name, at the most.
+    pub fn alike_max(self) -> u32 {
+        if self.count == 0 { 1 } else { self.buckets }
+    }
+
+    /// The first metric that has the name of `metric`.
+    pub fn first_alike(self, metric: u32) -> u32 {
+        match self.part(metric) {
+            (first, Part::Bucket(_)) => first,
+            _ => metric,
+        }
+    }
+
+    /// The share of all observations that lie in a bucket or below: the histogram's shape hangs on `key`.
+    pub fn share_below(self, key: u64, bucket: u32) -> f64 {
+        let x = f64::from(bucket + 1) / f64::from(self.buckets);
+        // only products, which are the same on all machines
+        match key % 3 {
+            0 => x,
+            1 => x * x * (3.0 - 2.0 * x),
+            _ => 1.0 - (1.0 - x) * (1.0 - x),
+        }
+    }
+}
+
+/// The upper bound of a bucket, as text.
+fn bound(bucket: u32) -> String {
+    let thousandths = BOUNDS[(bucket % 3) as usize] * 10u64.pow(bucket / 3);
+    let (whole, rest) = (thousandths / 1000, thousandths % 1000);
+    if rest == 0 {
+        return whole.to_string();
+    }
+    format!("{whole}.{rest:03}").trim_end_matches('0').to_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn parts_follow_each_other() {
+        let histograms = Histograms { count: 2, buckets: 3 };
+        let parts: Vec<_> = (0..12).map(|metric| histograms.part(metric)).collect();
+        let of = |first| {
+            let buckets = (0..3).map(move |b| (first, Part::Bucket(b)));
+            buckets.chain([(first, Part::Count), (first, Part::Sum)])
+        };
+        let expected: Vec<_> = of(0).chain(of(5)).chain([(10, Part::Plain), (11, Part::Plain)]).collect();
+        assert_eq!(parts, expected);
+        let alike: Vec<_> = (0..7).map(|metric| histograms.first_alike(metric)).collect();
+        assert_eq!(alike, [0, 0, 0, 3, 4, 5, 5]);
+        assert_eq!(Histograms::default().part(0), (0, Part::Plain));
+    }
+
+    #[test]
+    fn bounds_are_those_of_client_libraries() {
+        let histograms = Histograms { count: 1, buckets: 12 };
+        let bounds: Vec<_> = (0..14).map_while(|metric| histograms.le(metric)).collect();
+        let expected =
+            ["0.005", "0.01", "0.025", "0.05", "0.1", "0.25", "0.5", "1", "2.5", "5", "10", "+Inf"];
+        assert_eq!(bounds, expected);
+        let many: std::collections::HashSet<_> = (0..BUCKETS_MAX).map(bound).collect();
+        assert_eq!(many.len(), BUCKETS_MAX as usize);
+    }
+
+    #[test]
+    fn shares_become_whole_histograms() {
+        let check = |share, metrics, count| {
+            assert_eq!(Histograms::of_share(share, 8, metrics), Histograms { count, buckets: 8 });
+        };
+        check(0.0, 100, 0);
+        check(0.3, 100, 3);
+        check(1.0, 99, 9);
+        check(1.0, 9, 0);
+    }
+
+    #[test]
+    fn buckets_hold_what_the_buckets_below_hold() {
+        let histograms = Histograms { count: 1, buckets: 7 };
+        for key in 0..3 {
+            let shares: Vec<_> = (0..7).map(|bucket| histograms.share_below(key, bucket)).collect();
+            assert!(shares.is_sorted() && shares[6] == 1.0, "{shares:?}");
+        }
+    }
+}

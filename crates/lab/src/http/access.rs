@@ -1,0 +1,103 @@
+//! What may be reached, and how to prove who one is where connections are encrypted.
+
+use anyhow::{Context, Result, ensure};
+use serde::Deserialize;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use tokio_rustls::TlsConnector;
+use tokio_rustls::rustls::pki_types::pem::PemObject;
+use tokio_rustls::rustls::pki_types::{CertificateDer, PrivateKeyDer};
+use tokio_rustls::rustls::{ClientConfig, RootCertStore, crypto::ring};
+
+/// Where the lab may go.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Access {
+    /// Hosts beyond this machine that may be loaded.
+    pub hosts: Vec<String>,
+    /// For `https`.
+    pub tls: TlsFiles,
+}
+
+/// Files in PEM form.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct TlsFiles {
+    /// Certificates of who may vouch for a target; those of this machine, if not given.
+    pub ca: Option<PathBuf>,
+    /// This side's certificate and those between it and its authority, for targets that ask who is there.
+    pub cert: Option<PathBuf>,
+    /// And its private key.
+    pub key: Option<PathBuf>,
+}
+
+impl Access {
+    /// This machine, and nowhere else.
+    pub fn loopback() -> Self {
+        Self::default()
+    }
+
+    /// This machine and `hosts`.
+    pub fn to(hosts: &[String]) -> Self {
+        Self { hosts: hosts.to_vec(), tls: TlsFiles::default() }
+    }
+
+    /// True for a host that was named.
+    pub(super) fn allows(&self, host: &str) -> bool {
+        self.hosts.iter().any(|named| named == host)
+    }
+}
+
+impl TlsFiles {
+    /// Relative paths are those within `folder`.
+    pub fn within(&self, folder: &Path) -> Self {
+        let within = |path: &Option<PathBuf>| path.as_ref().map(|path| folder.join(path));
+        Self { ca: within(&self.ca), cert: within(&self.cert), key: within(&self.key) }
+    }
+
+    /// Reads the files. Errors name the one that is wrong.
+    pub fn config(&self) -> Result<ClientConfig> {
+        let builder = ClientConfig::builder_with_provider(Arc::new(ring::default_provider()))
+            .with_safe_default_protocol_versions()
+            .context("choose versions of TLS")?
+            .with_root_certificates(self.roots()?);
+        let mut config = match (&self.cert, &self.key) {
+            (None, None) => builder.with_no_client_auth(),
+            (Some(cert), Some(key)) => builder
+                .with_client_auth_cert(certificates(cert)?, private_key(key)?)
+                .with_context(|| format!("use {} with {}", cert.display(), key.display()))?,
+            _ => anyhow::bail!("a client certificate needs its key, and a key its certificate"),
+        };
+        config.alpn_protocols = vec![b"http/1.1".to_vec()];
+        Ok(config)
+    }
+
+    /// Opens encrypted connections.
+    pub(super) fn connector(&self) -> Result<TlsConnector> {
+        Ok(TlsConnector::from(Arc::new(self.config()?)))
+    }
+
+    fn roots(&self) -> Result<RootCertStore> {
+        let mut roots = RootCertStore::empty();
+        let Some(ca) = &self.ca else {
+            // some of a machine's certificates may be unreadable; what matters is whether one fits
+            roots.add_parsable_certificates(rustls_native_certs::load_native_certs().certs);
+            return Ok(roots);
+        };
+        for certificate in certificates(ca)? {
+            roots.add(certificate).with_context(|| format!("trust {}", ca.display()))?;
+        }
+        Ok(roots)
+    }
+}
+
+fn certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>> {
+    let context = || format!("read certificates from {}", path.display());
+    let found = CertificateDer::pem_file_iter(path).with_context(context)?;
+    let found: Vec<_> = found.collect::<Result<_, _>>().with_context(context)?;
+    ensure!(!found.is_empty(), "{}: no certificate in PEM form", path.display());
+    Ok(found)
+}
+
+fn private_key(path: &Path) -> Result<PrivateKeyDer<'static>> {
+    PrivateKeyDer::from_pem_file(path).with_context(|| format!("read a private key from {}", path.display()))
+}
