@@ -93,6 +93,10 @@ pub struct Embedded {
     writer: Option<(Writer, DictionaryId)>,
     /// The group failed, or none was begun.
     void: bool,
+    /// The dictionary was ended so that it can be dropped: the next one may use the reserve.
+    was_ended: bool,
+    /// Space is set aside for that.
+    has_reserve: bool,
     /// The offset of the next record.
     next: u64,
     /// One past the newest durable record.
@@ -130,6 +134,8 @@ impl Embedded {
         let stats = JournalStats { torn_bytes: found.torn_bytes, ..JournalStats::default() };
         Ok(Self {
             quarantine: Arc::new(Quarantine::new(Arc::clone(&options.disk), &partition_dir, start)),
+            was_ended: false,
+            has_reserve: writer::make_reserve(&partition_dir, &options),
             dir: partition_dir,
             partition,
             options,
@@ -152,7 +158,14 @@ impl Embedded {
         let place = u64::from(self.partition) << 48 ^ self.durable;
         let salt = mix(mix(self.options.seed ^ mix(place)).wrapping_add(self.made));
         let header = Header { partition: self.partition, first: self.durable, salt };
-        let writer = Writer::create(&self.dir, header, &self.options)?;
+        let is_for_truncation = std::mem::take(&mut self.was_ended);
+        let writer = match Writer::create(&self.dir, header, &self.options) {
+            Err(full @ JournalError::Full { .. }) if is_for_truncation => {
+                self.has_reserve = false;
+                Writer::create_in_reserve(&self.dir, header, &self.options).map_err(|_| full)?
+            }
+            writer => writer?,
+        };
         // a segment of the same name had no durable record and was replaced
         self.segments.pop_back_if(|newest| newest.first == header.first);
         self.segments.push_back(Segment { first: header.first, bytes: writer.durable() });
@@ -243,6 +256,7 @@ impl Journal for Embedded {
             writer.close();
         }
         self.void = true;
+        self.was_ended = true;
     }
 
     fn start(&self) -> Offset {
@@ -285,7 +299,11 @@ impl Journal for Embedded {
             };
             self.quarantine.set_start(self.start().0);
         }
-        if ended > 0 { writer::sync_dir(&self.dir, &self.options) } else { Ok(()) }
+        if ended > 0 {
+            writer::sync_dir(&self.dir, &self.options)?;
+        }
+        self.has_reserve = self.has_reserve || writer::make_reserve(&self.dir, &self.options);
+        Ok(())
     }
 
     fn stats(&self) -> JournalStats {

@@ -3,8 +3,8 @@
 //! ```text
 //!   DIR/LOCK            held while a process uses the directory
 //!   DIR/identity.json   { "version": 1, "seed": "…", "partitions": 2 }
-//!   DIR/journal/N/      the segments of partition N, and `source`: what tables call this journal
-//!   DIR/floodmarks.json up to where the journals are in the tables (`lake/manifest.rs`)
+//!   DIR/journal/N/      the segments of partition N; `source`: what tables call this journal; `reserve`: room for one more
+//!   DIR/floodmarks.json up to where the journals are in the tables (`lake/manifest.rs`); `.spare` keeps room for it
 //!   DIR/tables/         the tables, unless they lie elsewhere
 //! ```
 

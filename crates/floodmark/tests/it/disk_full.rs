@@ -1,7 +1,7 @@
 //! A full disk: writes are refused, reads go on, and writing resumes by itself.
 
 use crate::harness::ledger::Writer;
-use crate::harness::{Options, Server, wait_for};
+use crate::harness::{Options, Request, Server, wait_for};
 use std::fs::File;
 use std::io::Write;
 use std::path::Path;
@@ -35,7 +35,8 @@ impl SmallDisk {
 
     /// Takes all the space that is left.
     pub(crate) fn fill(&self) {
-        let mut file = File::create(self.path().join("filler")).unwrap();
+        let filler = self.path().join("filler");
+        let mut file = File::options().append(true).create(true).open(filler).unwrap();
         for size in [1 << 20, 1 << 12] {
             while file.write_all(&vec![1; size]).is_ok() {}
         }
@@ -113,4 +114,32 @@ fn writes_wait_reads_go_on_and_it_resumes_by_itself() {
     }
     let warnings = server.log_lines(" WARN ").len();
     assert!(warnings < 200, "{warnings} warnings: one for each refusal would fill the disk with the log");
+}
+
+/// Sealing makes room, but must write something first.
+#[test]
+fn a_full_disk_under_the_journal_is_emptied_into_tables_that_lie_elsewhere() {
+    let Some(disk) = SmallDisk::mount("24m") else { return };
+    let tables = tempfile::tempdir().unwrap();
+    let config = format!(
+        "partitions = 2\nsegment_size = \"2MiB\"\nseal_after = \"1h\"\nseal_size = \"1GiB\"\ntables = \"file://{}\"",
+        tables.path().display()
+    );
+    let options = Options::default().data_dir(&disk.path().join("data")).config(&config);
+    let server =
+        Server::start(options.allow("not durable, refused").allow("the journal cannot be shortened"));
+    let mut writers = [Writer::new(6, 1), Writer::new(6, 2)];
+    for round in 0..3 {
+        disk.fill();
+        let text = until_refused(&server, &mut writers);
+        disk.fill();
+        eprintln!("round {round}: {text}");
+        server.send(&Request::post("/api/v1/admin/flush", Vec::new())).expect(200, &["success"]);
+        for writer in &mut writers {
+            wait_for("writing to resume", || (writer.write_once(&server).status == 204).then_some(()));
+            writer.verify(&server, 0);
+        }
+        disk.make_room();
+        server.send(&Request::post("/api/v1/admin/flush", Vec::new())).expect(200, &["success"]);
+    }
 }

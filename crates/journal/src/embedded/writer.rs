@@ -11,6 +11,11 @@ use std::path::{Path, PathBuf};
 /// Records gathered before they are written, synced or not.
 const BUFFER_BYTES_MAX: usize = 1 << 20;
 
+/// The name of the file that keeps space, and how much beyond the headroom of a segment: for the metadata and exemplars
+/// that a new dictionary begins with.
+const RESERVE: &str = "reserve";
+const RESERVE_BYTES: u64 = 1 << 20;
+
 /// Space is asked for in multiples of this where it is scarce.
 const ALLOCATE_BYTES_MIN: u64 = 64 << 10;
 
@@ -34,19 +39,43 @@ impl Writer {
     /// Makes a segment file. It appears under its name only when its header is durable; a segment of the
     /// same name, which then holds no durable record, is replaced.
     pub(super) fn create(dir: &Path, header: Header, options: &Options) -> Result<Self, JournalError> {
-        let path = segment::path(dir, header.first);
-        let unfinished = path.with_extension(UNFINISHED);
-        let disk = &options.disk;
-        let file =
-            disk.open(&unfinished, Mode::Create).map_err(|e| JournalError::io("create", &unfinished, e))?;
+        let unfinished = segment::path(dir, header.first).with_extension(UNFINISHED);
+        let file = options.disk.open(&unfinished, Mode::Create);
+        let file = file.map_err(|e| JournalError::io("create", &unfinished, e))?;
+        Self::begin(dir, header, options, file, 0)
+    }
+
+    /// The same in space that was set aside ([`make_reserve`]), where the disk has no other.
+    pub(super) fn create_in_reserve(
+        dir: &Path,
+        header: Header,
+        options: &Options,
+    ) -> Result<Self, JournalError> {
+        let unfinished = segment::path(dir, header.first).with_extension(UNFINISHED);
+        let failed = |e| JournalError::io("use the reserve for", &unfinished, e);
+        // by its name, so that nobody else can get the space in between
+        options.disk.rename(&dir.join(RESERVE), &unfinished).map_err(failed)?;
+        let file = options.disk.open(&unfinished, Mode::Change).map_err(failed)?;
+        let allocated = file.len().map_err(failed)?;
+        Self::begin(dir, header, options, file, allocated)
+    }
+
+    fn begin(
+        dir: &Path,
+        header: Header,
+        options: &Options,
+        file: Box<dyn DiskFile>,
+        allocated: u64,
+    ) -> Result<Self, JournalError> {
+        let (disk, path) = (&options.disk, segment::path(dir, header.first));
         let mut writer = Self {
             file,
-            path: unfinished,
+            path: path.with_extension(UNFINISHED),
             seed: frame::crc_seed(header.salt),
             buffer: Vec::new(),
             durable: 0,
             written: 0,
-            allocated: 0,
+            allocated,
         };
         let made = writer.fill_in(header, options).and_then(|()| {
             disk.rename(&writer.path, &path).map_err(|e| JournalError::io("rename", &path, e))?;
@@ -160,6 +189,22 @@ impl Writer {
             let _ = self.file.set_len(self.durable);
         }
     }
+}
+
+/// Sets space aside for the segment with which a full disk is emptied: whoever drops old segments must begin a new one
+/// before. True where it is there.
+pub(super) fn make_reserve(dir: &Path, options: &Options) -> bool {
+    let (disk, path) = (&options.disk, dir.join(RESERVE));
+    let bytes = options.headroom_bytes.min(options.segment_bytes) + RESERVE_BYTES;
+    if disk.open(&path, Mode::Read).and_then(|file| file.len()).is_ok_and(|len| len >= bytes) {
+        return true;
+    }
+    let made = disk.open(&path, Mode::Create).and_then(|file| file.allocate(0, bytes));
+    if made.is_err() {
+        // there is no room: what was had of it goes back
+        let _ = disk.remove(&path);
+    }
+    made.is_ok()
 }
 
 /// Makes names in a directory durable.

@@ -15,7 +15,7 @@
 //! must tables be read before a replay.
 
 use journal::Disk;
-use journal::disk;
+use journal::disk::{self, Mode};
 use model::TenantId;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -25,6 +25,10 @@ use std::sync::Arc;
 
 /// The file's name in the data directory.
 const NAME: &str = "floodmarks.json";
+
+/// What the file is called that keeps space for another version of it, and how much: some hundred tenants' worth.
+const SPARE: &str = "spare";
+const SPARE_BYTES: u64 = 64 << 10;
 
 const VERSION: u32 = 1;
 
@@ -167,7 +171,41 @@ impl Manifest {
 
     fn write(&self, marks: Vec<Mark>) -> io::Result<()> {
         let text = Text { version: VERSION, check: check(&marks), marks };
-        disk::replace(&*self.disk, &self.path, &serde_json::to_vec_pretty(&text)?)
+        let bytes = serde_json::to_vec_pretty(&text)?;
+        match disk::replace(&*self.disk, &self.path, &bytes) {
+            Err(full) if matches!(full.kind(), io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded) => {
+                self.replace_in_spare(&bytes).map_err(|_| full)?;
+            }
+            replaced => replaced?,
+        }
+        self.make_spare();
+        Ok(())
+    }
+
+    /// The same in space that was set aside: the journal is shortened only when this is written, and that may be what
+    /// makes room.
+    fn replace_in_spare(&self, bytes: &[u8]) -> io::Result<()> {
+        let unfinished = self.path.with_extension("unfinished");
+        self.disk.rename(&self.path.with_extension(SPARE), &unfinished)?;
+        let file = self.disk.open(&unfinished, Mode::Change)?;
+        file.write_at(bytes, 0)?;
+        file.set_len(bytes.len() as u64)?;
+        file.sync_data()?;
+        self.disk.rename(&unfinished, &self.path)?;
+        self.path.parent().map_or(Ok(()), |dir| self.disk.sync_dir(dir))
+    }
+
+    /// Sets that space aside, where there is some.
+    fn make_spare(&self) {
+        let path = self.path.with_extension(SPARE);
+        if self.disk.open(&path, Mode::Read).and_then(|file| file.len()).is_ok_and(|len| len >= SPARE_BYTES) {
+            return;
+        }
+        let made = self.disk.open(&path, Mode::Create).and_then(|file| file.allocate(0, SPARE_BYTES));
+        if made.is_err() {
+            // what was had of it goes back; without it a full disk waits for somebody to make room
+            let _ = self.disk.remove(&path);
+        }
     }
 }
 
