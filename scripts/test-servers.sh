@@ -12,6 +12,8 @@ bin=$cache/bin
 # Prometheus 3.5 LTS by its module version. Newer ones need modules that not every proxy has.
 prometheus_version=v0.305.0
 
+versitygw_version=v1.8.0
+
 have() { command -v "$1" >/dev/null 2>&1; }
 missing() { echo "test-servers: no $1: $2" >&2; }
 
@@ -63,6 +65,17 @@ if [ ! -x "$bin/prometheus" ] || [ ! -x "$bin/promtool" ]; then
     fi
 fi
 
+# An object store that speaks S3 and keeps objects as files.
+if [ ! -x "$bin/versitygw" ]; then
+    if ! have go; then
+        missing "versitygw" "no Go toolchain here"
+    else
+        echo "test-servers: building versitygw $versitygw_version into $bin"
+        GOBIN=$bin nice -n 10 go install "github.com/versity/versitygw/cmd/versitygw@$versitygw_version" \
+            >"$cache/versitygw-build.log" 2>&1 || missing "versitygw" "the build failed, see $cache/versitygw-build.log"
+    fi
+fi
+
 # Foreign readers of our tables: Python's deltalake (delta-rs) and DuckDB.
 py=$cache/py
 readers="deltalake duckdb pyarrow"
@@ -78,7 +91,7 @@ if ! "$py/bin/python" -c 'import deltalake, duckdb, pyarrow' 2>/dev/null; then
     fi
 fi
 
-for program in "$bin/prometheus" "$bin/promtool" "$py/bin/python" "$(command -v prometheus)" \
+for program in "$bin/prometheus" "$bin/promtool" "$bin/versitygw" "$py/bin/python" "$(command -v prometheus)" \
     "$(command -v prometheus-node-exporter || command -v node_exporter)"; do
     [ -x "$program" ] && echo "test-servers: $program"
 done

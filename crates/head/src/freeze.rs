@@ -17,8 +17,8 @@ use model::{Samples, SeriesRef, TimeRange};
 #[cfg(test)]
 mod tests;
 
-/// Series that are visited in a turn of a release: about a millisecond.
-pub(crate) const TURN_SERIES: usize = 8_000;
+/// Series that are visited in a turn of a release: about a quarter of a millisecond, for writers wait for it.
+pub(crate) const TURN_SERIES: usize = 2_000;
 
 /// What is between [`TenantHead::freeze`] and the end of the release.
 #[derive(Debug, Default)]

@@ -15,8 +15,8 @@ use std::cmp::Ordering;
 #[cfg(test)]
 mod tests;
 
-/// Steps of a turn: about a millisecond. A step is a comparison, or a series that is looked at.
-const TURN_STEPS: usize = 8_000;
+/// Steps of a turn: about a quarter of a millisecond, for writers wait for it. A step is a comparison, or a series that is looked at.
+const TURN_STEPS: usize = 2_000;
 
 /// Series handed out in a turn at the most.
 const OUT_MAX: usize = 1024;

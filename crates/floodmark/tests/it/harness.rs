@@ -3,6 +3,7 @@
 //! - [`http`]: a small blocking HTTP/1.1 client, which can also send what no client would
 //! - [`process`]: the server as a process; its log is checked when a test ends
 //! - [`wire`]: remote-write bodies built field by field, so that they can be wrong
+//! - [`outside`]: programs of others
 //! - [`read`]: what comes back over the query interface
 //! - [`lab`]: `floodmark lab` as a process
 //! - [`ledger`]: a load whose every sample can be told from its series and time
@@ -10,6 +11,7 @@
 pub(crate) mod http;
 pub(crate) mod lab;
 pub(crate) mod ledger;
+pub(crate) mod outside;
 pub(crate) mod process;
 pub(crate) mod read;
 pub(crate) mod wire;

@@ -10,6 +10,7 @@ use stdx::rng::Rng;
 
 mod faults;
 mod foreign;
+mod s3;
 
 fn seed() -> u64 {
     let seed = std::env::var("FLOODMARK_SEED").ok().map(|s| s.parse().expect("FLOODMARK_SEED is a number"));

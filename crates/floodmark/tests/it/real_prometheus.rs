@@ -10,8 +10,9 @@ mod errors;
 mod same_data;
 mod servers;
 
+use crate::harness::outside::free_port;
 use crate::harness::{Options, Server, now_ms, wait_for};
-use servers::{NodeExporter, Prometheus, free_port};
+use servers::{NodeExporter, Prometheus};
 use std::time::Duration;
 
 /// How long what lasts.

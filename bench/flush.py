@@ -1,0 +1,66 @@
+"""What flushes and compaction do to those who write, and to memory.
+
+    FLOODMARK=path/to/floodmark python3 bench/flush.py [--series 1000000] [--rate 100000] [--memory 2GiB] [--duration 60]
+
+All series are made first. Then the same load (a fixed rate, latency from the intended start) twice: with no flush, and
+with one flush after the other and a compaction after each `--compact-every`th. Prints both p99s, their ratio, what was refused, and the
+most memory that the server ever held.
+"""
+
+import argparse
+import json
+import threading
+import time
+import urllib.request
+
+from floodmark_bench import Server
+
+args = argparse.ArgumentParser()
+args.add_argument("--series", type=int, default=1_000_000)
+args.add_argument("--rate", type=int, default=100_000)
+args.add_argument("--memory", default="2GiB")
+args.add_argument("--duration", type=int, default=60)
+args.add_argument("--compact-every", type=int, default=4, metavar="FLUSHES")
+args = args.parse_args()
+
+server = Server("--memory", args.memory, "--seal-after", "1h")
+LOAD = ["--metrics", 1000, "--series", args.series // 4000, "--writers", 4, "--interval", "10s"]
+PACE = ["--rate", args.rate, "--duration", "%ds" % args.duration]
+
+
+def post(path):
+    request = urllib.request.Request(server.url + "/api/v1/admin/" + path, data=b"", method="POST")
+    return json.load(urllib.request.urlopen(request, timeout=600))["data"]
+
+
+done = threading.Event()
+flushes, compactions, samples = 0, 0, 0
+
+
+def flush_on():
+    global flushes, compactions, samples
+    while not done.is_set():
+        began = time.monotonic()
+        samples += post("flush")["samples"]
+        flushes += 1
+        if flushes % args.compact_every == 0:
+            compactions += post("compact")["merges"]
+        # a flush of nothing is none
+        time.sleep(max(0.0, 2 - (time.monotonic() - began)))
+
+
+made, _ = server.lab(*LOAD, "--rounds", 1)
+print("made %d series, %d MiB" % (made["series_distinct"], server.rss_bytes() >> 20), flush=True)
+quiet, quiet_cpu = server.lab(*LOAD, *PACE)
+flusher = threading.Thread(target=flush_on)
+flusher.start()
+busy, busy_cpu = server.lab(*LOAD, *PACE)
+done.set()
+flusher.join()
+ms = lambda report, q: report["latency"][q] * 1e3
+for what, report, cpu in [("no flush", quiet, quiet_cpu), ("flushes", busy, busy_cpu)]:
+    print("%-9s p50 %7.2f ms  p99 %7.2f ms  %.0f samples/s  server CPU %.1f s  answers %s" % (
+        what, ms(report, "p50_s"), ms(report, "p99_s"), report["samples_per_s"], cpu, json.dumps(report.get("statuses", {}))))
+print("ratio of p99s %.2f; %d flushes of %d samples, %d merges" % (ms(busy, "p99_s") / ms(quiet, "p99_s"), flushes, samples, compactions))
+print("most memory ever: %d MiB of %s" % (server.rss_peak_bytes() >> 20, args.memory))
+server.stop()

@@ -1,0 +1,99 @@
+//! Tables in a real S3 service: VersityGW over a directory.
+
+use super::{flush, seed};
+use crate::harness::ledger::Writer;
+use crate::harness::outside::{Running, find, free_port};
+use crate::harness::{Options, Request, Server, wait_for};
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use tempfile::TempDir;
+
+const KEY: &str = "floodmark";
+const SECRET: &str = "a secret that no log may show";
+
+/// The service, with the bucket `lake`.
+struct S3 {
+    program: PathBuf,
+    dir: TempDir,
+    port: u16,
+    running: Option<Running>,
+}
+
+impl S3 {
+    fn start() -> Option<Self> {
+        let Some(program) = find(&["versitygw"]) else {
+            eprintln!("SKIPPED s3: no versitygw in the cache or in $PATH");
+            return None;
+        };
+        let dir = tempfile::tempdir().unwrap();
+        std::fs::create_dir_all(dir.path().join("buckets/lake")).unwrap();
+        let mut s3 = Self { program, dir, port: free_port(), running: None };
+        s3.restart();
+        Some(s3)
+    }
+
+    fn restart(&mut self) {
+        let mut command = Command::new(&self.program);
+        command.env("ROOT_ACCESS_KEY", KEY).env("ROOT_SECRET_KEY", SECRET);
+        command.args(["--port", &format!("127.0.0.1:{}", self.port)]);
+        command.args(["--quiet", "--keep-alive", "--health", "/health", "posix"]).arg(self.buckets());
+        let running = Running::start(&mut command, self.port, self.dir.path().join("log"));
+        running.wait_until("/health");
+        self.running = Some(running);
+    }
+
+    fn stop(&mut self) {
+        self.running = None;
+    }
+
+    fn buckets(&self) -> PathBuf {
+        self.dir.path().join("buckets")
+    }
+
+    fn options(&self) -> Options {
+        let config = format!(
+            "seal_after = \"200ms\"\ntables = \"s3://lake/here\"\n[tables_options]\naws_endpoint = \"http://127.0.0.1:{}\"\n\
+             aws_region = \"us-east-1\"\naws_allow_http = \"true\"\naws_access_key_id = \"{KEY}\"\naws_secret_access_key = \"{SECRET}\"",
+            self.port
+        );
+        let excuses = ["cannot be sealed", "can be sealed again", "waits for a table"];
+        excuses.into_iter().fold(Options::default().config(&config), Options::allow)
+    }
+}
+
+fn is_in(path: &Path, text: &str) -> bool {
+    std::fs::read_dir(path).is_ok_and(|mut entries| {
+        entries.any(|e| e.is_ok_and(|e| e.file_name().to_string_lossy().contains(text)))
+    })
+}
+
+#[test]
+fn tables_in_s3_take_everything_once_though_the_service_goes_away() {
+    let Some(mut s3) = S3::start() else { return };
+    let mut server = Server::start(s3.options());
+    let mut writer = Writer::new(seed(), 1);
+    for _ in 0..5 {
+        writer.write_once(&server).expect(204, &[]);
+        flush(&server);
+    }
+    s3.stop();
+    let failures = server.metric("floodmark_seal_failures_total");
+    wait_for("a failure", || {
+        writer.write_once(&server).expect(204, &[]);
+        (server.metric("floodmark_seal_failures_total") > failures).then_some(())
+    });
+    server.kill9();
+    s3.restart();
+    server.restart();
+    flush(&server);
+    writer.verify(&server, 0);
+    let reply = server.send(&Request::post("/api/v1/admin/compact", Vec::new()));
+    reply.expect(200, &["\"failures\":0"]);
+    server.kill9();
+    server.restart();
+    assert_eq!(server.metric("floodmark_journal_replayed_samples_total"), 0.0);
+    writer.verify(&server, 0);
+    let table = s3.buckets().join("lake/here/anonymous/metrics");
+    assert!(is_in(&table, "_delta_log") && is_in(&table, "date="), "the table lies where its URL says");
+    assert!(!server.data_dir().join("tables").exists(), "nothing lies anywhere else");
+}
