@@ -33,6 +33,12 @@ const BEGIN_MS: i64 = 1_777_000_000_000;
 /// Turns until everything that was asked for is done, at most.
 const DRAIN_TURNS: usize = 200;
 
+/// A tenant whose table fails keeps no other tenant from getting on.
+const TENANTS_ARE_APART: bool = false;
+
+/// An older journal can be used beside newer tables without any advice.
+const NEEDS_NO_ADVICE: bool = false;
+
 /// Starts that may fail before the faults are taken away.
 const STARTS_MAX: usize = 4;
 
@@ -96,6 +102,8 @@ pub struct Driver {
     flushes: Vec<Flush>,
     /// An older data directory, and what must be there with it.
     copy: Option<(Copy, BTreeSet<Key>)>,
+    /// An older journal goes on under the name of a newer one.
+    is_misnamed: bool,
     /// No more requests come.
     is_draining: Rc<Cell<bool>>,
 }
@@ -133,6 +141,7 @@ impl Driver {
             node: None,
             flushes: Vec::new(),
             copy: None,
+            is_misnamed: false,
             is_draining,
         }
     }
@@ -181,6 +190,7 @@ impl Driver {
             w.weather,
             w.check,
             w.copy,
+            w.apart,
         ];
         let mut drawn = self.below(all.iter().sum());
         let step = all.iter().position(|weight| {
@@ -201,6 +211,7 @@ impl Driver {
             Some(9) => self.deliver(),
             Some(10) => self.change_weather(),
             Some(12) => self.copy(),
+            Some(13) if TENANTS_ARE_APART => self.leave_one_behind()?,
             _ => self.check()?,
         }
         Ok(())
@@ -332,7 +343,9 @@ impl Driver {
                 Ok(())
             }
             _ => {
-                let changes = self.below(40);
+                // soon, in what an owner does, or somewhere in a round
+                let most = [6, 40][self.below(2) as usize];
+                let changes = self.below(most);
                 self.trace(format!("power fails after {changes} changes"));
                 self.power.fail_after(changes);
                 Ok(())
@@ -378,6 +391,11 @@ impl Driver {
         self.note("an older data directory is put back");
         self.disk.put_back(Path::new(DATA_DIR), &copy);
         for partition in 0..self.plan.partitions {
+            if NEEDS_NO_ADVICE && self.plan.forgets_advice {
+                self.note("as it is");
+                self.is_misnamed = true;
+                break;
+            }
             let source = format!("{DATA_DIR}/journal/{partition}/source");
             self.disk.delete(Path::new(&source));
         }
@@ -486,7 +504,7 @@ impl Driver {
                 state.trace.note(format!("meanwhile for {partition}: write"));
                 state.write(node, &fleet, clock.now_ms(), span_ms);
             }
-            if state.failure.is_none() && state.rng.chance(0.2) {
+            if state.failure.is_none() && state.rng.chance(0.1) {
                 let faults = store.faults();
                 store.set_faults(StoreFaults::default());
                 state.failure = state.hear().and_then(|()| state.compare(node, &fleet)).err();
@@ -513,7 +531,9 @@ impl Driver {
         state.compare(self.node(), &self.fleet)?;
         if !self.disk.has_lied() {
             check::tables(self.node(), &self.fleet, &state.model)?;
-            check::floodmarks(self.node(), &self.fleet)?;
+            if !self.is_misnamed {
+                check::floodmarks(self.node(), &self.fleet)?;
+            }
         }
         self.store.set_faults(faults);
         Ok(())
@@ -558,6 +578,40 @@ impl Driver {
             self.state.borrow_mut().hear()?;
         }
         Err(format!("after {DRAIN_TURNS} turns without faults a flush is not done"))
+    }
+
+    /// The store fails for one tenant alone: everybody else's samples go into tables all the same.
+    fn leave_one_behind(&mut self) -> Result<(), String> {
+        let behind = self.below(self.plan.tenants as u64) as usize;
+        self.trace(format!("the table of {behind} fails"));
+        self.disk.set_faults(DiskFaults::default());
+        let broken = Some(format!("{}/", self.fleet.tenants[behind].as_str()));
+        self.store.set_faults(StoreFaults { broken, ..StoreFaults::default() });
+        let before = self.is_draining.replace(true);
+        for _ in 0..DRAIN_TURNS {
+            (0..self.plan.partitions).for_each(|partition| self.node().turn(partition));
+            self.state.borrow_mut().hear()?;
+            self.flush();
+            self.clock.next_step();
+            self.clock.advance(1000);
+            self.seal()?;
+            if self.power.is_off() || !self.others_wait(behind) {
+                break;
+            }
+        }
+        self.is_draining.set(before);
+        if !self.power.is_off() && self.others_wait(behind) {
+            return Err(format!("the table of {behind} fails, and others' samples stay in heads"));
+        }
+        self.store.set_faults(StoreFaults::default());
+        Ok(())
+    }
+
+    /// A tenant that is not `behind` has samples that are not in tables.
+    fn others_wait(&self, behind: usize) -> bool {
+        let others = self.fleet.tenants.iter().enumerate().filter(|(tenant, _)| *tenant != behind);
+        !self.state.borrow().underway.is_empty()
+            || others.map(|(_, id)| self.node().head_samples(id)).any(|samples| samples > 0)
     }
 
     fn check_drained(&mut self) -> Result<(), String> {

@@ -34,6 +34,8 @@ pub struct Weights {
     pub check: u64,
     /// An operator copies the data directory.
     pub copy: u64,
+    /// One tenant's table fails, and the others are to get on.
+    pub apart: u64,
 }
 
 /// A run.
@@ -67,6 +69,8 @@ pub struct Plan {
     pub evicts: bool,
     /// `floodmarks.json` may be lost between two lives.
     pub loses_marks: bool,
+    /// Who puts an older data directory back forgets what `docs/operating.md` says beside.
+    pub forgets_advice: bool,
 }
 
 impl Plan {
@@ -81,8 +85,9 @@ impl Plan {
             keep: or(3, 0.6),
             compact: or(1, 0.4),
             advance: or(8, 0.9),
+            apart: or(1, 0.3),
             set_clock: or(1, 0.3),
-            crash: or(4, 0.9),
+            crash: or(4, 0.9) + or(8, 0.2),
             deliver: 2,
             weather: or(4, 0.8),
             check: 2,
@@ -93,7 +98,7 @@ impl Plan {
         let store = StoreFaults {
             refuse: some(0.5, 0.4),
             lose_answer: some(0.5, 0.4),
-            delay: some(0.5, 0.3),
+            delay: some(0.5, 0.25) + some(0.5, 0.1),
             unreadable: some(0.2, 0.3),
             broken: None,
         };
@@ -112,6 +117,7 @@ impl Plan {
             durability: if rng.chance(0.1) { Durability::Os } else { Durability::Fsync },
             evicts: rng.chance(0.5),
             loses_marks: rng.chance(0.2),
+            forgets_advice: rng.chance(0.5),
         }
     }
 }
