@@ -33,12 +33,6 @@ const BEGIN_MS: i64 = 1_777_000_000_000;
 /// Turns until everything that was asked for is done, at most.
 const DRAIN_TURNS: usize = 200;
 
-/// A tenant whose table fails keeps no other tenant from getting on.
-const TENANTS_ARE_APART: bool = false;
-
-/// An older journal can be used beside newer tables without any advice.
-const NEEDS_NO_ADVICE: bool = false;
-
 /// Starts that may fail before the faults are taken away.
 const STARTS_MAX: usize = 4;
 
@@ -211,7 +205,7 @@ impl Driver {
             Some(9) => self.deliver(),
             Some(10) => self.change_weather(),
             Some(12) => self.copy(),
-            Some(13) if TENANTS_ARE_APART => self.leave_one_behind()?,
+            Some(13) => self.leave_one_behind()?,
             _ => self.check()?,
         }
         Ok(())
@@ -391,7 +385,7 @@ impl Driver {
         self.note("an older data directory is put back");
         self.disk.put_back(Path::new(DATA_DIR), &copy);
         for partition in 0..self.plan.partitions {
-            if NEEDS_NO_ADVICE && self.plan.forgets_advice {
+            if self.plan.forgets_advice {
                 self.note("as it is");
                 self.is_misnamed = true;
                 break;

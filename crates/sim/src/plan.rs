@@ -102,6 +102,8 @@ impl Plan {
             unreadable: some(0.2, 0.3),
             broken: None,
         };
+        // Without `floodmarks.json` nobody can tell that an older journal goes on under a newer one's name.
+        let forgets_advice = rng.chance(0.4);
         Self {
             steps: 40 + rng.below(100) as usize,
             tenants: 1 + rng.below(3) as usize,
@@ -116,8 +118,8 @@ impl Plan {
             breaks_tenants: rng.chance(0.2),
             durability: if rng.chance(0.1) { Durability::Os } else { Durability::Fsync },
             evicts: rng.chance(0.5),
-            loses_marks: rng.chance(0.2),
-            forgets_advice: rng.chance(0.5),
+            loses_marks: !forgets_advice && rng.chance(0.3),
+            forgets_advice,
         }
     }
 }
