@@ -147,6 +147,9 @@ fn tell_found(found: &Found, args: &ScenarioArgs) -> Result<bool> {
         }
         match (found.limit, found.partial) {
             (_, true) => println!("{}: STOPPED before anything was found", found.what),
+            (Some(limit), _) if found.trials.iter().all(|trial| trial.passed) => {
+                println!("{}: {limit:.2}, the bound itself: all that was tried passed", found.what);
+            }
             (Some(limit), _) => println!("{}: {limit:.2}", found.what),
             (None, _) => println!("{}: nothing within the bounds passes", found.what),
         }

@@ -282,15 +282,17 @@ fn a_flood_of_new_series_ends_in_a_steady_state() {
                 wire::Series::new(&[("__name__", "churn"), ("id", &format!("{}", made + i))]).sample(now, 1.0)
             })
             .collect();
-        let reply = server.send(&Request::write(&wire::v1(&series)));
-        match reply.status {
-            204 => made += 1000,
-            400 | 503 => {
-                refused += 1;
-                std::thread::sleep(Duration::from_millis(100));
+        let request = Request::write(&wire::v1(&series));
+        wait_for("room for new series", || {
+            let reply = server.send(&request);
+            match reply.status {
+                204 => return Some(()),
+                400 | 503 => refused += 1,
+                other => panic!("{other}: {}", reply.text()),
             }
-            other => panic!("{other}: {}", reply.text()),
-        }
+            None
+        });
+        made += 1000;
     }
     eprintln!("{made} series in {:?}, {refused} refusals", began.elapsed());
     assert!(server.metric("floodmark_head_series_evicted_total") > 0.0);

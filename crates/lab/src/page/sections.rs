@@ -123,7 +123,7 @@ fn tiles(result: &RunResult) -> String {
         tiles.push(("cpu_cores_mean", "target CPU, mean", show(cores, "cores"), rest.unwrap_or_default()));
     }
     if let Some(first) = &result.saturated {
-        let rest = format!("after {}: {}", show(first.at_s, "s"), first.why);
+        let rest = format!("after {:.0} s: {}", first.at_s, first.why);
         tiles.push(("saturated", "used up first", first.resource.clone(), rest));
     }
     let tile = |(name, what, value, rest): &(&str, &str, String, String)| {
