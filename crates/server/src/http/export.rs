@@ -17,6 +17,7 @@ use super::meta::selectors;
 use super::params::Params;
 use super::read::{CancelOnDrop, TRIES_MAX, options};
 use super::tenant::tenant_of;
+use crate::node::Node;
 use crate::source::Source;
 use axum::body::{Body, HttpBody};
 use axum::extract::State;
@@ -24,7 +25,7 @@ use axum::http::{HeaderMap, HeaderName, HeaderValue, StatusCode, header};
 use axum::response::Response;
 use bytes::Bytes;
 use hyper::body::Frame;
-use model::{LabelsRef, Samples, TenantId, TimeRange};
+use model::{LabelsRef, Samples, SeriesKey, TenantId, TimeRange};
 use protocol::exposition::{self, Dialect};
 use protocol::jsonl;
 use query::{Matcher, QueryError, Select, SeriesSource};
@@ -32,6 +33,7 @@ use std::collections::HashSet;
 use std::pin::Pin;
 use std::sync::atomic::AtomicBool;
 use std::task::{Context, Poll, ready};
+use stdx::budget::{Account, Reservation};
 use tokio::sync::mpsc::{self, Receiver, Sender};
 
 /// Exports that run at once. Each holds a thread for as long as its reader reads.
@@ -155,24 +157,38 @@ struct Ask<'a> {
 }
 
 impl Ask<'_> {
-    /// Begins again where what it reads has moved on before anything was sent.
+    /// Begins again where what it reads has moved on into tables, and leaves out what it gave before.
     fn all_or_again(&self, out: &mut Pieces<'_>) -> Result<(), Stop> {
         let samples_max = options(self.app, self.cancelled, None).samples_max;
+        let mut given = Given::new(&self.app.node);
         let mut tries = 0;
         loop {
             tries += 1;
+            let before = given.keys.len();
             let source = Source::new(&self.app.node, self.tenant.clone(), samples_max, self.cancelled);
-            match self.all(&source, out) {
-                Err(Stop::Failed(_)) if source.is_outlived() && tries < TRIES_MAX && !out.has_sent => {
+            match self.all(&source, out, &mut given) {
+                Err(Stop::Failed(_)) if source.is_outlived() && given.is_whole => {
+                    tries = if given.keys.len() > before { 0 } else { tries };
+                }
+                Err(Stop::Failed(_)) if source.is_outlived() && !out.has_sent => {
                     out.piece.clear();
+                    given = Given::new(&self.app.node);
                 }
                 done => return done,
+            }
+            if tries >= TRIES_MAX {
+                let message = "what it reads moves on faster than it can be read";
+                return Err(Stop::Failed(ApiError::new(
+                    StatusCode::SERVICE_UNAVAILABLE,
+                    "unavailable",
+                    message,
+                )));
             }
         }
     }
 
     /// Writes the series of all selectors, each once.
-    fn all(&self, source: &Source<'_>, out: &mut Pieces<'_>) -> Result<(), Stop> {
+    fn all(&self, source: &Source<'_>, out: &mut Pieces<'_>, given: &mut Given) -> Result<(), Stop> {
         let failed = |e| Stop::Failed(ApiError::from(QueryError::from(e)));
         let mut samples = Samples::default();
         for (i, matchers) in self.selectors.iter().enumerate() {
@@ -181,14 +197,59 @@ impl Ask<'_> {
             while set.next(&mut samples).map_err(failed)? {
                 let labels = set.labels();
                 let before = &self.selectors[..i];
-                if !samples.is_empty() && !before.iter().any(|matchers| matches_all(matchers, labels)) {
+                let is_new =
+                    !samples.is_empty() && !before.iter().any(|matchers| matches_all(matchers, labels));
+                if is_new && !given.has(labels) {
                     out.series(labels, &samples)?;
+                    given.add(labels);
                 }
             }
             drop(set);
             out.warn(&source.left_out())?;
         }
         Ok(())
+    }
+}
+
+/// Series that were given: what moves from memory into tables in the middle of an export must not be given again.
+struct Given {
+    keys: HashSet<SeriesKey>,
+    seed: u64,
+    account: Account,
+    /// Memory for them.
+    bought: Vec<Reservation>,
+    /// False where there was no room for all of them: then what has been sent cannot be gone on from.
+    is_whole: bool,
+}
+
+/// Series for which memory is bought together, and what one takes at the most: a set doubles when it is full.
+const GIVEN_SERIES: usize = 1 << 14;
+const GIVEN_BYTES: u64 = 48;
+
+impl Given {
+    fn new(node: &Node) -> Self {
+        let (seed, account) = (node.shared().seed, node.shared().answers.clone());
+        Self { keys: HashSet::new(), seed, account, bought: Vec::new(), is_whole: true }
+    }
+
+    fn has(&self, labels: LabelsRef<'_>) -> bool {
+        self.keys.contains(&SeriesKey::of(labels.as_bytes(), self.seed))
+    }
+
+    fn add(&mut self, labels: LabelsRef<'_>) {
+        if self.is_whole && self.keys.len() == self.bought.len() * GIVEN_SERIES {
+            match self.account.reserve(GIVEN_SERIES as u64 * GIVEN_BYTES) {
+                Ok(bought) => self.bought.push(bought),
+                Err(_) => {
+                    self.is_whole = false;
+                    self.keys = HashSet::new();
+                    self.bought.clear();
+                }
+            }
+        }
+        if self.is_whole {
+            self.keys.insert(SeriesKey::of(labels.as_bytes(), self.seed));
+        }
     }
 }
 
@@ -297,5 +358,60 @@ impl HttpBody for Stream {
                 None => Some(Ok(Frame::trailers(std::mem::take(&mut self.warnings)))),
             });
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::lake::tests::{node_with, write_of};
+    use stdx::clock::{Clock, SystemClock};
+
+    #[tokio::test(flavor = "multi_thread")]
+    async fn an_export_goes_on_when_what_it_reads_moves_on() {
+        let dir = tempfile::tempdir().unwrap();
+        let node = node_with(dir.path(), |_| ()).await;
+        let base_ms = SystemClock.now_ms() - 60_000;
+        for round in 0..400 {
+            write_of(&node, &TenantId::anonymous(), base_ms + round).await;
+        }
+        let (pieces, mut written) = mpsc::channel(1);
+        let app = App::new(node.clone());
+        let exporter = tokio::task::spawn_blocking(move || {
+            let cancelled = AtomicBool::new(false);
+            let (tenant, selectors) = (TenantId::anonymous(), [Vec::new()]);
+            let ask = Ask {
+                app: &app,
+                tenant,
+                selectors: &selectors,
+                range: TimeRange::ALL,
+                cancelled: &cancelled,
+            };
+            let format = Format::Lines { samples: LINE_SAMPLES };
+            let mut out = Pieces {
+                format,
+                pieces: &pieces,
+                piece: Vec::new(),
+                warned: HashSet::new(),
+                has_sent: false,
+            };
+            ask.all_or_again(&mut out).and_then(|()| out.end()).is_ok()
+        });
+        let mut text = Vec::new();
+        while let Some(Ok(piece)) = written.recv().await {
+            let Piece::Text(piece) = piece else { panic!("nothing is left out") };
+            text.extend_from_slice(&piece);
+            // a release that did not wait any longer
+            let pins = &node.shared().lake.pins;
+            pins.outlive(pins.end_generation());
+        }
+        assert!(exporter.await.unwrap());
+        assert!(text.len() > 4 * PIECE_BYTES, "{} bytes: too little to be interrupted", text.len());
+        let mut lines: Vec<_> = text.split(|b| *b == b'\n').filter(|line| !line.is_empty()).collect();
+        lines.sort_unstable();
+        lines.dedup();
+        assert_eq!(lines.len(), 50, "each series once, and whole");
+        assert_eq!(text.iter().filter(|b| **b == b'\n').count(), 50);
+        tokio::task::spawn_blocking(move || node.stop()).await.unwrap();
     }
 }
