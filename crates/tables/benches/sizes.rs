@@ -20,6 +20,7 @@ use model::{Labels, Samples, SeriesKey};
 use std::sync::Arc;
 use stdx::rng::{Rng, mix};
 use tables::compact::{self, CompactLimits};
+use tables::rollup::{self, Resolution, RollupLimits};
 use tables::{
     BlockStager, Cache, Date, Location, Scan, ScanLimits, Select, StagedBlock, Stretch, Table, WriteLimits,
 };
@@ -38,8 +39,12 @@ const SMALL: Size = Size { targets: 2, metrics: 12, samples: 50 };
 const BLOCKS: usize = 10;
 const PARTITIONS: usize = 2;
 
-/// 2026-11-21T16:00:00Z
-const START_MS: i64 = 1_795_276_800_000;
+/// A day for rollups, nearly.
+const DAY_FULL: Size = Size { targets: 10, metrics: 50, samples: 5700 };
+const DAY_SMALL: Size = Size { targets: 1, metrics: 4, samples: 300 };
+
+/// 2026-11-21T00:00:00Z
+const START_MS: i64 = 1_795_219_200_000;
 const INTERVAL_MS: i64 = 15_000;
 
 fn main() {
@@ -53,6 +58,49 @@ fn main() {
         if wanted.is_empty() || wanted.iter().any(|w| w == values) {
             run(values, &size);
         }
+    }
+    println!("values    samples B/s   rollup 5m B/s  of it %   rollup 1h B/s  of it %   (of a day)");
+    for values in ["mix", "jitter", "counter", "gauge"] {
+        if wanted.is_empty() || wanted.iter().any(|w| w == values) {
+            roll_up(values, if full { &DAY_FULL } else { &DAY_SMALL });
+        }
+    }
+}
+
+/// What rollups of a day cost, compacted like the day itself.
+fn roll_up(values: &str, size: &Size) {
+    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build();
+    let runtime = runtime.expect("a runtime");
+    let folder = tempfile::TempDir::new().expect("a folder");
+    let open = |name: &str| {
+        let url = format!("file://{}/{name}", folder.path().display());
+        let location = Location::open(&url, [], runtime.handle().clone()).expect("a location");
+        Arc::new(Table::open_or_create(location).expect("a new table"))
+    };
+    let (table, series) = (open("metrics"), fleet(values, size));
+    let samples = series.iter().map(|s| s.timestamps.len()).sum::<usize>() as f64;
+    seal(&table, &series, size.samples);
+    merge(&table);
+    let whole = live_bytes(&table) as f64;
+    print!("{values:<9} {:>11.3}", whole / samples);
+    for resolution in Resolution::ALL {
+        let rollup = open(resolution.folder());
+        let limits = RollupLimits { window_bytes: 32 << 20, write: WriteLimits::default() };
+        let date = Date::of(START_MS);
+        rollup::run(&table, &rollup, date, resolution, "made", &limits, START_MS, |_| true)
+            .expect("a rollup");
+        merge(&rollup);
+        let bytes = live_bytes(&rollup) as f64;
+        print!(" {:>15.3} {:>8.1}", bytes / samples, bytes / whole * 100.0);
+    }
+    println!();
+}
+
+fn merge(table: &Arc<Table>) {
+    let limits = CompactLimits { fan_in: 2 * BLOCKS * PARTITIONS, ..CompactLimits::default() };
+    let tomorrow = Date(Date::of(START_MS).0 + 1);
+    for job in compact::plan(table.files().expect("files").all(), tomorrow, &limits, |_| false) {
+        assert!(compact::run(table, &job, "merged", &limits).expect("whole files"));
     }
 }
 
