@@ -11,6 +11,7 @@
 //! sample costs the same however many there are, and nothing is ever merged as a whole.
 
 use crate::chunk::{Chunk, OpenChunk, SAMPLES_MAX};
+use model::sample::overlay;
 use model::{Samples, TimeRange};
 use std::collections::BTreeMap;
 
@@ -45,14 +46,14 @@ impl Late {
         let mut late = Samples::default();
         self.pieces(range).for_each(|piece| piece.read(range, &mut late));
         let recent = self.recent.iter().copied().filter(|(t, _)| range.contains(*t));
-        let late = merge(pairs(&late, 0), recent);
-        if late.is_empty() {
+        let mut late = overlay(late.iter_from(0), recent).peekable();
+        if late.peek().is_none() {
             return;
         }
-        let all = merge(pairs(out, from), late.into_iter());
+        let all: Vec<_> = overlay(out.iter_from(from), late).collect();
         out.timestamps.truncate(from);
         out.values.truncate(from);
-        all.into_iter().for_each(|(timestamp_ms, value)| out.push(timestamp_ms, value));
+        out.extend(all);
     }
 
     /// At least as many samples as [`Self::merge_into`] adds, and hardly more; told without reading.
@@ -108,7 +109,7 @@ impl Late {
             grows_at_the_end = samples.first().is_some_and(|(t, _)| *t > piece.range().end_ms);
             piece.read(TimeRange::ALL, &mut old);
         }
-        let all = merge(pairs(&old, 0), samples.iter().copied());
+        let all: Vec<_> = overlay(old.iter_from(0), samples.iter().copied()).collect();
         // halves leave room for what comes between; a stretch that is filled forwards needs none
         let most = usize::from(SAMPLES_MAX);
         let part = if grows_at_the_end { most } else { all.len().div_ceil(all.len().div_ceil(most)) };
@@ -134,32 +135,6 @@ impl Late {
             self.pieces.insert(piece.range().start_ms, piece);
         }
     }
-}
-
-fn pairs(samples: &Samples, from: usize) -> impl Iterator<Item = (i64, f64)> + '_ {
-    samples.timestamps[from..].iter().copied().zip(samples.values[from..].iter().copied())
-}
-
-/// Both together, each time once; what is `newer` wins.
-fn merge(
-    older: impl Iterator<Item = (i64, f64)>,
-    newer: impl Iterator<Item = (i64, f64)>,
-) -> Vec<(i64, f64)> {
-    let (mut older, mut newer) = (older.peekable(), newer.peekable());
-    let mut all = Vec::with_capacity(older.size_hint().0 + newer.size_hint().0);
-    while let Some(old) = older.peek() {
-        match newer.peek() {
-            Some(new) if new.0 <= old.0 => {
-                if new.0 == old.0 {
-                    older.next();
-                }
-                all.extend(newer.next());
-            }
-            _ => all.extend(older.next()),
-        }
-    }
-    all.extend(newer);
-    all
 }
 
 #[cfg(test)]
@@ -192,7 +167,7 @@ mod tests {
             model.entry(t).or_insert(-1.0);
         }
         late.merge_into(TimeRange::ALL, &mut out, 0);
-        assert_eq!(pairs(&out, 0).collect::<Vec<_>>(), model.into_iter().collect::<Vec<_>>());
+        assert_eq!(out.iter_from(0).collect::<Vec<_>>(), model.into_iter().collect::<Vec<_>>());
         assert!(late.heap_bytes() < 24 << 10, "{} bytes for 1000 times", late.heap_bytes());
     }
 
@@ -222,7 +197,7 @@ mod tests {
             late.merge_into(range, &mut out, 1);
             let expected: Vec<_> =
                 model.range(range.start_ms..=range.end_ms).map(|(t, v)| (*t, *v)).collect();
-            assert_eq!(pairs(&out, 1).collect::<Vec<_>>(), expected, "round {round}");
+            assert_eq!(out.iter_from(1).collect::<Vec<_>>(), expected, "round {round}");
         }
     }
 

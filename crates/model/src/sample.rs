@@ -60,6 +60,11 @@ impl Samples {
         self.values.push(value);
     }
 
+    /// Those from position `from` on.
+    pub fn iter_from(&self, from: usize) -> impl Iterator<Item = (i64, f64)> + '_ {
+        self.timestamps[from..].iter().copied().zip(self.values[from..].iter().copied())
+    }
+
     /// How many there are.
     pub fn len(&self) -> usize {
         self.timestamps.len()
@@ -68,5 +73,45 @@ impl Samples {
     /// True where there are none.
     pub fn is_empty(&self) -> bool {
         self.timestamps.is_empty()
+    }
+}
+
+impl Extend<(i64, f64)> for Samples {
+    fn extend<T: IntoIterator<Item = (i64, f64)>>(&mut self, samples: T) {
+        samples.into_iter().for_each(|(timestamp_ms, value)| self.push(timestamp_ms, value));
+    }
+}
+
+/// Lays later samples over earlier ones, both in ascending order of time, each time once: of two at one time the later
+/// one stays.
+pub fn overlay(
+    earlier: impl Iterator<Item = (i64, f64)>,
+    later: impl Iterator<Item = (i64, f64)>,
+) -> impl Iterator<Item = (i64, f64)> {
+    let (mut earlier, mut later) = (earlier.peekable(), later.peekable());
+    std::iter::from_fn(move || {
+        let Some((new_ms, _)) = later.peek() else { return earlier.next() };
+        if let Some(old) = earlier.next_if(|(old_ms, _)| old_ms < new_ms) {
+            return Some(old);
+        }
+        earlier.next_if(|(old_ms, _)| old_ms == new_ms);
+        later.next()
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_later_of_two_stays() {
+        let check = |earlier: &[i64], later: &[i64], expected: &[(i64, f64)]| {
+            let (old, new) = (earlier.iter().map(|t| (*t, 1.0)), later.iter().map(|t| (*t, 2.0)));
+            assert_eq!(overlay(old, new).collect::<Vec<_>>(), expected);
+        };
+        check(&[], &[], &[]);
+        check(&[1, 3], &[], &[(1, 1.0), (3, 1.0)]);
+        check(&[], &[2], &[(2, 2.0)]);
+        check(&[1, 3, 5], &[0, 3, 4, 9], &[(0, 2.0), (1, 1.0), (3, 2.0), (4, 2.0), (5, 1.0), (9, 2.0)]);
     }
 }

@@ -10,6 +10,7 @@
 
 use crate::error::TableError;
 use crate::read::{Cursor, Ranges, ReadStats};
+use model::sample::overlay;
 use model::{LabelsRef, Samples, SeriesKey};
 use std::cmp::Ordering;
 
@@ -267,7 +268,8 @@ impl<R: Ranges> Merge<R> {
             for (i, len) in &parts {
                 self.scratch.timestamps.clear();
                 self.scratch.values.clear();
-                overlay(&merged, &sources[*i], *len, &mut self.scratch);
+                let later = sources[*i].row.iter_from(sources[*i].at).take(*len);
+                self.scratch.extend(overlay(merged.iter_from(0), later));
                 std::mem::swap(&mut merged, &mut self.scratch);
             }
             out.timestamps.extend_from_slice(&merged.timestamps);
@@ -337,18 +339,4 @@ fn append<R: Ranges>(source: &Source<R>, len: usize, out: &mut Samples) {
     let range = source.at..source.at + len;
     out.timestamps.extend_from_slice(&source.row.timestamps[range.clone()]);
     out.values.extend_from_slice(&source.row.values[range]);
-}
-
-/// Both, in order of time; of two samples of one time that of `later`.
-fn overlay<R: Ranges>(earlier: &Samples, later: &Source<R>, len: usize, out: &mut Samples) {
-    let mut old = earlier.timestamps.iter().copied().zip(earlier.values.iter().copied()).peekable();
-    for n in later.at..later.at + len {
-        let (at, value) = (later.row.timestamps[n], later.row.values[n]);
-        while let Some((t, v)) = old.next_if(|(t, _)| *t < at) {
-            out.push(t, v);
-        }
-        old.next_if(|(t, _)| *t == at);
-        out.push(at, value);
-    }
-    old.for_each(|(t, v)| out.push(t, v));
 }

@@ -12,6 +12,7 @@ use crate::node::{Node, Shared};
 use crate::owner::PartitionShared;
 use crate::settings::Detail;
 use model::labels::METRIC_NAME;
+use model::sample::overlay;
 use model::{ErrorKind, LabelsRef, Samples, SeriesKey, TenantId, TimeRange};
 use parking_lot::Mutex;
 use query::{MatchOp, Matcher, Rolled, RolledSelect, Select, SeriesSet, SeriesSource, SourceError};
@@ -325,14 +326,6 @@ fn merge(earlier: &mut Samples, later: &Samples, buffer: &mut Samples) {
         return;
     }
     buffer.clear();
-    let mut old = earlier.timestamps.iter().copied().zip(earlier.values.iter().copied()).peekable();
-    for (&at, &value) in later.timestamps.iter().zip(&later.values) {
-        while let Some((t, v)) = old.next_if(|(t, _)| *t < at) {
-            buffer.push(t, v);
-        }
-        old.next_if(|(t, _)| *t == at);
-        buffer.push(at, value);
-    }
-    old.for_each(|(t, v)| buffer.push(t, v));
+    buffer.extend(overlay(earlier.iter_from(0), later.iter_from(0)));
     std::mem::swap(earlier, buffer);
 }
