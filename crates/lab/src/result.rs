@@ -39,7 +39,7 @@ pub struct RunResult {
     pub format: u32,
     /// The scenario's name.
     pub name: String,
-    /// The scenario's text, as it was read.
+    /// The scenario's text, as it was read but without secrets.
     pub scenario: String,
     /// What was changed on the command line, as `key = value`.
     pub overrides: Vec<String>,

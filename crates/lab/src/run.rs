@@ -29,7 +29,7 @@ use crate::ledger::Ledger;
 use crate::observe::{Observation, ObserveOptions};
 use crate::observer::{Observer, Phase};
 use crate::result::{Event, EventKind, FORMAT, Machine, RunResult};
-use crate::scenario::Scenario;
+use crate::scenario::{Scenario, secrets};
 use crate::stop::Stop;
 use crate::verify::{VerifyOptions, VerifyReport, verify};
 use crate::write::sender::{Run, Sender, Times};
@@ -251,11 +251,12 @@ async fn load(
 }
 
 fn begin_result(scenario: &Scenario, options: &RunOptions) -> RunResult {
+    let (text, overrides) = secrets::hide(scenario, &options.text, &options.overrides);
     let mut result = RunResult {
         format: FORMAT,
         name: scenario.name.clone(),
-        scenario: options.text.clone(),
-        overrides: options.overrides.clone(),
+        scenario: text,
+        overrides,
         seed: scenario.seed,
         target: scenario.target.write.all().join(", "),
         machine: Machine::this(),

@@ -12,6 +12,7 @@ mod check;
 mod error;
 mod reads;
 mod rules;
+pub(crate) mod secrets;
 pub mod shape;
 mod target;
 mod units;
