@@ -208,9 +208,14 @@ impl Lake {
         Ok(table.floodmarks([source])?.remove(source))
     }
 
-    /// The floodmark of a journal in a tenant's table.
-    pub(crate) fn floodmark(&self, tenant: &TenantId, source: &str) -> Result<Option<u64>, TableError> {
+    /// The floodmark of a journal in a tenant's table, after which no commit of a process before this one can come.
+    pub(crate) fn settled_floodmark(
+        &self,
+        tenant: &TenantId,
+        source: &str,
+    ) -> Result<Option<u64>, TableError> {
         let Some(table) = self.existing(tenant)? else { return Ok(None) };
+        table.fence()?;
         Ok(table.floodmarks([source])?.remove(source))
     }
 }

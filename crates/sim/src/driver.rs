@@ -96,6 +96,8 @@ pub struct Driver {
     flushes: Vec<Flush>,
     /// An older data directory, and what must be there with it.
     copy: Option<(Copy, BTreeSet<Key>)>,
+    /// What was noted of floodmarks was lost once.
+    has_lost_marks: bool,
     /// An older journal goes on under the name of a newer one.
     is_misnamed: bool,
     /// No more requests come.
@@ -135,6 +137,7 @@ impl Driver {
             node: None,
             flushes: Vec::new(),
             copy: None,
+            has_lost_marks: false,
             is_misnamed: false,
             is_draining,
         }
@@ -368,6 +371,7 @@ impl Driver {
             && self.disk.delete(&Path::new(DATA_DIR).join("floodmarks.json"))
         {
             self.note("floodmarks.json is lost");
+            self.has_lost_marks = true;
         }
         self.start(power)
     }
@@ -526,7 +530,7 @@ impl Driver {
         if !self.disk.has_lied() {
             check::tables(self.node(), &self.fleet, &state.model)?;
             if !self.is_misnamed {
-                check::floodmarks(self.node(), &self.fleet)?;
+                check::floodmarks(self.node(), &self.fleet, self.has_lost_marks)?;
             }
         }
         self.store.set_faults(faults);

@@ -413,5 +413,6 @@ fn many_restarts_leave_no_pile_of_files() {
         journal.begin().unwrap();
     }
     assert_eq!(segment_files(dir.path(), 0).unwrap().len(), 1);
-    assert_eq!(fs::read_dir(dir.path().join("0")).unwrap().count(), 1);
+    // beside it only the space that is kept for a full disk
+    assert!(fs::read_dir(dir.path().join("0")).unwrap().count() <= 2);
 }

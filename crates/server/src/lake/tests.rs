@@ -306,7 +306,7 @@ async fn a_new_name_in_the_middle_of_a_round_doubles_nothing() {
         let table = lake.table(&tenant).unwrap();
         for number in 0..node.partitions().len() {
             let source = lake.mark(number).source;
-            let after = lake.floodmark(&tenant, &source).unwrap();
+            let after = lake.settled_floodmark(&tenant, &source).unwrap();
             let block = tables::StagedBlock { source, after, upto: 1_000_000, files: Vec::new() };
             table.commit(&[block], 0).unwrap();
         }

@@ -103,7 +103,7 @@ impl Owner {
             return Some(offset.0 < *floodmark);
         }
         for attempt in 0.. {
-            match self.node.lake.floodmark(tenant, source) {
+            match self.node.lake.settled_floodmark(tenant, source) {
                 Ok(floodmark) => {
                     state.floodmarks.insert(tenant.clone(), floodmark.unwrap_or(0));
                     return Some(offset.0 < floodmark.unwrap_or(0));

@@ -240,6 +240,24 @@ impl Table {
         Ok(if self.change(change, None)? { old.len() } else { 0 })
     }
 
+    /// Takes the next place in the log with an entry that changes nothing. A commit that is still on its way to the
+    /// store, though whoever made it is dead, finds its place taken from then on: what floodmarks say afterwards holds.
+    /// Local files need it not, for a dead process' writes are done or never will be.
+    pub fn fence(&self) -> Result<(), TableError> {
+        self.refresh()?;
+        if self.location.is_local() {
+            return Ok(());
+        }
+        let change = Change {
+            operation: UpdateTableOperation::Write,
+            data_change: false,
+            removed: &[],
+            added: Vec::new(),
+            floodmarks: BTreeMap::new(),
+        };
+        self.change(change, None).map(|_| ())
+    }
+
     fn change(&self, change: Change<'_>, after: Option<Option<u64>>) -> Result<bool, TableError> {
         let files = change.removed.len().max(change.added.len());
         if files > COMMIT_FILES_MAX {
