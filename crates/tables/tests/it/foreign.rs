@@ -9,7 +9,7 @@ use tempfile::TempDir;
 
 /// Prints each sample as `labels<TAB>ms<TAB>bits`, read by deltalake (and pyarrow), then by DuckDB.
 const READER: &str = r#"
-import struct, sys
+import os, struct, sys
 import deltalake, duckdb
 
 def show(name, labels, at, value):
@@ -41,6 +41,8 @@ else:
     rows = duckdb.sql("SELECT name, labels, epoch_ms(timestamp), value FROM samples WHERE date = '2026-11-21'").fetchall()
     for name, labels, at, value in rows:
         show(name, labels.items(), at, value)
+sys.stdout.flush()
+os._exit(0)  # threads of these libraries have been seen to abort in the usual ending
 "#;
 
 /// DuckDB's view, as users are told to make it.
