@@ -43,7 +43,7 @@ pub struct Progress {
     pub elapsed: Duration,
     /// Samples acknowledged, or read back, so far.
     pub samples: u64,
-    /// In the last second or so.
+    /// In the last second or so; of a recording, since it began.
     pub samples_per_s: f64,
     /// The slow end of latencies in the last second or so, in seconds; `None` without any answer.
     pub p99_s: Option<f64>,

@@ -207,7 +207,6 @@ impl Recorder {
         let Self { options, listener, proxy, keeper } = self;
         let begun = Instant::now();
         let serving = tokio::spawn(proxy.clone().serve(listener, options.stop.clone(), GRACE));
-        let mut told = (0, 0.0);
         while !options.stop.is_set() {
             if options.duration.is_some_and(|duration| begun.elapsed() >= duration) {
                 options.stop.now();
@@ -216,7 +215,7 @@ impl Recorder {
                 () = tokio::time::sleep(TICK) => {}
                 () = options.stop.wait() => {}
             }
-            observer.progress(&progress(&options, &keeper.kept(), proxy.counts(), begun, &mut told));
+            observer.progress(&progress(&options, &keeper.kept(), proxy.counts(), begun));
         }
         serving.await.context("the proxy ended badly")?;
         let wall_s = begun.elapsed().as_secs_f64();
@@ -240,19 +239,16 @@ fn progress(
     kept: &Kept,
     (_, statuses): (u64, BTreeMap<String, u64>),
     begun: Instant,
-    told: &mut (u64, f64),
 ) -> Progress {
     let elapsed = begun.elapsed();
-    let now = (kept.samples, elapsed.as_secs_f64());
-    let rate = (now.0 - told.0) as f64 / (now.1 - told.1).max(1e-3);
-    *told = now;
     let count = |what: fn(&str) -> bool| statuses.iter().filter(|(s, _)| what(s)).map(|(_, n)| n).sum();
     Progress {
         phase: Phase::Recording,
         part: options.duration.map_or(0.0, |d| elapsed.as_secs_f64() / d.as_secs_f64()),
         elapsed,
         samples: kept.samples,
-        samples_per_s: rate,
+        // of the whole: senders of one scrape in five seconds would show nothing in most seconds
+        samples_per_s: kept.samples as f64 / elapsed.as_secs_f64().max(1e-3),
         p99_s: None,
         refused: count(|s| !s.starts_with('2') && s != proxy::NO_ANSWER),
         broken: count(|s| s == proxy::NO_ANSWER),
