@@ -138,3 +138,46 @@ async fn a_recorder_passes_on_to_an_encrypted_backend() {
     let recorded = recording.await.unwrap().unwrap();
     assert_eq!(recorded.kept.samples, report.samples_acknowledged);
 }
+
+/// In `$FLOODMARK_CACHE/bin`, where `scripts/test-servers.sh` puts it, else in `$PATH`.
+fn prometheus() -> Option<PathBuf> {
+    let variable = |name| std::env::var_os(name).unwrap_or_default();
+    let home = || PathBuf::from(variable("HOME")).join(".cache/floodmark");
+    let cache = std::env::var_os("FLOODMARK_CACHE").map_or_else(home, PathBuf::from).join("bin");
+    let path = variable("PATH");
+    let mut folders = std::iter::once(cache).chain(std::env::split_paths(&path));
+    let found =
+        folders.find_map(|folder| Some(folder.join("prometheus")).filter(|program| program.is_file()));
+    if found.is_none() {
+        eprintln!("SKIPPED: a real Prometheus that asks for certificates; run scripts/test-servers.sh");
+    }
+    found
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_real_prometheus_knows_the_lab_by_its_certificate() {
+    let (Some(authority), Some(program)) = (Authority::new(), prometheus()) else { return };
+    std::fs::write(authority.path("prometheus.yml"), "global: {}\n").unwrap();
+    let web = "tls_server_config: {cert_file: server.pem, key_file: server.key, client_ca_file: ca.pem, \
+               client_auth_type: RequireAndVerifyClientCert}\n";
+    std::fs::write(authority.path("web.yml"), web).unwrap();
+    let port = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+    let text = format!(
+        "duration = '1s'\n[load]\nmetrics = 5\nwriters = 2\ninterval = '100ms'\n\
+         [verdict]\nfreshness_p99 = '10s'\nrestarts = 0\n\
+         [target]\nwrite = 'https://127.0.0.1:{port}/api/v1/write'\n\
+         ready = 'https://127.0.0.1:{port}/-/ready'\n\
+         tls = {{ ca = 'ca.pem', cert = 'client.pem', key = 'client.key' }}\n\
+         start = '{} --config.file={} --web.config.file={} --storage.tsdb.path={} \
+         --web.listen-address=127.0.0.1:{port} --web.enable-remote-write-receiver --log.level=error'",
+        program.display(),
+        authority.path("prometheus.yml").display(),
+        authority.path("web.yml").display(),
+        authority.path("data").display(),
+    );
+    let scenario = Scenario::parse(&text).unwrap();
+    let options = RunOptions { folder: authority.0.path().to_owned(), ..RunOptions::default() };
+    let result = run(&scenario, &options, &Silent).await.unwrap();
+    assert!(result.passed(), "{:?}", result.verdict);
+    assert!(result.verify.unwrap().read_back > 0);
+}
