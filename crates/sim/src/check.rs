@@ -1,6 +1,6 @@
 //! What is there, as the model sees it, and what must be true of tables and journals beside.
 
-use crate::driver::Fleet;
+use crate::fleet::Fleet;
 use crate::model::{Found, Key, Model};
 use model::Samples;
 use server::sim::Stepped;

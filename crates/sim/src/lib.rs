@@ -19,11 +19,13 @@ pub mod check;
 pub mod clock;
 pub mod disk;
 pub mod driver;
+pub mod fleet;
 pub mod model;
 pub mod plan;
 pub mod power;
 pub mod store;
 pub mod trace;
+pub mod traffic;
 
 use driver::Driver;
 use std::panic::{AssertUnwindSafe, catch_unwind};

@@ -5,37 +5,75 @@ use crate::store::StoreFaults;
 use journal::Durability;
 use stdx::rng::Rng;
 
-/// One of these steps comes next; the numbers are weights.
+/// What is done next.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Weights {
+pub enum Step {
     /// A request is sent.
-    pub write: u64,
+    Write,
     /// An owner takes a turn.
-    pub turn: u64,
+    Turn,
     /// A flush is asked for.
-    pub flush: u64,
+    Flush,
     /// The sealer takes a turn.
-    pub seal: u64,
+    Seal,
     /// The upkeep looks at all tables.
-    pub keep: u64,
+    Keep,
     /// Everything is compacted.
-    pub compact: u64,
+    Compact,
     /// Time passes.
-    pub advance: u64,
-    /// The clock is set.
-    pub set_clock: u64,
-    /// The process or the power dies.
-    pub crash: u64,
-    /// Puts that were late arrive.
-    pub deliver: u64,
-    /// What goes wrong changes.
-    pub weather: u64,
-    /// All is compared.
-    pub check: u64,
-    /// An operator copies the data directory.
-    pub copy: u64,
+    Advance,
     /// One tenant's table fails, and the others are to get on.
-    pub apart: u64,
+    LeaveBehind,
+    /// The clock is set.
+    SetClock,
+    /// The process or the power dies.
+    Crash,
+    /// Puts that were late arrive.
+    Deliver,
+    /// What goes wrong changes.
+    ChangeWeather,
+    /// All is compared.
+    Check,
+    /// An operator copies the data directory.
+    Copy,
+}
+
+/// How likely each step is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Weights([(Step, u64); 14]);
+
+impl Weights {
+    fn of(rng: &mut Rng) -> Self {
+        let mut or = |weight: u64, chance: f64| if rng.chance(chance) { weight } else { 0 };
+        Self([
+            (Step::Write, 30),
+            (Step::Turn, 30),
+            (Step::Flush, or(8, 0.9)),
+            (Step::Seal, 12),
+            (Step::Keep, or(3, 0.6)),
+            (Step::Compact, or(1, 0.4)),
+            (Step::Advance, or(8, 0.9)),
+            (Step::LeaveBehind, or(1, 0.3)),
+            (Step::SetClock, or(1, 0.3)),
+            (Step::Crash, or(4, 0.9) + or(8, 0.2)),
+            (Step::Deliver, 2),
+            (Step::ChangeWeather, or(4, 0.8)),
+            (Step::Check, 2),
+            (Step::Copy, or(2, 0.25)),
+        ])
+    }
+
+    /// The next step.
+    pub fn draw(&self, rng: &mut Rng) -> Step {
+        let mut drawn = rng.below(self.0.iter().map(|(_, weight)| weight).sum());
+        for (step, weight) in self.0 {
+            if drawn < weight {
+                return step;
+            }
+            drawn -= weight;
+        }
+        unreachable!("BUG: less than the sum was drawn")
+    }
 }
 
 /// A run.
@@ -76,23 +114,7 @@ pub struct Plan {
 impl Plan {
     /// The plan of a seed.
     pub fn of(rng: &mut Rng) -> Self {
-        let mut or = |weight: u64, chance: f64| if rng.chance(chance) { weight } else { 0 };
-        let weights = Weights {
-            write: 30,
-            turn: 30,
-            flush: or(8, 0.9),
-            seal: 12,
-            keep: or(3, 0.6),
-            compact: or(1, 0.4),
-            advance: or(8, 0.9),
-            apart: or(1, 0.3),
-            set_clock: or(1, 0.3),
-            crash: or(4, 0.9) + or(8, 0.2),
-            deliver: 2,
-            weather: or(4, 0.8),
-            check: 2,
-            copy: or(2, 0.25),
-        };
+        let weights = Weights::of(rng);
         let mut some = |most: f64, chance: f64| if rng.chance(chance) { rng.unit() * most } else { 0.0 };
         let disk = DiskFaults { error: some(0.05, 0.3), full: some(0.1, 0.2), lie: some(0.5, 0.04) };
         let store = StoreFaults {

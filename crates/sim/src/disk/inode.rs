@@ -1,0 +1,115 @@
+//! What is in a file: its bytes as written, as durable, and where the two differ.
+
+use std::collections::BTreeSet;
+use stdx::rng::Rng;
+
+/// What a disk writes at once, in bytes.
+const SECTOR: usize = 512;
+
+/// What is in a file.
+#[derive(Debug, Default)]
+pub(super) struct Inode {
+    bytes: Vec<u8>,
+    durable: Vec<u8>,
+    /// Sectors whose bytes are not all durable.
+    dirty: BTreeSet<usize>,
+}
+
+impl Inode {
+    /// A file of these bytes, all durable.
+    pub(super) fn durable(bytes: Vec<u8>) -> Self {
+        Self { durable: bytes.clone(), bytes, dirty: BTreeSet::new() }
+    }
+
+    /// The bytes as written.
+    pub(super) fn bytes(&self) -> &[u8] {
+        &self.bytes
+    }
+
+    /// True where a power loss would change nothing.
+    pub(super) fn is_durable(&self) -> bool {
+        self.bytes == self.durable
+    }
+
+    /// Writes `bytes`.
+    pub(super) fn write(&mut self, bytes: &[u8], at: usize) {
+        let Some(last) = (at + bytes.len()).checked_sub(1).filter(|_| !bytes.is_empty()) else { return };
+        self.grow(last + 1);
+        self.bytes[at..=last].copy_from_slice(bytes);
+        self.dirty.extend(at / SECTOR..=last / SECTOR);
+    }
+
+    /// Adds zeros up to this length.
+    pub(super) fn grow(&mut self, len: usize) {
+        self.bytes.resize(len.max(self.bytes.len()), 0);
+    }
+
+    /// Changes the length.
+    pub(super) fn resize(&mut self, len: usize) {
+        self.bytes.resize(len, 0);
+        self.dirty.retain(|sector| sector * SECTOR < len);
+    }
+
+    /// Makes everything durable.
+    pub(super) fn sync(&mut self) {
+        self.durable.resize(self.bytes.len(), 0);
+        std::mem::take(&mut self.dirty).into_iter().for_each(|sector| self.make_durable(sector));
+    }
+
+    /// Makes some of it durable. What is left is tried again with the next sync, or never, where the kernel `gives_up` on it.
+    pub(super) fn sync_some(&mut self, rng: &mut Rng, gives_up: bool) {
+        for sector in std::mem::take(&mut self.dirty) {
+            if rng.chance(0.5) {
+                self.make_durable(sector);
+            } else if !gives_up {
+                self.dirty.insert(sector);
+            }
+        }
+    }
+
+    fn make_durable(&mut self, sector: usize) {
+        let range = sector * SECTOR..self.bytes.len().min((sector + 1) * SECTOR);
+        if range.is_empty() {
+            return;
+        }
+        if self.durable.len() < range.end {
+            self.durable.resize(range.end, 0);
+        }
+        self.durable[range.clone()].copy_from_slice(&self.bytes[range]);
+    }
+
+    /// Leaves what a power loss leaves.
+    pub(super) fn crash(&mut self, rng: &mut Rng) {
+        let (shorter, longer) =
+            (self.durable.len().min(self.bytes.len()), self.durable.len().max(self.bytes.len()));
+        let len = match rng.below(3) {
+            0 => self.durable.len(),
+            1 => self.bytes.len(),
+            _ => shorter + rng.below((longer - shorter) as u64 + 1) as usize,
+        };
+        let mut left = std::mem::take(&mut self.durable);
+        let durable = left.len();
+        left.resize(len, 0);
+        let how = rng.below(5);
+        let cut = rng.below(longer as u64 + 1) as usize;
+        for sector in std::mem::take(&mut self.dirty) {
+            let (from, to) = (sector * SECTOR, len.min(self.bytes.len()).min((sector + 1) * SECTOR));
+            for (at, byte) in left.iter_mut().enumerate().take(to).skip(from) {
+                let is_new = match how {
+                    0 => false,
+                    1 => true,
+                    2 => at < cut,
+                    // the whole sector, or nothing of it
+                    _ => stdx::rng::mix(cut as u64 ^ sector as u64) & 1 == 0,
+                };
+                if is_new {
+                    *byte = self.bytes[at];
+                } else if how == 4 && at >= durable {
+                    *byte = rng.next_u64() as u8;
+                }
+            }
+        }
+        self.bytes.clone_from(&left);
+        self.durable = left;
+    }
+}

@@ -1,0 +1,153 @@
+//! What is behind the lock of a disk.
+
+use super::DiskFaults;
+use super::dir::{Dir, Renaming};
+use super::inode::Inode;
+use crate::power::{Change, Power};
+use std::collections::{BTreeMap, BTreeSet};
+use std::io::{self, ErrorKind};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use stdx::rng::Rng;
+
+/// What is behind the lock of a disk.
+#[derive(Debug)]
+pub(super) struct State {
+    pub(super) power: Arc<Power>,
+    pub(super) rng: Rng,
+    pub(super) faults: DiskFaults,
+    /// Counts crashes: who held a file open before one holds nothing.
+    pub(super) boots: u64,
+    /// What a sync lied about was lost.
+    pub(super) lied: bool,
+    /// Files by number.
+    pub(super) files: BTreeMap<u64, Inode>,
+    pub(super) dirs: BTreeMap<PathBuf, Dir>,
+    pub(super) locked: BTreeSet<PathBuf>,
+    /// Files that were ever made.
+    made: u64,
+}
+
+impl State {
+    /// An empty disk.
+    pub(super) const fn new(rng: Rng, power: Arc<Power>) -> Self {
+        Self {
+            power,
+            rng,
+            faults: DiskFaults { error: 0.0, full: 0.0, lie: 0.0 },
+            boots: 0,
+            lied: false,
+            files: BTreeMap::new(),
+            dirs: BTreeMap::new(),
+            locked: BTreeSet::new(),
+            made: 0,
+        }
+    }
+
+    /// Before a change: why it is not made, or whether the power fails in the middle of it.
+    pub(super) fn change(&mut self, takes_room: bool) -> io::Result<bool> {
+        match self.power.change() {
+            Change::Off => return Err(off()),
+            Change::Cut => return Ok(true),
+            Change::Made => {}
+        }
+        if takes_room && self.rng.chance(self.faults.full) {
+            return Err(ErrorKind::StorageFull.into());
+        }
+        if self.rng.chance(self.faults.error) {
+            return Err(io::Error::from_raw_os_error(5));
+        }
+        Ok(false)
+    }
+
+    /// The directory of a path, and the name in it.
+    pub(super) fn dir(&mut self, path: &Path) -> io::Result<(&mut Dir, String)> {
+        let (dir, name) = split(path);
+        let dir = self.dirs.get_mut(&dir).ok_or(ErrorKind::NotFound)?;
+        Ok((dir, name))
+    }
+
+    /// Changes a directory's names; in the middle of a power cut, perhaps.
+    pub(super) fn rename(&mut self, path: &Path, change: impl FnOnce(String) -> Renaming) -> io::Result<()> {
+        let cut = self.change(false)?;
+        if cut && self.rng.chance(0.5) {
+            return Err(off());
+        }
+        let (dir, name) = self.dir(path)?;
+        dir.change(change(name));
+        if cut { Err(off()) } else { Ok(()) }
+    }
+
+    /// The number of a file that is about to be made.
+    pub(super) const fn next_file(&mut self) -> u64 {
+        self.made += 1;
+        self.made
+    }
+
+    /// An open file.
+    pub(super) fn inode(&mut self, file: u64) -> &mut Inode {
+        self.files.get_mut(&file).expect("BUG: what has a name, or is open, is there")
+    }
+
+    /// Writes all of it, or less where it fails.
+    pub(super) fn write(&mut self, file: u64, bytes: &[u8], at: usize) -> io::Result<()> {
+        let (done, failed) = match self.change(true) {
+            Ok(false) => (bytes.len(), None),
+            Ok(true) => (self.rng.below(bytes.len() as u64 + 1) as usize, Some(off())),
+            Err(e) if self.power.is_off() => (0, Some(e)),
+            Err(e) => (self.rng.below(bytes.len() as u64 + 1) as usize, Some(e)),
+        };
+        self.inode(file).write(&bytes[..done], at);
+        failed.map_or(Ok(()), Err)
+    }
+
+    /// Makes a file durable, or says so.
+    pub(super) fn sync(&mut self, file: u64) -> io::Result<()> {
+        let result = self.change(false);
+        let lies = self.rng.chance(self.faults.lie);
+        let inode = self.files.get_mut(&file).expect("BUG: an open file is there");
+        match result {
+            Ok(false) if lies => Ok(()),
+            Ok(false) => {
+                inode.sync();
+                Ok(())
+            }
+            Ok(true) => {
+                inode.sync_some(&mut self.rng, false);
+                Err(off())
+            }
+            // after an error the kernel takes for clean what it could not write
+            Err(error) => {
+                inode.sync_some(&mut self.rng, true);
+                Err(error)
+            }
+        }
+    }
+
+    /// Leaves what a power loss leaves.
+    pub(super) fn crash(&mut self) {
+        let rng = &mut self.rng;
+        let mut kept = BTreeSet::new();
+        for dir in self.dirs.values_mut() {
+            dir.crash(rng);
+            kept.extend(dir.names().map(|(_, file)| file));
+        }
+        self.files.retain(|file, _| kept.contains(file));
+        for inode in self.files.values_mut().filter(|inode| !inode.is_durable()) {
+            // what a lying sync left dirty is lost like the rest: who asked is told by `has_lied`
+            self.lied |= self.faults.lie > 0.0;
+            inode.crash(rng);
+        }
+    }
+}
+
+/// What every call says when there is no power.
+pub(super) fn off() -> io::Error {
+    io::Error::other("there is no power")
+}
+
+/// The directory of a path, and the name in it.
+pub(super) fn split(path: &Path) -> (PathBuf, String) {
+    let name = path.file_name().and_then(|n| n.to_str()).expect("BUG: the paths are ours");
+    (path.parent().unwrap_or(Path::new("/")).to_path_buf(), name.into())
+}

@@ -1,0 +1,101 @@
+//! Everything that was asked for comes to its end, for all tenants or for all but one.
+
+use super::Driver;
+use crate::disk::DiskFaults;
+use crate::store::StoreFaults;
+
+/// Turns until everything that was asked for is done, at most.
+const DRAIN_TURNS: usize = 200;
+
+impl Driver {
+    /// Nothing goes wrong any more: everything ends up in tables, and out of heads and journals.
+    pub(super) fn drain(&mut self) -> Result<(), String> {
+        self.clock.next_step();
+        self.trace("drain");
+        self.power.restore();
+        self.disk.set_faults(DiskFaults::default());
+        self.quiet();
+        self.settle_down()?;
+        self.check_drained()?;
+        self.keep();
+        self.compact();
+        self.check_now()?;
+        self.trace("killed");
+        self.restart(false)?;
+        self.check_now()
+    }
+
+    /// Lets everything that is underway come to its end, and flushes.
+    fn settle_down(&mut self) -> Result<(), String> {
+        for _ in 0..DRAIN_TURNS {
+            self.turn_all()?;
+            if self.traffic.borrow().is_quiet() {
+                break;
+            }
+        }
+        self.flush();
+        for _ in 0..DRAIN_TURNS {
+            self.clock.next_step();
+            self.clock.advance(1000);
+            self.deliver();
+            self.seal()?;
+            if self.flushes.is_empty() && self.traffic.borrow().is_quiet() {
+                return Ok(());
+            }
+            self.turn_all()?;
+        }
+        Err(format!("after {DRAIN_TURNS} turns without faults a flush is not done"))
+    }
+
+    fn check_drained(&mut self) -> Result<(), String> {
+        // what came while the last round was underway
+        self.is_draining.set(true);
+        self.settle_down()?;
+        self.check_now()?;
+        for (number, id) in self.fleet.tenants.iter().enumerate() {
+            let samples = self.node().head_samples(id);
+            if samples > 0 {
+                return Err(format!("after a flush heads still hold {samples} samples of tenant {number}"));
+            }
+        }
+        for progress in self.node().progress() {
+            if progress.segments > 1 {
+                return Err(format!("after a flush the journal is not short: {progress:?}"));
+            }
+        }
+        Ok(())
+    }
+
+    /// The store fails for one tenant alone: everybody else's samples go into tables all the same.
+    pub(super) fn leave_one_behind(&mut self) -> Result<(), String> {
+        let behind = self.below(self.plan.tenants as u64) as usize;
+        self.trace(format!("the table of {behind} fails"));
+        self.disk.set_faults(DiskFaults::default());
+        let broken = Some(self.fleet.directory_of(behind));
+        self.store.set_faults(StoreFaults { broken, ..StoreFaults::default() });
+        let before = self.is_draining.replace(true);
+        for _ in 0..DRAIN_TURNS {
+            self.turn_all()?;
+            self.flush();
+            self.clock.next_step();
+            self.clock.advance(1000);
+            self.seal()?;
+            if self.power.is_off() || !self.others_wait(behind) {
+                break;
+            }
+        }
+        self.is_draining.set(before);
+        if !self.power.is_off() && self.others_wait(behind) {
+            return Err(format!("the table of {behind} fails, and others' samples stay in heads"));
+        }
+        self.store.set_faults(StoreFaults::default());
+        Ok(())
+    }
+
+    /// A tenant that is not `behind` has samples that are not in tables.
+    fn others_wait(&self, behind: usize) -> bool {
+        let others = self.fleet.tenants.iter().enumerate().filter(|(tenant, _)| *tenant != behind);
+        !self.traffic.borrow().is_quiet()
+            || others.map(|(_, id)| self.node().head_samples(id)).any(|samples| samples > 0)
+    }
+}

@@ -1,0 +1,204 @@
+//! How a node's lives begin and end, and what an operator does between two of them.
+
+use super::Driver;
+use crate::check;
+use crate::disk::DiskFaults;
+use crate::store::StoreFaults;
+use server::sim::{Interlude, Outside, Simulated};
+use server::{Flags, Settings};
+use std::collections::BTreeSet;
+use std::path::Path;
+use std::rc::Rc;
+use std::sync::Arc;
+use stdx::clock::Clock;
+
+/// Where the data directory lies on the simulated disk.
+const DATA_DIR: &str = "/data";
+
+/// Starts that may fail before the faults are taken away.
+const STARTS_MAX: usize = 4;
+
+impl Driver {
+    /// The process dies now, or the power fails soon.
+    pub(super) fn crash(&mut self) -> Result<(), String> {
+        match self.below(3) {
+            0 => {
+                self.trace("killed");
+                self.restart(false)
+            }
+            1 => {
+                self.trace("power fails");
+                self.power.fail();
+                Ok(())
+            }
+            _ => {
+                // soon, in what an owner does, or somewhere in a round
+                let most = [6, 40][self.below(2) as usize];
+                let changes = self.below(most);
+                self.trace(format!("power fails after {changes} changes"));
+                self.power.fail_after(changes);
+                Ok(())
+            }
+        }
+    }
+
+    pub(super) fn restart(&mut self, power: bool) -> Result<(), String> {
+        self.node = None;
+        self.flushes.clear();
+        self.traffic.borrow_mut().hang_up();
+        if power {
+            self.note("what was not synced may be lost");
+            self.disk.lose_power();
+        } else {
+            self.disk.kill();
+        }
+        self.power.restore();
+        if self.copy.is_some() && self.chance(0.3) {
+            return self.put_back();
+        }
+        if self.plan.loses_marks
+            && self.chance(0.3)
+            && self.disk.delete(&Path::new(DATA_DIR).join("floodmarks.json"))
+        {
+            self.note("floodmarks.json is lost");
+            self.has_lost_marks = true;
+        }
+        self.start(power)
+    }
+
+    /// An operator copies the data directory as it is after a kill.
+    pub(super) fn copy(&mut self) {
+        self.trace("data directory copied");
+        let copy = self.disk.copy(Path::new(DATA_DIR));
+        self.copy = Some((copy, self.traffic.borrow().model.copy()));
+    }
+
+    /// An operator puts an older data directory back, and does with it what `docs/operating.md` says.
+    fn put_back(&mut self) -> Result<(), String> {
+        let Some((copy, mut kept)) = self.copy.take() else { return Ok(()) };
+        self.note("an older data directory is put back");
+        self.disk.put_back(Path::new(DATA_DIR), &copy);
+        for partition in 0..self.plan.partitions {
+            if self.plan.forgets_advice {
+                self.note("as it is");
+                self.is_misnamed = true;
+                break;
+            }
+            let source = format!("{DATA_DIR}/journal/{partition}/source");
+            self.disk.delete(Path::new(&source));
+        }
+        self.bring_up()?;
+        let faults = self.quiet();
+        kept.extend(check::in_tables(self.node(), &self.fleet)?.into_keys());
+        let found = check::found(self.node(), &self.fleet)?;
+        self.note(format!("{} samples", found.samples.len()));
+        self.traffic.borrow_mut().model.check_after_loss(&found, &kept)?;
+        self.store.set_faults(faults);
+        Ok(())
+    }
+
+    /// Starts the node, and replays; then what is there must be what was said. A power loss may have torn groups apart.
+    pub(super) fn start(&mut self, tore: bool) -> Result<(), String> {
+        self.bring_up()?;
+        let faults = self.quiet();
+        let found = check::found(self.node(), &self.fleet)?;
+        {
+            let mut traffic = self.traffic.borrow_mut();
+            traffic.trace.note(format!("{} samples", found.samples.len()));
+            if self.disk.has_lied() {
+                traffic.model.check_after_loss(&found, &BTreeSet::new())?;
+            } else {
+                traffic.model.settle(&found, tore)?;
+                traffic.model.check(&found)?;
+            }
+        }
+        self.store.set_faults(faults);
+        Ok(())
+    }
+
+    /// Starts the node, whatever it takes, and replays.
+    fn bring_up(&mut self) -> Result<(), String> {
+        for attempt in 0.. {
+            if attempt >= STARTS_MAX {
+                self.disk.set_faults(DiskFaults::default());
+            }
+            assert!(attempt < 2 * STARTS_MAX, "it does not start, although nothing goes wrong");
+            self.trace("start");
+            match self.try_start() {
+                Ok(()) => break,
+                Err(error) => self.note(error),
+            }
+            self.node = None;
+            if self.power.is_off() {
+                self.disk.lose_power();
+                self.power.restore();
+            } else {
+                self.disk.kill();
+            }
+        }
+        Ok(())
+    }
+
+    fn try_start(&mut self) -> Result<(), String> {
+        let outside = Outside {
+            clock: Arc::clone(&self.clock) as _,
+            disk: Arc::new(self.disk.clone()),
+            store: Arc::new(self.store.clone()),
+            seed: self.below(u64::MAX),
+        };
+        let node = Simulated::start(self.settings(), outside, self.interlude()).map_err(|e| e.to_string())?;
+        for partition in 0..node.node().partitions() {
+            self.clock.next_step();
+            let replayed = node.node().replay(partition).map_err(|refusal| refusal.to_string())?;
+            assert!(replayed, "nobody told it to stop");
+        }
+        if self.power.is_off() {
+            return Err("the power failed".into());
+        }
+        self.node = Some(node);
+        Ok(())
+    }
+
+    fn settings(&self) -> Settings {
+        let flags = Flags {
+            data_dir: Some(DATA_DIR.into()),
+            memory: Some("512MiB".into()),
+            tables: Some("memory:///".into()),
+            ..Flags::default()
+        };
+        let mut settings = Settings::resolve(flags).expect("BUG: the flags are right");
+        settings.durability = self.plan.durability;
+        settings.partitions = self.plan.partitions;
+        settings.segment_bytes = self.plan.segment_bytes;
+        settings.out_of_order_window_ms = i64::MAX;
+        if !self.plan.evicts {
+            settings.series_idle_s = u32::MAX;
+        }
+        settings.lake.retention_ms = self.plan.retention_ms;
+        settings
+    }
+
+    /// While the sealer waits for an owner, requests come, and queries.
+    fn interlude(&self) -> Interlude {
+        let (traffic, fleet, clock) =
+            (Rc::clone(&self.traffic), Rc::clone(&self.fleet), Arc::clone(&self.clock));
+        let (span_ms, is_draining) = (self.plan.span_ms, Rc::clone(&self.is_draining));
+        let (store, power) = (self.store.clone(), Arc::clone(&self.power));
+        Rc::new(move |node, partition| {
+            let mut traffic = traffic.borrow_mut();
+            if is_draining.get() || power.is_off() {
+                return;
+            }
+            for _ in 0..traffic.rng.below(4) {
+                traffic.trace.note(format!("meanwhile for {partition}: write"));
+                traffic.write(node, &fleet, clock.now_ms(), span_ms);
+            }
+            if traffic.failure.is_none() && traffic.rng.chance(0.1) {
+                let faults = store.faults();
+                store.set_faults(StoreFaults::default());
+                traffic.failure = traffic.hear().and_then(|()| traffic.compare(node, &fleet)).err();
+                store.set_faults(faults);
+            }
+        })
+    }
+}

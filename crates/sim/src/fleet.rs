@@ -1,0 +1,41 @@
+//! Who sends: tenants, which all have the same series.
+
+use crate::plan::Plan;
+use model::{Labels, TenantId};
+use std::collections::BTreeMap;
+
+/// Metric names.
+pub const METRICS: [&str; 3] = ["a", "b", "c"];
+
+/// Tenants and series.
+#[derive(Debug)]
+pub struct Fleet {
+    /// The tenants.
+    pub tenants: Vec<TenantId>,
+    /// What each of them sends; the place of a series here is its number.
+    pub series: Vec<Labels>,
+    numbers: BTreeMap<String, usize>,
+}
+
+impl Fleet {
+    /// The fleet of a run.
+    pub fn new(plan: &Plan) -> Self {
+        let tenant = |n| TenantId::parse(&format!("tenant-{n}")).expect("BUG: the name is plain");
+        let labels = |n: usize| {
+            Labels::from_pairs(&[("__name__", METRICS[n % METRICS.len()]), ("series", &format!("s{n}"))])
+        };
+        let series: Vec<_> = (0..plan.series).map(labels).collect();
+        let numbers = series.iter().enumerate().map(|(n, labels)| (labels.to_string(), n)).collect();
+        Self { tenants: (0..plan.tenants).map(tenant).collect(), series, numbers }
+    }
+
+    /// The number of a series.
+    pub fn series_of(&self, labels: &str) -> Option<usize> {
+        self.numbers.get(labels).copied()
+    }
+
+    /// Where a tenant's tables lie in the store.
+    pub fn directory_of(&self, tenant: usize) -> String {
+        format!("{}/", self.tenants[tenant].as_str())
+    }
+}
