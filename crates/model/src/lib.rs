@@ -4,6 +4,7 @@
 //! - [`labels`]: the sorted label set that names a series, in one canonical byte form
 //! - [`series`]: keys and references of series
 //! - [`sample`]: a value at a time; staleness
+//! - [`statistic`]: what stands for the samples of a stretch of time
 //! - [`batch`]: what travels the pipeline: one request of one tenant
 //! - [`caps`]: every limit on input
 //! - [`error`]: what is wrong with a series, and what the sender should do about it
@@ -14,6 +15,7 @@ pub mod error;
 pub mod labels;
 pub mod sample;
 pub mod series;
+pub mod statistic;
 pub mod tenant;
 
 pub use batch::{Batch, BatchMetadata, BatchSeries, Exemplar, Metadata, MetadataRef, MetricKind};
@@ -21,4 +23,5 @@ pub use error::{ErrorKind, SeriesError};
 pub use labels::{Labels, LabelsBuilder, LabelsRef};
 pub use sample::{STALE_NAN_BITS, Samples, TimeRange};
 pub use series::{SeriesHasher, SeriesKey, SeriesRef};
+pub use statistic::Statistic;
 pub use tenant::TenantId;

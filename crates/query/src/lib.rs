@@ -20,5 +20,4 @@ pub use promql::{
 };
 pub use source::{
     Bucket, BucketSet, RangeWindows, Rolled, RolledSelect, Select, SeriesSet, SeriesSource, SourceError,
-    Statistic,
 };

@@ -1,7 +1,7 @@
 //! What the evaluator asks storage for.
 
 use crate::Matcher;
-use model::{ErrorKind, LabelsRef, Samples, TimeRange};
+use model::{ErrorKind, LabelsRef, Samples, Statistic, TimeRange};
 
 /// One selection: series whose labels satisfy all matchers, and their samples within the range.
 #[derive(Debug, Clone, Copy)]
@@ -48,25 +48,6 @@ impl RangeWindows {
     pub const fn covers(&self) -> TimeRange {
         TimeRange::new(self.first_ms.saturating_sub(self.range_ms - 1), self.last_ms)
     }
-}
-
-/// A figure that stands for the samples of a bucket.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Statistic {
-    /// How many.
-    Count,
-    /// The first value and its time.
-    First,
-    /// By how much a counter grew from the first to the last: their difference, and the value before each reset.
-    Increase,
-    /// The last value and its time.
-    Last,
-    /// The first of the greatest that are not NaN; else the last NaN.
-    Max,
-    /// The first of the least, likewise.
-    Min,
-    /// The sum.
-    Sum,
 }
 
 /// What is asked of rolled up series.

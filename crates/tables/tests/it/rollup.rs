@@ -3,11 +3,11 @@
 use crate::fleet::{DAY, Series, date, fleet};
 use crate::table::{open, runtime, stage};
 use crate::upkeep::contents;
-use model::Samples;
+use model::{Samples, Statistic};
 use std::sync::Arc;
 use tables::compact::{self, CompactLimits};
 use tables::delta::StagedBlock;
-use tables::rollup::{self, LABEL, Resolution, RollupLimits, Statistic};
+use tables::rollup::{self, LABEL, Resolution, RollupLimits};
 use tables::{Cache, Date, Location, Scan, ScanLimits, Select, Table, WriteLimits};
 use tempfile::TempDir;
 
@@ -29,7 +29,7 @@ fn limits() -> RollupLimits {
 
 /// Samples of one statistic, over all series.
 fn column(table: &Table, of: Statistic) -> Vec<f64> {
-    let select = Select { matchers: vec![of.matcher()], ..Select::ALL };
+    let select = Select { matchers: vec![rollup::matcher(of)], ..Select::ALL };
     let cache = Arc::new(Cache::new(1 << 20));
     let mut scan = Scan::open(table, &cache, &select, &ScanLimits::default()).unwrap();
     let mut samples = Samples::default();

@@ -8,7 +8,8 @@ use super::Spec;
 use super::rate::Known;
 use crate::promql::ast::Function;
 use crate::promql::float::{ABSENT, Kahan};
-use crate::source::{Bucket, Statistic};
+use crate::source::Bucket;
+use model::Statistic;
 
 /// What a function needs of each bucket; `None` where buckets cannot answer it.
 pub(in crate::promql) const fn needs(function: Function) -> Option<&'static [Statistic]> {

@@ -7,12 +7,12 @@ use super::{Source, cancelled, tables_select, unreadable};
 use crate::catalog::in_range;
 use crate::settings::Detail;
 use crate::source::{Cancelled, Turns};
-use model::{ErrorKind, Labels, LabelsBuilder, LabelsRef, Samples, TimeRange};
+use model::{ErrorKind, Labels, LabelsBuilder, LabelsRef, Samples, Statistic, TimeRange};
 use query::{Bucket, BucketSet, Rolled, RolledSelect, SourceError};
 use std::cmp::Ordering as Order;
 use std::collections::BTreeSet;
 use std::sync::atomic::Ordering;
-use tables::rollup::{self, Resolution, Statistic};
+use tables::rollup::{self, Resolution};
 use tables::{Date, Scan, ScanLimits};
 
 /// The coarsest rollup that may answer; `None` where samples have to.
@@ -60,9 +60,9 @@ fn select_from<'a>(
         return Err(super::outlived());
     }
     let mut columns = Vec::with_capacity(ask.statistics.len());
-    for statistic in ask.statistics.iter().map(|statistic| stored(*statistic)) {
+    for statistic in ask.statistics.iter().copied() {
         let mut select = tables_select(ask.matchers, range, true);
-        select.matchers.push(statistic.matcher());
+        select.matchers.push(rollup::matcher(statistic));
         let window_bytes = source.samples_max as usize * 8 / ask.statistics.len();
         let limits = ScanLimits { window_bytes, ..ScanLimits::default() };
         let scan = Scan::open(&table, &lake.cache, &select, &limits).map_err(unreadable)?;
@@ -85,18 +85,6 @@ const fn name(resolution: Resolution) -> &'static str {
     match resolution {
         Resolution::FiveMinutes => "5m",
         Resolution::Hour => "1h",
-    }
-}
-
-const fn stored(statistic: query::Statistic) -> Statistic {
-    match statistic {
-        query::Statistic::Count => Statistic::Count,
-        query::Statistic::First => Statistic::First,
-        query::Statistic::Increase => Statistic::Increase,
-        query::Statistic::Last => Statistic::Last,
-        query::Statistic::Max => Statistic::Max,
-        query::Statistic::Min => Statistic::Min,
-        query::Statistic::Sum => Statistic::Sum,
     }
 }
 

@@ -1,0 +1,102 @@
+//! Makes the rollup of a day.
+
+use super::bucket::bucket;
+use super::writer::Writer;
+use super::{Resolution, floodmark, labels_with, sequence, source};
+use crate::block::Date;
+use crate::cache::Cache;
+use crate::delta::{LiveFile, StagedBlock, Table};
+use crate::error::TableError;
+use crate::read::Select;
+use crate::scan::{Scan, ScanLimits};
+use crate::write::WriteLimits;
+use model::{LabelsBuilder, Samples, Statistic, TimeRange};
+use std::sync::Arc;
+
+/// Samples between two looks at whether to go on.
+const STEP_SAMPLES: u64 = 200_000;
+
+/// What a rollup of a day came to.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Rolled {
+    /// Series of the metrics table.
+    pub series: u64,
+    /// Samples read.
+    pub samples: u64,
+    /// False where nothing was to be done, another program was faster, or the caller wanted no more of it.
+    pub committed: bool,
+    /// Series that were left out, since they have as many labels as a series may have.
+    pub left_out: u64,
+}
+
+/// What making a rollup may use.
+#[derive(Debug, Clone, Copy)]
+pub struct RollupLimits {
+    /// Bytes that the windows of the day's files may take together. Each takes at least 64 KiB.
+    pub window_bytes: usize,
+    /// Of the files that it makes. All open ones together hold `open_bytes`, and each at most three times its
+    /// `row_group_bytes`, beside a part of an upload.
+    pub write: WriteLimits,
+}
+
+/// Makes the rollup of a day. `name` begins the names of new files and must be new each time. It holds the day's
+/// samples of one series, a scan, and an open file for each statistic. `go_on` is asked now and then, and where it says
+/// `false` nothing is committed.
+///
+/// A damaged file fails it: a rollup that knows less than the day is never made.
+#[expect(clippy::too_many_arguments, reason = "each says one thing, and there is one caller")]
+pub fn run(
+    metrics: &Table,
+    rollup: &Table,
+    date: Date,
+    resolution: Resolution,
+    name: &str,
+    limits: &RollupLimits,
+    now_ms: i64,
+    mut go_on: impl FnMut(&Rolled) -> bool,
+) -> Result<Rolled, TableError> {
+    let files = metrics.files()?;
+    let day: Vec<LiveFile> = files.all().iter().filter(|f| f.date == date).cloned().collect();
+    let (after, upto) = (floodmark(rollup, date)?, sequence(&day));
+    if day.is_empty() || after >= Some(upto) {
+        return Ok(Rolled::default());
+    }
+    let select = Select { range: TimeRange::new(date.start_ms(), date.end_ms()), ..Select::ALL };
+    let scanned = ScanLimits { window_bytes: limits.window_bytes, ..ScanLimits::default() };
+    let mut scan = Scan::open_files(metrics, files, &Arc::new(Cache::new(0)), &select, &scanned)?;
+    let mut writer = Writer::new(rollup, date, name, limits.write);
+    let mut rolled = Rolled::default();
+    let (mut samples, mut builder) = (Samples::default(), LabelsBuilder::new());
+    let mut looked = 0;
+    while scan.next_series()? {
+        samples.clear();
+        scan.read(&mut samples)?;
+        rolled.series += 1;
+        rolled.samples += samples.len() as u64;
+        if rolled.samples - looked >= STEP_SAMPLES {
+            looked = rolled.samples;
+            if !go_on(&rolled) {
+                return Ok(rolled);
+            }
+        }
+        let mut columns: [Samples; 7] = Default::default();
+        bucket(&samples, resolution, &mut columns);
+        if columns[0].is_empty() {
+            continue;
+        }
+        for (column, statistic) in columns.iter().zip(Statistic::ALL) {
+            match labels_with(scan.labels(), statistic, &mut builder) {
+                Some(labels) => writer.push(statistic, &labels, &scan, column)?,
+                None => rolled.left_out += u64::from(statistic == Statistic::Count),
+            }
+        }
+    }
+    if let Some(reason) = scan.warnings().next() {
+        return Err(TableError::Damaged { file: format!("(rollup of {date})"), reason });
+    }
+    let files = writer.finish()?;
+    let old: Vec<LiveFile> = rollup.files()?.all().iter().filter(|f| f.date == date).cloned().collect();
+    let block = StagedBlock { source: source(date), after, upto, files };
+    rolled.committed = rollup.renew(&old, &block, now_ms)?;
+    Ok(rolled)
+}

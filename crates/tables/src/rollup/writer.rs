@@ -1,0 +1,85 @@
+//! Writes the files of a rollup.
+
+use crate::block::{Date, Stretch};
+use crate::delta::{StagedFile, Table};
+use crate::error::TableError;
+use crate::scan::Scan;
+use crate::store::Upload;
+use crate::write::{FileWriter, WriteLimits};
+use model::{Labels, Samples, Statistic};
+
+/// An open file for each statistic, since a file's rows are in order and the statistic comes before other labels.
+pub(super) struct Writer<'a> {
+    rollup: &'a Table,
+    date: Date,
+    name: &'a str,
+    limits: WriteLimits,
+    open: [Option<FileWriter<Upload>>; 7],
+    /// The last labels of each, to see where their order breaks.
+    last: [Option<Labels>; 7],
+    staged: Vec<StagedFile>,
+    files: usize,
+}
+
+impl<'a> Writer<'a> {
+    pub(super) fn new(rollup: &'a Table, date: Date, name: &'a str, limits: WriteLimits) -> Self {
+        let (open, last) = Default::default();
+        Self { rollup, date, name, limits, open, last, staged: Vec::new(), files: 0 }
+    }
+
+    pub(super) fn push(
+        &mut self,
+        of: Statistic,
+        labels: &Labels,
+        scan: &Scan,
+        samples: &Samples,
+    ) -> Result<(), TableError> {
+        let at = of as usize;
+        // Some label's name sorts before ours: such a series begins a file.
+        if self.last[at].as_ref().is_some_and(|last| last.as_ref().cmp_in_tables(labels.as_ref()).is_ge()) {
+            self.end(at)?;
+        }
+        let writer = match &mut self.open[at] {
+            Some(writer) => writer,
+            none => {
+                self.files += 1;
+                let upload = self.rollup.upload(self.date, &format!("{}-{}", self.name, self.files))?;
+                none.insert(FileWriter::new(self.date, upload, self.limits.row_group_bytes)?)
+            }
+        };
+        writer.push(&Stretch {
+            labels: labels.as_ref(),
+            key: scan.key(),
+            timestamps: &samples.timestamps,
+            values: &samples.values,
+        })?;
+        self.last[at] = Some(labels.clone());
+        if writer.written_bytes() >= self.limits.file_bytes {
+            self.end(at)?;
+        }
+        self.bound_open()
+    }
+
+    /// Where the open files together grow too large, the fullest ends early.
+    fn bound_open(&mut self) -> Result<(), TableError> {
+        let held = |open: &Option<FileWriter<Upload>>| open.as_ref().map_or(0, FileWriter::held_bytes);
+        while self.open.iter().map(held).sum::<usize>() > self.limits.open_bytes {
+            let fullest = (0..self.open.len()).max_by_key(|at| held(&self.open[*at]));
+            self.end(fullest.expect("BUG: there are seven"))?;
+        }
+        Ok(())
+    }
+
+    fn end(&mut self, at: usize) -> Result<(), TableError> {
+        if let Some(writer) = self.open[at].take() {
+            let (summary, upload) = writer.finish()?;
+            self.staged.push(self.rollup.staged(summary, upload)?);
+        }
+        Ok(())
+    }
+
+    pub(super) fn finish(mut self) -> Result<Vec<StagedFile>, TableError> {
+        (0..self.open.len()).try_for_each(|at| self.end(at))?;
+        Ok(self.staged)
+    }
+}
