@@ -1,7 +1,9 @@
 //! The figures that reports and comparisons show, with their names for people.
 
 use crate::observer::short;
+use crate::report::Quantiles;
 use crate::result::RunResult;
+use Better::{Higher, Lower, Neither};
 
 /// Which way is better.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -15,9 +17,9 @@ pub enum Better {
 }
 
 /// A figure of a result.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy)]
 pub struct Figure {
-    /// As [`RunResult::figure`] has it.
+    /// By which scenarios and comparisons ask for it.
     pub name: &'static str,
     /// For people.
     pub label: &'static str,
@@ -25,55 +27,93 @@ pub struct Figure {
     pub unit: &'static str,
     /// Which way is better.
     pub better: Better,
+    /// What the lab itself counted, where it did: other figures are in [`RunResult::observed`].
+    own: Option<fn(&RunResult) -> Option<f64>>,
 }
 
 impl Figure {
-    /// Its value in a result.
+    /// Its value in a result; `None` where nothing was measured.
     pub fn of(&self, result: &RunResult) -> Option<f64> {
-        result.figure(self.name).filter(|value| value.is_finite())
+        let value = match self.own {
+            Some(own) => own(result),
+            None => result.observed.get(self.name).copied(),
+        };
+        value.filter(|value| value.is_finite())
     }
 }
 
-const fn figure(name: &'static str, label: &'static str, unit: &'static str, better: Better) -> Figure {
-    Figure { name, label, unit, better }
+impl RunResult {
+    /// A figure by its name: one of [`FIGURES`], or what else was observed.
+    pub fn figure(&self, name: &str) -> Option<f64> {
+        match FIGURES.iter().find(|figure| figure.name == name) {
+            Some(figure) => figure.of(self),
+            None => self.observed.get(name).copied(),
+        }
+    }
+}
+
+const fn own(
+    name: &'static str,
+    label: &'static str,
+    unit: &'static str,
+    better: Better,
+    value: fn(&RunResult) -> Option<f64>,
+) -> Figure {
+    Figure { name, label, unit, better, own: Some(value) }
+}
+
+const fn observed(name: &'static str, label: &'static str, unit: &'static str, better: Better) -> Figure {
+    Figure { name, label, unit, better, own: None }
+}
+
+fn measured(quantiles: &Quantiles) -> Option<&Quantiles> {
+    (quantiles.count > 0).then_some(quantiles)
+}
+
+fn p99_s(quantiles: &Quantiles) -> Option<f64> {
+    measured(quantiles).map(|q| q.p99_s)
 }
 
 /// All of them, the important ones first.
 pub const FIGURES: [Figure; 34] = [
-    figure("samples_per_s", "samples acknowledged a second", "1/s", Better::Higher),
-    figure("samples_acknowledged", "samples acknowledged", "", Better::Higher),
-    figure("series_active", "series at a time", "", Better::Neither),
-    figure("series_distinct", "different series", "", Better::Neither),
-    figure("pass_rate", "requests taken", "part", Better::Higher),
-    figure("p50_s", "latency p50", "s", Better::Lower),
-    figure("p90_s", "latency p90", "s", Better::Lower),
-    figure("p99_s", "latency p99", "s", Better::Lower),
-    figure("p99_known_s", "latency p99, known series", "s", Better::Lower),
-    figure("p99_new_s", "latency p99, new series", "s", Better::Lower),
-    figure("freshness_p99_s", "visible after, p99", "s", Better::Lower),
-    figure("lost", "samples lost", "", Better::Lower),
-    figure("restarts", "restarts of the target", "", Better::Lower),
-    figure("silence_s", "longest stretch without success", "s", Better::Lower),
-    figure("queries_per_s", "queries a second", "1/s", Better::Higher),
-    figure("read_pass_rate", "queries answered", "part", Better::Higher),
-    figure("read_p99_s", "query latency p99", "s", Better::Lower),
-    figure("cpu_cores_mean", "target CPU, mean", "cores", Better::Lower),
-    figure("target_cpu_peak", "target CPU, most in a second", "cores", Better::Lower),
-    figure("cpu_s", "target CPU time", "s", Better::Lower),
-    figure("rss_peak_bytes", "target memory, most", "bytes", Better::Lower),
-    figure("rss_end_bytes", "target memory at the end", "bytes", Better::Lower),
-    figure("cgroup_memory_peak_bytes", "memory of its control group, most", "bytes", Better::Lower),
-    figure("samples_per_s_per_core", "samples a second for each core used", "1/s", Better::Higher),
-    figure("samples_per_s_per_gib", "samples a second for each GiB used", "1/s", Better::Higher),
-    figure("bytes_per_series", "memory a series", "bytes", Better::Lower),
-    figure("series_per_gib", "series for each GiB used", "", Better::Higher),
-    figure("written_bytes", "written to storage by the target", "bytes", Better::Lower),
-    figure("disk_util_peak", "disk busy, most in a second", "part", Better::Lower),
-    figure("disk_await_peak", "disk wait, longest mean of a second", "s", Better::Lower),
-    figure("own_series_peak", "series as the target counts them, most", "", Better::Neither),
-    figure("oom_kills", "kills for want of memory", "", Better::Lower),
-    figure("samples_offered", "samples on the schedule", "", Better::Neither),
-    figure("wall_s", "length of the run", "s", Better::Neither),
+    own("samples_per_s", "samples acknowledged a second", "1/s", Higher, |r| Some(r.totals.samples_per_s)),
+    own("samples_acknowledged", "samples acknowledged", "", Higher, |r| {
+        Some(r.totals.samples_acknowledged as f64)
+    }),
+    own("series_active", "series at a time", "", Neither, |r| Some(r.totals.series_active as f64)),
+    own("series_distinct", "different series", "", Neither, |r| Some(r.totals.series_distinct as f64)),
+    own("pass_rate", "requests taken", "part", Higher, |r| r.totals.pass_rate()),
+    own("p50_s", "latency p50", "s", Lower, |r| measured(&r.totals.latency).map(|q| q.p50_s)),
+    own("p90_s", "latency p90", "s", Lower, |r| measured(&r.totals.latency).map(|q| q.p90_s)),
+    own("p99_s", "latency p99", "s", Lower, |r| p99_s(&r.totals.latency)),
+    own("p99_known_s", "latency p99, known series", "s", Lower, |r| p99_s(&r.totals.latency_known)),
+    own("p99_new_s", "latency p99, new series", "s", Lower, |r| p99_s(&r.totals.latency_new)),
+    own("freshness_p99_s", "visible after, p99", "s", Lower, |r| p99_s(&r.totals.freshness)),
+    own("lost", "samples lost", "", Lower, |r| r.verify.as_ref().map(|verify| verify.lost as f64)),
+    own("restarts", "restarts of the target", "", Lower, |r| Some(r.totals.restarts as f64)),
+    own("silence_s", "longest stretch without success", "s", Lower, |r| Some(r.totals.silence_s)),
+    own("queries_per_s", "queries a second", "1/s", Higher, |r| {
+        r.reads.first().map(|reads| reads.queries_per_s)
+    }),
+    own("read_pass_rate", "queries answered", "part", Higher, |r| r.reads.first()?.pass_rate()),
+    own("read_p99_s", "query latency p99", "s", Lower, |r| p99_s(&r.reads.first()?.latency)),
+    observed("cpu_cores_mean", "target CPU, mean", "cores", Lower),
+    observed("target_cpu_peak", "target CPU, most in a second", "cores", Lower),
+    observed("cpu_s", "target CPU time", "s", Lower),
+    observed("rss_peak_bytes", "target memory, most", "bytes", Lower),
+    observed("rss_end_bytes", "target memory at the end", "bytes", Lower),
+    observed("cgroup_memory_peak_bytes", "memory of its control group, most", "bytes", Lower),
+    observed("samples_per_s_per_core", "samples a second for each core used", "1/s", Higher),
+    observed("samples_per_s_per_gib", "samples a second for each GiB used", "1/s", Higher),
+    observed("bytes_per_series", "memory a series", "bytes", Lower),
+    observed("series_per_gib", "series for each GiB used", "", Higher),
+    observed("written_bytes", "written to storage by the target", "bytes", Lower),
+    observed("disk_util_peak", "disk busy, most in a second", "part", Lower),
+    observed("disk_await_peak", "disk wait, longest mean of a second", "s", Lower),
+    observed("own_series_peak", "series as the target counts them, most", "", Neither),
+    observed("oom_kills", "kills for want of memory", "", Lower),
+    own("samples_offered", "samples on the schedule", "", Neither, |r| Some(r.totals.samples_offered as f64)),
+    own("wall_s", "length of the run", "s", Neither, |r| Some(r.wall_s)),
 ];
 
 /// A value with its unit, in few characters.

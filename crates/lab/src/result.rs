@@ -239,35 +239,6 @@ impl RunResult {
         !self.partial && self.verdict.iter().all(|judgement| judgement.pass)
     }
 
-    /// A figure by the name that scenarios and comparisons use; `None` where this run has none.
-    pub fn figure(&self, name: &str) -> Option<f64> {
-        let t = &self.totals;
-        let some = |q: &Quantiles, value: f64| (q.count > 0).then_some(value);
-        let reads = self.reads.first();
-        Some(match name {
-            "samples_per_s" => t.samples_per_s,
-            "samples_offered" => t.samples_offered as f64,
-            "samples_acknowledged" => t.samples_acknowledged as f64,
-            "series_active" => t.series_active as f64,
-            "series_distinct" => t.series_distinct as f64,
-            "p50_s" => some(&t.latency, t.latency.p50_s)?,
-            "p90_s" => some(&t.latency, t.latency.p90_s)?,
-            "p99_s" => some(&t.latency, t.latency.p99_s)?,
-            "p99_new_s" => some(&t.latency_new, t.latency_new.p99_s)?,
-            "p99_known_s" => some(&t.latency_known, t.latency_known.p99_s)?,
-            "freshness_p99_s" => some(&t.freshness, t.freshness.p99_s)?,
-            "pass_rate" => t.pass_rate()?,
-            "restarts" => t.restarts as f64,
-            "silence_s" => t.silence_s,
-            "queries_per_s" => reads?.queries_per_s,
-            "read_p99_s" => some(&reads?.latency, reads?.latency.p99_s)?,
-            "read_pass_rate" => reads?.pass_rate()?,
-            "lost" => self.verify.as_ref()?.lost as f64,
-            "wall_s" => self.wall_s,
-            other => *self.observed.get(other)?,
-        })
-    }
-
     /// For programs.
     pub fn to_json(&self) -> serde_json::Result<String> {
         serde_json::to_string_pretty(self)
