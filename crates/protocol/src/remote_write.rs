@@ -127,16 +127,31 @@ impl Decoder {
         memory: &mut Reservation,
     ) -> Result<(), DecodeError> {
         batch.clear();
-        let purse = Purse::new(memory);
-        let decoded = match version {
-            Version::V1 => v1::decode(self, body, batch, purse),
-            Version::V2 => v2::decode(self, body, batch, purse),
-        };
+        let decoded = self.decode_bought(version, body, batch, &mut Purse::new(memory));
         if decoded.is_err() {
             batch.clear();
         }
         self.give_back();
         decoded
+    }
+
+    fn decode_bought(
+        &mut self,
+        version: Version,
+        body: &[u8],
+        batch: &mut Batch,
+        purse: &mut Purse<'_>,
+    ) -> Result<(), DecodeError> {
+        match version {
+            Version::V1 => {
+                snappy::decompress_bought(body, &mut batch.bytes, purse)?;
+                v1::decode(self, batch, purse)
+            }
+            Version::V2 => {
+                snappy::decompress_bought(body, &mut self.body, purse)?;
+                v2::decode(self, batch, purse)
+            }
+        }
     }
 
     /// Bytes of memory that the decoder holds between requests.

@@ -11,7 +11,7 @@
 
 use super::exemplar::ExemplarLabels;
 use super::labels::name_and_value;
-use super::{DecodeError, Decoder, Seen, Version, metadata, sample, snappy};
+use super::{DecodeError, Decoder, Seen, Version, metadata, sample};
 use crate::wire::{Reader, RunSteps, Tag, WireType, tag};
 use model::{Batch, BatchSeries, LabelsBuilder, MetricKind, SeriesError, SeriesHasher, SeriesKey};
 use std::ops::Range;
@@ -34,13 +34,12 @@ const METADATA_NAME: Tag = tag(2, WireType::Len);
 const METADATA_HELP: Tag = tag(4, WireType::Len);
 const METADATA_UNIT: Tag = tag(5, WireType::Len);
 
+/// Decodes the body that lies in `batch.bytes`.
 pub(super) fn decode(
     decoder: &mut Decoder,
-    body: &[u8],
     batch: &mut Batch,
-    mut purse: Purse<'_>,
+    purse: &mut Purse<'_>,
 ) -> Result<(), DecodeError> {
-    snappy::decompress_bought(body, &mut batch.bytes, &mut purse)?;
     decoder.gathered.clear();
     // the body is taken out while it is read, so that the rest of the batch can be written
     let bytes = std::mem::take(&mut batch.bytes);
@@ -51,7 +50,7 @@ pub(super) fn decode(
         body: &bytes,
         label_steps: RunSteps::default(),
         batch,
-        purse: &mut purse,
+        purse: &mut *purse,
     };
     let walked = walk.request();
     batch.bytes = bytes;

@@ -12,16 +12,18 @@
 //! Where the specification leaves a choice, this follows Prometheus' receiver, with one exception: a
 //! series with nothing but exemplars is taken, because Prometheus' own sender makes them.
 
+mod exemplar;
+mod metadata;
 mod rebuild;
 mod symbols;
 
-use super::exemplar::ExemplarLabels;
 use super::labels::{LABEL_SHOWN_BYTES_MAX, LABELS_SHOWN_MAX};
-use super::{DecodeError, Decoder, Seen, Version, metadata, sample, snappy};
+use super::{DecodeError, Decoder, Seen, Version, sample};
 use crate::wire::{Reader, Tag, WireError, WireType, tag};
+use metadata::{KeptMetadata, MetadataRefs};
 use model::caps::SERIES_LABEL_BYTES_MAX;
-use model::labels::{METRIC_NAME, put_label};
-use model::{Batch, BatchSeries, LabelsBuilder, MetricKind, SeriesError, SeriesHasher};
+use model::labels::put_label;
+use model::{Batch, BatchSeries, LabelsBuilder, SeriesError, SeriesHasher};
 use rebuild::{LastSeries, REBUILT_BYTES_MAX};
 use std::ops::Range;
 use stdx::budget::{Exhausted, Purse};
@@ -37,13 +39,6 @@ const HISTOGRAM: Tag = tag(3, WireType::Len);
 const EXEMPLAR: Tag = tag(4, WireType::Len);
 const METADATA: Tag = tag(5, WireType::Len);
 
-const EXEMPLAR_VALUE: Tag = tag(2, WireType::Fixed64);
-const EXEMPLAR_TIMESTAMP: Tag = tag(3, WireType::Varint);
-
-const METADATA_KIND: Tag = tag(1, WireType::Varint);
-const METADATA_HELP: Tag = tag(3, WireType::Varint);
-const METADATA_UNIT: Tag = tag(4, WireType::Varint);
-
 /// Working memory of the 2.0 decoder.
 #[derive(Debug, Default)]
 pub(super) struct Scratch {
@@ -51,8 +46,7 @@ pub(super) struct Scratch {
     rebuild: rebuild::Scratch,
     /// References that a series or an exemplar sent in pieces.
     gathered: Vec<u8>,
-    /// By the symbol of the metric's name: the metadata kept last for it.
-    metadata: Vec<Option<MetadataRefs>>,
+    metadata: metadata::Scratch,
 }
 
 impl Scratch {
@@ -60,20 +54,19 @@ impl Scratch {
         self.symbols.capacity() * size_of::<Symbol>()
             + self.rebuild.memory_bytes()
             + self.gathered.capacity()
-            + self.metadata.capacity() * size_of::<Option<MetadataRefs>>()
+            + self.metadata.memory_bytes()
     }
 }
 
+/// Decodes the body that lies in `decoder.body`.
 pub(super) fn decode(
     decoder: &mut Decoder,
-    body: &[u8],
     batch: &mut Batch,
-    mut purse: Purse<'_>,
+    purse: &mut Purse<'_>,
 ) -> Result<(), DecodeError> {
-    snappy::decompress_bought(body, &mut decoder.body, &mut purse)?;
-    if walk(decoder, batch, &mut purse, false)? == SymbolsCame::Late {
+    if walk(decoder, batch, purse, false)? == SymbolsCame::Late {
         batch.clear();
-        walk(decoder, batch, &mut purse, true)?;
+        walk(decoder, batch, purse, true)?;
     }
     Ok(())
 }
@@ -97,7 +90,6 @@ fn walk(
     everywhere: bool,
 ) -> Result<SymbolsCame, DecodeError> {
     let scratch = &mut decoder.v2;
-    scratch.metadata.clear();
     let (symbols, fields) = Symbols::read(&decoder.body, everywhere, &mut scratch.symbols, purse)?;
     scratch.rebuild.prepare(symbols.len(), purse)?;
     let mut walk = Walk {
@@ -106,9 +98,7 @@ fn walk(
         symbols,
         last: LastSeries::new(&mut scratch.rebuild),
         gathered: &mut scratch.gathered,
-        metadata_kept: &mut scratch.metadata,
-        name_symbol: None,
-        family_kept: None,
+        metadata: KeptMetadata::new(&mut scratch.metadata),
         builder: &mut decoder.labels,
         batch,
         purse,
@@ -122,11 +112,7 @@ struct Walk<'a, 'p> {
     symbols: Symbols<'a>,
     last: LastSeries<'a>,
     gathered: &'a mut Vec<u8>,
-    metadata_kept: &'a mut Vec<Option<MetadataRefs>>,
-    /// The symbol that is `__name__`, once it was met.
-    name_symbol: Option<u32>,
-    /// The family kept last, and what is known of it.
-    family_kept: Option<(&'a [u8], MetadataRefs)>,
+    metadata: KeptMetadata<'a>,
     builder: &'a mut LabelsBuilder,
     batch: &'a mut Batch,
     purse: &'a mut Purse<'p>,
@@ -143,12 +129,15 @@ struct Content {
     metadata: MetadataRefs,
 }
 
-/// A series' Metadata message.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-struct MetadataRefs {
-    kind: MetricKind,
-    help: u32,
-    unit: u32,
+impl Content {
+    /// The references, in one piece.
+    #[inline(always)]
+    fn refs<'b>(&self, body: &'b [u8], gathered: &'b [u8]) -> Reader<'b> {
+        match self.scattered {
+            true => Reader::new(gathered),
+            false => Reader::within(body, self.refs.clone()),
+        }
+    }
 }
 
 impl<'a> Walk<'a, '_> {
@@ -236,7 +225,7 @@ impl<'a> Walk<'a, '_> {
                 }
                 EXEMPLAR => {
                     exemplars += 1;
-                    self.exemplar(series.message()?)?;
+                    exemplar::read(series.message()?, self.symbols, self.builder, self.batch, self.purse)?;
                 }
                 LABELS_REF => {
                     let start = series.at();
@@ -287,20 +276,8 @@ impl<'a> Walk<'a, '_> {
         if content.metadata == MetadataRefs::default() {
             return Ok(());
         }
-        match self.metric_symbol(content)? {
-            // nearly always: all series of a metric say the same of it
-            Some(metric) if self.metadata_kept.get(metric as usize) == Some(&Some(content.metadata)) => {
-                Ok(())
-            }
-            metric => self.keep_metadata(metric, content.metadata),
-        }
-    }
-
-    fn refs_of(&self, content: &Content) -> Reader<'_> {
-        match content.scattered {
-            true => Reader::new(self.gathered),
-            false => Reader::within(self.body, content.refs.clone()),
-        }
+        let refs = content.refs(self.body, self.gathered);
+        self.metadata.keep(refs, content.metadata, self.symbols, self.batch, self.purse)
     }
 
     /// Puts the first labels of a refused series into the arena, for the message about it: as label bytes, each
@@ -310,7 +287,7 @@ impl<'a> Walk<'a, '_> {
         let start = self.batch.bytes.len();
         if self.batch.refused.len() < Batch::REFUSED_KEPT_MAX {
             let mut shown = Vec::new();
-            let mut refs = self.refs_of(content);
+            let mut refs = content.refs(self.body, self.gathered);
             for _ in 0..LABELS_SHOWN_MAX {
                 let (Ok(name), Ok(value)) = (read_ref(&mut refs), read_ref(&mut refs)) else { break };
                 let (Some(name), Some(value)) = (self.symbols.get(name), self.symbols.get(value)) else {
@@ -322,115 +299,6 @@ impl<'a> Walk<'a, '_> {
             self.purse.extend(&mut self.batch.bytes, &shown)?;
         }
         Ok(start as u32..self.batch.bytes.len() as u32)
-    }
-
-    /// The symbol that is the metric's name, of references that are known to be good.
-    fn metric_symbol(&mut self, content: &Content) -> Result<Option<u32>, WireError> {
-        let mut refs = self.refs_of(content);
-        let (mut name_symbol, mut metric) = (self.name_symbol, None);
-        while !refs.is_empty() {
-            let (name, value) = (read_ref(&mut refs)?, read_ref(&mut refs)?);
-            let is_name = |name| self.symbols.get(name).is_some_and(|text| text == METRIC_NAME.as_bytes());
-            if name_symbol == Some(name) || is_name(name) {
-                (name_symbol, metric) = (Some(name), Some(value));
-                break;
-            }
-        }
-        self.name_symbol = name_symbol;
-        Ok(metric)
-    }
-
-    /// Keeps the metadata of a metric.
-    #[cold]
-    fn keep_metadata(&mut self, metric: Option<u32>, metadata: MetadataRefs) -> Result<(), Stop> {
-        let help = self.symbols.text(metadata.help)?;
-        let unit = self.symbols.text(metadata.unit)?;
-        let Some(metric) = metric else { return Ok(()) };
-        if self.metadata_kept.is_empty() {
-            self.purse.room(self.metadata_kept, self.symbols.len())?;
-            self.metadata_kept.resize(self.symbols.len(), None);
-        }
-        let kept = &mut self.metadata_kept[metric as usize];
-        if *kept != Some(metadata) {
-            *kept = Some(metadata);
-            let name = metadata::family(self.symbols.text(metric)?, metadata.kind);
-            // the parts of a histogram come one after the other
-            if self.family_kept != Some((name, metadata)) {
-                self.family_kept = Some((name, metadata));
-                metadata::push(self.batch, self.purse, metadata.kind, name, help, unit)?;
-            }
-        }
-        Ok(())
-    }
-
-    /// Keeps an exemplar for the series that is being read.
-    #[cold]
-    fn exemplar(&mut self, mut exemplar: Reader<'_>) -> Result<(), DecodeError> {
-        sample::check_extras(self.batch.exemplars.len(), "exemplars")?;
-        let (mut timestamp_ms, mut value) = (0, 0.0);
-        let mut labels = SymbolLabels::new(ExemplarLabels::new(self.builder), self.symbols);
-        while let Some(tag) = exemplar.tag()? {
-            match tag {
-                LABELS_REFS => {
-                    let mut packed = exemplar.message()?;
-                    while !packed.is_empty() {
-                        labels.push(read_ref(&mut packed)?);
-                    }
-                }
-                LABELS_REF => labels.push(read_ref(&mut exemplar)?),
-                EXEMPLAR_VALUE => value = exemplar.double()?,
-                EXEMPLAR_TIMESTAMP => timestamp_ms = exemplar.varint()? as i64,
-                other => exemplar.skip_unknown(other, &[1, 2, 3])?,
-            }
-        }
-        labels.finish().keep(timestamp_ms, value, self.batch, self.purse)
-    }
-}
-
-impl MetadataRefs {
-    /// Merged with what a message says, as protobuf demands where a field comes twice.
-    #[inline(always)]
-    fn read(mut self, mut metadata: Reader<'_>) -> Result<Self, WireError> {
-        while let Some(tag) = metadata.tag()? {
-            match tag {
-                METADATA_KIND => self.kind = MetricKind::from_wire(metadata.varint()?),
-                METADATA_HELP => self.help = read_ref(&mut metadata)?,
-                METADATA_UNIT => self.unit = read_ref(&mut metadata)?,
-                other => metadata.skip_unknown(other, &[1, 3, 4])?,
-            }
-        }
-        Ok(self)
-    }
-}
-
-/// Labels of an exemplar, one reference after the other.
-struct SymbolLabels<'a, 's> {
-    labels: ExemplarLabels<'a>,
-    symbols: Symbols<'s>,
-    /// A name whose value is still to come.
-    name: Option<&'s [u8]>,
-    count: usize,
-}
-
-impl<'a, 's> SymbolLabels<'a, 's> {
-    const fn new(labels: ExemplarLabels<'a>, symbols: Symbols<'s>) -> Self {
-        Self { labels, symbols, name: None, count: 0 }
-    }
-
-    fn push(&mut self, reference: u32) {
-        self.count += 1;
-        match (self.symbols.get(reference), self.name.take()) {
-            (Some(name), None) => self.name = Some(name),
-            (Some(value), Some(name)) => self.labels.push(name, value),
-            (None, _) => self.labels.fail(self.symbols.missing(reference)),
-        }
-    }
-
-    fn finish(mut self) -> ExemplarLabels<'a> {
-        if !self.count.is_multiple_of(2) {
-            self.labels.fail(SeriesError::OddLabelRefs(self.count));
-        }
-        self.labels
     }
 }
 

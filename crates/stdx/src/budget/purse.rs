@@ -22,14 +22,11 @@ const PIECE_BYTES: u64 = 16 << 10;
 const ROOM_BYTES_MIN: usize = 1 << 10;
 
 /// What grows in memory of its own, by elements of one size.
-#[expect(clippy::len_without_is_empty, reason = "nobody asks it here")]
 pub trait Growing {
     /// What an element takes.
     const ELEMENT_BYTES: usize;
-    /// Elements that are in it.
-    fn len(&self) -> usize;
-    /// Elements that it has memory for.
-    fn capacity(&self) -> usize;
+    /// Elements that are in it, and those that it has memory for.
+    fn len_and_capacity(&self) -> (usize, usize);
     /// Makes room for `more` elements, and for no others.
     fn reserve_exact(&mut self, more: usize);
 }
@@ -37,12 +34,9 @@ pub trait Growing {
 impl<T> Growing for Vec<T> {
     const ELEMENT_BYTES: usize = size_of::<T>();
 
-    fn len(&self) -> usize {
-        self.len()
-    }
-
-    fn capacity(&self) -> usize {
-        self.capacity()
+    #[inline(always)]
+    fn len_and_capacity(&self) -> (usize, usize) {
+        (self.len(), self.capacity())
     }
 
     fn reserve_exact(&mut self, more: usize) {
@@ -53,12 +47,8 @@ impl<T> Growing for Vec<T> {
 impl Growing for String {
     const ELEMENT_BYTES: usize = 1;
 
-    fn len(&self) -> usize {
-        self.len()
-    }
-
-    fn capacity(&self) -> usize {
-        self.capacity()
+    fn len_and_capacity(&self) -> (usize, usize) {
+        (self.len(), self.capacity())
     }
 
     fn reserve_exact(&mut self, more: usize) {
@@ -103,10 +93,11 @@ impl<'a> Purse<'a> {
     /// Makes room for `more`. What has it, from another request, costs nothing: whoever keeps it has paid.
     #[inline(always)]
     pub fn room<G: Growing>(&mut self, into: &mut G, more: usize) -> Result<(), Exhausted> {
-        if into.capacity() - into.len() < more {
-            let half_as_much_again = into.capacity() + into.capacity() / 2;
+        let (len, capacity) = into.len_and_capacity();
+        if capacity - len < more {
+            let half_as_much_again = capacity + capacity / 2;
             let least = half_as_much_again.max(ROOM_BYTES_MIN / G::ELEMENT_BYTES);
-            self.grow(into, least.max(into.len() + more))?;
+            self.grow(into, least.max(len + more))?;
         }
         Ok(())
     }
@@ -116,10 +107,10 @@ impl<'a> Purse<'a> {
     #[inline(never)]
     pub fn grow<G: Growing>(&mut self, into: &mut G, capacity: usize) -> Result<(), Exhausted> {
         let bytes = |elements: usize| (elements * G::ELEMENT_BYTES) as u64;
-        let old_bytes = bytes(into.capacity());
+        let (len, old_capacity) = into.len_and_capacity();
         self.memory.resize(self.memory.bytes() + bytes(capacity))?;
-        into.reserve_exact(capacity - into.len());
-        self.memory.resize(self.memory.bytes() - old_bytes)?;
+        into.reserve_exact(capacity - len);
+        self.memory.resize(self.memory.bytes() - bytes(old_capacity))?;
         Ok(())
     }
 }

@@ -1,0 +1,128 @@
+//! Metadata of a 2.0 request, which comes with each series of a metric and is kept once.
+
+use super::Stop;
+use super::symbols::{Symbols, read_ref};
+use crate::remote_write::metadata::{family, push};
+use crate::wire::{Reader, Tag, WireError, WireType, tag};
+use model::labels::METRIC_NAME;
+use model::{Batch, MetricKind};
+use stdx::budget::Purse;
+
+const KIND: Tag = tag(1, WireType::Varint);
+const HELP: Tag = tag(3, WireType::Varint);
+const UNIT: Tag = tag(4, WireType::Varint);
+
+/// A series' Metadata message.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(super) struct MetadataRefs {
+    kind: MetricKind,
+    help: u32,
+    unit: u32,
+}
+
+impl MetadataRefs {
+    /// Merged with what a message says, as protobuf demands where a field comes twice.
+    #[inline(always)]
+    pub(super) fn read(mut self, mut metadata: Reader<'_>) -> Result<Self, WireError> {
+        while let Some(tag) = metadata.tag()? {
+            match tag {
+                KIND => self.kind = MetricKind::from_wire(metadata.varint()?),
+                HELP => self.help = read_ref(&mut metadata)?,
+                UNIT => self.unit = read_ref(&mut metadata)?,
+                other => metadata.skip_unknown(other, &[1, 3, 4])?,
+            }
+        }
+        Ok(self)
+    }
+}
+
+/// Working memory: by the symbol of the metric's name, the metadata kept last for it.
+#[derive(Debug, Default)]
+pub(super) struct Scratch(Vec<Option<MetadataRefs>>);
+
+impl Scratch {
+    pub(super) const fn memory_bytes(&self) -> usize {
+        self.0.capacity() * size_of::<Option<MetadataRefs>>()
+    }
+}
+
+/// What a request has said so far.
+pub(super) struct KeptMetadata<'a> {
+    by_symbol: &'a mut Vec<Option<MetadataRefs>>,
+    /// The symbol that is `__name__`, once it was met.
+    name_symbol: Option<u32>,
+    /// The family kept last, and what is known of it.
+    family: Option<(&'a [u8], MetadataRefs)>,
+}
+
+impl<'a> KeptMetadata<'a> {
+    pub(super) fn new(scratch: &'a mut Scratch) -> Self {
+        scratch.0.clear();
+        Self { by_symbol: &mut scratch.0, name_symbol: None, family: None }
+    }
+
+    /// Keeps what a series says of its metric; `labels` are references that are known to be good.
+    #[inline(always)]
+    pub(super) fn keep(
+        &mut self,
+        labels: Reader<'_>,
+        metadata: MetadataRefs,
+        symbols: Symbols<'a>,
+        batch: &mut Batch,
+        purse: &mut Purse<'_>,
+    ) -> Result<(), Stop> {
+        match self.metric_symbol(labels, symbols)? {
+            // nearly always: all series of a metric say the same of it
+            Some(metric) if self.by_symbol.get(metric as usize) == Some(&Some(metadata)) => Ok(()),
+            metric => self.keep_new(metric, metadata, symbols, batch, purse),
+        }
+    }
+
+    /// The symbol that is the metric's name.
+    fn metric_symbol(
+        &mut self,
+        mut labels: Reader<'_>,
+        symbols: Symbols<'_>,
+    ) -> Result<Option<u32>, WireError> {
+        let (mut name_symbol, mut metric) = (self.name_symbol, None);
+        while !labels.is_empty() {
+            let (name, value) = (read_ref(&mut labels)?, read_ref(&mut labels)?);
+            let is_name = |name| symbols.get(name).is_some_and(|text| text == METRIC_NAME.as_bytes());
+            if name_symbol == Some(name) || is_name(name) {
+                (name_symbol, metric) = (Some(name), Some(value));
+                break;
+            }
+        }
+        self.name_symbol = name_symbol;
+        Ok(metric)
+    }
+
+    #[cold]
+    fn keep_new(
+        &mut self,
+        metric: Option<u32>,
+        metadata: MetadataRefs,
+        symbols: Symbols<'a>,
+        batch: &mut Batch,
+        purse: &mut Purse<'_>,
+    ) -> Result<(), Stop> {
+        let help = symbols.text(metadata.help)?;
+        let unit = symbols.text(metadata.unit)?;
+        let Some(metric) = metric else { return Ok(()) };
+        if self.by_symbol.is_empty() {
+            purse.room(self.by_symbol, symbols.len())?;
+            self.by_symbol.resize(symbols.len(), None);
+        }
+        let kept = &mut self.by_symbol[metric as usize];
+        if *kept != Some(metadata) {
+            *kept = Some(metadata);
+            let name = family(symbols.text(metric)?, metadata.kind);
+            // the parts of a histogram come one after the other
+            if self.family != Some((name, metadata)) {
+                self.family = Some((name, metadata));
+                push(batch, purse, metadata.kind, name, help, unit)?;
+            }
+        }
+        Ok(())
+    }
+}
