@@ -8,6 +8,7 @@ use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
+use tables::compact::CompactLimits;
 use tables::rollup::Resolution;
 
 /// The configuration file: everything optional, nothing unknown.
@@ -198,6 +199,8 @@ pub struct LakeSettings {
     pub tenant_rollup_retention_ms: BTreeMap<TenantId, i64>,
     /// Small files are merged into larger ones. Default: yes; another engine may do it instead.
     pub compaction: bool,
+    /// Bytes of a file that merges make, at least, where there is so much. No flag: only simulations change it.
+    pub merged_file_bytes: u64,
     /// A file that left its table is deleted after so long, for the sake of readers. Default one hour.
     pub vacuum_grace_ms: i64,
 }
@@ -327,6 +330,7 @@ impl Settings {
                 |text| duration_setting("tenant_rollup_retention", text),
             )?,
             compaction: file.compaction.unwrap_or(true),
+            merged_file_bytes: CompactLimits::default().file_bytes,
             vacuum_grace_ms: duration("vacuum_grace", &file.vacuum_grace, 3_600_000)?,
         };
         Ok(Self {

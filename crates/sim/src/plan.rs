@@ -93,6 +93,8 @@ pub struct Plan {
     pub retention_ms: Option<i64>,
     /// A segment's length.
     pub segment_bytes: u64,
+    /// A merged file's length: with small ones a day is merged by ranges of names.
+    pub merged_file_bytes: u64,
     /// Step weights.
     pub weights: Weights,
     /// What may go wrong, when the weather is bad.
@@ -134,6 +136,7 @@ impl Plan {
             span_ms: [10_000, 3_600_000, 3 * 86_400_000][rng.below(3) as usize],
             retention_ms: rng.chance(0.3).then(|| 86_400_000 * (1 + rng.below(3) as i64)),
             segment_bytes: [2 << 10, 8 << 10, 32 << 10][rng.below(3) as usize],
+            merged_file_bytes: [128 << 20, 16 << 10, 6 << 10][rng.below(3) as usize],
             weights,
             disk,
             store,

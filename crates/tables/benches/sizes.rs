@@ -124,8 +124,7 @@ fn run(values: &str, size: &Size) {
     let tomorrow = Date(Date::of(START_MS).0 + 1);
     let mut held_merge = 0;
     for job in compact::plan(table.files().expect("files").all(), tomorrow, &limits, |_| false) {
-        let mut merge = compact::Compaction::open(&table, &job, Default::default(), "merged", limits)
-            .expect("whole files");
+        let mut merge = compact::Compaction::open(&table, &job, "merged", limits).expect("whole files");
         while !merge.step(100_000).expect("whole files").done {
             held_merge = held_merge.max(merge.held_bytes());
         }

@@ -11,23 +11,32 @@
 //!   sequence   11  12  13  14  15  16  17         11  14        17
 //!   size       L   s   s   s   L   s   s    ─▶    L   m    L    s s    (14 = 12 ∪ 13 ∪ 14)
 //! ```
+//!
+//! No job is larger than [`CompactLimits::job_bytes`], however much a tenant sends in a day. What is larger is merged by
+//! ranges of metric names: files are cut where others were cut before, and then neighbours are only sought among files
+//! that have names in common. Each job is a commit of its own, so what is done stays done.
+//!
+//! - [`plan`]: which files; [`ranges`]: the ranges of a day
+
+mod plan;
+mod ranges;
 
 use crate::block::{Date, Stretch};
-use crate::delta::{LiveFile, StagedFile, Table};
+use crate::delta::{StagedFile, Table};
 use crate::error::TableError;
 use crate::merge::Merge;
-use crate::read::{Cursor, Footer, NameRange, Select};
+use crate::read::{Cursor, Footer, Select};
 use crate::store::{StoredFile, Upload};
 use crate::write::FileWriter;
 use model::Samples;
+use model::labels::METRIC_NAME;
 use std::sync::Arc;
+
+pub use plan::{Job, plan};
 
 /// Samples in a merged row. Longer rows save labels, of which 4,096 samples leave some 0.02 bytes each;
 /// shorter ones save decoding what a query's range leaves out.
 pub const ROW_SAMPLES_MAX: usize = 4096;
-
-/// Parts that a job can be split into.
-pub const SHARDS_MAX: usize = 64;
 
 /// What is merged, and how far.
 #[derive(Debug, Clone, Copy)]
@@ -35,7 +44,7 @@ pub struct CompactLimits {
     /// Files of one merge. Each holds a window of [`CompactLimits::window_bytes`] and a decoded batch (about as
     /// much again), so this bounds memory.
     pub fan_in: usize,
-    /// Bytes of one merge's files together: what is lost if it dies.
+    /// Bytes of one merge's files together: what is lost if it dies. Files as large as this are not merged again.
     pub job_bytes: u64,
     /// Files of like size that a day which is not over must have before they are merged.
     pub files_min: usize,
@@ -43,8 +52,8 @@ pub struct CompactLimits {
     pub window_bytes: usize,
     /// Encoded bytes of a row group of the result.
     pub row_group_bytes: usize,
-    /// Bytes after which a file of the result is finished and the next begun. A file this large is not merged
-    /// again, unless late samples came for it.
+    /// Bytes after which a file of the result ends with its metric, and the next is begun; at twice as many it ends
+    /// anyway.
     pub file_bytes: u64,
 }
 
@@ -52,7 +61,7 @@ impl Default for CompactLimits {
     fn default() -> Self {
         Self {
             fan_in: 16,
-            job_bytes: 1 << 30,
+            job_bytes: 512 << 20,
             files_min: 4,
             window_bytes: 1 << 20,
             row_group_bytes: 4 << 20,
@@ -71,155 +80,21 @@ impl CompactLimits {
     }
 }
 
-/// Files of one day, neighbours in the order of writes, that become one (or, if large, a few).
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Job {
-    /// The day.
-    pub date: Date,
-    /// In the order of writes.
-    pub files: Vec<LiveFile>,
-}
-
-impl Job {
-    /// Bytes of all its files.
-    pub fn bytes(&self) -> u64 {
-        self.files.iter().map(|f| f.bytes).sum()
-    }
-
-    /// Cuts the job by metric names into at most `count` parts of about the same size, which may be merged at
-    /// the same time, by different threads. Their results are committed together.
-    pub fn shards(&self, table: &Table, count: usize) -> Result<Vec<NameRange>, TableError> {
-        let mut groups = Vec::new();
-        for file in &self.files {
-            groups.extend(Footer::read(&table.file(file)?)?.row_group_names());
-        }
-        Ok(cut_names(groups, count.clamp(1, SHARDS_MAX)))
-    }
-}
-
-/// Cuts names where each part has about the same bytes.
-fn cut_names(mut groups: Vec<(String, u64)>, count: usize) -> Vec<NameRange> {
-    groups.sort();
-    let total: u64 = groups.iter().map(|(_, bytes)| *bytes).sum();
-    let first = groups.first().map(|(name, _)| name.clone());
-    let (mut cuts, mut seen) = (Vec::new(), 0);
-    for (name, bytes) in groups {
-        let due = total / count as u64 * (cuts.len() as u64 + 1);
-        if seen >= due
-            && cuts.len() + 1 < count
-            && Some(&name) != first.as_ref()
-            && cuts.last() != Some(&name)
-        {
-            cuts.push(name);
-        }
-        seen += bytes;
-    }
-    let from = std::iter::once(None).chain(cuts.iter().cloned().map(Some));
-    let before = cuts.iter().cloned().map(Some).chain(std::iter::once(None));
-    from.zip(before).map(|(from, before)| NameRange { from, before }).collect()
-}
-
-/// Files that share a sequence: they are merged together or not at all.
-struct Unit<'a> {
-    files: &'a [LiveFile],
-    bytes: u64,
-}
-
-/// Chooses what to merge, of the live files by day and sequence (as [`crate::delta::Files::all`] has them). Days
-/// before `today` get no more files, but for late samples, so they are merged down to few; `today` only as files
-/// pile up. No file is in two jobs: they can run side by side. Files that `leave` names are left alone, and what
-/// lies on both sides of them is not brought together.
-pub fn plan(
-    files: &[LiveFile],
-    today: Date,
-    limits: &CompactLimits,
-    leave: impl Fn(&LiveFile) -> bool,
-) -> Vec<Job> {
-    let mut jobs = Vec::new();
-    for day in files.chunk_by(|a, b| a.date == b.date) {
-        let units: Vec<Unit<'_>> = day
-            .chunk_by(|a, b| a.sequence == b.sequence)
-            .map(|files| Unit { files, bytes: files.iter().map(|f| f.bytes).sum() })
-            .collect();
-        let over = day[0].date < today;
-        for run in units.split(|unit| unit.files.iter().any(&leave)) {
-            if over { plan_over(run, limits, &mut jobs) } else { plan_open(run, limits, &mut jobs) }
-        }
-    }
-    jobs
-}
-
-/// Where a merge of these units may end at the latest.
-fn reach(units: &[Unit<'_>], limits: &CompactLimits) -> usize {
-    let (mut files, mut bytes) = (0, 0);
-    let fits = |unit: &&Unit<'_>| {
-        files += unit.files.len();
-        bytes += unit.bytes;
-        files <= limits.fan_in && bytes <= limits.job_bytes
-    };
-    units.iter().take_while(fits).count()
-}
-
-fn job(units: &[Unit<'_>]) -> Job {
-    let files: Vec<LiveFile> = units.iter().flat_map(|u| u.files).cloned().collect();
-    Job { date: files[0].date, files }
-}
-
-/// A day that is over: everything that fits together, where it is worth the rewriting of the largest.
-fn plan_over(mut units: &[Unit<'_>], limits: &CompactLimits, jobs: &mut Vec<Job>) {
-    let large = |u: &Unit<'_>| u.bytes >= limits.file_bytes;
-    if let [only] = units
-        && only.files.len() > 1
-        && !large(only)
-    {
-        // a rollup's files, which came together: they hold different series, so any of them may be merged
-        let files = only.files[..only.files.len().min(limits.fan_in)].to_vec();
-        return jobs.push(Job { date: files[0].date, files });
-    }
-    while units.len() > 1 {
-        let len = reach(units, limits).max(1);
-        let run = &units[..len];
-        let bytes: u64 = run.iter().map(|u| u.bytes).sum();
-        let largest = run.iter().map(|u| u.bytes).max().unwrap_or(0);
-        let worth = bytes - largest >= largest / 4 || len > limits.fan_in / 2 || !run.iter().any(large);
-        if len > 1 && worth && !run.iter().all(large) {
-            jobs.push(job(run));
-            units = &units[len..];
-        } else {
-            units = &units[1..];
-        }
-    }
-}
-
-/// A day that goes on: runs of units of like size, so that each sample is rewritten a few times only.
-fn plan_open(mut units: &[Unit<'_>], limits: &CompactLimits, jobs: &mut Vec<Job>) {
-    let level = |unit: &Unit<'_>| unit.bytes.max(1 << 16).ilog2() / 2;
-    while !units.is_empty() {
-        let top = level(&units[0]);
-        let alike = units.iter().take_while(|u| level(u) <= top && u.bytes < limits.file_bytes).count();
-        let len = alike.min(reach(units, limits));
-        let run = &units[..len];
-        let of_top = run.iter().filter(|u| level(u) == top).count();
-        // small ones between larger ones go with them, but do not make a run of their own here
-        if len >= limits.files_min.max(2) && of_top * 2 >= limits.files_min {
-            jobs.push(job(run));
-            units = &units[len..];
-        } else {
-            units = &units[1..];
-        }
-    }
-}
-
-/// A merge that runs in steps. Nothing is in the table before [`Table::replace`] of the job's files with what
-/// all its shards' merges came to.
+/// A merge that runs in steps. Nothing is in the table before [`Table::replace`] of the job's files with what it came to.
 #[derive(Debug)]
 pub struct Compaction {
     table: Arc<Table>,
     date: Date,
     name: String,
     limits: CompactLimits,
+    /// Bytes after which a file ends with its metric.
+    file_bytes: u64,
     merge: Merge<StoredFile>,
     writer: Option<FileWriter<Upload>>,
+    /// Names at which a file begins anew, the last first.
+    cuts: Vec<String>,
+    /// The last series' name.
+    metric: String,
     samples: Samples,
     staged: Vec<StagedFile>,
     progress: Progress,
@@ -239,16 +114,15 @@ pub struct Progress {
 }
 
 impl Compaction {
-    /// Opens a job's files, or the part of them with names in `within`. `name` begins the names of new files, and
-    /// must be new for each attempt and shard. A damaged file fails it: [`TableError::Damaged`] names it.
+    /// Opens a job's files. `name` begins the names of new files, and must be new for each attempt. A damaged file fails
+    /// it: [`TableError::Damaged`] names it.
     pub fn open(
         table: &Arc<Table>,
         job: &Job,
-        within: NameRange,
         name: &str,
         limits: CompactLimits,
     ) -> Result<Self, TableError> {
-        let select = Arc::new(Select { within, ..Select::ALL });
+        let select = Arc::new(Select::ALL);
         let mut cursors = Vec::with_capacity(job.files.len());
         for file in &job.files {
             let stored = table.file(file)?;
@@ -260,8 +134,11 @@ impl Compaction {
             date: job.date,
             name: name.into(),
             limits,
+            file_bytes: even_bytes(job, &limits),
             merge: Merge::new(cursors, false)?,
             writer: None,
+            cuts: job.cuts.iter().rev().cloned().collect(),
+            metric: String::new(),
             samples: Samples::default(),
             staged: Vec::new(),
             progress: Progress::default(),
@@ -285,11 +162,27 @@ impl Compaction {
 
     fn write_series(&mut self) -> Result<(), TableError> {
         self.progress.series += 1;
+        self.next_metric()?;
         self.samples.clear();
         while self.merge.next_chunk(&mut self.samples)? {
             self.write_rows(ROW_SAMPLES_MAX)?;
         }
         self.write_rows(1)
+    }
+
+    /// Where the series' metric is another one than the last's, the file may end.
+    fn next_metric(&mut self) -> Result<(), TableError> {
+        let metric = self.merge.labels().get(METRIC_NAME).unwrap_or("");
+        if metric == self.metric {
+            return Ok(());
+        }
+        self.metric.clear();
+        self.metric.push_str(metric);
+        let mut ends = self.writer.as_ref().is_some_and(|w| w.written_bytes() as u64 >= self.file_bytes);
+        while self.cuts.pop_if(|cut| cut.as_str() <= self.metric.as_str()).is_some() {
+            ends = true;
+        }
+        if ends { self.end_file() } else { Ok(()) }
     }
 
     /// Writes rows while there are `least` samples for one.
@@ -314,7 +207,7 @@ impl Compaction {
             writer.push(&stretch)?;
             self.progress.samples += (end - at) as u64;
             at = end;
-            if writer.written_bytes() as u64 >= self.limits.file_bytes {
+            if writer.written_bytes() as u64 >= 2 * self.file_bytes {
                 self.end_file()?;
             }
         }
@@ -344,10 +237,18 @@ impl Compaction {
     }
 }
 
+/// Bytes of a file of a job's result, so that none is much smaller than the others.
+fn even_bytes(job: &Job, limits: &CompactLimits) -> u64 {
+    match job.bytes() / limits.file_bytes {
+        0 => limits.file_bytes,
+        files => job.bytes() / files,
+    }
+}
+
 /// Runs a whole job on this thread. `false` where another program was faster and one of the files is gone; what
 /// was made then waits for a sweep.
 pub fn run(table: &Arc<Table>, job: &Job, name: &str, limits: &CompactLimits) -> Result<bool, TableError> {
-    let mut merge = Compaction::open(table, job, NameRange::ALL, name, *limits)?;
+    let mut merge = Compaction::open(table, job, name, *limits)?;
     merge.step(u64::MAX)?;
     table.replace(&job.files, &merge.into_staged())
 }

@@ -200,40 +200,11 @@ impl std::fmt::Debug for Matcher {
     }
 }
 
-/// Metric names between two bounds.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct NameRange {
-    /// The first; `None` for no bound.
-    pub from: Option<String>,
-    /// The first that does not belong to it; `None` for no bound.
-    pub before: Option<String>,
-}
-
-impl NameRange {
-    /// All names.
-    pub const ALL: Self = Self { from: None, before: None };
-
-    /// True where `name` lies in it.
-    pub fn contains(&self, name: &str) -> bool {
-        self.from.as_deref().is_none_or(|from| from <= name)
-            && self.before.as_deref().is_none_or(|before| name < before)
-    }
-
-    /// True where names from `min` to `max` may lie in it. Bounds of statistics may have been cut short: a
-    /// lower one is still lower, an upper one still higher.
-    fn overlaps(&self, min: Option<&[u8]>, max: Option<&[u8]>) -> bool {
-        let from = self.from.as_ref().zip(max).is_none_or(|(from, max)| from.as_bytes() <= max);
-        from && self.before.as_ref().zip(min).is_none_or(|(before, min)| min < before.as_bytes())
-    }
-}
-
 /// Which rows and samples are wanted.
 #[derive(Debug, Clone)]
 pub struct Select {
     /// These metric names, sorted; all where `None`.
     pub names: Option<Vec<String>>,
-    /// Names in this range.
-    pub within: NameRange,
     /// These series; all where `None`.
     pub series: Option<Arc<HashSet<SeriesKey>>>,
     /// Series whose labels pass all of these.
@@ -246,22 +217,15 @@ pub struct Select {
 
 impl Select {
     /// Everything.
-    pub const ALL: Self = Self {
-        names: None,
-        within: NameRange::ALL,
-        series: None,
-        matchers: Vec::new(),
-        range: TimeRange::ALL,
-        samples: true,
-    };
+    pub const ALL: Self =
+        Self { names: None, series: None, matchers: Vec::new(), range: TimeRange::ALL, samples: true };
 
     /// True where a name between these bounds may be wanted.
     pub(crate) fn names_may_match(&self, min: Option<&[u8]>, max: Option<&[u8]>) -> bool {
-        let listed = self.names.as_ref().is_none_or(|names| {
+        self.names.as_ref().is_none_or(|names| {
             let first = names.partition_point(|n| min.is_some_and(|min| n.as_bytes() < min));
             names.get(first).is_some_and(|n| max.is_none_or(|max| n.as_bytes() <= max))
-        });
-        listed && self.within.overlaps(min, max)
+        })
     }
 }
 
@@ -371,11 +335,6 @@ impl Footer {
     /// Row groups in the file.
     pub fn row_groups(&self) -> usize {
         self.parquet().num_row_groups()
-    }
-
-    /// The first metric name and the bytes of each row group, as far as the statistics say.
-    pub fn row_group_names(&self) -> Vec<(String, u64)> {
-        prune::row_group_names(self.parquet())
     }
 
     /// Bytes of memory that keeping it takes.

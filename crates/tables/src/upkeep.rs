@@ -8,7 +8,6 @@ use crate::block::Date;
 use crate::compact::{self, CompactLimits, Compaction, Job, Progress};
 use crate::delta::{Cleaned, LiveFile, Sweeper, Swept, Table};
 use crate::error::TableError;
-use crate::read::NameRange;
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 
@@ -234,7 +233,7 @@ fn compact_job(
     limits: CompactLimits,
     mut go_on: impl FnMut(&Progress, usize) -> bool,
 ) -> Result<Done, TableError> {
-    let mut merge = Compaction::open(table, job, NameRange::ALL, name, limits)?;
+    let mut merge = Compaction::open(table, job, name, limits)?;
     loop {
         let progress = merge.step(STEP_SAMPLES)?;
         if progress.done {

@@ -285,7 +285,7 @@ impl Upkeep {
         };
         Ok(Policy {
             expire_before_ms,
-            compact: (settings.compaction || all).then(|| limits(self.lake())),
+            compact: (settings.compaction || all).then(|| limits(self.lake(), settings.merged_file_bytes)),
             grace_ms: settings.vacuum_grace_ms,
             sweep_every_ms: SWEEP_EVERY.as_millis() as i64,
             checkpoint_every: CHECKPOINT_VERSIONS,
@@ -403,9 +403,9 @@ fn count(metrics: &LakeMetrics, (tenant, kind): &Key, done: &Done) {
 
 /// Limits whose memory fits into half of the account; with the least memory that a node takes, those that come nearest: what
 /// they may need at the worst is some MiB more, and far from what they do need.
-fn limits(lake: &Lake) -> CompactLimits {
+fn limits(lake: &Lake, file_bytes: u64) -> CompactLimits {
     let half = (lake.flush.limit_bytes() / 2) as usize;
-    let mut limits = CompactLimits::default();
+    let mut limits = CompactLimits { file_bytes, job_bytes: 4 * file_bytes, ..CompactLimits::default() };
     while limits.memory_bytes() > half && limits.fan_in > 4 {
         limits.fan_in /= 2;
         limits.window_bytes = (limits.window_bytes / 2).max(128 << 10);

@@ -175,6 +175,7 @@ impl Driver {
             settings.series_idle_s = u32::MAX;
         }
         settings.lake.retention_ms = self.plan.retention_ms;
+        settings.lake.merged_file_bytes = self.plan.merged_file_bytes;
         settings
     }
 

@@ -1,5 +1,8 @@
 use super::*;
+use crate::delta::LiveFile;
 use model::TimeRange;
+
+mod days;
 
 fn file(date: i32, sequence: i64, bytes: u64) -> LiveFile {
     let date = Date(date);
@@ -7,15 +10,28 @@ fn file(date: i32, sequence: i64, bytes: u64) -> LiveFile {
     LiveFile { path: format!("{sequence}"), date, bytes, rows: 1, names: None, range, sequence }
 }
 
+fn named(date: i32, sequence: i64, bytes: u64, names: (&str, &str)) -> LiveFile {
+    let path = format!("{sequence}{}", names.0);
+    LiveFile { path, names: Some((names.0.into(), names.1.into())), ..file(date, sequence, bytes) }
+}
+
+const LIMITS: CompactLimits = CompactLimits {
+    file_bytes: 1 << 30,
+    job_bytes: 1 << 32,
+    fan_in: 4,
+    files_min: 3,
+    window_bytes: 1 << 20,
+    row_group_bytes: 4 << 20,
+};
+
+fn planned(files: &[LiveFile]) -> Vec<Job> {
+    let mut files = files.to_vec();
+    files.sort_by_key(|f| (f.date, f.sequence));
+    plan(&files, Date(7), &LIMITS, |f| f.path == "13")
+}
+
 fn check(files: &[LiveFile], expected: &[(i32, &[&str])]) {
-    let limits = CompactLimits {
-        file_bytes: 1 << 30,
-        job_bytes: 1 << 31,
-        fan_in: 4,
-        files_min: 3,
-        ..CompactLimits::default()
-    };
-    let jobs = plan(files, Date(7), &limits, |f| f.path == "13");
+    let jobs = planned(files);
     let found: Vec<(i32, Vec<&str>)> =
         jobs.iter().map(|j| (j.date.0, j.files.iter().map(|f| f.path.as_str()).collect())).collect();
     let expected: Vec<(i32, Vec<&str>)> = expected.iter().map(|(d, f)| (*d, f.to_vec())).collect();
@@ -47,7 +63,16 @@ fn days_that_are_over_are_merged_down() {
     check(&[file(5, 1, 1 << 30), file(5, 2, 9)], &[]);
     check(&[file(5, 1, 1 << 30), file(5, 2, 1 << 29)], &[(5, &["1", "2"])]);
     check(&[file(5, 1, 1 << 30), file(5, 2, 9), file(5, 3, 9)], &[(5, &["1", "2", "3"])]);
-    check(&[file(5, 1, 1 << 30), file(5, 2, 1 << 30)], &[]);
+    check(&[file(5, 1, 1 << 30), file(5, 2, 1 << 30)], &[(5, &["1", "2"])]);
+}
+
+#[test]
+fn no_job_is_larger_than_it_may_be() {
+    check(&[file(5, 1, 1 << 31), file(5, 2, 1 << 31), file(5, 3, 9)], &[(5, &["1", "2"])]);
+    check(&[file(5, 1, 1 << 32), file(5, 2, 1 << 31)], &[]);
+    // the first merge that makes more than one large file says where the next are cut
+    let many: Vec<_> = (0..8).map(|n| file(5, n, 1 << 30)).collect();
+    check(&many, &[(5, &["0", "1", "2", "3"])]);
 }
 
 #[test]
@@ -64,16 +89,31 @@ fn nothing_is_merged_across_a_file_that_is_left_alone() {
 }
 
 #[test]
-fn jobs_are_cut_by_names() {
-    let check = |groups: &[(&str, u64)], count, expected: &[(Option<&str>, Option<&str>)]| {
-        let groups = groups.iter().map(|(n, b)| (n.to_string(), *b)).collect();
-        let cut = cut_names(groups, count);
-        let cut: Vec<_> = cut.iter().map(|r| (r.from.as_deref(), r.before.as_deref())).collect();
-        assert_eq!(cut, expected);
-    };
-    check(&[], 4, &[(None, None)]);
-    check(&[("a", 5), ("b", 5)], 1, &[(None, None)]);
-    check(&[("a", 5), ("b", 5)], 2, &[(None, Some("b")), (Some("b"), None)]);
-    check(&[("b", 5), ("a", 5), ("a", 5), ("c", 5)], 2, &[(None, Some("b")), (Some("b"), None)]);
-    check(&[("a", 5), ("a", 5), ("a", 5)], 3, &[(None, None)]);
+fn names_part_a_day_where_large_files_lie_side_by_side() {
+    let large = 1 << 30;
+    let base = [named(5, 1, large, ("a", "f")), named(5, 1, large, ("g", "m"))];
+    let with = |more: &[LiveFile]| [&base[..], more].concat();
+    // each range by itself
+    let narrow = [named(5, 2, large, ("a", "e")), named(5, 3, large, ("h", "z"))];
+    check(&with(&narrow), &[(5, &["1a", "2a"]), (5, &["1g", "3h"])]);
+    // what is wide is cut where the large ones begin, alone if need be
+    let jobs = planned(&with(&[named(5, 2, large, ("b", "k"))]));
+    assert_eq!((jobs.len(), jobs[0].files.len(), jobs[0].cuts.as_slice()), (1, 1, &["g".to_string()][..]));
+    // unless that would make for tiny files
+    check(&with(&[named(5, 2, 9, ("b", "k"))]), &[]);
+    check(&with(&[named(5, 2, 9, ("b", "k")), named(5, 3, 9, ("b", "k"))]), &[(5, &["2b", "3b"])]);
+    // a metric that two files share is not parted
+    let shared = [named(5, 1, large, ("a", "g")), named(5, 1, large, ("g", "m"))];
+    let whole = [named(5, 2, large, ("a", "z"))];
+    check(&[&shared[..], &whole].concat(), &[(5, &["1a", "1g", "2a"])]);
+}
+
+#[test]
+fn wide_and_narrow_files_are_not_merged_past_each_other() {
+    let large = 1 << 30;
+    let base = [named(5, 1, large, ("a", "e")), named(5, 1, large, ("g", "m"))];
+    let between = [named(5, 2, 9, ("b", "k")), named(5, 3, large, ("a", "e")), named(5, 4, 9, ("b", "k"))];
+    check(&[&base[..], &between].concat(), &[]);
+    let aside = [named(5, 2, 9, ("f", "k")), named(5, 3, large, ("a", "e")), named(5, 4, 9, ("f", "k"))];
+    check(&[&base[..], &aside].concat(), &[(5, &["2f", "4f"]), (5, &["1a", "3a"])]);
 }

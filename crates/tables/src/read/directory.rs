@@ -120,12 +120,8 @@ impl Directory {
                 None => rows,
             });
         };
-        if select.names.is_some() || select.within != super::NameRange::ALL {
-            let wanted = |name: &str| {
-                let listed = select.names.as_ref();
-                listed.is_none_or(|names| names.binary_search_by(|n| n.as_str().cmp(name)).is_ok())
-                    && select.within.contains(name)
-            };
+        if let Some(names) = &select.names {
+            let wanted = |name: &str| names.binary_search_by(|n| n.as_str().cmp(name)).is_ok();
             keep(self.with(METRIC_NAME, &wanted));
         }
         for matcher in &select.matchers {
@@ -176,7 +172,6 @@ impl Directory {
     /// True where every row is wanted.
     fn takes_all(&self, select: &Select) -> bool {
         select.names.is_none()
-            && select.within == super::NameRange::ALL
             && select.series.is_none()
             && select.matchers.is_empty()
             && self.all_overlap(select.range)

@@ -15,9 +15,7 @@ use std::sync::Arc;
 
 /// The filter of a selection; empty where every row is wanted.
 pub(super) fn row_filter(metadata: &ParquetMetaData, select: &Arc<Select>) -> RowFilter {
-    let named = select.names.is_some()
-        || select.within != super::NameRange::ALL
-        || select.matchers.iter().any(|m| m.label == METRIC_NAME);
+    let named = select.names.is_some() || select.matchers.iter().any(|m| m.label == METRIC_NAME);
     let wanted = schema::KEY_COLUMNS.into_iter().filter(|column| match *column {
         schema::NAME => named,
         schema::LABELS => select.matchers.iter().any(|m| m.label != METRIC_NAME),
@@ -41,7 +39,6 @@ fn matching(batch: &RecordBatch, select: &Select) -> Result<BooleanArray, ArrowE
         if let Some(wanted) = &select.names {
             retain(&mut keep, |i| wanted.binary_search_by(|n| n.as_str().cmp(names.value(i))).is_ok());
         }
-        retain(&mut keep, |i| select.within.contains(names.value(i)));
         for matcher in select.matchers.iter().filter(|m| m.label == METRIC_NAME) {
             let mut test = Remembered::new(matcher);
             retain(&mut keep, |i| test.passes(names.value(i)));

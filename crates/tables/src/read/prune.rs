@@ -1,6 +1,6 @@
 //! Which row groups and pages may hold what is wanted, by their statistics.
 
-use super::{NameRange, Select};
+use super::Select;
 use crate::schema;
 use parquet::file::metadata::ParquetMetaData;
 use parquet::file::page_index::column_index::ColumnIndexMetaData;
@@ -56,17 +56,6 @@ pub(super) fn page_starts(metadata: &ParquetMetaData, group: usize, samples: boo
         Some(index.page_locations().iter().map(|p| usize::try_from(p.first_row_index).unwrap_or(0)).collect())
     };
     pages().unwrap_or_default()
-}
-
-/// First name and compressed bytes of each row group.
-pub(super) fn row_group_names(metadata: &ParquetMetaData) -> Vec<(String, u64)> {
-    let columns = Columns::of(metadata);
-    let named = metadata.row_groups().iter().map(|group| {
-        let first = group.column(columns.name?).statistics()?.min_bytes_opt()?;
-        let bytes = u64::try_from(group.compressed_size()).unwrap_or(0);
-        Some((String::from_utf8_lossy(first).into_owned(), bytes))
-    });
-    named.flatten().collect()
 }
 
 /// The last leaf under a column of the schema.
@@ -146,7 +135,7 @@ impl Columns {
             }
             _ => true,
         };
-        if (select.names.is_some() || select.within != NameRange::ALL)
+        if select.names.is_some()
             && let Some(ranges) = pages(self.name, &name)
         {
             kept = intersect(&kept, ranges);
@@ -206,11 +195,5 @@ mod tests {
         assert!(!check(&["a", "d"], "b", "c"));
         assert!(check(&["a", "c", "d"], "b", "c"));
         assert!(!check(&[], "b", "c"));
-        let check = |from: Option<&str>, before: Option<&str>| {
-            let within = NameRange { from: from.map(Into::into), before: before.map(Into::into) };
-            Select { within, ..Select::ALL }.names_may_match(Some(b"b"), Some(b"c"))
-        };
-        assert!(check(None, None) && check(Some("c"), None) && check(None, Some("bb")));
-        assert!(!check(Some("ca"), None) && !check(None, Some("b")));
     }
 }

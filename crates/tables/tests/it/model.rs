@@ -57,7 +57,7 @@ fn write(table: &Arc<Table>, n: u64, series: &[Series], truth: &mut Truth) {
         .unwrap();
 }
 
-/// Merges in shards, with windows and files so small that everything is cut somewhere.
+/// Merges with windows and files so small that everything is cut somewhere.
 fn merge(table: &Arc<Table>, n: u64, rng: &mut Rng) {
     let limits = CompactLimits {
         fan_in: 2 + rng.below(6) as usize,
@@ -70,13 +70,9 @@ fn merge(table: &Arc<Table>, n: u64, rng: &mut Rng) {
     let today = Date(Date::of(DAY).0 + rng.below(4) as i32);
     for (i, job) in compact::plan(table.files().unwrap().all(), today, &limits, |_| false).iter().enumerate()
     {
-        let mut staged = Vec::new();
-        for (k, within) in job.shards(table, 1 + rng.below(3) as usize).unwrap().into_iter().enumerate() {
-            let mut merge =
-                Compaction::open(table, job, within, &format!("merge-{n}-{i}-{k}"), limits).unwrap();
-            while !merge.step(1 + rng.below(50)).unwrap().done {}
-            staged.extend(merge.into_staged());
-        }
+        let mut merge = Compaction::open(table, job, &format!("merge-{n}-{i}"), limits).unwrap();
+        while !merge.step(1 + rng.below(50)).unwrap().done {}
+        let staged = merge.into_staged();
         assert!(table.replace(&job.files, &staged).unwrap());
     }
 }

@@ -5,8 +5,9 @@ use crate::table::{ALL_DATES, open, stage};
 use model::Samples;
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use tables::compact::{self, CompactLimits, Job};
-use tables::delta::{Cleaned, StagedBlock, Sweeper, Swept, Table};
+use stdx::rng::Rng;
+use tables::compact::{self, CompactLimits, Compaction, Job};
+use tables::delta::{Cleaned, LiveFile, StagedBlock, Sweeper, Swept, Table};
 use tables::upkeep::{Done, Now, Policy, Upkeep};
 use tables::{Cache, Date, Scan, ScanLimits, Select, TableError};
 use tempfile::TempDir;
@@ -34,19 +35,21 @@ fn jobs(table: &Table, today: Date) -> Vec<Job> {
 
 /// Commits a slice of every series' samples for each of `blocks`.
 fn fill(table: &Table, series: &[Series], blocks: usize) {
+    (0..blocks).for_each(|n| fill_slice(table, series, blocks, n));
+}
+
+fn fill_slice(table: &Table, series: &[Series], blocks: usize, n: usize) {
     let len = series[0].timestamps.len() / blocks;
-    for n in 0..blocks {
-        let part = |s: &Series| Series {
-            labels: s.labels.clone(),
-            timestamps: s.timestamps[n * len..(n + 1) * len].to_vec(),
-            values: s.values[n * len..(n + 1) * len].to_vec(),
-        };
-        let part: Vec<_> = series.iter().map(part).collect();
-        let files = vec![stage(table, &format!("part-{n}"), &part)];
-        let after = n.checked_sub(1).map(|n| n as u64);
-        let block = StagedBlock { source: "j".into(), after, upto: n as u64, files };
-        table.commit(&[block], DAY + n as i64).unwrap();
-    }
+    let part = |s: &Series| Series {
+        labels: s.labels.clone(),
+        timestamps: s.timestamps[n * len..(n + 1) * len].to_vec(),
+        values: s.values[n * len..(n + 1) * len].to_vec(),
+    };
+    let part: Vec<_> = series.iter().map(part).collect();
+    let files = vec![stage(table, &format!("part-{n}"), &part)];
+    let after = n.checked_sub(1).map(|n| n as u64);
+    let block = StagedBlock { source: "j".into(), after, upto: n as u64, files };
+    table.commit(&[block], DAY + n as i64).unwrap();
 }
 
 #[test]
@@ -164,6 +167,100 @@ fn upkeep_merges_sweeps_and_expires() {
     let last = keep_up(&mut upkeep, &table, at(DAY + 48 * HOUR, HOUR + 2), &policy);
     assert!(last.contains(&Done::Expired(1)), "{last:?}");
     assert!(contents(&open(&folder)).unwrap().is_empty());
+}
+
+/// What merges came to.
+#[derive(Debug, Default)]
+struct Merged {
+    jobs: u64,
+    bytes: u64,
+    job_most: u64,
+    held_most: usize,
+}
+
+/// Merges until nothing is left to do; or once, and dies in the middle of the last merge.
+fn merge_all(table: &Arc<Table>, today: Date, limits: &CompactLimits, dies: bool, merged: &mut Merged) {
+    for _ in 0..50 {
+        let jobs = compact::plan(table.files().unwrap().all(), today, limits, |_| false);
+        for (n, job) in jobs.iter().enumerate() {
+            merged.jobs += 1;
+            merged.job_most = merged.job_most.max(job.bytes());
+            let mut merge =
+                Compaction::open(table, job, &format!("merged-{}", merged.jobs), *limits).unwrap();
+            while !merge.step(5000).unwrap().done {
+                merged.held_most = merged.held_most.max(merge.held_bytes());
+                if dies && n + 1 == jobs.len() {
+                    return;
+                }
+            }
+            let staged = merge.into_staged();
+            merged.bytes += staged.iter().map(|f| f.summary.bytes).sum::<u64>();
+            assert!(table.replace(&job.files, &staged).unwrap());
+        }
+        if jobs.is_empty() {
+            return;
+        }
+    }
+    panic!("there is always something to merge");
+}
+
+/// A day of a large tenant, small in all its measures: files grow to 320 KiB, and no merge takes more than four of them.
+#[test]
+fn a_large_day_is_merged_in_pieces_and_what_is_done_stays_done() {
+    let folder = TempDir::new().unwrap();
+    let table = open(&folder);
+    let mut rng = Rng::new(1);
+    let (metrics, pods, slices) = (40, 100, 32);
+    let mut series = fleet(metrics, pods, slices * 3);
+    series.iter_mut().flat_map(|s| &mut s.values).for_each(|value| *value = rng.unit());
+    let limits = CompactLimits {
+        file_bytes: 320 << 10,
+        job_bytes: 1280 << 10,
+        row_group_bytes: 64 << 10,
+        window_bytes: 8 << 10,
+        ..CompactLimits::default()
+    };
+    let (mut sealed, mut merged) = (0, Merged::default());
+    for n in 0..slices as usize {
+        let before = live_bytes(&table);
+        fill_slice(&table, &series, slices as usize, n);
+        sealed += live_bytes(&table) - before;
+        merge_all(&table, date(), &limits, n % 3 == 2, &mut merged);
+    }
+    let tomorrow = Date(date().0 + 1);
+    merge_all(&table, tomorrow, &limits, true, &mut merged);
+    merge_all(&table, tomorrow, &limits, false, &mut merged);
+    assert_eq!(count(&open(&folder)), series.len() * 3 * slices as usize);
+    let files = table.files().unwrap();
+    let has = |file: &LiveFile, name: &str| {
+        let (first, last) = file.names.as_ref().unwrap();
+        first.as_str() <= name && name <= last.as_str()
+    };
+    let of = |name: &str| files.all().iter().filter(|file| has(file, name)).count();
+    let of_a_metric = (0..metrics).map(|n| of(&format!("metric_{n:04}"))).max().unwrap();
+    let (live, count) = (live_bytes(&table), files.all().len());
+    println!("sealed {sealed} bytes, {merged:?}, live {live} in {count} files, {of_a_metric} of a metric");
+    assert!(merged.job_most <= limits.job_bytes && merged.jobs > 20);
+    assert!(of_a_metric <= 3 && count > 6);
+    assert!(merged.held_most <= limits.memory_bytes());
+}
+
+/// Samples that queries find.
+fn count(table: &Table) -> usize {
+    let mut scan = Scan::open(table, &Arc::new(Cache::new(0)), &Select::ALL, &ScanLimits::default()).unwrap();
+    let (mut found, mut samples) = (0, Samples::default());
+    while scan.next_series().unwrap() {
+        samples.clear();
+        scan.read(&mut samples).unwrap();
+        assert!(samples.timestamps.is_sorted_by(|a, b| a < b));
+        found += samples.len();
+    }
+    assert_eq!(scan.warnings().next(), None);
+    found
+}
+
+fn live_bytes(table: &Table) -> u64 {
+    table.files().unwrap().all().iter().map(|f| f.bytes).sum()
 }
 
 #[test]

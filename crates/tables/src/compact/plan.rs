@@ -1,0 +1,194 @@
+//! Which files are merged: decided from the list of live files, without I/O.
+
+use super::CompactLimits;
+use super::ranges::{Hull, Place, Ranges};
+use crate::block::Date;
+use crate::delta::LiveFile;
+
+/// A part of a job's result that is smaller than this share of a file is not worth a file of its own.
+const PART_SHARE: u64 = 32;
+
+/// Files of one day that become fewer: the unit of work, of progress, and of what is lost if a merge dies.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Job {
+    /// The day.
+    pub date: Date,
+    /// In the order of writes.
+    pub files: Vec<LiveFile>,
+    /// Metric names, ascending, before which a file of the result ends: so that later merges need not take all names
+    /// at once.
+    pub cuts: Vec<String>,
+}
+
+impl Job {
+    /// Bytes of all its files.
+    pub fn bytes(&self) -> u64 {
+        self.files.iter().map(|f| f.bytes).sum()
+    }
+}
+
+/// Chooses what to merge, of the live files by day and sequence (as [`crate::delta::Files::all`] has them). Days
+/// before `today` get no more files, but for late samples, so they are merged down to few; `today` only as files
+/// pile up. No file is in two jobs, and jobs can run in any order and side by side. Files that `leave` names are left
+/// alone, and what lies on both sides of them is not brought together.
+pub fn plan(
+    files: &[LiveFile],
+    today: Date,
+    limits: &CompactLimits,
+    leave: impl Fn(&LiveFile) -> bool,
+) -> Vec<Job> {
+    let mut jobs = Vec::new();
+    for day in files.chunk_by(|a, b| a.date == b.date).filter(|day| day.len() > 1) {
+        let ranges = Ranges::of(day, limits.file_bytes / 2);
+        let places: Vec<Option<Place>> = day.iter().map(|f| (!leave(f)).then(|| ranges.place(f))).collect();
+        for place in ranges.places() {
+            let is_own = |at: &Option<Place>| *at == Some(place);
+            let of = |wanted: bool| {
+                let files = day.iter().zip(&places).filter(move |(_, at)| is_own(at) == wanted);
+                files.map(|(file, _)| file).collect::<Vec<_>>()
+            };
+            let cuts = if place == Place::Wide { ranges.cuts.as_slice() } else { &[] };
+            let planner = Planner { limits, cuts, is_over: day[0].date < today };
+            for run in runs(&of(true), &of(false)) {
+                planner.plan(&run, &mut jobs);
+            }
+        }
+    }
+    jobs
+}
+
+/// Files that share a sequence: they are merged together or not at all, but for those of different series.
+#[derive(Debug)]
+struct Unit<'a> {
+    files: Vec<&'a LiveFile>,
+    bytes: u64,
+}
+
+impl Unit<'_> {
+    fn sequence(&self) -> i64 {
+        self.files[0].sequence
+    }
+}
+
+/// Units that may be merged with their neighbours. Where one of the `others` may have the same series and was written in
+/// between, or with the later one, a run ends: the merge's result comes in the place of the latest, and would pass it by.
+fn runs<'a>(own: &[&'a LiveFile], others: &[&LiveFile]) -> Vec<Vec<Unit<'a>>> {
+    let hull = Hull::of(own);
+    let barring: Vec<i64> = others.iter().filter(|o| hull.overlaps(o)).map(|o| o.sequence).collect();
+    let is_barred = |last: &Unit<'_>, next: &Unit<'_>| {
+        let first = barring.partition_point(|sequence| *sequence <= last.sequence());
+        barring.get(first).is_some_and(|sequence| *sequence <= next.sequence())
+    };
+    let mut runs: Vec<Vec<Unit<'a>>> = Vec::new();
+    for files in own.chunk_by(|a, b| a.sequence == b.sequence) {
+        let unit = Unit { files: files.to_vec(), bytes: files.iter().map(|f| f.bytes).sum() };
+        match runs.last_mut() {
+            Some(run) if run.last().is_none_or(|last| !is_barred(last, &unit)) => run.push(unit),
+            _ => runs.push(vec![unit]),
+        }
+    }
+    runs
+}
+
+/// Plans within one run of files that lie in one range, or in more than one.
+struct Planner<'a> {
+    limits: &'a CompactLimits,
+    /// Where wide files are to be cut.
+    cuts: &'a [String],
+    is_over: bool,
+}
+
+impl Planner<'_> {
+    fn plan(&self, mut units: &[Unit<'_>], jobs: &mut Vec<Job>) {
+        if self.is_over
+            && self.cuts.is_empty()
+            && let [only] = units
+            && only.files.len() > 1
+            && !self.is_large(only)
+        {
+            // a rollup's files, which came together: they hold different series, so any of them may be merged
+            return jobs.push(self.job(units));
+        }
+        while !units.is_empty() {
+            let len = if self.is_over { self.choose_over(units) } else { self.choose_open(units) };
+            if len == 0 {
+                units = &units[1..];
+                continue;
+            }
+            let job = self.job(&units[..len]);
+            let parts = job.cuts.len() as u64 + 1;
+            let splits = job.bytes() / parts >= 2 * self.limits.file_bytes;
+            jobs.push(job);
+            if splits {
+                // its result says where the next ones are cut
+                return;
+            }
+            units = &units[len..];
+        }
+    }
+
+    fn is_large(&self, unit: &Unit<'_>) -> bool {
+        unit.bytes >= self.limits.file_bytes
+    }
+
+    /// How many of the first units a merge can take.
+    fn reach(&self, units: &[Unit<'_>]) -> usize {
+        let (mut files, mut bytes) = (0, 0);
+        let fits = |unit: &&Unit<'_>| {
+            files += unit.files.len();
+            bytes += unit.bytes;
+            files <= self.limits.fan_in && bytes <= self.limits.job_bytes
+        };
+        units.iter().take_while(fits).count()
+    }
+
+    /// Whether what comes of so many bytes is cut at all. Where parts would be small, wide files are merged with each
+    /// other first, as long as that can be.
+    fn is_cut(&self, bytes: u64) -> bool {
+        let parts = self.cuts.len() as u64 + 1;
+        parts > 1
+            && (bytes / parts >= self.limits.file_bytes / PART_SHARE
+                || bytes >= self.limits.job_bytes / self.limits.files_min.max(2) as u64)
+    }
+
+    fn job(&self, units: &[Unit<'_>]) -> Job {
+        let mut bytes = 0;
+        // of a unit that is too much for one job, some
+        let fits = |(n, file): &(usize, &LiveFile)| {
+            bytes += file.bytes;
+            *n == 0 || *n < self.limits.fan_in && bytes <= self.limits.job_bytes
+        };
+        let files = units.iter().flat_map(|unit| unit.files.iter().copied());
+        let files: Vec<LiveFile> = files.enumerate().take_while(fits).map(|(_, f)| f.clone()).collect();
+        let mut job = Job { date: files[0].date, files, cuts: Vec::new() };
+        if self.is_cut(job.bytes()) {
+            job.cuts = self.cuts.to_vec();
+        }
+        job
+    }
+
+    /// How many of the first units of a day that is over are merged: everything that fits together, where it is worth the
+    /// rewriting of the largest.
+    fn choose_over(&self, units: &[Unit<'_>]) -> usize {
+        let len = self.reach(units).max(1);
+        let run = &units[..len];
+        let bytes: u64 = run.iter().map(|u| u.bytes).sum();
+        let largest = run.iter().map(|u| u.bytes).max().unwrap_or(0);
+        let is_worth = bytes - largest >= largest / 4
+            || len > self.limits.fan_in / 2
+            || !run.iter().any(|unit| self.is_large(unit));
+        if self.is_cut(bytes) || len > 1 && is_worth { len } else { 0 }
+    }
+
+    /// The same of a day that goes on: units of like size, so that each sample is rewritten a few times only.
+    fn choose_open(&self, units: &[Unit<'_>]) -> usize {
+        let level = |unit: &Unit<'_>| unit.bytes.max(1 << 16).ilog2() / 2;
+        let top = level(&units[0]);
+        let alike = units.iter().take_while(|u| level(u) <= top).count();
+        let len = alike.min(self.reach(units));
+        let of_top = units[..len].iter().filter(|u| level(u) == top).count();
+        // small ones between larger ones go with them, but do not make a run of their own here
+        let is_due = len >= self.limits.files_min.max(2) && of_top * 2 >= self.limits.files_min;
+        if is_due { len } else { 0 }
+    }
+}

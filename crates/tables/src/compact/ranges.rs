@@ -1,0 +1,90 @@
+//! Ranges of metric names that a day of much data falls into, so that each can be merged by itself.
+//!
+//! ```text
+//!   names         a        f        m        s        z
+//!   large files   [=======][=======][=======][=======]    made by a merge, side by side
+//!   cuts                   ▲        ▲        ▲
+//!   narrow files  [-------][-------][-------][-------]    made by merges that were cut there
+//!   wide files    [----------------------------------]    as sealed, or merged before there were cuts
+//! ```
+//!
+//! Nobody keeps cuts: they follow from which files are live. Where there is little data there are none, and all is one
+//! range. They only decide how work is shared; whether files may be merged is seen from names and order alone.
+
+use crate::delta::LiveFile;
+
+/// Where a file lies among the ranges of its day.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Place {
+    /// In one range.
+    In(usize),
+    /// In more than one.
+    Wide,
+}
+
+/// The ranges of a day.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(super) struct Ranges {
+    /// The names at which all but the first begin.
+    pub(super) cuts: Vec<String>,
+}
+
+impl Ranges {
+    /// As many as there are files of `large_bytes` side by side.
+    pub(super) fn of(day: &[LiveFile], large_bytes: u64) -> Self {
+        let large = day.iter().filter(|f| f.bytes >= large_bytes);
+        let mut large: Vec<(&str, &str)> = large.filter_map(names).collect();
+        // taking what ends first makes for the most that do not overlap
+        large.sort_unstable_by_key(|(_, last)| *last);
+        let (mut cuts, mut end) = (Vec::new(), None);
+        for (first, last) in &large {
+            if let Some(end) = end {
+                if *first <= end {
+                    continue;
+                }
+                let begins = large.iter().map(|(first, _)| *first).filter(|first| *first > end).min();
+                cuts.push(begins.expect("BUG: this one begins there").into());
+            }
+            end = Some(*last);
+        }
+        Self { cuts }
+    }
+
+    /// Every place that there is; that of wide files first, since others wait for them.
+    pub(super) fn places(&self) -> impl Iterator<Item = Place> + use<> {
+        std::iter::once(Place::Wide).chain((0..=self.cuts.len()).map(Place::In))
+    }
+
+    /// Where a file lies. One whose names nobody knows may hold any.
+    pub(super) fn place(&self, file: &LiveFile) -> Place {
+        let range = |name: &str| self.cuts.partition_point(|cut| cut.as_str() <= name);
+        match names(file) {
+            Some((first, last)) if range(first) == range(last) => Place::In(range(first)),
+            None if self.cuts.is_empty() => Place::In(0),
+            _ => Place::Wide,
+        }
+    }
+}
+
+/// From the first to the last name of some files; `None` where it may be any.
+pub(super) struct Hull<'a>(Option<(&'a str, &'a str)>);
+
+impl<'a> Hull<'a> {
+    pub(super) fn of(files: &[&'a LiveFile]) -> Self {
+        let mut all = files.iter().map(|file| names(file));
+        let first = all.next().flatten();
+        let wider = |(first, last): (&'a str, &'a str), other: Option<(&'a str, &'a str)>| {
+            other.map(|(f, l)| (first.min(f), last.max(l)))
+        };
+        Self(first.and_then(|first| all.try_fold(first, wider)))
+    }
+
+    /// True where a file may have one of the names.
+    pub(super) fn overlaps(&self, file: &LiveFile) -> bool {
+        self.0.zip(names(file)).is_none_or(|((first, last), (f, l))| first <= l && f <= last)
+    }
+}
+
+fn names(file: &LiveFile) -> Option<(&str, &str)> {
+    file.names.as_ref().map(|(first, last)| (first.as_str(), last.as_str()))
+}
