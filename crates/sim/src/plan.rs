@@ -136,7 +136,7 @@ impl Plan {
             span_ms: [10_000, 3_600_000, 3 * 86_400_000][rng.below(3) as usize],
             retention_ms: rng.chance(0.3).then(|| 86_400_000 * (1 + rng.below(3) as i64)),
             segment_bytes: [2 << 10, 8 << 10, 32 << 10][rng.below(3) as usize],
-            merged_file_bytes: [128 << 20, 16 << 10, 6 << 10][rng.below(3) as usize],
+            merged_file_bytes: [128 << 20, 4 << 10, 2 << 10][rng.below(3) as usize],
             weights,
             disk,
             store,
