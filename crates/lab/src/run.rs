@@ -12,10 +12,14 @@
 //!
 //! Errors are for runs that did not take place. A target that refuses, breaks, freezes or lies is a result.
 
+mod addresses;
 mod estimate;
 mod faults;
 mod launch;
+mod log;
+mod prepare;
 mod probe;
+mod read_back;
 mod readers;
 mod seconds;
 mod tenants;
@@ -24,20 +28,23 @@ mod totals;
 pub use estimate::Estimate;
 pub use launch::Target;
 
-use crate::http::{Access, Client, Endpoint, TlsFiles};
+pub(crate) use addresses::Addresses;
+pub(crate) use log::Log;
+
+use crate::http::{Access, TlsFiles};
 use crate::ledger::Ledger;
 use crate::observe::{Observation, ObserveOptions};
-use crate::observer::{Observer, Phase};
-use crate::result::{Event, EventKind, FORMAT, Machine, RunResult};
+use crate::observer::Observer;
+use crate::result::{EventKind, FORMAT, Machine, RunResult};
 use crate::scenario::{Scenario, secrets};
 use crate::stop::Stop;
-use crate::verify::{VerifyOptions, VerifyReport, verify};
 use crate::write::sender::{Run, Sender, Times};
-use crate::write::{Watch, join, request_headers};
 use anyhow::{Context, Result, ensure};
+use prepare::{ledgers, prepare, write_past};
+use read_back::read_back;
 use seconds::Seconds;
 use std::path::PathBuf;
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 use stdx::clock::{Clock, SystemClock};
 use tenants::Tenant;
@@ -73,38 +80,6 @@ impl Default for RunOptions {
             stop: Stop::default(),
             launch_with: Vec::new(),
         }
-    }
-}
-
-/// What happens, in order; tasks of a run add to it.
-#[derive(Debug, Clone)]
-pub(crate) struct Log {
-    begin: Instant,
-    events: Arc<Mutex<Vec<Event>>>,
-}
-
-/// More events are not kept.
-const EVENTS_MAX: usize = 10_000;
-
-impl Log {
-    fn new() -> Self {
-        Self { begin: Instant::now(), events: Arc::default() }
-    }
-
-    /// Adds an event of this moment.
-    pub(crate) fn add(&self, kind: EventKind, text: impl Into<String>) {
-        let event = Event::new(self.begin.elapsed().as_secs_f64(), kind, text);
-        let mut events = self.events.lock().expect("BUG: a task panicked while telling");
-        if events.len() < EVENTS_MAX {
-            events.push(event);
-        }
-    }
-
-    fn take(&self) -> Vec<Event> {
-        let mut events =
-            std::mem::take(&mut *self.events.lock().expect("BUG: a task panicked while telling"));
-        events.sort_by(|a, b| a.at_s.total_cmp(&b.at_s));
-        events
     }
 }
 
@@ -279,166 +254,4 @@ fn observe_options(scenario: &Scenario, options: &RunOptions, target: &Target) -
         access: options.access.clone(),
         data_dir: spec.data_dir.clone(),
     }
-}
-
-/// Puts the slots' accounts together, by tenant.
-fn ledgers(runs: &[Arc<Run>], done: Vec<(usize, Sender)>) -> Vec<(usize, Ledger)> {
-    let mut ledgers: Vec<(usize, Ledger)> =
-        runs.iter().enumerate().map(|(number, run)| (number, Ledger::new(run.plan.clone()))).collect();
-    for (number, sender) in done {
-        for slot in sender.slots {
-            ledgers[number].1.slots[slot.number] = slot.ledger;
-        }
-    }
-    ledgers
-}
-
-/// Where a scenario's target is, resolved once.
-#[derive(Debug)]
-pub(crate) struct Addresses {
-    /// For each tenant, those that writers take in turn.
-    write: Vec<Vec<Endpoint>>,
-    /// For each tenant.
-    read: Vec<Endpoint>,
-    version: crate::template::Version,
-    timeout: Duration,
-}
-
-impl Addresses {
-    async fn resolve(scenario: &Scenario, tenants: &[Tenant], access: &Access) -> Result<Self> {
-        let spec = &scenario.target;
-        let mut this =
-            Self { write: Vec::new(), read: Vec::new(), version: spec.protocol, timeout: spec.timeout.0 };
-        for tenant in tenants {
-            let mut write = Vec::new();
-            for url in spec.write.all() {
-                write.push(Endpoint::resolve(&tenant.fill(url), access).await?);
-            }
-            let first = &spec.write.all()[0];
-            let read = spec.read.clone().unwrap_or_else(|| crate::verify::read_url_for(first));
-            this.read.push(Endpoint::resolve(&tenant.fill(&read), access).await?);
-            this.write.push(write);
-        }
-        Ok(this)
-    }
-
-    /// The path that a tenant writes to.
-    fn write_path(&self, tenant: usize) -> String {
-        self.write[tenant][0].path().to_owned()
-    }
-
-    fn writer(&self, tenant: &Tenant, writer: usize) -> Result<Client> {
-        let endpoints = &self.write[tenant.number];
-        let headers = request_headers(self.version, &tenant.headers)?;
-        Ok(Client::new(endpoints[writer % endpoints.len()].clone(), headers, self.timeout))
-    }
-
-    /// A client that asks, and what stands before the path of each question.
-    fn reader(&self, tenant: &Tenant) -> Result<(Client, String)> {
-        let endpoint = &self.read[tenant.number];
-        let path = endpoint.path().trim_end_matches('/').to_owned();
-        Ok((Client::new(endpoint.clone(), crate::http::headers(&tenant.headers)?, self.timeout), path))
-    }
-}
-
-/// Makes all requests of a tenant and opens its connections, before any clock starts.
-async fn prepare(
-    run: &Arc<Run>,
-    tenant: &Tenant,
-    scenario: &Scenario,
-    addresses: &Addresses,
-    observer: &dyn Observer,
-) -> Result<Vec<Sender>> {
-    let per_writer = scenario.load.connections as usize;
-    let slots_of_writer = run.plan.writer_slots();
-    let mut tasks = JoinSet::new();
-    for number in 0..run.plan.writers as usize * per_writer {
-        let (writer, lane) = (number / per_writer, number % per_writer);
-        let client = addresses.writer(tenant, run.plan.first_writer as usize + writer)?;
-        let slots = (lane..slots_of_writer).step_by(per_writer).map(|slot| writer * slots_of_writer + slot);
-        let sender = Sender::new(run, number, client, slots);
-        let run = Arc::clone(run);
-        tasks.spawn(async move { sender.prepare(&run).await });
-    }
-    let mut watch = Watch::new(run, Times { begin: Instant::now(), end: None }, Phase::Preparing);
-    let prepared = join(&mut tasks, || watch.tell(observer)).await?;
-    let senders: Result<Vec<Sender>, _> = prepared.into_iter().collect();
-    senders.with_context(|| format!("reach {}", scenario.target.write.all().join(", ")))
-}
-
-/// Writes what lies before the run, as fast as it is taken.
-async fn write_past(
-    scenario: &Scenario,
-    tenants: &[Tenant],
-    addresses: &Addresses,
-    options: &RunOptions,
-    observer: &dyn Observer,
-) -> Result<Vec<(usize, Ledger)>> {
-    let mut past = Vec::new();
-    for tenant in tenants {
-        let Some(plan) = tenant.past(scenario)? else { continue };
-        let run = Arc::new(tenant.past_run(plan, scenario, addresses, &options.stop));
-        let senders = prepare(&run, tenant, scenario, addresses, observer).await?;
-        let times = Times { begin: Instant::now(), end: None };
-        let mut tasks = JoinSet::new();
-        for sender in senders {
-            let run = Arc::clone(&run);
-            tasks.spawn(async move { sender.run(&run, times).await });
-        }
-        let mut watch = Watch::new(&run, times, Phase::Preparing);
-        let done = join(&mut tasks, || watch.tell(observer)).await?;
-        let done = done.into_iter().map(|sender| (0, sender)).collect();
-        let ledger = ledgers(&[run], done).remove(0).1;
-        past.push((tenant.number, ledger));
-    }
-    Ok(past)
-}
-
-/// Reads back what every tenant was promised.
-async fn read_back(
-    scenario: &Scenario,
-    ledgers: &[(usize, Ledger)],
-    tenants: &[Tenant],
-    addresses: &Addresses,
-    options: &RunOptions,
-    observer: &dyn Observer,
-    result: &mut RunResult,
-) {
-    const EXAMPLES_MAX: usize = 3;
-    let mut all = VerifyReport::default();
-    for (number, ledger) in ledgers {
-        let tenant = &tenants[*number];
-        let spec = &scenario.verify;
-        let verify_options = VerifyOptions {
-            headers: tenant.headers.clone(),
-            access: options.access.clone(),
-            patience: spec.patience.0,
-            page_samples: spec.page.whole().max(1),
-            connections: spec.connections,
-            timeout: addresses.timeout,
-            examples_max: EXAMPLES_MAX,
-            tolerance: spec.tolerance,
-            ..VerifyOptions::new(tenant.fill(&read_url(scenario)))
-        };
-        match verify(&verify_options, ledger, observer).await {
-            Ok(report) => all.join(&report, EXAMPLES_MAX),
-            Err(why) => {
-                result.warnings.push(format!("not read back: {}: {why:#}", tenant.name));
-                return;
-            }
-        }
-    }
-    if all.rounded > 0 {
-        result.warnings.push(format!(
-            "{} samples came back rounded: with values that differ by up to {} of themselves, which \
-             verify.tolerance lets pass",
-            all.rounded, scenario.verify.tolerance
-        ));
-    }
-    result.verify = Some(all);
-}
-
-fn read_url(scenario: &Scenario) -> String {
-    let spec = &scenario.target;
-    spec.read.clone().unwrap_or_else(|| crate::verify::read_url_for(&spec.write.all()[0]))
 }

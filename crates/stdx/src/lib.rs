@@ -3,9 +3,11 @@
 //! - [`clock`]: where "now" comes from, real or virtual
 //! - [`rng`]: a seeded generator, so that every random run can be repeated
 //! - [`budget`]: memory that is bought before it is used
+//! - [`units`]: durations and sizes as people write them
 //! - [`telemetry`]: counters, gauges and histograms in a registry that is passed in
 
 pub mod budget;
 pub mod clock;
 pub mod rng;
 pub mod telemetry;
+pub mod units;

@@ -1,3 +1,4 @@
+use super::open::Full;
 use super::*;
 use proptest::prelude::*;
 

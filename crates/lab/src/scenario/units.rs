@@ -1,6 +1,7 @@
 //! Numbers as people write them in a scenario.
 
 use crate::parse;
+use anyhow::Context as _;
 use serde::de::{Deserialize, Deserializer, Error, Visitor};
 use std::fmt;
 use std::time::Duration;
@@ -43,29 +44,7 @@ impl Count {
 
 /// Reads `4GiB`, `512 MB`, `1000`.
 pub fn size(text: &str) -> anyhow::Result<u64> {
-    let text = text.trim();
-    let split = text.find(|c: char| c.is_ascii_alphabetic()).unwrap_or(text.len());
-    let (number, unit) = text.split_at(split);
-    let factor: u64 = match unit {
-        "" | "B" => 1,
-        "KiB" | "Ki" => 1 << 10,
-        "MiB" | "Mi" => 1 << 20,
-        "GiB" | "Gi" => 1 << 30,
-        "TiB" | "Ti" => 1 << 40,
-        "kB" | "KB" => 1_000,
-        "MB" => 1_000_000,
-        "GB" => 1_000_000_000,
-        "TB" => 1_000_000_000_000,
-        _ => anyhow::bail!("read {text:?} as a size, such as 512MiB or 4GiB"),
-    };
-    let number: f64 = number
-        .trim()
-        .replace('_', "")
-        .parse()
-        .map_err(|_| anyhow::anyhow!("read {text:?} as a size, such as 512MiB or 4GiB"))?;
-    let bytes = number * factor as f64;
-    anyhow::ensure!((0.0..1e18).contains(&bytes), "{text:?} is no size");
-    Ok(bytes as u64)
+    stdx::units::bytes(text).with_context(|| format!("read {text:?} as a size, such as 512MiB or 4GiB"))
 }
 
 /// Takes a text or a number and says what was expected otherwise.

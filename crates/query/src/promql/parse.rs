@@ -1,13 +1,12 @@
 //! Text to tree.
 //!
-//! - [`lexer`], [`quoted`], [`number`], [`duration`]: tokens
+//! - [`lexer`], [`quoted`], [`number`]: tokens
 //! - [`grammar`]: operators by precedence, [`operand`]: what they join, [`selector`]: what stands in braces
 //! - [`types`]: which operands go with which operation
 //!
 //! Errors have Prometheus' words and the place, `1:5: parse error: …`, line and column counted from 1 in bytes. The
 //! first error ends it.
 
-mod duration;
 mod grammar;
 mod lexer;
 mod number;
@@ -30,6 +29,9 @@ const PATTERNS_MAX: usize = 64;
 /// How deep brackets, signs and powers may nest: the parser recurses. A chain of operators does not nest here, but
 /// its tree does (see [`EXPR_DEPTH_MAX`]).
 const NESTING_MAX: usize = 100;
+
+/// Longest duration, in milliseconds: a thousand years.
+const DURATION_MS_MAX: i64 = 1000 * 365 * 24 * 3600 * 1000;
 
 /// Parses and checks an expression.
 pub(super) fn expression(text: &str) -> Result<Node, QueryError> {

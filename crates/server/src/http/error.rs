@@ -31,6 +31,11 @@ impl ApiError {
         Self::new(StatusCode::BAD_REQUEST, "bad_data", message)
     }
 
+    /// 503: the same request may be answered later.
+    pub(crate) fn unavailable(message: impl Into<String>) -> Self {
+        Self::new(StatusCode::SERVICE_UNAVAILABLE, "unavailable", message)
+    }
+
     /// An answer for which there is no memory: not now, or never.
     pub(crate) fn answer_size(refusal: Refusal) -> Self {
         match refusal.kind {

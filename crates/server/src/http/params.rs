@@ -3,7 +3,6 @@
 use super::App;
 use super::error::ApiError;
 use crate::refusal::grow;
-use crate::settings::parse_duration_ms;
 use axum::body::Body;
 use axum::extract::{FromRequest, Request};
 use axum::http::{StatusCode, header};
@@ -11,6 +10,7 @@ use http_body_util::BodyExt;
 use model::TimeRange;
 use std::time::Duration;
 use stdx::budget::Reservation;
+use stdx::units;
 
 /// A form of this size holds any sensible query.
 const FORM_BYTES_MAX: usize = 1 << 20;
@@ -110,7 +110,8 @@ impl Params {
     /// A duration (seconds, or as `5m`), in milliseconds.
     pub(crate) fn duration(&self, name: &str) -> Result<Option<i64>, ApiError> {
         let parse = |text: &str| {
-            seconds_to_ms(text).or_else(|| parse_duration_ms(text)).ok_or_else(|| {
+            let written = || units::duration_ms(text).filter(|ms| *ms < i64::MAX);
+            seconds_to_ms(text).or_else(written).ok_or_else(|| {
                 ApiError::bad_param(name, format!("cannot parse {text:?} to a valid duration"))
             })
         };

@@ -187,13 +187,13 @@ async fn bounded(
     if !app.node.is_ready() && !app.node.is_stopping() {
         // half of the series would be an answer that looks whole
         let message = "the journal is being replayed";
-        return Err(ApiError::new(StatusCode::SERVICE_UNAVAILABLE, "unavailable", message));
+        return Err(ApiError::unavailable(message));
     }
     let most = Duration::from_millis(app.node.settings().query_timeout_ms);
     let timeout = allowed.unwrap_or(most).min(most);
     let Some(pass) = app.waiting.enter() else {
         let message = format!("too many queries: {} run or wait already", app.waiting.limit());
-        return Err(ApiError::new(StatusCode::SERVICE_UNAVAILABLE, "unavailable", message));
+        return Err(ApiError::unavailable(message));
     };
     let cancelled = CancelOnDrop::new();
     let flag = cancelled.flag();

@@ -1,6 +1,7 @@
 //! Text to tokens. What a character means depends on where it stands, so the grammar says where it is.
 
-use super::{duration, number, quoted};
+use super::{number, quoted};
+use stdx::units;
 
 /// What kind of token.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -9,7 +10,7 @@ pub(super) enum Kind {
     End,
     /// Something that [`number::value`] reads.
     Number,
-    /// Something that [`duration::milliseconds`] reads.
+    /// Something that [`units::duration_ms`] reads.
     Duration,
     /// A string in its quotes, which [`quoted::read`] reads.
     Text,
@@ -99,7 +100,7 @@ fn number_or_duration(text: &str) -> Result<(Kind, usize), String> {
     let len = number::len(text);
     if number::value(&text[..len]).is_some() {
         Ok((Kind::Number, len))
-    } else if duration::milliseconds(&text[..len]).is_some() {
+    } else if units::duration_ms(&text[..len]).is_some() {
         Ok((Kind::Duration, len))
     } else {
         Err(format!("bad number or duration syntax: {:?}", &text[..len]))

@@ -1,9 +1,10 @@
 //! What operators join: numbers, strings, selectors, calls, aggregations, and what follows them in brackets.
 
 use super::lexer::{self, Fault, Kind, Place, Token};
-use super::{Parser, Part, duration, number, quoted, types};
+use super::{DURATION_MS_MAX, Parser, Part, number, quoted, types};
 use crate::promql::ValueKind;
 use crate::promql::ast::{Aggregate, AggregateOp, At, Call, Function, Grouping, Node, Subquery, TimeShift};
+use stdx::units;
 
 /// The aggregation of a name in lower case.
 pub(super) fn aggregate_op(name: &str) -> Option<AggregateOp> {
@@ -314,7 +315,7 @@ impl<'t> Parser<'t> {
             token = self.peek()?;
         }
         let value = match token.kind {
-            Kind::Duration => duration::milliseconds(token.text).map(|ms| ms as f64 / 1000.0),
+            Kind::Duration => units::duration_ms(token.text).map(|ms| ms as f64 / 1000.0),
             _ => number::value(token.text),
         };
         let Some(value) = value else { return Err(self.unexpected(token, context, expected)) };
@@ -352,14 +353,14 @@ fn time_of(part: &mut Part) -> Option<&mut TimeShift> {
 /// Milliseconds of a duration or of a number of seconds; none where the token is neither.
 fn duration_ms(token: Token<'_>) -> Result<Option<i64>, Fault> {
     let ms = match token.kind {
-        Kind::Duration => duration::milliseconds(token.text).unwrap_or(i64::MAX),
+        Kind::Duration => units::duration_ms(token.text).unwrap_or(i64::MAX),
         Kind::Number => {
             let ms = number::value(token.text).unwrap_or(f64::NAN) * 1000.0;
-            if ms.abs() <= duration::DURATION_MS_MAX as f64 { ms as i64 } else { i64::MAX }
+            if ms.abs() <= DURATION_MS_MAX as f64 { ms as i64 } else { i64::MAX }
         }
         _ => return Ok(None),
     };
-    if ms > duration::DURATION_MS_MAX {
+    if ms > DURATION_MS_MAX {
         return Err((token.at, "duration out of range".into()));
     }
     Ok(Some(ms))

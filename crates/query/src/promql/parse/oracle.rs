@@ -225,7 +225,7 @@ fn unix_ms(time: SystemTime) -> Result<i64, QueryError> {
 fn milliseconds(duration: Duration) -> Result<i64, QueryError> {
     i64::try_from(duration.as_millis())
         .ok()
-        .filter(|ms| *ms <= super::duration::DURATION_MS_MAX)
+        .filter(|ms| *ms <= super::DURATION_MS_MAX)
         .ok_or_else(|| parse_error("duration out of range"))
 }
 

@@ -9,9 +9,9 @@
 //! Unbalanced brackets and strings are found on the way, with their position.
 
 use crate::matcher::MatchOp;
-use crate::promql::parse::duration::{self, DURATION_MS_MAX};
-use crate::promql::parse::{number, quoted};
+use crate::promql::parse::{DURATION_MS_MAX, number, quoted};
 use crate::promql::{EXPR_BYTES_MAX, EXPR_DEPTH_MAX, QueryError};
+use stdx::units;
 
 /// Words that join two expressions.
 const OPERATOR_WORDS: [&str; 4] = ["and", "or", "unless", "atan2"];
@@ -273,5 +273,5 @@ fn duration_ms(text: &str) -> Option<i64> {
         let ms = seconds * 1000.0;
         return (seconds > 0.0).then_some(if ms < DURATION_MS_MAX as f64 { ms as i64 } else { i64::MAX });
     }
-    duration::milliseconds(text).filter(|ms| *ms > 0)
+    units::duration_ms(text).filter(|ms| *ms > 0)
 }

@@ -1,0 +1,286 @@
+//! A chunk that still grows: the coder.
+
+use super::decimal::{decimal, decimal_form, mantissa_at};
+use super::reader::read;
+use super::{Chunk, FLOAT, FOOTER_BYTES, HEADER_BYTES, SAMPLES_MAX, VARIANT_RAW, VARIANT_RUN, array};
+use model::{Samples, TimeRange};
+
+/// A chunk that still grows. 48 bytes, so that a series' hot state fits a cache line.
+#[derive(Debug, Clone)]
+pub struct OpenChunk {
+    pub(super) bytes: Vec<u8>,
+    last_ms: i64,
+    /// Mantissa or bits of the last value that went through the value coder. Of an empty chunk: the bits of
+    /// the newest value, where `last_delta` is [`REMEMBERS`].
+    last_value: u64,
+    /// The last interval, or `u32::MAX` where it was longer than that.
+    last_delta: u32,
+    count: u16,
+    /// Values put in whole, in a decimal chunk.
+    raw_count: u8,
+    /// The last token is a run and can still grow.
+    in_run: bool,
+}
+
+/// In an empty chunk's `last_delta`: the newest value is still known.
+const REMEMBERS: u32 = 1;
+
+/// The chunk is full or of the wrong kind for this value: seal it and append to a new one.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct Full;
+
+impl Default for OpenChunk {
+    fn default() -> Self {
+        Self {
+            bytes: Vec::new(),
+            last_ms: i64::MIN,
+            last_value: 0,
+            last_delta: 0,
+            count: 0,
+            raw_count: 0,
+            in_run: false,
+        }
+    }
+}
+
+impl OpenChunk {
+    /// How many samples there are.
+    pub const fn count(&self) -> u16 {
+        self.count
+    }
+
+    /// The time of the newest sample, also after [`Self::seal`]; `i64::MIN` before the first.
+    pub const fn last_ms(&self) -> i64 {
+        self.last_ms
+    }
+
+    /// The time of the first sample.
+    pub fn first_ms(&self) -> i64 {
+        i64::from_le_bytes(array(&self.bytes[..8]))
+    }
+
+    /// Bytes on the heap.
+    pub const fn heap_bytes(&self) -> usize {
+        self.bytes.capacity()
+    }
+
+    /// The newest value, bit-exact; that of an empty chunk only after [`Self::remember`].
+    pub fn last_value(&self) -> Option<f64> {
+        if self.count == 0 {
+            return (self.last_delta == REMEMBERS).then(|| f64::from_bits(self.last_value));
+        }
+        let raw_last = self.exponent() != FLOAT && self.raw_count > 0;
+        if raw_last {
+            // rare: the last token may have been a raw value, which last_value does not hold
+            let mut all = Samples::default();
+            self.read(TimeRange::new(self.last_ms, self.last_ms), &mut all);
+            return all.values.last().copied();
+        }
+        Some(match self.exponent() {
+            FLOAT => f64::from_bits(self.last_value),
+            e => decimal(self.last_value as i64, e),
+        })
+    }
+
+    /// Appends the samples inside `range` to `out`.
+    pub fn read(&self, range: TimeRange, out: &mut Samples) {
+        if self.count > 0 && range.start_ms <= self.last_ms {
+            read(&self.bytes, self.count, range, out);
+        }
+    }
+
+    /// Closes the chunk. What is left is empty but remembers its newest time.
+    pub(crate) fn seal(&mut self) -> Option<Chunk> {
+        if self.count == 0 {
+            return None;
+        }
+        let mut bytes = std::mem::take(&mut self.bytes);
+        bytes.reserve_exact(FOOTER_BYTES);
+        bytes.extend_from_slice(&self.last_ms.to_le_bytes());
+        bytes.extend_from_slice(&self.count.to_le_bytes());
+        *self = Self { last_ms: self.last_ms, ..Self::default() };
+        Some(Chunk { bytes: bytes.into_boxed_slice() })
+    }
+
+    /// Lets go of the samples, but not of the newest time.
+    pub(crate) fn clear(&mut self) {
+        *self = Self { last_ms: self.last_ms, ..Self::default() };
+    }
+
+    /// Makes an empty chunk remember the newest value, so that its repetition is known as such.
+    pub(crate) fn remember(&mut self, value: f64) {
+        assert!(self.count == 0, "BUG: a chunk that holds samples knows its newest value");
+        (self.last_value, self.last_delta) = (value.to_bits(), REMEMBERS);
+    }
+
+    fn exponent(&self) -> u8 {
+        self.bytes[8]
+    }
+
+    /// Adds a sample that is newer than all others.
+    #[inline]
+    pub(crate) fn append(&mut self, timestamp_ms: i64, value: f64) -> Result<(), Full> {
+        debug_assert!(timestamp_ms > self.last_ms, "BUG: open chunks grow forwards");
+        if self.count == 0 {
+            self.start(timestamp_ms, value);
+            return Ok(());
+        }
+        if self.count >= SAMPLES_MAX {
+            return Err(Full);
+        }
+        let delta = timestamp_ms.wrapping_sub(self.last_ms);
+        let change = delta.wrapping_sub(i64::from(self.last_delta));
+        let exponent = self.exponent();
+        if exponent == FLOAT {
+            self.put_float(change, value);
+        } else {
+            self.put_decimal(change, value, exponent)?;
+        }
+        self.count += 1;
+        self.last_ms = timestamp_ms;
+        self.last_delta = u32::try_from(delta).unwrap_or(u32::MAX);
+        Ok(())
+    }
+
+    #[cold]
+    fn start(&mut self, timestamp_ms: i64, value: f64) {
+        let (exponent, first) = match decimal_form(value, 0) {
+            Some((e, mantissa)) => (e, mantissa as u64),
+            None => (FLOAT, value.to_bits()),
+        };
+        // room for a few tokens; 32 is also the allocator's next size
+        self.bytes.reserve_exact(32);
+        self.bytes.extend_from_slice(&timestamp_ms.to_le_bytes());
+        self.bytes.push(exponent);
+        self.bytes.extend_from_slice(&first.to_le_bytes());
+        *self = Self {
+            bytes: std::mem::take(&mut self.bytes),
+            last_ms: timestamp_ms,
+            last_value: first,
+            count: 1,
+            ..Self::default()
+        };
+    }
+
+    fn put_decimal(&mut self, change: i64, value: f64, exponent: u8) -> Result<(), Full> {
+        let Some(mantissa) = mantissa_at(value, exponent) else {
+            return self.put_odd(change, value, exponent);
+        };
+        let step = mantissa.wrapping_sub(self.last_value as i64);
+        self.last_value = mantissa as u64;
+        let zigzag = ((step << 1) ^ (step >> 63)) as u64;
+        self.put_token(change, zigzag, bytes_of(zigzag), 0);
+        Ok(())
+    }
+
+    /// A value that the chunk's exponent cannot hold: a larger exponent, or the value whole.
+    #[cold]
+    fn put_odd(&mut self, change: i64, value: f64, exponent: u8) -> Result<(), Full> {
+        if let Some((larger, _)) = decimal_form(value, exponent + 1)
+            && self.rescale(larger)
+        {
+            return self.put_decimal(change, value, larger);
+        }
+        if self.raw_count >= 4 && u16::from(self.raw_count) * 2 > self.count {
+            return Err(Full);
+        }
+        self.raw_count = self.raw_count.saturating_add(1);
+        self.put_token(change, value.to_bits(), 8, VARIANT_RAW);
+        Ok(())
+    }
+
+    /// Writes the chunk anew with a larger exponent. False where a mantissa would get too large.
+    fn rescale(&mut self, exponent: u8) -> bool {
+        let mut all = Samples::default();
+        self.read(TimeRange::ALL, &mut all);
+        let fits = |v: &f64| mantissa_at(*v, exponent).is_some() || decimal_form(*v, 0).is_none();
+        if !all.values.iter().all(fits) {
+            return false;
+        }
+        let Some(first) = mantissa_at(all.values[0], exponent) else { return false };
+        let mut anew = Self { bytes: std::mem::take(&mut self.bytes), ..Self::default() };
+        anew.bytes.clear();
+        anew.start(all.timestamps[0], all.values[0]);
+        anew.bytes[8] = exponent;
+        anew.bytes[9..HEADER_BYTES].copy_from_slice(&first.to_le_bytes());
+        anew.last_value = first as u64;
+        for (timestamp_ms, value) in all.timestamps.iter().zip(&all.values).skip(1) {
+            let change = timestamp_ms.wrapping_sub(anew.last_ms).wrapping_sub(i64::from(anew.last_delta));
+            match mantissa_at(*value, exponent) {
+                Some(_) => anew.put_decimal(change, *value, exponent).expect("BUG: the mantissa fits"),
+                None => {
+                    anew.raw_count = anew.raw_count.saturating_add(1);
+                    anew.put_token(change, value.to_bits(), 8, VARIANT_RAW);
+                }
+            }
+            anew.count += 1;
+            let delta = timestamp_ms.wrapping_sub(anew.last_ms);
+            anew.last_delta = u32::try_from(delta).unwrap_or(u32::MAX);
+            anew.last_ms = *timestamp_ms;
+        }
+        *self = anew;
+        true
+    }
+
+    fn put_float(&mut self, change: i64, value: f64) {
+        let bits = value.to_bits();
+        let xor = bits ^ self.last_value;
+        self.last_value = bits;
+        if xor == 0 {
+            return self.put_token(change, 0, 0, 0);
+        }
+        let leading = (xor.leading_zeros() / 8).min(3) as usize;
+        let trailing = (xor.trailing_zeros() / 8) as usize;
+        let n = 8 - leading - trailing;
+        self.put_token(change, xor >> (trailing * 8), n, leading as u8);
+    }
+
+    #[inline]
+    fn put_token(&mut self, change: i64, value: u64, n: usize, variant: u8) {
+        if change == 0 && n == 0 {
+            return self.put_repeat();
+        }
+        self.in_run = false;
+        let (class, time_bytes) = match change {
+            0 => (0u8, 0),
+            -128..=127 => (1, 1),
+            -0x8000_0000..=0x7fff_ffff => (2, 4),
+            _ => (3, 8),
+        };
+        let mut token = [0u8; HEADER_BYTES];
+        token[0] = class << 6 | (n as u8) << 2 | variant;
+        token[1..9].copy_from_slice(&change.to_le_bytes());
+        token[1 + time_bytes..9 + time_bytes].copy_from_slice(&value.to_le_bytes());
+        self.extend(&token[..1 + time_bytes + n]);
+    }
+
+    /// Value and interval stayed the same.
+    fn put_repeat(&mut self) {
+        if self.in_run
+            && let Some(run) = self.bytes.last_mut()
+            && *run < u8::MAX
+        {
+            *run += 1;
+            return;
+        }
+        self.in_run = true;
+        self.extend(&[VARIANT_RUN, 1]);
+    }
+
+    /// Grows by a quarter and not by doubling: there is one of these for each series.
+    #[inline]
+    fn extend(&mut self, token: &[u8]) {
+        let (len, capacity) = (self.bytes.len(), self.bytes.capacity());
+        if capacity - len < token.len() {
+            let step = (capacity / 4).clamp(16, 256);
+            self.bytes.reserve_exact(step.max(token.len()));
+        }
+        self.bytes.extend_from_slice(token);
+    }
+}
+
+const fn bytes_of(value: u64) -> usize {
+    (64 - value.leading_zeros() as usize).div_ceil(8)
+}
+
+const _: () = assert!(size_of::<OpenChunk>() == 48);

@@ -1,0 +1,58 @@
+//! Series that were given already.
+
+use crate::node::Node;
+use model::{LabelsRef, SeriesKey};
+use std::collections::HashSet;
+use stdx::budget::{Account, Reservation};
+
+/// Series that were given: what moves from memory into tables in the middle of an export must not be given again.
+pub(super) struct Given {
+    keys: HashSet<SeriesKey>,
+    seed: u64,
+    account: Account,
+    /// Memory for them.
+    bought: Vec<Reservation>,
+    /// False where there was no room for all of them: then what has been sent cannot be gone on from.
+    is_whole: bool,
+}
+
+/// Series for which memory is bought together, and what one takes at the most: a set doubles when it is full.
+const GIVEN_SERIES: usize = 1 << 14;
+
+const GIVEN_BYTES: u64 = 48;
+
+impl Given {
+    pub(super) fn new(node: &Node) -> Self {
+        let (seed, account) = (node.shared().seed, node.shared().answers.clone());
+        Self { keys: HashSet::new(), seed, account, bought: Vec::new(), is_whole: true }
+    }
+
+    /// How many they are.
+    pub(super) fn len(&self) -> usize {
+        self.keys.len()
+    }
+
+    pub(super) const fn is_whole(&self) -> bool {
+        self.is_whole
+    }
+
+    pub(super) fn has(&self, labels: LabelsRef<'_>) -> bool {
+        self.keys.contains(&SeriesKey::of(labels.as_bytes(), self.seed))
+    }
+
+    pub(super) fn add(&mut self, labels: LabelsRef<'_>) {
+        if self.is_whole && self.keys.len() == self.bought.len() * GIVEN_SERIES {
+            match self.account.reserve(GIVEN_SERIES as u64 * GIVEN_BYTES) {
+                Ok(bought) => self.bought.push(bought),
+                Err(_) => {
+                    self.is_whole = false;
+                    self.keys = HashSet::new();
+                    self.bought.clear();
+                }
+            }
+        }
+        if self.is_whole {
+            self.keys.insert(SeriesKey::of(labels.as_bytes(), self.seed));
+        }
+    }
+}

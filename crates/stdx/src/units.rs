@@ -1,0 +1,84 @@
+//! Durations and sizes as people write them.
+
+/// The units of durations, longest first, and their milliseconds. A year has 365 days.
+const DURATIONS: [(&str, i64); 7] = [
+    ("y", 365 * 86_400_000),
+    ("w", 7 * 86_400_000),
+    ("d", 86_400_000),
+    ("h", 3_600_000),
+    ("m", 60_000),
+    ("s", 1000),
+    ("ms", 1),
+];
+
+/// Milliseconds of a duration in Prometheus' notation, as `1h30m`; `None` where it is not one. Each unit at most once, the
+/// longer ones first. What is too long is `i64::MAX`.
+pub fn duration_ms(text: &str) -> Option<i64> {
+    if text.is_empty() {
+        return None;
+    }
+    let (mut rest, mut total, mut next) = (text, 0i64, 0);
+    while !rest.is_empty() {
+        let digits = rest.bytes().take_while(u8::is_ascii_digit).count();
+        let number: i64 = rest[..digits].parse().ok()?;
+        let letters = rest[digits..].bytes().take_while(u8::is_ascii_alphabetic).count();
+        let unit = &rest[digits..digits + letters];
+        let at = DURATIONS.iter().position(|(name, _)| *name == unit).filter(|at| *at >= next)?;
+        total = total.saturating_add(number.saturating_mul(DURATIONS[at].1));
+        (next, rest) = (at + 1, &rest[digits + letters..]);
+    }
+    Some(total)
+}
+
+/// `512MiB`, `1.5 GB`, `4096`: bytes. `None` where it is no size, or one of 10^18 bytes and more.
+pub fn bytes(text: &str) -> Option<u64> {
+    let text = text.trim();
+    let split = text.find(|c: char| !(c.is_ascii_digit() || c == '.' || c == '_')).unwrap_or(text.len());
+    let (number, unit) = text.split_at(split);
+    let factor: u64 = match unit.trim().to_ascii_lowercase().as_str() {
+        "" | "b" => 1,
+        "k" | "kb" => 1000,
+        "kib" | "ki" => 1 << 10,
+        "m" | "mb" => 1_000_000,
+        "mib" | "mi" => 1 << 20,
+        "g" | "gb" => 1_000_000_000,
+        "gib" | "gi" => 1 << 30,
+        "t" | "tb" => 1_000_000_000_000,
+        "tib" | "ti" => 1 << 40,
+        _ => return None,
+    };
+    let bytes = number.replace('_', "").parse::<f64>().ok()? * factor as f64;
+    (0.0..1e18).contains(&bytes).then_some(bytes as u64)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn durations() {
+        let check = |text: &str, ms: Option<i64>| assert_eq!(duration_ms(text), ms, "{text}");
+        check("5m", Some(300_000));
+        check("500ms", Some(500));
+        check("1h30m", Some(5_400_000));
+        check("1y2w3d4h5m6s7ms", Some(((((365 + 14 + 3) * 24 + 4) * 60 + 5) * 60 + 6) * 1000 + 7));
+        check("0s", Some(0));
+        check("99999999999y", Some(i64::MAX));
+        for bad in ["", "m", "1m1h", "1m1m", "5", "-5", "99999999999999999999y", "1.5h", "5 m", "5x", "5mé"]
+        {
+            check(bad, None);
+        }
+    }
+
+    #[test]
+    fn sizes() {
+        let check = |text: &str, expected: Option<u64>| assert_eq!(bytes(text), expected, "{text}");
+        check("512MiB", Some(512 << 20));
+        check("1.5 GB", Some(1_500_000_000));
+        check("4096", Some(4096));
+        check("1_000k", Some(1_000_000));
+        for bad in ["", "GiB", "-1", "1XB", "1e400", "99999999TiB", "é", "1.2.3", "_"] {
+            check(bad, None);
+        }
+    }
+}
