@@ -72,14 +72,6 @@ impl TenantHead {
         }
     }
 
-    /// At least as many samples as [`Self::read_frozen`] appends, and hardly more; told without reading.
-    pub fn frozen_at_most(&self, series_ref: SeriesRef) -> usize {
-        let series = self.series.get(series_ref.index());
-        let late = self.frozen_late_of(series, series_ref);
-        series.frozen_count(self.is_whole(series))
-            + late.map_or(0, |late| late.samples_at_most(TimeRange::ALL))
-    }
-
     /// Lets go of frozen samples, a few series at a time; true where it was the last turn, or where nothing is
     /// frozen. The newest time of a series, and mostly the newest value, stay known.
     pub fn release_turn(&mut self) -> bool {

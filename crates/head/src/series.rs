@@ -173,12 +173,6 @@ impl Series {
         }
     }
 
-    /// How many samples [`Self::read_frozen`] appends.
-    pub(crate) fn frozen_count(&self, whole: bool) -> usize {
-        let open = if whole { self.open.count() } else { 0 };
-        self.frozen(whole).iter().map(|chunk| usize::from(chunk.count())).sum::<usize>() + usize::from(open)
-    }
-
     /// At least as many as [`Self::read`] appends, and hardly more; told without reading.
     pub(crate) fn samples_at_most(&self, range: TimeRange) -> usize {
         let sealed = overlapping(self.sealed(), range).iter().map(|chunk| usize::from(chunk.count()));

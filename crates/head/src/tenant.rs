@@ -129,11 +129,6 @@ impl TenantHead {
         self.series.get(series.index()).open.last_ms()
     }
 
-    /// The time of the newest sample of all; `i64::MIN` where there is none.
-    pub const fn newest_ms_of_all(&self) -> i64 {
-        self.newest_ms
-    }
-
     /// Stores samples. Never fails: what may enter was decided before.
     ///
     /// The three slices are parallel; `now_s` is when they came (for what counts as active).

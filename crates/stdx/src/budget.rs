@@ -74,13 +74,6 @@ impl Account {
         Ok(Reservation { account: self.clone(), bytes })
     }
 
-    /// Counts `bytes` as used even beyond the limit: for owners that measure what they hold after the
-    /// fact (they stop growing once [`Account::is_full`]).
-    pub fn set_used(&self, bytes: u64) {
-        self.0.used_bytes.store(bytes, Ordering::Relaxed);
-        self.0.peak_bytes.fetch_max(bytes, Ordering::Relaxed);
-    }
-
     /// The account's name.
     pub fn name(&self) -> &'static str {
         self.0.name

@@ -106,7 +106,6 @@ enum Metric {
     Gauge(Gauge),
     GaugeFn(Box<dyn Fn() -> f64 + Send + Sync>),
     GaugesFn(&'static str, ReadMany),
-    CounterFn(Box<dyn Fn() -> f64 + Send + Sync>),
     Histogram(Histogram),
 }
 
@@ -119,7 +118,7 @@ impl std::fmt::Debug for Metric {
 impl Metric {
     fn kind(&self) -> &'static str {
         match self {
-            Self::Counter(_) | Self::CounterFn(_) => "counter",
+            Self::Counter(_) => "counter",
             Self::Gauge(_) | Self::GaugeFn(_) | Self::GaugesFn(..) => "gauge",
             Self::Histogram(_) => "histogram",
         }
@@ -173,17 +172,6 @@ impl Registry {
         self.push(name, help, &[], Metric::GaugesFn(label, Box::new(read)));
     }
 
-    /// A counter that somebody else counts, read when it is asked for.
-    pub fn counter_fn(
-        &self,
-        name: &'static str,
-        help: &'static str,
-        labels: &[(&str, &str)],
-        read: impl Fn() -> f64 + Send + Sync + 'static,
-    ) {
-        self.push(name, help, labels, Metric::CounterFn(Box::new(read)));
-    }
-
     /// A histogram with fixed labels.
     pub fn histogram(
         &self,
@@ -234,7 +222,7 @@ impl Entry {
         match &self.metric {
             Metric::Counter(c) => self.line(out, "", "", c.get() as f64),
             Metric::Gauge(g) => self.line(out, "", "", g.get()),
-            Metric::GaugeFn(read) | Metric::CounterFn(read) => self.line(out, "", "", read()),
+            Metric::GaugeFn(read) => self.line(out, "", "", read()),
             Metric::GaugesFn(label, read) => {
                 read().iter().for_each(|(value, n)| self.line(out, "", &label_text(label, value), *n));
             }

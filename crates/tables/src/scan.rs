@@ -12,7 +12,7 @@ use crate::delta::{Files, Table};
 use crate::error::TableError;
 use crate::merge::Merge;
 use crate::read::{Cursor, Listing, ReadStats, Select, WINDOW_BYTES};
-use model::{LabelsRef, Samples, SeriesKey, TimeRange};
+use model::{LabelsRef, Samples, SeriesKey};
 use std::sync::Arc;
 
 /// The least that a cursor fetches at a time.
@@ -41,12 +41,6 @@ pub struct Scan {
     footer_bytes: usize,
     /// Keeps the list of files, so that a vacuum in this process spares them.
     _files: Arc<Files>,
-}
-
-/// True where the table may hold samples of `range`, by its log alone: no file is touched.
-pub fn may_hold(table: &Table, range: TimeRange) -> Result<bool, TableError> {
-    let select = Select { range, ..Select::ALL };
-    Ok(table.files()?.matching(&select).next().is_some())
 }
 
 impl Scan {

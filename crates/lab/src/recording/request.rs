@@ -123,11 +123,6 @@ impl Parsed {
         self.series.iter().map(|parts| ParsedSeries { parsed: self, parts })
     }
 
-    /// Samples and histograms in it.
-    pub fn samples_count(&self) -> usize {
-        self.samples.len() + self.histograms.len()
-    }
-
     fn request(&mut self, message: Message, body: &[u8]) -> Result<()> {
         let fields = || Fields { body, at: 0, end: body.len() };
         if message == Message::V2 {

@@ -186,11 +186,6 @@ impl<F: Write + Seek> Writer<F> {
         self.end
     }
 
-    /// Series in the dictionary.
-    pub fn dictionary_series(&self) -> usize {
-        self.dictionary.last.len()
-    }
-
     fn forget(&mut self) {
         self.dictionary = Dictionary::default();
         self.last_arrival_us = 0;
