@@ -4,6 +4,8 @@ pub(crate) mod access;
 pub(crate) mod inspect;
 pub(crate) mod load;
 pub(crate) mod scenario;
+#[cfg(test)]
+mod tests;
 pub(crate) mod traffic;
 pub(crate) mod transfer;
 

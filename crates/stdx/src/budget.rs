@@ -21,7 +21,6 @@ struct Inner {
     limit_bytes: u64,
     used_bytes: AtomicU64,
     peak_bytes: AtomicU64,
-    refused_total: AtomicU64,
 }
 
 /// A reservation was refused.
@@ -64,7 +63,6 @@ impl Account {
             limit_bytes,
             used_bytes: AtomicU64::new(0),
             peak_bytes: AtomicU64::new(0),
-            refused_total: AtomicU64::new(0),
         }))
     }
 
@@ -94,16 +92,6 @@ impl Account {
         self.0.limit_bytes
     }
 
-    /// How many reservations were refused.
-    pub fn refused_total(&self) -> u64 {
-        self.0.refused_total.load(Ordering::Relaxed)
-    }
-
-    /// True where nothing is left.
-    pub fn is_full(&self) -> bool {
-        self.used_bytes() >= self.limit_bytes()
-    }
-
     fn take(&self, bytes: u64) -> Result<(), Exhausted> {
         let inner = &*self.0;
         let taken = inner.used_bytes.fetch_update(Ordering::AcqRel, Ordering::Relaxed, |used| {
@@ -114,15 +102,12 @@ impl Account {
                 inner.peak_bytes.fetch_max(before + bytes, Ordering::Relaxed);
                 Ok(())
             }
-            Err(used_bytes) => {
-                inner.refused_total.fetch_add(1, Ordering::Relaxed);
-                Err(Exhausted {
-                    account: inner.name,
-                    asked_bytes: bytes,
-                    used_bytes,
-                    limit_bytes: inner.limit_bytes,
-                })
-            }
+            Err(used_bytes) => Err(Exhausted {
+                account: inner.name,
+                asked_bytes: bytes,
+                used_bytes,
+                limit_bytes: inner.limit_bytes,
+            }),
         }
     }
 }
@@ -184,10 +169,9 @@ mod tests {
         drop(other);
         assert_eq!(account.used_bytes(), 60);
         a.resize(100).unwrap();
-        assert!(account.is_full());
         a.resize(10).unwrap();
         drop(a);
-        assert_eq!((account.used_bytes(), account.peak_bytes(), account.refused_total()), (0, 100, 3));
+        assert_eq!((account.used_bytes(), account.peak_bytes()), (0, 100));
         assert!(account.reserve(u64::MAX).is_err(), "no overflow");
     }
 

@@ -4,6 +4,7 @@
 //!   unexpected warning
 //! - `write_api`, `bad_series`, `slow`: remote write, and everything that can be wrong with it
 //! - `read_api`, `bad_queries`: Prometheus' reading interface, and likewise
+//! - `reference`: the documents name what is there
 //! - `consistency`: what is stored is what was sent
 //! - `durability`, `damage`, `disk_full`: what is acknowledged stays
 //! - `lake`: what is no longer fresh goes into tables, once and only once
@@ -27,6 +28,7 @@ mod lake;
 mod overload;
 mod read_api;
 mod real_prometheus;
+mod reference;
 mod slow;
 mod traffic;
 mod transfer;
