@@ -92,6 +92,11 @@ impl Account {
         self.0.limit_bytes
     }
 
+    /// True where nothing is left.
+    pub fn is_full(&self) -> bool {
+        self.used_bytes() >= self.limit_bytes()
+    }
+
     fn take(&self, bytes: u64) -> Result<(), Exhausted> {
         let inner = &*self.0;
         let taken = inner.used_bytes.fetch_update(Ordering::AcqRel, Ordering::Relaxed, |used| {
@@ -169,6 +174,7 @@ mod tests {
         drop(other);
         assert_eq!(account.used_bytes(), 60);
         a.resize(100).unwrap();
+        assert!(account.is_full());
         a.resize(10).unwrap();
         drop(a);
         assert_eq!((account.used_bytes(), account.peak_bytes()), (0, 100));
