@@ -22,6 +22,7 @@ pub mod sim;
 
 mod budget;
 mod catalog;
+mod courtesy;
 mod datadir;
 mod lake;
 mod owner;

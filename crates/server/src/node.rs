@@ -1,6 +1,7 @@
 //! A node: an open data directory, its owners, its memory, its counters.
 
 use crate::budget::Budget;
+use crate::courtesy::Traffic;
 use crate::datadir::{DataDir, DataDirError};
 use crate::lake::sealer::{ORDERS_MAX, Order, Sealer};
 use crate::lake::upkeep::{self, Upkeep};
@@ -66,6 +67,7 @@ pub(crate) struct Shared {
     /// Forms that ask, and answers until they are sent.
     pub(crate) answers: Account,
     pub(crate) lake: Lake,
+    pub(crate) traffic: Traffic,
     partitions: Vec<Arc<PartitionShared>>,
 }
 
@@ -192,6 +194,7 @@ impl Node {
             inflight: Account::new("inflight", settings.budget.inflight_bytes),
             answers: Account::new("answers", settings.budget.answers_bytes()),
             lake,
+            traffic: Traffic::default(),
             partitions: partitions.clone(),
             settings,
             seed,

@@ -42,6 +42,7 @@ pub async fn write(
 ) -> Result<Outcome, Refusal> {
     let began = Instant::now();
     wait_for_replay(node).await;
+    let _passing = node.shared().traffic.enter();
     check_state(node, &tenant)?;
     let decoded_bytes = protocol::remote_write::decoded_len(&body)?;
     node.shared().metrics.body_bytes.add(body.len() as u64);

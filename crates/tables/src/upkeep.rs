@@ -12,7 +12,7 @@ use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 
 /// Samples between two looks at whether a merge shall go on.
-const STEP_SAMPLES: u64 = 200_000;
+const STEP_SAMPLES: u64 = 4_000;
 
 /// Damaged files that are remembered; beyond it the first are tried again.
 const DAMAGED_MAX: usize = 1000;

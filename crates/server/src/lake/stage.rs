@@ -1,9 +1,11 @@
 //! From one partition's frozen series to files in the store, which nobody sees before they are committed.
 //!
-//! Series are decoded one by one, each under a short read lock, and go through the writer in the table's order. What is
+//! Series are decoded one by one, each under a short read lock, and go through the writer in the table's order; between two of
+//! them requests go first. What is
 //! held is one series' samples and the files that are being written: bought from the account `flush` beforehand.
 
 use super::sealer::SealError;
+use crate::courtesy::Courtesy;
 use crate::node::Shared;
 use crate::owner::PartitionShared;
 use head::FrozenOrder;
@@ -48,6 +50,7 @@ pub(super) fn stage_tenant(
     let mut stager = BlockStager::new(&node.lake.table(tenant)?, &name, workspace.limits);
     let (mut order, mut turn) = (FrozenOrder::new(), Vec::new());
     let (mut samples, mut labels) = (Samples::default(), Vec::new());
+    let mut courtesy = Courtesy::new(node);
     let mut is_last = false;
     while !is_last {
         if stopping.load(Ordering::Relaxed) {
@@ -55,6 +58,7 @@ pub(super) fn stage_tenant(
         }
         turn.clear();
         is_last = with_head(partition, tenant, |head| order.turn(head, &mut turn));
+        courtesy.let_pass(node);
         for series in &turn {
             samples.clear();
             labels.clear();
@@ -70,6 +74,7 @@ pub(super) fn stage_tenant(
                     values: &samples.values,
                 })?;
             }
+            courtesy.let_pass(node);
         }
     }
     Ok(stager.finish()?)

@@ -16,6 +16,7 @@ mod tests;
 use super::Lake;
 use super::telemetry::LakeMetrics;
 use super::tenants::Kind;
+use crate::courtesy::Courtesy;
 use crate::node::Shared;
 use crate::refusal::Refusal;
 use calendar::Calendar;
@@ -112,6 +113,7 @@ struct Pace {
     /// Where the steady clock begins.
     began: Instant,
     refreshed: Instant,
+    courtesy: Courtesy,
 }
 
 impl Pace {
@@ -132,11 +134,12 @@ impl Pace {
         Now { wall_ms: self.node.clock.now_ms(), steady_ms }
     }
 
-    /// Whether to go on. Meanwhile queries see what others have committed (imports, other engines).
+    /// Whether to go on. Meanwhile requests go first, and queries see what others have committed (imports, other engines).
     fn go_on(&mut self) -> bool {
         if self.since(self.refreshed) >= EVERY {
             self.refresh_all();
         }
+        self.courtesy.let_pass(&self.node);
         !self.is_stopping()
     }
 
@@ -156,10 +159,10 @@ impl Pace {
 
 impl Upkeep {
     pub(crate) fn new(node: Arc<Shared>, orders: Receiver<Order>, stopping: Arc<AtomicBool>) -> Self {
-        let now = node.clock.instant();
+        let (now, courtesy) = (node.clock.instant(), Courtesy::new(&node));
         Self {
             orders,
-            pace: Pace { node, stopping, began: now, refreshed: now },
+            pace: Pace { node, stopping, began: now, refreshed: now, courtesy },
             kept: HashMap::new(),
             calendar: Calendar::default(),
             visited: None,

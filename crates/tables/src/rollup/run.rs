@@ -14,7 +14,7 @@ use model::{LabelsBuilder, Samples, Statistic, TimeRange};
 use std::sync::Arc;
 
 /// Samples between two looks at whether to go on.
-const STEP_SAMPLES: u64 = 200_000;
+const STEP_SAMPLES: u64 = 4_000;
 
 /// What a rollup of a day came to.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
