@@ -2,8 +2,9 @@
 
 use crate::paged::{Paged, Slab};
 use crate::pairs::{PairId, Pairs};
-use model::labels::put_label;
+use model::labels::{METRIC_NAME, put_label};
 use model::{LabelsRef, SeriesRef};
+use std::cmp::Ordering;
 
 /// The pairs of every series, in order of their names.
 ///
@@ -115,6 +116,24 @@ impl LabelSets {
         let own_name = pairs.name_number(set.own);
         let base = self.bases.get(set.base).pairs.iter().copied();
         base.map(move |pair| if pairs.name_number(pair) == own_name { set.own } else { pair })
+    }
+
+    /// How two sets compare pair by pair, first the names, then the values, where metric names are left out.
+    ///
+    /// Looks at a pair only where the sets differ: sorting a million series is made of this.
+    pub(crate) fn compare<'a>(&'a self, a: SeriesRef, b: SeriesRef, pairs: &'a Pairs) -> Ordering {
+        let (a, b) = (self.sets.get(a.index()), self.sets.get(b.index()));
+        let (a_base, b_base) = (&*self.bases.get(a.base).pairs, &*self.bases.get(b.base).pairs);
+        let is_own = |set: &Set, pair| pairs.name_number(pair) == pairs.name_number(set.own);
+        // where the same pair stands in, it does so for equal ones
+        let is_common = |x, y| x == y && (a.own == b.own || !(is_own(a, x) || is_own(b, x)));
+        let common = a_base.iter().zip(b_base).take_while(|(x, y)| is_common(**x, **y)).count();
+        let others = |set: &'a Set, base: &'a [PairId]| {
+            let pair = move |pair| if is_own(set, pair) { set.own } else { pair };
+            let texts = base[common..].iter().map(move |p| pairs.text(pair(*p)));
+            texts.filter(|(name, _)| *name != METRIC_NAME)
+        };
+        others(a, a_base).cmp(others(b, b_base))
     }
 
     /// Appends the canonical label bytes of a series.

@@ -15,15 +15,15 @@ use std::cmp::Ordering;
 #[cfg(test)]
 mod tests;
 
-/// Steps of a turn: about a quarter of a millisecond, for writers wait for it. A step is a comparison, or a series that is looked at.
-const TURN_STEPS: usize = 2_000;
+/// Steps of a turn: some fifty microseconds, for writers wait for it. A step is a comparison, or a series that is looked at.
+const TURN_STEPS: usize = 500;
 
 /// Series handed out in a turn at the most.
 const OUT_MAX: usize = 1024;
 
 /// What is sorted in one go, and about how many comparisons each of them takes.
-const RUN: usize = 256;
-const RUN_STEPS: usize = 8;
+const RUN: usize = 64;
+const RUN_STEPS: usize = 6;
 
 /// The frozen series of one tenant, being sorted. It can be done anew as often as need be until the release.
 #[derive(Debug, Default)]

@@ -11,7 +11,6 @@ use crate::pairs::{PairId, Pairs};
 use crate::select::{Filter, Selection, is_among};
 use crate::series::{ACTIVE, Series, UNLINKED};
 use hashbrown::HashMap;
-use model::labels::METRIC_NAME;
 use model::{Exemplar, LabelsRef, Metadata, Samples, SeriesKey, SeriesRef, TimeRange};
 use roaring::RoaringBitmap;
 use std::cmp::Ordering;
@@ -278,19 +277,7 @@ impl TenantHead {
     /// How two series' labels compare in the order of the tables, the metric name left out: pair by pair, first the
     /// names, then the values.
     pub(crate) fn compare_labels(&self, a: SeriesRef, b: SeriesRef) -> Ordering {
-        let metric_name = self.pairs.number_of(METRIC_NAME);
-        let others = |s| {
-            let pairs = self.labels.pairs(s, &self.pairs);
-            pairs.filter(|pair| Some(self.pairs.name_number(*pair)) != metric_name)
-        };
-        let (mut a, mut b) = (others(a), others(b));
-        loop {
-            match (a.next(), b.next()) {
-                (Some(a), Some(b)) if a == b => {}
-                (Some(a), Some(b)) => return self.pairs.text(a).cmp(&self.pairs.text(b)),
-                (a, b) => return a.is_some().cmp(&b.is_some()),
-            }
-        }
+        self.labels.compare(a, b, &self.pairs)
     }
 
     pub(crate) const fn pairs(&self) -> &Pairs {
