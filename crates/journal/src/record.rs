@@ -159,6 +159,11 @@ impl RecordEncoder {
         out
     }
 
+    /// Bytes that the definitions took in the record that was finished last.
+    pub fn definition_bytes(&self) -> usize {
+        self.definer.finished_bytes()
+    }
+
     /// Bytes of memory that the encoder holds.
     pub fn memory_bytes(&self) -> usize {
         self.definer.memory_bytes()

@@ -40,6 +40,8 @@ pub(super) struct Definer {
     label_bytes: usize,
     body: Vec<u8>,
     packed: Vec<u8>,
+    /// What the section took that was finished last.
+    finished_bytes: usize,
 }
 
 impl Definer {
@@ -123,7 +125,18 @@ impl Definer {
         self.series.truncate(at + len - tail);
     }
 
+    /// Bytes of the section that was finished last.
+    pub(super) fn finished_bytes(&self) -> usize {
+        self.finished_bytes
+    }
+
     pub(super) fn finish(&mut self, out: &mut Vec<u8>) {
+        let start = out.len();
+        self.put_section(out);
+        self.finished_bytes = out.len() - start;
+    }
+
+    fn put_section(&mut self, out: &mut Vec<u8>) {
         if self.refs.is_empty() {
             out.push(0);
             return;

@@ -117,9 +117,11 @@ impl Owner {
             }
         };
         encoder.begin(&submission.tenant);
+        let mut definition_bytes = 0;
         let mut next_record = |encoder: &mut RecordEncoder| {
             if encoder.is_full() {
                 journal.append(encoder.finish())?;
+                definition_bytes += encoder.definition_bytes();
                 encoder.begin(&submission.tenant);
             }
             Ok::<_, JournalError>(())
@@ -141,7 +143,9 @@ impl Owner {
         }
         if !encoder.is_empty() {
             journal.append(encoder.finish())?;
+            definition_bytes += encoder.definition_bytes();
         }
+        dictionary.grow(definition_bytes);
         Ok(())
     }
 

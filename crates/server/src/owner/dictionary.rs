@@ -8,6 +8,8 @@ use std::collections::HashMap;
 #[derive(Debug, Default)]
 pub(crate) struct Dictionary {
     id: Option<DictionaryId>,
+    /// What its definitions take in the journal.
+    bytes: u64,
     defined: HashMap<TenantId, Bits>,
 }
 
@@ -20,14 +22,29 @@ impl Dictionary {
     pub(crate) fn enter(&mut self, id: DictionaryId) {
         if self.id != Some(id) {
             self.id = Some(id);
-            self.defined.clear();
+            self.clear();
         }
     }
 
     /// Forgets everything: records that were to define series were not kept.
     pub(crate) fn forget(&mut self) {
         self.id = None;
+        self.clear();
+    }
+
+    fn clear(&mut self) {
+        self.bytes = 0;
         self.defined.clear();
+    }
+
+    /// Definitions of so many bytes were written.
+    pub(crate) fn grow(&mut self, bytes: usize) {
+        self.bytes += bytes as u64;
+    }
+
+    /// Bytes of the journal that its definitions take.
+    pub(crate) fn bytes(&self) -> u64 {
+        self.bytes
     }
 
     /// A series is no more: its reference will be another's.

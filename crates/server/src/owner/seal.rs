@@ -8,17 +8,29 @@ use std::sync::atomic::Ordering;
 use std::sync::mpsc::SyncSender;
 use std::time::Instant;
 
-/// The journal's current dictionary is ended at a freeze once it is this long, so that it can be dropped. Ending it
-/// costs the labels of all active series once more.
+/// The journal's current dictionary is ended at a freeze once it is this long, so that it can be dropped; sooner where
+/// the journal is to be emptied.
 const DICTIONARY_BYTES_MIN: u64 = 4 << 20;
+
+/// But to end it costs the labels of all active series once more, in the middle of writes. Where they take more than this,
+/// and more than half of the dictionary, it goes on.
+const DEFINITION_BYTES_FREE: u64 = 1 << 20;
 
 /// Carried-over records that are made durable together.
 const CARRIED_BYTES: usize = 4 << 20;
 
+/// Whether a dictionary of so many bytes, of which so many are definitions, is to be ended; `all` where the journal is to
+/// be emptied.
+fn is_worth_ending(bytes: u64, definition_bytes: u64, all: bool) -> bool {
+    let is_cheap = definition_bytes <= DEFINITION_BYTES_FREE;
+    let is_long = bytes >= DICTIONARY_BYTES_MIN || all;
+    is_long && (is_cheap || definition_bytes <= bytes / 2)
+}
+
 /// The word to freeze.
 #[derive(Debug)]
 pub(crate) struct Freeze {
-    /// Everything is to leave the journal, however little it is.
+    /// The journal is to be emptied, however little it holds.
     pub(crate) all: bool,
     /// Tenants that stay as they are: what is frozen of them cannot be sealed.
     pub(crate) except: BTreeSet<TenantId>,
@@ -113,7 +125,7 @@ impl Owner {
         let stats = self.journal.stats();
         self.sealing.appended_bytes = stats.appended_bytes;
         let in_dictionary = stats.appended_bytes.saturating_sub(self.sealing.dictionary_began);
-        if all || stats.segments > 1 || in_dictionary >= DICTIONARY_BYTES_MIN {
+        if stats.segments > 1 || is_worth_ending(in_dictionary, self.dictionary.bytes(), all) {
             match self.begin_dictionary() {
                 Ok(()) => self.sealing.carried = upto,
                 Err(error) => {
@@ -222,5 +234,22 @@ impl Owner {
         if let Err(error) = self.journal.truncate(upto) {
             tracing::warn!(partition = self.number, %error, "cannot shorten the journal");
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_dictionary_ends_where_that_costs_less_than_it_frees() {
+        const MIB: u64 = 1 << 20;
+        assert!(is_worth_ending(1, 1, true), "little is written again");
+        assert!(!is_worth_ending(MIB, MIB, false), "little is freed");
+        assert!(is_worth_ending(4 * MIB, MIB, false));
+        // a million series: each flush would define again whatever has come since
+        assert!(!is_worth_ending(20 * MIB, 19 * MIB, true));
+        assert!(!is_worth_ending(20 * MIB, 19 * MIB, false));
+        assert!(is_worth_ending(38 * MIB, 19 * MIB, false));
     }
 }
