@@ -57,6 +57,25 @@ class Server:
         fields = self._proc("stat").rsplit(")", 1)[1].split()
         return (int(fields[11]) + int(fields[12])) / TICKS_PER_SECOND
 
+    def threads(self):
+        """Seconds that the server's threads have run, and waited for a processor while they could have run, by name."""
+        times = {}
+        for thread in os.listdir("/proc/%d/task" % self.process.pid):
+            try:
+                name = self._proc("task/%s/comm" % thread).strip()
+                ran, waited, _ = map(int, self._proc("task/%s/schedstat" % thread).split())
+            except OSError:
+                continue  # it has just ended
+            before = times.get(name, (0, 0))
+            times[name] = (before[0] + ran / 1e9, before[1] + waited / 1e9)
+        return times
+
+    def buckets(self, histogram):
+        """How often a value was at most each bound (seconds), in a histogram of `/metrics` without labels."""
+        text = urllib.request.urlopen(self.url + "/metrics").read().decode()
+        lines = [line for line in text.splitlines() if line.startswith(histogram + "_bucket{le=")]
+        return {float(line.split('"')[1]): float(line.split()[-1]) for line in lines}
+
     def lab(self, *flags):
         """`floodmark lab write` with these flags: its JSON report, and the server's CPU seconds meanwhile."""
         before = self.cpu_seconds()

@@ -1,10 +1,10 @@
 """What flushes and compaction do to those who write, and to memory.
 
-    FLOODMARK=path/to/floodmark python3 bench/flush.py [--series 1000000] [--rate 100000] [--memory 2GiB] [--duration 60]
+    FLOODMARK=path/to/floodmark python3 bench/flush.py [--series 1000000] [--rate 100000] [--memory 2GiB] [--duration 60] [--every 10s]
 
 All series are made first. Then the same load (a fixed rate, latency from the intended start) twice: with no flush, and
-with one flush after the other and a compaction after each `--compact-every`th. Prints both p99s, their ratio, what was refused, and the
-most memory that the server ever held.
+with one flush after the other, or with `--every` one begun in each such time, and a compaction after each `--compact-every`th. Prints
+both p99s, their ratio, what was refused, what the server's threads ran and waited for a processor, and the most memory that the server ever held.
 """
 
 import argparse
@@ -21,16 +21,22 @@ args.add_argument("--rate", type=int, default=100_000)
 args.add_argument("--memory", default="2GiB")
 args.add_argument("--duration", type=int, default=60)
 args.add_argument("--compact-every", type=int, default=4, metavar="FLUSHES")
+args.add_argument("--every", default="2s", metavar="TIME", help="at the earliest so long after a flush began comes the next one")
 args = args.parse_args()
 
 server = Server("--memory", args.memory, "--seal-after", "1h")
 LOAD = ["--metrics", 1000, "--series", args.series // 4000, "--writers", 4, "--interval", "10s"]
+SYNCS = "floodmark_journal_sync_duration_seconds"
 PACE = ["--rate", args.rate, "--duration", "%ds" % args.duration]
 
 
 def post(path):
     request = urllib.request.Request(server.url + "/api/v1/admin/" + path, data=b"", method="POST")
     return json.load(urllib.request.urlopen(request, timeout=600))["data"]
+
+
+def seconds(text):
+    return float(text.removesuffix("s"))
 
 
 done = threading.Event()
@@ -45,22 +51,37 @@ def flush_on():
         flushes += 1
         if flushes % args.compact_every == 0:
             compactions += post("compact")["merges"]
-        # a flush of nothing is none
-        time.sleep(max(0.0, 2 - (time.monotonic() - began)))
+        # at once, it would be a flush of nothing
+        done.wait(max(0.0, seconds(args.every) - (time.monotonic() - began)))
 
 
 made, _ = server.lab(*LOAD, "--rounds", 1)
 print("made %d series, %d MiB" % (made["series_distinct"], server.rss_bytes() >> 20), flush=True)
-quiet, quiet_cpu = server.lab(*LOAD, *PACE)
+
+
+def load():
+    before, syncs_before = server.threads(), server.buckets(SYNCS)
+    report, cpu = server.lab(*LOAD, *PACE)
+    threads = {name: [now - then for now, then in zip(times, before.get(name, (0, 0)))] for name, times in server.threads().items()}
+    syncs = {bound: count - syncs_before[bound] for bound, count in server.buckets(SYNCS).items()}
+    return report, cpu, threads, syncs
+
+
+quiet = load()
 flusher = threading.Thread(target=flush_on)
 flusher.start()
-busy, busy_cpu = server.lab(*LOAD, *PACE)
+busy = load()
 done.set()
 flusher.join()
 ms = lambda report, q: report["latency"][q] * 1e3
-for what, report, cpu in [("no flush", quiet, quiet_cpu), ("flushes", busy, busy_cpu)]:
+for what, (report, cpu, threads, syncs) in [("no flush", quiet), ("flushes", busy)]:
     print("%-9s p50 %7.2f ms  p99 %7.2f ms  %.0f samples/s  server CPU %.1f s  answers %s" % (
         what, ms(report, "p50_s"), ms(report, "p99_s"), report["samples_per_s"], cpu, json.dumps(report.get("statuses", {}))))
-print("ratio of p99s %.2f; %d flushes of %d samples, %d merges" % (ms(busy, "p99_s") / ms(quiet, "p99_s"), flushes, samples, compactions))
+    print("    ran / waited for a processor, s: " + ", ".join(
+        "%s %.2f / %.2f" % (name, *times) for name, times in sorted(threads.items()) if times[0] > 0.01))
+    print("    syncs of the journal, %: " + ", ".join(
+        "%.2f over %g ms" % (100 * (1 - syncs[bound] / max(1, syncs[float("inf")])), bound * 1e3) for bound in [0.001, 0.0025, 0.005, 0.01]))
+p99s = [ms(report, "p99_s") for report, *_ in [quiet, busy]]
+print("ratio of p99s %.2f; %d flushes of %d samples, %d merges" % (p99s[1] / p99s[0], flushes, samples, compactions))
 print("most memory ever: %d MiB of %s" % (server.rss_peak_bytes() >> 20, args.memory))
 server.stop()
