@@ -3,6 +3,7 @@
 use crate::cli::load::LabCommand;
 use crate::scenario;
 use crate::traffic;
+use anyhow::Context;
 use lab::{Ledger, Observer, Silent, Stderr};
 use std::io::IsTerminal;
 use stdx::clock::{Clock, SystemClock};
@@ -38,7 +39,8 @@ async fn report(command: &LabCommand) -> anyhow::Result<bool> {
         }
         LabCommand::Verify(args) => {
             let ledger = Ledger::load(&args.ledger)?;
-            let url = args.read.read_url.clone().unwrap_or_else(|| "http://127.0.0.1:9009".into());
+            let url = args.read.read_url.clone().or_else(|| ledger.read_url.clone());
+            let url = url.context("the ledger does not say where to read: --read-url")?;
             let options = args.read.options(url, &args.headers, args.access.access());
             let report = lab::verify(&options, &ledger, &*observer(args.quiet)).await?;
             let text = if args.json { report.to_json()? + "\n" } else { report.to_text(table) };

@@ -80,13 +80,16 @@ pub struct Ledger {
     pub plan: Plan,
     /// By slot number.
     pub slots: Vec<SlotLedger>,
+    /// Where the target can be read; see [`crate::verify::VerifyOptions::read_url`].
+    #[serde(default)]
+    pub read_url: Option<String>,
 }
 
 impl Ledger {
     /// Nothing sent yet.
     pub fn new(plan: Plan) -> Self {
         let slots = vec![SlotLedger::default(); plan.slots_count()];
-        Self { plan, slots }
+        Self { plan, slots, read_url: None }
     }
 
     /// Writes it to a file, for a verification by another process.

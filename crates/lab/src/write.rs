@@ -23,7 +23,7 @@ use crate::plan::Plan;
 use crate::procfs::{Process, memory_available_bytes};
 use crate::report::WriteReport;
 use crate::template::Version;
-use crate::verify::verify;
+use crate::verify::{read_url_for, verify};
 use anyhow::{Context, Result, ensure};
 use hyper::header::{CONTENT_ENCODING, CONTENT_TYPE, HeaderMap, HeaderValue, USER_AGENT};
 use lead::Lead;
@@ -67,12 +67,14 @@ pub async fn write(options: &WriteOptions, observer: &dyn Observer) -> Result<Wr
     let costs = costs.end();
 
     let mut ledger = Ledger::new(run.plan.clone());
+    let verify_options = options.verify.as_ref();
+    ledger.read_url = Some(verify_options.map_or_else(|| read_url_for(&options.url), |v| v.read_url.clone()));
     for slot in done.into_iter().flat_map(|sender| sender.slots) {
         ledger.slots[slot.number] = slot.ledger;
     }
     let outcome = Outcome { options, run: &run, wall, costs, ledger };
     let mut report = crate::report::build(outcome);
-    if let Some(verify_options) = &options.verify {
+    if let Some(verify_options) = verify_options {
         match verify(verify_options, &report.ledger, observer).await {
             Ok(verified) => report.verify = Some(verified),
             // what was measured is worth having all the same

@@ -163,6 +163,7 @@ async fn a_ledger_can_be_kept_and_used_by_another_process() {
     let mut options = options(&target);
     let verify = options.verify.take().unwrap();
     let report = lab::write(&options, &Silent).await.unwrap();
+    assert_eq!(report.ledger.read_url.as_ref(), Some(&verify.read_url));
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("ledger.json");
     report.ledger.save(&path).unwrap();
