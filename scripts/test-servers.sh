@@ -76,6 +76,21 @@ if [ ! -x "$bin/versitygw" ]; then
     fi
 fi
 
+# Azure's blob storage, of Node.
+azurite_version=3.37.0
+if [ ! -x "$bin/azurite-blob" ]; then
+    if ! have npm; then
+        missing "azurite" "no npm here"
+    else
+        echo "test-servers: installing azurite $azurite_version into $cache/azurite"
+        mkdir -p "$cache/azurite" &&
+            npm install --prefix "$cache/azurite" --no-audit --no-fund "azurite@$azurite_version" \
+                >"$cache/azurite-install.log" 2>&1 &&
+            ln -sf "$cache/azurite/node_modules/.bin/azurite-blob" "$bin/azurite-blob" ||
+            missing "azurite" "npm could not install it, see $cache/azurite-install.log"
+    fi
+fi
+
 # Foreign readers of our tables: Python's deltalake (delta-rs) and DuckDB.
 py=$cache/py
 readers="deltalake duckdb pyarrow"
@@ -91,7 +106,7 @@ if ! "$py/bin/python" -c 'import deltalake, duckdb, pyarrow' 2>/dev/null; then
     fi
 fi
 
-for program in "$bin/prometheus" "$bin/promtool" "$bin/versitygw" "$py/bin/python" "$(command -v prometheus)" \
+for program in "$bin/prometheus" "$bin/promtool" "$bin/versitygw" "$bin/azurite-blob" "$py/bin/python" "$(command -v prometheus)" \
     "$(command -v prometheus-node-exporter || command -v node_exporter)"; do
     [ -x "$program" ] && echo "test-servers: $program"
 done

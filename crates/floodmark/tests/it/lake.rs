@@ -8,6 +8,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 use stdx::rng::Rng;
 
+mod azure;
 mod faults;
 mod foreign;
 mod s3;
