@@ -16,9 +16,12 @@
 //! The bytes come through [`Ranges`], so that nothing here knows where a file lies. A file is foreign input:
 //! whatever it holds, it gives rows or [`TableError::Damaged`].
 
+mod bits;
+mod column;
 mod cursor;
 mod directory;
 mod filter;
+mod frame;
 mod listed;
 mod packed;
 mod page;

@@ -10,6 +10,7 @@
 //! rows, and no column of labels is decoded twice.
 
 mod build;
+mod pairs;
 
 use super::{Matcher, Select};
 use model::labels::METRIC_NAME;

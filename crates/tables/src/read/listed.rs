@@ -2,7 +2,8 @@
 //! than the blocks that reach into the range.
 
 use super::directory::Directory;
-use super::page::{Damage, Expected, Page};
+use super::frame::Damage;
+use super::page::{Expected, Page};
 use super::{Footer, Kept, Once, Place, Ranges, ReadStats, fetch, prune};
 use crate::decimal;
 use crate::error::TableError;

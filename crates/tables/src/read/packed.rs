@@ -8,16 +8,26 @@
 //! Source: "Delta Encoding" in the Parquet format's `Encodings.md`. Values depend on all before them, so opening
 //! walks through all of them once, checks the bytes, and keeps where each block begins and the value before it.
 
+use super::bits::{self, GROUP, PADDING};
 use std::ops::Range;
 
-/// Values of a miniblock that are decoded together; Parquet's writers make them of 32 or 64.
-const MINIBLOCK_MAX: usize = 64;
+/// Values of a miniblock; Parquet's writers make them of 32 or 64.
+const MINIBLOCKS_OF: [usize; 2] = [GROUP, 2 * GROUP];
 
 /// Miniblocks in a block.
 const MINIBLOCKS_MAX: usize = 16;
 
-/// Zeroes after the last miniblock, so that a value can be cut out of the 16 bytes that it begins in.
-const PADDING: usize = 16;
+/// What is seen of the values while they are opened, some at a time: the first one, and the differences of the others
+/// to those before them.
+#[derive(Debug, Clone, Copy)]
+pub(super) enum Steps<'a> {
+    /// The first value.
+    First(i64),
+    /// So many steps of so much.
+    Alike(usize, i64),
+    /// Steps of so much and, each, so much more.
+    Each(i64, &'a [u64]),
+}
 
 /// The values of one page.
 #[derive(Debug)]
@@ -40,62 +50,77 @@ struct Block {
 }
 
 impl Packed {
-    /// Opens the `len` values that `bytes` hold, and gives all of them to `each`, in order and some at a time. `None`
-    /// where they are not what the encoding says.
-    pub(super) fn open(bytes: &[u8], len: usize, mut each: impl FnMut(&[i64])) -> Option<Self> {
-        let mut at = 0;
-        let block = usize::try_from(varint(bytes, &mut at)?).ok()?;
-        let miniblocks = usize::try_from(varint(bytes, &mut at)?).ok()?;
-        let count = varint(bytes, &mut at)?;
-        let first = zigzag(varint(bytes, &mut at)?);
+    /// Opens the `len` values that `bytes` hold from `at` on, and shows them to `see`, in order, where somebody wants to see
+    /// them. `None` where they are not what the encoding says.
+    pub(super) fn open(
+        mut bytes: Vec<u8>,
+        mut at: usize,
+        len: usize,
+        mut see: Option<&mut dyn FnMut(Steps<'_>)>,
+    ) -> Option<Self> {
+        let end = bytes.len();
+        u32::try_from(end).ok()?;
+        let block = usize::try_from(varint(&bytes, &mut at)?).ok()?;
+        let miniblocks = usize::try_from(varint(&bytes, &mut at)?).ok()?;
+        let count = varint(&bytes, &mut at)?;
+        let first = zigzag(varint(&bytes, &mut at)?);
         if !(1..=MINIBLOCKS_MAX).contains(&miniblocks) || count != len as u64 {
             return None;
         }
         let miniblock = block / miniblocks;
-        if miniblock * miniblocks != block || !matches!(miniblock, 32 | MINIBLOCK_MAX) {
+        if miniblock * miniblocks != block || !MINIBLOCKS_OF.contains(&miniblock) {
             return None;
         }
-        u32::try_from(bytes.len()).ok()?;
-        let mut padded = Vec::with_capacity(bytes.len() + PADDING);
-        padded.extend_from_slice(bytes);
-        padded.resize(bytes.len() + PADDING, 0);
-        let mut packed =
-            Self { bytes: padded.into(), blocks: Box::default(), first, len, miniblock, miniblocks };
-        if len > 0 {
-            each(&[first]);
+        bytes.resize(end + PADDING, 0);
+        let bytes = bytes.into_boxed_slice();
+        let mut packed = Self { bytes, blocks: Box::default(), first, len, miniblock, miniblocks };
+        if let Some(see) = see.as_mut().filter(|_| len > 0) {
+            see(Steps::First(first));
         }
-        let (mut blocks, mut left, mut value) = (Vec::new(), len.saturating_sub(1), first);
+        let (mut left, mut value) = (len.saturating_sub(1), first);
+        let mut blocks = Vec::with_capacity(left.div_ceil(block).min(end));
         while left > 0 {
             blocks.push(Block { before: value, at: at as u32 });
-            at = packed.walk(at, bytes.len(), &mut left, &mut value, &mut each)?;
+            at = packed.walk(at, end, &mut left, &mut value, &mut see)?;
         }
         packed.blocks = blocks.into();
         Some(packed)
     }
 
-    /// Decodes a block that begins at `at`; where it ends. The bytes end at `end`.
+    /// Adds up the steps of the block that begins at `at`; where it ends. The bytes end at `end`.
     fn walk(
         &self,
         at: usize,
         end: usize,
         left: &mut usize,
         value: &mut i64,
-        each: &mut impl FnMut(&[i64]),
+        see: &mut Option<&mut dyn FnMut(Steps<'_>)>,
     ) -> Option<usize> {
-        let mut buffer = [0; MINIBLOCK_MAX];
         let (least, widths, mut at) = self.header(at)?;
+        let mut group = [0; GROUP];
         for width in widths {
             if *left == 0 {
                 break; // its width means nothing
             }
-            let bytes = self.miniblock * usize::from(*width) / 8;
+            let bytes = self.miniblock / GROUP * bits::group_bytes(*width);
             if *width > 64 || at + bytes > end {
                 return None;
             }
-            let values = &mut buffer[..self.miniblock.min(*left)];
-            unpack(&self.bytes[at..], *width, least, value, values);
-            each(values);
-            *left -= values.len();
+            let len = self.miniblock.min(*left);
+            *left -= len;
+            *value = value.wrapping_add(least.wrapping_mul(len as i64));
+            if *width > 0 {
+                for first in (0..len).step_by(GROUP) {
+                    bits::unpack(&self.bytes[at + first / 8 * usize::from(*width)..], *width, &mut group);
+                    let steps = &group[..GROUP.min(len - first)];
+                    *value = value.wrapping_add(sum(steps));
+                    if let Some(see) = see {
+                        see(Steps::Each(least, steps));
+                    }
+                }
+            } else if let Some(see) = see {
+                see(Steps::Alike(len, least));
+            }
             at += bytes;
         }
         Some(at)
@@ -120,27 +145,31 @@ impl Packed {
         }
         let size = self.miniblock * self.miniblocks;
         let block = range.start.max(1).div_ceil(size) - 1;
-        let mut buffer = [0; MINIBLOCK_MAX];
-        for (number, block) in self.blocks.iter().enumerate().skip(block) {
+        // the value at 0 is in the header
+        let (mut first, mut group) = (1 + block * size, [0; GROUP]);
+        for block in &self.blocks[block..] {
             let mut value = block.before;
             let (least, widths, mut at) = self.header(block.at as usize).expect("BUG: it was walked before");
-            for (m, width) in widths.iter().enumerate() {
-                // the value at 0 is in the header
-                let first = 1 + number * size + m * self.miniblock;
-                if first >= range.end {
-                    return;
+            for width in widths {
+                for _ in 0..self.miniblock / GROUP {
+                    if first >= range.end {
+                        return;
+                    }
+                    bits::unpack(&self.bytes[at..], *width, &mut group);
+                    if first + GROUP <= range.start {
+                        let steps = sum(&group).wrapping_add(least.wrapping_mul(GROUP as i64));
+                        value = value.wrapping_add(steps);
+                    } else {
+                        let values = group.map(|more| {
+                            value = value.wrapping_add(least).wrapping_add(more as i64);
+                            value
+                        });
+                        let part = range.start.saturating_sub(first)..GROUP.min(range.end - first);
+                        out.extend_from_slice(&values[part]);
+                    }
+                    first += GROUP;
+                    at += bits::group_bytes(*width);
                 }
-                let len = self.miniblock.min(range.end - first);
-                if first >= range.start {
-                    let from = out.len();
-                    out.resize(from + len, 0);
-                    unpack(&self.bytes[at..], *width, least, &mut value, &mut out[from..]);
-                } else {
-                    let values = &mut buffer[..len];
-                    unpack(&self.bytes[at..], *width, least, &mut value, values);
-                    out.extend_from_slice(&values[(range.start - first).min(len)..]);
-                }
-                at += self.miniblock * usize::from(*width) / 8;
             }
         }
     }
@@ -167,38 +196,8 @@ impl Packed {
     }
 }
 
-/// Adds up the deltas of a miniblock: each `least` more than the `width` bits that stand for it.
-fn unpack(bytes: &[u8], width: u8, least: i64, value: &mut i64, out: &mut [i64]) {
-    let width = usize::from(width);
-    let mut last = *value;
-    match width {
-        0 => out.iter_mut().for_each(|out| {
-            last = last.wrapping_add(least);
-            *out = last;
-        }),
-        // with up to 7 bits before it, it lies in 8 bytes
-        1..=57 => {
-            let mask = (1u64 << width) - 1;
-            for (i, out) in out.iter_mut().enumerate() {
-                let bit = i * width;
-                let word: [u8; 8] = bytes[bit / 8..bit / 8 + 8].try_into().expect("BUG: 8 bytes are 8");
-                let delta = (u64::from_le_bytes(word) >> (bit % 8)) & mask;
-                last = last.wrapping_add(least).wrapping_add(delta as i64);
-                *out = last;
-            }
-        }
-        _ => {
-            let mask = u64::MAX >> (64 - width);
-            for (i, out) in out.iter_mut().enumerate() {
-                let bit = i * width;
-                let word: [u8; 16] = bytes[bit / 8..bit / 8 + 16].try_into().expect("BUG: 16 bytes are 16");
-                let delta = (u128::from_le_bytes(word) >> (bit % 8)) as u64 & mask;
-                last = last.wrapping_add(least).wrapping_add(delta as i64);
-                *out = last;
-            }
-        }
-    }
-    *value = last;
+fn sum(steps: &[u64]) -> i64 {
+    steps.iter().fold(0u64, |sum, step| sum.wrapping_add(*step)) as i64
 }
 
 /// An unsigned LEB128 number.

@@ -46,7 +46,7 @@ impl<'a> LabelColumns<'a> {
         let (mut last, mut named) = ("", false);
         for (name, value) in entries.map(|e| (self.names.value(e), self.values.value(e))) {
             if name <= last || name == METRIC_NAME || value.is_empty() {
-                return Err("labels are not in order");
+                return Err(UNORDERED);
             }
             if name.len() > LABEL_NAME_BYTES_MAX || value.len() > LABEL_VALUE_BYTES_MAX {
                 return Err("a label is too long");
@@ -65,11 +65,14 @@ impl<'a> LabelColumns<'a> {
     }
 }
 
+pub(super) const UNORDERED: &str = "labels are not in order";
+pub(super) const TOO_LONG: &str = "a series' labels are too long";
+
 /// Sees that the labels of a series take no more than they may.
 pub(super) const fn check_length(labels: &[u8]) -> Result<(), &'static str> {
     match labels.len() <= SERIES_LABEL_BYTES_MAX {
         true => Ok(()),
-        false => Err("a series' labels are too long"),
+        false => Err(TOO_LONG),
     }
 }
 

@@ -275,6 +275,49 @@ fn what_is_kept_changes_nothing() {
     }
 }
 
+/// Labels before and after the metric's name, none at all, one name with many values, one value with many names; and so many
+/// texts that the dictionary is given up in the middle of the column.
+#[test]
+fn labels_are_the_same_by_a_directory() {
+    let mut rng = stdx::rng::Rng::new(7);
+    let mut texts =
+        |len: usize| -> String { (0..len).map(|_| char::from(b'a' + rng.below(26) as u8)).collect() };
+    let mut series = Vec::new();
+    for i in 0..1500 {
+        let (name, long, pod) = (format!("m{}", i % 5), texts(1000), format!("pod-{}", i % 40));
+        let pairs: Vec<(&str, &str)> = match i % 6 {
+            0 => vec![("__name__", &name), ("A", "x"), ("_", &pod), ("long", &long), ("z", "x")],
+            1 => vec![("__name__", &name), ("B", &pod), ("__a", "x"), ("__o", "x"), ("long", &long)],
+            _ => vec![("__name__", &name), ("a", "x"), ("long", &long), ("pod", &pod)],
+        };
+        series.push(Series::new(&pairs, &[(DAY + i, i as f64)]));
+    }
+    series.push(Series::new(&[("__name__", "m1")], &[(DAY, 1.0)]));
+    series.sort_by(|a, b| a.labels.as_ref().cmp_in_tables(b.labels.as_ref()));
+    let (_, file) = write(&series, 16 << 20);
+    let footer = Footer::read(&file).unwrap();
+    assert_eq!(footer.row_groups(), 1);
+    let is_x = |label: &str| Matcher::new(label, |value| value == "x");
+    for matchers in [
+        vec![],
+        vec![is_x("A")],
+        vec![is_x("__o")],
+        vec![is_x("z"), Matcher::new("_", |value| value.ends_with('2'))],
+        vec![Matcher::new("pod", str::is_empty)],
+        vec![Matcher::new("long", |value| value.starts_with(['a', 'q']))],
+        vec![Matcher::new("__name__", |value| value == "m1"), Matcher::new("B", |value| !value.is_empty())],
+    ] {
+        let select = Select { matchers, ..Select::ALL };
+        let (rows, _) = read(&file, &select).unwrap();
+        let kept = read_kept(&file, &select).unwrap();
+        let labels =
+            |rows: &[Row]| -> Vec<_> { rows.iter().map(|row| (row.labels.clone(), row.key)).collect() };
+        assert!(labels(&kept) == labels(&rows), "{select:?}");
+        assert!(row_bits(&kept) == row_bits(&rows), "{select:?}");
+        assert!(!rows.is_empty(), "{select:?}");
+    }
+}
+
 fn any_value() -> impl Strategy<Value = f64> {
     prop_oneof![
         4 => (-100_000i64..100_000, 0i32..4).prop_map(|(m, e)| m as f64 / 10f64.powi(e)),

@@ -1,34 +1,30 @@
 //! From the small columns of a row group to its directory.
 
-use super::{Directory, FLOATS, Name};
+use super::pairs::{self, Numbered, Pair, Pairs};
+use super::{Directory, FLOATS};
+use crate::decimal;
 use crate::error::TableError;
-use crate::read::row::{self, Order};
-use crate::read::{Footer, Ranges, guarded, prune};
+use crate::read::column::{self, Chunk};
+use crate::read::frame::Damage;
+use crate::read::{Footer, Ranges, fetch, guarded, prune, row};
 use crate::schema;
-use arrow_array::cast::AsArray;
-use arrow_array::types::{Int8Type, Int32Type, Int64Type, TimestampMillisecondType};
-use arrow_array::{Array, RecordBatch};
-use model::labels::put_label;
-use model::{LabelsRef, SeriesKey, TimeRange};
-use parquet::arrow::ProjectionMask;
-use parquet::arrow::push_decoder::ParquetPushDecoderBuilder;
-use std::collections::HashMap;
+use model::caps::{SERIES_LABEL_BYTES_MAX, SERIES_LABELS_MAX};
+use model::{SeriesKey, TimeRange};
+use std::cmp::Ordering;
 use std::ops::Range;
 
-/// The columns that it is made of.
-const COLUMNS: [&str; 8] = [
-    schema::NAME,
-    schema::LABELS,
-    schema::SERIES,
-    schema::START,
-    schema::END,
-    schema::COUNT,
-    schema::EXPONENT,
-    schema::BASE,
+/// The columns that it is made of, and the levels of repetition and of definition that each has.
+const COLUMNS: [(&[&str], (i16, i16)); 9] = [
+    (&[schema::NAME], (0, 0)),
+    (&[schema::LABELS, "key_value", "key"], (1, 1)),
+    (&[schema::LABELS, "key_value", "value"], (1, 1)),
+    (&[schema::SERIES], (0, 0)),
+    (&[schema::START], (0, 0)),
+    (&[schema::END], (0, 0)),
+    (&[schema::COUNT], (0, 0)),
+    (&[schema::EXPONENT], (0, 1)),
+    (&[schema::BASE], (0, 1)),
 ];
-
-/// Rows that are decoded together.
-const BATCH_ROWS: usize = 1024;
 
 /// Bytes of a row beside its labels, and of each label (a number among the row's pairs, and one among postings).
 const ROW_BYTES: u64 = 16 + 16 + 3 * 4 + 1 + 8;
@@ -51,167 +47,199 @@ impl Directory {
         footer: &Footer,
         group: usize,
     ) -> Result<Self, TableError> {
+        let damaged = |damage: Damage| TableError::damaged(file.name(), damage);
         guarded(file.name(), || {
-            let descriptor = footer.parquet().file_metadata().schema_descr();
-            let mut decoder = ParquetPushDecoderBuilder::new_with_metadata(footer.metadata.clone())
-                .with_batch_size(BATCH_ROWS)
-                .with_row_groups(vec![group])
-                .with_projection(ProjectionMask::columns(descriptor, COLUMNS))
-                .build()
-                .map_err(|e| TableError::damaged(file.name(), e))?;
-            let mut builder = Builder::default();
-            let mut stats = crate::read::ReadStats::default();
-            while let Some(batch) = crate::read::stream::decode(file, &mut decoder, &mut stats)? {
-                builder.add(file.name(), &batch)?;
-            }
-            Ok(builder.finish())
+            let places = COLUMNS.iter().map(|(path, nested)| column::place(footer, group, path, *nested));
+            let places = places.collect::<Option<Vec<_>>>();
+            let places = places.ok_or_else(|| damaged("it has other columns than it says"))?;
+            let ranges: Vec<_> = places.iter().map(|(range, _)| range.clone()).collect();
+            let fetched = fetch(file, &ranges)?;
+            let rows = footer.rows_of(group);
+            let chunk = |i: usize| Chunk { bytes: &fetched[i], rows, levels: places[i].1 };
+            make(std::array::from_fn(chunk)).map_err(damaged)
         })
     }
 }
 
-/// A directory while it grows; pairs are numbered as they come.
-#[derive(Default)]
-struct Builder {
-    /// Pairs in canonical form, and their numbers.
-    known: HashMap<Box<[u8]>, u32>,
-    pairs: Vec<u32>,
-    pair_ends: Vec<u32>,
-    keys: Vec<SeriesKey>,
-    spans: Vec<TimeRange>,
-    samples_ends: Vec<u32>,
+fn make(columns: [Chunk<'_>; COLUMNS.len()]) -> Result<Directory, Damage> {
+    let [metric, name, value, series, start, end, count, exponent, base] = columns;
+    let keys = series.keys()?;
+    let spans = start.longs()?.into_iter().zip(end.longs()?);
+    let spans: Vec<_> = spans.map(|(start, end)| TimeRange::new(start, end)).collect();
+    if spans.iter().any(|span| span.start_ms > span.end_ms) {
+        return Err("a row ends before it starts");
+    }
+    let samples = SampleRows::new(&count.longs()?, &exponent.optional_ints()?, &base.optional_longs()?)?;
+    let ((names, ends), values) = (name.lists()?, value.lists_alike()?);
+    if names.codes.len() != values.codes.len() {
+        return Err("there are more names of labels than values, or fewer");
+    }
+    let mut labels = LabelRows::new(Pairs::new(metric.texts()?, names, values)?, ends.len());
+    let mut entry = 0;
+    for (row, end) in ends.into_iter().enumerate() {
+        let entries = entry..end as usize;
+        entry = entries.end;
+        labels.add(row, entries)?;
+        if row > 0 && !labels.ascend(spans[row - 1], spans[row]) {
+            return Err("its rows are not in order");
+        }
+    }
+    Ok(labels.finish(keys, spans, samples))
+}
+
+/// What is known of the samples of each row.
+struct SampleRows {
+    ends: Vec<u32>,
     decimals_ends: Vec<u32>,
     exponents: Vec<u8>,
     bases: Vec<i64>,
-    order: Order,
-    /// Samples so far, of them how many are decimal.
-    samples: u32,
-    decimals: u32,
-    /// The labels of the last row, and where each pair is in them; likewise of the row before.
-    labels: Vec<u8>,
-    places: Vec<(Range<usize>, u32)>,
-    before: Vec<u8>,
-    places_before: Vec<(Range<usize>, u32)>,
 }
 
-impl Builder {
-    fn add(&mut self, file: &str, batch: &RecordBatch) -> Result<(), TableError> {
-        let damaged = |reason: &str| TableError::damaged(file, reason);
-        let column = |name: &str| {
-            let found = batch.column_by_name(name);
-            found.ok_or_else(|| TableError::damaged(file, format!("no column {name:?}")))
+impl SampleRows {
+    fn new(counts: &[i64], exponents: &[Option<i64>], bases: &[Option<i64>]) -> Result<Self, Damage> {
+        let room = || Vec::with_capacity(counts.len());
+        let mut rows = Self {
+            ends: room(),
+            decimals_ends: room(),
+            exponents: Vec::with_capacity(counts.len()),
+            bases: Vec::with_capacity(counts.len()),
         };
-        let names = column(schema::NAME)?.as_string::<i32>();
-        let labels = row::LabelColumns::of(column(schema::LABELS)?.as_map());
-        let series = column(schema::SERIES)?.as_binary::<i32>();
-        let start = column(schema::START)?.as_primitive::<TimestampMillisecondType>();
-        let end = column(schema::END)?.as_primitive::<TimestampMillisecondType>();
-        let count = column(schema::COUNT)?.as_primitive::<Int32Type>();
-        let exponent = column(schema::EXPONENT)?.as_primitive::<Int8Type>();
-        let base = column(schema::BASE)?.as_primitive::<Int64Type>();
-        for i in 0..batch.num_rows() {
-            self.add_labels(names.value(i), &labels, i).map_err(damaged)?;
-            let key = row::key(series.value(i)).ok_or_else(|| damaged("a series key has not 16 bytes"))?;
-            self.keys.push(key);
-            let span = TimeRange::new(start.value(i), end.value(i));
-            self.order.next(&self.labels, span).map_err(damaged)?;
-            self.spans.push(span);
-            if exponent.is_valid(i) != base.is_valid(i) {
-                return Err(damaged(row::HALF_A_FORM));
-            }
-            self.bases.push(base.value(i));
-            let exponent = match exponent.is_valid(i) {
-                true => {
-                    u8::try_from(exponent.value(i)).ok().filter(|e| crate::decimal::value(0, *e).is_some())
+        let (mut samples, mut decimals) = (0u32, 0);
+        for ((count, exponent), base) in counts.iter().zip(exponents).zip(bases) {
+            // its differences are those of 32 bits
+            let count = u32::try_from(*count as i32).ok().filter(|count| *count > 0);
+            let count = count.ok_or("a row has a count that cannot be")?;
+            samples = samples.checked_add(count).ok_or("a row group has too many samples")?;
+            let exponent = match (exponent, base) {
+                (Some(exponent), Some(_)) => {
+                    decimals += count;
+                    let known = u8::try_from(*exponent).ok().filter(|e| decimal::value(0, *e).is_some());
+                    known.ok_or("a row has an exponent that is not known")?
                 }
-                false => Some(FLOATS),
+                (None, None) => FLOATS,
+                _ => return Err(row::HALF_A_FORM),
             };
-            self.exponents.push(exponent.ok_or_else(|| damaged("a row has an exponent that is not known"))?);
-            let count = u32::try_from(count.value(i)).ok().filter(|count| *count > 0);
-            let samples = count.and_then(|count| self.samples.checked_add(count));
-            let samples = samples.ok_or_else(|| damaged("a row has a count that cannot be"))?;
-            if exponent != Some(FLOATS) {
-                self.decimals += samples - self.samples;
-            }
-            self.samples = samples;
-            self.samples_ends.push(samples);
-            self.decimals_ends.push(self.decimals);
+            rows.ends.push(samples);
+            rows.decimals_ends.push(decimals);
+            rows.exponents.push(exponent);
+            rows.bases.push(base.unwrap_or(0));
         }
-        Ok(())
+        Ok(rows)
+    }
+}
+
+/// The labels of rows, while they come; pairs are numbered as they come.
+struct LabelRows {
+    pairs: Pairs,
+    numbers: Vec<u32>,
+    ends: Vec<u32>,
+    /// The pairs of the last row, in canonical order, and of the one before it.
+    last: Vec<Pair>,
+    before: Vec<Pair>,
+}
+
+impl LabelRows {
+    fn new(pairs: Pairs, rows: usize) -> Self {
+        let numbers = Vec::with_capacity(pairs.len() + rows);
+        Self { pairs, numbers, ends: Vec::with_capacity(rows), last: Vec::new(), before: Vec::new() }
     }
 
-    /// Notes the pairs of a row; its labels are in `self.labels` then.
-    fn add_labels(
-        &mut self,
-        name: &str,
-        columns: &row::LabelColumns<'_>,
-        row: usize,
-    ) -> Result<(), &'static str> {
-        std::mem::swap(&mut self.labels, &mut self.before);
-        std::mem::swap(&mut self.places, &mut self.places_before);
-        self.labels.clear();
-        self.places.clear();
-        columns.each(name, row, |name, value| {
-            let from = self.labels.len();
-            put_label(&mut self.labels, name.as_bytes(), value.as_bytes());
-            let text = &self.labels[from..];
+    /// Notes the labels of the next row. `entries` are those of them that are not the metric's name.
+    fn add(&mut self, row: usize, entries: Range<usize>) -> Result<(), Damage> {
+        if entries.len() >= SERIES_LABELS_MAX {
+            return Err("a series has too many labels");
+        }
+        std::mem::swap(&mut self.last, &mut self.before);
+        self.last.clear();
+        let metric = self.pairs.metric(row);
+        let mut least = 0;
+        let mut put = |pair: Pair| {
+            if u64::from(pairs::name(pair)) < least {
+                return Err(row::UNORDERED);
+            }
+            least = u64::from(pairs::name(pair)) + 1;
+            self.last.push(pair);
+            Ok(())
+        };
+        let mut named = false;
+        for pair in self.pairs.labels(entries) {
+            if !named && pair > metric {
+                put(metric)?;
+                named = true;
+            }
+            put(pair)?;
+        }
+        if !named {
+            put(metric)?;
+        }
+        self.number()
+    }
+
+    /// Numbers the pairs of the last row.
+    fn number(&mut self) -> Result<(), Damage> {
+        let before = self.numbers.len() - self.before.len();
+        for (i, pair) in self.last.iter().enumerate() {
             // most labels are those of the row before, in the same place
-            let pair = match self.places_before.get(self.places.len()) {
-                Some((place, pair)) if self.before[place.clone()] == *text => *pair,
-                _ => match self.known.get(text) {
-                    Some(pair) => *pair,
-                    None => {
-                        let pair = self.known.len() as u32;
-                        self.known.insert(text.into(), pair);
-                        pair
-                    }
-                },
+            let number = match self.before.get(i) {
+                Some(known) if known == pair => self.numbers[before + i],
+                _ => self.pairs.number(*pair)?,
             };
-            self.places.push((from..self.labels.len(), pair));
-            self.pairs.push(pair);
-        })?;
-        row::check_length(&self.labels)?;
-        self.pair_ends.push(self.pairs.len() as u32);
+            self.numbers.push(number);
+        }
+        if self.last.len() * self.pairs.longest() > SERIES_LABEL_BYTES_MAX {
+            let numbers = &self.numbers[before + self.before.len()..];
+            if numbers.iter().map(|number| self.pairs.canonical(*number).len()).sum::<usize>()
+                > SERIES_LABEL_BYTES_MAX
+            {
+                return Err(row::TOO_LONG);
+            }
+        }
+        self.ends.push(self.numbers.len() as u32);
         Ok(())
     }
 
-    /// Numbers the pairs by name and value, and turns rows' pairs into pairs' rows.
-    fn finish(mut self) -> Directory {
-        let mut sorted: Vec<(Box<[u8]>, u32)> = self.known.drain().collect();
-        sorted.sort_unstable_by(|(a, _), (b, _)| label(a).cmp(&label(b)));
-        let mut numbers = vec![0; sorted.len()];
-        let (mut names, mut texts, mut text_ends) = (Vec::<Name>::new(), Vec::new(), Vec::new());
-        for (number, (text, before)) in sorted.iter().enumerate() {
-            let number = number as u32;
-            numbers[*before as usize] = number;
-            texts.extend_from_slice(text);
-            text_ends.push(texts.len() as u32);
-            let (name, _) = label(text);
-            match names.last_mut().filter(|last| *last.text == *name) {
-                Some(last) => last.pairs.end = number + 1,
-                None => names.push(Name { text: name.into(), pairs: number..number + 1 }),
-            }
+    /// True where the last row comes after the one before it, in the order of tables.
+    fn ascend(&self, before: TimeRange, last: TimeRange) -> bool {
+        let metrics = self.metric(&self.before).cmp(&self.metric(&self.last));
+        match metrics.then_with(|| self.others(&self.before).cmp(self.others(&self.last))) {
+            Ordering::Less => true,
+            Ordering::Equal => before.end_ms < last.start_ms,
+            Ordering::Greater => false,
         }
-        let mut posting_ends = vec![0u32; sorted.len()];
-        for pair in &mut self.pairs {
-            *pair = numbers[*pair as usize];
-            posting_ends[*pair as usize] += 1;
+    }
+
+    fn metric(&self, row: &[Pair]) -> Option<Pair> {
+        row.iter().copied().find(|pair| self.pairs.is_metric(*pair))
+    }
+
+    fn others(&self, row: &[Pair]) -> impl Iterator<Item = Pair> {
+        row.iter().copied().filter(|pair| !self.pairs.is_metric(*pair))
+    }
+
+    /// Numbers the pairs in order, and turns rows' pairs into pairs' rows.
+    fn finish(mut self, keys: Vec<SeriesKey>, spans: Vec<TimeRange>, samples: SampleRows) -> Directory {
+        let Numbered { names, texts, text_ends, numbers } = self.pairs.finish();
+        let mut posting_ends = vec![0u32; numbers.len()];
+        for number in &mut self.numbers {
+            *number = numbers[*number as usize];
+            posting_ends[*number as usize] += 1;
         }
         let mut total = 0;
         for end in &mut posting_ends {
             // first where each list begins; filling it moves that to its end
             total += std::mem::replace(end, total);
         }
-        let mut postings = vec![0; self.pairs.len()];
-        for row in 0..self.keys.len() {
-            for pair in &self.pairs[super::part(&self.pair_ends, row)] {
+        let mut postings = vec![0; self.numbers.len()];
+        for row in 0..keys.len() {
+            for pair in &self.numbers[super::part(&self.ends, row)] {
                 let end = &mut posting_ends[*pair as usize];
                 postings[*end as usize] = row as u32;
                 *end += 1;
             }
         }
         let common = TimeRange::new(
-            self.spans.iter().map(|span| span.start_ms).max().unwrap_or(i64::MIN),
-            self.spans.iter().map(|span| span.end_ms).min().unwrap_or(i64::MAX),
+            spans.iter().map(|span| span.start_ms).max().unwrap_or(i64::MIN),
+            spans.iter().map(|span| span.end_ms).min().unwrap_or(i64::MAX),
         );
         Directory {
             names,
@@ -219,20 +247,15 @@ impl Builder {
             text_ends: text_ends.into(),
             postings: postings.into(),
             posting_ends: posting_ends.into(),
-            pairs: self.pairs.into(),
-            pair_ends: self.pair_ends.into(),
-            keys: self.keys.into(),
-            spans: self.spans.into(),
-            samples_ends: self.samples_ends.into(),
-            decimals_ends: self.decimals_ends.into(),
-            exponents: self.exponents.into(),
-            bases: self.bases.into(),
+            pairs: self.numbers.into(),
+            pair_ends: self.ends.into(),
+            keys: keys.into(),
+            spans: spans.into(),
+            samples_ends: samples.ends.into(),
+            decimals_ends: samples.decimals_ends.into(),
+            exponents: samples.exponents.into(),
+            bases: samples.bases.into(),
             common,
         }
     }
-}
-
-/// The name and the value of a pair.
-fn label(pair: &[u8]) -> (&str, &str) {
-    LabelsRef::from_canonical(pair).iter().next().expect("BUG: a pair is a name and a value")
 }

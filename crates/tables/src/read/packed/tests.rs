@@ -31,7 +31,13 @@ fn encoded(values: &[i64]) -> Vec<u8> {
 
 fn open(values: &[i64]) -> Packed {
     let mut seen = Vec::new();
-    let packed = Packed::open(&encoded(values), values.len(), |some| seen.extend_from_slice(some)).unwrap();
+    let mut step = |step: i64| seen.push(seen.last().unwrap_or(&0_i64).wrapping_add(step));
+    let mut see = |steps: Steps<'_>| match steps {
+        Steps::First(value) => step(value),
+        Steps::Alike(len, alike) => (0..len).for_each(|_| step(alike)),
+        Steps::Each(least, more) => more.iter().for_each(|more| step(least.wrapping_add(*more as i64))),
+    };
+    let packed = Packed::open(encoded(values), 0, values.len(), Some(&mut see)).unwrap();
     assert_eq!(seen, values);
     packed
 }
@@ -97,15 +103,19 @@ fn damage_is_told_and_never_panics() {
     let mut rng = Rng::new(seed);
     let values = walk(&mut rng, 700, 13);
     let bytes = encoded(&values);
-    assert!(Packed::open(&bytes, 699, |_| {}).is_none(), "another number of values");
+    assert!(Packed::open(bytes.clone(), 0, 699, None).is_none(), "another number of values");
     for len in 0..bytes.len() {
-        assert!(Packed::open(&bytes[..len], 700, |_| {}).is_none(), "{len} of {} bytes", bytes.len());
+        assert!(
+            Packed::open(bytes[..len].to_vec(), 0, 700, None).is_none(),
+            "{len} of {} bytes",
+            bytes.len()
+        );
     }
     for _ in 0..5000 {
         let mut bytes = bytes.clone();
         let at = rng.below(bytes.len() as u64) as usize;
         bytes[at] ^= 1 << rng.below(8);
-        if let Some(packed) = Packed::open(&bytes, 700, |_| {}) {
+        if let Some(packed) = Packed::open(bytes, 0, 700, None) {
             packed.read(0..700, &mut Vec::new());
         }
     }

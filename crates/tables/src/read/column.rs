@@ -1,0 +1,310 @@
+//! A small column of a row group, decoded whole: what directories are made of.
+//!
+//! ```text
+//!   chunk: dictionary page │ data page │ data page │ …        texts stay numbers of the dictionary, each decoded once
+//! ```
+//!
+//! It knows the encodings of our own writer ([`crate::schema`]) and those that it falls back to.
+
+use super::frame::{self, DATA_PAGE, DICTIONARY_PAGE, Damage, Encoded, Unpacked};
+use super::packed::Packed;
+use super::{Footer, rle, row};
+use model::SeriesKey;
+use std::collections::HashMap;
+use std::ops::Range;
+
+const MORE_OR_FEWER: Damage = "a column has more values than rows, or fewer";
+const NOT_WHOLE: Damage = "a page's values are not whole";
+const OTHER_ENCODING: Damage = "a page has another encoding than its column";
+const UNKNOWN: Damage = "a value is not in its dictionary";
+
+/// A column of one row group.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Chunk<'a> {
+    /// Its pages, one after the other.
+    pub(super) bytes: &'a [u8],
+    /// Rows of the row group, and what of it the column has: as many values and nulls.
+    pub(super) rows: usize,
+    pub(super) levels: usize,
+}
+
+/// Where a column of a row group is in the file, and how many values and nulls it has; `None` where the file has no such
+/// column, or one that is nested otherwise.
+pub(super) fn place(
+    footer: &Footer,
+    group: usize,
+    path: &[&str],
+    nested: (i16, i16),
+) -> Option<(Range<u64>, usize)> {
+    let schema = footer.parquet().file_metadata().schema_descr();
+    let leaf = schema.columns().iter().position(|column| column.path().parts() == path)?;
+    let column = schema.column(leaf);
+    let chunk = footer.parquet().row_group(group).column(leaf);
+    let (start, len) = chunk.byte_range();
+    let levels = usize::try_from(chunk.num_values()).ok()?;
+    let fits = (column.max_rep_level(), column.max_def_level()) == nested;
+    Some((start..start.checked_add(len)?, levels)).filter(|_| fits)
+}
+
+/// Values for which there is room from the beginning; how many there are is foreign.
+const CAPACITY_MAX: usize = 1 << 17;
+
+impl Chunk<'_> {
+    fn capacity(&self) -> usize {
+        self.rows.min(CAPACITY_MAX)
+    }
+
+    /// Gives each page to `each`, the dictionary first, and how many values and nulls it has.
+    fn pages(&self, mut each: impl FnMut(Unpacked, usize) -> Result<(), Damage>) -> Result<(), Damage> {
+        let (mut rest, mut left) = (self.bytes, self.levels);
+        while !rest.is_empty() {
+            let page = Unpacked::new(rest)?;
+            rest = &rest[page.packed_len..];
+            let levels = usize::try_from(page.header.levels).map_err(|_| MORE_OR_FEWER)?;
+            if page.header.kind != DICTIONARY_PAGE {
+                page.header.check(DATA_PAGE, levels)?;
+                left = left.checked_sub(levels).ok_or(MORE_OR_FEWER)?;
+            }
+            each(page, levels)?;
+        }
+        match left {
+            0 => Ok(()),
+            _ => Err(MORE_OR_FEWER),
+        }
+    }
+
+    fn one_a_row<T>(&self, all: Vec<T>) -> Result<Vec<T>, Damage> {
+        match all.len() == self.rows {
+            true => Ok(all),
+            false => Err(MORE_OR_FEWER),
+        }
+    }
+
+    /// Integers of 64 bits, one for each row.
+    pub(super) fn longs(&self) -> Result<Vec<i64>, Damage> {
+        let mut all = Vec::with_capacity(self.capacity());
+        self.pages(|page, len| delta(page, len, &mut all))?;
+        self.one_a_row(all)
+    }
+
+    /// Likewise some that may be null.
+    pub(super) fn optional_longs(&self) -> Result<Vec<Option<i64>>, Damage> {
+        self.optional(delta)
+    }
+
+    /// Likewise integers of 32 bits, from a dictionary.
+    pub(super) fn optional_ints(&self) -> Result<Vec<Option<i64>>, Damage> {
+        let mut dictionary = Vec::new();
+        self.optional(|page, len, out| {
+            let (ints, _) = page.rest().as_chunks::<4>();
+            let ints = ints.iter().map(|bytes| i64::from(i32::from_le_bytes(*bytes)));
+            if page.header.kind == DICTIONARY_PAGE {
+                dictionary = ints.collect();
+                return Ok(());
+            }
+            match page.header.encoded()? {
+                Encoded::Plain => out.extend(ints),
+                Encoded::Dictionary => {
+                    let mut places = Vec::with_capacity(len);
+                    rle::places(page.rest(), len, &mut places).ok_or(NOT_WHOLE)?;
+                    for place in places {
+                        out.push(*dictionary.get(place as usize).ok_or(UNKNOWN)?);
+                    }
+                }
+                Encoded::Delta => return Err(OTHER_ENCODING),
+            }
+            Ok(())
+        })
+    }
+
+    /// Values of which some are null; `decode` gives those of a page that are not, and sees its dictionary.
+    fn optional(
+        &self,
+        mut decode: impl FnMut(Unpacked, usize, &mut Vec<i64>) -> Result<(), Damage>,
+    ) -> Result<Vec<Option<i64>>, Damage> {
+        let mut all = Vec::with_capacity(self.capacity());
+        let (mut defined, mut values) = (Vec::new(), Vec::new());
+        self.pages(|mut page, levels| {
+            values.clear();
+            if page.header.kind == DICTIONARY_PAGE {
+                return decode(page, 0, &mut values);
+            }
+            flags(page.levels()?, levels, &mut defined)?;
+            let len = sum(&defined);
+            decode(page, len, &mut values)?;
+            if values.len() != len {
+                return Err(NOT_WHOLE);
+            }
+            let mut values = values.iter().copied();
+            all.extend(defined.iter().map(|defined| if *defined == 1 { values.next() } else { None }));
+            Ok(())
+        })?;
+        self.one_a_row(all)
+    }
+
+    /// Keys of series, one for each row.
+    pub(super) fn keys(&self) -> Result<Vec<SeriesKey>, Damage> {
+        let mut all = Vec::with_capacity(self.capacity());
+        self.pages(|page, len| {
+            if page.header.encoded()? != Encoded::Plain {
+                return Err(OTHER_ENCODING);
+            }
+            each_text(page.rest(), len, |bytes| {
+                all.push(row::key(bytes).ok_or("a series key has not 16 bytes")?);
+                Ok(())
+            })
+        })?;
+        self.one_a_row(all)
+    }
+
+    /// Texts, one for each row.
+    pub(super) fn texts(&self) -> Result<Texts, Damage> {
+        let mut texts = Texts::default();
+        self.pages(|page, len| texts.add(&page, len))?;
+        texts.codes = self.one_a_row(texts.codes)?;
+        Ok(texts)
+    }
+
+    /// Texts in lists, and where the list of each row ends.
+    pub(super) fn lists(&self) -> Result<(Texts, Vec<u32>), Damage> {
+        let (mut texts, mut starts) = (Texts::default(), Vec::with_capacity(self.capacity()));
+        let (mut repeated, mut defined) = (Vec::new(), Vec::new());
+        let mut entries = 0;
+        self.pages(|mut page, levels| {
+            if page.header.kind == DICTIONARY_PAGE {
+                return texts.add(&page, levels);
+            }
+            flags(page.levels()?, levels, &mut repeated)?;
+            flags(page.levels()?, levels, &mut defined)?;
+            for (repeated, defined) in repeated.iter().zip(&defined) {
+                if *repeated == 0 {
+                    starts.push(entries);
+                }
+                entries += defined;
+            }
+            texts.add(&page, sum(&defined))
+        })?;
+        if starts.first().is_some_and(|first| *first != 0) {
+            return Err(MORE_OR_FEWER);
+        }
+        // where the next list starts, this one ends
+        let mut ends = starts;
+        ends.push(entries);
+        ends.remove(0);
+        Ok((texts, self.one_a_row(ends)?))
+    }
+
+    /// Likewise where the lists end as those of another column do.
+    pub(super) fn lists_alike(&self) -> Result<Texts, Damage> {
+        let (mut texts, mut defined) = (Texts::default(), Vec::new());
+        self.pages(|mut page, levels| {
+            if page.header.kind == DICTIONARY_PAGE {
+                return texts.add(&page, levels);
+            }
+            page.levels()?;
+            flags(page.levels()?, levels, &mut defined)?;
+            texts.add(&page, sum(&defined))
+        })?;
+        Ok(texts)
+    }
+}
+
+/// Texts that repeat: each once, and which one each value is.
+#[derive(Debug, Default)]
+pub(super) struct Texts {
+    bytes: Vec<u8>,
+    ends: Vec<u32>,
+    /// The number of each value's text.
+    pub(super) codes: Vec<u32>,
+    /// Numbers of the texts, made where a page comes that is not by the dictionary.
+    known: HashMap<Box<[u8]>, u32>,
+}
+
+impl Texts {
+    /// How many different ones there are.
+    pub(super) fn len(&self) -> usize {
+        self.ends.len()
+    }
+
+    /// The text of a number, which is UTF-8.
+    pub(super) fn text(&self, code: u32) -> &[u8] {
+        let code = code as usize;
+        let start = code.checked_sub(1).map_or(0, |before| self.ends[before] as usize);
+        &self.bytes[start..self.ends[code] as usize]
+    }
+
+    /// Adds a text, and returns its number.
+    pub(super) fn push(&mut self, text: &[u8]) -> Result<u32, Damage> {
+        std::str::from_utf8(text).map_err(|_| "a label is no text")?;
+        self.bytes.extend_from_slice(text);
+        self.ends.push(u32::try_from(self.bytes.len()).map_err(|_| "a column has too many texts")?);
+        Ok(self.ends.len() as u32 - 1)
+    }
+
+    /// Adds the values of a page, or the texts of a dictionary.
+    fn add(&mut self, page: &Unpacked, len: usize) -> Result<(), Damage> {
+        if page.header.kind == DICTIONARY_PAGE {
+            return each_text(page.rest(), len, |text| self.push(text).map(drop));
+        }
+        match page.header.encoded()? {
+            Encoded::Dictionary => {
+                let before = self.codes.len();
+                rle::places(page.rest(), len, &mut self.codes).ok_or(NOT_WHOLE)?;
+                let last = self.codes[before..].iter().fold(0, |last, code| last.max(*code));
+                match len == 0 || (last as usize) < self.len() {
+                    true => Ok(()),
+                    false => Err(UNKNOWN),
+                }
+            }
+            Encoded::Plain => {
+                if self.known.is_empty() {
+                    self.known = (0..self.len() as u32).map(|code| (self.text(code).into(), code)).collect();
+                }
+                each_text(page.rest(), len, |text| {
+                    let code = match self.known.get(text) {
+                        Some(code) => *code,
+                        None => {
+                            let code = self.push(text)?;
+                            self.known.insert(text.into(), code);
+                            code
+                        }
+                    };
+                    self.codes.push(code);
+                    Ok(())
+                })
+            }
+            Encoded::Delta => Err(OTHER_ENCODING),
+        }
+    }
+}
+
+/// Gives `len` texts, each with its length before it, to `each`.
+fn each_text(
+    mut bytes: &[u8],
+    len: usize,
+    mut each: impl FnMut(&[u8]) -> Result<(), Damage>,
+) -> Result<(), Damage> {
+    for _ in 0..len {
+        each(frame::sized(&mut bytes).ok_or(NOT_WHOLE)?)?;
+    }
+    Ok(())
+}
+
+/// Levels of zero and one.
+fn flags(bytes: &[u8], len: usize, out: &mut Vec<u32>) -> Result<(), Damage> {
+    out.clear();
+    rle::decode(bytes, 1, len, out).ok_or("a page's levels are not whole")
+}
+
+fn sum(flags: &[u32]) -> usize {
+    flags.iter().sum::<u32>() as usize
+}
+
+fn delta(page: Unpacked, len: usize, out: &mut Vec<i64>) -> Result<(), Damage> {
+    if page.header.encoded()? != Encoded::Delta {
+        return Err(OTHER_ENCODING);
+    }
+    let packed = Packed::open(page.bytes, page.at, len, None).ok_or(NOT_WHOLE)?;
+    packed.read(0..len, out);
+    Ok(())
+}

@@ -1,0 +1,184 @@
+//! Numbers for the label pairs of a row group, without a look at the texts of each row.
+//!
+//! ```text
+//!   texts of a column ─▶ the rank of each among them       each distinct text is compared, no row's
+//!   pair = rank of its name, rank of its value             one number, in the order of the texts
+//!   pairs of rows ─▶ numbered as they come ─▶ numbered in order, when all have come
+//! ```
+
+use super::Name;
+use crate::read::column::Texts;
+use crate::read::frame::Damage;
+use model::caps::{LABEL_NAME_BYTES_MAX, LABEL_VALUE_BYTES_MAX};
+use model::labels::{METRIC_NAME, put_label};
+use std::collections::HashMap;
+use std::ops::Range;
+
+/// A name and a value, by their ranks.
+pub(super) type Pair = u64;
+
+/// The rank of the pair's name.
+pub(super) const fn name(pair: Pair) -> u32 {
+    (pair >> 32) as u32
+}
+
+const fn pair(name: u32, value: u32) -> Pair {
+    (name as u64) << 32 | value as u64
+}
+
+/// The texts of a column, and the place of each among all of them, in order.
+struct Ranked {
+    texts: Texts,
+    /// The rank of each code; equal texts share one.
+    ranks: Vec<u32>,
+    /// A code of each rank.
+    codes: Vec<u32>,
+}
+
+impl Ranked {
+    fn new(texts: Texts) -> Self {
+        let mut sorted: Vec<u32> = (0..texts.len() as u32).collect();
+        sorted.sort_unstable_by(|a, b| texts.text(*a).cmp(texts.text(*b)));
+        let (mut ranks, mut codes) = (vec![0; sorted.len()], Vec::<u32>::with_capacity(sorted.len()));
+        for code in sorted {
+            if codes.last().is_none_or(|last| texts.text(*last) != texts.text(code)) {
+                codes.push(code);
+            }
+            ranks[code as usize] = codes.len() as u32 - 1;
+        }
+        Self { texts, ranks, codes }
+    }
+
+    fn text(&self, rank: u32) -> &[u8] {
+        self.texts.text(self.codes[rank as usize])
+    }
+}
+
+/// The pairs of a row group.
+pub(super) struct Pairs {
+    metrics: Ranked,
+    names: Ranked,
+    values: Ranked,
+    /// The rank of `__name__`.
+    metric_name: u32,
+    numbers: HashMap<Pair, u32>,
+    /// The last pair with each value, and its number: few values have more than one name.
+    recent: Vec<(Pair, u32)>,
+    /// The pairs that came, in canonical form, one after the other, and where each ends.
+    texts: Vec<u8>,
+    ends: Vec<u32>,
+    longest: usize,
+}
+
+/// All pairs in order.
+pub(super) struct Numbered {
+    pub(super) names: Vec<Name>,
+    pub(super) texts: Vec<u8>,
+    pub(super) text_ends: Vec<u32>,
+    /// The number that a pair has now, by that which it got when it came.
+    pub(super) numbers: Vec<u32>,
+}
+
+impl Pairs {
+    /// From the metrics' names, and names and values of the other labels.
+    pub(super) fn new(metrics: Texts, mut names: Texts, values: Texts) -> Result<Self, Damage> {
+        let code = names.push(METRIC_NAME.as_bytes())?;
+        let [metrics, names, values] = [metrics, names, values].map(Ranked::new);
+        let metric_name = names.ranks[code as usize];
+        let recent = vec![(Pair::MAX, 0); values.codes.len()];
+        let (numbers, texts, ends) = (HashMap::new(), Vec::new(), Vec::new());
+        Ok(Self { metrics, names, values, metric_name, numbers, recent, texts, ends, longest: 0 })
+    }
+
+    /// Pairs of all rows, those of metrics' names left out.
+    pub(super) const fn len(&self) -> usize {
+        self.names.texts.codes.len()
+    }
+
+    /// The pair of a row's metric name.
+    pub(super) fn metric(&self, row: usize) -> Pair {
+        let code = self.metrics.texts.codes[row];
+        pair(self.metric_name, self.metrics.ranks[code as usize])
+    }
+
+    /// The pairs of some entries in the columns of the other labels.
+    pub(super) fn labels(&self, entries: Range<usize>) -> impl Iterator<Item = Pair> {
+        let (names, values) = (&self.names, &self.values);
+        let codes = names.texts.codes[entries.clone()].iter().zip(&values.texts.codes[entries]);
+        codes.map(|(name, value)| pair(names.ranks[*name as usize], values.ranks[*value as usize]))
+    }
+
+    /// True for the pair of a metric's name.
+    pub(super) const fn is_metric(&self, pair: Pair) -> bool {
+        name(pair) == self.metric_name
+    }
+
+    /// The number of a pair: they are numbered as they come.
+    pub(super) fn number(&mut self, pair: Pair) -> Result<u32, Damage> {
+        let value = pair as u32 as usize;
+        if let Some((known, number)) = self.recent.get(value)
+            && *known == pair
+        {
+            return Ok(*number);
+        }
+        let number = match self.numbers.get(&pair) {
+            Some(number) => *number,
+            None => self.add(pair)?,
+        };
+        if !self.is_metric(pair) {
+            self.recent[value] = (pair, number);
+        }
+        Ok(number)
+    }
+
+    fn add(&mut self, pair: Pair) -> Result<u32, Damage> {
+        let values = if self.is_metric(pair) { &self.metrics } else { &self.values };
+        let (name, value) = (self.names.text(name(pair)), values.text(pair as u32));
+        if name.is_empty() || value.is_empty() {
+            return Err("a label has no name or no value");
+        }
+        if name.len() > LABEL_NAME_BYTES_MAX || value.len() > LABEL_VALUE_BYTES_MAX {
+            return Err("a label is too long");
+        }
+        let (number, before) = (self.ends.len() as u32, self.texts.len());
+        put_label(&mut self.texts, name, value);
+        self.longest = self.longest.max(self.texts.len() - before);
+        self.ends.push(u32::try_from(self.texts.len()).map_err(|_| "a row group has too many labels")?);
+        self.numbers.insert(pair, number);
+        Ok(number)
+    }
+
+    /// The canonical form of a pair, by its number.
+    pub(super) fn canonical(&self, number: u32) -> &[u8] {
+        &self.texts[super::part(&self.ends, number as usize)]
+    }
+
+    /// The length of the longest canonical form.
+    pub(super) const fn longest(&self) -> usize {
+        self.longest
+    }
+
+    /// Numbers them by name and then by value.
+    pub(super) fn finish(self) -> Numbered {
+        let mut sorted: Vec<(Pair, u32)> =
+            self.numbers.iter().map(|(pair, number)| (*pair, *number)).collect();
+        sorted.sort_unstable();
+        let mut numbers = vec![0; sorted.len()];
+        let (mut names, mut last) = (Vec::<Name>::new(), None);
+        let (mut texts, mut text_ends) =
+            (Vec::with_capacity(self.texts.len()), Vec::with_capacity(sorted.len()));
+        for (number, (pair, before)) in sorted.into_iter().enumerate() {
+            let number = number as u32;
+            numbers[before as usize] = number;
+            texts.extend_from_slice(self.canonical(before));
+            text_ends.push(texts.len() as u32);
+            if last.replace(name(pair)) == Some(name(pair)) {
+                names.last_mut().expect("BUG: the name is there").pairs.end = number + 1;
+            } else {
+                let text = std::str::from_utf8(self.names.text(name(pair))).expect("BUG: texts are UTF-8");
+                names.push(Name { text: text.into(), pairs: number..number + 1 });
+            }
+        }
+        Numbered { names, texts, text_ends, numbers }
+    }
+}

@@ -1,0 +1,211 @@
+//! A page as it is in the file: its header, and its bytes unpacked.
+//!
+//! ```text
+//!   header (Thrift) │ zstd: repetition levels │ definition levels │ values
+//! ```
+//!
+//! Levels are where lists and nulls are, each kind with its length before it. Sources: "Data Pages" in the Parquet format's
+//! `README.md`, and `PageHeader` in its `parquet.thrift`.
+
+use super::bits::PADDING;
+use super::packed::{varint, zigzag};
+use crate::schema::PAGE_BYTES;
+use parquet::basic::Encoding;
+use std::cell::RefCell;
+use zstd::bulk::Decompressor;
+
+/// A page beyond this is damaged: a writer goes beyond its limit by a row at the most, and that has samples of a day.
+const UNPACKED_BYTES_MAX: usize = PAGE_BYTES + (32 << 20);
+
+/// Structs in structs of a header, at the most.
+const THRIFT_DEPTH_MAX: usize = 8;
+
+pub(super) const DATA_PAGE: i64 = 0;
+pub(super) const DICTIONARY_PAGE: i64 = 2;
+
+/// Why a page cannot be what its file says.
+pub(super) type Damage = &'static str;
+
+/// Takes bytes off that have their length before them.
+pub(super) fn sized<'a>(bytes: &mut &'a [u8]) -> Option<&'a [u8]> {
+    let (len, rest) = bytes.split_first_chunk::<4>()?;
+    let (taken, rest) = rest.split_at_checked(u32::from_le_bytes(*len) as usize)?;
+    *bytes = rest;
+    Some(taken)
+}
+
+thread_local! {
+    /// Making one costs as much as unpacking some pages.
+    static UNPACKER: RefCell<Option<Decompressor<'static>>> = const { RefCell::new(None) };
+}
+
+/// A page that is unpacked.
+#[derive(Debug)]
+pub(super) struct Unpacked {
+    pub(super) header: Header,
+    pub(super) bytes: Vec<u8>,
+    /// Where in `bytes` that begins which has not been taken yet: levels, then values.
+    pub(super) at: usize,
+    /// Bytes that the page takes in the file.
+    pub(super) packed_len: usize,
+}
+
+impl Unpacked {
+    /// The page at the beginning of `bytes`. [`PADDING`] fits behind its values.
+    pub(super) fn new(bytes: &[u8]) -> Result<Self, Damage> {
+        let mut at = 0;
+        let header = Header::read(bytes, &mut at).ok_or("a page's header cannot be read")?;
+        let len = usize::try_from(header.unpacked).ok().filter(|n| *n <= UNPACKED_BYTES_MAX);
+        let len = len.ok_or("a page is too large")?;
+        let packed = usize::try_from(header.packed).ok().and_then(|len| bytes.get(at..)?.get(..len));
+        let packed = packed.ok_or("a page is cut short")?;
+        UNPACKER.with_borrow_mut(|decompressor| {
+            let decompressor = match decompressor {
+                Some(decompressor) => decompressor,
+                none => none.insert(Decompressor::new().map_err(|_| "no memory to unpack a page")?),
+            };
+            let mut bytes = Vec::with_capacity(len + PADDING);
+            match decompressor.decompress_to_buffer(packed, &mut bytes) {
+                Ok(_) if bytes.len() == len => {
+                    Ok(Self { header, bytes, at: 0, packed_len: at + packed.len() })
+                }
+                _ => Err("a page cannot be unpacked"),
+            }
+        })
+    }
+
+    /// Takes the levels of one kind.
+    pub(super) fn levels(&mut self) -> Result<&[u8], Damage> {
+        let mut rest = &self.bytes[self.at..];
+        let levels = sized(&mut rest).ok_or("a page's levels are not whole")?;
+        self.at = self.bytes.len() - rest.len();
+        Ok(levels)
+    }
+
+    /// What has not been taken.
+    pub(super) fn rest(&self) -> &[u8] {
+        &self.bytes[self.at..]
+    }
+}
+
+/// What a page's header says, of what is needed. Source: `PageHeader` in the Parquet format's `parquet.thrift`.
+#[derive(Debug, Default)]
+pub(super) struct Header {
+    pub(super) kind: i64,
+    unpacked: i64,
+    packed: i64,
+    /// Values and nulls.
+    pub(super) levels: i64,
+    encoding: i64,
+}
+
+/// How the values of a page are encoded.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Encoded {
+    Plain,
+    /// As places in the column's dictionary.
+    Dictionary,
+    Delta,
+}
+
+impl Header {
+    fn read(bytes: &[u8], at: &mut usize) -> Option<Self> {
+        let mut header = Self::default();
+        let mut thrift = Thrift { bytes, at: *at };
+        thrift.fields(0, &mut |path, value| match path {
+            [1] => header.kind = value,
+            [2] => header.unpacked = value,
+            [3] => header.packed = value,
+            // of a data page, of a dictionary
+            [5 | 7, 1] => header.levels = value,
+            [5 | 7, 2] => header.encoding = value,
+            _ => {}
+        })?;
+        *at = thrift.at;
+        Some(header)
+    }
+
+    pub(super) fn encoded(&self) -> Result<Encoded, Damage> {
+        let is = |encoding: Encoding| self.encoding == i64::from(encoding as i32);
+        match () {
+            () if is(Encoding::PLAIN) => Ok(Encoded::Plain),
+            () if is(Encoding::DELTA_BINARY_PACKED) => Ok(Encoded::Delta),
+            () if is(Encoding::PLAIN_DICTIONARY) || is(Encoding::RLE_DICTIONARY) => Ok(Encoded::Dictionary),
+            () => Err("a page has an encoding that is not known"),
+        }
+    }
+
+    pub(super) fn check(&self, kind: i64, levels: usize) -> Result<(), Damage> {
+        if self.kind != kind {
+            return Err("a page is of another kind than the index says");
+        }
+        if self.levels != levels as i64 {
+            return Err("a page has more values than its rows, or fewer");
+        }
+        Ok(())
+    }
+}
+
+/// Thrift's compact protocol, as far as headers of pages need it.
+struct Thrift<'a> {
+    bytes: &'a [u8],
+    at: usize,
+}
+
+impl Thrift<'_> {
+    /// Gives the integers of a struct, and of the structs in it, to `each`, with the numbers of the fields that lead
+    /// there.
+    fn fields(&mut self, depth: usize, each: &mut dyn FnMut(&[i16], i64)) -> Option<()> {
+        self.within(&mut Vec::with_capacity(THRIFT_DEPTH_MAX), depth, each)
+    }
+
+    fn within(&mut self, path: &mut Vec<i16>, depth: usize, each: &mut dyn FnMut(&[i16], i64)) -> Option<()> {
+        if depth == THRIFT_DEPTH_MAX {
+            return None;
+        }
+        let mut field = 0i16;
+        loop {
+            let byte = self.byte()?;
+            if byte == 0 {
+                return Some(());
+            }
+            field = match byte >> 4 {
+                0 => i16::try_from(zigzag(self.varint()?)).ok()?,
+                delta => field.checked_add(i16::from(delta))?,
+            };
+            path.push(field);
+            match byte & 0x0f {
+                1 | 2 => {}
+                3 => _ = self.byte()?,
+                4..=6 => {
+                    let value = zigzag(self.varint()?);
+                    each(path, value);
+                }
+                7 => self.skip(8)?,
+                8 => {
+                    let len = self.varint()?;
+                    self.skip(usize::try_from(len).ok()?)?;
+                }
+                12 => self.within(path, depth + 1, each)?,
+                // lists, sets and maps: headers of pages have none
+                _ => return None,
+            }
+            path.pop();
+        }
+    }
+
+    fn byte(&mut self) -> Option<u8> {
+        let byte = self.bytes.get(self.at).copied();
+        self.at += 1;
+        byte
+    }
+
+    fn varint(&mut self) -> Option<u64> {
+        varint(self.bytes, &mut self.at)
+    }
+
+    fn skip(&mut self, len: usize) -> Option<()> {
+        self.at = self.at.checked_add(len).filter(|at| *at <= self.bytes.len())?;
+        Some(())
+    }
+}
