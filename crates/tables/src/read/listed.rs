@@ -47,6 +47,18 @@ struct Column {
     dictionary: Option<Arc<Page>>,
 }
 
+/// A page that is not open.
+#[derive(Debug)]
+struct Missing {
+    column: usize,
+    page: usize,
+    rows: Range<usize>,
+    /// Where it is in the file.
+    range: Range<u64>,
+    /// True where it was kept for other rows.
+    partly: bool,
+}
+
 impl Listed {
     /// Before the first of the rows of `directory` that `rows` names. About `window_bytes` of pages are held at a time.
     pub(super) fn new(
@@ -137,7 +149,7 @@ impl Listed {
             pages.into_iter().filter(|(.., new)| *new).for_each(|(c, page, _)| wanted[c].push(page));
             self.ready = self.ready.max(self.next) + 1;
         }
-        let mut missing: Vec<(usize, usize, Range<u64>)> = Vec::new();
+        let mut missing = Vec::new();
         for (c, wanted) in wanted.iter().enumerate() {
             let column = &mut columns[c];
             column.open.retain(|(page, _)| wanted.binary_search(page).is_ok());
@@ -145,9 +157,17 @@ impl Listed {
                 let known = column.open.binary_search_by_key(page, |(page, _)| *page);
                 let Err(at) = known else { continue };
                 let range = range_of(&locations(column)[*page]);
+                let rows = column.rows_of(*page, self.directory.rows());
                 match file.kept(Place::Page(range.start)) {
-                    Some(Kept::Page(open)) => column.open.insert(at, (*page, open)),
-                    _ => missing.push((c, *page, range)),
+                    Some(Kept::Page(open))
+                        if wanted_values(&self.directory, &self.rows, c, &rows)
+                            .all(|own| open.holds(&own)) =>
+                    {
+                        column.open.insert(at, (*page, open));
+                    }
+                    known => {
+                        missing.push(Missing { column: c, page: *page, range, rows, partly: known.is_some() })
+                    }
                 }
             }
         }
@@ -155,13 +175,13 @@ impl Listed {
             return Ok(());
         }
         let damaged = |damage: Damage| TableError::damaged(file.name(), damage);
-        let ranges: Vec<_> = missing.iter().map(|(.., range)| range.clone()).collect();
+        let ranges: Vec<_> = missing.iter().map(|missing| missing.range.clone()).collect();
         stats.bytes += ranges.iter().map(|r| r.end.saturating_sub(r.start)).sum::<u64>();
         let fetched = fetch(&Once(file), &ranges)?;
-        for ((c, number, range), bytes) in missing.into_iter().zip(fetched) {
+        for (missing, bytes) in missing.into_iter().zip(fetched) {
+            let Missing { column: c, page: number, rows, range, partly } = missing;
             let column = &mut columns[c];
-            let rows = column.rows_of(number, self.directory.rows());
-            let expected = expected(&self.directory, c, rows);
+            let expected = expected(&self.directory, c, rows.clone());
             let page = if c == FLOATS {
                 if column.dictionary.is_none() {
                     column.dictionary = dictionary(file, footer, self.group, column.leaf, stats)?;
@@ -170,7 +190,12 @@ impl Listed {
             } else {
                 Page::integers(&bytes, &expected)
             };
-            let page = Arc::new(page.map_err(damaged)?);
+            let mut page = page.map_err(damaged)?;
+            // a page of which other rows are asked for than before is kept whole
+            if !partly {
+                page = page.only(wanted_values(&self.directory, &self.rows, c, &rows));
+            }
+            let page = Arc::new(page);
             file.keep(Place::Page(range.start), Kept::Page(Arc::clone(&page)));
             let at = column.open.partition_point(|(open, _)| *open < number);
             column.open.insert(at, (number, page));
@@ -182,12 +207,8 @@ impl Listed {
     pub(super) fn read(&mut self, range: TimeRange, samples: &mut Samples) {
         let row = self.row();
         let columns = self.columns.as_ref().expect("BUG: samples are read where they were selected");
-        let ((from, decimals_from), (to, _)) =
-            (self.directory.samples_before(row), self.directory.samples_before(row + 1));
-        let (page, first) = columns[TIMES].open_page(row);
-        let start = self.directory.samples_before(first).0;
+        let (page, own) = columns[TIMES].open_page(&self.directory, TIMES, row);
         let times = page.packed();
-        let own = from - start..to - start;
         let part = times.narrow(own.clone(), range.start_ms, range.end_ms);
         let before = samples.timestamps.len();
         times.read(part.clone(), &mut samples.timestamps);
@@ -199,20 +220,16 @@ impl Listed {
         // where in the row the wanted samples are
         let wanted = part.start - own.start + skipped..part.start - own.start + end;
         let column = if self.directory.decimal(row).is_some() { MANTISSAS } else { FLOATS };
-        let (page, first) = columns[column].open_page(row);
-        let (before, decimals_before) = self.directory.samples_before(first);
+        let (page, own) = columns[column].open_page(&self.directory, column, row);
+        let wanted = own.start + wanted.start..own.start + wanted.end;
         match self.directory.decimal(row) {
             Some((base, exponent)) => {
-                let at = decimals_from - decimals_before;
                 self.mantissas.clear();
-                page.packed().read(at + wanted.start..at + wanted.end, &mut self.mantissas);
+                page.packed().read(wanted, &mut self.mantissas);
                 let known = decimal::values(&self.mantissas, base, exponent, &mut samples.values);
                 assert!(known, "BUG: the directory has exponents that are known");
             }
-            None => {
-                let at = (from - decimals_from) - (before - decimals_before);
-                samples.values.extend_from_slice(page.as_floats(at + wanted.start..at + wanted.end));
-            }
+            None => samples.values.extend_from_slice(page.as_floats(wanted)),
         }
     }
 
@@ -249,21 +266,41 @@ impl Column {
         self.starts[page].min(end)..end
     }
 
-    /// The page with the row, and the first row in it.
-    fn open_page(&self, row: usize) -> (&Page, usize) {
+    /// The page with the row, which is of column `column`, and which of its values are the row's.
+    fn open_page(&self, directory: &Directory, column: usize, row: usize) -> (&Page, Range<usize>) {
         let number = self.page_of(row);
         let found = self.open.binary_search_by_key(&number, |(page, _)| *page);
-        (&self.open[found.expect("BUG: the row's pages are open")].1, self.starts[number])
+        let page = &self.open[found.expect("BUG: the row's pages are open")].1;
+        (page, values(directory, column, self.starts[number], row..row + 1))
     }
+}
+
+/// The values of a column in some rows, by their place in a page that begins with the row `first`.
+fn values(directory: &Directory, column: usize, first: usize, rows: Range<usize>) -> Range<usize> {
+    let before = |row| {
+        let (samples, decimals) = directory.samples_before(row);
+        [samples, decimals, samples - decimals][column]
+    };
+    before(rows.start) - before(first)..before(rows.end) - before(first)
+}
+
+/// Those of each of the wanted rows that are in a page.
+fn wanted_values(
+    directory: &Directory,
+    wanted: &[u32],
+    column: usize,
+    page: &Range<usize>,
+) -> impl Iterator<Item = Range<usize>> {
+    let [from, to] = [page.start, page.end].map(|end| wanted.partition_point(|row| (*row as usize) < end));
+    let (wanted, first) = (&wanted[from..to], page.start);
+    wanted.iter().map(move |row| values(directory, column, first, *row as usize..*row as usize + 1))
 }
 
 /// What the directory says of a page.
 fn expected(directory: &Directory, column: usize, rows: Range<usize>) -> Expected {
-    let ((samples_before, decimals_before), (samples, decimals)) =
-        (directory.samples_before(rows.start), directory.samples_before(rows.end));
-    let (samples, decimals) = (samples - samples_before, decimals - decimals_before);
-    let values = [samples, decimals, samples - decimals][column];
+    let values = values(directory, column, rows.start, rows.clone()).len();
     if column == TIMES {
+        let samples_before = directory.samples_before(rows.start).0;
         let ends = rows.map(|row| {
             let (end, span) = (directory.samples_before(row + 1).0 - samples_before, directory.span(row));
             (end, span.start_ms, span.end_ms)

@@ -39,15 +39,19 @@ pub(super) struct Packed {
     /// Values in a miniblock, and miniblocks in a block.
     miniblock: usize,
     miniblocks: usize,
+    /// True where all blocks are there.
+    whole: bool,
 }
 
 #[derive(Debug)]
 struct Block {
     /// The value before the block's first.
     before: i64,
-    /// Where the block begins.
+    /// Where the block begins; [`LEFT_OUT`] where it is not there.
     at: u32,
 }
+
+const LEFT_OUT: u32 = u32::MAX;
 
 impl Packed {
     /// Opens the `len` values that `bytes` hold from `at` on, and shows them to `see`, in order, where somebody wants to see
@@ -73,7 +77,8 @@ impl Packed {
         }
         bytes.resize(end + PADDING, 0);
         let bytes = bytes.into_boxed_slice();
-        let mut packed = Self { bytes, blocks: Box::default(), first, len, miniblock, miniblocks };
+        let mut packed =
+            Self { bytes, blocks: Box::default(), first, len, miniblock, miniblocks, whole: true };
         if let Some(see) = see.as_mut().filter(|_| len > 0) {
             see(Steps::First(first));
         }
@@ -85,6 +90,42 @@ impl Packed {
         }
         packed.blocks = blocks.into();
         Some(packed)
+    }
+
+    /// The blocks that have values of `range`.
+    fn blocks_of(&self, range: &Range<usize>) -> Range<usize> {
+        if range.is_empty() {
+            return 0..0;
+        }
+        let size = self.miniblock * self.miniblocks;
+        // the value at 0 is in the header
+        range.start.max(1).div_ceil(size) - 1..range.end.saturating_sub(1).div_ceil(size)
+    }
+
+    /// Leaves out the blocks without values in `ranges`, where it takes less than half as many bytes then.
+    pub(super) fn only(self, ranges: impl Iterator<Item = Range<usize>>) -> Self {
+        let mut wanted = vec![false; self.blocks.len()];
+        ranges.for_each(|range| wanted[self.blocks_of(&range)].fill(true));
+        let ends = self.blocks.iter().skip(1).map(|block| block.at as usize);
+        let ends = ends.chain([self.bytes.len() - PADDING]);
+        let parts = self.blocks.iter().zip(ends).zip(wanted);
+        let parts: Vec<_> = parts.map(|((block, end), wanted)| (block.at as usize..end, wanted)).collect();
+        let len = parts.iter().filter(|(_, wanted)| *wanted).map(|(part, _)| part.len()).sum::<usize>();
+        if 2 * len > self.bytes.len() {
+            return self;
+        }
+        let (mut bytes, mut blocks) = (Vec::with_capacity(len + PADDING), self.blocks);
+        for (block, (part, wanted)) in blocks.iter_mut().zip(parts) {
+            block.at = if wanted { bytes.len() as u32 } else { LEFT_OUT };
+            bytes.extend_from_slice(&self.bytes[if wanted { part } else { 0..0 }]);
+        }
+        bytes.resize(len + PADDING, 0);
+        Self { bytes: bytes.into(), blocks, whole: false, ..self }
+    }
+
+    /// True where no block with values of `range` was left out.
+    pub(super) fn holds(&self, range: &Range<usize>) -> bool {
+        self.whole || self.blocks[self.blocks_of(range)].iter().all(|block| block.at != LEFT_OUT)
     }
 
     /// Adds up the steps of the block that begins at `at`; where it ends. The bytes end at `end`.
@@ -133,7 +174,7 @@ impl Packed {
         Some((least, widths, at + self.miniblocks))
     }
 
-    /// Appends the values of `range`, by their place in the page.
+    /// Appends the values of `range`, by their place in the page, which it [holds](Self::holds).
     pub(super) fn read(&self, range: Range<usize>, out: &mut Vec<i64>) {
         assert!(range.end <= self.len, "BUG: values beyond the page's end");
         if range.is_empty() {
@@ -143,11 +184,9 @@ impl Packed {
         if range.start == 0 {
             out.push(self.first);
         }
-        let size = self.miniblock * self.miniblocks;
-        let block = range.start.max(1).div_ceil(size) - 1;
-        // the value at 0 is in the header
-        let (mut first, mut group) = (1 + block * size, [0; GROUP]);
-        for block in &self.blocks[block..] {
+        let blocks = self.blocks_of(&range);
+        let (mut first, mut group) = (1 + blocks.start * self.miniblock * self.miniblocks, [0; GROUP]);
+        for block in &self.blocks[blocks] {
             let mut value = block.before;
             let (least, widths, mut at) = self.header(block.at as usize).expect("BUG: it was walked before");
             for width in widths {

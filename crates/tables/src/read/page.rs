@@ -101,6 +101,22 @@ impl Page {
         }
     }
 
+    /// Leaves out what is in none of the ranges of values, where that is most of it.
+    pub(super) fn only(self, ranges: impl Iterator<Item = Range<usize>>) -> Self {
+        match self.values {
+            Values::Integers(packed) => Self { values: Values::Integers(packed.only(ranges)) },
+            Values::Floats(_) => self,
+        }
+    }
+
+    /// True where nothing of the range was left out.
+    pub(super) fn holds(&self, range: &Range<usize>) -> bool {
+        match &self.values {
+            Values::Integers(packed) => packed.holds(range),
+            Values::Floats(_) => true,
+        }
+    }
+
     /// Bytes of memory that it takes.
     pub(crate) fn memory_bytes(&self) -> usize {
         match &self.values {

@@ -257,6 +257,8 @@ fn what_is_kept_changes_nothing() {
     }
     let (_, file) = write(&series, 200_000);
     assert!(Footer::read(&file).unwrap().row_groups() > 1);
+    // of its pages those parts are kept that were asked for before
+    let kept_before = Keeping { file: file.clone(), ..Keeping::default() };
     for round in 0..24 {
         let name = format!("metric_{:04}", rng.below(7));
         let pod = format!("pod-{:05}", rng.below(16));
@@ -272,6 +274,8 @@ fn what_is_kept_changes_nothing() {
         let select = Select { names, matchers: vec![matcher], range, ..Select::ALL };
         let (rows, _) = read(&file, &select).unwrap();
         assert!(row_bits(&read_kept(&file, &select).unwrap()) == row_bits(&rows), "{select:?}");
+        let (kept, _) = read_from(&kept_before, &select).unwrap();
+        assert!(row_bits(&kept) == row_bits(&rows), "after others: {select:?}");
     }
 }
 

@@ -75,6 +75,38 @@ fn reads_what_the_library_wrote() {
 }
 
 #[test]
+fn parts_are_kept_of_it() {
+    let seed = Rng::fresh_seed();
+    eprintln!("seed {seed}");
+    let mut rng = Rng::new(seed);
+    let mut left_out = 0;
+    for _ in 0..300 {
+        let len = 1 + rng.below(6000) as usize;
+        let bits = rng.below(65) as u32;
+        let values = walk(&mut rng, len, bits);
+        let mut range = |len_max: usize| {
+            let start = rng.below(len as u64 + 1) as usize;
+            start..start + (rng.below(len_max as u64) as usize).min(len - start)
+        };
+        let wanted: Vec<_> = (0..3).map(|_| range(600)).collect();
+        let (whole, part) = (open(&values), open(&values).only(wanted.iter().cloned()));
+        assert!(part.memory_bytes() <= whole.memory_bytes());
+        left_out += usize::from(!part.whole);
+        for (i, range) in wanted.into_iter().chain((0..20).map(|_| range(2000))).enumerate() {
+            assert!(whole.holds(&range));
+            assert!(i >= 3 || part.holds(&range), "{range:?} of {len}");
+            if part.holds(&range) {
+                let mut read = Vec::new();
+                part.read(range.clone(), &mut read);
+                assert_eq!(read, values[range.clone()], "{range:?} of {len}");
+            }
+            assert_eq!(whole.narrow(range.clone(), -5, 1 << 20), part.narrow(range, -5, 1 << 20));
+        }
+    }
+    assert!(left_out > 20, "{left_out}");
+}
+
+#[test]
 fn narrows_to_blocks() {
     let seed = Rng::fresh_seed();
     eprintln!("seed {seed}");
