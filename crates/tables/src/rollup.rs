@@ -14,6 +14,13 @@
 //! A day is made exactly once: the commit that puts it there moves the floodmark of the source
 //! `rollup/<date>` to the greatest sequence that the day's files had. Late samples raise that sequence; the day is
 //! then made anew, and takes the place of the old one in one commit.
+//!
+//! ```text
+//!   floodmark   | 0 | format, 15 bits | sequence, 48 bits |
+//! ```
+//!
+//! The floodmark says too in which format the day was made. One of another format, older or newer, is not read: it is made
+//! anew where there are samples of it.
 
 mod bucket;
 mod run;
@@ -31,6 +38,16 @@ pub use run::{Rolled, RollupLimits, run};
 /// The label that says which statistic a series of a rollup table is. It sorts before all names that Prometheus
 /// allowed before it allowed any text, so series keep their order with it.
 pub const LABEL: &str = "$rollup";
+
+/// Version of what a rollup says: its buckets, its statistics, and their times. Rollups of before there were versions
+/// count as 0.
+const FORMAT: u64 = 2;
+
+/// Bits of a floodmark that hold a sequence: milliseconds until the year 10889.
+const SEQUENCE_BITS: u32 = 48;
+
+/// The greatest sequence.
+const SEQUENCE_MAX: u64 = (1 << SEQUENCE_BITS) - 1;
 
 /// Width of a bucket.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -107,7 +124,7 @@ pub fn due(
     let mut due = Vec::new();
     for day in files.all().chunk_by(|a, b| a.date == b.date).filter(|day| day[0].date < today) {
         let date = day[0].date;
-        let is_due = match floodmark(rollup, date)? {
+        let is_due = match floodmark(rollup, date)?.sequence() {
             None => true,
             Some(upto) => upto < sequence(day) && date.start_ms() >= whole_from_ms,
         };
@@ -125,7 +142,7 @@ pub fn complete_days(files: &Files, rollup: &Table) -> Result<Vec<Date>, TableEr
     let sequences: BTreeMap<Date, u64> = days.map(|day| (day[0].date, sequence(day))).collect();
     let mut complete = Vec::new();
     for date in rollup.dates()? {
-        if floodmark(rollup, date)? >= sequences.get(&date).copied() {
+        if floodmark(rollup, date)?.sequence() >= sequences.get(&date).copied() {
             complete.push(date);
         }
     }
@@ -136,13 +153,31 @@ fn source(date: Date) -> String {
     format!("rollup/{date}")
 }
 
-fn floodmark(rollup: &Table, date: Date) -> Result<Option<u64>, TableError> {
+/// What a rollup table's log says of a day.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Floodmark(Option<u64>);
+
+impl Floodmark {
+    /// That of a day that was made now, of files up to `sequence`.
+    const fn made(sequence: u64) -> u64 {
+        FORMAT << SEQUENCE_BITS | sequence
+    }
+
+    /// Up to which sequence the day was made; `None` where it was not, or in another format.
+    fn sequence(self) -> Option<u64> {
+        let made = self.0.filter(|made| made >> SEQUENCE_BITS == FORMAT)?;
+        Some(made & SEQUENCE_MAX)
+    }
+}
+
+fn floodmark(rollup: &Table, date: Date) -> Result<Floodmark, TableError> {
     let source = source(date);
-    Ok(rollup.floodmarks([source.as_str()])?.get(&source).copied())
+    Ok(Floodmark(rollup.floodmarks([source.as_str()])?.get(&source).copied()))
 }
 
 fn sequence(day: &[LiveFile]) -> u64 {
-    u64::try_from(day.iter().map(|f| f.sequence).max().unwrap_or(0)).unwrap_or(0)
+    let last = day.iter().map(|f| f.sequence).max().unwrap_or(0);
+    u64::try_from(last).unwrap_or(0).min(SEQUENCE_MAX)
 }
 
 #[cfg(test)]

@@ -2,7 +2,7 @@
 
 use super::bucket::bucket;
 use super::writer::Writer;
-use super::{Resolution, floodmark, labels_with, sequence, source};
+use super::{Floodmark, Resolution, floodmark, labels_with, sequence, source};
 use crate::block::Date;
 use crate::cache::Cache;
 use crate::delta::{LiveFile, StagedBlock, Table};
@@ -57,8 +57,8 @@ pub fn run(
 ) -> Result<Rolled, TableError> {
     let files = metrics.files()?;
     let day: Vec<LiveFile> = files.all().iter().filter(|f| f.date == date).cloned().collect();
-    let (after, upto) = (floodmark(rollup, date)?, sequence(&day));
-    if day.is_empty() || after >= Some(upto) {
+    let (before, upto) = (floodmark(rollup, date)?, sequence(&day));
+    if day.is_empty() || before.sequence() >= Some(upto) {
         return Ok(Rolled::default());
     }
     let select = Select { range: TimeRange::new(date.start_ms(), date.end_ms()), ..Select::ALL };
@@ -96,7 +96,7 @@ pub fn run(
     }
     let files = writer.finish()?;
     let old: Vec<LiveFile> = rollup.files()?.all().iter().filter(|f| f.date == date).cloned().collect();
-    let block = StagedBlock { source: source(date), after, upto, files };
+    let block = StagedBlock { source: source(date), after: before.0, upto: Floodmark::made(upto), files };
     rolled.committed = rollup.renew(&old, &block, now_ms)?;
     Ok(rolled)
 }

@@ -91,6 +91,30 @@ fn a_day_is_rolled_up_once_and_anew_when_late_samples_came() {
     assert!(due(tomorrow).is_empty());
 }
 
+/// What another version made says something else, and nobody can see it in the files.
+#[test]
+fn a_day_in_another_format_is_not_read_and_made_anew() {
+    for floodmark in [(DAY + 99) as u64, 1 << 48 | DAY as u64, 3 << 48 | DAY as u64] {
+        let folder = TempDir::new().unwrap();
+        let (metrics, rollup) = (open(&folder), rollup_table(&folder));
+        commit(&metrics, 0, &fleet(1, 1, 40));
+        let odd = Series::new(&[("$rollup", "count"), ("__name__", "metric_0000")], &[(DAY, 77.0)]);
+        let files = vec![stage(&rollup, "odd", &[odd])];
+        let source = format!("rollup/{}", date());
+        rollup.commit(&[StagedBlock { source, after: None, upto: floodmark, files }], DAY).unwrap();
+        let complete = || rollup::complete_days(&metrics.files().unwrap(), &rollup).unwrap();
+        assert!(complete().is_empty(), "{floodmark}");
+        assert_eq!(rollup::due(&metrics, &rollup, Date(date().0 + 1), i64::MIN).unwrap(), [date()]);
+        let run = |name: &str| {
+            let (width, limits) = (Resolution::FiveMinutes, limits());
+            rollup::run(&metrics, &rollup, date(), width, name, &limits, DAY, |_| true).unwrap()
+        };
+        assert!(run("new").committed && !run("again").committed);
+        assert_eq!(complete(), [date()]);
+        assert_eq!(column(&rollup, Statistic::Count), [1.0, 20.0, 19.0]);
+    }
+}
+
 #[test]
 fn a_rollup_in_little_memory_or_cut_short() {
     let folder = TempDir::new().unwrap();
