@@ -24,6 +24,7 @@ mod ranges;
 use crate::block::{Date, Stretch};
 use crate::delta::{StagedFile, Table};
 use crate::error::TableError;
+use crate::fault;
 use crate::merge::Merge;
 use crate::read::{Cursor, Footer, Select};
 use crate::store::{StoredFile, Upload};
@@ -220,6 +221,7 @@ impl Compaction {
         if let Some(writer) = self.writer.take() {
             let (summary, upload) = writer.finish()?;
             self.staged.push(self.table.staged(summary, upload)?);
+            fault::point("merge_file_staged")?;
         }
         Ok(())
     }

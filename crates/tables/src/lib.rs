@@ -44,6 +44,7 @@ pub mod compact;
 pub mod decimal;
 pub mod delta;
 pub mod error;
+mod fault;
 pub mod merge;
 pub mod read;
 pub mod rollup;

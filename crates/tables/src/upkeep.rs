@@ -8,6 +8,7 @@ use crate::block::Date;
 use crate::compact::{self, CompactLimits, Compaction, Job, Progress};
 use crate::delta::{Cleaned, LiveFile, Sweeper, Swept, Table};
 use crate::error::TableError;
+use crate::fault;
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 
@@ -160,7 +161,10 @@ impl Upkeep {
                 loop {
                     match table.expire(*before_ms)? {
                         0 => return Ok(Done::Expired(expired)),
-                        n => expired += n,
+                        n => {
+                            fault::point("expired")?;
+                            expired += n;
+                        }
                     }
                     if !go_on(&Progress::default(), 0) {
                         return Ok(Done::Expired(expired));
@@ -178,6 +182,7 @@ impl Upkeep {
             }
             Step::Checkpoint => {
                 table.checkpoint()?;
+                fault::point("checkpointed")?;
                 self.checkpointed = Some(table.version());
                 Ok(Done::Checkpointed)
             }
@@ -234,10 +239,15 @@ fn compact_job(
     mut go_on: impl FnMut(&Progress, usize) -> bool,
 ) -> Result<Done, TableError> {
     let mut merge = Compaction::open(table, job, name, limits)?;
+    fault::point("merge_opened")?;
     loop {
         let progress = merge.step(STEP_SAMPLES)?;
+        fault::point("merging")?;
         if progress.done {
-            let replaced = table.replace(&job.files, &merge.into_staged())?;
+            let staged = merge.into_staged();
+            fault::point("merge_staged")?;
+            let replaced = table.replace(&job.files, &staged)?;
+            fault::point("merge_committed")?;
             return Ok(if replaced { Done::Compacted(progress) } else { Done::GivenUp });
         }
         if !go_on(&progress, merge.held_bytes()) {
@@ -245,3 +255,6 @@ fn compact_job(
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

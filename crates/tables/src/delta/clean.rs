@@ -6,6 +6,7 @@
 use super::Table;
 use super::log::{FOLDER, version_of};
 use crate::error::TableError;
+use crate::fault;
 use futures::TryStreamExt;
 use object_store::ObjectStore;
 use object_store::path::Path;
@@ -52,8 +53,10 @@ impl Table {
         let Some(keep) = checkpoints.into_iter().max() else { return Ok(cleaned) };
         entries.retain(|(version, ..)| *version < keep);
         entries.sort();
+        fault::point("log_listed")?;
         for (_, path, bytes) in entries.into_iter().take(CLEANED_MAX) {
             self.location.delete(&path)?;
+            fault::point("log_entry_deleted")?;
             cleaned.files += 1;
             cleaned.bytes += bytes;
         }

@@ -7,6 +7,7 @@
 
 use super::Table;
 use crate::error::TableError;
+use crate::fault;
 use crate::schema;
 use crate::store::ASIDE;
 use futures::TryStreamExt;
@@ -40,6 +41,7 @@ impl Sweeper {
     /// between staging and committing. `steady_ms` is of a clock that never jumps, from any beginning.
     pub fn sweep(&mut self, table: &Table, steady_ms: i64, grace_ms: i64) -> Result<Swept, TableError> {
         let found = self.find(table, steady_ms)?;
+        fault::point("sweep_listed")?;
         let still: HashSet<&Path> = found.iter().map(|(path, _)| path).collect();
         self.dead.retain(|path, _| still.contains(path));
         let mut swept = Swept::default();
@@ -50,6 +52,7 @@ impl Sweeper {
                 continue;
             }
             table.location.delete(&path)?;
+            fault::point("swept_file")?;
             self.dead.remove(&path);
             swept.files += 1;
             swept.bytes += bytes;

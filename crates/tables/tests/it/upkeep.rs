@@ -265,13 +265,22 @@ fn live_bytes(table: &Table) -> u64 {
 
 #[test]
 fn a_damaged_file_is_left_alone_and_named() {
+    damaged_file(|len| len / 2);
+}
+
+#[test]
+fn a_file_without_a_byte_is_left_alone_and_named() {
+    damaged_file(|_| 0);
+}
+
+fn damaged_file(left: impl Fn(usize) -> usize) {
     let folder = TempDir::new().unwrap();
     let table = open(&folder);
     fill(&table, &fleet(1, 1, 60), 6);
     let bad = table.files().unwrap().all()[2].path.clone();
     let path = folder.path().join("tenant").join(&bad);
     let bytes = std::fs::read(&path).unwrap();
-    std::fs::write(&path, &bytes[..bytes.len() / 2]).unwrap();
+    std::fs::write(&path, &bytes[..left(bytes.len())]).unwrap();
     let mut upkeep = Upkeep::new();
     let now = Now { wall_ms: DAY + 2 * tables::block::DAY_MS, steady_ms: 0 };
     let done = keep_up(&mut upkeep, &table, now, &Policy::default());

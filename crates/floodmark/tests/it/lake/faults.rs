@@ -88,9 +88,18 @@ fn lost_and_damaged_floodmarks_cost_a_replay_and_nothing_else() {
     }
 }
 
-/// What is left of the data is answered, and every answer says that something is missing.
 #[test]
 fn answers_name_the_damaged_files_that_they_leave_out() {
+    damaged_file_is_named(|len| len / 2);
+}
+
+#[test]
+fn answers_name_the_files_without_a_byte_that_they_leave_out() {
+    damaged_file_is_named(|_| 0);
+}
+
+/// What is left of the data is answered, and every answer says that something is missing.
+fn damaged_file_is_named(left: impl Fn(u64) -> u64) {
     let server = Server::new();
     let now = now_ms();
     let mut damaged = None;
@@ -101,7 +110,7 @@ fn answers_name_the_damaged_files_that_they_leave_out() {
         damaged = damaged.or_else(|| data_files(&server.data_dir().join("tables")).pop());
     }
     let file = std::fs::OpenOptions::new().write(true).open(damaged.expect("a file was made")).unwrap();
-    file.set_len(file.metadata().unwrap().len() / 2).unwrap();
+    file.set_len(left(file.metadata().unwrap().len())).unwrap();
     let at = format!("{}.{:03}", now / 1000, now % 1000);
     let ask = |path: &str, params: &[(&str, &str)]| server.send(&Request::ask(path, params));
     let answers = [

@@ -1,0 +1,57 @@
+//! Named places where a test lets upkeep end, as if the process had died there.
+//!
+//! Outside of this crate's tests a place is nothing at all.
+
+use crate::error::TableError;
+
+/// Every place, in the order in which upkeep comes by.
+#[cfg(test)]
+pub(crate) const PLACES: [&str; 11] = [
+    "expired",
+    "merge_opened",
+    "merge_file_staged",
+    "merging",
+    "merge_staged",
+    "merge_committed",
+    "checkpointed",
+    "log_listed",
+    "log_entry_deleted",
+    "sweep_listed",
+    "swept_file",
+];
+
+/// Fails if a test asked for it.
+#[cfg(not(test))]
+#[inline]
+pub(crate) fn point(_place: &'static str) -> Result<(), TableError> {
+    Ok(())
+}
+
+#[cfg(test)]
+thread_local! {
+    static DIES_AT: std::cell::Cell<Option<&'static str>> = const { std::cell::Cell::new(None) };
+}
+
+/// Lets what this thread does end there, once.
+#[cfg(test)]
+pub(crate) fn die_at(place: &'static str) {
+    DIES_AT.set(Some(place));
+}
+
+/// True where the place was not come by.
+#[cfg(test)]
+pub(crate) fn is_alive() -> bool {
+    DIES_AT.get().is_some()
+}
+
+/// Fails if a test asked for it.
+#[cfg(test)]
+pub(crate) fn point(place: &'static str) -> Result<(), TableError> {
+    debug_assert!(PLACES.contains(&place), "BUG: {place} is not listed");
+    if DIES_AT.get() != Some(place) {
+        return Ok(());
+    }
+    DIES_AT.set(None);
+    let source = format!("injected at {place}").into();
+    Err(object_store::Error::Generic { store: "fault", source }.into())
+}

@@ -1,0 +1,123 @@
+//! A process that dies at each named place of upkeep: the next one finds every sample once, and finishes the work.
+
+use super::*;
+use crate::block::{DAY_MS, Stretch};
+use crate::cache::Cache;
+use crate::delta::{StagedBlock, StagedFile};
+use crate::read::Select;
+use crate::scan::{Scan, ScanLimits};
+use crate::store::Location;
+use crate::write::FileWriter;
+use model::{Labels, Samples, SeriesKey};
+use std::path::Path;
+
+/// The day of the samples, and one before that expires.
+const DAY: i64 = 20_000 * DAY_MS;
+const OLD: i64 = DAY - 5 * DAY_MS;
+
+/// A grace, and by how much time goes on between two rounds.
+const GRACE_MS: i64 = 100;
+
+fn location(folder: &Path, runtime: &tokio::runtime::Runtime) -> Location {
+    let url = format!("file://{}/t", folder.display());
+    Location::open(&url, [], runtime.handle().clone()).unwrap()
+}
+
+/// A file of one sample of each of some series.
+fn stage(table: &Table, name: &str, at_ms: i64) -> StagedFile {
+    let mut writer = FileWriter::new(Date::of(at_ms), Vec::new(), 1 << 20).unwrap();
+    for n in 0..40 {
+        let labels = Labels::from_pairs(&[("__name__", &format!("m{n:02}"))]);
+        let stretch = Stretch {
+            labels: labels.as_ref(),
+            key: SeriesKey::of(labels.as_bytes(), 7),
+            timestamps: &[at_ms],
+            values: &[n as f64],
+        };
+        writer.push(&stretch).unwrap();
+    }
+    let (summary, bytes) = writer.finish().unwrap();
+    table.stage(summary, name, bytes.into()).unwrap()
+}
+
+/// Eight files of a day that is over, two of one that expires, and one that was never committed.
+fn fill(table: &Table) {
+    for n in 0..10u64 {
+        let at_ms = n as i64 + if n < 2 { OLD } else { DAY };
+        let files = vec![stage(table, &format!("sealed-{n}"), at_ms)];
+        let block = StagedBlock { source: "j".into(), after: n.checked_sub(1), upto: n, files };
+        table.commit(&[block], at_ms).unwrap();
+    }
+    stage(table, "left-behind", DAY);
+}
+
+/// Samples that a scan finds since the day that stays, and rows that all its files hold of them.
+fn samples(table: &Table) -> usize {
+    let cache = Arc::new(Cache::new(0));
+    let mut scan = Scan::open(table, &cache, &Select::ALL, &ScanLimits::default()).unwrap();
+    let (mut found, mut samples) = (0, Samples::default());
+    while scan.next_series().unwrap() {
+        samples.clear();
+        scan.read(&mut samples).unwrap();
+        found += samples.timestamps.iter().filter(|t| **t >= DAY).count();
+    }
+    assert_eq!(scan.warnings().next(), None);
+    found
+}
+
+fn policy() -> Policy {
+    Policy {
+        expire_before_ms: Some(DAY),
+        compact: Some(CompactLimits::default()),
+        grace_ms: GRACE_MS,
+        sweep_every_ms: 0,
+        checkpoint_every: 2,
+        // the store's clock is the machine's: all entries are old
+        log_keep_ms: i64::MIN / 2,
+    }
+}
+
+/// One life: rounds of all that is due, until nothing changes any more.
+fn live(table: &Arc<Table>, life: u32) -> Result<(), TableError> {
+    let mut upkeep = Upkeep::new();
+    for round in 0..8 {
+        let now = Now { wall_ms: DAY + 2 * DAY_MS, steady_ms: round * GRACE_MS };
+        for (n, step) in upkeep.plan(table, now, &policy())?.iter().enumerate() {
+            upkeep.run(table, step, &format!("life-{life}-{round}-{n}"), now, &policy(), |_, _| true)?;
+        }
+    }
+    Ok(())
+}
+
+/// Data files in the store.
+fn stored(folder: &Path) -> usize {
+    let days = std::fs::read_dir(folder.join("t")).unwrap().flatten();
+    let days = days.filter(|entry| entry.file_name().to_string_lossy().starts_with("date="));
+    days.map(|day| std::fs::read_dir(day.path()).unwrap().count()).sum()
+}
+
+#[test]
+fn a_process_that_dies_anywhere_in_upkeep_loses_and_doubles_nothing() {
+    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).build().unwrap();
+    for place in fault::PLACES {
+        let folder = tempfile::tempdir().unwrap();
+        let table = Arc::new(Table::open_or_create(location(folder.path(), &runtime)).unwrap());
+        fill(&table);
+        fault::die_at(place);
+        let died = live(&table, 1);
+        assert!(!fault::is_alive() && died.is_err(), "{place} is never come by");
+        drop(table);
+        let table = Arc::new(Table::open(location(folder.path(), &runtime)).unwrap().unwrap());
+        assert_eq!(samples(&table), 320, "after {place}");
+        live(&table, 2).unwrap();
+        assert_eq!(samples(&table), 320, "after {place} and another life");
+        let files = table.files().unwrap();
+        let rows: u64 = files.all().iter().map(|f| f.rows).sum();
+        assert_eq!(
+            (rows, stored(folder.path())),
+            (40, files.all().len()),
+            "after {place}: nothing is left over"
+        );
+        assert_eq!(table.floodmarks(["j"]).unwrap()["j"], 9, "after {place}");
+    }
+}
