@@ -1,18 +1,20 @@
 //! A store that fails, before or after it did what it was asked: nothing is lost, nothing is there twice.
 
 use crate::fleet::{DAY, Series};
-use crate::table::{location, open, stage};
+use crate::table::{location, open, runtime, stage};
 use crate::upkeep::contents;
-use futures::stream::BoxStream;
+use futures::stream::{self, BoxStream, StreamExt};
+use object_store::memory::InMemory;
 use object_store::path::Path;
 use object_store::{
     CopyOptions, DynObjectStore, Error, GetOptions, GetResult, ListResult, MultipartUpload, ObjectMeta,
     ObjectStore, PutMultipartOptions, PutOptions, PutPayload, PutResult, Result,
 };
 use std::sync::Arc;
+use std::sync::Mutex;
 use std::sync::atomic::{AtomicI64, Ordering};
 use tables::delta::StagedBlock;
-use tables::{Outcome, Table};
+use tables::{Location, Outcome, Table};
 use tempfile::TempDir;
 
 /// When a put fails.
@@ -184,4 +186,113 @@ fn what_another_program_deleted_is_gone_and_what_it_changed_is_told() {
     let error = table.refresh().unwrap_err();
     assert!(error.to_string().contains("count"), "{error}");
     assert_eq!(error.kind(), model::ErrorKind::Unsupported);
+}
+
+/// A store of a process that dies while a put is on its way: the put is kept, and nothing works any more.
+#[derive(Debug)]
+struct Dying {
+    store: Arc<DynObjectStore>,
+    /// Puts into the log until then.
+    left: AtomicI64,
+    late: Arc<Mutex<Option<(Path, PutPayload, PutOptions)>>>,
+}
+
+impl Dying {
+    fn check(&self) -> Result<()> {
+        match self.left.load(Ordering::SeqCst) >= 0 {
+            true => Ok(()),
+            false => Err(Error::Generic { store: "Dying", source: "dead".into() }),
+        }
+    }
+}
+
+impl std::fmt::Display for Dying {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Dying")
+    }
+}
+
+#[async_trait::async_trait]
+impl ObjectStore for Dying {
+    async fn put_opts(&self, path: &Path, payload: PutPayload, options: PutOptions) -> Result<PutResult> {
+        let is_log = path.as_ref().ends_with(".json");
+        if is_log && self.left.fetch_sub(1, Ordering::SeqCst) == 0 {
+            *self.late.lock().unwrap() = Some((path.clone(), payload, options));
+            return self.check().map(|()| unreachable!("it died"));
+        }
+        self.check()?;
+        self.store.put_opts(path, payload, options).await
+    }
+
+    async fn put_multipart_opts(
+        &self,
+        at: &Path,
+        options: PutMultipartOptions,
+    ) -> Result<Box<dyn MultipartUpload>> {
+        self.check()?;
+        self.store.put_multipart_opts(at, options).await
+    }
+
+    async fn get_opts(&self, path: &Path, options: GetOptions) -> Result<GetResult> {
+        self.check()?;
+        self.store.get_opts(path, options).await
+    }
+
+    fn delete_stream(&self, paths: BoxStream<'static, Result<Path>>) -> BoxStream<'static, Result<Path>> {
+        self.store.delete_stream(paths)
+    }
+
+    fn list(&self, prefix: Option<&Path>) -> BoxStream<'static, Result<ObjectMeta>> {
+        match self.check() {
+            Ok(()) => self.store.list(prefix),
+            Err(error) => stream::once(async { Err(error) }).boxed(),
+        }
+    }
+
+    async fn list_with_delimiter(&self, prefix: Option<&Path>) -> Result<ListResult> {
+        self.check()?;
+        self.store.list_with_delimiter(prefix).await
+    }
+
+    async fn copy_opts(&self, from: &Path, to: &Path, options: CopyOptions) -> Result<()> {
+        self.check()?;
+        self.store.copy_opts(from, to, options).await
+    }
+}
+
+/// Seals one block; what it is.
+fn seal(table: &Table, name: &str) -> std::result::Result<Outcome, tables::TableError> {
+    let file = stage(table, name, &series(7));
+    let block = StagedBlock { source: "j".into(), after: None, upto: 1, files: vec![file] };
+    Ok(table.commit(&[block], DAY)?[0])
+}
+
+#[test]
+fn a_dead_process_commit_that_is_late_is_never_added_to_what_the_next_one_found() {
+    for is_fenced in [true, false] {
+        let shared: Arc<DynObjectStore> = Arc::new(InMemory::new());
+        let location = Location::open("memory:///t/", [], runtime().handle().clone()).unwrap();
+        let healthy = location.with_store(|_| Arc::clone(&shared));
+        Table::open_or_create(healthy.clone()).unwrap();
+        let late = Arc::new(Mutex::new(None));
+        let dying = Dying { store: Arc::clone(&shared), left: AtomicI64::new(0), late: Arc::clone(&late) };
+        let dead = Table::open_or_create(location.with_store(|_| Arc::new(dying))).unwrap();
+        assert!(seal(&dead, "dead").is_err());
+
+        let table = Table::open_or_create(healthy.clone()).unwrap();
+        if is_fenced {
+            table.fence().unwrap();
+        }
+        assert_eq!(table.floodmarks(["j"]).unwrap().get("j"), None, "it takes the samples in again");
+        let (path, payload, options) = late.lock().unwrap().take().expect("a commit was on its way");
+        let arrived = runtime().block_on(shared.put_opts(&path, payload, options));
+        // without the fence it is there, beside samples that are in a head again
+        assert_eq!(arrived.is_ok(), !is_fenced, "{arrived:?}");
+        table.refresh().unwrap();
+        assert_eq!(table.floodmarks(["j"]).unwrap().get("j").is_some(), !is_fenced);
+        let outcome = seal(&table, "again").unwrap();
+        assert_eq!(matches!(outcome, Outcome::Committed { .. }), is_fenced, "{outcome:?}");
+        let found: Vec<_> = contents(&table).unwrap().into_values().map(f64::from_bits).collect();
+        assert_eq!((found, table.files().unwrap().all().len()), (vec![7.0], 1));
+    }
 }
