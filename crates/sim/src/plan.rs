@@ -125,6 +125,7 @@ impl Plan {
             delay: some(0.5, 0.25) + some(0.5, 0.1),
             unreadable: some(0.2, 0.3),
             broken: None,
+            slow_ms: 0,
         };
         // Without `floodmarks.json` nobody can tell that an older journal goes on under a newer one's name.
         let forgets_advice = rng.chance(0.4);

@@ -33,6 +33,8 @@ pub struct StoreFaults {
     pub unreadable: f64,
     /// All requests fail whose path begins so.
     pub broken: Option<String>,
+    /// How long each request takes. Random runs leave it 0: how many requests there are side by side is not theirs to say.
+    pub slow_ms: u64,
 }
 
 /// The store.
@@ -128,6 +130,7 @@ impl SimStore {
     fn fate(&self, path: &Path, is_put: bool) -> Fate {
         let power = self.0.power.change();
         let mut state = self.lock();
+        self.0.clock.advance(state.faults.slow_ms);
         let count = state.changes.entry(path.clone()).or_insert(0);
         *count += 1;
         let count = *count;
@@ -155,6 +158,7 @@ impl SimStore {
     /// Fails where a read is to fail.
     fn may_read(&self, operation: &'static str, path: &Path) -> Result<()> {
         let state = self.lock();
+        self.0.clock.advance(state.faults.slow_ms);
         let unreadable = state.faults.unreadable;
         let is_bad =
             state.is_broken(path) || (unreadable > 0.0 && state.draw(operation, path, 0).chance(unreadable));

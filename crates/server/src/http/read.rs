@@ -285,3 +285,31 @@ fn cut_at(limit: usize, len: usize, warnings: &mut Vec<String>) {
         warnings.push("results truncated due to limit".into());
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::lake::tests::node_with;
+
+    /// A store that does not answer in time: the client is answered, and the thread ends when the store does.
+    #[tokio::test(flavor = "multi_thread")]
+    async fn a_query_that_waits_for_a_store_ends_with_its_timeout() {
+        let dir = tempfile::tempdir().unwrap();
+        let node = node_with(dir.path(), |settings| settings.query_timeout_ms = 50).await;
+        let app = App::new(node.clone());
+        let less = Some(Duration::from_millis(20));
+        for (allowed, bound) in [(None, "setting query_timeout"), (less, "parameter timeout")] {
+            let (answer, answered) = std::sync::mpsc::channel::<()>();
+            let work = move |_: &App, _: &AtomicBool| {
+                let _ = answered.recv(); // the store
+                Err(ApiError::new(StatusCode::INTERNAL_SERVER_ERROR, "internal", "nobody hears it"))
+            };
+            let error = within(&app, allowed, work).await.expect_err("the store does not answer");
+            let text = format!("{error:?}");
+            assert!(text.contains("503") && text.contains("query timed out in "), "{text}");
+            assert!(text.contains(bound), "{text}");
+            drop(answer);
+        }
+        tokio::task::spawn_blocking(move || node.stop()).await.unwrap();
+    }
+}

@@ -1,4 +1,6 @@
-//! Some hundred seeds, and that equal seeds are equal runs.
+//! Some hundred seeds, and that equal seeds are equal runs. A slow store, with a test of its own, is in `slow`.
+
+mod slow;
 
 /// Seeds in an ordinary test run. The first is another one each time, so that many runs see many seeds.
 const SEEDS: u64 = 160;

@@ -289,7 +289,7 @@ fn a_dead_process_commit_that_is_late_is_never_added_to_what_the_next_one_found(
         // without the fence it is there, beside samples that are in a head again
         assert_eq!(arrived.is_ok(), !is_fenced, "{arrived:?}");
         table.refresh().unwrap();
-        assert_eq!(table.floodmarks(["j"]).unwrap().get("j").is_some(), !is_fenced);
+        assert_eq!(table.floodmarks(["j"]).unwrap().contains_key("j"), !is_fenced);
         let outcome = seal(&table, "again").unwrap();
         assert_eq!(matches!(outcome, Outcome::Committed { .. }), is_fenced, "{outcome:?}");
         let found: Vec<_> = contents(&table).unwrap().into_values().map(f64::from_bits).collect();
