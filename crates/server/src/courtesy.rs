@@ -12,13 +12,10 @@ use std::time::{Duration, Instant};
 /// How long it is worked before it is looked who else wants the processor.
 const TURN: Duration = Duration::from_micros(50);
 
-/// For how many times as long as it was worked others may be let pass, so that under steady load a third of the time is
-/// left; and how much of that is saved up.
-const WAIT_FACTOR: u32 = 2;
-const WAIT_MAX: Duration = Duration::from_millis(50);
-
-/// A turn that took longer than this was somebody else's turn too.
-const WORKED_MAX: Duration = Duration::from_millis(1);
+/// For how many times as long as it was worked others may be let pass, so that an eighth of a processor is left under any
+/// load; and how much of that is saved up.
+const WAIT_FACTOR: u32 = 7;
+const WAIT_MAX: Duration = Duration::from_millis(100);
 
 /// How often it is looked whether the requests are gone.
 const POLL: Duration = Duration::from_micros(200);
@@ -56,37 +53,55 @@ impl Drop for Passing<'_> {
 /// How a thread with work that can wait behaves.
 #[derive(Debug)]
 pub(crate) struct Courtesy {
-    /// Since when it works.
+    /// When the turn began, and what the thread had used of processors by then.
     since: Instant,
-    /// How long others may still be let pass.
+    used: Duration,
+    /// How long others may still be let pass: earned by work, spent by waiting, be it for them or for a processor.
     patience: Duration,
 }
 
 impl Courtesy {
-    /// Of a thread that begins to work.
+    /// Of a thread that is about to work.
     pub(crate) fn new(node: &Shared) -> Self {
-        Self { since: node.clock.instant(), patience: Duration::ZERO }
+        Self { since: node.clock.instant(), used: processor_time(), patience: Duration::ZERO }
     }
 
-    /// Lets others pass, where some time was worked. To be called often, and where no lock is held.
+    /// Lets others pass, where some time was worked. To be called often, by one thread, and where no lock is held.
     pub(crate) fn let_pass(&mut self, node: &Shared) {
-        let clock = &node.clock;
-        let worked = clock.instant().saturating_duration_since(self.since);
-        if worked < TURN {
+        let now = node.clock.instant();
+        let passed = now.saturating_duration_since(self.since);
+        if passed < TURN {
             return;
         }
-        // whoever was woken for this processor need not wait for the end of a slice
-        std::thread::yield_now();
-        self.patience = (self.patience + worked.min(WORKED_MAX) * WAIT_FACTOR).min(WAIT_MAX);
-        let mut now = clock.instant();
-        while !self.patience.is_zero() && !node.traffic.is_quiet() && !is_urgent(node) {
-            clock.sleep(POLL);
-            let woken = clock.instant();
-            self.patience = self.patience.saturating_sub(woken.saturating_duration_since(now).max(POLL));
-            now = woken;
+        let used = processor_time();
+        self.account(passed, used.saturating_sub(self.used));
+        if !self.patience.is_zero() && !is_urgent(node) {
+            // whoever was woken for this processor need not wait for the end of a slice
+            std::thread::yield_now();
+            self.wait(node);
         }
-        self.since = now;
+        (self.since, self.used) = (node.clock.instant(), used);
     }
+
+    fn account(&mut self, passed: Duration, worked: Duration) {
+        let earned = self.patience + worked * WAIT_FACTOR;
+        self.patience = earned.saturating_sub(passed.saturating_sub(worked)).min(WAIT_MAX);
+    }
+
+    fn wait(&mut self, node: &Shared) {
+        while !self.patience.is_zero() && !node.traffic.is_quiet() && !is_urgent(node) {
+            let before = node.clock.instant();
+            node.clock.sleep(POLL);
+            let slept = node.clock.instant().saturating_duration_since(before);
+            self.patience = self.patience.saturating_sub(slept.max(POLL));
+        }
+    }
+}
+
+/// What the calling thread has used of processors.
+fn processor_time() -> Duration {
+    let time = rustix::time::clock_gettime(rustix::time::ClockId::ThreadCPUTime);
+    Duration::try_from(time).unwrap_or_default()
 }
 
 fn is_urgent(node: &Shared) -> bool {
@@ -98,30 +113,39 @@ mod tests {
     use super::*;
     use crate::pipeline::tests::small_node;
 
+    const MS: Duration = Duration::from_millis(1);
+
+    #[test]
+    fn waiting_is_earned_by_work() {
+        let dir = tempfile::tempdir().unwrap();
+        let node = small_node(dir.path());
+        let mut courtesy = Courtesy::new(node.shared());
+        courtesy.account(MS, MS);
+        assert_eq!(courtesy.patience, MS * WAIT_FACTOR);
+        courtesy.account(MS * 3, MS / 2);
+        assert_eq!(courtesy.patience, MS * WAIT_FACTOR * 3 / 2 - MS * 5 / 2, "a processor was waited for");
+        courtesy.account(MS * 1000, MS);
+        assert_eq!(courtesy.patience, Duration::ZERO, "there is no debt");
+        courtesy.account(MS * 1000, MS * 1000);
+        assert_eq!(courtesy.patience, WAIT_MAX);
+        node.stop();
+    }
+
     #[test]
     fn requests_go_first_but_not_for_ever() {
         let dir = tempfile::tempdir().unwrap();
         let node = small_node(dir.path());
         let shared = node.shared();
-        let mut courtesy = Courtesy::new(shared);
-        let worked = |courtesy: &mut Courtesy, time: Duration| {
-            courtesy.since =
-                courtesy.since.checked_sub(time).expect("the machine is up for longer than that");
-            courtesy.let_pass(shared);
-        };
-        worked(&mut courtesy, WORKED_MAX);
-        let saved = courtesy.patience;
-        assert!(saved >= WORKED_MAX * WAIT_FACTOR, "nobody came: {saved:?}");
+        let mut courtesy = Courtesy { patience: MS, ..Courtesy::new(shared) };
+        assert!(shared.traffic.is_quiet());
+        courtesy.wait(shared);
+        assert_eq!(courtesy.patience, MS, "nobody came");
         let passing = shared.traffic.enter();
         assert!(!shared.traffic.is_quiet());
-        worked(&mut courtesy, TURN);
+        courtesy.wait(shared);
         assert_eq!(courtesy.patience, Duration::ZERO, "all that was saved, and no more");
         drop(passing);
         assert!(shared.traffic.is_quiet());
-        for _ in 0..1000 {
-            worked(&mut courtesy, Duration::from_secs(1));
-        }
-        assert_eq!(courtesy.patience, WAIT_MAX);
         node.stop();
     }
 }
