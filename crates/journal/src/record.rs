@@ -19,10 +19,11 @@ mod extras;
 pub use definitions::{Definitions, RECORD_LABEL_BYTES_MAX};
 
 use crate::RECORD_BYTES_MAX;
-use crate::wire::{Cursor, put_varint};
+use crate::wire::Cursor;
 use define::Definer;
 use model::caps::REQUEST_SAMPLES_MAX;
 use model::{Exemplar, LabelsRef, Metadata, SeriesRef, TenantId};
+use stdx::varint;
 
 /// The version of the record format, its first byte.
 pub const RECORD_VERSION: u8 = 1;
@@ -144,7 +145,7 @@ impl RecordEncoder {
         out.push(u8::try_from(tenant.len()).expect("BUG: a tenant's name is at most 150 bytes"));
         out.extend_from_slice(tenant.as_bytes());
         self.definer.finish(out);
-        put_varint(out, self.refs.len() as u64);
+        varint::put(out, self.refs.len() as u64);
         if !self.refs.is_empty() {
             columns::put_deltas(out, &self.refs);
             columns::put_deltas(out, &self.timestamps);
@@ -152,7 +153,7 @@ impl RecordEncoder {
         }
         for (count, bytes) in [(self.metadata_count, &self.metadata), (self.exemplars_count, &self.exemplars)]
         {
-            put_varint(out, count);
+            varint::put(out, count);
             out.extend_from_slice(bytes);
         }
         assert!(out.len() <= RECORD_BYTES_MAX, "BUG: a record goes on being filled when it is full");

@@ -1,33 +1,12 @@
-//! Varints, and a cursor over bytes that nobody vouches for.
+//! A cursor over bytes that nobody vouches for, and texts.
 
 use crate::record::RecordError;
-
-/// Appends a LEB128 varint.
-#[inline]
-pub(crate) fn put_varint(out: &mut Vec<u8>, mut n: u64) {
-    while n >= 0x80 {
-        out.push(n as u8 | 0x80);
-        n >>= 7;
-    }
-    out.push(n as u8);
-}
+use stdx::varint;
 
 /// Appends a text with its length before it.
 pub(crate) fn put_text(out: &mut Vec<u8>, text: &str) {
-    put_varint(out, text.len() as u64);
+    varint::put(out, text.len() as u64);
     out.extend_from_slice(text.as_bytes());
-}
-
-/// Small magnitudes to small numbers: 0, -1, 1, -2 become 0, 1, 2, 3.
-#[inline]
-pub(crate) const fn zigzag(n: i64) -> u64 {
-    ((n << 1) ^ (n >> 63)) as u64
-}
-
-/// The inverse of [`zigzag`].
-#[inline]
-pub(crate) const fn unzigzag(n: u64) -> i64 {
-    (n >> 1) as i64 ^ -((n & 1) as i64)
 }
 
 /// Reads from the front of a slice.
@@ -119,7 +98,7 @@ mod tests {
     fn varints_round_trip() {
         for n in [0, 1, 127, 128, 300, 1 << 31, u64::MAX - 1, u64::MAX] {
             let mut out = Vec::new();
-            put_varint(&mut out, n);
+            varint::put(&mut out, n);
             let mut cursor = Cursor::new(&out);
             assert_eq!(cursor.varint(), Ok(n));
             assert!(cursor.rest.is_empty());
@@ -127,13 +106,5 @@ mod tests {
         }
         assert!(Cursor::new(&[0xff; 11]).varint().is_err(), "more than 64 bits");
         assert!(Cursor::new(&[0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 2]).varint().is_err());
-    }
-
-    #[test]
-    fn zigzag_round_trips() {
-        for n in [0, 1, -1, 2, i64::MAX, i64::MIN] {
-            assert_eq!(unzigzag(zigzag(n)), n);
-        }
-        assert_eq!([0, -1, 1, -2].map(zigzag), [0, 1, 2, 3]);
     }
 }

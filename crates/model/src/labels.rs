@@ -15,6 +15,7 @@ use crate::caps::{LABEL_NAME_BYTES_MAX, LABEL_VALUE_BYTES_MAX, SERIES_LABEL_BYTE
 use crate::error::SeriesError;
 use std::cmp::Ordering;
 use std::sync::Arc;
+use stdx::varint;
 
 /// The label that holds a series' metric name.
 pub const METRIC_NAME: &str = "__name__";
@@ -217,23 +218,15 @@ const fn varint_len(n: usize) -> usize {
     }
 }
 
-fn put_varint(out: &mut Vec<u8>, mut n: usize) {
-    while n >= 0x80 {
-        out.push(n as u8 | 0x80);
-        n >>= 7;
-    }
-    out.push(n as u8);
-}
-
 /// Appends one label in canonical form. The caller keeps order and caps.
 #[inline]
 pub fn put_label(out: &mut Vec<u8>, name: &[u8], value: &[u8]) {
     let inner = 2 + varint_len(name.len()) + name.len() + varint_len(value.len()) + value.len();
     out.push(TAG_LABEL);
-    put_varint(out, inner);
+    varint::put(out, inner as u64);
     for (tag, text) in [(TAG_NAME, name), (TAG_VALUE, value)] {
         out.push(tag);
-        put_varint(out, text.len());
+        varint::put(out, text.len() as u64);
         out.extend_from_slice(text);
     }
 }

@@ -1,13 +1,17 @@
 //! Missing batteries. Nothing here knows what a metric is.
 //!
+//! - [`calendar`]: days and dates
 //! - [`clock`]: where "now" comes from, real or virtual
 //! - [`rng`]: a seeded generator, so that every random run can be repeated
 //! - [`budget`]: memory that is bought before it is used
 //! - [`units`]: durations and sizes as people write them
+//! - [`varint`]: numbers of as many bytes as they need
 //! - [`telemetry`]: counters, gauges and histograms in a registry that is passed in
 
 pub mod budget;
+pub mod calendar;
 pub mod clock;
 pub mod rng;
 pub mod telemetry;
 pub mod units;
+pub mod varint;

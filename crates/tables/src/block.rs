@@ -7,6 +7,7 @@ use crate::decimal;
 use model::labels::METRIC_NAME;
 use model::{LabelsRef, SeriesKey};
 use std::ops::Range;
+use stdx::calendar;
 
 /// A day's length in milliseconds.
 pub const DAY_MS: i64 = 86_400_000;
@@ -75,15 +76,10 @@ impl Date {
 
     /// Reads `YYYY-MM-DD`.
     pub fn parse(text: &str) -> Option<Self> {
-        let mut parts = text.splitn(3, '-').map(|part| part.parse::<i32>().ok().filter(|n| *n >= 0));
+        let mut parts = text.splitn(3, '-').map(|part| part.parse::<u16>().ok());
         let (year, month, day) = (parts.next()??, parts.next()??, parts.next()??);
-        // The civil calendar, with years that begin in March: a leap day is a year's last day.
-        let shifted = (month + 9) % 12;
-        let year = if shifted >= 10 { year - 1 } else { year };
-        let (era, of_era) = (year.div_euclid(400), year.rem_euclid(400));
-        let of_year = (153 * shifted + 2) / 5 + day - 1;
-        let days = era * 146_097 + of_era * 365 + of_era / 4 - of_era / 100 + of_year;
-        let date = Self(days - 719_468);
+        let days = calendar::Date { year: year.into(), month: month.into(), day: day.into() }.days();
+        let date = Self(i32::try_from(days).ok()?);
         (text.len() == 10 && date.to_string() == text).then_some(date)
     }
 }
@@ -91,15 +87,7 @@ impl Date {
 impl std::fmt::Display for Date {
     /// As `YYYY-MM-DD`.
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let days = self.0 + 719_468;
-        let (era, of_era) = (days.div_euclid(146_097), days.rem_euclid(146_097));
-        let year = (of_era - of_era / 1460 + of_era / 36_524 - of_era / 146_096) / 365;
-        let of_year = of_era - (365 * year + year / 4 - year / 100);
-        let shifted = (5 * of_year + 2) / 153;
-        let day = of_year - (153 * shifted + 2) / 5 + 1;
-        let month = (shifted + 2) % 12 + 1;
-        let year = era * 400 + year + i32::from(month <= 2);
-        write!(f, "{year:04}-{month:02}-{day:02}")
+        calendar::Date::of_days(self.0.into()).fmt(f)
     }
 }
 

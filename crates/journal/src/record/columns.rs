@@ -16,7 +16,8 @@
 //! on the values, which would otherwise cost a misprediction for every other sample.
 
 use super::RecordError;
-use crate::wire::{Cursor, put_varint, unzigzag, zigzag};
+use crate::wire::Cursor;
+use stdx::varint::{self, unzigzag, zigzag};
 
 const PLAIN: u8 = 0;
 const RUNS: u8 = 1;
@@ -31,7 +32,7 @@ pub(super) fn put_deltas<T: Copy + Into<i64>>(out: &mut Vec<u8>, column: &[T]) {
         let mut previous = 0i64;
         for &item in column {
             let item = item.into();
-            put_varint(out, zigzag(item.wrapping_sub(previous)));
+            varint::put(out, zigzag(item.wrapping_sub(previous)));
             previous = item;
         }
     }
@@ -50,21 +51,21 @@ fn count_runs<T: Copy + Into<i64>>(column: &[T]) -> usize {
 
 fn put_runs<T: Copy + Into<i64>>(out: &mut Vec<u8>, column: &[T]) {
     out.push(RUNS);
-    put_varint(out, count_runs(column) as u64);
+    varint::put(out, count_runs(column) as u64);
     let (mut previous, mut delta, mut repeats) = (0i64, 0i64, 0u64);
     for &item in column {
         let item = item.into();
         let next = item.wrapping_sub(previous);
         if repeats > 0 && next != delta {
-            put_varint(out, zigzag(delta));
-            put_varint(out, repeats);
+            varint::put(out, zigzag(delta));
+            varint::put(out, repeats);
             repeats = 0;
         }
         (previous, delta, repeats) = (item, next, repeats + 1);
     }
     if repeats > 0 {
-        put_varint(out, zigzag(delta));
-        put_varint(out, repeats);
+        varint::put(out, zigzag(delta));
+        varint::put(out, repeats);
     }
 }
 

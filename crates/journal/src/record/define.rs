@@ -17,12 +17,12 @@
 
 use super::columns::put_deltas;
 use super::definitions::RECORD_LABEL_BYTES_MAX;
-use crate::wire::put_varint;
 use hashbrown::{DefaultHashBuilder, HashTable};
 use model::caps::SERIES_LABELS_MAX;
 use model::{LabelsRef, SeriesRef};
 use std::hash::BuildHasher;
 use std::ops::Range;
+use stdx::varint;
 
 /// Below this nothing is gained by packing.
 const PACK_BYTES_MIN: usize = 128;
@@ -142,14 +142,14 @@ impl Definer {
             return;
         }
         self.body.clear();
-        put_varint(&mut self.body, self.refs.len() as u64);
+        varint::put(&mut self.body, self.refs.len() as u64);
         put_deltas(&mut self.body, &self.refs);
         self.symbols.finish(&mut self.body);
         self.body.extend_from_slice(&self.series);
-        put_varint(out, self.body.len() as u64);
+        varint::put(out, self.body.len() as u64);
         match self.pack() {
             Some(len) => {
-                put_varint(out, len as u64);
+                varint::put(out, len as u64);
                 out.extend_from_slice(&self.packed[..len]);
             }
             None => {
@@ -208,24 +208,24 @@ impl Symbols {
         match entry {
             hashbrown::hash_table::Entry::Occupied(found) => {
                 let symbol = *found.get();
-                put_varint(out, base + u64::from(next - symbol));
+                varint::put(out, base + u64::from(next - symbol));
                 symbol
             }
             hashbrown::hash_table::Entry::Vacant(vacant) => {
                 vacant.insert(next);
                 texts.extend_from_slice(text.as_bytes());
                 ends.push(texts.len() as u32);
-                put_varint(out, base);
+                varint::put(out, base);
                 next
             }
         }
     }
 
     fn finish(&self, out: &mut Vec<u8>) {
-        put_varint(out, self.ends.len() as u64);
+        varint::put(out, self.ends.len() as u64);
         let mut start = 0;
         for &end in &self.ends {
-            put_varint(out, u64::from(end - start));
+            varint::put(out, u64::from(end - start));
             start = end;
         }
         out.extend_from_slice(&self.text);

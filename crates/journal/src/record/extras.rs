@@ -8,9 +8,10 @@
 //! ```
 
 use super::RecordError;
-use crate::wire::{Cursor, put_text, put_varint, unzigzag, zigzag};
+use crate::wire::{Cursor, put_text};
 use model::caps::{REQUEST_EXTRAS_MAX, SERIES_LABELS_MAX};
 use model::{Exemplar, LabelsBuilder, Metadata, MetricKind, SeriesRef};
+use stdx::varint::{self, unzigzag, zigzag};
 
 pub(super) fn put_metadata(out: &mut Vec<u8>, metadata: &Metadata) {
     out.push(metadata.kind as u8);
@@ -20,10 +21,10 @@ pub(super) fn put_metadata(out: &mut Vec<u8>, metadata: &Metadata) {
 }
 
 pub(super) fn put_exemplar(out: &mut Vec<u8>, series: SeriesRef, exemplar: &Exemplar) {
-    put_varint(out, series.0.into());
-    put_varint(out, zigzag(exemplar.timestamp_ms));
+    varint::put(out, series.0.into());
+    varint::put(out, zigzag(exemplar.timestamp_ms));
     out.extend_from_slice(&exemplar.value.to_bits().to_le_bytes());
-    put_varint(out, exemplar.labels.iter().count() as u64);
+    varint::put(out, exemplar.labels.iter().count() as u64);
     for (name, value) in exemplar.labels.iter() {
         put_text(out, name);
         put_text(out, value);

@@ -5,6 +5,7 @@ use super::table::{Cell, list, section, table};
 use crate::figures::{FIGURES, show};
 use crate::report::Quantiles;
 use crate::result::{EventKind, RunResult};
+use stdx::calendar::Date;
 
 /// Events that are listed; charts mark them all.
 const EVENTS_MAX: usize = 60;
@@ -65,20 +66,11 @@ fn head(result: &RunResult) -> String {
     out
 }
 
-/// Date and time of day in UTC. The algorithm for days is that of Howard Hinnant's `civil_from_days`.
+/// Date and time of day in UTC.
 pub(crate) fn date(ms: i64) -> String {
     let (days, second) = (ms.div_euclid(86_400_000), ms.rem_euclid(86_400_000) / 1000);
-    let z = days + 719_468;
-    let era = z.div_euclid(146_097);
-    let day_of_era = z.rem_euclid(146_097);
-    let year_of_era = (day_of_era - day_of_era / 1_460 + day_of_era / 36_524 - day_of_era / 146_096) / 365;
-    let day_of_year = day_of_era - (365 * year_of_era + year_of_era / 4 - year_of_era / 100);
-    let month = (5 * day_of_year + 2) / 153;
-    let day = day_of_year - (153 * month + 2) / 5 + 1;
-    let month = if month < 10 { month + 3 } else { month - 9 };
-    let year = year_of_era + era * 400 + i64::from(month <= 2);
     let (h, m, s) = (second / 3600, second / 60 % 60, second % 60);
-    format!("{year:04}-{month:02}-{day:02} {h:02}:{m:02}:{s:02} UTC")
+    format!("{} {h:02}:{m:02}:{s:02} UTC", Date::of_days(days))
 }
 
 fn tiles(result: &RunResult) -> String {

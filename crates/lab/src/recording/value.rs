@@ -23,7 +23,7 @@ fn whole(bits: u64) -> Option<i64> {
 pub(super) fn put(out: &mut Vec<u8>, before: u64, now: u64) {
     if let (Some(before), Some(now)) = (whole(before), whole(now)) {
         let difference = now - before; // both at most 2^53
-        varint::put(out, (((difference << 1) ^ (difference >> 63)) as u64) << 1);
+        varint::put(out, stdx::varint::zigzag(difference) << 1);
         return;
     }
     let changed = before ^ now;

@@ -1,17 +1,11 @@
-//! Numbers of as many bytes as they need: LEB128, and zigzag for those with a sign.
+//! Numbers of as many bytes as they need, written and read.
 
-/// Appends `n`.
-pub(super) fn put(out: &mut Vec<u8>, mut n: u64) {
-    while n >= 0x80 {
-        out.push(n as u8 | 0x80);
-        n >>= 7;
-    }
-    out.push(n as u8);
-}
+pub(super) use stdx::varint::put;
+use stdx::varint::{unzigzag, zigzag};
 
 /// Appends a number with a sign.
 pub(super) fn put_signed(out: &mut Vec<u8>, n: i64) {
-    put(out, ((n << 1) ^ (n >> 63)) as u64);
+    put(out, zigzag(n));
 }
 
 /// Appends `bytes` behind their length.
@@ -40,8 +34,7 @@ pub(super) fn take(from: &mut &[u8]) -> Option<u64> {
 
 /// Takes a number with a sign off the front.
 pub(super) fn take_signed(from: &mut &[u8]) -> Option<i64> {
-    let n = take(from)?;
-    Some((n >> 1) as i64 ^ -((n & 1) as i64))
+    take(from).map(unzigzag)
 }
 
 /// Takes bytes off the front that stand behind their length.

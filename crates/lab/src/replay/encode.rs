@@ -7,6 +7,7 @@ use super::dealer::Batch;
 use crate::recording::request::Message;
 use model::{Labels, LabelsBuilder, LabelsRef};
 use std::collections::HashMap;
+use stdx::varint;
 
 /// Makes bodies; keeps its memory.
 #[derive(Debug, Default)]
@@ -56,7 +57,7 @@ impl Encoder {
                     field(&mut self.message, 0x22, text.as_bytes());
                     next
                 });
-                varint(&mut self.refs, reference);
+                varint::put(&mut self.refs, reference);
             }
             self.series.clear();
             field(&mut self.series, 0x0a, &self.refs);
@@ -101,20 +102,12 @@ impl Encoder {
 fn time(out: &mut Vec<u8>, tag: u8, t: i64) {
     if t != 0 {
         out.push(tag);
-        varint(out, t as u64);
+        varint::put(out, t as u64);
     }
 }
 
 fn field(out: &mut Vec<u8>, tag: u8, bytes: &[u8]) {
     out.push(tag);
-    varint(out, bytes.len() as u64);
+    varint::put(out, bytes.len() as u64);
     out.extend_from_slice(bytes);
-}
-
-fn varint(out: &mut Vec<u8>, mut n: u64) {
-    while n >= 0x80 {
-        out.push(n as u8 | 0x80);
-        n >>= 7;
-    }
-    out.push(n as u8);
 }

@@ -1,22 +1,11 @@
 //! Protobuf fields, written.
 
-/// How many bytes the varint of `n` takes.
-pub(super) const fn varint_len(n: u64) -> usize {
-    (64 - (n | 1).leading_zeros() as usize).div_ceil(7)
-}
-
-pub(super) fn varint(out: &mut Vec<u8>, mut n: u64) {
-    while n >= 0x80 {
-        out.push(n as u8 | 0x80);
-        n >>= 7;
-    }
-    out.push(n as u8);
-}
+use stdx::varint;
 
 /// A length-delimited field of one-byte tag `tag`.
 pub(super) fn bytes(out: &mut Vec<u8>, tag: u8, value: &[u8]) {
     out.push(tag);
-    varint(out, value.len() as u64);
+    varint::put(out, value.len() as u64);
     out.extend_from_slice(value);
 }
 
@@ -24,13 +13,13 @@ pub(super) fn bytes(out: &mut Vec<u8>, tag: u8, value: &[u8]) {
 pub(super) fn number(out: &mut Vec<u8>, tag: u8, value: u64) {
     if value != 0 {
         out.push(tag);
-        varint(out, value);
+        varint::put(out, value);
     }
 }
 
 /// How many bytes [`number`] writes.
 pub(super) const fn number_len(value: u64) -> usize {
-    if value == 0 { 0 } else { 1 + varint_len(value) }
+    if value == 0 { 0 } else { 1 + varint::len(value) }
 }
 
 /// A double, bit by bit; left out where all of them are zero.
@@ -49,7 +38,7 @@ pub(super) const fn double_len(value: f64) -> usize {
 /// A field of tag `tag` that holds what `write` writes, which is `len` bytes.
 pub(super) fn message(out: &mut Vec<u8>, tag: u8, len: usize, write: impl FnOnce(&mut Vec<u8>)) {
     out.push(tag);
-    varint(out, len as u64);
+    varint::put(out, len as u64);
     let start = out.len();
     write(out);
     assert_eq!(out.len() - start, len, "BUG: a message is not as long as announced");
@@ -57,5 +46,5 @@ pub(super) fn message(out: &mut Vec<u8>, tag: u8, len: usize, write: impl FnOnce
 
 /// How many bytes a field of one-byte tag with `len` bytes of content takes.
 pub(super) const fn field_len(len: usize) -> usize {
-    1 + varint_len(len as u64) + len
+    1 + varint::len(len as u64) + len
 }

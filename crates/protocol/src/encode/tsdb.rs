@@ -3,6 +3,7 @@
 use crate::tsdb::xor;
 use model::{LabelsRef, TimeRange};
 use std::collections::BTreeMap;
+use stdx::varint;
 
 /// A block's files.
 #[derive(Debug, Clone, Default)]
@@ -87,7 +88,7 @@ impl BlockEncoder {
             }
             BlockChunk::Other(encoding, data, range) => (*encoding, data.to_vec(), *range),
         };
-        put_uvarint(&mut self.chunks, data.len() as u64);
+        varint::put(&mut self.chunks, data.len() as u64);
         let start = self.chunks.len();
         self.chunks.push(encoding);
         self.chunks.extend(data);
@@ -124,7 +125,7 @@ impl BlockEncoder {
         let mut tombstones = 0x0130_BA30_u32.to_be_bytes().to_vec();
         tombstones.push(1);
         for (series, range) in &self.stones {
-            put_uvarint(&mut tombstones, references[*series]);
+            varint::put(&mut tombstones, references[*series]);
             put_varint(&mut tombstones, range.start_ms);
             put_varint(&mut tombstones, range.end_ms);
         }
@@ -146,7 +147,7 @@ impl BlockEncoder {
         index.extend((self.symbols.len() as u32).to_be_bytes());
         for (i, (text, reference)) in self.symbols.iter_mut().enumerate() {
             *reference = if self.version == 2 { i as u64 } else { index.len() as u64 };
-            put_uvarint(index, text.len() as u64);
+            varint::put(index, text.len() as u64);
             index.extend(text.as_bytes());
         }
         let len = (index.len() - at - 4) as u32;
@@ -158,44 +159,36 @@ impl BlockEncoder {
 impl EncodedSeries {
     fn put(&self, symbols: &BTreeMap<String, u64>, out: &mut Vec<u8>) {
         let mut entry = Vec::new();
-        put_uvarint(&mut entry, self.labels.len() as u64);
+        varint::put(&mut entry, self.labels.len() as u64);
         for text in self.labels.iter().flat_map(|(name, value)| [name, value]) {
-            put_uvarint(&mut entry, symbols[text]);
+            varint::put(&mut entry, symbols[text]);
         }
-        put_uvarint(&mut entry, self.chunks.len() as u64);
+        varint::put(&mut entry, self.chunks.len() as u64);
         let mut last: Option<(i64, u64)> = None;
         for (min, max, at) in &self.chunks {
             match last {
                 None => {
                     put_varint(&mut entry, *min);
-                    put_uvarint(&mut entry, max.wrapping_sub(*min) as u64);
-                    put_uvarint(&mut entry, *at);
+                    varint::put(&mut entry, max.wrapping_sub(*min) as u64);
+                    varint::put(&mut entry, *at);
                 }
                 Some((end, before)) => {
-                    put_uvarint(&mut entry, min.wrapping_sub(end) as u64);
-                    put_uvarint(&mut entry, max.wrapping_sub(*min) as u64);
+                    varint::put(&mut entry, min.wrapping_sub(end) as u64);
+                    varint::put(&mut entry, max.wrapping_sub(*min) as u64);
                     put_varint(&mut entry, at.wrapping_sub(before) as i64);
                 }
             }
             last = Some((*max, *at));
         }
-        put_uvarint(out, entry.len() as u64);
+        varint::put(out, entry.len() as u64);
         let start = out.len();
         out.extend(entry);
         put_crc(out, start);
     }
 }
 
-pub(crate) fn put_uvarint(out: &mut Vec<u8>, mut n: u64) {
-    while n >= 0x80 {
-        out.push(n as u8 | 0x80);
-        n >>= 7;
-    }
-    out.push(n as u8);
-}
-
 pub(crate) fn put_varint(out: &mut Vec<u8>, n: i64) {
-    put_uvarint(out, (n << 1 ^ n >> 63) as u64);
+    varint::put(out, varint::zigzag(n));
 }
 
 fn put_crc(out: &mut Vec<u8>, from: usize) {

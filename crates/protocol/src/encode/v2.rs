@@ -1,11 +1,12 @@
 //! `io.prometheus.write.v2.Request`; see [`crate::remote_write`] for its fields.
 
-use super::put::{double, double_len, field_len, message, number, number_len, varint};
+use super::put::{double, double_len, field_len, message, number, number_len};
 use super::{Block, Extras};
 use hashbrown::{DefaultHashBuilder, HashTable};
 use model::{Exemplar, Labels, LabelsRef, Metadata};
 use std::hash::BuildHasher;
 use std::ops::Range;
+use stdx::varint;
 
 /// Makes remote-write 2.0 bodies.
 #[derive(Debug)]
@@ -111,7 +112,7 @@ impl V2Encoder {
         for (name, value) in labels.iter() {
             for text in [name, value] {
                 let reference = self.symbols.reference(text.as_bytes());
-                varint(&mut self.refs, u64::from(reference));
+                varint::put(&mut self.refs, u64::from(reference));
             }
         }
         start..self.refs.len()

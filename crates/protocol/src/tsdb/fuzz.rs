@@ -49,7 +49,7 @@ pub fn block_contents(bytes: &[u8]) {
 }
 
 fn put_len(out: &mut Vec<u8>, len: usize) {
-    crate::encode::tsdb::put_uvarint(out, len as u64);
+    stdx::varint::put(out, len as u64);
 }
 
 fn put_protected(out: &mut Vec<u8>, content: &[u8]) {

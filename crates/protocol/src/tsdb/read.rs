@@ -143,7 +143,7 @@ impl<'a> Cursor<'a> {
 
     /// The same with the sign in the lowest bit.
     pub(super) fn varint(&mut self) -> Option<i64> {
-        self.uvarint().map(|n| (n >> 1) as i64 ^ -((n & 1) as i64))
+        self.uvarint().map(stdx::varint::unzigzag)
     }
 }
 

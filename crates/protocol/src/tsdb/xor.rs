@@ -142,7 +142,7 @@ impl<'a> Bits<'a> {
     }
 
     fn varint(&mut self) -> Option<i64> {
-        self.uvarint().map(|n| (n >> 1) as i64 ^ -((n & 1) as i64))
+        self.uvarint().map(stdx::varint::unzigzag)
     }
 
     fn difference(&mut self) -> Option<i64> {
@@ -225,12 +225,12 @@ impl BitsOut {
 
     fn uvarint(&mut self, n: u64) {
         let mut bytes = Vec::new();
-        crate::encode::tsdb::put_uvarint(&mut bytes, n);
+        stdx::varint::put(&mut bytes, n);
         bytes.into_iter().for_each(|b| self.put(u64::from(b), 8));
     }
 
     fn varint(&mut self, n: i64) {
-        self.uvarint((n << 1 ^ n >> 63) as u64);
+        self.uvarint(stdx::varint::zigzag(n));
     }
 
     fn difference(&mut self, n: i64) {

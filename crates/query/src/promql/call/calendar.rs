@@ -7,6 +7,7 @@ use crate::promql::grid::Grid;
 use crate::promql::matrix::Column;
 use crate::promql::stream::Sink;
 use model::Labels;
+use stdx::calendar::Date;
 
 /// Seconds beyond which a date is not worked out (some 31 million years); also keeps the arithmetic small.
 const SECONDS_MAX: f64 = 1e15;
@@ -24,7 +25,7 @@ pub(super) fn part(function: Function) -> Option<Part> {
         Function::DayOfMonth => |s| date(s).day as f64,
         Function::DayOfYear => |s| {
             let d = date(s);
-            (days(s) - days_before_year(d.year) + 1) as f64
+            (days(s) - Date { month: 1, day: 1, ..d }.days() + 1) as f64
         },
         Function::DaysInMonth => |s| {
             let d = date(s);
@@ -36,35 +37,12 @@ pub(super) fn part(function: Function) -> Option<Part> {
     })
 }
 
-struct Date {
-    year: i64,
-    month: i64,
-    day: i64,
-}
-
 fn days(seconds: i64) -> i64 {
     seconds.div_euclid(86_400)
 }
 
-/// From days to a date (Howard Hinnant, chrono-Compatible Low-Level Date Algorithms): years begin in March,
-/// so that the leap day comes last, and repeat every 400 years.
 fn date(seconds: i64) -> Date {
-    let shifted = days(seconds) + 719_468;
-    let era = shifted.div_euclid(146_097);
-    let day_of_era = shifted.rem_euclid(146_097);
-    let year_of_era = (day_of_era - day_of_era / 1460 + day_of_era / 36_524 - day_of_era / 146_096) / 365;
-    let day_of_year = day_of_era - (365 * year_of_era + year_of_era / 4 - year_of_era / 100);
-    let march_month = (5 * day_of_year + 2) / 153;
-    let day = day_of_year - (153 * march_month + 2) / 5 + 1;
-    let month = if march_month < 10 { march_month + 3 } else { march_month - 9 };
-    let year = year_of_era + era * 400 + i64::from(month <= 2);
-    Date { year, month, day }
-}
-
-/// Days from the epoch to the first of January.
-fn days_before_year(year: i64) -> i64 {
-    let y = year - 1;
-    365 * (year - 1970) + (y.div_euclid(4) - y.div_euclid(100) + y.div_euclid(400)) - (492 - 19 + 4)
+    Date::of_days(days(seconds))
 }
 
 fn days_in_month(year: i64, month: i64) -> i64 {
