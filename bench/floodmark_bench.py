@@ -16,15 +16,56 @@ FLOODMARK = os.environ.get("FLOODMARK", "floodmark")
 TICKS_PER_SECOND = os.sysconf("SC_CLK_TCK")
 
 
-class Server:
-    """`floodmark serve` on a temporary directory; `restart` keeps the directory."""
+def free_port():
+    with socket.socket() as s:
+        s.bind(("127.0.0.1", 0))
+        return s.getsockname()[1]
+
+
+class Process:
+    """What `/proc` says of `self.process`."""
+
+    def rss_bytes(self):
+        return int(self._proc("statm").split()[1]) * os.sysconf("SC_PAGE_SIZE")
+
+    def rss_peak_bytes(self):
+        return int(self._proc("status").split("VmHWM:")[1].split()[0]) << 10
+
+    def cpu_seconds(self):
+        fields = self._proc("stat").rsplit(")", 1)[1].split()
+        return (int(fields[11]) + int(fields[12])) / TICKS_PER_SECOND
+
+    def threads(self):
+        """Seconds that the threads have run, and waited for a processor while they could have run, by name."""
+        times = {}
+        for thread in os.listdir("/proc/%d/task" % self.process.pid):
+            try:
+                name = self._proc("task/%s/comm" % thread).strip()
+                ran, waited, _ = map(int, self._proc("task/%s/schedstat" % thread).split())
+            except OSError:
+                continue  # it has just ended
+            before = times.get(name, (0, 0))
+            times[name] = (before[0] + ran / 1e9, before[1] + waited / 1e9)
+        return times
+
+    def _proc(self, name):
+        with open("/proc/%d/%s" % (self.process.pid, name)) as f:
+            return f.read()
+
+
+def lab_write(url, *flags):
+    """The report of `floodmark lab write` with these flags."""
+    command = [FLOODMARK, "lab", "write", "--url", url, "--json", "--quiet", *map(str, flags)]
+    return json.loads(subprocess.run(command, stdout=subprocess.PIPE, check=True).stdout)
+
+
+class Server(Process):
+    """`floodmark serve` on a temporary directory; `start` after `kill` keeps the directory."""
 
     def __init__(self, *flags):
         self.dir = tempfile.mkdtemp(prefix="floodmark-bench-")
         self.flags = flags
-        with socket.socket() as s:
-            s.bind(("127.0.0.1", 0))
-            self.address = "127.0.0.1:%d" % s.getsockname()[1]
+        self.address = "127.0.0.1:%d" % free_port()
         self.url = "http://" + self.address
         self.start()
 
@@ -47,29 +88,6 @@ class Server:
         self.process.kill()
         self.process.wait()
 
-    def rss_bytes(self):
-        return int(self._proc("statm").split()[1]) * os.sysconf("SC_PAGE_SIZE")
-
-    def rss_peak_bytes(self):
-        return int(self._proc("status").split("VmHWM:")[1].split()[0]) << 10
-
-    def cpu_seconds(self):
-        fields = self._proc("stat").rsplit(")", 1)[1].split()
-        return (int(fields[11]) + int(fields[12])) / TICKS_PER_SECOND
-
-    def threads(self):
-        """Seconds that the server's threads have run, and waited for a processor while they could have run, by name."""
-        times = {}
-        for thread in os.listdir("/proc/%d/task" % self.process.pid):
-            try:
-                name = self._proc("task/%s/comm" % thread).strip()
-                ran, waited, _ = map(int, self._proc("task/%s/schedstat" % thread).split())
-            except OSError:
-                continue  # it has just ended
-            before = times.get(name, (0, 0))
-            times[name] = (before[0] + ran / 1e9, before[1] + waited / 1e9)
-        return times
-
     def buckets(self, histogram):
         """How often a value was at most each bound (seconds), in a histogram of `/metrics` without labels."""
         text = urllib.request.urlopen(self.url + "/metrics").read().decode()
@@ -79,15 +97,15 @@ class Server:
     def lab(self, *flags):
         """`floodmark lab write` with these flags: its JSON report, and the server's CPU seconds meanwhile."""
         before = self.cpu_seconds()
-        command = [FLOODMARK, "lab", "write", "--url", self.url + "/api/v1/write", "--json", "--quiet", *map(str, flags)]
-        report = json.loads(subprocess.run(command, stdout=subprocess.PIPE, check=True).stdout)
+        report = lab_write(self.url + "/api/v1/write", *flags)
         return report, self.cpu_seconds() - before
+
+    def post(self, path):
+        """What `flush` or `compact` of the admin API answers."""
+        request = urllib.request.Request(self.url + "/api/v1/admin/" + path, data=b"", method="POST")
+        return json.load(urllib.request.urlopen(request, timeout=600))["data"]
 
     def stop(self):
         self.process.terminate()
         self.process.wait()
         shutil.rmtree(self.dir)
-
-    def _proc(self, name):
-        with open("/proc/%d/%s" % (self.process.pid, name)) as f:
-            return f.read()

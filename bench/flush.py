@@ -11,7 +11,6 @@ import argparse
 import json
 import threading
 import time
-import urllib.request
 
 from floodmark_bench import Server
 
@@ -21,22 +20,14 @@ args.add_argument("--rate", type=int, default=100_000)
 args.add_argument("--memory", default="2GiB")
 args.add_argument("--duration", type=int, default=60)
 args.add_argument("--compact-every", type=int, default=4, metavar="FLUSHES")
-args.add_argument("--every", default="2s", metavar="TIME", help="at the earliest so long after a flush began comes the next one")
+args.add_argument("--every", default="2s", metavar="SECONDS", type=lambda text: float(text.removesuffix("s")),
+                  help="at the earliest so long after a flush began comes the next one")
 args = args.parse_args()
 
 server = Server("--memory", args.memory, "--seal-after", "1h")
 LOAD = ["--metrics", 1000, "--series", args.series // 4000, "--writers", 4, "--interval", "10s"]
 SYNCS = "floodmark_journal_sync_duration_seconds"
 PACE = ["--rate", args.rate, "--duration", "%ds" % args.duration]
-
-
-def post(path):
-    request = urllib.request.Request(server.url + "/api/v1/admin/" + path, data=b"", method="POST")
-    return json.load(urllib.request.urlopen(request, timeout=600))["data"]
-
-
-def seconds(text):
-    return float(text.removesuffix("s"))
 
 
 done = threading.Event()
@@ -47,12 +38,12 @@ def flush_on():
     global flushes, compactions, samples
     while not done.is_set():
         began = time.monotonic()
-        samples += post("flush")["samples"]
+        samples += server.post("flush")["samples"]
         flushes += 1
         if flushes % args.compact_every == 0:
-            compactions += post("compact")["merges"]
+            compactions += server.post("compact")["merges"]
         # at once, it would be a flush of nothing
-        done.wait(max(0.0, seconds(args.every) - (time.monotonic() - began)))
+        done.wait(max(0.0, args.every - (time.monotonic() - began)))
 
 
 made, _ = server.lab(*LOAD, "--rounds", 1)
@@ -76,7 +67,7 @@ flusher.join()
 ms = lambda report, q: report["latency"][q] * 1e3
 for what, (report, cpu, threads, syncs) in [("no flush", quiet), ("flushes", busy)]:
     print("%-9s p50 %7.2f ms  p99 %7.2f ms  %.0f samples/s  server CPU %.1f s  answers %s" % (
-        what, ms(report, "p50_s"), ms(report, "p99_s"), report["samples_per_s"], cpu, json.dumps(report.get("statuses", {}))))
+        what, ms(report, "p50_s"), ms(report, "p99_s"), report["samples_per_s"], cpu, json.dumps(report["requests"]["statuses"])))
     print("    ran / waited for a processor, s: " + ", ".join(
         "%s %.2f / %.2f" % (name, *times) for name, times in sorted(threads.items()) if times[0] > 0.01))
     print("    syncs of the journal, %: " + ", ".join(

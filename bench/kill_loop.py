@@ -30,11 +30,6 @@ args.add_argument("--readers", default="deltalake,duckdb")
 args = args.parse_args()
 
 
-def post(server, path):
-    request = urllib.request.Request(server.url + "/api/v1/admin/" + path, data=b"", method="POST")
-    return json.load(urllib.request.urlopen(request, timeout=600))["data"]
-
-
 def metric(server, name):
     text = urllib.request.urlopen(server.url + "/metrics", timeout=10).read().decode()
     return sum(float(line.rsplit(" ", 1)[1]) for line in text.splitlines() if line.split("{")[0].split(" ")[0] == name)
@@ -76,7 +71,7 @@ failed = load.returncode != 0
 reports = []
 for when, what in [("as it is", None), ("after a flush", "flush"), ("after compaction", "compact")]:
     if what:
-        print(what, json.dumps(post(server, what)))
+        print(what, json.dumps(server.post(what)))
     report, code = verify(server, ledger, when)
     failed |= code != 0
     reports.append(report)

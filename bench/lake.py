@@ -9,9 +9,9 @@ labels included; what compaction replaced waits for vacuum and is not counted. T
 import argparse
 import json
 import os
-import urllib.request
+import subprocess
 
-from floodmark_bench import Server
+from floodmark_bench import FLOODMARK, Server
 
 args = argparse.ArgumentParser()
 args.add_argument("--metrics", type=int, default=500)
@@ -21,11 +21,6 @@ args.add_argument("--parts", type=int, default=4)
 args.add_argument("--models", default="mix,counter,walk,constant")
 args.add_argument("--memory", default="2GiB")
 args = args.parse_args()
-
-
-def post(server, path):
-    request = urllib.request.Request(server.url + "/api/v1/admin/" + path, data=b"", method="POST")
-    return json.load(urllib.request.urlopen(request, timeout=600))["data"]
 
 
 def log_bytes(server):
@@ -49,23 +44,20 @@ for model in args.models.split(","):
             "--rounds", rounds, "--interval", "15s", "--start", "-%ds" % ((args.parts - part) * rounds * 15),
         )
         before = server.cpu_seconds()
-        flushed = post(server, "flush")
+        flushed = server.post("flush")
         seal_s += server.cpu_seconds() - before
         samples += flushed["samples"]
         sealed += flushed["bytes"]
     sealed += log_bytes(server)
     before = server.cpu_seconds()
-    post(server, "compact")
+    server.post("compact")
     compact_s = server.cpu_seconds() - before
-    live = 0
-    listed = urllib.request.urlopen(server.url + "/metrics").read().decode()
     peak = server.rss_peak_bytes()
     server.kill()
     ready_s = server.start()
-    inspected = os.popen(
-        "%s inspect table --data-dir %s --json" % (os.environ.get("FLOODMARK", "floodmark"), server.dir + "/data")
-    ).read()
-    live = sum(f["bytes"] for f in json.loads(inspected)["files"]) + log_bytes(server)
+    inspect = [FLOODMARK, "inspect", "table", "--data-dir", server.dir + "/data", "--json"]
+    files = json.loads(subprocess.run(inspect, stdout=subprocess.PIPE, check=True).stdout)["files"]
+    live = sum(f["bytes"] for f in files) + log_bytes(server)
     print(
         "| %s | %d | %.3f | %.3f | %.1f | %.1f | %d | %.2f |"
         % (model, samples, sealed / samples, live / samples, samples / seal_s / 1e6,

@@ -14,7 +14,7 @@ timed() { # what, command...
 
 timed "cold: cargo build --release -p floodmark" cargo build --release --locked -p floodmark
 timed "cold: cargo test --workspace --no-run" cargo test --workspace --locked --no-run
-for crate in stdx model protocol journal head query server lab floodmark; do
+for crate in stdx model protocol journal head query tables server lab sim floodmark; do
   main=crates/$crate/src/lib.rs
   [ -f "$main" ] || main=crates/$crate/src/main.rs
   touch "$main"

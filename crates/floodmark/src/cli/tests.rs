@@ -4,16 +4,21 @@ use super::Cli;
 use clap::error::ErrorKind;
 use clap::{Command, CommandFactory, Parser};
 use std::collections::BTreeSet;
+use std::path::Path;
 
 const CONFIGURATION: &str = include_str!("../../../../docs/reference/configuration.md");
 
-const DOCUMENTS: [(&str, &str); 10] = [
+const BENCHMARKS: &str = include_str!("../../../../docs/benchmarks.md");
+const LAB: &str = include_str!("../../../../docs/lab.md");
+
+const DOCUMENTS: [(&str, &str); 11] = [
     ("README.md", include_str!("../../../../README.md")),
-    ("benchmarks.md", include_str!("../../../../docs/benchmarks.md")),
+    ("bench/README.md", include_str!("../../../../bench/README.md")),
+    ("benchmarks.md", BENCHMARKS),
     ("commands.md", include_str!("../../../../docs/reference/commands.md")),
     ("configuration.md", CONFIGURATION),
     ("http.md", include_str!("../../../../docs/reference/http.md")),
-    ("lab.md", include_str!("../../../../docs/lab.md")),
+    ("lab.md", LAB),
     ("metrics-table.md", include_str!("../../../../docs/formats/metrics-table.md")),
     ("operating.md", include_str!("../../../../docs/operating.md")),
     ("recording.md", include_str!("../../../../docs/formats/recording.md")),
@@ -23,8 +28,8 @@ const DOCUMENTS: [(&str, &str); 10] = [
 /// Flags of other programs that documents name: Prometheus'.
 const OF_OTHERS: [&str; 1] = ["enable-feature"];
 
-/// Its flags are those of the scripts in `bench/`.
-const OF_SCRIPTS: &str = "benchmarks.md";
+/// Their flags are those of the scripts in `bench/`.
+const OF_SCRIPTS: [&str; 2] = ["bench/README.md", "benchmarks.md"];
 
 /// Lines of code in a document, with those that go on in the next joined.
 fn code(text: &str) -> Vec<String> {
@@ -96,7 +101,7 @@ fn flags_exist() {
     let mut flags = BTreeSet::new();
     all_flags(&Cli::command(), &mut flags);
     let mut unknown = BTreeSet::new();
-    for (name, text) in DOCUMENTS.into_iter().filter(|(name, _)| *name != OF_SCRIPTS) {
+    for (name, text) in DOCUMENTS.into_iter().filter(|(name, _)| !OF_SCRIPTS.contains(name)) {
         for span in text.lines().flat_map(|line| line.split('`').skip(1).step_by(2)) {
             for flag in span.split([' ', '=']).filter_map(|word| word.strip_prefix("--")) {
                 if !flags.contains(flag) && !OF_OTHERS.contains(&flag) {
@@ -106,6 +111,45 @@ fn flags_exist() {
         }
     }
     assert!(unknown.is_empty(), "{unknown:?}");
+}
+
+#[test]
+fn scripts_scenarios_and_flags_of_scripts_exist() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+    let mut count = 0;
+    for (name, text) in DOCUMENTS {
+        let words = text.split(|c: char| !(c.is_ascii_alphanumeric() || "_-./".contains(c)));
+        for word in words.map(|word| word.trim_start_matches("../").trim_end_matches('.')) {
+            let named = ["bench/", "scenarios/", "scripts/"].iter().any(|folder| word.starts_with(folder));
+            assert!(!named || root.join(word).exists(), "{name} names {word}");
+        }
+        // code in a sentence goes on in the next line
+        let parts = text.split("\n\n").flat_map(|part| part.split(['`', '#']));
+        for code in parts.filter(|code| code.contains(".py ")) {
+            let mut words = code.split_whitespace();
+            let Some(script) = words.find(|word| word.ends_with(".py")) else { continue };
+            let source = std::fs::read_to_string(root.join(script)).expect(script);
+            // what comes after it is for a server
+            for flag in words.take_while(|word| *word != "--").filter(|word| word.starts_with("--")) {
+                let flag = flag.trim_end_matches(|c: char| !c.is_ascii_alphanumeric());
+                assert!(source.contains(&format!("\"{flag}\"")), "{name}: {script} has no {flag}");
+                count += 1;
+            }
+        }
+    }
+    assert!(count > 10, "{count} flags found");
+}
+
+#[test]
+fn scenarios_can_be_used_as_they_are_written() {
+    let mut count = 0;
+    for text in [LAB, BENCHMARKS] {
+        for scenario in text.split("```toml\n").skip(1).filter_map(|rest| rest.split("```").next()) {
+            lab::Scenario::parse(scenario).unwrap_or_else(|error| panic!("{error}\n{scenario}"));
+            count += 1;
+        }
+    }
+    assert_eq!(count, 2, "a small one, and that of the search for a limit");
 }
 
 #[test]
