@@ -2,6 +2,8 @@
 //! of the load, started again, and then every acknowledged sample is read back.
 
 use crate::cli::DemoArgs;
+use crate::output::say;
+use crate::signals::stoppable;
 use anyhow::{Context, bail};
 use comfy_table::{Table, presets};
 use hyper::Method;
@@ -9,10 +11,11 @@ use hyper::body::Bytes;
 use hyper::header::HeaderMap;
 use lab::http::{Access, Client, Endpoint};
 use lab::procfs::Process;
-use lab::{Observer, RetryPolicy, Stderr, VerifyOptions, WriteOptions, WriteReport};
+use lab::{Observer, RetryPolicy, Stderr, Stop, VerifyOptions, WriteOptions, WriteReport};
 use std::fs::File;
 use std::io::IsTerminal;
 use std::net::{SocketAddr, TcpListener};
+use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
@@ -29,16 +32,17 @@ const WRITERS: u32 = 4;
 /// True where nothing was lost.
 pub(crate) fn run(args: DemoArgs) -> anyhow::Result<bool> {
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
-    runtime.block_on(demo(args))
+    let stop = Stop::default();
+    runtime.block_on(stoppable(&stop, demo(args, &stop)))
 }
 
-async fn demo(args: DemoArgs) -> anyhow::Result<bool> {
+async fn demo(args: DemoArgs, stop: &Stop) -> anyhow::Result<bool> {
     let observer = Stderr::new();
     let mut server = Server::start(args.http).await?;
     let idle_bytes = server.process().rss_bytes().unwrap_or(0);
     observer.note(&format!("server is up at {}; its log is {}", server.url, server.log().display()));
 
-    let options = options(&args, &server.url);
+    let options = options(&args, &server.url, stop);
     let (written, recovery) = tokio::join!(lab::write(&options, &observer), async {
         tokio::time::sleep(args.duration / 2).await;
         server.kill_and_restart(&observer).await
@@ -49,19 +53,19 @@ async fn demo(args: DemoArgs) -> anyhow::Result<bool> {
     drop(observer);
 
     if args.json {
-        println!("{}", result.to_json()?);
+        say(result.to_json()?)?;
     } else {
-        println!("{}", result.to_table());
-        result.print_more(&server.url);
+        say(result.to_table())?;
+        result.print_more(&server.url)?;
     }
-    if args.stay {
-        println!("The server stays up until Ctrl-C.");
-        tokio::signal::ctrl_c().await.context("wait for Ctrl-C")?;
+    if args.stay && !stop.is_set() {
+        say("The server stays up until Ctrl-C.")?;
+        stop.wait().await;
     }
     Ok(result.is_good())
 }
 
-fn options(args: &DemoArgs, url: &str) -> WriteOptions {
+fn options(args: &DemoArgs, url: &str, stop: &Stop) -> WriteOptions {
     WriteOptions {
         url: format!("{url}/api/v1/write"),
         metrics: METRICS,
@@ -72,6 +76,7 @@ fn options(args: &DemoArgs, url: &str) -> WriteOptions {
         // come back quickly: the point is what happens after the kill
         retry: RetryPolicy { backoff_max: Duration::from_millis(500), ..RetryPolicy::default() },
         verify: Some(VerifyOptions::new(url)),
+        stop: stop.clone(),
         ..WriteOptions::default()
     }
 }
@@ -158,6 +163,8 @@ fn spawn(dir: &Path, address: SocketAddr) -> anyhow::Result<Child> {
     let me = std::env::current_exe().context("find this executable")?;
     let mut command = Command::new(me);
     command.arg("serve").arg("--data-dir").arg(dir.join("data")).arg("--http").arg(address.to_string());
+    // Ctrl-C is for the demo, which needs its server to end well
+    command.process_group(0);
     command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(log).spawn().context("start the server")
 }
 
@@ -219,19 +226,20 @@ impl Outcome {
         table.to_string()
     }
 
-    fn print_more(&self, url: &str) {
+    fn print_more(&self, url: &str) -> anyhow::Result<()> {
         for warning in &self.report.warnings {
-            println!("note: {warning}");
+            say(format_args!("note: {warning}"))?;
         }
         if let Some(error) = &self.report.verify_error {
-            println!("NOT VERIFIED: {error}");
+            say(format_args!("NOT VERIFIED: {error}"))?;
         }
         let verdict = if self.is_good() { "PASS: every acknowledged sample is there, once" } else { "FAIL" };
-        println!("{verdict}");
-        println!("With --stay, look at:");
+        say(verdict)?;
+        say("With --stay, look at:")?;
         for path in ["/metrics", "/api/v1/labels", "/api/v1/query?query=count({job=~\".%2B\"})"] {
-            println!("  {url}{path}");
+            say(format_args!("  {url}{path}"))?;
         }
+        Ok(())
     }
 
     fn to_json(&self) -> serde_json::Result<String> {

@@ -5,6 +5,7 @@
 
 use crate::cli::transfer::{ExportArgs, ExportFormat};
 use crate::import::{Place, runtime};
+use crate::output::note;
 use anyhow::{Context, bail, ensure};
 use model::{LabelsRef, Samples, TimeRange};
 use protocol::exposition::{self, Dialect};
@@ -74,9 +75,11 @@ pub(crate) fn run(args: &ExportArgs) -> anyhow::Result<()> {
     }
     let Counts { samples, left_out, warnings } = ask.counts;
     if !args.quiet {
-        eprintln!("floodmark: {samples} samples");
+        note(format_args!("floodmark: {samples} samples"));
         if left_out > 0 {
-            eprintln!("floodmark: {left_out} staleness markers left out, for which text has no word");
+            note(format_args!(
+                "floodmark: {left_out} staleness markers left out, for which text has no word"
+            ));
         }
     }
     if !warnings.is_empty() {

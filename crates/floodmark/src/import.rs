@@ -20,6 +20,7 @@ mod text;
 mod tsdb;
 
 use crate::cli::transfer::{ImportArgs, ImportFormat};
+use crate::output::say;
 use anyhow::Context;
 use intake::{Intake, Tally};
 use progress::Progress;
@@ -57,14 +58,14 @@ pub(crate) fn run(args: ImportArgs) -> anyhow::Result<bool> {
         progress.finish();
         let report = report.with_context(|| format!("import {}", path.display()))?;
         if !args.json {
-            println!("{}", report.line());
+            say(report.line())?;
         }
         reports.push(report);
     }
     if args.json {
-        println!("{:#}", summary(&reports));
+        say(format_args!("{:#}", summary(&reports)))?;
     } else {
-        print_total(&reports);
+        print_total(&reports)?;
     }
     Ok(true)
 }
@@ -163,13 +164,14 @@ fn summary(reports: &[Report]) -> Value {
     })
 }
 
-fn print_total(reports: &[Report]) {
-    if reports.len() > 1 {
-        let done = || reports.iter().filter_map(|r| r.committed.as_ref());
-        let samples: u64 = done().map(|(tally, _)| tally.samples).sum();
-        let already = reports.len() - done().count();
-        println!("{} imported with {samples} samples, {already} were there already", done().count());
+fn print_total(reports: &[Report]) -> anyhow::Result<()> {
+    if reports.len() < 2 {
+        return Ok(());
     }
+    let done = || reports.iter().filter_map(|r| r.committed.as_ref());
+    let samples: u64 = done().map(|(tally, _)| tally.samples).sum();
+    let already = reports.len() - done().count();
+    say(format_args!("{} imported with {samples} samples, {already} were there already", done().count()))
 }
 
 /// Names a file by what is in it.

@@ -1,58 +1,67 @@
 //! `floodmark lab`: runs it and prints the report.
 
-use crate::cli::load::LabCommand;
+use crate::cli::load::{LabCommand, LabVerify, LabWrite};
+use crate::output::{print, say};
 use crate::scenario;
+use crate::signals::stoppable;
 use crate::traffic;
 use anyhow::Context;
 use lab::{Ledger, Observer, Silent, Stderr};
 use std::io::IsTerminal;
+use std::time::Duration;
 use stdx::clock::{Clock, SystemClock};
+
+/// Whatever still goes on when a command has ended gets this long.
+const END_WITHIN: Duration = Duration::from_secs(5);
 
 /// True where nothing was lost or damaged.
 pub(crate) fn run(command: LabCommand) -> anyhow::Result<bool> {
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
-    runtime.block_on(report(&command))
+    let done = runtime.block_on(report(&command));
+    // what a second signal left is dropped, and so taken back; threads that read a file are not waited for
+    runtime.shutdown_timeout(END_WITHIN);
+    done
 }
 
 async fn report(command: &LabCommand) -> anyhow::Result<bool> {
-    let table = std::io::stdout().is_terminal();
-    let (text, good) = match command {
-        LabCommand::Run(args) => return scenario::run(args).await,
-        LabCommand::FindLimit(args) => return scenario::limit(args).await,
-        LabCommand::FindMinimum(args) => return scenario::minimum(args).await,
-        LabCommand::Race(args) => return scenario::run_race(args).await,
-        LabCommand::Merge(args) => return scenario::merge(args),
-        LabCommand::Write(args) => {
-            let options = args.options(SystemClock.now_ms())?;
-            let stop = options.stop.clone();
-            tokio::spawn(async move {
-                if tokio::signal::ctrl_c().await.is_ok() {
-                    stop.now();
-                }
-            });
-            let report = lab::write(&options, &*observer(args.quiet)).await?;
-            if let Some(path) = &args.ledger {
-                report.ledger.save(path)?;
-            }
-            let text = if args.json { report.to_json()? + "\n" } else { report.to_text(table) };
-            (text, report.is_good())
-        }
-        LabCommand::Verify(args) => {
-            let ledger = Ledger::load(&args.ledger)?;
-            let url = args.read.read_url.clone().or_else(|| ledger.read_url.clone());
-            let url = url.context("the ledger does not say where to read: --read-url")?;
-            let options = args.read.options(url, &args.headers, args.access.access());
-            let report = lab::verify(&options, &ledger, &*observer(args.quiet)).await?;
-            let text = if args.json { report.to_json()? + "\n" } else { report.to_text(table) };
-            (text, report.is_good())
-        }
-        LabCommand::Record(args) => return traffic::record(args).await,
-        LabCommand::Replay(args) => return traffic::replay(args).await,
-        LabCommand::Report(args) => return traffic::report(args),
-        LabCommand::Compare(args) => return traffic::compare(args),
-    };
-    print!("{text}");
-    Ok(good)
+    match command {
+        LabCommand::Write(args) => write(args).await,
+        LabCommand::Verify(args) => verify(args).await,
+        LabCommand::Run(args) => scenario::run(args).await,
+        LabCommand::FindLimit(args) => scenario::limit(args).await,
+        LabCommand::FindMinimum(args) => scenario::minimum(args).await,
+        LabCommand::Race(args) => scenario::run_race(args).await,
+        LabCommand::Merge(args) => scenario::merge(args),
+        LabCommand::Record(args) => traffic::record(args).await,
+        LabCommand::Replay(args) => traffic::replay(args).await,
+        LabCommand::Report(args) => traffic::report(args),
+        LabCommand::Compare(args) => traffic::compare(args),
+    }
+}
+
+async fn write(args: &LabWrite) -> anyhow::Result<bool> {
+    let options = args.options(SystemClock.now_ms())?;
+    let report = stoppable(&options.stop, lab::write(&options, &*observer(args.quiet))).await?;
+    let saved = args.ledger.as_ref().map_or(Ok(()), |path| report.ledger.save(path));
+    match args.json {
+        true => say(report.to_json()?)?,
+        false => print(report.to_text(std::io::stdout().is_terminal()))?,
+    }
+    saved?;
+    Ok(report.is_good())
+}
+
+async fn verify(args: &LabVerify) -> anyhow::Result<bool> {
+    let ledger = Ledger::load(&args.ledger)?;
+    let url = args.read.read_url.clone().or_else(|| ledger.read_url.clone());
+    let url = url.context("the ledger does not say where to read: --read-url")?;
+    let options = args.read.options(url, &args.headers, args.access.access());
+    let report = lab::verify(&options, &ledger, &*observer(args.quiet)).await?;
+    match args.json {
+        true => say(report.to_json()?)?,
+        false => print(report.to_text(std::io::stdout().is_terminal()))?,
+    }
+    Ok(report.is_good())
 }
 
 pub(crate) fn observer(quiet: bool) -> Box<dyn Observer> {

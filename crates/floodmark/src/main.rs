@@ -6,8 +6,10 @@ mod export;
 mod import;
 mod inspect;
 mod load;
+mod output;
 mod scenario;
 mod serve;
+mod signals;
 mod traffic;
 
 use clap::Parser;
@@ -32,7 +34,7 @@ fn main() -> ExitCode {
         Ok(true) => ExitCode::SUCCESS,
         Ok(false) => ExitCode::FAILURE,
         Err(error) => {
-            eprintln!("floodmark: {error:#}");
+            output::note(format_args!("floodmark: {error:#}"));
             ExitCode::from(2)
         }
     }

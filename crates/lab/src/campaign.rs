@@ -3,8 +3,9 @@
 use crate::observer::Observer;
 use crate::result::RunResult;
 use crate::run::{RunOptions, run};
-use crate::scenario::{Count, Scenario, Span};
+use crate::scenario::{Count, Load, Scenario, Span};
 use crate::search::{Next, Search};
+use crate::stop::Stop;
 use anyhow::{Result, bail, ensure};
 use serde::{Deserialize, Serialize};
 
@@ -96,10 +97,13 @@ pub async fn find_limit(
     let what = format!("{axis:?}").to_lowercase();
     let word = what.clone();
     let with = move |value: f64, number: u64| {
-        let mut changed = with_axis(scenario, axis, value)?;
+        let (mut changed, changes) = with_axis(scenario, axis, value)?;
         // series of an earlier run would be known already
         changed.seed = scenario.seed.wrapping_add(number);
-        Ok((changed, options.clone(), format!("{word} {value:.0}")))
+        let mut options = options.clone();
+        options.overrides.extend(changes);
+        options.overrides.push(format!("seed={}", changed.seed));
+        Ok((changed, options, format!("{word} {value:.0}")))
     };
     find(what, options, search, with, observer).await
 }
@@ -150,15 +154,20 @@ async fn find(
         };
         let (scenario, run_options, label) = with(value, found.trials.len() as u64)?;
         observer.note(&format!("{label}{}", if confirming { ", to confirm it" } else { "" }));
-        let result = run(&scenario, &run_options, observer).await;
+        let result = run_once(&scenario, &run_options, observer).await;
         if options.stop.is_set() {
             found.partial = true;
             return Ok(found);
         }
-        let failed = match &result {
-            Ok(result) => broken_rules(result),
-            // a target too small to start has not passed
-            Err(why) => vec![format!("{why:#}")],
+        let (result, failed) = match result {
+            Ok(result) => {
+                let failed = broken_rules(&result);
+                (Some(result), failed)
+            }
+            // on the easy side of the search already: what is wrong is not the size
+            Err(why) if found.trials.is_empty() => return Err(why),
+            // a target too small to start, and a load that this machine cannot send, have not passed
+            Err(why) => (None, vec![format!("{why:#}")]),
         };
         let passed = failed.is_empty();
         observer.note(&format!(
@@ -167,7 +176,7 @@ async fn find(
         ));
         search.tell(passed);
         if passed {
-            found.best = result.ok();
+            found.best = result;
         } else {
             found.breaks_first.clone_from(&failed);
         }
@@ -175,18 +184,35 @@ async fn find(
     }
 }
 
-fn broken_rules(result: &RunResult) -> Vec<String> {
-    let broken = result.verdict.iter().filter(|judgement| !judgement.pass);
-    broken.map(|j| format!("{} {} (limit {})", j.rule, j.measured, j.limit)).collect()
+/// One run of several: what ends it alone, such as its own limits, does not end the others.
+async fn run_once(scenario: &Scenario, options: &RunOptions, observer: &dyn Observer) -> Result<RunResult> {
+    let own = Stop::default();
+    let own_options = RunOptions { stop: own.clone(), ..options.clone() };
+    let running = run(scenario, &own_options, observer);
+    tokio::pin!(running);
+    tokio::select! {
+        done = &mut running => done,
+        () = options.stop.wait() => {
+            own.now();
+            running.await
+        }
+    }
 }
 
-/// The scenario with its load brought to `value` along `axis`.
-fn with_axis(scenario: &Scenario, axis: Axis, value: f64) -> Result<Scenario> {
+fn broken_rules(result: &RunResult) -> Vec<String> {
+    let broken = result.verdict.iter().filter(|judgement| !judgement.pass);
+    let broken = broken.map(|j| format!("{} {} (limit {})", j.rule, j.measured, j.limit));
+    broken.chain(result.partial.then(|| "ended before its time, by its own limits".to_owned())).collect()
+}
+
+/// The scenario with its load brought to `value` along `axis`, and the changes in the form of `--set`: a result says
+/// how to repeat it.
+fn with_axis(scenario: &Scenario, axis: Axis, value: f64) -> Result<(Scenario, Vec<String>)> {
     let mut changed = scenario.clone();
     let load = scenario.scaled();
     let per_metric = f64::from(load.tenants) * f64::from(load.writers) * load.metrics.0;
     let series = per_metric * load.series_per_metric.0;
-    match axis {
+    let changes = match axis {
         Axis::Rate => {
             let interval_s = series / value;
             ensure!(
@@ -195,18 +221,28 @@ fn with_axis(scenario: &Scenario, axis: Axis, value: f64) -> Result<Scenario> {
                  every millisecond"
             );
             changed.load.interval = Span::seconds(interval_s);
+            vec![format!("load.interval={interval_s:?}")]
         }
         Axis::Series => {
             changed.scale = 1.0;
             changed.load = load;
             changed.load.series_per_metric = Count((value / per_metric).round().max(1.0));
+            let Load { tenants, writers, metrics, series_per_metric, .. } = &changed.load;
+            vec![
+                "scale=1.0".into(),
+                format!("load.tenants={tenants}"),
+                format!("load.writers={writers}"),
+                format!("load.metrics={:?}", metrics.0),
+                format!("load.series_per_metric={:?}", series_per_metric.0),
+            ]
         }
         Axis::Qps => {
             let Some(mix) = changed.reads.first_mut() else { bail!("the scenario has no reads") };
             mix.rate = Some(value);
+            vec![format!("reads.0.rate={value:?}")]
         }
-    }
-    Ok(changed)
+    };
+    Ok((changed, changes))
 }
 
 /// What a race found.
@@ -245,26 +281,22 @@ const RACED: [&str; 10] = [
     "read_p99_s",
 ];
 
-/// Runs the same scenario against each of `scenarios` in turn, `laps` times: forwards and backwards, so that none
-/// always runs on a machine that another has warmed.
-pub async fn race(
-    scenarios: &[Scenario],
-    options: &RunOptions,
-    laps: u32,
-    observer: &dyn Observer,
-) -> Result<Race> {
-    ensure!(scenarios.len() >= 2, "a race needs two targets");
+/// Runs the same scenario against each of `racers` in turn, `laps` times: forwards and backwards, so that none
+/// always runs on a machine that another has warmed. One [`RunOptions::stop`] ends them all.
+pub async fn race(racers: &[(Scenario, RunOptions)], laps: u32, observer: &dyn Observer) -> Result<Race> {
+    ensure!(racers.len() >= 2, "a race needs two targets");
     let mut race = Race { laps: Vec::new(), ratios: Vec::new(), partial: false };
     'laps: for lap in 0..laps {
-        let mut order: Vec<usize> = (0..scenarios.len()).collect();
+        let mut order: Vec<usize> = (0..racers.len()).collect();
         if lap % 2 == 1 {
             order.reverse();
         }
         for number in order {
-            let mut scenario = scenarios[number].clone();
+            let (mut scenario, mut options) = racers[number].clone();
             scenario.seed = scenario.seed.wrapping_add(lap.into());
+            options.overrides.push(format!("seed={}", scenario.seed));
             observer.note(&format!("lap {} of {laps}: {}", lap + 1, scenario.target.write.all().join(", ")));
-            let result = run(&scenario, options, observer).await?;
+            let result = run_once(&scenario, &options, observer).await?;
             race.laps.push((number, result));
             if options.stop.is_set() {
                 race.partial = true;
@@ -272,7 +304,7 @@ pub async fn race(
             }
         }
     }
-    race.ratios = RACED.iter().filter_map(|figure| ratio(figure, &race.laps, scenarios.len())).collect();
+    race.ratios = RACED.iter().filter_map(|figure| ratio(figure, &race.laps, racers.len())).collect();
     Ok(race)
 }
 
@@ -304,12 +336,16 @@ mod tests {
 
     #[test]
     fn axes_change_what_they_say() {
-        let scenario = Scenario::parse("[load]\nmetrics = 100\n[[reads]]\nqueries = ['up']").unwrap();
-        let rate = with_axis(&scenario, Axis::Rate, 8_000.0).unwrap();
-        assert_eq!(rate.load.interval.s(), 0.5, "4 × 100 × 10 series");
-        let series = with_axis(&scenario, Axis::Series, 40_000.0).unwrap();
-        assert_eq!(series.load.series_per_metric, Count(100.0));
-        assert_eq!(with_axis(&scenario, Axis::Qps, 7.0).unwrap().reads[0].rate, Some(7.0));
+        let text = "scale = 0.5\nscales = 'metrics'\n[load]\nmetrics = 200\n[[reads]]\nqueries = ['up']";
+        let scenario = Scenario::parse(text).unwrap();
+        let with = |axis, value| {
+            let (changed, changes) = with_axis(&scenario, axis, value).unwrap();
+            assert_eq!(Scenario::parse_with(text, &changes).unwrap(), changed, "it can be repeated");
+            changed
+        };
+        assert_eq!(with(Axis::Rate, 8_000.0).load.interval.s(), 0.5, "4 × 100 × 10 series");
+        assert_eq!(with(Axis::Series, 40_000.0).load.series_per_metric, Count(100.0));
+        assert_eq!(with(Axis::Qps, 7.0).reads[0].rate, Some(7.0));
         assert!(with_axis(&scenario, Axis::Rate, 1e9).is_err());
     }
 

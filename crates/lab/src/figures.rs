@@ -92,11 +92,9 @@ pub const FIGURES: [Figure; 34] = [
     own("lost", "samples lost", "", Lower, |r| r.verify.as_ref().map(|verify| verify.lost as f64)),
     own("restarts", "restarts of the target", "", Lower, |r| Some(r.totals.restarts as f64)),
     own("silence_s", "longest stretch without success", "s", Lower, |r| Some(r.totals.silence_s)),
-    own("queries_per_s", "queries a second", "1/s", Higher, |r| {
-        r.reads.first().map(|reads| reads.queries_per_s)
-    }),
-    own("read_pass_rate", "queries answered", "part", Higher, |r| r.reads.first()?.pass_rate()),
-    own("read_p99_s", "query latency p99", "s", Lower, |r| p99_s(&r.reads.first()?.latency)),
+    own("queries_per_s", "queries a second", "1/s", Higher, RunResult::queries_per_s),
+    own("read_pass_rate", "queries answered", "part", Higher, RunResult::read_pass_rate),
+    own("read_p99_s", "query latency p99", "s", Lower, RunResult::read_p99_s),
     observed("cpu_cores_mean", "target CPU, mean", "cores", Lower),
     observed("target_cpu_peak", "target CPU, most in a second", "cores", Lower),
     observed("cpu_s", "target CPU time", "s", Lower),

@@ -70,7 +70,7 @@ impl Endpoint {
         let local = addresses.iter().all(|a| a.ip().to_canonical().is_loopback());
         ensure!(
             local || access.allows(host) || access.allows(bare),
-            "{host} is not this machine: refused, unless it is named as a host that may be loaded"
+            "{host} is not this machine: to load it, name it once more with --allow-host {bare}"
         );
         let tls = match encrypted {
             true => {

@@ -20,7 +20,7 @@ const DEPTH_MAX: usize = 32;
 pub struct Dashboard {
     /// PromQL, with `$name` for variables.
     pub queries: Vec<String>,
-    /// Values of the variables, as far as the dashboard has them.
+    /// Values of the variables: those that it was saved with, else what stands for all.
     pub variables: BTreeMap<String, Values>,
 }
 
@@ -42,10 +42,7 @@ pub fn grafana(json: &str) -> Result<Dashboard> {
     ensure!(!dashboard.queries.is_empty(), "the dashboard has no panel with a PromQL query (targets, expr)");
     for variable in root.pointer("/templating/list").and_then(Value::as_array).into_iter().flatten() {
         let Some(name) = variable.get("name").and_then(Value::as_str) else { continue };
-        let values = values_of(variable);
-        if !values.is_empty() {
-            dashboard.variables.insert(name.to_owned(), Values::List(values));
-        }
+        dashboard.variables.insert(name.to_owned(), Values::List(values_of(variable)));
     }
     Ok(dashboard)
 }
@@ -72,7 +69,8 @@ fn collect(value: &Value, queries: &mut Vec<String>, depth: usize) {
     }
 }
 
-/// The options that a variable was saved with, or else its current value. "All" is no value.
+/// The options that a variable was saved with, or else its current value. Where that is "All", or where Grafana would
+/// ask the data source, it is what "All" stands for.
 fn values_of(variable: &Value) -> Vec<String> {
     let texts = |value: &Value| match value {
         Value::String(text) => vec![text.clone()],
@@ -85,6 +83,10 @@ fn values_of(variable: &Value) -> Vec<String> {
         values = variable.pointer("/current/value").map(texts).unwrap_or_default();
     }
     values.retain(|value| value != "$__all" && !value.is_empty());
+    if values.is_empty() {
+        let all = variable.get("allValue").and_then(Value::as_str).filter(|all| !all.is_empty());
+        values.push(all.unwrap_or(".*").to_owned());
+    }
     values
 }
 
@@ -124,11 +126,14 @@ mod tests {
             {"type":"row","panels":[{"targets":[{"expr":"rate(x{c=\"$c\"}[5m])"},{"expr":"up"}]}]}],
             "templating":{"list":[
               {"name":"c","options":[{"value":"$__all"},{"value":"a"},{"value":"b"}]},
-              {"name":"d","current":{"value":["e"]}},{"name":"f"}]}}}"#;
+              {"name":"d","current":{"value":["e"]}},{"name":"f"},
+              {"name":"g","allValue":"x.+","current":{"value":"$__all"}}]}}}"#;
         let dashboard = grafana(json).unwrap();
         assert_eq!(dashboard.queries, ["up", "rate(x{c=\"$c\"}[5m])"]);
         let list = |values: &[&str]| Values::List(values.iter().map(|v| (*v).to_owned()).collect());
-        assert_eq!(dashboard.variables, [("c".into(), list(&["a", "b"])), ("d".into(), list(&["e"]))].into());
+        let expected =
+            [("c", list(&["a", "b"])), ("d", list(&["e"])), ("f", list(&[".*"])), ("g", list(&["x.+"]))];
+        assert_eq!(dashboard.variables, expected.map(|(name, values)| (name.to_owned(), values)).into());
         for bad in ["", "{}", "[]", r#"{"panels":[{"targets":"x"}]}"#] {
             assert!(grafana(bad).is_err(), "{bad}");
         }

@@ -95,7 +95,7 @@ impl Ledger {
     /// Writes it to a file, for a verification by another process.
     pub fn save(&self, path: &Path) -> Result<()> {
         let json = serde_json::to_vec(self)?;
-        std::fs::write(path, json).with_context(|| format!("write {}", path.display()))
+        crate::files::replace(path, json).with_context(|| format!("write {}", path.display()))
     }
 
     /// Reads what [`Self::save`] wrote.

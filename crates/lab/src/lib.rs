@@ -20,6 +20,7 @@ pub mod auth;
 pub mod campaign;
 pub mod compare;
 pub mod figures;
+mod files;
 pub mod fleet;
 pub mod http;
 pub mod import;

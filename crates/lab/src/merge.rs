@@ -25,11 +25,16 @@ pub fn merge(parts: &[RunResult]) -> Result<RunResult> {
             part.scenario == first.scenario && part.seed == first.seed && part.overrides == first.overrides;
         ensure!(same, "part {} is of another scenario than part {}", part.part.0, first.part.0);
     }
+    ensure!(
+        !first.scenario.is_empty(),
+        "the results do not have their scenario, whose rules would be needed"
+    );
     let mut whole = first.clone();
     whole.part = (1, 1);
     for part in parts.iter().skip(1) {
         add(&mut whole, part);
     }
+    crate::observe::compare_with_load(&mut whole);
     whole
         .notes
         .push(format!("Percentiles are the highest of {count} generators, not those of all requests."));
@@ -57,6 +62,11 @@ fn add(whole: &mut RunResult, part: &RunResult) {
         (Some(ours), Some(theirs)) => ours.join(theirs, EXAMPLES_MAX),
         // what one part could not read back nobody knows
         (ours, _) => *ours = None,
+    }
+    let firsts = [whole.saturated.take(), part.saturated.clone()];
+    whole.saturated = firsts.into_iter().flatten().min_by(|a, b| a.at_s.total_cmp(&b.at_s));
+    for (who, version) in &part.versions {
+        whole.versions.entry(who.clone()).or_insert_with(|| version.clone());
     }
     for (name, value) in &part.observed {
         let ours = whole.observed.entry(name.clone()).or_insert(*value);
@@ -147,15 +157,47 @@ fn worse(a: Quantiles, b: Quantiles) -> Quantiles {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::result::Saturation;
 
     #[test]
     fn only_whole_sets_of_one_scenario_are_merged() {
-        let part = |n, of| RunResult { part: (n, of), ..RunResult::default() };
+        let part = |n, of| RunResult { part: (n, of), scenario: "name = 'x'".into(), ..RunResult::default() };
         assert!(merge(&[]).is_err());
         assert!(merge(&[part(1, 2)]).is_err());
         assert!(merge(&[part(1, 2), part(1, 2)]).is_err());
         let other = RunResult { seed: 9, ..part(2, 2) };
         assert!(merge(&[part(1, 2), other]).is_err());
+        let unknown = |n| RunResult { scenario: String::new(), ..part(n, 2) };
+        assert!(merge(&[unknown(1), unknown(2)]).is_err(), "without its rules nothing can be judged");
         assert!(merge(&[part(2, 2), part(1, 2)]).is_ok());
+    }
+
+    #[test]
+    fn what_the_target_used_is_set_against_the_whole_load() {
+        let part = |n, observed: &[(&str, f64)], at_s: Option<f64>| {
+            let mut part = RunResult {
+                part: (n, 2),
+                scenario: "name = 'x'".into(),
+                wall_s: 10.0,
+                ..RunResult::default()
+            };
+            (part.totals.samples_acknowledged, part.totals.series_active) = (1_000, 50);
+            part.totals.samples_per_s = 100.0;
+            part.observed = observed.iter().map(|(name, value)| ((*name).to_owned(), *value)).collect();
+            part.saturated = at_s.map(|at_s| Saturation { at_s, ..Saturation::default() });
+            part.versions.extend(at_s.map(|at_s| ("target".to_owned(), format!("{at_s}"))));
+            crate::observe::compare_with_load(&mut part);
+            part
+        };
+        let watching = part(2, &[("cpu_cores_mean", 2.0), ("rss_peak_bytes", 1000.0)], Some(7.0));
+        assert_eq!(watching.figure("samples_per_s_per_core"), Some(50.0));
+        for one in [part(1, &[], None), part(1, &[("cpu_cores_mean", 2.0)], Some(9.0))] {
+            let whole = merge(&[one, watching.clone()]).unwrap();
+            assert_eq!(whole.totals.samples_per_s, 200.0);
+            assert_eq!(whole.figure("samples_per_s_per_core"), Some(100.0));
+            assert_eq!(whole.figure("bytes_per_series"), Some(10.0));
+            assert_eq!(whole.saturated.unwrap().at_s, 7.0, "the first of all");
+            assert!(whole.versions.contains_key("target"));
+        }
     }
 }

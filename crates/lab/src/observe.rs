@@ -229,19 +229,25 @@ impl Observation {
         if let Some(disk) = &self.disk {
             disk.end(observed);
         }
-        let samples_per_s = result.totals.samples_per_s;
-        let cores = observed.get("cpu_cores_mean").copied().filter(|cores| *cores > 0.0);
-        let rss = observed.get("rss_peak_bytes").copied().filter(|bytes| *bytes > 0.0);
-        let series = result.totals.series_active;
-        if let Some(cores) = cores {
-            observed.insert("samples_per_s_per_core".to_owned(), samples_per_s / cores);
-        }
-        if let Some(rss) = rss {
-            observed.insert("samples_per_s_per_gib".to_owned(), samples_per_s / (rss / f64::from(1 << 30)));
-            if series > 0 {
-                observed.insert("bytes_per_series".to_owned(), rss / series as f64);
-                observed.insert("series_per_gib".to_owned(), series as f64 / (rss / f64::from(1 << 30)));
-            }
+        compare_with_load(result);
+    }
+}
+
+/// What the target used, set against the load: of all generators, where there were several.
+pub(crate) fn compare_with_load(result: &mut RunResult) {
+    let observed = &mut result.observed;
+    let used = |name: &str| observed.get(name).copied().filter(|used| *used > 0.0);
+    let (cores, rss) = (used("cpu_cores_mean"), used("rss_peak_bytes"));
+    let (samples_per_s, series) = (result.totals.samples_per_s, result.totals.series_active as f64);
+    if let Some(cores) = cores {
+        observed.insert("samples_per_s_per_core".to_owned(), samples_per_s / cores);
+    }
+    if let Some(rss) = rss {
+        let gib = rss / f64::from(1 << 30);
+        observed.insert("samples_per_s_per_gib".to_owned(), samples_per_s / gib);
+        if series > 0.0 {
+            observed.insert("bytes_per_series".to_owned(), rss / series);
+            observed.insert("series_per_gib".to_owned(), series / gib);
         }
     }
 }

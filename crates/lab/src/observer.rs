@@ -1,7 +1,7 @@
 //! What a run tells while it goes on.
 
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
-use std::io::IsTerminal;
+use std::io::{IsTerminal, Write};
 use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
@@ -108,6 +108,11 @@ impl Drop for Stderr {
     }
 }
 
+/// Where nobody listens any more, a run goes on: `eprintln!` would end it.
+fn say(text: impl std::fmt::Display) {
+    writeln!(std::io::stderr().lock(), "{text}").ok();
+}
+
 impl Observer for Stderr {
     fn progress(&self, progress: &Progress) {
         let part = progress.part.clamp(0.0, 1.0);
@@ -120,14 +125,14 @@ impl Observer for Stderr {
         let mut told = self.told.lock().expect("BUG: an observer panicked");
         if told.is_none_or(|(phase, at)| phase != progress.phase || at.elapsed() >= PLAIN_INTERVAL) {
             *told = Some((progress.phase, Instant::now()));
-            eprintln!("{} {:.0} %: {}", progress.phase, part * 100.0, line(progress));
+            say(format_args!("{} {:.0} %: {}", progress.phase, part * 100.0, line(progress)));
         }
     }
 
     fn note(&self, text: &str) {
         match &self.bar {
             Some(bar) => bar.println(text),
-            None => eprintln!("{text}"),
+            None => say(text),
         }
     }
 }

@@ -14,6 +14,7 @@ pub(crate) mod sections;
 pub(crate) mod table;
 
 use crate::result::{EventKind, RunResult};
+use anyhow::Context;
 use escape::{json, text};
 use panel::Panel;
 use serde::Serialize;
@@ -60,15 +61,7 @@ pub fn html(result: &RunResult) -> String {
 
 /// Writes a page so that a full disk leaves no half of it, and no older page is lost.
 pub fn save(page: &str, path: &Path) -> anyhow::Result<()> {
-    use anyhow::Context;
-    let mut beside = path.as_os_str().to_owned();
-    beside.push(".part");
-    let beside = std::path::PathBuf::from(beside);
-    let written = std::fs::write(&beside, page).and_then(|()| std::fs::rename(&beside, path));
-    if written.is_err() {
-        std::fs::remove_file(&beside).ok();
-    }
-    written.with_context(|| format!("write the report {}", path.display()))
+    crate::files::replace(path, page).with_context(|| format!("write the report {}", path.display()))
 }
 
 /// A whole page around its content; `CHARTS` in the content is where the charts go.

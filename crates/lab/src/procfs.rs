@@ -24,6 +24,12 @@ impl Process {
         fs::read_to_string(path).ok()
     }
 
+    /// When it was started, in clock ticks since the machine was (field 22 of `stat`): with it an id means one process,
+    /// for ids are given out again. `None` also where it only waits to be fetched by its parent.
+    pub fn started_ticks(self) -> Option<u64> {
+        started_ticks(&self.read("stat")?)
+    }
+
     /// User and system time of all its threads, in seconds.
     pub fn cpu_seconds(self) -> Option<f64> {
         cpu_seconds(&self.read("stat")?)
@@ -56,6 +62,15 @@ pub fn memory_total_bytes() -> Option<u64> {
     kib_field(&fs::read_to_string("/proc/meminfo").ok()?, "MemTotal:")
 }
 
+fn started_ticks(stat: &str) -> Option<u64> {
+    let (_, after_name) = stat.rsplit_once(')')?;
+    let mut fields = after_name.split_whitespace();
+    if matches!(fields.next()?, "Z" | "X") {
+        return None;
+    }
+    fields.nth(18)?.parse().ok()
+}
+
 /// Fields 14 and 15 of `/proc/<pid>/stat`; the second field, the name, may hold spaces and parentheses.
 fn cpu_seconds(stat: &str) -> Option<f64> {
     let (_, after_name) = stat.rsplit_once(')')?;
@@ -80,6 +95,8 @@ mod tests {
         let stat = "42 (a (b) c) S 1 1 1 0 -1 4194560 1 0 0 0 250 50 0 0 20 0 1 0 100 1 1 1";
         assert_eq!(cpu_seconds(stat), Some(3.0));
         assert_eq!(cpu_seconds("42 (x) S 1"), None);
+        assert_eq!(started_ticks(stat), Some(100));
+        assert_eq!(started_ticks(&stat.replace(") S", ") Z")), None);
         assert_eq!(kib_field("VmHWM:\t  12 kB\nVmRSS:\t   8 kB\n", "VmRSS:"), Some(8192));
         assert_eq!(kib_field("VmHWM: many", "VmHWM:"), None);
     }

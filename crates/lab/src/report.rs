@@ -58,6 +58,8 @@ pub struct WriteReport {
     pub series_distinct: u64,
     /// Series beyond the first set, a second: what churn adds.
     pub series_new_per_s: f64,
+    /// It was ended before its time.
+    pub partial: bool,
     /// What became of the requests.
     pub requests: Requests,
     /// Of requests that were taken, from the intended start to success, with all repetitions.
@@ -166,9 +168,10 @@ pub struct TargetCost {
 }
 
 impl WriteReport {
-    /// True where nothing that was acknowledged was found damaged: the exit status of the command.
+    /// True where the run was whole and nothing that was acknowledged was found damaged: the exit status of the command.
     pub fn is_good(&self) -> bool {
-        self.samples_acknowledged > 0
+        !self.partial
+            && self.samples_acknowledged > 0
             && self.verify_error.is_none()
             && self.verify.as_ref().is_none_or(VerifyReport::is_good)
     }
@@ -233,6 +236,7 @@ pub(crate) fn build(outcome: Outcome<'_>) -> WriteReport {
         samples_per_s: counts.samples_acknowledged as f64 / wall_s,
         series_distinct: counts.series_new,
         series_new_per_s: counts.series_new.saturating_sub(plan.series()) as f64 / wall_s,
+        partial: options.stop.is_set(),
         requests,
         latency: Quantiles::of_micros(&counts.latency),
         service: Quantiles::of_micros(&counts.service),

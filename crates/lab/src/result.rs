@@ -239,6 +239,24 @@ impl RunResult {
         !self.partial && self.verdict.iter().all(|judgement| judgement.pass)
     }
 
+    /// Queries answered a second, of all mixes together; `None` where nothing was asked.
+    pub fn queries_per_s(&self) -> Option<f64> {
+        self.reads.iter().map(|reads| reads.queries_per_s).reduce(|a, b| a + b)
+    }
+
+    /// Queries answered with success, of those of all mixes; `None` where there was none.
+    pub fn read_pass_rate(&self) -> Option<f64> {
+        let (queries, succeeded) =
+            self.reads.iter().fold((0, 0), |(q, s), reads| (q + reads.queries, s + reads.succeeded));
+        (queries > 0).then(|| succeeded as f64 / queries as f64)
+    }
+
+    /// In seconds, of the slowest mix: percentiles cannot be added.
+    pub fn read_p99_s(&self) -> Option<f64> {
+        let measured = self.reads.iter().filter(|reads| reads.latency.count > 0);
+        measured.map(|reads| reads.latency.p99_s).reduce(f64::max)
+    }
+
     /// For programs.
     pub fn to_json(&self) -> serde_json::Result<String> {
         serde_json::to_string_pretty(self)
@@ -254,13 +272,7 @@ impl RunResult {
 
     /// Writes it so that a full disk leaves no half of it: beside the file first, then in its place.
     pub fn save(&self, path: &Path) -> Result<()> {
-        let json = self.to_json()?;
-        let beside = path.with_extension("json.part");
-        let written = std::fs::write(&beside, json).and_then(|()| std::fs::rename(&beside, path));
-        if written.is_err() {
-            std::fs::remove_file(&beside).ok();
-        }
-        written.with_context(|| format!("write {}", path.display()))
+        crate::files::replace(path, self.to_json()?).with_context(|| format!("write {}", path.display()))
     }
 
     /// Reads a file that [`Self::save`] wrote.

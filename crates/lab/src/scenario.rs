@@ -16,13 +16,15 @@ pub(crate) mod secrets;
 pub mod shape;
 mod target;
 mod units;
+mod variables;
 
 pub use error::ScenarioError;
-pub use reads::{ReadMix, Values};
+pub use reads::ReadMix;
 pub use rules::Rules;
 pub use shape::{Grow, Shape};
 pub use target::{Auth, Deed, FaultSpec, TargetSpec, Texts};
 pub use units::{Count, Size, Span, size};
+pub use variables::Values;
 
 use crate::result::AccountFigure;
 use crate::template::Version;
@@ -278,19 +280,22 @@ impl Scenario {
         Ok(scenario)
     }
 
-    /// Changes one value, named by its path: `load.tenants=20`, `scale=0.1`, `target.read=http://…`. The value
-    /// is TOML, or else a text.
+    /// Changes values, each named by its path: `load.tenants=20`, `scale=0.1`, `target.read=http://…`, and by its number
+    /// from 0 in a list, `reads.0.users=40`. The value is TOML, or else a text.
     pub fn parse_with(text: &str, overrides: &[String]) -> Result<Self, ScenarioError> {
-        let mut table: toml::Table =
-            toml::from_str(text).map_err(|error| ScenarioError::of_toml(text, &error))?;
         // mistakes of the file itself are told with their lines first
-        Self::parse(text)?;
-        for change in overrides {
-            set(&mut table, change).map_err(ScenarioError::plain)?;
+        let scenario = Self::parse(text)?;
+        if overrides.is_empty() {
+            return Ok(scenario);
         }
-        let changed = toml::to_string(&table).map_err(|error| ScenarioError::plain(error.to_string()))?;
-        Self::parse(&changed)
-            .map_err(|error| if overrides.is_empty() { error } else { error.after(&overrides.join(", ")) })
+        let table: toml::Table =
+            toml::from_str(text).map_err(|error| ScenarioError::of_toml(text, &error))?;
+        let mut root = toml::Value::Table(table);
+        for change in overrides {
+            set(&mut root, change).map_err(ScenarioError::plain)?;
+        }
+        let changed = toml::to_string(&root).map_err(|error| ScenarioError::plain(error.to_string()))?;
+        Self::parse(&changed).map_err(|error| error.after(&overrides.join(", ")))
     }
 
     /// The protocol that writers speak.
@@ -299,8 +304,8 @@ impl Scenario {
     }
 }
 
-/// `a.b.c=value` in a table.
-fn set(table: &mut toml::Table, change: &str) -> Result<(), String> {
+/// `a.b.c=value` in a table; the keys of lists are numbers.
+fn set(root: &mut toml::Value, change: &str) -> Result<(), String> {
     let (path, value) =
         change.split_once('=').ok_or_else(|| format!("read {change:?} as a change, such as scale=0.1"))?;
     let value = value.trim();
@@ -308,15 +313,31 @@ fn set(table: &mut toml::Table, change: &str) -> Result<(), String> {
     let value = parsed
         .and_then(|mut table| table.remove("v"))
         .unwrap_or_else(|| toml::Value::String(value.to_owned()));
-    let mut keys: Vec<&str> = path.split('.').map(str::trim).collect();
-    let last = keys.pop().filter(|key| !key.is_empty()).ok_or_else(|| format!("{change:?} names no key"))?;
-    let mut at = table;
-    for key in keys {
-        let inner = at.entry(key).or_insert_with(|| toml::Value::Table(toml::Table::new()));
-        at = inner.as_table_mut().ok_or_else(|| format!("{change:?}: {key} is no table"))?;
+    let keys: Vec<&str> = path.split('.').map(str::trim).collect();
+    if keys.iter().any(|key| key.is_empty()) {
+        return Err(format!("{change:?} names no key"));
     }
-    at.insert(last.to_owned(), value);
-    Ok(())
+    put(root, &keys, value).map_err(|why| format!("{change:?}: {why}"))
+}
+
+/// Puts `value` where `keys` lead to from `at`.
+fn put(at: &mut toml::Value, keys: &[&str], value: toml::Value) -> Result<(), String> {
+    let Some((key, rest)) = keys.split_first() else {
+        *at = value;
+        return Ok(());
+    };
+    let inner = match at {
+        toml::Value::Table(table) => {
+            table.entry(*key).or_insert_with(|| toml::Value::Table(toml::Table::new()))
+        }
+        toml::Value::Array(items) => {
+            let len = items.len();
+            let item = key.parse().ok().and_then(|number: usize| items.get_mut(number));
+            item.ok_or_else(|| format!("{key:?} is no number from 0 to below {len}"))?
+        }
+        _ => return Err(format!("{key:?} is in something that is no table")),
+    };
+    put(inner, rest, value)
 }
 
 #[cfg(test)]

@@ -55,13 +55,8 @@ pub fn judge(scenario: &Scenario, result: &RunResult) -> Vec<Judgement> {
         );
     }
     judge.time("silence", silence, Some(totals.silence_s));
-    let queries: u64 = result.reads.iter().map(|r| r.queries).sum();
-    let succeeded: u64 = result.reads.iter().map(|r| r.succeeded).sum();
-    let rate = (queries > 0).then(|| succeeded as f64 / queries as f64);
-    judge.share_at_least("read_pass_rate", read_pass_rate, rate);
-    let slowest =
-        result.reads.iter().filter(|r| r.latency.count > 0).map(|r| r.latency.p99_s).reduce(f64::max);
-    judge.time("read_p99", read_p99, slowest);
+    judge.share_at_least("read_pass_rate", read_pass_rate, result.read_pass_rate());
+    judge.time("read_p99", read_p99, result.read_p99_s());
     judge.judgements
 }
 

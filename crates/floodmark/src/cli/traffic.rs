@@ -7,6 +7,7 @@ use lab::record::RecordOptions;
 use lab::recording::conceal::Conceal;
 use lab::recording::request::Message;
 use lab::replay::{ReplayOptions, Times};
+use lab::scenario::size;
 use lab::{RetryPolicy, Stop, parse};
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -43,10 +44,10 @@ pub(crate) struct LabRecord {
     #[arg(long, value_name = "DURATION", value_parser = parse::duration)]
     duration: Option<Duration>,
     /// Record no more than so many bytes; the traffic goes on.
-    #[arg(long, value_name = "BYTES", default_value = "10G", value_parser = parse::whole)]
+    #[arg(long, value_name = "BYTES", default_value = "10GiB", value_parser = size)]
     file_bytes: u64,
     /// Bytes of requests that may wait for the recording; what does not fit is passed on unrecorded.
-    #[arg(long, value_name = "BYTES", default_value = "64M", value_parser = parse::whole)]
+    #[arg(long, value_name = "BYTES", default_value = "64MiB", value_parser = size)]
     queue_bytes: u64,
     /// Print the result as JSON.
     #[arg(long)]

@@ -1,5 +1,6 @@
 //! How far it is: a bar in a terminal, a line now and then elsewhere.
 
+use crate::output::note;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use std::io::IsTerminal;
 use std::time::{Duration, Instant};
@@ -40,7 +41,12 @@ impl Progress {
             }
             None if !self.quiet && self.last.elapsed() >= LINE_EVERY => {
                 self.last = Instant::now();
-                eprintln!("{}: {:.0} %, {:.1} M samples", self.label, done * 100.0, samples as f64 / 1e6);
+                note(format_args!(
+                    "{}: {:.0} %, {:.1} M samples",
+                    self.label,
+                    done * 100.0,
+                    samples as f64 / 1e6
+                ));
             }
             None => {}
         }

@@ -3,6 +3,7 @@
 use super::intake::Intake;
 use super::progress::Progress;
 use super::scratch::FilePart;
+use crate::output::note;
 use anyhow::{Context, bail, ensure};
 use model::{Samples, TimeRange};
 use protocol::tsdb::{
@@ -28,11 +29,11 @@ pub(super) fn find(paths: &[PathBuf]) -> anyhow::Result<Vec<PathBuf>> {
             }
         }
         if path.join("wal").exists() {
-            eprintln!(
+            note(format_args!(
                 "floodmark: {} is Prometheus' own directory: what it has not put into blocks yet (up to three \
                  hours) is left out; a snapshot (POST /api/v1/admin/tsdb/snapshot) has it",
                 path.display()
-            );
+            ));
         }
     }
     blocks.sort();

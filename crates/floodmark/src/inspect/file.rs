@@ -3,6 +3,7 @@
 use super::{columns, time};
 use crate::cli::inspect::InspectFile;
 use crate::import::{Block, FilePart};
+use crate::output::say;
 use anyhow::Context;
 use model::Samples;
 use protocol::tsdb::SeriesEntry;
@@ -30,16 +31,16 @@ pub(super) fn run(args: &InspectFile) -> anyhow::Result<()> {
         });
         let mut summary = summary;
         summary["rows"] = rows.collect();
-        println!("{summary:#}");
+        say(format_args!("{summary:#}"))?;
         return Ok(());
     }
     for (name, value) in summary.as_object().into_iter().flatten() {
-        println!("{name}: {value}");
+        say(format_args!("{name}: {value}"))?;
     }
     let rows = lines
         .into_iter()
         .map(|line| vec![line.count.to_string(), time(line.first_ms), time(line.last_ms), line.series]);
-    println!("{}", columns(&[unit, "start", "end", "series"], rows.collect()));
+    say(columns(&[unit, "start", "end", "series"], rows.collect()))?;
     Ok(())
 }
 

@@ -2,6 +2,7 @@
 
 use super::columns;
 use crate::cli::inspect::InspectJournal;
+use crate::output::say;
 use anyhow::Context;
 use journal::embedded::inspect::{self, SegmentReport};
 use serde_json::{Value, json};
@@ -17,7 +18,10 @@ pub(super) fn run(args: &InspectJournal) -> anyhow::Result<()> {
         inspect::inspect(&dir, partition, |report| all.push((partition, report)))?;
     }
     if args.json {
-        println!("{:#}", Value::from_iter(all.iter().map(|(partition, report)| to_json(*partition, report))));
+        say(format_args!(
+            "{:#}",
+            Value::from_iter(all.iter().map(|(partition, report)| to_json(*partition, report)))
+        ))?;
         return Ok(());
     }
     let names = [
@@ -47,19 +51,23 @@ pub(super) fn run(args: &InspectJournal) -> anyhow::Result<()> {
         ];
         numbers.iter().map(ToString::to_string).chain([dictionary]).collect()
     });
-    println!("{}", columns(&names, rows.collect()));
+    say(columns(&names, rows.collect()))?;
     for (_, report) in &all {
         for (bytes, lost, what) in &report.damage {
             let path = report.path.display();
-            println!(
+            say(format_args!(
                 "{path}: bytes {}..{}: {what}, {} records lost",
                 bytes.start,
                 bytes.end,
                 lost.end - lost.start
-            );
+            ))?;
         }
         if report.unreadable > 0 {
-            println!("{}: {} records are not of this version", report.path.display(), report.unreadable);
+            say(format_args!(
+                "{}: {} records are not of this version",
+                report.path.display(),
+                report.unreadable
+            ))?;
         }
     }
     Ok(())

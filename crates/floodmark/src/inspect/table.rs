@@ -3,6 +3,7 @@
 use super::{columns, time};
 use crate::cli::inspect::InspectTable;
 use crate::import::{Lines, Place, runtime};
+use crate::output::say;
 use anyhow::Context;
 use protocol::jsonl;
 use serde_json::{Value, json};
@@ -46,7 +47,7 @@ pub(super) fn files(args: &InspectTable) -> anyhow::Result<()> {
                 })
             });
             let files: Vec<Value> = files.collect();
-            println!("{:#}", json!({ "version": table.version(), "files": files }));
+            say(format_args!("{:#}", json!({ "version": table.version(), "files": files })))?;
             return Ok(());
         }
         let names = ["date", "rows", "samples", "bytes", "B/sample", "start", "end", "sequence", "path"];
@@ -63,15 +64,15 @@ pub(super) fn files(args: &InspectTable) -> anyhow::Result<()> {
                 file.path.clone(),
             ]
         });
-        println!("{}", columns(&names, rows.collect()));
+        say(columns(&names, rows.collect()))?;
         let bytes: u64 = all.iter().map(|(file, _)| file.bytes).sum();
         let samples: u64 = all.iter().map(|(_, samples)| samples).sum();
-        println!(
+        say(format_args!(
             "version {}, {} files, {bytes} bytes, {samples} samples, {:.3} bytes a sample",
             table.version(),
             all.len(),
             bytes as f64 / samples.max(1) as f64
-        );
+        ))?;
         Ok(())
     })
 }
@@ -87,14 +88,14 @@ pub(super) fn floodmarks(args: &InspectTable) -> anyhow::Result<()> {
         let manifest = fs::read(place.data_dir.join("floodmarks.json")).ok();
         let manifest: Option<Value> = manifest.and_then(|bytes| serde_json::from_slice(&bytes).ok());
         if args.json {
-            println!("{:#}", json!({ "table": of_table, "data_directory": manifest }));
+            say(format_args!("{:#}", json!({ "table": of_table, "data_directory": manifest })))?;
             return Ok(());
         }
         let rows = of_table.iter().map(|(source, offset)| vec![source.clone(), offset.to_string()]);
-        println!("{}", columns(&["source", "floodmark"], rows.collect()));
+        say(columns(&["source", "floodmark"], rows.collect()))?;
         match manifest {
-            Some(manifest) => println!("data directory, for all tenants: {manifest}"),
-            None => println!("data directory: no floodmarks.json"),
+            Some(manifest) => say(format_args!("data directory, for all tenants: {manifest}"))?,
+            None => say("data directory: no floodmarks.json")?,
         }
         Ok(())
     })

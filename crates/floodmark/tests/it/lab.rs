@@ -22,25 +22,25 @@ backoff_min = '5ms'
 ";
 
 /// Writes a scenario of `duration` into `folder`; `rest` has the tables that differ.
-fn scenario(folder: &Path, duration: &str, rest: &str) -> String {
+pub(crate) fn scenario(folder: &Path, duration: &str, rest: &str) -> String {
     let path = folder.join("scenario.toml");
     std::fs::write(&path, format!("name = 'test'\nduration = '{duration}'\n{LOAD}{rest}")).expect("write it");
     path.to_str().expect("a plain path").to_owned()
 }
 
 /// A target at `address`; further keys can follow.
-fn target(address: SocketAddr) -> String {
+pub(crate) fn target(address: SocketAddr) -> String {
     format!("[target]\ntimeout = '1s'\nwrite = 'http://{address}/api/v1/write'\n")
 }
 
 /// Texts of all events, one a line.
-fn events(result: &Value) -> String {
+pub(crate) fn events(result: &Value) -> String {
     let events = result["events"].as_array().expect("a list of events");
     events.iter().filter_map(|event| event["text"].as_str()).collect::<Vec<_>>().join("\n")
 }
 
 /// Carries a scenario out that must pass, and whose every sample must be there.
-fn run(folder: &Path, duration: &str, rest: &str, more: &[&str]) -> Value {
+pub(crate) fn run(folder: &Path, duration: &str, rest: &str, more: &[&str]) -> Value {
     let path = scenario(folder, duration, rest);
     let printed = good(&lab(&[&["run", &path, "--json", "--quiet"], more].concat()));
     let result: Value = serde_json::from_str(&printed).expect("read the result");
@@ -180,7 +180,7 @@ fn a_full_disk_costs_the_report_and_not_the_verdict() {
 }
 
 /// Takes everything, keeps nothing, and answers each question with an empty result.
-fn start_liar() -> SocketAddr {
+pub(crate) fn start_liar() -> SocketAddr {
     let listener = TcpListener::bind("127.0.0.1:0").expect("listen");
     let address = listener.local_addr().expect("an address");
     std::thread::spawn(move || {

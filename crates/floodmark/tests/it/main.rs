@@ -10,7 +10,7 @@
 //! - `lake`: what is no longer fresh goes into tables, once and only once
 //! - `overload`, `amplify`: more than fits; little that makes much
 //! - `transfer`: import, export and inspect
-//! - `lab`: scenarios with faults, lies, full disks and Ctrl-C
+//! - `lab`, `endings`: scenarios with faults, lies and full disks; Ctrl-C and terminals that go away
 //! - `traffic`: recorded, played again, and its report read in a browser
 //! - `real_prometheus`: a real Prometheus beside it, which must agree
 
@@ -23,6 +23,7 @@ mod consistency;
 mod damage;
 mod disk_full;
 mod durability;
+mod endings;
 mod lab;
 mod lake;
 mod overload;

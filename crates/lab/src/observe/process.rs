@@ -23,9 +23,9 @@ pub(super) struct TargetProcess {
 
 impl TargetProcess {
     pub(super) fn new(pid: u32) -> Result<Self> {
-        let started = started(pid);
-        ensure!(started.is_some(), "there is no process {pid} on this machine");
         let process = Process::Id(pid);
+        let started = process.started_ticks();
+        ensure!(started.is_some(), "there is no process {pid} on this machine");
         let cpu_s = process.cpu_seconds();
         Ok(Self {
             pid,
@@ -61,7 +61,7 @@ impl TargetProcess {
         if self.started.is_none() {
             return;
         }
-        match started(self.pid) {
+        match process.started_ticks() {
             now if now == self.started => {}
             None => {
                 look.event(format!("the target's process {} ended", self.pid));
@@ -111,18 +111,6 @@ impl TargetProcess {
         observed.insert("rss_end_bytes".to_owned(), self.rss_last as f64);
         observed.insert("written_bytes".to_owned(), self.written_total as f64);
     }
-}
-
-/// When a process was started, in clock ticks since the machine was: field 22 of `/proc/<pid>/stat`.
-/// A process that only waits to be fetched by its parent has ended.
-fn started(pid: u32) -> Option<u64> {
-    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
-    let (_, after_name) = stat.rsplit_once(')')?;
-    let mut fields = after_name.split_whitespace();
-    if matches!(fields.next()?, "Z" | "X") {
-        return None;
-    }
-    fields.nth(18)?.parse().ok()
 }
 
 fn field(pid: u32, file: &str, name: &str) -> Option<u64> {

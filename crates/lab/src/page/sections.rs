@@ -101,9 +101,9 @@ fn tiles(result: &RunResult) -> String {
     tiles.push(("restarts", "restarts of the target", show(t.restarts as f64, ""), String::new()));
     let distinct = format!("{} different ones", show(t.series_distinct as f64, ""));
     tiles.push(("series_active", "series at a time", show(t.series_active as f64, ""), distinct));
-    if let Some(reads) = result.reads.first() {
-        let rest = format!("p99 {}", show(reads.latency.p99_s, "s"));
-        tiles.push(("queries_per_s", "queries", show(reads.queries_per_s, "1/s"), rest));
+    if let Some(queries) = result.queries_per_s() {
+        let rest = result.read_p99_s().map(|p99_s| format!("p99 {}", show(p99_s, "s")));
+        tiles.push(("queries_per_s", "queries", show(queries, "1/s"), rest.unwrap_or_default()));
     }
     if let Some(bytes) = result.figure("rss_peak_bytes") {
         let rest = result.figure("bytes_per_series").map(|b| format!("{} a series", show(b, "bytes")));
@@ -301,7 +301,7 @@ fn verified(result: &RunResult) -> String {
     };
     let rows = vec![
         row("acknowledged", v.acknowledged, "samples whose request was answered with success"),
-        row("read back", v.read_back, "found, with the right value"),
+        row("read back", v.read_back, "found, with whatever value"),
         row("lost", v.lost, "acknowledged, and not there"),
         row("doubled", v.doubled, "there more than once"),
         row("wrong", v.wrong, "there with another value"),

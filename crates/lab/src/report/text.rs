@@ -29,6 +29,9 @@ pub(super) fn write_report(report: &WriteReport, table: bool) -> String {
     if let Some(verify) = &report.verify {
         out += &examples(verify);
     }
+    if report.partial {
+        out += "PARTIAL: ended before its time\n";
+    }
     out
 }
 

@@ -64,6 +64,22 @@ fn figures_and_verdicts() {
 }
 
 #[test]
+fn queries_of_all_mixes_count() {
+    let mix = |queries, succeeded, queries_per_s, p99_s| ReadTotals {
+        queries,
+        succeeded,
+        queries_per_s,
+        latency: Quantiles { count: succeeded, p99_s, ..Quantiles::default() },
+        ..ReadTotals::default()
+    };
+    let reads = vec![mix(10, 10, 1.0, 0.1), mix(30, 20, 2.0, 0.5), mix(10, 0, 0.0, 0.0)];
+    let result = RunResult { reads, ..RunResult::default() };
+    let figures = ["queries_per_s", "read_pass_rate", "read_p99_s"].map(|name| result.figure(name));
+    assert_eq!(figures, [Some(3.0), Some(0.6), Some(0.5)]);
+    assert_eq!(RunResult::default().figure("queries_per_s"), None, "nothing was asked");
+}
+
+#[test]
 fn timelines_thin_out_and_merge() {
     let mut long = Timeline::default();
     for second in 0..10_000 {

@@ -5,7 +5,7 @@ use crate::result::EventKind;
 use crate::scenario::{Deed, FaultSpec, Scenario};
 use crate::stop::Stop;
 use crate::write::sender::Times;
-use anyhow::{Context, Result, bail, ensure};
+use anyhow::{Context, Result, ensure};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::Arc;
@@ -82,7 +82,7 @@ async fn carry_out(
 ) -> Result<()> {
     match fault.deed {
         Deed::Kill => {
-            log.add(EventKind::Fault, target.kill()?);
+            log.add(EventKind::Fault, target.kill().await?);
             wait_until(back, stop).await;
             target.restart(fault.restart.as_deref(), stop).await.context("start it again")?;
             log.add(EventKind::Fault, "started again and ready");
@@ -96,14 +96,14 @@ async fn carry_out(
             let disk = SlowDisk::begin(place)?;
             log.add(EventKind::Fault, "disk slowed to 1 MiB/s");
             wait_until(back, stop).await;
-            drop(disk);
+            disk.limit("max").context("the disk stays slow")?;
             log.add(EventKind::Fault, "disk as fast as before");
         }
         Deed::Cut => {
             let cut = Cut::begin(place)?;
             log.add(EventKind::Fault, "network cut");
             wait_until(back, stop).await;
-            drop(cut);
+            cut.mend().context("the network stays cut")?;
             log.add(EventKind::Fault, "network back");
         }
     }
@@ -139,38 +139,57 @@ impl Drop for SlowDisk {
     }
 }
 
-/// The device that a directory is on, as control groups name it.
+/// The disk that a directory is on, as control groups name it.
 fn device_of(path: &Path) -> Result<String> {
     use std::os::linux::fs::MetadataExt;
     let device = std::fs::metadata(path).with_context(|| format!("look at {}", path.display()))?.st_dev();
-    Ok(format!("{}:{}", rustix::fs::major(device), rustix::fs::minor(device)))
+    let number = format!("{}:{}", rustix::fs::major(device), rustix::fs::minor(device));
+    whole_disk(Path::new("/sys/dev/block"), number)
+}
+
+/// The number of the disk that a device is a partition of, or its own: only whole disks can be limited.
+fn whole_disk(devices: &Path, number: String) -> Result<String> {
+    let device = devices.join(&number);
+    if !device.join("partition").exists() {
+        return Ok(number);
+    }
+    let disk = std::fs::read_to_string(device.join("../dev"))
+        .with_context(|| format!("find the disk of {number}"))?;
+    Ok(disk.trim().to_owned())
 }
 
 /// A network namespace whose loopback and links are down; taken back when dropped.
 struct Cut {
     namespace: String,
+    /// Links that go down take their routes with them.
+    routes: String,
 }
 
 impl Cut {
     fn begin(place: &Place) -> Result<Self> {
         let namespace = place.namespace.clone().context("left out: needs target.namespace")?;
-        let this = Self { namespace };
-        this.links("down").context("left out: this machine does not let us cut the network")?;
+        let denied = "left out: this machine does not let us cut the network";
+        let routes = ip(&namespace, &["route", "show"]).context(denied)?;
+        let this = Self { namespace, routes };
+        this.links("down").context(denied)?;
         Ok(this)
     }
 
     fn links(&self, state: &str) -> Result<()> {
-        let list =
-            Command::new("ip").args(["-n", &self.namespace, "-o", "link"]).output().context("run ip")?;
-        if !list.status.success() {
-            bail!("{}", String::from_utf8_lossy(&list.stderr).trim());
-        }
-        for line in String::from_utf8_lossy(&list.stdout).lines() {
+        for line in ip(&self.namespace, &["-o", "link"])?.lines() {
             let name = line.split(": ").nth(1).unwrap_or_default();
             let link = name.split('@').next().unwrap_or_default();
-            let set = ["-n", &self.namespace, "link", "set", link, state];
-            let done = Command::new("ip").args(set).output().context("run ip")?;
-            ensure!(done.status.success(), "{}", String::from_utf8_lossy(&done.stderr).trim());
+            ip(&self.namespace, &["link", "set", link, state])?;
+        }
+        Ok(())
+    }
+
+    /// Takes it back.
+    fn mend(&self) -> Result<()> {
+        self.links("up")?;
+        for route in self.routes.lines() {
+            let words = route.split_whitespace();
+            ip(&self.namespace, &["route", "replace"].into_iter().chain(words).collect::<Vec<_>>())?;
         }
         Ok(())
     }
@@ -178,6 +197,34 @@ impl Cut {
 
 impl Drop for Cut {
     fn drop(&mut self) {
-        self.links("up").ok();
+        self.mend().ok();
+    }
+}
+
+/// What `ip` says in a namespace.
+fn ip(namespace: &str, words: &[&str]) -> Result<String> {
+    let said = Command::new("ip").args(["-n", namespace]).args(words).output().context("run ip")?;
+    ensure!(said.status.success(), "{}", String::from_utf8_lossy(&said.stderr).trim());
+    Ok(String::from_utf8_lossy(&said.stdout).into_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_partition_is_limited_as_its_disk() {
+        let folder = tempfile::tempdir().unwrap();
+        let (devices, disk) = (folder.path().join("devices"), folder.path().join("vda"));
+        std::fs::create_dir_all(disk.join("vda1")).unwrap();
+        std::fs::create_dir(&devices).unwrap();
+        std::fs::write(disk.join("dev"), "254:0\n").unwrap();
+        std::fs::write(disk.join("vda1/partition"), "1\n").unwrap();
+        std::os::unix::fs::symlink(&disk, devices.join("254:0")).unwrap();
+        std::os::unix::fs::symlink(disk.join("vda1"), devices.join("254:1")).unwrap();
+        for number in ["254:0", "254:1"] {
+            assert_eq!(whole_disk(&devices, number.into()).unwrap(), "254:0");
+        }
+        assert_eq!(whole_disk(&devices, "0:31".into()).unwrap(), "0:31", "no disk at all");
     }
 }

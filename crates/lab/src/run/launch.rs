@@ -11,7 +11,7 @@ use bytes::Bytes;
 use hyper::{HeaderMap, Method};
 use rustix::process::{Pid, Signal, kill_process};
 use std::os::unix::process::CommandExt;
-use std::process::{Child, Command, Stdio};
+use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::{Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 
@@ -21,9 +21,13 @@ const READY_WITHIN: Duration = Duration::from_secs(120);
 /// A target that is told to end does so within this time, or is killed.
 const END_WITHIN: Duration = Duration::from_secs(15);
 
+/// What was killed is gone within this time: the kernel frees its memory first.
+const KILLED_WITHIN: Duration = Duration::from_secs(10);
+
 /// The target's process, if the run knows it.
 #[derive(Debug)]
 pub struct Target {
+    /// Starts it; without it the target is somebody else's, and stays when the run ends.
     command: Option<String>,
     ready: Option<Endpoint>,
     state: Mutex<State>,
@@ -89,13 +93,15 @@ impl Target {
         let mut client = Client::new(endpoint.clone(), HeaderMap::new(), Duration::from_secs(2));
         loop {
             let answer = client.send(Method::GET, endpoint.path(), Bytes::new()).await;
-            if answer.is_ok_and(|answer| answer.status.is_success()) {
-                return Ok(());
-            }
+            // first: where it ended because another has its port, that other one answers
             if let Some(child) = &mut self.state().child
                 && let Some(status) = child.try_wait()?
+                && !self.has_only_told(status)
             {
                 bail!("it ended with {status}");
+            }
+            if answer.is_ok_and(|answer| answer.status.is_success()) {
+                return Ok(());
             }
             ensure!(!stop.is_set(), "stopped");
             ensure!(begin.elapsed() < READY_WITHIN, "not within {READY_WITHIN:?}");
@@ -128,25 +134,45 @@ impl Target {
             return;
         }
         let pid = state.pid;
-        let ended = match (&mut state.child, pid) {
-            (Some(child), _) => child.try_wait().ok().flatten().map(|status| status.to_string()),
-            (None, Some(pid)) => Process::Id(pid).cpu_seconds().is_none().then(|| "gone".to_owned()),
-            (None, None) => None,
+        let how = match (&mut state.child, pid) {
+            (Some(child), _) => match child.try_wait().ok().flatten() {
+                Some(status) if self.has_only_told(status) => {
+                    (state.down, state.pid, state.child) = (true, None, None);
+                    log.add(
+                        EventKind::Target,
+                        "the command that started the target ended: its process is not known",
+                    );
+                    return;
+                }
+                Some(status) => status.to_string(),
+                None => return,
+            },
+            (None, Some(pid)) if Process::Id(pid).started_ticks().is_none() => "gone".to_owned(),
+            (None, _) => return,
         };
-        if let Some(how) = ended {
-            state.deaths += 1;
-            (state.down, state.pid) = (true, None);
-            log.add(EventKind::Target, format!("the target ended by itself: {how}"));
-        }
+        state.deaths += 1;
+        (state.down, state.pid) = (true, None);
+        log.add(EventKind::Target, format!("the target ended by itself: {how}"));
     }
 
-    /// `kill -9`; says what was killed.
-    pub(super) fn kill(&self) -> Result<String> {
+    /// True where a command of somebody else's target has done its work: it told a service manager to start it.
+    fn has_only_told(&self, status: ExitStatus) -> bool {
+        self.command.is_none() && status.success()
+    }
+
+    /// `kill -9`; says what was killed. It is gone then, and so are its ports and locks.
+    pub(super) async fn kill(&self) -> Result<String> {
         let pid = self.signal(Signal::KILL)?;
-        let mut state = self.state();
-        (state.down, state.pid) = (true, None);
-        if let Some(child) = &mut state.child {
-            child.wait().ok();
+        let begin = Instant::now();
+        {
+            let mut state = self.state();
+            (state.down, state.pid) = (true, None);
+            if let Some(child) = &mut state.child {
+                child.wait().ok();
+            }
+        }
+        while Process::Id(pid).started_ticks().is_some() && begin.elapsed() < KILLED_WITHIN {
+            tokio::time::sleep(Duration::from_millis(10)).await;
         }
         Ok(format!("kill -9 {pid}"))
     }
@@ -177,10 +203,10 @@ impl Target {
         }
     }
 
-    /// Ends what the run started.
+    /// Ends what the run started. Somebody else's target stays, also where a fault had it started again.
     pub async fn end(&self) {
         let begin = Instant::now();
-        if self.state().child.is_none() {
+        if self.command.is_none() || self.state().child.is_none() {
             return;
         }
         self.signal(Signal::TERM).ok();
@@ -206,10 +232,12 @@ impl Target {
 }
 
 impl Drop for Target {
-    /// Whatever the run's end was, nothing that it started stays.
+    /// Whatever the run's end was, nothing that it started stays, and nobody else's target stays paused.
     fn drop(&mut self) {
-        let mut state = self.state();
-        if let Some(child) = &mut state.child {
+        if self.state().paused {
+            self.signal(Signal::CONT).ok();
+        }
+        if let (Some(child), true) = (&mut self.state().child, self.command.is_some()) {
             child.kill().ok();
             child.wait().ok();
         }

@@ -1,7 +1,8 @@
 //! What is asked: queries × variables × periods.
 
 use super::error::KeyFault;
-use super::units::{Count, Span};
+use super::units::Span;
+use super::variables::{Values, fill};
 use serde::Deserialize;
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -16,6 +17,12 @@ const VALUES_MAX: u64 = 100_000;
 /// Users of a mix.
 const USERS_MAX: u32 = 10_000;
 
+/// What dashboards call `$__range` where a query is about one moment.
+const RANGE_MS_DEFAULT: u64 = 300_000;
+
+/// What dashboards call `$__rate_interval`.
+const RATE_INTERVAL_MS: u64 = 300_000;
+
 /// A mix of queries and who asks them.
 #[derive(Debug, Clone, PartialEq, Deserialize)]
 #[serde(default, deny_unknown_fields)]
@@ -29,7 +36,7 @@ pub struct ReadMix {
     pub rate: Option<f64>,
     /// Between an answer and the next query.
     pub think: Span,
-    /// PromQL; `$name` stands for a variable's value.
+    /// PromQL; `$name` and `${name}` stand for a variable's value.
     pub queries: Vec<String>,
     /// A dashboard of Grafana whose queries are taken too; beside the scenario's file.
     pub grafana: Option<PathBuf>,
@@ -45,43 +52,6 @@ pub struct ReadMix {
     pub cache_busting: bool,
     /// The users come and go with the shape.
     pub shaped: bool,
-}
-
-/// The values of a variable.
-#[derive(Debug, Clone, PartialEq, Deserialize)]
-#[serde(untagged)]
-pub enum Values {
-    /// These.
-    List(Vec<String>),
-    /// A prefix and numbers from 0.
-    Numbered {
-        /// What stands before the number.
-        prefix: String,
-        /// How many.
-        count: Count,
-    },
-}
-
-impl Values {
-    /// How many there are.
-    pub fn len(&self) -> u64 {
-        match self {
-            Self::List(values) => values.len() as u64,
-            Self::Numbered { count, .. } => count.whole(),
-        }
-    }
-
-    /// True where there is none.
-    pub fn is_empty(&self) -> bool {
-        self.len() == 0
-    }
-
-    fn get(&self, at: u64) -> String {
-        match self {
-            Self::List(values) => values[at as usize].clone(),
-            Self::Numbered { prefix, .. } => format!("{prefix}{at}"),
-        }
-    }
 }
 
 impl Default for ReadMix {
@@ -129,17 +99,12 @@ impl ReadMix {
             bits = mix(bits);
             bits % len.max(1)
         };
-        let mut query = self.queries[pick(self.queries.len() as u64) as usize].clone();
-        // longer names first, for `$a` is in `$ab`
-        let mut names: Vec<&String> = self.variables.keys().collect();
-        names.sort_by_key(|name| std::cmp::Reverse(name.len()));
-        for name in names {
-            let values = &self.variables[name];
-            let value = values.get(pick(values.len()));
-            for form in [format!("${{{name}}}"), format!("${name}"), format!("[[{name}]]")] {
-                query = query.replace(&form, &value);
-            }
-        }
+        let query = &self.queries[pick(self.queries.len() as u64) as usize];
+        let variables: BTreeMap<&str, String> = self
+            .variables
+            .iter()
+            .map(|(name, values)| (name.as_str(), values.get(pick(values.len()))))
+            .collect();
         let period_ms = match self.periods.as_slice() {
             [] => None,
             periods => Some(periods[pick(periods.len() as u64) as usize].ms().max(1)),
@@ -151,10 +116,16 @@ impl ReadMix {
             now_ms.div_euclid(step_ms as i64) * step_ms as i64
         };
         let range_ms = period_ms.map(|period_ms| (end_ms - period_ms as i64, end_ms, step_ms));
-        for (form, ms) in [("$__range", period_ms.unwrap_or(300_000)), ("$__rate_interval", 300_000)] {
-            query = query.replace(form, &format!("{ms}ms"));
-        }
-        query = query.replace("$__interval", &format!("{step_ms}ms"));
+        let length_ms = period_ms.unwrap_or(RANGE_MS_DEFAULT);
+        let query = fill(query, |name| match name {
+            "__interval" => Some(format!("{step_ms}ms")),
+            "__interval_ms" => Some(step_ms.to_string()),
+            "__range" => Some(format!("{length_ms}ms")),
+            "__range_s" => Some((length_ms / 1000).to_string()),
+            "__range_ms" => Some(length_ms.to_string()),
+            "__rate_interval" => Some(format!("{RATE_INTERVAL_MS}ms")),
+            name => variables.get(name).cloned(),
+        });
         Question { query, range_ms, end_ms }
     }
 
@@ -219,9 +190,11 @@ mod tests {
 
     #[test]
     fn grafanas_own_variables_and_cached_times() {
-        let mix = mix_of("queries = ['rate(up[$__rate_interval])']\nperiods = ['1h']\ncache_busting = false");
+        let query = "rate(up[$__rate_interval]) + $__range_s + ${__interval_ms} + max_over_time(up[$__range:$__interval])";
+        let mix = mix_of(&format!("queries = ['{query}']\nperiods = ['1h']\ncache_busting = false"));
         let question = mix.question(1, 1, 3_600_123);
-        assert_eq!(question.query, "rate(up[300000ms])");
+        let expected = "rate(up[300000ms]) + 3600 + 60000 + max_over_time(up[3600000ms:60000ms])";
+        assert_eq!(question.query, expected);
         assert_eq!(question.range_ms, Some((0, 3_600_000, 60_000)));
     }
 }

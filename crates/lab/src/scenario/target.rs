@@ -146,7 +146,8 @@ pub struct FaultSpec {
     /// For how long: until it is taken back, or started again.
     #[serde(rename = "for", default)]
     pub lasts: Span,
-    /// Starts the target again after `kill`, where the run itself did not start it.
+    /// Starts the target again after `kill`, where the run itself did not start it: the program itself, which stays when
+    /// the run ends, or a command that tells a service manager to.
     #[serde(default)]
     pub restart: Option<String>,
 }

@@ -74,12 +74,19 @@ fn values_are_changed_from_the_command_line() {
     assert_eq!((scenario.scale, scenario.seed, scenario.load.tenants), (0.5, 7, 2));
     assert_eq!(scenario.load.interval, Span::seconds(2.0));
     assert_eq!(scenario.target.read.as_deref(), Some("http://[::1]:1"));
+    let text = "[[reads]]\nqueries = ['up', 'down']\n[[reads]]\nqueries = ['up']\n";
+    let with_list = |change: &str| Scenario::parse_with(text, &[change.to_owned()]);
+    assert_eq!(with_list("reads.1.users=40").unwrap().reads[1].users, 40);
+    assert_eq!(with_list("reads.0.queries.1=sum(x)").unwrap().reads[0].queries, ["up", "sum(x)"]);
+    for bad in ["reads.2.users=1", "reads.users=1", "reads.0.queries.2=x", "reads.-1.users=1"] {
+        assert!(with_list(bad).unwrap_err().to_string().contains("is no number from 0"), "{bad}");
+    }
     for (bad, word) in [
         ("scale", "as a change"),
         ("=1", "names no key"),
         ("load.tenant=1", "did you mean `tenants`"),
         ("scale=0", "with scale=0: scale: 0 is not"),
-        ("load.tenants.x=1", "is no table"),
+        ("load.tenants.x=1", "that is no table"),
     ] {
         let said = with(&[bad]).unwrap_err().to_string();
         assert!(said.contains(word), "{bad}: {said}");

@@ -4,74 +4,33 @@ use crate::plan::tests::small;
 use model::Labels;
 use prost::Message;
 
-/// Remote write 1.0 as an independent decoder sees it.
-#[derive(Clone, PartialEq, Message)]
-struct Request1 {
-    #[prost(message, repeated, tag = "1")]
-    timeseries: Vec<Series1>,
-}
-#[derive(Clone, PartialEq, Message)]
-struct Series1 {
-    #[prost(message, repeated, tag = "1")]
-    labels: Vec<Label>,
-    #[prost(message, repeated, tag = "2")]
-    samples: Vec<Sample>,
-}
-#[derive(Clone, PartialEq, Message)]
-struct Label {
-    #[prost(string, tag = "1")]
-    name: String,
-    #[prost(string, tag = "2")]
-    value: String,
-}
-#[derive(Clone, Copy, PartialEq, Message)]
-struct Sample {
-    #[prost(double, tag = "1")]
-    value: f64,
-    #[prost(int64, tag = "2")]
-    timestamp: i64,
-}
-/// Remote write 2.0.
-#[derive(Clone, PartialEq, Message)]
-struct Request2 {
-    #[prost(string, repeated, tag = "4")]
-    symbols: Vec<String>,
-    #[prost(message, repeated, tag = "5")]
-    timeseries: Vec<Series2>,
-}
-#[derive(Clone, PartialEq, Message)]
-struct Series2 {
-    #[prost(uint32, repeated, tag = "1")]
-    refs: Vec<u32>,
-    #[prost(message, repeated, tag = "2")]
-    samples: Vec<Sample>,
-}
+#[path = "../../../protocol/tests/it/proto.rs"]
+#[allow(dead_code, reason = "the protocol's own tests use all of it")]
+mod proto;
 
 type Row = (String, i64, u64);
 
+/// A request as an independent decoder sees it.
 fn decode(version: Version, body: &[u8]) -> Vec<Row> {
-    let message = snap::raw::Decoder::new().decompress_vec(body).unwrap();
-    let row = |pairs: &[(&str, &str)], samples: &[Sample]| {
-        let [sample] = samples else { panic!("{} samples", samples.len()) };
-        (Labels::from_pairs(pairs).to_string(), sample.timestamp, sample.value.to_bits())
+    let row = |pairs: &[(&str, &str)], samples: &[(i64, f64)]| {
+        let [(timestamp, value)] = samples else { panic!("{} samples", samples.len()) };
+        (Labels::from_pairs(pairs).to_string(), *timestamp, value.to_bits())
     };
     match version {
         Version::V1 => {
-            let series = Request1::decode(&*message).unwrap().timeseries;
-            let pairs = |s: &Series1| s.labels.iter().map(|l| (l.name.clone(), l.value.clone())).collect();
-            let rows = series.iter().map(|s| {
-                let owned: Vec<(String, String)> = pairs(s);
-                let pairs: Vec<_> = owned.iter().map(|(n, v)| (n.as_str(), v.as_str())).collect();
-                row(&pairs, &s.samples)
+            let request: proto::v1::WriteRequest = proto::unpack(body);
+            let rows = request.timeseries.iter().map(|s| {
+                let pairs: Vec<_> = s.labels.iter().map(|l| (l.name.as_str(), l.value.as_str())).collect();
+                row(&pairs, &s.samples.iter().map(|s| (s.timestamp, s.value)).collect::<Vec<_>>())
             });
             rows.collect()
         }
         Version::V2 => {
-            let request = Request2::decode(&*message).unwrap();
+            let request: proto::v2::Request = proto::unpack(body);
             let text = |r: &u32| request.symbols[*r as usize].as_str();
             let rows = request.timeseries.iter().map(|s| {
-                let pairs: Vec<_> = s.refs.chunks(2).map(|p| (text(&p[0]), text(&p[1]))).collect();
-                row(&pairs, &s.samples)
+                let pairs: Vec<_> = s.labels_refs.chunks(2).map(|p| (text(&p[0]), text(&p[1]))).collect();
+                row(&pairs, &s.samples.iter().map(|s| (s.timestamp, s.value)).collect::<Vec<_>>())
             });
             rows.collect()
         }
@@ -144,7 +103,7 @@ fn stamps_take_six_bytes() {
     let check = |ms: i64| {
         let mut sample = vec![0x10];
         sample.extend_from_slice(&stamp_varint(ms));
-        assert_eq!(Sample::decode(&*sample).unwrap().timestamp, ms);
+        assert_eq!(proto::v1::Sample::decode(&*sample).unwrap().timestamp, ms);
     };
     check(TIMESTAMP_MS_MIN);
     check(TIMESTAMP_MS_END - 1);

@@ -133,7 +133,8 @@ async fn a_run_can_be_stopped_and_still_reports_and_verifies() {
     (options.rounds, options.rate) = (Some(1_000_000), Some(100.0));
     let stopper = Stopper { stop: options.stop.clone(), phases: Mutex::default() };
     let report = lab::write(&options, &stopper).await.unwrap();
-    assert!(report.is_good() && report.samples_acknowledged < 1_000);
+    assert!(report.partial && !report.is_good() && report.samples_acknowledged < 1_000);
+    assert!(report.verify.as_ref().unwrap().is_good() && report.to_text(false).contains("PARTIAL"));
     assert_eq!(*stopper.phases.lock().unwrap(), [Phase::Preparing, Phase::Writing, Phase::Verifying]);
 }
 

@@ -1,8 +1,12 @@
 //! The lab against a target that lies on request.
 
 mod benches;
+mod campaign;
 mod faults;
 mod load;
+#[path = "../../../protocol/tests/it/proto.rs"]
+#[allow(dead_code, reason = "the protocol's own tests use all of it")]
+mod proto;
 mod scenario;
 mod target;
 mod tls;

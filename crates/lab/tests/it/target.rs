@@ -1,6 +1,7 @@
 //! A remote-write target in this process: it keeps what it gets, answers range queries, and can be told to
 //! misbehave. It reads the wire with prost and knows nothing of the lab.
 
+use crate::proto;
 use bytes::Bytes;
 use http_body_util::{BodyExt, Full};
 use hyper::body::Incoming;
@@ -8,7 +9,6 @@ use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper::{Request, Response};
 use hyper_util::rt::TokioIo;
-use prost::Message;
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::{Arc, Mutex};
 use tokio::io::{AsyncRead, AsyncWrite};
@@ -266,50 +266,8 @@ fn unpercent(text: &str) -> String {
     String::from_utf8(out).unwrap()
 }
 
-#[derive(Clone, PartialEq, Message)]
-struct Request1 {
-    #[prost(message, repeated, tag = "1")]
-    timeseries: Vec<Series1>,
-}
-#[derive(Clone, PartialEq, Message)]
-struct Series1 {
-    #[prost(message, repeated, tag = "1")]
-    labels: Vec<Label>,
-    #[prost(message, repeated, tag = "2")]
-    samples: Vec<Sample>,
-}
-#[derive(Clone, PartialEq, Message)]
-struct Label {
-    #[prost(string, tag = "1")]
-    name: String,
-    #[prost(string, tag = "2")]
-    value: String,
-}
-#[derive(Clone, Copy, PartialEq, Message)]
-struct Sample {
-    #[prost(double, tag = "1")]
-    value: f64,
-    #[prost(int64, tag = "2")]
-    timestamp: i64,
-}
-#[derive(Clone, PartialEq, Message)]
-struct Request2 {
-    #[prost(string, repeated, tag = "4")]
-    symbols: Vec<String>,
-    #[prost(message, repeated, tag = "5")]
-    timeseries: Vec<Series2>,
-}
-#[derive(Clone, PartialEq, Message)]
-struct Series2 {
-    #[prost(uint32, repeated, tag = "1")]
-    refs: Vec<u32>,
-    #[prost(message, repeated, tag = "2")]
-    samples: Vec<Sample>,
-}
-
 fn decode1(body: &[u8]) -> Vec<(Series, i64, f64)> {
-    let message = snap::raw::Decoder::new().decompress_vec(body).unwrap();
-    let request = Request1::decode(&*message).unwrap();
+    let request: proto::v1::WriteRequest = proto::unpack(body);
     let rows = request.timeseries.into_iter().flat_map(|series| {
         let labels: Series = series.labels.into_iter().map(|l| (l.name, l.value)).collect();
         series.samples.into_iter().map(move |s| (labels.clone(), s.timestamp, s.value))
@@ -318,11 +276,11 @@ fn decode1(body: &[u8]) -> Vec<(Series, i64, f64)> {
 }
 
 fn decode2(body: &[u8]) -> Vec<(Series, i64, f64)> {
-    let message = snap::raw::Decoder::new().decompress_vec(body).unwrap();
-    let request = Request2::decode(&*message).unwrap();
+    let request: proto::v2::Request = proto::unpack(body);
     let text = |r: u32| request.symbols[r as usize].clone();
     let rows = request.timeseries.iter().flat_map(|series| {
-        let labels: Series = series.refs.chunks(2).map(|pair| (text(pair[0]), text(pair[1]))).collect();
+        let labels: Series =
+            series.labels_refs.chunks(2).map(|pair| (text(pair[0]), text(pair[1]))).collect();
         series.samples.iter().map(move |s| (labels.clone(), s.timestamp, s.value))
     });
     rows.collect()

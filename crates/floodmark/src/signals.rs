@@ -1,0 +1,48 @@
+//! Ctrl-C, an end from outside and a terminal that goes away.
+
+use anyhow::{Context, Result, bail};
+use lab::Stop;
+use tokio::signal::unix::{Signal, SignalKind, signal};
+
+/// Does `work`, which ends early and with a result when `stop` is thrown: the first signal throws it. A second one does
+/// not wait for that result: the work is dropped where it is, and what it had begun is taken back.
+pub(crate) async fn stoppable<T>(stop: &Stop, work: impl Future<Output = Result<T>>) -> Result<T> {
+    let mut signals = Signals::listen()?;
+    let mut asked = false;
+    tokio::pin!(work);
+    loop {
+        tokio::select! {
+            done = &mut work => return done,
+            () = signals.next() => match std::mem::replace(&mut asked, true) {
+                false => stop.now(),
+                true => bail!("ended by a second signal, without a result"),
+            },
+        }
+    }
+}
+
+/// All signals that end a command.
+struct Signals {
+    interrupt: Signal,
+    terminate: Signal,
+    hangup: Signal,
+}
+
+impl Signals {
+    fn listen() -> Result<Self> {
+        let listen = |kind| signal(kind).context("listen to signals");
+        Ok(Self {
+            interrupt: listen(SignalKind::interrupt())?,
+            terminate: listen(SignalKind::terminate())?,
+            hangup: listen(SignalKind::hangup())?,
+        })
+    }
+
+    async fn next(&mut self) {
+        tokio::select! {
+            _ = self.interrupt.recv() => {}
+            _ = self.terminate.recv() => {}
+            _ = self.hangup.recv() => {}
+        }
+    }
+}

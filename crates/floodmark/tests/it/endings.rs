@@ -1,0 +1,155 @@
+//! How runs of the lab end that do not end by themselves, and what is left of their targets.
+
+use crate::harness::process::command;
+use crate::harness::{Options, Request, Server, wait_for};
+use crate::lab::{events, run, scenario, start_liar, target};
+use rustix::process::{Pid, Signal, kill_process};
+use serde_json::Value;
+use std::io::{BufRead, BufReader};
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::path::{Path, PathBuf};
+use std::process::{Child, ChildStderr, Stdio};
+
+/// A lab whose stderr is read by the test.
+struct Watched {
+    child: Child,
+    stderr: BufReader<ChildStderr>,
+}
+
+impl Watched {
+    fn start(args: &[&str]) -> Self {
+        let mut child =
+            command(args).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("start the lab");
+        let stderr = BufReader::new(child.stderr.take().expect("stderr is piped"));
+        Self { child, stderr }
+    }
+
+    fn wait_for(&mut self, text: &str) {
+        let mut said = String::new();
+        while !said.contains(text) {
+            assert_ne!(self.stderr.read_line(&mut said).expect("read stderr"), 0, "it ended: {said}");
+        }
+    }
+
+    fn signal(&self, signal: Signal) {
+        kill_process(Pid::from_child(&self.child), signal).expect("send a signal");
+    }
+}
+
+impl Drop for Watched {
+    fn drop(&mut self) {
+        self.child.kill().ok();
+        self.child.wait().ok();
+    }
+}
+
+/// A process that wrote its id into a file; killed at the end.
+struct Stray(PathBuf);
+
+impl Stray {
+    fn pid(&self) -> Option<Pid> {
+        Pid::from_raw(std::fs::read_to_string(&self.0).ok()?.trim().parse().ok()?)
+    }
+}
+
+impl Drop for Stray {
+    fn drop(&mut self) {
+        self.pid().map(|pid| kill_process(pid, Signal::KILL));
+    }
+}
+
+fn plain(path: &Path) -> &str {
+    path.to_str().expect("a plain path")
+}
+
+#[test]
+fn a_terminal_that_goes_away_ends_the_run_and_its_result_is_kept() {
+    let folder = tempfile::tempdir().expect("make a directory");
+    let server = Server::new();
+    let path = scenario(folder.path(), "1h", &target(server.address));
+    let save = folder.path().join("result.json");
+    let mut watched = Watched::start(&["lab", "run", &path, "--out", plain(&save)]);
+    watched.wait_for("tenants, ");
+    wait_for("the first samples", || {
+        let tenant = Request::get("/api/v1/query?query=count(metric_1)").header("X-Scope-OrgID", "tenant-1");
+        server.send(&tenant).text().contains("\"value\"").then_some(())
+    });
+    // nobody can be told any more
+    drop((watched.child.stdout.take(), std::mem::replace(&mut watched.stderr, BufReader::new(closed()))));
+    watched.signal(Signal::HUP);
+    assert_eq!(watched.child.wait().expect("wait for the lab").code(), Some(2));
+    let result: Value = serde_json::from_slice(&std::fs::read(&save).expect("the result")).expect("JSON");
+    assert_eq!((&result["partial"], &result["verify"]["lost"]), (&true.into(), &0.into()));
+}
+
+/// The stderr of a process that has ended.
+fn closed() -> ChildStderr {
+    let mut child = std::process::Command::new("true").stderr(Stdio::piped()).spawn().expect("run true");
+    child.wait().expect("wait");
+    child.stderr.take().expect("stderr is piped")
+}
+
+#[test]
+fn a_second_signal_does_not_wait_for_a_result_and_leaves_no_target() {
+    let folder = tempfile::tempdir().expect("make a directory");
+    let (start, pid) = (folder.path().join("start.sh"), folder.path().join("pid"));
+    std::fs::write(&start, format!("echo $$ > {}; exec sleep 600", pid.display())).expect("write");
+    // it takes connections and answers nobody
+    let mute = TcpListener::bind("127.0.0.1:0").expect("listen");
+    let target = format!(
+        "[target]\ntimeout = '10m'\nwrite = 'http://{}/api/v1/write'\nread = 'http://{}'\nstart = 'sh {}'\n\
+         [verify]\nprobes_per_s = 0\n",
+        start_liar(),
+        mute.local_addr().expect("an address"),
+        start.display()
+    );
+    let path = scenario(folder.path(), "1h", &target);
+    let mut watched = Watched::start(&["lab", "run", &path]);
+    watched.wait_for("writing");
+    let started = Stray(pid);
+    let pid = wait_for("the target", || started.pid());
+    watched.signal(Signal::INT);
+    watched.wait_for("verifying");
+    watched.signal(Signal::INT);
+    assert_eq!(watched.child.wait().expect("wait for the lab").code(), Some(2));
+    assert!(
+        !Path::new(&format!("/proc/{}", pid.as_raw_pid())).exists(),
+        "what the run started has ended with it"
+    );
+}
+
+/// The target was there before the run; a fault kills it, and `restart` has it started again.
+fn killed_and_restarted_by(restart: impl Fn(&str, &Path) -> String) {
+    let folder = tempfile::tempdir().expect("make a directory");
+    let data = folder.path().join("data");
+    let server = Server::start(Options::default().data_dir(&data));
+    let SocketAddr::V4(address) = server.address else { panic!("an address of version 4") };
+    let serve =
+        format!("{} serve --http {address} --data-dir {}", env!("CARGO_BIN_EXE_floodmark"), data.display());
+    let (script, pid) = (folder.path().join("restart.sh"), folder.path().join("pid"));
+    std::fs::write(&script, restart(&serve, &pid)).expect("write");
+    let restarted = Stray(pid);
+    let rest = format!(
+        "{}pid = {}\nready = 'http://{address}/-/ready'\n[[fault]]\nat = '500ms'\ndo = 'kill'\n\
+         restart = 'sh {}'\n[verdict]\nrestarts = 0",
+        target(server.address),
+        server.pid(),
+        script.display()
+    );
+    let result = run(folder.path(), "2s", &rest, &[]);
+    assert!(events(&result).contains("started again and ready"), "{result}");
+    assert!(TcpStream::connect(address).is_ok(), "somebody else's target stays");
+    assert!(restarted.pid().is_some());
+}
+
+#[test]
+fn a_target_of_somebody_else_stays_when_the_run_ends() {
+    killed_and_restarted_by(|serve, pid| format!("echo $$ > {}; exec {serve} 2>/dev/null", pid.display()));
+}
+
+#[test]
+fn a_restart_may_be_told_to_a_service_manager() {
+    killed_and_restarted_by(|serve, pid| {
+        format!("setsid {serve} >/dev/null 2>&1 & echo $! > {}", pid.display())
+    });
+}

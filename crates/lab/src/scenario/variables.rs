@@ -1,0 +1,99 @@
+//! Variables in queries, as dashboards have them: `$name`, `${name}`, `${name:format}`, `[[name]]`.
+
+use super::units::Count;
+use serde::Deserialize;
+
+/// The values of a variable.
+#[derive(Debug, Clone, PartialEq, Deserialize)]
+#[serde(untagged)]
+pub enum Values {
+    /// These.
+    List(Vec<String>),
+    /// A prefix and numbers from 0.
+    Numbered {
+        /// What stands before the number.
+        prefix: String,
+        /// How many.
+        count: Count,
+    },
+}
+
+impl Values {
+    /// How many there are.
+    pub fn len(&self) -> u64 {
+        match self {
+            Self::List(values) => values.len() as u64,
+            Self::Numbered { count, .. } => count.whole(),
+        }
+    }
+
+    /// True where there is none.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// The value with a number from 0.
+    pub(super) fn get(&self, at: u64) -> String {
+        match self {
+            Self::List(values) => values[at as usize].clone(),
+            Self::Numbered { prefix, .. } => format!("{prefix}{at}"),
+        }
+    }
+}
+
+/// Puts values in the place of variables. A name goes as far as letters, digits and underscores do; what has no value
+/// stays as it is, and formats are not looked at, for there is one value at a time.
+pub(super) fn fill(text: &str, value_of: impl Fn(&str) -> Option<String>) -> String {
+    let mut out = String::with_capacity(text.len());
+    let mut rest = text;
+    while let Some(at) = rest.find(['$', '[']) {
+        out.push_str(&rest[..at]);
+        rest = &rest[at..];
+        let (name, len) = variable(rest);
+        match value_of(name).filter(|_| !name.is_empty()) {
+            Some(value) => out.push_str(&value),
+            None => out.push_str(&rest[..len]),
+        }
+        rest = &rest[len..];
+    }
+    out + rest
+}
+
+/// The name of the variable that `text` begins with, and how long all of it is. What is none has no name.
+fn variable(text: &str) -> (&str, usize) {
+    for (open, close) in [("${", "}"), ("[[", "]]")] {
+        if let Some((inside, _)) = text.strip_prefix(open).and_then(|rest| rest.split_once(close)) {
+            let name = inside.split(':').next().unwrap_or_default();
+            return (name, open.len() + inside.len() + close.len());
+        }
+    }
+    let name = text.strip_prefix('$').unwrap_or_default();
+    let end = name.find(|c: char| !c.is_ascii_alphanumeric() && c != '_').unwrap_or(name.len());
+    (&name[..end], 1 + end)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn variables_are_filled_in() {
+        let check = |text: &str, expected: &str| {
+            let value_of = |name: &str| match name {
+                "a" => Some("1".to_owned()),
+                "ab" => Some("$a".to_owned()),
+                _ => None,
+            };
+            assert_eq!(fill(text, value_of), expected);
+        };
+        check("x{c=\"$a\"}[$a]", "x{c=\"1\"}[1]");
+        check("${a}-${a:regex}-[[a]]-[[a:csv]]-$a", "1-1-1-1-1");
+        check("$ab $abc ${abc} [[abc]]", "$a $abc ${abc} [[abc]]");
+        check("$", "$");
+        check("é$é${a", "é$é${a");
+        check("x=~\"y$\"", "x=~\"y$\"");
+        check("rate(x[5m]) [[", "rate(x[5m]) [[");
+        check("[[a${a}", "[[a1");
+        check("", "");
+    }
+}

@@ -1,0 +1,89 @@
+//! Several runs: searches and races.
+
+use crate::target::{Deed, Target};
+use lab::campaign::{Axis, Resource, Trial, find_limit, find_minimum, race};
+use lab::run::RunOptions;
+use lab::search::Search;
+use lab::{Scenario, Silent};
+
+/// 40 series of which more than 500 samples are not sent, in a second.
+const TEXT: &str = "
+name = 'small'
+duration = '1s'
+[load]
+writers = 2
+metrics = 5
+series_per_metric = 4
+batch = 5
+[verify]
+patience = 0
+[limits]
+samples = 500
+";
+
+fn against(target: &Target) -> (Scenario, RunOptions) {
+    let overrides = vec![format!("target.write={}", target.write_url())];
+    let scenario = Scenario::parse_with(TEXT, &overrides).unwrap();
+    (scenario, RunOptions { text: TEXT.into(), overrides, ..RunOptions::default() })
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_largest_rate_is_found_and_its_result_can_be_repeated() {
+    let target = Target::start(|_| Deed::Keep).await;
+    let (scenario, options) = against(&target);
+    let search = Search::for_largest(200.0, 1_600.0, 1.5, 1);
+    let found = find_limit(&scenario, &options, Axis::Rate, search, &Silent).await.unwrap();
+    let trials: Vec<_> = found.trials.iter().map(|t| (t.value.round(), t.passed, t.confirming)).collect();
+    let expected = [(200.0, false), (400.0, false), (800.0, false), (566.0, false), (400.0, true)];
+    let passed = [true, true, false, false, true];
+    let expected: Vec<_> = expected.into_iter().zip(passed).map(|((v, c), p)| (v, p, c)).collect();
+    assert_eq!(trials, expected);
+    assert_eq!((found.limit, found.partial), (Some(400.0), false));
+    assert!(found.breaks_first[0].contains("its own limits"), "{:?}", found.breaks_first);
+    let best = found.best.unwrap();
+    let again = Scenario::parse_with(&best.scenario, &best.overrides).unwrap();
+    assert_eq!((again.load.interval.s(), again.seed), (0.1, best.seed));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_smallest_target_is_found_and_one_that_never_starts_is_an_error() {
+    let target = Target::start(|_| Deed::Keep).await;
+    let (mut scenario, options) = against(&target);
+    scenario.load.interval = lab::scenario::Span::seconds(0.1);
+    // with one it ends too early
+    scenario.verdict.restarts = Some(0);
+    scenario.target.start = Some("sh -c 'test {cores} != 1.00 || exec sleep 0.2; exec sleep 60'".into());
+    scenario.target.ready = Some(target.read_url() + "/api/v1/query?query=x%5B1ms%5D&time=0");
+    let search = || Search::for_smallest(1.0, 4.0, 2.0, 1);
+    let found = find_minimum(&scenario, &options, Resource::Cores, search(), &Silent).await.unwrap();
+    let values: Vec<_> = found.trials.iter().map(|Trial { value, passed, .. }| (*value, *passed)).collect();
+    assert_eq!(values, [(4.0, true), (2.0, true), (1.0, false), (2.0, true)]);
+    assert_eq!(found.limit, Some(2.0));
+    scenario.target.start = Some("false {cores}".into());
+    scenario.target.ready = Some("http://127.0.0.1:1/".into());
+    let error = find_minimum(&scenario, &options, Resource::Cores, search(), &Silent).await.unwrap_err();
+    assert!(format!("{error:#}").contains("it ended with"), "{error:#}");
+    scenario.target.start = Some("sleep 60".into());
+    let error = find_minimum(&scenario, &options, Resource::Memory, search(), &Silent).await.unwrap_err();
+    assert!(error.to_string().contains("{memory}"), "{error}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn races_go_forwards_and_backwards_and_each_result_names_its_target() {
+    let (quick, slow) = (
+        Target::start(|_| Deed::Keep).await,
+        Target::start(|n| if n % 2 == 0 { Deed::Refuse(400) } else { Deed::Keep }).await,
+    );
+    let racers = [against(&quick), against(&slow)].map(|(mut scenario, options)| {
+        scenario.load.interval = lab::scenario::Span::seconds(0.2);
+        (scenario, options)
+    });
+    let race = race(&racers, 2, &Silent).await.unwrap();
+    assert_eq!(race.laps.iter().map(|(number, _)| *number).collect::<Vec<_>>(), [0, 1, 1, 0]);
+    for (number, result) in &race.laps {
+        assert_eq!(result.target, racers[*number].0.target.write.all()[0]);
+        assert!(result.overrides.contains(&racers[*number].1.overrides[0]), "{:?}", result.overrides);
+    }
+    let rate = race.ratios.iter().find(|ratio| ratio.figure == "pass_rate").unwrap();
+    assert_eq!((rate.medians[0], rate.first_to[0].is_some_and(|ratio| ratio > 1.5)), (Some(1.0), true));
+}
