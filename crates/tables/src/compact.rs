@@ -39,6 +39,9 @@ pub use plan::{Job, plan};
 /// shorter ones save decoding what a query's range leaves out.
 pub const ROW_SAMPLES_MAX: usize = 4096;
 
+/// Samples between two looks at whether a merge shall go on.
+const STEP_SAMPLES: u64 = 4_000;
+
 /// What is merged, and how far.
 #[derive(Debug, Clone, Copy)]
 pub struct CompactLimits {
@@ -247,12 +250,33 @@ fn even_bytes(job: &Job, limits: &CompactLimits) -> u64 {
     }
 }
 
-/// Runs a whole job on this thread. `false` where another program was faster and one of the files is gone; what
-/// was made then waits for a sweep.
-pub fn run(table: &Arc<Table>, job: &Job, name: &str, limits: &CompactLimits) -> Result<bool, TableError> {
-    let mut merge = Compaction::open(table, job, name, *limits)?;
-    merge.step(u64::MAX)?;
-    table.replace(&job.files, &merge.into_staged())
+/// Runs a whole job on this thread, and puts what it made in the place of its files. `go_on` is asked now and then.
+///
+/// `None`, and nothing changed, where that says `false`, or where another program was faster and one of the files is gone.
+/// What was made then waits for a sweep.
+pub fn run(
+    table: &Arc<Table>,
+    job: &Job,
+    name: &str,
+    limits: CompactLimits,
+    mut go_on: impl FnMut(&Progress) -> bool,
+) -> Result<Option<Progress>, TableError> {
+    let mut merge = Compaction::open(table, job, name, limits)?;
+    fault::point("merge_opened")?;
+    loop {
+        let progress = merge.step(STEP_SAMPLES)?;
+        fault::point("merging")?;
+        if progress.done {
+            let staged = merge.into_staged();
+            fault::point("merge_staged")?;
+            let replaced = table.replace(&job.files, &staged)?;
+            fault::point("merge_committed")?;
+            return Ok(replaced.then_some(progress));
+        }
+        if !go_on(&progress) {
+            return Ok(None);
+        }
+    }
 }
 
 #[cfg(test)]

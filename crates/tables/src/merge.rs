@@ -79,8 +79,7 @@ impl<R: Ranges> Merge<R> {
     /// Goes to the next series; what was not read of the last one is skipped.
     pub fn next_series(&mut self) -> Result<bool, TableError> {
         for i in std::mem::take(&mut self.current) {
-            self.sources[i].row.timestamps.clear();
-            self.sources[i].row.values.clear();
+            self.sources[i].row.clear();
             self.sources[i].at = 0;
             while self.sources[i].more {
                 self.step(i)?;
@@ -196,8 +195,7 @@ impl<R: Ranges> Merge<R> {
     fn fill(&mut self, i: usize) -> Result<(), TableError> {
         while self.sources[i].rest().is_empty() && self.sources[i].more {
             let source = &mut self.sources[i];
-            source.row.timestamps.clear();
-            source.row.values.clear();
+            source.row.clear();
             source.at = 0;
             let read = source.cursor.as_mut().expect("BUG: there are more rows").read(&mut source.row);
             if let Err(error) = read {
@@ -266,8 +264,7 @@ impl<R: Ranges> Merge<R> {
             // Two at a time, each over what was written before it.
             let mut merged = Samples::default();
             for (i, len) in &parts {
-                self.scratch.timestamps.clear();
-                self.scratch.values.clear();
+                self.scratch.clear();
                 let later = sources[*i].row.iter_from(sources[*i].at).take(*len);
                 self.scratch.extend(overlay(merged.iter_from(0), later));
                 std::mem::swap(&mut merged, &mut self.scratch);

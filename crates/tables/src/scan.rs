@@ -39,8 +39,6 @@ pub struct Scan {
     merge: Merge<CachedFile>,
     unreadable: Vec<TableError>,
     footer_bytes: usize,
-    /// Keeps the list of files, so that a vacuum in this process spares them.
-    _files: Arc<Files>,
 }
 
 impl Scan {
@@ -51,13 +49,14 @@ impl Scan {
         select: &Select,
         limits: &ScanLimits,
     ) -> Result<Self, TableError> {
-        Self::open_files(table, table.files()?, cache, select, limits)
+        let files = table.files()?;
+        Self::open_files(table, &files, cache, select, limits)
     }
 
     /// As [`Scan::open`], of these files.
     pub fn open_files(
         table: &Table,
-        files: Arc<Files>,
+        files: &Files,
         cache: &Arc<Cache>,
         select: &Select,
         limits: &ScanLimits,
@@ -83,7 +82,7 @@ impl Scan {
         }
         cursors.sort_by_key(|(sequence, _)| *sequence);
         let merge = Merge::new(cursors.into_iter().map(|(_, cursor)| cursor).collect(), true)?;
-        Ok(Self { merge, unreadable, footer_bytes, _files: files })
+        Ok(Self { merge, unreadable, footer_bytes })
     }
 
     /// Goes to the next series; `false` where there is none.

@@ -5,15 +5,12 @@
 //! due again: what it had made is swept.
 
 use crate::block::Date;
-use crate::compact::{self, CompactLimits, Compaction, Job, Progress};
+use crate::compact::{self, CompactLimits, Job, Progress};
 use crate::delta::{Cleaned, LiveFile, Sweeper, Swept, Table};
 use crate::error::TableError;
 use crate::fault;
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
-
-/// Samples between two looks at whether a merge shall go on.
-const STEP_SAMPLES: u64 = 4_000;
 
 /// Damaged files that are remembered; beyond it the first are tried again.
 const DAMAGED_MAX: usize = 1000;
@@ -145,7 +142,7 @@ impl Upkeep {
     }
 
     /// Does a step. `name` begins the names of new files and must be new each time. A merge calls `go_on` now and
-    /// then with its progress and the bytes that it holds, and is given up where that says `false`.
+    /// then with its progress, and is given up where that says `false`.
     pub fn run(
         &mut self,
         table: &Arc<Table>,
@@ -153,7 +150,7 @@ impl Upkeep {
         name: &str,
         now: Now,
         policy: &Policy,
-        mut go_on: impl FnMut(&Progress, usize) -> bool,
+        mut go_on: impl FnMut(&Progress) -> bool,
     ) -> Result<Done, TableError> {
         match step {
             Step::Expire { before_ms } => {
@@ -166,18 +163,20 @@ impl Upkeep {
                             expired += n;
                         }
                     }
-                    if !go_on(&Progress::default(), 0) {
+                    if !go_on(&Progress::default()) {
                         return Ok(Done::Expired(expired));
                     }
                 }
             }
             Step::Compact(job) => {
-                match compact_job(table, job, name, policy.compact.unwrap_or_default(), go_on) {
+                match compact::run(table, job, name, policy.compact.unwrap_or_default(), go_on) {
+                    Ok(Some(progress)) => Ok(Done::Compacted(progress)),
+                    Ok(None) => Ok(Done::GivenUp),
                     Err(TableError::Damaged { file, reason }) => {
                         self.leave(file.clone(), reason);
                         Ok(Done::Damaged(file))
                     }
-                    done => done,
+                    Err(error) => Err(error),
                 }
             }
             Step::Checkpoint => {
@@ -228,31 +227,6 @@ impl Upkeep {
     /// where they are, for somebody to look at, until they expire.
     pub fn damaged(&self) -> impl Iterator<Item = (&str, &str)> {
         self.damaged.iter().map(|(file, reason)| (file.as_str(), reason.as_str()))
-    }
-}
-
-fn compact_job(
-    table: &Arc<Table>,
-    job: &Job,
-    name: &str,
-    limits: CompactLimits,
-    mut go_on: impl FnMut(&Progress, usize) -> bool,
-) -> Result<Done, TableError> {
-    let mut merge = Compaction::open(table, job, name, limits)?;
-    fault::point("merge_opened")?;
-    loop {
-        let progress = merge.step(STEP_SAMPLES)?;
-        fault::point("merging")?;
-        if progress.done {
-            let staged = merge.into_staged();
-            fault::point("merge_staged")?;
-            let replaced = table.replace(&job.files, &staged)?;
-            fault::point("merge_committed")?;
-            return Ok(if replaced { Done::Compacted(progress) } else { Done::GivenUp });
-        }
-        if !go_on(&progress, merge.held_bytes()) {
-            return Ok(Done::GivenUp);
-        }
     }
 }
 

@@ -319,7 +319,7 @@ impl Upkeep {
         };
         let (now, began) = (self.pace.now(), self.pace.instant());
         let (mut said, mut samples) = (began, 0);
-        let go_on = |progress: &Progress, _held: usize| {
+        let go_on = |progress: &Progress| {
             metrics.merged_samples.add(progress.samples - samples);
             samples = progress.samples;
             if self.pace.since(said) >= SAY_EVERY {

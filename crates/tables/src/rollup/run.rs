@@ -63,10 +63,11 @@ pub fn run(
     }
     let select = Select { range: TimeRange::new(date.start_ms(), date.end_ms()), ..Select::ALL };
     let scanned = ScanLimits { window_bytes: limits.window_bytes, ..ScanLimits::default() };
-    let mut scan = Scan::open_files(metrics, files, &Arc::new(Cache::new(0)), &select, &scanned)?;
+    let mut scan = Scan::open_files(metrics, &files, &Arc::new(Cache::new(0)), &select, &scanned)?;
     let mut writer = Writer::new(rollup, date, name, limits.write);
     let mut rolled = Rolled::default();
     let (mut samples, mut builder) = (Samples::default(), LabelsBuilder::new());
+    let mut columns: [Samples; 7] = Default::default();
     let mut looked = 0;
     while scan.next_series()? {
         samples.clear();
@@ -79,14 +80,14 @@ pub fn run(
                 return Ok(rolled);
             }
         }
-        let mut columns: [Samples; 7] = Default::default();
+        columns.iter_mut().for_each(Samples::clear);
         bucket(&samples, resolution, &mut columns);
         if columns[0].is_empty() {
             continue;
         }
         for (column, statistic) in columns.iter().zip(Statistic::ALL) {
             match labels_with(scan.labels(), statistic, &mut builder) {
-                Some(labels) => writer.push(statistic, &labels, &scan, column)?,
+                Some(labels) => writer.push(statistic, labels, &scan, column)?,
                 None => rolled.left_out += u64::from(statistic == Statistic::Count),
             }
         }

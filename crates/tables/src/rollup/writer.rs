@@ -30,7 +30,7 @@ impl<'a> Writer<'a> {
     pub(super) fn push(
         &mut self,
         of: Statistic,
-        labels: &Labels,
+        labels: Labels,
         scan: &Scan,
         samples: &Samples,
     ) -> Result<(), TableError> {
@@ -53,7 +53,7 @@ impl<'a> Writer<'a> {
             timestamps: &samples.timestamps,
             values: &samples.values,
         })?;
-        self.last[at] = Some(labels.clone());
+        self.last[at] = Some(labels);
         if writer.written_bytes() >= self.limits.file_bytes {
             self.end(at)?;
         }

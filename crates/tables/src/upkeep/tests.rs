@@ -83,7 +83,7 @@ fn live(table: &Arc<Table>, life: u32) -> Result<(), TableError> {
     for round in 0..8 {
         let now = Now { wall_ms: DAY + 2 * DAY_MS, steady_ms: round * GRACE_MS };
         for (n, step) in upkeep.plan(table, now, &policy())?.iter().enumerate() {
-            upkeep.run(table, step, &format!("life-{life}-{round}-{n}"), now, &policy(), |_, _| true)?;
+            upkeep.run(table, step, &format!("life-{life}-{round}-{n}"), now, &policy(), |_| true)?;
         }
     }
     Ok(())
