@@ -98,15 +98,17 @@ impl Lake {
         let chance = world.chance.clone();
         let sources: Vec<_> = (0..data_dir.identity.partitions).map(|n| Source::of(data_dir, n)).collect();
         let names = sources.iter().map(|s| s.name(chance.fresh())).collect::<Result<Vec<_>, _>>()?;
+        let metrics = LakeMetrics::new(registry);
+        let (open_bytes_max, repairs) = (budget.tables_bytes() as usize, metrics.log_repairs.clone());
         Ok(Self {
-            tables: TenantTables::at(settings, world, budget.tables_bytes() as usize)?,
+            tables: TenantTables::at(settings, world, open_bytes_max, repairs)?,
             manifest: Mutex::new(Manifest::load(Arc::clone(&data_dir.disk), &data_dir.path, &names)),
             trusted: sources.iter().map(|_| AtomicU64::new(0)).collect(),
             sources,
             flush,
             cache: Arc::new(Cache::new(budget.cache_bytes() as usize)),
             pins: Arc::default(),
-            metrics: LakeMetrics::new(registry),
+            metrics,
             laggards: Laggards::default(),
             faults: Faults::default(),
             chance,

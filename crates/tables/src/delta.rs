@@ -21,7 +21,9 @@ mod actions;
 mod clean;
 mod columns;
 mod commit;
+mod listing;
 mod log;
+mod mend;
 mod sweep;
 
 use crate::block::Date;
@@ -31,11 +33,15 @@ use crate::schema;
 use crate::store::{Location, StoredFile, Upload};
 use crate::write::FileSummary;
 use bytes::Bytes;
+use delta_kernel::KernelError;
 use delta_kernel::snapshot::{IncrementalReplay, Snapshot, SnapshotRef};
 use delta_kernel_default_engine::executor::tokio::TokioMultiThreadExecutor;
 use delta_kernel_default_engine::{DefaultEngine, DefaultEngineBuilder};
+use listing::{Checkpoint, Listing};
+use log::Loaded;
 use std::collections::{BTreeMap, HashMap};
 use std::num::NonZero;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 pub use actions::LiveFile;
@@ -121,6 +127,10 @@ pub struct Table {
     files: Mutex<Option<Arc<Files>>>,
     /// Floodmarks that were looked for in a version: the log may have to be read for each.
     floodmarks: Mutex<Known>,
+    /// The version of the last checkpoint; 0 where there is none.
+    checkpointed: AtomicU64,
+    /// Whether the log could not be read: it is opened anew the next time that somebody looks for newer versions.
+    suspect: Mutex<bool>,
 }
 
 /// What a version of the log says of sources.
@@ -156,15 +166,24 @@ impl Table {
             .with_task_executor(executor)
             .with_buffer_size(READ_AHEAD)
             .build();
-        if !log::exists(&location)? {
+        let mut listing = Listing::read(&location)?;
+        if listing.is_empty() {
             if !create {
                 return Ok(None);
             }
             log::create(&location, &engine)?;
+            listing = Listing::read(&location)?;
         }
-        let snapshot = log::load(&location, &engine)?;
-        let snapshot = Mutex::new(snapshot);
-        Ok(Some(Self { location, engine, snapshot, files: Mutex::default(), floodmarks: Mutex::default() }))
+        let Loaded { snapshot, files, checkpoint } = log::load(&location, &engine, &listing)?;
+        Ok(Some(Self {
+            location,
+            engine,
+            snapshot: Mutex::new(snapshot),
+            files: Mutex::new(Some(Arc::new(files))),
+            floodmarks: Mutex::default(),
+            checkpointed: AtomicU64::new(checkpoint.unwrap_or(0)),
+            suspect: Mutex::default(),
+        }))
     }
 
     /// Where it lies.
@@ -177,17 +196,53 @@ impl Table {
         self.snapshot().version()
     }
 
-    /// Looks for newer versions.
+    /// The version of the last checkpoint, as far as this process has seen; 0 where there is none.
+    pub fn checkpointed(&self) -> u64 {
+        self.checkpointed.load(Ordering::Relaxed)
+    }
+
+    /// Looks for newer versions. Where the log could not be read before, it is opened anew.
     pub fn refresh(&self) -> Result<u64, TableError> {
+        let mut suspect = lock(&self.suspect);
+        if *suspect {
+            let Loaded { snapshot, files, checkpoint } =
+                log::load(&self.location, &self.engine, &Listing::read(&self.location)?)?;
+            *suspect = false;
+            self.checkpointed.store(checkpoint.unwrap_or(0), Ordering::Relaxed);
+            self.keep_files(files);
+            return Ok(self.see(snapshot));
+        }
+        drop(suspect);
+        let seen = self.version();
         let newer = Snapshot::builder_from(self.snapshot())
             .with_incremental_crc_replay(IncrementalReplay::Unlimited)
             .build(&self.engine);
-        let newer = newer.map_err(|e| log::error(&self.location, e))?;
-        if newer.version() > self.version() {
-            log::check_entries(&self.location, Some(self.version()))?;
+        let newer = newer.map_err(|e| self.failed(e))?;
+        if newer.version() > seen {
+            let listing = Listing::after(&self.location, seen)?;
+            let is_there = |c: &Checkpoint<'_>| c.files.iter().all(|file| file.bytes > 0);
+            let checkpoint = listing.checkpoints().find(is_there).map(|c| c.version);
+            if let Some(gap) = listing.gap(checkpoint.max(Some(seen))) {
+                return Err(log::damaged(&self.location, gap.to_string()));
+            }
+            self.checkpointed.fetch_max(checkpoint.unwrap_or(0), Ordering::Relaxed);
         }
         columns::check(&newer).map_err(|reason| log::foreign(&self.location, reason))?;
         Ok(self.see(newer))
+    }
+
+    /// Notes where the log cannot be read.
+    fn noting<T>(&self, done: Result<T, TableError>) -> Result<T, TableError> {
+        if matches!(done, Err(TableError::Log { .. })) {
+            *lock(&self.suspect) = true;
+        }
+        done
+    }
+
+    /// What the library's error means, noted.
+    fn failed(&self, error: KernelError) -> TableError {
+        let error = log::error(&self.location, error);
+        self.noting(Err::<(), _>(error)).expect_err("BUG: it is an error")
     }
 
     fn snapshot(&self) -> SnapshotRef {
@@ -228,7 +283,7 @@ impl Table {
             }
         }
         let version = snapshot.get_app_id_version(source, &self.engine);
-        let version = version.map_err(|e| log::error(&self.location, e))?;
+        let version = version.map_err(|e| self.failed(e))?;
         let offset = version.map(u64::try_from).transpose();
         let negative = |_| log::foreign(&self.location, format!("the floodmark of {source} is negative"));
         let offset = offset.map_err(negative)?;
@@ -255,9 +310,8 @@ impl Table {
         if let Some(files) = lock(&self.files).as_ref().filter(|f| f.version == snapshot.version()) {
             return Ok(Arc::clone(files));
         }
-        let mut list = Vec::new();
-        commit::each_live(self, snapshot, |batch| actions::live_files(&self.location, &batch, &mut list))?;
-        Ok(self.keep_files(Files::new(snapshot.version(), list)))
+        let files = self.noting(commit::live_files(&self.location, &self.engine, snapshot))?;
+        Ok(self.keep_files(files))
     }
 
     fn keep_files(&self, files: Files) -> Arc<Files> {

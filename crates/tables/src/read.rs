@@ -23,6 +23,7 @@ mod directory;
 mod filter;
 mod frame;
 mod listed;
+pub(crate) mod metadata;
 mod packed;
 mod page;
 mod prune;
@@ -34,10 +35,8 @@ use crate::error::TableError;
 use crate::schema;
 use bytes::Bytes;
 use model::{SeriesKey, TimeRange};
-use parquet::DecodeResult;
 use parquet::arrow::arrow_reader::{ArrowReaderMetadata, ArrowReaderOptions};
-use parquet::errors::ParquetError;
-use parquet::file::metadata::{PageIndexPolicy, ParquetMetaData, ParquetMetaDataPushDecoder};
+use parquet::file::metadata::{PageIndexPolicy, ParquetMetaData};
 use parquet::file::page_index::offset_index::PageLocation;
 use std::collections::HashSet;
 use std::ops::Range;
@@ -46,12 +45,6 @@ use std::sync::Arc;
 pub use cursor::{Cursor, Listing, WINDOW_BYTES};
 pub use directory::Directory;
 pub use page::Page;
-
-/// A footer beyond this is refused: ours take some 10 KiB a row group.
-const FOOTER_BYTES_MAX: u64 = 64 << 20;
-
-/// Magic bytes at both ends, and the footer's length.
-const FILE_BYTES_MIN: u64 = 12;
 
 /// Where a file's bytes come from.
 pub trait Ranges {
@@ -260,34 +253,7 @@ pub struct Footer {
 impl Footer {
     /// Reads and checks the footer, page indexes included.
     pub fn read(file: &dyn Ranges) -> Result<Self, TableError> {
-        if file.len() < FILE_BYTES_MIN {
-            return Err(TableError::damaged(file.name(), format!("it has {} bytes", file.len())));
-        }
-        guarded(file.name(), || Self::decode(file))
-    }
-
-    fn decode(file: &dyn Ranges) -> Result<Self, TableError> {
-        let damaged = |e: ParquetError| TableError::damaged(file.name(), e);
-        let mut decoder = ParquetMetaDataPushDecoder::try_new(file.len())
-            .map_err(damaged)?
-            .with_page_index_policy(PageIndexPolicy::Optional);
-        let mut bytes = 0;
-        for _ in 0..8 {
-            match decoder.try_decode().map_err(damaged)? {
-                DecodeResult::NeedsData(ranges) => {
-                    bytes += ranges.iter().map(|r| r.end.saturating_sub(r.start)).sum::<u64>();
-                    if bytes > FOOTER_BYTES_MAX {
-                        let reason = format!("its footer has more than {FOOTER_BYTES_MAX} bytes");
-                        return Err(TableError::damaged(file.name(), reason));
-                    }
-                    let data = fetch(file, &ranges)?;
-                    decoder.push_ranges(ranges, data).map_err(damaged)?;
-                }
-                DecodeResult::Data(metadata) => return Self::check(file.name(), metadata),
-                DecodeResult::Finished => break,
-            }
-        }
-        Err(TableError::damaged(file.name(), "its footer is incomplete"))
+        guarded(file.name(), || Self::check(file.name(), metadata::read(file, PageIndexPolicy::Optional)?))
     }
 
     fn check(file: &str, metadata: ParquetMetaData) -> Result<Self, TableError> {

@@ -14,6 +14,7 @@ use object_store::{ObjectStoreExt, PutMode, PutOptions};
 use std::future::Future;
 use std::ops::Range;
 use std::sync::Arc;
+use stdx::telemetry::Counter;
 use tokio::runtime::Handle;
 use url::Url;
 
@@ -29,6 +30,7 @@ pub struct Location {
     store: Arc<DynObjectStore>,
     prefix: Path,
     handle: Handle,
+    repairs: Option<Counter>,
 }
 
 impl Location {
@@ -52,7 +54,7 @@ impl Location {
                 object_store::parse_url_opts(&parsed, options).map_err(|e| bad(e.to_string()))?;
             (store.into(), prefix)
         };
-        Ok(Self { url: parsed, store, prefix, handle })
+        Ok(Self { url: parsed, store, prefix, handle, repairs: None })
     }
 
     /// A folder in this one, through the same connections.
@@ -84,6 +86,18 @@ impl Location {
     #[must_use]
     pub fn with_store(&self, wrap: impl FnOnce(Arc<DynObjectStore>) -> Arc<DynObjectStore>) -> Self {
         Self { store: wrap(Arc::clone(&self.store)), ..self.clone() }
+    }
+
+    /// The same folder, where a log that turns out to be damaged is put right as far as it can be, and `repairs` counts
+    /// how often. Without this nothing is changed by looking at a table.
+    #[must_use]
+    pub fn with_repairs(self, repairs: Counter) -> Self {
+        Self { repairs: Some(repairs), ..self }
+    }
+
+    /// What counts repairs, where there may be some.
+    pub(crate) const fn repairs(&self) -> Option<&Counter> {
+        self.repairs.as_ref()
     }
 
     /// The folder's URL, with a slash at the end.
@@ -132,6 +146,15 @@ impl Location {
     /// An object whose length is known.
     pub(crate) fn object(&self, relative: &str, len: u64) -> Result<StoredFile, TableError> {
         Ok(StoredFile { location: self.clone(), name: relative.into(), path: self.path(relative)?, len })
+    }
+
+    /// Gives an object another name. One that is not there is no error: somebody else was faster.
+    pub(crate) fn rename(&self, from: &str, to: &str) -> Result<(), TableError> {
+        let (from, to) = (self.path(from)?, self.path(to)?);
+        match self.wait(self.store.rename(&from, &to)) {
+            Ok(()) | Err(object_store::Error::NotFound { .. }) => Ok(()),
+            Err(error) => Err(error.into()),
+        }
     }
 
     /// Deletes an object. One that is not there is no error.

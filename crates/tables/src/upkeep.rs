@@ -103,7 +103,6 @@ pub enum Done {
 pub struct Upkeep {
     sweeper: Sweeper,
     swept_ms: Option<i64>,
-    checkpointed: Option<u64>,
     /// Versions that were seen, and when, by the steady clock: the last that is older than the grace, and those since.
     seen: VecDeque<(u64, i64)>,
     /// Damaged files, and what is wrong with each.
@@ -131,7 +130,7 @@ impl Upkeep {
             let jobs = compact::plan(files.all(), Date::of(now.wall_ms), limits, is_damaged);
             steps.extend(jobs.into_iter().map(Step::Compact));
         }
-        if files.version() >= self.checkpointed.unwrap_or(0).saturating_add(policy.checkpoint_every) {
+        if files.version() >= table.checkpointed().saturating_add(policy.checkpoint_every) {
             steps.push(Step::Checkpoint);
         }
         let last = self.swept_ms.map(|at| now.steady_ms.saturating_sub(at));
@@ -182,7 +181,6 @@ impl Upkeep {
             Step::Checkpoint => {
                 table.checkpoint()?;
                 fault::point("checkpointed")?;
-                self.checkpointed = Some(table.version());
                 Ok(Done::Checkpointed)
             }
             Step::CleanLog => {

@@ -40,6 +40,7 @@ pub(crate) struct LakeMetrics {
     pub(crate) vacuumed_files: Counter,
     pub(crate) vacuumed_bytes: Counter,
     pub(crate) checkpoints: Counter,
+    pub(crate) log_repairs: Counter,
 }
 
 impl LakeMetrics {
@@ -128,6 +129,10 @@ impl LakeMetrics {
                 .counter("floodmark_vacuum_files_total", "Files deleted that no table needs any more."),
             vacuumed_bytes: r.counter("floodmark_vacuum_bytes_total", "Their bytes."),
             checkpoints: r.counter("floodmark_upkeep_checkpoints_total", "Checkpoints of tables' logs."),
+            log_repairs: r.counter(
+                "floodmark_tables_log_repairs_total",
+                "Times that a table's log was opened without a checkpoint that turned out to be damaged.",
+            ),
         }
     }
 }

@@ -12,6 +12,7 @@ use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use stdx::clock::Clock;
+use stdx::telemetry::Counter;
 use tables::rollup::Resolution;
 use tables::{Location, Table, TableError};
 use tokio::runtime::{Builder, Runtime};
@@ -80,16 +81,18 @@ struct Open {
 
 impl TenantTables {
     /// Those under the URL of the settings. Nothing is looked for in the store yet: a node starts without it where it
-    /// can.
+    /// can. `repairs` counts logs that were put right.
     pub(super) fn at(
         settings: &LakeSettings,
         world: &World,
         open_bytes_max: usize,
+        repairs: Counter,
     ) -> Result<Self, super::LakeError> {
         let mut runtime = Builder::new_multi_thread();
         runtime.worker_threads(STORE_THREADS).max_blocking_threads(FILE_THREADS_MAX).thread_name("tables");
         let runtime = runtime.enable_all().build()?;
         let root = Location::open(&settings.url, settings.options.clone(), runtime.handle().clone())?;
+        let root = root.with_repairs(repairs);
         let root = match &world.store {
             Some(store) => root.with_store(|_| Arc::clone(store)),
             None => root,

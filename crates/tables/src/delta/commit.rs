@@ -3,10 +3,11 @@
 use super::{Files, LiveFile, StagedBlock, StagedFile, Table, actions, log};
 use crate::block::Date;
 use crate::error::TableError;
-use delta_kernel::FilteredEngineData;
+use crate::store::Location;
 use delta_kernel::committer::FileSystemCommitter;
 use delta_kernel::snapshot::SnapshotRef;
 use delta_kernel::transaction::{CommitResult, Transaction, UpdateTableOperation};
+use delta_kernel::{Engine, FilteredEngineData};
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;
 
@@ -153,7 +154,7 @@ impl Table {
         files: &Files,
         change: &Change<'_>,
     ) -> Result<Option<u64>, TableError> {
-        let error = |e| log::error(&self.location, e);
+        let error = |e| self.failed(e);
         let builder =
             Arc::clone(snapshot).update_table(change.operation.clone(), log::ENGINE_INFO, change.data_change);
         let mut transaction: Transaction =
@@ -164,13 +165,14 @@ impl Table {
         }
         if !change.removed.is_empty() {
             let removed: HashSet<&str> = change.removed.iter().map(|f| f.path.as_str()).collect();
-            each_live(self, snapshot, |batch| {
+            let read = each_live(&self.location, &self.engine, snapshot, |batch| {
                 let (batch, files) = actions::only(batch, &removed).map_err(error)?;
                 if files > 0 {
                     transaction.remove_files(batch);
                 }
                 Ok(())
-            })?;
+            });
+            self.noting(read)?;
         }
         if !change.added.is_empty() {
             transaction.add_files(actions::add_files(&change.added).map_err(error)?);
@@ -300,15 +302,27 @@ fn changed(files: &Files, version: u64, change: &Change<'_>) -> Files {
     Files::new(version, kept.chain(added).collect())
 }
 
+/// Reads the list of live files.
+pub(super) fn live_files(
+    location: &Location,
+    engine: &dyn Engine,
+    snapshot: &SnapshotRef,
+) -> Result<Files, TableError> {
+    let mut list = Vec::new();
+    each_live(location, engine, snapshot, |batch| actions::live_files(location, &batch, &mut list))?;
+    Ok(Files::new(snapshot.version(), list))
+}
+
 /// Gives the live files, as the log has them, in batches.
-pub(super) fn each_live(
-    table: &Table,
+fn each_live(
+    location: &Location,
+    engine: &dyn Engine,
     snapshot: &SnapshotRef,
     mut each: impl FnMut(FilteredEngineData) -> Result<(), TableError>,
 ) -> Result<(), TableError> {
-    let error = |e| log::error(&table.location, e);
+    let error = |e| log::error(location, e);
     let scan = Arc::clone(snapshot).scan_builder().build().map_err(error)?;
-    for batch in scan.scan_metadata(&table.engine).map_err(error)? {
+    for batch in scan.scan_metadata(engine).map_err(error)? {
         each(batch.map_err(error)?.scan_files)?;
     }
     Ok(())

@@ -1,7 +1,10 @@
-//! The log as a whole: made, read, checked, shortened.
+//! The log as a whole: made, read, shortened.
 
-use super::{Table, columns};
+use super::listing::Listing;
+use super::mend::mend;
+use super::{Files, Table, columns, commit};
 use crate::error::TableError;
+use crate::read::metadata::Depth;
 use crate::schema;
 use crate::store::Location;
 use delta_kernel::committer::FileSystemCommitter;
@@ -10,8 +13,7 @@ use delta_kernel::transaction::CommitResult;
 use delta_kernel::transaction::create_table::create_table;
 use delta_kernel::transaction::data_layout::DataLayout;
 use delta_kernel::{Engine, KernelError};
-use futures::TryStreamExt;
-use object_store::ObjectStore;
+use std::sync::atomic::Ordering;
 
 /// What the log says of who wrote an entry.
 pub(super) const ENGINE_INFO: &str = concat!("floodmark/", env!("CARGO_PKG_VERSION"));
@@ -23,49 +25,14 @@ impl Table {
     /// Writes a checkpoint of the version seen last, so that readers need not replay the log before it. One
     /// that is there already is no error; one that failed is simply written again.
     pub fn checkpoint(&self) -> Result<(), TableError> {
-        let error = |e| error(&self.location, e);
+        let error = |e| self.failed(e);
         let (_, snapshot) = self.snapshot().checkpoint(&self.engine, None).map_err(error)?;
+        self.checkpointed.fetch_max(snapshot.version(), Ordering::Relaxed);
         // Floodmarks and counts of files beside it: what opens the table then need not replay for them.
         let (_, snapshot) = snapshot.write_checksum(&self.engine).map_err(error)?;
         self.see(snapshot);
         Ok(())
     }
-}
-
-pub(super) fn exists(location: &Location) -> Result<bool, TableError> {
-    let prefix = location.path(FOLDER)?;
-    let store = location.store();
-    let first = location.wait(async move { store.list(Some(&prefix)).try_next().await })?;
-    Ok(first.is_some())
-}
-
-/// Refuses log entries without a byte, as a power loss leaves them where files are not synced. The library
-/// takes one for a commit of nothing, and what was in it would be gone without a word.
-pub(super) fn check_entries(location: &Location, after: Option<u64>) -> Result<(), TableError> {
-    let prefix = location.path(FOLDER)?;
-    let first = match after {
-        Some(version) => format!("{FOLDER}/{version:020}.json"),
-        None => format!("{FOLDER}/0"),
-    };
-    let (first, store) = (location.path(&first)?, location.store());
-    let empty = location.wait(async move {
-        let mut entries = store.list_with_offset(Some(&prefix), &first);
-        while let Some(entry) = entries.try_next().await? {
-            let name = entry.location.filename().unwrap_or_default();
-            if entry.size == 0 && version_of(name, ".json").is_some() {
-                return Ok(Some(name.to_string()));
-            }
-        }
-        Ok::<_, object_store::Error>(None)
-    })?;
-    let table = location.url().to_string();
-    empty.map_or(Ok(()), |name| Err(TableError::Log { table, reason: format!("its entry {name} is empty") }))
-}
-
-/// The version in the name of a log file that ends in `suffix`.
-pub(super) fn version_of(name: &str, suffix: &str) -> Option<u64> {
-    let digits = name.strip_suffix(suffix)?;
-    (digits.len() == 20 && digits.bytes().all(|b| b.is_ascii_digit())).then(|| digits.parse().ok())?
 }
 
 pub(super) fn create(location: &Location, engine: &dyn Engine) -> Result<(), TableError> {
@@ -95,29 +62,56 @@ pub(super) fn create(location: &Location, engine: &dyn Engine) -> Result<(), Tab
     }
 }
 
-pub(super) fn load(location: &Location, engine: &dyn Engine) -> Result<SnapshotRef, TableError> {
-    check_entries(location, None)?;
+/// A table as its log has it.
+pub(super) struct Loaded {
+    pub(super) snapshot: SnapshotRef,
+    pub(super) files: Files,
+    /// The version of its last checkpoint.
+    pub(super) checkpoint: Option<u64>,
+}
+
+/// Reads the log that was listed. Where its last checkpoint cannot be used, it is read without, if it can be.
+pub(super) fn load(
+    location: &Location,
+    engine: &dyn Engine,
+    listing: &Listing,
+) -> Result<Loaded, TableError> {
+    let mended = mend(location, listing, None)?;
+    match read(location, engine, mended.checkpoint) {
+        Err(error @ TableError::Log { .. }) => {
+            let mended = mend(location, &Listing::read(location)?, Some(Depth::Rows))?;
+            if mended.any { read(location, engine, mended.checkpoint) } else { Err(error) }
+        }
+        done => done,
+    }
+}
+
+fn read(location: &Location, engine: &dyn Engine, checkpoint: Option<u64>) -> Result<Loaded, TableError> {
     let snapshot = Snapshot::builder_for(location.url().as_str())
         .with_incremental_crc_replay(IncrementalReplay::Unlimited)
         .build(engine)
         .map_err(|e| error(location, e))?;
     columns::check(&snapshot).map_err(|reason| foreign(location, reason))?;
-    Ok(snapshot)
+    let files = commit::live_files(location, engine, &snapshot)?;
+    Ok(Loaded { snapshot, files, checkpoint })
 }
 
 pub(super) fn foreign(location: &Location, reason: String) -> TableError {
     TableError::Foreign { table: location.url().to_string(), reason }
 }
 
+pub(super) fn damaged(location: &Location, reason: String) -> TableError {
+    TableError::Log { table: location.url().to_string(), reason }
+}
+
 pub(super) fn error(location: &Location, error: KernelError) -> TableError {
-    let table = location.url().to_string();
     match error {
         KernelError::Backtraced { source, .. } => self::error(location, *source),
         KernelError::ObjectStore(error @ object_store::Error::NotFound { .. }) => {
-            TableError::Log { table, reason: error.to_string() }
+            damaged(location, error.to_string())
         }
         KernelError::ObjectStore(error) => TableError::Store(error),
-        KernelError::Unsupported(reason) => TableError::Foreign { table, reason },
-        error => TableError::Log { table, reason: error.to_string() },
+        KernelError::Unsupported(reason) => foreign(location, reason),
+        error => damaged(location, error.to_string()),
     }
 }

@@ -10,7 +10,7 @@ use object_store::local::LocalFileSystem;
 use object_store::path::Path;
 use object_store::{
     CopyOptions, Error, GetOptions, GetResult, ListResult, MultipartUpload, ObjectMeta, ObjectStore, PutMode,
-    PutMultipartOptions, PutOptions, PutPayload, PutResult, Result, UploadPart,
+    PutMultipartOptions, PutOptions, PutPayload, PutResult, RenameOptions, Result, UploadPart,
 };
 use std::fs::{self, File};
 use std::io::{self, Write};
@@ -58,7 +58,12 @@ fn put(path: &FilePath, payload: &PutPayload, create: bool) -> io::Result<()> {
         let _ = fs::remove_file(&aside);
     }
     written?;
-    File::open(folder)?.sync_all()
+    sync_folder(path)
+}
+
+/// Makes a name that is there stay.
+fn sync_folder(path: &FilePath) -> io::Result<()> {
+    File::open(path.parent().unwrap_or(FilePath::new("/")))?.sync_all()
 }
 
 fn failed(name: &str, error: io::Error) -> Error {
@@ -87,7 +92,7 @@ impl Parts {
     fn complete(&self) -> io::Result<()> {
         self.file.sync_all()?;
         fs::hard_link(&self.aside, &self.path)?;
-        File::open(self.path.parent().unwrap_or(FilePath::new("/")))?.sync_all()
+        sync_folder(&self.path)
     }
 }
 
@@ -226,5 +231,13 @@ impl ObjectStore for DurableFiles {
 
     async fn copy_opts(&self, from: &Path, to: &Path, options: CopyOptions) -> Result<()> {
         self.files.copy_opts(from, to, options).await
+    }
+
+    async fn rename_opts(&self, from: &Path, to: &Path, options: RenameOptions) -> Result<()> {
+        self.files.rename_opts(from, to, options).await?;
+        let path = self.files.path_to_filesystem(to)?;
+        let name = to.to_string();
+        let synced = tokio::task::spawn_blocking(move || sync_folder(&path)).await?;
+        synced.map_err(|e| failed(&name, e))
     }
 }

@@ -40,13 +40,16 @@ fn stage(table: &Table, name: &str, at_ms: i64) -> StagedFile {
     table.stage(summary, name, bytes.into()).unwrap()
 }
 
-/// Eight files of a day that is over, two of one that expires, and one that was never committed.
+/// Eight files of a day that is over, two of one that expires, and one that was never committed; with a checkpoint.
 fn fill(table: &Table) {
     for n in 0..10u64 {
         let at_ms = n as i64 + if n < 2 { OLD } else { DAY };
         let files = vec![stage(table, &format!("sealed-{n}"), at_ms)];
         let block = StagedBlock { source: "j".into(), after: n.checked_sub(1), upto: n, files };
         table.commit(&[block], at_ms).unwrap();
+        if n == 3 {
+            table.checkpoint().unwrap();
+        }
     }
     stage(table, "left-behind", DAY);
 }

@@ -1,9 +1,11 @@
 //! Readers that are not ours see the same rows and values.
 
 use crate::fleet::{DAY, Series};
-use crate::table::{open, stage};
-use std::path::PathBuf;
+use crate::table::{location, open, stage};
+use std::path::{Path, PathBuf};
 use std::process::Command;
+use stdx::telemetry::Counter;
+use tables::Table;
 use tables::delta::StagedBlock;
 use tempfile::TempDir;
 
@@ -57,19 +59,43 @@ fn view() -> String {
 fn python() -> Option<PathBuf> {
     let home = std::env::var_os("HOME")?;
     let python = PathBuf::from(home).join(".cache/floodmark/py/bin/python");
-    let modules = Command::new(&python).args(["-c", "import deltalake, duckdb, pyarrow"]).output().ok()?;
-    modules.status.success().then_some(python)
-}
-
-#[test]
-fn deltalake_and_duckdb_read_the_same_samples() {
-    let Some(python) = python() else {
+    let modules = Command::new(&python).args(["-c", "import deltalake, duckdb, pyarrow"]).output();
+    let is_there = modules.is_ok_and(|modules| modules.status.success());
+    if !is_there {
         eprintln!(
             "SKIPPED: no foreign readers. To have them: python3 -m venv ~/.cache/floodmark/py && \
              ~/.cache/floodmark/py/bin/pip install deltalake duckdb pyarrow"
         );
-        return;
-    };
+    }
+    is_there.then_some(python)
+}
+
+/// Checks that each reader finds exactly these series in the table at version 2.
+fn check(python: &Path, folder: &TempDir, series: &[Series]) {
+    let mut expected: Vec<String> = Vec::new();
+    for one in series {
+        let labels: Vec<_> = one.labels.iter().filter(|(n, _)| *n != "__name__").collect();
+        let labels: Vec<_> = labels.iter().map(|(n, v)| format!("{n}={v}")).collect();
+        let head = format!("{}|{}", one.stretch().name(), labels.join(","));
+        let samples = one.timestamps.iter().zip(&one.values);
+        expected.extend(samples.map(|(t, v)| format!("{head}|{t}|{:016x}", v.to_bits())));
+    }
+    expected.sort();
+    for reader in ["deltalake", "duckdb"] {
+        let path = folder.path().join("tenant");
+        let output =
+            Command::new(python).args(["-c", READER]).arg(&path).args([reader, &view()]).output().unwrap();
+        let text = String::from_utf8_lossy(&output.stdout);
+        assert!(output.status.success(), "{reader}: {}", String::from_utf8_lossy(&output.stderr));
+        let mut found: Vec<_> = text.lines().map(String::from).collect();
+        found.sort();
+        assert_eq!(found, expected, "{reader}");
+    }
+}
+
+#[test]
+fn deltalake_and_duckdb_read_the_same_samples() {
+    let Some(python) = python() else { return };
     let folder = TempDir::new().unwrap();
     let table = open(&folder);
     let stale = f64::from_bits(model::STALE_NAN_BITS);
@@ -93,24 +119,26 @@ fn deltalake_and_duckdb_read_the_same_samples() {
     };
     table.commit(&[block("one", None, 4, &series[..2])], DAY).unwrap();
     table.commit(&[block("two", Some(4), 9, &series[2..])], DAY).unwrap();
+    check(&python, &folder, &series);
+}
 
-    let mut expected: Vec<String> = Vec::new();
-    for one in &series {
-        let labels: Vec<_> = one.labels.iter().filter(|(n, _)| *n != "__name__").collect();
-        let labels: Vec<_> = labels.iter().map(|(n, v)| format!("{n}={v}")).collect();
-        let head = format!("{}|{}", one.stretch().name(), labels.join(","));
-        let samples = one.timestamps.iter().zip(&one.values);
-        expected.extend(samples.map(|(t, v)| format!("{head}|{t}|{:016x}", v.to_bits())));
+/// A checkpoint that is damaged stops them too, until it was put aside.
+#[test]
+fn they_read_a_table_that_was_mended() {
+    let Some(python) = python() else { return };
+    let folder = TempDir::new().unwrap();
+    let table = open(&folder);
+    let series =
+        [Series::new(&[("__name__", "a")], &[(DAY, 1.5)]), Series::new(&[("__name__", "b")], &[(DAY, 2.0)])];
+    for (n, one) in series.iter().enumerate() {
+        let (after, upto) = ([None, Some(4)][n], [4, 9][n]);
+        let files = vec![stage(&table, &format!("f{n}"), std::slice::from_ref(one))];
+        table.commit(&[StagedBlock { source: "j".into(), after, upto, files }], DAY).unwrap();
     }
-    expected.sort();
-    for reader in ["deltalake", "duckdb"] {
-        let path = folder.path().join("tenant");
-        let output =
-            Command::new(&python).args(["-c", READER]).arg(&path).args([reader, &view()]).output().unwrap();
-        let text = String::from_utf8_lossy(&output.stdout);
-        assert!(output.status.success(), "{reader}: {}", String::from_utf8_lossy(&output.stderr));
-        let mut found: Vec<_> = text.lines().map(String::from).collect();
-        found.sort();
-        assert_eq!(found, expected, "{reader}");
-    }
+    table.checkpoint().unwrap();
+    let checkpoint = folder.path().join("tenant/_delta_log/00000000000000000002.checkpoint.parquet");
+    let bytes = std::fs::read(&checkpoint).unwrap();
+    std::fs::write(&checkpoint, &bytes[..bytes.len() / 2]).unwrap();
+    Table::open(location(&folder).with_repairs(Counter::default())).unwrap();
+    check(&python, &folder, &series);
 }

@@ -3,7 +3,7 @@
 use super::{Compacted, compact};
 use crate::lake::sealer::flush;
 use crate::lake::tenants::Kind;
-use crate::lake::tests::{node_with, write_of};
+use crate::lake::tests::{node_with, read_of, write_of};
 use crate::node::Node;
 use model::TenantId;
 use std::path::Path;
@@ -150,5 +150,54 @@ async fn a_table_that_cannot_be_opened_is_counted_and_comes_back() {
     let compacted = compact(&node).await.unwrap();
     assert_eq!((compacted.merges, compacted.failures), (1, 0), "{compacted:?}");
     assert!(node.registry().render().contains("floodmark_upkeep_failing_tables 0\n"));
+    stop(node).await;
+}
+
+/// Where the entries of a log reach back, they stand in for a damaged checkpoint. Where they do not, its tenant waits until
+/// somebody puts right what is missing, others go on, and what it sends meanwhile is not lost.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_damaged_checkpoint_is_put_aside_or_waits_for_an_operator() {
+    let dir = tempfile::tempdir().unwrap();
+    let node = node_with(dir.path(), |_| ()).await;
+    for name in ["whole", "cut", "other"] {
+        fill(&node, name).await;
+    }
+    let there = node.clone();
+    let checkpoint = move || {
+        ["whole", "cut"].map(|name| {
+            let table = there.shared().lake.existing(&tenant(name)).unwrap().unwrap();
+            table.checkpoint().unwrap();
+            format!("{:020}.checkpoint.parquet", table.version())
+        })
+    };
+    let checkpoints = tokio::task::spawn_blocking(checkpoint).await.unwrap();
+    stop(node).await;
+    let log = |name: &str| dir.path().join("tables").join(name).join("metrics/_delta_log");
+    for (name, checkpoint) in ["whole", "cut"].iter().zip(&checkpoints) {
+        let path = log(name).join(checkpoint);
+        let bytes = std::fs::read(&path).unwrap();
+        std::fs::write(&path, &bytes[..bytes.len() / 2]).unwrap();
+    }
+    let first = log("cut").join("00000000000000000000.json");
+    let content = std::fs::read(&first).unwrap();
+    std::fs::remove_file(&first).unwrap();
+
+    let node = node_with(dir.path(), |_| ()).await;
+    let compacted = compact(&node).await.unwrap();
+    assert_eq!((compacted.merges, compacted.failures), (2, 1), "{compacted:?}");
+    let text = node.registry().render();
+    assert!(text.contains("floodmark_tables_log_repairs_total 1\n"), "{text}");
+    assert!(text.contains("floodmark_upkeep_failing_tables 1\n"), "{text}");
+    let day = Date::of(SystemClock.now_ms() - DAY_MS);
+    for name in ["whole", "cut", "other"] {
+        write_of(&node, &tenant(name), day.start_ms()).await;
+    }
+    std::fs::write(&first, content).unwrap();
+    flush(&node).await.unwrap();
+    assert_eq!(compact(&node).await.unwrap().failures, 0);
+    assert!(node.registry().render().contains("floodmark_tables_log_repairs_total 2\n"));
+    let there = node.clone();
+    let samples = move || ["whole", "cut", "other"].map(|name| read_of(&there, &tenant(name)).len());
+    assert_eq!(tokio::task::spawn_blocking(samples).await.unwrap(), [150; 3]);
     stop(node).await;
 }

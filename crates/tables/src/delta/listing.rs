@@ -1,0 +1,221 @@
+//! What lies in the log's folder, and from where on it is whole.
+//!
+//! A table is its last checkpoint and every entry after that, or every entry there is. The library does not ask whether
+//! the entries begin where they must: where checkpoint and first entries are gone, a checksum file still gives it columns
+//! and floodmarks, and the table looks whole but for its files. So it is asked here.
+
+use super::log::FOLDER;
+use crate::error::TableError;
+use crate::store::Location;
+use futures::{TryStreamExt, future};
+use object_store::path::Path;
+use object_store::{ObjectMeta, ObjectStore, ObjectStoreExt};
+use serde_json::Value;
+
+/// What names the last checkpoint. It only saves a longer look.
+pub(super) const HINT: &str = "_last_checkpoint";
+
+/// Digits of a version in a file's name.
+const VERSION_DIGITS: usize = 20;
+
+/// Letters of the name that some engines give a checkpoint.
+const UUID_LEN: usize = 36;
+
+/// A file of the log.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct LogFile {
+    /// The version that it belongs to.
+    pub(super) version: u64,
+    /// Its name in the folder.
+    pub(super) name: String,
+    pub(super) bytes: u64,
+    /// When it was written last, by the store's clock.
+    pub(super) modified_ms: i64,
+    part: Part,
+}
+
+/// What a file is to its version.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Part {
+    Entry,
+    Checksum,
+    /// One of so many that are the checkpoint together.
+    Checkpoint(u64),
+}
+
+/// A checkpoint of which all files are there.
+#[derive(Debug)]
+pub(super) struct Checkpoint<'a> {
+    pub(super) version: u64,
+    pub(super) files: Vec<&'a LogFile>,
+}
+
+/// What the hint says.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Hint {
+    None,
+    /// The version of the last checkpoint.
+    At(u64),
+    Unreadable,
+}
+
+/// An entry that is needed, and cannot be used.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Gap {
+    /// The first and the last of those that are not there.
+    Missing(u64, u64),
+    /// One without a byte, as a power loss leaves it where files are not synced. The library takes it for a commit of
+    /// nothing, and what was in it would be gone without a word.
+    Empty(u64),
+}
+
+impl std::fmt::Display for Gap {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Missing(one, last) if one == last => write!(f, "its entry {one:020}.json is missing"),
+            Self::Missing(first, last) => {
+                write!(f, "its entries from {first:020}.json to {last:020}.json are missing")
+            }
+            Self::Empty(version) => write!(f, "its entry {version:020}.json is empty"),
+        }
+    }
+}
+
+/// The files of the log.
+#[derive(Debug)]
+pub(super) struct Listing {
+    /// By version, then by name.
+    files: Vec<LogFile>,
+    hint: Hint,
+    is_empty: bool,
+}
+
+impl Listing {
+    /// All of the log.
+    pub(super) fn read(location: &Location) -> Result<Self, TableError> {
+        let store = location.store();
+        let (folder, hint) = (location.path(FOLDER)?, location.path(&format!("{FOLDER}/{HINT}"))?);
+        location.wait(async {
+            let read_hint = async {
+                match store.get(&hint).await {
+                    Ok(found) => Ok(Hint::of(&found.bytes().await?)),
+                    Err(object_store::Error::NotFound { .. }) => Ok(Hint::None),
+                    Err(error) => Err(error),
+                }
+            };
+            let listed = store.list(Some(&folder)).try_collect::<Vec<_>>();
+            let (objects, hint) = future::try_join(listed, read_hint).await?;
+            Ok(Self { is_empty: objects.is_empty(), ..Self::of(&folder, objects, hint) })
+        })
+    }
+
+    /// What came after a version. The hint is not looked at.
+    pub(super) fn after(location: &Location, version: u64) -> Result<Self, TableError> {
+        let (folder, store) = (location.path(FOLDER)?, location.store());
+        let entry = location.path(&format!("{FOLDER}/{version:020}.json"))?;
+        let listed = store.list_with_offset(Some(&folder), &entry).try_collect::<Vec<_>>();
+        Ok(Self::of(&folder, location.wait(listed)?, Hint::None))
+    }
+
+    fn of(folder: &Path, objects: Vec<ObjectMeta>, hint: Hint) -> Self {
+        let file = |object: ObjectMeta| {
+            let mut inner = object.location.prefix_match(folder)?;
+            let (name, None) = (inner.next()?, inner.next()) else { return None };
+            let (version, part) = parse(name.as_ref())?;
+            let (bytes, modified_ms) = (object.size, object.last_modified.timestamp_millis());
+            Some(LogFile { version, name: name.as_ref().into(), bytes, modified_ms, part })
+        };
+        let mut files: Vec<_> = objects.into_iter().filter_map(file).collect();
+        files.sort_unstable_by(|a, b| (a.version, &a.name).cmp(&(b.version, &b.name)));
+        Self { files, hint, is_empty: false }
+    }
+
+    /// True where there is no log.
+    pub(super) const fn is_empty(&self) -> bool {
+        self.is_empty
+    }
+
+    /// Files of versions before one, the first first.
+    pub(super) fn before(&self, version: u64) -> &[LogFile] {
+        &self.files[..self.files.partition_point(|f| f.version < version)]
+    }
+
+    /// The checkpoints, the last first. One of many files counts where all are there.
+    pub(super) fn checkpoints(&self) -> impl Iterator<Item = Checkpoint<'_>> {
+        self.files.chunk_by(|a, b| a.version == b.version).rev().flat_map(|files| {
+            let checkpoints = files.iter().filter(|f| matches!(f.part, Part::Checkpoint(_)));
+            let mut checkpoints: Vec<&LogFile> = checkpoints.collect();
+            checkpoints.sort_by_key(|f| f.part.files());
+            let groups = checkpoints.chunk_by(|a, b| a.part == b.part && a.part.files() > 1);
+            let whole = groups.filter(|group| group.len() as u64 == group[0].part.files());
+            whole
+                .map(|group| Checkpoint { version: group[0].version, files: group.to_vec() })
+                .collect::<Vec<_>>()
+        })
+    }
+
+    /// The first entry after a checkpoint, or of all, that cannot be used; `None` where the log is whole from there on.
+    pub(super) fn gap(&self, checkpoint: Option<u64>) -> Option<Gap> {
+        let first = checkpoint.map_or(0, |version| version + 1);
+        let mut next = first;
+        for entry in self.files.iter().filter(|f| f.part == Part::Entry && f.version >= first) {
+            if entry.version > next {
+                return Some(Gap::Missing(next, entry.version - 1));
+            }
+            if entry.bytes == 0 {
+                return Some(Gap::Empty(next));
+            }
+            next += 1;
+        }
+        let last = self.files.last().map_or(0, |f| f.version);
+        (next <= last || next == 0).then_some(Gap::Missing(next, last))
+    }
+
+    /// What is wrong with the hint, where something is.
+    pub(super) fn wrong_hint(&self) -> Option<String> {
+        match self.hint {
+            Hint::None => None,
+            Hint::Unreadable => Some("it cannot be read".into()),
+            Hint::At(version) if self.checkpoints().any(|c| c.version >= version) => None,
+            Hint::At(version) => Some(format!("it names version {version}, of which there is no checkpoint")),
+        }
+    }
+}
+
+impl Part {
+    /// Files that it is made of.
+    const fn files(self) -> u64 {
+        match self {
+            Self::Checkpoint(files) => files,
+            Self::Entry | Self::Checksum => 1,
+        }
+    }
+}
+
+impl Hint {
+    fn of(bytes: &[u8]) -> Self {
+        let version = serde_json::from_slice::<Value>(bytes).ok().and_then(|hint| hint["version"].as_u64());
+        version.map_or(Self::Unreadable, Self::At)
+    }
+}
+
+/// What a file of the log is, by its name.
+fn parse(name: &str) -> Option<(u64, Part)> {
+    let (digits, rest) = name.split_at_checked(VERSION_DIGITS)?;
+    let number = |digits: &str| {
+        digits.bytes().all(|b| b.is_ascii_digit()).then(|| digits.parse::<u64>().ok()).flatten()
+    };
+    let parts: Vec<&str> = rest.strip_prefix('.')?.split('.').collect();
+    let part = match parts.as_slice() {
+        ["json"] => Part::Entry,
+        ["crc"] => Part::Checksum,
+        ["checkpoint", "parquet"] => Part::Checkpoint(1),
+        ["checkpoint", uuid, "parquet" | "json"] if uuid.len() == UUID_LEN => Part::Checkpoint(1),
+        ["checkpoint", _, files, "parquet"] => Part::Checkpoint(number(files)?),
+        _ => return None,
+    };
+    Some((number(digits)?, part))
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,139 @@
+//! Puts a log right whose entries are all there: damaged checkpoints, and the hint that names the last one, only save
+//! work.
+//!
+//! ```text
+//!   entries      0  1  2 … 20  21 …  40  41  42          needed: those after the last sound checkpoint
+//!   checkpoints            20 ✓      40 ✗   ─▶ _damaged-…40-checkpoint-parquet-…
+//! ```
+//!
+//! Where the entries reach back to a sound checkpoint or to the first version, what is damaged is put aside under a name
+//! that no reader of Delta tables looks at, and the hint is dropped. Otherwise nothing is touched, and the error says what
+//! is wrong and what would help. Nothing is ever deleted but the hint.
+
+use super::listing::{Checkpoint, Gap, HINT, Listing, LogFile};
+use super::log::{self, FOLDER};
+use crate::error::TableError;
+use crate::read::metadata::{self, Depth};
+use crate::store::Location;
+
+/// How the names of files begin that were put aside.
+const ASIDE: &str = "_damaged-";
+
+/// A checkpoint's file that cannot be read.
+struct Damaged<'a> {
+    file: &'a LogFile,
+    reason: String,
+}
+
+/// The log as it is now.
+pub(super) struct Mended {
+    /// The version of the last checkpoint that can be used.
+    pub(super) checkpoint: Option<u64>,
+    /// Whether something was put aside or dropped.
+    pub(super) any: bool,
+}
+
+/// Looks for checkpoints that cannot be used, and puts them aside. Without a depth it sees only what is empty, which costs
+/// nothing: the library tells of what else is wrong.
+pub(super) fn mend(
+    location: &Location,
+    listing: &Listing,
+    depth: Option<Depth>,
+) -> Result<Mended, TableError> {
+    let (checkpoint, damaged) = examine(location, listing, depth)?;
+    if let Some(gap) = listing.gap(checkpoint) {
+        return Err(log::damaged(location, beyond_repair(listing, &damaged, gap)));
+    }
+    let found = match damaged.first() {
+        Some(Damaged { file, reason }) => Some((file.name.as_str(), reason.clone())),
+        // when the files were listed, what the hint names may not have been there yet
+        None if listing.wrong_hint().is_some() => {
+            Listing::read(location)?.wrong_hint().map(|reason| (HINT, reason))
+        }
+        None => None,
+    };
+    let Some((file, reason)) = found else { return Ok(Mended { checkpoint, any: false }) };
+    let Some(repairs) = location.repairs() else {
+        // Who only looks leaves all as it is. What is empty is no hindrance, as long as no hint names it.
+        return match depth {
+            Some(_) => {
+                Err(log::damaged(location, format!("{file} cannot be used: {reason}; a server mends it")))
+            }
+            None => Ok(Mended { checkpoint, any: false }),
+        };
+    };
+    // first what leads others to it
+    location.delete(&location.path(&format!("{FOLDER}/{HINT}"))?)?;
+    let aside = damaged.iter().map(|damaged| put_aside(location, damaged.file));
+    let aside = aside.collect::<Result<Vec<_>, _>>()?;
+    repairs.inc();
+    tracing::warn!(
+        table = %location.url(), file, reason, aside = aside.join(" "),
+        "a table's last checkpoint cannot be used: it is put aside, the entries of the log stand in for it"
+    );
+    Ok(Mended { checkpoint, any: true })
+}
+
+/// The last checkpoint that can be used, and the files of later ones that cannot.
+fn examine<'a>(
+    location: &Location,
+    listing: &'a Listing,
+    depth: Option<Depth>,
+) -> Result<(Option<u64>, Vec<Damaged<'a>>), TableError> {
+    let (mut sound, mut damaged) = (None, Vec::new());
+    // one version may have several
+    for Checkpoint { version, files } in listing.checkpoints() {
+        if sound.is_some_and(|sound| sound != version) {
+            break;
+        }
+        let before = damaged.len();
+        for file in files {
+            if let Some(reason) = flaw(location, file, depth)? {
+                damaged.push(Damaged { file, reason });
+            }
+        }
+        if damaged.len() == before {
+            sound = Some(version);
+        }
+    }
+    Ok((sound, damaged))
+}
+
+/// What is wrong with a checkpoint's file. Without a depth it is not opened.
+pub(super) fn flaw(
+    location: &Location,
+    file: &LogFile,
+    depth: Option<Depth>,
+) -> Result<Option<String>, TableError> {
+    if file.bytes == 0 {
+        return Ok(Some("it is empty".into()));
+    }
+    let Some(depth) = depth.filter(|_| file.name.ends_with(".parquet")) else { return Ok(None) };
+    let stored = location.object(&format!("{FOLDER}/{}", file.name), file.bytes)?;
+    match metadata::check(&stored, depth) {
+        Ok(()) => Ok(None),
+        Err(TableError::Damaged { reason, .. }) => Ok(Some(reason)),
+        Err(error) => Err(error),
+    }
+}
+
+/// Gives a file a name that no reader of Delta tables takes for one of the log's: what it is now.
+fn put_aside(location: &Location, file: &LogFile) -> Result<String, TableError> {
+    // what was written again under its name, and is damaged again, is another file
+    let aside = format!("{ASIDE}{}-{}", file.name.replace('.', "-"), file.modified_ms);
+    location.rename(&format!("{FOLDER}/{}", file.name), &format!("{FOLDER}/{aside}"))?;
+    Ok(aside)
+}
+
+/// What an operator has to know where the entries do not reach back.
+fn beyond_repair(listing: &Listing, damaged: &[Damaged<'_>], gap: Gap) -> String {
+    let Some(Damaged { file, reason }) = damaged.first() else {
+        let hint = listing.wrong_hint().map(|reason| format!("; {HINT} cannot be used: {reason}"));
+        return format!("{gap}{}", hint.unwrap_or_default());
+    };
+    let LogFile { name, version, .. } = file;
+    format!(
+        "its checkpoint {name} of version {version} cannot be used ({reason}), and nothing stands in for it, for {gap}: \
+         put back a copy of that checkpoint or of these entries"
+    )
+}
