@@ -128,8 +128,11 @@ pub async fn find_minimum(
             Resource::Memory => format!("{value:.0}"),
             Resource::Cores => format!("{value:.2}"),
         };
-        let launch_with = vec![(word.clone(), text.clone())];
-        Ok((scenario.clone(), RunOptions { launch_with, ..options.clone() }, format!("{word} {text}")))
+        let start = command.replace(&format!("{{{word}}}"), &text);
+        let (mut changed, mut options) = (scenario.clone(), options.clone());
+        options.overrides.push(format!("target.start={}", toml::Value::from(start.as_str())));
+        changed.target.start = Some(start);
+        Ok((changed, options, format!("{word} {text}")))
     };
     find(what, options, search, with, observer).await
 }

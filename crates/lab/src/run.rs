@@ -65,8 +65,6 @@ pub struct RunOptions {
     pub part: (u32, u32),
     /// Ends the run early, with a result that says so.
     pub stop: Stop,
-    /// Fills `{memory}` and `{cores}` in the command that starts the target.
-    pub launch_with: Vec<(String, String)>,
 }
 
 impl Default for RunOptions {
@@ -78,7 +76,6 @@ impl Default for RunOptions {
             access: Access::default(),
             part: (1, 1),
             stop: Stop::default(),
-            launch_with: Vec::new(),
         }
     }
 }
@@ -98,8 +95,7 @@ pub async fn run(scenario: &Scenario, options: &RunOptions, observer: &dyn Obser
     estimate.check(scenario.limits.memory.map(|size| size.0))?;
     observer.note(&estimate.to_string());
     let addresses = Addresses::resolve(&scenario, &tenants, &options.access).await?;
-    let target = Target::start(&scenario.target, &options.launch_with, &options.access, &options.stop);
-    let target = Arc::new(target.await?);
+    let target = Arc::new(Target::start(&scenario.target, &options.access, &options.stop).await?);
 
     let mut ledgers = Vec::new();
     if scenario.load.history.is_some() {

@@ -94,13 +94,15 @@ impl Namespace {
         let this = Self(format!("floodmark-{}", std::process::id()));
         let (near, far) = (format!("fma{}", std::process::id()), format!("fmb{}", std::process::id()));
         let name = this.0.as_str();
-        let steps: [&[&str]; 6] = [
+        let gateway = ours.split('/').next().expect("an address");
+        let steps: [&[&str]; 7] = [
             &["netns", "add", name],
             &["link", "add", &near, "type", "veth", "peer", "name", &far, "netns", name],
             &["addr", "add", ours, "dev", &near],
             &["link", "set", &near, "up"],
             &["-n", name, "addr", "add", theirs, "dev", &far],
             &["-n", name, "link", "set", &far, "up"],
+            &["-n", name, "route", "add", "default", "via", gateway],
         ];
         for step in steps {
             let done = Command::new("ip").args(step).output();
@@ -136,6 +138,8 @@ fn a_network_that_is_cut_delays_and_loses_nothing() {
     );
     let events = events(&run(folder.path(), "3s", &rest, &["--allow-host", "10.214.77.2"]));
     assert!(events.contains("network cut") && events.contains("network back"), "{events}");
+    let routes = Command::new("ip").args(["-n", name, "route"]).output().expect("ask for routes");
+    assert!(String::from_utf8_lossy(&routes.stdout).contains("default via 10.214.77.1"), "{routes:?}");
 }
 
 #[test]

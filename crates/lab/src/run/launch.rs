@@ -48,22 +48,17 @@ struct State {
 
 impl Target {
     /// Starts the target, if `spec` has a command, and waits until it is ready.
-    pub async fn start(
-        spec: &TargetSpec,
-        with: &[(String, String)],
-        access: &Access,
-        stop: &Stop,
-    ) -> Result<Self> {
-        let mut command = spec.start.clone();
-        for (name, value) in with {
-            command = command.map(|command| command.replace(&format!("{{{name}}}"), value));
-        }
+    pub async fn start(spec: &TargetSpec, access: &Access, stop: &Stop) -> Result<Self> {
         let ready = match &spec.ready {
             Some(url) => Some(Endpoint::resolve(url, access).await?),
             None => None,
         };
+        if let (Some(pid), None) = (spec.pid, &spec.start) {
+            let found = Process::Id(pid).started_ticks().is_some();
+            ensure!(found, "there is no process {pid} on this machine");
+        }
         let state = State { pid: spec.pid, ..State::default() };
-        let this = Self { command, ready, state: Mutex::new(state) };
+        let this = Self { command: spec.start.clone(), ready, state: Mutex::new(state) };
         if let Some(command) = &this.command {
             this.launch(command)?;
             this.wait_ready(stop).await.context("wait for the target to be ready")?;

@@ -59,6 +59,9 @@ async fn the_smallest_target_is_found_and_one_that_never_starts_is_an_error() {
     let values: Vec<_> = found.trials.iter().map(|Trial { value, passed, .. }| (*value, *passed)).collect();
     assert_eq!(values, [(4.0, true), (2.0, true), (1.0, false), (2.0, true)]);
     assert_eq!(found.limit, Some(2.0));
+    let best = found.best.unwrap();
+    let again = Scenario::parse_with(&best.scenario, &best.overrides).unwrap();
+    assert!(again.target.start.unwrap().contains("test 2.00 !="), "{:?}", best.overrides);
     scenario.target.start = Some("false {cores}".into());
     scenario.target.ready = Some("http://127.0.0.1:1/".into());
     let error = find_minimum(&scenario, &options, Resource::Cores, search(), &Silent).await.unwrap_err();

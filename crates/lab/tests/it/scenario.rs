@@ -239,6 +239,7 @@ async fn what_cannot_be_reached_or_afforded_is_an_error_before_the_load() {
     assert!(error("[target]\nwrite = 'http://127.0.0.1:1/'").await.contains("127.0.0.1:1"));
     assert!(error("[target]\nwrite = 'http://192.0.2.1/'").await.contains("not this machine"));
     assert!(error("[limits]\nmemory = '1MiB'").await.contains("limits.memory"));
+    assert!(error("[target]\npid = 4294967295").await.contains("no process 4294967295"));
     let many = "[load]\nmetrics = '10M'\ninterval = '1ms'\n[limits]\nmemory = '1TiB'";
     assert!(error(many).await.contains("cores to send"));
     assert!(error("[[reads]]\ngrafana = 'nowhere.json'").await.contains("nowhere.json"));
