@@ -36,29 +36,10 @@ impl<'a> Cursor<'a> {
 
     #[inline]
     pub(crate) fn varint(&mut self) -> Result<u64, RecordError> {
-        match *self.rest {
-            [a, ref rest @ ..] if a < 0x80 => {
-                self.rest = rest;
-                Ok(a.into())
-            }
-            _ => self.long_varint(),
-        }
-    }
-
-    fn long_varint(&mut self) -> Result<u64, RecordError> {
-        let mut n = 0u64;
-        for shift in (0..64).step_by(7) {
-            let byte = self.byte()?;
-            let bits = u64::from(byte & 0x7f);
-            if shift == 63 && bits > 1 {
-                break;
-            }
-            n |= bits << shift;
-            if byte < 0x80 {
-                return Ok(n);
-            }
-        }
-        Err(RecordError::Malformed("a varint above 64 bits"))
+        varint::take(&mut self.rest).ok_or(match self.rest.len() {
+            0..varint::BYTES_MAX => RecordError::Truncated,
+            _ => RecordError::Malformed("a varint above 64 bits"),
+        })
     }
 
     /// A varint that says how many things follow, of which each takes at least one bit of what is left, and

@@ -210,18 +210,11 @@ fn read_varint(bytes: &[u8]) -> Option<(usize, &[u8])> {
     }
 }
 
-const fn varint_len(n: usize) -> usize {
-    match n {
-        0..0x80 => 1,
-        0x80..0x4000 => 2,
-        _ => 3,
-    }
-}
-
 /// Appends one label in canonical form. The caller keeps order and caps.
 #[inline]
 pub fn put_label(out: &mut Vec<u8>, name: &[u8], value: &[u8]) {
-    let inner = 2 + varint_len(name.len()) + name.len() + varint_len(value.len()) + value.len();
+    let len = |text: &[u8]| 1 + varint::len(text.len() as u64) + text.len();
+    let inner = len(name) + len(value);
     out.push(TAG_LABEL);
     varint::put(out, inner as u64);
     for (tag, text) in [(TAG_NAME, name), (TAG_VALUE, value)] {

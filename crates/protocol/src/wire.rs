@@ -6,6 +6,7 @@
 //! numbers from 1, groups refused (deprecated, and no message of ours has any).
 
 use std::ops::Range;
+use stdx::varint;
 
 /// What is wrong with the bytes, and where.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
@@ -151,20 +152,11 @@ impl<'a> Reader<'a> {
     }
 
     fn varint_long(&mut self) -> Result<u64, WireError> {
-        let mut value = 0u64;
-        for (i, &byte) in self.rest().iter().take(10).enumerate() {
-            value |= u64::from(byte & 0x7f) << (7 * i);
-            if byte < 0x80 {
-                // the tenth byte holds the 64th bit only
-                if i == 9 && byte > 1 {
-                    return Err(self.fault(Fault::LongVarint));
-                }
-                self.at += i + 1;
-                return Ok(value);
-            }
-        }
-        let fault = if self.rest().len() < 10 { Fault::TruncatedVarint } else { Fault::LongVarint };
-        Err(self.fault(fault))
+        let mut rest = self.rest();
+        let fault = if rest.len() < varint::BYTES_MAX { Fault::TruncatedVarint } else { Fault::LongVarint };
+        let value = varint::take(&mut rest).ok_or_else(|| self.fault(fault))?;
+        self.at = self.bytes.len() - rest.len();
+        Ok(value)
     }
 
     #[inline(always)]

@@ -1,5 +1,8 @@
 //! Numbers of as many bytes as they need: LEB128, and zigzag for those with a sign.
 
+/// The most bytes of a number.
+pub const BYTES_MAX: usize = 10;
+
 /// Appends `n`: seven bits a byte, the lowest first.
 #[inline]
 pub fn put(out: &mut Vec<u8>, mut n: u64) {
@@ -14,6 +17,35 @@ pub fn put(out: &mut Vec<u8>, mut n: u64) {
 #[inline]
 pub const fn len(n: u64) -> usize {
     (64 - (n | 1).leading_zeros() as usize).div_ceil(7)
+}
+
+/// Takes a number off the front. `None`, with `from` as it was, where it is cut short (then fewer than [`BYTES_MAX`] bytes
+/// are left) or has more than 64 bits.
+#[inline]
+pub fn take(from: &mut &[u8]) -> Option<u64> {
+    match **from {
+        [byte, ref rest @ ..] if byte < 0x80 => {
+            *from = rest;
+            Some(byte.into())
+        }
+        _ => take_long(from),
+    }
+}
+
+fn take_long(from: &mut &[u8]) -> Option<u64> {
+    let mut n = 0;
+    for (i, &byte) in from.iter().take(BYTES_MAX).enumerate() {
+        // the last byte holds the 64th bit only
+        if i == BYTES_MAX - 1 && byte > 1 {
+            return None;
+        }
+        n |= u64::from(byte & 0x7f) << (7 * i);
+        if byte < 0x80 {
+            *from = &from[i + 1..];
+            return Some(n);
+        }
+    }
+    None
 }
 
 /// Small magnitudes to small numbers: 0, -1, 1, -2 become 0, 1, 2, 3.
@@ -38,12 +70,29 @@ mod tests {
             let mut out = Vec::new();
             put(&mut out, n);
             assert_eq!((out.as_slice(), len(n)), (expected, expected.len()), "{n}");
+            out.push(7);
+            let mut rest = out.as_slice();
+            assert_eq!((take(&mut rest), rest), (Some(n), &[7][..]));
+            for len in 0..expected.len() {
+                let mut rest = &expected[..len];
+                assert_eq!((take(&mut rest), rest.len()), (None, len), "{n} cut short");
+            }
         };
         check(0, &[0]);
         check(127, &[0x7f]);
         check(128, &[0x80, 1]);
         check(300, &[0xac, 2]);
+        check(1 << 63, &[0x80, 0x80, 0x80, 0x80, 0x80, 0x80, 0x80, 0x80, 0x80, 1]);
         check(u64::MAX, &[0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 1]);
+    }
+
+    #[test]
+    fn more_than_64_bits() {
+        for last in [2, 0x7f, 0x80, 0x81, 0xff] {
+            let bytes = [&[0xff; 9][..], &[last, 0]].concat();
+            let mut rest = bytes.as_slice();
+            assert_eq!((take(&mut rest), rest.len()), (None, 11), "{last:x}");
+        }
     }
 
     #[test]

@@ -1,6 +1,6 @@
 //! Numbers of as many bytes as they need, written and read.
 
-pub(super) use stdx::varint::put;
+pub(super) use stdx::varint::{put, take};
 use stdx::varint::{unzigzag, zigzag};
 
 /// Appends a number with a sign.
@@ -12,24 +12,6 @@ pub(super) fn put_signed(out: &mut Vec<u8>, n: i64) {
 pub(super) fn put_bytes(out: &mut Vec<u8>, bytes: &[u8]) {
     put(out, bytes.len() as u64);
     out.extend_from_slice(bytes);
-}
-
-/// Takes a number off the front; `None` where there is none.
-pub(super) fn take(from: &mut &[u8]) -> Option<u64> {
-    let mut n = 0u64;
-    for shift in (0..64).step_by(7) {
-        let (&byte, rest) = from.split_first()?;
-        *from = rest;
-        let bits = u64::from(byte & 0x7f);
-        if shift == 63 && bits > 1 {
-            return None;
-        }
-        n |= bits << shift;
-        if byte < 0x80 {
-            return Some(n);
-        }
-    }
-    None
 }
 
 /// Takes a number with a sign off the front.

@@ -7,7 +7,8 @@
 //! A reference is `segment << 32 | offset`, with the segment `chunks/000001` as number 0.
 
 use super::TsdbError;
-use super::read::{Cursor, ReadAt, VARINT_BYTES_MAX, Window};
+use super::read::{Cursor, ReadAt, Window};
+use stdx::varint;
 
 const FILE: &str = "chunks";
 const MAGIC: u32 = 0x85BD_40DD;
@@ -87,7 +88,7 @@ impl<R: ReadAt> Chunks<R> {
         if at < HEADER_BYTES || at >= window.len() {
             return Err(damaged("a chunk outside of its segment"));
         }
-        let head = window.get_up_to(at, VARINT_BYTES_MAX)?;
+        let head = window.get_up_to(at, varint::BYTES_MAX)?;
         let mut cursor = Cursor::new(head);
         let Some(len) = cursor.uvarint() else { return Err(damaged("a chunk without a length")) };
         let start = at + (head.len() - cursor.rest.len()) as u64;

@@ -9,11 +9,12 @@
 //! last.
 
 use super::TsdbError;
-use super::read::{Cursor, ReadAt, VARINT_BYTES_MAX, Window};
+use super::read::{Cursor, ReadAt, Window};
 use model::caps::{LABEL_VALUE_BYTES_MAX, SERIES_LABELS_MAX};
 use model::{Labels, LabelsBuilder, SeriesError};
 use std::collections::HashMap;
 use std::sync::Arc;
+use stdx::varint;
 
 const FILE: &str = "index";
 const MAGIC: u32 = 0xBAAA_D700;
@@ -164,7 +165,7 @@ impl<R: ReadAt + Clone> Index<R> {
                 return Ok(None);
             }
             let at = self.at;
-            let head = self.walk.get_up_to(at, VARINT_BYTES_MAX)?;
+            let head = self.walk.get_up_to(at, varint::BYTES_MAX)?;
             if head.first() == Some(&0) {
                 self.at += self.unit;
                 continue;
@@ -295,7 +296,7 @@ impl<R: ReadAt> Symbols<R> {
             if !symbols.by_place && i % SYMBOLS_STEP == 0 {
                 symbols.places.push(at);
             }
-            let head = walk.get_up_to(at, VARINT_BYTES_MAX)?;
+            let head = walk.get_up_to(at, varint::BYTES_MAX)?;
             let mut cursor = Cursor::new(head);
             let len = cursor.uvarint().filter(|len| *len <= end - at);
             let Some(len) = len else { return Err(damaged(at, "a symbol of impossible length")) };
@@ -350,7 +351,7 @@ impl<R: ReadAt> Symbols<R> {
         if at < self.start || at >= self.end {
             return Err(damaged("a symbol outside of the table"));
         }
-        let head = self.window.get_up_to(at, VARINT_BYTES_MAX)?;
+        let head = self.window.get_up_to(at, varint::BYTES_MAX)?;
         let mut cursor = Cursor::new(head);
         let len = cursor.uvarint();
         let start = at + (head.len() - cursor.rest.len()) as u64;

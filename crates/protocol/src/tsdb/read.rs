@@ -2,6 +2,7 @@
 
 use super::TsdbError;
 use std::io;
+use stdx::varint;
 
 /// Random access to a file's bytes.
 pub trait ReadAt {
@@ -125,27 +126,12 @@ impl<'a> Cursor<'a> {
         Some(u64::from_be_bytes(*self.take(8)?.first_chunk()?))
     }
 
-    /// Seven bits a byte, the lowest first.
     pub(super) fn uvarint(&mut self) -> Option<u64> {
-        let mut value = 0u64;
-        for (i, &byte) in self.rest.iter().take(10).enumerate() {
-            if i == 9 && byte > 1 {
-                return None;
-            }
-            value |= u64::from(byte & 0x7f) << (7 * i);
-            if byte < 0x80 {
-                self.rest = &self.rest[i + 1..];
-                return Some(value);
-            }
-        }
-        None
+        varint::take(&mut self.rest)
     }
 
     /// The same with the sign in the lowest bit.
     pub(super) fn varint(&mut self) -> Option<i64> {
-        self.uvarint().map(stdx::varint::unzigzag)
+        self.uvarint().map(varint::unzigzag)
     }
 }
-
-/// The longest varint.
-pub(super) const VARINT_BYTES_MAX: usize = 10;
