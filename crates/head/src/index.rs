@@ -306,9 +306,7 @@ mod tests {
 
     #[test]
     fn keys_come_and_go_and_memory_goes_back() {
-        let seed = Rng::fresh_seed();
-        println!("seed {seed}");
-        let mut rng = Rng::new(seed);
+        let mut rng = Rng::announced();
         let (mut index, mut model) = (Index::default(), BTreeMap::new());
         let empty = index.memory_bytes();
         for round in 0..30 {

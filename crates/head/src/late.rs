@@ -151,9 +151,7 @@ mod tests {
 
     #[test]
     fn the_last_write_wins_and_memory_stays_bounded() {
-        let seed = Rng::fresh_seed();
-        println!("seed {seed}");
-        let mut rng = Rng::new(seed);
+        let mut rng = Rng::announced();
         let (mut late, mut model) = (Late::default(), BTreeMap::new());
         for i in 0..40_000 {
             let (t, v) = (rng.below(1000) as i64, i as f64);
@@ -173,9 +171,7 @@ mod tests {
 
     #[test]
     fn any_range_of_any_order_comes_back() {
-        let seed = Rng::fresh_seed();
-        println!("seed {seed}");
-        let mut rng = Rng::new(seed);
+        let mut rng = Rng::announced();
         for round in 0..60 {
             let (mut late, mut model) = (Late::default(), BTreeMap::new());
             let (count, width) = (rng.below(4000), 1 + rng.below(100_000));

@@ -244,9 +244,7 @@ mod tests {
 
     #[test]
     fn numbers_are_used_again_and_memory_goes_back() {
-        let seed = Rng::fresh_seed();
-        println!("seed {seed}");
-        let mut rng = Rng::new(seed);
+        let mut rng = Rng::announced();
         let (mut slab, mut model) = (Slab::default(), BTreeMap::new());
         for round in 0..60 {
             let most = if round % 4 == 3 { 0 } else { rng.below(6000) as usize };

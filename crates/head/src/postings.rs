@@ -303,9 +303,7 @@ mod tests {
 
     #[test]
     fn hold_what_was_pushed() {
-        let seed = Rng::fresh_seed();
-        println!("seed {seed}");
-        let mut rng = Rng::new(seed);
+        let mut rng = Rng::announced();
         for _ in 0..200 {
             let (count, run_max, gap_max) = (rng.below(3000), 1 + rng.below(40), 1 + rng.below(100));
             check(&mut rng, count as usize, run_max, gap_max);
@@ -314,9 +312,7 @@ mod tests {
 
     #[test]
     fn numbers_come_and_go() {
-        let seed = Rng::fresh_seed();
-        println!("seed {seed}");
-        let mut rng = Rng::new(seed);
+        let mut rng = Rng::announced();
         for _ in 0..30 {
             let (mut postings, mut expected) = (Postings::default(), RoaringBitmap::new());
             let (mut bytes, width) = (0, 1 + rng.below(3000));

@@ -2,6 +2,7 @@
 //!
 //! - [`calendar`]: days and dates
 //! - [`clock`]: where "now" comes from, real or virtual
+//! - [`damage`]: damaged bytes for tests
 //! - [`rng`]: a seeded generator, so that every random run can be repeated
 //! - [`budget`]: memory that is bought before it is used
 //! - [`units`]: durations and sizes as people write them
@@ -11,6 +12,7 @@
 pub mod budget;
 pub mod calendar;
 pub mod clock;
+pub mod damage;
 pub mod rng;
 pub mod telemetry;
 pub mod units;

@@ -24,6 +24,13 @@ impl Rng {
         std::collections::hash_map::RandomState::new().build_hasher().finish()
     }
 
+    /// The stream of a fresh seed, which it prints: for tests.
+    pub fn announced() -> Self {
+        let seed = Self::fresh_seed();
+        println!("seed {seed}");
+        Self::new(seed)
+    }
+
     /// The next 64 bits.
     pub const fn next_u64(&mut self) -> u64 {
         let out = mix(self.0);

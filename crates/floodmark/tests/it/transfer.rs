@@ -305,9 +305,7 @@ fn text_and_lines_in_any_order() {
 
 #[test]
 fn an_import_that_is_killed_begins_again_with_nothing_doubled() {
-    let seed = Rng::fresh_seed();
-    eprintln!("seed {seed}");
-    let mut rng = Rng::new(seed);
+    let mut rng = Rng::announced();
     let dir = tempfile::tempdir().unwrap();
     let (files, expected) = awkward_block(&mut rng);
     put_block(dir.path(), &files);

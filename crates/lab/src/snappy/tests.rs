@@ -29,9 +29,7 @@ fn random_message(rng: &mut Rng) -> (Vec<u8>, Vec<SampleSpot>) {
 
 #[test]
 fn any_message_comes_back_and_so_does_every_change() {
-    let seed = Rng::fresh_seed();
-    println!("seed {seed}");
-    let mut rng = Rng::new(seed);
+    let mut rng = Rng::announced();
     let mut compressor = Compressor::default();
     for _ in 0..400 {
         let (mut message, spots) = random_message(&mut rng);

@@ -196,16 +196,13 @@ fn check_chunk(times: &[i64], values: &[f64]) -> Result<(), TestCaseError> {
 
 #[test]
 fn the_fuzz_target_on_damaged_blocks() {
-    let seed = stdx::rng::Rng::fresh_seed();
-    eprintln!("seed {seed}");
-    let mut rng = stdx::rng::Rng::new(seed);
+    let mut rng = stdx::rng::Rng::announced();
     let mut block = BlockEncoder::new(2);
     for i in 0..40 {
         block.series(labels(i).as_ref(), &[BlockChunk::Floats(&[1, 2, 30], &[1.0, 2.0, 2.0])]);
     }
     let files = block.finish(ULID);
-    let mutations = std::env::var("FUZZ_MUTATIONS").ok().and_then(|n| n.parse().ok()).unwrap_or(3_000);
-    for i in 0..mutations {
+    for i in 0..stdx::damage::mutations(3_000) {
         let mut bytes = match i % 4 {
             0 => files.index.clone(),
             1 => files.chunks.clone(),

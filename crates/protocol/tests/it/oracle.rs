@@ -1,11 +1,12 @@
 //! Damaged messages: whatever prost still reads, we read, and find the same series in it.
 
-use crate::fuzz::{damage, messages, mutations};
+use crate::fuzz::messages;
 use crate::proto::{pack, v1, v2};
 use model::{Batch, Labels, LabelsBuilder};
 use prost::Message;
 use protocol::Fault;
 use protocol::remote_write::{DecodeError, Decoder, Version, labels_of};
+use stdx::damage::{damage, mutations};
 use stdx::rng::Rng;
 
 /// Of each series that has samples: its labels, or nothing where they are no good, and times and values.
@@ -77,9 +78,7 @@ fn check(version: Version, message: &[u8], decoder: &mut Decoder, batch: &mut Ba
 
 #[test]
 fn what_prost_reads_we_read() {
-    let seed = Rng::fresh_seed();
-    println!("seed {seed}");
-    let mut rng = Rng::new(seed);
+    let mut rng = Rng::announced();
     let (mut decoder, mut batch) = (Decoder::new(1), Batch::default());
     for version in [Version::V1, Version::V2] {
         let corpus = messages(version);

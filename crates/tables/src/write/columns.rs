@@ -206,9 +206,7 @@ mod tests {
 
     #[test]
     fn rows_are_chained_and_come_back() {
-        let seed = Rng::fresh_seed();
-        eprintln!("seed {seed}");
-        let mut rng = Rng::new(seed);
+        let mut rng = Rng::announced();
         let mut chain = Chain::default();
         for row in 0..5000 {
             let bits = 1 + rng.below(63) as u32;

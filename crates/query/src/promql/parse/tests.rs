@@ -300,9 +300,7 @@ fn garbage_is_refused_in_order() {
         "[1e300]",
         "\0",
     ];
-    let seed = Rng::fresh_seed();
-    println!("seed {seed}");
-    let mut rng = Rng::new(seed);
+    let mut rng = Rng::announced();
     let (cancelled, source) = (AtomicBool::new(false), MemorySource::new());
     let options = Options { samples_max: 10_000, ..Options::new(&cancelled) };
     let mut parsed = 0;

@@ -68,9 +68,7 @@ fn windows_agree_with_a_plain_implementation() {
         F::Deriv,
         F::PredictLinear,
     ];
-    let seed = Rng::fresh_seed();
-    println!("seed {seed}");
-    let mut rng = Rng::new(seed);
+    let mut rng = Rng::announced();
     for round in 0..400 {
         let samples = random_samples(&mut rng, round % 4 == 0);
         let spec = Spec {

@@ -56,9 +56,7 @@ fn walk(rng: &mut Rng, len: usize, bits: u32) -> Vec<i64> {
 
 #[test]
 fn reads_what_the_library_wrote() {
-    let seed = Rng::fresh_seed();
-    eprintln!("seed {seed}");
-    let mut rng = Rng::new(seed);
+    let mut rng = Rng::announced();
     for bits in 0..=64 {
         for len in [1, 2, 64, 65, 256, 257, 258, 1000] {
             let values = walk(&mut rng, len, bits);
@@ -76,9 +74,7 @@ fn reads_what_the_library_wrote() {
 
 #[test]
 fn parts_are_kept_of_it() {
-    let seed = Rng::fresh_seed();
-    eprintln!("seed {seed}");
-    let mut rng = Rng::new(seed);
+    let mut rng = Rng::announced();
     let mut left_out = 0;
     for _ in 0..300 {
         let len = 1 + rng.below(6000) as usize;
@@ -108,9 +104,7 @@ fn parts_are_kept_of_it() {
 
 #[test]
 fn narrows_to_blocks() {
-    let seed = Rng::fresh_seed();
-    eprintln!("seed {seed}");
-    let mut rng = Rng::new(seed);
+    let mut rng = Rng::announced();
     let values: Vec<i64> = (0..5000).map(|i| i * 10).collect();
     let packed = open(&values);
     for _ in 0..2000 {
@@ -130,9 +124,7 @@ fn narrows_to_blocks() {
 
 #[test]
 fn damage_is_told_and_never_panics() {
-    let seed = Rng::fresh_seed();
-    eprintln!("seed {seed}");
-    let mut rng = Rng::new(seed);
+    let mut rng = Rng::announced();
     let values = walk(&mut rng, 700, 13);
     let bytes = encoded(&values);
     assert!(Packed::open(bytes.clone(), 0, 699, None).is_none(), "another number of values");

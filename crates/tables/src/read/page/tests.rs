@@ -26,9 +26,7 @@ fn in_order(times: &[i64], spans: &[(usize, i64, i64)], rng: &mut Rng) -> bool {
 
 #[test]
 fn rows_ascend_from_their_starts_to_their_ends() {
-    let seed = Rng::fresh_seed();
-    eprintln!("seed {seed}");
-    let mut rng = Rng::new(seed);
+    let mut rng = Rng::announced();
     for _ in 0..3000 {
         let (mut times, mut spans) = (Vec::new(), Vec::new());
         for _ in 0..1 + rng.below(4) {

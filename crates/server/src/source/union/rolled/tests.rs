@@ -136,9 +136,7 @@ impl Question {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn rollups_say_the_same_as_samples() {
-    let seed = Rng::fresh_seed();
-    eprintln!("seed {seed}");
-    let mut rng = Rng::new(seed);
+    let mut rng = Rng::announced();
     let dir = tempfile::tempdir().unwrap();
     let node = node_with(dir.path(), |settings| settings.lake.rollups = Resolution::ALL.to_vec()).await;
     let now = SystemClock.now_ms();

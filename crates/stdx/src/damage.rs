@@ -1,0 +1,46 @@
+//! Damaged bytes, for tests of what reads bytes that nobody vouches for.
+
+use crate::rng::Rng;
+
+/// Gives each of `corpus` to `target`, and then some of them damaged: `usual` times, unless `FUZZ_MUTATIONS` asks for more.
+/// The seed is printed.
+pub fn each_damaged(corpus: &[Vec<u8>], usual: usize, target: impl Fn(&[u8])) {
+    corpus.iter().for_each(|bytes| target(bytes));
+    let mut rng = Rng::announced();
+    for _ in 0..mutations(usual) {
+        let mut bytes = corpus[rng.below(corpus.len() as u64) as usize].clone();
+        damage(&mut bytes, &mut rng);
+        target(&bytes);
+    }
+}
+
+/// `usual`, unless `FUZZ_MUTATIONS` asks for more.
+pub fn mutations(usual: usize) -> usize {
+    std::env::var("FUZZ_MUTATIONS").ok().and_then(|n| n.parse().ok()).unwrap_or(usual)
+}
+
+/// Small numbers, tags of protocol buffers, ends of ranges.
+const INTERESTING: [u8; 11] = [0x00, 0x01, 0x0a, 0x0b, 0x12, 0x1a, 0x22, 0x2a, 0x7f, 0x80, 0xff];
+
+/// Some damage: bytes changed, taken out, put in, repeated; the end cut off.
+pub fn damage(bytes: &mut Vec<u8>, rng: &mut Rng) {
+    for _ in 0..1 + rng.below(4) {
+        let at = rng.below(bytes.len() as u64 + 1) as usize;
+        let byte = match rng.below(2) {
+            0 => INTERESTING[rng.below(INTERESTING.len() as u64) as usize],
+            _ => rng.next_u64() as u8,
+        };
+        match rng.below(5) {
+            0 => bytes.insert(at, byte),
+            1 => bytes.truncate(at),
+            2 if at < bytes.len() => _ = bytes.remove(at),
+            3 => {
+                let end = (at + rng.below(40) as usize).min(bytes.len());
+                let piece = bytes[at..end].to_vec();
+                bytes.splice(at..at, piece);
+            }
+            _ if at < bytes.len() => bytes[at] = byte,
+            _ => {}
+        }
+    }
+}
