@@ -22,7 +22,9 @@ mod cursor;
 mod directory;
 mod filter;
 mod frame;
+pub mod fuzz;
 mod listed;
+mod listing;
 pub(crate) mod metadata;
 mod packed;
 mod page;
@@ -42,8 +44,9 @@ use std::collections::HashSet;
 use std::ops::Range;
 use std::sync::Arc;
 
-pub use cursor::{Cursor, Listing, WINDOW_BYTES};
+pub use cursor::{Cursor, WINDOW_BYTES};
 pub use directory::Directory;
+pub use listing::Listing;
 pub use page::Page;
 
 /// Where a file's bytes come from.
@@ -100,7 +103,7 @@ pub enum Kept {
 
 impl Kept {
     /// Bytes of memory that it takes.
-    pub(crate) fn memory_bytes(&self) -> usize {
+    pub fn memory_bytes(&self) -> usize {
         match self {
             Self::Asked => 0,
             Self::Directory(directory) => directory.memory_bytes(),
@@ -215,6 +218,11 @@ impl Select {
     /// Everything.
     pub const ALL: Self =
         Self { names: None, series: None, matchers: Vec::new(), range: TimeRange::ALL, samples: true };
+
+    /// True where every series is wanted.
+    pub(crate) const fn takes_all_series(&self) -> bool {
+        self.names.is_none() && self.series.is_none() && self.matchers.is_empty()
+    }
 
     /// True where a name between these bounds may be wanted.
     pub(crate) fn names_may_match(&self, min: Option<&[u8]>, max: Option<&[u8]>) -> bool {

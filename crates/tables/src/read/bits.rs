@@ -6,16 +6,29 @@
 /// Numbers that are cut out together.
 pub(super) const GROUP: usize = 32;
 
-/// Bytes that must follow a group: each number is cut out of the 16 bytes that it begins in.
-pub(super) const PADDING: usize = 16;
+/// Bytes that a number is cut out of, from the one on that it begins in.
+const WORD: usize = 16;
+
+/// The widest numbers.
+const WIDTH_MAX: u8 = 64;
 
 /// Bytes of a group.
 pub(super) const fn group_bytes(width: u8) -> usize {
     GROUP / 8 * width as usize
 }
 
-/// Cuts out the group of `width` bits at the beginning of `bytes`, which go on for [`PADDING`] bytes after it.
+/// Cuts out the group of `width` bits at the beginning of `bytes`; what they lack is zeros.
 pub(super) fn unpack(bytes: &[u8], width: u8, out: &mut [u64; GROUP]) {
+    if bytes.len() >= group_bytes(width) + WORD {
+        return unpack_within(bytes, width, out);
+    }
+    let mut end = [0; group_bytes(WIDTH_MAX) + WORD];
+    end[..bytes.len()].copy_from_slice(bytes);
+    unpack_within(&end, width, out);
+}
+
+/// The same of bytes that go on behind the group.
+fn unpack_within(bytes: &[u8], width: u8, out: &mut [u64; GROUP]) {
     macro_rules! by_width {
         ($($width:literal)*) => {
             match width {
@@ -32,16 +45,16 @@ pub(super) fn unpack(bytes: &[u8], width: u8, out: &mut [u64; GROUP]) {
 }
 
 fn cut<const WIDTH: usize>(bytes: &[u8], out: &mut [u64; GROUP]) {
-    let bytes = &bytes[..group_bytes(WIDTH as u8) + PADDING];
+    let bytes = &bytes[..group_bytes(WIDTH as u8) + WORD];
     let mask = u64::MAX >> (64 - WIDTH);
     *out = std::array::from_fn(|i| {
         let (at, shift) = (i * WIDTH / 8, i * WIDTH % 8);
         // with up to 7 bits before it, it lies in 8 bytes
         let number = if WIDTH <= 57 {
-            let word = bytes[at..].first_chunk().expect("BUG: the padding follows");
+            let word = bytes[at..].first_chunk().expect("BUG: a word follows");
             u64::from_le_bytes(*word) >> shift
         } else {
-            let word = bytes[at..].first_chunk().expect("BUG: the padding follows");
+            let word = bytes[at..].first_chunk().expect("BUG: a word follows");
             (u128::from_le_bytes(*word) >> shift) as u64
         };
         number & mask
@@ -55,9 +68,7 @@ mod tests {
 
     #[test]
     fn numbers_of_each_width_come_back() {
-        let seed = Rng::fresh_seed();
-        eprintln!("seed {seed}");
-        let mut rng = Rng::new(seed);
+        let mut rng = Rng::announced();
         for width in 0..=64 {
             let numbers: [u64; GROUP] =
                 std::array::from_fn(|_| rng.next_u64().checked_shr(64 - u32::from(width)).unwrap_or(0));
@@ -68,11 +79,16 @@ mod tests {
                     bytes[at / 8] |= 1 << (at % 8);
                 }
             }
-            // what follows does not matter
-            bytes.resize(bytes.len() + PADDING, 0xff);
-            let mut out = [0; GROUP];
-            unpack(&bytes, width, &mut out);
-            assert_eq!(out, numbers, "{width} bits");
+            // what follows does not matter, nor whether anything does
+            for behind in [0, 1, WORD - 1, WORD, 100] {
+                let mut out = [0; GROUP];
+                unpack(&[&bytes[..], &vec![0xff; behind]].concat(), width, &mut out);
+                assert_eq!(out, numbers, "{width} bits, {behind} bytes behind them");
+            }
+            let mut out = [1; GROUP];
+            unpack(&bytes[..group_bytes(width) / 2], width, &mut out);
+            assert_eq!(out[..GROUP / 2], numbers[..GROUP / 2], "{width} bits");
+            assert_eq!(out[GROUP / 2..], [0; GROUP / 2], "{width} bits");
         }
     }
 }

@@ -6,62 +6,111 @@
 //!
 //! It knows the encodings of our own writer ([`crate::schema`]) and those that it falls back to.
 
-use super::frame::{self, DATA_PAGE, DICTIONARY_PAGE, Damage, Encoded, Unpacked};
+use super::frame::{self, DATA_PAGE, DICTIONARY_PAGE, Damage, Encoded, OTHER_ENCODING, Unpacked};
 use super::packed::Packed;
-use super::{Footer, rle, row};
+use super::{Footer, Ranges, fetch, rle, row};
+use crate::error::TableError;
+use crate::schema;
+use bytes::Bytes;
 use model::SeriesKey;
 use std::collections::HashMap;
 use std::ops::Range;
 
 const MORE_OR_FEWER: Damage = "a column has more values than rows, or fewer";
 const NOT_WHOLE: Damage = "a page's values are not whole";
-const OTHER_ENCODING: Damage = "a page has another encoding than its column";
+const LEVELS: Damage = "a page's levels are not whole";
 const UNKNOWN: Damage = "a value is not in its dictionary";
 
-/// A column of one row group.
+/// A column, and the levels of repetition and of definition that it has.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Chunk<'a> {
+pub(super) struct Column {
+    path: &'static [&'static str],
+    levels: (i16, i16),
+}
+
+impl Column {
+    const fn new(path: &'static [&'static str], levels: (i16, i16)) -> Self {
+        Self { path, levels }
+    }
+}
+
+pub(super) const NAME: Column = Column::new(&[schema::NAME], (0, 0));
+pub(super) const LABEL_NAMES: Column = Column::new(&[schema::LABELS, "key_value", "key"], (1, 1));
+pub(super) const LABEL_VALUES: Column = Column::new(&[schema::LABELS, "key_value", "value"], (1, 1));
+const SERIES: Column = Column::new(&[schema::SERIES], (0, 0));
+const START: Column = Column::new(&[schema::START], (0, 0));
+const END: Column = Column::new(&[schema::END], (0, 0));
+const COUNT: Column = Column::new(&[schema::COUNT], (0, 0));
+const EXPONENT: Column = Column::new(&[schema::EXPONENT], (0, 1));
+const BASE: Column = Column::new(&[schema::BASE], (0, 1));
+
+/// All of them.
+pub(super) const ALL: [Column; 9] =
+    [NAME, LABEL_NAMES, LABEL_VALUES, SERIES, START, END, COUNT, EXPONENT, BASE];
+
+/// A column of one row group.
+#[derive(Debug)]
+pub(super) struct Chunk {
     /// Its pages, one after the other.
-    pub(super) bytes: &'a [u8],
+    pub(super) bytes: Bytes,
     /// Rows of the row group, and what of it the column has: as many values and nulls.
     pub(super) rows: usize,
     pub(super) levels: usize,
 }
 
-/// Where a column of a row group is in the file, and how many values and nulls it has; `None` where the file has no such
-/// column, or one that is nested otherwise.
-pub(super) fn place(
+/// Fetches columns of a row group.
+pub(super) fn fetch_chunks<const N: usize>(
+    file: &dyn Ranges,
     footer: &Footer,
     group: usize,
-    path: &[&str],
-    nested: (i16, i16),
-) -> Option<(Range<u64>, usize)> {
+    columns: [Column; N],
+) -> Result<[Chunk; N], TableError> {
+    let places = columns.map(|column| place(footer, group, column));
+    let damaged =
+        || TableError::damaged(file.name(), "it has other columns than it says, or of other lengths");
+    if places.iter().any(Option::is_none) {
+        return Err(damaged());
+    }
+    let ranges: Vec<_> = places.iter().flatten().map(|(range, _)| range.clone()).collect();
+    let mut fetched = fetch(file, &ranges)?.into_iter();
+    let rows = footer.rows_of(group);
+    Ok(places.map(|place| Chunk {
+        bytes: fetched.next().unwrap_or_default(),
+        rows,
+        levels: place.map_or(0, |(_, levels)| levels),
+    }))
+}
+
+/// Where a column of a row group is in the file, and how many values and nulls it has; `None` where the file has no such
+/// column, one that is nested otherwise, or one that is not as long as the row group.
+fn place(footer: &Footer, group: usize, column: Column) -> Option<(Range<u64>, usize)> {
     let schema = footer.parquet().file_metadata().schema_descr();
-    let leaf = schema.columns().iter().position(|column| column.path().parts() == path)?;
-    let column = schema.column(leaf);
+    let leaf = schema.columns().iter().position(|leaf| leaf.path().parts() == column.path)?;
     let chunk = footer.parquet().row_group(group).column(leaf);
     let (start, len) = chunk.byte_range();
-    let levels = usize::try_from(chunk.num_values()).ok()?;
-    let fits = (column.max_rep_level(), column.max_def_level()) == nested;
-    Some((start..start.checked_add(len)?, levels)).filter(|_| fits)
+    let levels = u32::try_from(chunk.num_values()).ok()? as usize;
+    let rows = footer.rows_of(group);
+    let fits = if column.levels.0 == 0 { levels == rows } else { levels >= rows };
+    let nested = (schema.column(leaf).max_rep_level(), schema.column(leaf).max_def_level());
+    Some((start..start.checked_add(len)?, levels)).filter(|_| fits && nested == column.levels)
 }
 
 /// Values for which there is room from the beginning; how many there are is foreign.
 const CAPACITY_MAX: usize = 1 << 17;
 
-impl Chunk<'_> {
+impl Chunk {
     fn capacity(&self) -> usize {
         self.rows.min(CAPACITY_MAX)
     }
 
     /// Gives each page to `each`, the dictionary first, and how many values and nulls it has.
     fn pages(&self, mut each: impl FnMut(Unpacked, usize) -> Result<(), Damage>) -> Result<(), Damage> {
-        let (mut rest, mut left) = (self.bytes, self.levels);
+        let (mut rest, mut left) = (&*self.bytes, self.levels);
         while !rest.is_empty() {
-            let page = Unpacked::new(rest)?;
-            rest = &rest[page.packed_len..];
+            let first = rest.len() == self.bytes.len();
+            let page = Unpacked::take(&mut rest)?;
             let levels = usize::try_from(page.header.levels).map_err(|_| MORE_OR_FEWER)?;
-            if page.header.kind != DICTIONARY_PAGE {
+            if !(first && page.header.kind == DICTIONARY_PAGE) {
                 page.header.check(DATA_PAGE, levels)?;
                 left = left.checked_sub(levels).ok_or(MORE_OR_FEWER)?;
             }
@@ -167,9 +216,9 @@ impl Chunk<'_> {
 
     /// Texts in lists, and where the list of each row ends.
     pub(super) fn lists(&self) -> Result<(Texts, Vec<u32>), Damage> {
-        let (mut texts, mut starts) = (Texts::default(), Vec::with_capacity(self.capacity()));
+        let (mut texts, mut ends) = (Texts::default(), Vec::with_capacity(self.capacity()));
         let (mut repeated, mut defined) = (Vec::new(), Vec::new());
-        let mut entries = 0;
+        let (mut entries, mut begun) = (0, false);
         self.pages(|mut page, levels| {
             if page.header.kind == DICTIONARY_PAGE {
                 return texts.add(&page, levels);
@@ -177,33 +226,44 @@ impl Chunk<'_> {
             flags(page.levels()?, levels, &mut repeated)?;
             flags(page.levels()?, levels, &mut defined)?;
             for (repeated, defined) in repeated.iter().zip(&defined) {
-                if *repeated == 0 {
-                    starts.push(entries);
+                match (*repeated, begun) {
+                    // where a list begins, the one before it ends
+                    (0, true) => ends.push(entries),
+                    (0, false) => begun = true,
+                    (_, true) => {}
+                    (_, false) => return Err(MORE_OR_FEWER),
                 }
                 entries += defined;
             }
             texts.add(&page, sum(&defined))
         })?;
-        if starts.first().is_some_and(|first| *first != 0) {
-            return Err(MORE_OR_FEWER);
+        if begun {
+            ends.push(entries);
         }
-        // where the next list starts, this one ends
-        let mut ends = starts;
-        ends.push(entries);
-        ends.remove(0);
         Ok((texts, self.one_a_row(ends)?))
     }
 
-    /// Likewise where the lists end as those of another column do.
-    pub(super) fn lists_alike(&self) -> Result<Texts, Damage> {
-        let (mut texts, mut defined) = (Texts::default(), Vec::new());
+    /// Texts in lists, wherever these end.
+    pub(super) fn listed(&self) -> Result<Texts, Damage> {
+        let mut all = Vec::new();
+        let mut texts = self.each_listed(|_, codes| all.extend_from_slice(codes))?;
+        texts.codes = all;
+        Ok(texts)
+    }
+
+    /// Gives the numbers of the texts in lists to `each`, some at a time, with the texts so far; returns the texts.
+    pub(super) fn each_listed(&self, mut each: impl FnMut(&Texts, &[u32])) -> Result<Texts, Damage> {
+        let mut texts = Texts::default();
         self.pages(|mut page, levels| {
             if page.header.kind == DICTIONARY_PAGE {
                 return texts.add(&page, levels);
             }
             page.levels()?;
-            flags(page.levels()?, levels, &mut defined)?;
-            texts.add(&page, sum(&defined))
+            let defined = rle::ones(page.levels()?, levels).ok_or(LEVELS)?;
+            texts.add(&page, defined)?;
+            each(&texts, &texts.codes);
+            texts.codes.clear();
+            Ok(())
         })?;
         Ok(texts)
     }
@@ -231,6 +291,12 @@ impl Texts {
         let code = code as usize;
         let start = code.checked_sub(1).map_or(0, |before| self.ends[before] as usize);
         &self.bytes[start..self.ends[code] as usize]
+    }
+
+    /// All texts, by number.
+    pub(super) fn all(&self) -> impl Iterator<Item = &str> {
+        let text = |code| std::str::from_utf8(self.text(code)).expect("BUG: texts are UTF-8");
+        (0..self.len() as u32).map(text)
     }
 
     /// Adds a text, and returns its number.
@@ -293,7 +359,7 @@ fn each_text(
 /// Levels of zero and one.
 fn flags(bytes: &[u8], len: usize, out: &mut Vec<u32>) -> Result<(), Damage> {
     out.clear();
-    rle::decode(bytes, 1, len, out).ok_or("a page's levels are not whole")
+    rle::decode(bytes, 1, len, out).ok_or(LEVELS)
 }
 
 fn sum(flags: &[u32]) -> usize {

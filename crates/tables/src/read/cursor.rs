@@ -5,6 +5,7 @@
 
 use super::directory::Directory;
 use super::listed::Listed;
+use super::listing::Listing;
 use super::row::Order;
 use super::stream::Stream;
 use super::{Footer, Kept, Once, Place, Ranges, ReadStats, Select, guarded, prune};
@@ -41,15 +42,6 @@ enum Part {
     None,
     Stream(Box<Stream>),
     Listed(Box<Listed>),
-}
-
-/// What is listed of labels.
-#[derive(Debug, Clone, Copy)]
-pub enum Listing<'a> {
-    /// Their names.
-    Names,
-    /// The values of one.
-    Values(&'a str),
 }
 
 impl<R: Ranges> Cursor<R> {
@@ -154,22 +146,18 @@ impl<R: Ranges> Cursor<R> {
         let name = self.file.name().to_string();
         let mut more = true;
         for (group, rows) in prune::prune(self.footer.parquet(), &self.select) {
-            let known = guarded(&name, || directory(&self.file, &self.footer, group, &rows))?;
-            if let Some(known) = known {
-                let mut each = |text: &str| more = more && each(text);
+            let mut give = |text: &str| more = more && each(text);
+            if self.is_listed_whole(group) {
+                self.file.keep(Place::Directory(group), Kept::Asked);
+                what.each_of(&Once(&self.file), &self.footer, group, &mut give)?;
+            } else if let Some(known) = guarded(&name, || directory(&self.file, &self.footer, group, &rows))?
+            {
                 match what {
-                    Listing::Names => known.label_names(&self.select, &mut each),
-                    Listing::Values(label) => known.label_values(label, &self.select, &mut each),
+                    Listing::Names => known.label_names(&self.select, &mut give),
+                    Listing::Values(label) => known.label_values(label, &self.select, &mut give),
                 }
             } else {
-                self.groups = Some(VecDeque::from([(group, rows)]));
-                while more && self.advance()? {
-                    let labels = self.labels();
-                    match what {
-                        Listing::Names => more = labels.iter().all(|(name, _)| each(name)),
-                        Listing::Values(label) => more = labels.get(label).is_none_or(&mut *each),
-                    }
-                }
+                more = self.list_rows(group, rows, what, each)?;
             }
             if !more {
                 break;
@@ -177,6 +165,39 @@ impl<R: Ranges> Cursor<R> {
         }
         self.groups = Some(VecDeque::new());
         self.part = Part::None;
+        Ok(more)
+    }
+
+    /// True for a row group of which every row is wanted, and that is read for the first time: its columns tell what there
+    /// is sooner than a directory.
+    fn is_listed_whole(&self, group: usize) -> bool {
+        let Self { file, footer, select, .. } = self;
+        footer.is_ours()
+            && select.takes_all_series()
+            && prune::all_overlap(footer.parquet(), group, select.range)
+            && Listing::has_room(footer, group)
+            && file.kept(Place::Directory(group)).is_none()
+    }
+
+    /// [Lists](Self::list) what the rows of a row group have that has no directory.
+    fn list_rows(
+        &mut self,
+        group: usize,
+        rows: Vec<Range<usize>>,
+        what: Listing<'_>,
+        each: &mut dyn FnMut(&str) -> bool,
+    ) -> Result<bool, TableError> {
+        let stream = Stream::new(&self.footer, group, rows, &self.select, self.window_bytes);
+        self.part = Part::Stream(Box::new(stream));
+        self.groups = Some(VecDeque::new());
+        let mut more = true;
+        while more && self.advance()? {
+            let labels = self.labels();
+            more = match what {
+                Listing::Names => labels.iter().all(|(name, _)| each(name)),
+                Listing::Values(label) => labels.get(label).is_none_or(&mut *each),
+            };
+        }
         Ok(more)
     }
 

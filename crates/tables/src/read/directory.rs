@@ -172,10 +172,7 @@ impl Directory {
 
     /// True where every row is wanted.
     fn takes_all(&self, select: &Select) -> bool {
-        select.names.is_none()
-            && select.series.is_none()
-            && select.matchers.is_empty()
-            && self.all_overlap(select.range)
+        select.takes_all_series() && self.all_overlap(select.range)
     }
 
     /// Gives the name of each label of the selected rows to `each`, once.

@@ -7,11 +7,10 @@
 //! Levels are where lists and nulls are, each kind with its length before it. Sources: "Data Pages" in the Parquet format's
 //! `README.md`, and `PageHeader` in its `parquet.thrift`.
 
-use super::bits::PADDING;
-use super::packed::{varint, zigzag};
 use crate::schema::PAGE_BYTES;
 use parquet::basic::Encoding;
 use std::cell::RefCell;
+use stdx::varint::{self, unzigzag};
 use zstd::bulk::Decompressor;
 
 /// A page beyond this is damaged: a writer goes beyond its limit by a row at the most, and that has samples of a day.
@@ -25,6 +24,8 @@ pub(super) const DICTIONARY_PAGE: i64 = 2;
 
 /// Why a page cannot be what its file says.
 pub(super) type Damage = &'static str;
+
+pub(super) const OTHER_ENCODING: Damage = "a page has another encoding than its column";
 
 /// Takes bytes off that have their length before them.
 pub(super) fn sized<'a>(bytes: &mut &'a [u8]) -> Option<&'a [u8]> {
@@ -46,29 +47,25 @@ pub(super) struct Unpacked {
     pub(super) bytes: Vec<u8>,
     /// Where in `bytes` that begins which has not been taken yet: levels, then values.
     pub(super) at: usize,
-    /// Bytes that the page takes in the file.
-    pub(super) packed_len: usize,
 }
 
 impl Unpacked {
-    /// The page at the beginning of `bytes`. [`PADDING`] fits behind its values.
-    pub(super) fn new(bytes: &[u8]) -> Result<Self, Damage> {
-        let mut at = 0;
-        let header = Header::read(bytes, &mut at).ok_or("a page's header cannot be read")?;
+    /// Takes a page off the front.
+    pub(super) fn take(from: &mut &[u8]) -> Result<Self, Damage> {
+        let header = Header::take(from).ok_or("a page's header cannot be read")?;
         let len = usize::try_from(header.unpacked).ok().filter(|n| *n <= UNPACKED_BYTES_MAX);
         let len = len.ok_or("a page is too large")?;
-        let packed = usize::try_from(header.packed).ok().and_then(|len| bytes.get(at..)?.get(..len));
-        let packed = packed.ok_or("a page is cut short")?;
+        let packed = usize::try_from(header.packed).ok().and_then(|len| from.split_at_checked(len));
+        let (packed, rest) = packed.ok_or("a page is cut short")?;
+        *from = rest;
         UNPACKER.with_borrow_mut(|decompressor| {
             let decompressor = match decompressor {
                 Some(decompressor) => decompressor,
                 none => none.insert(Decompressor::new().map_err(|_| "no memory to unpack a page")?),
             };
-            let mut bytes = Vec::with_capacity(len + PADDING);
+            let mut bytes = Vec::with_capacity(len);
             match decompressor.decompress_to_buffer(packed, &mut bytes) {
-                Ok(_) if bytes.len() == len => {
-                    Ok(Self { header, bytes, at: 0, packed_len: at + packed.len() })
-                }
+                Ok(_) if bytes.len() == len => Ok(Self { header, bytes, at: 0 }),
                 _ => Err("a page cannot be unpacked"),
             }
         })
@@ -96,7 +93,7 @@ pub(super) struct Header {
     packed: i64,
     /// Values and nulls.
     pub(super) levels: i64,
-    encoding: i64,
+    pub(super) encoding: i64,
 }
 
 /// How the values of a page are encoded.
@@ -109,10 +106,11 @@ pub(super) enum Encoded {
 }
 
 impl Header {
-    fn read(bytes: &[u8], at: &mut usize) -> Option<Self> {
+    /// Takes a header off the front.
+    fn take(bytes: &mut &[u8]) -> Option<Self> {
         let mut header = Self::default();
-        let mut thrift = Thrift { bytes, at: *at };
-        thrift.fields(0, &mut |path, value| match path {
+        let mut thrift = Thrift { rest: bytes };
+        thrift.fields(&mut |path, value| match path {
             [1] => header.kind = value,
             [2] => header.unpacked = value,
             [3] => header.packed = value,
@@ -121,7 +119,7 @@ impl Header {
             [5 | 7, 2] => header.encoding = value,
             _ => {}
         })?;
-        *at = thrift.at;
+        *bytes = thrift.rest;
         Some(header)
     }
 
@@ -148,19 +146,18 @@ impl Header {
 
 /// Thrift's compact protocol, as far as headers of pages need it.
 struct Thrift<'a> {
-    bytes: &'a [u8],
-    at: usize,
+    rest: &'a [u8],
 }
 
 impl Thrift<'_> {
     /// Gives the integers of a struct, and of the structs in it, to `each`, with the numbers of the fields that lead
     /// there.
-    fn fields(&mut self, depth: usize, each: &mut dyn FnMut(&[i16], i64)) -> Option<()> {
-        self.within(&mut Vec::with_capacity(THRIFT_DEPTH_MAX), depth, each)
+    fn fields(&mut self, each: &mut dyn FnMut(&[i16], i64)) -> Option<()> {
+        self.within(&mut Vec::with_capacity(THRIFT_DEPTH_MAX), each)
     }
 
-    fn within(&mut self, path: &mut Vec<i16>, depth: usize, each: &mut dyn FnMut(&[i16], i64)) -> Option<()> {
-        if depth == THRIFT_DEPTH_MAX {
+    fn within(&mut self, path: &mut Vec<i16>, each: &mut dyn FnMut(&[i16], i64)) -> Option<()> {
+        if path.len() == THRIFT_DEPTH_MAX {
             return None;
         }
         let mut field = 0i16;
@@ -170,23 +167,20 @@ impl Thrift<'_> {
                 return Some(());
             }
             field = match byte >> 4 {
-                0 => i16::try_from(zigzag(self.varint()?)).ok()?,
+                0 => i16::try_from(self.int()?).ok()?,
                 delta => field.checked_add(i16::from(delta))?,
             };
             path.push(field);
             match byte & 0x0f {
                 1 | 2 => {}
                 3 => _ = self.byte()?,
-                4..=6 => {
-                    let value = zigzag(self.varint()?);
-                    each(path, value);
-                }
+                4..=6 => each(path, self.int()?),
                 7 => self.skip(8)?,
                 8 => {
-                    let len = self.varint()?;
+                    let len = varint::take(&mut self.rest)?;
                     self.skip(usize::try_from(len).ok()?)?;
                 }
-                12 => self.within(path, depth + 1, each)?,
+                12 => self.within(path, each)?,
                 // lists, sets and maps: headers of pages have none
                 _ => return None,
             }
@@ -195,17 +189,17 @@ impl Thrift<'_> {
     }
 
     fn byte(&mut self) -> Option<u8> {
-        let byte = self.bytes.get(self.at).copied();
-        self.at += 1;
-        byte
+        let (byte, rest) = self.rest.split_first()?;
+        self.rest = rest;
+        Some(*byte)
     }
 
-    fn varint(&mut self) -> Option<u64> {
-        varint(self.bytes, &mut self.at)
+    fn int(&mut self) -> Option<i64> {
+        varint::take(&mut self.rest).map(unzigzag)
     }
 
     fn skip(&mut self, len: usize) -> Option<()> {
-        self.at = self.at.checked_add(len).filter(|at| *at <= self.bytes.len())?;
+        self.rest = self.rest.get(len..)?;
         Some(())
     }
 }

@@ -9,7 +9,6 @@ use crate::decimal;
 use crate::error::TableError;
 use crate::schema;
 use model::{Samples, TimeRange};
-use parquet::file::page_index::offset_index::PageLocation;
 use std::ops::Range;
 use std::sync::Arc;
 
@@ -38,8 +37,7 @@ const FLOATS: usize = 2;
 struct Column {
     /// The column among all leaves.
     leaf: usize,
-    /// The first row of each page.
-    starts: Vec<usize>,
+    pages: Vec<PagePlace>,
     /// Bytes that a page takes when it is open, for each byte in the file.
     growth: f64,
     /// Pages that are open, by their number, ascending.
@@ -47,14 +45,18 @@ struct Column {
     dictionary: Option<Arc<Page>>,
 }
 
+/// The first row of a page, and where it is in the file.
+#[derive(Debug)]
+struct PagePlace {
+    first: usize,
+    range: Range<u64>,
+}
+
 /// A page that is not open.
 #[derive(Debug)]
 struct Missing {
     column: usize,
     page: usize,
-    rows: Range<usize>,
-    /// Where it is in the file.
-    range: Range<u64>,
     /// True where it was kept for other rows.
     partly: bool,
 }
@@ -123,82 +125,112 @@ impl Listed {
         footer: &Footer,
         stats: &mut ReadStats,
     ) -> Result<(), TableError> {
-        let Some(columns) = &mut self.columns else { return Ok(()) };
-        let locations = |column: &Column| -> &[PageLocation] {
-            footer.pages(self.group, column.leaf).expect("BUG: the column has an index of its pages")
-        };
+        let wanted = self.next_pages();
+        let missing = self.take_kept(file, &wanted);
+        let Some(columns) = self.columns.as_ref().filter(|_| !missing.is_empty()) else { return Ok(()) };
+        let range = |missing: &Missing| columns[missing.column].pages[missing.page].range.clone();
+        let ranges: Vec<_> = missing.iter().map(range).collect();
+        stats.bytes += ranges.iter().map(|r| r.end.saturating_sub(r.start)).sum::<u64>();
+        let fetched = fetch(&Once(file), &ranges)?;
+        for ((missing, range), bytes) in missing.into_iter().zip(ranges).zip(fetched) {
+            if missing.column == FLOATS {
+                self.load_dictionary(file, footer, stats)?;
+            }
+            let page = self.open(&missing, &bytes);
+            let page = Arc::new(page.map_err(|damage| TableError::damaged(file.name(), damage))?);
+            file.keep(Place::Page(range.start), Kept::Page(Arc::clone(&page)));
+            self.insert(missing.column, missing.page, page);
+        }
+        Ok(())
+    }
+
+    /// The pages of some of the rows that come next, of each column: as many as there is room for, and those of one row at
+    /// least.
+    fn next_pages(&mut self) -> [Vec<usize>; 3] {
         let mut wanted: [Vec<usize>; 3] = Default::default();
-        let mut bytes = 0.0;
+        let Some(columns) = &self.columns else { return wanted };
+        let mut room = self.window_bytes as f64;
         for row in &self.rows[self.next..] {
             let row = *row as usize;
-            let values = if self.directory.decimal(row).is_some() { MANTISSAS } else { FLOATS };
-            let mut more = 0.0;
-            let pages = [TIMES, values].map(|c| {
-                let page = columns[c].page_of(row);
-                let new = wanted[c].last() != Some(&page);
-                if new {
-                    let len = locations(&columns[c])[page].compressed_page_size;
-                    more += f64::from(len) * columns[c].growth;
-                }
-                (c, page, new)
-            });
-            if self.ready > self.next && bytes + more > self.window_bytes as f64 {
+            let pages = [TIMES, values_of(&self.directory, row)].map(|c| (c, columns[c].page_of(row)));
+            let new = pages.map(|(c, page)| wanted[c].last() != Some(&page));
+            let new = pages.into_iter().zip(new).filter(|(_, new)| *new).map(|(page, _)| page);
+            let bytes = new.clone().map(|(c, page)| columns[c].open_bytes(page)).sum::<f64>();
+            if self.ready > self.next && bytes > room {
                 break;
             }
-            bytes += more;
-            pages.into_iter().filter(|(.., new)| *new).for_each(|(c, page, _)| wanted[c].push(page));
+            room -= bytes;
+            new.for_each(|(c, page)| wanted[c].push(page));
             self.ready = self.ready.max(self.next) + 1;
         }
+        wanted
+    }
+
+    /// Opens those of the wanted pages that are kept, and closes what is not wanted; returns what is not there.
+    fn take_kept(&mut self, file: &dyn Ranges, wanted: &[Vec<usize>; 3]) -> Vec<Missing> {
         let mut missing = Vec::new();
-        for (c, wanted) in wanted.iter().enumerate() {
-            let column = &mut columns[c];
+        let Some(columns) = &mut self.columns else { return missing };
+        for (c, (column, wanted)) in columns.iter_mut().zip(wanted).enumerate() {
             column.open.retain(|(page, _)| wanted.binary_search(page).is_ok());
             for page in wanted {
-                let known = column.open.binary_search_by_key(page, |(page, _)| *page);
-                let Err(at) = known else { continue };
-                let range = range_of(&locations(column)[*page]);
+                let Err(at) = column.find(*page) else { continue };
                 let rows = column.rows_of(*page, self.directory.rows());
-                match file.kept(Place::Page(range.start)) {
+                let known = file.kept(Place::Page(column.pages[*page].range.start));
+                let len = values(&self.directory, c, rows.start, rows.clone()).len();
+                match known {
                     Some(Kept::Page(open))
-                        if wanted_values(&self.directory, &self.rows, c, &rows)
-                            .all(|own| open.holds(&own)) =>
+                        if open.has(c == FLOATS, len)
+                            && wanted_values(&self.directory, &self.rows, c, &rows)
+                                .all(|own| open.holds(&own)) =>
                     {
                         column.open.insert(at, (*page, open));
                     }
-                    known => {
-                        missing.push(Missing { column: c, page: *page, range, rows, partly: known.is_some() })
-                    }
+                    known => missing.push(Missing { column: c, page: *page, partly: known.is_some() }),
                 }
             }
         }
-        if missing.is_empty() {
-            return Ok(());
-        }
-        let damaged = |damage: Damage| TableError::damaged(file.name(), damage);
-        let ranges: Vec<_> = missing.iter().map(|missing| missing.range.clone()).collect();
-        stats.bytes += ranges.iter().map(|r| r.end.saturating_sub(r.start)).sum::<u64>();
-        let fetched = fetch(&Once(file), &ranges)?;
-        for (missing, bytes) in missing.into_iter().zip(fetched) {
-            let Missing { column: c, page: number, rows, range, partly } = missing;
-            let column = &mut columns[c];
-            let expected = expected(&self.directory, c, rows.clone());
-            let page = if c == FLOATS {
-                if column.dictionary.is_none() {
-                    column.dictionary = dictionary(file, footer, self.group, column.leaf, stats)?;
-                }
-                Page::floats(&bytes, &expected, column.dictionary.as_deref())
-            } else {
-                Page::integers(&bytes, &expected)
-            };
-            let mut page = page.map_err(damaged)?;
-            // a page of which other rows are asked for than before is kept whole
-            if !partly {
-                page = page.only(wanted_values(&self.directory, &self.rows, c, &rows));
-            }
-            let page = Arc::new(page);
-            file.keep(Place::Page(range.start), Kept::Page(Arc::clone(&page)));
-            let at = column.open.partition_point(|(open, _)| *open < number);
-            column.open.insert(at, (number, page));
+        missing
+    }
+
+    /// Opens a page that was fetched.
+    fn open(&self, missing: &Missing, bytes: &[u8]) -> Result<Page, Damage> {
+        let column = self.column(missing.column);
+        let rows = column.rows_of(missing.page, self.directory.rows());
+        let expected = expected(&self.directory, missing.column, rows.clone());
+        let page = match missing.column {
+            FLOATS => Page::floats(bytes, &expected, column.dictionary.as_ref())?,
+            _ => Page::integers(bytes, &expected)?,
+        };
+        // a page of which other rows are asked for than before is kept whole
+        Ok(match missing.partly {
+            true => page,
+            false => page.only(wanted_values(&self.directory, &self.rows, missing.column, &rows)),
+        })
+    }
+
+    fn insert(&mut self, column: usize, page: usize, open: Arc<Page>) {
+        let column = &mut self.columns.as_mut().expect("BUG: samples are selected")[column];
+        let at = column.find(page).unwrap_or_else(|at| at);
+        column.open.insert(at, (page, open));
+    }
+
+    fn column(&self, column: usize) -> &Column {
+        &self.columns.as_ref().expect("BUG: samples are read where they were selected")[column]
+    }
+
+    /// Has the dictionary of the floats there, where they have one.
+    fn load_dictionary(
+        &mut self,
+        file: &dyn Ranges,
+        footer: &Footer,
+        stats: &mut ReadStats,
+    ) -> Result<(), TableError> {
+        let column = &mut self.columns.as_mut().expect("BUG: samples are selected")[FLOATS];
+        if column.dictionary.is_none() {
+            let chunk = footer.parquet().row_group(self.group).column(column.leaf);
+            let start = chunk.dictionary_page_offset().and_then(|start| u64::try_from(start).ok());
+            let Some((start, first)) = start.zip(column.pages.first()) else { return Ok(()) };
+            column.dictionary = Some(dictionary(file, start..first.range.start, stats)?);
         }
         Ok(())
     }
@@ -206,8 +238,7 @@ impl Listed {
     /// Appends the samples of the row that lie in `range`.
     pub(super) fn read(&mut self, range: TimeRange, samples: &mut Samples) {
         let row = self.row();
-        let columns = self.columns.as_ref().expect("BUG: samples are read where they were selected");
-        let (page, own) = columns[TIMES].open_page(&self.directory, TIMES, row);
+        let (page, own) = self.open_page(TIMES, row);
         let times = page.packed();
         let part = times.narrow(own.clone(), range.start_ms, range.end_ms);
         let before = samples.timestamps.len();
@@ -219,25 +250,34 @@ impl Listed {
         samples.timestamps.drain(before..before + skipped);
         // where in the row the wanted samples are
         let wanted = part.start - own.start + skipped..part.start - own.start + end;
-        let column = if self.directory.decimal(row).is_some() { MANTISSAS } else { FLOATS };
-        let (page, own) = columns[column].open_page(&self.directory, column, row);
+        let mut mantissas = std::mem::take(&mut self.mantissas);
+        let (page, own) = self.open_page(values_of(&self.directory, row), row);
         let wanted = own.start + wanted.start..own.start + wanted.end;
         match self.directory.decimal(row) {
             Some((base, exponent)) => {
-                self.mantissas.clear();
-                page.packed().read(wanted, &mut self.mantissas);
-                let known = decimal::values(&self.mantissas, base, exponent, &mut samples.values);
+                mantissas.clear();
+                page.packed().read(wanted, &mut mantissas);
+                let known = decimal::values(&mantissas, base, exponent, &mut samples.values);
                 assert!(known, "BUG: the directory has exponents that are known");
             }
-            None => samples.values.extend_from_slice(page.as_floats(wanted)),
+            None => page.put_floats(wanted, &mut samples.values),
         }
+        self.mantissas = mantissas;
+    }
+
+    /// The open page with the row, of one column, and which of its values are the row's.
+    fn open_page(&self, column: usize, row: usize) -> (&Page, Range<usize>) {
+        let of = self.column(column);
+        let number = of.page_of(row);
+        let page = &of.open[of.find(number).expect("BUG: the row's pages are open")].1;
+        (page, values(&self.directory, column, of.pages[number].first, row..row + 1))
     }
 
     /// Bytes that it holds, also where the cache holds them too.
     pub(super) fn held_bytes(&self) -> usize {
         let pages = |column: &Column| {
             let open = column.open.iter().map(|(_, page)| page).chain(&column.dictionary);
-            open.map(|page| page.memory_bytes()).sum::<usize>() + column.starts.len() * 8
+            open.map(|page| page.memory_bytes()).sum::<usize>() + size_of_val(&*column.pages)
         };
         let columns = self.columns.iter().flatten().map(pages).sum::<usize>();
         let buffers = 8 * self.mantissas.capacity() + self.labels.capacity();
@@ -246,33 +286,47 @@ impl Listed {
 }
 
 impl Column {
+    /// `None` where the file does not say where its pages are, or says what cannot be.
     fn new(footer: &Footer, group: usize, name: &str) -> Option<Self> {
         let leaf = prune::leaf(footer.parquet(), name)?;
-        let starts = footer.pages(group, leaf)?.iter().map(|page| usize::try_from(page.first_row_index));
-        let starts = starts.collect::<Result<Vec<_>, _>>().ok()?;
+        let pages = footer.pages(group, leaf)?.iter().map(|page| {
+            let start = u64::try_from(page.offset).ok()?;
+            let end = start.checked_add(u64::try_from(page.compressed_page_size).ok()?)?;
+            Some(PagePlace { first: usize::try_from(page.first_row_index).ok()?, range: start..end })
+        });
+        let pages = pages.collect::<Option<Vec<_>>>()?;
         let chunk = footer.parquet().row_group(group).column(leaf);
         let growth = chunk.uncompressed_size() as f64 / chunk.compressed_size().max(1) as f64;
-        let ordered = starts.first() == Some(&0) && starts.is_sorted_by(|a, b| a < b);
-        ordered.then(|| Self { leaf, starts, growth: growth.max(1.0), open: Vec::new(), dictionary: None })
+        let ordered =
+            pages.first().is_some_and(|page| page.first == 0) && pages.is_sorted_by(|a, b| a.first < b.first);
+        ordered.then(|| Self { leaf, pages, growth: growth.max(1.0), open: Vec::new(), dictionary: None })
     }
 
     fn page_of(&self, row: usize) -> usize {
-        self.starts.partition_point(|start| *start <= row) - 1
+        self.pages.partition_point(|page| page.first <= row) - 1
     }
 
     /// The rows of a page.
     fn rows_of(&self, page: usize, rows: usize) -> Range<usize> {
-        let end = self.starts.get(page + 1).copied().unwrap_or(rows).min(rows);
-        self.starts[page].min(end)..end
+        let end = self.pages.get(page + 1).map_or(rows, |next| next.first).min(rows);
+        self.pages[page].first.min(end)..end
     }
 
-    /// The page with the row, which is of column `column`, and which of its values are the row's.
-    fn open_page(&self, directory: &Directory, column: usize, row: usize) -> (&Page, Range<usize>) {
-        let number = self.page_of(row);
-        let found = self.open.binary_search_by_key(&number, |(page, _)| *page);
-        let page = &self.open[found.expect("BUG: the row's pages are open")].1;
-        (page, values(directory, column, self.starts[number], row..row + 1))
+    /// Bytes that a page will take when it is open, roughly.
+    fn open_bytes(&self, page: usize) -> f64 {
+        let range = &self.pages[page].range;
+        (range.end - range.start) as f64 * self.growth
     }
+
+    /// Where a page is among those that are open, or would be.
+    fn find(&self, page: usize) -> Result<usize, usize> {
+        self.open.binary_search_by_key(&page, |(page, _)| *page)
+    }
+}
+
+/// The column that has a row's values.
+fn values_of(directory: &Directory, row: usize) -> usize {
+    if directory.decimal(row).is_some() { MANTISSAS } else { FLOATS }
 }
 
 /// The values of a column in some rows, by their place in a page that begins with the row `first`.
@@ -312,33 +366,16 @@ fn expected(directory: &Directory, column: usize, rows: Range<usize>) -> Expecte
     Expected { levels: values + nulls, values, rows: Vec::new() }
 }
 
-/// The dictionary of a column of floats, where it has one.
-fn dictionary(
-    file: &dyn Ranges,
-    footer: &Footer,
-    group: usize,
-    leaf: usize,
-    stats: &mut ReadStats,
-) -> Result<Option<Arc<Page>>, TableError> {
-    let chunk = footer.parquet().row_group(group).column(leaf);
-    let first = footer.pages(group, leaf).and_then(|pages| pages.first());
-    let (Some(start), Some(first)) = (chunk.dictionary_page_offset(), first) else { return Ok(None) };
-    let (Ok(start), Ok(end)) = (u64::try_from(start), u64::try_from(first.offset)) else { return Ok(None) };
-    if let Some(Kept::Page(page)) = file.kept(Place::Page(start)) {
-        return Ok(Some(page));
+/// The dictionary of a column of floats.
+fn dictionary(file: &dyn Ranges, range: Range<u64>, stats: &mut ReadStats) -> Result<Arc<Page>, TableError> {
+    let place = Place::Page(range.start);
+    if let Some(Kept::Page(page)) = file.kept(place) {
+        return Ok(page);
     }
-    stats.bytes += end.saturating_sub(start);
-    let bytes = fetch(&Once(file), std::slice::from_ref(&(start..end)))?;
-    let page = bytes.first().map(|bytes| Page::dictionary(bytes)).transpose();
-    let page = page.map_err(|damage| TableError::damaged(file.name(), damage))?.map(Arc::new);
-    if let Some(page) = &page {
-        file.keep(Place::Page(start), Kept::Page(Arc::clone(page)));
-    }
+    stats.bytes += range.end.saturating_sub(range.start);
+    let fetched = fetch(&Once(file), std::slice::from_ref(&range))?;
+    let page = Page::dictionary(&fetched[0]).map_err(|damage| TableError::damaged(file.name(), damage))?;
+    let page = Arc::new(page);
+    file.keep(place, Kept::Page(Arc::clone(&page)));
     Ok(page)
-}
-
-/// Where a page is in the file; an empty range, which no page has, where that cannot be.
-fn range_of(page: &PageLocation) -> Range<u64> {
-    let start = u64::try_from(page.offset).unwrap_or(0);
-    start..start.saturating_add(u64::try_from(page.compressed_page_size).unwrap_or(0))
 }

@@ -8,8 +8,9 @@
 //! Source: "Delta Encoding" in the Parquet format's `Encodings.md`. Values depend on all before them, so opening
 //! walks through all of them once, checks the bytes, and keeps where each block begins and the value before it.
 
-use super::bits::{self, GROUP, PADDING};
+use super::bits::{self, GROUP};
 use std::ops::Range;
+use stdx::varint::{self, unzigzag};
 
 /// Values of a miniblock; Parquet's writers make them of 32 or 64.
 const MINIBLOCKS_OF: [usize; 2] = [GROUP, 2 * GROUP];
@@ -57,17 +58,18 @@ impl Packed {
     /// Opens the `len` values that `bytes` hold from `at` on, and shows them to `see`, in order, where somebody wants to see
     /// them. `None` where they are not what the encoding says.
     pub(super) fn open(
-        mut bytes: Vec<u8>,
-        mut at: usize,
+        bytes: Vec<u8>,
+        at: usize,
         len: usize,
         mut see: Option<&mut dyn FnMut(Steps<'_>)>,
     ) -> Option<Self> {
-        let end = bytes.len();
-        u32::try_from(end).ok()?;
-        let block = usize::try_from(varint(&bytes, &mut at)?).ok()?;
-        let miniblocks = usize::try_from(varint(&bytes, &mut at)?).ok()?;
-        let count = varint(&bytes, &mut at)?;
-        let first = zigzag(varint(&bytes, &mut at)?);
+        let end = u32::try_from(bytes.len()).ok()?;
+        let mut rest = bytes.get(at..)?;
+        let block = usize::try_from(varint::take(&mut rest)?).ok()?;
+        let miniblocks = usize::try_from(varint::take(&mut rest)?).ok()?;
+        let count = varint::take(&mut rest)?;
+        let first = unzigzag(varint::take(&mut rest)?);
+        let mut at = end - rest.len() as u32;
         if !(1..=MINIBLOCKS_MAX).contains(&miniblocks) || count != len as u64 {
             return None;
         }
@@ -75,7 +77,6 @@ impl Packed {
         if miniblock * miniblocks != block || !MINIBLOCKS_OF.contains(&miniblock) {
             return None;
         }
-        bytes.resize(end + PADDING, 0);
         let bytes = bytes.into_boxed_slice();
         let mut packed =
             Self { bytes, blocks: Box::default(), first, len, miniblock, miniblocks, whole: true };
@@ -83,13 +84,18 @@ impl Packed {
             see(Steps::First(first));
         }
         let (mut left, mut value) = (len.saturating_sub(1), first);
-        let mut blocks = Vec::with_capacity(left.div_ceil(block).min(end));
+        let mut blocks = Vec::with_capacity(left.div_ceil(block).min(end as usize));
         while left > 0 {
-            blocks.push(Block { before: value, at: at as u32 });
-            at = packed.walk(at, end, &mut left, &mut value, &mut see)?;
+            blocks.push(Block { before: value, at });
+            at = packed.walk(at, &mut left, &mut value, &mut see)? as u32;
         }
         packed.blocks = blocks.into();
         Some(packed)
+    }
+
+    /// How many values there are.
+    pub(super) const fn len(&self) -> usize {
+        self.len
     }
 
     /// The blocks that have values of `range`.
@@ -107,19 +113,18 @@ impl Packed {
         let mut wanted = vec![false; self.blocks.len()];
         ranges.for_each(|range| wanted[self.blocks_of(&range)].fill(true));
         let ends = self.blocks.iter().skip(1).map(|block| block.at as usize);
-        let ends = ends.chain([self.bytes.len() - PADDING]);
+        let ends = ends.chain([self.bytes.len()]);
         let parts = self.blocks.iter().zip(ends).zip(wanted);
         let parts: Vec<_> = parts.map(|((block, end), wanted)| (block.at as usize..end, wanted)).collect();
         let len = parts.iter().filter(|(_, wanted)| *wanted).map(|(part, _)| part.len()).sum::<usize>();
         if 2 * len > self.bytes.len() {
             return self;
         }
-        let (mut bytes, mut blocks) = (Vec::with_capacity(len + PADDING), self.blocks);
+        let (mut bytes, mut blocks) = (Vec::with_capacity(len), self.blocks);
         for (block, (part, wanted)) in blocks.iter_mut().zip(parts) {
             block.at = if wanted { bytes.len() as u32 } else { LEFT_OUT };
             bytes.extend_from_slice(&self.bytes[if wanted { part } else { 0..0 }]);
         }
-        bytes.resize(len + PADDING, 0);
         Self { bytes: bytes.into(), blocks, whole: false, ..self }
     }
 
@@ -128,11 +133,10 @@ impl Packed {
         self.whole || self.blocks[self.blocks_of(range)].iter().all(|block| block.at != LEFT_OUT)
     }
 
-    /// Adds up the steps of the block that begins at `at`; where it ends. The bytes end at `end`.
+    /// Adds up the steps of the block that begins at `at`; where it ends.
     fn walk(
         &self,
-        at: usize,
-        end: usize,
+        at: u32,
         left: &mut usize,
         value: &mut i64,
         see: &mut Option<&mut dyn FnMut(Steps<'_>)>,
@@ -144,7 +148,7 @@ impl Packed {
                 break; // its width means nothing
             }
             let bytes = self.miniblock / GROUP * bits::group_bytes(*width);
-            if *width > 64 || at + bytes > end {
+            if *width > 64 || at + bytes > self.bytes.len() {
                 return None;
             }
             let len = self.miniblock.min(*left);
@@ -168,10 +172,11 @@ impl Packed {
     }
 
     /// The least delta and the miniblocks' widths of the block at `at`, and where its miniblocks begin.
-    fn header(&self, mut at: usize) -> Option<(i64, &[u8], usize)> {
-        let least = zigzag(varint(&self.bytes, &mut at)?);
-        let widths = self.bytes.get(at..at + self.miniblocks)?;
-        Some((least, widths, at + self.miniblocks))
+    fn header(&self, at: u32) -> Option<(i64, &[u8], usize)> {
+        let mut rest = self.bytes.get(at as usize..)?;
+        let least = unzigzag(varint::take(&mut rest)?);
+        let (widths, rest) = rest.split_at_checked(self.miniblocks)?;
+        Some((least, widths, self.bytes.len() - rest.len()))
     }
 
     /// Appends the values of `range`, by their place in the page, which it [holds](Self::holds).
@@ -188,7 +193,7 @@ impl Packed {
         let (mut first, mut group) = (1 + blocks.start * self.miniblock * self.miniblocks, [0; GROUP]);
         for block in &self.blocks[blocks] {
             let mut value = block.before;
-            let (least, widths, mut at) = self.header(block.at as usize).expect("BUG: it was walked before");
+            let (least, widths, mut at) = self.header(block.at).expect("BUG: it was walked before");
             for width in widths {
                 for _ in 0..self.miniblock / GROUP {
                     if first >= range.end {
@@ -237,25 +242,6 @@ impl Packed {
 
 fn sum(steps: &[u64]) -> i64 {
     steps.iter().fold(0u64, |sum, step| sum.wrapping_add(*step)) as i64
-}
-
-/// An unsigned LEB128 number.
-pub(super) fn varint(bytes: &[u8], at: &mut usize) -> Option<u64> {
-    let mut value = 0;
-    for shift in (0..64).step_by(7) {
-        let byte = *bytes.get(*at)?;
-        *at += 1;
-        value |= u64::from(byte & 0x7f) << shift;
-        if byte < 0x80 {
-            return Some(value);
-        }
-    }
-    None
-}
-
-/// The signed number that a zigzag one stands for.
-pub(super) const fn zigzag(value: u64) -> i64 {
-    (value >> 1) as i64 ^ -((value & 1) as i64)
 }
 
 #[cfg(test)]

@@ -1,12 +1,14 @@
 //! One page of samples: fetched, unpacked and checked once, then read from many times.
 //!
 //! How many samples each row has is known ([`super::directory`]), so levels are passed over. What is kept is the
-//! values, as they are encoded, so that a page takes little more memory than the file.
+//! values, as they are encoded: a page takes the memory of its bytes and some for finding places in them, whatever
+//! number of values it says to have.
 
-use super::frame::{DATA_PAGE, DICTIONARY_PAGE, Damage, Encoded, Unpacked};
+use super::frame::{DATA_PAGE, DICTIONARY_PAGE, Damage, Encoded, OTHER_ENCODING, Unpacked};
 use super::packed::{Packed, Steps};
-use super::rle;
+use super::rle::Places;
 use std::ops::Range;
+use std::sync::Arc;
 
 /// What a page holds.
 #[derive(Debug)]
@@ -17,7 +19,9 @@ pub struct Page {
 #[derive(Debug)]
 enum Values {
     Integers(Packed),
-    Floats(Vec<f64>),
+    Floats(Box<[f64]>),
+    /// Floats by their places in a dictionary, which counts as a page of its own.
+    Coded(Places, Arc<Page>),
 }
 
 /// What is known of a page before it is opened.
@@ -37,7 +41,7 @@ impl Page {
     pub(super) fn integers(bytes: &[u8], expected: &Expected) -> Result<Self, Damage> {
         let page = open(bytes, expected)?;
         if page.header.encoded()? != Encoded::Delta {
-            return Err("a page has another encoding than its column");
+            return Err(OTHER_ENCODING);
         }
         let mut rows = Ascending { rows: &expected.rows, at: 0, last: 0, begins: true, broken: false };
         let mut see = |steps: Steps<'_>| rows.see(steps);
@@ -56,30 +60,26 @@ impl Page {
     pub(super) fn floats(
         bytes: &[u8],
         expected: &Expected,
-        dictionary: Option<&Self>,
+        dictionary: Option<&Arc<Self>>,
     ) -> Result<Self, Damage> {
         let page = open(bytes, expected)?;
-        let short = "a page has fewer values than rows";
-        if page.header.encoded()? == Encoded::Plain {
-            let floats = plain(page.rest());
-            return match floats.len() == expected.values {
-                true => Ok(Self { values: Values::Floats(floats) }),
-                false => Err(short),
-            };
-        }
-        let Some(Values::Floats(known)) = dictionary.map(|page| &page.values) else {
-            return Err("a page has an encoding that is not known");
+        let values = match (page.header.encoded()?, dictionary.map(|page| (page, &page.values))) {
+            (Encoded::Plain, _) => {
+                let floats = plain(page.rest());
+                Some(Values::Floats(floats)).filter(|_| page.rest().len() == 8 * expected.values)
+            }
+            (Encoded::Dictionary, Some((dictionary, Values::Floats(known)))) => {
+                let places = Places::open(page.bytes, page.at, expected.values, known.len());
+                places.map(|places| Values::Coded(places, Arc::clone(dictionary)))
+            }
+            _ => return Err(OTHER_ENCODING),
         };
-        let mut places = Vec::with_capacity(expected.values);
-        rle::places(page.rest(), expected.values, &mut places).ok_or(short)?;
-        let floats = places.iter().map(|place| known.get(*place as usize).copied());
-        let floats = floats.collect::<Option<_>>().ok_or("a value is not in its dictionary")?;
-        Ok(Self { values: Values::Floats(floats) })
+        Ok(Self { values: values.ok_or("a page's values are not whole, or not in its dictionary")? })
     }
 
     /// Opens a dictionary of floats.
-    pub(super) fn dictionary(bytes: &[u8]) -> Result<Self, Damage> {
-        let page = Unpacked::new(bytes)?;
+    pub(super) fn dictionary(mut bytes: &[u8]) -> Result<Self, Damage> {
+        let page = Unpacked::take(&mut bytes)?;
         let floats = plain(page.rest());
         page.header.check(DICTIONARY_PAGE, floats.len())?;
         Ok(Self { values: Values::Floats(floats) })
@@ -89,15 +89,26 @@ impl Page {
     pub(super) fn packed(&self) -> &Packed {
         match &self.values {
             Values::Integers(packed) => packed,
-            Values::Floats(_) => panic!("BUG: a page of floats is read as one of integers"),
+            _ => panic!("BUG: a page of floats is read as one of integers"),
         }
     }
 
-    /// Those of a page of floats.
-    pub(super) fn as_floats(&self, range: Range<usize>) -> &[f64] {
+    /// Appends those of `range`, of a page of floats.
+    pub(super) fn put_floats(&self, range: Range<usize>, out: &mut Vec<f64>) {
         match &self.values {
-            Values::Floats(floats) => &floats[range],
+            Values::Floats(floats) => out.extend_from_slice(&floats[range]),
+            Values::Coded(places, dictionary) => {
+                let known = dictionary.all_floats();
+                places.read(range, |place, count| out.extend(std::iter::repeat_n(known[place], count)));
+            }
             Values::Integers(_) => panic!("BUG: a page of integers is read as one of floats"),
+        }
+    }
+
+    fn all_floats(&self) -> &[f64] {
+        match &self.values {
+            Values::Floats(floats) => floats,
+            _ => panic!("BUG: a dictionary has its floats as they are"),
         }
     }
 
@@ -105,7 +116,16 @@ impl Page {
     pub(super) fn only(self, ranges: impl Iterator<Item = Range<usize>>) -> Self {
         match self.values {
             Values::Integers(packed) => Self { values: Values::Integers(packed.only(ranges)) },
-            Values::Floats(_) => self,
+            _ => self,
+        }
+    }
+
+    /// True where it has so many values, of that kind.
+    pub(super) fn has(&self, floats: bool, len: usize) -> bool {
+        match &self.values {
+            Values::Integers(packed) => !floats && packed.len() == len,
+            Values::Floats(values) => floats && values.len() == len,
+            Values::Coded(places, _) => floats && places.len() == len,
         }
     }
 
@@ -113,7 +133,7 @@ impl Page {
     pub(super) fn holds(&self, range: &Range<usize>) -> bool {
         match &self.values {
             Values::Integers(packed) => packed.holds(range),
-            Values::Floats(_) => true,
+            _ => true,
         }
     }
 
@@ -121,7 +141,8 @@ impl Page {
     pub(crate) fn memory_bytes(&self) -> usize {
         match &self.values {
             Values::Integers(packed) => packed.memory_bytes(),
-            Values::Floats(floats) => size_of::<Self>() + floats.capacity() * 8,
+            Values::Floats(floats) => size_of::<Self>() + size_of_val(&**floats),
+            Values::Coded(places, _) => places.memory_bytes(),
         }
     }
 }
@@ -215,14 +236,14 @@ const fn less_one(step: i64) -> u64 {
     step.wrapping_sub(1) as u64
 }
 
-fn plain(bytes: &[u8]) -> Vec<f64> {
+fn plain(bytes: &[u8]) -> Box<[f64]> {
     let (floats, _) = bytes.as_chunks::<8>();
     floats.iter().map(|bytes| f64::from_le_bytes(*bytes)).collect()
 }
 
 /// A page of values in lists: how long these are is known, so levels are passed over.
-fn open(bytes: &[u8], expected: &Expected) -> Result<Unpacked, Damage> {
-    let mut page = Unpacked::new(bytes)?;
+fn open(mut bytes: &[u8], expected: &Expected) -> Result<Unpacked, Damage> {
+    let mut page = Unpacked::take(&mut bytes)?;
     page.header.check(DATA_PAGE, expected.levels)?;
     page.levels()?;
     page.levels()?;

@@ -2,6 +2,7 @@
 
 use super::Select;
 use crate::schema;
+use model::TimeRange;
 use parquet::file::metadata::ParquetMetaData;
 use parquet::file::page_index::column_index::ColumnIndexMetaData;
 use parquet::file::statistics::Statistics;
@@ -18,6 +19,23 @@ pub(super) fn prune(metadata: &ParquetMetaData, select: &Select) -> Vec<(usize, 
         })
         .filter(|(_, rows)| !rows.is_empty())
         .collect()
+}
+
+/// True where the statistics of a row group say that each of its rows overlaps the range.
+pub(super) fn all_overlap(metadata: &ParquetMetaData, group: usize, range: TimeRange) -> bool {
+    let Columns { start, end, .. } = Columns::of(metadata);
+    let last_start = bounds(metadata, group, start).1;
+    let first_end = bounds(metadata, group, end).0;
+    last_start.is_some_and(|start| start <= range.end_ms)
+        && first_end.is_some_and(|end| end >= range.start_ms)
+}
+
+/// The least and the greatest integer of a column of a row group, where its statistics say it.
+fn bounds(metadata: &ParquetMetaData, group: usize, column: Option<usize>) -> (Option<i64>, Option<i64>) {
+    match column.and_then(|column| metadata.row_group(group).column(column).statistics()) {
+        Some(Statistics::Int64(s)) => (s.min_opt().copied(), s.max_opt().copied()),
+        _ => (None, None),
+    }
 }
 
 /// Samples in a row group, as the footer counts them.
@@ -79,17 +97,12 @@ impl Columns {
     }
 
     fn group_may_match(&self, metadata: &ParquetMetaData, group: usize, select: &Select) -> bool {
-        let statistics = |column: Option<usize>| metadata.row_group(group).column(column?).statistics();
-        let int = |column| match statistics(column) {
-            Some(Statistics::Int64(s)) => (s.min_opt().copied(), s.max_opt().copied()),
-            _ => (None, None),
-        };
-        let name = match statistics(self.name) {
+        let name = match self.name.and_then(|name| metadata.row_group(group).column(name).statistics()) {
             Some(s) => select.names_may_match(s.min_bytes_opt(), s.max_bytes_opt()),
             None => true,
         };
-        name && int(self.start).0.is_none_or(|first| first <= select.range.end_ms)
-            && int(self.end).1.is_none_or(|last| last >= select.range.start_ms)
+        name && bounds(metadata, group, self.start).0.is_none_or(|first| first <= select.range.end_ms)
+            && bounds(metadata, group, self.end).1.is_none_or(|last| last >= select.range.start_ms)
     }
 
     /// Rows of a row group, as ranges in order, that lie in pages which may match by every column.

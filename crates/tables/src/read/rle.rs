@@ -1,9 +1,15 @@
 //! Small numbers in Parquet's hybrid of runs and packed bits: levels, and places in a dictionary.
 //!
+//! ```text
+//!   run:  2 × count      │ number          so many of it
+//!   bits: 2 × eights + 1 │ packed bits     eight numbers each
+//! ```
+//!
 //! Source: "Run Length Encoding / Bit-Packing Hybrid" in the Parquet format's `Encodings.md`.
 
-use super::bits::{self, GROUP, PADDING};
-use super::packed::varint;
+use super::bits::{self, GROUP};
+use std::ops::Range;
+use stdx::varint;
 
 /// Bits of a number, at the most.
 const WIDTH_MAX: u8 = 32;
@@ -20,47 +26,155 @@ pub(super) fn places(values: &[u8], len: usize, out: &mut Vec<u32>) -> Option<()
 
 /// Appends `len` numbers of `width` bits. `None` where the bytes hold fewer.
 pub(super) fn decode(bytes: &[u8], width: u8, len: usize, out: &mut Vec<u32>) -> Option<()> {
-    if width > WIDTH_MAX {
-        return None;
-    }
-    let (mut at, mut left) = (0, len);
+    each_run(bytes, width, len, |run, count| match run {
+        Run::Alike(number) => out.extend(std::iter::repeat_n(number, count)),
+        Run::Packed(bytes) => each_group(bytes, width, 0..count, |numbers| {
+            out.extend(numbers.iter().map(|number| *number as u32));
+        }),
+    })
+}
+
+/// The sum of `len` numbers of one bit. `None` where the bytes hold fewer.
+pub(super) fn ones(bytes: &[u8], len: usize) -> Option<usize> {
+    let mut sum = 0;
+    each_run(bytes, 1, len, |run, count| match run {
+        Run::Alike(number) => sum += count * number as usize,
+        Run::Packed(bytes) => each_group(bytes, 1, 0..count, |numbers| {
+            sum += numbers.iter().sum::<u64>() as usize;
+        }),
+    })?;
+    Some(sum)
+}
+
+/// Gives the runs of `len` numbers of `width` bits to `each`, and how many of the numbers each has.
+fn each_run<'a>(
+    mut bytes: &'a [u8],
+    width: u8,
+    len: usize,
+    mut each: impl FnMut(Run<'a>, usize),
+) -> Option<()> {
+    let mut left = len;
     while left > 0 {
-        let header = varint(bytes, &mut at)?;
-        let count = usize::try_from(header >> 1).ok().filter(|count| *count > 0)?;
-        if header & 1 == 0 {
-            let value = bytes.get(at..at + usize::from(width).div_ceil(8))?;
-            at += value.len();
-            let value = value.iter().rev().fold(0, |value, byte| value << 8 | u32::from(*byte));
-            let count = count.min(left);
-            out.extend(std::iter::repeat_n(value, count));
-            left -= count;
-        } else {
-            // they come by eight
-            let packed = count.checked_mul(usize::from(width)).and_then(|len| bytes[at..].get(..len))?;
-            let count = count.checked_mul(8)?.min(left);
-            unpack(&bytes[at..], packed.len(), width, count, out);
-            at += packed.len();
-            left -= count;
-        }
+        let (run, count) = Run::take(&mut bytes, width)?;
+        let some = count.min(left);
+        left -= some;
+        each(run, some);
     }
     Some(())
 }
 
-/// Appends `count` numbers, which are packed into the first `len` of `bytes`.
-fn unpack(bytes: &[u8], len: usize, width: u8, count: usize, out: &mut Vec<u32>) {
-    let (size, mut numbers) = (bits::group_bytes(width), [0; GROUP]);
-    for group in 0..count.div_ceil(GROUP) {
-        let at = group * size;
-        if bytes[at..].len() >= size + PADDING {
-            bits::unpack(&bytes[at..], width, &mut numbers);
-        } else {
-            let mut end = [0; bits::group_bytes(WIDTH_MAX) + PADDING];
-            let rest = &bytes[at..len.min(at + size)];
-            end[..rest.len()].copy_from_slice(rest);
-            bits::unpack(&end, width, &mut numbers);
+/// Places in a dictionary as they are encoded, to be read from anywhere in the middle.
+#[derive(Debug)]
+pub(super) struct Places {
+    bytes: Box<[u8]>,
+    width: u8,
+    len: usize,
+    runs: Box<[Start]>,
+}
+
+/// Where a run begins: its first number, and its bytes.
+#[derive(Debug)]
+struct Start {
+    first: u32,
+    at: u32,
+}
+
+impl Places {
+    /// Opens the `len` places that `bytes` hold from `at` on. `None` where they hold fewer, or one that is not below `bound`.
+    pub(super) fn open(bytes: Vec<u8>, at: usize, len: usize, bound: usize) -> Option<Self> {
+        u32::try_from(len.max(bytes.len())).ok()?;
+        let mut rest = bytes.get(at..)?;
+        let (mut width, mut runs, mut first) = (0, Vec::new(), 0);
+        if len > 0 {
+            (width, rest) = rest.split_first().map(|(width, rest)| (*width, rest))?;
         }
-        let some = GROUP.min(count - group * GROUP);
-        out.extend(numbers[..some].iter().map(|number| *number as u32));
+        while first < len {
+            runs.push(Start { first: first as u32, at: (bytes.len() - rest.len()) as u32 });
+            let (run, count) = Run::take(&mut rest, width)?;
+            let count = count.min(len - first);
+            let mut last = 0;
+            match run {
+                Run::Alike(number) => last = number.into(),
+                Run::Packed(bytes) => each_group(bytes, width, 0..count, |numbers| {
+                    last = numbers.iter().fold(last, |last, number| last.max(*number));
+                }),
+            }
+            if last >= bound as u64 {
+                return None;
+            }
+            first += count;
+        }
+        Some(Self { bytes: bytes.into(), width, len, runs: runs.into() })
+    }
+
+    /// How many places there are.
+    pub(super) const fn len(&self) -> usize {
+        self.len
+    }
+
+    /// Gives the places of `range` to `each`, in order: each with how many times it comes there.
+    pub(super) fn read(&self, range: Range<usize>, mut each: impl FnMut(usize, usize)) {
+        assert!(range.end <= self.len, "BUG: places beyond the page's end");
+        let run = self.runs.partition_point(|run| run.first as usize <= range.start).saturating_sub(1);
+        for start in &self.runs[run..] {
+            let first = start.first as usize;
+            if first >= range.end {
+                return;
+            }
+            let mut rest = &self.bytes[start.at as usize..];
+            let (run, count) = Run::take(&mut rest, self.width).expect("BUG: it was walked before");
+            let part = range.start.saturating_sub(first)..count.min(range.end - first);
+            match run {
+                Run::Alike(number) => each(number as usize, part.len()),
+                Run::Packed(bytes) => each_group(bytes, self.width, part, |numbers| {
+                    numbers.iter().for_each(|number| each(*number as usize, 1));
+                }),
+            }
+        }
+    }
+
+    pub(super) fn memory_bytes(&self) -> usize {
+        size_of::<Self>() + self.bytes.len() + size_of_val(&*self.runs)
+    }
+}
+
+/// Numbers that stand together.
+enum Run<'a> {
+    /// Many of one.
+    Alike(u32),
+    /// Packed, at the beginning of these bytes.
+    Packed(&'a [u8]),
+}
+
+impl<'a> Run<'a> {
+    /// Takes a run of numbers of `width` bits off the front; how many they are.
+    fn take(bytes: &mut &'a [u8], width: u8) -> Option<(Self, usize)> {
+        if width > WIDTH_MAX {
+            return None;
+        }
+        let header = varint::take(bytes)?;
+        let count = usize::try_from(header >> 1).ok().filter(|count| *count > 0)?;
+        if header & 1 == 0 {
+            let (number, rest) = bytes.split_at_checked(usize::from(width).div_ceil(8))?;
+            *bytes = rest;
+            let number = number.iter().rev().fold(0, |number, byte| number << 8 | u32::from(*byte));
+            let fits = u64::from(number) >> width == 0;
+            return fits.then_some((Self::Alike(number), count));
+        }
+        let packed = *bytes;
+        // they come by eight
+        (_, *bytes) = packed.split_at_checked(count.checked_mul(usize::from(width))?)?;
+        Some((Self::Packed(packed), count.checked_mul(8)?))
+    }
+}
+
+/// Gives numbers that are packed at the beginning of `bytes` to `each`, some at a time.
+fn each_group(bytes: &[u8], width: u8, range: Range<usize>, mut each: impl FnMut(&[u64])) {
+    let mut numbers = [0; GROUP];
+    for group in range.start / GROUP..range.end.div_ceil(GROUP) {
+        bits::unpack(&bytes[group * bits::group_bytes(width)..], width, &mut numbers);
+        let first = group * GROUP;
+        each(&numbers[range.start.saturating_sub(first)..GROUP.min(range.end - first)]);
     }
 }
 
@@ -71,8 +185,12 @@ mod tests {
 
     fn all(bytes: &[u8], width: u8, len: usize) -> Option<Vec<u32>> {
         let mut out = Vec::new();
-        decode(bytes, width, len, &mut out)?;
-        Some(out)
+        let decoded = decode(bytes, width, len, &mut out).map(|()| out);
+        if width == 1 {
+            let sum = |numbers: &Vec<u32>| numbers.iter().sum::<u32>() as usize;
+            assert_eq!(ones(bytes, len), decoded.as_ref().map(sum));
+        }
+        decoded
     }
 
     #[test]
@@ -88,9 +206,7 @@ mod tests {
     /// Groups with something behind them, and at the end; a run of one between them.
     #[test]
     fn bits_of_each_width_in_each_place() {
-        let seed = Rng::fresh_seed();
-        eprintln!("seed {seed}");
-        let mut rng = Rng::new(seed);
+        let mut rng = Rng::announced();
         for width in 1..=32 {
             let (mut bytes, mut numbers) = (Vec::new(), Vec::new());
             for eights in [1, 3, 4, 9, 63, 1 + rng.below(20) as usize] {
@@ -113,9 +229,32 @@ mod tests {
             let values: Vec<u8> = [width].into_iter().chain(bytes).collect();
             let mut out = Vec::new();
             assert_eq!((places(&values, numbers.len(), &mut out), &out), (Some(()), &numbers));
+            from_the_middle(&mut rng, &values, &numbers);
         }
         let mut out = Vec::new();
         assert_eq!((places(&[], 0, &mut out), places(&[], 1, &mut out)), (Some(()), None));
+    }
+
+    /// Parts of them, and bounds that they pass or do not.
+    fn from_the_middle(rng: &mut Rng, values: &[u8], numbers: &[u32]) {
+        let (len, bound) = (numbers.len(), *numbers.iter().max().unwrap() as usize + 1);
+        let open = |len, bound| Places::open([&[9, 9], values].concat(), 2, len, bound);
+        assert!(open(len, bound - 1).is_none() && open(len + 1, bound).is_none());
+        let places = open(len, bound).unwrap();
+        for _ in 0..20 {
+            let start = rng.below(len as u64 + 1) as usize;
+            let range = start..start + rng.below((len - start) as u64 + 1) as usize;
+            let mut out = Vec::new();
+            places.read(range.clone(), |place, count| out.extend(vec![place as u32; count]));
+            assert_eq!(out, numbers[range.clone()], "{range:?} of {len}");
+        }
+    }
+
+    #[test]
+    fn no_places_at_all() {
+        let none = Places::open(vec![1, 2], 2, 0, 0).unwrap();
+        none.read(0..0, |_, _| panic!("there are none"));
+        assert!(Places::open(vec![1, 2], 3, 0, 0).is_none());
     }
 
     #[test]
@@ -126,5 +265,6 @@ mod tests {
         assert_eq!(all(&[0, 1], 3, 1), None);
         assert_eq!(all(&[1], 3, 1), None);
         assert_eq!(all(&[0xff; 12], 33, 1), None);
+        assert_eq!((all(&[2, 2], 1, 1), all(&[2, 1], 1, 1)), (None, Some(vec![1])), "it has two bits");
     }
 }

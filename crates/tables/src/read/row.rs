@@ -40,17 +40,13 @@ impl<'a> LabelColumns<'a> {
         if entries.len() >= SERIES_LABELS_MAX {
             return Err("a series has too many labels");
         }
-        if metric.is_empty() || metric.len() > LABEL_VALUE_BYTES_MAX {
-            return Err("a metric's name is empty or too long");
-        }
+        check_label(METRIC_NAME.as_bytes(), metric.as_bytes())?;
         let (mut last, mut named) = ("", false);
         for (name, value) in entries.map(|e| (self.names.value(e), self.values.value(e))) {
-            if name <= last || name == METRIC_NAME || value.is_empty() {
+            if name <= last || name == METRIC_NAME {
                 return Err(UNORDERED);
             }
-            if name.len() > LABEL_NAME_BYTES_MAX || value.len() > LABEL_VALUE_BYTES_MAX {
-                return Err("a label is too long");
-            }
+            check_label(name.as_bytes(), value.as_bytes())?;
             if !named && name > METRIC_NAME {
                 put(METRIC_NAME, metric);
                 named = true;
@@ -65,7 +61,19 @@ impl<'a> LabelColumns<'a> {
     }
 }
 
+/// Sees that a name and a value are those of a label.
+pub(super) const fn check_label(name: &[u8], value: &[u8]) -> Result<(), &'static str> {
+    if name.is_empty() || value.is_empty() {
+        return Err("a label has no name or no value");
+    }
+    if name.len() > LABEL_NAME_BYTES_MAX || value.len() > LABEL_VALUE_BYTES_MAX {
+        return Err("a label is too long");
+    }
+    Ok(())
+}
+
 pub(super) const UNORDERED: &str = "labels are not in order";
+pub(super) const UNPAIRED: &str = "there are more names of labels than values, or fewer";
 pub(super) const TOO_LONG: &str = "a series' labels are too long";
 
 /// Sees that the labels of a series take no more than they may.

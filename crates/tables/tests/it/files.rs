@@ -5,12 +5,12 @@ use bytes::Bytes;
 use model::{Labels, Samples, SeriesKey, TimeRange};
 use proptest::prelude::*;
 use std::cell::RefCell;
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::ops::Range;
 use std::sync::Arc;
 use tables::TableError;
 use tables::block::DAY_MS;
-use tables::read::{Cursor, Footer, Kept, Matcher, Place, Ranges, ReadStats, Select};
+use tables::read::{Cursor, Footer, Kept, Listing, Matcher, Place, Ranges, ReadStats, Select};
 use tables::write::{BlockWriter, FileSummary, FileWriter, WriteLimits};
 
 fn write(series: &[Series], row_group_bytes: usize) -> (FileSummary, Bytes) {
@@ -91,6 +91,19 @@ fn read_from<R: Ranges>(file: R, select: &Select) -> Result<(Vec<Row>, ReadStats
         rows.push(row);
     }
     Ok((rows, cursor.stats()))
+}
+
+/// What is listed of a file, with what is kept of it.
+fn list<R: Ranges>(file: R, select: &Select, what: Listing<'_>) -> BTreeSet<String> {
+    let footer = Arc::new(Footer::read(&file).unwrap());
+    let mut found = BTreeSet::new();
+    let mut cursor = Cursor::new(file, footer, Arc::new(select.clone()), 16 << 10);
+    let mut each = |text: &str| {
+        found.insert(text.to_string());
+        true
+    };
+    assert!(cursor.list(what, &mut each).unwrap());
+    found
 }
 
 fn samples(rows: &[Row]) -> usize {
@@ -193,9 +206,7 @@ fn damage_is_told() {
 
 #[test]
 fn flipped_bytes_never_panic() {
-    let seed = stdx::rng::Rng::fresh_seed();
-    println!("seed {seed}");
-    let mut rng = stdx::rng::Rng::new(seed);
+    let mut rng = stdx::rng::Rng::announced();
     let (_, file) = write(&fleet(2, 10, 20), 1 << 20);
     for _ in 0..300 {
         let mut bytes = file.to_vec();
@@ -241,9 +252,7 @@ fn a_block_is_cut_into_days_and_files() {
 /// Whatever is asked for, rows come the same with and without what is kept: long rows, many pages, both forms.
 #[test]
 fn what_is_kept_changes_nothing() {
-    let seed = stdx::rng::Rng::fresh_seed();
-    println!("seed {seed}");
-    let mut rng = stdx::rng::Rng::new(seed);
+    let mut rng = stdx::rng::Rng::announced();
     let mut series = fleet(6, 15, 2000);
     for (i, one) in series.iter_mut().enumerate() {
         let jitter = if i % 2 == 0 { 1 } else { 9 };
@@ -319,7 +328,70 @@ fn labels_are_the_same_by_a_directory() {
         assert!(labels(&kept) == labels(&rows), "{select:?}");
         assert!(row_bits(&kept) == row_bits(&rows), "{select:?}");
         assert!(!rows.is_empty(), "{select:?}");
+        for label in ["", "__name__", "A", "B", "_", "__a", "a", "long", "none", "pod", "z"] {
+            let listed = |labels: &Labels| -> Vec<String> {
+                match label {
+                    "" => labels.iter().map(|(name, _)| name.into()).collect(),
+                    label => labels.get(label).map(String::from).into_iter().collect(),
+                }
+            };
+            let expected: BTreeSet<String> = rows.iter().flat_map(|row| listed(&row.labels)).collect();
+            let what = if label.is_empty() { Listing::Names } else { Listing::Values(label) };
+            let keeping = Keeping { file: file.clone(), ..Keeping::default() };
+            assert_eq!(list(file.clone(), &select, what), expected, "{label} of rows, {select:?}");
+            assert_eq!(list(&keeping, &select, what), expected, "{label} at first, {select:?}");
+            assert_eq!(list(&keeping, &select, what), expected, "{label} again, {select:?}");
+        }
     }
+}
+
+fn has_directory(keeping: &Keeping) -> bool {
+    match keeping.kept.borrow().get(&Place::Directory(0)) {
+        Some(Kept::Directory(_)) => true,
+        Some(Kept::Asked) => false,
+        other => panic!("{other:?}"),
+    }
+}
+
+/// What all rows of a row group have, or what a few have, is listed without a directory for the first time.
+#[test]
+fn directories_are_for_those_who_ask_again() {
+    let (_, whole) = write(&fleet(10, 50, 3), 1 << 20);
+    // so many rows that names lie on some pages
+    let (_, many) = write(&fleet(45, 1000, 1), 64 << 20);
+    let few = Select { names: Some(vec!["metric_0002".into()]), ..Select::ALL };
+    let reaching_in = Select { range: TimeRange::new(DAY + 1, DAY + 14_999), ..Select::ALL };
+    for (file, select, pods) in [(&whole, Select::ALL, 50), (&whole, reaching_in, 50), (&many, few, 1000)] {
+        let keeping = Keeping { file: file.clone(), ..Keeping::default() };
+        for again in [false, true] {
+            assert_eq!(list(&keeping, &select, Listing::Values("pod")).len(), pods, "{select:?}");
+            assert_eq!(has_directory(&keeping), again, "{select:?}");
+        }
+    }
+    let mut series = fleet(10, 50, 3);
+    series[7].timestamps.iter_mut().for_each(|t| *t += 3_600_000);
+    let (_, file) = write(&series, 1 << 20);
+    let keeping = Keeping { file, ..Keeping::default() };
+    let without_one = Select { range: TimeRange::new(DAY, DAY + 60_000), ..Select::ALL };
+    assert_eq!(list(&keeping, &without_one, Listing::Values("pod")).len(), 50);
+    assert!(has_directory(&keeping), "which rows overlap is known by their spans only");
+}
+
+/// A page of one value again and again has many rows: it is kept as the few bytes that it has.
+#[test]
+fn floats_are_kept_as_they_are_encoded() {
+    let mut series = fleet(10, 200, 300);
+    series.iter_mut().for_each(|one| one.values.fill(1.0 / 3.0));
+    series[77].values[7] = 2.0 / 3.0;
+    let (summary, file) = write(&series, 4 << 20);
+    let keeping = Keeping { file: file.clone(), ..Keeping::default() };
+    let (rows, _) = read_from(&keeping, &Select::ALL).unwrap();
+    assert!(row_bits(&rows) == series_bits(&series));
+    let kept = keeping.kept.borrow();
+    let pages: Vec<_> = kept.values().filter(|kept| matches!(kept, Kept::Page(_))).collect();
+    let bytes: usize = pages.iter().map(|kept| kept.memory_bytes()).sum();
+    // those of times are among them
+    assert!(bytes < 4 * summary.samples as usize, "{bytes} bytes of {} samples", summary.samples);
 }
 
 fn any_value() -> impl Strategy<Value = f64> {

@@ -6,25 +6,11 @@ use crate::decimal;
 use crate::error::TableError;
 use crate::read::column::{self, Chunk};
 use crate::read::frame::Damage;
-use crate::read::{Footer, Ranges, fetch, guarded, prune, row};
-use crate::schema;
+use crate::read::{Footer, Ranges, guarded, prune, row};
 use model::caps::{SERIES_LABEL_BYTES_MAX, SERIES_LABELS_MAX};
 use model::{SeriesKey, TimeRange};
 use std::cmp::Ordering;
 use std::ops::Range;
-
-/// The columns that it is made of, and the levels of repetition and of definition that each has.
-const COLUMNS: [(&[&str], (i16, i16)); 9] = [
-    (&[schema::NAME], (0, 0)),
-    (&[schema::LABELS, "key_value", "key"], (1, 1)),
-    (&[schema::LABELS, "key_value", "value"], (1, 1)),
-    (&[schema::SERIES], (0, 0)),
-    (&[schema::START], (0, 0)),
-    (&[schema::END], (0, 0)),
-    (&[schema::COUNT], (0, 0)),
-    (&[schema::EXPONENT], (0, 1)),
-    (&[schema::BASE], (0, 1)),
-];
 
 /// Bytes of a row beside its labels, and of each label (a number among the row's pairs, and one among postings).
 const ROW_BYTES: u64 = 16 + 16 + 3 * 4 + 1 + 8;
@@ -47,44 +33,41 @@ impl Directory {
         footer: &Footer,
         group: usize,
     ) -> Result<Self, TableError> {
-        let damaged = |damage: Damage| TableError::damaged(file.name(), damage);
         guarded(file.name(), || {
-            let places = COLUMNS.iter().map(|(path, nested)| column::place(footer, group, path, *nested));
-            let places = places.collect::<Option<Vec<_>>>();
-            let places = places.ok_or_else(|| damaged("it has other columns than it says"))?;
-            let ranges: Vec<_> = places.iter().map(|(range, _)| range.clone()).collect();
-            let fetched = fetch(file, &ranges)?;
-            let rows = footer.rows_of(group);
-            let chunk = |i: usize| Chunk { bytes: &fetched[i], rows, levels: places[i].1 };
-            make(std::array::from_fn(chunk)).map_err(damaged)
+            let chunks = column::fetch_chunks(file, footer, group, column::ALL)?;
+            Self::of(&chunks).map_err(|damage| TableError::damaged(file.name(), damage))
         })
     }
-}
 
-fn make(columns: [Chunk<'_>; COLUMNS.len()]) -> Result<Directory, Damage> {
-    let [metric, name, value, series, start, end, count, exponent, base] = columns;
-    let keys = series.keys()?;
-    let spans = start.longs()?.into_iter().zip(end.longs()?);
-    let spans: Vec<_> = spans.map(|(start, end)| TimeRange::new(start, end)).collect();
-    if spans.iter().any(|span| span.start_ms > span.end_ms) {
-        return Err("a row ends before it starts");
-    }
-    let samples = SampleRows::new(&count.longs()?, &exponent.optional_ints()?, &base.optional_longs()?)?;
-    let ((names, ends), values) = (name.lists()?, value.lists_alike()?);
-    if names.codes.len() != values.codes.len() {
-        return Err("there are more names of labels than values, or fewer");
-    }
-    let mut labels = LabelRows::new(Pairs::new(metric.texts()?, names, values)?, ends.len());
-    let mut entry = 0;
-    for (row, end) in ends.into_iter().enumerate() {
-        let entries = entry..end as usize;
-        entry = entries.end;
-        labels.add(row, entries)?;
-        if row > 0 && !labels.ascend(spans[row - 1], spans[row]) {
-            return Err("its rows are not in order");
+    /// Makes it of [`column::ALL`].
+    pub(in crate::read) fn of(columns: &[Chunk; column::ALL.len()]) -> Result<Self, Damage> {
+        let [metric, name, value, series, start, end, count, exponent, base] = columns;
+        if name.levels != value.levels {
+            return Err(row::UNPAIRED);
         }
+        let keys = series.keys()?;
+        let spans = start.longs()?.into_iter().zip(end.longs()?);
+        let spans: Vec<_> = spans.map(|(start, end)| TimeRange::new(start, end)).collect();
+        if spans.iter().any(|span| span.start_ms > span.end_ms) {
+            return Err("a row ends before it starts");
+        }
+        let samples = SampleRows::new(&count.longs()?, &exponent.optional_ints()?, &base.optional_longs()?)?;
+        let ((names, ends), values) = (name.lists()?, value.listed()?);
+        if names.codes.len() != values.codes.len() {
+            return Err(row::UNPAIRED);
+        }
+        let mut labels = LabelRows::new(Pairs::new(metric.texts()?, names, values)?, ends.len());
+        let mut entry = 0;
+        for (row, end) in ends.into_iter().enumerate() {
+            let entries = entry..end as usize;
+            entry = entries.end;
+            labels.add(row, entries)?;
+            if row > 0 && !labels.ascend(spans[row - 1], spans[row]) {
+                return Err("its rows are not in order");
+            }
+        }
+        Ok(labels.finish(keys, spans, samples))
     }
-    Ok(labels.finish(keys, spans, samples))
 }
 
 /// What is known of the samples of each row.

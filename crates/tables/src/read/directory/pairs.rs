@@ -9,7 +9,7 @@
 use super::Name;
 use crate::read::column::Texts;
 use crate::read::frame::Damage;
-use model::caps::{LABEL_NAME_BYTES_MAX, LABEL_VALUE_BYTES_MAX};
+use crate::read::row;
 use model::labels::{METRIC_NAME, put_label};
 use std::collections::HashMap;
 use std::ops::Range;
@@ -134,12 +134,7 @@ impl Pairs {
     fn add(&mut self, pair: Pair) -> Result<u32, Damage> {
         let values = if self.is_metric(pair) { &self.metrics } else { &self.values };
         let (name, value) = (self.names.text(name(pair)), values.text(pair as u32));
-        if name.is_empty() || value.is_empty() {
-            return Err("a label has no name or no value");
-        }
-        if name.len() > LABEL_NAME_BYTES_MAX || value.len() > LABEL_VALUE_BYTES_MAX {
-            return Err("a label is too long");
-        }
+        row::check_label(name, value)?;
         let (number, before) = (self.ends.len() as u32, self.texts.len());
         put_label(&mut self.texts, name, value);
         self.longest = self.longest.max(self.texts.len() - before);

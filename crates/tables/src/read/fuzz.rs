@@ -1,0 +1,224 @@
+//! Bodies of the fuzz targets: each takes any bytes and must neither panic nor break a promise.
+//!
+//! `fuzz/` at the root of the workspace calls them under cargo-fuzz; the tests here call them on damaged files.
+
+use super::column::{self, Chunk};
+use super::directory::Directory;
+use super::frame::{DICTIONARY_PAGE, Unpacked};
+use super::packed::{Packed, Steps};
+use super::{Cursor, Footer, Kept, Listing, Place, Ranges, Select, listing, rle};
+use crate::error::TableError;
+use bytes::Bytes;
+use model::Samples;
+use std::cell::RefCell;
+use std::collections::{BTreeSet, HashMap};
+use std::ops::Range;
+use std::sync::Arc;
+use stdx::varint;
+
+/// A file. The rows that can be read of it are the same with and without what is kept; damaged values may be taken for
+/// others, for directories know better than levels how many values a row has.
+pub fn file(bytes: &[u8]) {
+    let bytes = Bytes::copy_from_slice(bytes);
+    let keeping = Keeping { file: bytes.clone(), kept: RefCell::default() };
+    let listed = list(&keeping, Listing::Values("pod"));
+    let (streamed, kept, again) = (rows(&bytes), rows(&keeping), rows(&keeping));
+    if let (Ok(streamed), Ok(kept)) = (&streamed, &kept) {
+        let times = |rows: &[Row]| -> Vec<_> {
+            rows.iter().map(|row| (row.labels.clone(), row.times.clone())).collect()
+        };
+        assert!(times(streamed) == times(kept), "other rows by a directory");
+    }
+    assert_eq!(kept.ok(), again.ok(), "other rows by what is kept");
+    if let (Ok(first), Ok(second)) = (listed, list(&keeping, Listing::Values("pod"))) {
+        assert_eq!(first, second, "other values by a directory");
+    }
+}
+
+/// The pages of a row group's small columns, as [`put_page`] puts them behind the number of rows (two bytes): what checksums
+/// and compression keep damage from.
+pub fn row_group(bytes: &[u8]) {
+    let Some((rows, mut rest)) = bytes.split_first_chunk::<2>() else { return };
+    let rows = usize::from(u16::from_le_bytes(*rows));
+    let mut chunks = column::ALL.map(|_| (Vec::new(), 0));
+    while let Some(page) = Contents::take(&mut rest) {
+        let (chunk, levels) = &mut chunks[usize::from(page.column) % column::ALL.len()];
+        page.put_framed(chunk);
+        *levels += if page.kind == DICTIONARY_PAGE as u8 { 0 } else { usize::from(page.levels) };
+    }
+    let chunks = chunks.map(|(bytes, levels)| Chunk { bytes: bytes.into(), rows, levels });
+    let Ok(directory) = Directory::of(&chunks) else { return };
+    for what in [Listing::Names, Listing::Values("__name__"), Listing::Values("pod")] {
+        let mut known = BTreeSet::new();
+        let each = |text: &str| _ = known.insert(text.to_string());
+        match what {
+            Listing::Names => directory.label_names(&Select::ALL, each),
+            Listing::Values(label) => directory.label_values(label, &Select::ALL, each),
+        }
+        let [metrics, names, values, ..] = &chunks;
+        let listed = match what {
+            Listing::Names => listing::names_of(names),
+            Listing::Values("__name__") => listing::metrics_of(metrics),
+            Listing::Values(label) => listing::values_of(label, names, values),
+        };
+        let listed = listed.map(BTreeSet::from_iter);
+        if directory.rows() > 0 {
+            assert_eq!(listed, Ok(known), "other texts by the directory: {what:?}");
+        }
+    }
+}
+
+/// A page's values: how many (two bytes), and then as they are encoded.
+pub fn values(bytes: &[u8]) {
+    let _ = Unpacked::take(&mut &*bytes);
+    let Some((len, encoded)) = bytes.split_first_chunk::<2>() else { return };
+    let len = usize::from(u16::from_le_bytes(*len));
+    let (mut sum, mut seen) = (0i64, Vec::new());
+    let mut step = |step: i64| {
+        sum = sum.wrapping_add(step);
+        seen.push(sum);
+    };
+    let mut see = |steps: Steps<'_>| match steps {
+        Steps::First(value) => step(value),
+        Steps::Alike(len, alike) => (0..len).for_each(|_| step(alike)),
+        Steps::Each(least, more) => more.iter().for_each(|more| step(least.wrapping_add(*more as i64))),
+    };
+    let middle = len / 3..len - len / 5;
+    if let Some(packed) = Packed::open(encoded.to_vec(), 0, len, Some(&mut see)) {
+        let mut read = Vec::new();
+        packed.read(0..len, &mut read);
+        assert_eq!(read, seen, "other values than were seen");
+        let part = packed.only(std::iter::once(middle.clone()));
+        read.clear();
+        part.read(middle.clone(), &mut read);
+        assert_eq!(read, seen[middle.clone()], "other values in the middle");
+    }
+    let mut decoded = Vec::new();
+    let whole = rle::places(encoded, len, &mut decoded);
+    let opened = rle::Places::open(encoded.to_vec(), 0, len, 1000);
+    assert_eq!(opened.is_some(), whole.is_some() && decoded.iter().all(|place| *place < 1000));
+    if let Some(places) = opened {
+        let mut read = Vec::new();
+        places.read(middle.clone(), |place, count| read.extend(std::iter::repeat_n(place as u32, count)));
+        assert_eq!(read, decoded[middle], "other places in the middle");
+    }
+}
+
+/// Appends a page for [`row_group`], unpacked: the number of its column, its kind, encoding, values and nulls, bytes.
+#[cfg(test)]
+fn put_page(out: &mut Vec<u8>, column: u8, page: &Unpacked) {
+    let header = [column, page.header.kind as u8, page.header.encoding as u8];
+    out.extend(header);
+    out.extend((page.header.levels as u16).to_le_bytes());
+    out.extend((page.bytes.len() as u16).to_le_bytes());
+    out.extend(&page.bytes);
+}
+
+/// A page as [`put_page`] puts it.
+struct Contents<'a> {
+    column: u8,
+    kind: u8,
+    encoding: u8,
+    levels: u16,
+    bytes: &'a [u8],
+}
+
+impl<'a> Contents<'a> {
+    fn take(from: &mut &'a [u8]) -> Option<Self> {
+        let ([column, kind, encoding, a, b, c, d], rest) = from.split_first_chunk()?;
+        let len = usize::from(u16::from_le_bytes([*c, *d]));
+        let (bytes, rest) = rest.split_at(len.min(rest.len()));
+        *from = rest;
+        let levels = u16::from_le_bytes([*a, *b]);
+        Some(Self { column: *column, kind: *kind, encoding: *encoding, levels, bytes })
+    }
+
+    /// Appends the page as it is in a file.
+    fn put_framed(&self, out: &mut Vec<u8>) {
+        let packed = zstd::bulk::compress(self.bytes, 1).expect("BUG: a page can be packed");
+        let mut field = |header: u8, value: usize| {
+            out.push(header);
+            varint::put(out, varint::zigzag(value as i64));
+        };
+        // a header byte is the step from the last field's number, and the type: 5 is an integer, 12 a struct
+        field(0x15, self.kind.into());
+        field(0x15, self.bytes.len());
+        field(0x15, packed.len());
+        out.push(if i64::from(self.kind) == DICTIONARY_PAGE { 0x4c } else { 0x2c });
+        let mut field = |header: u8, value: usize| {
+            out.push(header);
+            varint::put(out, varint::zigzag(value as i64));
+        };
+        field(0x15, self.levels.into());
+        field(0x15, self.encoding.into());
+        out.extend([0, 0]);
+        out.extend(packed);
+    }
+}
+
+/// A file of which everything is kept that can be.
+struct Keeping {
+    file: Bytes,
+    kept: RefCell<HashMap<Place, Kept>>,
+}
+
+impl Ranges for Keeping {
+    fn name(&self) -> &str {
+        "(kept)"
+    }
+
+    fn len(&self) -> u64 {
+        self.file.len() as u64
+    }
+
+    fn fetch(&self, ranges: &[Range<u64>]) -> Result<Vec<Bytes>, TableError> {
+        self.file.fetch(ranges)
+    }
+
+    fn kept(&self, place: Place) -> Option<Kept> {
+        self.kept.borrow().get(&place).cloned()
+    }
+
+    fn keep(&self, place: Place, made: Kept) {
+        self.kept.borrow_mut().insert(place, made);
+    }
+
+    fn directory_bytes_max(&self) -> u64 {
+        64 << 20
+    }
+}
+
+#[derive(Debug, PartialEq)]
+struct Row {
+    labels: Vec<u8>,
+    times: Vec<i64>,
+    bits: Vec<u64>,
+}
+
+fn rows(file: &dyn Ranges) -> Result<Vec<Row>, TableError> {
+    let footer = Arc::new(Footer::read(file)?);
+    let mut cursor = Cursor::new(file, footer, Arc::new(Select::ALL), 16 << 10);
+    let mut rows = Vec::new();
+    while cursor.advance()? {
+        let mut samples = Samples::default();
+        cursor.read(&mut samples)?;
+        let bits = samples.values.iter().map(|v| v.to_bits()).collect();
+        let labels = cursor.labels().as_bytes().to_vec();
+        rows.push(Row { labels, times: samples.timestamps, bits });
+    }
+    Ok(rows)
+}
+
+fn list(file: &dyn Ranges, what: Listing<'_>) -> Result<BTreeSet<String>, TableError> {
+    let footer = Arc::new(Footer::read(file)?);
+    let select = Arc::new(Select { samples: false, ..Select::ALL });
+    let mut found = BTreeSet::new();
+    Cursor::new(file, footer, select, 16 << 10).list(what, &mut |text| {
+        found.insert(text.to_string());
+        true
+    })?;
+    Ok(found)
+}
+
+#[cfg(test)]
+mod tests;

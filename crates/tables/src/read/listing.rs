@@ -1,0 +1,125 @@
+//! Names of labels, or values of one, of all rows of a row group: no row is looked at, and nothing is kept.
+//!
+//! ```text
+//!   names     job    pod   job   pod    job   …      each a number of its column's dictionary
+//!   values    api    p-1   api   p-2    db    …
+//! ```
+//!
+//! Both columns have the same lists, so a value stands where its name does, wherever rows begin and end.
+
+use super::column::{self, Chunk, Texts, fetch_chunks};
+use super::frame::Damage;
+use super::{Footer, Ranges, guarded, prune, row};
+use crate::error::TableError;
+use model::labels::METRIC_NAME;
+
+/// Labels and bytes of their texts in a row group, beyond which it is not listed here: ours have a tenth at the most.
+const LABELS_MAX: u64 = 16 << 20;
+
+/// What is listed of labels.
+#[derive(Debug, Clone, Copy)]
+pub enum Listing<'a> {
+    /// Their names.
+    Names,
+    /// The values of one.
+    Values(&'a str),
+}
+
+impl Listing<'_> {
+    /// True for a row group whose columns of labels may be held.
+    pub(super) fn has_room(footer: &Footer, group: usize) -> bool {
+        let held = prune::label_count(footer.parquet(), group)
+            .saturating_add(prune::label_bytes(footer.parquet(), group));
+        held <= LABELS_MAX
+    }
+
+    /// Gives what is listed, of a row group of our own, to `each`.
+    pub(super) fn each_of(
+        self,
+        file: &dyn Ranges,
+        footer: &Footer,
+        group: usize,
+        each: &mut dyn FnMut(&str),
+    ) -> Result<(), TableError> {
+        let listed = guarded(file.name(), || {
+            let listed = match self {
+                Self::Names => {
+                    let [names] = fetch_chunks(file, footer, group, [column::LABEL_NAMES])?;
+                    names_of(&names)
+                }
+                Self::Values(METRIC_NAME) => {
+                    let [names] = fetch_chunks(file, footer, group, [column::NAME])?;
+                    metrics_of(&names)
+                }
+                Self::Values(label) => {
+                    let columns = [column::LABEL_NAMES, column::LABEL_VALUES];
+                    let [names, values] = fetch_chunks(file, footer, group, columns)?;
+                    values_of(label, &names, &values)
+                }
+            };
+            listed.map_err(|damage| TableError::damaged(file.name(), damage))
+        })?;
+        listed.iter().for_each(|text| each(text));
+        Ok(())
+    }
+}
+
+/// Names of labels, from their column.
+pub(super) fn names_of(names: &Chunk) -> Result<Vec<String>, Damage> {
+    let mut used = Vec::new();
+    let texts = names.each_listed(|texts, codes| mark(&mut used, texts, codes))?;
+    let names = of_label(&texts, &used, |name| row::check_label(name, b"any"));
+    std::iter::once(Ok(METRIC_NAME.into())).chain(names).collect()
+}
+
+/// Names of metrics, likewise.
+pub(super) fn metrics_of(names: &Chunk) -> Result<Vec<String>, Damage> {
+    let (texts, mut used) = (names.texts()?, Vec::new());
+    mark(&mut used, &texts, &texts.codes);
+    of_label(&texts, &used, |name| row::check_label(METRIC_NAME.as_bytes(), name)).collect()
+}
+
+fn mark(used: &mut Vec<bool>, texts: &Texts, codes: &[u32]) {
+    used.resize(texts.len(), false);
+    codes.iter().for_each(|code| used[*code as usize] = true);
+}
+
+/// The texts that are marked, checked.
+fn of_label(
+    texts: &Texts,
+    marked: &[bool],
+    check: impl Fn(&[u8]) -> Result<(), Damage>,
+) -> impl Iterator<Item = Result<String, Damage>> {
+    let marked = texts.all().zip(marked).filter(|(_, marked)| **marked);
+    marked.map(move |(text, _)| check(text.as_bytes()).map(|()| text.into()))
+}
+
+/// Values of a label, from the columns of names and of values.
+pub(super) fn values_of(label: &str, names: &Chunk, values: &Chunk) -> Result<Vec<String>, Damage> {
+    if names.levels != values.levels {
+        return Err(row::UNPAIRED);
+    }
+    // of each text whether it is the label, and of each entry whether it has that name
+    let (mut is_label, mut named) = (Vec::new(), Vec::new());
+    names.each_listed(|texts, codes| {
+        let more = is_label.len() as u32..texts.len() as u32;
+        is_label.extend(more.map(|code| texts.text(code) == label.as_bytes()));
+        named.extend(codes.iter().map(|code| is_label[*code as usize]));
+    })?;
+    if !is_label.contains(&true) {
+        return Ok(Vec::new());
+    }
+    let (mut listed, mut entry) = (Vec::new(), 0);
+    let texts = values.each_listed(|texts, codes| {
+        listed.resize(texts.len(), false);
+        let named = named.get(entry..).unwrap_or_default();
+        entry += codes.len();
+        for (code, named) in codes.iter().zip(named) {
+            listed[*code as usize] |= named;
+        }
+    })?;
+    if entry != named.len() {
+        return Err(row::UNPAIRED);
+    }
+    of_label(&texts, &listed, |value| row::check_label(label.as_bytes(), value)).collect()
+}
