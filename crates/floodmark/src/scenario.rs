@@ -6,9 +6,10 @@ use crate::cli::scenario::{
 use crate::load::observer;
 use crate::output::{print, say, show};
 use crate::signals::stoppable;
-use anyhow::{Result, ensure};
+use anyhow::{Result, bail, ensure};
 use lab::campaign::{Found, Race, find_limit, find_minimum, race};
 use lab::run::RunOptions;
+use lab::scenario::{PRESETS, preset};
 use lab::search::Search;
 use lab::{RunResult, Scenario, Stop, verdict};
 use std::path::{Path, PathBuf};
@@ -102,11 +103,18 @@ fn read(args: &ScenarioArgs) -> Result<(Scenario, RunOptions)> {
     Ok((scenario, RunOptions { text, overrides, folder, access, ..RunOptions::default() }))
 }
 
-/// The text of a scenario, and where it lies. A bare name is looked for in `scenarios/` too.
+/// The text of a scenario, and where it lies. A bare name is looked for in `scenarios/` too, and among the presets.
 fn text_of(path: &Path) -> Result<(String, PathBuf)> {
-    let preset = Path::new("scenarios").join(path).with_extension("toml");
-    let path = if !path.exists() && preset.exists() { preset } else { path.to_owned() };
-    let text = lab::import::read(&path)?;
+    let beside = Path::new("scenarios").join(path).with_extension("toml");
+    let path = if !path.exists() && beside.exists() { beside } else { path.to_owned() };
+    let text = match path.to_str().and_then(preset).filter(|_| !path.exists()) {
+        Some(text) => text.to_owned(),
+        None if path.exists() => lab::import::read(&path)?,
+        None => {
+            let names = PRESETS.map(|(name, _)| name).join(", ");
+            bail!("there is no file {}, and no preset of that name: {names}", path.display());
+        }
+    };
     Ok((text, path.parent().unwrap_or(Path::new(".")).to_owned()))
 }
 

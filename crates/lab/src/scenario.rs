@@ -10,6 +10,7 @@
 
 mod check;
 mod error;
+mod presets;
 mod reads;
 mod rules;
 pub(crate) mod secrets;
@@ -19,6 +20,7 @@ mod units;
 mod variables;
 
 pub use error::ScenarioError;
+pub use presets::{PRESETS, preset};
 pub use reads::ReadMix;
 pub use rules::Rules;
 pub use shape::{Grow, Shape};

@@ -10,7 +10,7 @@ use std::time::Duration;
 /// A scenario and what is changed in it.
 #[derive(Debug, Args)]
 pub(crate) struct ScenarioArgs {
-    /// The scenario: a TOML file, or the name of one in scenarios/
+    /// The scenario: a TOML file, or the name of a preset, such as cortex-110k
     #[arg(value_name = "SCENARIO")]
     pub(crate) scenario: PathBuf,
     /// Write here instead of to the scenario's target
@@ -60,7 +60,7 @@ pub(crate) struct RunArgs {
     #[arg(long, value_name = "I/N", value_parser = part, default_value = "1/1")]
     pub(crate) part: (u32, u32),
     /// Write the report here: one HTML file that opens offline
-    #[arg(long, value_name = "FILE")]
+    #[arg(long, visible_alias = "html", value_name = "FILE")]
     pub(crate) report: Option<PathBuf>,
     /// Only check the scenario
     #[arg(long)]
@@ -111,7 +111,7 @@ pub(crate) struct Bounds {
 /// `floodmark lab race`
 #[derive(Debug, Args)]
 pub(crate) struct RaceArgs {
-    /// The scenario: a TOML file, or the name of one in scenarios/
+    /// The scenario: a TOML file, or the name of a preset, such as cortex-110k
     #[arg(value_name = "SCENARIO")]
     pub(crate) scenario: PathBuf,
     /// Who races: where to write, and after a comma where to read; at least two
@@ -134,7 +134,7 @@ pub(crate) struct MergeArgs {
     #[arg(long, value_name = "FILE")]
     pub(crate) out: Option<PathBuf>,
     /// Write the report here: one HTML file that opens offline
-    #[arg(long, value_name = "FILE")]
+    #[arg(long, visible_alias = "html", value_name = "FILE")]
     pub(crate) report: Option<PathBuf>,
     /// Print the whole as JSON
     #[arg(long)]

@@ -183,6 +183,17 @@ fn a_full_disk_costs_the_report_and_not_the_verdict() {
     assert_eq!(std::fs::read_to_string(file("report.html")).expect("the older one"), "an older one");
 }
 
+#[test]
+fn presets_are_known_by_name_wherever_one_is() {
+    assert_eq!(good(&lab(&["run", "cortex-110k", "--check"])), "cortex-110k: valid\n");
+    let unknown = lab(&["run", "cortex-111k", "--check"]);
+    let said = String::from_utf8_lossy(&unknown.stderr);
+    assert!(
+        unknown.status.code() == Some(2) && said.contains("no preset") && said.contains("cortex-110k"),
+        "{said}"
+    );
+}
+
 /// Takes everything, keeps nothing, and answers each question with an empty result.
 pub(crate) fn start_liar() -> SocketAddr {
     let listener = TcpListener::bind("127.0.0.1:0").expect("listen");

@@ -102,21 +102,3 @@ fn scale_multiplies_one_thing_and_leaves_at_least_one() {
     assert_eq!(load("scale = 3\nscales = 'tenants'").tenants, 3);
     assert_eq!(load("scale = 0.5\nscales = 'writers'").writers, 2);
 }
-
-#[test]
-fn presets_are_valid() {
-    let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/../../scenarios");
-    let mut names = Vec::new();
-    for entry in std::fs::read_dir(folder).unwrap() {
-        let path = entry.unwrap().path();
-        if path.extension().is_some_and(|extension| extension == "toml") {
-            let text = std::fs::read_to_string(&path).unwrap();
-            let scenario = Scenario::parse(&text).unwrap_or_else(|e| panic!("{}: {e}", path.display()));
-            assert!(path.file_stem().unwrap().to_string_lossy().starts_with(&scenario.name), "{path:?}");
-            names.push(scenario.name);
-        }
-    }
-    for expected in ["opstrace-200m", "cortex-110k", "cortex-reads"] {
-        assert!(names.iter().any(|name| name.starts_with(expected)), "{expected} is not in {names:?}");
-    }
-}
