@@ -78,7 +78,7 @@ pub(crate) async fn run_race(args: &RaceArgs) -> Result<bool> {
     } else {
         print(race_text(&race, &args.targets))?;
     }
-    Ok(!race.partial && race.laps.iter().all(|(_, result)| result.passed()))
+    Ok(!race.partial && race.missing.is_empty() && race.laps.iter().all(|(_, result)| result.passed()))
 }
 
 /// Puts the results of several machines together; true where the whole passed.
@@ -158,6 +158,9 @@ fn race_text(race: &Race, targets: &[String]) -> String {
     let mut out = String::new();
     for (number, result) in &race.laps {
         out += &format!("{}\n{}", targets[*number], verdict::to_text(result));
+    }
+    for (number, why) in &race.missing {
+        out += &format!("{}\nnot run: {why}\n", targets[*number]);
     }
     let number = |value: &Option<f64>| value.map_or_else(|| "-".to_owned(), |value| format!("{value:.5}"));
     for ratio in &race.ratios {

@@ -253,6 +253,8 @@ fn with_axis(scenario: &Scenario, axis: Axis, value: f64) -> Result<(Scenario, V
 pub struct Race {
     /// Every run, in order: which target, and what was found.
     pub laps: Vec<(usize, RunResult)>,
+    /// Runs that did not take place: which target, and why.
+    pub missing: Vec<(usize, String)>,
     /// Figures of each target (medians of its laps), and the first one's as a multiple of each other's.
     pub ratios: Vec<Ratio>,
     /// The race was ended before its time.
@@ -285,10 +287,11 @@ const RACED: [&str; 10] = [
 ];
 
 /// Runs the same scenario against each of `racers` in turn, `laps` times: forwards and backwards, so that none
-/// always runs on a machine that another has warmed. One [`RunOptions::stop`] ends them all.
+/// always runs on a machine that another has warmed. One [`RunOptions::stop`] ends them all. Errors are for targets
+/// that were never there.
 pub async fn race(racers: &[(Scenario, RunOptions)], laps: u32, observer: &dyn Observer) -> Result<Race> {
     ensure!(racers.len() >= 2, "a race needs two targets");
-    let mut race = Race { laps: Vec::new(), ratios: Vec::new(), partial: false };
+    let mut race = Race { laps: Vec::new(), missing: Vec::new(), ratios: Vec::new(), partial: false };
     'laps: for lap in 0..laps {
         let mut order: Vec<usize> = (0..racers.len()).collect();
         if lap % 2 == 1 {
@@ -299,8 +302,12 @@ pub async fn race(racers: &[(Scenario, RunOptions)], laps: u32, observer: &dyn O
             scenario.seed = scenario.seed.wrapping_add(lap.into());
             options.overrides.push(format!("seed={}", scenario.seed));
             observer.note(&format!("lap {} of {laps}: {}", lap + 1, scenario.target.write.all().join(", ")));
-            let result = run_once(&scenario, &options, observer).await?;
-            race.laps.push((number, result));
+            match run_once(&scenario, &options, observer).await {
+                Ok(result) => race.laps.push((number, result)),
+                Err(why) if lap == 0 => return Err(why),
+                // it was there before: what the others do is worth having all the same
+                Err(why) => race.missing.push((number, format!("{why:#}"))),
+            }
             if options.stop.is_set() {
                 race.partial = true;
                 break 'laps;

@@ -38,7 +38,12 @@ pub(super) async fn read_back(
         match verify(&verify_options, ledger, observer).await {
             Ok(report) => all.join(&report, EXAMPLES_MAX),
             Err(why) => {
-                result.warnings.push(format!("not read back: {}: {why:#}", tenant.name));
+                let VerifyReport { read_back, lost, doubled, wrong, .. } = all;
+                result.warnings.push(format!(
+                    "not read back: {}: {why:#}; before that, {read_back} samples were found, {lost} lost, {doubled} \
+                     doubled, {wrong} wrong",
+                    tenant.name
+                ));
                 return;
             }
         }

@@ -2,7 +2,9 @@
 
 use crate::target::{Deed, Target};
 use lab::campaign::{Axis, Resource, Trial, find_limit, find_minimum, race};
+use lab::observer::{Observer, Progress};
 use lab::run::RunOptions;
+use lab::scenario::ReadMix;
 use lab::search::Search;
 use lab::{Scenario, Silent};
 
@@ -89,4 +91,37 @@ async fn races_go_forwards_and_backwards_and_each_result_names_its_target() {
     }
     let rate = race.ratios.iter().find(|ratio| ratio.figure == "pass_rate").unwrap();
     assert_eq!((rate.medians[0], rate.first_to[0].is_some_and(|ratio| ratio > 1.5)), (Some(1.0), true));
+}
+
+/// Takes a file away before the second lap.
+struct Thief(std::path::PathBuf);
+
+impl Observer for Thief {
+    fn progress(&self, _: &Progress) {}
+
+    fn note(&self, text: &str) {
+        if text.starts_with("lap 2") {
+            std::fs::remove_file(&self.0).ok();
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_lap_that_cannot_be_run_costs_no_other() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("queries");
+    std::fs::write(&path, "metric_1[1ms]\n").unwrap();
+    let target = Target::start(|_| Deed::Keep).await;
+    let racers = [false, true].map(|asks| {
+        let (mut scenario, mut options) = against(&target);
+        options.folder = folder.path().to_owned();
+        if asks {
+            scenario.reads.push(ReadMix { query_log: Some("queries".into()), ..ReadMix::default() });
+        }
+        (scenario, options)
+    });
+    let race = race(&racers, 2, &Thief(path)).await.unwrap();
+    assert_eq!(race.laps.iter().map(|(number, _)| *number).collect::<Vec<_>>(), [0, 1, 0]);
+    let [(1, why)] = race.missing.as_slice() else { panic!("{:?}", race.missing) };
+    assert!(why.contains("queries"), "{why}");
 }
