@@ -32,7 +32,6 @@ use crate::read::Select;
 use crate::schema;
 use crate::store::{Location, StoredFile, Upload};
 use crate::write::FileSummary;
-use bytes::Bytes;
 use delta_kernel::KernelError;
 use delta_kernel::snapshot::{IncrementalReplay, Snapshot, SnapshotRef};
 use delta_kernel_default_engine::executor::tokio::TokioMultiThreadExecutor;
@@ -323,12 +322,6 @@ impl Table {
         files
     }
 
-    /// The live files of these days, as of the version seen last.
-    pub fn live_files(&self, dates: std::ops::RangeInclusive<Date>) -> Result<Vec<LiveFile>, TableError> {
-        let files = self.files()?;
-        Ok(files.all().iter().filter(|f| dates.contains(&f.date)).cloned().collect())
-    }
-
     /// Bytes of memory that it holds, roughly.
     pub fn memory_bytes(&self) -> usize {
         let files = lock(&self.files).as_ref().map_or(0, |files| files.memory_bytes());
@@ -354,14 +347,6 @@ impl Table {
         let len = upload.finish()?;
         assert_eq!(summary.bytes, len, "BUG: a summary is of its file");
         Ok(StagedFile { path, summary })
-    }
-
-    /// Stages a finished file that is in memory.
-    pub fn stage(&self, summary: FileSummary, name: &str, data: Bytes) -> Result<StagedFile, TableError> {
-        use std::io::Write;
-        let mut upload = self.upload(summary.date, name)?;
-        upload.write_all(&data).map_err(|e| TableError::Write(e.into()))?;
-        self.staged(summary, upload)
     }
 }
 

@@ -25,7 +25,8 @@ fn location(folder: &Path, runtime: &tokio::runtime::Runtime) -> Location {
 
 /// A file of one sample of each of some series.
 fn stage(table: &Table, name: &str, at_ms: i64) -> StagedFile {
-    let mut writer = FileWriter::new(Date::of(at_ms), Vec::new(), 1 << 20).unwrap();
+    let upload = table.upload(Date::of(at_ms), name).unwrap();
+    let mut writer = FileWriter::new(Date::of(at_ms), upload, 1 << 20).unwrap();
     for n in 0..40 {
         let labels = Labels::from_pairs(&[("__name__", &format!("m{n:02}"))]);
         let stretch = Stretch {
@@ -36,8 +37,8 @@ fn stage(table: &Table, name: &str, at_ms: i64) -> StagedFile {
         };
         writer.push(&stretch).unwrap();
     }
-    let (summary, bytes) = writer.finish().unwrap();
-    table.stage(summary, name, bytes.into()).unwrap()
+    let (summary, upload) = writer.finish().unwrap();
+    table.staged(summary, upload).unwrap()
 }
 
 /// Eight files of a day that is over, two of one that expires, and one that was never committed; with a checkpoint.

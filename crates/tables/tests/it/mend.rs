@@ -195,6 +195,25 @@ fn a_wrong_hint_is_dropped() {
     }
 }
 
+/// A checksum file saves reading, too, and is worth nothing else.
+#[test]
+fn a_damaged_checksum_costs_nothing() {
+    for n in 0..6 {
+        let log = Log::object_store();
+        let expected = log.fill(8, &[6]);
+        let checksum = format!("{:020}.crc", 6);
+        let damaged = damages(&log.get(&checksum))[n].clone();
+        damage(&log, &checksum, damaged.as_ref());
+        let table = log.open().unwrap();
+        assert_eq!(contents(&table).unwrap(), expected, "{n}");
+        assert_eq!((table.floodmarks(["j"]).unwrap()["j"], table.checkpointed()), (7, 6), "{n}");
+        let files = vec![stage(&table, "more", &[Series::new(&[("__name__", "m")], &[(DAY + 9, 9.0)])])];
+        table.commit(&[StagedBlock { source: "j".into(), after: Some(7), upto: 8, files }], DAY).unwrap();
+        table.checkpoint().unwrap();
+        assert_eq!(log.open().unwrap().floodmarks(["j"]).unwrap()["j"], 8, "{n}");
+    }
+}
+
 #[test]
 fn what_the_entries_cannot_stand_in_for_is_told_and_left_alone() {
     for n in 0..6 {

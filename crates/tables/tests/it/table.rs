@@ -1,20 +1,19 @@
 //! The Delta log: each block exactly once, whoever commits it and however often.
 
 use crate::fleet::{Series, date, fleet};
-use bytes::Bytes;
 use model::{ErrorKind, Samples};
 use std::fs;
+use std::io::Write;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicI64, Ordering};
 use std::sync::{Arc, OnceLock};
-use tables::delta::{COMMIT_FILES_MAX, LiveFile, Outcome, StagedBlock, StagedFile, Table};
+use tables::delta::{COMMIT_FILES_MAX, Outcome, StagedBlock, StagedFile, Table};
 use tables::store::Location;
 use tables::write::FileWriter;
-use tables::{Cache, Date, Scan, ScanLimits, Select, TableError};
+use tables::{Cache, Scan, ScanLimits, Select, TableError};
 use tempfile::TempDir;
 
 const NOW: i64 = 1_795_276_800_000;
-pub(crate) const ALL_DATES: std::ops::RangeInclusive<Date> = Date(0)..=Date(i32::MAX);
 
 pub(crate) fn runtime() -> &'static tokio::runtime::Runtime {
     static RUNTIME: OnceLock<tokio::runtime::Runtime> = OnceLock::new();
@@ -36,12 +35,16 @@ fn log(folder: &TempDir, version: u64) -> PathBuf {
     folder.path().join(format!("tenant/_delta_log/{version:020}.json"))
 }
 
-/// Writes `series` into a file and stages it.
+/// Writes `series` into a new file, which nobody sees yet.
+pub(crate) fn try_stage(table: &Table, name: &str, series: &[Series]) -> Result<StagedFile, TableError> {
+    let mut writer = FileWriter::new(date(), table.upload(date(), name)?, 1 << 20)?;
+    series.iter().try_for_each(|one| writer.push(&one.stretch()))?;
+    let (summary, upload) = writer.finish()?;
+    table.staged(summary, upload)
+}
+
 pub(crate) fn stage(table: &Table, name: &str, series: &[Series]) -> StagedFile {
-    let mut writer = FileWriter::new(date(), Vec::new(), 1 << 20).unwrap();
-    series.iter().for_each(|one| writer.push(&one.stretch()).unwrap());
-    let (summary, bytes) = writer.finish().unwrap();
-    table.stage(summary, name, bytes.into()).unwrap()
+    try_stage(table, name, series).unwrap()
 }
 
 fn block(table: &Table, source: &str, after: Option<u64>, upto: u64) -> StagedBlock {
@@ -85,15 +88,14 @@ fn what_is_committed_is_there_for_everyone() {
         let floodmarks = table.floodmarks(["j-0", "j-1", "j-2"]).unwrap();
         assert_eq!(floodmarks.into_iter().collect::<Vec<_>>(), [("j-0".into(), 20), ("j-1".into(), 7)]);
         assert_eq!(samples(table).unwrap(), 180);
-        let files = table.live_files(ALL_DATES).unwrap();
+        let files = table.files().unwrap();
         let summary = &blocks[0].files[0].summary;
-        let one = files.iter().find(|f| f.path == blocks[0].files[0].path).unwrap();
+        let one = files.all().iter().find(|f| f.path == blocks[0].files[0].path).unwrap();
         assert_eq!((one.rows, one.bytes, one.date), (summary.rows, summary.bytes, date()));
         assert_eq!(one.names, Some(("metric_0000".into(), "metric_0001".into())));
         assert_eq!(one.range.start_ms, summary.range.start_ms);
         assert_eq!(one.range.end_ms, summary.range.end_ms + 1);
     }
-    assert!(table.live_files(Date(0)..=Date(1)).unwrap().is_empty());
 }
 
 #[test]
@@ -145,7 +147,7 @@ fn two_writers_commit_each_block_once() {
     let table = open(&folder);
     assert_eq!(committed, 12);
     assert_eq!(table.version(), 12);
-    assert_eq!(table.live_files(ALL_DATES).unwrap().len(), 12);
+    assert_eq!(table.files().unwrap().all().len(), 12);
     assert_eq!(samples(&table).unwrap(), 12 * 60);
 }
 
@@ -169,7 +171,7 @@ fn commits_hold_at_most_a_thousand_files() {
     assert_eq!(outcomes, versions);
     let error = table.commit(&[one(4, COMMIT_FILES_MAX + 1)], NOW).unwrap_err();
     assert_eq!(error.kind(), ErrorKind::TooLarge, "{error}");
-    assert_eq!(table.live_files(ALL_DATES).unwrap().len(), 2000);
+    assert_eq!(table.files().unwrap().all().len(), 2000);
 }
 
 #[test]
@@ -177,14 +179,14 @@ fn files_are_replaced_at_once_or_not_at_all() {
     let folder = TempDir::new().unwrap();
     let table = open(&folder);
     table.commit(&[block(&table, "j", None, 1), block(&table, "j", Some(1), 2)], NOW).unwrap();
-    let old: Vec<LiveFile> = table.live_files(ALL_DATES).unwrap();
+    let old = table.files().unwrap();
     let new = stage(&table, "new", &fleet(4, 3, 10));
-    assert!(table.replace(&old, std::slice::from_ref(&new)).unwrap());
-    let live = table.live_files(ALL_DATES).unwrap();
-    assert_eq!(live.iter().map(|f| &f.path).collect::<Vec<_>>(), [&new.path]);
+    assert!(table.replace(old.all(), std::slice::from_ref(&new)).unwrap());
+    let live = table.files().unwrap();
+    assert_eq!(live.all().iter().map(|f| &f.path).collect::<Vec<_>>(), [&new.path]);
     assert_eq!(table.floodmarks(["j"]).unwrap()["j"], 2, "floodmarks stay");
-    assert!(!table.replace(&old, &[stage(&table, "newer", &fleet(4, 3, 10))]).unwrap());
-    assert_eq!(open(&folder).live_files(ALL_DATES).unwrap(), live);
+    assert!(!table.replace(old.all(), &[stage(&table, "newer", &fleet(4, 3, 10))]).unwrap());
+    assert_eq!(open(&folder).files().unwrap().all(), live.all());
 }
 
 #[test]
@@ -232,7 +234,9 @@ fn a_name_is_used_once() {
     let one = stage(&table, "same", &fleet(1, 1, 1));
     let path = folder.path().join("tenant").join(&one.path);
     let before = fs::read(&path).unwrap();
-    let again = table.stage(one.summary.clone(), "same", Bytes::from(vec![0; before.len()]));
+    let mut again = table.upload(date(), "same").unwrap();
+    again.write_all(&vec![0; before.len()]).unwrap();
+    let again = table.staged(one.summary.clone(), again);
     assert!(matches!(again, Err(TableError::Store(object_store::Error::AlreadyExists { .. }))), "{again:?}");
     assert_eq!(fs::read(&path).unwrap(), before);
     let names = fs::read_dir(path.parent().unwrap()).unwrap().count();

@@ -5,7 +5,7 @@ use super::*;
 use std::collections::{BTreeMap, BTreeSet};
 use stdx::rng::Rng;
 
-/// Series of a metric, as far as they are told apart here.
+/// Parts that a metric's series fall into: so far are they told apart here.
 const PARTS: u32 = 4;
 
 /// What a file has of a part of a metric.
@@ -24,9 +24,12 @@ struct File {
 }
 
 /// A tenant with one day of data.
+#[derive(Debug, Default)]
 struct Day {
     /// Series of each metric.
     series: Vec<u64>,
+    /// Parts of each metric.
+    parts: u32,
     limits: CompactLimits,
     files: Vec<File>,
     /// The last write to each part.
@@ -44,24 +47,13 @@ const ROW_BYTES: u64 = 30;
 const SAMPLE_BYTES: f64 = 1.1;
 
 impl Day {
-    fn new(series: Vec<u64>, limits: CompactLimits) -> Self {
-        Self {
-            series,
-            limits,
-            files: Vec::new(),
-            written: BTreeMap::new(),
-            made: 0,
-            writes: 0,
-            sealed_bytes: 0,
-            merged_bytes: 0,
-            largest_job: 0,
-            jobs: 0,
-        }
+    fn new(series: Vec<u64>, parts: u32, limits: CompactLimits) -> Self {
+        Self { series, parts, limits, ..Self::default() }
     }
 
     /// Bytes of a part of a metric.
     fn bytes(&self, key: u32, held: Held) -> u64 {
-        let series = (self.series[(key / PARTS) as usize] / u64::from(PARTS)).max(1);
+        let series = (self.series[(key / self.parts) as usize] / u64::from(self.parts)).max(1);
         let rows = held.samples.div_ceil(ROW_SAMPLES_MAX as u64);
         series * (rows * ROW_BYTES + (held.samples as f64 * SAMPLE_BYTES) as u64)
     }
@@ -69,7 +61,7 @@ impl Day {
     fn file(&mut self, sequence: i64, held: BTreeMap<u32, Held>) -> File {
         self.made += 1;
         let bytes = held.iter().map(|(key, held)| self.bytes(*key, *held)).sum();
-        let name = |key: Option<(&u32, &Held)>| format!("m{:04}", key.unwrap().0 / PARTS);
+        let name = |key: Option<(&u32, &Held)>| format!("m{:04}", key.unwrap().0 / self.parts);
         let names = (name(held.first_key_value()), name(held.last_key_value()));
         let live =
             LiveFile { path: format!("f{}", self.made), names: Some(names), ..file(5, sequence, bytes) };
@@ -81,7 +73,7 @@ impl Day {
         for partition in 0..2 {
             self.writes += 1;
             let write = self.writes;
-            let all = 0..self.series.len() as u32 * PARTS;
+            let all = 0..self.series.len() as u32 * self.parts;
             let own = all.filter(|key| key % 2 == partition && keys(*key));
             let held: BTreeMap<u32, Held> = own.map(|key| (key, Held { samples, write })).collect();
             if !held.is_empty() {
@@ -119,7 +111,7 @@ impl Day {
         let (mut part, mut bytes, mut cuts) = (BTreeMap::new(), 0, job.cuts.iter().peekable());
         let mut last = None;
         for (key, held) in all {
-            let metric = key / PARTS;
+            let metric = key / self.parts;
             let mut ends = bytes >= 2 * target || last != Some(metric) && bytes >= target;
             while cuts.next_if(|cut| ***cut <= *format!("m{metric:04}")).is_some() {
                 ends = true;
@@ -189,10 +181,23 @@ impl Day {
         self.merged_bytes as f64 / self.sealed_bytes as f64
     }
 
+    fn live_bytes(&self) -> u64 {
+        self.files.iter().map(|f| f.live.bytes).sum()
+    }
+
+    /// Bytes of the same samples, if all that are of one series were together.
+    fn best_bytes(&self) -> u64 {
+        let mut all: BTreeMap<u32, u64> = BTreeMap::new();
+        for (key, held) in self.files.iter().flat_map(|f| &f.held) {
+            *all.entry(*key).or_default() += held.samples;
+        }
+        all.iter().map(|(key, samples)| self.bytes(*key, Held { samples: *samples, write: 0 })).sum()
+    }
+
     /// The most files that have one metric.
     fn files_of_a_metric(&self) -> usize {
         let of = |metric: u32| {
-            let keys = metric * PARTS..(metric + 1) * PARTS;
+            let keys = metric * self.parts..(metric + 1) * self.parts;
             self.files.iter().filter(|f| f.held.range(keys.clone()).next().is_some()).count()
         };
         (0..self.series.len() as u32).map(of).max().unwrap()
@@ -215,7 +220,7 @@ fn random_days_keep_their_order_and_come_to_an_end() {
             file_bytes,
             ..LIMITS
         };
-        let mut day = Day::new(series, limits);
+        let mut day = Day::new(series, PARTS, limits);
         for _ in 0..1 + rng.below(60) {
             let (modulus, samples) = (1 + rng.below(5) as u32, 1 + rng.below(100));
             day.seal(samples, |key| key % modulus == 0);
@@ -232,11 +237,9 @@ fn random_days_keep_their_order_and_come_to_an_end() {
     }
 }
 
-/// A day of 400 metrics, a sample of each series every 15 s, sealed every quarter of an hour.
-fn day_of(series: u64) -> Day {
-    // few metrics have most series
-    let of_metric = |rank: u64| series * 15 / 100 / rank + series / 10_000;
-    let mut day = Day::new((1..=400).map(of_metric).collect(), CompactLimits::default());
+/// A day with a sample of each series every 15 s, sealed every quarter of an hour.
+fn day_of(series: Vec<u64>, parts: u32) -> Day {
+    let mut day = Day::new(series, parts, CompactLimits::default());
     let mut rng = Rng::new(7);
     let mut open_most = 0;
     for _ in 0..96 {
@@ -246,13 +249,14 @@ fn day_of(series: u64) -> Day {
     }
     day.check();
     day.finish(&mut rng);
-    let live: u64 = day.files.iter().map(|f| f.live.bytes).sum();
     println!(
-        "{series} series: sealed {} MiB, merged {} MiB ({:.2}), live {} MiB in {} files, {} of a metric ({open_most} while the day goes on), {} jobs, the largest {} MiB",
+        "{} series: sealed {} MiB, merged {} MiB ({:.2}), live {} MiB ({} at best) in {} files, {} of a metric ({open_most} while the day goes on), {} jobs, the largest {} MiB",
+        day.series.iter().sum::<u64>(),
         day.sealed_bytes >> 20,
         day.merged_bytes >> 20,
         day.amplification(),
-        live >> 20,
+        day.live_bytes() >> 20,
+        day.best_bytes() >> 20,
         day.files.len(),
         day.files_of_a_metric(),
         day.jobs,
@@ -262,10 +266,15 @@ fn day_of(series: u64) -> Day {
     day
 }
 
+/// Of 400 metrics, few have most of the series.
+fn metrics_of(series: u64) -> Vec<u64> {
+    (1..=400).map(|rank| series * 15 / 100 / rank + series / 10_000).collect()
+}
+
 /// A million series: 96 M rows as sealed, 5.8 G samples.
 #[test]
 fn a_large_tenant_is_many_small_jobs() {
-    let day = day_of(1_000_000);
+    let day = day_of(metrics_of(1_000_000), PARTS);
     assert!(day.jobs > 100);
     assert!(day.amplification() < 4.0);
     assert!(day.files_of_a_metric() <= 6);
@@ -273,9 +282,19 @@ fn a_large_tenant_is_many_small_jobs() {
 
 #[test]
 fn a_day_of_little_data_becomes_one_file() {
-    let day = day_of(10_000);
+    let day = day_of(metrics_of(10_000), PARTS);
     assert_eq!(day.files.len(), 1);
     assert!(day.amplification() < 5.0);
-    let day = day_of(80_000);
+    let day = day_of(metrics_of(80_000), PARTS);
     assert!(day.files_of_a_metric() <= 3);
+}
+
+/// One metric is not cut: its files are of one stretch of the day each. That costs little.
+#[test]
+fn a_metric_that_is_too_much_for_a_job_stays_some_files() {
+    for (series, most) in [(100_000, 1.01), (200_000, 1.02), (500_000, 1.05), (1_000_000, 1.09)] {
+        let day = day_of(vec![series], 64);
+        assert!(day.live_bytes() as f64 <= day.best_bytes() as f64 * most);
+        assert!(day.amplification() < 4.0);
+    }
 }
