@@ -1,9 +1,9 @@
 //! Tables in Azure's blob storage, as Azurite speaks it.
 
-use super::{flush, seed};
+use super::{compact, fill, seed};
 use crate::harness::ledger::Writer;
 use crate::harness::outside::{Running, find, free_port};
-use crate::harness::{Options, Request, Server, wait_for};
+use crate::harness::{Options, Server, wait_for};
 use std::process::Command;
 use tempfile::TempDir;
 
@@ -68,13 +68,9 @@ fn tables_in_azure_take_everything_once() {
     let Some(azurite) = Azurite::start() else { return };
     let mut server = Server::start(azurite.options());
     let mut writer = Writer::new(seed(), 1);
-    for _ in 0..5 {
-        writer.write_once(&server).expect(204, &[]);
-        flush(&server);
-    }
-    let reply = server.send(&Request::post("/api/v1/admin/compact", Vec::new()));
-    reply.expect(200, &["\"failures\":0"]);
-    assert!(reply.json()["data"]["merges"].as_u64() > Some(0), "{}", reply.text());
+    fill(&server, &mut writer, 5);
+    let compacted = compact(&server);
+    assert!(compacted["merges"].as_u64() > Some(0), "{compacted}");
     server.kill9();
     server.restart();
     assert_eq!(server.metric("floodmark_journal_replayed_samples_total"), 0.0);

@@ -1,9 +1,9 @@
 //! Tables in a real S3 service: VersityGW over a directory.
 
-use super::{flush, seed};
+use super::{compact, fill, flush, seed};
 use crate::harness::ledger::Writer;
 use crate::harness::outside::{Running, find, free_port};
-use crate::harness::{Options, Request, Server, wait_for};
+use crate::harness::{Options, Server, wait_for};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use tempfile::TempDir;
@@ -72,10 +72,7 @@ fn tables_in_s3_take_everything_once_though_the_service_goes_away() {
     let Some(mut s3) = S3::start() else { return };
     let mut server = Server::start(s3.options());
     let mut writer = Writer::new(seed(), 1);
-    for _ in 0..5 {
-        writer.write_once(&server).expect(204, &[]);
-        flush(&server);
-    }
+    fill(&server, &mut writer, 5);
     s3.stop();
     let failures = server.metric("floodmark_seal_failures_total");
     wait_for("a failure", || {
@@ -87,8 +84,7 @@ fn tables_in_s3_take_everything_once_though_the_service_goes_away() {
     server.restart();
     flush(&server);
     writer.verify(&server, 0);
-    let reply = server.send(&Request::post("/api/v1/admin/compact", Vec::new()));
-    reply.expect(200, &["\"failures\":0"]);
+    compact(&server);
     server.kill9();
     server.restart();
     assert_eq!(server.metric("floodmark_journal_replayed_samples_total"), 0.0);
@@ -96,4 +92,30 @@ fn tables_in_s3_take_everything_once_though_the_service_goes_away() {
     let table = s3.buckets().join("lake/here/anonymous/metrics");
     assert!(is_in(&table, "_delta_log") && is_in(&table, "date="), "the table lies where its URL says");
     assert!(!server.data_dir().join("tables").exists(), "nothing lies anywhere else");
+}
+
+/// What upkeep keeps of the log saves reading, no more.
+#[test]
+fn a_checkpoint_in_s3_that_is_cut_short_is_put_aside() {
+    let Some(s3) = S3::start() else { return };
+    let mut server = Server::start(s3.options().allow("last checkpoint cannot be used"));
+    let mut writer = Writer::new(seed(), 1);
+    fill(&server, &mut writer, 20);
+    compact(&server);
+    server.kill9();
+    let log = s3.buckets().join("lake/here/anonymous/metrics/_delta_log");
+    let names = || std::fs::read_dir(&log).unwrap().map(|e| e.unwrap().file_name().into_string().unwrap());
+    let checkpoint = names().find(|name| name.ends_with(".checkpoint.parquet")).expect("upkeep made one");
+    let file = std::fs::OpenOptions::new().write(true).open(log.join(&checkpoint)).unwrap();
+    file.set_len(file.metadata().unwrap().len() / 2).unwrap();
+    server.restart();
+    writer.verify(&server, 0);
+    assert_eq!(server.metric("floodmark_tables_log_repairs_total"), 1.0);
+    assert!(is_in(&log, "_damaged-") && !is_in(&log, &checkpoint) && !is_in(&log, "_last_checkpoint"));
+    compact(&server);
+    assert!(is_in(&log, ".checkpoint.parquet") && is_in(&log, "_last_checkpoint"), "another one is made");
+    server.kill9();
+    server.restart();
+    writer.verify(&server, 0);
+    assert_eq!(server.metric("floodmark_tables_log_repairs_total"), 0.0, "nothing is left to mend");
 }
