@@ -55,7 +55,7 @@ with tempfile.TemporaryDirectory(prefix="floodmark-bench-") as data:
         print("%s: %.0f samples for each CPU second, %.0f/s, p50 %.1f ms, p99 %.1f ms, RSS %d MiB" % (
             args.system, written["samples_acknowledged"] / cpu_s, written["samples_per_s"],
             written["service"]["p50_s"] * 1e3, written["service"]["p99_s"] * 1e3, server.rss_bytes() >> 20), flush=True)
-        questions = [(name, server.question(kind, text, begin + 300, end, 60)) for name, kind, text in queries(QUERIES)]
+        questions = [(name, server.question(kind, text, min(begin + 300, end), end, 60)) for name, kind, text in queries(QUERIES)]
         connection = server.connect()
         for name, question in questions:
             before = server.cpu_seconds()

@@ -12,6 +12,7 @@
 //! - `transfer`: import, export and inspect
 //! - `lab`, `endings`: scenarios with faults, lies and full disks; Ctrl-C and terminals that go away
 //! - `traffic`: recorded, played again, and its report read in a browser
+//! - `scripts`: those in `bench/`
 //! - `real_prometheus`: a real Prometheus beside it, which must agree
 
 mod harness;
@@ -30,6 +31,7 @@ mod overload;
 mod read_api;
 mod real_prometheus;
 mod reference;
+mod scripts;
 mod slow;
 mod traffic;
 mod transfer;

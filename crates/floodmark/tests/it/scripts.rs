@@ -1,0 +1,73 @@
+//! The scripts in `bench/`, small: figures in documents are theirs, so they must not rot.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+const BINARY: &str = env!("CARGO_BIN_EXE_floodmark");
+
+fn bench(name: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../../bench").join(name)
+}
+
+/// What a script prints; `None` where there is no Python.
+#[track_caller]
+fn run(script: &str, args: &[&str]) -> Option<String> {
+    let mut command = Command::new("python3");
+    command.arg(bench(script)).args(args).env("FLOODMARK", BINARY).env("PYTHONDONTWRITEBYTECODE", "1");
+    let Ok(output) = command.output() else {
+        eprintln!("SKIPPED bench/{script}: no python3");
+        return None;
+    };
+    let printed = String::from_utf8_lossy(&output.stdout).into_owned();
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{script}: {printed}\n{said}");
+    Some(printed)
+}
+
+#[track_caller]
+fn check(script: &str, args: &[&str], expected: &[&str]) {
+    let Some(printed) = run(script, args) else { return };
+    for expected in expected {
+        assert!(printed.contains(expected), "{script}: no {expected:?} in\n{printed}");
+    }
+}
+
+#[test]
+fn ingest() {
+    let args = ["floodmark", BINARY, "--series", "8000", "--rounds", "2", "--settle", "0"];
+    check("ingest.py", &args, &["new series: ", "known series: ", "bytes a series more than idle"]);
+}
+
+#[test]
+fn queries() {
+    let args = ["floodmark", BINARY, "--rounds", "2", "--repeat", "1", "--clients", "2", "--seconds", "0.1"];
+    check("query.py", &args, &["sum_rate", "label_values", "2 clients: "]);
+}
+
+#[test]
+fn data_at_rest_and_cold_queries_over_it() {
+    let folder = tempfile::tempdir().expect("make a directory");
+    let data = folder.path().to_str().expect("a plain path");
+    let args = ["floodmark", BINARY, data, "--metrics", "20", "--targets", "2", "--rounds", "40"];
+    let Some(printed) = run("fill.py", &args) else { return };
+    assert!(printed.contains("bytes a sample, compacted"), "{printed}");
+    let (_, cold) = printed.trim_end().rsplit_once("then: bench/cold.py ").expect("what to do next");
+    let queries = bench("queries.txt");
+    let cold = cold.replace("QUERIES", queries.to_str().expect("a plain path"));
+    let cold: Vec<&str> = cold.split(' ').chain(["label_values", "sum_rate"]).collect();
+    check("cold.py", &cold, &["label_values", "sum_rate"]);
+}
+
+#[test]
+fn flushes() {
+    let load = ["--series", "4000", "--rate", "4000", "--duration", "1"];
+    let args = [&load[..], &["--every", "0.2s", "--compact-every", "1", "--memory", "256MiB"]].concat();
+    check("flush.py", &args, &["{\"204\": ", "ratio of p99s", "most memory ever"]);
+}
+
+#[test]
+fn replay_and_value_models() {
+    check("replay.py", &["--series", "4000", "--rounds", "2"], &["8000 samples of 4000 series"]);
+    let args = ["--metrics", "10", "--series", "4", "--rounds", "8", "--models", "walk"];
+    check("lake.py", &args, &["| walk | 320 |"]);
+}
