@@ -25,7 +25,8 @@ pub(crate) async fn stoppable<T>(stop: &Stop, work: impl Future<Output = Result<
 struct Signals {
     interrupt: Signal,
     terminate: Signal,
-    hangup: Signal,
+    /// None where somebody had it ignored, as `nohup` does.
+    hangup: Option<Signal>,
 }
 
 impl Signals {
@@ -34,15 +35,29 @@ impl Signals {
         Ok(Self {
             interrupt: listen(SignalKind::interrupt())?,
             terminate: listen(SignalKind::terminate())?,
-            hangup: listen(SignalKind::hangup())?,
+            hangup: if ignores_hangup() { None } else { Some(listen(SignalKind::hangup())?) },
         })
     }
 
     async fn next(&mut self) {
+        let hangup = async {
+            match &mut self.hangup {
+                Some(hangup) => hangup.recv().await,
+                None => std::future::pending().await,
+            }
+        };
         tokio::select! {
             _ = self.interrupt.recv() => {}
             _ = self.terminate.recv() => {}
-            _ = self.hangup.recv() => {}
+            _ = hangup => {}
         }
     }
+}
+
+/// Whether this process was started so that a terminal which goes away is none of its business: `SigIgn` of
+/// `/proc/self/status`, where signal 1 is the lowest bit.
+fn ignores_hangup() -> bool {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let mask = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));
+    mask.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok()).is_some_and(|mask| mask & 1 == 1)
 }

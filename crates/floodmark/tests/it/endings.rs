@@ -8,7 +8,7 @@ use serde_json::Value;
 use std::io::{BufRead, BufReader};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::path::{Path, PathBuf};
-use std::process::{Child, ChildStderr, Stdio};
+use std::process::{Child, ChildStderr, Command, Stdio};
 
 /// A lab whose stderr is read by the test.
 struct Watched {
@@ -18,8 +18,11 @@ struct Watched {
 
 impl Watched {
     fn start(args: &[&str]) -> Self {
-        let mut child =
-            command(args).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("start the lab");
+        Self::of(&mut command(args))
+    }
+
+    fn of(command: &mut Command) -> Self {
+        let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("start the lab");
         let stderr = BufReader::new(child.stderr.take().expect("stderr is piped"));
         Self { child, stderr }
     }
@@ -84,9 +87,23 @@ fn a_terminal_that_goes_away_ends_the_run_and_its_result_is_kept() {
 
 /// The stderr of a process that has ended.
 fn closed() -> ChildStderr {
-    let mut child = std::process::Command::new("true").stderr(Stdio::piped()).spawn().expect("run true");
+    let mut child = Command::new("true").stderr(Stdio::piped()).spawn().expect("run true");
     child.wait().expect("wait");
     child.stderr.take().expect("stderr is piped")
+}
+
+#[test]
+fn under_nohup_a_terminal_that_goes_away_ends_nothing() {
+    let folder = tempfile::tempdir().expect("make a directory");
+    let server = Server::new();
+    let path = scenario(folder.path(), "1h", &target(server.address));
+    let lab = [env!("CARGO_BIN_EXE_floodmark"), "lab", "run", &path];
+    let mut watched = Watched::of(Command::new("nohup").args(lab));
+    watched.wait_for("writing");
+    watched.signal(Signal::HUP);
+    watched.signal(Signal::INT);
+    // of two signals that are heard the second would end it without a result
+    assert_eq!(watched.child.wait().expect("wait for the lab").code(), Some(1));
 }
 
 #[test]
