@@ -75,7 +75,6 @@ pub struct Template {
     targets: Vec<SlotTarget>,
     metric_generation: u64,
     packed: Packed,
-    message_bytes: usize,
 }
 
 /// A target's share of a slot.
@@ -129,7 +128,7 @@ impl Renderer {
             .expect("BUG: an encoder's message is laid out as the template needs it");
         assert_eq!(self.spots.len(), slot.len as usize, "BUG: a sample for each series");
         let packed = self.compressor.pack(&self.message, &self.spots);
-        Template { slot, targets, metric_generation, packed, message_bytes: self.message.len() }
+        Template { slot, targets, metric_generation, packed }
     }
 
     fn encode_target(&mut self, plan: &Plan, part: SlotTarget, metric_generation: u64, round: u32) {
@@ -185,11 +184,6 @@ impl Template {
         both.filter(|(now, then)| now.generation != then.generation)
             .map(|(now, _)| u64::from(now.metrics))
             .sum()
-    }
-
-    /// Size of the message before compression.
-    pub fn message_bytes(&self) -> usize {
-        self.message_bytes
     }
 
     /// Memory it holds.

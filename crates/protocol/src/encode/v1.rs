@@ -8,7 +8,6 @@ use model::{Exemplar, LabelsRef, Metadata};
 #[derive(Debug, Default)]
 pub struct V1Encoder {
     message: Vec<u8>,
-    series: usize,
     block: Block,
 }
 
@@ -53,7 +52,6 @@ impl V1Encoder {
                 });
             }
         });
-        self.series += 1;
     }
 
     /// Adds what is known about a metric.
@@ -68,16 +66,10 @@ impl V1Encoder {
         });
     }
 
-    /// How many series were added.
-    pub fn len_series(&self) -> usize {
-        self.series
-    }
-
     /// The body, snappy-compressed. The encoder is empty again.
     pub fn finish(&mut self) -> &[u8] {
         let body = self.block.compress(&self.message);
         self.message.clear();
-        self.series = 0;
         body
     }
 }

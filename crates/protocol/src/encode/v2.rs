@@ -14,7 +14,6 @@ pub struct V2Encoder {
     symbols: SymbolTable,
     /// The time series, which stand behind the symbols in the message.
     series_fields: Vec<u8>,
-    series: usize,
     /// Packed references of the series or exemplars that are being written.
     refs: Vec<u8>,
     block: Block,
@@ -32,7 +31,6 @@ impl V2Encoder {
         Self {
             symbols: SymbolTable::new(),
             series_fields: Vec::new(),
-            series: 0,
             refs: Vec::new(),
             block: Block::default(),
         }
@@ -88,12 +86,6 @@ impl V2Encoder {
                 });
             }
         });
-        self.series += 1;
-    }
-
-    /// How many series were added.
-    pub fn len_series(&self) -> usize {
-        self.series
     }
 
     /// The body, snappy-compressed. The encoder is empty again.
@@ -102,7 +94,6 @@ impl V2Encoder {
         let body = self.block.compress(&self.symbols.fields);
         self.symbols.clear();
         self.series_fields.clear();
-        self.series = 0;
         body
     }
 

@@ -105,7 +105,6 @@ fn encode_v1(request: &[Series]) -> Vec<u8> {
         encoder.series_with(s.labels().as_ref(), &timestamps, &values, extras);
         encoder.metadata(&s.metadata());
     }
-    assert_eq!(encoder.len_series(), request.len());
     encoder.finish().to_vec()
 }
 
@@ -117,7 +116,6 @@ fn encode_v2(request: &[Series]) -> Vec<u8> {
         let extras = Extras { exemplars: &exemplars, metadata: Some(&metadata), start_ms: 77 };
         encoder.series_with(s.labels().as_ref(), &timestamps, &values, extras);
     }
-    assert_eq!(encoder.len_series(), request.len());
     encoder.finish().to_vec()
 }
 
