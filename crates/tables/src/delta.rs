@@ -32,8 +32,8 @@ use crate::read::Select;
 use crate::schema;
 use crate::store::{Location, StoredFile, Upload};
 use crate::write::FileSummary;
-use delta_kernel::KernelError;
 use delta_kernel::snapshot::{IncrementalReplay, Snapshot, SnapshotRef};
+use delta_kernel::{KernelError, KernelResult};
 use delta_kernel_default_engine::executor::tokio::TokioMultiThreadExecutor;
 use delta_kernel_default_engine::{DefaultEngine, DefaultEngineBuilder};
 use listing::{Checkpoint, Listing};
@@ -213,10 +213,9 @@ impl Table {
         }
         drop(suspect);
         let seen = self.version();
-        let newer = Snapshot::builder_from(self.snapshot())
-            .with_incremental_crc_replay(IncrementalReplay::Unlimited)
-            .build(&self.engine);
-        let newer = newer.map_err(|e| self.failed(e))?;
+        let newer =
+            Snapshot::builder_from(self.snapshot()).with_incremental_crc_replay(IncrementalReplay::Unlimited);
+        let newer = self.reading(|| newer.build(&self.engine))?;
         if newer.version() > seen {
             let listing = Listing::after(&self.location, seen)?;
             let is_there = |c: &Checkpoint<'_>| c.files.iter().all(|file| file.bytes > 0);
@@ -228,6 +227,11 @@ impl Table {
         }
         columns::check(&newer).map_err(|reason| log::foreign(&self.location, reason))?;
         Ok(self.see(newer))
+    }
+
+    /// Lets the library read the log, and notes where it cannot.
+    fn reading<T>(&self, read: impl FnOnce() -> KernelResult<T>) -> Result<T, TableError> {
+        self.noting(log::guarded(&self.location, || read().map_err(|e| log::error(&self.location, e))))
     }
 
     /// Notes where the log cannot be read.
@@ -281,8 +285,7 @@ impl Table {
                 return Ok(*floodmark);
             }
         }
-        let version = snapshot.get_app_id_version(source, &self.engine);
-        let version = version.map_err(|e| self.failed(e))?;
+        let version = self.reading(|| snapshot.get_app_id_version(source, &self.engine))?;
         let offset = version.map(u64::try_from).transpose();
         let negative = |_| log::foreign(&self.location, format!("the floodmark of {source} is negative"));
         let offset = offset.map_err(negative)?;

@@ -321,9 +321,11 @@ fn each_live(
     mut each: impl FnMut(FilteredEngineData) -> Result<(), TableError>,
 ) -> Result<(), TableError> {
     let error = |e| log::error(location, e);
-    let scan = Arc::clone(snapshot).scan_builder().build().map_err(error)?;
-    for batch in scan.scan_metadata(engine).map_err(error)? {
-        each(batch.map_err(error)?.scan_files)?;
-    }
-    Ok(())
+    log::guarded(location, || {
+        let scan = Arc::clone(snapshot).scan_builder().build().map_err(error)?;
+        for batch in scan.scan_metadata(engine).map_err(error)? {
+            each(batch.map_err(error)?.scan_files)?;
+        }
+        Ok(())
+    })
 }

@@ -4,6 +4,7 @@ use super::listing::Listing;
 use super::mend::mend;
 use super::{Files, Table, columns, commit};
 use crate::error::TableError;
+use crate::read;
 use crate::read::metadata::Depth;
 use crate::schema;
 use crate::store::Location;
@@ -25,11 +26,10 @@ impl Table {
     /// Writes a checkpoint of the version seen last, so that readers need not replay the log before it. One
     /// that is there already is no error; one that failed is simply written again.
     pub fn checkpoint(&self) -> Result<(), TableError> {
-        let error = |e| self.failed(e);
-        let (_, snapshot) = self.snapshot().checkpoint(&self.engine, None).map_err(error)?;
+        let (_, snapshot) = self.reading(|| self.snapshot().checkpoint(&self.engine, None))?;
         self.checkpointed.fetch_max(snapshot.version(), Ordering::Relaxed);
         // Floodmarks and counts of files beside it: what opens the table then need not replay for them.
-        let (_, snapshot) = snapshot.write_checksum(&self.engine).map_err(error)?;
+        let (_, snapshot) = self.reading(|| snapshot.write_checksum(&self.engine))?;
         self.see(snapshot);
         Ok(())
     }
@@ -77,23 +77,41 @@ pub(super) fn load(
     listing: &Listing,
 ) -> Result<Loaded, TableError> {
     let mended = mend(location, listing, None)?;
-    match read(location, engine, mended.checkpoint) {
-        Err(error @ TableError::Log { .. }) => {
+    match open(location, engine, mended.checkpoint) {
+        Err(TableError::Log { reason, .. }) => {
             let mended = mend(location, &Listing::read(location)?, Some(Depth::Rows))?;
-            if mended.any { read(location, engine, mended.checkpoint) } else { Err(error) }
+            if mended.any {
+                return open(location, engine, mended.checkpoint);
+            }
+            let from =
+                mended.checkpoint.map(|version| format!(" (read from the checkpoint of version {version})"));
+            Err(damaged(location, reason + &from.unwrap_or_default()))
         }
         done => done,
     }
 }
 
-fn read(location: &Location, engine: &dyn Engine, checkpoint: Option<u64>) -> Result<Loaded, TableError> {
-    let snapshot = Snapshot::builder_for(location.url().as_str())
-        .with_incremental_crc_replay(IncrementalReplay::Unlimited)
-        .build(engine)
-        .map_err(|e| error(location, e))?;
+fn open(location: &Location, engine: &dyn Engine, checkpoint: Option<u64>) -> Result<Loaded, TableError> {
+    let snapshot = guarded(location, || {
+        Snapshot::builder_for(location.url().as_str())
+            .with_incremental_crc_replay(IncrementalReplay::Unlimited)
+            .build(engine)
+            .map_err(|e| error(location, e))
+    })?;
     columns::check(&snapshot).map_err(|reason| foreign(location, reason))?;
     let files = commit::live_files(location, engine, &snapshot)?;
     Ok(Loaded { snapshot, files, checkpoint })
+}
+
+/// Runs what decodes the log's files; see [`read::guarded`].
+pub(super) fn guarded<T>(
+    location: &Location,
+    decode: impl FnOnce() -> Result<T, TableError>,
+) -> Result<T, TableError> {
+    read::guarded(FOLDER, decode).map_err(|error| match error {
+        TableError::Damaged { reason, .. } => damaged(location, reason),
+        error => error,
+    })
 }
 
 pub(super) fn foreign(location: &Location, reason: String) -> TableError {

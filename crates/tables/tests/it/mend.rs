@@ -10,6 +10,7 @@ use object_store::path::Path;
 use object_store::{DynObjectStore, ObjectStoreExt};
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use stdx::rng::Rng;
 use stdx::telemetry::Counter;
 use tables::delta::StagedBlock;
 use tables::upkeep::{Done, Now, Policy, Step, Upkeep};
@@ -193,6 +194,24 @@ fn a_wrong_hint_is_dropped() {
             assert!(!log.files().contains_key(HINT) && log.aside().is_empty());
         }
     }
+}
+
+/// The library stumbles over some of it.
+#[test]
+fn no_damage_to_a_checkpoint_is_a_panic() {
+    let log = Log::object_store();
+    log.fill(8, &[6]);
+    let (sound, hint, mut rng) = (log.get(&checkpoint(6)), log.get(HINT), Rng::announced());
+    for _ in 0..stdx::damage::mutations(80) {
+        let mut bytes = sound.to_vec();
+        stdx::damage::damage(&mut bytes, &mut rng);
+        log.put(&checkpoint(6), &bytes);
+        log.put(HINT, &hint);
+        if let Err(error) = log.open() {
+            assert_eq!(error.kind(), model::ErrorKind::Data, "{error}");
+        }
+    }
+    assert!(log.repairs.get() > 20, "{} were noticed", log.repairs.get());
 }
 
 /// A checksum file saves reading, too, and is worth nothing else.
