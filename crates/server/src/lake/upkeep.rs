@@ -48,6 +48,9 @@ const LOG_KEPT_MS: i64 = 86_400_000;
 /// Rounds of planning for one look at a table: each makes the number of files fall.
 const PASSES_MAX: usize = 64;
 
+/// Tables that are opened when a node starts.
+const OPENED_AT_START_MAX: usize = 64;
+
 /// How often the log says how far a long step is.
 const SAY_EVERY: Duration = Duration::from_secs(30);
 
@@ -173,6 +176,7 @@ impl Upkeep {
     pub(crate) fn run(mut self) {
         // everything else comes first
         let _ = rustix::process::nice(10);
+        self.open_tables();
         loop {
             match self.orders.recv_timeout(EVERY) {
                 Ok(Order::Stop) | Err(RecvTimeoutError::Disconnected) => return,
@@ -187,6 +191,27 @@ impl Upkeep {
 
     fn lake(&self) -> &Lake {
         &self.pace.node.lake
+    }
+
+    /// Opens tables of samples before somebody asks for them: to read a log takes longer than many an answer.
+    pub(super) fn open_tables(&mut self) {
+        self.discover();
+        for tenant in self.lake().tables.tenants(true).into_iter().take(OPENED_AT_START_MAX) {
+            if !self.pace.go_on() {
+                return;
+            }
+            let files = self.lake().existing(&tenant).and_then(|table| table.map(|t| t.files()).transpose());
+            if let Err(error) = files {
+                // who asks for its samples is told, and the next look counts it
+                tracing::debug!(%tenant, %error, "cannot open a table");
+            }
+        }
+    }
+
+    fn discover(&self) {
+        if let Err(error) = self.lake().tables.discover() {
+            tracing::warn!(%error, "cannot look which tenants have tables");
+        }
     }
 
     /// One look at the tables: does what is due.
@@ -209,9 +234,7 @@ impl Upkeep {
         let visits = all || self.visited.is_none_or(|at| self.pace.since(at) >= SWEEP_EVERY);
         if visits {
             self.visited = Some(self.pace.instant());
-            if let Err(error) = self.lake().tables.discover() {
-                tracing::warn!(%error, "cannot look which tenants have tables");
-            }
+            self.discover();
         }
         for tenant in self.lake().tables.tenants(visits) {
             self.keep_tenant(&tenant, all, &mut compacted);

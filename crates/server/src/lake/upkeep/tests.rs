@@ -5,8 +5,11 @@ use crate::lake::sealer::flush;
 use crate::lake::tenants::Kind;
 use crate::lake::tests::{node_with, read_of, write_of};
 use crate::node::Node;
+use crate::pipeline::tests::small_settings;
+use crate::world::World;
 use model::TenantId;
 use std::path::Path;
+use std::sync::Arc;
 use stdx::clock::{Clock, SystemClock};
 use tables::Date;
 use tables::block::DAY_MS;
@@ -46,6 +49,24 @@ fn damage(dir: &Path, tenant: &str, file: &str) {
 
 async fn stop(node: Node) {
     tokio::task::spawn_blocking(move || node.stop()).await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn tables_are_open_before_somebody_asks() {
+    let dir = tempfile::tempdir().unwrap();
+    let node = node_with(dir.path(), |_| {}).await;
+    fill(&node, "one").await;
+    fill(&node, "two").await;
+    stop(node).await;
+    let parts = Node::assemble(small_settings(dir.path()), World::real(Arc::new(SystemClock))).unwrap();
+    let open = move || {
+        let (node, mut upkeep) = (parts.node, parts.upkeep);
+        let open = || node.shared().lake.tables.open_stats().0;
+        let before = open();
+        upkeep.open_tables();
+        (before, open())
+    };
+    assert_eq!(tokio::task::spawn_blocking(open).await.unwrap(), (0, 2));
 }
 
 #[tokio::test(flavor = "multi_thread")]
