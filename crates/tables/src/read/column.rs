@@ -374,3 +374,6 @@ fn delta(page: Unpacked, len: usize, out: &mut Vec<i64>) -> Result<(), Damage> {
     packed.read(0..len, out);
     Ok(())
 }
+
+#[cfg(test)]
+mod tests;

@@ -115,12 +115,12 @@ fn put_page(out: &mut Vec<u8>, column: u8, page: &Unpacked) {
 }
 
 /// A page as [`put_page`] puts it.
-struct Contents<'a> {
-    column: u8,
-    kind: u8,
-    encoding: u8,
-    levels: u16,
-    bytes: &'a [u8],
+pub(super) struct Contents<'a> {
+    pub(super) column: u8,
+    pub(super) kind: u8,
+    pub(super) encoding: u8,
+    pub(super) levels: u16,
+    pub(super) bytes: &'a [u8],
 }
 
 impl<'a> Contents<'a> {
@@ -134,7 +134,7 @@ impl<'a> Contents<'a> {
     }
 
     /// Appends the page as it is in a file.
-    fn put_framed(&self, out: &mut Vec<u8>) {
+    pub(super) fn put_framed(&self, out: &mut Vec<u8>) {
         let packed = zstd::bulk::compress(self.bytes, 1).expect("BUG: a page can be packed");
         let mut field = |header: u8, value: usize| {
             out.push(header);
