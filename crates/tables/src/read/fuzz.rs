@@ -20,7 +20,7 @@ use stdx::varint;
 /// others, for directories know better than levels how many values a row has.
 pub fn file(bytes: &[u8]) {
     let bytes = Bytes::copy_from_slice(bytes);
-    let keeping = Keeping { file: bytes.clone(), kept: RefCell::default() };
+    let keeping = Keeping::of(bytes.clone());
     let listed = list(&keeping, Listing::Values("pod"));
     let (streamed, kept, again) = (rows(&bytes), rows(&keeping), rows(&keeping));
     if let (Ok(streamed), Ok(kept)) = (&streamed, &kept) {
@@ -157,9 +157,15 @@ impl<'a> Contents<'a> {
 }
 
 /// A file of which everything is kept that can be.
-struct Keeping {
+pub(super) struct Keeping {
     file: Bytes,
     kept: RefCell<HashMap<Place, Kept>>,
+}
+
+impl Keeping {
+    pub(super) fn of(file: Bytes) -> Self {
+        Self { file, kept: RefCell::default() }
+    }
 }
 
 impl Ranges for Keeping {

@@ -379,3 +379,6 @@ fn dictionary(file: &dyn Ranges, range: Range<u64>, stats: &mut ReadStats) -> Re
     file.keep(place, Kept::Page(Arc::clone(&page)));
     Ok(page)
 }
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,46 @@
+use super::*;
+use crate::block::{Date, Stretch};
+use crate::read::fuzz::Keeping;
+use crate::read::{Cursor, Select};
+use crate::write::FileWriter;
+use bytes::Bytes;
+use model::{Labels, SeriesKey};
+
+/// A footer may say that two columns share a page. What is kept of it as one's is not the other's.
+#[test]
+fn a_page_that_two_columns_claim_is_of_one() {
+    const DAY: i64 = 1_795_219_200_000;
+    let times: Vec<i64> = (0..100).map(|i| DAY + 1000 * i).collect();
+    let mut writer = FileWriter::new(Date::of(DAY), Vec::new(), 1 << 20).unwrap();
+    for (name, value) in [("a", 1.5), ("b", 1.0 / 3.0)] {
+        let (labels, values) = (Labels::from_pairs(&[("__name__", name)]), vec![value; 100]);
+        let (labels, key) = (labels.as_ref(), SeriesKey(7));
+        writer.push(&Stretch { labels, key, timestamps: &times, values: &values }).unwrap();
+    }
+    let file: Bytes = writer.finish().unwrap().1.into();
+    let footer = Footer::read(&file).unwrap();
+    let leaf = |name| prune::leaf(footer.parquet(), name).unwrap();
+    let read = |changed: &Arc<Footer>, keeping: &Keeping| {
+        let mut cursor =
+            Cursor::new(keeping as &dyn Ranges, Arc::clone(changed), Arc::new(Select::ALL), 1 << 20);
+        let mut samples = Samples::default();
+        while cursor.advance()? {
+            cursor.read(&mut samples)?;
+        }
+        Ok::<_, TableError>(samples.len())
+    };
+    for name in [schema::TIMESTAMPS, schema::MANTISSAS, schema::FLOATS] {
+        let mut index = footer.parquet().offset_index().unwrap().clone();
+        index[0][leaf(name)] = index[0][leaf(schema::TIMESTAMPS)].clone();
+        let changed = footer.parquet().clone().into_builder().set_offset_index(Some(index)).build();
+        let changed = Arc::new(Footer::check("", changed).unwrap());
+        let keeping = Keeping::of(file.clone());
+        for _ in 0..2 {
+            match (name, read(&changed, &keeping)) {
+                (schema::TIMESTAMPS, Ok(200)) => {}
+                (schema::MANTISSAS | schema::FLOATS, Err(TableError::Damaged { .. })) => {}
+                (_, other) => panic!("{name}: {other:?}"),
+            }
+        }
+    }
+}
