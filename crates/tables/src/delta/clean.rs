@@ -36,10 +36,9 @@ impl Table {
         let listing = Listing::read(&self.location)?;
         let mut cleaned = Cleaned::default();
         let is_old = |file: &&LogFile| file.modified_ms < before_ms;
-        let Some(keep) = self.last_needed(&listing, |c| c.version <= upto && c.files.iter().all(is_old))?
-        else {
-            return Ok(cleaned);
-        };
+        let counts = |c: &Checkpoint<'_>| c.version <= upto && c.files.iter().all(is_old);
+        let checkpoints: Vec<_> = listing.checkpoints().filter(counts).collect();
+        let Some(keep) = self.last_needed(&listing, &checkpoints, is_old)? else { return Ok(cleaned) };
         fault::point("log_listed")?;
         for file in listing.before(keep).iter().filter(is_old).take(CLEANED_MAX) {
             self.location.delete(&self.location.path(&format!("{FOLDER}/{}", file.name))?)?;
@@ -50,27 +49,40 @@ impl Table {
         Ok(cleaned)
     }
 
-    /// The version of the earliest checkpoint that is kept. Only what can be read counts: its footer is read, where there
-    /// is anything before it.
+    /// The version of the earliest of `checkpoints` (the last first) that is kept. Only those count that can be read; none
+    /// is opened where there is nothing to clean anyway.
     fn last_needed(
         &self,
         listing: &Listing,
-        counts: impl Fn(&Checkpoint<'_>) -> bool,
+        checkpoints: &[Checkpoint<'_>],
+        is_old: impl Fn(&&LogFile) -> bool,
     ) -> Result<Option<u64>, TableError> {
-        let mut versions: Vec<u64> = Vec::with_capacity(KEPT);
-        for checkpoint in listing.checkpoints().filter(counts) {
-            if listing.before(checkpoint.version).is_empty() {
-                break;
-            }
-            let flaws = checkpoint.files.iter().map(|file| flaw(&self.location, file, Some(Depth::Footer)));
-            let is_sound = flaws.collect::<Result<Vec<_>, _>>()?.iter().all(Option::is_none);
-            if is_sound && !versions.contains(&checkpoint.version) {
-                versions.push(checkpoint.version);
-            }
-            if versions.len() == KEPT {
-                return Ok(versions.pop());
+        let by_version = || checkpoints.chunk_by(|a, b| a.version == b.version);
+        let least = by_version().nth(KEPT - 1).map(|checkpoints| checkpoints[0].version);
+        if !least.is_some_and(|version| listing.before(version).iter().any(|file| is_old(&file))) {
+            return Ok(None);
+        }
+        let mut kept = 0;
+        for checkpoints in by_version() {
+            kept += usize::from(self.is_any_sound(checkpoints)?);
+            if kept == KEPT {
+                return Ok(Some(checkpoints[0].version));
             }
         }
         Ok(None)
+    }
+
+    /// Whether one of these has all its footers.
+    fn is_any_sound(&self, checkpoints: &[Checkpoint<'_>]) -> Result<bool, TableError> {
+        for checkpoint in checkpoints {
+            let mut is_sound = true;
+            for file in &checkpoint.files {
+                is_sound &= flaw(&self.location, file, Some(Depth::Footer))?.is_none();
+            }
+            if is_sound {
+                return Ok(true);
+            }
+        }
+        Ok(false)
     }
 }
