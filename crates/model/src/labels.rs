@@ -9,20 +9,20 @@
 //! in ascending byte order of the names, each name once, no empty value, shortest varints. This is what a
 //! protobuf `repeated Label = 1` field looks like, and that is why it was chosen: the label bytes of a
 //! Prometheus remote-write series *are* its canonical form, so a known series is found by hashing what came
-//! off the wire. Everything else treats the form as its own and goes through this file.
+//! off the wire. Everything else treats the form as its own and goes through this module.
 
-use crate::caps::{LABEL_NAME_BYTES_MAX, LABEL_VALUE_BYTES_MAX, SERIES_LABEL_BYTES_MAX, SERIES_LABELS_MAX};
-use crate::error::SeriesError;
+mod builder;
+mod form;
+
+pub use builder::LabelsBuilder;
+pub use form::{is_canonical, put_label};
+
+use form::Pairs;
 use std::cmp::Ordering;
 use std::sync::Arc;
-use stdx::varint;
 
 /// The label that holds a series' metric name.
 pub const METRIC_NAME: &str = "__name__";
-
-const TAG_LABEL: u8 = 0x0a;
-const TAG_NAME: u8 = 0x0a;
-const TAG_VALUE: u8 = 0x12;
 
 /// An owned, shared, canonical label set. Equality, order and hash are those of its bytes.
 #[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -92,7 +92,7 @@ impl<'a> LabelsRef<'a> {
 
     /// Name and value of each label, in order.
     pub const fn iter(self) -> LabelsIter<'a> {
-        LabelsIter { rest: self.0 }
+        LabelsIter(Pairs::of(self.0))
     }
 
     /// The value of `name`.
@@ -113,15 +113,8 @@ impl<'a> LabelsRef<'a> {
     }
 
     /// As [`Self::iter`], without a look whether the texts are texts.
-    fn pairs(self) -> impl Iterator<Item = (&'a [u8], &'a [u8])> {
-        let mut rest = self.0;
-        std::iter::from_fn(move || {
-            let canonical = "BUG: label bytes are not canonical";
-            let mut wire = Wire { rest: Some(rest).filter(|rest| !rest.is_empty())? };
-            let mut label = Wire { rest: wire.field(TAG_LABEL).expect(canonical) };
-            rest = wire.rest;
-            Some((label.field(TAG_NAME).expect(canonical), label.field(TAG_VALUE).expect(canonical)))
-        })
+    fn pairs(self) -> Pairs<'a> {
+        Pairs::of(self.0)
     }
 }
 
@@ -152,174 +145,15 @@ impl std::fmt::Display for Labels {
 
 /// Walks canonical label bytes.
 #[derive(Debug, Clone)]
-pub struct LabelsIter<'a> {
-    rest: &'a [u8],
-}
+pub struct LabelsIter<'a>(Pairs<'a>);
 
 impl<'a> Iterator for LabelsIter<'a> {
     type Item = (&'a str, &'a str);
 
     #[inline]
     fn next(&mut self) -> Option<Self::Item> {
-        if self.rest.is_empty() {
-            return None;
-        }
-        let canonical = "BUG: label bytes are not canonical";
-        let mut wire = Wire { rest: self.rest };
-        let mut label = Wire { rest: wire.field(TAG_LABEL).expect(canonical) };
-        let name = label.field(TAG_NAME).expect(canonical);
-        let value = label.field(TAG_VALUE).expect(canonical);
-        self.rest = wire.rest;
-        let text = |bytes| std::str::from_utf8(bytes).expect(canonical);
-        Some((text(name), text(value)))
-    }
-}
-
-/// Reads length-delimited fields in exactly the canonical order.
-struct Wire<'a> {
-    rest: &'a [u8],
-}
-
-impl<'a> Wire<'a> {
-    #[inline]
-    fn field(&mut self, tag: u8) -> Option<&'a [u8]> {
-        let (&first, rest) = self.rest.split_first()?;
-        if first != tag {
-            return None;
-        }
-        let (len, rest) = read_varint(rest)?;
-        if len > rest.len() {
-            return None;
-        }
-        let (field, rest) = rest.split_at(len);
-        self.rest = rest;
-        Some(field)
-    }
-}
-
-/// A shortest varint of at most three bytes: more than any cap on labels allows.
-#[inline]
-fn read_varint(bytes: &[u8]) -> Option<(usize, &[u8])> {
-    match *bytes {
-        [a, ref rest @ ..] if a < 0x80 => Some((a as usize, rest)),
-        [a, b, ref rest @ ..] if b < 0x80 && b != 0 => Some(((a & 0x7f) as usize | (b as usize) << 7, rest)),
-        [a, b, c, ref rest @ ..] if b >= 0x80 && c < 0x80 && c != 0 => {
-            Some(((a & 0x7f) as usize | ((b & 0x7f) as usize) << 7 | (c as usize) << 14, rest))
-        }
-        _ => None,
-    }
-}
-
-/// Appends one label in canonical form. The caller keeps order and caps.
-#[inline]
-pub fn put_label(out: &mut Vec<u8>, name: &[u8], value: &[u8]) {
-    let len = |text: &[u8]| 1 + varint::len(text.len() as u64) + text.len();
-    let inner = len(name) + len(value);
-    out.push(TAG_LABEL);
-    varint::put(out, inner as u64);
-    for (tag, text) in [(TAG_NAME, name), (TAG_VALUE, value)] {
-        out.push(tag);
-        varint::put(out, text.len() as u64);
-        out.extend_from_slice(text);
-    }
-}
-
-/// True where `bytes` are canonical label bytes of a valid series. Costs a walk over them.
-pub fn is_canonical(bytes: &[u8]) -> bool {
-    let mut wire = Wire { rest: bytes };
-    let mut previous: Option<&[u8]> = None;
-    let (mut count, mut named) = (0, false);
-    while !wire.rest.is_empty() {
-        let Some(inner) = wire.field(TAG_LABEL) else { return false };
-        let mut label = Wire { rest: inner };
-        let (Some(name), Some(value)) = (label.field(TAG_NAME), label.field(TAG_VALUE)) else { return false };
-        let ordered = previous.is_none_or(|p| p < name);
-        let sized = !name.is_empty()
-            && name.len() <= LABEL_NAME_BYTES_MAX
-            && !value.is_empty()
-            && value.len() <= LABEL_VALUE_BYTES_MAX;
-        let utf8 = std::str::from_utf8(name).is_ok() && std::str::from_utf8(value).is_ok();
-        if !(label.rest.is_empty() && ordered && sized && utf8) {
-            return false;
-        }
-        named |= name == METRIC_NAME.as_bytes();
-        previous = Some(name);
-        count += 1;
-    }
-    named && count <= SERIES_LABELS_MAX && bytes.len() <= SERIES_LABEL_BYTES_MAX
-}
-
-/// Builds a canonical label set from labels in any order.
-#[derive(Debug, Default)]
-pub struct LabelsBuilder {
-    text: String,
-    /// (name start, value start, end) in `text`
-    spans: Vec<(u32, u32, u32)>,
-}
-
-impl LabelsBuilder {
-    /// An empty builder.
-    pub fn new() -> Self {
-        Self::default()
-    }
-
-    /// Forgets the labels, keeps the memory.
-    pub fn clear(&mut self) {
-        self.text.clear();
-        self.spans.clear();
-    }
-
-    /// Adds a label. An empty value means "no such label" in Prometheus' data model and is left out when
-    /// building.
-    pub fn push(&mut self, name: &str, value: &str) {
-        let start = self.text.len() as u32;
-        self.text.push_str(name);
-        let middle = self.text.len() as u32;
-        self.text.push_str(value);
-        self.spans.push((start, middle, self.text.len() as u32));
-    }
-
-    /// Any label set: sorted, each name once, no empty names, within the caps. It may be empty and
-    /// nameless, as the results of queries are.
-    pub fn build(&mut self) -> Result<Labels, SeriesError> {
-        let text = &self.text;
-        let name = |s: &(u32, u32, u32)| &text[s.0 as usize..s.1 as usize];
-        let value = |s: &(u32, u32, u32)| &text[s.1 as usize..s.2 as usize];
-        self.spans.retain(|s| s.1 < s.2);
-        self.spans.sort_unstable_by(|a, b| name(a).cmp(name(b)));
-        if let Some(pair) = self.spans.windows(2).find(|w| name(&w[0]) == name(&w[1])) {
-            return Err(SeriesError::DuplicateLabel(name(&pair[0]).into()));
-        }
-        if self.spans.len() > SERIES_LABELS_MAX {
-            return Err(SeriesError::TooManyLabels(self.spans.len()));
-        }
-        let mut bytes = Vec::with_capacity(text.len() + 8 * self.spans.len());
-        for span in &self.spans {
-            let (name, value) = (name(span), value(span));
-            if name.is_empty() {
-                return Err(SeriesError::EmptyLabelName);
-            }
-            if name.len() > LABEL_NAME_BYTES_MAX {
-                return Err(SeriesError::LabelNameTooLong(name.len()));
-            }
-            if value.len() > LABEL_VALUE_BYTES_MAX {
-                return Err(SeriesError::LabelValueTooLong(name.into(), value.len()));
-            }
-            put_label(&mut bytes, name.as_bytes(), value.as_bytes());
-        }
-        if bytes.len() > SERIES_LABEL_BYTES_MAX {
-            return Err(SeriesError::LabelsTooLong(bytes.len()));
-        }
-        Ok(Labels(bytes.into()))
-    }
-
-    /// The label set of a stored series: as [`Self::build`], and it has a metric name.
-    pub fn build_series(&mut self) -> Result<Labels, SeriesError> {
-        let labels = self.build()?;
-        match labels.get(METRIC_NAME) {
-            Some(_) => Ok(labels),
-            None => Err(SeriesError::NoName),
-        }
+        let text = |bytes| std::str::from_utf8(bytes).expect("BUG: labels are texts");
+        self.0.next().map(|(name, value)| (text(name), text(value)))
     }
 }
 
@@ -367,42 +201,5 @@ mod tests {
             assert_eq!(labels.get("l"), Some(value.as_str()));
             assert!(is_canonical(labels.as_bytes()));
         }
-    }
-
-    #[test]
-    fn refuses() {
-        let check = |pairs: &[(&str, &str)]| {
-            let mut b = LabelsBuilder::new();
-            pairs.iter().for_each(|(n, v)| b.push(n, v));
-            b.build_series().unwrap_err()
-        };
-        let long = "x".repeat(LABEL_VALUE_BYTES_MAX + 1);
-        assert_eq!(check(&[]), SeriesError::NoName);
-        assert_eq!(check(&[("__name__", "")]), SeriesError::NoName);
-        assert_eq!(check(&[("a", "1"), ("a", "2")]), SeriesError::DuplicateLabel("a".into()));
-        assert_eq!(check(&[("", "2")]), SeriesError::EmptyLabelName);
-        assert_eq!(check(&[("a", &long)]), SeriesError::LabelValueTooLong("a".into(), long.len()));
-    }
-
-    #[test]
-    fn tells_canonical_bytes_from_others() {
-        let up = Labels::from_pairs(&[("__name__", "up"), ("job", "x")]);
-        let mut swapped = Vec::new();
-        put_label(&mut swapped, b"job", b"x");
-        put_label(&mut swapped, b"__name__", b"up");
-        assert!(!is_canonical(&swapped), "unsorted");
-        let mut twice = up.as_bytes().to_vec();
-        put_label(&mut twice, b"job", b"y");
-        assert!(!is_canonical(&twice), "duplicate");
-        let mut empty = up.as_bytes().to_vec();
-        put_label(&mut empty, b"k", b"");
-        assert!(!is_canonical(&empty), "empty value");
-        let mut bad = up.as_bytes().to_vec();
-        put_label(&mut bad, b"k", b"\xff");
-        assert!(!is_canonical(&bad), "not UTF-8");
-        assert!(!is_canonical(&up.as_bytes()[..up.as_bytes().len() - 1]), "cut");
-        assert!(!is_canonical(b""), "no name");
-        // the same length in two bytes instead of one
-        assert!(!is_canonical(&[0x0a, 0x8c, 0x00]), "overlong varint");
     }
 }

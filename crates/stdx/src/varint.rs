@@ -16,7 +16,8 @@ pub fn put(out: &mut Vec<u8>, mut n: u64) {
 /// How many bytes [`put`] appends.
 #[inline]
 pub const fn len(n: u64) -> usize {
-    (64 - (n | 1).leading_zeros() as usize).div_ceil(7)
+    // mostly one
+    if n < 0x80 { 1 } else { (64 - n.leading_zeros() as usize).div_ceil(7) }
 }
 
 /// Takes a number off the front. `None`, with `from` as it was, where it is cut short (then fewer than [`BYTES_MAX`] bytes

@@ -4,6 +4,7 @@ use super::decimal::{decimal, decimal_form, mantissa_at};
 use super::reader::read;
 use super::{Chunk, FLOAT, FOOTER_BYTES, HEADER_BYTES, SAMPLES_MAX, VARIANT_RAW, VARIANT_RUN, array};
 use model::{Samples, TimeRange};
+use stdx::varint;
 
 /// A chunk that still grows. 48 bytes, so that a series' hot state fits a cache line.
 #[derive(Debug, Clone)]
@@ -168,7 +169,7 @@ impl OpenChunk {
         };
         let step = mantissa.wrapping_sub(self.last_value as i64);
         self.last_value = mantissa as u64;
-        let zigzag = ((step << 1) ^ (step >> 63)) as u64;
+        let zigzag = varint::zigzag(step);
         self.put_token(change, zigzag, bytes_of(zigzag), 0);
         Ok(())
     }

@@ -3,6 +3,7 @@
 use super::decimal::POW10;
 use super::{FLOAT, HEADER_BYTES, VARIANT_RAW, VARIANT_RUN, array};
 use model::{Samples, TimeRange};
+use stdx::varint;
 
 /// Appends the chunk's samples inside `range` to `out`. Most chunks lie inside as a whole: all samples are
 /// unpacked, and only then those outside are cut off.
@@ -62,8 +63,7 @@ impl Reader<'_> {
                 _ => {
                     let n = (control >> 2 & 0xf) as usize;
                     if n > 0 {
-                        let zigzag = self.take(n);
-                        mantissa = mantissa.wrapping_add((zigzag >> 1) as i64 ^ -((zigzag & 1) as i64));
+                        mantissa = mantissa.wrapping_add(varint::unzigzag(self.take(n)));
                         now = value(mantissa);
                     }
                     values[i] = now;

@@ -1,0 +1,99 @@
+//! From labels in any order to a canonical set.
+
+use super::{Labels, METRIC_NAME, put_label};
+use crate::caps::{LABEL_NAME_BYTES_MAX, LABEL_VALUE_BYTES_MAX, SERIES_LABEL_BYTES_MAX, SERIES_LABELS_MAX};
+use crate::error::SeriesError;
+
+/// Builds a canonical label set from labels in any order.
+#[derive(Debug, Default)]
+pub struct LabelsBuilder {
+    text: String,
+    /// (name start, value start, end) in `text`
+    spans: Vec<(u32, u32, u32)>,
+}
+
+impl LabelsBuilder {
+    /// An empty builder.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Forgets the labels, keeps the memory.
+    pub fn clear(&mut self) {
+        self.text.clear();
+        self.spans.clear();
+    }
+
+    /// Adds a label. An empty value means "no such label" in Prometheus' data model and is left out when
+    /// building.
+    pub fn push(&mut self, name: &str, value: &str) {
+        let start = self.text.len() as u32;
+        self.text.push_str(name);
+        let middle = self.text.len() as u32;
+        self.text.push_str(value);
+        self.spans.push((start, middle, self.text.len() as u32));
+    }
+
+    /// Any label set: sorted, each name once, no empty names, within the caps. It may be empty and
+    /// nameless, as the results of queries are.
+    pub fn build(&mut self) -> Result<Labels, SeriesError> {
+        let text = &self.text;
+        let name = |s: &(u32, u32, u32)| &text[s.0 as usize..s.1 as usize];
+        let value = |s: &(u32, u32, u32)| &text[s.1 as usize..s.2 as usize];
+        self.spans.retain(|s| s.1 < s.2);
+        self.spans.sort_unstable_by(|a, b| name(a).cmp(name(b)));
+        if let Some(pair) = self.spans.windows(2).find(|w| name(&w[0]) == name(&w[1])) {
+            return Err(SeriesError::DuplicateLabel(name(&pair[0]).into()));
+        }
+        if self.spans.len() > SERIES_LABELS_MAX {
+            return Err(SeriesError::TooManyLabels(self.spans.len()));
+        }
+        let mut bytes = Vec::with_capacity(text.len() + 8 * self.spans.len());
+        for span in &self.spans {
+            let (name, value) = (name(span), value(span));
+            if name.is_empty() {
+                return Err(SeriesError::EmptyLabelName);
+            }
+            if name.len() > LABEL_NAME_BYTES_MAX {
+                return Err(SeriesError::LabelNameTooLong(name.len()));
+            }
+            if value.len() > LABEL_VALUE_BYTES_MAX {
+                return Err(SeriesError::LabelValueTooLong(name.into(), value.len()));
+            }
+            put_label(&mut bytes, name.as_bytes(), value.as_bytes());
+        }
+        if bytes.len() > SERIES_LABEL_BYTES_MAX {
+            return Err(SeriesError::LabelsTooLong(bytes.len()));
+        }
+        Ok(Labels(bytes.into()))
+    }
+
+    /// The label set of a stored series: as [`Self::build`], and it has a metric name.
+    pub fn build_series(&mut self) -> Result<Labels, SeriesError> {
+        let labels = self.build()?;
+        match labels.get(METRIC_NAME) {
+            Some(_) => Ok(labels),
+            None => Err(SeriesError::NoName),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn refuses() {
+        let check = |pairs: &[(&str, &str)]| {
+            let mut b = LabelsBuilder::new();
+            pairs.iter().for_each(|(n, v)| b.push(n, v));
+            b.build_series().unwrap_err()
+        };
+        let long = "x".repeat(LABEL_VALUE_BYTES_MAX + 1);
+        assert_eq!(check(&[]), SeriesError::NoName);
+        assert_eq!(check(&[("__name__", "")]), SeriesError::NoName);
+        assert_eq!(check(&[("a", "1"), ("a", "2")]), SeriesError::DuplicateLabel("a".into()));
+        assert_eq!(check(&[("", "2")]), SeriesError::EmptyLabelName);
+        assert_eq!(check(&[("a", &long)]), SeriesError::LabelValueTooLong("a".into(), long.len()));
+    }
+}
