@@ -5,6 +5,7 @@
 //! wakes one thread after the other. So such a thread steps aside by itself, and only between two locks: nobody ever
 //! waits for a lock whose holder waits for a processor.
 
+use crate::fill;
 use crate::node::Shared;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
@@ -19,9 +20,6 @@ const WAIT_MAX: Duration = Duration::from_millis(100);
 
 /// How often it is looked whether the requests are gone.
 const POLL: Duration = Duration::from_micros(200);
-
-/// The head's fill, in percent, from which on nobody is let pass: then to seal is what those who write need most.
-const URGENT_PERCENT: u64 = 60;
 
 /// Write requests that are being worked on.
 #[derive(Debug, Default)]
@@ -104,22 +102,24 @@ fn processor_time() -> Duration {
     Duration::try_from(time).unwrap_or_default()
 }
 
+/// To seal is what those who write need most.
 fn is_urgent(node: &Shared) -> bool {
-    node.head_bytes() >= node.settings.budget.head_bytes / 100 * URGENT_PERCENT
+    node.is_filled_to(fill::SEAL)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::pipeline::tests::small_node;
+    use crate::node::Node;
+    use crate::pipeline::tests::small_settings;
+    use std::sync::Arc;
+    use stdx::clock::ManualClock;
 
     const MS: Duration = Duration::from_millis(1);
 
     #[test]
     fn waiting_is_earned_by_work() {
-        let dir = tempfile::tempdir().unwrap();
-        let node = small_node(dir.path());
-        let mut courtesy = Courtesy::new(node.shared());
+        let mut courtesy = Courtesy { since: Instant::now(), used: Duration::ZERO, patience: Duration::ZERO };
         courtesy.account(MS, MS);
         assert_eq!(courtesy.patience, MS * WAIT_FACTOR);
         courtesy.account(MS * 3, MS / 2);
@@ -128,13 +128,13 @@ mod tests {
         assert_eq!(courtesy.patience, Duration::ZERO, "there is no debt");
         courtesy.account(MS * 1000, MS * 1000);
         assert_eq!(courtesy.patience, WAIT_MAX);
-        node.stop();
     }
 
     #[test]
     fn requests_go_first_but_not_for_ever() {
         let dir = tempfile::tempdir().unwrap();
-        let node = small_node(dir.path());
+        let clock = Arc::new(ManualClock::at(0));
+        let node = Node::start(small_settings(dir.path()), Arc::clone(&clock) as _).unwrap();
         let shared = node.shared();
         let mut courtesy = Courtesy { patience: MS, ..Courtesy::new(shared) };
         assert!(shared.traffic.is_quiet());

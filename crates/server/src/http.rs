@@ -13,6 +13,7 @@
 //! The reading paths exist also under `/prometheus` and `/api/prom`.
 
 mod admin;
+mod bounds;
 mod error;
 mod export;
 mod gate;

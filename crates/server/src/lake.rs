@@ -13,13 +13,15 @@
 //!
 //! - [`manifest`]: up to where each journal is in the tables
 //! - [`pins`]: who may still need what is to go
-//! - [`sealer`]: when to seal, and who is behind; [`round`]: one round of it; [`laggards`]: what others may know
+//! - [`sealer`]: when to seal, and who is behind; [`round`]: one round of it; [`flush`]: who waits for one; [`laggards`]:
+//!   what others may know
 //! - [`stage`]: from frozen series to files
 //! - [`tenants`]: where tenants' tables lie, and which are open
 //! - [`upkeep`]: retention, compaction, checkpoints, vacuum
 //! - [`fault`]: named places where a test lets a round be cut short
 
 pub(crate) mod fault;
+pub(crate) mod flush;
 pub(crate) mod laggards;
 mod manifest;
 pub(crate) mod pins;

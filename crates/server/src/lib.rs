@@ -24,6 +24,7 @@ mod budget;
 mod catalog;
 mod courtesy;
 mod datadir;
+mod fill;
 mod lake;
 mod owner;
 mod refusal;

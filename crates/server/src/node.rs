@@ -3,13 +3,14 @@
 use crate::budget::Budget;
 use crate::courtesy::Traffic;
 use crate::datadir::{DataDir, DataDirError};
+use crate::fill;
 use crate::lake::sealer::{ORDERS_MAX, Order, Sealer};
 use crate::lake::upkeep::{self, Upkeep};
 use crate::lake::{Lake, LakeError};
 use crate::owner::{Command, Commands, Owner, PartitionShared, QUEUE_MAX};
 use crate::pipeline::Decoders;
 use crate::settings::Settings;
-use crate::telemetry::WriteMetrics;
+use crate::telemetry::{WriteMetrics, register_gauges};
 use crate::world::World;
 use journal::{Embedded, JournalError, Offset, Options};
 use model::SeriesError;
@@ -35,7 +36,6 @@ pub struct Node(Arc<Inner>);
 #[derive(Debug)]
 struct Inner {
     shared: Arc<Shared>,
-    partitions: Vec<Arc<PartitionShared>>,
     commands: Vec<Commands>,
     orders: SyncSender<Order>,
     upkeep: SyncSender<upkeep::Order>,
@@ -48,12 +48,6 @@ struct Inner {
     /// Held for its lock.
     _data_dir: DataDir,
 }
-
-/// Of the head's memory, what new series may not touch: known ones can still flow then.
-const HEAD_NEW_SERIES_PERCENT: u64 = 85;
-
-/// Tenants that cannot be sealed and that the metrics name.
-const LAGGARDS_NAMED_MAX: usize = 100;
 
 /// What owners and handlers both use.
 #[derive(Debug)]
@@ -86,14 +80,19 @@ impl Shared {
         self.partitions.iter().map(|p| p.head_bytes.load(Ordering::Relaxed)).sum()
     }
 
+    /// The heads hold so many percent of what they may: see [`fill`].
+    pub(crate) fn is_filled_to(&self, percent: u64) -> bool {
+        self.head_bytes() >= self.settings.budget.head_bytes / 100 * percent
+    }
+
     /// Whether there is room for new series, and who asks for the first time. Known series may still flow where
     /// there is none.
     pub(crate) fn room_for_series(&self) -> Result<(), SeriesError> {
-        let limit = self.settings.budget.head_bytes / 100 * HEAD_NEW_SERIES_PERCENT;
-        let used = self.head_bytes();
-        if used < limit {
+        if !self.is_filled_to(fill::NO_NEW_SERIES) {
             return Ok(());
         }
+        let used = self.head_bytes();
+        let limit = self.settings.budget.head_bytes / 100 * fill::NO_NEW_SERIES;
         Err(SeriesError::NoRoom { used_mib: used >> 20, limit_mib: limit >> 20 })
     }
 
@@ -121,9 +120,6 @@ pub(crate) struct Parts {
     pub(crate) orders: Receiver<Order>,
     pub(crate) upkeep: Upkeep,
 }
-
-/// A number that is read when somebody asks for the metrics.
-type Reading = Box<dyn Fn() -> f64 + Send + Sync>;
 
 /// A node cannot start.
 #[derive(Debug, thiserror::Error)]
@@ -195,14 +191,14 @@ impl Node {
             answers: Account::new("answers", settings.budget.answers_bytes()),
             lake,
             traffic: Traffic::default(),
-            partitions: partitions.clone(),
+            partitions,
             settings,
             seed,
             clock: world.clock,
         });
         let mut commands = Vec::new();
         let mut owners = Vec::new();
-        for (number, (partition, journal)) in partitions.iter().zip(journals).enumerate() {
+        for (number, (partition, journal)) in shared.partitions.iter().zip(journals).enumerate() {
             let (send, receive) = sync_channel(QUEUE_MAX);
             let (shared, partition) = (Arc::clone(&shared), Arc::clone(partition));
             owners.push(Owner::new(number, shared, partition, Box::new(journal), receive));
@@ -215,7 +211,6 @@ impl Node {
         let node = Self(Arc::new(Inner {
             decoders: Decoders::new(seed, decoders),
             shared,
-            partitions,
             commands,
             orders,
             upkeep: upkeep_orders,
@@ -225,7 +220,7 @@ impl Node {
             stopping,
             _data_dir: data_dir,
         }));
-        node.register_gauges();
+        register_gauges(&node);
         Ok(Parts { node, owners, orders: received_orders, upkeep })
     }
 
@@ -301,7 +296,7 @@ impl Node {
     }
 
     pub(crate) fn partitions(&self) -> &[Arc<PartitionShared>] {
-        &self.0.partitions
+        self.0.shared.partitions()
     }
 
     pub(crate) fn commands(&self) -> &[Commands] {
@@ -310,95 +305,5 @@ impl Node {
 
     pub(crate) fn decoders(&self) -> &Decoders {
         &self.0.decoders
-    }
-
-    fn register_gauges(&self) {
-        let r = &self.0.registry;
-        let sum = |read: fn(&PartitionShared) -> u64| {
-            let partitions = self.0.partitions.clone();
-            move || partitions.iter().map(|p| read(p)).sum::<u64>() as f64
-        };
-        let heads = |read: fn(&head::TenantHead) -> usize| {
-            let partitions = self.0.partitions.clone();
-            let of =
-                move |p: &Arc<PartitionShared>| p.head.read().tenants().map(|(_, h)| read(h)).sum::<usize>();
-            move || partitions.iter().map(&of).sum::<usize>() as f64
-        };
-        let gauges: [(&'static str, &'static str, Reading); 6] = [
-            ("floodmark_head_series", "Series in memory.", Box::new(heads(head::TenantHead::series_count))),
-            (
-                "floodmark_head_active_series",
-                "Series that got a sample within series_idle.",
-                Box::new(heads(head::TenantHead::active_count)),
-            ),
-            (
-                "floodmark_head_bytes",
-                "Bytes that the head's structures hold.",
-                Box::new(sum(|p| p.head_bytes.load(Ordering::Relaxed))),
-            ),
-            (
-                "floodmark_head_creating_requests",
-                "Requests that wait for their new series.",
-                Box::new(sum(|p| p.creating.load(Ordering::Relaxed))),
-            ),
-            (
-                "floodmark_journal_bytes",
-                "Bytes in the journal's segments.",
-                Box::new(sum(|p| p.journal_bytes.load(Ordering::Relaxed))),
-            ),
-            (
-                "floodmark_journal_segments",
-                "Segment files.",
-                Box::new(sum(|p| p.journal_segments.load(Ordering::Relaxed))),
-            ),
-        ];
-        for (name, help, read) in gauges {
-            r.gauge_fn(name, help, &[], read);
-        }
-        let budget = self.budget();
-        let accounts = [
-            ("head", budget.head_bytes),
-            ("inflight", budget.inflight_bytes),
-            ("query", budget.query_bytes),
-            ("flush", budget.flush_bytes),
-            ("decoders", budget.decoders_bytes),
-        ];
-        for (account, limit) in accounts {
-            let labels = [("account", account)];
-            r.gauge_fn("floodmark_budget_limit_bytes", "What an account may hold.", &labels, move || {
-                limit as f64
-            });
-        }
-        let shared = Arc::clone(&self.0.shared);
-        r.gauges_fn(
-            "floodmark_seal_tenant_behind_seconds",
-            "How long tenants cannot be sealed; the log says why.",
-            "tenant",
-            move || {
-                let now_ms = shared.clock.now_ms();
-                let behind = shared.lake.laggards.all().into_iter().take(LAGGARDS_NAMED_MAX);
-                let seconds = |since_ms| now_ms.saturating_sub(since_ms).max(0) as f64 / 1000.0;
-                behind.map(|(tenant, since_ms)| (tenant.to_string(), seconds(since_ms))).collect()
-            },
-        );
-        let shared = Arc::clone(&self.0.shared);
-        r.gauge_fn("floodmark_seal_tenants_behind", "Tenants that cannot be sealed.", &[], move || {
-            shared.lake.laggards.all().len() as f64
-        });
-        let answers = self.0.shared.answers.clone();
-        r.gauge_fn("floodmark_query_answers_bytes", "Memory of answers on their way out.", &[], move || {
-            answers.used_bytes() as f64
-        });
-        let inflight = self.0.shared.inflight.clone();
-        let peak = inflight.clone();
-        r.gauge_fn("floodmark_write_inflight_bytes", "Memory of write requests now.", &[], move || {
-            inflight.used_bytes() as f64
-        });
-        r.gauge_fn(
-            "floodmark_write_inflight_peak_bytes",
-            "The most that write requests ever held.",
-            &[],
-            move || peak.peak_bytes() as f64,
-        );
     }
 }

@@ -101,7 +101,7 @@ pub(crate) fn check_state(node: &Node, tenant: &TenantId) -> Result<(), Refusal>
         return Err(Refusal::busy("head_full", message));
     }
     if let Some(percent) = node.shared().lake.laggards.head_percent(tenant)
-        && used >= limit / 100 * percent
+        && node.shared().is_filled_to(percent)
     {
         let message = "samples of this tenant cannot leave memory, since its table cannot be written; \
              the server's log says why";

@@ -148,7 +148,7 @@ impl Simulated {
 
 /// A flush that was asked for.
 #[derive(Debug)]
-pub struct Flush(oneshot::Receiver<crate::lake::sealer::Flushed>);
+pub struct Flush(oneshot::Receiver<crate::lake::flush::Flushed>);
 
 impl Flush {
     /// How many samples went into tables, once it is done.

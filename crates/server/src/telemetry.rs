@@ -1,4 +1,8 @@
-//! What the server counts about itself.
+//! What the server counts about itself, and (in [`gauges`]) what is read off it.
+
+mod gauges;
+
+pub(crate) use gauges::register_gauges;
 
 use stdx::telemetry::{Counter, Histogram, LATENCY_BUCKETS_S, Registry};
 

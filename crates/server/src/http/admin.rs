@@ -3,7 +3,7 @@
 use super::App;
 use super::error::ApiError;
 use super::json::Json;
-use crate::lake::sealer::{Flushed, flush as seal};
+use crate::lake::flush::{Flushed, flush as seal};
 use crate::lake::upkeep::{Compacted, compact as merge};
 use axum::extract::State;
 

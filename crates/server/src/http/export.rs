@@ -16,10 +16,10 @@ mod given;
 mod pieces;
 
 use super::App;
+use super::bounds::{CancelOnDrop, TRIES_MAX, options, wait_for_all_series};
 use super::error::ApiError;
 use super::meta::selectors;
 use super::params::Params;
-use super::read::{CancelOnDrop, TRIES_MAX, options};
 use super::tenant::tenant_of;
 use crate::source::Source;
 use axum::body::Body;
@@ -48,11 +48,7 @@ pub(super) async fn export(
     let tenant = tenant_of(&headers)?;
     let (format, range) = (Format::of(&params)?, params.range()?);
     let selectors = selectors(&params, true)?;
-    crate::pipeline::wait_for_replay(&app.node).await;
-    if !app.node.is_ready() && !app.node.is_stopping() {
-        let message = "the journal is being replayed";
-        return Err(ApiError::unavailable(message));
-    }
+    wait_for_all_series(&app).await?;
     let Some(pass) = app.exporting.enter() else {
         let message = format!("too many exports: {} run already", app.exporting.limit());
         return Err(ApiError::unavailable(message));

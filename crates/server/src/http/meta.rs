@@ -1,10 +1,11 @@
 //! What there is: labels, series, metadata, exemplars; and what this server is.
 
 use super::App;
+use super::bounds::on_query_thread;
 use super::error::ApiError;
 use super::json::Json;
 use super::params::Params;
-use super::read::{expression, on_query_thread};
+use super::read::{CUT, expression};
 use super::tenant::tenant_of;
 use crate::catalog::{Ask, Catalog, Limited};
 use axum::extract::{Path, State};
@@ -15,8 +16,6 @@ use std::collections::BTreeMap;
 
 /// The Prometheus release whose HTTP interface this is; clients choose their features by it.
 const API_VERSION: &str = "3.5.0";
-
-const CUT: &str = "results truncated due to limit";
 
 pub(crate) async fn label_names(
     State(app): State<App>,

@@ -1,15 +1,10 @@
 //! Tenants that cannot be sealed: what everybody may know of them.
 
+use crate::fill;
 use model::TenantId;
 use parking_lot::Mutex;
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-
-/// How full the head may be, in percent, before writes of a tenant that cannot be sealed are refused. Where others can be
-/// sealed, they need the rest; and where nobody can (the store is away), or nobody else writes, somebody may come who can:
-/// new series are refused from 85 %.
-const WITH_OTHERS_PERCENT: u64 = 60;
-const ALONE_PERCENT: u64 = 80;
 
 /// Tenants that were set aside, and since when.
 #[derive(Debug, Default)]
@@ -46,7 +41,7 @@ impl Laggards {
             return None;
         }
         let with_others = self.others_get_on.load(Ordering::Relaxed);
-        Some(if with_others { WITH_OTHERS_PERCENT } else { ALONE_PERCENT })
+        Some(if with_others { fill::REFUSE_LAGGARDS } else { fill::REFUSE_LAST })
     }
 
     /// All of them, and since when.

@@ -1,12 +1,14 @@
-//! One round of sealing: freeze, stage, commit, release. Each step can be repeated, and a round can end anywhere.
+//! One round of sealing: freeze, stage, [`commit`], release. Each step can be repeated, and a round can end anywhere.
 //!
 //! A round takes all tenants; one whose table fails is *set aside*, with what is frozen of it, and the others go on. It gets
 //! a round of its own, which is tried until it succeeds: see [`super::sealer`].
 
+mod commit;
+
 use super::fault;
-use super::manifest::{Mark, Own};
+use super::flush::{Flushed, Waiter};
 use super::pins::Ended;
-use super::sealer::{Flushed, SealError, Sealer, Waiter};
+use super::sealer::{SealError, Sealer};
 use super::stage::{self, Workspace};
 use super::upkeep::SWEEP_EVERY;
 use crate::node::Shared;
@@ -16,8 +18,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
+use tables::TableError;
 use tables::delta::StagedFile;
-use tables::{Outcome, StagedBlock, TableError};
 
 /// How long what was committed stays in the head for the sake of queries that began before; and where somebody waits
 /// for the next round.
@@ -91,14 +93,20 @@ impl Round {
         except: BTreeSet<TenantId>,
         waiters: Vec<Waiter>,
     ) -> Self {
+        let parts = node.partitions().iter().map(|_| Part::default()).collect();
+        let all = !waiters.is_empty();
+        Self { except, waiters, ..Self::new(node.clock.instant(), since_ms, all, parts) }
+    }
+
+    fn new(began: Instant, since_ms: i64, all: bool, parts: Vec<Part>) -> Self {
         Self {
             only: None,
-            except,
-            began: node.clock.instant(),
+            except: BTreeSet::new(),
+            began,
             since_ms,
-            all: !waiters.is_empty(),
-            waiters,
-            parts: node.partitions().iter().map(|_| Part::default()).collect(),
+            all,
+            waiters: Vec::new(),
+            parts,
             committed: BTreeMap::new(),
             failed: BTreeMap::new(),
             noted: false,
@@ -119,20 +127,8 @@ impl Round {
                 released: !has_some,
             }
         };
-        Self {
-            only: Some(tenant.clone()),
-            except: BTreeSet::new(),
-            began: self.began,
-            since_ms: self.since_ms,
-            all: self.all,
-            waiters: Vec::new(),
-            parts: self.parts.iter_mut().map(part).collect(),
-            committed: BTreeMap::new(),
-            failed: BTreeMap::new(),
-            noted: false,
-            flushed: Flushed::default(),
-            releasing: None,
-        }
+        let parts = self.parts.iter_mut().map(part).collect();
+        Self { only: Some(tenant.clone()), ..Self::new(self.began, self.since_ms, self.all, parts) }
     }
 
     /// Samples that stand still for it.
@@ -233,8 +229,12 @@ impl<O: Owners> Sealer<O> {
         Ok(())
     }
 
-    fn stage(&self, round: &mut Round, number: usize, workspace: &Workspace) -> Result<(), SealError> {
-        let Self { node, stopping, .. } = self;
+    fn stage(&mut self, round: &mut Round, number: usize, workspace: &Workspace) -> Result<(), SealError> {
+        let Self { node, stopping, courtesy, .. } = self;
+        let mut go_on = || {
+            courtesy.let_pass(node);
+            !stopping.load(Ordering::Relaxed)
+        };
         fault::point("frozen", &node.lake.faults)?;
         let Round { parts, committed, failed, .. } = round;
         let part = &mut parts[number];
@@ -244,7 +244,7 @@ impl<O: Owners> Sealer<O> {
                 continue;
             }
             let began = node.clock.instant();
-            match stage::stage_tenant(node, &node.partitions()[number], tenant, workspace, stopping) {
+            match stage::stage_tenant(node, &node.partitions()[number], tenant, workspace, &mut go_on) {
                 Ok(files) => drop(part.staged.insert(tenant.clone(), Share { began, files })),
                 Err(SealError::Table(error)) => drop(failed.insert(tenant.clone(), error)),
                 Err(error) => return Err(error),
@@ -252,194 +252,6 @@ impl<O: Owners> Sealer<O> {
             fault::point("staging", &node.lake.faults)?;
         }
         Ok(())
-    }
-
-    /// Commits what is staged: one log entry for each tenant. The manifest says before that it is tried, and afterwards
-    /// that it is done.
-    fn commit(
-        &self,
-        round: &mut Round,
-        aside: &mut Vec<(TenantId, TableError, Round)>,
-    ) -> Result<(), SealError> {
-        let lake = &self.node.lake;
-        let began = Instant::now();
-        self.check(round)?;
-        self.note_attempt(round)?;
-        fault::point("attempt_noted", &lake.faults)?;
-        for tenant in round.pending() {
-            if self.is_stopping() {
-                return Err(SealError::Stopping);
-            }
-            if self.forget_stale(round) {
-                return Err(SealError::Stale);
-            }
-            match self.commit_tenant(round, &tenant) {
-                Ok(flushed) => drop(round.committed.insert(tenant, flushed)),
-                Err(SealError::Table(error)) => drop(round.failed.insert(tenant, error)),
-                Err(error) => return Err(error),
-            }
-        }
-        fault::point("committed", &lake.faults)?;
-        if round.only.is_some()
-            && let Some((_, error)) = round.failed.pop_first()
-        {
-            return Err(error.into());
-        }
-        self.note_done(round)?;
-        round.noted = true;
-        round.flushed = Flushed::sum(round.committed.values());
-        let failed: Vec<_> = std::mem::take(&mut round.failed).into_iter().collect();
-        for (tenant, error) in failed {
-            let own = round.set_aside(&tenant);
-            round.except.insert(tenant.clone());
-            aside.push((tenant, error, own));
-        }
-        lake.metrics.commit_seconds.observe(began.elapsed().as_secs_f64());
-        fault::point("floodmark_noted", &lake.faults)
-    }
-
-    /// What a round's tenant calls the journal of a partition.
-    fn source(&self, round: &Round, number: usize, tenant: &TenantId) -> String {
-        let mark = self.node.lake.mark(number);
-        if round.only.is_some() { mark.of(tenant).source } else { mark.source }
-    }
-
-    /// Sees that tables know of the journals what is noted: before anything is tried, so that what they say afterwards
-    /// tells how it ended. A journal whose name a table knows from another one goes on under a new name.
-    fn check(&self, round: &mut Round) -> Result<(), SealError> {
-        let lake = &self.node.lake;
-        let mut strangers: BTreeMap<usize, String> = BTreeMap::new();
-        for tenant in round.pending() {
-            if self.is_stopping() {
-                return Err(SealError::Stopping);
-            }
-            for number in 0..round.parts.len() {
-                let Some(_) = round.parts[number].files_of(&tenant) else { continue };
-                let source = self.source(round, number, &tenant);
-                let floodmark = match lake.fresh_floodmark(&tenant, &source) {
-                    Ok(floodmark) => floodmark,
-                    Err(error) => {
-                        round.failed.insert(tenant.clone(), error);
-                        break;
-                    }
-                };
-                let own = lake.mark(number).of(&tenant);
-                let part = &mut round.parts[number];
-                match floodmark {
-                    Some(floodmark) if floodmark == part.upto() && own.attempt == Some(floodmark) => {
-                        part.known.insert(tenant.clone());
-                    }
-                    Some(floodmark) if !lake.is_known(number, &own, floodmark) => {
-                        strangers.insert(number, source);
-                    }
-                    _ => {}
-                }
-            }
-        }
-        for (number, source) in strangers {
-            let part = &round.parts[number];
-            if lake.mark(number).source == source {
-                let committed = round.committed.keys().filter(|tenant| part.tenants.contains(*tenant));
-                let sealed = committed.chain(&part.known).map(|tenant| (tenant.clone(), part.upto()));
-                lake.rename_source(number, sealed)?;
-            }
-            let Some(only) = &round.only else { continue };
-            lake.change_marks(|(n, mark)| {
-                let new = mark.source.clone();
-                if n == number
-                    && let Some(own) = mark.tenants.get_mut(only.as_str())
-                {
-                    (own.source, own.attempt) = (new, None);
-                }
-            })?;
-        }
-        Ok(())
-    }
-
-    /// Notes that commits begin.
-    fn note_attempt(&self, round: &Round) -> Result<(), SealError> {
-        let pending = round.pending();
-        if pending.is_empty() && round.failed.is_empty() {
-            return Ok(());
-        }
-        self.node.lake.change_marks(|(number, mark)| {
-            let part = &round.parts[number];
-            if let Some(only) = &round.only {
-                if part.files_of(only).is_some() && pending.contains(only) {
-                    let own =
-                        mark.tenants.get_mut(only.as_str()).expect("BUG: it was noted when it was set aside");
-                    own.attempt = Some(part.upto());
-                }
-                return;
-            }
-            // nothing is tried with these, so that nobody needs to ask their tables
-            for tenant in round.failed.keys() {
-                mark.tenants.insert(tenant.as_str().into(), mark.of(tenant));
-            }
-            for tenant in &pending {
-                if let Some(own) = mark.tenants.get_mut(tenant.as_str()) {
-                    (own.source, own.attempt) = (mark.source.clone(), Some(part.upto()));
-                }
-            }
-            mark.attempt = Some(part.upto());
-        })?;
-        Ok(())
-    }
-
-    /// Notes that they are done.
-    fn note_done(&self, round: &Round) -> Result<(), SealError> {
-        self.node.lake.change_marks(|(number, mark)| {
-            let part = &round.parts[number];
-            let upto = part.upto();
-            if let Some(only) = &round.only {
-                if part.tenants.contains(only)
-                    && let Some(own) = mark.tenants.get_mut(only.as_str())
-                {
-                    (own.upto, own.attempt) = (upto, None);
-                }
-                return;
-            }
-            let behind = |tenant: &TenantId, mark: &Mark| match part.tenants.contains(tenant) {
-                true => mark.of(tenant),
-                // it had nothing here
-                false => Own { source: mark.source.clone(), upto, attempt: None },
-            };
-            let failed = round.failed.keys().map(|tenant| (tenant, behind(tenant, mark)));
-            let except = round.except.iter().map(|tenant| (tenant, mark.of(tenant)));
-            mark.tenants = failed.chain(except).map(|(tenant, own)| (tenant.as_str().into(), own)).collect();
-            (mark.upto, mark.attempt) = (upto, None);
-        })?;
-        Ok(())
-    }
-
-    fn commit_tenant(&self, round: &Round, tenant: &TenantId) -> Result<Flushed, SealError> {
-        let lake = &self.node.lake;
-        fault::point("before_commit", &lake.faults)?;
-        let table = lake.table(tenant)?;
-        let mut blocks = Vec::new();
-        for (number, part) in round.parts.iter().enumerate() {
-            let Some(files) = part.files_of(tenant) else { continue };
-            let source = self.source(round, number, tenant);
-            let after = table.floodmarks([source.as_str()])?.remove(&source);
-            blocks.push(StagedBlock { source, after, upto: part.upto(), files: files.to_vec() });
-        }
-        let outcomes = table.commit(&blocks, self.node.clock.now_ms())?;
-        fault::point("after_commit", &lake.faults)?;
-        let mut flushed = Flushed { tables: 1, ..Flushed::default() };
-        for (block, outcome) in blocks.iter().zip(outcomes) {
-            match outcome {
-                Outcome::Committed { .. } => flushed.add(block),
-                // an earlier attempt, whose answer was lost
-                Outcome::Already { floodmark } if floodmark == block.upto => flushed.add(block),
-                // somebody else uses the journal's name at this very moment; the next check finds out
-                Outcome::Already { .. } | Outcome::Apart { .. } => {
-                    return Err(SealError::Renamed { tenant: tenant.clone(), journal: block.source.clone() });
-                }
-            }
-        }
-        flushed.commits = u64::from(!blocks.is_empty());
-        flushed.count(&lake.metrics);
-        Ok(flushed)
     }
 
     /// What is committed leaves the heads and the journals, once nobody needs it there: true when it has.

@@ -1,12 +1,17 @@
-//! The thread that seals: when a round is due, and what becomes of tenants that cannot be sealed.
+//! The thread that seals: when a round is due, and (in [`behind`]) what becomes of tenants that cannot be sealed.
 //!
 //! A tenant whose table fails stays frozen in the heads, and keeps the journal from there on, while all others go on. It is
 //! tried again by itself, sooner or later as it fails the first time or the tenth, and comes back alone.
 
-use super::round::{PINS_WAIT, Round};
+mod behind;
+
+use super::flush::{Flushed, Waiter};
+use super::round::Round;
+use crate::courtesy::Courtesy;
+use crate::fill;
 use crate::node::Shared;
 use crate::owner::Owners;
-use crate::refusal::Refusal;
+use behind::Behind;
 use model::TenantId;
 use std::collections::BTreeMap;
 use std::io;
@@ -15,7 +20,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError};
 use std::time::{Duration, Instant};
 use stdx::budget::Exhausted;
-use tables::{StagedBlock, TableError};
+use tables::TableError;
 use tokio::sync::oneshot;
 
 /// How often it is looked whether sealing is due.
@@ -25,11 +30,10 @@ const TICK: Duration = Duration::from_millis(200);
 const BACKOFF_MIN: Duration = Duration::from_millis(200);
 const BACKOFF_MAX: Duration = Duration::from_secs(30);
 
-/// How long a flush waits for tenants that cannot be sealed.
-const PATIENCE: Duration = Duration::from_secs(60);
-
-/// Tenants that the log names when many are set aside at once.
-const NAMED_MAX: usize = 10;
+/// Where the head is so full that sealing begins by itself, it does so again when the head has grown by so much, or after
+/// this pause: what the index of the series takes, sealing does not give back.
+const PRESSURE_STEP_PERCENT: u64 = 10;
+const PRESSURE_PAUSE: Duration = Duration::from_secs(30);
 
 /// Flushes that may wait.
 pub(crate) const ORDERS_MAX: usize = 64;
@@ -41,19 +45,6 @@ pub(crate) enum Order {
     Flush(oneshot::Sender<Flushed>),
     /// End.
     Stop,
-}
-
-/// What a round came to.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub(crate) struct Flushed {
-    pub(crate) tables: u64,
-    pub(crate) commits: u64,
-    pub(crate) files: u64,
-    pub(crate) rows: u64,
-    pub(crate) samples: u64,
-    pub(crate) bytes: u64,
-    /// Tenants that could not be sealed.
-    pub(crate) behind: u64,
 }
 
 /// Why a round did not get on.
@@ -82,25 +73,6 @@ pub(crate) enum SealError {
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Stopping;
 
-/// Somebody who waits for a flush.
-#[derive(Debug)]
-pub(super) struct Waiter {
-    answer: oneshot::Sender<Flushed>,
-    asked: Instant,
-    /// What the rounds since then came to.
-    flushed: Flushed,
-}
-
-/// A tenant that was set aside.
-#[derive(Debug)]
-struct Behind {
-    round: Round,
-    /// By the wall clock.
-    since_ms: i64,
-    failures: u32,
-    retry_at: Instant,
-}
-
 /// The sealing thread's state.
 #[derive(Debug)]
 pub(crate) struct Sealer<O> {
@@ -108,6 +80,8 @@ pub(crate) struct Sealer<O> {
     pub(super) owners: O,
     orders: Receiver<Order>,
     pub(super) stopping: Arc<AtomicBool>,
+    /// Requests go first.
+    pub(super) courtesy: Courtesy,
     round: Option<Round>,
     /// Who waits for a round that is not begun yet.
     waiting: Vec<Waiter>,
@@ -129,8 +103,9 @@ impl<O: Owners> Sealer<O> {
         orders: Receiver<Order>,
         stopping: Arc<AtomicBool>,
     ) -> Self {
-        let ended = node.clock.instant();
+        let (ended, courtesy) = (node.clock.instant(), Courtesy::new(&node));
         Self {
+            courtesy,
             node,
             owners,
             orders,
@@ -243,11 +218,9 @@ impl<O: Owners> Sealer<O> {
 
     /// The head fills, and sealing may help.
     fn is_under_pressure(&self) -> bool {
-        let limit = self.node.settings.budget.head_bytes;
-        let used = self.node.head_bytes();
-        let grown = used.saturating_sub(self.head_bytes);
-        used > limit / 100 * PRESSURE_PERCENT
-            && (grown > limit / 100 * PRESSURE_STEP_PERCENT
+        let grown = self.node.head_bytes().saturating_sub(self.head_bytes);
+        self.node.is_filled_to(fill::SEAL)
+            && (grown > self.node.settings.budget.head_bytes / 100 * PRESSURE_STEP_PERCENT
                 || self.node.clock.instant().duration_since(self.ended) > PRESSURE_PAUSE)
     }
 
@@ -321,134 +294,9 @@ impl<O: Owners> Sealer<O> {
         self.ended = self.node.clock.instant();
         self.publish();
     }
-
-    fn set_aside(&mut self, aside: Vec<(TenantId, TableError, Round)>) {
-        let count = aside.len();
-        let (since_ms, now) = (self.node.clock.now_ms(), self.node.clock.instant());
-        for (n, (tenant, error, round)) in aside.into_iter().enumerate() {
-            self.node.lake.metrics.failures.inc();
-            if n < NAMED_MAX {
-                tracing::warn!(%tenant, %error, "a tenant cannot be sealed: its samples stay in memory and in the journal, and it is tried again; others go on");
-            } else if n == NAMED_MAX {
-                tracing::warn!(count, "and more; /metrics names them");
-            }
-            self.node.lake.laggards.add(&tenant, since_ms);
-            let retry_at = now + backoff(1);
-            self.behind.insert(tenant, Behind { round, since_ms, failures: 1, retry_at });
-        }
-    }
-
-    /// Tries the tenant again that has waited longest since its time came.
-    fn retry_one(&mut self) -> Result<(), Stopping> {
-        let now = self.node.clock.instant();
-        let due = self.behind.iter().filter(|(_, behind)| behind.retry_at <= now);
-        let Some((tenant, _)) = due.min_by_key(|(_, behind)| behind.retry_at) else { return Ok(()) };
-        let tenant = tenant.clone();
-        let mut behind = self.behind.remove(&tenant).expect("BUG: it is there");
-        match self.advance_round(&mut behind.round, &mut Vec::new()) {
-            Ok(true) => {
-                self.node.lake.laggards.remove(&tenant);
-                self.caught_up = true;
-                for waiter in &mut self.held {
-                    waiter.flushed = Flushed::sum([waiter.flushed, behind.round.flushed].iter());
-                }
-                let seconds = self.node.clock.now_ms().saturating_sub(behind.since_ms) / 1000;
-                tracing::warn!(%tenant, samples = behind.round.flushed.samples, seconds, "a tenant can be sealed again");
-                return Ok(());
-            }
-            Ok(false) => behind.retry_at = now + PINS_WAIT,
-            Err(error) => {
-                self.node.lake.metrics.failures.inc();
-                tracing::debug!(%tenant, %error, failures = behind.failures, "a tenant still cannot be sealed");
-                behind.failures += 1;
-                behind.retry_at = self.node.clock.instant() + backoff(behind.failures);
-                if matches!(error, SealError::Stopping) {
-                    self.behind.insert(tenant, behind);
-                    return Err(Stopping);
-                }
-            }
-        }
-        self.behind.insert(tenant, behind);
-        Ok(())
-    }
-
-    /// Who waits for tenants that were set aside gets a round of all when they are back, and an answer when that takes too
-    /// long.
-    fn answer_held(&mut self) {
-        if self.behind.is_empty() {
-            self.waiting.append(&mut self.held);
-            return;
-        }
-        let (now, behind) = (self.node.clock.instant(), self.behind.len() as u64);
-        let is_patient = |waiter: &Waiter| now.saturating_duration_since(waiter.asked) < PATIENCE;
-        let (patient, others) = std::mem::take(&mut self.held).into_iter().partition(is_patient);
-        self.held = patient;
-        for waiter in others {
-            let _ = waiter.answer.send(Flushed { behind, ..waiter.flushed }); // who asked may be gone
-        }
-    }
 }
 
 /// What is waited after so many failures.
 fn backoff(failures: u32) -> Duration {
     BACKOFF_MIN.saturating_mul(1 << (failures - 1).min(16)).min(BACKOFF_MAX)
-}
-
-/// The head's fill above which sealing starts by itself: new series are refused from 85 %.
-const PRESSURE_PERCENT: u64 = 60;
-
-/// Under pressure it seals again when the head has grown by so much, or after this pause: what the index of the series
-/// takes, sealing does not give back.
-const PRESSURE_STEP_PERCENT: u64 = 10;
-const PRESSURE_PAUSE: Duration = Duration::from_secs(30);
-
-impl Flushed {
-    pub(super) fn add(&mut self, block: &StagedBlock) {
-        for file in &block.files {
-            self.files += 1;
-            self.rows += file.summary.rows;
-            self.samples += file.summary.samples;
-            self.bytes += file.summary.bytes;
-        }
-    }
-
-    pub(super) fn sum<'a>(all: impl Iterator<Item = &'a Self>) -> Self {
-        all.fold(Self::default(), |a, b| Self {
-            tables: a.tables + b.tables,
-            commits: a.commits + b.commits,
-            files: a.files + b.files,
-            rows: a.rows + b.rows,
-            samples: a.samples + b.samples,
-            bytes: a.bytes + b.bytes,
-            behind: 0,
-        })
-    }
-
-    pub(super) fn count(&self, metrics: &super::telemetry::LakeMetrics) {
-        metrics.commits.add(self.commits);
-        metrics.files.add(self.files);
-        metrics.rows.add(self.rows);
-        metrics.samples.add(self.samples);
-        metrics.bytes.add(self.bytes);
-    }
-}
-
-/// Asks for a flush and waits for it.
-pub(crate) async fn flush(node: &crate::Node) -> Result<Flushed, Refusal> {
-    let (answer, flushed) = oneshot::channel();
-    node.orders().try_send(Order::Flush(answer)).map_err(|_| {
-        Refusal::busy("flushing", "too many flushes wait already, or the server is shutting down")
-    })?;
-    let flushed: Flushed = flushed.await.map_err(|_| Refusal::stopping())?;
-    match flushed.behind {
-        0 => Ok(flushed),
-        behind => {
-            let named = node.shared().lake.laggards.all();
-            let first = named.first().map_or(String::new(), |(tenant, _)| format!(", {tenant} first"));
-            let message = format!(
-                "the tables of {behind} tenants cannot be written{first}; the log says why, and they are tried again"
-            );
-            Err(Refusal::busy("tables", message))
-        }
-    }
 }

@@ -1,16 +1,14 @@
 //! From one partition's frozen series to files in the store, which nobody sees before they are committed.
 //!
-//! Series are decoded one by one, each under a short read lock, and go through the writer in the table's order; between two of
-//! them requests go first. What is
-//! held is one series' samples and the files that are being written: bought from the account `flush` beforehand.
+//! Series are decoded one by one, each under a short read lock, and go through the writer in the table's order; between two
+//! of them requests go first. What is held is one series' samples and the files that are being written: bought from the
+//! account `flush` beforehand.
 
 use super::sealer::SealError;
-use crate::courtesy::Courtesy;
 use crate::node::Shared;
 use crate::owner::PartitionShared;
 use head::FrozenOrder;
 use model::{LabelsRef, Samples, SeriesKey, TenantId};
-use std::sync::atomic::{AtomicBool, Ordering};
 use stdx::budget::{Account, Exhausted, Reservation};
 use tables::delta::StagedFile;
 use tables::{BlockStager, Stretch, WriteLimits};
@@ -37,28 +35,26 @@ impl Workspace {
     }
 }
 
-/// Stages one tenant's frozen series of one partition.
+/// Stages one tenant's frozen series of one partition. Calls `go_on` between two series, and ends where that says `false`.
 pub(super) fn stage_tenant(
     node: &Shared,
     partition: &PartitionShared,
     tenant: &TenantId,
     workspace: &Workspace,
-    stopping: &AtomicBool,
+    go_on: &mut impl FnMut() -> bool,
 ) -> Result<Vec<StagedFile>, SealError> {
     let chance = &node.lake.chance;
     let name = format!("{:016x}{:016x}", chance.fresh(), chance.fresh());
     let mut stager = BlockStager::new(&node.lake.table(tenant)?, &name, workspace.limits);
     let (mut order, mut turn) = (FrozenOrder::new(), Vec::new());
     let (mut samples, mut labels) = (Samples::default(), Vec::new());
-    let mut courtesy = Courtesy::new(node);
     let mut is_last = false;
     while !is_last {
-        if stopping.load(Ordering::Relaxed) {
-            return Err(SealError::Stopping);
-        }
         turn.clear();
         is_last = with_head(partition, tenant, |head| order.turn(head, &mut turn));
-        courtesy.let_pass(node);
+        if !go_on() {
+            return Err(SealError::Stopping);
+        }
         for series in &turn {
             samples.clear();
             labels.clear();
@@ -74,7 +70,9 @@ pub(super) fn stage_tenant(
                     values: &samples.values,
                 })?;
             }
-            courtesy.let_pass(node);
+            if !go_on() {
+                return Err(SealError::Stopping);
+            }
         }
     }
     Ok(stager.finish()?)

@@ -1,7 +1,7 @@
 //! Rounds that are cut short at each named place.
 
 use super::fault::PLACES;
-use super::sealer::flush;
+use super::flush::flush;
 use crate::node::Node;
 use crate::pipeline::tests::{small_node, small_settings};
 use crate::settings::Settings;

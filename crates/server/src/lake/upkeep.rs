@@ -5,10 +5,13 @@
 //! is counted and logged. Each step can die at any point and is then simply due again; within one it is looked now and
 //! then whether the node stops.
 //!
+//! - [`policy`]: what is configured of it; [`pace`]: what a long step looks at now and then
 //! - [`rollups`]: which days of which tenant get a rollup, and when
 //! - [`calendar`]: a date that retention may trust
 
 mod calendar;
+mod pace;
+mod policy;
 mod rollups;
 #[cfg(test)]
 mod tests;
@@ -16,20 +19,20 @@ mod tests;
 use super::Lake;
 use super::telemetry::LakeMetrics;
 use super::tenants::Kind;
-use crate::courtesy::Courtesy;
 use crate::node::Shared;
 use crate::refusal::Refusal;
 use calendar::Calendar;
 use model::TenantId;
+use pace::Pace;
 use rollups::RolledDays;
 use std::collections::HashMap;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::AtomicBool;
 use std::sync::mpsc::{Receiver, RecvTimeoutError};
 use std::time::{Duration, Instant};
 use stdx::budget::Exhausted;
-use tables::compact::{CompactLimits, Progress};
-use tables::upkeep::{Done, Now, Policy, Step};
+use tables::compact::Progress;
+use tables::upkeep::{Done, Policy, Step};
 use tables::{Table, TableError};
 use tokio::sync::oneshot;
 
@@ -38,12 +41,6 @@ const EVERY: Duration = Duration::from_secs(20);
 
 /// How often files that nobody needs are looked for: all of a table's files are listed for it.
 pub(super) const SWEEP_EVERY: Duration = Duration::from_secs(600);
-
-/// Versions of a table after which its log gets a checkpoint.
-const CHECKPOINT_VERSIONS: u64 = 20;
-
-/// Old versions can be read at least so long.
-const LOG_KEPT_MS: i64 = 86_400_000;
 
 /// Rounds of planning for one look at a table: each makes the number of files fall.
 const PASSES_MAX: usize = 64;
@@ -108,64 +105,11 @@ struct Kept {
     rolled: RolledDays,
 }
 
-/// What a long step has to look at now and then.
-#[derive(Debug)]
-struct Pace {
-    node: Arc<Shared>,
-    stopping: Arc<AtomicBool>,
-    /// Where the steady clock begins.
-    began: Instant,
-    refreshed: Instant,
-    courtesy: Courtesy,
-}
-
-impl Pace {
-    fn is_stopping(&self) -> bool {
-        self.stopping.load(Ordering::Relaxed)
-    }
-
-    fn instant(&self) -> Instant {
-        self.node.clock.instant()
-    }
-
-    fn since(&self, at: Instant) -> Duration {
-        self.instant().saturating_duration_since(at)
-    }
-
-    fn now(&self) -> Now {
-        let steady_ms = i64::try_from(self.since(self.began).as_millis()).unwrap_or(i64::MAX);
-        Now { wall_ms: self.node.clock.now_ms(), steady_ms }
-    }
-
-    /// Whether to go on. Meanwhile requests go first, and queries see what others have committed (imports, other engines).
-    fn go_on(&mut self) -> bool {
-        if self.since(self.refreshed) >= EVERY {
-            self.refresh_all();
-        }
-        self.courtesy.let_pass(&self.node);
-        !self.is_stopping()
-    }
-
-    fn refresh_all(&mut self) {
-        for ((tenant, _), table) in self.node.lake.tables.all_open() {
-            if self.is_stopping() {
-                return;
-            }
-            if let Err(error) = table.refresh() {
-                // the next look at the table counts it
-                tracing::debug!(%tenant, %error, "cannot look for newer versions of a table");
-            }
-        }
-        self.refreshed = self.instant();
-    }
-}
-
 impl Upkeep {
     pub(crate) fn new(node: Arc<Shared>, orders: Receiver<Order>, stopping: Arc<AtomicBool>) -> Self {
-        let (now, courtesy) = (node.clock.instant(), Courtesy::new(&node));
         Self {
             orders,
-            pace: Pace { node, stopping, began: now, refreshed: now, courtesy },
+            pace: Pace::new(node, stopping),
             kept: HashMap::new(),
             calendar: Calendar::default(),
             visited: None,
@@ -298,27 +242,6 @@ impl Upkeep {
         Ok(true)
     }
 
-    fn policy(&mut self, tenant: &TenantId, kind: Kind, all: bool) -> Result<Policy, UpkeepError> {
-        let settings = &self.pace.node.settings.lake;
-        let today_ms = self.calendar.trusted_ms(self.pace.now(), settings.vacuum_grace_ms);
-        let keep_ms = match kind {
-            Kind::Samples => settings.retention_ms_of(tenant),
-            Kind::Rollup(_) => settings.rollup_retention_ms_of(tenant),
-        };
-        let expire_before_ms = match keep_ms.map(|keep_ms| today_ms.saturating_sub(keep_ms)) {
-            Some(before_ms) if kind == Kind::Samples => Some(self.spare_for_rollups(tenant, before_ms)?),
-            before_ms => before_ms,
-        };
-        Ok(Policy {
-            expire_before_ms,
-            compact: (settings.compaction || all).then(|| limits(self.lake(), settings.merged_file_bytes)),
-            grace_ms: settings.vacuum_grace_ms,
-            sweep_every_ms: SWEEP_EVERY.as_millis() as i64,
-            checkpoint_every: CHECKPOINT_VERSIONS,
-            log_keep_ms: LOG_KEPT_MS,
-        })
-    }
-
     fn step(
         &mut self,
         key: &Key,
@@ -425,19 +348,6 @@ fn count(metrics: &LakeMetrics, (tenant, kind): &Key, done: &Done) {
         Done::Checkpointed => metrics.checkpoints.inc(),
         Done::Cleaned(_) | Done::Compacted(_) | Done::GivenUp | Done::Damaged(_) => {}
     }
-}
-
-/// Limits whose memory fits into half of the account; with the least memory that a node takes, those that come nearest: what
-/// they may need at the worst is some MiB more, and far from what they do need.
-fn limits(lake: &Lake, file_bytes: u64) -> CompactLimits {
-    let half = (lake.flush.limit_bytes() / 2) as usize;
-    let mut limits = CompactLimits { file_bytes, job_bytes: 4 * file_bytes, ..CompactLimits::default() };
-    while limits.memory_bytes() > half && limits.fan_in > 4 {
-        limits.fan_in /= 2;
-        limits.window_bytes = (limits.window_bytes / 2).max(128 << 10);
-        limits.row_group_bytes = (limits.row_group_bytes / 2).max(512 << 10);
-    }
-    limits
 }
 
 /// Asks for compaction and waits until nothing is left to do.

@@ -82,12 +82,7 @@ async fn labels_in_another_order_are_the_same_series() {
         labels.extend([0x12, 16, 0x09]);
         labels.extend(1f64.to_le_bytes());
         labels.push(0x10);
-        let mut t = timestamp_ms as u64;
-        while t >= 0x80 {
-            labels.push(t as u8 | 0x80);
-            t >>= 7;
-        }
-        labels.push(t as u8);
+        stdx::varint::put(&mut labels, timestamp_ms as u64);
         raw.push(0x0a);
         raw.push(labels.len() as u8);
         raw.extend(labels);

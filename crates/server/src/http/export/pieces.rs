@@ -1,8 +1,8 @@
 //! Text on its way to the reader: made on one thread, sent by another.
 
 use super::format::Format;
+use crate::http::bounds::CancelOnDrop;
 use crate::http::error::ApiError;
-use crate::http::read::CancelOnDrop;
 use axum::body::HttpBody;
 use axum::http::{HeaderMap, HeaderName, HeaderValue};
 use bytes::Bytes;

@@ -1,6 +1,7 @@
 //! One tenant whose table is broken, and others.
 
-use crate::lake::sealer::{Flushed, Order, flush};
+use crate::lake::flush::{Flushed, flush};
+use crate::lake::sealer::Order;
 use crate::lake::tests::{Content, node_with, read_of, rows_of, write_of};
 use crate::node::Node;
 use model::TenantId;

@@ -1,7 +1,7 @@
 //! Tables that are kept in shape by a running node.
 
 use super::{Compacted, compact};
-use crate::lake::sealer::flush;
+use crate::lake::flush::flush;
 use crate::lake::tenants::Kind;
 use crate::lake::tests::{node_with, read_of, write_of};
 use crate::node::Node;

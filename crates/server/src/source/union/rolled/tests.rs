@@ -1,5 +1,5 @@
 use super::*;
-use crate::lake::sealer::flush;
+use crate::lake::flush::flush;
 use crate::lake::tests::node_with;
 use crate::lake::upkeep::compact;
 use crate::node::Node;

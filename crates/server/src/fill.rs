@@ -1,0 +1,23 @@
+//! How full the head is, in percent of its account, and what begins there. What comes first makes room for what follows.
+
+/// Sealing begins by itself, and no longer lets others go first.
+pub(crate) const SEAL: u64 = 60;
+
+/// Series without samples that were unseen for a minute are evicted.
+pub(crate) const EVICT_SOON: u64 = 60;
+
+/// Writes of a tenant that cannot be sealed are refused, where others can: they need the rest.
+pub(crate) const REFUSE_LAGGARDS: u64 = 60;
+
+/// All series without samples are evicted.
+pub(crate) const EVICT_ALL: u64 = 75;
+
+/// Writes of a tenant that cannot be sealed are refused, where nobody can (the store is away), or nobody else writes:
+/// somebody may come who can.
+pub(crate) const REFUSE_LAST: u64 = 80;
+
+/// No series is made any more: known ones can still flow.
+pub(crate) const NO_NEW_SERIES: u64 = 85;
+
+const _: () = assert!(SEAL <= EVICT_ALL && EVICT_SOON < EVICT_ALL && EVICT_ALL < NO_NEW_SERIES);
+const _: () = assert!(REFUSE_LAGGARDS < REFUSE_LAST && REFUSE_LAST < NO_NEW_SERIES && NO_NEW_SERIES < 100);

@@ -1,0 +1,81 @@
+//! A flush: everything that was accepted before is to be in tables. Who asks for one, and what it comes to.
+
+use super::sealer::Order;
+use super::telemetry::LakeMetrics;
+use crate::refusal::Refusal;
+use std::time::Instant;
+use tables::StagedBlock;
+use tokio::sync::oneshot;
+
+/// What a flush, or a round, came to.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(crate) struct Flushed {
+    pub(crate) tables: u64,
+    pub(crate) commits: u64,
+    pub(crate) files: u64,
+    pub(crate) rows: u64,
+    pub(crate) samples: u64,
+    pub(crate) bytes: u64,
+    /// Tenants that could not be sealed.
+    pub(crate) behind: u64,
+}
+
+impl Flushed {
+    pub(super) fn add(&mut self, block: &StagedBlock) {
+        for file in &block.files {
+            self.files += 1;
+            self.rows += file.summary.rows;
+            self.samples += file.summary.samples;
+            self.bytes += file.summary.bytes;
+        }
+    }
+
+    pub(super) fn sum<'a>(all: impl Iterator<Item = &'a Self>) -> Self {
+        all.fold(Self::default(), |a, b| Self {
+            tables: a.tables + b.tables,
+            commits: a.commits + b.commits,
+            files: a.files + b.files,
+            rows: a.rows + b.rows,
+            samples: a.samples + b.samples,
+            bytes: a.bytes + b.bytes,
+            behind: 0,
+        })
+    }
+
+    pub(super) fn count(&self, metrics: &LakeMetrics) {
+        metrics.commits.add(self.commits);
+        metrics.files.add(self.files);
+        metrics.rows.add(self.rows);
+        metrics.samples.add(self.samples);
+        metrics.bytes.add(self.bytes);
+    }
+}
+
+/// Somebody who waits for a flush.
+#[derive(Debug)]
+pub(super) struct Waiter {
+    pub(super) answer: oneshot::Sender<Flushed>,
+    pub(super) asked: Instant,
+    /// What the rounds since then came to.
+    pub(super) flushed: Flushed,
+}
+
+/// Asks for a flush and waits for it.
+pub(crate) async fn flush(node: &crate::Node) -> Result<Flushed, Refusal> {
+    let (answer, flushed) = oneshot::channel();
+    node.orders().try_send(Order::Flush(answer)).map_err(|_| {
+        Refusal::busy("flushing", "too many flushes wait already, or the server is shutting down")
+    })?;
+    let flushed: Flushed = flushed.await.map_err(|_| Refusal::stopping())?;
+    match flushed.behind {
+        0 => Ok(flushed),
+        behind => {
+            let named = node.shared().lake.laggards.all();
+            let first = named.first().map_or(String::new(), |(tenant, _)| format!(", {tenant} first"));
+            let message = format!(
+                "the tables of {behind} tenants cannot be written{first}; the log says why, and they are tried again"
+            );
+            Err(Refusal::busy("tables", message))
+        }
+    }
+}

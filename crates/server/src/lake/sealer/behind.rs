@@ -1,0 +1,93 @@
+//! Tenants that were set aside: each has a round of its own, which is tried until it succeeds.
+
+use super::super::round::{PINS_WAIT, Round};
+use super::{SealError, Sealer, Stopping, backoff};
+use crate::lake::flush::{Flushed, Waiter};
+use crate::owner::Owners;
+use model::TenantId;
+use std::time::{Duration, Instant};
+use tables::TableError;
+
+/// How long a flush waits for tenants that cannot be sealed.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// Tenants that the log names when many are set aside at once.
+const NAMED_MAX: usize = 10;
+
+/// A tenant that was set aside.
+#[derive(Debug)]
+pub(super) struct Behind {
+    pub(super) round: Round,
+    /// By the wall clock.
+    since_ms: i64,
+    failures: u32,
+    pub(super) retry_at: Instant,
+}
+
+impl<O: Owners> Sealer<O> {
+    pub(super) fn set_aside(&mut self, aside: Vec<(TenantId, TableError, Round)>) {
+        let count = aside.len();
+        let (since_ms, now) = (self.node.clock.now_ms(), self.node.clock.instant());
+        for (n, (tenant, error, round)) in aside.into_iter().enumerate() {
+            self.node.lake.metrics.failures.inc();
+            if n < NAMED_MAX {
+                tracing::warn!(%tenant, %error, "a tenant cannot be sealed: its samples stay in memory and in the journal, and it is tried again; others go on");
+            } else if n == NAMED_MAX {
+                tracing::warn!(count, "and more; /metrics names them");
+            }
+            self.node.lake.laggards.add(&tenant, since_ms);
+            let retry_at = now + backoff(1);
+            self.behind.insert(tenant, Behind { round, since_ms, failures: 1, retry_at });
+        }
+    }
+
+    /// Tries the tenant again that has waited longest since its time came.
+    pub(super) fn retry_one(&mut self) -> Result<(), Stopping> {
+        let now = self.node.clock.instant();
+        let due = self.behind.iter().filter(|(_, behind)| behind.retry_at <= now);
+        let Some((tenant, _)) = due.min_by_key(|(_, behind)| behind.retry_at) else { return Ok(()) };
+        let tenant = tenant.clone();
+        let mut behind = self.behind.remove(&tenant).expect("BUG: it is there");
+        match self.advance_round(&mut behind.round, &mut Vec::new()) {
+            Ok(true) => {
+                self.node.lake.laggards.remove(&tenant);
+                self.caught_up = true;
+                for waiter in &mut self.held {
+                    waiter.flushed = Flushed::sum([waiter.flushed, behind.round.flushed].iter());
+                }
+                let seconds = self.node.clock.now_ms().saturating_sub(behind.since_ms) / 1000;
+                tracing::warn!(%tenant, samples = behind.round.flushed.samples, seconds, "a tenant can be sealed again");
+                return Ok(());
+            }
+            Ok(false) => behind.retry_at = now + PINS_WAIT,
+            Err(error) => {
+                self.node.lake.metrics.failures.inc();
+                tracing::debug!(%tenant, %error, failures = behind.failures, "a tenant still cannot be sealed");
+                behind.failures += 1;
+                behind.retry_at = self.node.clock.instant() + backoff(behind.failures);
+                if matches!(error, SealError::Stopping) {
+                    self.behind.insert(tenant, behind);
+                    return Err(Stopping);
+                }
+            }
+        }
+        self.behind.insert(tenant, behind);
+        Ok(())
+    }
+
+    /// Who waits for tenants that were set aside gets a round of all when they are back, and an answer when that takes too
+    /// long.
+    pub(super) fn answer_held(&mut self) {
+        if self.behind.is_empty() {
+            self.waiting.append(&mut self.held);
+            return;
+        }
+        let (now, behind) = (self.node.clock.instant(), self.behind.len() as u64);
+        let is_patient = |waiter: &Waiter| now.saturating_duration_since(waiter.asked) < PATIENCE;
+        let (patient, others) = std::mem::take(&mut self.held).into_iter().partition(is_patient);
+        self.held = patient;
+        for waiter in others {
+            let _ = waiter.answer.send(Flushed { behind, ..waiter.flushed }); // who asked may be gone
+        }
+    }
+}

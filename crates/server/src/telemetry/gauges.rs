@@ -1,0 +1,100 @@
+//! What is read off a node when somebody asks for its metrics.
+
+use crate::node::{Node, Shared};
+use crate::owner::PartitionShared;
+use head::TenantHead;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+/// Tenants that cannot be sealed and that the metrics name.
+const LAGGARDS_NAMED_MAX: usize = 100;
+
+/// Registers all of it.
+pub(crate) fn register_gauges(node: &Node) {
+    of_heads(node);
+    of_partitions(node);
+    of_accounts(node);
+    of_laggards(node);
+}
+
+fn of_heads(node: &Node) {
+    let gauge = |name, help, read: fn(&TenantHead) -> usize| {
+        let shared = Arc::clone(node.shared());
+        let of = move |p: &Arc<PartitionShared>| p.head.read().tenants().map(|(_, h)| read(h)).sum::<usize>();
+        let all = move || shared.partitions().iter().map(&of).sum::<usize>() as f64;
+        node.registry().gauge_fn(name, help, &[], all);
+    };
+    gauge("floodmark_head_series", "Series in memory.", TenantHead::series_count);
+    gauge(
+        "floodmark_head_active_series",
+        "Series that got a sample within series_idle.",
+        TenantHead::active_count,
+    );
+}
+
+fn of_partitions(node: &Node) {
+    let gauge = |name, help, read: fn(&PartitionShared) -> u64| {
+        let shared = Arc::clone(node.shared());
+        let all = move || shared.partitions().iter().map(|p| read(p)).sum::<u64>() as f64;
+        node.registry().gauge_fn(name, help, &[], all);
+    };
+    gauge("floodmark_head_bytes", "Bytes that the head's structures hold.", |p| {
+        p.head_bytes.load(Ordering::Relaxed)
+    });
+    gauge("floodmark_head_creating_requests", "Requests that wait for their new series.", |p| {
+        p.creating.load(Ordering::Relaxed)
+    });
+    gauge("floodmark_journal_bytes", "Bytes in the journal's segments.", |p| {
+        p.journal_bytes.load(Ordering::Relaxed)
+    });
+    gauge("floodmark_journal_segments", "Segment files.", |p| p.journal_segments.load(Ordering::Relaxed));
+}
+
+fn of_accounts(node: &Node) {
+    let r = node.registry();
+    let budget = node.budget();
+    let accounts = [
+        ("head", budget.head_bytes),
+        ("inflight", budget.inflight_bytes),
+        ("query", budget.query_bytes),
+        ("flush", budget.flush_bytes),
+        ("decoders", budget.decoders_bytes),
+    ];
+    for (account, limit) in accounts {
+        let labels = [("account", account)];
+        r.gauge_fn("floodmark_budget_limit_bytes", "What an account may hold.", &labels, move || {
+            limit as f64
+        });
+    }
+    let gauge = |name, help, read: fn(&Shared) -> u64| {
+        let shared = Arc::clone(node.shared());
+        r.gauge_fn(name, help, &[], move || read(&shared) as f64);
+    };
+    gauge("floodmark_query_answers_bytes", "Memory of answers on their way out.", |s| s.answers.used_bytes());
+    gauge("floodmark_write_inflight_bytes", "Memory of write requests now.", |s| s.inflight.used_bytes());
+    gauge("floodmark_write_inflight_peak_bytes", "The most that write requests ever held.", |s| {
+        s.inflight.peak_bytes()
+    });
+}
+
+fn of_laggards(node: &Node) {
+    let shared = Arc::clone(node.shared());
+    node.registry().gauges_fn(
+        "floodmark_seal_tenant_behind_seconds",
+        "How long tenants cannot be sealed; the log says why.",
+        "tenant",
+        move || {
+            let now_ms = shared.clock.now_ms();
+            let behind = shared.lake.laggards.all().into_iter().take(LAGGARDS_NAMED_MAX);
+            let seconds = |since_ms| now_ms.saturating_sub(since_ms).max(0) as f64 / 1000.0;
+            behind.map(|(tenant, since_ms)| (tenant.to_string(), seconds(since_ms))).collect()
+        },
+    );
+    let shared = Arc::clone(node.shared());
+    node.registry().gauge_fn(
+        "floodmark_seal_tenants_behind",
+        "Tenants that cannot be sealed.",
+        &[],
+        move || shared.lake.laggards.all().len() as f64,
+    );
+}
