@@ -25,10 +25,28 @@ use roaring::RoaringBitmap;
 #[cfg(test)]
 mod tests;
 
-/// Steps of a turn: about a millisecond. To look at a series is one.
-pub(crate) const TURN_STEPS: usize = 8_000;
+/// Steps of a turn: some fifty microseconds, for writers wait for it. To look at a series is one.
+pub(crate) const TURN_STEPS: usize = 500;
 /// To take a series with ten labels out of its postings or out of memory is about so many.
 const SERIES_STEPS: usize = 16;
+/// To go through a page of the index, beside what is in it.
+const PAGE_STEPS: usize = 8;
+
+/// Series that were seen last before these moments, in seconds of the clock that appends are told.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Idle {
+    /// They leave the active set. Their samples stay.
+    pub retire_before_s: u32,
+    /// They are evicted, where they have no samples.
+    pub evict_before_s: u32,
+}
+
+impl Idle {
+    /// One moment for both.
+    pub const fn before(seconds: u32) -> Self {
+        Self { retire_before_s: seconds, evict_before_s: seconds }
+    }
+}
 
 /// What eviction remembers between two turns.
 #[derive(Debug, Default)]
@@ -37,8 +55,6 @@ pub(crate) struct Evicting {
     page: usize,
     /// Something was merged in this pass over the index.
     merged: bool,
-    /// The last step that is done, by the partition's count.
-    pub(crate) done: u64,
     /// No longer in the index, and not yet removed.
     leaving: RoaringBitmap,
     /// Those before this one are unlisted.
@@ -46,17 +62,21 @@ pub(crate) struct Evicting {
 }
 
 impl TenantHead {
-    /// Unlinks series without samples that were last seen before `idle_before_s`. Counts all that are unlinked.
-    pub(crate) fn unlink_some(&mut self, idle_before_s: u32, steps: &mut usize, unlinked: &mut u64) -> bool {
-        let series = &mut self.series;
+    /// Retires idle series, and unlinks those without samples. Counts all that are unlinked.
+    pub(crate) fn unlink_some(&mut self, idle: Idle, steps: &mut usize, unlinked: &mut u64) -> bool {
         while self.evicting.page < self.index.page_count() {
             if *steps == 0 {
                 return false;
             }
+            *steps = steps.saturating_sub(PAGE_STEPS);
             self.index.review(self.evicting.page, |found, linked| {
                 *steps = steps.saturating_sub(1);
-                let series = series.get_mut(found.index());
-                if series.seen_s >= idle_before_s || series.holds_samples() {
+                let series = self.series.get_mut(found.index());
+                if series.state & ACTIVE != 0 && series.seen_s < idle.retire_before_s {
+                    series.state &= !ACTIVE;
+                    self.active -= 1;
+                }
+                if series.seen_s >= idle.evict_before_s || series.holds_samples() {
                     return if linked { Verdict::Link } else { Verdict::Unlink };
                 }
                 series.state |= UNLINKED;
@@ -75,6 +95,7 @@ impl TenantHead {
             if *steps == 0 {
                 return false;
             }
+            *steps = steps.saturating_sub(PAGE_STEPS);
             self.drop_keys(steps);
             self.evicting.page += 1;
         }

@@ -17,8 +17,8 @@ use model::{Samples, SeriesRef, TimeRange};
 #[cfg(test)]
 mod tests;
 
-/// Series that are visited in a turn of a release: about a quarter of a millisecond, for writers wait for it.
-pub(crate) const TURN_SERIES: usize = 2_000;
+/// Series that are visited in a turn of a release: some fifty microseconds, for writers wait for it.
+pub(crate) const TURN_SERIES: usize = 400;
 
 /// What is between [`TenantHead::freeze`] and the end of the release.
 #[derive(Debug, Default)]
@@ -36,7 +36,7 @@ impl TenantHead {
     /// (at least: what was sent again may be counted twice); 0 where there is nothing to freeze.
     ///
     /// Only one freeze can be outstanding.
-    pub fn freeze(&mut self) -> u64 {
+    pub(crate) fn freeze(&mut self) -> u64 {
         assert!(!self.is_frozen(), "BUG: frozen again before the release");
         let samples = std::mem::take(&mut self.samples_fresh);
         if samples > 0 {
@@ -47,19 +47,9 @@ impl TenantHead {
         samples
     }
 
-    /// True from [`Self::freeze`] to the last turn of the release.
+    /// True from a freeze to the last turn of the release.
     pub const fn is_frozen(&self) -> bool {
         self.frozen.samples > 0
-    }
-
-    /// What [`Self::freeze`] said, until the last turn of the release.
-    pub const fn samples_frozen(&self) -> u64 {
-        self.frozen.samples
-    }
-
-    /// Samples that came since the last freeze, likewise.
-    pub const fn samples_fresh(&self) -> u64 {
-        self.samples_fresh
     }
 
     /// Appends a series' frozen samples to `out`: ascending, each time once, the last write wins.
@@ -72,13 +62,8 @@ impl TenantHead {
         }
     }
 
-    /// Lets go of frozen samples, a few series at a time; true where it was the last turn, or where nothing is
-    /// frozen. The newest time of a series, and mostly the newest value, stay known.
-    pub fn release_turn(&mut self) -> bool {
-        self.release_some(&mut { TURN_SERIES })
-    }
-
-    /// The same with so many steps left; a series is one.
+    /// Lets go of frozen samples with so many steps left, of which a series is one; true where it was the last turn, or
+    /// where nothing is frozen. The newest time of a series, and mostly the newest value, stay known.
     pub(crate) fn release_some(&mut self, steps: &mut usize) -> bool {
         if !self.is_frozen() {
             return true;

@@ -34,6 +34,7 @@ mod tenant;
 pub mod bench;
 
 pub use chunk::{Chunk, OpenChunk};
+pub use evict::Idle;
 pub use index::Index;
 pub use order::FrozenOrder;
 pub use partition::{Evicted, Partition};

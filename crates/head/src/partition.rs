@@ -1,11 +1,17 @@
 //! What one owner owns: the heads of all tenants in one partition.
+//!
+//! What takes long is done in turns of some fifty microseconds, however many tenants there are: each knows which of them
+//! it has to come to yet.
 
-use crate::evict;
+use crate::evict::{self, Idle};
 use crate::freeze::TURN_SERIES;
 use crate::pin::{Pin, Pins};
 use crate::tenant::TenantHead;
 use hashbrown::HashMap;
 use model::{SeriesRef, TenantId};
+
+/// What it takes to turn to another tenant, in steps of a turn.
+const TENANT_STEPS: usize = 8;
 
 /// The head of one partition.
 #[derive(Debug)]
@@ -14,16 +20,21 @@ pub struct Partition {
     seed: u64,
     pins: Pins,
     eviction: Eviction,
+    /// Who has frozen samples.
+    frozen: Vec<TenantId>,
+    /// By how many bytes it grew or shrank in turns, since somebody asked.
+    change_bytes: isize,
 }
 
 /// Where an eviction is.
 #[derive(Debug, Default)]
 struct Eviction {
     step: Step,
-    /// Steps begun so far: a tenant that has done the one under way knows its number.
-    count: u64,
-    /// Series unlinked by this eviction, and in the end those removed.
-    unlinked: u64,
+    /// Tenants that the step has to come to yet. The last is its next.
+    waiting: Vec<TenantId>,
+    /// Tenants of whom series were unlinked.
+    leaving: Vec<TenantId>,
+    /// Series that were removed.
     removed: u64,
 }
 
@@ -50,7 +61,14 @@ pub enum Evicted {
 impl Partition {
     /// An empty partition; `seed` is the node's secret for hashing.
     pub fn new(seed: u64) -> Self {
-        Self { tenants: HashMap::new(), seed, pins: Pins::default(), eviction: Eviction::default() }
+        Self {
+            tenants: HashMap::new(),
+            seed,
+            pins: Pins::default(),
+            eviction: Eviction::default(),
+            frozen: Vec::new(),
+            change_bytes: 0,
+        }
     }
 
     /// A tenant's head, where it has one.
@@ -71,33 +89,47 @@ impl Partition {
         self.tenants.iter()
     }
 
-    /// All tenants, to change.
-    pub fn tenants_mut(&mut self) -> impl Iterator<Item = (&TenantId, &mut TenantHead)> {
-        self.tenants.iter_mut()
-    }
-
     /// How many tenants there are.
     pub fn tenant_count(&self) -> usize {
         self.tenants.len()
     }
 
     /// Freezes the samples of tenants that are wanted and not frozen already, in constant time for each (see
-    /// [`TenantHead::freeze`]); says how many.
+    /// [`crate::freeze`]); says how many.
     pub fn freeze(&mut self, wanted: impl Fn(&TenantId) -> bool) -> u64 {
-        let heads = self.tenants.iter_mut().filter(|(tenant, head)| !head.is_frozen() && wanted(tenant));
-        heads.map(|(_, head)| head.freeze()).sum()
+        let mut samples = 0;
+        for (tenant, head) in self.tenants.iter_mut().filter(|(t, head)| !head.is_frozen() && wanted(t)) {
+            samples += head.freeze();
+            if head.is_frozen() {
+                self.frozen.push(tenant.clone());
+            }
+        }
+        samples
     }
 
-    /// True where a tenant has frozen samples.
-    pub fn is_frozen(&self) -> bool {
-        self.tenants.values().any(TenantHead::is_frozen)
-    }
-
-    /// Lets go of what is frozen of wanted tenants, a few thousand series at a time; true where it was the last turn.
+    /// Lets go of what is frozen of wanted tenants, a few hundred series at a time; true where it was the last turn.
     pub fn release_turn(&mut self, wanted: impl Fn(&TenantId) -> bool) -> bool {
-        let mut steps = TURN_SERIES;
-        let mut heads = self.tenants.iter_mut().filter(|(tenant, _)| wanted(tenant));
-        heads.all(|(_, head)| head.release_some(&mut steps))
+        let (mut steps, mut next) = (TURN_SERIES, self.frozen.len());
+        while next > 0 {
+            next -= 1;
+            if !wanted(&self.frozen[next]) {
+                continue;
+            }
+            if steps == 0 {
+                return false;
+            }
+            let head = self.tenants.get_mut(&self.frozen[next]).expect("BUG: a frozen tenant stays");
+            let before = head.memory_bytes();
+            let done = head.release_some(&mut steps);
+            self.change_bytes += head.memory_bytes() as isize - before as isize;
+            if !done {
+                return false;
+            }
+            steps = steps.saturating_sub(TENANT_STEPS);
+            // who takes its place was looked at before
+            self.frozen.swap_remove(next);
+        }
+        true
     }
 
     /// What must be held by whoever keeps references to series, or a [`crate::Selection`] or [`crate::Walk`], from
@@ -106,47 +138,60 @@ impl Partition {
         self.pins.pin()
     }
 
-    /// Evicts series that have no samples and were last seen before `idle_before_s`, a little at a time. `freed` is
-    /// told whose references now belong to nobody; new series will get them.
+    /// Retires idle series, and evicts those of them that have no samples, a little at a time. `freed` is told whose
+    /// references now belong to nobody; new series will get them.
     ///
     /// Anything may happen between two turns. A tenant whose series are all gone can be removed
     /// ([`Self::remove_empty`]).
-    pub fn evict_turn(&mut self, idle_before_s: u32, mut freed: impl FnMut(&TenantId, SeriesRef)) -> Evicted {
-        let Eviction { step, count, unlinked, removed } = &mut self.eviction;
+    pub fn evict_turn(&mut self, idle: Idle, mut freed: impl FnMut(&TenantId, SeriesRef)) -> Evicted {
+        let Eviction { step, waiting, leaving, removed } = &mut self.eviction;
         match step {
             Step::Rest => {
-                (*step, *unlinked, *removed) = (Step::Unlink, 0, 0);
-                *count += 1;
+                (*step, *removed) = (Step::Unlink, 0);
+                waiting.extend(self.tenants.keys().cloned());
             }
             Step::Unlink => {}
             Step::Unlist | Step::Remove if !self.pins.are_gone() => return Evicted::Waits,
             Step::Unlist | Step::Remove => {}
         }
         let mut steps = evict::TURN_STEPS;
-        for (tenant, head) in self.tenants.iter_mut().filter(|(_, head)| head.evicting.done < *count) {
-            let mut freed = |series| {
-                *removed += 1;
-                freed(tenant, series);
-            };
-            let done = match step {
-                Step::Rest | Step::Unlink => head.unlink_some(idle_before_s, &mut steps, unlinked),
-                Step::Unlist => head.unlist_some(&mut steps),
-                Step::Remove => head.remove_some(&mut steps, &mut freed),
-            };
-            if !done {
+        while let Some(tenant) = waiting.last() {
+            if steps == 0 {
                 return Evicted::More;
             }
-            head.evicting.done = *count;
+            if let Some(head) = self.tenants.get_mut(tenant) {
+                let before = head.memory_bytes();
+                let done = match step {
+                    Step::Rest | Step::Unlink => {
+                        let mut unlinked = 0;
+                        let done = head.unlink_some(idle, &mut steps, &mut unlinked);
+                        if unlinked > 0 && leaving.last() != Some(tenant) {
+                            leaving.push(tenant.clone());
+                        }
+                        done
+                    }
+                    Step::Unlist => head.unlist_some(&mut steps),
+                    Step::Remove => head.remove_some(&mut steps, &mut |series| {
+                        *removed += 1;
+                        freed(tenant, series);
+                    }),
+                };
+                self.change_bytes += head.memory_bytes() as isize - before as isize;
+                if !done {
+                    return Evicted::More;
+                }
+            }
+            steps = steps.saturating_sub(TENANT_STEPS);
+            waiting.pop();
         }
-        *step = match step {
-            Step::Rest | Step::Unlink if *unlinked > 0 => Step::Unlist,
-            Step::Unlist => Step::Remove,
+        (*step, *waiting) = match step {
+            Step::Rest | Step::Unlink if !leaving.is_empty() => (Step::Unlist, leaving.clone()),
+            Step::Unlist => (Step::Remove, std::mem::take(leaving)),
             Step::Rest | Step::Unlink | Step::Remove => {
                 *step = Step::Rest;
                 return Evicted::Done(*removed);
             }
         };
-        *count += 1;
         self.pins.turn_over();
         Evicted::Waits
     }
@@ -156,6 +201,7 @@ impl Partition {
         self.tenants.retain(|tenant, head| {
             let keeps = !head.is_forgettable();
             if !keeps {
+                self.change_bytes -= head.memory_bytes() as isize;
                 removed(tenant);
             }
             keeps
@@ -163,6 +209,12 @@ impl Partition {
         if self.tenants.capacity() > 64 && self.tenants.len() * 4 < self.tenants.capacity() {
             self.tenants.shrink_to_fit();
         }
+    }
+
+    /// By how many bytes turns of releases and evictions, and the removal of tenants, have changed the memory since this
+    /// was asked last. To add up all tenants' bytes would take longer than a turn.
+    pub const fn take_change(&mut self) -> isize {
+        std::mem::replace(&mut self.change_bytes, 0)
     }
 
     /// Bytes of memory of one tenant.

@@ -42,11 +42,9 @@ pub struct TenantHead {
     pub(crate) chunk_bytes: usize,
     /// What the entries of `late` and `frozen_late` hold beside themselves.
     pub(crate) late_bytes: usize,
-    samples_total: u64,
     pub(crate) samples_fresh: u64,
     /// Series evicted since the start.
     pub(crate) evicted: u64,
-    newest_ms: i64,
 }
 
 /// What became of appended samples.
@@ -88,10 +86,8 @@ impl TenantHead {
             active: 0,
             chunk_bytes: 0,
             late_bytes: 0,
-            samples_total: 0,
             samples_fresh: 0,
             evicted: 0,
-            newest_ms: i64::MIN,
         }
     }
 
@@ -141,8 +137,7 @@ impl TenantHead {
         assert!(refs.len() == timestamps.len() && refs.len() == values.len(), "BUG: columns differ");
         let mut stats = AppendStats::default();
         let awake = ACTIVE | self.frozen.epoch;
-        // kept in registers: this loop is what the head does most
-        let (mut grown, mut newest_ms) = (0, self.newest_ms);
+        let mut grown = 0;
         for ((series_ref, &timestamp_ms), &value) in refs.iter().zip(timestamps).zip(values) {
             let series = self.series.get_mut(series_ref.index());
             series.seen_s = now_s;
@@ -152,7 +147,6 @@ impl TenantHead {
             }
             if timestamp_ms > series.open.last_ms() {
                 grown += series.append(timestamp_ms, value);
-                newest_ms = newest_ms.max(timestamp_ms);
                 stats.in_order += 1;
             } else if is_newest_again(series, timestamp_ms, value) {
                 stats.duplicates += 1;
@@ -162,9 +156,7 @@ impl TenantHead {
                 self.append_late(*series_ref, timestamp_ms, value);
             }
         }
-        self.newest_ms = newest_ms;
         self.chunk_bytes = self.chunk_bytes.wrapping_add_signed(grown);
-        self.samples_total += stats.in_order + stats.late;
         self.samples_fresh += stats.in_order + stats.late;
         stats
     }
@@ -284,30 +276,14 @@ impl TenantHead {
         &self.pairs
     }
 
-    /// Series unseen since `before_s` leave the active set. Their samples stay.
-    pub fn retire(&mut self, before_s: u32) {
-        for i in 0..self.series.len() {
-            let Some(series) = self.series.find_mut(i) else { continue };
-            if series.state & ACTIVE != 0 && series.seen_s < before_s {
-                series.state &= !ACTIVE;
-                self.active -= 1;
-            }
-        }
-    }
-
     /// Series in memory, with those that are being evicted.
     pub const fn series_count(&self) -> usize {
         self.series.len() - self.free.len()
     }
 
-    /// Series that got a sample lately (see [`Self::retire`]).
+    /// Series that got a sample lately (see [`crate::Idle::retire_before_s`]).
     pub const fn active_count(&self) -> usize {
         self.active
-    }
-
-    /// Samples stored since the start.
-    pub const fn samples_total(&self) -> u64 {
-        self.samples_total
     }
 
     /// Bytes of memory that the structures hold, without the allocator's own overhead.

@@ -12,6 +12,7 @@
 
 mod commit;
 mod dictionary;
+mod duty;
 mod evict;
 mod outage;
 mod replay;
@@ -56,15 +57,6 @@ const CREATE_SHARE: usize = 32;
 const KNOWN_LATELY: Duration = Duration::from_millis(200);
 const CREATE_PAUSE_FACTOR: u32 = 12;
 
-/// After each turn of letting go of sealed samples the owner leaves the head to others for so many times as long.
-const RELEASE_PAUSE_FACTOR: u32 = 4;
-
-/// How often the owner looks after things when nothing happens.
-const IDLE: Duration = Duration::from_secs(1);
-
-/// How often series that were not seen for long leave the active set.
-const RETIRE_EVERY: Duration = Duration::from_secs(30);
-
 /// What everybody may see of a partition.
 #[derive(Debug)]
 pub(crate) struct PartitionShared {
@@ -96,6 +88,11 @@ impl PartitionShared {
             unsealed_bytes: AtomicU64::new(0),
             unsealed_since_ms: AtomicI64::new(0),
         }
+    }
+
+    /// The head holds so many bytes more, or less.
+    fn grew(&self, bytes: isize) {
+        self.head_bytes.fetch_add(bytes as u64, Ordering::Relaxed); // wraps where it shrank
     }
 }
 
@@ -129,7 +126,6 @@ pub(crate) struct Owner {
     evicting: Evicting,
     /// Bytes of replayed records that are not sealed; what was taken in since is counted by the journal.
     unsealed_bytes: u64,
-    retired: Instant,
     /// When a request of known series last came.
     known_at: Instant,
     /// When the next slice of series may be created.
@@ -161,7 +157,6 @@ impl Owner {
             sealing: Sealing::default(),
             evicting: Evicting::new(now),
             unsealed_bytes: 0,
-            retired: now,
             known_at: now,
             create_at: now,
             stopping: false,
@@ -212,7 +207,6 @@ impl Owner {
         }
         self.seal_turn();
         self.evict_turn();
-        self.housekeep();
     }
 
     /// Takes what waits; sleeps only where there is nothing at all to do.
@@ -249,11 +243,10 @@ impl Owner {
             return None;
         }
         let creates = (!self.creating.is_empty()).then_some(self.create_at);
-        let next =
-            [creates, self.sealing.wants_turn(), Some(self.evicting.turn_at)].into_iter().flatten().min();
-        let now = self.node.clock.instant();
-        let left = |at: Instant| at.saturating_duration_since(now);
-        next.map_or(Some(IDLE), |at| Some(left(at)).filter(|d| !d.is_zero()))
+        let others = [creates, self.sealing.wants_turn()].into_iter().flatten();
+        let next = others.fold(self.evicting.duty.due(), Instant::min);
+        let left = next.saturating_duration_since(self.node.clock.instant());
+        (!left.is_zero()).then_some(left)
     }
 
     /// Creates the next few series, if it is their turn; submissions that are complete by it join the group.
@@ -306,23 +299,10 @@ impl Owner {
                 submission.exemplars.extend(new.exemplars.drain(..).map(|e| (series, e)));
             }
             self.node.metrics.series_created.add((head.series_count() - before) as u64);
-            let grown = head.memory_bytes().saturating_sub(before_bytes) as u64;
-            self.partition.head_bytes.fetch_add(grown, Ordering::Relaxed);
+            self.partition.grew(head.memory_bytes() as isize - before_bytes as isize);
         }
         submission.created = to;
         to - from
-    }
-
-    fn housekeep(&mut self) {
-        let now = self.node.clock.instant();
-        if now.duration_since(self.retired) < RETIRE_EVERY {
-            return;
-        }
-        self.retired = now;
-        let before_s = self.node.now_s().saturating_sub(self.node.settings.series_idle_s);
-        for (_, head) in self.partition.head.write().tenants_mut() {
-            head.retire(before_s);
-        }
     }
 
     fn publish_stats(&self) {

@@ -2,7 +2,7 @@
 
 use super::fleet;
 use super::shapes::{self, Shape, Values};
-use crate::{Evicted, FrozenOrder, Partition};
+use crate::{Evicted, FrozenOrder, Idle, Partition};
 use model::{Samples, SeriesKey, SeriesRef, TenantId};
 use std::time::Instant;
 
@@ -79,6 +79,8 @@ pub fn leave(series: usize, scrapes: usize) -> Vec<LeavingRow> {
     stage("release", &mut partition, &mut |p| p.release_turn(|_| true));
     partition.freeze(|_| true);
     stage("release again", &mut partition, &mut |p| p.release_turn(|_| true));
-    stage("evict", &mut partition, &mut |p| matches!(p.evict_turn(2, |_, _| {}), Evicted::Done(_)));
+    stage("evict", &mut partition, &mut |p| {
+        matches!(p.evict_turn(Idle::before(2), |_, _| {}), Evicted::Done(_))
+    });
     rows
 }

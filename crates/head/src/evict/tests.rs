@@ -1,4 +1,4 @@
-use crate::{Evicted, Filter, FilterKind, Partition, Pin, Selection, TenantHead, Walk};
+use crate::{Evicted, Filter, FilterKind, Idle, Partition, Pin, Selection, TenantHead, Walk};
 use model::{Exemplar, Labels, LabelsRef, Metadata, Samples, SeriesKey, SeriesRef, TenantId, TimeRange};
 use roaring::RoaringBitmap;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
@@ -33,7 +33,11 @@ fn text(head: &TenantHead, series: SeriesRef) -> Labels {
 /// Evicts until it is done, with nobody else there; says how many.
 fn evict(partition: &mut Partition, idle_before_s: u32) -> u64 {
     loop {
-        if let Evicted::Done(count) = partition.evict_turn(idle_before_s, |_, _| {}) {
+        let before = partition.memory_bytes() as isize;
+        partition.take_change();
+        let evicted = partition.evict_turn(Idle::before(idle_before_s), |_, _| {});
+        assert_eq!(partition.take_change(), partition.memory_bytes() as isize - before);
+        if let Evicted::Done(count) = evicted {
             return count;
         }
     }
@@ -103,7 +107,7 @@ fn one_life(rng: &mut Rng) {
                 model.values_mut().for_each(BTreeMap::clear);
             }
             _ => {
-                let turn = partition.evict_turn(now_s.saturating_sub(15), |_, series| {
+                let turn = partition.evict_turn(Idle::before(now_s.saturating_sub(15)), |_, series| {
                     evicted += 1;
                     let labels = owners.remove(&series).expect("a series is freed once");
                     // somebody else may have its labels by now
@@ -242,6 +246,53 @@ fn what_a_replay_only_defines_goes_first() {
 }
 
 #[test]
+fn unseen_series_leave_the_active_set_and_return() {
+    let tenant = TenantId::anonymous();
+    let mut partition = Partition::new(1);
+    let head = partition.tenant_mut(&tenant);
+    let refs: Vec<_> = (0..3).map(|i| create(head, &labels_of(i, 0))).collect();
+    head.append(&refs[..2], &[1; 2], &[1.0; 2], 100);
+    head.append(&refs[..1], &[2], &[1.0], 200);
+    assert_eq!(head.active_count(), 2);
+    let idle = Idle { retire_before_s: 150, evict_before_s: 0 };
+    assert_eq!(partition.evict_turn(idle, |_, _| {}), Evicted::Done(0));
+    let head = partition.tenant_mut(&tenant);
+    assert_eq!((head.active_count(), head.series_count()), (1, 3));
+    head.append(&refs[1..2], &[3], &[1.0], 300);
+    assert_eq!(head.active_count(), 2);
+}
+
+#[test]
+fn turns_are_short_however_many_tenants_there_are() {
+    const TENANTS: usize = 3000;
+    let mut partition = Partition::new(1);
+    for i in 0..TENANTS {
+        let tenant = TenantId::parse(&format!("t{i}")).unwrap();
+        let head = partition.tenant_mut(&tenant);
+        let series = [create(head, &labels_of(0, 0)), create(head, &labels_of(1, 0))];
+        head.append(&series, &[1; 2], &[1.0; 2], 1);
+    }
+    assert_eq!(partition.freeze(|_| true), 2 * TENANTS as u64);
+    let except = TenantId::parse("t7").unwrap();
+    let mut turns = 1;
+    while !partition.release_turn(|tenant| *tenant != except) {
+        turns += 1;
+    }
+    // of a release of two series, all but two steps are to find them
+    assert!(turns > TENANTS / 50, "{turns} turns");
+    let left = |p: &Partition| p.tenants().filter(|(_, head)| head.is_frozen()).count();
+    assert_eq!(left(&partition), 1);
+    assert!(partition.release_turn(|_| true) && left(&partition) == 0);
+    let mut turns = 1;
+    while !matches!(partition.evict_turn(Idle::before(9), |_, _| {}), Evicted::Done(6000)) {
+        turns += 1;
+    }
+    assert!(turns > 3 * TENANTS / 50, "{turns} turns");
+    partition.remove_empty(|_| {});
+    assert_eq!((partition.tenant_count(), partition.memory_bytes()), (0, 0));
+}
+
+#[test]
 fn a_tenant_that_has_only_metadata_stays() {
     let tenant = TenantId::anonymous();
     let mut partition = Partition::new(1);
@@ -263,24 +314,24 @@ fn what_comes_in_between_keeps_a_series() {
     let head = partition.tenant_mut(&tenant);
     let refs: Vec<_> = all.iter().map(|labels| create(head, labels)).collect();
     let pin = partition.pin();
-    assert_eq!(partition.evict_turn(9, |_, _| {}), Evicted::Waits);
+    assert_eq!(partition.evict_turn(Idle::before(9), |_, _| {}), Evicted::Waits);
     let head = partition.tenant_mut(&tenant);
     assert!(refs.iter().zip(&all).all(|(_, labels)| head.resolve(key_of(labels)).is_none()));
     // created again, and appended to by who knew it before
     assert_eq!(create(head, &all[1]), refs[1]);
     assert_eq!(head.resolve(key_of(&all[1])), Some(refs[1]));
     head.append(&[refs[2]], &[1], &[1.0], 9);
-    assert_eq!(partition.evict_turn(9, |_, _| {}), Evicted::Waits, "somebody still knows them");
+    assert_eq!(partition.evict_turn(Idle::before(9), |_, _| {}), Evicted::Waits, "somebody still knows them");
     drop(pin);
     let pin = partition.pin();
-    assert_eq!(partition.evict_turn(9, |_, _| {}), Evicted::Waits);
+    assert_eq!(partition.evict_turn(Idle::before(9), |_, _| {}), Evicted::Waits);
     let head = partition.tenant(&tenant).unwrap();
     assert_eq!(head.select(&[]).iter().collect::<Vec<_>>(), [1, 2]);
     assert_eq!(text(head, refs[3]), all[3], "the labels stay for who selected it");
     assert_eq!([1, 2].map(|i| head.resolve(key_of(&all[i]))), [Some(refs[1]), Some(refs[2])]);
     drop(pin);
     let mut freed = Vec::new();
-    assert_eq!(partition.evict_turn(9, |_, series| freed.push(series.0)), Evicted::Done(2));
+    assert_eq!(partition.evict_turn(Idle::before(9), |_, series| freed.push(series.0)), Evicted::Done(2));
     freed.sort_unstable();
     assert_eq!(freed, [0, 3]);
     let head = partition.tenant_mut(&tenant);
@@ -327,7 +378,7 @@ fn looks_in_turns_stay_right_while_series_come_and_go() {
         }
     }
     // half an eviction was before the first look
-    while partition.evict_turn(9, |_, _| {}) == Evicted::More {}
+    while partition.evict_turn(Idle::before(9), |_, _| {}) == Evicted::More {}
     let pin = partition.pin();
     let (mut walk, mut values, mut turns) = (Walk::new(), Vec::new(), 0);
     let (mut names_walk, mut names) = (Walk::new(), BTreeSet::new());
@@ -353,7 +404,7 @@ fn looks_in_turns_stay_right_while_series_come_and_go() {
             create(head, &labels(COUNT + turns * 500 + i, "new"));
         }
         for _ in 0..3 {
-            partition.evict_turn(9, |_, _| {});
+            partition.evict_turn(Idle::before(9), |_, _| {});
         }
         turns += 1;
     }
@@ -369,7 +420,7 @@ fn looks_in_turns_stay_right_while_series_come_and_go() {
     assert!(stay.is_subset(&everything) && everything.max() < Some(COUNT as u32));
     let head = partition.tenant(&tenant).unwrap();
     assert!(everything.iter().all(|s| !text(head, SeriesRef(s)).get("i").unwrap().starts_with("new")));
-    while !matches!(partition.evict_turn(9, |_, _| {}), Evicted::Done(_)) {}
+    while !matches!(partition.evict_turn(Idle::before(9), |_, _| {}), Evicted::Done(_)) {}
     evict(&mut partition, 9);
     assert_eq!(partition.tenant(&tenant).unwrap().select(&[]), stay);
 }

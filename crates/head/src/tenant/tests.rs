@@ -98,18 +98,6 @@ fn duplicates_are_silent_and_rewrites_win() {
 }
 
 #[test]
-fn unseen_series_leave_the_active_set_and_return() {
-    let mut head = three();
-    head.append(&[SeriesRef(0), SeriesRef(1)], &[1, 1], &[1.0, 1.0], 100);
-    head.append(&[SeriesRef(0)], &[2], &[1.0], 200);
-    assert_eq!(head.active_count(), 2);
-    head.retire(150);
-    assert_eq!((head.active_count(), head.series_count()), (1, 3));
-    head.append(&[SeriesRef(1)], &[3], &[1.0], 300);
-    assert_eq!(head.active_count(), 2);
-}
-
-#[test]
 fn behaves_like_a_map_of_maps() {
     let seed = Rng::fresh_seed();
     println!("seed {seed}");

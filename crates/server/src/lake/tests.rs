@@ -208,7 +208,7 @@ async fn a_series_about_to_be_evicted_comes_once_and_whole() {
         let _pin = partition.pin();
         let series = partition.tenant_mut(&TenantId::anonymous()).find(key).unwrap();
         while partition.tenant(&TenantId::anonymous()).unwrap().resolve(key).is_some() {
-            partition.evict_turn(u32::MAX, |_, series| panic!("{series:?} was pinned"));
+            partition.evict_turn(head::Idle::before(u32::MAX), |_, series| panic!("{series:?} was pinned"));
         }
         drop(partition);
         assert_eq!(read(&there), content, "with nothing new");

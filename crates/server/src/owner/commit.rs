@@ -153,18 +153,18 @@ impl Owner {
     fn apply(&self, group: &mut [Submission]) {
         let now_s = self.node.now_s();
         let mut stats = AppendStats::default();
-        let mut grown: i64 = 0;
+        let mut grown = 0;
         let mut partition = self.partition.head.write();
         // of a submission that was refused whole, not even the tenant may stay: it takes memory
         let is_left =
             |s: &&mut Submission| !(s.refs.is_empty() && s.metadata.is_empty() && s.exemplars.is_empty());
         for submission in group.iter_mut().filter(is_left) {
-            let before = partition.memory_bytes_of(&submission.tenant) as i64;
+            let before = partition.memory_bytes_of(&submission.tenant);
             let head = partition.tenant_mut(&submission.tenant);
             stats.add(head.append(&submission.refs, &submission.timestamps, &submission.values, now_s));
             submission.metadata.drain(..).for_each(|m| head.put_metadata(m));
             submission.exemplars.drain(..).for_each(|(s, e)| head.put_exemplar(s, e));
-            grown += head.memory_bytes() as i64 - before;
+            grown += head.memory_bytes() as isize - before as isize;
         }
         drop(partition);
         if stats.in_order + stats.late > 0 {
@@ -172,7 +172,7 @@ impl Owner {
             let now_ms = self.node.clock.now_ms();
             let _ = unsealed.compare_exchange(0, now_ms, Ordering::Relaxed, Ordering::Relaxed); // the oldest counts
         }
-        self.partition.head_bytes.fetch_add(grown as u64, Ordering::Relaxed); // wraps where it shrank
+        self.partition.grew(grown);
         self.node.metrics.late_samples.add(stats.late);
         self.node.metrics.duplicate_samples.add(stats.duplicates);
     }

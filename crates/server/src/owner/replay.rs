@@ -43,7 +43,7 @@ impl Owner {
                         let samples = state.samples;
                         let grown = state.apply(sealed, &mut partition);
                         drop(partition);
-                        self.partition.head_bytes.fetch_add(grown as u64, Ordering::Relaxed); // wraps where it shrank
+                        self.partition.grew(grown);
                         self.node.metrics.replayed_samples.add(state.samples - samples);
                         self.unsealed_bytes += if sealed { 0 } else { entry.payload.len() as u64 };
                     }
@@ -230,7 +230,7 @@ impl Replay {
 
     /// Applies the record that was decoded last, without its samples where they are `sealed`; says by how many bytes
     /// the head grew.
-    fn apply(&mut self, sealed: bool, partition: &mut Partition) -> i64 {
+    fn apply(&mut self, sealed: bool, partition: &mut Partition) -> isize {
         let record = &mut self.record;
         if sealed {
             self.sealed += record.refs.len() as u64;
@@ -277,6 +277,6 @@ impl Replay {
                 head.put_exemplar(series, exemplar);
             }
         }
-        head.memory_bytes() as i64 - before as i64
+        head.memory_bytes() as isize - before as isize
     }
 }

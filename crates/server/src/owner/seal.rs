@@ -1,6 +1,7 @@
 //! The owner's part in sealing: it says up to where the head stands still, and lets go of what has become safe.
 
-use super::{Owner, RELEASE_PAUSE_FACTOR};
+use super::Owner;
+use super::duty::{Duty, SLICES_MAX};
 use journal::{JournalError, Offset};
 use model::{LabelsRef, TenantId};
 use std::collections::BTreeSet;
@@ -80,9 +81,7 @@ pub(super) struct Sealing {
     /// Outstanding, until it is released.
     frozen: Option<Frozen>,
     /// Being released.
-    releasing: Option<Sealed>,
-    /// When the next turn of the release may be.
-    turn_at: Option<Instant>,
+    releasing: Option<(Sealed, Duty)>,
     /// Metadata and exemplars of records below this offset lie behind it once more.
     carried: Offset,
     /// What the journal had taken in at the last freeze, in bytes.
@@ -94,7 +93,7 @@ pub(super) struct Sealing {
 impl Sealing {
     /// When the owner has to be awake for it, at the latest.
     pub(super) fn wants_turn(&self) -> Option<Instant> {
-        self.turn_at.filter(|_| self.releasing.is_some())
+        self.releasing.as_ref().map(|(_, duty)| duty.due())
     }
 }
 
@@ -105,9 +104,12 @@ impl Owner {
             let frozen = self.freeze(freeze.all, &freeze.except);
             let _ = freeze.reply.send(frozen); // who asked may have gone: the next one gets the same answer
         }
-        let now = self.node.clock.instant();
-        if self.sealing.releasing.is_some() && self.sealing.turn_at.is_none_or(|at| at <= now) {
-            self.release_turn();
+        for _ in 0..SLICES_MAX {
+            let now = self.node.clock.instant();
+            if self.sealing.wants_turn().is_none_or(|at| at > now) {
+                return;
+            }
+            self.release_slice(now);
         }
     }
 
@@ -199,25 +201,19 @@ impl Owner {
             let _ = sealed.reply.send(()); // it left before; the answer was lost
             return;
         }
-        self.sealing.turn_at = Some(self.node.clock.instant());
-        self.sealing.releasing = Some(sealed);
+        self.sealing.releasing = Some((sealed, Duty::from(self.node.clock.instant())));
     }
 
-    fn release_turn(&mut self) {
-        let Some(sealed) = &self.sealing.releasing else { return };
-        let began = self.node.clock.instant();
+    fn release_slice(&mut self, began: Instant) {
+        let Some((sealed, duty)) = &mut self.sealing.releasing else { return };
         let done = {
-            let mut partition = self.partition.head.write();
-            let before = partition.memory_bytes() as i64;
-            let done = partition.release_turn(|tenant| sealed.what.is_of(tenant));
-            let grown = partition.memory_bytes() as i64 - before;
-            self.partition.head_bytes.fetch_add(grown as u64, Ordering::Relaxed); // wraps where it shrank
+            let mut head = self.partition.head.write();
+            let done = head.release_turn(|tenant| sealed.what.is_of(tenant));
+            self.partition.grew(head.take_change());
             done
         };
-        // known series come first: most of the time the head is theirs
-        let now = self.node.clock.instant();
-        self.sealing.turn_at = Some(now + now.duration_since(began) * RELEASE_PAUSE_FACTOR);
-        if done && let Some(sealed) = self.sealing.releasing.take() {
+        duty.worked(began, self.node.clock.instant());
+        if done && let Some((sealed, _)) = self.sealing.releasing.take() {
             if let Safe::All { .. } = sealed.what {
                 self.sealing.frozen = None;
             }

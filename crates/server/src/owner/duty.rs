@@ -1,0 +1,80 @@
+//! Work on the head that can wait, in slices of some fifty microseconds: how much of its time an owner gives to it.
+
+use std::time::{Duration, Instant};
+
+/// For so many times as long as a slice took, others have the head and the processor.
+const PAUSE_FACTOR: u32 = 4;
+
+/// Where groups took the time of slices, so much of it is made up for at once.
+const OWED_MAX: Duration = Duration::from_millis(1);
+
+/// Slices of one turn at the most.
+pub(super) const SLICES_MAX: usize = 20;
+
+/// When the next slice is due.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Duty(Instant);
+
+impl Duty {
+    /// The first slice is due then.
+    pub(super) const fn from(first: Instant) -> Self {
+        Self(first)
+    }
+
+    /// When the next slice is due.
+    pub(super) const fn due(self) -> Instant {
+        self.0
+    }
+
+    /// Nothing is to be done before `until`.
+    pub(super) const fn rest(&mut self, until: Instant) {
+        self.0 = until;
+    }
+
+    /// A slice was done.
+    pub(super) fn worked(&mut self, began: Instant, ended: Instant) {
+        let owed = began.saturating_duration_since(self.0).min(OWED_MAX);
+        self.0 = began - owed + ended.duration_since(began) * (1 + PAUSE_FACTOR);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_fifth_of_the_time_whether_groups_come_in_between_or_not() {
+        const SLICE: Duration = Duration::from_micros(50);
+        let start = Instant::now();
+        for group in [0, 300, 900].map(Duration::from_micros) {
+            let (mut now, mut duty, mut worked) = (start, Duty::from(start), Duration::ZERO);
+            while now < start + Duration::from_secs(1) {
+                now += group;
+                for _ in 0..SLICES_MAX {
+                    if duty.due() > now {
+                        break;
+                    }
+                    duty.worked(now, now + SLICE);
+                    (now, worked) = (now + SLICE, worked + SLICE);
+                }
+                now += Duration::from_micros(10);
+            }
+            let percent = worked.as_micros() * 100 / (now - start).as_micros();
+            assert!((18..=20).contains(&percent), "{percent} % beside groups of {group:?}");
+        }
+    }
+
+    #[test]
+    fn who_was_away_for_long_does_not_make_up_for_all_of_it() {
+        let start = Instant::now();
+        let (mut now, mut duty, mut slices) = (start + Duration::from_secs(9), Duty::from(start), 0);
+        while duty.due() <= now {
+            let ended = now + Duration::from_micros(50);
+            duty.worked(now, ended);
+            (now, slices) = (ended, slices + 1);
+        }
+        assert_eq!(slices, 6);
+        duty.rest(now + OWED_MAX);
+        assert_eq!(duty.due(), now + OWED_MAX);
+    }
+}
