@@ -19,16 +19,6 @@ pub(super) const fn group_bytes(width: u8) -> usize {
 
 /// Cuts out the group of `width` bits at the beginning of `bytes`; what they lack is zeros.
 pub(super) fn unpack(bytes: &[u8], width: u8, out: &mut [u64; GROUP]) {
-    if bytes.len() >= group_bytes(width) + WORD {
-        return unpack_within(bytes, width, out);
-    }
-    let mut end = [0; group_bytes(WIDTH_MAX) + WORD];
-    end[..bytes.len()].copy_from_slice(bytes);
-    unpack_within(&end, width, out);
-}
-
-/// The same of bytes that go on behind the group.
-fn unpack_within(bytes: &[u8], width: u8, out: &mut [u64; GROUP]) {
     macro_rules! by_width {
         ($($width:literal)*) => {
             match width {
@@ -45,7 +35,9 @@ fn unpack_within(bytes: &[u8], width: u8, out: &mut [u64; GROUP]) {
 }
 
 fn cut<const WIDTH: usize>(bytes: &[u8], out: &mut [u64; GROUP]) {
-    let bytes = &bytes[..group_bytes(WIDTH as u8) + WORD];
+    let Some(bytes) = bytes.get(..group_bytes(WIDTH as u8) + WORD) else {
+        return cut_end::<WIDTH>(bytes, out);
+    };
     let mask = u64::MAX >> (64 - WIDTH);
     *out = std::array::from_fn(|i| {
         let (at, shift) = (i * WIDTH / 8, i * WIDTH % 8);
@@ -59,6 +51,14 @@ fn cut<const WIDTH: usize>(bytes: &[u8], out: &mut [u64; GROUP]) {
         };
         number & mask
     });
+}
+
+/// The same of bytes that end with the group, or within it.
+#[cold]
+fn cut_end<const WIDTH: usize>(bytes: &[u8], out: &mut [u64; GROUP]) {
+    let mut end = [0; group_bytes(WIDTH_MAX) + WORD];
+    end[..bytes.len()].copy_from_slice(bytes);
+    cut::<WIDTH>(&end, out);
 }
 
 #[cfg(test)]
