@@ -241,7 +241,12 @@ impl Packed {
 }
 
 fn sum(steps: &[u64]) -> i64 {
-    steps.iter().fold(0u64, |sum, step| sum.wrapping_add(*step)) as i64
+    let sum = |steps: &[u64]| steps.iter().fold(0u64, |sum, step| sum.wrapping_add(*step)) as i64;
+    // most are of one length, which the compiler then knows
+    match <&[u64; GROUP]>::try_from(steps) {
+        Ok(group) => sum(group),
+        Err(_) => sum(steps),
+    }
 }
 
 #[cfg(test)]
