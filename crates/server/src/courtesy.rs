@@ -13,10 +13,15 @@ use std::time::{Duration, Instant};
 /// How long it is worked before it is looked who else wants the processor.
 const TURN: Duration = Duration::from_micros(50);
 
-/// For how many times as long as it was worked others may be let pass, so that an eighth of a processor is left under any
-/// load; and how much of that is saved up.
-const WAIT_FACTOR: u32 = 7;
-const WAIT_MAX: Duration = Duration::from_millis(100);
+/// For how many times as long as it was worked others may be let pass, so that an eighth of a processor is left.
+const WAIT_FACTOR: i64 = 7;
+
+/// How much of that is saved up.
+const SAVED_MAX: Duration = Duration::from_millis(100);
+
+/// Who steps aside on a busy machine gets a processor back only milliseconds later. How much of what was waited too long is
+/// made up for.
+const OWED_MAX: Duration = Duration::from_millis(20);
 
 /// How often it is looked whether the requests are gone.
 const POLL: Duration = Duration::from_micros(200);
@@ -54,14 +59,15 @@ pub(crate) struct Courtesy {
     /// When the turn began, and what the thread had used of processors by then.
     since: Instant,
     used: Duration,
-    /// How long others may still be let pass: earned by work, spent by waiting, be it for them or for a processor.
-    patience: Duration,
+    /// For how many nanoseconds others may still be let pass: earned by work, spent by waiting, be it for them or for a
+    /// processor. Below zero where more was waited than earned.
+    patience: i64,
 }
 
 impl Courtesy {
     /// Of a thread that is about to work.
     pub(crate) fn new(node: &Shared) -> Self {
-        Self { since: node.clock.instant(), used: processor_time(), patience: Duration::ZERO }
+        Self { since: node.clock.instant(), used: processor_time(), patience: 0 }
     }
 
     /// Lets others pass, where some time was worked. To be called often, by one thread, and where no lock is held.
@@ -73,27 +79,34 @@ impl Courtesy {
         }
         let used = processor_time();
         self.account(passed, used.saturating_sub(self.used));
-        if !self.patience.is_zero() && !is_urgent(node) {
+        if self.patience > 0 && !is_urgent(node) {
             // whoever was woken for this processor need not wait for the end of a slice
             std::thread::yield_now();
+            self.account(node.clock.instant().saturating_duration_since(now), Duration::ZERO);
             self.wait(node);
         }
         (self.since, self.used) = (node.clock.instant(), used);
     }
 
     fn account(&mut self, passed: Duration, worked: Duration) {
-        let earned = self.patience + worked * WAIT_FACTOR;
-        self.patience = earned.saturating_sub(passed.saturating_sub(worked)).min(WAIT_MAX);
+        let waited = nanos(passed.saturating_sub(worked));
+        let patience = self.patience + nanos(worked) * WAIT_FACTOR - waited;
+        self.patience = patience.clamp(-nanos(OWED_MAX), nanos(SAVED_MAX));
     }
 
     fn wait(&mut self, node: &Shared) {
-        while !self.patience.is_zero() && !node.traffic.is_quiet() && !is_urgent(node) {
+        while self.patience > 0 && !node.traffic.is_quiet() && !is_urgent(node) {
             let before = node.clock.instant();
             node.clock.sleep(POLL);
             let slept = node.clock.instant().saturating_duration_since(before);
-            self.patience = self.patience.saturating_sub(slept.max(POLL));
+            self.account(slept.max(POLL), Duration::ZERO);
         }
     }
+}
+
+/// A day at the most, so that sums do not overflow.
+fn nanos(time: Duration) -> i64 {
+    time.min(Duration::from_secs(86_400)).as_nanos() as i64
 }
 
 /// What the calling thread has used of processors.
@@ -119,15 +132,36 @@ mod tests {
 
     #[test]
     fn waiting_is_earned_by_work() {
-        let mut courtesy = Courtesy { since: Instant::now(), used: Duration::ZERO, patience: Duration::ZERO };
+        let mut courtesy = Courtesy { since: Instant::now(), used: Duration::ZERO, patience: 0 };
         courtesy.account(MS, MS);
-        assert_eq!(courtesy.patience, MS * WAIT_FACTOR);
+        assert_eq!(courtesy.patience, nanos(MS * 7));
         courtesy.account(MS * 3, MS / 2);
-        assert_eq!(courtesy.patience, MS * WAIT_FACTOR * 3 / 2 - MS * 5 / 2, "a processor was waited for");
+        assert_eq!(courtesy.patience, nanos(MS * 7 * 3 / 2 - MS * 5 / 2), "a processor was waited for");
         courtesy.account(MS * 1000, MS);
-        assert_eq!(courtesy.patience, Duration::ZERO, "there is no debt");
+        assert_eq!(courtesy.patience, -nanos(OWED_MAX), "of a long wait a little is made up for");
+        courtesy.account(Duration::MAX, Duration::ZERO);
+        assert_eq!(courtesy.patience, -nanos(OWED_MAX));
         courtesy.account(MS * 1000, MS * 1000);
-        assert_eq!(courtesy.patience, WAIT_MAX);
+        assert_eq!(courtesy.patience, nanos(SAVED_MAX));
+    }
+
+    /// Beside requests that never end, on a machine where whoever steps aside is kept waiting.
+    #[test]
+    fn an_eighth_of_a_processor_is_left_however_long_a_wait_turns_out_to_be() {
+        for delay in [0, 1, 5, 15].map(|ms| MS * ms) {
+            let mut courtesy = Courtesy { since: Instant::now(), used: Duration::ZERO, patience: 0 };
+            let (mut passed, mut worked) = (Duration::ZERO, Duration::ZERO);
+            while passed < MS * 10_000 {
+                courtesy.account(TURN, TURN);
+                (passed, worked) = (passed + TURN, worked + TURN);
+                while courtesy.patience > 0 {
+                    courtesy.account(POLL + delay, Duration::ZERO);
+                    passed += POLL + delay;
+                }
+            }
+            let parts = passed.as_secs_f64() / worked.as_secs_f64();
+            assert!((7.9..8.1).contains(&parts), "one part in {parts} with {delay:?}");
+        }
     }
 
     #[test]
@@ -136,14 +170,14 @@ mod tests {
         let clock = Arc::new(ManualClock::at(0));
         let node = Node::start(small_settings(dir.path()), Arc::clone(&clock) as _).unwrap();
         let shared = node.shared();
-        let mut courtesy = Courtesy { patience: MS, ..Courtesy::new(shared) };
+        let mut courtesy = Courtesy { patience: nanos(MS), ..Courtesy::new(shared) };
         assert!(shared.traffic.is_quiet());
         courtesy.wait(shared);
-        assert_eq!(courtesy.patience, MS, "nobody came");
+        assert_eq!(courtesy.patience, nanos(MS), "nobody came");
         let passing = shared.traffic.enter();
         assert!(!shared.traffic.is_quiet());
         courtesy.wait(shared);
-        assert_eq!(courtesy.patience, Duration::ZERO, "all that was saved, and no more");
+        assert_eq!(courtesy.patience, 0, "all that was saved, and no more");
         drop(passing);
         assert!(shared.traffic.is_quiet());
         node.stop();

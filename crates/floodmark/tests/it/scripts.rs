@@ -66,6 +66,12 @@ fn flushes() {
 }
 
 #[test]
+fn merges() {
+    let args = ["--series", "4000", "--duration", "2", "--step", "1"];
+    check("merging.py", &args, &["when nobody writes", "merged bytes for each sealed: "]);
+}
+
+#[test]
 fn replay_and_value_models() {
     check("replay.py", &["--series", "4000", "--rounds", "2"], &["8000 samples of 4000 series"]);
     let args = ["--metrics", "10", "--series", "4", "--rounds", "8", "--models", "walk"];
