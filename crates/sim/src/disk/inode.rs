@@ -13,12 +13,14 @@ pub(super) struct Inode {
     durable: Vec<u8>,
     /// Sectors whose bytes are not all durable.
     dirty: BTreeSet<usize>,
+    /// A sync said that it is durable, and since then none has made it so.
+    is_lied_about: bool,
 }
 
 impl Inode {
     /// A file of these bytes, all durable.
     pub(super) fn durable(bytes: Vec<u8>) -> Self {
-        Self { durable: bytes.clone(), bytes, dirty: BTreeSet::new() }
+        Self { durable: bytes.clone(), bytes, ..Self::default() }
     }
 
     /// The bytes as written.
@@ -50,8 +52,19 @@ impl Inode {
         self.dirty.retain(|sector| sector * SECTOR < len);
     }
 
+    /// Says that everything is durable.
+    pub(super) fn lie(&mut self) {
+        self.is_lied_about |= !self.is_durable();
+    }
+
+    /// True where a power loss would change what a sync said is durable.
+    pub(super) const fn is_lied_about(&self) -> bool {
+        self.is_lied_about
+    }
+
     /// Makes everything durable.
     pub(super) fn sync(&mut self) {
+        self.is_lied_about = false;
         self.durable.resize(self.bytes.len(), 0);
         std::mem::take(&mut self.dirty).into_iter().for_each(|sector| self.make_durable(sector));
     }
@@ -80,6 +93,7 @@ impl Inode {
 
     /// Leaves what a power loss leaves.
     pub(super) fn crash(&mut self, rng: &mut Rng) {
+        self.is_lied_about = false;
         let (shorter, longer) =
             (self.durable.len().min(self.bytes.len()), self.durable.len().max(self.bytes.len()));
         let len = match rng.below(3) {

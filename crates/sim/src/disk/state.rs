@@ -107,7 +107,10 @@ impl State {
         let lies = self.rng.chance(self.faults.lie);
         let inode = self.files.get_mut(&file).expect("BUG: an open file is there");
         match result {
-            Ok(false) if lies => Ok(()),
+            Ok(false) if lies => {
+                inode.lie();
+                Ok(())
+            }
             Ok(false) => {
                 inode.sync();
                 Ok(())
@@ -134,8 +137,8 @@ impl State {
         }
         self.files.retain(|file, _| kept.contains(file));
         for inode in self.files.values_mut().filter(|inode| !inode.is_durable()) {
-            // what a lying sync left dirty is lost like the rest: who asked is told by `has_lied`
-            self.lied |= self.faults.lie > 0.0;
+            // what a lying sync left dirty, in whatever weather, is lost like the rest: who asked is told by `has_lied`
+            self.lied |= inode.is_lied_about();
             inode.crash(rng);
         }
     }
