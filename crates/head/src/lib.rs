@@ -39,5 +39,5 @@ pub use index::Index;
 pub use order::FrozenOrder;
 pub use partition::{Evicted, Partition};
 pub use pin::Pin;
-pub use select::{Filter, FilterKind, Selection, Walk};
+pub use select::{Among, Filter, FilterKind, Selection, Walk};
 pub use tenant::{AppendStats, TenantHead};

@@ -7,8 +7,8 @@
 //! gone. A selection sees the series that were there at its first turn.
 
 use crate::pairs::{PairId, Pairs};
-use crate::postings::Postings;
 use crate::tenant::TenantHead;
+use model::{SeriesRef, TimeRange};
 use roaring::RoaringBitmap;
 
 #[cfg(test)]
@@ -19,6 +19,9 @@ const TURN_STEPS: usize = 8_000;
 
 /// Testing a value with a function (a regular expression, mostly) counts as so many steps.
 const TEST_STEPS: usize = 4;
+
+/// Looking whether a series has samples in a range counts as so many steps.
+const SAMPLES_STEPS: usize = 8;
 
 /// References that one step can add to a set.
 const STEP_REFERENCES: usize = 64;
@@ -255,11 +258,25 @@ impl<'f> Search<'f> {
     }
 }
 
+/// Which series count in a walk.
+#[derive(Debug, Clone, Copy)]
+pub enum Among<'a> {
+    /// All.
+    All,
+    /// These.
+    Series(&'a RoaringBitmap),
+    /// Those that have a sample in the range. A pair is left with the first that has: where most have, this looks at far
+    /// fewer series than there are.
+    Range(TimeRange),
+}
+
 /// Where a walk over label names or values is: at numbers, which those keep that are there all the time.
 #[derive(Debug, Default)]
 pub struct Walk {
     name: usize,
     pair: u32,
+    /// Of that pair, the first series that was not looked at.
+    series: u32,
 }
 
 impl Walk {
@@ -268,37 +285,28 @@ impl Walk {
         Self::default()
     }
 
-    /// One turn over the values of a label: hands each to `take`; with `among`, only those that one of these
-    /// series has. True where it was the last turn.
+    /// One turn over the values of a label: hands each to `take` that one of the series `among` all has. True where it
+    /// was the last turn.
     pub fn values(
         &mut self,
         head: &TenantHead,
         name: &str,
-        among: Option<&RoaringBitmap>,
+        among: Among<'_>,
         mut take: impl FnMut(&str),
     ) -> bool {
         let (pairs, mut steps) = (head.pairs(), TURN_STEPS);
         for id in pairs.of_name(name, self.pair) {
-            self.pair = id.0;
-            if steps == 0 {
-                return false;
-            }
-            let postings = pairs.postings(id);
-            steps = steps.saturating_sub(TEST_STEPS + among.map_or(0, |_| postings.len() / STEP_REFERENCES));
-            if is_among(postings, among) {
-                take(pairs.text(id).1);
+            match self.is_used(head, id, among, &mut steps) {
+                Some(true) => take(pairs.text(id).1),
+                Some(false) => (),
+                None => return false,
             }
         }
         true
     }
 
     /// The same over the names of labels.
-    pub fn names(
-        &mut self,
-        head: &TenantHead,
-        among: Option<&RoaringBitmap>,
-        mut take: impl FnMut(&str),
-    ) -> bool {
+    pub fn names(&mut self, head: &TenantHead, among: Among<'_>, mut take: impl FnMut(&str)) -> bool {
         let (pairs, mut steps) = (head.pairs(), TURN_STEPS);
         while self.name < pairs.ends().0 {
             // nobody has the number, or not any more
@@ -308,27 +316,58 @@ impl Walk {
             steps -= 1;
             let (name, ids) = pairs.name(self.name, self.pair).unzip();
             for id in ids.into_iter().flatten() {
-                self.pair = id.0;
-                if steps == 0 {
-                    return false;
-                }
-                let postings = pairs.postings(id);
-                steps = steps.saturating_sub(1 + among.map_or(0, |_| postings.len() / STEP_REFERENCES));
-                if is_among(postings, among) {
-                    name.into_iter().for_each(&mut take);
-                    break;
+                match self.is_used(head, id, among, &mut steps) {
+                    Some(true) => {
+                        name.into_iter().for_each(&mut take);
+                        break;
+                    }
+                    Some(false) => (),
+                    None => return false,
                 }
             }
             (self.name, self.pair) = (self.name + 1, 0);
         }
         true
     }
-}
 
-/// True where one of the series is `among` those asked for: any at all where that says nothing.
-pub(crate) fn is_among(postings: &Postings, among: Option<&RoaringBitmap>) -> bool {
-    match among {
-        Some(set) => postings.intersects(set),
-        None => !postings.is_empty(),
+    /// True where one of the series that count has the pair; `None` where the turn is over before that is known.
+    fn is_used(
+        &mut self,
+        head: &TenantHead,
+        id: PairId,
+        among: Among<'_>,
+        steps: &mut usize,
+    ) -> Option<bool> {
+        let first = if self.pair == id.0 { self.series } else { 0 };
+        (self.pair, self.series) = (id.0, first);
+        if *steps == 0 {
+            return None;
+        }
+        let postings = head.pairs().postings(id);
+        let used = match among {
+            Among::All => !postings.is_empty(),
+            Among::Series(set) => {
+                *steps = steps.saturating_sub(postings.len() / STEP_REFERENCES);
+                postings.intersects(set)
+            }
+            Among::Range(range) => {
+                let mut used = false;
+                for series in postings.iter_from(first) {
+                    if *steps == 0 {
+                        self.series = series;
+                        return None;
+                    }
+                    *steps = steps.saturating_sub(SAMPLES_STEPS);
+                    used = head.has_samples(SeriesRef(series), range);
+                    if used {
+                        break;
+                    }
+                }
+                used
+            }
+        };
+        *steps = steps.saturating_sub(TEST_STEPS);
+        self.series = 0;
+        Some(used)
     }
 }

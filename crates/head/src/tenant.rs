@@ -8,7 +8,8 @@ use crate::labels::LabelSets;
 use crate::late::Late;
 use crate::paged::{Free, Paged};
 use crate::pairs::{PairId, Pairs};
-use crate::select::{Filter, Selection, is_among};
+use crate::postings::Postings;
+use crate::select::{Filter, Selection};
 use crate::series::{ACTIVE, Series, UNLINKED};
 use hashbrown::HashMap;
 use model::{Exemplar, LabelsRef, Metadata, Samples, SeriesKey, SeriesRef, TimeRange};
@@ -313,4 +314,12 @@ fn is_newest_again(series: &Series, timestamp_ms: i64, value: f64) -> bool {
     !series.late
         && timestamp_ms == series.open.last_ms()
         && last.is_some_and(|last| last.to_bits() == value.to_bits())
+}
+
+/// True where one of the series is `among` those asked for: any at all where that says nothing.
+fn is_among(postings: &Postings, among: Option<&RoaringBitmap>) -> bool {
+    match among {
+        Some(set) => postings.intersects(set),
+        None => !postings.is_empty(),
+    }
 }

@@ -3,7 +3,7 @@
 use crate::node::Node;
 use crate::refusal::Refusal;
 use crate::source::{Cancelled, LeftOut, Turns, list, scan, tables_select, unreadable};
-use head::{TenantHead, Walk};
+use head::{Among, TenantHead, Walk};
 use model::{Exemplar, Labels, LabelsRef, Metadata, SeriesRef, TenantId, TimeRange};
 use query::Matcher;
 use roaring::RoaringBitmap;
@@ -82,7 +82,7 @@ impl Catalog<'_> {
     }
 
     pub(crate) fn label_values(&self, name: &str, ask: &Ask<'_>) -> Result<Limited<String>, Refusal> {
-        let turn = |walk: &mut Walk, head: &_, among: Option<&_>, take: &mut dyn FnMut(&str)| {
+        let turn = |walk: &mut Walk, head: &_, among: Among<'_>, take: &mut dyn FnMut(&str)| {
             walk.values(head, name, among, take)
         };
         self.texts(ask, turn, Listing::Values(name))
@@ -91,17 +91,26 @@ impl Catalog<'_> {
     fn texts(
         &self,
         ask: &Ask<'_>,
-        turn: impl Fn(&mut Walk, &TenantHead, Option<&RoaringBitmap>, &mut dyn FnMut(&str)) -> bool,
+        turn: impl Fn(&mut Walk, &TenantHead, Among<'_>, &mut dyn FnMut(&str)) -> bool,
         sealed: Listing<'_>,
     ) -> Result<Limited<String>, Refusal> {
         let mut all: Vec<String> = Vec::new();
         let mut room = self.room();
         let mut bought = Ok(());
         for turns in self.turns() {
-            let among = in_range(&turns, turns.select_any(ask.selectors)?, ask.range)?;
+            // A series has one value of a label, so a walk looks at each once at the most; but many names.
+            let series = match (turns.select_any(ask.selectors)?, sealed) {
+                (None, Listing::Values(_)) => None,
+                (selected, _) => in_range(&turns, selected, ask.range)?,
+            };
+            let among = match &series {
+                Some(series) => Among::Series(series),
+                None if ask.range == TimeRange::ALL => Among::All,
+                None => Among::Range(ask.range),
+            };
             let mut walk = Walk::new();
             turns.until_done(|head| {
-                let last = turn(&mut walk, head, among.as_ref(), &mut |text| {
+                let last = turn(&mut walk, head, among, &mut |text| {
                     if bought.is_ok() {
                         bought = room.buy(text.len() + TEXT_BYTES);
                         all.push(text.into());

@@ -1,4 +1,4 @@
-use crate::{Evicted, Filter, FilterKind, Idle, Partition, Pin, Selection, TenantHead, Walk};
+use crate::{Among, Evicted, Filter, FilterKind, Idle, Partition, Pin, Selection, TenantHead, Walk};
 use model::{Exemplar, Labels, LabelsRef, Metadata, Samples, SeriesKey, SeriesRef, TenantId, TimeRange};
 use roaring::RoaringBitmap;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
@@ -393,9 +393,9 @@ fn looks_in_turns_stay_right_while_series_come_and_go() {
     let mut done = [false; 4];
     while done != [true; 4] {
         let head = partition.tenant_mut(&tenant);
-        done[0] = done[0] || walk.values(head, "i", None, |v| values.push(v.to_string()));
+        done[0] = done[0] || walk.values(head, "i", Among::All, |v| values.push(v.to_string()));
         done[1] = done[1]
-            || names_walk.names(head, None, |n| {
+            || names_walk.names(head, Among::All, |n| {
                 names.insert(n.to_string());
             });
         done[2] = done[2] || selection.advance(head);

@@ -68,8 +68,9 @@ fn walks_take_turns() {
     let head = many(10_000);
     let among: RoaringBitmap = (5000..5100).collect();
     for among in [None, Some(&among)] {
+        let counts = among.map_or(Among::All, Among::Series);
         let (mut walk, mut values, mut turns) = (Walk::new(), BTreeSet::new(), 1);
-        while !walk.values(&head, "i", among, |v| assert!(values.insert(v.to_string()))) {
+        while !walk.values(&head, "i", counts, |v| assert!(values.insert(v.to_string()))) {
             turns += 1;
         }
         let wanted = among.map_or(0..10_000, |_| 5000..5100).map(|i| i.to_string());
@@ -77,11 +78,39 @@ fn walks_take_turns() {
         assert!(turns > 4, "{turns} turns");
 
         let (mut walk, mut names, mut turns) = (Walk::new(), BTreeSet::new(), 1);
-        while !walk.names(&head, among, |n| assert!(names.insert(n.to_string()))) {
+        while !walk.names(&head, counts, |n| assert!(names.insert(n.to_string()))) {
             turns += 1;
         }
         let wanted = among.map_or(0..5000, |_| 0..100).map(|i| format!("l{i}"));
         assert_eq!(names, wanted.chain(["__name__", "i", "parity"].map(String::from)).collect());
         assert!(among.is_none() || turns > 1, "{turns} turns");
+    }
+}
+
+/// Of series that share a value, the last only has a sample in the range, which many turns are needed to find.
+#[test]
+fn walks_find_values_with_samples_in_a_range() {
+    const SERIES: u32 = 3 * (TURN_STEPS / SAMPLES_STEPS) as u32;
+    let mut head = TenantHead::new(1);
+    for i in 0..2 * SERIES {
+        let value = if i < SERIES { "long ago" } else { "lately" };
+        add(&mut head, &[("__name__", "m"), ("i", &i.to_string()), ("when", value)]);
+        let time_ms = if i + 1 == 2 * SERIES { 2_000 } else { 1_000 };
+        head.append(&[SeriesRef(i)], &[time_ms], &[1.0], 2);
+    }
+    for (range, values, some_turns) in [
+        (TimeRange::new(2_000, 3_000), vec!["lately"], 6),
+        (TimeRange::new(0, 1_000), vec!["lately", "long ago"], 1),
+        (TimeRange::new(3_000, 3_000), vec![], 6),
+    ] {
+        let (mut walk, mut found, mut turns) = (Walk::new(), BTreeSet::new(), 1);
+        while !walk.values(&head, "when", Among::Range(range), |v| assert!(found.insert(v.to_string()))) {
+            turns += 1;
+        }
+        assert_eq!(found.iter().collect::<Vec<_>>(), values);
+        assert_eq!(turns, some_turns, "{range:?}");
+        let (mut walk, mut names) = (Walk::new(), Vec::new());
+        while !walk.names(&head, Among::Range(range), |n| names.push(n.to_string())) {}
+        assert_eq!(names.len(), if values.is_empty() { 0 } else { 3 });
     }
 }
