@@ -1,6 +1,7 @@
 //! Bodies of the fuzz targets: each takes any bytes and must neither panic nor break a promise.
 //!
-//! `fuzz/` at the root of the workspace calls them under cargo-fuzz; the tests here call them on damaged files.
+//! `fuzz/` at the root of the workspace calls them under cargo-fuzz; the tests here call them on damaged files. What is
+//! kept of files is checked with [`Keeping`], by other tests as well.
 
 use super::column::{self, Chunk};
 use super::directory::Directory;
@@ -136,34 +137,30 @@ impl<'a> Contents<'a> {
     /// Appends the page as it is in a file.
     pub(super) fn put_framed(&self, out: &mut Vec<u8>) {
         let packed = zstd::bulk::compress(self.bytes, 1).expect("BUG: a page can be packed");
-        let mut field = |header: u8, value: usize| {
-            out.push(header);
-            varint::put(out, varint::zigzag(value as i64));
-        };
         // a header byte is the step from the last field's number, and the type: 5 is an integer, 12 a struct
-        field(0x15, self.kind.into());
-        field(0x15, self.bytes.len());
-        field(0x15, packed.len());
-        out.push(if i64::from(self.kind) == DICTIONARY_PAGE { 0x4c } else { 0x2c });
-        let mut field = |header: u8, value: usize| {
-            out.push(header);
+        let put_next = |out: &mut Vec<u8>, value: usize| {
+            out.push(0x15);
             varint::put(out, varint::zigzag(value as i64));
         };
-        field(0x15, self.levels.into());
-        field(0x15, self.encoding.into());
+        [self.kind.into(), self.bytes.len(), packed.len()].into_iter().for_each(|value| put_next(out, value));
+        out.push(if i64::from(self.kind) == DICTIONARY_PAGE { 0x4c } else { 0x2c });
+        [self.levels, self.encoding.into()].into_iter().for_each(|value| put_next(out, value.into()));
         out.extend([0, 0]);
         out.extend(packed);
     }
 }
 
 /// A file of which everything is kept that can be.
-pub(super) struct Keeping {
+#[derive(Debug)]
+pub struct Keeping {
     file: Bytes,
-    kept: RefCell<HashMap<Place, Kept>>,
+    /// What was kept so far.
+    pub kept: RefCell<HashMap<Place, Kept>>,
 }
 
 impl Keeping {
-    pub(super) fn of(file: Bytes) -> Self {
+    /// Nothing is kept yet.
+    pub fn of(file: Bytes) -> Self {
         Self { file, kept: RefCell::default() }
     }
 }

@@ -4,12 +4,11 @@ use crate::fleet::{DAY, Series, date, fleet};
 use bytes::Bytes;
 use model::{Labels, Samples, SeriesKey, TimeRange};
 use proptest::prelude::*;
-use std::cell::RefCell;
-use std::collections::{BTreeSet, HashMap};
-use std::ops::Range;
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use tables::TableError;
 use tables::block::DAY_MS;
+use tables::read::fuzz::Keeping;
 use tables::read::{Cursor, Footer, Kept, Listing, Matcher, Place, Ranges, ReadStats, Select};
 use tables::write::{BlockWriter, FileSummary, FileWriter, WriteLimits};
 
@@ -30,39 +29,6 @@ struct Row {
     samples: Samples,
 }
 
-/// A file of which everything is kept that can be.
-#[derive(Default)]
-struct Keeping {
-    file: Bytes,
-    kept: RefCell<HashMap<Place, Kept>>,
-}
-
-impl Ranges for &Keeping {
-    fn name(&self) -> &str {
-        "(kept)"
-    }
-
-    fn len(&self) -> u64 {
-        self.file.len() as u64
-    }
-
-    fn fetch(&self, ranges: &[Range<u64>]) -> Result<Vec<Bytes>, TableError> {
-        self.file.fetch(ranges)
-    }
-
-    fn kept(&self, place: Place) -> Option<Kept> {
-        self.kept.borrow().get(&place).cloned()
-    }
-
-    fn keep(&self, place: Place, made: Kept) {
-        self.kept.borrow_mut().insert(place, made);
-    }
-
-    fn directory_bytes_max(&self) -> u64 {
-        u64::MAX
-    }
-}
-
 /// Decodes the rows as they come.
 fn read(file: &Bytes, select: &Select) -> Result<(Vec<Row>, ReadStats), TableError> {
     read_from(file.clone(), select)
@@ -70,7 +36,7 @@ fn read(file: &Bytes, select: &Select) -> Result<(Vec<Row>, ReadStats), TableErr
 
 /// Reads twice by what is kept, first with nothing kept. Nothing is fetched for the second time.
 fn read_kept(file: &Bytes, select: &Select) -> Result<Vec<Row>, TableError> {
-    let keeping = Keeping { file: file.clone(), ..Keeping::default() };
+    let keeping = Keeping::of(file.clone());
     // a part of a row group is read sooner without a directory, for the first time
     read_from(&keeping, select)?;
     let (first, _) = read_from(&keeping, select)?;
@@ -216,7 +182,7 @@ fn flipped_bytes_never_panic() {
         bytes[at] ^= 1 << rng.below(8);
         let bytes = bytes.into();
         let _ = read(&bytes, &Select::ALL);
-        let keeping = Keeping { file: bytes, ..Keeping::default() };
+        let keeping = Keeping::of(bytes);
         (0..2).for_each(|_| _ = read_from(&keeping, &Select::ALL));
     }
 }
@@ -267,7 +233,7 @@ fn what_is_kept_changes_nothing() {
     let (_, file) = write(&series, 200_000);
     assert!(Footer::read(&file).unwrap().row_groups() > 1);
     // of its pages those parts are kept that were asked for before
-    let kept_before = Keeping { file: file.clone(), ..Keeping::default() };
+    let kept_before = Keeping::of(file.clone());
     for round in 0..24 {
         let name = format!("metric_{:04}", rng.below(7));
         let pod = format!("pod-{:05}", rng.below(16));
@@ -337,7 +303,7 @@ fn labels_are_the_same_by_a_directory() {
             };
             let expected: BTreeSet<String> = rows.iter().flat_map(|row| listed(&row.labels)).collect();
             let what = if label.is_empty() { Listing::Names } else { Listing::Values(label) };
-            let keeping = Keeping { file: file.clone(), ..Keeping::default() };
+            let keeping = Keeping::of(file.clone());
             assert_eq!(list(file.clone(), &select, what), expected, "{label} of rows, {select:?}");
             assert_eq!(list(&keeping, &select, what), expected, "{label} at first, {select:?}");
             assert_eq!(list(&keeping, &select, what), expected, "{label} again, {select:?}");
@@ -362,7 +328,7 @@ fn directories_are_for_those_who_ask_again() {
     let few = Select { names: Some(vec!["metric_0002".into()]), ..Select::ALL };
     let reaching_in = Select { range: TimeRange::new(DAY + 1, DAY + 14_999), ..Select::ALL };
     for (file, select, pods) in [(&whole, Select::ALL, 50), (&whole, reaching_in, 50), (&many, few, 1000)] {
-        let keeping = Keeping { file: file.clone(), ..Keeping::default() };
+        let keeping = Keeping::of(file.clone());
         for again in [false, true] {
             assert_eq!(list(&keeping, &select, Listing::Values("pod")).len(), pods, "{select:?}");
             assert_eq!(has_directory(&keeping), again, "{select:?}");
@@ -371,7 +337,7 @@ fn directories_are_for_those_who_ask_again() {
     let mut series = fleet(10, 50, 3);
     series[7].timestamps.iter_mut().for_each(|t| *t += 3_600_000);
     let (_, file) = write(&series, 1 << 20);
-    let keeping = Keeping { file, ..Keeping::default() };
+    let keeping = Keeping::of(file);
     let without_one = Select { range: TimeRange::new(DAY, DAY + 60_000), ..Select::ALL };
     assert_eq!(list(&keeping, &without_one, Listing::Values("pod")).len(), 50);
     assert!(has_directory(&keeping), "which rows overlap is known by their spans only");
@@ -384,7 +350,7 @@ fn floats_are_kept_as_they_are_encoded() {
     series.iter_mut().for_each(|one| one.values.fill(1.0 / 3.0));
     series[77].values[7] = 2.0 / 3.0;
     let (summary, file) = write(&series, 4 << 20);
-    let keeping = Keeping { file: file.clone(), ..Keeping::default() };
+    let keeping = Keeping::of(file.clone());
     let (rows, _) = read_from(&keeping, &Select::ALL).unwrap();
     assert!(row_bits(&rows) == series_bits(&series));
     let kept = keeping.kept.borrow();

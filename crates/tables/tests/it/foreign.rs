@@ -57,15 +57,13 @@ fn view() -> String {
 
 /// The Python that has the readers, if there is one.
 fn python() -> Option<PathBuf> {
-    let home = std::env::var_os("HOME")?;
-    let python = PathBuf::from(home).join(".cache/floodmark/py/bin/python");
+    let home = || Some(PathBuf::from(std::env::var_os("HOME")?).join(".cache/floodmark"));
+    let cache = std::env::var_os("FLOODMARK_CACHE").map(PathBuf::from).or_else(home)?;
+    let python = cache.join("py/bin/python");
     let modules = Command::new(&python).args(["-c", "import deltalake, duckdb, pyarrow"]).output();
     let is_there = modules.is_ok_and(|modules| modules.status.success());
     if !is_there {
-        eprintln!(
-            "SKIPPED: no foreign readers. To have them: python3 -m venv ~/.cache/floodmark/py && \
-             ~/.cache/floodmark/py/bin/pip install deltalake duckdb pyarrow"
-        );
+        stdx::skipped::for_want_of("Python with deltalake, duckdb and pyarrow (scripts/test-servers.sh)");
     }
     is_there.then_some(python)
 }
