@@ -20,15 +20,15 @@ build: toolchain ## the release binary
 	cargo build --release --locked -p floodmark
 	@echo "built $(BINARY)"
 
-test: toolchain test-servers ## all tests, the real servers among them
-	cargo test --workspace --locked
+test: toolchain test-servers ## all tests, the real servers among them; says at the end what was skipped
+	@scripts/test.sh
 
 lint: toolchain ## formatting and clippy, warnings denied
 	cargo fmt --all --check
 	cargo clippy --workspace --all-targets --locked -- -D warnings
 
 long-test: toolchain test-servers ## the same with minutes of a real Prometheus and more seeds
-	FLOODMARK_LONG=1 cargo test --workspace --locked
+	@FLOODMARK_LONG=1 scripts/test.sh
 
 sim: toolchain ## simulate crashes and faults: SEEDS=10000 of them FROM=0 on, or all steps of one SEED=7
 	cargo run --quiet --locked --bin sim -- $(if $(SEED),--seed $(SEED),--seeds $(or $(SEEDS),1000) --from $(or $(FROM),0))

@@ -4,6 +4,7 @@
 //! - [`clock`]: where "now" comes from, real or virtual
 //! - [`damage`]: damaged bytes for tests
 //! - [`rng`]: a seeded generator, so that every random run can be repeated
+//! - [`skipped`]: which tests could not run, and for want of what
 //! - [`budget`]: memory that is bought before it is used
 //! - [`units`]: durations and sizes as people write them
 //! - [`varint`]: numbers of as many bytes as they need
@@ -14,6 +15,7 @@ pub mod calendar;
 pub mod clock;
 pub mod damage;
 pub mod rng;
+pub mod skipped;
 pub mod telemetry;
 pub mod units;
 pub mod varint;

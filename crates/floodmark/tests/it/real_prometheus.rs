@@ -33,7 +33,7 @@ fn schedule() -> Schedule {
 #[test]
 fn a_real_prometheus_and_floodmark_agree() {
     let (Some(prometheus), Some(exporter)) = (Prometheus::find(), NodeExporter::find()) else {
-        eprintln!("SKIPPED real_prometheus: no Prometheus or no node exporter; run scripts/test-servers.sh");
+        stdx::skipped::for_want_of("Prometheus and a node exporter (scripts/test-servers.sh)");
         return;
     };
     let Schedule { before, outage, between } = schedule();
@@ -79,7 +79,7 @@ fn a_real_prometheus_and_floodmark_agree() {
 #[test]
 fn bad_requests_fail_as_prometheus_fails_them() {
     let Some(prometheus) = Prometheus::find() else {
-        eprintln!("SKIPPED real_prometheus: no Prometheus; run scripts/test-servers.sh");
+        stdx::skipped::for_want_of("Prometheus (scripts/test-servers.sh)");
         return;
     };
     let server = Server::new();
@@ -90,7 +90,7 @@ fn bad_requests_fail_as_prometheus_fails_them() {
 #[test]
 fn the_same_data_gives_the_same_answers() {
     let Some(prometheus) = Prometheus::find() else {
-        eprintln!("SKIPPED real_prometheus: no Prometheus; run scripts/test-servers.sh");
+        stdx::skipped::for_want_of("Prometheus (scripts/test-servers.sh)");
         return;
     };
     let mut server = Server::new();

@@ -15,7 +15,7 @@ fn run(script: &str, args: &[&str]) -> Option<String> {
     let mut command = Command::new("python3");
     command.arg(bench(script)).args(args).env("FLOODMARK", BINARY).env("PYTHONDONTWRITEBYTECODE", "1");
     let Ok(output) = command.output() else {
-        eprintln!("SKIPPED bench/{script}: no python3");
+        stdx::skipped::for_want_of("python3");
         return None;
     };
     let printed = String::from_utf8_lossy(&output.stdout).into_owned();

@@ -110,7 +110,7 @@ fn interrupted_replays_are_partial_and_a_report_that_cannot_be_written_is_an_err
 #[test]
 fn the_report_can_be_read_in_a_browser() {
     let Some(browser) = browser() else {
-        eprintln!("SKIPPED the_report_can_be_read_in_a_browser: no Chromium (apt-get install chromium)");
+        stdx::skipped::for_want_of("Chromium (apt-get install chromium)");
         return;
     };
     let folder = tempfile::tempdir().expect("make a directory");

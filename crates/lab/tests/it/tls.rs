@@ -22,7 +22,7 @@ impl Authority {
     /// Nothing where the machine has no `openssl`.
     fn new() -> Option<Self> {
         if Command::new("openssl").arg("version").output().is_err() {
-            eprintln!("SKIPPED: TLS is not tested, for this machine has no openssl command");
+            stdx::skipped::for_want_of("openssl");
             return None;
         }
         let this = Self(tempfile::tempdir().unwrap());
@@ -149,7 +149,7 @@ fn prometheus() -> Option<PathBuf> {
     let found =
         folders.find_map(|folder| Some(folder.join("prometheus")).filter(|program| program.is_file()));
     if found.is_none() {
-        eprintln!("SKIPPED: a real Prometheus that asks for certificates; run scripts/test-servers.sh");
+        stdx::skipped::for_want_of("Prometheus (scripts/test-servers.sh)");
     }
     found
 }

@@ -44,7 +44,7 @@ fn our_scripts_pass() {
 #[test]
 fn scripts_of_prometheus_pass() {
     let Some(directory) = std::env::var_os("FLOODMARK_PROMQL_TESTDATA") else {
-        println!("SKIPPED: FLOODMARK_PROMQL_TESTDATA names no directory with Prometheus' scripts");
+        stdx::skipped::for_want_of("Prometheus' scripts (FLOODMARK_PROMQL_TESTDATA names their directory)");
         return;
     };
     let reports = run_directory(Path::new(&directory), Names::Late);

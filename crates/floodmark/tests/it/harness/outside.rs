@@ -59,12 +59,16 @@ impl Drop for Running {
     }
 }
 
+/// Directory in which `scripts/test-servers.sh` keeps what it installs.
+pub(crate) fn cache() -> PathBuf {
+    let home = || PathBuf::from(std::env::var_os("HOME").unwrap_or_default()).join(".cache/floodmark");
+    std::env::var_os("FLOODMARK_CACHE").map_or_else(home, PathBuf::from)
+}
+
 /// In `$FLOODMARK_CACHE/bin`, else in `$PATH`.
 pub(crate) fn find(names: &[&str]) -> Option<PathBuf> {
-    let home = || PathBuf::from(std::env::var_os("HOME").unwrap_or_default()).join(".cache/floodmark");
-    let cache = std::env::var_os("FLOODMARK_CACHE").map_or_else(home, PathBuf::from).join("bin");
     let path = std::env::var_os("PATH").unwrap_or_default();
-    let folders = std::iter::once(cache).chain(std::env::split_paths(&path));
+    let folders = std::iter::once(cache().join("bin")).chain(std::env::split_paths(&path));
     let mut candidates = folders.flat_map(|folder| names.iter().map(move |name| folder.join(name)));
     candidates.find(|p| p.is_file())
 }

@@ -36,7 +36,7 @@ struct Azurite {
 impl Azurite {
     fn start() -> Option<Self> {
         let (Some(program), Some(node)) = (find(&["azurite-blob"]), find(&["node"])) else {
-            eprintln!("SKIPPED azure: no azurite-blob or no node; run scripts/test-servers.sh");
+            stdx::skipped::for_want_of("Azurite and Node (scripts/test-servers.sh)");
             return None;
         };
         let (dir, port) = (tempfile::tempdir().unwrap(), free_port());

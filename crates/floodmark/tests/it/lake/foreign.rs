@@ -1,5 +1,6 @@
 //! What another engine sees in the tables.
 
+use crate::harness::outside::cache;
 use std::path::Path;
 use std::process::Command;
 
@@ -17,18 +18,20 @@ print(len(seen), flush=True)
 os._exit(0)
 "#;
 
+/// What the check needs.
+const READERS: &str = "Python with deltalake (scripts/test-servers.sh)";
+
 /// Counts all samples (of a series at a time, one: a sender that repeats what is sealed leaves it twice until it is
 /// compacted) with Python's `deltalake`, where that is to be had.
 pub(super) fn check_count(table: &Path, samples: u64) {
-    let home = std::env::var("HOME").unwrap_or_default();
-    let python = format!("{home}/.cache/floodmark/py/bin/python");
+    let python = cache().join("py/bin/python");
     let ended = match Command::new(&python).arg("-c").arg(SCRIPT).arg(table).output() {
         Ok(ended) => ended,
-        Err(error) => return eprintln!("SKIPPED foreign: {python}: {error}"),
+        Err(_) => return stdx::skipped::for_want_of(READERS),
     };
     let text = String::from_utf8_lossy(&ended.stderr);
     if text.contains("ModuleNotFoundError") {
-        return eprintln!("SKIPPED foreign: no deltalake for {python}");
+        return stdx::skipped::for_want_of(READERS);
     }
     assert!(ended.status.success(), "{text}");
     let counted = String::from_utf8_lossy(&ended.stdout).trim().parse::<u64>().expect("a count");

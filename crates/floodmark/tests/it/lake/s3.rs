@@ -22,7 +22,7 @@ struct S3 {
 impl S3 {
     fn start() -> Option<Self> {
         let Some(program) = find(&["versitygw"]) else {
-            eprintln!("SKIPPED s3: no versitygw in the cache or in $PATH");
+            stdx::skipped::for_want_of("VersityGW (scripts/test-servers.sh)");
             return None;
         };
         let dir = tempfile::tempdir().unwrap();

@@ -12,12 +12,12 @@ use serde_json::Value;
 #[test]
 fn imported_blocks_have_what_their_prometheus_answers() {
     let Some(prometheus) = Prometheus::find() else {
-        eprintln!("SKIPPED real_prometheus: no Prometheus; run scripts/test-servers.sh");
+        stdx::skipped::for_want_of("Prometheus (scripts/test-servers.sh)");
         return;
     };
     let end_ms = now_ms() / 1000 * 1000 - 5_000;
     let Some(blocks) = prometheus.make_blocks(&openmetrics(end_ms)) else {
-        eprintln!("SKIPPED real_prometheus: no promtool; run scripts/test-servers.sh");
+        stdx::skipped::for_want_of("promtool 3 (scripts/test-servers.sh)");
         return;
     };
     let prometheus = prometheus.start_quiet();

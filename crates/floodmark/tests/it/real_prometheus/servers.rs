@@ -66,10 +66,7 @@ impl Prometheus {
         // the packaged 2.42 has no OTLP receiver and no remote write 2.0
         let is_3 = String::from_utf8_lossy(&help).contains("web.enable-otlp-receiver");
         if !is_3 {
-            eprintln!(
-                "SKIPPED remote write 2.0: {} is too old; run scripts/test-servers.sh",
-                program.display()
-            );
+            stdx::skipped::for_want_of("Prometheus 3, for remote write 2.0 (scripts/test-servers.sh)");
         }
         Some(Self { program, is_3, dir: tempfile::tempdir().unwrap(), running: None })
     }

@@ -1,0 +1,25 @@
+#!/bin/sh
+# Runs the workspace's tests and lists at the end what was skipped for want of which real server. Ends as the tests do.
+set -u
+cd "$(dirname "$0")/.." || exit 1
+
+# tests append to it (stdx::skipped)
+FLOODMARK_SKIPPED=$(mktemp) || exit 1
+export FLOODMARK_SKIPPED
+trap 'rm -f "$FLOODMARK_SKIPPED"' EXIT
+
+cargo test --workspace --locked "$@"
+ended=$?
+
+if [ -s "$FLOODMARK_SKIPPED" ]; then
+    tests=$(cut -f 2 "$FLOODMARK_SKIPPED" | sort -u | wc -l)
+    echo
+    echo "$tests tests were skipped, wholly or in part, for want of:"
+    sort -u "$FLOODMARK_SKIPPED" | awk -F '\t' '
+        { count[$1]++; names[$1] = names[$1] (names[$1] ? ", " : "") $2 }
+        END { for (missing in count) printf "  %3d  %s: %s\n", count[missing], missing, names[missing] }' | sort -rn
+else
+    echo
+    echo "No test was skipped for want of a real server."
+fi
+exit $ended
