@@ -183,8 +183,10 @@ impl TenantHead {
         }
     }
 
-    /// Keeps an exemplar, and lets go of the oldest one beyond the bound.
-    pub fn put_exemplar(&mut self, series: SeriesRef, exemplar: Exemplar) {
+    /// Keeps an exemplar, and lets go of the oldest one beyond the bound. It keeps its series from being idle as a
+    /// sample at `now_s` does: a series may be nothing but exemplars.
+    pub fn put_exemplar(&mut self, series: SeriesRef, exemplar: Exemplar, now_s: u32) {
+        self.series.get_mut(series.index()).seen_s = now_s;
         self.exemplars.push(series, exemplar);
     }
 

@@ -173,6 +173,8 @@ pub enum QueryErrorKind {
     Timeout,
     /// Somebody cancelled it.
     Canceled,
+    /// Storage cannot answer now: the same query may succeed later.
+    Unavailable,
     /// Storage failed, or there is a bug.
     Internal,
 }
@@ -185,6 +187,7 @@ impl QueryErrorKind {
             Self::Execution => "execution",
             Self::Timeout => "timeout",
             Self::Canceled => "canceled",
+            Self::Unavailable => "unavailable",
             Self::Internal => "internal",
         }
     }
@@ -227,6 +230,7 @@ impl QueryError {
             Self::Canceled => QueryErrorKind::Canceled,
             Self::Source(error) => match error.kind {
                 model::ErrorKind::Internal | model::ErrorKind::Data => QueryErrorKind::Internal,
+                model::ErrorKind::Unavailable => QueryErrorKind::Unavailable,
                 _ => QueryErrorKind::Execution,
             },
         }

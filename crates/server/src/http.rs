@@ -31,13 +31,16 @@ pub(crate) use listen::CONNECTION_BUFFER_BYTES;
 pub use listen::serve;
 
 use crate::node::Node;
+use crate::refusal::{OTHER, REASONS};
 use axum::Router;
+use axum::middleware::map_response_with_state;
 use axum::routing::{get, post};
 use error::ApiError;
 use gate::Gate;
-use model::ErrorKind;
+use std::collections::BTreeMap;
 use std::sync::Arc;
-use stdx::telemetry::{Counter, Histogram, LATENCY_BUCKETS_S};
+use std::sync::atomic::{AtomicU64, Ordering};
+use stdx::telemetry::{Counter, Histogram, LATENCY_BUCKETS_S, Registry};
 use tokio::sync::Semaphore;
 
 /// What every handler gets.
@@ -64,6 +67,32 @@ pub(crate) struct HttpMetrics {
     pub(crate) writes_failed: Counter,
     pub(crate) query_seconds: Histogram,
     pub(crate) queries_failed: Counter,
+    pub(crate) refusals: Refusals,
+}
+
+/// Requests that were refused, by reason.
+#[derive(Debug)]
+pub(crate) struct Refusals {
+    all: AtomicU64,
+    by_reason: BTreeMap<&'static str, Counter>,
+}
+
+impl Refusals {
+    fn new(r: &Registry) -> Self {
+        let counter = |reason| {
+            let help = "Requests that were refused, by reason; a partial write counts as one.";
+            (reason, r.counter_with("floodmark_refusals_total", help, &[("reason", reason)]))
+        };
+        Self { all: AtomicU64::new(0), by_reason: REASONS.iter().copied().map(counter).collect() }
+    }
+
+    /// Counts one; says how many there were before.
+    pub(crate) fn count(&self, reason: &'static str) -> u64 {
+        let counter = self.by_reason.get(reason);
+        debug_assert!(counter.is_some(), "BUG: {reason:?} is not in REASONS");
+        counter.unwrap_or(&self.by_reason[OTHER]).inc();
+        self.all.fetch_add(1, Ordering::Relaxed)
+    }
 }
 
 /// Queries that may wait for their turn, for each that runs.
@@ -91,6 +120,7 @@ impl App {
                 LATENCY_BUCKETS_S,
             ),
             queries_failed: r.counter("floodmark_query_failures_total", "Queries that ended in an error."),
+            refusals: Refusals::new(r),
         };
         let concurrency = node.settings().query_concurrency;
         let writing = Gate::new(node.settings().inflight_requests_max);
@@ -117,6 +147,7 @@ impl App {
 }
 
 fn router(app: App) -> Router {
+    let metrics = Arc::clone(&app.metrics);
     let writes = Router::new()
         .route("/api/v1/write", post(write::remote_write))
         .route("/api/v1/push", post(write::remote_write))
@@ -136,6 +167,7 @@ fn router(app: App) -> Router {
         .nest("/prometheus", reads())
         .nest("/api/prom", reads())
         .fallback(not_found)
+        .layer(map_response_with_state(metrics, error::finish))
         .with_state(app)
 }
 
@@ -154,9 +186,4 @@ fn reads() -> Router<App> {
 
 async fn not_found(uri: axum::http::Uri) -> ApiError {
     ApiError::new(axum::http::StatusCode::NOT_FOUND, "not_found", format!("no such path: {}", uri.path()))
-}
-
-/// The kinds that a sender may retry.
-const fn is_retryable(kind: ErrorKind) -> bool {
-    matches!(kind, ErrorKind::Unavailable)
 }

@@ -28,6 +28,7 @@ mod fill;
 mod lake;
 mod owner;
 mod refusal;
+mod shortage;
 mod source;
 mod submission;
 mod telemetry;

@@ -10,6 +10,7 @@ use crate::lake::{Lake, LakeError};
 use crate::owner::{Command, Commands, Owner, PartitionShared, QUEUE_MAX};
 use crate::pipeline::Decoders;
 use crate::settings::Settings;
+use crate::shortage::Shortage;
 use crate::telemetry::{WriteMetrics, register_gauges};
 use crate::world::World;
 use journal::{Embedded, JournalError, Offset, Options};
@@ -62,6 +63,8 @@ pub(crate) struct Shared {
     pub(crate) answers: Account,
     pub(crate) lake: Lake,
     pub(crate) traffic: Traffic,
+    /// Of memory for new series.
+    pub(crate) head_shortage: parking_lot::Mutex<Shortage>,
     partitions: Vec<Arc<PartitionShared>>,
 }
 
@@ -191,6 +194,7 @@ impl Node {
             answers: Account::new("answers", settings.budget.answers_bytes()),
             lake,
             traffic: Traffic::default(),
+            head_shortage: parking_lot::Mutex::default(),
             partitions,
             settings,
             seed,

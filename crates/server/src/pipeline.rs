@@ -14,6 +14,7 @@ pub(crate) use decoders::Decoders;
 use crate::node::Node;
 use crate::owner::Command;
 use crate::refusal::Refusal;
+use crate::shortage::Advice;
 use crate::submission::{Outcome, Submission};
 use model::TenantId;
 use protocol::remote_write::Version;
@@ -30,7 +31,26 @@ const INLINE_BYTES_MAX: usize = 1 << 20;
 const REPLAY_WAIT: Duration = Duration::from_secs(5);
 const REPLAY_POLL: Duration = Duration::from_millis(10);
 
-/// Writes one request. When this returns `Ok`, what it counts as stored is durable and can be queried.
+/// A request that was refused, wholly or in part, and may or may not be sent again as [`Refusal::kind`] says.
+/// Repeating it neither loses nor doubles what is stored already.
+#[derive(Debug, Clone, thiserror::Error)]
+#[error("{refusal}")]
+pub struct Unwritten {
+    /// Why.
+    pub refusal: Refusal,
+    /// Samples of it that are durable all the same.
+    pub samples: u64,
+    /// Exemplars likewise.
+    pub exemplars: u64,
+}
+
+impl<R: Into<Refusal>> From<R> for Unwritten {
+    fn from(refusal: R) -> Self {
+        Self { refusal: refusal.into(), samples: 0, exemplars: 0 }
+    }
+}
+
+/// Writes one request. What is counted as stored, in either case, is durable and can be queried.
 ///
 /// `memory` already holds the body's bytes; it grows by what the request turns out to need.
 pub async fn write(
@@ -39,7 +59,7 @@ pub async fn write(
     version: Version,
     body: Vec<u8>,
     memory: Reservation,
-) -> Result<Outcome, Refusal> {
+) -> Result<Outcome, Unwritten> {
     let began = Instant::now();
     wait_for_replay(node).await;
     let _passing = node.shared().traffic.enter();
@@ -56,16 +76,25 @@ pub async fn write(
     };
     let Prepared { submissions, mut outcome, creates } = prepared?;
 
-    let answers = submit(node, submissions)?;
+    // Also where one partition refuses its share the others are waited for: what they stored is part of the answer.
+    let Submitted { answers, mut refused } = submit(node, submissions);
     for answer in answers {
-        let answer = answer.await.map_err(|_| internal("a partition's owner is gone".into()))?;
-        outcome.add(answer?);
+        match answer.await {
+            Ok(Ok(share)) => outcome.add(share),
+            Ok(Err(refusal)) => _ = refused.get_or_insert(refusal),
+            Err(_) => _ = refused.get_or_insert_with(|| internal("a partition's owner is gone".into())),
+        }
     }
-    if outcome.no_room && outcome.samples == 0 {
-        // Nothing of it was stored, so it can be sent again as it is. Where known series came with the new
-        // ones, the sender must go on with the next request, or all its series would wait for the new ones.
-        let reason = outcome.errors.first().map(|(error, _)| error.to_string()).unwrap_or_default();
-        return Err(Refusal::busy("head_full", reason));
+    if refused.is_none() && outcome.no_room {
+        let advice = node.shared().head_shortage.lock().met(node.shared().clock.instant());
+        let repeat = || {
+            let message = format!("{}send it again: what is stored is not doubled", outcome.report());
+            Refusal::busy("no_room_for_series", message)
+        };
+        refused = (advice == Advice::Repeat).then(repeat);
+    }
+    if let Some(refusal) = refused {
+        return Err(Unwritten { refusal, samples: outcome.samples, exemplars: outcome.exemplars });
     }
     let metrics = &node.shared().metrics;
     let seconds = if creates { &metrics.seconds_new } else { &metrics.seconds_known };
@@ -127,24 +156,31 @@ pub(crate) fn check_state(node: &Node, tenant: &TenantId) -> Result<(), Refusal>
     }
 }
 
-pub(crate) fn submit(
-    node: &Node,
-    submissions: Vec<(usize, Submission, Answer)>,
-) -> Result<Vec<Answer>, Refusal> {
+/// What owners were given.
+pub(crate) struct Submitted {
+    /// Of those that took it.
+    pub(crate) answers: Vec<Answer>,
+    /// Why one did not. What comes after it was not submitted.
+    pub(crate) refused: Option<Refusal>,
+}
+
+pub(crate) fn submit(node: &Node, submissions: Vec<(usize, Submission, Answer)>) -> Submitted {
     let mut answers = Vec::with_capacity(submissions.len());
     for (partition, submission, answer) in submissions {
-        match node.commands()[partition].try_send(Command::Write(Box::new(submission))) {
-            Ok(()) => answers.push(answer),
-            Err(TrySendError::Full(_)) => {
-                return Err(Refusal::busy(
-                    "queue_full",
-                    "a partition's queue is full: the disk or the processor is behind",
-                ));
+        let refusal = match node.commands()[partition].try_send(Command::Write(Box::new(submission))) {
+            Ok(()) => {
+                answers.push(answer);
+                continue;
             }
-            Err(TrySendError::Disconnected(_)) => return Err(Refusal::stopping()),
-        }
+            Err(TrySendError::Full(_)) => Refusal::busy(
+                "queue_full",
+                "a partition's queue is full: the disk or the processor is behind",
+            ),
+            Err(TrySendError::Disconnected(_)) => Refusal::stopping(),
+        };
+        return Submitted { answers, refused: Some(refusal) };
     }
-    Ok(answers)
+    Submitted { answers, refused: None }
 }
 
 const fn internal(message: String) -> Refusal {

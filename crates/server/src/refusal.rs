@@ -4,6 +4,44 @@ use model::ErrorKind;
 use protocol::remote_write::DecodeError;
 use stdx::budget::{Exhausted, Reservation};
 
+/// What is counted under none of [`REASONS`].
+pub(crate) const OTHER: &str = "other";
+
+/// Every [`Refusal::reason`], and every reason of an answer that begins in [`crate::http`]: the values of a label.
+pub(crate) const REASONS: &[&str] = &[
+    "answer_size",
+    "bad_data",
+    "body",
+    "body_size",
+    "body_timeout",
+    "bug",
+    "canceled",
+    "compacting",
+    "decode",
+    "disk_full",
+    "execution",
+    "flushing",
+    "head_full",
+    "inflight_requests",
+    "internal",
+    "journal",
+    "memory",
+    "method",
+    "no_room_for_series",
+    "not_found",
+    OTHER,
+    "partial_write",
+    "queue_full",
+    "replaying",
+    "stopping",
+    "table_unwritable",
+    "tables",
+    "tenant",
+    "tenants",
+    "timeout",
+    "unavailable",
+];
+
 /// A request that was turned away. [`crate::http`] gives it a status.
 #[derive(Debug, Clone, thiserror::Error)]
 #[error("{message}")]

@@ -8,7 +8,7 @@ use crate::lake::sealer::{Sealer, Stopping};
 use crate::lake::upkeep::Upkeep;
 use crate::node::{Node, Parts, StartError};
 use crate::owner::{Command, Freeze, Frozen, Owner, Owners, PartitionShared, Safe, Sealed};
-use crate::pipeline::{self, Answer};
+use crate::pipeline::{self, Answer, Submitted};
 use crate::refusal::Refusal;
 use crate::settings::Settings;
 use crate::source::{Source, Turns};
@@ -186,8 +186,11 @@ impl Stepped {
         let memory = self.node.shared().inflight.reserve(body.len() as u64)?;
         let prepared = pipeline::prepare(&self.node, tenant, Version::V1, body, memory)?;
         let partitions: Vec<_> = prepared.submissions.iter().map(|(partition, ..)| *partition).collect();
-        let answers = pipeline::submit(&self.node, prepared.submissions)?;
-        Ok(Written(partitions.into_iter().zip(answers).collect()))
+        let Submitted { answers, refused } = pipeline::submit(&self.node, prepared.submissions);
+        match refused {
+            Some(refusal) => Err(refusal),
+            None => Ok(Written(partitions.into_iter().zip(answers).collect())),
+        }
     }
 
     /// All that a tenant has, in heads and tables.

@@ -79,6 +79,18 @@ impl Outcome {
         self.refused_samples += samples;
     }
 
+    /// What is stored and what is not, and of the first few series why.
+    pub(crate) fn report(&self) -> String {
+        let mut text = format!(
+            "partial write: {} samples stored; {} samples of {} series refused\n",
+            self.samples, self.refused_samples, self.refused_series
+        );
+        for (error, series) in &self.errors {
+            text.push_str(&format!("{error}: {series}\n"));
+        }
+        text
+    }
+
     /// Adds another partition's share.
     pub(crate) fn add(&mut self, other: Self) {
         self.samples += other.samples;

@@ -429,17 +429,53 @@ fn a_message_of_the_other_version_is_refused() {
     server.send(&Request::write_v2(&wire::v1(&series))).expect(400, &[]);
 }
 
-/// An example of a series that has no sample cannot be shown with anything.
+/// Of a series that was never seen as of one that is known, in both versions, and after a kill.
 #[test]
-fn exemplars_without_a_series_are_not_counted_as_written() {
+fn exemplars_without_a_sample_are_stored() {
+    let mut server = Server::new();
+    let now = now_ms();
+    server.send(&Request::write(&wire::v1(&[Series::named("known").sample(now, 1.0)]))).expect(204, &[]);
+    let names = ["known", "new", "newer"];
+    let exemplar = |i: i64, name: &str| Series::named(name).exemplar(&[("t", "x")], now + i, 1.0);
+    for (i, name) in (0..).zip(names) {
+        let reply = server.send(&Request::write_v2(&wire::v2(&[exemplar(i, name)])));
+        reply.expect(204, &[]);
+        assert_eq!(written(&reply), ["0", "0", "1"].map(Some), "{name}");
+        server.send(&Request::write(&wire::v1(&[exemplar(i + 5, name)]))).expect(204, &[]);
+    }
+    assert_eq!(server.metric("floodmark_write_refused_exemplars_total"), 0.0);
+    let check = |server: &Server| {
+        for name in names {
+            let (from, to) = (((now / 1000) - 60).to_string(), ((now / 1000) + 60).to_string());
+            let params = [("query", name), ("start", &from), ("end", &to)];
+            let found = server.send(&Request::form("/api/v1/query_exemplars", &params));
+            let found = crate::harness::read::data(&found);
+            assert_eq!(found[0]["exemplars"].as_array().map_or(0, Vec::len), 2, "{name}: {found}");
+        }
+        assert_eq!(server.value("new", now), None, "no sample comes with it");
+    };
+    check(&server);
+    server.kill9();
+    server.restart();
+    check(&server);
+}
+
+#[test]
+fn refusals_of_2_0_say_what_is_written() {
     let server = Server::new();
     let now = now_ms();
-    let exemplar = |name: &str| Series::named(name).exemplar(&[("t", "x")], now, 1.0);
-    let request = |series| Request::write_v2(&wire::v2(&[series]));
-    let reply = server.send(&request(exemplar("m")));
-    reply.expect(204, &[]);
-    assert_eq!(written(&reply), ["0", "0", "0"].map(Some));
-    assert_eq!(server.metric("floodmark_write_refused_exemplars_total"), 1.0);
-    server.send(&request(Series::named("m").sample(now, 1.0))).expect(204, &[]);
-    assert_eq!(written(&server.send(&request(exemplar("m")))), ["0", "0", "1"].map(Some));
+    let check = |request: Request, status, samples| {
+        let reply = server.send(&request);
+        reply.expect(status, &[]);
+        assert_eq!(written(&reply), [samples, "0", "0"].map(Some), "{}", reply.text());
+    };
+    check(Request::write_v2(b"\xff\xff\xff"), 400, "0");
+    let known = wire::v2(&[Series::named("m").sample(now, 1.0)]);
+    check(Request::write_v2(&known).header("X-Scope-OrgID", "a/b"), 400, "0");
+    let mixed = [Series::named("m").sample(now, 1.0), Series::named("m").sample(-1, 1.0)];
+    check(Request::write_v2(&wire::v2(&mixed)), 400, "1");
+    let reply = server.send(&Request::write(b"\xff\xff\xff"));
+    assert_eq!(written(&reply), [None; 3], "a 1.0 sender did not ask");
+    let refused = |reason| server.metric(&format!("floodmark_refusals_total{{reason=\"{reason}\"}}"));
+    assert_eq!(["decode", "tenant", "partial_write"].map(refused), [2.0, 1.0, 1.0]);
 }

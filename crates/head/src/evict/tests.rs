@@ -347,12 +347,16 @@ fn exemplars_go_with_their_series() {
     let refs: Vec<_> = (0..100).map(|i| create(head, &labels_of(i, 0))).collect();
     for series in &refs {
         let labels = Labels::from_pairs(&[("trace", "x")]);
-        head.put_exemplar(*series, Exemplar { labels, timestamp_ms: 1, value: 1.0 });
+        head.put_exemplar(*series, Exemplar { labels, timestamp_ms: 1, value: 1.0 }, 1);
     }
     head.append(&refs[..50], &[1; 50], &[1.0; 50], 9);
+    // as new as a sample, and the series has none
+    let labels = Labels::from_pairs(&[("trace", "y")]);
+    head.put_exemplar(refs[50], Exemplar { labels, timestamp_ms: 1, value: 1.0 }, 9);
     evict(&mut partition, 9);
     let head = partition.tenant(&tenant).unwrap();
-    assert!(head.exemplars().map(|(series, _)| *series).eq(refs[..50].iter().copied()));
+    let kept = refs[..51].iter().chain([&refs[50]]).copied();
+    assert!(head.exemplars().map(|(series, _)| *series).eq(kept));
 }
 
 #[test]

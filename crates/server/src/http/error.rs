@@ -2,15 +2,16 @@
 //!
 //! Reading paths answer in Prometheus' JSON; writing paths in plain text, as Prometheus' receiver does.
 
-use super::is_retryable;
+use super::HttpMetrics;
 use super::json::Json;
 use crate::refusal::Refusal;
 use axum::body::Body;
+use axum::extract::State;
 use axum::http::{HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use model::ErrorKind;
 use query::{QueryError, QueryErrorKind};
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::Arc;
 use stdx::rng::mix;
 
 /// An error of a reading path: `{"status":"error","errorType":…,"error":…}`.
@@ -18,12 +19,14 @@ use stdx::rng::mix;
 pub(crate) struct ApiError {
     status: StatusCode,
     kind: &'static str,
+    /// As [`Refusal::reason`].
+    reason: &'static str,
     message: String,
 }
 
 impl ApiError {
     pub(crate) fn new(status: StatusCode, kind: &'static str, message: impl Into<String>) -> Self {
-        Self { status, kind, message: message.into() }
+        Self { status, kind, reason: kind, message: message.into() }
     }
 
     /// 400 `bad_data`.
@@ -69,6 +72,7 @@ impl From<QueryError> for ApiError {
             QueryErrorKind::Execution => (StatusCode::UNPROCESSABLE_ENTITY, "execution"),
             QueryErrorKind::Timeout => (StatusCode::SERVICE_UNAVAILABLE, "timeout"),
             QueryErrorKind::Canceled => (StatusCode::SERVICE_UNAVAILABLE, "canceled"),
+            QueryErrorKind::Unavailable => (StatusCode::SERVICE_UNAVAILABLE, "unavailable"),
             QueryErrorKind::Internal => (StatusCode::INTERNAL_SERVER_ERROR, "internal"),
         };
         Self::new(status, kind, error.to_string())
@@ -77,12 +81,15 @@ impl From<QueryError> for ApiError {
 
 impl From<Refusal> for ApiError {
     fn from(refusal: Refusal) -> Self {
-        let kind = match refusal.kind {
-            ErrorKind::Unavailable => "unavailable",
-            ErrorKind::Internal | ErrorKind::Data => "internal",
-            _ => "bad_data",
+        let Refusal { kind, reason, message } = refusal;
+        let (status, kind) = match kind {
+            ErrorKind::Unavailable => (status_of(kind), "unavailable"),
+            ErrorKind::Internal | ErrorKind::Data => (status_of(kind), "internal"),
+            // not what was sent is of a kind that is not supported, but what is stored
+            ErrorKind::Unsupported => (StatusCode::UNPROCESSABLE_ENTITY, "execution"),
+            ErrorKind::Invalid | ErrorKind::TooLarge => (status_of(kind), "bad_data"),
         };
-        Self::new(status_of(refusal.kind), kind, refusal.message)
+        Self { status, kind, reason, message }
     }
 }
 
@@ -96,14 +103,12 @@ impl IntoResponse for ApiError {
         json.raw("}");
         let mut response = json.into_response();
         *response.status_mut() = self.status;
-        if self.status == StatusCode::SERVICE_UNAVAILABLE {
-            response.headers_mut().insert(header::RETRY_AFTER, retry_after());
-        }
+        response.extensions_mut().insert(Reason(self.reason));
         response
     }
 }
 
-/// An error of a writing path: plain text.
+/// An error in plain text, as on the writing paths.
 #[derive(Debug)]
 pub(crate) struct WriteError(pub(crate) Refusal);
 
@@ -115,14 +120,12 @@ impl From<Refusal> for WriteError {
 
 impl IntoResponse for WriteError {
     fn into_response(self) -> Response {
-        let Refusal { kind, message, .. } = self.0;
+        let Refusal { kind, reason, message } = self.0;
         let mut response = Response::new(Body::from(message + "\n"));
         *response.status_mut() = status_of(kind);
         let text = HeaderValue::from_static("text/plain; charset=utf-8");
         response.headers_mut().insert(header::CONTENT_TYPE, text);
-        if is_retryable(kind) {
-            response.headers_mut().insert(header::RETRY_AFTER, retry_after());
-        }
+        response.extensions_mut().insert(Reason(reason));
         response
     }
 }
@@ -137,9 +140,58 @@ const fn status_of(kind: ErrorKind) -> StatusCode {
     }
 }
 
+/// What [`finish`] counts an answer under: a word of [`crate::refusal::REASONS`].
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Reason(pub(crate) &'static str);
+
+/// The last look at every answer: refusals are counted, and each 503 says when to come back.
+pub(crate) async fn finish(State(metrics): State<Arc<HttpMetrics>>, mut response: Response) -> Response {
+    let status = response.status();
+    if status.is_client_error() || status.is_server_error() {
+        let reason = response.extensions().get().map_or_else(|| reason_of(status), |Reason(reason)| reason);
+        let turned_away = metrics.refusals.count(reason);
+        if status == StatusCode::SERVICE_UNAVAILABLE {
+            response.headers_mut().insert(header::RETRY_AFTER, retry_after(turned_away));
+        }
+    }
+    response
+}
+
+/// Of answers that the router made.
+fn reason_of(status: StatusCode) -> &'static str {
+    match status {
+        StatusCode::METHOD_NOT_ALLOWED => "method",
+        StatusCode::BAD_REQUEST => "bad_data",
+        _ => crate::refusal::OTHER,
+    }
+}
+
 /// One to five seconds, spread so that those who were turned away together do not come back together.
-fn retry_after() -> HeaderValue {
-    static TURNED_AWAY: AtomicU64 = AtomicU64::new(0);
-    let n = TURNED_AWAY.fetch_add(1, Ordering::Relaxed);
-    HeaderValue::from(1 + mix(n) % 5)
+fn retry_after(turned_away: u64) -> HeaderValue {
+    HeaderValue::from(1 + mix(turned_away) % 5)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use query::SourceError;
+
+    #[test]
+    fn a_store_that_cannot_answer_now_is_no_mistake_of_the_query() {
+        let check = |kind, status, word| {
+            let message = "m".to_owned();
+            let query = ApiError::from(QueryError::from(SourceError { kind, message: message.clone() }));
+            let catalog = ApiError::from(Refusal { kind, reason: "tables", message });
+            assert_eq!((query.status.as_u16(), query.kind), (status, word), "a query, {kind:?}");
+            if kind != ErrorKind::TooLarge {
+                assert_eq!((catalog.status.as_u16(), catalog.kind), (status, word), "a catalog, {kind:?}");
+            }
+        };
+        // unreachable, contended, or what the query reads has moved
+        check(ErrorKind::Unavailable, 503, "unavailable");
+        check(ErrorKind::Unsupported, 422, "execution");
+        check(ErrorKind::TooLarge, 422, "execution");
+        check(ErrorKind::Data, 500, "internal");
+        check(ErrorKind::Internal, 500, "internal");
+    }
 }

@@ -1,8 +1,10 @@
 //! Is the node alive, is it ready, and what does it count.
 
 use super::App;
+use super::error::WriteError;
+use crate::refusal::Refusal;
 use axum::extract::State;
-use axum::http::{StatusCode, header};
+use axum::http::header;
 use axum::response::{IntoResponse, Response};
 
 /// Answers as long as the process does.
@@ -14,8 +16,8 @@ pub(crate) async fn healthy() -> &'static str {
 pub(crate) async fn ready(State(app): State<App>) -> Response {
     match (app.node.is_ready(), app.node.is_stopping()) {
         (true, _) => "Floodmark is ready.\n".into_response(),
-        (_, true) => (StatusCode::SERVICE_UNAVAILABLE, "stopping\n").into_response(),
-        _ => (StatusCode::SERVICE_UNAVAILABLE, "replaying the journal\n").into_response(),
+        (_, true) => WriteError(Refusal::stopping()).into_response(),
+        _ => WriteError(Refusal::busy("replaying", "the journal is being replayed")).into_response(),
     }
 }
 

@@ -3,7 +3,7 @@
 use super::App;
 use super::error::WriteError;
 use super::tenant::tenant_of;
-use crate::pipeline;
+use crate::pipeline::{self, Unwritten};
 use crate::refusal::{Refusal, grow};
 use crate::submission::Outcome;
 use axum::body::Body;
@@ -21,27 +21,37 @@ use stdx::budget::Reservation;
 const BODY_STEP_BYTES: u64 = 64 << 10;
 
 pub(crate) async fn remote_write(State(app): State<App>, headers: HeaderMap, body: Body) -> Response {
-    let answer = accept(&app, &headers, body).await;
+    let text = |name| headers.get(name).and_then(|v: &HeaderValue| v.to_str().ok());
+    let version =
+        negotiate(text(header::CONTENT_TYPE), text(header::CONTENT_ENCODING)).map_err(Refusal::from);
+    let answer = match &version {
+        Ok(version) => accept(&app, &headers, *version, body).await,
+        Err(refusal) => Err(refusal.clone().into()),
+    };
     let counter = match &answer {
-        Ok((_, outcome)) if outcome.refused_series == 0 => &app.metrics.writes_ok,
+        Ok(outcome) if outcome.refused_series == 0 => &app.metrics.writes_ok,
         Ok(_) => &app.metrics.writes_invalid,
-        Err(refusal) => match refusal.kind {
+        Err(unwritten) => match unwritten.refusal.kind {
             ErrorKind::Unavailable => &app.metrics.writes_busy,
             ErrorKind::Internal | ErrorKind::Data => &app.metrics.writes_failed,
             _ => &app.metrics.writes_invalid,
         },
     };
     counter.inc();
-    match answer {
-        Ok((version, outcome)) => outcome_response(version, &outcome),
-        Err(refusal) => WriteError::from(refusal).into_response(),
+    let (mut response, samples, exemplars) = match answer {
+        Ok(outcome) => (outcome_response(&outcome), outcome.samples, outcome.exemplars),
+        Err(Unwritten { refusal, samples, exemplars }) => {
+            (WriteError(refusal).into_response(), samples, exemplars)
+        }
+    };
+    if version.is_ok_and(|version| version == Version::V2) {
+        put_written(&mut response, samples, exemplars);
     }
+    response
 }
 
-async fn accept(app: &App, headers: &HeaderMap, body: Body) -> Result<(Version, Outcome), Refusal> {
+async fn accept(app: &App, headers: &HeaderMap, version: Version, body: Body) -> Result<Outcome, Unwritten> {
     let tenant = tenant_of(headers)?;
-    let text = |name| headers.get(name).and_then(|v: &HeaderValue| v.to_str().ok());
-    let version = negotiate(text(header::CONTENT_TYPE), text(header::CONTENT_ENCODING))?;
     let (body, memory) = read_body(app, headers, body).await?;
     // The gate guards the work, not the wait: a slow sender holds no place while its body trickles in.
     let Some(_pass) = app.writing.enter() else {
@@ -49,10 +59,9 @@ async fn accept(app: &App, headers: &HeaderMap, body: Body) -> Result<(Version, 
             "{} write requests are being worked on already (setting inflight_requests)",
             app.writing.limit()
         );
-        return Err(Refusal::busy("inflight_requests", message));
+        return Err(Refusal::busy("inflight_requests", message).into());
     };
-    let outcome = pipeline::write(&app.node, tenant, version, body, memory).await?;
-    Ok((version, outcome))
+    pipeline::write(&app.node, tenant, version, body, memory).await
 }
 
 /// Reads a body, buying its memory as it comes.
@@ -96,31 +105,21 @@ fn too_large(bytes: u64) -> Refusal {
 }
 
 /// 204, or 400 where parts were left out: the sender must not send those again, and the rest is stored.
-fn outcome_response(version: Version, outcome: &Outcome) -> Response {
-    let mut response = match outcome.refused_series {
-        0 => StatusCode::NO_CONTENT.into_response(),
-        _ => (StatusCode::BAD_REQUEST, refused_text(outcome)).into_response(),
-    };
-    if version == Version::V2 {
-        let written = [
-            ("x-prometheus-remote-write-samples-written", outcome.samples),
-            ("x-prometheus-remote-write-histograms-written", 0),
-            ("x-prometheus-remote-write-exemplars-written", outcome.exemplars),
-        ];
-        for (name, count) in written {
-            response.headers_mut().insert(name, HeaderValue::from(count));
-        }
+fn outcome_response(outcome: &Outcome) -> Response {
+    if outcome.refused_series == 0 {
+        return StatusCode::NO_CONTENT.into_response();
     }
-    response
+    WriteError(Refusal::invalid("partial_write", outcome.report().trim_end())).into_response()
 }
 
-fn refused_text(outcome: &Outcome) -> String {
-    let mut text = format!(
-        "partial write: {} samples stored; {} samples of {} series refused\n",
-        outcome.samples, outcome.refused_samples, outcome.refused_series
-    );
-    for (error, series) in &outcome.errors {
-        text.push_str(&format!("{error}: {series}\n"));
+/// What 2.0 wants to hear with every answer: what of the request is durable.
+fn put_written(response: &mut Response, samples: u64, exemplars: u64) {
+    let written = [
+        ("x-prometheus-remote-write-samples-written", samples),
+        ("x-prometheus-remote-write-histograms-written", 0),
+        ("x-prometheus-remote-write-exemplars-written", exemplars),
+    ];
+    for (name, count) in written {
+        response.headers_mut().insert(name, HeaderValue::from(count));
     }
-    text
 }

@@ -163,7 +163,7 @@ impl Owner {
             let head = partition.tenant_mut(&submission.tenant);
             stats.add(head.append(&submission.refs, &submission.timestamps, &submission.values, now_s));
             submission.metadata.drain(..).for_each(|m| head.put_metadata(m));
-            submission.exemplars.drain(..).for_each(|(s, e)| head.put_exemplar(s, e));
+            submission.exemplars.drain(..).for_each(|(s, e)| head.put_exemplar(s, e, now_s));
             grown += head.memory_bytes() as isize - before as isize;
         }
         drop(partition);

@@ -274,7 +274,7 @@ impl Replay {
         self.record.metadata.drain(..).for_each(|m| head.put_metadata(m));
         for (given, exemplar) in self.record.exemplars.drain(..) {
             if let Some(series) = known(given) {
-                head.put_exemplar(series, exemplar);
+                head.put_exemplar(series, exemplar, self.now_s);
             }
         }
         head.memory_bytes() as isize - before as isize

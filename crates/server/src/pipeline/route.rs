@@ -246,10 +246,8 @@ impl Unknown<'_> {
         let Self { node, tenant, batch, .. } = *self;
         let series = &batch.series[position as usize];
         let exemplars = exemplars_of(&batch.exemplars, position);
-        if series.samples.is_empty() {
-            // a series that is nothing but examples would never be seen in a query
-            self.outcome.refused_exemplars += exemplars.len() as u64;
-            return Ok(());
+        if series.samples.is_empty() && exemplars.is_empty() {
+            return Ok(()); // its samples had impossible times
         }
         let labels = match labels_of(batch.label_bytes(series), self.labels) {
             Ok(labels) => labels,

@@ -3,7 +3,7 @@ use crate::settings::{Flags, Settings};
 use model::{ErrorKind, Labels};
 use protocol::encode::V1Encoder;
 use std::sync::Arc;
-use stdx::clock::{Clock, SystemClock};
+use stdx::clock::{Clock, ManualClock, SystemClock};
 
 /// A node with the smallest budget, on a directory of its own.
 pub(crate) fn small_node(dir: &std::path::Path) -> Node {
@@ -20,7 +20,7 @@ pub(crate) fn small_settings(dir: &std::path::Path) -> Settings {
     Settings::resolve(flags).unwrap()
 }
 
-async fn send(node: &Node, names: impl Iterator<Item = String>) -> Result<Outcome, Refusal> {
+async fn send(node: &Node, names: impl Iterator<Item = String>) -> Result<Outcome, Unwritten> {
     let mut encoder = V1Encoder::new();
     let now_ms = SystemClock.now_ms();
     for name in names {
@@ -36,26 +36,41 @@ async fn send(node: &Node, names: impl Iterator<Item = String>) -> Result<Outcom
 #[tokio::test(flavor = "multi_thread")]
 async fn a_full_head_keeps_known_series_flowing_and_sends_the_others_back() {
     let dir = tempfile::tempdir().unwrap();
-    let node = small_node(dir.path());
+    let clock = Arc::new(ManualClock::at(SystemClock.now_ms()));
+    let node = Node::start(small_settings(dir.path()), Arc::clone(&clock) as Arc<dyn Clock>).unwrap();
     // nothing leaves the head: as if the store took nothing
     node.shared().lake.faults.die_at("frozen");
     // one label value of its own for each series fills 85 % of 38 MiB soon
     let series = |batch: u32| (0..500).map(move |i| format!("m_{batch}_{i}_{}", "y".repeat(400)));
     let mut batch = 0;
-    let refusal = loop {
+    let border = loop {
         match send(&node, series(batch)).await {
-            Ok(_) => batch += 1, // of the one at the border, a part was made
-            Err(refusal) => break refusal,
+            Ok(outcome) => assert_eq!(outcome.refused_series, 0),
+            Err(unwritten) => break unwritten,
         }
+        batch += 1;
         assert!(batch < 10_000, "the head never fills");
     };
-    assert_eq!((refusal.kind, refusal.reason), (ErrorKind::Unavailable, "head_full"));
+    assert!((1..500).contains(&border.samples), "a part of the last request was made: {border:?}");
+    let Unwritten { refusal, samples, .. } = send(&node, series(batch + 1)).await.unwrap_err();
+    assert_eq!((refusal.kind, refusal.reason), (ErrorKind::Unavailable, "no_room_for_series"));
     assert!(refusal.message.contains("--memory"), "{}", refusal.message);
+    assert_eq!(samples, 0);
 
     let known = send(&node, series(0)).await.unwrap();
     assert_eq!((known.samples, known.refused_series), (500, 0), "known series flow");
 
-    let mixed = send(&node, series(0).chain(["new_1".into(), "new_2".into()])).await.unwrap();
+    let mixed = || send(&node, series(0).chain(["new_1".into(), "new_2".into()]));
+    for _ in 0..10 {
+        // the known ones are stored, and again; the new ones may find room soon
+        let Unwritten { refusal, samples, .. } = mixed().await.unwrap_err();
+        assert_eq!((refusal.kind, samples), (ErrorKind::Unavailable, 500), "{refusal}");
+        for part in ["500 samples stored", "2 samples of 2 series", "new_1", "--memory", "send it again"] {
+            assert!(refusal.message.contains(part), "{refusal}");
+        }
+        clock.advance(30_000);
+    }
+    let mixed = mixed().await.expect("the sender is not held up for longer than five minutes");
     assert_eq!((mixed.samples, mixed.refused_series, mixed.refused_samples), (500, 2, 2));
     assert!(mixed.errors[0].1.starts_with("new_"), "{:?}", mixed.errors);
 
@@ -64,7 +79,7 @@ async fn a_full_head_keeps_known_series_flowing_and_sends_the_others_back() {
     for (tenant, taken) in [(TenantId::anonymous(), true), (TenantId::parse("new").unwrap(), false)] {
         let memory = node.shared().inflight.reserve(1024).unwrap();
         let wrote = write(&node, tenant, Version::V1, metadata.clone(), memory).await;
-        assert_eq!(wrote.as_ref().err().map(|refusal| refusal.reason), (!taken).then_some("head_full"));
+        assert_eq!(wrote.as_ref().err().map(|e| e.refusal.reason), (!taken).then_some("head_full"));
     }
     assert_eq!(node.shared().inflight.used_bytes(), 0);
     tokio::task::spawn_blocking(move || node.stop()).await.unwrap();

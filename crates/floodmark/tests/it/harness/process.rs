@@ -137,11 +137,14 @@ impl Server {
         data_dir(&self.options, self.own_dir.path())
     }
 
-    /// Sends one request; fails the test where there is no reply.
+    /// Sends one request; fails the test where there is no reply, or one that says "later" and not when.
     #[track_caller]
     pub(crate) fn send(&self, request: &Request) -> Reply {
-        http::once(self.address, request)
-            .unwrap_or_else(|e| panic!("no reply: {e}; the log ends with:\n{}", self.log.tail()))
+        let reply = http::once(self.address, request)
+            .unwrap_or_else(|e| panic!("no reply: {e}; the log ends with:\n{}", self.log.tail()));
+        let seconds = reply.header("retry-after").and_then(|s| s.parse::<u32>().ok());
+        assert_eq!(reply.status == 503, seconds.is_some_and(|s| (1..=5).contains(&s)), "{reply:?}");
+        reply
     }
 
     /// Lines of the log with this text.
