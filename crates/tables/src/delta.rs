@@ -21,6 +21,7 @@ mod actions;
 mod clean;
 mod columns;
 mod commit;
+mod lease;
 mod listing;
 mod log;
 mod mend;
@@ -46,6 +47,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 pub use actions::LiveFile;
 pub use clean::Cleaned;
 pub use commit::{COMMIT_FILES_MAX, Outcome};
+pub use lease::{LEASE_MS, Lease};
 pub use sweep::{Sweeper, Swept};
 
 /// Log files that are read side by side, and so held in memory.
@@ -58,6 +60,17 @@ pub struct StagedFile {
     pub path: String,
     /// What is in it.
     pub summary: FileSummary,
+    /// What must hold for it to be committed.
+    pub staging: Staging,
+}
+
+/// What a commit asks of a staged file, so that it never names one that was swept; see [`sweep`].
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Staging {
+    /// A version that was there before the file was.
+    since: u64,
+    /// The lease that covers it.
+    lease: Option<Arc<str>>,
 }
 
 /// All files of one source's accepted data between two offsets.
@@ -336,20 +349,24 @@ impl Table {
         self.location.object(&file.path, file.bytes)
     }
 
-    /// A new file of a day, under a name that must be new. Nobody sees it before it is committed; if that never
-    /// happens, a [`Sweeper`] takes it away.
+    /// A new file of a day, under a name that must be new. Nobody sees it before it is committed; if that does not
+    /// happen for long, a [`Sweeper`] takes it away, and a commit fails with [`TableError::Lapsed`]. What takes longer
+    /// needs a [`Lease`].
     pub fn upload(&self, date: Date, name: &str) -> Result<Upload, TableError> {
-        let plain = name.bytes().all(|b| b.is_ascii_alphanumeric() || b"-_.".contains(&b));
-        assert!(plain && !name.starts_with(['.', '_']), "BUG: a file's name is plain");
-        Upload::new(&self.location, format!("{}={date}/{name}.parquet", schema::DATE))
+        assert!(lease::is_plain(name), "BUG: a file's name is plain");
+        Upload::new(&self.location, format!("{}={date}/{name}.parquet", schema::DATE), self.staging())
+    }
+
+    fn staging(&self) -> Staging {
+        Staging { since: self.version(), lease: None }
     }
 
     /// Ends a file that was written through [`Table::upload`].
     pub fn staged(&self, summary: FileSummary, upload: Upload) -> Result<StagedFile, TableError> {
-        let path = upload.path().to_string();
+        let (path, staging) = (upload.path().to_string(), upload.staging().clone());
         let len = upload.finish()?;
         assert_eq!(summary.bytes, len, "BUG: a summary is of its file");
-        Ok(StagedFile { path, summary })
+        Ok(StagedFile { path, summary, staging })
     }
 }
 

@@ -41,6 +41,16 @@ pub enum TableError {
         /// How often it was tried.
         attempts: usize,
     },
+    /// A staged file that a sweep may have deleted before it was committed. Stage it again.
+    #[error(
+        "staged file {file} may be gone: it was in no log entry when version {version} began to delete such files"
+    )]
+    Lapsed {
+        /// Its path in the table.
+        file: String,
+        /// The version of the sweep's log entry.
+        version: u64,
+    },
     /// More files than one commit or one scan may have.
     #[error("{files} files at once, the limit is {max}")]
     TooManyFiles {
@@ -78,7 +88,7 @@ impl TableError {
     pub const fn kind(&self) -> ErrorKind {
         match self {
             Self::Damaged { .. } | Self::Log { .. } => ErrorKind::Data,
-            Self::Store(_) | Self::Contended { .. } => ErrorKind::Unavailable,
+            Self::Store(_) | Self::Contended { .. } | Self::Lapsed { .. } => ErrorKind::Unavailable,
             Self::Foreign { .. } => ErrorKind::Unsupported,
             Self::Write(_) => ErrorKind::Internal,
             Self::TooManyDates { .. } | Self::TooManyFiles { .. } | Self::TooLarge { .. } => {

@@ -6,7 +6,7 @@ use crate::error::TableError;
 
 /// Every place, in the order in which upkeep comes by.
 #[cfg(test)]
-pub(crate) const PLACES: [&str; 11] = [
+pub(crate) const PLACES: [&str; 12] = [
     "expired",
     "merge_opened",
     "merge_file_staged",
@@ -17,6 +17,7 @@ pub(crate) const PLACES: [&str; 11] = [
     "log_listed",
     "log_entry_deleted",
     "sweep_listed",
+    "sweep_noted",
     "swept_file",
 ];
 

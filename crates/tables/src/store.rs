@@ -143,6 +143,12 @@ impl Location {
         Ok(())
     }
 
+    /// Writes an object, over one that is there.
+    pub(crate) fn put(&self, relative: &str, data: Bytes) -> Result<(), TableError> {
+        self.wait(self.store.put(&self.path(relative)?, data.into()))?;
+        Ok(())
+    }
+
     /// An object whose length is known.
     pub(crate) fn object(&self, relative: &str, len: u64) -> Result<StoredFile, TableError> {
         Ok(StoredFile { location: self.clone(), name: relative.into(), path: self.path(relative)?, len })

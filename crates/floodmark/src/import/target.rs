@@ -1,4 +1,7 @@
 //! A tenant's table, and what is committed to it.
+//!
+//! A source's files are staged under a lease: however long their upload takes, a server beside the import does not sweep
+//! them away.
 
 use super::intake::Finished;
 use crate::cli::transfer::PlaceArgs;
@@ -6,11 +9,13 @@ use anyhow::{Context, bail};
 use model::{SeriesHasher, TenantId};
 use server::{Flags, Settings};
 use std::collections::BTreeMap;
+use std::io::{self, Write};
 use std::path::{Path, PathBuf};
+use std::time::Instant;
 use stdx::clock::{Clock, SystemClock};
 use stdx::rng::Rng;
-use tables::delta::{COMMIT_FILES_MAX, Outcome, StagedBlock, Table};
-use tables::store::Location;
+use tables::delta::{COMMIT_FILES_MAX, Lease, Outcome, StagedBlock, Table};
+use tables::store::{Location, Upload};
 use tokio::runtime::Runtime;
 
 /// The floodmark of a source that is complete. Below it a floodmark counts the blocks of a source that has more
@@ -111,20 +116,46 @@ impl Target {
         id: &str,
         files: Vec<Finished>,
     ) -> anyhow::Result<Option<Committed>> {
-        // Names must be new: those of an attempt that was killed are still there.
-        let attempt = Rng::fresh_seed();
+        let mut lease = Leased::take(&self.table, id)?;
+        let blocks = self.stage(source, &files, &mut lease)?;
         let bytes = files.iter().map(|f| f.summary.bytes).sum();
         let mut done = Committed { files: files.len(), bytes, version: self.table.version() };
+        let mut is_faster = false;
+        for outcome in self.table.commit(&blocks, SystemClock.now_ms())? {
+            match outcome {
+                Outcome::Committed { version } => done.version = version,
+                // Complete already; or an attempt before this one came so far, and the same content makes the
+                // same blocks.
+                Outcome::Already { floodmark: COMPLETE } => is_faster = true,
+                Outcome::Already { .. } => {}
+                Outcome::Apart { floodmark } => {
+                    bail!("another import of the same runs at this time (its floodmark is {floodmark:?})");
+                }
+            }
+        }
+        // the commit stands; a lease that is left behind is broken by a sweep
+        let _ = lease.lease.release();
+        Ok((!is_faster).then_some(done))
+    }
+
+    /// Uploads a source's files. Nobody sees them before the commit.
+    fn stage(
+        &self,
+        source: &str,
+        files: &[Finished],
+        lease: &mut Leased,
+    ) -> anyhow::Result<Vec<StagedBlock>> {
         let mut blocks: Vec<StagedBlock> = Vec::new();
         for (i, layer) in
             files.chunk_by(|a, b| a.layer == b.layer).flat_map(|l| l.chunks(COMMIT_FILES_MAX)).enumerate()
         {
             let mut staged = Vec::with_capacity(layer.len());
             for (n, file) in layer.iter().enumerate() {
-                let mut upload =
-                    self.table.upload(file.summary.date, &format!("import-{id}-{attempt:016x}-{i}-{n}"))?;
+                let upload =
+                    self.table.upload_leased(&lease.lease, file.summary.date, &format!("{i}-{n}"))?;
+                let mut upload = Kept { upload, lease };
                 file.part.copy_to(&mut upload)?;
-                staged.push(self.table.staged(file.summary.clone(), upload)?);
+                staged.push(self.table.staged(file.summary.clone(), upload.upload)?);
             }
             let after = blocks.last().map(|block| block.upto);
             blocks.push(StagedBlock { source: source.into(), after, upto: i as u64 + 1, files: staged });
@@ -138,18 +169,80 @@ impl Target {
                 files: Vec::new(),
             }),
         }
-        for outcome in self.table.commit(&blocks, SystemClock.now_ms())? {
-            match outcome {
-                Outcome::Committed { version } => done.version = version,
-                // Complete already; or an attempt before this one came so far, and the same content makes the
-                // same blocks.
-                Outcome::Already { floodmark: COMPLETE } => return Ok(None),
-                Outcome::Already { .. } => {}
-                Outcome::Apart { floodmark } => {
-                    bail!("another import of the same runs at this time (its floodmark is {floodmark:?})");
-                }
-            }
+        Ok(blocks)
+    }
+}
+
+/// A lease, and when it was taken.
+struct Leased {
+    lease: Lease,
+    began: Instant,
+}
+
+impl Leased {
+    /// A lease of a name that is new: files of an attempt that was killed are still there.
+    fn take(table: &Table, id: &str) -> anyhow::Result<Self> {
+        let lease = table.lease(&format!("import-{id}-{:016x}", Rng::fresh_seed()), 0)?;
+        Ok(Self { lease, began: SystemClock.instant() })
+    }
+
+    fn keep(&mut self) -> io::Result<()> {
+        let steady = SystemClock.instant().duration_since(self.began);
+        self.lease.keep(i64::try_from(steady.as_millis()).unwrap_or(i64::MAX)).map_err(io::Error::other)
+    }
+}
+
+/// An upload that keeps its lease.
+struct Kept<'a> {
+    upload: Upload,
+    lease: &'a mut Leased,
+}
+
+impl Write for Kept<'_> {
+    fn write(&mut self, data: &[u8]) -> io::Result<usize> {
+        self.lease.keep()?;
+        self.upload.write(data)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.upload.flush()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::import::intake::Intake;
+    use model::Labels;
+    use tables::delta::{LEASE_MS, Sweeper};
+
+    /// A server's sweeps, from the beginning of an import until just before the lease would be broken.
+    #[test]
+    fn files_staged_for_longer_than_the_grace_are_committed() {
+        let (dir, runtime) = (tempfile::tempdir().unwrap(), runtime().unwrap());
+        let url = format!("file://{}/t", dir.path().display());
+        let open = || {
+            let location = Location::open(&url, [], runtime.handle().clone()).unwrap();
+            Table::open_or_create(location).unwrap()
+        };
+        let hasher = SeriesHasher::new(1);
+        let mut intake = Intake::new(hasher.clone(), dir.path());
+        intake.series(&Labels::from_pairs(&[("__name__", "up")])).unwrap();
+        intake.sample(86_400_000, 1.0).unwrap();
+        let (files, _) = intake.finish().unwrap();
+        let target = Target { table: open(), hasher, scratch_dir: dir.path().into() };
+        let mut lease = Leased::take(&target.table, "x").unwrap();
+        let blocks = target.stage("import/x", &files, &mut lease).unwrap();
+        let left_behind = target.table.upload(files[0].summary.date, "left-behind").unwrap();
+        left_behind.finish().unwrap();
+        let (server, mut sweeper, mut swept) = (open(), Sweeper::default(), 0);
+        for now_ms in [0, 1000, LEASE_MS - 1] {
+            swept += sweeper.sweep(&server, now_ms, 1000).unwrap().files;
         }
-        Ok(Some(done))
+        assert_eq!(swept, 1, "what no lease covers");
+        let outcomes = target.table.commit(&blocks, 0).unwrap();
+        assert!(matches!(outcomes[..], [Outcome::Committed { .. }]), "{outcomes:?}");
+        let live = target.table.files().unwrap().all()[0].path.clone();
+        assert!(dir.path().join("t").join(live).exists());
     }
 }

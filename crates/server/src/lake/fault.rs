@@ -24,7 +24,7 @@ pub(crate) fn point(_place: &'static str, _faults: &Faults) -> Result<(), super:
 }
 
 /// What a test asks for.
-#[derive(Debug, Default)]
+#[derive(Default)]
 pub(crate) struct Faults {
     /// Where to fail once.
     #[cfg(test)]
@@ -32,6 +32,19 @@ pub(crate) struct Faults {
     /// Where to end, as if the process had died.
     #[cfg(test)]
     dies_at: parking_lot::Mutex<Option<&'static str>>,
+    /// What to do once at a place before going on.
+    #[cfg(test)]
+    pub(crate) hook: parking_lot::Mutex<Option<(&'static str, Hook)>>,
+}
+
+/// Something that happens beside a round.
+#[cfg(test)]
+pub(crate) type Hook = Box<dyn FnOnce() + Send>;
+
+impl std::fmt::Debug for Faults {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Faults")
+    }
 }
 
 #[cfg(test)]
@@ -48,6 +61,10 @@ pub(crate) fn point(place: &'static str, faults: &Faults) -> Result<(), super::s
     debug_assert!(PLACES.contains(&place), "BUG: {place} is not listed");
     if *faults.dies_at.lock() == Some(place) {
         return Err(super::sealer::SealError::Stopping);
+    }
+    let hook = faults.hook.lock().take_if(|(at, _)| *at == place);
+    if let Some((_, hook)) = hook {
+        hook();
     }
     match faults.at.lock().take_if(|at| *at == place) {
         Some(_) => Err(super::sealer::SealError::Injected(place)),

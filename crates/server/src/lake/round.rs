@@ -148,6 +148,11 @@ impl Round {
         self.parts.iter().flat_map(of).collect()
     }
 
+    /// Lets go of a tenant's staged files: they are staged again from what is frozen.
+    fn forget(&mut self, tenant: &TenantId) {
+        self.parts.iter_mut().for_each(|part| drop(part.staged.remove(tenant)));
+    }
+
     /// Lets go of files that were staged before `most` and are not committed: nothing tells them from files that were
     /// left behind, and those are swept away. What is frozen is staged again from the head; a tenant that has committed
     /// stays as it is. True where there was something.

@@ -15,6 +15,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use stdx::clock::{Clock, SystemClock};
+use tables::delta::Sweeper;
 
 /// Samples by series and time.
 pub(crate) type Content = BTreeMap<(String, i64), u64>;
@@ -111,6 +112,33 @@ async fn a_round_that_fails_anywhere_goes_on() {
         };
         tokio::task::spawn_blocking(check).await.unwrap();
     }
+    stop(node).await;
+}
+
+/// A store that was away for so long that a sweep took what was staged.
+#[tokio::test(flavor = "multi_thread")]
+async fn files_that_were_swept_before_their_commit_are_staged_again() {
+    let dir = tempfile::tempdir().unwrap();
+    let node = start(dir.path()).await;
+    let (base_ms, mut content) = (SystemClock.now_ms() - 60_000, Content::new());
+    write(&node, base_ms, 0, &mut content).await;
+    let (there, root) = (node.clone(), dir.path().to_path_buf());
+    // runs in the sealer, between staging and commit
+    *node.shared().lake.faults.hook.lock() = Some((
+        "before_commit",
+        Box::new(move || {
+            let table = there.shared().lake.existing(&TenantId::anonymous()).unwrap().unwrap();
+            let swept = Sweeper::default().sweep(&table, 0, 0).unwrap();
+            assert!(swept.files > 0, "nothing was staged under {}", root.display());
+        }),
+    ));
+    flush(&node).await.unwrap();
+    let there = node.clone();
+    let check = move || {
+        assert_eq!(read(&there), content);
+        assert_eq!(rows_in_tables(&there), content.len() as u64);
+    };
+    tokio::task::spawn_blocking(check).await.unwrap();
     stop(node).await;
 }
 

@@ -1,5 +1,6 @@
 //! Changes of a table: each is one log entry, put if nobody was faster.
 
+use super::sweep::SWEPT;
 use super::{Files, LiveFile, StagedBlock, StagedFile, Table, actions, log};
 use crate::block::Date;
 use crate::error::TableError;
@@ -52,6 +53,14 @@ struct Change<'a> {
     floodmarks: BTreeMap<&'a str, u64>,
 }
 
+impl Change<'_> {
+    /// A change of nothing.
+    const fn none() -> Self {
+        let operation = UpdateTableOperation::Write;
+        Self { operation, data_change: false, removed: &[], added: Vec::new(), floodmarks: BTreeMap::new() }
+    }
+}
+
 impl Table {
     /// Commits blocks, each exactly once, as many together as the limit on files allows. Blocks of one
     /// source come in order, and a later one counts where both have a sample. An error says nothing about the
@@ -77,6 +86,7 @@ impl Table {
                 Ok(None) => {
                     self.refresh()?;
                 }
+                Err(error @ TableError::Lapsed { .. }) => return Err(error),
                 Err(error) => {
                     unclear += 1;
                     if unclear > UNCLEAR_MAX {
@@ -154,6 +164,7 @@ impl Table {
         files: &Files,
         change: &Change<'_>,
     ) -> Result<Option<u64>, TableError> {
+        self.check_staged(snapshot, change.added.iter().map(|(file, _)| *file))?;
         let error = |e| self.failed(e);
         let builder =
             Arc::clone(snapshot).update_table(change.operation.clone(), log::ENGINE_INFO, change.data_change);
@@ -250,14 +261,21 @@ impl Table {
         if self.location.is_local() {
             return Ok(());
         }
-        let change = Change {
-            operation: UpdateTableOperation::Write,
-            data_change: false,
-            removed: &[],
-            added: Vec::new(),
-            floodmarks: BTreeMap::new(),
-        };
-        self.change(change, None).map(|_| ())
+        self.change(Change::none(), None).map(|_| ())
+    }
+
+    /// Puts the entry of a sweep, before it deletes anything; see [`super::sweep`].
+    pub(super) fn note_sweep(&self) -> Result<(), TableError> {
+        for _ in 0..ATTEMPTS_MAX {
+            let snapshot = self.snapshot();
+            let floodmarks = BTreeMap::from([(SWEPT, snapshot.version() + 1)]);
+            let change = Change { floodmarks, ..Change::none() };
+            if self.try_change(&snapshot, &*self.files_at(&snapshot)?, &change)?.is_some() {
+                return Ok(());
+            }
+            self.refresh()?;
+        }
+        Err(TableError::Contended { attempts: ATTEMPTS_MAX })
     }
 
     fn change(&self, change: Change<'_>, after: Option<Option<u64>>) -> Result<bool, TableError> {

@@ -4,16 +4,38 @@
 //! ago is not in the log yet. Neither can be seen in the store, so a file is deleted only when it has been
 //! seen dead for the whole of a grace period. The memory of it is in the process: after a restart the grace
 //! begins anew, which costs disk for a while and never a file that is needed.
+//!
+//! # Why no commit names a deleted file
+//!
+//! A writer may be slow: it stages, sleeps for hours, and then commits. So a sweep says in the log that it happens, in
+//! an entry that moves the floodmark [`SWEPT`] to the entry's own version, before it deletes anything:
+//!
+//! ```text
+//!   sweep    list files ─▶ list leases, break stale ones ─▶ entry: SWEPT = its version ─▶ read live files ─▶ delete
+//!   writer   stage from version s on ─▶ read version n: SWEPT <= s, or the lease is there ─▶ put entry n + 1
+//! ```
+//!
+//! An entry is put only where none is.
+//!
+//! - Where SWEPT is at most s, every sweep that listed the file puts its entry after n, and so after n + 1, if the writer
+//!   got that place. Then the sweep finds the file live.
+//! - Where the lease is still there, nobody had broken it when version n was read. A sweep whose entry is at n or
+//!   before found the lease and left its files alone; one whose entry comes later finds them live.
 
-use super::Table;
+use super::lease::{LEASE_MS, Leases};
+use super::{StagedFile, Table};
 use crate::error::TableError;
 use crate::fault;
 use crate::schema;
 use crate::store::ASIDE;
+use delta_kernel::snapshot::SnapshotRef;
 use futures::TryStreamExt;
 use object_store::path::Path;
 use object_store::{ObjectMeta, ObjectStore};
-use std::collections::{HashMap, HashSet};
+use std::collections::{BTreeSet, HashMap, HashSet};
+
+/// The source whose floodmark is the version of the last sweep's entry.
+pub(super) const SWEPT: &str = "floodmark/swept";
 
 /// Dead files that are remembered at a time; more are found when these are gone.
 const DEAD_MAX: usize = 10_000;
@@ -21,8 +43,17 @@ const DEAD_MAX: usize = 10_000;
 /// Sweeps one table, again and again.
 #[derive(Debug, Default)]
 pub struct Sweeper {
-    /// When each dead file was first seen dead, by the steady clock.
-    dead: HashMap<Path, i64>,
+    dead: HashMap<Path, Dead>,
+    leases: Leases,
+}
+
+/// A file that was seen dead.
+#[derive(Debug, Clone, Copy)]
+struct Dead {
+    /// When first, by the steady clock.
+    since_ms: i64,
+    /// When it was written last, by the store's. One that is still being written is not dead.
+    modified_ms: i64,
 }
 
 /// What a sweep came to.
@@ -32,65 +63,112 @@ pub struct Swept {
     pub files: u64,
     /// Their bytes.
     pub bytes: u64,
-    /// Files that are dead and wait for the end of their grace.
+    /// Files that are dead and wait for the end of their grace, or of their lease.
     pub waiting: u64,
 }
 
 impl Sweeper {
-    /// Deletes what has been dead for `grace_ms`, which must be longer than any query and than the time
-    /// between staging and committing. `steady_ms` is of a clock that never jumps, from any beginning.
+    /// Deletes what has been dead for `grace_ms`, which must be longer than any query. `steady_ms` is of a clock that
+    /// never jumps, from any beginning.
     pub fn sweep(&mut self, table: &Table, steady_ms: i64, grace_ms: i64) -> Result<Swept, TableError> {
         let found = self.find(table, steady_ms)?;
         fault::point("sweep_listed")?;
-        let still: HashSet<&Path> = found.iter().map(|(path, _)| path).collect();
+        let still: HashSet<&Path> = found.iter().map(|object| &object.location).collect();
         self.dead.retain(|path, _| still.contains(path));
+        // after the files: a lease is older than the files that it covers
+        let held = self.leases.look(&table.location, steady_ms, grace_ms.max(LEASE_MS))?;
         let mut swept = Swept::default();
-        for (path, bytes) in found {
-            let since = *self.dead.entry(path.clone()).or_insert(steady_ms);
-            if steady_ms.saturating_sub(since) < grace_ms {
-                swept.waiting += 1;
-                continue;
+        let mut due = Vec::new();
+        for object in found {
+            let new = Dead { since_ms: steady_ms, modified_ms: object.last_modified.timestamp_millis() };
+            let dead = self.dead.entry(object.location.clone()).or_insert(new);
+            if dead.modified_ms != new.modified_ms {
+                *dead = new;
             }
-            table.location.delete(&path)?;
+            if steady_ms.saturating_sub(dead.since_ms) < grace_ms || held.covers(&object.location) {
+                swept.waiting += 1;
+            } else {
+                due.push(object);
+            }
+        }
+        if due.is_empty() {
+            return Ok(swept);
+        }
+        if !due.iter().all(is_aside) {
+            table.note_sweep()?;
+            fault::point("sweep_noted")?;
+        }
+        let live = live(table)?;
+        for object in due.into_iter().filter(|object| !live.contains(&object.location)) {
+            table.location.delete(&object.location)?;
             fault::point("swept_file")?;
-            self.dead.remove(&path);
+            self.dead.remove(&object.location);
             swept.files += 1;
-            swept.bytes += bytes;
+            swept.bytes += object.size;
         }
         Ok(swept)
     }
 
     /// Files that are dead now. The store is listed before the log is read: a file that is committed in between
     /// is then live.
-    fn find(&self, table: &Table, steady_ms: i64) -> Result<Vec<(Path, u64)>, TableError> {
+    fn find(&self, table: &Table, steady_ms: i64) -> Result<Vec<ObjectMeta>, TableError> {
         let location = &table.location;
         let (store, prefix) = (location.store(), location.prefix().clone());
-        let ours = |object: &ObjectMeta| {
-            let mut parts = object.location.prefix_match(location.prefix()).into_iter().flatten();
-            let folder = parts.next().map(|p| p.as_ref().to_string()).unwrap_or_default();
-            let name = object.location.filename().unwrap_or_default();
-            // nothing but what this program writes
-            (folder.starts_with(schema::DATE) && name.ends_with(".parquet")) || name.starts_with(ASIDE)
-        };
-        let mut listed = Vec::new();
+        let mut dead = Vec::new();
         location.wait(async {
             let mut objects = store.list(Some(&prefix));
             while let Some(object) = objects.try_next().await? {
-                if ours(&object) {
-                    listed.push((object.location, object.size));
+                if is_ours(&object, &prefix) {
+                    dead.push(object);
                 }
             }
             Ok::<_, object_store::Error>(())
         })?;
         table.refresh()?;
-        let mut live = HashSet::new();
-        for file in table.files()?.all() {
-            live.insert(location.path(&file.path)?);
-        }
-        let known = |path: &Path| self.dead.get(path).copied().unwrap_or(steady_ms);
-        let mut dead: Vec<_> = listed.into_iter().filter(|(path, _)| !live.contains(path)).collect();
-        dead.sort_by_key(|(path, _)| known(path));
+        let live = live(table)?;
+        dead.retain(|object| !live.contains(&object.location));
+        dead.sort_by_key(|object| self.dead.get(&object.location).map_or(steady_ms, |dead| dead.since_ms));
         dead.truncate(DEAD_MAX);
         Ok(dead)
+    }
+}
+
+/// What this program writes; nothing else is deleted.
+fn is_ours(object: &ObjectMeta, prefix: &Path) -> bool {
+    let mut parts = object.location.prefix_match(prefix).into_iter().flatten();
+    let in_a_day = parts.next().is_some_and(|folder| folder.as_ref().starts_with(schema::DATE));
+    let is_parquet = object.location.filename().is_some_and(|name| name.ends_with(".parquet"));
+    (in_a_day && is_parquet) || is_aside(object)
+}
+
+/// A file that was being written; see [`crate::store`]. It has no name that a commit could add.
+fn is_aside(object: &ObjectMeta) -> bool {
+    object.location.filename().is_some_and(|name| name.starts_with(ASIDE))
+}
+
+/// Paths of the live files, as of the version seen last.
+fn live(table: &Table) -> Result<HashSet<Path>, TableError> {
+    table.files()?.all().iter().map(|file| table.location.path(&file.path)).collect()
+}
+
+impl Table {
+    /// Fails where one of `files` may have been swept, by what a version of the log says.
+    pub(super) fn check_staged<'a>(
+        &self,
+        snapshot: &SnapshotRef,
+        files: impl Iterator<Item = &'a StagedFile>,
+    ) -> Result<(), TableError> {
+        let Some(swept) = self.floodmark(snapshot, SWEPT)? else { return Ok(()) };
+        let mut held = BTreeSet::new();
+        for file in files.filter(|file| file.staging.since < swept) {
+            let is_held = match &file.staging.lease {
+                Some(lease) => held.contains(lease) || (self.has_lease(lease)? && held.insert(lease)),
+                None => false,
+            };
+            if !is_held {
+                return Err(TableError::Lapsed { file: file.path.clone(), version: swept });
+            }
+        }
+        Ok(())
     }
 }

@@ -1,6 +1,7 @@
 //! A new object that is written part by part, so that no file is held whole.
 
 use super::Location;
+use crate::delta::Staging;
 use crate::error::TableError;
 use object_store::path::Path;
 use object_store::{MultipartUpload, ObjectStoreExt};
@@ -18,6 +19,7 @@ pub struct Upload {
     location: Location,
     relative: String,
     path: Path,
+    staging: Staging,
     parts: Option<Box<dyn MultipartUpload>>,
     part_bytes: usize,
     buffer: Vec<u8>,
@@ -25,16 +27,21 @@ pub struct Upload {
 }
 
 impl Upload {
-    pub(crate) fn new(location: &Location, relative: String) -> Result<Self, TableError> {
+    pub(crate) fn new(location: &Location, relative: String, staging: Staging) -> Result<Self, TableError> {
         let path = location.path(&relative)?;
         let part_bytes = if location.is_local() { LOCAL_PART_BYTES } else { PART_BYTES };
         let location = location.clone();
-        Ok(Self { location, relative, path, parts: None, part_bytes, buffer: Vec::new(), len: 0 })
+        Ok(Self { location, relative, path, staging, parts: None, part_bytes, buffer: Vec::new(), len: 0 })
     }
 
     /// Its path relative to the table.
     pub fn path(&self) -> &str {
         &self.relative
+    }
+
+    /// What must hold for it to be committed.
+    pub(crate) const fn staging(&self) -> &Staging {
+        &self.staging
     }
 
     /// Bytes that wait for their part to be full; at most [`PART_BYTES`] and one write.

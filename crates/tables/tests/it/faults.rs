@@ -19,14 +19,14 @@ use tempfile::TempDir;
 
 /// What becomes of a put.
 #[derive(Debug, Clone, Copy, PartialEq)]
-enum Put {
+pub(crate) enum Put {
     Done,
     Refused,
     AnswerLost,
 }
 
 /// How a store fails.
-trait Faults: std::fmt::Debug + Send + Sync + 'static {
+pub(crate) trait Faults: std::fmt::Debug + Send + Sync + 'static {
     fn put(&self, path: &Path, payload: &PutPayload, options: &PutOptions) -> Put;
 
     /// Whether requests are answered at all.
@@ -37,9 +37,9 @@ trait Faults: std::fmt::Debug + Send + Sync + 'static {
 
 /// A store that fails so.
 #[derive(Debug)]
-struct Failing<F> {
-    store: Arc<DynObjectStore>,
-    faults: F,
+pub(crate) struct Failing<F> {
+    pub(crate) store: Arc<DynObjectStore>,
+    pub(crate) faults: F,
 }
 
 impl<F: Faults> Failing<F> {

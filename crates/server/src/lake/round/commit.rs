@@ -34,6 +34,10 @@ impl<O: Owners> Sealer<O> {
             }
             match self.commit_tenant(round, &tenant) {
                 Ok(flushed) => drop(round.committed.insert(tenant, flushed)),
+                Err(SealError::Table(TableError::Lapsed { .. })) => {
+                    round.forget(&tenant);
+                    return Err(SealError::Stale);
+                }
                 Err(SealError::Table(error)) => drop(round.failed.insert(tenant, error)),
                 Err(error) => return Err(error),
             }

@@ -1,0 +1,190 @@
+//! Leases: they keep staged files from being swept for longer than the grace, however long a writer takes.
+//!
+//! ```text
+//!   _floodmark/lease-NAME   created before the first file, deleted after the commit, never written again
+//!   _floodmark/pulse-NAME   rewritten every minute: the writer is alive
+//! ```
+//!
+//! A lease covers the files whose names begin with `NAME-`. A [`Sweeper`](super::Sweeper) leaves those alone until it has
+//! seen the pulse unchanged for [`LEASE_MS`] by its own steady clock; then it breaks the lease by deleting it. Clocks of
+//! two machines are never compared. Why no commit can name a deleted file: [`super::sweep`].
+
+use super::{Staging, Table};
+use crate::block::Date;
+use crate::error::TableError;
+use crate::schema;
+use crate::store::{Location, Upload};
+use bytes::Bytes;
+use futures::TryStreamExt;
+use object_store::path::Path;
+use object_store::{ObjectMeta, ObjectStore, ObjectStoreExt};
+use std::collections::{BTreeMap, HashMap};
+use std::sync::Arc;
+
+/// The folder of what is kept beside a table's files. Readers of Delta tables, their `VACUUM` included, pass over names
+/// that begin with an underscore.
+pub(crate) const BESIDE: &str = "_floodmark";
+
+const LEASE: &str = "lease-";
+const PULSE: &str = "pulse-";
+
+/// Time between two beats of a pulse.
+const PULSE_MS: i64 = 60_000;
+
+/// How long a pulse may stand still: ten beats.
+pub const LEASE_MS: i64 = 10 * PULSE_MS;
+
+/// A writer's lease on the files that it stages.
+#[derive(Debug)]
+pub struct Lease {
+    location: Location,
+    name: Arc<str>,
+    beat_ms: i64,
+}
+
+impl Table {
+    /// Takes a lease whose name nobody has used before. `steady_ms` is of a clock that never jumps.
+    pub fn lease(&self, name: &str, steady_ms: i64) -> Result<Lease, TableError> {
+        assert!(is_plain(name), "BUG: a lease's name is plain");
+        let mut lease = Lease { location: self.location.clone(), name: name.into(), beat_ms: steady_ms };
+        lease.location.create(&lease.object(LEASE), Bytes::new())?;
+        lease.beat(steady_ms)?;
+        Ok(lease)
+    }
+
+    /// As [`Table::upload`], of a file that the lease covers. `suffix` must be new for each.
+    pub fn upload_leased(&self, lease: &Lease, date: Date, suffix: &str) -> Result<Upload, TableError> {
+        assert!(is_plain(suffix), "BUG: a file's name is plain");
+        let staging = Staging { lease: Some(Arc::clone(&lease.name)), ..self.staging() };
+        Upload::new(
+            &self.location,
+            format!("{}={date}/{}-{suffix}.parquet", schema::DATE, lease.name),
+            staging,
+        )
+    }
+
+    /// Whether nobody has broken a lease.
+    pub(super) fn has_lease(&self, name: &str) -> Result<bool, TableError> {
+        let path = self.location.path(&format!("{BESIDE}/{LEASE}{name}"))?;
+        match self.location.wait(self.location.store().head(&path)) {
+            Ok(_) => Ok(true),
+            Err(object_store::Error::NotFound { .. }) => Ok(false),
+            Err(error) => Err(error.into()),
+        }
+    }
+}
+
+impl Lease {
+    /// Beats the pulse where it is time: call it more often than once a minute. A beat that fails can be repeated.
+    pub fn keep(&mut self, steady_ms: i64) -> Result<(), TableError> {
+        if steady_ms.saturating_sub(self.beat_ms) < PULSE_MS { Ok(()) } else { self.beat(steady_ms) }
+    }
+
+    fn beat(&mut self, steady_ms: i64) -> Result<(), TableError> {
+        self.location.put(&self.object(PULSE), steady_ms.to_string().into())?;
+        self.beat_ms = steady_ms;
+        Ok(())
+    }
+
+    /// Ends the lease after the commit. A lease that is only dropped is broken by a sweeper later.
+    pub fn release(self) -> Result<(), TableError> {
+        remove(&self.location, &self.name)
+    }
+
+    fn object(&self, kind: &str) -> String {
+        format!("{BESIDE}/{kind}{}", self.name)
+    }
+}
+
+/// Names with nothing in them that a path encodes.
+pub(super) fn is_plain(name: &str) -> bool {
+    !name.is_empty()
+        && !name.starts_with(['.', '_'])
+        && name.bytes().all(|b| b.is_ascii_alphanumeric() || b"-_.".contains(&b))
+}
+
+/// Deletes a lease, and then its pulse.
+fn remove(location: &Location, name: &str) -> Result<(), TableError> {
+    for kind in [LEASE, PULSE] {
+        location.delete(&location.path(&format!("{BESIDE}/{kind}{name}"))?)?;
+    }
+    Ok(())
+}
+
+/// The leases of a table, as one sweeper has seen them.
+#[derive(Debug, Default)]
+pub(super) struct Leases {
+    seen: HashMap<String, Seen>,
+}
+
+/// A pulse, and since when it has stood still.
+#[derive(Debug)]
+struct Seen {
+    pulse: Option<Stamp>,
+    since_ms: i64,
+}
+
+/// Tells two versions of an object apart.
+type Stamp = (i64, Option<String>);
+
+/// Leases that hold.
+#[derive(Debug)]
+pub(super) struct Held(Vec<String>);
+
+impl Held {
+    /// Whether one of them covers a file.
+    pub(super) fn covers(&self, file: &Path) -> bool {
+        let name = file.filename().unwrap_or_default();
+        self.0.iter().any(|lease| name.strip_prefix(lease.as_str()).is_some_and(|rest| rest.starts_with('-')))
+    }
+}
+
+impl Leases {
+    /// Lists the leases, and breaks those whose pulse has stood still for `after_ms`. Returns those that hold.
+    pub(super) fn look(
+        &mut self,
+        location: &Location,
+        steady_ms: i64,
+        after_ms: i64,
+    ) -> Result<Held, TableError> {
+        let found = list(location)?;
+        self.seen.retain(|name, _| found.contains_key(name));
+        let mut held = Vec::new();
+        for (name, Found { is_lease, pulse }) in found {
+            let seen =
+                self.seen.entry(name.clone()).or_insert_with(|| Seen { pulse: None, since_ms: steady_ms });
+            if seen.pulse != pulse {
+                *seen = Seen { pulse, since_ms: steady_ms };
+            }
+            if steady_ms.saturating_sub(seen.since_ms) >= after_ms {
+                remove(location, &name)?;
+            } else if is_lease {
+                held.push(name);
+            }
+        }
+        Ok(Held(held))
+    }
+}
+
+/// What is there under one name.
+#[derive(Debug, Default)]
+struct Found {
+    is_lease: bool,
+    pulse: Option<Stamp>,
+}
+
+fn list(location: &Location) -> Result<BTreeMap<String, Found>, TableError> {
+    let (store, folder) = (location.store(), location.path(BESIDE)?);
+    let objects: Vec<ObjectMeta> = location.wait(store.list(Some(&folder)).try_collect())?;
+    let mut found: BTreeMap<String, Found> = BTreeMap::new();
+    for object in objects {
+        let name = object.location.filename().unwrap_or_default();
+        if let Some(name) = name.strip_prefix(LEASE) {
+            found.entry(name.into()).or_default().is_lease = true;
+        } else if let Some(name) = name.strip_prefix(PULSE) {
+            let stamp = (object.last_modified.timestamp_millis(), object.e_tag);
+            found.entry(name.into()).or_default().pulse = Some(stamp);
+        }
+    }
+    Ok(found)
+}

@@ -1,0 +1,170 @@
+//! Writers and sweepers side by side: no commit names a file that was deleted, however long it took to come.
+
+use crate::faults::{Failing, Faults, Put};
+use crate::fleet::{DAY, Series, date, fleet};
+use crate::table::{location, open, stage};
+use crate::upkeep::contents;
+use object_store::path::Path;
+use object_store::{PutOptions, PutPayload};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
+use tables::delta::{LEASE_MS, Lease, StagedBlock, StagedFile, Sweeper};
+use tables::write::FileWriter;
+use tables::{Outcome, Table, TableError};
+use tempfile::TempDir;
+
+const GRACE_MS: i64 = 100;
+
+fn block(files: Vec<StagedFile>) -> StagedBlock {
+    StagedBlock { source: "import/x".into(), after: None, upto: 1, files }
+}
+
+fn stage_leased(table: &Table, lease: &Lease, suffix: &str, series: &[Series]) -> StagedFile {
+    let upload = table.upload_leased(lease, date(), suffix).unwrap();
+    let mut writer = FileWriter::new(date(), upload, 1 << 20).unwrap();
+    series.iter().for_each(|one| writer.push(&one.stretch()).unwrap());
+    let (summary, upload) = writer.finish().unwrap();
+    table.staged(summary, upload).unwrap()
+}
+
+fn exists(folder: &TempDir, file: &StagedFile) -> bool {
+    folder.path().join("tenant").join(&file.path).exists()
+}
+
+/// What lies beside the table.
+fn beside(folder: &TempDir) -> usize {
+    std::fs::read_dir(folder.path().join("tenant/_floodmark")).map_or(0, Iterator::count)
+}
+
+/// Deletes every file that may go by now, as another process would.
+fn sweep_all(folder: &TempDir) -> u64 {
+    let (table, mut sweeper) = (open(folder), Sweeper::default());
+    let times = [0, GRACE_MS, LEASE_MS, LEASE_MS + GRACE_MS];
+    times.into_iter().map(|now_ms| sweeper.sweep(&table, now_ms, GRACE_MS).unwrap().files).sum()
+}
+
+#[test]
+fn swept_files_are_never_committed() {
+    let folder = TempDir::new().unwrap();
+    let table = open(&folder);
+    let series = fleet(2, 2, 10);
+    let file = stage(&table, "slow", &series);
+    assert_eq!(sweep_all(&folder), 1);
+    assert!(!exists(&folder, &file));
+    let refused = table.commit(&[block(vec![file])], DAY);
+    assert!(matches!(refused, Err(TableError::Lapsed { .. })), "{refused:?}");
+    assert_eq!(contents(&open(&folder)).unwrap().len(), 0, "nothing was committed");
+    table.refresh().unwrap();
+    let again = block(vec![stage(&table, "again", &series)]);
+    assert!(matches!(table.commit(&[again], DAY).unwrap()[..], [Outcome::Committed { .. }]));
+    assert_eq!(contents(&open(&folder)).unwrap().len(), 40);
+}
+
+#[test]
+fn swept_files_replace_nothing() {
+    let folder = TempDir::new().unwrap();
+    let table = open(&folder);
+    let series = fleet(2, 2, 10);
+    table.commit(&[block(vec![stage(&table, "live", &series)])], DAY).unwrap();
+    let before = contents(&table).unwrap();
+    let merged = stage(&table, "merged", &series);
+    assert_eq!(sweep_all(&folder), 1);
+    let refused = table.replace(table.files().unwrap().all(), &[merged]);
+    assert!(matches!(refused, Err(TableError::Lapsed { .. })), "{refused:?}");
+    assert_eq!(contents(&open(&folder)).unwrap(), before);
+}
+
+#[test]
+fn a_lease_outlasts_any_grace_while_its_pulse_beats() {
+    let folder = TempDir::new().unwrap();
+    let (table, server) = (open(&folder), open(&folder));
+    let mut lease = table.lease("import-x", 7).unwrap();
+    let files: Vec<_> = fleet(3, 1, 5)
+        .chunks(1)
+        .enumerate()
+        .map(|(n, series)| stage_leased(&table, &lease, &n.to_string(), series))
+        .collect();
+    let left_behind = stage(&table, "import-xy-1", &fleet(1, 1, 1));
+    let mut sweeper = Sweeper::default();
+    for minute in 0..300 {
+        lease.keep(7 + minute * 60_000).unwrap();
+        sweeper.sweep(&server, minute * 60_000, GRACE_MS).unwrap();
+    }
+    assert!(!exists(&folder, &left_behind), "no lease covers it, and the sweeps left their mark in the log");
+    assert!(files.iter().all(|file| exists(&folder, file)));
+    let outcomes = table.commit(&[block(files)], DAY).unwrap();
+    assert!(matches!(outcomes[..], [Outcome::Committed { .. }]));
+    lease.release().unwrap();
+    assert_eq!((contents(&open(&folder)).unwrap().len(), beside(&folder)), (15, 0));
+}
+
+#[test]
+fn a_lease_without_a_pulse_is_broken_for_good() {
+    let folder = TempDir::new().unwrap();
+    let table = open(&folder);
+    let mut lease = table.lease("import-x", 0).unwrap();
+    let file = stage_leased(&table, &lease, "1", &fleet(1, 1, 5));
+    let (server, mut sweeper) = (open(&folder), Sweeper::default());
+    for now_ms in [0, LEASE_MS - 1] {
+        assert_eq!(sweeper.sweep(&server, now_ms, GRACE_MS).unwrap().waiting, 1);
+    }
+    assert_eq!(sweeper.sweep(&server, LEASE_MS, GRACE_MS).unwrap().files, 1);
+    assert_eq!(beside(&folder), 0);
+    // a beat that comes too late brings nothing back
+    lease.keep(i64::MAX).unwrap();
+    let refused = table.commit(&[block(vec![file])], DAY);
+    assert!(matches!(refused, Err(TableError::Lapsed { .. })), "{refused:?}");
+    for now_ms in [2 * LEASE_MS, 3 * LEASE_MS] {
+        sweeper.sweep(&server, now_ms, GRACE_MS).unwrap();
+    }
+    assert_eq!(beside(&folder), 0, "the late pulse goes too");
+}
+
+/// Does something when the first log entry is about to be put.
+struct BeforeCommit {
+    done: AtomicBool,
+    what: Mutex<Box<dyn FnMut() + Send>>,
+}
+
+impl std::fmt::Debug for BeforeCommit {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("BeforeCommit")
+    }
+}
+
+impl Faults for BeforeCommit {
+    fn put(&self, path: &Path, _: &PutPayload, _: &PutOptions) -> Put {
+        let is_entry = path.as_ref().contains("_delta_log") && path.as_ref().ends_with(".json");
+        if is_entry && !self.done.swap(true, Ordering::SeqCst) {
+            // requests of its own wait on another thread than the runtime's
+            std::thread::scope(|threads| threads.spawn(|| (self.what.lock().unwrap())()).join().unwrap());
+        }
+        Put::Done
+    }
+}
+
+/// The table, where all that may go is swept after the writer has looked whether it may commit, and before it does.
+fn swept_before_the_put(folder: &Arc<TempDir>) -> Table {
+    drop(open(folder));
+    let there = Arc::clone(folder);
+    let what = Mutex::new(Box::new(move || _ = sweep_all(&there)) as Box<dyn FnMut() + Send>);
+    let faults = BeforeCommit { done: AtomicBool::new(false), what };
+    let location = location(folder).with_store(|store| Arc::new(Failing { store, faults }));
+    Table::open(location).unwrap().unwrap()
+}
+
+#[test]
+fn a_sweep_between_check_and_commit_stops_the_commit() {
+    for leased in [false, true] {
+        let folder = Arc::new(TempDir::new().unwrap());
+        let table = swept_before_the_put(&folder);
+        let lease = table.lease("import-x", 0).unwrap();
+        let series = fleet(1, 1, 5);
+        let file =
+            if leased { stage_leased(&table, &lease, "1", &series) } else { stage(&table, "1", &series) };
+        let refused = table.commit(&[block(vec![file.clone()])], DAY);
+        assert!(!exists(&folder, &file));
+        assert!(matches!(refused, Err(TableError::Lapsed { .. })), "leased {leased}: {refused:?}");
+        assert_eq!(contents(&open(&folder)).unwrap().len(), 0);
+    }
+}
