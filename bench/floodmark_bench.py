@@ -55,7 +55,7 @@ class Process:
 
 def lab_write(url, *flags):
     """The report of `floodmark lab write` with these flags."""
-    command = [FLOODMARK, "lab", "write", "--url", url, "--json", "--quiet", *map(str, flags)]
+    command = [FLOODMARK, "lab", "write", "--target", url, "--json", "--quiet", *map(str, flags)]
     return json.loads(subprocess.run(command, stdout=subprocess.PIPE, check=True).stdout)
 
 

@@ -53,7 +53,7 @@ server = Server("--config", config)
 atexit.register(lambda: server.process.kill())  # whatever happens; its directory stays
 ledger = os.path.join(server.dir, "ledger.json")
 duration = sum(moments) + args.kills
-command = [FLOODMARK, "lab", "write", "--url", server.url + "/api/v1/write", "--rate", args.rate, "--writers", "4",
+command = [FLOODMARK, "lab", "write", "--target", server.url + "/api/v1/write", "--rate", args.rate, "--writers", "4",
            "--metrics", "50", "--series", "50", "--duration", "%ds" % duration, "--ledger", ledger,
            "--give-up-after", "5m", "--json", "--quiet"]
 load = subprocess.Popen(command, stdout=subprocess.PIPE)

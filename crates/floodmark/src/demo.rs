@@ -14,7 +14,7 @@ use lab::procfs::Process;
 use lab::{Observer, RetryPolicy, Stderr, Stop, VerifyOptions, WriteOptions, WriteReport};
 use std::fs::File;
 use std::io::IsTerminal;
-use std::net::{SocketAddr, TcpListener};
+use std::net::{Ipv4Addr, SocketAddr, TcpListener};
 use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
@@ -103,7 +103,7 @@ impl Server {
         };
         let dir = tempfile::Builder::new().prefix("floodmark-demo-").tempdir().context("make a directory")?;
         let child = spawn(dir.path(), address)?;
-        let mut server = Self { child, address, url: format!("http://{address}"), dir };
+        let mut server = Self { child, address, url: format!("http://{}", reachable(address)), dir };
         server.wait_until_ready().await?;
         Ok(server)
     }
@@ -166,6 +166,14 @@ fn spawn(dir: &Path, address: SocketAddr) -> anyhow::Result<Child> {
     // Ctrl-C is for the demo, which needs its server to end well
     command.process_group(0);
     command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(log).spawn().context("start the server")
+}
+
+/// Where this machine reaches what listens on `address`.
+fn reachable(address: SocketAddr) -> SocketAddr {
+    match address.ip() {
+        ip if ip.is_unspecified() => SocketAddr::from((Ipv4Addr::LOCALHOST, address.port())),
+        _ => address,
+    }
 }
 
 /// The usual address, or any free port where something else has it.

@@ -5,7 +5,7 @@
 
 use crate::cli::transfer::{ExportArgs, ExportFormat};
 use crate::import::{Place, runtime};
-use crate::output::note;
+use crate::output::{is_closed, note};
 use anyhow::{Context, bail, ensure};
 use model::{LabelsRef, Samples, TimeRange};
 use protocol::exposition::{self, Dialect};
@@ -69,8 +69,11 @@ pub(crate) fn run(args: &ExportArgs) -> anyhow::Result<()> {
         }
         (_, None) => {
             let mut out = BufWriter::new(io::stdout().lock());
-            text(args.format, &mut ask, &mut out)?;
-            out.flush()?;
+            let written = text(args.format, &mut ask, &mut out).and_then(|()| Ok(out.flush()?));
+            match written {
+                Err(error) if is_closed(&error) => return Ok(()),
+                written => written?,
+            }
         }
     }
     let Counts { samples, left_out, warnings } = ask.counts;

@@ -1,7 +1,7 @@
 //! `floodmark lab`: runs it and prints the report.
 
 use crate::cli::load::{LabCommand, LabVerify, LabWrite};
-use crate::output::{print, say};
+use crate::output::{print, save, say};
 use crate::scenario;
 use crate::signals::stoppable;
 use crate::traffic;
@@ -27,6 +27,8 @@ async fn report(command: &LabCommand) -> anyhow::Result<bool> {
     match command {
         LabCommand::Write(args) => write(args).await,
         LabCommand::Verify(args) => verify(args).await,
+        LabCommand::Scenarios(args) => scenario::list(args),
+        LabCommand::Init(args) => scenario::init(args),
         LabCommand::Run(args) => scenario::run(args).await,
         LabCommand::FindLimit(args) => scenario::limit(args).await,
         LabCommand::FindMinimum(args) => scenario::minimum(args).await,
@@ -41,13 +43,15 @@ async fn report(command: &LabCommand) -> anyhow::Result<bool> {
 
 async fn write(args: &LabWrite) -> anyhow::Result<bool> {
     let options = args.options(SystemClock.now_ms())?;
-    let report = stoppable(&options.stop, lab::write(&options, &*observer(args.quiet))).await?;
-    let saved = args.ledger.as_ref().map_or(Ok(()), |path| report.ledger.save(path));
-    match args.json {
+    let result = &args.result;
+    let report = stoppable(&options.stop, lab::write(&options, &*observer(result.print.quiet))).await?;
+    let kept = args.ledger.as_ref().map_or(Ok(()), |path| report.ledger.save(path));
+    let saved = save(&report.to_result(), result);
+    match result.print.json {
         true => say(report.to_json()?)?,
         false => print(report.to_text(std::io::stdout().is_terminal()))?,
     }
-    saved?;
+    kept.and(saved)?;
     Ok(report.is_good())
 }
 
@@ -56,8 +60,8 @@ async fn verify(args: &LabVerify) -> anyhow::Result<bool> {
     let url = args.read.read_url.clone().or_else(|| ledger.read_url.clone());
     let url = url.context("the ledger does not say where to read: --read-url")?;
     let options = args.read.options(url, &args.headers, args.access.access());
-    let report = lab::verify(&options, &ledger, &*observer(args.quiet)).await?;
-    match args.json {
+    let report = lab::verify(&options, &ledger, &*observer(args.print.quiet)).await?;
+    match args.print.json {
         true => say(report.to_json()?)?,
         false => print(report.to_text(std::io::stdout().is_terminal()))?,
     }

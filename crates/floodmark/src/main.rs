@@ -1,18 +1,20 @@
 //! The Floodmark binary: a table of contents of what it can do.
 
 mod cli;
+mod config;
 mod demo;
 mod export;
 mod import;
 mod inspect;
 mod load;
+mod manual;
 mod output;
 mod scenario;
 mod serve;
 mod signals;
 mod traffic;
 
-use clap::Parser;
+use clap::{CommandFactory, FromArgMatches};
 use cli::{Cli, Command};
 use std::process::ExitCode;
 
@@ -21,14 +23,18 @@ use std::process::ExitCode;
 static ALLOCATOR: tikv_jemallocator::Jemalloc = tikv_jemallocator::Jemalloc;
 
 fn main() -> ExitCode {
-    let cli = Cli::parse();
+    let matches = Cli::command().get_matches();
+    let cli = Cli::from_arg_matches(&matches).unwrap_or_else(|error| error.exit());
     let done = match cli.command {
-        Command::Serve(args) => serve::run(args).map(|()| true),
+        Command::Serve(args) => serve::run(*args).map(|()| true),
         Command::Import(args) => import::run(args),
         Command::Export(args) => export::run(&args).map(|()| true),
         Command::Inspect(command) => inspect::run(command).map(|()| true),
+        Command::Config(command) => config::run(command, &matches).map(|()| true),
         Command::Lab(command) => load::run(command),
         Command::Demo(args) => demo::run(args),
+        Command::Completions(args) => manual::completions(&args).map(|()| true),
+        Command::Man(args) => manual::man(&args).map(|()| true),
     };
     match done {
         Ok(true) => ExitCode::SUCCESS,

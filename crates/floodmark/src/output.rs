@@ -1,16 +1,31 @@
 //! What commands print, and where results of the lab go.
 
+use crate::cli::result::ResultArgs;
+use anstream::{AutoStream, ColorChoice};
 use anyhow::{Context, Result};
 use lab::{RunResult, page, summary};
 use std::fmt::Display;
-use std::io::{IsTerminal, Write};
-use std::path::Path;
+use std::io::{self, ErrorKind, IsTerminal, Write};
 
-/// Writes to stdout. Where nobody reads it any more, or the disk is full, that is an error and not a panic: a terminal
-/// that goes away ends a run early, and its result is kept all the same.
+/// Writes to stdout. A full disk is an error; a reader that has gone is not, so that the exit status still tells what
+/// the command found.
 pub(crate) fn print(text: impl Display) -> Result<()> {
-    let mut out = std::io::stdout().lock();
-    write!(out, "{text}").and_then(|()| out.flush()).context("write to stdout")
+    let mut out = io::stdout().lock();
+    match write!(out, "{text}").and_then(|()| out.flush()) {
+        Err(error) if error.kind() == ErrorKind::BrokenPipe => Ok(()),
+        written => written.context("write to stdout"),
+    }
+}
+
+/// Whether `error` is that of writing to a pipe whose reader has seen enough, as `head` has.
+pub(crate) fn is_closed(error: &anyhow::Error) -> bool {
+    error.downcast_ref::<io::Error>().is_some_and(|error| error.kind() == ErrorKind::BrokenPipe)
+}
+
+/// Whether stderr is to be coloured: in a terminal, unless `NO_COLOR`, `CLICOLOR`, `CLICOLOR_FORCE` or `TERM` say
+/// otherwise. The rules are those of the command line's own help.
+pub(crate) fn colours_stderr() -> bool {
+    AutoStream::choice(&io::stderr()) != ColorChoice::Never
 }
 
 /// A line, likewise.
@@ -20,17 +35,23 @@ pub(crate) fn say(line: impl Display) -> Result<()> {
 
 /// A line on stderr, where somebody listens: nothing depends on it.
 pub(crate) fn note(line: impl Display) {
-    writeln!(std::io::stderr().lock(), "{line}").ok();
+    writeln!(io::stderr().lock(), "{line}").ok();
 }
 
 /// Prints a result and writes its files. None of the three keeps the others from being done; the error is that of the
 /// first that failed.
-pub(crate) fn show(result: &RunResult, json: bool, out: Option<&Path>, html: Option<&Path>) -> Result<()> {
-    let saved = out.map_or(Ok(()), |path| result.save(path));
-    let written = html.map_or(Ok(()), |path| page::save(&page::html(result), path));
-    let printed = match json {
+pub(crate) fn show(result: &RunResult, args: &ResultArgs) -> Result<()> {
+    let saved = save(result, args);
+    let printed = match args.print.json {
         true => say(result.to_json()?),
-        false => print(summary::text(result, std::io::stdout().is_terminal())),
+        false => print(summary::text(result, io::stdout().is_terminal())),
     };
-    saved.and(written).and(printed)
+    saved.and(printed)
+}
+
+/// Writes a result's files. A failure of one does not keep the other from being written.
+pub(crate) fn save(result: &RunResult, args: &ResultArgs) -> Result<()> {
+    let saved = args.out.as_ref().map_or(Ok(()), |path| result.save(path));
+    let written = args.html.as_ref().map_or(Ok(()), |path| page::save(&page::html(result), path));
+    saved.and(written)
 }

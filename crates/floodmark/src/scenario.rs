@@ -1,18 +1,54 @@
 //! `floodmark lab run` and what repeats it: carries scenarios out and prints what came of them.
 
+use crate::cli::load::{InitArgs, ScenariosArgs};
 use crate::cli::scenario::{
     Bounds, FindLimitArgs, FindMinimumArgs, MergeArgs, RaceArgs, RunArgs, ScenarioArgs,
 };
 use crate::load::observer;
-use crate::output::{print, say, show};
+use crate::output::{print, save, say, show};
 use crate::signals::stoppable;
-use anyhow::{Result, bail, ensure};
+use anyhow::{Context, Result, bail, ensure};
 use lab::campaign::{Found, Race, find_limit, find_minimum, race};
 use lab::run::RunOptions;
 use lab::scenario::{PRESETS, preset};
 use lab::search::Search;
 use lab::{RunResult, Scenario, Stop, verdict};
+use serde_json::{Value, json};
+use std::fs::File;
+use std::io::Write;
 use std::path::{Path, PathBuf};
+
+/// Lists the presets, each with the first sentence of what it says about itself.
+pub(crate) fn list(args: &ScenariosArgs) -> Result<bool> {
+    let about = |text: &str| -> Result<String> {
+        let about = Scenario::parse(text)?.about;
+        Ok(about.split_once(". ").map_or(about.as_str(), |(first, _)| first).trim_end_matches('.').to_owned())
+    };
+    let mut rows = Vec::with_capacity(PRESETS.len());
+    for (name, text) in PRESETS {
+        rows.push((name, about(text)?));
+    }
+    if args.json {
+        let rows = rows.iter().map(|(name, about)| json!({ "name": name, "about": about }));
+        say(format_args!("{:#}", rows.collect::<Value>()))?;
+        return Ok(true);
+    }
+    let width = rows.iter().map(|(name, _)| name.len()).max().unwrap_or(0);
+    for (name, about) in rows {
+        say(format_args!("{name:width$}  {about}"))?;
+    }
+    Ok(true)
+}
+
+/// Writes a preset where there is no file yet.
+pub(crate) fn init(args: &InitArgs) -> Result<bool> {
+    let text = preset(&args.preset).with_context(|| format!("there is no preset {}", args.preset))?;
+    let path = args.output.clone().unwrap_or_else(|| PathBuf::from(&args.preset).with_extension("toml"));
+    let mut file = File::create_new(&path).with_context(|| format!("create {}", path.display()))?;
+    file.write_all(text.as_bytes()).with_context(|| format!("write {}", path.display()))?;
+    say(format_args!("{}: edit it, then floodmark lab run {0}", path.display()))?;
+    Ok(true)
+}
 
 /// Carries out one scenario; true where it passed.
 pub(crate) async fn run(args: &RunArgs) -> Result<bool> {
@@ -22,10 +58,9 @@ pub(crate) async fn run(args: &RunArgs) -> Result<bool> {
         return Ok(true);
     }
     options.part = args.part;
-    let changes = &args.scenario.changes;
-    let observer = observer(changes.quiet);
+    let observer = observer(args.scenario.result.print.quiet);
     let result = stoppable(&options.stop, lab::run::run(&scenario, &options, &*observer)).await?;
-    show(&result, changes.json, args.scenario.out.as_deref(), args.report.as_deref())?;
+    show(&result, &args.scenario.result)?;
     Ok(result.passed())
 }
 
@@ -34,7 +69,7 @@ pub(crate) async fn limit(args: &FindLimitArgs) -> Result<bool> {
     let (scenario, options) = read(&args.scenario)?;
     let Bounds { min, max, precision, confirm } = checked(&args.bounds)?;
     let search = Search::for_largest(*min, *max, *precision, *confirm);
-    let observer = observer(args.scenario.changes.quiet);
+    let observer = observer(args.scenario.result.print.quiet);
     let finding = find_limit(&scenario, &options, args.axis, search, &*observer);
     tell_found(&stoppable(&options.stop, finding).await?, &args.scenario)
 }
@@ -44,14 +79,13 @@ pub(crate) async fn minimum(args: &FindMinimumArgs) -> Result<bool> {
     let (scenario, options) = read(&args.scenario)?;
     let Bounds { min, max, precision, confirm } = checked(&args.bounds)?;
     let search = Search::for_smallest(*min, *max, *precision, *confirm);
-    let observer = observer(args.scenario.changes.quiet);
+    let observer = observer(args.scenario.result.print.quiet);
     let finding = find_minimum(&scenario, &options, args.resource, search, &*observer);
     tell_found(&stoppable(&options.stop, finding).await?, &args.scenario)
 }
 
 /// Runs the scenario against several targets in turn; true where all laps passed.
 pub(crate) async fn run_race(args: &RaceArgs) -> Result<bool> {
-    ensure!(args.laps >= 1 && args.laps <= 1_000, "laps: between 1 and 1000");
     let (text, folder) = text_of(&args.scenario)?;
     let (stop, access) = (Stop::default(), args.changes.access.access());
     let mut racers = Vec::new();
@@ -71,9 +105,9 @@ pub(crate) async fn run_race(args: &RaceArgs) -> Result<bool> {
         };
         racers.push((scenario, options));
     }
-    let observer = observer(args.changes.quiet);
+    let observer = observer(args.print.quiet);
     let race = stoppable(&stop, race(&racers, args.laps, &*observer)).await?;
-    if args.changes.json {
+    if args.print.json {
         say(serde_json::to_string_pretty(&race)?)?;
     } else {
         print(race_text(&race, &args.targets))?;
@@ -85,7 +119,7 @@ pub(crate) async fn run_race(args: &RaceArgs) -> Result<bool> {
 pub(crate) fn merge(args: &MergeArgs) -> Result<bool> {
     let parts: Result<Vec<RunResult>> = args.results.iter().map(|path| RunResult::load(path)).collect();
     let whole = lab::merge::merge(&parts?)?;
-    show(&whole, args.json, args.out.as_deref(), args.report.as_deref())?;
+    show(&whole, &args.result)?;
     Ok(whole.passed())
 }
 
@@ -123,8 +157,8 @@ fn parse(path: &Path, text: &str, overrides: &[String]) -> Result<Scenario> {
 }
 
 fn tell_found(found: &Found, args: &ScenarioArgs) -> Result<bool> {
-    let saved = args.out.as_deref().zip(found.best.as_ref()).map_or(Ok(()), |(path, best)| best.save(path));
-    match args.changes.json {
+    let saved = found.best.as_ref().map_or(Ok(()), |best| save(best, &args.result));
+    match args.result.print.json {
         true => say(serde_json::to_string_pretty(found)?)?,
         false => print(found_text(found))?,
     }

@@ -1,9 +1,11 @@
 //! `floodmark serve`: a node until SIGTERM or SIGINT.
 
 use crate::cli::ServeArgs;
+use crate::output;
 use anyhow::Context;
-use server::{Flags, Node, Settings};
-use std::io::IsTerminal;
+use server::{Node, Settings};
+use std::io::ErrorKind;
+use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::sync::Arc;
 use stdx::clock::SystemClock;
 use tokio::net::TcpListener;
@@ -11,9 +13,7 @@ use tokio::signal::unix::{SignalKind, signal};
 
 pub(crate) fn run(args: ServeArgs) -> anyhow::Result<()> {
     log_to_stderr();
-    let ServeArgs { data_dir, http, memory, durability, tables, seal_after, retention, config } = args;
-    let flags = Flags { data_dir, http, memory, durability, tables, seal_after, retention, config };
-    let settings = Settings::resolve(flags)?;
+    let settings = Settings::resolve(args.into())?;
     let runtime =
         tokio::runtime::Builder::new_multi_thread().enable_all().build().context("start the runtime")?;
     runtime.block_on(serve(settings))
@@ -30,8 +30,16 @@ async fn serve(settings: Settings) -> anyhow::Result<()> {
     let mut terminate = signal(SignalKind::terminate()).context("listen for SIGTERM")?;
     let mut interrupt = signal(SignalKind::interrupt()).context("listen for SIGINT")?;
     let node = Node::start(settings, Arc::new(SystemClock))?;
-    let listener = TcpListener::bind(http).await.with_context(|| format!("listen on {http}"))?;
-    tracing::info!(address = %listener.local_addr()?, "listening");
+    let listener = listen(http).await?;
+    let address = listener.local_addr()?;
+    if !address.ip().is_loopback() {
+        tracing::warn!(
+            %address,
+            "reachable from other machines, and there is no authentication: whoever reaches this address can read and \
+             write everything; listen on 127.0.0.1 and put a proxy in front of it, or keep others away by a firewall"
+        );
+    }
+    tracing::info!(%address, "listening");
     let stop = async move {
         tokio::select! {
             _ = terminate.recv() => tracing::info!("SIGTERM: finishing what was taken in"),
@@ -44,16 +52,27 @@ async fn serve(settings: Settings) -> anyhow::Result<()> {
     Ok(())
 }
 
+/// Listens. Where this machine has no IPv6, "all addresses" are those of IPv4.
+async fn listen(address: SocketAddr) -> anyhow::Result<TcpListener> {
+    let bound = match TcpListener::bind(address).await {
+        Err(error) if address.ip() == Ipv6Addr::UNSPECIFIED && error.kind() != ErrorKind::AddrInUse => {
+            TcpListener::bind((Ipv4Addr::UNSPECIFIED, address.port())).await
+        }
+        bound => bound,
+    };
+    bound.with_context(|| format!("listen on {address}"))
+}
+
 /// What is logged by default: libraries tell about each of their steps otherwise.
 const LOGGED: &str = "info,delta_kernel=warn,delta_kernel_default_engine=warn,object_store=warn";
 
-/// Logs to stderr: coloured in a terminal, plain elsewhere; `RUST_LOG` chooses what.
+/// Logs to stderr, coloured in a terminal; `RUST_LOG` chooses what.
 fn log_to_stderr() {
     let filter = tracing_subscriber::EnvFilter::try_from_default_env()
         .unwrap_or_else(|_| tracing_subscriber::EnvFilter::new(LOGGED));
     tracing_subscriber::fmt()
         .with_env_filter(filter)
         .with_writer(std::io::stderr)
-        .with_ansi(std::io::stderr().is_terminal())
+        .with_ansi(output::colours_stderr())
         .init();
 }

@@ -1,5 +1,6 @@
 //! `floodmark lab record`, `replay`, `report` and `compare`.
 
+use crate::cli::result::{PrintArgs, ResultArgs};
 use crate::cli::traffic::{LabCompare, LabRecord, LabReplay, LabReport};
 use crate::load::observer;
 use crate::output::{print, say, show};
@@ -12,8 +13,8 @@ use std::io::IsTerminal;
 pub(crate) async fn record(args: &LabRecord) -> anyhow::Result<bool> {
     let stop = Stop::default();
     let options = args.options(stop.clone());
-    let report = stoppable(&stop, lab::record::record(options, &*observer(args.quiet))).await?;
-    if args.json {
+    let report = stoppable(&stop, lab::record::record(options, &*observer(args.print.quiet))).await?;
+    if args.print.json {
         say(report.to_json()?)?;
     } else {
         print(report.to_text(std::io::stdout().is_terminal()))?;
@@ -24,16 +25,16 @@ pub(crate) async fn record(args: &LabRecord) -> anyhow::Result<bool> {
 /// True where the replay was whole and something was acknowledged.
 pub(crate) async fn replay(args: &LabReplay) -> anyhow::Result<bool> {
     let options = args.options(Stop::default());
-    let result =
-        stoppable(&options.stop, lab::replay::replay(&options, &*observer(args.output.quiet))).await?;
-    let output = &args.output;
-    show(&result, output.json, output.out.as_deref(), output.html.as_deref())?;
+    let observer = observer(args.result.print.quiet);
+    let result = stoppable(&options.stop, lab::replay::replay(&options, &*observer)).await?;
+    show(&result, &args.result)?;
     Ok(!result.partial && result.totals.samples_acknowledged > 0)
 }
 
 /// Shows a result that was kept.
 pub(crate) fn report(args: &LabReport) -> anyhow::Result<bool> {
-    show(&RunResult::load(&args.result)?, false, None, args.html.as_deref())?;
+    let print = PrintArgs { json: args.json, quiet: true };
+    show(&RunResult::load(&args.result)?, &ResultArgs { out: None, html: args.html.clone(), print })?;
     Ok(true)
 }
 

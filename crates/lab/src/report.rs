@@ -1,5 +1,6 @@
 //! What a run found, for people and for programs.
 
+mod result;
 mod text;
 
 use crate::ledger::Ledger;
@@ -44,6 +45,8 @@ pub struct WriteReport {
     pub label_text_bytes: usize,
     /// Scheduled samples a second; `None` for a closed loop.
     pub offered_samples_per_s: Option<f64>,
+    /// Begin of the load, in ms since 1970.
+    pub begun_ms: i64,
     /// How long it took, in seconds.
     pub wall_s: f64,
     /// The series' own time from the first sample on, in ms since 1970: what to ask the target for.
@@ -199,7 +202,7 @@ pub(crate) fn rows(rows: &[(&'static str, String)], table: bool) -> String {
 
 /// Puts a report together.
 pub(crate) fn build(outcome: Outcome<'_>) -> WriteReport {
-    let Outcome { options, run, wall, costs, ledger } = outcome;
+    let Outcome { options, run, begun_ms, wall, costs, ledger } = outcome;
     let plan = &run.plan;
     let counts = run.tally.lock();
     let wall_s = wall.as_secs_f64();
@@ -229,6 +232,7 @@ pub(crate) fn build(outcome: Outcome<'_>) -> WriteReport {
             Pace::Open { samples_per_s } => Some(samples_per_s),
             Pace::Closed => None,
         },
+        begun_ms,
         wall_s,
         first_ms: plan.round_ms(0),
         end_ms: plan.round_ms(ledger.rounds()),

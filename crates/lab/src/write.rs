@@ -54,6 +54,7 @@ pub async fn write(options: &WriteOptions, observer: &dyn Observer) -> Result<Wr
     let senders = prepare(options, &run, &endpoint, observer).await?;
 
     let costs = Costs::begin(options.pid);
+    let begun_ms = SystemClock.now_ms();
     let begin = Instant::now();
     let times = Times { begin, end: resolved.duration.map(|duration| begin + duration) };
     let mut tasks = JoinSet::new();
@@ -72,7 +73,7 @@ pub async fn write(options: &WriteOptions, observer: &dyn Observer) -> Result<Wr
     for slot in done.into_iter().flat_map(|sender| sender.slots) {
         ledger.slots[slot.number] = slot.ledger;
     }
-    let outcome = Outcome { options, run: &run, wall, costs, ledger };
+    let outcome = Outcome { options, run: &run, begun_ms, wall, costs, ledger };
     let mut report = crate::report::build(outcome);
     if let Some(verify_options) = verify_options {
         match verify(verify_options, &report.ledger, observer).await {
@@ -89,6 +90,7 @@ pub async fn write(options: &WriteOptions, observer: &dyn Observer) -> Result<Wr
 pub(crate) struct Outcome<'a> {
     pub(crate) options: &'a WriteOptions,
     pub(crate) run: &'a Run,
+    pub(crate) begun_ms: i64,
     pub(crate) wall: Duration,
     pub(crate) costs: Costs,
     pub(crate) ledger: Ledger,

@@ -37,4 +37,4 @@ mod world;
 pub use datadir::{DataDirError, series_seed};
 pub use node::{Node, StartError};
 pub use refusal::Refusal;
-pub use settings::{ConfigFile, Flags, Settings};
+pub use settings::{ConfigFile, EffectiveSetting, Flags, Origin, Settings};

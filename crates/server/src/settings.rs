@@ -1,9 +1,11 @@
 //! What can be configured. Raw (file, flags) becomes resolved ([`Settings`]) once, at start.
 
+mod effective;
 mod lake;
 mod raw;
 mod value;
 
+pub use effective::{EffectiveSetting, Origin};
 pub use lake::LakeSettings;
 pub use raw::{ConfigFile, Flags};
 pub use value::SettingsError;
@@ -14,6 +16,7 @@ use model::{TenantId, caps};
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::path::PathBuf;
+use stdx::address;
 use tables::rollup::Resolution;
 use value::{count_or, duration_or, of_tenants, size, wrong};
 
@@ -88,12 +91,26 @@ impl Detail {
             _ => return None,
         })
     }
+
+    /// What [`Self::parse`] reads as this.
+    pub const fn word(self) -> &'static str {
+        match self {
+            Self::Samples => "raw",
+            Self::Auto => "auto",
+            Self::Rollup(Resolution::FiveMinutes) => "5m",
+            Self::Rollup(Resolution::Hour) => "1h",
+        }
+    }
 }
 
 impl Settings {
     /// Flags before file before defaults.
     pub fn resolve(flags: Flags) -> Result<Self, SettingsError> {
-        let given = ConfigFile::given(flags)?;
+        let file = flags.file()?;
+        Self::of(&ConfigFile::given(flags, file))
+    }
+
+    fn of(given: &ConfigFile) -> Result<Self, SettingsError> {
         let cores = std::thread::available_parallelism().map_or(1, usize::from);
         let budget = budget(given.memory.as_deref())?;
         let connections_default = budget.connections_bytes() / CONNECTION_BUFFER_BYTES as u64;
@@ -102,9 +119,9 @@ impl Settings {
         let idle_ms = duration("series_idle", &given.series_idle, 3_600_000)?;
         let data_dir = given.data_dir.clone().unwrap_or_else(|| "floodmark-data".into());
         Ok(Self {
-            lake: LakeSettings::resolve(&given, &data_dir)?,
+            lake: LakeSettings::resolve(given, &data_dir)?,
             data_dir,
-            http: given.http.unwrap_or_else(|| SocketAddr::from(([127, 0, 0, 1], 9009))),
+            http: http(given.http.as_deref())?,
             durability: durability(given.durability.as_deref())?,
             partitions: count_or("partitions", given.partitions, partitions_default(), caps::PARTITIONS_MAX)?,
             out_of_order_window_ms: duration("out_of_order_window", &given.out_of_order_window, 3_600_000)?,
@@ -157,6 +174,11 @@ fn budget(memory: Option<&str>) -> Result<Budget, SettingsError> {
     Budget::of(size("memory", text)?).map_err(|reason| wrong("memory", text, reason))
 }
 
+fn http(given: Option<&str>) -> Result<SocketAddr, SettingsError> {
+    let Some(text) = given else { return Ok(SocketAddr::from(([127, 0, 0, 1], 9009))) };
+    address::listen(text).map_err(|reason| wrong("http", text, reason))
+}
+
 fn durability(given: Option<&str>) -> Result<journal::Durability, SettingsError> {
     match given {
         None | Some("fsync") => Ok(journal::Durability::Fsync),
@@ -194,6 +216,7 @@ mod tests {
         assert!(check("\nmemroy = \"2GiB\"").unwrap_err().contains("line 2"));
         assert!(check("memory = \"1MiB\"").unwrap_err().contains("64 MiB"));
         assert!(check("partitions = 0").unwrap_err().contains("1 to 1024"));
+        assert!(check("http = \"9009\"").unwrap_err().contains(":9009 for all addresses"));
         assert!(check("durability = \"maybe\"").unwrap_err().contains("fsync or os"));
         assert!(check("tables = \"/no/scheme\"").unwrap_err().contains("s3://"));
         assert!(check("[tenant_retention]\n\"a/b\" = \"1d\"").unwrap_err().contains("'/'"));

@@ -1,5 +1,6 @@
 //! Missing batteries. Nothing here knows what a metric is.
 //!
+//! - [`address`]: addresses to listen on, as people write them
 //! - [`calendar`]: days and dates
 //! - [`clock`]: where "now" comes from, real or virtual
 //! - [`damage`]: damaged bytes for tests
@@ -10,6 +11,7 @@
 //! - [`varint`]: numbers of as many bytes as they need
 //! - [`telemetry`]: counters, gauges and histograms in a registry that is passed in
 
+pub mod address;
 pub mod budget;
 pub mod calendar;
 pub mod clock;

@@ -51,6 +51,26 @@ pub fn bytes(text: &str) -> Option<u64> {
     (0.0..1e18).contains(&bytes).then_some(bytes as u64)
 }
 
+/// The shortest text that [`duration_ms`] reads as `ms`; a duration below 0 is `0s`.
+pub fn duration_text(ms: i64) -> String {
+    let (mut rest, mut text) = (ms.max(0), String::new());
+    // years and weeks are read, but "52w1d" says less than "365d"
+    for (unit, unit_ms) in &DURATIONS[2..] {
+        if rest >= *unit_ms {
+            text += &format!("{}{unit}", rest / unit_ms);
+            rest %= unit_ms;
+        }
+    }
+    if text.is_empty() { "0s".into() } else { text }
+}
+
+/// The shortest text that [`bytes`] reads as exactly `bytes`, in units of 1,024.
+pub fn bytes_text(bytes: u64) -> String {
+    let units = [("TiB", 1u64 << 40), ("GiB", 1 << 30), ("MiB", 1 << 20), ("KiB", 1 << 10)];
+    let whole = units.iter().find(|(_, size)| bytes > 0 && bytes.is_multiple_of(*size));
+    whole.map_or_else(|| bytes.to_string(), |(unit, size)| format!("{}{unit}", bytes / size))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -68,6 +88,18 @@ mod tests {
         {
             check(bad, None);
         }
+    }
+
+    #[test]
+    fn texts_are_read_as_what_they_were_made_of() {
+        for ms in [0, 1, 999, 1000, 90_000, 5_400_000, 86_400_000 * 400 + 3, i64::MAX / 2] {
+            assert_eq!(duration_ms(&duration_text(ms)), Some(ms), "{}", duration_text(ms));
+        }
+        assert_eq!(duration_text(5_400_000), "1h30m");
+        for size in [0, 1, 1023, 1 << 10, 3 << 29, (1 << 40) + 1, 1 << 50] {
+            assert_eq!(bytes(&bytes_text(size)), Some(size), "{}", bytes_text(size));
+        }
+        assert_eq!(bytes_text(3 << 29), "1536MiB");
     }
 
     #[test]

@@ -1,4 +1,4 @@
-//! Where `floodmark lab` may go.
+//! Which targets `floodmark lab` may reach, and how.
 
 use clap::Args;
 use lab::http::{Access, TlsFiles};
@@ -7,16 +7,16 @@ use std::path::PathBuf;
 /// What may be reached, and how.
 #[derive(Debug, Args)]
 pub(crate) struct LabAccess {
-    /// Load or ask another machine too; names its host, may be repeated.
+    /// Allow this host as a target, beside this machine; may be repeated
     #[arg(long = "allow-host", value_name = "HOST", help_heading = "Access")]
     hosts: Vec<String>,
-    /// For https: who may vouch for the target, in PEM form [default: whom this machine trusts]
+    /// For https: certificates of the authorities to trust, as PEM [default: those that this machine trusts]
     #[arg(long, value_name = "FILE", help_heading = "Access")]
     ca: Option<PathBuf>,
-    /// For https: this side's certificate, where the target asks for one.
+    /// For https: client certificate, as PEM
     #[arg(long, value_name = "FILE", requires = "key", help_heading = "Access")]
     cert: Option<PathBuf>,
-    /// For https: the private key of --cert.
+    /// For https: private key of --cert, as PEM
     #[arg(long, value_name = "FILE", requires = "cert", help_heading = "Access")]
     key: Option<PathBuf>,
 }

@@ -51,7 +51,7 @@ pub(crate) struct InspectFile {
     #[arg(value_name = "PATH")]
     pub(crate) path: PathBuf,
 
-    /// List this many rows (stretches of series), with their first and last sample
+    /// How many rows (stretches of series) to list, with their first and last sample
     #[arg(long, value_name = "N", default_value_t = 20)]
     pub(crate) rows: usize,
 

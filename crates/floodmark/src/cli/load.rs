@@ -1,8 +1,10 @@
 //! Flags of `floodmark lab`.
 
 use super::access::LabAccess;
+use super::result::{PrintArgs, ResultArgs};
 use super::scenario::{FindLimitArgs, FindMinimumArgs, MergeArgs, RaceArgs, RunArgs};
 use super::traffic::{LabCompare, LabRecord, LabReplay, LabReport};
+use super::values;
 use anyhow::Context;
 use clap::{Args, Subcommand};
 use lab::fleet::{BUCKETS_DEFAULT, Histograms};
@@ -14,184 +16,204 @@ use std::time::Duration;
 /// Loads this server or any other, and checks what became of every sample.
 #[derive(Debug, Subcommand)]
 pub(crate) enum LabCommand {
-    /// Load a remote-write target and report what it took.
+    /// Load a remote-write target and report what it took
     Write(Box<LabWrite>),
-    /// Read back what an earlier `lab write --ledger FILE` was promised.
+    /// Read back what an earlier `lab write --ledger FILE` had acknowledged
     Verify(LabVerify),
-    /// Carry out a scenario and judge it by its own rules.
+    /// List the scenarios that the program knows by name
+    Scenarios(ScenariosArgs),
+    /// Write a preset scenario to a file, to be edited
+    Init(InitArgs),
+    /// Run a scenario and judge it by its own rules
     Run(Box<RunArgs>),
-    /// Find the largest load that passes.
+    /// Find the largest load that passes
     FindLimit(Box<FindLimitArgs>),
-    /// Find the smallest memory or number of cores that passes.
+    /// Find the smallest memory or number of cores that passes
     FindMinimum(Box<FindMinimumArgs>),
-    /// The same scenario against several targets, in turn.
+    /// Run a scenario against several targets, in turn
     Race(Box<RaceArgs>),
-    /// Put the results of `lab run --part` together.
+    /// Merge the results of `lab run --part` of several machines
     Merge(MergeArgs),
-    /// Stand in front of a backend, pass everything through, and keep the remote-write traffic in a file.
+    /// Record remote-write traffic, as a proxy in front of a backend
     Record(LabRecord),
-    /// Play recorded traffic against any target, faster and more than it was.
+    /// Replay recorded traffic, faster or with more series than it had
     Replay(Box<LabReplay>),
-    /// Show a result that was kept, as text and as one HTML file.
+    /// Show a kept result, as text or as one HTML file
     Report(LabReport),
-    /// Put two results side by side: ratios, verdicts, curves.
+    /// Compare two results: ratios, verdicts, curves
     Compare(LabCompare),
 }
 
 /// `floodmark lab write`
 #[derive(Debug, Args)]
 pub(crate) struct LabWrite {
-    /// Where to write.
-    #[arg(long, default_value = "http://127.0.0.1:9009/api/v1/write")]
-    pub(crate) url: String,
-    /// Sent with each request, reads included; may be repeated: tenant, bearer or basic authorization.
-    #[arg(long = "header", short = 'H', value_name = "NAME: VALUE", value_parser = parse::header)]
+    /// URL to write to
+    #[arg(
+        long,
+        alias = "url",
+        value_name = "URL",
+        default_value = "http://127.0.0.1:9009/api/v1/write",
+        help_heading = "Target"
+    )]
+    pub(crate) target: String,
+    /// Header of each request, reads included, for tenant and authorization; may be repeated
+    #[arg(long = "header", short = 'H', value_name = "NAME: VALUE", value_parser = parse::header, help_heading = "Target")]
     pub(crate) headers: Vec<(String, String)>,
-    /// Remote write 1.0 or 2.0.
-    #[arg(long, value_name = "VERSION", default_value = "1.0")]
+    /// Version of remote write
+    #[arg(long, value_name = "VERSION", default_value = "1.0", value_parser = values::version(), help_heading = "Target")]
     pub(crate) protocol: lab::Version,
+    /// The target's process on this machine: report its CPU time and memory
+    #[arg(long, value_name = "PID", help_heading = "Target")]
+    pub(crate) pid: Option<u32>,
     #[command(flatten)]
     pub(crate) access: LabAccess,
 
-    /// Metrics of each scrape target.
+    /// Metrics of each scrape target
     #[arg(long, value_name = "N", default_value = "500", value_parser = parse::whole, help_heading = "Shape")]
     pub(crate) metrics: u64,
-    /// Scrape targets of each writer: series of each metric.
+    /// Scrape targets of each writer: series of each metric
     #[arg(long, value_name = "N", default_value = "50", value_parser = parse::whole, help_heading = "Shape")]
     pub(crate) series: u64,
-    /// Independent senders, each with series of its own: they multiply the load.
-    #[arg(long, value_name = "N", default_value_t = 4, help_heading = "Shape")]
+    /// Independent senders, each with series of its own; they multiply the load [1 to 10000]
+    #[arg(long, value_name = "N", default_value = "4", value_parser = values::whole::<u32>(1..=10_000), help_heading = "Shape")]
     pub(crate) writers: u32,
-    /// Number of the first writer, where several machines load one target.
-    #[arg(long, value_name = "N", default_value_t = 0, help_heading = "Shape")]
+    /// Number of the first writer, where several machines load one target [0 to 9999]
+    #[arg(long, value_name = "N", default_value = "0", value_parser = values::whole::<u32>(0..=9_999), help_heading = "Shape")]
     pub(crate) first_writer: u32,
-    /// Labels of a series, its name included.
-    #[arg(long, value_name = "N", default_value_t = lab::fleet::LABELS_DEFAULT, help_heading = "Shape")]
+    /// Labels of a series, including its name [2 to 128]
+    #[arg(long, value_name = "N", default_value = "10", value_parser = values::whole::<usize>(2..=128), help_heading = "Shape")]
     pub(crate) labels: usize,
-    /// Fill metric names up to this length.
-    #[arg(long, value_name = "BYTES", help_heading = "Shape")]
+    /// Pad metric names to this length [0 to 8192]
+    #[arg(long, value_name = "BYTES", value_parser = values::whole::<usize>(0..=8_192), help_heading = "Shape")]
     pub(crate) metric_name_bytes: Option<usize>,
-    /// Fill the names of labels beyond the tenth up to this length.
-    #[arg(long, value_name = "BYTES", help_heading = "Shape")]
+    /// Pad the names of labels beyond the tenth to this length [0 to 1024]
+    #[arg(long, value_name = "BYTES", value_parser = values::whole::<usize>(0..=1_024), help_heading = "Shape")]
     pub(crate) label_name_bytes: Option<usize>,
-    /// Fill label values up to this length.
-    #[arg(long, value_name = "BYTES", help_heading = "Shape")]
+    /// Pad label values to this length [0 to 8192]
+    #[arg(long, value_name = "BYTES", value_parser = values::whole::<usize>(0..=8_192), help_heading = "Shape")]
     pub(crate) label_value_bytes: Option<usize>,
-    /// Share of the series that are parts of classic histograms: _bucket with le, _count, _sum.
-    #[arg(long, value_name = "SHARE", default_value_t = 0.0, help_heading = "Shape")]
+    /// Share of the series that belong to classic histograms (_bucket with le, _count, _sum) [0 to 1]
+    #[arg(long, value_name = "SHARE", default_value = "0", value_parser = values::number(0.0..=1.0), help_heading = "Shape")]
     pub(crate) histograms: f64,
-    /// How values go, except those of histograms: mix, constant, counter, walk, random.
-    #[arg(long, value_name = "MODEL", default_value = "mix", help_heading = "Shape")]
+    /// How values change over time, except those of histograms
+    #[arg(long, value_name = "MODEL", default_value = "mix", value_parser = values::model(), help_heading = "Shape")]
     pub(crate) values: lab::ValueModel,
-    /// Replace all series after so long, in their own time.
+    /// Replace all series after this long, in the time of their samples
     #[arg(long, value_name = "DURATION", value_parser = parse::duration, help_heading = "Shape")]
     pub(crate) series_churn: Option<Duration>,
-    /// Replace them one after the other instead of all at once.
+    /// With --series-churn: replace them one after the other instead of all at once
     #[arg(long, requires = "series_churn", help_heading = "Shape")]
     pub(crate) staggered: bool,
-    /// Rename all metrics after so long, in the series' own time.
+    /// Rename all metrics after this long, in the time of their samples
     #[arg(long, value_name = "DURATION", value_parser = parse::duration, help_heading = "Shape")]
     pub(crate) metric_churn: Option<Duration>,
-    /// Another seed makes other series; equal seeds go on with the same ones.
+    /// Equal seeds make equal series and values
     #[arg(long, value_name = "N", default_value_t = 1, help_heading = "Shape")]
     pub(crate) seed: u64,
 
-    /// Samples a second on a fixed schedule, latency counted from the intended start (200k, 1.5M);
-    /// without it each connection sends as soon as it has its answer.
-    #[arg(long, value_name = "SAMPLES/S", value_parser = parse::count, help_heading = "Pace")]
+    /// Samples per second (200k, 1.5M) on a fixed schedule, with latency counted from the intended start
+    /// [default: none; each connection sends as soon as it has its answer]
+    #[arg(long, value_name = "SAMPLES/S", value_parser = values::number(0.001..=1e9), help_heading = "Pace")]
     pub(crate) rate: Option<f64>,
-    /// End after so long [default: 20s, unless --rounds is given]
+    /// Stop after this long, at most 7d [default: 20s, unless --rounds is given]
     #[arg(long, value_name = "DURATION", value_parser = parse::duration, help_heading = "Pace")]
     pub(crate) duration: Option<Duration>,
-    /// End after so many samples of each series.
-    #[arg(long, value_name = "N", help_heading = "Pace")]
+    /// Stop after so many samples of each series [1 to 100000000]
+    #[arg(long, value_name = "N", value_parser = values::whole::<u32>(1..=100_000_000), help_heading = "Pace")]
     pub(crate) rounds: Option<u32>,
-    /// Between two samples of a series [default: in step with --rate; else at most 15s, so that the run's
+    /// Time between two samples of a series [default: in step with --rate; without it at most 15s, so that all
     /// samples fit into the last hour]
     #[arg(long, value_name = "DURATION", value_parser = parse::duration, help_heading = "Pace")]
     pub(crate) interval: Option<Duration>,
     /// Time of the first samples: -1h, or Unix seconds or milliseconds [default: so that the last lie now]
     #[arg(long, value_name = "TIME", allow_hyphen_values = true, help_heading = "Pace")]
     pub(crate) start: Option<String>,
-    /// Series in one request.
-    #[arg(long, value_name = "N", default_value_t = 2000, help_heading = "Pace")]
+    /// Series in one request [1 to 250000]
+    #[arg(long, value_name = "N", default_value = "2000", value_parser = values::whole::<u32>(1..=250_000), help_heading = "Pace")]
     pub(crate) batch: u32,
-    /// Connections of each writer.
-    #[arg(long, value_name = "N", default_value_t = 1, help_heading = "Pace")]
+    /// Connections of each writer [1 to 10000]
+    #[arg(long, value_name = "N", default_value = "1", value_parser = values::whole::<u32>(1..=10_000), help_heading = "Pace")]
     pub(crate) connections: u32,
-    /// How long to wait for an answer.
+    /// How long to wait for an answer
     #[arg(long, value_name = "DURATION", default_value = "30s", value_parser = parse::duration, help_heading = "Pace")]
     pub(crate) timeout: Duration,
-    /// Repeat a refused request (5xx, 429, no connection) for so long.
+    /// How long to repeat a refused request (5xx, 429, no connection)
     #[arg(long, value_name = "DURATION", default_value = "1m", value_parser = parse::duration, help_heading = "Pace")]
     pub(crate) give_up_after: Duration,
 
-    /// The target's process on this machine: report its CPU time and memory.
-    #[arg(long, help_heading = "Result")]
-    pub(crate) pid: Option<u32>,
-    /// Read every acknowledged sample back and compare it bit by bit.
-    #[arg(long, help_heading = "Result")]
+    /// Read every acknowledged sample back and compare it bit by bit
+    #[arg(long, help_heading = "Verification")]
     pub(crate) verify: bool,
     #[command(flatten)]
     pub(crate) read: LabRead,
-    /// Keep the record of what was acknowledged, for `lab verify`.
-    #[arg(long, value_name = "FILE", help_heading = "Result")]
+    /// Keep the record of what was acknowledged, for `lab verify`
+    #[arg(long, value_name = "FILE", help_heading = "Verification")]
     pub(crate) ledger: Option<PathBuf>,
-    /// Print the report as JSON.
-    #[arg(long, help_heading = "Result")]
-    pub(crate) json: bool,
-    /// No progress on stderr.
-    #[arg(long, short, help_heading = "Result")]
-    pub(crate) quiet: bool,
+    #[command(flatten)]
+    pub(crate) result: ResultArgs,
 }
 
-/// How to read samples back.
+/// How samples are read back.
 #[derive(Debug, Args)]
 pub(crate) struct LabRead {
-    /// What stands before /api/v1/query [default: follows from where it was written]
-    #[arg(long, value_name = "URL", help_heading = "Result")]
+    /// URL to read from: what comes before /api/v1/query [default: follows from the URL written to]
+    #[arg(long, value_name = "URL", help_heading = "Verification")]
     pub(crate) read_url: Option<String>,
-    /// Wait so long for acknowledged samples to turn up.
-    #[arg(long, value_name = "DURATION", default_value = "10s", value_parser = parse::duration, help_heading = "Result")]
+    /// How long acknowledged samples may take to become visible
+    #[arg(long, value_name = "DURATION", default_value = "10s", value_parser = parse::duration, help_heading = "Verification")]
     pub(crate) patience: Duration,
-    /// Samples in one answer, about.
-    #[arg(long, value_name = "N", default_value = "100k", value_parser = parse::whole, help_heading = "Result")]
+    /// Samples in one answer, approximately
+    #[arg(long, value_name = "N", default_value = "100k", value_parser = parse::whole, help_heading = "Verification")]
     pub(crate) page: u64,
 }
 
 /// `floodmark lab verify`
 #[derive(Debug, Args)]
 pub(crate) struct LabVerify {
-    /// What `lab write --ledger` kept.
+    /// What `lab write --ledger` kept
     #[arg(value_name = "LEDGER")]
     pub(crate) ledger: PathBuf,
-    /// Sent with each request; may be repeated.
+    /// Header of each request; may be repeated
     #[arg(long = "header", short = 'H', value_name = "NAME: VALUE", value_parser = parse::header)]
     pub(crate) headers: Vec<(String, String)>,
     #[command(flatten)]
     pub(crate) access: LabAccess,
     #[command(flatten)]
     pub(crate) read: LabRead,
-    /// Print the report as JSON.
+    #[command(flatten)]
+    pub(crate) print: PrintArgs,
+}
+
+/// `floodmark lab init`
+#[derive(Debug, Args)]
+pub(crate) struct InitArgs {
+    /// The preset to copy; `lab scenarios` lists them
+    #[arg(value_name = "PRESET", default_value = "first", value_parser = values::preset())]
+    pub(crate) preset: String,
+    /// The file to write, which must not exist yet [default: PRESET.toml]
+    #[arg(long, short, value_name = "FILE")]
+    pub(crate) output: Option<PathBuf>,
+}
+
+/// `floodmark lab scenarios`
+#[derive(Debug, Args)]
+pub(crate) struct ScenariosArgs {
+    /// Print JSON
     #[arg(long)]
     pub(crate) json: bool,
-    /// No progress on stderr.
-    #[arg(long, short)]
-    pub(crate) quiet: bool,
 }
 
 impl LabWrite {
     /// As the lab wants it; `now_ms` is the current time.
     pub(crate) fn options(&self, now_ms: i64) -> anyhow::Result<WriteOptions> {
         let verify = self.verify.then(|| {
-            let url = self.read.read_url.clone().unwrap_or_else(|| read_url_for(&self.url));
+            let url = self.read.read_url.clone().unwrap_or_else(|| read_url_for(&self.target));
             self.read.options(url, &self.headers, self.access.access())
         });
         let metrics = u32::try_from(self.metrics).context("--metrics")?;
         let share = self.histograms;
-        anyhow::ensure!((0.0..=1.0).contains(&share), "--histograms: {share} is not between 0 and 1");
         Ok(WriteOptions {
-            url: self.url.clone(),
+            url: self.target.clone(),
             headers: self.headers.clone(),
             access: self.access.access(),
             version: self.protocol,

@@ -1,54 +1,49 @@
 //! Flags of `floodmark lab run` and of what repeats it.
 
 use super::access::LabAccess;
+use super::result::{PrintArgs, ResultArgs};
+use super::values;
 use clap::Args;
 use lab::campaign::{Axis, Resource};
 use lab::parse;
 use std::path::PathBuf;
 use std::time::Duration;
 
-/// A scenario and what is changed in it.
+/// A scenario, and what is changed in it.
 #[derive(Debug, Args)]
 pub(crate) struct ScenarioArgs {
-    /// The scenario: a TOML file, or the name of a preset, such as cortex-110k
+    /// A TOML file, or the name of a preset such as cortex-110k; `lab scenarios` lists them
     #[arg(value_name = "SCENARIO")]
     pub(crate) scenario: PathBuf,
-    /// Write here instead of to the scenario's target
-    #[arg(long, value_name = "URL")]
+    /// URL to write to [default: the scenario's target.write]
+    #[arg(long, value_name = "URL", help_heading = "Target")]
     pub(crate) target: Option<String>,
-    /// Read here [default: follows from where is written]
-    #[arg(long, value_name = "URL")]
+    /// URL to read from: what comes before /api/v1/query [default: follows from the URL written to]
+    #[arg(long, value_name = "URL", help_heading = "Target")]
     pub(crate) read_url: Option<String>,
-    /// The target's process on this machine
-    #[arg(long)]
+    /// The target's process on this machine: watch its CPU time, memory and files
+    #[arg(long, value_name = "PID", help_heading = "Target")]
     pub(crate) pid: Option<u32>,
     #[command(flatten)]
     pub(crate) changes: Changes,
-    /// Keep the result in this file
-    #[arg(long, value_name = "FILE")]
-    pub(crate) out: Option<PathBuf>,
+    #[command(flatten)]
+    pub(crate) result: ResultArgs,
 }
 
-/// How a scenario is changed, and how it is told.
+/// How a scenario is changed.
 #[derive(Debug, Args)]
 pub(crate) struct Changes {
-    /// The size of the load: 1 is the scenario as it was written
-    #[arg(long, value_name = "FACTOR")]
+    /// Size of the load: 1 is the scenario as it was written
+    #[arg(long, value_name = "FACTOR", help_heading = "Changes to the scenario")]
     scale: Option<f64>,
     /// How long the load goes on
-    #[arg(long, value_name = "DURATION", value_parser = parse::duration)]
+    #[arg(long, value_name = "DURATION", value_parser = parse::duration, help_heading = "Changes to the scenario")]
     duration: Option<Duration>,
     /// Change any value of the scenario, such as load.tenants=20; may be repeated
-    #[arg(long = "set", value_name = "KEY=VALUE")]
+    #[arg(long = "set", value_name = "KEY=VALUE", help_heading = "Changes to the scenario")]
     set: Vec<String>,
     #[command(flatten)]
     pub(crate) access: LabAccess,
-    /// Print the result as JSON
-    #[arg(long)]
-    pub(crate) json: bool,
-    /// No progress on stderr
-    #[arg(long, short)]
-    pub(crate) quiet: bool,
 }
 
 /// `floodmark lab run`
@@ -56,12 +51,9 @@ pub(crate) struct Changes {
 pub(crate) struct RunArgs {
     #[command(flatten)]
     pub(crate) scenario: ScenarioArgs,
-    /// Which part of the fleet this machine is, such as 1/3; `lab merge` puts the results together
-    #[arg(long, value_name = "I/N", value_parser = part, default_value = "1/1")]
+    /// Which part of the fleet this machine is, such as 1/3; `lab merge` merges the results
+    #[arg(long, value_name = "I/N", value_parser = part, default_value = "1/1", help_heading = "Changes to the scenario")]
     pub(crate) part: (u32, u32),
-    /// Write the report here: one HTML file that opens offline
-    #[arg(long, visible_alias = "html", value_name = "FILE")]
-    pub(crate) report: Option<PathBuf>,
     /// Only check the scenario
     #[arg(long)]
     pub(crate) check: bool,
@@ -72,8 +64,8 @@ pub(crate) struct RunArgs {
 pub(crate) struct FindLimitArgs {
     #[command(flatten)]
     pub(crate) scenario: ScenarioArgs,
-    /// What is raised: rate (samples a second), series, qps (queries a second)
-    #[arg(long, default_value = "rate")]
+    /// What is raised
+    #[arg(long, value_name = "AXIS", default_value = "rate", value_parser = values::axis(), help_heading = "Search")]
     pub(crate) axis: Axis,
     #[command(flatten)]
     pub(crate) bounds: Bounds,
@@ -84,8 +76,8 @@ pub(crate) struct FindLimitArgs {
 pub(crate) struct FindMinimumArgs {
     #[command(flatten)]
     pub(crate) scenario: ScenarioArgs,
-    /// What is lowered: memory or cores; target.start has {memory} or {cores} where it stands
-    #[arg(long, default_value = "memory")]
+    /// What is lowered
+    #[arg(long, value_name = "RESOURCE", default_value = "memory", value_parser = values::resource(), help_heading = "Search")]
     pub(crate) resource: Resource,
     #[command(flatten)]
     pub(crate) bounds: Bounds,
@@ -94,34 +86,36 @@ pub(crate) struct FindMinimumArgs {
 /// Between what to search, and how closely.
 #[derive(Debug, Args)]
 pub(crate) struct Bounds {
-    /// The lowest value
-    #[arg(long, value_parser = amount)]
+    /// The lowest value, such as 10k or 64MiB
+    #[arg(long, value_name = "VALUE", value_parser = amount, help_heading = "Search")]
     pub(crate) min: f64,
     /// The highest value
-    #[arg(long, value_parser = amount)]
+    #[arg(long, value_name = "VALUE", value_parser = amount, help_heading = "Search")]
     pub(crate) max: f64,
-    /// The search ends when what passes and what fails differ by this factor
-    #[arg(long, default_value_t = lab::search::PRECISION_DEFAULT)]
+    /// Stop when what passes and what fails differ by no more than this factor [above 1, up to 10]
+    #[arg(long, value_name = "FACTOR", default_value_t = lab::search::PRECISION_DEFAULT, help_heading = "Search")]
     pub(crate) precision: f64,
     /// How often the limit must pass again
-    #[arg(long, default_value_t = 1)]
+    #[arg(long, value_name = "N", default_value_t = 1, help_heading = "Search")]
     pub(crate) confirm: u32,
 }
 
 /// `floodmark lab race`
 #[derive(Debug, Args)]
 pub(crate) struct RaceArgs {
-    /// The scenario: a TOML file, or the name of a preset, such as cortex-110k
+    /// A TOML file, or the name of a preset such as cortex-110k; `lab scenarios` lists them
     #[arg(value_name = "SCENARIO")]
     pub(crate) scenario: PathBuf,
-    /// Who races: where to write, and after a comma where to read; at least two
-    #[arg(long = "target", value_name = "URL[,URL]", required = true)]
+    /// URL to write to, and after a comma the one to read from; given at least twice
+    #[arg(long = "target", value_name = "URL[,URL]", required = true, help_heading = "Target")]
     pub(crate) targets: Vec<String>,
-    /// How often each is run
-    #[arg(long, default_value_t = 3)]
+    /// How often each target is run [1 to 1000]
+    #[arg(long, value_name = "N", default_value = "3", value_parser = values::whole::<u32>(1..=1_000))]
     pub(crate) laps: u32,
     #[command(flatten)]
     pub(crate) changes: Changes,
+    #[command(flatten)]
+    pub(crate) print: PrintArgs,
 }
 
 /// `floodmark lab merge`
@@ -130,15 +124,8 @@ pub(crate) struct MergeArgs {
     /// Results of all parts, in any order
     #[arg(value_name = "RESULT", required = true)]
     pub(crate) results: Vec<PathBuf>,
-    /// Keep the whole in this file
-    #[arg(long, value_name = "FILE")]
-    pub(crate) out: Option<PathBuf>,
-    /// Write the report here: one HTML file that opens offline
-    #[arg(long, visible_alias = "html", value_name = "FILE")]
-    pub(crate) report: Option<PathBuf>,
-    /// Print the whole as JSON
-    #[arg(long)]
-    pub(crate) json: bool,
+    #[command(flatten)]
+    pub(crate) result: ResultArgs,
 }
 
 /// `2/5`

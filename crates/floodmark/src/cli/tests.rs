@@ -3,7 +3,7 @@
 use super::Cli;
 use clap::error::ErrorKind;
 use clap::{Command, CommandFactory, Parser};
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
 const CONFIGURATION: &str = include_str!("../../../../docs/reference/configuration.md");
@@ -172,4 +172,81 @@ fn the_reference_has_every_flag_of_serve() {
         })
         .collect();
     assert_eq!(named, expected, "on the left what docs/reference/configuration.md says");
+}
+
+#[test]
+fn names_of_before_are_still_understood() {
+    for line in [
+        "floodmark lab write --url http://127.0.0.1:1/api/v1/write",
+        "floodmark lab replay r.rec --url http://127.0.0.1:1/api/v1/write --report r.html",
+        "floodmark lab record r.rec --backend http://127.0.0.1:1",
+        "floodmark lab run first --report r.html",
+        "floodmark lab merge a.json b.json --report r.html",
+    ] {
+        if let Err(error) = Cli::try_parse_from(words(line)) {
+            panic!("{line}\n{error}");
+        }
+    }
+}
+
+/// Visits all commands with their names from the first on.
+fn each_command(command: &Command, path: &str, visit: &mut impl FnMut(&str, &Command)) {
+    let path = format!("{path} {}", command.get_name());
+    visit(path.trim_start(), command);
+    command.get_subcommands().for_each(|inner| each_command(inner, &path, visit));
+}
+
+#[test]
+fn help_says_what_everything_is() {
+    each_command(&Cli::command(), "", &mut |path, command| {
+        assert!(command.get_about().is_some(), "{path} has no description");
+        for arg in command.get_arguments() {
+            let name = arg.get_id();
+            let help = arg.get_help().map(ToString::to_string).unwrap_or_default();
+            assert!(help.len() > 3 && !help.ends_with('.'), "{path}: {name}: {help:?}");
+        }
+    });
+}
+
+#[test]
+fn the_same_thing_has_the_same_name_everywhere() {
+    let mut described = BTreeMap::new();
+    each_command(&Cli::command(), "", &mut |path, command| {
+        for arg in command.get_arguments() {
+            let (id, help) =
+                (arg.get_id().as_str(), arg.get_help().map(ToString::to_string).unwrap_or_default());
+            assert!(!["url", "backend", "report"].contains(&id), "{path} has --{id}");
+            if ["json", "out"].contains(&id) {
+                described.entry(id.to_owned()).or_insert_with(BTreeSet::new).insert(help);
+            }
+        }
+    });
+    assert_eq!(described["json"].len(), 1, "{described:?}");
+    assert_eq!(described["out"].len(), 1, "{described:?}");
+}
+
+/// `[1 to 250000]` at the end of a help text holds: what is beside it is refused by the command line itself.
+#[test]
+fn bounds_in_help_are_those_that_are_checked() {
+    let mut count = 0;
+    each_command(&Cli::command(), "", &mut |path, command| {
+        for arg in command.get_arguments() {
+            let help = arg.get_help().map(ToString::to_string).unwrap_or_default();
+            let Some((low, high)) =
+                help.rsplit_once('[').and_then(|(_, end)| end.strip_suffix(']')?.split_once(" to "))
+            else {
+                continue;
+            };
+            let (Ok(low), Ok(high)) = (low.parse::<i64>(), high.parse::<i64>()) else { continue };
+            let long = arg.get_long().expect("only options have bounds");
+            let accepts = |number: i64| {
+                let alone = Command::new("x").no_binary_name(true).arg(arg.clone());
+                alone.try_get_matches_from([format!("--{long}={number}")]).is_ok()
+            };
+            let found = [low - 1, low, high, high + 1].map(accepts);
+            assert_eq!(found, [false, true, true, false], "{path}: --{long}: {low} to {high}");
+            count += 1;
+        }
+    });
+    assert!(count > 10, "{count} bounds found");
 }

@@ -1,6 +1,8 @@
 //! Flags of `floodmark lab record`, `replay`, `report` and `compare`.
 
 use super::access::LabAccess;
+use super::result::{PrintArgs, ResultArgs};
+use super::values;
 use clap::Args;
 use lab::observe::ObserveOptions;
 use lab::record::RecordOptions;
@@ -12,49 +14,46 @@ use lab::{RetryPolicy, Stop, parse};
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
+use stdx::address;
 
 /// `floodmark lab record`
 #[derive(Debug, Args)]
 pub(crate) struct LabRecord {
-    /// The recording to make; a file that exists is never overwritten.
+    /// The recording to make; an existing file is never overwritten
     #[arg(value_name = "FILE")]
     file: PathBuf,
-    /// Where everything is passed on to: what stands before the path of each request.
-    #[arg(long, value_name = "URL")]
-    backend: String,
-    /// Where senders send to.
-    #[arg(long, value_name = "ADDR", default_value = "127.0.0.1:9201")]
+    /// URL of the backend that requests are passed on to, without the path of the requests
+    #[arg(long, alias = "backend", value_name = "URL", help_heading = "Target")]
+    target: String,
+    /// Address for senders, such as 127.0.0.1:9201, localhost:9201, or :9201 for all addresses
+    #[arg(long, value_name = "ADDR", default_value = "127.0.0.1:9201", value_parser = address::listen, help_heading = "Target")]
     listen: SocketAddr,
     #[command(flatten)]
     access: LabAccess,
-    /// Write hashes in place of label values and tenants; equal values stay equal.
-    #[arg(long)]
+    /// Write hashes in place of label values and tenants; equal values stay equal
+    #[arg(long, help_heading = "Privacy")]
     hash_values: bool,
-    /// Write hashes in place of metric names.
-    #[arg(long)]
+    /// Write hashes in place of metric names
+    #[arg(long, help_heading = "Privacy")]
     hash_metrics: bool,
-    /// Write hashes in place of label names.
-    #[arg(long)]
+    /// Write hashes in place of label names
+    #[arg(long, help_heading = "Privacy")]
     hash_labels: bool,
-    /// The key to hash with, at least 16 bytes: recordings with one key have the same hashes
-    /// [default: made up and forgotten]
-    #[arg(long, value_name = "FILE")]
+    /// The key to hash with, at least 16 bytes: recordings with the same key have the same hashes
+    /// [default: a random one, which is not kept]
+    #[arg(long, value_name = "FILE", help_heading = "Privacy")]
     hash_key: Option<PathBuf>,
-    /// End after so long [default: at Ctrl-C]
-    #[arg(long, value_name = "DURATION", value_parser = parse::duration)]
+    /// Stop after this long [default: at Ctrl-C]
+    #[arg(long, value_name = "DURATION", value_parser = parse::duration, help_heading = "Limits")]
     duration: Option<Duration>,
-    /// Record no more than so many bytes; the traffic goes on.
-    #[arg(long, value_name = "BYTES", default_value = "10GiB", value_parser = size)]
+    /// Size of the recording beyond which traffic is passed on unrecorded
+    #[arg(long, value_name = "SIZE", default_value = "10GiB", value_parser = size, help_heading = "Limits")]
     file_bytes: u64,
-    /// Bytes of requests that may wait for the recording; what does not fit is passed on unrecorded.
-    #[arg(long, value_name = "BYTES", default_value = "64MiB", value_parser = size)]
+    /// Memory for requests that wait to be recorded; what does not fit is passed on unrecorded
+    #[arg(long, value_name = "SIZE", default_value = "64MiB", value_parser = size, help_heading = "Limits")]
     queue_bytes: u64,
-    /// Print the result as JSON.
-    #[arg(long)]
-    pub(crate) json: bool,
-    /// No progress on stderr.
-    #[arg(long, short)]
-    pub(crate) quiet: bool,
+    #[command(flatten)]
+    pub(crate) print: PrintArgs,
 }
 
 impl LabRecord {
@@ -72,7 +71,7 @@ impl LabRecord {
             file_bytes_max: self.file_bytes,
             queue_bytes_max: self.queue_bytes,
             stop,
-            ..RecordOptions::new(self.listen, &self.backend, &self.file)
+            ..RecordOptions::new(self.listen, &self.target, &self.file)
         }
     }
 }
@@ -80,82 +79,71 @@ impl LabRecord {
 /// `floodmark lab replay`
 #[derive(Debug, Args)]
 pub(crate) struct LabReplay {
-    /// What `lab record` made.
+    /// The recording to replay
     #[arg(value_name = "FILE")]
     file: PathBuf,
-    /// Where to write.
-    #[arg(long, default_value = "http://127.0.0.1:9009/api/v1/write")]
-    url: String,
-    /// Sent with each request; may be repeated. X-Scope-OrgID goes before the recorded tenants.
-    #[arg(long = "header", short = 'H', value_name = "NAME: VALUE", value_parser = parse::header)]
+    /// URL to write to
+    #[arg(
+        long,
+        alias = "url",
+        value_name = "URL",
+        default_value = "http://127.0.0.1:9009/api/v1/write",
+        help_heading = "Target"
+    )]
+    target: String,
+    /// Header of each request; may be repeated. X-Scope-OrgID takes precedence over the recorded tenants
+    #[arg(long = "header", short = 'H', value_name = "NAME: VALUE", value_parser = parse::header, help_heading = "Target")]
     headers: Vec<(String, String)>,
     #[command(flatten)]
     access: LabAccess,
-    /// Remote write 1.0 or 2.0 [default: as recorded]
-    #[arg(long, value_name = "VERSION")]
+    /// Version of remote write [default: as recorded]
+    #[arg(long, value_name = "VERSION", value_parser = values::version(), help_heading = "Target")]
     protocol: Option<lab::Version>,
-    /// How many times as fast.
-    #[arg(long, value_name = "N", default_value_t = 1.0)]
+    /// Speed-up of the recording [above 0.001, up to 10000]
+    #[arg(long, value_name = "FACTOR", default_value_t = 1.0, help_heading = "Pace")]
     speed: f64,
-    /// How many times as many series; copies differ in the label floodmark_copy.
-    #[arg(long, value_name = "N", default_value_t = 1)]
+    /// Copies of each series, told apart by the label floodmark_copy [1 to 10000]
+    #[arg(long, value_name = "N", default_value = "1", value_parser = values::whole::<u32>(1..=10_000), help_heading = "Pace")]
     times: u32,
-    /// Connections; a series belongs to one of them, so its samples stay in order.
-    #[arg(long, value_name = "N", default_value_t = 4)]
+    /// Connections; each series belongs to one of them, so that its samples stay in order [1 to 1024]
+    #[arg(long, value_name = "N", default_value = "4", value_parser = values::whole::<usize>(1..=1_024), help_heading = "Pace")]
     writers: usize,
-    /// Times of samples: scaled (intervals shrink with the speed) or shifted (they stay, and end now).
-    #[arg(long, value_name = "HOW", default_value = "scaled")]
+    /// What becomes of the samples' timestamps
+    #[arg(long, value_name = "HOW", default_value = "scaled", value_parser = values::timestamps(), help_heading = "Pace")]
     sample_times: Times,
-    /// Samples in a request, about.
-    #[arg(long, value_name = "N", default_value_t = 2000)]
+    /// Samples in a request, approximately [1 to 100000]
+    #[arg(long, value_name = "N", default_value = "2000", value_parser = values::whole::<usize>(1..=100_000), help_heading = "Pace")]
     batch: usize,
-    /// End after so long.
-    #[arg(long, value_name = "DURATION", value_parser = parse::duration)]
+    /// Stop after this long
+    #[arg(long, value_name = "DURATION", value_parser = parse::duration, help_heading = "Pace")]
     duration: Option<Duration>,
-    /// How long to wait for an answer.
-    #[arg(long, value_name = "DURATION", default_value = "30s", value_parser = parse::duration)]
+    /// How long to wait for an answer
+    #[arg(long, value_name = "DURATION", default_value = "30s", value_parser = parse::duration, help_heading = "Pace")]
     timeout: Duration,
-    /// Repeat a refused request (5xx, 429, no connection) for so long.
-    #[arg(long, value_name = "DURATION", default_value = "1m", value_parser = parse::duration)]
+    /// How long to repeat a refused request (5xx, 429, no connection)
+    #[arg(long, value_name = "DURATION", default_value = "1m", value_parser = parse::duration, help_heading = "Pace")]
     give_up_after: Duration,
     #[command(flatten)]
     observe: LabObserve,
     #[command(flatten)]
-    pub(crate) output: LabOutput,
+    pub(crate) result: ResultArgs,
 }
 
 /// What of the target to watch.
 #[derive(Debug, Args)]
 pub(crate) struct LabObserve {
-    /// The target's process on this machine: CPU, memory, open files, restarts.
-    #[arg(long, help_heading = "Observation")]
+    /// The target's process on this machine: watch its CPU time, memory and files
+    #[arg(long, value_name = "PID", help_heading = "Observation")]
     pid: Option<u32>,
     /// The target's control group, a directory under /sys/fs/cgroup [default: that of --pid]
     #[arg(long, value_name = "DIR", help_heading = "Observation")]
     cgroup: Option<PathBuf>,
-    /// The target's own metrics, such as http://127.0.0.1:9009/metrics.
+    /// The target's own metrics, such as http://127.0.0.1:9009/metrics
     #[arg(long, value_name = "URL", help_heading = "Observation")]
     metrics_url: Option<String>,
-    /// Where the target keeps its data: which disk to watch.
+    /// The target's data directory, which tells the disk to watch
     #[arg(long, value_name = "DIR", help_heading = "Observation")]
     target_data: Option<PathBuf>,
-}
-
-/// Where results go.
-#[derive(Debug, Args)]
-pub(crate) struct LabOutput {
-    /// Write the report as one HTML file.
-    #[arg(long, visible_alias = "report", value_name = "FILE", help_heading = "Result")]
-    pub(crate) html: Option<PathBuf>,
-    /// Keep the whole result, for `lab report` and `lab compare`.
-    #[arg(long, value_name = "FILE", help_heading = "Result")]
-    pub(crate) out: Option<PathBuf>,
-    /// Print the result as JSON.
-    #[arg(long, help_heading = "Result")]
-    pub(crate) json: bool,
-    /// No progress on stderr.
-    #[arg(long, short, help_heading = "Result")]
-    pub(crate) quiet: bool,
 }
 
 impl LabReplay {
@@ -185,7 +173,7 @@ impl LabReplay {
                 data_dir: self.observe.target_data.clone(),
             },
             stop,
-            ..ReplayOptions::new(&self.file, &self.url)
+            ..ReplayOptions::new(&self.file, &self.target)
         }
     }
 }
@@ -193,27 +181,30 @@ impl LabReplay {
 /// `floodmark lab report`
 #[derive(Debug, Args)]
 pub(crate) struct LabReport {
-    /// A result that was kept.
+    /// A kept result
     #[arg(value_name = "RESULT")]
     pub(crate) result: PathBuf,
-    /// Write the report as one HTML file.
+    /// Write a report as one HTML file that opens offline
     #[arg(long, value_name = "FILE")]
     pub(crate) html: Option<PathBuf>,
+    /// Print JSON
+    #[arg(long)]
+    pub(crate) json: bool,
 }
 
 /// `floodmark lab compare`
 #[derive(Debug, Args)]
 pub(crate) struct LabCompare {
-    /// A result that was kept: the one that ratios are relative to.
+    /// A kept result: the one that ratios are relative to
     #[arg(value_name = "A")]
     pub(crate) a: PathBuf,
-    /// Another one.
+    /// Another one
     #[arg(value_name = "B")]
     pub(crate) b: PathBuf,
-    /// Write the comparison as one HTML file.
+    /// Write the comparison as one HTML file that opens offline
     #[arg(long, value_name = "FILE")]
     pub(crate) html: Option<PathBuf>,
-    /// Print it as JSON.
+    /// Print JSON
     #[arg(long)]
     pub(crate) json: bool,
 }

@@ -10,15 +10,15 @@ pub(crate) struct PlaceArgs {
     #[arg(long, value_name = "DIR", env = "FLOODMARK_DATA_DIR")]
     pub(crate) data_dir: Option<PathBuf>,
 
-    /// Where the tables lie: file://, s3://, gs:// or az:// [default: tables in the data directory]
+    /// URL of the tables: file:///…, s3://…, gs://… or az://… [default: the folder tables in the data directory]
     #[arg(long, value_name = "URL", env = "FLOODMARK_TABLES")]
     pub(crate) tables: Option<String>,
 
-    /// The server's TOML file, if it has one: its data_dir, tables and tables_options hold here too
+    /// The server's TOML file, if it has one: its data_dir, tables and tables_options apply here too
     #[arg(long, value_name = "FILE", env = "FLOODMARK_CONFIG")]
     pub(crate) config: Option<PathBuf>,
 
-    /// Whose data
+    /// Tenant whose table it is
     #[arg(long, value_name = "TENANT", default_value = "anonymous")]
     pub(crate) tenant: String,
 }
@@ -41,7 +41,7 @@ pub(crate) enum ImportFormat {
 /// `floodmark import`
 #[derive(Debug, Args)]
 pub(crate) struct ImportArgs {
-    /// What the files are
+    /// Format of the files
     pub(crate) format: ImportFormat,
 
     /// Files or directories
@@ -51,15 +51,15 @@ pub(crate) struct ImportArgs {
     #[command(flatten)]
     pub(crate) place: PlaceArgs,
 
-    /// Leave out damaged chunks and lines, and count them, instead of ending there
+    /// Leave out damaged chunks and lines, and count them, instead of failing
     #[arg(long)]
     pub(crate) skip_damaged: bool,
 
-    /// Print the result as JSON
+    /// Print JSON
     #[arg(long)]
     pub(crate) json: bool,
 
-    /// No progress on stderr
+    /// Do not show progress on stderr
     #[arg(long, short)]
     pub(crate) quiet: bool,
 }
@@ -80,29 +80,29 @@ pub(crate) enum ExportFormat {
 /// `floodmark export`
 #[derive(Debug, Args)]
 pub(crate) struct ExportArgs {
-    /// What to write
+    /// Format to write
     pub(crate) format: ExportFormat,
 
     #[command(flatten)]
     pub(crate) place: PlaceArgs,
 
-    /// Series that match, such as 'up{job="api"}'; may be repeated [default: all]
+    /// Only series that match, such as 'up{job="api"}'; may be repeated [default: all]
     #[arg(long = "match", value_name = "SELECTOR")]
     pub(crate) matches: Vec<String>,
 
-    /// Samples from this time on: RFC 3339, or Unix seconds
+    /// Only samples from this time on: RFC 3339, or Unix seconds
     #[arg(long, value_name = "TIME", value_parser = time_ms)]
     pub(crate) start: Option<i64>,
 
-    /// Samples up to this time, included
+    /// Only samples up to and including this time
     #[arg(long, value_name = "TIME", value_parser = time_ms)]
     pub(crate) end: Option<i64>,
 
-    /// Where to write: a file, for Parquet a directory [default: standard output]
+    /// File to write, or for Parquet the directory [default: standard output]
     #[arg(long, short, value_name = "PATH", required_if_eq("format", "parquet"))]
     pub(crate) output: Option<PathBuf>,
 
-    /// No summary on stderr
+    /// Do not print a summary on stderr
     #[arg(long, short)]
     pub(crate) quiet: bool,
 }

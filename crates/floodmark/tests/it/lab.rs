@@ -150,7 +150,7 @@ fn ctrl_c_leaves_a_partial_report_that_says_so() {
     let server = Server::new();
     let path = scenario(folder.path(), "1h", &target(server.address));
     let (save, html) = (file("result.json"), file("report.html"));
-    let args = ["lab", "run", &path, "--out", &save, "--report", &html];
+    let args = ["lab", "run", &path, "--out", &save, "--html", &html];
     let running = Running::start(&args, "tenants, ");
     wait_for("the first samples", || {
         let tenant = Request::get("/api/v1/query?query=count(metric_1)").header("X-Scope-OrgID", "tenant-1");
@@ -175,7 +175,7 @@ fn a_full_disk_costs_the_report_and_not_the_verdict() {
     disk.fill();
     let server = Server::new();
     let path = scenario(folder.path(), "1s", &target(server.address));
-    for flag in ["--report", "--out"] {
+    for flag in ["--html", "--out"] {
         let output = lab(&["run", &path, "--quiet", flag, &file("report.html")]);
         let (out, err) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
         assert_eq!(output.status.code(), Some(2), "{out}{err}");

@@ -4,6 +4,7 @@
 //!   unexpected warning
 //! - `write_api`, `bad_series`, `slow`: remote write, and everything that can be wrong with it
 //! - `read_api`, `bad_queries`: Prometheus' reading interface, and likewise
+//! - `command_line`: pipes, colours, addresses, settings, exit statuses, what is generated
 //! - `reference`: the documents name what is there
 //! - `consistency`: what is stored is what was sent
 //! - `durability`, `damage`, `disk_full`: what is acknowledged stays
@@ -20,6 +21,7 @@ mod harness;
 mod amplify;
 mod bad_queries;
 mod bad_series;
+mod command_line;
 mod consistency;
 mod damage;
 mod disk_full;

@@ -11,13 +11,13 @@ fn record(file: &Path, extra: &[&str]) -> Value {
     let server = Server::new();
     let backend = format!("http://{}", server.address);
     let path = file.to_str().expect("a plain path");
-    let args = ["lab", "record", path, "--backend", &backend, "--listen", "127.0.0.1:0", "--json"];
+    let args = ["lab", "record", path, "--target", &backend, "--listen", "127.0.0.1:0", "--json"];
     let recorder = Running::start(&[&args, extra].concat(), "recording what is sent to");
     let (_, url) = recorder.said.split_once("sent to ").expect("it says where it listens");
     let url = format!("{}/api/v1/write", url.split_whitespace().next().expect("an address"));
     good(&lab(&[
         "write",
-        "--url",
+        "--target",
         &url,
         "--metrics",
         "20",
@@ -55,7 +55,7 @@ fn recorded_traffic_can_be_played_three_times_over() {
     let pid = server.pid().to_string();
     let metrics = format!("http://{}/metrics", server.address);
     let args =
-        ["replay", path, "--url", &url, "--speed", "5", "--writers", "3", "--times", "3", "--out", save];
+        ["replay", path, "--target", &url, "--speed", "5", "--writers", "3", "--times", "3", "--out", save];
     let printed = good(&lab(&[&args[..], &["--pid", &pid, "--metrics-url", &metrics, "--quiet"]].concat()));
     assert!(printed.contains("6\u{202f}000"), "{printed}");
     let count = server.value("count({floodmark_copy=~\".+\"})", now_ms());
@@ -78,7 +78,15 @@ fn hashed_recordings_hold_no_label_values() {
     record(&file, &["--hash-values"]);
     let server = Server::new();
     let url = format!("http://{}/api/v1/write", server.address);
-    good(&lab(&["replay", file.to_str().expect("a plain path"), "--url", &url, "--speed", "10", "--quiet"]));
+    good(&lab(&[
+        "replay",
+        file.to_str().expect("a plain path"),
+        "--target",
+        &url,
+        "--speed",
+        "10",
+        "--quiet",
+    ]));
     let query = |query: &str| server.value(query, now_ms());
     assert_eq!(query("count({pod=~\"v[0-9a-f]{16}\"})"), Some(400.0));
     assert_eq!(query("count(count by (pod) ({pod=~\".+\"}))"), Some(20.0), "equal values stay equal");
@@ -93,14 +101,14 @@ fn interrupted_replays_are_partial_and_a_report_that_cannot_be_written_is_an_err
     let server = Server::new();
     let url = format!("http://{}/api/v1/write", server.address);
     // so slowly that it takes hours
-    let slow = Running::start(&["lab", "replay", path, "--url", &url, "--speed", "0.002"], "replayed in");
+    let slow = Running::start(&["lab", "replay", path, "--target", &url, "--speed", "0.002"], "replayed in");
     let (status, printed) = slow.interrupt();
     assert_eq!(status, Some(1), "{printed}");
     assert!(printed.contains("PARTIAL"), "{printed}");
 
     let nowhere = folder.path().join("no/such/report.html");
     let nowhere = nowhere.to_str().expect("a plain path");
-    let output = lab(&["replay", path, "--url", &url, "--speed", "10", "--quiet", "--html", nowhere]);
+    let output = lab(&["replay", path, "--target", &url, "--speed", "10", "--quiet", "--html", nowhere]);
     assert_eq!(output.status.code(), Some(2));
     let (out, err) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
     assert!(out.contains("samples acknowledged"), "the result is printed all the same: {out}");
@@ -120,7 +128,7 @@ fn the_report_can_be_read_in_a_browser() {
     let url = format!("http://{}/api/v1/write", server.address);
     let hostile = "X-Any: </script><script>document.title='owned'</script>";
     let (save, html) = (file("r.json"), file("r.html"));
-    let args = ["replay", &file("r.rec"), "--url", &url, "--speed", "5", "-H", hostile, "--quiet"];
+    let args = ["replay", &file("r.rec"), "--target", &url, "--speed", "5", "-H", hostile, "--quiet"];
     good(&lab(&[&args[..], &["--pid", &server.pid().to_string(), "--out", &save]].concat()));
 
     // a scenario's text, an event and an answer that would like to be more than text

@@ -3,6 +3,7 @@
 (() => {
   const data = JSON.parse(document.getElementById("data").textContent);
   const root = document.getElementById("charts");
+  if (!root) return;
   const NS = "http://www.w3.org/2000/svg";
   const HEIGHT = 190, TOP = 16, BOTTOM = 22, RIGHT = 10;
   const charts = [];

@@ -19,7 +19,8 @@ pub(super) fn report(result: &RunResult) -> String {
         tiles(result),
         section("Verdict", &verdict(result)),
         section("Reasons to mistrust these figures", &list("warn", &result.warnings)),
-        charts.to_owned(),
+        // a result of `lab write` has no figures second by second
+        (if result.timeline.points > 0 { charts } else { "" }).to_owned(),
         section("Events", &events(result)),
         section("Beside the published account", &account(result)),
         section("Steps", &steps(result)),

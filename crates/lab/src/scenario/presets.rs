@@ -1,7 +1,7 @@
 //! Scenarios that the program has by name: those of `scenarios/`.
 
 /// Name and text of each.
-pub const PRESETS: [(&str, &str); 10] = [
+pub const PRESETS: [(&str, &str); 11] = [
     ("cortex-110k", include_str!("../../../../scenarios/cortex-110k.toml")),
     ("cortex-110k-endurance", include_str!("../../../../scenarios/cortex-110k-endurance.toml")),
     ("cortex-110k-spike", include_str!("../../../../scenarios/cortex-110k-spike.toml")),
@@ -10,6 +10,7 @@ pub const PRESETS: [(&str, &str); 10] = [
     ("cortex-reads", include_str!("../../../../scenarios/cortex-reads.toml")),
     ("cortex-reads-40", include_str!("../../../../scenarios/cortex-reads-40.toml")),
     ("cortex-reads-spike", include_str!("../../../../scenarios/cortex-reads-spike.toml")),
+    ("first", include_str!("../../../../scenarios/first.toml")),
     ("opstrace-200m", include_str!("../../../../scenarios/opstrace-200m.toml")),
     ("opstrace-200m-relabel", include_str!("../../../../scenarios/opstrace-200m-relabel.toml")),
 ];

@@ -3,7 +3,6 @@
 use super::SettingsError;
 use serde::Deserialize;
 use std::collections::BTreeMap;
-use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 
 /// The configuration file: everything optional, nothing unknown.
@@ -12,8 +11,8 @@ use std::path::{Path, PathBuf};
 pub struct ConfigFile {
     /// See [`super::Settings::data_dir`].
     pub data_dir: Option<PathBuf>,
-    /// See [`super::Settings::http`].
-    pub http: Option<SocketAddr>,
+    /// See [`super::Settings::http`]; as `"localhost:9009"`, or `":9009"` for all addresses.
+    pub http: Option<String>,
     /// See [`crate::budget::Budget::total_bytes`]; as `"2GiB"`.
     pub memory: Option<String>,
     /// `"fsync"` or `"os"`.
@@ -78,7 +77,7 @@ pub struct Flags {
     /// `--data-dir`
     pub data_dir: Option<PathBuf>,
     /// `--http`
-    pub http: Option<SocketAddr>,
+    pub http: Option<String>,
     /// `--memory`
     pub memory: Option<String>,
     /// `--durability`
@@ -102,10 +101,9 @@ impl ConfigFile {
             .map_err(|source| SettingsError::Parse { path: path.into(), reason: Box::new(source) })
     }
 
-    /// What the command line says, and where it says nothing, the file that it names.
-    pub(super) fn given(flags: Flags) -> Result<Self, SettingsError> {
-        let file = flags.config.as_deref().map(Self::read).transpose()?.unwrap_or_default();
-        Ok(Self {
+    /// What the command line says, and where it says nothing, the file.
+    pub(super) fn given(flags: Flags, file: Self) -> Self {
+        Self {
             data_dir: flags.data_dir.or(file.data_dir),
             http: flags.http.or(file.http),
             memory: flags.memory.or(file.memory),
@@ -114,6 +112,13 @@ impl ConfigFile {
             seal_after: flags.seal_after.or(file.seal_after),
             retention: flags.retention.or(file.retention),
             ..file
-        })
+        }
+    }
+}
+
+impl Flags {
+    /// The file that they name.
+    pub(super) fn file(&self) -> Result<ConfigFile, SettingsError> {
+        Ok(self.config.as_deref().map(ConfigFile::read).transpose()?.unwrap_or_default())
     }
 }

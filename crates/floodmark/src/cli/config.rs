@@ -1,0 +1,33 @@
+//! Flags of `floodmark config`.
+
+use super::ServeArgs;
+use clap::{Args, Subcommand};
+use std::path::PathBuf;
+
+/// What to do with settings.
+#[derive(Debug, Subcommand)]
+pub(crate) enum ConfigCommand {
+    /// Check a configuration file
+    Check(CheckArgs),
+    /// Print all settings in effect, each with where its value comes from
+    Print(Box<PrintArgs>),
+}
+
+/// `floodmark config check`
+#[derive(Debug, Args)]
+pub(crate) struct CheckArgs {
+    /// The TOML file
+    #[arg(value_name = "FILE", env = "FLOODMARK_CONFIG")]
+    pub(crate) file: PathBuf,
+}
+
+/// `floodmark config print`: it takes the flags of `serve`, and shows what `serve` would do with them.
+#[derive(Debug, Args)]
+pub(crate) struct PrintArgs {
+    #[command(flatten)]
+    pub(crate) serve: ServeArgs,
+
+    /// Print JSON
+    #[arg(long)]
+    pub(crate) json: bool,
+}

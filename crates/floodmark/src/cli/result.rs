@@ -1,0 +1,28 @@
+//! Where the lab's results go: the same flags for all subcommands that have one.
+
+use clap::Args;
+use std::path::PathBuf;
+
+/// What is done with a result.
+#[derive(Debug, Args)]
+pub(crate) struct ResultArgs {
+    /// Keep the whole result as JSON, for `lab report` and `lab compare`
+    #[arg(long, value_name = "FILE", help_heading = "Result")]
+    pub(crate) out: Option<PathBuf>,
+    /// Write a report as one HTML file that opens offline
+    #[arg(long, alias = "report", value_name = "FILE", help_heading = "Result")]
+    pub(crate) html: Option<PathBuf>,
+    #[command(flatten)]
+    pub(crate) print: PrintArgs,
+}
+
+/// What is printed.
+#[derive(Debug, Args)]
+pub(crate) struct PrintArgs {
+    /// Print JSON
+    #[arg(long, help_heading = "Result")]
+    pub(crate) json: bool,
+    /// Do not show progress on stderr
+    #[arg(long, short, help_heading = "Result")]
+    pub(crate) quiet: bool,
+}

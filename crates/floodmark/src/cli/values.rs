@@ -1,0 +1,144 @@
+//! Values that options take: one of a few words, or a number within bounds. Help, completions and messages name them.
+
+use anyhow::ensure;
+use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
+use lab::campaign::{Axis, Resource};
+use lab::replay::Times;
+use lab::scenario::PRESETS;
+use lab::{ValueModel, Version, parse};
+use std::fmt::Display;
+use std::ops::RangeInclusive;
+use std::str::FromStr;
+
+/// When a write counts as durable.
+pub(crate) fn durability() -> PossibleValuesParser {
+    PossibleValuesParser::new([
+        PossibleValue::new("fsync").help("survives a power loss"),
+        PossibleValue::new("os").help("survives a crash of the process, not of the machine"),
+    ])
+}
+
+/// A version of remote write.
+pub(crate) fn version() -> impl TypedValueParser<Value = Version> {
+    one_of([PossibleValue::new("1.0").aliases(["1", "v1"]), PossibleValue::new("2.0").aliases(["2", "v2"])])
+}
+
+/// How values change over time.
+pub(crate) fn model() -> impl TypedValueParser<Value = ValueModel> {
+    one_of([
+        PossibleValue::new("mix").help("half counters, a quarter gauges, a quarter that rarely change"),
+        PossibleValue::new("constant").help("one whole number, always"),
+        PossibleValue::new("counter").help("whole numbers that grow, with resets"),
+        PossibleValue::new("walk").help("a random walk, rounded to two or three decimals"),
+        PossibleValue::new("random").help("all 53 bits random, so that nothing compresses them"),
+    ])
+}
+
+/// What a search raises.
+pub(crate) fn axis() -> impl TypedValueParser<Value = Axis> {
+    one_of([
+        PossibleValue::new("rate").help("samples per second, of the same series"),
+        PossibleValue::new("series").help("series, and with them samples"),
+        PossibleValue::new("qps").help("queries per second, of the first mix of reads"),
+    ])
+}
+
+/// What a search lowers.
+pub(crate) fn resource() -> impl TypedValueParser<Value = Resource> {
+    one_of([
+        PossibleValue::new("memory").help("bytes, put in place of {memory} in target.start"),
+        PossibleValue::new("cores").help("put in place of {cores} in target.start"),
+    ])
+}
+
+/// What becomes of recorded timestamps.
+pub(crate) fn timestamps() -> impl TypedValueParser<Value = Times> {
+    one_of([
+        PossibleValue::new("scaled").help("intervals shrink with the speed"),
+        PossibleValue::new("shifted")
+            .help("intervals stay as recorded, and the last sample falls on the end"),
+    ])
+}
+
+/// A scenario that the program knows by name.
+pub(crate) fn preset() -> PossibleValuesParser {
+    PossibleValuesParser::new(PRESETS.map(|(name, _)| PossibleValue::new(name)))
+}
+
+fn one_of<T, const N: usize>(words: [PossibleValue; N]) -> impl TypedValueParser<Value = T>
+where
+    T: FromStr<Err: Display> + Clone + Send + Sync + 'static,
+{
+    PossibleValuesParser::new(words).try_map(|word| word.parse::<T>().map_err(|error| error.to_string()))
+}
+
+/// A whole number such as 2000, 200k or 1.5M.
+pub(crate) fn whole<T>(bounds: RangeInclusive<u64>) -> impl TypedValueParser<Value = T>
+where
+    T: TryFrom<u64> + Clone + Send + Sync + 'static,
+{
+    move |text: &str| -> anyhow::Result<T> {
+        let number = parse::whole(text)?;
+        let (low, high) = (bounds.start(), bounds.end());
+        ensure!(bounds.contains(&number), "{number} is not between {low} and {high}");
+        T::try_from(number).map_err(|_| anyhow::anyhow!("{number} is too large"))
+    }
+}
+
+/// A number that may have a fraction.
+pub(crate) fn number(bounds: RangeInclusive<f64>) -> impl TypedValueParser<Value = f64> {
+    move |text: &str| -> anyhow::Result<f64> {
+        let number = parse::count(text)?;
+        let (low, high) = (bounds.start(), bounds.end());
+        ensure!(bounds.contains(&number), "{number} is not between {low} and {high}");
+        Ok(number)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::Command;
+
+    fn accepts<T: Clone + Send + Sync + 'static>(
+        parser: &impl TypedValueParser<Value = T>,
+        text: &str,
+    ) -> bool {
+        parser.parse_ref(&Command::new("x"), None, text.as_ref()).is_ok()
+    }
+
+    /// All words that are listed are understood, with their aliases.
+    fn check<T: Clone + Send + Sync + 'static>(parser: impl TypedValueParser<Value = T>) {
+        let words: Vec<_> = parser.possible_values().expect("the words are known").collect();
+        assert!(words.len() >= 2);
+        for name in words.iter().flat_map(PossibleValue::get_name_and_aliases) {
+            assert!(accepts(&parser, name), "{name}");
+        }
+        assert!(!accepts(&parser, "nonsense"));
+    }
+
+    #[test]
+    fn listed_words_are_understood() {
+        check(durability());
+        check(version());
+        check(model());
+        check(axis());
+        check(resource());
+        check(timestamps());
+        check(preset());
+    }
+
+    #[test]
+    fn numbers_are_kept_within_their_bounds() {
+        let small = whole::<u32>(1..=2_000);
+        for good in ["1", "2k", "1_999"] {
+            assert!(accepts(&small, good), "{good}");
+        }
+        for bad in ["0", "2001", "1.5", "-1", "x", "99999999999999999999"] {
+            assert!(!accepts(&small, bad), "{bad}");
+        }
+        assert!(!accepts(&whole::<u8>(0..=1_000), "256"));
+        let share = number(0.0..=1.0);
+        assert!(accepts(&share, "0.25") && !accepts(&share, "1.5") && !accepts(&share, "NaN"));
+    }
+}

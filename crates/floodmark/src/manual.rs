@@ -1,0 +1,28 @@
+//! Completion scripts and man pages, made from the definition of the command line.
+
+use crate::cli::{Cli, CompletionsArgs, ManArgs};
+use crate::output::{print, say};
+use anyhow::Context;
+use clap::CommandFactory;
+use clap_mangen::Man;
+
+const NAME: &str = "floodmark";
+
+/// Prints a completion script.
+pub(crate) fn completions(args: &CompletionsArgs) -> anyhow::Result<()> {
+    let mut script = Vec::new();
+    clap_complete::generate(args.shell, &mut Cli::command(), NAME, &mut script);
+    print(String::from_utf8_lossy(&script))
+}
+
+/// Prints the main page, or writes the pages of all commands to a directory.
+pub(crate) fn man(args: &ManArgs) -> anyhow::Result<()> {
+    let Some(dir) = &args.output else {
+        let mut page = Vec::new();
+        Man::new(Cli::command()).render(&mut page)?;
+        return print(String::from_utf8_lossy(&page));
+    };
+    std::fs::create_dir_all(dir).with_context(|| format!("create {}", dir.display()))?;
+    clap_mangen::generate_to(Cli::command(), dir).with_context(|| format!("write to {}", dir.display()))?;
+    say(format_args!("wrote the pages to {}; man -l {0}/{NAME}.1 shows the first", dir.display()))
+}

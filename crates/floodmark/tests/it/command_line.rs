@@ -1,0 +1,271 @@
+//! What somebody meets first: pipes that end, colours, addresses, settings and where they come from, exit statuses,
+//! scenarios by name, completions and man pages.
+
+use crate::harness::process::command;
+use crate::harness::{Options, Request, Server, http, wait_for};
+use crate::transfer::{run, succeed, text};
+use serde_json::Value;
+use std::fs;
+use std::io::{BufRead, BufReader, Read};
+use std::net::{Ipv4Addr, SocketAddr};
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+
+/// Lines of text of some 200 KiB: more than a pipe holds.
+fn many_lines(path: &Path) {
+    let lines: String = (0..4_000)
+        .map(|i| format!("{{\"metric\":{{\"__name__\":\"m\",\"i\":\"{i}\"}},\"values\":[{i}],\"timestamps\":[1795176000000]}}\n"))
+        .collect();
+    fs::write(path, lines).expect("write a file");
+}
+
+/// Runs it, reads some bytes of what it prints and then no more.
+fn into_head(args: &[&str]) -> (Option<i32>, String) {
+    let mut child = command(args).stdout(Stdio::piped()).spawn().expect("start the executable");
+    let mut stdout = child.stdout.take().expect("stdout is piped");
+    stdout.read_exact(&mut [0; 10]).expect("read the first bytes");
+    drop(stdout);
+    let mut said = String::new();
+    child.stderr.take().expect("stderr is piped").read_to_string(&mut said).expect("read stderr");
+    (child.wait().expect("wait").code(), said)
+}
+
+#[test]
+fn output_whose_reader_has_seen_enough_ends_quietly() {
+    let dir = tempfile::tempdir().expect("make a directory");
+    let (lines, data) = (dir.path().join("lines"), dir.path().join("data"));
+    many_lines(&lines);
+    succeed(&["import", "jsonl", text(&lines), "--data-dir", text(&data), "-q"]);
+    for format in ["jsonl", "openmetrics", "prometheus"] {
+        let ended = into_head(&["export", format, "--data-dir", text(&data)]);
+        assert_eq!(ended, (Some(0), String::new()), "export {format}");
+    }
+    let table = ["inspect", "table", "--data-dir", text(&data)];
+    assert_eq!(into_head(&table), (Some(0), String::new()));
+    assert_eq!(into_head(&["man"]), (Some(0), String::new()));
+    assert_eq!(into_head(&["completions", "zsh"]), (Some(0), String::new()));
+}
+
+#[test]
+fn a_full_disk_is_no_reader_that_has_gone() {
+    let full = fs::File::options().write(true).open("/dev/full").expect("open /dev/full");
+    let output = command(&["lab", "scenarios"]).stdout(full).output().expect("run the executable");
+    assert_eq!(output.status.code(), Some(2));
+    assert!(String::from_utf8_lossy(&output.stderr).contains("write to stdout"));
+}
+
+/// A server that a test started itself; killed at the end.
+struct Started {
+    child: Child,
+    stderr: BufReader<std::process::ChildStderr>,
+    _dir: tempfile::TempDir,
+}
+
+impl Started {
+    fn serve(change: impl FnOnce(&mut Command)) -> Self {
+        let dir = tempfile::tempdir().expect("make a directory");
+        let mut command = command(&["serve", "--data-dir", text(&dir.path().join("data"))]);
+        change(&mut command);
+        let mut child = command.spawn().expect("start the executable");
+        let stderr = BufReader::new(child.stderr.take().expect("stderr is piped"));
+        Self { child, stderr, _dir: dir }
+    }
+
+    /// The log up to the line with `text`.
+    fn log_until(&mut self, text: &str) -> String {
+        let mut log = String::new();
+        while !log.contains(text) {
+            assert_ne!(self.stderr.read_line(&mut log).expect("read stderr"), 0, "it ended: {log}");
+        }
+        log
+    }
+}
+
+impl Drop for Started {
+    fn drop(&mut self) {
+        self.child.kill().ok();
+        self.child.wait().ok();
+    }
+}
+
+#[test]
+fn colours_are_for_terminals_and_environments_that_ask_for_them() {
+    let is_coloured = |variables: &[(&str, &str)]| {
+        let mut server = Started::serve(|command| {
+            command.args(["--http", "127.0.0.1:0"]).envs(variables.iter().copied());
+        });
+        server.log_until("starting").contains('\x1b')
+    };
+    assert!(!is_coloured(&[]), "a pipe is no terminal");
+    assert!(is_coloured(&[("CLICOLOR_FORCE", "1")]));
+    assert!(!is_coloured(&[("CLICOLOR_FORCE", "1"), ("NO_COLOR", "1")]));
+}
+
+#[test]
+fn addresses_may_be_names_or_a_port_alone() {
+    let address = |log: &str| -> SocketAddr {
+        let line = log.lines().find(|line| line.contains("listening address=")).expect("it listens");
+        line.rsplit_once('=').expect("an address").1.trim().parse().expect("an address")
+    };
+    let mut named = Started::serve(|command| {
+        command.args(["--http", "localhost:0"]);
+    });
+    let log = named.log_until("listening address=");
+    assert_eq!(address(&log).ip(), Ipv4Addr::LOCALHOST);
+    assert!(!log.contains("WARN"), "{log}");
+
+    let mut open = Started::serve(|command| {
+        command.env("FLOODMARK_HTTP", ":0");
+    });
+    let log = open.log_until("listening address=");
+    assert!(address(&log).ip().is_unspecified() && log.contains("there is no authentication"), "{log}");
+    let here = SocketAddr::from((Ipv4Addr::LOCALHOST, address(&log).port()));
+    wait_for("readiness", || http::once(here, &Request::get("/-/ready")).ok().filter(|r| r.status == 200));
+
+    let refused = run(&["serve", "--http", "9009"]);
+    assert_eq!(refused.status.code(), Some(2));
+    assert!(String::from_utf8_lossy(&refused.stderr).contains(":9009 for all addresses"));
+}
+
+#[test]
+fn settings_are_printed_with_their_origin() {
+    let dir = tempfile::tempdir().expect("make a directory");
+    let file = dir.path().join("floodmark.toml");
+    fs::write(&file, "query_timeout = \"30s\"\nretention = \"90d\"\n[tables_options]\naws_secret_access_key = \"hunter2\"\n")
+        .expect("write a file");
+    let print = |more: &[&str]| {
+        let args = ["config", "print", "--config", text(&file), "--retention", "30d"];
+        let output = command(&[&args, more].concat())
+            .env("FLOODMARK_MEMORY", "1GiB")
+            .env("AWS_REGION", "eu")
+            .stdout(Stdio::piped())
+            .output()
+            .expect("run the executable");
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+        String::from_utf8(output.stdout).expect("text")
+    };
+    let rows: Value = serde_json::from_str(&print(&["--json"])).expect("JSON");
+    let row = |key: &str| {
+        let row = rows.as_array().expect("rows").iter().find(|row| row["key"] == key);
+        let row = row.unwrap_or_else(|| panic!("no {key}"));
+        let from = row["from"].as_str().unwrap_or_default().to_owned();
+        (row["value"].clone(), row["origin"].as_str().expect("an origin").to_owned(), from)
+    };
+    let check = |key: &str, value: &str, origin: &str, from: &str| {
+        assert_eq!(row(key), (value.into(), origin.into(), from.into()), "{key}");
+    };
+    check("query_timeout", "30s", "file", text(&file));
+    check("retention", "30d", "flag", "--retention");
+    check("memory", "1GiB", "environment", "FLOODMARK_MEMORY");
+    check("tables_options.aws_region", "eu", "environment", "AWS_REGION");
+    check("seal_after", "15m", "default", "");
+    assert_eq!(row("connections").1, "derived");
+    let printed = print(&[]);
+    assert!(printed.contains("environment: FLOODMARK_MEMORY") && !printed.contains("hunter2"), "{printed}");
+
+    assert!(succeed(&["config", "check", text(&file)]).contains("valid"));
+    fs::write(&file, "\nmemroy = \"2GiB\"").expect("write a file");
+    let wrong = run(&["config", "check", text(&file)]);
+    assert_eq!(wrong.status.code(), Some(2));
+    assert!(String::from_utf8_lossy(&wrong.stderr).contains("line 2"));
+}
+
+#[test]
+fn presets_are_listed_copied_and_valid() {
+    let names: Vec<_> = succeed(&["lab", "scenarios"])
+        .lines()
+        .map(|line| line.split_once("  ").expect("a name and a text").0.to_owned())
+        .collect();
+    assert!(names.len() >= 11 && names.contains(&"cortex-110k".to_owned()), "{names:?}");
+    let dir = tempfile::tempdir().expect("make a directory");
+    for name in &names {
+        let path = dir.path().join(format!("{name}.toml"));
+        succeed(&["lab", "init", name, "-o", text(&path)]);
+        succeed(&["lab", "run", text(&path), "--check"]);
+    }
+    let first = dir.path().join("first.toml");
+    let before = fs::read(&first).expect("read a file");
+    assert_eq!(run(&["lab", "init", "first", "-o", text(&first)]).status.code(), Some(2), "there is a file");
+    assert_eq!(fs::read(&first).expect("read a file"), before);
+    let elsewhere = tempfile::tempdir().expect("make a directory");
+    let plain = command(&["lab", "init"]).current_dir(elsewhere.path()).status().expect("run the executable");
+    assert!(plain.success() && elsewhere.path().join("first.toml").exists());
+}
+
+#[test]
+fn a_result_of_write_is_kept_and_shown_like_any_other() {
+    let server = Server::start(Options::default());
+    let dir = tempfile::tempdir().expect("make a directory");
+    let file = |name: &str| dir.path().join(name);
+    let (out, html, again) = (file("r.json"), file("r.html"), file("again.html"));
+    let target = format!("http://{}/api/v1/write", server.address);
+    let pid = server.pid().to_string();
+    let args = [
+        "lab",
+        "write",
+        "--target",
+        &target,
+        "--metrics",
+        "5",
+        "--series",
+        "5",
+        "--rounds",
+        "20",
+        "--verify",
+        "-q",
+    ];
+    let printed =
+        succeed(&[&args[..], &["--pid", &pid, "--out", text(&out), "--html", text(&html)]].concat());
+    assert!(printed.contains("lost"), "{printed}");
+    let result: Value = serde_json::from_slice(&fs::read(&out).expect("the result")).expect("JSON");
+    assert_eq!(
+        (&result["name"], &result["totals"]["samples_acknowledged"]),
+        (&"write".into(), &2_000.into())
+    );
+    assert_eq!((&result["verify"]["lost"], &result["partial"]), (&0.into(), &false.into()));
+    assert!(
+        result["observed"]["rss_peak_bytes"].as_f64() > Some(1e6) && result["begun_ms"].as_i64() > Some(0)
+    );
+    assert!(fs::read_to_string(&html).expect("the page").contains("</html>"));
+    let shown = succeed(&["lab", "report", text(&out), "--html", text(&again)]);
+    assert!(shown.contains("write") && again.exists(), "{shown}");
+    assert!(succeed(&["lab", "compare", text(&out), text(&out)]).contains("1"));
+}
+
+#[test]
+fn exit_statuses_are_those_that_help_names() {
+    let status = |args: &[&str]| run(args).status.code();
+    assert_eq!(status(&["--help"]), Some(0));
+    assert_eq!(status(&["lab", "scenarios"]), Some(0));
+    assert_eq!(status(&["nonsense"]), Some(2));
+    assert_eq!(status(&["serve", "--memory", "1MiB"]), Some(2));
+    assert_eq!(status(&["lab", "verify", "/nowhere"]), Some(2));
+    assert_eq!(status(&["export", "jsonl", "--data-dir", "/nowhere"]), Some(2));
+    // reached, and nothing acknowledged
+    let server = Server::new();
+    let target = format!("http://{}/nowhere", server.address);
+    let args =
+        ["lab", "write", "--target", &target, "--metrics", "1", "--series", "1", "--rounds", "1", "-q"];
+    assert_eq!(status(&args), Some(1));
+    let help = succeed(&["--help"]);
+    assert!(help.contains("Exit status:"), "{help}");
+}
+
+#[test]
+fn completions_and_man_pages_know_all_commands() {
+    let bash = succeed(&["completions", "bash"]);
+    let dir = tempfile::tempdir().expect("make a directory");
+    let script = dir.path().join("floodmark.bash");
+    fs::write(&script, &bash).expect("write a file");
+    assert!(Command::new("bash").arg("-n").arg(&script).status().expect("run bash").success());
+    let pages = dir.path().join("man");
+    succeed(&["man", "--output", text(&pages)]);
+    for name in ["serve", "lab-find-limit", "config-print", "inspect-journal", "import"] {
+        let page = fs::read_to_string(pages.join(format!("floodmark-{name}.1"))).expect(name);
+        assert!(page.contains(".TH"), "{name}");
+    }
+    for (shell, word) in [("bash", "find-limit"), ("zsh", "--seal-after"), ("fish", "durability")] {
+        assert!(succeed(&["completions", shell]).contains(word), "{shell}: {word}");
+    }
+    assert!(succeed(&["man"]).contains("Exit status"));
+}
