@@ -26,6 +26,7 @@ mod courtesy;
 mod datadir;
 mod fill;
 mod lake;
+mod machine;
 mod owner;
 mod refusal;
 mod shortage;
@@ -35,6 +36,7 @@ mod telemetry;
 mod world;
 
 pub use datadir::{DataDirError, series_seed};
+pub use machine::raise_files;
 pub use node::{Node, StartError};
 pub use refusal::Refusal;
 pub use settings::{ConfigFile, EffectiveSetting, Flags, Origin, Settings};
