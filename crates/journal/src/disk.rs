@@ -3,6 +3,16 @@
 //! What an implementation promises is what POSIX does: after [`DiskFile::sync_data`] a file's bytes survive a power
 //! loss, after [`Disk::sync_dir`] the names in a directory do, and before that they may or may not. Calls are made once
 //! a group or less, never once a sample, so that a pointer to follow costs nothing.
+//!
+//! Every name that something acknowledged depends on is synced before the acknowledgement:
+//!
+//! | name | synced by | when |
+//! | --- | --- | --- |
+//! | data directory, `journal/`, `journal/N/`, `damaged/` | [`create_dir_all`] | each is made, and seen at an opening |
+//! | a segment | `embedded::writer` | before its first group is written |
+//! | a segment that goes | `embedded` | before a later one can go |
+//! | `identity.json`, `journal/N/source`, `floodmarks.json` | [`replace`] | it is replaced |
+//! | what a local table consists of, and its folders | `tables::store` | an upload or commit is confirmed, and before a log is read |
 
 use rustix::fs::FallocateFlags;
 use std::fs::{self, File, OpenOptions};
@@ -12,8 +22,9 @@ use std::path::Path;
 
 /// Where files lie.
 pub trait Disk: Send + Sync + std::fmt::Debug {
-    /// Makes a directory and those above it, where they are missing.
-    fn create_dir_all(&self, dir: &Path) -> io::Result<()>;
+    /// Makes a directory. Of kind `AlreadyExists` where it is there, and `NotFound` where the one above it is not. Its
+    /// name is durable once that one is synced: see [`create_dir_all`].
+    fn create_dir(&self, dir: &Path) -> io::Result<()>;
 
     /// What lies in a directory, at most `most` of it, in any order.
     fn list(&self, dir: &Path, most: usize) -> io::Result<Vec<Listed>>;
@@ -94,6 +105,28 @@ pub fn read(disk: &dyn Disk, path: &Path) -> io::Result<Vec<u8>> {
     Ok(bytes)
 }
 
+/// Makes a directory and those above it where they are missing, each durable before there is anything in it.
+pub fn create_dir_all(disk: &dyn Disk, dir: &Path) -> io::Result<()> {
+    let Some(above) = dir.parent() else { return Ok(()) };
+    let above = if above.as_os_str().is_empty() { Path::new(".") } else { above };
+    match disk.create_dir(dir) {
+        Ok(()) => disk.sync_dir(above),
+        // whoever made it may have died before it was durable; who may not open the one above has not made it
+        Err(e) if e.kind() == io::ErrorKind::AlreadyExists => match disk.sync_dir(above) {
+            Err(e) if e.kind() == io::ErrorKind::PermissionDenied => Ok(()),
+            synced => synced,
+        },
+        Err(e) if e.kind() == io::ErrorKind::NotFound => {
+            create_dir_all(disk, above)?;
+            match disk.create_dir(dir) {
+                Err(e) if e.kind() != io::ErrorKind::AlreadyExists => Err(e),
+                _ => disk.sync_dir(above),
+            }
+        }
+        Err(e) => Err(e),
+    }
+}
+
 /// Writes a small file, all or nothing: a crash in between leaves what was there before.
 pub fn replace(disk: &dyn Disk, path: &Path, content: &[u8]) -> io::Result<()> {
     let unfinished = path.with_extension("unfinished");
@@ -109,8 +142,8 @@ pub fn replace(disk: &dyn Disk, path: &Path, content: &[u8]) -> io::Result<()> {
 pub struct Os;
 
 impl Disk for Os {
-    fn create_dir_all(&self, dir: &Path) -> io::Result<()> {
-        fs::create_dir_all(dir)
+    fn create_dir(&self, dir: &Path) -> io::Result<()> {
+        fs::create_dir(dir)
     }
 
     fn list(&self, dir: &Path, most: usize) -> io::Result<Vec<Listed>> {

@@ -24,7 +24,7 @@ mod writer;
 
 pub use segment::SEGMENT_VERSION;
 
-use crate::disk::{Disk, Os};
+use crate::disk::{self, Disk, Os};
 use crate::{DictionaryId, Journal, JournalError, JournalStats, Offset, RECORD_BYTES_MAX, Reader};
 use quarantine::Quarantine;
 use reader::SegmentsReader;
@@ -124,11 +124,8 @@ impl Embedded {
     /// readers. A later format version does.
     pub fn open(dir: &Path, partition: u32, options: Options) -> Result<Self, JournalError> {
         let partition_dir = segment::partition_dir(dir, partition);
-        options
-            .disk
-            .create_dir_all(&partition_dir)
+        disk::create_dir_all(&*options.disk, &partition_dir)
             .map_err(|e| JournalError::io("create", &partition_dir, e))?;
-        writer::sync_dir(dir, &options)?;
         let found = recover::recover(&partition_dir, partition, &options)?;
         let start = found.segments.first().map_or(found.end, |s| s.first);
         let stats = JournalStats { torn_bytes: found.torn_bytes, ..JournalStats::default() };

@@ -80,7 +80,7 @@ impl DataDir {
             let path = path.to_path_buf();
             move |source| DataDirError::Io { path, source }
         };
-        disk.create_dir_all(path).map_err(io(path))?;
+        disk::create_dir_all(&*disk, path).map_err(io(path))?;
         let lock_path = path.join("LOCK");
         let began = Instant::now();
         let lock = loop {
@@ -190,7 +190,7 @@ impl Source {
     /// Gives it a name made by [`Self::named`].
     pub(crate) fn set_name(&self, name: &str) -> io::Result<()> {
         let (id, _) = name.split_once('/').expect("BUG: a name has its partition");
-        self.path.parent().map_or(Ok(()), |dir| self.disk.create_dir_all(dir))?;
+        self.path.parent().map_or(Ok(()), |dir| disk::create_dir_all(&*self.disk, dir))?;
         disk::replace(&*self.disk, &self.path, id.as_bytes())
     }
 }

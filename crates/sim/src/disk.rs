@@ -45,7 +45,9 @@ pub struct Copy(Vec<(PathBuf, Vec<u8>)>);
 impl SimDisk {
     /// An empty disk.
     pub fn new(seed: u64, power: Arc<Power>) -> Self {
-        Self(Arc::new(Mutex::new(State::new(Rng::new(seed), power))))
+        let mut state = State::new(Rng::new(seed), power);
+        state.dirs.insert("/".into(), Dir::default());
+        Self(Arc::new(Mutex::new(state)))
     }
 
     /// Changes what goes wrong.
@@ -110,11 +112,15 @@ impl SimDisk {
 }
 
 impl Disk for SimDisk {
-    fn create_dir_all(&self, dir: &Path) -> io::Result<()> {
+    fn create_dir(&self, dir: &Path) -> io::Result<()> {
         let mut state = self.lock();
-        for dir in dir.ancestors() {
-            state.dirs.entry(dir.to_path_buf()).or_default();
+        if state.dirs.contains_key(dir) {
+            return Err(ErrorKind::AlreadyExists.into());
         }
+        if !dir.parent().is_none_or(|above| state.dirs.contains_key(above)) {
+            return Err(ErrorKind::NotFound.into());
+        }
+        state.dirs.insert(dir.to_path_buf(), Dir::default());
         Ok(())
     }
 

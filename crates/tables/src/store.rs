@@ -31,6 +31,8 @@ pub struct Location {
     prefix: Path,
     handle: Handle,
     repairs: Option<Counter>,
+    /// What keeps local files.
+    files: Option<DurableFiles>,
 }
 
 impl Location {
@@ -46,15 +48,15 @@ impl Location {
         if !parsed.path().ends_with('/') {
             parsed.set_path(&format!("{}/", parsed.path()));
         }
-        let (store, prefix): (Arc<DynObjectStore>, Path) = if parsed.scheme() == "file" {
+        if parsed.scheme() == "file" {
             let prefix = Path::from_url_path(parsed.path()).map_err(|e| bad(e.to_string()))?;
-            (Arc::new(DurableFiles::new()), prefix)
-        } else {
-            let (store, prefix) =
-                object_store::parse_url_opts(&parsed, options).map_err(|e| bad(e.to_string()))?;
-            (store.into(), prefix)
-        };
-        Ok(Self { url: parsed, store, prefix, handle, repairs: None })
+            let files = DurableFiles::new();
+            let store = Arc::new(files.clone());
+            return Ok(Self { url: parsed, store, prefix, handle, repairs: None, files: Some(files) });
+        }
+        let (store, prefix) =
+            object_store::parse_url_opts(&parsed, options).map_err(|e| bad(e.to_string()))?;
+        Ok(Self { url: parsed, store: store.into(), prefix, handle, repairs: None, files: None })
     }
 
     /// A folder in this one, through the same connections.
@@ -86,6 +88,12 @@ impl Location {
     #[must_use]
     pub fn with_store(&self, wrap: impl FnOnce(Arc<DynObjectStore>) -> Arc<DynObjectStore>) -> Self {
         Self { store: wrap(Arc::clone(&self.store)), ..self.clone() }
+    }
+
+    /// The same folder on other local files.
+    #[cfg(test)]
+    pub(crate) fn on(&self, files: DurableFiles) -> Self {
+        Self { store: Arc::new(files.clone()), files: Some(files), ..self.clone() }
     }
 
     /// The same folder, where a log that turns out to be damaged is put right as far as it can be, and `repairs` counts
@@ -133,6 +141,14 @@ impl Location {
     /// The folder itself.
     pub(crate) const fn prefix(&self) -> &Path {
         &self.prefix
+    }
+
+    /// Makes the folder where it lies on local files.
+    pub(crate) fn create_folder(&self) -> Result<(), TableError> {
+        let (Some(files), Ok(folder)) = (&self.files, self.url.to_file_path()) else { return Ok(()) };
+        let bad =
+            |e: std::io::Error| TableError::Location { url: self.url.to_string(), reason: e.to_string() };
+        files.create_folder(&folder).map_err(bad)
     }
 
     /// Writes a new object; one that is there already stays, and is an error.

@@ -9,7 +9,7 @@
 //! copy stays until somebody removes it.
 
 use super::scan::{Hole, Window};
-use crate::disk::{Disk, Mode};
+use crate::disk::{self, Disk, Mode};
 use crate::{Damage, JournalError, JournalStats};
 use std::collections::BTreeSet;
 use std::io;
@@ -117,7 +117,7 @@ impl Quarantine {
             let path = path.to_path_buf();
             move |e: io::Error| JournalError::io(operation, &path, e)
         };
-        self.disk.create_dir_all(&self.dir).map_err(io("create", &self.dir))?;
+        disk::create_dir_all(&*self.disk, &self.dir).map_err(io("create", &self.dir))?;
         let file = self.disk.open(&copy, Mode::Create).map_err(io("create", &copy))?;
         let mut at = damage.bytes.start;
         while at < damage.bytes.end {

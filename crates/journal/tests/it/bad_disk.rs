@@ -32,8 +32,8 @@ struct BadFile {
 }
 
 impl Disk for BadDisk {
-    fn create_dir_all(&self, dir: &Path) -> io::Result<()> {
-        Os.create_dir_all(dir)
+    fn create_dir(&self, dir: &Path) -> io::Result<()> {
+        Os.create_dir(dir)
     }
 
     fn list(&self, dir: &Path, most: usize) -> io::Result<Vec<Listed>> {

@@ -3,6 +3,7 @@
 mod bad_disk;
 mod conform;
 mod damage;
+mod directories;
 mod faults;
 mod golden;
 mod inspect;

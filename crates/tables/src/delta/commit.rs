@@ -255,7 +255,7 @@ impl Table {
 
     /// Takes the next place in the log with an entry that changes nothing. A commit that is still on its way to the
     /// store, though whoever made it is dead, finds its place taken from then on: what floodmarks say afterwards holds.
-    /// Local files need it not, for a dead process' writes are done or never will be.
+    /// Local files need it not, for a dead process' writes are done or never will be, and what is seen of them is durable.
     pub fn fence(&self) -> Result<(), TableError> {
         self.refresh()?;
         if self.location.is_local() {

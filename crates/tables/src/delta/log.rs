@@ -36,14 +36,8 @@ impl Table {
 }
 
 pub(super) fn create(location: &Location, engine: &dyn Engine) -> Result<(), TableError> {
-    // The library wants the folder of a local table to be there.
-    if let Ok(folder) = location.url().to_file_path() {
-        let failed = |e: std::io::Error| TableError::Location {
-            url: location.url().to_string(),
-            reason: e.to_string(),
-        };
-        std::fs::create_dir_all(folder).map_err(failed)?;
-    }
+    // the library wants it to be there
+    location.create_folder()?;
     let error = |e| error(location, e);
     let columns = columns::columns().map_err(error)?;
     let statistics = [schema::NAME, schema::START, schema::END].join(",");

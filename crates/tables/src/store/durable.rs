@@ -3,9 +3,12 @@
 //! The journal is cut once the table has the data, so a table file must survive a power loss as a journal
 //! record does. `object_store`'s own local files appear whole or not at all, but nobody syncs them: after a
 //! power loss a commit can be there with no bytes in it. Here a file is written aside, synced, linked to its
-//! name, and its folder is synced.
+//! name, and its folder is synced; see [`folders`] for what becomes of a name whose folder could not be synced.
 
-use futures::stream::BoxStream;
+mod folders;
+
+use folders::Folders;
+use futures::stream::{self, BoxStream, StreamExt, TryStreamExt};
 use object_store::local::LocalFileSystem;
 use object_store::path::Path;
 use object_store::{
@@ -28,13 +31,29 @@ const ASIDE_MAX: usize = 10_000;
 
 /// The local file system, whose puts are synced.
 #[derive(Debug, Clone)]
-pub(super) struct DurableFiles {
+pub(crate) struct DurableFiles {
     files: Arc<LocalFileSystem>,
+    folders: Arc<Folders>,
 }
 
 impl DurableFiles {
-    pub(super) fn new() -> Self {
-        Self { files: Arc::new(LocalFileSystem::new()) }
+    pub(crate) fn new() -> Self {
+        Self::over(Folders::default())
+    }
+
+    fn over(folders: Folders) -> Self {
+        Self { files: Arc::new(LocalFileSystem::new()), folders: Arc::new(folders) }
+    }
+
+    /// Makes a folder and those above it where they are missing, all of them durable.
+    pub(super) fn create_folder(&self, folder: &FilePath) -> io::Result<()> {
+        self.folders.create(folder)
+    }
+
+    /// The same, where folders are synced by `sync`.
+    #[cfg(test)]
+    pub(crate) fn with_sync(sync: impl Fn(&FilePath) -> io::Result<()> + Send + Sync + 'static) -> Self {
+        Self::over(Folders::synced_by(sync))
     }
 }
 
@@ -44,10 +63,14 @@ impl std::fmt::Display for DurableFiles {
     }
 }
 
+fn folder_of(path: &FilePath) -> &FilePath {
+    path.parent().unwrap_or(FilePath::new("/"))
+}
+
 /// Writes `payload` at `path`: all of it or nothing, and on the disk when this returns.
-fn put(path: &FilePath, payload: &PutPayload, create: bool) -> io::Result<()> {
-    let folder = path.parent().unwrap_or(FilePath::new("/"));
-    create_folder(folder)?;
+fn put(folders: &Folders, path: &FilePath, payload: &PutPayload, create: bool) -> io::Result<()> {
+    let folder = folder_of(path);
+    folders.create(folder)?;
     let (mut file, aside) = aside(folder)?;
     let written = (|| {
         payload.iter().try_for_each(|part| file.write_all(part))?;
@@ -58,12 +81,7 @@ fn put(path: &FilePath, payload: &PutPayload, create: bool) -> io::Result<()> {
         let _ = fs::remove_file(&aside);
     }
     written?;
-    sync_folder(path)
-}
-
-/// Makes a name that is there stay.
-fn sync_folder(path: &FilePath) -> io::Result<()> {
-    File::open(path.parent().unwrap_or(FilePath::new("/")))?.sync_all()
+    folders.sync(folder)
 }
 
 fn failed(name: &str, error: io::Error) -> Error {
@@ -79,20 +97,21 @@ struct Parts {
     path: PathBuf,
     aside: PathBuf,
     file: File,
+    folders: Arc<Folders>,
 }
 
 impl Parts {
-    fn begin(path: PathBuf) -> io::Result<Self> {
-        let folder = path.parent().unwrap_or(FilePath::new("/"));
-        create_folder(folder)?;
+    fn begin(folders: Arc<Folders>, path: PathBuf) -> io::Result<Self> {
+        let folder = folder_of(&path);
+        folders.create(folder)?;
         let (file, aside) = aside(folder)?;
-        Ok(Self { path, aside, file })
+        Ok(Self { path, aside, file, folders })
     }
 
     fn complete(&self) -> io::Result<()> {
         self.file.sync_all()?;
         fs::hard_link(&self.aside, &self.path)?;
-        sync_folder(&self.path)
+        self.folders.sync(folder_of(&self.path))
     }
 }
 
@@ -141,20 +160,6 @@ impl MultipartUpload for Growing {
     }
 }
 
-/// Creates a folder and those above it, each synced in the one above.
-fn create_folder(folder: &FilePath) -> io::Result<()> {
-    if folder.is_dir() {
-        return Ok(());
-    }
-    let Some(above) = folder.parent() else { return Ok(()) };
-    create_folder(above)?;
-    match fs::create_dir(folder) {
-        Err(e) if e.kind() != io::ErrorKind::AlreadyExists => return Err(e),
-        _ => {}
-    }
-    File::open(above)?.sync_all()
-}
-
 /// A new file in `folder` under a name that nobody else has, in this process or another.
 fn aside(folder: &FilePath) -> io::Result<(File, PathBuf)> {
     for n in 0..ASIDE_MAX {
@@ -166,6 +171,14 @@ fn aside(folder: &FilePath) -> io::Result<(File, PathBuf)> {
         }
     }
     Err(io::Error::other("too many files are being written"))
+}
+
+/// Makes the names in a folder durable before anybody is shown them.
+async fn settle(files: &LocalFileSystem, folders: Arc<Folders>, folder: Option<&Path>) -> Result<()> {
+    let Some(folder) = folder else { return Ok(()) };
+    let path = files.path_to_filesystem(folder)?;
+    let settled = tokio::task::spawn_blocking(move || folders.settle(&path)).await?;
+    settled.map_err(|e| failed(folder.as_ref(), e))
 }
 
 #[async_trait::async_trait]
@@ -183,7 +196,8 @@ impl ObjectStore for DurableFiles {
         };
         let path = self.files.path_to_filesystem(location)?;
         let name = location.to_string();
-        let done = tokio::task::spawn_blocking(move || put(&path, &payload, create)).await?;
+        let folders = Arc::clone(&self.folders);
+        let done = tokio::task::spawn_blocking(move || put(&folders, &path, &payload, create)).await?;
         match done {
             Ok(()) => Ok(PutResult { e_tag: None, version: None }),
             Err(e) if create && e.kind() == io::ErrorKind::AlreadyExists => {
@@ -200,7 +214,8 @@ impl ObjectStore for DurableFiles {
     ) -> Result<Box<dyn MultipartUpload>> {
         let path = self.files.path_to_filesystem(location)?;
         let name = location.to_string();
-        let begun = tokio::task::spawn_blocking(move || Parts::begin(path)).await?;
+        let folders = Arc::clone(&self.folders);
+        let begun = tokio::task::spawn_blocking(move || Parts::begin(folders, path)).await?;
         let parts = begun.map_err(|e| failed(&name, e))?;
         Ok(Box::new(Growing { parts: Arc::new(parts), name, at: 0 }))
     }
@@ -222,10 +237,17 @@ impl ObjectStore for DurableFiles {
     }
 
     fn list(&self, prefix: Option<&Path>) -> BoxStream<'static, Result<ObjectMeta>> {
-        self.files.list(prefix)
+        let (files, folders) = (Arc::clone(&self.files), Arc::clone(&self.folders));
+        let prefix = prefix.cloned();
+        let listed = async move {
+            settle(&files, folders, prefix.as_ref()).await?;
+            Ok::<_, Error>(files.list(prefix.as_ref()))
+        };
+        stream::once(listed).try_flatten().boxed()
     }
 
     async fn list_with_delimiter(&self, prefix: Option<&Path>) -> Result<ListResult> {
+        settle(&self.files, Arc::clone(&self.folders), prefix).await?;
         self.files.list_with_delimiter(prefix).await
     }
 
@@ -237,7 +259,11 @@ impl ObjectStore for DurableFiles {
         self.files.rename_opts(from, to, options).await?;
         let path = self.files.path_to_filesystem(to)?;
         let name = to.to_string();
-        let synced = tokio::task::spawn_blocking(move || sync_folder(&path)).await?;
+        let folders = Arc::clone(&self.folders);
+        let synced = tokio::task::spawn_blocking(move || folders.sync(folder_of(&path))).await?;
         synced.map_err(|e| failed(&name, e))
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,105 @@
+use super::*;
+use crate::block::{Date, Stretch};
+use crate::delta::{Outcome, StagedBlock, Table};
+use crate::error::TableError;
+use crate::store::Location;
+use crate::write::FileWriter;
+use model::{Labels, SeriesKey};
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicBool, Ordering};
+use tempfile::TempDir;
+use tokio::runtime::Runtime;
+
+fn runtime() -> Runtime {
+    tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap()
+}
+
+fn location(dir: &TempDir, runtime: &Runtime, files: DurableFiles) -> Location {
+    let url = format!("file://{}/tables/tenant/metrics", dir.path().display());
+    Location::open(&url, [], runtime.handle().clone()).unwrap().on(files)
+}
+
+fn block(table: &Table, name: &str) -> StagedBlock {
+    let labels = Labels::from_pairs(&[("__name__", "up")]);
+    let key = SeriesKey::of(labels.as_bytes(), 7);
+    let stretch = Stretch { labels: labels.as_ref(), key, timestamps: &[5], values: &[1.0] };
+    let date = Date::of(5);
+    let mut writer = FileWriter::new(date, table.upload(date, name).unwrap(), 1 << 20).unwrap();
+    writer.push(&stretch).unwrap();
+    let (summary, upload) = writer.finish().unwrap();
+    let files = vec![table.staged(summary, upload).unwrap()];
+    StagedBlock { source: "j".into(), after: None, upto: 9, files }
+}
+
+#[test]
+fn a_commit_whose_folder_cannot_be_synced_is_in_doubt_until_it_can() {
+    let (dir, runtime, broken) = (TempDir::new().unwrap(), runtime(), Arc::new(AtomicBool::new(false)));
+    let is_broken = Arc::clone(&broken);
+    let files = DurableFiles::with_sync(move |folder| {
+        match is_broken.load(Ordering::SeqCst) && folder.ends_with("_delta_log") {
+            true => Err(io::Error::other("injected")),
+            false => Ok(()),
+        }
+    });
+    let location = location(&dir, &runtime, files);
+    let table = Table::open_or_create(location.clone()).unwrap();
+    let block = [block(&table, "a")];
+    broken.store(true, Ordering::SeqCst);
+    let in_doubt = table.commit(&block, 0);
+    assert!(matches!(in_doubt, Err(TableError::Store(_))), "{in_doubt:?}");
+    let entry = dir.path().join("tables/tenant/metrics/_delta_log/00000000000000000001.json");
+    assert!(entry.exists(), "it is there, for as long as the power is");
+    assert!(table.fence().is_err());
+    assert!(Table::open(location).is_err(), "nor does anybody else see it");
+    assert!(table.floodmarks(["j"]).unwrap().is_empty());
+    broken.store(false, Ordering::SeqCst);
+    assert_eq!(table.commit(&block, 0).unwrap(), [Outcome::Already { floodmark: 9 }]);
+}
+
+/// The names in each folder that was synced, as they were then.
+type Durable = Arc<Mutex<BTreeMap<PathBuf, BTreeSet<PathBuf>>>>;
+
+/// Files whose durable names are noted.
+fn noted(durable: &Durable) -> DurableFiles {
+    let durable = Arc::clone(durable);
+    DurableFiles::with_sync(move |folder| {
+        let names = fs::read_dir(folder)?.map(|entry| Ok(entry?.path())).collect::<io::Result<_>>()?;
+        durable.lock().unwrap().insert(folder.into(), names);
+        Ok(())
+    })
+}
+
+/// Sees that a power loss leaves a path, and all above it up to `root`.
+fn check(durable: &Durable, root: &FilePath, path: &FilePath) {
+    let durable = durable.lock().unwrap();
+    for path in path.ancestors().take_while(|path| *path != root) {
+        let names = durable.get(path.parent().unwrap());
+        assert!(names.is_some_and(|names| names.contains(path)), "{} is not durable", path.display());
+    }
+}
+
+#[test]
+fn a_new_table_is_durable_with_all_folders_above_it() {
+    let (dir, runtime, durable) = (TempDir::new().unwrap(), runtime(), Durable::default());
+    let table = Table::open_or_create(location(&dir, &runtime, noted(&durable))).unwrap();
+    let folder = dir.path().join("tables/tenant/metrics");
+    check(&durable, dir.path(), &folder.join("_delta_log/00000000000000000000.json"));
+    let block = [block(&table, "a")];
+    check(&durable, dir.path(), &folder.join(&block[0].files[0].path));
+    table.commit(&block, 0).unwrap();
+    check(&durable, dir.path(), &folder.join("_delta_log/00000000000000000001.json"));
+}
+
+/// A process that died between making names and syncing their folders.
+#[test]
+fn who_opens_a_table_makes_durable_what_it_sees() {
+    let (dir, runtime) = (TempDir::new().unwrap(), runtime());
+    let table = Table::open_or_create(location(&dir, &runtime, DurableFiles::with_sync(|_| Ok(())))).unwrap();
+    table.commit(&[block(&table, "a")], 0).unwrap();
+    let durable = Durable::default();
+    let table = Table::open(location(&dir, &runtime, noted(&durable))).unwrap().unwrap();
+    assert_eq!(table.floodmarks(["j"]).unwrap()["j"], 9);
+    let folder = dir.path().join("tables/tenant/metrics");
+    check(&durable, &folder, &folder.join("_delta_log/00000000000000000001.json"));
+}
