@@ -30,8 +30,8 @@ lint: toolchain ## formatting and clippy, warnings denied
 long-test: toolchain test-servers ## the same with minutes of a real Prometheus and more seeds
 	@FLOODMARK_LONG=1 scripts/test.sh
 
-sim: toolchain ## simulate crashes and faults: SEEDS=10000 of them FROM=0 on, or all steps of one SEED=7
-	cargo run --quiet --locked --bin sim -- $(if $(SEED),--seed $(SEED),--seeds $(or $(SEEDS),1000) --from $(or $(FROM),0))
+sim: toolchain ## simulate crashes and faults: SEEDS=10000 of them FROM=0 on, or all steps of one SEED=7; of one FAULT=resends
+	cargo run --quiet --locked --bin sim -- $(if $(FAULT),--fault $(FAULT)) $(if $(SEED),--seed $(SEED),--seeds $(or $(SEEDS),1000) --from $(or $(FROM),0))
 
 bench: toolchain ## micro-benchmarks of the hot path
 	cargo bench --locked -p protocol -p head -p journal -p query -p lab

@@ -43,8 +43,8 @@ pub struct Outside {
     pub clock: Arc<dyn Clock>,
     /// Where the data directory lies.
     pub disk: Arc<dyn Disk>,
-    /// Where the tables lie.
-    pub store: Arc<DynObjectStore>,
+    /// Where the tables lie; `None`: where the settings say.
+    pub store: Option<Arc<DynObjectStore>>,
     /// Where names come from.
     pub seed: u64,
 }
@@ -55,7 +55,7 @@ pub type Interlude = Rc<dyn Fn(&Stepped, usize)>;
 /// A node whose owners get their turns from the caller.
 #[derive(Debug, Clone)]
 pub struct Stepped {
-    node: Node,
+    pub(crate) node: Node,
     owners: Rc<RefCell<Vec<Owner>>>,
 }
 
@@ -104,7 +104,7 @@ impl Simulated {
     /// Opens a data directory. Nothing is replayed yet.
     pub fn start(settings: Settings, outside: Outside, interlude: Interlude) -> Result<Self, StartError> {
         let Outside { clock, disk, store, seed } = outside;
-        let world = World { clock, disk, store: Some(store), chance: Chance::seeded(seed) };
+        let world = World { clock, disk, store, chance: Chance::seeded(seed) };
         let Parts { node, owners, orders, upkeep } = Node::assemble(settings, world)?;
         let node = Stepped { node, owners: Rc::new(RefCell::new(owners)) };
         let (_, none) = sync_channel(1);
@@ -267,6 +267,11 @@ impl Stepped {
 }
 
 impl Written {
+    /// The partitions that have a share, and have not answered.
+    pub fn partitions(&self) -> impl Iterator<Item = usize> {
+        self.0.iter().map(|(partition, _)| *partition)
+    }
+
     /// What has become of it since, for each partition.
     pub fn answers(&mut self) -> Vec<(usize, Result<Outcome, Refusal>)> {
         let mut answers = Vec::new();

@@ -8,8 +8,9 @@ mod lives;
 use crate::check;
 use crate::clock::SimClock;
 use crate::disk::{Copy, DiskFaults, SimDisk};
+use crate::fault::Fault;
 use crate::fleet::Fleet;
-use crate::model::{Key, Model};
+use crate::model::{Key, Model, Refusals};
 use crate::plan::{Plan, Step};
 use crate::power::Power;
 use crate::store::{SimStore, StoreFaults};
@@ -50,10 +51,13 @@ pub struct Driver {
 }
 
 impl Driver {
-    /// The run of a seed.
-    pub fn new(seed: u64) -> Self {
+    /// The run of a seed, in which there is a fault perhaps.
+    pub fn new(seed: u64, fault: Option<Fault>) -> Self {
         let mut rng = Rng::new(mix(seed));
-        let plan = Plan::of(&mut rng);
+        let mut plan = Plan::of(&mut rng);
+        if let Some(fault) = fault {
+            fault.apply(&mut plan, &mut rng);
+        }
         let power = Arc::new(Power::default());
         let clock = Arc::new(SimClock::at(BEGIN_MS));
         let disk = SimDisk::new(rng.next_u64(), Arc::clone(&power));
@@ -61,7 +65,8 @@ impl Driver {
         let fleet = Rc::new(Fleet::new(&plan));
         let mut trace = Trace::default();
         trace.step(format!("{plan:?}"));
-        let traffic = Traffic::new(rng, Model::default(), trace, !plan.evicts);
+        let model = Model::new(Refusals { window_ms: plan.load.window_ms, no_room: false });
+        let traffic = Traffic::new(rng, model, trace, plan.load.clone());
         Self {
             plan,
             fleet,
@@ -155,19 +160,23 @@ impl Driver {
     fn write(&self) {
         let mut traffic = self.traffic.borrow_mut();
         traffic.trace.step("write");
-        traffic.write(self.node(), &self.fleet, self.clock.now_ms(), self.plan.span_ms);
+        traffic.write(self.node(), &self.fleet, self.clock.now_ms());
     }
 
     fn turn(&self) -> Result<(), String> {
         let partition = self.below(self.plan.partitions as u64) as usize;
         self.trace(format!("turn of {partition}"));
         self.node().turn(partition);
-        self.traffic.borrow_mut().hear()
+        self.hear()
     }
 
     fn turn_all(&self) -> Result<(), String> {
         (0..self.plan.partitions).for_each(|partition| self.node().turn(partition));
-        self.traffic.borrow_mut().hear()
+        self.hear()
+    }
+
+    fn hear(&self) -> Result<(), String> {
+        self.traffic.borrow_mut().hear(self.node(), &self.fleet)
     }
 
     fn flush(&mut self) {
@@ -183,7 +192,7 @@ impl Driver {
         if let Some(failure) = self.traffic.borrow_mut().failure.take() {
             return Err(format!("in the middle of it: {failure}"));
         }
-        self.traffic.borrow_mut().hear()?;
+        self.hear()?;
         let traffic = &self.traffic;
         self.flushes.retain_mut(|flush| match flush.samples() {
             Some(samples) => {
@@ -263,7 +272,7 @@ impl Driver {
 
     fn check_now(&self) -> Result<(), String> {
         let faults = self.quiet();
-        let traffic = self.traffic.borrow();
+        let mut traffic = self.traffic.borrow_mut();
         traffic.compare(self.node(), &self.fleet)?;
         if !self.disk.has_lied() {
             check::tables(self.node(), &self.fleet, &traffic.model)?;

@@ -13,12 +13,13 @@
 //!
 //! All that is random comes from one seed, so that a run can be repeated to the byte: [`run`] of the same seed gives the
 //! same trace. What the disk, the store and the power do to whom is in [`disk`], [`store`] and [`power`]; what a seed's run
-//! is like in [`plan`]; what must be true in [`model`] and [`check`].
+//! is like in [`plan`], and with a named fault in [`fault`]; what must be true in [`model`] and [`check`].
 
 pub mod check;
 pub mod clock;
 pub mod disk;
 pub mod driver;
+pub mod fault;
 pub mod fleet;
 pub mod model;
 pub mod plan;
@@ -28,6 +29,7 @@ pub mod trace;
 pub mod traffic;
 
 use driver::Driver;
+use fault::Fault;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use trace::Trace;
 
@@ -45,16 +47,19 @@ const SHOWN: usize = 25;
 
 impl Run {
     /// What to say of a run that failed.
-    pub fn report(&self, seed: u64) -> Option<String> {
+    pub fn report(&self, seed: u64, fault: Option<Fault>) -> Option<String> {
         let failure = self.failure.as_ref()?;
         let steps = self.trace.tail(SHOWN);
-        Some(format!("seed {seed} failed:{steps}\n{failure}\nagain, with all steps: make sim SEED={seed}"))
+        let fault = fault.map_or(String::new(), |fault| format!(" FAULT={}", fault.name()));
+        Some(format!(
+            "seed {seed} failed:{steps}\n{failure}\nagain, with all steps: make sim SEED={seed}{fault}"
+        ))
     }
 }
 
-/// Runs a seed.
-pub fn run(seed: u64) -> Run {
-    let mut driver = Driver::new(seed);
+/// Runs a seed: the everyday mix, or one fault.
+pub fn run(seed: u64, fault: Option<Fault>) -> Run {
+    let mut driver = Driver::new(seed, fault);
     let ended = catch_unwind(AssertUnwindSafe(|| driver.run()));
     let failure = match ended {
         Ok(Ok(())) => None,

@@ -1,6 +1,7 @@
 //! Runs seeds, one after the other, and shows those that fail.
 
 use clap::Parser;
+use sim::fault::Fault;
 use std::process::ExitCode;
 
 /// Simulates nodes under seeded faults, and compares what is there with what must be
@@ -16,6 +17,9 @@ struct Args {
     /// The first of them
     #[arg(long, default_value_t = 0)]
     from: u64,
+    /// Runs with this fault, instead of the everyday mix
+    #[arg(long)]
+    fault: Option<Fault>,
     /// Stop after so many failures
     #[arg(long, default_value_t = 10)]
     failures: usize,
@@ -25,7 +29,7 @@ fn main() -> ExitCode {
     let args = Args::parse();
     std::panic::set_hook(Box::new(|_| {})); // a panic is a failure like others, and told with its steps
     if let Some(seed) = args.seed {
-        let run = sim::run(seed);
+        let run = sim::run(seed, args.fault);
         println!("{}", run.trace.text());
         println!("\nfingerprint {:016x}", run.trace.fingerprint());
         if let Some(failure) = &run.failure {
@@ -35,7 +39,7 @@ fn main() -> ExitCode {
     }
     let mut failed = 0;
     for seed in args.from..args.from.saturating_add(args.seeds) {
-        if let Some(report) = sim::run(seed).report(seed) {
+        if let Some(report) = sim::run(seed, args.fault).report(seed, args.fault) {
             failed += 1;
             println!("{report}\n");
         }

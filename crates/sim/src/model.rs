@@ -11,6 +11,8 @@ pub type About = (usize, String);
 /// One request's share for one partition: all of it becomes durable, or nothing.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Share {
+    /// The request. Copies of it have the same number, and equal shares.
+    pub request: u64,
     /// The samples; values as bits.
     pub samples: Vec<(Key, u64)>,
     /// Metadata: what is said of metrics.
@@ -26,9 +28,19 @@ pub struct Found {
     pub metadata: BTreeMap<About, String>,
 }
 
+/// Why a node may leave out a part of a share, and store the rest.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Refusals {
+    /// Samples that are older than the newest of their series by more than this.
+    pub window_ms: Option<i64>,
+    /// New series, whole, for which there is no room in memory.
+    pub no_room: bool,
+}
+
 /// The truth.
 #[derive(Debug, Default)]
 pub struct Model {
+    refusals: Refusals,
     /// What was acknowledged last.
     acknowledged: Found,
     /// All values that were ever sent.
@@ -37,22 +49,66 @@ pub struct Model {
     times: BTreeMap<Key, usize>,
     /// Shares without an answer, or with a refusal: after the next crash they may be there.
     limbo: Vec<Share>,
-    /// Samples that nobody may send again, for their share is on its way or in limbo.
-    busy: BTreeSet<Key>,
-    busy_metadata: BTreeSet<About>,
+    /// Samples of shares that are on their way or in limbo: only copies of the same request may send them.
+    busy: Holds<Key>,
+    busy_metadata: Holds<About>,
+    /// The newest sample of each series that was ever sent, and that was acknowledged since the node started.
+    newest_sent: BTreeMap<(usize, usize), i64>,
+    newest_stored: BTreeMap<(usize, usize), i64>,
     /// Samples before this may have been dropped for their age.
     expired_before_ms: BTreeMap<usize, i64>,
 }
 
+/// Which request holds each key, and in how many copies.
+#[derive(Debug)]
+struct Holds<K>(BTreeMap<K, (u64, usize)>);
+
+impl<K> Default for Holds<K> {
+    fn default() -> Self {
+        Self(BTreeMap::new())
+    }
+}
+
+impl<K: Ord + Clone + std::fmt::Debug> Holds<K> {
+    fn is_free_for(&self, request: u64, key: &K) -> bool {
+        self.0.get(key).is_none_or(|(holder, _)| *holder == request)
+    }
+
+    fn take(&mut self, request: u64, key: &K) {
+        let (holder, copies) = self.0.entry(key.clone()).or_insert((request, 0));
+        assert_eq!(*holder, request, "BUG: {key:?} is held by another request");
+        *copies += 1;
+    }
+
+    fn release(&mut self, key: &K) {
+        let (_, copies) = self.0.get_mut(key).expect("BUG: what is released was taken");
+        *copies -= 1;
+        if *copies == 0 {
+            self.0.remove(key);
+        }
+    }
+}
+
 impl Model {
+    /// Nothing is sent yet.
+    pub fn new(refusals: Refusals) -> Self {
+        Self { refusals, ..Self::default() }
+    }
+
     /// True where a sample is on its way: what it becomes is not known.
     pub fn is_busy(&self, key: Key) -> bool {
-        self.busy.contains(&key)
+        self.busy.0.contains_key(&key)
     }
 
     /// The same of metadata.
     pub fn is_metadata_busy(&self, about: &About) -> bool {
-        self.busy_metadata.contains(about)
+        self.busy_metadata.0.contains_key(about)
+    }
+
+    /// Whether another copy of a share may be sent: no other request has anything of it on its way.
+    pub fn may_repeat(&self, share: &Share) -> bool {
+        share.samples.iter().all(|(key, _)| self.busy.is_free_for(share.request, key))
+            && share.metadata.iter().all(|(about, _)| self.busy_metadata.is_free_for(share.request, about))
     }
 
     /// What was acknowledged last about a metric.
@@ -65,27 +121,84 @@ impl Model {
         for (key, bits) in &share.samples {
             self.sent.entry(*key).or_default().push(*bits);
             *self.times.entry(*key).or_insert(0) += 1;
-            self.busy.insert(*key);
+            self.busy.take(share.request, key);
+            let newest = self.newest_sent.entry((key.0, key.1)).or_insert(key.2);
+            *newest = key.2.max(*newest);
         }
-        self.busy_metadata.extend(share.metadata.iter().map(|(about, _)| about.clone()));
+        share.metadata.iter().for_each(|(about, _)| self.busy_metadata.take(share.request, about));
     }
 
-    /// A share is durable.
+    /// A share is durable. So is what earlier copies of it tried.
     pub fn acknowledge(&mut self, share: &Share) {
-        self.acknowledged.samples.extend(share.samples.iter().copied());
+        share.samples.iter().for_each(|(key, bits)| self.store(*key, *bits));
         self.acknowledged.metadata.extend(share.metadata.iter().cloned());
-        self.forget(share);
+        self.release(share);
+        let (settled, limbo) = std::mem::take(&mut self.limbo).into_iter().partition(|open| open == share);
+        self.limbo = limbo;
+        let settled: Vec<Share> = settled;
+        settled.iter().for_each(|open| self.release(open));
+    }
+
+    fn store(&mut self, key: Key, bits: u64) {
+        self.acknowledged.samples.insert(key, bits);
+        let newest = self.newest_stored.entry((key.0, key.1)).or_insert(key.2);
+        *newest = key.2.max(*newest);
+    }
+
+    /// Of a share `stored` samples are durable, and the others were refused: which ones, says what is there.
+    pub fn acknowledge_some(&mut self, share: &Share, stored: u64, found: &Found) -> Result<(), String> {
+        let is_only_copy = |key: &Key| self.busy.0.get(key).is_none_or(|(_, copies)| *copies == 1);
+        let is_alone = share.samples.iter().all(|(key, _)| is_only_copy(key));
+        let (there, missing): (Vec<_>, Vec<_>) =
+            share.samples.iter().copied().partition(|(key, bits)| found.samples.get(key) == Some(bits));
+        // what repeats what was there already tells nothing
+        let is_news = |(key, bits): &&(Key, u64)| self.acknowledged.samples.get(key) != Some(bits);
+        let news: BTreeSet<_> = there.iter().filter(is_news).map(|(key, _)| *key).collect();
+        for (key, _) in &missing {
+            let has_no_room = self.refusals.no_room && news.iter().all(|other| other.1 != key.1);
+            if !has_no_room && !self.may_be_too_old(*key) {
+                return Err(format!("{key:?} was refused without a reason, of {share:x?}"));
+            }
+        }
+        if is_alone && !(news.len()..=there.len()).contains(&(stored as usize)) {
+            let (least, most) = (news.len(), there.len());
+            return Err(format!("{stored} were stored, and {least} to {most} are there: {share:x?}"));
+        }
+        there.into_iter().for_each(|(key, bits)| self.store(key, bits));
+        self.acknowledged.metadata.extend(share.metadata.iter().cloned());
+        self.release(share);
+        Ok(())
     }
 
     /// A share is not on its way any more.
-    fn forget(&mut self, share: &Share) {
-        self.busy.retain(|key| share.samples.iter().all(|(of_share, _)| of_share != key));
-        self.busy_metadata.retain(|about| share.metadata.iter().all(|(of_share, _)| of_share != about));
+    fn release(&mut self, share: &Share) {
+        share.samples.iter().for_each(|(key, _)| self.busy.release(key));
+        share.metadata.iter().for_each(|(about, _)| self.busy_metadata.release(about));
     }
 
     /// A share was refused, or the process died before its answer.
     pub fn leave_open(&mut self, share: Share) {
         self.limbo.push(share);
+    }
+
+    /// The process is gone, and what it kept in memory.
+    pub fn forget_newest(&mut self) {
+        self.newest_stored.clear();
+    }
+
+    /// Whether a node may refuse a sample as too old: its series has a newer one, perhaps.
+    fn may_be_too_old(&self, key: Key) -> bool {
+        self.is_before_window(key, &self.newest_sent)
+    }
+
+    /// Whether it must, as long as it has not forgotten the series: it has stored a newer one.
+    pub fn must_be_too_old(&self, key: Key) -> bool {
+        self.is_before_window(key, &self.newest_stored)
+    }
+
+    fn is_before_window(&self, key: Key, newest: &BTreeMap<(usize, usize), i64>) -> bool {
+        let Some(window_ms) = self.refusals.window_ms else { return false };
+        newest.get(&(key.0, key.1)).is_some_and(|newest| key.2 < newest.saturating_sub(window_ms))
     }
 
     /// Samples of a tenant before this are too old.
@@ -105,8 +218,9 @@ impl Model {
 
     /// After a recovery: settles what was open by what is there: the whole share or nothing. Where a power loss `tore`
     /// a group apart, a record of it can be there without the one that says what its series are: then some of its series
-    /// are there, each whole.
+    /// are there, each whole. What the node may have refused is not missing.
     pub fn settle(&mut self, found: &Found, tore: bool) -> Result<(), String> {
+        let by_series = tore || self.refusals.no_room;
         for share in std::mem::take(&mut self.limbo) {
             let known = &self.acknowledged.metadata;
             let metadata = share.metadata.iter().filter(|(about, text)| known.get(about) != Some(text));
@@ -114,18 +228,21 @@ impl Model {
             // what repeats what was there already tells nothing
             let samples = share.samples.iter().filter(|(key, _)| !self.is_expired(*key));
             let samples = samples.filter(|(key, bits)| self.acknowledged.samples.get(key) != Some(bits));
-            let samples = samples.map(|(key, bits)| (Some(key.1), found.samples.get(key) == Some(bits)));
+            let is_there = |key: &Key, bits: &u64| found.samples.get(key) == Some(bits);
+            let samples = samples.filter(|(key, bits)| is_there(key, bits) || !self.may_be_too_old(*key));
+            let samples = samples.map(|(key, bits)| (Some(key.1), is_there(key, bits)));
             let parts: BTreeSet<_> =
-                samples.chain(metadata).map(|(s, there)| (s.filter(|_| tore), there)).collect();
+                samples.chain(metadata).map(|(s, there)| (s.filter(|_| by_series), there)).collect();
             if let Some((part, _)) =
                 parts.iter().find(|(part, there)| *there && parts.contains(&(*part, false)))
             {
                 return Err(format!("of one group a part is there, series {part:?}: {share:x?}"));
             }
-            self.forget(&share);
-            let there = |key: &Key| parts.contains(&(Some(key.1).filter(|_| tore), true));
-            let kept = share.samples.iter().filter(|(key, _)| there(key)).copied();
-            self.acknowledged.samples.extend(kept);
+            self.release(&share);
+            let is_kept = |(key, bits): &&(Key, u64)| {
+                parts.contains(&(Some(key.1).filter(|_| by_series), true)) && is_there(key, bits)
+            };
+            self.acknowledged.samples.extend(share.samples.iter().filter(is_kept).copied());
             if parts.contains(&(None, true)) {
                 self.acknowledged.metadata.extend(share.metadata.iter().cloned());
             }
@@ -182,8 +299,8 @@ impl Model {
             return Err(format!("{key:?} is lost, although it was in tables, or in what was put back"));
         }
         self.limbo.clear();
-        self.busy.clear();
-        self.busy_metadata.clear();
+        self.busy = Holds::default();
+        self.busy_metadata = Holds::default();
         self.acknowledged.clone_from(found);
         // what an older journal brings again may lie in tables already
         self.times.values_mut().for_each(|times| *times += 1);

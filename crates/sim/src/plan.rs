@@ -63,6 +63,13 @@ impl Weights {
         ])
     }
 
+    /// Makes a step at least so likely.
+    pub fn at_least(&mut self, step: Step, weight: u64) {
+        let found = self.0.iter_mut().find(|(of, _)| *of == step);
+        let (_, now) = found.expect("BUG: every step has a weight");
+        *now = weight.max(*now);
+    }
+
     /// The next step.
     pub fn draw(&self, rng: &mut Rng) -> Step {
         let mut drawn = rng.below(self.0.iter().map(|(_, weight)| weight).sum());
@@ -76,6 +83,19 @@ impl Weights {
     }
 }
 
+/// What senders send.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Load {
+    /// How far back samples lie, at most.
+    pub span_ms: u64,
+    /// How often a request is one that was sent before.
+    pub resends: f64,
+    /// The out-of-order window, where there is one. Samples are then drawn around its edge.
+    pub window_ms: Option<i64>,
+    /// Metadata comes too.
+    pub metadata: bool,
+}
+
 /// A run.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Plan {
@@ -87,8 +107,8 @@ pub struct Plan {
     pub partitions: usize,
     /// Series that a tenant has at most.
     pub series: usize,
-    /// How far back samples lie, at most.
-    pub span_ms: u64,
+    /// What senders send.
+    pub load: Load,
     /// Samples older than this are dropped.
     pub retention_ms: Option<i64>,
     /// A segment's length.
@@ -105,7 +125,7 @@ pub struct Plan {
     pub breaks_tenants: bool,
     /// What is acknowledged survives a power loss, or the end of the process only.
     pub durability: Durability,
-    /// Series that nobody sends leave the head. A tenant's metadata leaves with its last series, so none is sent then.
+    /// Series that nobody sends leave the head. A tenant's metadata leaves with its last series, so none may be sent then.
     pub evicts: bool,
     /// `floodmarks.json` may be lost between two lives.
     pub loses_marks: bool,
@@ -127,6 +147,7 @@ impl Plan {
             broken: None,
             slow_ms: 0,
         };
+        let evicts = rng.chance(0.5);
         // Without `floodmarks.json` nobody can tell that an older journal goes on under a newer one's name.
         let forgets_advice = rng.chance(0.4);
         Self {
@@ -134,7 +155,12 @@ impl Plan {
             tenants: 1 + rng.below(3) as usize,
             partitions: 1 + rng.below(3) as usize,
             series: 1 + rng.below(12) as usize,
-            span_ms: [10_000, 3_600_000, 3 * 86_400_000][rng.below(3) as usize],
+            load: Load {
+                span_ms: [10_000, 3_600_000, 3 * 86_400_000][rng.below(3) as usize],
+                resends: 0.0,
+                window_ms: None,
+                metadata: !evicts,
+            },
             retention_ms: rng.chance(0.3).then(|| 86_400_000 * (1 + rng.below(3) as i64)),
             segment_bytes: [2 << 10, 8 << 10, 32 << 10][rng.below(3) as usize],
             merged_file_bytes: [128 << 20, 4 << 10, 2 << 10][rng.below(3) as usize],
@@ -143,7 +169,7 @@ impl Plan {
             store,
             breaks_tenants: rng.chance(0.2),
             durability: if rng.chance(0.1) { Durability::Os } else { Durability::Fsync },
-            evicts: rng.chance(0.5),
+            evicts,
             loses_marks: !forgets_advice && rng.chance(0.3),
             forgets_advice,
         }

@@ -4,13 +4,21 @@
 
 use crate::check;
 use crate::fleet::{Fleet, METRICS};
-use crate::model::{About, Key, Model, Share};
+use crate::model::{About, Found, Key, Model, Share};
+use crate::plan::Load;
 use crate::trace::Trace;
 use model::{Metadata, MetricKind, STALE_NAN_BITS};
 use protocol::encode::V1Encoder;
-use server::sim::{Stepped, Written};
-use std::collections::{BTreeMap, BTreeSet};
+use server::sim::{Outcome, Stepped, Written};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::rc::Rc;
 use stdx::rng::Rng;
+
+/// How far ahead of the node's clock samples may be.
+pub const FUTURE_MS: i64 = 600_000;
+
+/// Requests that may be sent again.
+const RECENT_MAX: usize = 12;
 
 /// What is sent and answered.
 #[derive(Debug)]
@@ -23,16 +31,33 @@ pub struct Traffic {
     pub trace: Trace,
     /// What was found wrong while the sealer waited.
     pub failure: Option<String>,
+    load: Load,
     underway: Vec<Underway>,
-    sends_metadata: bool,
+    /// Shares of which a part was stored: so many samples. Which ones, is to be looked at.
+    unclear: Vec<(Share, u64)>,
+    /// The last requests, whatever became of them.
+    recent: VecDeque<Rc<Request>>,
+    /// Requests so far, copies not counted.
+    requests: u64,
 }
 
-/// A request without all its answers.
+/// A request, which may be sent more than once.
+#[derive(Debug)]
+struct Request {
+    tenant: usize,
+    body: Vec<u8>,
+    /// By partition.
+    shares: BTreeMap<usize, Share>,
+}
+
+/// A copy of a request without all its answers.
 #[derive(Debug)]
 struct Underway {
     written: Written,
     /// Its shares that are not answered, by partition.
     shares: BTreeMap<usize, Share>,
+    /// Samples that must be refused.
+    too_old: BTreeSet<Key>,
 }
 
 /// Samples by the number of their series: milliseconds, and values as bits.
@@ -40,21 +65,66 @@ type Drawn = BTreeMap<usize, Vec<(i64, u64)>>;
 
 impl Traffic {
     /// Nothing is sent yet.
-    pub const fn new(rng: Rng, model: Model, trace: Trace, sends_metadata: bool) -> Self {
-        Self { rng, model, trace, failure: None, underway: Vec::new(), sends_metadata }
+    pub const fn new(rng: Rng, model: Model, trace: Trace, load: Load) -> Self {
+        Self {
+            rng,
+            model,
+            trace,
+            failure: None,
+            load,
+            underway: Vec::new(),
+            unclear: Vec::new(),
+            recent: VecDeque::new(),
+            requests: 0,
+        }
     }
 
     /// Every request has all its answers.
-    pub const fn is_quiet(&self) -> bool {
+    pub const fn is_answered(&self) -> bool {
         self.underway.is_empty()
     }
 
-    /// Sends a request of some samples of one tenant, no older than `span_ms`.
-    pub fn write(&mut self, node: &Stepped, fleet: &Fleet, now_ms: i64, span_ms: u64) {
+    /// The same, and it is clear what became of each sample.
+    pub const fn is_quiet(&self) -> bool {
+        self.is_answered() && self.unclear.is_empty()
+    }
+
+    /// Sends a request: a new one of some samples of one tenant, or one that was sent before.
+    pub fn write(&mut self, node: &Stepped, fleet: &Fleet, now_ms: i64) {
+        let again = self.rng.chance(self.load.resends).then(|| self.choose_recent()).flatten();
+        let request = match again {
+            Some(request) => {
+                let number = request.shares.values().next().map_or(0, |share| share.request);
+                self.trace.note(format!("request {number} again"));
+                request
+            }
+            None => {
+                let request = Rc::new(self.make(node, fleet, now_ms));
+                self.recent.push_back(Rc::clone(&request));
+                if self.recent.len() > RECENT_MAX {
+                    self.recent.pop_front();
+                }
+                request
+            }
+        };
+        self.send(node, fleet, &request, now_ms);
+    }
+
+    /// One of the last requests, where nobody else has its samples on the way.
+    fn choose_recent(&mut self) -> Option<Rc<Request>> {
+        let chosen = self.rng.below(self.recent.len().max(1) as u64) as usize;
+        let request = self.recent.get(chosen)?;
+        request.shares.values().all(|share| self.model.may_repeat(share)).then(|| Rc::clone(request))
+    }
+
+    fn make(&mut self, node: &Stepped, fleet: &Fleet, now_ms: i64) -> Request {
+        self.requests += 1;
+        let number = self.requests;
         let tenant = self.rng.below(fleet.tenants.len() as u64) as usize;
-        let drawn = self.draw_samples(tenant, fleet.series.len(), now_ms, span_ms);
+        let drawn = self.draw_samples(tenant, fleet.series.len(), now_ms);
         let mut encoder = V1Encoder::new();
         let mut shares: BTreeMap<usize, Share> = BTreeMap::new();
+        let empty = || Share { request: number, ..Share::default() };
         if let Some((about, help)) = self.draw_metadata(tenant) {
             encoder.metadata(&Metadata {
                 metric: about.1.clone(),
@@ -62,21 +132,40 @@ impl Traffic {
                 help: help.clone(),
                 unit: String::new(),
             });
-            shares.entry(node.partition_of_metric(&about.1)).or_default().metadata.push((about, help));
+            let partition = node.partition_of_metric(&about.1);
+            shares.entry(partition).or_insert_with(empty).metadata.push((about, help));
         }
-        for (number, samples) in &drawn {
-            let labels = fleet.series[*number].as_ref();
+        for (series, samples) in &drawn {
+            let labels = fleet.series[*series].as_ref();
             let (timestamps, values): (Vec<_>, Vec<_>) =
                 samples.iter().map(|(t, bits)| (*t, f64::from_bits(*bits))).unzip();
             encoder.series(labels, &timestamps, &values);
-            let share = shares.entry(node.partition_of(labels)).or_default();
-            share.samples.extend(samples.iter().map(|(t, bits)| ((tenant, *number, *t), *bits)));
+            let share = shares.entry(node.partition_of(labels)).or_insert_with(empty);
+            share.samples.extend(samples.iter().map(|(t, bits)| ((tenant, *series, *t), *bits)));
         }
         let samples: usize = drawn.values().map(Vec::len).sum();
         self.trace.note(format!("{samples} samples of {} series of {tenant}", drawn.len()));
+        Request { tenant, body: encoder.finish().to_vec(), shares }
+    }
+
+    fn send(&mut self, node: &Stepped, fleet: &Fleet, request: &Request, now_ms: i64) {
+        let shares = self.accepted(request, now_ms);
+        let keys = shares.values().flat_map(|share| &share.samples).map(|(key, _)| *key);
+        let too_old = keys.filter(|key| self.model.must_be_too_old(*key)).collect();
         shares.values().for_each(|share| self.model.send(share));
-        match node.write(&fleet.tenants[tenant], encoder.finish().to_vec()) {
-            Ok(written) => self.underway.push(Underway { written, shares }),
+        match node.write(&fleet.tenants[request.tenant], request.body.clone()) {
+            Ok(written) => {
+                let asked: BTreeSet<_> = written.partitions().collect();
+                let is_known = |partition: &usize| !asked.contains(partition);
+                let (known, shares): (BTreeMap<_, _>, _) =
+                    shares.into_iter().partition(|(partition, _)| is_known(partition));
+                for share in known.values() {
+                    assert!(share.samples.is_empty(), "BUG: nobody was given {share:x?}");
+                    // metadata that is durable already ends at the door
+                    self.model.acknowledge(share);
+                }
+                self.underway.push(Underway { written, shares, too_old });
+            }
             Err(refusal) => {
                 self.trace.note(refusal);
                 shares.into_values().for_each(|share| self.model.leave_open(share));
@@ -84,14 +173,23 @@ impl Traffic {
         }
     }
 
+    /// The shares of a request without the samples that lie in the future of a clock that was set back since they were made.
+    fn accepted(&self, request: &Request, now_ms: i64) -> BTreeMap<usize, Share> {
+        let mut shares = request.shares.clone();
+        for share in shares.values_mut() {
+            share.samples.retain(|(key, _)| key.2 <= now_ms + FUTURE_MS);
+        }
+        shares.retain(|_, share| !(share.samples.is_empty() && share.metadata.is_empty()));
+        shares
+    }
+
     /// Samples that are not on their way already.
-    fn draw_samples(&mut self, tenant: usize, series: usize, now_ms: i64, span_ms: u64) -> Drawn {
+    fn draw_samples(&mut self, tenant: usize, series: usize, now_ms: i64) -> Drawn {
         let mut drawn = Drawn::new();
         let mut keys = BTreeSet::new();
         for _ in 0..1 + self.rng.below(12) {
             let number = self.rng.below(series as u64) as usize;
-            let back_ms = if self.rng.chance(0.7) { self.rng.below(5000) } else { self.rng.below(span_ms) };
-            let key: Key = (tenant, number, (now_ms - back_ms as i64).max(0));
+            let key: Key = (tenant, number, (now_ms - self.draw_age_ms()).max(0));
             if self.model.is_busy(key) || !keys.insert(key) {
                 continue;
             }
@@ -105,30 +203,40 @@ impl Traffic {
         drawn
     }
 
+    /// How old a sample is: mostly of just now; and where there is a window, often from around its edge.
+    fn draw_age_ms(&mut self) -> i64 {
+        let Load { span_ms, window_ms, .. } = self.load;
+        let most = match (self.rng.below(10), window_ms) {
+            (0..4, _) | (4..7, None) => 5000,
+            (4..6, Some(window_ms)) => return window_ms + self.rng.below(5000) as i64 - 2500,
+            (6, Some(window_ms)) => 4 * window_ms.unsigned_abs(),
+            _ => span_ms,
+        };
+        self.rng.below(most) as i64
+    }
+
     /// Now and then, what is said of a metric: news, and not on its way already.
     fn draw_metadata(&mut self, tenant: usize) -> Option<(About, String)> {
         let metric = METRICS[self.rng.below(METRICS.len() as u64) as usize];
         let (about, help) = ((tenant, metric.to_string()), format!("{:x}", self.rng.below(100)));
         let is_news = self.model.metadata_of(&about) != Some(&help) && !self.model.is_metadata_busy(&about);
-        (self.sends_metadata && self.rng.chance(0.1) && is_news).then_some((about, help))
+        (self.load.metadata && self.rng.chance(0.1) && is_news).then_some((about, help))
     }
 
     /// What queries find must be what was said.
-    pub fn compare(&self, node: &Stepped, fleet: &Fleet) -> Result<(), String> {
-        self.model.check(&check::found(node, fleet)?)
+    pub fn compare(&mut self, node: &Stepped, fleet: &Fleet) -> Result<(), String> {
+        let found = check::found(node, fleet)?;
+        self.clear_up(&found)?;
+        self.model.check(&found)
     }
 
     /// Takes the answers that have come.
-    pub fn hear(&mut self) -> Result<(), String> {
+    pub fn hear(&mut self, node: &Stepped, fleet: &Fleet) -> Result<(), String> {
         for mut underway in std::mem::take(&mut self.underway) {
             for (partition, answer) in underway.written.answers() {
                 let share = underway.shares.remove(&partition).expect("BUG: one answer for each share");
                 match answer {
-                    Ok(outcome) if outcome.samples == share.samples.len() as u64 => {
-                        self.trace.note(format!("{} stored", outcome.samples));
-                        self.model.acknowledge(&share);
-                    }
-                    Ok(outcome) => return Err(format!("of {share:?} was left out: {outcome:?}")),
+                    Ok(outcome) => self.hear_outcome(share, &outcome, &underway.too_old)?,
                     Err(refusal) => {
                         self.trace.note(refusal);
                         self.model.leave_open(share);
@@ -139,13 +247,47 @@ impl Traffic {
                 self.underway.push(underway);
             }
         }
+        if self.unclear.is_empty() {
+            return Ok(());
+        }
+        match check::found(node, fleet) {
+            Ok(found) => self.clear_up(&found),
+            // the store is not there, or the power: somebody looks later, or a restart does
+            Err(_) => Ok(()),
+        }
+    }
+
+    fn hear_outcome(
+        &mut self,
+        share: Share,
+        outcome: &Outcome,
+        too_old: &BTreeSet<Key>,
+    ) -> Result<(), String> {
+        let count = share.samples.len() as u64;
+        self.trace.note(format!("{} of {count} stored", outcome.samples));
+        let must_refuse = share.samples.iter().filter(|(key, _)| too_old.contains(key)).count() as u64;
+        if outcome.samples + outcome.refused_samples != count || outcome.refused_samples < must_refuse {
+            return Err(format!("{must_refuse} of {share:x?} are too old, and the answer is {outcome:?}"));
+        }
+        match outcome.refused_samples {
+            0 => self.model.acknowledge(&share),
+            _ => self.unclear.push((share, outcome.samples)),
+        }
         Ok(())
+    }
+
+    /// Clears up which samples of shares were stored that were not stored whole.
+    fn clear_up(&mut self, found: &Found) -> Result<(), String> {
+        let mut unclear = std::mem::take(&mut self.unclear).into_iter();
+        unclear.try_for_each(|(share, stored)| self.model.acknowledge_some(&share, stored, found))
     }
 
     /// The process is gone: what has no answer gets none.
     pub fn hang_up(&mut self) {
         let unanswered =
             std::mem::take(&mut self.underway).into_iter().flat_map(|underway| underway.shares.into_values());
-        unanswered.for_each(|share| self.model.leave_open(share));
+        let unclear = std::mem::take(&mut self.unclear).into_iter().map(|(share, _)| share);
+        unanswered.chain(unclear).for_each(|share| self.model.leave_open(share));
+        self.model.forget_newest();
     }
 }

@@ -95,7 +95,7 @@ impl Driver {
     /// A tenant that is not `behind` has samples that are not in tables.
     fn others_wait(&self, behind: usize) -> bool {
         let others = self.fleet.tenants.iter().enumerate().filter(|(tenant, _)| *tenant != behind);
-        !self.traffic.borrow().is_quiet()
+        !self.traffic.borrow().is_answered()
             || others.map(|(_, id)| self.node().head_samples(id)).any(|samples| samples > 0)
     }
 }

@@ -4,6 +4,7 @@ use super::Driver;
 use crate::check;
 use crate::disk::DiskFaults;
 use crate::store::StoreFaults;
+use crate::traffic::FUTURE_MS;
 use server::sim::{Interlude, Outside, Simulated};
 use server::{Flags, Settings};
 use std::collections::BTreeSet;
@@ -143,7 +144,7 @@ impl Driver {
         let outside = Outside {
             clock: Arc::clone(&self.clock) as _,
             disk: Arc::new(self.disk.clone()),
-            store: Arc::new(self.store.clone()),
+            store: Some(Arc::new(self.store.clone())),
             seed: self.below(u64::MAX),
         };
         let node = Simulated::start(self.settings(), outside, self.interlude()).map_err(|e| e.to_string())?;
@@ -170,7 +171,8 @@ impl Driver {
         settings.durability = self.plan.durability;
         settings.partitions = self.plan.partitions;
         settings.segment_bytes = self.plan.segment_bytes;
-        settings.out_of_order_window_ms = i64::MAX;
+        settings.out_of_order_window_ms = self.plan.load.window_ms.unwrap_or(i64::MAX);
+        settings.future_ms = FUTURE_MS;
         if !self.plan.evicts {
             settings.series_idle_s = u32::MAX;
         }
@@ -183,8 +185,8 @@ impl Driver {
     fn interlude(&self) -> Interlude {
         let (traffic, fleet, clock) =
             (Rc::clone(&self.traffic), Rc::clone(&self.fleet), Arc::clone(&self.clock));
-        let (span_ms, is_draining) = (self.plan.span_ms, Rc::clone(&self.is_draining));
         let (store, power) = (self.store.clone(), Arc::clone(&self.power));
+        let is_draining = Rc::clone(&self.is_draining);
         Rc::new(move |node, partition| {
             let mut traffic = traffic.borrow_mut();
             if is_draining.get() || power.is_off() {
@@ -192,12 +194,13 @@ impl Driver {
             }
             for _ in 0..traffic.rng.below(4) {
                 traffic.trace.note(format!("meanwhile for {partition}: write"));
-                traffic.write(node, &fleet, clock.now_ms(), span_ms);
+                traffic.write(node, &fleet, clock.now_ms());
             }
             if traffic.failure.is_none() && traffic.rng.chance(0.1) {
                 let faults = store.faults();
                 store.set_faults(StoreFaults::default());
-                traffic.failure = traffic.hear().and_then(|()| traffic.compare(node, &fleet)).err();
+                traffic.failure =
+                    traffic.hear(node, &fleet).and_then(|()| traffic.compare(node, &fleet)).err();
                 store.set_faults(faults);
             }
         })

@@ -2,19 +2,26 @@
 
 mod slow;
 
+use sim::fault::Fault;
+
 /// Seeds in an ordinary test run. The first is another one each time, so that many runs see many seeds.
-const SEEDS: u64 = 160;
+const SEEDS: u64 = 120;
 
 /// The same under `FLOODMARK_LONG=1`.
 const SEEDS_LONG: u64 = 5000;
 
-/// Runs `seeds` on each core.
-fn run_all(from: u64, seeds: u64) {
+/// Seeds of each fault.
+const SEEDS_OF_FAULT: u64 = 100;
+
+/// Runs `seeds`, shared out to the cores.
+fn run_all(from: u64, seeds: u64, fault: Option<Fault>) {
     let threads = std::thread::available_parallelism().map_or(2, usize::from) as u64;
     let reports = std::thread::scope(|scope| {
         let share = |thread| {
             let mine = (from..from + seeds).filter(move |seed| seed % threads == thread);
-            scope.spawn(move || mine.filter_map(|seed| sim::run(seed).report(seed)).collect::<Vec<_>>())
+            scope.spawn(move || {
+                mine.filter_map(|seed| sim::run(seed, fault).report(seed, fault)).collect::<Vec<_>>()
+            })
         };
         let shares: Vec<_> = (0..threads).map(share).collect();
         shares.into_iter().flat_map(|share| share.join().unwrap()).collect::<Vec<_>>()
@@ -24,7 +31,7 @@ fn run_all(from: u64, seeds: u64) {
 
 #[test]
 fn nothing_is_lost_and_nothing_is_there_twice() {
-    run_all(0, SEEDS);
+    run_all(0, SEEDS, None);
 }
 
 #[test]
@@ -32,14 +39,24 @@ fn nor_with_seeds_that_nobody_has_seen() {
     let from = stdx::rng::Rng::fresh_seed() >> 16;
     println!("from seed {from}");
     let is_long = std::env::var_os("FLOODMARK_LONG").is_some();
-    run_all(from, if is_long { SEEDS_LONG } else { SEEDS / 4 });
+    run_all(from, if is_long { SEEDS_LONG } else { SEEDS / 4 }, None);
 }
 
 #[test]
 fn equal_seeds_are_equal_runs() {
     for seed in 0..8 {
-        let (first, second) = (sim::run(seed), sim::run(seed));
+        let (first, second) = (sim::run(seed, None), sim::run(seed, None));
         assert_eq!(first.trace.text(), second.trace.text(), "seed {seed}");
         assert_eq!(first.failure, second.failure, "seed {seed}");
     }
+}
+
+#[test]
+fn repeated_requests_change_nothing() {
+    run_all(0, SEEDS_OF_FAULT, Some(Fault::Resends));
+}
+
+#[test]
+fn late_samples_are_stored_within_the_window_and_refused_beyond_it() {
+    run_all(0, SEEDS_OF_FAULT, Some(Fault::LateSamples));
 }

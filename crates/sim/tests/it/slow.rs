@@ -56,7 +56,7 @@ impl World {
         let outside = Outside {
             clock: Arc::clone(&self.clock) as _,
             disk: Arc::new(self.disk.clone()),
-            store: Arc::new(self.store.clone()),
+            store: Some(Arc::new(self.store.clone())),
             seed,
         };
         let node = Simulated::start(settings, outside, Rc::new(|_, _| {})).unwrap();
