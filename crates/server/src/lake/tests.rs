@@ -5,16 +5,19 @@ use super::flush::flush;
 use crate::node::Node;
 use crate::pipeline::tests::{small_node, small_settings};
 use crate::settings::Settings;
+use crate::sim::{Outside, Simulated};
 use crate::source::Source;
+use journal::disk::Os;
 use model::{Labels, Samples, SeriesKey, TenantId, TimeRange};
 use protocol::encode::V1Encoder;
 use protocol::remote_write::Version;
 use query::{Select, SeriesSource};
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
+use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
-use stdx::clock::{Clock, SystemClock};
+use stdx::clock::{Clock, ManualClock, SystemClock};
 use tables::delta::Sweeper;
 
 /// Samples by series and time.
@@ -27,6 +30,15 @@ async fn write(node: &Node, base_ms: i64, round: i64, content: &mut Content) {
 
 /// Writes one sample of each of 50 series of a tenant; what that is.
 pub(crate) async fn write_of(node: &Node, tenant: &TenantId, timestamp_ms: i64) -> Content {
+    let (body, content) = request_of(timestamp_ms);
+    let memory = node.shared().inflight.reserve(body.len() as u64).unwrap();
+    let outcome = crate::pipeline::write(node, tenant.clone(), Version::V1, body, memory).await.unwrap();
+    assert_eq!((outcome.samples, outcome.refused_series), (50, 0));
+    content
+}
+
+/// A request with one sample of each of 50 series, and what is in it.
+fn request_of(timestamp_ms: i64) -> (Vec<u8>, Content) {
     let (mut encoder, mut content) = (V1Encoder::new(), Content::new());
     for i in 0..50 {
         let name = format!("m{i}");
@@ -35,11 +47,7 @@ pub(crate) async fn write_of(node: &Node, tenant: &TenantId, timestamp_ms: i64) 
         encoder.series(labels.as_ref(), &[timestamp_ms], &[value]);
         content.insert((labels.to_string(), timestamp_ms), value.to_bits());
     }
-    let body = encoder.finish().to_vec();
-    let memory = node.shared().inflight.reserve(body.len() as u64).unwrap();
-    let outcome = crate::pipeline::write(node, tenant.clone(), Version::V1, body, memory).await.unwrap();
-    assert_eq!((outcome.samples, outcome.refused_series), (50, 0));
-    content
+    (encoder.finish().to_vec(), content)
 }
 
 /// A node with the smallest budget, and other settings.
@@ -191,31 +199,75 @@ async fn a_new_journal_is_not_taken_for_the_one_before() {
     }
 }
 
-/// A query that began before a commit, and the release that waits for it.
-#[tokio::test(flavor = "multi_thread")]
-async fn what_a_query_chose_from_stays_until_it_ends() {
+/// A query that chose its series before a commit, and the release that waits for it, though not for ever.
+#[test]
+fn what_a_query_chose_from_stays_until_it_ends() {
     let dir = tempfile::tempdir().unwrap();
-    let node = start(dir.path()).await;
-    let mut content = Content::new();
-    write(&node, SystemClock.now_ms() - 60_000, 0, &mut content).await;
-    let reader = node.clone();
-    let flusher = tokio::spawn({
-        let node = node.clone();
-        async move { flush(&node).await.unwrap() }
-    });
+    let clock = Arc::new(ManualClock::at(1_777_000_000_000));
+    let (mut node, mut content) = stepped_node(dir.path(), &clock);
+    let tenant = TenantId::anonymous();
+    let head_samples = |node: &Simulated| node.node().head_samples(&tenant);
     let cancelled = AtomicBool::new(false);
-    let count = tokio::task::spawn_blocking(move || {
-        let source = Source::new(&reader, TenantId::anonymous(), 1_000_000, &cancelled);
-        let mut set = source.select(&Select { matchers: &[], range: TimeRange::ALL }).unwrap();
-        let (mut samples, mut count) = (Samples::default(), 0);
-        while set.next(&mut samples).unwrap() {
-            count += samples.len();
+
+    let reader = node.node().clone();
+    let source = Source::new(&reader.node, tenant.clone(), 1_000_000, &cancelled);
+    let mut set = source.select(&Select { matchers: &[], range: TimeRange::ALL }).unwrap();
+    let mut flush = node.flush();
+    node.seal();
+    assert_eq!(flush.samples(), Some(50), "who waits for the commit does not wait for the query");
+    node.seal();
+    assert_eq!(head_samples(&node), 50, "the query reads them there");
+    let (mut samples, mut count) = (Samples::default(), 0);
+    while set.next(&mut samples).unwrap() {
+        count += samples.len();
+    }
+    assert_eq!(count, 50);
+    drop(set);
+    drop(source);
+    node.seal();
+    assert_eq!(head_samples(&node), 0, "nobody needs them any more");
+
+    // the next query takes too long: it finds out, and does not miss anything unnoticed
+    content.extend(write_stepped(&node, clock.now_ms() + 1));
+    let source = Source::new(&reader.node, tenant.clone(), 1_000_000, &cancelled);
+    let mut set = source.select(&Select { matchers: &[], range: TimeRange::ALL }).unwrap();
+    let mut flush = node.flush();
+    node.seal();
+    assert_eq!(flush.samples(), Some(50));
+    assert_eq!(head_samples(&node), 50);
+    clock.advance(60_000);
+    node.seal();
+    assert_eq!(head_samples(&node), 0);
+    let told = loop {
+        match set.next(&mut samples) {
+            Ok(true) => {}
+            Ok(false) => panic!("a query that was outlived looks whole"),
+            Err(error) => break error,
         }
-        count
-    });
-    assert_eq!(count.await.unwrap(), 50);
-    assert_eq!(flusher.await.unwrap().samples, 50);
-    stop(node).await;
+    };
+    assert!(told.message.contains("long"), "{told:?}");
+    drop(set);
+    drop(source);
+    assert_eq!(read(&reader.node), content);
+}
+
+/// A node whose owners and sealer take their turns when told to, with a sample of each of 50 series.
+fn stepped_node(dir: &Path, clock: &Arc<ManualClock>) -> (Simulated, Content) {
+    let settings = small_settings(dir);
+    let outside = Outside { clock: Arc::clone(clock) as _, disk: Arc::new(Os), store: None, seed: 1 };
+    let node = Simulated::start(settings, outside, Rc::new(|_, _| {})).unwrap();
+    (0..node.node().partitions()).for_each(|partition| assert!(node.node().replay(partition).unwrap()));
+    let content = write_stepped(&node, clock.now_ms());
+    (node, content)
+}
+
+fn write_stepped(node: &Simulated, timestamp_ms: i64) -> Content {
+    let (body, content) = request_of(timestamp_ms);
+    let mut written = node.node().write(&TenantId::anonymous(), body).unwrap();
+    (0..node.node().partitions()).for_each(|partition| node.node().turn(partition));
+    let stored: u64 = written.answers().into_iter().map(|(_, answer)| answer.unwrap().samples).sum();
+    assert_eq!(stored, 50);
+    content
 }
 
 /// A series that is about to be evicted, and gets a sample from somebody who knew it before.
