@@ -3,50 +3,86 @@
 //! Whatever is here was written after what the series' chunks hold at the same time, so it wins.
 //!
 //! ```text
-//!   recent  sorted, a few, uncompressed
-//!      └─ when there are enough ─▶ pieces  sorted, disjoint, compressed: the leaves of a B+ tree
+//!   recent   sorted, a few, uncompressed: all there is for most series
+//!      └─ when there are enough ─▶ pieces: the leaves of a B+ tree, each
+//!                                    chunk    sorted, compressed
+//!                                    pending  sorted, a few, uncompressed, newer than the chunk
 //! ```
 //!
-//! A piece takes what comes between its first sample and the next piece's, and splits when it is full. So a
-//! sample costs the same however many there are, and nothing is ever merged as a whole.
+//! A piece takes what comes between its bound and the next piece's. Its chunk is written anew when enough is pending,
+//! and split when it is full. So a sample costs a lookup and a thirty-second of a rewrite, in whatever order samples
+//! come and however many there are, and nothing is ever merged as a whole.
 
 use crate::chunk::{Chunk, OpenChunk, SAMPLES_MAX};
 use model::sample::overlay;
 use model::{Samples, TimeRange};
 use std::collections::BTreeMap;
 
-/// Samples that wait uncompressed, sorted by time.
+#[cfg(test)]
+mod tests;
+
+/// Samples that wait uncompressed, sorted by time, before there are pieces.
 const RECENT_MAX: usize = 64;
 
-/// What a piece takes in the tree, beside itself.
-const ENTRY_BYTES: usize = 16;
+/// Samples that wait uncompressed in a piece. More of them make rewrites rarer, at 16 bytes each.
+const PENDING_MAX: usize = 32;
+
+/// What a piece takes in the tree, beside its chunk and what is pending: key, vector, and unused places.
+const ENTRY_BYTES: usize = 56;
 
 #[derive(Debug, Default)]
 pub(crate) struct Late {
     recent: Vec<(i64, f64)>,
-    /// By the time of their first sample.
-    pieces: BTreeMap<i64, Chunk>,
+    /// By the least time that they take. The first takes everything before the second.
+    pieces: BTreeMap<i64, Piece>,
     pieces_bytes: usize,
+}
+
+#[derive(Debug)]
+struct Piece {
+    chunk: Chunk,
+    pending: Vec<(i64, f64)>,
+}
+
+/// What an insertion took.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Effort {
+    /// A lookup.
+    Little,
+    /// A chunk was written anew: a few microseconds.
+    Rewrite,
 }
 
 impl Late {
     /// Adds a sample; one at the same time is replaced.
-    pub(crate) fn insert(&mut self, timestamp_ms: i64, value: f64) {
-        match self.recent.binary_search_by_key(&timestamp_ms, |(t, _)| *t) {
-            Ok(i) => self.recent[i].1 = value,
-            Err(i) => self.recent.insert(i, (timestamp_ms, value)),
+    pub(crate) fn insert(&mut self, timestamp_ms: i64, value: f64) -> Effort {
+        let Some((&bound_ms, piece)) = self.pieces.range_mut(..=timestamp_ms).next_back() else {
+            insert_sorted(&mut self.recent, timestamp_ms, value);
+            if self.recent.len() < RECENT_MAX {
+                return Effort::Little;
+            }
+            let recent = std::mem::take(&mut self.recent);
+            self.add_pieces(i64::MIN, &recent);
+            return Effort::Rewrite;
+        };
+        let before = piece.pending_bytes();
+        insert_sorted(&mut piece.pending, timestamp_ms, value);
+        self.pieces_bytes += piece.pending_bytes() - before;
+        if piece.pending.len() < PENDING_MAX {
+            return Effort::Little;
         }
-        if self.recent.len() >= RECENT_MAX {
-            self.compress_recent();
-        }
+        self.rewrite(bound_ms);
+        Effort::Rewrite
     }
 
     /// Lays `out` (sorted, unique, from position `from` on) and the late samples in `range` together.
     pub(crate) fn merge_into(&self, range: TimeRange, out: &mut Samples, from: usize) {
         let mut late = Samples::default();
-        self.pieces(range).for_each(|piece| piece.read(range, &mut late));
+        for piece in self.pieces(range) {
+            piece.read(range, &mut late);
+        }
         let recent = self.recent.iter().copied().filter(|(t, _)| range.contains(*t));
-        let mut late = overlay(late.iter_from(0), recent).peekable();
+        let mut late = late.iter_from(0).chain(recent).peekable();
         if late.peek().is_none() {
             return;
         }
@@ -58,22 +94,18 @@ impl Late {
 
     /// At least as many samples as [`Self::merge_into`] adds, and hardly more; told without reading.
     pub(crate) fn samples_at_most(&self, range: TimeRange) -> usize {
-        self.recent.len() + self.pieces(range).map(|piece| usize::from(piece.count())).sum::<usize>()
+        let in_piece = |piece: &Piece| usize::from(piece.chunk.count()) + piece.pending.len();
+        self.recent.len() + self.pieces(range).map(in_piece).sum::<usize>()
     }
 
     /// True where there is a sample inside `range`.
     pub(crate) fn has_samples(&self, range: TimeRange) -> bool {
-        if self.recent.iter().any(|(t, _)| range.contains(*t)) {
-            return true;
-        }
-        // a piece that starts inside tells at once; only the first can start before
-        let mut samples = Samples::default();
-        self.pieces(range).take(2).for_each(|piece| piece.read(range, &mut samples));
-        !samples.is_empty()
+        self.recent.iter().any(|(t, _)| range.contains(*t))
+            || self.pieces(range).any(|piece| piece.has_samples(range))
     }
 
     /// The pieces that can have samples inside `range`.
-    fn pieces(&self, range: TimeRange) -> impl Iterator<Item = &Chunk> {
+    fn pieces(&self, range: TimeRange) -> impl Iterator<Item = &Piece> {
         let first = self.pieces.range(..=range.start_ms).next_back().map_or(range.start_ms, |(t, _)| *t);
         self.pieces.range(first..=range.end_ms.max(first)).map(|(_, piece)| piece)
     }
@@ -83,125 +115,85 @@ impl Late {
         self.recent.capacity() * size_of::<(i64, f64)>() + self.pieces_bytes
     }
 
-    /// Moves what waits into the pieces.
-    fn compress_recent(&mut self) {
-        let recent = std::mem::take(&mut self.recent);
-        let mut rest = recent.as_slice();
-        while let Some((timestamp_ms, _)) = rest.first() {
-            let home = self.pieces.range(..=timestamp_ms).next_back().or_else(|| self.pieces.iter().next());
-            let home = home.map(|(start_ms, _)| *start_ms);
-            let after_home = home.and_then(|home| {
-                let later = self.pieces.range(home.saturating_add(1)..).next();
-                later.map(|(start_ms, _)| *start_ms)
-            });
-            let end = after_home.map_or(rest.len(), |next_ms| rest.partition_point(|(t, _)| *t < next_ms));
-            self.put(home, &rest[..end]);
-            rest = &rest[end..];
-        }
-    }
-
-    /// Puts sorted samples into the piece at `home`; into a new one where there is none.
-    fn put(&mut self, home: Option<i64>, samples: &[(i64, f64)]) {
-        let mut old = Samples::default();
-        let mut grows_at_the_end = true;
-        if let Some(piece) = home.and_then(|home| self.pieces.remove(&home)) {
-            self.pieces_bytes -= piece.memory_bytes() + ENTRY_BYTES;
-            grows_at_the_end = samples.first().is_some_and(|(t, _)| *t > piece.range().end_ms);
-            piece.read(TimeRange::ALL, &mut old);
-        }
-        let all: Vec<_> = overlay(old.iter_from(0), samples.iter().copied()).collect();
+    /// Compresses what is pending in a piece, and splits it where that is too much for one.
+    fn rewrite(&mut self, bound_ms: i64) {
+        let piece = self.pieces.remove(&bound_ms).expect("BUG: the piece was just there");
+        self.pieces_bytes -= piece.memory_bytes();
+        let mut all = Samples::default();
+        piece.read(TimeRange::ALL, &mut all);
+        let all: Vec<_> = all.iter_from(0).collect();
         // halves leave room for what comes between; a stretch that is filled forwards needs none
         let most = usize::from(SAMPLES_MAX);
+        let grows_at_the_end = piece.pending.first().is_some_and(|(t, _)| *t > piece.chunk.range().end_ms);
         let part = if grows_at_the_end { most } else { all.len().div_ceil(all.len().div_ceil(most)) };
-        for part in all.chunks(part) {
-            self.add_pieces(part);
+        let mut bound_ms = bound_ms;
+        for (i, part) in all.chunks(part).enumerate() {
+            bound_ms = if i == 0 { bound_ms } else { part[0].0 };
+            self.add_pieces(bound_ms, part);
         }
     }
 
-    fn add_pieces(&mut self, samples: &[(i64, f64)]) {
+    /// Adds samples as the piece at `bound_ms`, and as more where they do not fit into one chunk.
+    fn add_pieces(&mut self, mut bound_ms: i64, samples: &[(i64, f64)]) {
         let mut open = OpenChunk::default();
         for &(timestamp_ms, value) in samples {
             if open.append(timestamp_ms, value).is_err() {
-                self.add_piece(open.seal());
+                self.add_piece(bound_ms, open.seal());
+                bound_ms = timestamp_ms;
                 open.append(timestamp_ms, value).expect("BUG: an empty chunk takes any sample");
             }
         }
-        self.add_piece(open.seal());
+        self.add_piece(bound_ms, open.seal());
     }
 
-    fn add_piece(&mut self, piece: Option<Chunk>) {
-        if let Some(piece) = piece {
-            self.pieces_bytes += piece.memory_bytes() + ENTRY_BYTES;
-            self.pieces.insert(piece.range().start_ms, piece);
+    fn add_piece(&mut self, bound_ms: i64, chunk: Option<Chunk>) {
+        if let Some(chunk) = chunk {
+            let piece = Piece { chunk, pending: Vec::new() };
+            self.pieces_bytes += piece.memory_bytes();
+            self.pieces.insert(bound_ms, piece);
         }
     }
 }
 
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use stdx::rng::Rng;
-
-    fn check_bytes(late: &Late) {
-        let pieces = late.pieces.values().map(|p| p.memory_bytes() + ENTRY_BYTES).sum::<usize>();
-        assert_eq!(late.pieces_bytes, pieces);
-        let ranges: Vec<_> = late.pieces.values().map(|p| p.range()).collect();
-        assert!(ranges.windows(2).all(|w| w[0].end_ms < w[1].start_ms), "pieces overlap: {ranges:?}");
+impl Piece {
+    /// Appends the samples inside `range` to `out`.
+    fn read(&self, range: TimeRange, out: &mut Samples) {
+        if self.pending.is_empty() {
+            return self.chunk.read(range, out);
+        }
+        let mut old = Samples::default();
+        self.chunk.read(range, &mut old);
+        let pending = self.pending.iter().copied().filter(|(t, _)| range.contains(*t));
+        out.extend(overlay(old.iter_from(0), pending));
     }
 
-    #[test]
-    fn the_last_write_wins_and_memory_stays_bounded() {
-        let mut rng = Rng::announced();
-        let (mut late, mut model) = (Late::default(), BTreeMap::new());
-        for i in 0..40_000 {
-            let (t, v) = (rng.below(1000) as i64, i as f64);
-            late.insert(t, v);
-            model.insert(t, v);
+    /// True where there is a sample inside `range`. Only a chunk that spans all of the range must be read for that.
+    fn has_samples(&self, range: TimeRange) -> bool {
+        let chunk = self.chunk.range();
+        if range.contains(chunk.start_ms) || range.contains(chunk.end_ms) {
+            return true;
         }
-        check_bytes(&late);
-        let mut out = Samples::default();
-        for t in 990..1010 {
-            out.push(t, -1.0);
-            model.entry(t).or_insert(-1.0);
+        if self.pending.iter().any(|(t, _)| range.contains(*t)) {
+            return true;
         }
-        late.merge_into(TimeRange::ALL, &mut out, 0);
-        assert_eq!(out.iter_from(0).collect::<Vec<_>>(), model.into_iter().collect::<Vec<_>>());
-        assert!(late.heap_bytes() < 24 << 10, "{} bytes for 1000 times", late.heap_bytes());
+        let mut samples = Samples::default();
+        self.chunk.read(range, &mut samples);
+        !samples.is_empty()
     }
 
-    #[test]
-    fn any_range_of_any_order_comes_back() {
-        let mut rng = Rng::announced();
-        for round in 0..60 {
-            let (mut late, mut model) = (Late::default(), BTreeMap::new());
-            let (count, width) = (rng.below(4000), 1 + rng.below(100_000));
-            for i in 0..count {
-                let t = match round % 3 {
-                    0 => i as i64,
-                    1 => (count - i) as i64,
-                    _ => rng.below(width) as i64,
-                };
-                let v = if rng.chance(0.1) { rng.below(1 << 60) as f64 / 7.0 } else { (t % 10) as f64 };
-                late.insert(t, v);
-                model.insert(t, v);
-            }
-            check_bytes(&late);
-            let from = rng.below(width) as i64 - 10;
-            let range = TimeRange::new(from, from + rng.below(width) as i64);
-            let mut out = Samples::default();
-            out.push(-1_000_000, 0.5);
-            late.merge_into(range, &mut out, 1);
-            let expected: Vec<_> =
-                model.range(range.start_ms..=range.end_ms).map(|(t, v)| (*t, *v)).collect();
-            assert_eq!(out.iter_from(1).collect::<Vec<_>>(), expected, "round {round}");
-        }
+    const fn pending_bytes(&self) -> usize {
+        self.pending.capacity() * size_of::<(i64, f64)>()
     }
 
-    #[test]
-    fn what_fills_a_gap_forwards_is_packed_densely() {
-        let mut late = Late::default();
-        (0..24_000).for_each(|i| late.insert(i * 1000, 1.0));
-        check_bytes(&late);
-        assert!(late.pieces.len() <= 101, "{} pieces for 100 chunks", late.pieces.len());
+    /// With its entry in the tree.
+    const fn memory_bytes(&self) -> usize {
+        self.chunk.memory_bytes() + self.pending_bytes() + ENTRY_BYTES
+    }
+}
+
+fn insert_sorted(samples: &mut Vec<(i64, f64)>, timestamp_ms: i64, value: f64) {
+    match samples.binary_search_by_key(&timestamp_ms, |(t, _)| *t) {
+        Ok(i) => samples[i].1 = value,
+        Err(i) => samples.insert(i, (timestamp_ms, value)),
     }
 }

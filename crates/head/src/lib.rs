@@ -15,6 +15,7 @@
 //! lock and decides who may enter.
 
 mod chunk;
+mod columns;
 mod evict;
 mod exemplars;
 mod freeze;
@@ -34,6 +35,7 @@ mod tenant;
 pub mod bench;
 
 pub use chunk::{Chunk, OpenChunk};
+pub use columns::Columns;
 pub use evict::Idle;
 pub use index::Index;
 pub use order::FrozenOrder;

@@ -1,11 +1,12 @@
 //! All of one tenant's series in one partition.
 
+use crate::columns::Columns;
 use crate::evict::Evicting;
 use crate::exemplars::Exemplars;
 use crate::freeze::Frozen;
 use crate::index::Index;
 use crate::labels::LabelSets;
-use crate::late::Late;
+use crate::late::{Effort, Late};
 use crate::paged::{Free, Paged};
 use crate::pairs::{PairId, Pairs};
 use crate::postings::Postings;
@@ -22,6 +23,13 @@ mod tests;
 
 /// Metric families whose metadata is kept for one tenant in one partition.
 const METADATA_MAX: usize = 20_000;
+
+/// Samples stored in a turn, where all are in order: some fifty microseconds, for readers wait for it.
+const TURN_SAMPLES: usize = 2048;
+
+/// Storing a late sample takes as long as so many in order: a lookup, or the rewriting of a chunk.
+const LATE_STEPS: usize = 8;
+const REWRITE_STEPS: usize = 200;
 
 /// One tenant's share of a partition's head.
 #[derive(Debug)]
@@ -127,7 +135,7 @@ impl TenantHead {
 
     /// Stores samples. Never fails: what may enter was decided before.
     ///
-    /// The three slices are parallel; `now_s` is when they came (for what counts as active).
+    /// `now_s` is when they came (for what counts as active).
     pub fn append(
         &mut self,
         refs: &[SeriesRef],
@@ -135,11 +143,24 @@ impl TenantHead {
         values: &[f64],
         now_s: u32,
     ) -> AppendStats {
-        assert!(refs.len() == timestamps.len() && refs.len() == values.len(), "BUG: columns differ");
+        let mut columns = Columns::new(refs, timestamps, values);
+        let mut stats = AppendStats::default();
+        while !columns.is_empty() {
+            stats.add(self.append_some(&mut columns, now_s));
+        }
+        stats
+    }
+
+    /// Stores the first of the samples in `columns`, some fifty microseconds' worth, and takes them out.
+    pub fn append_some(&mut self, columns: &mut Columns<'_>, now_s: u32) -> AppendStats {
         let mut stats = AppendStats::default();
         let awake = ACTIVE | self.frozen.epoch;
-        let mut grown = 0;
-        for ((series_ref, &timestamp_ms), &value) in refs.iter().zip(timestamps).zip(values) {
+        let (mut grown, mut late_steps) = (0, 0);
+        let turn = columns.first(TURN_SAMPLES);
+        let mut done = turn.refs.len();
+        for (i, ((series_ref, &timestamp_ms), &value)) in
+            turn.refs.iter().zip(turn.timestamps).zip(turn.values).enumerate()
+        {
             let series = self.series.get_mut(series_ref.index());
             series.seen_s = now_s;
             if series.state != awake {
@@ -154,20 +175,30 @@ impl TenantHead {
             } else {
                 series.late = true;
                 stats.late += 1;
-                self.append_late(*series_ref, timestamp_ms, value);
+                late_steps += self.append_late(*series_ref, timestamp_ms, value);
+                if late_steps >= TURN_SAMPLES {
+                    done = i + 1;
+                    break;
+                }
             }
         }
+        columns.skip(done);
         self.chunk_bytes = self.chunk_bytes.wrapping_add_signed(grown);
         self.samples_fresh += stats.in_order + stats.late;
         stats
     }
 
+    /// Says how many samples in order would have taken as long.
     #[cold]
-    fn append_late(&mut self, series: SeriesRef, timestamp_ms: i64, value: f64) {
+    fn append_late(&mut self, series: SeriesRef, timestamp_ms: i64, value: f64) -> usize {
         let late = self.late.entry(series).or_default();
         let before = late.heap_bytes();
-        late.insert(timestamp_ms, value);
+        let effort = late.insert(timestamp_ms, value);
         self.late_bytes = self.late_bytes + late.heap_bytes() - before;
+        match effort {
+            Effort::Little => LATE_STEPS,
+            Effort::Rewrite => REWRITE_STEPS,
+        }
     }
 
     /// Keeps what is known about a metric. Beyond the bound, new families are left out.

@@ -1,0 +1,91 @@
+use super::*;
+use stdx::rng::Rng;
+
+fn check(late: &Late) {
+    let bytes = late.pieces.values().map(Piece::memory_bytes).sum::<usize>();
+    assert_eq!(late.pieces_bytes, bytes);
+    assert!(late.recent.is_empty() || late.pieces.is_empty());
+    let ends = late.pieces.keys().skip(1).copied().chain([i64::MAX]);
+    for ((bound_ms, piece), end_ms) in late.pieces.iter().zip(ends) {
+        let mut all = Samples::default();
+        piece.read(TimeRange::ALL, &mut all);
+        let is_inside = |t: &i64| (*bound_ms..end_ms).contains(t);
+        assert!(all.timestamps.iter().all(is_inside), "{:?} outside {bound_ms}..{end_ms}", all.timestamps);
+        assert!(all.timestamps.is_sorted() && piece.pending.len() < PENDING_MAX);
+    }
+}
+
+#[test]
+fn the_last_write_wins_and_memory_stays_bounded() {
+    let mut rng = Rng::announced();
+    let (mut late, mut model) = (Late::default(), BTreeMap::new());
+    for i in 0..40_000 {
+        let (t, v) = (rng.below(1000) as i64, i as f64);
+        late.insert(t, v);
+        model.insert(t, v);
+    }
+    check(&late);
+    let mut out = Samples::default();
+    for t in 990..1010 {
+        out.push(t, -1.0);
+        model.entry(t).or_insert(-1.0);
+    }
+    late.merge_into(TimeRange::ALL, &mut out, 0);
+    assert_eq!(out.iter_from(0).collect::<Vec<_>>(), model.into_iter().collect::<Vec<_>>());
+    assert!(late.heap_bytes() < 24 << 10, "{} bytes for 1000 times", late.heap_bytes());
+}
+
+#[test]
+fn any_range_of_any_order_comes_back() {
+    let mut rng = Rng::announced();
+    for round in 0..60 {
+        let (mut late, mut model) = (Late::default(), BTreeMap::new());
+        let (count, width) = (rng.below(4000), 1 + rng.below(100_000));
+        for i in 0..count {
+            let t = match round % 3 {
+                0 => i as i64,
+                1 => (count - i) as i64,
+                _ => rng.below(width) as i64,
+            };
+            let v = if rng.chance(0.1) { rng.below(1 << 60) as f64 / 7.0 } else { (t % 10) as f64 };
+            late.insert(t, v);
+            model.insert(t, v);
+        }
+        check(&late);
+        for _ in 0..20 {
+            let at = rng.below(width) as i64;
+            let near = TimeRange::new(at, at + rng.below(5) as i64);
+            let expected = model.range(near.start_ms..=near.end_ms).next().is_some();
+            assert_eq!(late.has_samples(near), expected, "round {round}, {near:?}");
+        }
+        let from = rng.below(width) as i64 - 10;
+        let range = TimeRange::new(from, from + rng.below(width) as i64);
+        let mut out = Samples::default();
+        out.push(-1_000_000, 0.5);
+        late.merge_into(range, &mut out, 1);
+        let expected: Vec<_> = model.range(range.start_ms..=range.end_ms).map(|(t, v)| (*t, *v)).collect();
+        assert_eq!(out.iter_from(1).collect::<Vec<_>>(), expected, "round {round}");
+    }
+}
+
+#[test]
+fn what_fills_a_gap_forwards_is_packed_densely() {
+    let mut late = Late::default();
+    (0..24_000).for_each(|i| _ = late.insert(i * 1000, 1.0));
+    check(&late);
+    assert!(late.pieces.len() <= 101, "{} pieces for 100 chunks", late.pieces.len());
+}
+
+/// However many there are, and whatever their order, most insertions are a lookup.
+#[test]
+fn one_insertion_in_many_rewrites_a_chunk() {
+    let mut rng = Rng::announced();
+    let mut late = Late::default();
+    let (mut inserted, mut rewrites) = (0, 0);
+    for _ in 0..60_000 {
+        inserted += 1;
+        rewrites += usize::from(late.insert(rng.below(3_300_000) as i64, 1.0) == Effort::Rewrite);
+    }
+    check(&late);
+    assert!(rewrites * PENDING_MAX <= inserted, "{rewrites} rewrites for {inserted} samples");
+}
