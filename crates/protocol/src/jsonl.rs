@@ -74,6 +74,15 @@ fn value(json: &mut Parser<'_>) -> Result<f64, JsonError> {
 
 /// Appends a line with its end.
 pub fn put_line(out: &mut Vec<u8>, labels: LabelsRef<'_>, timestamps: &[i64], values: &[f64]) {
+    begin_line(out, labels);
+    put_values(out, 0, values);
+    begin_timestamps(out);
+    put_timestamps(out, 0, timestamps);
+    end_line(out);
+}
+
+/// Appends the beginning of a line, for who cannot hold all of it: values come next.
+pub fn begin_line(out: &mut Vec<u8>, labels: LabelsRef<'_>) {
     out.extend_from_slice(b"{\"metric\":{");
     for (i, (name, value)) in labels.iter().enumerate() {
         comma(out, i);
@@ -82,8 +91,12 @@ pub fn put_line(out: &mut Vec<u8>, labels: LabelsRef<'_>, timestamps: &[i64], va
         put_string(out, value);
     }
     out.extend_from_slice(b"},\"values\":[");
+}
+
+/// Appends values, the first of which has `position` on its line.
+pub fn put_values(out: &mut Vec<u8>, position: usize, values: &[f64]) {
     for (i, v) in values.iter().enumerate() {
-        comma(out, i);
+        comma(out, position + i);
         if v.is_finite() {
             put_finite(out, *v);
         } else {
@@ -96,11 +109,23 @@ pub fn put_line(out: &mut Vec<u8>, labels: LabelsRef<'_>, timestamps: &[i64], va
             out.extend_from_slice(text);
         }
     }
+}
+
+/// Appends what is between values and timestamps.
+pub fn begin_timestamps(out: &mut Vec<u8>) {
     out.extend_from_slice(b"],\"timestamps\":[");
+}
+
+/// Appends timestamps, the first of which has `position` on its line.
+pub fn put_timestamps(out: &mut Vec<u8>, position: usize, timestamps: &[i64]) {
     for (i, t) in timestamps.iter().enumerate() {
-        comma(out, i);
+        comma(out, position + i);
         put_integer(out, *t);
     }
+}
+
+/// Appends the end of a line.
+pub fn end_line(out: &mut Vec<u8>) {
     out.extend_from_slice(b"]}\n");
 }
 

@@ -14,6 +14,7 @@
 
 mod admin;
 mod bounds;
+mod connections;
 mod error;
 mod export;
 mod gate;
@@ -22,6 +23,7 @@ mod json;
 mod listen;
 mod meta;
 mod params;
+mod patience;
 mod read;
 mod stall;
 mod tenant;
@@ -47,8 +49,12 @@ use tokio::sync::Semaphore;
 #[derive(Debug, Clone)]
 pub(crate) struct App {
     pub(crate) node: Node,
-    /// Write requests being worked on.
+    /// Write requests being worked on, but those that create series.
     pub(crate) writing: Gate,
+    /// Write requests that create series, and the bytes that they hold.
+    pub(crate) creating: Gate,
+    /// Large bodies that are decoded.
+    pub(crate) decoding: Arc<Semaphore>,
     /// Queries being evaluated; others wait.
     pub(crate) querying: Arc<Semaphore>,
     /// Queries that are evaluated or wait.
@@ -98,6 +104,9 @@ impl Refusals {
 /// Queries that may wait for their turn, for each that runs.
 const QUERIES_WAITING: usize = 64;
 
+/// Requests that create series may hold this part of what all write requests may: known series never wait for them.
+const CREATING_PART: u64 = 2;
+
 impl App {
     fn new(node: Node) -> Self {
         let r = node.registry();
@@ -123,7 +132,17 @@ impl App {
             refusals: Refusals::new(r),
         };
         let concurrency = node.settings().query_concurrency;
-        let writing = Gate::new(node.settings().inflight_requests_max);
+        let settings = node.settings();
+        let writing = Gate::new(settings.inflight_requests_max);
+        let creating =
+            Gate::with_bytes(settings.creating_requests_max, settings.budget.inflight_bytes / CREATING_PART);
+        let gauge = creating.clone();
+        r.gauge_fn(
+            "floodmark_write_creating_requests",
+            "Write requests that wait for their new series.",
+            &[],
+            move || gauge.inside() as f64,
+        );
         let gauge = writing.clone();
         r.gauge_fn("floodmark_write_inflight_requests", "Write requests being worked on.", &[], move || {
             gauge.inside() as f64
@@ -137,6 +156,8 @@ impl App {
         );
         Self {
             writing,
+            creating,
+            decoding: Arc::new(Semaphore::new(std::thread::available_parallelism().map_or(1, usize::from))),
             querying: Arc::new(Semaphore::new(concurrency)),
             waiting: Gate::new(concurrency * QUERIES_WAITING),
             exporting: Gate::new(export::EXPORTS_MAX),

@@ -26,7 +26,6 @@ mod courtesy;
 mod datadir;
 mod fill;
 mod lake;
-mod machine;
 mod owner;
 mod refusal;
 mod shortage;
@@ -36,7 +35,6 @@ mod telemetry;
 mod world;
 
 pub use datadir::{DataDirError, series_seed};
-pub use machine::raise_files;
 pub use node::{Node, StartError};
 pub use refusal::Refusal;
 pub use settings::{ConfigFile, EffectiveSetting, Flags, Origin, Settings};

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!   submissions ─▶ gather ─▶ known ────────────┐
-//!                     │                        ├─▶ commit: window → record → sync → head → answer
+//!                     │                        ├─▶ admit: window ─▶ commit: record → sync → head → answer
 //!                     └─▶ new ─ a slice a turn ┘
 //! ```
 //!
@@ -17,6 +17,7 @@ mod evict;
 mod outage;
 mod replay;
 mod seal;
+mod slicing;
 #[cfg(test)]
 mod tests;
 mod told;
@@ -32,6 +33,7 @@ use outage::Outage;
 use parking_lot::RwLock;
 use seal::Sealing;
 pub(crate) use seal::{Freeze, Frozen, Safe, Sealed};
+use slicing::Slicing;
 use std::collections::VecDeque;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
@@ -42,8 +44,9 @@ pub(crate) use told::Owners;
 /// Submissions that wait in the channel.
 pub(crate) const QUEUE_MAX: usize = 1024;
 
-/// Samples in a group: beyond this the rest waits for the next one, so that answers stay quick.
-const GROUP_SAMPLES_MAX: usize = 200_000;
+/// What a group may cost, in samples in order, when it is as large as can be: beyond this the rest waits for the next
+/// one, so that answers stay quick.
+const GROUP_COST_MAX: usize = 200_000;
 
 /// Series created between two groups: about a quarter of a millisecond.
 const CREATE_SLICE: usize = 256;
@@ -118,6 +121,8 @@ pub(crate) struct Owner {
     group: Vec<Submission>,
     /// Submissions with series still to be created, in order of their turns.
     creating: VecDeque<Submission>,
+    /// Submissions that are too large for one group.
+    slicing: Slicing,
     dictionary: Dictionary,
     encoder: RecordEncoder,
     label_bytes: Vec<u8>,
@@ -150,6 +155,7 @@ impl Owner {
             commands,
             group: Vec::new(),
             creating: VecDeque::new(),
+            slicing: Slicing::new(now),
             dictionary: Dictionary::default(),
             encoder: RecordEncoder::new(),
             label_bytes: Vec::new(),
@@ -173,9 +179,14 @@ impl Owner {
                 return self.refuse_until_stopped(&refusal);
             }
         }
-        while !(self.stopping && self.group.is_empty() && self.creating.is_empty()) {
+        while !(self.stopping && self.is_idle()) {
             self.turn(self.time_to_sleep());
         }
+    }
+
+    /// Everything that came is answered.
+    fn is_idle(&self) -> bool {
+        self.group.is_empty() && self.creating.is_empty() && self.slicing.is_empty()
     }
 
     /// Its journal.
@@ -202,9 +213,11 @@ impl Owner {
     pub(crate) fn turn(&mut self, wait: Option<Duration>) {
         self.gather(wait);
         self.create_slice();
+        self.take_slice();
         if !self.group.is_empty() {
             self.commit();
         }
+        self.slice_done();
         self.seal_turn();
         self.evict_turn();
     }
@@ -219,21 +232,23 @@ impl Owner {
             },
             None => None,
         };
-        let mut samples = 0;
+        let mut cost = 0;
         let mut next = first.or_else(|| self.commands.try_recv().ok());
         while let Some(command) = next {
             match command {
                 Command::Stop => self.stopping = true,
                 Command::Write(s) if s.is_resolved() => {
-                    samples += s.samples();
-                    self.known_at = self.node.clock.instant();
-                    self.group.push(*s);
+                    let added = self.admit(*s);
+                    if added > 0 {
+                        self.known_at = self.node.clock.instant();
+                    }
+                    cost += added;
                 }
                 Command::Write(s) => self.creating.push_back(*s),
                 Command::Freeze(freeze) => self.sealing.asked = Some(freeze),
                 Command::Sealed(sealed) => self.sealed(sealed),
             }
-            next = if samples < GROUP_SAMPLES_MAX { self.commands.try_recv().ok() } else { None };
+            next = if cost < GROUP_COST_MAX { self.commands.try_recv().ok() } else { None };
         }
     }
 
@@ -243,7 +258,7 @@ impl Owner {
             return None;
         }
         let creates = (!self.creating.is_empty()).then_some(self.create_at);
-        let others = [creates, self.sealing.wants_turn()].into_iter().flatten();
+        let others = [creates, self.slicing.wants_turn(), self.sealing.wants_turn()].into_iter().flatten();
         let next = others.fold(self.evicting.duty.due(), Instant::min);
         let left = next.saturating_duration_since(self.node.clock.instant());
         (!left.is_zero()).then_some(left)
@@ -273,7 +288,7 @@ impl Owner {
                 Err(error) => submission.refuse_new(&error),
             }
             if submission.is_resolved() {
-                self.group.push(submission);
+                self.admit(submission);
             } else {
                 self.creating.push_back(submission);
             }

@@ -1,7 +1,8 @@
 //! The path of a written batch, top to bottom.
 //!
 //! ```text
-//!   body ─▶ decode ─▶ check times ─▶ resolve keys ─▶ submit to owners ─▶ wait until durable ─▶ outcome
+//!   body ─▶ arrive: may it come in? ─▶ resolve: decode, check times, look keys up
+//!        ─▶ store: submit to owners, wait until durable ─▶ outcome
 //! ```
 
 mod decoders;
@@ -50,6 +51,24 @@ impl<R: Into<Refusal>> From<R> for Unwritten {
     }
 }
 
+/// A request's body, and what holds its memory.
+#[derive(Debug)]
+pub(crate) struct Arrived {
+    tenant: TenantId,
+    version: Version,
+    body: Vec<u8>,
+    memory: Reservation,
+    decoded_bytes: usize,
+    began: Instant,
+}
+
+impl Arrived {
+    /// It is decoded on a thread of its own.
+    pub(crate) const fn is_large(&self) -> bool {
+        self.decoded_bytes > INLINE_BYTES_MAX
+    }
+}
+
 /// Writes one request. What is counted as stored, in either case, is durable and can be queried.
 ///
 /// `memory` already holds the body's bytes; it grows by what the request turns out to need.
@@ -60,22 +79,63 @@ pub async fn write(
     body: Vec<u8>,
     memory: Reservation,
 ) -> Result<Outcome, Unwritten> {
+    let arrived = arrive(node, tenant, version, body, memory).await?;
+    store(node, resolve(node, arrived).await?).await
+}
+
+/// Looks whether the request may come in at all.
+pub(crate) async fn arrive(
+    node: &Node,
+    tenant: TenantId,
+    version: Version,
+    body: Vec<u8>,
+    memory: Reservation,
+) -> Result<Arrived, Refusal> {
     let began = Instant::now();
     wait_for_replay(node).await;
-    let _passing = node.shared().traffic.enter();
     check_state(node, &tenant)?;
     let decoded_bytes = protocol::remote_write::decoded_len(&body)?;
     node.shared().metrics.body_bytes.add(body.len() as u64);
+    Ok(Arrived { tenant, version, body, memory, decoded_bytes, began })
+}
 
-    let prepared = if decoded_bytes <= INLINE_BYTES_MAX {
-        prepare(node, &tenant, version, body, memory)
-    } else {
+/// Decodes the request and looks its series up.
+pub(crate) async fn resolve(node: &Node, arrived: Arrived) -> Result<Resolved, Refusal> {
+    let _passing = node.shared().traffic.enter();
+    let is_large = arrived.is_large();
+    let Arrived { tenant, version, body, memory, began, .. } = arrived;
+    let prepared = if is_large {
         let node = node.clone();
         let task = tokio::task::spawn_blocking(move || prepare(&node, &tenant, version, body, memory));
         task.await.map_err(|e| internal(format!("decoding failed: {e}")))?
+    } else {
+        prepare(node, &tenant, version, body, memory)
     };
-    let Prepared { submissions, mut outcome, creates } = prepared?;
+    Ok(Resolved { prepared: prepared?, began })
+}
 
+/// A request whose series are looked up.
+pub(crate) struct Resolved {
+    prepared: Prepared,
+    began: Instant,
+}
+
+impl Resolved {
+    /// Some of its series are new.
+    pub(crate) const fn creates(&self) -> bool {
+        self.prepared.creates
+    }
+
+    /// What it holds until it is answered.
+    pub(crate) const fn bytes(&self) -> u64 {
+        self.prepared.bytes
+    }
+}
+
+/// Hands each owner its share, and waits until all of it is durable.
+pub(crate) async fn store(node: &Node, resolved: Resolved) -> Result<Outcome, Unwritten> {
+    let _passing = node.shared().traffic.enter();
+    let Resolved { prepared: Prepared { submissions, mut outcome, creates, .. }, began } = resolved;
     // Also where one partition refuses its share the others are waited for: what they stored is part of the answer.
     let Submitted { answers, mut refused } = submit(node, submissions);
     for answer in answers {

@@ -1,23 +1,21 @@
 //! What can be configured. Raw (file, flags) becomes resolved ([`Settings`]) once, at start.
 
 mod effective;
-mod files;
 mod lake;
 mod raw;
 mod value;
 
 pub use effective::{EffectiveSetting, Origin};
-pub use files::Files;
 pub use lake::LakeSettings;
 pub use raw::{ConfigFile, Flags};
 pub use value::SettingsError;
 
 use crate::budget::Budget;
-use crate::machine::{Memory, files_max};
+use crate::http::CONNECTION_BUFFER_BYTES;
 use model::{TenantId, caps};
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use stdx::address;
 use tables::rollup::Resolution;
 use value::{count_or, duration_or, of_tenants, size, wrong};
@@ -55,21 +53,22 @@ pub struct Settings {
     /// Write requests between the end of their body and their answer. Default: one for each 256 KiB of the
     /// inflight account, 64 to 4,096.
     pub inflight_requests_max: usize,
+    /// Write requests that wait for their new series. Default: as [`Self::inflight_requests_max`].
+    pub creating_requests_max: usize,
     /// Open connections. Default: as many as may fill their buffers in [`Budget::connections_bytes`], 128 to
-    /// 4,096; in any case fewer than there are files for.
+    /// 4,096.
     pub connections_max: usize,
     /// Tenants in memory. Default 10,000.
     pub tenants_max: usize,
-    /// The longest that a request's body may take to arrive. Default 30 seconds.
+    /// The longest that a request's body may take to arrive, beyond what its size allows at
+    /// [`Self::transfer_rate`]. Default 30 seconds.
     pub body_timeout_ms: u64,
+    /// Bytes a second that senders and readers must move at least. Default 64 KiB.
+    pub transfer_rate: u64,
     /// A journal segment is closed at this size. Default 128 MiB.
     pub segment_bytes: u64,
     /// What becomes of data that is no longer fresh.
     pub lake: LakeSettings,
-    /// Files that may be open.
-    pub files: Files,
-    /// What was resolved in another way than it was wanted, or bodes ill.
-    pub warnings: Vec<String>,
 }
 
 /// From what the windows of a query are answered.
@@ -118,15 +117,15 @@ impl Settings {
 
     fn of(given: &ConfigFile) -> Result<Self, SettingsError> {
         let cores = std::thread::available_parallelism().map_or(1, usize::from);
-        let memory = Memory::of(Path::new("/"));
-        let budget = budget(given.memory.as_deref(), &memory)?;
-        let partitions =
-            count_or("partitions", given.partitions, partitions_default(), caps::PARTITIONS_MAX)?;
-        let query_concurrency = count_or("query_concurrency", given.query_concurrency, 2 * cores, 1024)?;
-        let files = Files::of(files_max(), partitions, query_concurrency);
-        let mut warnings: Vec<_> = budget.warning(&memory).into_iter().collect();
-        let connections_max = files.connections(given.connections, &budget, &mut warnings)?;
+        let budget = budget(given.memory.as_deref())?;
+        let connections_default = budget.connections_bytes() / CONNECTION_BUFFER_BYTES as u64;
         let inflight_default = budget.inflight_bytes / (256 << 10);
+        let inflight_requests_max = count_or(
+            "inflight_requests",
+            given.inflight_requests,
+            inflight_default.clamp(64, 4096) as usize,
+            1 << 20,
+        )?;
         let duration = |name, text: &Option<String>, default_ms| duration_or(name, text.as_ref(), default_ms);
         let idle_ms = duration("series_idle", &given.series_idle, 3_600_000)?;
         let data_dir = given.data_dir.clone().unwrap_or_else(|| "floodmark-data".into());
@@ -135,7 +134,7 @@ impl Settings {
             data_dir,
             http: http(given.http.as_deref())?,
             durability: durability(given.durability.as_deref())?,
-            partitions,
+            partitions: count_or("partitions", given.partitions, partitions_default(), caps::PARTITIONS_MAX)?,
             out_of_order_window_ms: duration("out_of_order_window", &given.out_of_order_window, 3_600_000)?,
             future_ms: duration("future_limit", &given.future_limit, 600_000)?,
             series_idle_s: u32::try_from(idle_ms / 1000).unwrap_or(u32::MAX),
@@ -150,19 +149,24 @@ impl Settings {
                 &given.tenant_query_resolution,
                 |name, text| detail(name, text),
             )?,
-            query_concurrency,
-            inflight_requests_max: count_or(
-                "inflight_requests",
-                given.inflight_requests,
-                inflight_default.clamp(64, 4096) as usize,
+            query_concurrency: count_or("query_concurrency", given.query_concurrency, 2 * cores, 1024)?,
+            inflight_requests_max,
+            creating_requests_max: count_or(
+                "creating_requests",
+                given.creating_requests,
+                inflight_requests_max,
                 1 << 20,
             )?,
-            connections_max,
+            connections_max: count_or(
+                "connections",
+                given.connections,
+                connections_default.clamp(128, 4096) as usize,
+                1 << 20,
+            )?,
             tenants_max: count_or("tenants", given.tenants, 10_000, 1 << 20)?,
             body_timeout_ms: duration("body_timeout", &given.body_timeout, 30_000)? as u64,
+            transfer_rate: transfer_rate(given.transfer_rate.as_deref())?,
             segment_bytes: segment_bytes(given.segment_size.as_deref())?,
-            files,
-            warnings,
             budget,
         })
     }
@@ -178,8 +182,8 @@ pub(crate) fn partitions_default() -> usize {
     std::thread::available_parallelism().map_or(1, usize::from).min(8)
 }
 
-fn budget(given: Option<&str>, memory: &Memory) -> Result<Budget, SettingsError> {
-    let Some(text) = given else { return Ok(Budget::half_of(memory)) };
+fn budget(memory: Option<&str>) -> Result<Budget, SettingsError> {
+    let Some(text) = memory else { return Ok(Budget::of_machine()) };
     Budget::of(size("memory", text)?).map_err(|reason| wrong("memory", text, reason))
 }
 
@@ -198,6 +202,13 @@ fn durability(given: Option<&str>) -> Result<journal::Durability, SettingsError>
 
 fn detail(name: &'static str, text: &str) -> Result<Detail, SettingsError> {
     Detail::parse(text).ok_or_else(|| wrong(name, text, Detail::WORDS))
+}
+
+fn transfer_rate(given: Option<&str>) -> Result<u64, SettingsError> {
+    let Some(text) = given else { return Ok(64 << 10) };
+    let bytes = size("transfer_rate", text)?;
+    let is_in = (1..=1 << 30).contains(&bytes);
+    is_in.then_some(bytes).ok_or_else(|| wrong("transfer_rate", text, "1B to 1GiB"))
 }
 
 fn segment_bytes(given: Option<&str>) -> Result<u64, SettingsError> {

@@ -1,6 +1,7 @@
 //! What the pipeline hands to a partition's owner, and what comes back.
 
 use crate::refusal::Refusal;
+use head::Columns;
 use model::{Exemplar, Labels, Metadata, SeriesError, SeriesKey, SeriesRef, TenantId};
 use protocol::remote_write::describe_labels;
 use std::ops::Range;
@@ -22,6 +23,8 @@ pub(crate) struct Submission {
     pub(crate) new_values: Vec<f64>,
     /// How many of `new` have been made.
     pub(crate) created: usize,
+    /// The samples that the next group takes; those before it are stored already.
+    pub(crate) slice: Range<usize>,
     pub(crate) metadata: Vec<Metadata>,
     pub(crate) exemplars: Vec<(SeriesRef, Exemplar)>,
     /// What has become of it so far.
@@ -115,6 +118,7 @@ impl Submission {
             new_timestamps: Vec::new(),
             new_values: Vec::new(),
             created: 0,
+            slice: 0..0,
             metadata: Vec::new(),
             exemplars: Vec::new(),
             outcome: Outcome::default(),
@@ -133,9 +137,15 @@ impl Submission {
         self.created == self.new.len()
     }
 
-    /// Samples of known and new series.
-    pub(crate) fn samples(&self) -> usize {
-        self.refs.len() + if self.is_resolved() { 0 } else { self.new_timestamps.len() }
+    /// The samples of its [`Self::slice`].
+    pub(crate) fn columns(&self) -> Columns<'_> {
+        let slice = self.slice.clone();
+        Columns::new(&self.refs[slice.clone()], &self.timestamps[slice.clone()], &self.values[slice])
+    }
+
+    /// Its [`Self::slice`] is the last. Metadata and exemplars go with that.
+    pub(crate) const fn is_last_slice(&self) -> bool {
+        self.slice.end == self.refs.len()
     }
 
     /// Leaves out the series that are still to be made: there is no room for them.

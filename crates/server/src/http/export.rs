@@ -21,6 +21,7 @@ use super::error::ApiError;
 use super::meta::selectors;
 use super::params::Params;
 use super::tenant::tenant_of;
+use crate::refusal::Refusal;
 use crate::source::Source;
 use axum::body::Body;
 use axum::extract::State;
@@ -29,8 +30,9 @@ use axum::response::Response;
 use format::Format;
 use given::Given;
 use model::{LabelsRef, Samples, TenantId, TimeRange};
-use pieces::{Piece, Pieces, Stop, Stream, WARNING};
+use pieces::{PIECES_BYTES, Piece, Pieces, Stop, Stream, WARNING};
 use query::{Matcher, QueryError, Select, SeriesSource};
+use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use tokio::sync::mpsc;
 
@@ -53,18 +55,20 @@ pub(super) async fn export(
         let message = format!("too many exports: {} run already", app.exporting.limit());
         return Err(ApiError::unavailable(message));
     };
+    let memory = Arc::new(app.node.shared().answers.reserve(PIECES_BYTES).map_err(Refusal::from)?);
+    let held = Arc::clone(&memory);
     let (pieces, mut written) = mpsc::channel(PIECES_WAITING);
     let cancel = CancelOnDrop::new();
     let cancelled = cancel.flag();
     tokio::task::spawn_blocking(move || {
         let ask = Ask { app: &app, tenant, selectors: &selectors, range, cancelled: &cancelled };
-        let mut out = Pieces::new(format, &pieces);
+        let mut out = Pieces::new(format, &pieces, app.node.shared().answers.clone());
         let done = ask.all_or_again(&mut out).and_then(|()| out.end());
         if let Err(Stop::Failed(error)) = done {
             // nobody may be there to hear it
             let _ = pieces.blocking_send(Err(error));
         }
-        drop(pass);
+        drop((pass, held));
     });
     let (mut first, mut known) = (None, HeaderMap::new());
     while first.is_none() {
@@ -74,7 +78,7 @@ pub(super) async fn export(
             None => break,
         }
     }
-    let mut response = Response::new(Body::new(Stream::new(first, written, cancel)));
+    let mut response = Response::new(Body::new(Stream::new(first, written, cancel, memory)));
     response.headers_mut().extend(known);
     response.headers_mut().insert(header::TRAILER, HeaderValue::from_name(WARNING));
     let content_type = HeaderValue::from_static(format.content_type());
@@ -151,7 +155,47 @@ mod tests {
     use super::pieces::PIECE_BYTES;
     use super::*;
     use crate::lake::tests::{node_with, write_of};
+    use model::Labels;
+    use protocol::exposition::Dialect;
+    use protocol::{exposition, jsonl};
+    use stdx::budget::Account;
     use stdx::clock::{Clock, SystemClock};
+
+    /// However long a line, what is held of it is a piece, and pieces are paid for.
+    #[test]
+    fn long_lines_go_out_in_small_pieces() {
+        let account = Account::new("answers", 10_000);
+        let labels = Labels::from_pairs(&[("__name__", "m")]);
+        let control = "\u{1}".repeat(16_000);
+        let long = Labels::from_pairs(&[("__name__", "m"), ("a", &control), ("b", &control)]);
+        let mut samples = Samples::default();
+        (0..30_000).for_each(|i| samples.push(i, f64::from(i as i32) / 7.0));
+        for format in [Format::Lines { samples: 1_000_000 }, Format::Text(Dialect::Prometheus)] {
+            let (pieces, mut written) = mpsc::channel(1000);
+            let mut out = Pieces::new(format, &pieces, account.clone());
+            assert!(out.series(labels.as_ref(), &samples).is_ok() && out.end().is_ok());
+            let mut text = Vec::new();
+            while let Ok(Ok(Piece::Text(piece))) = written.try_recv() {
+                assert!(piece.len() <= 2 * PIECE_BYTES, "{} bytes in one piece", piece.len());
+                text.extend_from_slice(&piece);
+            }
+            let mut whole = Vec::new();
+            match format {
+                Format::Lines { .. } => {
+                    jsonl::put_line(&mut whole, labels.as_ref(), &samples.timestamps, &samples.values);
+                }
+                Format::Text(dialect) => {
+                    let (times, values) = (&samples.timestamps, &samples.values);
+                    exposition::put_samples(&mut whole, dialect, labels.as_ref(), times, values);
+                }
+            }
+            assert!(text == whole, "cut in pieces it is another text");
+            assert_eq!(account.used_bytes(), 0);
+        }
+        let (pieces, _written) = mpsc::channel(1000);
+        let mut out = Pieces::new(Format::Lines { samples: 1000 }, &pieces, account.clone());
+        assert!(matches!(out.series(long.as_ref(), &samples), Err(Stop::Failed(_))), "nobody pays for it");
+    }
 
     #[tokio::test(flavor = "multi_thread")]
     async fn an_export_goes_on_when_what_it_reads_moves_on() {
@@ -173,7 +217,8 @@ mod tests {
                 range: TimeRange::ALL,
                 cancelled: &cancelled,
             };
-            let mut out = Pieces::new(Format::Lines { samples: LINE_SAMPLES }, &pieces);
+            let account = app.node.shared().answers.clone();
+            let mut out = Pieces::new(Format::Lines { samples: LINE_SAMPLES }, &pieces, account);
             ask.all_or_again(&mut out).and_then(|()| out.end()).is_ok()
         });
         let mut text = Vec::new();

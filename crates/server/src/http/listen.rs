@@ -1,16 +1,30 @@
 //! Accepts connections and speaks HTTP/1.1 on them until it is told to stop.
+//!
+//! Accepting never waits for a place: see [`super::connections`].
 
+use super::connections::{Busy, Connections, Place};
+use super::patience::Patience;
 use super::stall::StallTimeout;
 use super::{App, router};
 use crate::node::Node;
+use axum::Router;
+use axum::body::Body;
+use hyper::Request;
+use hyper::body::{Body as HttpBody, Frame, Incoming, SizeHint};
 use hyper::server::conn::http1;
+use hyper::service::{Service, service_fn};
 use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::server::graceful::GracefulShutdown;
 use hyper_util::service::TowerToHyperService;
+use std::convert::Infallible;
+use std::pin::Pin;
 use std::sync::Arc;
+use std::task::{Context, Poll};
 use std::time::Duration;
-use tokio::net::TcpListener;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::Semaphore;
+use tokio::time::{Instant, timeout};
 
 /// A connection must bring a request's head within this time.
 const HEADER_TIMEOUT: Duration = Duration::from_secs(10);
@@ -18,7 +32,7 @@ const HEADER_TIMEOUT: Duration = Duration::from_secs(10);
 /// The longest that requests in flight may take once the server stops.
 const DRAIN_TIMEOUT: Duration = Duration::from_secs(20);
 
-/// An answer must find its reader within this time, again and again.
+/// The longest that an answer may wait for its reader, beyond what its size allows at the minimum rate.
 const STALL_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// What a connection may buffer; a request's head must fit. The defaults (400 KiB and 100 headers) let those
@@ -28,17 +42,29 @@ pub(crate) const CONNECTION_BUFFER_BYTES: usize = 64 << 10;
 /// After an accept that failed (out of file descriptors, mostly).
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
+/// Connections that are turned away at once: each hears why, for as long as it takes at the most. Beyond that they are
+/// closed without a word.
+const TURNED_AWAY_MAX: usize = 64;
+const TURNED_AWAY_TIMEOUT: Duration = Duration::from_secs(1);
+
+/// What they hear.
+const TOO_MANY: &[u8] = b"HTTP/1.1 503 Service Unavailable\r\nretry-after: 1\r\nconnection: close\r\n\
+    content-type: text/plain\r\ncontent-length: 64\r\n\r\n\
+    too many connections, none of them is idle (setting connections)";
+
 /// Serves until `stop` resolves; then lets requests in flight finish.
 pub async fn serve(node: Node, listener: TcpListener, stop: impl Future<Output = ()> + Send) {
-    let connections = Arc::new(Semaphore::new(node.settings().connections_max));
+    let settings = node.settings();
+    let patience = Patience::new(STALL_TIMEOUT, settings.transfer_rate);
+    let connections = Connections::new(settings.connections_max);
+    let turned_away = Arc::new(Semaphore::new(TURNED_AWAY_MAX));
+    let open = connections.clone();
+    let count = move || open.count() as f64;
+    node.registry().gauge_fn("floodmark_http_connections", "Open connections.", &[], count);
     let service = TowerToHyperService::new(router(App::new(node)));
     let graceful = GracefulShutdown::new();
     tokio::pin!(stop);
     loop {
-        let permit = tokio::select! {
-            permit = Arc::clone(&connections).acquire_owned() => permit.expect("BUG: the semaphore is never closed"),
-            () = &mut stop => break,
-        };
         let stream = tokio::select! {
             accepted = listener.accept() => match accepted {
                 Ok((stream, _)) => stream,
@@ -50,22 +76,101 @@ pub async fn serve(node: Node, listener: TcpListener, stop: impl Future<Output =
             },
             () = &mut stop => break,
         };
-        let _ = stream.set_nodelay(true); // only a matter of latency
-        let connection = http1::Builder::new()
-            .timer(TokioTimer::new())
-            .header_read_timeout(HEADER_TIMEOUT)
-            .max_buf_size(CONNECTION_BUFFER_BYTES)
-            .serve_connection(TokioIo::new(StallTimeout::new(stream, STALL_TIMEOUT)), service.clone());
-        let connection = graceful.watch(connection);
-        tokio::spawn(async move {
-            if let Err(error) = connection.await {
-                tracing::debug!(%error, "connection ended");
+        match connections.enter(Instant::now()) {
+            Some(place) => converse(stream, place, patience, service.clone(), &graceful),
+            None => {
+                if let Ok(permit) = Arc::clone(&turned_away).try_acquire_owned() {
+                    tokio::spawn(async move {
+                        let _ = timeout(TURNED_AWAY_TIMEOUT, turn_away(stream)).await;
+                        drop(permit);
+                    });
+                }
             }
-            drop(permit);
-        });
+        }
     }
     drop(listener);
-    if tokio::time::timeout(DRAIN_TIMEOUT, graceful.shutdown()).await.is_err() {
+    if timeout(DRAIN_TIMEOUT, graceful.shutdown()).await.is_err() {
         tracing::warn!(seconds = DRAIN_TIMEOUT.as_secs(), "some requests did not finish in time");
+    }
+}
+
+/// Serves one connection, in a task of its own.
+fn converse(
+    stream: TcpStream,
+    place: Place,
+    patience: Patience,
+    service: TowerToHyperService<Router>,
+    graceful: &GracefulShutdown,
+) {
+    let _ = stream.set_nodelay(true); // only a matter of latency
+    let link = place.share();
+    let served = Arc::clone(&link);
+    let service = service_fn(move |request: Request<Incoming>| {
+        let busy = served.begin();
+        let answer = service.call(request);
+        async move { Ok::<_, Infallible>(answer.await?.map(|body| Answer { body, _busy: busy })) }
+    });
+    let stream = StallTimeout::new(stream, patience, Arc::clone(&link));
+    let connection = http1::Builder::new()
+        .timer(TokioTimer::new())
+        .header_read_timeout(HEADER_TIMEOUT)
+        .max_buf_size(CONNECTION_BUFFER_BYTES)
+        .serve_connection(TokioIo::new(stream), service);
+    let connection = graceful.watch(connection);
+    tokio::spawn(async move {
+        tokio::select! {
+            ended = connection => if let Err(error) = ended {
+                tracing::debug!(%error, "connection ended");
+            },
+            () = link.closed() => tracing::debug!("idle connection closed to make room"),
+        }
+        drop(place);
+    });
+}
+
+/// Says why. What was sent already is read, or the other end might lose the answer.
+async fn turn_away(mut stream: TcpStream) -> std::io::Result<()> {
+    stream.write_all(TOO_MANY).await?;
+    stream.shutdown().await?;
+    let mut ignored = [0; 1024];
+    while stream.read(&mut ignored).await? > 0 {}
+    Ok(())
+}
+
+/// An answer, whose connection is busy until all of it is handed over.
+struct Answer {
+    body: Body,
+    _busy: Busy,
+}
+
+impl HttpBody for Answer {
+    type Data = <Body as HttpBody>::Data;
+    type Error = <Body as HttpBody>::Error;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Self::Data>, Self::Error>>> {
+        Pin::new(&mut self.body).poll_frame(context)
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.body.is_end_stream()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        self.body.size_hint()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_refusal_has_the_length_that_it_says() {
+        let text = std::str::from_utf8(TOO_MANY).unwrap();
+        let (head, body) = text.split_once("\r\n\r\n").unwrap();
+        assert!(head.ends_with(&format!("content-length: {}", body.len())), "{} bytes", body.len());
     }
 }

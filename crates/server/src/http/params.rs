@@ -2,6 +2,7 @@
 
 use super::App;
 use super::error::ApiError;
+use super::patience::Patience;
 use crate::refusal::grow;
 use axum::body::Body;
 use axum::extract::{FromRequest, Request};
@@ -11,6 +12,7 @@ use model::TimeRange;
 use std::time::Duration;
 use stdx::budget::Reservation;
 use stdx::units;
+use tokio::time::{Instant, timeout_at};
 
 /// A form of this size holds any sensible query.
 const FORM_BYTES_MAX: usize = 1 << 20;
@@ -42,9 +44,10 @@ impl FromRequest<App> for Params {
         let (form, memory) = match is_form {
             true => {
                 let memory = app.node.shared().answers.reserve(0).expect("BUG: nothing always fits");
-                let timeout = Duration::from_millis(app.node.settings().body_timeout_ms);
-                let read = tokio::time::timeout(timeout, read_form(body, memory)).await;
-                let (form, memory) = read.map_err(|_| form_too_slow(timeout))??;
+                let settings = app.node.settings();
+                let timeout = Duration::from_millis(settings.body_timeout_ms);
+                let patience = Patience::new(timeout, settings.transfer_rate);
+                let (form, memory) = read_form(body, memory, patience, || form_too_slow(timeout)).await?;
                 (form, Some(memory))
             }
             false => (Vec::new(), None),
@@ -61,14 +64,22 @@ impl FromRequest<App> for Params {
 }
 
 /// Reads a form, buying its memory as it comes.
-async fn read_form(mut body: Body, mut memory: Reservation) -> Result<(Vec<u8>, Reservation), ApiError> {
+async fn read_form(
+    mut body: Body,
+    mut memory: Reservation,
+    mut patience: Patience,
+    too_slow: impl Fn() -> ApiError,
+) -> Result<(Vec<u8>, Reservation), ApiError> {
     let unreadable = || {
         let message = format!("the form cannot be read or is larger than {FORM_BYTES_MAX} bytes");
         ApiError::new(StatusCode::PAYLOAD_TOO_LARGE, "bad_data", message)
     };
     let mut form = Vec::new();
-    while let Some(frame) = body.frame().await {
+    loop {
+        let deadline = patience.waits(Instant::now());
+        let Some(frame) = timeout_at(deadline, body.frame()).await.map_err(|_| too_slow())? else { break };
         let Ok(data) = frame.map_err(|_| unreadable())?.into_data() else { continue };
+        patience.moved(data.len(), Instant::now());
         let len = form.len() + data.len();
         if len > FORM_BYTES_MAX {
             return Err(unreadable());

@@ -1,37 +1,51 @@
-//! A connection whose other end takes nothing of what is written for a while is closed.
+//! A connection whose other end takes what is written too slowly is closed.
 //!
-//! An answer holds its memory until it is sent. Without this, somebody who asks and never reads would hold it
-//! for ever.
+//! An answer holds its memory until it is sent. Without this, somebody who asks and hardly reads would hold it for ever.
 
+use super::connections::Link;
+use super::patience::Patience;
+use std::future::Future as _;
 use std::io;
 use std::pin::Pin;
+use std::sync::Arc;
 use std::task::{Context, Poll};
-use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
-use tokio::time::{Sleep, sleep};
+use tokio::time::{Instant, Sleep, sleep_until};
 
-/// A stream that ends with [`io::ErrorKind::TimedOut`] when writing makes no progress.
+/// A stream that ends with [`io::ErrorKind::TimedOut`] when what is written moves too slowly.
 #[derive(Debug)]
 pub(super) struct StallTimeout<S> {
     stream: S,
-    timeout: Duration,
+    patience: Patience,
     /// Runs while a write waits.
     waiting: Option<Pin<Box<Sleep>>>,
+    link: Arc<Link>,
 }
 
 impl<S: AsyncWrite + Unpin> StallTimeout<S> {
-    pub(super) const fn new(stream: S, timeout: Duration) -> Self {
-        Self { stream, timeout, waiting: None }
+    pub(super) const fn new(stream: S, patience: Patience, link: Arc<Link>) -> Self {
+        Self { stream, patience, waiting: None, link }
     }
 
-    /// What a write came to, unless it waits for too long.
-    fn watch<T>(&mut self, context: &mut Context<'_>, written: Poll<io::Result<T>>) -> Poll<io::Result<T>> {
-        if written.is_ready() {
-            self.waiting = None;
+    /// What a write came to, unless it waits for too long. `moved` says how many bytes that is.
+    fn watch<T>(
+        &mut self,
+        context: &mut Context<'_>,
+        written: Poll<io::Result<T>>,
+        moved: impl FnOnce(&T) -> usize,
+    ) -> Poll<io::Result<T>> {
+        if let Poll::Ready(result) = &written {
+            if self.waiting.take().is_some() {
+                self.link.writes(false);
+            }
+            self.patience.moved(result.as_ref().map_or(0, moved), Instant::now());
             return written;
         }
-        let timeout = self.timeout;
-        let waiting = self.waiting.get_or_insert_with(|| Box::pin(sleep(timeout)));
+        let deadline = self.patience.waits(Instant::now());
+        if self.waiting.is_none() {
+            self.link.writes(true);
+        }
+        let waiting = self.waiting.get_or_insert_with(|| Box::pin(sleep_until(deadline)));
         waiting.as_mut().poll(context).map(|()| Err(io::ErrorKind::TimedOut.into()))
     }
 }
@@ -53,7 +67,7 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for StallTimeout<S> {
         bytes: &[u8],
     ) -> Poll<io::Result<usize>> {
         let written = Pin::new(&mut self.stream).poll_write(context, bytes);
-        self.watch(context, written)
+        self.watch(context, written, |bytes| *bytes)
     }
 
     fn poll_write_vectored(
@@ -62,7 +76,7 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for StallTimeout<S> {
         bytes: &[io::IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
         let written = Pin::new(&mut self.stream).poll_write_vectored(context, bytes);
-        self.watch(context, written)
+        self.watch(context, written, |bytes| *bytes)
     }
 
     fn is_write_vectored(&self) -> bool {
@@ -71,7 +85,7 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for StallTimeout<S> {
 
     fn poll_flush(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
         let flushed = Pin::new(&mut self.stream).poll_flush(context);
-        self.watch(context, flushed)
+        self.watch(context, flushed, |()| 0)
     }
 
     fn poll_shutdown(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
@@ -81,13 +95,16 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for StallTimeout<S> {
 
 #[cfg(test)]
 mod tests {
+    use super::super::connections::Connections;
     use super::*;
+    use std::time::Duration;
     use tokio::io::{AsyncReadExt, AsyncWriteExt, duplex};
 
     #[tokio::test]
     async fn who_reads_nothing_is_given_up() {
         let (mine, mut theirs) = duplex(100);
-        let mut mine = StallTimeout::new(mine, Duration::ZERO);
+        let place = Connections::new(1).enter(Instant::now()).expect("there is room");
+        let mut mine = StallTimeout::new(mine, Patience::new(Duration::ZERO, 1), place.share());
         mine.write_all(&[1; 100]).await.unwrap();
         assert_eq!(mine.write(&[1]).await.unwrap_err().kind(), io::ErrorKind::TimedOut);
         // who reads again goes on

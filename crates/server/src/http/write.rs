@@ -2,6 +2,7 @@
 
 use super::App;
 use super::error::WriteError;
+use super::patience::Patience;
 use super::tenant::tenant_of;
 use crate::pipeline::{self, Unwritten};
 use crate::refusal::{Refusal, grow};
@@ -15,10 +16,14 @@ use model::ErrorKind;
 use model::caps::BODY_COMPRESSED_BYTES_MAX;
 use protocol::remote_write::{Version, negotiate};
 use std::time::Duration;
-use stdx::budget::Reservation;
+use stdx::budget::{Account, Exhausted, Reservation};
+use tokio::time::{Instant, timeout_at};
 
-/// Bytes that are reserved at a time while a body comes in.
-const BODY_STEP_BYTES: u64 = 64 << 10;
+#[cfg(test)]
+mod tests;
+
+/// The least that is reserved at a time while a body comes in.
+const BODY_STEP_BYTES: usize = 64 << 10;
 
 pub(crate) async fn remote_write(State(app): State<App>, headers: HeaderMap, body: Body) -> Response {
     let text = |name| headers.get(name).and_then(|v: &HeaderValue| v.to_str().ok());
@@ -53,15 +58,37 @@ pub(crate) async fn remote_write(State(app): State<App>, headers: HeaderMap, bod
 async fn accept(app: &App, headers: &HeaderMap, version: Version, body: Body) -> Result<Outcome, Unwritten> {
     let tenant = tenant_of(headers)?;
     let (body, memory) = read_body(app, headers, body).await?;
-    // The gate guards the work, not the wait: a slow sender holds no place while its body trickles in.
-    let Some(_pass) = app.writing.enter() else {
-        let message = format!(
-            "{} write requests are being worked on already (setting inflight_requests)",
-            app.writing.limit()
-        );
-        return Err(Refusal::busy("inflight_requests", message).into());
+    let arrived = pipeline::arrive(&app.node, tenant, version, body, memory).await?;
+    // Decoding a large body takes a thread: there is one for each core, whoever asks. Small ones are quick.
+    let decoding = match arrived.is_large() {
+        true => Some(app.decoding.acquire().await.expect("BUG: the semaphore is never closed")),
+        false => None,
     };
-    pipeline::write(&app.node, tenant, version, body, memory).await
+    // The gate guards the work, not the wait: a slow sender holds no place while its body trickles in.
+    let known = app.writing.enter().ok_or_else(|| too_many("inflight_requests", app.writing.limit()))?;
+    let resolved = pipeline::resolve(&app.node, arrived).await?;
+    drop(decoding);
+    // Who creates series waits for as long as that takes, and must not take the places of who does not.
+    let pass = if resolved.creates() {
+        drop(known);
+        let pass = app.creating.enter_with(resolved.bytes());
+        pass.ok_or_else(|| too_many("creating_requests", app.creating.limit()))?
+    } else {
+        known
+    };
+    let stored = pipeline::store(&app.node, resolved).await;
+    drop(pass);
+    stored
+}
+
+fn too_many(setting: &'static str, limit: usize) -> Refusal {
+    let what = match setting {
+        "creating_requests" => {
+            "write requests with new series wait already, or hold half of the inflight memory"
+        }
+        _ => "write requests are being worked on already",
+    };
+    Refusal::busy(setting, format!("{limit} {what} (setting {setting})"))
 }
 
 /// Reads a body, buying its memory as it comes.
@@ -72,30 +99,85 @@ async fn read_body(app: &App, headers: &HeaderMap, body: Body) -> Result<(Vec<u8
     {
         return Err(too_large(bytes));
     }
-    let memory = app.node.shared().inflight.reserve(BODY_STEP_BYTES)?;
-    let timeout = Duration::from_millis(app.node.settings().body_timeout_ms);
-    tokio::time::timeout(timeout, collect(body, memory)).await.map_err(|_| {
-        let message =
-            format!("the body did not arrive within {} s (setting body_timeout)", timeout.as_secs_f64());
-        Refusal::busy("body_timeout", message)
-    })?
+    let settings = app.node.settings();
+    let timeout = Duration::from_millis(settings.body_timeout_ms);
+    let patience = Patience::new(timeout, settings.transfer_rate);
+    collect(body, &app.node.shared().inflight, patience).await.map_err(|error| match error {
+        Broken::Refused(refusal) => refusal,
+        Broken::TooSlow => {
+            let message = format!(
+                "the body did not arrive within {} s (setting body_timeout), and more for what came at {} KiB a \
+                 second (setting transfer_rate)",
+                timeout.as_secs_f64(),
+                settings.transfer_rate >> 10
+            );
+            Refusal::busy("body_timeout", message)
+        }
+    })
 }
 
-async fn collect(mut body: Body, mut memory: Reservation) -> Result<(Vec<u8>, Reservation), Refusal> {
+/// Why a body was not read to its end.
+#[derive(Debug)]
+enum Broken {
+    Refused(Refusal),
+    TooSlow,
+}
+
+async fn collect(
+    mut body: Body,
+    account: &Account,
+    mut patience: Patience,
+) -> Result<(Vec<u8>, Reservation), Broken> {
+    let refused = |full: Exhausted| Broken::Refused(full.into());
+    let mut memory = account.reserve(BODY_STEP_BYTES as u64).map_err(refused)?;
     let mut bytes = Vec::new();
-    while let Some(frame) = body.frame().await {
-        let frame = frame.map_err(|e| Refusal::invalid("body", format!("the body cannot be read: {e}")))?;
+    loop {
+        let deadline = patience.waits(Instant::now());
+        let frame = timeout_at(deadline, body.frame()).await.map_err(|_| Broken::TooSlow)?;
+        let Some(frame) = frame else { return Ok((bytes, memory)) };
+        let frame = frame.map_err(|e| {
+            Broken::Refused(Refusal::invalid("body", format!("the body cannot be read: {e}")))
+        })?;
         let Ok(data) = frame.into_data() else { continue };
-        let len = bytes.len() + data.len();
-        if len > BODY_COMPRESSED_BYTES_MAX {
-            return Err(too_large(len as u64));
-        }
-        if len as u64 > memory.bytes() {
-            grow(&mut memory, (len as u64).next_multiple_of(BODY_STEP_BYTES) * 2)?;
-        }
+        patience.moved(data.len(), Instant::now());
+        make_room(&mut bytes, data.len(), account, &mut memory).map_err(Broken::Refused)?;
         bytes.extend_from_slice(&data);
     }
-    Ok((bytes, memory))
+}
+
+/// Buys room for `more` bytes of a body, a quarter more than there is at the least.
+///
+/// What asks for more than its first step leaves a third of the account to others: large bodies that never end must
+/// not keep small ones out.
+fn make_room(
+    bytes: &mut Vec<u8>,
+    more: usize,
+    account: &Account,
+    memory: &mut Reservation,
+) -> Result<(), Refusal> {
+    let len = bytes.len() + more;
+    if len > BODY_COMPRESSED_BYTES_MAX {
+        return Err(too_large(len as u64));
+    }
+    if len <= bytes.capacity() {
+        return Ok(());
+    }
+    let old = bytes.capacity();
+    let new = len.max(old + old / 4).next_multiple_of(BODY_STEP_BYTES).min(BODY_COMPRESSED_BYTES_MAX);
+    // while they move, the old ones and the new ones are there at once
+    let held = (old + new) as u64;
+    if old > 0 && account.used_bytes() + (held - memory.bytes().min(held)) > account.limit_bytes() / 3 * 2 {
+        let full = Exhausted {
+            account: account.name(),
+            asked_bytes: held,
+            used_bytes: account.used_bytes() - memory.bytes(),
+            limit_bytes: account.limit_bytes() / 3 * 2,
+        };
+        return Err(full.into());
+    }
+    grow(memory, held)?;
+    bytes.reserve_exact(new - bytes.len());
+    grow(memory, new as u64)
 }
 
 fn too_large(bytes: u64) -> Refusal {

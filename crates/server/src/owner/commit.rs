@@ -4,10 +4,10 @@ use super::Owner;
 use super::outage::Mention;
 use crate::refusal::Refusal;
 use crate::submission::Submission;
-use head::{AppendStats, TenantHead};
+use head::AppendStats;
 use journal::{JournalError, RecordEncoder};
-use model::{LabelsRef, SeriesError, SeriesRef};
-use protocol::remote_write::describe_labels;
+use model::{LabelsRef, SeriesRef};
+use parking_lot::RwLockWriteGuard;
 use std::sync::atomic::Ordering;
 use std::time::Instant;
 
@@ -27,9 +27,13 @@ impl Owner {
                     );
                 }
                 self.apply(&mut group);
-                for submission in group.drain(..) {
-                    self.node.metrics.samples.add(submission.outcome.samples);
-                    submission.answer();
+                for mut submission in group.drain(..) {
+                    submission.outcome.samples += submission.slice.len() as u64;
+                    self.node.metrics.samples.add(submission.slice.len() as u64);
+                    match submission.is_last_slice() {
+                        true => submission.answer(),
+                        false => self.slicing.waits(submission),
+                    }
                 }
             }
             Err(error) => {
@@ -53,9 +57,9 @@ impl Owner {
     fn make_durable(&mut self, group: &mut [Submission]) -> Result<(), JournalError> {
         self.dictionary.enter(self.journal.begin()?);
         for submission in group {
-            self.leave_out_the_too_old(submission);
-            submission.outcome.samples = submission.refs.len() as u64;
-            submission.outcome.exemplars = submission.exemplars.len() as u64;
+            if submission.is_last_slice() {
+                submission.outcome.exemplars = submission.exemplars.len() as u64;
+            }
             self.record(submission)?;
         }
         let began = Instant::now();
@@ -64,45 +68,8 @@ impl Owner {
         Ok(())
     }
 
-    /// Samples before the out-of-order window of their series are not accepted.
-    fn leave_out_the_too_old(&self, submission: &mut Submission) {
-        let window_ms = self.node.settings.out_of_order_window_ms;
-        let partition = self.partition.head.read();
-        let Some(head) = partition.tenant(&submission.tenant) else { return };
-        let too_old = |series: SeriesRef, timestamp_ms: i64| {
-            let newest_ms = head.newest_ms(series);
-            (timestamp_ms < newest_ms.saturating_sub(window_ms)).then_some(newest_ms)
-        };
-        let any = submission.refs.iter().zip(&submission.timestamps).any(|(s, t)| too_old(*s, *t).is_some());
-        if !any {
-            return;
-        }
-        let mut kept = 0;
-        let mut refused = None;
-        for i in 0..submission.refs.len() {
-            let (series, timestamp_ms) = (submission.refs[i], submission.timestamps[i]);
-            match too_old(series, timestamp_ms) {
-                Some(_) if refused == Some(series) => submission.outcome.refuse_more(1),
-                Some(newest_ms) => {
-                    refused = Some(series);
-                    let error = SeriesError::TooOld { timestamp_ms, newest_ms, window_ms };
-                    submission.outcome.refuse(error, 1, || labels_text(head, series));
-                }
-                None => {
-                    submission.refs[kept] = series;
-                    submission.timestamps[kept] = timestamp_ms;
-                    submission.values[kept] = submission.values[i];
-                    kept += 1;
-                }
-            }
-        }
-        submission.refs.truncate(kept);
-        submission.timestamps.truncate(kept);
-        submission.values.truncate(kept);
-    }
-
-    /// Writes a submission's journal records (one, unless it is huge), with the definitions that the
-    /// dictionary lacks.
+    /// Writes the journal records of a submission's slice (one, unless it is huge), with the definitions that
+    /// the dictionary lacks.
     fn record(&mut self, submission: &Submission) -> Result<(), JournalError> {
         let Self { encoder, journal, dictionary, label_bytes, partition, .. } = self;
         let partition = partition.head.read();
@@ -126,20 +93,21 @@ impl Owner {
             }
             Ok::<_, JournalError>(())
         };
-        let samples = submission.refs.iter().zip(&submission.timestamps).zip(&submission.values);
-        for ((series, timestamp_ms), value) in samples {
+        for (series, timestamp_ms, value) in submission.columns().iter() {
             next_record(encoder)?;
-            define(*series, encoder);
-            encoder.sample(*series, *timestamp_ms, *value);
+            define(series, encoder);
+            encoder.sample(series, timestamp_ms, value);
         }
-        for metadata in &submission.metadata {
-            next_record(encoder)?;
-            encoder.metadata(metadata);
-        }
-        for (series, exemplar) in &submission.exemplars {
-            next_record(encoder)?;
-            define(*series, encoder);
-            encoder.exemplar(*series, exemplar);
+        if submission.is_last_slice() {
+            for metadata in &submission.metadata {
+                next_record(encoder)?;
+                encoder.metadata(metadata);
+            }
+            for (series, exemplar) in &submission.exemplars {
+                next_record(encoder)?;
+                define(*series, encoder);
+                encoder.exemplar(*series, exemplar);
+            }
         }
         if !encoder.is_empty() {
             journal.append(encoder.finish())?;
@@ -149,7 +117,7 @@ impl Owner {
         Ok(())
     }
 
-    /// What is durable becomes visible.
+    /// What is durable becomes visible, in turns: readers get the lock between two of them.
     fn apply(&self, group: &mut [Submission]) {
         let now_s = self.node.now_s();
         let mut stats = AppendStats::default();
@@ -160,10 +128,19 @@ impl Owner {
             |s: &&mut Submission| !(s.refs.is_empty() && s.metadata.is_empty() && s.exemplars.is_empty());
         for submission in group.iter_mut().filter(is_left) {
             let before = partition.memory_bytes_of(&submission.tenant);
+            let mut columns = submission.columns();
+            loop {
+                stats.add(partition.tenant_mut(&submission.tenant).append_some(&mut columns, now_s));
+                if columns.is_empty() {
+                    break;
+                }
+                RwLockWriteGuard::bump(&mut partition);
+            }
             let head = partition.tenant_mut(&submission.tenant);
-            stats.add(head.append(&submission.refs, &submission.timestamps, &submission.values, now_s));
-            submission.metadata.drain(..).for_each(|m| head.put_metadata(m));
-            submission.exemplars.drain(..).for_each(|(s, e)| head.put_exemplar(s, e, now_s));
+            if submission.is_last_slice() {
+                submission.metadata.drain(..).for_each(|m| head.put_metadata(m));
+                submission.exemplars.drain(..).for_each(|(s, e)| head.put_exemplar(s, e, now_s));
+            }
             grown += head.memory_bytes() as isize - before as isize;
         }
         drop(partition);
@@ -176,10 +153,4 @@ impl Owner {
         self.node.metrics.late_samples.add(stats.late);
         self.node.metrics.duplicate_samples.add(stats.duplicates);
     }
-}
-
-fn labels_text(head: &TenantHead, series: SeriesRef) -> String {
-    let mut bytes = Vec::new();
-    head.write_labels(series, &mut bytes);
-    describe_labels(&bytes)
 }

@@ -2,7 +2,12 @@ use super::*;
 use crate::node::Node;
 use crate::pipeline::tests::small_node;
 use crate::submission::NewSeries;
-use model::{Labels, SeriesKey, SeriesRef, TenantId};
+use crate::submission::Outcome;
+use model::{Labels, Samples, SeriesKey, SeriesRef, TenantId, TimeRange};
+use stdx::rng::Rng;
+use tokio::sync::oneshot;
+
+type Answer = Result<Outcome, Refusal>;
 use std::sync::mpsc::sync_channel;
 
 /// An owner that is not running, of a partition that `node` does not have.
@@ -13,7 +18,7 @@ fn owner_of(node: &Node, journal: journal::Memory) -> (Owner, Commands) {
 }
 
 fn new_series(name: &str, count: usize) -> Submission {
-    let (reply, _) = tokio::sync::oneshot::channel();
+    let (reply, _) = oneshot::channel();
     let mut submission = Submission::new(TenantId::anonymous(), reply);
     for i in 0..count {
         let labels = Labels::from_pairs(&[("__name__", name), ("i", &i.to_string())]);
@@ -35,6 +40,58 @@ fn a_few_new_series_do_not_wait_for_many() {
     owner.create_up_to(CREATE_SLICE);
     assert_eq!((owner.group.len(), owner.creating.len()), (1, 1));
     assert_eq!(owner.group[0].new.len(), 3);
+    node.stop();
+}
+
+/// A submission of samples of one known series, and where its answer comes.
+fn samples_of(series: SeriesRef, timestamps: Vec<i64>) -> (Submission, oneshot::Receiver<Answer>) {
+    let (reply, answer) = oneshot::channel();
+    let mut submission = Submission::new(TenantId::anonymous(), reply);
+    submission.refs = vec![series; timestamps.len()];
+    submission.values = vec![1.0; timestamps.len()];
+    submission.timestamps = timestamps;
+    (submission, answer)
+}
+
+/// Each group has little of the late samples, and others go between.
+#[test]
+fn a_few_samples_do_not_wait_for_many_late_ones() {
+    const LATE: usize = 40_000;
+    let mut rng = Rng::announced();
+    let dir = tempfile::tempdir().unwrap();
+    let node = small_node(dir.path());
+    let (mut owner, send) = owner_of(&node, journal::Memory::new(1000));
+    let write = |submission| send.send(Command::Write(Box::new(submission))).unwrap();
+    write(new_series("m", 2));
+    owner.turn(None);
+    let newest_ms = 2_000_000_000;
+    let (submission, mut first) = samples_of(SeriesRef(0), vec![newest_ms]);
+    write(submission);
+    owner.turn(None);
+    assert_eq!(first.try_recv().unwrap().unwrap().samples, 1);
+
+    let window_ms = node.settings().out_of_order_window_ms as u64;
+    let late = (0..LATE).map(|_| newest_ms - rng.below(window_ms) as i64).collect();
+    let (submission, mut late) = samples_of(SeriesRef(0), late);
+    write(submission);
+    let mut turns = 0;
+    let outcome = loop {
+        let (submission, mut few) = samples_of(SeriesRef(1), vec![newest_ms + turns]);
+        write(submission);
+        owner.turn(None);
+        assert_eq!(few.try_recv().expect("within one turn").unwrap().samples, 1);
+        turns += 1;
+        if let Ok(answer) = late.try_recv() {
+            break answer.unwrap();
+        }
+    };
+    assert_eq!((outcome.samples, outcome.refused_samples), (LATE as u64, 0));
+    assert!(turns > 4, "all of it in {turns} groups");
+    let mut out = Samples::default();
+    let head = owner.partition.head.read();
+    head.tenant(&TenantId::anonymous()).unwrap().read(SeriesRef(0), TimeRange::ALL, &mut out);
+    assert!(out.len() > LATE / 2 && out.timestamps.is_sorted());
+    drop(head);
     node.stop();
 }
 

@@ -21,6 +21,8 @@ pub(crate) struct Prepared {
     pub(crate) submissions: Vec<(usize, Submission, Answer)>,
     pub(crate) outcome: Outcome,
     pub(crate) creates: bool,
+    /// What the submissions hold.
+    pub(crate) bytes: u64,
 }
 
 pub(crate) type Answer = oneshot::Receiver<Result<Outcome, Refusal>>;
@@ -53,7 +55,7 @@ pub(crate) fn prepare(
             (partition, submission, answer)
         })
         .collect();
-    Ok(Prepared { submissions, outcome, creates })
+    Ok(Prepared { submissions, outcome, creates, bytes })
 }
 
 struct Routed {

@@ -33,12 +33,16 @@ pub struct ConfigFile {
     pub query_concurrency: Option<usize>,
     /// See [`super::Settings::inflight_requests_max`].
     pub inflight_requests: Option<usize>,
+    /// See [`super::Settings::creating_requests_max`].
+    pub creating_requests: Option<usize>,
     /// See [`super::Settings::connections_max`].
     pub connections: Option<usize>,
     /// See [`super::Settings::tenants_max`].
     pub tenants: Option<usize>,
     /// See [`super::Settings::body_timeout_ms`]; as `"30s"`.
     pub body_timeout: Option<String>,
+    /// See [`super::Settings::transfer_rate`]; as `"64KiB"`.
+    pub transfer_rate: Option<String>,
     /// See [`super::Settings::segment_bytes`]; as `"128MiB"`.
     pub segment_size: Option<String>,
     /// See [`super::LakeSettings::url`].

@@ -42,14 +42,6 @@ impl Format {
         }
     }
 
-    /// Samples of a series that are written before its text is looked at.
-    pub(super) const fn rows(self) -> usize {
-        match self {
-            Self::Lines { samples } => samples,
-            Self::Text(_) => LINE_SAMPLES / 10,
-        }
-    }
-
     pub(super) const fn end(self) -> &'static [u8] {
         match self {
             Self::Lines { .. } => b"",

@@ -1,0 +1,189 @@
+//! Open connections, and which one goes when there are too many.
+//!
+//! A connection is *idle* while no request of it is being answered: also before the first one, and while the head of one
+//! trickles in. When no more may be opened, the one that has been idle for longest makes room for the next. Only where
+//! none is idle somebody is turned away.
+
+use parking_lot::Mutex;
+use std::collections::HashMap;
+use std::sync::Arc;
+use tokio::sync::Notify;
+use tokio::time::Instant;
+
+/// All open connections. Cloning gives another handle.
+#[derive(Debug, Clone)]
+pub(super) struct Connections(Arc<All>);
+
+#[derive(Debug)]
+struct All {
+    most: usize,
+    open: Mutex<Open>,
+}
+
+#[derive(Debug, Default)]
+struct Open {
+    next: u64,
+    links: HashMap<u64, Arc<Link>>,
+}
+
+/// An open connection's place; dropping it makes room.
+#[derive(Debug)]
+pub(super) struct Place {
+    all: Connections,
+    number: u64,
+    link: Arc<Link>,
+}
+
+/// What others see of a connection.
+#[derive(Debug)]
+pub(super) struct Link {
+    state: Mutex<State>,
+    closed: Notify,
+}
+
+#[derive(Debug)]
+struct State {
+    idle_since: Instant,
+    /// A request is being answered.
+    is_busy: bool,
+    /// Something written waits for its reader.
+    writes: bool,
+    is_closed: bool,
+}
+
+/// A request that is being answered, until its last byte was written.
+#[derive(Debug)]
+pub(super) struct Busy(Arc<Link>);
+
+impl Connections {
+    pub(super) fn new(most: usize) -> Self {
+        Self(Arc::new(All { most, open: Mutex::default() }))
+    }
+
+    /// A place for a new connection, if need be that of one that is idle: it is told to close.
+    pub(super) fn enter(&self, now: Instant) -> Option<Place> {
+        let mut open = self.0.open.lock();
+        if open.links.len() >= self.0.most && !open.close_idlest() {
+            return None;
+        }
+        let number = open.next;
+        open.next += 1;
+        let state = State { idle_since: now, is_busy: false, writes: false, is_closed: false };
+        let link = Arc::new(Link { state: Mutex::new(state), closed: Notify::new() });
+        open.links.insert(number, Arc::clone(&link));
+        Some(Place { all: self.clone(), number, link })
+    }
+
+    /// How many there are, those left out that were told to close.
+    pub(super) fn count(&self) -> usize {
+        self.0.open.lock().links.len()
+    }
+}
+
+impl Open {
+    /// Tells the connection that has been idle for longest to close; false where none is idle.
+    fn close_idlest(&mut self) -> bool {
+        // one may begin a request between the two looks at it; then the next one is it
+        loop {
+            let idle = self.links.iter().filter_map(|(number, link)| Some((link.idle_since()?, *number)));
+            let Some((_, number)) = idle.min() else { return false };
+            if self.links[&number].close_if_idle() {
+                self.links.remove(&number);
+                return true;
+            }
+        }
+    }
+}
+
+impl Link {
+    fn idle_since(&self) -> Option<Instant> {
+        let state = self.state.lock();
+        state.is_idle().then_some(state.idle_since)
+    }
+
+    fn close_if_idle(&self) -> bool {
+        let mut state = self.state.lock();
+        let closes = state.is_idle();
+        if closes {
+            state.is_closed = true;
+            self.closed.notify_one();
+        }
+        closes
+    }
+
+    /// A request has come.
+    pub(super) fn begin(self: &Arc<Self>) -> Busy {
+        self.state.lock().is_busy = true;
+        Busy(Arc::clone(self))
+    }
+
+    /// Something written waits for its reader, or does no longer.
+    pub(super) fn writes(&self, waits: bool) {
+        let mut state = self.state.lock();
+        state.writes = waits;
+        state.idle_since = Instant::now();
+    }
+
+    /// Ends when the connection is to be closed.
+    pub(super) async fn closed(&self) {
+        self.closed.notified().await;
+    }
+}
+
+impl State {
+    const fn is_idle(&self) -> bool {
+        !(self.is_busy || self.writes || self.is_closed)
+    }
+}
+
+impl Place {
+    pub(super) fn share(&self) -> Arc<Link> {
+        Arc::clone(&self.link)
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        self.all.0.open.lock().links.remove(&self.number);
+    }
+}
+
+impl Drop for Busy {
+    fn drop(&mut self) {
+        let mut state = self.0.state.lock();
+        state.is_busy = false;
+        state.idle_since = Instant::now();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::time::Duration;
+
+    #[tokio::test]
+    async fn the_longest_idle_makes_room_and_who_is_served_stays() {
+        let now = Instant::now();
+        let at = |s| now + Duration::from_secs(s);
+        let connections = Connections::new(3);
+        let busy = connections.enter(at(0)).unwrap();
+        let request = busy.share().begin();
+        let (older, newer) = (connections.enter(at(1)).unwrap(), connections.enter(at(2)).unwrap());
+        let next = connections.enter(at(3)).expect("room is made");
+        older.share().closed().await;
+        assert_eq!(connections.count(), 3);
+        drop(older);
+        assert_eq!(connections.count(), 3, "its place was given away before");
+        let requests = [newer.share().begin(), next.share().begin()];
+        assert!(connections.enter(at(4)).is_none(), "all are served");
+        drop(requests);
+        next.share().writes(true);
+        newer.share().writes(true);
+        assert!(connections.enter(at(4)).is_none(), "two are written to");
+        newer.share().writes(false);
+        let last = connections.enter(at(5)).expect("room is made");
+        newer.share().closed().await;
+        drop((request, busy, newer, next, last));
+        assert_eq!(connections.count(), 0);
+    }
+}
