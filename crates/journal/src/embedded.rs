@@ -29,7 +29,7 @@ use crate::{DictionaryId, Journal, JournalError, JournalStats, Offset, RECORD_BY
 use quarantine::Quarantine;
 use reader::SegmentsReader;
 use segment::Header;
-use std::collections::VecDeque;
+use std::collections::{BTreeSet, VecDeque};
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -103,6 +103,8 @@ pub struct Embedded {
     durable: u64,
     /// Segments made so far, so that no two have the same salt.
     made: u64,
+    /// Segments, by their first offset, that move into the quarantine when they are dropped.
+    kept: BTreeSet<u64>,
     quarantine: Arc<Quarantine>,
     stats: JournalStats,
 }
@@ -142,6 +144,7 @@ impl Embedded {
             next: found.end,
             durable: found.end,
             made: 0,
+            kept: BTreeSet::new(),
             stats,
         })
     }
@@ -288,12 +291,18 @@ impl Journal for Embedded {
             // oldest first, so that a crash on the way leaves no gap
             let Some(oldest) = self.segments.front() else { break };
             let path = segment::path(&self.dir, oldest.first);
-            match self.options.disk.remove(&path) {
-                Err(e) if e.kind() != io::ErrorKind::NotFound => {
-                    return Err(JournalError::io("remove", &path, e));
+            if self.kept.contains(&oldest.first) {
+                self.quarantine.take(&path)?;
+                self.kept.remove(&oldest.first);
+            } else {
+                match self.options.disk.remove(&path) {
+                    Err(e) if e.kind() != io::ErrorKind::NotFound => {
+                        return Err(JournalError::io("remove", &path, e));
+                    }
+                    _ => {}
                 }
-                _ => self.segments.pop_front(),
-            };
+            }
+            self.segments.pop_front();
             self.quarantine.set_start(self.start().0);
         }
         if ended > 0 {
@@ -301,6 +310,10 @@ impl Journal for Embedded {
         }
         self.has_reserve = self.has_reserve || writer::make_reserve(&self.dir, &self.options);
         Ok(())
+    }
+
+    fn keep(&mut self, offset: Offset) {
+        self.kept.insert(self.dictionary_start(offset).0);
     }
 
     fn stats(&self) -> JournalStats {

@@ -1,6 +1,6 @@
 //! What can go wrong with a journal, and what the caller should do about it.
 
-use crate::RECORD_BYTES_MAX;
+use crate::{Offset, RECORD_BYTES_MAX};
 use model::ErrorKind;
 use std::io;
 use std::path::{Path, PathBuf};
@@ -44,6 +44,20 @@ pub enum JournalError {
         /// The version that this build reads.
         known: u16,
     },
+    /// A record written by a later version of Floodmark.
+    #[error(
+        "journal record at offset {} has version {found}, this build reads version {known}: \
+         it was written by a later version of Floodmark; start that one again, nothing was changed",
+        offset.0
+    )]
+    RecordVersion {
+        /// The record.
+        offset: Offset,
+        /// The version it says.
+        found: u8,
+        /// The version that this build reads.
+        known: u8,
+    },
     /// An earlier error made the group void and [`crate::Journal::begin`] was not called since, or it never
     /// was. Nothing of the group is kept.
     #[error("journal group is void: begin a new one")]
@@ -59,7 +73,7 @@ impl JournalError {
         match self {
             Self::Io { .. } | Self::Full { .. } | Self::Injected(_) => ErrorKind::Unavailable,
             Self::TooLarge { .. } => ErrorKind::TooLarge,
-            Self::Version { .. } => ErrorKind::Unsupported,
+            Self::Version { .. } | Self::RecordVersion { .. } => ErrorKind::Unsupported,
             Self::Void => ErrorKind::Internal,
         }
     }

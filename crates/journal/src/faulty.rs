@@ -120,6 +120,10 @@ impl<J: Journal> Journal for Faulty<J> {
         self.inner.truncate(before)
     }
 
+    fn keep(&mut self, offset: Offset) {
+        self.inner.keep(offset);
+    }
+
     fn stats(&self) -> JournalStats {
         self.inner.stats()
     }

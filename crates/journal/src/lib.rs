@@ -36,7 +36,7 @@ pub use embedded::{Durability, Embedded, Options};
 pub use error::JournalError;
 pub use faulty::Faulty;
 pub use memory::Memory;
-pub use record::{Record, RecordEncoder, RecordError};
+pub use record::{Outline, Record, RecordEncoder, RecordError, Room};
 
 use std::ops::Range;
 use std::path::PathBuf;
@@ -96,6 +96,11 @@ pub trait Journal: Send + std::fmt::Debug {
     /// Drops the oldest dictionaries as long as they end at or before `before`; never the newest.
     fn truncate(&mut self, before: Offset) -> Result<(), JournalError>;
 
+    /// Keeps the dictionary of the record at `offset` also when it is dropped, where files can be kept: a record in it was
+    /// [put aside](Reader::put_aside), and whoever can read it will need what it refers to. Forgotten with the journal:
+    /// the next owner meets the record again.
+    fn keep(&mut self, offset: Offset);
+
     /// Counts since the journal was opened.
     fn stats(&self) -> JournalStats;
 }
@@ -104,6 +109,10 @@ pub trait Journal: Send + std::fmt::Debug {
 pub trait Reader: Send + std::fmt::Debug {
     /// The next record or damage; `None` at the end.
     fn next(&mut self) -> Result<Option<Item<'_>>, JournalError>;
+
+    /// Puts aside the record that [`Self::next`] returned last: its bytes are what was written, but they are no record.
+    /// It counts as lost. Panics where the last item was no record.
+    fn put_aside(&mut self, what: &'static str) -> Damage;
 }
 
 /// What a reader comes across.

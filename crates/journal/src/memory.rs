@@ -2,8 +2,9 @@
 //! was [reopened](Memory::reopen) from it, which is how tests restart it.
 
 use crate::{
-    DictionaryId, Entry, Item, Journal, JournalError, JournalStats, Offset, RECORD_BYTES_MAX, Reader,
+    Damage, DictionaryId, Entry, Item, Journal, JournalError, JournalStats, Offset, RECORD_BYTES_MAX, Reader,
 };
+use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard};
 
 /// A journal in memory.
@@ -158,6 +159,8 @@ impl Journal for Memory {
         Ok(())
     }
 
+    fn keep(&mut self, _: Offset) {}
+
     fn stats(&self) -> JournalStats {
         let shared = self.shared();
         let bytes = |d: &Dictionary| d.records.iter().map(|r| r.len() as u64).sum::<u64>();
@@ -190,5 +193,17 @@ impl Reader for MemoryReader {
         let payload = &dictionary.records[(self.next - dictionary.first) as usize];
         self.next += 1;
         Ok(Some(Item::Entry(Entry { offset, dictionary: dictionary.id, payload })))
+    }
+    fn put_aside(&mut self, what: &'static str) -> Damage {
+        let offset = self.next - 1;
+        Damage {
+            segment: PathBuf::from("memory"),
+            bytes: 0..0,
+            lost: offset..self.next,
+            acknowledged: true,
+            repaired: false,
+            what,
+            quarantine: None,
+        }
     }
 }

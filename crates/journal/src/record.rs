@@ -15,8 +15,12 @@ mod columns;
 mod define;
 mod definitions;
 mod extras;
+mod outline;
+mod room;
 
 pub use definitions::{Definitions, RECORD_LABEL_BYTES_MAX};
+pub use outline::Outline;
+pub use room::{Room, Unlimited};
 
 use crate::RECORD_BYTES_MAX;
 use crate::wire::Cursor;
@@ -56,6 +60,12 @@ pub enum RecordError {
     /// Something that no encoder writes.
     #[error("journal record holds {0}")]
     Malformed(&'static str),
+    /// The reader may not take the memory that the record unpacks to. The bytes may be sound.
+    #[error("journal record needs {bytes} bytes of memory more than there is room for")]
+    NoRoom {
+        /// What was asked for last.
+        bytes: usize,
+    },
 }
 
 /// Builds records; reusable.
@@ -217,7 +227,12 @@ impl Record {
 
     /// Reads a record from bytes, whatever they are. After an error it is empty.
     pub fn decode(&mut self, payload: &[u8]) -> Result<(), RecordError> {
-        let decoded = self.try_decode(&mut Cursor::new(payload));
+        self.decode_within(payload, &mut Unlimited)
+    }
+
+    /// The same, with memory that is bought from `room` before it is taken. What the record holds already is free.
+    pub fn decode_within(&mut self, payload: &[u8], room: &mut dyn Room) -> Result<(), RecordError> {
+        let decoded = self.try_decode(&mut Cursor::new(payload), room);
         if decoded.is_err() {
             self.clear();
         }
@@ -234,6 +249,25 @@ impl Record {
         self.exemplars.clear();
     }
 
+    /// Says for each sample which series its reference stands for, and leaves out those of which that is not known. Returns
+    /// how many these are.
+    pub fn translate(&mut self, series_of: impl Fn(SeriesRef) -> Option<SeriesRef>) -> usize {
+        let (count, mut kept) = (self.refs.len(), 0);
+        for i in 0..count {
+            let Some(series) = series_of(self.refs[i]) else { continue };
+            self.refs[kept] = series;
+            if kept < i {
+                self.timestamps[kept] = self.timestamps[i];
+                self.values[kept] = self.values[i];
+            }
+            kept += 1;
+        }
+        self.refs.truncate(kept);
+        self.timestamps.truncate(kept);
+        self.values.truncate(kept);
+        count - kept
+    }
+
     /// Bytes of memory that the record holds, but for metadata and exemplars.
     pub fn memory_bytes(&self) -> usize {
         self.definitions.memory_bytes()
@@ -241,41 +275,52 @@ impl Record {
             + (self.timestamps.capacity() + self.values.capacity()) * 8
     }
 
-    fn try_decode(&mut self, cursor: &mut Cursor<'_>) -> Result<(), RecordError> {
-        match cursor.byte()? {
-            RECORD_VERSION => {}
-            other => return Err(RecordError::Version(other)),
-        }
-        self.decode_tenant(cursor)?;
-        self.definitions.decode(cursor)?;
-        self.decode_samples(cursor)?;
-        extras::metadata(cursor, &mut self.metadata)?;
-        extras::exemplars(cursor, &mut self.exemplars)?;
+    fn try_decode(&mut self, cursor: &mut Cursor<'_>, room: &mut dyn Room) -> Result<(), RecordError> {
+        read_version(cursor)?;
+        read_tenant(cursor, &mut self.tenant)?;
+        self.definitions.decode(cursor, room)?;
+        self.decode_samples(cursor, room)?;
+        extras::metadata(cursor, &mut self.metadata, room)?;
+        extras::exemplars(cursor, &mut self.exemplars, room)?;
         if cursor.rest.is_empty() { Ok(()) } else { Err(RecordError::Malformed("bytes after its end")) }
     }
 
-    fn decode_tenant(&mut self, cursor: &mut Cursor<'_>) -> Result<(), RecordError> {
-        let len = cursor.byte()?;
-        let name = cursor.take(len.into())?;
-        if name != self.tenant.as_str().as_bytes() {
-            let name = std::str::from_utf8(name).ok().and_then(|name| TenantId::parse(name).ok());
-            self.tenant = name.ok_or(RecordError::Malformed("no tenant's name"))?;
-        }
-        Ok(())
-    }
-
-    fn decode_samples(&mut self, cursor: &mut Cursor<'_>) -> Result<(), RecordError> {
+    fn decode_samples(&mut self, cursor: &mut Cursor<'_>, room: &mut dyn Room) -> Result<(), RecordError> {
         let count = cursor.count(RECORD_SAMPLES_MAX)?;
         self.refs.clear();
         self.timestamps.clear();
         self.values.clear();
         if count > 0 {
+            room.buy_for(&self.refs, count)?;
             columns::deltas(cursor, count, &mut self.refs, series_ref)?;
+            room.buy_for(&self.timestamps, count)?;
             columns::deltas(cursor, count, &mut self.timestamps, Ok)?;
+            // values come in pairs
+            room.buy_for(&self.values, count + 1)?;
             columns::values(cursor, count, &mut self.values)?;
         }
         Ok(())
     }
+}
+
+fn read_version(cursor: &mut Cursor<'_>) -> Result<(), RecordError> {
+    match cursor.byte()? {
+        RECORD_VERSION => Ok(()),
+        // no encoder ever wrote it: zeros, for example, are no record of a later version
+        0 => Err(RecordError::Malformed("no version")),
+        later => Err(RecordError::Version(later)),
+    }
+}
+
+/// Reads the tenant's name, where it is another one than `tenant`.
+fn read_tenant(cursor: &mut Cursor<'_>, tenant: &mut TenantId) -> Result<(), RecordError> {
+    let len = cursor.byte()?;
+    let name = cursor.take(len.into())?;
+    if name != tenant.as_str().as_bytes() {
+        let name = std::str::from_utf8(name).ok().and_then(|name| TenantId::parse(name).ok());
+        *tenant = name.ok_or(RecordError::Malformed("no tenant's name"))?;
+    }
+    Ok(())
 }
 
 #[inline]

@@ -3,10 +3,12 @@
 //! ```text
 //!   <dir>/<partition>/quarantine/<segment>.<from>-<to>.bytes     what was found there
 //!   <dir>/<partition>/quarantine/<segment>.<from>-<to>.txt       what it is, and what is lost
+//!   <dir>/<partition>/quarantine/<segment>.journal               a whole segment, once it was dropped
 //! ```
 //!
 //! The segment itself stays as it is, and is reported again whenever it is read, until it is dropped. The
-//! copy stays until somebody removes it.
+//! copy stays until somebody removes it. A segment with a record that is intact and cannot be read moves here when it is
+//! dropped: that record refers to definitions in it.
 
 use super::scan::{Hole, Window};
 use crate::disk::{self, Disk, Mode};
@@ -90,6 +92,16 @@ impl Quarantine {
         };
         self.count(&damage);
         Some(damage)
+    }
+
+    /// Moves a segment here that is no longer needed where it is. One that is gone already is no error.
+    pub(super) fn take(&self, segment: &Path) -> Result<(), JournalError> {
+        let Some(name) = segment.file_name() else { return Ok(()) };
+        disk::create_dir_all(&*self.disk, &self.dir).map_err(|e| JournalError::io("create", &self.dir, e))?;
+        match self.disk.rename(segment, &self.dir.join(name)) {
+            Err(e) if e.kind() != io::ErrorKind::NotFound => Err(JournalError::io("move", segment, e)),
+            _ => self.disk.sync_dir(&self.dir).map_err(|e| JournalError::io("fsync", &self.dir, e)),
+        }
     }
 
     fn count(&self, damage: &Damage) {

@@ -69,6 +69,12 @@ impl Reader for SegmentsReader {
         let payload = current.scanner.payload()?;
         Ok(Some(Item::Entry(Entry { offset: Offset(offset), dictionary, payload })))
     }
+
+    fn put_aside(&mut self, what: &'static str) -> Damage {
+        let current = self.current.as_mut().expect("BUG: the last item was no record");
+        let hole = current.scanner.unreadable(what);
+        self.quarantine.put(current.scanner.window(), hole)
+    }
 }
 
 impl SegmentsReader {

@@ -122,6 +122,8 @@ pub(super) struct Scanner {
     /// Where the next segment begins, or the durable end; not known while the newest segment is recovered.
     bound: Option<u64>,
     payload: Payload,
+    /// Where the record lies that was stepped to last.
+    frame: Range<u64>,
     /// A record whose damage was reported and repaired: it comes next.
     repaired: Option<(FrameHeader, Vec<u8>)>,
 }
@@ -145,7 +147,7 @@ impl Scanner {
     pub(super) fn new(window: Window, salt: u64, first: u64, bound: Option<u64>) -> Self {
         let seed = frame::crc_seed(salt);
         let payload = Payload::Repaired(Vec::new());
-        Self { window, seed, at: RECORDS_START, next: first, bound, payload, repaired: None }
+        Self { window, seed, at: RECORDS_START, next: first, bound, payload, frame: 0..0, repaired: None }
     }
 
     /// The offset after the last record seen.
@@ -163,6 +165,12 @@ impl Scanner {
             Payload::File { at, len } => self.window.get(*at, *len),
             Payload::Repaired(bytes) => Ok(bytes),
         }
+    }
+
+    /// The record that [`Self::step`] just came to, as a hole: its bytes are whole, and nobody can tell what they mean.
+    pub(super) fn unreadable(&self, what: &'static str) -> Hole {
+        let lost = self.next - 1..self.next;
+        Hole { bytes: self.frame.clone(), lost, acknowledged: true, repaired: false, what }
     }
 
     pub(super) fn step(&mut self) -> Result<Step, JournalError> {
@@ -233,7 +241,8 @@ impl Scanner {
 
     fn take(&mut self, header: FrameHeader, payload: Payload) -> Step {
         self.payload = payload;
-        self.at = self.end_of(&header);
+        self.frame = self.at..self.end_of(&header);
+        self.at = self.frame.end;
         self.next = header.offset + 1;
         Step::Record { offset: header.offset }
     }

@@ -77,7 +77,7 @@ pub(super) fn deltas<T>(
     make: impl Fn(i64) -> Result<T, RecordError>,
 ) -> Result<(), RecordError> {
     column.clear();
-    column.reserve(count);
+    column.reserve_exact(count);
     let mut item = 0i64;
     match cursor.byte()? {
         PLAIN => {
@@ -103,6 +103,25 @@ pub(super) fn deltas<T>(
     }
     if column.len() != count {
         return Err(RecordError::Malformed("runs that do not add up"));
+    }
+    Ok(())
+}
+
+/// Passes over a column of `count` differences.
+pub(super) fn skip_deltas(cursor: &mut Cursor<'_>, count: usize) -> Result<(), RecordError> {
+    match cursor.byte()? {
+        PLAIN => {
+            for _ in 0..count {
+                cursor.varint()?;
+            }
+        }
+        RUNS => {
+            for _ in 0..cursor.count(count)? {
+                cursor.varint()?;
+                cursor.varint()?;
+            }
+        }
+        _ => return Err(RecordError::Malformed("an unknown form of column")),
     }
     Ok(())
 }
@@ -172,7 +191,7 @@ pub(super) fn values(
 ) -> Result<(), RecordError> {
     values.clear();
     let tags = cursor.take(count.div_ceil(2))?;
-    values.reserve(count + 1);
+    values.reserve_exact(count + 1);
     let mut bodies = cursor.rest;
     for &pair in tags {
         for tag in [pair & 15, pair >> 4] {
@@ -190,6 +209,14 @@ pub(super) fn values(
         return Err(RecordError::Malformed("a value too many"));
     }
     cursor.rest = bodies;
+    Ok(())
+}
+
+/// Passes over `count` values.
+pub(super) fn skip_values(cursor: &mut Cursor<'_>, count: usize) -> Result<(), RecordError> {
+    let tags = cursor.take(count.div_ceil(2))?;
+    let body = |tag: u8| usize::from(BODY_BYTES[tag as usize]);
+    cursor.take(tags.iter().map(|&pair| body(pair & 15) + body(pair >> 4)).sum())?;
     Ok(())
 }
 

@@ -1,7 +1,7 @@
 //! Reads series definitions. [`super::define`] has the format.
 
-use super::RecordError;
 use super::columns::deltas;
+use super::{RecordError, Room};
 use crate::RECORD_BYTES_MAX;
 use crate::wire::Cursor;
 use model::caps::{LABEL_NAME_BYTES_MAX, LABEL_VALUE_BYTES_MAX, SERIES_LABEL_BYTES_MAX, SERIES_LABELS_MAX};
@@ -29,8 +29,12 @@ pub struct Definitions {
     ends: Vec<u32>,
     /// The labels of the series read last.
     last: Vec<Label>,
-    unpacked: Vec<u8>,
+    unpacked: Unpacked,
 }
+
+/// The bytes of a definitions section, unpacked; reusable.
+#[derive(Debug, Default)]
+pub(super) struct Unpacked(Vec<u8>);
 
 /// A label of the series read last: its name, and where it lies among that series' bytes.
 #[derive(Debug, Clone, Copy)]
@@ -68,48 +72,47 @@ impl Definitions {
     }
 
     pub(super) fn memory_bytes(&self) -> usize {
-        (self.refs.capacity() + self.ends.capacity()) * 4 + self.bytes.capacity() + self.unpacked.capacity()
+        (self.refs.capacity() + self.ends.capacity()) * 4 + self.bytes.capacity() + self.unpacked.0.capacity()
     }
 
-    pub(super) fn decode(&mut self, cursor: &mut Cursor<'_>) -> Result<(), RecordError> {
+    pub(super) fn decode(&mut self, cursor: &mut Cursor<'_>, room: &mut dyn Room) -> Result<(), RecordError> {
         self.clear();
-        let raw_len = cursor.length()?;
-        if raw_len == 0 {
+        let mut unpacked = std::mem::take(&mut self.unpacked);
+        let decoded = unpacked.section(cursor, room).and_then(|body| self.decode_body(body, room));
+        self.unpacked = unpacked;
+        decoded
+    }
+
+    fn decode_body(&mut self, body: &[u8], room: &mut dyn Room) -> Result<(), RecordError> {
+        if body.is_empty() {
             return Ok(());
         }
-        let packed_len = cursor.length()?;
-        if packed_len == 0 {
-            let body = cursor.take(raw_len)?;
-            return self.decode_body(body);
-        }
-        let packed = cursor.take(packed_len)?;
-        // a byte of an LZ4 block stands for at most 255
-        if raw_len > RECORD_BYTES_MAX || raw_len / 255 > packed_len {
-            return Err(RecordError::Malformed("definitions that cannot be that long"));
-        }
-        let mut body = std::mem::take(&mut self.unpacked);
-        body.clear();
-        body.resize(raw_len, 0);
-        let done = match lz4_flex::block::decompress_into(packed, &mut body) {
-            Ok(len) if len == raw_len => self.decode_body(&body),
-            _ => Err(RecordError::Malformed("definitions that do not unpack")),
-        };
-        self.unpacked = body;
-        done
-    }
-
-    fn decode_body(&mut self, body: &[u8]) -> Result<(), RecordError> {
         let mut cursor = Cursor::new(body);
         let count = cursor.count(body.len())?;
+        room.buy_for(&self.refs, count)?;
         deltas(&mut cursor, count, &mut self.refs, super::series_ref)?;
-        let mut texts = Texts::decode(&mut cursor)?;
-        self.ends.reserve(count);
+        let mut texts = Texts::decode(&mut cursor, room)?;
+        room.buy_for(&self.ends, count)?;
+        self.ends.reserve_exact(count);
         for _ in 0..count {
+            if self.bytes.capacity() - self.bytes.len() < SERIES_LABEL_BYTES_MAX {
+                self.grow(room)?;
+            }
             self.decode_series(&mut cursor, &mut texts)?;
         }
         if !cursor.rest.is_empty() || texts.seen < texts.ends.len() {
             return Err(RecordError::Malformed("definitions with something left over"));
         }
+        Ok(())
+    }
+
+    /// Makes room for another series.
+    #[cold]
+    fn grow(&mut self, room: &mut dyn Room) -> Result<(), RecordError> {
+        let (len, capacity) = (self.bytes.len(), self.bytes.capacity());
+        let larger = (capacity + capacity / 2).max(len + SERIES_LABEL_BYTES_MAX);
+        room.spend(larger - capacity)?;
+        self.bytes.reserve_exact(larger - len);
         Ok(())
     }
 
@@ -204,6 +207,38 @@ impl Definitions {
     }
 }
 
+impl Unpacked {
+    /// The body of the section that comes next, which stays here where it was packed; empty where there are no
+    /// definitions.
+    pub(super) fn section<'a, 'bytes: 'a>(
+        &'a mut self,
+        cursor: &mut Cursor<'bytes>,
+        room: &mut dyn Room,
+    ) -> Result<&'a [u8], RecordError> {
+        let raw_len = cursor.length()?;
+        if raw_len == 0 {
+            return Ok(&[]);
+        }
+        let packed_len = cursor.length()?;
+        if packed_len == 0 {
+            return cursor.take(raw_len);
+        }
+        let packed = cursor.take(packed_len)?;
+        // a byte of an LZ4 block stands for at most 255
+        if raw_len > RECORD_BYTES_MAX || raw_len / 255 > packed_len {
+            return Err(RecordError::Malformed("definitions that cannot be that long"));
+        }
+        room.buy_for(&self.0, raw_len)?;
+        self.0.clear();
+        self.0.reserve_exact(raw_len);
+        self.0.resize(raw_len, 0);
+        match lz4_flex::block::decompress_into(packed, &mut self.0) {
+            Ok(len) if len == raw_len => Ok(&self.0),
+            _ => Err(RecordError::Malformed("definitions that do not unpack")),
+        }
+    }
+}
+
 /// The texts of a record.
 #[derive(Debug)]
 struct Texts<'a> {
@@ -215,8 +250,9 @@ struct Texts<'a> {
 }
 
 impl<'a> Texts<'a> {
-    fn decode(cursor: &mut Cursor<'a>) -> Result<Self, RecordError> {
+    fn decode(cursor: &mut Cursor<'a>, room: &mut dyn Room) -> Result<Self, RecordError> {
         let count = cursor.count(cursor.rest.len())?;
+        room.spend(count * size_of::<u32>())?;
         let mut ends = Vec::with_capacity(count);
         let mut end = 0;
         for _ in 0..count {

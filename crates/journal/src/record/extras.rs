@@ -7,7 +7,7 @@
 //!   text       = varint(length)  UTF-8
 //! ```
 
-use super::RecordError;
+use super::{RecordError, Room};
 use crate::wire::{Cursor, put_text};
 use model::caps::{REQUEST_EXTRAS_MAX, SERIES_LABELS_MAX};
 use model::{Exemplar, LabelsBuilder, Metadata, MetricKind, SeriesRef};
@@ -31,9 +31,20 @@ pub(super) fn put_exemplar(out: &mut Vec<u8>, series: SeriesRef, exemplar: &Exem
     }
 }
 
-pub(super) fn metadata(cursor: &mut Cursor<'_>, into: &mut Vec<Metadata>) -> Result<(), RecordError> {
+pub(super) fn metadata(
+    cursor: &mut Cursor<'_>,
+    into: &mut Vec<Metadata>,
+    room: &mut dyn Room,
+) -> Result<(), RecordError> {
     into.clear();
-    for _ in 0..cursor.count(REQUEST_EXTRAS_MAX)? {
+    let count = cursor.count(REQUEST_EXTRAS_MAX)?;
+    if count > 0 {
+        // what follows holds at least the texts
+        room.buy_for(into, count)?;
+        room.spend(cursor.rest.len())?;
+        into.reserve_exact(count);
+    }
+    for _ in 0..count {
         let kind = MetricKind::from_wire(cursor.byte()?.into());
         let mut text = || cursor.text().map(str::to_owned);
         into.push(Metadata { kind, metric: text()?, help: text()?, unit: text()? });
@@ -41,14 +52,33 @@ pub(super) fn metadata(cursor: &mut Cursor<'_>, into: &mut Vec<Metadata>) -> Res
     Ok(())
 }
 
+/// Passes over metadata.
+pub(super) fn skip_metadata(cursor: &mut Cursor<'_>) -> Result<(), RecordError> {
+    for _ in 0..cursor.count(REQUEST_EXTRAS_MAX)? {
+        cursor.byte()?;
+        for _ in 0..3 {
+            cursor.text()?;
+        }
+    }
+    Ok(())
+}
+
 pub(super) fn exemplars(
     cursor: &mut Cursor<'_>,
     into: &mut Vec<(SeriesRef, Exemplar)>,
+    room: &mut dyn Room,
 ) -> Result<(), RecordError> {
     into.clear();
     let mut labels = LabelsBuilder::new();
-    for _ in 0..cursor.count(REQUEST_EXTRAS_MAX)? {
-        let series = super::series_ref(i64::try_from(cursor.varint()?).unwrap_or(-1))?;
+    let count = cursor.count(REQUEST_EXTRAS_MAX)?;
+    if count > 0 {
+        // labels take a few bytes more each than here: lengths of two bytes, and tags
+        room.buy_for(into, count)?;
+        room.spend(cursor.rest.len().saturating_mul(4))?;
+        into.reserve_exact(count);
+    }
+    for _ in 0..count {
+        let series = exemplar_ref(cursor)?;
         let timestamp_ms = unzigzag(cursor.varint()?);
         let value = cursor.f64_bits()?;
         labels.clear();
@@ -60,4 +90,30 @@ pub(super) fn exemplars(
         into.push((series, Exemplar { labels, timestamp_ms, value }));
     }
     Ok(())
+}
+
+/// Reads the series of exemplars, and passes over what they say.
+pub(super) fn exemplar_refs(
+    cursor: &mut Cursor<'_>,
+    into: &mut Vec<SeriesRef>,
+    room: &mut dyn Room,
+) -> Result<(), RecordError> {
+    into.clear();
+    let count = cursor.count(REQUEST_EXTRAS_MAX)?;
+    room.buy_for(into, count)?;
+    into.reserve_exact(count);
+    for _ in 0..count {
+        into.push(exemplar_ref(cursor)?);
+        cursor.varint()?;
+        cursor.f64_bits()?;
+        for _ in 0..cursor.count(SERIES_LABELS_MAX)? {
+            cursor.text()?;
+            cursor.text()?;
+        }
+    }
+    Ok(())
+}
+
+fn exemplar_ref(cursor: &mut Cursor<'_>) -> Result<SeriesRef, RecordError> {
+    super::series_ref(i64::try_from(cursor.varint()?).unwrap_or(-1))
 }

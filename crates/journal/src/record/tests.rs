@@ -211,7 +211,52 @@ fn decode_anything(bytes: &[u8], record: &mut Record) -> bool {
     for (_, labels) in record.definitions.iter() {
         assert!(model::labels::is_canonical(labels.as_bytes()));
     }
+    check_outline(bytes, record);
     true
+}
+
+/// The outline of a record that can be decoded names what the record does.
+fn check_outline(bytes: &[u8], record: &Record) {
+    let mut outline = Outline::new();
+    outline.decode(bytes, &mut Unlimited).unwrap();
+    assert_eq!(outline.tenant, record.tenant);
+    assert!(outline.defined.iter().copied().eq(record.definitions.iter().map(|(series, _)| series)));
+    assert_eq!(outline.sampled, record.refs);
+    assert!(outline.exemplars.iter().eq(record.exemplars.iter().map(|(series, _)| series)));
+}
+
+/// Sells so many bytes.
+struct Limited {
+    left: usize,
+}
+
+impl Room for Limited {
+    fn buy(&mut self, bytes: usize) -> bool {
+        let left = self.left.checked_sub(bytes);
+        self.left = left.unwrap_or(self.left);
+        left.is_some()
+    }
+}
+
+#[test]
+fn records_hold_no_more_than_was_bought() {
+    let bytes = mixed(5000).encode(&TenantId::anonymous(), &mut RecordEncoder::new());
+    let mut needed = 1 << 10;
+    let record = loop {
+        let (mut record, mut room) = (Record::new(), Limited { left: needed });
+        match record.decode_within(&bytes, &mut room) {
+            Ok(()) => break record,
+            Err(error) => assert!(matches!(error, RecordError::NoRoom { .. }), "{error}"),
+        }
+        assert!(record.memory_bytes() <= needed, "{} of {needed} bytes", record.memory_bytes());
+        assert!(Outline::new().decode(&bytes, &mut Limited { left: 1 << 10 }).is_err());
+        needed *= 2;
+    };
+    assert!((needed / 2..=needed).contains(&record.memory_bytes()), "{} of {needed}", record.memory_bytes());
+    // what it holds already is not bought again
+    let mut record = record;
+    let texts = 64 << 10;
+    record.decode_within(&bytes, &mut Limited { left: texts }).unwrap();
 }
 
 #[test]
@@ -268,6 +313,7 @@ fn counts_take_no_memory_before_they_are_believed() {
     // two million samples in a few bytes of runs, and no bytes for their values
     check(&[0, 0x80, 0x89, 0x7a, 1, 1, 2, 0x80, 0x89, 0x7a, 1, 1, 0, 0x80, 0x89, 0x7a]);
     assert_eq!(Record::new().decode(&[2, 1, b't']), Err(RecordError::Version(2)));
+    assert_eq!(Record::new().decode(&[0, 1, b't']), Err(RecordError::Malformed("no version")));
     assert_eq!(Record::new().decode(&[1, 1, b'/']), Err(RecordError::Malformed("no tenant's name")));
 }
 
@@ -295,6 +341,7 @@ proptest! {
         let bytes = content.encode(&TenantId::anonymous(), &mut RecordEncoder::new());
         let mut record = Record::new();
         record.decode(&bytes).unwrap();
+        check_outline(&bytes, &record);
         prop_assert_eq!(Content::of(&record), content);
     }
 

@@ -416,3 +416,45 @@ fn many_restarts_leave_no_pile_of_files() {
     // beside it only the space that is kept for a full disk
     assert!(fs::read_dir(dir.path().join("0")).unwrap().count() <= 2);
 }
+
+/// A record whose frame is sound, and which its reader cannot make sense of.
+#[test]
+fn a_segment_with_an_unreadable_record_is_kept() {
+    let dir = scratch();
+    let mut journal = Embedded::open(dir.path(), 0, small_segments()).unwrap();
+    for payload in [&b"first"[..], b"unreadable", b"last"] {
+        journal.begin().unwrap();
+        journal.append(payload).unwrap();
+        journal.sync().unwrap();
+    }
+    let segment = segment_files(dir.path(), 0).unwrap().remove(0);
+    let bytes = fs::read(&segment).unwrap();
+    for _ in 0..2 {
+        let mut reader = journal.read(Offset(0)).unwrap();
+        for _ in 0..2 {
+            assert!(matches!(reader.next().unwrap(), Some(Item::Entry(_))));
+        }
+        let damage = reader.put_aside("nonsense");
+        assert_eq!((damage.lost.clone(), damage.what, damage.acknowledged), (1..2, "nonsense", true));
+        let copy = fs::read(damage.quarantine.unwrap()).unwrap();
+        assert!(copy.ends_with(b"unreadable") && copy.len() as u64 == FRAME_HEADER_BYTES + 10);
+        assert!(matches!(reader.next().unwrap(), Some(Item::Entry(e)) if e.payload == b"last"));
+    }
+    assert_eq!(journal.stats().lost_records, 1, "read twice, lost once");
+    journal.keep(Offset(1));
+    for _ in 0..2 {
+        journal.end_dictionary();
+        journal.begin().unwrap();
+        journal.append(b"more").unwrap();
+        journal.sync().unwrap();
+    }
+    journal.truncate(journal.durable_end()).unwrap();
+    assert_eq!(segment_files(dir.path(), 0).unwrap().len(), 1);
+    let kept = dir.path().join("0/quarantine").join(segment.file_name().unwrap());
+    assert!(fs::read(kept).unwrap()[..bytes.len().min(200)] == bytes[..bytes.len().min(200)]);
+    let others = fs::read_dir(dir.path().join("0/quarantine")).unwrap();
+    let kept = others.filter(|e| e.as_ref().unwrap().path().extension().is_some_and(|e| e == "journal"));
+    assert_eq!(kept.count(), 1, "other segments are dropped");
+    drop(journal);
+    Embedded::open(dir.path(), 0, small_segments()).unwrap();
+}

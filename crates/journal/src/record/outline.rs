@@ -1,0 +1,76 @@
+//! What a record refers to, without what it says: enough to find out which definitions are needed.
+
+use super::columns::{deltas, skip_deltas, skip_values};
+use super::definitions::Unpacked;
+use super::{RECORD_SAMPLES_MAX, RecordError, Room, extras, read_tenant, read_version, series_ref};
+use crate::wire::Cursor;
+use model::{SeriesRef, TenantId};
+
+/// The references in a record; reusable. Reading it costs a fraction of [`super::Record::decode`]: no labels are put
+/// together, and no timestamps or values are kept. It accepts all that `decode` accepts, and more.
+#[derive(Debug)]
+pub struct Outline {
+    /// Whose record it is.
+    pub tenant: TenantId,
+    /// References that it defines.
+    pub defined: Vec<SeriesRef>,
+    /// The series of each sample.
+    pub sampled: Vec<SeriesRef>,
+    /// The series of each exemplar.
+    pub exemplars: Vec<SeriesRef>,
+    unpacked: Unpacked,
+}
+
+impl Default for Outline {
+    fn default() -> Self {
+        Self {
+            tenant: TenantId::anonymous(),
+            defined: Vec::new(),
+            sampled: Vec::new(),
+            exemplars: Vec::new(),
+            unpacked: Unpacked::default(),
+        }
+    }
+}
+
+impl Outline {
+    /// An empty outline to decode into.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Reads the references of a record from bytes, whatever they are. Memory is bought from `room` before it is taken.
+    /// After an error it is empty.
+    pub fn decode(&mut self, payload: &[u8], room: &mut dyn Room) -> Result<(), RecordError> {
+        let decoded = self.try_decode(&mut Cursor::new(payload), room);
+        if decoded.is_err() {
+            self.defined.clear();
+            self.sampled.clear();
+            self.exemplars.clear();
+        }
+        decoded
+    }
+
+    fn try_decode(&mut self, cursor: &mut Cursor<'_>, room: &mut dyn Room) -> Result<(), RecordError> {
+        read_version(cursor)?;
+        read_tenant(cursor, &mut self.tenant)?;
+        self.defined.clear();
+        let body = self.unpacked.section(cursor, room)?;
+        if !body.is_empty() {
+            let mut body = Cursor::new(body);
+            let count = body.count(body.rest.len())?;
+            room.buy_for(&self.defined, count)?;
+            deltas(&mut body, count, &mut self.defined, series_ref)?;
+        }
+        self.sampled.clear();
+        let count = cursor.count(RECORD_SAMPLES_MAX)?;
+        if count > 0 {
+            room.buy_for(&self.sampled, count)?;
+            deltas(cursor, count, &mut self.sampled, series_ref)?;
+            skip_deltas(cursor, count)?;
+            skip_values(cursor, count)?;
+        }
+        extras::skip_metadata(cursor)?;
+        extras::exemplar_refs(cursor, &mut self.exemplars, room)
+    }
+}
