@@ -60,11 +60,12 @@ def lab_write(url, *flags):
 
 
 class Server(Process):
-    """`floodmark serve` on a temporary directory; `start` after `kill` keeps the directory."""
+    """`floodmark serve` on a temporary directory; `start` after `kill` keeps the directory. `prepare` runs in the new process."""
 
-    def __init__(self, *flags):
+    def __init__(self, *flags, prepare=None):
         self.dir = tempfile.mkdtemp(prefix="floodmark-bench-")
         self.flags = flags
+        self.prepare = prepare
         self.address = "127.0.0.1:%d" % free_port()
         self.url = "http://" + self.address
         self.start()
@@ -74,7 +75,7 @@ class Server(Process):
         began = time.monotonic()
         log = open(os.path.join(self.dir, "log"), "a")
         command = [FLOODMARK, "serve", "--data-dir", self.dir + "/data", "--http", self.address, *self.flags]
-        self.process = subprocess.Popen(command, stderr=log)
+        self.process = subprocess.Popen(command, stderr=log, preexec_fn=self.prepare)
         while True:
             try:
                 urllib.request.urlopen(self.url + "/-/ready", timeout=1)

@@ -179,10 +179,12 @@ impl TenantHead {
         Present { end: self.series.len() as u32, absent }
     }
 
-    /// True where nothing is left to lose: no series, and no metadata but what came with series that are gone.
-    pub(crate) fn is_forgettable(&self) -> bool {
+    /// True where nothing is left to lose: no series, and no metadata but what came with series that are gone, or was put
+    /// back before `idle`.
+    pub(crate) fn is_forgettable(&self, idle: Idle) -> bool {
         let empty = self.series.len() == self.free.len() && !self.is_frozen();
-        empty && (self.metadata().next().is_none() || self.evicted > 0)
+        let is_idle = self.restored_s.is_some_and(|seen_s| seen_s < idle.evict_before_s);
+        empty && (self.metadata().next().is_none() || self.evicted > 0 || is_idle)
     }
 
     /// Bytes that eviction itself takes.

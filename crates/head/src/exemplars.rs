@@ -4,7 +4,7 @@ use model::{Exemplar, SeriesRef};
 use std::collections::VecDeque;
 
 /// Exemplars kept for one tenant in one partition.
-const KEPT_MAX: usize = 10_000;
+pub const EXEMPLARS_MAX: usize = 10_000;
 
 #[derive(Debug, Default)]
 pub(crate) struct Exemplars {
@@ -17,7 +17,7 @@ impl Exemplars {
         if self.ring.iter().rev().take(64).any(|(s, e)| *s == series && *e == exemplar) {
             return; // senders repeat an exemplar with every scrape until a newer one comes
         }
-        if self.ring.len() >= KEPT_MAX
+        if self.ring.len() >= EXEMPLARS_MAX
             && let Some((_, oldest)) = self.ring.pop_front()
         {
             self.label_bytes -= oldest.labels.as_bytes().len();
@@ -57,11 +57,11 @@ mod tests {
     #[test]
     fn bytes_are_counted_as_they_come_and_go() {
         let mut exemplars = Exemplars::default();
-        for i in 0..KEPT_MAX + 2000 {
+        for i in 0..EXEMPLARS_MAX + 2000 {
             let labels = Labels::from_pairs(&[("trace", &"x".repeat(i % 50))]);
             exemplars.push(SeriesRef(1), Exemplar { labels, timestamp_ms: i as i64, value: 1.0 });
         }
         let held: usize = exemplars.iter().map(|(_, e)| e.labels.as_bytes().len()).sum();
-        assert_eq!((exemplars.ring.len(), exemplars.label_bytes), (KEPT_MAX, held));
+        assert_eq!((exemplars.ring.len(), exemplars.label_bytes), (EXEMPLARS_MAX, held));
     }
 }

@@ -37,6 +37,7 @@ pub mod bench;
 pub use chunk::{Chunk, OpenChunk};
 pub use columns::Columns;
 pub use evict::Idle;
+pub use exemplars::EXEMPLARS_MAX;
 pub use index::Index;
 pub use order::FrozenOrder;
 pub use partition::{Evicted, Partition};

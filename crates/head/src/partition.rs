@@ -197,9 +197,9 @@ impl Partition {
     }
 
     /// Removes tenants of whom nothing is left; `removed` is told which. They come back with their next write.
-    pub fn remove_empty(&mut self, mut removed: impl FnMut(&TenantId)) {
+    pub fn remove_empty(&mut self, idle: Idle, mut removed: impl FnMut(&TenantId)) {
         self.tenants.retain(|tenant, head| {
-            let keeps = !head.is_forgettable();
+            let keeps = !head.is_forgettable(idle);
             if !keeps {
                 self.change_bytes -= head.memory_bytes() as isize;
                 removed(tenant);

@@ -54,6 +54,8 @@ pub struct TenantHead {
     pub(crate) samples_fresh: u64,
     /// Series evicted since the start.
     pub(crate) evicted: u64,
+    /// When metadata was put back whose series may all be in tables, in seconds of the clock that appends are told.
+    pub(crate) restored_s: Option<u32>,
 }
 
 /// What became of appended samples.
@@ -97,6 +99,7 @@ impl TenantHead {
             late_bytes: 0,
             samples_fresh: 0,
             evicted: 0,
+            restored_s: None,
         }
     }
 
@@ -212,6 +215,18 @@ impl TenantHead {
             self.metadata_bytes += bytes(&metadata);
             self.metadata.insert(metadata.metric.clone(), metadata);
         }
+    }
+
+    /// Keeps what was known about a metric before a restart. Its series may not be here: without any, the tenant is forgotten
+    /// like one whose series were last seen at `now_s`.
+    pub fn restore_metadata(&mut self, metadata: Metadata, now_s: u32) {
+        self.restored_s = Some(now_s);
+        self.put_metadata(metadata);
+    }
+
+    /// Says when a series was last seen, where no sample does: eviction goes by it.
+    pub fn set_seen(&mut self, series: SeriesRef, seen_s: u32) {
+        self.series.get_mut(series.index()).seen_s = seen_s;
     }
 
     /// Keeps an exemplar, and lets go of the oldest one beyond the bound. It keeps its series from being idle as a

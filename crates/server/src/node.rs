@@ -9,6 +9,7 @@ use crate::lake::upkeep::{self, Upkeep};
 use crate::lake::{Lake, LakeError};
 use crate::owner::{Command, Commands, Owner, PartitionShared, QUEUE_MAX};
 use crate::pipeline::Decoders;
+use crate::refusal::Refusal;
 use crate::settings::Settings;
 use crate::shortage::Shortage;
 use crate::telemetry::{WriteMetrics, register_gauges};
@@ -61,6 +62,8 @@ pub(crate) struct Shared {
     pub(crate) inflight: Account,
     /// Forms that ask, and answers until they are sent.
     pub(crate) answers: Account,
+    /// What replay holds beside the heads. No query runs before it is done, so it has all of their memory.
+    pub(crate) replay: Account,
     pub(crate) lake: Lake,
     pub(crate) traffic: Traffic,
     /// Of memory for new series.
@@ -76,6 +79,23 @@ impl Shared {
     /// Replay is done in all partitions.
     pub(crate) fn is_ready(&self) -> bool {
         self.partitions.iter().all(|p| p.ready.load(Ordering::Acquire))
+    }
+
+    /// What all partitions hold can be frozen: each is ready, or its replay is past everything that tables may have.
+    pub(crate) fn can_freeze(&self) -> bool {
+        self.partitions.iter().all(|p| p.can_freeze.load(Ordering::Acquire))
+    }
+
+    /// The answer until replay is done: with what keeps partitions from it, where that is more than their journals' length.
+    pub(crate) fn replaying(&self) -> Refusal {
+        let mut message = "the journal is being replayed".to_owned();
+        for (number, partition) in self.partitions.iter().enumerate() {
+            let trouble = partition.trouble.lock();
+            if !trouble.is_empty() {
+                message += &format!("; partition {number}: {trouble}");
+            }
+        }
+        Refusal::busy("replaying", message)
     }
 
     /// Bytes that all partitions' heads hold.
@@ -192,6 +212,7 @@ impl Node {
             metrics: WriteMetrics::new(&registry),
             inflight: Account::new("inflight", settings.budget.inflight_bytes),
             answers: Account::new("answers", settings.budget.answers_bytes()),
+            replay: Account::new("replay", settings.budget.query_bytes),
             lake,
             traffic: Traffic::default(),
             head_shortage: parking_lot::Mutex::default(),

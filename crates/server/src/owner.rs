@@ -30,7 +30,7 @@ use evict::Evicting;
 use head::Partition;
 use journal::{Journal, RecordEncoder};
 use outage::Outage;
-use parking_lot::RwLock;
+use parking_lot::{Mutex, RwLock};
 use seal::Sealing;
 pub(crate) use seal::{Freeze, Frozen, Safe, Sealed};
 use slicing::Slicing;
@@ -67,6 +67,10 @@ pub(crate) struct PartitionShared {
     pub(crate) head: RwLock<Partition>,
     /// Replay is done.
     pub(crate) ready: AtomicBool,
+    /// The owner answers who asks it to freeze what it holds.
+    pub(crate) can_freeze: AtomicBool,
+    /// Why replay waits, or why the partition stays closed; empty where neither is so.
+    pub(crate) trouble: Mutex<String>,
     /// Bytes that this partition's head holds.
     pub(crate) head_bytes: AtomicU64,
     pub(crate) journal_bytes: AtomicU64,
@@ -84,6 +88,8 @@ impl PartitionShared {
         Self {
             head: RwLock::new(Partition::new(seed)),
             ready: AtomicBool::new(false),
+            can_freeze: AtomicBool::new(false),
+            trouble: Mutex::default(),
             head_bytes: AtomicU64::new(0),
             journal_bytes: AtomicU64::new(0),
             journal_segments: AtomicU64::new(0),
@@ -176,6 +182,7 @@ impl Owner {
             Ok(false) => return,
             Err(refusal) => {
                 tracing::error!(partition = self.number, error = %refusal, "the partition stays closed");
+                *self.partition.trouble.lock() = format!("closed: {refusal}");
                 return self.refuse_until_stopped(&refusal);
             }
         }
@@ -199,12 +206,10 @@ impl Owner {
         match self.replay() {
             Ok(replay::End::Complete) => {}
             Ok(replay::End::Stopped) => return Ok(false),
-            Ok(replay::End::TooLarge { head_bytes }) => {
-                return Err(too_large_for_memory(head_bytes, self.node.settings.budget.total_bytes));
-            }
             Err(error) => return Err(Refusal::from(&error)),
         }
         self.publish_stats();
+        self.partition.can_freeze.store(true, Ordering::Release);
         self.partition.ready.store(true, Ordering::Release);
         Ok(true)
     }
@@ -337,15 +342,4 @@ impl Owner {
             }
         }
     }
-}
-
-/// Better closed, with a word about it, than killed for its memory and started again for ever.
-fn too_large_for_memory(head_bytes: u64, total_bytes: u64) -> Refusal {
-    let message = format!(
-        "the journal holds more than fits into memory: {} MiB so far, of {} MiB in all; \
-         start with a larger --memory",
-        head_bytes >> 20,
-        total_bytes >> 20
-    );
-    Refusal::busy("memory", message)
 }

@@ -178,7 +178,7 @@ pub(crate) fn check_state(node: &Node, tenant: &TenantId) -> Result<(), Refusal>
         return Err(Refusal::stopping());
     }
     if !node.is_ready() {
-        return Err(Refusal::busy("replaying", "the journal is being replayed"));
+        return Err(node.shared().replaying());
     }
     let (used, limit) = (node.shared().head_bytes(), node.budget().head_bytes);
     if used >= limit {

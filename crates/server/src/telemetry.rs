@@ -23,6 +23,7 @@ pub(crate) struct WriteMetrics {
     pub(crate) replayed_samples: Counter,
     pub(crate) damaged_ranges: Counter,
     pub(crate) lost_records: Counter,
+    pub(crate) unreadable_records: Counter,
     pub(crate) body_bytes: Counter,
 }
 
@@ -72,7 +73,14 @@ impl WriteMetrics {
                 .counter("floodmark_journal_replayed_samples_total", "Samples replayed at start."),
             damaged_ranges: r
                 .counter("floodmark_journal_damaged_ranges_total", "Damaged stretches met in replay."),
-            lost_records: r.counter("floodmark_journal_lost_records_total", "Records lost to damage."),
+            lost_records: r.counter(
+                "floodmark_journal_lost_records_total",
+                "Records lost to damage, unreadable ones included.",
+            ),
+            unreadable_records: r.counter(
+                "floodmark_journal_unreadable_records_total",
+                "Records met in replay whose bytes are intact, but are no record; put aside.",
+            ),
         }
     }
 }

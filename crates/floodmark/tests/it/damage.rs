@@ -3,7 +3,7 @@
 
 use crate::harness::ledger::Writer;
 use crate::harness::process::command;
-use crate::harness::{Options, Server};
+use crate::harness::{Options, Request, Server, wait_for};
 use std::fs::{File, OpenOptions};
 use std::os::unix::fs::FileExt;
 use std::path::PathBuf;
@@ -14,7 +14,12 @@ const REQUESTS: u64 = 20;
 /// A killed server with one partition and three segments with data: each start begins a new one.
 fn stopped() -> (Server, Writer) {
     let options = Options::default().config("partitions = 1");
-    let options = options.allow("journal is damaged").allow("journal: ").allow("segment").allow("damage");
+    let options = options
+        .allow("journal is damaged")
+        .allow("journal: ")
+        .allow("segment")
+        .allow("damage")
+        .allow("stays closed");
     let mut server = Server::start(options);
     let mut writer = Writer::new(3, 1);
     for segment in 0..3 {
@@ -194,6 +199,65 @@ fn a_directory_without_its_identity_is_refused() {
         assert_eq!(std::fs::read(&identity).unwrap(), bad.as_bytes());
     }
     std::fs::write(&identity, good).unwrap();
+    server.restart();
+    writer.verify(&server, 0);
+}
+
+/// Puts a record with these bytes behind all others, as if they had been written by a process that knew what they mean.
+fn append(server: &Server, payload: &[u8]) {
+    use journal::{Embedded, Journal, Options};
+    let mut journal = Embedded::open(&server.data_dir().join("journal"), 0, Options::default()).unwrap();
+    journal.begin().unwrap();
+    journal.append(payload).unwrap();
+    journal.sync().unwrap();
+}
+
+fn quarantined(server: &Server, extension: &str) -> usize {
+    let dir = server.data_dir().join("journal/0/quarantine");
+    let files = std::fs::read_dir(dir).into_iter().flatten().map(|e| e.unwrap().path());
+    files.filter(|path| path.extension().is_some_and(|e| e == extension)).count()
+}
+
+#[test]
+fn a_malformed_record_is_put_aside_and_its_segment_kept() {
+    let (mut server, writer) = stopped();
+    append(&server, &[1, 200, 0, 0, 0, 0]);
+    for _ in 0..2 {
+        server.restart();
+        writer.verify(&server, 0);
+        assert_eq!(server.metric("floodmark_journal_unreadable_records_total"), 1.0);
+        assert_eq!(server.metric("floodmark_journal_lost_records_total"), 1.0);
+        assert_eq!((quarantined(&server, "bytes"), quarantined(&server, "journal")), (1, 0));
+        server.kill9();
+    }
+    server.restart();
+    let dropped = segments(&server);
+    server.send(&Request::post("/api/v1/admin/flush", Vec::new())).expect(200, &["success"]);
+    assert!(!dropped[0].exists(), "the journal is shortened");
+    assert_eq!(quarantined(&server, "journal"), 1, "but for the segment with the record in it");
+    server.kill9();
+    server.restart();
+    writer.verify(&server, 0);
+    assert_eq!(server.metric("floodmark_journal_unreadable_records_total"), 0.0);
+    goes_on(&mut server);
+}
+
+#[test]
+fn a_record_of_a_later_version_closes_the_partition_and_changes_nothing() {
+    let (mut server, writer) = stopped();
+    append(&server, &[2, 1, b't', 0]);
+    let before = segments(&server);
+    server.restart_unready();
+    let refusal = wait_for("the reason", || {
+        let reply = server.send(&Request::get("/-/ready"));
+        reply.text().contains("closed").then_some(reply)
+    });
+    refusal.expect(503, &["partition 0", "version 2", "reads version 1", "start that one again"]);
+    server.send(&Request::write(&[])).expect(503, &["version 2"]);
+    server.kill9();
+    assert_eq!(segments(&server), before);
+    // as if the later version had taken care of it
+    std::fs::remove_file(before.last().unwrap()).unwrap();
     server.restart();
     writer.verify(&server, 0);
 }

@@ -10,6 +10,7 @@
 //! - `durability`, `damage`, `disk_full`: what is acknowledged stays
 //! - `lake`: what is no longer fresh goes into tables, once and only once
 //! - `overload`, `amplify`: more than fits; little that makes much
+//! - `churn`: ever new series, and kill -9 in between
 //! - `transfer`: import, export and inspect
 //! - `lab`, `endings`: scenarios with faults, lies and full disks; Ctrl-C and terminals that go away
 //! - `traffic`: recorded, played again, and its report read in a browser
@@ -21,6 +22,7 @@ mod harness;
 mod amplify;
 mod bad_queries;
 mod bad_series;
+mod churn;
 mod command_line;
 mod consistency;
 mod damage;

@@ -77,3 +77,9 @@ fn replay_and_value_models() {
     let args = ["--metrics", "10", "--series", "4", "--rounds", "8", "--models", "walk"];
     check("lake.py", &args, &["| walk | 320 |"]);
 }
+
+#[test]
+fn churn_with_kills() {
+    let args = ["--seconds", "8", "--cgroup", "0", "--memory", "256MiB", "--ready", "60"];
+    check("churn_kill.py", &args, &["good: ready after "]);
+}

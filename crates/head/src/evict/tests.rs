@@ -241,7 +241,7 @@ fn what_a_replay_only_defines_goes_first() {
     assert_eq!(evict(&mut partition, 500), 0, "seen lately");
     assert_eq!(evict(&mut partition, 501), 10);
     let mut removed = Vec::new();
-    partition.remove_empty(|tenant| removed.push(tenant.clone()));
+    partition.remove_empty(Idle::before(501), |tenant| removed.push(tenant.clone()));
     assert_eq!((removed, partition.tenant_count(), partition.memory_bytes()), (vec![tenant], 0, 0));
 }
 
@@ -288,22 +288,32 @@ fn turns_are_short_however_many_tenants_there_are() {
         turns += 1;
     }
     assert!(turns > 3 * TENANTS / 50, "{turns} turns");
-    partition.remove_empty(|_| {});
+    partition.remove_empty(Idle::before(9), |_| {});
     assert_eq!((partition.tenant_count(), partition.memory_bytes()), (0, 0));
+}
+
+fn metadata() -> Metadata {
+    let (help, unit) = (String::new(), String::new());
+    Metadata { metric: "m".into(), kind: model::MetricKind::Gauge, help, unit }
 }
 
 #[test]
 fn a_tenant_that_has_only_metadata_stays() {
     let tenant = TenantId::anonymous();
     let mut partition = Partition::new(1);
-    partition.tenant_mut(&tenant).put_metadata(Metadata {
-        metric: "m".into(),
-        kind: model::MetricKind::Gauge,
-        help: String::new(),
-        unit: String::new(),
-    });
-    partition.remove_empty(|_| panic!("it has something to lose"));
+    partition.tenant_mut(&tenant).put_metadata(metadata());
+    partition.remove_empty(Idle::before(u32::MAX), |_| panic!("it has something to lose"));
     assert_eq!(partition.tenant_count(), 1);
+}
+
+#[test]
+fn restored_metadata_without_series_leaves_when_it_is_idle() {
+    let tenant = TenantId::anonymous();
+    let mut partition = Partition::new(1);
+    partition.tenant_mut(&tenant).restore_metadata(metadata(), 100);
+    partition.remove_empty(Idle::before(100), |_| panic!("it was there a moment ago"));
+    partition.remove_empty(Idle::before(101), |_| {});
+    assert_eq!(partition.tenant_count(), 0);
 }
 
 #[test]

@@ -17,7 +17,7 @@ pub(super) async fn wait_for_all_series(app: &App) -> Result<(), ApiError> {
     crate::pipeline::wait_for_replay(&app.node).await;
     match app.node.is_ready() || app.node.is_stopping() {
         true => Ok(()),
-        false => Err(ApiError::unavailable("the journal is being replayed")),
+        false => Err(ApiError::unavailable(app.node.shared().replaying().message)),
     }
 }
 

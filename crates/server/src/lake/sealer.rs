@@ -169,7 +169,7 @@ impl<O: Owners> Sealer<O> {
     /// says how long to wait where something is left.
     pub(crate) fn turn(&mut self) -> Result<Option<Duration>, Stopping> {
         self.publish();
-        if self.round.is_none() && (self.is_awaited() || self.is_due()) {
+        if self.round.is_none() && self.node.can_freeze() && (self.is_awaited() || self.is_due()) {
             self.begin();
         }
         let round = match self.advance() {
@@ -202,7 +202,8 @@ impl<O: Owners> Sealer<O> {
     fn is_due(&self) -> bool {
         let settings = &self.node.settings.lake;
         if !self.node.is_ready() {
-            return false;
+            // what is being replayed is sealed only to make room for the rest
+            return self.oldest_ms().is_some() && self.is_under_pressure();
         }
         let Some(oldest_ms) = self.oldest_ms() else { return self.caught_up };
         // a clock that was set back must not put sealing off

@@ -75,8 +75,10 @@ impl Owner {
         let partition = partition.head.read();
         let head = partition.tenant(&submission.tenant);
         let defined = dictionary.of(&submission.tenant);
+        let mut definitions = 0;
         let mut define = |series: SeriesRef, encoder: &mut RecordEncoder| {
             if defined.insert(series) {
+                definitions += 1;
                 let head = head.expect("BUG: a resolved series has a head");
                 label_bytes.clear();
                 head.write_labels(series, label_bytes);
@@ -113,7 +115,7 @@ impl Owner {
             journal.append(encoder.finish())?;
             definition_bytes += encoder.definition_bytes();
         }
-        dictionary.grow(definition_bytes);
+        dictionary.grow(definitions, definition_bytes);
         Ok(())
     }
 

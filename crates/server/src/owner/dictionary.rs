@@ -8,8 +8,11 @@ use std::collections::HashMap;
 #[derive(Debug, Default)]
 pub(crate) struct Dictionary {
     id: Option<DictionaryId>,
-    /// What its definitions take in the journal.
+    /// What its definitions take in the journal, and how many there are.
     bytes: u64,
+    definitions: u64,
+    /// How many of them are of series that have left memory.
+    obsolete: u64,
     defined: HashMap<TenantId, Bits>,
 }
 
@@ -33,24 +36,26 @@ impl Dictionary {
     }
 
     fn clear(&mut self) {
-        self.bytes = 0;
+        (self.bytes, self.definitions, self.obsolete) = (0, 0, 0);
         self.defined.clear();
     }
 
-    /// Definitions of so many bytes were written.
-    pub(crate) fn grow(&mut self, bytes: usize) {
+    /// So many definitions were written, in so many bytes.
+    pub(crate) fn grow(&mut self, definitions: u64, bytes: usize) {
+        self.definitions += definitions;
         self.bytes += bytes as u64;
     }
 
-    /// Bytes of the journal that its definitions take.
-    pub(crate) fn bytes(&self) -> u64 {
-        self.bytes
+    /// Bytes of the journal that definitions of series in memory take: what it costs to write them again.
+    pub(crate) fn live_bytes(&self) -> u64 {
+        let live = u128::from(self.definitions.saturating_sub(self.obsolete));
+        (u128::from(self.bytes) * live / u128::from(self.definitions.max(1))) as u64
     }
 
     /// A series is no more: its reference will be another's.
     pub(crate) fn remove(&mut self, tenant: &TenantId, series: SeriesRef) {
         if let Some(defined) = self.defined.get_mut(tenant) {
-            defined.remove(series);
+            self.obsolete += u64::from(defined.remove(series));
         }
     }
 
@@ -81,17 +86,37 @@ impl Bits {
         new
     }
 
-    /// Takes a series out.
-    fn remove(&mut self, series: SeriesRef) {
-        if let Some(word) = self.0.get_mut(series.index() / 64) {
-            *word &= !(1u64 << (series.index() % 64));
-        }
+    /// Takes a series out; true where it was in.
+    fn remove(&mut self, series: SeriesRef) -> bool {
+        let Some(word) = self.0.get_mut(series.index() / 64) else { return false };
+        let bit = 1u64 << (series.index() % 64);
+        let was_in = *word & bit != 0;
+        *word &= !bit;
+        was_in
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn definitions_of_series_that_left_are_not_live() {
+        let (mut d, a) = (Dictionary::default(), TenantId::anonymous());
+        d.enter(DictionaryId(1));
+        assert_eq!(d.live_bytes(), 0);
+        for series in 0..10 {
+            assert!(d.of(&a).insert(SeriesRef(series)));
+        }
+        d.grow(10, 1000);
+        assert_eq!(d.live_bytes(), 1000);
+        for series in [0, 1, 2, 0, 99] {
+            d.remove(&a, SeriesRef(series));
+        }
+        assert_eq!(d.live_bytes(), 700, "each counts once");
+        d.enter(DictionaryId(2));
+        assert_eq!(d.live_bytes(), 0);
+    }
 
     #[test]
     fn each_dictionary_starts_empty() {

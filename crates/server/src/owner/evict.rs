@@ -55,7 +55,7 @@ impl Owner {
             let mut head = partition.head.write();
             let evicted = head.evict_turn(idle, |tenant, series| dictionary.remove(tenant, series));
             if matches!(evicted, Evicted::Done(1..)) {
-                head.remove_empty(|tenant| dictionary.remove_tenant(tenant));
+                head.remove_empty(idle, |tenant| dictionary.remove_tenant(tenant));
             }
             partition.grew(head.take_change());
             evicted

@@ -1,17 +1,35 @@
 //! From the journal back into the head, as a stream: one record in memory at a time.
 //!
-//! What is in the tables does not come back: samples of records below the floodmark are passed over. What series
-//! references stand for, and metadata and exemplars, which are in no table, are taken from all records.
+//! ```text
+//!   for each dictionary   survey: which definitions are needed        (demand, references)
+//!     for each record     in tables      its needed definitions, metadata, exemplars
+//!                         not in tables  definitions, samples, …  ─▶  head
+//!     between records     what the sealer asks; wait for room         (pace)
+//! ```
+//!
+//! What is in the tables does not come back: samples of records below the floodmark are passed over, and a definition there
+//! becomes a series only where something that is in no table needs it. Metadata and exemplars, which are in no table, are
+//! taken from all records. So replay holds what the heads held when the process died, and not what the journal ever defined.
+
+mod buffers;
+mod demand;
+mod pace;
+mod references;
+#[cfg(test)]
+mod tests;
 
 use super::{Command, Owner};
 use crate::lake::Mark;
-use crate::refusal::Refusal;
+use buffers::Buffers;
 use head::Partition;
-use journal::{Damage, DictionaryId, Entry, Item, JournalError, Offset, Record};
-use model::{SeriesKey, SeriesRef, TenantId};
+use journal::record::RECORD_VERSION;
+use journal::{Damage, DictionaryId, Entry, Item, JournalError, Offset, RecordError};
+use model::{SeriesKey, TenantId};
+use references::References;
 use std::collections::{BTreeMap, HashMap};
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
+use stdx::budget::Exhausted;
 
 /// Says how far a long replay is, once in so many records.
 const PROGRESS_RECORDS: u64 = 50_000;
@@ -20,92 +38,172 @@ const PROGRESS_RECORDS: u64 = 50_000;
 const TABLE_RETRY: Duration = Duration::from_millis(500);
 const TABLE_RETRIES_SAID: u32 = 60;
 
-/// Stands for "not defined in this dictionary".
-const UNDEFINED: u32 = u32::MAX;
-
 impl Owner {
     /// Fills the head from the journal. Damage is reported and passed over; what cannot be read at all is an
     /// error.
     pub(super) fn replay(&mut self) -> Result<End, JournalError> {
         let began = Instant::now();
-        let mark = self.node.lake.mark(self.number);
-        let mut state = Replay { now_s: self.node.now_s(), seed: self.node.seed, ..Replay::default() };
+        let ended = self.replay_all();
+        match ended {
+            Ok(replay) => {
+                self.log_replayed(&replay, began);
+                Ok(End::Complete)
+            }
+            Err(Halt::Stopped) => Ok(End::Stopped),
+            Err(Halt::Journal(error)) => Err(error),
+            Err(Halt::NoRoom) => unreachable!("BUG: replay waits for memory"),
+        }
+    }
+
+    fn replay_all(&mut self) -> Result<Replay, Halt> {
+        let mut replay = Replay::of(self)?;
         // from the very start: what only the journal keeps may lie below the floodmark, in a dictionary that has ended
         let mut reader = self.journal.read(self.journal.start())?;
         while let Some(item) = reader.next()? {
             match item {
                 Item::Entry(entry) => {
-                    if state.decode(&entry) {
-                        let Some(sealed) = self.is_sealed(&mut state, &mark, entry.offset) else {
-                            return Ok(End::Stopped);
-                        };
-                        let mut partition = self.partition.head.write();
-                        let samples = state.samples;
-                        let grown = state.apply(sealed, &mut partition);
-                        drop(partition);
-                        self.partition.grew(grown);
-                        self.node.metrics.replayed_samples.add(state.samples - samples);
-                        self.unsealed_bytes += if sealed { 0 } else { entry.payload.len() as u64 };
+                    self.enter(&mut replay, &entry)?;
+                    let next = Offset(entry.offset.0 + 1);
+                    if let Err(what) = self.take_in(&mut replay, &entry)? {
+                        self.put_aside(reader.put_aside(what));
                     }
+                    self.pace(&mut replay, next)?;
                 }
                 Item::Damage(damage) => {
                     self.node.metrics.damaged_ranges.inc();
                     report(self.number, &damage);
                 }
             }
-            if self.told_to_stop() {
-                return Ok(End::Stopped);
-            }
-            if let Some(head_bytes) = self.beyond_memory() {
-                return Ok(End::TooLarge { head_bytes });
-            }
-            if state.records.is_multiple_of(PROGRESS_RECORDS) && state.records > 0 {
+            if replay.records.is_multiple_of(PROGRESS_RECORDS) && replay.records > 0 {
                 tracing::info!(
                     partition = self.number,
-                    records = state.records,
-                    samples = state.samples,
+                    records = replay.records,
+                    samples = replay.samples,
                     "replaying"
                 );
             }
         }
-        drop(reader);
-        self.settle(&mark, &state);
-        if state.samples > 0 {
-            self.partition.unsealed_since_ms.store(self.node.clock.now_ms(), Ordering::Relaxed);
+        if !replay.can_freeze {
+            self.settle(&replay.marks);
         }
-        self.node.metrics.lost_records.add(self.journal.stats().lost_records + state.unreadable);
+        Ok(replay)
+    }
+
+    /// Gets ready for the record: a new dictionary is surveyed; behind everything that tables may have, what is replayed can
+    /// be sealed.
+    fn enter(&mut self, replay: &mut Replay, entry: &Entry<'_>) -> Result<(), Halt> {
+        if !replay.can_freeze && replay.marks.is_behind_all(entry.offset) {
+            self.settle(&replay.marks);
+            replay.marks = Marks::of(self.node.lake.mark(self.number));
+            replay.can_freeze = true;
+            self.partition.can_freeze.store(true, Ordering::Release);
+        }
+        if replay.dictionary == Some(entry.dictionary) {
+            return Ok(());
+        }
+        replay.dictionary = Some(entry.dictionary);
+        replay.number = 0;
+        replay.references.clear();
+        if replay.can_freeze {
+            return Ok(()); // nothing of it is in tables
+        }
+        loop {
+            let Replay { references, marks, .. } = replay;
+            let is_sealed = |tenant: &TenantId, offset| self.is_sealed(marks, tenant, offset);
+            match self.survey(entry.dictionary, entry.offset, references, is_sealed) {
+                Err(Halt::NoRoom) => {
+                    replay.references.clear();
+                    self.wait_for_memory(replay, entry.offset)?;
+                }
+                surveyed => return surveyed,
+            }
+        }
+    }
+
+    /// Takes a record in. Where it is none, the inner error says what is wrong with it.
+    fn take_in(&mut self, replay: &mut Replay, entry: &Entry<'_>) -> Result<Result<(), &'static str>, Halt> {
+        replay.records += 1;
+        replay.number += 1;
+        loop {
+            match replay.buffers.decode(entry.payload) {
+                Ok(()) => {}
+                Err(RecordError::NoRoom { .. }) => {
+                    self.wait_for_memory(replay, entry.offset)?;
+                    continue;
+                }
+                Err(RecordError::Version(found)) => {
+                    let known = RECORD_VERSION;
+                    return Err(JournalError::RecordVersion { offset: entry.offset, found, known }.into());
+                }
+                Err(RecordError::Malformed(what)) => return Ok(Err(what)),
+                Err(RecordError::Truncated) => return Ok(Err("a record that ends too early")),
+            }
+            let Replay { marks, buffers, .. } = replay;
+            let tenant = &buffers.record.tenant;
+            let is_sealed = self.is_sealed(marks, tenant, entry.offset).ok_or(Halt::Stopped)?;
+            let before = replay.samples;
+            let mut grown = 0;
+            let applied = replay.apply(is_sealed, &mut self.partition.head.write(), &mut grown);
+            self.partition.grew(grown);
+            if applied.is_err() {
+                replay.buffers.give_back();
+                self.wait_for_memory(replay, entry.offset)?;
+                continue;
+            }
+            replay.buffers.settle();
+            if replay.samples > before {
+                self.node.metrics.replayed_samples.add(replay.samples - before);
+                let (unsealed, now_ms) = (&self.partition.unsealed_since_ms, self.node.clock.now_ms());
+                let _ = unsealed.compare_exchange(0, now_ms, Ordering::Relaxed, Ordering::Relaxed); // the oldest counts
+            }
+            self.unsealed_bytes += if is_sealed { 0 } else { entry.payload.len() as u64 };
+            return Ok(Ok(()));
+        }
+    }
+
+    /// A record that cannot be read was put aside. Its dictionary is kept with it.
+    fn put_aside(&mut self, damage: Damage) {
+        self.node.metrics.unreadable_records.inc();
+        report(self.number, &damage);
+        self.journal.keep(Offset(damage.lost.start));
+    }
+
+    /// An empty table of references, in replay's memory.
+    fn references(&self) -> Result<References, Halt> {
+        Ok(References::new(self.node.replay.reserve(0)?))
+    }
+
+    fn log_replayed(&self, replay: &Replay, began: Instant) {
+        self.node.metrics.lost_records.add(self.journal.stats().lost_records);
         tracing::info!(
             partition = self.number,
-            records = state.records,
-            samples = state.samples,
-            sealed = state.sealed,
-            unreadable = state.unreadable,
-            nameless = state.nameless,
+            records = replay.records,
+            samples = replay.samples,
+            sealed = replay.sealed,
+            nameless = replay.nameless,
             seconds = began.elapsed().as_secs_f64(),
             "replayed"
         );
-        Ok(End::Complete)
     }
 
-    /// Whether the samples of the record that was decoded last are in its tenant's table already. Only where commits
-    /// may have been cut short must the table itself be asked; without an answer, going on could double samples. `None`
-    /// where the node stops meanwhile.
-    fn is_sealed(&self, state: &mut Replay, mark: &Mark, offset: Offset) -> Option<bool> {
-        let tenant = &state.record.tenant;
-        let (source, upto, attempt) = mark.look(tenant);
+    /// Whether the samples of a tenant's record are in its table already. Only where commits may have been cut short
+    /// must the table itself be asked; without an answer, going on could double samples. `None` where the node stops
+    /// meanwhile.
+    fn is_sealed(&self, marks: &mut Marks, tenant: &TenantId, offset: Offset) -> Option<bool> {
+        let (source, upto, attempt) = marks.noted.look(tenant);
         if offset.0 < upto {
             return Some(true);
         }
         if attempt.is_none_or(|attempt| offset.0 >= attempt) {
             return Some(false);
         }
-        if let Some(floodmark) = state.floodmarks.get(tenant) {
+        if let Some(floodmark) = marks.asked.get(tenant) {
             return Some(offset.0 < *floodmark);
         }
         for attempt in 0.. {
             match self.node.lake.settled_floodmark(tenant, source) {
                 Ok(floodmark) => {
-                    state.floodmarks.insert(tenant.clone(), floodmark.unwrap_or(0));
+                    marks.asked.insert(tenant.clone(), floodmark.unwrap_or(0));
                     return Some(offset.0 < floodmark.unwrap_or(0));
                 }
                 Err(error) if attempt % TABLE_RETRIES_SAID == 0 => {
@@ -126,14 +224,15 @@ impl Owner {
     ///
     /// A table that claims offsets which this journal never gave has them from a journal that was lost, of which ours is
     /// the beginning: it goes on under another name, or what comes next would be taken for what is there already.
-    fn settle(&self, mark: &Mark, state: &Replay) {
+    fn settle(&self, marks: &Marks) {
+        let (mark, asked) = (&marks.noted, &marks.asked);
         let end = self.journal.durable_end().0;
-        let is_ahead = state.floodmarks.values().any(|floodmark| *floodmark > end);
+        let is_ahead = asked.values().any(|floodmark| *floodmark > end);
         let beyond = |(tenant, floodmark): (&TenantId, &u64)| {
             let sealed = (*floodmark).min(end);
             (sealed > mark.look(tenant).1).then(|| (tenant.clone(), sealed))
         };
-        let sealed: BTreeMap<_, _> = state.floodmarks.iter().filter_map(beyond).collect();
+        let sealed: BTreeMap<_, _> = asked.iter().filter_map(beyond).collect();
         if is_ahead {
             tracing::error!(
                 partition = self.number,
@@ -152,18 +251,11 @@ impl Owner {
         match self.commands.try_recv() {
             Ok(Command::Stop) => true,
             Ok(Command::Write(submission)) => {
-                submission.turn_away(Refusal::busy("replaying", "the journal is being replayed"));
+                submission.turn_away(self.node.replaying());
                 false
             }
             Ok(Command::Freeze(_) | Command::Sealed(_)) | Err(_) => false, // who asked sees that nothing comes
         }
-    }
-
-    /// What all heads hold, where that is more than the whole process may. Within the budget that the journal was
-    /// written under this never happens: it stopped long before.
-    fn beyond_memory(&self) -> Option<u64> {
-        let all = self.node.head_bytes();
-        (all > self.node.settings.budget.total_bytes).then_some(all)
     }
 }
 
@@ -183,100 +275,135 @@ pub(super) enum End {
     Complete,
     /// The node is stopping.
     Stopped,
-    /// The heads would outgrow the whole budget.
-    TooLarge {
-        /// What they hold.
-        head_bytes: u64,
-    },
 }
 
-#[derive(Debug, Default)]
+/// Why a step of replay did not come to its end.
+#[derive(Debug)]
+enum Halt {
+    Stopped,
+    Journal(JournalError),
+    /// The account `replay` is used up at the moment.
+    NoRoom,
+}
+
+impl From<JournalError> for Halt {
+    fn from(error: JournalError) -> Self {
+        Self::Journal(error)
+    }
+}
+
+impl From<Exhausted> for Halt {
+    fn from(_: Exhausted) -> Self {
+        Self::NoRoom
+    }
+}
+
+/// How far the journal is in tables.
+#[derive(Debug)]
+struct Marks {
+    /// What was noted of it when replay began.
+    noted: Mark,
+    /// Floodmarks in tenants' tables, as far as these were asked.
+    asked: HashMap<TenantId, u64>,
+}
+
+impl Marks {
+    fn of(noted: Mark) -> Self {
+        Self { noted, asked: HashMap::new() }
+    }
+
+    /// True where no table has anything from `offset` on, of any tenant. Where nothing was noted, that is not known before
+    /// all tenants of the journal were met.
+    fn is_behind_all(&self, offset: Offset) -> bool {
+        !self.noted.is_unknown()
+            && offset.0 >= self.noted.floor()
+            && self.asked.values().all(|floodmark| offset.0 >= *floodmark)
+    }
+}
+
+#[derive(Debug)]
 struct Replay {
-    now_s: u32,
+    /// When series count as seen that come back.
+    seen_s: u32,
     seed: u64,
-    record: Record,
+    marks: Marks,
+    /// What was replayed so far may be frozen: no table has anything of what follows.
+    can_freeze: bool,
+    buffers: Buffers,
     dictionary: Option<DictionaryId>,
-    /// For each tenant: the series behind each reference of this dictionary.
-    series_of: HashMap<TenantId, Vec<u32>>,
-    refs: Vec<SeriesRef>,
-    timestamps: Vec<i64>,
-    values: Vec<f64>,
+    /// Records of the dictionary so far.
+    number: u32,
+    references: References,
     records: u64,
     samples: u64,
     /// Samples that are in the tables already.
     sealed: u64,
-    /// Floodmarks of this journal in tenants' tables, as far as they were asked for.
-    floodmarks: HashMap<TenantId, u64>,
-    unreadable: u64,
     /// Samples whose series' definition was lost.
     nameless: u64,
 }
 
 impl Replay {
-    /// Decodes one record; false where it cannot be.
-    fn decode(&mut self, entry: &Entry<'_>) -> bool {
-        self.records += 1;
-        if self.dictionary != Some(entry.dictionary) {
-            self.dictionary = Some(entry.dictionary);
-            self.series_of.clear();
-        }
-        if let Err(error) = self.record.decode(entry.payload) {
-            self.unreadable += 1;
-            tracing::error!(%error, "journal record is intact but cannot be understood; passed over");
-            return false;
-        }
-        true
+    fn of(owner: &Owner) -> Result<Self, Halt> {
+        let node = &owner.node;
+        Ok(Self {
+            // a second ago: what has to stay through an eviction is marked as seen now
+            seen_s: node.now_s().saturating_sub(1),
+            seed: node.seed,
+            marks: Marks::of(node.lake.mark(owner.number)),
+            can_freeze: false,
+            buffers: Buffers::new(node.replay.reserve(0)?),
+            dictionary: None,
+            number: 0,
+            references: owner.references()?,
+            records: 0,
+            samples: 0,
+            sealed: 0,
+            nameless: 0,
+        })
     }
 
-    /// Applies the record that was decoded last, without its samples where they are `sealed`; says by how many bytes
-    /// the head grew.
-    fn apply(&mut self, sealed: bool, partition: &mut Partition) -> isize {
-        let record = &mut self.record;
+    /// Applies the record that was decoded last, without its samples where they are `sealed`; adds to `grown` by how many
+    /// bytes the head grew. Where memory for references runs out, only definitions were applied, and it can be applied again.
+    fn apply(&mut self, sealed: bool, partition: &mut Partition, grown: &mut isize) -> Result<(), Exhausted> {
+        let record = &mut self.buffers.record;
+        let (slots, memory) = self.references.of(&record.tenant)?;
         if sealed {
-            self.sealed += record.refs.len() as u64;
-            record.refs.clear();
-            record.timestamps.clear();
-            record.values.clear();
-            if record.definitions.is_empty() && record.metadata.is_empty() && record.exemplars.is_empty() {
-                return 0;
+            let has_extras = !record.metadata.is_empty() || !record.exemplars.is_empty();
+            if !has_extras && !record.definitions.iter().any(|(given, _)| slots.wants(given, self.number)) {
+                self.sealed += record.refs.len() as u64;
+                return Ok(());
             }
         }
-        let before = partition.memory_bytes_of(&self.record.tenant);
-        let head = partition.tenant_mut(&self.record.tenant);
-        let series_of = self.series_of.entry(self.record.tenant.clone()).or_default();
-        for (given, labels) in self.record.definitions.iter() {
-            if series_of.len() <= given.index() {
-                series_of.resize(given.index() + 1, UNDEFINED);
-            }
-            let key = SeriesKey::of(labels.as_bytes(), self.seed);
-            series_of[given.index()] = head.create(key, labels).0;
-        }
-        let known = |given: SeriesRef| {
-            series_of.get(given.index()).copied().filter(|s| *s != UNDEFINED).map(SeriesRef)
-        };
-        self.refs.clear();
-        self.timestamps.clear();
-        self.values.clear();
-        let columns = self.record.refs.iter().zip(&self.record.timestamps).zip(&self.record.values);
-        for ((given, timestamp_ms), value) in columns {
-            match known(*given) {
-                Some(series) => {
-                    self.refs.push(series);
-                    self.timestamps.push(*timestamp_ms);
-                    self.values.push(*value);
+        *grown -= partition.memory_bytes_of(&record.tenant) as isize;
+        let head = partition.tenant_mut(&record.tenant);
+        let mut defined = Ok(());
+        for (given, labels) in record.definitions.iter() {
+            if !sealed || slots.wants(given, self.number) {
+                let series = head.create(SeriesKey::of(labels.as_bytes(), self.seed), labels);
+                head.set_seen(series, self.seen_s);
+                defined = slots.set(given, series, memory);
+                if defined.is_err() {
+                    break;
                 }
-                // only where the record that defined the series was lost to damage
-                None => self.nameless += 1,
             }
         }
-        head.append(&self.refs, &self.timestamps, &self.values, self.now_s);
-        self.samples += self.refs.len() as u64;
-        self.record.metadata.drain(..).for_each(|m| head.put_metadata(m));
-        for (given, exemplar) in self.record.exemplars.drain(..) {
-            if let Some(series) = known(given) {
-                head.put_exemplar(series, exemplar, self.now_s);
+        if defined.is_ok() {
+            if sealed {
+                self.sealed += record.refs.len() as u64;
+            } else {
+                // only where the record that defined a series was lost to damage
+                self.nameless += record.translate(|given| slots.series(given)) as u64;
+                head.append(&record.refs, &record.timestamps, &record.values, self.seen_s);
+                self.samples += record.refs.len() as u64;
+            }
+            record.metadata.drain(..).for_each(|m| head.restore_metadata(m, self.seen_s));
+            for (given, exemplar) in record.exemplars.drain(..) {
+                if let Some(series) = slots.series(given) {
+                    head.put_exemplar(series, exemplar, self.seen_s);
+                }
             }
         }
-        head.memory_bytes() as isize - before as isize
+        *grown += head.memory_bytes() as isize;
+        defined
     }
 }

@@ -13,19 +13,19 @@ use std::time::Instant;
 /// the journal is to be emptied.
 const DICTIONARY_BYTES_MIN: u64 = 4 << 20;
 
-/// But to end it costs the labels of all active series once more, in the middle of writes. Where they take more than this,
-/// and more than half of the dictionary, it goes on.
+/// But to end it costs the labels of all series in memory once more, in the middle of writes. Where they take more than
+/// this, and more than half of the dictionary, it goes on.
 const DEFINITION_BYTES_FREE: u64 = 1 << 20;
 
 /// Carried-over records that are made durable together.
 const CARRIED_BYTES: usize = 4 << 20;
 
-/// Whether a dictionary of so many bytes, of which so many are definitions, is to be ended; `all` where the journal is to
-/// be emptied.
-fn is_worth_ending(bytes: u64, definition_bytes: u64, all: bool) -> bool {
-    let is_cheap = definition_bytes <= DEFINITION_BYTES_FREE;
+/// Whether a dictionary of so many bytes is to be ended, of which so many define series that are still in memory; `all`
+/// where the journal is to be emptied. Definitions of series that have left are read by each replay, for nothing.
+fn is_worth_ending(bytes: u64, live_bytes: u64, all: bool) -> bool {
+    let is_cheap = live_bytes <= DEFINITION_BYTES_FREE;
     let is_long = bytes >= DICTIONARY_BYTES_MIN || all;
-    is_long && (is_cheap || definition_bytes <= bytes / 2)
+    is_long && (is_cheap || live_bytes <= bytes / 2)
 }
 
 /// The word to freeze.
@@ -119,15 +119,11 @@ impl Owner {
             return frozen;
         }
         let upto = self.journal.durable_end();
-        let samples = self.partition.head.write().freeze(|tenant| !except.contains(tenant));
-        let frozen = Frozen { upto, samples };
-        self.sealing.frozen = Some(frozen);
-        self.unsealed_bytes = 0;
-        self.partition.unsealed_since_ms.store(0, Ordering::Relaxed);
+        let frozen = self.freeze_upto(upto, except);
         let stats = self.journal.stats();
         self.sealing.appended_bytes = stats.appended_bytes;
         let in_dictionary = stats.appended_bytes.saturating_sub(self.sealing.dictionary_began);
-        if stats.segments > 1 || is_worth_ending(in_dictionary, self.dictionary.bytes(), all) {
+        if stats.segments > 1 || is_worth_ending(in_dictionary, self.dictionary.live_bytes(), all) {
             match self.begin_dictionary() {
                 Ok(()) => self.sealing.carried = upto,
                 Err(error) => {
@@ -139,6 +135,19 @@ impl Owner {
             }
         }
         self.publish_stats();
+        frozen
+    }
+
+    /// The head holds exactly what the journal has below `upto`.
+    pub(super) fn freeze_upto(&mut self, upto: Offset, except: &BTreeSet<TenantId>) -> Frozen {
+        if let Some(frozen) = self.sealing.frozen {
+            return frozen;
+        }
+        let samples = self.partition.head.write().freeze(|tenant| !except.contains(tenant));
+        let frozen = Frozen { upto, samples };
+        self.sealing.frozen = Some(frozen);
+        self.unsealed_bytes = 0;
+        self.partition.unsealed_since_ms.store(0, Ordering::Relaxed);
         frozen
     }
 
@@ -202,6 +211,14 @@ impl Owner {
             return;
         }
         self.sealing.releasing = Some((sealed, Duty::from(self.node.clock.instant())));
+    }
+
+    /// The same at once, where nobody waits for the head.
+    pub(super) fn release(&mut self, sealed: Sealed) {
+        self.sealed(sealed);
+        while self.sealing.releasing.is_some() {
+            self.release_slice(self.node.clock.instant());
+        }
     }
 
     fn release_slice(&mut self, began: Instant) {

@@ -11,7 +11,7 @@ type Answer = Result<Outcome, Refusal>;
 use std::sync::mpsc::sync_channel;
 
 /// An owner that is not running, of a partition that `node` does not have.
-fn owner_of(node: &Node, journal: journal::Memory) -> (Owner, Commands) {
+pub(super) fn owner_of(node: &Node, journal: journal::Memory) -> (Owner, Commands) {
     let partition = Arc::new(PartitionShared::new(node.shared().seed));
     let (send, receive) = sync_channel(16);
     (Owner::new(0, Arc::clone(node.shared()), partition, Box::new(journal), receive), send)
@@ -111,7 +111,7 @@ fn journal_of(count: u32) -> journal::Memory {
     journal
 }
 
-fn series_count(owner: &Owner) -> usize {
+pub(super) fn series_count(owner: &Owner) -> usize {
     owner.partition.head.read().tenants().map(|(_, head)| head.series_count()).sum()
 }
 

@@ -1,0 +1,116 @@
+"""Ever new series in a small control group, with kill -9 in the middle and at the end: how soon is it ready, is anything lost?
+
+    FLOODMARK=path/to/floodmark python3 bench/churn_kill.py [--seconds 300] [--cgroup 512] [--memory 400MiB]
+
+Four writers of the lab create series as fast as they are answered, and repeat what is refused; the lab's ledger then reads every
+acknowledged sample back over PromQL, before and after a last flush. The server runs in a memory control group of its own (version 1 or 2;
+needs root). Ends with 1 where a start took longer than --ready seconds, anything differs, a tenant cannot be sealed, or the kernel
+had to reclaim by killing.
+"""
+
+import argparse
+import atexit
+import json
+import os
+import subprocess
+import sys
+import time
+import urllib.request
+
+from floodmark_bench import FLOODMARK, Server
+
+args = argparse.ArgumentParser()
+args.add_argument("--seconds", type=int, default=300)
+args.add_argument("--cgroup", type=int, default=512, help="limit of the control group, in MiB; 0: none")
+args.add_argument("--memory", default="400MiB")
+args.add_argument("--ready", type=float, default=5.0, help="seconds from the start until ready, at most")
+args = args.parse_args()
+
+
+class Group:
+    """A memory control group, or none."""
+
+    def __init__(self, limit_mib):
+        self.dir = None
+        if limit_mib == 0:
+            return
+        v1 = "/sys/fs/cgroup/memory"
+        self.is_v1 = os.path.isdir(v1)
+        self.dir = "%s/floodmark-churn-%d" % (v1 if self.is_v1 else "/sys/fs/cgroup", os.getpid())
+        os.mkdir(self.dir)
+        atexit.register(lambda: os.rmdir(self.dir))
+        self.write("memory.limit_in_bytes" if self.is_v1 else "memory.max", limit_mib << 20)
+
+    def write(self, name, value):
+        with open(os.path.join(self.dir, name), "w") as file:
+            file.write(str(value))
+
+    def enter(self):
+        if self.dir:
+            self.write("cgroup.procs", os.getpid())
+
+    def kills(self):
+        if not self.dir:
+            return 0
+        with open(os.path.join(self.dir, "memory.oom_control" if self.is_v1 else "memory.events")) as file:
+            counts = dict(line.split() for line in file)
+        return int(counts.get("oom_kill", 0))
+
+
+def metrics(server):
+    text = urllib.request.urlopen(server.url + "/metrics", timeout=30).read().decode()
+    return dict(line.rsplit(" ", 1) for line in text.splitlines() if not line.startswith("#"))
+
+
+def state(server, when):
+    found = metrics(server)
+    number = lambda name: float(found.get(name, 0))
+    print("%-28s RSS %3d MiB, peak %3d; heads %3d MiB, %7d series; journal %4d MiB in %d segments; %d rounds of sealing" % (
+        when, server.rss_bytes() >> 20, server.rss_peak_bytes() >> 20, number("floodmark_head_bytes") / 2**20,
+        number("floodmark_head_series"), number("floodmark_journal_bytes") / 2**20, number("floodmark_journal_segments"),
+        number("floodmark_seal_rounds_total")), flush=True)
+    return found
+
+
+def restart(server, when):
+    state(server, "before kill -9 " + when)
+    server.kill()
+    ready_s = server.start()
+    state(server, "ready after %.2f s" % ready_s)
+    return ready_s
+
+
+def verify(server, ledger, when):
+    # small pages: one metric has very many series
+    command = [FLOODMARK, "lab", "verify", ledger, "--read-url", server.url, "--page", "10k", "--json", "--quiet"]
+    ended = subprocess.run(command, stdout=subprocess.PIPE, text=True)
+    print("%-28s %s" % (when, ended.stdout.replace("\n", " ")), flush=True)
+    return ended.returncode == 0
+
+
+group = Group(args.cgroup)
+server = Server("--memory", args.memory, prepare=group.enter)
+atexit.register(lambda: (server.process.kill(), server.process.wait()))  # whatever happens; its directory stays
+ledger = os.path.join(server.dir, "ledger.json")
+load = subprocess.Popen(
+    [FLOODMARK, "lab", "write", "--target", server.url + "/api/v1/write", "--metrics", "1000", "--series", "125", "--writers", "4",
+     "--interval", "1s", "--series-churn", "1s", "--duration", "%ds" % args.seconds, "--give-up-after", "5m",
+     "--ledger", ledger, "--json", "--quiet"], stdout=subprocess.PIPE)
+time.sleep(args.seconds / 2)
+ready = [restart(server, "in the middle")]
+time.sleep(max(1, args.seconds / 2 - 5))
+ready.append(restart(server, "near the end"))
+written = json.loads(load.communicate()[0])
+print("written", json.dumps({k: v for k, v in written.items() if isinstance(v, (int, float, str))}), flush=True)
+ready.append(restart(server, "at the end"))
+good = load.returncode == 0 and max(ready) <= args.ready
+good &= verify(server, ledger, "read back")
+print("flush", json.dumps(server.post("flush")), flush=True)
+good &= verify(server, ledger, "read back after a flush")
+last = state(server, "at last")
+good &= float(last["floodmark_seal_tenants_behind"]) == 0 and group.kills() == 0
+print("%s: ready after %s s, killed by the kernel %d times" % (
+    "good" if good else "FAILED", ", ".join("%.2f" % s for s in ready), group.kills()))
+if not good:
+    sys.exit("what was written is in " + server.dir)
+server.stop()

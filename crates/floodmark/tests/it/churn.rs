@@ -1,0 +1,143 @@
+//! New series all the time, each seen once: they pass through memory into tables, and a restart takes only what is not there.
+
+use crate::harness::wire::{self, Series};
+use crate::harness::{Connection, Options, Request, Server, now_ms, wait_for};
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::Duration;
+
+const MIB: u64 = 1 << 20;
+
+/// What `--memory` is set to, and what a debug build's own pages may take beside it.
+const BUDGET: u64 = 64 * MIB;
+const SLACK: u64 = 32 * MIB;
+
+/// Who sends at once.
+const WRITERS: usize = 4;
+
+/// Series in a request.
+const REQUEST_SERIES: u64 = 1000;
+
+/// How many series are made in all: in memory at once, they would take more than the whole budget.
+fn series_in_all() -> u64 {
+    if std::env::var_os("FLOODMARK_LONG").is_some() { 4_000_000 } else { 400_000 }
+}
+
+/// Writers of new series, who repeat each request until it is acknowledged.
+struct Flood {
+    address: Mutex<std::net::SocketAddr>,
+    /// Series acknowledged, by writer.
+    acknowledged: [AtomicU64; WRITERS],
+    stop: AtomicBool,
+}
+
+impl Flood {
+    fn total(&self) -> u64 {
+        self.acknowledged.iter().map(|count| count.load(Ordering::Relaxed)).sum()
+    }
+
+    /// One writer's life.
+    fn write(&self, writer: usize) {
+        let acknowledged = &self.acknowledged[writer];
+        while !self.stop.load(Ordering::Relaxed) {
+            let from = acknowledged.load(Ordering::Relaxed);
+            let (name, now) = (format!("churn_{writer}"), now_ms());
+            let one = |i| Series::named(&name).label("id", format!("{i}")).sample(now, 1.0);
+            let series: Vec<_> = (from..from + REQUEST_SERIES).map(one).collect();
+            self.repeat(&Request::write(&wire::v1(&series)));
+            acknowledged.fetch_add(REQUEST_SERIES, Ordering::Relaxed);
+        }
+    }
+
+    fn repeat(&self, request: &Request) {
+        wait_for("a new request's turn", || {
+            let address = *self.address.lock().unwrap();
+            let reply = Connection::open(address).and_then(|mut connection| connection.send(request));
+            match reply.map(|reply| reply.status) {
+                Ok(204) => Some(()),
+                Ok(400 | 503) | Err(_) => {
+                    std::thread::sleep(Duration::from_millis(50)); // a sender's pause, as it is told to
+                    None
+                }
+                Ok(other) => panic!("status {other}"),
+            }
+        });
+    }
+}
+
+/// What a process has taken since it started.
+fn assert_within_budget(server: &Server) {
+    let peak = server.memory_bytes("VmHWM");
+    eprintln!("peak memory {} MiB of a budget of {} MiB", peak / MIB, BUDGET / MIB);
+    assert!(peak < BUDGET + SLACK, "{} MiB", peak / MIB);
+}
+
+/// Every acknowledged sample is there once.
+fn assert_complete(server: &Server, flood: &Flood) {
+    for (writer, acknowledged) in flood.acknowledged.iter().enumerate() {
+        let expected = Some(acknowledged.load(Ordering::Relaxed) as f64);
+        let counts = format!("count_over_time(churn_{writer}[1h])");
+        for aggregate in ["count", "sum", "max"] {
+            let expected = if aggregate == "max" { Some(1.0) } else { expected };
+            assert_eq!(
+                server.value(&format!("{aggregate}({counts})"), now_ms() + 1),
+                expected,
+                "{aggregate}"
+            );
+        }
+    }
+}
+
+fn check(config: &str) {
+    let options = Options::default().arg("--memory").arg("64MiB").config(config);
+    let mut server = Server::start(options);
+    let flood = Flood {
+        address: Mutex::new(server.address),
+        acknowledged: Default::default(),
+        stop: AtomicBool::new(false),
+    };
+    std::thread::scope(|threads| {
+        let writers: Vec<_> = (0..WRITERS)
+            .map(|writer| {
+                threads.spawn({
+                    let flood = &flood;
+                    move || flood.write(writer)
+                })
+            })
+            .collect();
+        for part in [2, 1] {
+            let goal = series_in_all() / part;
+            while flood.total() < goal && !writers.iter().any(|writer| writer.is_finished()) {
+                std::thread::sleep(Duration::from_millis(5));
+            }
+            server.kill9();
+            server.restart();
+            *flood.address.lock().unwrap() = server.address;
+            assert_within_budget(&server);
+        }
+        flood.stop.store(true, Ordering::Relaxed);
+        for writer in writers {
+            writer.join().unwrap_or_else(|e| std::panic::resume_unwind(e));
+        }
+    });
+    // nobody sends any more: once more, with whatever is in memory now
+    server.kill9();
+    server.restart();
+    assert_within_budget(&server);
+    assert_complete(&server, &flood);
+    server.send(&Request::post("/api/v1/admin/flush", Vec::new())).expect(200, &["success"]);
+    assert_complete(&server, &flood);
+    assert_eq!(server.metric("floodmark_seal_tenants_behind"), 0.0);
+    let head_series = server.metric("floodmark_head_series");
+    assert!(head_series < series_in_all() as f64, "{head_series} series in memory");
+}
+
+#[test]
+fn churn_restarts_within_memory_and_loses_nothing() {
+    check("durability = \"os\"\npartitions = 2");
+}
+
+#[test]
+fn churn_restarts_in_the_middle_of_sealing() {
+    check("durability = \"os\"\npartitions = 2\nseal_after = \"1s\"");
+}

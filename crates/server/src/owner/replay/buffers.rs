@@ -1,0 +1,89 @@
+//! The record under replay, in memory that is bought before it is taken.
+
+use journal::{Record, RecordError, Room};
+use stdx::budget::Reservation;
+
+/// A record that holds more gives its memory back at once: few are so large, and all partitions replay together.
+const KEPT_BYTES: usize = 1 << 20;
+
+/// What metadata and exemplars keep is not in [`Record::memory_bytes`]: an entry is at most this long.
+const EXTRA_BYTES: usize = 128;
+
+/// The record that was decoded last, and what was paid for it.
+#[derive(Debug)]
+pub(super) struct Buffers {
+    pub(super) record: Record,
+    memory: Reservation,
+}
+
+/// Buys with a reservation.
+pub(super) struct Buying<'a>(pub(super) &'a mut Reservation);
+
+impl Room for Buying<'_> {
+    fn buy(&mut self, bytes: usize) -> bool {
+        self.0.resize(self.0.bytes() + bytes as u64).is_ok()
+    }
+}
+
+impl Buffers {
+    pub(super) fn new(memory: Reservation) -> Self {
+        Self { record: Record::new(), memory }
+    }
+
+    /// Decodes a record. After [`RecordError::NoRoom`] nothing is held: whoever waits for memory keeps none from others.
+    pub(super) fn decode(&mut self, payload: &[u8]) -> Result<(), RecordError> {
+        let decoded = self.record.decode_within(payload, &mut Buying(&mut self.memory));
+        if matches!(decoded, Err(RecordError::NoRoom { .. })) {
+            self.give_back();
+        }
+        decoded
+    }
+
+    /// The record is done with.
+    pub(super) fn settle(&mut self) {
+        let Record { metadata, exemplars, .. } = &self.record;
+        let holds = self.record.memory_bytes() + (metadata.capacity() + exemplars.capacity()) * EXTRA_BYTES;
+        if holds > KEPT_BYTES {
+            self.give_back();
+        } else if self.memory.bytes() > holds as u64 {
+            self.memory.resize(holds as u64).expect("BUG: less memory is always to be had");
+        }
+    }
+
+    /// Gives all memory back.
+    pub(super) fn give_back(&mut self) {
+        self.record = Record::new();
+        self.memory.resize(0).expect("BUG: less memory is always to be had");
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use journal::RecordEncoder;
+    use model::{SeriesRef, TenantId};
+    use stdx::budget::Account;
+
+    #[test]
+    fn large_records_are_paid_for_and_given_back() {
+        let record = |samples: i64| {
+            let mut encoder = RecordEncoder::new();
+            encoder.begin(&TenantId::anonymous());
+            (0..samples).for_each(|i| encoder.sample(SeriesRef(1), i, 0.5));
+            encoder.finish().to_vec()
+        };
+        let account = Account::new("replay", 3 << 20);
+        let mut buffers = Buffers::new(account.reserve(0).unwrap());
+        for (samples, kept) in [(100, true), (90_000, false), (1_000, true)] {
+            buffers.decode(&record(samples)).unwrap();
+            assert!(account.used_bytes() >= buffers.record.memory_bytes() as u64);
+            buffers.settle();
+            assert_eq!(account.used_bytes() > 0, kept, "{samples}");
+        }
+        let other = account.reserve(2 << 20).unwrap();
+        assert!(matches!(buffers.decode(&record(90_000)), Err(RecordError::NoRoom { .. })));
+        assert_eq!(account.used_bytes(), other.bytes(), "who waits holds nothing");
+        drop(other);
+        buffers.decode(&record(90_000)).unwrap();
+    }
+}

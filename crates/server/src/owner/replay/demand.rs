@@ -1,0 +1,110 @@
+//! The first pass over a dictionary: which of its definitions have to become series.
+//!
+//! ```text
+//!   record      0    1    2    3  │  4    5    6        │ floodmark
+//!   defines     a    b    a'   c  │  d    -    b'
+//!   samples of  a    b    a'   c  │  d    c    b'       needed: c; made where they are defined: d, b'
+//! ```
+//!
+//! Records below the floodmark are in tables. After churn they define far more series than fit into memory, of which the
+//! samples behind the floodmark use few: those that were in the head when the process died.
+
+use super::buffers::Buying;
+use super::references::{References, Slots};
+use super::{Halt, Owner};
+use head::EXEMPLARS_MAX;
+use journal::{DictionaryId, Item, Offset, Outline, RecordError};
+use model::{SeriesRef, TenantId};
+use std::collections::{HashMap, VecDeque};
+use stdx::budget::{Exhausted, Reservation};
+
+impl Owner {
+    /// Notes in `into` which references of a dictionary are needed by what its records from `from` on have that is not in
+    /// tables. `is_sealed` says of a record whether it is in tables; `None` where the node stops meanwhile.
+    pub(super) fn survey(
+        &self,
+        dictionary: DictionaryId,
+        from: Offset,
+        into: &mut References,
+        mut is_sealed: impl FnMut(&TenantId, Offset) -> Option<bool>,
+    ) -> Result<(), Halt> {
+        let mut reader = self.journal.read(from)?;
+        let mut outline = Outline::new();
+        let mut memory = self.node.replay.reserve(0)?;
+        let mut exemplars = Exemplars::default();
+        let mut number = 0;
+        while let Some(item) = reader.next()? {
+            // damage, and records that cannot be read, are reported when they are replayed
+            let Item::Entry(entry) = item else { continue };
+            if entry.dictionary != dictionary {
+                break;
+            }
+            number += 1;
+            match outline.decode(entry.payload, &mut Buying(&mut memory)) {
+                Ok(()) => {}
+                Err(RecordError::NoRoom { .. }) => return Err(Halt::NoRoom),
+                Err(_) => continue,
+            }
+            let (slots, bought) = into.of(&outline.tenant)?;
+            if is_sealed(&outline.tenant, entry.offset).ok_or(Halt::Stopped)? {
+                for given in &outline.defined {
+                    slots.note_sealed(*given, number, bought)?;
+                }
+                exemplars.push(&outline, slots, &mut memory);
+            } else {
+                for given in &outline.defined {
+                    slots.note_fresh(*given, bought)?;
+                }
+                for given in outline.sampled.iter().chain(&outline.exemplars) {
+                    slots.note_use(*given, bought)?;
+                }
+            }
+        }
+        for (tenant, ring) in &exemplars.0 {
+            let (slots, bought) = into.of(tenant)?;
+            for (given, definition) in ring {
+                if slots.definition(*given) == *definition {
+                    slots.note_use(*given, bought)?;
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+/// The newest exemplars of records that are in tables: exemplars are in no table, and each needs its series.
+#[derive(Debug, Default)]
+struct Exemplars(HashMap<TenantId, Ring>);
+
+/// The reference of each exemplar, and which definition of it that means.
+type Ring = VecDeque<(SeriesRef, u32)>;
+
+impl Exemplars {
+    /// Adds those of a record. The oldest go beyond what a head keeps, or where there is no memory: they are examples.
+    fn push(&mut self, outline: &Outline, slots: &Slots, memory: &mut Reservation) {
+        if outline.exemplars.is_empty() {
+            return;
+        }
+        let ring = self.0.entry(outline.tenant.clone()).or_default();
+        for given in &outline.exemplars {
+            if ring.len() == ring.capacity() && grow(ring, memory).is_err() {
+                ring.pop_front();
+            }
+            if ring.len() < ring.capacity() {
+                ring.push_back((*given, slots.definition(*given)));
+            }
+        }
+    }
+}
+
+/// Doubles a ring, up to what a head keeps; makes room by the oldest beyond.
+fn grow(ring: &mut Ring, memory: &mut Reservation) -> Result<(), Exhausted> {
+    let more = ring.capacity().max(64).min(EXEMPLARS_MAX.saturating_sub(ring.len()));
+    if more == 0 {
+        ring.pop_front();
+        return Ok(());
+    }
+    memory.resize(memory.bytes() + (more * size_of::<(SeriesRef, u32)>()) as u64)?;
+    ring.reserve_exact(more);
+    Ok(())
+}

@@ -1,0 +1,152 @@
+//! Replay stays within the memory budget: what is sealed meanwhile leaves the head, and where there is no room, it waits.
+//!
+//! ```text
+//!   head │ 60 %   the sealer takes all that was replayed so far; replay goes on
+//!        │ 100 %  replay waits for it
+//! ```
+//!
+//! All that is not in tables was in the heads when the process died, so with the same `--memory` it fits again, and
+//! nothing waits. With less, or where the heads are packed worse this time, tables have to take some of it before the rest.
+
+use super::references::References;
+use super::{Halt, Owner, Replay};
+use crate::fill;
+use crate::owner::{Command, Freeze, Sealed};
+use head::{Evicted, Idle};
+use journal::Offset;
+use std::time::{Duration, Instant};
+
+/// How often it is looked whether there is room again, and how often the log says that there is none.
+const ROOM_POLL: Duration = Duration::from_millis(20);
+const ROOM_WAIT_LOGGED: Duration = Duration::from_secs(30);
+
+impl Owner {
+    /// Between two records, of which `next` is the second: does what the sealer asks for, and waits while heads are full.
+    pub(super) fn pace(&mut self, replay: &mut Replay, next: Offset) -> Result<(), Halt> {
+        self.hear(replay, next)?;
+        if self.has_room(replay) {
+            return Ok(());
+        }
+        self.wait_for(replay, next, "the heads are full", |owner, replay| owner.has_room(replay))
+    }
+
+    /// The record at `next`, or its dictionary, needs memory that replay does not have at the moment.
+    pub(super) fn wait_for_memory(&mut self, replay: &mut Replay, next: Offset) -> Result<(), Halt> {
+        let used_bytes = self.node.replay.used_bytes();
+        let others_gave_back = move |owner: &Self, _: &Replay| owner.node.replay.used_bytes() < used_bytes;
+        self.wait_for(
+            replay,
+            next,
+            "other partitions' replays have all of the memory beside the heads",
+            others_gave_back,
+        )
+    }
+
+    /// Waits until `is_over`, at least once, and says so.
+    fn wait_for(
+        &mut self,
+        replay: &mut Replay,
+        next: Offset,
+        why: &str,
+        is_over: impl Fn(&Self, &Replay) -> bool,
+    ) -> Result<(), Halt> {
+        let began = self.node.clock.instant();
+        let mut logged: Option<Instant> = None;
+        loop {
+            self.node.clock.sleep(ROOM_POLL);
+            self.hear(replay, next)?;
+            if is_over(self, replay) {
+                self.partition.trouble.lock().clear();
+                return Ok(());
+            }
+            let now = self.node.clock.instant();
+            if logged.is_none_or(|at| now.duration_since(at) >= ROOM_WAIT_LOGGED) {
+                logged = Some(now);
+                let trouble = self.trouble(why);
+                tracing::warn!(partition = self.number, waited = ?now.duration_since(began), "{trouble}");
+                *self.partition.trouble.lock() = trouble;
+            }
+        }
+    }
+
+    fn trouble(&self, why: &str) -> String {
+        format!(
+            "replay waits: {why}; heads hold {} of {} MiB; it goes on when what they hold is in tables \
+             (the log says what is in the way), or after a start with a larger --memory",
+            self.node.head_bytes() >> 20,
+            self.node.settings.budget.head_bytes >> 20
+        )
+    }
+
+    /// Partitions that can seal leave the rest of the memory to those that are not that far yet: nothing can be sealed
+    /// before all of them can.
+    fn has_room(&self, replay: &Replay) -> bool {
+        let percent = if replay.can_freeze && !self.node.can_freeze() { fill::SEAL } else { 100 };
+        !self.node.is_filled_to(percent)
+    }
+
+    /// Does what it is told, if it is told anything.
+    fn hear(&mut self, replay: &mut Replay, next: Offset) -> Result<(), Halt> {
+        while let Ok(command) = self.commands.try_recv() {
+            match command {
+                Command::Stop => return Err(Halt::Stopped),
+                Command::Write(submission) => {
+                    submission.turn_away(self.node.replaying());
+                }
+                Command::Freeze(Freeze { except, reply, .. }) if replay.can_freeze => {
+                    let frozen = self.freeze_upto(next, &except);
+                    let _ = reply.send(frozen); // who asked may have gone: the next one gets the same answer
+                }
+                Command::Freeze(_) => {} // who asked sees that no answer comes
+                Command::Sealed(sealed) => self.let_go(replay, next, sealed)?,
+            }
+        }
+        Ok(())
+    }
+
+    /// What was frozen leaves the head, with all series that the rest of the dictionary does not need.
+    fn let_go(&mut self, replay: &mut Replay, next: Offset, sealed: Sealed) -> Result<(), Halt> {
+        self.release(sealed);
+        let mut rest = self.references()?;
+        if let Some(dictionary) = replay.dictionary {
+            match self.survey(dictionary, next, &mut rest, |_, _| Some(false)) {
+                // they stay until there is room to find out
+                Err(Halt::NoRoom) => return Ok(()),
+                surveyed => surveyed?,
+            }
+        }
+        self.evict_unneeded(replay, &rest);
+        Ok(())
+    }
+
+    fn evict_unneeded(&self, replay: &mut Replay, rest: &References) {
+        let now_s = replay.seen_s + 1;
+        let head = &self.partition.head;
+        for (tenant, slots) in replay.references.tenants_mut() {
+            let mut partition = head.write();
+            slots.retain(|given, series| {
+                let is_needed = rest.is_needed(tenant, given);
+                if is_needed {
+                    partition.tenant_mut(tenant).set_seen(series, now_s);
+                }
+                is_needed
+            });
+        }
+        let idle = Idle { retire_before_s: 0, evict_before_s: now_s };
+        let evicted = loop {
+            let evicted = head.write().evict_turn(idle, |_, _| {});
+            if let Evicted::Done(count) = evicted {
+                break count;
+            }
+        };
+        let mut partition = head.write();
+        partition.remove_empty(idle, |_| {});
+        for (tenant, slots) in replay.references.tenants_mut() {
+            for series in slots.all() {
+                partition.tenant_mut(tenant).set_seen(series, replay.seen_s);
+            }
+        }
+        self.partition.grew(partition.take_change());
+        self.node.metrics.series_evicted.add(evicted);
+    }
+}
