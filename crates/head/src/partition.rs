@@ -217,6 +217,11 @@ impl Partition {
         std::mem::replace(&mut self.change_bytes, 0)
     }
 
+    /// The time of the newest sample, if there is any; all series are looked at.
+    pub fn newest_ms(&self) -> Option<i64> {
+        self.tenants.values().filter_map(TenantHead::newest_of_all_ms).max()
+    }
+
     /// Bytes of memory of one tenant.
     pub fn memory_bytes_of(&self, tenant: &TenantId) -> usize {
         self.tenant(tenant).map_or(0, TenantHead::memory_bytes)

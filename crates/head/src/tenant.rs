@@ -136,6 +136,12 @@ impl TenantHead {
         self.series.get(series.index()).open.last_ms()
     }
 
+    /// The time of the newest sample of all series, if there is any.
+    pub(crate) fn newest_of_all_ms(&self) -> Option<i64> {
+        let newest_ms = (0..self.series.len()).map(|i| self.series.get(i).open.last_ms()).max();
+        newest_ms.filter(|newest_ms| *newest_ms != i64::MIN)
+    }
+
     /// Stores samples. Never fails: what may enter was decided before.
     ///
     /// `now_s` is when they came (for what counts as active).

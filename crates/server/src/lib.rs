@@ -32,6 +32,7 @@ mod shortage;
 mod source;
 mod submission;
 mod telemetry;
+mod wallclock;
 mod world;
 
 pub use datadir::{DataDirError, series_seed};

@@ -13,6 +13,7 @@ use crate::refusal::Refusal;
 use crate::settings::Settings;
 use crate::shortage::Shortage;
 use crate::telemetry::{WriteMetrics, register_gauges};
+use crate::wallclock::WallClock;
 use crate::world::World;
 use journal::{Embedded, JournalError, Offset, Options};
 use model::SeriesError;
@@ -57,6 +58,8 @@ pub(crate) struct Shared {
     pub(crate) settings: Settings,
     pub(crate) seed: u64,
     pub(crate) clock: Arc<dyn Clock>,
+    /// Whether what it says can be believed.
+    pub(crate) wall: WallClock,
     pub(crate) metrics: WriteMetrics,
     /// Write requests, from their first byte to their answer.
     pub(crate) inflight: Account,
@@ -217,6 +220,7 @@ impl Node {
             traffic: Traffic::default(),
             head_shortage: parking_lot::Mutex::default(),
             partitions,
+            wall: WallClock::new(&*world.clock, settings.lake.retention_wait_ms),
             settings,
             seed,
             clock: world.clock,

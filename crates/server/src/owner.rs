@@ -208,6 +208,12 @@ impl Owner {
             Ok(replay::End::Stopped) => return Ok(false),
             Err(error) => return Err(Refusal::from(&error)),
         }
+        let newest_ms = self.partition.head.read().newest_ms();
+        if let Some(newest_ms) = newest_ms {
+            // it may have been so far ahead of the clock when it came
+            let came_ms = newest_ms.saturating_sub(self.node.settings.future_ms);
+            self.node.wall.found(came_ms, &*self.node.clock);
+        }
         self.publish_stats();
         self.partition.can_freeze.store(true, Ordering::Release);
         self.partition.ready.store(true, Ordering::Release);

@@ -145,13 +145,13 @@ pub(crate) async fn store(node: &Node, resolved: Resolved) -> Result<Outcome, Un
             Err(_) => _ = refused.get_or_insert_with(|| internal("a partition's owner is gone".into())),
         }
     }
+    if refused.is_none() && outcome.clock_behind {
+        refused = Some(Refusal::busy("clock", repeat(&outcome)));
+    }
     if refused.is_none() && outcome.no_room {
         let advice = node.shared().head_shortage.lock().met(node.shared().clock.instant());
-        let repeat = || {
-            let message = format!("{}send it again: what is stored is not doubled", outcome.report());
-            Refusal::busy("no_room_for_series", message)
-        };
-        refused = (advice == Advice::Repeat).then(repeat);
+        let busy = || Refusal::busy("no_room_for_series", repeat(&outcome));
+        refused = (advice == Advice::Repeat).then(busy);
     }
     if let Some(refusal) = refused {
         return Err(Unwritten { refusal, samples: outcome.samples, exemplars: outcome.exemplars });
@@ -162,6 +162,10 @@ pub(crate) async fn store(node: &Node, resolved: Resolved) -> Result<Outcome, Un
     metrics.refused_samples.add(outcome.refused_samples);
     metrics.refused_exemplars.add(outcome.refused_exemplars);
     Ok(outcome)
+}
+
+fn repeat(outcome: &Outcome) -> String {
+    format!("{}send it again: what is stored is not doubled", outcome.report())
 }
 
 /// A replay is short: who comes in the middle of it waits here, inside the bounds on what is in flight,

@@ -16,6 +16,7 @@ pub(crate) const REASONS: &[&str] = &[
     "body_timeout",
     "bug",
     "canceled",
+    "clock",
     "compacting",
     "decode",
     "disk_full",

@@ -60,6 +60,8 @@ pub struct Outcome {
     pub refused_series: u64,
     /// Series were left out only because there is no room for new ones now.
     pub no_room: bool,
+    /// Samples were left out as lying in the future of a clock that seems to be set back.
+    pub clock_behind: bool,
     /// The first few reasons, each with its series.
     pub errors: Vec<(SeriesError, String)>,
 }
@@ -102,6 +104,7 @@ impl Outcome {
         self.refused_exemplars += other.refused_exemplars;
         self.refused_series += other.refused_series;
         self.no_room |= other.no_room;
+        self.clock_behind |= other.clock_behind;
         let room = Self::ERRORS_MAX - self.errors.len();
         self.errors.extend(other.errors.into_iter().take(room));
     }

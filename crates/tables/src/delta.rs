@@ -141,6 +141,8 @@ pub struct Table {
     floodmarks: Mutex<Known>,
     /// The version of the last checkpoint; 0 where there is none.
     checkpointed: AtomicU64,
+    /// When the log was last written before it was opened, by the store's clock.
+    written_ms: Option<i64>,
     /// Whether the log could not be read: it is opened anew the next time that somebody looks for newer versions.
     suspect: Mutex<bool>,
 }
@@ -188,6 +190,7 @@ impl Table {
         }
         let Loaded { snapshot, files, checkpoint } = log::load(&location, &engine, &listing)?;
         Ok(Some(Self {
+            written_ms: listing.written_ms(),
             location,
             engine,
             snapshot: Mutex::new(snapshot),
@@ -206,6 +209,11 @@ impl Table {
     /// The version that this process has seen last.
     pub fn version(&self) -> u64 {
         self.snapshot().version()
+    }
+
+    /// When the log was last written before this process opened it, by the store's clock.
+    pub const fn written_ms(&self) -> Option<i64> {
+        self.written_ms
     }
 
     /// The version of the last checkpoint, as far as this process has seen; 0 where there is none.

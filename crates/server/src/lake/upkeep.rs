@@ -7,9 +7,7 @@
 //!
 //! - [`policy`]: what is configured of it; [`pace`]: what a long step looks at now and then
 //! - [`rollups`]: which days of which tenant get a rollup, and when
-//! - [`calendar`]: a date that retention may trust
 
-mod calendar;
 mod pace;
 mod policy;
 mod rollups;
@@ -21,7 +19,6 @@ use super::telemetry::LakeMetrics;
 use super::tenants::Kind;
 use crate::node::Shared;
 use crate::refusal::Refusal;
-use calendar::Calendar;
 use model::TenantId;
 use pace::Pace;
 use rollups::RolledDays;
@@ -89,7 +86,6 @@ pub(crate) struct Upkeep {
     orders: Receiver<Order>,
     pace: Pace,
     kept: HashMap<Key, Kept>,
-    calendar: Calendar,
     /// When all tenants were visited, those included of whom nothing was heard lately.
     visited: Option<Instant>,
 }
@@ -107,13 +103,7 @@ struct Kept {
 
 impl Upkeep {
     pub(crate) fn new(node: Arc<Shared>, orders: Receiver<Order>, stopping: Arc<AtomicBool>) -> Self {
-        Self {
-            orders,
-            pace: Pace::new(node, stopping),
-            kept: HashMap::new(),
-            calendar: Calendar::default(),
-            visited: None,
-        }
+        Self { orders, pace: Pace::new(node, stopping), kept: HashMap::new(), visited: None }
     }
 
     /// The thread's life.
@@ -144,11 +134,21 @@ impl Upkeep {
             if !self.pace.go_on() {
                 return;
             }
-            let files = self.lake().existing(&tenant).and_then(|table| table.map(|t| t.files()).transpose());
-            if let Err(error) = files {
+            let table = self.lake().existing(&tenant);
+            if let Ok(Some(table)) = &table {
+                self.date(table);
+            }
+            if let Err(error) = table.and_then(|table| table.map(|t| t.files()).transpose()) {
                 // who asks for its samples is told, and the next look counts it
                 tracing::debug!(%tenant, %error, "cannot open a table");
             }
+        }
+    }
+
+    /// A table bears the date of its last commit.
+    fn date(&self, table: &Table) {
+        if let Some(written_ms) = table.written_ms() {
+            self.pace.node.wall.found(written_ms, &*self.pace.node.clock);
         }
     }
 
@@ -223,6 +223,7 @@ impl Upkeep {
             self.roll_up(tenant, *resolution, kept, all, compacted)?;
         }
         let Some(table) = self.lake().tables.visit(tenant, *kind)? else { return Ok(false) };
+        self.date(&table);
         let policy = self.policy(tenant, *kind, all)?;
         for _ in 0..PASSES_MAX {
             let steps = kept.upkeep.plan(&table, self.pace.now(), &policy)?;

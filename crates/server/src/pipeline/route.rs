@@ -8,6 +8,7 @@ use crate::node::Node;
 use crate::owner::PartitionShared;
 use crate::refusal::Refusal;
 use crate::submission::{NewSeries, Outcome, Submission};
+use crate::wallclock::Doubt;
 use model::{Batch, Exemplar, LabelsBuilder, SeriesError, SeriesKey, SeriesRef, TenantId, caps};
 use protocol::remote_write::{Version, describe_labels, labels_of};
 use std::ops::Range;
@@ -144,9 +145,15 @@ fn leave_out_impossible_times(node: &Node, batch: &mut Batch, outcome: &mut Outc
     let possible = caps::TIMESTAMP_MS_MIN..=latest_ms;
     let (oldest, newest) =
         batch.timestamps.iter().fold((i64::MAX, i64::MIN), |(lo, hi), t| (lo.min(*t), hi.max(*t)));
-    if batch.timestamps.is_empty() || (possible.contains(&oldest) && possible.contains(&newest)) {
+    if batch.timestamps.is_empty() {
         return;
     }
+    if possible.contains(&oldest) && possible.contains(&newest) {
+        node.shared().wall.heard(newest);
+        return;
+    }
+    let is_behind =
+        newest > latest_ms && node.shared().wall.doubt(&*node.shared().clock) == Some(Doubt::Behind);
     let Batch { series, timestamps, values, bytes, .. } = batch;
     let mut kept = 0;
     for series in series.iter_mut() {
@@ -159,13 +166,15 @@ fn leave_out_impossible_times(node: &Node, batch: &mut Batch, outcome: &mut Outc
                 continue;
             }
             refused += 1;
+            outcome.clock_behind |= is_behind && (latest_ms..=caps::TIMESTAMP_MS_MAX).contains(&timestamp_ms);
             if refused > 1 {
                 outcome.refuse_more(1);
                 continue;
             }
-            let reason = match timestamp_ms < caps::TIMESTAMP_MS_MIN {
-                true => "before 1970",
-                false => "too far in the future (setting future_limit)",
+            let reason = match timestamp_ms {
+                ..caps::TIMESTAMP_MS_MIN => "before 1970",
+                _ if is_behind => "in the future of this server's clock, which seems to be behind",
+                _ => "too far in the future (setting future_limit)",
             };
             let labels = &bytes[series.labels.start as usize..series.labels.end as usize];
             let error = SeriesError::Timestamp { timestamp_ms, reason };

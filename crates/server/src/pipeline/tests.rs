@@ -85,6 +85,44 @@ async fn a_full_head_keeps_known_series_flowing_and_sends_the_others_back() {
     tokio::task::spawn_blocking(move || node.stop()).await.unwrap();
 }
 
+/// What Prometheus is told "never" about, it drops.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_clock_that_is_set_back_costs_no_samples() {
+    const HOUR_MS: i64 = 3_600_000;
+    let dir = tempfile::tempdir().unwrap();
+    let real_ms = SystemClock.now_ms();
+    let clock = Arc::new(ManualClock::at(real_ms));
+    let node = Node::start(small_settings(dir.path()), Arc::clone(&clock) as Arc<dyn Clock>).unwrap();
+    let send = |node: Node| async move { send(&node, ["m".to_owned()].into_iter()).await };
+    send(node.clone()).await.unwrap();
+    clock.set(-9 * HOUR_MS / 60); // nine minutes: not even noticed
+    send(node.clone()).await.unwrap();
+    clock.set(-HOUR_MS);
+    for _ in 0..2 {
+        let Unwritten { refusal, .. } = send(node.clone()).await.unwrap_err();
+        assert_eq!((refusal.kind, refusal.reason), (ErrorKind::Unavailable, "clock"), "{refusal}");
+        clock.advance(1000);
+    }
+    clock.set(HOUR_MS);
+    send(node.clone()).await.unwrap();
+    tokio::task::spawn_blocking(move || node.stop()).await.unwrap();
+
+    // set back while the node was down: the journal knows
+    let clock = Arc::new(ManualClock::at(real_ms - HOUR_MS));
+    let node = Node::start(small_settings(dir.path()), Arc::clone(&clock) as Arc<dyn Clock>).unwrap();
+    let Unwritten { refusal, .. } = send(node.clone()).await.unwrap_err();
+    assert_eq!(refusal.reason, "clock");
+    clock.set(HOUR_MS);
+    send(node.clone()).await.unwrap();
+    // and here the sender is ahead, not the server behind
+    let clock = Arc::new(ManualClock::at(real_ms - HOUR_MS));
+    let other = tempfile::tempdir().unwrap();
+    let fresh = Node::start(small_settings(other.path()), Arc::clone(&clock) as Arc<dyn Clock>).unwrap();
+    assert_eq!(send(fresh.clone()).await.unwrap().refused_samples, 1);
+    let stop = move || [node, fresh].iter().for_each(Node::stop);
+    tokio::task::spawn_blocking(stop).await.unwrap();
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn labels_in_another_order_are_the_same_series() {
     let dir = tempfile::tempdir().unwrap();

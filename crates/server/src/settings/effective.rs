@@ -164,6 +164,8 @@ impl List {
         let retention = origin(flags.retention.is_some(), file.retention.is_some(), Origin::Default);
         self.put("retention", json!(lake.retention_ms.map(duration_text)), retention);
         self.tenants("tenant_retention", &lake.tenant_retention_ms, ms);
+        let wait = of_file(file.retention_wait.is_some());
+        self.put("retention_wait", ms(&lake.retention_wait_ms), wait);
         self.put("rollups", resolutions(&lake.rollups), of_file(file.rollups.is_some()));
         self.tenants("tenant_rollups", &lake.tenant_rollups, resolutions);
         let kept = lake.rollup_retention_ms.map(duration_text);

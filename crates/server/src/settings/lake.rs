@@ -28,6 +28,9 @@ pub struct LakeSettings {
     pub retention_ms: Option<i64>,
     /// The same for single tenants, before the general one.
     pub tenant_retention_ms: BTreeMap<TenantId, i64>,
+    /// How long after a start nothing is dropped for its age. Default ten minutes: a clock that is wrong when a machine
+    /// starts is put right by then.
+    pub retention_wait_ms: i64,
     /// Which rollups are made of days that are over. Default: none; they cost space, and not everybody looks back so far.
     pub rollups: Vec<Resolution>,
     /// The same for single tenants, before the general one.
@@ -56,6 +59,7 @@ impl LakeSettings {
             tenant_retention_ms: of_tenants("tenant_retention", &given.tenant_retention, |name, text| {
                 duration(name, text)
             })?,
+            retention_wait_ms: duration_or("retention_wait", given.retention_wait.as_ref(), 600_000)?,
             rollups: rollups("rollups", given.rollups.as_deref().unwrap_or_default())?,
             tenant_rollups: of_tenants("tenant_rollups", &given.tenant_rollups, |name, texts| {
                 rollups(name, texts)

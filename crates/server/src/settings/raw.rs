@@ -57,6 +57,8 @@ pub struct ConfigFile {
     pub retention: Option<String>,
     /// See [`super::LakeSettings::tenant_retention_ms`].
     pub tenant_retention: BTreeMap<String, String>,
+    /// See [`super::LakeSettings::retention_wait_ms`]; as `"10m"`.
+    pub retention_wait: Option<String>,
     /// See [`super::LakeSettings::rollups`]; as `["5m", "1h"]`.
     pub rollups: Option<Vec<String>>,
     /// See [`super::LakeSettings::tenant_rollups`].

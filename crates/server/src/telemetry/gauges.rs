@@ -2,6 +2,7 @@
 
 use crate::node::{Node, Shared};
 use crate::owner::PartitionShared;
+use crate::wallclock::Doubt;
 use head::TenantHead;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -15,6 +16,16 @@ pub(crate) fn register_gauges(node: &Node) {
     of_partitions(node);
     of_accounts(node);
     of_laggards(node);
+    of_clock(node);
+}
+
+fn of_clock(node: &Node) {
+    for (doubt, name) in Doubt::ALL {
+        let shared = Arc::clone(node.shared());
+        let is_doubted = move || f64::from(shared.wall.doubt(&*shared.clock) == Some(doubt));
+        let help = "1 where the wall clock is not believed for this reason: then nothing expires.";
+        node.registry().gauge_fn("floodmark_clock_doubt", help, &[("doubt", name)], is_doubted);
+    }
 }
 
 fn of_heads(node: &Node) {

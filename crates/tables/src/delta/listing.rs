@@ -135,6 +135,11 @@ impl Listing {
         self.is_empty
     }
 
+    /// When the newest of them was written, by the store's clock.
+    pub(super) fn written_ms(&self) -> Option<i64> {
+        self.files.iter().map(|file| file.modified_ms).max()
+    }
+
     /// Files of versions before one, the first first.
     pub(super) fn before(&self, version: u64) -> &[LogFile] {
         &self.files[..self.files.partition_point(|f| f.version < version)]

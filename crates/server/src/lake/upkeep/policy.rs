@@ -16,12 +16,15 @@ const LOG_KEPT_MS: i64 = 86_400_000;
 impl Upkeep {
     pub(super) fn policy(&mut self, tenant: &TenantId, kind: Kind, all: bool) -> Result<Policy, UpkeepError> {
         let settings = &self.pace.node.settings.lake;
-        let today_ms = self.calendar.trusted_ms(self.pace.now(), settings.vacuum_grace_ms);
+        let node = &self.pace.node;
+        // what goes by the wall clock is gone for good
+        let today_ms = node.wall.doubt(&*node.clock).is_none().then(|| self.pace.now().wall_ms);
         let keep_ms = match kind {
             Kind::Samples => settings.retention_ms_of(tenant),
             Kind::Rollup(_) => settings.rollup_retention_ms_of(tenant),
         };
-        let expire_before_ms = match keep_ms.map(|keep_ms| today_ms.saturating_sub(keep_ms)) {
+        let before_ms = today_ms.zip(keep_ms).map(|(today_ms, keep_ms)| today_ms.saturating_sub(keep_ms));
+        let expire_before_ms = match before_ms {
             Some(before_ms) if kind == Kind::Samples => Some(self.spare_for_rollups(tenant, before_ms)?),
             before_ms => before_ms,
         };
@@ -31,7 +34,7 @@ impl Upkeep {
             grace_ms: settings.vacuum_grace_ms,
             sweep_every_ms: SWEEP_EVERY.as_millis() as i64,
             checkpoint_every: CHECKPOINT_VERSIONS,
-            log_keep_ms: LOG_KEPT_MS,
+            log_keep_ms: today_ms.map_or(i64::MAX, |_| LOG_KEPT_MS),
         })
     }
 }
