@@ -13,6 +13,7 @@ use tokio::signal::unix::{SignalKind, signal};
 
 pub(crate) fn run(args: ServeArgs) -> anyhow::Result<()> {
     log_to_stderr();
+    server::raise_files().context("raise the limit of open files")?;
     let settings = Settings::resolve(args.into())?;
     let runtime =
         tokio::runtime::Builder::new_multi_thread().enable_all().build().context("start the runtime")?;
@@ -25,8 +26,13 @@ async fn serve(settings: Settings) -> anyhow::Result<()> {
         version = env!("CARGO_PKG_VERSION"),
         data_dir = %settings.data_dir.display(),
         memory = %settings.budget,
+        files = settings.files.most,
+        connections = settings.connections_max,
         "starting"
     );
+    for warning in &settings.warnings {
+        tracing::warn!("{warning}");
+    }
     let mut terminate = signal(SignalKind::terminate()).context("listen for SIGTERM")?;
     let mut interrupt = signal(SignalKind::interrupt()).context("listen for SIGINT")?;
     let node = Node::start(settings, Arc::new(SystemClock))?;

@@ -1,9 +1,14 @@
 //! The process' memory as a written sum: what the accounts may hold, and where the total comes from.
 
+use crate::machine::Memory;
 use std::fmt;
 
 /// The smallest budget that a node can work with.
 const TOTAL_BYTES_MIN: u64 = 64 << 20;
+
+/// The part of what the process can have that a budget may take without a warning. What is outside of it was measured
+/// at some 60 MiB, and pages of the journal that are not yet written back take more.
+const LIMIT_PERCENT_MAX: u64 = 75;
 
 /// How the memory is shared out. The parts add up to the whole.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -35,15 +40,26 @@ impl Budget {
         Ok(Self::shared_out(total_bytes, "as set".into()))
     }
 
-    /// Half of what the control group or the machine has: the other half is for the page cache and for who
-    /// else lives here.
-    pub fn of_machine() -> Self {
-        let machine = machine_bytes();
-        let (bytes, what) = match cgroup_bytes() {
-            Some(limit) if limit < machine => (limit, "the control group's limit"),
-            _ => (machine, "the machine's memory"),
-        };
-        Self::shared_out((bytes / 2).max(TOTAL_BYTES_MIN), format!("half of {what} of {} MiB", bytes >> 20))
+    /// Half of what the process can have: the other half is for the page cache and for who else lives there.
+    pub fn half_of(memory: &Memory) -> Self {
+        let reason = format!("half of {} of {} MiB", memory.source, memory.bytes >> 20);
+        Self::shared_out((memory.bytes / 2).max(TOTAL_BYTES_MIN), reason)
+    }
+
+    /// What to say where the kernel may reclaim, throttle or kill before the budget is used up.
+    pub fn warning(&self, memory: &Memory) -> Option<String> {
+        let most = memory.bytes / 100 * LIMIT_PERCENT_MAX;
+        let mib = |bytes: u64| bytes >> 20;
+        (self.total_bytes > most).then(|| {
+            format!(
+                "memory = {} MiB is more than {LIMIT_PERCENT_MAX} % of {} of {} MiB, which is {} MiB: the executable's \
+                 pages, the page cache of the journal and the allocator's slack come on top of it",
+                mib(self.total_bytes),
+                memory.source,
+                mib(memory.bytes),
+                mib(most)
+            )
+        })
     }
 
     /// The eighth of `query_bytes` for footers and ranges of table files, which are kept between queries.
@@ -108,33 +124,6 @@ impl fmt::Display for Budget {
     }
 }
 
-fn machine_bytes() -> u64 {
-    let meminfo = std::fs::read_to_string("/proc/meminfo").unwrap_or_default();
-    let kib = meminfo
-        .lines()
-        .find_map(|l| l.strip_prefix("MemTotal:"))
-        .and_then(|v| v.trim().trim_end_matches("kB").trim().parse::<u64>().ok());
-    kib.map_or(1 << 30, |kib| kib << 10)
-}
-
-/// The tightest limit of the control groups (version 2) that the process is in.
-fn cgroup_bytes() -> Option<u64> {
-    let groups = std::fs::read_to_string("/proc/self/cgroup").ok()?;
-    let path = groups.lines().find_map(|l| l.strip_prefix("0::"))?;
-    let mut dir = std::path::PathBuf::from("/sys/fs/cgroup").join(path.trim_start_matches('/'));
-    let mut tightest: Option<u64> = None;
-    while dir.starts_with("/sys/fs/cgroup") {
-        let limit = std::fs::read_to_string(dir.join("memory.max")).ok();
-        if let Some(limit) = limit.and_then(|text| text.trim().parse::<u64>().ok()) {
-            tightest = Some(tightest.map_or(limit, |t| t.min(limit)));
-        }
-        if !dir.pop() {
-            break;
-        }
-    }
-    tightest
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -155,6 +144,19 @@ mod tests {
             assert_eq!(b.answers_bytes() + b.cache_bytes() + b.evaluation_bytes(), b.query_bytes);
         }
         assert!(Budget::of(TOTAL_BYTES_MIN - 1).is_err());
-        assert!(Budget::of_machine().total_bytes >= TOTAL_BYTES_MIN);
+        assert!(Budget::half_of(&Memory { bytes: 1, source: String::new() }).total_bytes >= TOTAL_BYTES_MIN);
+    }
+
+    #[test]
+    fn a_budget_that_comes_near_the_limit_is_warned_of() {
+        let memory = |mib: u64| Memory { bytes: mib << 20, source: "the limit".into() };
+        let check = |budget_mib: u64, mib| Budget::of(budget_mib << 20).unwrap().warning(&memory(mib));
+        assert_eq!(check(383, 512), None);
+        let text = check(400, 512).unwrap();
+        for part in ["400 MiB", "75 %", "the limit of 512 MiB", "383 MiB"] {
+            assert!(text.contains(part), "{text}");
+        }
+        assert_eq!(Budget::half_of(&memory(512)).warning(&memory(512)), None);
+        assert!(Budget::half_of(&memory(80)).warning(&memory(80)).is_some(), "the least is more than half");
     }
 }

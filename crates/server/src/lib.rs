@@ -26,6 +26,7 @@ mod courtesy;
 mod datadir;
 mod fill;
 mod lake;
+mod machine;
 mod owner;
 mod refusal;
 mod shortage;
@@ -36,6 +37,7 @@ mod wallclock;
 mod world;
 
 pub use datadir::{DataDirError, series_seed};
+pub use machine::raise_files;
 pub use node::{Node, StartError};
 pub use refusal::Refusal;
 pub use settings::{ConfigFile, EffectiveSetting, Flags, Origin, Settings};

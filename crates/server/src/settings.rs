@@ -1,21 +1,23 @@
 //! What can be configured. Raw (file, flags) becomes resolved ([`Settings`]) once, at start.
 
 mod effective;
+mod files;
 mod lake;
 mod raw;
 mod value;
 
 pub use effective::{EffectiveSetting, Origin};
+pub use files::Files;
 pub use lake::LakeSettings;
 pub use raw::{ConfigFile, Flags};
 pub use value::SettingsError;
 
 use crate::budget::Budget;
-use crate::http::CONNECTION_BUFFER_BYTES;
+use crate::machine::{Memory, files_max};
 use model::{TenantId, caps};
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use stdx::address;
 use tables::rollup::Resolution;
 use value::{count_or, duration_or, of_tenants, size, wrong};
@@ -56,7 +58,7 @@ pub struct Settings {
     /// Write requests that wait for their new series. Default: as [`Self::inflight_requests_max`].
     pub creating_requests_max: usize,
     /// Open connections. Default: as many as may fill their buffers in [`Budget::connections_bytes`], 128 to
-    /// 4,096.
+    /// 4,096; in any case fewer than there are files for.
     pub connections_max: usize,
     /// Tenants in memory. Default 10,000.
     pub tenants_max: usize,
@@ -69,6 +71,10 @@ pub struct Settings {
     pub segment_bytes: u64,
     /// What becomes of data that is no longer fresh.
     pub lake: LakeSettings,
+    /// Files that may be open.
+    pub files: Files,
+    /// What was resolved in another way than it was wanted, or bodes ill.
+    pub warnings: Vec<String>,
 }
 
 /// From what the windows of a query are answered.
@@ -117,8 +123,14 @@ impl Settings {
 
     fn of(given: &ConfigFile) -> Result<Self, SettingsError> {
         let cores = std::thread::available_parallelism().map_or(1, usize::from);
-        let budget = budget(given.memory.as_deref())?;
-        let connections_default = budget.connections_bytes() / CONNECTION_BUFFER_BYTES as u64;
+        let memory = Memory::of(Path::new("/"));
+        let budget = budget(given.memory.as_deref(), &memory)?;
+        let partitions =
+            count_or("partitions", given.partitions, partitions_default(), caps::PARTITIONS_MAX)?;
+        let query_concurrency = count_or("query_concurrency", given.query_concurrency, 2 * cores, 1024)?;
+        let files = Files::of(files_max(), partitions, query_concurrency);
+        let mut warnings: Vec<_> = budget.warning(&memory).into_iter().collect();
+        let connections_max = files.connections(given.connections, &budget, &mut warnings)?;
         let inflight_default = budget.inflight_bytes / (256 << 10);
         let inflight_requests_max = count_or(
             "inflight_requests",
@@ -134,7 +146,7 @@ impl Settings {
             data_dir,
             http: http(given.http.as_deref())?,
             durability: durability(given.durability.as_deref())?,
-            partitions: count_or("partitions", given.partitions, partitions_default(), caps::PARTITIONS_MAX)?,
+            partitions,
             out_of_order_window_ms: duration("out_of_order_window", &given.out_of_order_window, 3_600_000)?,
             future_ms: duration("future_limit", &given.future_limit, 600_000)?,
             series_idle_s: u32::try_from(idle_ms / 1000).unwrap_or(u32::MAX),
@@ -149,7 +161,7 @@ impl Settings {
                 &given.tenant_query_resolution,
                 |name, text| detail(name, text),
             )?,
-            query_concurrency: count_or("query_concurrency", given.query_concurrency, 2 * cores, 1024)?,
+            query_concurrency,
             inflight_requests_max,
             creating_requests_max: count_or(
                 "creating_requests",
@@ -157,16 +169,13 @@ impl Settings {
                 inflight_requests_max,
                 1 << 20,
             )?,
-            connections_max: count_or(
-                "connections",
-                given.connections,
-                connections_default.clamp(128, 4096) as usize,
-                1 << 20,
-            )?,
+            connections_max,
             tenants_max: count_or("tenants", given.tenants, 10_000, 1 << 20)?,
             body_timeout_ms: duration("body_timeout", &given.body_timeout, 30_000)? as u64,
             transfer_rate: transfer_rate(given.transfer_rate.as_deref())?,
             segment_bytes: segment_bytes(given.segment_size.as_deref())?,
+            files,
+            warnings,
             budget,
         })
     }
@@ -182,8 +191,8 @@ pub(crate) fn partitions_default() -> usize {
     std::thread::available_parallelism().map_or(1, usize::from).min(8)
 }
 
-fn budget(memory: Option<&str>) -> Result<Budget, SettingsError> {
-    let Some(text) = memory else { return Ok(Budget::of_machine()) };
+fn budget(given: Option<&str>, memory: &Memory) -> Result<Budget, SettingsError> {
+    let Some(text) = given else { return Ok(Budget::half_of(memory)) };
     Budget::of(size("memory", text)?).map_err(|reason| wrong("memory", text, reason))
 }
 

@@ -1,0 +1,86 @@
+//! What the process can have: memory, and open files.
+
+mod cgroup;
+
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+use std::path::Path;
+
+/// What a machine is taken to have that does not say.
+const MEMORY_BYTES_UNKNOWN: u64 = 1 << 30;
+
+/// The memory that the process can have.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Memory {
+    /// Beyond it the kernel reclaims, throttles or kills.
+    pub bytes: u64,
+    /// Whose limit that is.
+    pub source: String,
+}
+
+impl Memory {
+    /// The tightest limit of the control groups that the process is in, or what the machine has. `root` is `/`, but
+    /// for tests.
+    pub fn of(root: &Path) -> Self {
+        let machine = machine_bytes(root);
+        match cgroup::memory_limit(root) {
+            Some((bytes, file)) if bytes < machine => {
+                let file = file.strip_prefix(root).unwrap_or(&file);
+                Self { bytes, source: format!("the control group's limit (/{})", file.display()) }
+            }
+            _ => Self { bytes: machine, source: "the machine's memory".into() },
+        }
+    }
+}
+
+fn machine_bytes(root: &Path) -> u64 {
+    let meminfo = std::fs::read_to_string(root.join("proc/meminfo")).unwrap_or_default();
+    let kib = meminfo
+        .lines()
+        .find_map(|l| l.strip_prefix("MemTotal:"))
+        .and_then(|v| v.trim().trim_end_matches("kB").trim().parse::<u64>().ok());
+    kib.map_or(MEMORY_BYTES_UNKNOWN, |kib| kib << 10)
+}
+
+/// Files that the process may have open once [`raise_files`] was called.
+pub(crate) fn files_max() -> u64 {
+    getrlimit(Resource::Nofile).maximum.unwrap_or(u64::MAX)
+}
+
+/// Raises the limit of open files as far as it goes without privileges. The usual soft limit of 1,024 is for programs
+/// that use `select`.
+pub fn raise_files() -> std::io::Result<()> {
+    let limit = getrlimit(Resource::Nofile);
+    Ok(setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, maximum: limit.maximum })?)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_machine_counts_where_no_group_is_tighter() {
+        let root = tempfile::tempdir().unwrap();
+        let proc = root.path().join("proc/self");
+        std::fs::create_dir_all(&proc).unwrap();
+        assert_eq!(Memory::of(root.path()).bytes, MEMORY_BYTES_UNKNOWN);
+        std::fs::write(root.path().join("proc/meminfo"), "MemTotal:       16 kB\nMemFree: 3 kB\n").unwrap();
+        assert_eq!(
+            Memory::of(root.path()),
+            Memory { bytes: 16 << 10, source: "the machine's memory".into() }
+        );
+        let group = root.path().join("sys/fs/cgroup/a");
+        std::fs::create_dir_all(&group).unwrap();
+        std::fs::write(proc.join("cgroup"), "0::/a\n").unwrap();
+        std::fs::write(group.join("memory.max"), "32768\n").unwrap();
+        assert_eq!(Memory::of(root.path()).bytes, 16 << 10, "wider than the machine");
+        std::fs::write(group.join("memory.max"), "8192\n").unwrap();
+        let source = "the control group's limit (/sys/fs/cgroup/a/memory.max)".into();
+        assert_eq!(Memory::of(root.path()), Memory { bytes: 8 << 10, source });
+    }
+
+    #[test]
+    fn files_can_be_raised_to_what_is_promised() {
+        raise_files().unwrap();
+        assert_eq!(getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX), files_max());
+    }
+}
