@@ -7,7 +7,7 @@ export FLOODMARK_CACHE CARGO_TARGET_DIR
 
 BINARY = $(CARGO_TARGET_DIR)/release/floodmark
 
-.PHONY: help demo build test test-servers lint sim bench fuzz long-test clean
+.PHONY: help demo build test test-at test-servers lint sim bench fuzz long-test clean
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
@@ -29,6 +29,9 @@ lint: toolchain ## formatting and clippy, warnings denied
 
 long-test: toolchain test-servers ## the same with minutes of a real Prometheus and more seeds
 	@FLOODMARK_LONG=1 scripts/test.sh
+
+test-at: toolchain ## all tests as if it were another time of day: AT=23:59:40 (UTC)
+	scripts/test-at.sh $(or $(AT),23:59:40)
 
 sim: toolchain ## simulate crashes and faults: SEEDS=10000 of them FROM=0 on, or all steps of one SEED=7; of one FAULT=resends
 	cargo run --quiet --locked --bin sim -- $(if $(FAULT),--fault $(FAULT)) $(if $(SEED),--seed $(SEED),--seeds $(or $(SEEDS),1000) --from $(or $(FROM),0))

@@ -199,10 +199,20 @@ fn is_complaint(line: &str) -> bool {
     matches!(level, Some("WARN" | "ERROR")) || line.contains("panicked at") || line.contains("BUG:")
 }
 
+/// The clock that `scripts/test-at.sh` gives all processes of a test.
+const OF_THE_CLOCK: [&str; 2] = ["LD_PRELOAD", "FLOODMARK_TEST_AHEAD_S"];
+
 /// The executable, with `args` and nothing else from outside.
 pub(crate) fn command(args: &[&str]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_floodmark"));
-    command.env_clear().args(args).stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped());
+    let clock = OF_THE_CLOCK.into_iter().filter_map(|name| Some((name, std::env::var_os(name)?)));
+    command
+        .env_clear()
+        .envs(clock)
+        .args(args)
+        .stdin(Stdio::null())
+        .stdout(Stdio::null())
+        .stderr(Stdio::piped());
     command
 }
 

@@ -3,23 +3,34 @@
 use super::same_data;
 use super::servers::Prometheus;
 use crate::harness::read::{data, seconds};
-use crate::harness::{Options, Request, Server, now_ms};
+use crate::harness::{Options, Request, Server};
 use crate::transfer::{Content, import, stored};
 use model::Labels;
 use protocol::exposition::{self, Dialect};
 use serde_json::Value;
+use std::path::Path;
 
+/// 2026-11-20, noon.
+const NOON_MS: i64 = 1_795_176_000_000;
+
+/// The data span ten minutes: within one block of two hours, over the boundary of two blocks, and over midnight.
 #[test]
 fn imported_blocks_have_what_their_prometheus_answers() {
-    let Some(prometheus) = Prometheus::find() else {
-        stdx::skipped::for_want_of("Prometheus (scripts/test-servers.sh)");
-        return;
-    };
-    let end_ms = now_ms() / 1000 * 1000 - 5_000;
-    let Some(blocks) = prometheus.make_blocks(&openmetrics(end_ms)) else {
-        stdx::skipped::for_want_of("promtool 3 (scripts/test-servers.sh)");
-        return;
-    };
+    for after_noon_min in [90, 125, 12 * 60 + 4] {
+        let Some(prometheus) = Prometheus::find() else {
+            stdx::skipped::for_want_of("Prometheus (scripts/test-servers.sh)");
+            return;
+        };
+        let end_ms = NOON_MS + after_noon_min * 60_000;
+        let Some(blocks) = prometheus.make_blocks(&openmetrics(end_ms)) else {
+            stdx::skipped::for_want_of("promtool 3 (scripts/test-servers.sh)");
+            return;
+        };
+        compare(prometheus, &blocks, end_ms);
+    }
+}
+
+fn compare(prometheus: Prometheus, blocks: &Path, end_ms: i64) {
     let prometheus = prometheus.start_quiet();
     // deleted, and still in the chunks
     let (from, to) = (seconds(end_ms - 300_000), seconds(end_ms - 100_000));
@@ -31,9 +42,10 @@ fn imported_blocks_have_what_their_prometheus_answers() {
     ];
     prometheus.send(&Request::form("/api/v1/admin/tsdb/delete_series", &gone)).expect(204, &[]);
     let dir = tempfile::tempdir().unwrap();
-    let report = import("tsdb", &blocks, dir.path());
-    let skipped = &report["sources"][0]["skipped"];
-    assert!(skipped["deleted samples"].as_u64() > Some(50), "{report:#}");
+    let report = import("tsdb", blocks, dir.path());
+    let skipped = |source: &Value| source["skipped"]["deleted samples"].as_u64().unwrap_or(0);
+    let deleted: u64 = report["sources"].as_array().unwrap().iter().map(skipped).sum();
+    assert!(deleted > 50, "{report:#}");
     let request = Request::form(
         "/api/v1/query",
         &[("query", "{__name__=~\".+\"}[1h]"), ("time", &seconds(end_ms + 1000))],
@@ -47,7 +59,7 @@ fn imported_blocks_have_what_their_prometheus_answers() {
     }
     let samples: usize = theirs.values().map(|samples| samples.len()).sum();
     assert_eq!(report["samples"], samples);
-    assert_eq!(import("tsdb", &blocks, dir.path())["samples"], 0);
+    assert_eq!(import("tsdb", blocks, dir.path())["samples"], 0);
 
     let server = Server::start(Options::default().data_dir(dir.path()));
     let (asked, wrong) = same_data::ask(&server, &prometheus, end_ms);

@@ -133,9 +133,9 @@ impl Prometheus {
     }
 
     /// Blocks made of OpenMetrics text by promtool, where this Prometheus will find them when it starts; `None`
-    /// where there is no promtool.
+    /// where there is no promtool that knows names which are no identifiers.
     pub(crate) fn make_blocks(&self, text: &[u8]) -> Option<PathBuf> {
-        let promtool = find(&["promtool"])?;
+        let promtool = find(&["promtool"]).filter(|_| self.is_3)?;
         let (input, data) = (self.dir.path().join("input"), self.dir.path().join("data"));
         std::fs::write(&input, text).unwrap();
         let output = Command::new(promtool)

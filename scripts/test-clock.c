@@ -1,0 +1,18 @@
+// A wall clock that is ahead by FLOODMARK_TEST_AHEAD_S seconds, for scripts/test-at.sh (LD_PRELOAD). Monotonic clocks stay.
+// The kernel is asked directly: looking up the original function would allocate, and jemalloc reads the clock while it starts.
+#define _GNU_SOURCE
+#include <stdlib.h>
+#include <sys/syscall.h>
+#include <time.h>
+#include <unistd.h>
+
+static long ahead_s(void) {
+  const char *text = getenv("FLOODMARK_TEST_AHEAD_S");
+  return text ? atol(text) : 0;
+}
+
+int clock_gettime(clockid_t clock, struct timespec *now) {
+  long result = syscall(SYS_clock_gettime, clock, now);
+  if (result == 0 && (clock == CLOCK_REALTIME || clock == CLOCK_REALTIME_COARSE)) now->tv_sec += ahead_s();
+  return (int)result;
+}
