@@ -73,9 +73,20 @@ pub struct SlotLedger {
     pub acknowledged: Rounds,
 }
 
+/// Of the form described here. Readers refuse a higher one.
+pub const FORMAT: u32 = 1;
+
+/// Ledgers did not say their format at first.
+const fn first_format() -> u32 {
+    1
+}
+
 /// What a target promised to keep: the plan, and what of it was acknowledged.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Ledger {
+    /// [`FORMAT`] of the program that wrote it.
+    #[serde(default = "first_format")]
+    pub format: u32,
     /// Makes any sample again.
     pub plan: Plan,
     /// By slot number.
@@ -89,7 +100,7 @@ impl Ledger {
     /// Nothing sent yet.
     pub fn new(plan: Plan) -> Self {
         let slots = vec![SlotLedger::default(); plan.slots_count()];
-        Self { plan, slots, read_url: None }
+        Self { format: FORMAT, plan, slots, read_url: None }
     }
 
     /// Writes it to a file, for a verification by another process.
@@ -103,6 +114,12 @@ impl Ledger {
         let context = || format!("read {}", path.display());
         let json = std::fs::read(path).with_context(context)?;
         let ledger: Self = serde_json::from_slice(&json).with_context(context)?;
+        let format = ledger.format;
+        ensure!(
+            format <= FORMAT,
+            "{}: a ledger of format {format}: this program knows {FORMAT}",
+            path.display()
+        );
         ledger.plan.check().with_context(context)?;
         let (slots, expected) = (ledger.slots.len(), ledger.plan.slots_count());
         ensure!(slots == expected, "{}: {slots} slots instead of {expected}", path.display());

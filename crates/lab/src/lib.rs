@@ -24,6 +24,8 @@ mod files;
 pub mod fleet;
 pub mod http;
 pub mod import;
+#[cfg(test)]
+mod keys;
 pub mod ledger;
 pub mod merge;
 pub mod observe;

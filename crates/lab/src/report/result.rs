@@ -1,6 +1,7 @@
 //! A report of `lab write` in the form of a result, to be kept, shown and compared like those of scenarios.
 
 use super::{TargetCost, WriteReport};
+use crate::observe::compare_with_load;
 use crate::result::{Event, EventKind, FORMAT, Machine, RunResult, Totals};
 use crate::template::Version;
 use std::collections::BTreeMap;
@@ -10,7 +11,7 @@ impl WriteReport {
     pub fn to_result(&self) -> RunResult {
         let mut warnings = self.warnings.clone();
         warnings.extend(self.verify_error.as_ref().map(|why| format!("not verified: {why}")));
-        RunResult {
+        let mut result = RunResult {
             format: FORMAT,
             name: "write".to_owned(),
             scenario: self.configuration(),
@@ -38,7 +39,9 @@ impl WriteReport {
                 ],
             },
             ..RunResult::default()
-        }
+        };
+        compare_with_load(&mut result);
+        result
     }
 
     /// The options as data: there is no scenario file.
@@ -97,7 +100,6 @@ fn observed(cost: Option<TargetCost>, wall_s: f64) -> BTreeMap<String, f64> {
     let figures = [
         ("cpu_s", cost.cpu_s),
         ("cpu_cores_mean", cost.cpu_s.map(|cpu_s| cpu_s / wall_s)),
-        ("samples_per_s_per_core", cost.samples_per_cpu_s),
         ("rss_end_bytes", cost.rss_bytes.map(|bytes| bytes as f64)),
         ("rss_peak_bytes", cost.rss_peak_bytes.map(|bytes| bytes as f64)),
     ];
@@ -119,7 +121,7 @@ mod tests {
             rss_peak_bytes: Some(2),
         };
         let observed = observed(Some(cost), 4.0);
-        assert_eq!(observed.len(), 5);
+        assert_eq!(observed.len(), 4);
         assert_eq!(observed["cpu_cores_mean"], 0.5);
         assert!(observed.keys().all(|name| known.contains(&name.as_str())), "{observed:?}");
     }
