@@ -11,17 +11,20 @@ const CONFIGURATION: &str = include_str!("../../../../docs/reference/configurati
 const BENCHMARKS: &str = include_str!("../../../../docs/benchmarks.md");
 const LAB: &str = include_str!("../../../../docs/lab.md");
 
-const DOCUMENTS: [(&str, &str); 11] = [
+const DOCUMENTS: [(&str, &str); 14] = [
     ("README.md", include_str!("../../../../README.md")),
     ("bench/README.md", include_str!("../../../../bench/README.md")),
     ("benchmarks.md", BENCHMARKS),
     ("commands.md", include_str!("../../../../docs/reference/commands.md")),
     ("configuration.md", CONFIGURATION),
+    ("formats.md", include_str!("../../../../docs/formats/README.md")),
     ("http.md", include_str!("../../../../docs/reference/http.md")),
     ("lab.md", LAB),
     ("metrics-table.md", include_str!("../../../../docs/formats/metrics-table.md")),
     ("operating.md", include_str!("../../../../docs/operating.md")),
     ("recording.md", include_str!("../../../../docs/formats/recording.md")),
+    ("result.md", include_str!("../../../../docs/reference/result.md")),
+    ("scenario.md", include_str!("../../../../docs/reference/scenario.md")),
     ("sql.md", include_str!("../../../../docs/sql.md")),
 ];
 

@@ -6,6 +6,7 @@
 //! - `read_api`, `bad_queries`: Prometheus' reading interface, and likewise
 //! - `command_line`: pipes, colours, addresses, settings, exit statuses, what is generated
 //! - `reference`: the documents name what is there
+//! - `golden`: what earlier versions left behind
 //! - `consistency`: what is stored is what was sent
 //! - `durability`, `damage`, `disk_full`: what is acknowledged stays
 //! - `lake`: what is no longer fresh goes into tables, once and only once
@@ -29,6 +30,7 @@ mod damage;
 mod disk_full;
 mod durability;
 mod endings;
+mod golden;
 mod lab;
 mod lake;
 mod overload;

@@ -1,0 +1,161 @@
+//! What earlier versions left behind is opened, read back and gone on with. The folders in `tests/golden` were made by
+//! `scripts/make-golden.py` with the program of their day; `docs/formats/README.md` says who reads what.
+
+use crate::harness::lab::{good, lab};
+use crate::harness::{Options, Request, Server};
+use crate::transfer::{run, succeed, text};
+use serde_json::Value;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+const FORMATS: &str = include_str!("../../../../docs/formats/README.md");
+
+/// The ledgers of a golden folder, and whose samples they are about.
+const LEDGERS: [(&str, &str); 4] =
+    [("yesterday", "anonymous"), ("compacted", "anonymous"), ("sealed", "team-a"), ("journal", "anonymous")];
+
+fn folders() -> Vec<PathBuf> {
+    let all =
+        fs::read_dir(Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/golden")).expect("golden folders");
+    let mut folders: Vec<_> = all.map(|entry| entry.expect("read a folder").path()).collect();
+    folders.sort();
+    assert!(!folders.is_empty());
+    folders
+}
+
+/// A copy of a golden data directory.
+fn unpack(folder: &Path, to: &Path) -> PathBuf {
+    let archive = folder.join("data.tar.gz");
+    let done = Command::new("tar").args(["-xzf", text(&archive), "-C", text(to)]).status().expect("run tar");
+    assert!(done.success(), "{}", archive.display());
+    to.join("data")
+}
+
+fn open(data: &Path) -> Server {
+    let config = "partitions = 2\nsegment_size = \"1MiB\"\nrollups = [\"5m\", \"1h\"]\nmemory = \"256MiB\"";
+    Server::start(Options::default().data_dir(data).config(config))
+}
+
+/// Every sample that was acknowledged then is there, once, to the bit.
+fn verify(server: &Server, folder: &Path) {
+    for (name, tenant) in LEDGERS {
+        let (ledger, url) =
+            (folder.join(format!("{name}.ledger.json")), format!("http://{}", server.address));
+        let header = format!("X-Scope-OrgID: {tenant}");
+        let report =
+            good(&lab(&["verify", text(&ledger), "--read-url", &url, "-H", &header, "--json", "-q"]));
+        let report: Value = serde_json::from_str(&report).expect("JSON");
+        let kept = (&report["acknowledged"], &report["read_back"], &report["lost"]);
+        assert_eq!(kept, (&720.into(), &720.into(), &0.into()), "{name} of {}: {report:#}", folder.display());
+    }
+}
+
+#[test]
+fn data_of_earlier_versions_are_read_and_gone_on_with() {
+    for folder in folders() {
+        let dir = tempfile::tempdir().expect("make a directory");
+        let data = unpack(&folder, dir.path());
+        let mut server = open(&data);
+        verify(&server, &folder);
+        // yesterday's hour at noon, from the rollup that was made then
+        let params = [
+            ("query", "sum(count_over_time(metric_1[1h]))"),
+            ("time", "2026-01-14T13:00:00Z"),
+            ("resolution", "5m"),
+        ];
+        let answer = server.send(&Request::form("/api/v1/query", &params)).text();
+        assert!(answer.contains("are answered from the rollup"), "{answer}");
+        // new samples beside the old ones, in the journal and in the tables
+        let target = format!("http://{}/api/v1/write", server.address);
+        good(&lab(&[
+            "write",
+            "--target",
+            &target,
+            "--metrics",
+            "4",
+            "--series",
+            "3",
+            "--rounds",
+            "20",
+            "--verify",
+            "-q",
+        ]));
+        server.send(&Request::post("/api/v1/admin/flush", Vec::new())).expect(200, &[]);
+        verify(&server, &folder);
+        server.kill9();
+        server.restart();
+        verify(&server, &folder);
+    }
+}
+
+#[test]
+fn inspect_and_export_read_data_of_earlier_versions() {
+    for folder in folders() {
+        let dir = tempfile::tempdir().expect("make a directory");
+        let data = unpack(&folder, dir.path());
+        let place = ["--data-dir", text(&data)];
+        let journal = succeed(&[&["inspect", "journal", "--json"], &place[..]].concat());
+        let journal: Value = serde_json::from_str(&journal).expect("JSON");
+        let of_all = |key: &str| -> u64 {
+            journal.as_array().expect("segments").iter().map(|s| s[key].as_u64().expect("a count")).sum()
+        };
+        assert!(of_all("samples") >= 720 && of_all("unreadable") + of_all("damaged") == 0, "{journal:#}");
+        let lines = succeed(&[&["export", "jsonl", "-q"], &place[..]].concat());
+        assert_eq!(
+            crate::transfer::read_lines(lines.as_bytes()).values().map(|s| s.len()).sum::<usize>(),
+            1_440
+        );
+    }
+}
+
+#[test]
+fn recordings_and_results_of_earlier_versions_are_read() {
+    let server = Server::new();
+    let target = format!("http://{}/api/v1/write", server.address);
+    for folder in folders() {
+        let replayed =
+            good(&lab(&["replay", text(&folder.join("golden.rec")), "--target", &target, "--json", "-q"]));
+        let replayed: Value = serde_json::from_str(&replayed).expect("JSON");
+        assert_eq!(replayed["totals"]["samples_acknowledged"], 720, "{replayed:#}");
+        let shown = succeed(&["lab", "report", text(&folder.join("result.json"))]);
+        assert!(shown.contains("cortex-110k-steady") && shown.contains("PASS"), "{shown}");
+    }
+}
+
+/// What is refused is said; what is written is what the page says.
+#[test]
+fn the_page_of_formats_has_the_versions_that_are_written() {
+    let row = |name: &str| {
+        let row = FORMATS.lines().find(|line| line.starts_with(&format!("| {name} |")));
+        row.unwrap_or_else(|| panic!("no row for {name}"))
+    };
+    let check = |name: &str, version: &str| {
+        let written = row(name).split('|').nth(2).expect("a version").trim();
+        assert_eq!(written, version, "{name}: on the left what docs/formats/README.md says");
+    };
+    check("journal: segment", &journal::embedded::SEGMENT_VERSION.to_string());
+    check("journal: record", &journal::record::RECORD_VERSION.to_string());
+    check("metrics table", tables::schema::FORMAT_VERSION);
+    check("result", &lab::result::FORMAT.to_string());
+    check("ledger", &lab::ledger::FORMAT.to_string());
+    for folder in folders() {
+        let name = folder.file_name().and_then(|name| name.to_str()).expect("a plain name");
+        assert!(FORMATS.contains(&format!("`{name}`")), "the page does not name the golden folder {name}");
+    }
+}
+
+#[test]
+fn ledgers_and_results_of_later_versions_are_refused() {
+    let dir = tempfile::tempdir().expect("make a directory");
+    for (file, args) in [("journal.ledger.json", ["lab", "verify"]), ("result.json", ["lab", "report"])] {
+        let source = folders().last().expect("a folder").join(file);
+        let mut value: Value = serde_json::from_slice(&fs::read(source).expect("read a file")).expect("JSON");
+        value["format"] = 99.into();
+        let later = dir.path().join(file);
+        fs::write(&later, value.to_string()).expect("write a file");
+        let output = run(&[&args[..], &[text(&later)]].concat());
+        assert_eq!(output.status.code(), Some(2));
+        assert!(String::from_utf8_lossy(&output.stderr).contains("format 99"), "{output:?}");
+    }
+}

@@ -1,0 +1,101 @@
+#!/usr/bin/env python3
+"""Makes a golden directory: what a version leaves behind, for tests of all later versions.
+
+    scripts/make-golden.py PROGRAM crates/floodmark/tests/golden/0.1.0
+
+PROGRAM is the floodmark of that version. The folder then has
+  data.tar.gz     a data directory after kill -9: tables, a rollup, a log with several commits, samples in the journal only
+  *.ledger.json   what was acknowledged, to be read back
+  result.json     a result of the lab
+  golden.rec      recorded remote write
+The programs run on a clock of 15 January 2026 (scripts/test-clock.c), so that no test depends on when this was done.
+"""
+
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+import urllib.request
+
+HERE = os.path.dirname(os.path.abspath(__file__))
+NOON = 1768478400  # 2026-01-15T12:00:00Z
+CONFIG = 'partitions = 2\nsegment_size = "1MiB"\nrollups = ["5m", "1h"]\nmemory = "256MiB"\n'
+# a few series, a sample a minute for an hour; names as every version knows them
+WRITE = ["lab", "write", "--metrics", "4", "--series", "3", "--writers", "1", "--batch", "12", "--interval", "60s",
+         "--rounds", "60", "--histograms", "0", "--quiet"]
+
+program, out = os.path.abspath(sys.argv[1]), os.path.abspath(sys.argv[2])
+os.makedirs(out, exist_ok=True)
+
+
+def free_port():
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return probe.getsockname()[1]
+
+
+def wait_for(url):
+    for _ in range(600):
+        try:
+            return urllib.request.urlopen(url).read()
+        except OSError:
+            time.sleep(0.1)
+    sys.exit(f"no answer from {url}")
+
+
+with tempfile.TemporaryDirectory() as folder:
+    clock = os.path.join(folder, "test-clock.so")
+    subprocess.run(["cc", "-shared", "-fPIC", "-O2", "-o", clock, os.path.join(HERE, "test-clock.c")], check=True)
+    environment = os.environ | {"LD_PRELOAD": clock, "FLOODMARK_TEST_AHEAD_S": str(NOON - int(time.time()))}
+    data, port = os.path.join(folder, "data"), free_port()
+    config = os.path.join(folder, "floodmark.toml")
+    with open(config, "w") as file:
+        file.write(CONFIG)
+    url = f"http://127.0.0.1:{port}"
+    target = ["--url", url + "/api/v1/write"]
+
+    def post(path):
+        urllib.request.urlopen(urllib.request.Request(url + path, method="POST")).read()
+
+    def run(*arguments):
+        subprocess.run([program, *arguments], env=environment, check=True, cwd=folder)
+
+    def write(name, seed, *arguments):
+        run(*WRITE, *target, "--seed", seed, "--ledger", os.path.join(out, f"{name}.ledger.json"), *arguments)
+
+    server = subprocess.Popen([program, "serve", "--data-dir", data, "--http", url[7:], "--config", config], env=environment)
+    try:
+        wait_for(url + "/-/ready")
+        # a day that is over: two commits, merged, with rollups
+        write("yesterday", "1", "--start", str(NOON - 86_400))
+        post("/api/v1/admin/flush")
+        write("compacted", "2", "--start", str(NOON - 86_400), "--values", "random")
+        post("/api/v1/admin/flush")
+        post("/api/v1/admin/compact")
+        # sealed, and of another tenant
+        write("sealed", "3", "--protocol", "2.0", "-H", "X-Scope-OrgID: team-a")
+        post("/api/v1/admin/flush")
+        # in the journal only, recorded on the way
+        proxy, recording = free_port(), os.path.join(out, "golden.rec")
+        recorder = subprocess.Popen([program, "lab", "record", recording, "--backend", url, "--listen", f"127.0.0.1:{proxy}"],
+                                    env=environment, stdout=subprocess.DEVNULL)
+        wait_for(f"http://127.0.0.1:{proxy}/-/ready")
+        target = ["--url", f"http://127.0.0.1:{proxy}/api/v1/write"]
+        write("journal", "4")
+        recorder.send_signal(signal.SIGINT)
+        recorder.wait()
+        run("lab", "run", "cortex-110k-steady", "--scale", "0.0001", "--duration", "2s", "--target", url + "/api/v1/write",
+            "--set", "verdict.freshness_p99=1m", "--set", "verdict.p99=1m", "--quiet", "--out", os.path.join(out, "result.json"))
+    finally:
+        server.kill()
+        server.wait()
+    names = ["--exclude=LOCK", "--exclude=reserve", "--exclude=*.spare"]
+    subprocess.run(["tar", "--sort=name", "--owner=0", "--group=0", "--numeric-owner", *names, "-C", folder, "-czf",
+                    os.path.join(out, "data.tar.gz"), "data"], check=True)
+
+size = sum(os.path.getsize(os.path.join(out, name)) for name in os.listdir(out))
+print(f"{out}: {size} bytes")
