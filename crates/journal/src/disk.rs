@@ -15,16 +15,16 @@
 //! | what a local table consists of, and its folders | `tables::store` | an upload or commit is confirmed, and before a log is read |
 
 use rustix::fs::FallocateFlags;
-use std::fs::{self, File, OpenOptions};
+use std::fs::{self, DirBuilder, File, OpenOptions};
 use std::io;
-use std::os::unix::fs::FileExt;
+use std::os::unix::fs::{DirBuilderExt, FileExt, OpenOptionsExt};
 use std::path::Path;
 
 /// Where files lie.
 pub trait Disk: Send + Sync + std::fmt::Debug {
     /// Makes a directory. Of kind `AlreadyExists` where it is there, and `NotFound` where the one above it is not. Its
     /// name is durable once that one is synced: see [`create_dir_all`].
-    fn create_dir(&self, dir: &Path) -> io::Result<()>;
+    fn create_dir(&self, dir: &Path, access: Access) -> io::Result<()>;
 
     /// What lies in a directory, at most `most` of it, in any order.
     fn list(&self, dir: &Path, most: usize) -> io::Result<Vec<Listed>>;
@@ -44,6 +44,15 @@ pub trait Disk: Send + Sync + std::fmt::Debug {
     /// Locks a file, made where there is none, until what is returned is dropped. Of kind `WouldBlock` where somebody
     /// else has it locked.
     fn lock(&self, path: &Path) -> io::Result<Box<dyn DiskFile>>;
+}
+
+/// Who may look into a directory. Files are private always: what is in them is samples, or a secret.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Access {
+    /// Its owner.
+    Private,
+    /// Whoever the umask lets: other things lie in it too.
+    Shared,
 }
 
 /// What a file is opened for.
@@ -106,10 +115,10 @@ pub fn read(disk: &dyn Disk, path: &Path) -> io::Result<Vec<u8>> {
 }
 
 /// Makes a directory and those above it where they are missing, each durable before there is anything in it.
-pub fn create_dir_all(disk: &dyn Disk, dir: &Path) -> io::Result<()> {
+pub fn create_dir_all(disk: &dyn Disk, dir: &Path, access: Access) -> io::Result<()> {
     let Some(above) = dir.parent() else { return Ok(()) };
     let above = if above.as_os_str().is_empty() { Path::new(".") } else { above };
-    match disk.create_dir(dir) {
+    match disk.create_dir(dir, access) {
         Ok(()) => disk.sync_dir(above),
         // whoever made it may have died before it was durable; who may not open the one above has not made it
         Err(e) if e.kind() == io::ErrorKind::AlreadyExists => match disk.sync_dir(above) {
@@ -117,8 +126,8 @@ pub fn create_dir_all(disk: &dyn Disk, dir: &Path) -> io::Result<()> {
             synced => synced,
         },
         Err(e) if e.kind() == io::ErrorKind::NotFound => {
-            create_dir_all(disk, above)?;
-            match disk.create_dir(dir) {
+            create_dir_all(disk, above, access)?;
+            match disk.create_dir(dir, access) {
                 Err(e) if e.kind() != io::ErrorKind::AlreadyExists => Err(e),
                 _ => disk.sync_dir(above),
             }
@@ -142,8 +151,9 @@ pub fn replace(disk: &dyn Disk, path: &Path, content: &[u8]) -> io::Result<()> {
 pub struct Os;
 
 impl Disk for Os {
-    fn create_dir(&self, dir: &Path) -> io::Result<()> {
-        fs::create_dir(dir)
+    fn create_dir(&self, dir: &Path, access: Access) -> io::Result<()> {
+        let mode = if access == Access::Private { 0o700 } else { 0o777 };
+        DirBuilder::new().mode(mode).create(dir)
     }
 
     fn list(&self, dir: &Path, most: usize) -> io::Result<Vec<Listed>> {
@@ -165,7 +175,7 @@ impl Disk for Os {
         let file = match mode {
             Mode::Read => File::open(path)?,
             Mode::Change => OpenOptions::new().write(true).open(path)?,
-            Mode::Create => File::create(path)?,
+            Mode::Create => create(path)?,
         };
         Ok(Box::new(file))
     }
@@ -187,10 +197,15 @@ impl Disk for Os {
     }
 
     fn lock(&self, path: &Path) -> io::Result<Box<dyn DiskFile>> {
-        let file = File::create(path)?;
+        let file = create(path)?;
         file.try_lock()?;
         Ok(Box::new(file))
     }
+}
+
+/// A file that only its owner may read.
+fn create(path: &Path) -> io::Result<File> {
+    OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(path)
 }
 
 impl DiskFile for File {

@@ -24,7 +24,7 @@ mod writer;
 
 pub use segment::SEGMENT_VERSION;
 
-use crate::disk::{self, Disk, Os};
+use crate::disk::{self, Access, Disk, Os};
 use crate::{DictionaryId, Journal, JournalError, JournalStats, Offset, RECORD_BYTES_MAX, Reader};
 use quarantine::Quarantine;
 use reader::SegmentsReader;
@@ -126,7 +126,7 @@ impl Embedded {
     /// readers. A later format version does.
     pub fn open(dir: &Path, partition: u32, options: Options) -> Result<Self, JournalError> {
         let partition_dir = segment::partition_dir(dir, partition);
-        disk::create_dir_all(&*options.disk, &partition_dir)
+        disk::create_dir_all(&*options.disk, &partition_dir, Access::Private)
             .map_err(|e| JournalError::io("create", &partition_dir, e))?;
         let found = recover::recover(&partition_dir, partition, &options)?;
         let start = found.segments.first().map_or(found.end, |s| s.first);

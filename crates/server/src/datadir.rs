@@ -9,7 +9,7 @@
 //! ```
 
 use journal::Disk;
-use journal::disk::{self, DiskFile, Os};
+use journal::disk::{self, Access, DiskFile, Os};
 use serde::{Deserialize, Serialize};
 use std::io;
 use std::path::{Path, PathBuf};
@@ -80,7 +80,8 @@ impl DataDir {
             let path = path.to_path_buf();
             move |source| DataDirError::Io { path, source }
         };
-        disk::create_dir_all(&*disk, path).map_err(io(path))?;
+        // other engines read the tables that may lie in it
+        disk::create_dir_all(&*disk, path, Access::Shared).map_err(io(path))?;
         let lock_path = path.join("LOCK");
         let began = Instant::now();
         let lock = loop {
@@ -190,7 +191,7 @@ impl Source {
     /// Gives it a name made by [`Self::named`].
     pub(crate) fn set_name(&self, name: &str) -> io::Result<()> {
         let (id, _) = name.split_once('/').expect("BUG: a name has its partition");
-        self.path.parent().map_or(Ok(()), |dir| disk::create_dir_all(&*self.disk, dir))?;
+        self.path.parent().map_or(Ok(()), |dir| disk::create_dir_all(&*self.disk, dir, Access::Private))?;
         disk::replace(&*self.disk, &self.path, id.as_bytes())
     }
 }

@@ -18,6 +18,7 @@ mod connections;
 mod error;
 mod export;
 mod gate;
+mod guard;
 mod health;
 mod json;
 mod listen;
@@ -35,10 +36,11 @@ pub use listen::serve;
 use crate::node::Node;
 use crate::refusal::{OTHER, REASONS};
 use axum::Router;
-use axum::middleware::map_response_with_state;
+use axum::middleware::{from_fn_with_state, map_response_with_state};
 use axum::routing::{get, post};
 use error::ApiError;
 use gate::Gate;
+use guard::Guard;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -167,27 +169,30 @@ impl App {
     }
 }
 
-fn router(app: App) -> Router {
+fn router(app: App, guard: Guard) -> Router {
     let metrics = Arc::clone(&app.metrics);
     let writes = Router::new()
         .route("/api/v1/write", post(write::remote_write))
         .route("/api/v1/push", post(write::remote_write))
         .route("/api/prom/push", post(write::remote_write));
-    let node = Router::new()
+    let changes = writes
         .route("/api/v1/admin/flush", post(admin::flush))
         .route("/api/v1/admin/compact", post(admin::compact))
+        .layer(from_fn_with_state(guard.clone(), guard::origin));
+    let node = Router::new()
         .route("/metrics", get(health::metrics))
         .route("/-/healthy", get(health::healthy))
         .route("/health", get(health::healthy))
         .route("/-/ready", get(health::ready))
         .route("/ready", get(health::ready));
     Router::new()
-        .merge(writes)
+        .merge(changes)
         .merge(node)
         .merge(reads())
         .nest("/prometheus", reads())
         .nest("/api/prom", reads())
         .fallback(not_found)
+        .layer(from_fn_with_state(guard, guard::host))
         .layer(map_response_with_state(metrics, error::finish))
         .with_state(app)
 }

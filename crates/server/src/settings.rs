@@ -8,7 +8,7 @@ mod value;
 
 pub use effective::{EffectiveSetting, Origin};
 pub use files::Files;
-pub use lake::LakeSettings;
+pub use lake::{LakeSettings, StoreOptions};
 pub use raw::{ConfigFile, Flags};
 pub use value::SettingsError;
 
@@ -60,6 +60,9 @@ pub struct Settings {
     /// Open connections. Default: as many as may fill their buffers in [`Budget::connections_bytes`], 128 to
     /// 4,096; in any case fewer than there are files for.
     pub connections_max: usize,
+    /// Names that a request's `Host` may have beside `localhost` and addresses, and pages that may write; `*` for any.
+    /// Default: none where only this machine is listened to, else any.
+    pub allow_host: Vec<String>,
     /// Tenants in memory. Default 10,000.
     pub tenants_max: usize,
     /// The longest that a request's body may take to arrive, beyond what its size allows at
@@ -169,6 +172,7 @@ impl Settings {
                 inflight_requests_max,
                 1 << 20,
             )?,
+            allow_host: hosts(&given.allow_host)?,
             connections_max,
             tenants_max: count_or("tenants", given.tenants, 10_000, 1 << 20)?,
             body_timeout_ms: duration("body_timeout", &given.body_timeout, 30_000)? as u64,
@@ -199,6 +203,17 @@ fn budget(given: Option<&str>, memory: &Memory) -> Result<Budget, SettingsError>
 fn http(given: Option<&str>) -> Result<SocketAddr, SettingsError> {
     let Some(text) = given else { return Ok(SocketAddr::from(([127, 0, 0, 1], 9009))) };
     address::listen(text).map_err(|reason| wrong("http", text, reason))
+}
+
+/// Names without a port, or `*`.
+fn hosts(given: &[String]) -> Result<Vec<String>, SettingsError> {
+    let is_name = |name: &str| {
+        !name.is_empty() && name.bytes().all(|b| b.is_ascii_alphanumeric() || b"-._".contains(&b))
+    };
+    match given.iter().find(|name| *name != "*" && !is_name(name)) {
+        Some(name) => Err(wrong("allow_host", name, "a name without a port, such as metrics.example, or *")),
+        None => Ok(given.to_vec()),
+    }
 }
 
 fn durability(given: Option<&str>) -> Result<journal::Durability, SettingsError> {
@@ -244,6 +259,7 @@ mod tests {
         assert_eq!(check("memory = \"2GiB\"\nquery_timeout = \"5s\"").unwrap().query_timeout_ms, 5000);
         assert!(check("\nmemroy = \"2GiB\"").unwrap_err().contains("line 2"));
         assert!(check("memory = \"1MiB\"").unwrap_err().contains("64 MiB"));
+        assert!(check("allow_host = [\"a:80\"]").unwrap_err().contains("without a port"));
         assert!(check("partitions = 0").unwrap_err().contains("1 to 1024"));
         assert!(check("http = \"9009\"").unwrap_err().contains(":9009 for all addresses"));
         assert!(check("durability = \"maybe\"").unwrap_err().contains("fsync or os"));

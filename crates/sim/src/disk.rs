@@ -16,7 +16,7 @@ use dir::{Dir, Renaming};
 use file::SimFile;
 use inode::Inode;
 use journal::Disk;
-use journal::disk::{DiskFile, Listed, Mode};
+use journal::disk::{Access, DiskFile, Listed, Mode};
 use state::{State, off, split};
 use std::io::{self, ErrorKind};
 use std::path::{Path, PathBuf};
@@ -112,7 +112,7 @@ impl SimDisk {
 }
 
 impl Disk for SimDisk {
-    fn create_dir(&self, dir: &Path) -> io::Result<()> {
+    fn create_dir(&self, dir: &Path, _: Access) -> io::Result<()> {
         let mut state = self.lock();
         if state.dirs.contains_key(dir) {
             return Err(ErrorKind::AlreadyExists.into());

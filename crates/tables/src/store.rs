@@ -24,7 +24,7 @@ pub use upload::{PART_BYTES, Upload};
 ///
 /// Its methods, and those of what is made of it, block: call them from a thread that may (one of tokio's
 /// blocking threads, or one of one's own), never from a task.
-#[derive(Debug, Clone)]
+#[derive(Clone)]
 pub struct Location {
     url: Url,
     store: Arc<DynObjectStore>,
@@ -35,6 +35,23 @@ pub struct Location {
     files: Option<DurableFiles>,
 }
 
+impl std::fmt::Debug for Location {
+    /// Without the store, whose clients know secrets.
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Location").field("url", &shown(&self.url)).finish_non_exhaustive()
+    }
+}
+
+/// A URL without what may be a secret: user, password and query.
+fn shown(url: &Url) -> String {
+    let mut url = url.clone();
+    // what has no host has no user either
+    let _ = url.set_username("");
+    let _ = url.set_password(None);
+    url.set_query(None);
+    url.into()
+}
+
 impl Location {
     /// The folder at `url`: `file:///...`, `s3://bucket/...`, `gs://...`, `az://...`, with `options` as the
     /// crate `object_store` names them (`aws_endpoint`, ...).
@@ -43,11 +60,19 @@ impl Location {
         options: impl IntoIterator<Item = (String, String)>,
         handle: Handle,
     ) -> Result<Self, TableError> {
-        let bad = |reason: String| TableError::Location { url: url.into(), reason };
-        let mut parsed = Url::parse(url).map_err(|e| bad(e.to_string()))?;
+        // what is no URL may hold a secret anywhere
+        let mut parsed = Url::parse(url)
+            .map_err(|e| TableError::Location { url: "(not a URL)".into(), reason: e.to_string() })?;
         if !parsed.path().ends_with('/') {
             parsed.set_path(&format!("{}/", parsed.path()));
         }
+        let shown = shown(&parsed);
+        let given = parsed.to_string();
+        // libraries repeat what they were given
+        let bad = |reason: String| TableError::Location {
+            url: shown.clone(),
+            reason: reason.replace(&given, &shown),
+        };
         if parsed.scheme() == "file" {
             let prefix = Path::from_url_path(parsed.path()).map_err(|e| bad(e.to_string()))?;
             let files = DurableFiles::new();
@@ -65,7 +90,7 @@ impl Location {
         if let Ok(mut path) = url.path_segments_mut() {
             path.pop_if_empty().extend(names).push("");
         }
-        let bad = |reason: String| TableError::Location { url: url.to_string(), reason };
+        let bad = |reason: String| TableError::Location { url: shown(&url), reason };
         // as they are: what the library encodes of a name here, it does not encode in a URL
         let inner = names.iter().map(|name| PathPart::parse(name)).collect::<Result<Vec<_>, _>>();
         let inner = inner.map_err(|e| bad(e.to_string()))?;
@@ -146,8 +171,7 @@ impl Location {
     /// Makes the folder where it lies on local files.
     pub(crate) fn create_folder(&self) -> Result<(), TableError> {
         let (Some(files), Ok(folder)) = (&self.files, self.url.to_file_path()) else { return Ok(()) };
-        let bad =
-            |e: std::io::Error| TableError::Location { url: self.url.to_string(), reason: e.to_string() };
+        let bad = |e: std::io::Error| TableError::Location { url: shown(&self.url), reason: e.to_string() };
         files.create_folder(&folder).map_err(bad)
     }
 

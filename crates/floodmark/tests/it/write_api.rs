@@ -2,7 +2,7 @@
 
 use crate::harness::read::seconds;
 use crate::harness::wire::{self, Series};
-use crate::harness::{Connection, Request, Server, now_ms};
+use crate::harness::{Connection, Options, Request, Server, now_ms};
 use model::STALE_NAN_BITS;
 
 #[test]
@@ -478,4 +478,55 @@ fn refusals_of_2_0_say_what_is_written() {
     assert_eq!(written(&reply), [None; 3], "a 1.0 sender did not ask");
     let refused = |reason| server.metric(&format!("floodmark_refusals_total{{reason=\"{reason}\"}}"));
     assert_eq!(["decode", "tenant", "partial_write"].map(refused), [2.0, 1.0, 1.0]);
+}
+
+/// A page of a stranger in a browser on this machine: its name may resolve to the server, and its forms need no leave.
+#[test]
+fn web_pages_elsewhere_neither_read_nor_write() {
+    let server = Server::start(Options::default().config("allow_host = [\"metrics.example\"]"));
+    let write = || Request::write(&wire::v1(&[Series::named("csrf").sample(now_ms(), 1.0)]));
+    let flush = || Request::post("/api/v1/admin/flush", Vec::new());
+    let query = || Request::ask("/api/v1/query", &[("query", "1")]);
+    for request in [write(), flush(), query(), Request::get("/metrics")] {
+        let rebound = request.header("Host", "evil.example").header("Origin", "http://evil.example");
+        server.send(&rebound).expect(421, &["evil.example", "allow_host"]);
+    }
+    for origin in ["http://evil.example", "null"] {
+        server.send(&write().header("Origin", origin)).expect(403, &["allow_host"]);
+        server.send(&flush().header("Origin", origin)).expect(403, &["allow_host"]);
+    }
+    assert_eq!(server.value("csrf", now_ms()), None);
+    for (host, origin) in
+        [("metrics.example", "https://metrics.example"), ("localhost:1", "http://localhost:1")]
+    {
+        server.send(&write().header("Host", host).header("Origin", origin)).expect(204, &[]);
+        server.send(&query().header("Host", host)).expect(200, &[]);
+    }
+}
+
+#[cfg(unix)]
+#[test]
+fn only_their_owner_reads_files_but_for_tables() {
+    use std::os::unix::fs::PermissionsExt;
+    let server = Server::new();
+    server.send(&Request::write(&wire::v1(&[Series::named("m").sample(now_ms(), 1.0)]))).expect(204, &[]);
+    server.send(&Request::post("/api/v1/admin/flush", Vec::new())).expect(200, &[]);
+    let mode = |path: &std::path::Path| std::fs::metadata(path).unwrap().permissions().mode() & 0o777;
+    let shared = mode(&server.data_dir());
+    let mut seen = 0;
+    let mut left = vec![server.data_dir()];
+    while let Some(dir) = left.pop() {
+        for entry in std::fs::read_dir(&dir).unwrap() {
+            let path = entry.unwrap().path();
+            seen += 1;
+            if path.ends_with("tables") {
+                assert_eq!(mode(&path), shared, "other engines read {}", path.display());
+                continue;
+            }
+            let expected = if path.is_dir() { 0o700 } else { 0o600 };
+            assert_eq!(mode(&path), expected, "{}", path.display());
+            left.extend(path.is_dir().then_some(path));
+        }
+    }
+    assert!(seen >= 6, "identity, lock, floodmarks, tables, journals: {seen}");
 }

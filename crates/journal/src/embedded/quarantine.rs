@@ -11,7 +11,7 @@
 //! dropped: that record refers to definitions in it.
 
 use super::scan::{Hole, Window};
-use crate::disk::{self, Disk, Mode};
+use crate::disk::{self, Access, Disk, Mode};
 use crate::{Damage, JournalError, JournalStats};
 use std::collections::BTreeSet;
 use std::io;
@@ -97,7 +97,8 @@ impl Quarantine {
     /// Moves a segment here that is no longer needed where it is. One that is gone already is no error.
     pub(super) fn take(&self, segment: &Path) -> Result<(), JournalError> {
         let Some(name) = segment.file_name() else { return Ok(()) };
-        disk::create_dir_all(&*self.disk, &self.dir).map_err(|e| JournalError::io("create", &self.dir, e))?;
+        disk::create_dir_all(&*self.disk, &self.dir, Access::Private)
+            .map_err(|e| JournalError::io("create", &self.dir, e))?;
         match self.disk.rename(segment, &self.dir.join(name)) {
             Err(e) if e.kind() != io::ErrorKind::NotFound => Err(JournalError::io("move", segment, e)),
             _ => self.disk.sync_dir(&self.dir).map_err(|e| JournalError::io("fsync", &self.dir, e)),
@@ -129,7 +130,7 @@ impl Quarantine {
             let path = path.to_path_buf();
             move |e: io::Error| JournalError::io(operation, &path, e)
         };
-        disk::create_dir_all(&*self.disk, &self.dir).map_err(io("create", &self.dir))?;
+        disk::create_dir_all(&*self.disk, &self.dir, Access::Private).map_err(io("create", &self.dir))?;
         let file = self.disk.open(&copy, Mode::Create).map_err(io("create", &copy))?;
         let mut at = damage.bytes.start;
         while at < damage.bytes.end {

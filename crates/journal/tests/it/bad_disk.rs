@@ -1,7 +1,7 @@
 //! The operating system's files, some of whose operations fail.
 
 use journal::Disk;
-use journal::disk::{DiskFile, Listed, Mode, Os};
+use journal::disk::{Access, DiskFile, Listed, Mode, Os};
 use std::io;
 use std::path::Path;
 use std::sync::Arc;
@@ -32,8 +32,8 @@ struct BadFile {
 }
 
 impl Disk for BadDisk {
-    fn create_dir(&self, dir: &Path) -> io::Result<()> {
-        Os.create_dir(dir)
+    fn create_dir(&self, dir: &Path, access: Access) -> io::Result<()> {
+        Os.create_dir(dir, access)
     }
 
     fn list(&self, dir: &Path, most: usize) -> io::Result<Vec<Listed>> {

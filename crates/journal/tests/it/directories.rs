@@ -1,6 +1,6 @@
 //! Every name on the way to a record is durable when the record is said to be.
 
-use journal::disk::{DiskFile, Listed, Mode, Os};
+use journal::disk::{Access, DiskFile, Listed, Mode, Os};
 use journal::{Disk, Embedded, Item, Journal, Options};
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
@@ -23,8 +23,8 @@ impl Noted {
 }
 
 impl Disk for Noted {
-    fn create_dir(&self, dir: &Path) -> io::Result<()> {
-        Os.create_dir(dir)
+    fn create_dir(&self, dir: &Path, access: Access) -> io::Result<()> {
+        Os.create_dir(dir, access)
     }
 
     fn list(&self, dir: &Path, most: usize) -> io::Result<Vec<Listed>> {

@@ -95,7 +95,7 @@ impl Default for TargetSpec {
 }
 
 /// How to prove who one is.
-#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+#[derive(Clone, PartialEq, Eq, Deserialize)]
 #[serde(tag = "kind", rename_all = "lowercase", deny_unknown_fields)]
 pub enum Auth {
     /// A fixed token.
@@ -124,6 +124,17 @@ pub enum Auth {
         #[serde(default = "day")]
         valid_for: Span,
     },
+}
+
+impl std::fmt::Debug for Auth {
+    /// Without the secrets.
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(match self {
+            Self::Bearer { .. } => "Bearer",
+            Self::Basic { .. } => "Basic",
+            Self::Jwt { .. } => "Jwt",
+        })
+    }
 }
 
 fn tenant_claim() -> String {

@@ -39,6 +39,11 @@ impl ApiError {
         Self::new(StatusCode::SERVICE_UNAVAILABLE, "unavailable", message)
     }
 
+    /// A request that is refused for where it comes from.
+    pub(crate) fn forbidden(status: StatusCode, reason: &'static str, message: String) -> Self {
+        Self { status, kind: "bad_data", reason, message }
+    }
+
     /// An answer for which there is no memory: not now, or never.
     pub(crate) fn answer_size(refusal: Refusal) -> Self {
         match refusal.kind {

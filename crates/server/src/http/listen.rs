@@ -3,6 +3,7 @@
 //! Accepting never waits for a place: see [`super::connections`].
 
 use super::connections::{Busy, Connections, Place};
+use super::guard::Guard;
 use super::patience::Patience;
 use super::stall::StallTimeout;
 use super::{App, router};
@@ -17,6 +18,7 @@ use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::server::graceful::GracefulShutdown;
 use hyper_util::service::TowerToHyperService;
 use std::convert::Infallible;
+use std::net::SocketAddr;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
@@ -61,7 +63,10 @@ pub async fn serve(node: Node, listener: TcpListener, stop: impl Future<Output =
     let open = connections.clone();
     let count = move || open.count() as f64;
     node.registry().gauge_fn("floodmark_http_connections", "Open connections.", &[], count);
-    let service = TowerToHyperService::new(router(App::new(node)));
+    // a listener without an address is none for this machine only
+    let address = listener.local_addr().unwrap_or_else(|_| SocketAddr::from(([0, 0, 0, 0], 0)));
+    let guard = Guard::new(address, &settings.allow_host);
+    let service = TowerToHyperService::new(router(App::new(node.clone()), guard));
     let graceful = GracefulShutdown::new();
     tokio::pin!(stop);
     loop {

@@ -129,10 +129,20 @@ impl List {
                 derived("from memory"),
             ),
             ("connections", settings.connections_max, file.connections.is_some(), derived("from memory")),
+            (
+                "creating_requests",
+                settings.creating_requests_max,
+                file.creating_requests.is_some(),
+                derived("as inflight_requests"),
+            ),
             ("tenants", settings.tenants_max, file.tenants.is_some(), Origin::Default),
         ] {
             self.put(key, json!(value), of_file(given, otherwise));
         }
+        let rate = of_file(file.transfer_rate.is_some(), Origin::Default);
+        self.put("transfer_rate", json!(bytes_text(settings.transfer_rate)), rate);
+        let hosts = of_file(!file.allow_host.is_empty(), Origin::Default);
+        self.put("allow_host", json!(settings.allow_host), hosts);
         let segment = of_file(file.segment_size.is_some(), Origin::Default);
         self.put("segment_size", json!(bytes_text(settings.segment_bytes)), segment);
     }
@@ -148,14 +158,14 @@ impl List {
             Origin::Derived("in the data directory".to_owned()),
         );
         self.put("tables", json!(without_secrets(&lake.url)), tables);
-        for (name, value) in &lake.options {
-            let in_file = file.tables_options.keys().any(|key| key.eq_ignore_ascii_case(name));
+        for (name, value) in &lake.options.0 {
+            let in_file = file.tables_options.0.keys().any(|key| key.eq_ignore_ascii_case(name));
             let variable = || Origin::Environment(name.to_ascii_uppercase());
             let shown = if is_plain(name) { value.as_str() } else { REDACTED };
             let origin = if in_file { Origin::File } else { variable() };
             self.put(&format!("tables_options.{name}"), json!(shown), origin);
         }
-        if lake.options.is_empty() {
+        if lake.options.0.is_empty() {
             self.put("tables_options", json!({}), Origin::Default);
         }
         let seal_after = origin(flags.seal_after.is_some(), file.seal_after.is_some(), Origin::Default);

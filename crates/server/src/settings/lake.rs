@@ -3,6 +3,7 @@
 use super::value::{duration, duration_or, of_tenants, size, wrong};
 use super::{ConfigFile, SettingsError};
 use model::TenantId;
+use serde::Deserialize;
 use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::path::Path;
@@ -17,7 +18,7 @@ pub struct LakeSettings {
     pub url: String,
     /// Options of the object store, as the crate `object_store` names them (`aws_endpoint`, …): those of the
     /// environment, and those of the file before them.
-    pub options: BTreeMap<String, String>,
+    pub options: StoreOptions,
     /// The head's data is sealed when its oldest part is so old. Default 15 minutes: with files of that length a
     /// day of one table is some hundred commits, and a restart replays no more than it.
     pub seal_after_ms: i64,
@@ -45,6 +46,17 @@ pub struct LakeSettings {
     pub merged_file_bytes: u64,
     /// A file that left its table is deleted after so long, for the sake of readers. Default one hour.
     pub vacuum_grace_ms: i64,
+}
+
+/// Options of an object store, by name. Some are secrets, so no value is ever shown.
+#[derive(Clone, Default, PartialEq, Eq, Deserialize)]
+#[serde(transparent)]
+pub struct StoreOptions(pub BTreeMap<String, String>);
+
+impl std::fmt::Debug for StoreOptions {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_set().entries(self.0.keys()).finish()
+    }
 }
 
 impl LakeSettings {
@@ -112,7 +124,7 @@ fn tables_url(given: Option<&str>, data_dir: &Path) -> Result<String, SettingsEr
 }
 
 /// What the environment says about object stores (`AWS_…`, `AZURE_…`, `GOOGLE_…`), and the file before it.
-fn store_options(file: &BTreeMap<String, String>) -> BTreeMap<String, String> {
+fn store_options(file: &StoreOptions) -> StoreOptions {
     let ours = |name: &str| ["AWS_", "AZURE_", "GOOGLE_"].iter().any(|prefix| name.starts_with(prefix));
     let text =
         |(name, value): (OsString, OsString)| Some((name.into_string().ok()?, value.into_string().ok()?));
@@ -121,8 +133,8 @@ fn store_options(file: &BTreeMap<String, String>) -> BTreeMap<String, String> {
         .filter(|(name, _)| ours(name))
         .map(|(name, value)| (name.to_ascii_lowercase(), value))
         .collect();
-    options.extend(file.iter().map(|(name, value)| (name.to_ascii_lowercase(), value.clone())));
-    options
+    options.extend(file.0.iter().map(|(name, value)| (name.to_ascii_lowercase(), value.clone())));
+    StoreOptions(options)
 }
 
 fn rollups(name: &'static str, texts: &[String]) -> Result<Vec<Resolution>, SettingsError> {
@@ -135,4 +147,34 @@ fn rollups(name: &'static str, texts: &[String]) -> Result<Vec<Resolution>, Sett
     rollups.sort_unstable();
     rollups.dedup();
     Ok(rollups)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::settings::{Flags, Settings};
+    use tables::Location;
+
+    #[test]
+    fn no_debug_output_has_a_secret() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("f.toml");
+        let text = "tables = \"s3://box/x\"\n[tables_options]\naws_region = \"eu\"\n\
+                    aws_access_key_id = \"hunter1\"\naws_secret_access_key = \"hunter2\"";
+        std::fs::write(&path, text).unwrap();
+        let file = ConfigFile::read(&path).unwrap();
+        let settings = Settings::resolve(Flags { config: Some(path), ..Flags::default() }).unwrap();
+        assert_eq!(settings.lake.options.0["aws_secret_access_key"], "hunter2");
+        let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
+        let open = |url: &str| Location::open(url, settings.lake.options.0.clone(), runtime.handle().clone());
+        let location = open("s3://user:hunter3@box/x?sig=hunter4");
+        let error = open("nonsense://user:hunter3@box/x?sig=hunter4").unwrap_err();
+        for text in [
+            format!("{file:?} {settings:#?} {location:?}"),
+            format!("{error} {error:?}"),
+            format!("{}", open("hunter5").unwrap_err()),
+        ] {
+            assert!(!text.contains("hunter"), "{text}");
+        }
+    }
 }

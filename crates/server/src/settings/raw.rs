@@ -1,6 +1,6 @@
 //! What is given: the file, and the command line before it.
 
-use super::SettingsError;
+use super::{SettingsError, StoreOptions};
 use serde::Deserialize;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -37,6 +37,8 @@ pub struct ConfigFile {
     pub creating_requests: Option<usize>,
     /// See [`super::Settings::connections_max`].
     pub connections: Option<usize>,
+    /// See [`super::Settings::allow_host`].
+    pub allow_host: Vec<String>,
     /// See [`super::Settings::tenants_max`].
     pub tenants: Option<usize>,
     /// See [`super::Settings::body_timeout_ms`]; as `"30s"`.
@@ -48,7 +50,7 @@ pub struct ConfigFile {
     /// See [`super::LakeSettings::url`].
     pub tables: Option<String>,
     /// See [`super::LakeSettings::options`].
-    pub tables_options: BTreeMap<String, String>,
+    pub tables_options: StoreOptions,
     /// See [`super::LakeSettings::seal_after_ms`]; as `"15m"`.
     pub seal_after: Option<String>,
     /// See [`super::LakeSettings::seal_bytes`]; as `"256MiB"`.

@@ -8,7 +8,7 @@ const PATH: &str = "/d/file";
 
 fn disk(seed: u64) -> (SimDisk, Box<dyn DiskFile>) {
     let disk = SimDisk::new(seed, Arc::new(Power::default()));
-    journal::disk::create_dir_all(&disk, Path::new(DIR)).unwrap();
+    journal::disk::create_dir_all(&disk, Path::new(DIR), Access::Private).unwrap();
     let file = disk.open(Path::new(PATH), Mode::Create).unwrap();
     (disk, file)
 }

@@ -95,7 +95,10 @@ impl Request {
     /// Everything before the body, up to and including the empty line. A `Content-Length` or
     /// `Transfer-Encoding` that was set stands for itself.
     pub(crate) fn head(&self) -> String {
-        let mut head = format!("{} {} HTTP/1.1\r\nHost: floodmark\r\n", self.method, self.path);
+        let mut head = format!("{} {} HTTP/1.1\r\n", self.method, self.path);
+        if !self.headers.iter().any(|(name, _)| name.eq_ignore_ascii_case("host")) {
+            head.push_str("Host: localhost\r\n");
+        }
         for (name, value) in &self.headers {
             head.push_str(&format!("{name}: {value}\r\n"));
         }

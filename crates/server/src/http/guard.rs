@@ -1,0 +1,168 @@
+//! Which web pages a browser may send requests for: none that this server did not serve.
+//!
+//! A page of a stranger can have the browser send requests to any address that the browser reaches. Two ways matter:
+//!
+//! - *rebinding*: the stranger's own name resolves to this machine, so the page may read answers. Then the request's
+//!   `Host` is that name. A server for this machine only knows the names that it has, and refuses others.
+//! - *cross-origin*: the page may not read the answer, but the request has done its work. Then `Origin` is not the
+//!   server's own.
+//!
+//! Programs send no `Origin`, and the `Host` that they were told to connect to.
+
+use super::error::ApiError;
+use axum::extract::{Request, State};
+use axum::http::header::{HOST, ORIGIN};
+use axum::http::uri::Authority;
+use axum::http::{HeaderMap, HeaderValue, StatusCode, Uri};
+use axum::middleware::Next;
+use axum::response::{IntoResponse, Response};
+use std::net::{IpAddr, Ipv6Addr, SocketAddr};
+use std::sync::Arc;
+
+/// Stands for every name, in the setting `allow_host`.
+const ANY: &str = "*";
+
+/// What the server may be called.
+#[derive(Debug, Clone)]
+pub(crate) struct Guard {
+    /// Names, in lower case, beside `localhost` and addresses.
+    allowed: Arc<[String]>,
+    /// Any other name is refused.
+    is_strict: bool,
+}
+
+impl Guard {
+    /// A listener for this machine only knows its names; one for others has names that only `allow_host` tells.
+    pub(crate) fn new(listener: SocketAddr, allow_host: &[String]) -> Self {
+        let allowed: Arc<[String]> = allow_host.iter().map(|name| name.to_ascii_lowercase()).collect();
+        let is_local = listener.ip().to_canonical().is_loopback();
+        let is_strict = (is_local || !allowed.is_empty()) && !allowed.iter().any(|name| name == ANY);
+        Self { allowed, is_strict }
+    }
+
+    /// Whether a request may have this `Host`, or this authority in its first line.
+    fn admits(&self, host: &str) -> bool {
+        if !self.is_strict {
+            return true;
+        }
+        let Ok(authority) = host.parse::<Authority>() else { return false };
+        let name = authority.host().trim_end_matches('.').to_ascii_lowercase();
+        name == "localhost" || is_address(&name) || self.allowed.contains(&name)
+    }
+
+    fn check_host(&self, uri: &Uri, headers: &HeaderMap) -> Result<(), ApiError> {
+        let given = headers.get_all(HOST).iter().map(text);
+        let refused = given.chain(uri.authority().map(Authority::as_str)).find(|host| !self.admits(host));
+        refused.map_or(Ok(()), |host| {
+            let message = format!(
+                "this server is not called {host:?}: it answers to addresses, to localhost, and to the names in the \
+                 setting allow_host"
+            );
+            Err(ApiError::forbidden(StatusCode::MISDIRECTED_REQUEST, "host", message))
+        })
+    }
+
+    /// Whether a page of this origin may change something here: the server's own, or one of an allowed name (a proxy
+    /// in front may change the host).
+    fn check_origin(&self, headers: &HeaderMap) -> Result<(), ApiError> {
+        let own: Vec<_> = headers.get_all(HOST).iter().map(|host| text(host).to_ascii_lowercase()).collect();
+        let refused = headers.get_all(ORIGIN).iter().map(text).find(|origin| {
+            let authority = origin.split_once("://").map_or("", |(_, authority)| authority);
+            let authority = authority.to_ascii_lowercase();
+            let name = authority.parse::<Authority>().map(|a| a.host().to_owned()).unwrap_or_default();
+            !own.contains(&authority) && !self.allowed.contains(&name)
+        });
+        refused.map_or(Ok(()), |origin| {
+            let message = format!(
+                "a page of {origin:?} may change nothing here; pages of names in the setting allow_host may"
+            );
+            Err(ApiError::forbidden(StatusCode::FORBIDDEN, "origin", message))
+        })
+    }
+}
+
+fn is_address(name: &str) -> bool {
+    let bare = name.strip_prefix('[').and_then(|name| name.strip_suffix(']'));
+    bare.map_or_else(|| name.parse::<IpAddr>().is_ok(), |name| name.parse::<Ipv6Addr>().is_ok())
+}
+
+/// What is no text is no name either.
+fn text(value: &HeaderValue) -> &str {
+    value.to_str().unwrap_or("?")
+}
+
+/// Every request.
+pub(crate) async fn host(State(guard): State<Guard>, request: Request, next: Next) -> Response {
+    match guard.check_host(request.uri(), request.headers()) {
+        Ok(()) => next.run(request).await,
+        Err(error) => error.into_response(),
+    }
+}
+
+/// Requests that change something.
+pub(crate) async fn origin(State(guard): State<Guard>, request: Request, next: Next) -> Response {
+    match guard.check_origin(request.headers()) {
+        Ok(()) => next.run(request).await,
+        Err(error) => error.into_response(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const LOCAL: &str = "127.0.0.1:9009";
+    const OPEN: &str = "0.0.0.0:9009";
+
+    fn guard(listener: &str, allow_host: &[&str]) -> Guard {
+        let allow_host: Vec<_> = allow_host.iter().map(|name| (*name).to_owned()).collect();
+        Guard::new(listener.parse().unwrap(), &allow_host)
+    }
+
+    #[test]
+    fn a_listener_for_this_machine_has_the_names_of_this_machine() {
+        let own = ["127.0.0.1:9009", "127.0.0.1", "[::1]:9009", "localhost:1", "LocalHost.", "10.1.2.3"];
+        let others =
+            ["evil.example", "localhost.evil.example:9009", "127.0.0.1.evil.example", "", "a b", "[::1"];
+        for listener in [LOCAL, "[::1]:9009", "[::ffff:127.0.0.1]:9009"] {
+            let guard = guard(listener, &["Metrics.example"]);
+            assert_eq!(own.iter().filter(|host| !guard.admits(host)).collect::<Vec<_>>(), [&""; 0]);
+            assert_eq!(others.iter().filter(|host| guard.admits(host)).collect::<Vec<_>>(), [&""; 0]);
+            assert!(guard.admits("metrics.EXAMPLE:80"));
+        }
+        assert!(guard(LOCAL, &["*"]).admits("evil.example"));
+        assert!(guard(OPEN, &[]).admits("evil.example"), "its names are unknown");
+        assert!(!guard(OPEN, &["metrics.example"]).admits("evil.example"));
+    }
+
+    #[test]
+    fn every_name_that_a_request_has_counts() {
+        let check = |uri: &str, hosts: &[&str]| {
+            let mut headers = HeaderMap::new();
+            for host in hosts {
+                headers.append(HOST, host.parse().unwrap());
+            }
+            guard(LOCAL, &[]).check_host(&uri.parse().unwrap(), &headers).is_ok()
+        };
+        assert!(check("/x", &[]), "HTTP/1.0");
+        assert!(check("/x", &["localhost"]));
+        assert!(!check("/x", &["localhost", "evil.example"]));
+        assert!(!check("http://evil.example/x", &["localhost"]));
+    }
+
+    #[test]
+    fn only_own_pages_change_something() {
+        let check = |host: &str, origin: Option<&str>| {
+            let mut headers = HeaderMap::new();
+            headers.insert(HOST, host.parse().unwrap());
+            origin.map(|origin| headers.insert(ORIGIN, origin.parse().unwrap()));
+            guard(OPEN, &["metrics.example"]).check_origin(&headers).is_ok()
+        };
+        assert!(check(LOCAL, None), "a program");
+        assert!(check("localhost:9009", Some("http://localhost:9009")));
+        assert!(check("10.0.0.1:9009", Some("https://Metrics.example:444")), "behind a proxy");
+        for origin in ["null", "http://localhost:9010", "http://evil.example", "localhost:9009", ""] {
+            assert!(!check("localhost:9009", Some(origin)), "{origin}");
+        }
+    }
+}
