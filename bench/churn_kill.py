@@ -82,7 +82,7 @@ def restart(server, when):
 
 def verify(server, ledger, when):
     # small pages: one metric has very many series
-    command = [FLOODMARK, "lab", "verify", ledger, "--read-url", server.url, "--page", "10k", "--json", "--quiet"]
+    command = [FLOODMARK, "lab", "verify", ledger, "--read-url", server.url, "--page", "1k", "--json", "--quiet"]
     ended = subprocess.run(command, stdout=subprocess.PIPE, text=True)
     print("%-28s %s" % (when, ended.stdout.replace("\n", " ")), flush=True)
     return ended.returncode == 0

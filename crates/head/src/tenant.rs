@@ -138,7 +138,8 @@ impl TenantHead {
 
     /// The time of the newest sample of all series, if there is any.
     pub(crate) fn newest_of_all_ms(&self) -> Option<i64> {
-        let newest_ms = (0..self.series.len()).map(|i| self.series.get(i).open.last_ms()).max();
+        let known = (0..self.series.len()).filter_map(|i| self.series.find(i));
+        let newest_ms = known.map(|series| series.open.last_ms()).max();
         newest_ms.filter(|newest_ms| *newest_ms != i64::MIN)
     }
 

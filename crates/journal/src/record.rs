@@ -170,6 +170,11 @@ impl RecordEncoder {
         out
     }
 
+    /// Definitions in the record.
+    pub fn definitions(&self) -> usize {
+        self.definer.count()
+    }
+
     /// Bytes that the definitions took in the record that was finished last.
     pub fn definition_bytes(&self) -> usize {
         self.definer.finished_bytes()

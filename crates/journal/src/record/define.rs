@@ -57,6 +57,10 @@ impl Definer {
         self.refs.is_empty()
     }
 
+    pub(super) fn count(&self) -> usize {
+        self.refs.len()
+    }
+
     /// Canonical bytes of all label sets so far.
     pub(super) fn label_bytes(&self) -> usize {
         self.label_bytes

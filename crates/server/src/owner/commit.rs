@@ -75,10 +75,8 @@ impl Owner {
         let partition = partition.head.read();
         let head = partition.tenant(&submission.tenant);
         let defined = dictionary.of(&submission.tenant);
-        let mut definitions = 0;
         let mut define = |series: SeriesRef, encoder: &mut RecordEncoder| {
             if defined.insert(series) {
-                definitions += 1;
                 let head = head.expect("BUG: a resolved series has a head");
                 label_bytes.clear();
                 head.write_labels(series, label_bytes);
@@ -86,10 +84,11 @@ impl Owner {
             }
         };
         encoder.begin(&submission.tenant);
-        let mut definition_bytes = 0;
+        let (mut definitions, mut definition_bytes) = (0, 0);
         let mut next_record = |encoder: &mut RecordEncoder| {
             if encoder.is_full() {
                 journal.append(encoder.finish())?;
+                definitions += encoder.definitions();
                 definition_bytes += encoder.definition_bytes();
                 encoder.begin(&submission.tenant);
             }
@@ -113,6 +112,7 @@ impl Owner {
         }
         if !encoder.is_empty() {
             journal.append(encoder.finish())?;
+            definitions += encoder.definitions();
             definition_bytes += encoder.definition_bytes();
         }
         dictionary.grow(definitions, definition_bytes);

@@ -41,8 +41,8 @@ impl Dictionary {
     }
 
     /// So many definitions were written, in so many bytes.
-    pub(crate) fn grow(&mut self, definitions: u64, bytes: usize) {
-        self.definitions += definitions;
+    pub(crate) fn grow(&mut self, definitions: usize, bytes: usize) {
+        self.definitions += definitions as u64;
         self.bytes += bytes as u64;
     }
 

@@ -1,8 +1,9 @@
 //! The owner's part in sealing: it says up to where the head stands still, and lets go of what has become safe.
 
 use super::Owner;
+use super::dictionary::Dictionary;
 use super::duty::{Duty, SLICES_MAX};
-use journal::{JournalError, Offset};
+use journal::{JournalError, Offset, RecordEncoder};
 use model::{LabelsRef, TenantId};
 use std::collections::BTreeSet;
 use std::sync::atomic::Ordering;
@@ -160,16 +161,18 @@ impl Owner {
         let Self { encoder, journal, dictionary, label_bytes, partition, .. } = self;
         let partition = partition.head.read();
         let mut waiting = 0;
-        let mut put = |record: &[u8]| {
+        let mut put = |encoder: &mut RecordEncoder, dictionary: &mut Dictionary| {
+            let record = encoder.finish();
             waiting += record.len();
             journal.append(record)?;
+            dictionary.grow(encoder.definitions(), encoder.definition_bytes());
             if waiting >= CARRIED_BYTES {
                 waiting = 0;
                 journal.sync()?;
                 // a carried record needs nothing from another one, so a dictionary may end in between
-                return journal.begin().map(Some);
+                dictionary.enter(journal.begin()?);
             }
-            Ok(None)
+            Ok::<_, JournalError>(())
         };
         let mut tenants: Vec<_> = partition.tenants().collect();
         tenants.sort_unstable_by_key(|(tenant, _)| *tenant);
@@ -177,14 +180,14 @@ impl Owner {
             encoder.begin(tenant);
             for metadata in head.metadata() {
                 if encoder.is_full() {
-                    put(encoder.finish())?.into_iter().for_each(|id| dictionary.enter(id));
+                    put(encoder, dictionary)?;
                     encoder.begin(tenant);
                 }
                 encoder.metadata(metadata);
             }
             for (series, exemplar) in head.exemplars() {
                 if encoder.is_full() {
-                    put(encoder.finish())?.into_iter().for_each(|id| dictionary.enter(id));
+                    put(encoder, dictionary)?;
                     encoder.begin(tenant);
                 }
                 if dictionary.of(tenant).insert(*series) {
@@ -195,7 +198,7 @@ impl Owner {
                 encoder.exemplar(*series, exemplar);
             }
             if !encoder.is_empty() {
-                put(encoder.finish())?.into_iter().for_each(|id| dictionary.enter(id));
+                put(encoder, dictionary)?;
             }
         }
         drop(partition);
