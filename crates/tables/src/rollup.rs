@@ -20,9 +20,15 @@
 //! ```
 //!
 //! The floodmark says too in which format the day was made. One of another format, older or newer, is not read: it is made
-//! anew where there are samples of it.
+//! anew where there are samples of it. Format 2 differs from 3 only in what it does not say of series that were left out; it is
+//! read where no samples are left to make the day anew.
+//!
+//! A series is left out that cannot have one more label: it has as many as it may, or one called [`LABEL`]. Then a series of
+//! the metric's name alone with the value [`LEFT_OUT`] says how many there are, and whoever asks for that metric has to
+//! read samples.
 
 mod bucket;
+mod left_out;
 mod run;
 mod writer;
 
@@ -30,6 +36,7 @@ use crate::block::Date;
 use crate::delta::{Files, LiveFile, Table};
 use crate::error::TableError;
 use crate::read::Matcher;
+use model::labels::METRIC_NAME;
 use model::{Labels, LabelsBuilder, LabelsRef, Statistic};
 use std::collections::BTreeMap;
 
@@ -39,9 +46,15 @@ pub use run::{Rolled, RollupLimits, run};
 /// allowed before it allowed any text, so series keep their order with it.
 pub const LABEL: &str = "$rollup";
 
-/// Version of what a rollup says: its buckets, its statistics, and their times. Rollups of before there were versions
-/// count as 0.
-const FORMAT: u64 = 2;
+/// The value of [`LABEL`] of the series that says that others of its name were left out, and how many.
+pub const LEFT_OUT: &str = "left_out";
+
+/// Version of what a rollup says: its buckets, its statistics, their times, and what it leaves out. Rollups of before there
+/// were versions count as 0.
+const FORMAT: u64 = 3;
+
+/// The version before: it does not say what it leaves out.
+const FORMAT_SILENT: u64 = 2;
 
 /// Bits of a floodmark that hold a sequence: milliseconds until the year 10889.
 const SEQUENCE_BITS: u32 = 48;
@@ -91,7 +104,13 @@ pub fn matcher(statistic: Statistic) -> Matcher {
     Matcher::new(LABEL, move |value| value == statistic.name())
 }
 
-/// A series' labels with that of a statistic; `None` where it has as many labels as it may have: then it is in no rollup.
+/// What selects the series that say what was left out.
+pub fn left_out_matcher() -> Matcher {
+    Matcher::new(LABEL, |value| value == LEFT_OUT)
+}
+
+/// A series' labels with that of a statistic; `None` where it has as many labels as it may have, or that one already: then
+/// it is in no rollup.
 pub fn labels_with(
     labels: LabelsRef<'_>,
     statistic: Statistic,
@@ -101,6 +120,14 @@ pub fn labels_with(
     labels.iter().for_each(|(name, value)| builder.push(name, value));
     builder.push(LABEL, statistic.name());
     builder.build().ok()
+}
+
+/// The labels of the series that says how many of a name were left out.
+fn labels_left_out(name: &str, builder: &mut LabelsBuilder) -> Labels {
+    builder.clear();
+    builder.push(METRIC_NAME, name);
+    builder.push(LABEL, LEFT_OUT);
+    builder.build().expect("BUG: two labels are not too many")
 }
 
 /// The series that a series of a rollup table is a statistic of.
@@ -124,9 +151,11 @@ pub fn due(
     let mut due = Vec::new();
     for day in files.all().chunk_by(|a, b| a.date == b.date).filter(|day| day[0].date < today) {
         let date = day[0].date;
-        let is_due = match floodmark(rollup, date)?.sequence() {
-            None => true,
-            Some(upto) => upto < sequence(day) && date.start_ms() >= whole_from_ms,
+        let made = floodmark(rollup, date)?;
+        let is_whole = date.start_ms() >= whole_from_ms;
+        let is_due = match made.sequence_in(FORMAT) {
+            None => is_whole || made.sequence_in(FORMAT_SILENT).is_none(),
+            Some(upto) => upto < sequence(day) && is_whole,
         };
         if is_due {
             due.push(date);
@@ -135,18 +164,30 @@ pub fn due(
     Ok(due)
 }
 
-/// Days whose rollup says all that `files` of the metrics table hold. A day of which the metrics table has nothing any more
-/// is whole too: its rollup may be kept for longer. Samples that are in no file yet, late ones of such a day, are not in it.
-pub fn complete_days(files: &Files, rollup: &Table) -> Result<Vec<Date>, TableError> {
-    let days = files.all().chunk_by(|a, b| a.date == b.date);
-    let sequences: BTreeMap<Date, u64> = days.map(|day| (day[0].date, sequence(day))).collect();
-    let mut complete = Vec::new();
+/// Days of a rollup, by whether they may be used.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub struct Days {
+    /// Their rollup says all that `files` of the metrics table hold, but for series that it says were left out.
+    pub complete: Vec<Date>,
+    /// Theirs says less, or something else.
+    pub others: Vec<Date>,
+}
+
+/// Sorts the days of a rollup. A day of which the metrics table has nothing any more is complete: its rollup may be kept
+/// for longer. Samples that are in no file yet, late ones of such a day, are not in it.
+pub fn days(files: &Files, rollup: &Table) -> Result<Days, TableError> {
+    let by_date = files.all().chunk_by(|a, b| a.date == b.date);
+    let sequences: BTreeMap<Date, u64> = by_date.map(|day| (day[0].date, sequence(day))).collect();
+    let mut days = Days::default();
     for date in rollup.dates()? {
-        if floodmark(rollup, date)?.sequence() >= sequences.get(&date).copied() {
-            complete.push(date);
-        }
+        let made = floodmark(rollup, date)?;
+        let is_complete = match sequences.get(&date) {
+            Some(wanted) => made.sequence_in(FORMAT).is_some_and(|made| made >= *wanted),
+            None => made.sequence_in(FORMAT).or(made.sequence_in(FORMAT_SILENT)).is_some(),
+        };
+        if is_complete { &mut days.complete } else { &mut days.others }.push(date);
     }
-    Ok(complete)
+    Ok(days)
 }
 
 fn source(date: Date) -> String {
@@ -164,8 +205,8 @@ impl Floodmark {
     }
 
     /// Up to which sequence the day was made; `None` where it was not, or in another format.
-    fn sequence(self) -> Option<u64> {
-        let made = self.0.filter(|made| made >> SEQUENCE_BITS == FORMAT)?;
+    fn sequence_in(self, format: u64) -> Option<u64> {
+        let made = self.0.filter(|made| made >> SEQUENCE_BITS == format)?;
         Some(made & SEQUENCE_MAX)
     }
 }

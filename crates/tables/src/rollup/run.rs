@@ -1,8 +1,9 @@
 //! Makes the rollup of a day.
 
 use super::bucket::bucket;
+use super::left_out::LeftOut;
 use super::writer::Writer;
-use super::{Floodmark, Resolution, floodmark, labels_with, sequence, source};
+use super::{FORMAT, Floodmark, Resolution, floodmark, labels_with, sequence, source};
 use crate::block::Date;
 use crate::cache::Cache;
 use crate::delta::{LiveFile, StagedBlock, Table};
@@ -25,7 +26,7 @@ pub struct Rolled {
     pub samples: u64,
     /// False where nothing was to be done, another program was faster, or the caller wanted no more of it.
     pub committed: bool,
-    /// Series that were left out, since they have as many labels as a series may have.
+    /// Series that were left out, since they cannot have one more label; the rollup says so.
     pub left_out: u64,
 }
 
@@ -58,7 +59,7 @@ pub fn run(
     let files = metrics.files()?;
     let day: Vec<LiveFile> = files.all().iter().filter(|f| f.date == date).cloned().collect();
     let (before, upto) = (floodmark(rollup, date)?, sequence(&day));
-    if day.is_empty() || before.sequence() >= Some(upto) {
+    if day.is_empty() || before.sequence_in(FORMAT).is_some_and(|made| made >= upto) {
         return Ok(Rolled::default());
     }
     let select = Select { range: TimeRange::new(date.start_ms(), date.end_ms()), ..Select::ALL };
@@ -68,7 +69,7 @@ pub fn run(
     let mut rolled = Rolled::default();
     let (mut samples, mut builder) = (Samples::default(), LabelsBuilder::new());
     let mut columns: [Samples; 7] = Default::default();
-    let mut looked = 0;
+    let (mut looked, mut left_out) = (0, LeftOut::new(date));
     while scan.next_series()? {
         samples.clear();
         scan.read(&mut samples)?;
@@ -85,13 +86,19 @@ pub fn run(
         if columns[0].is_empty() {
             continue;
         }
+        let mut is_left_out = false;
         for (column, statistic) in columns.iter().zip(Statistic::ALL) {
             match labels_with(scan.labels(), statistic, &mut builder) {
-                Some(labels) => writer.push(statistic, labels, &scan, column)?,
-                None => rolled.left_out += u64::from(statistic == Statistic::Count),
+                Some(labels) => writer.push(statistic, labels, scan.key(), column)?,
+                None => is_left_out = true,
             }
         }
+        if is_left_out {
+            rolled.left_out += 1;
+            left_out.add(scan.labels(), scan.key(), &mut writer)?;
+        }
     }
+    left_out.end(&mut writer)?;
     if let Some(reason) = scan.warnings().next() {
         return Err(TableError::Damaged { file: format!("(rollup of {date})"), reason });
     }

@@ -3,10 +3,12 @@
 use crate::block::{Date, Stretch};
 use crate::delta::{StagedFile, Table};
 use crate::error::TableError;
-use crate::scan::Scan;
 use crate::store::Upload;
 use crate::write::{FileWriter, WriteLimits};
-use model::{Labels, Samples, Statistic};
+use model::{Labels, Samples, SeriesKey, Statistic};
+
+/// Files that are open: one for each statistic, and one for what says which series were left out.
+const OPEN: usize = Statistic::ALL.len() + 1;
 
 /// An open file for each statistic, since a file's rows are in order and the statistic comes before other labels.
 pub(super) struct Writer<'a> {
@@ -14,9 +16,9 @@ pub(super) struct Writer<'a> {
     date: Date,
     name: &'a str,
     limits: WriteLimits,
-    open: [Option<FileWriter<Upload>>; 7],
+    open: [Option<FileWriter<Upload>>; OPEN],
     /// The last labels of each, to see where their order breaks.
-    last: [Option<Labels>; 7],
+    last: [Option<Labels>; OPEN],
     staged: Vec<StagedFile>,
     files: usize,
 }
@@ -31,10 +33,29 @@ impl<'a> Writer<'a> {
         &mut self,
         of: Statistic,
         labels: Labels,
-        scan: &Scan,
+        key: SeriesKey,
         samples: &Samples,
     ) -> Result<(), TableError> {
-        let at = of as usize;
+        self.push_at(of as usize, labels, key, samples)
+    }
+
+    /// A series that says how many were left out.
+    pub(super) fn push_left_out(
+        &mut self,
+        labels: Labels,
+        key: SeriesKey,
+        samples: &Samples,
+    ) -> Result<(), TableError> {
+        self.push_at(OPEN - 1, labels, key, samples)
+    }
+
+    fn push_at(
+        &mut self,
+        at: usize,
+        labels: Labels,
+        key: SeriesKey,
+        samples: &Samples,
+    ) -> Result<(), TableError> {
         // Some label's name sorts before ours: such a series begins a file.
         if self.last[at].as_ref().is_some_and(|last| last.as_ref().cmp_in_tables(labels.as_ref()).is_ge()) {
             self.end(at)?;
@@ -49,7 +70,7 @@ impl<'a> Writer<'a> {
         };
         writer.push(&Stretch {
             labels: labels.as_ref(),
-            key: scan.key(),
+            key,
             timestamps: &samples.timestamps,
             values: &samples.values,
         })?;
@@ -65,7 +86,7 @@ impl<'a> Writer<'a> {
         let held = |open: &Option<FileWriter<Upload>>| open.as_ref().map_or(0, FileWriter::held_bytes);
         while self.open.iter().map(held).sum::<usize>() > self.limits.open_bytes {
             let fullest = (0..self.open.len()).max_by_key(|at| held(&self.open[*at]));
-            self.end(fullest.expect("BUG: there are seven"))?;
+            self.end(fullest.expect("BUG: there are some"))?;
         }
         Ok(())
     }

@@ -61,7 +61,7 @@ fn a_day_is_rolled_up_once_and_anew_when_late_samples_came() {
     let rolled = run("a");
     assert_eq!((rolled.series, rolled.samples, rolled.committed), (9, 243, true));
     assert!(due(tomorrow).is_empty());
-    let complete = || rollup::complete_days(&metrics.files().unwrap(), &rollup).unwrap();
+    let complete = || rollup::days(&metrics.files().unwrap(), &rollup).unwrap().complete;
     assert_eq!(complete(), [date()]);
     assert!(!run("b").committed, "it is there");
     let before = contents(&rollup).unwrap();
@@ -94,7 +94,7 @@ fn a_day_is_rolled_up_once_and_anew_when_late_samples_came() {
 /// What another version made says something else, and nobody can see it in the files.
 #[test]
 fn a_day_in_another_format_is_not_read_and_made_anew() {
-    for floodmark in [(DAY + 99) as u64, 1 << 48 | DAY as u64, 3 << 48 | DAY as u64] {
+    for floodmark in (0..=4).filter(|format| *format != 3).map(|format| format << 48 | (DAY + 99) as u64) {
         let folder = TempDir::new().unwrap();
         let (metrics, rollup) = (open(&folder), rollup_table(&folder));
         commit(&metrics, 0, &fleet(1, 1, 40));
@@ -102,7 +102,7 @@ fn a_day_in_another_format_is_not_read_and_made_anew() {
         let files = vec![stage(&rollup, "odd", &[odd])];
         let source = format!("rollup/{}", date());
         rollup.commit(&[StagedBlock { source, after: None, upto: floodmark, files }], DAY).unwrap();
-        let complete = || rollup::complete_days(&metrics.files().unwrap(), &rollup).unwrap();
+        let complete = || rollup::days(&metrics.files().unwrap(), &rollup).unwrap().complete;
         assert!(complete().is_empty(), "{floodmark}");
         assert_eq!(rollup::due(&metrics, &rollup, Date(date().0 + 1), i64::MIN).unwrap(), [date()]);
         let run = |name: &str| {
@@ -147,4 +147,50 @@ fn a_rollup_in_little_memory_or_cut_short() {
     }
     assert_eq!((jobs(), rollup.files().unwrap().all().len()), (Vec::new(), 1));
     assert_eq!(column(&rollup, Statistic::Count).iter().sum::<f64>(), 240_000.0);
+}
+
+/// Samples that expired cannot be rolled up again: what there is of them is read only if it says what a rollup says now.
+#[test]
+fn a_day_in_another_format_without_samples_is_not_complete() {
+    for (format, is_complete) in [(0u64, false), (1, false), (2, true), (3, true), (4, false)] {
+        let folder = TempDir::new().unwrap();
+        let (metrics, rollup) = (open(&folder), rollup_table(&folder));
+        let odd = Series::new(&[("$rollup", "count"), ("__name__", "metric_0000")], &[(DAY, 77.0)]);
+        let files = vec![stage(&rollup, "odd", &[odd])];
+        let (source, upto) = (format!("rollup/{}", date()), format << 48 | DAY as u64);
+        rollup.commit(&[StagedBlock { source, after: None, upto, files }], DAY).unwrap();
+        let days = rollup::days(&metrics.files().unwrap(), &rollup).unwrap();
+        let (complete, others) = if is_complete { (vec![date()], vec![]) } else { (vec![], vec![date()]) };
+        assert_eq!(days, rollup::Days { complete, others }, "format {format}");
+    }
+}
+
+#[test]
+fn a_rollup_says_what_it_leaves_out() {
+    let folder = TempDir::new().unwrap();
+    let (metrics, rollup) = (open(&folder), rollup_table(&folder));
+    let mut series = fleet(2, 1, 5);
+    let names: Vec<String> = (0..127).map(|n| format!("l{n:03}")).collect();
+    for value in ["x", "y"] {
+        let mut full = vec![("__name__", "full")];
+        full.extend(names.iter().map(|name| (name.as_str(), value)));
+        series.push(Series::new(&full, &[(DAY, 1.0)]));
+    }
+    series.push(Series::new(&[("$rollup", "sum"), ("__name__", "posing")], &[(DAY, 1.0)]));
+    series.sort_by(|a, b| a.labels.as_ref().cmp_in_tables(b.labels.as_ref()));
+    commit(&metrics, 0, &series);
+    let (width, limits) = (Resolution::Hour, limits());
+    let rolled = rollup::run(&metrics, &rollup, date(), width, "a", &limits, DAY, |_| true).unwrap();
+    assert_eq!((rolled.series, rolled.left_out, rolled.committed), (5, 3, true));
+    let select = Select { matchers: vec![rollup::left_out_matcher()], ..Select::ALL };
+    let cache = Arc::new(Cache::new(0));
+    let mut scan = Scan::open(&rollup, &cache, &select, &ScanLimits::default()).unwrap();
+    let mut said = Vec::new();
+    while scan.next_series().unwrap() {
+        let mut samples = Samples::default();
+        scan.read(&mut samples).unwrap();
+        said.push((scan.labels().get("__name__").unwrap().to_string(), samples.values[0]));
+    }
+    assert_eq!(said, [("full".into(), 2.0), ("posing".into(), 1.0)]);
+    assert_eq!(column(&rollup, Statistic::Count).len(), 4, "those of the fleet have two buckets each");
 }

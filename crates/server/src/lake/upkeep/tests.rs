@@ -101,7 +101,7 @@ async fn days_that_are_over_get_the_rollups_that_their_tenant_has() {
         let lake = &there.shared().lake;
         let metrics = lake.existing(&tenant("one")).unwrap().unwrap();
         let rollup = lake.rollup(&tenant("one"), Resolution::Hour).unwrap().unwrap();
-        rollup::complete_days(&metrics.files().unwrap(), &rollup).unwrap()
+        rollup::days(&metrics.files().unwrap(), &rollup).unwrap().complete
     };
     assert_eq!(tokio::task::spawn_blocking(complete.clone()).await.unwrap(), []);
     assert_eq!(compact(&node).await.unwrap().rollups, 1);

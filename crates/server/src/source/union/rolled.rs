@@ -12,6 +12,7 @@ use query::{Bucket, BucketSet, Rolled, RolledSelect, SourceError};
 use std::cmp::Ordering as Order;
 use std::collections::BTreeSet;
 use std::sync::atomic::Ordering;
+use tables::block::DAY_MS;
 use tables::rollup::{self, Resolution};
 use tables::{Date, Scan, ScanLimits};
 
@@ -44,10 +45,12 @@ fn select_from<'a>(
     let heads = source.select_heads(ask.matchers)?;
     let metrics = lake.existing(tenant).map_err(unreadable)?;
     let files = metrics.map(|metrics| metrics.files()).transpose().map_err(unreadable)?.unwrap_or_default();
-    let days = rollup::complete_days(&files, &table).map_err(unreadable)?;
+    let days = rollup::days(&files, &table).map_err(unreadable)?;
+    // one list for all statistics, and after the days: what was complete before is so in it
+    let rolled = table.files().map_err(unreadable)?;
     let covers = ask.windows.covers();
-    let filled = files.all().iter().map(|file| file.date).collect();
-    let Some(complete) = longest_run(&filled, days, covers) else { return Ok(None) };
+    let filled = files.all().iter().map(|file| file.date).chain(days.others).collect();
+    let Some(complete) = longest_run(&filled, days.complete, covers) else { return Ok(None) };
     let range = TimeRange::new(complete.start_ms.max(covers.start_ms), complete.end_ms.min(covers.end_ms));
     for (partition, selected) in source.node.partitions().iter().zip(heads) {
         let turns = Turns::new(partition, tenant, source.cancelled);
@@ -59,13 +62,19 @@ fn select_from<'a>(
     if source.pin.is_outlived() {
         return Err(super::outlived());
     }
+    let open = |select: &tables::Select, window_bytes: usize| {
+        let limits = ScanLimits { window_bytes, ..ScanLimits::default() };
+        Scan::open_files(&table, &rolled, &lake.cache, select, &limits).map_err(unreadable)
+    };
+    if leaves_out(ask, range, &open)? {
+        return Ok(None);
+    }
     let mut columns = Vec::with_capacity(ask.statistics.len());
     for statistic in ask.statistics.iter().copied() {
         let mut select = tables_select(ask.matchers, range, true);
         select.matchers.push(rollup::matcher(statistic));
         let window_bytes = source.samples_max as usize * 8 / ask.statistics.len();
-        let limits = ScanLimits { window_bytes, ..ScanLimits::default() };
-        let scan = Scan::open(&table, &lake.cache, &select, &limits).map_err(unreadable)?;
+        let scan = open(&select, window_bytes)?;
         if scan.warnings().next().is_some() {
             return Ok(None);
         }
@@ -79,6 +88,23 @@ fn select_from<'a>(
     }
     let set = RolledSet { source, resolution, columns, labels: Labels::empty() };
     Ok(Some(Rolled { set: Box::new(set), complete, resolution: name(resolution) }))
+}
+
+/// Whether series of a name that is asked for were left out on a day of `range`, or that cannot be known.
+fn leaves_out(
+    ask: &RolledSelect<'_>,
+    range: TimeRange,
+    open: &impl Fn(&tables::Select, usize) -> Result<Scan, SourceError>,
+) -> Result<bool, SourceError> {
+    let names = tables_select(ask.matchers, range, true).names;
+    // it is said at the beginning of the day
+    let range =
+        TimeRange::new(range.start_ms.saturating_sub(range.start_ms.rem_euclid(DAY_MS)), range.end_ms);
+    let matchers = vec![rollup::left_out_matcher()];
+    let select = tables::Select { names, matchers, range, samples: false, ..tables::Select::ALL };
+    let mut scan = open(&select, 0)?;
+    let is_there = scan.next_series().map_err(unreadable)?;
+    Ok(is_there || scan.warnings().next().is_some())
 }
 
 const fn name(resolution: Resolution) -> &'static str {

@@ -184,6 +184,54 @@ async fn rollups_say_the_same_as_samples() {
     tokio::task::spawn_blocking(move || node.stop()).await.unwrap();
 }
 
+/// Series that cannot have one more label are in no rollup; they must not disappear from answers for that.
+#[tokio::test(flavor = "multi_thread")]
+async fn series_that_rollups_leave_out_are_answered_from_samples() {
+    let dir = tempfile::tempdir().unwrap();
+    let node = node_with(dir.path(), |settings| settings.lake.rollups = vec![Resolution::Hour]).await;
+    let now = SystemClock.now_ms();
+    let day = now - now % DAY_MS - DAY_MS;
+    let samples = || {
+        let timestamps: Vec<_> = (0..24).map(|hour| day + hour * 60 * MINUTE + MINUTE).collect();
+        Samples { values: vec![1.0; timestamps.len()], timestamps }
+    };
+    let names: Vec<String> = (0..126).map(|n| format!("l{n:03}")).collect();
+    let mut full = vec![("__name__", "full"), ("n", "2")];
+    full.extend(names.iter().map(|name| (name.as_str(), "x")));
+    let all = [
+        vec![("__name__", "plain"), ("n", "2")],
+        full,
+        vec![("$rollup", "sum"), ("__name__", "posing"), ("n", "2")],
+    ];
+    write(&node, &all.map(|pairs| (Labels::from_pairs(&pairs), samples()))).await;
+    flush(&node).await.unwrap();
+    assert_eq!(compact(&node).await.unwrap().rollups, 1);
+    let there = node.clone();
+    let check = move || {
+        let ask = |matcher: &str, detail: Detail| {
+            let cancelled = AtomicBool::new(false);
+            let source =
+                Source::new(&there, TenantId::anonymous(), 10_000_000, &cancelled).answering_from(detail);
+            let expr = query::parse(&format!("sum_over_time({{{matcher}}}[2h])")).unwrap();
+            let (start, step) = (day + 2 * 60 * MINUTE, 60 * MINUTE);
+            let answer =
+                query::range(&expr, start, start + 20 * step, step, &source, &Options::new(&cancelled))
+                    .unwrap();
+            let is_rolled = answer.infos.iter().any(|info| info.contains("are answered from the rollup"));
+            let Value::Matrix(rows) = answer.value else { panic!("a range query is a matrix") };
+            (rows.len(), is_rolled)
+        };
+        for detail in [Detail::Auto, Detail::Rollup(Resolution::Hour)] {
+            assert_eq!(ask("__name__=\"plain\"", detail), (1, true), "others of the day are as ever");
+            assert_eq!(ask("__name__=\"full\"", detail), (1, false));
+            assert_eq!(ask("__name__=~\"posing|plain\"", detail), (2, false));
+            assert_eq!(ask("n=\"2\"", detail), (3, false));
+        }
+    };
+    tokio::task::spawn_blocking(check).await.unwrap();
+    tokio::task::spawn_blocking(move || node.stop()).await.unwrap();
+}
+
 #[test]
 fn days_in_a_row() {
     let check =

@@ -1,0 +1,50 @@
+//! Counts the series of a day that are in no rollup, by metric name.
+
+use super::labels_left_out;
+use super::writer::Writer;
+use crate::block::Date;
+use crate::error::TableError;
+use model::labels::METRIC_NAME;
+use model::{LabelsBuilder, LabelsRef, Samples, SeriesKey};
+
+/// Series of one metric name that were left out.
+pub(super) struct LeftOut {
+    date: Date,
+    name: String,
+    key: SeriesKey,
+    series: u64,
+}
+
+impl LeftOut {
+    pub(super) const fn new(date: Date) -> Self {
+        Self { date, name: String::new(), key: SeriesKey(0), series: 0 }
+    }
+
+    /// Counts a series. They come in table order, and so by name.
+    pub(super) fn add(
+        &mut self,
+        labels: LabelsRef<'_>,
+        key: SeriesKey,
+        writer: &mut Writer<'_>,
+    ) -> Result<(), TableError> {
+        let name = labels.get(METRIC_NAME).unwrap_or_default();
+        if self.name != name {
+            self.end(writer)?;
+            (self.name, self.key) = (name.into(), key);
+        }
+        self.series += 1;
+        Ok(())
+    }
+
+    /// Writes down what is counted, as a sample at the beginning of the day.
+    pub(super) fn end(&mut self, writer: &mut Writer<'_>) -> Result<(), TableError> {
+        if self.series == 0 {
+            return Ok(());
+        }
+        let mut samples = Samples::default();
+        samples.push(self.date.start_ms(), self.series as f64);
+        self.series = 0;
+        let labels = labels_left_out(&self.name, &mut LabelsBuilder::new());
+        writer.push_left_out(labels, self.key, &samples)
+    }
+}
