@@ -117,6 +117,12 @@ impl Lake {
         })
     }
 
+    /// Fails where commits cannot be safe: the store overwrites them. One that does not answer now is asked again before
+    /// the first commit.
+    pub(crate) fn check_store(&self) -> Result<(), LakeError> {
+        Ok(self.tables.check_store()?)
+    }
+
     /// How far a partition is.
     pub(crate) fn mark(&self, partition: usize) -> Mark {
         self.manifest.lock().marks()[partition].clone()
@@ -196,7 +202,7 @@ impl Lake {
     }
 
     /// A tenant's samples in less detail, where there is such a table. Which of its days are whole says
-    /// [`tables::rollup::complete_days`].
+    /// [`tables::rollup::days`].
     pub(crate) fn rollup(
         &self,
         tenant: &TenantId,

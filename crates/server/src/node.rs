@@ -169,6 +169,7 @@ impl Node {
     /// see [`Node::is_ready`].
     pub fn start(settings: Settings, clock: Arc<dyn Clock>) -> Result<Self, StartError> {
         let Parts { node, owners, orders, upkeep } = Self::assemble(settings, World::real(clock))?;
+        node.0.shared.lake.check_store()?;
         let run = |name: String, run: Box<dyn FnOnce() + Send>| {
             std::thread::Builder::new().name(name).spawn(run).map_err(StartError::Thread)
         };

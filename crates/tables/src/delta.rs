@@ -25,6 +25,7 @@ mod lease;
 mod listing;
 mod log;
 mod mend;
+mod readers;
 mod sweep;
 
 use crate::block::Date;
@@ -39,6 +40,7 @@ use delta_kernel_default_engine::executor::tokio::TokioMultiThreadExecutor;
 use delta_kernel_default_engine::{DefaultEngine, DefaultEngineBuilder};
 use listing::{Checkpoint, Listing};
 use log::Loaded;
+use readers::Reading;
 use std::collections::{BTreeMap, HashMap};
 use std::num::NonZero;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -48,6 +50,7 @@ pub use actions::LiveFile;
 pub use clean::Cleaned;
 pub use commit::{COMMIT_FILES_MAX, Outcome};
 pub use lease::{LEASE_MS, Lease};
+pub(crate) use readers::Readers;
 pub use sweep::{Sweeper, Swept};
 
 /// Log files that are read side by side, and so held in memory.
@@ -87,18 +90,21 @@ pub struct StagedBlock {
     pub files: Vec<StagedFile>,
 }
 
-/// The live files of one version of a table.
+/// The live files of one version of a table. None of them is swept while somebody holds the list.
 #[derive(Debug, Default)]
 pub struct Files {
     version: u64,
     /// By day, then in the order of writes.
     list: Vec<LiveFile>,
+    /// `None` for the files of no table.
+    _reading: Option<Reading>,
 }
 
 impl Files {
-    fn new(version: u64, mut list: Vec<LiveFile>) -> Self {
+    fn new(location: &Location, version: u64, mut list: Vec<LiveFile>) -> Self {
         list.sort_unstable_by(|a, b| (a.date, a.sequence, &a.path).cmp(&(b.date, b.sequence, &b.path)));
-        Self { version, list }
+        let reading = location.readers().begin(location.prefix(), version);
+        Self { version, list, _reading: Some(reading) }
     }
 
     /// The version.

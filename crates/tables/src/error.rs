@@ -13,6 +13,12 @@ pub enum TableError {
         /// What is wrong with it.
         reason: String,
     },
+    /// A file of the table that the store does not have.
+    #[error("file {file}: it is in the log, but not there")]
+    Missing {
+        /// Its path in the table.
+        file: String,
+    },
     /// The object store failed.
     #[error("object store: {0}")]
     Store(#[from] object_store::Error),
@@ -40,6 +46,15 @@ pub enum TableError {
     Contended {
         /// How often it was tried.
         attempts: usize,
+    },
+    /// A store on which two writers would overwrite each other's commits.
+    #[error(
+        "the object store at {url} does not refuse to overwrite an object that is there (put-if-absent): commits would be \
+         lost without a word. Use a store that does (for S3's kind: a version with conditional writes, If-None-Match)"
+    )]
+    NotExclusive {
+        /// The location's URL.
+        url: String,
     },
     /// A staged file that a sweep may have deleted before it was committed. Stage it again.
     #[error(
@@ -87,15 +102,20 @@ impl TableError {
     /// What the caller should do.
     pub const fn kind(&self) -> ErrorKind {
         match self {
-            Self::Damaged { .. } | Self::Log { .. } => ErrorKind::Data,
+            Self::Damaged { .. } | Self::Missing { .. } | Self::Log { .. } => ErrorKind::Data,
             Self::Store(_) | Self::Contended { .. } | Self::Lapsed { .. } => ErrorKind::Unavailable,
-            Self::Foreign { .. } => ErrorKind::Unsupported,
+            Self::Foreign { .. } | Self::NotExclusive { .. } => ErrorKind::Unsupported,
             Self::Write(_) => ErrorKind::Internal,
             Self::TooManyDates { .. } | Self::TooManyFiles { .. } | Self::TooLarge { .. } => {
                 ErrorKind::TooLarge
             }
             Self::Location { .. } => ErrorKind::Invalid,
         }
+    }
+
+    /// True for an error about one file: others can be read.
+    pub(crate) const fn is_of_one_file(&self) -> bool {
+        matches!(self, Self::Damaged { .. } | Self::Missing { .. })
     }
 
     /// An error about the content of `file`.

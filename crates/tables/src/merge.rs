@@ -233,7 +233,7 @@ impl<R: Ranges> Merge<R> {
 
     /// Leaves a damaged file out, or fails.
     fn fail(&mut self, i: usize, error: TableError) -> Result<(), TableError> {
-        if !(self.tolerant && matches!(error, TableError::Damaged { .. })) {
+        if !(self.tolerant && error.is_of_one_file()) {
             return Err(error);
         }
         self.sources[i].cursor = None;

@@ -4,6 +4,9 @@
 //!   snapshot ─▶ live files by day, time, names ─▶ footers (cache) ─▶ a cursor for each ─▶ merge ─▶ series
 //! ```
 //!
+//! While a scan runs, its files are not swept in this process. One that another process deletes meanwhile is found to be
+//! missing ([`Scan::has_lost_files`]).
+//!
 //! A damaged file is left out and named in [`Scan::warnings`]: what is left of the data is worth more than
 //! none.
 
@@ -39,6 +42,8 @@ pub struct Scan {
     merge: Merge<CachedFile>,
     unreadable: Vec<TableError>,
     footer_bytes: usize,
+    /// Keeps its files from being swept.
+    _files: Arc<Files>,
 }
 
 impl Scan {
@@ -56,7 +61,7 @@ impl Scan {
     /// As [`Scan::open`], of these files.
     pub fn open_files(
         table: &Table,
-        files: &Files,
+        files: &Arc<Files>,
         cache: &Arc<Cache>,
         select: &Select,
         limits: &ScanLimits,
@@ -76,13 +81,13 @@ impl Scan {
                     footer_bytes += footer.memory_bytes();
                     cursors.push((file.sequence, Cursor::new(stored, footer, Arc::clone(&shared), window)));
                 }
-                Err(error @ TableError::Damaged { .. }) => unreadable.push(error),
+                Err(error) if error.is_of_one_file() => unreadable.push(error),
                 Err(error) => return Err(error),
             }
         }
         cursors.sort_by_key(|(sequence, _)| *sequence);
         let merge = Merge::new(cursors.into_iter().map(|(_, cursor)| cursor).collect(), true)?;
-        Ok(Self { merge, unreadable, footer_bytes })
+        Ok(Self { merge, unreadable, footer_bytes, _files: Arc::clone(files) })
     }
 
     /// Goes to the next series; `false` where there is none.
@@ -121,6 +126,12 @@ impl Scan {
         self.unreadable.iter().chain(self.merge.damaged()).map(left_out)
     }
 
+    /// True where a file that was there when the scan began has been deleted since: what it gives is not the table as
+    /// it was at any time.
+    pub fn has_lost_files(&self) -> bool {
+        self.merge.damaged().iter().any(|error| matches!(error, TableError::Missing { .. }))
+    }
+
     /// What it came to so far.
     pub fn stats(&self) -> ReadStats {
         self.merge.stats()
@@ -151,7 +162,7 @@ pub fn list(
         match listed {
             Ok(true) => {}
             Ok(false) => break,
-            Err(error @ TableError::Damaged { .. }) => damaged.push(left_out(&error)),
+            Err(error) if error.is_of_one_file() => damaged.push(left_out(&error)),
             Err(error) => return Err(error),
         }
     }

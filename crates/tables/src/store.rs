@@ -1,8 +1,10 @@
 //! Where tables lie: an object store by URL, and local files that survive a power loss.
 
 mod durable;
+mod probe;
 mod upload;
 
+use crate::delta::Readers;
 use crate::error::TableError;
 use crate::read::Ranges;
 use bytes::Bytes;
@@ -14,6 +16,7 @@ use object_store::{ObjectStoreExt, PutMode, PutOptions};
 use std::future::Future;
 use std::ops::Range;
 use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 use stdx::telemetry::Counter;
 use tokio::runtime::Handle;
 use url::Url;
@@ -33,6 +36,12 @@ pub struct Location {
     repairs: Option<Counter>,
     /// What keeps local files.
     files: Option<DurableFiles>,
+    /// Who reads the tables in it; the same for all its folders.
+    readers: Arc<Readers>,
+    /// The folder that was opened, of which this one may be a part.
+    root: Path,
+    /// Whether its store is known to put only where nothing is.
+    is_exclusive: Arc<AtomicBool>,
 }
 
 impl std::fmt::Debug for Location {
@@ -73,15 +82,26 @@ impl Location {
             url: shown.clone(),
             reason: reason.replace(&given, &shown),
         };
-        if parsed.scheme() == "file" {
+        let (store, prefix, files): (Arc<DynObjectStore>, _, _) = if parsed.scheme() == "file" {
             let prefix = Path::from_url_path(parsed.path()).map_err(|e| bad(e.to_string()))?;
             let files = DurableFiles::new();
-            let store = Arc::new(files.clone());
-            return Ok(Self { url: parsed, store, prefix, handle, repairs: None, files: Some(files) });
-        }
-        let (store, prefix) =
-            object_store::parse_url_opts(&parsed, options).map_err(|e| bad(e.to_string()))?;
-        Ok(Self { url: parsed, store: store.into(), prefix, handle, repairs: None, files: None })
+            (Arc::new(files.clone()), prefix, Some(files))
+        } else {
+            let (store, prefix) =
+                object_store::parse_url_opts(&parsed, options).map_err(|e| bad(e.to_string()))?;
+            (store.into(), prefix, None)
+        };
+        Ok(Self {
+            url: parsed,
+            store,
+            root: prefix.clone(),
+            prefix,
+            handle,
+            repairs: None,
+            files,
+            readers: Arc::default(),
+            is_exclusive: Arc::default(),
+        })
     }
 
     /// A folder in this one, through the same connections.
@@ -112,7 +132,7 @@ impl Location {
     /// The same folder through another store: for tests that make it fail.
     #[must_use]
     pub fn with_store(&self, wrap: impl FnOnce(Arc<DynObjectStore>) -> Arc<DynObjectStore>) -> Self {
-        Self { store: wrap(Arc::clone(&self.store)), ..self.clone() }
+        Self { store: wrap(Arc::clone(&self.store)), is_exclusive: Arc::default(), ..self.clone() }
     }
 
     /// The same folder on other local files.
@@ -161,6 +181,11 @@ impl Location {
         let bad = |e: object_store::path::Error| TableError::damaged(relative, e);
         let inner = Path::from_url_path(relative).map_err(bad)?;
         Ok(self.prefix.parts().chain(inner.parts()).collect())
+    }
+
+    /// Who reads the tables in it.
+    pub(crate) const fn readers(&self) -> &Arc<Readers> {
+        &self.readers
     }
 
     /// The folder itself.
@@ -233,9 +258,7 @@ impl Ranges for StoredFile {
     fn fetch(&self, ranges: &[Range<u64>]) -> Result<Vec<Bytes>, TableError> {
         let data = self.location.wait(self.location.store.get_ranges(&self.path, ranges));
         data.map_err(|error| match error {
-            object_store::Error::NotFound { .. } => {
-                TableError::damaged(&self.name, "it is in the log, but not there")
-            }
+            object_store::Error::NotFound { .. } => TableError::Missing { file: self.name.clone() },
             object_store::Error::Generic { source, .. } if self.is_short() => {
                 TableError::damaged(&self.name, format!("it is shorter than the log says: {source}"))
             }

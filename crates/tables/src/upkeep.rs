@@ -171,6 +171,10 @@ impl Upkeep {
                 match compact::run(table, job, name, policy.compact.unwrap_or_default(), go_on) {
                     Ok(Some(progress)) => Ok(Done::Compacted(progress)),
                     Ok(None) => Ok(Done::GivenUp),
+                    Err(TableError::Missing { file }) => {
+                        self.leave(file.clone(), "it is in the log, but not there".into());
+                        Ok(Done::Damaged(file))
+                    }
                     Err(TableError::Damaged { file, reason }) => {
                         self.leave(file.clone(), reason);
                         Ok(Done::Damaged(file))

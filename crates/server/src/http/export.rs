@@ -9,6 +9,8 @@
 //! The answer begins with the first piece, so what fails before has a status. What fails later breaks the
 //! connection off: a chunked answer without its end, and OpenMetrics without its `# EOF`.
 //!
+//! Files that an export reads are not swept, however long it takes. Should another process delete one, the export fails.
+//!
 //! What is left out since a file is damaged is named in headers [`WARNING`], or in trailers where it turned out later.
 
 mod format;
@@ -139,6 +141,10 @@ impl Ask<'_> {
                 }
             }
             drop(set);
+            if source.has_lost_files() {
+                let message = "a file of the table was deleted while it was read: export again";
+                return Err(Stop::Failed(ApiError::unavailable(message)));
+            }
             out.warn(&source.left_out())?;
         }
         Ok(())
@@ -236,6 +242,59 @@ mod tests {
         lines.dedup();
         assert_eq!(lines.len(), 50, "each series once, and whole");
         assert_eq!(text.iter().filter(|b| **b == b'\n').count(), 50);
+        tokio::task::spawn_blocking(move || node.stop()).await.unwrap();
+    }
+
+    /// Series that are too large for one window of a file together.
+    async fn write_much(node: &crate::Node) {
+        let (mut rng, base_ms) = (stdx::rng::Rng::new(5), SystemClock.now_ms() - 3_600_000);
+        for i in 0..40 {
+            let labels = Labels::from_pairs(&[("__name__", &format!("m{i:02}"))]);
+            let times: Vec<_> = (0..10_000).map(|n| base_ms + n * 100).collect();
+            let values: Vec<_> = times.iter().map(|_| rng.unit()).collect();
+            let mut encoder = protocol::encode::V1Encoder::new();
+            encoder.series(labels.as_ref(), &times, &values);
+            let body = encoder.finish().to_vec();
+            let memory = node.shared().inflight.reserve(body.len() as u64).unwrap();
+            let (tenant, version) = (TenantId::anonymous(), protocol::remote_write::Version::V1);
+            crate::pipeline::write(node, tenant, version, body, memory).await.unwrap();
+        }
+    }
+
+    /// What another process does whose grace is too short.
+    fn delete_files(dir: &std::path::Path) {
+        for entry in std::fs::read_dir(dir).unwrap().map(Result::unwrap) {
+            match entry.file_type().unwrap().is_dir() {
+                true => delete_files(&entry.path()),
+                false if entry.path().extension().is_some_and(|e| e == "parquet") => {
+                    std::fs::remove_file(entry.path()).unwrap();
+                }
+                false => {}
+            }
+        }
+    }
+
+    #[tokio::test(flavor = "multi_thread")]
+    async fn an_export_whose_files_are_deleted_meanwhile_is_broken_off() {
+        let dir = tempfile::tempdir().unwrap();
+        let node = node_with(dir.path(), |_| ()).await;
+        write_much(&node).await;
+        crate::lake::flush::flush(&node).await.unwrap();
+        let (pieces, mut written) = mpsc::channel(1);
+        let app = App::new(node.clone());
+        let exporter = tokio::task::spawn_blocking(move || {
+            let (cancelled, selectors) = (AtomicBool::new(false), [Vec::new()]);
+            let (tenant, range) = (TenantId::anonymous(), TimeRange::ALL);
+            let ask = Ask { app: &app, tenant, selectors: &selectors, range, cancelled: &cancelled };
+            let account = app.node.shared().answers.clone();
+            let mut out = Pieces::new(Format::Lines { samples: LINE_SAMPLES }, &pieces, account);
+            let done = ask.all_or_again(&mut out).and_then(|()| out.end());
+            matches!(done, Err(Stop::Failed(_)))
+        });
+        assert!(matches!(written.recv().await, Some(Ok(Piece::Text(_)))));
+        delete_files(&dir.path().join("tables"));
+        while written.recv().await.is_some() {}
+        assert!(exporter.await.unwrap(), "it must not end as if it were whole");
         tokio::task::spawn_blocking(move || node.stop()).await.unwrap();
     }
 }

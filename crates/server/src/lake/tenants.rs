@@ -23,6 +23,9 @@ const STORE_THREADS: usize = 2;
 /// Threads on which local files are read and written.
 const FILE_THREADS_MAX: usize = 16;
 
+/// How long a start waits for the store: a node starts without it.
+const STORE_WAIT: Duration = Duration::from_secs(2);
+
 /// Tables that are known not to be there. Who asks names the tenant, so there may be any number of them.
 const ABSENT_MAX: usize = 10_000;
 
@@ -107,6 +110,13 @@ impl TenantTables {
             absent: Mutex::default(),
             known: Mutex::default(),
         })
+    }
+
+    /// Fails where the store answers that it would overwrite commits.
+    pub(super) fn check_store(&self) -> Result<(), TableError> {
+        let check = || self.root.check_exclusive_within(STORE_WAIT);
+        // the caller may be a task, which must not wait for requests
+        std::thread::scope(|threads| threads.spawn(check).join().unwrap_or(Ok(())))
     }
 
     /// A table, made where there is none.

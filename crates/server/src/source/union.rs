@@ -64,6 +64,11 @@ impl<'a> Source<'a> {
         self.left_out.texts()
     }
 
+    /// A file was deleted while it was read: what it gave may lack samples that an answer at any one time has.
+    pub(crate) fn has_lost_files(&self) -> bool {
+        self.left_out.lost.load(Ordering::Relaxed)
+    }
+
     /// What it gave last may be incomplete: begin again.
     pub(crate) fn is_outlived(&self) -> bool {
         self.pin.is_outlived()
@@ -91,16 +96,21 @@ const LEFT_OUT_MAX: usize = 100;
 
 /// What an answer leaves out since files are damaged: one text for each.
 #[derive(Debug, Default)]
-pub(crate) struct LeftOut(Mutex<BTreeSet<String>>);
+pub(crate) struct LeftOut {
+    texts: Mutex<BTreeSet<String>>,
+    /// A file was deleted while it was read.
+    lost: AtomicBool,
+}
 
 impl LeftOut {
     /// Notes what a scan left out so far. It may be asked again.
     pub(crate) fn note(&self, scan: &Scan, node: &Shared) {
+        self.lost.fetch_or(scan.has_lost_files(), Ordering::Relaxed);
         self.add(scan.warnings(), node);
     }
 
     fn add(&self, texts: impl IntoIterator<Item = String>, node: &Shared) {
-        let mut noted = self.0.lock();
+        let mut noted = self.texts.lock();
         for text in texts {
             if noted.len() < LEFT_OUT_MAX && noted.insert(text) {
                 node.lake.metrics.left_out_files.inc();
@@ -110,7 +120,7 @@ impl LeftOut {
 
     /// The texts, in order.
     pub(crate) fn texts(&self) -> Vec<String> {
-        self.0.lock().iter().cloned().collect()
+        self.texts.lock().iter().cloned().collect()
     }
 }
 

@@ -86,7 +86,9 @@ impl Table {
                 Ok(None) => {
                     self.refresh()?;
                 }
-                Err(error @ TableError::Lapsed { .. }) => return Err(error),
+                Err(error @ (TableError::Lapsed { .. } | TableError::NotExclusive { .. })) => {
+                    return Err(error);
+                }
                 Err(error) => {
                     unclear += 1;
                     if unclear > UNCLEAR_MAX {
@@ -164,6 +166,7 @@ impl Table {
         files: &Files,
         change: &Change<'_>,
     ) -> Result<Option<u64>, TableError> {
+        self.location.check_exclusive()?;
         self.check_staged(snapshot, change.added.iter().map(|(file, _)| *file))?;
         let error = |e| self.failed(e);
         let builder =
@@ -199,7 +202,7 @@ impl Table {
             None => self.refresh()?,
         };
         if version == files.version() + 1 {
-            self.keep_files(changed(files, version, change));
+            self.keep_files(changed(&self.location, files, version, change));
         }
         Ok(Some(version))
     }
@@ -313,11 +316,11 @@ impl Table {
 }
 
 /// The live files after a change.
-fn changed(files: &Files, version: u64, change: &Change<'_>) -> Files {
+fn changed(location: &Location, files: &Files, version: u64, change: &Change<'_>) -> Files {
     let removed: HashSet<&str> = change.removed.iter().map(|f| f.path.as_str()).collect();
     let kept = files.all().iter().filter(|f| !removed.contains(f.path.as_str())).cloned();
     let added = change.added.iter().map(|(file, sequence)| LiveFile::staged(file, *sequence));
-    Files::new(version, kept.chain(added).collect())
+    Files::new(location, version, kept.chain(added).collect())
 }
 
 /// Reads the list of live files.
@@ -328,7 +331,7 @@ pub(super) fn live_files(
 ) -> Result<Files, TableError> {
     let mut list = Vec::new();
     each_live(location, engine, snapshot, |batch| actions::live_files(location, &batch, &mut list))?;
-    Ok(Files::new(snapshot.version(), list))
+    Ok(Files::new(location, snapshot.version(), list))
 }
 
 /// Gives the live files, as the log has them, in batches.

@@ -36,6 +36,7 @@ impl Table {
 }
 
 pub(super) fn create(location: &Location, engine: &dyn Engine) -> Result<(), TableError> {
+    location.check_exclusive()?;
     // the library wants it to be there
     location.create_folder()?;
     let error = |e| error(location, e);

@@ -113,6 +113,7 @@ pub(super) fn flaw(
     match metadata::check(&stored, depth) {
         Ok(()) => Ok(None),
         Err(TableError::Damaged { reason, .. }) => Ok(Some(reason)),
+        Err(TableError::Missing { .. }) => Ok(Some("it is not there".into())),
         Err(error) => Err(error),
     }
 }

@@ -3,7 +3,8 @@
 //! A reader may still be at a version from which a file has gone since, and a file that was staged a moment
 //! ago is not in the log yet. Neither can be seen in the store, so a file is deleted only when it has been
 //! seen dead for the whole of a grace period. The memory of it is in the process: after a restart the grace
-//! begins anew, which costs disk for a while and never a file that is needed.
+//! begins anew, which costs disk for a while and never a file that is needed. Who reads in the same process keeps
+//! its files for longer ([`super::readers`]).
 //!
 //! # Why no commit names a deleted file
 //!
@@ -54,6 +55,8 @@ struct Dead {
     since_ms: i64,
     /// When it was written last, by the store's. One that is still being written is not dead.
     modified_ms: i64,
+    /// The first version in which it was not live. Who reads an earlier one may need it.
+    version: u64,
 }
 
 /// What a sweep came to.
@@ -63,7 +66,7 @@ pub struct Swept {
     pub files: u64,
     /// Their bytes.
     pub bytes: u64,
-    /// Files that are dead and wait for the end of their grace, or of their lease.
+    /// Files that are dead and wait for the end of their grace, of their lease, or of who reads them.
     pub waiting: u64,
 }
 
@@ -80,12 +83,16 @@ impl Sweeper {
         let mut swept = Swept::default();
         let mut due = Vec::new();
         for object in found {
-            let new = Dead { since_ms: steady_ms, modified_ms: object.last_modified.timestamp_millis() };
+            let modified_ms = object.last_modified.timestamp_millis();
+            let new = Dead { since_ms: steady_ms, modified_ms, version: table.version() };
             let dead = self.dead.entry(object.location.clone()).or_insert(new);
             if dead.modified_ms != new.modified_ms {
                 *dead = new;
             }
-            if steady_ms.saturating_sub(dead.since_ms) < grace_ms || held.covers(&object.location) {
+            let is_read = table.location.readers().oldest(table.location.prefix());
+            let is_read = is_read.is_some_and(|oldest| oldest < dead.version);
+            let is_fresh = steady_ms.saturating_sub(dead.since_ms) < grace_ms;
+            if is_fresh || is_read || held.covers(&object.location) {
                 swept.waiting += 1;
             } else {
                 due.push(object);

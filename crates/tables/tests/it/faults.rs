@@ -14,7 +14,7 @@ use std::sync::Arc;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicI64, Ordering};
 use tables::delta::StagedBlock;
-use tables::{Location, Outcome, Table};
+use tables::{Location, Outcome, Table, TableError};
 use tempfile::TempDir;
 
 /// What becomes of a put.
@@ -246,7 +246,7 @@ impl Faults for Dying {
 }
 
 /// Seals one block; what it is.
-fn seal(table: &Table, name: &str) -> std::result::Result<Outcome, tables::TableError> {
+fn seal(table: &Table, name: &str) -> std::result::Result<Outcome, TableError> {
     let file = stage(table, name, &series(7));
     let block = StagedBlock { source: "j".into(), after: None, upto: 1, files: vec![file] };
     Ok(table.commit(&[block], DAY)?[0])
@@ -281,4 +281,71 @@ fn a_dead_process_commit_that_is_late_is_never_added_to_what_the_next_one_found(
         let found: Vec<_> = contents(&table).unwrap().into_values().map(f64::from_bits).collect();
         assert_eq!((found, table.files().unwrap().all().len()), (vec![7.0], 1));
     }
+}
+
+/// A store that takes the condition of a put and ignores it.
+#[derive(Debug)]
+struct Overwriting(Arc<DynObjectStore>);
+
+impl std::fmt::Display for Overwriting {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Overwriting")
+    }
+}
+
+#[async_trait::async_trait]
+impl ObjectStore for Overwriting {
+    async fn put_opts(&self, path: &Path, payload: PutPayload, options: PutOptions) -> Result<PutResult> {
+        let options = PutOptions { mode: object_store::PutMode::Overwrite, ..options };
+        self.0.put_opts(path, payload, options).await
+    }
+
+    async fn put_multipart_opts(
+        &self,
+        path: &Path,
+        options: PutMultipartOptions,
+    ) -> Result<Box<dyn MultipartUpload>> {
+        self.0.put_multipart_opts(path, options).await
+    }
+
+    async fn get_opts(&self, path: &Path, options: GetOptions) -> Result<GetResult> {
+        self.0.get_opts(path, options).await
+    }
+
+    fn delete_stream(&self, paths: BoxStream<'static, Result<Path>>) -> BoxStream<'static, Result<Path>> {
+        self.0.delete_stream(paths)
+    }
+
+    fn list(&self, prefix: Option<&Path>) -> BoxStream<'static, Result<ObjectMeta>> {
+        self.0.list(prefix)
+    }
+
+    async fn list_with_delimiter(&self, prefix: Option<&Path>) -> Result<ListResult> {
+        self.0.list_with_delimiter(prefix).await
+    }
+
+    async fn copy_opts(&self, from: &Path, to: &Path, options: CopyOptions) -> Result<()> {
+        self.0.copy_opts(from, to, options).await
+    }
+}
+
+#[test]
+fn a_store_that_overwrites_commits_gets_none() {
+    let folder = TempDir::new().unwrap();
+    let overwriting = location(&folder).with_store(|store| Arc::new(Overwriting(store)));
+    let is_refused = |error: Option<TableError>| {
+        assert!(matches!(&error, Some(TableError::NotExclusive { .. })), "{error:?}");
+        assert!(error.unwrap().to_string().contains("put-if-absent"));
+    };
+    is_refused(Table::open_or_create(overwriting.clone()).err());
+    is_refused(overwriting.check_exclusive_within(std::time::Duration::from_secs(60)).err());
+    // a table that was made when the store was another one
+    drop(open(&folder));
+    let table = Table::open(overwriting).unwrap().unwrap();
+    let files = vec![stage(&table, "f", &series(1))];
+    let block = StagedBlock { source: "j".into(), after: None, upto: 1, files };
+    is_refused(table.commit(std::slice::from_ref(&block), DAY).err());
+    is_refused(table.fence().and_then(|()| table.replace(&[], &block.files).map(|_| ())).err());
+    assert_eq!(open(&folder).version(), 0);
+    location(&folder).check_exclusive_within(std::time::Duration::from_secs(60)).unwrap();
 }

@@ -4,13 +4,15 @@ use crate::faults::{Failing, Faults, Put};
 use crate::fleet::{DAY, Series, date, fleet};
 use crate::table::{location, open, stage};
 use crate::upkeep::contents;
+use model::Samples;
 use object_store::path::Path;
 use object_store::{PutOptions, PutPayload};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
+use stdx::rng::Rng;
 use tables::delta::{LEASE_MS, Lease, StagedBlock, StagedFile, Sweeper};
 use tables::write::FileWriter;
-use tables::{Outcome, Table, TableError};
+use tables::{Cache, Outcome, Scan, ScanLimits, Select, Table, TableError};
 use tempfile::TempDir;
 
 const GRACE_MS: i64 = 100;
@@ -167,4 +169,54 @@ fn a_sweep_between_check_and_commit_stops_the_commit() {
         assert!(matches!(refused, Err(TableError::Lapsed { .. })), "leased {leased}: {refused:?}");
         assert_eq!(contents(&open(&folder)).unwrap().len(), 0);
     }
+}
+
+/// A table of one file that is larger than what a scan reads at a time, and a scan that has begun.
+fn scan_begun(folder: &TempDir) -> (Arc<Table>, Scan, usize) {
+    let table = open(folder);
+    let mut rng = Rng::new(3);
+    let mut series = fleet(10, 20, 600);
+    series.iter_mut().flat_map(|s| &mut s.values).for_each(|value| *value = rng.unit());
+    table.commit(&[block(vec![stage(&table, "read", &series)])], DAY).unwrap();
+    let limits = ScanLimits { window_bytes: 0, ..ScanLimits::default() };
+    let mut scan = Scan::open(&table, &Arc::new(Cache::new(0)), &Select::ALL, &limits).unwrap();
+    assert!(scan.next_series().unwrap());
+    (table, scan, series.len() * 600)
+}
+
+/// The samples of the current series and all that follow.
+fn rest(scan: &mut Scan) -> usize {
+    let mut samples = Samples::default();
+    scan.read(&mut samples).unwrap();
+    while scan.next_series().unwrap() {
+        scan.read(&mut samples).unwrap();
+    }
+    samples.len()
+}
+
+#[test]
+fn a_file_that_is_read_is_not_swept_however_long_it_takes() {
+    let folder = TempDir::new().unwrap();
+    let (table, mut scan, all) = scan_begun(&folder);
+    assert_eq!(table.expire(i64::MAX).unwrap(), 1);
+    let mut sweeper = Sweeper::default();
+    for hour in 0..100 {
+        // another table of the same folder, as after the first one was closed for want of use
+        let same = Table::open(table.location().clone()).unwrap().unwrap();
+        let swept = sweeper.sweep(&same, hour * 3_600_000, GRACE_MS).unwrap();
+        assert_eq!((swept.files, swept.waiting), (0, 1));
+    }
+    assert_eq!((rest(&mut scan), scan.has_lost_files()), (all, false));
+    drop(scan);
+    assert_eq!(sweeper.sweep(&table, 101 * 3_600_000, GRACE_MS).unwrap().files, 1);
+}
+
+#[test]
+fn a_file_that_goes_while_it_is_read_is_told_from_one_that_is_damaged() {
+    let folder = TempDir::new().unwrap();
+    let (table, mut scan, all) = scan_begun(&folder);
+    let path = table.files().unwrap().all()[0].path.clone();
+    std::fs::remove_file(folder.path().join("tenant").join(path)).unwrap();
+    assert!(rest(&mut scan) < all && scan.has_lost_files());
+    assert_eq!(scan.warnings().count(), 1);
 }

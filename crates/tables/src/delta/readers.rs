@@ -1,0 +1,53 @@
+//! Which versions of tables somebody in this process still reads: files of theirs are not swept.
+//!
+//! A list of live files is a reader's ticket. As long as somebody holds it, files that were live in its version stay, however long
+//! that takes: an export may run for hours.
+
+use object_store::path::Path;
+use std::collections::{BTreeMap, HashMap};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+/// Versions that are read, of all tables of a location.
+#[derive(Debug, Default)]
+pub(crate) struct Readers(Mutex<HashMap<Path, BTreeMap<u64, usize>>>);
+
+/// Somebody reads a version.
+#[derive(Debug)]
+pub(super) struct Reading {
+    readers: Arc<Readers>,
+    table: Path,
+    version: u64,
+}
+
+impl Readers {
+    /// Somebody begins to read a version of the table in that folder.
+    pub(super) fn begin(self: &Arc<Self>, table: &Path, version: u64) -> Reading {
+        *self.lock().entry(table.clone()).or_default().entry(version).or_default() += 1;
+        Reading { readers: Arc::clone(self), table: table.clone(), version }
+    }
+
+    /// The oldest version of a table that somebody reads.
+    pub(super) fn oldest(&self, table: &Path) -> Option<u64> {
+        self.lock().get(table)?.keys().next().copied()
+    }
+
+    fn lock(&self) -> MutexGuard<'_, HashMap<Path, BTreeMap<u64, usize>>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Drop for Reading {
+    fn drop(&mut self) {
+        let mut tables = self.readers.lock();
+        let Some(versions) = tables.get_mut(&self.table) else { return };
+        if let Some(readers) = versions.get_mut(&self.version) {
+            *readers -= 1;
+            if *readers == 0 {
+                versions.remove(&self.version);
+            }
+        }
+        if versions.is_empty() {
+            tables.remove(&self.table);
+        }
+    }
+}

@@ -1,0 +1,48 @@
+//! Whether a store puts an object only where there is none, if asked to.
+//!
+//! Commits rely on it: of two writers of one log entry, one must be refused. Some stores that speak S3's language take the
+//! condition and ignore it; then the later commit replaces the earlier one without a word. So a location puts an object of its
+//! own twice before its first commit, and the second put must be refused. The object stays: from then on one put tells.
+
+use super::Location;
+use crate::error::TableError;
+use object_store::{Error, PutMode, PutOptions};
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+/// The object's name. No folder, for those are tenants.
+const NAME: &str = "_floodmark.probe";
+
+impl Location {
+    /// Fails with [`TableError::NotExclusive`] where the store overwrites what it must not. It is asked until it has been
+    /// right once.
+    pub(crate) fn check_exclusive(&self) -> Result<(), TableError> {
+        if self.is_exclusive.load(Ordering::Relaxed) { Ok(()) } else { self.wait(self.probe()) }
+    }
+
+    /// As before a commit, for so long at the most: that a store did not answer is no error.
+    pub fn check_exclusive_within(&self, most: Duration) -> Result<(), TableError> {
+        match self.wait(async { tokio::time::timeout(most, self.probe()).await }) {
+            Ok(Err(error @ TableError::NotExclusive { .. })) => Err(error),
+            _ => Ok(()),
+        }
+    }
+
+    async fn probe(&self) -> Result<(), TableError> {
+        let path = self.root.parts().chain([NAME.into()]).collect();
+        let options = PutOptions { mode: PutMode::Create, ..PutOptions::default() };
+        for _ in 0..2 {
+            match self.store.put_opts(&path, NAME.into(), options.clone()).await {
+                // the first time it may be new
+                Ok(_) => {}
+                Err(Error::AlreadyExists { .. } | Error::Precondition { .. }) => {
+                    self.is_exclusive.store(true, Ordering::Relaxed);
+                    return Ok(());
+                }
+                Err(Error::NotImplemented { .. }) => break,
+                Err(error) => return Err(error.into()),
+            }
+        }
+        Err(TableError::NotExclusive { url: super::shown(&self.url) })
+    }
+}
