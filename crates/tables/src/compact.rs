@@ -131,8 +131,12 @@ impl Compaction {
         for file in &job.files {
             let stored = table.file(file)?;
             let footer = Arc::new(Footer::read(&stored)?);
-            cursors.push(Cursor::new(stored, footer, Arc::clone(&select), limits.window_bytes));
+            let is_ours = !footer.is_foreign();
+            cursors.push((is_ours, Cursor::new(stored, footer, Arc::clone(&select), limits.window_bytes)));
         }
+        // as a scan reads them
+        cursors.sort_by_key(|(is_ours, _)| *is_ours);
+        let cursors = cursors.into_iter().map(|(_, cursor)| cursor).collect();
         Ok(Self {
             table: Arc::clone(table),
             date: job.date,

@@ -13,6 +13,8 @@
 //!   directory ─▶ rows that match ─▶ their pages ─▶ blocks that reach into the range ─▶ caller
 //! ```
 //!
+//! Files of other programs have their rows in any order, and go a third way ([`foreign`]).
+//!
 //! The bytes come through [`Ranges`], so that nothing here knows where a file lies. A file is foreign input:
 //! whatever it holds, it gives rows or [`TableError::Damaged`].
 
@@ -21,6 +23,7 @@ mod column;
 mod cursor;
 mod directory;
 mod filter;
+mod foreign;
 mod frame;
 pub mod fuzz;
 mod listed;
@@ -35,6 +38,7 @@ mod stream;
 
 use crate::error::TableError;
 use crate::schema;
+use arrow_cast::can_cast_types;
 use bytes::Bytes;
 use model::{SeriesKey, TimeRange};
 use parquet::arrow::arrow_reader::{ArrowReaderMetadata, ArrowReaderOptions};
@@ -242,6 +246,8 @@ pub struct ReadStats {
     pub row_groups: u64,
     /// Rows that were decoded whole.
     pub rows: u64,
+    /// Samples of which a file of another program has two that differ.
+    pub conflicts: u64,
 }
 
 impl std::ops::AddAssign for ReadStats {
@@ -249,6 +255,7 @@ impl std::ops::AddAssign for ReadStats {
         self.bytes += other.bytes;
         self.row_groups += other.row_groups;
         self.rows += other.rows;
+        self.conflicts += other.conflicts;
     }
 }
 
@@ -256,6 +263,7 @@ impl std::ops::AddAssign for ReadStats {
 #[derive(Debug, Clone)]
 pub struct Footer {
     metadata: ArrowReaderMetadata,
+    is_foreign: bool,
 }
 
 impl Footer {
@@ -265,11 +273,25 @@ impl Footer {
     }
 
     fn check(file: &str, metadata: ParquetMetaData) -> Result<Self, TableError> {
-        let options =
-            ArrowReaderOptions::new().with_skip_arrow_metadata(true).with_schema(schema::file_schema());
-        let metadata = ArrowReaderMetadata::try_new(Arc::new(metadata), options)
-            .map_err(|e| TableError::damaged(file, format!("not the columns of a metrics table: {e}")))?;
-        Ok(Self { metadata })
+        let is_foreign = metadata.file_metadata().created_by() != Some(schema::CREATED_BY);
+        let options = ArrowReaderOptions::new().with_skip_arrow_metadata(true);
+        let options = if is_foreign { options } else { options.with_schema(schema::file_schema()) };
+        let unlike = |e: &dyn std::fmt::Display| {
+            TableError::damaged(file, format!("not the columns of a metrics table: {e}"))
+        };
+        let metadata = ArrowReaderMetadata::try_new(Arc::new(metadata), options).map_err(|e| unlike(&e))?;
+        for field in schema::file_schema().fields().iter().filter(|_| is_foreign) {
+            let found = metadata.schema().field_with_name(field.name()).map_err(|e| unlike(&e))?;
+            if !can_cast_types(found.data_type(), field.data_type()) {
+                return Err(unlike(&format_args!("{} is of type {}", field.name(), found.data_type())));
+            }
+        }
+        Ok(Self { metadata, is_foreign })
+    }
+
+    /// True where another program made the file: its rows come in any order.
+    pub(crate) const fn is_foreign(&self) -> bool {
+        self.is_foreign
     }
 
     pub(crate) fn parquet(&self) -> &ParquetMetaData {

@@ -79,13 +79,15 @@ impl Scan {
             match table.file(file).and_then(|stored| cache.open(stored, open)) {
                 Ok((stored, footer)) => {
                     footer_bytes += footer.memory_bytes();
-                    cursors.push((file.sequence, Cursor::new(stored, footer, Arc::clone(&shared), window)));
+                    let place = (!footer.is_foreign(), file.sequence);
+                    cursors.push((place, Cursor::new(stored, footer, Arc::clone(&shared), window)));
                 }
                 Err(error) if error.is_of_one_file() => unreadable.push(error),
                 Err(error) => return Err(error),
             }
         }
-        cursors.sort_by_key(|(sequence, _)| *sequence);
+        // what another program rewrote is older than what was written beside it: see ADR 20
+        cursors.sort_by_key(|(place, _)| *place);
         let merge = Merge::new(cursors.into_iter().map(|(_, cursor)| cursor).collect(), true)?;
         Ok(Self { merge, unreadable, footer_bytes, _files: Arc::clone(files) })
     }
@@ -124,6 +126,17 @@ impl Scan {
     /// What is missing from the answer, and why: one text for each damaged file.
     pub fn warnings(&self) -> impl Iterator<Item = String> {
         self.unreadable.iter().chain(self.merge.damaged()).map(left_out)
+    }
+
+    /// What is not certain of the answer: another program rewrote files, and did not keep the order of writes.
+    pub fn doubt(&self) -> Option<String> {
+        let conflicts = self.stats().conflicts;
+        (conflicts > 0).then(|| {
+            format!(
+                "{conflicts} samples were written twice with different values, and another program has brought both into \
+                 one file: which was the later is no longer known"
+            )
+        })
     }
 
     /// True where a file that was there when the scan began has been deleted since: what it gives is not the table as

@@ -106,7 +106,7 @@ impl LeftOut {
     /// Notes what a scan left out so far. It may be asked again.
     pub(crate) fn note(&self, scan: &Scan, node: &Shared) {
         self.lost.fetch_or(scan.has_lost_files(), Ordering::Relaxed);
-        self.add(scan.warnings(), node);
+        self.add(scan.warnings().chain(scan.doubt()), node);
     }
 
     fn add(&self, texts: impl IntoIterator<Item = String>, node: &Shared) {

@@ -4,6 +4,7 @@
 //! ([`stream`]), and where a row group is read for the second time, or most of it at once, a directory is made.
 
 use super::directory::Directory;
+use super::foreign::Foreign;
 use super::listed::Listed;
 use super::listing::Listing;
 use super::row::Order;
@@ -42,6 +43,8 @@ enum Part {
     None,
     Stream(Box<Stream>),
     Listed(Box<Listed>),
+    /// All of a file that another program wrote.
+    Foreign(Box<Foreign>),
 }
 
 impl<R: Ranges> Cursor<R> {
@@ -59,7 +62,7 @@ impl<R: Ranges> Cursor<R> {
     /// Goes to the next row; `false` where there is none. After an error there is none.
     pub fn advance(&mut self) -> Result<bool, TableError> {
         let quick = match &mut self.part {
-            Part::None => false,
+            Part::None | Part::Foreign(_) => false,
             Part::Stream(stream) => stream.step(),
             Part::Listed(listed) => !listed.is_dry() && listed.step(),
         };
@@ -80,6 +83,9 @@ impl<R: Ranges> Cursor<R> {
         loop {
             match &mut self.part {
                 Part::None => {}
+                Part::Foreign(rows) => {
+                    return rows.advance(&self.file, &self.footer, &self.select, &mut self.stats);
+                }
                 Part::Stream(stream) => {
                     let Self { file, footer, select, order, stats, .. } = self;
                     if stream.next_batch(file, footer, select, order, stats)? {
@@ -97,6 +103,10 @@ impl<R: Ranges> Cursor<R> {
                 }
             }
             self.part = Part::None;
+            if self.groups.is_none() && self.footer.is_foreign() {
+                self.begin_foreign();
+                continue;
+            }
             let next = match &mut self.groups {
                 Some(groups) => groups,
                 none => none.insert(prune::prune(self.footer.parquet(), &self.select).into()),
@@ -107,6 +117,12 @@ impl<R: Ranges> Cursor<R> {
                 return Ok(true);
             }
         }
+    }
+
+    /// Begins with a file that another program wrote.
+    fn begin_foreign(&mut self) {
+        self.groups = Some(VecDeque::new());
+        self.part = Part::Foreign(Box::new(Foreign::new(self.window_bytes)));
     }
 
     /// Begins with a row group; true where it stands on its first row.
@@ -143,6 +159,10 @@ impl<R: Ranges> Cursor<R> {
         what: Listing<'_>,
         each: &mut dyn FnMut(&str) -> bool,
     ) -> Result<bool, TableError> {
+        if self.footer.is_foreign() {
+            self.begin_foreign();
+            return self.list_rest(what, each);
+        }
         let name = self.file.name().to_string();
         let mut more = true;
         for (group, rows) in prune::prune(self.footer.parquet(), &self.select) {
@@ -190,6 +210,15 @@ impl<R: Ranges> Cursor<R> {
         let stream = Stream::new(&self.footer, group, rows, &self.select, self.window_bytes);
         self.part = Part::Stream(Box::new(stream));
         self.groups = Some(VecDeque::new());
+        self.list_rest(what, each)
+    }
+
+    /// [Lists](Self::list) what the rows have that are still to come.
+    fn list_rest(
+        &mut self,
+        what: Listing<'_>,
+        each: &mut dyn FnMut(&str) -> bool,
+    ) -> Result<bool, TableError> {
         let mut more = true;
         while more && self.advance()? {
             let labels = self.labels();
@@ -205,6 +234,7 @@ impl<R: Ranges> Cursor<R> {
     pub fn labels(&self) -> LabelsRef<'_> {
         match &self.part {
             Part::None => panic!("BUG: the cursor stands on no row"),
+            Part::Foreign(rows) => rows.labels(),
             Part::Stream(stream) => stream.batch.labels(stream.row),
             Part::Listed(listed) => LabelsRef::from_canonical(&listed.labels),
         }
@@ -214,6 +244,7 @@ impl<R: Ranges> Cursor<R> {
     pub fn key(&self) -> SeriesKey {
         match &self.part {
             Part::None => panic!("BUG: the cursor stands on no row"),
+            Part::Foreign(rows) => rows.key(),
             Part::Stream(stream) => stream.batch.key(stream.row),
             Part::Listed(listed) => listed.directory().key(listed.row()),
         }
@@ -223,6 +254,7 @@ impl<R: Ranges> Cursor<R> {
     pub fn span(&self) -> TimeRange {
         match &self.part {
             Part::None => panic!("BUG: the cursor stands on no row"),
+            Part::Foreign(rows) => rows.span(),
             Part::Stream(stream) => stream.batch.span(stream.row),
             Part::Listed(listed) => listed.directory().span(listed.row()),
         }
@@ -234,6 +266,10 @@ impl<R: Ranges> Cursor<R> {
         let range = self.select.range;
         match &mut self.part {
             Part::None => panic!("BUG: the cursor stands on no row"),
+            Part::Foreign(rows) => {
+                rows.read(samples);
+                Ok(())
+            }
             Part::Stream(stream) => stream.batch.read(self.file.name(), stream.row, range, samples),
             Part::Listed(listed) => {
                 listed.read(range, samples);
@@ -246,6 +282,7 @@ impl<R: Ranges> Cursor<R> {
     pub fn held_bytes(&self) -> usize {
         match &self.part {
             Part::None => 0,
+            Part::Foreign(rows) => rows.held_bytes(),
             Part::Stream(stream) => stream.held_bytes(),
             Part::Listed(listed) => listed.held_bytes(),
         }

@@ -32,7 +32,7 @@ pub(super) fn row_filter(metadata: &ParquetMetaData, select: &Arc<Select>) -> Ro
     RowFilter::new(vec![Box::new(predicate)])
 }
 
-fn matching(batch: &RecordBatch, select: &Select) -> Result<BooleanArray, ArrowError> {
+pub(super) fn matching(batch: &RecordBatch, select: &Select) -> Result<BooleanArray, ArrowError> {
     let mut keep = vec![true; batch.num_rows()];
     if let Some(column) = batch.column_by_name(schema::NAME) {
         let names: &StringArray = text(column)?;

@@ -155,7 +155,7 @@ fn cut(
     windows
 }
 
-fn selection(ranges: &[Range<usize>], rows: usize) -> RowSelection {
+pub(super) fn selection(ranges: &[Range<usize>], rows: usize) -> RowSelection {
     let (mut selectors, mut at) = (Vec::with_capacity(2 * ranges.len() + 1), 0);
     for range in ranges {
         selectors.push(RowSelector::skip(range.start - at));

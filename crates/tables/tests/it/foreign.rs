@@ -1,12 +1,16 @@
 //! Readers that are not ours see the same rows and values.
 
-use crate::fleet::{DAY, Series};
+use crate::fleet::{DAY, Series, fleet};
 use crate::table::{location, open, stage};
+use crate::upkeep::contents;
+use model::Samples;
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::sync::Arc;
 use stdx::telemetry::Counter;
-use tables::Table;
+use tables::compact::{self, CompactLimits};
 use tables::delta::StagedBlock;
+use tables::{Cache, Date, Scan, ScanLimits, Select, Table};
 use tempfile::TempDir;
 
 /// Prints each sample as `labels<TAB>ms<TAB>bits`, read by deltalake (and pyarrow), then by DuckDB.
@@ -139,4 +143,105 @@ fn they_read_a_table_that_was_mended() {
     std::fs::write(&checkpoint, &bytes[..bytes.len() / 2]).unwrap();
     Table::open(location(&folder).with_repairs(Counter::default())).unwrap();
     check(&python, &folder, &series);
+}
+
+/// What another engine does to a table.
+const REWRITE: &str = r#"
+import os, sys
+import deltalake
+
+table = deltalake.DeltaTable(sys.argv[1])
+what = sys.argv[2]
+if what == 'compact':
+    print(table.optimize.compact())
+elif what == 'z_order':
+    print(table.optimize.z_order(['start']))
+else:
+    print(table.delete("name = 'metric_0001'"))
+sys.stdout.flush()
+os._exit(0)
+"#;
+
+/// Lets another engine rewrite the table.
+fn rewrite(python: &Path, folder: &TempDir, what: &str) {
+    let path = folder.path().join("tenant");
+    let output = Command::new(python).args(["-c", REWRITE]).arg(path).arg(what).output().unwrap();
+    assert!(output.status.success(), "{what}: {}", String::from_utf8_lossy(&output.stderr));
+}
+
+/// Blocks of the same series one after the other, with a late one that overrides some samples and lies between others.
+fn fill(table: &Table) -> Vec<Series> {
+    let mut all = fleet(3, 20, 240);
+    let part = |series: &[Series], samples: std::ops::Range<usize>| -> Vec<Series> {
+        let part = |s: &Series| Series {
+            labels: s.labels.clone(),
+            timestamps: s.timestamps[samples.clone()].to_vec(),
+            values: s.values[samples.clone()].to_vec(),
+        };
+        series.iter().map(part).collect()
+    };
+    for n in 0..4u64 {
+        let at = n as usize * 60;
+        let files = vec![stage(table, &format!("f{n}"), &part(&all, at..at + 60))];
+        let block = StagedBlock { source: "j".into(), after: n.checked_sub(1), upto: n, files };
+        table.commit(&[block], DAY + n as i64).unwrap();
+    }
+    let late =
+        Series::new(&[("__name__", "metric_0002"), ("job", "api"), ("pod", "pod-00003")], &[(DAY + 7, 77.0)]);
+    let files = vec![stage(table, "late", std::slice::from_ref(&late))];
+    table.commit(&[StagedBlock { source: "j".into(), after: Some(3), upto: 4, files }], DAY).unwrap();
+    all.push(late);
+    all
+}
+
+#[test]
+fn a_table_that_another_engine_rewrote_has_every_sample() {
+    let Some(python) = python() else { return };
+    for what in ["compact", "z_order", "delete"] {
+        let folder = TempDir::new().unwrap();
+        let table = open(&folder);
+        fill(&table);
+        let mut expected = contents(&table).unwrap();
+        rewrite(&python, &folder, what);
+        if what == "delete" {
+            expected.retain(|(labels, _), _| !labels.contains("metric_0001"));
+        }
+        assert!(table.refresh().unwrap() > 5, "{what}: it changed nothing");
+        assert_eq!(contents(&table).unwrap(), expected, "after {what}");
+    }
+}
+
+/// Samples that were written twice, by a sender that changed its mind; then another engine merges the files.
+#[test]
+fn after_a_foreign_merge_the_later_of_two_samples_counts_and_the_doubt_is_told() {
+    let Some(python) = python() else { return };
+    let folder = TempDir::new().unwrap();
+    let table = open(&folder);
+    let one = |n: u64, value: f64| {
+        let series = Series::new(&[("__name__", "m")], &[(DAY, value), (DAY + 1 + n as i64, value)]);
+        let files = vec![stage(&table, &format!("f{n}"), &[series])];
+        let block = StagedBlock { source: "j".into(), after: n.checked_sub(1), upto: n, files };
+        table.commit(&[block], DAY + n as i64).unwrap();
+    };
+    (0..3).for_each(|n| one(n, n as f64));
+    rewrite(&python, &folder, "compact");
+    table.refresh().unwrap();
+    // written after the merge, by a clock that is behind the other engine's
+    let read = || {
+        let cache = Arc::new(Cache::new(1 << 20));
+        let mut scan = Scan::open(&table, &cache, &Select::ALL, &ScanLimits::default()).unwrap();
+        let mut samples = Samples::default();
+        assert!(scan.next_series().unwrap());
+        scan.read(&mut samples).unwrap();
+        assert!(!scan.next_series().unwrap());
+        (samples.values[0], samples.len(), scan.doubt().is_some())
+    };
+    assert_eq!(read(), (2.0, 4, true));
+    one(3, 3.0);
+    assert_eq!(read(), (3.0, 5, true));
+    // our own merge settles it
+    let limits = CompactLimits::default();
+    let jobs = compact::plan(table.files().unwrap().all(), Date(Date::of(DAY).0 + 1), &limits, |_| false);
+    assert!(compact::run(&table, &jobs[0], "merged", limits, |_| true).unwrap().is_some());
+    assert_eq!(read(), (3.0, 5, false));
 }

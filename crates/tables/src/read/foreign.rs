@@ -1,0 +1,423 @@
+//! Rows of a file that another program wrote, in table order.
+//!
+//! Such a file has the columns, perhaps of kindred types (times in microseconds), but its rows may come in any order and
+//! those of a series may overlap. They are sorted here in bounded memory, whatever the file's size:
+//!
+//! ```text
+//!   pass over the key columns ─▶ the least series beyond the last, as many as fit ─▶ chains of rows that overlap
+//!        ▲                                                                             ─▶ their samples, some rows at a time
+//!        └──────────────────────── until nothing is left ◀────────────────────────────────┘
+//! ```
+//!
+//! Of two samples of one time in a chain, that of the row which stands first in the file counts: compactions by `deltalake`
+//! put what was written last first. Where their values differ that is a guess, and it is counted.
+
+use super::row::{Decoded, Order};
+use super::stream::{decode, selection};
+use super::{Footer, Ranges, ReadStats, Select, filter, prune};
+use crate::error::TableError;
+use crate::schema;
+use arrow_array::RecordBatch;
+use arrow_cast::{CastOptions, cast_with_options};
+use arrow_schema::Schema;
+use model::sample::overlay;
+use model::{LabelsRef, Samples, SeriesKey, TimeRange};
+use parquet::arrow::ProjectionMask;
+use parquet::arrow::push_decoder::ParquetPushDecoderBuilder;
+use std::cmp::Ordering;
+use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::ops::Range;
+use std::sync::Arc;
+
+/// Samples that are decoded together, roughly: 16 bytes each.
+const WINDOW_SAMPLES: u64 = 32 << 10;
+
+/// Rows that are decoded together.
+const WINDOW_ROWS: u64 = 4096;
+
+/// Rows whose labels are decoded together.
+const BATCH_ROWS: usize = 512;
+
+/// The least bytes of rows that one pass keeps.
+const PASS_BYTES_MIN: usize = 1 << 20;
+
+/// Bytes of a series in a pass beside its labels, and of a row of it.
+const SERIES_BYTES: usize = 128;
+const ROW_BYTES: usize = size_of::<Place>();
+
+/// Rows of one series that may overlap: their samples are held together.
+const CHAIN_ROWS_MAX: usize = 10_000;
+
+/// Bytes of a row group that may be fetched together where the file does not say where its pages are.
+const UNPAGED_BYTES_MAX: u64 = 256 << 20;
+
+/// Labels, in table order.
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct InTables(Arc<[u8]>);
+
+impl Ord for InTables {
+    fn cmp(&self, other: &Self) -> Ordering {
+        LabelsRef::from_canonical(&self.0).cmp_in_tables(LabelsRef::from_canonical(&other.0))
+    }
+}
+
+impl PartialOrd for InTables {
+    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+/// Where a row stands.
+#[derive(Debug, Clone, Copy)]
+struct Place {
+    span: TimeRange,
+    group: usize,
+    row: usize,
+}
+
+/// Rows of one series.
+#[derive(Debug)]
+struct Series {
+    key: SeriesKey,
+    rows: Vec<Place>,
+}
+
+/// Rows of one series that overlap: what the caller sees as one row.
+#[derive(Debug)]
+struct Chain {
+    labels: InTables,
+    key: SeriesKey,
+    span: TimeRange,
+    places: Vec<Place>,
+    samples: Samples,
+}
+
+/// The wanted rows of a file.
+#[derive(Debug)]
+pub(super) struct Foreign {
+    window_bytes: usize,
+    /// What the last pass kept and is still to come.
+    series: BTreeMap<InTables, Series>,
+    /// The last series that was taken from there.
+    after: Option<InTables>,
+    /// There are series beyond those that were kept.
+    is_more: bool,
+    /// Chains whose samples are to be read, and those that are ready.
+    chains: VecDeque<Chain>,
+    ready: VecDeque<Chain>,
+    current: Option<Chain>,
+}
+
+impl Foreign {
+    /// Before the first row. About `window_bytes` are fetched at a time.
+    pub(super) const fn new(window_bytes: usize) -> Self {
+        Self {
+            window_bytes,
+            series: BTreeMap::new(),
+            after: None,
+            is_more: true,
+            chains: VecDeque::new(),
+            ready: VecDeque::new(),
+            current: None,
+        }
+    }
+
+    /// Goes to the next row; `false` where there is none.
+    pub(super) fn advance(
+        &mut self,
+        file: &dyn Ranges,
+        footer: &Footer,
+        select: &Select,
+        stats: &mut ReadStats,
+    ) -> Result<bool, TableError> {
+        loop {
+            self.current = self.ready.pop_front();
+            if self.current.is_some() {
+                return Ok(true);
+            }
+            if !self.chains.is_empty() {
+                self.read_window(file, footer, select, stats)?;
+            } else if let Some((labels, series)) = self.series.pop_first() {
+                self.link(file.name(), labels, series)?;
+            } else if self.is_more {
+                self.pass(file, footer, select, stats)?;
+            } else {
+                return Ok(false);
+            }
+        }
+    }
+
+    fn row(&self) -> &Chain {
+        self.current.as_ref().expect("BUG: the cursor stands on no row")
+    }
+
+    pub(super) fn labels(&self) -> LabelsRef<'_> {
+        LabelsRef::from_canonical(&self.row().labels.0)
+    }
+
+    pub(super) fn key(&self) -> SeriesKey {
+        self.row().key
+    }
+
+    pub(super) fn span(&self) -> TimeRange {
+        self.row().span
+    }
+
+    /// Appends the row's wanted samples.
+    pub(super) fn read(&self, samples: &mut Samples) {
+        let row = &self.row().samples;
+        samples.timestamps.extend_from_slice(&row.timestamps);
+        samples.values.extend_from_slice(&row.values);
+    }
+
+    pub(super) fn held_bytes(&self) -> usize {
+        let series = |(labels, series): (&InTables, &Series)| {
+            SERIES_BYTES + labels.0.len() + series.rows.capacity() * ROW_BYTES
+        };
+        let chain = |chain: &Chain| {
+            chain.places.capacity() * ROW_BYTES + 16 * chain.samples.timestamps.capacity() + SERIES_BYTES
+        };
+        let chains = self.chains.iter().chain(&self.ready).chain(&self.current);
+        self.series.iter().map(series).sum::<usize>() + chains.map(chain).sum::<usize>()
+    }
+
+    /// Goes through the keys of all rows, and keeps the least series beyond those that came.
+    fn pass(
+        &mut self,
+        file: &dyn Ranges,
+        footer: &Footer,
+        select: &Select,
+        stats: &mut ReadStats,
+    ) -> Result<(), TableError> {
+        let bytes_max = (self.window_bytes / 2).max(PASS_BYTES_MIN);
+        let (mut bytes, mut cut): (usize, Option<InTables>) = (0, None);
+        for group in 0..footer.row_groups() {
+            stats.row_groups += 1;
+            let mut first = 0;
+            each_batch(file, footer, group, None, false, BATCH_ROWS, stats, |batch| {
+                let damaged = |e| TableError::damaged(file.name(), e);
+                let wanted = filter::matching(&batch, select).map_err(damaged)?;
+                let decoded = Decoded::new(file.name(), &batch, false, &mut Order::unchecked())?;
+                for row in (0..decoded.rows()).filter(|row| wanted.value(*row)) {
+                    let labels = InTables(decoded.labels(row).as_bytes().into());
+                    let is_known = self.after.as_ref().is_some_and(|after| labels <= *after);
+                    if is_known || cut.as_ref().is_some_and(|cut| labels >= *cut) {
+                        continue;
+                    }
+                    let len = labels.0.len();
+                    let series = self.series.entry(labels).or_insert_with(|| {
+                        bytes += SERIES_BYTES + len;
+                        Series { key: decoded.key(row), rows: Vec::new() }
+                    });
+                    series.rows.push(Place { span: decoded.span(row), group, row: first + row });
+                    bytes += ROW_BYTES;
+                    while bytes > bytes_max {
+                        let (labels, series) = self.series.pop_last().expect("BUG: a series was added");
+                        if self.series.is_empty() {
+                            let reason = format!("one series has more than {} rows", series.rows.len());
+                            return Err(TableError::damaged(file.name(), reason));
+                        }
+                        bytes -= SERIES_BYTES + labels.0.len() + series.rows.len() * ROW_BYTES;
+                        cut = Some(labels);
+                    }
+                }
+                first += decoded.rows();
+                Ok(())
+            })?;
+        }
+        self.is_more = cut.is_some();
+        Ok(())
+    }
+
+    /// Makes chains of a series' rows.
+    fn link(&mut self, file: &str, labels: InTables, mut series: Series) -> Result<(), TableError> {
+        series.rows.sort_unstable_by_key(|place| (place.span.start_ms, place.group, place.row));
+        let mut last: Option<Chain> = None;
+        for place in series.rows {
+            match &mut last {
+                Some(chain) if place.span.start_ms <= chain.span.end_ms => {
+                    chain.span.end_ms = chain.span.end_ms.max(place.span.end_ms);
+                    chain.places.push(place);
+                    if chain.places.len() > CHAIN_ROWS_MAX {
+                        let reason = format!("more than {CHAIN_ROWS_MAX} rows of one series overlap");
+                        return Err(TableError::damaged(file, reason));
+                    }
+                }
+                _ => {
+                    let (labels, span) = (labels.clone(), place.span);
+                    let (key, samples) = (series.key, Samples::default());
+                    self.chains.extend(last.replace(Chain {
+                        labels,
+                        key,
+                        span,
+                        places: vec![place],
+                        samples,
+                    }));
+                }
+            }
+        }
+        self.chains.extend(last);
+        self.after = Some(labels);
+        Ok(())
+    }
+
+    /// Reads the samples of some chains, and makes them ready. More series are linked as long as there is room.
+    fn read_window(
+        &mut self,
+        file: &dyn Ranges,
+        footer: &Footer,
+        select: &Select,
+        stats: &mut ReadStats,
+    ) -> Result<(), TableError> {
+        let rows_max = (WINDOW_SAMPLES * footer.rows() / footer.samples().max(1)).clamp(1, WINDOW_ROWS);
+        let mut rows = 0;
+        while rows < rows_max as usize {
+            if self.chains.is_empty() {
+                let Some((labels, series)) = self.series.pop_first() else { break };
+                self.link(file.name(), labels, series)?;
+            }
+            if let Some(chain) = self.chains.pop_front() {
+                rows += chain.places.len();
+                self.ready.push_back(chain);
+            }
+        }
+        if !select.samples {
+            return Ok(());
+        }
+        let mut places: BTreeMap<usize, Vec<usize>> = BTreeMap::new();
+        for place in self.ready.iter().flat_map(|chain| &chain.places) {
+            places.entry(place.group).or_default().push(place.row);
+        }
+        let mut found = HashMap::with_capacity(rows);
+        for (group, mut rows) in places {
+            rows.sort_unstable();
+            for rows in windows(file, footer, group, &rows, self.window_bytes)? {
+                read_rows(file, footer, group, rows, select.range, stats, &mut found)?;
+            }
+        }
+        for chain in &mut self.ready {
+            chain.merge(&mut found, stats);
+        }
+        Ok(())
+    }
+}
+
+impl Chain {
+    /// Lays the samples of its rows over each other, the first of the file on top.
+    fn merge(&mut self, found: &mut HashMap<(usize, usize), Samples>, stats: &mut ReadStats) {
+        self.places.sort_unstable_by_key(|place| std::cmp::Reverse((place.group, place.row)));
+        for Place { group, row, .. } in &self.places {
+            let over = found.remove(&(*group, *row)).unwrap_or_default();
+            if self.samples.is_empty() {
+                self.samples = over;
+                continue;
+            }
+            stats.conflicts += conflicts(&self.samples, &over);
+            let under = std::mem::take(&mut self.samples);
+            self.samples.extend(overlay(under.iter_from(0), over.iter_from(0)));
+        }
+    }
+}
+
+/// Times of which two rows have different values.
+fn conflicts(a: &Samples, b: &Samples) -> u64 {
+    let (mut count, mut at) = (0, 0);
+    for (time, value) in a.iter_from(0) {
+        at += b.timestamps[at..].partition_point(|other| *other < time);
+        let differs = b.timestamps.get(at) == Some(&time) && b.values[at].to_bits() != value.to_bits();
+        count += u64::from(differs);
+    }
+    count
+}
+
+/// Cuts rows of a row group so that the pages of each part take about `window_bytes`.
+fn windows<'a>(
+    file: &dyn Ranges,
+    footer: &Footer,
+    group: usize,
+    rows: &'a [usize],
+    window_bytes: usize,
+) -> Result<Vec<&'a [usize]>, TableError> {
+    let bytes = prune::wanted_bytes(footer.parquet(), group, true);
+    let pages = prune::page_starts(footer.parquet(), group, true);
+    if pages.is_empty() {
+        if bytes > UNPAGED_BYTES_MAX {
+            let reason = format!("a row group of {bytes} bytes has no index of its pages");
+            return Err(TableError::damaged(file.name(), reason));
+        }
+        return Ok(vec![rows]);
+    }
+    let pages_max = (window_bytes as u64 * pages.len() as u64 / bytes.max(1)).max(1) as usize;
+    let part = |row: &usize| pages.partition_point(|start| start <= row) / pages_max;
+    Ok(rows.chunk_by(|a, b| part(a) == part(b)).collect())
+}
+
+/// Reads the samples of some rows of a row group, in ascending order.
+fn read_rows(
+    file: &dyn Ranges,
+    footer: &Footer,
+    group: usize,
+    rows: &[usize],
+    range: TimeRange,
+    stats: &mut ReadStats,
+    found: &mut HashMap<(usize, usize), Samples>,
+) -> Result<(), TableError> {
+    let mut next = rows.iter();
+    let ranges = rows.chunk_by(|a, b| a + 1 == *b).map(|run| run[0]..run[run.len() - 1] + 1).collect();
+    each_batch(file, footer, group, Some(ranges), true, rows.len().min(BATCH_ROWS), stats, |batch| {
+        let decoded = Decoded::new(file.name(), &batch, true, &mut Order::unchecked())?;
+        for at in 0..decoded.rows() {
+            let row = next.next().ok_or_else(|| TableError::damaged(file.name(), "it has too many rows"))?;
+            let mut samples = Samples::default();
+            decoded.read(file.name(), at, range, &mut samples)?;
+            found.insert((group, *row), samples);
+        }
+        Ok(())
+    })
+}
+
+/// Decodes rows of a row group, all of them where `rows` does not say which, in the types of [`schema::file_schema`].
+#[expect(clippy::too_many_arguments, reason = "what, how much of it, and where it goes")]
+fn each_batch(
+    file: &dyn Ranges,
+    footer: &Footer,
+    group: usize,
+    rows: Option<Vec<Range<usize>>>,
+    samples: bool,
+    batch_rows: usize,
+    stats: &mut ReadStats,
+    mut each: impl FnMut(RecordBatch) -> Result<(), TableError>,
+) -> Result<(), TableError> {
+    let descriptor = footer.parquet().file_metadata().schema_descr();
+    let mut builder = ParquetPushDecoderBuilder::new_with_metadata(footer.metadata.clone())
+        .with_batch_size(batch_rows)
+        .with_row_groups(vec![group]);
+    if !samples {
+        builder = builder.with_projection(ProjectionMask::columns(descriptor, schema::KEY_COLUMNS));
+    }
+    if let Some(rows) = rows {
+        builder = builder.with_row_selection(selection(&rows, footer.rows_of(group)));
+    }
+    let mut decoder = builder.build().map_err(|e| TableError::damaged(file.name(), e))?;
+    while let Some(batch) = decode(file, &mut decoder, stats)? {
+        stats.rows += batch.num_rows() as u64;
+        each(convert(file.name(), &batch)?)?;
+    }
+    Ok(())
+}
+
+/// A batch in our types.
+fn convert(file: &str, batch: &RecordBatch) -> Result<RecordBatch, TableError> {
+    let damaged = |e| TableError::damaged(file, e);
+    let options = CastOptions { safe: false, ..CastOptions::default() };
+    let (mut fields, mut columns) = (Vec::new(), Vec::new());
+    for field in schema::file_schema().fields() {
+        let Some(column) = batch.column_by_name(field.name()) else { continue };
+        columns.push(cast_with_options(column, field.data_type(), &options).map_err(damaged)?);
+        fields.push(Arc::clone(field));
+    }
+    RecordBatch::try_new(Arc::new(Schema::new(fields)), columns).map_err(damaged)
+}
+
+#[cfg(test)]
+mod tests;

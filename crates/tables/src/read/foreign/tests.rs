@@ -1,0 +1,142 @@
+//! Files with their rows shuffled, against a map.
+
+use super::*;
+use crate::block::{Date, Stretch};
+use crate::read::Cursor;
+use crate::write::FileWriter;
+use arrow_schema::{DataType, Field, TimeUnit};
+use bytes::Bytes;
+use model::Labels;
+use parquet::arrow::ArrowWriter;
+use parquet::arrow::arrow_reader::ParquetRecordBatchReaderBuilder;
+use std::collections::BTreeMap;
+use stdx::rng::Rng;
+
+const DAY: i64 = 20_000 * 86_400_000;
+
+/// A sample of each time of a series.
+type Content = BTreeMap<(String, i64), u64>;
+
+/// Rows of one series each, in the columns that our writer gives them.
+fn batch(labels: &Labels, samples: &Samples) -> RecordBatch {
+    let mut writer = FileWriter::new(Date::of(DAY), Vec::new(), 1 << 20).unwrap();
+    let stretch = Stretch {
+        labels: labels.as_ref(),
+        key: SeriesKey::of(labels.as_bytes(), 7),
+        timestamps: &samples.timestamps,
+        values: &samples.values,
+    };
+    writer.push(&stretch).unwrap();
+    let (_, bytes) = writer.finish().unwrap();
+    let mut rows = ParquetRecordBatchReaderBuilder::try_new(Bytes::from(bytes)).unwrap().build().unwrap();
+    rows.next().unwrap().unwrap()
+}
+
+/// The schema of another engine: times in microseconds, and everything may be null.
+fn foreign_schema() -> Arc<Schema> {
+    let micros = DataType::Timestamp(TimeUnit::Microsecond, Some("UTC".into()));
+    let ours = schema::file_schema();
+    let fields = ours.fields().iter().map(|field| {
+        let data_type = match field.name().as_str() {
+            schema::START | schema::END => micros.clone(),
+            schema::TIMESTAMPS => DataType::List(Arc::new(Field::new("element", micros.clone(), true))),
+            _ => field.data_type().clone(),
+        };
+        Field::new(field.name(), data_type, true)
+    });
+    Arc::new(Schema::new(fields.collect::<Vec<_>>()))
+}
+
+/// A file of some rows as another engine writes them.
+fn file(batches: &[RecordBatch]) -> Bytes {
+    let (schema, mut bytes) = (foreign_schema(), Vec::new());
+    let mut writer = ArrowWriter::try_new(&mut bytes, Arc::clone(&schema), None).unwrap();
+    for (n, batch) in batches.iter().enumerate() {
+        let columns = batch.columns().iter().zip(schema.fields());
+        let columns = columns.map(|(column, field)| arrow_cast::cast(column, field.data_type()).unwrap());
+        writer.write(&RecordBatch::try_new(Arc::clone(&schema), columns.collect()).unwrap()).unwrap();
+        if n % 1000 == 999 {
+            writer.flush().unwrap();
+        }
+    }
+    writer.close().unwrap();
+    bytes.into()
+}
+
+/// What a cursor gives, whose rows must be in order; and how many samples were in doubt.
+fn read(bytes: &Bytes, select: &Select, window_bytes: usize) -> (Content, u64) {
+    let footer = Arc::new(Footer::read(bytes).unwrap());
+    assert!(footer.is_foreign());
+    let mut cursor = Cursor::new(bytes.clone(), footer, Arc::new(select.clone()), window_bytes);
+    let mut order = Order::default();
+    let mut content = Content::new();
+    while cursor.advance().unwrap() {
+        let labels = cursor.labels().to_owned();
+        order.next(labels.as_bytes(), cursor.span()).unwrap();
+        let mut samples = Samples::default();
+        cursor.read(&mut samples).unwrap();
+        for (time, value) in samples.iter_from(0) {
+            assert!(content.insert((labels.to_string(), time), value.to_bits()).is_none(), "{labels} twice");
+        }
+    }
+    (content, cursor.stats().conflicts)
+}
+
+#[test]
+fn shuffled_and_overlapping_rows_come_in_order() {
+    let mut rng = Rng::announced();
+    let long = "x".repeat(300);
+    let mut rows = Vec::new();
+    for n in 0..4000u64 {
+        // more than one pass keeps; most series have one row, some have many that overlap
+        let series = if n < 3800 { n } else { 10_000 + n % 5 };
+        let labels = Labels::from_pairs(&[
+            ("__name__", &format!("m{}", series % 7)),
+            ("i", &series.to_string()),
+            ("long", &long),
+        ]);
+        let (mut samples, mut time) = (Samples::default(), DAY + rng.below(10_000) as i64);
+        for _ in 0..1 + rng.below(20) {
+            samples.push(time, rng.below(3) as f64 + if rng.chance(0.1) { 0.1 } else { 0.0 });
+            time += 1 + rng.below(200) as i64;
+        }
+        rows.push((labels, samples));
+    }
+    for n in (1..rows.len()).rev() {
+        rows.swap(n, rng.below(n as u64 + 1) as usize);
+    }
+    let mut expected = Content::new();
+    let mut conflicts = 0;
+    for (labels, samples) in &rows {
+        for (time, value) in samples.iter_from(0) {
+            // the first one in the file stays
+            let first = *expected.entry((labels.to_string(), time)).or_insert(value.to_bits());
+            conflicts += u64::from(first != value.to_bits());
+        }
+    }
+    assert!(conflicts > 0);
+    let batches: Vec<_> = rows.iter().map(|(labels, samples)| batch(labels, samples)).collect();
+    let bytes = file(&batches);
+    for window_bytes in [1, 64 << 10, 16 << 20] {
+        let (found, doubtful) = read(&bytes, &Select::ALL, window_bytes);
+        assert!(found == expected, "window of {window_bytes}: {} of {}", found.len(), expected.len());
+        assert!(doubtful > 0 && doubtful <= conflicts);
+    }
+    let range = TimeRange::new(DAY + 3000, DAY + 5000);
+    let names = Some(vec!["m3".to_string()]);
+    let (found, _) = read(&bytes, &Select { names, range, ..Select::ALL }, 1 << 20);
+    let is_m3 = |(labels, _): &&(String, i64)| labels.contains("\"m3\"") || labels.starts_with("m3");
+    let wanted: Vec<_> =
+        expected.keys().filter(is_m3).filter(|(_, t)| (range.start_ms..=range.end_ms).contains(t)).collect();
+    assert!(!wanted.is_empty());
+    assert_eq!(found.keys().collect::<Vec<_>>(), wanted);
+}
+
+#[test]
+fn a_file_with_other_columns_is_refused_by_its_footer() {
+    let schema = Arc::new(Schema::new(vec![Field::new("name", DataType::Utf8, true)]));
+    let mut bytes = Vec::new();
+    ArrowWriter::try_new(&mut bytes, schema, None).unwrap().close().unwrap();
+    let error = Footer::read(&Bytes::from(bytes)).unwrap_err().to_string();
+    assert!(error.contains("not the columns of a metrics table"), "{error}");
+}
