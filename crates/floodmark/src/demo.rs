@@ -101,7 +101,10 @@ impl Server {
             Some(address) => address,
             None => free_address()?,
         };
-        let dir = tempfile::Builder::new().prefix("floodmark-demo-").tempdir().context("make a directory")?;
+        let dir = tempfile::Builder::new()
+            .prefix("floodmark-demo-")
+            .tempdir()
+            .context("cannot make a directory")?;
         let child = spawn(dir.path(), address)?;
         let mut server = Self { child, address, url: format!("http://{}", reachable(address)), dir };
         server.wait_until_ready().await?;
@@ -109,8 +112,8 @@ impl Server {
     }
 
     async fn kill_and_restart(&mut self, observer: &dyn Observer) -> anyhow::Result<Recovery> {
-        self.child.kill().context("kill the server")?; // SIGKILL
-        self.child.wait().context("wait for the killed server")?;
+        self.child.kill().context("cannot kill the server")?; // SIGKILL
+        self.child.wait().context("cannot wait for the killed server")?;
         observer.note("killed the server with SIGKILL; starting it again on the same directory");
         let began = Instant::now();
         self.child = spawn(self.dir.path(), self.address)?;
@@ -158,14 +161,17 @@ impl Drop for Server {
 }
 
 fn spawn(dir: &Path, address: SocketAddr) -> anyhow::Result<Child> {
-    let log =
-        File::options().create(true).append(true).open(dir.join("server.log")).context("open the log")?;
-    let me = std::env::current_exe().context("find this executable")?;
+    let log = File::options()
+        .create(true)
+        .append(true)
+        .open(dir.join("server.log"))
+        .context("cannot open the log")?;
+    let me = std::env::current_exe().context("cannot find this executable")?;
     let mut command = Command::new(me);
     command.arg("serve").arg("--data-dir").arg(dir.join("data")).arg("--http").arg(address.to_string());
     // Ctrl-C is for the demo, which needs its server to end well
     command.process_group(0);
-    command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(log).spawn().context("start the server")
+    command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(log).spawn().context("cannot start the server")
 }
 
 /// Where this machine reaches what listens on `address`.
@@ -181,7 +187,7 @@ fn free_address() -> anyhow::Result<SocketAddr> {
     let usual = SocketAddr::from(([127, 0, 0, 1], 9009));
     let any = SocketAddr::from(([127, 0, 0, 1], 0));
     let listener =
-        TcpListener::bind(usual).or_else(|_| TcpListener::bind(any)).context("find a free port")?;
+        TcpListener::bind(usual).or_else(|_| TcpListener::bind(any)).context("cannot find a free port")?;
     Ok(listener.local_addr()?)
 }
 

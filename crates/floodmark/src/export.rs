@@ -56,13 +56,13 @@ pub(crate) fn run(args: &ExportArgs) -> anyhow::Result<()> {
     if selectors.is_empty() {
         selectors.push(Vec::new());
     }
-    let table = place.existing(&runtime)?.with_context(|| format!("no table at {}", place.url("metrics")))?;
+    let table = place.required(&runtime)?;
     let cache = Arc::new(Cache::new(CACHE_BYTES));
     let mut ask = Ask { table, cache, selectors, range, counts: Counts::default() };
     match (args.format, &args.output) {
         (ExportFormat::Parquet, Some(dir)) => parquet(&mut ask, dir)?,
         (_, Some(path)) => {
-            let file = File::create(path).with_context(|| format!("create {}", path.display()))?;
+            let file = File::create(path).with_context(|| format!("cannot create {}", path.display()))?;
             let mut out = BufWriter::new(file);
             text(args.format, &mut ask, &mut out)?;
             out.into_inner().map_err(io::IntoInnerError::into_error)?.sync_all()?;
@@ -169,7 +169,7 @@ fn text(format: ExportFormat, ask: &mut Ask, out: &mut dyn Write) -> anyhow::Res
 /// Files as `DIR/date=YYYY-MM-DD/export-N.parquet`, day by day. Those of an earlier export are not overwritten.
 fn parquet(ask: &mut Ask, dir: &Path) -> anyhow::Result<()> {
     let several = ask.selectors.len() > 1;
-    ensure!(!several, "Parquet files are sorted: one --match at a time, or one that has all");
+    ensure!(!several, "an export to Parquet takes one --match, because its files are sorted");
     for date in ask.table.dates()? {
         let range =
             TimeRange::new(ask.range.start_ms.max(date.start_ms()), ask.range.end_ms.min(date.end_ms()));
@@ -182,7 +182,7 @@ fn parquet(ask: &mut Ask, dir: &Path) -> anyhow::Result<()> {
 
 fn parquet_day(ask: &mut Ask, date: Date, range: TimeRange, dir: &Path) -> anyhow::Result<()> {
     let day = dir.join(format!("date={date}"));
-    fs::create_dir_all(&day).with_context(|| format!("create {}", day.display()))?;
+    fs::create_dir_all(&day).with_context(|| format!("cannot create {}", day.display()))?;
     let mut made = 0;
     let mut writer = BlockWriter::new(WriteLimits::default(), |_| {
         made += 1;
@@ -195,7 +195,7 @@ fn parquet_day(ask: &mut Ask, date: Date, range: TimeRange, dir: &Path) -> anyho
         }
         Ok(())
     })?;
-    for (_, Out(file)) in writer.finish().with_context(|| format!("write to {}", day.display()))? {
+    for (_, Out(file)) in writer.finish().with_context(|| format!("cannot write to {}", day.display()))? {
         file.into_inner().map_err(io::IntoInnerError::into_error)?.sync_all()?;
     }
     Ok(())

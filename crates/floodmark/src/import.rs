@@ -56,7 +56,7 @@ pub(crate) fn run(args: ImportArgs) -> anyhow::Result<bool> {
         let mut progress = Progress::new(label, args.quiet);
         let report = import_one(&args, &target, path, &mut progress);
         progress.finish();
-        let report = report.with_context(|| format!("import {}", path.display()))?;
+        let report = report.with_context(|| format!("cannot import {}", path.display()))?;
         if !args.json {
             say(report.line())?;
         }

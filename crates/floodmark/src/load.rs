@@ -58,7 +58,7 @@ async fn write(args: &LabWrite) -> anyhow::Result<bool> {
 async fn verify(args: &LabVerify) -> anyhow::Result<bool> {
     let ledger = Ledger::load(&args.ledger)?;
     let url = args.read.read_url.clone().or_else(|| ledger.read_url.clone());
-    let url = url.context("the ledger does not say where to read: --read-url")?;
+    let url = url.context("the ledger does not say where to read; name it with --read-url")?;
     let options = args.read.options(url, &args.headers, args.access.access());
     let report = lab::verify(&options, &ledger, &*observer(args.print.quiet)).await?;
     match args.print.json {

@@ -22,7 +22,8 @@ pub(crate) fn man(args: &ManArgs) -> anyhow::Result<()> {
         Man::new(Cli::command()).render(&mut page)?;
         return print(String::from_utf8_lossy(&page));
     };
-    std::fs::create_dir_all(dir).with_context(|| format!("create {}", dir.display()))?;
-    clap_mangen::generate_to(Cli::command(), dir).with_context(|| format!("write to {}", dir.display()))?;
+    std::fs::create_dir_all(dir).with_context(|| format!("cannot create {}", dir.display()))?;
+    clap_mangen::generate_to(Cli::command(), dir)
+        .with_context(|| format!("cannot write to {}", dir.display()))?;
     say(format_args!("wrote the pages to {}; man -l {0}/{NAME}.1 shows the first", dir.display()))
 }

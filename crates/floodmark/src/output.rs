@@ -13,7 +13,7 @@ pub(crate) fn print(text: impl Display) -> Result<()> {
     let mut out = io::stdout().lock();
     match write!(out, "{text}").and_then(|()| out.flush()) {
         Err(error) if error.kind() == ErrorKind::BrokenPipe => Ok(()),
-        written => written.context("write to stdout"),
+        written => written.context("cannot write to stdout"),
     }
 }
 

@@ -13,10 +13,12 @@ use tokio::signal::unix::{SignalKind, signal};
 
 pub(crate) fn run(args: ServeArgs) -> anyhow::Result<()> {
     log_to_stderr();
-    server::raise_files().context("raise the limit of open files")?;
+    server::raise_files().context("cannot raise the limit of open files")?;
     let settings = Settings::resolve(args.into())?;
-    let runtime =
-        tokio::runtime::Builder::new_multi_thread().enable_all().build().context("start the runtime")?;
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .enable_all()
+        .build()
+        .context("cannot start the runtime")?;
     runtime.block_on(serve(settings))
 }
 
@@ -33,8 +35,8 @@ async fn serve(settings: Settings) -> anyhow::Result<()> {
     for warning in &settings.warnings {
         tracing::warn!("{warning}");
     }
-    let mut terminate = signal(SignalKind::terminate()).context("listen for SIGTERM")?;
-    let mut interrupt = signal(SignalKind::interrupt()).context("listen for SIGINT")?;
+    let mut terminate = signal(SignalKind::terminate()).context("cannot listen for SIGTERM")?;
+    let mut interrupt = signal(SignalKind::interrupt()).context("cannot listen for SIGINT")?;
     let node = Node::start(settings, Arc::new(SystemClock))?;
     let listener = listen(http).await?;
     let address = listener.local_addr()?;
@@ -53,7 +55,7 @@ async fn serve(settings: Settings) -> anyhow::Result<()> {
         }
     };
     server::http::serve(node.clone(), listener, stop).await;
-    tokio::task::spawn_blocking(move || node.stop()).await.context("stop the node")?;
+    tokio::task::spawn_blocking(move || node.stop()).await.context("cannot stop the node")?;
     tracing::info!("stopped");
     Ok(())
 }
@@ -66,7 +68,7 @@ async fn listen(address: SocketAddr) -> anyhow::Result<TcpListener> {
         }
         bound => bound,
     };
-    bound.with_context(|| format!("listen on {address}"))
+    bound.with_context(|| format!("cannot listen on {address}"))
 }
 
 /// What is logged by default: libraries tell about each of their steps otherwise.

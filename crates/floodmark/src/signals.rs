@@ -31,7 +31,7 @@ struct Signals {
 
 impl Signals {
     fn listen() -> Result<Self> {
-        let listen = |kind| signal(kind).context("listen to signals");
+        let listen = |kind| signal(kind).context("cannot listen to signals");
         Ok(Self {
             interrupt: listen(SignalKind::interrupt())?,
             terminate: listen(SignalKind::terminate())?,

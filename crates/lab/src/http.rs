@@ -50,7 +50,7 @@ impl std::fmt::Debug for Endpoint {
 impl Endpoint {
     /// Resolves `url`. Its host must be on the loopback interface or be named in `access`.
     pub async fn resolve(url: &str, access: &Access) -> Result<Self> {
-        let uri: Uri = url.parse().with_context(|| format!("read {url:?} as a URL"))?;
+        let uri: Uri = url.parse().with_context(|| format!("{url:?} is not a URL"))?;
         let encrypted = uri.scheme_str() == Some("https");
         ensure!(
             encrypted || uri.scheme_str() == Some("http"),
@@ -306,7 +306,7 @@ mod tests {
             ("ftp://127.0.0.1/", "begins with http:// or"),
             ("127.0.0.1:9009", "begins with http:// or"),
             ("http://a:b@127.0.0.1/", "Authorization"),
-            ("", "as a URL"),
+            ("", "not a URL"),
         ] {
             let said = resolve(url, &["192.0.2.2"]).await.unwrap_err();
             assert!(said.contains(why), "{url}: {said}");

@@ -106,12 +106,12 @@ impl Ledger {
     /// Writes it to a file, for a verification by another process.
     pub fn save(&self, path: &Path) -> Result<()> {
         let json = serde_json::to_vec(self)?;
-        crate::files::replace(path, json).with_context(|| format!("write {}", path.display()))
+        crate::files::replace(path, json).with_context(|| format!("cannot write {}", path.display()))
     }
 
     /// Reads what [`Self::save`] wrote.
     pub fn load(path: &Path) -> Result<Self> {
-        let context = || format!("read {}", path.display());
+        let context = || format!("cannot read {}", path.display());
         let json = std::fs::read(path).with_context(context)?;
         let ledger: Self = serde_json::from_slice(&json).with_context(context)?;
         let format = ledger.format;

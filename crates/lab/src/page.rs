@@ -61,7 +61,7 @@ pub fn html(result: &RunResult) -> String {
 
 /// Writes a page so that a full disk leaves no half of it, and no older page is lost.
 pub fn save(page: &str, path: &Path) -> anyhow::Result<()> {
-    crate::files::replace(path, page).with_context(|| format!("write the report {}", path.display()))
+    crate::files::replace(path, page).with_context(|| format!("cannot write the report {}", path.display()))
 }
 
 /// A whole page around its content; `CHARTS` in the content is where the charts go.

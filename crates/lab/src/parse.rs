@@ -5,7 +5,7 @@ use std::time::Duration;
 
 /// `15s`, `250ms`, `1h30m`, `2d`, or a bare number of seconds.
 pub fn duration(text: &str) -> Result<Duration> {
-    let bad = || format!("read {text:?} as a duration, such as 15s, 250ms or 1h30m");
+    let bad = || format!("{text:?} is not a duration such as 15s, 250ms or 1h30m");
     if let Ok(seconds) = text.parse::<f64>() {
         return Duration::try_from_secs_f64(seconds).with_context(bad);
     }
@@ -36,7 +36,7 @@ pub fn duration(text: &str) -> Result<Duration> {
 
 /// `2000`, `10_000`, `200k`, `1.5M`, `2G`: a positive number, in thousands where a letter says so.
 pub fn count(text: &str) -> Result<f64> {
-    let bad = || format!("read {text:?} as a number, such as 2000, 200k or 1.5M");
+    let bad = || format!("{text:?} is not a number such as 2000, 200k or 1.5M");
     let plain = text.replace('_', "");
     let (digits, factor) = match plain.char_indices().next_back() {
         Some((at, 'k' | 'K')) => (&plain[..at], 1e3),
@@ -58,9 +58,8 @@ pub fn whole(text: &str) -> Result<u64> {
 
 /// `Name: value`, as curl's `-H` takes it.
 pub fn header(text: &str) -> Result<(String, String)> {
-    let (name, value) = text
-        .split_once(':')
-        .with_context(|| format!("read {text:?} as a header, such as \"Name: value\""))?;
+    let (name, value) =
+        text.split_once(':').with_context(|| format!("{text:?} is not a header such as \"Name: value\""))?;
     let (name, value) = (name.trim(), value.trim());
     hyper::header::HeaderName::try_from(name).with_context(|| format!("header name {name:?}"))?;
     hyper::header::HeaderValue::try_from(value).with_context(|| format!("value of header {name}"))?;
@@ -79,7 +78,7 @@ pub fn time(text: &str, now_ms: i64) -> Result<i64> {
     }
     let number: f64 = text
         .parse()
-        .with_context(|| format!("read {text:?} as a time: now, -1h, or Unix seconds or milliseconds"))?;
+        .with_context(|| format!("{text:?} is not a time: now, -1h, or Unix seconds or milliseconds"))?;
     ensure!(number.is_finite() && number.abs() < 1e15, "{text:?} is not a time");
     // 10^11 seconds are in the year 5138, 10^11 milliseconds in 1973
     Ok(if number.abs() < 1e11 { (number * 1000.0).round() as i64 } else { number as i64 })

@@ -164,7 +164,7 @@ pub async fn replay(options: &ReplayOptions, observer: &dyn Observer) -> Result<
     let mut senders = Vec::new();
     for _ in 0..options.writers {
         let mut client = Client::new(endpoint.clone(), headers(&options.headers)?, options.timeout);
-        client.connect().await.with_context(|| format!("reach {}", options.url))?;
+        client.connect().await.with_context(|| format!("cannot reach {}", options.url))?;
         senders.push(Sender::new(client, endpoint.path().to_owned(), options, Arc::clone(&tally)));
     }
     let mut observation = Observation::begin(&options.observe).await?;

@@ -264,7 +264,7 @@ impl RunResult {
 
     /// Reads what [`Self::to_json`] wrote.
     pub fn from_json(text: &str) -> Result<Self> {
-        let result: Self = serde_json::from_str(text).context("read a result")?;
+        let result: Self = serde_json::from_str(text).context("not a result")?;
         ensure!(result.format <= FORMAT, "a result of format {}: this program knows {FORMAT}", result.format);
         result.timeline.check()?;
         Ok(result)
@@ -272,12 +272,13 @@ impl RunResult {
 
     /// Writes it so that a full disk leaves no half of it: beside the file first, then in its place.
     pub fn save(&self, path: &Path) -> Result<()> {
-        crate::files::replace(path, self.to_json()?).with_context(|| format!("write {}", path.display()))
+        crate::files::replace(path, self.to_json()?)
+            .with_context(|| format!("cannot write {}", path.display()))
     }
 
     /// Reads a file that [`Self::save`] wrote.
     pub fn load(path: &Path) -> Result<Self> {
-        let context = || format!("read {}", path.display());
+        let context = || format!("cannot read {}", path.display());
         let bytes = std::fs::metadata(path).with_context(context)?.len();
         ensure!(bytes <= FILE_BYTES_MAX, "{}: {bytes} bytes are no result", path.display());
         Self::from_json(&std::fs::read_to_string(path).with_context(context)?).with_context(context)

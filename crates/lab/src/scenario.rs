@@ -309,7 +309,7 @@ impl Scenario {
 /// `a.b.c=value` in a table; the keys of lists are numbers.
 fn set(root: &mut toml::Value, change: &str) -> Result<(), String> {
     let (path, value) =
-        change.split_once('=').ok_or_else(|| format!("read {change:?} as a change, such as scale=0.1"))?;
+        change.split_once('=').ok_or_else(|| format!("{change:?} is not a change such as scale=0.1"))?;
     let value = value.trim();
     let parsed: Option<toml::Table> = toml::from_str(&format!("v = {value}")).ok();
     let value = parsed

@@ -177,7 +177,7 @@ pub(crate) async fn prepare(
     let mut watch = Watch::new(run, now, Phase::Preparing);
     let prepared = join(&mut tasks, || watch.tell(observer)).await?;
     let senders: Result<Vec<Sender>, _> = prepared.into_iter().collect();
-    let mut senders = senders.with_context(|| format!("reach {}", options.url))?;
+    let mut senders = senders.with_context(|| format!("cannot reach {}", options.url))?;
     senders.sort_by_key(|sender| sender.number);
     Ok(senders)
 }

@@ -133,7 +133,7 @@ fn part(text: &str) -> anyhow::Result<(u32, u32)> {
     let numbers = text.split_once('/').and_then(|(i, n)| Some((i.parse().ok()?, n.parse().ok()?)));
     match numbers {
         Some((i, n)) if i >= 1 && i <= n => Ok((i, n)),
-        _ => anyhow::bail!("read {text:?} as a part, such as 1/3"),
+        _ => anyhow::bail!("not a part such as 1/3"),
     }
 }
 
@@ -143,7 +143,7 @@ fn amount(text: &str) -> anyhow::Result<f64> {
         Ok(bytes) => bytes as f64,
         Err(_) => parse::count(text)?,
     };
-    anyhow::ensure!(amount > 0.0, "nothing is no bound");
+    anyhow::ensure!(amount > 0.0, "a bound must be above 0");
     Ok(amount)
 }
 

@@ -32,7 +32,13 @@ pub(crate) struct ServeArgs {
     pub(crate) durability: Option<String>,
 
     /// URL of the tables: file:///…, s3://…, gs://… or az://… [default: the folder tables in the data directory]
-    #[arg(long, value_name = "URL", env = "FLOODMARK_TABLES", help_heading = "Storage")]
+    #[arg(
+        long,
+        value_name = "URL",
+        env = "FLOODMARK_TABLES",
+        hide_env_values = true,
+        help_heading = "Storage"
+    )]
     pub(crate) tables: Option<String>,
 
     /// Age at which data in memory is sealed into tables, such as 15m [above 0] [default: 15m]

@@ -11,7 +11,7 @@ pub(crate) struct PlaceArgs {
     pub(crate) data_dir: Option<PathBuf>,
 
     /// URL of the tables: file:///…, s3://…, gs://… or az://… [default: the folder tables in the data directory]
-    #[arg(long, value_name = "URL", env = "FLOODMARK_TABLES")]
+    #[arg(long, value_name = "URL", env = "FLOODMARK_TABLES", hide_env_values = true)]
     pub(crate) tables: Option<String>,
 
     /// The server's TOML file, if it has one: its data_dir, tables and tables_options apply here too

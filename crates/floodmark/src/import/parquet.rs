@@ -29,7 +29,7 @@ fn search(path: &Path, depth: usize, files: &mut Vec<PathBuf>) -> anyhow::Result
         return Ok(());
     }
     anyhow::ensure!(depth < DEPTH_MAX, "{}: directories more than {DEPTH_MAX} deep", path.display());
-    for entry in fs::read_dir(path).with_context(|| format!("read {}", path.display()))? {
+    for entry in fs::read_dir(path).with_context(|| format!("cannot read {}", path.display()))? {
         let entry = entry?.path();
         if entry.is_dir() || entry.extension().is_some_and(|e| e == "parquet") {
             search(&entry, depth + 1, files)?;

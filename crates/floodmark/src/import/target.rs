@@ -24,7 +24,7 @@ const COMPLETE: u64 = 1 << 40;
 
 /// A runtime on which requests to the object store run.
 pub(crate) fn runtime() -> anyhow::Result<Runtime> {
-    tokio::runtime::Builder::new_multi_thread().enable_all().build().context("start the runtime")
+    tokio::runtime::Builder::new_multi_thread().enable_all().build().context("cannot start the runtime")
 }
 
 /// Where a tenant's table lies.
@@ -58,6 +58,19 @@ impl Place {
     /// Opens the metrics table, if there is one.
     pub(crate) fn existing(&self, runtime: &Runtime) -> anyhow::Result<Option<Table>> {
         Ok(Table::open(self.location(runtime)?)?)
+    }
+
+    /// Opens the metrics table, or says why there may be none.
+    pub(crate) fn required(&self, runtime: &Runtime) -> anyhow::Result<Table> {
+        let table = self.existing(runtime)?;
+        table.with_context(|| {
+            format!(
+                "there is no table at {}: nothing of tenant {} has been sealed yet (POST /api/v1/admin/flush seals at \
+                 once), or --data-dir, --tables or --tenant is another",
+                self.url("metrics"),
+                self.tenant
+            )
+        })
     }
 
     /// Where the metrics table lies.
@@ -129,7 +142,7 @@ impl Target {
                 Outcome::Already { floodmark: COMPLETE } => is_faster = true,
                 Outcome::Already { .. } => {}
                 Outcome::Apart { floodmark } => {
-                    bail!("another import of the same runs at this time (its floodmark is {floodmark:?})");
+                    bail!("another import of the same source is running (its floodmark is {floodmark:?})");
                 }
             }
         }

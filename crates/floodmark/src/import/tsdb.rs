@@ -20,7 +20,7 @@ pub(super) fn find(paths: &[PathBuf]) -> anyhow::Result<Vec<PathBuf>> {
             blocks.push((read_meta(path)?.min_time_ms, path.clone()));
             continue;
         }
-        for entry in fs::read_dir(path).with_context(|| format!("read {}", path.display()))? {
+        for entry in fs::read_dir(path).with_context(|| format!("cannot read {}", path.display()))? {
             let dir = entry?.path();
             // Directories that Prometheus is still writing have names of other forms.
             let named = dir.file_name().and_then(|n| n.to_str()).is_some_and(|n| n.len() == 26);
@@ -47,9 +47,9 @@ fn read_meta(block: &Path) -> anyhow::Result<BlockMeta> {
 }
 
 fn read_bounded(path: &Path, bytes_max: u64) -> anyhow::Result<Vec<u8>> {
-    let len = fs::metadata(path).with_context(|| format!("read {}", path.display()))?.len();
+    let len = fs::metadata(path).with_context(|| format!("cannot read {}", path.display()))?.len();
     ensure!(len <= bytes_max, "{} has {len} bytes, the limit is {bytes_max}", path.display());
-    fs::read(path).with_context(|| format!("read {}", path.display()))
+    fs::read(path).with_context(|| format!("cannot read {}", path.display()))
 }
 
 /// An open block.
@@ -63,7 +63,7 @@ pub(crate) struct Block {
 impl Block {
     pub(crate) fn open(dir: &Path) -> anyhow::Result<Self> {
         let meta = read_meta(dir)?;
-        let index = FilePart::open(&dir.join("index")).context("open its index")?;
+        let index = FilePart::open(&dir.join("index")).context("cannot open its index")?;
         let index = Index::open(index)?;
         let mut segments = Vec::new();
         for number in 1..=chunks::SEGMENTS_MAX {

@@ -45,7 +45,7 @@ pub(super) fn run(args: &InspectFile) -> anyhow::Result<()> {
 }
 
 fn parquet(args: &InspectFile) -> anyhow::Result<(Value, Vec<Line>, &'static str)> {
-    let file = FilePart::open(&args.path).with_context(|| format!("open {}", args.path.display()))?;
+    let file = FilePart::open(&args.path).with_context(|| format!("cannot open {}", args.path.display()))?;
     let footer = Footer::read(&file)?;
     let bytes = file.byte_len();
     let (stretches, row_groups) = (footer.rows(), footer.row_groups());

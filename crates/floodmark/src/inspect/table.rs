@@ -19,7 +19,7 @@ fn with_table<T>(
 ) -> anyhow::Result<T> {
     let runtime = runtime()?;
     let place = Place::of(&args.place)?;
-    let table = place.existing(&runtime)?.with_context(|| format!("no table at {}", place.url("metrics")))?;
+    let table = place.required(&runtime)?;
     f(&place, &table)
 }
 
@@ -106,10 +106,12 @@ fn sources(place: &Place) -> anyhow::Result<BTreeSet<String>> {
     let url = place.url("metrics");
     let path =
         url::Url::parse(&url).ok().filter(|u| u.scheme() == "file").and_then(|u| u.to_file_path().ok());
-    let path = path.context("names of sources can be listed only where the tables lie on this machine")?;
+    let path = path.context("sources can be listed only of tables on this machine")?;
     let mut sources = BTreeSet::new();
     let log = path.join("_delta_log");
-    for entry in fs::read_dir(&log).with_context(|| format!("read {}", log.display()))?.take(ENTRIES_MAX) {
+    for entry in
+        fs::read_dir(&log).with_context(|| format!("cannot read {}", log.display()))?.take(ENTRIES_MAX)
+    {
         let entry = entry?.path();
         if entry.extension().is_none_or(|e| e != "json") {
             continue;

@@ -240,7 +240,11 @@ fn exit_statuses_are_those_that_help_names() {
     assert_eq!(status(&["nonsense"]), Some(2));
     assert_eq!(status(&["serve", "--memory", "1MiB"]), Some(2));
     assert_eq!(status(&["lab", "verify", "/nowhere"]), Some(2));
-    assert_eq!(status(&["export", "jsonl", "--data-dir", "/nowhere"]), Some(2));
+    let export = run(&["export", "jsonl", "--data-dir", "/nowhere"]);
+    assert_eq!(export.status.code(), Some(2));
+    assert!(
+        String::from_utf8_lossy(&export.stderr).contains("nothing of tenant anonymous has been sealed yet")
+    );
     // reached, and nothing acknowledged
     let server = Server::new();
     let target = format!("http://{}/nowhere", server.address);

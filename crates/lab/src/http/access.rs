@@ -91,7 +91,7 @@ impl TlsFiles {
 }
 
 fn certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>> {
-    let context = || format!("read certificates from {}", path.display());
+    let context = || format!("cannot read certificates from {}", path.display());
     let found = CertificateDer::pem_file_iter(path).with_context(context)?;
     let found: Vec<_> = found.collect::<Result<_, _>>().with_context(context)?;
     ensure!(!found.is_empty(), "{}: no certificate in PEM form", path.display());
@@ -99,5 +99,6 @@ fn certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>> {
 }
 
 fn private_key(path: &Path) -> Result<PrivateKeyDer<'static>> {
-    PrivateKeyDer::from_pem_file(path).with_context(|| format!("read a private key from {}", path.display()))
+    PrivateKeyDer::from_pem_file(path)
+        .with_context(|| format!("cannot read a private key from {}", path.display()))
 }

@@ -62,7 +62,7 @@ struct Inner {
 
 impl Proxy {
     pub(super) fn new(backend: &str, access: &Access, queue: Queue) -> Result<Self> {
-        let uri: Uri = backend.parse().with_context(|| format!("read {backend:?} as a URL"))?;
+        let uri: Uri = backend.parse().with_context(|| format!("{backend:?} is not a URL"))?;
         let authority = uri.authority().cloned().with_context(|| format!("{backend}: no host"))?;
         let mut connector = HttpConnector::new();
         connector.set_nodelay(true);

@@ -35,7 +35,7 @@ pub(super) async fn prepare(
     let mut watch = Watch::new(run, Times { begin: Instant::now(), end: None }, Phase::Preparing);
     let prepared = join(&mut tasks, || watch.tell(observer)).await?;
     let senders: Result<Vec<Sender>, _> = prepared.into_iter().collect();
-    senders.with_context(|| format!("reach {}", scenario.target.write.all().join(", ")))
+    senders.with_context(|| format!("cannot reach {}", scenario.target.write.all().join(", ")))
 }
 
 /// Writes what lies before the run, as fast as it is taken.

@@ -26,11 +26,11 @@ fn mistakes_are_told_with_their_line_and_what_was_meant() {
         }
     };
     check("name = ", 1, &[]);
-    check("duration = '5x'", 1, &["read \"5x\" as a duration", "'5x'"]);
+    check("duration = '5x'", 1, &["\"5x\" is not a duration", "'5x'"]);
     check("\n\nduration = -1", 3, &["-1 s is no duration"]);
-    check("[load]\nmetrics = '1q'", 2, &["as a number"]);
+    check("[load]\nmetrics = '1q'", 2, &["not a number"]);
     check("[load]\nmetrics = true", 2, &["expected a number such as"]);
-    check("[verdict]\nmemory = '4 gigs'", 2, &["as a size"]);
+    check("[verdict]\nmemory = '4 gigs'", 2, &["not a size"]);
     check("[verdict]\nlost = 0\np98 = '1s'", 3, &["did you mean `p99`"]);
     check("[shape]\nkind = 'spiky'", 2, &["unknown variant `spiky`; did you mean `spike`?"]);
     check("[load]\nvalues = 'walks'", 2, &["did you mean `walk`?"]);
@@ -82,7 +82,7 @@ fn values_are_changed_from_the_command_line() {
         assert!(with_list(bad).unwrap_err().to_string().contains("is no number from 0"), "{bad}");
     }
     for (bad, word) in [
-        ("scale", "as a change"),
+        ("scale", "not a change"),
         ("=1", "names no key"),
         ("load.tenant=1", "did you mean `tenants`"),
         ("scale=0", "with scale=0: scale: 0 is not"),

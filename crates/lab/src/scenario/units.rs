@@ -44,7 +44,7 @@ impl Count {
 
 /// Reads `4GiB`, `512 MB`, `1000`.
 pub fn size(text: &str) -> anyhow::Result<u64> {
-    stdx::units::bytes(text).with_context(|| format!("read {text:?} as a size, such as 512MiB or 4GiB"))
+    stdx::units::bytes(text).with_context(|| format!("{text:?} is not a size such as 512MiB or 4GiB"))
 }
 
 /// Takes a text or a number and says what was expected otherwise.
