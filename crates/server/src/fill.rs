@@ -9,6 +9,9 @@ pub(crate) const EVICT_SOON: u64 = 60;
 /// Writes of a tenant that cannot be sealed are refused, where others can: they need the rest.
 pub(crate) const REFUSE_LAGGARDS: u64 = 60;
 
+/// So many percent of the tenants that may be are there: of silent ones too series are evicted soon, and they with them.
+pub(crate) const TENANTS: usize = 80;
+
 /// All series without samples are evicted.
 pub(crate) const EVICT_ALL: u64 = 75;
 

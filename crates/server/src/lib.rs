@@ -14,7 +14,8 @@
 //! - [`http`]: listeners, routes, and the only place where errors become statuses
 
 pub mod http;
-pub mod node;
+pub mod new_tenants;
+mod node;
 pub mod pipeline;
 pub mod settings;
 #[doc(hidden)]

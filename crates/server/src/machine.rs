@@ -41,6 +41,16 @@ fn machine_bytes(root: &Path) -> u64 {
     kib.map_or(MEMORY_BYTES_UNKNOWN, |kib| kib << 10)
 }
 
+/// What the process holds of the machine's memory, as the kernel counts it; 0 where it does not say.
+pub(crate) fn resident_bytes() -> u64 {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let kib = status
+        .lines()
+        .find_map(|l| l.strip_prefix("VmRSS:"))
+        .and_then(|v| v.trim().trim_end_matches("kB").trim().parse::<u64>().ok());
+    kib.map_or(0, |kib| kib << 10)
+}
+
 /// Files that the process may have open once [`raise_files`] was called.
 pub(crate) fn files_max() -> u64 {
     getrlimit(Resource::Nofile).maximum.unwrap_or(u64::MAX)

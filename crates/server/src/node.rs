@@ -7,6 +7,7 @@ use crate::fill;
 use crate::lake::sealer::{ORDERS_MAX, Order, Sealer};
 use crate::lake::upkeep::{self, Upkeep};
 use crate::lake::{Lake, LakeError};
+use crate::new_tenants::NewTenants;
 use crate::owner::{Command, Commands, Owner, PartitionShared, QUEUE_MAX};
 use crate::pipeline::Decoders;
 use crate::refusal::Refusal;
@@ -18,7 +19,7 @@ use crate::world::World;
 use journal::{Embedded, JournalError, Offset, Options};
 use model::SeriesError;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
@@ -71,6 +72,9 @@ pub(crate) struct Shared {
     pub(crate) traffic: Traffic,
     /// Of memory for new series.
     pub(crate) head_shortage: parking_lot::Mutex<Shortage>,
+    pub(crate) new_tenants: parking_lot::Mutex<NewTenants>,
+    /// The most that the heads ever held, as far as anybody looked.
+    head_peak_bytes: AtomicU64,
     partitions: Vec<Arc<PartitionShared>>,
 }
 
@@ -104,6 +108,19 @@ impl Shared {
     /// Bytes that all partitions' heads hold.
     pub(crate) fn head_bytes(&self) -> u64 {
         self.partitions.iter().map(|p| p.head_bytes.load(Ordering::Relaxed)).sum()
+    }
+
+    /// Somebody saw that the heads hold so much.
+    pub(crate) fn head_peaks(&self, bytes: u64) {
+        if bytes > self.head_peak_bytes.load(Ordering::Relaxed) {
+            self.head_peak_bytes.fetch_max(bytes, Ordering::Relaxed);
+        }
+    }
+
+    /// The most that all partitions' heads ever held.
+    pub(crate) fn head_peak_bytes(&self) -> u64 {
+        self.head_peaks(self.head_bytes());
+        self.head_peak_bytes.load(Ordering::Relaxed)
     }
 
     /// The heads hold so many percent of what they may: see [`fill`].
@@ -220,6 +237,11 @@ impl Node {
             lake,
             traffic: Traffic::default(),
             head_shortage: parking_lot::Mutex::default(),
+            new_tenants: parking_lot::Mutex::new(NewTenants::new(
+                settings.tenant_burst,
+                settings.tenants_per_minute,
+            )),
+            head_peak_bytes: AtomicU64::new(0),
             partitions,
             wall: WallClock::new(&*world.clock, settings.lake.retention_wait_ms),
             settings,

@@ -185,6 +185,7 @@ pub(crate) fn check_state(node: &Node, tenant: &TenantId) -> Result<(), Refusal>
         return Err(node.shared().replaying());
     }
     let (used, limit) = (node.shared().head_bytes(), node.budget().head_bytes);
+    node.shared().head_peaks(used);
     if used >= limit {
         let message = format!(
             "the head is full: it holds {} MiB of {} MiB; it grows with --memory",
@@ -200,24 +201,39 @@ pub(crate) fn check_state(node: &Node, tenant: &TenantId) -> Result<(), Refusal>
              the server's log says why";
         return Err(Refusal::busy("table_unwritable", message));
     }
+    check_tenant(node, tenant)
+}
+
+/// A tenant takes a place and memory before its first series does, and even if only metadata comes. One that has tables
+/// always gets a place.
+fn check_tenant(node: &Node, tenant: &TenantId) -> Result<(), Refusal> {
+    let shared = node.shared();
     let most = node.settings().tenants_max;
-    let mut is_new = true;
+    let (mut is_new, mut is_full) = (true, false);
     for partition in node.partitions() {
         let head = partition.head.read();
         let is_known = head.tenant(tenant).is_some();
-        if head.tenant_count() >= most && !is_known {
-            let message = format!("no room for a new tenant: there are {most} (setting tenants)");
-            return Err(Refusal::busy("tenants", message));
-        }
+        is_full |= !is_known && head.tenant_count() >= most;
         is_new &= !is_known;
     }
-    // a tenant takes memory before its first series does, and even if only metadata comes
-    match is_new {
-        true => {
-            node.shared().room_for_series().map_err(|error| Refusal::busy("head_full", error.to_string()))
-        }
-        false => Ok(()),
+    let is_known = |tenant| shared.lake.tables.is_known(tenant);
+    if is_full && !is_known(tenant) {
+        let message = format!("no room for a new tenant: there are {most} (setting tenants)");
+        return Err(Refusal::busy("tenants", message));
     }
+    if !is_new {
+        return Ok(());
+    }
+    shared.room_for_series().map_err(|error| Refusal::busy("head_full", error.to_string()))?;
+    if is_known(tenant) || shared.new_tenants.lock().admit(tenant, shared.clock.instant()) {
+        return Ok(());
+    }
+    let message = format!(
+        "too many new tenants: {} at once and {} a minute from then on (settings tenant_burst, tenants_per_minute)",
+        node.settings().tenant_burst,
+        node.settings().tenants_per_minute
+    );
+    Err(Refusal::busy("tenant_rate", message))
 }
 
 /// What owners were given.

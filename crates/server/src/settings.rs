@@ -65,6 +65,11 @@ pub struct Settings {
     pub allow_host: Vec<String>,
     /// Tenants in memory. Default 10,000.
     pub tenants_max: usize,
+    /// New tenants at once. Default 1,000.
+    pub tenant_burst: usize,
+    /// New tenants a minute from then on. Default 300: within the quarter of an hour in which a silent one leaves memory
+    /// they are not half of [`Self::tenants_max`].
+    pub tenants_per_minute: usize,
     /// The longest that a request's body may take to arrive, beyond what its size allows at
     /// [`Self::transfer_rate`]. Default 30 seconds.
     pub body_timeout_ms: u64,
@@ -175,6 +180,8 @@ impl Settings {
             allow_host: hosts(&given.allow_host)?,
             connections_max,
             tenants_max: count_or("tenants", given.tenants, 10_000, 1 << 20)?,
+            tenant_burst: count_or("tenant_burst", given.tenant_burst, 1000, 1 << 20)?,
+            tenants_per_minute: count_or("tenants_per_minute", given.tenants_per_minute, 300, 1 << 20)?,
             body_timeout_ms: duration("body_timeout", &given.body_timeout, 30_000)? as u64,
             transfer_rate: transfer_rate(given.transfer_rate.as_deref())?,
             segment_bytes: segment_bytes(given.segment_size.as_deref())?,

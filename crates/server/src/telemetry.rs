@@ -1,5 +1,6 @@
 //! What the server counts about itself, and (in [`gauges`]) what is read off it.
 
+mod accounts;
 mod gauges;
 
 pub(crate) use gauges::register_gauges;

@@ -1,14 +1,22 @@
 //! Open connections, and which one goes when there are too many.
 //!
 //! A connection is *idle* while no request of it is being answered: also before the first one, and while the head of one
-//! trickles in. When no more may be opened, the one that has been idle for longest makes room for the next. Only where
-//! none is idle somebody is turned away.
+//! trickles in. When no more may be opened, an idle one makes room for the next, the longest idle first: of those that
+//! asked nothing for a second, then of those that were answered, then of the rest but the very newest, whose request may
+//! be on its way. Only where there is none of them somebody is turned away.
 
 use parking_lot::Mutex;
 use std::collections::HashMap;
 use std::sync::Arc;
+use std::time::Duration;
 use tokio::sync::Notify;
 use tokio::time::Instant;
+
+/// Who asked nothing for so long after connecting has nothing to ask.
+const SILENT: Duration = Duration::from_secs(1);
+
+/// A request may take so long to be read.
+const NEWEST: Duration = Duration::from_millis(100);
 
 /// All open connections. Cloning gives another handle.
 #[derive(Debug, Clone)]
@@ -46,6 +54,8 @@ struct State {
     idle_since: Instant,
     /// A request is being answered.
     is_busy: bool,
+    /// One was answered before.
+    was_busy: bool,
     /// Something written waits for its reader.
     writes: bool,
     is_closed: bool,
@@ -63,12 +73,13 @@ impl Connections {
     /// A place for a new connection, if need be that of one that is idle: it is told to close.
     pub(super) fn enter(&self, now: Instant) -> Option<Place> {
         let mut open = self.0.open.lock();
-        if open.links.len() >= self.0.most && !open.close_idlest() {
+        if open.links.len() >= self.0.most && !open.close_idlest(now) {
             return None;
         }
         let number = open.next;
         open.next += 1;
-        let state = State { idle_since: now, is_busy: false, writes: false, is_closed: false };
+        let state =
+            State { idle_since: now, is_busy: false, was_busy: false, writes: false, is_closed: false };
         let link = Arc::new(Link { state: Mutex::new(state), closed: Notify::new() });
         open.links.insert(number, Arc::clone(&link));
         Some(Place { all: self.clone(), number, link })
@@ -81,11 +92,11 @@ impl Connections {
 }
 
 impl Open {
-    /// Tells the connection that has been idle for longest to close; false where none is idle.
-    fn close_idlest(&mut self) -> bool {
+    /// Tells the connection that is needed least to close; false where all are needed.
+    fn close_idlest(&mut self, now: Instant) -> bool {
         // one may begin a request between the two looks at it; then the next one is it
         loop {
-            let idle = self.links.iter().filter_map(|(number, link)| Some((link.idle_since()?, *number)));
+            let idle = self.links.iter().filter_map(|(number, link)| Some((link.need(now)?, *number)));
             let Some((_, number)) = idle.min() else { return false };
             if self.links[&number].close_if_idle() {
                 self.links.remove(&number);
@@ -96,9 +107,17 @@ impl Open {
 }
 
 impl Link {
-    fn idle_since(&self) -> Option<Instant> {
+    /// How much an idle connection is needed: the least goes first.
+    fn need(&self, now: Instant) -> Option<(u8, Instant)> {
         let state = self.state.lock();
-        state.is_idle().then_some(state.idle_since)
+        let idle = now.saturating_duration_since(state.idle_since);
+        let rank = match state.was_busy {
+            false if idle >= SILENT => 0,
+            true => 1,
+            false if idle >= NEWEST => 2,
+            false => return None,
+        };
+        state.is_idle().then_some((rank, state.idle_since))
     }
 
     fn close_if_idle(&self) -> bool {
@@ -151,7 +170,7 @@ impl Drop for Place {
 impl Drop for Busy {
     fn drop(&mut self) {
         let mut state = self.0.state.lock();
-        state.is_busy = false;
+        (state.is_busy, state.was_busy) = (false, true);
         state.idle_since = Instant::now();
     }
 }
@@ -159,7 +178,23 @@ impl Drop for Busy {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::time::Duration;
+
+    #[test]
+    fn a_new_connection_has_time_to_ask() {
+        let now = Instant::now();
+        let after = |ms| now + Duration::from_millis(ms);
+        let connections = Connections::new(2);
+        let (first, second) = (connections.enter(now).unwrap(), connections.enter(after(20)).unwrap());
+        assert!(connections.enter(after(99)).is_none());
+        drop(second.share().begin());
+        assert_eq!(
+            (first.share().need(after(110)).unwrap().0, second.share().need(after(110)).unwrap().0),
+            (2, 1)
+        );
+        assert_eq!(first.share().need(after(1000)).unwrap().0, 0);
+        let _third = connections.enter(after(110)).expect("who was answered goes first");
+        assert!(first.share().need(after(110)).is_some() && second.share().need(after(110)).is_none());
+    }
 
     #[tokio::test]
     async fn the_longest_idle_makes_room_and_who_is_served_stays() {

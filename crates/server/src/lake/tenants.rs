@@ -228,6 +228,11 @@ impl TenantTables {
         Ok(())
     }
 
+    /// True where the tenant had tables when somebody last looked.
+    pub(crate) fn is_known(&self, tenant: &TenantId) -> bool {
+        self.known.lock().contains(tenant)
+    }
+
     /// Tenants with open tables; or all that are known.
     pub(super) fn tenants(&self, all: bool) -> BTreeSet<TenantId> {
         let mut tenants: BTreeSet<_> = self.open.lock().keys().map(|(tenant, _)| tenant.clone()).collect();

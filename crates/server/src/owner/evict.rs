@@ -17,6 +17,9 @@ const WAIT: Duration = Duration::from_millis(20);
 /// letting go of all that has no samples here.
 const UNDER_PRESSURE: [(u64, u32); 2] = [(fill::EVICT_ALL, 0), (fill::EVICT_SOON, 60)];
 
+/// The same where there are almost as many tenants as may be.
+const CROWDED_S: u32 = 60;
+
 /// Where the owner is in evicting.
 #[derive(Debug)]
 pub(super) struct Evicting {
@@ -72,10 +75,17 @@ impl Owner {
         }
     }
 
-    /// How long a series may be unseen, in seconds, and whether that is because the head is full.
+    /// How long a series may be unseen, in seconds, and whether that is because the head is full of series or tenants.
     fn idle_s(&self) -> (u32, bool) {
         let idle_s = self.node.settings.series_idle_s;
         let pressed = UNDER_PRESSURE.iter().find(|(percent, _)| self.node.is_filled_to(*percent));
-        pressed.map_or((idle_s, false), |(_, pressed_s)| (idle_s.min(*pressed_s), true))
+        let pressed = pressed.map(|(_, pressed_s)| *pressed_s);
+        // tenants leave with their last series
+        let is_crowded = || {
+            let tenants = self.partition.head.read().tenant_count();
+            tenants * 100 >= self.node.settings.tenants_max * fill::TENANTS
+        };
+        let pressed = pressed.or_else(|| is_crowded().then_some(CROWDED_S));
+        pressed.map_or((idle_s, false), |pressed_s| (idle_s.min(pressed_s), true))
     }
 }

@@ -37,6 +37,11 @@ impl Decoders {
         Self { seed, account, idle: Mutex::new(Vec::new()) }
     }
 
+    /// What pays for decoders that are put aside.
+    pub(crate) const fn account(&self) -> &Account {
+        &self.account
+    }
+
     /// A decoder, warm if there is one.
     pub(super) fn take(&self) -> Workspace {
         let idle = self.idle.lock().expect("BUG: a decoder panicked").pop();

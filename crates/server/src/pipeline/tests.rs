@@ -1,4 +1,6 @@
 use super::*;
+use crate::lake::flush::flush;
+use crate::lake::tests::{node_with, write_of};
 use crate::settings::{Flags, Settings};
 use model::{ErrorKind, Labels};
 use protocol::encode::V1Encoder;
@@ -152,5 +154,34 @@ async fn labels_in_another_order_are_the_same_series() {
         .map(|p| p.head.read().tenant(&TenantId::anonymous()).map_or(0, head::TenantHead::series_count))
         .sum();
     assert_eq!(count, 1);
+    tokio::task::spawn_blocking(move || node.stop()).await.unwrap();
+}
+
+/// Who takes all the places is slowed down, and who has tables always gets one.
+#[tokio::test(flavor = "multi_thread")]
+async fn tenants_begin_at_a_bounded_rate() {
+    let dir = tempfile::tempdir().unwrap();
+    let tenant = |name| TenantId::parse(name).unwrap();
+    let node = node_with(dir.path(), |_| ()).await;
+    write_of(&node, &tenant("old"), SystemClock.now_ms()).await;
+    flush(&node).await.unwrap();
+    let stopped = node.clone();
+    tokio::task::spawn_blocking(move || stopped.stop()).await.unwrap();
+    drop(node);
+
+    let few = |settings: &mut Settings| {
+        (settings.tenant_burst, settings.tenants_per_minute, settings.tenants_max) = (2, 1, 2);
+    };
+    let node = node_with(dir.path(), few).await;
+    while !node.shared().lake.tables.is_known(&tenant("old")) {
+        tokio::task::yield_now().await; // until upkeep has looked
+    }
+    let check = |name| check_state(&node, &TenantId::parse(name).unwrap()).map_err(|refusal| refusal.reason);
+    assert_eq!((check("a"), check("b"), check("c")), (Ok(()), Ok(()), Err("tenant_rate")));
+    assert_eq!((check("a"), check("old")), (Ok(()), Ok(())));
+    for name in ["a", "b"] {
+        write_of(&node, &tenant(name), SystemClock.now_ms()).await;
+    }
+    assert_eq!((check("a"), check("c"), check("old")), (Ok(()), Err("tenants"), Ok(())));
     tokio::task::spawn_blocking(move || node.stop()).await.unwrap();
 }

@@ -136,6 +136,13 @@ impl List {
                 derived("as inflight_requests"),
             ),
             ("tenants", settings.tenants_max, file.tenants.is_some(), Origin::Default),
+            ("tenant_burst", settings.tenant_burst, file.tenant_burst.is_some(), Origin::Default),
+            (
+                "tenants_per_minute",
+                settings.tenants_per_minute,
+                file.tenants_per_minute.is_some(),
+                Origin::Default,
+            ),
         ] {
             self.put(key, json!(value), of_file(given, otherwise));
         }

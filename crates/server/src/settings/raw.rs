@@ -41,6 +41,10 @@ pub struct ConfigFile {
     pub allow_host: Vec<String>,
     /// See [`super::Settings::tenants_max`].
     pub tenants: Option<usize>,
+    /// See [`super::Settings::tenant_burst`].
+    pub tenant_burst: Option<usize>,
+    /// See [`super::Settings::tenants_per_minute`].
+    pub tenants_per_minute: Option<usize>,
     /// See [`super::Settings::body_timeout_ms`]; as `"30s"`.
     pub body_timeout: Option<String>,
     /// See [`super::Settings::transfer_rate`]; as `"64KiB"`.

@@ -1,5 +1,6 @@
 //! What is read off a node when somebody asks for its metrics.
 
+use super::accounts;
 use crate::node::{Node, Shared};
 use crate::owner::PartitionShared;
 use crate::wallclock::Doubt;
@@ -15,6 +16,7 @@ pub(crate) fn register_gauges(node: &Node) {
     of_heads(node);
     of_partitions(node);
     of_accounts(node);
+    accounts::register(node);
     of_laggards(node);
     of_clock(node);
 }
@@ -63,20 +65,6 @@ fn of_partitions(node: &Node) {
 
 fn of_accounts(node: &Node) {
     let r = node.registry();
-    let budget = node.budget();
-    let accounts = [
-        ("head", budget.head_bytes),
-        ("inflight", budget.inflight_bytes),
-        ("query", budget.query_bytes),
-        ("flush", budget.flush_bytes),
-        ("decoders", budget.decoders_bytes),
-    ];
-    for (account, limit) in accounts {
-        let labels = [("account", account)];
-        r.gauge_fn("floodmark_budget_limit_bytes", "What an account may hold.", &labels, move || {
-            limit as f64
-        });
-    }
     let gauge = |name, help, read: fn(&Shared) -> u64| {
         let shared = Arc::clone(node.shared());
         r.gauge_fn(name, help, &[], move || read(&shared) as f64);

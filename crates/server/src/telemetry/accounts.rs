@@ -1,0 +1,102 @@
+//! The budget as metrics: what each account may hold, what it holds, and the most that it ever held.
+//!
+//! Their limits add up to the whole. `other` is what the process holds beside the accounts, as the kernel counts it: that
+//! it stays within its limit shows that nothing large is missing from the others.
+
+use crate::machine::resident_bytes;
+use crate::node::Node;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use stdx::budget::Account;
+
+/// Reads a number of bytes.
+type Read = Arc<dyn Fn() -> u64 + Send + Sync>;
+
+/// One part of the sum.
+struct Part {
+    name: &'static str,
+    limit_bytes: u64,
+    used: Read,
+    peak: Read,
+}
+
+impl Part {
+    fn of(account: &Account) -> Self {
+        let (used, peak) = (account.clone(), account.clone());
+        Self {
+            name: account.name(),
+            limit_bytes: account.limit_bytes(),
+            used: Arc::new(move || used.used_bytes()),
+            peak: Arc::new(move || peak.peak_bytes()),
+        }
+    }
+
+    /// What is not an account: its peak is the most that somebody saw.
+    fn seen(name: &'static str, limit_bytes: u64, used: Read) -> Self {
+        let most = AtomicU64::new(0);
+        let read = Arc::clone(&used);
+        let peak = Arc::new(move || {
+            let now = read();
+            most.fetch_max(now, Ordering::Relaxed).max(now)
+        });
+        Self { name, limit_bytes, used, peak }
+    }
+}
+
+/// Registers all of them.
+pub(super) fn register(node: &Node) {
+    let mut all = parts(node);
+    let used: Vec<_> = all.iter().map(|part| Arc::clone(&part.used)).collect();
+    let other = move || resident_bytes().saturating_sub(used.iter().map(|used| used()).sum());
+    all.push(Part::seen("other", node.budget().other_bytes, Arc::new(other)));
+    let r = node.registry();
+    for Part { name, limit_bytes, used, peak } in all {
+        let labels = [("account", name)];
+        let gauge = |name, help, read: Read| r.gauge_fn(name, help, &labels, move || read() as f64);
+        gauge("floodmark_budget_limit_bytes", "What an account may hold.", Arc::new(move || limit_bytes));
+        gauge("floodmark_budget_used_bytes", "What an account holds.", used);
+        gauge("floodmark_budget_peak_bytes", "The most that an account ever held.", peak);
+    }
+}
+
+/// All parts but what is left over.
+fn parts(node: &Node) -> Vec<Part> {
+    let (budget, shared) = (node.budget(), node.shared());
+    let (heads, peak) = (Arc::clone(shared), Arc::clone(shared));
+    let readers = Arc::clone(shared);
+    let query = move || readers.answers.used_bytes() + readers.lake.cache.stats().held_bytes;
+    vec![
+        Part {
+            name: "head",
+            limit_bytes: budget.head_bytes,
+            used: Arc::new(move || heads.head_bytes()),
+            peak: Arc::new(move || peak.head_peak_bytes()),
+        },
+        Part::of(&shared.inflight),
+        Part::seen("query", budget.query_bytes, Arc::new(query)),
+        Part::of(&shared.lake.flush),
+        Part::of(node.decoders().account()),
+    ]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::pipeline::tests::small_node;
+
+    #[test]
+    fn the_limits_add_up_to_the_memory_that_was_set() {
+        let dir = tempfile::tempdir().unwrap();
+        let node = small_node(dir.path());
+        let text = node.registry().render();
+        let sum = |metric: &str| -> f64 {
+            let lines = text.lines().filter(|line| line.starts_with(&format!("{metric}{{")));
+            lines.map(|line| line.rsplit(' ').next().unwrap().parse::<f64>().unwrap()).sum()
+        };
+        assert_eq!(sum("floodmark_budget_limit_bytes"), (64 << 20) as f64);
+        let (used, resident) = (sum("floodmark_budget_used_bytes"), resident_bytes() as f64);
+        assert!(used > 0.0 && used < resident * 2.0, "{used} bytes of {resident}");
+        assert!(sum("floodmark_budget_peak_bytes") >= used / 2.0);
+        node.stop();
+    }
+}
