@@ -10,6 +10,8 @@ pub const EXEMPLARS_MAX: usize = 10_000;
 pub(crate) struct Exemplars {
     ring: VecDeque<(SeriesRef, Exemplar)>,
     label_bytes: usize,
+    /// How many have left: the number of the oldest.
+    left: u64,
 }
 
 impl Exemplars {
@@ -21,6 +23,7 @@ impl Exemplars {
             && let Some((_, oldest)) = self.ring.pop_front()
         {
             self.label_bytes -= oldest.labels.as_bytes().len();
+            self.left += 1;
         }
         self.label_bytes += exemplar.labels.as_bytes().len();
         self.ring.push_back((series, exemplar));
@@ -41,6 +44,14 @@ impl Exemplars {
 
     pub(crate) fn iter(&self) -> impl Iterator<Item = &(SeriesRef, Exemplar)> {
         self.ring.iter()
+    }
+
+    /// With their numbers, which count from the first that ever came, from the number `from` on.
+    pub(crate) fn iter_from(&self, from: u64) -> impl Iterator<Item = (u64, &SeriesRef, &Exemplar)> {
+        let skipped =
+            usize::try_from(from.saturating_sub(self.left)).unwrap_or(usize::MAX).min(self.ring.len());
+        let numbers = self.left + skipped as u64..;
+        self.ring.range(skipped..).zip(numbers).map(|((series, exemplar), number)| (number, series, exemplar))
     }
 
     /// Bytes of memory, in constant time: somebody asks with every write.

@@ -1,24 +1,37 @@
 //! How filters find series through the label pairs, a little at a time.
 //!
-//! A regular expression over a million values takes a tenth of a second. Nobody should hold the owner's lock
-//! for so long, so the work is done in turns of bounded length: whoever drives a [`Selection`] or a walk lets go
-//! of the head between two turns. What comes and goes meanwhile does no harm to who holds a [`crate::Pin`] from
-//! before the first turn: no series and no pair that was there then gives its number to another before the pin is
-//! gone. A selection sees the series that were there at its first turn.
+//! ```text
+//!   with the lock     advance: look values up, or copy a batch of them ──▶ ... ──▶ take the series of those that match
+//!   without it                                            test: run a pattern over the batch
+//! ```
+//!
+//! Nobody may hold the owner's lock for long, so the work is done in turns of bounded length: whoever drives a
+//! [`Selection`] or a walk lets go of the head between two turns. How long a stranger's pattern runs nobody knows, so
+//! it never runs while the head is locked.
+//!
+//! What comes and goes between turns does no harm to who holds a [`crate::Pin`] from before the first turn: no series
+//! and no pair that was there then gives its number to another before the pin is gone. A selection sees the series that
+//! were there at its first turn.
 
-use crate::pairs::{PairId, Pairs};
+use crate::pairs::PairId;
 use crate::tenant::TenantHead;
 use model::{SeriesRef, TimeRange};
 use roaring::RoaringBitmap;
 
+mod search;
 #[cfg(test)]
 mod tests;
+
+use search::Search;
 
 /// Steps of a turn: about a millisecond. Looking at a value is one step, or as many as its test is slow.
 const TURN_STEPS: usize = 8_000;
 
-/// Testing a value with a function (a regular expression, mostly) counts as so many steps.
+/// Comparing a value, or copying it for a pattern, counts as so many steps,
 const TEST_STEPS: usize = 4;
+
+/// and as one more for so many bytes.
+const STEP_BYTES: usize = 64;
 
 /// Looking whether a series has samples in a range counts as so many steps.
 const SAMPLES_STEPS: usize = 8;
@@ -40,10 +53,13 @@ pub struct Filter<'a> {
 pub enum FilterKind<'a> {
     /// This one.
     Equal(&'a str),
-    /// Any of these.
+    /// Any of these, which are sorted.
     OneOf(&'a [String]),
-    /// All for which the function is true.
+    /// All for which the function is true. It is called with the head locked, and takes no longer than some
+    /// comparisons of the value.
     Predicate(&'a dyn Fn(&str) -> bool),
+    /// All for which the function is true, which may take long. It is never called with the head locked.
+    Pattern(&'a dyn Fn(&str) -> bool),
 }
 
 impl std::fmt::Debug for FilterKind<'_> {
@@ -52,6 +68,7 @@ impl std::fmt::Debug for FilterKind<'_> {
             Self::Equal(value) => write!(f, "Equal({value:?})"),
             Self::OneOf(values) => write!(f, "OneOf({values:?})"),
             Self::Predicate(_) => f.write_str("Predicate"),
+            Self::Pattern(_) => f.write_str("Pattern"),
         }
     }
 }
@@ -60,19 +77,26 @@ impl FilterKind<'_> {
     pub(crate) fn matches(&self, value: &str) -> bool {
         match self {
             Self::Equal(v) => *v == value,
-            Self::OneOf(values) => values.iter().any(|v| v == value),
-            Self::Predicate(f) => f(value),
+            Self::OneOf(values) => values.binary_search_by(|v| v.as_str().cmp(value)).is_ok(),
+            Self::Predicate(f) | Self::Pattern(f) => f(value),
         }
     }
 }
 
 /// The series that pass all filters, being found.
+///
+/// Beside bitmaps of series (an eighth of a byte for each that there is) it holds one batch of values.
 #[derive(Debug)]
 pub struct Selection<'f> {
-    /// Filters that a missing label fails: they only need the postings of what matches.
+    /// Filters that a missing label fails: they only need the postings of what matches. Those whose values can be looked
+    /// up come first.
     strict: Vec<Search<'f>>,
     /// The others; what does not match is taken away in the end.
     lenient: Vec<Search<'f>>,
+    /// How many of both, in this order, were applied.
+    applied: usize,
+    /// The values that can be looked up were, and the strict searches are in order.
+    ordered: bool,
     /// The series that there were at the first turn.
     all: Option<Present>,
     selected: Option<RoaringBitmap>,
@@ -94,23 +118,30 @@ impl<'f> Selection<'f> {
         Self {
             strict: strict.into_iter().map(|f| Search::new(f, true)).collect(),
             lenient: lenient.into_iter().map(|f| Search::new(f, false)).collect(),
+            applied: 0,
+            ordered: false,
             all: None,
             selected: None,
         }
     }
 
-    /// One turn; true where it was the last one. It must always be the same head.
+    /// One turn; true where it was the last one. It must always be the same head. Between two turns, with no lock held,
+    /// [`Self::test`] is to be called.
     pub fn advance(&mut self, head: &TenantHead) -> bool {
         let mut steps = TURN_STEPS;
         let all = self.all.get_or_insert_with(|| head.present());
         let pairs = head.pairs();
-        if !self.strict.iter_mut().all(|search| search.find(pairs, &mut steps)) {
-            return false;
+        if !self.ordered {
+            if !self.strict.iter_mut().all(|search| search.look_up(pairs, &mut steps)) {
+                return false;
+            }
+            // few series first; a walk over values comes last, for there may be nothing left to walk for
+            self.strict.sort_by_key(|search| (!search.is_lookup(), search.references));
+            self.ordered = true;
         }
-        self.strict.sort_by_key(|search| search.references);
-        for search in self.strict.iter_mut().filter(|search| !search.applied) {
-            let Some(these) = search.unite(pairs, &mut steps) else { return false };
-            search.applied = true;
+        while let Some(search) = self.strict.get_mut(self.applied) {
+            let Some(these) = search.series(pairs, &mut steps) else { return false };
+            self.applied += 1;
             match &mut self.selected {
                 None => self.selected = Some(these),
                 Some(selected) => *selected &= these,
@@ -124,13 +155,10 @@ impl<'f> Selection<'f> {
             everything.insert_range(0..all.end);
             everything
         });
-        for search in self.lenient.iter_mut().filter(|search| !search.applied) {
-            if !search.find(pairs, &mut steps) {
-                return false;
-            }
-            let Some(these) = search.unite(pairs, &mut steps) else { return false };
+        while let Some(search) = self.lenient.get_mut(self.applied - self.strict.len()) {
+            let Some(these) = search.series(pairs, &mut steps) else { return false };
+            self.applied += 1;
             *selected -= these;
-            search.applied = true;
         }
         // numbers that were given to others since are not meant
         selected.remove_range(all.end..);
@@ -138,123 +166,18 @@ impl<'f> Selection<'f> {
         true
     }
 
+    /// Tests what the last turn copied, if it did. To be called with no lock held; `go_on` is asked before each value.
+    pub fn test(&mut self, go_on: impl FnMut() -> bool) {
+        if self.ordered
+            && let Some(search) = self.strict.iter_mut().chain(&mut self.lenient).nth(self.applied)
+        {
+            search.test(go_on);
+        }
+    }
+
     /// What was selected, ascending; to be asked after the last turn.
     pub fn into_series(self) -> RoaringBitmap {
         self.selected.unwrap_or_default()
-    }
-}
-
-/// The pairs whose value passes a filter, or those whose value does not.
-#[derive(Debug)]
-struct Search<'f> {
-    filter: &'f Filter<'f>,
-    passing: bool,
-    /// The end of what is to be looked at, as it was at the first look: what came later has no series that is
-    /// asked for.
-    end: Option<usize>,
-    /// The next to be looked at.
-    next: usize,
-    found: Vec<PairId>,
-    /// Of all that was found together.
-    references: usize,
-    /// How many of `found` are in `union`.
-    united: usize,
-    union: RoaringBitmap,
-    /// The union was handed out.
-    applied: bool,
-}
-
-impl<'f> Search<'f> {
-    fn new(filter: &'f Filter<'f>, passing: bool) -> Self {
-        Self {
-            filter,
-            passing,
-            end: None,
-            next: 0,
-            found: Vec::new(),
-            references: 0,
-            united: 0,
-            union: RoaringBitmap::new(),
-            applied: false,
-        }
-    }
-
-    /// Looks for pairs; true where all are found.
-    fn find(&mut self, pairs: &Pairs, steps: &mut usize) -> bool {
-        let Filter { name, kind } = self.filter;
-        match kind {
-            FilterKind::Equal(value) if self.passing => {
-                self.find_named(1, steps, |_| pairs.find(name, value), pairs)
-            }
-            FilterKind::OneOf(values) if self.passing => {
-                self.find_named(values.len(), steps, |i| pairs.find(name, &values[i]), pairs)
-            }
-            _ => self.find_passing(pairs, steps),
-        }
-    }
-
-    fn find_named(
-        &mut self,
-        count: usize,
-        steps: &mut usize,
-        find: impl Fn(usize) -> Option<PairId>,
-        pairs: &Pairs,
-    ) -> bool {
-        while self.next < count {
-            if *steps == 0 {
-                return false;
-            }
-            *steps = steps.saturating_sub(TEST_STEPS);
-            if let Some(id) = find(self.next) {
-                self.take(id, pairs);
-            }
-            self.next += 1;
-        }
-        true
-    }
-
-    /// Tests all values of the label.
-    fn find_passing(&mut self, pairs: &Pairs, steps: &mut usize) -> bool {
-        let Filter { name, kind } = self.filter;
-        let end = *self.end.get_or_insert(pairs.ends().1);
-        for id in pairs.of_name(name, self.next as u32).take_while(|id| (id.0 as usize) < end) {
-            if *steps == 0 {
-                self.next = id.0 as usize;
-                return false;
-            }
-            *steps = steps.saturating_sub(TEST_STEPS);
-            if kind.matches(pairs.text(id).1) == self.passing {
-                self.take(id, pairs);
-            }
-        }
-        self.next = end;
-        true
-    }
-
-    /// A pair that no series has may be gone before its postings are asked for.
-    fn take(&mut self, id: PairId, pairs: &Pairs) {
-        let references = pairs.postings(id).len();
-        if references > 0 {
-            self.found.push(id);
-            self.references += references;
-        }
-    }
-
-    /// Brings the series of what was found together, and hands them out when it is done.
-    fn unite(&mut self, pairs: &Pairs, steps: &mut usize) -> Option<RoaringBitmap> {
-        if let ([one], 0) = (self.found.as_slice(), self.united) {
-            return Some(pairs.postings(*one).to_bitmap());
-        }
-        while let Some(id) = self.found.get(self.united) {
-            if *steps == 0 {
-                return None;
-            }
-            let postings = pairs.postings(*id);
-            postings.add_to(&mut self.union);
-            *steps = steps.saturating_sub(1 + postings.len() / STEP_REFERENCES);
-            self.united += 1;
-        }
-        Some(std::mem::take(&mut self.union))
     }
 }
 

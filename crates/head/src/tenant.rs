@@ -17,6 +17,7 @@ use model::{Exemplar, LabelsRef, Metadata, Samples, SeriesKey, SeriesRef, TimeRa
 use roaring::RoaringBitmap;
 use std::cmp::Ordering;
 use std::collections::BTreeMap;
+use std::ops::Bound;
 
 #[cfg(test)]
 mod tests;
@@ -248,6 +249,15 @@ impl TenantHead {
         self.metadata.values()
     }
 
+    /// The same, of metric families after this one in the order of their names, for who takes turns.
+    pub fn metadata_after<'a>(
+        &'a self,
+        metric: Option<&str>,
+    ) -> impl Iterator<Item = &'a Metadata> + use<'a> {
+        let after = metric.map_or(Bound::Unbounded, Bound::Excluded);
+        self.metadata.range::<str, _>((after, Bound::Unbounded)).map(|(_, metadata)| metadata)
+    }
+
     /// The metadata of one metric family.
     pub fn metadata_of(&self, metric: &str) -> Option<&Metadata> {
         self.metadata.get(metric)
@@ -258,10 +268,18 @@ impl TenantHead {
         self.exemplars.iter()
     }
 
+    /// The same with their numbers, from the number `from` on, for who takes turns. An exemplar has another number only
+    /// after series were evicted.
+    pub fn exemplars_from(&self, from: u64) -> impl Iterator<Item = (u64, &SeriesRef, &Exemplar)> {
+        self.exemplars.iter_from(from)
+    }
+
     /// The series that pass all filters, ascending. A [`Selection`] does the same in turns.
     pub fn select(&self, filters: &[Filter<'_>]) -> RoaringBitmap {
         let mut selection = Selection::new(filters);
-        while !selection.advance(self) {}
+        while !selection.advance(self) {
+            selection.test(|| true);
+        }
         selection.into_series()
     }
 

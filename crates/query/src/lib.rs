@@ -4,19 +4,25 @@
 //! [`SeriesSource`] go in, an [`Answer`] comes out. Semantics are those of Prometheus 3.
 //!
 //! - [`source`]: the trait that storage implements, and what it is asked for
+//! - [`interrupt`]: how the caller ends an evaluation
+//! - [`allowance`]: what the texts of one request may come to
 //! - [`matcher`]: label matchers, with fast paths for what most regular expressions are
 //! - [`memory`]: a source in memory, for tests and benchmarks
 //! - [`promql`]: parse and evaluate
 
+pub mod allowance;
+pub mod interrupt;
 pub mod matcher;
 pub mod memory;
 pub mod promql;
 pub mod source;
 
+pub use allowance::Allowance;
+pub use interrupt::Interrupt;
 pub use matcher::{MatchOp, Matcher, MatcherError};
 pub use promql::{
     Answer, Expr, Options, QueryError, QueryErrorKind, Value, ValueKind, instant, parse, parse_selector,
-    range,
+    parse_selector_within, parse_within, range,
 };
 pub use source::{
     Bucket, BucketSet, RangeWindows, Rolled, RolledSelect, Select, SeriesSet, SeriesSource, SourceError,

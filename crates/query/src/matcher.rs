@@ -5,16 +5,19 @@
 //! [`Matcher::set_matches`] and [`Matcher::prefix`] to look values up instead of testing them all.
 
 mod pattern;
+mod program;
 
 use model::LabelsRef;
 use pattern::Pattern;
-pub(crate) use pattern::compile;
+pub(crate) use program::Program;
 
 /// Longest regular expression, in bytes.
 pub const REGEX_BYTES_MAX: usize = 64 << 10;
 
-/// Largest compiled regular expression, in bytes: what a hostile `((a{99}){99}){99}` runs into.
-pub const REGEX_COMPILED_BYTES_MAX: usize = 1 << 20;
+/// Largest compiled regular expression, in bytes: what a hostile `((a{99}){99}){99}` runs into. It bounds time as well:
+/// where the lazy automaton gives up, each byte of a value visits each of some 8,000 states, so that the longest value
+/// (16 KiB) takes half a second, and nothing can be cancelled meanwhile.
+pub const REGEX_COMPILED_BYTES_MAX: usize = 256 << 10;
 
 /// How a matcher compares.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -63,14 +66,27 @@ pub enum MatcherError {
     /// Too long.
     #[error("regular expression has {0} bytes, the limit is {REGEX_BYTES_MAX}")]
     TooLong(usize),
+    /// Beyond what the request may come to.
+    #[error("{0}")]
+    TooMuch(String),
 }
 
 impl Matcher {
     /// Compiles a matcher.
     pub fn new(name: &str, op: MatchOp, value: &str) -> Result<Self, MatcherError> {
+        Self::within(name, op, value, |_| Ok(()))
+    }
+
+    /// The same, where `may_compile` is asked first if the regex engine is needed.
+    pub(crate) fn within(
+        name: &str,
+        op: MatchOp,
+        value: &str,
+        may_compile: impl FnOnce(&str) -> Result<(), String>,
+    ) -> Result<Self, MatcherError> {
         let pattern = match op {
             MatchOp::Equal | MatchOp::NotEqual => Pattern::literal(value),
-            MatchOp::Regex | MatchOp::NotRegex => Pattern::parse(value)?,
+            MatchOp::Regex | MatchOp::NotRegex => Pattern::parse(value, may_compile)?,
         };
         Ok(Self { name: name.into(), op, value: value.into(), pattern })
     }
@@ -92,9 +108,15 @@ impl Matcher {
         self.matches("")
     }
 
-    /// True where the regex engine is needed.
-    pub(crate) fn needs_engine(&self) -> bool {
-        matches!(self.pattern, Pattern::Regex { .. })
+    /// True where the regex engine is needed. Then nobody knows how long [`Self::matches`] takes; otherwise it takes no
+    /// longer than a few comparisons of the value.
+    pub fn needs_engine(&self) -> bool {
+        matches!(self.pattern, Pattern::Engine { .. })
+    }
+
+    /// What its pattern holds in memory.
+    pub(crate) fn pattern_bytes(&self) -> usize {
+        self.pattern.memory_bytes()
     }
 
     /// True for `!=` and `!~`.

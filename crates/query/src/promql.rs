@@ -27,11 +27,11 @@ mod select;
 mod stream;
 mod window;
 
+use crate::allowance::Allowance;
+use crate::interrupt::Interrupt;
 use crate::matcher::Matcher;
 use crate::source::{SeriesSource, SourceError};
 use model::{Labels, Samples};
-use std::sync::atomic::AtomicBool;
-
 /// Longest expression, in bytes.
 pub const EXPR_BYTES_MAX: usize = 256 << 10;
 
@@ -40,6 +40,9 @@ pub const EXPR_DEPTH_MAX: usize = 200;
 
 /// Warnings, and likewise infos, kept of one evaluation.
 pub const ANNOTATIONS_MAX: usize = 100;
+
+/// Bytes of one of them; what is longer (label values can be) is cut.
+const ANNOTATION_BYTES_MAX: usize = 1 << 10;
 
 /// A parsed expression, ready to be evaluated any number of times.
 #[derive(Debug, Clone)]
@@ -106,9 +109,9 @@ pub struct Options<'a> {
     /// How many values may be held at once, each of which takes up to 16 bytes of memory. A sample, a computed
     /// point and eight bytes of a held series' labels count one each, what is known of a held series some more.
     pub samples_max: u64,
-    /// Looked at for each series and between steps; once true, evaluation ends with
+    /// Asked in every loop over what there may be much of; once it is set, evaluation ends with
     /// [`QueryError::Canceled`].
-    pub cancelled: &'a AtomicBool,
+    pub cancelled: &'a dyn Interrupt,
     /// Metric names are dropped at the very end and not at each operation (Prometheus' feature
     /// `promql-delayed-name-removal`, off by default there).
     pub delayed_name_removal: bool,
@@ -116,7 +119,7 @@ pub struct Options<'a> {
 
 impl<'a> Options<'a> {
     /// Prometheus' defaults.
-    pub const fn new(cancelled: &'a AtomicBool) -> Self {
+    pub const fn new(cancelled: &'a dyn Interrupt) -> Self {
         Self {
             lookback_delta_ms: 5 * 60 * 1000,
             subquery_step_ms: 60 * 1000,
@@ -237,14 +240,24 @@ impl QueryError {
     }
 }
 
-/// Parses an expression.
+/// Parses an expression that may take as much memory as its own limits allow.
 pub fn parse(text: &str) -> Result<Expr, QueryError> {
-    Ok(Expr { root: parse::expression(text)? })
+    parse_within(text, &mut Allowance::new(u64::MAX))
+}
+
+/// Parses one of a request's expressions.
+pub fn parse_within(text: &str, allowance: &mut Allowance) -> Result<Expr, QueryError> {
+    Ok(Expr { root: parse::expression(text, allowance)? })
 }
 
 /// Parses a series selector, as `match[]` takes it: `up`, `{job="x"}`, `up{job=~"a|b"}`.
 pub fn parse_selector(text: &str) -> Result<Vec<Matcher>, QueryError> {
-    parse::selector(text)
+    parse_selector_within(text, &mut Allowance::new(u64::MAX))
+}
+
+/// Parses one of a request's series selectors.
+pub fn parse_selector_within(text: &str, allowance: &mut Allowance) -> Result<Vec<Matcher>, QueryError> {
+    parse::selector(text, allowance)
 }
 
 /// Evaluates at one time.

@@ -5,10 +5,9 @@ use crate::refusal::Refusal;
 use crate::source::{Cancelled, LeftOut, Turns, list, scan, tables_select, unreadable};
 use head::{Among, TenantHead, Walk};
 use model::{Exemplar, Labels, LabelsRef, Metadata, SeriesRef, TenantId, TimeRange};
-use query::Matcher;
+use query::{Interrupt, Matcher};
 use roaring::RoaringBitmap;
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::atomic::{AtomicBool, Ordering};
 use tables::Listing;
 
 /// One tenant's catalog.
@@ -17,14 +16,16 @@ pub(crate) struct Catalog<'a> {
     pub(crate) node: &'a Node,
     pub(crate) tenant: &'a TenantId,
     /// Nobody waits for the answer any more.
-    pub(crate) cancelled: &'a AtomicBool,
+    pub(crate) cancelled: &'a dyn Interrupt,
+    /// What an answer may hold before it is written.
+    pub(crate) memory_bytes: u64,
 }
 
 /// Series looked at in one turn: about a quarter of a millisecond.
 const TURN_SERIES: usize = 256;
 
-/// What a text in an answer costs beside its bytes.
-const TEXT_BYTES: usize = 32;
+/// What a text in an answer costs beside its bytes: its place in a list that doubles, in a sorted set, and in the answer.
+const TEXT_BYTES: usize = 96;
 
 /// Series (of any of `selectors`; all where there are none) with a limit.
 #[derive(Debug)]
@@ -132,11 +133,13 @@ impl Catalog<'_> {
                     bought = room.buy(text.len() + TEXT_BYTES);
                     all.insert(text.into());
                 }
-                bought.is_ok() && !self.cancelled.load(Ordering::Relaxed)
+                bought.is_ok() && !self.cancelled.is_set()
             };
-            list(self.node.shared(), self.tenant, &select, sealed, &left_out, &mut each).map_err(refused)?;
+            let listed =
+                list(self.node.shared(), self.tenant, &select, sealed, &left_out, self.cancelled, &mut each);
+            listed.map_err(refused)?;
             bought.clone()?;
-            if self.cancelled.load(Ordering::Relaxed) {
+            if self.cancelled.is_set() {
                 return Err(Cancelled.into());
             }
         }
@@ -155,10 +158,10 @@ impl Catalog<'_> {
         let (window_bytes, left_out) = (self.room().left_bytes / 2, LeftOut::default());
         for matchers in or_all(ask.selectors) {
             let select = tables_select(matchers, ask.range, false);
-            let scan = scan(self.node.shared(), self.tenant, &select, window_bytes).map_err(refused)?;
-            let Some(mut scan) = scan else { continue };
+            let scan = scan(self.node.shared(), self.tenant, &select, window_bytes, self.cancelled);
+            let Some(mut scan) = scan.map_err(refused)? else { continue };
             while scan.next_series().map_err(|e| refused(unreadable(e)))? {
-                if self.cancelled.load(Ordering::Relaxed) {
+                if self.cancelled.is_set() {
                     return Err(Cancelled.into());
                 }
                 if !each(scan.labels())? {
@@ -177,11 +180,8 @@ impl Catalog<'_> {
         self.node.partitions().iter().map(move |partition| turns(&**partition))
     }
 
-    /// What one answer may hold: a query's share of the query account.
     fn room(&self) -> Room {
-        let settings = self.node.settings();
-        let bytes = settings.budget.evaluation_bytes() / settings.query_concurrency as u64;
-        Room { left_bytes: bytes as usize, bytes }
+        Room { left_bytes: self.memory_bytes as usize, bytes: self.memory_bytes }
     }
 
     /// Series that have a sample in the range.
@@ -240,13 +240,19 @@ impl Catalog<'_> {
             }
             Ok::<_, Refusal>(())
         };
-        for partition in self.node.partitions() {
-            let head = partition.head.read();
-            let Some(head) = head.tenant(self.tenant) else { continue };
-            match metric {
-                Some(metric) => head.metadata_of(metric).into_iter().try_for_each(&mut take)?,
-                None => head.metadata().try_for_each(&mut take)?,
-            }
+        for turns in self.turns() {
+            let (mut taken, mut last) = (Ok(()), None::<String>);
+            turns.until_done(|head| {
+                if let Some(metric) = metric {
+                    taken = head.metadata_of(metric).into_iter().try_for_each(&mut take);
+                    return true;
+                }
+                let some: Vec<_> = head.metadata_after(last.as_deref()).take(TURN_SERIES).collect();
+                taken = some.iter().copied().try_for_each(&mut take);
+                last = some.last().map(|m| m.metric.clone());
+                some.len() < TURN_SERIES || taken.is_err()
+            })?;
+            taken?;
         }
         Ok(all)
     }
@@ -258,18 +264,26 @@ impl Catalog<'_> {
         let mut bytes = Vec::new();
         for turns in self.turns() {
             let Some(selected) = turns.select_any(ask.selectors)? else { continue };
-            let head = turns.partition.head.read();
-            let Some(head) = head.tenant(self.tenant) else { continue };
-            for (series, exemplar) in head.exemplars() {
-                if selected.contains(series.0) && ask.range.contains(exemplar.timestamp_ms) {
-                    bytes.clear();
-                    head.write_labels(*series, &mut bytes);
-                    let labels = LabelsRef::from_canonical(&bytes).to_owned();
-                    let own = exemplar.labels.as_bytes().len();
-                    room.buy(size_of::<Exemplar>() + 2 * TEXT_BYTES + bytes.len() + own)?;
-                    all.entry(labels).or_default().push(exemplar.clone());
+            let (mut next, mut bought) = (0, Ok(()));
+            turns.until_done(|head| {
+                let end = next + TURN_SERIES as u64;
+                for (number, series, exemplar) in head.exemplars_from(next) {
+                    if number >= end || bought.is_err() {
+                        next = number;
+                        return bought.is_err();
+                    }
+                    if selected.contains(series.0) && ask.range.contains(exemplar.timestamp_ms) {
+                        bytes.clear();
+                        head.write_labels(*series, &mut bytes);
+                        let labels = LabelsRef::from_canonical(&bytes).to_owned();
+                        let own = exemplar.labels.as_bytes().len();
+                        bought = room.buy(size_of::<Exemplar>() + 2 * TEXT_BYTES + bytes.len() + own);
+                        all.entry(labels).or_default().push(exemplar.clone());
+                    }
                 }
-            }
+                true
+            })?;
+            bought?;
         }
         for list in all.values_mut() {
             list.sort_by_key(|e| e.timestamp_ms);

@@ -25,6 +25,7 @@ mod listen;
 mod meta;
 mod params;
 mod patience;
+mod queries;
 mod read;
 mod stall;
 mod tenant;
@@ -41,6 +42,7 @@ use axum::routing::{get, post};
 use error::ApiError;
 use gate::Gate;
 use guard::Guard;
+use queries::Queries;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -57,8 +59,8 @@ pub(crate) struct App {
     pub(crate) creating: Gate,
     /// Large bodies that are decoded.
     pub(crate) decoding: Arc<Semaphore>,
-    /// Queries being evaluated; others wait.
-    pub(crate) querying: Arc<Semaphore>,
+    /// Where queries are evaluated, and wait to be.
+    pub(crate) queries: Arc<Queries>,
     /// Queries that are evaluated or wait.
     pub(crate) waiting: Gate,
     /// Exports that run.
@@ -156,11 +158,27 @@ impl App {
             &[],
             move || peak.peak() as f64,
         );
+        let queries = Arc::new(Queries::start(concurrency));
+        let of_queries = |name, help, count: fn(&Queries) -> f64| {
+            let queries = Arc::downgrade(&queries);
+            r.gauge_fn(name, help, &[], move || queries.upgrade().map_or(0.0, |queries| count(&queries)));
+        };
+        of_queries("floodmark_queries_waiting", "Queries that wait for a thread.", |queries| {
+            queries.waiting_and_running().0 as f64
+        });
+        of_queries("floodmark_queries_running", "Queries being evaluated.", |queries| {
+            queries.waiting_and_running().1 as f64
+        });
+        of_queries(
+            "floodmark_queries_set_back",
+            "Queries that were tried while all threads were busy, and were not small; since the start.",
+            |queries| queries.set_back() as f64,
+        );
         Self {
             writing,
             creating,
             decoding: Arc::new(Semaphore::new(std::thread::available_parallelism().map_or(1, usize::from))),
-            querying: Arc::new(Semaphore::new(concurrency)),
+            queries,
             waiting: Gate::new(concurrency * QUERIES_WAITING),
             exporting: Gate::new(export::EXPORTS_MAX),
             metrics: Arc::new(metrics),

@@ -12,9 +12,8 @@ use crate::lake::pins::Pin;
 use crate::owner::PartitionShared;
 use head::{Filter, FilterKind, Selection, TenantHead};
 use model::{ErrorKind, LabelsRef, Samples, SeriesRef, TenantId, TimeRange};
-use query::{MatchOp, Matcher, SeriesSet, SourceError};
+use query::{Interrupt, MatchOp, Matcher, SeriesSet, SourceError};
 use roaring::RoaringBitmap;
-use std::sync::atomic::{AtomicBool, Ordering};
 
 #[cfg(test)]
 mod tests;
@@ -30,6 +29,7 @@ fn with_filters<R>(matchers: &[Matcher], f: impl FnOnce(&[Filter<'_>]) -> R) -> 
             kind: match (m.op, m.set_matches()) {
                 (MatchOp::Equal, _) => FilterKind::Equal(&m.value),
                 (MatchOp::Regex, Some(values)) => FilterKind::OneOf(values),
+                _ if m.needs_engine() => FilterKind::Pattern(predicate),
                 _ => FilterKind::Predicate(predicate),
             },
         })
@@ -141,8 +141,8 @@ fn too_many_samples(count: u64, most: u64) -> SourceError {
 pub(crate) struct Turns<'a> {
     pub(crate) partition: &'a PartitionShared,
     tenant: &'a TenantId,
-    /// Looked at before each turn.
-    cancelled: &'a AtomicBool,
+    /// Asked before each turn, and before each value that a pattern is tried on.
+    cancelled: &'a dyn Interrupt,
     /// Keeps references to series good from turn to turn.
     _pin: head::Pin,
 }
@@ -155,7 +155,7 @@ impl<'a> Turns<'a> {
     pub(crate) fn new(
         partition: &'a PartitionShared,
         tenant: &'a TenantId,
-        cancelled: &'a AtomicBool,
+        cancelled: &'a dyn Interrupt,
     ) -> Self {
         let pin = partition.head.read().pin();
         Self { partition, tenant, cancelled, _pin: pin }
@@ -163,22 +163,26 @@ impl<'a> Turns<'a> {
 
     /// Takes turns until one says that it was the last; none where the tenant has nothing here.
     pub(crate) fn until_done(&self, mut turn: impl FnMut(&TenantHead) -> bool) -> Result<(), Cancelled> {
-        loop {
-            if self.cancelled.load(Ordering::Relaxed) {
-                return Err(Cancelled);
-            }
-            let head = self.partition.head.read();
-            if head.tenant(self.tenant).is_none_or(&mut turn) {
-                return Ok(());
-            }
+        while !self.turn(&mut turn)? {}
+        Ok(())
+    }
+
+    /// One turn, with the lock held; true where it was the last, or the tenant has nothing here.
+    fn turn(&self, turn: impl FnMut(&TenantHead) -> bool) -> Result<bool, Cancelled> {
+        if self.cancelled.is_set() {
+            return Err(Cancelled);
         }
+        let head = self.partition.head.read();
+        Ok(head.tenant(self.tenant).is_none_or(turn))
     }
 
     /// The series that pass all matchers.
     pub(crate) fn select(&self, matchers: &[Matcher]) -> Result<RoaringBitmap, Cancelled> {
         with_filters(matchers, |filters| {
             let mut selection = Selection::new(filters);
-            self.until_done(|head| selection.advance(head))?;
+            while !self.turn(|head| selection.advance(head))? {
+                selection.test(|| !self.cancelled.is_set());
+            }
             Ok(selection.into_series())
         })
     }

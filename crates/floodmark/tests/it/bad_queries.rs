@@ -103,6 +103,54 @@ fn expressions() {
     assert_eq!(server.query("1", 0)["result"][1], "1");
 }
 
+/// What a request may come to in all, whatever it is made of.
+#[test]
+fn large_requests() {
+    let server = Server::new();
+    let list = |one: &str, count: usize| vec![one; count].join(",");
+    let post = |path: &str, params: &[(&str, &str)], status: u16, kind: &str, mentions: &[&str]| {
+        let reply = server.send(&Request::form(path, params));
+        reply.expect(status, &[]);
+        let json = reply.json();
+        let error = json["error"].as_str().unwrap_or_default();
+        assert_eq!(json["errorType"], kind, "{error}");
+        for mention in mentions {
+            assert!(error.contains(mention), "{mention:?} is not in: {error}");
+        }
+    };
+    let long = "x".repeat(16_000);
+    server
+        .send(&Request::write(&wire::v1(&[Series::named("m").label("l", &long).sample(now_ms(), 1.0)])))
+        .expect(204, &[]);
+    // labels that would be much longer than a label may be
+    let replaced = format!("label_replace(m,\"d\",\"{}\",\"l\",\"(.*)\")", "$1".repeat(100_000));
+    let joined = format!("label_join(m,\"d\",\"{}\",{})", "x".repeat(200_000), list("\"l\"", 2_000));
+    for query in [replaced, joined] {
+        post("/api/v1/query", &[("query", &query)], 422, "execution", &["16384 bytes", "\"d\""]);
+    }
+    // matchers, patterns and arguments
+    let matchers = format!("count({{{}}})", list("l=~\".+\"", 8_192));
+    post("/api/v1/query", &[("query", &matchers)], 400, "bad_data", &["1000 matchers"]);
+    let patterns = format!("{{{}}}", list("l=~\"a[bc]\"", 65));
+    post("/api/v1/query", &[("query", &patterns)], 400, "bad_data", &["64 regular expressions"]);
+    let nested = vec!["label_replace(m,\"a\",\"\",\"l\",\"b[cd]\")"; 65].join(" or ");
+    post("/api/v1/query", &[("query", &nested)], 400, "bad_data", &["64 regular expressions"]);
+    let arguments = format!("sort_by_label(m,{})", list("\"l\"", 30_000));
+    post("/api/v1/query", &[("query", &arguments)], 400, "bad_data", &["10000 arguments"]);
+    // and in as many parts as there are
+    for path in ["/api/v1/labels", "/api/v1/series", "/api/v1/label/l/values", "/api/v1/export"] {
+        let many = [("match[]", "{l=~\"\\\\w{8}\"}"); 65];
+        let reply = server.send(&Request::ask(path, &many));
+        let error = reply.text();
+        assert_eq!(reply.status, 400, "{path}: {error}");
+        assert!(error.contains("64 regular expressions"), "{path}: {error}");
+    }
+    // a pattern that takes more to compile than a query may hold
+    let pattern = "[ab]".repeat(15_000);
+    post("/api/v1/query", &[("query", &format!("m{{l=~\"{pattern}\"}}"))], 400, "bad_data", &[]);
+    assert_eq!(server.query("count(m)", now_ms())["result"][0]["value"][1], "1");
+}
+
 #[test]
 fn ranges() {
     let server = Server::new();

@@ -273,7 +273,7 @@ fn a_timeout_can_be_asked_for() {
         let params = [("query", "http_requests_total"), ("time", at.as_str()), ("timeout", timeout)];
         server.send(&Request::ask("/api/v1/query", &params)).expect(200, &[]);
     }
-    let slow = "max_over_time(sum(http_requests_total)[2h:1ms])";
+    let slow = "max_over_time(sum(http_requests_total)[1h:1ms])";
     let params = [("query", slow), ("time", at.as_str()), ("timeout", "1ms")];
     let reply = server.send(&Request::ask("/api/v1/query", &params));
     reply.expect(503, &["\"timeout\"", "query timed out in "]);

@@ -1,5 +1,6 @@
 use super::*;
 use model::{Labels, SeriesKey};
+use std::cell::Cell;
 use std::collections::BTreeSet;
 
 fn add(head: &mut TenantHead, pairs: &[(&str, &str)]) {
@@ -24,20 +25,28 @@ fn many(count: usize) -> TenantHead {
 fn long_selections_take_turns_and_see_what_was_there_at_the_first() {
     const COUNT: usize = 10_000;
     let mut head = many(COUNT);
-    let tested = std::cell::Cell::new(0);
+    let (tested, locked) = (Cell::new(0), Cell::new(false));
     let ends_in_7 = |v: &str| {
         tested.set(tested.get() + 1);
+        assert!(!locked.get(), "a pattern runs with the head locked");
         v.ends_with('7')
     };
     let not_77 = |v: &str| v != "77";
     let filters = [
-        Filter { name: "i", kind: FilterKind::Predicate(&ends_in_7) },
+        Filter { name: "i", kind: FilterKind::Pattern(&ends_in_7) },
         Filter { name: "i", kind: FilterKind::Predicate(&not_77) },
         Filter { name: "parity", kind: FilterKind::Equal("odd") },
     ];
     let mut selection = Selection::new(&filters);
     let mut turns = 1;
-    while !selection.advance(&head) {
+    loop {
+        locked.set(true);
+        let last = selection.advance(&head);
+        locked.set(false);
+        if last {
+            break;
+        }
+        selection.test(|| true);
         turns += 1;
         assert!(tested.replace(0) <= TURN_STEPS / TEST_STEPS + 1);
         // what comes in between is not seen, and does no harm
@@ -113,4 +122,83 @@ fn walks_find_values_with_samples_in_a_range() {
         while !walk.names(&head, Among::Range(range), |n| names.push(n.to_string())) {}
         assert_eq!(names.len(), if values.is_empty() { 0 } else { 3 });
     }
+}
+
+/// Each kind of filter, alone and beside others, against a look at every series.
+#[test]
+fn filters_agree_with_a_look_at_every_series() {
+    let head = many(3_000);
+    let ends_in_1 = |v: &str| v.ends_with('1');
+    let empty_or_short = |v: &str| v.len() < 3;
+    let values = ["", "10", "2999", "none"].map(String::from);
+    let kinds = [
+        FilterKind::Equal("101"),
+        FilterKind::Equal(""),
+        FilterKind::OneOf(&values[1..]),
+        FilterKind::OneOf(&values),
+        FilterKind::Predicate(&ends_in_1),
+        FilterKind::Predicate(&empty_or_short),
+        FilterKind::Pattern(&ends_in_1),
+        FilterKind::Pattern(&empty_or_short),
+    ];
+    let passes = |filter: &Filter<'_>, i: u32| {
+        let (number, label) = (i.to_string(), format!("l{}", i % 5000));
+        let value = match filter.name {
+            "i" => &number,
+            name if name == label => "x",
+            _ => "",
+        };
+        filter.kind.matches(value)
+    };
+    for first in kinds {
+        for second in kinds {
+            for name in ["i", "l10", "absent"] {
+                let filters = [Filter { name: "i", kind: first }, Filter { name, kind: second }];
+                let expected = (0..3_000).filter(|i| filters.iter().all(|filter| passes(filter, *i)));
+                assert!(head.select(&filters).into_iter().eq(expected), "{filters:?}");
+            }
+        }
+    }
+}
+
+#[test]
+fn no_more_than_a_batch_of_values_is_copied() {
+    let mut head = TenantHead::new(1);
+    let long = "v".repeat(10_000);
+    for i in 0..100 {
+        add(&mut head, &[("__name__", "m"), ("long", &format!("{long}{i}")), ("short", &i.to_string())]);
+    }
+    for (name, at_once) in [("long", 2), ("short", 100)] {
+        let tested = Cell::new(0);
+        let count = |_: &str| {
+            tested.set(tested.get() + 1);
+            true
+        };
+        let filters = [
+            Filter { name, kind: FilterKind::Pattern(&|v| !v.is_empty() && count(v)) },
+            Filter { name: "__name__", kind: FilterKind::Equal("m") },
+        ];
+        let mut selection = Selection::new(&filters);
+        while !selection.advance(&head) {
+            selection.test(|| true);
+            assert!(tested.replace(0) <= at_once, "{name}");
+        }
+        assert_eq!(selection.into_series().len(), 100);
+    }
+}
+
+#[test]
+fn a_test_ends_when_told() {
+    let head = many(500);
+    let tested = Cell::new(0);
+    let count = |v: &str| {
+        tested.set(tested.get() + 1);
+        !v.is_empty()
+    };
+    let filters = [Filter { name: "i", kind: FilterKind::Pattern(&count) }];
+    let mut selection = Selection::new(&filters);
+    assert!(!selection.advance(&head));
+    tested.set(0);
+    selection.test(|| tested.get() < 10);
+    assert_eq!(tested.get(), 10);
 }

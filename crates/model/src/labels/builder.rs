@@ -10,7 +10,12 @@ pub struct LabelsBuilder {
     text: String,
     /// (name start, value start, end) in `text`
     spans: Vec<(u32, u32, u32)>,
+    /// Bytes of all labels, where they are more than [`TEXT_BYTES_MAX`]; no more are taken then.
+    too_long: Option<usize>,
 }
+
+/// Far beyond what a series may have: the builder takes texts whose lengths nobody looked at, and knows them by 32 bits.
+const TEXT_BYTES_MAX: usize = 16 * SERIES_LABEL_BYTES_MAX;
 
 impl LabelsBuilder {
     /// An empty builder.
@@ -22,11 +27,17 @@ impl LabelsBuilder {
     pub fn clear(&mut self) {
         self.text.clear();
         self.spans.clear();
+        self.too_long = None;
     }
 
     /// Adds a label. An empty value means "no such label" in Prometheus' data model and is left out when
     /// building.
     pub fn push(&mut self, name: &str, value: &str) {
+        let all = self.too_long.unwrap_or(self.text.len()).saturating_add(name.len() + value.len());
+        if all > TEXT_BYTES_MAX {
+            self.too_long = Some(all);
+            return;
+        }
         let start = self.text.len() as u32;
         self.text.push_str(name);
         let middle = self.text.len() as u32;
@@ -37,6 +48,9 @@ impl LabelsBuilder {
     /// Any label set: sorted, each name once, no empty names, within the caps. It may be empty and
     /// nameless, as the results of queries are.
     pub fn build(&mut self) -> Result<Labels, SeriesError> {
+        if let Some(bytes) = self.too_long {
+            return Err(SeriesError::LabelsTooLong(bytes));
+        }
         let text = &self.text;
         let name = |s: &(u32, u32, u32)| &text[s.0 as usize..s.1 as usize];
         let value = |s: &(u32, u32, u32)| &text[s.1 as usize..s.2 as usize];
@@ -94,6 +108,9 @@ mod tests {
         assert_eq!(check(&[("__name__", "")]), SeriesError::NoName);
         assert_eq!(check(&[("a", "1"), ("a", "2")]), SeriesError::DuplicateLabel("a".into()));
         assert_eq!(check(&[("", "2")]), SeriesError::EmptyLabelName);
+        let longer = "x".repeat(TEXT_BYTES_MAX);
+        assert_eq!(check(&[("a", &longer)]), SeriesError::LabelsTooLong(TEXT_BYTES_MAX + 1));
+        assert_eq!(check(&[("a", &longer), ("b", "1")]), SeriesError::LabelsTooLong(TEXT_BYTES_MAX + 3));
         assert_eq!(check(&[("a", &long)]), SeriesError::LabelValueTooLong("a".into(), long.len()));
     }
 }

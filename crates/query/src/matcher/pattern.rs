@@ -1,7 +1,6 @@
 //! What a regular expression accepts, recognised without the regex engine where it is simple.
 
-use super::{MatcherError, REGEX_BYTES_MAX, REGEX_COMPILED_BYTES_MAX};
-use regex::{Regex, RegexBuilder};
+use super::{MatcherError, Program, REGEX_BYTES_MAX};
 
 /// Alternatives beyond which a set is left to the regex engine.
 const SET_LEN_MAX: usize = 10_000;
@@ -18,7 +17,7 @@ pub(super) enum Pattern {
     /// `prefix.*`, or `prefix.+` with at least one byte more.
     Prefix { prefix: String, more: usize },
     /// Anything else, anchored; all that it accepts begins with `prefix`.
-    Regex { prefix: String, regex: Regex },
+    Engine { prefix: String, program: Program },
 }
 
 impl Pattern {
@@ -28,14 +27,19 @@ impl Pattern {
     }
 
     /// A regular expression as Prometheus reads it: anchored at both ends, `.` matches a newline too.
-    pub(super) fn parse(text: &str) -> Result<Self, MatcherError> {
+    /// `may_compile` is asked before the regex engine is.
+    pub(super) fn parse(
+        text: &str,
+        may_compile: impl FnOnce(&str) -> Result<(), String>,
+    ) -> Result<Self, MatcherError> {
         if text.len() > REGEX_BYTES_MAX {
             return Err(MatcherError::TooLong(text.len()));
         }
         if let Some(simple) = Self::parse_simple(text) {
             return Ok(simple);
         }
-        Ok(Self::Regex { prefix: literal_head(text), regex: compile(text)? })
+        may_compile(text).map_err(MatcherError::TooMuch)?;
+        Ok(Self::Engine { prefix: literal_head(text), program: Program::compile(text)? })
     }
 
     fn parse_simple(text: &str) -> Option<Self> {
@@ -58,6 +62,7 @@ impl Pattern {
         let mut set = inner.split('|').map(unescape).collect::<Option<Vec<_>>>()?;
         set.sort_unstable();
         set.dedup();
+        set.shrink_to_fit();
         Some(Self::Set(set))
     }
 
@@ -71,7 +76,22 @@ impl Pattern {
             Self::Prefix { prefix, more } => {
                 value.starts_with(prefix.as_str()) && value.len() >= prefix.len() + more
             }
-            Self::Regex { prefix, regex } => value.starts_with(prefix.as_str()) && regex.is_match(value),
+            Self::Engine { prefix, program } => value.starts_with(prefix.as_str()) && program.is_match(value),
+        }
+    }
+
+    /// Bytes on the heap. A list of alternatives is copied for the tables, twice.
+    pub(super) fn memory_bytes(&self) -> usize {
+        const COPIES: usize = 3;
+        const ALLOCATION_BYTES_MIN: usize = 16;
+        match self {
+            Self::Any | Self::AnyNonEmpty => 0,
+            Self::Set(set) => {
+                let text = |s: &String| s.len().max(ALLOCATION_BYTES_MIN);
+                set.iter().map(|s| COPIES * (size_of::<String>() + text(s))).sum()
+            }
+            Self::Prefix { prefix, .. } => prefix.len(),
+            Self::Engine { prefix, program } => prefix.len() + program.memory_bytes(),
         }
     }
 
@@ -92,84 +112,9 @@ impl Pattern {
                     ""
                 }
             }
-            Self::Prefix { prefix, .. } | Self::Regex { prefix, .. } => prefix,
+            Self::Prefix { prefix, .. } | Self::Engine { prefix, .. } => prefix,
         }
     }
-}
-
-/// Compiles `text` for matching whole values.
-pub(crate) fn compile(text: &str) -> Result<Regex, MatcherError> {
-    let build = |text: &str| {
-        RegexBuilder::new(&format!("^(?s:{text})$"))
-            .size_limit(REGEX_COMPILED_BYTES_MAX)
-            .dfa_size_limit(REGEX_COMPILED_BYTES_MAX)
-            .build()
-    };
-    // `a)|(b` would close the group that is put around it.
-    if closes_too_early(text) {
-        return Err(MatcherError::Regex(format!("unexpected ): `{text}`")));
-    }
-    let built = build(text).or_else(|e| {
-        let escaped = escape_braces(text);
-        if escaped == text { Err(e) } else { build(&escaped) }
-    });
-    match built {
-        Ok(regex) => Ok(regex),
-        Err(regex::Error::CompiledTooBig(limit)) => {
-            Err(MatcherError::Regex(format!("expression needs more than {limit} bytes: `{text}`")))
-        }
-        Err(e) => {
-            let last = e.to_string();
-            let reason = last.lines().last().unwrap_or("").trim_start_matches("error: ").to_owned();
-            Err(MatcherError::Regex(format!("{reason}: `{text}`")))
-        }
-    }
-}
-
-/// True where a parenthesis closes that was not opened inside `text`.
-fn closes_too_early(text: &str) -> bool {
-    let (mut depth, mut in_class, mut bytes) = (0i64, false, text.bytes());
-    while let Some(b) = bytes.next() {
-        match b {
-            b'\\' => {
-                bytes.next();
-            }
-            b'[' if !in_class => in_class = true,
-            b']' => in_class = false,
-            b'(' if !in_class => depth += 1,
-            b')' if !in_class => depth -= 1,
-            _ => {}
-        }
-        if depth < 0 {
-            return true;
-        }
-    }
-    false
-}
-
-/// Go takes a `{` that begins no repetition for itself; Rust's engine refuses it. Escapes those.
-fn escape_braces(text: &str) -> String {
-    let mut out = String::with_capacity(text.len() + 4);
-    let mut rest = text;
-    while let Some(at) = rest.find(['{', '\\']) {
-        out.push_str(&rest[..at]);
-        rest = &rest[at..];
-        if rest.starts_with('\\') {
-            let len = rest.chars().take(2).map(char::len_utf8).sum();
-            out.push_str(&rest[..len]);
-            rest = &rest[len..];
-            continue;
-        }
-        let body = rest[1..].split('}').next().unwrap_or("");
-        let closed = rest.len() > body.len() + 1;
-        let (low, high) = body.split_once(',').unwrap_or((body, ""));
-        let digits = |s: &str| s.bytes().all(|b| b.is_ascii_digit());
-        let repeats = closed && !low.is_empty() && digits(low) && digits(high);
-        out.push_str(if repeats || out.ends_with("\\p") || out.ends_with("\\P") { "{" } else { "\\{" });
-        rest = &rest[1..];
-    }
-    out.push_str(rest);
-    out
 }
 
 /// The text that `pattern` stands for, where it has no operator.

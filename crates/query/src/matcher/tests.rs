@@ -100,3 +100,40 @@ fn a_missing_label_is_the_empty_value() {
     assert!(matches_all(&[Matcher::equal("job", "a"), Matcher::equal("zone", "")], labels.as_ref()));
     assert!(!matches_all(&[Matcher::equal("zone", "x")], labels.as_ref()));
 }
+
+#[test]
+fn classes_are_ascii_as_in_go_and_small() {
+    let matches =
+        |pattern: &str, value: &str| Matcher::new("l", MatchOp::Regex, pattern).unwrap().matches(value);
+    for (pattern, yes, no) in [
+        ("\\w+!", "a_1!", "é!"),
+        ("\\W", "é", "a"),
+        ("x\\d", "x1", "x\u{0661}"),
+        ("[\\d.-]+", "1.2-3", "1.2-a"),
+        ("[^\\s]+", "ab", "a b"),
+        ("a\\sb", "a\tb", "a\u{a0}b"),
+        ("\\\\w", "\\w", "\\a"),
+        ("\\D\\S", "a\u{a0}", "1a"),
+    ] {
+        assert!(matches(pattern, yes) && !matches(pattern, no), "{pattern}");
+    }
+    // `\\w` in Unicode has 700 ranges
+    let bytes = Matcher::new("l", MatchOp::Regex, "\\w{8}").unwrap().pattern_bytes();
+    assert!(bytes < 200 << 10, "{bytes}");
+}
+
+#[test]
+fn memory_of_a_pattern_is_bounded_and_known() {
+    // the largest that is compiled at all
+    let largest = |unit: &str| {
+        let sizes = (1..12).rev().map(|power| Program::compile(&unit.repeat(1 << power)));
+        sizes.into_iter().find_map(Result::ok).expect("a small one is compiled").memory_bytes()
+    };
+    for unit in ["[ab]", "a*b*", "(a|b)", "\\pL"] {
+        let bytes = largest(unit);
+        assert!(
+            (REGEX_COMPILED_BYTES_MAX / 8..8 * REGEX_COMPILED_BYTES_MAX).contains(&bytes),
+            "{unit}: {bytes}"
+        );
+    }
+}

@@ -60,6 +60,7 @@ impl<'a> Evaluator<'a> {
         })?;
         let mut out = Matrix::new(self.meter, count);
         for (group, (labels, drop_name)) in groups.labels.into_iter().zip(drop_names).enumerate() {
+            self.check_cancelled()?;
             let row = out.push_empty(RowName { labels, drop_name })?;
             out.row_mut(row)
                 .iter_mut()
@@ -145,6 +146,7 @@ impl<'a> Evaluator<'a> {
         let single = groups.is_single();
         let mut out = Merged::new(self.meter, grid.count);
         let mut rows = hashbrown::HashMap::<(usize, u64), usize>::new();
+        let meter = self.meter;
         let mut buffer = Vec::new();
         self.stream(&aggregate.expr, grid, &mut |mut row: Row<'_>| {
             let group = if single { groups.single() } else { groups.of(row.labels(&mut buffer))? };
@@ -156,6 +158,7 @@ impl<'a> Evaluator<'a> {
                 let cell = match rows.get(&key) {
                     Some(row) => *row,
                     None => {
+                        meter.check()?;
                         let text = decimal(value);
                         let labels = with(groups.labels[group].as_ref(), &[(label, &text)])?;
                         let row = out.row_of(&RowName { labels, drop_name: false })?;

@@ -81,6 +81,7 @@ impl<'a> Evaluator<'a> {
         let swapped = b.matching.many == Many::Right;
         let (many, one) = if swapped { (&rhs, &lhs) } else { (&lhs, &rhs) };
         let mut pairing = Pairing {
+            meter: self.meter,
             b,
             many,
             one,
@@ -111,7 +112,7 @@ struct Join {
 
 impl Join {
     fn new(
-        meter: &Meter,
+        meter: &Meter<'_>,
         matching: &Matching,
         lhs: &Matrix<'_>,
         rhs: &Matrix<'_>,
@@ -122,6 +123,7 @@ impl Join {
         let mut sides = [Vec::new(), Vec::new()];
         for (side, matrix) in sides.iter_mut().zip([lhs, rhs]) {
             for (i, name) in matrix.names.iter().enumerate() {
+                meter.check()?;
                 let group = groups.of(name.labels.as_ref())?;
                 if side.len() <= group {
                     side.resize_with(group + 1, Vec::new);
@@ -139,7 +141,7 @@ impl Join {
 
 /// `and`, `or`, `unless`.
 fn set_operation<'m>(
-    meter: &'m Meter,
+    meter: &'m Meter<'m>,
     op: BinaryOp,
     mut lhs: Matrix<'m>,
     mut rhs: Matrix<'m>,
@@ -162,6 +164,7 @@ fn set_operation<'m>(
         }
     };
     for group in 0..join.count {
+        meter.check()?;
         let (l, r) = (&join.lhs[group], &join.rhs[group]);
         if op == BinaryOp::Or {
             mark(&mut there, &lhs, l);
@@ -177,6 +180,7 @@ fn set_operation<'m>(
     let mut out = Merged::new(meter, lhs.steps);
     for matrix in [&lhs, &rhs] {
         for (i, name) in matrix.names.iter().enumerate() {
+            meter.check()?;
             if matrix.row(i).iter().copied().any(is_present) {
                 out.add(name, matrix.row(i))?;
             }
@@ -205,6 +209,7 @@ const NOBODY: usize = usize::MAX;
 /// An arithmetic or comparison operation, match group by match group. The "many" side may have several
 /// rows in a group (one at a time, without `group_left` or `group_right`), the "one" side one at a time.
 struct Pairing<'p, 'm> {
+    meter: &'p Meter<'p>,
     b: &'p Binary,
     many: &'p Matrix<'m>,
     one: &'p Matrix<'m>,
@@ -231,6 +236,7 @@ impl Pairing<'_, '_> {
         let partner = self.partners(one)?;
         let mut matched = vec![false; self.active.len()];
         for row in many {
+            self.meter.check()?;
             self.pair_row(*row, &partner, fill_one, &mut matched)?;
         }
         for row in self.touched.drain(..) {
@@ -238,6 +244,7 @@ impl Pairing<'_, '_> {
         }
         if let Some(fill) = fill_many {
             for row in one {
+                self.meter.check()?;
                 self.fill_row(*row, fill, &matched)?;
             }
         }
@@ -248,6 +255,7 @@ impl Pairing<'_, '_> {
     fn partners(&self, one: &[usize]) -> Result<Vec<usize>, QueryError> {
         let mut partner = vec![NOBODY; self.active.len()];
         for row in one {
+            self.meter.check()?;
             for (step, value) in self.one.row(*row).iter().enumerate() {
                 if is_absent(*value) || !self.active[step] {
                     continue;
@@ -370,14 +378,16 @@ impl Pairing<'_, '_> {
         let plain = matching.many == Many::None;
         let kept = keep(many, |name| {
             !(self.drops_name && is_metadata(name))
-                && (!plain || matching.on == matching.labels.iter().any(|l| l == name))
+                && (!plain || matching.on == is_listed(&matching.labels, name))
         });
         if matching.include.is_empty() {
             return Ok(kept);
         }
-        let changes: Vec<_> =
-            matching.include.iter().map(|name| (name.as_str(), one.get(name).unwrap_or(""))).collect();
-        with(kept.as_ref(), &changes)
+        // by the labels that there are, for many more may be listed
+        let changed = kept.iter().map(|(name, _)| (name, one.get(name).unwrap_or("")));
+        let added = one.iter().filter(|(name, _)| kept.get(name).is_none());
+        let changes = changed.chain(added).filter(|(name, _)| is_listed(&matching.include, name));
+        with(kept.as_ref(), &changes.collect::<Vec<_>>())
     }
 
     fn duplicate(&self, first: usize, second: usize) -> QueryError {
@@ -394,10 +404,15 @@ impl Pairing<'_, '_> {
     }
 }
 
+/// True for a name in a list that the parser sorted.
+fn is_listed(names: &[String], name: &str) -> bool {
+    names.binary_search_by(|listed| listed.as_str().cmp(name)).is_ok()
+}
+
 /// The labels by which a series finds its partner.
 fn match_labels(labels: LabelsRef<'_>, matching: &Matching) -> Labels {
     keep(labels, |name| {
-        let listed = matching.labels.iter().any(|l| l == name);
+        let listed = is_listed(&matching.labels, name);
         if matching.on { listed } else { !listed && name != METRIC_NAME }
     })
 }

@@ -6,17 +6,17 @@ use super::grid::Grid;
 use super::label_set::{sort_key, without_name};
 use super::matrix::{Charge, Column, Matrix, Merged, Meter, same_labelset};
 use super::stream::Row;
-use super::{ANNOTATIONS_MAX, Answer, Options, QueryError, Value, ValueKind, binary};
+use super::{ANNOTATION_BYTES_MAX, ANNOTATIONS_MAX, Answer, Options, QueryError, Value, ValueKind, binary};
 use crate::source::SeriesSource;
 use model::{Labels, Samples};
 use std::collections::BTreeSet;
-use std::sync::atomic::Ordering;
+use std::ops::Range;
 
 /// One evaluation.
 pub(super) struct Evaluator<'a> {
     pub(super) source: &'a dyn SeriesSource,
     pub(super) options: &'a Options<'a>,
-    pub(super) meter: &'a Meter,
+    pub(super) meter: &'a Meter<'a>,
     /// The whole query's times, for `@ start()` and the like.
     query_start_ms: i64,
     query_end_ms: i64,
@@ -33,7 +33,7 @@ pub(super) fn instant(
     source: &dyn SeriesSource,
     options: &Options<'_>,
 ) -> Result<Answer, QueryError> {
-    let meter = Meter::new(options.samples_max);
+    let meter = Meter::new(options.samples_max, options.cancelled);
     let mut eval = Evaluator::new(source, options, &meter, (at_ms, at_ms, 0));
     let grid = Grid::single(at_ms);
     let value = match root.kind() {
@@ -51,7 +51,7 @@ pub(super) fn instant(
         }
         ValueKind::Matrix => {
             let mut series = eval.samples_of(root, at_ms)?;
-            sort_series(&mut series);
+            sort_series(&mut series, &meter)?;
             Value::Matrix(series)
         }
     };
@@ -71,7 +71,7 @@ pub(super) fn range(
             "zero or negative query resolution step widths are not accepted. Try a positive integer".into(),
         ));
     }
-    let meter = Meter::new(options.samples_max);
+    let meter = Meter::new(options.samples_max, options.cancelled);
     let mut eval = Evaluator::new(source, options, &meter, (start_ms, end_ms, step_ms));
     let grid = Grid::new(start_ms, end_ms, step_ms, meter.max())?;
     let series = match root.kind() {
@@ -85,7 +85,7 @@ pub(super) fn range(
             let matrix = eval.clean_names(matrix)?;
             let mut series = Vec::with_capacity(matrix.len());
             matrix.drain(|name, row| series.push((name.labels, present(row, &grid))));
-            sort_series(&mut series);
+            sort_series(&mut series, &meter)?;
             series
         }
         kind => {
@@ -111,8 +111,13 @@ fn present(row: &[f64], grid: &Grid) -> Samples {
 }
 
 /// Puts series into Prometheus' order of labels.
-fn sort_series(series: &mut Vec<(Labels, Samples)>) {
-    let mut arena = Vec::new();
+fn sort_series(series: &mut Vec<(Labels, Samples)>, meter: &Meter<'_>) -> Result<(), QueryError> {
+    meter.check()?;
+    let mut charge = meter.charge();
+    let text: usize = series.iter().map(|(labels, _)| labels.as_bytes().len()).sum();
+    charge.add_bytes(text + series.len() * SORTING_BYTES)?;
+    // a key is shorter than the canonical form, which has lengths in the place of its terminators
+    let mut arena = Vec::with_capacity(text);
     let keys = series.iter().map(|(labels, _)| {
         let start = arena.len();
         sort_key(&mut arena, labels.as_ref());
@@ -124,13 +129,18 @@ fn sort_series(series: &mut Vec<(Labels, Samples)>) {
     let mut slots: Vec<_> = std::mem::take(series).into_iter().map(Some).collect();
     *series =
         order.into_iter().map(|i| slots[i].take().expect("BUG: an order has each index once")).collect();
+    Ok(())
 }
+
+/// What sorting takes for a series beside its key: where that is, its place, and the series once more.
+const SORTING_BYTES: usize =
+    size_of::<Range<usize>>() + size_of::<usize>() + 2 * size_of::<(Labels, Samples)>();
 
 impl<'a> Evaluator<'a> {
     fn new(
         source: &'a dyn SeriesSource,
         options: &'a Options<'a>,
-        meter: &'a Meter,
+        meter: &'a Meter<'a>,
         (query_start_ms, query_end_ms, query_step_ms): (i64, i64, i64),
     ) -> Self {
         Self {
@@ -155,7 +165,7 @@ impl<'a> Evaluator<'a> {
     }
 
     pub(super) fn check_cancelled(&self) -> Result<(), QueryError> {
-        if self.options.cancelled.load(Ordering::Relaxed) { Err(QueryError::Canceled) } else { Ok(()) }
+        self.meter.check()
     }
 
     /// True where the query asks for one time only.
@@ -165,13 +175,13 @@ impl<'a> Evaluator<'a> {
 
     pub(super) fn warn(&mut self, message: impl std::fmt::Display) {
         if self.warnings.len() < ANNOTATIONS_MAX {
-            self.warnings.insert(format!("PromQL warning: {message}"));
+            self.warnings.insert(annotation("warning", message));
         }
     }
 
     pub(super) fn info(&mut self, message: impl std::fmt::Display) {
         if self.infos.len() < ANNOTATIONS_MAX {
-            self.infos.insert(format!("PromQL info: {message}"));
+            self.infos.insert(annotation("info", message));
         }
     }
 
@@ -261,6 +271,7 @@ impl<'a> Evaluator<'a> {
         let instant = matrix.steps == 1;
         let mut merged = Merged::new(self.meter, matrix.steps);
         for (i, name) in matrix.names.iter().enumerate() {
+            self.check_cancelled()?;
             let mut name = name.clone();
             if name.drop_name {
                 name.labels = without_name(name.labels.as_ref());
@@ -301,6 +312,16 @@ impl<'a> Evaluator<'a> {
         }
         Ok(series)
     }
+}
+
+/// A text of bounded length: values of labels can be part of it.
+fn annotation(kind: &str, message: impl std::fmt::Display) -> String {
+    let mut text = format!("PromQL {kind}: {message}");
+    if text.len() > ANNOTATION_BYTES_MAX {
+        text.truncate(text.floor_char_boundary(ANNOTATION_BYTES_MAX));
+        text.push('…');
+    }
+    text
 }
 
 /// Which time is looked at.

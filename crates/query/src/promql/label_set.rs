@@ -78,7 +78,7 @@ pub(super) struct Groups<'g> {
 }
 
 impl<'g> Groups<'g> {
-    pub(super) fn new(grouping: &'g Grouping, meter: &'g Meter) -> Self {
+    pub(super) fn new(grouping: &'g Grouping, meter: &'g Meter<'g>) -> Self {
         Self { grouping, charge: meter.charge(), ids: HashMap::new(), key: Vec::new(), labels: Vec::new() }
     }
 

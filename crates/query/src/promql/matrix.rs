@@ -4,6 +4,7 @@ use super::QueryError;
 use super::float::{ABSENT, is_absent, is_present};
 use super::rows::Rows;
 use super::stream::{Row, Sink};
+use crate::interrupt::Interrupt;
 use hashbrown::HashMap;
 use model::{Labels, LabelsRef};
 use std::cell::Cell;
@@ -11,16 +12,26 @@ use std::cell::Cell;
 /// What a held series counts beside its labels and values: its place in lists and maps, in values of 16 bytes.
 pub(super) const SERIES_VALUES: usize = 12;
 
-/// How many values an evaluation holds, and how many it may.
+/// What a value may take: a time and a number.
+const VALUE_BYTES: usize = 16;
+
+/// How many values an evaluation holds, how many it may, and whether it is to go on.
 #[derive(Debug)]
-pub(super) struct Meter {
+pub(super) struct Meter<'a> {
     held: Cell<u64>,
     max: u64,
+    cancelled: &'a dyn Interrupt,
 }
 
-impl Meter {
-    pub(super) const fn new(max: u64) -> Self {
-        Self { held: Cell::new(0), max }
+impl<'a> Meter<'a> {
+    pub(super) const fn new(max: u64, cancelled: &'a dyn Interrupt) -> Self {
+        Self { held: Cell::new(0), max, cancelled }
+    }
+
+    /// Fails where nobody waits for the result. To be asked in every loop whose length a stranger decides.
+    #[inline]
+    pub(super) fn check(&self) -> Result<(), QueryError> {
+        if self.cancelled.is_set() { Err(QueryError::Canceled) } else { Ok(()) }
     }
 
     pub(super) const fn max(&self) -> u64 {
@@ -46,7 +57,7 @@ impl Meter {
 /// Values held by somebody; given back when dropped.
 #[derive(Debug)]
 pub(super) struct Charge<'m> {
-    meter: &'m Meter,
+    meter: &'m Meter<'m>,
     values: u64,
 }
 
@@ -65,6 +76,11 @@ impl<'m> Charge<'m> {
         self.meter.held.set(self.meter.held.get() + values);
         self.values += values;
         Ok(())
+    }
+
+    /// Takes as many as `bytes` are worth.
+    pub(super) fn add_bytes(&mut self, bytes: usize) -> Result<(), QueryError> {
+        self.add(bytes.div_ceil(VALUE_BYTES))
     }
 
     /// Takes what a series and its labels are worth, without its values.
@@ -87,7 +103,7 @@ pub(super) struct Column<'m> {
 }
 
 impl<'m> Column<'m> {
-    pub(super) fn new(meter: &'m Meter, count: usize, value: f64) -> Result<Self, QueryError> {
+    pub(super) fn new(meter: &'m Meter<'m>, count: usize, value: f64) -> Result<Self, QueryError> {
         let mut charge = meter.charge();
         charge.add(count)?;
         Ok(Self { values: vec![value; count], _charge: charge })
@@ -120,7 +136,7 @@ pub(super) struct Matrix<'m> {
 }
 
 impl<'m> Matrix<'m> {
-    pub(super) const fn new(meter: &'m Meter, steps: usize) -> Self {
+    pub(super) const fn new(meter: &'m Meter<'m>, steps: usize) -> Self {
         Self { steps, names: Vec::new(), values: Rows::new(steps), charge: meter.charge() }
     }
 
@@ -170,6 +186,7 @@ impl<'m> Matrix<'m> {
     pub(super) fn emit(mut self, sink: &mut Sink<'_>) -> Result<(), QueryError> {
         let names = std::mem::take(&mut self.names);
         for (i, mut name) in names.into_iter().enumerate() {
+            self.charge.meter.check()?;
             self.values.free_before(i);
             let row = self.row_mut(i);
             if row.iter().copied().any(is_present) {
@@ -194,7 +211,7 @@ pub(super) fn same_labelset() -> QueryError {
 }
 
 impl<'m> Merged<'m> {
-    pub(super) fn new(meter: &'m Meter, steps: usize) -> Self {
+    pub(super) fn new(meter: &'m Meter<'m>, steps: usize) -> Self {
         Self { matrix: Matrix::new(meter, steps), rows: HashMap::new() }
     }
 

@@ -19,12 +19,9 @@ mod types;
 
 use super::ast::{Node, Selector, TimeShift};
 use super::{EXPR_BYTES_MAX, EXPR_DEPTH_MAX, QueryError};
+use crate::allowance::Allowance;
 use crate::matcher::Matcher;
 use lexer::{Fault, Kind, Place, Token};
-
-/// The most regular expressions in one expression that need the regex engine: each may take
-/// [`crate::matcher::REGEX_COMPILED_BYTES_MAX`].
-const PATTERNS_MAX: usize = 64;
 
 /// How deep brackets, signs and powers may nest: the parser recurses. A chain of operators does not nest here, but
 /// its tree does (see [`EXPR_DEPTH_MAX`]).
@@ -34,18 +31,18 @@ const NESTING_MAX: usize = 100;
 const DURATION_MS_MAX: i64 = 1000 * 365 * 24 * 3600 * 1000;
 
 /// Parses and checks an expression.
-pub(super) fn expression(text: &str) -> Result<Node, QueryError> {
+pub(super) fn expression(text: &str, allowance: &mut Allowance) -> Result<Node, QueryError> {
     if text.len() > EXPR_BYTES_MAX {
         let message = format!("expression has {} bytes, the limit is {EXPR_BYTES_MAX}", text.len());
         return Err(QueryError::Parse(message));
     }
-    let mut parser = Parser { text, at: 0, parens: 0, nesting: 0, patterns: 0 };
+    let mut parser = Parser { text, at: 0, parens: 0, nesting: 0, allowance };
     parser.whole().map_err(|(at, message)| error_at(text, at, &message))
 }
 
 /// Parses a series selector without modifiers.
-pub(super) fn selector(text: &str) -> Result<Vec<Matcher>, QueryError> {
-    match expression(text)? {
+pub(super) fn selector(text: &str, allowance: &mut Allowance) -> Result<Vec<Matcher>, QueryError> {
+    match expression(text, allowance)? {
         Node::Selector(Selector { matchers, time: TimeShift { at: None, offset_ms: 0 } }) => Ok(matchers),
         _ => Err(error_at(text, 0, "expected a series selector without modifiers")),
     }
@@ -64,7 +61,7 @@ fn error_at(text: &str, at: usize, message: &str) -> QueryError {
 const NOTHING: &str = "no expression found in input";
 
 /// Walks the tokens of one expression.
-struct Parser<'t> {
+struct Parser<'t, 'a> {
     text: &'t str,
     /// What is before this byte has been taken.
     at: usize,
@@ -72,8 +69,8 @@ struct Parser<'t> {
     parens: usize,
     /// How deep the parser itself is in an expression.
     nesting: usize,
-    /// Matchers so far that need the regex engine.
-    patterns: usize,
+    /// What the request may still come to.
+    allowance: &'a mut Allowance,
 }
 
 /// A part of an expression.
@@ -93,7 +90,7 @@ impl Part {
     }
 }
 
-impl<'t> Parser<'t> {
+impl<'t> Parser<'t, '_> {
     fn whole(&mut self) -> Result<Node, Fault> {
         if self.peek()?.kind == Kind::End {
             return Err((0, NOTHING.into()));
@@ -103,6 +100,11 @@ impl<'t> Parser<'t> {
             Token { kind: Kind::End, .. } => Ok(part.node),
             more => Err(self.unexpected(more, "", "")),
         }
+    }
+
+    /// Counts a node at `at`, before it is made.
+    fn count(&mut self, at: usize, text_bytes: usize) -> Result<(), Fault> {
+        self.allowance.node(text_bytes).map_err(|message| (at, message))
     }
 
     /// The next token, without taking it.
@@ -197,6 +199,8 @@ fn described(token: Token<'_>) -> String {
         Kind::Text => format!("string {text:?}"),
     }
 }
+
+const _: () = assert!(4 * size_of::<Part>() <= 512, "allowance::NODE_BYTES");
 
 #[cfg(test)]
 mod tests;

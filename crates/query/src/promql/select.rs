@@ -1,13 +1,13 @@
 //! Selectors: each series pulled once, all steps computed in one pass.
 
-use super::QueryError;
 use super::ast::{Call, Function, Node, Selector, Subquery};
 use super::eval::Evaluator;
 use super::float::{ABSENT, is_absent, is_present};
 use super::grid::Grid;
-use super::matrix::{Column, Merged, same_labelset};
+use super::matrix::{Charge, Column, Merged, same_labelset};
 use super::stream::{Row, RowLabels, Sink};
 use super::window::{Spec, Windows, rolled};
+use super::{ANNOTATIONS_MAX, QueryError};
 use crate::matcher::Matcher;
 use crate::source::{Bucket, BucketSet, RangeWindows, Rolled, RolledSelect, Select, SeriesSet};
 use hashbrown::HashSet;
@@ -35,6 +35,9 @@ impl RowLabels for BucketLabels<'_, '_> {
 
 /// What a bucket and its end count, in values of 16 bytes.
 const BUCKET_VALUES: usize = (size_of::<Bucket>() + size_of::<i64>()).div_ceil(16);
+
+/// What a key in a set counts: the set doubles when seven eighths are full, and is there twice while it does.
+const SEEN_VALUES: usize = 4;
 
 /// Removes staleness markers: ranges do not see them.
 pub(super) fn drop_stale(samples: &mut Samples) {
@@ -134,7 +137,8 @@ impl<'a> Evaluator<'a> {
         }
         let arg = range.expect("BUG: types were checked, but there is no range vector");
         self.check_range_params(call.function, &params)?;
-        let mut windows = Windows::new(call.function, params.iter().map(|p| &**p).collect());
+        let params = params.iter().map(|p| &**p).collect();
+        let mut windows = Windows::new(call.function, params, self.meter);
         let mut out = Column::new(self.meter, grid.count, ABSENT)?;
         let mut finish = RangeRows::new(self, call.function, arg);
         match arg {
@@ -195,7 +199,7 @@ impl<'a> Evaluator<'a> {
                             samples.push(inner.time_ms(step), value);
                         }
                     }
-                    windows.compute(&samples, &spec, &mut out.values);
+                    windows.compute(&samples, &spec, &mut out.values)?;
                     finish.pass(row.with_values(&mut out.values), sink)
                 })?;
             }
@@ -226,7 +230,7 @@ impl<'a> Evaluator<'a> {
         out.fill(ABSENT);
         self.each_series(matchers, spec.covers(), &mut |set, samples| {
             drop_stale(samples);
-            windows.compute(samples, spec, &mut out[steps.clone()]);
+            windows.compute(samples, spec, &mut out[steps.clone()])?;
             let mut labels = SetLabels(set);
             put(Row { labels: &mut labels, strip: false, drop_name: false, values: out })
         })
@@ -250,7 +254,7 @@ impl<'a> Evaluator<'a> {
             charge.add(values.saturating_sub(charge.values()) as usize)?;
             ends.clear();
             ends.extend(buckets.iter().map(|bucket| bucket.end_ms));
-            rolled::compute(function, &buckets, &ends, spec, &mut out[steps.clone()]);
+            rolled::compute(self.meter, function, &buckets, &ends, spec, &mut out[steps.clone()])?;
             let mut labels = BucketLabels(&mut *rolled.set);
             put(Row { labels: &mut labels, strip: false, drop_name: false, values: out })?;
         }
@@ -325,11 +329,12 @@ impl<'a> Evaluator<'a> {
 }
 
 /// What happens to the rows of a range function: names, and checks on them.
-struct RangeRows {
+struct RangeRows<'m> {
     delayed: bool,
     drops_name: bool,
     /// Label sets seen, where two series can differ by name only.
     seen: Option<HashSet<SeriesKey>>,
+    charge: Charge<'m>,
     buffer: Vec<u8>,
     counter: bool,
     /// The name of all series, where there is only one.
@@ -337,8 +342,8 @@ struct RangeRows {
     not_counters: HashSet<String>,
 }
 
-impl RangeRows {
-    fn new(eval: &Evaluator<'_>, function: Function, arg: &Node) -> Self {
+impl<'m> RangeRows<'m> {
+    fn new(eval: &Evaluator<'m>, function: Function, arg: &Node) -> Self {
         let delayed = eval.options.delayed_name_removal;
         let drops_name = !matches!(function, Function::LastOverTime | Function::FirstOverTime);
         let unsure = drops_name && !delayed && arg.may_collide_without_name();
@@ -350,6 +355,7 @@ impl RangeRows {
             delayed,
             drops_name,
             seen: unsure.then(HashSet::new),
+            charge: eval.meter.charge(),
             buffer: Vec::new(),
             counter: matches!(function, Function::Rate | Function::Increase),
             name,
@@ -369,6 +375,7 @@ impl RangeRows {
         }
         if let Some(seen) = &mut self.seen {
             let labels = row.labels(&mut self.buffer);
+            self.charge.add(SEEN_VALUES)?;
             if !seen.insert(SeriesKey::of(labels.as_bytes(), 0)) {
                 return Err(same_labelset());
             }
@@ -379,7 +386,8 @@ impl RangeRows {
     fn check_counter(&mut self, row: &mut Row<'_>) {
         let mut check = |name: &str| {
             let counter = ["_total", "_sum", "_count", "_bucket"].iter().any(|s| name.ends_with(s));
-            if !counter && !name.is_empty() && !self.not_counters.contains(name) {
+            let is_room = self.not_counters.len() < ANNOTATIONS_MAX;
+            if !counter && is_room && !name.is_empty() && !self.not_counters.contains(name) {
                 self.not_counters.insert(name.to_owned());
             }
         };

@@ -1,6 +1,7 @@
 use super::*;
+use crate::allowance::{MATCHERS_MAX, NODES_MAX, PATTERNS_MAX};
 use crate::memory::MemorySource;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 fn source() -> MemorySource {
     let mut source = MemorySource::new();
@@ -72,4 +73,163 @@ fn a_query_holds_no_more_than_it_may() {
     check("requests_total + requests_total + (requests_total + (requests_total + requests_total))", false);
     check("max_over_time(requests_total[1h:1ms])", false);
     check("count_over_time(vector(1)[1000y:1ms])", false);
+}
+
+/// Counts how often it is asked, and is set after some times.
+#[derive(Debug)]
+struct After {
+    asked: AtomicU64,
+    set_after: u64,
+}
+
+impl Interrupt for After {
+    fn is_set(&self) -> bool {
+        self.asked.fetch_add(1, Ordering::Relaxed) >= self.set_after
+    }
+}
+
+#[test]
+fn whatever_takes_long_asks_often_whether_to_go_on_and_ends_when_told() {
+    const SERIES: u64 = 300;
+    const STEPS: u64 = 11_000;
+    let mut source = MemorySource::new();
+    let bounds = ["1", "2", "5", "+Inf"];
+    for i in 0..SERIES {
+        let (job, le) = (format!("job{i}"), bounds[i as usize % 4]);
+        let labels = Labels::from_pairs(&[("__name__", "m_bucket"), ("job", &job), ("le", le)]);
+        let samples = Samples { timestamps: vec![0, 1000], values: vec![i as f64, f64::INFINITY] };
+        source.add(labels, samples);
+    }
+    // an expression, its steps, and how often it has to ask: once for some ten thousand units of work
+    let check = |text: &str, steps: u64, least: u64| {
+        let evaluate = |set_after: u64| {
+            let interrupt = After { asked: AtomicU64::new(0), set_after };
+            let options = Options::new(&interrupt);
+            let (expr, end_ms) = (parse(text).unwrap(), steps as i64 - 1);
+            let answer = match steps {
+                1 => instant(&expr, 1000, &source, &options),
+                _ => range(&expr, 0, end_ms, 1, &source, &options),
+            };
+            (answer.map(|_| ()), interrupt.asked.into_inner())
+        };
+        let (answer, asked) = evaluate(u64::MAX);
+        assert_eq!(answer, Ok(()), "{text}");
+        assert!(asked >= least, "{text}: asked {asked} times, expected {least}");
+        let (answer, asked_until_set) = evaluate(asked / 2);
+        assert_eq!(answer, Err(QueryError::Canceled), "{text}");
+        assert!(asked_until_set <= asked / 2 + 2, "{text}: went on for {asked_until_set} of {asked}");
+    };
+    for function in ["mad_over_time", "quantile_over_time", "double_exponential_smoothing"] {
+        let param = if function == "quantile_over_time" { "0.5, " } else { "" };
+        let params = if function.starts_with("double") { ", 0.5, 0.5" } else { "" };
+        // a sorted window is moved on in a hundredth of the time that it takes to look at all of it
+        let least = if function.starts_with("double") { 1100 * 1000 / 10_000 } else { 1100 / 100 };
+        check(&format!("{function}({param}vector(time())[5s:1ms]{params})"), 1100, least);
+    }
+    check("avg_over_time(vector(1e308)[5s:1ms])", 1100, 1100 * 1000 / 10_000);
+    check("rate(vector(time() % 2)[5s:1ms])", STEPS, STEPS / 5000);
+    check("absent(m_bucket)", 1, SERIES);
+    check("sort(m_bucket)", 1, SERIES);
+    check("sort_by_label(m_bucket, \"le\", \"job\")", 1, 8 * SERIES);
+    check("m_bucket + on(job, le) m_bucket", 100, 4 * SERIES);
+    check("m_bucket or m_bucket", 100, 4 * SERIES);
+    check("count by (job) (m_bucket)", 100, 2 * SERIES);
+    check("count_values(\"v\", m_bucket)", 100, 2 * SERIES);
+    check("topk by (job) (3, m_bucket)", 100, 100 * SERIES);
+    check("quantile by (le) (0.5, m_bucket)", 1000, 4000);
+    check("histogram_quantile(0.9, m_bucket)", 1000, 1000);
+    check("histogram_fraction(1, 2, m_bucket)", 1000, 1000);
+    check("label_replace(m_bucket, \"a\", \"$1\", \"job\", \"(.*)1\")", 1, SERIES);
+}
+
+#[test]
+fn limits_are_those_of_a_request() {
+    let check = |texts: &[&str], refusal: Option<&str>| {
+        let mut allowance = Allowance::new(64 << 20);
+        let refused = texts.iter().try_for_each(|text| parse_within(text, &mut allowance).map(|_| ()));
+        match (refused, refusal) {
+            (Ok(()), None) => {}
+            (Err(QueryError::Parse(message)), Some(part)) => assert!(message.contains(part), "{message}"),
+            (other, expected) => panic!("{other:?}, expected {expected:?}"),
+        }
+    };
+    let list = |one: &str, count: usize| vec![one; count].join(",");
+    let selector = |one: &str, count: usize| format!("up{{{}}}", list(one, count));
+    let (matchers, patterns) = (MATCHERS_MAX.to_string(), PATTERNS_MAX.to_string());
+    check(&[&selector("a=\"b\"", MATCHERS_MAX - 1)], None);
+    check(&[&selector("a=\"b\"", MATCHERS_MAX)], Some(&matchers));
+    check(
+        &[&selector("a=\"b\"", MATCHERS_MAX / 2), &selector("a=~\".+\"", MATCHERS_MAX / 2)],
+        Some(&matchers),
+    );
+    check(&vec!["up{a=~\"a[bc]\"}"; PATTERNS_MAX], None);
+    check(&vec!["up{a=~\"a[bc]\"}"; PATTERNS_MAX + 1], Some(&patterns));
+    // label_replace in label_replace: as deep as an expression may nest, and as often as there are operands
+    let replaced = "label_replace(up, \"a\", \"b\", \"c\", \"d[ef]\")";
+    check(&[&vec![replaced; PATTERNS_MAX].join(" or ")], None);
+    check(&[&vec![replaced; PATTERNS_MAX].join(" or "), "up{a!~\"a[bc]\"}"], Some(&patterns));
+    let join = |count: usize| format!("label_join(up, \"a\", \",\", {})", list("\"b\"", count));
+    check(&[&join(NODES_MAX - 100)], None);
+    check(&[&join(NODES_MAX)], Some("arguments"));
+    check(&[&join(NODES_MAX / 2), &join(NODES_MAX / 2)], Some("arguments"));
+    check(&[&format!("sum by ({}) (up)", list("b", NODES_MAX))], Some("arguments"));
+}
+
+#[test]
+fn trees_and_patterns_are_paid_for() {
+    let spent = |text: &str| {
+        let mut allowance = Allowance::new(64 << 20);
+        parse_within(text, &mut allowance).unwrap();
+        let spent = allowance.spent_bytes();
+        // with less than that it is refused, and the message says what to turn
+        let refused = parse_within(text, &mut Allowance::new(spent - 1)).unwrap_err().to_string();
+        assert!(refused.contains("--memory"), "{refused}");
+        spent
+    };
+    assert!(spent("up{a=~\"(a|b).*c[de]{50}\"}") > 10_000);
+    assert!(
+        spent(&format!("up{{a=~\"{}\"}}", (0..5_000).map(|i| i.to_string()).collect::<Vec<_>>().join("|")))
+            > 5_000 * 24
+    );
+    assert!(spent(&vec!["1"; 100].join("+")) > 100 * size_of::<ast::Node>() as u64);
+}
+
+#[test]
+fn labels_that_grow_are_refused_while_they_are_built() {
+    let long = "x".repeat(2000);
+    let refused = |text: &str| run(text).unwrap_err();
+    for text in [
+        format!("label_replace(requests_total, \"a\", \"{}\", \"\", \"\")", long.repeat(20)),
+        format!("label_join(requests_total, \"a\", \"{long}\", {})", vec!["\"job\""; 100].join(",")),
+    ] {
+        let error = refused(&text);
+        assert_eq!(error.kind(), QueryErrorKind::Execution);
+        let message = error.to_string();
+        assert!(message.contains("16384 bytes") && message.contains("\"a\""), "{message}");
+    }
+}
+
+#[test]
+fn what_is_kept_beside_values_is_paid_for() {
+    let mut source = MemorySource::new();
+    for i in 0..1000 {
+        let labels = Labels::from_pairs(&[("__name__", &format!("m{i}")), ("i", &i.to_string())]);
+        source.push(&labels, 0, 1.0);
+    }
+    let cancelled = AtomicBool::new(false);
+    let check = |text: &str, samples_max: u64, ok: bool| {
+        let options = Options { samples_max, ..Options::new(&cancelled) };
+        let result = instant(&parse(text).unwrap(), 0, &source, &options);
+        assert_eq!(result.err(), if ok { None } else { Some(QueryError::TooLarge) }, "{text}");
+    };
+    // a key for each series whose name goes
+    check("count(last_over_time({i=~\".+\"}[5m]))", 300, true);
+    check("count(max_over_time({i=~\".+\"}[5m]))", 300, false);
+    check("count(max_over_time({i=~\".+\"}[5m]))", 6_000, true);
+    // a compiled pattern
+    check("label_replace(vector(1), \"a\", \"b\", \"c\", \"(d|e)*f\")", 2_000, false);
+    check("label_replace(vector(1), \"a\", \"b\", \"c\", \"(d|e)*f\")", 100_000, true);
+    // what a regression keeps of each sample
+    check("max_over_time(vector(1)[1s:1ms])", 6_000, true);
+    check("deriv(vector(1)[1s:1ms])", 6_000, false);
 }

@@ -11,10 +11,12 @@ pub(super) mod rolled;
 mod sliding;
 mod trend;
 
+use super::QueryError;
 use super::ast::Function;
 use super::eval::Shift;
 use super::float::ABSENT;
 use super::grid::Grid;
+use super::matrix::{Charge, Meter};
 use model::{Samples, TimeRange};
 
 /// Which windows.
@@ -40,24 +42,68 @@ impl Spec {
 
     /// Calls `visit` with each step whose window has samples.
     #[inline(always)]
-    fn each(&self, timestamps: &[i64], mut visit: impl FnMut(Window)) {
-        let (mut lo, mut hi) = (0, 0);
-        for step in 0..self.grid.count {
-            let time_ms = self.grid.time_ms(step);
-            let end_ms = self.shift.apply(time_ms);
-            let start_ms = end_ms.saturating_sub(self.range_ms);
-            while hi < timestamps.len() && timestamps[hi] <= end_ms {
-                hi += 1;
-            }
-            while lo < hi && timestamps[lo] <= start_ms {
-                lo += 1;
-            }
-            if lo < hi {
-                visit(Window { step, lo, hi, end_ms, time_ms });
+    fn each(
+        &self,
+        meter: &Meter<'_>,
+        timestamps: &[i64],
+        mut visit: impl FnMut(Window),
+    ) -> Result<(), QueryError> {
+        let (mut ends, mut step) = ((0, 0), 0);
+        while step < self.grid.count {
+            meter.check()?;
+            let until = self.grid.count.min(step + CHECK_STEPS);
+            while step < until {
+                if let Some(window) = self.window(step, &mut ends, timestamps) {
+                    visit(window);
+                }
+                step += 1;
             }
         }
+        Ok(())
+    }
+
+    /// The same, where a step can take long: `visit` says how many samples it looked at.
+    #[inline(always)]
+    fn each_costly(
+        &self,
+        meter: &Meter<'_>,
+        timestamps: &[i64],
+        mut visit: impl FnMut(Window) -> usize,
+    ) -> Result<(), QueryError> {
+        let (mut ends, mut cost) = ((0, 0), CHECK_STEPS);
+        for step in 0..self.grid.count {
+            cost += 1;
+            if let Some(window) = self.window(step, &mut ends, timestamps) {
+                cost += visit(window);
+            }
+            if cost > CHECK_STEPS {
+                meter.check()?;
+                cost = 0;
+            }
+        }
+        Ok(())
+    }
+
+    /// The window of a step, if it has samples; `ends` are those of the step before.
+    #[inline(always)]
+    fn window(&self, step: usize, ends: &mut (usize, usize), timestamps: &[i64]) -> Option<Window> {
+        let (mut lo, mut hi) = *ends;
+        let time_ms = self.grid.time_ms(step);
+        let end_ms = self.shift.apply(time_ms);
+        let start_ms = end_ms.saturating_sub(self.range_ms);
+        while hi < timestamps.len() && timestamps[hi] <= end_ms {
+            hi += 1;
+        }
+        while lo < hi && timestamps[lo] <= start_ms {
+            lo += 1;
+        }
+        *ends = (lo, hi);
+        (lo < hi).then_some(Window { step, lo, hi, end_ms, time_ms })
     }
 }
+
+/// Steps (or samples, where each is looked at for many steps) between two looks at whether to go on: some 50 us.
+const CHECK_STEPS: usize = 4096;
 
 /// One step's samples: those at `lo..hi`, at least one.
 #[derive(Debug, Clone, Copy)]
@@ -90,10 +136,13 @@ pub(super) struct Windows<'p> {
     extremes: extremes::Extremes,
     sorted: over_time::Sorted,
     counts: Vec<u32>,
+    meter: &'p Meter<'p>,
+    /// For the scratch memory.
+    charge: Charge<'p>,
 }
 
 impl<'p> Windows<'p> {
-    pub(super) fn new(function: Function, params: Vec<&'p [f64]>) -> Self {
+    pub(super) fn new(function: Function, params: Vec<&'p [f64]>, meter: &'p Meter<'p>) -> Self {
         Self {
             function,
             params,
@@ -104,56 +153,81 @@ impl<'p> Windows<'p> {
             extremes: Default::default(),
             sorted: Default::default(),
             counts: Vec::new(),
+            meter,
+            charge: meter.charge(),
         }
     }
 
     /// Fills `out` with the function's value at each step.
-    pub(super) fn compute(&mut self, samples: &Samples, spec: &Spec, out: &mut [f64]) {
+    pub(super) fn compute(
+        &mut self,
+        samples: &Samples,
+        spec: &Spec,
+        out: &mut [f64],
+    ) -> Result<(), QueryError> {
         use Function as F;
         out.fill(ABSENT);
         if samples.is_empty() {
-            return;
+            return Ok(());
         }
+        let scratch = samples.len() * scratch_bytes(self.function) / 16;
+        self.charge.add(scratch.saturating_sub(self.charge.values() as usize))?;
+        let meter = self.meter;
         let (times, values) = (samples.timestamps.as_slice(), samples.values.as_slice());
         let seconds = |ms: i64| ms as f64 / 1000.0;
         match self.function {
-            F::Rate => rate::extrapolated::<true>(&mut self.rate, samples, spec, true, out),
-            F::Increase => rate::extrapolated::<true>(&mut self.rate, samples, spec, false, out),
-            F::Delta => rate::extrapolated::<false>(&mut self.rate, samples, spec, false, out),
-            F::Irate => rate::instant(samples, spec, true, out),
-            F::Idelta => rate::instant(samples, spec, false, out),
-            F::Resets => over_time::count_pairs(&mut self.counts, samples, spec, |a, b| b < a, out),
+            F::Rate => rate::extrapolated::<true>(&mut self.rate, meter, samples, spec, true, out),
+            F::Increase => rate::extrapolated::<true>(&mut self.rate, meter, samples, spec, false, out),
+            F::Delta => rate::extrapolated::<false>(&mut self.rate, meter, samples, spec, false, out),
+            F::Irate => rate::instant(meter, samples, spec, true, out),
+            F::Idelta => rate::instant(meter, samples, spec, false, out),
+            F::Resets => over_time::count_pairs(&mut self.counts, meter, samples, spec, |a, b| b < a, out),
             F::Changes => {
                 let differ = |a: f64, b: f64| a != b && !(a.is_nan() && b.is_nan());
-                over_time::count_pairs(&mut self.counts, samples, spec, differ, out);
+                over_time::count_pairs(&mut self.counts, meter, samples, spec, differ, out)
             }
-            F::LastOverTime => spec.each(times, |w| out[w.step] = values[w.hi - 1]),
-            F::FirstOverTime => spec.each(times, |w| out[w.step] = values[w.lo]),
-            F::CountOverTime => spec.each(times, |w| out[w.step] = w.len() as f64),
-            F::PresentOverTime | F::AbsentOverTime => spec.each(times, |w| out[w.step] = 1.0),
-            F::TsOfFirstOverTime => spec.each(times, |w| out[w.step] = seconds(times[w.lo])),
-            F::TsOfLastOverTime => spec.each(times, |w| out[w.step] = seconds(times[w.hi - 1])),
-            F::SumOverTime => over_time::sum(&mut self.sums, samples, spec, out),
-            F::AvgOverTime => over_time::avg(&mut self.sums, samples, spec, out),
-            F::StddevOverTime => over_time::variance(&mut self.moments, samples, spec, f64::sqrt, out),
-            F::StdvarOverTime => over_time::variance(&mut self.moments, samples, spec, |v| v, out),
-            F::MaxOverTime => self.extremes.compute(samples, spec, extremes::MAX, |i| values[i], out),
-            F::MinOverTime => self.extremes.compute(samples, spec, extremes::MIN, |i| values[i], out),
+            F::LastOverTime => spec.each(meter, times, |w| out[w.step] = values[w.hi - 1]),
+            F::FirstOverTime => spec.each(meter, times, |w| out[w.step] = values[w.lo]),
+            F::CountOverTime => spec.each(meter, times, |w| out[w.step] = w.len() as f64),
+            F::PresentOverTime | F::AbsentOverTime => spec.each(meter, times, |w| out[w.step] = 1.0),
+            F::TsOfFirstOverTime => spec.each(meter, times, |w| out[w.step] = seconds(times[w.lo])),
+            F::TsOfLastOverTime => spec.each(meter, times, |w| out[w.step] = seconds(times[w.hi - 1])),
+            F::SumOverTime => over_time::sum(&mut self.sums, meter, samples, spec, out),
+            F::AvgOverTime => over_time::avg(&mut self.sums, meter, samples, spec, out),
+            F::StddevOverTime => over_time::variance(&mut self.moments, meter, samples, spec, f64::sqrt, out),
+            F::StdvarOverTime => over_time::variance(&mut self.moments, meter, samples, spec, |v| v, out),
+            F::MaxOverTime => self.extremes.compute(meter, samples, spec, extremes::MAX, |i| values[i], out),
+            F::MinOverTime => self.extremes.compute(meter, samples, spec, extremes::MIN, |i| values[i], out),
             F::TsOfMaxOverTime => {
-                self.extremes.compute(samples, spec, extremes::LAST_MAX, |i| seconds(times[i]), out);
+                self.extremes.compute(meter, samples, spec, extremes::LAST_MAX, |i| seconds(times[i]), out)
             }
             F::TsOfMinOverTime => {
-                self.extremes.compute(samples, spec, extremes::LAST_MIN, |i| seconds(times[i]), out);
+                self.extremes.compute(meter, samples, spec, extremes::LAST_MIN, |i| seconds(times[i]), out)
             }
-            F::QuantileOverTime => self.sorted.quantile(samples, spec, self.params[0], out),
-            F::MadOverTime => self.sorted.mad(samples, spec, out),
-            F::Deriv => trend::deriv(&mut self.trend, samples, spec, out),
-            F::PredictLinear => trend::predict(&mut self.trend, samples, spec, self.params[0], out),
+            F::QuantileOverTime => self.sorted.quantile(meter, samples, spec, self.params[0], out),
+            F::MadOverTime => self.sorted.mad(meter, samples, spec, out),
+            F::Deriv => trend::deriv(&mut self.trend, meter, samples, spec, out),
+            F::PredictLinear => trend::predict(&mut self.trend, meter, samples, spec, self.params[0], out),
             F::DoubleExponentialSmoothing => {
-                trend::smooth(samples, spec, self.params[0], self.params[1], out);
+                trend::smooth(meter, samples, spec, self.params[0], self.params[1], out)
             }
             function => panic!("BUG: {} is not over a range", function.name()),
         }
+    }
+}
+
+/// What a function keeps for each sample of a series, twice over: its lists grow by doubling.
+const fn scratch_bytes(function: Function) -> usize {
+    use Function as F;
+    2 * match function {
+        F::Rate | F::Increase => size_of::<usize>() + size_of::<f64>(),
+        F::Resets | F::Changes => size_of::<u32>(),
+        F::SumOverTime | F::AvgOverTime => size_of::<super::float::Kahan>(),
+        F::StddevOverTime | F::StdvarOverTime => size_of::<over_time::Moments>(),
+        F::Deriv | F::PredictLinear => size_of::<trend::Regression>(),
+        F::MaxOverTime | F::MinOverTime | F::TsOfMaxOverTime | F::TsOfMinOverTime => size_of::<usize>(),
+        F::QuantileOverTime | F::MadOverTime => size_of::<u64>(),
+        _ => 0,
     }
 }
 

@@ -3,11 +3,13 @@
 use super::App;
 use super::error::ApiError;
 use super::json::Json;
+use super::queries::{Lane, Outcome, Turn};
 use axum::http::StatusCode;
-use query::Options;
+use query::{Allowance, Interrupt, Options};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
+use tokio::sync::oneshot;
 
 /// How often something begins again that ran for so long that its samples moved on.
 pub(super) const TRIES_MAX: usize = 4;
@@ -21,13 +23,33 @@ pub(super) async fn wait_for_all_series(app: &App) -> Result<(), ApiError> {
     }
 }
 
-/// What one query may use: its share of the query account. Sixteen bytes hold a sample.
-pub(super) fn options<'a>(app: &App, cancelled: &'a AtomicBool, lookback_ms: Option<i64>) -> Options<'a> {
+/// What one query may hold from its first word to its answer: a share of the query account. The thread for small queries
+/// has one too.
+pub(super) fn share_bytes(app: &App) -> u64 {
     let settings = app.node.settings();
-    let share = settings.budget.evaluation_bytes() / settings.query_concurrency as u64;
+    settings.budget.evaluation_bytes() / (settings.query_concurrency as u64 + 1)
+}
+
+/// What a request's expressions and selectors may come to, of what its query may hold.
+pub(super) fn allowance(app: &App) -> Allowance {
+    Allowance::new(share_bytes(app))
+}
+
+/// What is left to be held when all is parsed.
+pub(super) fn left_bytes(app: &App, parsed: &Allowance) -> u64 {
+    share_bytes(app).saturating_sub(parsed.spent_bytes())
+}
+
+/// What evaluation may use. Sixteen bytes hold a sample.
+pub(super) fn options<'a>(
+    app: &App,
+    cancelled: &'a dyn Interrupt,
+    lookback_ms: Option<i64>,
+    parsed: &Allowance,
+) -> Options<'a> {
     Options {
-        lookback_delta_ms: lookback_ms.filter(|ms| *ms > 0).unwrap_or(settings.query_lookback_ms),
-        samples_max: share / 16,
+        lookback_delta_ms: lookback_ms.filter(|ms| *ms > 0).unwrap_or(app.node.settings().query_lookback_ms),
+        samples_max: left_bytes(app, parsed) / 16,
         ..Options::new(cancelled)
     }
 }
@@ -52,11 +74,11 @@ impl Drop for CancelOnDrop {
     }
 }
 
-/// Runs `work` on a thread for blocking work, within the bounds on concurrency and time. The answer is written
-/// there too: it can be long.
+/// Runs `work` on a thread for queries, within the bounds on concurrency and time. Everything that takes long is done
+/// there: parsing, with the patterns that are compiled, and writing the answer. It may be begun twice.
 pub(super) async fn on_query_thread(
     app: &App,
-    work: impl FnOnce(&App, &AtomicBool) -> Result<Json, ApiError> + Send + 'static,
+    work: impl Fn(&App, &Turn) -> Result<Json, ApiError> + Send + 'static,
 ) -> Result<Json, ApiError> {
     within(app, None, work).await
 }
@@ -65,7 +87,7 @@ pub(super) async fn on_query_thread(
 pub(super) async fn within(
     app: &App,
     timeout: Option<Duration>,
-    work: impl FnOnce(&App, &AtomicBool) -> Result<Json, ApiError> + Send + 'static,
+    work: impl Fn(&App, &Turn) -> Result<Json, ApiError> + Send + 'static,
 ) -> Result<Json, ApiError> {
     let began = Instant::now();
     let result = bounded(app, timeout, work).await;
@@ -79,7 +101,7 @@ pub(super) async fn within(
 async fn bounded(
     app: &App,
     allowed: Option<Duration>,
-    work: impl FnOnce(&App, &AtomicBool) -> Result<Json, ApiError> + Send + 'static,
+    work: impl Fn(&App, &Turn) -> Result<Json, ApiError> + Send + 'static,
 ) -> Result<Json, ApiError> {
     wait_for_all_series(app).await?;
     let most = Duration::from_millis(app.node.settings().query_timeout_ms);
@@ -91,19 +113,27 @@ async fn bounded(
     let cancelled = CancelOnDrop::new();
     let flag = cancelled.flag();
     let began = Arc::new(AtomicBool::new(false));
-    let (app, begin) = (app.clone(), Arc::clone(&began));
-    let run = async move {
-        let permits = Arc::clone(&app.querying);
-        let permit = permits.acquire_owned().await.expect("BUG: the semaphore is never closed");
-        begin.store(true, Ordering::Relaxed);
-        let task = tokio::task::spawn_blocking(move || {
-            let result = work(&app, &flag);
-            drop((pass, permit)); // only now, also where nobody waits for the result any more
-            result
-        });
-        task.await
-    };
-    match tokio::time::timeout(timeout, run).await {
+    let (answer, answered) = oneshot::channel();
+    let (mut answer, begin) = (Some((answer, pass)), Arc::clone(&began));
+    let of_query = app.clone();
+    let place = app.queries.submit(Box::new(move |lane| {
+        begin.fetch_or(lane == Lane::Whole, Ordering::Relaxed);
+        let turn = Turn::new(&of_query.node, Arc::clone(&flag), lane);
+        if turn.is_cancelled() {
+            return Outcome::Done;
+        }
+        let result = work(&of_query, &turn);
+        if turn.is_over() && result.is_err() && !turn.is_cancelled() {
+            return Outcome::Again;
+        }
+        if let Some((answer, _pass)) = answer.take() {
+            let _ = answer.send(result); // nobody may be there any more
+        }
+        Outcome::Done
+    }));
+    let ended = tokio::time::timeout(timeout, answered).await;
+    drop(place);
+    match ended {
         Ok(Ok(result)) => result,
         Ok(Err(_)) => {
             Err(ApiError::new(StatusCode::INTERNAL_SERVER_ERROR, "internal", "the query's thread failed"))
@@ -122,34 +152,143 @@ mod tests {
     use super::*;
     use crate::lake::tests::node_with;
 
+    /// Takes all threads until what it returns is dropped.
+    async fn occupy(app: &App) -> Vec<(std::sync::mpsc::Sender<()>, crate::http::queries::Place)> {
+        let mut held = Vec::new();
+        for _ in 0..=app.node.settings().query_concurrency {
+            let (end, ends) = std::sync::mpsc::channel();
+            let place = app.queries.submit(Box::new(move |_| {
+                let _ = ends.recv();
+                Outcome::Done
+            }));
+            held.push((end, place));
+            while app.queries.waiting_and_running() != (0, held.len()) {
+                tokio::task::yield_now().await;
+            }
+        }
+        held
+    }
+
+    async fn until_idle(app: &App) {
+        while app.queries.waiting_and_running() != (0, 0) {
+            tokio::task::yield_now().await;
+        }
+    }
+
     /// A store that does not answer in time: the client is answered, and the thread ends when the store does.
     #[tokio::test(flavor = "multi_thread")]
     async fn a_query_that_waits_for_a_store_or_for_its_turn_ends_with_its_timeout() {
         let dir = tempfile::tempdir().unwrap();
         let node = node_with(dir.path(), |settings| settings.query_timeout_ms = 1).await;
         let app = App::new(node.clone());
-        let all = app.node.settings().query_concurrency as u32;
         for is_busy in [false, true] {
-            let places = is_busy.then(|| Arc::clone(&app.querying).try_acquire_many_owned(all).unwrap());
+            let held = if is_busy { occupy(&app).await } else { Vec::new() };
             let place = if is_busy { "query queue" } else { "expression evaluation" };
             for (allowed, bound) in
                 [(None, "setting query_timeout"), (Some(Duration::ZERO), "parameter timeout")]
             {
                 let (answer, answered) = std::sync::mpsc::channel::<()>();
-                let work = move |_: &App, _: &AtomicBool| {
-                    let _ = answered.recv(); // the store
+                let answered = std::sync::Mutex::new(answered);
+                let (begin, begun) = std::sync::mpsc::channel::<()>();
+                let work = move |_: &App, _: &Turn| {
+                    let _ = begin.send(());
+                    let _ = answered.lock().unwrap().recv(); // the store
                     Err(ApiError::unavailable("nobody hears it"))
                 };
                 let error = within(&app, allowed, work).await.expect_err("the store does not answer");
                 let text = format!("{error:?}");
-                assert!(text.contains("503") && text.contains(place) && text.contains(bound), "{text}");
+                assert!(text.contains("503") && text.contains(bound), "{text}");
+                // a millisecond may be over before a thread is there
+                assert!(text.contains(place) || begun.try_recv().is_err(), "{text}");
                 drop(answer);
-                while !is_busy && app.querying.available_permits() < all as usize {
-                    tokio::task::yield_now().await; // until the thread has ended
+                if is_busy {
+                    assert_eq!(app.queries.waiting_and_running(), (0, held.len()), "it left the queue");
+                } else {
+                    until_idle(&app).await;
                 }
             }
-            drop(places);
         }
+        until_idle(&app).await;
+        tokio::task::spawn_blocking(move || node.stop()).await.unwrap();
+    }
+
+    /// Whoever waits for the answer goes away: the query is told, its thread is free and its place at the gate too.
+    #[tokio::test(flavor = "multi_thread")]
+    async fn a_query_ends_when_its_client_is_gone() {
+        let dir = tempfile::tempdir().unwrap();
+        let node = node_with(dir.path(), |_| ()).await;
+        let app = App::new(node.clone());
+        let (begin, begun) = tokio::sync::mpsc::unbounded_channel();
+        let mut begun = begun;
+        let asked = app.clone();
+        let request = tokio::spawn(async move {
+            let work = move |_: &App, turn: &Turn| {
+                let _ = begin.send(());
+                while !turn.is_set() {
+                    std::thread::yield_now();
+                }
+                Err(ApiError::unavailable("nobody hears it"))
+            };
+            on_query_thread(&asked, work).await
+        });
+        begun.recv().await.unwrap();
+        request.abort();
+        until_idle(&app).await;
+        assert_eq!(app.waiting.inside(), 0);
+        tokio::task::spawn_blocking(move || node.stop()).await.unwrap();
+    }
+
+    /// With every thread at work on a query that never ends, others are answered as long as they are small; one that is
+    /// not small waits for its turn.
+    #[tokio::test(flavor = "multi_thread")]
+    async fn a_small_query_is_answered_beside_queries_that_never_end() {
+        let dir = tempfile::tempdir().unwrap();
+        let node = node_with(dir.path(), |_| ()).await;
+        let app = App::new(node.clone());
+        let all = node.settings().query_concurrency;
+        let mut endless = Vec::new();
+        for count in 1..=all {
+            let asked = app.clone();
+            let work = |_: &App, turn: &Turn| {
+                while !turn.is_set() {
+                    std::thread::yield_now();
+                }
+                Err(ApiError::unavailable("it was told to end"))
+            };
+            endless.push(tokio::spawn(async move { on_query_thread(&asked, work).await }));
+            while app.queries.waiting_and_running() != (0, count) {
+                tokio::task::yield_now().await;
+            }
+        }
+        for _ in 0..100 {
+            on_query_thread(&app, |_, _| Ok(Json::new())).await.expect("a small query is answered");
+        }
+        // one more that never ends is set back, and does not keep others out
+        let asked = app.clone();
+        let work = |_: &App, turn: &Turn| {
+            while !turn.is_set() {
+                std::thread::yield_now();
+            }
+            Err(ApiError::unavailable("it was told to end"))
+        };
+        endless.push(tokio::spawn(async move { on_query_thread(&asked, work).await }));
+        while app.queries.set_back() == 0 {
+            tokio::task::yield_now().await;
+        }
+        on_query_thread(&app, |_, _| Ok(Json::new())).await.expect("a small query is answered");
+        // what reads files is not small either
+        let asked = app.clone();
+        let work = |_: &App, turn: &Turn| match turn.may_wait() {
+            true => Ok(Json::new()),
+            false => Err(ApiError::unavailable("to be begun again")),
+        };
+        let reading = tokio::spawn(async move { on_query_thread(&asked, work).await });
+        while app.queries.set_back() < 2 {
+            tokio::task::yield_now().await;
+        }
+        endless.iter().for_each(tokio::task::JoinHandle::abort);
+        reading.await.unwrap().expect("it is answered when its turn has come");
+        until_idle(&app).await;
         tokio::task::spawn_blocking(move || node.stop()).await.unwrap();
     }
 }

@@ -18,9 +18,9 @@ mod given;
 mod pieces;
 
 use super::App;
-use super::bounds::{CancelOnDrop, TRIES_MAX, options, wait_for_all_series};
+use super::bounds::{CancelOnDrop, TRIES_MAX, allowance, options, wait_for_all_series};
 use super::error::ApiError;
-use super::meta::selectors;
+use super::meta::Selectors;
 use super::params::Params;
 use super::tenant::tenant_of;
 use crate::refusal::Refusal;
@@ -33,9 +33,8 @@ use format::Format;
 use given::Given;
 use model::{LabelsRef, Samples, TenantId, TimeRange};
 use pieces::{PIECES_BYTES, Piece, Pieces, Stop, Stream, WARNING};
-use query::{Matcher, QueryError, Select, SeriesSource};
+use query::{Interrupt, Matcher, QueryError, Select, SeriesSource};
 use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
 use tokio::sync::mpsc;
 
 /// Exports that run at once. Each holds a thread for as long as its reader reads.
@@ -51,7 +50,7 @@ pub(super) async fn export(
 ) -> Result<Response, ApiError> {
     let tenant = tenant_of(&headers)?;
     let (format, range) = (Format::of(&params)?, params.range()?);
-    let selectors = selectors(&params, true)?;
+    let selectors = Selectors::of(&params, true)?;
     wait_for_all_series(&app).await?;
     let Some(pass) = app.exporting.enter() else {
         let message = format!("too many exports: {} run already", app.exporting.limit());
@@ -63,9 +62,14 @@ pub(super) async fn export(
     let cancel = CancelOnDrop::new();
     let cancelled = cancel.flag();
     tokio::task::spawn_blocking(move || {
-        let ask = Ask { app: &app, tenant, selectors: &selectors, range, cancelled: &cancelled };
-        let mut out = Pieces::new(format, &pieces, app.node.shared().answers.clone());
-        let done = ask.all_or_again(&mut out).and_then(|()| out.end());
+        let mut parsed = allowance(&app);
+        let done = selectors.parse(&mut parsed).map_err(Stop::Failed).and_then(|selectors| {
+            let samples_max = options(&app, &*cancelled, None, &parsed).samples_max;
+            let ask =
+                Ask { app: &app, tenant, selectors: &selectors, range, samples_max, cancelled: &*cancelled };
+            let mut out = Pieces::new(format, &pieces, app.node.shared().answers.clone());
+            ask.all_or_again(&mut out).and_then(|()| out.end())
+        });
         if let Err(Stop::Failed(error)) = done {
             // nobody may be there to hear it
             let _ = pieces.blocking_send(Err(error));
@@ -94,19 +98,19 @@ struct Ask<'a> {
     tenant: TenantId,
     selectors: &'a [Vec<Matcher>],
     range: TimeRange,
-    cancelled: &'a AtomicBool,
+    samples_max: u64,
+    cancelled: &'a dyn Interrupt,
 }
 
 impl Ask<'_> {
     /// Begins again where what it reads has moved on into tables, and leaves out what it gave before.
     fn all_or_again(&self, out: &mut Pieces<'_>) -> Result<(), Stop> {
-        let samples_max = options(self.app, self.cancelled, None).samples_max;
         let mut given = Given::new(&self.app.node);
         let mut tries = 0;
         loop {
             tries += 1;
             let before = given.len();
-            let source = Source::new(&self.app.node, self.tenant.clone(), samples_max, self.cancelled);
+            let source = Source::new(&self.app.node, self.tenant.clone(), self.samples_max, self.cancelled);
             match self.all(&source, out, &mut given) {
                 Err(Stop::Failed(_)) if source.is_outlived() && given.is_whole() => {
                     tries = if given.len() > before { 0 } else { tries };
@@ -164,6 +168,7 @@ mod tests {
     use model::Labels;
     use protocol::exposition::Dialect;
     use protocol::{exposition, jsonl};
+    use std::sync::atomic::AtomicBool;
     use stdx::budget::Account;
     use stdx::clock::{Clock, SystemClock};
 
@@ -221,6 +226,7 @@ mod tests {
                 tenant,
                 selectors: &selectors,
                 range: TimeRange::ALL,
+                samples_max: 1_000_000,
                 cancelled: &cancelled,
             };
             let account = app.node.shared().answers.clone();
@@ -285,7 +291,8 @@ mod tests {
         let exporter = tokio::task::spawn_blocking(move || {
             let (cancelled, selectors) = (AtomicBool::new(false), [Vec::new()]);
             let (tenant, range) = (TenantId::anonymous(), TimeRange::ALL);
-            let ask = Ask { app: &app, tenant, selectors: &selectors, range, cancelled: &cancelled };
+            let (selectors, samples_max) = (&selectors, 1_000_000);
+            let ask = Ask { app: &app, tenant, selectors, range, samples_max, cancelled: &cancelled };
             let account = app.node.shared().answers.clone();
             let mut out = Pieces::new(Format::Lines { samples: LINE_SAMPLES }, &pieces, account);
             let done = ask.all_or_again(&mut out).and_then(|()| out.end());

@@ -1,17 +1,18 @@
 //! What there is: labels, series, metadata, exemplars; and what this server is.
 
 use super::App;
-use super::bounds::on_query_thread;
+use super::bounds::{allowance, left_bytes, on_query_thread};
 use super::error::ApiError;
 use super::json::Json;
 use super::params::Params;
-use super::read::{CUT, expression};
+use super::queries::Turn;
+use super::read::{CUT, expression, go_on};
 use super::tenant::tenant_of;
 use crate::catalog::{Ask, Catalog, Limited};
 use axum::extract::{Path, State};
 use axum::http::HeaderMap;
-use model::{Exemplar, Labels, Metadata};
-use query::Matcher;
+use model::{Exemplar, Labels, Metadata, TenantId};
+use query::{Allowance, Matcher};
 use std::collections::BTreeMap;
 
 /// The Prometheus release whose HTTP interface this is; clients choose their features by it.
@@ -22,12 +23,14 @@ pub(crate) async fn label_names(
     headers: HeaderMap,
     params: Params,
 ) -> Result<Json, ApiError> {
-    let selectors = selectors(&params, false)?;
+    let selectors = Selectors::of(&params, false)?;
     let (range, limit) = (params.range()?, params.limit()?);
     let tenant = tenant_of(&headers)?;
-    let answer = on_query_thread(&app, move |app, cancelled| {
-        let catalog = Catalog { node: &app.node, tenant: &tenant, cancelled };
-        text_list(app, catalog.label_names(&Ask { selectors: &selectors, range, limit })?)
+    let answer = on_query_thread(&app, move |app, turn| {
+        let mut parsed = allowance(app);
+        let selectors = selectors.parse(&mut parsed)?;
+        let catalog = catalog_of(app, &tenant, turn, &parsed);
+        text_list(app, turn, catalog.label_names(&Ask { selectors: &selectors, range, limit })?)
     });
     answer.await
 }
@@ -41,17 +44,25 @@ pub(crate) async fn label_values(
     if name.is_empty() {
         return Err(ApiError::bad_data("invalid label name: \"\""));
     }
-    let selectors = selectors(&params, false)?;
+    let selectors = Selectors::of(&params, false)?;
     let (range, limit) = (params.range()?, params.limit()?);
     let tenant = tenant_of(&headers)?;
-    let answer = on_query_thread(&app, move |app, cancelled| {
-        let catalog = Catalog { node: &app.node, tenant: &tenant, cancelled };
-        text_list(app, catalog.label_values(&name, &Ask { selectors: &selectors, range, limit })?)
+    let answer = on_query_thread(&app, move |app, turn| {
+        let mut parsed = allowance(app);
+        let selectors = selectors.parse(&mut parsed)?;
+        let catalog = catalog_of(app, &tenant, turn, &parsed);
+        text_list(app, turn, catalog.label_values(&name, &Ask { selectors: &selectors, range, limit })?)
     });
     answer.await
 }
 
-fn text_list(app: &App, found: Limited<String>) -> Result<Json, ApiError> {
+/// What a tenant has, for an answer of what is left to be held.
+fn catalog_of<'a>(app: &'a App, tenant: &'a TenantId, turn: &'a Turn, parsed: &Allowance) -> Catalog<'a> {
+    Catalog { node: &app.node, tenant, cancelled: turn, memory_bytes: left_bytes(app, parsed) }
+}
+
+fn text_list(app: &App, turn: &Turn, found: Limited<String>) -> Result<Json, ApiError> {
+    go_on(turn)?;
     let mut json = Json::within(&app.node.shared().answers);
     json.raw(r#"{"status":"success","data":"#);
     json.strings(&found.all);
@@ -64,15 +75,18 @@ pub(crate) async fn series(
     headers: HeaderMap,
     params: Params,
 ) -> Result<Json, ApiError> {
-    let selectors = selectors(&params, true)?;
+    let selectors = Selectors::of(&params, true)?;
     let (range, limit) = (params.range()?, params.limit()?);
     let tenant = tenant_of(&headers)?;
-    let answer = on_query_thread(&app, move |app, cancelled| {
-        let catalog = Catalog { node: &app.node, tenant: &tenant, cancelled };
+    let answer = on_query_thread(&app, move |app, turn| {
+        let mut parsed = allowance(app);
+        let selectors = selectors.parse(&mut parsed)?;
+        let catalog = catalog_of(app, &tenant, turn, &parsed);
         let found = catalog.series(&Ask { selectors: &selectors, range, limit })?;
         let mut json = Json::within(&app.node.shared().answers);
         json.raw(r#"{"status":"success","data":["#);
         for (i, labels) in found.all.iter().enumerate() {
+            go_on(turn)?;
             json.comma(i);
             json.labels(labels.as_ref());
         }
@@ -102,8 +116,8 @@ pub(crate) async fn metadata(
     let tenant = tenant_of(&headers)?;
     let limit = params.limit()?;
     let metric = params.get("metric").map(String::from);
-    let answer = on_query_thread(&app, move |app, cancelled| {
-        let catalog = Catalog { node: &app.node, tenant: &tenant, cancelled };
+    let answer = on_query_thread(&app, move |app, turn| {
+        let catalog = catalog_of(app, &tenant, turn, &allowance(app));
         metadata_json(app, &catalog.metadata(metric.as_deref(), limit)?)
     });
     answer.await
@@ -134,11 +148,13 @@ pub(crate) async fn exemplars(
 ) -> Result<Json, ApiError> {
     let tenant = tenant_of(&headers)?;
     let range = params.range()?;
-    let expr = expression(&params)?;
-    let selectors: Vec<_> = expr.selectors().into_iter().map(<[Matcher]>::to_vec).collect();
-    let answer = on_query_thread(&app, move |app, cancelled| {
+    let text = expression(&params).to_owned();
+    let answer = on_query_thread(&app, move |app, turn| {
+        let mut parsed = allowance(app);
+        let expr = query::parse_within(&text, &mut parsed)?;
+        let selectors: Vec<_> = expr.selectors().into_iter().map(<[Matcher]>::to_vec).collect();
         let ask = Ask { selectors: &selectors, range, limit: usize::MAX };
-        let catalog = Catalog { node: &app.node, tenant: &tenant, cancelled };
+        let catalog = catalog_of(app, &tenant, turn, &parsed);
         exemplars_json(app, &catalog.exemplars(&ask)?)
     });
     answer.await
@@ -177,21 +193,29 @@ pub(crate) async fn buildinfo() -> Json {
 }
 
 /// The `match[]` parameters.
-pub(super) fn selectors(params: &Params, needed: bool) -> Result<Vec<Vec<Matcher>>, ApiError> {
-    let all = params
-        .all("match[]")
-        .map(|text| query::parse_selector(text).map_err(|e| ApiError::bad_param("match[]", e)))
-        .collect::<Result<Vec<_>, _>>()?;
-    if needed && all.is_empty() {
-        return Err(ApiError::bad_data("no match[] parameter provided"));
-    }
-    for matchers in &all {
-        if matchers.iter().all(Matcher::matches_empty) {
-            return Err(ApiError::bad_param(
-                "match[]",
-                "match[] must contain at least one non-empty matcher",
-            ));
+#[derive(Debug)]
+pub(super) struct Selectors(Vec<String>);
+
+impl Selectors {
+    /// They are not parsed here: patterns take long to compile.
+    pub(super) fn of(params: &Params, needed: bool) -> Result<Self, ApiError> {
+        let all: Vec<_> = params.all("match[]").map(str::to_owned).collect();
+        match needed && all.is_empty() {
+            true => Err(ApiError::bad_data("no match[] parameter provided")),
+            false => Ok(Self(all)),
         }
     }
-    Ok(all)
+
+    /// All of them together within what the request may come to.
+    pub(super) fn parse(&self, allowance: &mut Allowance) -> Result<Vec<Vec<Matcher>>, ApiError> {
+        let bad = |why: &dyn std::fmt::Display| ApiError::bad_param("match[]", why);
+        let parse = |text: &String| {
+            let matchers = query::parse_selector_within(text, allowance).map_err(|e| bad(&e))?;
+            match matchers.iter().all(Matcher::matches_empty) {
+                true => Err(bad(&"match[] must contain at least one non-empty matcher")),
+                false => Ok(matchers),
+            }
+        };
+        self.0.iter().map(parse).collect()
+    }
 }

@@ -20,14 +20,17 @@ const FORM_BYTES_MAX: usize = 1 << 20;
 /// Parameters of a request; an empty one costs a byte on the wire and fifty in memory.
 const PARAMS_MAX: usize = 1000;
 
-/// What a form's byte takes: as it came, in parameters, and parsed.
-const FORM_COST: usize = 4;
+/// What a byte of a form or of a query string takes: as it came, in parameters, and once more for who works with it.
+const TEXT_COST: usize = 4;
+
+/// What a parameter takes beside its texts, in a list that doubles.
+const PARAM_BYTES: usize = 2 * size_of::<(String, String)>();
 
 /// Names and values, the form's first.
 #[derive(Debug, Default)]
 pub(crate) struct Params {
     all: Vec<(String, String)>,
-    /// The form's, for as long as somebody works with what was in it.
+    /// Their memory, for as long as somebody works with them.
     _memory: Option<Reservation>,
 }
 
@@ -41,25 +44,27 @@ impl FromRequest<App> for Params {
             .get(header::CONTENT_TYPE)
             .and_then(|v| v.to_str().ok())
             .is_some_and(|v| v.to_ascii_lowercase().starts_with("application/x-www-form-urlencoded"));
-        let (form, memory) = match is_form {
+        let memory = app.node.shared().answers.reserve(0).expect("BUG: nothing always fits");
+        let (form, mut memory) = match is_form {
             true => {
-                let memory = app.node.shared().answers.reserve(0).expect("BUG: nothing always fits");
                 let settings = app.node.settings();
                 let timeout = Duration::from_millis(settings.body_timeout_ms);
                 let patience = Patience::new(timeout, settings.transfer_rate);
-                let (form, memory) = read_form(body, memory, patience, || form_too_slow(timeout)).await?;
-                (form, Some(memory))
+                read_form(body, memory, patience, || form_too_slow(timeout)).await?
             }
-            false => (Vec::new(), None),
+            false => (Vec::new(), memory),
         };
         let query = parts.uri.query().unwrap_or_default().as_bytes();
+        let count = 2 + form.iter().chain(query).filter(|byte| **byte == b'&').count();
+        let bytes = (form.len() + query.len()) * TEXT_COST + count.min(PARAMS_MAX) * PARAM_BYTES;
+        grow(&mut memory, bytes as u64)?;
         let pairs = form_urlencoded::parse(&form).chain(form_urlencoded::parse(query));
         let pairs = pairs.map(|(name, value)| (name.into_owned(), value.into_owned()));
         let all: Vec<_> = pairs.take(PARAMS_MAX + 1).collect();
         if all.len() > PARAMS_MAX {
             return Err(ApiError::bad_data(format!("more than {PARAMS_MAX} parameters")));
         }
-        Ok(Self { all, _memory: memory })
+        Ok(Self { all, _memory: Some(memory) })
     }
 }
 
@@ -84,7 +89,7 @@ async fn read_form(
         if len > FORM_BYTES_MAX {
             return Err(unreadable());
         }
-        grow(&mut memory, (len * FORM_COST) as u64)?;
+        grow(&mut memory, (len * TEXT_COST) as u64)?;
         form.extend_from_slice(&data);
     }
     Ok((form, memory))

@@ -1,10 +1,11 @@
 //! PromQL over HTTP: instant and range queries.
 
 use super::App;
-use super::bounds::{TRIES_MAX, options, within};
+use super::bounds::{TRIES_MAX, allowance, options, within};
 use super::error::ApiError;
 use super::json::Json;
 use super::params::Params;
+use super::queries::Turn;
 use super::tenant::tenant_of;
 use crate::settings::Detail;
 use crate::source::Source;
@@ -12,7 +13,7 @@ use axum::extract::State;
 use axum::http::HeaderMap;
 use model::TenantId;
 use model::caps::QUERY_POINTS_MAX;
-use query::{Answer, Expr, Options, QueryError, Value};
+use query::{Answer, Expr, Interrupt, Options, QueryError, Value};
 use std::time::Duration;
 
 /// The warning of an answer that a limit cut short.
@@ -69,7 +70,7 @@ fn steps_of(params: &Params) -> Result<(i64, i64, i64), ApiError> {
 /// What instant and range queries have in common.
 struct Asked {
     tenant: TenantId,
-    expr: Expr,
+    text: String,
     lookback_ms: Option<i64>,
     /// Series of the answer at the most.
     limit: usize,
@@ -83,7 +84,7 @@ impl Asked {
         let tenant = tenant_of(headers)?;
         let timeout_ms = params.duration("timeout")?;
         Ok(Self {
-            expr: expression(params)?,
+            text: expression(params).to_owned(),
             lookback_ms: params.duration("lookback_delta")?,
             limit: params.limit()?,
             timeout: timeout_ms.map(|ms| Duration::from_millis(ms.max(0).unsigned_abs())),
@@ -97,10 +98,12 @@ impl Asked {
         app: &App,
         query: impl Fn(&Expr, &Source<'_>, &Options<'_>) -> Result<Answer, QueryError> + Send + 'static,
     ) -> Result<Json, ApiError> {
-        let answer = within(app, self.timeout, move |app, cancelled| {
-            let options = options(app, cancelled, self.lookback_ms);
-            let answer = self.evaluate(app, &options, |source| query(&self.expr, source, &options))?;
-            answer_json(app, answer, self.limit)
+        let answer = within(app, self.timeout, move |app, turn| {
+            let mut parsed = allowance(app);
+            let expr = query::parse_within(&self.text, &mut parsed)?;
+            let options = options(app, turn, self.lookback_ms, &parsed);
+            let answer = self.evaluate(app, &options, |source| query(&expr, source, &options));
+            answer_json(app, turn, answer.map_err(|error| explained(error, &options))?, self.limit)
         });
         answer.await
     }
@@ -129,9 +132,20 @@ impl Asked {
     }
 }
 
-pub(super) fn expression(params: &Params) -> Result<Expr, ApiError> {
-    let text = params.all("query").next().unwrap_or_default();
-    query::parse(text).map_err(|e| ApiError::bad_param("query", e))
+/// The parameter `query`.
+pub(super) fn expression(params: &Params) -> &str {
+    params.all("query").next().unwrap_or_default()
+}
+
+/// Says of an evaluation that took too much how much that is, and what to turn.
+fn explained(error: QueryError, options: &Options<'_>) -> QueryError {
+    match error {
+        QueryError::TooLarge => QueryError::Execution(format!(
+            "{error}: one query may hold {} MiB; the share grows with --memory and shrinks with query_concurrency",
+            (options.samples_max * 16) >> 20
+        )),
+        error => error,
+    }
 }
 
 /// `resolution`: from what to answer.
@@ -143,7 +157,7 @@ fn detail_of(app: &App, params: &Params, tenant: &TenantId) -> Result<Detail, Ap
     }
 }
 
-fn answer_json(app: &App, answer: Answer, limit: usize) -> Result<Json, ApiError> {
+fn answer_json(app: &App, turn: &Turn, answer: Answer, limit: usize) -> Result<Json, ApiError> {
     let mut json = Json::within(&app.node.shared().answers);
     let mut warnings = answer.warnings;
     json.raw(r#"{"status":"success","data":{"resultType":"#);
@@ -163,6 +177,7 @@ fn answer_json(app: &App, answer: Answer, limit: usize) -> Result<Json, ApiError
             json.raw(r#""vector","result":["#);
             cut_at(limit, series.len(), &mut warnings);
             for (i, (labels, timestamp_ms, value)) in series.iter().take(limit).enumerate() {
+                go_on(turn)?;
                 json.comma(i);
                 json.raw(r#"{"metric":"#);
                 json.labels(labels.as_ref());
@@ -176,6 +191,7 @@ fn answer_json(app: &App, answer: Answer, limit: usize) -> Result<Json, ApiError
             json.raw(r#""matrix","result":["#);
             cut_at(limit, series.len(), &mut warnings);
             for (i, (labels, samples)) in series.iter().take(limit).enumerate() {
+                go_on(turn)?;
                 json.comma(i);
                 json.raw(r#"{"metric":"#);
                 json.labels(labels.as_ref());
@@ -197,6 +213,11 @@ fn answer_json(app: &App, answer: Answer, limit: usize) -> Result<Json, ApiError
     }
     json.raw("}");
     json.finish()
+}
+
+/// To be asked while an answer is written: it can be long.
+pub(super) fn go_on(turn: &Turn) -> Result<(), ApiError> {
+    if turn.is_set() { Err(QueryError::Canceled.into()) } else { Ok(()) }
 }
 
 fn cut_at(limit: usize, len: usize, warnings: &mut Vec<String>) {

@@ -3,6 +3,7 @@ use crate::node::Node;
 use crate::pipeline::tests::small_node;
 use model::{Labels, SeriesKey};
 use query::{Select, SeriesSource};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 /// A node that knows one series with `count` samples, put into the head directly.
 fn node_with_samples(dir: &std::path::Path, count: i64) -> Node {
@@ -46,5 +47,49 @@ fn a_cancelled_selection_ends() {
     let cancelled = AtomicBool::new(true);
     let source = Source::new(&node, TenantId::anonymous(), 100, &cancelled);
     assert_eq!(all_of(&source).unwrap_err().kind, ErrorKind::Unavailable);
+    node.stop();
+}
+
+/// Whoever is asked whether to go on must find the head unlocked: a stranger's pattern runs right after.
+#[derive(Debug)]
+struct Unlocked {
+    node: Node,
+    asked: AtomicU64,
+}
+
+impl Interrupt for Unlocked {
+    fn is_set(&self) -> bool {
+        for partition in self.node.partitions() {
+            assert!(partition.head.try_write().is_some(), "a pattern would run with the head locked");
+        }
+        self.asked.fetch_add(1, Ordering::Relaxed);
+        false
+    }
+}
+
+#[test]
+fn no_lock_is_held_while_a_pattern_runs() {
+    const SERIES: usize = 3_000;
+    let dir = tempfile::tempdir().unwrap();
+    let node = node_with_samples(dir.path(), 1);
+    let mut partition = node.partitions()[0].head.write();
+    let head = partition.tenant_mut(&TenantId::anonymous());
+    for i in 0..SERIES {
+        let labels = Labels::from_pairs(&[("__name__", "m"), ("i", &i.to_string())]);
+        head.create(SeriesKey::of(labels.as_bytes(), node.shared().seed), labels.as_ref());
+    }
+    drop(partition);
+    let unlocked = Unlocked { node: node.clone(), asked: AtomicU64::new(0) };
+    let check = |selector: &str, count: u64| {
+        unlocked.asked.store(0, Ordering::Relaxed);
+        let matchers = query::parse_selector(selector).unwrap();
+        let tenant = TenantId::anonymous();
+        let turns = Turns::new(&node.partitions()[0], &tenant, &unlocked);
+        assert_eq!(turns.select(&matchers).unwrap().len(), count, "{selector}");
+        let asked = unlocked.asked.load(Ordering::Relaxed);
+        assert!(asked > SERIES as u64, "{selector}: asked {asked} times, for each value and each turn");
+    };
+    check(r#"{i=~"[0-9]*7"}"#, SERIES as u64 / 10);
+    check(r#"{__name__="m", i!~"[0-9]*7"}"#, SERIES as u64 / 10 * 9);
     node.stop();
 }

@@ -15,7 +15,9 @@ use model::labels::METRIC_NAME;
 use model::sample::overlay;
 use model::{ErrorKind, LabelsRef, Samples, SeriesKey, TenantId, TimeRange};
 use parking_lot::Mutex;
-use query::{MatchOp, Matcher, Rolled, RolledSelect, Select, SeriesSet, SeriesSource, SourceError};
+use query::{
+    Interrupt, MatchOp, Matcher, Rolled, RolledSelect, Select, SeriesSet, SeriesSource, SourceError,
+};
 use roaring::RoaringBitmap;
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -30,7 +32,7 @@ pub(crate) struct Source<'a> {
     /// No series with more samples than this is unpacked.
     samples_max: u64,
     /// Nobody waits for the answer any more.
-    cancelled: &'a AtomicBool,
+    cancelled: &'a dyn Interrupt,
     pin: Pin,
     left_out: LeftOut,
     detail: Detail,
@@ -39,7 +41,12 @@ pub(crate) struct Source<'a> {
 }
 
 impl<'a> Source<'a> {
-    pub(crate) fn new(node: &'a Node, tenant: TenantId, samples_max: u64, cancelled: &'a AtomicBool) -> Self {
+    pub(crate) fn new(
+        node: &'a Node,
+        tenant: TenantId,
+        samples_max: u64,
+        cancelled: &'a dyn Interrupt,
+    ) -> Self {
         let node = node.shared();
         Self {
             node,
@@ -130,10 +137,14 @@ pub(crate) fn scan(
     tenant: &TenantId,
     select: &tables::Select,
     window_bytes: usize,
+    interrupt: &dyn Interrupt,
 ) -> Result<Option<Scan>, SourceError> {
     let Some(table) = node.lake.existing(tenant).map_err(unreadable)? else { return Ok(None) };
     if table.files().map_err(unreadable)?.matching(select).next().is_none() {
         return Ok(None);
+    }
+    if !interrupt.may_wait() {
+        return Err(cancelled());
     }
     let limits = ScanLimits { window_bytes, ..ScanLimits::default() };
     Scan::open(&table, &node.lake.cache, select, &limits).map(Some).map_err(unreadable)
@@ -147,9 +158,13 @@ pub(crate) fn list(
     select: &tables::Select,
     what: Listing<'_>,
     left_out: &LeftOut,
+    interrupt: &dyn Interrupt,
     each: &mut dyn FnMut(&str) -> bool,
 ) -> Result<(), SourceError> {
     let Some(table) = node.lake.existing(tenant).map_err(unreadable)? else { return Ok(()) };
+    if !interrupt.may_wait() {
+        return Err(cancelled());
+    }
     let limits = ScanLimits::default();
     let listed = tables::scan::list(&table, &node.lake.cache, select, &limits, what, each);
     left_out.add(listed.map_err(unreadable)?, node);
@@ -183,7 +198,7 @@ impl SeriesSource for Source<'_> {
         // half of what the query may hold, at sixteen bytes a sample
         let window_bytes = self.samples_max as usize * 8;
         let wanted = tables_select(select.matchers, select.range, true);
-        let scan = scan(self.node, &self.tenant, &wanted, window_bytes)?;
+        let scan = scan(self.node, &self.tenant, &wanted, window_bytes, self.cancelled)?;
         let Some(scan) = scan else { return Ok(Box::new(self.heads(selected, select.range))) };
         self.left_out.note(&scan, self.node);
         let left = selected.iter().map(|s| s.len() as usize).sum();
@@ -225,7 +240,7 @@ impl SeriesSet for UnionSet<'_> {
         if let Some(rest) = &mut self.rest {
             return rest.next(samples);
         }
-        if self.source.cancelled.load(Ordering::Relaxed) {
+        if self.source.cancelled.is_set() {
             return Err(cancelled());
         }
         samples.clear();

@@ -202,9 +202,12 @@ fn chosen_rows<'a>(
     names: Vec<RowName>,
     steps: usize,
 ) -> Result<Matrix<'a>, QueryError> {
+    let mut charge = eval.meter.charge();
+    charge.add_bytes(names.len() * size_of::<Option<usize>>())?;
     let mut rows = vec![None; names.len()];
     let mut out = Matrix::new(eval.meter, steps);
     for (i, mut heap) in heaps.into_iter().enumerate() {
+        eval.check_cancelled()?;
         let worse = match op {
             AggregateOp::Topk => worse_for_top,
             AggregateOp::Bottomk => worse_for_bottom,

@@ -1,14 +1,15 @@
 //! Quantiles and fractions of classic histograms.
 
-use crate::promql::QueryError;
 use crate::promql::ast::Node;
 use crate::promql::eval::Evaluator;
 use crate::promql::float::{almost_equal, is_present, to_text};
 use crate::promql::grid::Grid;
 use crate::promql::label_set::{is_metadata, keep, with};
-use crate::promql::matrix::{Matrix, Merged, RowName};
+use crate::promql::matrix::{Charge, Matrix, Merged, RowName};
 use crate::promql::stream::{Row, Sink};
+use crate::promql::{ANNOTATION_BYTES_MAX, ANNOTATIONS_MAX, QueryError};
 use hashbrown::HashMap;
+use hashbrown::hash_map::Entry;
 use model::Labels;
 use model::labels::METRIC_NAME;
 
@@ -36,6 +37,8 @@ struct Histogram {
 struct Histograms<'m> {
     matrix: Matrix<'m>,
     all: Vec<Histogram>,
+    /// For what is known of them beside the matrix.
+    _charge: Charge<'m>,
 }
 
 impl<'a> Evaluator<'a> {
@@ -49,8 +52,7 @@ impl<'a> Evaluator<'a> {
         self.warn_quantiles(&quantiles);
         let histograms = self.histograms(&args[1], grid)?;
         let mut out = Merged::new(self.meter, grid.count);
-        let all = histograms.all.iter().map(|h| (h, h.name.clone()));
-        self.quantiles(&histograms.matrix, all, &quantiles, &mut out)?;
+        self.quantiles(&histograms, |h| Ok(h.name.clone()), &quantiles, &mut out)?;
         out.matrix.emit(sink)
     }
 
@@ -69,12 +71,11 @@ impl<'a> Evaluator<'a> {
             let quantiles = self.scalar(arg, grid)?;
             self.warn_quantiles(&quantiles);
             let value = open_metrics(quantiles[0]);
-            let mut all = Vec::new();
-            for histogram in &histograms.all {
+            let name = |histogram: &Histogram| {
                 let labels = with(histogram.name.labels.as_ref(), &[(label, &value)])?;
-                all.push((histogram, RowName { labels, drop_name: histogram.name.drop_name }));
-            }
-            self.quantiles(&histograms.matrix, all.into_iter(), &quantiles, &mut out)?;
+                Ok(RowName { labels, drop_name: histogram.name.drop_name })
+            };
+            self.quantiles(&histograms, name, &quantiles, &mut out)?;
         }
         out.matrix.emit(sink)
     }
@@ -90,9 +91,9 @@ impl<'a> Evaluator<'a> {
         let mut out = Merged::new(self.meter, grid.count);
         let mut buckets = Vec::new();
         for histogram in &histograms.all {
-            self.check_cancelled()?;
             let row = out.row_of(&histogram.name)?;
             for step in 0..grid.count {
+                self.check_cancelled()?;
                 if histogram.buckets_at(&histograms.matrix, step, &mut buckets) {
                     out.set(row, step, fraction(lower[step], upper[step], &mut buckets))?;
                 }
@@ -102,20 +103,21 @@ impl<'a> Evaluator<'a> {
     }
 
     /// Puts the quantiles of histograms into rows of the given names.
-    fn quantiles<'h>(
+    fn quantiles(
         &mut self,
-        matrix: &Matrix<'_>,
-        histograms: impl Iterator<Item = (&'h Histogram, RowName)>,
+        histograms: &Histograms<'_>,
+        name_of: impl Fn(&Histogram) -> Result<RowName, QueryError>,
         quantiles: &[f64],
         out: &mut Merged<'_>,
     ) -> Result<(), QueryError> {
         let mut buckets = Vec::new();
-        for (histogram, name) in histograms {
-            self.check_cancelled()?;
+        for histogram in &histograms.all {
+            let name = name_of(histogram)?;
             let row = out.row_of(&name)?;
             let mut forced = false;
             for (step, q) in quantiles.iter().enumerate() {
-                if histogram.buckets_at(matrix, step, &mut buckets) {
+                self.check_cancelled()?;
+                if histogram.buckets_at(&histograms.matrix, step, &mut buckets) {
                     let (value, was_forced) = quantile(*q, &mut buckets);
                     out.set(row, step, value)?;
                     forced |= was_forced;
@@ -142,7 +144,7 @@ impl<'a> Evaluator<'a> {
     /// Groups the series of a vector into histograms.
     fn histograms(&mut self, vector: &Node, grid: &Grid) -> Result<Histograms<'a>, QueryError> {
         let delayed = self.options.delayed_name_removal;
-        let mut matrix = Matrix::new(self.meter, grid.count);
+        let (mut matrix, mut charge) = (Matrix::new(self.meter, grid.count), self.meter.charge());
         let mut all: Vec<Histogram> = Vec::new();
         let mut found = HashMap::<Labels, usize>::new();
         let mut bad = Vec::new();
@@ -150,21 +152,29 @@ impl<'a> Evaluator<'a> {
             let (name, values) = row.into_name();
             let le = name.labels.get(BUCKET_LABEL).unwrap_or("");
             let Ok(upper) = le.parse::<f64>() else {
-                if bad.len() < super::super::ANNOTATIONS_MAX {
-                    bad.push((name.labels.get(METRIC_NAME).unwrap_or("").to_owned(), le.to_owned()));
+                if bad.len() < ANNOTATIONS_MAX {
+                    let metric = name.labels.get(METRIC_NAME).unwrap_or("");
+                    bad.push((
+                        metric.to_owned(),
+                        le[..le.floor_char_boundary(ANNOTATION_BYTES_MAX)].to_owned(),
+                    ));
                 }
                 return Ok(());
             };
             let signature = keep(name.labels.as_ref(), |name| name != BUCKET_LABEL);
-            let histogram = *found.entry(signature).or_insert_with_key(|signature| {
-                let labels = if delayed {
-                    signature.clone()
-                } else {
-                    keep(signature.as_ref(), |name| !is_metadata(name))
-                };
-                all.push(Histogram { name: RowName { labels, drop_name: delayed }, rows: Vec::new() });
-                all.len() - 1
-            });
+            let histogram = match found.entry(signature) {
+                Entry::Occupied(known) => *known.get(),
+                Entry::Vacant(new) => {
+                    charge.add_series(new.key().as_ref())?; // as the key
+                    charge.add_series(new.key().as_ref())?;
+                    let labels = match delayed {
+                        true => new.key().clone(),
+                        false => keep(new.key().as_ref(), |name| !is_metadata(name)),
+                    };
+                    all.push(Histogram { name: RowName { labels, drop_name: delayed }, rows: Vec::new() });
+                    *new.insert(all.len() - 1)
+                }
+            };
             all[histogram].rows.push((upper, matrix.len()));
             matrix.push(RowName { labels: Labels::empty(), drop_name: false }, values)
         })?;
@@ -179,9 +189,10 @@ impl<'a> Evaluator<'a> {
             ));
         }
         for histogram in &mut all {
+            self.check_cancelled()?;
             histogram.rows.sort_by(|a, b| a.0.total_cmp(&b.0));
         }
-        Ok(Histograms { matrix, all })
+        Ok(Histograms { matrix, all, _charge: charge })
     }
 }
 

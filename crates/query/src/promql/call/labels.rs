@@ -1,6 +1,6 @@
 //! label_replace and label_join.
 
-use crate::matcher::compile;
+use crate::matcher::Program;
 use crate::promql::QueryError;
 use crate::promql::ast::Node;
 use crate::promql::eval::Evaluator;
@@ -8,9 +8,10 @@ use crate::promql::grid::Grid;
 use crate::promql::label_set::with;
 use crate::promql::matrix::Merged;
 use crate::promql::stream::{Row, Sink};
+use model::caps::LABEL_VALUE_BYTES_MAX;
 use model::labels::METRIC_NAME;
 use model::{Labels, LabelsRef};
-use regex::{Captures, Regex};
+use regex_automata::util::captures::Captures;
 
 fn text(node: &Node) -> &str {
     match node {
@@ -31,17 +32,27 @@ impl Evaluator<'_> {
         sink: &mut Sink<'_>,
     ) -> Result<(), QueryError> {
         let [to, template, from, pattern] = [1, 2, 3, 4].map(|i| text(&args[i]));
-        let Ok(regex) = compile(pattern) else {
+        let mut charge = self.meter.charge();
+        charge.add_bytes(Program::compilation_bytes(pattern))?;
+        let program = Program::compile_with_groups(pattern);
+        drop(charge);
+        let Ok(program) = program else {
             return fail(format!("invalid regular expression in label_replace(): {pattern}"));
         };
+        let mut charge = self.meter.charge();
+        charge.add_bytes(program.memory_bytes())?;
         if to.is_empty() {
             return fail(format!("invalid destination label name in label_replace(): {to}"));
         }
+        let (mut value, mut groups) = (LabelValue::new("label_replace", to), program.groups());
         self.relabel(&args[0], grid, to, sink, |labels| {
-            match regex.captures(labels.get(from).unwrap_or("")) {
-                Some(captures) => Ok(Some(with(labels, &[(to, &expand(template, &captures, &regex))])?)),
-                None => Ok(None),
+            let from = labels.get(from).unwrap_or("");
+            if !program.find_groups(from, &mut groups) {
+                return Ok(None);
             }
+            value.clear();
+            expand(template, from, &groups, &mut value)?;
+            with(labels, &[(to, &value.text)]).map(Some)
         })
     }
 
@@ -52,16 +63,23 @@ impl Evaluator<'_> {
         sink: &mut Sink<'_>,
     ) -> Result<(), QueryError> {
         let (to, separator) = (text(&args[1]), text(&args[2]));
-        let from: Vec<_> = args[3..].iter().map(text).collect();
-        if let Some(bad) = from.iter().find(|name| name.is_empty()) {
+        let from = &args[3..];
+        if let Some(bad) = from.iter().map(text).find(|name| name.is_empty()) {
             return fail(format!("invalid source label name in label_join(): {bad}"));
         }
         if to.is_empty() {
             return fail(format!("invalid destination label name in label_join(): {to}"));
         }
+        let mut value = LabelValue::new("label_join", to);
         self.relabel(&args[0], grid, to, sink, |labels| {
-            let values: Vec<_> = from.iter().map(|name| labels.get(name).unwrap_or("")).collect();
-            with(labels, &[(to, &values.join(separator))]).map(Some)
+            value.clear();
+            for (i, name) in from.iter().map(text).enumerate() {
+                if i > 0 {
+                    value.push(separator)?;
+                }
+                value.push(labels.get(name).unwrap_or(""))?;
+            }
+            with(labels, &[(to, &value.text)]).map(Some)
         })
     }
 
@@ -72,7 +90,7 @@ impl Evaluator<'_> {
         grid: &Grid,
         to: &str,
         sink: &mut Sink<'_>,
-        change: impl Fn(LabelsRef<'_>) -> Result<Option<Labels>, QueryError>,
+        mut change: impl FnMut(LabelsRef<'_>) -> Result<Option<Labels>, QueryError>,
     ) -> Result<(), QueryError> {
         let mut merged = Merged::new(self.meter, grid.count);
         self.stream(vector, grid, &mut |row: Row<'_>| {
@@ -87,16 +105,50 @@ impl Evaluator<'_> {
     }
 }
 
+/// A label's value while it is put together. It never gets longer than a value may be, however often a template or
+/// a separator is repeated.
+struct LabelValue<'a> {
+    text: String,
+    function: &'static str,
+    label: &'a str,
+}
+
+impl<'a> LabelValue<'a> {
+    const fn new(function: &'static str, label: &'a str) -> Self {
+        Self { text: String::new(), function, label }
+    }
+
+    fn clear(&mut self) {
+        self.text.clear();
+    }
+
+    fn push(&mut self, part: &str) -> Result<(), QueryError> {
+        if self.text.len() + part.len() > LABEL_VALUE_BYTES_MAX {
+            let Self { function, label, .. } = self;
+            return fail(format!(
+                "{function}() makes a value of more than {LABEL_VALUE_BYTES_MAX} bytes for label {label:?}, which is \
+                 the most that a value may have"
+            ));
+        }
+        self.text.push_str(part);
+        Ok(())
+    }
+}
+
 /// Fills in `$1`, `${1}`, `$name` and `$$` as Go does: the longest possible name is meant, an unknown one
 /// is empty, a `$` that begins nothing stands for itself.
-fn expand(template: &str, captures: &Captures<'_>, regex: &Regex) -> String {
-    let mut out = String::new();
+fn expand(
+    template: &str,
+    haystack: &str,
+    groups: &Captures,
+    out: &mut LabelValue<'_>,
+) -> Result<(), QueryError> {
     let mut rest = template;
     while let Some(at) = rest.find('$') {
-        out.push_str(&rest[..at]);
+        out.push(&rest[..at])?;
         rest = &rest[at + 1..];
         if let Some(after) = rest.strip_prefix('$') {
-            out.push('$');
+            out.push("$")?;
             rest = after;
             continue;
         }
@@ -106,20 +158,18 @@ fn expand(template: &str, captures: &Captures<'_>, regex: &Regex) -> String {
         let len = body.find(|c| !is_name(c)).unwrap_or(body.len());
         let closed = braced.is_none() || body[len..].starts_with('}');
         if len == 0 || !closed {
-            out.push('$');
+            out.push("$")?;
             continue;
         }
         let name = &body[..len];
         let group = match name.parse::<usize>() {
-            Ok(number) => captures.get(number),
-            Err(_) if regex.capture_names().flatten().any(|n| n == name) => captures.name(name),
-            Err(_) => None,
+            Ok(number) => groups.get_group(number),
+            Err(_) => groups.get_group_by_name(name),
         };
-        out.push_str(group.map_or("", |m| m.as_str()));
+        out.push(group.map_or("", |span| &haystack[span.range()]))?;
         rest = &body[len + usize::from(braced.is_some())..];
     }
-    out.push_str(rest);
-    out
+    out.push(rest)
 }
 
 #[cfg(test)]
@@ -128,10 +178,13 @@ mod tests {
 
     #[test]
     fn templates() {
-        let regex = Regex::new("^(?s:(a+)(?P<tail>.*)(x)?)$").unwrap();
-        let captures = regex.captures("aab").unwrap();
+        let program = Program::compile_with_groups("(a+)(?P<tail>.*)(x)?").unwrap();
+        let mut groups = program.groups();
+        assert!(program.find_groups("aab", &mut groups));
         let check = |template: &str, expected: &str| {
-            assert_eq!(expand(template, &captures, &regex), expected, "{template}");
+            let mut value = LabelValue::new("label_replace", "to");
+            expand(template, "aab", &groups, &mut value).unwrap();
+            assert_eq!(value.text, expected, "{template}");
         };
         check("$1-$2", "aa-b");
         check("${1}x$1x", "aax");
@@ -139,5 +192,18 @@ mod tests {
         check("$3$9$none", "");
         check("$ ${1 $", "$ ${1 $");
         check("é${1}é", "éaaé");
+    }
+
+    #[test]
+    fn a_value_is_refused_before_it_is_longer_than_a_value_may_be() {
+        let program = Program::compile_with_groups("(.*)").unwrap();
+        let (mut groups, long) = (program.groups(), "a".repeat(LABEL_VALUE_BYTES_MAX));
+        assert!(program.find_groups(&long, &mut groups));
+        let mut value = LabelValue::new("label_replace", "to");
+        expand("$1", &long, &groups, &mut value).unwrap();
+        value.clear();
+        let refused = expand(&"$1".repeat(1 << 16), &long, &groups, &mut value).unwrap_err().to_string();
+        assert!(refused.contains("label_replace()") && refused.contains("16384 bytes"), "{refused}");
+        assert!(value.text.capacity() <= 2 * LABEL_VALUE_BYTES_MAX, "{}", value.text.capacity());
     }
 }

@@ -4,9 +4,9 @@ use crate::promql::QueryError;
 use crate::promql::ast::{Call, Function, Node};
 use crate::promql::eval::Evaluator;
 use crate::promql::grid::Grid;
-use crate::promql::label_set::sort_key;
-use crate::promql::matrix::Matrix;
+use crate::promql::matrix::{Matrix, Meter};
 use crate::promql::stream::Sink;
+use hashbrown::HashSet;
 use model::LabelsRef;
 use std::cmp::Ordering;
 
@@ -19,23 +19,34 @@ impl Evaluator<'_> {
         if grid.count > 1 {
             return matrix.emit(sink);
         }
+        let mut charge = self.meter.charge();
+        charge.add_bytes(matrix.len() * size_of::<usize>())?;
         let mut order: Vec<usize> = (0..matrix.len()).collect();
         let value = |i: &usize| matrix.row(*i)[0];
         match call.function {
             Function::Sort => order.sort_by(|a, b| nan_last(value(a), value(b), false)),
             Function::SortDesc => order.sort_by(|a, b| nan_last(value(a), value(b), true)),
             function => {
-                let names: Vec<&str> = call.args[1..].iter().map(text).collect();
+                let mut present = names_in(&matrix, self.meter)?;
+                let mut names: Vec<&str> = Vec::new();
+                for name in call.args[1..].iter().map(text) {
+                    if present.remove(name) {
+                        names.push(name);
+                    }
+                }
                 let reverse = function == Function::SortByLabelDesc;
-                let labels = |i: &usize| matrix.names[*i].labels.as_ref();
-                order.sort_by(|a, b| {
+                let labels = |i: usize| matrix.names[i].labels.as_ref();
+                charge.add_bytes(matrix.len() * size_of::<usize>())?; // where runs are merged
+                order = merge_sorted(order, |a, b| {
+                    self.check_cancelled()?;
                     let ordering = by_labels(labels(a), labels(b), &names);
-                    if reverse { ordering.reverse() } else { ordering }
-                });
+                    Ok(if reverse { ordering.reverse() } else { ordering })
+                })?;
             }
         }
         let mut sorted = Matrix::new(self.meter, grid.count);
         for i in order {
+            self.check_cancelled()?;
             sorted.push(matrix.names[i].clone(), matrix.row(i))?;
         }
         sorted.emit(sink)
@@ -55,6 +66,53 @@ fn nan_last(a: f64, b: f64, descending: bool) -> Ordering {
     a.is_nan().cmp(&b.is_nan()).then(by_value)
 }
 
+/// The names of labels that any series has: to sort by others does nothing, however many somebody lists.
+fn names_in<'m>(matrix: &'m Matrix<'_>, meter: &Meter<'_>) -> Result<HashSet<&'m str>, QueryError> {
+    let (mut names, mut charge) = (HashSet::new(), meter.charge());
+    for name in &matrix.names {
+        meter.check()?;
+        for (name, _) in name.labels.iter() {
+            if names.insert(name) {
+                charge.add_bytes(NAME_BYTES)?;
+            }
+        }
+    }
+    Ok(names)
+}
+
+/// What a name takes in a set that doubles when it is full.
+const NAME_BYTES: usize = 64;
+
+/// Sorts by a comparison that can fail; equal elements keep their order. The library's sorts cannot be left half way.
+fn merge_sorted(
+    mut from: Vec<usize>,
+    mut compare: impl FnMut(usize, usize) -> Result<Ordering, QueryError>,
+) -> Result<Vec<usize>, QueryError> {
+    let mut to = Vec::with_capacity(from.len());
+    let mut width = 1;
+    while width < from.len() {
+        to.clear();
+        for pair in from.chunks(2 * width) {
+            let (left, right) = pair.split_at(width.min(pair.len()));
+            let (mut l, mut r) = (0, 0);
+            while l < left.len() && r < right.len() {
+                if compare(left[l], right[r])?.is_gt() {
+                    to.push(right[r]);
+                    r += 1;
+                } else {
+                    to.push(left[l]);
+                    l += 1;
+                }
+            }
+            to.extend_from_slice(&left[l..]);
+            to.extend_from_slice(&right[r..]);
+        }
+        std::mem::swap(&mut from, &mut to);
+        width *= 2;
+    }
+    Ok(from)
+}
+
 /// By the values of the named labels in natural order, then by all labels.
 fn by_labels(a: LabelsRef<'_>, b: LabelsRef<'_>, names: &[&str]) -> Ordering {
     for name in names {
@@ -63,12 +121,7 @@ fn by_labels(a: LabelsRef<'_>, b: LabelsRef<'_>, names: &[&str]) -> Ordering {
             return ordering;
         }
     }
-    let key = |labels| {
-        let mut key = Vec::new();
-        sort_key(&mut key, labels);
-        key
-    };
-    key(a).cmp(&key(b))
+    a.iter().cmp(b.iter())
 }
 
 /// Runs of digits compare as numbers, all else as text.
@@ -96,4 +149,34 @@ fn natural(a: &str, b: &str) -> Ordering {
 fn chunk(text: &str) -> (&str, &str) {
     let digits = text.starts_with(|c: char| c.is_ascii_digit());
     text.split_at(text.find(|c: char| c.is_ascii_digit() != digits).unwrap_or(text.len()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use stdx::rng::Rng;
+
+    #[test]
+    fn merging_sorts_as_the_library_does_and_keeps_the_order_of_equals() {
+        let seed = Rng::fresh_seed();
+        println!("seed {seed}");
+        let mut rng = Rng::new(seed);
+        for len in [0, 1, 2, 3, 7, 64, 1000] {
+            let keys: Vec<u64> = (0..len).map(|_| rng.below(20)).collect();
+            let mut expected: Vec<usize> = (0..len).collect();
+            expected.sort_by_key(|i| keys[*i]);
+            let sorted = merge_sorted((0..len).collect(), |a, b| Ok(keys[a].cmp(&keys[b])));
+            assert_eq!(sorted, Ok(expected));
+        }
+    }
+
+    #[test]
+    fn sorting_ends_with_the_first_comparison_that_fails() {
+        let mut left = 100;
+        let sorted = merge_sorted((0..1000).collect(), |a, b| {
+            left -= 1;
+            if left == 0 { Err(QueryError::Canceled) } else { Ok(a.cmp(&b)) }
+        });
+        assert_eq!((sorted, left), (Err(QueryError::Canceled), 0));
+    }
 }

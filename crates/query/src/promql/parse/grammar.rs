@@ -40,7 +40,7 @@ pub(super) fn is_operator_word(word: &str) -> bool {
     matches!(word, "and" | "or" | "unless" | "atan2")
 }
 
-impl Parser<'_> {
+impl Parser<'_, '_> {
     /// Operands joined by operators that bind at least as tight as `least`.
     pub(super) fn expr(&mut self, least: u8) -> Result<Part, Fault> {
         self.nesting += 1;
@@ -53,6 +53,7 @@ impl Parser<'_> {
             let Some((op, tightness)) = operator(&token).filter(|(_, tightness)| *tightness >= least) else {
                 break;
             };
+            self.count(token.at, 0)?;
             self.take(token);
             let (return_bool, matching) = self.modifiers()?;
             // `^` goes from right to left, all others from left to right
@@ -73,6 +74,7 @@ impl Parser<'_> {
         if !sign.is("+") && !sign.is("-") {
             return self.operand();
         }
+        self.count(sign.at, 0)?;
         self.take(sign);
         let inner = self.expr(POWER)?;
         let kind = inner.node.kind();

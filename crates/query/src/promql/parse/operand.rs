@@ -40,7 +40,7 @@ pub(super) fn is_keyword(word: &str) -> bool {
 /// Milliseconds since 1970 beyond which a double does not tell one from the next.
 const TIME_MS_MAX: f64 = (1u64 << 53) as f64;
 
-impl<'t> Parser<'t> {
+impl<'t> Parser<'t, '_> {
     /// An operand with what follows it: ranges, `offset`, `@`.
     pub(super) fn operand(&mut self) -> Result<Part, Fault> {
         let mut part = self.primary()?;
@@ -63,6 +63,7 @@ impl<'t> Parser<'t> {
 
     fn primary(&mut self) -> Result<Part, Fault> {
         let token = self.peek()?;
+        self.count(token.at, if token.kind == Kind::Text { token.text.len() } else { 0 })?;
         match token.kind {
             Kind::Number | Kind::Duration => {
                 let value = self.signed_number("", "")?;
@@ -153,6 +154,9 @@ impl<'t> Parser<'t> {
         let deepest = args.iter().map(|arg| arg.depth).max().unwrap_or(0);
         let call = Call { function, args: args.into_iter().map(|arg| arg.node).collect() };
         types::check_call(&call).map_err(|(arg, message)| (arg.map_or(name.at, |i| places[i]), message))?;
+        if function == Function::LabelReplace {
+            self.allowance.pattern().map_err(|message| (places[4], message))?;
+        }
         self.above(Node::Call(call), name.at, deepest)
     }
 
@@ -193,6 +197,7 @@ impl<'t> Parser<'t> {
                 },
                 _ => return Err(self.unexpected(name, CONTEXT, "label")),
             });
+            self.count(name.at, name.text.len())?;
             self.take(name);
             if !self.take_if(",")? {
                 break;

@@ -2,12 +2,12 @@
 
 use super::lexer::{self, Fault, Kind, Place, Token};
 use super::operand::unquote;
-use super::{PATTERNS_MAX, Parser, Part};
+use super::{Parser, Part};
 use crate::matcher::{MatchOp, Matcher};
 use crate::promql::ast::{Node, Selector, TimeShift};
 use model::labels::METRIC_NAME;
 
-impl<'t> Parser<'t> {
+impl<'t> Parser<'t, '_> {
     /// `name`, `name{…}` or `{…}`.
     pub(super) fn selector(&mut self, name: Option<Token<'t>>) -> Result<Part, Fault> {
         let (mut at, mut matchers) = (self.at, Vec::new());
@@ -30,6 +30,7 @@ impl<'t> Parser<'t> {
             if let Some(second) = second {
                 return Err((at, set_twice(name, &second.value)));
             }
+            self.allowance.matcher(name.len()).map_err(|message| (at, message))?;
             matchers.insert(0, Matcher::equal(METRIC_NAME, name));
         }
         if matchers.iter().all(Matcher::matches_empty) {
@@ -86,12 +87,12 @@ impl<'t> Parser<'t> {
             return Err(self.unexpected_in_braces(value, "string"));
         }
         self.take(value);
-        let matcher = Matcher::new(label, op, &unquote(value)?).map_err(|e| (value.at, e.to_string()))?;
-        self.patterns += usize::from(matcher.needs_engine());
-        if self.patterns > PATTERNS_MAX {
-            let message = format!("more than {PATTERNS_MAX} regular expressions that are not simple");
-            return Err((value.at, message));
-        }
+        let text = unquote(value)?;
+        let refused = |message: String| (value.at, message);
+        self.allowance.matcher(label.len() + text.len()).map_err(refused)?;
+        let matcher = Matcher::within(label, op, &text, |pattern| self.allowance.compilation(pattern));
+        let matcher = matcher.map_err(|e| refused(e.to_string()))?;
+        self.allowance.built(&matcher).map_err(refused)?;
         Ok(matcher)
     }
 

@@ -1,6 +1,8 @@
 //! Largest and smallest values of sliding windows.
 
 use super::Spec;
+use crate::promql::QueryError;
+use crate::promql::matrix::Meter;
 use model::Samples;
 
 /// What wins: `(newer, older)`, true where the newer value makes the older one useless.
@@ -26,16 +28,17 @@ impl Extremes {
     /// `result(i)` of the winning sample; where all are NaN, of the last one.
     pub(super) fn compute(
         &mut self,
+        meter: &Meter<'_>,
         samples: &Samples,
         spec: &Spec,
         beats: Beats,
         result: impl Fn(usize) -> f64,
         out: &mut [f64],
-    ) {
+    ) -> Result<(), QueryError> {
         let values = samples.values.as_slice();
         self.queue.clear();
         let (mut front, mut next) = (0, 0);
-        spec.each(&samples.timestamps, |w| {
+        spec.each(meter, &samples.timestamps, |w| {
             next = next.max(w.lo);
             for i in next..w.hi {
                 if values[i].is_nan() {
@@ -53,6 +56,6 @@ impl Extremes {
                 front += 1;
             }
             out[w.step] = result(self.queue.get(front).copied().unwrap_or(w.hi - 1));
-        });
+        })
     }
 }

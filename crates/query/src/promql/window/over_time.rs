@@ -2,7 +2,9 @@
 
 use super::sliding::{Part, Sliding};
 use super::{Spec, Window};
-use crate::promql::float::{Kahan, Mean, nan_first, quantile_sorted};
+use crate::promql::QueryError;
+use crate::promql::float::{Kahan, Mean, quantile_sorted};
+use crate::promql::matrix::Meter;
 use model::Samples;
 
 impl Part for Kahan {
@@ -19,27 +21,40 @@ impl Part for Kahan {
     }
 }
 
-pub(super) fn sum(sums: &mut Sliding<Kahan>, samples: &Samples, spec: &Spec, out: &mut [f64]) {
+pub(super) fn sum(
+    sums: &mut Sliding<Kahan>,
+    meter: &Meter<'_>,
+    samples: &Samples,
+    spec: &Spec,
+    out: &mut [f64],
+) -> Result<(), QueryError> {
     sums.reset();
-    spec.each(&samples.timestamps, |w| {
+    spec.each(meter, &samples.timestamps, |w| {
         out[w.step] = sums.window(&samples.timestamps, &samples.values, &w).total();
-    });
+    })
 }
 
-pub(super) fn avg(sums: &mut Sliding<Kahan>, samples: &Samples, spec: &Spec, out: &mut [f64]) {
+pub(super) fn avg(
+    sums: &mut Sliding<Kahan>,
+    meter: &Meter<'_>,
+    samples: &Samples,
+    spec: &Spec,
+    out: &mut [f64],
+) -> Result<(), QueryError> {
     sums.reset();
-    spec.each(&samples.timestamps, |w| {
+    spec.each_costly(meter, &samples.timestamps, |w| {
         let total = sums.window(&samples.timestamps, &samples.values, &w);
         let count = w.len() as f64;
-        out[w.step] = if total.sum.is_infinite() {
-            // An overflow, or a real infinity: the mean must be carried along instead.
-            let mut mean = Mean::default();
-            samples.values[w.lo..w.hi].iter().for_each(|v| mean.add(*v));
-            mean.value()
-        } else {
-            total.sum / count + total.compensation / count
-        };
-    });
+        if !total.sum.is_infinite() {
+            out[w.step] = total.sum / count + total.compensation / count;
+            return 0;
+        }
+        // An overflow, or a real infinity: the mean must be carried along instead.
+        let mut mean = Mean::default();
+        samples.values[w.lo..w.hi].iter().for_each(|v| mean.add(*v));
+        out[w.step] = mean.value();
+        w.len()
+    })
 }
 
 /// Count, mean and sum of squared distances from it (Welford 1962; put together as in Chan, Golub,
@@ -78,26 +93,28 @@ impl Part for Moments {
 
 pub(super) fn variance(
     moments: &mut Sliding<Moments>,
+    meter: &Meter<'_>,
     samples: &Samples,
     spec: &Spec,
     finish: impl Fn(f64) -> f64,
     out: &mut [f64],
-) {
+) -> Result<(), QueryError> {
     moments.reset();
-    spec.each(&samples.timestamps, |w| {
+    spec.each(meter, &samples.timestamps, |w| {
         let m = moments.window(&samples.timestamps, &samples.values, &w);
         out[w.step] = finish((m.squares.sum + m.squares.compensation) / m.count);
-    });
+    })
 }
 
 /// How many neighbours in the window satisfy `counts(earlier, later)`.
 pub(super) fn count_pairs(
     before: &mut Vec<u32>,
+    meter: &Meter<'_>,
     samples: &Samples,
     spec: &Spec,
     counts: impl Fn(f64, f64) -> bool,
     out: &mut [f64],
-) {
+) -> Result<(), QueryError> {
     before.clear();
     before.push(0);
     let mut total = 0;
@@ -105,7 +122,7 @@ pub(super) fn count_pairs(
         total += u32::from(counts(pair[0], pair[1]));
         before.push(total);
     }
-    spec.each(&samples.timestamps, |w| out[w.step] = f64::from(before[w.hi - 1] - before[w.lo]));
+    spec.each(meter, &samples.timestamps, |w| out[w.step] = f64::from(before[w.hi - 1] - before[w.lo]))
 }
 
 /// A number whose order as an integer is that of the value, NaN first.
@@ -133,8 +150,10 @@ pub(super) struct Sorted {
     keys: Vec<u64>,
     lo: usize,
     hi: usize,
-    distances: Vec<f64>,
 }
+
+/// To replace a key moves half of the others, at some 32 in the time that sorting takes to look at one.
+const MOVED_PER_STEP: usize = 32;
 
 impl Sorted {
     fn reset(&mut self) {
@@ -143,29 +162,33 @@ impl Sorted {
     }
 
     /// Moves on to a later window: by sorting anew where little is shared, else by replacing the values
-    /// that differ.
-    fn advance(&mut self, samples: &[f64], window: &Window) {
+    /// that differ. Says how many steps that took.
+    fn advance(&mut self, samples: &[f64], window: &Window) -> usize {
         let (lo, hi) = (window.lo, window.hi);
-        let changed = (lo - self.lo) + (hi - self.hi);
-        if lo >= self.hi || changed * 4 > hi - lo {
+        let (changed, len) = ((lo - self.lo) + (hi - self.hi), hi - lo);
+        let replacing = changed * (1 + len / MOVED_PER_STEP);
+        let sorting = len * (1 + len.ilog2() as usize);
+        if lo >= self.hi || changed * 4 > len || replacing > sorting {
             self.keys.clear();
             self.keys.extend(samples[lo..hi].iter().map(|v| order_key(*v)));
             self.keys.sort_unstable();
-        } else {
-            let both = (lo - self.lo).min(hi - self.hi);
-            for i in 0..both {
-                self.replace(order_key(samples[self.lo + i]), order_key(samples[self.hi + i]));
-            }
-            for value in &samples[self.lo + both..lo] {
-                let at = self.position(order_key(*value));
-                self.keys.remove(at);
-            }
-            for value in &samples[self.hi + both..hi] {
-                let key = order_key(*value);
-                self.keys.insert(self.position(key), key);
-            }
+            (self.lo, self.hi) = (lo, hi);
+            return sorting;
+        }
+        let both = (lo - self.lo).min(hi - self.hi);
+        for i in 0..both {
+            self.replace(order_key(samples[self.lo + i]), order_key(samples[self.hi + i]));
+        }
+        for value in &samples[self.lo + both..lo] {
+            let at = self.position(order_key(*value));
+            self.keys.remove(at);
+        }
+        for value in &samples[self.hi + both..hi] {
+            let key = order_key(*value);
+            self.keys.insert(self.position(key), key);
         }
         (self.lo, self.hi) = (lo, hi);
+        replacing
     }
 
     fn position(&self, key: u64) -> usize {
@@ -188,28 +211,75 @@ impl Sorted {
         quantile_sorted(q, self.keys.len(), |i| value_of(self.keys[i]))
     }
 
-    pub(super) fn quantile(&mut self, samples: &Samples, spec: &Spec, q: &[f64], out: &mut [f64]) {
+    pub(super) fn quantile(
+        &mut self,
+        meter: &Meter<'_>,
+        samples: &Samples,
+        spec: &Spec,
+        q: &[f64],
+        out: &mut [f64],
+    ) -> Result<(), QueryError> {
         self.reset();
-        spec.each(&samples.timestamps, |w| {
-            self.advance(&samples.values, &w);
+        spec.each_costly(meter, &samples.timestamps, |w| {
+            let steps = self.advance(&samples.values, &w);
             out[w.step] = self.quantile_of_window(q[w.step]);
-        });
+            steps
+        })
     }
 
     /// The median distance from the median.
-    pub(super) fn mad(&mut self, samples: &Samples, spec: &Spec, out: &mut [f64]) {
+    pub(super) fn mad(
+        &mut self,
+        meter: &Meter<'_>,
+        samples: &Samples,
+        spec: &Spec,
+        out: &mut [f64],
+    ) -> Result<(), QueryError> {
         self.reset();
-        spec.each(&samples.timestamps, |w| {
-            self.advance(&samples.values, &w);
+        spec.each_costly(meter, &samples.timestamps, |w| {
+            let steps = self.advance(&samples.values, &w);
             if value_of(self.keys[0]).is_nan() {
                 out[w.step] = f64::NAN;
-                return;
+                return steps;
             }
             let median = self.quantile_of_window(0.5);
-            self.distances.clear();
-            self.distances.extend(self.keys.iter().map(|k| (value_of(*k) - median).abs()));
-            self.distances.sort_unstable_by(nan_first);
-            out[w.step] = quantile_sorted(0.5, self.distances.len(), |i| self.distances[i]);
-        });
+            if !median.is_finite() {
+                out[w.step] = self.mad_of_infinities(median);
+                return steps + self.keys.len();
+            }
+            out[w.step] = quantile_sorted(0.5, self.keys.len(), |k| self.distance(median, k));
+            steps
+        })
+    }
+
+    /// The `k`-th smallest distance from a finite median, in logarithmic time: the values on either side of it are in
+    /// order of their distance already.
+    fn distance(&self, median: f64, k: usize) -> f64 {
+        let above = self.keys.partition_point(|key| value_of(*key) < median);
+        let below = |i: usize| median - value_of(self.keys[above - 1 - i]);
+        let beyond = |i: usize| value_of(self.keys[above + i]) - median;
+        // the smallest number of those below the median that leaves no smaller one behind
+        let (mut least, mut most) = (k.saturating_sub(self.keys.len() - above), k.min(above));
+        while least < most {
+            let middle = least + (most - least) / 2;
+            match below(middle) < beyond(k - middle - 1) {
+                true => least = middle + 1,
+                false => most = middle,
+            }
+        }
+        let rest = k - least;
+        let from_below = (least < above).then(|| below(least));
+        let from_beyond = (above + rest < self.keys.len()).then(|| beyond(rest));
+        match (from_below, from_beyond) {
+            (Some(a), Some(b)) => a.min(b),
+            (Some(distance), None) | (None, Some(distance)) => distance,
+            (None, None) => panic!("BUG: distance {k} of {}", self.keys.len()),
+        }
+    }
+
+    /// The same where the median is infinite or no number: distances between infinities are no numbers, which come first.
+    fn mad_of_infinities(&self, median: f64) -> f64 {
+        let nans = self.keys.iter().filter(|key| (value_of(**key) - median).is_nan()).count();
+        quantile_sorted(0.5, self.keys.len(), |i| if i < nans { f64::NAN } else { f64::INFINITY })
     }
 }

@@ -1,6 +1,8 @@
 //! rate, increase, delta, irate, idelta.
 
 use super::Spec;
+use crate::promql::QueryError;
+use crate::promql::matrix::Meter;
 use model::Samples;
 
 /// Resets within a window up to which their corrections are added one by one, in Prometheus' order and so
@@ -36,20 +38,21 @@ impl Scratch {
 /// the window, corrected for resets, and extrapolated to the window's ends where samples come close to them.
 pub(super) fn extrapolated<const COUNTER: bool>(
     scratch: &mut Scratch,
+    meter: &Meter<'_>,
     samples: &Samples,
     spec: &Spec,
     per_second: bool,
     out: &mut [f64],
-) {
+) -> Result<(), QueryError> {
     let values = samples.values.as_slice();
     if COUNTER {
         scratch.find(values);
     }
     // the resets inside of the window are `from..to` of all
     let (mut from, mut to) = (0, 0);
-    spec.each(&samples.timestamps, |w| {
+    spec.each_costly(meter, &samples.timestamps, |w| {
         if w.len() < 2 {
-            return;
+            return 0;
         }
         let mut change = values[w.hi - 1] - values[w.lo];
         if COUNTER {
@@ -70,7 +73,8 @@ pub(super) fn extrapolated<const COUNTER: bool>(
         let (first_ms, last_ms) = (samples.timestamps[w.lo], samples.timestamps[w.hi - 1]);
         let known = Known { first_ms, last_ms, count: w.len() as f64, first: values[w.lo], change };
         out[w.step] = known.stretched::<COUNTER>(w.end_ms, spec.range_ms, per_second);
-    });
+        to - from
+    })
 }
 
 /// What is known of a window's samples.
@@ -128,9 +132,15 @@ impl Known {
 }
 
 /// `irate` and `idelta`: from the last two samples of the window.
-pub(super) fn instant(samples: &Samples, spec: &Spec, rate: bool, out: &mut [f64]) {
+pub(super) fn instant(
+    meter: &Meter<'_>,
+    samples: &Samples,
+    spec: &Spec,
+    rate: bool,
+    out: &mut [f64],
+) -> Result<(), QueryError> {
     let (times, values) = (samples.timestamps.as_slice(), samples.values.as_slice());
-    spec.each(times, |w| {
+    spec.each(meter, times, |w| {
         if w.len() < 2 {
             return;
         }
@@ -140,5 +150,5 @@ pub(super) fn instant(samples: &Samples, spec: &Spec, rate: bool, out: &mut [f64
             change /= (times[w.hi - 1] - times[w.hi - 2]) as f64 / 1000.0;
         }
         out[w.step] = change;
-    });
+    })
 }

@@ -6,8 +6,10 @@
 
 use super::Spec;
 use super::rate::Known;
+use crate::promql::QueryError;
 use crate::promql::ast::Function;
 use crate::promql::float::{ABSENT, Kahan};
+use crate::promql::matrix::Meter;
 use crate::source::Bucket;
 use model::Statistic;
 
@@ -30,15 +32,16 @@ pub(in crate::promql) const fn needs(function: Function) -> Option<&'static [Sta
 
 /// Fills `out` with the function's value at each step; `ends` are those of the buckets.
 pub(in crate::promql) fn compute(
+    meter: &Meter<'_>,
     function: Function,
     buckets: &[Bucket],
     ends: &[i64],
     spec: &Spec,
     out: &mut [f64],
-) {
+) -> Result<(), QueryError> {
     out.fill(ABSENT);
     let seconds = |ms: i64| ms as f64 / 1000.0;
-    spec.each(ends, |w| {
+    spec.each_costly(meter, ends, |w| {
         let (own, first, last) = (&buckets[w.lo..w.hi], &buckets[w.lo], &buckets[w.hi - 1]);
         let sum = || {
             let mut sum = Kahan { sum: 0.0, compensation: 0.0 };
@@ -63,7 +66,7 @@ pub(in crate::promql) fn compute(
             Function::Delta | Function::Rate | Function::Increase => {
                 let count = count();
                 if count < 2.0 {
-                    return;
+                    return w.len();
                 }
                 let counter = !matches!(function, Function::Delta);
                 let change = if counter { growth(own) } else { last.last - first.first };
@@ -79,7 +82,8 @@ pub(in crate::promql) fn compute(
             }
             function => panic!("BUG: {} is not over buckets", function.name()),
         };
-    });
+        w.len()
+    })
 }
 
 /// The first that no later one beats; NaN only where all are, the last one then.

@@ -2,7 +2,15 @@
 
 use super::*;
 use crate::promql::float::{almost_equal, is_absent, nan_first, quantile_sorted};
+use std::sync::atomic::AtomicBool;
 use stdx::rng::Rng;
+
+static FOR_EVER: AtomicBool = AtomicBool::new(false);
+
+/// A meter that never stops anybody.
+fn meter() -> Meter<'static> {
+    Meter::new(u64::MAX, &FOR_EVER)
+}
 
 /// What the function gives for one window.
 fn plainly(function: Function, times: &[i64], values: &[f64], end_ms: i64, param: f64) -> f64 {
@@ -33,6 +41,13 @@ fn plainly(function: Function, times: &[i64], values: &[f64], end_ms: i64, param
         F::StddevOverTime => variance.sqrt(),
         F::StdvarOverTime => variance,
         F::QuantileOverTime => quantile_sorted(param, n, |i| sorted[i]),
+        F::MadOverTime if values.iter().any(|v| v.is_nan()) => f64::NAN,
+        F::MadOverTime => {
+            let median = quantile_sorted(0.5, n, |i| sorted[i]);
+            let mut distances: Vec<_> = values.iter().map(|v| (v - median).abs()).collect();
+            distances.sort_by(nan_first);
+            quantile_sorted(0.5, n, |i| distances[i])
+        }
         F::LastOverTime => values[n - 1],
         F::FirstOverTime => values[0],
         F::Resets => pairs(|a, b| b < a),
@@ -60,6 +75,7 @@ fn windows_agree_with_a_plain_implementation() {
         F::StddevOverTime,
         F::StdvarOverTime,
         F::QuantileOverTime,
+        F::MadOverTime,
         F::LastOverTime,
         F::FirstOverTime,
         F::Resets,
@@ -68,7 +84,7 @@ fn windows_agree_with_a_plain_implementation() {
         F::Deriv,
         F::PredictLinear,
     ];
-    let mut rng = Rng::announced();
+    let (mut rng, meter) = (Rng::announced(), meter());
     for round in 0..400 {
         let samples = random_samples(&mut rng, round % 4 == 0);
         let spec = Spec {
@@ -82,10 +98,10 @@ fn windows_agree_with_a_plain_implementation() {
         };
         let params = vec![rng.unit(); spec.grid.count];
         for function in functions {
-            let mut windows = Windows::new(function, vec![&params]);
+            let mut windows = Windows::new(function, vec![&params], &meter);
             let mut out = vec![0.0; spec.grid.count];
-            windows.compute(&Samples::default(), &spec, &mut out);
-            windows.compute(&samples, &spec, &mut out);
+            windows.compute(&Samples::default(), &spec, &mut out).unwrap();
+            windows.compute(&samples, &spec, &mut out).unwrap();
             for (step, got) in out.iter().enumerate() {
                 let end_ms = spec.grid.time_ms(step);
                 let start_ms = end_ms - spec.range_ms;
@@ -124,9 +140,10 @@ fn many_resets_give_what_few_give() {
         range_ms: 60_000,
     };
     let mut out = vec![0.0; spec.grid.count];
-    Windows::new(Function::Increase, Vec::new()).compute(&samples, &spec, &mut out);
+    let meter = meter();
+    Windows::new(Function::Increase, Vec::new(), &meter).compute(&samples, &spec, &mut out).unwrap();
     let mut checked = 0;
-    spec.each(&samples.timestamps, |w| {
+    spec.each(&meter, &samples.timestamps, |w| {
         if w.len() == 60 {
             let values = &samples.values[w.lo..w.hi];
             let plain = values.windows(2).map(|p| if p[1] < p[0] { p[1] } else { p[1] - p[0] }).sum::<f64>();
@@ -135,7 +152,8 @@ fn many_resets_give_what_few_give() {
             assert!(almost_equal(plain * seconds / 59.0, out[w.step], 1e-12), "{plain} {}", out[w.step]);
             checked += 1;
         }
-    });
+    })
+    .unwrap();
     assert!(checked > 50, "{checked}");
 }
 
@@ -151,10 +169,33 @@ fn infinities_leave_a_window_again() {
         range_ms: 3000,
     };
     let mut out = vec![0.0; spec.grid.count];
-    Windows::new(Function::AvgOverTime, Vec::new()).compute(&samples, &spec, &mut out);
+    let meter = meter();
+    Windows::new(Function::AvgOverTime, Vec::new(), &meter).compute(&samples, &spec, &mut out).unwrap();
     for (step, value) in out.iter().enumerate() {
         let sees_it = (3..=5).contains(&step);
         assert_eq!(*value == f64::INFINITY, sees_it, "{step}: {value}");
         assert!(sees_it || almost_equal(*value, 1e308, 1e-12), "{step}: {value}");
+    }
+}
+
+#[test]
+fn deviations_around_infinities_are_those_of_the_definition() {
+    const INF: f64 = f64::INFINITY;
+    let meter = meter();
+    for values in [
+        vec![INF],
+        vec![-INF, INF],
+        vec![1.0, INF],
+        vec![1.0, INF, INF],
+        vec![-INF, 1.0, 2.0, INF],
+        vec![-INF, -INF, -INF, 5.0, INF],
+        vec![1.0, 1.0, 1.0, 7.0],
+    ] {
+        let samples = Samples { timestamps: (1..=values.len() as i64).collect(), values: values.clone() };
+        let spec = Spec { grid: Grid::single(10), shift: Shift::default(), range_ms: 10 };
+        let mut out = [0.0];
+        Windows::new(Function::MadOverTime, Vec::new(), &meter).compute(&samples, &spec, &mut out).unwrap();
+        let expected = plainly(Function::MadOverTime, &samples.timestamps, &values, 10, 0.0);
+        assert!(almost_equal(expected, out[0], 1e-12), "{values:?}: {expected} {}", out[0]);
     }
 }

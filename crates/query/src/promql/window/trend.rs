@@ -2,6 +2,8 @@
 
 use super::sliding::{Part, Sliding};
 use super::{Spec, Window};
+use crate::promql::QueryError;
+use crate::promql::matrix::Meter;
 use model::Samples;
 
 /// What a least-squares line needs to know of a set of points: their mean, and sums of products of
@@ -80,41 +82,56 @@ impl Regression {
 
 fn each_line(
     sliding: &mut Sliding<Regression>,
+    meter: &Meter<'_>,
     samples: &Samples,
     spec: &Spec,
     mut visit: impl FnMut(&Window, &Regression),
-) {
+) -> Result<(), QueryError> {
     sliding.reset();
-    spec.each(&samples.timestamps, |w| {
+    spec.each(meter, &samples.timestamps, |w| {
         let regression = sliding.window(&samples.timestamps, &samples.values, &w);
         if w.len() >= 2 {
             visit(&w, &regression);
         }
-    });
+    })
 }
 
-pub(super) fn deriv(sliding: &mut Sliding<Regression>, samples: &Samples, spec: &Spec, out: &mut [f64]) {
-    each_line(sliding, samples, spec, |w, r| out[w.step] = r.line(samples.timestamps[w.lo]).0);
+pub(super) fn deriv(
+    sliding: &mut Sliding<Regression>,
+    meter: &Meter<'_>,
+    samples: &Samples,
+    spec: &Spec,
+    out: &mut [f64],
+) -> Result<(), QueryError> {
+    each_line(sliding, meter, samples, spec, |w, r| out[w.step] = r.line(samples.timestamps[w.lo]).0)
 }
 
 pub(super) fn predict(
     sliding: &mut Sliding<Regression>,
+    meter: &Meter<'_>,
     samples: &Samples,
     spec: &Spec,
     ahead_seconds: &[f64],
     out: &mut [f64],
-) {
-    each_line(sliding, samples, spec, |w, r| {
+) -> Result<(), QueryError> {
+    each_line(sliding, meter, samples, spec, |w, r| {
         let (slope, value) = r.line(w.time_ms);
         out[w.step] = slope * ahead_seconds[w.step] + value;
-    });
+    })
 }
 
 /// `double_exponential_smoothing`: each window is smoothed from its first sample on, so it is walked anew.
-pub(super) fn smooth(samples: &Samples, spec: &Spec, smoothing: &[f64], trend: &[f64], out: &mut [f64]) {
-    spec.each(&samples.timestamps, |w| {
+pub(super) fn smooth(
+    meter: &Meter<'_>,
+    samples: &Samples,
+    spec: &Spec,
+    smoothing: &[f64],
+    trend: &[f64],
+    out: &mut [f64],
+) -> Result<(), QueryError> {
+    spec.each_costly(meter, &samples.timestamps, |w| {
         if w.len() < 2 {
-            return;
+            return 0;
         }
         let values = &samples.values[w.lo..w.hi];
         let (sf, tf) = (smoothing[w.step], trend[w.step]);
@@ -128,5 +145,6 @@ pub(super) fn smooth(samples: &Samples, spec: &Spec, smoothing: &[f64], trend: &
             (previous, level) = (level, next);
         }
         out[w.step] = level;
-    });
+        w.len()
+    })
 }

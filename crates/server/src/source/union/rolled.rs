@@ -11,7 +11,6 @@ use model::{ErrorKind, Labels, LabelsBuilder, LabelsRef, Samples, Statistic, Tim
 use query::{Bucket, BucketSet, Rolled, RolledSelect, SourceError};
 use std::cmp::Ordering as Order;
 use std::collections::BTreeSet;
-use std::sync::atomic::Ordering;
 use tables::block::DAY_MS;
 use tables::rollup::{self, Resolution};
 use tables::{Date, Scan, ScanLimits};
@@ -41,6 +40,9 @@ fn select_from<'a>(
 ) -> Result<Option<Rolled<'a>>, SourceError> {
     let (lake, tenant) = (&source.node.lake, &source.tenant);
     let Some(table) = lake.rollup(tenant, resolution).map_err(unreadable)? else { return Ok(None) };
+    if !source.cancelled.may_wait() {
+        return Err(cancelled());
+    }
     // the heads before the files: what moves in between is in both
     let heads = source.select_heads(ask.matchers)?;
     let metrics = lake.existing(tenant).map_err(unreadable)?;
@@ -193,7 +195,7 @@ impl Column {
 
 impl BucketSet for RolledSet<'_> {
     fn next(&mut self, buckets: &mut Vec<Bucket>) -> Result<bool, SourceError> {
-        if self.source.cancelled.load(Ordering::Relaxed) {
+        if self.source.cancelled.is_set() {
             return Err(cancelled());
         }
         buckets.clear();

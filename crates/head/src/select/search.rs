@@ -1,0 +1,178 @@
+//! The series of one filter.
+
+use super::{Filter, FilterKind, STEP_BYTES, STEP_REFERENCES, TEST_STEPS};
+use crate::pairs::{PairId, Pairs};
+use roaring::RoaringBitmap;
+
+/// Text of a batch, beyond which no value is added to it.
+const BATCH_BYTES: usize = 16 << 10;
+
+/// Values of a batch.
+const BATCH_VALUES: usize = 1_000;
+
+/// The pairs whose value passes a filter, or those whose value does not, and the union of their series.
+#[derive(Debug)]
+pub(super) struct Search<'f> {
+    filter: &'f Filter<'f>,
+    passing: bool,
+    /// Pairs that were found and are not in `union` yet: at most one for each listed value, or those of a batch.
+    found: Vec<PairId>,
+    /// Of all that was looked up together.
+    pub(super) references: usize,
+    /// The next listed value, or the next pair of the label.
+    next: usize,
+    /// The end of a walk, as it was at the first look: what came later has no series that is asked for.
+    end: Option<usize>,
+    /// Values for a pattern, which is not run with the head locked.
+    batch: Batch,
+    union: RoaringBitmap,
+}
+
+/// Values of some pairs, copied one after the other.
+#[derive(Debug, Default)]
+struct Batch {
+    text: String,
+    /// Pairs, and where their values end.
+    ends: Vec<(PairId, usize)>,
+}
+
+impl Batch {
+    fn is_full(&self) -> bool {
+        self.text.len() >= BATCH_BYTES || self.ends.len() >= BATCH_VALUES
+    }
+
+    fn push(&mut self, id: PairId, value: &str) {
+        self.text.push_str(value);
+        self.ends.push((id, self.text.len()));
+    }
+}
+
+impl<'f> Search<'f> {
+    pub(super) fn new(filter: &'f Filter<'f>, passing: bool) -> Self {
+        Self {
+            filter,
+            passing,
+            found: Vec::new(),
+            references: 0,
+            next: 0,
+            end: None,
+            batch: Batch::default(),
+            union: RoaringBitmap::new(),
+        }
+    }
+
+    /// True where the values are listed, so that no others need to be looked at.
+    pub(super) const fn is_lookup(&self) -> bool {
+        self.passing && matches!(self.filter.kind, FilterKind::Equal(_) | FilterKind::OneOf(_))
+    }
+
+    /// Looks listed values up; true where all were, or none are listed.
+    pub(super) fn look_up(&mut self, pairs: &Pairs, steps: &mut usize) -> bool {
+        let Filter { name, kind } = self.filter;
+        match kind {
+            FilterKind::Equal(value) if self.passing => {
+                if self.next == 0 {
+                    self.next = 1;
+                    self.found.extend(pairs.find(name, value));
+                }
+            }
+            FilterKind::OneOf(values) if self.passing => {
+                while let Some(value) = values.get(self.next) {
+                    if *steps == 0 {
+                        return false;
+                    }
+                    *steps = steps.saturating_sub(cost(value));
+                    self.next += 1;
+                    self.found.extend(pairs.find(name, value));
+                }
+            }
+            _ => return true,
+        }
+        self.found.retain(|id| !pairs.postings(*id).is_empty());
+        self.references = self.found.iter().map(|id| pairs.postings(*id).len()).sum();
+        true
+    }
+
+    /// The series; none where the turn is over before they are known.
+    pub(super) fn series(&mut self, pairs: &Pairs, steps: &mut usize) -> Option<RoaringBitmap> {
+        if let ([one], true) = (self.found.as_slice(), self.is_lookup() && self.union.is_empty()) {
+            return Some(pairs.postings(*one).to_bitmap());
+        }
+        loop {
+            self.unite(pairs, steps)?;
+            if self.is_lookup() || self.walk(pairs, steps)? {
+                return Some(std::mem::take(&mut self.union));
+            }
+        }
+    }
+
+    /// Brings in the series of what was found.
+    fn unite(&mut self, pairs: &Pairs, steps: &mut usize) -> Option<()> {
+        while let Some(id) = self.found.last() {
+            if *steps == 0 {
+                return None;
+            }
+            let postings = pairs.postings(*id);
+            postings.add_to(&mut self.union);
+            *steps = steps.saturating_sub(1 + postings.len() / STEP_REFERENCES);
+            self.found.pop();
+        }
+        Some(())
+    }
+
+    /// Goes on over the values of the label, up to some that were found or to the end: true there. None where the turn is
+    /// over, or where a pattern has to be run first.
+    fn walk(&mut self, pairs: &Pairs, steps: &mut usize) -> Option<bool> {
+        let Filter { name, kind } = self.filter;
+        if !self.batch.ends.is_empty() {
+            return None;
+        }
+        let end = *self.end.get_or_insert(pairs.ends().1);
+        for id in pairs.of_name(name, self.next as u32).take_while(|id| (id.0 as usize) < end) {
+            self.next = id.0 as usize;
+            if *steps == 0 || self.batch.is_full() {
+                return None;
+            }
+            if self.found.len() >= BATCH_VALUES {
+                return Some(false);
+            }
+            self.next += 1;
+            // a pair that no series has may be gone before its postings are asked for
+            if pairs.postings(id).is_empty() {
+                *steps = steps.saturating_sub(1);
+                continue;
+            }
+            let value = pairs.text(id).1;
+            *steps = steps.saturating_sub(cost(value));
+            match kind {
+                FilterKind::Pattern(_) => self.batch.push(id, value),
+                kind if kind.matches(value) == self.passing => self.found.push(id),
+                _ => {}
+            }
+        }
+        self.next = end;
+        match (self.batch.ends.is_empty(), self.found.is_empty()) {
+            (true, is_done) => Some(is_done),
+            (false, _) => None,
+        }
+    }
+
+    /// Runs the pattern over the batch.
+    pub(super) fn test(&mut self, mut go_on: impl FnMut() -> bool) {
+        let mut start = 0;
+        for (id, end) in self.batch.ends.drain(..) {
+            if !go_on() {
+                break;
+            }
+            if self.filter.kind.matches(&self.batch.text[start..end]) == self.passing {
+                self.found.push(id);
+            }
+            start = end;
+        }
+        self.batch.text.clear();
+    }
+}
+
+const fn cost(value: &str) -> usize {
+    TEST_STEPS + value.len() / STEP_BYTES
+}

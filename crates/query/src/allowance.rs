@@ -1,0 +1,111 @@
+//! What the expressions and selectors of one request may come to, counted while they are parsed.
+//!
+//! The limits are per request: a request may have a thousand `match[]`, and an expression any number of selectors.
+
+use crate::matcher::{Matcher, Program};
+
+/// Nodes of all trees of a request; a label in a grouping counts as one. A generated rule has a few hundred.
+pub const NODES_MAX: usize = 10_000;
+
+/// Matchers of all selectors of a request. Each of them walks the values of its label, up to one for each series.
+pub const MATCHERS_MAX: usize = 1_000;
+
+/// Regular expressions of a request that need the regex engine, those of `label_replace` included. Lists of alternatives
+/// and prefixes do not.
+pub const PATTERNS_MAX: usize = 64;
+
+/// What a node takes: in the list of arguments where it is parsed, twice while the list grows, and in the tree.
+const NODE_BYTES: usize = 512;
+
+/// What a matcher takes beside its texts: in the tree, as a filter of heads, and as a test of tables.
+const MATCHER_BYTES: usize = 512;
+
+/// Its texts: as parsed, as pattern, and copied for the tables.
+const MATCHER_TEXTS: usize = 4;
+
+/// What is left of a request's limits.
+#[derive(Debug)]
+pub struct Allowance {
+    nodes: usize,
+    matchers: usize,
+    patterns: usize,
+    spent_bytes: u64,
+    bytes_max: u64,
+}
+
+impl Allowance {
+    /// For trees and patterns of at most `bytes_max`.
+    pub const fn new(bytes_max: u64) -> Self {
+        Self { nodes: 0, matchers: 0, patterns: 0, spent_bytes: 0, bytes_max }
+    }
+
+    /// What trees and patterns take so far.
+    pub const fn spent_bytes(&self) -> u64 {
+        self.spent_bytes
+    }
+
+    /// A node with `text_bytes` of its own.
+    pub(crate) fn node(&mut self, text_bytes: usize) -> Result<(), String> {
+        self.nodes += 1;
+        if self.nodes > NODES_MAX {
+            return Err(format!(
+                "a request may have {NODES_MAX} arguments, operators and label names, not more"
+            ));
+        }
+        self.spend(NODE_BYTES + text_bytes)
+    }
+
+    /// A matcher of `text_bytes`, before it is built.
+    pub(crate) fn matcher(&mut self, text_bytes: usize) -> Result<(), String> {
+        self.matchers += 1;
+        if self.matchers > MATCHERS_MAX {
+            return Err(format!("a request may have {MATCHERS_MAX} matchers, not more"));
+        }
+        self.spend(MATCHER_BYTES + MATCHER_TEXTS * text_bytes)
+    }
+
+    /// Compiling `pattern`, before it is done: there must be room for what that takes for a moment.
+    pub(crate) fn compilation(&mut self, pattern: &str) -> Result<(), String> {
+        let bytes = Program::compilation_bytes(pattern) as u64;
+        if self.spent_bytes.saturating_add(bytes) > self.bytes_max {
+            return Err(self.too_large(bytes));
+        }
+        Ok(())
+    }
+
+    /// A pattern that needs the regex engine; its bytes are counted where it is compiled.
+    pub(crate) fn pattern(&mut self) -> Result<(), String> {
+        self.patterns += 1;
+        if self.patterns > PATTERNS_MAX {
+            return Err(format!(
+                "a request may have {PATTERNS_MAX} regular expressions that are not simple, not more"
+            ));
+        }
+        Ok(())
+    }
+
+    /// What a matcher takes once it is built, beside what [`Self::matcher`] counted.
+    pub(crate) fn built(&mut self, matcher: &Matcher) -> Result<(), String> {
+        if matcher.needs_engine() {
+            self.pattern()?;
+        }
+        self.spend(matcher.pattern_bytes())
+    }
+
+    fn spend(&mut self, bytes: usize) -> Result<(), String> {
+        let spent_bytes = self.spent_bytes.saturating_add(bytes as u64);
+        if spent_bytes > self.bytes_max {
+            return Err(self.too_large(bytes as u64));
+        }
+        self.spent_bytes = spent_bytes;
+        Ok(())
+    }
+
+    fn too_large(&self, more: u64) -> String {
+        format!(
+            "the request takes {} KiB of memory to parse, where one query may hold {} KiB; the share grows with --memory",
+            (self.spent_bytes + more) >> 10,
+            self.bytes_max >> 10
+        )
+    }
+}

@@ -1,0 +1,121 @@
+use super::*;
+use std::sync::mpsc::{Receiver, Sender, channel};
+
+/// A query that says on which lane it is begun, and goes on when it is let.
+fn told(began: &Sender<(u32, Lane)>, number: u32, outcome: fn(Lane) -> Outcome) -> (Query, Sender<()>) {
+    let (go, goes) = channel();
+    let began = began.clone();
+    let query = move |lane| {
+        began.send((number, lane)).unwrap();
+        let _ = goes.recv();
+        outcome(lane)
+    };
+    (Box::new(query), go)
+}
+
+const fn done(_: Lane) -> Outcome {
+    Outcome::Done
+}
+
+const fn large(lane: Lane) -> Outcome {
+    match lane {
+        Lane::Whole => Outcome::Done,
+        Lane::Small => Outcome::Again,
+    }
+}
+
+/// Both threads at work: 0 on the one for whole queries.
+fn busy(began: &Sender<(u32, Lane)>, begin: &Receiver<(u32, Lane)>) -> (Queries, Place, Sender<()>) {
+    let queries = Queries::start(1);
+    let (query, go) = told(began, 0, done);
+    let place = queries.submit(query);
+    let (number, lane) = begin.recv().unwrap();
+    if lane == Lane::Small {
+        // the other had not reached the queue yet; then it waits there by now, or will
+        go.send(()).unwrap();
+        drop((queries, place));
+        return busy(began, begin);
+    }
+    assert_eq!(number, 0);
+    (queries, place, go)
+}
+
+#[test]
+fn a_small_query_runs_beside_long_ones_and_a_long_one_is_set_back() {
+    let (began, begin) = channel();
+    let (queries, _first, end_first) = busy(&began, &begin);
+    // long, then small: the long one is tried and set back, the small one answered, with the long one still waiting
+    let (query, go) = told(&began, 1, large);
+    let _second = queries.submit(query);
+    assert_eq!(begin.recv().unwrap(), (1, Lane::Small));
+    let (query, go_small) = told(&began, 2, done);
+    let _third = queries.submit(query);
+    go.send(()).unwrap();
+    assert_eq!(begin.recv().unwrap(), (2, Lane::Small));
+    assert_eq!((queries.waiting_and_running(), queries.set_back()), ((1, 2), 1));
+    go_small.send(()).unwrap();
+    // the long one is next, although it was tried before
+    end_first.send(()).unwrap();
+    assert_eq!(begin.recv().unwrap(), (1, Lane::Whole));
+    go.send(()).unwrap();
+}
+
+#[test]
+fn queries_that_were_set_back_keep_their_place() {
+    let (began, begin) = channel();
+    let (queries, _first, end_first) = busy(&began, &begin);
+    let mut all = Vec::new();
+    for number in 1..=3 {
+        let (query, go) = told(&began, number, large);
+        all.push((queries.submit(query), go.clone()));
+        assert_eq!(begin.recv().unwrap(), (number, Lane::Small));
+        go.send(()).unwrap();
+    }
+    end_first.send(()).unwrap();
+    for (number, (_, go)) in (1..=3).zip(&all) {
+        assert_eq!(begin.recv().unwrap(), (number, Lane::Whole));
+        go.send(()).unwrap();
+    }
+}
+
+#[test]
+fn who_leaves_is_not_begun() {
+    let (began, begin) = channel();
+    let (queries, _first, end_first) = busy(&began, &begin);
+    let (query, go) = told(&began, 1, done);
+    let _second = queries.submit(query);
+    assert_eq!(begin.recv().unwrap(), (1, Lane::Small));
+    // both threads are at work
+    let (query, _) = told(&began, 2, done);
+    let leaving = queries.submit(query);
+    let (query, go_last) = told(&began, 3, done);
+    let _last = queries.submit(query);
+    assert_eq!(queries.waiting_and_running(), (2, 2));
+    drop(leaving);
+    assert_eq!(queries.waiting_and_running(), (1, 2));
+    go.send(()).unwrap();
+    assert_eq!(begin.recv().unwrap().0, 3);
+    go_last.send(()).unwrap();
+    end_first.send(()).unwrap();
+}
+
+#[test]
+fn a_panic_ends_a_query_and_nothing_else() {
+    let queries = Queries::start(1);
+    let (answer, answered) = channel();
+    let places: Vec<_> = (0..3)
+        .map(|number| {
+            let answer = answer.clone();
+            queries.submit(Box::new(move |_| {
+                assert_ne!(number, 1, "a bug");
+                answer.send(number).unwrap();
+                Outcome::Done
+            }))
+        })
+        .collect();
+    drop(answer);
+    let mut numbers: Vec<_> = answered.iter().take(2).collect();
+    numbers.sort_unstable();
+    assert_eq!(numbers, [0, 2]);
+    drop(places);
+}

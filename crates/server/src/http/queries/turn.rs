@@ -1,0 +1,85 @@
+//! One attempt at a query, as the work in it sees it.
+
+use super::{Lane, SMALL_TIME};
+use crate::node::{Node, Shared};
+use query::Interrupt;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::time::{Duration, Instant};
+
+/// How often the clock is looked at: every so many questions.
+const QUESTIONS: u32 = 4;
+
+/// How long it is worked before the owners, and whoever else has a write request in hand, are let pass.
+const YIELD_TIME: Duration = Duration::from_micros(500);
+
+/// Says when to end: when nobody waits for the answer any more, or when the query turns out not to be small. It also lets
+/// writers pass: between two of its questions, no lock is held.
+#[derive(Debug)]
+pub(crate) struct Turn {
+    node: Arc<Shared>,
+    cancelled: Arc<AtomicBool>,
+    lane: Lane,
+    /// It is not small.
+    is_over: AtomicBool,
+    questions: AtomicU32,
+    began: Instant,
+    /// When others were let pass, in microseconds since it began.
+    yielded_us: AtomicU32,
+}
+
+impl Turn {
+    pub(crate) fn new(node: &Node, cancelled: Arc<AtomicBool>, lane: Lane) -> Self {
+        let node = Arc::clone(node.shared());
+        let began = node.clock.instant();
+        let (is_over, questions, yielded_us) = (AtomicBool::new(false), AtomicU32::new(0), AtomicU32::new(0));
+        Self { node, cancelled, lane, is_over, questions, began, yielded_us }
+    }
+
+    /// It was ended since it is not small.
+    pub(crate) fn is_over(&self) -> bool {
+        self.is_over.load(Ordering::Relaxed)
+    }
+
+    /// Nobody waits for the answer any more.
+    pub(crate) fn is_cancelled(&self) -> bool {
+        self.cancelled.load(Ordering::Relaxed)
+    }
+
+    fn look_at_the_clock(&self) -> bool {
+        let passed = self.node.clock.instant().saturating_duration_since(self.began);
+        if self.lane == Lane::Small && passed >= SMALL_TIME {
+            self.is_over.store(true, Ordering::Relaxed);
+            return true;
+        }
+        let passed_us = u32::try_from(passed.as_micros()).unwrap_or(u32::MAX);
+        let since_us = passed_us.saturating_sub(self.yielded_us.load(Ordering::Relaxed));
+        if u128::from(since_us) >= YIELD_TIME.as_micros() {
+            self.yielded_us.store(passed_us, Ordering::Relaxed);
+            if !self.node.traffic.is_quiet() {
+                std::thread::yield_now();
+            }
+        }
+        false
+    }
+}
+
+impl Interrupt for Turn {
+    fn is_set(&self) -> bool {
+        if self.is_cancelled() || self.is_over() {
+            return true;
+        }
+        // one thread asks: nothing is lost between reading and writing
+        let questions = self.questions.load(Ordering::Relaxed).wrapping_add(1);
+        self.questions.store(questions, Ordering::Relaxed);
+        questions.is_multiple_of(QUESTIONS) && self.look_at_the_clock()
+    }
+
+    /// What reads files is not small: they may be anywhere.
+    fn may_wait(&self) -> bool {
+        if self.lane == Lane::Small {
+            self.is_over.store(true, Ordering::Relaxed);
+        }
+        !self.is_over()
+    }
+}
