@@ -9,6 +9,7 @@
 //! first append to such a series sets its chunks apart. Releasing visits all series, a few in each turn, and so
 //! brings them all into one epoch again; only then the next freeze can come.
 
+use crate::late::{Late, hull};
 use crate::series::{EPOCH, Series};
 use crate::tenant::TenantHead;
 use hashbrown::HashMap;
@@ -60,6 +61,14 @@ impl TenantHead {
         if let Some(late) = self.frozen_late_of(series, series_ref) {
             late.merge_into(TimeRange::ALL, out, from);
         }
+    }
+
+    /// From a series' first to its last frozen sample; told without reading.
+    pub fn frozen_range(&self, series_ref: SeriesRef) -> Option<TimeRange> {
+        let series = self.series.get(series_ref.index());
+        let in_order = series.frozen_range(self.is_whole(series));
+        let late = self.frozen_late_of(series, series_ref).and_then(Late::range);
+        [in_order, late].into_iter().flatten().reduce(hull)
     }
 
     /// Lets go of frozen samples with so many steps left, of which a series is one; true where it was the last turn, or

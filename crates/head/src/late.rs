@@ -30,6 +30,11 @@ const PENDING_MAX: usize = 32;
 /// What a piece takes in the tree, beside its chunk and what is pending: key, vector, and unused places.
 const ENTRY_BYTES: usize = 56;
 
+/// The range from the start of the first to the end of the last of two.
+pub(crate) fn hull(a: TimeRange, b: TimeRange) -> TimeRange {
+    TimeRange::new(a.start_ms.min(b.start_ms), a.end_ms.max(b.end_ms))
+}
+
 #[derive(Debug, Default)]
 pub(crate) struct Late {
     recent: Vec<(i64, f64)>,
@@ -98,6 +103,15 @@ impl Late {
         self.recent.len() + self.pieces(range).map(in_piece).sum::<usize>()
     }
 
+    /// From the first to the last sample.
+    pub(crate) fn range(&self) -> Option<TimeRange> {
+        let recent = self.recent.first().zip(self.recent.last());
+        let recent = recent.map(|((first, _), (last, _))| TimeRange::new(*first, *last));
+        let pieces = self.pieces.values().next().zip(self.pieces.values().next_back());
+        let pieces = pieces.map(|(first, last)| TimeRange::new(first.range().start_ms, last.range().end_ms));
+        [recent, pieces].into_iter().flatten().reduce(hull)
+    }
+
     /// True where there is a sample inside `range`.
     pub(crate) fn has_samples(&self, range: TimeRange) -> bool {
         self.recent.iter().any(|(t, _)| range.contains(*t))
@@ -156,6 +170,13 @@ impl Late {
 }
 
 impl Piece {
+    /// From the first to the last sample.
+    fn range(&self) -> TimeRange {
+        let chunk = self.chunk.range();
+        let pending = self.pending.first().zip(self.pending.last());
+        pending.map_or(chunk, |((first, _), (last, _))| hull(chunk, TimeRange::new(*first, *last)))
+    }
+
     /// Appends the samples inside `range` to `out`.
     fn read(&self, range: TimeRange, out: &mut Samples) {
         if self.pending.is_empty() {

@@ -28,6 +28,8 @@ const RUN_STEPS: usize = 6;
 /// The frozen series of one tenant, being sorted. It can be done anew as often as need be until the release.
 #[derive(Debug, Default)]
 pub struct FrozenOrder {
+    /// Series with nothing from this time on are left out.
+    since_ms: i64,
     stage: Stage,
     names: Sort,
     series: Sort,
@@ -51,7 +53,18 @@ enum Stage {
 impl FrozenOrder {
     /// From the beginning.
     pub fn new() -> Self {
-        Self::default()
+        Self::since(i64::MIN)
+    }
+
+    /// Of series that have frozen samples at this time or later.
+    pub fn since(since_ms: i64) -> Self {
+        Self { since_ms, ..Self::default() }
+    }
+
+    fn is_wanted(&self, head: &TenantHead, series: SeriesRef) -> bool {
+        head.has_frozen(series)
+            && (self.since_ms == i64::MIN
+                || head.frozen_range(series).is_some_and(|range| range.end_ms >= self.since_ms))
     }
 
     /// One turn: appends those that come next to `out`, a thousand at the most, or none where all the turn went
@@ -108,7 +121,7 @@ impl FrozenOrder {
                     return Stage::FindNames(pair.0, series);
                 }
                 *steps -= 1;
-                if head.has_frozen(SeriesRef(series)) {
+                if self.is_wanted(head, SeriesRef(series)) {
                     self.names.items.push(pair.0);
                     break;
                 }
@@ -119,7 +132,7 @@ impl FrozenOrder {
 
     fn find_series(&mut self, head: &TenantHead, name: usize, from: u32, steps: &mut usize) -> Stage {
         let Some(pair) = self.names.items.get(name) else {
-            *self = Self::default();
+            *self = Self::since(self.since_ms);
             return Stage::Done;
         };
         let postings = head.pairs().postings(PairId(*pair));
@@ -131,7 +144,7 @@ impl FrozenOrder {
                 return Stage::FindSeries(name, series);
             }
             *steps -= 1;
-            if head.has_frozen(SeriesRef(series)) {
+            if self.is_wanted(head, SeriesRef(series)) {
                 self.series.items.push(series);
             }
         }

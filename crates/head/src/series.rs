@@ -196,6 +196,16 @@ impl Series {
         !samples.is_empty()
     }
 
+    /// From the first to the last frozen sample that came in order; all are frozen where `whole`.
+    pub(crate) fn frozen_range(&self, whole: bool) -> Option<TimeRange> {
+        let open = (whole && self.open.count() > 0)
+            .then(|| TimeRange::new(self.open.first_ms(), self.open.last_ms()));
+        let chunks = self.frozen(whole);
+        let first = chunks.first().map(Chunk::range).or(open)?;
+        let last = open.or(chunks.last().map(Chunk::range))?;
+        Some(TimeRange::new(first.start_ms, last.end_ms))
+    }
+
     fn sealed(&self) -> &[Chunk] {
         self.sealed.as_ref().map_or(&[], |sealed| &sealed.chunks)
     }

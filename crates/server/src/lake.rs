@@ -48,9 +48,10 @@ use parking_lot::Mutex;
 use pins::Pins;
 use std::io;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
 use stdx::budget::Account;
 use stdx::telemetry::Registry;
+use tables::delta::Floodmark;
 use tables::rollup::Resolution;
 use tables::{Cache, Table, TableError};
 use telemetry::LakeMetrics;
@@ -71,6 +72,9 @@ pub(crate) struct Lake {
     pub(crate) pins: Arc<Pins>,
     pub(crate) metrics: LakeMetrics,
     pub(crate) laggards: Laggards,
+    /// When the oldest sample came that a round of sealing has taken and not yet committed, in milliseconds since the Unix
+    /// epoch; `i64::MAX` where there is none.
+    pub(crate) in_rounds_since_ms: AtomicI64,
     pub(crate) faults: Faults,
     pub(crate) chance: Chance,
 }
@@ -112,6 +116,7 @@ impl Lake {
             pins: Arc::default(),
             metrics,
             laggards: Laggards::default(),
+            in_rounds_since_ms: AtomicI64::new(i64::MAX),
             faults: Faults::default(),
             chance,
         })
@@ -133,7 +138,7 @@ impl Lake {
         let mut manifest = self.manifest.lock();
         let mut marks = manifest.marks().to_vec();
         marks.iter_mut().enumerate().for_each(change);
-        manifest.store(marks)
+        if marks == manifest.marks() { Ok(()) } else { manifest.store(marks) }
     }
 
     /// Lets a partition's journal go on under another name, because tables know offsets of the old one that it never gave.
@@ -148,11 +153,13 @@ impl Lake {
         let mark = &mut marks[partition];
         let name = self.sources[partition].named(self.chance.fresh());
         for (tenant, upto) in sealed {
-            let own = Own { source: name.clone(), upto, attempt: None };
+            let own = Own { source: name.clone(), upto, attempt: None, passes: None };
             mark.tenants.insert(tenant.as_str().into(), own);
         }
         mark.source.clone_from(&name);
         mark.attempt = None;
+        // they may be offsets of the other journal
+        mark.tenants.values_mut().for_each(|own| own.passes = None);
         // a crash before the journal has its new name finds the old mark under the old one
         manifest.announce(mark.clone())?;
         self.sources[partition].set_name(&name)?;
@@ -162,18 +169,19 @@ impl Lake {
 
     /// Whether a table may say that it has a partition's journal up to `floodmark`, from what is noted of its tenant. If not,
     /// it has that from another journal of the same name: one that was lost or put back.
-    pub(crate) fn is_known(&self, partition: usize, own: &Own, floodmark: u64) -> bool {
-        floodmark <= own.upto.max(self.trusted[partition].load(Ordering::Relaxed))
-            || own.attempt == Some(floodmark)
+    pub(crate) fn is_known(&self, partition: usize, own: &Own, floodmark: &Floodmark) -> bool {
+        let known = own.upto.max(own.passes.unwrap_or(0));
+        floodmark.end() <= known.max(self.trusted[partition].load(Ordering::Relaxed))
+            || own.attempt == Some(floodmark.end())
     }
 
-    /// What a replay up to `end` found out: up to where tenants have a partition's journal beyond what was noted. Nothing
-    /// is in doubt any more.
-    pub(crate) fn settle(
+    /// What a replay up to `end` found out: up to where tenants' tables have a partition's journal. But for days that were
+    /// sealed in passes, nothing is in doubt any more.
+    pub(crate) fn settle<'a>(
         &self,
         partition: usize,
         end: u64,
-        sealed: impl IntoIterator<Item = (TenantId, u64)>,
+        found: impl IntoIterator<Item = (&'a TenantId, &'a Floodmark)>,
     ) {
         let mut manifest = self.manifest.lock();
         let mut mark = manifest.marks()[partition].clone();
@@ -182,9 +190,13 @@ impl Lake {
         }
         mark.attempt = None;
         mark.tenants.values_mut().for_each(|own| own.attempt = None);
-        for (tenant, upto) in sealed {
-            let own = Own { source: mark.source.clone(), upto, attempt: None };
-            mark.tenants.insert(tenant.as_str().into(), own);
+        for (tenant, floodmark) in found {
+            let own = mark.of(tenant);
+            let passes = (floodmark.end() > floodmark.upto).then_some(floodmark.end());
+            let upto = own.upto.max(floodmark.upto);
+            if (upto, passes) != (own.upto, own.passes) {
+                mark.tenants.insert(tenant.as_str().into(), Own { upto, passes, ..own });
+            }
         }
         if let Err(error) = manifest.settle(partition, mark) {
             tracing::warn!(partition, %error, "cannot note what replay found in tables; the next one will ask again");
@@ -211,21 +223,21 @@ impl Lake {
         self.tables.existing(tenant, Kind::Rollup(resolution))
     }
 
-    /// The same of a table that is made where there is none, as it is now.
-    fn fresh_floodmark(&self, tenant: &TenantId, source: &str) -> Result<Option<u64>, TableError> {
+    /// Up to where a journal is in a tenant's table, which is made where there is none, as it is now.
+    fn fresh_floodmark(&self, tenant: &TenantId, source: &str) -> Result<Option<Floodmark>, TableError> {
         let table = self.table(tenant)?;
         table.refresh()?;
-        Ok(table.floodmarks([source])?.remove(source))
+        table.progress(source)
     }
 
-    /// The floodmark of a journal in a tenant's table, after which no commit of a process before this one can come.
+    /// Up to where a journal is in a tenant's table. No commit of a process before this one can move it any more.
     pub(crate) fn settled_floodmark(
         &self,
         tenant: &TenantId,
         source: &str,
-    ) -> Result<Option<u64>, TableError> {
+    ) -> Result<Option<Floodmark>, TableError> {
         let Some(table) = self.existing(tenant)? else { return Ok(None) };
         table.fence()?;
-        Ok(table.floodmarks([source])?.remove(source))
+        table.progress(source)
     }
 }

@@ -139,17 +139,33 @@ impl Shared {
         Err(SeriesError::NoRoom { used_mib: used >> 20, limit_mib: limit >> 20 })
     }
 
+    /// When the oldest sample came that is in no round of sealing yet, in milliseconds since the Unix epoch.
+    pub(crate) fn unsealed_since_ms(&self) -> Option<i64> {
+        let since = self.partitions().iter().map(|p| p.unsealed_since_ms.load(Ordering::Relaxed));
+        since.filter(|ms| *ms != 0).min()
+    }
+
+    /// Age of the oldest sample that is in no table yet, in milliseconds; 0 where there is none.
+    pub(crate) fn floodmark_lag_ms(&self) -> i64 {
+        let in_rounds = self.lake.in_rounds_since_ms.load(Ordering::Relaxed);
+        match self.unsealed_since_ms().unwrap_or(i64::MAX).min(in_rounds) {
+            i64::MAX => 0,
+            since_ms => self.clock.now_ms().saturating_sub(since_ms).max(0),
+        }
+    }
+
     /// Seconds since the Unix epoch.
     pub(crate) fn now_s(&self) -> u32 {
         u32::try_from(self.clock.now_ms() / 1000).unwrap_or(u32::MAX)
     }
 }
 
-/// A partition without its owner can neither write nor be trusted; the journal has everything, so the process
-/// ends at once and begins anew.
-fn run_or_abort(owner: Owner) {
-    if catch_unwind(AssertUnwindSafe(|| owner.run())).is_err() {
-        tracing::error!("BUG: a partition's owner panicked; aborting, the journal will be replayed");
+/// Runs the life of a thread that nothing goes on without: a partition without its owner can neither write nor be trusted,
+/// and without the sealer or the upkeep memory and disk fill up while everything looks well. The journal has everything, so
+/// after a panic the process ends at once and begins anew.
+fn run_or_abort(thread: &str, run: impl FnOnce()) {
+    if catch_unwind(AssertUnwindSafe(run)).is_err() {
+        tracing::error!(thread, "BUG: a thread panicked; aborting, the journal will be replayed");
         std::process::abort();
     }
 }
@@ -188,10 +204,11 @@ impl Node {
         let Parts { node, owners, orders, upkeep } = Self::assemble(settings, World::real(clock))?;
         node.0.shared.lake.check_store()?;
         let run = |name: String, run: Box<dyn FnOnce() + Send>| {
-            std::thread::Builder::new().name(name).spawn(run).map_err(StartError::Thread)
+            let thread = std::thread::Builder::new().name(name.clone());
+            thread.spawn(move || run_or_abort(&name, run)).map_err(StartError::Thread)
         };
         for (number, owner) in owners.into_iter().enumerate() {
-            let thread = run(format!("partition-{number}"), Box::new(|| run_or_abort(owner)))?;
+            let thread = run(format!("partition-{number}"), Box::new(|| owner.run()))?;
             node.0.owners.lock().expect("BUG: a stopper panicked").push(thread);
         }
         let inner = &node.0;
@@ -293,9 +310,7 @@ impl Node {
         let owners = std::mem::take(&mut *self.0.owners.lock().expect("BUG: a stopper panicked"));
         for (owner, commands) in owners.into_iter().zip(&self.0.commands) {
             let _ = commands.send(Command::Stop); // an owner that is gone needs no word
-            if owner.join().is_err() {
-                tracing::error!("an owner had panicked");
-            }
+            let _ = owner.join(); // a panic would have ended the process
         }
     }
 
@@ -312,8 +327,6 @@ impl Node {
             }
             if !helper.is_finished() {
                 tracing::info!("sealing or upkeep was cut short; the next start takes it up again");
-            } else if helper.join().is_err() {
-                tracing::error!("BUG: the sealer or the upkeep had panicked");
             }
         }
     }

@@ -157,7 +157,7 @@ fn seal(table: &Arc<Table>, series: &[Series], samples: usize) -> usize {
         let mut blocks = Vec::new();
         for partition in 0..PARTITIONS {
             let mut block =
-                BlockStager::new(table, &format!("block-{n}-{partition}"), WriteLimits::default());
+                BlockStager::new(table, &format!("block-{n}-{partition}"), WriteLimits::default(), None);
             let of = |s: &&Series| s.key().0 as usize % PARTITIONS == partition;
             for (i, one) in series.iter().filter(of).enumerate() {
                 block.push(&one.stretch().slice(n * len..(n + 1) * len)).expect("room on the disk");
@@ -166,8 +166,14 @@ fn seal(table: &Arc<Table>, series: &[Series], samples: usize) -> usize {
                 }
             }
             let after = n.checked_sub(1).map(|n| n as u64);
-            let files = block.finish().expect("room on the disk");
-            blocks.push(StagedBlock { source: format!("j/{partition}"), after, upto: n as u64, files });
+            let files = block.finish().expect("room on the disk").files;
+            blocks.push(StagedBlock {
+                source: format!("j/{partition}"),
+                after,
+                upto: n as u64,
+                through: None,
+                files,
+            });
         }
         table.commit(&blocks, START_MS + n as i64).expect("a commit");
     }

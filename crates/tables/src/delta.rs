@@ -21,6 +21,7 @@ mod actions;
 mod clean;
 mod columns;
 mod commit;
+mod floodmark;
 mod lease;
 mod listing;
 mod log;
@@ -49,6 +50,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 pub use actions::LiveFile;
 pub use clean::Cleaned;
 pub use commit::{COMMIT_FILES_MAX, Outcome};
+pub use floodmark::Floodmark;
 pub use lease::{LEASE_MS, Lease};
 pub(crate) use readers::Readers;
 pub use sweep::{Sweeper, Swept};
@@ -86,6 +88,8 @@ pub struct StagedBlock {
     pub after: Option<u64>,
     /// Its floodmark with this block.
     pub upto: u64,
+    /// Where the block is committed in passes: the last day of this one. `None` for the last pass, or the only one.
+    pub through: Option<Date>,
     /// The files; none where all samples were duplicates.
     pub files: Vec<StagedFile>,
 }
@@ -318,6 +322,19 @@ impl Table {
         let offset = offset.map_err(negative)?;
         self.keep_floodmark(snapshot.version(), source, offset);
         Ok(offset)
+    }
+
+    /// Takes over what is known into the version that this process has just committed, which moved `moved` alone.
+    fn carry_floodmarks(&self, version: u64, moved: &BTreeMap<String, u64>) {
+        let mut known = lock(&self.floodmarks);
+        if known.version + 1 == version && known.floodmarks.len() + moved.len() <= KNOWN_MAX {
+            known.version = version;
+        }
+        if known.version == version {
+            known
+                .floodmarks
+                .extend(moved.iter().map(|(source, floodmark)| (source.clone(), Some(*floodmark))));
+        }
     }
 
     fn keep_floodmark(&self, version: u64, source: &str, floodmark: Option<u64>) {

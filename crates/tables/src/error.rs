@@ -74,12 +74,6 @@ pub enum TableError {
         /// The limit.
         max: usize,
     },
-    /// A block with samples of more days than one block may have.
-    #[error("samples of more than {max} days in one block")]
-    TooManyDates {
-        /// The limit.
-        max: usize,
-    },
     /// More than the caller has room for.
     #[error("{what} take more than {limit_bytes} bytes")]
     TooLarge {
@@ -106,9 +100,7 @@ impl TableError {
             Self::Store(_) | Self::Contended { .. } | Self::Lapsed { .. } => ErrorKind::Unavailable,
             Self::Foreign { .. } | Self::NotExclusive { .. } => ErrorKind::Unsupported,
             Self::Write(_) => ErrorKind::Internal,
-            Self::TooManyDates { .. } | Self::TooManyFiles { .. } | Self::TooLarge { .. } => {
-                ErrorKind::TooLarge
-            }
+            Self::TooManyFiles { .. } | Self::TooLarge { .. } => ErrorKind::TooLarge,
             Self::Location { .. } => ErrorKind::Invalid,
         }
     }

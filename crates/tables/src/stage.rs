@@ -1,10 +1,15 @@
 //! One block of a partition's data to staged files: what a seal calls.
+//!
+//! A block may lie on any number of days, and each day needs a file of its own. So a block that lies on many is staged
+//! and committed in *passes*, from its first day to its last: a pass takes as many days as may be open at a time, and no
+//! more files than fit into one commit.
 
 use crate::block::{Date, Stretch};
-use crate::delta::{StagedFile, Table};
+use crate::delta::{COMMIT_FILES_MAX, StagedFile, Table};
 use crate::error::TableError;
 use crate::store::Upload;
 use crate::write::{BlockWriter, FileSummary, WriteLimits};
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 type NewFile = Box<dyn FnMut(Date) -> std::io::Result<Upload> + Send>;
@@ -16,26 +21,92 @@ pub struct BlockStager {
     table: Arc<Table>,
     writer: BlockWriter<Upload, NewFile>,
     staged: Vec<StagedFile>,
+    /// Days up to this one are in the table already.
+    after: Option<Date>,
+    /// The days of this pass.
+    days: BTreeSet<Date>,
+    days_max: usize,
+    files_max: usize,
+    /// The last day that this pass may take. It moves back where there turn out to be too many before it.
+    through: Date,
+    /// Samples were left out that lie behind it.
+    is_cut: bool,
+}
+
+/// The files of one pass over a block.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Staged {
+    /// Its files, for [`crate::delta::StagedBlock::files`].
+    pub files: Vec<StagedFile>,
+    /// The last day that it took, for [`crate::delta::StagedBlock::through`]; `None` where it took all that were left.
+    pub through: Option<Date>,
 }
 
 impl BlockStager {
-    /// Begins a block. `name` begins the names of its files, and must be new for each attempt.
-    pub fn new(table: &Arc<Table>, name: &str, limits: WriteLimits) -> Self {
+    /// Begins a pass over a block, from the day behind `after` on. `name` begins the names of its files, and must be new
+    /// for each attempt.
+    pub fn new(table: &Arc<Table>, name: &str, limits: WriteLimits, after: Option<Date>) -> Self {
         let (at, name, mut count) = (Arc::clone(table), name.to_string(), 0u32);
         let new_file: NewFile = Box::new(move |date| {
             count += 1;
             at.upload(date, &format!("{name}-{count}")).map_err(std::io::Error::other)
         });
-        Self { table: Arc::clone(table), writer: BlockWriter::new(limits, new_file), staged: Vec::new() }
+        Self {
+            table: Arc::clone(table),
+            writer: BlockWriter::new(limits, new_file),
+            staged: Vec::new(),
+            after,
+            days: BTreeSet::new(),
+            days_max: limits.open_max(),
+            files_max: COMMIT_FILES_MAX,
+            through: Date(i32::MAX),
+            is_cut: false,
+        }
     }
 
-    /// Adds a series' samples. Series come in table order ([`model::LabelsRef::cmp_in_tables`]), each once.
+    /// Adds a series' samples; those that are not of this pass are left out. Series come in table order
+    /// ([`model::LabelsRef::cmp_in_tables`]), each once.
     pub fn push(&mut self, stretch: &Stretch<'_>) -> Result<(), TableError> {
-        self.writer.push(stretch)?;
+        let from = self.after.map_or(0, |day| stretch.timestamps.partition_point(|t| *t <= day.end_ms()));
+        for (date, part) in stretch.slice(from..stretch.timestamps.len()).days() {
+            self.make_room(date);
+            if date > self.through {
+                self.is_cut = true;
+                break;
+            }
+            self.writer.push(&part)?;
+        }
         for (summary, upload) in self.writer.take_finished() {
             self.put(summary, upload)?;
         }
+        while self.staged.len() + self.writer.files() > self.files_max && self.days.len() > 1 {
+            self.leave_last_day();
+        }
         Ok(())
+    }
+
+    /// Sees that a day can be taken, or moves the end of the pass back.
+    fn make_room(&mut self, date: Date) {
+        if date <= self.through && self.days.insert(date) && self.days.len() > self.days_max {
+            self.leave_last_day();
+        }
+    }
+
+    /// Leaves the last day, and what is behind it, to the next pass.
+    fn leave_last_day(&mut self) {
+        let Some(last) = self.days.pop_last() else { return };
+        self.writer.abandon(last);
+        self.staged.retain(|file| file.summary.date != last);
+        self.through = Date(last.0 - 1);
+        self.is_cut = true;
+    }
+
+    /// True where a series whose first sample is of this time has nothing in this pass. Who finds that out before it has
+    /// read the series may leave it out.
+    pub fn is_behind(&mut self, first_ms: i64) -> bool {
+        let is_behind = Date::of(first_ms) > self.through;
+        self.is_cut |= is_behind;
+        is_behind
     }
 
     /// Bytes of memory that it holds now. It grows with the first samples of each day to what
@@ -44,12 +115,12 @@ impl BlockStager {
         self.writer.held_bytes()
     }
 
-    /// Ends the files and puts them into the store, for [`crate::delta::StagedBlock::files`].
-    pub fn finish(mut self) -> Result<Vec<StagedFile>, TableError> {
+    /// Ends the files and puts them into the store.
+    pub fn finish(mut self) -> Result<Staged, TableError> {
         for (summary, upload) in self.writer.end()? {
             self.put(summary, upload)?;
         }
-        Ok(self.staged)
+        Ok(Staged { files: self.staged, through: self.is_cut.then_some(self.through) })
     }
 
     fn put(&mut self, summary: FileSummary, upload: Upload) -> Result<(), TableError> {

@@ -28,8 +28,11 @@ const BATCH_ROWS: usize = 1024;
 /// Likewise in samples; this is what bounds the bytes: 16 a sample, so half a MiB.
 const BATCH_SAMPLES: usize = 32 << 10;
 
-/// Days that one block may touch. More is refused: data so scattered comes by an import, which sorts.
+/// Files that are open at a time at the most.
 pub const OPEN_DATES_MAX: usize = 400;
+
+/// What an open file holds beside what it counts itself.
+const OPEN_FILE_BYTES: usize = 16 << 10;
 
 /// Sizes of what is written.
 #[derive(Debug, Clone, Copy)]
@@ -41,6 +44,13 @@ pub struct WriteLimits {
     pub file_bytes: usize,
     /// Bytes that the open files of one block may hold together: beyond it the fullest is finished early.
     pub open_bytes: usize,
+}
+
+impl WriteLimits {
+    /// Files that may be open at a time.
+    pub(crate) fn open_max(&self) -> usize {
+        (self.open_bytes / OPEN_FILE_BYTES).clamp(2, OPEN_DATES_MAX)
+    }
 }
 
 impl Default for WriteLimits {
@@ -266,8 +276,8 @@ impl<W: Sink, S: FnMut(Date) -> std::io::Result<W>> BlockWriter<W, S> {
 
     fn file(&mut self, date: Date) -> Result<&mut FileWriter<W>, TableError> {
         if !self.open.contains_key(&date) {
-            if self.open.len() == OPEN_DATES_MAX {
-                return Err(TableError::TooManyDates { max: OPEN_DATES_MAX });
+            if self.open.len() >= self.limits.open_max() {
+                self.finish_fullest()?;
             }
             let sink = (self.new_sink)(date).map_err(|e| TableError::Write(e.into()))?;
             let file = FileWriter::new(date, sink, self.limits.row_group_bytes)?;
@@ -279,11 +289,27 @@ impl<W: Sink, S: FnMut(Date) -> std::io::Result<W>> BlockWriter<W, S> {
     /// With many days open, the fullest file is finished early.
     fn bound_open(&mut self) -> Result<(), TableError> {
         while self.open.len() > 1 && self.held_bytes() > self.limits.open_bytes {
-            let fullest = self.open.iter().max_by_key(|(_, f)| f.held_bytes()).map(|(date, _)| *date);
-            let file = fullest.and_then(|date| self.open.remove(&date)).expect("BUG: a file is open");
-            self.finished.push(file.finish()?);
+            self.finish_fullest()?;
         }
         Ok(())
+    }
+
+    fn finish_fullest(&mut self) -> Result<(), TableError> {
+        let fullest = self.open.iter().max_by_key(|(_, f)| f.held_bytes()).map(|(date, _)| *date);
+        let file = fullest.and_then(|date| self.open.remove(&date)).expect("BUG: a file is open");
+        self.finished.push(file.finish()?);
+        Ok(())
+    }
+
+    /// Drops the files of a day that were not taken yet.
+    pub(crate) fn abandon(&mut self, date: Date) {
+        self.open.remove(&date);
+        self.finished.retain(|(summary, _)| summary.date != date);
+    }
+
+    /// Files that were begun and not taken yet.
+    pub(crate) fn files(&self) -> usize {
+        self.open.len() + self.finished.len()
     }
 
     /// Bytes of memory that the open files hold.

@@ -171,7 +171,13 @@ impl Target {
                 staged.push(self.table.staged(file.summary.clone(), upload.upload)?);
             }
             let after = blocks.last().map(|block| block.upto);
-            blocks.push(StagedBlock { source: source.into(), after, upto: i as u64 + 1, files: staged });
+            blocks.push(StagedBlock {
+                source: source.into(),
+                after,
+                upto: i as u64 + 1,
+                through: None,
+                files: staged,
+            });
         }
         match blocks.last_mut() {
             Some(last) => last.upto = COMPLETE,
@@ -179,6 +185,7 @@ impl Target {
                 source: source.into(),
                 after: None,
                 upto: COMPLETE,
+                through: None,
                 files: Vec::new(),
             }),
         }

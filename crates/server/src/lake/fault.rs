@@ -31,7 +31,7 @@ pub(crate) struct Faults {
     pub(crate) at: parking_lot::Mutex<Option<&'static str>>,
     /// Where to end, as if the process had died.
     #[cfg(test)]
-    dies_at: parking_lot::Mutex<Option<&'static str>>,
+    dies_at: parking_lot::Mutex<Option<(u32, &'static str)>>,
     /// What to do once at a place before going on.
     #[cfg(test)]
     pub(crate) hook: parking_lot::Mutex<Option<(&'static str, Hook)>>,
@@ -51,7 +51,12 @@ impl std::fmt::Debug for Faults {
 impl Faults {
     /// From that place on sealing goes no further.
     pub(crate) fn die_at(&self, place: &'static str) {
-        *self.dies_at.lock() = Some(place);
+        self.die_at_the(1, place);
+    }
+
+    /// The same, when it comes by for the `n`th time.
+    pub(crate) fn die_at_the(&self, n: u32, place: &'static str) {
+        *self.dies_at.lock() = Some((n, place));
     }
 }
 
@@ -59,8 +64,13 @@ impl Faults {
 #[cfg(test)]
 pub(crate) fn point(place: &'static str, faults: &Faults) -> Result<(), super::sealer::SealError> {
     debug_assert!(PLACES.contains(&place), "BUG: {place} is not listed");
-    if *faults.dies_at.lock() == Some(place) {
-        return Err(super::sealer::SealError::Stopping);
+    if let Some((left, at)) = &mut *faults.dies_at.lock()
+        && *at == place
+    {
+        *left = left.saturating_sub(1);
+        if *left == 0 {
+            return Err(super::sealer::SealError::Stopping);
+        }
     }
     let hook = faults.hook.lock().take_if(|(at, _)| *at == place);
     if let Some((_, hook)) = hook {

@@ -57,6 +57,9 @@ pub(crate) struct Own {
     pub(crate) upto: u64,
     /// As in [`Mark`].
     pub(crate) attempt: Option<u64>,
+    /// Beyond `upto`, the table has some days of records below this offset: what is sealed in passes was interrupted.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) passes: Option<u64>,
 }
 
 /// Stands for an attempt of which nothing is known.
@@ -75,26 +78,30 @@ impl Mark {
 
     /// Commits were begun of which it is not known how they ended.
     pub(crate) fn is_in_doubt(&self) -> bool {
-        self.attempt.is_some() || self.tenants.values().any(|own| own.attempt.is_some())
+        self.attempt.is_some() || self.tenants.values().any(|own| own.attempt.max(own.passes).is_some())
     }
 
     /// What holds for one tenant.
     pub(crate) fn of(&self, tenant: &TenantId) -> Own {
-        let (source, upto, attempt) = self.look(tenant);
-        Own { source: source.into(), upto, attempt }
+        self.tenants.get(tenant.as_str()).cloned().unwrap_or_else(|| Own {
+            source: self.source.clone(),
+            upto: self.upto,
+            attempt: self.attempt,
+            passes: None,
+        })
     }
 
-    /// The same: source, upto, attempt.
+    /// For one tenant: its journal's name, up to where it is sealed, and up to where only its table knows.
     pub(crate) fn look(&self, tenant: &TenantId) -> (&str, u64, Option<u64>) {
         match self.tenants.get(tenant.as_str()) {
-            Some(Own { source, upto, attempt }) => (source, *upto, *attempt),
+            Some(own) => (&own.source, own.upto, own.attempt.max(own.passes)),
             None => (&self.source, self.upto, self.attempt),
         }
     }
 
     /// Offsets below this one may be known to tables, and must not be given out again.
     pub(crate) fn floor(&self) -> u64 {
-        let own = self.tenants.values().flat_map(|own| [Some(own.upto), own.attempt]);
+        let own = self.tenants.values().flat_map(|own| [Some(own.upto), own.attempt, own.passes]);
         let all = [Some(self.upto), self.attempt].into_iter().chain(own).flatten();
         all.filter(|offset| *offset != UNKNOWN).max().unwrap_or(0)
     }
@@ -249,7 +256,7 @@ mod tests {
         let sources = ["a/0".to_string(), "a/1".to_string()];
         let mut manifest = load(&dir, &sources);
         assert_eq!(manifest.marks(), [unknown("a/0"), unknown("a/1")]);
-        let own = Own { source: "b/1".into(), upto: 5, attempt: Some(11) };
+        let own = Own { source: "b/1".into(), upto: 5, attempt: Some(11), passes: Some(9) };
         let tenants = BTreeMap::from([("anonymous".to_string(), own.clone())]);
         let marks = vec![mark("a/0", 7), Mark { attempt: Some(9), tenants, ..mark("a/1", 8) }];
         assert_eq!((marks[0].floor(), marks[0].needed_from()), (7, 7));

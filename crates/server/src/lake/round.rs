@@ -1,7 +1,8 @@
 //! One round of sealing: freeze, stage, [`commit`], release. Each step can be repeated, and a round can end anywhere.
 //!
 //! A round takes all tenants; one whose table fails is *set aside*, with what is frozen of it, and the others go on. It gets
-//! a round of its own, which is tried until it succeeds: see [`super::sealer`].
+//! a round of its own, which is tried until it succeeds: see [`super::sealer`]. The same happens to a tenant whose samples
+//! lie on more days than one commit takes: each turn of its round is a pass over the next days.
 
 mod commit;
 
@@ -18,8 +19,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
-use tables::TableError;
-use tables::delta::StagedFile;
+use tables::stage::Staged;
+use tables::{Date, TableError};
 
 /// How long what was committed stays in the head for the sake of queries that began before; and where somebody waits
 /// for the next round.
@@ -53,6 +54,16 @@ pub(super) struct Round {
     releasing: Option<(Ended, Instant)>,
 }
 
+/// A tenant that others do not wait for.
+#[derive(Debug)]
+pub(super) struct Aside {
+    pub(super) tenant: TenantId,
+    /// Why its table could not be written; `None` where it has passes left.
+    pub(super) error: Option<TableError>,
+    /// What is left of it.
+    pub(super) round: Round,
+}
+
 /// One partition's share of a round.
 #[derive(Debug, Default)]
 pub(super) struct Part {
@@ -60,8 +71,10 @@ pub(super) struct Part {
     /// Of whom something is frozen.
     tenants: BTreeSet<TenantId>,
     staged: BTreeMap<TenantId, Share>,
-    /// Whose table has it: an answer was lost.
+    /// Whose table has all of it: an answer was lost, or it took fewer passes than that of another partition.
     known: BTreeSet<TenantId>,
+    /// Up to which day tables have it, where it goes in passes.
+    passed: BTreeMap<TenantId, Date>,
     pub(super) released: bool,
 }
 
@@ -70,7 +83,7 @@ pub(super) struct Part {
 struct Share {
     /// Before the first file.
     began: Instant,
-    files: Vec<StagedFile>,
+    staged: Staged,
 }
 
 impl Part {
@@ -79,9 +92,26 @@ impl Part {
     }
 
     /// The files that are to be committed.
-    fn files_of(&self, tenant: &TenantId) -> Option<&[StagedFile]> {
-        let share = self.staged.get(tenant).filter(|share| !share.files.is_empty())?;
-        (!self.known.contains(tenant)).then_some(&share.files)
+    fn staged_of(&self, tenant: &TenantId) -> Option<&Staged> {
+        let share = self.staged.get(tenant).filter(|share| !share.staged.files.is_empty())?;
+        (!self.known.contains(tenant)).then_some(&share.staged)
+    }
+
+    /// A tenant's files are committed, and days behind them are not.
+    fn is_passing(&self, tenant: &TenantId) -> bool {
+        self.staged_of(tenant).is_some_and(|staged| staged.through.is_some())
+    }
+
+    /// What was staged of a tenant is committed: the next pass begins behind it.
+    fn end_pass(&mut self, tenant: &TenantId) {
+        match self.staged.get(tenant).map(|share| share.staged.through) {
+            Some(Some(through)) if !self.known.contains(tenant) => {
+                self.passed.insert(tenant.clone(), through);
+                self.staged.remove(tenant);
+            }
+            Some(_) => drop(self.known.insert(tenant.clone())),
+            None => {}
+        }
     }
 }
 
@@ -124,6 +154,7 @@ impl Round {
                 tenants: has_some.then(|| tenant.clone()).into_iter().collect(),
                 staged: part.staged.remove_entry(tenant).into_iter().collect(),
                 known: part.known.take(tenant).into_iter().collect(),
+                passed: part.passed.remove_entry(tenant).into_iter().collect(),
                 released: !has_some,
             }
         };
@@ -140,7 +171,7 @@ impl Round {
     /// Tenants with files that are to be committed.
     fn pending(&self) -> BTreeSet<TenantId> {
         let is_open = |part: &Part, tenant: &TenantId| {
-            part.files_of(tenant).is_some()
+            part.staged_of(tenant).is_some()
                 && !self.committed.contains_key(tenant)
                 && !self.failed.contains_key(tenant)
         };
@@ -151,6 +182,12 @@ impl Round {
     /// Lets go of a tenant's staged files: they are staged again from what is frozen.
     fn forget(&mut self, tenant: &TenantId) {
         self.parts.iter_mut().for_each(|part| drop(part.staged.remove(tenant)));
+    }
+
+    /// Tenants that have committed, and have days left.
+    fn passing(&self) -> BTreeSet<TenantId> {
+        let is_passing = |tenant: &&TenantId| self.parts.iter().any(|part| part.is_passing(tenant));
+        self.committed.keys().filter(is_passing).cloned().collect()
     }
 
     /// Lets go of files that were staged before `most` and are not committed: nothing tells them from files that were
@@ -177,16 +214,19 @@ fn staged_max(vacuum_grace_ms: i64) -> Duration {
 }
 
 impl<O: Owners> Sealer<O> {
-    /// Does what is left of a round: true when nothing is. Those who are to be set aside are added to `aside`.
+    /// Does what is left of a round, or a pass of it: true when nothing is left. Those who are to be set aside are added to
+    /// `aside`.
     pub(super) fn advance_round(
         &mut self,
         round: &mut Round,
-        aside: &mut Vec<(TenantId, TableError, Round)>,
+        aside: &mut Vec<Aside>,
     ) -> Result<bool, SealError> {
         if !round.noted {
             self.stage_all(round)?;
             fault::point("staged", &self.node.lake.faults)?;
-            self.commit(round, aside)?;
+            if !self.commit(round, aside)? {
+                return Ok(false);
+            }
         }
         self.release(round)
     }
@@ -248,9 +288,10 @@ impl<O: Owners> Sealer<O> {
             if is_done || failed.contains_key(tenant) {
                 continue;
             }
-            let began = node.clock.instant();
-            match stage::stage_tenant(node, &node.partitions()[number], tenant, workspace, &mut go_on) {
-                Ok(files) => drop(part.staged.insert(tenant.clone(), Share { began, files })),
+            let (began, after) = (node.clock.instant(), part.passed.get(tenant).copied());
+            let partition = &node.partitions()[number];
+            match stage::stage_tenant(node, partition, tenant, workspace, after, &mut go_on) {
+                Ok(staged) => drop(part.staged.insert(tenant.clone(), Share { began, staged })),
                 Err(SealError::Table(error)) => drop(failed.insert(tenant.clone(), error)),
                 Err(error) => return Err(error),
             }
@@ -304,7 +345,7 @@ mod tests {
         let [a, b] = ["a", "b"].map(|name| TenantId::parse(name).unwrap());
         let now = Instant::now();
         for tenant in [&a, &b] {
-            round.parts[0].staged.insert(tenant.clone(), Share { began: now, files: Vec::new() });
+            round.parts[0].staged.insert(tenant.clone(), Share { began: now, staged: Staged::default() });
         }
         round.noted = true;
         assert!(!round.forget_stale(now, Duration::ZERO), "all is committed");

@@ -127,10 +127,11 @@ impl<O: Owners> Sealer<O> {
         let _ = rustix::process::nice(5);
         let mut retry_at = self.node.clock.instant();
         loop {
+            let retry_in = retry_at.saturating_duration_since(self.node.clock.instant());
             let wait = if self.round.is_some() {
-                retry_at.saturating_duration_since(self.node.clock.instant())
+                retry_in
             } else if self.waiting.is_empty() {
-                TICK
+                if self.behind.is_empty() { TICK } else { retry_in.min(TICK) }
             } else {
                 Duration::ZERO
             };
@@ -188,24 +189,19 @@ impl<O: Owners> Sealer<O> {
     fn begin(&mut self) {
         let waiters = std::mem::take(&mut self.waiting);
         let except = self.behind.keys().cloned().collect();
-        let since_ms = self.oldest_ms().unwrap_or(i64::MAX);
+        let since_ms = self.node.unsealed_since_ms().unwrap_or(i64::MAX);
         self.caught_up = false;
         self.round = Some(Round::of_all(&self.node, since_ms, except, waiters));
-    }
-
-    /// When the oldest sample came that is in no round yet.
-    fn oldest_ms(&self) -> Option<i64> {
-        let since = self.node.partitions().iter().map(|p| p.unsealed_since_ms.load(Ordering::Relaxed));
-        since.filter(|ms| *ms != 0).min()
+        self.publish();
     }
 
     fn is_due(&self) -> bool {
         let settings = &self.node.settings.lake;
         if !self.node.is_ready() {
             // what is being replayed is sealed only to make room for the rest
-            return self.oldest_ms().is_some() && self.is_under_pressure();
+            return self.node.unsealed_since_ms().is_some() && self.is_under_pressure();
         }
-        let Some(oldest_ms) = self.oldest_ms() else { return self.caught_up };
+        let Some(oldest_ms) = self.node.unsealed_since_ms() else { return self.caught_up };
         // a clock that was set back must not put sealing off
         let is_old = self.node.clock.now_ms().abs_diff(oldest_ms) >= settings.seal_after_ms.unsigned_abs();
         let is_long = |p: &crate::owner::PartitionShared| {
@@ -225,16 +221,13 @@ impl<O: Owners> Sealer<O> {
                 || self.node.clock.instant().duration_since(self.ended) > PRESSURE_PAUSE)
     }
 
-    /// Tells how far behind the tables are.
+    /// Tells what is in rounds. How far behind the tables are follows from that and the clock, for whoever asks: this thread
+    /// may hang.
     fn publish(&self) {
         let rounds = || self.round.iter().chain(self.behind.values().map(|behind| &behind.round));
         let in_rounds = rounds().map(|round| round.since_ms).min().unwrap_or(i64::MAX);
-        let lag_ms = match self.oldest_ms().unwrap_or(i64::MAX).min(in_rounds) {
-            i64::MAX => 0,
-            ms => self.node.clock.now_ms().saturating_sub(ms).max(0),
-        };
+        self.node.lake.in_rounds_since_ms.store(in_rounds, Ordering::Relaxed);
         let metrics = &self.node.lake.metrics;
-        metrics.floodmark_lag_seconds.set(lag_ms as f64 / 1000.0);
         metrics.frozen_samples.set(rounds().map(Round::samples_frozen).sum::<u64>() as f64);
     }
 

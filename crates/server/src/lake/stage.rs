@@ -10,8 +10,8 @@ use crate::owner::PartitionShared;
 use head::FrozenOrder;
 use model::{LabelsRef, Samples, SeriesKey, TenantId};
 use stdx::budget::{Account, Exhausted, Reservation};
-use tables::delta::StagedFile;
-use tables::{BlockStager, Stretch, WriteLimits};
+use tables::stage::Staged;
+use tables::{BlockStager, Date, Stretch, WriteLimits};
 
 /// The largest file that sealing makes: compaction makes larger ones.
 const FILE_BYTES_MAX: usize = 64 << 20;
@@ -35,18 +35,21 @@ impl Workspace {
     }
 }
 
-/// Stages one tenant's frozen series of one partition. Calls `go_on` between two series, and ends where that says `false`.
+/// Stages one tenant's frozen series of one partition: a pass over them, from the day behind `after` on. Calls `go_on` between
+/// two series, and ends where that says `false`.
 pub(super) fn stage_tenant(
     node: &Shared,
     partition: &PartitionShared,
     tenant: &TenantId,
     workspace: &Workspace,
+    after: Option<Date>,
     go_on: &mut impl FnMut() -> bool,
-) -> Result<Vec<StagedFile>, SealError> {
+) -> Result<Staged, SealError> {
     let chance = &node.lake.chance;
     let name = format!("{:016x}{:016x}", chance.fresh(), chance.fresh());
-    let mut stager = BlockStager::new(&node.lake.table(tenant)?, &name, workspace.limits);
-    let (mut order, mut turn) = (FrozenOrder::new(), Vec::new());
+    let mut stager = BlockStager::new(&node.lake.table(tenant)?, &name, workspace.limits, after);
+    let since_ms = after.map_or(i64::MIN, |day| day.end_ms() + 1);
+    let (mut order, mut turn) = (FrozenOrder::since(since_ms), Vec::new());
     let (mut samples, mut labels) = (Samples::default(), Vec::new());
     let mut is_last = false;
     while !is_last {
@@ -59,8 +62,10 @@ pub(super) fn stage_tenant(
             samples.clear();
             labels.clear();
             with_head(partition, tenant, |head| {
-                head.read_frozen(*series, &mut samples);
-                head.write_labels(*series, &mut labels);
+                if head.frozen_range(*series).is_some_and(|range| !stager.is_behind(range.start_ms)) {
+                    head.read_frozen(*series, &mut samples);
+                    head.write_labels(*series, &mut labels);
+                }
             });
             if !samples.is_empty() {
                 stager.push(&Stretch {

@@ -20,7 +20,6 @@ pub(crate) struct LakeMetrics {
     pub(crate) bytes: Counter,
     pub(crate) commits: Counter,
     pub(crate) outlived: Counter,
-    pub(crate) floodmark_lag_seconds: Gauge,
     pub(crate) frozen_samples: Gauge,
     pub(crate) left_out_files: Counter,
     pub(crate) merges: Counter,
@@ -75,10 +74,6 @@ impl LakeMetrics {
             outlived: r.counter(
                 "floodmark_seal_outlived_queries_total",
                 "Times that sealed samples left the head while queries from before the commit still ran.",
-            ),
-            floodmark_lag_seconds: r.gauge(
-                "floodmark_seal_floodmark_lag_seconds",
-                "Age of the oldest sample that is in no table yet.",
             ),
             frozen_samples: r.gauge(
                 "floodmark_seal_frozen_samples",

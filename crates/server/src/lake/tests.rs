@@ -13,10 +13,13 @@ use protocol::encode::V1Encoder;
 use protocol::remote_write::Version;
 use query::{Select, SeriesSource};
 use std::collections::{BTreeMap, BTreeSet};
+use std::os::unix::process::ExitStatusExt;
 use std::path::Path;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
+use std::sync::mpsc::sync_channel;
+use std::time::Duration;
 use stdx::clock::{Clock, ManualClock, SystemClock};
 use tables::delta::Sweeper;
 
@@ -386,8 +389,9 @@ async fn a_new_name_in_the_middle_of_a_round_doubles_nothing() {
         let table = lake.table(&tenant).unwrap();
         for number in 0..node.partitions().len() {
             let source = lake.mark(number).source;
-            let after = lake.settled_floodmark(&tenant, &source).unwrap();
-            let block = tables::StagedBlock { source, after, upto: 1_000_000, files: Vec::new() };
+            let after = lake.settled_floodmark(&tenant, &source).unwrap().map(|floodmark| floodmark.upto);
+            let block =
+                tables::StagedBlock { source, after, upto: 1_000_000, through: None, files: Vec::new() };
             table.commit(&[block], 0).unwrap();
         }
     };
@@ -405,4 +409,139 @@ async fn a_new_name_in_the_middle_of_a_round_doubles_nothing() {
     };
     tokio::task::spawn_blocking(check).await.unwrap();
     stop(node).await;
+}
+
+const DAY_MS: i64 = 86_400_000;
+
+/// Writes samples of one series, `days` days after 1970.
+async fn write_days(node: &Node, name: &str, days: impl Iterator<Item = i64>, content: &mut Content) {
+    let labels = Labels::from_pairs(&[("__name__", name)]);
+    let timestamps: Vec<_> = days.map(|day| day * DAY_MS).collect();
+    let values: Vec<_> = (0..timestamps.len()).map(|i| i as f64).collect();
+    let mut encoder = V1Encoder::new();
+    encoder.series(labels.as_ref(), &timestamps, &values);
+    let body = encoder.finish().to_vec();
+    let memory = node.shared().inflight.reserve(body.len() as u64).unwrap();
+    let tenant = TenantId::anonymous();
+    let outcome = crate::pipeline::write(node, tenant, Version::V1, body, memory).await.unwrap();
+    assert_eq!((outcome.samples, outcome.refused_series), (timestamps.len() as u64, 0));
+    let samples = timestamps.iter().zip(&values);
+    content.extend(samples.map(|(t, v)| ((labels.to_string(), *t), v.to_bits())));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn samples_of_any_number_of_days_are_sealed() {
+    let dir = tempfile::tempdir().unwrap();
+    let node = start(dir.path()).await;
+    let mut content = Content::new();
+    write_days(&node, "scattered", 10_000..11_001, &mut content).await;
+    let flushed = flush(&node).await.unwrap();
+    assert_eq!(flushed.samples, 1001);
+    assert!(flushed.commits > 1, "one pass for each of {} commits", flushed.commits);
+    let (there, expected) = (node.clone(), content.clone());
+    let check = move || {
+        assert_eq!(read(&there), expected);
+        assert_eq!(rows_in_tables(&there), expected.len() as u64);
+        let partitions = there.partitions().iter();
+        let frozen = partitions.filter(|p| p.head.read().tenants().any(|(_, head)| head.is_frozen()));
+        assert_eq!(frozen.count(), 0, "what is sealed has left the head");
+    };
+    tokio::task::spawn_blocking(check).await.unwrap();
+    stop(node).await;
+    // nothing of the journal is needed any more
+    let node = start(dir.path()).await;
+    assert_eq!(node.shared().metrics.replayed_samples.get(), 0);
+    stop(node).await;
+}
+
+/// Each life gets some passes far, and writes to the days of the passes before it again.
+#[tokio::test(flavor = "multi_thread")]
+async fn passes_that_are_cut_short_again_and_again_lose_and_double_nothing() {
+    let places = ["staging", "attempt_noted", "before_commit", "after_commit"];
+    let dir = tempfile::tempdir().unwrap();
+    let mut content = Content::new();
+    let lives = places.into_iter().flat_map(|place| [3, 1, 2].map(|times| (place, times)));
+    for (life, (place, times)) in lives.enumerate() {
+        let node = start(dir.path()).await;
+        write_days(&node, &format!("scattered_{life}"), 10_000..10_250, &mut content).await;
+        node.shared().lake.faults.die_at_the(times, place);
+        assert!(flush(&node).await.is_err(), "{place} is not come by {times} times");
+        stop(node).await;
+        if life % 3 == 0 {
+            // then only the tables know
+            std::fs::remove_file(dir.path().join("floodmarks.json")).unwrap();
+        }
+        let node = start(dir.path()).await;
+        let (there, expected) = (node.clone(), content.clone());
+        let check = move || assert_eq!(read(&there), expected, "life {life}: after {place}");
+        tokio::task::spawn_blocking(check).await.unwrap();
+        stop(node).await;
+    }
+    let node = start(dir.path()).await;
+    flush(&node).await.unwrap();
+    let check = move || {
+        assert_eq!(read(&node), content);
+        assert_eq!(rows_in_tables(&node), content.len() as u64, "more would be something twice");
+        node.stop();
+    };
+    tokio::task::spawn_blocking(check).await.unwrap();
+}
+
+/// The gauge is for the moment at which nothing gets on, so it must not need the thread that does not.
+#[tokio::test(flavor = "multi_thread")]
+async fn the_lag_grows_while_the_sealer_hangs() {
+    let dir = tempfile::tempdir().unwrap();
+    let clock = Arc::new(ManualClock::at(SystemClock.now_ms()));
+    let node = Node::start(small_settings(dir.path()), Arc::<ManualClock>::clone(&clock)).unwrap();
+    crate::pipeline::wait_for_replay(&node).await;
+    let mut content = Content::new();
+    for place in ["frozen", "before_commit"] {
+        write(&node, clock.now_ms(), 0, &mut content).await;
+        let (arrives, arrived) = sync_channel(0);
+        let (go_on, goes_on) = sync_channel::<()>(0);
+        let hang = move || {
+            arrives.send(()).unwrap();
+            let _ = goes_on.recv(); // until the other end is dropped
+        };
+        *node.shared().lake.faults.hook.lock() = Some((place, Box::new(hang)));
+        let there = node.clone();
+        let flushing = tokio::spawn(async move { flush(&there).await });
+        tokio::task::spawn_blocking(move || arrived.recv().unwrap()).await.unwrap();
+        clock.advance(3_600_000);
+        assert_eq!(node.shared().floodmark_lag_ms(), 3_600_000, "{place}");
+        let line = "floodmark_seal_floodmark_lag_seconds 3600";
+        assert!(node.registry().render().lines().any(|l| l == line), "{place}");
+        drop(go_on);
+        flushing.await.unwrap().unwrap();
+    }
+    stop(node).await;
+}
+
+/// Set for the child process of [`a_panic_of_the_sealer_ends_the_process`].
+const PANICS: &str = "FLOODMARK_TEST_SEALER_PANICS";
+
+/// What the child process does.
+#[tokio::test(flavor = "multi_thread")]
+async fn the_sealer_panics_if_it_is_told_to() {
+    if std::env::var_os(PANICS).is_none() {
+        return;
+    }
+    let dir = tempfile::tempdir().unwrap();
+    let node = start(dir.path()).await;
+    *node.shared().lake.faults.hook.lock() = Some(("frozen", Box::new(|| panic!("as it was told to"))));
+    let flushed = flush(&node).await;
+    std::thread::sleep(Duration::from_secs(30)); // the process ends meanwhile
+    panic!("the process goes on: {flushed:?}");
+}
+
+#[test]
+fn a_panic_of_the_sealer_ends_the_process() {
+    let child = std::process::Command::new(std::env::current_exe().unwrap())
+        .args(["--exact", "--nocapture", "lake::tests::the_sealer_panics_if_it_is_told_to"])
+        .env(PANICS, "yes")
+        .output()
+        .unwrap();
+    let said = String::from_utf8_lossy(&child.stderr);
+    assert_eq!(child.status.signal(), Some(6), "{said}");
+    assert!(said.contains("as it was told to"), "{said}");
 }

@@ -23,13 +23,16 @@ use crate::lake::Mark;
 use buffers::Buffers;
 use head::Partition;
 use journal::record::RECORD_VERSION;
-use journal::{Damage, DictionaryId, Entry, Item, JournalError, Offset, RecordError};
+use journal::{Damage, DictionaryId, Entry, Item, JournalError, Offset, Record, RecordError};
 use model::{SeriesKey, TenantId};
 use references::References;
 use std::collections::{BTreeMap, HashMap};
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 use stdx::budget::Exhausted;
+use tables::Date;
+use tables::delta::Floodmark;
 
 /// Says how far a long replay is, once in so many records.
 const PROGRESS_RECORDS: u64 = 50_000;
@@ -109,7 +112,9 @@ impl Owner {
         }
         loop {
             let Replay { references, marks, .. } = replay;
-            let is_sealed = |tenant: &TenantId, offset| self.is_sealed(marks, tenant, offset);
+            let is_sealed = |tenant: &TenantId, offset| {
+                self.is_sealed(marks, tenant, offset).map(|sealed| matches!(sealed, Sealed::All))
+            };
             match self.survey(entry.dictionary, entry.offset, references, is_sealed) {
                 Err(Halt::NoRoom) => {
                     replay.references.clear();
@@ -140,7 +145,9 @@ impl Owner {
             }
             let Replay { marks, buffers, .. } = replay;
             let tenant = &buffers.record.tenant;
-            let is_sealed = self.is_sealed(marks, tenant, entry.offset).ok_or(Halt::Stopped)?;
+            let sealed = self.is_sealed(marks, tenant, entry.offset).ok_or(Halt::Stopped)?;
+            let is_sealed = matches!(sealed, Sealed::All);
+            let left_out = sealed.leave_out(&mut buffers.record, entry.offset);
             let before = replay.samples;
             let mut grown = 0;
             let applied = replay.apply(is_sealed, &mut self.partition.head.write(), &mut grown);
@@ -151,6 +158,7 @@ impl Owner {
                 continue;
             }
             replay.buffers.settle();
+            replay.sealed += left_out;
             if replay.samples > before {
                 self.node.metrics.replayed_samples.add(replay.samples - before);
                 let (unsealed, now_ms) = (&self.partition.unsealed_since_ms, self.node.clock.now_ms());
@@ -186,25 +194,26 @@ impl Owner {
         );
     }
 
-    /// Whether the samples of a tenant's record are in its table already. Only where commits may have been cut short
-    /// must the table itself be asked; without an answer, going on could double samples. `None` where the node stops
-    /// meanwhile.
-    fn is_sealed(&self, marks: &mut Marks, tenant: &TenantId, offset: Offset) -> Option<bool> {
+    /// Which samples of a tenant's record are in its table already. Only where commits may have been cut short must the
+    /// table itself be asked; without an answer, going on could double samples. `None` where the node stops meanwhile.
+    fn is_sealed(&self, marks: &mut Marks, tenant: &TenantId, offset: Offset) -> Option<Sealed> {
         let (source, upto, attempt) = marks.noted.look(tenant);
         if offset.0 < upto {
-            return Some(true);
+            return Some(Sealed::All);
         }
         if attempt.is_none_or(|attempt| offset.0 >= attempt) {
-            return Some(false);
+            return Some(Sealed::None);
         }
         if let Some(floodmark) = marks.asked.get(tenant) {
-            return Some(offset.0 < *floodmark);
+            return Some(Sealed::of(floodmark, offset));
         }
         for attempt in 0.. {
             match self.node.lake.settled_floodmark(tenant, source) {
                 Ok(floodmark) => {
-                    marks.asked.insert(tenant.clone(), floodmark.unwrap_or(0));
-                    return Some(offset.0 < floodmark.unwrap_or(0));
+                    let floodmark = Arc::new(floodmark.unwrap_or_default());
+                    let sealed = Sealed::of(&floodmark, offset);
+                    marks.asked.insert(tenant.clone(), floodmark);
+                    return Some(sealed);
                 }
                 Err(error) if attempt % TABLE_RETRIES_SAID == 0 => {
                     let partition = self.number;
@@ -227,13 +236,12 @@ impl Owner {
     fn settle(&self, marks: &Marks) {
         let (mark, asked) = (&marks.noted, &marks.asked);
         let end = self.journal.durable_end().0;
-        let is_ahead = asked.values().any(|floodmark| *floodmark > end);
-        let beyond = |(tenant, floodmark): (&TenantId, &u64)| {
-            let sealed = (*floodmark).min(end);
-            (sealed > mark.look(tenant).1).then(|| (tenant.clone(), sealed))
-        };
-        let sealed: BTreeMap<_, _> = asked.iter().filter_map(beyond).collect();
-        if is_ahead {
+        if asked.values().any(|floodmark| floodmark.end() > end) {
+            let beyond = |(tenant, floodmark): (&TenantId, &Arc<Floodmark>)| {
+                let sealed = floodmark.upto.min(end);
+                (sealed > mark.look(tenant).1).then(|| (tenant.clone(), sealed))
+            };
+            let sealed: BTreeMap<_, _> = asked.iter().filter_map(beyond).collect();
             tracing::error!(
                 partition = self.number,
                 "tables hold more than this journal ever had: it is not the one they were made from, or lost its end"
@@ -242,7 +250,8 @@ impl Owner {
                 tracing::error!(partition = self.number, %error, "cannot rename the journal's source");
             }
         } else if mark.is_in_doubt() {
-            self.node.lake.settle(self.number, end, sealed);
+            let found = asked.iter().map(|(tenant, floodmark)| (tenant, &**floodmark));
+            self.node.lake.settle(self.number, end, found);
         }
     }
 
@@ -304,7 +313,7 @@ struct Marks {
     /// What was noted of it when replay began.
     noted: Mark,
     /// Floodmarks in tenants' tables, as far as these were asked.
-    asked: HashMap<TenantId, u64>,
+    asked: HashMap<TenantId, Arc<Floodmark>>,
 }
 
 impl Marks {
@@ -317,7 +326,46 @@ impl Marks {
     fn is_behind_all(&self, offset: Offset) -> bool {
         !self.noted.is_unknown()
             && offset.0 >= self.noted.floor()
-            && self.asked.values().all(|floodmark| offset.0 >= *floodmark)
+            && self.asked.values().all(|floodmark| offset.0 >= floodmark.end())
+    }
+}
+
+/// Which samples of a record are in its tenant's table already.
+#[derive(Debug)]
+enum Sealed {
+    None,
+    /// Those of days that were sealed in passes.
+    Days(Arc<Floodmark>),
+    All,
+}
+
+impl Sealed {
+    fn of(floodmark: &Arc<Floodmark>, offset: Offset) -> Self {
+        if offset.0 < floodmark.upto {
+            Self::All
+        } else if offset.0 >= floodmark.end() {
+            Self::None
+        } else {
+            Self::Days(Arc::clone(floodmark))
+        }
+    }
+
+    /// Takes the samples of sealed days out of a record; says how many.
+    fn leave_out(&self, record: &mut Record, offset: Offset) -> u64 {
+        let Self::Days(floodmark) = self else { return 0 };
+        let (count, mut kept) = (record.refs.len(), 0);
+        for i in 0..count {
+            if !floodmark.covers(offset.0, Date::of(record.timestamps[i])) {
+                record.refs[kept] = record.refs[i];
+                record.timestamps[kept] = record.timestamps[i];
+                record.values[kept] = record.values[i];
+                kept += 1;
+            }
+        }
+        record.refs.truncate(kept);
+        record.timestamps.truncate(kept);
+        record.values.truncate(kept);
+        (count - kept) as u64
     }
 }
 

@@ -78,6 +78,13 @@ fn of_accounts(node: &Node) {
 
 fn of_laggards(node: &Node) {
     let shared = Arc::clone(node.shared());
+    node.registry().gauge_fn(
+        "floodmark_seal_floodmark_lag_seconds",
+        "Age of the oldest sample that is in no table yet.",
+        &[],
+        move || shared.floodmark_lag_ms() as f64 / 1000.0,
+    );
+    let shared = Arc::clone(node.shared());
     node.registry().gauges_fn(
         "floodmark_seal_tenant_behind_seconds",
         "How long tenants cannot be sealed; the log says why.",

@@ -1,5 +1,6 @@
 //! Changes of a table: each is one log entry, put if nobody was faster.
 
+use super::floodmark::Read;
 use super::sweep::SWEPT;
 use super::{Files, LiveFile, StagedBlock, StagedFile, Table, actions, log};
 use crate::block::Date;
@@ -50,7 +51,7 @@ struct Change<'a> {
     data_change: bool,
     removed: &'a [LiveFile],
     added: Vec<(&'a StagedFile, i64)>,
-    floodmarks: BTreeMap<&'a str, u64>,
+    floodmarks: BTreeMap<String, u64>,
 }
 
 impl Change<'_> {
@@ -75,11 +76,11 @@ impl Table {
         let mut unclear = 0;
         for _ in 0..ATTEMPTS_MAX + blocks.len() {
             let snapshot = self.snapshot();
-            let chosen = self.choose(&snapshot, blocks, &mut outcomes)?;
+            let (chosen, floodmarks) = self.choose(&snapshot, blocks, &mut outcomes)?;
             if chosen.is_empty() {
                 return Ok(outcomes.into_iter().flatten().collect());
             }
-            match self.try_blocks(&snapshot, blocks, &chosen, now_ms) {
+            match self.try_blocks(&snapshot, blocks, &chosen, floodmarks, now_ms) {
                 Ok(Some(version)) => {
                     chosen.iter().for_each(|i| outcomes[*i] = Some(Outcome::Committed { version }));
                 }
@@ -101,41 +102,57 @@ impl Table {
         Err(TableError::Contended { attempts: ATTEMPTS_MAX })
     }
 
-    /// Settles the blocks that need no commit, and chooses from the others those of the next one.
+    /// Settles the blocks that need no commit, and chooses from the others those of the next one, with the floodmarks
+    /// that it moves.
     fn choose(
         &self,
         snapshot: &SnapshotRef,
         blocks: &[StagedBlock],
         outcomes: &mut [Option<Outcome>],
-    ) -> Result<Vec<usize>, TableError> {
-        let mut floodmarks: HashMap<&str, Option<u64>> = HashMap::new();
-        let (mut chosen, mut files) = (Vec::new(), 0);
+    ) -> Result<(Vec<usize>, BTreeMap<String, u64>), TableError> {
+        let mut known: HashMap<&str, Option<u64>> = HashMap::new();
+        let mut passes: HashMap<&str, Read> = HashMap::new();
+        let (mut chosen, mut files, mut moved) = (Vec::new(), 0, BTreeMap::new());
         for (i, block) in blocks.iter().enumerate() {
             if outcomes[i].is_some() {
                 continue;
             }
             let source = block.source.as_str();
-            let known = match floodmarks.get(source) {
-                Some(known) => *known,
+            let floodmark = match known.get(source) {
+                Some(floodmark) => *floodmark,
                 None => self.floodmark(snapshot, source)?,
             };
-            floodmarks.insert(source, known);
-            match known {
+            known.insert(source, floodmark);
+            // only who commits in passes needs to know of any
+            if block.through.is_some() && !passes.contains_key(source) {
+                passes.insert(source, self.read_progress(snapshot, source)?);
+            }
+            let pass = block.through.zip(passes.get_mut(source));
+            match floodmark {
                 Some(floodmark) if floodmark >= block.upto => {
                     outcomes[i] = Some(Outcome::Already { floodmark });
                 }
                 floodmark if floodmark != block.after => outcomes[i] = Some(Outcome::Apart { floodmark }),
+                _ if pass.as_ref().is_some_and(|(through, read)| read.has(block.upto, *through)) => {
+                    outcomes[i] = Some(Outcome::Already { floodmark: block.upto });
+                }
                 _ => {
                     files += block.files.len();
                     if files > COMMIT_FILES_MAX {
                         break;
                     }
-                    floodmarks.insert(source, Some(block.upto));
+                    match pass {
+                        Some((through, read)) => read.step(source, block.upto, through, &mut moved),
+                        None => {
+                            known.insert(source, Some(block.upto));
+                            moved.insert(source.into(), block.upto);
+                        }
+                    }
                     chosen.push(i);
                 }
             }
         }
-        Ok(chosen)
+        Ok((chosen, moved))
     }
 
     fn try_blocks(
@@ -143,6 +160,7 @@ impl Table {
         snapshot: &SnapshotRef,
         blocks: &[StagedBlock],
         chosen: &[usize],
+        floodmarks: BTreeMap<String, u64>,
         now_ms: i64,
     ) -> Result<Option<u64>, TableError> {
         let files = self.files_at(snapshot)?;
@@ -154,7 +172,7 @@ impl Table {
             data_change: true,
             removed: &[],
             added: added.collect(),
-            floodmarks: chosen().map(|block| (block.source.as_str(), block.upto)).collect(),
+            floodmarks,
         };
         self.try_change(snapshot, &files, &change)
     }
@@ -175,7 +193,7 @@ impl Table {
             builder.build(&self.engine, Box::new(FileSystemCommitter::new())).map_err(error)?;
         for (source, offset) in &change.floodmarks {
             let offset = i64::try_from(*offset).expect("BUG: an offset counts records, not 2^63 of them");
-            transaction = transaction.with_transaction_id((*source).into(), offset);
+            transaction = transaction.with_transaction_id(source.clone(), offset);
         }
         if !change.removed.is_empty() {
             let removed: HashSet<&str> = change.removed.iter().map(|f| f.path.as_str()).collect();
@@ -203,6 +221,7 @@ impl Table {
         };
         if version == files.version() + 1 {
             self.keep_files(changed(&self.location, files, version, change));
+            self.carry_floodmarks(version, &change.floodmarks);
         }
         Ok(Some(version))
     }
@@ -231,7 +250,7 @@ impl Table {
             data_change: true,
             removed,
             added: block.files.iter().map(|file| (file, sequence)).collect(),
-            floodmarks: BTreeMap::from([(block.source.as_str(), block.upto)]),
+            floodmarks: BTreeMap::from([(block.source.clone(), block.upto)]),
         };
         self.change(change, Some(block.after))
     }
@@ -271,7 +290,7 @@ impl Table {
     pub(super) fn note_sweep(&self) -> Result<(), TableError> {
         for _ in 0..ATTEMPTS_MAX {
             let snapshot = self.snapshot();
-            let floodmarks = BTreeMap::from([(SWEPT, snapshot.version() + 1)]);
+            let floodmarks = BTreeMap::from([(SWEPT.into(), snapshot.version() + 1)]);
             let change = Change { floodmarks, ..Change::none() };
             if self.try_change(&snapshot, &*self.files_at(&snapshot)?, &change)?.is_some() {
                 return Ok(());

@@ -104,7 +104,13 @@ pub fn run(
     }
     let files = writer.finish()?;
     let old: Vec<LiveFile> = rollup.files()?.all().iter().filter(|f| f.date == date).cloned().collect();
-    let block = StagedBlock { source: source(date), after: before.0, upto: Floodmark::made(upto), files };
+    let block = StagedBlock {
+        source: source(date),
+        after: before.0,
+        upto: Floodmark::made(upto),
+        through: None,
+        files,
+    };
     rolled.committed = rollup.renew(&old, &block, now_ms)?;
     Ok(rolled)
 }

@@ -46,7 +46,8 @@ fn fill(table: &Table) {
     for n in 0..10u64 {
         let at_ms = n as i64 + if n < 2 { OLD } else { DAY };
         let files = vec![stage(table, &format!("sealed-{n}"), at_ms)];
-        let block = StagedBlock { source: "j".into(), after: n.checked_sub(1), upto: n, files };
+        let block =
+            StagedBlock { source: "j".into(), after: n.checked_sub(1), upto: n, through: None, files };
         table.commit(&[block], at_ms).unwrap();
         if n == 3 {
             table.checkpoint().unwrap();

@@ -141,8 +141,13 @@ fn seal_all(table: &Table) {
                 break;
             }
             let Ok(file) = try_stage(table, &format!("a{attempt}"), &series(n)) else { continue };
-            let block =
-                StagedBlock { source: "j".into(), after: n.checked_sub(1), upto: n, files: vec![file] };
+            let block = StagedBlock {
+                source: "j".into(),
+                after: n.checked_sub(1),
+                upto: n,
+                through: None,
+                files: vec![file],
+            };
             match table.commit(&[block], DAY) {
                 Ok(outcomes) => assert!(!matches!(outcomes[0], Outcome::Apart { .. }), "{outcomes:?}"),
                 Err(error) => println!("{error}"),
@@ -176,7 +181,13 @@ fn a_merge_that_fails_leaves_the_table_as_it_was_or_is_done() {
             let table = open(&folder);
             for n in 0..4u64 {
                 let files = vec![stage(&table, &format!("f{n}"), &series(n))];
-                let block = StagedBlock { source: "j".into(), after: n.checked_sub(1), upto: n, files };
+                let block = StagedBlock {
+                    source: "j".into(),
+                    after: n.checked_sub(1),
+                    upto: n,
+                    through: None,
+                    files,
+                };
                 table.commit(&[block], DAY).unwrap();
             }
             let before = contents(&table).unwrap();
@@ -203,7 +214,8 @@ fn what_another_program_deleted_is_gone_and_what_it_changed_is_told() {
     let table = open(&folder);
     for n in 0..2u64 {
         let files = vec![stage(&table, &format!("f{n}"), &series(n))];
-        let block = StagedBlock { source: "j".into(), after: n.checked_sub(1), upto: n, files };
+        let block =
+            StagedBlock { source: "j".into(), after: n.checked_sub(1), upto: n, through: None, files };
         table.commit(&[block], DAY).unwrap();
     }
     let path = table.files().unwrap().all()[0].path.clone();
@@ -248,7 +260,7 @@ impl Faults for Dying {
 /// Seals one block; what it is.
 fn seal(table: &Table, name: &str) -> std::result::Result<Outcome, TableError> {
     let file = stage(table, name, &series(7));
-    let block = StagedBlock { source: "j".into(), after: None, upto: 1, files: vec![file] };
+    let block = StagedBlock { source: "j".into(), after: None, upto: 1, through: None, files: vec![file] };
     Ok(table.commit(&[block], DAY)?[0])
 }
 
@@ -343,7 +355,7 @@ fn a_store_that_overwrites_commits_gets_none() {
     drop(open(&folder));
     let table = Table::open(overwriting).unwrap().unwrap();
     let files = vec![stage(&table, "f", &series(1))];
-    let block = StagedBlock { source: "j".into(), after: None, upto: 1, files };
+    let block = StagedBlock { source: "j".into(), after: None, upto: 1, through: None, files };
     is_refused(table.commit(std::slice::from_ref(&block), DAY).err());
     is_refused(table.fence().and_then(|()| table.replace(&[], &block.files).map(|_| ())).err());
     assert_eq!(open(&folder).version(), 0);

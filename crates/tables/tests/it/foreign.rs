@@ -117,6 +117,7 @@ fn deltalake_and_duckdb_read_the_same_samples() {
         source: "j".into(),
         after,
         upto,
+        through: None,
         files: vec![stage(&table, name, series)],
     };
     table.commit(&[block("one", None, 4, &series[..2])], DAY).unwrap();
@@ -135,7 +136,7 @@ fn they_read_a_table_that_was_mended() {
     for (n, one) in series.iter().enumerate() {
         let (after, upto) = ([None, Some(4)][n], [4, 9][n]);
         let files = vec![stage(&table, &format!("f{n}"), std::slice::from_ref(one))];
-        table.commit(&[StagedBlock { source: "j".into(), after, upto, files }], DAY).unwrap();
+        table.commit(&[StagedBlock { source: "j".into(), after, upto, through: None, files }], DAY).unwrap();
     }
     table.checkpoint().unwrap();
     let checkpoint = folder.path().join("tenant/_delta_log/00000000000000000002.checkpoint.parquet");
@@ -183,13 +184,16 @@ fn fill(table: &Table) -> Vec<Series> {
     for n in 0..4u64 {
         let at = n as usize * 60;
         let files = vec![stage(table, &format!("f{n}"), &part(&all, at..at + 60))];
-        let block = StagedBlock { source: "j".into(), after: n.checked_sub(1), upto: n, files };
+        let block =
+            StagedBlock { source: "j".into(), after: n.checked_sub(1), upto: n, through: None, files };
         table.commit(&[block], DAY + n as i64).unwrap();
     }
     let late =
         Series::new(&[("__name__", "metric_0002"), ("job", "api"), ("pod", "pod-00003")], &[(DAY + 7, 77.0)]);
     let files = vec![stage(table, "late", std::slice::from_ref(&late))];
-    table.commit(&[StagedBlock { source: "j".into(), after: Some(3), upto: 4, files }], DAY).unwrap();
+    table
+        .commit(&[StagedBlock { source: "j".into(), after: Some(3), upto: 4, through: None, files }], DAY)
+        .unwrap();
     all.push(late);
     all
 }
@@ -220,7 +224,8 @@ fn after_a_foreign_merge_the_later_of_two_samples_counts_and_the_doubt_is_told()
     let one = |n: u64, value: f64| {
         let series = Series::new(&[("__name__", "m")], &[(DAY, value), (DAY + 1 + n as i64, value)]);
         let files = vec![stage(&table, &format!("f{n}"), &[series])];
-        let block = StagedBlock { source: "j".into(), after: n.checked_sub(1), upto: n, files };
+        let block =
+            StagedBlock { source: "j".into(), after: n.checked_sub(1), upto: n, through: None, files };
         table.commit(&[block], DAY + n as i64).unwrap();
     };
     (0..3).for_each(|n| one(n, n as f64));

@@ -18,7 +18,7 @@ use tempfile::TempDir;
 const GRACE_MS: i64 = 100;
 
 fn block(files: Vec<StagedFile>) -> StagedBlock {
-    StagedBlock { source: "import/x".into(), after: None, upto: 1, files }
+    StagedBlock { source: "import/x".into(), after: None, upto: 1, through: None, files }
 }
 
 fn stage_leased(table: &Table, lease: &Lease, suffix: &str, series: &[Series]) -> StagedFile {

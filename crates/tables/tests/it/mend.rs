@@ -69,7 +69,8 @@ impl Log {
         for n in 0..versions {
             let series = Series::new(&[("__name__", "m")], &[(DAY + n as i64, n as f64)]);
             let files = vec![stage(&table, &format!("f{n}"), &[series])];
-            let block = StagedBlock { source: "j".into(), after: n.checked_sub(1), upto: n, files };
+            let block =
+                StagedBlock { source: "j".into(), after: n.checked_sub(1), upto: n, through: None, files };
             table.commit(&[block], DAY).unwrap();
             if checkpoints.contains(&table.version()) {
                 table.checkpoint().unwrap();
@@ -227,7 +228,9 @@ fn a_damaged_checksum_costs_nothing() {
         assert_eq!(contents(&table).unwrap(), expected, "{n}");
         assert_eq!((table.floodmarks(["j"]).unwrap()["j"], table.checkpointed()), (7, 6), "{n}");
         let files = vec![stage(&table, "more", &[Series::new(&[("__name__", "m")], &[(DAY + 9, 9.0)])])];
-        table.commit(&[StagedBlock { source: "j".into(), after: Some(7), upto: 8, files }], DAY).unwrap();
+        table
+            .commit(&[StagedBlock { source: "j".into(), after: Some(7), upto: 8, through: None, files }], DAY)
+            .unwrap();
         table.checkpoint().unwrap();
         assert_eq!(log.open().unwrap().floodmarks(["j"]).unwrap()["j"], 8, "{n}");
     }

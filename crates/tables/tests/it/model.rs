@@ -43,7 +43,7 @@ fn block(rng: &mut Rng) -> Vec<Series> {
 
 fn write(table: &Arc<Table>, n: u64, series: &[Series], truth: &mut Truth) {
     let limits = WriteLimits { row_group_bytes: 500, file_bytes: 4000, open_bytes: 100_000 };
-    let mut stager = BlockStager::new(table, &format!("block-{n}"), limits);
+    let mut stager = BlockStager::new(table, &format!("block-{n}"), limits, None);
     for one in series {
         stager.push(&one.stretch()).unwrap();
         let labels = one.labels.to_string();
@@ -51,9 +51,12 @@ fn write(table: &Arc<Table>, n: u64, series: &[Series], truth: &mut Truth) {
             truth.insert((labels.clone(), *t), v.to_bits());
         }
     }
-    let files = stager.finish().unwrap();
+    let files = stager.finish().unwrap().files;
     table
-        .commit(&[StagedBlock { source: "j".into(), after: n.checked_sub(1), upto: n, files }], DAY)
+        .commit(
+            &[StagedBlock { source: "j".into(), after: n.checked_sub(1), upto: n, through: None, files }],
+            DAY,
+        )
         .unwrap();
 }
 

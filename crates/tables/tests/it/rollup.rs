@@ -19,7 +19,10 @@ fn rollup_table(folder: &TempDir) -> Table {
 fn commit(table: &Table, n: u64, series: &[Series]) {
     let files = vec![stage(table, &format!("f{n}"), series)];
     table
-        .commit(&[StagedBlock { source: "j".into(), after: n.checked_sub(1), upto: n, files }], DAY)
+        .commit(
+            &[StagedBlock { source: "j".into(), after: n.checked_sub(1), upto: n, through: None, files }],
+            DAY,
+        )
         .unwrap();
 }
 
@@ -101,7 +104,9 @@ fn a_day_in_another_format_is_not_read_and_made_anew() {
         let odd = Series::new(&[("$rollup", "count"), ("__name__", "metric_0000")], &[(DAY, 77.0)]);
         let files = vec![stage(&rollup, "odd", &[odd])];
         let source = format!("rollup/{}", date());
-        rollup.commit(&[StagedBlock { source, after: None, upto: floodmark, files }], DAY).unwrap();
+        rollup
+            .commit(&[StagedBlock { source, after: None, upto: floodmark, through: None, files }], DAY)
+            .unwrap();
         let complete = || rollup::days(&metrics.files().unwrap(), &rollup).unwrap().complete;
         assert!(complete().is_empty(), "{floodmark}");
         assert_eq!(rollup::due(&metrics, &rollup, Date(date().0 + 1), i64::MIN).unwrap(), [date()]);
@@ -158,7 +163,7 @@ fn a_day_in_another_format_without_samples_is_not_complete() {
         let odd = Series::new(&[("$rollup", "count"), ("__name__", "metric_0000")], &[(DAY, 77.0)]);
         let files = vec![stage(&rollup, "odd", &[odd])];
         let (source, upto) = (format!("rollup/{}", date()), format << 48 | DAY as u64);
-        rollup.commit(&[StagedBlock { source, after: None, upto, files }], DAY).unwrap();
+        rollup.commit(&[StagedBlock { source, after: None, upto, through: None, files }], DAY).unwrap();
         let days = rollup::days(&metrics.files().unwrap(), &rollup).unwrap();
         let (complete, others) = if is_complete { (vec![date()], vec![]) } else { (vec![], vec![date()]) };
         assert_eq!(days, rollup::Days { complete, others }, "format {format}");

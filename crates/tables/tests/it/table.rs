@@ -2,15 +2,17 @@
 
 use crate::fleet::{Series, date, fleet};
 use model::{ErrorKind, Samples};
+use std::collections::BTreeSet;
 use std::fs;
 use std::io::Write;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicI64, Ordering};
 use std::sync::{Arc, OnceLock};
+use tables::block::DAY_MS;
 use tables::delta::{COMMIT_FILES_MAX, Outcome, StagedBlock, StagedFile, Table};
 use tables::store::Location;
 use tables::write::FileWriter;
-use tables::{Cache, Scan, ScanLimits, Select, TableError};
+use tables::{BlockStager, Cache, Date, Scan, ScanLimits, Select, TableError, WriteLimits};
 use tempfile::TempDir;
 
 const NOW: i64 = 1_795_276_800_000;
@@ -55,7 +57,7 @@ fn block(table: &Table, source: &str, after: Option<u64>, upto: u64) -> StagedBl
     let mut series = fleet(2, 3, 10);
     series.iter_mut().for_each(|s| s.timestamps.iter_mut().for_each(|t| *t += shift));
     let files = vec![stage(table, &name, &series)];
-    StagedBlock { source: source.into(), after, upto, files }
+    StagedBlock { source: source.into(), after, upto, through: None, files }
 }
 
 /// How many samples a scan finds; an error where it warns.
@@ -164,6 +166,7 @@ fn commits_hold_at_most_a_thousand_files() {
         source: format!("j-{i}"),
         after: None,
         upto: 1,
+        through: None,
         files: files(i as usize * 1000, n),
     };
     let outcomes = table.commit(&[one(0, 600), one(1, 400), one(2, 1), one(3, 999)], NOW).unwrap();
@@ -290,4 +293,46 @@ fn a_damaged_log_is_told() {
     check(2, &cut);
     check(2, &|path| fs::write(path, b"").unwrap());
     check(1, &|path| fs::remove_file(path).unwrap());
+}
+
+/// Later series have earlier days, so that each moves the end of a pass back.
+#[test]
+fn a_block_of_many_days_goes_in_passes() {
+    let folder = TempDir::new().unwrap();
+    let table = open(&folder);
+    let series = |i: i64| {
+        let days = (0..40).map(|day| ((300 - 7 * i + day) * DAY_MS + i, i as f64));
+        Series::new(&[("__name__", &format!("m{i:02}"))], &days.collect::<Vec<_>>())
+    };
+    let all: Vec<_> = (0..20).map(series).collect();
+    let limits = WriteLimits { open_bytes: 160 << 10, ..WriteLimits::default() };
+    let (mut after, mut passes, mut days) = (None, 0, BTreeSet::new());
+    loop {
+        let mut stager = BlockStager::new(&table, &format!("pass-{passes}"), limits, after);
+        all.iter().for_each(|one| stager.push(&one.stretch()).unwrap());
+        let staged = stager.finish().unwrap();
+        let dates: BTreeSet<_> = staged.files.iter().map(|file| file.summary.date).collect();
+        assert!((1..=10).contains(&dates.len()), "{} days", dates.len());
+        assert!(dates.iter().all(|day| after < Some(*day) && days.insert(*day)), "a day comes twice");
+        let through = staged.through;
+        let block = StagedBlock { source: "j".into(), after: None, upto: 7, through, files: staged.files };
+        passes += 1;
+        assert_eq!(
+            table.commit(std::slice::from_ref(&block), NOW).unwrap(),
+            [Outcome::Committed { version: passes }]
+        );
+        assert_eq!(table.commit(&[block], NOW).unwrap(), [Outcome::Already { floodmark: 7 }]);
+        let Some(through) = through else { break };
+        // as a process sees it that begins now
+        let progress = open(&folder).progress("j").unwrap().unwrap();
+        assert_eq!((progress.upto, progress.end()), (0, 7));
+        assert!(progress.covers(6, through) && !progress.covers(7, through));
+        assert!(!progress.covers(6, Date(through.0 + 1)));
+        after = Some(through);
+    }
+    assert!(passes > 10, "{passes}");
+    assert_eq!(table.floodmarks(["j"]).unwrap()["j"], 7);
+    assert_eq!(samples(&table).unwrap(), 20 * 40);
+    let files = table.files().unwrap();
+    assert_eq!(files.all().iter().map(|file| file.date).collect::<BTreeSet<_>>(), days);
 }

@@ -53,7 +53,7 @@ fn fill_slice(table: &Table, series: &[Series], blocks: usize, n: usize) {
     let part: Vec<_> = series.iter().map(part).collect();
     let files = vec![stage(table, &format!("part-{n}"), &part)];
     let after = n.checked_sub(1).map(|n| n as u64);
-    let block = StagedBlock { source: "j".into(), after, upto: n as u64, files };
+    let block = StagedBlock { source: "j".into(), after, upto: n as u64, through: None, files };
     table.commit(&[block], DAY + n as i64).unwrap();
 }
 
@@ -86,7 +86,7 @@ fn the_later_of_two_samples_stays() {
     let one = |value: f64| Series::new(&[("__name__", "m")], &[(DAY, value), (DAY + value as i64, value)]);
     for (n, value) in [(0, 5.0), (1, 7.0), (2, 6.0)] {
         let files = vec![stage(&table, &format!("f{n}"), &[one(value)])];
-        let block = StagedBlock { source: format!("j{n}"), after: None, upto: 1, files };
+        let block = StagedBlock { source: format!("j{n}"), after: None, upto: 1, through: None, files };
         table.commit(&[block], DAY + n).unwrap();
     }
     let planned = jobs(&table, Date(date().0 + 1));
@@ -313,7 +313,8 @@ fn a_clock_that_jumps_back_changes_nothing() {
     for (n, now) in [(0u64, DAY), (1, DAY - 1_000_000), (2, 5)] {
         let series = [Series::new(&[("__name__", "m")], &[(DAY, n as f64)])];
         let files = vec![stage(&table, &format!("f{n}"), &series)];
-        let block = StagedBlock { source: "j".into(), after: n.checked_sub(1), upto: n, files };
+        let block =
+            StagedBlock { source: "j".into(), after: n.checked_sub(1), upto: n, through: None, files };
         // another process, which knows only the log
         open(&folder).commit(&[block], now).unwrap();
         table.refresh().unwrap();

@@ -1,25 +1,23 @@
 //! The middle of a round: what is staged is committed, and noted before and after, so that whoever comes next knows how it
 //! ended.
 
-use super::Round;
+use super::{Aside, Round};
 use crate::lake::fault;
 use crate::lake::flush::Flushed;
 use crate::lake::manifest::{Mark, Own};
 use crate::lake::sealer::{SealError, Sealer};
 use crate::owner::Owners;
 use model::TenantId;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Instant;
+use tables::delta::Floodmark;
+use tables::stage::Staged;
 use tables::{Outcome, StagedBlock, TableError};
 
 impl<O: Owners> Sealer<O> {
     /// Commits what is staged: one log entry for each tenant. The manifest says before that it is tried, and afterwards
-    /// that it is done.
-    pub(super) fn commit(
-        &self,
-        round: &mut Round,
-        aside: &mut Vec<(TenantId, TableError, Round)>,
-    ) -> Result<(), SealError> {
+    /// that it is done. False where a tenant's own round has passes left.
+    pub(super) fn commit(&self, round: &mut Round, aside: &mut Vec<Aside>) -> Result<bool, SealError> {
         let lake = &self.node.lake;
         let began = Instant::now();
         self.check(round)?;
@@ -48,17 +46,31 @@ impl<O: Owners> Sealer<O> {
         {
             return Err(error.into());
         }
-        self.note_done(round)?;
-        round.noted = true;
-        round.flushed = Flushed::sum(round.committed.values());
-        let failed: Vec<_> = std::mem::take(&mut round.failed).into_iter().collect();
-        for (tenant, error) in failed {
-            let own = round.set_aside(&tenant);
-            round.except.insert(tenant.clone());
-            aside.push((tenant, error, own));
+        let passing = round.passing();
+        if passing.is_empty() || round.only.is_none() {
+            self.note_done(round, &passing)?;
+            round.noted = true;
+        }
+        round.flushed = Flushed::sum(round.committed.values().chain([&round.flushed]));
+        for tenant in &passing {
+            round.committed.remove(tenant);
+            round.parts.iter_mut().for_each(|part| part.end_pass(tenant));
         }
         lake.metrics.commit_seconds.observe(began.elapsed().as_secs_f64());
-        fault::point("floodmark_noted", &lake.faults)
+        if !round.noted {
+            return Ok(false);
+        }
+        let failed =
+            std::mem::take(&mut round.failed).into_iter().map(|(tenant, error)| (tenant, Some(error)));
+        for (tenant, error) in
+            failed.chain(passing.into_iter().map(|tenant| (tenant, None))).collect::<Vec<_>>()
+        {
+            let own = round.set_aside(&tenant);
+            round.except.insert(tenant.clone());
+            aside.push(Aside { tenant, error, round: own });
+        }
+        fault::point("floodmark_noted", &lake.faults)?;
+        Ok(true)
     }
 
     /// What a round's tenant calls the journal of a partition.
@@ -77,7 +89,7 @@ impl<O: Owners> Sealer<O> {
                 return Err(SealError::Stopping);
             }
             for number in 0..round.parts.len() {
-                let Some(_) = round.parts[number].files_of(&tenant) else { continue };
+                let Some(_) = round.parts[number].staged_of(&tenant) else { continue };
                 let source = self.source(round, number, &tenant);
                 let floodmark = match lake.fresh_floodmark(&tenant, &source) {
                     Ok(floodmark) => floodmark,
@@ -89,10 +101,10 @@ impl<O: Owners> Sealer<O> {
                 let own = lake.mark(number).of(&tenant);
                 let part = &mut round.parts[number];
                 match floodmark {
-                    Some(floodmark) if floodmark == part.upto() && own.attempt == Some(floodmark) => {
+                    Some(Floodmark { upto, .. }) if upto == part.upto() && own.attempt == Some(upto) => {
                         part.known.insert(tenant.clone());
                     }
-                    Some(floodmark) if !lake.is_known(number, &own, floodmark) => {
+                    Some(floodmark) if !lake.is_known(number, &own, &floodmark) => {
                         strangers.insert(number, source);
                     }
                     _ => {}
@@ -102,7 +114,17 @@ impl<O: Owners> Sealer<O> {
         for (number, source) in strangers {
             let part = &round.parts[number];
             if lake.mark(number).source == source {
-                let committed = round.committed.keys().filter(|tenant| part.tenants.contains(*tenant));
+                let passing = round.passing();
+                lake.change_marks(|(n, mark)| {
+                    // what is committed of these is known to tables by the old name
+                    for tenant in
+                        passing.iter().filter(|tenant| n == number && part.tenants.contains(*tenant))
+                    {
+                        mark.tenants.insert(tenant.as_str().into(), mark.of(tenant));
+                    }
+                })?;
+                let committed = round.committed.keys();
+                let committed = committed.filter(|t| part.tenants.contains(*t) && !passing.contains(*t));
                 let sealed = committed.chain(&part.known).map(|tenant| (tenant.clone(), part.upto()));
                 lake.rename_source(number, sealed)?;
             }
@@ -112,7 +134,7 @@ impl<O: Owners> Sealer<O> {
                 if n == number
                     && let Some(own) = mark.tenants.get_mut(only.as_str())
                 {
-                    (own.source, own.attempt) = (new, None);
+                    (own.source, own.attempt, own.passes) = (new, None, None);
                 }
             })?;
         }
@@ -128,7 +150,7 @@ impl<O: Owners> Sealer<O> {
         self.node.lake.change_marks(|(number, mark)| {
             let part = &round.parts[number];
             if let Some(only) = &round.only {
-                if part.files_of(only).is_some() && pending.contains(only) {
+                if part.staged_of(only).is_some() && pending.contains(only) {
                     let own =
                         mark.tenants.get_mut(only.as_str()).expect("BUG: it was noted when it was set aside");
                     own.attempt = Some(part.upto());
@@ -149,8 +171,8 @@ impl<O: Owners> Sealer<O> {
         Ok(())
     }
 
-    /// Notes that they are done.
-    fn note_done(&self, round: &Round) -> Result<(), SealError> {
+    /// Notes that they are done, but for tenants that have passes left: up to where these are, only their tables know.
+    fn note_done(&self, round: &Round, passing: &BTreeSet<TenantId>) -> Result<(), SealError> {
         self.node.lake.change_marks(|(number, mark)| {
             let part = &round.parts[number];
             let upto = part.upto();
@@ -158,18 +180,19 @@ impl<O: Owners> Sealer<O> {
                 if part.tenants.contains(only)
                     && let Some(own) = mark.tenants.get_mut(only.as_str())
                 {
-                    (own.upto, own.attempt) = (upto, None);
+                    (own.upto, own.attempt, own.passes) = (upto, None, None);
                 }
                 return;
             }
             let behind = |tenant: &TenantId, mark: &Mark| match part.tenants.contains(tenant) {
                 true => mark.of(tenant),
                 // it had nothing here
-                false => Own { source: mark.source.clone(), upto, attempt: None },
+                false => Own { source: mark.source.clone(), upto, attempt: None, passes: None },
             };
-            let failed = round.failed.keys().map(|tenant| (tenant, behind(tenant, mark)));
+            let aside = round.failed.keys().chain(passing);
+            let aside = aside.map(|tenant| (tenant, behind(tenant, mark)));
             let except = round.except.iter().map(|tenant| (tenant, mark.of(tenant)));
-            mark.tenants = failed.chain(except).map(|(tenant, own)| (tenant.as_str().into(), own)).collect();
+            mark.tenants = aside.chain(except).map(|(tenant, own)| (tenant.as_str().into(), own)).collect();
             (mark.upto, mark.attempt) = (upto, None);
         })?;
         Ok(())
@@ -181,10 +204,10 @@ impl<O: Owners> Sealer<O> {
         let table = lake.table(tenant)?;
         let mut blocks = Vec::new();
         for (number, part) in round.parts.iter().enumerate() {
-            let Some(files) = part.files_of(tenant) else { continue };
+            let Some(Staged { files, through }) = part.staged_of(tenant).cloned() else { continue };
             let source = self.source(round, number, tenant);
             let after = table.floodmarks([source.as_str()])?.remove(&source);
-            blocks.push(StagedBlock { source, after, upto: part.upto(), files: files.to_vec() });
+            blocks.push(StagedBlock { source, after, upto: part.upto(), through, files });
         }
         let outcomes = table.commit(&blocks, self.node.clock.now_ms())?;
         fault::point("after_commit", &lake.faults)?;

@@ -1,12 +1,11 @@
-//! Tenants that were set aside: each has a round of its own, which is tried until it succeeds.
+//! Tenants that were set aside, since their tables fail or they have passes left: each has a round of its own, which goes
+//! on until it succeeds.
 
-use super::super::round::{PINS_WAIT, Round};
+use super::super::round::{Aside, PINS_WAIT, Round};
 use super::{SealError, Sealer, Stopping, backoff};
 use crate::lake::flush::{Flushed, Waiter};
 use crate::owner::Owners;
-use model::TenantId;
 use std::time::{Duration, Instant};
-use tables::TableError;
 
 /// How long a flush waits for tenants that cannot be sealed.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -25,19 +24,25 @@ pub(super) struct Behind {
 }
 
 impl<O: Owners> Sealer<O> {
-    pub(super) fn set_aside(&mut self, aside: Vec<(TenantId, TableError, Round)>) {
+    pub(super) fn set_aside(&mut self, aside: Vec<Aside>) {
         let count = aside.len();
         let (since_ms, now) = (self.node.clock.now_ms(), self.node.clock.instant());
-        for (n, (tenant, error, round)) in aside.into_iter().enumerate() {
-            self.node.lake.metrics.failures.inc();
-            if n < NAMED_MAX {
-                tracing::warn!(%tenant, %error, "a tenant cannot be sealed: its samples stay in memory and in the journal, and it is tried again; others go on");
-            } else if n == NAMED_MAX {
-                tracing::warn!(count, "and more; /metrics names them");
+        for (n, Aside { tenant, error, round }) in aside.into_iter().enumerate() {
+            let failures = u32::from(error.is_some());
+            self.node.lake.metrics.failures.add(failures.into());
+            match error {
+                Some(error) if n < NAMED_MAX => {
+                    tracing::warn!(%tenant, %error, "a tenant cannot be sealed: its samples stay in memory and in the journal, and it is tried again; others go on");
+                }
+                None if n < NAMED_MAX => {
+                    tracing::info!(%tenant, "a tenant's samples lie on more days than one commit takes: it is sealed in passes; others go on");
+                }
+                _ if n == NAMED_MAX => tracing::warn!(count, "and more; /metrics names them"),
+                _ => {}
             }
             self.node.lake.laggards.add(&tenant, since_ms);
-            let retry_at = now + backoff(1);
-            self.behind.insert(tenant, Behind { round, since_ms, failures: 1, retry_at });
+            let retry_at = if failures == 0 { now } else { now + backoff(failures) };
+            self.behind.insert(tenant, Behind { round, since_ms, failures, retry_at });
         }
     }
 
@@ -59,7 +64,8 @@ impl<O: Owners> Sealer<O> {
                 tracing::warn!(%tenant, samples = behind.round.flushed.samples, seconds, "a tenant can be sealed again");
                 return Ok(());
             }
-            Ok(false) => behind.retry_at = now + PINS_WAIT,
+            // it waits for queries, or has another pass left
+            Ok(false) => behind.retry_at = if behind.round.noted { now + PINS_WAIT } else { now },
             Err(error) => {
                 self.node.lake.metrics.failures.inc();
                 tracing::debug!(%tenant, %error, failures = behind.failures, "a tenant still cannot be sealed");

@@ -200,7 +200,7 @@ fn each_tenant_goes_on_from_its_own_floodmark() {
     let upto = writer.sample(0, 2000);
     sealed_upto(&node, upto);
     let own = |(_, mark): (usize, &mut Mark)| {
-        let own = crate::lake::Own { source: mark.source.clone(), upto: 3, attempt: None };
+        let own = crate::lake::Own { source: mark.source.clone(), upto: 3, attempt: None, passes: None };
         mark.tenants.insert(behind.as_str().into(), own);
     };
     node.shared().lake.change_marks(own).unwrap();
@@ -256,7 +256,7 @@ fn records_wait_for_the_memory_of_other_partitions() {
     let account = node.shared().replay.clone();
     let others = account.reserve(account.limit_bytes() - (1 << 20)).unwrap();
     let (mut owner, _commands) = owner_of(&node, writer.journal.reopen());
-    let partition = std::sync::Arc::clone(&owner.partition);
+    let partition = Arc::clone(&owner.partition);
     let replay = std::thread::spawn(move || {
         assert_eq!(owner.replay().unwrap(), End::Complete);
         owner

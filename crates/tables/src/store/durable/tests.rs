@@ -29,7 +29,7 @@ fn block(table: &Table, name: &str) -> StagedBlock {
     writer.push(&stretch).unwrap();
     let (summary, upload) = writer.finish().unwrap();
     let files = vec![table.staged(summary, upload).unwrap()];
-    StagedBlock { source: "j".into(), after: None, upto: 9, files }
+    StagedBlock { source: "j".into(), after: None, upto: 9, through: None, files }
 }
 
 #[test]
