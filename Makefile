@@ -17,7 +17,7 @@ demo: toolchain ## server and lab together: load, kill -9, recovery, every sampl
 	$(CARGO_TARGET_DIR)/quick/floodmark demo $(ARGS)
 
 build: toolchain ## the release binary
-	cargo build --release --locked -p floodmark
+	FLOODMARK_REVISION=$$(git rev-parse --short=12 HEAD 2>/dev/null || echo unknown) cargo build --release --locked -p floodmark
 	@echo "built $(BINARY)"
 
 test: toolchain test-servers ## all tests, the real servers among them; says at the end what was skipped

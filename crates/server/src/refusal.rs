@@ -19,6 +19,7 @@ pub(crate) const REASONS: &[&str] = &[
     "clock",
     "compacting",
     "creating_requests",
+    "creating_requests",
     "decode",
     "disk_full",
     "execution",

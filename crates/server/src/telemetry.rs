@@ -2,6 +2,7 @@
 
 mod accounts;
 mod gauges;
+mod process;
 
 pub(crate) use gauges::register_gauges;
 

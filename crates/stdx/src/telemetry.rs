@@ -104,6 +104,7 @@ type ReadMany = Box<dyn Fn() -> Vec<(String, f64)> + Send + Sync>;
 enum Metric {
     Counter(Counter),
     Gauge(Gauge),
+    CounterFn(Box<dyn Fn() -> f64 + Send + Sync>),
     GaugeFn(Box<dyn Fn() -> f64 + Send + Sync>),
     GaugesFn(&'static str, ReadMany),
     Histogram(Histogram),
@@ -118,7 +119,7 @@ impl std::fmt::Debug for Metric {
 impl Metric {
     fn kind(&self) -> &'static str {
         match self {
-            Self::Counter(_) => "counter",
+            Self::Counter(_) | Self::CounterFn(_) => "counter",
             Self::Gauge(_) | Self::GaugeFn(_) | Self::GaugesFn(..) => "gauge",
             Self::Histogram(_) => "histogram",
         }
@@ -141,6 +142,16 @@ impl Registry {
         let counter = Counter::default();
         self.push(name, help, labels, Metric::Counter(counter.clone()));
         counter
+    }
+
+    /// A counter that somebody else keeps, read when it is asked for.
+    pub fn counter_fn(
+        &self,
+        name: &'static str,
+        help: &'static str,
+        read: impl Fn() -> f64 + Send + Sync + 'static,
+    ) {
+        self.push(name, help, &[], Metric::CounterFn(Box::new(read)));
     }
 
     /// A gauge without labels.
@@ -222,7 +233,7 @@ impl Entry {
         match &self.metric {
             Metric::Counter(c) => self.line(out, "", "", c.get() as f64),
             Metric::Gauge(g) => self.line(out, "", "", g.get()),
-            Metric::GaugeFn(read) => self.line(out, "", "", read()),
+            Metric::CounterFn(read) | Metric::GaugeFn(read) => self.line(out, "", "", read()),
             Metric::GaugesFn(label, read) => {
                 read().iter().for_each(|(value, n)| self.line(out, "", &label_text(label, value), *n));
             }
@@ -268,6 +279,7 @@ mod tests {
         let h = r.histogram("z_seconds", "Z.", &[("k", "v")], &[0.1, 1.0]);
         h.observe(0.1);
         h.observe(5.0);
+        r.counter_fn("v_seconds_total", "V.", || 0.5);
         r.gauges_fn("w", "W.", "who", || vec![("a\"".into(), 1.0), ("b".into(), 2.0)]);
         assert_eq!(
             r.render(),
@@ -276,6 +288,7 @@ mod tests {
              # HELP z_seconds Z.\n# TYPE z_seconds histogram\nz_seconds_bucket{k=\"v\",le=\"0.1\"} 1\n\
              z_seconds_bucket{k=\"v\",le=\"1\"} 1\nz_seconds_bucket{k=\"v\",le=\"+Inf\"} 2\n\
              z_seconds_sum{k=\"v\"} 5.1\nz_seconds_count{k=\"v\"} 2\n\
+             # HELP v_seconds_total V.\n# TYPE v_seconds_total counter\nv_seconds_total 0.5\n\
              # HELP w W.\n# TYPE w gauge\nw{who=\"a\\\"\"} 1\nw{who=\"b\"} 2\n"
         );
     }

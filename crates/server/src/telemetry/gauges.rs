@@ -1,6 +1,6 @@
 //! What is read off a node when somebody asks for its metrics.
 
-use super::accounts;
+use super::{accounts, process};
 use crate::node::{Node, Shared};
 use crate::owner::PartitionShared;
 use crate::wallclock::Doubt;
@@ -19,6 +19,7 @@ pub(crate) fn register_gauges(node: &Node) {
     accounts::register(node);
     of_laggards(node);
     of_clock(node);
+    process::register(node);
 }
 
 fn of_clock(node: &Node) {

@@ -1,0 +1,88 @@
+//! What the operating system says of this process, under the names that Prometheus' libraries give it, and what was built.
+
+use crate::node::Node;
+use rustix::process::{Resource, getrlimit};
+use rustix::time::{ClockId, clock_gettime};
+
+/// The commit that was built, where the build was told.
+const REVISION: &str = match option_env!("FLOODMARK_REVISION") {
+    Some(revision) => revision,
+    None => "unknown",
+};
+
+/// Registers all of it.
+pub(super) fn register(node: &Node) {
+    let r = node.registry();
+    // read once: a clock that is set later does not make it another process
+    let started_s = node.shared().clock.now_ms() as f64 / 1000.0;
+    let help = "When the process started, in seconds since the Unix epoch.";
+    r.gauge_fn("process_start_time_seconds", help, &[], move || started_s);
+    r.counter_fn("process_cpu_seconds_total", "Processor time, of user and system together.", cpu_seconds);
+    let gauge = |name, help, read: fn() -> f64| r.gauge_fn(name, help, &[], read);
+    gauge("process_resident_memory_bytes", "Memory that is in RAM.", || Status::read().resident_bytes);
+    gauge("process_virtual_memory_bytes", "Address space.", || Status::read().virtual_bytes);
+    gauge("process_threads", "Threads.", || Status::read().threads);
+    gauge("process_open_fds", "Open files and connections.", open_files);
+    gauge("process_max_fds", "How many there may be.", || {
+        getrlimit(Resource::Nofile).current.map_or(f64::INFINITY, |most| most as f64)
+    });
+    let target = format!("{}-{}", std::env::consts::ARCH, std::env::consts::OS);
+    let labels = [
+        ("version", env!("CARGO_PKG_VERSION")),
+        ("revision", REVISION),
+        ("target", &target),
+        ("profile", if cfg!(debug_assertions) { "debug" } else { "release" }),
+    ];
+    r.gauge_fn("floodmark_build_info", "1, with what was built.", &labels, || 1.0);
+}
+
+fn cpu_seconds() -> f64 {
+    let time = clock_gettime(ClockId::ProcessCPUTime);
+    time.tv_sec as f64 + time.tv_nsec as f64 / 1e9
+}
+
+/// Without the one that lists them.
+fn open_files() -> f64 {
+    std::fs::read_dir("/proc/self/fd").map_or(f64::NAN, |files| files.count().saturating_sub(1) as f64)
+}
+
+/// `/proc/self/status`, as far as it matters; NaN where it does not say.
+#[derive(Debug, PartialEq)]
+struct Status {
+    resident_bytes: f64,
+    virtual_bytes: f64,
+    threads: f64,
+}
+
+impl Status {
+    fn read() -> Self {
+        Self::parse(&std::fs::read_to_string("/proc/self/status").unwrap_or_default())
+    }
+
+    fn parse(text: &str) -> Self {
+        let field = |name: &str| {
+            let value = text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':'));
+            value.and_then(|v| v.split_whitespace().next()?.parse::<f64>().ok()).unwrap_or(f64::NAN)
+        };
+        Self {
+            resident_bytes: field("VmRSS") * 1024.0,
+            virtual_bytes: field("VmSize") * 1024.0,
+            threads: field("Threads"),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_status_is_read_as_the_kernel_writes_it() {
+        let text = "Name:\tVmRSS:\nVmPeak:\t  300 kB\nVmSize:\t  200 kB\nVmRSS:\t     12 kB\nThreads:\t7\n";
+        let expected = Status { resident_bytes: 12288.0, virtual_bytes: 204_800.0, threads: 7.0 };
+        assert_eq!(Status::parse(text), expected);
+        let Status { resident_bytes, virtual_bytes, threads } = Status::read();
+        assert!(resident_bytes > 1e6 && virtual_bytes >= resident_bytes && threads >= 1.0);
+        assert!(Status::parse("").threads.is_nan());
+    }
+}
