@@ -269,7 +269,8 @@ impl Foreign {
         select: &Select,
         stats: &mut ReadStats,
     ) -> Result<(), TableError> {
-        let rows_max = (WINDOW_SAMPLES * footer.rows() / footer.samples().max(1)).clamp(1, WINDOW_ROWS);
+        let rows_max =
+            (WINDOW_SAMPLES.saturating_mul(footer.rows()) / footer.samples().max(1)).clamp(1, WINDOW_ROWS);
         let mut rows = 0;
         while rows < rows_max as usize {
             if self.chains.is_empty() {
@@ -305,6 +306,7 @@ impl Foreign {
 impl Chain {
     /// Lays the samples of its rows over each other, the first of the file on top.
     fn merge(&mut self, found: &mut HashMap<(usize, usize), Samples>, stats: &mut ReadStats) {
+        let mut conflicts = Vec::new();
         self.places.sort_unstable_by_key(|place| std::cmp::Reverse((place.group, place.row)));
         for Place { group, row, .. } in &self.places {
             let over = found.remove(&(*group, *row)).unwrap_or_default();
@@ -312,22 +314,25 @@ impl Chain {
                 self.samples = over;
                 continue;
             }
-            stats.conflicts += conflicts(&self.samples, &over);
+            note_conflicts(&self.samples, &over, &mut conflicts);
             let under = std::mem::take(&mut self.samples);
             self.samples.extend(overlay(under.iter_from(0), over.iter_from(0)));
         }
+        conflicts.sort_unstable();
+        conflicts.dedup();
+        stats.conflicts += conflicts.len() as u64;
     }
 }
 
-/// Times of which two rows have different values.
-fn conflicts(a: &Samples, b: &Samples) -> u64 {
-    let (mut count, mut at) = (0, 0);
+/// Notes the times of which two rows have different values.
+fn note_conflicts(a: &Samples, b: &Samples, times: &mut Vec<i64>) {
+    let mut at = 0;
     for (time, value) in a.iter_from(0) {
         at += b.timestamps[at..].partition_point(|other| *other < time);
-        let differs = b.timestamps.get(at) == Some(&time) && b.values[at].to_bits() != value.to_bits();
-        count += u64::from(differs);
+        if b.timestamps.get(at) == Some(&time) && b.values[at].to_bits() != value.to_bits() {
+            times.push(time);
+        }
     }
-    count
 }
 
 /// Cuts rows of a row group so that the pages of each part take about `window_bytes`.
@@ -347,7 +352,7 @@ fn windows<'a>(
         }
         return Ok(vec![rows]);
     }
-    let pages_max = (window_bytes as u64 * pages.len() as u64 / bytes.max(1)).max(1) as usize;
+    let pages_max = ((window_bytes as u64).saturating_mul(pages.len() as u64) / bytes.max(1)).max(1) as usize;
     let part = |row: &usize| pages.partition_point(|start| start <= row) / pages_max;
     Ok(rows.chunk_by(|a, b| part(a) == part(b)).collect())
 }

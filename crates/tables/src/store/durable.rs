@@ -177,6 +177,9 @@ fn aside(folder: &FilePath) -> io::Result<(File, PathBuf)> {
 async fn settle(files: &LocalFileSystem, folders: Arc<Folders>, folder: Option<&Path>) -> Result<()> {
     let Some(folder) = folder else { return Ok(()) };
     let path = files.path_to_filesystem(folder)?;
+    if folders.is_settled(&path) {
+        return Ok(());
+    }
     let settled = tokio::task::spawn_blocking(move || folders.settle(&path)).await?;
     settled.map_err(|e| failed(folder.as_ref(), e))
 }

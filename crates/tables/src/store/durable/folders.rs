@@ -45,7 +45,7 @@ impl Folders {
 
     /// Makes a folder and those above it where they are missing, each durable before there is anything in it.
     pub(super) fn create(&self, folder: &Path) -> io::Result<()> {
-        if self.lock().contains(folder) && folder.is_dir() {
+        if self.is_settled(folder) && folder.is_dir() {
             return Ok(());
         }
         self.make(folder)?;
@@ -90,10 +90,15 @@ impl Folders {
         Ok(())
     }
 
+    /// Whether nothing in a folder is in doubt.
+    pub(super) fn is_settled(&self, folder: &Path) -> bool {
+        self.lock().contains(folder)
+    }
+
     /// Makes durable what is in doubt, or may be since a process before this one died. A folder that is not there has
     /// nothing in it.
     pub(super) fn settle(&self, folder: &Path) -> io::Result<()> {
-        if self.lock().contains(folder) {
+        if self.is_settled(folder) {
             return Ok(());
         }
         match self.sync(folder) {
