@@ -8,13 +8,14 @@
 //!   --instructions         instructions of each case, counted by valgrind's callgrind (slow)
 //!   --formats              the chunk format beside bit-packed XOR chunks (the table of ADR 0004)
 //!   --memory [SERIES]      what a series costs: by the head's own account, the allocator's and the kernel's
+//!   --tenants [TENANTS]    what a tenant with one series costs, by the head's own account and the allocator's
 //!   --leaving [SERIES]     what freezing, sorting, releasing and evicting take, stage by stage
 //! ```
 //!
 //! By hand: `valgrind --tool=callgrind --toggle-collect='*head::bench::measured*' BENCHMARK --once NAME`,
 //! with the path that `cargo bench -p head --no-run` prints.
 
-use head::bench::{Case, Size, build_fleet, compare_formats, leave};
+use head::bench::{Case, Size, build_fleet, build_tenants, compare_formats, leave};
 use std::process::Command;
 use std::time::{Duration, Instant};
 
@@ -31,6 +32,8 @@ fn main() {
         formats(json);
     } else if has("--memory") {
         memory(word.parse().unwrap_or(1_000_000));
+    } else if has("--tenants") {
+        tenants(word.parse().unwrap_or(10_000));
     } else if has("--leaving") {
         leaving(word.parse().unwrap_or(1_000_000));
     } else {
@@ -137,6 +140,16 @@ fn memory(series: usize) {
     println!("  {:24} {:>8.1}", "the head's account", each(said));
     println!("  {:24} {:>8.1}", "allocated (jemalloc)", each(allocated_bytes() - allocated_before));
     println!("  {:24} {:>8.1}", "resident (kernel)", each(resident_bytes().saturating_sub(resident_before)));
+}
+
+fn tenants(count: usize) {
+    drop(build_tenants(10));
+    let allocated_before = allocated_bytes();
+    let partition = build_tenants(count);
+    let each = |bytes: usize| bytes as f64 / count as f64;
+    println!("{count} tenants of one series; bytes a tenant");
+    println!("  {:24} {:>8.1}", "the head's account", each(partition.memory_bytes()));
+    println!("  {:24} {:>8.1}", "allocated (jemalloc)", each(allocated_bytes() - allocated_before));
 }
 
 fn leaving(series: usize) {

@@ -16,7 +16,7 @@ mod shapes;
 
 pub use formats::{FormatRow, compare_formats};
 pub use leaving::{LeavingRow, leave};
-pub use memory::{MemoryReport, build_fleet};
+pub use memory::{MemoryReport, build_fleet, build_tenants};
 
 /// How much a case is to do.
 #[derive(Debug, Clone, Copy)]

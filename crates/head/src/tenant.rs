@@ -32,6 +32,10 @@ const TURN_SAMPLES: usize = 2048;
 const LATE_STEPS: usize = 8;
 const REWRITE_STEPS: usize = 200;
 
+/// What a tenant takes in a partition before its first series: its place in a table that doubles when it is full, and as
+/// much again for its name, here and wherever else the owner keeps it.
+const TENANT_BYTES: usize = 2 * size_of::<TenantHead>() + 512;
+
 /// One tenant's share of a partition's head.
 #[derive(Debug)]
 pub struct TenantHead {
@@ -366,8 +370,9 @@ impl TenantHead {
     }
 
     /// The same, by what holds them.
-    pub fn memory_parts(&self) -> [(&'static str, usize); 7] {
+    pub fn memory_parts(&self) -> [(&'static str, usize); 8] {
         [
+            ("the tenant itself", TENANT_BYTES),
             ("index", self.index.memory_bytes()),
             ("pairs and postings", self.pairs.memory_bytes()),
             ("label sets", self.labels.memory_bytes()),

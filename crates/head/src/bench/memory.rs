@@ -2,8 +2,8 @@
 
 use super::fleet;
 use super::shapes::{self, Shape, Values};
-use crate::TenantHead;
-use model::{SeriesKey, SeriesRef};
+use crate::{Partition, TenantHead};
+use model::{SeriesKey, SeriesRef, TenantId};
 
 /// Where the bytes of a head lie.
 #[derive(Debug)]
@@ -32,4 +32,18 @@ pub fn build_fleet(series: usize, scrapes: usize) -> MemoryReport {
         }
     }
     MemoryReport { series, parts: head.memory_parts().to_vec(), head }
+}
+
+/// Makes a partition of `count` tenants with one series of ten labels and one sample each.
+pub fn build_tenants(count: usize) -> Partition {
+    let mut partition = Partition::new(fleet::SEED);
+    for number in 0..count {
+        let tenant = TenantId::parse(&format!("tenant-{number}")).expect("BUG: a name of letters and digits");
+        let head = partition.tenant_mut(&tenant);
+        fleet::each_series(1, |_, labels| {
+            let series = head.create(SeriesKey::of(labels.as_bytes(), fleet::SEED), labels);
+            head.append(&[series], &[shapes::scrape_ms(0)], &[1.0], 1);
+        });
+    }
+    partition
 }

@@ -148,3 +148,13 @@ fn counts_and_presence_are_told_without_reading() {
     assert!(!head.has_samples(series, nothing));
     assert!(head.samples_at_most(series, nothing) <= 600, "a few chunks are not looked into");
 }
+
+/// A flood of tenants is counted before the first of their series.
+#[test]
+fn a_tenant_takes_memory_before_its_first_series() {
+    let mut partition = crate::Partition::new(1);
+    for i in 0..100 {
+        partition.tenant_mut(&model::TenantId::parse(&format!("t{i}")).unwrap());
+    }
+    assert!(partition.memory_bytes() >= 100 * 2 * size_of::<TenantHead>());
+}
