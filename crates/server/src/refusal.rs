@@ -19,7 +19,6 @@ pub(crate) const REASONS: &[&str] = &[
     "clock",
     "compacting",
     "creating_requests",
-    "creating_requests",
     "decode",
     "disk_full",
     "execution",
@@ -120,6 +119,12 @@ impl From<&journal::JournalError> for Refusal {
 mod tests {
     use super::*;
     use stdx::budget::Account;
+
+    /// Each is the label of a metric.
+    #[test]
+    fn reasons_are_named_once() {
+        assert!(REASONS.is_sorted_by(|a, b| a < b), "{REASONS:?}");
+    }
 
     #[test]
     fn what_can_never_fit_is_refused_for_good() {
