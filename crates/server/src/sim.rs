@@ -24,6 +24,7 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::sync::mpsc::{Receiver, sync_channel};
 use stdx::clock::Clock;
+use tables::rollup::Resolution;
 use tables::store::DynObjectStore;
 use tables::{Table, TableError};
 use tokio::sync::oneshot;
@@ -231,6 +232,15 @@ impl Stepped {
         self.node.shared().lake.existing(tenant)
     }
 
+    /// A tenant's rollup, where it has one.
+    pub fn rollup(
+        &self,
+        tenant: &TenantId,
+        resolution: Resolution,
+    ) -> Result<Option<Arc<Table>>, TableError> {
+        self.node.shared().lake.rollup(tenant, resolution)
+    }
+
     /// Samples of a tenant in the heads, frozen ones included, at most.
     pub fn head_samples(&self, tenant: &TenantId) -> u64 {
         let cancelled = AtomicBool::new(false);
@@ -260,9 +270,14 @@ impl Stepped {
         SeriesKey::of(metric.as_bytes(), self.node.shared().seed).partition(self.partitions())
     }
 
+    /// What the node and its tables know a series by.
+    pub fn series_key(&self, labels: LabelsRef<'_>) -> SeriesKey {
+        SeriesKey::of(labels.as_bytes(), self.node.shared().seed)
+    }
+
     /// The partition of a series.
     pub fn partition_of(&self, labels: LabelsRef<'_>) -> usize {
-        SeriesKey::of(labels.as_bytes(), self.node.shared().seed).partition(self.partitions())
+        self.series_key(labels).partition(self.partitions())
     }
 }
 

@@ -2,12 +2,17 @@
 
 use crate::fleet::Fleet;
 use crate::model::{Found, Key, Model};
-use model::Samples;
+use model::{Samples, Statistic, TenantId};
 use server::sim::Stepped;
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use tables::block::DAY_MS;
 use tables::read::{Cursor, Footer, Select, WINDOW_BYTES};
-use tables::{Table, TableError};
+use tables::rollup::{self, Resolution};
+use tables::{Date, Table, TableError};
+
+/// Days whose rollups are checked.
+const ROLLED_DAYS: i64 = 7;
 
 /// All that queries find, heads and tables together.
 pub fn found(node: &Stepped, fleet: &Fleet) -> Result<Found, String> {
@@ -72,6 +77,70 @@ fn stored(table: &Table) -> Result<BTreeMap<(String, i64), usize>, TableError> {
         }
     }
     Ok(stored)
+}
+
+/// Rollups that count as complete have all samples that were acknowledged, of days from `from_ms` to `from_ms` and
+/// [`ROLLED_DAYS`] on: those that nobody writes to but an importer.
+pub fn rollups(node: &Stepped, fleet: &Fleet, model: &Model, from_ms: i64) -> Result<(), String> {
+    let days_ms = from_ms..from_ms + ROLLED_DAYS * DAY_MS;
+    for (tenant, id) in fleet.tenants.iter().enumerate() {
+        let mut samples: BTreeMap<(Date, String), f64> = BTreeMap::new();
+        let own = model.samples().keys().filter(|key| key.0 == tenant && days_ms.contains(&key.2));
+        for (_, series, timestamp_ms) in own {
+            let series = fleet.series[*series].to_string();
+            *samples.entry((Date::of(*timestamp_ms), series)).or_default() += 1.0;
+        }
+        for resolution in Resolution::ALL {
+            let counted = counted(node, id, resolution).map_err(|e| format!("rollups of {id}: {e}"))?;
+            let Some((complete, counted)) = counted else { continue };
+            for ((date, series), count) in samples.iter().filter(|((date, _), _)| complete.contains(date)) {
+                let found = counted.get(&(*date, series.clone())).copied().unwrap_or(0.0);
+                if found != *count {
+                    return Err(format!(
+                        "{id}, {date}, {series}: {count} samples, {found} in {resolution:?}"
+                    ));
+                }
+            }
+        }
+    }
+    Ok(())
+}
+
+/// Samples of each series and day.
+type Counts = BTreeMap<(Date, String), f64>;
+
+/// Days of a rollup that count as complete, and samples by its statistic `count`.
+fn counted(
+    node: &Stepped,
+    tenant: &TenantId,
+    resolution: Resolution,
+) -> Result<Option<(Vec<Date>, Counts)>, TableError> {
+    let (Some(table), Some(rollup)) = (node.table(tenant)?, node.rollup(tenant, resolution)?) else {
+        return Ok(None);
+    };
+    table.refresh()?;
+    rollup.refresh()?;
+    let files = table.files()?;
+    let complete = rollup::days(&files, &rollup)?.complete;
+    let mut counted = Counts::new();
+    for live in rollup.files()?.all() {
+        let file = rollup.file(live)?;
+        let footer = Arc::new(Footer::read(&file)?);
+        let mut cursor = Cursor::new(file, footer, Arc::new(Select::ALL), WINDOW_BYTES);
+        let mut samples = Samples::default();
+        while cursor.advance()? {
+            samples.clear();
+            cursor.read(&mut samples)?;
+            let labels = cursor.labels().to_owned();
+            if labels.as_ref().iter().any(|pair| pair == (rollup::LABEL, Statistic::Count.name())) {
+                let series = rollup::labels_without(labels.as_ref()).to_string();
+                for (timestamp_ms, count) in samples.timestamps.iter().zip(&samples.values) {
+                    *counted.entry((Date::of(*timestamp_ms), series.clone())).or_default() += count;
+                }
+            }
+        }
+    }
+    Ok(Some((complete, counted)))
 }
 
 /// Where journals and tables are, for who has to find out why something is wrong.

@@ -37,6 +37,11 @@ impl SimClock {
         self.time.set(by_ms);
     }
 
+    /// What has passed, however the clock was set.
+    pub fn steady_ms(&self) -> i64 {
+        self.time.passed_ms().try_into().unwrap_or(i64::MAX)
+    }
+
     /// What the store's faults depend on.
     pub fn epoch(&self) -> u64 {
         self.epoch.load(Ordering::SeqCst)

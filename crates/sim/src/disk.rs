@@ -2,7 +2,8 @@
 //!
 //! A file's bytes are kept twice, as written and as durable, with the sectors that differ. A power loss chooses for each
 //! of these what is left of it. The names in a directory are kept as durable ones and a list of changes since; a power
-//! loss leaves a prefix of that list, as a file system with a journal of its own does.
+//! loss leaves a prefix of that list, as a file system with a journal of its own does. That holds for the names of
+//! directories too: where one is lost, so is all that is in it.
 
 mod dir;
 mod file;
@@ -12,7 +13,7 @@ mod state;
 mod tests;
 
 use crate::power::Power;
-use dir::{Dir, Renaming};
+use dir::{Dir, Entry, Renaming};
 use file::SimFile;
 use inode::Inode;
 use journal::Disk;
@@ -79,7 +80,7 @@ impl SimDisk {
         let mut files = Vec::new();
         for (dir, names) in state.dirs.iter().filter(|(dir, _)| dir.starts_with(under)) {
             files.extend(
-                names.names().map(|(name, file)| (dir.join(name), state.files[&file].bytes().to_vec())),
+                names.files().map(|(name, file)| (dir.join(name), state.files[&file].bytes().to_vec())),
             );
         }
         Copy(files)
@@ -89,13 +90,14 @@ impl SimDisk {
     pub fn put_back(&self, under: &Path, copy: &Copy) {
         let mut state = self.lock();
         for dir in state.dirs.iter_mut().filter(|(dir, _)| dir.starts_with(under)).map(|(_, dir)| dir) {
-            *dir = Dir::default();
+            dir.clear();
         }
         for (path, bytes) in &copy.0 {
             let (dir, name) = split(path);
             let file = state.next_file();
             state.files.insert(file, Inode::durable(bytes.clone()));
-            state.dirs.entry(dir).or_default().put(name, file);
+            state.put_dir(&dir);
+            state.dirs.entry(dir).or_default().put(name, Entry::File(file));
         }
     }
 
@@ -117,24 +119,25 @@ impl Disk for SimDisk {
         if state.dirs.contains_key(dir) {
             return Err(ErrorKind::AlreadyExists.into());
         }
-        if !dir.parent().is_none_or(|above| state.dirs.contains_key(above)) {
-            return Err(ErrorKind::NotFound.into());
+        state.dir(dir)?; // the one above it
+        let cut = state.change(true)?;
+        if !(cut && state.rng.chance(0.5)) {
+            let (above, name) = state.dir(dir)?;
+            above.change(Renaming::Add(name, Entry::Dir));
+            state.dirs.insert(dir.to_path_buf(), Dir::default());
         }
-        state.dirs.insert(dir.to_path_buf(), Dir::default());
-        Ok(())
+        if cut { Err(off()) } else { Ok(()) }
     }
 
     fn list(&self, dir: &Path, most: usize) -> io::Result<Vec<Listed>> {
         let state = self.lock();
         let found = state.dirs.get(dir).ok_or(ErrorKind::NotFound)?;
-        let listed = |(name, file): (&String, u64)| Listed {
-            name: name.clone(),
-            bytes: state.files[&file].bytes().len() as u64,
+        let bytes = |entry| match entry {
+            Entry::File(file) => state.files[&file].bytes().len() as u64,
+            Entry::Dir => 0,
         };
-        let dirs =
-            state.dirs.keys().filter(|d| d.parent() == Some(dir)).filter_map(|d| d.file_name()?.to_str());
-        let dirs = dirs.map(|name| Listed { name: name.into(), bytes: 0 });
-        Ok(found.names().map(listed).chain(dirs).take(most).collect())
+        let listed = |(name, entry): (&String, Entry)| Listed { name: name.clone(), bytes: bytes(entry) };
+        Ok(found.names().map(listed).take(most).collect())
     }
 
     fn open(&self, path: &Path, mode: Mode) -> io::Result<Box<dyn DiskFile>> {
@@ -148,7 +151,7 @@ impl Disk for SimDisk {
             (Mode::Create, None) => {
                 let file = state.next_file();
                 state.files.insert(file, Inode::default());
-                state.dir(path)?.0.change(Renaming::Add(name, file));
+                state.dir(path)?.0.change(Renaming::Add(name, Entry::File(file)));
                 file
             }
             (Mode::Create, Some(file)) => {

@@ -3,6 +3,7 @@
 //! How the node starts and dies is in [`lives`]; how everything comes to its end in [`drain`].
 
 mod drain;
+mod imports;
 mod lives;
 
 use crate::check;
@@ -10,6 +11,7 @@ use crate::clock::SimClock;
 use crate::disk::{Copy, DiskFaults, SimDisk};
 use crate::fault::Fault;
 use crate::fleet::Fleet;
+use crate::importer::{Import, Importer};
 use crate::model::{Key, Model, Refusals};
 use crate::plan::{Plan, Step};
 use crate::power::Power;
@@ -40,6 +42,11 @@ pub struct Driver {
     traffic: Rc<RefCell<Traffic>>,
     node: Option<Simulated>,
     flushes: Vec<Flush>,
+    /// How often it was started again.
+    lives: u32,
+    importer: Option<Importer>,
+    /// What it has staged.
+    import: Option<Import>,
     /// An older data directory, and what must be there with it.
     copy: Option<(Copy, BTreeSet<Key>)>,
     /// What was noted of floodmarks was lost once.
@@ -62,10 +69,13 @@ impl Driver {
         let clock = Arc::new(SimClock::at(BEGIN_MS));
         let disk = SimDisk::new(rng.next_u64(), Arc::clone(&power));
         let store = SimStore::new(rng.next_u64(), Arc::clone(&power), Arc::clone(&clock));
+        let importer =
+            (plan.weights.weight(Step::Import) > 0).then(|| Importer::new(store.clone(), BEGIN_MS));
         let fleet = Rc::new(Fleet::new(&plan));
         let mut trace = Trace::default();
         trace.step(format!("{plan:?}"));
-        let model = Model::new(Refusals { window_ms: plan.load.window_ms, no_room: false });
+        let model =
+            Model::new(Refusals { window_ms: plan.load.window_ms, no_room: plan.head_bytes.is_some() });
         let traffic = Traffic::new(rng, model, trace, plan.load.clone());
         Self {
             plan,
@@ -77,6 +87,9 @@ impl Driver {
             traffic: Rc::new(RefCell::new(traffic)),
             node: None,
             flushes: Vec::new(),
+            lives: 0,
+            importer,
+            import: None,
             copy: None,
             has_lost_marks: false,
             is_misnamed: false,
@@ -129,6 +142,7 @@ impl Driver {
             Step::ChangeWeather => self.change_weather(),
             Step::Check => self.check()?,
             Step::Copy => self.copy(),
+            Step::Import => self.import()?,
         }
         Ok(())
     }
@@ -274,6 +288,9 @@ impl Driver {
         let faults = self.quiet();
         let mut traffic = self.traffic.borrow_mut();
         traffic.compare(self.node(), &self.fleet)?;
+        drop(traffic);
+        self.check_rollups()?;
+        let traffic = self.traffic.borrow();
         if !self.disk.has_lied() {
             check::tables(self.node(), &self.fleet, &traffic.model)?;
             if !self.is_misnamed {

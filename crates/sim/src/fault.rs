@@ -3,8 +3,10 @@
 //! The everyday mix of [`Plan::of`] has all that is cheap to have in every run. What needs settings, traffic or steps of
 //! its own is a fault, with seeds of its own in the tests, so that a failure says by its name where to look.
 
+use crate::disk::DiskFaults;
 use crate::plan::{Plan, Step};
 use clap::ValueEnum;
+use journal::Durability;
 use stdx::rng::Rng;
 
 /// A kind of trouble.
@@ -14,11 +16,20 @@ pub enum Fault {
     Resends,
     /// Samples come late, inside the out-of-order window and beyond it.
     LateSamples,
+    /// Programs beside the node import samples, and take hours from staging a file to committing it. Rollups are made of them.
+    Imports,
+    /// Samples of many days at once, with so little memory that they are sealed in many passes.
+    Backfills,
+    /// Heads with room for a fraction of the series.
+    Memory,
+    /// A disk that fails often, under data directories that lose their power while they are new.
+    Directories,
 }
 
 impl Fault {
     /// All of them.
-    pub const ALL: &[Self] = &[Self::Resends, Self::LateSamples];
+    pub const ALL: &[Self] =
+        &[Self::Resends, Self::LateSamples, Self::Imports, Self::Backfills, Self::Memory, Self::Directories];
 
     /// Steps of a run, before it drains: at least, and how many more at most.
     const STEPS: (usize, u64) = (25, 40);
@@ -42,6 +53,36 @@ impl Fault {
                 // a series that was evicted has no newest sample, and takes any
                 plan.evicts = rng.chance(0.3);
                 plan.load.metadata = !plan.evicts;
+            }
+            Self::Imports => {
+                plan.weights.set(Step::Import, 15);
+                plan.weights.at_least(Step::Keep, 4);
+                plan.weights.at_least(Step::Compact, 2);
+                plan.rolls_up = true;
+                plan.retention_ms = None;
+            }
+            Self::Backfills => {
+                plan.load.span_ms = [5, 20][rng.below(2) as usize] * 86_400_000;
+                // a file for each day, which every check reads: few runs have hundreds of them
+                (plan.steps, plan.load.backfill_days) = match rng.chance(0.03) {
+                    true => (20, 420),
+                    false => (plan.steps / 2 + 15, 12),
+                };
+                plan.flush_bytes = [Some(64 << 10), Some(256 << 10), None][rng.below(3) as usize];
+                plan.retention_ms = None;
+            }
+            Self::Directories => {
+                plan.steps /= 2;
+                plan.weights.at_least(Step::Crash, 20);
+                plan.disk = DiskFaults { error: 0.1 * rng.unit(), ..DiskFaults::default() };
+                plan.durability = Durability::Fsync;
+            }
+            Self::Memory => {
+                plan.head_bytes = Some([24 << 10, 32 << 10, 64 << 10][rng.below(3) as usize]);
+                plan.series = 40 + rng.below(100) as usize;
+                plan.load.metadata = false;
+                // the first life is the one that is short of memory
+                plan.weights.set(Step::Crash, 2);
             }
         }
     }

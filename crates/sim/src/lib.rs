@@ -21,6 +21,7 @@ pub mod disk;
 pub mod driver;
 pub mod fault;
 pub mod fleet;
+pub mod importer;
 pub mod model;
 pub mod plan;
 pub mod power;

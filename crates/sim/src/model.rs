@@ -176,6 +176,16 @@ impl Model {
         share.metadata.iter().for_each(|(about, _)| self.busy_metadata.release(about));
     }
 
+    /// A share was sent, and it is certain that nothing of it is there.
+    pub fn withdraw(&mut self, share: &Share) {
+        self.release(share);
+    }
+
+    /// What was acknowledged.
+    pub const fn samples(&self) -> &BTreeMap<Key, u64> {
+        &self.acknowledged.samples
+    }
+
     /// A share was refused, or the process died before its answer.
     pub fn leave_open(&mut self, share: Share) {
         self.limbo.push(share);

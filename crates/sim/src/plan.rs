@@ -36,11 +36,13 @@ pub enum Step {
     Check,
     /// An operator copies the data directory.
     Copy,
+    /// A program beside the node imports samples.
+    Import,
 }
 
 /// How likely each step is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Weights([(Step, u64); 14]);
+pub struct Weights([(Step, u64); 15]);
 
 impl Weights {
     fn of(rng: &mut Rng) -> Self {
@@ -60,14 +62,24 @@ impl Weights {
             (Step::ChangeWeather, or(4, 0.8)),
             (Step::Check, 2),
             (Step::Copy, or(2, 0.25)),
+            (Step::Import, 0),
         ])
     }
 
     /// Makes a step at least so likely.
     pub fn at_least(&mut self, step: Step, weight: u64) {
+        self.set(step, weight.max(self.weight(step)));
+    }
+
+    /// Makes a step so likely.
+    pub fn set(&mut self, step: Step, weight: u64) {
         let found = self.0.iter_mut().find(|(of, _)| *of == step);
-        let (_, now) = found.expect("BUG: every step has a weight");
-        *now = weight.max(*now);
+        found.expect("BUG: every step has a weight").1 = weight;
+    }
+
+    /// How likely a step is.
+    pub fn weight(&self, step: Step) -> u64 {
+        self.0.iter().find(|(of, _)| *of == step).map_or(0, |(_, weight)| *weight)
     }
 
     /// The next step.
@@ -94,6 +106,8 @@ pub struct Load {
     pub window_ms: Option<i64>,
     /// Metadata comes too.
     pub metadata: bool,
+    /// Days of a backfill, at most: now and then a request has one sample of a series on each of some days in a row.
+    pub backfill_days: u64,
 }
 
 /// A run.
@@ -115,6 +129,12 @@ pub struct Plan {
     pub segment_bytes: u64,
     /// A merged file's length: with small ones a day is merged by ranges of names.
     pub merged_file_bytes: u64,
+    /// Rollups are made of days that are over.
+    pub rolls_up: bool,
+    /// What the heads may hold, in bytes, where that is little.
+    pub head_bytes: Option<u64>,
+    /// What files may take while they are made, where that is little: a seal then needs many passes.
+    pub flush_bytes: Option<u64>,
     /// Step weights.
     pub weights: Weights,
     /// What may go wrong, when the weather is bad.
@@ -160,10 +180,14 @@ impl Plan {
                 resends: 0.0,
                 window_ms: None,
                 metadata: !evicts,
+                backfill_days: 0,
             },
             retention_ms: rng.chance(0.3).then(|| 86_400_000 * (1 + rng.below(3) as i64)),
             segment_bytes: [2 << 10, 8 << 10, 32 << 10][rng.below(3) as usize],
             merged_file_bytes: [128 << 20, 4 << 10, 2 << 10][rng.below(3) as usize],
+            rolls_up: false,
+            head_bytes: None,
+            flush_bytes: None,
             weights,
             disk,
             store,

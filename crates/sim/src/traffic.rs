@@ -13,6 +13,7 @@ use server::sim::{Outcome, Stepped, Written};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::rc::Rc;
 use stdx::rng::Rng;
+use tables::block::DAY_MS;
 
 /// How far ahead of the node's clock samples may be.
 pub const FUTURE_MS: i64 = 600_000;
@@ -79,6 +80,12 @@ impl Traffic {
         }
     }
 
+    /// A number for a request.
+    pub const fn next_request(&mut self) -> u64 {
+        self.requests += 1;
+        self.requests
+    }
+
     /// Every request has all its answers.
     pub const fn is_answered(&self) -> bool {
         self.underway.is_empty()
@@ -118,8 +125,7 @@ impl Traffic {
     }
 
     fn make(&mut self, node: &Stepped, fleet: &Fleet, now_ms: i64) -> Request {
-        self.requests += 1;
-        let number = self.requests;
+        let number = self.next_request();
         let tenant = self.rng.below(fleet.tenants.len() as u64) as usize;
         let drawn = self.draw_samples(tenant, fleet.series.len(), now_ms);
         let mut encoder = V1Encoder::new();
@@ -187,6 +193,9 @@ impl Traffic {
     fn draw_samples(&mut self, tenant: usize, series: usize, now_ms: i64) -> Drawn {
         let mut drawn = Drawn::new();
         let mut keys = BTreeSet::new();
+        if self.load.backfill_days > 0 && self.rng.chance(0.2) {
+            return self.draw_backfill(tenant, series, now_ms);
+        }
         for _ in 0..1 + self.rng.below(12) {
             let number = self.rng.below(series as u64) as usize;
             let key: Key = (tenant, number, (now_ms - self.draw_age_ms()).max(0));
@@ -201,6 +210,21 @@ impl Traffic {
             drawn.entry(number).or_default().push((key.2, value.to_bits()));
         }
         drawn
+    }
+
+    /// A sample of one series on each of some days in a row.
+    fn draw_backfill(&mut self, tenant: usize, series: usize, now_ms: i64) -> Drawn {
+        let number = self.rng.below(series as u64) as usize;
+        let most = self.load.backfill_days;
+        let days = if self.rng.chance(0.3) { most } else { 1 + self.rng.below(most) } as i64;
+        let last_ms = now_ms - self.rng.below(self.load.span_ms) as i64;
+        let at = |day: i64| (last_ms - (days - day) * DAY_MS).max(0);
+        let times: BTreeSet<i64> = (1..=days).map(at).collect();
+        let is_free = |timestamp_ms: &i64| !self.model.is_busy((tenant, number, *timestamp_ms));
+        let times: Vec<_> = times.into_iter().filter(is_free).collect();
+        let samples =
+            times.into_iter().map(|t| (t, (self.rng.below(1000) as f64 / 10.0).to_bits())).collect();
+        Drawn::from([(number, samples)])
     }
 
     /// How old a sample is: mostly of just now; and where there is a window, often from around its edge.

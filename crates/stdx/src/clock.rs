@@ -54,6 +54,11 @@ impl ManualClock {
         self.set(by_ms.try_into().unwrap_or(i64::MAX));
     }
 
+    /// The time that has passed.
+    pub fn passed_ms(&self) -> u64 {
+        self.passed_ms.load(Ordering::SeqCst)
+    }
+
     /// Sets what the clock shows by `by_ms` forwards or back, while no time passes.
     pub fn set(&self, by_ms: i64) {
         self.now_ms.fetch_add(by_ms, Ordering::SeqCst);
@@ -66,7 +71,7 @@ impl Clock for ManualClock {
     }
 
     fn instant(&self) -> Instant {
-        self.began + Duration::from_millis(self.passed_ms.load(Ordering::SeqCst))
+        self.began + Duration::from_millis(self.passed_ms())
     }
 
     fn sleep(&self, time: Duration) {

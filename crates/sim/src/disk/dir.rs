@@ -3,19 +3,28 @@
 use std::collections::BTreeMap;
 use stdx::rng::Rng;
 
-/// A directory. Files go by their number.
+/// A directory.
 #[derive(Debug, Default)]
 pub(super) struct Dir {
-    names: BTreeMap<String, u64>,
-    durable: BTreeMap<String, u64>,
+    names: BTreeMap<String, Entry>,
+    durable: BTreeMap<String, Entry>,
     changes: Vec<Renaming>,
+}
+
+/// What has a name.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Entry {
+    /// A file, by its number.
+    File(u64),
+    /// A directory.
+    Dir,
 }
 
 /// A change of a directory.
 #[derive(Debug)]
 pub(super) enum Renaming {
-    /// A name gets a file.
-    Add(String, u64),
+    /// Something gets a name.
+    Add(String, Entry),
     /// A name goes.
     Remove(String),
     /// A name becomes another one, which may have a file already.
@@ -25,12 +34,28 @@ pub(super) enum Renaming {
 impl Dir {
     /// The file of a name.
     pub(super) fn file(&self, name: &str) -> Option<u64> {
-        self.names.get(name).copied()
+        match self.names.get(name)? {
+            Entry::File(file) => Some(*file),
+            Entry::Dir => None,
+        }
     }
 
-    /// All names with their files, sorted.
-    pub(super) fn names(&self) -> impl Iterator<Item = (&String, u64)> {
-        self.names.iter().map(|(name, file)| (name, *file))
+    /// Whether there is a directory of this name.
+    pub(super) fn has_dir(&self, name: &str) -> bool {
+        self.names.get(name) == Some(&Entry::Dir)
+    }
+
+    /// All names, sorted.
+    pub(super) fn names(&self) -> impl Iterator<Item = (&String, Entry)> {
+        self.names.iter().map(|(name, entry)| (name, *entry))
+    }
+
+    /// All files, by name.
+    pub(super) fn files(&self) -> impl Iterator<Item = (&String, u64)> {
+        self.names().filter_map(|(name, entry)| match entry {
+            Entry::File(file) => Some((name, file)),
+            Entry::Dir => None,
+        })
     }
 
     /// Makes a change, which a power loss may take back.
@@ -46,9 +71,16 @@ impl Dir {
     }
 
     /// Puts a name there for good.
-    pub(super) fn put(&mut self, name: String, file: u64) {
-        self.names.insert(name.clone(), file);
-        self.durable.insert(name, file);
+    pub(super) fn put(&mut self, name: String, entry: Entry) {
+        self.names.insert(name.clone(), entry);
+        self.durable.insert(name, entry);
+    }
+
+    /// Takes all files away for good.
+    pub(super) fn clear(&mut self) {
+        self.names.retain(|_, entry| *entry == Entry::Dir);
+        self.durable.clone_from(&self.names);
+        self.changes.clear();
     }
 
     /// Takes a name away for good. False where it is not there.
@@ -69,13 +101,13 @@ impl Dir {
 }
 
 impl Renaming {
-    fn apply(&self, names: &mut BTreeMap<String, u64>) {
+    fn apply(&self, names: &mut BTreeMap<String, Entry>) {
         match self {
-            Self::Add(name, file) => drop(names.insert(name.clone(), *file)),
+            Self::Add(name, entry) => drop(names.insert(name.clone(), *entry)),
             Self::Remove(name) => drop(names.remove(name)),
             Self::Rename(from, to) => {
-                if let Some(file) = names.remove(from) {
-                    names.insert(to.clone(), file);
+                if let Some(entry) = names.remove(from) {
+                    names.insert(to.clone(), entry);
                 }
             }
         }

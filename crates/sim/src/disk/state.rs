@@ -1,7 +1,7 @@
 //! What is behind the lock of a disk.
 
 use super::DiskFaults;
-use super::dir::{Dir, Renaming};
+use super::dir::{Dir, Entry, Renaming};
 use super::inode::Inode;
 use crate::power::{Change, Power};
 use std::collections::{BTreeMap, BTreeSet};
@@ -65,6 +65,15 @@ impl State {
         let (dir, name) = split(path);
         let dir = self.dirs.get_mut(&dir).ok_or(ErrorKind::NotFound)?;
         Ok((dir, name))
+    }
+
+    /// Makes a directory and those above it, for good.
+    pub(super) fn put_dir(&mut self, path: &Path) {
+        let Some(above) = path.parent() else { return };
+        self.put_dir(above);
+        self.dirs.entry(path.to_path_buf()).or_default();
+        let (_, name) = split(path);
+        self.dirs.entry(above.to_path_buf()).or_default().put(name, Entry::Dir);
     }
 
     /// Changes a directory's names; in the middle of a power cut, perhaps.
@@ -131,10 +140,18 @@ impl State {
     pub(super) fn crash(&mut self) {
         let rng = &mut self.rng;
         let mut kept = BTreeSet::new();
-        for dir in self.dirs.values_mut() {
-            dir.crash(rng);
-            kept.extend(dir.names().map(|(_, file)| file));
+        let mut dirs: BTreeMap<PathBuf, Dir> = BTreeMap::new();
+        // each comes after the one above it
+        for (path, mut dir) in std::mem::take(&mut self.dirs) {
+            let above = path.parent().and_then(|above| dirs.get(above));
+            let has_name = above.is_some_and(|above| above.has_dir(&split(&path).1));
+            if path.parent().is_none() || has_name {
+                dir.crash(rng);
+                kept.extend(dir.files().map(|(_, file)| file));
+                dirs.insert(path, dir);
+            }
         }
+        self.dirs = dirs;
         self.files.retain(|file, _| kept.contains(file));
         for inode in self.files.values_mut().filter(|inode| !inode.is_durable()) {
             // what a lying sync left dirty, in whatever weather, is lost like the rest: who asked is told by `has_lied`

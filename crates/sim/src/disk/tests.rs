@@ -54,6 +54,26 @@ fn a_name_survives_once_its_directory_is_synced() {
 }
 
 #[test]
+fn a_directory_survives_once_the_one_above_it_is_synced() {
+    let (above, dir) = (Path::new("/a"), Path::new("/a/b"));
+    let is_left = |seed, synced: &[&str]| {
+        let disk = SimDisk::new(seed, Arc::new(Power::default()));
+        disk.create_dir(above, Access::Private).unwrap();
+        disk.create_dir(dir, Access::Private).unwrap();
+        let file = disk.open(&dir.join("file"), Mode::Create).unwrap();
+        file.sync_data().unwrap();
+        synced.iter().for_each(|dir| disk.sync_dir(Path::new(dir)).unwrap());
+        disk.lose_power();
+        disk.open(&dir.join("file"), Mode::Read).is_ok()
+    };
+    assert!((0..50).all(|seed| is_left(seed, &["/", "/a", "/a/b"])));
+    for synced in [&["/", "/a"], &["/a", "/a/b"], &["/", "/a/b"]] {
+        let left = (0..50).filter(|seed| is_left(*seed, synced)).count();
+        assert!((1..50).contains(&left), "{synced:?}: {left} of 50");
+    }
+}
+
+#[test]
 fn a_killed_process_loses_nothing_and_no_lock() {
     let (disk, file) = disk(7);
     let lock = || Disk::lock(&disk, Path::new("/d/LOCK"));

@@ -12,6 +12,7 @@ use std::path::Path;
 use std::rc::Rc;
 use std::sync::Arc;
 use stdx::clock::Clock;
+use tables::rollup::Resolution;
 
 /// Where the data directory lies on the simulated disk.
 const DATA_DIR: &str = "/data";
@@ -45,6 +46,7 @@ impl Driver {
 
     pub(super) fn restart(&mut self, power: bool) -> Result<(), String> {
         self.node = None;
+        self.lives += 1;
         self.flushes.clear();
         self.traffic.borrow_mut().hang_up();
         if power {
@@ -175,6 +177,16 @@ impl Driver {
         settings.future_ms = FUTURE_MS;
         if !self.plan.evicts {
             settings.series_idle_s = u32::MAX;
+        }
+        if let Some(bytes) = self.plan.head_bytes {
+            // a replay that is short of memory waits for the sealer, and here nobody would give that its turn
+            settings.budget.head_bytes = bytes << self.lives.min(10);
+        }
+        if let Some(bytes) = self.plan.flush_bytes {
+            settings.budget.flush_bytes = bytes;
+        }
+        if self.plan.rolls_up {
+            settings.lake.rollups = Resolution::ALL.to_vec();
         }
         settings.lake.retention_ms = self.plan.retention_ms;
         settings.lake.merged_file_bytes = self.plan.merged_file_bytes;

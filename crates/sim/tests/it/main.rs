@@ -60,3 +60,18 @@ fn repeated_requests_change_nothing() {
 fn late_samples_are_stored_within_the_window_and_refused_beyond_it() {
     run_all(0, SEEDS_OF_FAULT, Some(Fault::LateSamples));
 }
+
+#[test]
+fn imports_take_as_long_as_they_like() {
+    run_all(0, SEEDS_OF_FAULT, Some(Fault::Imports));
+}
+
+#[test]
+fn what_has_no_room_is_refused_and_nothing_else_is_lost() {
+    run_all(0, SEEDS_OF_FAULT, Some(Fault::Memory));
+}
+
+#[test]
+fn new_directories_survive_a_power_loss_before_anything_in_them_is_acknowledged() {
+    run_all(0, SEEDS_OF_FAULT, Some(Fault::Directories));
+}

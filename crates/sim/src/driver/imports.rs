@@ -1,0 +1,132 @@
+//! An importer beside the node, and the node's rollups of what it imported.
+
+use super::{BEGIN_MS, Driver};
+use crate::check;
+use crate::importer::{DAYS_BACK, Ended, Import};
+use stdx::clock::Clock;
+use tables::block::DAY_MS;
+
+/// What a patient importer waits at a time, and how often the node looks for dead files meanwhile.
+const PAUSE_MS: u64 = 50_000;
+const PAUSES_PER_KEEP: u64 = 25;
+const PAUSES_MAX: u64 = 120;
+
+/// Commits that may be unclear in a row while nothing goes wrong.
+const UNCLEAR_MAX: usize = 3;
+
+impl Driver {
+    /// The importer does something: stages, waits for hours, commits.
+    pub(super) fn import(&mut self) -> Result<(), String> {
+        let Some(import) = self.import.take() else {
+            self.stage_import();
+            return Ok(());
+        };
+        match self.below(4) {
+            0 => {
+                self.trace("the importer is patient");
+                self.import = Some(import);
+                self.wait_with_import();
+                Ok(())
+            }
+            1 => {
+                self.trace("the importer sleeps");
+                self.import = Some(import);
+                Ok(())
+            }
+            _ => self.commit_import(import),
+        }
+    }
+
+    fn stage_import(&mut self) {
+        self.trace("stage an import");
+        let tenant = self.below(self.plan.tenants as u64) as usize;
+        let (steady_ms, node) = (self.clock.steady_ms(), self.node().clone());
+        let importer = self.importer.as_mut().expect("BUG: the plan has an importer");
+        let mut traffic = self.traffic.borrow_mut();
+        let request = traffic.next_request();
+        let key = |labels: model::LabelsRef<'_>| node.series_key(labels);
+        match importer.stage(&self.fleet, tenant, request, &mut traffic.rng, steady_ms, key) {
+            Ok(import) => {
+                traffic.trace.note(format!("{} samples of {tenant}", import.share.samples.len()));
+                self.import = Some(import);
+            }
+            Err(error) => traffic.trace.note(error),
+        }
+    }
+
+    /// Keeps the lease for longer than the grace, while the node looks for files that nobody needs.
+    fn wait_with_import(&mut self) {
+        for pause in 1..self.below(PAUSES_MAX) {
+            if self.power.is_off() {
+                return;
+            }
+            self.clock.next_step();
+            self.clock.advance(PAUSE_MS);
+            let steady_ms = self.clock.steady_ms();
+            if let Some(import) = &mut self.import {
+                let _ = import.keep(steady_ms); // who could not, finds the lease broken perhaps
+            }
+            if pause.is_multiple_of(PAUSES_PER_KEEP) {
+                self.node_mut().keep();
+            }
+        }
+    }
+
+    fn commit_import(&mut self, import: Import) -> Result<(), String> {
+        self.trace("commit the import");
+        let is_kept = import.is_kept(self.clock.steady_ms());
+        self.traffic.borrow_mut().model.send(&import.share);
+        let mut ended = import.commit(self.clock.now_ms());
+        for _ in 0..UNCLEAR_MAX {
+            let Ended::Unclear(error) = &ended else { break };
+            self.note(error);
+            if self.power.is_off() {
+                break;
+            }
+            // nobody may look at the table before it is clear what became of it
+            self.clock.next_step();
+            let faults = self.quiet();
+            ended = import.commit(self.clock.now_ms());
+            self.store.set_faults(faults);
+        }
+        let mut traffic = self.traffic.borrow_mut();
+        match ended {
+            Ended::Committed => {
+                traffic.model.acknowledge(&import.share);
+                traffic.trace.note("committed");
+                drop(traffic);
+                self.see_import(&import)?;
+                import.end();
+            }
+            Ended::Lapsed if is_kept => return Err("an import lapsed that kept its lease".into()),
+            Ended::Lapsed => {
+                traffic.model.withdraw(&import.share);
+                traffic.trace.note("lapsed");
+            }
+            Ended::Unclear(_) if self.power.is_off() => traffic.model.leave_open(import.share),
+            Ended::Unclear(error) => return Err(format!("an import cannot be committed: {error}")),
+        }
+        Ok(())
+    }
+
+    /// Lets queries see what was imported: upkeep looks for it once in a while.
+    fn see_import(&self, import: &Import) -> Result<(), String> {
+        let faults = self.quiet();
+        let tenant = &self.fleet.tenants[import.tenant()];
+        let seen = self.node().table(tenant).and_then(|table| table.map_or(Ok(0), |table| table.refresh()));
+        self.store.set_faults(faults);
+        match seen {
+            Err(error) if !self.power.is_off() => Err(format!("an import cannot be seen: {error}")),
+            _ => Ok(()),
+        }
+    }
+
+    /// Rollups of imported days that count as complete have all their samples.
+    pub(super) fn check_rollups(&self) -> Result<(), String> {
+        if !self.plan.rolls_up {
+            return Ok(());
+        }
+        let imported_ms = (BEGIN_MS / DAY_MS - DAYS_BACK) * DAY_MS;
+        check::rollups(self.node(), &self.fleet, &self.traffic.borrow().model, imported_ms)
+    }
+}

@@ -1,0 +1,173 @@
+//! A program beside the node that writes into its tables: it stages a file under a lease, takes its time, and commits it.
+//!
+//! It runs on another machine: what happens to the node's process does not happen to it. What it imports lies in days that
+//! nobody else writes to, and no sample of it comes twice.
+
+use crate::fleet::Fleet;
+use crate::model::Share;
+use crate::store::SimStore;
+use model::{LabelsRef, SeriesKey};
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use stdx::rng::Rng;
+use tables::block::DAY_MS;
+use tables::delta::{LEASE_MS, Lease, StagedBlock};
+use tables::store::Location;
+use tables::write::FileWriter;
+use tables::{Date, Outcome, Stretch, Table, TableError};
+use tokio::runtime::Runtime;
+
+/// Imported samples lie so many days before the run at least, and in so many days.
+pub const DAYS_BACK: i64 = 40;
+const DAYS: u64 = 3;
+
+/// Samples of a series in an import, at most.
+const SAMPLES_MAX: u64 = 12;
+
+/// How often a lease is told that its holder is alive, at most.
+const BEAT_MS: i64 = 60_000;
+
+/// A row group's length: more than an import has.
+const ROW_GROUP_BYTES: usize = 64 << 10;
+
+/// Times and values by the number of their series.
+type Drawn = BTreeMap<usize, (Vec<i64>, Vec<f64>)>;
+
+/// The importer.
+#[derive(Debug)]
+pub struct Importer {
+    runtime: Runtime,
+    store: SimStore,
+    begin_ms: i64,
+    /// Imports so far.
+    imports: u64,
+}
+
+/// A file that is staged and not committed.
+#[derive(Debug)]
+pub struct Import {
+    table: Table,
+    lease: Lease,
+    block: StagedBlock,
+    /// What is in it.
+    pub share: Share,
+    /// When the lease last showed that it is alive.
+    beat_ms: i64,
+    /// It never failed to do so in time.
+    is_kept: bool,
+}
+
+/// How a commit ended.
+#[derive(Debug)]
+pub enum Ended {
+    /// The samples are in the table.
+    Committed,
+    /// Nothing is: the file was swept away.
+    Lapsed,
+    /// Nobody knows.
+    Unclear(TableError),
+}
+
+impl Importer {
+    /// An importer for runs that begin at `begin_ms`.
+    pub fn new(store: SimStore, begin_ms: i64) -> Self {
+        let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).build();
+        Self { runtime: runtime.expect("BUG: a thread can be had"), store, begin_ms, imports: 0 }
+    }
+
+    /// Stages some samples of a tenant.
+    pub fn stage(
+        &mut self,
+        fleet: &Fleet,
+        tenant: usize,
+        request: u64,
+        rng: &mut Rng,
+        steady_ms: i64,
+        key: impl Fn(LabelsRef<'_>) -> SeriesKey,
+    ) -> Result<Import, TableError> {
+        self.imports += 1;
+        let store = self.store.clone();
+        let root = Location::open("memory:///", [], self.runtime.handle().clone())?;
+        let root = root.with_store(|_| Arc::new(store));
+        let table = Table::open_or_create(root.folder(&[fleet.tenants[tenant].as_str(), "metrics"])?)?;
+        let lease = table.lease(&format!("import-{}", self.imports), steady_ms)?;
+        let (share, samples) = self.draw(fleet, tenant, request, rng);
+        let date = Date::of(share.samples[0].0.2);
+        let mut writer = FileWriter::new(date, table.upload_leased(&lease, date, "0")?, ROW_GROUP_BYTES)?;
+        let mut series: Vec<_> =
+            samples.into_iter().map(|(n, samples)| (&fleet.series[n], samples)).collect();
+        series.sort_by(|a, b| a.0.as_ref().cmp_in_tables(b.0.as_ref()));
+        for (labels, (timestamps, values)) in series.iter().map(|one| (one.0.as_ref(), &one.1)) {
+            writer.push(&Stretch { labels, key: key(labels), timestamps, values })?;
+        }
+        let (summary, upload) = writer.finish()?;
+        let files = vec![table.staged(summary, upload)?];
+        let block = StagedBlock {
+            source: format!("import/{}", self.imports),
+            after: None,
+            upto: 1,
+            through: None,
+            files,
+        };
+        Ok(Import { table, lease, block, share, beat_ms: steady_ms, is_kept: true })
+    }
+
+    /// Samples of one day, each at a time that no other import has.
+    fn draw(&self, fleet: &Fleet, tenant: usize, request: u64, rng: &mut Rng) -> (Share, Drawn) {
+        let day_ms = (self.begin_ms / DAY_MS - DAYS_BACK + rng.below(DAYS) as i64) * DAY_MS;
+        let mut share = Share { request, ..Share::default() };
+        let mut samples = Drawn::new();
+        for _ in 0..1 + rng.below(3) {
+            let series = rng.below(fleet.series.len() as u64) as usize;
+            let (timestamps, values) = samples.entry(series).or_default();
+            if !timestamps.is_empty() {
+                continue;
+            }
+            for n in 0..1 + rng.below(SAMPLES_MAX) as i64 {
+                let (timestamp_ms, value) = (day_ms + n * 1_800_000 + self.imports as i64, rng.unit());
+                timestamps.push(timestamp_ms);
+                values.push(value);
+                share.samples.push(((tenant, series, timestamp_ms), value.to_bits()));
+            }
+        }
+        (share, samples)
+    }
+}
+
+impl Import {
+    /// Shows that it is alive, where it is time for it.
+    pub fn keep(&mut self, steady_ms: i64) -> Result<(), TableError> {
+        if steady_ms - self.beat_ms < BEAT_MS {
+            return Ok(());
+        }
+        self.is_kept = self.is_kept(steady_ms);
+        self.lease.keep(steady_ms)?;
+        self.beat_ms = steady_ms;
+        Ok(())
+    }
+
+    /// Whether nobody may have swept the file away.
+    pub fn is_kept(&self, steady_ms: i64) -> bool {
+        self.is_kept && steady_ms - self.beat_ms < LEASE_MS
+    }
+
+    /// Tries to commit. It may be tried again.
+    pub fn commit(&self, now_ms: i64) -> Ended {
+        match self.table.commit(std::slice::from_ref(&self.block), now_ms).map(|outcomes| outcomes[0]) {
+            Ok(Outcome::Committed { .. } | Outcome::Already { .. }) => Ended::Committed,
+            Ok(Outcome::Apart { floodmark }) => panic!("a source that is new is at {floodmark:?}"),
+            Err(TableError::Lapsed { .. }) => Ended::Lapsed,
+            Err(error) => Ended::Unclear(error),
+        }
+    }
+
+    /// Whose samples it has.
+    pub fn tenant(&self) -> usize {
+        self.share.samples[0].0.0
+    }
+
+    /// Ends the lease.
+    pub fn end(self) {
+        let _ = self.lease.release(); // a sweep breaks it sooner or later
+    }
+}
