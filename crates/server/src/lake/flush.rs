@@ -3,7 +3,7 @@
 use super::sealer::Order;
 use super::telemetry::LakeMetrics;
 use crate::refusal::Refusal;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 use tables::StagedBlock;
 use tokio::sync::oneshot;
 
@@ -60,6 +60,36 @@ pub(super) struct Waiter {
     pub(super) flushed: Flushed,
 }
 
+/// Rounds that may begin without a pause between them: a script that flushes now and then is not slowed down.
+const BURST: u32 = 10;
+
+/// A token bucket of the rounds that were asked for: each is a commit of small files in every table.
+#[derive(Debug)]
+pub(super) struct FlushPace {
+    /// A token comes once in so much time.
+    interval: Duration,
+    /// When the bucket will be full; it is where this is past.
+    full_at: Option<Instant>,
+}
+
+impl FlushPace {
+    /// A full bucket.
+    pub(super) const fn new(interval: Duration) -> Self {
+        Self { interval, full_at: None }
+    }
+
+    /// How long until the next round may begin.
+    pub(super) fn wait(&self, now: Instant) -> Duration {
+        let owed = self.full_at.map_or(Duration::ZERO, |at| at.saturating_duration_since(now));
+        owed.saturating_sub(self.interval.saturating_mul(BURST - 1))
+    }
+
+    /// A round begins.
+    pub(super) fn begin(&mut self, now: Instant) {
+        self.full_at = Some(self.full_at.map_or(now, |at| at.max(now)) + self.interval);
+    }
+}
+
 /// Asks for a flush and waits for it.
 pub(crate) async fn flush(node: &crate::Node) -> Result<Flushed, Refusal> {
     let (answer, flushed) = oneshot::channel();
@@ -78,5 +108,28 @@ pub(crate) async fn flush(node: &crate::Node) -> Result<Flushed, Refusal> {
             );
             Err(Refusal::busy("tables", message))
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn rounds_come_in_a_burst_and_then_at_intervals() {
+        let (began, interval) = (Instant::now(), Duration::from_secs(2));
+        let mut pace = FlushPace::new(interval);
+        for _ in 0..BURST {
+            assert_eq!(pace.wait(began), Duration::ZERO);
+            pace.begin(began);
+        }
+        assert_eq!(pace.wait(began), interval);
+        assert_eq!(pace.wait(began + interval / 2), interval / 2);
+        pace.begin(began + interval);
+        assert_eq!(pace.wait(began + interval), interval);
+        // a round that is due anyway takes those who wait along, and what it owes is bounded by the time it took
+        let later = began + interval * 100;
+        (0..BURST).for_each(|_| pace.begin(later));
+        assert_eq!(pace.wait(later), interval, "no more than a burst is saved up");
     }
 }

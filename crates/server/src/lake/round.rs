@@ -22,10 +22,9 @@ use std::time::{Duration, Instant};
 use tables::stage::Staged;
 use tables::{Date, TableError};
 
-/// How long what was committed stays in the head for the sake of queries that began before; and where somebody waits
-/// for the next round.
+/// How long what was committed stays in the head for the sake of queries that began before, even if somebody waits for the
+/// next round: a loop of flushes must not abort other users' queries.
 const OUTLIVE_AFTER: Duration = Duration::from_secs(10);
-const OUTLIVE_AFTER_URGENT: Duration = Duration::from_secs(1);
 
 /// How long a turn waits for such queries.
 pub(super) const PINS_WAIT: Duration = Duration::from_millis(100);
@@ -312,8 +311,7 @@ impl<O: Owners> Sealer<O> {
             if self.is_stopping() {
                 return Err(SealError::Stopping);
             }
-            let most = if self.is_awaited() { OUTLIVE_AFTER_URGENT } else { OUTLIVE_AFTER };
-            if now.saturating_duration_since(began) < most {
+            if now.saturating_duration_since(began) < OUTLIVE_AFTER {
                 return Ok(false);
             }
             lake.metrics.outlived.inc();

@@ -5,7 +5,7 @@
 
 mod behind;
 
-use super::flush::{Flushed, Waiter};
+use super::flush::{FlushPace, Flushed, Waiter};
 use super::round::Round;
 use crate::courtesy::Courtesy;
 use crate::fill;
@@ -85,6 +85,7 @@ pub(crate) struct Sealer<O> {
     round: Option<Round>,
     /// Who waits for a round that is not begun yet.
     waiting: Vec<Waiter>,
+    flush_pace: FlushPace,
     /// Who waits for tenants that could not be sealed.
     held: Vec<Waiter>,
     behind: BTreeMap<TenantId, Behind>,
@@ -104,7 +105,9 @@ impl<O: Owners> Sealer<O> {
         stopping: Arc<AtomicBool>,
     ) -> Self {
         let (ended, courtesy) = (node.clock.instant(), Courtesy::new(&node));
+        let flush_interval = Duration::from_millis(node.settings.lake.flush_interval_ms.unsigned_abs());
         Self {
+            flush_pace: FlushPace::new(flush_interval),
             courtesy,
             node,
             owners,
@@ -130,10 +133,9 @@ impl<O: Owners> Sealer<O> {
             let retry_in = retry_at.saturating_duration_since(self.node.clock.instant());
             let wait = if self.round.is_some() {
                 retry_in
-            } else if self.waiting.is_empty() {
-                if self.behind.is_empty() { TICK } else { retry_in.min(TICK) }
             } else {
-                Duration::ZERO
+                let flush_in = self.flush_in().unwrap_or(TICK).min(TICK);
+                if self.behind.is_empty() { flush_in } else { flush_in.min(retry_in) }
             };
             match self.orders.recv_timeout(wait) {
                 Ok(Order::Flush(answer)) => {
@@ -161,16 +163,19 @@ impl<O: Owners> Sealer<O> {
         self.waiting.push(Waiter { answer, asked, flushed: Flushed::default() });
     }
 
-    /// True where the next round is wanted now.
-    pub(super) const fn is_awaited(&self) -> bool {
-        !self.waiting.is_empty()
+    /// When a round may begin for those who wait for one; `None` where nobody does.
+    fn flush_in(&self) -> Option<Duration> {
+        (!self.waiting.is_empty()).then(|| self.flush_pace.wait(self.node.clock.instant()))
     }
 
     /// Begins a round where one is due, does what is left of it, and tries one of the tenants again that were set aside;
     /// says how long to wait where something is left.
     pub(crate) fn turn(&mut self) -> Result<Option<Duration>, Stopping> {
         self.publish();
-        if self.round.is_none() && self.node.can_freeze() && (self.is_awaited() || self.is_due()) {
+        if self.round.is_none()
+            && self.node.can_freeze()
+            && (self.flush_in() == Some(Duration::ZERO) || self.is_due())
+        {
             self.begin();
         }
         let round = match self.advance() {
@@ -188,6 +193,9 @@ impl<O: Owners> Sealer<O> {
 
     fn begin(&mut self) {
         let waiters = std::mem::take(&mut self.waiting);
+        if !waiters.is_empty() {
+            self.flush_pace.begin(self.node.clock.instant());
+        }
         let except = self.behind.keys().cloned().collect();
         let since_ms = self.node.unsealed_since_ms().unwrap_or(i64::MAX);
         self.caught_up = false;

@@ -254,9 +254,72 @@ fn what_a_query_chose_from_stays_until_it_ends() {
     assert_eq!(read(&reader.node), content);
 }
 
+#[test]
+fn flushes_in_a_loop_share_rounds_and_abort_no_query() {
+    let dir = tempfile::tempdir().unwrap();
+    let clock = Arc::new(ManualClock::at(1_777_000_000_000));
+    let (mut node, mut content) = stepped_node_with(dir.path(), &clock, |s| s.lake.flush_interval_ms = 2_000);
+    let tenant = TenantId::anonymous();
+    let reader = node.node().clone();
+    // five seconds of a flush every 50 ms
+    for n in 1..=100 {
+        content.extend(write_stepped(&node, clock.now_ms() + n));
+        let mut flushes: Vec<_> = (0..3).map(|_| node.flush()).collect();
+        node.seal();
+        node.seal();
+        clock.advance(50);
+        assert!(
+            n > 10 || flushes.iter_mut().all(|flush| flush.samples().is_some()),
+            "flush {n} is slowed down"
+        );
+    }
+    let commits = reader.node.shared().lake.metrics.commits.get();
+    assert!((11..=13).contains(&commits), "{commits} commits");
+
+    // who waits for the next round takes nothing from a query that has begun
+    clock.advance(60_000);
+    let mut last = node.flush();
+    node.seal();
+    node.seal();
+    assert!(last.samples().is_some());
+    content.extend(write_stepped(&node, clock.now_ms()));
+    let cancelled = AtomicBool::new(false);
+    let source = Source::new(&reader.node, tenant.clone(), 1_000_000, &cancelled);
+    let mut set = source.select(&Select { matchers: &[], range: TimeRange::ALL }).unwrap();
+    let mut first = node.flush();
+    node.seal();
+    assert_eq!(first.samples(), Some(50));
+    let mut second = node.flush();
+    for _ in 0..3 {
+        clock.advance(3_000);
+        node.seal();
+        assert!(!source.is_outlived() && second.samples().is_none());
+    }
+    let (mut samples, mut count) = (Samples::default(), 0);
+    while set.next(&mut samples).unwrap() {
+        count += samples.len();
+    }
+    assert_eq!(count, content.len());
+    drop(set);
+    drop(source);
+    node.seal();
+    node.seal();
+    assert_eq!(second.samples(), Some(0));
+    assert_eq!(read(&reader.node), content);
+}
+
 /// A node whose owners and sealer take their turns when told to, with a sample of each of 50 series.
 fn stepped_node(dir: &Path, clock: &Arc<ManualClock>) -> (Simulated, Content) {
-    let settings = small_settings(dir);
+    stepped_node_with(dir, clock, |_| ())
+}
+
+fn stepped_node_with(
+    dir: &Path,
+    clock: &Arc<ManualClock>,
+    change: impl FnOnce(&mut Settings),
+) -> (Simulated, Content) {
+    let mut settings = small_settings(dir);
+    change(&mut settings);
     let outside = Outside { clock: Arc::clone(clock) as _, disk: Arc::new(Os), store: None, seed: 1 };
     let node = Simulated::start(settings, outside, Rc::new(|_, _| {})).unwrap();
     (0..node.node().partitions()).for_each(|partition| assert!(node.node().replay(partition).unwrap()));

@@ -19,7 +19,9 @@ pub(crate) fn small_settings(dir: &std::path::Path) -> Settings {
         durability: Some("os".into()),
         ..Flags::default()
     };
-    Settings::resolve(flags).unwrap()
+    let mut settings = Settings::resolve(flags).unwrap();
+    settings.lake.flush_interval_ms = 0; // what tests ask for is sealed at once
+    settings
 }
 
 async fn send(node: &Node, names: impl Iterator<Item = String>) -> Result<Outcome, Unwritten> {

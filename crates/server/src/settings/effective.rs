@@ -178,6 +178,7 @@ impl List {
         let seal_after = origin(flags.seal_after.is_some(), file.seal_after.is_some(), Origin::Default);
         self.put("seal_after", ms(&lake.seal_after_ms), seal_after);
         self.put("seal_size", json!(bytes_text(lake.seal_bytes)), of_file(file.seal_size.is_some()));
+        self.put("flush_interval", ms(&lake.flush_interval_ms), of_file(file.flush_interval.is_some()));
         let retention = origin(flags.retention.is_some(), file.retention.is_some(), Origin::Default);
         self.put("retention", json!(lake.retention_ms.map(duration_text)), retention);
         self.tenants("tenant_retention", &lake.tenant_retention_ms, ms);

@@ -25,6 +25,9 @@ pub struct LakeSettings {
     /// It is sealed earlier where a partition's journal holds more than this since the last seal. Default 256
     /// MiB, which bounds the disk and the replay: some seconds.
     pub seal_bytes: u64,
+    /// Rounds that somebody asked for begin this far apart, a few at once excepted; whoever asks meanwhile shares the next
+    /// one. Default two seconds: a loop of flushes makes no more files than that.
+    pub flush_interval_ms: i64,
     /// Samples older than this are dropped, a day at a time. Default: never.
     pub retention_ms: Option<i64>,
     /// The same for single tenants, before the general one.
@@ -67,6 +70,7 @@ impl LakeSettings {
             options: store_options(&given.tables_options),
             seal_after_ms: duration_or("seal_after", given.seal_after.as_ref(), 900_000)?,
             seal_bytes: given.seal_size.as_ref().map_or(Ok(256 << 20), |text| size("seal_size", text))?,
+            flush_interval_ms: duration_or("flush_interval", given.flush_interval.as_ref(), 2_000)?,
             retention_ms: given.retention.as_ref().map(|text| duration("retention", text)).transpose()?,
             tenant_retention_ms: of_tenants("tenant_retention", &given.tenant_retention, |name, text| {
                 duration(name, text)

@@ -77,6 +77,8 @@ pub struct ConfigFile {
     pub query_resolution: Option<String>,
     /// See [`super::Settings::tenant_query_resolution`].
     pub tenant_query_resolution: BTreeMap<String, String>,
+    /// See [`super::LakeSettings::flush_interval_ms`]; as `"2s"`.
+    pub flush_interval: Option<String>,
     /// See [`super::LakeSettings::compaction`].
     pub compaction: Option<bool>,
     /// See [`super::LakeSettings::vacuum_grace_ms`]; as `"1h"`.

@@ -188,6 +188,7 @@ impl Driver {
         if self.plan.rolls_up {
             settings.lake.rollups = Resolution::ALL.to_vec();
         }
+        settings.lake.flush_interval_ms = 0;
         settings.lake.retention_ms = self.plan.retention_ms;
         settings.lake.merged_file_bytes = self.plan.merged_file_bytes;
         settings

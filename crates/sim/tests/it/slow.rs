@@ -53,6 +53,7 @@ impl World {
         let mut settings = Settings::resolve(flags).unwrap();
         settings.partitions = 2;
         settings.lake.seal_after_ms = 2 * EVERY_MS;
+        settings.lake.flush_interval_ms = 0;
         let outside = Outside {
             clock: Arc::clone(&self.clock) as _,
             disk: Arc::new(self.disk.clone()),
