@@ -236,7 +236,7 @@ impl Lake {
         tenant: &TenantId,
         source: &str,
     ) -> Result<Option<Floodmark>, TableError> {
-        let Some(table) = self.existing(tenant)? else { return Ok(None) };
+        let Some(table) = self.tables.existing_now(tenant, Kind::Samples)? else { return Ok(None) };
         table.fence()?;
         table.progress(source)
     }

@@ -7,8 +7,8 @@
 use crate::settings::LakeSettings;
 use crate::world::World;
 use model::TenantId;
-use parking_lot::Mutex;
-use std::collections::{BTreeMap, BTreeSet, HashSet};
+use parking_lot::{Condvar, Mutex};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use stdx::clock::Clock;
@@ -28,6 +28,9 @@ const STORE_WAIT: Duration = Duration::from_secs(2);
 
 /// Tables that are known not to be there. Who asks names the tenant, so there may be any number of them.
 const ABSENT_MAX: usize = 10_000;
+
+/// How long a table of samples is taken to be absent: another process, such as an import, may make it.
+const ABSENT_FOR: Duration = Duration::from_secs(2);
 
 /// A table that nobody used for so long is closed.
 const IDLE: Duration = Duration::from_secs(900);
@@ -67,11 +70,13 @@ pub(crate) struct TenantTables {
     /// What all open tables may hold.
     open_bytes_max: usize,
     open: Mutex<BTreeMap<Key, Open>>,
-    /// Held while a table is opened or made: half of a new one is no table.
-    opening: Mutex<()>,
-    /// Rollups that are not there: queries ask for them again and again. Forgotten now and then, for another process
-    /// may make one.
-    absent: Mutex<HashSet<Key>>,
+    /// Tables that are being opened or made, each by one thread: half of a new one is no table.
+    opening: Mutex<BTreeSet<Key>>,
+    /// One of them is done.
+    opened: Condvar,
+    /// Tables that are not there, and since when that is known: queries ask for them again and again. Samples are
+    /// looked for again after [`ABSENT_FOR`], rollups when upkeep looks which tenants there are.
+    absent: Mutex<HashMap<Key, Instant>>,
     /// Tenants that have a folder.
     known: Mutex<BTreeSet<TenantId>>,
 }
@@ -107,6 +112,7 @@ impl TenantTables {
             open_bytes_max,
             open: Mutex::default(),
             opening: Mutex::default(),
+            opened: Condvar::new(),
             absent: Mutex::default(),
             known: Mutex::default(),
         })
@@ -125,7 +131,7 @@ impl TenantTables {
         if let Some(open) = self.is_open(&key, true) {
             return Ok(open);
         }
-        let _alone = self.opening.lock();
+        let _claim = self.claim(&key);
         match self.is_open(&key, true) {
             Some(open) => Ok(open),
             None => {
@@ -141,15 +147,29 @@ impl TenantTables {
         if let Some(open) = self.is_open(&key, true) {
             return Ok(Some(open));
         }
-        if self.absent.lock().contains(&key) {
+        if self.is_absent(&key) {
             return Ok(None);
         }
-        let _alone = self.opening.lock();
+        let _claim = self.claim(&key);
+        // somebody else may have looked meanwhile
         if let Some(open) = self.is_open(&key, true) {
             return Ok(Some(open));
         }
+        if self.is_absent(&key) {
+            return Ok(None);
+        }
         let table = self.open(&key)?;
         Ok(table.map(|table| self.remember(key, table)))
+    }
+
+    /// As [`Self::existing`], whatever was found before.
+    pub(super) fn existing_now(
+        &self,
+        tenant: &TenantId,
+        kind: Kind,
+    ) -> Result<Option<Arc<Table>>, TableError> {
+        self.absent.lock().remove(&(tenant.clone(), kind));
+        self.existing(tenant, kind)
     }
 
     /// A table, where there is one, for a look at it that says nothing about its use: it stays closed, or gets nearer to
@@ -159,22 +179,44 @@ impl TenantTables {
         if let Some(open) = self.is_open(&key, false) {
             return Ok(Some(open));
         }
-        if self.absent.lock().contains(&key) {
+        if self.is_absent(&key) {
             return Ok(None);
         }
+        let _claim = self.claim(&key);
         Ok(self.open(&key)?.map(Arc::new))
     }
 
+    /// The right to open or make a table, which one thread has at a time. Other tables do not wait for its requests.
+    fn claim(&self, key: &Key) -> Claim<'_> {
+        let mut opening = self.opening.lock();
+        while !opening.insert(key.clone()) {
+            self.opened.wait(&mut opening);
+        }
+        Claim { tables: self, key: key.clone() }
+    }
+
+    /// Opens a table that is claimed: so nobody makes it before its absence is noted.
     fn open(&self, key: &Key) -> Result<Option<Table>, TableError> {
+        let asked = self.clock.instant();
         let table = Table::open(self.location(&key.0, key.1)?)?;
-        if table.is_none() && key.1 != Kind::Samples {
-            let mut absent = self.absent.lock();
-            if absent.len() >= ABSENT_MAX {
-                absent.clear();
-            }
-            absent.insert(key.clone());
+        if table.is_none() {
+            self.note_absent(key.clone(), asked);
         }
         Ok(table)
+    }
+
+    fn note_absent(&self, key: Key, since: Instant) {
+        let mut absent = self.absent.lock();
+        if absent.len() >= ABSENT_MAX {
+            absent.clear();
+        }
+        absent.insert(key, since);
+    }
+
+    fn is_absent(&self, key: &Key) -> bool {
+        let since = self.absent.lock().get(key).copied();
+        let age = since.map(|since| self.clock.instant().saturating_duration_since(since));
+        age.is_some_and(|age| key.1 != Kind::Samples || age < ABSENT_FOR)
     }
 
     fn is_open(&self, key: &Key, uses: bool) -> Option<Arc<Table>> {
@@ -252,6 +294,20 @@ impl TenantTables {
     }
 }
 
+/// A table that one thread opens or makes.
+#[derive(Debug)]
+struct Claim<'t> {
+    tables: &'t TenantTables,
+    key: Key,
+}
+
+impl Drop for Claim<'_> {
+    fn drop(&mut self) {
+        self.tables.opening.lock().remove(&self.key);
+        self.tables.opened.notify_all();
+    }
+}
+
 impl Drop for TenantTables {
     /// A node may be dropped by a task, which must not wait.
     fn drop(&mut self) {
@@ -260,3 +316,6 @@ impl Drop for TenantTables {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;
