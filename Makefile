@@ -16,8 +16,11 @@ demo: toolchain ## server and lab together: load, kill -9, recovery, every sampl
 	cargo build --profile quick --locked -p floodmark
 	$(CARGO_TARGET_DIR)/quick/floodmark demo $(ARGS)
 
-build: toolchain ## the release binary
+build: toolchain ## the release binary, and beside it its debug information, which debuggers find by themselves
 	FLOODMARK_REVISION=$$(git rev-parse --short=12 HEAD 2>/dev/null || echo unknown) cargo build --release --locked -p floodmark
+	objcopy --only-keep-debug $(BINARY) $(BINARY).debug
+	objcopy --strip-debug --add-gnu-debuglink=$(BINARY).debug $(BINARY) $(BINARY).stripped
+	mv $(BINARY).stripped $(BINARY)
 	@echo "built $(BINARY)"
 
 test: toolchain test-servers ## all tests, the real servers among them; says at the end what was skipped
