@@ -390,9 +390,8 @@ fn the_node_tells_about_itself() {
     assert_eq!(server.metric("floodmark_head_duplicate_samples_total"), 1.0);
     let text = server.send(&Request::get("/metrics")).text();
     for line in text.lines() {
-        let fine = line.starts_with("# HELP floodmark_")
-            || line.starts_with("# TYPE floodmark_")
-            || line.starts_with("floodmark_");
+        let name = line.trim_start_matches("# HELP ").trim_start_matches("# TYPE ");
+        let fine = name.starts_with("floodmark_") || name.starts_with("process_");
         assert!(fine, "{line}");
         if !line.starts_with('#') {
             line.rsplit_once(' ').unwrap().1.parse::<f64>().unwrap_or_else(|e| panic!("{line}: {e}"));
