@@ -6,6 +6,9 @@ use crate::importer::{DAYS_BACK, Ended, Import};
 use stdx::clock::Clock;
 use tables::block::DAY_MS;
 
+/// Longer than a node believes that a tenant has no table (`server::lake::tenants`).
+const ABSENT_MS: u64 = 2_001;
+
 /// What a patient importer waits at a time, and how often the node looks for dead files meanwhile.
 const PAUSE_MS: u64 = 50_000;
 const PAUSES_PER_KEEP: u64 = 25;
@@ -89,6 +92,8 @@ impl Driver {
             ended = import.commit(self.clock.now_ms());
             self.store.set_faults(faults);
         }
+        // what another process made, a node may not see for as long as it believes an absence
+        self.clock.advance(ABSENT_MS);
         let mut traffic = self.traffic.borrow_mut();
         match ended {
             Ended::Committed => {
