@@ -4,7 +4,7 @@ use std::fmt::Debug;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 /// Asked by everything whose length a stranger decides, every few microseconds of work, with no lock held.
-pub trait Interrupt: Sync + Debug {
+pub trait Interrupt: Send + Sync + Debug {
     /// True once the result is not wanted any more. It stays true.
     fn is_set(&self) -> bool;
 

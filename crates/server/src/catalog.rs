@@ -8,6 +8,7 @@ use model::{Exemplar, Labels, LabelsRef, Metadata, SeriesRef, TenantId, TimeRang
 use query::{Interrupt, Matcher};
 use roaring::RoaringBitmap;
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 use tables::Listing;
 
 /// One tenant's catalog.
@@ -16,7 +17,7 @@ pub(crate) struct Catalog<'a> {
     pub(crate) node: &'a Node,
     pub(crate) tenant: &'a TenantId,
     /// Nobody waits for the answer any more.
-    pub(crate) cancelled: &'a dyn Interrupt,
+    pub(crate) cancelled: Arc<dyn Interrupt>,
     /// What an answer may hold before it is written.
     pub(crate) memory_bytes: u64,
 }
@@ -127,7 +128,7 @@ impl Catalog<'_> {
         let left_out = LeftOut::default();
         let mut bought = Ok(());
         for matchers in or_all(ask.selectors) {
-            let select = tables_select(matchers, ask.range, false);
+            let select = tables_select(matchers, ask.range, false, &self.cancelled);
             let mut each = |text: &str| {
                 if !all.contains(text) {
                     bought = room.buy(text.len() + TEXT_BYTES);
@@ -135,8 +136,15 @@ impl Catalog<'_> {
                 }
                 bought.is_ok() && !self.cancelled.is_set()
             };
-            let listed =
-                list(self.node.shared(), self.tenant, &select, sealed, &left_out, self.cancelled, &mut each);
+            let listed = list(
+                self.node.shared(),
+                self.tenant,
+                &select,
+                sealed,
+                &left_out,
+                &*self.cancelled,
+                &mut each,
+            );
             listed.map_err(refused)?;
             bought.clone()?;
             if self.cancelled.is_set() {
@@ -157,8 +165,8 @@ impl Catalog<'_> {
     ) -> Result<Vec<String>, Refusal> {
         let (window_bytes, left_out) = (self.room().left_bytes / 2, LeftOut::default());
         for matchers in or_all(ask.selectors) {
-            let select = tables_select(matchers, ask.range, false);
-            let scan = scan(self.node.shared(), self.tenant, &select, window_bytes, self.cancelled);
+            let select = tables_select(matchers, ask.range, false, &self.cancelled);
+            let scan = scan(self.node.shared(), self.tenant, &select, window_bytes, &*self.cancelled);
             let Some(mut scan) = scan.map_err(refused)? else { continue };
             while scan.next_series().map_err(|e| refused(unreadable(e)))? {
                 if self.cancelled.is_set() {
@@ -176,7 +184,7 @@ impl Catalog<'_> {
 
     /// The partitions, to be worked on in turns.
     fn turns(&self) -> impl Iterator<Item = Turns<'_>> {
-        let turns = |partition| Turns::new(partition, self.tenant, self.cancelled);
+        let turns = |partition| Turns::new(partition, self.tenant, &*self.cancelled);
         self.node.partitions().iter().map(move |partition| turns(&**partition))
     }
 

@@ -196,8 +196,8 @@ impl Stepped {
 
     /// All that a tenant has, in heads and tables.
     pub fn read(&self, tenant: &TenantId) -> Result<Content, SourceError> {
-        let cancelled = AtomicBool::new(false);
-        let source = Source::new(&self.node, tenant.clone(), SAMPLES_MAX, &cancelled);
+        let cancelled = Arc::new(AtomicBool::new(false));
+        let source = Source::new(&self.node, tenant.clone(), SAMPLES_MAX, cancelled);
         let mut set = source.select(&Select { matchers: &[], range: TimeRange::ALL })?;
         let (mut samples, mut content) = (Samples::default(), Content::new());
         while set.next(&mut samples)? {

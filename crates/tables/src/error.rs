@@ -82,6 +82,9 @@ pub enum TableError {
         /// The room there was.
         limit_bytes: usize,
     },
+    /// A read whose [`crate::Stop`] was set.
+    #[error("the read was interrupted: nobody waits for it any more")]
+    Interrupted,
     /// A location that is none.
     #[error("table location {url:?}: {reason}")]
     Location {
@@ -97,7 +100,9 @@ impl TableError {
     pub const fn kind(&self) -> ErrorKind {
         match self {
             Self::Damaged { .. } | Self::Missing { .. } | Self::Log { .. } => ErrorKind::Data,
-            Self::Store(_) | Self::Contended { .. } | Self::Lapsed { .. } => ErrorKind::Unavailable,
+            Self::Store(_) | Self::Contended { .. } | Self::Lapsed { .. } | Self::Interrupted => {
+                ErrorKind::Unavailable
+            }
             Self::Foreign { .. } | Self::NotExclusive { .. } => ErrorKind::Unsupported,
             Self::Write(_) => ErrorKind::Internal,
             Self::TooManyFiles { .. } | Self::TooLarge { .. } => ErrorKind::TooLarge,

@@ -59,7 +59,7 @@ pub use block::{Date, Stretch};
 pub use cache::Cache;
 pub use delta::{Outcome, StagedBlock, Table};
 pub use error::TableError;
-pub use read::{Listing, Matcher, Select};
+pub use read::{Listing, Matcher, Select, Stop};
 pub use scan::{Scan, ScanLimits};
 pub use stage::BlockStager;
 pub use store::Location;

@@ -34,6 +34,7 @@ mod page;
 mod prune;
 mod rle;
 mod row;
+mod stop;
 mod stream;
 
 use crate::error::TableError;
@@ -52,6 +53,7 @@ pub use cursor::{Cursor, WINDOW_BYTES};
 pub use directory::Directory;
 pub use listing::Listing;
 pub use page::Page;
+pub use stop::Stop;
 
 /// Where a file's bytes come from.
 pub trait Ranges {
@@ -216,12 +218,20 @@ pub struct Select {
     pub range: TimeRange,
     /// Where `false`, only labels are read: of all rows that overlap the range.
     pub samples: bool,
+    /// Ends the read before its end.
+    pub stop: Stop,
 }
 
 impl Select {
     /// Everything.
-    pub const ALL: Self =
-        Self { names: None, series: None, matchers: Vec::new(), range: TimeRange::ALL, samples: true };
+    pub const ALL: Self = Self {
+        names: None,
+        series: None,
+        matchers: Vec::new(),
+        range: TimeRange::ALL,
+        samples: true,
+        stop: Stop::NEVER,
+    };
 
     /// True where every series is wanted.
     pub(crate) const fn takes_all_series(&self) -> bool {

@@ -76,6 +76,7 @@ impl Scan {
         let (mut cursors, mut unreadable, mut footer_bytes) =
             (Vec::with_capacity(wanted.len()), Vec::new(), 0);
         for file in wanted {
+            select.stop.check()?;
             match table.file(file).and_then(|stored| cache.open(stored, open)) {
                 Ok((stored, footer)) => {
                     footer_bytes += footer.memory_bytes();
@@ -168,6 +169,7 @@ pub fn list(
     let window = limits.window_bytes.clamp(WINDOW_BYTES_MIN, WINDOW_BYTES);
     let mut damaged = Vec::new();
     for file in files.matching(&select) {
+        select.stop.check()?;
         let opened = table.file(file).and_then(|stored| cache.open(stored, 1));
         let listed = opened.and_then(|(stored, footer)| {
             Cursor::new(stored, footer, Arc::clone(&select), window).list(what, each)

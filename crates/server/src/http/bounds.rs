@@ -78,7 +78,7 @@ impl Drop for CancelOnDrop {
 /// there: parsing, with the patterns that are compiled, and writing the answer. It may be begun twice.
 pub(super) async fn on_query_thread(
     app: &App,
-    work: impl Fn(&App, &Turn) -> Result<Json, ApiError> + Send + 'static,
+    work: impl Fn(&App, &Arc<Turn>) -> Result<Json, ApiError> + Send + 'static,
 ) -> Result<Json, ApiError> {
     within(app, None, work).await
 }
@@ -87,7 +87,7 @@ pub(super) async fn on_query_thread(
 pub(super) async fn within(
     app: &App,
     timeout: Option<Duration>,
-    work: impl Fn(&App, &Turn) -> Result<Json, ApiError> + Send + 'static,
+    work: impl Fn(&App, &Arc<Turn>) -> Result<Json, ApiError> + Send + 'static,
 ) -> Result<Json, ApiError> {
     let began = Instant::now();
     let result = bounded(app, timeout, work).await;
@@ -101,7 +101,7 @@ pub(super) async fn within(
 async fn bounded(
     app: &App,
     allowed: Option<Duration>,
-    work: impl Fn(&App, &Turn) -> Result<Json, ApiError> + Send + 'static,
+    work: impl Fn(&App, &Arc<Turn>) -> Result<Json, ApiError> + Send + 'static,
 ) -> Result<Json, ApiError> {
     wait_for_all_series(app).await?;
     let most = Duration::from_millis(app.node.settings().query_timeout_ms);
@@ -118,7 +118,7 @@ async fn bounded(
     let of_query = app.clone();
     let place = app.queries.submit(Box::new(move |lane| {
         begin.fetch_or(lane == Lane::Whole, Ordering::Relaxed);
-        let turn = Turn::new(&of_query.node, Arc::clone(&flag), lane);
+        let turn = Arc::new(Turn::new(&of_query.node, Arc::clone(&flag), lane));
         if turn.is_cancelled() {
             return Outcome::Done;
         }
@@ -190,7 +190,7 @@ mod tests {
                 let (answer, answered) = std::sync::mpsc::channel::<()>();
                 let answered = std::sync::Mutex::new(answered);
                 let (begin, begun) = std::sync::mpsc::channel::<()>();
-                let work = move |_: &App, _: &Turn| {
+                let work = move |_: &App, _: &Arc<Turn>| {
                     let _ = begin.send(());
                     let _ = answered.lock().unwrap().recv(); // the store
                     Err(ApiError::unavailable("nobody hears it"))
@@ -222,7 +222,7 @@ mod tests {
         let mut begun = begun;
         let asked = app.clone();
         let request = tokio::spawn(async move {
-            let work = move |_: &App, turn: &Turn| {
+            let work = move |_: &App, turn: &Arc<Turn>| {
                 let _ = begin.send(());
                 while !turn.is_set() {
                     std::thread::yield_now();
@@ -249,7 +249,7 @@ mod tests {
         let mut endless = Vec::new();
         for count in 1..=all {
             let asked = app.clone();
-            let work = |_: &App, turn: &Turn| {
+            let work = |_: &App, turn: &Arc<Turn>| {
                 while !turn.is_set() {
                     std::thread::yield_now();
                 }
@@ -265,7 +265,7 @@ mod tests {
         }
         // one more that never ends is set back, and does not keep others out
         let asked = app.clone();
-        let work = |_: &App, turn: &Turn| {
+        let work = |_: &App, turn: &Arc<Turn>| {
             while !turn.is_set() {
                 std::thread::yield_now();
             }
@@ -278,7 +278,7 @@ mod tests {
         on_query_thread(&app, |_, _| Ok(Json::new())).await.expect("a small query is answered");
         // what reads files is not small either
         let asked = app.clone();
-        let work = |_: &App, turn: &Turn| match turn.may_wait() {
+        let work = |_: &App, turn: &Arc<Turn>| match turn.may_wait() {
             true => Ok(Json::new()),
             false => Err(ApiError::unavailable("to be begun again")),
         };

@@ -60,13 +60,12 @@ pub(super) async fn export(
     let held = Arc::clone(&memory);
     let (pieces, mut written) = mpsc::channel(PIECES_WAITING);
     let cancel = CancelOnDrop::new();
-    let cancelled = cancel.flag();
+    let cancelled: Arc<dyn Interrupt> = cancel.flag();
     tokio::task::spawn_blocking(move || {
         let mut parsed = allowance(&app);
         let done = selectors.parse(&mut parsed).map_err(Stop::Failed).and_then(|selectors| {
             let samples_max = options(&app, &*cancelled, None, &parsed).samples_max;
-            let ask =
-                Ask { app: &app, tenant, selectors: &selectors, range, samples_max, cancelled: &*cancelled };
+            let ask = Ask { app: &app, tenant, selectors: &selectors, range, samples_max, cancelled };
             let mut out = Pieces::new(format, &pieces, app.node.shared().answers.clone());
             ask.all_or_again(&mut out).and_then(|()| out.end())
         });
@@ -99,7 +98,7 @@ struct Ask<'a> {
     selectors: &'a [Vec<Matcher>],
     range: TimeRange,
     samples_max: u64,
-    cancelled: &'a dyn Interrupt,
+    cancelled: Arc<dyn Interrupt>,
 }
 
 impl Ask<'_> {
@@ -110,7 +109,8 @@ impl Ask<'_> {
         loop {
             tries += 1;
             let before = given.len();
-            let source = Source::new(&self.app.node, self.tenant.clone(), self.samples_max, self.cancelled);
+            let cancelled = Arc::clone(&self.cancelled);
+            let source = Source::new(&self.app.node, self.tenant.clone(), self.samples_max, cancelled);
             match self.all(&source, out, &mut given) {
                 Err(Stop::Failed(_)) if source.is_outlived() && given.is_whole() => {
                     tries = if given.len() > before { 0 } else { tries };
@@ -219,7 +219,7 @@ mod tests {
         let (pieces, mut written) = mpsc::channel(1);
         let app = App::new(node.clone());
         let exporter = tokio::task::spawn_blocking(move || {
-            let cancelled = AtomicBool::new(false);
+            let cancelled = Arc::new(AtomicBool::new(false));
             let (tenant, selectors) = (TenantId::anonymous(), [Vec::new()]);
             let ask = Ask {
                 app: &app,
@@ -227,7 +227,7 @@ mod tests {
                 selectors: &selectors,
                 range: TimeRange::ALL,
                 samples_max: 1_000_000,
-                cancelled: &cancelled,
+                cancelled,
             };
             let account = app.node.shared().answers.clone();
             let mut out = Pieces::new(Format::Lines { samples: LINE_SAMPLES }, &pieces, account);
@@ -289,10 +289,10 @@ mod tests {
         let (pieces, mut written) = mpsc::channel(1);
         let app = App::new(node.clone());
         let exporter = tokio::task::spawn_blocking(move || {
-            let (cancelled, selectors) = (AtomicBool::new(false), [Vec::new()]);
+            let (cancelled, selectors) = (Arc::new(AtomicBool::new(false)), [Vec::new()]);
             let (tenant, range) = (TenantId::anonymous(), TimeRange::ALL);
             let (selectors, samples_max) = (&selectors, 1_000_000);
-            let ask = Ask { app: &app, tenant, selectors, range, samples_max, cancelled: &cancelled };
+            let ask = Ask { app: &app, tenant, selectors, range, samples_max, cancelled };
             let account = app.node.shared().answers.clone();
             let mut out = Pieces::new(Format::Lines { samples: LINE_SAMPLES }, &pieces, account);
             let done = ask.all_or_again(&mut out).and_then(|()| out.end());

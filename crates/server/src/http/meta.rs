@@ -14,6 +14,7 @@ use axum::http::HeaderMap;
 use model::{Exemplar, Labels, Metadata, TenantId};
 use query::{Allowance, Matcher};
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 /// The Prometheus release whose HTTP interface this is; clients choose their features by it.
 const API_VERSION: &str = "3.5.0";
@@ -57,8 +58,9 @@ pub(crate) async fn label_values(
 }
 
 /// What a tenant has, for an answer of what is left to be held.
-fn catalog_of<'a>(app: &'a App, tenant: &'a TenantId, turn: &'a Turn, parsed: &Allowance) -> Catalog<'a> {
-    Catalog { node: &app.node, tenant, cancelled: turn, memory_bytes: left_bytes(app, parsed) }
+fn catalog_of<'a>(app: &'a App, tenant: &'a TenantId, turn: &Arc<Turn>, parsed: &Allowance) -> Catalog<'a> {
+    let cancelled = Arc::clone(turn);
+    Catalog { node: &app.node, tenant, cancelled, memory_bytes: left_bytes(app, parsed) }
 }
 
 fn text_list(app: &App, turn: &Turn, found: Limited<String>) -> Result<Json, ApiError> {

@@ -14,6 +14,7 @@ use axum::http::HeaderMap;
 use model::TenantId;
 use model::caps::QUERY_POINTS_MAX;
 use query::{Answer, Expr, Interrupt, Options, QueryError, Value};
+use std::sync::Arc;
 use std::time::Duration;
 
 /// The warning of an answer that a limit cut short.
@@ -101,8 +102,8 @@ impl Asked {
         let answer = within(app, self.timeout, move |app, turn| {
             let mut parsed = allowance(app);
             let expr = query::parse_within(&self.text, &mut parsed)?;
-            let options = options(app, turn, self.lookback_ms, &parsed);
-            let answer = self.evaluate(app, &options, |source| query(&expr, source, &options));
+            let options = options(app, &**turn, self.lookback_ms, &parsed);
+            let answer = self.evaluate(app, turn, &options, |source| query(&expr, source, &options));
             answer_json(app, turn, answer.map_err(|error| explained(error, &options))?, self.limit)
         });
         answer.await
@@ -112,13 +113,15 @@ impl Asked {
     fn evaluate(
         &self,
         app: &App,
+        turn: &Arc<Turn>,
         options: &Options<'_>,
         query: impl Fn(&Source<'_>) -> Result<Answer, QueryError>,
     ) -> Result<Answer, QueryError> {
         let mut tries = 0;
         loop {
             tries += 1;
-            let source = Source::new(&app.node, self.tenant.clone(), options.samples_max, options.cancelled);
+            let turn = Arc::clone(turn);
+            let source = Source::new(&app.node, self.tenant.clone(), options.samples_max, turn);
             let source = source.answering_from(self.detail);
             match query(&source) {
                 Err(_) if source.is_outlived() && tries < TRIES_MAX => {}

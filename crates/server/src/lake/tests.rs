@@ -67,8 +67,8 @@ fn read(node: &Node) -> Content {
 }
 
 pub(crate) fn read_of(node: &Node, tenant: &TenantId) -> Content {
-    let cancelled = AtomicBool::new(false);
-    let source = Source::new(node, tenant.clone(), 1_000_000, &cancelled);
+    let cancelled = Arc::new(AtomicBool::new(false));
+    let source = Source::new(node, tenant.clone(), 1_000_000, cancelled);
     let mut set = source.select(&Select { matchers: &[], range: TimeRange::ALL }).unwrap();
     let (mut samples, mut content) = (Samples::default(), Content::new());
     let mut seen = BTreeSet::new();
@@ -210,10 +210,10 @@ fn what_a_query_chose_from_stays_until_it_ends() {
     let (mut node, mut content) = stepped_node(dir.path(), &clock);
     let tenant = TenantId::anonymous();
     let head_samples = |node: &Simulated| node.node().head_samples(&tenant);
-    let cancelled = AtomicBool::new(false);
+    let cancelled: Arc<dyn query::Interrupt> = Arc::new(AtomicBool::new(false));
 
     let reader = node.node().clone();
-    let source = Source::new(&reader.node, tenant.clone(), 1_000_000, &cancelled);
+    let source = Source::new(&reader.node, tenant.clone(), 1_000_000, Arc::clone(&cancelled));
     let mut set = source.select(&Select { matchers: &[], range: TimeRange::ALL }).unwrap();
     let mut flush = node.flush();
     node.seal();
@@ -232,7 +232,7 @@ fn what_a_query_chose_from_stays_until_it_ends() {
 
     // the next query takes too long: it finds out, and does not miss anything unnoticed
     content.extend(write_stepped(&node, clock.now_ms() + 1));
-    let source = Source::new(&reader.node, tenant.clone(), 1_000_000, &cancelled);
+    let source = Source::new(&reader.node, tenant.clone(), 1_000_000, Arc::clone(&cancelled));
     let mut set = source.select(&Select { matchers: &[], range: TimeRange::ALL }).unwrap();
     let mut flush = node.flush();
     node.seal();
@@ -283,8 +283,8 @@ fn flushes_in_a_loop_share_rounds_and_abort_no_query() {
     node.seal();
     assert!(last.samples().is_some());
     content.extend(write_stepped(&node, clock.now_ms()));
-    let cancelled = AtomicBool::new(false);
-    let source = Source::new(&reader.node, tenant.clone(), 1_000_000, &cancelled);
+    let cancelled = Arc::new(AtomicBool::new(false));
+    let source = Source::new(&reader.node, tenant.clone(), 1_000_000, cancelled);
     let mut set = source.select(&Select { matchers: &[], range: TimeRange::ALL }).unwrap();
     let mut first = node.flush();
     node.seal();

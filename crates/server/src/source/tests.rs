@@ -1,9 +1,13 @@
 use super::*;
+use crate::lake::flush::flush;
+use crate::lake::tests::{node_with, write_of};
 use crate::node::Node;
 use crate::pipeline::tests::small_node;
 use model::{Labels, SeriesKey};
 use query::{Select, SeriesSource};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use stdx::clock::{Clock, SystemClock};
 
 /// A node that knows one series with `count` samples, put into the head directly.
 fn node_with_samples(dir: &std::path::Path, count: i64) -> Node {
@@ -31,8 +35,8 @@ fn all_of(source: &Source<'_>) -> Result<usize, SourceError> {
 fn a_series_with_too_many_samples_is_not_unpacked() {
     let dir = tempfile::tempdir().unwrap();
     let node = node_with_samples(dir.path(), 10_000);
-    let cancelled = AtomicBool::new(false);
-    let source = |samples_max| Source::new(&node, TenantId::anonymous(), samples_max, &cancelled);
+    let wanted = || Arc::new(AtomicBool::new(false));
+    let source = |samples_max| Source::new(&node, TenantId::anonymous(), samples_max, wanted());
     assert_eq!(all_of(&source(10_000)), Ok(10_000));
     let refused = all_of(&source(9_999)).unwrap_err();
     assert_eq!(refused.kind, ErrorKind::TooLarge);
@@ -44,8 +48,8 @@ fn a_series_with_too_many_samples_is_not_unpacked() {
 fn a_cancelled_selection_ends() {
     let dir = tempfile::tempdir().unwrap();
     let node = node_with_samples(dir.path(), 1);
-    let cancelled = AtomicBool::new(true);
-    let source = Source::new(&node, TenantId::anonymous(), 100, &cancelled);
+    let cancelled = Arc::new(AtomicBool::new(true));
+    let source = Source::new(&node, TenantId::anonymous(), 100, cancelled);
     assert_eq!(all_of(&source).unwrap_err().kind, ErrorKind::Unavailable);
     node.stop();
 }
@@ -92,4 +96,47 @@ fn no_lock_is_held_while_a_pattern_runs() {
     check(r#"{i=~"[0-9]*7"}"#, SERIES as u64 / 10);
     check(r#"{__name__="m", i!~"[0-9]*7"}"#, SERIES as u64 / 10 * 9);
     node.stop();
+}
+
+/// Ends the work at its `last`th question.
+#[derive(Debug)]
+struct EndAt {
+    last: u64,
+    asked: AtomicU64,
+}
+
+impl Interrupt for EndAt {
+    fn is_set(&self) -> bool {
+        self.asked.fetch_add(1, Ordering::Relaxed) + 1 >= self.last
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_search_of_sealed_values_that_finds_nothing_ends_at_each_question() {
+    let dir = tempfile::tempdir().unwrap();
+    let node = node_with(dir.path(), |_| ()).await;
+    write_of(&node, &TenantId::anonymous(), SystemClock.now_ms() - 60_000).await;
+    flush(&node).await.unwrap();
+    let there = node.clone();
+    let search = move |last: u64| {
+        let end = Arc::new(EndAt { last, asked: AtomicU64::new(0) });
+        let source = Source::new(&there, TenantId::anonymous(), 1_000_000, Arc::clone(&end) as _);
+        let matchers = query::parse_selector(r#"{__name__=~"no.+such"}"#).unwrap();
+        let heads = source.select_heads(&matchers).map(|_| end.asked.swap(0, Ordering::Relaxed));
+        let select = Select { matchers: &matchers, range: TimeRange::ALL };
+        let found = source.select(&select).and_then(|mut set| set.next(&mut Samples::default()));
+        (heads, found, end.asked.load(Ordering::Relaxed))
+    };
+    let check = move || {
+        let (heads, found, all) = search(u64::MAX);
+        assert_eq!(found, Ok(false));
+        let heads = heads.unwrap();
+        assert!(all > heads + 2, "asked {all} times, {heads} of them in the heads");
+        for last in heads + 1..=all {
+            let (_, found, _) = search(last);
+            assert!(found.unwrap_err().message.contains("cancelled"), "question {last} of {all}");
+        }
+    };
+    tokio::task::spawn_blocking(check).await.unwrap();
+    tokio::task::spawn_blocking(move || node.stop()).await.unwrap();
 }

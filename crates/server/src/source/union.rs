@@ -32,7 +32,7 @@ pub(crate) struct Source<'a> {
     /// No series with more samples than this is unpacked.
     samples_max: u64,
     /// Nobody waits for the answer any more.
-    cancelled: &'a dyn Interrupt,
+    cancelled: Arc<dyn Interrupt>,
     pin: Pin,
     left_out: LeftOut,
     detail: Detail,
@@ -45,7 +45,7 @@ impl<'a> Source<'a> {
         node: &'a Node,
         tenant: TenantId,
         samples_max: u64,
-        cancelled: &'a dyn Interrupt,
+        cancelled: Arc<dyn Interrupt>,
     ) -> Self {
         let node = node.shared();
         Self {
@@ -82,10 +82,10 @@ impl<'a> Source<'a> {
     }
 
     /// Of each partition's head, the series that pass all matchers.
-    fn select_heads(&self, matchers: &[Matcher]) -> Result<Vec<RoaringBitmap>, SourceError> {
+    pub(super) fn select_heads(&self, matchers: &[Matcher]) -> Result<Vec<RoaringBitmap>, SourceError> {
         let partitions = self.node.partitions().iter();
         let select = |partition: &Arc<PartitionShared>| {
-            let turns = Turns::new(partition, &self.tenant, self.cancelled);
+            let turns = Turns::new(partition, &self.tenant, &*self.cancelled);
             turns.select(matchers).map_err(|Cancelled| cancelled())
         };
         partitions.map(select).collect()
@@ -171,8 +171,13 @@ pub(crate) fn list(
     Ok(())
 }
 
-/// What matchers ask of a table.
-pub(crate) fn tables_select(matchers: &[Matcher], range: TimeRange, samples: bool) -> tables::Select {
+/// What matchers ask of a table, for as long as somebody waits for it.
+pub(crate) fn tables_select(
+    matchers: &[Matcher],
+    range: TimeRange,
+    samples: bool,
+    cancelled: &Arc<dyn Interrupt>,
+) -> tables::Select {
     let is_name = |m: &&Matcher| m.name == METRIC_NAME;
     let names = matchers.iter().filter(is_name).find_map(|m| match (m.op, m.set_matches()) {
         (MatchOp::Equal, _) => Some(vec![m.value.clone()]),
@@ -189,7 +194,13 @@ pub(crate) fn tables_select(matchers: &[Matcher], range: TimeRange, samples: boo
         tables::Matcher::new(&m.name, move |value| matcher.matches(value))
     };
     let matchers = matchers.iter().map(test).collect();
-    tables::Select { names, matchers, range, samples, ..tables::Select::ALL }
+    tables::Select { names, series: None, matchers, range, samples, stop: stop(cancelled) }
+}
+
+/// Ends reads of tables for which nobody waits any more.
+pub(crate) fn stop(cancelled: &Arc<dyn Interrupt>) -> tables::Stop {
+    let cancelled = Arc::clone(cancelled);
+    tables::Stop::when(move || cancelled.is_set())
 }
 
 impl SeriesSource for Source<'_> {
@@ -197,8 +208,8 @@ impl SeriesSource for Source<'_> {
         let selected = self.select_heads(select.matchers)?;
         // half of what the query may hold, at sixteen bytes a sample
         let window_bytes = self.samples_max as usize * 8;
-        let wanted = tables_select(select.matchers, select.range, true);
-        let scan = scan(self.node, &self.tenant, &wanted, window_bytes, self.cancelled)?;
+        let wanted = tables_select(select.matchers, select.range, true, &self.cancelled);
+        let scan = scan(self.node, &self.tenant, &wanted, window_bytes, &*self.cancelled)?;
         let Some(scan) = scan else { return Ok(Box::new(self.heads(selected, select.range))) };
         self.left_out.note(&scan, self.node);
         let left = selected.iter().map(|s| s.len() as usize).sum();
@@ -336,7 +347,10 @@ fn cancelled() -> SourceError {
 }
 
 pub(crate) fn unreadable(error: TableError) -> SourceError {
-    SourceError { kind: error.kind(), message: format!("tables cannot be read: {error}") }
+    match error {
+        TableError::Interrupted => cancelled(),
+        error => SourceError { kind: error.kind(), message: format!("tables cannot be read: {error}") },
+    }
 }
 
 /// Lays later samples over earlier ones: of two at one time the later stays.

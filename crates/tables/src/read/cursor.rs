@@ -8,6 +8,7 @@ use super::foreign::Foreign;
 use super::listed::Listed;
 use super::listing::Listing;
 use super::row::Order;
+use super::stop::Pace;
 use super::stream::Stream;
 use super::{Footer, Kept, Once, Place, Ranges, ReadStats, Select, guarded, prune};
 use crate::error::TableError;
@@ -33,6 +34,7 @@ pub struct Cursor<R: Ranges> {
     groups: Option<VecDeque<(usize, Vec<Range<usize>>)>>,
     part: Part,
     order: Order,
+    pace: Pace,
     stats: ReadStats,
 }
 
@@ -51,7 +53,8 @@ impl<R: Ranges> Cursor<R> {
     /// A cursor before the first wanted row. It fetches about `window_bytes` at a time.
     pub fn new(file: R, footer: Arc<Footer>, select: Arc<Select>, window_bytes: usize) -> Self {
         let (part, order, stats) = (Part::None, Order::default(), ReadStats::default());
-        Self { file, footer, select, window_bytes, groups: None, part, order, stats }
+        let pace = Pace::default();
+        Self { file, footer, select, window_bytes, groups: None, part, order, pace, stats }
     }
 
     /// The file's name.
@@ -61,16 +64,14 @@ impl<R: Ranges> Cursor<R> {
 
     /// Goes to the next row; `false` where there is none. After an error there is none.
     pub fn advance(&mut self) -> Result<bool, TableError> {
-        let quick = match &mut self.part {
-            Part::None | Part::Foreign(_) => false,
-            Part::Stream(stream) => stream.step(),
-            Part::Listed(listed) => !listed.is_dry() && listed.step(),
+        let end = match self.pace.check(&self.select.stop, 0) {
+            Ok(()) if self.step() => return Ok(true),
+            Ok(()) => {
+                let name = self.file.name().to_string();
+                guarded(&name, || self.fill())
+            }
+            Err(interrupted) => Err(interrupted),
         };
-        if quick {
-            return Ok(true);
-        }
-        let name = self.file.name().to_string();
-        let end = guarded(&name, || self.fill());
         if !matches!(end, Ok(true)) {
             self.groups = Some(VecDeque::new());
             self.part = Part::None;
@@ -78,9 +79,19 @@ impl<R: Ranges> Cursor<R> {
         end
     }
 
+    /// Goes to the next row where it is there already.
+    fn step(&mut self) -> bool {
+        match &mut self.part {
+            Part::None | Part::Foreign(_) => false,
+            Part::Stream(stream) => stream.step(),
+            Part::Listed(listed) => !listed.is_dry() && listed.step(),
+        }
+    }
+
     /// Goes to the next row that is not there yet.
     fn fill(&mut self) -> Result<bool, TableError> {
         loop {
+            self.select.stop.check()?;
             match &mut self.part {
                 Part::None => {}
                 Part::Foreign(rows) => {
@@ -128,7 +139,7 @@ impl<R: Ranges> Cursor<R> {
     /// Begins with a row group; true where it stands on its first row.
     fn begin(&mut self, group: usize, rows: Vec<Range<usize>>) -> Result<bool, TableError> {
         if let Some(directory) = directory(&self.file, &self.footer, group, &rows)? {
-            let wanted = directory.select(&self.select);
+            let wanted = directory.select(&self.select)?;
             if wanted.is_empty() {
                 return Ok(false);
             }
@@ -166,6 +177,7 @@ impl<R: Ranges> Cursor<R> {
         let name = self.file.name().to_string();
         let mut more = true;
         for (group, rows) in prune::prune(self.footer.parquet(), &self.select) {
+            self.select.stop.check()?;
             let mut give = |text: &str| more = more && each(text);
             if self.is_listed_whole(group) {
                 self.file.keep(Place::Directory(group), Kept::Asked);
@@ -173,8 +185,8 @@ impl<R: Ranges> Cursor<R> {
             } else if let Some(known) = guarded(&name, || directory(&self.file, &self.footer, group, &rows))?
             {
                 match what {
-                    Listing::Names => known.label_names(&self.select, &mut give),
-                    Listing::Values(label) => known.label_values(label, &self.select, &mut give),
+                    Listing::Names => known.label_names(&self.select, &mut give)?,
+                    Listing::Values(label) => known.label_values(label, &self.select, &mut give)?,
                 }
             } else {
                 more = self.list_rows(group, rows, what, each)?;

@@ -12,7 +12,9 @@
 mod build;
 mod pairs;
 
-use super::{Matcher, Select};
+use super::stop::Pace;
+use super::{Matcher, Select, Stop};
+use crate::error::TableError;
 use model::labels::METRIC_NAME;
 use model::{LabelsRef, SeriesKey, TimeRange};
 use std::ops::Range;
@@ -113,7 +115,7 @@ impl Directory {
     }
 
     /// The rows that may have wanted samples, ascending.
-    pub(super) fn select(&self, select: &Select) -> Vec<u32> {
+    pub(super) fn select(&self, select: &Select) -> Result<Vec<u32>, TableError> {
         let mut kept: Option<Vec<u32>> = None;
         let mut keep = |rows: Vec<u32>| {
             kept = Some(match kept.take() {
@@ -123,10 +125,10 @@ impl Directory {
         };
         if let Some(names) = &select.names {
             let wanted = |name: &str| names.binary_search_by(|n| n.as_str().cmp(name)).is_ok();
-            keep(self.with(METRIC_NAME, &wanted));
+            keep(self.with(METRIC_NAME, &select.stop, wanted)?);
         }
         for matcher in &select.matchers {
-            if let Some(rows) = self.matching(matcher) {
+            if let Some(rows) = self.matching(matcher, &select.stop)? {
                 keep(rows);
             }
         }
@@ -137,33 +139,37 @@ impl Directory {
         if !self.all_overlap(select.range) {
             rows.retain(|row| self.spans[*row as usize].overlaps(&select.range));
         }
-        rows
+        Ok(rows)
     }
 
     /// The rows whose value of the label passes; `None` for all of them.
-    fn matching(&self, matcher: &Matcher) -> Option<Vec<u32>> {
+    fn matching(&self, matcher: &Matcher, stop: &Stop) -> Result<Option<Vec<u32>>, TableError> {
         let test = |value: &str| (matcher.test)(value);
         if !test("") {
-            return Some(self.with(&matcher.label, &test));
+            return self.with(&matcher.label, stop, test).map(Some);
         }
         // who does not have the label passes: leave out those who have it with a value that does not
-        let others = self.with(&matcher.label, &|value| !test(value));
-        match others.is_empty() {
-            true => None,
-            false => Some(without(self.rows() as u32, &others)),
-        }
+        let others = self.with(&matcher.label, stop, |value| !test(value))?;
+        Ok((!others.is_empty()).then(|| without(self.rows() as u32, &others)))
     }
 
     /// The rows that have a value of the label for which `test` is true.
-    fn with(&self, label: &str, test: &dyn Fn(&str) -> bool) -> Vec<u32> {
-        let Some(name) = self.name(label) else { return Vec::new() };
-        let passing: Vec<u32> = name.pairs.clone().filter(|pair| test(self.value(*pair))).collect();
+    fn with(&self, label: &str, stop: &Stop, test: impl Fn(&str) -> bool) -> Result<Vec<u32>, TableError> {
+        let Some(name) = self.name(label) else { return Ok(Vec::new()) };
+        let (mut passing, mut pace) = (Vec::new(), Pace::default());
+        for pair in name.pairs.clone() {
+            let value = self.value(pair);
+            pace.check(stop, value.len())?;
+            if test(value) {
+                passing.push(pair);
+            }
+        }
         let mut rows: Vec<u32> = passing.iter().flat_map(|pair| self.postings_of(*pair)).copied().collect();
         // no row has two values of a label
         if passing.len() > 1 {
             rows.sort_unstable();
         }
-        rows
+        Ok(rows)
     }
 
     fn all_overlap(&self, range: TimeRange) -> bool {
@@ -176,26 +182,35 @@ impl Directory {
     }
 
     /// Gives the name of each label of the selected rows to `each`, once.
-    pub(super) fn label_names(&self, select: &Select, mut each: impl FnMut(&str)) {
+    pub(super) fn label_names(&self, select: &Select, mut each: impl FnMut(&str)) -> Result<(), TableError> {
         if self.takes_all(select) {
-            return self.names.iter().for_each(|name| each(&name.text));
+            self.names.iter().for_each(|name| each(&name.text));
+            return Ok(());
         }
-        let among = self.marked(&self.select(select));
+        let among = self.marked(&self.select(select)?);
         for name in &self.names {
             if name.pairs.clone().any(|pair| among[pair as usize]) {
                 each(&name.text);
             }
         }
+        Ok(())
     }
 
     /// Likewise each value of one label.
-    pub(super) fn label_values(&self, label: &str, select: &Select, mut each: impl FnMut(&str)) {
-        let Some(name) = self.name(label) else { return };
+    pub(super) fn label_values(
+        &self,
+        label: &str,
+        select: &Select,
+        mut each: impl FnMut(&str),
+    ) -> Result<(), TableError> {
+        let Some(name) = self.name(label) else { return Ok(()) };
         if self.takes_all(select) {
-            return name.pairs.clone().for_each(|pair| each(self.value(pair)));
+            name.pairs.clone().for_each(|pair| each(self.value(pair)));
+            return Ok(());
         }
-        let among = self.marked(&self.select(select));
+        let among = self.marked(&self.select(select)?);
         name.pairs.clone().filter(|pair| among[*pair as usize]).for_each(|pair| each(self.value(pair)));
+        Ok(())
     }
 
     /// Which pairs the rows have.

@@ -1,6 +1,8 @@
 //! Decides by the small columns which rows' samples are worth decoding.
 
-use super::{Matcher, Select, row};
+use super::stop::Pace;
+use super::{Matcher, Select, Stop, row};
+use crate::error::TableError;
 use crate::schema;
 use arrow_array::cast::AsArray;
 use arrow_array::types::TimestampMillisecondType;
@@ -32,72 +34,86 @@ pub(super) fn row_filter(metadata: &ParquetMetaData, select: &Arc<Select>) -> Ro
     RowFilter::new(vec![Box::new(predicate)])
 }
 
+/// Which rows of a batch are wanted. It fails where the read is to end, too.
 pub(super) fn matching(batch: &RecordBatch, select: &Select) -> Result<BooleanArray, ArrowError> {
+    select.stop.check().map_err(interrupted)?;
     let mut keep = vec![true; batch.num_rows()];
     if let Some(column) = batch.column_by_name(schema::NAME) {
         let names: &StringArray = text(column)?;
         if let Some(wanted) = &select.names {
-            retain(&mut keep, |i| wanted.binary_search_by(|n| n.as_str().cmp(names.value(i))).is_ok());
+            retain(&mut keep, |i| Ok(wanted.binary_search_by(|n| n.as_str().cmp(names.value(i))).is_ok()))?;
         }
         for matcher in select.matchers.iter().filter(|m| m.label == METRIC_NAME) {
-            let mut test = Remembered::new(matcher);
-            retain(&mut keep, |i| test.passes(names.value(i)));
+            let mut test = Remembered::new(matcher, &select.stop);
+            retain(&mut keep, |i| test.passes(names.value(i)))?;
         }
     }
     if let Some((wanted, column)) = select.series.as_ref().zip(batch.column_by_name(schema::SERIES)) {
         let column = column.as_binary_opt::<i32>().ok_or_else(unexpected)?;
-        retain(&mut keep, |i| row::key(column.value(i)).is_some_and(|key| wanted.contains(&key)));
+        retain(&mut keep, |i| Ok(row::key(column.value(i)).is_some_and(|key| wanted.contains(&key))))?;
     }
     if let Some((start, end)) = batch.column_by_name(schema::START).zip(batch.column_by_name(schema::END)) {
         let start = start.as_primitive_opt::<TimestampMillisecondType>().ok_or_else(unexpected)?;
         let end = end.as_primitive_opt::<TimestampMillisecondType>().ok_or_else(unexpected)?;
-        retain(&mut keep, |i| start.value(i) <= select.range.end_ms && end.value(i) >= select.range.start_ms);
+        let TimeRange { start_ms, end_ms } = select.range;
+        retain(&mut keep, |i| Ok(start.value(i) <= end_ms && end.value(i) >= start_ms))?;
     }
     if let Some(column) = batch.column_by_name(schema::LABELS) {
         let labels = column.as_map_opt().ok_or_else(unexpected)?;
         for matcher in select.matchers.iter().filter(|m| m.label != METRIC_NAME) {
-            match_label(labels, matcher, &mut keep)?;
+            match_label(labels, matcher, &select.stop, &mut keep)?;
         }
     }
     Ok(BooleanArray::from(keep))
 }
 
-fn retain(keep: &mut [bool], mut test: impl FnMut(usize) -> bool) {
+fn retain(
+    keep: &mut [bool],
+    mut test: impl FnMut(usize) -> Result<bool, ArrowError>,
+) -> Result<(), ArrowError> {
     for (i, keep) in keep.iter_mut().enumerate().filter(|(_, keep)| **keep) {
-        *keep = test(i);
+        *keep = test(i)?;
     }
+    Ok(())
 }
 
-fn match_label(labels: &MapArray, matcher: &Matcher, keep: &mut [bool]) -> Result<(), ArrowError> {
+fn match_label(
+    labels: &MapArray,
+    matcher: &Matcher,
+    stop: &Stop,
+    keep: &mut [bool],
+) -> Result<(), ArrowError> {
     let (keys, values) = (text(labels.keys())?, text(labels.values())?);
     let offsets = labels.value_offsets();
-    let mut test = Remembered::new(matcher);
+    let mut test = Remembered::new(matcher, stop);
     retain(keep, |i| {
         let mut entries = offsets[i] as usize..offsets[i + 1] as usize;
         let entry = entries.find(|e| keys.value(*e) == matcher.label);
         test.passes(entry.map_or("", |entry| values.value(entry)))
-    });
-    Ok(())
+    })
 }
 
 /// A test with its last answer: neighbouring rows often have the same value, and a regular expression costs.
 struct Remembered<'a> {
     matcher: &'a Matcher,
+    stop: &'a Stop,
+    pace: Pace,
     last: Option<(String, bool)>,
 }
 
 impl<'a> Remembered<'a> {
-    const fn new(matcher: &'a Matcher) -> Self {
-        Self { matcher, last: None }
+    fn new(matcher: &'a Matcher, stop: &'a Stop) -> Self {
+        Self { matcher, stop, pace: Pace::default(), last: None }
     }
 
-    fn passes(&mut self, value: &str) -> bool {
+    fn passes(&mut self, value: &str) -> Result<bool, ArrowError> {
         match &mut self.last {
-            Some((last, passes)) if last == value => *passes,
+            Some((last, passes)) if last == value => Ok(*passes),
             last => {
+                self.pace.check(self.stop, value.len()).map_err(interrupted)?;
                 let passes = (self.matcher.test)(value);
                 *last = Some((value.into(), passes));
-                passes
+                Ok(passes)
             }
         }
     }
@@ -105,6 +121,10 @@ impl<'a> Remembered<'a> {
 
 fn text(column: &ArrayRef) -> Result<&StringArray, ArrowError> {
     column.as_string_opt().ok_or_else(unexpected)
+}
+
+fn interrupted(error: TableError) -> ArrowError {
+    ArrowError::ExternalError(Box::new(error))
 }
 
 fn unexpected() -> ArrowError {

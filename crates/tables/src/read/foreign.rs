@@ -14,7 +14,7 @@
 
 use super::row::{Decoded, Order};
 use super::stream::{decode, selection};
-use super::{Footer, Ranges, ReadStats, Select, filter, prune};
+use super::{Footer, Ranges, ReadStats, Select, Stop, filter, prune};
 use crate::error::TableError;
 use crate::schema;
 use arrow_array::RecordBatch;
@@ -194,8 +194,8 @@ impl Foreign {
         for group in 0..footer.row_groups() {
             stats.row_groups += 1;
             let mut first = 0;
-            each_batch(file, footer, group, None, false, BATCH_ROWS, stats, |batch| {
-                let damaged = |e| TableError::damaged(file.name(), e);
+            each_batch(file, footer, group, None, false, BATCH_ROWS, &select.stop, stats, |batch| {
+                let damaged = |e| select.stop.or(TableError::damaged(file.name(), e));
                 let wanted = filter::matching(&batch, select).map_err(damaged)?;
                 let decoded = Decoded::new(file.name(), &batch, false, &mut Order::unchecked())?;
                 for row in (0..decoded.rows()).filter(|row| wanted.value(*row)) {
@@ -293,7 +293,7 @@ impl Foreign {
         for (group, mut rows) in places {
             rows.sort_unstable();
             for rows in windows(file, footer, group, &rows, self.window_bytes)? {
-                read_rows(file, footer, group, rows, select.range, stats, &mut found)?;
+                read_rows(file, footer, group, rows, select, stats, &mut found)?;
             }
         }
         for chain in &mut self.ready {
@@ -363,18 +363,19 @@ fn read_rows(
     footer: &Footer,
     group: usize,
     rows: &[usize],
-    range: TimeRange,
+    select: &Select,
     stats: &mut ReadStats,
     found: &mut HashMap<(usize, usize), Samples>,
 ) -> Result<(), TableError> {
     let mut next = rows.iter();
     let ranges = rows.chunk_by(|a, b| a + 1 == *b).map(|run| run[0]..run[run.len() - 1] + 1).collect();
-    each_batch(file, footer, group, Some(ranges), true, rows.len().min(BATCH_ROWS), stats, |batch| {
+    let (batch_rows, stop) = (rows.len().min(BATCH_ROWS), &select.stop);
+    each_batch(file, footer, group, Some(ranges), true, batch_rows, stop, stats, |batch| {
         let decoded = Decoded::new(file.name(), &batch, true, &mut Order::unchecked())?;
         for at in 0..decoded.rows() {
             let row = next.next().ok_or_else(|| TableError::damaged(file.name(), "it has too many rows"))?;
             let mut samples = Samples::default();
-            decoded.read(file.name(), at, range, &mut samples)?;
+            decoded.read(file.name(), at, select.range, &mut samples)?;
             found.insert((group, *row), samples);
         }
         Ok(())
@@ -390,6 +391,7 @@ fn each_batch(
     rows: Option<Vec<Range<usize>>>,
     samples: bool,
     batch_rows: usize,
+    stop: &Stop,
     stats: &mut ReadStats,
     mut each: impl FnMut(RecordBatch) -> Result<(), TableError>,
 ) -> Result<(), TableError> {
@@ -404,7 +406,7 @@ fn each_batch(
         builder = builder.with_row_selection(selection(&rows, footer.rows_of(group)));
     }
     let mut decoder = builder.build().map_err(|e| TableError::damaged(file.name(), e))?;
-    while let Some(batch) = decode(file, &mut decoder, stats)? {
+    while let Some(batch) = decode(file, &mut decoder, stop, stats)? {
         stats.rows += batch.num_rows() as u64;
         each(convert(file.name(), &batch)?)?;
     }

@@ -52,10 +52,11 @@ pub fn row_group(bytes: &[u8]) {
     for what in [Listing::Names, Listing::Values("__name__"), Listing::Values("pod")] {
         let mut known = BTreeSet::new();
         let each = |text: &str| _ = known.insert(text.to_string());
-        match what {
+        let all = match what {
             Listing::Names => directory.label_names(&Select::ALL, each),
             Listing::Values(label) => directory.label_values(label, &Select::ALL, each),
-        }
+        };
+        all.expect("BUG: nothing stops it");
         let [metrics, names, values, ..] = &chunks;
         let listed = match what {
             Listing::Names => listing::names_of(names),

@@ -1,7 +1,7 @@
 //! Rows of a row group as they are decoded: no more than a window of the file is held, and nothing is kept.
 
 use super::row::{Decoded, Order};
-use super::{Footer, Ranges, ReadStats, Select, fetch, filter, prune};
+use super::{Footer, Ranges, ReadStats, Select, Stop, fetch, filter, prune};
 use crate::error::TableError;
 use crate::schema;
 use parquet::DecodeResult;
@@ -70,7 +70,7 @@ impl Stream {
                 self.decoder = Some(self.open(file, footer, select, &window)?);
                 continue;
             };
-            let Some(batch) = decode(file, decoder, stats)? else {
+            let Some(batch) = decode(file, decoder, &select.stop, stats)? else {
                 self.decoder = None;
                 continue;
             };
@@ -171,13 +171,15 @@ pub(super) fn selection(ranges: &[Range<usize>], rows: usize) -> RowSelection {
 pub(super) fn decode(
     file: &dyn Ranges,
     decoder: &mut ParquetPushDecoder,
+    stop: &Stop,
     stats: &mut ReadStats,
 ) -> Result<Option<arrow_array::RecordBatch>, TableError> {
     let damaged = |e: ParquetError| TableError::damaged(file.name(), e);
     for _ in 0..FETCHES_MAX {
-        match decoder.try_decode().map_err(damaged)? {
+        match decoder.try_decode().map_err(|e| stop.or(damaged(e)))? {
             DecodeResult::NeedsData(ranges) => {
                 stats.bytes += ranges.iter().map(|r| r.end.saturating_sub(r.start)).sum::<u64>();
+                stop.check()?;
                 let data = fetch(file, &ranges)?;
                 decoder.push_ranges(ranges, data).map_err(damaged)?;
             }

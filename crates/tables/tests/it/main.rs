@@ -8,5 +8,6 @@ mod leases;
 mod mend;
 mod model;
 mod rollup;
+mod stop;
 mod table;
 mod upkeep;

@@ -3,7 +3,7 @@
 //! A rollup answers for days on which it says all that the tables hold and of which the heads hold nothing. Its
 //! statistics are series of their own, each in the same order; those that are needed are gone through side by side.
 
-use super::{Source, cancelled, tables_select, unreadable};
+use super::{Source, cancelled, stop, tables_select, unreadable};
 use crate::catalog::in_range;
 use crate::settings::Detail;
 use crate::source::{Cancelled, Turns};
@@ -55,7 +55,7 @@ fn select_from<'a>(
     let Some(complete) = longest_run(&filled, days.complete, covers) else { return Ok(None) };
     let range = TimeRange::new(complete.start_ms.max(covers.start_ms), complete.end_ms.min(covers.end_ms));
     for (partition, selected) in source.node.partitions().iter().zip(heads) {
-        let turns = Turns::new(partition, tenant, source.cancelled);
+        let turns = Turns::new(partition, tenant, &*source.cancelled);
         let fresh = in_range(&turns, Some(selected), range).map_err(|Cancelled| cancelled())?;
         if fresh.is_none_or(|fresh| !fresh.is_empty()) {
             return Ok(None);
@@ -68,12 +68,12 @@ fn select_from<'a>(
         let limits = ScanLimits { window_bytes, ..ScanLimits::default() };
         Scan::open_files(&table, &rolled, &lake.cache, select, &limits).map_err(unreadable)
     };
-    if leaves_out(ask, range, &open)? {
+    if leaves_out(source, ask, range, &open)? {
         return Ok(None);
     }
     let mut columns = Vec::with_capacity(ask.statistics.len());
     for statistic in ask.statistics.iter().copied() {
-        let mut select = tables_select(ask.matchers, range, true);
+        let mut select = tables_select(ask.matchers, range, true, &source.cancelled);
         select.matchers.push(rollup::matcher(statistic));
         let window_bytes = source.samples_max as usize * 8 / ask.statistics.len();
         let scan = open(&select, window_bytes)?;
@@ -94,16 +94,24 @@ fn select_from<'a>(
 
 /// Whether series of a name that is asked for were left out on a day of `range`, or that cannot be known.
 fn leaves_out(
+    source: &Source<'_>,
     ask: &RolledSelect<'_>,
     range: TimeRange,
     open: &impl Fn(&tables::Select, usize) -> Result<Scan, SourceError>,
 ) -> Result<bool, SourceError> {
-    let names = tables_select(ask.matchers, range, true).names;
+    let names = tables_select(ask.matchers, range, true, &source.cancelled).names;
     // it is said at the beginning of the day
     let range =
         TimeRange::new(range.start_ms.saturating_sub(range.start_ms.rem_euclid(DAY_MS)), range.end_ms);
     let matchers = vec![rollup::left_out_matcher()];
-    let select = tables::Select { names, matchers, range, samples: false, ..tables::Select::ALL };
+    let select = tables::Select {
+        names,
+        series: None,
+        matchers,
+        range,
+        samples: false,
+        stop: stop(&source.cancelled),
+    };
     let mut scan = open(&select, 0)?;
     let is_there = scan.next_series().map_err(unreadable)?;
     Ok(is_there || scan.warnings().next().is_some())

@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::block::{Date, Stretch};
-use crate::read::Cursor;
+use crate::read::{Cursor, Matcher};
 use crate::write::FileWriter;
 use arrow_schema::{DataType, Field, TimeUnit};
 use bytes::Bytes;
@@ -10,6 +10,8 @@ use model::Labels;
 use parquet::arrow::ArrowWriter;
 use parquet::arrow::arrow_reader::ParquetRecordBatchReaderBuilder;
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::atomic::AtomicU64;
+use std::sync::atomic::Ordering::Relaxed;
 use stdx::rng::Rng;
 
 const DAY: i64 = 20_000 * 86_400_000;
@@ -141,4 +143,38 @@ fn a_file_with_other_columns_is_refused_by_its_footer() {
     ArrowWriter::try_new(&mut bytes, schema, None).unwrap().close().unwrap();
     let error = Footer::read(&Bytes::from(bytes)).unwrap_err().to_string();
     assert!(error.contains("not the columns of a metrics table"), "{error}");
+}
+
+#[test]
+fn a_read_ends_when_it_is_stopped() {
+    let rows = (0..300).map(|n| {
+        let samples = Samples { timestamps: vec![DAY + n], values: vec![1.0] };
+        batch(&Labels::from_pairs(&[("__name__", "m"), ("i", &n.to_string())]), &samples)
+    });
+    let bytes = file(&rows.collect::<Vec<_>>());
+    let stopped_at = |stop_at: u64, passes: bool| {
+        let asked = Arc::new(AtomicU64::new(0));
+        let counted = Arc::clone(&asked);
+        let stop = Stop::when(move || counted.fetch_add(1, Relaxed) + 1 >= stop_at);
+        let matchers = vec![Matcher::new("i", move |_| passes)];
+        let footer = Arc::new(Footer::read(&bytes).unwrap());
+        let select = Arc::new(Select { matchers, stop, ..Select::ALL });
+        let mut cursor = Cursor::new(bytes.clone(), footer, select, 1 << 20);
+        let end = loop {
+            match cursor.advance() {
+                Ok(true) => {}
+                end => break end,
+            }
+        };
+        (end, asked.load(Relaxed))
+    };
+    for passes in [false, true] {
+        let (end, asked) = stopped_at(u64::MAX, passes);
+        assert!(!end.unwrap());
+        assert!(asked >= 300 / 64, "asked {asked} times for 300 values");
+        for stop_at in 1..=asked {
+            let (end, _) = stopped_at(stop_at, passes);
+            assert!(matches!(end, Err(TableError::Interrupted)), "{end:?} at question {stop_at}");
+        }
+    }
 }

@@ -1,0 +1,89 @@
+//! Whether a read is still wanted.
+
+use crate::error::TableError;
+use std::sync::Arc;
+
+/// Ends reads whose result nobody waits for: they fail with [`TableError::Interrupted`].
+///
+/// It is asked for each file, row group and batch of rows, and between those as [`Pace`] says. No lock is held.
+#[derive(Clone, Default)]
+pub struct Stop(Option<Arc<dyn Fn() -> bool + Send + Sync>>);
+
+impl Stop {
+    /// Every read goes on to its end.
+    pub const NEVER: Self = Self(None);
+
+    /// Ends reads once `is_set` is true. It must stay true.
+    pub fn when(is_set: impl Fn() -> bool + Send + Sync + 'static) -> Self {
+        Self(Some(Arc::new(is_set)))
+    }
+
+    fn is_set(&self) -> bool {
+        self.0.as_ref().is_some_and(|is_set| is_set())
+    }
+
+    /// Fails where the read is to end.
+    pub(crate) fn check(&self) -> Result<(), TableError> {
+        if self.is_set() { Err(TableError::Interrupted) } else { Ok(()) }
+    }
+
+    /// Why a decoder failed that asks on its own: it can only pass on errors of its library.
+    pub(super) fn or(&self, error: TableError) -> TableError {
+        if self.is_set() { TableError::Interrupted } else { error }
+    }
+}
+
+impl std::fmt::Debug for Stop {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_tuple("Stop").field(&self.0.is_some()).finish()
+    }
+}
+
+/// Asks a [`Stop`] now and then: after some rows or short values, before each long value, which a pattern may be slow on.
+#[derive(Debug, Default)]
+pub(super) struct Pace {
+    done: usize,
+}
+
+impl Pace {
+    /// Bytes of values between two questions.
+    const BYTES: usize = 1024;
+
+    /// What a row, or a value of no length, counts for.
+    const ONE: usize = 16;
+
+    /// To be called before work on a row (of no `bytes`) or on a value.
+    pub(super) fn check(&mut self, stop: &Stop, bytes: usize) -> Result<(), TableError> {
+        self.done += Self::ONE + bytes;
+        if self.done < Self::BYTES {
+            return Ok(());
+        }
+        self.done = 0;
+        stop.check()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::atomic::{AtomicUsize, Ordering};
+
+    #[test]
+    fn each_long_value_is_asked_for_and_short_ones_together() {
+        let check = |bytes: usize, expected: usize| {
+            let asked = Arc::new(AtomicUsize::new(0));
+            let counted = Arc::clone(&asked);
+            let stop = Stop::when(move || {
+                counted.fetch_add(1, Ordering::Relaxed);
+                false
+            });
+            let mut pace = Pace::default();
+            (0..640).for_each(|_| pace.check(&stop, bytes).unwrap());
+            assert_eq!(asked.load(Ordering::Relaxed), expected, "values of {bytes} bytes");
+        };
+        check(0, 10);
+        check(16, 20);
+        check(1008, 640);
+        check(16 << 10, 640);
+    }
+}

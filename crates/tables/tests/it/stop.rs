@@ -1,0 +1,144 @@
+//! Reads that nobody waits for any more end, whatever they are at.
+
+use crate::fleet::{DAY, Series, fleet};
+use crate::table::{open, stage};
+use model::Samples;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use tables::read::Listing;
+use tables::{Cache, Matcher, Scan, ScanLimits, Select, StagedBlock, Stop, Table, TableError, scan};
+use tempfile::TempDir;
+
+const FILES: u64 = 3;
+const PODS: usize = 500;
+
+/// Most rows, or short values, between two questions.
+const BETWEEN_MAX: usize = 64;
+
+/// Files of `PODS` series each.
+fn table(folder: &TempDir) -> Arc<Table> {
+    let table = open(folder);
+    let series: Vec<Series> = fleet(1, PODS, 1);
+    let files = (0..FILES).map(|n| stage(&table, &format!("f-{n}"), &series)).collect();
+    let block = StagedBlock { source: "j-0".into(), after: None, upto: 10, through: None, files };
+    table.commit(&[block], DAY).unwrap();
+    table
+}
+
+/// How often a read asked whether to stop, and the values that it tested.
+#[derive(Debug, Default)]
+struct Watch {
+    asked: AtomicUsize,
+    /// The question from which on the answer is yes.
+    stop_at: usize,
+    tested: AtomicUsize,
+    /// Tests of them after the answer was yes.
+    after: AtomicUsize,
+}
+
+impl Watch {
+    fn is_set(&self) -> bool {
+        self.asked.load(Ordering::Relaxed) >= self.stop_at
+    }
+
+    fn note(&self) {
+        self.tested.fetch_add(1, Ordering::Relaxed);
+        self.after.fetch_add(usize::from(self.is_set()), Ordering::Relaxed);
+    }
+}
+
+/// A selection by a label's values, all or none of which pass; with their samples where they do.
+fn watched(stop_at: usize, passes: bool) -> (Arc<Watch>, Select) {
+    let watch = Arc::new(Watch { stop_at, ..Watch::default() });
+    let (of_test, of_stop) = (Arc::clone(&watch), Arc::clone(&watch));
+    let test = move |value: &str| {
+        if !value.is_empty() {
+            of_test.note();
+        }
+        passes && !value.is_empty()
+    };
+    let stop = Stop::when(move || of_stop.asked.fetch_add(1, Ordering::Relaxed) + 1 >= of_stop.stop_at);
+    (watch, Select { matchers: vec![Matcher::new("pod", test)], samples: passes, stop, ..Select::ALL })
+}
+
+fn series_of(table: &Table, cache: &Arc<Cache>, select: &Select) -> Result<usize, TableError> {
+    let mut scan = Scan::open(table, cache, select, &ScanLimits::default())?;
+    let mut count = 0;
+    let mut samples = Samples::default();
+    while scan.next_series()? {
+        count += 1;
+        if select.samples {
+            scan.read(&mut samples)?;
+        }
+    }
+    assert_eq!(scan.warnings().count(), 0);
+    Ok(count)
+}
+
+fn texts_of(
+    table: &Table,
+    cache: &Arc<Cache>,
+    select: &Select,
+    what: Listing<'_>,
+) -> Result<usize, TableError> {
+    let mut count = 0;
+    let left_out = scan::list(table, cache, select, &ScanLimits::default(), what, &mut |_| {
+        count += 1;
+        true
+    })?;
+    assert!(left_out.is_empty(), "{left_out:?}");
+    Ok(count)
+}
+
+/// Stops a read at each of its questions in turn: it fails, and tests no more values.
+fn check(what: &str, passes: bool, read: &dyn Fn(&Select) -> Result<usize, TableError>) {
+    let (whole, select) = watched(usize::MAX, passes);
+    read(&select).unwrap();
+    let asked = whole.asked.load(Ordering::Relaxed);
+    let tested = whole.tested.load(Ordering::Relaxed);
+    assert!(tested >= FILES as usize * PODS, "{what}: {tested} values are tested");
+    assert!(asked >= tested / BETWEEN_MAX, "{what}: asked {asked} times, for {tested} values");
+    for stop_at in 1..=asked {
+        let (watch, select) = watched(stop_at, passes);
+        let ended = read(&select);
+        assert!(matches!(ended, Err(TableError::Interrupted)), "{what}: {ended:?} at question {stop_at}");
+        let after = watch.after.load(Ordering::Relaxed);
+        assert_eq!(after, 0, "{what}: values were tested after question {stop_at}");
+    }
+}
+
+#[test]
+fn reads_end_at_whichever_question_they_are_stopped() {
+    let folder = TempDir::new().unwrap();
+    let table = table(&folder);
+    let kept = Arc::new(Cache::new(64 << 20));
+    for _ in 0..3 {
+        series_of(&table, &kept, &Select::ALL).unwrap();
+    }
+    let none: fn(&Arc<Cache>) -> Arc<Cache> = |_| Arc::new(Cache::new(0));
+    let fresh: fn(&Arc<Cache>) -> Arc<Cache> = |_| Arc::new(Cache::new(64 << 20));
+    for (how, cache) in [("no cache", none), ("an empty cache", fresh), ("a full cache", Arc::clone)] {
+        for passes in [false, true] {
+            check(how, passes, &|select| series_of(&table, &cache(&kept), select));
+            for what in [Listing::Names, Listing::Values("job"), Listing::Values("pod")] {
+                check(how, passes, &|select| {
+                    texts_of(&table, &cache(&kept), &Select { samples: false, ..select.clone() }, what)
+                });
+            }
+        }
+    }
+}
+
+#[test]
+fn rows_that_no_pattern_is_tried_on_are_not_gone_through_either() {
+    let folder = TempDir::new().unwrap();
+    let table = table(&folder);
+    for cache in [Cache::new(0), Cache::new(64 << 20)] {
+        let cache = Arc::new(cache);
+        let (watch, select) = watched(usize::MAX, true);
+        let select = Select { matchers: Vec::new(), ..select };
+        assert_eq!(series_of(&table, &cache, &select).unwrap(), PODS);
+        let asked = watch.asked.load(Ordering::Relaxed);
+        assert!(asked >= FILES as usize * PODS / BETWEEN_MAX, "asked {asked} times");
+    }
+}
