@@ -15,11 +15,13 @@
 //! - [`pins`]: who may still need what is to go
 //! - [`sealer`]: when to seal, and who is behind; [`round`]: one round of it; [`flush`]: who waits for one; [`laggards`]:
 //!   what others may know
+//! - [`closed`]: tenants whose tables could not be asked at the start
 //! - [`stage`]: from frozen series to files
 //! - [`tenants`]: where tenants' tables lie, and which are open
 //! - [`upkeep`]: retention, compaction, checkpoints, vacuum
 //! - [`fault`]: named places where a test lets a round be cut short
 
+mod closed;
 pub(crate) mod fault;
 pub(crate) mod flush;
 pub(crate) mod laggards;
@@ -40,6 +42,7 @@ use crate::budget::Budget;
 use crate::datadir::{DataDir, Source};
 use crate::settings::LakeSettings;
 use crate::world::{Chance, World};
+use closed::Closed;
 use fault::Faults;
 use laggards::Laggards;
 use manifest::Manifest;
@@ -72,6 +75,7 @@ pub(crate) struct Lake {
     pub(crate) pins: Arc<Pins>,
     pub(crate) metrics: LakeMetrics,
     pub(crate) laggards: Laggards,
+    pub(crate) closed: Closed,
     /// When the oldest sample came that a round of sealing has taken and not yet committed, in milliseconds since the Unix
     /// epoch; `i64::MAX` where there is none.
     pub(crate) in_rounds_since_ms: AtomicI64,
@@ -116,6 +120,7 @@ impl Lake {
             pins: Arc::default(),
             metrics,
             laggards: Laggards::default(),
+            closed: Closed::default(),
             in_rounds_since_ms: AtomicI64::new(i64::MAX),
             faults: Faults::default(),
             chance,
@@ -189,7 +194,12 @@ impl Lake {
             self.trusted[partition].store(end, Ordering::Relaxed);
         }
         mark.attempt = None;
-        mark.tenants.values_mut().for_each(|own| own.attempt = None);
+        let closed = self.closed.of(partition);
+        for (tenant, own) in &mut mark.tenants {
+            if !closed.iter().any(|closed| closed.as_str() == tenant) {
+                own.attempt = None;
+            }
+        }
         for (tenant, floodmark) in found {
             let own = mark.of(tenant);
             let passes = (floodmark.end() > floodmark.upto).then_some(floodmark.end());
@@ -201,6 +211,53 @@ impl Lake {
         if let Err(error) = manifest.settle(partition, mark) {
             tracing::warn!(partition, %error, "cannot note what replay found in tables; the next one will ask again");
         }
+    }
+
+    /// Closes a tenant whose table says nothing about a partition's samples.
+    pub(crate) fn close(&self, partition: usize, tenant: &TenantId, why: String, since_ms: i64) {
+        self.closed.add(tenant, partition, why);
+        self.laggards.add(tenant, since_ms);
+    }
+
+    /// Notes of a partition's closed tenants that they are in doubt, up to where they were, or else the journal's `end`. That
+    /// also keeps the journal from their first sample on.
+    pub(crate) fn keep_in_doubt(&self, partition: usize, end: u64) {
+        let closed = self.closed.of(partition);
+        if closed.is_empty() {
+            return;
+        }
+        let mut manifest = self.manifest.lock();
+        let mut mark = manifest.marks()[partition].clone();
+        for tenant in closed {
+            let own = mark.of(&tenant).in_doubt(end);
+            mark.tenants.insert(tenant.as_str().into(), own);
+        }
+        if let Err(error) = manifest.settle(partition, mark) {
+            tracing::warn!(partition, %error, "cannot note which tenants are closed; the next replay will find out");
+        }
+    }
+
+    /// A closed tenant's samples of a partition, whose journal has `end` records, are in the head, but for those that
+    /// its table has: it can be sealed as any other. True where it is open.
+    pub(crate) fn reopen(
+        &self,
+        partition: usize,
+        end: u64,
+        tenant: &TenantId,
+        floodmark: &Floodmark,
+    ) -> bool {
+        let mut manifest = self.manifest.lock();
+        let mut mark = manifest.marks()[partition].clone();
+        let own = mark.of(tenant);
+        // beyond the end it is the floodmark of another journal of this name: the next round finds out
+        let upto = own.upto.max(floodmark.upto.min(end));
+        let passes = Some(floodmark.end()).filter(|passes| *passes > floodmark.upto && *passes <= end);
+        mark.tenants.insert(tenant.as_str().into(), Own { upto, attempt: None, passes, ..own });
+        if let Err(error) = manifest.settle(partition, mark) {
+            tracing::warn!(partition, %error, "cannot note what a table said; the next replay will ask again");
+        }
+        drop(manifest);
+        self.closed.remove(tenant, partition)
     }
 
     /// A tenant's samples, in a table that is made where there is none.

@@ -28,9 +28,10 @@ use crate::submission::Submission;
 use dictionary::Dictionary;
 use evict::Evicting;
 use head::Partition;
-use journal::{Journal, RecordEncoder};
+use journal::{Journal, JournalError, Offset, RecordEncoder};
 use outage::Outage;
 use parking_lot::{Mutex, RwLock};
+pub(crate) use replay::late::{Late, LateBatch, LateTurn};
 use seal::Sealing;
 pub(crate) use seal::{Freeze, Frozen, Safe, Sealed};
 use slicing::Slicing;
@@ -111,7 +112,18 @@ pub(crate) enum Command {
     Write(Box<Submission>),
     Freeze(Freeze),
     Sealed(Sealed),
+    /// Asks for a reader of the journal, from the beginning of the dictionary of that record on.
+    Read(Offset, SyncSender<Read>),
+    /// Samples of a closed tenant.
+    Late(LateBatch, SyncSender<()>),
     Stop,
+}
+
+/// The journal as it was when a reader was asked for.
+#[derive(Debug)]
+pub(crate) struct Read {
+    pub(crate) reader: Result<Box<dyn journal::Reader>, JournalError>,
+    pub(crate) end: Offset,
 }
 
 pub(crate) type Commands = SyncSender<Command>;
@@ -258,6 +270,15 @@ impl Owner {
                 Command::Write(s) => self.creating.push_back(*s),
                 Command::Freeze(freeze) => self.sealing.asked = Some(freeze),
                 Command::Sealed(sealed) => self.sealed(sealed),
+                Command::Read(from, reply) => {
+                    let reader = self.journal.read(self.journal.dictionary_start(from));
+                    let _ = reply.send(Read { reader, end: self.journal.durable_end() }); // who asked may have gone
+                }
+                Command::Late(batch, reply) => {
+                    self.take_late(&batch);
+                    let _ = reply.send(()); // who asked may have gone
+                    cost += GROUP_COST_MAX / 8;
+                }
             }
             next = if cost < GROUP_COST_MAX { self.commands.try_recv().ok() } else { None };
         }
@@ -344,7 +365,7 @@ impl Owner {
             match self.commands.recv() {
                 Ok(Command::Write(submission)) => submission.turn_away(refusal.clone()),
                 Ok(Command::Stop) | Err(_) => return,
-                Ok(Command::Freeze(_) | Command::Sealed(_)) => {} // who asked sees that no answer comes
+                Ok(Command::Freeze(_) | Command::Sealed(_) | Command::Read(..) | Command::Late(..)) => {} // who asked sees that no answer comes
             }
         }
     }

@@ -184,6 +184,7 @@ pub(crate) fn check_state(node: &Node, tenant: &TenantId) -> Result<(), Refusal>
     if !node.is_ready() {
         return Err(node.shared().replaying());
     }
+    node.shared().lake.closed.check(tenant)?;
     let (used, limit) = (node.shared().head_bytes(), node.budget().head_bytes);
     node.shared().head_peaks(used);
     if used >= limit {

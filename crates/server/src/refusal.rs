@@ -38,6 +38,7 @@ pub(crate) const REASONS: &[&str] = &[
     "queue_full",
     "replaying",
     "stopping",
+    "table_unreadable",
     "table_unwritable",
     "tables",
     "tenant",

@@ -7,13 +7,13 @@
 use crate::lake::sealer::{Sealer, Stopping};
 use crate::lake::upkeep::Upkeep;
 use crate::node::{Node, Parts, StartError};
-use crate::owner::{Command, Freeze, Frozen, Owner, Owners, PartitionShared, Safe, Sealed};
+use crate::owner::{Command, Freeze, Frozen, LateBatch, Owner, Owners, PartitionShared, Read, Safe, Sealed};
 use crate::pipeline::{self, Answer, Submitted};
 use crate::refusal::Refusal;
 use crate::settings::Settings;
 use crate::source::{Source, Turns};
 use crate::world::{Chance, World};
-use journal::Disk;
+use journal::{Disk, Offset};
 use model::{LabelsRef, Samples, SeriesKey, SeriesRef, TenantId, TimeRange};
 use protocol::remote_write::Version;
 use query::{Select, SeriesSource, SourceError};
@@ -151,10 +151,25 @@ impl Simulated {
 #[derive(Debug)]
 pub struct Flush(oneshot::Receiver<crate::lake::flush::Flushed>);
 
+/// What a flush came to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct FlushAnswer {
+    /// Samples that went into tables.
+    pub samples: u64,
+    /// Tenants that it no longer waits for: they are not sealed yet.
+    pub behind: u64,
+}
+
 impl Flush {
-    /// How many samples went into tables, once it is done.
+    /// What it came to, once it is answered.
+    pub fn answer(&mut self) -> Option<FlushAnswer> {
+        let flushed = self.0.try_recv().ok()?;
+        Some(FlushAnswer { samples: flushed.samples, behind: flushed.behind })
+    }
+
+    /// How many samples went into tables, once it is answered.
     pub fn samples(&mut self) -> Option<u64> {
-        self.0.try_recv().ok().map(|flushed| flushed.samples)
+        self.answer().map(|answer| answer.samples)
     }
 }
 
@@ -169,7 +184,7 @@ impl Stepped {
         self.owners.borrow_mut()[partition].begin()
     }
 
-    /// Tells all owners to stop: a replay that waits for a table ends.
+    /// Tells all owners to stop: a replay that waits for memory ends.
     pub fn stop(&self) {
         for commands in self.node.commands() {
             let _ = commands.try_send(Command::Stop); // a full channel is one that is looked at anyway
@@ -194,8 +209,16 @@ impl Stepped {
         }
     }
 
+    /// Tenants are closed: their tables could not be read when the journal was replayed.
+    pub fn has_closed_tenants(&self) -> bool {
+        !self.node.shared().lake.closed.is_empty()
+    }
+
     /// All that a tenant has, in heads and tables.
     pub fn read(&self, tenant: &TenantId) -> Result<Content, SourceError> {
+        if let Err(Refusal { kind, message, .. }) = self.node.shared().lake.closed.check(tenant) {
+            return Err(SourceError { kind, message });
+        }
         let cancelled = Arc::new(AtomicBool::new(false));
         let source = Source::new(&self.node, tenant.clone(), SAMPLES_MAX, cancelled);
         let mut set = source.select(&Select { matchers: &[], range: TimeRange::ALL })?;
@@ -340,5 +363,15 @@ impl Owners for Waiting {
     fn release(&mut self, number: usize, what: Safe) -> Option<()> {
         let (reply, answer) = sync_channel(1);
         self.wait_for(number, Command::Sealed(Sealed { what, reply }), &answer)
+    }
+
+    fn read(&mut self, number: usize, from: Offset) -> Option<Read> {
+        let (reply, answer) = sync_channel(1);
+        self.wait_for(number, Command::Read(from, reply), &answer)
+    }
+
+    fn take_late(&mut self, number: usize, batch: LateBatch) -> Option<()> {
+        let (reply, answer) = sync_channel(1);
+        self.wait_for(number, Command::Late(batch, reply), &answer)
     }
 }

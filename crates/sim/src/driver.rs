@@ -19,7 +19,7 @@ use crate::store::{SimStore, StoreFaults};
 use crate::trace::Trace;
 use crate::traffic::Traffic;
 use journal::Durability;
-use server::sim::{Flush, Simulated, Stepped};
+use server::sim::{Flush, FlushAnswer, Simulated, Stepped};
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeSet;
 use std::rc::Rc;
@@ -42,6 +42,8 @@ pub struct Driver {
     traffic: Rc<RefCell<Traffic>>,
     node: Option<Simulated>,
     flushes: Vec<Flush>,
+    /// The last flush that was answered did not wait for all tenants.
+    is_behind: bool,
     /// How often it was started again.
     lives: u32,
     importer: Option<Importer>,
@@ -87,6 +89,7 @@ impl Driver {
             traffic: Rc::new(RefCell::new(traffic)),
             node: None,
             flushes: Vec::new(),
+            is_behind: false,
             lives: 0,
             importer,
             import: None,
@@ -208,9 +211,11 @@ impl Driver {
         }
         self.hear()?;
         let traffic = &self.traffic;
-        self.flushes.retain_mut(|flush| match flush.samples() {
-            Some(samples) => {
-                traffic.borrow_mut().trace.note(format!("flushed {samples}"));
+        let is_behind = &mut self.is_behind;
+        self.flushes.retain_mut(|flush| match flush.answer() {
+            Some(FlushAnswer { samples, behind }) => {
+                traffic.borrow_mut().trace.note(format!("flushed {samples}, {behind} tenants behind"));
+                *is_behind = behind > 0;
                 false
             }
             None => true,

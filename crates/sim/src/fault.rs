@@ -63,12 +63,13 @@ impl Fault {
             }
             Self::Backfills => {
                 plan.load.span_ms = [5, 20][rng.below(2) as usize] * 86_400_000;
-                // a file for each day, which every check reads: few runs have hundreds of them
-                (plan.steps, plan.load.backfill_days) = match rng.chance(0.03) {
-                    true => (20, 420),
-                    false => (plan.steps / 2 + 15, 12),
-                };
-                plan.flush_bytes = [Some(64 << 10), Some(256 << 10), None][rng.below(3) as usize];
+                // a file for each day, which every check reads: few runs have hundreds of them, and those seal them in few passes
+                if rng.chance(0.03) {
+                    (plan.steps, plan.load.backfill_days) = (20, 420);
+                } else {
+                    (plan.steps, plan.load.backfill_days) = (plan.steps / 2 + 15, 12);
+                    plan.flush_bytes = [Some(64 << 10), Some(256 << 10), None][rng.below(3) as usize];
+                }
                 plan.retention_ms = None;
             }
             Self::Directories => {

@@ -5,6 +5,7 @@ use super::error::ApiError;
 use super::json::Json;
 use super::queries::{Lane, Outcome, Turn};
 use axum::http::StatusCode;
+use model::TenantId;
 use query::{Allowance, Interrupt, Options};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -21,6 +22,12 @@ pub(super) async fn wait_for_all_series(app: &App) -> Result<(), ApiError> {
         true => Ok(()),
         false => Err(ApiError::unavailable(app.node.shared().replaying().message)),
     }
+}
+
+/// The same, and fails where the tenant is closed: half of its samples are still in the journal.
+pub(super) async fn wait_for_series_of(app: &App, tenant: &TenantId) -> Result<(), ApiError> {
+    wait_for_all_series(app).await?;
+    Ok(app.node.shared().lake.closed.check(tenant)?)
 }
 
 /// What one query may hold from its first word to its answer: a share of the query account. The thread for small queries

@@ -18,7 +18,7 @@ mod given;
 mod pieces;
 
 use super::App;
-use super::bounds::{CancelOnDrop, TRIES_MAX, allowance, options, wait_for_all_series};
+use super::bounds::{CancelOnDrop, TRIES_MAX, allowance, options, wait_for_series_of};
 use super::error::ApiError;
 use super::meta::Selectors;
 use super::params::Params;
@@ -51,7 +51,7 @@ pub(super) async fn export(
     let tenant = tenant_of(&headers)?;
     let (format, range) = (Format::of(&params)?, params.range()?);
     let selectors = Selectors::of(&params, true)?;
-    wait_for_all_series(&app).await?;
+    wait_for_series_of(&app, &tenant).await?;
     let Some(pass) = app.exporting.enter() else {
         let message = format!("too many exports: {} run already", app.exporting.limit());
         return Err(ApiError::unavailable(message));

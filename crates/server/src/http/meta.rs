@@ -1,7 +1,7 @@
 //! What there is: labels, series, metadata, exemplars; and what this server is.
 
 use super::App;
-use super::bounds::{allowance, left_bytes, on_query_thread};
+use super::bounds::{allowance, left_bytes, on_query_thread, wait_for_series_of};
 use super::error::ApiError;
 use super::json::Json;
 use super::params::Params;
@@ -27,6 +27,7 @@ pub(crate) async fn label_names(
     let selectors = Selectors::of(&params, false)?;
     let (range, limit) = (params.range()?, params.limit()?);
     let tenant = tenant_of(&headers)?;
+    wait_for_series_of(&app, &tenant).await?;
     let answer = on_query_thread(&app, move |app, turn| {
         let mut parsed = allowance(app);
         let selectors = selectors.parse(&mut parsed)?;
@@ -48,6 +49,7 @@ pub(crate) async fn label_values(
     let selectors = Selectors::of(&params, false)?;
     let (range, limit) = (params.range()?, params.limit()?);
     let tenant = tenant_of(&headers)?;
+    wait_for_series_of(&app, &tenant).await?;
     let answer = on_query_thread(&app, move |app, turn| {
         let mut parsed = allowance(app);
         let selectors = selectors.parse(&mut parsed)?;
@@ -80,6 +82,7 @@ pub(crate) async fn series(
     let selectors = Selectors::of(&params, true)?;
     let (range, limit) = (params.range()?, params.limit()?);
     let tenant = tenant_of(&headers)?;
+    wait_for_series_of(&app, &tenant).await?;
     let answer = on_query_thread(&app, move |app, turn| {
         let mut parsed = allowance(app);
         let selectors = selectors.parse(&mut parsed)?;
@@ -116,6 +119,7 @@ pub(crate) async fn metadata(
     params: Params,
 ) -> Result<Json, ApiError> {
     let tenant = tenant_of(&headers)?;
+    wait_for_series_of(&app, &tenant).await?;
     let limit = params.limit()?;
     let metric = params.get("metric").map(String::from);
     let answer = on_query_thread(&app, move |app, turn| {
@@ -149,6 +153,7 @@ pub(crate) async fn exemplars(
     params: Params,
 ) -> Result<Json, ApiError> {
     let tenant = tenant_of(&headers)?;
+    wait_for_series_of(&app, &tenant).await?;
     let range = params.range()?;
     let text = expression(&params).to_owned();
     let answer = on_query_thread(&app, move |app, turn| {

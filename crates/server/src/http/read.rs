@@ -1,7 +1,7 @@
 //! PromQL over HTTP: instant and range queries.
 
 use super::App;
-use super::bounds::{TRIES_MAX, allowance, options, within};
+use super::bounds::{TRIES_MAX, allowance, options, wait_for_series_of, within};
 use super::error::ApiError;
 use super::json::Json;
 use super::params::Params;
@@ -99,6 +99,7 @@ impl Asked {
         app: &App,
         query: impl Fn(&Expr, &Source<'_>, &Options<'_>) -> Result<Answer, QueryError> + Send + 'static,
     ) -> Result<Json, ApiError> {
+        wait_for_series_of(app, &self.tenant).await?;
         let answer = within(app, self.timeout, move |app, turn| {
             let mut parsed = allowance(app);
             let expr = query::parse_within(&self.text, &mut parsed)?;

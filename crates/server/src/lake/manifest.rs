@@ -62,6 +62,15 @@ pub(crate) struct Own {
     pub(crate) passes: Option<u64>,
 }
 
+impl Own {
+    /// The same, of a tenant whose table cannot be asked: it may have anything below `attempt`, or below the journal's `end`
+    /// where nothing is known of that.
+    pub(crate) fn in_doubt(self, end: u64) -> Self {
+        let known = self.attempt.max(self.passes).filter(|attempt| *attempt != UNKNOWN);
+        Self { attempt: Some(known.unwrap_or(end)), passes: None, ..self }
+    }
+}
+
 /// Stands for an attempt of which nothing is known.
 const UNKNOWN: u64 = u64::MAX;
 

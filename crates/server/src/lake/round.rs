@@ -230,7 +230,7 @@ impl<O: Owners> Sealer<O> {
         self.release(round)
     }
 
-    fn is_stopping(&self) -> bool {
+    pub(super) fn is_stopping(&self) -> bool {
         self.stopping.load(Ordering::Relaxed)
     }
 

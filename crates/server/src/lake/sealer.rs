@@ -4,6 +4,7 @@
 //! tried again by itself, sooner or later as it fails the first time or the tenth, and comes back alone.
 
 mod behind;
+mod reopen;
 
 use super::flush::{FlushPace, Flushed, Waiter};
 use super::round::Round;
@@ -13,6 +14,7 @@ use crate::node::Shared;
 use crate::owner::Owners;
 use behind::Behind;
 use model::TenantId;
+use reopen::Reopening;
 use std::collections::BTreeMap;
 use std::io;
 use std::sync::Arc;
@@ -89,6 +91,7 @@ pub(crate) struct Sealer<O> {
     /// Who waits for tenants that could not be sealed.
     held: Vec<Waiter>,
     behind: BTreeMap<TenantId, Behind>,
+    reopening: Reopening,
     /// A tenant is no longer behind: what came of it meanwhile is older than it looks.
     caught_up: bool,
     failures: u32,
@@ -117,6 +120,7 @@ impl<O: Owners> Sealer<O> {
             waiting: Vec::new(),
             held: Vec::new(),
             behind: BTreeMap::new(),
+            reopening: Reopening::new(ended),
             caught_up: false,
             failures: 0,
             head_bytes: 0,
@@ -135,7 +139,11 @@ impl<O: Owners> Sealer<O> {
                 retry_in
             } else {
                 let flush_in = self.flush_in().unwrap_or(TICK).min(TICK);
-                if self.behind.is_empty() { flush_in } else { flush_in.min(retry_in) }
+                if self.behind.is_empty() && self.node.lake.closed.is_empty() {
+                    flush_in
+                } else {
+                    flush_in.min(retry_in)
+                }
             };
             match self.orders.recv_timeout(wait) {
                 Ok(Order::Flush(answer)) => {
@@ -185,10 +193,11 @@ impl<O: Owners> Sealer<O> {
             Err(error) => Some(self.failed(&error)),
         };
         self.retry_one()?;
+        let closed = self.reopen_some();
         self.answer_held();
         let now = self.node.clock.instant();
         let behind = self.behind.values().map(|b| b.retry_at.saturating_duration_since(now)).min();
-        Ok([round, behind].into_iter().flatten().min())
+        Ok([round, behind, closed].into_iter().flatten().min())
     }
 
     fn begin(&mut self) {
@@ -196,7 +205,8 @@ impl<O: Owners> Sealer<O> {
         if !waiters.is_empty() {
             self.flush_pace.begin(self.node.clock.instant());
         }
-        let except = self.behind.keys().cloned().collect();
+        let closed = self.node.lake.closed.tenants();
+        let except = self.behind.keys().cloned().chain(closed).collect();
         let since_ms = self.node.unsealed_since_ms().unwrap_or(i64::MAX);
         self.caught_up = false;
         self.round = Some(Round::of_all(&self.node, since_ms, except, waiters));
@@ -275,6 +285,7 @@ impl<O: Owners> Sealer<O> {
         for mut waiter in round.waiters.drain(..) {
             waiter.flushed = Flushed::sum([waiter.flushed, round.flushed].iter());
             if self.behind.is_empty() {
+                waiter.flushed.behind = self.node.lake.closed.len() as u64;
                 let _ = waiter.answer.send(waiter.flushed); // who asked may be gone
             } else {
                 self.held.push(waiter);

@@ -41,7 +41,7 @@ pub(crate) async fn write_of(node: &Node, tenant: &TenantId, timestamp_ms: i64) 
 }
 
 /// A request with one sample of each of 50 series, and what is in it.
-fn request_of(timestamp_ms: i64) -> (Vec<u8>, Content) {
+pub(crate) fn request_of(timestamp_ms: i64) -> (Vec<u8>, Content) {
     let (mut encoder, mut content) = (V1Encoder::new(), Content::new());
     for i in 0..50 {
         let name = format!("m{i}");

@@ -13,12 +13,13 @@
 
 mod buffers;
 mod demand;
+pub(crate) mod late;
 mod pace;
 mod references;
 #[cfg(test)]
 mod tests;
 
-use super::{Command, Owner};
+use super::Owner;
 use crate::lake::Mark;
 use buffers::Buffers;
 use head::Partition;
@@ -26,10 +27,10 @@ use journal::record::RECORD_VERSION;
 use journal::{Damage, DictionaryId, Entry, Item, JournalError, Offset, Record, RecordError};
 use model::{SeriesKey, TenantId};
 use references::References;
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 use stdx::budget::Exhausted;
 use tables::Date;
 use tables::delta::Floodmark;
@@ -37,9 +38,8 @@ use tables::delta::Floodmark;
 /// Says how far a long replay is, once in so many records.
 const PROGRESS_RECORDS: u64 = 50_000;
 
-/// How often a table that cannot be read is tried again, and how often the log says so.
-const TABLE_RETRY: Duration = Duration::from_millis(500);
-const TABLE_RETRIES_SAID: u32 = 60;
+/// After so many tables that cannot be read, no other one is asked: the store is away, and each answer may take its time.
+const UNREADABLE_MAX: usize = 8;
 
 impl Owner {
     /// Fills the head from the journal. Damage is reported and passed over; what cannot be read at all is an
@@ -97,7 +97,8 @@ impl Owner {
     fn enter(&mut self, replay: &mut Replay, entry: &Entry<'_>) -> Result<(), Halt> {
         if !replay.can_freeze && replay.marks.is_behind_all(entry.offset) {
             self.settle(&replay.marks);
-            replay.marks = Marks::of(self.node.lake.mark(self.number));
+            replay.marks.noted = self.node.lake.mark(self.number);
+            replay.marks.asked.clear();
             replay.can_freeze = true;
             self.partition.can_freeze.store(true, Ordering::Release);
         }
@@ -113,7 +114,7 @@ impl Owner {
         loop {
             let Replay { references, marks, .. } = replay;
             let is_sealed = |tenant: &TenantId, offset| {
-                self.is_sealed(marks, tenant, offset).map(|sealed| matches!(sealed, Sealed::All))
+                matches!(self.is_sealed(marks, tenant, offset), Sealed::All | Sealed::Later)
             };
             match self.survey(entry.dictionary, entry.offset, references, is_sealed) {
                 Err(Halt::NoRoom) => {
@@ -145,8 +146,13 @@ impl Owner {
             }
             let Replay { marks, buffers, .. } = replay;
             let tenant = &buffers.record.tenant;
-            let sealed = self.is_sealed(marks, tenant, entry.offset).ok_or(Halt::Stopped)?;
-            let is_sealed = matches!(sealed, Sealed::All);
+            let sealed = self.is_sealed(marks, tenant, entry.offset);
+            // where nothing was surveyed, any definition may be needed by an exemplar
+            let is_sealed = match sealed {
+                Sealed::All => true,
+                Sealed::Later => !replay.can_freeze,
+                Sealed::None | Sealed::Days(_) => false,
+            };
             let left_out = sealed.leave_out(&mut buffers.record, entry.offset);
             let before = replay.samples;
             let mut grown = 0;
@@ -195,38 +201,41 @@ impl Owner {
     }
 
     /// Which samples of a tenant's record are in its table already. Only where commits may have been cut short must the
-    /// table itself be asked; without an answer, going on could double samples. `None` where the node stops meanwhile.
-    fn is_sealed(&self, marks: &mut Marks, tenant: &TenantId, offset: Offset) -> Option<Sealed> {
+    /// table itself be asked; without an answer, going on could double samples, so the tenant is closed.
+    fn is_sealed(&self, marks: &mut Marks, tenant: &TenantId, offset: Offset) -> Sealed {
         let (source, upto, attempt) = marks.noted.look(tenant);
         if offset.0 < upto {
-            return Some(Sealed::All);
+            return Sealed::All;
+        }
+        if marks.closed.contains(tenant) {
+            return Sealed::Later;
         }
         if attempt.is_none_or(|attempt| offset.0 >= attempt) {
-            return Some(Sealed::None);
+            return Sealed::None;
         }
         if let Some(floodmark) = marks.asked.get(tenant) {
-            return Some(Sealed::of(floodmark, offset));
+            return Sealed::of(floodmark, offset);
         }
-        for attempt in 0.. {
+        let why = if marks.closed.len() < UNREADABLE_MAX {
             match self.node.lake.settled_floodmark(tenant, source) {
                 Ok(floodmark) => {
                     let floodmark = Arc::new(floodmark.unwrap_or_default());
                     let sealed = Sealed::of(&floodmark, offset);
                     marks.asked.insert(tenant.clone(), floodmark);
-                    return Some(sealed);
+                    return sealed;
                 }
-                Err(error) if attempt % TABLE_RETRIES_SAID == 0 => {
+                Err(error) => {
                     let partition = self.number;
-                    tracing::error!(partition, %tenant, %error, "replay waits for a table that it must read");
+                    tracing::error!(partition, %tenant, %error, "a table cannot be read: its tenant is closed until it can; others go on");
+                    format!("its table cannot be read: {error}")
                 }
-                Err(_) => {}
             }
-            self.node.clock.sleep(TABLE_RETRY);
-            if self.told_to_stop() {
-                return None;
-            }
-        }
-        None
+        } else {
+            format!("its table was not read yet, since {UNREADABLE_MAX} others could not be")
+        };
+        self.node.lake.close(self.number, tenant, why, self.node.clock.now_ms());
+        marks.closed.insert(tenant.clone());
+        Sealed::Later
     }
 
     /// Notes what tables said, so that nothing is in doubt any more.
@@ -236,6 +245,7 @@ impl Owner {
     fn settle(&self, marks: &Marks) {
         let (mark, asked) = (&marks.noted, &marks.asked);
         let end = self.journal.durable_end().0;
+        self.node.lake.keep_in_doubt(self.number, end);
         if asked.values().any(|floodmark| floodmark.end() > end) {
             let beyond = |(tenant, floodmark): (&TenantId, &Arc<Floodmark>)| {
                 let sealed = floodmark.upto.min(end);
@@ -252,18 +262,6 @@ impl Owner {
         } else if mark.is_in_doubt() {
             let found = asked.iter().map(|(tenant, floodmark)| (tenant, &**floodmark));
             self.node.lake.settle(self.number, end, found);
-        }
-    }
-
-    /// Nobody writes before replay is done, so what comes here is the word to stop.
-    fn told_to_stop(&self) -> bool {
-        match self.commands.try_recv() {
-            Ok(Command::Stop) => true,
-            Ok(Command::Write(submission)) => {
-                submission.turn_away(self.node.replaying());
-                false
-            }
-            Ok(Command::Freeze(_) | Command::Sealed(_)) | Err(_) => false, // who asked sees that nothing comes
         }
     }
 }
@@ -314,11 +312,13 @@ struct Marks {
     noted: Mark,
     /// Floodmarks in tenants' tables, as far as these were asked.
     asked: HashMap<TenantId, Arc<Floodmark>>,
+    /// Tenants whose tables could not be asked.
+    closed: HashSet<TenantId>,
 }
 
 impl Marks {
     fn of(noted: Mark) -> Self {
-        Self { noted, asked: HashMap::new() }
+        Self { noted, asked: HashMap::new(), closed: HashSet::new() }
     }
 
     /// True where no table has anything from `offset` on, of any tenant. Where nothing was noted, that is not known before
@@ -337,6 +337,8 @@ enum Sealed {
     /// Those of days that were sealed in passes.
     Days(Arc<Floodmark>),
     All,
+    /// Nobody knows: the tenant is closed, and its samples are replayed when its table answers (see [`late`]).
+    Later,
 }
 
 impl Sealed {
@@ -352,7 +354,16 @@ impl Sealed {
 
     /// Takes the samples of sealed days out of a record; says how many.
     fn leave_out(&self, record: &mut Record, offset: Offset) -> u64 {
-        let Self::Days(floodmark) = self else { return 0 };
+        let floodmark = match self {
+            Self::Days(floodmark) => floodmark,
+            Self::Later => {
+                record.refs.clear();
+                record.timestamps.clear();
+                record.values.clear();
+                return 0;
+            }
+            Self::None | Self::All => return 0,
+        };
         let (count, mut kept) = (record.refs.len(), 0);
         for i in 0..count {
             if !floodmark.covers(offset.0, Date::of(record.timestamps[i])) {

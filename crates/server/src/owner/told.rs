@@ -1,6 +1,7 @@
 //! How the sealer tells owners what to do.
 
-use super::{Command, Commands, Freeze, Frozen, Safe, Sealed};
+use super::{Command, Commands, Freeze, Frozen, LateBatch, Read, Safe, Sealed};
+use journal::Offset;
 use model::TenantId;
 use std::collections::BTreeSet;
 use std::sync::mpsc::sync_channel;
@@ -12,6 +13,12 @@ pub(crate) trait Owners {
 
     /// Has a partition let go of what is safe in tables. `None` where it is closed.
     fn release(&mut self, number: usize, what: Safe) -> Option<()>;
+
+    /// Asks for a reader of a partition's journal, from the beginning of the dictionary of a record on. `None` where it is closed.
+    fn read(&mut self, number: usize, from: Offset) -> Option<Read>;
+
+    /// Has a partition take samples of a closed tenant into its head. `None` where it is closed.
+    fn take_late(&mut self, number: usize, batch: LateBatch) -> Option<()>;
 }
 
 /// Each on its own thread.
@@ -25,6 +32,18 @@ impl Owners for Vec<Commands> {
     fn release(&mut self, number: usize, what: Safe) -> Option<()> {
         let (reply, answer) = sync_channel(1);
         self[number].send(Command::Sealed(Sealed { what, reply })).ok()?;
+        answer.recv().ok()
+    }
+
+    fn read(&mut self, number: usize, from: Offset) -> Option<Read> {
+        let (reply, answer) = sync_channel(1);
+        self[number].send(Command::Read(from, reply)).ok()?;
+        answer.recv().ok()
+    }
+
+    fn take_late(&mut self, number: usize, batch: LateBatch) -> Option<()> {
+        let (reply, answer) = sync_channel(1);
+        self[number].send(Command::Late(batch, reply)).ok()?;
         answer.recv().ok()
     }
 }

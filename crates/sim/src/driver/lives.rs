@@ -20,6 +20,9 @@ const DATA_DIR: &str = "/data";
 /// Starts that may fail before the faults are taken away.
 const STARTS_MAX: usize = 4;
 
+/// Turns of the sealer after which tenants whose tables can be read are open.
+const REOPEN_TURNS: usize = 100;
+
 impl Driver {
     /// The process dies now, or the power fails soon.
     pub(super) fn crash(&mut self) -> Result<(), String> {
@@ -127,7 +130,7 @@ impl Driver {
             }
             assert!(attempt < 2 * STARTS_MAX, "it does not start, although nothing goes wrong");
             self.trace("start");
-            match self.try_start() {
+            match self.try_start().and_then(|()| self.open_tenants()) {
                 Ok(()) => break,
                 Err(error) => self.note(error),
             }
@@ -139,6 +142,26 @@ impl Driver {
                 self.disk.kill();
             }
         }
+        Ok(())
+    }
+
+    /// Tenants whose tables did not answer the replay come back by themselves once these do.
+    fn open_tenants(&mut self) -> Result<(), String> {
+        let (faults, before) = (self.quiet(), self.is_draining.replace(true));
+        for _ in 0..REOPEN_TURNS {
+            if self.power.is_off() || !self.node().has_closed_tenants() {
+                break;
+            }
+            self.clock.next_step();
+            self.clock.advance(60_000);
+            self.node_mut().seal();
+        }
+        self.is_draining.set(before);
+        self.store.set_faults(faults);
+        if self.power.is_off() {
+            return Err("the power failed".into());
+        }
+        assert!(!self.node().has_closed_tenants(), "tables can be read, and tenants stay closed");
         Ok(())
     }
 

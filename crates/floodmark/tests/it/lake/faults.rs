@@ -47,7 +47,7 @@ fn without_tables_it_serves_from_the_journal() {
     let tables = dir.path().join("tables");
     std::fs::write(&tables, "in the way").unwrap();
     let mut server =
-        Server::start(options(&format!("file://{}", tables.display())).allow("waits for a table"));
+        Server::start(options(&format!("file://{}", tables.display())).allow("a table cannot be read"));
     let mut writer = Writer::new(seed(), 1);
     for _ in 0..3 {
         writer.write_once(&server).expect(204, &[]);

@@ -83,10 +83,10 @@ async fn others_are_sealed_while_one_cannot_be() {
     b.extend(write("b", 0).await);
     flush(&node).await.unwrap();
     let broken = Broken::new(dir.path(), "a");
-    let journal = || -> u64 {
-        let partitions = node.partitions().iter();
-        partitions.map(|p| p.journal_bytes.load(std::sync::atomic::Ordering::Relaxed)).sum()
+    let needed_from = || -> Vec<u64> {
+        (0..node.partitions().len()).map(|number| node.shared().lake.mark(number).needed_from()).collect()
     };
+    let before = needed_from();
     for round in 1..4 {
         a.extend(write("a", round).await);
         b.extend(write("b", round).await);
@@ -96,7 +96,7 @@ async fn others_are_sealed_while_one_cannot_be() {
         check(&node, "b", b.len() as u64, &b).await;
         drop(waits);
     }
-    assert!(journal() > 0, "what cannot be sealed stays there");
+    assert_eq!(needed_from(), before, "what cannot be sealed stays in the journal");
     let waits = ask(&node);
     broken.mend();
     assert_eq!(waits.await.unwrap().behind, 0);
@@ -104,6 +104,8 @@ async fn others_are_sealed_while_one_cannot_be() {
     // what was frozen at first, and what came since, in one row for each series
     check(&node, "a", 3 * 50, &a).await;
     check(&node, "b", 4 * 50, &b).await;
+    let moved = needed_from().into_iter().zip(before).all(|(now, before)| now > before);
+    assert!(moved, "what is sealed leaves the journal");
     stop(node).await;
 }
 
@@ -138,5 +140,75 @@ async fn a_restart_while_one_cannot_be_sealed_loses_and_doubles_nothing() {
     flush(&node).await.unwrap();
     check(&node, "a", 2 * 50, &a).await;
     check(&node, "b", 4 * 50, &b).await;
+    stop(node).await;
+}
+
+/// Waits until the tenant is open.
+async fn wait_until_open(node: &Node, name: &str) {
+    for _ in 0..600 {
+        if node.shared().lake.closed.check(&tenant(name)).is_ok() {
+            return;
+        }
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
+    panic!("{name} stays closed");
+}
+
+async fn refused(node: &Node, name: &str) -> String {
+    let body = crate::lake::tests::request_of(1).0;
+    let memory = node.shared().inflight.reserve(body.len() as u64).unwrap();
+    let version = protocol::remote_write::Version::V1;
+    let written = crate::pipeline::write(node, tenant(name), version, body, memory).await;
+    let refusal = written.expect_err("its table is broken").refusal;
+    assert_eq!((refusal.kind, refusal.reason), (model::ErrorKind::Unavailable, "table_unreadable"));
+    refusal.message
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_broken_table_and_lost_floodmarks_close_one_tenant_alone() {
+    let dir = tempfile::tempdir().unwrap();
+    let node = node_with(dir.path(), |_| ()).await;
+    let (base_ms, mut a, mut b) = (SystemClock.now_ms() - 60_000, Content::new(), Content::new());
+    // twice in tables, with another tenant's records between, then some that are only in the journal
+    for round in 0..4 {
+        a.extend(write_of(&node, &tenant("a"), base_ms + round).await);
+        b.extend(write_of(&node, &tenant("b"), base_ms + round).await);
+        if round < 2 {
+            flush(&node).await.unwrap();
+        }
+    }
+    stop(node).await;
+    let broken = Broken::new(dir.path(), "a");
+    // closed, sealed around and restarted, once with the floodmarks that say so and once without
+    for (restart, loses_marks) in [true, false, true].into_iter().enumerate() {
+        if loses_marks {
+            std::fs::remove_file(dir.path().join("floodmarks.json")).unwrap();
+        }
+        let node = node_with(dir.path(), |_| ()).await;
+        assert!(node.is_ready(), "one tenant does not keep the others from their samples");
+        let message = refused(&node, "a").await;
+        assert!(message.contains("tenant a") && message.contains("table"), "{message}");
+        b.extend(write_of(&node, &tenant("b"), base_ms + 10 + restart as i64).await);
+        let _waits = ask(&node);
+        wait_for(&node, "floodmark_seal_rounds_total 1").await;
+        check(&node, "b", (3 + restart as u64) * 50, &b).await;
+        stop(node).await;
+    }
+    std::fs::remove_file(dir.path().join("floodmarks.json")).unwrap();
+    let node = node_with(dir.path(), |_| ()).await;
+    refused(&node, "a").await;
+    broken.mend();
+    wait_until_open(&node, "a").await;
+    let in_a = node.clone();
+    let expected = a.clone();
+    tokio::task::spawn_blocking(move || assert_eq!(read_of(&in_a, &tenant("a")), expected)).await.unwrap();
+    a.extend(write_of(&node, &tenant("a"), base_ms + 20).await);
+    flush(&node).await.unwrap();
+    check(&node, "a", 3 * 50, &a).await;
+    stop(node).await;
+    // nothing of it is in doubt any more
+    let node = node_with(dir.path(), |_| ()).await;
+    assert_eq!(node.shared().metrics.replayed_samples.get(), 0);
+    check(&node, "a", 3 * 50, &a).await;
     stop(node).await;
 }

@@ -158,7 +158,7 @@ impl<O: Owners> Sealer<O> {
                 return;
             }
             // nothing is tried with these, so that nobody needs to ask their tables
-            for tenant in round.failed.keys() {
+            for tenant in round.failed.keys().chain(&round.except) {
                 mark.tenants.insert(tenant.as_str().into(), mark.of(tenant));
             }
             for tenant in &pending {

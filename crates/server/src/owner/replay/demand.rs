@@ -13,63 +13,75 @@ use super::buffers::Buying;
 use super::references::{References, Slots};
 use super::{Halt, Owner};
 use head::EXEMPLARS_MAX;
-use journal::{DictionaryId, Item, Offset, Outline, RecordError};
+use journal::{DictionaryId, Item, Offset, Outline, Reader, RecordError};
 use model::{SeriesRef, TenantId};
 use std::collections::{HashMap, VecDeque};
 use stdx::budget::{Exhausted, Reservation};
 
 impl Owner {
     /// Notes in `into` which references of a dictionary are needed by what its records from `from` on have that is not in
-    /// tables. `is_sealed` says of a record whether it is in tables; `None` where the node stops meanwhile.
+    /// tables. `is_sealed` says of a record whether it is in tables.
     pub(super) fn survey(
         &self,
         dictionary: DictionaryId,
         from: Offset,
         into: &mut References,
-        mut is_sealed: impl FnMut(&TenantId, Offset) -> Option<bool>,
+        mut is_sealed: impl FnMut(&TenantId, Offset) -> bool,
     ) -> Result<(), Halt> {
         let mut reader = self.journal.read(from)?;
-        let mut outline = Outline::new();
         let mut memory = self.node.replay.reserve(0)?;
-        let mut exemplars = Exemplars::default();
-        let mut number = 0;
-        while let Some(item) = reader.next()? {
-            // damage, and records that cannot be read, are reported when they are replayed
-            let Item::Entry(entry) = item else { continue };
-            if entry.dictionary != dictionary {
-                break;
-            }
-            number += 1;
-            match outline.decode(entry.payload, &mut Buying(&mut memory)) {
-                Ok(()) => {}
-                Err(RecordError::NoRoom { .. }) => return Err(Halt::NoRoom),
-                Err(_) => continue,
-            }
-            let (slots, bought) = into.of(&outline.tenant)?;
-            if is_sealed(&outline.tenant, entry.offset).ok_or(Halt::Stopped)? {
-                for given in &outline.defined {
-                    slots.note_sealed(*given, number, bought)?;
-                }
-                exemplars.push(&outline, slots, &mut memory);
-            } else {
-                for given in &outline.defined {
-                    slots.note_fresh(*given, bought)?;
-                }
-                for given in outline.sampled.iter().chain(&outline.exemplars) {
-                    slots.note_use(*given, bought)?;
-                }
-            }
-        }
-        for (tenant, ring) in &exemplars.0 {
-            let (slots, bought) = into.of(tenant)?;
-            for (given, definition) in ring {
-                if slots.definition(*given) == *definition {
-                    slots.note_use(*given, bought)?;
-                }
-            }
-        }
-        Ok(())
+        survey(&mut *reader, dictionary, into, &mut memory, |tenant, offset| Some(is_sealed(tenant, offset)))
     }
+}
+
+/// The same with what `reader` gives. Records for which `is_sealed` says nothing are passed over.
+pub(super) fn survey(
+    reader: &mut dyn Reader,
+    dictionary: DictionaryId,
+    into: &mut References,
+    memory: &mut Reservation,
+    mut is_sealed: impl FnMut(&TenantId, Offset) -> Option<bool>,
+) -> Result<(), Halt> {
+    let mut outline = Outline::new();
+    let mut exemplars = Exemplars::default();
+    let mut number = 0;
+    while let Some(item) = reader.next()? {
+        // damage, and records that cannot be read, are reported when they are replayed
+        let Item::Entry(entry) = item else { continue };
+        if entry.dictionary != dictionary {
+            break;
+        }
+        number += 1;
+        match outline.decode(entry.payload, &mut Buying(memory)) {
+            Ok(()) => {}
+            Err(RecordError::NoRoom { .. }) => return Err(Halt::NoRoom),
+            Err(_) => continue,
+        }
+        let Some(sealed) = is_sealed(&outline.tenant, entry.offset) else { continue };
+        let (slots, bought) = into.of(&outline.tenant)?;
+        if sealed {
+            for given in &outline.defined {
+                slots.note_sealed(*given, number, bought)?;
+            }
+            exemplars.push(&outline, slots, memory);
+        } else {
+            for given in &outline.defined {
+                slots.note_fresh(*given, bought)?;
+            }
+            for given in outline.sampled.iter().chain(&outline.exemplars) {
+                slots.note_use(*given, bought)?;
+            }
+        }
+    }
+    for (tenant, ring) in &exemplars.0 {
+        let (slots, bought) = into.of(tenant)?;
+        for (given, definition) in ring {
+            if slots.definition(*given) == *definition {
+                slots.note_use(*given, bought)?;
+            }
+        }
+    }
+    Ok(())
 }
 
 /// The newest exemplars of records that are in tables: exemplars are in no table, and each needs its series.

@@ -97,7 +97,8 @@ impl Owner {
                     let frozen = self.freeze_upto(next, &except);
                     let _ = reply.send(frozen); // who asked may have gone: the next one gets the same answer
                 }
-                Command::Freeze(_) => {} // who asked sees that no answer comes
+                // who asked sees that no answer comes; late samples wait until all is replayed
+                Command::Freeze(_) | Command::Read(..) | Command::Late(..) => {}
                 Command::Sealed(sealed) => self.let_go(replay, next, sealed)?,
             }
         }
@@ -109,7 +110,7 @@ impl Owner {
         self.release(sealed);
         let mut rest = self.references()?;
         if let Some(dictionary) = replay.dictionary {
-            match self.survey(dictionary, next, &mut rest, |_, _| Some(false)) {
+            match self.survey(dictionary, next, &mut rest, |_, _| false) {
                 // they stay until there is room to find out
                 Err(Halt::NoRoom) => return Ok(()),
                 surveyed => surveyed?,

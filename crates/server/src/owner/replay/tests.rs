@@ -6,6 +6,7 @@ use crate::owner::tests::{owner_of, series_count};
 use crate::pipeline::tests::small_node;
 use journal::{Journal, Memory, RecordEncoder};
 use model::{Exemplar, Labels, Metadata, MetricKind, SeriesRef, TimeRange};
+use std::time::Duration;
 
 /// Records for a journal of one dictionary, with what its owner would remember.
 struct Writer {

@@ -1,0 +1,89 @@
+//! Tenants that are closed: replay could not ask their tables which samples of the journal these have already.
+//!
+//! Without that answer a sample could be sealed twice, or not at all. So the tenant's samples stay in the journal, which is kept
+//! from there on, and nobody writes or queries them before the table has answered and they are in the head.
+
+use crate::refusal::Refusal;
+use model::TenantId;
+use parking_lot::Mutex;
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+/// Tenants that are closed, and why.
+#[derive(Debug, Default)]
+pub(crate) struct Closed {
+    tenants: Mutex<BTreeMap<TenantId, Shut>>,
+    /// How many there are: mostly none, and nobody has to look any closer.
+    count: AtomicUsize,
+}
+
+#[derive(Debug)]
+struct Shut {
+    /// Partitions whose samples are not in the head yet.
+    partitions: BTreeSet<usize>,
+    why: String,
+}
+
+impl Closed {
+    /// Closes a tenant because of one partition.
+    pub(super) fn add(&self, tenant: &TenantId, partition: usize, why: String) {
+        let mut tenants = self.tenants.lock();
+        let new = || Shut { partitions: BTreeSet::new(), why };
+        tenants.entry(tenant.clone()).or_insert_with(new).partitions.insert(partition);
+        self.count.store(tenants.len(), Ordering::Release);
+    }
+
+    /// One partition has all of the tenant's samples again; true where it was the last.
+    pub(super) fn remove(&self, tenant: &TenantId, partition: usize) -> bool {
+        let mut tenants = self.tenants.lock();
+        let Some(shut) = tenants.get_mut(tenant) else { return false };
+        shut.partitions.remove(&partition);
+        let is_open = shut.partitions.is_empty();
+        if is_open {
+            tenants.remove(tenant);
+        }
+        self.count.store(tenants.len(), Ordering::Release);
+        is_open
+    }
+
+    /// Says what keeps a tenant closed now.
+    pub(super) fn explain(&self, tenant: &TenantId, why: String) {
+        if let Some(shut) = self.tenants.lock().get_mut(tenant) {
+            shut.why = why;
+        }
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.count.load(Ordering::Acquire) == 0
+    }
+
+    pub(super) fn len(&self) -> usize {
+        self.count.load(Ordering::Acquire)
+    }
+
+    /// All of them.
+    pub(super) fn tenants(&self) -> BTreeSet<TenantId> {
+        self.tenants.lock().keys().cloned().collect()
+    }
+
+    /// Those whose samples of a partition are not in the head.
+    pub(super) fn of(&self, partition: usize) -> BTreeSet<TenantId> {
+        let tenants = self.tenants.lock();
+        let of = tenants.iter().filter(|(_, shut)| shut.partitions.contains(&partition));
+        of.map(|(tenant, _)| tenant.clone()).collect()
+    }
+
+    /// Fails where the tenant is closed.
+    pub(crate) fn check(&self, tenant: &TenantId) -> Result<(), Refusal> {
+        if self.is_empty() {
+            return Ok(());
+        }
+        match self.tenants.lock().get(tenant) {
+            None => Ok(()),
+            Some(Shut { why, .. }) => Err(Refusal::busy(
+                "table_unreadable",
+                format!("tenant {tenant} is closed until its samples in the journal are replayed: {why}"),
+            )),
+        }
+    }
+}

@@ -1,0 +1,252 @@
+//! What replay left in the journal, since a tenant's table did not answer: it comes into the head when it does.
+//!
+//! ```text
+//!   sealer ── read ──▶ owner      a reader of the journal; the tenant is closed, so nothing of it is behind what that sees
+//!      │ decode, leave out what the table has, give references their labels
+//!      ├── a few hundred samples ──▶ owner ─▶ head      again and again, between groups
+//!      └─ reopen                                        the tenant is like any other
+//! ```
+//!
+//! The tenant is never frozen meanwhile. So all of it can be done again from the beginning after a failure: the head knows
+//! the samples that it has.
+
+use super::buffers::Buffers;
+use super::demand::survey;
+use super::references::References;
+use super::{Halt, Sealed};
+use crate::fill;
+use crate::node::Shared;
+use crate::owner::{Owner, Owners, Read};
+use journal::{Entry, Item, JournalError, Offset, Reader, RecordError};
+use model::{Labels, LabelsRef, SeriesKey, SeriesRef, TenantId};
+use std::collections::{BTreeMap, HashMap};
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use stdx::budget::{Account, Exhausted, Reservation};
+use tables::delta::Floodmark;
+
+/// Samples that an owner takes in at a time.
+const BATCH_SAMPLES: usize = 256;
+
+/// What is read of the journal in one turn of the sealer.
+const TURN_BYTES: usize = 1 << 20;
+
+/// What a definition takes beside the text of its labels.
+const DEFINITION_BYTES: usize = 96;
+
+/// Some samples of a closed tenant.
+#[derive(Debug)]
+pub(crate) struct LateBatch {
+    tenant: TenantId,
+    series: Vec<Labels>,
+    /// Of each sample, the number of its series in `series`.
+    of: Vec<usize>,
+    timestamps: Vec<i64>,
+    values: Vec<f64>,
+}
+
+/// Why it did not come to its end.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum LateError {
+    #[error(transparent)]
+    Journal(#[from] JournalError),
+    #[error(transparent)]
+    Memory(#[from] Exhausted),
+    #[error(
+        "a record or a dictionary needs more of the memory for sealing than is free; it has {limit_mib} MiB and grows with --memory"
+    )]
+    NoRoom { limit_mib: u64 },
+    #[error("partition {0} is closed")]
+    Closed(usize),
+}
+
+/// How far it is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum LateTurn {
+    /// There is more to read.
+    More,
+    /// The heads are too full to take more.
+    NoRoom,
+    Done,
+}
+
+/// Closed tenants of one partition whose tables have answered.
+#[derive(Debug)]
+pub(crate) struct Late {
+    pub(crate) number: usize,
+    /// What their tables have of the partition's journal.
+    pub(crate) tenants: BTreeMap<TenantId, Arc<Floodmark>>,
+    /// The journal's end.
+    pub(crate) end: Offset,
+    reader: Box<dyn Reader>,
+    dictionary: Option<Dictionary>,
+    buffers: Buffers,
+    pub(crate) samples: u64,
+    account: Account,
+}
+
+/// What is known of the dictionary that is being read.
+#[derive(Debug)]
+struct Dictionary {
+    id: journal::DictionaryId,
+    /// Records of it so far.
+    number: u32,
+    references: References,
+    labels: HashMap<TenantId, HashMap<SeriesRef, Labels>>,
+    memory: Reservation,
+}
+
+impl Late {
+    /// Begins at the first record that one of the tenants' tables lacks. Memory comes from `account`.
+    pub(crate) fn begin(
+        number: usize,
+        tenants: BTreeMap<TenantId, Arc<Floodmark>>,
+        account: Account,
+        owners: &mut impl Owners,
+    ) -> Result<Self, LateError> {
+        let from = tenants.values().map(|floodmark| floodmark.upto).min().unwrap_or(0);
+        let Read { reader, end } = owners.read(number, Offset(from)).ok_or(LateError::Closed(number))?;
+        let buffers = Buffers::new(account.reserve(0)?);
+        Ok(Self { number, tenants, end, reader: reader?, dictionary: None, buffers, samples: 0, account })
+    }
+
+    /// Reads on for a while.
+    pub(crate) fn turn(&mut self, node: &Shared, owners: &mut impl Owners) -> Result<LateTurn, LateError> {
+        let Self { number, tenants, reader, dictionary, buffers, samples, account, .. } = self;
+        let mut read_bytes = 0;
+        while read_bytes < TURN_BYTES {
+            // others seal and evict what they have, and go on writing
+            if node.is_filled_to(fill::REFUSE_LAST) {
+                return Ok(LateTurn::NoRoom);
+            }
+            let Some(item) = reader.next()? else { return Ok(LateTurn::Done) };
+            // damage was reported when the others were replayed
+            let Item::Entry(entry) = item else { continue };
+            read_bytes += entry.payload.len();
+            let known = match dictionary.take() {
+                Some(known) if known.id == entry.dictionary => known,
+                _ => Dictionary::survey(*number, &entry, tenants, account, owners)?,
+            };
+            let known = dictionary.insert(known);
+            known.number += 1;
+            match buffers.decode(entry.payload) {
+                Ok(()) => {}
+                Err(RecordError::NoRoom { .. }) => {
+                    return Err(LateError::NoRoom { limit_mib: account.limit_bytes() >> 20 });
+                }
+                Err(_) => continue,
+            }
+            if let Some(floodmark) = tenants.get(&buffers.record.tenant) {
+                let sealed = Sealed::of(floodmark, entry.offset);
+                known.define(buffers, matches!(sealed, Sealed::All))?;
+                if !matches!(sealed, Sealed::All) {
+                    sealed.leave_out(&mut buffers.record, entry.offset);
+                    for batch in known.batches(buffers) {
+                        *samples += batch.of.len() as u64;
+                        owners.take_late(*number, batch).ok_or(LateError::Closed(*number))?;
+                    }
+                }
+            }
+            buffers.settle();
+        }
+        Ok(LateTurn::More)
+    }
+}
+
+impl Dictionary {
+    /// Finds out which definitions of the dictionary that begins with `entry` are needed.
+    fn survey(
+        number: usize,
+        entry: &Entry<'_>,
+        tenants: &BTreeMap<TenantId, Arc<Floodmark>>,
+        account: &Account,
+        owners: &mut impl Owners,
+    ) -> Result<Self, LateError> {
+        let mut references = References::new(account.reserve(0)?);
+        let mut memory = account.reserve(0)?;
+        let read = owners.read(number, entry.offset).ok_or(LateError::Closed(number))?;
+        let is_sealed = |tenant: &TenantId, offset| {
+            tenants.get(tenant).map(|floodmark| matches!(Sealed::of(floodmark, offset), Sealed::All))
+        };
+        match survey(&mut *read.reader?, entry.dictionary, &mut references, &mut memory, is_sealed) {
+            Ok(()) => {}
+            Err(Halt::Journal(error)) => return Err(error.into()),
+            Err(Halt::NoRoom | Halt::Stopped) => {
+                return Err(LateError::NoRoom { limit_mib: account.limit_bytes() >> 20 });
+            }
+        }
+        let (id, labels) = (entry.dictionary, HashMap::new());
+        Ok(Self { id, number: 0, references, labels, memory: account.reserve(0)? })
+    }
+
+    /// Keeps the record's definitions that are needed.
+    fn define(&mut self, buffers: &Buffers, sealed: bool) -> Result<(), Exhausted> {
+        let record = &buffers.record;
+        let (slots, _) = self.references.of(&record.tenant)?;
+        let labels = self.labels.entry(record.tenant.clone()).or_default();
+        for (given, text) in record.definitions.iter() {
+            if !sealed || slots.wants(given, self.number) {
+                let bytes = text.as_bytes().len() + DEFINITION_BYTES;
+                self.memory.resize(self.memory.bytes() + bytes as u64)?;
+                labels.insert(given, text.to_owned());
+            }
+        }
+        Ok(())
+    }
+
+    /// The record's samples, a few at a time.
+    fn batches<'a>(&'a self, buffers: &'a Buffers) -> impl Iterator<Item = LateBatch> + 'a {
+        let record = &buffers.record;
+        let labels = self.labels.get(&record.tenant);
+        (0..record.refs.len()).step_by(BATCH_SAMPLES).map(move |from| {
+            let to = record.refs.len().min(from + BATCH_SAMPLES);
+            let mut batch = LateBatch {
+                tenant: record.tenant.clone(),
+                series: Vec::new(),
+                of: Vec::new(),
+                timestamps: Vec::new(),
+                values: Vec::new(),
+            };
+            let mut numbers = HashMap::new();
+            for i in from..to {
+                // without labels only where the record that defined it was lost to damage
+                let Some(labels) = labels.and_then(|labels| labels.get(&record.refs[i])) else { continue };
+                let number = *numbers.entry(record.refs[i]).or_insert_with(|| {
+                    batch.series.push(labels.clone());
+                    batch.series.len() - 1
+                });
+                batch.of.push(number);
+                batch.timestamps.push(record.timestamps[i]);
+                batch.values.push(record.values[i]);
+            }
+            batch
+        })
+    }
+}
+
+impl Owner {
+    /// Samples of a closed tenant come into the head. They are in the journal already.
+    pub(in crate::owner) fn take_late(&self, batch: &LateBatch) {
+        let LateBatch { tenant, series, of, timestamps, values } = batch;
+        let now_s = self.node.now_s();
+        {
+            let mut partition = self.partition.head.write();
+            let before = partition.memory_bytes_of(tenant);
+            let head = partition.tenant_mut(tenant);
+            assert!(!head.is_frozen(), "BUG: a closed tenant is not frozen");
+            let create = |labels: &Labels| {
+                head.create(
+                    SeriesKey::of(labels.as_bytes(), self.node.seed),
+                    LabelsRef::from_canonical(labels.as_bytes()),
+                )
+            };
+            let series: Vec<_> = series.iter().map(create).collect();
+            let refs: Vec<_> = of.iter().map(|number| series[*number]).collect();
+            head.append(&refs, timestamps, values, now_s);
+            self.partition.grew(head.memory_bytes() as isize - before as isize);
+        }
+        self.node.metrics.replayed_samples.add(of.len() as u64);
+        let (unsealed, now_ms) = (&self.partition.unsealed_since_ms, self.node.clock.now_ms());
+        let _ = unsealed.compare_exchange(0, now_ms, Ordering::Relaxed, Ordering::Relaxed); // the oldest counts
+    }
+}
