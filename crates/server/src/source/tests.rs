@@ -7,6 +7,7 @@ use model::{Labels, SeriesKey};
 use query::{Select, SeriesSource};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::Duration;
 use stdx::clock::{Clock, SystemClock};
 
 /// A node that knows one series with `count` samples, put into the head directly.
@@ -54,7 +55,8 @@ fn a_cancelled_selection_ends() {
     node.stop();
 }
 
-/// Whoever is asked whether to go on must find the head unlocked: a stranger's pattern runs right after.
+/// Must find the head unlocked whenever it is asked whether to go on: a stranger's pattern runs right after. The node's
+/// own threads hold the lock for moments, so it waits for it; a lock held by the asking thread never becomes free.
 #[derive(Debug)]
 struct Unlocked {
     node: Node,
@@ -64,7 +66,8 @@ struct Unlocked {
 impl Interrupt for Unlocked {
     fn is_set(&self) -> bool {
         for partition in self.node.partitions() {
-            assert!(partition.head.try_write().is_some(), "a pattern would run with the head locked");
+            let lock = partition.head.try_write_for(Duration::from_secs(30));
+            assert!(lock.is_some(), "a pattern would run with the head locked");
         }
         self.asked.fetch_add(1, Ordering::Relaxed);
         false
