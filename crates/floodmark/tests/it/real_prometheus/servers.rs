@@ -49,26 +49,25 @@ impl NodeExporter {
 #[derive(Debug)]
 pub(crate) struct Prometheus {
     program: PathBuf,
-    /// Knows remote write 2.0.
-    is_3: bool,
     dir: TempDir,
     running: Option<Running>,
 }
 
 /// The tenants that it writes to: one with each version.
-const TENANTS: [&str; 2] = ["one", "two"];
+pub(crate) const TENANTS: [&str; 2] = ["one", "two"];
 
 impl Prometheus {
+    /// Prometheus 3; versions before it lack remote write 2.0, and their PromQL differs. Reports what is missing.
     pub(crate) fn find() -> Option<Self> {
-        let program = find(&["prometheus"])?;
-        let help = Command::new(&program).arg("--help-long").output().ok()?;
-        let help = [help.stdout, help.stderr].concat();
-        // the packaged 2.42 has no OTLP receiver and no remote write 2.0
-        let is_3 = String::from_utf8_lossy(&help).contains("web.enable-otlp-receiver");
-        if !is_3 {
-            stdx::skipped::for_want_of("Prometheus 3, for remote write 2.0 (scripts/test-servers.sh)");
+        let program = find(&["prometheus"]).filter(|program| {
+            let help = Command::new(program).arg("--help-long").output();
+            let help = help.map_or_else(|_| Vec::new(), |help| [help.stdout, help.stderr].concat());
+            String::from_utf8_lossy(&help).contains("web.enable-otlp-receiver")
+        });
+        if program.is_none() {
+            stdx::skipped::for_want_of("Prometheus 3 (scripts/test-servers.sh)");
         }
-        Some(Self { program, is_3, dir: tempfile::tempdir().unwrap(), running: None })
+        Some(Self { program: program?, dir: tempfile::tempdir().unwrap(), running: None })
     }
 
     /// Starts it, scraping itself and `exporter` each second, writing to `floodmark`.
@@ -93,10 +92,7 @@ impl Prometheus {
             .arg(format!("--web.listen-address=127.0.0.1:{port}"))
             .arg("--web.enable-remote-write-receiver")
             .arg("--web.enable-admin-api")
-            .arg("--enable-feature=exemplar-storage,promql-experimental-functions");
-        if self.is_3 {
-            command.arg("--enable-feature=metadata-wal-records");
-        }
+            .arg("--enable-feature=exemplar-storage,promql-experimental-functions,metadata-wal-records");
         let running = Running::start(&mut command, port, self.dir.path().join("log"));
         running.wait_until("/-/ready");
         self.running = Some(running);
@@ -112,19 +108,14 @@ impl Prometheus {
              - {{ job_name: node, static_configs: [ {{ targets: ['{exporter}'] }} ] }}\n\
              remote_write:\n"
         );
-        for (tenant, version) in self.tenants().iter().zip(versions) {
-            let message = if self.is_3 { format!("  protobuf_message: {version}\n") } else { String::new() };
+        for (tenant, version) in TENANTS.iter().zip(versions) {
             config.push_str(&format!(
-                "- url: http://{floodmark}/api/v1/write\n  name: {tenant}\n  headers: {{ X-Scope-OrgID: {tenant} }}\n\
-                 {message}  send_exemplars: true\n  metadata_config: {{ send_interval: 2s }}\n  \
+                "- url: http://{floodmark}/api/v1/write\n  name: {tenant}\n  headers: {{ X-Scope-OrgID: {tenant} }}\n  \
+                 protobuf_message: {version}\n  send_exemplars: true\n  metadata_config: {{ send_interval: 2s }}\n  \
                  queue_config: {{ batch_send_deadline: 500ms, max_backoff: 1s }}\n"
             ));
         }
         config
-    }
-
-    pub(crate) fn tenants(&self) -> &'static [&'static str] {
-        if self.is_3 { &TENANTS } else { &TENANTS[..1] }
     }
 
     pub(crate) fn send(&self, request: &Request) -> Reply {
@@ -133,9 +124,9 @@ impl Prometheus {
     }
 
     /// Blocks made of OpenMetrics text by promtool, where this Prometheus will find them when it starts; `None`
-    /// where there is no promtool that knows names which are no identifiers.
+    /// without promtool.
     pub(crate) fn make_blocks(&self, text: &[u8]) -> Option<PathBuf> {
-        let promtool = find(&["promtool"]).filter(|_| self.is_3)?;
+        let promtool = find(&["promtool"])?;
         let (input, data) = (self.dir.path().join("input"), self.dir.path().join("data"));
         std::fs::write(&input, text).unwrap();
         let output = Command::new(promtool)
@@ -159,8 +150,7 @@ impl Prometheus {
     pub(crate) fn wait_until_sent(&mut self, time_ms: i64) {
         wait_for("Prometheus to catch up", || {
             let sent = self.metric("prometheus_remote_storage_queue_highest_sent_timestamp_seconds");
-            let all =
-                sent.len() == self.tenants().len() && sent.iter().all(|s| *s > time_ms as f64 / 1000.0 + 1.0);
+            let all = sent.len() == TENANTS.len() && sent.iter().all(|s| *s > time_ms as f64 / 1000.0 + 1.0);
             all.then_some(())
         });
     }
