@@ -75,8 +75,3 @@ fn what_has_no_room_is_refused_and_nothing_else_is_lost() {
 fn new_directories_survive_a_power_loss_before_anything_in_them_is_acknowledged() {
     run_all(0, SEEDS_OF_FAULT, Some(Fault::Directories));
 }
-
-#[test]
-fn blocks_of_many_days_are_sealed_in_passes() {
-    run_all(0, SEEDS_OF_FAULT, Some(Fault::Backfills));
-}
