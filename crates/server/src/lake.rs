@@ -147,10 +147,11 @@ impl Lake {
     }
 
     /// Lets a partition's journal go on under another name, because tables know offsets of the old one that it never gave.
-    /// `sealed` are tenants that have it up to an offset, beyond what is noted.
+    /// `sealed` are tenants that have it up to an offset, beyond what is noted; `end` is beyond all that it gave.
     pub(crate) fn rename_source(
         &self,
         partition: usize,
+        end: u64,
         sealed: impl IntoIterator<Item = (TenantId, u64)>,
     ) -> io::Result<()> {
         let mut manifest = self.manifest.lock();
@@ -163,8 +164,8 @@ impl Lake {
         }
         mark.source.clone_from(&name);
         mark.attempt = None;
-        // they may be offsets of the other journal
-        mark.tenants.values_mut().for_each(|own| own.passes = None);
+        // those beyond the end are offsets of the other journal
+        mark.tenants.values_mut().for_each(|own| own.passes = own.passes.filter(|passes| *passes <= end));
         // a crash before the journal has its new name finds the old mark under the old one
         manifest.announce(mark.clone())?;
         self.sources[partition].set_name(&name)?;

@@ -87,3 +87,6 @@ impl Closed {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

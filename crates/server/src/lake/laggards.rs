@@ -51,4 +51,4 @@ impl Laggards {
 }
 
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;

@@ -318,22 +318,46 @@ fn stepped_node_with(
     clock: &Arc<ManualClock>,
     change: impl FnOnce(&mut Settings),
 ) -> (Simulated, Content) {
+    let node = start_stepped(dir, clock, change);
+    let content = write_stepped(&node, clock.now_ms());
+    (node, content)
+}
+
+pub(crate) fn start_stepped(
+    dir: &Path,
+    clock: &Arc<ManualClock>,
+    change: impl FnOnce(&mut Settings),
+) -> Simulated {
     let mut settings = small_settings(dir);
     change(&mut settings);
     let outside = Outside { clock: Arc::clone(clock) as _, disk: Arc::new(Os), store: None, seed: 1 };
     let node = Simulated::start(settings, outside, Rc::new(|_, _| {})).unwrap();
     (0..node.node().partitions()).for_each(|partition| assert!(node.node().replay(partition).unwrap()));
-    let content = write_stepped(&node, clock.now_ms());
-    (node, content)
+    node
 }
 
 fn write_stepped(node: &Simulated, timestamp_ms: i64) -> Content {
+    write_stepped_of(node, &TenantId::anonymous(), timestamp_ms)
+}
+
+pub(crate) fn write_stepped_of(node: &Simulated, tenant: &TenantId, timestamp_ms: i64) -> Content {
     let (body, content) = request_of(timestamp_ms);
-    let mut written = node.node().write(&TenantId::anonymous(), body).unwrap();
-    (0..node.node().partitions()).for_each(|partition| node.node().turn(partition));
-    let stored: u64 = written.answers().into_iter().map(|(_, answer)| answer.unwrap().samples).sum();
-    assert_eq!(stored, 50);
+    assert_eq!(send_stepped(node, tenant, body), 50);
     content
+}
+
+/// So many turns of the sealer.
+pub(crate) fn seal_times(node: &mut Simulated, turns: usize) {
+    for _ in 0..turns {
+        node.seal();
+    }
+}
+
+/// Sends a request and gives all owners a turn; how many samples were stored.
+pub(crate) fn send_stepped(node: &Simulated, tenant: &TenantId, body: Vec<u8>) -> u64 {
+    let mut written = node.node().write(tenant, body).unwrap();
+    (0..node.node().partitions()).for_each(|partition| node.node().turn(partition));
+    written.answers().into_iter().map(|(_, answer)| answer.unwrap().samples).sum()
 }
 
 /// A series that is about to be evicted, and gets a sample from somebody who knew it before.
@@ -476,20 +500,26 @@ async fn a_new_name_in_the_middle_of_a_round_doubles_nothing() {
 
 const DAY_MS: i64 = 86_400_000;
 
-/// Writes samples of one series, `days` days after 1970.
-async fn write_days(node: &Node, name: &str, days: impl Iterator<Item = i64>, content: &mut Content) {
+/// A request with samples of one series, `days` days after 1970, and what is in it.
+pub(crate) fn days_of(name: &str, days: impl Iterator<Item = i64>) -> (Vec<u8>, Content) {
     let labels = Labels::from_pairs(&[("__name__", name)]);
     let timestamps: Vec<_> = days.map(|day| day * DAY_MS).collect();
     let values: Vec<_> = (0..timestamps.len()).map(|i| i as f64).collect();
     let mut encoder = V1Encoder::new();
     encoder.series(labels.as_ref(), &timestamps, &values);
-    let body = encoder.finish().to_vec();
+    let samples = timestamps.iter().zip(&values);
+    let content = samples.map(|(t, v)| ((labels.to_string(), *t), v.to_bits())).collect();
+    (encoder.finish().to_vec(), content)
+}
+
+/// Writes samples of one series, `days` days after 1970.
+async fn write_days(node: &Node, name: &str, days: impl Iterator<Item = i64>, content: &mut Content) {
+    let (body, written) = days_of(name, days);
     let memory = node.shared().inflight.reserve(body.len() as u64).unwrap();
     let tenant = TenantId::anonymous();
     let outcome = crate::pipeline::write(node, tenant, Version::V1, body, memory).await.unwrap();
-    assert_eq!((outcome.samples, outcome.refused_series), (timestamps.len() as u64, 0));
-    let samples = timestamps.iter().zip(&values);
-    content.extend(samples.map(|(t, v)| ((labels.to_string(), *t), v.to_bits())));
+    assert_eq!((outcome.samples, outcome.refused_series), (written.len() as u64, 0));
+    content.extend(written);
 }
 
 #[tokio::test(flavor = "multi_thread")]

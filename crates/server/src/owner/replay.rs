@@ -256,7 +256,7 @@ impl Owner {
                 partition = self.number,
                 "tables hold more than this journal ever had: it is not the one they were made from, or lost its end"
             );
-            if let Err(error) = self.node.lake.rename_source(self.number, sealed) {
+            if let Err(error) = self.node.lake.rename_source(self.number, end, sealed) {
                 tracing::error!(partition = self.number, %error, "cannot rename the journal's source");
             }
         } else if mark.is_in_doubt() {

@@ -1,9 +1,11 @@
 //! Stores that fail: the journal keeps everything, ingest goes on, and sealing gets on by itself.
 
-use super::{data_files, flush, seed};
+use super::{data_files, flush, foreign, seed};
 use crate::disk_full::SmallDisk;
 use crate::harness::ledger::Writer;
-use crate::harness::{Options, Request, Server, now_ms, wait_for, wire};
+use crate::harness::read::{self, seconds};
+use crate::harness::{Options, Reply, Request, Server, now_ms, wait_for, wire};
+use std::path::Path;
 
 const EXCUSES: [&str; 2] = ["a tenant cannot be sealed", "a tenant can be sealed again"];
 
@@ -136,4 +138,88 @@ fn damaged_file_is_named(left: impl Fn(u64) -> u64) {
     assert_eq!(server.metric("floodmark_query_left_out_files_total"), 6.0);
     let healthy = ask("/api/v1/query", &[("query", "nothing"), ("time", &at)]).json();
     assert_eq!(healthy.get("warnings"), None, "{healthy}");
+}
+
+/// Writes one sample of each of three series of a tenant, each with an exemplar and what the metric is.
+fn write_as(server: &Server, tenant: &str, timestamp_ms: i64) -> Reply {
+    let series = ["x", "y", "z"].map(|kind| {
+        wire::Series::new(&[("__name__", "owned"), ("kind", kind)])
+            .sample(timestamp_ms, timestamp_ms as f64)
+            .exemplar(&[("trace_id", kind)], timestamp_ms, 1.0)
+            .metadata(1, "what is owned", "")
+    });
+    server.send(&Request::write_v2(&wire::v2(&series)).tenant(tenant))
+}
+
+/// Replaces the newest entry of a table's log by garbage; what puts it right again.
+fn damage_log(table: &Path) -> impl FnOnce() + use<> {
+    let entries = std::fs::read_dir(table.join("_delta_log")).unwrap().map(|entry| entry.unwrap().path());
+    let newest = entries.filter(|path| path.extension().is_some_and(|e| e == "json")).max().unwrap();
+    let content = std::fs::read(&newest).unwrap();
+    std::fs::write(&newest, "{").unwrap();
+    move || std::fs::write(&newest, content).unwrap()
+}
+
+#[test]
+fn a_broken_table_and_lost_floodmarks_close_one_tenant_and_no_other() {
+    let excuses = ["a table cannot be read", "table can be read again", "delta_kernel"];
+    let options = excuses.iter().fold(Options::default(), |options, text| options.allow(text));
+    let mut server = Server::start(options.config("partitions = 2"));
+    let base_ms = now_ms() - 60_000;
+    let mut times = Vec::new();
+    for round in 0..4 {
+        for tenant in ["broken", "whole"] {
+            write_as(&server, tenant, base_ms + round).expect(204, &[]);
+        }
+        times.push(base_ms + round);
+        // the second half is in the journal alone
+        if round < 2 {
+            flush(&server);
+        }
+    }
+    server.kill9();
+    let table = server.data_dir().join("tables/broken/metrics");
+    let repair = damage_log(&table);
+    std::fs::remove_file(server.data_dir().join("floodmarks.json")).unwrap();
+    server.restart();
+    let stored = |tenant: &str| {
+        let found = server.query_as(Some(tenant), "owned[5m]", now_ms());
+        read::matrix(&found)
+            .into_values()
+            .map(|s| s.into_iter().map(|(t, _)| t).collect())
+            .collect::<Vec<Vec<_>>>()
+    };
+    assert_eq!(stored("whole"), vec![times.clone(); 3]);
+    write_as(&server, "whole", base_ms + 10).expect(204, &[]);
+    let ask = |path: &str, params: &[(&str, &str)]| server.send(&Request::ask(path, params).tenant("broken"));
+    let answers = [
+        ask("/api/v1/query", &[("query", "owned")]),
+        ask("/api/v1/query_range", &[("query", "owned"), ("start", "1"), ("end", "2"), ("step", "1")]),
+        ask("/api/v1/series", &[("match[]", "owned")]),
+        ask("/api/v1/labels", &[]),
+        ask("/api/v1/export", &[("match[]", "owned")]),
+        ask("/api/v1/query_exemplars", &[("query", "owned"), ("start", "1"), ("end", "2")]),
+    ];
+    for answer in &answers {
+        answer.expect(503, &["tenant broken is closed", "broken/metrics"]);
+        let json = answer.json();
+        assert_eq!((&json["status"], &json["errorType"]), (&"error".into(), &"unavailable".into()), "{json}");
+    }
+    write_as(&server, "broken", base_ms + 11).expect(503, &["tenant broken is closed", "broken/metrics"]);
+    assert!(server.metric("floodmark_refusals_total{reason=\"table_unreadable\"}") >= 1.0);
+    assert_eq!(server.metric("floodmark_seal_tenants_behind"), 1.0);
+
+    repair();
+    wait_for("the tenant", || (write_as(&server, "broken", base_ms + 11).status == 204).then_some(()));
+    times.push(base_ms + 11);
+    assert_eq!(stored("broken"), vec![times.clone(); 3]);
+    flush(&server);
+    assert_eq!(stored("broken"), vec![times; 3]);
+    let (start, end) = (seconds(base_ms), seconds(now_ms()));
+    let all = [("query", "owned"), ("start", start.as_str()), ("end", end.as_str())];
+    let exemplars = read::data(&ask("/api/v1/query_exemplars", &all));
+    let counts = exemplars.as_array().unwrap().iter().map(|s| s["exemplars"].as_array().unwrap().len());
+    assert_eq!(counts.collect::<Vec<_>>(), [5; 3], "{exemplars}");
+    ask("/api/v1/metadata", &[]).expect(200, &["what is owned"]);
+    foreign::check_count(&table, 3 * 5);
 }

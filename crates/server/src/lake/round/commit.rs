@@ -73,17 +73,18 @@ impl<O: Owners> Sealer<O> {
         Ok(true)
     }
 
-    /// What a round's tenant calls the journal of a partition.
+    /// What a round's tenant calls the journal of a partition. Open passes stay under the name by which the table knows them.
     fn source(&self, round: &Round, number: usize, tenant: &TenantId) -> String {
         let mark = self.node.lake.mark(number);
-        if round.only.is_some() { mark.of(tenant).source } else { mark.source }
+        let own = mark.of(tenant);
+        if round.only.is_some() || own.passes.is_some() { own.source } else { mark.source }
     }
 
     /// Sees that tables know of the journals what is noted: before anything is tried, so that what they say afterwards
     /// tells how it ended. A journal whose name a table knows from another one goes on under a new name.
     fn check(&self, round: &mut Round) -> Result<(), SealError> {
         let lake = &self.node.lake;
-        let mut strangers: BTreeMap<usize, String> = BTreeMap::new();
+        let mut strangers: BTreeMap<(usize, String), BTreeSet<TenantId>> = BTreeMap::new();
         for tenant in round.pending() {
             if self.is_stopping() {
                 return Err(SealError::Stopping);
@@ -105,13 +106,13 @@ impl<O: Owners> Sealer<O> {
                         part.known.insert(tenant.clone());
                     }
                     Some(floodmark) if !lake.is_known(number, &own, &floodmark) => {
-                        strangers.insert(number, source);
+                        strangers.entry((number, source)).or_default().insert(tenant.clone());
                     }
                     _ => {}
                 }
             }
         }
-        for (number, source) in strangers {
+        for ((number, source), tenants) in strangers {
             let part = &round.parts[number];
             if lake.mark(number).source == source {
                 let passing = round.passing();
@@ -126,15 +127,13 @@ impl<O: Owners> Sealer<O> {
                 let committed = round.committed.keys();
                 let committed = committed.filter(|t| part.tenants.contains(*t) && !passing.contains(*t));
                 let sealed = committed.chain(&part.known).map(|tenant| (tenant.clone(), part.upto()));
-                lake.rename_source(number, sealed)?;
+                lake.rename_source(number, part.upto(), sealed)?;
             }
-            let Some(only) = &round.only else { continue };
             lake.change_marks(|(n, mark)| {
-                let new = mark.source.clone();
-                if n == number
-                    && let Some(own) = mark.tenants.get_mut(only.as_str())
-                {
-                    (own.source, own.attempt, own.passes) = (new, None, None);
+                for tenant in tenants.iter().filter(|_| n == number) {
+                    if let Some(own) = mark.tenants.get_mut(tenant.as_str()) {
+                        (own.source, own.attempt, own.passes) = (mark.source.clone(), None, None);
+                    }
                 }
             })?;
         }
@@ -163,7 +162,10 @@ impl<O: Owners> Sealer<O> {
             }
             for tenant in &pending {
                 if let Some(own) = mark.tenants.get_mut(tenant.as_str()) {
-                    (own.source, own.attempt) = (mark.source.clone(), Some(part.upto()));
+                    own.attempt = Some(part.upto());
+                    if own.passes.is_none() {
+                        own.source.clone_from(&mark.source);
+                    }
                 }
             }
             mark.attempt = Some(part.upto());
