@@ -17,10 +17,12 @@ mod estimate;
 mod faults;
 mod launch;
 mod log;
+mod output;
 mod prepare;
 mod probe;
 mod read_back;
 mod readers;
+mod sandbox;
 mod seconds;
 mod tenants;
 mod totals;
@@ -42,6 +44,7 @@ use crate::write::sender::{Run, Sender, Times};
 use anyhow::{Context, Result, ensure};
 use prepare::{ledgers, prepare, write_past};
 use read_back::read_back;
+use sandbox::Sandbox;
 use seconds::Seconds;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -90,6 +93,8 @@ pub async fn run(scenario: &Scenario, options: &RunOptions, observer: &dyn Obser
     }
     let options = &options;
     readers::import(&mut scenario, &options.folder)?;
+    // it outlives the target that lives in it
+    let _sandbox = Sandbox::fill(&mut scenario.target)?;
     let tenants = tenants::of(&scenario, options.part, SystemClock.now_ms())?;
     let estimate = Estimate::of(&scenario, &tenants);
     estimate.check(scenario.limits.memory.map(|size| size.0))?;
@@ -191,7 +196,7 @@ async fn load(
                     observation.target_is(pid);
                 }
                 observation.second(&mut result.timeline).await;
-                target.look(&log);
+                target.look(&log).await;
                 if let Some(why) = seconds.beyond(&scenario.limits) {
                     log.add(EventKind::Run, format!("stopped: {why}"));
                     options.stop.now();

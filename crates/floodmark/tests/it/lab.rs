@@ -70,6 +70,32 @@ fn a_target_that_is_killed_comes_back_and_has_lost_nothing() {
 }
 
 #[test]
+fn a_search_gives_each_trial_a_fresh_directory_and_a_free_port() {
+    let folder = tempfile::tempdir().expect("make a directory");
+    let started = folder.path().join("started");
+    // a second start in the same directory would find the first one's file
+    let start = format!(
+        "sh -c 'mkdir {{data}}/once && echo {{data}} {{port}} {{memory}} >> {}; exec {} serve --http 127.0.0.1:{{port}} \
+         --data-dir {{data}}/floodmark --memory {{memory}}'",
+        started.display(),
+        env!("CARGO_BIN_EXE_floodmark"),
+    );
+    let rest = format!("[target]\nwrite = 'http://127.0.0.1:{{port}}/api/v1/write'\nstart = \"{start}\"\n");
+    let path = scenario(folder.path(), "1s", &rest);
+    let bounds = ["--min", "256MiB", "--max", "512MiB", "--precision", "4", "--quiet"];
+    let printed = good(&lab(&[&["find-minimum", &path, "--resource", "memory"], bounds.as_slice()].concat()));
+    assert!(printed.ends_with("memory: 256 MiB, the bound itself: all that was tried passed\n"), "{printed}");
+    let started = std::fs::read_to_string(started).expect("what was started");
+    let trials: Vec<Vec<&str>> = started.lines().map(|line| line.split(' ').collect()).collect();
+    let memory: Vec<&str> = trials.iter().map(|trial| trial[2]).collect();
+    assert_eq!(memory, ["536870912", "268435456", "268435456"], "the last one confirms");
+    for (at, trial) in trials.iter().enumerate() {
+        assert!(!Path::new(trial[0]).exists(), "it is removed with its trial");
+        assert!(trials[..at].iter().all(|other| other[0] != trial[0]), "{started}");
+    }
+}
+
+#[test]
 fn a_fault_that_would_outlast_the_load_is_taken_back_with_it() {
     let folder = tempfile::tempdir().expect("make a directory");
     let server = Server::new();

@@ -1,6 +1,7 @@
 //! The target's process: started, watched, killed and ended by the run, where the scenario says so.
 
 use super::Log;
+use super::output::Output;
 use crate::http::{Access, Client, Endpoint};
 use crate::procfs::Process;
 use crate::result::EventKind;
@@ -12,11 +13,14 @@ use hyper::{HeaderMap, Method};
 use rustix::process::{Pid, Signal, kill_process};
 use std::os::unix::process::CommandExt;
 use std::process::{Child, Command, ExitStatus, Stdio};
-use std::sync::{Mutex, MutexGuard};
+use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 
 /// A target that was started is ready within this time.
 const READY_WITHIN: Duration = Duration::from_secs(120);
+
+/// A target that is ready answers within this time.
+const ANSWER_WITHIN: Duration = Duration::from_secs(2);
 
 /// A target that is told to end does so within this time, or is killed.
 const END_WITHIN: Duration = Duration::from_secs(15);
@@ -29,13 +33,66 @@ const KILLED_WITHIN: Duration = Duration::from_secs(10);
 pub struct Target {
     /// Starts it; without it the target is somebody else's, and stays when the run ends.
     command: Option<String>,
-    ready: Option<Endpoint>,
+    ready: Ready,
     state: Mutex<State>,
+}
+
+/// How a target that was started shows that it can be loaded.
+#[derive(Debug)]
+enum Ready {
+    /// A request is answered with success.
+    Answers(Endpoint),
+    /// Connections to all addresses that are written to come about.
+    Listens(Vec<Endpoint>),
+}
+
+impl Ready {
+    async fn of(spec: &TargetSpec, access: &Access) -> Result<Self> {
+        if let Some(url) = &spec.ready {
+            return Ok(Self::Answers(Endpoint::resolve(url, access).await?));
+        }
+        let mut endpoints = Vec::new();
+        for url in spec.write.all() {
+            // any tenant will do: all are written to at the same place
+            let url = url.replace("{tenant}", &format!("{}0", spec.tenant_prefix)).replace("{index}", "0");
+            endpoints.push(Endpoint::resolve(&url, access).await?);
+        }
+        Ok(Self::Listens(endpoints))
+    }
+
+    async fn is_now(&self) -> bool {
+        let client = |to: &Endpoint| Client::new(to.clone(), HeaderMap::new(), ANSWER_WITHIN);
+        match self {
+            Self::Answers(to) => {
+                let answer = client(to).send(Method::GET, to.path(), Bytes::new()).await;
+                answer.is_ok_and(|answer| answer.status.is_success())
+            }
+            Self::Listens(all) => {
+                for to in all {
+                    if client(to).connect().await.is_err() {
+                        return false;
+                    }
+                }
+                true
+            }
+        }
+    }
+}
+
+impl std::fmt::Display for Ready {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Answers(to) => write!(f, "{to:?} did not answer with success"),
+            Self::Listens(all) => write!(f, "nothing listened at {all:?}"),
+        }
+    }
 }
 
 #[derive(Debug, Default)]
 struct State {
     child: Option<Child>,
+    /// Of the child, where it is the run's own.
+    output: Option<Arc<Output>>,
     pid: Option<u32>,
     /// The process is another one than observation knows.
     changed: bool,
@@ -49,10 +106,7 @@ struct State {
 impl Target {
     /// Starts the target, if `spec` has a command, and waits until it is ready.
     pub async fn start(spec: &TargetSpec, access: &Access, stop: &Stop) -> Result<Self> {
-        let ready = match &spec.ready {
-            Some(url) => Some(Endpoint::resolve(url, access).await?),
-            None => None,
-        };
+        let ready = Ready::of(spec, access).await?;
         if let (Some(pid), None) = (spec.pid, &spec.start) {
             let found = Process::Id(pid).started_ticks().is_some();
             ensure!(found, "there is no process {pid} on this machine");
@@ -60,47 +114,77 @@ impl Target {
         let state = State { pid: spec.pid, ..State::default() };
         let this = Self { command: spec.start.clone(), ready, state: Mutex::new(state) };
         if let Some(command) = &this.command {
+            let taken = matches!(this.ready, Ready::Listens(_)) && this.ready.is_now().await;
+            ensure!(
+                !taken,
+                "something listens at {} already: let {{port}} stand for a free port in target.start and target.write, \
+                 or say with target.ready how the started target can be told from it",
+                spec.write.all().join(", ")
+            );
             this.launch(command)?;
-            this.wait_ready(stop).await.context("wait for the target to be ready")?;
+            this.wait_ready(stop).await.with_context(|| format!("start the target with {command:?}"))?;
         }
         Ok(this)
     }
 
     fn launch(&self, command: &str) -> Result<()> {
+        let mut shell = Command::new("sh");
         // a group of its own, so that Ctrl-C in the terminal is for the lab alone
-        let child = Command::new("sh")
-            .args(["-c", &format!("exec {command}")])
-            .stdin(Stdio::null())
-            .stdout(Stdio::null())
-            .process_group(0)
-            .spawn()
-            .with_context(|| format!("start {command:?}"))?;
+        shell.args(["-c", &format!("exec {command}")]).stdin(Stdio::null()).process_group(0);
+        let mut output = None;
+        if self.command.is_some() {
+            let (reader, writer) = std::io::pipe().context("make a pipe for the target's output")?;
+            shell.stdout(writer.try_clone()?).stderr(writer);
+            output = Some(Arc::new(Output::read(reader).context("start a thread for the target's output")?));
+        } else {
+            // somebody else's target outlives the run, and a pipe would break with it
+            shell.stdout(Stdio::null());
+        }
+        let child = shell.spawn().with_context(|| format!("start {command:?}"))?;
         let mut state = self.state();
         state.pid = Some(child.id());
-        state.child = Some(child);
+        (state.child, state.output) = (Some(child), output);
         (state.changed, state.down) = (true, false);
         Ok(())
     }
 
     async fn wait_ready(&self, stop: &Stop) -> Result<()> {
-        let Some(endpoint) = &self.ready else { return Ok(()) };
         let begin = Instant::now();
-        let mut client = Client::new(endpoint.clone(), HeaderMap::new(), Duration::from_secs(2));
         loop {
-            let answer = client.send(Method::GET, endpoint.path(), Bytes::new()).await;
+            let ready = self.ready.is_now().await;
             // first: where it ended because another has its port, that other one answers
-            if let Some(child) = &mut self.state().child
-                && let Some(status) = child.try_wait()?
-                && !self.has_only_told(status)
-            {
-                bail!("it ended with {status}");
+            if let Some(status) = self.ended()? {
+                bail!("it ended with {status}{}", self.last_words().await);
             }
-            if answer.is_ok_and(|answer| answer.status.is_success()) {
+            if ready {
                 return Ok(());
             }
             ensure!(!stop.is_set(), "stopped");
-            ensure!(begin.elapsed() < READY_WITHIN, "not within {READY_WITHIN:?}");
+            ensure!(begin.elapsed() < READY_WITHIN, "{} within {READY_WITHIN:?}", self.ready);
             tokio::time::sleep(Duration::from_millis(50)).await;
+        }
+    }
+
+    /// How what was started ended, if it did and should not have.
+    fn ended(&self) -> Result<Option<ExitStatus>> {
+        let status = match &mut self.state().child {
+            Some(child) => child.try_wait()?,
+            None => None,
+        };
+        Ok(status.filter(|status| !self.has_only_told(*status)))
+    }
+
+    /// The last lines that it printed, to be put behind how it ended.
+    async fn last_words(&self) -> String {
+        let output = self.state().output.clone();
+        let lines = match output {
+            Some(output) => output.last_lines().await,
+            None => return String::new(),
+        };
+        if lines.is_empty() {
+            ", and printed nothing".to_owned()
+        } else {
+            format!("; it said: {}", lines.join(" | "))
         }
     }
 
@@ -123,31 +207,36 @@ impl Target {
     }
 
     /// Looks whether it is still there.
-    pub(super) fn look(&self, log: &Log) {
+    pub(super) async fn look(&self, log: &Log) {
+        let Some(how) = self.death(log) else { return };
+        log.add(EventKind::Target, format!("the target ended by itself: {how}{}", self.last_words().await));
+    }
+
+    /// How it ended, if it did since the last look and was not told to.
+    fn death(&self, log: &Log) -> Option<String> {
         let mut state = self.state();
         if state.down {
-            return;
+            return None;
         }
         let pid = state.pid;
         let how = match (&mut state.child, pid) {
-            (Some(child), _) => match child.try_wait().ok().flatten() {
-                Some(status) if self.has_only_told(status) => {
+            (Some(child), _) => match child.try_wait().ok().flatten()? {
+                status if self.has_only_told(status) => {
                     (state.down, state.pid, state.child) = (true, None, None);
                     log.add(
                         EventKind::Target,
                         "the command that started the target ended: its process is not known",
                     );
-                    return;
+                    return None;
                 }
-                Some(status) => status.to_string(),
-                None => return,
+                status => status.to_string(),
             },
             (None, Some(pid)) if Process::Id(pid).started_ticks().is_none() => "gone".to_owned(),
-            (None, _) => return,
+            (None, _) => return None,
         };
         state.deaths += 1;
         (state.down, state.pid) = (true, None);
-        log.add(EventKind::Target, format!("the target ended by itself: {how}"));
+        Some(how)
     }
 
     /// True where a command of somebody else's target has done its work: it told a service manager to start it.

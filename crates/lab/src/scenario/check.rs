@@ -86,6 +86,7 @@ impl Scenario {
                 return fault("target", format!("{url:?} does not begin with http:// or https://"));
             }
         }
+        self.check_placeholders()?;
         let headers = target.headers.iter().map(|(name, value)| format!("{name}: {value}"));
         for header in headers {
             if let Err(error) = crate::parse::header(&header) {
@@ -96,6 +97,27 @@ impl Scenario {
             && urls.len() > WRITERS_MAX as usize
         {
             return fault("target.write", format!("more than {WRITERS_MAX} addresses"));
+        }
+        Ok(())
+    }
+
+    /// What only the start of a target fills in must stand in the command that starts it.
+    fn check_placeholders(&self) -> Checked {
+        let target = &self.target;
+        let start = target.start.as_deref().unwrap_or_default();
+        let urls = target.write.all().iter().chain(&target.read).chain(&target.metrics).chain(&target.ready);
+        if urls.into_iter().any(|url| url.contains("{port}")) && !start.contains("{port}") {
+            return fault(
+                "target.start",
+                "{port} stands in an address, and not in the command that starts the target",
+            );
+        }
+        let data_dir = target.data_dir.as_ref().and_then(|dir| dir.to_str());
+        if data_dir.is_some_and(|dir| dir.contains("{data}")) && !start.contains("{data}") {
+            return fault(
+                "target.start",
+                "{data} stands in target.data_dir, and not in the command that starts the target",
+            );
         }
         Ok(())
     }

@@ -41,10 +41,10 @@ pub struct TargetSpec {
     pub metrics: Option<String>,
     /// Where it keeps its data.
     pub data_dir: Option<PathBuf>,
-    /// A command that starts the target; the run starts and ends it. `{memory}` and `{cores}` are filled in by
-    /// a search for the smallest.
+    /// A command that starts the target; the run starts and ends it. In it and in addresses `{port}` is a free port, in
+    /// it and in `data_dir` `{data}` a fresh directory; a search for the smallest fills in `{memory}` and `{cores}`.
     pub start: Option<String>,
-    /// Answers with success once the target can be loaded.
+    /// Answers with success once the target can be loaded; without it a started target must listen where is written.
     pub ready: Option<String>,
     /// The target's network namespace, for faults that cut it off.
     pub namespace: Option<String>,

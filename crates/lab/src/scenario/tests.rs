@@ -60,6 +60,8 @@ fn mistakes_between_values_are_told_where_they_are() {
     check("[[reads]]\nqueries = ['up']\nusers = 0", 3, "0 is not between");
     check("[verify]\nprobes_per_s = 0\n[verdict]\nfreshness_p99 = '1s'", 4, "needs verify.probes_per_s");
     check("[target]\nheaders = { 'a b' = 'c' }", 2, "header name");
+    check("[target]\nstart = 'a'\nwrite = 'http://127.0.0.1:{port}/'", 2, "{port} stands in an address");
+    check("[target]\nstart = 'a {port}'\ndata_dir = '{data}'", 2, "{data} stands in target.data_dir");
     assert!(error(&"#".repeat(TEXT_BYTES_MAX + 1)).contains("too long"));
 }
 

@@ -243,8 +243,24 @@ async fn what_cannot_be_reached_or_afforded_is_an_error_before_the_load() {
     let many = "[load]\nmetrics = '10M'\ninterval = '1ms'\n[limits]\nmemory = '1TiB'";
     assert!(error(many).await.contains("cores to send"));
     assert!(error("[[reads]]\ngrafana = 'nowhere.json'").await.contains("nowhere.json"));
-    let start = "[target]\nstart = 'false'\nready = 'http://127.0.0.1:1/'";
-    assert!(error(start).await.contains("it ended with"));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_target_that_does_not_start_says_why() {
+    let error = async |start: &str, rest: &str| {
+        let text = format!("[target]\nstart = \"{start}\"\n{rest}");
+        let scenario = Scenario::parse(&text).unwrap();
+        format!("{:#}", run(&scenario, &RunOptions::default(), &Silent).await.unwrap_err())
+    };
+    let nobody = "write = 'http://127.0.0.1:{port}/'";
+    let said = error("sh -c 'echo port {port}; echo no such disk >&2; exit 3'", nobody).await;
+    assert!(said.contains("it ended with exit status: 3; it said: port "), "{said}");
+    assert!(said.contains(" | no such disk") && !said.contains("{port}"), "{said}");
+    let said = error("false", "ready = 'http://127.0.0.1:1/'").await;
+    assert!(said.contains("it ended with exit status: 1, and printed nothing"), "{said}");
+    let other = Target::start(|_| Deed::Keep).await;
+    let said = error("sleep 60", &format!("write = '{}'", other.write_url())).await;
+    assert!(said.contains("something listens at") && said.contains("{port}"), "{said}");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
