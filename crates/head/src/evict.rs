@@ -179,8 +179,8 @@ impl TenantHead {
         Present { end: self.series.len() as u32, absent }
     }
 
-    /// True where nothing is left to lose: no series, and no metadata but what came with series that are gone, or was put
-    /// back before `idle`.
+    /// True if the tenant may be forgotten: it has no series, and its metadata (if any) came with evicted series, or was
+    /// restored before `idle`.
     pub(crate) fn is_forgettable(&self, idle: Idle) -> bool {
         let empty = self.series.len() == self.free.len() && !self.is_frozen();
         let is_idle = self.restored_s.is_some_and(|seen_s| seen_s < idle.evict_before_s);

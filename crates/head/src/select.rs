@@ -5,13 +5,13 @@
 //!   without it                                            test: run a pattern over the batch
 //! ```
 //!
-//! Nobody may hold the owner's lock for long, so the work is done in turns of bounded length: whoever drives a
-//! [`Selection`] or a walk lets go of the head between two turns. How long a stranger's pattern runs nobody knows, so
-//! it never runs while the head is locked.
+//! The head's lock must not be held for long, so the work is done in turns of bounded length: the caller of a
+//! [`Selection`] or a walk releases the lock between two turns. A client's regular expression may run arbitrarily long,
+//! so it never runs under the lock.
 //!
-//! What comes and goes between turns does no harm to who holds a [`crate::Pin`] from before the first turn: no series
-//! and no pair that was there then gives its number to another before the pin is gone. A selection sees the series that
-//! were there at its first turn.
+//! Changes between turns do no harm while the caller holds a [`crate::Pin`] from before the first turn: the number of a
+//! series or pair that existed then is not reused before the pin is dropped. A selection sees the series that existed
+//! at its first turn.
 
 use crate::pairs::PairId;
 use crate::tenant::TenantHead;
@@ -166,7 +166,7 @@ impl<'f> Selection<'f> {
         true
     }
 
-    /// Tests what the last turn copied, if it did. To be called with no lock held; `go_on` is asked before each value.
+    /// Tests the values that the last turn copied, if any. Call it without the lock; `go_on` is checked before each.
     pub fn test(&mut self, go_on: impl FnMut() -> bool) {
         if self.ordered
             && let Some(search) = self.strict.iter_mut().chain(&mut self.lenient).nth(self.applied)

@@ -59,7 +59,7 @@ pub struct TenantHead {
     pub(crate) samples_fresh: u64,
     /// Series evicted since the start.
     pub(crate) evicted: u64,
-    /// When metadata was put back whose series may all be in tables, in seconds of the clock that appends are told.
+    /// When metadata was last restored by replay, perhaps without its series; in the seconds that `append` is given.
     pub(crate) restored_s: Option<u32>,
 }
 
@@ -203,7 +203,7 @@ impl TenantHead {
         stats
     }
 
-    /// Says how many samples in order would have taken as long.
+    /// Returns the cost, in in-order samples.
     #[cold]
     fn append_late(&mut self, series: SeriesRef, timestamp_ms: i64, value: f64) -> usize {
         let late = self.late.entry(series).or_default();

@@ -122,17 +122,18 @@ impl Embedded {
     /// Opens the journal of `partition` under `dir`, which is made if it is not there. Nobody else may have
     /// it open.
     ///
-    /// Damage does not keep it from opening: a torn end is cut off, anything else is left to be reported by
-    /// readers. A later format version does.
+    /// Damage does not keep it from opening: a torn end is cut off after it was copied aside, anything else is left to be
+    /// reported by readers. A later format version does.
     pub fn open(dir: &Path, partition: u32, options: Options) -> Result<Self, JournalError> {
         let partition_dir = segment::partition_dir(dir, partition);
         disk::create_dir_all(&*options.disk, &partition_dir, Access::Private)
             .map_err(|e| JournalError::io("create", &partition_dir, e))?;
-        let found = recover::recover(&partition_dir, partition, &options)?;
-        let start = found.segments.first().map_or(found.end, |s| s.first);
+        let quarantine = Quarantine::new(Arc::clone(&options.disk), &partition_dir);
+        let found = recover::recover(&partition_dir, partition, &options, &quarantine)?;
+        quarantine.set_start(found.segments.first().map_or(found.end, |s| s.first));
         let stats = JournalStats { torn_bytes: found.torn_bytes, ..JournalStats::default() };
         Ok(Self {
-            quarantine: Arc::new(Quarantine::new(Arc::clone(&options.disk), &partition_dir, start)),
+            quarantine: Arc::new(quarantine),
             was_ended: false,
             has_reserve: writer::make_reserve(&partition_dir, &options),
             dir: partition_dir,

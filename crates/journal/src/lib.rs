@@ -96,9 +96,9 @@ pub trait Journal: Send + std::fmt::Debug {
     /// Drops the oldest dictionaries as long as they end at or before `before`; never the newest.
     fn truncate(&mut self, before: Offset) -> Result<(), JournalError>;
 
-    /// Keeps the dictionary of the record at `offset` also when it is dropped, where files can be kept: a record in it was
-    /// [put aside](Reader::put_aside), and whoever can read it will need what it refers to. Forgotten with the journal:
-    /// the next owner meets the record again.
+    /// Quarantines the dictionary of the record at `offset`, instead of deleting it, when it is dropped: a record in it
+    /// was [put aside](Reader::put_aside), and refers to definitions there. Only for journals on files, and not remembered
+    /// after a restart: replay then meets the record again.
     fn keep(&mut self, offset: Offset);
 
     /// Counts since the journal was opened.
@@ -173,7 +173,7 @@ pub struct JournalStats {
     pub syncs: u64,
     /// Groups given up, by an error or by the owner.
     pub abandoned_groups: u64,
-    /// Bytes cut off the end of the newest segment when it was opened after a crash.
+    /// Bytes cut off the end of the newest segment when it was opened after a crash; a copy is in the quarantine.
     pub torn_bytes: u64,
     /// Damaged stretches met by readers.
     pub damaged_ranges: u64,

@@ -61,7 +61,7 @@ pub enum RecordError {
     #[error("journal record holds {0}")]
     Malformed(&'static str),
     /// The reader may not take the memory that the record unpacks to. The bytes may be sound.
-    #[error("journal record needs {bytes} bytes of memory more than there is room for")]
+    #[error("no memory to decode a journal record: {bytes} more bytes are not available")]
     NoRoom {
         /// What was asked for last.
         bytes: usize,
@@ -254,8 +254,8 @@ impl Record {
         self.exemplars.clear();
     }
 
-    /// Says for each sample which series its reference stands for, and leaves out those of which that is not known. Returns
-    /// how many these are.
+    /// Replaces each sample's reference by what `series_of` gives for it, and drops samples for which that is `None`.
+    /// Returns how many were dropped.
     pub fn translate(&mut self, series_of: impl Fn(SeriesRef) -> Option<SeriesRef>) -> usize {
         let (count, mut kept) = (self.refs.len(), 0);
         for i in 0..count {

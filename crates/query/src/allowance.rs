@@ -49,7 +49,7 @@ impl Allowance {
         self.nodes += 1;
         if self.nodes > NODES_MAX {
             return Err(format!(
-                "a request may have {NODES_MAX} arguments, operators and label names, not more"
+                "a request may have at most {NODES_MAX} arguments, operators and label names"
             ));
         }
         self.spend(NODE_BYTES + text_bytes)
@@ -78,7 +78,7 @@ impl Allowance {
         self.patterns += 1;
         if self.patterns > PATTERNS_MAX {
             return Err(format!(
-                "a request may have {PATTERNS_MAX} regular expressions that are not simple, not more"
+                "a request may have at most {PATTERNS_MAX} regular expressions besides prefixes and lists"
             ));
         }
         Ok(())
@@ -103,7 +103,7 @@ impl Allowance {
 
     fn too_large(&self, more: u64) -> String {
         format!(
-            "the request takes {} KiB of memory to parse, where one query may hold {} KiB; the share grows with --memory",
+            "parsing the request needs {} KiB of memory, and one query may hold {} KiB; the limit grows with --memory",
             (self.spent_bytes + more) >> 10,
             self.bytes_max >> 10
         )

@@ -3,13 +3,13 @@
 use std::fmt::Debug;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-/// Asked by everything whose length a stranger decides, every few microseconds of work, with no lock held.
+/// Checked in every loop whose length depends on the request, with no lock held.
 pub trait Interrupt: Send + Sync + Debug {
     /// True once the result is not wanted any more. It stays true.
     fn is_set(&self) -> bool;
 
-    /// False where the work must not wait for a disk or a store, now that it is about to: then it is to end, and its
-    /// result is not wanted.
+    /// Called before the work blocks on a disk or an object store. If false, it must end instead, and its result is
+    /// discarded.
     fn may_wait(&self) -> bool {
         true
     }

@@ -64,7 +64,7 @@ impl Room {
 
 impl From<Cancelled> for Refusal {
     fn from(_: Cancelled) -> Self {
-        Self::busy("canceled", "nobody waits for the answer any more")
+        Self::busy("canceled", "cancelled: the client disconnected or the query timed out")
     }
 }
 

@@ -9,7 +9,7 @@ pub(crate) const EVICT_SOON: u64 = 60;
 /// Writes of a tenant that cannot be sealed are refused, where others can: they need the rest.
 pub(crate) const REFUSE_LAGGARDS: u64 = 60;
 
-/// So many percent of the tenants that may be are there: of silent ones too series are evicted soon, and they with them.
+/// Percent of the tenant limit from which idle series are evicted early, so that idle tenants leave with them.
 pub(crate) const TENANTS: usize = 80;
 
 /// All series without samples are evicted.

@@ -171,7 +171,7 @@ impl App {
         });
         of_queries(
             "floodmark_queries_set_back",
-            "Queries that were tried while all threads were busy, and were not small; since the start.",
+            "Queries that the thread for small queries put back into the queue, since the start.",
             |queries| queries.set_back() as f64,
         );
         Self {

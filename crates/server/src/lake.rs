@@ -127,8 +127,8 @@ impl Lake {
         })
     }
 
-    /// Fails where commits cannot be safe: the store overwrites them. One that does not answer now is asked again before
-    /// the first commit.
+    /// Fails if the store lacks put-if-absent, so that commits could be overwritten. A store that does not answer now is
+    /// checked again before the first commit.
     pub(crate) fn check_store(&self) -> Result<(), LakeError> {
         Ok(self.tables.check_store()?)
     }
@@ -210,7 +210,7 @@ impl Lake {
             }
         }
         if let Err(error) = manifest.settle(partition, mark) {
-            tracing::warn!(partition, %error, "cannot note what replay found in tables; the next one will ask again");
+            tracing::warn!(partition, %error, "cannot save what tables said; the next replay reads them again");
         }
     }
 
@@ -238,8 +238,8 @@ impl Lake {
         }
     }
 
-    /// A closed tenant's samples of a partition, whose journal has `end` records, are in the head, but for those that
-    /// its table has: it can be sealed as any other. True where it is open.
+    /// Reopens a closed tenant for a partition: its journal is replayed up to `end` except for what the table has. True
+    /// if the tenant is open again in all partitions.
     pub(crate) fn reopen(
         &self,
         partition: usize,
@@ -288,7 +288,7 @@ impl Lake {
         table.progress(source)
     }
 
-    /// Up to where a journal is in a tenant's table. No commit of a process before this one can move it any more.
+    /// A journal's floodmark in a tenant's table, fenced: no commit of an earlier process can move it any more.
     pub(crate) fn settled_floodmark(
         &self,
         tenant: &TenantId,

@@ -1,8 +1,8 @@
-//! How fast tenants may come into being.
+//! Limits the rate of new tenants.
 //!
-//! Whoever may write may name a tenant, and each takes a place, memory and in the end a table. A token bucket bounds how
-//! many begin: so many at once, and so many a minute from then on. Places come back as tenants fall silent and leave
-//! memory (see [`crate::owner`]), faster than the bucket gives them out. Tenants that have tables are nobody new.
+//! Every client that may write can name a new tenant, and each takes a slot, memory and in the end a table. A token
+//! bucket admits a burst of them, and then so many per minute. Idle tenants leave memory (see [`crate::owner`]) and free
+//! their slots faster than the bucket admits new ones. A tenant that has tables is not new.
 
 use model::TenantId;
 use std::collections::VecDeque;

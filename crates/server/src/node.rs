@@ -93,7 +93,7 @@ impl Shared {
         self.partitions.iter().all(|p| p.can_freeze.load(Ordering::Acquire))
     }
 
-    /// The answer until replay is done: with what keeps partitions from it, where that is more than their journals' length.
+    /// The refusal until replay is done; it names partitions that wait or stay closed, and why.
     pub(crate) fn replaying(&self) -> Refusal {
         let mut message = "the journal is being replayed".to_owned();
         for (number, partition) in self.partitions.iter().enumerate() {
@@ -160,9 +160,9 @@ impl Shared {
     }
 }
 
-/// Runs the life of a thread that nothing goes on without: a partition without its owner can neither write nor be trusted,
-/// and without the sealer or the upkeep memory and disk fill up while everything looks well. The journal has everything, so
-/// after a panic the process ends at once and begins anew.
+/// Runs a thread that the node cannot do without: a partition without its owner can neither write nor be trusted, and
+/// without the sealer or the upkeep memory and disk fill up unnoticed. After a panic it aborts the process; the journal
+/// has everything for the next start.
 fn run_or_abort(thread: &str, run: impl FnOnce()) {
     if catch_unwind(AssertUnwindSafe(run)).is_err() {
         tracing::error!(thread, "BUG: a thread panicked; aborting, the journal will be replayed");

@@ -45,8 +45,7 @@ pub(crate) use told::Owners;
 /// Submissions that wait in the channel.
 pub(crate) const QUEUE_MAX: usize = 1024;
 
-/// What a group may cost, in samples in order, when it is as large as can be: beyond this the rest waits for the next
-/// one, so that answers stay quick.
+/// Bound on the cost of a group, in in-order samples, so that latency stays low: the rest waits for the next group.
 const GROUP_COST_MAX: usize = 200_000;
 
 /// Series created between two groups: about a quarter of a millisecond.
@@ -68,7 +67,7 @@ pub(crate) struct PartitionShared {
     pub(crate) head: RwLock<Partition>,
     /// Replay is done.
     pub(crate) ready: AtomicBool,
-    /// The owner answers who asks it to freeze what it holds.
+    /// The owner handles [`Command::Freeze`].
     pub(crate) can_freeze: AtomicBool,
     /// Why replay waits, or why the partition stays closed; empty where neither is so.
     pub(crate) trouble: Mutex<String>,
@@ -365,7 +364,7 @@ impl Owner {
             match self.commands.recv() {
                 Ok(Command::Write(submission)) => submission.turn_away(refusal.clone()),
                 Ok(Command::Stop) | Err(_) => return,
-                Ok(Command::Freeze(_) | Command::Sealed(_) | Command::Read(..) | Command::Late(..)) => {} // who asked sees that no answer comes
+                Ok(Command::Freeze(_) | Command::Sealed(_) | Command::Read(..) | Command::Late(..)) => {} // dropping the reply ends the wait
             }
         }
     }

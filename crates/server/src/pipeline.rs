@@ -165,7 +165,7 @@ pub(crate) async fn store(node: &Node, resolved: Resolved) -> Result<Outcome, Un
 }
 
 fn repeat(outcome: &Outcome) -> String {
-    format!("{}send it again: what is stored is not doubled", outcome.report())
+    format!("{}retry the request: samples that are stored already are not duplicated", outcome.report())
 }
 
 /// A replay is short: who comes in the middle of it waits here, inside the bounds on what is in flight,
@@ -205,8 +205,8 @@ pub(crate) fn check_state(node: &Node, tenant: &TenantId) -> Result<(), Refusal>
     check_tenant(node, tenant)
 }
 
-/// A tenant takes a place and memory before its first series does, and even if only metadata comes. One that has tables
-/// always gets a place.
+/// Refuses a tenant beyond the limits: it takes a slot and memory before its first series, even with metadata alone.
+/// For one that has tables only the room for series counts.
 fn check_tenant(node: &Node, tenant: &TenantId) -> Result<(), Refusal> {
     let shared = node.shared();
     let most = node.settings().tenants_max;
@@ -230,7 +230,7 @@ fn check_tenant(node: &Node, tenant: &TenantId) -> Result<(), Refusal> {
         return Ok(());
     }
     let message = format!(
-        "too many new tenants: {} at once and {} a minute from then on (settings tenant_burst, tenants_per_minute)",
+        "too many new tenants: the limit is {} at once, then {} a minute (settings tenant_burst, tenants_per_minute)",
         node.settings().tenant_burst,
         node.settings().tenants_per_minute
     );

@@ -48,7 +48,7 @@ pub struct Settings {
     pub query_lookback_ms: i64,
     /// From what queries are answered that do not say it. Default: from samples, always.
     pub query_resolution: Detail,
-    /// The same for single tenants, before the general one.
+    /// The same per tenant; takes precedence over the general setting.
     pub tenant_query_resolution: BTreeMap<TenantId, Detail>,
     /// Queries that run at once; others wait. Default: two for each core.
     pub query_concurrency: usize,
@@ -60,8 +60,8 @@ pub struct Settings {
     /// Open connections. Default: as many as may fill their buffers in [`Budget::connections_bytes`], 128 to
     /// 4,096; in any case fewer than there are files for.
     pub connections_max: usize,
-    /// Names that a request's `Host` may have beside `localhost` and addresses, and pages that may write; `*` for any.
-    /// Default: none where only this machine is listened to, else any.
+    /// Host names that requests may use besides `localhost` and addresses (`*` for any), and whose web pages may write.
+    /// Default: none on a loopback address, else any.
     pub allow_host: Vec<String>,
     /// Tenants in memory. Default 10,000.
     pub tenants_max: usize,
@@ -81,7 +81,7 @@ pub struct Settings {
     pub lake: LakeSettings,
     /// Files that may be open.
     pub files: Files,
-    /// What was resolved in another way than it was wanted, or bodes ill.
+    /// Settings that were adjusted, or that are risky; logged at the start.
     pub warnings: Vec<String>,
 }
 

@@ -1,4 +1,4 @@
-//! How to refuse what there is no room for: "later" at first, "no" once that has lasted.
+//! How to refuse series for which there is no room: with a retryable 503 at first, with a 400 once that has lasted.
 //!
 //! A sender repeats what it may repeat, in order, and everything behind it waits. That is right while room may come
 //! soon, and wrong once it does not: then a request with one new series holds up all the known ones of its shard. The
@@ -10,8 +10,8 @@ use std::time::{Duration, Instant};
 /// two where they can.
 const PATIENCE: Duration = Duration::from_secs(300);
 
-/// A shortage that nobody has met for so long is over: who was told to come back does so within seconds. A moment
-/// with room in the middle of a flood does not end it.
+/// A shortage is over after this long without a refusal; refused senders retry within seconds. A moment with room in
+/// the middle of a flood does not end it.
 const CALM: Duration = Duration::from_secs(60);
 
 const _: () = assert!(CALM.as_secs() < PATIENCE.as_secs());

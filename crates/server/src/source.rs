@@ -130,7 +130,7 @@ fn make_room(samples: &mut Samples, count: usize) {
 
 fn too_many_samples(count: u64, most: u64) -> SourceError {
     let message = format!(
-        "query processing would load too many samples into memory: {count} of one series, where {most} is the most"
+        "query processing would load too many samples into memory: {count} of one series, the limit is {most}"
     );
     SourceError { kind: ErrorKind::TooLarge, message }
 }

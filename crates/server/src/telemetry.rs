@@ -25,6 +25,7 @@ pub(crate) struct WriteMetrics {
     pub(crate) replayed_samples: Counter,
     pub(crate) damaged_ranges: Counter,
     pub(crate) lost_records: Counter,
+    pub(crate) torn_bytes: Counter,
     pub(crate) unreadable_records: Counter,
     pub(crate) body_bytes: Counter,
 }
@@ -79,9 +80,13 @@ impl WriteMetrics {
                 "floodmark_journal_lost_records_total",
                 "Records lost to damage, unreadable ones included.",
             ),
+            torn_bytes: r.counter(
+                "floodmark_journal_torn_bytes_total",
+                "Bytes cut off the journal's end at start, after a crash; kept in quarantine.",
+            ),
             unreadable_records: r.counter(
                 "floodmark_journal_unreadable_records_total",
-                "Records met in replay whose bytes are intact, but are no record; put aside.",
+                "Records in replay that cannot be decoded although their checksums match; kept in quarantine.",
             ),
         }
     }

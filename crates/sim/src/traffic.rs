@@ -300,7 +300,7 @@ impl Traffic {
         Ok(())
     }
 
-    /// Clears up which samples of shares were stored that were not stored whole.
+    /// Finds out which samples of the partly stored shares were stored.
     fn clear_up(&mut self, found: &Found) -> Result<(), String> {
         let mut unclear = std::mem::take(&mut self.unclear).into_iter();
         unclear.try_for_each(|(share, stored)| self.model.acknowledge_some(&share, stored, found))

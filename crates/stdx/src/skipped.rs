@@ -1,4 +1,4 @@
-//! Tests that cannot run on this machine say so in a place where somebody looks.
+//! Reports tests that were skipped because something is missing on this machine.
 //!
 //! A test that passes prints nothing under `cargo test`, so a message alone would be lost. `make test` names a file in
 //! `FLOODMARK_SKIPPED`, and prints what was noted there at its end.

@@ -14,7 +14,7 @@ pub enum TableError {
         reason: String,
     },
     /// A file of the table that the store does not have.
-    #[error("file {file}: it is in the log, but not there")]
+    #[error("file {file}: the log names it, but the store does not have it")]
     Missing {
         /// Its path in the table.
         file: String,
@@ -49,8 +49,8 @@ pub enum TableError {
     },
     /// A store on which two writers would overwrite each other's commits.
     #[error(
-        "the object store at {url} does not refuse to overwrite an object that is there (put-if-absent): commits would be \
-         lost without a word. Use a store that does (for S3's kind: a version with conditional writes, If-None-Match)"
+        "the object store at {url} does not support put-if-absent: two writers would silently overwrite each other's \
+         commits. Use a store that does (if S3-compatible: one with conditional writes, If-None-Match)"
     )]
     NotExclusive {
         /// The location's URL.
@@ -58,7 +58,7 @@ pub enum TableError {
     },
     /// A staged file that a sweep may have deleted before it was committed. Stage it again.
     #[error(
-        "staged file {file} may be gone: it was in no log entry when version {version} began to delete such files"
+        "staged file {file} may have been deleted: it was not committed before the sweep at version {version}"
     )]
     Lapsed {
         /// Its path in the table.
@@ -83,7 +83,7 @@ pub enum TableError {
         limit_bytes: usize,
     },
     /// A read whose [`crate::Stop`] was set.
-    #[error("the read was interrupted: nobody waits for it any more")]
+    #[error("the read was cancelled: its result is no longer needed")]
     Interrupted,
     /// A location that is none.
     #[error("table location {url:?}: {reason}")]

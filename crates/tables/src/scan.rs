@@ -87,7 +87,7 @@ impl Scan {
                 Err(error) => return Err(error),
             }
         }
-        // what another program rewrote is older than what was written beside it: see ADR 20
+        // files of other programs count as older than all of our own: see ADR 11
         cursors.sort_by_key(|(place, _)| *place);
         let merge = Merge::new(cursors.into_iter().map(|(_, cursor)| cursor).collect(), true)?;
         Ok(Self { merge, unreadable, footer_bytes, _files: Arc::clone(files) })
@@ -134,8 +134,8 @@ impl Scan {
         let conflicts = self.stats().conflicts;
         (conflicts > 0).then(|| {
             format!(
-                "{conflicts} samples were written twice with different values, and another program has brought both into \
-                 one file: which was the later is no longer known"
+                "{conflicts} samples have two values in a file that another program merged: which was written last is \
+                 unknown"
             )
         })
     }

@@ -101,8 +101,7 @@ impl BlockStager {
         self.is_cut = true;
     }
 
-    /// True where a series whose first sample is of this time has nothing in this pass. Who finds that out before it has
-    /// read the series may leave it out.
+    /// True if a series whose first sample is at this time has nothing in this pass: then it need not be read or pushed.
     pub fn is_behind(&mut self, first_ms: i64) -> bool {
         let is_behind = Date::of(first_ms) > self.through;
         self.is_cut |= is_behind;

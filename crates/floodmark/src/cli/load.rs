@@ -16,9 +16,9 @@ use std::time::Duration;
 /// Loads this server or any other, and checks what became of every sample.
 #[derive(Debug, Subcommand)]
 pub(crate) enum LabCommand {
-    /// Load a remote-write target and report what it took
+    /// Send load to a remote-write target and report the result
     Write(Box<LabWrite>),
-    /// Read back what an earlier `lab write --ledger FILE` had acknowledged
+    /// Read back the samples that were acknowledged to an earlier `lab write --ledger FILE`
     Verify(LabVerify),
     /// List the scenarios that the program knows by name
     Scenarios(ScenariosArgs),

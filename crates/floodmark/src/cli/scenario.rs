@@ -64,7 +64,7 @@ pub(crate) struct RunArgs {
 pub(crate) struct FindLimitArgs {
     #[command(flatten)]
     pub(crate) scenario: ScenarioArgs,
-    /// What is raised
+    /// What to increase
     #[arg(long, value_name = "AXIS", default_value = "rate", value_parser = values::axis(), help_heading = "Search")]
     pub(crate) axis: Axis,
     #[command(flatten)]

@@ -108,7 +108,7 @@ pub(crate) struct LabReplay {
     /// Connections; each series belongs to one of them, so that its samples stay in order [1 to 1024]
     #[arg(long, value_name = "N", default_value = "4", value_parser = values::whole::<usize>(1..=1_024), help_heading = "Pace")]
     writers: usize,
-    /// What becomes of the samples' timestamps
+    /// How timestamps of samples are rewritten
     #[arg(long, value_name = "HOW", default_value = "scaled", value_parser = values::timestamps(), help_heading = "Pace")]
     sample_times: Times,
     /// Samples in a request, approximately [1 to 100000]
@@ -141,7 +141,7 @@ pub(crate) struct LabObserve {
     /// The target's own metrics, such as http://127.0.0.1:9009/metrics
     #[arg(long, value_name = "URL", help_heading = "Observation")]
     metrics_url: Option<String>,
-    /// The target's data directory, which tells the disk to watch
+    /// The target's data directory; its disk is watched
     #[arg(long, value_name = "DIR", help_heading = "Observation")]
     target_data: Option<PathBuf>,
 }
@@ -181,7 +181,7 @@ impl LabReplay {
 /// `floodmark lab report`
 #[derive(Debug, Args)]
 pub(crate) struct LabReport {
-    /// A kept result
+    /// A result file, as written by --out
     #[arg(value_name = "RESULT")]
     pub(crate) result: PathBuf,
     /// Write a report as one HTML file that opens offline

@@ -30,7 +30,7 @@ pub(crate) fn model() -> impl TypedValueParser<Value = ValueModel> {
         PossibleValue::new("constant").help("one whole number, always"),
         PossibleValue::new("counter").help("whole numbers that grow, with resets"),
         PossibleValue::new("walk").help("a random walk, rounded to two or three decimals"),
-        PossibleValue::new("random").help("all 53 bits random, so that nothing compresses them"),
+        PossibleValue::new("random").help("random in all 53 bits, so incompressible"),
     ])
 }
 

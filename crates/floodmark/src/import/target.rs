@@ -66,7 +66,7 @@ impl Place {
         table.with_context(|| {
             format!(
                 "there is no table at {}: nothing of tenant {} has been sealed yet (POST /api/v1/admin/flush seals at \
-                 once), or --data-dir, --tables or --tenant is another",
+                 once), or --data-dir, --tables or --tenant is wrong",
                 self.url("metrics"),
                 self.tenant
             )

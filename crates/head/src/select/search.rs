@@ -120,8 +120,8 @@ impl<'f> Search<'f> {
         Some(())
     }
 
-    /// Goes on over the values of the label, up to some that were found or to the end: true there. None where the turn is
-    /// over, or where a pattern has to be run first.
+    /// Continues over the label's values: true at the end, false once matches have to be united first. `None` if the turn
+    /// is over, or a pattern has to run first.
     fn walk(&mut self, pairs: &Pairs, steps: &mut usize) -> Option<bool> {
         let Filter { name, kind } = self.filter;
         if !self.batch.ends.is_empty() {

@@ -45,9 +45,9 @@ struct Counts {
 }
 
 impl Quarantine {
-    pub(super) fn new(disk: Arc<dyn Disk>, partition_dir: &Path, start: u64) -> Self {
+    pub(super) fn new(disk: Arc<dyn Disk>, partition_dir: &Path) -> Self {
         let dir = partition_dir.join("quarantine");
-        Self { disk, dir, start: AtomicU64::new(start), counts: Mutex::default() }
+        Self { disk, dir, start: AtomicU64::new(0), counts: Mutex::default() }
     }
 
     /// Says that segments before `start` were dropped.
@@ -69,10 +69,21 @@ impl Quarantine {
         let Hole { bytes, lost, acknowledged, repaired, what } = hole;
         let mut damage = Damage { segment, bytes, lost, acknowledged, repaired, what, quarantine: None };
         if !damage.bytes.is_empty() {
-            damage.quarantine = self.copy(window, &damage).ok();
+            damage.quarantine = self.copy(window, &damage.bytes, &describe(&damage)).ok();
         }
         self.count(&damage);
         damage
+    }
+
+    /// Copies the torn end of the newest segment aside before it is cut off: nearly always a group that was being written,
+    /// but damage to the last acknowledged records looks the same. Where it cannot be copied it is cut off nevertheless.
+    pub(super) fn put_torn(&self, window: &mut Window, bytes: &Range<u64>) {
+        let segment = window.path().display();
+        let report = format!(
+            "{segment}: bytes {} to {}: the end of the newest segment, cut off; most likely never acknowledged\n",
+            bytes.start, bytes.end
+        );
+        let _ = self.copy(window, bytes, &report);
     }
 
     /// A segment whose file is not there: dropped by its owner (`None`), or lost.
@@ -118,9 +129,9 @@ impl Quarantine {
         }
     }
 
-    fn copy(&self, window: &mut Window, damage: &Damage) -> Result<PathBuf, JournalError> {
-        let name = damage.segment.file_stem().unwrap_or_default().to_string_lossy();
-        let stem = format!("{name}.{}-{}", damage.bytes.start, damage.bytes.end);
+    fn copy(&self, window: &mut Window, bytes: &Range<u64>, text: &str) -> Result<PathBuf, JournalError> {
+        let name = window.path().file_stem().unwrap_or_default().to_string_lossy().into_owned();
+        let stem = format!("{name}.{}-{}", bytes.start, bytes.end);
         let copy = self.dir.join(format!("{stem}.bytes"));
         let report = self.dir.join(format!("{stem}.txt"));
         if self.disk.open(&report, Mode::Read).is_ok() {
@@ -132,19 +143,19 @@ impl Quarantine {
         };
         disk::create_dir_all(&*self.disk, &self.dir, Access::Private).map_err(io("create", &self.dir))?;
         let file = self.disk.open(&copy, Mode::Create).map_err(io("create", &copy))?;
-        let mut at = damage.bytes.start;
-        while at < damage.bytes.end {
-            let len = (damage.bytes.end - at).min(COPY_BYTES as u64);
+        let mut at = bytes.start;
+        while at < bytes.end {
+            let len = (bytes.end - at).min(COPY_BYTES as u64);
             let chunk = window.get(at, len as usize)?;
             if chunk.is_empty() {
                 break;
             }
-            file.write_at(chunk, at - damage.bytes.start).map_err(io("write", &copy))?;
+            file.write_at(chunk, at - bytes.start).map_err(io("write", &copy))?;
             at += chunk.len() as u64;
         }
         // the report is written last: where it is, the copy is complete
         let file = self.disk.open(&report, Mode::Create).map_err(io("create", &report))?;
-        file.write_at(describe(damage).as_bytes(), 0).map_err(io("write", &report))?;
+        file.write_at(text.as_bytes(), 0).map_err(io("write", &report))?;
         Ok(copy)
     }
 

@@ -1,5 +1,6 @@
 //! Finds what is there when a partition's directory is opened.
 
+use super::quarantine::Quarantine;
 use super::scan::{Scanner, Step, Window};
 use super::segment::{self, Headers, UNFINISHED};
 use super::writer::sync_dir;
@@ -23,10 +24,15 @@ pub(super) struct Found {
 }
 
 /// Lists the segments of `dir`, which exists, and finds the end of the newest.
-pub(super) fn recover(dir: &Path, partition: u32, options: &Options) -> Result<Found, JournalError> {
+pub(super) fn recover(
+    dir: &Path,
+    partition: u32,
+    options: &Options,
+    quarantine: &Quarantine,
+) -> Result<Found, JournalError> {
     let mut found = Found { segments: list(&*options.disk, dir)?, ..Found::default() };
     if let Some(newest) = found.segments.last_mut() {
-        (found.end, found.torn_bytes) = recover_newest(dir, partition, newest, options)?;
+        (found.end, found.torn_bytes) = recover_newest(dir, partition, newest, options, quarantine)?;
     }
     found.end = found.end.max(options.floor.0);
     sync_dir(dir, options)?;
@@ -55,6 +61,7 @@ fn recover_newest(
     partition: u32,
     newest: &mut Segment,
     options: &Options,
+    quarantine: &Quarantine,
 ) -> Result<(u64, u64), JournalError> {
     let path = segment::path(dir, newest.first);
     let mut window = Window::open(&*options.disk, &path)?;
@@ -72,7 +79,10 @@ fn recover_newest(
             Step::Record { .. } | Step::Damage(_) => {}
         }
     };
-    let torn_bytes = scanner.window().end_of_content(end)? - end;
+    let torn = end..scanner.window().end_of_content(end)?;
+    if !torn.is_empty() {
+        quarantine.put_torn(scanner.window(), &torn);
+    }
     let file = options.disk.open(&path, Mode::Change).map_err(|e| JournalError::io("open", &path, e))?;
     if scanner.window().len() > end {
         file.set_len(end).map_err(|e| JournalError::io("truncate", &path, e))?;
@@ -83,5 +93,5 @@ fn recover_newest(
         file.sync_data().map_err(|e| JournalError::io("fdatasync", &path, e))?;
     }
     newest.bytes = end;
-    Ok((scanner.next_offset(), torn_bytes))
+    Ok((scanner.next_offset(), torn.end - torn.start))
 }

@@ -167,7 +167,7 @@ impl Scanner {
         }
     }
 
-    /// The record that [`Self::step`] just came to, as a hole: its bytes are whole, and nobody can tell what they mean.
+    /// The record that [`Self::step`] just reached, as a hole: its checksums match, but it cannot be decoded.
     pub(super) fn unreadable(&self, what: &'static str) -> Hole {
         let lost = self.next - 1..self.next;
         Hole { bytes: self.frame.clone(), lost, acknowledged: true, repaired: false, what }

@@ -2,8 +2,8 @@
 
 use super::RecordError;
 
-/// Where decoders buy memory before they take it. What was bought stays bought: who gives it back is up to the buyer, who
-/// knows how long the decoded record lives.
+/// A memory budget from which decoders reserve before they allocate. They release nothing: that is up to the budget's
+/// owner, who knows how long the decoded record lives.
 pub trait Room {
     /// Buys `bytes` more; false where there are none.
     fn buy(&mut self, bytes: usize) -> bool;

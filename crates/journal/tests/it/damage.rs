@@ -367,14 +367,21 @@ fn a_hole_in_the_last_group_may_never_have_been_acknowledged() {
 }
 
 #[test]
-fn what_is_torn_is_counted() {
+fn a_torn_end_is_counted_and_copied_before_it_is_cut_off() {
     let dir = scratch();
     let files = three_segments(dir.path());
     overwrite(&files[2], frame(4) + 40, &[9, 9]);
+    let torn = fs::read(&files[2]).unwrap()[frame(4) as usize..][..82].to_vec();
     File::options().write(true).open(&files[2]).unwrap().set_len(9000).unwrap();
     let journal = Embedded::open(dir.path(), 0, small_segments()).unwrap();
     assert_eq!(journal.stats().torn_bytes, 82, "zeros behind it are not content");
     assert_eq!(fs::metadata(&files[2]).unwrap().len(), frame(4));
+    let name = files[2].file_stem().unwrap().to_string_lossy();
+    let stem = format!("{name}.{}-{}", frame(4), frame(4) + 82);
+    let copy = files[2].parent().unwrap().join("quarantine").join(stem);
+    assert_eq!(fs::read(copy.with_added_extension("bytes")).unwrap(), torn);
+    let report = fs::read_to_string(copy.with_added_extension("txt")).unwrap();
+    assert!(report.contains("cut off"), "{report}");
 }
 
 #[test]

@@ -28,7 +28,7 @@ impl<'a> Meter<'a> {
         Self { held: Cell::new(0), max, cancelled }
     }
 
-    /// Fails where nobody waits for the result. To be asked in every loop whose length a stranger decides.
+    /// Fails once the query is cancelled. Call it in every loop whose length depends on the request.
     #[inline]
     pub(super) fn check(&self) -> Result<(), QueryError> {
         if self.cancelled.is_set() { Err(QueryError::Canceled) } else { Ok(()) }

@@ -24,14 +24,14 @@ pub(super) async fn wait_for_all_series(app: &App) -> Result<(), ApiError> {
     }
 }
 
-/// The same, and fails where the tenant is closed: half of its samples are still in the journal.
+/// The same; also fails if the tenant is closed, as some of its samples are only in the journal.
 pub(super) async fn wait_for_series_of(app: &App, tenant: &TenantId) -> Result<(), ApiError> {
     wait_for_all_series(app).await?;
     Ok(app.node.shared().lake.closed.check(tenant)?)
 }
 
-/// What one query may hold from its first word to its answer: a share of the query account. The thread for small queries
-/// has one too.
+/// Memory that one query may hold, from parsing to its answer: the query account divided by the number of query threads,
+/// the one for small queries included.
 pub(super) fn share_bytes(app: &App) -> u64 {
     let settings = app.node.settings();
     settings.budget.evaluation_bytes() / (settings.query_concurrency as u64 + 1)

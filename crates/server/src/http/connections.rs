@@ -1,9 +1,9 @@
 //! Open connections, and which one goes when there are too many.
 //!
-//! A connection is *idle* while no request of it is being answered: also before the first one, and while the head of one
-//! trickles in. When no more may be opened, an idle one makes room for the next, the longest idle first: of those that
-//! asked nothing for a second, then of those that were answered, then of the rest but the very newest, whose request may
-//! be on its way. Only where there is none of them somebody is turned away.
+//! A connection is *idle* while none of its requests is being answered: also before its first request, and while headers
+//! are still arriving. At the limit a new connection replaces an idle one, the longest idle first: of those without a
+//! request for a second after connecting, then of those that have had an answer, then of the rest except those younger
+//! than [`NEWEST`], whose request may be on its way. If there is none, the new connection is refused.
 
 use parking_lot::Mutex;
 use std::collections::HashMap;
@@ -12,10 +12,10 @@ use std::time::Duration;
 use tokio::sync::Notify;
 use tokio::time::Instant;
 
-/// Who asked nothing for so long after connecting has nothing to ask.
+/// A connection that sends no request for this long after connecting is the first to be closed.
 const SILENT: Duration = Duration::from_secs(1);
 
-/// A request may take so long to be read.
+/// A new connection is not closed before this age: its first request may be on its way.
 const NEWEST: Duration = Duration::from_millis(100);
 
 /// All open connections. Cloning gives another handle.
@@ -92,9 +92,9 @@ impl Connections {
 }
 
 impl Open {
-    /// Tells the connection that is needed least to close; false where all are needed.
+    /// Closes the idle connection of the lowest [`Link::need`]; false if there is none.
     fn close_idlest(&mut self, now: Instant) -> bool {
-        // one may begin a request between the two looks at it; then the next one is it
+        // a connection may begin a request between `need` and `close_if_idle`; then try the next
         loop {
             let idle = self.links.iter().filter_map(|(number, link)| Some((link.need(now)?, *number)));
             let Some((_, number)) = idle.min() else { return false };
@@ -107,7 +107,7 @@ impl Open {
 }
 
 impl Link {
-    /// How much an idle connection is needed: the least goes first.
+    /// Eviction order of an idle connection, smallest first; `None` if it must stay.
     fn need(&self, now: Instant) -> Option<(u8, Instant)> {
         let state = self.state.lock();
         let idle = now.saturating_duration_since(state.idle_since);
@@ -136,7 +136,7 @@ impl Link {
         Busy(Arc::clone(self))
     }
 
-    /// Something written waits for its reader, or does no longer.
+    /// Sets whether a write is blocked because the client does not read.
     pub(super) fn writes(&self, waits: bool) {
         let mut state = self.state.lock();
         state.writes = waits;

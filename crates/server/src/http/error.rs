@@ -149,7 +149,7 @@ const fn status_of(kind: ErrorKind) -> StatusCode {
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Reason(pub(crate) &'static str);
 
-/// The last look at every answer: refusals are counted, and each 503 says when to come back.
+/// Applied last to every answer: counts refusals, and adds `Retry-After` to each 503.
 pub(crate) async fn finish(State(metrics): State<Arc<HttpMetrics>>, mut response: Response) -> Response {
     let status = response.status();
     if status.is_client_error() || status.is_server_error() {

@@ -1,4 +1,4 @@
-//! How many may be inside at once, and how much they may bring. Nobody waits at a gate: who finds it full is turned away.
+//! Bounds how many requests run at once, and the bytes that they hold. A gate does not queue: a full one refuses.
 
 use parking_lot::Mutex;
 use std::sync::Arc;
@@ -33,7 +33,7 @@ impl Gate {
         Self::with_bytes(limit, u64::MAX)
     }
 
-    /// A gate for those who bring something: together at most `bytes_limit`, unless one brings more and is alone.
+    /// Also bounds the bytes of all inside to `bytes_limit`, which a request that is alone may exceed.
     pub(crate) fn with_bytes(limit: usize, bytes_limit: u64) -> Self {
         Self(Arc::new(Inner { limit, bytes_limit, counts: Mutex::default() }))
     }

@@ -1,13 +1,13 @@
-//! Which web pages a browser may send requests for: none that this server did not serve.
+//! Protects against web pages of other sites that are open in a browser.
 //!
-//! A page of a stranger can have the browser send requests to any address that the browser reaches. Two ways matter:
+//! Such a page can make the browser send requests to any address that the browser reaches. Two attacks matter:
 //!
-//! - *rebinding*: the stranger's own name resolves to this machine, so the page may read answers. Then the request's
-//!   `Host` is that name. A server for this machine only knows the names that it has, and refuses others.
-//! - *cross-origin*: the page may not read the answer, but the request has done its work. Then `Origin` is not the
+//! - *DNS rebinding*: the attacker's domain resolves to this machine, so the page may read answers. `Host` is then that
+//!   domain. A server that listens on a loopback address knows its own names, and refuses others.
+//! - *cross-origin request*: the page cannot read the answer, but the request takes effect. `Origin` is then not the
 //!   server's own.
 //!
-//! Programs send no `Origin`, and the `Host` that they were told to connect to.
+//! Programs other than browsers send no `Origin`, and as `Host` the name or address that they connect to.
 
 use super::error::ApiError;
 use axum::extract::{Request, State};
@@ -32,7 +32,7 @@ pub(crate) struct Guard {
 }
 
 impl Guard {
-    /// A listener for this machine only knows its names; one for others has names that only `allow_host` tells.
+    /// Strict on a loopback address or with `allow_host`, unless that has `*`: else the server's names are not known.
     pub(crate) fn new(listener: SocketAddr, allow_host: &[String]) -> Self {
         let allowed: Arc<[String]> = allow_host.iter().map(|name| name.to_ascii_lowercase()).collect();
         let is_local = listener.ip().to_canonical().is_loopback();
@@ -55,8 +55,7 @@ impl Guard {
         let refused = given.chain(uri.authority().map(Authority::as_str)).find(|host| !self.admits(host));
         refused.map_or(Ok(()), |host| {
             let message = format!(
-                "this server is not called {host:?}: it answers to addresses, to localhost, and to the names in the \
-                 setting allow_host"
+                "unknown host {host:?}: use an IP address, localhost, or a name listed in the setting allow_host"
             );
             Err(ApiError::forbidden(StatusCode::MISDIRECTED_REQUEST, "host", message))
         })
@@ -74,7 +73,7 @@ impl Guard {
         });
         refused.map_or(Ok(()), |origin| {
             let message = format!(
-                "a page of {origin:?} may change nothing here; pages of names in the setting allow_host may"
+                "cross-origin request from {origin:?} refused; to allow it, list its host in the setting allow_host"
             );
             Err(ApiError::forbidden(StatusCode::FORBIDDEN, "origin", message))
         })
@@ -86,7 +85,7 @@ fn is_address(name: &str) -> bool {
     bare.map_or_else(|| name.parse::<IpAddr>().is_ok(), |name| name.parse::<Ipv6Addr>().is_ok())
 }
 
-/// What is no text is no name either.
+/// `?`, which is no host name, for a header that is not ASCII text.
 fn text(value: &HeaderValue) -> &str {
     value.to_str().unwrap_or("?")
 }

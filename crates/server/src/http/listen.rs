@@ -44,12 +44,12 @@ pub(crate) const CONNECTION_BUFFER_BYTES: usize = 64 << 10;
 /// After an accept that failed (out of file descriptors, mostly).
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
-/// Connections that are turned away at once: each hears why, for as long as it takes at the most. Beyond that they are
-/// closed without a word.
+/// Connections that are being refused with a 503 at a time, each for at most [`TURNED_AWAY_TIMEOUT`]. Beyond that they
+/// are closed without an answer.
 const TURNED_AWAY_MAX: usize = 64;
 const TURNED_AWAY_TIMEOUT: Duration = Duration::from_secs(1);
 
-/// What they hear.
+/// The answer that they get.
 const TOO_MANY: &[u8] = b"HTTP/1.1 503 Service Unavailable\r\nretry-after: 1\r\nconnection: close\r\n\
     content-type: text/plain\r\ncontent-length: 64\r\n\r\n\
     too many connections, none of them is idle (setting connections)";
@@ -63,7 +63,7 @@ pub async fn serve(node: Node, listener: TcpListener, stop: impl Future<Output =
     let open = connections.clone();
     let count = move || open.count() as f64;
     node.registry().gauge_fn("floodmark_http_connections", "Open connections.", &[], count);
-    // a listener without an address is none for this machine only
+    // if the address is unknown, assume that other machines can reach it
     let address = listener.local_addr().unwrap_or_else(|_| SocketAddr::from(([0, 0, 0, 0], 0)));
     let guard = Guard::new(address, &settings.allow_host);
     let service = TowerToHyperService::new(router(App::new(node.clone()), guard));
@@ -133,7 +133,7 @@ fn converse(
     });
 }
 
-/// Says why. What was sent already is read, or the other end might lose the answer.
+/// Sends the 503, then reads what the client has sent: a close with unread data may reset the connection first.
 async fn turn_away(mut stream: TcpStream) -> std::io::Result<()> {
     stream.write_all(TOO_MANY).await?;
     stream.shutdown().await?;

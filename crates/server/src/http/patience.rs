@@ -1,7 +1,7 @@
-//! How long the other end of a connection may take, by how much it moves.
+//! A timeout for slow peers that depends on the bytes transferred: a token bucket of waiting time.
 //!
-//! Waiting spends time, moved bytes earn some, and no more is saved up than there was in the beginning. So whoever keeps
-//! up a minimum rate is served however long it takes, and whoever does not is cut off soon, however much came before.
+//! Waiting takes time out of the bucket, transferred bytes put some back, up to the initial amount. So a peer that keeps
+//! up the minimum rate is never cut off, and one that stalls is, within the initial amount, however fast it was before.
 
 use std::time::Duration;
 use tokio::time::Instant;
@@ -22,7 +22,7 @@ impl Patience {
         Self { left: most, most, bytes_per_second, since: None }
     }
 
-    /// It is waited from `now` on, if it was not before. Says until when.
+    /// Begins to wait at `now`, unless already waiting. Returns the deadline.
     pub(super) fn waits(&mut self, now: Instant) -> Instant {
         *self.since.get_or_insert(now) + self.left
     }

@@ -7,9 +7,9 @@
 //!               └─ not done by then ─┘
 //! ```
 //!
-//! Long queries never keep a small one waiting: what waits is tried for a moment by a thread of its own, and goes back to
-//! its place in the queue if that was not enough. Nobody has to guess what a query will take. It begins anew then, so a
-//! queue of long queries costs an attempt each, once.
+//! Long queries do not delay small ones: while all other threads are busy, an extra one tries each waiting query for
+//! 20 ms and, if it has not finished, puts it back in its place in the queue. So no cost has to be estimated. A query
+//! that was put back starts from scratch, so each long query wastes at most one such attempt.
 //!
 //! The queue is bounded by who may enter (`App::waiting`).
 
@@ -56,7 +56,7 @@ struct Inner {
     queue: Mutex<Queue>,
     /// There is something to do.
     work: Condvar,
-    /// There is something to do, and nobody else to do it.
+    /// There is a query for the small-query thread to try: no other thread is idle.
     busy: Condvar,
 }
 
@@ -181,7 +181,7 @@ impl Inner {
             if let Some((number, mut query)) = queue.take_untried() {
                 queue.running += 1;
                 drop(queue);
-                // whoever left meanwhile is not found in the queue; its query ends when it is begun again
+                // while it runs here a dropped `Place` cannot dequeue it; if put back, it ends when run again
                 let again = match run(&mut query, Lane::Small) {
                     Outcome::Again => Some(query),
                     Outcome::Done => {

@@ -141,7 +141,7 @@ pub(super) fn expression(params: &Params) -> &str {
     params.all("query").next().unwrap_or_default()
 }
 
-/// Says of an evaluation that took too much how much that is, and what to turn.
+/// Adds the limit, and the settings that change it, to a `TooLarge` error.
 fn explained(error: QueryError, options: &Options<'_>) -> QueryError {
     match error {
         QueryError::TooLarge => QueryError::Execution(format!(

@@ -1,6 +1,6 @@
 //! A connection whose other end takes what is written too slowly is closed.
 //!
-//! An answer holds its memory until it is sent. Without this, somebody who asks and hardly reads would hold it for ever.
+//! An answer holds its memory until it is sent: without this, a client that hardly reads would hold it for ever.
 
 use super::connections::Link;
 use super::patience::Patience;
@@ -27,7 +27,7 @@ impl<S: AsyncWrite + Unpin> StallTimeout<S> {
         Self { stream, patience, waiting: None, link }
     }
 
-    /// What a write came to, unless it waits for too long. `moved` says how many bytes that is.
+    /// Passes on the result of a write, or `TimedOut` if it blocks for too long. `moved` gives the bytes written.
     fn watch<T>(
         &mut self,
         context: &mut Context<'_>,

@@ -68,7 +68,7 @@ async fn accept(app: &App, headers: &HeaderMap, version: Version, body: Body) ->
     let known = app.writing.enter().ok_or_else(|| too_many("inflight_requests", app.writing.limit()))?;
     let resolved = pipeline::resolve(&app.node, arrived).await?;
     drop(decoding);
-    // Who creates series waits for as long as that takes, and must not take the places of who does not.
+    // A request that creates series may wait long: it must not occupy the gate of known series meanwhile.
     let pass = if resolved.creates() {
         drop(known);
         let pass = app.creating.enter_with(resolved.bytes());
@@ -84,7 +84,7 @@ async fn accept(app: &App, headers: &HeaderMap, version: Version, body: Body) ->
 fn too_many(setting: &'static str, limit: usize) -> Refusal {
     let what = match setting {
         "creating_requests" => {
-            "write requests with new series wait already, or hold half of the inflight memory"
+            "write requests with new series are waiting already, or those waiting fill half of the inflight memory"
         }
         _ => "write requests are being worked on already",
     };
@@ -106,8 +106,8 @@ async fn read_body(app: &App, headers: &HeaderMap, body: Body) -> Result<(Vec<u8
         Broken::Refused(refusal) => refusal,
         Broken::TooSlow => {
             let message = format!(
-                "the body did not arrive within {} s (setting body_timeout), and more for what came at {} KiB a \
-                 second (setting transfer_rate)",
+                "the body did not arrive within {} s (setting body_timeout) plus the time that its size takes at \
+                 {} KiB/s (setting transfer_rate)",
                 timeout.as_secs_f64(),
                 settings.transfer_rate >> 10
             );
@@ -145,10 +145,10 @@ async fn collect(
     }
 }
 
-/// Buys room for `more` bytes of a body, a quarter more than there is at the least.
+/// Reserves memory for `more` bytes of a body, growing it by at least a quarter.
 ///
-/// What asks for more than its first step leaves a third of the account to others: large bodies that never end must
-/// not keep small ones out.
+/// Beyond its first step a body leaves a third of the account free: large bodies that never end must not keep small
+/// ones out.
 fn make_room(
     bytes: &mut Vec<u8>,
     more: usize,
@@ -194,7 +194,7 @@ fn outcome_response(outcome: &Outcome) -> Response {
     WriteError(Refusal::invalid("partial_write", outcome.report().trim_end())).into_response()
 }
 
-/// What 2.0 wants to hear with every answer: what of the request is durable.
+/// Headers that remote write 2.0 requires in every answer: how much of the request is durable.
 fn put_written(response: &mut Response, samples: u64, exemplars: u64) {
     let written = [
         ("x-prometheus-remote-write-samples-written", samples),

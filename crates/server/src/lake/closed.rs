@@ -13,7 +13,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 #[derive(Debug, Default)]
 pub(crate) struct Closed {
     tenants: Mutex<BTreeMap<TenantId, Shut>>,
-    /// How many there are: mostly none, and nobody has to look any closer.
+    /// Their number: usually 0, which is known without taking the lock.
     count: AtomicUsize,
 }
 

@@ -103,8 +103,8 @@ pub(crate) async fn flush(node: &crate::Node) -> Result<Flushed, Refusal> {
             let named = node.shared().lake.laggards.all();
             let first = named.first().map_or(String::new(), |(tenant, _)| format!(", {tenant} first"));
             let message = format!(
-                "{behind} tenants are not sealed yet{first}: their tables cannot be written, or their samples lie on so \
-                 many days that they take long; the log says which, and they are tried again"
+                "{behind} tenants are not sealed yet{first}: their tables cannot be written, or their samples span many \
+                 days; the log names them, and sealing is retried"
             );
             Err(Refusal::busy("tables", message))
         }

@@ -70,7 +70,7 @@ pub(super) struct Part {
     /// Of whom something is frozen.
     tenants: BTreeSet<TenantId>,
     staged: BTreeMap<TenantId, Share>,
-    /// Whose table has all of it: an answer was lost, or it took fewer passes than that of another partition.
+    /// Tenants whose table has all of this part: a commit's reply was lost, or other partitions need more passes.
     known: BTreeSet<TenantId>,
     /// Up to which day tables have it, where it goes in passes.
     passed: BTreeMap<TenantId, Date>,

@@ -239,8 +239,8 @@ impl<O: Owners> Sealer<O> {
                 || self.node.clock.instant().duration_since(self.ended) > PRESSURE_PAUSE)
     }
 
-    /// Tells what is in rounds. How far behind the tables are follows from that and the clock, for whoever asks: this thread
-    /// may hang.
+    /// Publishes when the oldest sample in rounds came. The lag is computed from that and the clock when it is read, so it
+    /// is right even while this thread hangs.
     fn publish(&self) {
         let rounds = || self.round.iter().chain(self.behind.values().map(|behind| &behind.round));
         let in_rounds = rounds().map(|round| round.since_ms).min().unwrap_or(i64::MAX);
@@ -253,7 +253,7 @@ impl<O: Owners> Sealer<O> {
     fn failed(&mut self, error: &SealError) -> Duration {
         self.node.lake.metrics.failures.inc();
         if self.failures == 0 {
-            tracing::warn!(%error, "sealing does not get on; the journal keeps everything, and it is tried again");
+            tracing::warn!(%error, "sealing failed and will be retried; the journal keeps everything");
         } else {
             tracing::debug!(%error, failures = self.failures, "sealing still does not get on");
         }

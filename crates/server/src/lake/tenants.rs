@@ -195,7 +195,7 @@ impl TenantTables {
         Claim { tables: self, key: key.clone() }
     }
 
-    /// Opens a table that is claimed: so nobody makes it before its absence is noted.
+    /// Opens a table. The caller's claim keeps others from creating it before its absence is cached.
     fn open(&self, key: &Key) -> Result<Option<Table>, TableError> {
         let asked = self.clock.instant();
         let table = Table::open(self.location(&key.0, key.1)?)?;

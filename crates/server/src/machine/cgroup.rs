@@ -76,7 +76,7 @@ impl Mount {
     fn limits(&self, root: &Path, group: &Path) -> Vec<(u64, PathBuf)> {
         let top = root.join(self.at.strip_prefix("/").unwrap_or(&self.at));
         let mut dir = top.join(self.below(group));
-        // What a namespace hides has another path there, or none; what is above it bounds the process all the same.
+        // If a namespace hides the group's path, use the nearest visible ancestor: its limit applies too.
         while !dir.is_dir() && dir != top && dir.pop() {}
         let mut limits = Vec::new();
         while dir.starts_with(&top) {

@@ -38,7 +38,7 @@ use tables::delta::Floodmark;
 /// Says how far a long replay is, once in so many records.
 const PROGRESS_RECORDS: u64 = 50_000;
 
-/// After so many tables that cannot be read, no other one is asked: the store is away, and each answer may take its time.
+/// After this many unreadable tables no other one is tried: the store is likely down, and each attempt may be slow.
 const UNREADABLE_MAX: usize = 8;
 
 impl Owner {
@@ -92,8 +92,8 @@ impl Owner {
         Ok(replay)
     }
 
-    /// Gets ready for the record: a new dictionary is surveyed; behind everything that tables may have, what is replayed can
-    /// be sealed.
+    /// Prepares for a record: surveys its dictionary if that is new, and permits freezing once the record is past everything
+    /// that tables may have.
     fn enter(&mut self, replay: &mut Replay, entry: &Entry<'_>) -> Result<(), Halt> {
         if !replay.can_freeze && replay.marks.is_behind_all(entry.offset) {
             self.settle(&replay.marks);
@@ -126,7 +126,7 @@ impl Owner {
         }
     }
 
-    /// Takes a record in. Where it is none, the inner error says what is wrong with it.
+    /// Applies a record. The inner error says why its bytes cannot be decoded.
     fn take_in(&mut self, replay: &mut Replay, entry: &Entry<'_>) -> Result<Result<(), &'static str>, Halt> {
         replay.records += 1;
         replay.number += 1;
@@ -188,7 +188,16 @@ impl Owner {
     }
 
     fn log_replayed(&self, replay: &Replay, began: Instant) {
-        self.node.metrics.lost_records.add(self.journal.stats().lost_records);
+        let stats = self.journal.stats();
+        self.node.metrics.lost_records.add(stats.lost_records);
+        self.node.metrics.torn_bytes.add(stats.torn_bytes);
+        if stats.torn_bytes > 0 {
+            tracing::warn!(
+                partition = self.number,
+                bytes = stats.torn_bytes,
+                "cut a torn end off the journal, most likely of records that were never acknowledged; a copy is in its quarantine"
+            );
+        }
         tracing::info!(
             partition = self.number,
             records = replay.records,
@@ -226,12 +235,12 @@ impl Owner {
                 }
                 Err(error) => {
                     let partition = self.number;
-                    tracing::error!(partition, %tenant, %error, "a table cannot be read: its tenant is closed until it can; others go on");
+                    tracing::error!(partition, %tenant, %error, "a table cannot be read: its tenant is unavailable until it can be");
                     format!("its table cannot be read: {error}")
                 }
             }
         } else {
-            format!("its table was not read yet, since {UNREADABLE_MAX} others could not be")
+            format!("its table was not tried yet, because {UNREADABLE_MAX} others could not be read")
         };
         self.node.lake.close(self.number, tenant, why, self.node.clock.now_ms());
         marks.closed.insert(tenant.clone());
@@ -254,7 +263,7 @@ impl Owner {
             let sealed: BTreeMap<_, _> = asked.iter().filter_map(beyond).collect();
             tracing::error!(
                 partition = self.number,
-                "tables hold more than this journal ever had: it is not the one they were made from, or lost its end"
+                "tables are ahead of this journal: they were made from another one, or the journal lost its end"
             );
             if let Err(error) = self.node.lake.rename_source(self.number, end, sealed) {
                 tracing::error!(partition = self.number, %error, "cannot rename the journal's source");
@@ -405,7 +414,7 @@ impl Replay {
     fn of(owner: &Owner) -> Result<Self, Halt> {
         let node = &owner.node;
         Ok(Self {
-            // a second ago: what has to stay through an eviction is marked as seen now
+            // a second ago: `evict_unneeded` marks the series that stay as seen now
             seen_s: node.now_s().saturating_sub(1),
             seed: node.seed,
             marks: Marks::of(node.lake.mark(owner.number)),

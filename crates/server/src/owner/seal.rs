@@ -14,8 +14,8 @@ use std::time::Instant;
 /// the journal is to be emptied.
 const DICTIONARY_BYTES_MIN: u64 = 4 << 20;
 
-/// But to end it costs the labels of all series in memory once more, in the middle of writes. Where they take more than
-/// this, and more than half of the dictionary, it goes on.
+/// Ending a dictionary means writing the labels of all series in memory again, amid other writes. If they take more
+/// than this, and more than half of the dictionary, it is continued.
 const DEFINITION_BYTES_FREE: u64 = 1 << 20;
 
 /// Carried-over records that are made durable together.

@@ -5,8 +5,8 @@
 //!                                                         └─ large ─▶ slicing ─ a slice a turn ─▶ group
 //! ```
 //!
-//! A group takes a few milliseconds, whoever is in it. Where a submission has more to do, the rest of it waits until its
-//! turn comes again. Each slice is durable before it is visible, like any group, and the answer comes after the last one.
+//! A group is bounded to a few milliseconds of work. A submission that costs more is stored in slices, one in a group, in
+//! turn with others. Each slice is durable before it is visible, like any group; the answer comes after the last one.
 
 use super::{KNOWN_LATELY, Owner};
 use crate::submission::Submission;
@@ -16,7 +16,7 @@ use protocol::remote_write::describe_labels;
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
-/// What a submission may cost and still enter a group whole, in samples in order: some three milliseconds.
+/// The cost, in in-order samples, up to which a submission enters a group whole: some three milliseconds.
 const COST_MAX: usize = 1 << 16;
 
 /// A late sample costs as much as so many in order: a lookup in a tree and its share of a rewritten chunk.
@@ -150,7 +150,7 @@ struct Cost {
 }
 
 impl Cost {
-    /// Adds a sample; says how new the newest is that its series has in the head.
+    /// Adds a sample; returns the time of the newest sample that its series has in the head.
     #[inline]
     fn add(&mut self, head: Option<&TenantHead>, series: SeriesRef, timestamp_ms: i64) -> i64 {
         let (in_head_ms, newest_ms) = match self.last {

@@ -69,7 +69,8 @@ async fn a_full_head_keeps_known_series_flowing_and_sends_the_others_back() {
         // the known ones are stored, and again; the new ones may find room soon
         let Unwritten { refusal, samples, .. } = mixed().await.unwrap_err();
         assert_eq!((refusal.kind, samples), (ErrorKind::Unavailable, 500), "{refusal}");
-        for part in ["500 samples stored", "2 samples of 2 series", "new_1", "--memory", "send it again"] {
+        for part in ["500 samples stored", "2 samples of 2 series", "new_1", "--memory", "retry the request"]
+        {
             assert!(refusal.message.contains(part), "{refusal}");
         }
         clock.advance(30_000);

@@ -38,9 +38,7 @@ impl Files {
             return Err(wrong("connections", &wanted.to_string(), reason));
         }
         if wanted > most {
-            warnings.push(format!(
-                "connections = {wanted} is more than {self} leave: {most} are accepted at once"
-            ));
+            warnings.push(format!("connections = {wanted} is lowered to {most}: {self}"));
         }
         Ok(wanted.min(most))
     }

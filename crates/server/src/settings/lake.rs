@@ -25,23 +25,23 @@ pub struct LakeSettings {
     /// It is sealed earlier where a partition's journal holds more than this since the last seal. Default 256
     /// MiB, which bounds the disk and the replay: some seconds.
     pub seal_bytes: u64,
-    /// Rounds that somebody asked for begin this far apart, a few at once excepted; whoever asks meanwhile shares the next
-    /// one. Default two seconds: a loop of flushes makes no more files than that.
+    /// The least interval between rounds that flush requests start, after a burst of ten; requests in between share the
+    /// next one. Default two seconds: it bounds the files that a loop of flushes makes.
     pub flush_interval_ms: i64,
     /// Samples older than this are dropped, a day at a time. Default: never.
     pub retention_ms: Option<i64>,
-    /// The same for single tenants, before the general one.
+    /// The same per tenant; takes precedence over the general setting.
     pub tenant_retention_ms: BTreeMap<TenantId, i64>,
     /// How long after a start nothing is dropped for its age. Default ten minutes: a clock that is wrong when a machine
     /// starts is put right by then.
     pub retention_wait_ms: i64,
     /// Which rollups are made of days that are over. Default: none; they cost space, and not everybody looks back so far.
     pub rollups: Vec<Resolution>,
-    /// The same for single tenants, before the general one.
+    /// The same per tenant; takes precedence over the general setting.
     pub tenant_rollups: BTreeMap<TenantId, Vec<Resolution>>,
     /// How long rollups are kept; never shorter than their samples. Default: as long as those.
     pub rollup_retention_ms: Option<i64>,
-    /// The same for single tenants, before the general one.
+    /// The same per tenant; takes precedence over the general setting.
     pub tenant_rollup_retention_ms: BTreeMap<TenantId, i64>,
     /// Small files are merged into larger ones. Default: yes; another engine may do it instead.
     pub compaction: bool,

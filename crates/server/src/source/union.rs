@@ -338,7 +338,7 @@ impl UnionSet<'_> {
 }
 
 pub(super) fn outlived() -> SourceError {
-    let message = "the query ran for so long that what it reads has moved; it has to begin again".into();
+    let message = "the query ran so long that its samples were moved into tables; run it again".into();
     SourceError { kind: ErrorKind::Unavailable, message }
 }
 

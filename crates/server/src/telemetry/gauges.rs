@@ -26,7 +26,7 @@ fn of_clock(node: &Node) {
     for (doubt, name) in Doubt::ALL {
         let shared = Arc::clone(node.shared());
         let is_doubted = move || f64::from(shared.wall.doubt(&*shared.clock) == Some(doubt));
-        let help = "1 where the wall clock is not believed for this reason: then nothing expires.";
+        let help = "1 while the wall clock is not trusted for this reason; nothing expires then.";
         node.registry().gauge_fn("floodmark_clock_doubt", help, &[("doubt", name)], is_doubted);
     }
 }
@@ -88,7 +88,7 @@ fn of_laggards(node: &Node) {
     let shared = Arc::clone(node.shared());
     node.registry().gauges_fn(
         "floodmark_seal_tenant_behind_seconds",
-        "How long tenants cannot be sealed; the log says why.",
+        "How long the tenant has been behind in sealing; the log says why.",
         "tenant",
         move || {
             let now_ms = shared.clock.now_ms();

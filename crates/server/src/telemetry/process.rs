@@ -23,7 +23,7 @@ pub(super) fn register(node: &Node) {
     gauge("process_virtual_memory_bytes", "Address space.", || Status::read().virtual_bytes);
     gauge("process_threads", "Threads.", || Status::read().threads);
     gauge("process_open_fds", "Open files and connections.", open_files);
-    gauge("process_max_fds", "How many there may be.", || {
+    gauge("process_max_fds", "Limit of open files and connections.", || {
         getrlimit(Resource::Nofile).current.map_or(f64::INFINITY, |most| most as f64)
     });
     let target = format!("{}-{}", std::env::consts::ARCH, std::env::consts::OS);

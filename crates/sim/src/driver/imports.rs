@@ -67,7 +67,7 @@ impl Driver {
             self.clock.advance(PAUSE_MS);
             let steady_ms = self.clock.steady_ms();
             if let Some(import) = &mut self.import {
-                let _ = import.keep(steady_ms); // who could not, finds the lease broken perhaps
+                let _ = import.keep(steady_ms); // after an error the lease may be broken by a sweep
             }
             if pause.is_multiple_of(PAUSES_PER_KEEP) {
                 self.node_mut().keep();
@@ -92,7 +92,7 @@ impl Driver {
             ended = import.commit(self.clock.now_ms());
             self.store.set_faults(faults);
         }
-        // what another process made, a node may not see for as long as it believes an absence
+        // the node caches the absence of a table for this long, even if another process creates it
         self.clock.advance(ABSENT_MS);
         let mut traffic = self.traffic.borrow_mut();
         match ended {

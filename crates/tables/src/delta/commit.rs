@@ -123,7 +123,7 @@ impl Table {
                 None => self.floodmark(snapshot, source)?,
             };
             known.insert(source, floodmark);
-            // only who commits in passes needs to know of any
+            // steps matter only to commits in passes
             if block.through.is_some() && !passes.contains_key(source) {
                 passes.insert(source, self.read_progress(snapshot, source)?);
             }
@@ -275,9 +275,9 @@ impl Table {
         Ok(if self.change(change, None)? { old.len() } else { 0 })
     }
 
-    /// Takes the next place in the log with an entry that changes nothing. A commit that is still on its way to the
-    /// store, though whoever made it is dead, finds its place taken from then on: what floodmarks say afterwards holds.
-    /// Local files need it not, for a dead process' writes are done or never will be, and what is seen of them is durable.
+    /// Fences off commits of dead processes: puts a log entry that changes nothing. A commit that is still on its way to
+    /// the store then finds its place in the log taken, so floodmarks read afterwards are final. Local files need none: a
+    /// dead process' writes are complete or never will be, and those that can be seen are durable.
     pub fn fence(&self) -> Result<(), TableError> {
         self.refresh()?;
         if self.location.is_local() {

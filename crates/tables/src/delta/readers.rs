@@ -1,7 +1,7 @@
-//! Which versions of tables somebody in this process still reads: files of theirs are not swept.
+//! Table versions that are being read in this process: their files are not swept.
 //!
-//! A list of live files is a reader's ticket. As long as somebody holds it, files that were live in its version stay, however long
-//! that takes: an export may run for hours.
+//! A list of live files registers its version until it is dropped. Until then files that were live in that version stay: an
+//! export may run for hours.
 
 use object_store::path::Path;
 use std::collections::{BTreeMap, HashMap};

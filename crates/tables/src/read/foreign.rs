@@ -9,8 +9,8 @@
 //!        └──────────────────────── until nothing is left ◀────────────────────────────────┘
 //! ```
 //!
-//! Of two samples of one time in a chain, that of the row which stands first in the file counts: compactions by `deltalake`
-//! put what was written last first. Where their values differ that is a guess, and it is counted.
+//! Of two samples at one time in a chain, the one in the row that comes first in the file wins: compaction by `deltalake`
+//! puts the newest data first. If their values differ, this is a guess and is counted as a conflict.
 
 use super::row::{Decoded, Order};
 use super::stream::{decode, selection};

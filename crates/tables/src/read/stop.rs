@@ -27,7 +27,7 @@ impl Stop {
         if self.is_set() { Err(TableError::Interrupted) } else { Ok(()) }
     }
 
-    /// Why a decoder failed that asks on its own: it can only pass on errors of its library.
+    /// The cause of a decoder's error: its filters check the stop too, but can only return errors of their library.
     pub(super) fn or(&self, error: TableError) -> TableError {
         if self.is_set() { TableError::Interrupted } else { error }
     }

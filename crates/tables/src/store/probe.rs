@@ -1,8 +1,8 @@
-//! Whether a store puts an object only where there is none, if asked to.
+//! Checks that a store supports put-if-absent.
 //!
-//! Commits rely on it: of two writers of one log entry, one must be refused. Some stores that speak S3's language take the
-//! condition and ignore it; then the later commit replaces the earlier one without a word. So a location puts an object of its
-//! own twice before its first commit, and the second put must be refused. The object stays: from then on one put tells.
+//! Commits rely on it: of two writers of one log entry, one must be refused. Some S3-compatible stores accept the condition
+//! and ignore it; then the later commit silently replaces the earlier one. So before its first commit a location puts an
+//! object of its own twice, and the second put must be refused. The object stays, so that later one put is enough.
 
 use super::Location;
 use crate::error::TableError;

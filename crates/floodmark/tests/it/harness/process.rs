@@ -137,7 +137,7 @@ impl Server {
         data_dir(&self.options, self.own_dir.path())
     }
 
-    /// Sends one request; fails the test where there is no reply, or one that says "later" and not when.
+    /// Sends one request; fails the test if there is no reply, or `Retry-After` is not exactly on a 503.
     #[track_caller]
     pub(crate) fn send(&self, request: &Request) -> Reply {
         let reply = http::once(self.address, request)

@@ -83,7 +83,7 @@ fn names_in<'m>(matrix: &'m Matrix<'_>, meter: &Meter<'_>) -> Result<HashSet<&'m
 /// What a name takes in a set that doubles when it is full.
 const NAME_BYTES: usize = 64;
 
-/// Sorts by a comparison that can fail; equal elements keep their order. The library's sorts cannot be left half way.
+/// A stable sort by a comparison that can fail. The standard library's sorts cannot be aborted.
 fn merge_sorted(
     mut from: Vec<usize>,
     mut compare: impl FnMut(usize, usize) -> Result<Ordering, QueryError>,

@@ -152,7 +152,7 @@ pub(super) struct Sorted {
     hi: usize,
 }
 
-/// To replace a key moves half of the others, at some 32 in the time that sorting takes to look at one.
+/// Keys that a replacement moves in the time of one step of sorting. It moves about half of all keys.
 const MOVED_PER_STEP: usize = 32;
 
 impl Sorted {

@@ -27,7 +27,7 @@ const NUMBERS: usize = 512;
 /// What the numbers of a sample take as text, at the most.
 const NUMBERS_BYTES: usize = 64;
 
-/// What a piece holds, unless a single series' labels are long: full, and what made it so.
+/// Size of a piece unless labels are long: [`PIECE_BYTES`], and what is written up to the next check.
 const PIECE_CAPACITY: usize = PIECE_BYTES + NUMBERS * NUMBERS_BYTES;
 
 /// Pieces of one export: those that wait for the reader, and those that are filled, handed over and sent.

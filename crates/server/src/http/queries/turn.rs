@@ -10,11 +10,11 @@ use std::time::{Duration, Instant};
 /// How often the clock is looked at: every so many questions.
 const QUESTIONS: u32 = 4;
 
-/// How long it is worked before the owners, and whoever else has a write request in hand, are let pass.
+/// How long a query runs before it yields the processor to owners and other threads that handle writes.
 const YIELD_TIME: Duration = Duration::from_micros(500);
 
-/// Says when to end: when nobody waits for the answer any more, or when the query turns out not to be small. It also lets
-/// writers pass: between two of its questions, no lock is held.
+/// Interrupts a query that is cancelled, or that turns out not to be small. It also yields to writers: no lock is held
+/// when [`Interrupt::is_set`] is called.
 #[derive(Debug)]
 pub(crate) struct Turn {
     node: Arc<Shared>,
@@ -69,7 +69,7 @@ impl Interrupt for Turn {
         if self.is_cancelled() || self.is_over() {
             return true;
         }
-        // one thread asks: nothing is lost between reading and writing
+        // only one thread calls this, so load and store need not be one atomic operation
         let questions = self.questions.load(Ordering::Relaxed).wrapping_add(1);
         self.questions.store(questions, Ordering::Relaxed);
         questions.is_multiple_of(QUESTIONS) && self.look_at_the_clock()

@@ -32,12 +32,12 @@ impl<O: Owners> Sealer<O> {
             self.node.lake.metrics.failures.add(failures.into());
             match error {
                 Some(error) if n < NAMED_MAX => {
-                    tracing::warn!(%tenant, %error, "a tenant cannot be sealed: its samples stay in memory and in the journal, and it is tried again; others go on");
+                    tracing::warn!(%tenant, %error, "a tenant cannot be sealed: its samples stay in memory and in the journal until a retry succeeds");
                 }
                 None if n < NAMED_MAX => {
-                    tracing::info!(%tenant, "a tenant's samples lie on more days than one commit takes: it is sealed in passes; others go on");
+                    tracing::info!(%tenant, "a tenant's samples span more days than one commit takes: sealing it in several passes");
                 }
-                _ if n == NAMED_MAX => tracing::warn!(count, "and more; /metrics names them"),
+                _ if n == NAMED_MAX => tracing::warn!(count, "more tenants are behind; /metrics names them"),
                 _ => {}
             }
             self.node.lake.laggards.add(&tenant, since_ms);

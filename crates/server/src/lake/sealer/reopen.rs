@@ -48,7 +48,7 @@ impl<O: Owners> Sealer<O> {
             }
             Ok(LateTurn::NoRoom) => {
                 for tenant in late.tenants.keys() {
-                    let why = "the heads are too full for them; they grow with --memory";
+                    let why = "the heads have no room for them; their limit grows with --memory";
                     lake.closed.explain(tenant, why.into());
                 }
                 self.reopening.late = Some(late);
@@ -62,7 +62,7 @@ impl<O: Owners> Sealer<O> {
                     }
                 }
                 let (partition, samples) = (late.number, late.samples);
-                tracing::info!(partition, samples, "replayed what closed tenants had in the journal");
+                tracing::info!(partition, samples, "replayed the journal for tenants that were closed");
                 self.caught_up = true;
                 Some(Duration::ZERO)
             }

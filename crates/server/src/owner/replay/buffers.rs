@@ -30,7 +30,7 @@ impl Buffers {
         Self { record: Record::new(), memory }
     }
 
-    /// Decodes a record. After [`RecordError::NoRoom`] nothing is held: whoever waits for memory keeps none from others.
+    /// Decodes a record. After [`RecordError::NoRoom`] it holds no memory, so that waiting partitions cannot deadlock.
     pub(super) fn decode(&mut self, payload: &[u8]) -> Result<(), RecordError> {
         let decoded = self.record.decode_within(payload, &mut Buying(&mut self.memory));
         if matches!(decoded, Err(RecordError::NoRoom { .. })) {

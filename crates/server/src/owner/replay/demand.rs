@@ -19,8 +19,8 @@ use std::collections::{HashMap, VecDeque};
 use stdx::budget::{Exhausted, Reservation};
 
 impl Owner {
-    /// Notes in `into` which references of a dictionary are needed by what its records from `from` on have that is not in
-    /// tables. `is_sealed` says of a record whether it is in tables.
+    /// Notes in `into` which references of a dictionary are used by unsealed data in its records from `from` on.
+    /// `is_sealed` tells whether a record is in tables.
     pub(super) fn survey(
         &self,
         dictionary: DictionaryId,

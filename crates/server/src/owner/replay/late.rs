@@ -1,4 +1,4 @@
-//! What replay left in the journal, since a tenant's table did not answer: it comes into the head when it does.
+//! Catches up on tenants whose tables replay could not read: once they can be read, the head gets what the tables lack.
 //!
 //! ```text
 //!   sealer ── read ──▶ owner      a reader of the journal; the tenant is closed, so nothing of it is behind what that sees
@@ -53,7 +53,7 @@ pub(crate) enum LateError {
     #[error(transparent)]
     Memory(#[from] Exhausted),
     #[error(
-        "a record or a dictionary needs more of the memory for sealing than is free; it has {limit_mib} MiB and grows with --memory"
+        "the account flush has too little free memory for a record or a dictionary; it has {limit_mib} MiB and grows with --memory"
     )]
     NoRoom { limit_mib: u64 },
     #[error("partition {0} is closed")]

@@ -27,19 +27,15 @@ impl Owner {
         if self.has_room(replay) {
             return Ok(());
         }
-        self.wait_for(replay, next, "the heads are full", |owner, replay| owner.has_room(replay))
+        self.wait_for(replay, next, Self::heads_are_full, |owner, replay| owner.has_room(replay))
     }
 
     /// The record at `next`, or its dictionary, needs memory that replay does not have at the moment.
     pub(super) fn wait_for_memory(&mut self, replay: &mut Replay, next: Offset) -> Result<(), Halt> {
         let used_bytes = self.node.replay.used_bytes();
         let others_gave_back = move |owner: &Self, _: &Replay| owner.node.replay.used_bytes() < used_bytes;
-        self.wait_for(
-            replay,
-            next,
-            "other partitions' replays have all of the memory beside the heads",
-            others_gave_back,
-        )
+        let why = |_: &Self| "replay waits for memory that the replay of other partitions uses".to_owned();
+        self.wait_for(replay, next, why, others_gave_back)
     }
 
     /// Waits until `is_over`, at least once, and says so.
@@ -47,7 +43,7 @@ impl Owner {
         &mut self,
         replay: &mut Replay,
         next: Offset,
-        why: &str,
+        why: impl Fn(&Self) -> String,
         is_over: impl Fn(&Self, &Replay) -> bool,
     ) -> Result<(), Halt> {
         let began = self.node.clock.instant();
@@ -62,30 +58,30 @@ impl Owner {
             let now = self.node.clock.instant();
             if logged.is_none_or(|at| now.duration_since(at) >= ROOM_WAIT_LOGGED) {
                 logged = Some(now);
-                let trouble = self.trouble(why);
+                let trouble = why(self);
                 tracing::warn!(partition = self.number, waited = ?now.duration_since(began), "{trouble}");
                 *self.partition.trouble.lock() = trouble;
             }
         }
     }
 
-    fn trouble(&self, why: &str) -> String {
+    fn heads_are_full(&self) -> String {
         format!(
-            "replay waits: {why}; heads hold {} of {} MiB; it goes on when what they hold is in tables \
-             (the log says what is in the way), or after a start with a larger --memory",
+            "replay waits for room in the heads, which hold {} of {} MiB; it continues when their samples are sealed \
+             (the log says what prevents it), or after a restart with a larger --memory",
             self.node.head_bytes() >> 20,
             self.node.settings.budget.head_bytes >> 20
         )
     }
 
-    /// Partitions that can seal leave the rest of the memory to those that are not that far yet: nothing can be sealed
-    /// before all of them can.
+    /// Nothing is sealed before all partitions can freeze. Until then those that can stop at [`fill::SEAL`], and leave
+    /// the rest of the memory to the others.
     fn has_room(&self, replay: &Replay) -> bool {
         let percent = if replay.can_freeze && !self.node.can_freeze() { fill::SEAL } else { 100 };
         !self.node.is_filled_to(percent)
     }
 
-    /// Does what it is told, if it is told anything.
+    /// Handles the commands that have arrived.
     fn hear(&mut self, replay: &mut Replay, next: Offset) -> Result<(), Halt> {
         while let Ok(command) = self.commands.try_recv() {
             match command {
@@ -111,7 +107,7 @@ impl Owner {
         let mut rest = self.references()?;
         if let Some(dictionary) = replay.dictionary {
             match self.survey(dictionary, next, &mut rest, |_, _| false) {
-                // they stay until there is room to find out
+                // no memory for the survey: all series stay for now
                 Err(Halt::NoRoom) => return Ok(()),
                 surveyed => surveyed?,
             }

@@ -265,7 +265,11 @@ fn records_wait_for_the_memory_of_other_partitions() {
     while partition.trouble.lock().is_empty() {
         std::thread::yield_now();
     }
-    assert!(partition.trouble.lock().contains("other partitions' replays"), "{}", partition.trouble.lock());
+    assert!(
+        partition.trouble.lock().contains("the replay of other partitions"),
+        "{}",
+        partition.trouble.lock()
+    );
     drop(others);
     let owner = replay.join().unwrap();
     assert_eq!(content(&owner, &writer.tenant), [("0".to_owned(), 90_000)]);
