@@ -29,6 +29,9 @@ use stdx::clock::Clock;
 use stdx::rng::mix;
 use stdx::telemetry::Registry;
 
+/// What [`Shared::steady_s`] begins with: series that replay restores were seen before.
+const STARTED_S: u32 = 1 << 20;
+
 /// How long a stopping node waits for its sealer and upkeep.
 const HELPERS_WAIT: Duration = Duration::from_secs(5);
 const HELPERS_POLL: Duration = Duration::from_millis(5);
@@ -59,6 +62,7 @@ pub(crate) struct Shared {
     pub(crate) settings: Settings,
     pub(crate) seed: u64,
     pub(crate) clock: Arc<dyn Clock>,
+    started: Instant,
     /// Whether what it says can be believed.
     pub(crate) wall: WallClock,
     pub(crate) metrics: WriteMetrics,
@@ -154,9 +158,10 @@ impl Shared {
         }
     }
 
-    /// Seconds since the Unix epoch.
-    pub(crate) fn now_s(&self) -> u32 {
-        u32::try_from(self.clock.now_ms() / 1000).unwrap_or(u32::MAX)
+    /// Seconds of the steady clock, by which series count as idle: the wall clock may be set.
+    pub(crate) fn steady_s(&self) -> u32 {
+        let since = self.clock.instant().saturating_duration_since(self.started);
+        u32::try_from(since.as_secs()).map_or(u32::MAX, |s| s.saturating_add(STARTED_S))
     }
 }
 
@@ -263,6 +268,7 @@ impl Node {
             wall: WallClock::new(&*world.clock, settings.lake.retention_wait_ms),
             settings,
             seed,
+            started: world.clock.instant(),
             clock: world.clock,
         });
         let mut commands = Vec::new();

@@ -121,7 +121,7 @@ impl Owner {
 
     /// What is durable becomes visible, in turns: readers get the lock between two of them.
     fn apply(&self, group: &mut [Submission]) {
-        let now_s = self.node.now_s();
+        let now_s = self.node.steady_s();
         let mut stats = AppendStats::default();
         let mut grown = 0;
         let mut partition = self.partition.head.write();

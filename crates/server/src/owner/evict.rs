@@ -48,7 +48,7 @@ impl Owner {
 
     fn evict_slice(&mut self, began: Instant) {
         let (idle_s, is_pressed) = self.idle_s();
-        let now_s = self.node.now_s();
+        let now_s = self.node.steady_s();
         let idle = *self.evicting.idle.get_or_insert_with(|| Idle {
             retire_before_s: now_s.saturating_sub(self.node.settings.series_idle_s),
             evict_before_s: now_s.saturating_sub(idle_s),

@@ -235,7 +235,7 @@ impl Owner {
                 }
                 Err(error) => {
                     let partition = self.number;
-                    tracing::error!(partition, %tenant, %error, "a table cannot be read: its tenant is unavailable until it can be");
+                    tracing::error!(partition, %tenant, %error, "a table cannot be read: its tenant is closed until it can be");
                     format!("its table cannot be read: {error}")
                 }
             }
@@ -415,7 +415,7 @@ impl Replay {
         let node = &owner.node;
         Ok(Self {
             // a second ago: `evict_unneeded` marks the series that stay as seen now
-            seen_s: node.now_s().saturating_sub(1),
+            seen_s: node.steady_s().saturating_sub(1),
             seed: node.seed,
             marks: Marks::of(node.lake.mark(owner.number)),
             can_freeze: false,

@@ -1,9 +1,11 @@
 use super::*;
 use crate::node::Node;
-use crate::pipeline::tests::small_node;
+use crate::pipeline::tests::{small_node, small_settings};
+use crate::settings::Settings;
 use crate::submission::NewSeries;
 use crate::submission::Outcome;
 use model::{Labels, Samples, SeriesKey, SeriesRef, TenantId, TimeRange};
+use stdx::clock::ManualClock;
 use stdx::rng::Rng;
 use tokio::sync::oneshot;
 
@@ -40,6 +42,40 @@ fn a_few_new_series_do_not_wait_for_many() {
     owner.create_up_to(CREATE_SLICE);
     assert_eq!((owner.group.len(), owner.creating.len()), (1, 1));
     assert_eq!(owner.group[0].new.len(), 3);
+    node.stop();
+}
+
+#[test]
+fn a_wall_clock_that_is_set_ahead_evicts_no_series() {
+    const HOUR_MS: u64 = 3_600_000;
+    let dir = tempfile::tempdir().unwrap();
+    let clock = Arc::new(ManualClock::at(1_777_000_000_000));
+    let settings = Settings { series_idle_s: 3600, ..small_settings(dir.path()) };
+    let node = Node::start(settings, Arc::<ManualClock>::clone(&clock)).unwrap();
+    let (mut owner, _commands) = owner_of(&node, journal::Memory::new(1000));
+    {
+        let mut head = owner.partition.head.write();
+        let labels = Labels::from_pairs(&[("__name__", "quiet")]);
+        let key = SeriesKey::of(labels.as_bytes(), 1);
+        let tenant = head.tenant_mut(&TenantId::anonymous());
+        let series = tenant.create(key, labels.as_ref());
+        tenant.set_seen(series, node.shared().steady_s());
+    }
+    let partition = Arc::clone(&owner.partition);
+    let is_there = || partition.head.read().tenant(&TenantId::anonymous()).is_some();
+    // it retires series in one turn and lets go of them in a later one
+    let mut evict = || {
+        (0..10).for_each(|_| {
+            clock.advance(60_000);
+            owner.evict_turn();
+        });
+    };
+    clock.set(2 * HOUR_MS as i64);
+    evict();
+    assert!(is_there(), "seen some minutes ago");
+    clock.advance(HOUR_MS);
+    evict();
+    assert!(!is_there(), "idle for longer than series_idle");
     node.stop();
 }
 

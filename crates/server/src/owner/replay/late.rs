@@ -228,7 +228,7 @@ impl Owner {
     /// Samples of a closed tenant come into the head. They are in the journal already.
     pub(in crate::owner) fn take_late(&self, batch: &LateBatch) {
         let LateBatch { tenant, series, of, timestamps, values } = batch;
-        let now_s = self.node.now_s();
+        let now_s = self.node.steady_s();
         {
             let mut partition = self.partition.head.write();
             let before = partition.memory_bytes_of(tenant);
