@@ -14,7 +14,7 @@ use tables::block::DAY_MS;
 use tables::delta::{LEASE_MS, Lease, StagedBlock};
 use tables::store::Location;
 use tables::write::FileWriter;
-use tables::{Date, Outcome, Stretch, Table, TableError};
+use tables::{Date, Outcome, Stem, Stretch, Table, TableError};
 use tokio::runtime::Runtime;
 
 /// Imported samples lie so many days before the run at least, and in so many days.
@@ -90,10 +90,10 @@ impl Importer {
         let root = Location::open("memory:///", [], self.runtime.handle().clone())?;
         let root = root.with_store(|_| Arc::new(store));
         let table = Table::open_or_create(root.folder(&[fleet.tenants[tenant].as_str(), "metrics"])?)?;
-        let lease = table.lease(&format!("import-{}", self.imports), steady_ms)?;
+        let lease = table.lease(Stem::imported("sim", self.imports), steady_ms)?;
         let (share, samples) = self.draw(fleet, tenant, request, rng);
         let date = Date::of(share.samples[0].0.2);
-        let mut writer = FileWriter::new(date, table.upload_leased(&lease, date, "0")?, ROW_GROUP_BYTES)?;
+        let mut writer = FileWriter::new(date, table.upload_leased(&lease, date, 0)?, ROW_GROUP_BYTES)?;
         let mut series: Vec<_> =
             samples.into_iter().map(|(n, samples)| (&fleet.series[n], samples)).collect();
         series.sort_by(|a, b| a.0.as_ref().cmp_in_tables(b.0.as_ref()));

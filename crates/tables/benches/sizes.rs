@@ -22,7 +22,8 @@ use stdx::rng::{Rng, mix};
 use tables::compact::{self, CompactLimits};
 use tables::rollup::{self, Resolution, RollupLimits};
 use tables::{
-    BlockStager, Cache, Date, Location, Scan, ScanLimits, Select, StagedBlock, Stretch, Table, WriteLimits,
+    BlockStager, Cache, Date, Location, Scan, ScanLimits, Select, StagedBlock, Stem, Stretch, Table,
+    WriteLimits,
 };
 
 /// How much work.
@@ -87,7 +88,7 @@ fn roll_up(values: &str, size: &Size) {
         let rollup = open(resolution.folder());
         let limits = RollupLimits { window_bytes: 32 << 20, write: WriteLimits::default() };
         let date = Date::of(START_MS);
-        rollup::run(&table, &rollup, date, resolution, "made", &limits, START_MS, |_| true)
+        rollup::run(&table, &rollup, date, resolution, &Stem::rewritten(1), &limits, START_MS, |_| true)
             .expect("a rollup");
         merge(&rollup);
         let bytes = live_bytes(&rollup) as f64;
@@ -100,7 +101,9 @@ fn merge(table: &Arc<Table>) {
     let limits = CompactLimits { fan_in: 2 * BLOCKS * PARTITIONS, ..CompactLimits::default() };
     let tomorrow = Date(Date::of(START_MS).0 + 1);
     for job in compact::plan(table.files().expect("files").all(), tomorrow, &limits, |_| false) {
-        assert!(compact::run(table, &job, "merged", limits, |_| true).expect("whole files").is_some());
+        assert!(
+            compact::run(table, &job, &Stem::rewritten(2), limits, |_| true).expect("whole files").is_some()
+        );
     }
 }
 
@@ -124,7 +127,8 @@ fn run(values: &str, size: &Size) {
     let tomorrow = Date(Date::of(START_MS).0 + 1);
     let mut held_merge = 0;
     for job in compact::plan(table.files().expect("files").all(), tomorrow, &limits, |_| false) {
-        let mut merge = compact::Compaction::open(&table, &job, "merged", limits).expect("whole files");
+        let mut merge =
+            compact::Compaction::open(&table, &job, &Stem::rewritten(2), limits).expect("whole files");
         while !merge.step(100_000).expect("whole files").done {
             held_merge = held_merge.max(merge.held_bytes());
         }
@@ -156,8 +160,12 @@ fn seal(table: &Arc<Table>, series: &[Series], samples: usize) -> usize {
     for n in 0..BLOCKS {
         let mut blocks = Vec::new();
         for partition in 0..PARTITIONS {
-            let mut block =
-                BlockStager::new(table, &format!("block-{n}-{partition}"), WriteLimits::default(), None);
+            let mut block = BlockStager::new(
+                table,
+                Stem::sealed((n as u128) << 64 | partition as u128),
+                WriteLimits::default(),
+                None,
+            );
             let of = |s: &&Series| s.key().0 as usize % PARTITIONS == partition;
             for (i, one) in series.iter().filter(of).enumerate() {
                 block.push(&one.stretch().slice(n * len..(n + 1) * len)).expect("room on the disk");

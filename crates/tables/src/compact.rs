@@ -26,6 +26,7 @@ use crate::delta::{StagedFile, Table};
 use crate::error::TableError;
 use crate::fault;
 use crate::merge::Merge;
+use crate::names::Stem;
 use crate::read::{Cursor, Footer, Select};
 use crate::store::{StoredFile, Upload};
 use crate::write::FileWriter;
@@ -89,7 +90,7 @@ impl CompactLimits {
 pub struct Compaction {
     table: Arc<Table>,
     date: Date,
-    name: String,
+    stem: Stem,
     limits: CompactLimits,
     /// Bytes after which a file ends with its metric.
     file_bytes: u64,
@@ -118,12 +119,11 @@ pub struct Progress {
 }
 
 impl Compaction {
-    /// Opens a job's files. `name` begins the names of new files, and must be new for each attempt. A damaged file fails
-    /// it: [`TableError::Damaged`] names it.
+    /// Opens a job's files. `stem` must be new for each attempt. A damaged file fails it: [`TableError::Damaged`] names it.
     pub fn open(
         table: &Arc<Table>,
         job: &Job,
-        name: &str,
+        stem: &Stem,
         limits: CompactLimits,
     ) -> Result<Self, TableError> {
         let select = Arc::new(Select::ALL);
@@ -140,7 +140,7 @@ impl Compaction {
         Ok(Self {
             table: Arc::clone(table),
             date: job.date,
-            name: name.into(),
+            stem: stem.clone(),
             limits,
             file_bytes: even_bytes(job, &limits),
             merge: Merge::new(cursors, false)?,
@@ -207,8 +207,8 @@ impl Compaction {
             let writer = match &mut self.writer {
                 Some(writer) => writer,
                 none => {
-                    let name = format!("{}-{}", self.name, self.staged.len() + 1);
-                    let upload = self.table.upload(self.date, &name)?;
+                    let number = self.staged.len() as u32 + 1;
+                    let upload = self.table.upload(self.date, &self.stem, number)?;
                     none.insert(FileWriter::new(self.date, upload, self.limits.row_group_bytes)?)
                 }
             };
@@ -261,11 +261,11 @@ fn even_bytes(job: &Job, limits: &CompactLimits) -> u64 {
 pub fn run(
     table: &Arc<Table>,
     job: &Job,
-    name: &str,
+    stem: &Stem,
     limits: CompactLimits,
     mut go_on: impl FnMut(&Progress) -> bool,
 ) -> Result<Option<Progress>, TableError> {
-    let mut merge = Compaction::open(table, job, name, limits)?;
+    let mut merge = Compaction::open(table, job, stem, limits)?;
     fault::point("merge_opened")?;
     loop {
         let progress = merge.step(STEP_SAMPLES)?;

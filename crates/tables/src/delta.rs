@@ -27,10 +27,12 @@ mod listing;
 mod log;
 mod mend;
 mod readers;
+mod removed;
 mod sweep;
 
 use crate::block::Date;
 use crate::error::TableError;
+use crate::names::Stem;
 use crate::read::Select;
 use crate::schema;
 use crate::store::{Location, StoredFile, Upload};
@@ -380,12 +382,21 @@ impl Table {
         self.location.object(&file.path, file.bytes)
     }
 
-    /// A new file of a day, under a name that must be new. Nobody sees it before it is committed; if that does not
+    /// A new file of a day, whose number must be new to the stem. Nobody sees it before it is committed; if that does not
     /// happen for long, a [`Sweeper`] takes it away, and a commit fails with [`TableError::Lapsed`]. What takes longer
     /// needs a [`Lease`].
-    pub fn upload(&self, date: Date, name: &str) -> Result<Upload, TableError> {
-        assert!(lease::is_plain(name), "BUG: a file's name is plain");
-        Upload::new(&self.location, format!("{}={date}/{name}.parquet", schema::DATE), self.staging())
+    pub fn upload(&self, date: Date, stem: &Stem, number: u32) -> Result<Upload, TableError> {
+        self.upload_as(date, stem, number, self.staging())
+    }
+
+    fn upload_as(
+        &self,
+        date: Date,
+        stem: &Stem,
+        number: u32,
+        staging: Staging,
+    ) -> Result<Upload, TableError> {
+        Upload::new(&self.location, format!("{}={date}/{}", schema::DATE, stem.file(number)), staging)
     }
 
     fn staging(&self) -> Staging {

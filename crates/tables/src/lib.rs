@@ -12,7 +12,7 @@
 //! - [`block`]: what goes in: stretches of series, in order; how they become rows
 //! - [`decimal`]: values as integers over a power of ten, exact to the bit
 //! - [`write`]: rows to files, in bounded memory; [`stage`]: a block to staged files
-//! - [`store`]: where files lie
+//! - [`store`]: where files lie; [`names`]: how they are called
 //! - [`delta`]: which files are live, commits, floodmarks, the order of writes
 //! - [`read`]: one file to rows; [`merge`]: many files to series; [`cache`]; [`scan`]: a table to series
 //! - [`compact`]: small files to large ones; [`upkeep`]: all that a table needs now and then
@@ -46,6 +46,7 @@ pub mod delta;
 pub mod error;
 mod fault;
 pub mod merge;
+pub mod names;
 pub mod read;
 pub mod rollup;
 pub mod scan;
@@ -59,6 +60,7 @@ pub use block::{Date, Stretch};
 pub use cache::Cache;
 pub use delta::{Outcome, StagedBlock, Table};
 pub use error::TableError;
+pub use names::Stem;
 pub use read::{Listing, Matcher, Select, Stop};
 pub use scan::{Scan, ScanLimits};
 pub use stage::BlockStager;

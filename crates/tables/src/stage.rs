@@ -7,6 +7,7 @@
 use crate::block::{Date, Stretch};
 use crate::delta::{COMMIT_FILES_MAX, StagedFile, Table};
 use crate::error::TableError;
+use crate::names::Stem;
 use crate::store::Upload;
 use crate::write::{BlockWriter, FileSummary, WriteLimits};
 use std::collections::BTreeSet;
@@ -43,13 +44,12 @@ pub struct Staged {
 }
 
 impl BlockStager {
-    /// Begins a pass over a block, from the day behind `after` on. `name` begins the names of its files, and must be new
-    /// for each attempt.
-    pub fn new(table: &Arc<Table>, name: &str, limits: WriteLimits, after: Option<Date>) -> Self {
-        let (at, name, mut count) = (Arc::clone(table), name.to_string(), 0u32);
+    /// Begins a pass over a block, from the day behind `after` on. `stem` must be new for each attempt.
+    pub fn new(table: &Arc<Table>, stem: Stem, limits: WriteLimits, after: Option<Date>) -> Self {
+        let (at, mut count) = (Arc::clone(table), 0);
         let new_file: NewFile = Box::new(move |date| {
             count += 1;
-            at.upload(date, &format!("{name}-{count}")).map_err(std::io::Error::other)
+            at.upload(date, &stem, count).map_err(std::io::Error::other)
         });
         Self {
             table: Arc::clone(table),

@@ -9,6 +9,7 @@ use crate::compact::{self, CompactLimits, Job, Progress};
 use crate::delta::{Cleaned, LiveFile, Sweeper, Swept, Table};
 use crate::error::TableError;
 use crate::fault;
+use crate::names::Stem;
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 
@@ -140,13 +141,13 @@ impl Upkeep {
         Ok(steps)
     }
 
-    /// Does a step. `name` begins the names of new files and must be new each time. A merge calls `go_on` now and
+    /// Does a step. `stem` must be new each time. A merge calls `go_on` now and
     /// then with its progress, and is given up where that says `false`.
     pub fn run(
         &mut self,
         table: &Arc<Table>,
         step: &Step,
-        name: &str,
+        stem: &Stem,
         now: Now,
         policy: &Policy,
         mut go_on: impl FnMut(&Progress) -> bool,
@@ -168,7 +169,7 @@ impl Upkeep {
                 }
             }
             Step::Compact(job) => {
-                match compact::run(table, job, name, policy.compact.unwrap_or_default(), go_on) {
+                match compact::run(table, job, stem, policy.compact.unwrap_or_default(), go_on) {
                     Ok(Some(progress)) => Ok(Done::Compacted(progress)),
                     Ok(None) => Ok(Done::GivenUp),
                     Err(TableError::Missing { file }) => {

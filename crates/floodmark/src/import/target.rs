@@ -14,6 +14,7 @@ use std::path::{Path, PathBuf};
 use std::time::Instant;
 use stdx::clock::{Clock, SystemClock};
 use stdx::rng::Rng;
+use tables::Stem;
 use tables::delta::{COMMIT_FILES_MAX, Lease, Outcome, StagedBlock, Table};
 use tables::store::{Location, Upload};
 use tokio::runtime::Runtime;
@@ -158,14 +159,14 @@ impl Target {
         files: &[Finished],
         lease: &mut Leased,
     ) -> anyhow::Result<Vec<StagedBlock>> {
-        let mut blocks: Vec<StagedBlock> = Vec::new();
+        let (mut blocks, mut number): (Vec<StagedBlock>, _) = (Vec::new(), 0);
         for (i, layer) in
             files.chunk_by(|a, b| a.layer == b.layer).flat_map(|l| l.chunks(COMMIT_FILES_MAX)).enumerate()
         {
             let mut staged = Vec::with_capacity(layer.len());
-            for (n, file) in layer.iter().enumerate() {
-                let upload =
-                    self.table.upload_leased(&lease.lease, file.summary.date, &format!("{i}-{n}"))?;
+            for file in layer {
+                let upload = self.table.upload_leased(&lease.lease, file.summary.date, number)?;
+                number += 1;
                 let mut upload = Kept { upload, lease };
                 file.part.copy_to(&mut upload)?;
                 staged.push(self.table.staged(file.summary.clone(), upload.upload)?);
@@ -202,7 +203,7 @@ struct Leased {
 impl Leased {
     /// A lease of a name that is new: files of an attempt that was killed are still there.
     fn take(table: &Table, id: &str) -> anyhow::Result<Self> {
-        let lease = table.lease(&format!("import-{id}-{:016x}", Rng::fresh_seed()), 0)?;
+        let lease = table.lease(Stem::imported(id, Rng::fresh_seed()), 0)?;
         Ok(Self { lease, began: SystemClock.instant() })
     }
 
@@ -253,7 +254,7 @@ mod tests {
         let target = Target { table: open(), hasher, scratch_dir: dir.path().into() };
         let mut lease = Leased::take(&target.table, "x").unwrap();
         let blocks = target.stage("import/x", &files, &mut lease).unwrap();
-        let left_behind = target.table.upload(files[0].summary.date, "left-behind").unwrap();
+        let left_behind = target.table.upload(files[0].summary.date, &Stem::sealed(1), 1).unwrap();
         left_behind.finish().unwrap();
         let (server, mut sweeper, mut swept) = (open(), Sweeper::default(), 0);
         for now_ms in [0, 1000, LEASE_MS - 1] {

@@ -11,7 +11,7 @@ use head::FrozenOrder;
 use model::{LabelsRef, Samples, SeriesKey, TenantId};
 use stdx::budget::{Account, Exhausted, Reservation};
 use tables::stage::Staged;
-use tables::{BlockStager, Date, Stretch, WriteLimits};
+use tables::{BlockStager, Date, Stem, Stretch, WriteLimits};
 
 /// The largest file that sealing makes: compaction makes larger ones.
 const FILE_BYTES_MAX: usize = 64 << 20;
@@ -46,8 +46,9 @@ pub(super) fn stage_tenant(
     go_on: &mut impl FnMut() -> bool,
 ) -> Result<Staged, SealError> {
     let chance = &node.lake.chance;
-    let name = format!("{:016x}{:016x}", chance.fresh(), chance.fresh());
-    let mut stager = BlockStager::new(&node.lake.table(tenant)?, &name, workspace.limits, after);
+    let attempt = u128::from(chance.fresh()) << 64 | u128::from(chance.fresh());
+    let stem = Stem::sealed(attempt);
+    let mut stager = BlockStager::new(&node.lake.table(tenant)?, stem, workspace.limits, after);
     let since_ms = after.map_or(i64::MIN, |day| day.end_ms() + 1);
     let (mut order, mut turn) = (FrozenOrder::since(since_ms), Vec::new());
     let (mut samples, mut labels) = (Samples::default(), Vec::new());

@@ -30,7 +30,7 @@ use std::time::{Duration, Instant};
 use stdx::budget::Exhausted;
 use tables::compact::Progress;
 use tables::upkeep::{Done, Policy, Step};
-use tables::{Table, TableError};
+use tables::{Stem, Table, TableError};
 use tokio::sync::oneshot;
 
 /// How often tables are looked at.
@@ -276,8 +276,8 @@ impl Upkeep {
             }
             self.pace.go_on()
         };
-        let name = format!("{:016x}", node.lake.chance.fresh());
-        let done = kept.upkeep.run(table, step, &name, now, policy, go_on)?;
+        let stem = Stem::rewritten(node.lake.chance.fresh());
+        let done = kept.upkeep.run(table, step, &stem, now, policy, go_on)?;
         if let (Step::Compact(job), Done::Compacted(progress)) = (step, &done) {
             metrics.merged_samples.add(progress.samples - samples);
             let (files, bytes) = (job.files.len() as u64, job.bytes());

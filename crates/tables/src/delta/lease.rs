@@ -12,7 +12,7 @@
 use super::{Staging, Table};
 use crate::block::Date;
 use crate::error::TableError;
-use crate::schema;
+use crate::names::Stem;
 use crate::store::{Location, Upload};
 use bytes::Bytes;
 use futures::TryStreamExt;
@@ -38,29 +38,25 @@ pub const LEASE_MS: i64 = 10 * PULSE_MS;
 #[derive(Debug)]
 pub struct Lease {
     location: Location,
+    stem: Stem,
     name: Arc<str>,
     beat_ms: i64,
 }
 
 impl Table {
-    /// Takes a lease whose name nobody has used before. `steady_ms` is of a clock that never jumps.
-    pub fn lease(&self, name: &str, steady_ms: i64) -> Result<Lease, TableError> {
-        assert!(is_plain(name), "BUG: a lease's name is plain");
-        let mut lease = Lease { location: self.location.clone(), name: name.into(), beat_ms: steady_ms };
+    /// Takes a lease on the files of a stem that nobody has used before. `steady_ms` is of a clock that never jumps.
+    pub fn lease(&self, stem: Stem, steady_ms: i64) -> Result<Lease, TableError> {
+        let name = stem.to_string().into();
+        let mut lease = Lease { location: self.location.clone(), stem, name, beat_ms: steady_ms };
         lease.location.create(&lease.object(LEASE), Bytes::new())?;
         lease.beat(steady_ms)?;
         Ok(lease)
     }
 
-    /// As [`Table::upload`], of a file that the lease covers. `suffix` must be new for each.
-    pub fn upload_leased(&self, lease: &Lease, date: Date, suffix: &str) -> Result<Upload, TableError> {
-        assert!(is_plain(suffix), "BUG: a file's name is plain");
+    /// As [`Table::upload`], of a file that the lease covers.
+    pub fn upload_leased(&self, lease: &Lease, date: Date, number: u32) -> Result<Upload, TableError> {
         let staging = Staging { lease: Some(Arc::clone(&lease.name)), ..self.staging() };
-        Upload::new(
-            &self.location,
-            format!("{}={date}/{}-{suffix}.parquet", schema::DATE, lease.name),
-            staging,
-        )
+        self.upload_as(date, &lease.stem, number, staging)
     }
 
     /// Whether nobody has broken a lease.
@@ -96,13 +92,6 @@ impl Lease {
     }
 }
 
-/// Names with nothing in them that a path encodes.
-pub(super) fn is_plain(name: &str) -> bool {
-    !name.is_empty()
-        && !name.starts_with(['.', '_'])
-        && name.bytes().all(|b| b.is_ascii_alphanumeric() || b"-_.".contains(&b))
-}
-
 /// Deletes a lease, and then its pulse.
 fn remove(location: &Location, name: &str) -> Result<(), TableError> {
     for kind in [LEASE, PULSE] {
@@ -135,7 +124,7 @@ impl Held {
     /// Whether one of them covers a file.
     pub(super) fn covers(&self, file: &Path) -> bool {
         let name = file.filename().unwrap_or_default();
-        self.0.iter().any(|lease| name.strip_prefix(lease.as_str()).is_some_and(|rest| rest.starts_with('-')))
+        self.0.iter().any(|lease| Stem::covers(lease, name))
     }
 }
 

@@ -145,6 +145,12 @@ impl Listing {
         &self.files[..self.files.partition_point(|f| f.version < version)]
     }
 
+    /// Entries after a version, or all.
+    pub(super) fn entries_after(&self, version: Option<u64>) -> impl Iterator<Item = &LogFile> {
+        let is_after = move |file: &&LogFile| version.is_none_or(|version| file.version > version);
+        self.files.iter().filter(|file| file.part == Part::Entry).filter(is_after)
+    }
+
     /// The checkpoints, the last first. One of many files counts where all are there.
     pub(super) fn checkpoints(&self) -> impl Iterator<Item = Checkpoint<'_>> {
         self.files.chunk_by(|a, b| a.version == b.version).rev().flat_map(|files| {

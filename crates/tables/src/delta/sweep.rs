@@ -6,6 +6,10 @@
 //! begins anew, which costs disk for a while and never a file that is needed. Who reads in the same process keeps
 //! its files for longer ([`super::readers`]).
 //!
+//! Another engine keeps no lease on what it stages, and may take any time to commit it. So a file that is not named as
+//! Floodmark names its own ([`crate::names`]) is swept only if the log says that it was removed; what such an engine stages
+//! and never commits is left to that engine's `VACUUM`.
+//!
 //! # Why no commit names a deleted file
 //!
 //! A writer may be slow: it stages, sleeps for hours, and then commits. So a sweep says in the log that it happens, in
@@ -27,6 +31,7 @@ use super::lease::{LEASE_MS, Leases};
 use super::{StagedFile, Table};
 use crate::error::TableError;
 use crate::fault;
+use crate::names;
 use crate::schema;
 use crate::store::ASIDE;
 use delta_kernel::snapshot::SnapshotRef;
@@ -46,6 +51,9 @@ const DEAD_MAX: usize = 10_000;
 pub struct Sweeper {
     dead: HashMap<Path, Dead>,
     leases: Leases,
+    /// Dead files of other engines that the log, up to `looked`, says were removed.
+    removed: HashSet<Path>,
+    looked: Option<u64>,
 }
 
 /// A file that was seen dead.
@@ -118,34 +126,70 @@ impl Sweeper {
 
     /// Files that are dead now. The store is listed before the log is read: a file that is committed in between
     /// is then live.
-    fn find(&self, table: &Table, steady_ms: i64) -> Result<Vec<ObjectMeta>, TableError> {
+    fn find(&mut self, table: &Table, steady_ms: i64) -> Result<Vec<ObjectMeta>, TableError> {
         let location = &table.location;
         let (store, prefix) = (location.store(), location.prefix().clone());
-        let mut dead = Vec::new();
+        let (mut dead, mut others) = (Vec::new(), Vec::new());
         location.wait(async {
             let mut objects = store.list(Some(&prefix));
             while let Some(object) = objects.try_next().await? {
-                if is_ours(&object, &prefix) {
-                    dead.push(object);
+                match Writer::of(&object, &prefix) {
+                    Some(Writer::Floodmark) => dead.push(object),
+                    Some(Writer::Other) => others.push(object),
+                    None => {}
                 }
             }
             Ok::<_, object_store::Error>(())
         })?;
         table.refresh()?;
         let live = live(table)?;
+        others.retain(|object| !live.contains(&object.location));
+        self.look_for_removed(table, &others)?;
+        others.retain(|object| self.removed.contains(&object.location));
         dead.retain(|object| !live.contains(&object.location));
+        dead.append(&mut others);
         dead.sort_by_key(|object| self.dead.get(&object.location).map_or(steady_ms, |dead| dead.since_ms));
         dead.truncate(DEAD_MAX);
         Ok(dead)
     }
+
+    /// Looks for dead files of other engines in what the log says was removed. It is read only where one of them is not
+    /// known yet, and not twice at one version.
+    fn look_for_removed(&mut self, table: &Table, dead: &[ObjectMeta]) -> Result<(), TableError> {
+        let dead: HashSet<&Path> = dead.iter().map(|object| &object.location).collect();
+        self.removed.retain(|path| dead.contains(path));
+        let version = table.version();
+        if self.removed.len() < dead.len() && self.looked != Some(version) {
+            table.each_removed(|path| {
+                if let Ok(path) = table.location.path(path)
+                    && dead.contains(&path)
+                {
+                    self.removed.insert(path);
+                }
+            })?;
+            self.looked = Some(version);
+        }
+        Ok(())
+    }
 }
 
-/// What this program writes; nothing else is deleted.
-fn is_ours(object: &ObjectMeta, prefix: &Path) -> bool {
-    let mut parts = object.location.prefix_match(prefix).into_iter().flatten();
-    let in_a_day = parts.next().is_some_and(|folder| folder.as_ref().starts_with(schema::DATE));
-    let is_parquet = object.location.filename().is_some_and(|name| name.ends_with(".parquet"));
-    (in_a_day && is_parquet) || is_aside(object)
+/// Who wrote a file that a sweep may delete.
+enum Writer {
+    Floodmark,
+    Other,
+}
+
+impl Writer {
+    /// `None` for what is no data file, nor one that was being written: no sweep touches it.
+    fn of(object: &ObjectMeta, prefix: &Path) -> Option<Self> {
+        if is_aside(object) {
+            return Some(Self::Floodmark);
+        }
+        let mut parts = object.location.prefix_match(prefix)?;
+        let in_a_day = parts.next().is_some_and(|folder| folder.as_ref().starts_with(schema::DATE));
+        let name = object.location.filename().filter(|name| in_a_day && names::is_data(name))?;
+        Some(if names::is_own(name) { Self::Floodmark } else { Self::Other })
+    }
 }
 
 /// A file that was being written; see [`crate::store`]. It has no name that a commit could add.

@@ -8,6 +8,7 @@ use crate::block::Date;
 use crate::cache::Cache;
 use crate::delta::{LiveFile, StagedBlock, Table};
 use crate::error::TableError;
+use crate::names::Stem;
 use crate::read::Select;
 use crate::scan::{Scan, ScanLimits};
 use crate::write::WriteLimits;
@@ -40,7 +41,7 @@ pub struct RollupLimits {
     pub write: WriteLimits,
 }
 
-/// Makes the rollup of a day. `name` begins the names of new files and must be new each time. It holds the day's
+/// Makes the rollup of a day. `stem` must be new each time. It holds the day's
 /// samples of one series, a scan, and an open file for each statistic. `go_on` is asked now and then, and where it says
 /// `false` nothing is committed.
 ///
@@ -51,7 +52,7 @@ pub fn run(
     rollup: &Table,
     date: Date,
     resolution: Resolution,
-    name: &str,
+    stem: &Stem,
     limits: &RollupLimits,
     now_ms: i64,
     mut go_on: impl FnMut(&Rolled) -> bool,
@@ -65,7 +66,7 @@ pub fn run(
     let select = Select { range: TimeRange::new(date.start_ms(), date.end_ms()), ..Select::ALL };
     let scanned = ScanLimits { window_bytes: limits.window_bytes, ..ScanLimits::default() };
     let mut scan = Scan::open_files(metrics, &files, &Arc::new(Cache::new(0)), &select, &scanned)?;
-    let mut writer = Writer::new(rollup, date, name, limits.write);
+    let mut writer = Writer::new(rollup, date, stem, limits.write);
     let mut rolled = Rolled::default();
     let (mut samples, mut builder) = (Samples::default(), LabelsBuilder::new());
     let mut columns: [Samples; 7] = Default::default();

@@ -3,6 +3,7 @@
 use crate::block::{Date, Stretch};
 use crate::delta::{StagedFile, Table};
 use crate::error::TableError;
+use crate::names::Stem;
 use crate::store::Upload;
 use crate::write::{FileWriter, WriteLimits};
 use model::{Labels, Samples, SeriesKey, Statistic};
@@ -14,19 +15,19 @@ const OPEN: usize = Statistic::ALL.len() + 1;
 pub(super) struct Writer<'a> {
     rollup: &'a Table,
     date: Date,
-    name: &'a str,
+    stem: &'a Stem,
     limits: WriteLimits,
     open: [Option<FileWriter<Upload>>; OPEN],
     /// The last labels of each, to see where their order breaks.
     last: [Option<Labels>; OPEN],
     staged: Vec<StagedFile>,
-    files: usize,
+    files: u32,
 }
 
 impl<'a> Writer<'a> {
-    pub(super) fn new(rollup: &'a Table, date: Date, name: &'a str, limits: WriteLimits) -> Self {
+    pub(super) fn new(rollup: &'a Table, date: Date, stem: &'a Stem, limits: WriteLimits) -> Self {
         let (open, last) = Default::default();
-        Self { rollup, date, name, limits, open, last, staged: Vec::new(), files: 0 }
+        Self { rollup, date, stem, limits, open, last, staged: Vec::new(), files: 0 }
     }
 
     pub(super) fn push(
@@ -64,7 +65,7 @@ impl<'a> Writer<'a> {
             Some(writer) => writer,
             none => {
                 self.files += 1;
-                let upload = self.rollup.upload(self.date, &format!("{}-{}", self.name, self.files))?;
+                let upload = self.rollup.upload(self.date, self.stem, self.files)?;
                 none.insert(FileWriter::new(self.date, upload, self.limits.row_group_bytes)?)
             }
         };

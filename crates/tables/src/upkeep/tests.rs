@@ -4,6 +4,7 @@ use super::*;
 use crate::block::{DAY_MS, Stretch};
 use crate::cache::Cache;
 use crate::delta::{StagedBlock, StagedFile};
+use crate::names::Stem;
 use crate::read::Select;
 use crate::scan::{Scan, ScanLimits};
 use crate::store::Location;
@@ -25,7 +26,7 @@ fn location(folder: &Path, runtime: &tokio::runtime::Runtime) -> Location {
 
 /// A file of one sample of each of some series.
 fn stage(table: &Table, name: &str, at_ms: i64) -> StagedFile {
-    let upload = table.upload(Date::of(at_ms), name).unwrap();
+    let upload = table.upload(Date::of(at_ms), &Stem::imported(name, 0), 1).unwrap();
     let mut writer = FileWriter::new(Date::of(at_ms), upload, 1 << 20).unwrap();
     for n in 0..40 {
         let labels = Labels::from_pairs(&[("__name__", &format!("m{n:02}"))]);
@@ -88,7 +89,14 @@ fn live(table: &Arc<Table>, life: u32) -> Result<(), TableError> {
     for round in 0..8 {
         let now = Now { wall_ms: DAY + 2 * DAY_MS, steady_ms: round * GRACE_MS };
         for (n, step) in upkeep.plan(table, now, &policy())?.iter().enumerate() {
-            upkeep.run(table, step, &format!("life-{life}-{round}-{n}"), now, &policy(), |_| true)?;
+            upkeep.run(
+                table,
+                step,
+                &Stem::imported(&format!("{life}-{round}-{n}"), 0),
+                now,
+                &policy(),
+                |_| true,
+            )?;
         }
     }
     Ok(())

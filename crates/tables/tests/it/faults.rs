@@ -1,6 +1,6 @@
 //! A store that fails, before or after it did what it was asked: nothing is lost, nothing is there twice.
 
-use crate::fleet::{DAY, Series};
+use crate::fleet::{DAY, Series, stem};
 use crate::table::{location, open, runtime, stage, try_stage};
 use crate::upkeep::contents;
 use futures::stream::{self, BoxStream, StreamExt};
@@ -197,7 +197,8 @@ fn a_merge_that_fails_leaves_the_table_as_it_was_or_is_done() {
                 merging.refresh().unwrap();
                 let files = merging.files().unwrap();
                 for job in tables::compact::plan(files.all(), crate::fleet::date(), &limits, |_| false) {
-                    let done = tables::compact::run(&merging, &job, &format!("m{attempt}"), limits, |_| true);
+                    let done =
+                        tables::compact::run(&merging, &job, &stem(&format!("m{attempt}")), limits, |_| true);
                     println!("{fate:?} {turn} {attempt}: {done:?}");
                 }
             }

@@ -1,7 +1,7 @@
 //! Series to test with.
 
 use model::{Labels, SeriesKey};
-use tables::{Date, Stretch};
+use tables::{Date, Stem, Stretch};
 
 /// A series and its samples.
 #[derive(Debug, Clone)]
@@ -31,6 +31,11 @@ impl Series {
         let label = self.labels.to_string();
         self.timestamps.iter().zip(&self.values).map(|(t, v)| (label.clone(), *t, v.to_bits())).collect()
     }
+}
+
+/// What the names of files begin with that are told apart by `name`.
+pub(crate) fn stem(name: &str) -> Stem {
+    Stem::imported(name, 0)
 }
 
 /// 2026-11-21T00:00:00Z

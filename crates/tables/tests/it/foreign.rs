@@ -1,6 +1,6 @@
 //! Readers that are not ours see the same rows and values.
 
-use crate::fleet::{DAY, Series, fleet};
+use crate::fleet::{DAY, Series, fleet, stem};
 use crate::table::{location, open, stage};
 use crate::upkeep::contents;
 use model::Samples;
@@ -247,6 +247,6 @@ fn after_a_foreign_merge_the_later_of_two_samples_counts_and_the_doubt_is_told()
     // our own merge settles it
     let limits = CompactLimits::default();
     let jobs = compact::plan(table.files().unwrap().all(), Date(Date::of(DAY).0 + 1), &limits, |_| false);
-    assert!(compact::run(&table, &jobs[0], "merged", limits, |_| true).unwrap().is_some());
+    assert!(compact::run(&table, &jobs[0], &stem("merged"), limits, |_| true).unwrap().is_some());
     assert_eq!(read(), (3.0, 5, false));
 }

@@ -1,7 +1,8 @@
 //! Writers and sweepers side by side: no commit names a file that was deleted, however long it took to come.
 
 use crate::faults::{Failing, Faults, Put};
-use crate::fleet::{DAY, Series, date, fleet};
+use crate::fleet::{DAY, Series, date, fleet, stem};
+use crate::other;
 use crate::table::{location, open, stage};
 use crate::upkeep::contents;
 use model::Samples;
@@ -10,7 +11,7 @@ use object_store::{PutOptions, PutPayload};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use stdx::rng::Rng;
-use tables::delta::{LEASE_MS, Lease, StagedBlock, StagedFile, Sweeper};
+use tables::delta::{LEASE_MS, Lease, LiveFile, StagedBlock, StagedFile, Sweeper};
 use tables::write::FileWriter;
 use tables::{Cache, Outcome, Scan, ScanLimits, Select, Table, TableError};
 use tempfile::TempDir;
@@ -21,8 +22,8 @@ fn block(files: Vec<StagedFile>) -> StagedBlock {
     StagedBlock { source: "import/x".into(), after: None, upto: 1, through: None, files }
 }
 
-fn stage_leased(table: &Table, lease: &Lease, suffix: &str, series: &[Series]) -> StagedFile {
-    let upload = table.upload_leased(lease, date(), suffix).unwrap();
+fn stage_leased(table: &Table, lease: &Lease, number: u32, series: &[Series]) -> StagedFile {
+    let upload = table.upload_leased(lease, date(), number).unwrap();
     let mut writer = FileWriter::new(date(), upload, 1 << 20).unwrap();
     series.iter().for_each(|one| writer.push(&one.stretch()).unwrap());
     let (summary, upload) = writer.finish().unwrap();
@@ -80,13 +81,13 @@ fn swept_files_replace_nothing() {
 fn a_lease_outlasts_any_grace_while_its_pulse_beats() {
     let folder = TempDir::new().unwrap();
     let (table, server) = (open(&folder), open(&folder));
-    let mut lease = table.lease("import-x", 7).unwrap();
+    let mut lease = table.lease(stem("x"), 7).unwrap();
     let files: Vec<_> = fleet(3, 1, 5)
         .chunks(1)
-        .enumerate()
-        .map(|(n, series)| stage_leased(&table, &lease, &n.to_string(), series))
+        .zip(0..)
+        .map(|(series, n)| stage_leased(&table, &lease, n, series))
         .collect();
-    let left_behind = stage(&table, "import-xy-1", &fleet(1, 1, 1));
+    let left_behind = stage(&table, "xy", &fleet(1, 1, 1));
     let mut sweeper = Sweeper::default();
     for minute in 0..300 {
         lease.keep(7 + minute * 60_000).unwrap();
@@ -104,8 +105,8 @@ fn a_lease_outlasts_any_grace_while_its_pulse_beats() {
 fn a_lease_without_a_pulse_is_broken_for_good() {
     let folder = TempDir::new().unwrap();
     let table = open(&folder);
-    let mut lease = table.lease("import-x", 0).unwrap();
-    let file = stage_leased(&table, &lease, "1", &fleet(1, 1, 5));
+    let mut lease = table.lease(stem("x"), 0).unwrap();
+    let file = stage_leased(&table, &lease, 1, &fleet(1, 1, 5));
     let (server, mut sweeper) = (open(&folder), Sweeper::default());
     for now_ms in [0, LEASE_MS - 1] {
         assert_eq!(sweeper.sweep(&server, now_ms, GRACE_MS).unwrap().waiting, 1);
@@ -160,14 +161,68 @@ fn a_sweep_between_check_and_commit_stops_the_commit() {
     for leased in [false, true] {
         let folder = Arc::new(TempDir::new().unwrap());
         let table = swept_before_the_put(&folder);
-        let lease = table.lease("import-x", 0).unwrap();
+        let lease = table.lease(stem("x"), 0).unwrap();
         let series = fleet(1, 1, 5);
         let file =
-            if leased { stage_leased(&table, &lease, "1", &series) } else { stage(&table, "1", &series) };
+            if leased { stage_leased(&table, &lease, 1, &series) } else { stage(&table, "1", &series) };
         let refused = table.commit(&[block(vec![file.clone()])], DAY);
         assert!(!exists(&folder, &file));
         assert!(matches!(refused, Err(TableError::Lapsed { .. })), "leased {leased}: {refused:?}");
         assert_eq!(contents(&open(&folder)).unwrap().len(), 0);
+    }
+}
+
+/// Sweeps a table at a time of the steady clock, as a server does that has just started or one that goes on.
+fn sweep_at(sweeper: &mut Sweeper, folder: &TempDir, now_ms: i64) -> u64 {
+    sweeper.sweep(&open(folder), now_ms, GRACE_MS).unwrap().files
+}
+
+#[test]
+fn what_another_engine_stages_is_left_to_it_however_long_it_takes() {
+    let folder = TempDir::new().unwrap();
+    let table = open(&folder);
+    table.commit(&[block(vec![stage(&table, "sealed", &fleet(2, 2, 10))])], DAY).unwrap();
+    let (original, before) = (table.files().unwrap().all()[0].clone(), contents(&table).unwrap());
+    let rewritten = other::stage_copy(&folder, &original, "part-00000-x");
+    let left_behind = other::stage_copy(&folder, &original, "part-00001-x");
+    let is_there = |file: &LiveFile| folder.path().join("tenant").join(&file.path).exists();
+    let mut sweeper = Sweeper::default();
+    for now_ms in [0, GRACE_MS, 10 * GRACE_MS] {
+        assert_eq!(sweep_at(&mut sweeper, &folder, now_ms), 0);
+    }
+    assert!(is_there(&rewritten) && is_there(&left_behind));
+    other::replace(&folder, table.version() + 1, &original, &rewritten, DAY);
+    let swept: u64 = [11, 12, 13].into_iter().map(|n| sweep_at(&mut sweeper, &folder, n * GRACE_MS)).sum();
+    assert_eq!((swept, is_there(&original)), (1, false));
+    assert_eq!(contents(&open(&folder)).unwrap(), before);
+    assert!(is_there(&left_behind), "it waits for its engine's VACUUM");
+}
+
+#[test]
+fn what_another_engine_wrote_is_swept_once_it_was_removed() {
+    for is_checkpointed in [false, true] {
+        let folder = TempDir::new().unwrap();
+        let table = open(&folder);
+        table.commit(&[block(vec![stage(&table, "sealed", &fleet(2, 2, 10))])], DAY).unwrap();
+        let original = table.files().unwrap().all()[0].clone();
+        let rewritten = other::stage_copy(&folder, &original, "part-00000-x");
+        other::replace(&folder, table.version() + 1, &original, &rewritten, DAY);
+        table.refresh().unwrap();
+        assert_eq!(table.expire(i64::MAX).unwrap(), 1);
+        if is_checkpointed {
+            table.checkpoint().unwrap();
+            // what says so is the checkpoint alone
+            std::fs::remove_file(
+                folder.path().join(format!("tenant/_delta_log/{:020}.json", table.version())),
+            )
+            .unwrap();
+        }
+        // a process that has never seen it live
+        let mut sweeper = Sweeper::default();
+        let swept: u64 =
+            [0, GRACE_MS].into_iter().map(|now_ms| sweep_at(&mut sweeper, &folder, now_ms)).sum();
+        assert_eq!(swept, 2, "the original too; checkpointed: {is_checkpointed}");
+        assert!(!folder.path().join("tenant").join(&rewritten.path).exists());
     }
 }
 

@@ -1,6 +1,6 @@
 //! Logs whose last checkpoint is damaged: the entries stand in for it where they can, and where not, nothing is touched.
 
-use crate::fleet::{DAY, Series};
+use crate::fleet::{DAY, Series, stem};
 use crate::table::{location, runtime, stage};
 use crate::upkeep::contents;
 use bytes::Bytes;
@@ -173,8 +173,10 @@ fn renew(log: &Log, table: &Arc<Table>) {
     let (mut upkeep, now) = (Upkeep::new(), Now { wall_ms: DAY, steady_ms: 0 });
     let steps = upkeep.plan(table, now, &policy).unwrap();
     assert!(steps.contains(&Step::Checkpoint), "{steps:?}");
-    let done: Vec<Done> =
-        steps.iter().map(|step| upkeep.run(table, step, "x", now, &policy, |_| true).unwrap()).collect();
+    let done: Vec<Done> = steps
+        .iter()
+        .map(|step| upkeep.run(table, step, &stem("x"), now, &policy, |_| true).unwrap())
+        .collect();
     assert!(done.contains(&Done::Checkpointed));
     assert!(!upkeep.plan(table, now, &policy).unwrap().contains(&Step::Checkpoint));
     let before = log.files().into_keys().filter(|name| name.ends_with(".json"));

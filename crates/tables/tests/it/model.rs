@@ -1,6 +1,6 @@
 //! A table against a map, under random writes, merges and scans.
 
-use crate::fleet::{DAY, Series};
+use crate::fleet::{DAY, Series, stem};
 use crate::table::open;
 use crate::upkeep::contents;
 use model::{Labels, Samples, SeriesKey, TimeRange};
@@ -43,7 +43,7 @@ fn block(rng: &mut Rng) -> Vec<Series> {
 
 fn write(table: &Arc<Table>, n: u64, series: &[Series], truth: &mut Truth) {
     let limits = WriteLimits { row_group_bytes: 500, file_bytes: 4000, open_bytes: 100_000 };
-    let mut stager = BlockStager::new(table, &format!("block-{n}"), limits, None);
+    let mut stager = BlockStager::new(table, stem(&format!("block-{n}")), limits, None);
     for one in series {
         stager.push(&one.stretch()).unwrap();
         let labels = one.labels.to_string();
@@ -73,7 +73,7 @@ fn merge(table: &Arc<Table>, n: u64, rng: &mut Rng) {
     let today = Date(Date::of(DAY).0 + rng.below(4) as i32);
     for (i, job) in compact::plan(table.files().unwrap().all(), today, &limits, |_| false).iter().enumerate()
     {
-        let mut merge = Compaction::open(table, job, &format!("merge-{n}-{i}"), limits).unwrap();
+        let mut merge = Compaction::open(table, job, &stem(&format!("merge-{n}-{i}")), limits).unwrap();
         while !merge.step(1 + rng.below(50)).unwrap().done {}
         let staged = merge.into_staged();
         assert!(table.replace(&job.files, &staged).unwrap());

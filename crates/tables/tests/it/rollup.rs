@@ -1,6 +1,6 @@
 //! Rollups: each day once, and anew when late samples came.
 
-use crate::fleet::{DAY, Series, date, fleet};
+use crate::fleet::{DAY, Series, date, fleet, stem};
 use crate::table::{open, runtime, stage};
 use crate::upkeep::contents;
 use model::{Samples, Statistic};
@@ -49,7 +49,7 @@ fn a_day_is_rolled_up_once_and_anew_when_late_samples_came() {
     let (metrics, rollup) = (open(&folder), rollup_table(&folder));
     let run = |name: &str| {
         let (width, limits) = (Resolution::FiveMinutes, limits());
-        rollup::run(&metrics, &rollup, date(), width, name, &limits, DAY, |_| true).unwrap()
+        rollup::run(&metrics, &rollup, date(), width, &stem(name), &limits, DAY, |_| true).unwrap()
     };
     let due = |today| rollup::due(&metrics, &rollup, today, i64::MIN).unwrap();
     let mut series = fleet(2, 3, 40);
@@ -112,7 +112,7 @@ fn a_day_in_another_format_is_not_read_and_made_anew() {
         assert_eq!(rollup::due(&metrics, &rollup, Date(date().0 + 1), i64::MIN).unwrap(), [date()]);
         let run = |name: &str| {
             let (width, limits) = (Resolution::FiveMinutes, limits());
-            rollup::run(&metrics, &rollup, date(), width, name, &limits, DAY, |_| true).unwrap()
+            rollup::run(&metrics, &rollup, date(), width, &stem(name), &limits, DAY, |_| true).unwrap()
         };
         assert!(run("new").committed && !run("again").committed);
         assert_eq!(complete(), [date()]);
@@ -126,7 +126,8 @@ fn a_rollup_in_little_memory_or_cut_short() {
     let (metrics, rollup) = (open(&folder), rollup_table(&folder));
     commit(&metrics, 0, &fleet(40, 100, 60));
     let run = |name: &str, limits: &RollupLimits, go_on: &dyn Fn() -> bool| {
-        rollup::run(&metrics, &rollup, date(), Resolution::Hour, name, limits, DAY, |_| go_on()).unwrap()
+        rollup::run(&metrics, &rollup, date(), Resolution::Hour, &stem(name), limits, DAY, |_| go_on())
+            .unwrap()
     };
     let cut = run("cut", &limits(), &|| false);
     assert!(!cut.committed && cut.samples < 40 * 100 * 60, "{cut:?}");
@@ -145,7 +146,7 @@ fn a_rollup_in_little_memory_or_cut_short() {
     for n in 0..10 {
         let Some(job) = jobs().pop() else { break };
         assert!(
-            compact::run(&rollup, &job, &format!("merged-{n}"), CompactLimits::default(), |_| true)
+            compact::run(&rollup, &job, &stem(&format!("merged-{n}")), CompactLimits::default(), |_| true)
                 .unwrap()
                 .is_some()
         );
@@ -185,7 +186,7 @@ fn a_rollup_says_what_it_leaves_out() {
     series.sort_by(|a, b| a.labels.as_ref().cmp_in_tables(b.labels.as_ref()));
     commit(&metrics, 0, &series);
     let (width, limits) = (Resolution::Hour, limits());
-    let rolled = rollup::run(&metrics, &rollup, date(), width, "a", &limits, DAY, |_| true).unwrap();
+    let rolled = rollup::run(&metrics, &rollup, date(), width, &stem("a"), &limits, DAY, |_| true).unwrap();
     assert_eq!((rolled.series, rolled.left_out, rolled.committed), (5, 3, true));
     let select = Select { matchers: vec![rollup::left_out_matcher()], ..Select::ALL };
     let cache = Arc::new(Cache::new(0));

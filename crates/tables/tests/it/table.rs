@@ -1,6 +1,6 @@
 //! The Delta log: each block exactly once, whoever commits it and however often.
 
-use crate::fleet::{Series, date, fleet};
+use crate::fleet::{Series, date, fleet, stem};
 use model::{ErrorKind, Samples};
 use std::collections::BTreeSet;
 use std::fs;
@@ -39,7 +39,7 @@ fn log(folder: &TempDir, version: u64) -> PathBuf {
 
 /// Writes `series` into a new file, which nobody sees yet.
 pub(crate) fn try_stage(table: &Table, name: &str, series: &[Series]) -> Result<StagedFile, TableError> {
-    let mut writer = FileWriter::new(date(), table.upload(date(), name)?, 1 << 20)?;
+    let mut writer = FileWriter::new(date(), table.upload(date(), &stem(name), 1)?, 1 << 20)?;
     series.iter().try_for_each(|one| writer.push(&one.stretch()))?;
     let (summary, upload) = writer.finish()?;
     table.staged(summary, upload)
@@ -237,7 +237,7 @@ fn a_name_is_used_once() {
     let one = stage(&table, "same", &fleet(1, 1, 1));
     let path = folder.path().join("tenant").join(&one.path);
     let before = fs::read(&path).unwrap();
-    let mut again = table.upload(date(), "same").unwrap();
+    let mut again = table.upload(date(), &stem("same"), 1).unwrap();
     again.write_all(&vec![0; before.len()]).unwrap();
     let again = table.staged(one.summary.clone(), again);
     assert!(matches!(again, Err(TableError::Store(object_store::Error::AlreadyExists { .. }))), "{again:?}");
@@ -308,7 +308,7 @@ fn a_block_of_many_days_goes_in_passes() {
     let limits = WriteLimits { open_bytes: 160 << 10, ..WriteLimits::default() };
     let (mut after, mut passes, mut days) = (None, 0, BTreeSet::new());
     loop {
-        let mut stager = BlockStager::new(&table, &format!("pass-{passes}"), limits, after);
+        let mut stager = BlockStager::new(&table, stem(&format!("pass-{passes}")), limits, after);
         all.iter().for_each(|one| stager.push(&one.stretch()).unwrap());
         let staged = stager.finish().unwrap();
         let dates: BTreeSet<_> = staged.files.iter().map(|file| file.summary.date).collect();

@@ -1,6 +1,6 @@
 //! Merging, expiring and sweeping: they change files, never samples.
 
-use crate::fleet::{DAY, Series, date, fleet};
+use crate::fleet::{DAY, Series, date, fleet, stem};
 use crate::table::{open, stage};
 use model::Samples;
 use std::collections::BTreeMap;
@@ -35,7 +35,7 @@ fn jobs(table: &Table, today: Date) -> Vec<Job> {
 
 /// Merges; false where a file of the job is gone.
 fn merge(table: &Arc<Table>, job: &Job, name: &str) -> bool {
-    compact::run(table, job, name, CompactLimits::default(), |_| true).unwrap().is_some()
+    compact::run(table, job, &stem(name), CompactLimits::default(), |_| true).unwrap().is_some()
 }
 
 /// Commits a slice of every series' samples for each of `blocks`.
@@ -137,7 +137,7 @@ fn keep_up(upkeep: &mut Upkeep, table: &Arc<Table>, now: Now, policy: &Policy) -
         }
         for (n, step) in steps.iter().enumerate() {
             let name = format!("merged-{}-{}-{round}-{n}", now.wall_ms, now.steady_ms);
-            all.push(upkeep.run(table, step, &name, now, policy, |_| true).unwrap());
+            all.push(upkeep.run(table, step, &stem(&name), now, policy, |_| true).unwrap());
         }
     }
     panic!("there is always something due");
@@ -194,7 +194,7 @@ fn merge_all(table: &Arc<Table>, today: Date, limits: &CompactLimits, dies: bool
             merged.jobs += 1;
             merged.job_most = merged.job_most.max(job.bytes());
             let mut merge =
-                Compaction::open(table, job, &format!("merged-{}", merged.jobs), *limits).unwrap();
+                Compaction::open(table, job, &stem(&format!("merged-{}", merged.jobs)), *limits).unwrap();
             while !merge.step(5000).unwrap().done {
                 merged.held_most = merged.held_most.max(merge.held_bytes());
                 if dies && n + 1 == jobs.len() {

@@ -11,7 +11,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 use tables::block::DAY_MS;
 use tables::rollup::{self, Resolution, Rolled, RollupLimits};
-use tables::{Date, Table, TableError, WriteLimits};
+use tables::{Date, Stem, Table, TableError, WriteLimits};
 
 /// A day is not looked at again so soon: it is read whole each time.
 const PAUSE: Duration = Duration::from_secs(3600);
@@ -133,9 +133,9 @@ impl Upkeep {
             }
             self.pace.go_on()
         };
-        let name = format!("{:016x}", node.lake.chance.fresh());
+        let stem = Stem::rewritten(node.lake.chance.fresh());
         let limits = limits(half as usize);
-        let rolled = rollup::run(samples, table, date, resolution, &name, &limits, now_ms, go_on)?;
+        let rolled = rollup::run(samples, table, date, resolution, &stem, &limits, now_ms, go_on)?;
         if self.pace.is_stopping() && !rolled.committed {
             return Err(UpkeepError::Stopping);
         }

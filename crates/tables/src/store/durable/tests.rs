@@ -2,6 +2,7 @@ use super::*;
 use crate::block::{Date, Stretch};
 use crate::delta::{Outcome, StagedBlock, Table};
 use crate::error::TableError;
+use crate::names::Stem;
 use crate::store::Location;
 use crate::write::FileWriter;
 use model::{Labels, SeriesKey};
@@ -25,7 +26,8 @@ fn block(table: &Table, name: &str) -> StagedBlock {
     let key = SeriesKey::of(labels.as_bytes(), 7);
     let stretch = Stretch { labels: labels.as_ref(), key, timestamps: &[5], values: &[1.0] };
     let date = Date::of(5);
-    let mut writer = FileWriter::new(date, table.upload(date, name).unwrap(), 1 << 20).unwrap();
+    let mut writer =
+        FileWriter::new(date, table.upload(date, &Stem::imported(name, 0), 1).unwrap(), 1 << 20).unwrap();
     writer.push(&stretch).unwrap();
     let (summary, upload) = writer.finish().unwrap();
     let files = vec![table.staged(summary, upload).unwrap()];

@@ -1,0 +1,125 @@
+//! Names of data files, which say whether Floodmark wrote a file: only what it wrote itself is it sure to know the fate of.
+//!
+//! ```text
+//!   sealed                 32 hexadecimal digits  -N.parquet
+//!   merged or rolled up    16 hexadecimal digits  -N.parquet
+//!   imported               import-SOURCE-ATTEMPT  -N.parquet
+//! ```
+//!
+//! Other engines begin a name with `part-`, or with a UUID or a time and more than one number after it.
+
+use std::fmt;
+
+/// What the names of an import's files begin with.
+const IMPORT: &str = "import-";
+
+/// How names of data files end.
+const SUFFIX: &str = ".parquet";
+
+/// Digits that a sealed file's name begins with, and those of a merged one.
+const SEALED_DIGITS: usize = 32;
+const REWRITTEN_DIGITS: usize = 16;
+
+/// What the names of all files of one attempt begin with.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Stem(String);
+
+impl Stem {
+    /// Of a block's files. `attempt` must be new.
+    pub fn sealed(attempt: u128) -> Self {
+        Self(format!("{attempt:0SEALED_DIGITS$x}"))
+    }
+
+    /// Of files that are made from others: a merge's or a rollup's. `attempt` must be new.
+    pub fn rewritten(attempt: u64) -> Self {
+        Self(format!("{attempt:0REWRITTEN_DIGITS$x}"))
+    }
+
+    /// Of an import's files. `attempt` must be new.
+    pub fn imported(source: &str, attempt: u64) -> Self {
+        let is_plain = |b: u8| b.is_ascii_alphanumeric() || b"-_.".contains(&b);
+        assert!(source.bytes().all(is_plain), "BUG: a path encodes nothing in a source's name");
+        Self(format!("{IMPORT}{source}-{attempt:016x}"))
+    }
+
+    /// The name of one of the files, without its folder.
+    pub(crate) fn file(&self, number: u32) -> String {
+        format!("{self}-{number}{SUFFIX}")
+    }
+
+    /// True where a file's name begins with it.
+    pub(crate) fn covers(stem: &str, name: &str) -> bool {
+        name.strip_prefix(stem).is_some_and(|rest| rest.starts_with('-'))
+    }
+}
+
+impl fmt::Display for Stem {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+/// True for the name of a data file, whoever wrote it.
+pub(crate) fn is_data(name: &str) -> bool {
+    name.ends_with(SUFFIX)
+}
+
+/// True for names that a [`Stem`] gives, and for those that earlier versions gave.
+pub(crate) fn is_own(name: &str) -> bool {
+    let Some((stem, number)) = name.strip_suffix(SUFFIX).and_then(|name| name.rsplit_once('-')) else {
+        return false;
+    };
+    let is_hex = |b: u8| b.is_ascii_digit() || (b'a'..=b'f').contains(&b);
+    let is_stem = stem.starts_with(IMPORT)
+        || matches!(stem.len(), SEALED_DIGITS | REWRITTEN_DIGITS) && stem.bytes().all(is_hex);
+    is_stem && !number.is_empty() && number.bytes().all(|b| b.is_ascii_digit())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_stem_gives_names_of_our_own() {
+        let stems = [
+            Stem::sealed(0),
+            Stem::sealed(u128::MAX),
+            Stem::rewritten(0),
+            Stem::rewritten(u64::MAX),
+            Stem::imported("01JDBXQ5E8", 7),
+            Stem::imported("9f86d081884c7d659a2feaa0c55ad015", u64::MAX),
+        ];
+        for stem in stems {
+            for number in [0, 1, u32::MAX] {
+                let name = stem.file(number);
+                assert!(is_own(&name) && is_data(&name) && Stem::covers(&stem.to_string(), &name), "{name}");
+            }
+        }
+        // two numbers, as imports had them
+        assert!(is_own("import-01JDBXQ5E8-00000000000000ff-0-12.parquet"));
+    }
+
+    #[test]
+    fn names_that_other_engines_give_are_not_our_own() {
+        let others = [
+            // Spark, deltalake, the Delta kernel, DuckDB, Trino
+            "part-00000-5f6ab1c8-0b1e-4d8e-9f0c-2f3a4b5c6d7e.c000.snappy.parquet",
+            "part-00000-5f6ab1c8-0b1e-4d8e-9f0c-2f3a4b5c6d7e-c000.zstd.parquet",
+            "5f6ab1c8-0b1e-4d8e-9f0c-2f3a4b5c6d7e.parquet",
+            "duckdb-5f6ab1c8-0b1e-4d8e-9f0c-2f3a4b5c6d7e.parquet",
+            "20261121_101112_00004_abcde_5f6ab1c8-0b1e-4d8e-9f0c-2f3a4b5c6d7e.parquet",
+            // and what is nearly ours
+            "0123456789abcdef.parquet",
+            "0123456789abcdef-.parquet",
+            "0123456789abcdef-x.parquet",
+            "0123456789ABCDEF-1.parquet",
+            "0123456789abcde-1.parquet",
+            "0123456789abcdef-1.orc",
+            "-1.parquet",
+            "",
+        ];
+        for name in others {
+            assert!(!is_own(name), "{name}");
+        }
+    }
+}

@@ -1,0 +1,41 @@
+//! Another engine, as far as a table can tell: its files have names and a maker of their own, and come by log entries that
+//! it writes itself.
+
+use serde_json::json;
+use std::fs;
+use std::path::PathBuf;
+use tables::delta::LiveFile;
+use tempfile::TempDir;
+
+fn root(folder: &TempDir) -> PathBuf {
+    folder.path().join("tenant")
+}
+
+/// A file's rows under a name of the other engine's, not committed yet.
+pub(crate) fn stage_copy(folder: &TempDir, file: &LiveFile, name: &str) -> LiveFile {
+    let mut bytes = fs::read(root(folder).join(&file.path)).unwrap();
+    // the maker's name, with its length before it, as the footer has it
+    let maker = bytes.windows(10).rposition(|text| text == b"\x09floodmark").expect("who made it");
+    bytes[maker + 1..maker + 10].copy_from_slice(b"deltalake");
+    let path = format!("date={}/{name}.parquet", file.date);
+    fs::write(root(folder).join(&path), bytes).unwrap();
+    LiveFile { path, ..file.clone() }
+}
+
+/// Commits `version`: `added` in the place of `removed`, at `now_ms` by the other engine's clock.
+pub(crate) fn replace(folder: &TempDir, version: u64, removed: &LiveFile, added: &LiveFile, now_ms: i64) {
+    let partition = json!({"date": added.date.to_string()});
+    let (first, last) = added.names.as_ref().expect("whose names are known");
+    let stats = json!({"numRecords": added.rows, "minValues": {"name": first}, "maxValues": {"name": last}});
+    let actions = [
+        json!({"commitInfo": {"operation": "DELETE", "timestamp": now_ms}}),
+        json!({"remove": {"path": removed.path, "deletionTimestamp": now_ms, "dataChange": true,
+            "extendedFileMetadata": true, "partitionValues": partition, "size": removed.bytes}}),
+        json!({"add": {"path": added.path, "partitionValues": partition, "size": added.bytes,
+            "modificationTime": now_ms, "dataChange": true, "stats": stats.to_string()}}),
+    ];
+    let entry: String = actions.iter().map(|action| format!("{action}\n")).collect();
+    let path = root(folder).join(format!("_delta_log/{version:020}.json"));
+    let file = fs::File::create_new(path).expect("a version of its own");
+    std::io::Write::write_all(&mut { file }, entry.as_bytes()).unwrap();
+}
