@@ -303,11 +303,10 @@ impl Journal for Embedded {
                     _ => {}
                 }
             }
+            // one at a time: of names that are not synced a power loss may bring back any, and so leave a gap
+            writer::sync_dir(&self.dir, &self.options)?;
             self.segments.pop_front();
             self.quarantine.set_start(self.start().0);
-        }
-        if ended > 0 {
-            writer::sync_dir(&self.dir, &self.options)?;
         }
         self.has_reserve = self.has_reserve || writer::make_reserve(&self.dir, &self.options);
         Ok(())

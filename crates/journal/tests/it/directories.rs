@@ -5,6 +5,7 @@ use journal::{Disk, Embedded, Item, Journal, Options};
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 
 /// The operating system's files. It notes which names a power loss would leave.
@@ -83,4 +84,96 @@ fn directories_that_were_there_are_made_durable_too() {
     let dir = root.path().join("journal");
     std::fs::create_dir_all(dir.join("3")).unwrap();
     commit(&dir, &dir);
+}
+
+/// The operating system's files, on a machine whose power fails after some files were removed.
+#[derive(Debug)]
+struct Failing {
+    /// Removals that are done before the power is gone.
+    removals: AtomicUsize,
+    /// What was removed and not synced since: a power loss may bring back any of it.
+    unsynced: Mutex<Vec<(PathBuf, Vec<u8>)>>,
+}
+
+impl Failing {
+    fn check_power(&self) -> io::Result<()> {
+        match self.removals.load(Ordering::SeqCst) {
+            0 => Err(io::Error::other("no power")),
+            _ => Ok(()),
+        }
+    }
+}
+
+impl Disk for Failing {
+    fn create_dir(&self, dir: &Path, access: Access) -> io::Result<()> {
+        Os.create_dir(dir, access)
+    }
+
+    fn list(&self, dir: &Path, most: usize) -> io::Result<Vec<Listed>> {
+        Os.list(dir, most)
+    }
+
+    fn open(&self, path: &Path, mode: Mode) -> io::Result<Box<dyn DiskFile>> {
+        Os.open(path, mode)
+    }
+
+    fn rename(&self, from: &Path, to: &Path) -> io::Result<()> {
+        Os.rename(from, to)
+    }
+
+    fn remove(&self, path: &Path) -> io::Result<()> {
+        self.check_power()?;
+        self.unsynced.lock().unwrap().push((path.into(), std::fs::read(path)?));
+        self.removals.fetch_sub(1, Ordering::SeqCst);
+        Os.remove(path)
+    }
+
+    fn sync_dir(&self, dir: &Path) -> io::Result<()> {
+        self.check_power()?;
+        self.unsynced.lock().unwrap().clear();
+        Os.sync_dir(dir)
+    }
+
+    fn lock(&self, path: &Path) -> io::Result<Box<dyn DiskFile>> {
+        Os.lock(path)
+    }
+}
+
+/// Drops three segments of four, and loses power after so many. Returns what a power loss may bring back.
+fn drop_segments(dir: &Path, removals: usize) -> Vec<(PathBuf, Vec<u8>)> {
+    let disk = Arc::new(Failing { removals: AtomicUsize::new(removals), unsynced: Mutex::default() });
+    let options = Options { disk: Arc::clone(&disk) as Arc<dyn Disk>, ..Options::default() };
+    let mut journal = Embedded::open(dir, 3, options).unwrap();
+    for _ in 0..4 {
+        journal.begin().unwrap();
+        journal.append(b"record").unwrap();
+        journal.sync().unwrap();
+        journal.end_dictionary();
+    }
+    journal.truncate(journal::Offset(3)).unwrap_err();
+    std::mem::take(&mut *disk.unsynced.lock().unwrap())
+}
+
+#[test]
+fn a_power_loss_while_segments_are_dropped_leaves_no_gap() {
+    for removals in 1..=3 {
+        for brought_back in 0..removals {
+            let root = tempfile::tempdir().unwrap();
+            let unsynced = drop_segments(root.path(), removals);
+            assert!(!unsynced.is_empty());
+            let Some((path, bytes)) = unsynced.get(brought_back) else { continue };
+            std::fs::write(path, bytes).unwrap();
+            let journal = Embedded::open(root.path(), 3, Options::default()).unwrap();
+            let (mut records, mut count) = (journal.read(journal.start()).unwrap(), 0);
+            while let Some(item) = records.next().unwrap() {
+                assert!(
+                    matches!(item, Item::Entry(_)),
+                    "{removals} dropped, {} back: {item:?}",
+                    path.display()
+                );
+                count += 1;
+            }
+            assert!(count >= 1, "the last segment stays");
+        }
+    }
 }
