@@ -65,6 +65,8 @@ pub(crate) struct App {
     pub(crate) waiting: Gate,
     /// Exports that run.
     pub(crate) exporting: Gate,
+    /// Held while `/metrics` is rendered.
+    pub(crate) rendering: Arc<tokio::sync::Mutex<()>>,
     pub(crate) metrics: Arc<HttpMetrics>,
 }
 
@@ -181,6 +183,7 @@ impl App {
             queries,
             waiting: Gate::new(concurrency * QUERIES_WAITING),
             exporting: Gate::new(export::EXPORTS_MAX),
+            rendering: Arc::default(),
             metrics: Arc::new(metrics),
             node,
         }

@@ -1,7 +1,7 @@
 //! Senders that take for ever.
 
 use crate::harness::wire::{self, Series};
-use crate::harness::{Connection, Options, Request, Server, now_ms};
+use crate::harness::{Connection, Options, Request, Server, now_ms, wait_for};
 use std::io::Read;
 use std::time::{Duration, Instant};
 
@@ -70,4 +70,36 @@ fn slow_senders_are_cut_off_and_harm_nobody() {
         assert!(came.starts_with("HTTP/1.1 408") && came.contains("did not arrive within 3 s"), "{came}");
     });
     server.wait_until_zero("floodmark_write_inflight_bytes");
+}
+
+/// A body may take minutes here, so that only room made for others can explain their answers.
+#[test]
+fn requests_that_do_not_come_to_an_end_leave_connections_to_others() {
+    const CONNECTIONS: usize = 16;
+    let server =
+        Server::start(Options::default().config(&format!(
+            "body_timeout = \"10m\"\ntransfer_rate = \"64KiB\"\nconnections = {CONNECTIONS}"
+        )));
+    let half = Request::write(&[]).header("Content-Length", "1000").head();
+    let open_halves = || {
+        let mut open = Vec::new();
+        for _ in 0..CONNECTIONS {
+            let mut connection = Connection::open(server.address).unwrap();
+            connection.send_bytes(half.as_bytes()).unwrap();
+            open.push(connection);
+        }
+        open
+    };
+    let mut halves = open_halves();
+    for i in 0..20 {
+        let now = now_ms();
+        let body = wire::v1(&[Series::named("quick").sample(now, f64::from(i))]);
+        wait_for("a connection", || {
+            let mut connection = Connection::open(server.address).ok()?;
+            connection.send(&Request::write(&body)).ok().filter(|reply| reply.status == 204)
+        });
+        if i == 10 {
+            halves.extend(open_halves());
+        }
+    }
 }

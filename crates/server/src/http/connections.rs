@@ -1,9 +1,14 @@
 //! Open connections, and which one goes when there are too many.
 //!
-//! A connection is *idle* while none of its requests is being answered: also before its first request, and while headers
-//! are still arriving. At the limit a new connection replaces an idle one, the longest idle first: of those without a
-//! request for a second after connecting, then of those that have had an answer, then of the rest except those younger
-//! than [`NEWEST`], whose request may be on its way. If there is none, the new connection is refused.
+//! At the limit a new connection replaces the one that is needed least:
+//!
+//! 1. connections without a request for a second, and requests whose body has come more slowly than the minimum rate for a second,
+//! 2. connections that have had an answer and are between requests,
+//! 3. the rest that has had no answer, except those younger than [`NEWEST`], whose request may be on its way,
+//! 4. connections whose client has not read for a second,
+//!
+//! each time the one that has waited longest. While a request is being answered its connection stays. If none can go, the
+//! new connection is refused.
 
 use parking_lot::Mutex;
 use std::collections::HashMap;
@@ -12,8 +17,8 @@ use std::time::Duration;
 use tokio::sync::Notify;
 use tokio::time::Instant;
 
-/// A connection that sends no request for this long after connecting is the first to be closed.
-const SILENT: Duration = Duration::from_secs(1);
+/// A client has this long to send a request, to keep up the minimum rate with its body, or to read on.
+const PATIENCE: Duration = Duration::from_secs(1);
 
 /// A new connection is not closed before this age: its first request may be on its way.
 const NEWEST: Duration = Duration::from_millis(100);
@@ -25,6 +30,8 @@ pub(super) struct Connections(Arc<All>);
 #[derive(Debug)]
 struct All {
     most: usize,
+    /// The minimum rate of bodies.
+    bytes_per_second: u64,
     open: Mutex<Open>,
 }
 
@@ -45,42 +52,62 @@ pub(super) struct Place {
 /// What others see of a connection.
 #[derive(Debug)]
 pub(super) struct Link {
+    bytes_per_second: u64,
     state: Mutex<State>,
     closed: Notify,
 }
 
 #[derive(Debug)]
 struct State {
-    idle_since: Instant,
-    /// A request is being answered.
-    is_busy: bool,
-    /// One was answered before.
-    was_busy: bool,
-    /// Something written waits for its reader.
-    writes: bool,
+    stage: Stage,
+    /// When the stage began.
+    since: Instant,
+    /// A request was answered before.
+    was_answered: bool,
+    /// Since when something written waits for its reader.
+    write_blocked_since: Option<Instant>,
     is_closed: bool,
 }
 
-/// A request that is being answered, until its last byte was written.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Stage {
+    /// Before a request, or while its head is arriving.
+    Idle,
+    /// The request's body is arriving; `waits`: it is being read, and nothing is there.
+    Receiving {
+        bytes: u64,
+        waits: bool,
+    },
+    Answering,
+}
+
+/// A request, until the last byte of its answer was written.
 #[derive(Debug)]
 pub(super) struct Busy(Arc<Link>);
 
 impl Connections {
-    pub(super) fn new(most: usize) -> Self {
-        Self(Arc::new(All { most, open: Mutex::default() }))
+    /// At most `most`. Bodies that come more slowly than `bytes_per_second` make room first.
+    pub(super) fn new(most: usize, bytes_per_second: u64) -> Self {
+        Self(Arc::new(All { most, bytes_per_second, open: Mutex::default() }))
     }
 
-    /// A place for a new connection, if need be that of one that is idle: it is told to close.
+    /// A place for a new connection, if need be that of another one, which is told to close.
     pub(super) fn enter(&self, now: Instant) -> Option<Place> {
         let mut open = self.0.open.lock();
-        if open.links.len() >= self.0.most && !open.close_idlest(now) {
+        if open.links.len() >= self.0.most && !open.close_least_needed(now) {
             return None;
         }
         let number = open.next;
         open.next += 1;
-        let state =
-            State { idle_since: now, is_busy: false, was_busy: false, writes: false, is_closed: false };
-        let link = Arc::new(Link { state: Mutex::new(state), closed: Notify::new() });
+        let state = State {
+            stage: Stage::Idle,
+            since: now,
+            was_answered: false,
+            write_blocked_since: None,
+            is_closed: false,
+        };
+        let bytes_per_second = self.0.bytes_per_second;
+        let link = Arc::new(Link { bytes_per_second, state: Mutex::new(state), closed: Notify::new() });
         open.links.insert(number, Arc::clone(&link));
         Some(Place { all: self.clone(), number, link })
     }
@@ -92,13 +119,13 @@ impl Connections {
 }
 
 impl Open {
-    /// Closes the idle connection of the lowest [`Link::need`]; false if there is none.
-    fn close_idlest(&mut self, now: Instant) -> bool {
-        // a connection may begin a request between `need` and `close_if_idle`; then try the next
+    /// Closes the connection of the lowest [`Link::rank`]; false if all must stay.
+    fn close_least_needed(&mut self, now: Instant) -> bool {
+        // a request may begin between `rank` and `close`; then try the next
         loop {
-            let idle = self.links.iter().filter_map(|(number, link)| Some((link.need(now)?, *number)));
-            let Some((_, number)) = idle.min() else { return false };
-            if self.links[&number].close_if_idle() {
+            let ranks = self.links.iter().filter_map(|(number, link)| Some((link.rank(now)?, *number)));
+            let Some((_, number)) = ranks.min() else { return false };
+            if self.links[&number].close(now) {
                 self.links.remove(&number);
                 return true;
             }
@@ -107,22 +134,14 @@ impl Open {
 }
 
 impl Link {
-    /// Eviction order of an idle connection, smallest first; `None` if it must stay.
-    fn need(&self, now: Instant) -> Option<(u8, Instant)> {
-        let state = self.state.lock();
-        let idle = now.saturating_duration_since(state.idle_since);
-        let rank = match state.was_busy {
-            false if idle >= SILENT => 0,
-            true => 1,
-            false if idle >= NEWEST => 2,
-            false => return None,
-        };
-        state.is_idle().then_some((rank, state.idle_since))
+    /// The order in which connections make room, smallest first, and since when this one has waited; `None` if it must stay.
+    fn rank(&self, now: Instant) -> Option<(u8, Instant)> {
+        self.state.lock().rank(now, self.bytes_per_second)
     }
 
-    fn close_if_idle(&self) -> bool {
+    fn close(&self, now: Instant) -> bool {
         let mut state = self.state.lock();
-        let closes = state.is_idle();
+        let closes = state.rank(now, self.bytes_per_second).is_some();
         if closes {
             state.is_closed = true;
             self.closed.notify_one();
@@ -130,17 +149,35 @@ impl Link {
         closes
     }
 
-    /// A request has come.
-    pub(super) fn begin(self: &Arc<Self>) -> Busy {
-        self.state.lock().is_busy = true;
+    /// A request has come, and its body follows if it has one.
+    pub(super) fn begin(self: &Arc<Self>, has_body: bool) -> Busy {
+        let stage = if has_body { Stage::Receiving { bytes: 0, waits: false } } else { Stage::Answering };
+        self.state.lock().enter(stage, Instant::now());
         Busy(Arc::clone(self))
     }
 
-    /// Sets whether a write is blocked because the client does not read.
-    pub(super) fn writes(&self, waits: bool) {
+    /// A read of the body found `read` bytes, or nothing there yet.
+    pub(super) fn received(&self, read: Option<usize>) {
+        if let Stage::Receiving { bytes, waits } = &mut self.state.lock().stage {
+            *bytes += read.unwrap_or(0) as u64;
+            *waits = read.is_none();
+        }
+    }
+
+    /// The body was read to its end, or is not wanted.
+    pub(super) fn end_of_body(&self) {
         let mut state = self.state.lock();
-        state.writes = waits;
-        state.idle_since = Instant::now();
+        if matches!(state.stage, Stage::Receiving { .. }) {
+            state.enter(Stage::Answering, Instant::now());
+        }
+    }
+
+    /// Sets whether a write is blocked because the client does not read.
+    pub(super) fn write_blocked(&self, is_blocked: bool) {
+        let now = Instant::now();
+        let mut state = self.state.lock();
+        state.write_blocked_since = is_blocked.then_some(now);
+        state.since = now;
     }
 
     /// Ends when the connection is to be closed.
@@ -150,8 +187,29 @@ impl Link {
 }
 
 impl State {
-    const fn is_idle(&self) -> bool {
-        !(self.is_busy || self.writes || self.is_closed)
+    const fn enter(&mut self, stage: Stage, now: Instant) {
+        self.stage = stage;
+        self.since = now;
+    }
+
+    fn rank(&self, now: Instant, bytes_per_second: u64) -> Option<(u8, Instant)> {
+        let (since, is_first) = (self.since, !self.was_answered);
+        let waited = now.saturating_duration_since(since);
+        let is_due =
+            |bytes: u64| u128::from(bytes) * 1000 < waited.as_millis() * u128::from(bytes_per_second);
+        if self.is_closed {
+            return None;
+        }
+        if let Some(since) = self.write_blocked_since {
+            return (now.saturating_duration_since(since) >= PATIENCE).then_some((3, since));
+        }
+        match self.stage {
+            Stage::Answering | Stage::Receiving { waits: false, .. } => None,
+            Stage::Receiving { bytes, .. } if waited >= PATIENCE && is_due(bytes) => Some((0, since)),
+            Stage::Idle if is_first && waited >= PATIENCE => Some((0, since)),
+            Stage::Idle if !is_first => Some((1, since)),
+            Stage::Idle | Stage::Receiving { .. } => (is_first && waited >= NEWEST).then_some((2, since)),
+        }
     }
 }
 
@@ -170,8 +228,8 @@ impl Drop for Place {
 impl Drop for Busy {
     fn drop(&mut self) {
         let mut state = self.0.state.lock();
-        (state.is_busy, state.was_busy) = (false, true);
-        state.idle_since = Instant::now();
+        state.was_answered = true;
+        state.enter(Stage::Idle, Instant::now());
     }
 }
 
@@ -179,46 +237,82 @@ impl Drop for Busy {
 mod tests {
     use super::*;
 
+    fn connections(most: usize) -> Connections {
+        Connections::new(most, 1000)
+    }
+
     #[test]
-    fn a_new_connection_has_time_to_ask() {
+    fn a_new_connection_has_time_to_send_a_request() {
         let now = Instant::now();
         let after = |ms| now + Duration::from_millis(ms);
-        let connections = Connections::new(2);
+        let connections = connections(2);
         let (first, second) = (connections.enter(now).unwrap(), connections.enter(after(20)).unwrap());
         assert!(connections.enter(after(99)).is_none());
-        drop(second.share().begin());
+        drop(second.share().begin(false));
         assert_eq!(
-            (first.share().need(after(110)).unwrap().0, second.share().need(after(110)).unwrap().0),
+            (first.share().rank(after(110)).unwrap().0, second.share().rank(after(110)).unwrap().0),
             (2, 1)
         );
-        assert_eq!(first.share().need(after(1000)).unwrap().0, 0);
-        let _third = connections.enter(after(110)).expect("who was answered goes first");
-        assert!(first.share().need(after(110)).is_some() && second.share().need(after(110)).is_none());
+        assert_eq!(first.share().rank(after(1000)).unwrap().0, 0);
+        let _third = connections.enter(after(110)).expect("the one that was answered goes first");
+        assert!(first.share().rank(after(110)).is_some() && second.share().rank(after(110)).is_none());
     }
 
     #[tokio::test]
-    async fn the_longest_idle_makes_room_and_who_is_served_stays() {
+    async fn the_longest_idle_makes_room_and_requests_stay() {
         let now = Instant::now();
         let at = |s| now + Duration::from_secs(s);
-        let connections = Connections::new(3);
+        let connections = connections(3);
         let busy = connections.enter(at(0)).unwrap();
-        let request = busy.share().begin();
+        let request = busy.share().begin(false);
         let (older, newer) = (connections.enter(at(1)).unwrap(), connections.enter(at(2)).unwrap());
         let next = connections.enter(at(3)).expect("room is made");
         older.share().closed().await;
         assert_eq!(connections.count(), 3);
         drop(older);
         assert_eq!(connections.count(), 3, "its place was given away before");
-        let requests = [newer.share().begin(), next.share().begin()];
-        assert!(connections.enter(at(4)).is_none(), "all are served");
+        let requests = [newer.share().begin(false), next.share().begin(false)];
+        assert!(connections.enter(at(4)).is_none(), "all are being answered");
         drop(requests);
-        next.share().writes(true);
-        newer.share().writes(true);
-        assert!(connections.enter(at(4)).is_none(), "two are written to");
-        newer.share().writes(false);
+        next.share().write_blocked(true);
+        newer.share().write_blocked(true);
+        assert!(
+            connections.enter(now + Duration::from_millis(900)).is_none(),
+            "both clients may read on soon"
+        );
+        newer.share().write_blocked(false);
         let last = connections.enter(at(5)).expect("room is made");
         newer.share().closed().await;
         drop((request, busy, newer, next, last));
         assert_eq!(connections.count(), 0);
+    }
+
+    #[test]
+    fn bodies_that_do_not_come_make_room_before_connections_that_were_answered() {
+        let connections = connections(3);
+        let enter = || connections.enter(Instant::now()).unwrap();
+        let (answered, stalled, steady) = (enter(), enter(), enter());
+        drop(answered.share().begin(false));
+        let _bodies = [stalled.share().begin(true), steady.share().begin(true)];
+        let (is_late, is_later) = (Instant::now() + PATIENCE, Instant::now() + PATIENCE * 2);
+        assert_eq!(stalled.share().rank(is_later), None, "it is not being read");
+        for body in [&stalled, &steady] {
+            body.share().received(Some(1500));
+            body.share().received(None);
+        }
+        assert_eq!(
+            stalled.share().rank(is_late),
+            Some((2, stalled.share().state.lock().since)),
+            "1,500 bytes in a second"
+        );
+        steady.share().received(Some(10_000));
+        steady.share().received(None);
+        let rank = |place: &Place| place.share().rank(is_later).map(|(rank, _)| rank);
+        assert_eq!((rank(&stalled), rank(&answered), rank(&steady)), (Some(0), Some(1), Some(2)));
+        steady.share().end_of_body();
+        assert_eq!(rank(&steady), None);
+        let _new = connections.enter(is_later).unwrap();
+        assert_eq!(rank(&stalled), None, "closed already");
+        assert!(rank(&answered).is_some());
     }
 }

@@ -2,14 +2,14 @@
 //!
 //! Accepting never waits for a place: see [`super::connections`].
 
-use super::connections::{Busy, Connections, Place};
+use super::connections::{Busy, Connections, Link, Place};
 use super::guard::Guard;
 use super::patience::Patience;
 use super::stall::StallTimeout;
 use super::{App, router};
 use crate::node::Node;
 use axum::Router;
-use axum::body::Body;
+use axum::body::{Body, Bytes};
 use hyper::Request;
 use hyper::body::{Body as HttpBody, Frame, Incoming, SizeHint};
 use hyper::server::conn::http1;
@@ -58,7 +58,7 @@ const TOO_MANY: &[u8] = b"HTTP/1.1 503 Service Unavailable\r\nretry-after: 1\r\n
 pub async fn serve(node: Node, listener: TcpListener, stop: impl Future<Output = ()> + Send) {
     let settings = node.settings();
     let patience = Patience::new(STALL_TIMEOUT, settings.transfer_rate);
-    let connections = Connections::new(settings.connections_max);
+    let connections = Connections::new(settings.connections_max, settings.transfer_rate);
     let turned_away = Arc::new(Semaphore::new(TURNED_AWAY_MAX));
     let open = connections.clone();
     let count = move || open.count() as f64;
@@ -111,8 +111,8 @@ fn converse(
     let link = place.share();
     let served = Arc::clone(&link);
     let service = service_fn(move |request: Request<Incoming>| {
-        let busy = served.begin();
-        let answer = service.call(request);
+        let busy = served.begin(!request.body().is_end_stream());
+        let answer = service.call(request.map(|body| Received { body, link: Arc::clone(&served) }));
         async move { Ok::<_, Infallible>(answer.await?.map(|body| Answer { body, _busy: busy })) }
     });
     let stream = StallTimeout::new(stream, patience, Arc::clone(&link));
@@ -140,6 +140,47 @@ async fn turn_away(mut stream: TcpStream) -> std::io::Result<()> {
     let mut ignored = [0; 1024];
     while stream.read(&mut ignored).await? > 0 {}
     Ok(())
+}
+
+/// A request's body; the connection sees how it comes.
+struct Received {
+    body: Incoming,
+    link: Arc<Link>,
+}
+
+impl HttpBody for Received {
+    type Data = Bytes;
+    type Error = hyper::Error;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, hyper::Error>>> {
+        let frame = Pin::new(&mut self.body).poll_frame(context);
+        match &frame {
+            Poll::Pending => self.link.received(None),
+            Poll::Ready(Some(Ok(frame))) => self.link.received(Some(frame.data_ref().map_or(0, Bytes::len))),
+            Poll::Ready(_) => {}
+        }
+        if self.body.is_end_stream() {
+            self.link.end_of_body();
+        }
+        frame
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.body.is_end_stream()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        self.body.size_hint()
+    }
+}
+
+impl Drop for Received {
+    fn drop(&mut self) {
+        self.link.end_of_body();
+    }
 }
 
 /// An answer, whose connection is busy until all of it is handed over.

@@ -36,14 +36,14 @@ impl<S: AsyncWrite + Unpin> StallTimeout<S> {
     ) -> Poll<io::Result<T>> {
         if let Poll::Ready(result) = &written {
             if self.waiting.take().is_some() {
-                self.link.writes(false);
+                self.link.write_blocked(false);
             }
             self.patience.moved(result.as_ref().map_or(0, moved), Instant::now());
             return written;
         }
         let deadline = self.patience.waits(Instant::now());
         if self.waiting.is_none() {
-            self.link.writes(true);
+            self.link.write_blocked(true);
         }
         let waiting = self.waiting.get_or_insert_with(|| Box::pin(sleep_until(deadline)));
         waiting.as_mut().poll(context).map(|()| Err(io::ErrorKind::TimedOut.into()))
@@ -103,7 +103,7 @@ mod tests {
     #[tokio::test]
     async fn who_reads_nothing_is_given_up() {
         let (mine, mut theirs) = duplex(100);
-        let place = Connections::new(1).enter(Instant::now()).expect("there is room");
+        let place = Connections::new(1, 1).enter(Instant::now()).expect("there is room");
         let mut mine = StallTimeout::new(mine, Patience::new(Duration::ZERO, 1), place.share());
         mine.write_all(&[1; 100]).await.unwrap();
         assert_eq!(mine.write(&[1]).await.unwrap_err().kind(), io::ErrorKind::TimedOut);
