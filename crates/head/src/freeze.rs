@@ -7,7 +7,8 @@
 //!
 //! Freezing touches no series: it changes the head's epoch, and a series of the other epoch is frozen whole. The
 //! first append to such a series sets its chunks apart. Releasing visits all series, a few in each turn, and so
-//! brings them all into one epoch again; only then the next freeze can come.
+//! brings them all into one epoch again; only then the next freeze can come. What cannot be released for long can take in
+//! what came since: [`TenantHead::freeze_rest_some`].
 
 use crate::late::{Late, hull};
 use crate::series::{EPOCH, Series};
@@ -30,7 +31,12 @@ pub(crate) struct Frozen {
     samples: u64,
     /// Series before this one are released.
     released: usize,
+    /// Series before this one were visited to freeze what came since.
+    visited: usize,
 }
+
+/// Merging so many late samples takes as long as a visit to a series.
+const LATE_PER_STEP: usize = 8;
 
 impl TenantHead {
     /// Makes all samples immutable, in constant time: what comes now is kept beside them. Says how many they are
@@ -46,6 +52,54 @@ impl TenantHead {
             self.frozen_late = std::mem::take(&mut self.late);
         }
         samples
+    }
+
+    /// Adds what came since the outstanding freeze to what is frozen, with so many steps left, of which a series is one;
+    /// true where it was the last turn. Nobody may write in between, and the release must not have begun.
+    pub(crate) fn freeze_rest_some(&mut self, steps: &mut usize) -> bool {
+        assert!(self.is_frozen() && self.frozen.released == 0, "BUG: the release has begun");
+        self.frozen.samples += std::mem::take(&mut self.samples_fresh);
+        // fewer may be left than were visited
+        let mut next = self.frozen.visited.min(self.series.len());
+        while next < self.series.len() && *steps > 0 {
+            let taken = 1 + self.freeze_rest(SeriesRef(next as u32)) / LATE_PER_STEP;
+            *steps = steps.saturating_sub(taken);
+            next += 1;
+        }
+        let last = next == self.series.len();
+        assert!(!last || self.late.is_empty(), "BUG: late samples of nobody");
+        self.frozen.visited = if last { 0 } else { next };
+        last
+    }
+
+    /// Makes a series frozen whole; says how many late samples were merged.
+    fn freeze_rest(&mut self, series_ref: SeriesRef) -> usize {
+        let epoch = self.frozen.epoch;
+        let Some(series) = self.series.find_mut(series_ref.index()) else { return 0 };
+        if series.state & EPOCH != epoch {
+            return 0;
+        }
+        let (has_late, had_late) = (series.late, series.frozen_late);
+        (series.late, series.frozen_late) = (has_late || had_late, false);
+        series.state ^= EPOCH;
+        if !has_late {
+            return 0;
+        }
+        let late = self.late.remove(&series_ref).expect("BUG: late samples are gone");
+        if !had_late {
+            self.frozen_late.insert(series_ref, late);
+            return 0;
+        }
+        // what came later wins
+        let mut samples = Samples::default();
+        late.merge_into(TimeRange::ALL, &mut samples, 0);
+        let frozen = self.frozen_late.get_mut(&series_ref).expect("BUG: frozen late samples are gone");
+        self.late_bytes -= late.heap_bytes() + frozen.heap_bytes();
+        for (timestamp_ms, value) in samples.iter_from(0) {
+            frozen.insert(timestamp_ms, value);
+        }
+        self.late_bytes += frozen.heap_bytes();
+        samples.len()
     }
 
     /// True from a freeze to the last turn of the release.

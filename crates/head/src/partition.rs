@@ -107,6 +107,20 @@ impl Partition {
         samples
     }
 
+    /// Freezes all that a tenant has, beside what is frozen of it already, a few hundred series at a time; true where it was
+    /// the last turn. Nobody may write to the tenant in between.
+    pub fn freeze_all_turn(&mut self, tenant: &TenantId) -> bool {
+        let Some(head) = self.tenants.get_mut(tenant) else { return true };
+        if !head.is_frozen() {
+            self.freeze(|other| other == tenant);
+            return true;
+        }
+        let before = head.memory_bytes();
+        let done = head.freeze_rest_some(&mut { TURN_SERIES });
+        self.change_bytes += head.memory_bytes() as isize - before as isize;
+        done
+    }
+
     /// Lets go of what is frozen of wanted tenants, a few hundred series at a time; true where it was the last turn.
     pub fn release_turn(&mut self, wanted: impl Fn(&TenantId) -> bool) -> bool {
         let (mut steps, mut next) = (TURN_SERIES, self.frozen.len());

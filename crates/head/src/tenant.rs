@@ -359,6 +359,11 @@ impl TenantHead {
         self.series.len() - self.free.len()
     }
 
+    /// One beyond the largest reference of a series.
+    pub const fn series_end(&self) -> usize {
+        self.series.len()
+    }
+
     /// Series that got a sample lately (see [`crate::Idle::retire_before_s`]).
     pub const fn active_count(&self) -> usize {
         self.active

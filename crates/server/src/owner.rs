@@ -15,6 +15,7 @@ mod dictionary;
 mod duty;
 mod evict;
 mod outage;
+mod relocate;
 mod replay;
 mod seal;
 mod slicing;
@@ -31,6 +32,8 @@ use head::Partition;
 use journal::{Journal, JournalError, Offset, RecordEncoder};
 use outage::Outage;
 use parking_lot::{Mutex, RwLock};
+use relocate::Relocating;
+pub(crate) use relocate::{Relocate, Relocated};
 pub(crate) use replay::late::{Late, LateBatch, LateTurn};
 use seal::Sealing;
 pub(crate) use seal::{Freeze, Frozen, Safe, Sealed};
@@ -115,6 +118,10 @@ pub(crate) enum Command {
     Read(Offset, SyncSender<Read>),
     /// Samples of a closed tenant.
     Late(LateBatch, SyncSender<()>),
+    /// Rewrites blocked tenants' samples at the journal's end.
+    Relocate(Relocate),
+    /// Truncates the journal to the partition's mark.
+    Truncate(SyncSender<()>),
     Stop,
 }
 
@@ -145,6 +152,7 @@ pub(crate) struct Owner {
     label_bytes: Vec<u8>,
     outage: Outage,
     sealing: Sealing,
+    relocating: Option<Relocating>,
     evicting: Evicting,
     /// Bytes of replayed records that are not sealed; what was taken in since is counted by the journal.
     unsealed_bytes: u64,
@@ -178,6 +186,7 @@ impl Owner {
             label_bytes: Vec::new(),
             outage: Outage::default(),
             sealing: Sealing::default(),
+            relocating: None,
             evicting: Evicting::new(now),
             unsealed_bytes: 0,
             known_at: now,
@@ -236,11 +245,13 @@ impl Owner {
         self.gather(wait);
         self.create_slice();
         self.take_slice();
+        self.turn_away_relocating();
         if !self.group.is_empty() {
             self.commit();
         }
         self.slice_done();
         self.seal_turn();
+        self.relocate_turn();
         self.evict_turn();
     }
 
@@ -278,6 +289,13 @@ impl Owner {
                     let _ = reply.send(()); // who asked may have gone
                     cost += GROUP_COST_MAX / 8;
                 }
+                Command::Relocate(asked) => {
+                    self.relocating = Some(Relocating::new(asked, self.node.clock.instant()));
+                }
+                Command::Truncate(reply) => {
+                    self.truncate_to_mark();
+                    let _ = reply.send(()); // the receiver may be gone
+                }
             }
             next = if cost < GROUP_COST_MAX { self.commands.try_recv().ok() } else { None };
         }
@@ -289,7 +307,9 @@ impl Owner {
             return None;
         }
         let creates = (!self.creating.is_empty()).then_some(self.create_at);
-        let others = [creates, self.slicing.wants_turn(), self.sealing.wants_turn()].into_iter().flatten();
+        let relocates = self.relocating.as_ref().map(Relocating::wants_turn);
+        let others = [creates, self.slicing.wants_turn(), self.sealing.wants_turn(), relocates];
+        let others = others.into_iter().flatten();
         let next = others.fold(self.evicting.duty.due(), Instant::min);
         let left = next.saturating_duration_since(self.node.clock.instant());
         (!left.is_zero()).then_some(left)
@@ -364,7 +384,7 @@ impl Owner {
             match self.commands.recv() {
                 Ok(Command::Write(submission)) => submission.turn_away(refusal.clone()),
                 Ok(Command::Stop) | Err(_) => return,
-                Ok(Command::Freeze(_) | Command::Sealed(_) | Command::Read(..) | Command::Late(..)) => {} // dropping the reply ends the wait
+                Ok(_) => {} // dropping the reply ends the wait
             }
         }
     }

@@ -198,8 +198,10 @@ pub(crate) fn check_state(node: &Node, tenant: &TenantId) -> Result<(), Refusal>
     if let Some(percent) = node.shared().lake.laggards.head_percent(tenant)
         && node.shared().is_filled_to(percent)
     {
-        let message = "samples of this tenant cannot leave memory, since its table cannot be written; \
-             the server's log says why";
+        let message = format!(
+            "samples of tenant {tenant} cannot leave memory, which is {percent} % full, since its table cannot be written; \
+             the server's log says why"
+        );
         return Err(Refusal::busy("table_unwritable", message));
     }
     check_tenant(node, tenant)

@@ -7,7 +7,10 @@
 use crate::lake::sealer::{Sealer, Stopping};
 use crate::lake::upkeep::Upkeep;
 use crate::node::{Node, Parts, StartError};
-use crate::owner::{Command, Freeze, Frozen, LateBatch, Owner, Owners, PartitionShared, Read, Safe, Sealed};
+use crate::owner::{
+    Command, Freeze, Frozen, LateBatch, Owner, Owners, PartitionShared, Read, Relocate, Relocated, Safe,
+    Sealed,
+};
 use crate::pipeline::{self, Answer, Submitted};
 use crate::refusal::Refusal;
 use crate::settings::Settings;
@@ -96,6 +99,8 @@ pub struct Progress {
     pub offsets: (u64, u64),
     /// Segments of its journal.
     pub segments: u64,
+    /// Their bytes.
+    pub bytes: u64,
 }
 
 /// The samples of each series.
@@ -239,12 +244,13 @@ impl Stepped {
             let mark = self.node.shared().lake.mark(number);
             let owners = self.owners.borrow();
             let journal = owners[number].journal();
-            let offsets = (journal.start().0, journal.durable_end().0);
+            let (offsets, stats) = ((journal.start().0, journal.durable_end().0), journal.stats());
             Progress {
                 source: mark.source.clone(),
                 upto: mark.needed_from(),
                 offsets,
-                segments: journal.stats().segments,
+                segments: stats.segments,
+                bytes: stats.bytes,
             }
         };
         (0..self.partitions()).map(of).collect()
@@ -373,5 +379,16 @@ impl Owners for Waiting {
     fn take_late(&mut self, number: usize, batch: LateBatch) -> Option<()> {
         let (reply, answer) = sync_channel(1);
         self.wait_for(number, Command::Late(batch, reply), &answer)
+    }
+
+    fn relocate(&mut self, number: usize, tenants: &BTreeSet<TenantId>) -> Option<Relocated> {
+        let (reply, answer) = sync_channel(1);
+        let relocate = Relocate { tenants: tenants.clone(), reply };
+        self.wait_for(number, Command::Relocate(relocate), &answer)
+    }
+
+    fn truncate(&mut self, number: usize) -> Option<()> {
+        let (reply, answer) = sync_channel(1);
+        self.wait_for(number, Command::Truncate(reply), &answer)
     }
 }

@@ -51,6 +51,11 @@ impl SimDisk {
         Self(Arc::new(Mutex::new(state)))
     }
 
+    /// What goes wrong.
+    pub fn faults(&self) -> DiskFaults {
+        self.lock().faults
+    }
+
     /// Changes what goes wrong.
     pub fn set_faults(&self, faults: DiskFaults) {
         self.lock().faults = faults;

@@ -2,6 +2,7 @@
 //!
 //! How the node starts and dies is in [`lives`]; how everything comes to its end in [`drain`].
 
+mod block;
 mod drain;
 mod imports;
 mod lives;
@@ -119,13 +120,20 @@ impl Driver {
         for _ in 0..self.plan.steps {
             self.clock.next_step();
             self.step()?;
-            if self.power.is_off() {
-                // a process can be killed in the middle of a change too
-                let loses_power = self.plan.durability == Durability::Fsync && self.chance(0.7);
-                self.restart(loses_power)?;
-            }
+            self.restart_after_power_loss()?;
         }
         self.drain()
+    }
+
+    /// Starts the node again where the power failed. True where it did.
+    fn restart_after_power_loss(&mut self) -> Result<bool, String> {
+        let is_off = self.power.is_off();
+        if is_off {
+            // a process can be killed in the middle of a change too
+            let loses_power = self.plan.durability == Durability::Fsync && self.chance(0.7);
+            self.restart(loses_power)?;
+        }
+        Ok(is_off)
     }
 
     fn step(&mut self) -> Result<(), String> {
@@ -139,6 +147,7 @@ impl Driver {
             Step::Compact => self.compact(),
             Step::Advance => self.advance(),
             Step::LeaveBehind => self.leave_one_behind()?,
+            Step::Block => self.block_one()?,
             Step::SetClock => self.set_clock(),
             Step::Crash => self.crash()?,
             Step::Deliver => self.deliver(),

@@ -22,14 +22,23 @@ pub enum Fault {
     Backfills,
     /// Heads with room for a fraction of the series.
     Memory,
+    /// The table of one tenant fails for long, while others write much and are sealed; in it the process and the power die.
+    BlockedTenants,
     /// A disk that fails often, under data directories that lose their power while they are new.
     Directories,
 }
 
 impl Fault {
     /// All of them.
-    pub const ALL: &[Self] =
-        &[Self::Resends, Self::LateSamples, Self::Imports, Self::Backfills, Self::Memory, Self::Directories];
+    pub const ALL: &[Self] = &[
+        Self::Resends,
+        Self::LateSamples,
+        Self::Imports,
+        Self::Backfills,
+        Self::Memory,
+        Self::BlockedTenants,
+        Self::Directories,
+    ];
 
     /// Steps of a run, before it drains: at least, and how many more at most.
     const STEPS: (usize, u64) = (25, 40);
@@ -70,6 +79,13 @@ impl Fault {
                     (plan.steps, plan.load.backfill_days) = (plan.steps / 2 + 15, 12);
                     plan.flush_bytes = [Some(64 << 10), Some(256 << 10), None][rng.below(3) as usize];
                 }
+                plan.retention_ms = None;
+            }
+            Self::BlockedTenants => {
+                plan.steps /= 4;
+                plan.weights.set(Step::Block, 10);
+                plan.tenants = plan.tenants.max(2);
+                (plan.partitions, plan.segment_bytes) = (1, 2 << 10);
                 plan.retention_ms = None;
             }
             Self::Directories => {

@@ -24,6 +24,8 @@ pub enum Step {
     Advance,
     /// One tenant's table fails, and the others are to get on.
     LeaveBehind,
+    /// One tenant's table fails for long, in which others write much.
+    Block,
     /// The clock is set.
     SetClock,
     /// The process or the power dies.
@@ -42,7 +44,7 @@ pub enum Step {
 
 /// How likely each step is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Weights([(Step, u64); 15]);
+pub struct Weights([(Step, u64); 16]);
 
 impl Weights {
     fn of(rng: &mut Rng) -> Self {
@@ -63,6 +65,7 @@ impl Weights {
             (Step::Check, 2),
             (Step::Copy, or(2, 0.25)),
             (Step::Import, 0),
+            (Step::Block, 0),
         ])
     }
 

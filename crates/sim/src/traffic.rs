@@ -32,6 +32,8 @@ pub struct Traffic {
     pub trace: Trace,
     /// What was found wrong while the sealer waited.
     pub failure: Option<String>,
+    /// A tenant that does not write.
+    pub reserved: Option<usize>,
     load: Load,
     underway: Vec<Underway>,
     /// Shares of which a part was stored: so many samples. Which ones, is to be looked at.
@@ -72,6 +74,7 @@ impl Traffic {
             model,
             trace,
             failure: None,
+            reserved: None,
             load,
             underway: Vec::new(),
             unclear: Vec::new(),
@@ -126,7 +129,10 @@ impl Traffic {
 
     fn make(&mut self, node: &Stepped, fleet: &Fleet, now_ms: i64) -> Request {
         let number = self.next_request();
-        let tenant = self.rng.below(fleet.tenants.len() as u64) as usize;
+        let mut tenant = self.rng.below(fleet.tenants.len() as u64) as usize;
+        if self.reserved == Some(tenant) {
+            tenant = (tenant + 1) % fleet.tenants.len();
+        }
         let drawn = self.draw_samples(tenant, fleet.series.len(), now_ms);
         let mut encoder = V1Encoder::new();
         let mut shares: BTreeMap<usize, Share> = BTreeMap::new();

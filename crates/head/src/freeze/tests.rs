@@ -116,6 +116,14 @@ fn one_life(rng: &mut Rng) {
             let count: usize = model.iter().map(|m| m.frozen.len()).sum();
             assert!(frozen as usize >= count && (frozen > 0) == head.is_frozen());
             check(&head, &refs, &model, rng);
+        } else if rng.chance(0.3) {
+            while !head.freeze_rest_some(&mut { 1 + rng.below(4) as usize }) {
+                check_bytes(&head);
+            }
+            for model in &mut model {
+                model.frozen.extend(std::mem::take(&mut model.fresh));
+            }
+            check(&head, &refs, &model, rng);
         } else if rng.chance(0.6) {
             let (mut order, mut series) = (FrozenOrder::new(), Vec::new());
             while !order.turn(&head, &mut series) {}

@@ -35,13 +35,17 @@ impl Laggards {
         self.others_get_on.store(are, Ordering::Relaxed);
     }
 
+    /// Whether somebody is sealed.
+    pub(super) fn do_others_get_on(&self) -> bool {
+        self.others_get_on.load(Ordering::Relaxed)
+    }
+
     /// How full the head may be, in percent, for writes of this tenant; `None` where it gets on.
     pub(crate) fn head_percent(&self, tenant: &TenantId) -> Option<u64> {
         if self.count.load(Ordering::Relaxed) == 0 || !self.since_ms.lock().contains_key(tenant) {
             return None;
         }
-        let with_others = self.others_get_on.load(Ordering::Relaxed);
-        Some(if with_others { fill::REFUSE_LAGGARDS } else { fill::REFUSE_LAST })
+        Some(if self.do_others_get_on() { fill::REFUSE_LAGGARDS } else { fill::REFUSE_LAST })
     }
 
     /// All of them, and since when.

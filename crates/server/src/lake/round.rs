@@ -14,6 +14,8 @@ use super::stage::{self, Workspace};
 use super::upkeep::SWEEP_EVERY;
 use crate::node::Shared;
 use crate::owner::{Frozen, Owners, Safe};
+use head::TenantHead;
+use journal::Offset;
 use model::TenantId;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -159,6 +161,26 @@ impl Round {
         };
         let parts = self.parts.iter_mut().map(part).collect();
         Self { only: Some(tenant.clone()), ..Self::new(self.began, self.since_ms, self.all, parts) }
+    }
+
+    /// True where nothing of a tenant's own round is committed.
+    pub(super) fn is_movable(&self) -> bool {
+        let is_whole = |part: &Part| part.known.is_empty() && part.passed.is_empty();
+        !self.noted && self.committed.is_empty() && self.parts.iter().all(is_whole)
+    }
+
+    /// All that a tenant has in a partition is frozen: what the journal has of it below `upto`. It is staged anew.
+    pub(super) fn relocated(&mut self, node: &Shared, number: usize, upto: Offset) {
+        let tenant = self.only.as_ref().expect("BUG: a tenant's own round");
+        let head = node.partitions()[number].head.read();
+        let is_frozen = head.tenant(tenant).is_some_and(TenantHead::is_frozen);
+        let samples = self.parts[number].frozen.map_or(0, |frozen| frozen.samples);
+        self.parts[number] = Part {
+            frozen: Some(Frozen { upto, samples }),
+            tenants: is_frozen.then(|| tenant.clone()).into_iter().collect(),
+            released: !is_frozen,
+            ..Part::default()
+        };
     }
 
     /// Samples that stand still for it.

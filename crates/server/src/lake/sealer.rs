@@ -4,6 +4,7 @@
 //! tried again by itself, sooner or later as it fails the first time or the tenth, and comes back alone.
 
 mod behind;
+mod relocate;
 mod reopen;
 
 use super::flush::{FlushPace, Flushed, Waiter};
@@ -14,6 +15,7 @@ use crate::node::Shared;
 use crate::owner::Owners;
 use behind::Behind;
 use model::TenantId;
+use relocate::Relocation;
 use reopen::Reopening;
 use std::collections::BTreeMap;
 use std::io;
@@ -92,6 +94,7 @@ pub(crate) struct Sealer<O> {
     held: Vec<Waiter>,
     behind: BTreeMap<TenantId, Behind>,
     reopening: Reopening,
+    relocation: Relocation,
     /// A tenant is no longer behind: what came of it meanwhile is older than it looks.
     caught_up: bool,
     failures: u32,
@@ -109,7 +112,9 @@ impl<O: Owners> Sealer<O> {
     ) -> Self {
         let (ended, courtesy) = (node.clock.instant(), Courtesy::new(&node));
         let flush_interval = Duration::from_millis(node.settings.lake.flush_interval_ms.unsigned_abs());
+        let relocation = Relocation::new(node.partitions().len(), node.settings.segment_bytes);
         Self {
+            relocation,
             flush_pace: FlushPace::new(flush_interval),
             courtesy,
             node,
@@ -192,6 +197,7 @@ impl<O: Owners> Sealer<O> {
             Err(SealError::Stopping) => return Err(Stopping),
             Err(error) => Some(self.failed(&error)),
         };
+        self.relocate_some()?;
         self.retry_one()?;
         let closed = self.reopen_some();
         self.answer_held();

@@ -20,6 +20,7 @@ pub(crate) struct LakeMetrics {
     pub(crate) bytes: Counter,
     pub(crate) commits: Counter,
     pub(crate) outlived: Counter,
+    pub(crate) relocations: Counter,
     pub(crate) frozen_samples: Gauge,
     pub(crate) left_out_files: Counter,
     pub(crate) merges: Counter,
@@ -74,6 +75,10 @@ impl LakeMetrics {
             outlived: r.counter(
                 "floodmark_seal_outlived_queries_total",
                 "Times that sealed samples left the head while queries from before the commit still ran.",
+            ),
+            relocations: r.counter(
+                "floodmark_journal_relocations_total",
+                "Times that samples of tenants that cannot be sealed were moved to the end of a journal to shorten it.",
             ),
             frozen_samples: r.gauge(
                 "floodmark_seal_frozen_samples",

@@ -13,6 +13,7 @@
 
 mod buffers;
 mod demand;
+mod known;
 pub(crate) mod late;
 mod pace;
 mod references;
@@ -330,6 +331,11 @@ impl Marks {
         Self { noted, asked: HashMap::new(), closed: HashSet::new() }
     }
 
+    /// True if the journal may have the tenant's samples twice: a relocation may have been interrupted.
+    fn may_repeat(&self, tenant: &TenantId) -> bool {
+        self.noted.is_unknown() || self.noted.tenants.contains_key(tenant.as_str())
+    }
+
     /// True where no table has anything from `offset` on, of any tenant. Where nothing was noted, that is not known before
     /// all tenants of the journal were met.
     fn is_behind_all(&self, offset: Offset) -> bool {
@@ -459,8 +465,12 @@ impl Replay {
             if sealed {
                 self.sealed += record.refs.len() as u64;
             } else {
+                let may_repeat = self.marks.may_repeat(&record.tenant) && known::ascends(record);
                 // only where the record that defined a series was lost to damage
                 self.nameless += record.translate(|given| slots.series(given)) as u64;
+                if may_repeat {
+                    known::leave_out(head, record);
+                }
                 head.append(&record.refs, &record.timestamps, &record.values, self.seen_s);
                 self.samples += record.refs.len() as u64;
             }

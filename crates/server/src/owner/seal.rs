@@ -237,19 +237,18 @@ impl Owner {
             if let Safe::All { .. } = sealed.what {
                 self.sealing.frozen = None;
             }
-            // who cannot be sealed keeps the journal from there on
-            let needed = Offset(self.node.lake.mark(self.number).needed_from());
-            self.truncate(needed.min(self.sealing.carried));
-            self.publish_stats();
+            self.truncate_to_mark();
             let _ = sealed.reply.send(()); // nobody may wait any more
         }
     }
 
-    /// Drops the journal's dictionaries that end at or before `upto`.
-    fn truncate(&mut self, upto: Offset) {
-        if let Err(error) = self.journal.truncate(upto) {
+    /// Drops the journal's dictionaries that nobody needs. A tenant that cannot be sealed keeps them from its mark on.
+    pub(super) fn truncate_to_mark(&mut self) {
+        let needed = Offset(self.node.lake.mark(self.number).needed_from());
+        if let Err(error) = self.journal.truncate(needed.min(self.sealing.carried)) {
             tracing::warn!(partition = self.number, %error, "cannot shorten the journal");
         }
+        self.publish_stats();
     }
 }
 

@@ -1,6 +1,6 @@
 //! How the sealer tells owners what to do.
 
-use super::{Command, Commands, Freeze, Frozen, LateBatch, Read, Safe, Sealed};
+use super::{Command, Commands, Freeze, Frozen, LateBatch, Read, Relocate, Relocated, Safe, Sealed};
 use journal::Offset;
 use model::TenantId;
 use std::collections::BTreeSet;
@@ -19,6 +19,12 @@ pub(crate) trait Owners {
 
     /// Has a partition take samples of a closed tenant into its head. `None` where it is closed.
     fn take_late(&mut self, number: usize, batch: LateBatch) -> Option<()>;
+
+    /// Has a partition rewrite tenants' samples at its journal's end. `None` if the owner is gone.
+    fn relocate(&mut self, number: usize, tenants: &BTreeSet<TenantId>) -> Option<Relocated>;
+
+    /// Has a partition truncate its journal to its mark. `None` if the owner is gone.
+    fn truncate(&mut self, number: usize) -> Option<()>;
 }
 
 /// Each on its own thread.
@@ -44,6 +50,18 @@ impl Owners for Vec<Commands> {
     fn take_late(&mut self, number: usize, batch: LateBatch) -> Option<()> {
         let (reply, answer) = sync_channel(1);
         self[number].send(Command::Late(batch, reply)).ok()?;
+        answer.recv().ok()
+    }
+
+    fn relocate(&mut self, number: usize, tenants: &BTreeSet<TenantId>) -> Option<Relocated> {
+        let (reply, answer) = sync_channel(1);
+        self[number].send(Command::Relocate(Relocate { tenants: tenants.clone(), reply })).ok()?;
+        answer.recv().ok()
+    }
+
+    fn truncate(&mut self, number: usize) -> Option<()> {
+        let (reply, answer) = sync_channel(1);
+        self[number].send(Command::Truncate(reply)).ok()?;
         answer.recv().ok()
     }
 }

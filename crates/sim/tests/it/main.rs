@@ -72,6 +72,11 @@ fn what_has_no_room_is_refused_and_nothing_else_is_lost() {
 }
 
 #[test]
+fn a_tenant_that_cannot_be_sealed_does_not_keep_the_journal() {
+    run_all(0, SEEDS_OF_FAULT, Some(Fault::BlockedTenants));
+}
+
+#[test]
 fn new_directories_survive_a_power_loss_before_anything_in_them_is_acknowledged() {
     run_all(0, SEEDS_OF_FAULT, Some(Fault::Directories));
 }

@@ -223,3 +223,72 @@ fn a_broken_table_and_lost_floodmarks_close_one_tenant_and_no_other() {
     ask("/api/v1/metadata", &[]).expect(200, &["what is owned"]);
     foreign::check_count(&table, 3 * 5);
 }
+
+/// Puts an entry without a byte behind a table's log; what takes it away again.
+fn block(table: &Path) -> impl FnOnce() + use<> {
+    let log = table.join("_delta_log");
+    let entries = std::fs::read_dir(&log).unwrap().map(|entry| entry.unwrap().path());
+    let versions = entries.filter(|path| path.extension().is_some_and(|e| e == "json"));
+    let versions = versions.map(|path| path.file_stem().unwrap().to_str().unwrap().parse::<u64>().unwrap());
+    let entry = log.join(format!("{:020}.json", versions.max().unwrap() + 1));
+    std::fs::write(&entry, "").unwrap();
+    move || std::fs::remove_file(entry).unwrap()
+}
+
+#[test]
+fn a_tenant_that_cannot_be_sealed_does_not_keep_the_journal_of_others() {
+    const SAMPLES: i64 = 40_000;
+    const MIB: f64 = 1024.0 * 1024.0;
+    let options = EXCUSES.iter().fold(Options::default(), |options, text| options.allow(text));
+    let config = "partitions = 1\nsegment_size = \"1MiB\"\nseal_after = \"100ms\"";
+    let mut server = Server::start(options.allow("delta_kernel").config(config));
+    let base_ms = now_ms() - 3_000_000;
+    let mut times = Vec::new();
+    let mut write_blocked = |server: &Server| {
+        let time_ms = base_ms + times.len() as i64;
+        times.push(time_ms);
+        // it is refused while its samples are being moved
+        wait_for("a write", || (write_as(server, "blocked", time_ms).status == 204).then_some(()));
+    };
+    write_blocked(&server);
+    flush(&server);
+    let table = server.data_dir().join("tables/blocked/metrics");
+    let unblock = block(&table);
+    write_blocked(&server);
+    let (mut written, mut longest) = (0, 0.0f64);
+    for round in 0..40 {
+        let samples = (0..SAMPLES).map(|i| (base_ms + written + i, ((written + i) as f64).sqrt()));
+        let series = wire::Series::new(&[("__name__", "many")]).samples(samples);
+        server.send(&Request::write(&wire::v1(&[series])).tenant("other")).expect(204, &[]);
+        written += SAMPLES;
+        wait_for("others' samples in tables", || {
+            (server.metric("floodmark_seal_samples_total") >= (written % (20 * SAMPLES)) as f64).then_some(())
+        });
+        longest = longest.max(server.metric("floodmark_journal_bytes"));
+        match round {
+            5 | 25 => write_blocked(&server),
+            19 => {
+                assert!(server.metric("floodmark_journal_relocations_total") >= 1.0);
+                server.kill9();
+                server.restart();
+            }
+            _ => {}
+        }
+    }
+    assert!(server.metric("floodmark_journal_relocations_total") >= 1.0);
+    // without anything else to retain, it is hardly longer than two segments
+    assert!(longest < 5.0 * MIB, "{longest} bytes of journal, and {written} samples were sealed");
+    unblock();
+    wait_for("the tenant", || (server.metric("floodmark_seal_tenants_behind") == 0.0).then_some(()));
+    write_blocked(&server);
+    for _ in 0..2 {
+        let found = read::matrix(&server.query_as(Some("blocked"), "owned[1h]", now_ms()));
+        let found: Vec<Vec<_>> =
+            found.into_values().map(|s| s.into_iter().map(|(t, _)| t).collect()).collect();
+        assert_eq!(found, vec![times.clone(); 3]);
+        server.kill9();
+        server.restart();
+    }
+    flush(&server);
+    foreign::check_count(&table, 3 * times.len() as u64);
+}

@@ -143,7 +143,7 @@ fn a_tenant_waits_for_room_and_others_do_not() {
     broken.mend();
     seal_times(&mut node, 5);
     let refusal = there.shared().lake.closed.check(&a).unwrap_err();
-    assert!(refusal.message.contains("too full"), "{refusal:?}");
+    assert!(refusal.message.contains("no room"), "{refusal:?}");
     fill(&node);
     drop(pin);
     seal_until(&mut node, &clock, |node| !is_closed(node, "a"));

@@ -93,8 +93,12 @@ impl Owner {
                     let frozen = self.freeze_upto(next, &except);
                     let _ = reply.send(frozen); // who asked may have gone: the next one gets the same answer
                 }
-                // who asked sees that no answer comes; late samples wait until all is replayed
-                Command::Freeze(_) | Command::Read(..) | Command::Late(..) => {}
+                // dropping the reply ends the wait; these are asked again after the replay
+                Command::Freeze(_)
+                | Command::Read(..)
+                | Command::Late(..)
+                | Command::Relocate(_)
+                | Command::Truncate(_) => {}
                 Command::Sealed(sealed) => self.let_go(replay, next, sealed)?,
             }
         }

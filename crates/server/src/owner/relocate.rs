@@ -1,0 +1,211 @@
+//! Relocation: the samples of tenants that cannot be sealed are rewritten at the journal's end, so that it can be truncated.
+//!
+//! ```text
+//!   journal   │ T  o  T  o  o  o  o  o  o  o  o │ T' T'          T: a blocked tenant's records; o: others', all in tables
+//!             └── retained because of T ────────┘ └─ live
+//! ```
+//!
+//! All of the tenant's samples are frozen first, then rewritten. Its writes are refused until that is done, so the frozen
+//! block is exactly what the journal has of the tenant below the end of the copy: the block may be committed up to that
+//! offset even if the copy is incomplete. A replay that finds both copies loads each sample once ([`super::replay`]).
+
+use super::Owner;
+use super::duty::Duty;
+use crate::refusal::Refusal;
+use head::TenantHead;
+use journal::{JournalError, Offset};
+use model::{LabelsRef, Samples, SeriesRef, TenantId, TimeRange};
+use std::collections::BTreeSet;
+use std::sync::mpsc::SyncSender;
+use std::time::Instant;
+
+/// Samples that one turn writes and syncs.
+const TURN_SAMPLES: usize = 16 << 10;
+
+/// Series that one turn visits: most of them may have no samples.
+const TURN_SERIES: u32 = 4096;
+
+/// A request to relocate these tenants' samples.
+#[derive(Debug)]
+pub(crate) struct Relocate {
+    pub(crate) tenants: BTreeSet<TenantId>,
+    pub(crate) reply: SyncSender<Relocated>,
+}
+
+/// The result of a relocation.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Relocated {
+    /// The tenants' frozen samples are all that the journal has of them below this offset.
+    pub(crate) upto: Offset,
+    /// Where the copy begins; `None` if it could not be written completely.
+    pub(crate) from: Option<Offset>,
+}
+
+/// Progress of a relocation.
+#[derive(Debug)]
+pub(super) struct Relocating {
+    asked: Relocate,
+    step: Step,
+    /// Tenants left in this step, the next one last.
+    waiting: Vec<TenantId>,
+    duty: Duty,
+}
+
+#[derive(Debug, Clone, Copy)]
+enum Step {
+    Freeze,
+    Write { began: Offset, next: Place },
+}
+
+/// Where in a tenant's head the next turn continues.
+#[derive(Debug, Clone, Copy)]
+struct Place {
+    series: SeriesRef,
+    from_ms: i64,
+}
+
+impl Place {
+    const START: Self = Self { series: SeriesRef(0), from_ms: i64::MIN };
+}
+
+impl Relocating {
+    pub(super) fn new(asked: Relocate, now: Instant) -> Self {
+        let waiting = asked.tenants.iter().cloned().collect();
+        Self { asked, step: Step::Freeze, waiting, duty: Duty::from(now) }
+    }
+
+    /// When the next turn is due.
+    pub(super) const fn wants_turn(&self) -> Instant {
+        self.duty.due()
+    }
+}
+
+impl Owner {
+    /// Refuses the group's submissions of tenants that are being relocated.
+    pub(super) fn turn_away_relocating(&mut self) {
+        let Some(relocating) = &self.relocating else { return };
+        for submission in self.group.extract_if(.., |s| relocating.asked.tenants.contains(&s.tenant)) {
+            let message = format!(
+                "the table of tenant {} cannot be written, and its samples are being moved in the journal",
+                submission.tenant
+            );
+            submission.turn_away(Refusal::busy("table_unwritable", message));
+        }
+    }
+
+    /// Takes one turn if one is due.
+    pub(super) fn relocate_turn(&mut self) {
+        let began = self.node.clock.instant();
+        let Some(mut relocating) = self.relocating.take_if(|relocating| relocating.wants_turn() <= began)
+        else {
+            return;
+        };
+        let from = match relocating.step {
+            Step::Freeze => {
+                self.freeze_all_turn(&mut relocating);
+                None
+            }
+            Step::Write { began: from, next } => match self.write_turn(&mut relocating.waiting, next) {
+                Ok(next) => {
+                    relocating.step = Step::Write { began: from, next };
+                    relocating.waiting.is_empty().then_some(Some(from))
+                }
+                Err(error) => {
+                    self.journal.abandon();
+                    self.dictionary.forget();
+                    tracing::warn!(partition = self.number, %error, "tenants that cannot be sealed keep the journal: their samples cannot be moved to its end");
+                    Some(None)
+                }
+            },
+        };
+        self.publish_stats();
+        match from {
+            Some(from) => {
+                let relocated = Relocated { upto: self.journal.durable_end(), from };
+                let _ = relocating.asked.reply.send(relocated); // the sealer may be gone
+            }
+            None => {
+                relocating.duty.worked(began, self.node.clock.instant());
+                self.relocating = Some(relocating);
+            }
+        }
+    }
+
+    fn freeze_all_turn(&self, relocating: &mut Relocating) {
+        if let Some(tenant) = relocating.waiting.last() {
+            let mut head = self.partition.head.write();
+            if head.freeze_all_turn(tenant) {
+                relocating.waiting.pop();
+            }
+            self.partition.grew(head.take_change());
+        }
+        if relocating.waiting.is_empty() {
+            relocating.waiting = relocating.asked.tenants.iter().cloned().collect();
+            // between two groups the head holds exactly what the journal has
+            relocating.step = Step::Write { began: self.journal.durable_end(), next: Place::START };
+        }
+    }
+
+    /// Writes and syncs some samples of the next tenant; returns where to continue.
+    fn write_turn(&mut self, waiting: &mut Vec<TenantId>, mut next: Place) -> Result<Place, JournalError> {
+        let Some(tenant) = waiting.last() else { return Ok(next) };
+        self.dictionary.enter(self.journal.begin()?);
+        let Self { encoder, journal, dictionary, label_bytes, partition, .. } = self;
+        let partition = partition.head.read();
+        let Some(head) = partition.tenant(tenant) else {
+            waiting.pop();
+            return Ok(Place::START);
+        };
+        encoder.begin(tenant);
+        let end = SeriesRef(head.series_end() as u32);
+        let (mut samples, mut written, mut series_left) = (Samples::default(), 0, TURN_SERIES);
+        while next.series < end && written < TURN_SAMPLES && series_left > 0 && !encoder.is_full() {
+            samples.clear();
+            let until_ms = read_some(head, next, &mut samples);
+            if !samples.is_empty() && dictionary.of(tenant).insert(next.series) {
+                label_bytes.clear();
+                head.write_labels(next.series, label_bytes);
+                encoder.define(next.series, LabelsRef::from_canonical(label_bytes));
+            }
+            for (timestamp_ms, value) in samples.iter_from(0) {
+                encoder.sample(next.series, timestamp_ms, value);
+            }
+            written += samples.len();
+            series_left -= 1;
+            next = match until_ms {
+                Some(until_ms) => Place { from_ms: until_ms + 1, ..next },
+                None => Place { series: SeriesRef(next.series.0 + 1), ..Place::START },
+            };
+        }
+        if next.series >= end {
+            waiting.pop();
+            next = Place::START;
+        }
+        drop(partition);
+        if !encoder.is_empty() {
+            journal.append(encoder.finish())?;
+            dictionary.grow(encoder.definitions(), encoder.definition_bytes());
+            journal.sync()?;
+        }
+        Ok(next)
+    }
+}
+
+/// Reads a series' samples from `place` on, about as many as one turn writes. Returns the time up to which it read, or `None`
+/// if those were the last. All samples of the series must be frozen.
+fn read_some(head: &TenantHead, place: Place, out: &mut Samples) -> Option<i64> {
+    let range = head.frozen_range(place.series)?;
+    let start_ms = range.start_ms.max(place.from_ms);
+    let mut end_ms = range.end_ms;
+    let count = |end_ms| head.samples_at_most(place.series, TimeRange::new(start_ms, end_ms));
+    while start_ms < end_ms && count(end_ms) > TURN_SAMPLES {
+        end_ms = start_ms + (end_ms - start_ms) / 2;
+    }
+    if start_ms <= end_ms {
+        head.read(place.series, TimeRange::new(start_ms, end_ms), out);
+    }
+    (end_ms < range.end_ms).then_some(end_ms)
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,83 @@
+//! One tenant cannot be sealed for long, and others write as much as they like: the journal stays short all the same.
+
+use super::Driver;
+use crate::disk::DiskFaults;
+use crate::store::StoreFaults;
+
+/// Rounds of sealing meanwhile.
+const ROUNDS: usize = 14;
+
+/// Requests of other tenants between two of them. The tenant itself writes only while the sealer waits for owners.
+const REQUESTS: usize = 12;
+
+/// What the journal may hold beside what is live: two segments, a dictionary, and the requests of some rounds.
+const FREE_BYTES: u64 = 16 << 10;
+
+/// What is live may be there so often, at so many bytes for a sample with its share of a definition.
+const LIVE_FACTOR: u64 = 4;
+const SAMPLE_BYTES: u64 = 64;
+
+impl Driver {
+    /// The store fails for one tenant alone, for a long time in which the process may die.
+    pub(super) fn block_one(&mut self) -> Result<(), String> {
+        let blocked = self.below(self.plan.tenants as u64) as usize;
+        self.trace(format!("the table of {blocked} fails for long"));
+        self.block(blocked)?;
+        self.store.set_faults(StoreFaults::default());
+        // it comes back by itself, and the process dies soon after
+        for _ in 0..1 + self.below(4) {
+            self.clock.next_step();
+            self.clock.advance(60_000);
+            self.seal()?;
+        }
+        if self.power.is_off() || self.chance(0.5) {
+            self.trace("killed");
+            self.restart(false)?;
+        }
+        Ok(())
+    }
+
+    fn block(&mut self, blocked: usize) -> Result<(), String> {
+        let broken = Some(self.fleet.directory_of(blocked));
+        let mut has_died = false;
+        for _ in 0..ROUNDS {
+            self.store.set_faults(StoreFaults { broken: broken.clone(), ..StoreFaults::default() });
+            self.traffic.borrow_mut().reserved = Some(blocked);
+            for _ in 0..REQUESTS {
+                self.write();
+                self.turn_all()?;
+            }
+            self.traffic.borrow_mut().reserved = None;
+            if self.chance(0.1) {
+                self.crash()?;
+            }
+            self.flush();
+            self.clock.next_step();
+            self.clock.advance(1000);
+            for _ in 0..3 {
+                self.seal()?;
+                self.turn_all()?;
+            }
+            has_died = self.restart_after_power_loss()?;
+        }
+        if has_died { Ok(()) } else { self.check_journal(blocked) }
+    }
+
+    /// Where nothing but the store fails, the journal has little more than what is in no table.
+    fn check_journal(&self, blocked: usize) -> Result<(), String> {
+        if self.disk.faults() != DiskFaults::default() {
+            return Ok(());
+        }
+        let live = self.node().head_samples(&self.fleet.tenants[blocked]) * SAMPLE_BYTES;
+        let most = LIVE_FACTOR * live + FREE_BYTES;
+        for progress in self.node().progress() {
+            self.note(format!("{} bytes of journal, {live} live", progress.bytes));
+            if progress.bytes > most {
+                return Err(format!(
+                    "a tenant that cannot be sealed keeps more than {most} bytes: {progress:?}"
+                ));
+            }
+        }
+        Ok(())
+    }
+}
