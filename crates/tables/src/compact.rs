@@ -12,6 +12,9 @@
 //!   size       L   s   s   s   L   s   s    ─▶    L   m    L    s s    (14 = 12 ∪ 13 ∪ 14)
 //! ```
 //!
+//! A file of another engine comes before all others in that order ([`crate::delta::LiveFile::rank`]), so it is merged with
+//! the first of them, never past it: else what it has would win over what was written after it.
+//!
 //! No job is larger than [`CompactLimits::job_bytes`], however much a tenant sends in a day. What is larger is merged by
 //! ranges of metric names: files are cut where others were cut before, and then neighbours are only sought among files
 //! that have names in common. Each job is a commit of its own, so what is done stays done.
@@ -131,16 +134,13 @@ impl Compaction {
         for file in &job.files {
             let stored = table.file(file)?;
             let footer = Arc::new(Footer::read(&stored)?);
-            let is_ours = !footer.is_foreign();
-            cursors.push((is_ours, Cursor::new(stored, footer, Arc::clone(&select), limits.window_bytes)));
+            cursors.push(Cursor::new(stored, footer, Arc::clone(&select), limits.window_bytes));
         }
-        // as a scan reads them
-        cursors.sort_by_key(|(is_ours, _)| *is_ours);
-        let cursors = cursors.into_iter().map(|(_, cursor)| cursor).collect();
+        let is_early = job.files.iter().all(|file| file.is_early);
         Ok(Self {
             table: Arc::clone(table),
             date: job.date,
-            stem: stem.clone(),
+            stem: if is_early { stem.early() } else { stem.clone() },
             limits,
             file_bytes: even_bytes(job, &limits),
             merge: Merge::new(cursors, false)?,

@@ -16,6 +16,10 @@
 //! as the file's `modificationTime`: it is the clock's time where the clock goes forwards, and one more than
 //! the greatest where it does not. So clocks decide nothing, and the log needs no field that others drop. A
 //! merge of files has the greatest of theirs.
+//!
+//! Another engine's files have that engine's time there. They are *early*: whatever their sequence says, they count as
+//! written before all files of Floodmark's own ([`LiveFile::rank`]). A merge of early files alone is early too, which its
+//! name says; with any other among them it is not.
 
 mod actions;
 mod clean;
@@ -49,7 +53,7 @@ use std::num::NonZero;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-pub use actions::LiveFile;
+pub use actions::{LiveFile, Rank};
 pub use clean::Cleaned;
 pub use commit::{COMMIT_FILES_MAX, Outcome};
 pub use floodmark::Floodmark;
@@ -108,7 +112,7 @@ pub struct Files {
 
 impl Files {
     fn new(location: &Location, version: u64, mut list: Vec<LiveFile>) -> Self {
-        list.sort_unstable_by(|a, b| (a.date, a.sequence, &a.path).cmp(&(b.date, b.sequence, &b.path)));
+        list.sort_unstable_by(|a, b| (a.date, a.rank(), &a.path).cmp(&(b.date, b.rank(), &b.path)));
         let reading = location.readers().begin(location.prefix(), version);
         Self { version, list, _reading: Some(reading) }
     }

@@ -1,9 +1,11 @@
-//! Names of data files, which say whether Floodmark wrote a file: only what it wrote itself is it sure to know the fate of.
+//! Names of data files. They say who wrote a file, and so what may become of it and where it stands in the order of writes
+//! ([`is_own`], [`is_early`]).
 //!
 //! ```text
 //!   sealed                 32 hexadecimal digits  -N.parquet
 //!   merged or rolled up    16 hexadecimal digits  -N.parquet
 //!   imported               import-SOURCE-ATTEMPT  -N.parquet
+//!   merged of early ones   early- and as above    -N.parquet
 //! ```
 //!
 //! Other engines begin a name with `part-`, or with a UUID or a time and more than one number after it.
@@ -12,6 +14,9 @@ use std::fmt;
 
 /// What the names of an import's files begin with.
 const IMPORT: &str = "import-";
+
+/// What the names of files begin with that were merged of early ones alone.
+const EARLY: &str = "early-";
 
 /// How names of data files end.
 const SUFFIX: &str = ".parquet";
@@ -42,6 +47,12 @@ impl Stem {
         Self(format!("{IMPORT}{source}-{attempt:016x}"))
     }
 
+    /// Of files that are merged of early ones alone, and so stay early.
+    #[must_use]
+    pub(crate) fn early(&self) -> Self {
+        Self(format!("{EARLY}{self}"))
+    }
+
     /// The name of one of the files, without its folder.
     pub(crate) fn file(&self, number: u32) -> String {
         format!("{self}-{number}{SUFFIX}")
@@ -69,10 +80,18 @@ pub(crate) fn is_own(name: &str) -> bool {
     let Some((stem, number)) = name.strip_suffix(SUFFIX).and_then(|name| name.rsplit_once('-')) else {
         return false;
     };
+    let stem = stem.strip_prefix(EARLY).unwrap_or(stem);
     let is_hex = |b: u8| b.is_ascii_digit() || (b'a'..=b'f').contains(&b);
     let is_stem = stem.starts_with(IMPORT)
         || matches!(stem.len(), SEALED_DIGITS | REWRITTEN_DIGITS) && stem.bytes().all(is_hex);
     is_stem && !number.is_empty() && number.bytes().all(|b| b.is_ascii_digit())
+}
+
+/// True where a file counts as written before all that are not early, whatever its sequence says: another engine wrote it
+/// by a clock of its own, or it was merged of such files alone.
+pub(crate) fn is_early(path: &str) -> bool {
+    let name = path.rsplit_once('/').map_or(path, |(_, name)| name);
+    name.starts_with(EARLY) || !is_own(name)
 }
 
 #[cfg(test)]
@@ -93,6 +112,8 @@ mod tests {
             for number in [0, 1, u32::MAX] {
                 let name = stem.file(number);
                 assert!(is_own(&name) && is_data(&name) && Stem::covers(&stem.to_string(), &name), "{name}");
+                let early = stem.early().file(number);
+                assert!(is_own(&early) && is_early(&early) && !is_early(&format!("date=2026-11-21/{name}")));
             }
         }
         // two numbers, as imports had them
@@ -119,7 +140,7 @@ mod tests {
             "",
         ];
         for name in others {
-            assert!(!is_own(name), "{name}");
+            assert!(!is_own(name) && is_early(name), "{name}");
         }
     }
 }

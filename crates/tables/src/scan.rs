@@ -80,15 +80,13 @@ impl Scan {
             match table.file(file).and_then(|stored| cache.open(stored, open)) {
                 Ok((stored, footer)) => {
                     footer_bytes += footer.memory_bytes();
-                    let place = (!footer.is_foreign(), file.sequence);
-                    cursors.push((place, Cursor::new(stored, footer, Arc::clone(&shared), window)));
+                    cursors.push((file.rank(), Cursor::new(stored, footer, Arc::clone(&shared), window)));
                 }
                 Err(error) if error.is_of_one_file() => unreadable.push(error),
                 Err(error) => return Err(error),
             }
         }
-        // files of other programs count as older than all of our own: see ADR 11
-        cursors.sort_by_key(|(place, _)| *place);
+        cursors.sort_by_key(|(rank, _)| *rank);
         let merge = Merge::new(cursors.into_iter().map(|(_, cursor)| cursor).collect(), true)?;
         Ok(Self { merge, unreadable, footer_bytes, _files: Arc::clone(files) })
     }

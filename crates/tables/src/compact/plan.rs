@@ -3,7 +3,7 @@
 use super::CompactLimits;
 use super::ranges::{Hull, Place, Ranges};
 use crate::block::Date;
-use crate::delta::LiveFile;
+use crate::delta::{LiveFile, Rank};
 
 /// A part of a job's result that is smaller than this share of a file is not worth a file of its own.
 const PART_SHARE: u64 = 32;
@@ -27,7 +27,7 @@ impl Job {
     }
 }
 
-/// Chooses what to merge, of the live files by day and sequence (as [`crate::delta::Files::all`] has them). Days
+/// Chooses what to merge, of the live files by day and rank (as [`crate::delta::Files::all`] has them). Days
 /// before `today` get no more files, but for late samples, so they are merged down to few; `today` only as files
 /// pile up. No file is in two jobs, and jobs can run in any order and side by side. Files that `leave` names are left
 /// alone, and what lies on both sides of them is not brought together.
@@ -57,7 +57,7 @@ pub fn plan(
     jobs
 }
 
-/// Files that share a sequence: they are merged together or not at all, but for those of different series.
+/// Files that share a rank: they are merged together or not at all, but for those of different series.
 #[derive(Debug)]
 struct Unit<'a> {
     files: Vec<&'a LiveFile>,
@@ -65,8 +65,8 @@ struct Unit<'a> {
 }
 
 impl Unit<'_> {
-    fn sequence(&self) -> i64 {
-        self.files[0].sequence
+    fn rank(&self) -> Rank {
+        self.files[0].rank()
     }
 }
 
@@ -74,13 +74,13 @@ impl Unit<'_> {
 /// between, or with the later one, a run ends: the merge's result comes in the place of the latest, and would pass it by.
 fn runs<'a>(own: &[&'a LiveFile], others: &[&LiveFile]) -> Vec<Vec<Unit<'a>>> {
     let hull = Hull::of(own);
-    let barring: Vec<i64> = others.iter().filter(|o| hull.overlaps(o)).map(|o| o.sequence).collect();
+    let barring: Vec<Rank> = others.iter().filter(|o| hull.overlaps(o)).map(|o| o.rank()).collect();
     let is_barred = |last: &Unit<'_>, next: &Unit<'_>| {
-        let first = barring.partition_point(|sequence| *sequence <= last.sequence());
-        barring.get(first).is_some_and(|sequence| *sequence <= next.sequence())
+        let first = barring.partition_point(|rank| *rank <= last.rank());
+        barring.get(first).is_some_and(|rank| *rank <= next.rank())
     };
     let mut runs: Vec<Vec<Unit<'a>>> = Vec::new();
-    for files in own.chunk_by(|a, b| a.sequence == b.sequence) {
+    for files in own.chunk_by(|a, b| a.rank() == b.rank()) {
         let unit = Unit { files: files.to_vec(), bytes: files.iter().map(|f| f.bytes).sum() };
         match runs.last_mut() {
             Some(run) if run.last().is_none_or(|last| !is_barred(last, &unit)) => run.push(unit),

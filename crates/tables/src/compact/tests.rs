@@ -7,7 +7,16 @@ mod days;
 fn file(date: i32, sequence: i64, bytes: u64) -> LiveFile {
     let date = Date(date);
     let range = TimeRange::new(date.start_ms(), date.end_ms());
-    LiveFile { path: format!("{sequence}"), date, bytes, rows: 1, names: None, range, sequence }
+    LiveFile {
+        path: format!("{sequence}"),
+        date,
+        bytes,
+        rows: 1,
+        names: None,
+        range,
+        sequence,
+        is_early: false,
+    }
 }
 
 fn named(date: i32, sequence: i64, bytes: u64, names: (&str, &str)) -> LiveFile {
@@ -26,7 +35,7 @@ const LIMITS: CompactLimits = CompactLimits {
 
 fn planned(files: &[LiveFile]) -> Vec<Job> {
     let mut files = files.to_vec();
-    files.sort_by_key(|f| (f.date, f.sequence));
+    files.sort_by_key(|f| (f.date, f.rank()));
     plan(&files, Date(7), &LIMITS, |f| f.path == "13")
 }
 
@@ -86,6 +95,21 @@ fn files_of_one_sequence_stay_together() {
 fn nothing_is_merged_across_a_file_that_is_left_alone() {
     let days = [file(5, 11, 9), file(5, 12, 9), file(5, 13, 9), file(5, 14, 9)];
     check(&days, &[(5, &["11", "12"])]);
+}
+
+#[test]
+fn early_files_are_merged_with_the_first_others_or_among_themselves() {
+    let early = |sequence, bytes| LiveFile { is_early: true, ..file(7, sequence, bytes) };
+    // by their sequence they would stand between those
+    let small = [early(20, 9), file(7, 11, 9), file(7, 12, 9), file(7, 21, 9)];
+    check(&small, &[(7, &["20", "11", "12", "21"])]);
+    // not past one that is too large to go with them
+    let past = [early(20, 9), file(7, 11, 1 << 24), file(7, 21, 9), file(7, 22, 9)];
+    check(&past, &[]);
+    let past = [&past[..], &[file(7, 23, 9)]].concat();
+    check(&past, &[(7, &["21", "22", "23"])]);
+    let many = [early(20, 9), early(21, 9), early(22, 9), file(7, 11, 1 << 24), file(7, 23, 9)];
+    check(&many, &[(7, &["20", "21", "22"])]);
 }
 
 #[test]

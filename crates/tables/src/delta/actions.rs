@@ -3,6 +3,7 @@
 use super::StagedFile;
 use crate::block::Date;
 use crate::error::TableError;
+use crate::names;
 use crate::read::Select;
 use crate::schema;
 use crate::store::Location;
@@ -35,10 +36,27 @@ pub struct LiveFile {
     pub rows: u64,
     /// The first and the last metric name, where the log says.
     pub names: Option<(String, String)>,
-    /// Its place in the order of writes; see [`super`]. Files that share one hold different series.
+    /// Its place among the files of its day that are early, or among those that are not; see [`super`]. Files that share
+    /// one hold different series.
     pub sequence: i64,
+    /// Whether it counts as written before all files of its day that are not early, as those of other engines do.
+    pub is_early: bool,
     /// When the samples were taken, where the log says; else the whole day.
     pub range: TimeRange,
+}
+
+/// See [`LiveFile::rank`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Rank {
+    is_late: bool,
+    sequence: i64,
+}
+
+impl Rank {
+    /// The sequence.
+    pub(super) const fn sequence(self) -> i64 {
+        self.sequence
+    }
 }
 
 impl LiveFile {
@@ -54,6 +72,12 @@ impl LiveFile {
         select.names_may_match(Some(min.as_bytes()), Some(&max))
     }
 
+    /// Its place in the order of writes of its day: where two files have a sample of one series and time, that of the
+    /// file with the greater rank counts.
+    pub const fn rank(&self) -> Rank {
+        Rank { is_late: !self.is_early, sequence: self.sequence }
+    }
+
     /// True where all of its samples were taken before that time. The log's end may be a millisecond late.
     pub const fn is_before(&self, before_ms: i64) -> bool {
         self.range.end_ms < before_ms || self.date.end_ms() < before_ms
@@ -64,6 +88,7 @@ impl LiveFile {
         let FileSummary { date, bytes, rows, name_min, name_max, range, .. } = &file.summary;
         Self {
             path: file.path.clone(),
+            is_early: names::is_early(&file.path),
             date: *date,
             bytes: *bytes,
             rows: *rows,
@@ -171,6 +196,7 @@ pub(super) fn live_files(
         };
         files.push(LiveFile {
             path: path.into(),
+            is_early: names::is_early(path),
             date,
             bytes: u64::try_from(rows.size.value(row)).unwrap_or(0),
             sequence: rows.modified.value(row),

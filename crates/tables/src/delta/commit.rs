@@ -2,7 +2,7 @@
 
 use super::floodmark::Read;
 use super::sweep::SWEPT;
-use super::{Files, LiveFile, StagedBlock, StagedFile, Table, actions, log};
+use super::{Files, LiveFile, Rank, StagedBlock, StagedFile, Table, actions, log};
 use crate::block::Date;
 use crate::error::TableError;
 use crate::store::Location;
@@ -227,10 +227,16 @@ impl Table {
     }
 
     /// Replaces live files by others that hold the same samples: a commit that changes no data and moves no
-    /// floodmark. The new files have the greatest sequence of the old. `false`, and nothing done, where any of
+    /// floodmark. The new files take the place of the last of the old in the order of writes. `false`, and nothing done, where any of
     /// `removed` is live no more: another program was faster, or this is a repetition after an unclear answer.
     pub fn replace(&self, removed: &[LiveFile], added: &[StagedFile]) -> Result<bool, TableError> {
-        let sequence = removed.iter().map(|f| f.sequence).max().unwrap_or(0);
+        let last = removed.iter().map(LiveFile::rank).max();
+        let sequence = last.map_or(0, Rank::sequence);
+        let is_in_place = |file: &StagedFile| Some(LiveFile::staged(file, sequence).rank()) == last;
+        assert!(
+            last.is_none() || added.iter().all(is_in_place),
+            "BUG: what is merged of early files is early"
+        );
         let change = Change {
             operation: UpdateTableOperation::Optimize,
             data_change: false,

@@ -19,7 +19,7 @@ pub(crate) fn stage_copy(folder: &TempDir, file: &LiveFile, name: &str) -> LiveF
     bytes[maker + 1..maker + 10].copy_from_slice(b"deltalake");
     let path = format!("date={}/{name}.parquet", file.date);
     fs::write(root(folder).join(&path), bytes).unwrap();
-    LiveFile { path, ..file.clone() }
+    LiveFile { path, is_early: true, ..file.clone() }
 }
 
 /// Commits `version`: `added` in the place of `removed`, at `now_ms` by the other engine's clock.

@@ -1,6 +1,7 @@
 //! Merging, expiring and sweeping: they change files, never samples.
 
 use crate::fleet::{DAY, Series, date, fleet, stem};
+use crate::other;
 use crate::table::{open, stage};
 use model::Samples;
 use std::collections::BTreeMap;
@@ -269,6 +270,56 @@ fn count(table: &Table) -> usize {
 
 fn live_bytes(table: &Table) -> u64 {
     table.files().unwrap().all().iter().map(|f| f.bytes).sum()
+}
+
+/// Some small files with the same sample, then a large one that overrides it; then another engine's `DELETE` rewrites the
+/// small ones, and four more come. Merges all that, and sees that no sample has changed.
+fn merge_rewritten(rewritten: u64, today: Date) -> Vec<LiveFile> {
+    let folder = TempDir::new().unwrap();
+    let table = open(&folder);
+    let commit = |n: u64, series: &[Series]| {
+        let files = vec![stage(&table, &format!("f{n}"), series)];
+        let block =
+            StagedBlock { source: "j".into(), after: n.checked_sub(1), upto: n, through: None, files };
+        table.commit(&[block], DAY + n as i64).unwrap();
+    };
+    let mut rng = Rng::new(5);
+    let mut all = fleet(20, 20, 100);
+    all.iter_mut().flat_map(|s| &mut s.values).for_each(|value| *value = rng.unit());
+    let sample =
+        |at_ms: i64, value: f64| Series { timestamps: vec![at_ms], values: vec![value], ..all[0].clone() };
+    (0..rewritten).for_each(|n| commit(n, &[sample(DAY, -1.0 - n as f64)]));
+    commit(rewritten, &all);
+    for (file, n) in table.files().unwrap().all()[..rewritten as usize].iter().zip(1..) {
+        let copy = other::stage_copy(&folder, file, &format!("part-{n:05}"));
+        other::replace(&folder, table.version() + n, file, &copy, DAY + 1_000_000 + n as i64);
+    }
+    table.refresh().unwrap();
+    (1..=4).for_each(|n| commit(rewritten + n, &[sample(DAY + 1_500_000 + n as i64, 1.0)]));
+    let limits = CompactLimits { file_bytes: 256 << 10, ..CompactLimits::default() };
+    assert!(table.files().unwrap().all().iter().any(|file| file.bytes >= limits.file_bytes));
+    let before = contents(&table).unwrap();
+    assert_eq!(before[&(all[0].labels.to_string(), DAY)], all[0].values[0].to_bits());
+    merge_all(&table, today, &limits, false, &mut Merged::default());
+    assert_eq!(contents(&open(&folder)).unwrap(), before, "{:?}", table.files());
+    table.files().unwrap().all().to_vec()
+}
+
+#[test]
+fn no_merge_brings_back_a_sample_that_was_overwritten_before_another_engine_rewrote_it() {
+    for today in [date(), Date(date().0 + 1)] {
+        let files = merge_rewritten(1, today);
+        let is_early: Vec<_> = files.iter().map(|file| file.is_early).collect();
+        assert_eq!(is_early, [true, false, false], "the four small ones are one now: {files:?}");
+    }
+}
+
+#[test]
+fn files_that_another_engine_rewrote_stay_early_when_they_are_merged() {
+    let files = merge_rewritten(4, date());
+    let is_early: Vec<_> = files.iter().map(|file| file.is_early).collect();
+    assert_eq!(is_early, [true, false, false], "{files:?}");
+    assert!(!files[0].path.contains("part-"), "they were merged: {files:?}");
 }
 
 #[test]
