@@ -126,7 +126,7 @@ impl TenantHead {
     }
 
     /// Lets go of frozen samples with so many steps left, of which a series is one; true where it was the last turn, or
-    /// where nothing is frozen. The newest time of a series, and mostly the newest value, stay known.
+    /// where nothing is frozen. The newest time of a series stays known.
     pub(crate) fn release_some(&mut self, steps: &mut usize) -> bool {
         if !self.is_frozen() {
             return true;

@@ -61,7 +61,7 @@ impl Series {
         Self { state: epoch, ..Self::default() }
     }
 
-    /// Adds a sample newer than all others; says by how many bytes memory changed.
+    /// Adds a sample newer than all that are held; says by how many bytes memory changed.
     #[inline]
     pub(crate) fn append(&mut self, timestamp_ms: i64, value: f64) -> isize {
         let before = self.open.heap_bytes();
@@ -113,14 +113,12 @@ impl Series {
         self.heap_bytes() as isize - before as isize
     }
 
-    /// Lets go of what is frozen, which is everything where `whole`; says by how many bytes memory changed.
+    /// Lets go of what is frozen, which is everything where `whole`; says by how many bytes memory changed. The newest
+    /// value goes too: once a sample has left, only its table knows whether it is still there.
     pub(crate) fn release(&mut self, whole: bool) -> isize {
         let before = self.heap_bytes();
         if whole {
-            let newest = self.newest_value();
             self.sealed = None;
-            self.open.clear();
-            newest.into_iter().for_each(|value| self.open.remember(value));
             self.late = false;
         } else if let Some(sealed) = &mut self.sealed {
             sealed.chunks.drain(..sealed.frozen as usize);
@@ -130,8 +128,16 @@ impl Series {
                 self.sealed = None;
             }
         }
+        if whole || self.open.count() == 0 {
+            self.open.clear();
+        }
         self.frozen_late = false;
         self.heap_bytes() as isize - before as isize
+    }
+
+    /// True for a sample as new as the newest, of a series that holds none any more: it is stored like a newer one.
+    pub(crate) const fn is_newest_released(&self, timestamp_ms: i64) -> bool {
+        timestamp_ms == self.open.last_ms() && self.is_empty() && !self.late && !self.frozen_late
     }
 
     /// The value of the newest sample, where that is known for sure: one that came late may have replaced it.

@@ -66,11 +66,11 @@ pub struct TenantHead {
 /// What became of appended samples.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct AppendStats {
-    /// Newer than all of their series.
+    /// Newer than all that their series holds.
     pub in_order: u64,
     /// Out of order, or at a known time with another value.
     pub late: u64,
-    /// The same sample once more: nothing was stored.
+    /// The same sample once more, while the first one was held: nothing was stored.
     pub duplicates: u64,
 }
 
@@ -182,7 +182,7 @@ impl TenantHead {
                 self.active += usize::from(series.state & ACTIVE == 0);
                 grown += series.wake(awake);
             }
-            if timestamp_ms > series.open.last_ms() {
+            if timestamp_ms > series.open.last_ms() || series.is_newest_released(timestamp_ms) {
                 grown += series.append(timestamp_ms, value);
                 stats.in_order += 1;
             } else if is_newest_again(series, timestamp_ms, value) {

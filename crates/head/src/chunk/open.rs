@@ -108,7 +108,7 @@ impl OpenChunk {
         *self = Self { last_ms: self.last_ms, ..Self::default() };
     }
 
-    /// Makes an empty chunk remember the newest value, so that its repetition is known as such.
+    /// Makes an empty chunk remember the newest value, which is held elsewhere, so that its repetition is known as such.
     pub(crate) fn remember(&mut self, value: f64) {
         assert!(self.count == 0, "BUG: a chunk that holds samples knows its newest value");
         (self.last_value, self.last_delta) = (value.to_bits(), REMEMBERS);
@@ -118,10 +118,11 @@ impl OpenChunk {
         self.bytes[8]
     }
 
-    /// Adds a sample that is newer than all others.
+    /// Adds a sample that is newer than all others; an empty chunk takes one as new as the newest that it had, too.
     #[inline]
     pub(crate) fn append(&mut self, timestamp_ms: i64, value: f64) -> Result<(), Full> {
-        debug_assert!(timestamp_ms > self.last_ms, "BUG: open chunks grow forwards");
+        let is_repeated = self.count == 0 && timestamp_ms == self.last_ms;
+        debug_assert!(timestamp_ms > self.last_ms || is_repeated, "BUG: open chunks grow forwards");
         if self.count == 0 {
             self.start(timestamp_ms, value);
             return Ok(());

@@ -1,5 +1,6 @@
 use super::*;
 use crate::order::FrozenOrder;
+use crate::tenant::AppendStats;
 use model::{Labels, SeriesKey};
 use std::collections::BTreeMap;
 use stdx::rng::Rng;
@@ -32,8 +33,6 @@ type Map = BTreeMap<i64, u64>;
 struct Model {
     fresh: Map,
     frozen: Map,
-    /// The last value of each time, also of what was released.
-    written: Map,
     newest_ms: Option<i64>,
 }
 
@@ -98,10 +97,10 @@ fn one_life(rng: &mut Rng) {
             let v = (rng.below(3) as f64) / if rng.chance(0.05) { 3.0 } else { 4.0 };
             let stats = head.append(&[refs[i]], &[t], &[v], 1);
             if stats.duplicates == 1 {
-                assert_eq!(model[i].written.get(&t), Some(&v.to_bits()), "taken for a retry");
+                let held = model[i].fresh.get(&t).or(model[i].frozen.get(&t));
+                assert_eq!(held, Some(&v.to_bits()), "dropped, and not held");
             } else {
                 model[i].fresh.insert(t, v.to_bits());
-                model[i].written.insert(t, v.to_bits());
             }
             let newest = model[i].newest_ms.map_or(t, |n| n.max(t));
             model[i].newest_ms = Some(newest);
@@ -136,7 +135,6 @@ fn one_life(rng: &mut Rng) {
                 now += 1;
                 head.append(&[refs[i]], &[now], &[v], 1);
                 model[i].fresh.insert(now, v.to_bits());
-                model[i].written.insert(now, v.to_bits());
                 model[i].newest_ms = Some(now);
             }
             model.iter_mut().for_each(|m| m.frozen.clear());
@@ -146,20 +144,30 @@ fn one_life(rng: &mut Rng) {
 }
 
 #[test]
-fn the_newest_sample_stays_known_after_the_release() {
+fn a_repeated_sample_is_dropped_only_while_the_first_one_is_held() {
     let mut head = TenantHead::new(1);
     let (a, b, c) = (add(&mut head, 0), add(&mut head, 1), add(&mut head, 2));
+    let put = |head: &mut TenantHead, series, value| head.append(&[series], &[10], &[value], 1);
+    let (dropped, stored) = (
+        AppendStats { duplicates: 1, ..AppendStats::default() },
+        AppendStats { in_order: 1, ..AppendStats::default() },
+    );
     head.append(&[a, b, b, c], &[10, 10, 10, 10], &[1.5, 1.0, 2.0, 1.0 / 3.0], 1);
     assert_eq!(head.freeze(), 4);
-    head.append(&[c], &[10], &[1.0 / 3.0], 1);
+    assert_eq!(put(&mut head, c, 1.0 / 3.0), dropped, "it is frozen");
     while !release_turn(&mut head) {}
-    let again = head.append(&[a, c], &[10, 10], &[1.5, 1.0 / 3.0], 1);
-    assert_eq!(again.duplicates, 2, "an identical retry");
-    // of b it is not known, since its newest sample came twice: the first value may not pass for a retry
-    assert_eq!(head.append(&[b], &[10], &[1.0], 1).late, 1);
-    assert_eq!(read(&head, a, TimeRange::ALL), []);
-    assert_eq!(read(&head, b, TimeRange::ALL), [(10, 1.0f64.to_bits())]);
     assert_eq!([a, b, c].map(|s| head.newest_ms(s)), [10, 10, 10]);
+    // whether the table still has them nobody knows here
+    for (series, value) in [(a, 1.5), (b, 1.0), (c, 1.0 / 3.0)] {
+        assert_eq!(put(&mut head, series, value), stored);
+        assert_eq!(put(&mut head, series, value), dropped);
+        assert_eq!(read(&head, series, TimeRange::ALL), [(10, value.to_bits())]);
+    }
+    // another value is a late sample, as ever
+    assert_eq!(put(&mut head, a, 2.5).late, 1);
+    assert_eq!(read(&head, a, TimeRange::ALL), [(10, 2.5f64.to_bits())]);
+    assert_eq!(head.freeze(), 4);
+    assert_eq!(read_frozen(&head, a), [(10, 2.5f64.to_bits())]);
     check_bytes(&head);
 }
 

@@ -153,6 +153,34 @@ async fn files_that_were_swept_before_their_commit_are_staged_again() {
     stop(node).await;
 }
 
+/// Another engine's `DELETE` between a seal and a sender that sends the same again.
+#[tokio::test(flavor = "multi_thread")]
+async fn samples_that_were_deleted_from_the_table_can_be_sent_again() {
+    let dir = tempfile::tempdir().unwrap();
+    let node = start(dir.path()).await;
+    let (base_ms, mut content) = (SystemClock.now_ms() - 60_000, Content::new());
+    write(&node, base_ms, 0, &mut content).await;
+    flush(&node).await.unwrap();
+    let there = node.clone();
+    let delete = move || {
+        let table = there.shared().lake.existing(&TenantId::anonymous()).unwrap().unwrap();
+        let other = tables::Table::open(table.location().clone()).unwrap().unwrap();
+        assert!(other.expire(i64::MAX).unwrap() > 0);
+        table.refresh().unwrap();
+        assert_eq!(read(&there), Content::new());
+    };
+    tokio::task::spawn_blocking(delete).await.unwrap();
+    write(&node, base_ms, 0, &mut content).await;
+    for is_sealed in [false, true] {
+        let (there, content) = (node.clone(), content.clone());
+        tokio::task::spawn_blocking(move || assert_eq!(read(&there), content, "sealed: {is_sealed}"))
+            .await
+            .unwrap();
+        flush(&node).await.unwrap();
+    }
+    stop(node).await;
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn a_process_that_dies_anywhere_in_a_round_loses_and_doubles_nothing() {
     let dir = tempfile::tempdir().unwrap();
