@@ -197,14 +197,20 @@ impl Table {
             .with_buffer_size(READ_AHEAD)
             .build();
         let mut listing = Listing::read(&location)?;
+        let mut created = None;
         if listing.is_empty() {
             if !create {
                 return Ok(None);
             }
-            log::create(&location, &engine)?;
-            listing = Listing::read(&location)?;
+            created = log::create(&location, &engine)?;
+            if created.is_none() {
+                listing = Listing::read(&location)?;
+            }
         }
-        let Loaded { snapshot, files, checkpoint } = log::load(&location, &engine, &listing)?;
+        let Loaded { snapshot, files, checkpoint } = match created {
+            Some(created) => created,
+            None => log::load(&location, &engine, &listing)?,
+        };
         Ok(Some(Self {
             written_ms: listing.written_ms(),
             location,

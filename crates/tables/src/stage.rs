@@ -43,6 +43,33 @@ pub struct Staged {
     pub through: Option<Date>,
 }
 
+/// A pass whose last files are encoded, and not in the store yet: what is left is waiting for the store, which may be done
+/// by another thread.
+#[derive(Debug)]
+pub struct Encoded {
+    table: Arc<Table>,
+    staged: Staged,
+    rest: Vec<(FileSummary, Upload)>,
+}
+
+/// Bytes of a file beside what its upload has buffered.
+const FILE_BYTES: usize = 1 << 10;
+
+impl Encoded {
+    /// Bytes of memory that it holds.
+    pub fn held_bytes(&self) -> usize {
+        self.rest.iter().map(|(_, upload)| FILE_BYTES + upload.held_bytes()).sum()
+    }
+
+    /// Puts the files into the store.
+    pub fn put(mut self) -> Result<Staged, TableError> {
+        for (summary, upload) in self.rest {
+            self.staged.files.push(self.table.staged(summary, upload)?);
+        }
+        Ok(self.staged)
+    }
+}
+
 impl BlockStager {
     /// Begins a pass over a block, from the day behind `after` on. `stem` must be new for each attempt.
     pub fn new(table: &Arc<Table>, stem: Stem, limits: WriteLimits, after: Option<Date>) -> Self {
@@ -115,11 +142,15 @@ impl BlockStager {
     }
 
     /// Ends the files and puts them into the store.
-    pub fn finish(mut self) -> Result<Staged, TableError> {
-        for (summary, upload) in self.writer.end()? {
-            self.put(summary, upload)?;
-        }
-        Ok(Staged { files: self.staged, through: self.is_cut.then_some(self.through) })
+    pub fn finish(self) -> Result<Staged, TableError> {
+        self.encode()?.put()
+    }
+
+    /// Ends the files. Those that were not put on the way are left to [`Encoded::put`].
+    pub fn encode(mut self) -> Result<Encoded, TableError> {
+        let rest = self.writer.end()?;
+        let staged = Staged { files: self.staged, through: self.is_cut.then_some(self.through) };
+        Ok(Encoded { table: self.table, staged, rest })
     }
 
     fn put(&mut self, summary: FileSummary, upload: Upload) -> Result<(), TableError> {

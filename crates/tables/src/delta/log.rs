@@ -14,6 +14,7 @@ use delta_kernel::transaction::CommitResult;
 use delta_kernel::transaction::create_table::create_table;
 use delta_kernel::transaction::data_layout::DataLayout;
 use delta_kernel::{Engine, KernelError};
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 /// What the log says of who wrote an entry.
@@ -35,7 +36,8 @@ impl Table {
     }
 }
 
-pub(super) fn create(location: &Location, engine: &dyn Engine) -> Result<(), TableError> {
+/// Makes a table: its first version; `None` where another process was first.
+pub(super) fn create(location: &Location, engine: &dyn Engine) -> Result<Option<Loaded>, TableError> {
     location.check_exclusive()?;
     // the library wants it to be there
     location.create_folder()?;
@@ -48,11 +50,16 @@ pub(super) fn create(location: &Location, engine: &dyn Engine) -> Result<(), Tab
         .build(engine, Box::new(FileSystemCommitter::new()));
     let transaction = match transaction {
         // another process was first
-        Err(KernelError::TableAlreadyExistsAtPath(_)) => return Ok(()),
+        Err(KernelError::TableAlreadyExistsAtPath(_)) => return Ok(None),
         transaction => transaction.map_err(error)?,
     };
     match transaction.commit(engine).map_err(error)? {
-        CommitResult::Committed(_) | CommitResult::Conflicted(_) => Ok(()),
+        CommitResult::Committed(done) => Ok(done.post_commit_snapshot().map(|snapshot| Loaded {
+            files: Files::new(location, snapshot.version(), Vec::new()),
+            snapshot: Arc::clone(snapshot),
+            checkpoint: None,
+        })),
+        CommitResult::Conflicted(_) => Ok(None),
         CommitResult::Retryable(again) => Err(error(again.error)),
     }
 }

@@ -48,22 +48,23 @@ impl Folders {
         if self.is_settled(folder) && folder.is_dir() {
             return Ok(());
         }
-        self.make(folder)?;
-        self.sync(folder)
+        // a new folder has no names in it that could be in doubt: it is synced with the first one
+        if self.make(folder)? { Ok(()) } else { self.sync(folder) }
     }
 
-    fn make(&self, folder: &Path) -> io::Result<()> {
-        let Some(above) = folder.parent() else { return Ok(()) };
-        match fs::create_dir(folder) {
-            Ok(()) => (self.sync)(above),
-            Err(e) if e.kind() == ErrorKind::AlreadyExists => self.sync_above(folder),
+    /// True where the folder was not there before.
+    fn make(&self, folder: &Path) -> io::Result<bool> {
+        let Some(above) = folder.parent() else { return Ok(false) };
+        let made = match fs::create_dir(folder) {
             Err(e) if e.kind() == ErrorKind::NotFound => {
                 self.make(above)?;
-                match fs::create_dir(folder) {
-                    Err(e) if e.kind() != ErrorKind::AlreadyExists => Err(e),
-                    _ => (self.sync)(above),
-                }
+                fs::create_dir(folder)
             }
+            made => made,
+        };
+        match made {
+            Ok(()) => (self.sync)(above).map(|()| true),
+            Err(e) if e.kind() == ErrorKind::AlreadyExists => self.sync_above(folder).map(|()| false),
             Err(e) => Err(e),
         }
     }

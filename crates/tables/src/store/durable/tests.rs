@@ -93,6 +93,30 @@ fn a_new_table_is_durable_with_all_folders_above_it() {
     check(&durable, dir.path(), &folder.join("_delta_log/00000000000000000001.json"));
 }
 
+/// Each sync waits for the disk, and a flush of new tenants makes hundreds of tables.
+#[test]
+fn a_new_table_syncs_each_folder_once_for_each_name_in_it() {
+    let (dir, runtime, synced) = (TempDir::new().unwrap(), runtime(), Arc::new(Mutex::new(Vec::new())));
+    let note = Arc::clone(&synced);
+    let files = DurableFiles::with_sync(move |folder| {
+        // there is nothing to sync in a folder that is not there
+        fs::metadata(folder)?;
+        note.lock().unwrap().push(folder.file_name().unwrap().to_string_lossy().into_owned());
+        Ok(())
+    });
+    let taken = || std::mem::take(&mut *synced.lock().unwrap());
+    let url = format!("file://{}/tables", dir.path().display());
+    let root = Location::open(&url, [], runtime.handle().clone()).unwrap().on(files);
+    root.check_exclusive().unwrap(); // once for all tables
+    taken();
+    let table = Table::open_or_create(root.folder(&["tenant", "metrics"]).unwrap()).unwrap();
+    assert_eq!(taken(), ["tables", "tenant", "metrics", "_delta_log"]);
+    let block = [block(&table, "a")];
+    assert_eq!(taken(), ["metrics", "date=1970-01-01"]);
+    table.commit(&block, 0).unwrap();
+    assert_eq!(taken(), ["_delta_log"]);
+}
+
 /// A process that died between making names and syncing their folders.
 #[test]
 fn who_opens_a_table_makes_durable_what_it_sees() {
