@@ -17,6 +17,7 @@
 //!   what others may know
 //! - [`closed`]: tenants whose tables could not be asked at the start
 //! - [`stage`]: from frozen series to files
+//! - [`workers`]: threads on which tables are worked with side by side
 //! - [`tenants`]: where tenants' tables lie, and which are open
 //! - [`upkeep`]: retention, compaction, checkpoints, vacuum
 //! - [`fault`]: named places where a test lets a round be cut short
@@ -35,6 +36,7 @@ pub(crate) mod tenants;
 #[cfg(test)]
 pub(crate) mod tests;
 pub(crate) mod upkeep;
+pub(crate) mod workers;
 
 pub(crate) use manifest::{Mark, Own};
 
@@ -279,13 +281,6 @@ impl Lake {
         resolution: Resolution,
     ) -> Result<Option<Arc<Table>>, TableError> {
         self.tables.existing(tenant, Kind::Rollup(resolution))
-    }
-
-    /// Up to where a journal is in a tenant's table, which is made where there is none, as it is now.
-    fn fresh_floodmark(&self, tenant: &TenantId, source: &str) -> Result<Option<Floodmark>, TableError> {
-        let table = self.table(tenant)?;
-        table.refresh()?;
-        table.progress(source)
     }
 
     /// A journal's floodmark in a tenant's table, fenced: no commit of an earlier process can move it any more.

@@ -6,6 +6,7 @@ use crate::datadir::{DataDir, DataDirError};
 use crate::fill;
 use crate::lake::sealer::{ORDERS_MAX, Order, Sealer};
 use crate::lake::upkeep::{self, Upkeep};
+use crate::lake::workers::Workers;
 use crate::lake::{Lake, LakeError};
 use crate::new_tenants::NewTenants;
 use crate::owner::{Command, Commands, Owner, PartitionShared, QUEUE_MAX};
@@ -168,7 +169,7 @@ impl Shared {
 /// Runs a thread that the node cannot do without: a partition without its owner can neither write nor be trusted, and
 /// without the sealer or the upkeep memory and disk fill up unnoticed. After a panic it aborts the process; the journal
 /// has everything for the next start.
-fn run_or_abort(thread: &str, run: impl FnOnce()) {
+pub(crate) fn run_or_abort(thread: &str, run: impl FnOnce()) {
     if catch_unwind(AssertUnwindSafe(run)).is_err() {
         tracing::error!(thread, "BUG: a thread panicked; aborting, the journal will be replayed");
         std::process::abort();
@@ -222,6 +223,7 @@ impl Node {
             inner.commands.clone(),
             orders,
             Arc::clone(&inner.stopping),
+            Workers::on_threads(Arc::clone(&inner.shared.clock)),
         );
         let sealer = run("sealer".into(), Box::new(|| sealer.run()))?;
         let upkeep = run("upkeep".into(), Box::new(|| upkeep.run()))?;

@@ -6,6 +6,7 @@
 
 use crate::lake::sealer::{Sealer, Stopping};
 use crate::lake::upkeep::Upkeep;
+use crate::lake::workers::Workers;
 use crate::node::{Node, Parts, StartError};
 use crate::owner::{
     Command, Freeze, Frozen, LateBatch, Owner, Owners, PartitionShared, Read, Relocate, Relocated, Safe,
@@ -116,7 +117,8 @@ impl Simulated {
         let (_, none) = sync_channel(1);
         let waiting = Waiting { node: node.clone(), interlude };
         let stopping = Arc::new(AtomicBool::new(false));
-        let sealer = Sealer::new(Arc::clone(node.node.shared()), waiting, none, stopping);
+        let workers = Workers::here(Arc::clone(&node.node.shared().clock));
+        let sealer = Sealer::new(Arc::clone(node.node.shared()), waiting, none, stopping, workers);
         Ok(Self { node, sealer, upkeep, _orders: orders })
     }
 

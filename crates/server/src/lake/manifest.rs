@@ -63,6 +63,11 @@ pub(crate) struct Own {
 }
 
 impl Own {
+    /// Its table may have more than is noted.
+    pub(crate) const fn is_open(&self) -> bool {
+        self.attempt.is_some() || self.passes.is_some()
+    }
+
     /// The same, of a tenant whose table cannot be asked: it may have anything below `attempt`, or below the journal's `end`
     /// where nothing is known of that.
     pub(crate) fn in_doubt(self, end: u64) -> Self {

@@ -11,7 +11,7 @@ use super::flush::{Flushed, Waiter};
 use super::pins::Ended;
 use super::sealer::{SealError, Sealer};
 use super::stage::{self, Workspace};
-use super::upkeep::SWEEP_EVERY;
+use super::workers::{Batch, Job, Workers};
 use crate::node::Shared;
 use crate::owner::{Frozen, Owners, Safe};
 use head::TenantHead;
@@ -19,14 +19,20 @@ use journal::Offset;
 use model::TenantId;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
-use tables::stage::Staged;
-use tables::{Date, TableError};
+use tables::stage::{Encoded, Staged};
+use tables::{Date, Table, TableError};
 
 /// How long what was committed stays in the head for the sake of queries that began before, even if somebody waits for the
 /// next round: a loop of flushes must not abort other users' queries.
 const OUTLIVE_AFTER: Duration = Duration::from_secs(10);
+
+/// How long a round waits for one step of one tenant's table before it goes on without that tenant.
+pub(super) const PATIENCE: Duration = Duration::from_secs(10);
+
+/// The same for putting its files: a late one has to be encoded and sent again.
+const PUT_PATIENCE: Duration = Duration::from_secs(60);
 
 /// How long a turn waits for such queries.
 pub(super) const PINS_WAIT: Duration = Duration::from_millis(100);
@@ -48,7 +54,7 @@ pub(super) struct Round {
     /// Tenants whose commit is done.
     committed: BTreeMap<TenantId, Flushed>,
     /// Tenants whose table failed this time, or (when it is noted) that were set aside.
-    failed: BTreeMap<TenantId, TableError>,
+    failed: BTreeMap<TenantId, SealError>,
     pub(super) noted: bool,
     pub(super) flushed: Flushed,
     /// What must be gone before the release.
@@ -60,7 +66,7 @@ pub(super) struct Round {
 pub(super) struct Aside {
     pub(super) tenant: TenantId,
     /// Why its table could not be written; `None` where it has passes left.
-    pub(super) error: Option<TableError>,
+    pub(super) error: Option<SealError>,
     /// What is left of it.
     pub(super) round: Round,
 }
@@ -71,20 +77,12 @@ pub(super) struct Part {
     pub(super) frozen: Option<Frozen>,
     /// Of whom something is frozen.
     tenants: BTreeSet<TenantId>,
-    staged: BTreeMap<TenantId, Share>,
+    staged: BTreeMap<TenantId, Staged>,
     /// Tenants whose table has all of this part: a commit's reply was lost, or other partitions need more passes.
     known: BTreeSet<TenantId>,
     /// Up to which day tables have it, where it goes in passes.
     passed: BTreeMap<TenantId, Date>,
     pub(super) released: bool,
-}
-
-/// One tenant's files of one partition.
-#[derive(Debug)]
-struct Share {
-    /// Before the first file.
-    began: Instant,
-    staged: Staged,
 }
 
 impl Part {
@@ -94,8 +92,8 @@ impl Part {
 
     /// The files that are to be committed.
     fn staged_of(&self, tenant: &TenantId) -> Option<&Staged> {
-        let share = self.staged.get(tenant).filter(|share| !share.staged.files.is_empty())?;
-        (!self.known.contains(tenant)).then_some(&share.staged)
+        let staged = self.staged.get(tenant).filter(|staged| !staged.files.is_empty())?;
+        (!self.known.contains(tenant)).then_some(staged)
     }
 
     /// A tenant's files are committed, and days behind them are not.
@@ -105,7 +103,7 @@ impl Part {
 
     /// What was staged of a tenant is committed: the next pass begins behind it.
     fn end_pass(&mut self, tenant: &TenantId) {
-        match self.staged.get(tenant).map(|share| share.staged.through) {
+        match self.staged.get(tenant).map(|staged| staged.through) {
             Some(Some(through)) if !self.known.contains(tenant) => {
                 self.passed.insert(tenant.clone(), through);
                 self.staged.remove(tenant);
@@ -210,28 +208,6 @@ impl Round {
         let is_passing = |tenant: &&TenantId| self.parts.iter().any(|part| part.is_passing(tenant));
         self.committed.keys().filter(is_passing).cloned().collect()
     }
-
-    /// Lets go of files that were staged before `most` and are not committed: nothing tells them from files that were
-    /// left behind, and those are swept away. What is frozen is staged again from the head; a tenant that has committed
-    /// stays as it is. True where there was something.
-    fn forget_stale(&mut self, now: Instant, most: Duration) -> bool {
-        let mut any = false;
-        for part in self.parts.iter_mut().filter(|_| !self.noted) {
-            part.staged.retain(|tenant, share| {
-                let is_stale =
-                    now.duration_since(share.began) >= most && !self.committed.contains_key(tenant);
-                any |= is_stale;
-                !is_stale
-            });
-        }
-        any
-    }
-}
-
-/// How long staged files may wait for their commit. A file is deleted only when two sweeps have seen it dead, and the grace
-/// has passed between them.
-fn staged_max(vacuum_grace_ms: i64) -> Duration {
-    Duration::from_millis(vacuum_grace_ms.unsigned_abs()).max(SWEEP_EVERY) / 2
 }
 
 impl<O: Owners> Sealer<O> {
@@ -256,15 +232,10 @@ impl<O: Owners> Sealer<O> {
         self.stopping.load(Ordering::Relaxed)
     }
 
-    fn forget_stale(&self, round: &mut Round) -> bool {
-        round.forget_stale(self.node.clock.instant(), staged_max(self.node.settings.lake.vacuum_grace_ms))
-    }
-
     /// Freezes and stages what is not yet.
     fn stage_all(&mut self, round: &mut Round) -> Result<(), SealError> {
         let node = Arc::clone(&self.node);
         round.failed.clear();
-        self.forget_stale(round);
         let is_staged = |part: &Part| {
             part.frozen.is_some() && part.tenants.iter().all(|tenant| part.staged.contains_key(tenant))
         };
@@ -295,30 +266,42 @@ impl<O: Owners> Sealer<O> {
         Ok(())
     }
 
+    /// Tables are opened ahead of the one whose files are encoded here, and small files put together with others'.
     fn stage(&mut self, round: &mut Round, number: usize, workspace: &Workspace) -> Result<(), SealError> {
-        let Self { node, stopping, courtesy, .. } = self;
-        let mut go_on = || {
-            courtesy.let_pass(node);
-            !stopping.load(Ordering::Relaxed)
-        };
+        let Self { node, stopping, courtesy, workers, .. } = self;
         fault::point("frozen", &node.lake.faults)?;
         let Round { parts, committed, failed, .. } = round;
         let part = &mut parts[number];
-        for tenant in &part.tenants {
-            let is_done = part.staged.contains_key(tenant) || committed.contains_key(tenant);
-            if is_done || failed.contains_key(tenant) {
-                continue;
-            }
-            let (began, after) = (node.clock.instant(), part.passed.get(tenant).copied());
-            let partition = &node.partitions()[number];
-            match stage::stage_tenant(node, partition, tenant, workspace, after, &mut go_on) {
-                Ok(staged) => drop(part.staged.insert(tenant.clone(), Share { began, staged })),
-                Err(SealError::Table(error)) => drop(failed.insert(tenant.clone(), error)),
+        let is_left = |tenant: &&TenantId| {
+            let is_done = part.staged.contains_key(*tenant) || committed.contains_key(*tenant);
+            !is_done && !failed.contains_key(*tenant)
+        };
+        let mut opening = Batch::new(part.tenants.iter().filter(is_left).cloned(), PATIENCE);
+        let (mut encoded, mut encoded_bytes) = (BTreeMap::new(), 0);
+        while let Some((tenant, opened)) = opening.next(workers, stopping, |tenant| open_job(node, tenant))? {
+            let mut go_on = || {
+                courtesy.let_pass(node);
+                !stopping.load(Ordering::Relaxed)
+            };
+            let (partition, after) = (&node.partitions()[number], part.passed.get(&tenant).copied());
+            let done = opened.map_err(SealError::from).and_then(|table| {
+                stage::encode_tenant(node, partition, &tenant, &table?, workspace, after, &mut go_on)
+            });
+            match done {
+                Ok(files) => {
+                    encoded_bytes += files.held_bytes();
+                    encoded.insert(tenant, files);
+                }
+                Err(error) if error.is_of_one_table() => drop(failed.insert(tenant, error)),
                 Err(error) => return Err(error),
             }
             fault::point("staging", &node.lake.faults)?;
+            if encoded_bytes > workspace.waiting_bytes {
+                put_all(workers, stopping, std::mem::take(&mut encoded), part, failed)?;
+                encoded_bytes = 0;
+            }
         }
-        Ok(())
+        put_all(workers, stopping, encoded, part, failed)
     }
 
     /// What is committed leaves the heads and the journals, once nobody needs it there: true when it has.
@@ -353,32 +336,30 @@ impl<O: Owners> Sealer<O> {
     }
 }
 
-#[cfg(test)]
-mod tests {
-    use super::*;
+fn open_job(node: &Arc<Shared>, tenant: &TenantId) -> Job<Result<Arc<Table>, TableError>> {
+    let (node, tenant) = (Arc::clone(node), tenant.clone());
+    Box::new(move || node.lake.table(&tenant))
+}
 
-    #[test]
-    fn files_that_wait_for_too_long_are_staged_again_unless_they_are_committed() {
-        let dir = tempfile::tempdir().unwrap();
-        let node = crate::pipeline::tests::small_node(dir.path());
-        let mut round = Round::of_all(node.shared(), 0, BTreeSet::new(), Vec::new());
-        let [a, b] = ["a", "b"].map(|name| TenantId::parse(name).unwrap());
-        let now = Instant::now();
-        for tenant in [&a, &b] {
-            round.parts[0].staged.insert(tenant.clone(), Share { began: now, staged: Staged::default() });
+/// Puts tenants' encoded files of one partition into the store.
+fn put_all(
+    workers: &mut Workers,
+    stopping: &AtomicBool,
+    mut encoded: BTreeMap<TenantId, Encoded>,
+    part: &mut Part,
+    failed: &mut BTreeMap<TenantId, SealError>,
+) -> Result<(), SealError> {
+    let tenants: Vec<_> = encoded.keys().cloned().collect();
+    let mut batch = Batch::new(tenants, PUT_PATIENCE);
+    let mut job = |tenant: &TenantId| -> Job<Result<Staged, TableError>> {
+        let files = encoded.remove(tenant).expect("BUG: each is put once");
+        Box::new(move || files.put())
+    };
+    while let Some((tenant, put)) = batch.next(workers, stopping, &mut job)? {
+        match put.map_err(SealError::from).and_then(|staged| Ok(staged?)) {
+            Ok(staged) => drop(part.staged.insert(tenant, staged)),
+            Err(error) => drop(failed.insert(tenant, error)),
         }
-        round.noted = true;
-        assert!(!round.forget_stale(now, Duration::ZERO), "all is committed");
-        round.noted = false;
-        round.committed.insert(a.clone(), Flushed::default());
-        assert!(!round.forget_stale(now, Duration::from_secs(3600)));
-        assert!(round.forget_stale(now, Duration::ZERO));
-        assert_eq!(round.parts[0].staged.keys().collect::<Vec<_>>(), [&a]);
-        // whatever the grace, the second sweep that sees a file comes later
-        for grace_ms in [1, 3_600_000, 86_400_000] {
-            let deleted = SWEEP_EVERY.max(Duration::from_millis(grace_ms as u64));
-            assert!(staged_max(grace_ms) < deleted, "{grace_ms}");
-        }
-        node.stop();
     }
+    Ok(())
 }

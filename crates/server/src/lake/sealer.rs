@@ -9,6 +9,7 @@ mod reopen;
 
 use super::flush::{FlushPace, Flushed, Waiter};
 use super::round::Round;
+use super::workers::{Late, Workers};
 use crate::courtesy::Courtesy;
 use crate::fill;
 use crate::node::Shared;
@@ -64,13 +65,24 @@ pub(crate) enum SealError {
     Closed(usize),
     #[error("the table of {tenant} does not take offsets of {journal}: another journal uses that name")]
     Renamed { tenant: TenantId, journal: String },
-    #[error("what was staged has waited for so long that it may be swept away; it is staged again")]
-    Stale,
+    #[error("what was staged may have been swept away; it is staged again")]
+    Lapsed,
+    #[error(transparent)]
+    Late(#[from] Late),
+    #[error("cannot start a thread: {0}")]
+    Thread(io::Error),
     #[error("the server is shutting down")]
     Stopping,
     #[cfg(test)]
     #[error("injected at {0}")]
     Injected(&'static str),
+}
+
+impl SealError {
+    /// Other tenants are not concerned.
+    pub(super) const fn is_of_one_table(&self) -> bool {
+        matches!(self, Self::Table(_) | Self::Late(_))
+    }
 }
 
 /// The node is going: nothing of a round is done any more.
@@ -86,6 +98,7 @@ pub(crate) struct Sealer<O> {
     pub(super) stopping: Arc<AtomicBool>,
     /// Requests go first.
     pub(super) courtesy: Courtesy,
+    pub(super) workers: Workers,
     round: Option<Round>,
     /// Who waits for a round that is not begun yet.
     waiting: Vec<Waiter>,
@@ -109,6 +122,7 @@ impl<O: Owners> Sealer<O> {
         owners: O,
         orders: Receiver<Order>,
         stopping: Arc<AtomicBool>,
+        workers: Workers,
     ) -> Self {
         let (ended, courtesy) = (node.clock.instant(), Courtesy::new(&node));
         let flush_interval = Duration::from_millis(node.settings.lake.flush_interval_ms.unsigned_abs());
@@ -117,6 +131,7 @@ impl<O: Owners> Sealer<O> {
             relocation,
             flush_pace: FlushPace::new(flush_interval),
             courtesy,
+            workers,
             node,
             owners,
             orders,

@@ -9,9 +9,10 @@ use crate::node::Shared;
 use crate::owner::PartitionShared;
 use head::FrozenOrder;
 use model::{LabelsRef, Samples, SeriesKey, TenantId};
+use std::sync::Arc;
 use stdx::budget::{Account, Exhausted, Reservation};
-use tables::stage::Staged;
-use tables::{BlockStager, Date, Stem, Stretch, WriteLimits};
+use tables::stage::Encoded;
+use tables::{BlockStager, Date, Stem, Stretch, Table, WriteLimits};
 
 /// The largest file that sealing makes: compaction makes larger ones.
 const FILE_BYTES_MAX: usize = 64 << 20;
@@ -20,6 +21,8 @@ const FILE_BYTES_MAX: usize = 64 << 20;
 #[derive(Debug)]
 pub(super) struct Workspace {
     limits: WriteLimits,
+    /// Limit on encoded files that wait to be put into the store.
+    pub(super) waiting_bytes: usize,
     _memory: Reservation,
 }
 
@@ -31,24 +34,25 @@ impl Workspace {
         let row_group_bytes = (bytes as usize / 12).clamp(128 << 10, 4 << 20);
         let open_bytes = bytes as usize / 2;
         let limits = WriteLimits { row_group_bytes, file_bytes: FILE_BYTES_MAX, open_bytes };
-        Ok(Self { limits, _memory: flush.reserve(bytes)? })
+        Ok(Self { limits, waiting_bytes: bytes as usize / 8, _memory: flush.reserve(bytes)? })
     }
 }
 
-/// Stages one tenant's frozen series of one partition: a pass over them, from the day behind `after` on. Calls `go_on` between
+/// Encodes one tenant's frozen series of one partition: a pass over them, from the day behind `after` on. Calls `go_on` between
 /// two series, and ends where that says `false`.
-pub(super) fn stage_tenant(
+pub(super) fn encode_tenant(
     node: &Shared,
     partition: &PartitionShared,
     tenant: &TenantId,
+    table: &Arc<Table>,
     workspace: &Workspace,
     after: Option<Date>,
     go_on: &mut impl FnMut() -> bool,
-) -> Result<Staged, SealError> {
+) -> Result<Encoded, SealError> {
     let chance = &node.lake.chance;
     let attempt = u128::from(chance.fresh()) << 64 | u128::from(chance.fresh());
     let stem = Stem::sealed(attempt);
-    let mut stager = BlockStager::new(&node.lake.table(tenant)?, stem, workspace.limits, after);
+    let mut stager = BlockStager::new(table, stem, workspace.limits, after);
     let since_ms = after.map_or(i64::MIN, |day| day.end_ms() + 1);
     let (mut order, mut turn) = (FrozenOrder::since(since_ms), Vec::new());
     let (mut samples, mut labels) = (Samples::default(), Vec::new());
@@ -81,7 +85,7 @@ pub(super) fn stage_tenant(
             }
         }
     }
-    Ok(stager.finish()?)
+    Ok(stager.encode()?)
 }
 
 /// Looks at a head that stays as long as anything of it is frozen.

@@ -4,9 +4,15 @@ use crate::lake::flush::{Flushed, flush};
 use crate::lake::sealer::Order;
 use crate::lake::tests::{Content, node_with, read_of, rows_of, write_of};
 use crate::node::Node;
+use crate::pipeline::tests::small_settings;
+use crate::pipeline::wait_for_replay;
 use model::TenantId;
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
-use std::time::Duration;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::mpsc::sync_channel;
+use std::time::{Duration, Instant};
 use stdx::clock::{Clock, SystemClock};
 use tokio::sync::oneshot;
 
@@ -102,6 +108,66 @@ async fn others_are_sealed_while_one_cannot_be() {
     check(&node, "b", 4 * 50, &b).await;
     let moved = needed_from().into_iter().zip(before).all(|(now, before)| now > before);
     assert!(moved, "what is sealed leaves the journal");
+    stop(node).await;
+}
+
+/// The machine's clock, and so much.
+#[derive(Debug, Default)]
+struct Ahead(AtomicU64);
+
+impl Clock for Ahead {
+    fn now_ms(&self) -> i64 {
+        SystemClock.now_ms()
+    }
+
+    fn instant(&self) -> Instant {
+        Instant::now() + Duration::from_millis(self.0.load(Ordering::Relaxed))
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_slow_table_keeps_nobody_elses_samples_in_memory() {
+    let dir = tempfile::tempdir().unwrap();
+    let clock = Arc::new(Ahead::default());
+    let node = Node::start(small_settings(dir.path()), Arc::clone(&clock) as _).unwrap();
+    wait_for_replay(&node).await;
+    let base_ms = SystemClock.now_ms() - 60_000;
+    let mut contents = BTreeMap::new();
+    for name in ["a", "b", "c"] {
+        contents.insert(name, write_of(&node, &tenant(name), base_ms).await);
+    }
+    // whoever commits first takes longer than anybody waits
+    let (go_on, goes_on) = sync_channel::<()>(0);
+    let hook = move || {
+        clock.0.store(15_000, Ordering::Relaxed);
+        let _ = goes_on.recv();
+    };
+    *node.shared().lake.faults.hook.lock() = Some(("before_commit", Box::new(hook)));
+    let flushed = ask(&node);
+    wait_for(&node, "floodmark_seal_rounds_total 1").await;
+    wait_for(&node, "floodmark_seal_tenants_behind 1").await;
+    let [(slow, _)] = <[_; 1]>::try_from(node.shared().lake.laggards.all()).unwrap();
+    for (name, content) in contents.iter().filter(|(name, _)| **name != slow.as_str()) {
+        check(&node, name, 50, content).await;
+    }
+    let frozen = || -> u64 {
+        let of = |head: &head::Partition| {
+            let frozen =
+                head.tenants().filter(|(_, head)| head.is_frozen()).map(|(tenant, _)| tenant.clone());
+            assert!(frozen.into_iter().all(|tenant| tenant == slow));
+            u64::from(head.tenant(&slow).is_some_and(|head| head.is_frozen()))
+        };
+        node.partitions().iter().map(|partition| of(&partition.head.read())).sum()
+    };
+    assert!(frozen() > 0, "what is not in a table stays in the head");
+    go_on.send(()).unwrap();
+    assert_eq!(flushed.await.unwrap().behind, 0);
+    wait_for(&node, "floodmark_seal_tenants_behind 0").await;
+    // who waited is answered before they leave the head
+    wait_for(&node, "floodmark_seal_frozen_samples 0").await;
+    for (name, content) in &contents {
+        check(&node, name, 50, content).await;
+    }
     stop(node).await;
 }
 

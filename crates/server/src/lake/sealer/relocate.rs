@@ -84,14 +84,15 @@ impl<O: Owners> Sealer<O> {
     }
 
     /// The tenants that retain the journal; `None` if there are none, or if one of them cannot be relocated: a commit of it
-    /// is in doubt, or it is closed.
+    /// is in doubt or still under way, or it is closed.
     fn movable(&self, number: usize) -> Option<BTreeSet<TenantId>> {
         let mark = self.node.lake.mark(number);
         let pinning = mark.tenants.iter().filter(|(_, own)| own.upto < mark.upto);
         let movable = |(name, own): (&String, &Own)| {
             let tenant = TenantId::parse(name).ok()?;
             let behind = self.behind.get(&tenant)?;
-            (behind.round.is_movable() && self.is_settled(number, &tenant, own)).then_some(tenant)
+            let is_movable = behind.round.is_movable() && !self.workers.is_busy(&tenant);
+            (is_movable && self.is_settled(number, &tenant, own)).then_some(tenant)
         };
         pinning.map(movable).collect::<Option<BTreeSet<_>>>().filter(|tenants| !tenants.is_empty())
     }

@@ -1,0 +1,209 @@
+//! Threads on which tenants' tables are worked with side by side.
+//!
+//! A round of sealing opens, checks and commits the tables of all its tenants. Each of these steps mostly waits, for a disk's
+//! sync or a store's answer, and hundreds of tables must not wait one after the other. Nor may one slow table keep all
+//! others waiting: a job that takes too long is reported as [`Late`] and goes on by itself. Until it has ended, no other
+//! job of its tenant begins.
+
+use super::sealer::SealError;
+use crate::node::run_or_abort;
+use model::TenantId;
+use parking_lot::Mutex;
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::time::{Duration, Instant};
+use stdx::clock::Clock;
+
+/// Jobs at a time, late ones included: as many as there are threads for local files.
+const JOBS_MAX: usize = 16;
+
+/// Interval at which late jobs and a stopping node are noticed.
+const POLL: Duration = Duration::from_millis(20);
+
+/// What is done with one tenant's table. It may outlive the round that began it.
+pub(super) type Job<R> = Box<dyn FnOnce() -> R + Send>;
+
+/// A tenant whose job has ended or is late, and the job's result.
+pub(super) type Ended<R> = (TenantId, Result<R, Late>);
+
+/// A job that has taken too long: it continues, but its result is dropped.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error("requests for its table have taken more than {} s, and go on", .0.as_secs())]
+pub(crate) struct Late(Duration);
+
+/// A pool of threads, or none: then jobs run one after the other on the calling thread.
+#[derive(Debug)]
+pub(crate) struct Workers {
+    clock: Arc<dyn Clock>,
+    threads: Option<Threads>,
+}
+
+#[derive(Debug)]
+struct Threads {
+    jobs: Sender<Job<()>>,
+    queue: Arc<Mutex<Receiver<Job<()>>>>,
+    /// Threads started so far: the most jobs there ever were at a time.
+    started: usize,
+    /// Tenants that have a job.
+    busy: Arc<Mutex<BTreeSet<TenantId>>>,
+}
+
+impl Workers {
+    /// Threads that are started when they are needed, and end when this is dropped.
+    pub(crate) fn on_threads(clock: Arc<dyn Clock>) -> Self {
+        let (jobs, queue) = channel();
+        let queue = Arc::new(Mutex::new(queue));
+        Self { clock, threads: Some(Threads { jobs, queue, started: 0, busy: Arc::default() }) }
+    }
+
+    /// No threads: each run does the same jobs in the same order.
+    pub(crate) const fn here(clock: Arc<dyn Clock>) -> Self {
+        Self { clock, threads: None }
+    }
+
+    /// True while a job of the tenant runs: a commit of it may still arrive.
+    pub(super) fn is_busy(&self, tenant: &TenantId) -> bool {
+        self.threads.as_ref().is_some_and(|threads| threads.busy.lock().contains(tenant))
+    }
+}
+
+impl Threads {
+    /// Starts another thread where there are more jobs than threads.
+    fn grow(&mut self, jobs: usize) -> std::io::Result<()> {
+        if jobs <= self.started {
+            return Ok(());
+        }
+        let (name, queue) = (format!("seal-{}", self.started), Arc::clone(&self.queue));
+        let run = move || {
+            // as the sealer: ingest and queries come first
+            let _ = rustix::process::nice(5);
+            loop {
+                // the lock is held while an idle thread waits for a job, never while it does one
+                let job = queue.lock().recv();
+                match job {
+                    Ok(job) => job(),
+                    Err(_) => return,
+                }
+            }
+        };
+        std::thread::Builder::new().name(name.clone()).spawn(move || run_or_abort(&name, run))?;
+        self.started += 1;
+        Ok(())
+    }
+}
+
+/// One job for each of some tenants.
+#[derive(Debug)]
+pub(super) struct Batch<R> {
+    todo: VecDeque<TenantId>,
+    /// Jobs that are waited for, and when they began.
+    running: BTreeMap<TenantId, Instant>,
+    patience: Duration,
+    send: Sender<(TenantId, R)>,
+    ended: Receiver<(TenantId, R)>,
+}
+
+impl<R: Send + 'static> Batch<R> {
+    /// A job that takes longer than `patience` is late.
+    pub(super) fn new(tenants: impl IntoIterator<Item = TenantId>, patience: Duration) -> Self {
+        let (send, ended) = channel();
+        let todo = tenants.into_iter().collect();
+        Self { todo, running: BTreeMap::new(), patience, send, ended }
+    }
+
+    /// Begins as many jobs as may run, and waits until one has ended or is late. `None` when all have.
+    pub(super) fn next(
+        &mut self,
+        workers: &mut Workers,
+        stopping: &AtomicBool,
+        mut job: impl FnMut(&TenantId) -> Job<R>,
+    ) -> Result<Option<Ended<R>>, SealError> {
+        loop {
+            if stopping.load(Ordering::Relaxed) {
+                return Err(SealError::Stopping);
+            }
+            let Workers { clock, threads } = workers;
+            let Some(threads) = threads else {
+                return Ok(self.todo.pop_front().map(|tenant| {
+                    let result = job(&tenant)();
+                    (tenant, Ok(result))
+                }));
+            };
+            if let Some(tenant) = self.begin(threads, &**clock, &mut job)? {
+                return Ok(Some((tenant, Err(Late(self.patience)))));
+            }
+            if self.running.is_empty() && self.todo.is_empty() {
+                return Ok(None);
+            }
+            if let Ok((tenant, result)) = self.ended.recv_timeout(POLL) {
+                // nobody waits for one that was late
+                match self.running.remove(&tenant) {
+                    Some(_) => return Ok(Some((tenant, Ok(result)))),
+                    None => continue,
+                }
+            }
+            let now = clock.instant();
+            let is_late = |began: &Instant| now.saturating_duration_since(*began) >= self.patience;
+            let late =
+                self.running.iter().find(|(_, began)| is_late(began)).map(|(tenant, _)| tenant.clone());
+            if let Some(tenant) = late {
+                self.running.remove(&tenant);
+                return Ok(Some((tenant, Err(Late(self.patience)))));
+            }
+        }
+    }
+
+    /// Begins jobs while there is room; a tenant whose last one has not ended yet is returned instead.
+    fn begin(
+        &mut self,
+        threads: &mut Threads,
+        clock: &dyn Clock,
+        job: &mut impl FnMut(&TenantId) -> Job<R>,
+    ) -> Result<Option<TenantId>, SealError> {
+        while let Some(tenant) = self.todo.front() {
+            let jobs = {
+                let mut busy = threads.busy.lock();
+                if busy.contains(tenant) {
+                    drop(busy);
+                    return Ok(self.todo.pop_front());
+                }
+                if busy.len() >= JOBS_MAX {
+                    return Ok(None);
+                }
+                busy.insert(tenant.clone());
+                busy.len()
+            };
+            let tenant = self.todo.pop_front().expect("BUG: it is there");
+            let claim = Claim { busy: Arc::clone(&threads.busy), tenant: tenant.clone() };
+            threads.grow(jobs).map_err(SealError::Thread)?;
+            let (send, job, of) = (self.send.clone(), job(&tenant), tenant.clone());
+            let job: Job<()> = Box::new(move || {
+                let result = job();
+                // first, so that whoever receives the result can start the tenant's next job
+                drop(claim);
+                let _ = send.send((of, result)); // nobody may wait any more
+            });
+            self.running.insert(tenant, clock.instant());
+            threads.jobs.send(job).expect("BUG: the queue is kept here");
+        }
+        Ok(None)
+    }
+}
+
+/// A tenant that has a job.
+#[derive(Debug)]
+struct Claim {
+    busy: Arc<Mutex<BTreeSet<TenantId>>>,
+    tenant: TenantId,
+}
+
+impl Drop for Claim {
+    fn drop(&mut self) {
+        self.busy.lock().remove(&self.tenant);
+    }
+}
+
+#[cfg(test)]
+mod tests;
