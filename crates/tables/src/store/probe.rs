@@ -6,12 +6,16 @@
 
 use super::Location;
 use crate::error::TableError;
-use object_store::{Error, PutMode, PutOptions};
+use object_store::path::Path;
+use object_store::{Error, ObjectStoreExt, PutMode, PutOptions};
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-/// The object's name. No folder, for those are tenants.
-const NAME: &str = "_floodmark.probe";
+/// The object's name. It lies beside the tenants' folders, so it has a character that no tenant's name has.
+const NAME: &str = "_floodmark=probe";
+
+/// Its name in earlier versions, which a tenant may have too: on local files such a tenant finds no place for its folder.
+const FORMER_NAME: &str = "_floodmark.probe";
 
 impl Location {
     /// Fails with [`TableError::NotExclusive`] where the store overwrites what it must not. It is asked until it has been
@@ -29,12 +33,16 @@ impl Location {
     }
 
     async fn probe(&self) -> Result<(), TableError> {
-        let path = self.root.parts().chain([NAME.into()]).collect();
+        let path: Path = self.root.parts().chain([NAME.into()]).collect();
         let options = PutOptions { mode: PutMode::Create, ..PutOptions::default() };
         for _ in 0..2 {
             match self.store.put_opts(&path, NAME.into(), options.clone()).await {
                 // the first time it may be new
-                Ok(_) => {}
+                Ok(_) => {
+                    let former: Path = self.root.parts().chain([FORMER_NAME.into()]).collect();
+                    // where it stays, only that tenant is worse off; a folder of this name is not deleted
+                    let _ = self.store.delete(&former).await;
+                }
                 Err(Error::AlreadyExists { .. } | Error::Precondition { .. }) => {
                     self.is_exclusive.store(true, Ordering::Relaxed);
                     return Ok(());

@@ -362,3 +362,25 @@ fn a_store_that_overwrites_commits_gets_none() {
     assert_eq!(open(&folder).version(), 0);
     location(&folder).check_exclusive_within(std::time::Duration::from_secs(60)).unwrap();
 }
+
+/// The object that a store is tried with lies beside the tenants' folders, and in none's place.
+#[test]
+fn a_tenant_may_have_the_name_that_the_probe_had() {
+    const NAME: &str = "_floodmark.probe";
+    let folder = TempDir::new().unwrap();
+    // as an earlier version left it
+    std::fs::write(folder.path().join(NAME), NAME).unwrap();
+    // the second process finds the tenant's folder instead
+    for life in 0..2u64 {
+        let url = format!("file://{}", folder.path().display());
+        let root = Location::open(&url, [], runtime().handle().clone()).unwrap();
+        root.check_exclusive_within(std::time::Duration::from_secs(60)).unwrap();
+        let table = Table::open_or_create(root.folder(&[NAME, "metrics"]).unwrap()).unwrap();
+        let files = vec![stage(&table, &format!("f{life}"), &series(1))];
+        let block = StagedBlock { source: format!("j{life}"), after: None, upto: 1, through: None, files };
+        assert!(matches!(table.commit(&[block], DAY).unwrap()[..], [Outcome::Committed { .. }]));
+        assert_eq!(root.folders().unwrap(), [NAME], "the probe is no tenant");
+        // the next one's probe is new again
+        std::fs::remove_file(folder.path().join("_floodmark=probe")).unwrap();
+    }
+}
