@@ -251,7 +251,7 @@ fn observe_options(scenario: &Scenario, options: &RunOptions, target: &Target) -
         pid: target.pid(),
         cgroup: spec.cgroup.clone(),
         metrics_url: spec.metrics.clone(),
-        headers: spec.headers.iter().map(|(name, value)| (name.clone(), value.clone())).collect(),
+        headers: spec.headers.0.iter().map(|(name, value)| (name.clone(), value.clone())).collect(),
         access: options.access.clone(),
         data_dir: spec.data_dir.clone(),
     }

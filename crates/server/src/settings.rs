@@ -8,7 +8,7 @@ mod value;
 
 pub use effective::{EffectiveSetting, Origin};
 pub use files::Files;
-pub use lake::{LakeSettings, StoreOptions};
+pub use lake::{LakeSettings, StoreOptions, TablesUrl};
 pub use raw::{ConfigFile, Flags};
 pub use value::SettingsError;
 
@@ -293,7 +293,7 @@ mod tests {
         let url = |data_dir: &str, tables: Option<&str>| {
             let flags =
                 Flags { data_dir: Some(data_dir.into()), tables: tables.map(Into::into), ..Flags::default() };
-            Settings::resolve(flags).unwrap().lake.url
+            Settings::resolve(flags).unwrap().lake.url.0
         };
         assert_eq!(url("/a b", None), "file:///a%20b/tables/");
         assert_eq!(url("/a", Some("s3://bucket/x")), "s3://bucket/x");

@@ -2,7 +2,7 @@
 
 use super::values;
 use clap::Args;
-use server::Flags;
+use server::{Flags, TablesUrl};
 use std::path::PathBuf;
 
 /// `floodmark serve`. The name of a field is the key of the setting in the configuration file.
@@ -39,7 +39,7 @@ pub(crate) struct ServeArgs {
         hide_env_values = true,
         help_heading = "Storage"
     )]
-    pub(crate) tables: Option<String>,
+    pub(crate) tables: Option<TablesUrl>,
 
     /// Age at which data in memory is sealed into tables, such as 15m [above 0] [default: 15m]
     #[arg(long, value_name = "DURATION", env = "FLOODMARK_SEAL_AFTER", help_heading = "Storage")]

@@ -1,6 +1,7 @@
 //! Flags of `floodmark import` and `floodmark export`.
 
 use clap::{Args, ValueEnum};
+use server::TablesUrl;
 use std::path::PathBuf;
 
 /// Which tenant's tables, and where.
@@ -12,7 +13,7 @@ pub(crate) struct PlaceArgs {
 
     /// URL of the tables: file:///…, s3://…, gs://… or az://… [default: the folder tables in the data directory]
     #[arg(long, value_name = "URL", env = "FLOODMARK_TABLES", hide_env_values = true)]
-    pub(crate) tables: Option<String>,
+    pub(crate) tables: Option<TablesUrl>,
 
     /// The server's TOML file, if it has one: its data_dir, tables and tables_options apply here too
     #[arg(long, value_name = "FILE", env = "FLOODMARK_CONFIG")]

@@ -48,7 +48,7 @@ impl Place {
         let PlaceArgs { data_dir, tables, config, .. } = args.clone();
         let settings = Settings::resolve(Flags { data_dir, tables, config, ..Flags::default() })?;
         let Settings { data_dir, lake, .. } = settings;
-        Ok(Self { data_dir, tenant, tables: lake.url, options: lake.options.0 })
+        Ok(Self { data_dir, tenant, tables: lake.url.0, options: lake.options.0 })
     }
 
     /// The URL of one of the tenant's tables.

@@ -84,7 +84,7 @@ fn headers(scenario: &Scenario, name: &str, index: u32, now_ms: i64) -> Vec<(Str
         let value = crate::auth::authorization(auth, name, (now_ms / 1000).max(0) as u64);
         headers.push(("Authorization".into(), value));
     }
-    for (header, value) in &spec.headers {
+    for (header, value) in &spec.headers.0 {
         headers.retain(|(other, _)| !other.eq_ignore_ascii_case(header));
         headers.push((header.clone(), fill(value, name, index)));
     }

@@ -87,7 +87,7 @@ impl Scenario {
             }
         }
         self.check_placeholders()?;
-        let headers = target.headers.iter().map(|(name, value)| format!("{name}: {value}"));
+        let headers = target.headers.0.iter().map(|(name, value)| format!("{name}: {value}"));
         for header in headers {
             if let Err(error) = crate::parse::header(&header) {
                 return fault("target.headers", format!("{error:#}"));

@@ -43,7 +43,7 @@ fn hide_in(target: &mut TargetSpec) {
 /// Where a target's secrets are.
 fn secrets(target: &mut TargetSpec) -> Vec<&mut String> {
     let is_secret = |name: &str| SECRET_HEADERS.iter().any(|part| name.to_lowercase().contains(part));
-    let headers = target.headers.iter_mut().filter(|(name, _)| is_secret(name)).map(|(_, value)| value);
+    let headers = target.headers.0.iter_mut().filter(|(name, _)| is_secret(name)).map(|(_, value)| value);
     let auth = target.auth.as_mut().map(|auth| match auth {
         Auth::Bearer { token: secret } | Auth::Basic { password: secret, .. } | Auth::Jwt { secret, .. } => {
             secret

@@ -18,7 +18,7 @@ pub struct TargetSpec {
     /// What stands before `/api/v1/query`; follows from where is written, if not given.
     pub read: Option<String>,
     /// Sent with each request.
-    pub headers: BTreeMap<String, String>,
+    pub headers: Headers,
     /// The header that names the tenant; empty for targets without tenants.
     pub tenant_header: String,
     /// What tenants are called: this, and their number.
@@ -75,7 +75,7 @@ impl Default for TargetSpec {
         Self {
             write: Texts::One("http://127.0.0.1:9009/api/v1/write".into()),
             read: None,
-            headers: BTreeMap::new(),
+            headers: Headers::default(),
             tenant_header: "X-Scope-OrgID".into(),
             tenant_prefix: "tenant-".into(),
             tenant_label: None,
@@ -91,6 +91,17 @@ impl Default for TargetSpec {
             ready: None,
             namespace: None,
         }
+    }
+}
+
+/// Headers of requests, by name. Some are secrets, so no value is ever shown.
+#[derive(Clone, Default, PartialEq, Eq, Deserialize)]
+#[serde(transparent)]
+pub struct Headers(pub BTreeMap<String, String>);
+
+impl std::fmt::Debug for Headers {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_set().entries(self.0.keys()).finish()
     }
 }
 
@@ -175,4 +186,17 @@ pub enum Deed {
     SlowDisk,
     /// Its network namespace's interfaces go down.
     Cut,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn values_of_headers_are_not_shown() {
+        let headers = BTreeMap::from([("X-Api-Key".into(), "hunter2".into())]);
+        let target = TargetSpec { headers: Headers(headers), ..TargetSpec::default() };
+        let text = format!("{target:?}");
+        assert!(text.contains("X-Api-Key") && !text.contains("hunter2"), "{text}");
+    }
 }

@@ -99,7 +99,7 @@ impl TenantTables {
         let mut runtime = Builder::new_multi_thread();
         runtime.worker_threads(STORE_THREADS).max_blocking_threads(FILE_THREADS_MAX).thread_name("tables");
         let runtime = runtime.enable_all().build()?;
-        let root = Location::open(&settings.url, settings.options.0.clone(), runtime.handle().clone())?;
+        let root = Location::open(&settings.url.0, settings.options.0.clone(), runtime.handle().clone())?;
         let root = root.with_repairs(repairs);
         let root = match &world.store {
             Some(store) => root.with_store(|_| Arc::clone(store)),

@@ -164,7 +164,7 @@ impl List {
             file.tables.is_some(),
             Origin::Derived("in the data directory".to_owned()),
         );
-        self.put("tables", json!(without_secrets(&lake.url)), tables);
+        self.put("tables", json!(without_secrets(&lake.url.0)), tables);
         for (name, value) in &lake.options.0 {
             let in_file = file.tables_options.0.keys().any(|key| key.eq_ignore_ascii_case(name));
             let variable = || Origin::Environment(name.to_ascii_uppercase());
@@ -220,7 +220,7 @@ fn is_plain(name: &str) -> bool {
 }
 
 /// A URL without what may be a password or a signature: user and query.
-fn without_secrets(text: &str) -> String {
+pub(super) fn without_secrets(text: &str) -> String {
     let Ok(mut url) = url::Url::parse(text) else { return REDACTED.to_owned() };
     if !url.username().is_empty() || url.password().is_some() || url.query().is_some() {
         // what has no host has no user either
@@ -278,5 +278,11 @@ mod tests {
         assert_eq!(rows["tables_options.unheard_of"], (json!(REDACTED), Origin::File));
         assert_eq!(rows["tables"].0, "az://redacted@box/x");
         assert!(!format!("{rows:?}").contains("hunter2"));
+        let file: ConfigFile = toml::from_str(toml).unwrap();
+        let flags = Flags { tables: file.tables.clone(), ..Flags::default() };
+        let settings = Settings::resolve(flags.clone()).unwrap();
+        for text in [format!("{settings:?}"), format!("{flags:?}"), format!("{file:?}")] {
+            assert!(text.contains("az://redacted@box/x") && !text.contains("hunter2"), "{text}");
+        }
     }
 }

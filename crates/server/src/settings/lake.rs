@@ -1,5 +1,6 @@
 //! How data leaves the head for the tables, and how long it stays there.
 
+use super::effective::without_secrets;
 use super::value::{duration, duration_or, of_tenants, size, wrong};
 use super::{ConfigFile, SettingsError};
 use model::TenantId;
@@ -15,7 +16,7 @@ use tables::rollup::Resolution;
 #[derive(Debug, Clone)]
 pub struct LakeSettings {
     /// Where the tables lie: `file:///…`, `s3://…`, `gs://…`, `az://…`. Default: `tables` in the data directory.
-    pub url: String,
+    pub url: TablesUrl,
     /// Options of the object store, as the crate `object_store` names them (`aws_endpoint`, …): those of the
     /// environment, and those of the file before them.
     pub options: StoreOptions,
@@ -51,6 +52,23 @@ pub struct LakeSettings {
     pub vacuum_grace_ms: i64,
 }
 
+/// The URL of an object store. It may have a password or a signature in it, which are never shown.
+#[derive(Clone, PartialEq, Eq, Deserialize)]
+#[serde(transparent)]
+pub struct TablesUrl(pub String);
+
+impl<T: Into<String>> From<T> for TablesUrl {
+    fn from(url: T) -> Self {
+        Self(url.into())
+    }
+}
+
+impl std::fmt::Debug for TablesUrl {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        without_secrets(&self.0).fmt(f)
+    }
+}
+
 /// Options of an object store, by name. Some are secrets, so no value is ever shown.
 #[derive(Clone, Default, PartialEq, Eq, Deserialize)]
 #[serde(transparent)]
@@ -66,7 +84,7 @@ impl LakeSettings {
     /// Whatever is not given has its default.
     pub(super) fn resolve(given: &ConfigFile, data_dir: &Path) -> Result<Self, SettingsError> {
         Ok(Self {
-            url: tables_url(given.tables.as_deref(), data_dir)?,
+            url: TablesUrl(tables_url(given.tables.as_ref(), data_dir)?),
             options: store_options(&given.tables_options),
             seal_after_ms: duration_or("seal_after", given.seal_after.as_ref(), 900_000)?,
             seal_bytes: given.seal_size.as_ref().map_or(Ok(256 << 20), |text| size("seal_size", text))?,
@@ -115,11 +133,11 @@ impl LakeSettings {
 }
 
 /// The URL as given, or that of the folder `tables` in the data directory.
-fn tables_url(given: Option<&str>, data_dir: &Path) -> Result<String, SettingsError> {
-    if let Some(url) = given {
+fn tables_url(given: Option<&TablesUrl>, data_dir: &Path) -> Result<String, SettingsError> {
+    if let Some(TablesUrl(url)) = given {
         let has_scheme = url.split_once("://").is_some_and(|(scheme, _)| !scheme.is_empty());
         let reason = "a URL such as file:///var/lib/tables or s3://bucket/folder";
-        return if has_scheme { Ok(url.into()) } else { Err(wrong("tables", url, reason)) };
+        return if has_scheme { Ok(url.clone()) } else { Err(wrong("tables", url, reason)) };
     }
     let whole = std::path::absolute(data_dir.join("tables"));
     let url = whole.ok().and_then(|path| url::Url::from_directory_path(path).ok());

@@ -1,6 +1,6 @@
 //! What is given: the file, and the command line before it.
 
-use super::{SettingsError, StoreOptions};
+use super::{SettingsError, StoreOptions, TablesUrl};
 use serde::Deserialize;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -52,7 +52,7 @@ pub struct ConfigFile {
     /// See [`super::Settings::segment_bytes`]; as `"128MiB"`.
     pub segment_size: Option<String>,
     /// See [`super::LakeSettings::url`].
-    pub tables: Option<String>,
+    pub tables: Option<TablesUrl>,
     /// See [`super::LakeSettings::options`].
     pub tables_options: StoreOptions,
     /// See [`super::LakeSettings::seal_after_ms`]; as `"15m"`.
@@ -97,7 +97,7 @@ pub struct Flags {
     /// `--durability`
     pub durability: Option<String>,
     /// `--tables`
-    pub tables: Option<String>,
+    pub tables: Option<TablesUrl>,
     /// `--seal-after`
     pub seal_after: Option<String>,
     /// `--retention`
