@@ -163,10 +163,10 @@ impl Catalog<'_> {
         ask: &Ask<'_>,
         mut each: impl FnMut(LabelsRef<'_>) -> Result<bool, Refusal>,
     ) -> Result<Vec<String>, Refusal> {
-        let (window_bytes, left_out) = (self.room().left_bytes / 2, LeftOut::default());
+        let (bytes, left_out) = (self.room().left_bytes / 2, LeftOut::default());
         for matchers in or_all(ask.selectors) {
             let select = tables_select(matchers, ask.range, false, &self.cancelled);
-            let scan = scan(self.node.shared(), self.tenant, &select, window_bytes, &*self.cancelled);
+            let scan = scan(self.node.shared(), self.tenant, &select, bytes, &*self.cancelled);
             let Some(mut scan) = scan.map_err(refused)? else { continue };
             while scan.next_series().map_err(|e| refused(unreadable(e)))? {
                 if self.cancelled.is_set() {

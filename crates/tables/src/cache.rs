@@ -82,27 +82,20 @@ impl Cache {
         self.inner.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// A file whose ranges come through the cache, and its footer. It is one of `files` that are open together.
+    /// A file whose ranges come through the cache. It is one of `files` that are read together.
+    pub(crate) fn file(self: &Arc<Self>, file: StoredFile, files: usize) -> CachedFile {
+        CachedFile { name: file.full_path().into(), file, cache: Arc::clone(self), files }
+    }
+
+    /// The same, and its footer.
     pub fn open(
         self: &Arc<Self>,
         file: StoredFile,
         files: usize,
     ) -> Result<(CachedFile, Arc<Footer>), TableError> {
-        let name: Arc<str> = file.full_path().into();
-        let key = Key(Arc::clone(&name), What::Footer);
-        let known = match self.lock().get(&key) {
-            Some(Content::Footer(footer)) => Some(footer),
-            _ => None,
-        };
-        let footer = match known {
-            Some(footer) => footer,
-            None => {
-                let footer = Arc::new(Footer::read(&file)?);
-                self.put(key, Content::Footer(Arc::clone(&footer)), footer.memory_bytes());
-                footer
-            }
-        };
-        Ok((CachedFile { file, name, cache: Arc::clone(self), files }, footer))
+        let file = self.file(file, files);
+        let footer = file.footer()?;
+        Ok((file, footer))
     }
 
     fn put(&self, key: Key, content: Content, bytes: usize) {
@@ -217,6 +210,16 @@ impl Ranges for CachedFile {
     fn directory_bytes_max(&self) -> u64 {
         let limit = self.cache.limit_bytes as u64;
         (limit / 8).min(limit / 4 * 3 / self.files.max(1) as u64)
+    }
+
+    fn footer(&self) -> Result<Arc<Footer>, TableError> {
+        let key = self.key(What::Footer);
+        if let Some(Content::Footer(footer)) = self.cache.lock().get(&key) {
+            return Ok(footer);
+        }
+        let footer = Arc::new(Footer::read(&self.file)?);
+        self.cache.put(key, Content::Footer(Arc::clone(&footer)), footer.memory_bytes());
+        Ok(footer)
     }
 }
 

@@ -49,6 +49,7 @@ pub mod merge;
 pub mod names;
 pub mod read;
 pub mod rollup;
+mod run;
 pub mod scan;
 pub mod schema;
 pub mod stage;

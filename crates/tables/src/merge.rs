@@ -6,10 +6,12 @@
 //!   cursor 2 (latest)   ─┘
 //! ```
 //!
-//! It streams: of a series it holds one row of each file that has it, never all its samples.
+//! It streams: of a series it holds one row of each file that has it, never all its samples. See [`crate::run`] for what a file
+//! holds.
 
 use crate::error::TableError;
 use crate::read::{Cursor, Ranges, ReadStats};
+use crate::run::Run;
 use model::sample::overlay;
 use model::{LabelsRef, Samples, SeriesKey};
 use std::cmp::Ordering;
@@ -29,11 +31,14 @@ pub struct Merge<R: Ranges> {
     damaged: Vec<TableError>,
     stats: ReadStats,
     scratch: Samples,
+    /// What rows of one series that overlap may hold together.
+    rows_bytes_max: usize,
 }
 
 #[derive(Debug)]
 struct Source<R: Ranges> {
-    cursor: Option<Cursor<R>>,
+    /// `None` at its end.
+    run: Option<Run<R>>,
     /// A row of the current series, and how much of it was given out.
     row: Samples,
     at: usize,
@@ -47,7 +52,7 @@ impl<R: Ranges> Source<R> {
     }
 
     fn labels(&self) -> LabelsRef<'_> {
-        self.cursor.as_ref().expect("BUG: the source stands on a row").labels()
+        self.run.as_ref().expect("BUG: the source stands on a row").labels()
     }
 }
 
@@ -55,8 +60,13 @@ impl<R: Ranges> Merge<R> {
     /// A merge of `cursors`, which stand before their first row, in order of writing, the earliest first. A
     /// `tolerant` one leaves out files from where they are damaged; see [`Merge::damaged`].
     pub fn new(cursors: Vec<Cursor<R>>, tolerant: bool) -> Result<Self, TableError> {
-        let source = |cursor| Source { cursor: Some(cursor), row: Samples::default(), at: 0, more: false };
-        let sources: Vec<_> = cursors.into_iter().map(source).collect();
+        Self::of(cursors.into_iter().map(Run::whole).collect(), tolerant, usize::MAX)
+    }
+
+    /// As [`Merge::new`], of runs, where rows of one series that overlap hold no more than `rows_bytes_max` together.
+    pub(crate) fn of(runs: Vec<Run<R>>, tolerant: bool, rows_bytes_max: usize) -> Result<Self, TableError> {
+        let source = |run| Source { run: Some(run), row: Samples::default(), at: 0, more: false };
+        let sources: Vec<_> = runs.into_iter().map(source).collect();
         let mut merge = Self {
             heap: Vec::with_capacity(sources.len()),
             sources,
@@ -67,6 +77,7 @@ impl<R: Ranges> Merge<R> {
             damaged: Vec::new(),
             stats: ReadStats::default(),
             scratch: Samples::default(),
+            rows_bytes_max,
         };
         for i in 0..merge.sources.len() {
             if merge.advance(i)? {
@@ -79,20 +90,19 @@ impl<R: Ranges> Merge<R> {
     /// Goes to the next series; what was not read of the last one is skipped.
     pub fn next_series(&mut self) -> Result<bool, TableError> {
         for i in std::mem::take(&mut self.current) {
-            self.sources[i].row.clear();
-            self.sources[i].at = 0;
+            self.release_row(i);
             while self.sources[i].more {
                 self.step(i)?;
             }
-            if self.sources[i].cursor.is_some() {
+            if self.sources[i].run.is_some() {
                 self.push(i);
             }
         }
         let Some(first) = self.pop() else { return Ok(false) };
-        let cursor = self.sources[first].cursor.as_ref().expect("BUG: the source stands on a row");
+        let run = self.sources[first].run.as_ref().expect("BUG: the source stands on a row");
         self.labels.clear();
-        self.labels.extend_from_slice(cursor.labels().as_bytes());
-        self.key = cursor.key();
+        self.labels.extend_from_slice(run.labels().as_bytes());
+        self.key = run.key();
         self.take(first);
         while let Some(next) = self.heap.first().copied()
             && self.sources[next].labels().as_bytes() == self.labels
@@ -133,6 +143,7 @@ impl<R: Ranges> Merge<R> {
             for n in 0..self.current.len() {
                 self.fill(self.current[n])?;
             }
+            self.bound_rows()?;
             let open = self.current.iter().map(|i| &self.sources[*i]).filter(|s| s.more);
             // Beyond the end of a row that has a successor, that successor may have samples too.
             let upto = open.filter_map(|s| s.row.timestamps.last()).min().copied().unwrap_or(i64::MAX);
@@ -159,7 +170,7 @@ impl<R: Ranges> Merge<R> {
             match source.rest().first() {
                 Some(first) => Some((*first, i, None)),
                 None if source.more => {
-                    let span = source.cursor.as_ref()?.span();
+                    let span = source.run.as_ref()?.span();
                     Some((span.start_ms, i, Some(span.end_ms)))
                 }
                 None => None,
@@ -182,8 +193,8 @@ impl<R: Ranges> Merge<R> {
     /// Appends a source's next row, and goes to the one after it.
     fn read_row(&mut self, i: usize, out: &mut Samples) -> Result<(), TableError> {
         let before = out.timestamps.len();
-        let cursor = self.sources[i].cursor.as_mut().expect("BUG: there are more rows");
-        if let Err(error) = cursor.read(out) {
+        let run = self.sources[i].run.as_mut().expect("BUG: there are more rows");
+        if let Err(error) = run.read(out) {
             out.timestamps.truncate(before);
             out.values.truncate(before);
             return self.fail(i, error);
@@ -197,7 +208,7 @@ impl<R: Ranges> Merge<R> {
             let source = &mut self.sources[i];
             source.row.clear();
             source.at = 0;
-            let read = source.cursor.as_mut().expect("BUG: there are more rows").read(&mut source.row);
+            let read = source.run.as_mut().expect("BUG: there are more rows").read(&mut source.row);
             if let Err(error) = read {
                 self.sources[i].row = Samples::default();
                 self.fail(i, error)?;
@@ -208,6 +219,29 @@ impl<R: Ranges> Merge<R> {
         Ok(())
     }
 
+    /// Lets go of a row, and of its memory where that of all sources would come to too much.
+    fn release_row(&mut self, i: usize) {
+        let bytes_max = self.rows_bytes_max / self.sources.len();
+        let source = &mut self.sources[i];
+        source.at = 0;
+        source.row.clear();
+        if samples_bytes(&source.row) > bytes_max {
+            source.row = Samples::default();
+        }
+    }
+
+    /// Fails where the rows of the series that overlap hold too much.
+    fn bound_rows(&self) -> Result<(), TableError> {
+        let bytes: usize = self.current.iter().map(|i| samples_bytes(&self.sources[*i].row)).sum();
+        match bytes <= self.rows_bytes_max {
+            true => Ok(()),
+            false => {
+                let what = "rows of one series that overlap in many files";
+                Err(TableError::TooLarge { what, limit_bytes: self.rows_bytes_max })
+            }
+        }
+    }
+
     /// Goes to the source's next row, and sees whether it is still of the current series.
     fn step(&mut self, i: usize) -> Result<(), TableError> {
         let more = self.advance(i)? && self.sources[i].labels().as_bytes() == self.labels;
@@ -216,12 +250,12 @@ impl<R: Ranges> Merge<R> {
     }
 
     fn advance(&mut self, i: usize) -> Result<bool, TableError> {
-        let Some(cursor) = &mut self.sources[i].cursor else { return Ok(false) };
-        match cursor.advance() {
+        let Some(run) = &mut self.sources[i].run else { return Ok(false) };
+        match run.advance() {
             Ok(true) => Ok(true),
             Ok(false) => {
-                self.stats += cursor.stats();
-                self.sources[i].cursor = None;
+                self.stats += run.stats();
+                self.sources[i].run = None;
                 Ok(false)
             }
             Err(error) => {
@@ -236,7 +270,7 @@ impl<R: Ranges> Merge<R> {
         if !(self.tolerant && error.is_of_one_file()) {
             return Err(error);
         }
-        self.sources[i].cursor = None;
+        self.sources[i].run = None;
         self.sources[i].more = false;
         self.damaged.push(error);
         Ok(())
@@ -285,14 +319,14 @@ impl<R: Ranges> Merge<R> {
     /// What it came to so far.
     pub fn stats(&self) -> ReadStats {
         let mut stats = self.stats;
-        self.sources.iter().filter_map(|s| s.cursor.as_ref()).for_each(|c| stats += c.stats());
+        self.sources.iter().filter_map(|s| s.run.as_ref()).for_each(|run| stats += run.stats());
         stats
     }
 
-    /// Bytes of memory that it holds, footers not counted.
+    /// Bytes of memory that it holds.
     pub fn held_bytes(&self) -> usize {
         let source = |s: &Source<R>| {
-            s.cursor.as_ref().map_or(0, Cursor::held_bytes) + samples_bytes(&s.row) + size_of::<Source<R>>()
+            s.run.as_ref().map_or(0, Run::held_bytes) + samples_bytes(&s.row) + size_of::<Source<R>>()
         };
         self.sources.iter().map(source).sum::<usize>() + samples_bytes(&self.scratch) + self.labels.capacity()
     }

@@ -49,6 +49,7 @@ use std::collections::HashSet;
 use std::ops::Range;
 use std::sync::Arc;
 
+pub(crate) use cursor::Bookmark;
 pub use cursor::{Cursor, WINDOW_BYTES};
 pub use directory::Directory;
 pub use listing::Listing;
@@ -84,6 +85,14 @@ pub trait Ranges {
     /// The largest directory of a row group that there is room for: 0 where nothing is kept.
     fn directory_bytes_max(&self) -> u64 {
         0
+    }
+
+    /// The file's footer, which may be kept.
+    fn footer(&self) -> Result<Arc<Footer>, TableError>
+    where
+        Self: Sized,
+    {
+        Footer::read(self).map(Arc::new)
     }
 }
 

@@ -1,8 +1,10 @@
 //! Reading a table: its live files, pruned, as one.
 //!
 //! ```text
-//!   snapshot ─▶ live files by day, time, names ─▶ footers (cache) ─▶ a cursor for each ─▶ merge ─▶ series
+//!   snapshot ─▶ live files by day, time, names ─▶ footers (cache) ─▶ a run for each ─▶ merge ─▶ series
 //! ```
+//!
+//! All files together hold what the caller allows, whatever their number: each has its share ([`crate::run`]).
 //!
 //! While a scan runs, its files are not swept in this process. One that another process deletes meanwhile is found to be
 //! missing ([`Scan::has_lost_files`]).
@@ -15,24 +17,36 @@ use crate::delta::{Files, Table};
 use crate::error::TableError;
 use crate::merge::Merge;
 use crate::read::{Cursor, Listing, ReadStats, Select, WINDOW_BYTES};
+use crate::run::Run;
 use model::{LabelsRef, Samples, SeriesKey};
 use std::sync::Arc;
 
-/// The least that a cursor fetches at a time.
-const WINDOW_BYTES_MIN: usize = 64 << 10;
+/// The least that is fetched of a file at a time.
+const WINDOW_BYTES_MIN: usize = 16 << 10;
+
+/// What a file holds beside its share: what it is called, and the labels of a row.
+const FILE_BYTES: usize = 1 << 10;
 
 /// What a scan may use.
 #[derive(Debug, Clone, Copy)]
 pub struct ScanLimits {
-    /// Files that are open at a time. More are refused: narrow the range or the names, or compact.
+    /// Files that are merged. More are refused: narrow the range or the names, or compact.
     pub files: usize,
-    /// Bytes that all files' windows may take together. Each takes at least 64 KiB, and some decoded rows.
-    pub window_bytes: usize,
+    /// Bytes that the scan may hold. It takes some in any case: of each file a row's labels, and a MiB or two while it reads
+    /// one.
+    pub bytes: usize,
+}
+
+impl ScanLimits {
+    /// No more files than can be named in `bytes`.
+    pub fn of(bytes: usize) -> Self {
+        Self { files: Self::default().files.min(bytes / FILE_BYTES), bytes }
+    }
 }
 
 impl Default for ScanLimits {
     fn default() -> Self {
-        Self { files: 10_000, window_bytes: 32 << 20 }
+        Self { files: 10_000, bytes: 64 << 20 }
     }
 }
 
@@ -41,7 +55,6 @@ impl Default for ScanLimits {
 pub struct Scan {
     merge: Merge<CachedFile>,
     unreadable: Vec<TableError>,
-    footer_bytes: usize,
     /// Keeps its files from being swept.
     _files: Arc<Files>,
 }
@@ -67,28 +80,30 @@ impl Scan {
         limits: &ScanLimits,
     ) -> Result<Self, TableError> {
         let wanted: Vec<_> = files.matching(select).collect();
-        if wanted.len() > limits.files {
-            return Err(TableError::TooManyFiles { files: wanted.len(), max: limits.files });
+        let count = wanted.len();
+        if count > limits.files {
+            return Err(TableError::TooManyFiles { files: count, max: limits.files });
         }
-        let open = wanted.len();
-        let window = (limits.window_bytes / open.max(1)).clamp(WINDOW_BYTES_MIN, WINDOW_BYTES);
+        // a third is for rows of one series that overlap
+        let rows_bytes = limits.bytes / 3;
+        let share = (limits.bytes - rows_bytes) / count.max(1);
+        let window = share.clamp(WINDOW_BYTES_MIN, WINDOW_BYTES);
+        let share = share.saturating_sub(FILE_BYTES);
         let shared = Arc::new(select.clone());
-        let (mut cursors, mut unreadable, mut footer_bytes) =
-            (Vec::with_capacity(wanted.len()), Vec::new(), 0);
+        let (mut runs, mut unreadable) = (Vec::with_capacity(count), Vec::new());
         for file in wanted {
-            select.stop.check()?;
-            match table.file(file).and_then(|stored| cache.open(stored, open)) {
-                Ok((stored, footer)) => {
-                    footer_bytes += footer.memory_bytes();
-                    cursors.push((file.rank(), Cursor::new(stored, footer, Arc::clone(&shared), window)));
+            match table.file(file) {
+                Ok(stored) => {
+                    let stored = cache.file(stored, count);
+                    runs.push((file.rank(), Run::sharing(stored, Arc::clone(&shared), window, share)));
                 }
                 Err(error) if error.is_of_one_file() => unreadable.push(error),
                 Err(error) => return Err(error),
             }
         }
-        cursors.sort_by_key(|(rank, _)| *rank);
-        let merge = Merge::new(cursors.into_iter().map(|(_, cursor)| cursor).collect(), true)?;
-        Ok(Self { merge, unreadable, footer_bytes, _files: Arc::clone(files) })
+        runs.sort_by_key(|(rank, _)| *rank);
+        let merge = Merge::of(runs.into_iter().map(|(_, run)| run).collect(), true, rows_bytes)?;
+        Ok(Self { merge, unreadable, _files: Arc::clone(files) })
     }
 
     /// Goes to the next series; `false` where there is none.
@@ -117,9 +132,9 @@ impl Scan {
         self.merge.next_chunk(samples)
     }
 
-    /// Bytes of memory that it holds; footers that the cache holds too are counted again.
+    /// Bytes of memory that it holds; what the cache holds too is counted again.
     pub fn held_bytes(&self) -> usize {
-        self.merge.held_bytes() + self.footer_bytes
+        self.merge.held_bytes()
     }
 
     /// What is missing from the answer, and why: one text for each damaged file.
@@ -164,7 +179,7 @@ pub fn list(
 ) -> Result<Vec<String>, TableError> {
     let files = table.files()?;
     let select = Arc::new(Select { samples: false, ..select.clone() });
-    let window = limits.window_bytes.clamp(WINDOW_BYTES_MIN, WINDOW_BYTES);
+    let window = limits.bytes.clamp(WINDOW_BYTES_MIN, WINDOW_BYTES);
     let mut damaged = Vec::new();
     for file in files.matching(&select) {
         select.stop.check()?;

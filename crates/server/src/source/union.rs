@@ -136,7 +136,7 @@ pub(crate) fn scan(
     node: &Shared,
     tenant: &TenantId,
     select: &tables::Select,
-    window_bytes: usize,
+    bytes: usize,
     interrupt: &dyn Interrupt,
 ) -> Result<Option<Scan>, SourceError> {
     let Some(table) = node.lake.existing(tenant).map_err(unreadable)? else { return Ok(None) };
@@ -146,7 +146,7 @@ pub(crate) fn scan(
     if !interrupt.may_wait() {
         return Err(cancelled());
     }
-    let limits = ScanLimits { window_bytes, ..ScanLimits::default() };
+    let limits = ScanLimits::of(bytes);
     Scan::open(&table, &node.lake.cache, select, &limits).map(Some).map_err(unreadable)
 }
 
@@ -207,9 +207,9 @@ impl SeriesSource for Source<'_> {
     fn select(&self, select: &Select<'_>) -> Result<Box<dyn SeriesSet + '_>, SourceError> {
         let selected = self.select_heads(select.matchers)?;
         // half of what the query may hold, at sixteen bytes a sample
-        let window_bytes = self.samples_max as usize * 8;
+        let bytes = self.samples_max as usize * 8;
         let wanted = tables_select(select.matchers, select.range, true, &self.cancelled);
-        let scan = scan(self.node, &self.tenant, &wanted, window_bytes, &*self.cancelled)?;
+        let scan = scan(self.node, &self.tenant, &wanted, bytes, &*self.cancelled)?;
         let Some(scan) = scan else { return Ok(Box::new(self.heads(selected, select.range))) };
         self.left_out.note(&scan, self.node);
         let left = selected.iter().map(|s| s.len() as usize).sum();
@@ -349,6 +349,11 @@ fn cancelled() -> SourceError {
 pub(crate) fn unreadable(error: TableError) -> SourceError {
     match error {
         TableError::Interrupted => cancelled(),
+        error @ (TableError::TooManyFiles { .. } | TableError::TooLarge { .. }) => {
+            let message =
+                format!("{error}: ask for a shorter range or for fewer names, or raise the setting memory");
+            SourceError { kind: error.kind(), message }
+        }
         error => SourceError { kind: error.kind(), message: format!("tables cannot be read: {error}") },
     }
 }

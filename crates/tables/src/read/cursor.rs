@@ -13,6 +13,7 @@ use super::stream::Stream;
 use super::{Footer, Kept, Once, Place, Ranges, ReadStats, Select, guarded, prune};
 use crate::error::TableError;
 use model::{LabelsRef, Samples, SeriesKey, TimeRange};
+use std::cmp::Ordering;
 use std::collections::VecDeque;
 use std::ops::Range;
 use std::sync::Arc;
@@ -36,6 +37,60 @@ pub struct Cursor<R: Ranges> {
     order: Order,
     pace: Pace,
     stats: ReadStats,
+    /// Where it begins.
+    from: Bookmark,
+    /// How often something was fetched or decoded: in between, what it holds does not grow.
+    loads: u64,
+}
+
+/// Where a file is to be read on, with another cursor.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Bookmark {
+    /// The next row is this one, or comes after it: its row group, and its number there.
+    group: usize,
+    row: usize,
+    /// Labels and end of the last row that was read.
+    last: Option<(Box<[u8]>, i64)>,
+}
+
+impl Bookmark {
+    /// True for a row that was read.
+    pub(crate) fn is_past(&self, labels: LabelsRef<'_>, span: TimeRange) -> bool {
+        self.last.as_ref().is_some_and(|(last, end_ms)| {
+            match labels.cmp_in_tables(LabelsRef::from_canonical(last)) {
+                Ordering::Less => true,
+                Ordering::Equal => span.start_ms <= *end_ms,
+                Ordering::Greater => false,
+            }
+        })
+    }
+
+    /// The row was read.
+    pub(crate) fn pass(&mut self, labels: LabelsRef<'_>, span: TimeRange) {
+        match &mut self.last {
+            Some((last, end_ms)) if **last == *labels.as_bytes() => *end_ms = span.end_ms,
+            last => *last = Some((labels.as_bytes().into(), span.end_ms)),
+        }
+    }
+
+    pub(crate) fn memory_bytes(&self) -> usize {
+        self.last.as_ref().map_or(0, |(labels, _)| labels.len())
+    }
+
+    /// Leaves out row groups and rows before it.
+    fn cut(&self, mut groups: VecDeque<(usize, Vec<Range<usize>>)>) -> VecDeque<(usize, Vec<Range<usize>>)> {
+        groups.retain(|(group, _)| *group >= self.group);
+        if let Some((group, rows)) = groups.front_mut()
+            && *group == self.group
+        {
+            rows.retain(|rows| rows.end > self.row);
+            if let Some(first) = rows.first_mut() {
+                first.start = first.start.max(self.row);
+            }
+        }
+        groups.retain(|(_, rows)| !rows.is_empty());
+        groups
+    }
 }
 
 /// The rows of one row group.
@@ -52,9 +107,39 @@ enum Part {
 impl<R: Ranges> Cursor<R> {
     /// A cursor before the first wanted row. It fetches about `window_bytes` at a time.
     pub fn new(file: R, footer: Arc<Footer>, select: Arc<Select>, window_bytes: usize) -> Self {
+        Self::resume(file, footer, select, window_bytes, Bookmark::default())
+    }
+
+    /// A cursor that reads on from `from`; rows that were read before may come again at first.
+    pub(crate) fn resume(
+        file: R,
+        footer: Arc<Footer>,
+        select: Arc<Select>,
+        window_bytes: usize,
+        from: Bookmark,
+    ) -> Self {
         let (part, order, stats) = (Part::None, Order::default(), ReadStats::default());
-        let pace = Pace::default();
-        Self { file, footer, select, window_bytes, groups: None, part, order, pace, stats }
+        let (pace, loads) = (Pace::default(), 0);
+        Self { file, footer, select, window_bytes, groups: None, part, order, pace, stats, from, loads }
+    }
+
+    /// Moves a bookmark to the row that it stands on, which counts as one to come.
+    pub(crate) fn mark(&self, bookmark: &mut Bookmark) {
+        (bookmark.group, bookmark.row) = match &self.part {
+            Part::None | Part::Foreign(_) => (0, 0),
+            Part::Stream(stream) => stream.place(),
+            Part::Listed(listed) => listed.place(),
+        };
+    }
+
+    /// Drops everything but the file.
+    pub(crate) fn close(self) -> R {
+        self.file
+    }
+
+    /// How often something was fetched or decoded.
+    pub(crate) const fn loads(&self) -> u64 {
+        self.loads
     }
 
     /// The file's name.
@@ -90,6 +175,7 @@ impl<R: Ranges> Cursor<R> {
 
     /// Goes to the next row that is not there yet.
     fn fill(&mut self) -> Result<bool, TableError> {
+        self.loads += 1;
         loop {
             self.select.stop.check()?;
             match &mut self.part {
@@ -120,7 +206,7 @@ impl<R: Ranges> Cursor<R> {
             }
             let next = match &mut self.groups {
                 Some(groups) => groups,
-                none => none.insert(prune::prune(self.footer.parquet(), &self.select).into()),
+                none => none.insert(self.from.cut(prune::prune(self.footer.parquet(), &self.select).into())),
             };
             let Some((group, rows)) = next.pop_front() else { return Ok(false) };
             self.stats.row_groups += 1;
@@ -133,13 +219,15 @@ impl<R: Ranges> Cursor<R> {
     /// Begins with a file that another program wrote.
     fn begin_foreign(&mut self) {
         self.groups = Some(VecDeque::new());
-        self.part = Part::Foreign(Box::new(Foreign::new(self.window_bytes)));
+        let from = self.from.last.as_ref().map(|(labels, _)| &**labels);
+        self.part = Part::Foreign(Box::new(Foreign::new(self.window_bytes, from)));
     }
 
     /// Begins with a row group; true where it stands on its first row.
     fn begin(&mut self, group: usize, rows: Vec<Range<usize>>) -> Result<bool, TableError> {
         if let Some(directory) = directory(&self.file, &self.footer, group, &rows)? {
-            let wanted = directory.select(&self.select)?;
+            let mut wanted = directory.select(&self.select)?;
+            wanted.drain(..wanted.partition_point(|row| (*row as usize) < rows[0].start));
             if wanted.is_empty() {
                 return Ok(false);
             }
@@ -279,7 +367,7 @@ impl<R: Ranges> Cursor<R> {
         match &mut self.part {
             Part::None => panic!("BUG: the cursor stands on no row"),
             Part::Foreign(rows) => {
-                rows.read(samples);
+                self.stats.conflicts += rows.read(samples);
                 Ok(())
             }
             Part::Stream(stream) => stream.batch.read(self.file.name(), stream.row, range, samples),
@@ -290,8 +378,12 @@ impl<R: Ranges> Cursor<R> {
         }
     }
 
-    /// Bytes of memory that it holds, but for the footer; what the cache holds too is counted again.
+    /// Bytes of memory that it holds, the footer included; what the cache holds too is counted again.
     pub fn held_bytes(&self) -> usize {
+        self.footer.memory_bytes() + self.decoded_bytes()
+    }
+
+    fn decoded_bytes(&self) -> usize {
         match &self.part {
             Part::None => 0,
             Part::Foreign(rows) => rows.held_bytes(),

@@ -90,12 +90,16 @@ struct Chain {
     span: TimeRange,
     places: Vec<Place>,
     samples: Samples,
+    /// Times of which two rows have different values.
+    conflicts: u64,
 }
 
 /// The wanted rows of a file.
 #[derive(Debug)]
 pub(super) struct Foreign {
     window_bytes: usize,
+    /// Series before this one are passed over.
+    from: Option<InTables>,
     /// What the last pass kept and is still to come.
     series: BTreeMap<InTables, Series>,
     /// The last series that was taken from there.
@@ -109,10 +113,11 @@ pub(super) struct Foreign {
 }
 
 impl Foreign {
-    /// Before the first row. About `window_bytes` are fetched at a time.
-    pub(super) const fn new(window_bytes: usize) -> Self {
+    /// Before the first row of the series with the labels `from`, or of all. About `window_bytes` are fetched at a time.
+    pub(super) fn new(window_bytes: usize, from: Option<&[u8]>) -> Self {
         Self {
             window_bytes,
+            from: from.map(|labels| InTables(labels.into())),
             series: BTreeMap::new(),
             after: None,
             is_more: true,
@@ -163,11 +168,12 @@ impl Foreign {
         self.row().span
     }
 
-    /// Appends the row's wanted samples.
-    pub(super) fn read(&self, samples: &mut Samples) {
-        let row = &self.row().samples;
-        samples.timestamps.extend_from_slice(&row.timestamps);
-        samples.values.extend_from_slice(&row.values);
+    /// Appends the row's wanted samples; returns of how many there were two that differ.
+    pub(super) fn read(&self, samples: &mut Samples) -> u64 {
+        let row = self.row();
+        samples.timestamps.extend_from_slice(&row.samples.timestamps);
+        samples.values.extend_from_slice(&row.samples.values);
+        row.conflicts
     }
 
     pub(super) fn held_bytes(&self) -> usize {
@@ -200,7 +206,8 @@ impl Foreign {
                 let decoded = Decoded::new(file.name(), &batch, false, &mut Order::unchecked())?;
                 for row in (0..decoded.rows()).filter(|row| wanted.value(*row)) {
                     let labels = InTables(decoded.labels(row).as_bytes().into());
-                    let is_known = self.after.as_ref().is_some_and(|after| labels <= *after);
+                    let is_known = self.after.as_ref().is_some_and(|after| labels <= *after)
+                        || self.from.as_ref().is_some_and(|from| labels < *from);
                     if is_known || cut.as_ref().is_some_and(|cut| labels >= *cut) {
                         continue;
                     }
@@ -245,13 +252,14 @@ impl Foreign {
                 }
                 _ => {
                     let (labels, span) = (labels.clone(), place.span);
-                    let (key, samples) = (series.key, Samples::default());
+                    let (key, samples, conflicts) = (series.key, Samples::default(), 0);
                     self.chains.extend(last.replace(Chain {
                         labels,
                         key,
                         span,
                         places: vec![place],
                         samples,
+                        conflicts,
                     }));
                 }
             }
@@ -297,7 +305,7 @@ impl Foreign {
             }
         }
         for chain in &mut self.ready {
-            chain.merge(&mut found, stats);
+            chain.merge(&mut found);
         }
         Ok(())
     }
@@ -305,7 +313,7 @@ impl Foreign {
 
 impl Chain {
     /// Lays the samples of its rows over each other, the first of the file on top.
-    fn merge(&mut self, found: &mut HashMap<(usize, usize), Samples>, stats: &mut ReadStats) {
+    fn merge(&mut self, found: &mut HashMap<(usize, usize), Samples>) {
         let mut conflicts = Vec::new();
         self.places.sort_unstable_by_key(|place| std::cmp::Reverse((place.group, place.row)));
         for Place { group, row, .. } in &self.places {
@@ -320,7 +328,7 @@ impl Chain {
         }
         conflicts.sort_unstable();
         conflicts.dedup();
-        stats.conflicts += conflicts.len() as u64;
+        self.conflicts = conflicts.len() as u64;
     }
 }
 

@@ -114,6 +114,11 @@ impl Listed {
         self.rows[self.next - 1] as usize
     }
 
+    /// Its row group, and that row.
+    pub(super) fn place(&self) -> (usize, usize) {
+        (self.group, self.row())
+    }
+
     pub(super) fn directory(&self) -> &Directory {
         &self.directory
     }

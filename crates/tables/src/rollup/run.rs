@@ -64,7 +64,7 @@ pub fn run(
         return Ok(Rolled::default());
     }
     let select = Select { range: TimeRange::new(date.start_ms(), date.end_ms()), ..Select::ALL };
-    let scanned = ScanLimits { window_bytes: limits.window_bytes, ..ScanLimits::default() };
+    let scanned = ScanLimits { bytes: limits.window_bytes, ..ScanLimits::default() };
     let mut scan = Scan::open_files(metrics, &files, &Arc::new(Cache::new(0)), &select, &scanned)?;
     let mut writer = Writer::new(rollup, date, stem, limits.write);
     let mut rolled = Rolled::default();

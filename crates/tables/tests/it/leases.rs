@@ -233,7 +233,7 @@ fn scan_begun(folder: &TempDir) -> (Arc<Table>, Scan, usize) {
     let mut series = fleet(10, 20, 600);
     series.iter_mut().flat_map(|s| &mut s.values).for_each(|value| *value = rng.unit());
     table.commit(&[block(vec![stage(&table, "read", &series)])], DAY).unwrap();
-    let limits = ScanLimits { window_bytes: 0, ..ScanLimits::default() };
+    let limits = ScanLimits { bytes: 0, ..ScanLimits::default() };
     let mut scan = Scan::open(&table, &Arc::new(Cache::new(0)), &Select::ALL, &limits).unwrap();
     assert!(scan.next_series().unwrap());
     (table, scan, series.len() * 600)

@@ -7,6 +7,7 @@ mod foreign;
 mod leases;
 mod mend;
 mod model;
+mod narrow;
 mod other;
 mod rollup;
 mod stop;

@@ -93,7 +93,10 @@ fn ask(table: &Table, cache: &Arc<Cache>, truth: &Truth, rng: &mut Rng) {
         Matcher::new("Zone", move |v| !zoned || v.is_empty()),
     ];
     let select = Select { names, matchers, range, ..Select::ALL };
-    let mut scan = Scan::open(table, cache, &select, &ScanLimits::default()).unwrap();
+    // with little room, files are closed in between
+    let most = [5_000, 50_000, 5_000_000][rng.below(3) as usize];
+    let limits = ScanLimits { bytes: 3_000 + rng.below(most) as usize, ..ScanLimits::default() };
+    let mut scan = Scan::open(table, cache, &select, &limits).unwrap();
     let (mut found, mut last): (Truth, Option<Labels>) = Default::default();
     while scan.next_series().unwrap() {
         let labels = scan.labels().to_owned();

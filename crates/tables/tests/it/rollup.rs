@@ -133,7 +133,7 @@ fn a_rollup_in_little_memory_or_cut_short() {
     assert!(!cut.committed && cut.samples < 40 * 100 * 60, "{cut:?}");
     assert!(rollup.files().unwrap().all().is_empty());
     let write = WriteLimits { row_group_bytes: 64 << 10, file_bytes: 1 << 20, open_bytes: 1 << 20 };
-    let rolled = run("little", &RollupLimits { window_bytes: 0, write }, &|| true);
+    let rolled = run("little", &RollupLimits { window_bytes: 100 << 10, write }, &|| true);
     assert!(rolled.committed);
     let files = rollup.files().unwrap().all().len();
     assert!(files > 7, "{files} files: the fullest end early");

@@ -64,9 +64,8 @@ fn select_from<'a>(
     if source.pin.is_outlived() {
         return Err(super::outlived());
     }
-    let open = |select: &tables::Select, window_bytes: usize| {
-        let limits = ScanLimits { window_bytes, ..ScanLimits::default() };
-        Scan::open_files(&table, &rolled, &lake.cache, select, &limits).map_err(unreadable)
+    let open = |select: &tables::Select, bytes: usize| {
+        Scan::open_files(&table, &rolled, &lake.cache, select, &ScanLimits::of(bytes)).map_err(unreadable)
     };
     if leaves_out(source, ask, range, &open)? {
         return Ok(None);
@@ -75,8 +74,8 @@ fn select_from<'a>(
     for statistic in ask.statistics.iter().copied() {
         let mut select = tables_select(ask.matchers, range, true, &source.cancelled);
         select.matchers.push(rollup::matcher(statistic));
-        let window_bytes = source.samples_max as usize * 8 / ask.statistics.len();
-        let scan = open(&select, window_bytes)?;
+        let bytes = source.samples_max as usize * 8 / ask.statistics.len();
+        let scan = open(&select, bytes)?;
         if scan.warnings().next().is_some() {
             return Ok(None);
         }
@@ -112,7 +111,8 @@ fn leaves_out(
         samples: false,
         stop: stop(&source.cancelled),
     };
-    let mut scan = open(&select, 0)?;
+    // it ends with its first series
+    let mut scan = open(&select, source.samples_max as usize * 8)?;
     let is_there = scan.next_series().map_err(unreadable)?;
     Ok(is_there || scan.warnings().next().is_some())
 }

@@ -1,0 +1,274 @@
+//! One of the files that are merged, in its share of the memory.
+//!
+//! ```text
+//!   cursor ───────────────▶ merge       where it holds no more than its share
+//!   cursor ─▶ rows ahead ─▶ merge       else: the file is closed until they are used up
+//! ```
+//!
+//! A cursor that decodes through the Parquet library holds more than a MiB, however small its file is. So a scan of a year of
+//! daily files has few of them open at a time, and is slower the less memory it has.
+
+use crate::error::TableError;
+use crate::read::{Bookmark, Cursor, Ranges, ReadStats, Select};
+use model::{LabelsRef, Samples, SeriesKey, TimeRange};
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+/// The wanted rows of one file, in its order.
+#[derive(Debug)]
+pub(crate) struct Run<R: Ranges> {
+    state: State<R>,
+    select: Arc<Select>,
+    window_bytes: usize,
+    share_bytes: usize,
+    /// Rows that were read ahead; the first is the current one.
+    ahead: VecDeque<Row>,
+    ahead_bytes: usize,
+    /// Behind the last row that was read.
+    bookmark: Bookmark,
+    /// What was found behind the rows that were read ahead.
+    failure: Option<TableError>,
+    /// What reading came to, the open cursor left out.
+    stats: ReadStats,
+}
+
+#[derive(Debug)]
+enum State<R: Ranges> {
+    /// The cursor stands on the current row, or before the first. With the number of its loads when it was weighed.
+    Open(Box<Cursor<R>>, u64),
+    Closed(R),
+    /// No rows are left but those that were read ahead.
+    Over,
+}
+
+#[derive(Debug)]
+struct Row {
+    labels: Box<[u8]>,
+    key: SeriesKey,
+    span: TimeRange,
+    /// `None` where they do not fit: such a row is the only one that was read ahead, and the bookmark is before it.
+    samples: Option<Samples>,
+}
+
+impl<R: Ranges> Run<R> {
+    /// Before the first row of a file that stays open, whatever it holds.
+    pub(crate) fn whole(cursor: Cursor<R>) -> Self {
+        Self::new(State::Open(Box::new(cursor), 0), Arc::new(Select::ALL), 0, usize::MAX)
+    }
+
+    /// Before the first row of a file that holds `share_bytes`, one row's labels and beyond that only what it takes to be
+    /// read. About `window_bytes` are fetched at a time.
+    pub(crate) fn sharing(file: R, select: Arc<Select>, window_bytes: usize, share_bytes: usize) -> Self {
+        Self::new(State::Closed(file), select, window_bytes, share_bytes)
+    }
+
+    fn new(state: State<R>, select: Arc<Select>, window_bytes: usize, share_bytes: usize) -> Self {
+        Self {
+            state,
+            select,
+            window_bytes,
+            share_bytes,
+            ahead: VecDeque::new(),
+            ahead_bytes: 0,
+            bookmark: Bookmark::default(),
+            failure: None,
+            stats: ReadStats::default(),
+        }
+    }
+
+    /// Goes to the next row; `false` where there is none. After an error there is none.
+    pub(crate) fn advance(&mut self) -> Result<bool, TableError> {
+        if let State::Open(cursor, weighed) = &mut self.state {
+            let more = cursor.advance();
+            if !matches!(more, Ok(true)) {
+                self.stats += cursor.stats();
+                self.state = State::Over;
+                return more;
+            }
+            if cursor.loads() == *weighed || cursor.held_bytes() <= self.share_bytes {
+                *weighed = cursor.loads();
+                return Ok(true);
+            }
+            return self.read_ahead();
+        }
+        if let Some(row) = self.ahead.pop_front() {
+            self.ahead_bytes -= row.memory_bytes();
+            if row.samples.is_none() {
+                self.bookmark.pass(LabelsRef::from_canonical(&row.labels), row.span);
+            }
+        }
+        match (self.ahead.is_empty(), self.failure.take()) {
+            (false, failure) => {
+                self.failure = failure;
+                Ok(true)
+            }
+            (true, Some(failure)) => Err(failure),
+            (true, None) => self.reopen(),
+        }
+    }
+
+    /// Opens the file again, and reads on.
+    fn reopen(&mut self) -> Result<bool, TableError> {
+        let State::Closed(file) = std::mem::replace(&mut self.state, State::Over) else { return Ok(false) };
+        let mut cursor = self.open(file)?;
+        let found = to_next(&mut cursor, &self.bookmark);
+        if !matches!(found, Ok(true)) {
+            self.stats += cursor.stats();
+            return found;
+        }
+        let is_light = cursor.held_bytes() <= self.share_bytes;
+        let loads = cursor.loads();
+        self.state = State::Open(Box::new(cursor), loads);
+        if is_light { Ok(true) } else { self.read_ahead() }
+    }
+
+    fn open(&self, file: R) -> Result<Cursor<R>, TableError> {
+        let footer = file.footer()?;
+        Ok(Cursor::resume(file, footer, Arc::clone(&self.select), self.window_bytes, self.bookmark.clone()))
+    }
+
+    /// Reads rows ahead, as many as fit, from the one on which the cursor stands, and closes the file.
+    fn read_ahead(&mut self) -> Result<bool, TableError> {
+        let State::Open(mut cursor, _) = std::mem::replace(&mut self.state, State::Over) else {
+            panic!("BUG: rows are read ahead from an open file");
+        };
+        // what is read and not kept comes again
+        let mut conflicts = cursor.stats().conflicts;
+        let mut more = true;
+        while more {
+            let row = Row::read(&mut cursor, &self.select);
+            let Some(row) = self.or_failure(row) else { break };
+            let bytes = row.memory_bytes();
+            cursor.mark(&mut self.bookmark);
+            if self.ahead_bytes + bytes > self.share_bytes {
+                if self.ahead.is_empty() {
+                    self.keep(Row { samples: None, ..row });
+                }
+                break;
+            }
+            conflicts = cursor.stats().conflicts;
+            self.bookmark.pass(LabelsRef::from_canonical(&row.labels), row.span);
+            self.keep(row);
+            let next = cursor.advance();
+            more = self.or_failure(next).unwrap_or(false);
+        }
+        self.stats += ReadStats { conflicts, ..cursor.stats() };
+        if more && self.failure.is_none() {
+            self.state = State::Closed(cursor.close());
+        }
+        match self.failure.take() {
+            Some(failure) if self.ahead.is_empty() => Err(failure),
+            failure => {
+                self.failure = failure;
+                Ok(!self.ahead.is_empty())
+            }
+        }
+    }
+
+    fn or_failure<T>(&mut self, result: Result<T, TableError>) -> Option<T> {
+        result.map_err(|failure| self.failure = Some(failure)).ok()
+    }
+
+    fn keep(&mut self, row: Row) {
+        self.ahead_bytes += row.memory_bytes();
+        self.ahead.push_back(row);
+    }
+
+    fn row(&self) -> &Row {
+        self.ahead.front().expect("BUG: the run stands on no row")
+    }
+
+    /// All labels of the row's series.
+    pub(crate) fn labels(&self) -> LabelsRef<'_> {
+        match &self.state {
+            State::Open(cursor, _) => cursor.labels(),
+            _ => LabelsRef::from_canonical(&self.row().labels),
+        }
+    }
+
+    /// The key of the row's series.
+    pub(crate) fn key(&self) -> SeriesKey {
+        match &self.state {
+            State::Open(cursor, _) => cursor.key(),
+            _ => self.row().key,
+        }
+    }
+
+    /// From the row's first to its last sample, whether wanted or not.
+    pub(crate) fn span(&self) -> TimeRange {
+        match &self.state {
+            State::Open(cursor, _) => cursor.span(),
+            _ => self.row().span,
+        }
+    }
+
+    /// Appends the row's wanted samples.
+    pub(crate) fn read(&mut self, samples: &mut Samples) -> Result<(), TableError> {
+        if let State::Open(cursor, _) = &mut self.state {
+            return cursor.read(samples);
+        }
+        if let Some(known) = &self.row().samples {
+            samples.timestamps.extend_from_slice(&known.timestamps);
+            samples.values.extend_from_slice(&known.values);
+            return Ok(());
+        }
+        let State::Closed(file) = std::mem::replace(&mut self.state, State::Over) else {
+            panic!("BUG: a row without samples is not the last of its file");
+        };
+        let mut cursor = self.open(file)?;
+        let read = match to_next(&mut cursor, &self.bookmark) {
+            Ok(true) => cursor.read(samples),
+            Ok(false) => panic!("BUG: a file lost a row"),
+            Err(failure) => Err(failure),
+        };
+        self.stats += cursor.stats();
+        self.state = State::Closed(cursor.close());
+        read
+    }
+
+    /// Bytes of memory that it holds beside itself, the footer of an open file included.
+    pub(crate) fn held_bytes(&self) -> usize {
+        let cursor = match &self.state {
+            State::Open(cursor, _) => cursor.held_bytes(),
+            _ => 0,
+        };
+        cursor + self.ahead_bytes + self.bookmark.memory_bytes()
+    }
+
+    /// What reading came to so far.
+    pub(crate) fn stats(&self) -> ReadStats {
+        let mut stats = self.stats;
+        if let State::Open(cursor, _) = &self.state {
+            stats += cursor.stats();
+        }
+        stats
+    }
+}
+
+impl Row {
+    fn read<R: Ranges>(cursor: &mut Cursor<R>, select: &Select) -> Result<Self, TableError> {
+        let mut samples = Samples::default();
+        if select.samples {
+            cursor.read(&mut samples)?;
+            samples.timestamps.shrink_to_fit();
+            samples.values.shrink_to_fit();
+        }
+        let labels = cursor.labels().as_bytes().into();
+        Ok(Self { labels, key: cursor.key(), span: cursor.span(), samples: Some(samples) })
+    }
+
+    fn memory_bytes(&self) -> usize {
+        let samples = self.samples.as_ref().map_or(0, |samples| 16 * samples.timestamps.capacity());
+        size_of::<Self>() + self.labels.len() + samples
+    }
+}
+
+/// Goes to the first row that was not read yet; `false` where there is none.
+fn to_next<R: Ranges>(cursor: &mut Cursor<R>, bookmark: &Bookmark) -> Result<bool, TableError> {
+    while cursor.advance()? {
+        if !bookmark.is_past(cursor.labels(), cursor.span()) {
+            return Ok(true);
+        }
+    }
+    Ok(false)
+}
