@@ -4,6 +4,7 @@
 //! recognised once, when the matcher is built, and never reach the regex engine; an index asks
 //! [`Matcher::set_matches`] and [`Matcher::prefix`] to look values up instead of testing them all.
 
+mod classes;
 mod pattern;
 mod program;
 

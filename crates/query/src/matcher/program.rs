@@ -1,10 +1,12 @@
 //! Regular expressions for the engine: Go's syntax, a bound on what they take, and what that is.
 
-use super::{MatcherError, REGEX_COMPILED_BYTES_MAX};
-use regex_automata::meta::{BuildError, Config, Regex};
-use regex_automata::nfa::thompson::WhichCaptures;
+use super::{MatcherError, REGEX_COMPILED_BYTES_MAX, classes};
+use regex_automata::meta::{Config, Regex};
+use regex_automata::nfa::thompson::{Compiler, Config as NfaConfig, NFA, WhichCaptures};
 use regex_automata::util::captures::Captures;
-use regex_automata::util::syntax;
+use regex_syntax::ast::parse::Parser;
+use regex_syntax::hir::Hir;
+use regex_syntax::hir::translate::Translator;
 
 /// The states of its automaton that a pattern may keep at a time. They are made while values are matched.
 const AUTOMATON_BYTES_MAX: usize = 128 << 10;
@@ -18,11 +20,23 @@ const SYNTAX_BYTES_PER_BYTE: usize = 256;
 /// What a Unicode class (`\pL`, 650 ranges) takes there.
 const CLASS_BYTES: usize = 32 << 10;
 
+/// What the engine that simulates the automaton keeps for each state beside its groups: in two sets, and on the stack of
+/// states to visit.
+const STATE_BYTES: usize = 2 * 8 + 2 * 48;
+
+/// Steps that finding the groups of one value may take, half a second: nothing can be cancelled meanwhile. For each byte
+/// of a value that is too long for backtracking, each state is visited, and its groups are copied.
+const GROUP_STEPS_MAX: usize = 128 << 20;
+
+/// Offsets of groups that are copied in the time of a visit.
+const SLOTS_PER_STEP: usize = 8;
+
 /// A compiled regular expression that matches whole values.
 #[derive(Debug, Clone)]
 pub(crate) struct Program {
     regex: Regex,
     memory_bytes: usize,
+    steps_per_byte: usize,
 }
 
 impl Program {
@@ -42,20 +56,30 @@ impl Program {
             return Err(MatcherError::Regex(format!("unexpected ): `{text}`")));
         }
         let ascii = with_ascii_classes(text);
-        let built = build(&ascii, with_groups).or_else(|e| {
+        let hir = parse(&ascii).or_else(|e| {
             let escaped = escape_braces(&ascii);
-            if escaped == ascii { Err(e) } else { build(&escaped, with_groups) }
+            if escaped == ascii { Err(e) } else { parse(&escaped) }
         });
-        let regex = built.map_err(|e| refused(text, &e))?;
-        let groups = if with_groups { BACKTRACKING_BYTES_MAX } else { 0 };
-        let working = regex.create_cache().memory_usage() + AUTOMATON_BYTES_MAX + groups;
-        Ok(Self { memory_bytes: regex.memory_usage() + working, regex })
+        let refused = |reason: String| MatcherError::Regex(format!("{reason}: `{text}`"));
+        let hir = hir.map_err(refused)?;
+        let captures = if with_groups { WhichCaptures::All } else { WhichCaptures::Implicit };
+        let nfa = automaton(&hir, captures).map_err(refused)?;
+        let regex = build(&hir, captures, with_groups).map_err(refused)?;
+        let slots = nfa.group_info().slot_len();
+        let backtracking = if with_groups { BACKTRACKING_BYTES_MAX } else { 0 };
+        let working = regex.create_cache().memory_usage() + AUTOMATON_BYTES_MAX + backtracking;
+        Ok(Self {
+            memory_bytes: regex.memory_usage() + working + simulation_bytes(nfa.states().len(), slots),
+            steps_per_byte: nfa.states().len() * (SLOTS_PER_STEP + slots) / SLOTS_PER_STEP,
+            regex,
+        })
     }
 
     /// What compiling a pattern takes for a moment, at the most.
     pub(crate) fn compilation_bytes(text: &str) -> usize {
         let classes = text.matches("\\p").count() + text.matches("\\P").count();
-        text.len() * SYNTAX_BYTES_PER_BYTE + classes * CLASS_BYTES + 2 * REGEX_COMPILED_BYTES_MAX
+        let syntax_bytes = with_ascii_classes(text).len() * SYNTAX_BYTES_PER_BYTE;
+        syntax_bytes + classes * CLASS_BYTES + 3 * REGEX_COMPILED_BYTES_MAX
     }
 
     /// What it holds, and what it may come to hold while it matches.
@@ -72,32 +96,62 @@ impl Program {
         self.regex.create_captures()
     }
 
-    /// Finds the groups; true where the value matches.
-    pub(crate) fn find_groups(&self, value: &str, groups: &mut Captures) -> bool {
+    /// Finds the groups; true where the value matches. A value for which that takes too long is refused.
+    pub(crate) fn find_groups(&self, value: &str, groups: &mut Captures) -> Result<bool, String> {
+        let steps = value.len().saturating_mul(self.steps_per_byte);
+        if steps > GROUP_STEPS_MAX {
+            return Err(format!(
+                "finding the groups in a value of {} bytes takes {steps} steps, the limit is {GROUP_STEPS_MAX}; they \
+                 grow with the groups and repetitions of the regular expression",
+                value.len()
+            ));
+        }
         self.regex.captures(value, groups);
-        groups.is_match()
+        Ok(groups.is_match())
     }
 }
 
-fn build(text: &str, with_groups: bool) -> Result<Regex, Box<BuildError>> {
+/// What is made when the first value comes that other engines give up on: the offsets of all groups for each state,
+/// twice, and those of the match.
+const fn simulation_bytes(states: usize, slots: usize) -> usize {
+    let offsets = (states + 1) * slots * size_of::<usize>();
+    2 * offsets + states * STATE_BYTES + 2 * slots * size_of::<usize>()
+}
+
+fn parse(text: &str) -> Result<Hir, String> {
+    let text = format!("^(?s:{text})$");
+    let ast = Parser::new().parse(&text).map_err(|e| last_line(&e.to_string()))?;
+    classes::check_cost(&text, &ast)?;
+    Translator::new().translate(&text, &ast).map_err(|e| last_line(&e.to_string()))
+}
+
+/// Errors of the parser show the pattern first.
+fn last_line(error: &str) -> String {
+    error.lines().last().unwrap_or("").trim_start_matches("error: ").to_owned()
+}
+
+/// Only to know its size, which the engine built of it does not tell.
+fn automaton(hir: &Hir, captures: WhichCaptures) -> Result<NFA, String> {
+    let config = NfaConfig::new().nfa_size_limit(Some(REGEX_COMPILED_BYTES_MAX)).which_captures(captures);
+    Compiler::new().configure(config).build_from_hir(hir).map_err(|e| too_large(e.size_limit(), &e))
+}
+
+fn build(hir: &Hir, captures: WhichCaptures, backtrack: bool) -> Result<Regex, String> {
     let config = Config::new()
         .nfa_size_limit(Some(REGEX_COMPILED_BYTES_MAX))
         .onepass_size_limit(Some(REGEX_COMPILED_BYTES_MAX))
         .hybrid_cache_capacity(AUTOMATON_BYTES_MAX)
-        .which_captures(if with_groups { WhichCaptures::All } else { WhichCaptures::Implicit })
-        .backtrack(with_groups);
-    let mut builder = Regex::builder();
-    builder.configure(config).syntax(syntax::Config::new());
-    builder.build(&format!("^(?s:{text})$")).map_err(Box::new)
+        .which_captures(captures)
+        .backtrack(backtrack);
+    let built = Regex::builder().configure(config).build_from_hir(hir);
+    built.map_err(|e| too_large(e.size_limit(), &e))
 }
 
-fn refused(text: &str, error: &BuildError) -> MatcherError {
-    if let Some(limit) = error.size_limit() {
-        return MatcherError::Regex(format!("expression needs more than {limit} bytes: `{text}`"));
+fn too_large(limit: Option<usize>, error: &dyn std::fmt::Display) -> String {
+    match limit {
+        Some(limit) => format!("expression needs more than {limit} bytes"),
+        None => error.to_string(),
     }
-    let all = error.syntax_error().map_or_else(|| error.to_string(), ToString::to_string);
-    let reason = all.lines().last().unwrap_or("").trim_start_matches("error: ").to_owned();
-    MatcherError::Regex(format!("{reason}: `{text}`"))
 }
 
 /// Go's `\d`, `\s` and `\w` are ASCII, this engine's are Unicode (a hundred times as large).
@@ -172,4 +226,33 @@ fn escape_braces(text: &str) -> String {
     }
     out.push_str(rest);
     out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use regex_automata::Input;
+
+    #[test]
+    fn what_matching_makes_is_paid_for() {
+        let value = "a".repeat(16_000);
+        for pattern in [
+            "(.*)",
+            "(a+)(?:.*)(a)",
+            &format!("{}.*", "()".repeat(300)),
+            &format!("{}.*", "(a|b)?".repeat(60)),
+            &format!("({}).*", "(?:a*b*)*".repeat(40)),
+        ] {
+            for with_groups in [false, true] {
+                let program = Program::compile_for(pattern, with_groups).unwrap();
+                let mut cache = program.regex.create_cache();
+                let mut groups = program.groups();
+                let (input, slots) = (Input::new(&value), groups.slots_mut());
+                program.regex.search_slots_with(&mut cache, &input, slots);
+                let bytes = program.regex.memory_usage() + cache.memory_usage() + size_of_val(slots);
+                let paid = program.memory_bytes();
+                assert!(bytes <= paid, "{pattern:.40} {with_groups}: {bytes} bytes, {paid} paid");
+            }
+        }
+    }
 }

@@ -137,3 +137,55 @@ fn memory_of_a_pattern_is_bounded_and_known() {
         );
     }
 }
+
+#[test]
+fn classes_that_take_long_to_compile_are_refused() {
+    let wide = "[!-\u{10ffff}]";
+    let chars =
+        |first: u32, count: u32| (0..count).filter_map(|i| char::from_u32(first + 2 * i)).collect::<String>();
+    let deep = format!("(?i){}!-\u{10ffff}{}", "[a".repeat(100), "]".repeat(100));
+    let merged = format!("[{}{}]", chars(0x4e00, 8_000), "[b-d]".repeat(5_000));
+    let alternatives = format!("[{}]{}", chars(0x4e00, 8_000), "|[bd]".repeat(5_000));
+    for slow in [
+        format!("(?i){}", wide.repeat(200)),
+        format!("(?i:{})x", wide.repeat(3)),
+        format!("a(?i)b{}", "[\\W_]".repeat(3)),
+        format!("(?i){}", "\\pL".repeat(200)),
+        format!("(?i)[{}]", "\\PL_".repeat(200)),
+        format!("(?i)[a--{wide}&&{wide}~~{wide}]"),
+        deep,
+        merged,
+        alternatives,
+    ] {
+        let error = Matcher::new("l", MatchOp::Regex, &slow).unwrap_err().to_string();
+        assert!(error.contains("character classes take"), "{slow:.80}: {error:.200}");
+    }
+}
+
+#[test]
+fn classes_in_use_are_compiled_whatever_their_case() {
+    let matches =
+        |pattern: &str, value: &str| Matcher::new("l", MatchOp::Regex, pattern).unwrap().matches(value);
+    for (pattern, yes) in [
+        ("(?i)foo.*x", "FOO barX"),
+        ("(?i)[^\"]+x", "éX"),
+        ("(?i)\\W+\\S\\D", "- ax"),
+        ("(?i)([\\s\\S]{2}[\\w\\W]){3}", "a b c def"),
+        ("(?i)[\\W_]+a", "_-A"),
+        ("(?i)\\pL+\\PL\\p{Greek}", "aÉ1Ω"),
+        ("(?i)[[:alpha:]-]+[[:^digit:]]", "aB-c"),
+        ("(?i)[a-zà-ÿ0-9&&[^aeiou]]+", "XYZ"),
+        (&"[!-\u{10ffff}]".repeat(10), "0123456789"),
+        (&"(?i)[a-z0-9]{1,3}[-_.]".repeat(50), &"aB1-".repeat(50)),
+    ] {
+        assert!(matches(pattern, yes), "{pattern}");
+    }
+}
+
+#[test]
+fn escapes_for_classes_are_paid_for_as_what_they_stand_for() {
+    for (escape, class) in [("\\s", "[\\t\\n\\f\\r ]"), ("\\W", "[^0-9A-Za-z_]")] {
+        let [short, long] = [escape, class].map(|text| Program::compilation_bytes(&text.repeat(1_000)));
+        assert_eq!(short, long, "{escape}");
+    }
+}

@@ -36,8 +36,9 @@ impl Evaluator<'_> {
         charge.add_bytes(Program::compilation_bytes(pattern))?;
         let program = Program::compile_with_groups(pattern);
         drop(charge);
-        let Ok(program) = program else {
-            return fail(format!("invalid regular expression in label_replace(): {pattern}"));
+        let program = match program {
+            Ok(program) => program,
+            Err(why) => return fail(format!("invalid regular expression in label_replace(): {why}")),
         };
         let mut charge = self.meter.charge();
         charge.add_bytes(program.memory_bytes())?;
@@ -47,7 +48,8 @@ impl Evaluator<'_> {
         let (mut value, mut groups) = (LabelValue::new("label_replace", to), program.groups());
         self.relabel(&args[0], grid, to, sink, |labels| {
             let from = labels.get(from).unwrap_or("");
-            if !program.find_groups(from, &mut groups) {
+            let found = program.find_groups(from, &mut groups);
+            if !found.or_else(|why| fail(format!("label_replace(): {why}")))? {
                 return Ok(None);
             }
             value.clear();
@@ -180,7 +182,7 @@ mod tests {
     fn templates() {
         let program = Program::compile_with_groups("(a+)(?P<tail>.*)(x)?").unwrap();
         let mut groups = program.groups();
-        assert!(program.find_groups("aab", &mut groups));
+        assert!(program.find_groups("aab", &mut groups).unwrap());
         let check = |template: &str, expected: &str| {
             let mut value = LabelValue::new("label_replace", "to");
             expand(template, "aab", &groups, &mut value).unwrap();
@@ -195,10 +197,31 @@ mod tests {
     }
 
     #[test]
+    fn groups_are_paid_for_and_their_time_is_bounded() {
+        // groups and states; the first value that is too long for backtracking makes a table of both, twice
+        for (groups, repeats) in [(2_000, 1), (300, 200)] {
+            let pattern = format!("{}{}.*", "()".repeat(groups), "(?:.*a)".repeat(repeats));
+            let program = Program::compile_with_groups(&pattern).unwrap();
+            let states = 2 * groups + repeats;
+            let table = states * 2 * groups * size_of::<usize>();
+            assert!(program.memory_bytes() > 2 * table, "{groups}: {}", program.memory_bytes());
+            let long = "a".repeat(LABEL_VALUE_BYTES_MAX);
+            let refused = program.find_groups(&long, &mut program.groups()).unwrap_err();
+            assert!(refused.contains("16384 bytes"), "{refused}");
+            assert!(program.find_groups(&"a".repeat(repeats), &mut program.groups()).unwrap());
+        }
+        // what people write is as small as before, and finds groups in the longest values
+        let program = Program::compile_with_groups("(?P<job>[^-]+)-(.*?)[_-](\\d+)(?::(\\w{1,8}))?").unwrap();
+        assert!(program.memory_bytes() < 1 << 20, "{}", program.memory_bytes());
+        let long = format!("a-{}_1", "b".repeat(LABEL_VALUE_BYTES_MAX - 4));
+        assert!(program.find_groups(&long, &mut program.groups()).unwrap());
+    }
+
+    #[test]
     fn a_value_is_refused_before_it_is_longer_than_a_value_may_be() {
         let program = Program::compile_with_groups("(.*)").unwrap();
         let (mut groups, long) = (program.groups(), "a".repeat(LABEL_VALUE_BYTES_MAX));
-        assert!(program.find_groups(&long, &mut groups));
+        assert!(program.find_groups(&long, &mut groups).unwrap());
         let mut value = LabelValue::new("label_replace", "to");
         expand("$1", &long, &groups, &mut value).unwrap();
         value.clear();
