@@ -10,7 +10,6 @@
 //! offset even if the copy is incomplete. A replay that finds both copies loads each sample once ([`super::replay`]).
 
 use super::Owner;
-use super::duty::Duty;
 use crate::refusal::Refusal;
 use head::TenantHead;
 use journal::{JournalError, Offset};
@@ -19,8 +18,8 @@ use std::collections::BTreeSet;
 use std::sync::mpsc::SyncSender;
 use std::time::Instant;
 
-/// Samples that one turn writes and syncs.
-const TURN_SAMPLES: usize = 16 << 10;
+/// Samples that one turn writes and syncs: about as many as a large group.
+const TURN_SAMPLES: usize = 32 << 10;
 
 /// Series that one turn visits: most of them may have no samples.
 const TURN_SERIES: u32 = 4096;
@@ -48,7 +47,7 @@ pub(super) struct Relocating {
     step: Step,
     /// Tenants left in this step, the next one last.
     waiting: Vec<TenantId>,
-    duty: Duty,
+    due: Instant,
 }
 
 #[derive(Debug, Clone, Copy)]
@@ -71,12 +70,12 @@ impl Place {
 impl Relocating {
     pub(super) fn new(asked: Relocate, now: Instant) -> Self {
         let waiting = asked.tenants.iter().cloned().collect();
-        Self { asked, step: Step::Freeze, waiting, duty: Duty::from(now) }
+        Self { asked, step: Step::Freeze, waiting, due: now }
     }
 
     /// When the next turn is due.
     pub(super) const fn wants_turn(&self) -> Instant {
-        self.duty.due()
+        self.due
     }
 }
 
@@ -125,7 +124,9 @@ impl Owner {
                 let _ = relocating.asked.reply.send(relocated); // the sealer may be gone
             }
             None => {
-                relocating.duty.worked(began, self.node.clock.instant());
+                // at most half of the time: no round of sealing ends before this does
+                let now = self.node.clock.instant();
+                relocating.due = now + now.duration_since(began);
                 self.relocating = Some(relocating);
             }
         }

@@ -47,11 +47,11 @@ fn behind(dir: &Path, clock: &Arc<ManualClock>) -> (Simulated, Broken, Content) 
     let _flush = node.flush();
     seal_times(&mut node, 3);
     let broken = Broken::new(dir, "a");
-    write_row(&node, &a, base_ms, 20_000, &mut content);
+    write_row(&node, &a, base_ms, 30_000, &mut content);
     content.extend(write_stepped_of(&node, &a, base_ms + 1));
     let _flush = node.flush();
     seal_times(&mut node, 3);
-    write_row(&node, &a, base_ms + 30_000, 20_000, &mut content);
+    write_row(&node, &a, base_ms + 30_000, 60_000, &mut content);
     content.extend(write_stepped_of(&node, &a, base_ms + 2));
     let labels = Labels::from_pairs(&[("__name__", "row")]);
     for (timestamp_ms, value) in [(base_ms + 5, 7.0), (base_ms + 30_005, 8.0)] {
