@@ -13,6 +13,7 @@ use durable::DurableFiles;
 pub use object_store::DynObjectStore;
 use object_store::path::{Path, PathPart};
 use object_store::{ObjectStoreExt, PutMode, PutOptions};
+use std::collections::BTreeSet;
 use std::future::Future;
 use std::ops::Range;
 use std::sync::Arc;
@@ -36,6 +37,8 @@ pub struct Location {
     repairs: Option<Counter>,
     /// What keeps local files.
     files: Option<DurableFiles>,
+    /// Whether the store is another one than these files: see [`Self::with_store`].
+    is_wrapped: bool,
     /// Who reads the tables in it; the same for all its folders.
     readers: Arc<Readers>,
     /// The folder that was opened, of which this one may be a part.
@@ -99,6 +102,7 @@ impl Location {
             handle,
             repairs: None,
             files,
+            is_wrapped: false,
             readers: Arc::default(),
             is_exclusive: Arc::default(),
         })
@@ -118,21 +122,27 @@ impl Location {
         Ok(Self { url, prefix, ..self.clone() })
     }
 
-    /// Names of the folders in this one; none where it is not there.
-    pub fn folders(&self) -> Result<Vec<String>, TableError> {
-        match self.wait(self.store.list_with_delimiter(Some(&self.prefix))) {
-            Ok(listed) => {
-                Ok(listed.common_prefixes.iter().filter_map(|p| p.filename().map(Into::into)).collect())
-            }
-            Err(object_store::Error::NotFound { .. }) => Ok(Vec::new()),
-            Err(error) => Err(error.into()),
+    /// Names of the folders in this one, in order: those behind `after`, at most `max`. None where it is not there.
+    ///
+    /// Of local folders no more than that is held; object stores list all of them at once.
+    pub fn folders(&self, after: Option<&str>, max: usize) -> Result<Vec<String>, TableError> {
+        if let Some(files) = self.files.as_ref().filter(|_| !self.is_wrapped) {
+            return Ok(self.wait(files.folders(&self.prefix, after, max))?);
         }
+        let mut page = Page::new(after, max);
+        match self.wait(self.store.list_with_delimiter(Some(&self.prefix))) {
+            Ok(listed) => listed.common_prefixes.iter().filter_map(Path::filename).for_each(|n| page.add(n)),
+            Err(object_store::Error::NotFound { .. }) => {}
+            Err(error) => return Err(error.into()),
+        }
+        Ok(page.names())
     }
 
     /// The same folder through another store: for tests that make it fail.
     #[must_use]
     pub fn with_store(&self, wrap: impl FnOnce(Arc<DynObjectStore>) -> Arc<DynObjectStore>) -> Self {
-        Self { store: wrap(Arc::clone(&self.store)), is_exclusive: Arc::default(), ..self.clone() }
+        let store = wrap(Arc::clone(&self.store));
+        Self { store, is_wrapped: true, is_exclusive: Arc::default(), ..self.clone() }
     }
 
     /// The same folder on other local files.
@@ -237,6 +247,35 @@ impl Location {
     }
 }
 
+/// The first names behind another, out of any number that come in any order.
+#[derive(Debug)]
+struct Page<'a> {
+    after: Option<&'a str>,
+    max: usize,
+    names: BTreeSet<String>,
+}
+
+impl<'a> Page<'a> {
+    const fn new(after: Option<&'a str>, max: usize) -> Self {
+        Self { after, max, names: BTreeSet::new() }
+    }
+
+    fn add(&mut self, name: &str) {
+        let is_behind = self.after.is_none_or(|after| name > after);
+        let is_before_last = || self.names.last().is_some_and(|last| name < last.as_str());
+        if is_behind && (self.names.len() < self.max || is_before_last()) {
+            self.names.insert(name.into());
+            if self.names.len() > self.max {
+                self.names.pop_last();
+            }
+        }
+    }
+
+    fn names(self) -> Vec<String> {
+        self.names.into_iter().collect()
+    }
+}
+
 /// A data file in the store.
 #[derive(Debug, Clone)]
 pub struct StoredFile {
@@ -289,15 +328,49 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let open = |url: &str| Location::open(url, [], runtime.handle().clone()).unwrap();
         let root = open(&format!("file://{}/a%20b", dir.path().display()));
-        assert_eq!(root.folders().unwrap(), Vec::<String>::new(), "it is not there");
+        let all = || root.folders(None, 10).unwrap();
+        assert_eq!(all(), Vec::<String>::new(), "it is not there");
         for name in ["anonymous", "b(*)'!", "x_y-z."] {
             let folder = root.folder(&[name, "metrics"]).unwrap();
             let again = open(folder.url().as_str());
             assert_eq!((again.url(), &again.prefix), (folder.url(), &folder.prefix), "{name}");
             folder.create("x", Bytes::from_static(b"y")).unwrap();
             assert!(dir.path().join("a b").join(name).join("metrics/x").exists());
-            assert!(root.folders().unwrap().contains(&name.to_string()), "{:?}", root.folders());
+            assert!(all().contains(&name.to_string()), "{:?}", all());
         }
         assert!(root.folder(&[".."]).is_err());
+    }
+
+    #[test]
+    fn folders_are_listed_in_pages_in_order() {
+        let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).build().unwrap();
+        let dir = tempfile::tempdir().unwrap();
+        let url = format!("file://{}", dir.path().display());
+        let local = Location::open(&url, [], runtime.handle().clone()).unwrap();
+        // as an object store lists them
+        let remote = local.with_store(|store| store);
+        let mut expected = BTreeSet::new();
+        for n in 0..23 {
+            let name = format!("t{}", n * 7 % 23);
+            std::fs::create_dir(dir.path().join(&name)).unwrap();
+            expected.insert(name);
+        }
+        std::fs::write(dir.path().join("t5-is-a-file"), "x").unwrap();
+        std::fs::create_dir(dir.path().join("there")).unwrap();
+        std::os::unix::fs::symlink(dir.path().join("there"), dir.path().join("t-linked")).unwrap();
+        expected.extend(["there".to_owned(), "t-linked".to_owned()]);
+        for root in [local, remote] {
+            for max in [1, 4, 23, 25, 100] {
+                let (mut found, mut after) = (Vec::new(), None::<String>);
+                loop {
+                    let page = root.folders(after.as_deref(), max).unwrap();
+                    assert!(page.len() <= max);
+                    let Some(last) = page.last() else { break };
+                    after = Some(last.clone());
+                    found.extend(page);
+                }
+                assert!(found.iter().eq(&expected), "{max}: {found:?}");
+            }
+        }
     }
 }

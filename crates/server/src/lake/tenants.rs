@@ -4,8 +4,11 @@
 //! together would hold more than [`Budget::tables_bytes`](crate::Budget::tables_bytes), and who was not heard of for [`IDLE`] is
 //! closed anyway; opening one again costs some reads of its log. What somebody still works with he keeps.
 
+mod known;
+
 use crate::settings::LakeSettings;
 use crate::world::World;
+use known::Known;
 use model::TenantId;
 use parking_lot::{Condvar, Mutex};
 use std::collections::{BTreeMap, BTreeSet, HashMap};
@@ -78,7 +81,7 @@ pub(crate) struct TenantTables {
     /// looked for again after [`ABSENT_FOR`], rollups when upkeep looks which tenants there are.
     absent: Mutex<HashMap<Key, Instant>>,
     /// Tenants that have a folder.
-    known: Mutex<BTreeSet<TenantId>>,
+    known: Mutex<Known>,
 }
 
 #[derive(Debug)]
@@ -231,7 +234,7 @@ impl TenantTables {
     fn remember(&self, key: Key, table: Table) -> Arc<Table> {
         let table = Arc::new(table);
         self.absent.lock().remove(&key);
-        self.known.lock().insert(key.0.clone());
+        self.known.lock().add(&key.0);
         self.open.lock().insert(key, Open { table: Arc::clone(&table), used: self.clock.instant() });
         self.close(|_| false);
         table
@@ -264,15 +267,19 @@ impl TenantTables {
     /// Looks which tenants there are: upkeep is also for those of whom nothing was heard since the start.
     pub(super) fn discover(&self) -> Result<(), TableError> {
         self.absent.lock().clear();
-        let names = self.root.folders()?;
-        let there: BTreeSet<_> = names.iter().filter_map(|name| TenantId::parse(name).ok()).collect();
-        *self.known.lock() = there;
+        let (after, max) = self.known.lock().next_page();
+        let names = self.root.folders(after.as_deref(), max)?;
+        self.known.lock().turn_page(&names);
         Ok(())
     }
 
     /// True where the tenant had tables when somebody last looked.
     pub(crate) fn is_known(&self, tenant: &TenantId) -> bool {
-        self.known.lock().contains(tenant)
+        let is_open = |open: &BTreeMap<Key, Open>| {
+            let first = open.range((tenant.clone(), Kind::Samples)..).next();
+            first.is_some_and(|((first, _), _)| first == tenant)
+        };
+        self.known.lock().contains(tenant) || is_open(&self.open.lock())
     }
 
     /// Tenants with open tables; or all that are known.

@@ -180,7 +180,11 @@ impl Upkeep {
             self.visited = Some(self.pace.instant());
             self.discover();
         }
-        for tenant in self.lake().tables.tenants(visits) {
+        let tenants = self.lake().tables.tenants(visits);
+        if visits {
+            self.kept.retain(|(tenant, _), _| tenants.contains(tenant));
+        }
+        for tenant in tenants {
             self.keep_tenant(&tenant, all, &mut compacted);
             if self.pace.is_stopping() {
                 break;

@@ -7,6 +7,7 @@
 
 mod folders;
 
+use super::Page;
 use folders::Folders;
 use futures::stream::{self, BoxStream, StreamExt, TryStreamExt};
 use object_store::local::LocalFileSystem;
@@ -50,7 +51,39 @@ impl DurableFiles {
         self.folders.create(folder)
     }
 
-    /// The same, where folders are synced by `sync`.
+    /// Names of the folders in one, in order: those behind `after`, at most `max`. None where it is not there.
+    pub(super) async fn folders(
+        &self,
+        prefix: &Path,
+        after: Option<&str>,
+        max: usize,
+    ) -> Result<Vec<String>> {
+        settle(&self.files, Arc::clone(&self.folders), Some(prefix)).await?;
+        let path = self.files.path_to_filesystem(prefix)?;
+        let (name, after) = (prefix.to_string(), after.map(ToOwned::to_owned));
+        let listed = tokio::task::spawn_blocking(move || {
+            let mut page = Page::new(after.as_deref(), max);
+            let entries = match fs::read_dir(path) {
+                Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
+                entries => entries?,
+            };
+            for entry in entries {
+                let entry = entry?;
+                let kind = entry.file_type()?;
+                let is_folder = kind.is_dir() || (kind.is_symlink() && entry.path().is_dir());
+                if let Some(name) = entry.file_name().to_str().filter(|_| is_folder) {
+                    page.add(name);
+                }
+            }
+            Ok(page.names())
+        });
+        listed.await?.map_err(|e: io::Error| Error::Generic {
+            store: STORE,
+            source: format!("list {name}: {e}").into(),
+        })
+    }
+
+    /// Local files whose folders are synced by `sync`.
     #[cfg(test)]
     pub(crate) fn with_sync(sync: impl Fn(&FilePath) -> io::Result<()> + Send + Sync + 'static) -> Self {
         Self::over(Folders::synced_by(sync))

@@ -379,7 +379,7 @@ fn a_tenant_may_have_the_name_that_the_probe_had() {
         let files = vec![stage(&table, &format!("f{life}"), &series(1))];
         let block = StagedBlock { source: format!("j{life}"), after: None, upto: 1, through: None, files };
         assert!(matches!(table.commit(&[block], DAY).unwrap()[..], [Outcome::Committed { .. }]));
-        assert_eq!(root.folders().unwrap(), [NAME], "the probe is no tenant");
+        assert_eq!(root.folders(None, 10).unwrap(), [NAME], "the probe is no tenant");
         // the next one's probe is new again
         std::fs::remove_file(folder.path().join("_floodmark=probe")).unwrap();
     }

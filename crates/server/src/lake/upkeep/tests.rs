@@ -71,6 +71,28 @@ async fn tables_are_open_before_somebody_asks() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn nothing_is_remembered_of_tables_that_are_gone() {
+    let dir = tempfile::tempdir().unwrap();
+    let node = node_with(dir.path(), |_| {}).await;
+    fill(&node, "one").await;
+    fill(&node, "two").await;
+    stop(node).await;
+    let parts = Node::assemble(small_settings(dir.path()), World::real(Arc::new(SystemClock))).unwrap();
+    let gone = dir.path().join("tables/one");
+    let kept = move || {
+        // the node stays until the end
+        let (_node, mut upkeep) = (parts.node, parts.upkeep);
+        upkeep.look();
+        let before: Vec<_> = upkeep.kept.keys().map(|(tenant, _)| tenant.clone()).collect();
+        std::fs::remove_dir_all(gone).unwrap();
+        upkeep.visited = None;
+        upkeep.look();
+        (before.len(), upkeep.kept.into_keys().map(|(tenant, _)| tenant).collect::<Vec<_>>())
+    };
+    assert_eq!(tokio::task::spawn_blocking(kept).await.unwrap(), (2, vec![tenant("two")]));
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn days_that_are_over_get_the_rollups_that_their_tenant_has() {
     let dir = tempfile::tempdir().unwrap();
     let node = node_with(dir.path(), |settings| {

@@ -1,0 +1,121 @@
+//! Which tenants have tables: a bounded window over the names in the store.
+//!
+//! ```text
+//!   names in the store   a b c d e f g h i j k l …
+//!   one listing              [older ][newer ]          two pages of names, in order
+//!   the next                        [older ][newer ]   the window moves by half
+//! ```
+//!
+//! A store may hold any number of tenants, and memory may not. Each tenant is in the window for two listings in succession,
+//! because a file is deleted only if two sweeps find it unused. Where all names fit into a page, all are known all the
+//! time.
+
+use model::TenantId;
+use std::collections::BTreeSet;
+
+/// Names in the window: some 10 MB.
+const KNOWN_MAX: usize = 100_000;
+
+/// The window.
+#[derive(Debug)]
+pub(super) struct Known {
+    page_max: usize,
+    older: BTreeSet<TenantId>,
+    newer: BTreeSet<TenantId>,
+    /// Where the next page begins; `None`: with the first name.
+    after: Option<String>,
+}
+
+impl Default for Known {
+    fn default() -> Self {
+        Self::with_pages_of(KNOWN_MAX / 2)
+    }
+}
+
+impl Known {
+    pub(super) const fn with_pages_of(page_max: usize) -> Self {
+        Self { page_max, older: BTreeSet::new(), newer: BTreeSet::new(), after: None }
+    }
+
+    /// The page to be listed next: behind which name, and how many names.
+    pub(super) fn next_page(&self) -> (Option<String>, usize) {
+        (self.after.clone(), self.page_max)
+    }
+
+    /// Takes in the page that was listed, in order.
+    pub(super) fn turn_page(&mut self, names: &[String]) {
+        let is_all = self.after.is_none() && names.len() < self.page_max;
+        self.after = names.last().filter(|_| names.len() >= self.page_max).cloned();
+        let page = names.iter().filter_map(|name| TenantId::parse(name).ok()).collect();
+        let before = std::mem::replace(&mut self.newer, page);
+        self.older = if is_all { BTreeSet::new() } else { before };
+    }
+
+    /// A tenant has a table, which may be new; it is found by a listing where there is no room for it.
+    pub(super) fn add(&mut self, tenant: &TenantId) {
+        if self.newer.len() < self.page_max {
+            self.newer.insert(tenant.clone());
+        }
+    }
+
+    pub(super) fn contains(&self, tenant: &TenantId) -> bool {
+        self.newer.contains(tenant) || self.older.contains(tenant)
+    }
+
+    pub(super) fn iter(&self) -> impl Iterator<Item = &TenantId> {
+        self.older.iter().chain(&self.newer)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn list(names: &[String], known: &mut Known) {
+        let (after, max) = known.next_page();
+        let page = names.iter().filter(|name| after.as_ref().is_none_or(|after| *name > after));
+        known.turn_page(&page.take(max).cloned().collect::<Vec<_>>());
+    }
+
+    #[test]
+    fn every_tenant_is_in_the_window_for_two_listings_in_succession() {
+        for count in 0..40 {
+            let names: Vec<_> = (0..count).map(|n| format!("t{n:02}")).collect();
+            let (mut known, mut seen, mut twice) =
+                (Known::with_pages_of(5), BTreeSet::new(), BTreeSet::new());
+            for _ in 0..count / 5 + 3 {
+                list(&names, &mut known);
+                let now: BTreeSet<_> = known.iter().cloned().collect();
+                assert!(now.len() <= 10, "{count}");
+                assert!(now.iter().all(|tenant| known.contains(tenant)));
+                twice.extend(now.intersection(&seen).cloned());
+                seen = now;
+            }
+            assert_eq!(twice.len(), count, "of {count}");
+        }
+    }
+
+    #[test]
+    fn few_tenants_are_known_all_the_time_until_they_are_gone() {
+        let (mut names, mut known) = (vec!["a".to_owned(), "b".to_owned()], Known::with_pages_of(3));
+        let [a, b, c] = ["a", "b", "c"].map(|name| TenantId::parse(name).unwrap());
+        for _ in 0..3 {
+            list(&names, &mut known);
+            assert!(known.iter().eq([&a, &b]));
+        }
+        known.add(&c);
+        assert!(known.contains(&c));
+        names.remove(0);
+        list(&names, &mut known);
+        assert!(known.iter().eq([&b]));
+    }
+
+    #[test]
+    fn new_tenants_take_no_more_than_their_page() {
+        let mut known = Known::with_pages_of(5);
+        for n in 0..20 {
+            known.add(&TenantId::parse(&format!("t{n}")).unwrap());
+        }
+        assert_eq!(known.iter().count(), 5);
+    }
+}
