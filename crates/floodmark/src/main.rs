@@ -1,5 +1,6 @@
 //! The Floodmark binary: a table of contents of what it can do.
 
+mod allocator;
 mod cli;
 mod config;
 mod demo;
@@ -17,10 +18,6 @@ mod traffic;
 use clap::{CommandFactory, FromArgMatches};
 use cli::{Cli, Command};
 use std::process::ExitCode;
-
-/// jemalloc: gives memory back under churn, and tells what it holds.
-#[global_allocator]
-static ALLOCATOR: tikv_jemallocator::Jemalloc = tikv_jemallocator::Jemalloc;
 
 fn main() -> ExitCode {
     let matches = Cli::command().get_matches();

@@ -11,6 +11,7 @@
 //! - `durability`, `damage`, `disk_full`: what is acknowledged stays
 //! - `lake`: what is no longer fresh goes into tables, once and only once
 //! - `overload`, `amplify`: more than fits; little that makes much
+//! - `memory`: the process takes no more than `--memory`
 //! - `churn`: ever new series, and kill -9 in between
 //! - `transfer`: import, export and inspect
 //! - `lab`, `endings`: scenarios with faults, lies and full disks; Ctrl-C and terminals that go away
@@ -33,6 +34,7 @@ mod endings;
 mod golden;
 mod lab;
 mod lake;
+mod memory;
 mod overload;
 mod read_api;
 mod real_prometheus;

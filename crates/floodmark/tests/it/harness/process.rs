@@ -160,6 +160,11 @@ impl Server {
         kib.expect("a size in kB") << 10
     }
 
+    /// The most memory that it ever took, but for pages of files: its executable, mostly, which is large in a debug build.
+    pub(crate) fn peak_bytes(&self) -> u64 {
+        self.memory_bytes("VmHWM").saturating_sub(self.memory_bytes("RssFile"))
+    }
+
     /// A value of `/metrics`, by its name and labels as they stand there.
     pub(crate) fn metric(&self, series: &str) -> f64 {
         let text = self.send(&Request::get("/metrics")).text();

@@ -1,0 +1,106 @@
+//! `--memory` is what the process takes, whatever is asked of it: all of its memory but pages of files, which the kernel drops
+//! when it needs the room.
+
+use crate::harness::wire::{self, Series};
+use crate::harness::{Options, Request, Server, now_ms};
+
+const MIB: u64 = 1 << 20;
+const DAY_MS: i64 = 86_400_000;
+
+/// Who sends at once.
+const CLIENTS: usize = 8;
+
+/// Runs `attack` on a server with a little memory, and with twice that.
+#[track_caller]
+fn check(attack: impl Fn(&Server)) {
+    for memory in [128, 256] {
+        // on a busy machine, a year of files takes longer than a round of sealing waits for one tenant
+        let options = Options::default().allow("server::lake::sealer::behind");
+        let server = Server::start(options.arg("--memory").arg(&format!("{memory}MiB")));
+        let account = |name| server.metric(&format!("floodmark_budget_limit_bytes{{account=\"{name}\"}}"));
+        let accounts = ["head", "inflight", "query", "flush", "decoders", "other"].map(account);
+        assert_eq!(accounts.iter().sum::<f64>(), (memory * MIB) as f64, "{accounts:?}");
+        attack(&server);
+        let peak = server.peak_bytes();
+        eprintln!("{} MiB at the most, of {memory} MiB", peak / MIB);
+        assert!(peak < memory * MIB, "{} MiB at the most, of {memory} MiB", peak / MIB);
+        assert_eq!(server.query("1 + 1", 0)["result"][1], "2");
+    }
+}
+
+/// Runs `send` on several threads, each with its number.
+fn at_once(send: impl Fn(usize) + Sync) {
+    std::thread::scope(|threads| {
+        let send = &send;
+        (0..CLIENTS).for_each(|client| _ = threads.spawn(move || send(client)));
+    });
+}
+
+fn seal(server: &Server) {
+    server.send(&Request::post("/api/v1/admin/flush", Vec::new())).expect(200, &["success"]);
+}
+
+/// Each file that a query reads holds memory: more than a MiB while it is decoded.
+#[test]
+fn queries_over_a_year_of_daily_files() {
+    const SERIES: i64 = 6;
+    check(|server| {
+        let first = now_ms() - 364 * DAY_MS;
+        let one = |i: i64| {
+            let samples = (0..365).map(|day| (first + day * DAY_MS, (day * i) as f64));
+            Series::named("m").label("i", i.to_string()).samples(samples)
+        };
+        let body = wire::v1(&(0..SERIES).map(one).collect::<Vec<_>>());
+        server.send(&Request::write(&body)).expect(204, &[]);
+        seal(server);
+        let (query, time) = ("sum(count_over_time(m[370d]))", (now_ms() / 1000 + 60).to_string());
+        let request = Request::ask("/api/v1/query", &[("query", query), ("time", &time)]);
+        at_once(|_| {
+            let reply = server.send(&request).expect(200, &["success"]).json();
+            let count = &reply["data"]["result"][0]["value"][1];
+            assert_eq!(*count, (SERIES * 365).to_string(), "{reply}");
+        });
+    });
+}
+
+/// Samples that are not compressed as well as others, in any order, of few series.
+#[test]
+fn late_samples_of_a_few_series() {
+    check(|server| {
+        let now = now_ms();
+        at_once(|client| {
+            for round in 0..10 {
+                // times go up and down by turns
+                let time = |i: i64| now - 3_000_000 + (i * 7_919 + round * 13) % 3_000_000;
+                let samples = (0..5_000).map(|i| (time(i), i as f64 / 7.0));
+                let series = Series::named("late").label("i", client.to_string()).samples(samples);
+                let reply = server.send(&Request::write(&wire::v1(&[series])));
+                assert!([204, 400, 503].contains(&reply.status), "{}", reply.text());
+            }
+        });
+    });
+}
+
+/// Ever new series until there is no room, sealed meanwhile.
+#[test]
+fn new_series_while_others_are_sealed() {
+    check(|server| {
+        let now = now_ms();
+        at_once(|client| {
+            for round in 0..12 {
+                let one = |i: usize| {
+                    let series = Series::named("new").label("i", format!("{client}-{round}-{i}"));
+                    (0..8)
+                        .fold(series, |s, l| s.label(&format!("label_{l}"), "v".repeat(40)))
+                        .sample(now, 1.0)
+                };
+                let body = wire::v1(&(0..2_000).map(one).collect::<Vec<_>>());
+                let reply = server.send(&Request::write(&body));
+                assert!([204, 503].contains(&reply.status), "{}", reply.text());
+                if client == 0 && round % 4 == 3 {
+                    seal(server);
+                }
+            }
+        });
+    });
+}
