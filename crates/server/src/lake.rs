@@ -268,6 +268,11 @@ impl Lake {
         self.tables.open_or_create(tenant, Kind::Samples)
     }
 
+    /// To be called between a commit and the release of what it holds: queries must find it in the table.
+    pub(crate) fn show(&self, tenant: &TenantId, table: &Arc<Table>) {
+        self.tables.show(tenant, Kind::Samples, table);
+    }
+
     /// A tenant's samples, where it has a table.
     pub(crate) fn existing(&self, tenant: &TenantId) -> Result<Option<Arc<Table>>, TableError> {
         self.tables.existing(tenant, Kind::Samples)

@@ -240,6 +240,18 @@ impl TenantTables {
         table
     }
 
+    /// Makes sure that readers see what was committed through `table`. It may have been closed meanwhile, and opened again
+    /// before the commit was in the log: then it takes the other one's place.
+    pub(super) fn show(&self, tenant: &TenantId, kind: Kind, table: &Arc<Table>) {
+        let key = (tenant.clone(), kind);
+        // an opening that began before the commit comes to its end first
+        let _claim = self.claim(&key);
+        if self.is_open(&key, false).is_some_and(|open| open.version() < table.version()) {
+            let shown = Open { table: Arc::clone(table), used: self.clock.instant() };
+            self.open.lock().insert(key.clone(), shown);
+        }
+    }
+
     /// Closes what nobody has used for long.
     pub(super) fn close_idle(&self) {
         let now = self.clock.instant();

@@ -219,6 +219,7 @@ fn check_job(node: &Arc<Shared>, round: &Round, tenant: &TenantId) -> Job<Result
     Box::new(move || {
         let table = node.lake.table(&tenant)?;
         table.refresh()?;
+        node.lake.show(&tenant, &table);
         let found = |(number, source): (usize, String)| {
             let floodmark = table.progress(&source)?;
             Ok((number, source, floodmark))
@@ -251,6 +252,7 @@ fn commit_blocks(
         block.after = table.floodmarks([block.source.as_str()])?.remove(&block.source);
     }
     let outcomes = table.commit(&blocks, node.clock.now_ms())?;
+    lake.show(tenant, &table);
     fault::point("after_commit", &lake.faults)?;
     let mut flushed = Flushed { tables: 1, ..Flushed::default() };
     for (block, outcome) in blocks.iter().zip(outcomes) {

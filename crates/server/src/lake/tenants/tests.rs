@@ -4,6 +4,7 @@ use super::*;
 use crate::pipeline::tests::small_settings;
 use std::path::Path;
 use stdx::clock::ManualClock;
+use tables::StagedBlock;
 
 fn tables_at(dir: &Path, clock: &Arc<ManualClock>) -> TenantTables {
     let settings = small_settings(dir).lake;
@@ -72,4 +73,25 @@ fn a_table_that_takes_long_to_open_holds_up_nobody_else() {
         assert!(waiting.join().unwrap().unwrap().is_some());
     });
     assert!(tables.opening.lock().is_empty());
+}
+
+#[test]
+fn a_table_that_was_opened_again_before_a_commit_shows_it() {
+    let dir = tempfile::tempdir().unwrap();
+    let clock = Arc::new(ManualClock::at(1_777_000_000_000));
+    let tables = tables_at(dir.path(), &clock);
+    let tenant = tenant("a");
+    let committing = tables.open_or_create(&tenant, Kind::Samples).unwrap();
+    tables.close(|_| true);
+    let reader = tables.existing(&tenant, Kind::Samples).unwrap().unwrap();
+    let block =
+        StagedBlock { source: "journal".into(), after: None, upto: 7, through: None, files: Vec::new() };
+    committing.commit(&[block], clock.now_ms()).unwrap();
+    assert!(reader.version() < committing.version());
+    tables.show(&tenant, Kind::Samples, &committing);
+    let seen = || tables.existing(&tenant, Kind::Samples).unwrap().unwrap().version();
+    assert_eq!(seen(), committing.version());
+    // never back to an older version
+    tables.show(&tenant, Kind::Samples, &reader);
+    assert_eq!(seen(), committing.version());
 }
