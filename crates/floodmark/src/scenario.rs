@@ -8,7 +8,7 @@ use crate::load::observer;
 use crate::output::{print, save, say, show};
 use crate::signals::stoppable;
 use anyhow::{Context, Result, bail, ensure};
-use lab::campaign::{Found, Race, find_limit, find_minimum, race};
+use lab::campaign::{Found, Race, amount, find_limit, find_minimum, race};
 use lab::run::RunOptions;
 use lab::scenario::{PRESETS, preset};
 use lab::search::Search;
@@ -169,17 +169,24 @@ fn tell_found(found: &Found, args: &ScenarioArgs) -> Result<bool> {
 fn found_text(found: &Found) -> String {
     let mut out = String::new();
     for trial in &found.trials {
-        let word = if trial.passed { "pass" } else { "FAIL" };
+        let word = match (trial.passed, trial.failed.is_empty()) {
+            (true, _) => "pass",
+            (false, false) => "FAIL",
+            (false, true) => "????",
+        };
         let again = if trial.confirming { " again" } else { "" };
-        out += &format!("{:>16.2}  {word}{again}  {}\n", trial.value, trial.failed.join(", "));
+        let why: Vec<&str> = trial.failed.iter().chain(&trial.unmeasured).map(String::as_str).collect();
+        out += &format!("{:>20}  {word}{again}  {}\n", amount(&found.what, trial.value), why.join(", "));
     }
     let what = &found.what;
-    out += &match (found.limit, found.partial) {
-        (_, true) => format!("{what}: STOPPED before the search was over\n"),
+    let limit = found.limit.map(|limit| amount(what, limit));
+    out += &match (limit, &found.undecided) {
+        _ if found.partial => format!("{what}: STOPPED before the search was over\n"),
+        (_, Some(why)) => format!("{what}: UNKNOWN: a run could not be judged at {why}\n"),
         (Some(limit), _) if found.trials.iter().all(|trial| trial.passed) => {
-            format!("{what}: {limit:.2}, the bound itself: all that was tried passed\n")
+            format!("{what}: {limit}, the bound itself: all that was tried passed\n")
         }
-        (Some(limit), _) => format!("{what}: {limit:.2}\n"),
+        (Some(limit), _) => format!("{what}: {limit}\n"),
         (None, _) => format!("{what}: nothing within the bounds passes\n"),
     };
     if !found.breaks_first.is_empty() {

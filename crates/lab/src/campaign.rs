@@ -1,5 +1,6 @@
 //! Several runs of one scenario: to find its limit, the smallest target that holds it, or who does better.
 
+use crate::figures;
 use crate::observer::Observer;
 use crate::result::RunResult;
 use crate::run::{RunOptions, run};
@@ -67,6 +68,8 @@ pub struct Trial {
     pub passed: bool,
     /// The rules that it broke.
     pub failed: Vec<String>,
+    /// The rules of which nobody knows, and why.
+    pub unmeasured: Vec<String>,
 }
 
 /// What a search found.
@@ -82,8 +85,21 @@ pub struct Found {
     pub trials: Vec<Trial>,
     /// The run was ended before its time.
     pub partial: bool,
+    /// The search ended at a run that broke no rule, but could not be judged by all of them: which, and why not.
+    pub undecided: Option<String>,
     /// The result of the last run that passed.
     pub best: Option<RunResult>,
+}
+
+/// A value that a search tries, with its unit: what it is of is [`Found::what`].
+pub fn amount(what: &str, value: f64) -> String {
+    match what {
+        "memory" => figures::show(value, "bytes"),
+        "cores" => format!("{value:.2} cores"),
+        "qps" => format!("{value:.2} queries/s"),
+        "rate" => format!("{value:.0} samples/s"),
+        _ => format!("{value:.0} {what}"),
+    }
 }
 
 /// Finds the largest load between `min` and `max` that passes.
@@ -95,7 +111,6 @@ pub async fn find_limit(
     observer: &dyn Observer,
 ) -> Result<Found> {
     let what = format!("{axis:?}").to_lowercase();
-    let word = what.clone();
     let with = move |value: f64, number: u64| {
         let (mut changed, changes) = with_axis(scenario, axis, value)?;
         // series of an earlier run would be known already
@@ -103,7 +118,7 @@ pub async fn find_limit(
         let mut options = options.clone();
         options.overrides.extend(changes);
         options.overrides.push(format!("seed={}", changed.seed));
-        Ok((changed, options, format!("{word} {value:.0}")))
+        Ok((changed, options))
     };
     find(what, options, search, with, observer).await
 }
@@ -132,7 +147,7 @@ pub async fn find_minimum(
         let (mut changed, mut options) = (scenario.clone(), options.clone());
         options.overrides.push(format!("target.start={}", toml::Value::from(start.as_str())));
         changed.target.start = Some(start);
-        Ok((changed, options, format!("{word} {text}")))
+        Ok((changed, options))
     };
     find(what, options, search, with, observer).await
 }
@@ -141,11 +156,18 @@ async fn find(
     what: String,
     options: &RunOptions,
     mut search: Search,
-    with: impl Fn(f64, u64) -> Result<(Scenario, RunOptions, String)>,
+    with: impl Fn(f64, u64) -> Result<(Scenario, RunOptions)>,
     observer: &dyn Observer,
 ) -> Result<Found> {
-    let mut found =
-        Found { what, limit: None, breaks_first: Vec::new(), trials: Vec::new(), partial: false, best: None };
+    let mut found = Found {
+        what,
+        limit: None,
+        breaks_first: Vec::new(),
+        trials: Vec::new(),
+        partial: false,
+        undecided: None,
+        best: None,
+    };
     loop {
         let (value, confirming) = match search.choose_next() {
             Next::Try { value, confirming } => (value, confirming),
@@ -155,24 +177,30 @@ async fn find(
             }
             Next::Nothing => return Ok(found),
         };
-        let (scenario, run_options, label) = with(value, found.trials.len() as u64)?;
+        let (scenario, run_options) = with(value, found.trials.len() as u64)?;
+        let label = amount(&found.what, value);
         observer.note(&format!("{label}{}", if confirming { ", to confirm it" } else { "" }));
         let result = run_once(&scenario, &run_options, observer).await;
         if options.stop.is_set() {
             found.partial = true;
             return Ok(found);
         }
-        let (result, failed) = match result {
+        let (result, failed, unmeasured) = match result {
             Ok(result) => {
-                let failed = broken_rules(&result);
-                (Some(result), failed)
+                let (failed, unmeasured) = (broken_rules(&result), unmeasured_rules(&result));
+                (Some(result), failed, unmeasured)
             }
             // on the easy side of the search already: what is wrong is not the size
             Err(why) if found.trials.is_empty() => return Err(why),
             // a target too small to start, and a load that this machine cannot send, have not passed
-            Err(why) => (None, vec![format!("{why:#}")]),
+            Err(why) => (None, vec![format!("{why:#}")], Vec::new()),
         };
-        let passed = failed.is_empty();
+        let passed = failed.is_empty() && unmeasured.is_empty();
+        if failed.is_empty() && !passed {
+            found.undecided = Some(format!("{label}: {}", unmeasured.join(", ")));
+            found.trials.push(Trial { value, confirming, passed, failed, unmeasured });
+            return Ok(found);
+        }
         observer.note(&format!(
             "{label}: {}",
             if passed { "PASS".to_owned() } else { format!("FAIL: {}", failed.join(", ")) }
@@ -183,7 +211,7 @@ async fn find(
         } else {
             found.breaks_first.clone_from(&failed);
         }
-        found.trials.push(Trial { value, confirming, passed, failed });
+        found.trials.push(Trial { value, confirming, passed, failed, unmeasured });
     }
 }
 
@@ -203,9 +231,14 @@ async fn run_once(scenario: &Scenario, options: &RunOptions, observer: &dyn Obse
 }
 
 fn broken_rules(result: &RunResult) -> Vec<String> {
-    let broken = result.verdict.iter().filter(|judgement| !judgement.pass);
+    let broken = result.verdict.iter().filter(|judgement| !judgement.pass && !judgement.unmeasured);
     let broken = broken.map(|j| format!("{} {} (limit {})", j.rule, j.measured, j.limit));
     broken.chain(result.partial.then(|| "ended before its time, by its own limits".to_owned())).collect()
+}
+
+fn unmeasured_rules(result: &RunResult) -> Vec<String> {
+    let unmeasured = result.verdict.iter().filter(|judgement| judgement.unmeasured);
+    unmeasured.map(|j| format!("{} {}", j.rule, j.measured)).collect()
 }
 
 /// The scenario with its load brought to `value` along `axis`, and the changes in the form of `--set`: a result says

@@ -63,6 +63,7 @@ fn add(whole: &mut RunResult, part: &RunResult) {
         // what one part could not read back nobody knows
         (ours, _) => *ours = None,
     }
+    whole.unverified = whole.unverified.take().or_else(|| part.unverified.clone());
     let firsts = [whole.saturated.take(), part.saturated.clone()];
     whole.saturated = firsts.into_iter().flatten().min_by(|a, b| a.at_s.total_cmp(&b.at_s));
     for (who, version) in &part.versions {

@@ -71,6 +71,8 @@ pub struct RunResult {
     pub reads: Vec<ReadTotals>,
     /// What was read back, all tenants together.
     pub verify: Option<VerifyReport>,
+    /// Why nothing is known of what was read back: the query that failed, and its answer.
+    pub unverified: Option<String>,
     /// The rules fixed before the run, and what became of them.
     pub verdict: Vec<Judgement>,
     /// Figures of the account that the scenario retells, to be put beside ours.
@@ -201,6 +203,8 @@ pub struct Judgement {
     pub limit: String,
     /// What was found, as text with its unit; why not, where nothing was.
     pub measured: String,
+    /// Nothing was found, so that the rule is neither kept nor broken.
+    pub unmeasured: bool,
     /// What could not be measured has not passed.
     pub pass: bool,
 }

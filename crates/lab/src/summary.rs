@@ -48,8 +48,14 @@ pub fn text(result: &RunResult, table: bool) -> String {
         rows.push(("used up first", format!("{} after {:.0} s: {}", first.resource, first.at_s, first.why)));
     }
     for j in &result.verdict {
-        let mark = if j.pass { "kept" } else { "BROKEN" };
-        rows.push(("rule", format!("{mark}: {} {} (measured: {})", j.rule, j.limit, j.measured)));
+        rows.push((
+            "rule",
+            match (j.pass, j.unmeasured) {
+                (true, _) => format!("kept: {} {} (measured: {})", j.rule, j.limit, j.measured),
+                (false, false) => format!("BROKEN: {} {} (measured: {})", j.rule, j.limit, j.measured),
+                (false, true) => format!("UNKNOWN: {} {} ({})", j.rule, j.limit, j.measured),
+            },
+        ));
     }
     let mut out = crate::report::rows(&rows, table);
     for (reason, said) in &result.totals.said {

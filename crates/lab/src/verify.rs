@@ -17,9 +17,10 @@ use crate::observer::{Observer, Phase, Progress};
 use anyhow::{Context, Result};
 use check::Checker;
 use hyper::header::{CONTENT_TYPE, HeaderValue};
-use page::Pages;
+use page::{Page, Pages};
+use promql::Unanswered;
 use serde::{Deserialize, Serialize};
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 use tokio::task::JoinSet;
@@ -179,6 +180,7 @@ pub async fn verify(
         ledger: ledger.clone(),
         pages: Pages::new(&ledger.plan, ledger.rounds(), options.page_samples),
         next: AtomicU64::new(0),
+        halvings: AtomicU32::new(0),
         path: format!("{}/api/v1/query", endpoint.path().trim_end_matches('/')),
         patient_until: begin + options.patience,
         report: Mutex::default(),
@@ -215,6 +217,8 @@ struct Job {
     ledger: Ledger,
     pages: Pages,
     next: AtomicU64,
+    /// How often a page must be halved, as far as is known, for the target to answer.
+    halvings: AtomicU32,
     path: String,
     patient_until: Instant,
     report: Mutex<VerifyReport>,
@@ -222,6 +226,9 @@ struct Job {
 
 /// Between two looks for samples that are late.
 const LATE_PAUSE: Duration = Duration::from_millis(200);
+
+/// A target that does not answer a 256th of a page has another trouble than its size.
+const HALVINGS_MAX: u32 = 8;
 
 impl Job {
     async fn work(&self, mut client: Client) -> Result<()> {
@@ -232,29 +239,54 @@ impl Job {
             if page.metrics.is_empty() {
                 continue;
             }
-            let mut found = self.ask(&mut client, &mut checker, &page).await?;
-            let lost_at_first = found.lost;
-            while found.lost > 0 && Instant::now() < self.patient_until {
-                tokio::time::sleep(LATE_PAUSE).await;
-                found = self.ask(&mut client, &mut checker, &page).await?;
+            let mut open = vec![(page, 0)];
+            while let Some((page, halved)) = open.pop() {
+                let needed = self.halvings.load(Ordering::Relaxed);
+                let halves = || page.halves(&self.ledger.plan).filter(|_| halved < HALVINGS_MAX);
+                if halved < needed
+                    && let Some((first, second)) = halves()
+                {
+                    open.extend([(second, halved + 1), (first, halved + 1)]);
+                    continue;
+                }
+                match self.page(&mut client, &mut checker, &page).await {
+                    Ok(()) => {}
+                    Err(Unanswered::Failed(why)) => return Err(why),
+                    Err(Unanswered::TooMuch(why)) => {
+                        let Some((first, second)) = halves() else { return Err(why) };
+                        self.halvings.fetch_max(halved + 1, Ordering::Relaxed);
+                        open.extend([(second, halved + 1), (first, halved + 1)]);
+                    }
+                }
             }
-            let mut report = self.lock();
-            report.late += lost_at_first.saturating_sub(found.lost);
-            report.join(&found, self.options.examples_max);
         }
+    }
+
+    /// Asks for a page and counts what was found, once all of it is there or patience is over.
+    async fn page(&self, client: &mut Client, checker: &mut Checker, page: &Page) -> Result<(), Unanswered> {
+        let mut found = self.ask(client, checker, page).await?;
+        let lost_at_first = found.lost;
+        while found.lost > 0 && Instant::now() < self.patient_until {
+            tokio::time::sleep(LATE_PAUSE).await;
+            found = self.ask(client, checker, page).await?;
+        }
+        let mut report = self.lock();
+        report.late += lost_at_first.saturating_sub(found.lost);
+        report.join(&found, self.options.examples_max);
+        Ok(())
     }
 
     async fn ask(
         &self,
         client: &mut Client,
         checker: &mut Checker,
-        page: &page::Page,
-    ) -> Result<VerifyReport> {
+        page: &Page,
+    ) -> Result<VerifyReport, Unanswered> {
         self.lock().queries += 1;
         let question = promql::question(&self.ledger.plan, page);
-        let about = || format!("ask for {}", page.names.first().map_or("nothing", |name| name));
-        let body = promql::ask(client, &self.path, &question).await.with_context(about)?;
-        let series = promql::parse(&body).with_context(about)?;
+        let body = promql::ask(client, &self.path, &question).await?;
+        let about = || format!("the answer to {question:.160}");
+        let series = promql::parse(&body).with_context(about).map_err(Unanswered::Failed)?;
         Ok(checker.check(&self.ledger, page, &series, &self.options))
     }
 

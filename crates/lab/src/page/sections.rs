@@ -136,10 +136,10 @@ fn verdict(result: &RunResult) -> String {
         .verdict
         .iter()
         .map(|j| {
-            let mark = if j.pass {
-                Cell::Classed("yes", "kept".into())
-            } else {
-                Cell::Classed("no", "broken".into())
+            let mark = match (j.pass, j.unmeasured) {
+                (true, _) => Cell::Classed("yes", "kept".into()),
+                (false, true) => Cell::Classed("no", "unknown".into()),
+                (false, false) => Cell::Classed("no", "broken".into()),
             };
             vec![Cell::text(&j.rule), Cell::text(&j.limit), Cell::text(&j.measured), mark]
         })

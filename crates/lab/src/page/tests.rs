@@ -117,6 +117,7 @@ pub(crate) fn sample(load: f64) -> RunResult {
             limit: limit.into(),
             measured: measured.into(),
             pass,
+            ..Judgement::default()
         })
         .into(),
         account: vec![

@@ -39,6 +39,7 @@ pub(super) async fn read_back(
             Ok(report) => all.join(&report, EXAMPLES_MAX),
             Err(why) => {
                 let VerifyReport { read_back, lost, doubled, wrong, .. } = all;
+                result.unverified = Some(format!("{}: {why:#}", tenant.name));
                 result.warnings.push(format!(
                     "not read back: {}: {why:#}; before that, {read_back} samples were found, {lost} lost, {doubled} \
                      doubled, {wrong} wrong",

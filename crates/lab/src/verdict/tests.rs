@@ -72,6 +72,16 @@ fn what_was_not_measured_has_not_passed() {
     result.totals.freshness = Quantiles::default();
     let rules = "memory = '1GB'\nfreshness_p99 = '1s'";
     assert_eq!(failed(rules, &result), ["freshness_p99", "lost", "doubled", "wrong", "unexpected", "memory"]);
+    result.unverified = Some("tenant-0: POST /api/v1/query query=x: 503 full".into());
+    let judgements = judge(&scenario(rules), &result);
+    let unmeasured: Vec<_> =
+        judgements.iter().filter(|j| j.unmeasured).map(|j| j.measured.as_str()).collect();
+    assert_eq!(unmeasured[1], "not measured: tenant-0: POST /api/v1/query query=x: 503 full");
+    assert_eq!((unmeasured.len(), unmeasured[5].contains("target.pid")), (6, true));
+    // who shows nothing for so long has been measured
+    result.totals.invisible = 3;
+    let slow = judge(&scenario(rules), &result).into_iter().find(|j| j.rule == "freshness_p99").unwrap();
+    assert_eq!((slow.unmeasured, slow.pass, slow.measured.as_str()), (false, false, "30.00 s"));
     assert_eq!(failed("", &RunResult { verify: good().verify, ..RunResult::default() }), ["acknowledged"]);
 }
 

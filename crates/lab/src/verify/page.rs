@@ -105,6 +105,27 @@ impl Pages {
     }
 }
 
+impl Page {
+    /// Two pages that together are about the same; `None` for one name in one round.
+    pub(super) fn halves(&self, plan: &Plan) -> Option<(Self, Self)> {
+        let (mut first, mut second) = (self.clone(), self.clone());
+        let middle = self.names.len() / 2;
+        if middle > 0 {
+            let histograms = plan.fleet.histograms;
+            let mut begins = self.metrics.clone().filter(|metric| histograms.first_alike(*metric) == *metric);
+            let cut = begins.nth(middle)?;
+            (first.metrics.end, second.metrics.start) = (cut, cut);
+            second.names = first.names.split_off(middle);
+        } else if self.rounds.len() > 1 {
+            let cut = self.rounds.start + self.rounds.len() as u32 / 2;
+            (first.rounds.end, second.rounds.start) = (cut, cut);
+        } else {
+            return None;
+        }
+        Some((first, second))
+    }
+}
+
 /// As many names as fit into a question.
 fn names_max(plan: &Plan, round: u32) -> u32 {
     let longest = plan.fleet.metric_name(plan.metrics - 1, plan.metric_generation(round));
@@ -173,6 +194,30 @@ mod tests {
             assert_eq!(seen.len(), 21 * 5 * 50);
             assert_eq!(pages.get(&plan, pages.len()), None);
         }
+    }
+
+    #[test]
+    fn halves_are_about_all_of_a_page() {
+        let fleet = Fleet { histograms: Histograms { count: 2, buckets: 3 }, ..Fleet::default() };
+        let plan = Plan { fleet, metrics: 17, ..small() };
+        let pages = Pages::new(&plan, 7, 1_000_000);
+        let mut open = vec![pages.get(&plan, 0).unwrap()];
+        let mut seen = HashSet::new();
+        let mut questions = 0;
+        while let Some(page) = open.pop() {
+            if let Some((first, second)) = page.halves(&plan) {
+                open.extend([first, second]);
+                continue;
+            }
+            questions += 1;
+            assert_eq!((page.names.len(), page.rounds.len()), (1, 1));
+            let (_, part) = plan.fleet.histograms.part(page.metrics.start);
+            let name = plan.fleet.metric_name(page.metrics.start, 0);
+            assert_eq!(page.names, [name], "{part:?}");
+            assert!(page.metrics.clone().all(|metric| seen.insert((metric, page.rounds.start))));
+        }
+        assert_eq!((seen.len(), pages.len()), (17 * 7, 1));
+        assert!(questions < 17 * 7, "the buckets of a histogram have one name");
     }
 
     #[test]

@@ -7,9 +7,9 @@
 use super::page::Page;
 use crate::http::{Answer, Client, percent};
 use crate::plan::Plan;
-use anyhow::{Context, Result, bail, ensure};
+use anyhow::{Context, Result, anyhow, bail, ensure};
 use bytes::Bytes;
-use hyper::Method;
+use hyper::{Method, StatusCode};
 use serde::Deserialize;
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -17,6 +17,21 @@ use std::time::{Duration, Instant};
 
 /// A target that is being restarted is asked again for so long.
 const ASK_AGAIN: Duration = Duration::from_secs(30);
+
+/// A target that answers, but has no room for the question, is asked for less after so long.
+const ASK_FOR_LESS: Duration = Duration::from_secs(5);
+
+/// Of a question, in an error: the beginning.
+const QUESTION_SHOWN: usize = 160;
+
+/// Why a question has no answer.
+#[derive(Debug)]
+pub(super) enum Unanswered {
+    /// The target says that the answer is too large, or has no room for it: half of it may be answered.
+    TooMuch(anyhow::Error),
+    /// It does not answer at all, or not this.
+    Failed(anyhow::Error),
+}
 
 /// Labels and samples of one series.
 #[derive(Debug, Deserialize)]
@@ -66,25 +81,41 @@ pub(super) fn question(plan: &Plan, page: &Page) -> String {
 pub(super) const QUESTION_TYPE: &str = "application/x-www-form-urlencoded";
 
 /// Asks at `path`, again where the target is not there at the moment.
-pub(super) async fn ask(client: &mut Client, path: &str, question: &str) -> Result<Bytes> {
-    let question = Bytes::copy_from_slice(question.as_bytes());
+pub(super) async fn ask(client: &mut Client, path: &str, question: &str) -> Result<Bytes, Unanswered> {
+    let shown: String = question.chars().take(QUESTION_SHOWN).collect();
+    let ellipsis = if shown.len() < question.len() { "…" } else { "" };
+    let error = |said: String| anyhow!("POST {path} {shown}{ellipsis}: {said}");
+    let body = Bytes::copy_from_slice(question.as_bytes());
     let begin = Instant::now();
     let mut pause = Duration::from_millis(100);
     loop {
-        let said = match client.send(Method::POST, path, question.clone()).await {
+        let answer = client.send(Method::POST, path, body.clone()).await;
+        let waited = begin.elapsed() + pause;
+        match answer {
             Ok(answer) if answer.status.is_success() => return Ok(answer.body),
-            Ok(answer) if is_final(&answer) => bail!("{path}: {} {}", answer.status, answer.text()),
-            Ok(answer) => format!("{} {}", answer.status, answer.text()),
-            Err(failure) => failure.to_string(),
-        };
-        ensure!(begin.elapsed() + pause < ASK_AGAIN, "{path}: {said}");
+            Ok(answer) => {
+                let said = error(format!("{} {}", answer.status, answer.text()));
+                match answer.status {
+                    StatusCode::PAYLOAD_TOO_LARGE | StatusCode::UNPROCESSABLE_ENTITY => {
+                        return Err(Unanswered::TooMuch(said));
+                    }
+                    _ if is_final(&answer) => return Err(Unanswered::Failed(said)),
+                    _ if waited >= ASK_FOR_LESS => return Err(Unanswered::TooMuch(said)),
+                    _ => {}
+                }
+            }
+            Err(failure) if waited >= ASK_AGAIN => {
+                return Err(Unanswered::Failed(error(failure.to_string())));
+            }
+            Err(_) => {}
+        }
         tokio::time::sleep(pause).await;
         pause = (pause * 2).min(Duration::from_secs(2));
     }
 }
 
 fn is_final(answer: &Answer) -> bool {
-    answer.status.is_client_error() && answer.status.as_u16() != 429
+    answer.status.is_client_error() && answer.status != StatusCode::TOO_MANY_REQUESTS
 }
 
 /// Takes an answer apart.

@@ -48,6 +48,24 @@ async fn the_largest_rate_is_found_and_its_result_can_be_repeated() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_run_that_cannot_be_judged_ends_the_search_and_is_no_limit() {
+    let target = Target::start(|_| Deed::Keep).await;
+    target.answer_at_most(0);
+    let (scenario, options) = against(&target);
+    let search = Search::for_largest(200.0, 400.0, 1.5, 1);
+    let found = find_limit(&scenario, &options, Axis::Rate, search, &Silent).await.unwrap();
+    assert_eq!((found.limit, found.trials.len(), found.breaks_first.len()), (None, 1, 0));
+    let Trial { passed, failed, unmeasured, .. } = &found.trials[0];
+    assert!(!passed && failed.is_empty() && unmeasured.len() == 4, "{:?}", found.trials);
+    let why = found.undecided.unwrap();
+    assert!(
+        why.starts_with("200 samples/s: lost not measured: tenant-0: POST /api/v1/query query="),
+        "{why}"
+    );
+    assert!(why.contains(": 422 Unprocessable Entity too many samples, "), "{why}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_smallest_target_is_found_and_one_that_never_starts_is_an_error() {
     let target = Target::start(|_| Deed::Keep).await;
     let (mut scenario, options) = against(&target);

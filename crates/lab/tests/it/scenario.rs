@@ -86,6 +86,20 @@ async fn planted_losses_doubles_and_changes_are_each_named() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_target_that_answers_little_at_a_time_is_asked_for_little_at_a_time() {
+    let target = Target::start(|_| Deed::Keep).await;
+    // 200 samples of each tenant in one page; a name has 20 in five rounds
+    target.answer_at_most(30);
+    let result = run_text(&target, &SMALL.replace("probes_per_s = 50", "probes_per_s = 0")).await;
+    assert!(result.passed(), "{:?} {:?}", result.verdict, result.warnings);
+    let verify = result.verify.as_ref().unwrap();
+    // a slow machine leaves out a part of the schedule; of the rest nothing may be missing
+    assert_eq!((verify.read_back, verify.lost), (verify.acknowledged, 0));
+    assert!(verify.read_back > 200, "{}", verify.read_back);
+    assert!(verify.queries > 8 && verify.queries < 100, "{}", verify.queries);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn samples_that_show_late_are_seen_to_be_late() {
     // what is hidden shows to those who ask twice: verification does, after the run
     let text = SMALL.replace("patience = 0", "patience = '30s'");

@@ -53,6 +53,8 @@ struct State {
     headers: Option<hyper::HeaderMap>,
     hidden: Vec<(Series, i64, f64)>,
     asked: HashSet<String>,
+    /// A question about more samples is refused.
+    answer_max: Option<usize>,
 }
 
 /// Decides by the number of the write request, from 0.
@@ -113,6 +115,11 @@ impl Target {
         format!("{}://{}", self.scheme, self.address)
     }
 
+    /// Refuses questions about more than `samples` samples.
+    pub(crate) fn answer_at_most(&self, samples: usize) {
+        self.state.lock().unwrap().answer_max = Some(samples);
+    }
+
     pub(crate) fn series(&self) -> usize {
         self.state.lock().unwrap().samples.len()
     }
@@ -152,7 +159,11 @@ impl Target {
         let body = body.collect().await.map_err(|_| "body")?.to_bytes();
         if head.uri.path() == "/api/v1/query" {
             let form = std::str::from_utf8(&body).map_err(|_| "form")?;
-            let answer = self.query(head.uri.query().unwrap_or(form));
+            let (answer, samples) = self.query(head.uri.query().unwrap_or(form));
+            if self.state.lock().unwrap().answer_max.is_some_and(|max| samples > max) {
+                let refusal = Response::builder().status(422).body("too many samples".into());
+                return Ok(refusal.unwrap());
+            }
             return Ok(Response::new(answer.into()));
         }
         let version2 = head.headers["content-type"].to_str().unwrap().contains("write.v2");
@@ -190,8 +201,8 @@ impl Target {
         deed
     }
 
-    /// Answers `query=name{label="…"}[…ms]&time=…` as Prometheus 2 did, with both ends of the range.
-    fn query(&self, parameters: &str) -> String {
+    /// Answers `query=name{label="…"}[…ms]&time=…` as Prometheus 2 did, with both ends of the range; with how many samples.
+    fn query(&self, parameters: &str) -> (String, usize) {
         let parameter = |name: &str| {
             let found = parameters.split('&').find_map(|p| p.strip_prefix(name)?.strip_prefix('='));
             unpercent(found.unwrap())
@@ -215,8 +226,9 @@ impl Target {
             serde_json::json!({ "metric": labels, "values": values })
         });
         let result: Vec<_> = result.collect();
+        let samples = result.iter().map(|series| series["values"].as_array().unwrap().len()).sum();
         let data = serde_json::json!({ "resultType": "matrix", "result": result });
-        serde_json::json!({ "status": "success", "data": data }).to_string()
+        (serde_json::json!({ "status": "success", "data": data }).to_string(), samples)
     }
 }
 
