@@ -1,37 +1,12 @@
 //! Reads the small languages of the command line: durations, counts, headers, points in time.
 
-use anyhow::{Context, Result, bail, ensure};
+use anyhow::{Context, Result, ensure};
 use std::time::Duration;
 
 /// `15s`, `250ms`, `1h30m`, `2d`, or a bare number of seconds.
 pub fn duration(text: &str) -> Result<Duration> {
-    let bad = || format!("{text:?} is not a duration such as 15s, 250ms or 1h30m");
-    if let Ok(seconds) = text.parse::<f64>() {
-        return Duration::try_from_secs_f64(seconds).with_context(bad);
-    }
-    let mut rest = text;
-    let mut sum = Duration::ZERO;
-    while !rest.is_empty() {
-        let digits = rest.find(|c: char| !c.is_ascii_digit() && c != '.').with_context(bad)?;
-        let (number, tail) = rest.split_at(digits);
-        let unit_len = tail.find(|c: char| c.is_ascii_digit() || c == '.').unwrap_or(tail.len());
-        let (unit, tail) = tail.split_at(unit_len);
-        let unit_s = match unit {
-            "us" | "µs" => 1e-6,
-            "ms" => 1e-3,
-            "s" => 1.0,
-            "m" => 60.0,
-            "h" => 3600.0,
-            "d" => 86_400.0,
-            _ => bail!(bad()),
-        };
-        let number: f64 = number.parse().with_context(bad)?;
-        let part = Duration::try_from_secs_f64(number * unit_s).with_context(bad)?;
-        sum = sum.checked_add(part).with_context(bad)?;
-        rest = tail;
-    }
-    ensure!(!text.is_empty(), bad());
-    Ok(sum)
+    stdx::units::duration(text)
+        .with_context(|| format!("{text:?} is not a duration such as 15s, 250ms or 1h30m"))
 }
 
 /// `2000`, `10_000`, `200k`, `1.5M`, `2G`: a positive number, in thousands where a letter says so.

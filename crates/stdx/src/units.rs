@@ -1,5 +1,7 @@
 //! Durations and sizes as people write them.
 
+use std::time::Duration;
+
 /// The units of durations, longest first, and their milliseconds. A year has 365 days.
 const DURATIONS: [(&str, i64); 7] = [
     ("y", 365 * 86_400_000),
@@ -28,6 +30,30 @@ pub fn duration_ms(text: &str) -> Option<i64> {
         (next, rest) = (at + 1, &rest[digits + letters..]);
     }
     Some(total)
+}
+
+/// `1h30m`, `1.5s`, `20us`, or a bare number of seconds: the units of [`duration_ms`] and microseconds, in any order and
+/// with fractions. `None` where it is not one.
+pub fn duration(text: &str) -> Option<Duration> {
+    if let Ok(seconds) = text.parse::<f64>() {
+        return Duration::try_from_secs_f64(seconds).ok();
+    }
+    let (mut rest, mut total) = (text, Duration::ZERO);
+    loop {
+        let is_number = |c: char| c.is_ascii_digit() || c == '.';
+        let (number, tail) = rest.split_at(rest.find(|c| !is_number(c))?);
+        let (unit, tail) = tail.split_at(tail.find(is_number).unwrap_or(tail.len()));
+        let unit_s = match unit {
+            "us" | "µs" => 1e-6,
+            unit => DURATIONS.iter().find(|(name, _)| *name == unit)?.1 as f64 / 1000.0,
+        };
+        let part = Duration::try_from_secs_f64(number.parse::<f64>().ok()? * unit_s).ok()?;
+        total = total.checked_add(part)?;
+        rest = tail;
+        if rest.is_empty() {
+            return Some(total);
+        }
+    }
 }
 
 /// `512MiB`, `1.5 GB`, `4096`: bytes. `None` where it is no size, or one of 10^18 bytes and more.
@@ -87,6 +113,21 @@ mod tests {
         for bad in ["", "m", "1m1h", "1m1m", "5", "-5", "99999999999999999999y", "1.5h", "5 m", "5x", "5mé"]
         {
             check(bad, None);
+        }
+    }
+
+    #[test]
+    fn durations_with_fractions() {
+        let check = |text, us| assert_eq!(duration(text), Some(Duration::from_micros(us)), "{text}");
+        check("15s", 15_000_000);
+        check("1h30m", 5_400_000_000);
+        check("1m1h", 3_660_000_000);
+        check("1.5s", 1_500_000);
+        check("250ms20us", 250_020);
+        check("1w", 7 * 86_400_000_000);
+        check("45", 45_000_000);
+        for bad in ["", "s", "15x", "-3s", "1e999", "nan", "3 s", "9999999999999999999d", "1.2.3s"] {
+            assert_eq!(duration(bad), None, "{bad:?}");
         }
     }
 
