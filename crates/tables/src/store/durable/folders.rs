@@ -12,31 +12,38 @@ use std::path::{Path, PathBuf};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 /// Folders that are remembered. One that is forgotten is synced once more.
-const SETTLED_MAX: usize = 10_000;
+const REMEMBERED_MAX: usize = 10_000;
 
 type Sync = Box<dyn Fn(&Path) -> io::Result<()> + Send + std::marker::Sync>;
 
 /// Folders that were made or looked at.
 pub(super) struct Folders {
     sync: Sync,
-    /// Those whose own name, and the names in them, are durable.
-    settled: Mutex<HashSet<PathBuf>>,
+    durable: Mutex<Durable>,
+}
+
+/// What is known to be durable.
+#[derive(Default)]
+struct Durable {
+    /// Folders whose own name is, and those of all above.
+    named: HashSet<PathBuf>,
+    /// Folders whose names within are, too.
+    settled: HashSet<PathBuf>,
 }
 
 impl Default for Folders {
     fn default() -> Self {
-        Self { sync: Box::new(|folder| File::open(folder)?.sync_all()), settled: Mutex::default() }
+        Self { sync: Box::new(|folder| File::open(folder)?.sync_all()), durable: Mutex::default() }
     }
 }
 
 impl std::fmt::Debug for Folders {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Folders").field("settled", &self.lock().len()).finish_non_exhaustive()
+        f.debug_struct("Folders").field("settled", &self.lock().settled.len()).finish_non_exhaustive()
     }
 }
 
 impl Folders {
-    #[cfg(test)]
     pub(super) fn synced_by(
         sync: impl Fn(&Path) -> io::Result<()> + Send + std::marker::Sync + 'static,
     ) -> Self {
@@ -52,48 +59,38 @@ impl Folders {
         if self.make(folder)? { Ok(()) } else { self.sync(folder) }
     }
 
-    /// True where the folder was not there before.
+    /// Makes the names of a folder and of all above it durable, whoever made them: a process before this one may have died
+    /// between making a folder and syncing the one above it, and so may an earlier attempt have failed. True if the folder was
+    /// not there before.
     fn make(&self, folder: &Path) -> io::Result<bool> {
         let Some(above) = folder.parent() else { return Ok(false) };
-        let made = match fs::create_dir(folder) {
-            Err(e) if e.kind() == ErrorKind::NotFound => {
-                self.make(above)?;
-                fs::create_dir(folder)
-            }
-            made => made,
+        if self.lock().named.contains(folder) && folder.is_dir() {
+            return Ok(false);
+        }
+        self.make(above)?;
+        let is_new = match fs::create_dir(folder) {
+            Ok(()) => self.sync(above).map(|()| true)?,
+            Err(e) if e.kind() == ErrorKind::AlreadyExists => match self.sync(above) {
+                Err(e) if !is_foreign(&e) => return Err(e),
+                _ => false,
+            },
+            Err(e) => return Err(e),
         };
-        match made {
-            Ok(()) => (self.sync)(above).map(|()| true),
-            Err(e) if e.kind() == ErrorKind::AlreadyExists => self.sync_above(folder).map(|()| false),
-            Err(e) => Err(e),
-        }
-    }
-
-    /// Makes the name of a folder durable that was there already: whoever made it may have died before doing so.
-    fn sync_above(&self, folder: &Path) -> io::Result<()> {
-        let Some(above) = folder.parent() else { return Ok(()) };
-        match (self.sync)(above) {
-            // who may not open the folder above has not made this one
-            Err(e) if e.kind() == ErrorKind::PermissionDenied => Ok(()),
-            synced => synced,
-        }
+        remember(&mut self.lock().named, folder);
+        Ok(is_new)
     }
 
     /// Makes the names in a folder durable. After an error they are in doubt.
     pub(super) fn sync(&self, folder: &Path) -> io::Result<()> {
-        self.lock().remove(folder);
+        self.lock().settled.remove(folder);
         (self.sync)(folder)?;
-        let mut settled = self.lock();
-        if settled.len() >= SETTLED_MAX {
-            settled.clear();
-        }
-        settled.insert(folder.into());
+        remember(&mut self.lock().settled, folder);
         Ok(())
     }
 
     /// Whether nothing in a folder is in doubt.
     pub(super) fn is_settled(&self, folder: &Path) -> bool {
-        self.lock().contains(folder)
+        self.lock().settled.contains(folder)
     }
 
     /// Makes durable what is in doubt, or may be since a process before this one died. A folder that is not there has
@@ -102,14 +99,32 @@ impl Folders {
         if self.is_settled(folder) {
             return Ok(());
         }
-        match self.sync(folder) {
-            Ok(()) => self.sync_above(folder),
-            Err(e) if matches!(e.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory) => Ok(()),
-            Err(e) => Err(e),
+        if !folder.is_dir() {
+            return Ok(());
         }
+        self.make(folder)?;
+        self.sync(folder)
     }
 
-    fn lock(&self) -> MutexGuard<'_, HashSet<PathBuf>> {
-        self.settled.lock().unwrap_or_else(PoisonError::into_inner)
+    fn lock(&self) -> MutexGuard<'_, Durable> {
+        self.durable.lock().unwrap_or_else(PoisonError::into_inner)
     }
+}
+
+fn remember(folders: &mut HashSet<PathBuf>, folder: &Path) {
+    if folders.len() >= REMEMBERED_MAX {
+        folders.clear();
+    }
+    folders.insert(folder.into());
+}
+
+/// A folder that cannot be synced since nobody like us makes anything in it.
+fn is_foreign(error: &io::Error) -> bool {
+    matches!(
+        error.kind(),
+        ErrorKind::PermissionDenied
+            | ErrorKind::ReadOnlyFilesystem
+            | ErrorKind::InvalidInput
+            | ErrorKind::Unsupported
+    )
 }

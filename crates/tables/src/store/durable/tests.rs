@@ -8,7 +8,7 @@ use crate::write::FileWriter;
 use model::{Labels, SeriesKey};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Mutex;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
 use tempfile::TempDir;
 use tokio::runtime::Runtime;
 
@@ -22,16 +22,19 @@ fn location(dir: &TempDir, runtime: &Runtime, files: DurableFiles) -> Location {
 }
 
 fn block(table: &Table, name: &str) -> StagedBlock {
+    try_block(table, name).unwrap()
+}
+
+fn try_block(table: &Table, name: &str) -> Result<StagedBlock, TableError> {
     let labels = Labels::from_pairs(&[("__name__", "up")]);
     let key = SeriesKey::of(labels.as_bytes(), 7);
     let stretch = Stretch { labels: labels.as_ref(), key, timestamps: &[5], values: &[1.0] };
     let date = Date::of(5);
-    let mut writer =
-        FileWriter::new(date, table.upload(date, &Stem::imported(name, 0), 1).unwrap(), 1 << 20).unwrap();
-    writer.push(&stretch).unwrap();
-    let (summary, upload) = writer.finish().unwrap();
-    let files = vec![table.staged(summary, upload).unwrap()];
-    StagedBlock { source: "j".into(), after: None, upto: 9, through: None, files }
+    let mut writer = FileWriter::new(date, table.upload(date, &Stem::imported(name, 0), 1)?, 1 << 20)?;
+    writer.push(&stretch)?;
+    let (summary, upload) = writer.finish()?;
+    let files = vec![table.staged(summary, upload)?];
+    Ok(StagedBlock { source: "j".into(), after: None, upto: 9, through: None, files })
 }
 
 #[test]
@@ -64,12 +67,16 @@ type Durable = Arc<Mutex<BTreeMap<PathBuf, BTreeSet<PathBuf>>>>;
 
 /// Files whose durable names are noted.
 fn noted(durable: &Durable) -> DurableFiles {
+    DurableFiles::with_sync(noting(durable))
+}
+
+fn noting(durable: &Durable) -> impl Fn(&FilePath) -> io::Result<()> + Send + Sync + 'static {
     let durable = Arc::clone(durable);
-    DurableFiles::with_sync(move |folder| {
+    move |folder| {
         let names = fs::read_dir(folder)?.map(|entry| Ok(entry?.path())).collect::<io::Result<_>>()?;
         durable.lock().unwrap().insert(folder.into(), names);
         Ok(())
-    })
+    }
 }
 
 /// Sees that a power loss leaves a path, and all above it up to `root`.
@@ -101,7 +108,9 @@ fn a_new_table_syncs_each_folder_once_for_each_name_in_it() {
     let files = DurableFiles::with_sync(move |folder| {
         // there is nothing to sync in a folder that is not there
         fs::metadata(folder)?;
-        note.lock().unwrap().push(folder.file_name().unwrap().to_string_lossy().into_owned());
+        // the root of the file system has no name
+        let name = folder.file_name().unwrap_or_default();
+        note.lock().unwrap().push(name.to_string_lossy().into_owned());
         Ok(())
     });
     let taken = || std::mem::take(&mut *synced.lock().unwrap());
@@ -127,5 +136,29 @@ fn who_opens_a_table_makes_durable_what_it_sees() {
     let table = Table::open(location(&dir, &runtime, noted(&durable))).unwrap().unwrap();
     assert_eq!(table.floodmarks(["j"]).unwrap()["j"], 9);
     let folder = dir.path().join("tables/tenant/metrics");
-    check(&durable, &folder, &folder.join("_delta_log/00000000000000000001.json"));
+    check(&durable, dir.path(), &folder.join("_delta_log/00000000000000000001.json"));
+}
+
+/// The next attempt finds the folder there, and may not take it for durable.
+#[test]
+fn a_folder_above_that_could_not_be_synced_is_synced_by_the_next_attempt() {
+    let runtime = runtime();
+    for failing in 0..12 {
+        let (dir, durable, left) = (TempDir::new().unwrap(), Durable::default(), AtomicI64::new(failing));
+        let (inside, root, note) = (dir.path().to_path_buf(), dir.path().to_path_buf(), noting(&durable));
+        let files = DurableFiles::with_sync(move |folder| {
+            if folder.starts_with(&inside) && left.fetch_sub(1, Ordering::SeqCst) == 0 {
+                return Err(io::Error::other("injected"));
+            }
+            note(folder)
+        });
+        let location = location(&dir, &runtime, files);
+        let made = Table::open_or_create(location.clone())
+            .and_then(|table| table.commit(&[try_block(&table, "a")?], 0));
+        if made.is_err() {
+            let table = Table::open_or_create(location).unwrap();
+            table.commit(&[block(&table, "b")], 0).unwrap();
+        }
+        check(&durable, &root, &root.join("tables/tenant/metrics/_delta_log/00000000000000000001.json"));
+    }
 }
