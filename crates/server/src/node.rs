@@ -16,7 +16,7 @@ use crate::settings::Settings;
 use crate::shortage::Shortage;
 use crate::telemetry::{WriteMetrics, register_gauges};
 use crate::wallclock::WallClock;
-use crate::world::World;
+use crate::world::{Pause, World};
 use journal::{Embedded, JournalError, Offset, Options};
 use model::SeriesError;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -64,6 +64,7 @@ pub(crate) struct Shared {
     pub(crate) seed: u64,
     pub(crate) clock: Arc<dyn Clock>,
     started: Instant,
+    pub(crate) pause: Arc<dyn Pause>,
     /// Whether what it says can be believed.
     pub(crate) wall: WallClock,
     pub(crate) metrics: WriteMetrics,
@@ -267,11 +268,17 @@ impl Node {
             )),
             head_peak_bytes: AtomicU64::new(0),
             partitions,
-            wall: WallClock::new(&*world.clock, settings.lake.retention_wait_ms),
+            wall: WallClock::open(
+                &*world.clock,
+                settings.lake.retention_wait_ms,
+                Arc::clone(&world.disk),
+                &data_dir.path,
+            ),
             settings,
             seed,
             started: world.clock.instant(),
             clock: world.clock,
+            pause: world.pause,
         });
         let mut commands = Vec::new();
         let mut owners = Vec::new();

@@ -2,7 +2,10 @@
 //!
 //! The parts are those of a real node, assembled in the same way. What threads and their waiting do there, the caller
 //! does here: an owner's next turn, the sealer's, the upkeep's. Where the sealer waits for an owner, that owner is given
-//! turns until it has answered, and the caller may do something in between.
+//! turns until it has answered, and the caller may do something in between. While a replay waits for the sealer, the caller
+//! gives that its turns: see [`replaying`].
+
+mod replaying;
 
 use crate::lake::sealer::{Sealer, Stopping};
 use crate::lake::upkeep::Upkeep;
@@ -21,11 +24,12 @@ use journal::{Disk, Offset};
 use model::{LabelsRef, Samples, SeriesKey, SeriesRef, TenantId, TimeRange};
 use protocol::remote_write::Version;
 use query::{Select, SeriesSource, SourceError};
+use replaying::{Baton, Replayed, Replaying};
 use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
 use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, sync_channel};
 use stdx::clock::Clock;
 use tables::rollup::Resolution;
@@ -61,7 +65,18 @@ pub type Interlude = Rc<dyn Fn(&Stepped, usize)>;
 #[derive(Debug, Clone)]
 pub struct Stepped {
     pub(crate) node: Node,
-    owners: Rc<RefCell<Vec<Owner>>>,
+    owners: Rc<RefCell<Vec<Acting>>>,
+    /// What became of replays so far.
+    replayed: Rc<RefCell<Replayed>>,
+}
+
+/// An owner, and where it is.
+#[derive(Debug)]
+enum Acting {
+    Here(Box<Owner>),
+    Replaying(Replaying),
+    /// It has a turn just now.
+    Away,
 }
 
 /// A stepped node with its sealer and its upkeep.
@@ -70,6 +85,7 @@ pub struct Simulated {
     node: Stepped,
     sealer: Sealer<Waiting>,
     upkeep: Upkeep,
+    baton: Arc<Baton>,
     // the node holds the other end
     _orders: Receiver<crate::lake::sealer::Order>,
 }
@@ -111,15 +127,34 @@ impl Simulated {
     /// Opens a data directory. Nothing is replayed yet.
     pub fn start(settings: Settings, outside: Outside, interlude: Interlude) -> Result<Self, StartError> {
         let Outside { clock, disk, store, seed } = outside;
-        let world = World { clock, disk, store, chance: Chance::seeded(seed) };
+        let baton = Arc::new(Baton::new(Arc::clone(&clock)));
+        let pause = Arc::clone(&baton) as _;
+        let world = World { clock, disk, store, chance: Chance::seeded(seed), pause };
         let Parts { node, owners, orders, upkeep } = Node::assemble(settings, world)?;
-        let node = Stepped { node, owners: Rc::new(RefCell::new(owners)) };
+        let owners = owners.into_iter().map(|owner| Acting::Here(Box::new(owner))).collect();
+        let replayed = Rc::new(RefCell::new(Ok(true)));
+        let node = Stepped { node, owners: Rc::new(RefCell::new(owners)), replayed };
         let (_, none) = sync_channel(1);
         let waiting = Waiting { node: node.clone(), interlude };
         let stopping = Arc::new(AtomicBool::new(false));
         let workers = Workers::here(Arc::clone(&node.node.shared().clock));
         let sealer = Sealer::new(Arc::clone(node.node.shared()), waiting, none, stopping, workers);
-        Ok(Self { node, sealer, upkeep, _orders: orders })
+        Ok(Self { node, sealer, upkeep, baton, _orders: orders })
+    }
+
+    /// Replays all journals. While a replay waits, `meanwhile` does something else, the sealer's turns for example; it says
+    /// whether to go on. False where it did not, or something told the node to stop.
+    pub fn replay(&mut self, mut meanwhile: impl FnMut(&mut Self) -> bool) -> Result<bool, Refusal> {
+        self.node.begin_replay(&self.baton);
+        loop {
+            (0..self.node.partitions()).for_each(|partition| self.node.turn(partition));
+            if !self.node.is_replaying() {
+                return self.node.replayed.replace(Ok(true));
+            }
+            if !meanwhile(self) {
+                self.node.stop();
+            }
+        }
     }
 
     /// The node and its owners.
@@ -186,21 +221,45 @@ impl Stepped {
         self.node.partitions().len()
     }
 
-    /// Replays a partition's journal; false where it was told to stop meanwhile.
-    pub fn replay(&self, partition: usize) -> Result<bool, Refusal> {
-        self.owners.borrow_mut()[partition].begin()
+    fn begin_replay(&self, baton: &Arc<Baton>) {
+        for (number, acting) in self.owners.borrow_mut().iter_mut().enumerate() {
+            let Acting::Here(owner) = std::mem::replace(acting, Acting::Away) else {
+                panic!("BUG: it replays already")
+            };
+            *acting = Acting::Replaying(Replaying::begin(number, owner, baton));
+        }
+    }
+
+    fn is_replaying(&self) -> bool {
+        self.owners.borrow().iter().any(|acting| matches!(acting, Acting::Replaying(_)))
     }
 
     /// Tells all owners to stop: a replay that waits for memory ends.
-    pub fn stop(&self) {
+    fn stop(&self) {
         for commands in self.node.commands() {
             let _ = commands.try_send(Command::Stop); // a full channel is one that is looked at anyway
         }
     }
 
-    /// One turn of an owner.
+    /// One turn of an owner; of one that replays, until it waits.
     pub fn turn(&self, partition: usize) {
-        self.owners.borrow_mut()[partition].turn(None);
+        let acting = std::mem::replace(&mut self.owners.borrow_mut()[partition], Acting::Away);
+        let acting = match acting {
+            Acting::Here(mut owner) => {
+                owner.turn(None);
+                Acting::Here(owner)
+            }
+            Acting::Replaying(replaying) => match replaying.turn() {
+                Ok((owner, replayed)) => {
+                    let before = self.replayed.replace(Ok(true));
+                    *self.replayed.borrow_mut() = before.and_then(|all| replayed.map(|this| all && this));
+                    Acting::Here(owner)
+                }
+                Err(replaying) => Acting::Replaying(replaying),
+            },
+            Acting::Away => panic!("BUG: it has its turn already"),
+        };
+        self.owners.borrow_mut()[partition] = acting;
     }
 
     /// Takes in a request of the protocol remote write 1.0, up to the owners.
@@ -245,7 +304,8 @@ impl Stepped {
         let of = |number: usize| {
             let mark = self.node.shared().lake.mark(number);
             let owners = self.owners.borrow();
-            let journal = owners[number].journal();
+            let Acting::Here(owner) = &owners[number] else { panic!("BUG: it replays, or has its turn") };
+            let journal = owner.journal();
             let (offsets, stats) = ((journal.start().0, journal.durable_end().0), journal.stats());
             Progress {
                 source: mark.source.clone(),
@@ -283,6 +343,20 @@ impl Stepped {
             all.into_iter().map(|n| count(n) as u64).sum::<u64>()
         };
         self.node.partitions().iter().map(|partition| of(partition)).sum()
+    }
+
+    /// What each partition's head holds, in bytes, and why its replay waits.
+    pub fn waiting(&self) -> Vec<(u64, String)> {
+        let of = |partition: &Arc<PartitionShared>| {
+            let state = format!(
+                "ready: {}, can freeze: {}, {}",
+                partition.ready.load(Ordering::Relaxed),
+                partition.can_freeze.load(Ordering::Relaxed),
+                partition.trouble.lock()
+            );
+            (partition.head_bytes.load(Ordering::Relaxed), state)
+        };
+        self.node.partitions().iter().map(of).collect()
     }
 
     /// What is said of a tenant's metrics.

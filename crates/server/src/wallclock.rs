@@ -4,23 +4,32 @@
 //! sender. A clock that is wrong does both to everything at once, so both ask here first:
 //!
 //! ```text
-//!   before the start:  newest commit, newest sample in the journal ─┐
-//!   since the start:   wall clock − steady clock, samples that came ─┴─▶ Judge ─▶ doubt, or none
+//!   before the start:  when a clock was believed last (memory) ─────┐
+//!                      newest commit, newest sample in the journal ─┤
+//!   since the start:   wall clock − steady clock, samples that came ┴─▶ Judge ─▶ doubt, or none ─▶ memory
 //! ```
 //!
 //! While there is doubt nothing expires. While the clock seems to be set back, samples from its future are answered with
-//! "later" instead of "never". A clock that keeps saying the same is believed in the end, and sooner where senders say it
-//! too.
+//! "later" instead of "never". A clock that keeps saying the same is believed in the end; one that is ahead, sooner where
+//! senders say it too, and much later where they say otherwise.
 
 mod judge;
+mod memory;
 
+use journal::Disk;
 pub(crate) use judge::Doubt;
 use judge::{Judge, Word};
+use memory::Memory;
 use parking_lot::Mutex;
+use std::path::Path;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
 use std::time::Instant;
 use stdx::clock::Clock;
 use tables::upkeep::Now;
+
+/// Interval between two notes of when the clock was believed.
+const NOTED_EVERY_MS: i64 = 60_000;
 
 /// The node's wall clock, and what is known about it.
 #[derive(Debug)]
@@ -29,33 +38,46 @@ pub(crate) struct WallClock {
     /// For so long after the start there is doubt in any case.
     settle_ms: i64,
     judge: Mutex<(Judge, Option<Doubt>)>,
-    /// The newest sample that came since the start.
+    /// The greatest lead over the steady clock of a sample when it came; [`UNHEARD`] before the first.
     heard_ms: AtomicI64,
+    memory: Memory,
+    /// When it was noted last that the clock is believed, by the steady clock.
+    noted_ms: Mutex<Option<i64>>,
 }
 
+const UNHEARD: i64 = i64::MIN;
+
 impl WallClock {
-    pub(crate) fn new(clock: &dyn Clock, settle_ms: i64) -> Self {
-        let judge = Judge::new(clock.now_ms());
+    /// The clock of the node that has this data directory.
+    pub(crate) fn open(clock: &dyn Clock, settle_ms: i64, disk: Arc<dyn Disk>, data_dir: &Path) -> Self {
+        let (memory, believed) = Memory::open(disk, data_dir);
+        let judge = Judge::new(clock.now_ms(), believed);
         Self {
             began: clock.instant(),
             settle_ms,
             judge: Mutex::new((judge, Some(Doubt::Settling))),
-            heard_ms: AtomicI64::new(i64::MIN),
+            heard_ms: AtomicI64::new(UNHEARD),
+            memory,
+            noted_ms: Mutex::default(),
         }
     }
 
     /// What both clocks say.
     pub(crate) fn read(&self, clock: &dyn Clock) -> Now {
+        Now { wall_ms: clock.now_ms(), steady_ms: self.steady_ms(clock) }
+    }
+
+    fn steady_ms(&self, clock: &dyn Clock) -> i64 {
         let steady = clock.instant().saturating_duration_since(self.began);
-        let steady_ms = i64::try_from(steady.as_millis()).unwrap_or(i64::MAX);
-        Now { wall_ms: clock.now_ms(), steady_ms }
+        i64::try_from(steady.as_millis()).unwrap_or(i64::MAX)
     }
 
     /// A sample of this time was taken in.
-    pub(crate) fn heard(&self, timestamp_ms: i64) {
-        // most requests bring nothing newer than some other one: those only read
-        if timestamp_ms > self.heard_ms.load(Ordering::Relaxed) {
-            self.heard_ms.fetch_max(timestamp_ms, Ordering::Relaxed);
+    pub(crate) fn heard(&self, timestamp_ms: i64, clock: &dyn Clock) {
+        let lead_ms = timestamp_ms.saturating_sub(self.steady_ms(clock));
+        // a sender whose clock goes right has the same lead each time: most requests only read
+        if lead_ms > self.heard_ms.load(Ordering::Relaxed) {
+            self.heard_ms.fetch_max(lead_ms, Ordering::Relaxed);
         }
     }
 
@@ -68,7 +90,8 @@ impl WallClock {
     /// Why it is not to be believed now.
     pub(crate) fn doubt(&self, clock: &dyn Clock) -> Option<Doubt> {
         let now = self.read(clock);
-        let word = Word { heard_ms: self.heard_ms.load(Ordering::Relaxed), settle_ms: self.settle_ms };
+        let heard_ms = Some(self.heard_ms.load(Ordering::Relaxed)).filter(|heard_ms| *heard_ms != UNHEARD);
+        let word = Word { heard_ms, settle_ms: self.settle_ms };
         let mut judge = self.judge.lock();
         let (doubt, before) = (judge.0.doubt(now, word), judge.1);
         judge.1 = doubt;
@@ -77,6 +100,20 @@ impl WallClock {
             tell(doubt);
         }
         doubt
+    }
+
+    /// Notes for the next start that the clock is believed, where it is, once in a while.
+    pub(crate) fn note(&self, clock: &dyn Clock) {
+        let now = self.read(clock);
+        let mut noted_ms = self.noted_ms.lock();
+        let is_due = noted_ms.is_none_or(|noted_ms| now.steady_ms - noted_ms >= NOTED_EVERY_MS);
+        if !is_due || self.doubt(clock).is_some() || !self.judge.lock().0.is_confirmed() {
+            return;
+        }
+        match self.memory.store(Some(now.wall_ms)) {
+            Ok(()) => *noted_ms = Some(now.steady_ms),
+            Err(error) => self.memory.warn(&error.to_string(), "cannot be written; it is tried again"),
+        }
     }
 }
 
@@ -88,12 +125,12 @@ fn tell(doubt: Option<Doubt>) {
             tracing::info!("the clock is plausible; nothing expires until it has settled")
         }
         Some(Doubt::Ahead) => tracing::warn!(
-            "the clock is far ahead of what was written last, or has jumped ahead: nothing expires for a day, or for an \
-             hour where senders' samples agree with it"
+            "the clock is far ahead of when one was believed last, or has jumped ahead: nothing expires for an hour where \
+             senders' samples agree with it, for a week where they do not, or for a day where none come"
         ),
         Some(Doubt::Behind) => tracing::warn!(
             "the clock is behind what was written already, or was set back: samples from its future are answered with \
-             503, and nothing expires, for a day, or for an hour where senders' samples agree with it"
+             503, and nothing expires, for a day"
         ),
     }
 }

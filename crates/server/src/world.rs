@@ -4,6 +4,7 @@ use journal::Disk;
 use journal::disk::Os;
 use parking_lot::Mutex;
 use std::sync::Arc;
+use std::time::Duration;
 use stdx::clock::Clock;
 use stdx::rng::Rng;
 use tables::store::DynObjectStore;
@@ -17,12 +18,30 @@ pub(crate) struct World {
     /// Where the tables lie, instead of where their URL says.
     pub(crate) store: Option<Arc<DynObjectStore>>,
     pub(crate) chance: Chance,
+    pub(crate) pause: Arc<dyn Pause>,
 }
 
 impl World {
     /// The machine's.
     pub(crate) fn real(clock: Arc<dyn Clock>) -> Self {
-        Self { clock, disk: Arc::new(Os), store: None, chance: Chance::default() }
+        let pause = Arc::new(Sleep(Arc::clone(&clock)));
+        Self { clock, disk: Arc::new(Os), store: None, chance: Chance::default(), pause }
+    }
+}
+
+/// What a replay does while it waits for the sealer, which is another thread.
+pub(crate) trait Pause: std::fmt::Debug + Send + Sync {
+    /// Comes back after so much time.
+    fn pause(&self, time: Duration);
+}
+
+/// Sleeps.
+#[derive(Debug)]
+struct Sleep(Arc<dyn Clock>);
+
+impl Pause for Sleep {
+    fn pause(&self, time: Duration) {
+        self.0.sleep(time);
     }
 }
 

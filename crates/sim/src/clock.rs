@@ -1,4 +1,4 @@
-//! Virtual time, which passes when the driver says so, or when the node sleeps.
+//! Virtual time, which passes when the driver says so, or when the node sleeps; and the node's clock, which may be wrong.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
@@ -11,6 +11,7 @@ const SLEEPS_MAX: u64 = 20;
 #[derive(Debug)]
 pub struct SimClock {
     time: ManualClock,
+    begin_ms: i64,
     epoch: AtomicU64,
     sleeps: AtomicU64,
 }
@@ -18,7 +19,12 @@ pub struct SimClock {
 impl SimClock {
     /// A clock that stands at `now_ms`.
     pub fn at(now_ms: i64) -> Self {
-        Self { time: ManualClock::at(now_ms), epoch: AtomicU64::new(0), sleeps: AtomicU64::new(0) }
+        Self {
+            time: ManualClock::at(now_ms),
+            begin_ms: now_ms,
+            epoch: AtomicU64::new(0),
+            sleeps: AtomicU64::new(0),
+        }
     }
 
     /// A step begins.
@@ -40,6 +46,16 @@ impl SimClock {
     /// What has passed, however the clock was set.
     pub fn steady_ms(&self) -> i64 {
         self.time.passed_ms().try_into().unwrap_or(i64::MAX)
+    }
+
+    /// What a right clock shows, that was never set.
+    pub fn true_ms(&self) -> i64 {
+        self.begin_ms + self.steady_ms()
+    }
+
+    /// Sets it to what is wrong by so much.
+    pub fn set_wrong_by(&self, error_ms: i64) {
+        self.time.set(self.true_ms() + error_ms - self.time.now_ms());
     }
 
     /// What the store's faults depend on.

@@ -1,8 +1,9 @@
 //! One run: random steps, and after each what must be true.
 //!
-//! How the node starts and dies is in [`lives`]; how everything comes to its end in [`drain`].
+//! How the node starts and dies is in [`lives`]; how everything comes to its end in [`drain`]; what clocks show in [`clocks`].
 
 mod block;
+mod clocks;
 mod drain;
 mod imports;
 mod lives;
@@ -19,13 +20,13 @@ use crate::power::Power;
 use crate::store::{SimStore, StoreFaults};
 use crate::trace::Trace;
 use crate::traffic::Traffic;
+use clocks::times;
 use journal::Durability;
 use server::sim::{Flush, FlushAnswer, Simulated, Stepped};
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeSet;
 use std::rc::Rc;
 use std::sync::Arc;
-use stdx::clock::Clock;
 use stdx::rng::{Rng, mix};
 
 /// When runs begin: a day in 2026, some hours after midnight.
@@ -47,6 +48,10 @@ pub struct Driver {
     is_behind: bool,
     /// How often it was started again.
     lives: u32,
+    /// How often its memory was doubled, since a replay waited for ever.
+    more_memory: u32,
+    /// Since when the node's clock is wrong, by time that passed.
+    wrong_since_ms: Option<i64>,
     importer: Option<Importer>,
     /// What it has staged.
     import: Option<Import>,
@@ -71,7 +76,8 @@ impl Driver {
         let power = Arc::new(Power::default());
         let clock = Arc::new(SimClock::at(BEGIN_MS));
         let disk = SimDisk::new(rng.next_u64(), Arc::clone(&power));
-        let store = SimStore::new(rng.next_u64(), Arc::clone(&power), Arc::clone(&clock));
+        let store = if plan.local_store { SimStore::local } else { SimStore::new };
+        let store = store(rng.next_u64(), Arc::clone(&power), Arc::clone(&clock));
         let importer =
             (plan.weights.weight(Step::Import) > 0).then(|| Importer::new(store.clone(), BEGIN_MS));
         let fleet = Rc::new(Fleet::new(&plan));
@@ -92,6 +98,8 @@ impl Driver {
             flushes: Vec::new(),
             is_behind: false,
             lives: 0,
+            more_memory: 0,
+            wrong_since_ms: None,
             importer,
             import: None,
             copy: None,
@@ -186,7 +194,7 @@ impl Driver {
     fn write(&self) {
         let mut traffic = self.traffic.borrow_mut();
         traffic.trace.step("write");
-        traffic.write(self.node(), &self.fleet, self.clock.now_ms());
+        traffic.write(self.node(), &self.fleet, times(&self.plan, &self.clock));
     }
 
     fn turn(&self) -> Result<(), String> {
@@ -232,12 +240,6 @@ impl Driver {
         Ok(())
     }
 
-    fn expire(&self) {
-        let Some(retention_ms) = self.plan.retention_ms else { return };
-        let before_ms = self.clock.now_ms() - retention_ms;
-        (0..self.plan.tenants).for_each(|tenant| self.traffic.borrow_mut().model.expire(tenant, before_ms));
-    }
-
     fn keep(&mut self) {
         self.trace("keep");
         self.expire();
@@ -249,19 +251,6 @@ impl Driver {
         self.expire();
         let failures = self.node_mut().compact();
         self.note(format!("{failures} failures"));
-    }
-
-    fn advance(&self) {
-        let most = [1000, 20_000, 1_000_000, 20_000_000][self.below(4) as usize];
-        let by_ms = self.below(most);
-        self.trace(format!("{by_ms} ms pass"));
-        self.clock.advance(by_ms);
-    }
-
-    fn set_clock(&self) {
-        let by_ms = self.below(2 * 7_200_000) as i64 - 7_200_000;
-        self.trace(format!("clock set by {by_ms} ms"));
-        self.clock.set(by_ms);
     }
 
     fn deliver(&self) {

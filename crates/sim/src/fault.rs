@@ -5,9 +5,13 @@
 
 use crate::disk::DiskFaults;
 use crate::plan::{Plan, Step};
+use crate::store::StoreFaults;
 use clap::ValueEnum;
 use journal::Durability;
 use stdx::rng::Rng;
+
+/// What a tenant with a few series takes in the head of a partition, in bytes.
+const TENANT_BYTES: u64 = 20 << 10;
 
 /// A kind of trouble.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
@@ -24,6 +28,12 @@ pub enum Fault {
     Memory,
     /// The table of one tenant fails for long, while others write much and are sealed; in it the process and the power die.
     BlockedTenants,
+    /// A start with memory for a fraction of what the journal holds: replay seals as it goes.
+    Replay,
+    /// The node's clock is wrong, by a year or by hours, and stays so across starts; samples expire.
+    Clocks,
+    /// Tables in local files, whose names are lost where their folder was not synced.
+    LocalStore,
     /// A disk that fails often, under data directories that lose their power while they are new.
     Directories,
 }
@@ -37,6 +47,9 @@ impl Fault {
         Self::Backfills,
         Self::Memory,
         Self::BlockedTenants,
+        Self::Replay,
+        Self::Clocks,
+        Self::LocalStore,
         Self::Directories,
     ];
 
@@ -46,6 +59,12 @@ impl Fault {
     /// The name that the command line takes.
     pub fn name(self) -> String {
         self.to_possible_value().expect("BUG: no fault is hidden").get_name().to_string()
+    }
+
+    /// Room for all tenants, and for some of their series.
+    fn small_head(plan: &Plan, rng: &mut Rng) -> u64 {
+        (plan.tenants * plan.partitions) as u64 * TENANT_BYTES
+            + [8 << 10, 16 << 10, 48 << 10][rng.below(3) as usize]
     }
 
     /// Bends a plan.
@@ -71,13 +90,13 @@ impl Fault {
                 plan.retention_ms = None;
             }
             Self::Backfills => {
-                plan.load.span_ms = [5, 20][rng.below(2) as usize] * 86_400_000;
+                plan.load.span_ms = [3, 8][rng.below(2) as usize] * 86_400_000;
                 // a file for each day, which every check reads: few runs have hundreds of them, and those seal them in few passes
-                if rng.chance(0.03) {
+                if rng.chance(0.01) {
                     (plan.steps, plan.load.backfill_days) = (20, 420);
                 } else {
-                    (plan.steps, plan.load.backfill_days) = (plan.steps / 2 + 15, 12);
-                    plan.flush_bytes = [Some(64 << 10), Some(256 << 10), None][rng.below(3) as usize];
+                    (plan.steps, plan.load.backfill_days) = (plan.steps / 2 + 10, 8);
+                    plan.flush_bytes = [Some(256 << 10), None][rng.below(2) as usize];
                 }
                 plan.retention_ms = None;
             }
@@ -88,18 +107,53 @@ impl Fault {
                 (plan.partitions, plan.segment_bytes) = (1, 2 << 10);
                 plan.retention_ms = None;
             }
+            Self::Clocks => {
+                plan.wrong_clocks = true;
+                plan.retention_ms = Some(86_400_000 * (1 + rng.below(3) as i64));
+                plan.weights.at_least(Step::SetClock, 3);
+                plan.weights.at_least(Step::Crash, 4);
+                plan.weights.at_least(Step::Keep, 8);
+                plan.weights.at_least(Step::Flush, 8);
+                plan.weights.at_least(Step::Advance, 12);
+            }
             Self::Directories => {
                 plan.steps /= 2;
                 plan.weights.at_least(Step::Crash, 20);
                 plan.disk = DiskFaults { error: 0.1 * rng.unit(), ..DiskFaults::default() };
                 plan.durability = Durability::Fsync;
             }
+            Self::LocalStore => {
+                plan.local_store = true;
+                plan.durability = Durability::Fsync;
+                plan.store = StoreFaults {
+                    unsynced: 0.5 * rng.unit(),
+                    refuse: 0.1 * rng.unit(),
+                    ..StoreFaults::default()
+                };
+                plan.disk = DiskFaults::default();
+                plan.weights.at_least(Step::Crash, 10);
+                plan.weights.at_least(Step::Flush, 10);
+                plan.weights.at_least(Step::Compact, 2);
+                plan.weights.at_least(Step::ChangeWeather, 4);
+            }
             Self::Memory => {
-                plan.head_bytes = Some([24 << 10, 32 << 10, 64 << 10][rng.below(3) as usize]);
+                plan.head_bytes = Some(Self::small_head(plan, rng));
                 plan.series = 40 + rng.below(100) as usize;
                 plan.load.metadata = false;
-                // the first life is the one that is short of memory
-                plan.weights.set(Step::Crash, 2);
+            }
+            Self::Replay => {
+                plan.head_bytes = Some(Self::small_head(plan, rng));
+                plan.shrinks = true;
+                plan.series = 40 + rng.below(100) as usize;
+                plan.load.metadata = false;
+                plan.partitions = plan.partitions.min(2);
+                // without its marks a replay can seal nothing before it has met all tenants
+                plan.loses_marks = false;
+                plan.weights.set(Step::Write, 80);
+                plan.load.samples = 80;
+                plan.weights.set(Step::Flush, rng.below(3));
+                plan.weights.set(Step::Seal, rng.below(6));
+                plan.weights.at_least(Step::Crash, 3);
             }
         }
     }

@@ -101,6 +101,8 @@ impl Weights {
 /// What senders send.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Load {
+    /// Samples of a request, at most.
+    pub samples: u64,
     /// How far back samples lie, at most.
     pub span_ms: u64,
     /// How often a request is one that was sent before.
@@ -128,6 +130,8 @@ pub struct Plan {
     pub load: Load,
     /// Samples older than this are dropped.
     pub retention_ms: Option<i64>,
+    /// The node's clock may be wrong by a year, or by hours, and those of senders are right.
+    pub wrong_clocks: bool,
     /// A segment's length.
     pub segment_bytes: u64,
     /// A merged file's length: with small ones a day is merged by ranges of names.
@@ -136,6 +140,8 @@ pub struct Plan {
     pub rolls_up: bool,
     /// What the heads may hold, in bytes, where that is little.
     pub head_bytes: Option<u64>,
+    /// Only every other life has so little.
+    pub shrinks: bool,
     /// What files may take while they are made, where that is little: a seal then needs many passes.
     pub flush_bytes: Option<u64>,
     /// Step weights.
@@ -144,6 +150,8 @@ pub struct Plan {
     pub disk: DiskFaults,
     /// The same of the store. The broken tenant is drawn anew each time.
     pub store: StoreFaults,
+    /// Tables lie in local files.
+    pub local_store: bool,
     /// The store may fail for one tenant alone.
     pub breaks_tenants: bool,
     /// What is acknowledged survives a power loss, or the end of the process only.
@@ -168,6 +176,7 @@ impl Plan {
             delay: some(0.5, 0.25) + some(0.5, 0.1),
             unreadable: some(0.2, 0.3),
             broken: None,
+            unsynced: 0.0,
             slow_ms: 0,
         };
         let evicts = rng.chance(0.5);
@@ -179,6 +188,7 @@ impl Plan {
             partitions: 1 + rng.below(3) as usize,
             series: 1 + rng.below(12) as usize,
             load: Load {
+                samples: 12,
                 span_ms: [10_000, 3_600_000, 3 * 86_400_000][rng.below(3) as usize],
                 resends: 0.0,
                 window_ms: None,
@@ -186,14 +196,17 @@ impl Plan {
                 backfill_days: 0,
             },
             retention_ms: rng.chance(0.3).then(|| 86_400_000 * (1 + rng.below(3) as i64)),
+            wrong_clocks: false,
             segment_bytes: [2 << 10, 8 << 10, 32 << 10][rng.below(3) as usize],
             merged_file_bytes: [128 << 20, 4 << 10, 2 << 10][rng.below(3) as usize],
             rolls_up: false,
             head_bytes: None,
+            shrinks: false,
             flush_bytes: None,
             weights,
             disk,
             store,
+            local_store: false,
             breaks_tenants: rng.chance(0.2),
             durability: if rng.chance(0.1) { Durability::Os } else { Durability::Fsync },
             evicts,

@@ -1,12 +1,15 @@
-//! An object store in memory, whose requests fail, before or after they were done, and whose answers get lost.
+//! An object store in memory or in local files, whose requests fail, before or after they were done, and whose answers get lost.
 //!
 //! The library that reads the tables' log sends requests side by side, so what goes wrong must not depend on which comes
 //! first. Each fault is drawn from the seed, the operation, the path and the *epoch*, which goes up between the driver's
 //! steps and while somebody sleeps; those of changes, which come one after the other, also from how many of the path came in this epoch.
 
+mod files;
+
 use crate::clock::SimClock;
 use crate::power::{Change, Power};
-use futures::stream::{self, BoxStream, StreamExt};
+use files::Files;
+use futures::stream::{self, BoxStream, StreamExt, TryStreamExt};
 use object_store::memory::InMemory;
 use object_store::path::Path;
 use object_store::{
@@ -19,6 +22,7 @@ use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::{Duration, UNIX_EPOCH};
 use stdx::clock::Clock;
 use stdx::rng::{Rng, mix};
+use tables::store::DynObjectStore;
 
 /// How often what goes wrong: chances for each request.
 #[derive(Debug, Clone, Default, PartialEq)]
@@ -33,6 +37,8 @@ pub struct StoreFaults {
     pub unreadable: f64,
     /// All requests fail whose path begins so.
     pub broken: Option<String>,
+    /// The sync of a folder fails, where there are any.
+    pub unsynced: f64,
     /// How long each request takes. Random runs leave it 0: how many requests there are side by side is not theirs to say.
     pub slow_ms: u64,
 }
@@ -43,7 +49,9 @@ pub struct SimStore(Arc<Inner>);
 
 #[derive(Debug)]
 struct Inner {
-    objects: InMemory,
+    objects: Mutex<Arc<DynObjectStore>>,
+    /// Where they are, unless in memory.
+    files: Option<Files>,
     power: Arc<Power>,
     clock: Arc<SimClock>,
     state: Mutex<State>,
@@ -70,8 +78,18 @@ enum Fate {
 }
 
 impl SimStore {
-    /// An empty store.
+    /// An empty store, in memory.
     pub fn new(seed: u64, power: Arc<Power>, clock: Arc<SimClock>) -> Self {
+        Self::of(seed, power, clock, None)
+    }
+
+    /// An empty one in local files.
+    pub fn local(seed: u64, power: Arc<Power>, clock: Arc<SimClock>) -> Self {
+        let files = Files::new(seed, Arc::clone(&power), Arc::clone(&clock));
+        Self::of(seed, power, clock, Some(files))
+    }
+
+    fn of(seed: u64, power: Arc<Power>, clock: Arc<SimClock>, files: Option<Files>) -> Self {
         let state = State {
             seed,
             epoch: 0,
@@ -80,11 +98,40 @@ impl SimStore {
             written_ms: HashMap::new(),
             late: Vec::new(),
         };
-        Self(Arc::new(Inner { objects: InMemory::new(), power, clock, state: Mutex::new(state) }))
+        let objects: Arc<DynObjectStore> =
+            files.as_ref().map_or_else(|| Arc::new(InMemory::new()) as _, Files::open);
+        let objects = Mutex::new(objects);
+        Self(Arc::new(Inner { objects, files, power, clock, state: Mutex::new(state) }))
+    }
+
+    /// The process is gone. What it knew of local files is too.
+    pub fn kill(&self) {
+        if let Some(files) = &self.0.files {
+            *self.objects_mut() = files.open();
+        }
+    }
+
+    /// The power is gone: on local files, and with it names that were not synced.
+    pub fn lose_power(&self) {
+        if let Some(files) = &self.0.files {
+            files.lose_power();
+        }
+        self.kill();
+    }
+
+    fn objects_mut(&self) -> MutexGuard<'_, Arc<DynObjectStore>> {
+        self.0.objects.lock().expect("BUG: the store's state is plain")
+    }
+
+    fn objects(&self) -> Arc<DynObjectStore> {
+        Arc::clone(&self.objects_mut())
     }
 
     /// Changes what goes wrong.
     pub fn set_faults(&self, faults: StoreFaults) {
+        if let Some(files) = &self.0.files {
+            files.set_error(faults.unsynced);
+        }
         self.lock().faults = faults;
     }
 
@@ -111,7 +158,7 @@ impl SimStore {
     }
 
     async fn put_now(&self, path: &Path, payload: PutPayload, options: PutOptions) -> Result<PutResult> {
-        let put = self.0.objects.put_opts(path, payload, options).await?;
+        let put = self.objects().put_opts(path, payload, options).await?;
         self.lock().written_ms.insert(path.clone(), self.0.clock.now_ms());
         Ok(put)
     }
@@ -164,6 +211,20 @@ impl SimStore {
             state.is_broken(path) || (unreadable > 0.0 && state.draw(operation, path, 0).chance(unreadable));
         let fails = self.0.power.is_off() || (is_bad && !self.0.clock.is_tired());
         if fails { Err(failed(path)) } else { Ok(()) }
+    }
+
+    /// What was listed, dated; of local files in an order that is the same each time.
+    fn sorted(
+        &self,
+        listed: BoxStream<'static, Result<ObjectMeta>>,
+    ) -> BoxStream<'static, Result<ObjectMeta>> {
+        let store = self.clone();
+        let all = async move {
+            let mut all: Vec<_> = listed.try_collect().await?;
+            all.sort_by(|a: &ObjectMeta, b| a.location.cmp(&b.location));
+            Ok::<_, Error>(stream::iter(all.into_iter().map(move |meta| Ok(store.dated(meta)))))
+        };
+        stream::once(all).try_flatten().boxed()
     }
 
     fn dated(&self, mut meta: ObjectMeta) -> ObjectMeta {
@@ -219,7 +280,7 @@ impl ObjectStore for SimStore {
 
     async fn get_opts(&self, path: &Path, options: GetOptions) -> Result<GetResult> {
         self.may_read("get", path)?;
-        let mut got = self.0.objects.get_opts(path, options).await?;
+        let mut got = self.objects().get_opts(path, options).await?;
         got.meta = self.dated(got.meta);
         Ok(got)
     }
@@ -233,7 +294,7 @@ impl ObjectStore for SimStore {
                 if store.fate(&path, false) != Fate::Done {
                     return Err(failed(&path));
                 }
-                store.0.objects.delete(&path).await?;
+                store.objects().delete(&path).await?;
                 Ok(path)
             }
         };
@@ -244,8 +305,7 @@ impl ObjectStore for SimStore {
         if let Err(error) = self.may_read("list", prefix.unwrap_or(&Path::default())) {
             return stream::once(async { Err(error) }).boxed();
         }
-        let store = self.clone();
-        self.0.objects.list(prefix).map(move |meta| Ok(store.dated(meta?))).boxed()
+        self.sorted(self.objects().list(prefix))
     }
 
     fn list_with_offset(
@@ -256,14 +316,15 @@ impl ObjectStore for SimStore {
         if let Err(error) = self.may_read("list", prefix.unwrap_or(&Path::default())) {
             return stream::once(async { Err(error) }).boxed();
         }
-        let store = self.clone();
-        self.0.objects.list_with_offset(prefix, offset).map(move |meta| Ok(store.dated(meta?))).boxed()
+        self.sorted(self.objects().list_with_offset(prefix, offset))
     }
 
     async fn list_with_delimiter(&self, prefix: Option<&Path>) -> Result<ListResult> {
         self.may_read("list", prefix.unwrap_or(&Path::default()))?;
-        let mut listed = self.0.objects.list_with_delimiter(prefix).await?;
+        let mut listed = self.objects().list_with_delimiter(prefix).await?;
         listed.objects = listed.objects.into_iter().map(|meta| self.dated(meta)).collect();
+        listed.objects.sort_by(|a, b| a.location.cmp(&b.location));
+        listed.common_prefixes.sort();
         Ok(listed)
     }
 
@@ -271,6 +332,6 @@ impl ObjectStore for SimStore {
         if self.fate(to, false) != Fate::Done {
             return Err(failed(to));
         }
-        self.0.objects.copy_opts(from, to, options).await
+        self.objects().copy_opts(from, to, options).await
     }
 }

@@ -44,6 +44,15 @@ pub struct Traffic {
     requests: u64,
 }
 
+/// What clocks show.
+#[derive(Debug, Clone, Copy)]
+pub struct Times {
+    /// Those of senders.
+    pub senders_ms: i64,
+    /// The node's.
+    pub node_ms: i64,
+}
+
 /// A request, which may be sent more than once.
 #[derive(Debug)]
 struct Request {
@@ -100,7 +109,7 @@ impl Traffic {
     }
 
     /// Sends a request: a new one of some samples of one tenant, or one that was sent before.
-    pub fn write(&mut self, node: &Stepped, fleet: &Fleet, now_ms: i64) {
+    pub fn write(&mut self, node: &Stepped, fleet: &Fleet, now: Times) {
         let again = self.rng.chance(self.load.resends).then(|| self.choose_recent()).flatten();
         let request = match again {
             Some(request) => {
@@ -109,7 +118,7 @@ impl Traffic {
                 request
             }
             None => {
-                let request = Rc::new(self.make(node, fleet, now_ms));
+                let request = Rc::new(self.make(node, fleet, now.senders_ms));
                 self.recent.push_back(Rc::clone(&request));
                 if self.recent.len() > RECENT_MAX {
                     self.recent.pop_front();
@@ -117,7 +126,7 @@ impl Traffic {
                 request
             }
         };
-        self.send(node, fleet, &request, now_ms);
+        self.send(node, fleet, &request, now.node_ms);
     }
 
     /// One of the last requests, where nobody else has its samples on the way.
@@ -185,7 +194,8 @@ impl Traffic {
         }
     }
 
-    /// The shares of a request without the samples that lie in the future of a clock that was set back since they were made.
+    /// The shares of a request without the samples that lie in the future of the node's clock: it is wrong, or was set back
+    /// since they were made.
     fn accepted(&self, request: &Request, now_ms: i64) -> BTreeMap<usize, Share> {
         let mut shares = request.shares.clone();
         for share in shares.values_mut() {
@@ -202,7 +212,7 @@ impl Traffic {
         if self.load.backfill_days > 0 && self.rng.chance(0.2) {
             return self.draw_backfill(tenant, series, now_ms);
         }
-        for _ in 0..1 + self.rng.below(12) {
+        for _ in 0..1 + self.rng.below(self.load.samples) {
             let number = self.rng.below(series as u64) as usize;
             let key: Key = (tenant, number, (now_ms - self.draw_age_ms()).max(0));
             if self.model.is_busy(key) || !keys.insert(key) {

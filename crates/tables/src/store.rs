@@ -24,6 +24,13 @@ use url::Url;
 
 pub use upload::{PART_BYTES, Upload};
 
+/// Local files as tables are kept in them, whose folders are made durable by `sync`: for tests that lose what is not.
+pub fn local_files(
+    sync: impl Fn(&std::path::Path) -> std::io::Result<()> + Send + Sync + 'static,
+) -> Arc<DynObjectStore> {
+    Arc::new(DurableFiles::with_sync(sync))
+}
+
 /// A folder in an object store, and the runtime on which its requests run.
 ///
 /// Its methods, and those of what is made of it, block: call them from a thread that may (one of tokio's

@@ -359,8 +359,8 @@ pub(crate) fn start_stepped(
     let mut settings = small_settings(dir);
     change(&mut settings);
     let outside = Outside { clock: Arc::clone(clock) as _, disk: Arc::new(Os), store: None, seed: 1 };
-    let node = Simulated::start(settings, outside, Rc::new(|_, _| {})).unwrap();
-    (0..node.node().partitions()).for_each(|partition| assert!(node.node().replay(partition).unwrap()));
+    let mut node = Simulated::start(settings, outside, Rc::new(|_, _| {})).unwrap();
+    assert!(node.replay(|_| false).unwrap());
     node
 }
 

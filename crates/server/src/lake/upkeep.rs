@@ -191,6 +191,7 @@ impl Upkeep {
             }
         }
         self.lake().tables.close_idle();
+        self.pace.node.wall.note(&*self.pace.node.clock);
         self.publish();
         compacted
     }

@@ -149,7 +149,7 @@ fn leave_out_impossible_times(node: &Node, batch: &mut Batch, outcome: &mut Outc
         return;
     }
     if possible.contains(&oldest) && possible.contains(&newest) {
-        node.shared().wall.heard(newest);
+        node.shared().wall.heard(newest, &*node.shared().clock);
         return;
     }
     let is_behind =

@@ -1,4 +1,4 @@
-use super::judge::{Doubt, Judge, Word};
+use super::judge::{Believed, Doubt, Judge, Word};
 use tables::upkeep::Now;
 
 const MINUTE: i64 = 60_000;
@@ -13,12 +13,17 @@ const TRUTH: i64 = 1_800_000_000_000;
 struct Node {
     judge: Judge,
     ahead_ms: i64,
-    heard_ms: i64,
+    heard_ms: Option<i64>,
 }
 
 impl Node {
     fn start(ahead_ms: i64, found: &[i64]) -> Self {
-        let mut node = Self { judge: Judge::new(TRUTH + ahead_ms), ahead_ms, heard_ms: i64::MIN };
+        Self::start_again(ahead_ms, Believed::Unknown, found)
+    }
+
+    fn start_again(ahead_ms: i64, believed: Believed, found: &[i64]) -> Self {
+        let judge = Judge::new(TRUTH + ahead_ms, believed);
+        let mut node = Self { judge, ahead_ms, heard_ms: None };
         found.iter().for_each(|date_ms| node.found(0, *date_ms));
         node
     }
@@ -55,7 +60,7 @@ fn a_right_clock_is_believed_once_the_start_is_over() {
 }
 
 #[test]
-fn a_clock_ahead_at_the_start_is_believed_after_a_day_or_an_hour_of_agreement() {
+fn a_clock_ahead_at_the_start_is_believed_later_the_less_agrees_with_it() {
     let mut node = Node::start(365 * DAY, &[TRUTH - MINUTE]);
     node.check(0, Some(Doubt::Ahead));
     node.check(23 * HOUR, Some(Doubt::Ahead));
@@ -65,9 +70,14 @@ fn a_clock_ahead_at_the_start_is_believed_after_a_day_or_an_hour_of_agreement() 
 
     let mut node = Node::start(365 * DAY, &[TRUTH - MINUTE]);
     node.check(0, Some(Doubt::Ahead));
-    node.heard_ms = TRUTH + HOUR; // senders whose clock is right
-    node.check(HOUR, Some(Doubt::Ahead));
-    node.heard_ms += 365 * DAY; // or who live on the same machine
+    node.heard_ms = Some(TRUTH); // senders whose clock is right
+    node.check(7 * DAY - 1, Some(Doubt::Ahead));
+    node.check(7 * DAY, None);
+
+    let mut node = Node::start(365 * DAY, &[TRUTH - MINUTE]);
+    node.check(0, Some(Doubt::Ahead));
+    node.heard_ms = Some(TRUTH + 365 * DAY); // or who live on the same machine
+    node.check(HOUR - 1, Some(Doubt::Ahead));
     node.check(HOUR, None);
 }
 
@@ -128,4 +138,63 @@ fn no_clock_is_right_that_is_older_than_the_program() {
     node.check(23 * HOUR, Some(Doubt::Behind));
     node.ahead_ms = 0;
     node.check(23 * HOUR, None);
+}
+
+#[test]
+fn a_clock_that_stays_wrong_is_not_confirmed_by_what_it_dated_in_an_earlier_life() {
+    let dated = TRUTH + 365 * DAY - MINUTE;
+    for believed in [Believed::At(TRUTH - HOUR), Believed::Never] {
+        let mut node = Node::start_again(365 * DAY, believed, &[dated, TRUTH - MINUTE]);
+        let doubt = if believed == Believed::Never { Doubt::Settling } else { Doubt::Ahead };
+        node.check(SETTLE, Some(doubt));
+        node.heard_ms = Some(TRUTH);
+        node.check(6 * DAY, Some(doubt));
+        assert!(!node.judge.is_confirmed() || believed != Believed::Never);
+    }
+    // put right, it is believed at once, whatever bears dates of that life
+    let mut node = Node::start_again(0, Believed::At(TRUTH - HOUR), &[dated, TRUTH - MINUTE]);
+    node.check(SETTLE, None);
+}
+
+#[test]
+fn a_young_data_directory_waits_for_an_hour_of_agreement() {
+    let mut node = Node::start_again(0, Believed::Never, &[TRUTH - MINUTE]);
+    node.heard_ms = Some(TRUTH);
+    node.check(MINUTE, Some(Doubt::Settling));
+    node.check(HOUR, Some(Doubt::Settling));
+    assert!(!node.judge.is_confirmed());
+    node.check(HOUR + MINUTE, None);
+    assert!(node.judge.is_confirmed());
+}
+
+#[test]
+fn senders_have_a_word_where_nothing_else_is_known() {
+    let mut node = Node::start(365 * DAY, &[]);
+    node.check(SETTLE, None);
+    assert!(!node.judge.is_confirmed(), "nothing was there to expire");
+    node.heard_ms = Some(TRUTH);
+    node.check(SETTLE, Some(Doubt::Ahead));
+    node.ahead_ms = 0;
+    node.check(SETTLE, None);
+    assert!(node.judge.is_confirmed());
+}
+
+#[test]
+fn late_samples_do_not_confirm_a_clock_that_is_behind() {
+    let mut node = Node::start_again(-3 * HOUR, Believed::At(TRUTH - MINUTE), &[]);
+    node.heard_ms = Some(TRUTH - 3 * HOUR);
+    node.check(2 * HOUR, Some(Doubt::Behind));
+    node.check(23 * HOUR, Some(Doubt::Behind));
+    node.ahead_ms = 0;
+    node.check(23 * HOUR, None);
+}
+
+#[test]
+fn senders_that_agreed_with_a_new_node_speak_against_a_clock_that_is_set_back() {
+    let mut node = Node::start(0, &[]);
+    node.heard_ms = Some(TRUTH);
+    node.ahead_ms = -HOUR; // nobody has asked before
+    node.check(SETTLE, Some(Doubt::Behind));
+    node.ahead_ms = 0;
+    node.check(SETTLE, None);
 }

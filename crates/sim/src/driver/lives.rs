@@ -1,6 +1,7 @@
 //! How a node's lives begin and end, and what an operator does between two of them.
 
 use super::Driver;
+use super::clocks::times;
 use crate::check;
 use crate::disk::DiskFaults;
 use crate::store::StoreFaults;
@@ -11,7 +12,6 @@ use std::collections::BTreeSet;
 use std::path::Path;
 use std::rc::Rc;
 use std::sync::Arc;
-use stdx::clock::Clock;
 use tables::rollup::Resolution;
 
 /// Where the data directory lies on the simulated disk.
@@ -19,6 +19,12 @@ const DATA_DIR: &str = "/data";
 
 /// Starts that may fail before the faults are taken away.
 const STARTS_MAX: usize = 4;
+
+/// Turns of the sealer for which a replay may wait. Half of them may fail.
+const WAITS_MAX: usize = 400;
+
+/// What passes before each: more than the sealer waits before it tries to relieve full heads again.
+const PRESSURE_MS: u64 = 31_000;
 
 /// Turns of the sealer after which tenants whose tables can be read are open.
 const REOPEN_TURNS: usize = 100;
@@ -50,15 +56,21 @@ impl Driver {
     pub(super) fn restart(&mut self, power: bool) -> Result<(), String> {
         self.node = None;
         self.lives += 1;
+        self.more_memory = 0;
         self.flushes.clear();
         self.traffic.borrow_mut().hang_up();
         if power {
             self.note("what was not synced may be lost");
             self.disk.lose_power();
+            self.store.lose_power();
         } else {
             self.disk.kill();
+            self.store.kill();
         }
         self.power.restore();
+        if self.plan.wrong_clocks && self.chance(0.5) {
+            self.be_wrong();
+        }
         if self.copy.is_some() && self.chance(0.3) {
             return self.put_back();
         }
@@ -122,8 +134,15 @@ impl Driver {
         Ok(())
     }
 
-    /// Starts the node, whatever it takes, and replays.
+    /// Starts the node, whatever it takes, and replays. No requests come meanwhile.
     fn bring_up(&mut self) -> Result<(), String> {
+        let before = self.is_draining.replace(true);
+        let up = self.try_to_bring_up();
+        self.is_draining.set(before);
+        up
+    }
+
+    fn try_to_bring_up(&mut self) -> Result<(), String> {
         for attempt in 0.. {
             if attempt >= STARTS_MAX {
                 self.disk.set_faults(DiskFaults::default());
@@ -137,9 +156,11 @@ impl Driver {
             self.node = None;
             if self.power.is_off() {
                 self.disk.lose_power();
+                self.store.lose_power();
                 self.power.restore();
             } else {
                 self.disk.kill();
+                self.store.kill();
             }
         }
         Ok(())
@@ -147,7 +168,7 @@ impl Driver {
 
     /// Tenants whose tables did not answer the replay come back by themselves once these do.
     fn open_tenants(&mut self) -> Result<(), String> {
-        let (faults, before) = (self.quiet(), self.is_draining.replace(true));
+        let faults = self.quiet();
         for _ in 0..REOPEN_TURNS {
             if self.power.is_off() || !self.node().has_closed_tenants() {
                 break;
@@ -155,8 +176,8 @@ impl Driver {
             self.clock.next_step();
             self.clock.advance(60_000);
             self.node_mut().seal();
+            (0..self.plan.partitions).for_each(|partition| self.node().turn(partition));
         }
-        self.is_draining.set(before);
         self.store.set_faults(faults);
         if self.power.is_off() {
             return Err("the power failed".into());
@@ -172,15 +193,36 @@ impl Driver {
             store: Some(Arc::new(self.store.clone())),
             seed: self.below(u64::MAX),
         };
-        let node = Simulated::start(self.settings(), outside, self.interlude()).map_err(|e| e.to_string())?;
-        for partition in 0..node.node().partitions() {
+        let mut node =
+            Simulated::start(self.settings(), outside, self.interlude()).map_err(|e| e.to_string())?;
+        self.clock.next_step();
+        let (mut waits, mut waiting) = (0, Vec::new());
+        let replayed = node.replay(|node| {
+            waits += 1;
             self.clock.next_step();
-            let replayed = node.node().replay(partition).map_err(|refusal| refusal.to_string())?;
-            assert!(replayed, "nobody told it to stop");
-        }
+            self.clock.advance(PRESSURE_MS);
+            if waits > WAITS_MAX / 2 {
+                self.store.set_faults(StoreFaults::default());
+                self.disk.set_faults(DiskFaults::default());
+            }
+            let sealing = node.seal();
+            self.note(format!("replay waits: {sealing:?}"));
+            waiting = node.node().waiting();
+            waits < WAITS_MAX && !self.power.is_off()
+        });
+        let is_complete = replayed.map_err(|refusal| refusal.to_string())?;
         if self.power.is_off() {
             return Err("the power failed".into());
         }
+        if !is_complete && self.plan.shrinks {
+            assert!(
+                waiting.iter().any(|(_, why)| why.contains("--memory")),
+                "nobody is told why: {waiting:?}"
+            );
+            self.more_memory += 1;
+            return Err("the series that the rest of a dictionary needs do not fit: more memory".into());
+        }
+        assert!(is_complete, "a replay waits for ever, although nothing goes wrong: {waiting:?}");
         self.node = Some(node);
         Ok(())
     }
@@ -201,9 +243,8 @@ impl Driver {
         if !self.plan.evicts {
             settings.series_idle_s = u32::MAX;
         }
-        if let Some(bytes) = self.plan.head_bytes {
-            // a replay that is short of memory waits for the sealer, and here nobody would give that its turn
-            settings.budget.head_bytes = bytes << self.lives.min(10);
+        if let Some(bytes) = self.plan.head_bytes.filter(|_| !self.plan.shrinks || self.lives % 2 == 1) {
+            settings.budget.head_bytes = bytes << self.more_memory;
         }
         if let Some(bytes) = self.plan.flush_bytes {
             settings.budget.flush_bytes = bytes;
@@ -222,7 +263,7 @@ impl Driver {
         let (traffic, fleet, clock) =
             (Rc::clone(&self.traffic), Rc::clone(&self.fleet), Arc::clone(&self.clock));
         let (store, power) = (self.store.clone(), Arc::clone(&self.power));
-        let is_draining = Rc::clone(&self.is_draining);
+        let (is_draining, plan) = (Rc::clone(&self.is_draining), self.plan.clone());
         Rc::new(move |node, partition| {
             let mut traffic = traffic.borrow_mut();
             if is_draining.get() || power.is_off() {
@@ -230,7 +271,7 @@ impl Driver {
             }
             for _ in 0..traffic.rng.below(4) {
                 traffic.trace.note(format!("meanwhile for {partition}: write"));
-                traffic.write(node, &fleet, clock.now_ms());
+                traffic.write(node, &fleet, times(&plan, &clock));
             }
             if traffic.failure.is_none() && traffic.rng.chance(0.1) {
                 let faults = store.faults();

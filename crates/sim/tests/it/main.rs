@@ -80,3 +80,18 @@ fn a_tenant_that_cannot_be_sealed_does_not_keep_the_journal() {
 fn new_directories_survive_a_power_loss_before_anything_in_them_is_acknowledged() {
     run_all(0, SEEDS_OF_FAULT, Some(Fault::Directories));
 }
+
+#[test]
+fn a_replay_that_lacks_memory_seals_as_it_goes() {
+    run_all(0, SEEDS_OF_FAULT, Some(Fault::Replay));
+}
+
+#[test]
+fn nothing_expires_by_a_clock_that_is_wrong_and_all_by_one_that_is_right() {
+    run_all(0, SEEDS_OF_FAULT, Some(Fault::Clocks));
+}
+
+#[test]
+fn tables_in_local_files_survive_a_power_loss_with_all_folders_above_them() {
+    run_all(0, SEEDS_OF_FAULT, Some(Fault::LocalStore));
+}

@@ -60,8 +60,8 @@ impl World {
             store: Some(Arc::new(self.store.clone())),
             seed,
         };
-        let node = Simulated::start(settings, outside, Rc::new(|_, _| {})).unwrap();
-        (0..2).for_each(|partition| assert!(node.node().replay(partition).unwrap()));
+        let mut node = Simulated::start(settings, outside, Rc::new(|_, _| {})).unwrap();
+        assert!(node.replay(|_| false).unwrap());
         node
     }
 

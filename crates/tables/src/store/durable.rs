@@ -84,7 +84,6 @@ impl DurableFiles {
     }
 
     /// Local files whose folders are synced by `sync`.
-    #[cfg(test)]
     pub(crate) fn with_sync(sync: impl Fn(&FilePath) -> io::Result<()> + Send + Sync + 'static) -> Self {
         Self::over(Folders::synced_by(sync))
     }

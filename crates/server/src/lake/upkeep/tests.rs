@@ -146,6 +146,8 @@ async fn samples_go_by_their_retention_and_rollups_by_theirs() {
     for name in ["short", "shorter", "long"] {
         fill(&node, name).await;
     }
+    // a sender whose clock agrees: without one, a new data directory believes none
+    write_of(&node, &tenant("fresh"), SystemClock.now_ms()).await;
     // the samples wait for their rollup, and go when it is there
     assert_eq!(compact(&node).await.unwrap().rollups, 3);
     compact(&node).await.unwrap();

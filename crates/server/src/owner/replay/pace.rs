@@ -49,7 +49,7 @@ impl Owner {
         let began = self.node.clock.instant();
         let mut logged: Option<Instant> = None;
         loop {
-            self.node.clock.sleep(ROOM_POLL);
+            self.node.pause.pause(ROOM_POLL);
             self.hear(replay, next)?;
             if is_over(self, replay) {
                 self.partition.trouble.lock().clear();

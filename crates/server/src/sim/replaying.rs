@@ -1,0 +1,107 @@
+//! Owners that replay on threads of their own, of which one runs at a time: a replay that waits for the sealer hands over to
+//! the driver, which gives the sealer and the other owners their turns. Who runs next is the driver's choice, so a run is the
+//! same each time.
+
+use crate::owner::Owner;
+use crate::refusal::Refusal;
+use crate::world::Pause;
+use parking_lot::{Condvar, Mutex};
+use std::panic::resume_unwind;
+use std::sync::Arc;
+use std::sync::mpsc::{Receiver, TryRecvError, sync_channel};
+use std::thread::{self, JoinHandle};
+use std::time::Duration;
+use stdx::clock::Clock;
+
+/// Who runs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Turn {
+    Driver,
+    Owner(usize),
+}
+
+/// Passes from the driver to an owner and back.
+#[derive(Debug)]
+pub(super) struct Baton {
+    turn: Mutex<Turn>,
+    passed: Condvar,
+    clock: Arc<dyn Clock>,
+}
+
+impl Baton {
+    pub(super) fn new(clock: Arc<dyn Clock>) -> Self {
+        Self { turn: Mutex::new(Turn::Driver), passed: Condvar::new(), clock }
+    }
+
+    fn pass(&self, to: Turn) {
+        *self.turn.lock() = to;
+        self.passed.notify_all();
+    }
+
+    fn wait_for(&self, turn: Turn) {
+        let mut current = self.turn.lock();
+        self.passed.wait_while(&mut current, |current| *current != turn);
+    }
+}
+
+impl Pause for Baton {
+    fn pause(&self, time: Duration) {
+        self.clock.sleep(time);
+        let turn = *self.turn.lock();
+        if turn != Turn::Driver {
+            self.pass(Turn::Driver);
+            self.wait_for(turn);
+        }
+    }
+}
+
+/// What becomes of a replay.
+pub(super) type Replayed = Result<bool, Refusal>;
+
+/// An owner that replays.
+#[derive(Debug)]
+pub(super) struct Replaying {
+    number: usize,
+    baton: Arc<Baton>,
+    done: Receiver<(Box<Owner>, Replayed)>,
+    thread: JoinHandle<()>,
+}
+
+/// Passes the baton back, also after a panic.
+struct HandBack(Arc<Baton>);
+
+impl Drop for HandBack {
+    fn drop(&mut self) {
+        self.0.pass(Turn::Driver);
+    }
+}
+
+impl Replaying {
+    /// It begins with its first turn.
+    pub(super) fn begin(number: usize, mut owner: Box<Owner>, baton: &Arc<Baton>) -> Self {
+        let (send, done) = sync_channel(1);
+        let own = Arc::clone(baton);
+        let thread = thread::spawn(move || {
+            own.wait_for(Turn::Owner(number));
+            let _hand_back = HandBack(own);
+            let send = send; // gone before the baton is passed
+            let replayed = owner.begin();
+            let _ = send.send((owner, replayed)); // nobody is there where the driver panicked
+        });
+        Self { number, baton: Arc::clone(baton), done, thread }
+    }
+
+    /// Lets it run until it waits, or is done: then the owner comes back.
+    pub(super) fn turn(self) -> Result<(Box<Owner>, Replayed), Self> {
+        self.baton.pass(Turn::Owner(self.number));
+        self.baton.wait_for(Turn::Driver);
+        match self.done.try_recv() {
+            Ok(done) => Ok(done),
+            Err(TryRecvError::Empty) => Err(self),
+            Err(TryRecvError::Disconnected) => {
+                let panic = self.thread.join().expect_err("BUG: who says nothing has panicked");
+                resume_unwind(panic)
+            }
+        }
+    }
+}

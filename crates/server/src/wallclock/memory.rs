@@ -1,0 +1,109 @@
+//! `clock.json`: the last time at which the wall clock was believed, kept across starts.
+//!
+//! ```text
+//!   { "version": 1, "believed_ms": 1777000000000, "check": "crc32c of believed_ms" }
+//! ```
+//!
+//! Dates of commits cannot stand in for it: a clock that is wrong in two lives of a node agrees with what it wrote itself in
+//! the first one. `null` says that no clock was believed yet in this data directory. Where the file is missing or damaged,
+//! the node falls back to dates for one life.
+
+use super::judge::Believed;
+use journal::Disk;
+use journal::disk;
+use serde::{Deserialize, Serialize};
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+/// The file's name in the data directory.
+const NAME: &str = "clock.json";
+
+const VERSION: u32 = 1;
+
+/// The file.
+#[derive(Debug)]
+pub(super) struct Memory {
+    disk: Arc<dyn Disk>,
+    path: PathBuf,
+}
+
+#[derive(Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Text {
+    version: u32,
+    believed_ms: Option<i64>,
+    check: String,
+}
+
+impl Memory {
+    /// Reads the file of a data directory, and makes it where it is missing: from then on the dates of what this node writes
+    /// prove nothing.
+    pub(super) fn open(disk: Arc<dyn Disk>, data_dir: &Path) -> (Self, Believed) {
+        let memory = Self { disk, path: data_dir.join(NAME) };
+        match disk::read(&*memory.disk, &memory.path) {
+            Ok(bytes) => match parse(&bytes) {
+                Ok(believed) => return (memory, believed),
+                Err(reason) => memory.warn(&reason, "is not readable; dates of commits stand in for it"),
+            },
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+            Err(error) => {
+                memory.warn(&error.to_string(), "cannot be read; dates of commits stand in for it");
+                return (memory, Believed::Unknown);
+            }
+        }
+        if let Err(error) = memory.store(None) {
+            memory.warn(&error.to_string(), "cannot be written");
+        }
+        (memory, Believed::Unknown)
+    }
+
+    /// Notes that the clock was believed when it showed this.
+    pub(super) fn store(&self, believed_ms: Option<i64>) -> io::Result<()> {
+        let text = Text { version: VERSION, believed_ms, check: check(believed_ms) };
+        disk::replace(&*self.disk, &self.path, &serde_json::to_vec(&text)?)
+    }
+
+    pub(super) fn warn(&self, reason: &str, what: &str) {
+        tracing::warn!(file = %self.path.display(), reason, "the time at which the clock was last believed {what}");
+    }
+}
+
+fn parse(bytes: &[u8]) -> Result<Believed, String> {
+    let text: Text = serde_json::from_slice(bytes).map_err(|e| e.to_string())?;
+    if text.version != VERSION {
+        return Err(format!("version {} is not {VERSION}, which this build reads", text.version));
+    }
+    if text.check != check(text.believed_ms) {
+        return Err("its checksum is wrong".into());
+    }
+    Ok(text.believed_ms.map_or(Believed::Never, Believed::At))
+}
+
+fn check(believed_ms: Option<i64>) -> String {
+    format!("{:08x}", crc32c::crc32c(format!("{believed_ms:?}").as_bytes()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use journal::disk::Os;
+
+    #[test]
+    fn what_was_believed_is_kept_and_damage_is_noticed() {
+        let dir = tempfile::tempdir().unwrap();
+        let open = || Memory::open(Arc::new(Os), dir.path());
+        assert_eq!(open().1, Believed::Unknown);
+        assert_eq!(open().1, Believed::Never, "the first opening makes the file");
+        open().0.store(Some(1_777_000_000_000)).unwrap();
+        assert_eq!(open().1, Believed::At(1_777_000_000_000));
+        let path = dir.path().join(NAME);
+        let text = std::fs::read_to_string(&path).unwrap();
+        for (from, to) in [("1777", "1778"), ("\"version\":1", "\"version\":2"), ("}", "")] {
+            let damaged = text.replace(from, to);
+            assert_ne!(damaged, text);
+            std::fs::write(&path, damaged).unwrap();
+            assert_eq!(open().1, Believed::Unknown, "{from} became {to:?}");
+        }
+    }
+}

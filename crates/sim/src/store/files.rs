@@ -1,0 +1,205 @@
+//! A store of local files: those of `tables`, in a directory of the machine's, whose names a power loss takes back.
+//!
+//! The bytes of a file are synced before it gets its name, so what can be lost is names: of files, and of folders with all
+//! that is in them. A folder's names are durable when it is synced. Those that were are held by links elsewhere, so that a
+//! power loss can also bring back what was deleted, and what was replaced.
+
+use crate::clock::SimClock;
+use crate::power::Power;
+use object_store::path::Path as Location;
+use object_store::prefix::PrefixStore;
+use std::collections::BTreeMap;
+use std::fs;
+use std::hash::{Hash, Hasher};
+use std::io;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, MutexGuard};
+use stdx::rng::{Rng, mix};
+use tables::store::DynObjectStore;
+use tempfile::TempDir;
+
+/// Where files are kept in memory, on most machines.
+const MEMORY: &str = "/dev/shm";
+
+/// How the names of files begin that are being written (`tables::store`): they have the number of the process in them, which
+/// is not the seed's choice, and nobody misses them.
+const ASIDE: &str = ".aside-";
+
+/// The directory, and what of it is durable.
+#[derive(Debug)]
+pub(super) struct Files {
+    /// Held until nobody needs it.
+    _dir: TempDir,
+    state: Arc<Mutex<State>>,
+}
+
+#[derive(Debug)]
+struct State {
+    seed: u64,
+    power: Arc<Power>,
+    clock: Arc<SimClock>,
+    /// How often the sync of a folder fails.
+    error: f64,
+    rng: Rng,
+    /// The durable names of each folder that was ever synced.
+    durable: BTreeMap<PathBuf, BTreeMap<String, Kept>>,
+    /// Links so far.
+    links: u64,
+    links_dir: PathBuf,
+    /// Where the tables' files are.
+    root: PathBuf,
+}
+
+/// What has a durable name.
+#[derive(Debug, Clone, PartialEq, Eq)]
+enum Kept {
+    Folder,
+    /// A file, by its number on the machine's disk and a link to it.
+    File(u64, PathBuf),
+}
+
+impl Files {
+    pub(super) fn new(seed: u64, power: Arc<Power>, clock: Arc<SimClock>) -> Self {
+        let builder = || tempfile::Builder::new().prefix("floodmark-sim-").to_owned();
+        let dir = builder().tempdir_in(MEMORY).or_else(|_| builder().tempdir());
+        let dir = dir.expect("BUG: a directory can be made");
+        let (links_dir, root) = (dir.path().join("links"), dir.path().join("tables"));
+        for made in [&links_dir, &root] {
+            fs::create_dir(made).expect("BUG: a directory can be made");
+        }
+        let state = State {
+            seed,
+            power,
+            clock,
+            error: 0.0,
+            rng: Rng::new(mix(seed)),
+            durable: BTreeMap::new(),
+            links: 0,
+            links_dir,
+            root,
+        };
+        Self { _dir: dir, state: Arc::new(Mutex::new(state)) }
+    }
+
+    /// The store as a process sees it that begins now.
+    pub(super) fn open(&self) -> Arc<DynObjectStore> {
+        let (state, root) = (Arc::clone(&self.state), lock(&self.state).root.clone());
+        let prefix = Location::from_absolute_path(&root).expect("BUG: the path is ours");
+        let files = tables::store::local_files(move |folder| {
+            // what lies above was there before
+            if folder.starts_with(&root) { lock(&state).sync(folder) } else { Ok(()) }
+        });
+        Arc::new(PrefixStore::new(files, prefix))
+    }
+
+    pub(super) fn set_error(&self, error: f64) {
+        lock(&self.state).error = error;
+    }
+
+    /// Any of the names that are not durable are lost, and any of those that were deleted come back.
+    pub(super) fn lose_power(&self) {
+        let mut state = lock(&self.state);
+        let root = state.root.clone();
+        state.lose(&root);
+    }
+}
+
+fn lock(state: &Mutex<State>) -> MutexGuard<'_, State> {
+    state.lock().expect("BUG: the state is plain")
+}
+
+impl State {
+    fn sync(&mut self, folder: &Path) -> io::Result<()> {
+        if self.power.is_off() {
+            return Err(io::Error::other("there is no power"));
+        }
+        if self.fails(folder) && !self.clock.is_tired() {
+            return Err(io::Error::other("injected"));
+        }
+        self.note(folder)
+    }
+
+    /// Requests come side by side: whether one fails must not depend on which comes first.
+    fn fails(&self, folder: &Path) -> bool {
+        let name = folder.strip_prefix(&self.root).unwrap_or(folder);
+        let mut hasher = std::hash::DefaultHasher::new();
+        name.hash(&mut hasher);
+        Rng::new(mix(self.seed ^ mix(self.clock.epoch())) ^ hasher.finish()).chance(self.error)
+    }
+
+    /// The names that are in a folder are durable.
+    fn note(&mut self, folder: &Path) -> io::Result<()> {
+        let before = self.durable.remove(folder).unwrap_or_default();
+        let mut names = BTreeMap::new();
+        for (name, file) in listed(folder)? {
+            let kept = match (file, before.get(&name)) {
+                (None, _) => Kept::Folder,
+                (Some(file), Some(Kept::File(number, link))) if *number == file => {
+                    Kept::File(file, link.clone())
+                }
+                (Some(file), _) => {
+                    self.links += 1;
+                    let link = self.links_dir.join(self.links.to_string());
+                    fs::hard_link(folder.join(&name), &link)?;
+                    Kept::File(file, link)
+                }
+            };
+            names.insert(name, kept);
+        }
+        self.durable.insert(folder.to_path_buf(), names);
+        Ok(())
+    }
+
+    /// Leaves what a power loss leaves of a folder.
+    fn lose(&mut self, folder: &Path) {
+        let durable = self.durable.get(folder).cloned().unwrap_or_default();
+        let there = listed(folder).expect("BUG: the folder is there");
+        for (name, file) in &there {
+            let (path, kept) = (folder.join(name), durable.get(name));
+            let is_durable = match (file, kept) {
+                (None, Some(Kept::Folder)) => true,
+                (Some(file), Some(Kept::File(number, _))) => file == number,
+                _ => false,
+            };
+            if !is_durable && self.rng.chance(0.5) {
+                match file {
+                    Some(_) => fs::remove_file(&path),
+                    None => fs::remove_dir_all(&path),
+                }
+                .expect("BUG: it can be removed");
+                self.durable.retain(|folder, _| !folder.starts_with(&path));
+                bring_back(&path, kept);
+            } else if file.is_none() {
+                self.lose(&path);
+            }
+        }
+        for (name, kept) in durable.iter().filter(|(name, _)| !there.contains_key(*name)) {
+            if self.rng.chance(0.5) {
+                bring_back(&folder.join(name), Some(kept));
+            }
+        }
+        self.note(folder).expect("BUG: the folder is there");
+    }
+}
+
+/// Gives a durable name what it had.
+fn bring_back(path: &Path, kept: Option<&Kept>) {
+    if let Some(Kept::File(_, link)) = kept {
+        fs::hard_link(link, path).expect("BUG: it can be linked");
+    }
+}
+
+/// The names in a folder, with the numbers of those that are files.
+fn listed(folder: &Path) -> io::Result<BTreeMap<String, Option<u64>>> {
+    let mut all = BTreeMap::new();
+    for entry in fs::read_dir(folder)? {
+        let entry = entry?;
+        let name = entry.file_name().to_string_lossy().into_owned();
+        if !name.starts_with(ASIDE) {
+            let about = entry.metadata()?;
+            all.insert(name, about.is_file().then(|| about.ino()));
+        }
+    }
+    Ok(all)
+}
