@@ -3,7 +3,7 @@
 use journal::Disk;
 use journal::disk::{Access, DiskFile, Listed, Mode, Os};
 use std::io;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 /// A file operation that is made to fail.
@@ -17,8 +17,8 @@ pub(crate) struct FileFault {
 
 /// Decides which operations fail.
 pub(crate) trait FileFaults: Send + Sync + std::fmt::Debug {
-    /// Asked before each `create`, `fallocate`, `write` (of `bytes`) and `fdatasync`.
-    fn before(&self, operation: &'static str, bytes: usize) -> Result<(), FileFault>;
+    /// Asked before each `create`, `fallocate`, `write` (of `bytes`) and `fdatasync` of the file that was made as `path`.
+    fn before(&self, operation: &'static str, bytes: usize, path: &Path) -> Result<(), FileFault>;
 }
 
 /// The disk.
@@ -28,6 +28,7 @@ pub(crate) struct BadDisk(pub(crate) Arc<dyn FileFaults>);
 #[derive(Debug)]
 struct BadFile {
     file: Box<dyn DiskFile>,
+    path: PathBuf,
     faults: Arc<dyn FileFaults>,
 }
 
@@ -44,13 +45,13 @@ impl Disk for BadDisk {
         // what is put aside of damage is not what these tests are about
         let is_journal = path.extension().is_some_and(|e| e == "new");
         if mode == Mode::Create && is_journal {
-            self.0.before("create", 0).map_err(|fault| fault.error)?;
+            self.0.before("create", 0, path).map_err(|fault| fault.error)?;
         }
         let file = Os.open(path, mode)?;
         if mode != Mode::Create || !is_journal {
             return Ok(file);
         }
-        Ok(Box::new(BadFile { file, faults: Arc::clone(&self.0) }))
+        Ok(Box::new(BadFile { file, path: path.into(), faults: Arc::clone(&self.0) }))
     }
 
     fn rename(&self, from: &Path, to: &Path) -> io::Result<()> {
@@ -80,7 +81,7 @@ impl DiskFile for BadFile {
     }
 
     fn write_at(&self, bytes: &[u8], at: u64) -> io::Result<()> {
-        match self.faults.before("write", bytes.len()) {
+        match self.faults.before("write", bytes.len(), &self.path) {
             Ok(()) => self.file.write_at(bytes, at),
             Err(fault) => {
                 self.file.write_at(&bytes[..fault.done.min(bytes.len())], at)?;
@@ -94,12 +95,12 @@ impl DiskFile for BadFile {
     }
 
     fn allocate(&self, at: u64, bytes: u64) -> io::Result<()> {
-        self.faults.before("fallocate", bytes as usize).map_err(|fault| fault.error)?;
+        self.faults.before("fallocate", bytes as usize, &self.path).map_err(|fault| fault.error)?;
         self.file.allocate(at, bytes)
     }
 
     fn sync_data(&self) -> io::Result<()> {
-        self.faults.before("fdatasync", 0).map_err(|fault| fault.error)?;
+        self.faults.before("fdatasync", 0, &self.path).map_err(|fault| fault.error)?;
         self.file.sync_data()
     }
 }

@@ -9,6 +9,7 @@ use super::wire::{self, Series};
 use std::io;
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
 use stdx::rng::mix;
 
 /// Series of one writer; all of them are in each of its requests.
@@ -36,7 +37,7 @@ pub(crate) struct Writer {
 
 impl Writer {
     pub(crate) fn new(seed: u64, id: u64) -> Self {
-        // far enough back that no run gets ahead of the clock
+        // far enough back that a run seldom has to wait for the clock
         let base_ms = now_ms() - 50 * 60_000;
         Self { seed, id, base_ms, acknowledged: 0, in_doubt: false, refused: 0 }
     }
@@ -49,6 +50,11 @@ impl Writer {
     fn try_run(&mut self, address: SocketAddr, stop: &AtomicBool) -> io::Result<()> {
         let mut connection = Connection::open(address)?;
         while !stop.load(Ordering::Relaxed) {
+            if self.next_ms() > now_ms() {
+                // nobody has samples of the future, and a server refuses them
+                std::thread::sleep(Duration::from_millis(5));
+                continue;
+            }
             self.in_doubt = true;
             let reply = connection.send(&Request::write(&self.request(self.acknowledged)))?;
             match reply.status {
@@ -80,6 +86,11 @@ impl Writer {
         self.acknowledged += u64::from(reply.status == 204);
         self.in_doubt = reply.status != 204;
         reply
+    }
+
+    /// The end of what the next request has.
+    fn next_ms(&self) -> i64 {
+        self.base_ms + ((self.acknowledged + 1) * SAMPLES) as i64 * STEP_MS
     }
 
     fn request(&self, number: u64) -> Vec<u8> {

@@ -180,6 +180,24 @@ async fn rollups_say_the_same_as_samples() {
     write(&node, &[(labels, late)]).await;
     let asked = node.clone();
     let task = tokio::task::spawn_blocking(move || {
+        let of_late = Question {
+            function: ("sum_over_time", false),
+            range_ms: 60 * MINUTE,
+            offset_ms: 0,
+            start_ms: from + 30 * 60 * MINUTE,
+            step_ms: 60 * MINUTE,
+            steps: 3,
+        };
+        of_late.check(&asked, Detail::Auto);
+        let Value::Matrix(rows) = of_late.answer(&asked, Detail::Auto).value else {
+            panic!("a range query is a matrix")
+        };
+        let of_late: Vec<_> = rows
+            .iter()
+            .filter(|(labels, _)| labels.get("n") == Some("100"))
+            .map(|(_, row)| &row.values)
+            .collect();
+        assert_eq!(of_late, [&[1.0]]);
         (0..50).for_each(|_| _ = Question::random(&mut rng, from).check(&asked, Detail::Auto));
     });
     task.await.unwrap();
