@@ -31,6 +31,9 @@ pub const LABEL_VALUE_BYTES_MAX: usize = 16 << 10;
 /// All labels of a series in canonical form.
 pub const SERIES_LABEL_BYTES_MAX: usize = 64 << 10;
 
+/// Characters in the names and values of an exemplar's labels, as in OpenMetrics and Prometheus.
+pub const EXEMPLAR_LABEL_CHARS_MAX: usize = 128;
+
 /// A tenant's name (Mimir's limit, so that tenants can move).
 pub const TENANT_BYTES_MAX: usize = 150;
 

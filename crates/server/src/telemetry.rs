@@ -46,7 +46,7 @@ impl WriteMetrics {
                 .counter("floodmark_write_refused_samples_total", "Samples left out of accepted requests."),
             refused_exemplars: r.counter(
                 "floodmark_write_refused_exemplars_total",
-                "Exemplars left out of accepted requests: damaged, or of a series that was left out.",
+                "Exemplars left out of accepted requests: damaged, with too long labels, or of a series that was left out.",
             ),
             body_bytes: r.counter("floodmark_write_body_bytes_total", "Bytes of write bodies, as received."),
             seconds_known: seconds("known"),

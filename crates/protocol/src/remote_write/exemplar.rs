@@ -2,6 +2,7 @@
 
 use super::DecodeError;
 use super::labels::{Total, push_text};
+use model::caps::EXEMPLAR_LABEL_CHARS_MAX;
 use model::{Batch, Exemplar, Labels, LabelsBuilder, SeriesError};
 use stdx::budget::Purse;
 
@@ -9,20 +10,23 @@ use stdx::budget::Purse;
 pub(super) struct ExemplarLabels<'a> {
     builder: &'a mut LabelsBuilder,
     total: Total,
+    /// Of names and values together.
+    chars: usize,
     wrong: Result<(), SeriesError>,
 }
 
 impl<'a> ExemplarLabels<'a> {
     pub(super) fn new(builder: &'a mut LabelsBuilder) -> Self {
         builder.clear();
-        Self { builder, total: Total::default(), wrong: Ok(()) }
+        Self { builder, total: Total::default(), chars: 0, wrong: Ok(()) }
     }
 
     /// Adds a label.
     pub(super) fn push(&mut self, name: &[u8], value: &[u8]) {
         if self.wrong.is_ok() {
-            let Self { builder, total, .. } = self;
-            let counted = total.add(name, value).and_then(|()| total.check());
+            let Self { builder, total, chars, .. } = self;
+            *chars += char_count(name) + char_count(value);
+            let counted = total.add(name, value).and_then(|()| total.check()).and_then(|()| check(*chars));
             self.wrong = counted.and_then(|()| push_text(name, value, builder));
         }
     }
@@ -55,4 +59,14 @@ impl<'a> ExemplarLabels<'a> {
         self.wrong?;
         self.builder.build()
     }
+}
+
+/// OpenMetrics and Prometheus count characters, not bytes. What is not UTF-8 is refused anyway.
+fn char_count(text: &[u8]) -> usize {
+    const CONTINUES: u8 = 0b1000_0000;
+    text.iter().filter(|byte| **byte & 0b1100_0000 != CONTINUES).count()
+}
+
+const fn check(chars: usize) -> Result<(), SeriesError> {
+    if chars > EXEMPLAR_LABEL_CHARS_MAX { Err(SeriesError::LabelsTooLong(chars)) } else { Ok(()) }
 }

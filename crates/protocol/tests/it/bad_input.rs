@@ -317,6 +317,34 @@ fn bad_references_leave_out_one_series() {
 }
 
 #[test]
+fn exemplars_with_long_labels_are_left_out() {
+    // names and values have 128 characters in the first one, whatever they take in bytes
+    let values = ["é".repeat(120), "é".repeat(121), "short".to_owned()];
+    let exemplar =
+        |value: &String| v1::Exemplar { labels: vec![label("trace_id", value)], value: 1.0, timestamp: 2 };
+    let exemplars = values.iter().map(exemplar).collect();
+    let request = request(vec![v1::TimeSeries { exemplars, ..series(&[("__name__", "up")]) }]);
+    check(&decode(Version::V1, &request).unwrap(), &values);
+
+    let symbols: Vec<_> = ["", "__name__", "up", "trace_id"].map(String::from).to_vec();
+    let exemplar = |value| v2::Exemplar { labels_refs: vec![3, value], value: 1.0, timestamp: 2 };
+    let series = v2::TimeSeries {
+        labels_refs: vec![1, 2],
+        exemplars: (4..7).map(exemplar).collect(),
+        ..v2::TimeSeries::default()
+    };
+    let symbols = [symbols, values.to_vec()].concat();
+    let request = proto::body(&v2::Request { symbols, timeseries: vec![series] });
+    check(&decode(Version::V2, &request).unwrap(), &values);
+
+    fn check(batch: &Batch, values: &[String; 3]) {
+        let kept: Vec<_> = batch.exemplars.iter().map(|(_, e)| e.labels.get("trace_id").unwrap()).collect();
+        assert_eq!(kept, [&values[0], &values[2]]);
+        assert_eq!((batch.series.len(), batch.refused_series, batch.refused_exemplars), (1, 0, 1));
+    }
+}
+
+#[test]
 fn a_series_behind_a_refused_one_keeps_its_labels() {
     let symbols = ["", "__name__", "up", "down", "job", "x"].map(String::from).to_vec();
     let one = |name, help_ref| v2::TimeSeries {

@@ -76,8 +76,20 @@ fn sample() -> impl Strategy<Value = (i64, u64)> {
     (time, value)
 }
 
+/// As many of the labels as an exemplar may have.
+fn of_exemplar(labels: Pairs) -> Pairs {
+    let mut left = model::caps::EXEMPLAR_LABEL_CHARS_MAX;
+    let fits = |(name, value): &(String, String)| {
+        let chars = name.chars().count() + value.chars().count();
+        let fits = chars <= left;
+        left -= if fits { chars } else { 0 };
+        fits
+    };
+    labels.into_iter().filter(fits).collect()
+}
+
 fn series() -> impl Strategy<Value = Series> {
-    let exemplar = (label_pairs(false), sample()).prop_map(|(labels, (t, v))| (labels, t, v));
+    let exemplar = (label_pairs(false), sample()).prop_map(|(labels, (t, v))| (of_exemplar(labels), t, v));
     (
         label_pairs(true),
         prop::collection::vec(sample(), 1..4),
