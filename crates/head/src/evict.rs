@@ -179,12 +179,12 @@ impl TenantHead {
         Present { end: self.series.len() as u32, absent }
     }
 
-    /// True if the tenant may be forgotten: it has no series, and its metadata (if any) came with evicted series, or was
-    /// restored before `idle`.
+    /// True if the tenant may be forgotten: it has no series, and its metadata (if any) came with evicted series. Metadata
+    /// that was restored stays until it is idle, since replay itself evicts series.
     pub(crate) fn is_forgettable(&self, idle: Idle) -> bool {
         let empty = self.series.len() == self.free.len() && !self.is_frozen();
-        let is_idle = self.restored_s.is_some_and(|seen_s| seen_s < idle.evict_before_s);
-        empty && (self.metadata().next().is_none() || self.evicted > 0 || is_idle)
+        let is_idle = self.restored_s.map_or(self.evicted > 0, |seen_s| seen_s < idle.evict_before_s);
+        empty && (is_idle || self.metadata().next().is_none())
     }
 
     /// Bytes that eviction itself takes.

@@ -6,6 +6,9 @@ use std::collections::VecDeque;
 /// Exemplars kept for one tenant in one partition.
 pub const EXEMPLARS_MAX: usize = 10_000;
 
+/// What an exemplar takes beside the text of its labels.
+const ENTRY_BYTES: usize = size_of::<(SeriesRef, Exemplar)>();
+
 #[derive(Debug, Default)]
 pub(crate) struct Exemplars {
     ring: VecDeque<(SeriesRef, Exemplar)>,
@@ -19,14 +22,34 @@ impl Exemplars {
         if self.ring.iter().rev().take(64).any(|(s, e)| *s == series && *e == exemplar) {
             return; // senders repeat an exemplar with every scrape until a newer one comes
         }
-        if self.ring.len() >= EXEMPLARS_MAX
-            && let Some((_, oldest)) = self.ring.pop_front()
-        {
-            self.label_bytes -= oldest.labels.as_bytes().len();
-            self.left += 1;
+        if self.ring.len() >= EXEMPLARS_MAX {
+            self.drop_oldest();
+        }
+        if self.ring.len() == self.ring.capacity() {
+            // doubling would take what the bound on bytes leaves to others
+            self.ring.reserve_exact((self.ring.len() / 8).max(16));
         }
         self.label_bytes += exemplar.labels.as_bytes().len();
         self.ring.push_back((series, exemplar));
+    }
+
+    /// Drops the oldest until the rest takes at most `bytes`; returns how many.
+    pub(crate) fn trim(&mut self, bytes: usize) -> u64 {
+        let before = self.left;
+        while self.ring.len() * ENTRY_BYTES + self.label_bytes > bytes {
+            self.drop_oldest();
+        }
+        if self.memory_bytes() > bytes {
+            self.ring.shrink_to_fit();
+        }
+        self.left - before
+    }
+
+    fn drop_oldest(&mut self) {
+        if let Some((_, oldest)) = self.ring.pop_front() {
+            self.label_bytes -= oldest.labels.as_bytes().len();
+            self.left += 1;
+        }
     }
 
     /// Keeps only the exemplars of series for which `keeps` is true.
@@ -56,7 +79,7 @@ impl Exemplars {
 
     /// Bytes of memory, in constant time: somebody asks with every write.
     pub(crate) fn memory_bytes(&self) -> usize {
-        self.ring.capacity() * size_of::<(SeriesRef, Exemplar)>() + self.label_bytes
+        self.ring.capacity() * ENTRY_BYTES + self.label_bytes
     }
 }
 
@@ -74,5 +97,12 @@ mod tests {
         }
         let held: usize = exemplars.iter().map(|(_, e)| e.labels.as_bytes().len()).sum();
         assert_eq!((exemplars.ring.len(), exemplars.label_bytes), (EXEMPLARS_MAX, held));
+        let newest = exemplars.iter().last().cloned();
+        let (bytes, len) = (exemplars.memory_bytes() / 3, exemplars.ring.len() as u64);
+        let dropped = exemplars.trim(bytes);
+        assert!(exemplars.memory_bytes() <= bytes && exemplars.memory_bytes() > bytes / 4 * 3);
+        assert_eq!((exemplars.ring.len() as u64, exemplars.iter().last().cloned()), (len - dropped, newest));
+        assert_eq!(exemplars.trim(0), len - dropped);
+        assert_eq!((exemplars.memory_bytes(), exemplars.label_bytes), (0, 0));
     }
 }

@@ -16,14 +16,18 @@ const TENANT_STEPS: usize = 8;
 /// The head of one partition.
 #[derive(Debug)]
 pub struct Partition {
-    tenants: HashMap<TenantId, TenantHead>,
+    pub(crate) tenants: HashMap<TenantId, TenantHead>,
     seed: u64,
     pins: Pins,
     eviction: Eviction,
     /// Who has frozen samples.
     frozen: Vec<TenantId>,
     /// By how many bytes it grew or shrank in turns, since somebody asked.
-    change_bytes: isize,
+    pub(crate) change_bytes: isize,
+    /// Of all tenants' exemplars.
+    pub(crate) exemplar_bytes: usize,
+    /// Of all tenants' metadata.
+    pub(crate) metadata_bytes: usize,
 }
 
 /// Where an eviction is.
@@ -68,6 +72,8 @@ impl Partition {
             eviction: Eviction::default(),
             frozen: Vec::new(),
             change_bytes: 0,
+            exemplar_bytes: 0,
+            metadata_bytes: 0,
         }
     }
 
@@ -184,7 +190,12 @@ impl Partition {
                         }
                         done
                     }
-                    Step::Unlist => head.unlist_some(&mut steps),
+                    Step::Unlist => {
+                        let exemplar_bytes = head.exemplars.memory_bytes();
+                        let done = head.unlist_some(&mut steps);
+                        self.exemplar_bytes -= exemplar_bytes - head.exemplars.memory_bytes();
+                        done
+                    }
                     Step::Remove => head.remove_some(&mut steps, &mut |series| {
                         *removed += 1;
                         freed(tenant, series);
@@ -216,6 +227,8 @@ impl Partition {
             let keeps = !head.is_forgettable(idle);
             if !keeps {
                 self.change_bytes -= head.memory_bytes() as isize;
+                self.exemplar_bytes -= head.exemplars.memory_bytes();
+                self.metadata_bytes -= head.metadata_bytes;
                 removed(tenant);
             }
             keeps
@@ -225,7 +238,7 @@ impl Partition {
         }
     }
 
-    /// By how many bytes turns of releases and evictions, and the removal of tenants, have changed the memory since this
+    /// By how many bytes turns of releases, evictions and trims, and the removal of tenants, have changed the memory since this
     /// was asked last. To add up all tenants' bytes would take longer than a turn.
     pub const fn take_change(&mut self) -> isize {
         std::mem::replace(&mut self.change_bytes, 0)

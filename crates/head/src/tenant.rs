@@ -22,9 +22,6 @@ use std::ops::Bound;
 #[cfg(test)]
 mod tests;
 
-/// Metric families whose metadata is kept for one tenant in one partition.
-const METADATA_MAX: usize = 20_000;
-
 /// Samples stored in a turn, where all are in order: some fifty microseconds, for readers wait for it.
 const TURN_SAMPLES: usize = 2048;
 
@@ -49,8 +46,8 @@ pub struct TenantHead {
     pub(crate) late: HashMap<SeriesRef, Late>,
     pub(crate) frozen_late: HashMap<SeriesRef, Late>,
     pub(crate) frozen: Frozen,
-    metadata: BTreeMap<String, Metadata>,
-    metadata_bytes: usize,
+    pub(crate) metadata: BTreeMap<String, Metadata>,
+    pub(crate) metadata_bytes: usize,
     pub(crate) exemplars: Exemplars,
     pub(crate) active: usize,
     pub(crate) chunk_bytes: usize,
@@ -216,36 +213,9 @@ impl TenantHead {
         }
     }
 
-    /// Keeps what is known about a metric. Beyond the bound, new families are left out.
-    pub fn put_metadata(&mut self, metadata: Metadata) {
-        let bytes =
-            |m: &Metadata| 2 * m.metric.len() + m.help.len() + m.unit.len() + size_of::<Metadata>() + 48;
-        if let Some(known) = self.metadata.get_mut(&metadata.metric) {
-            self.metadata_bytes = self.metadata_bytes + bytes(&metadata) - bytes(known);
-            *known = metadata;
-        } else if self.metadata.len() < METADATA_MAX {
-            self.metadata_bytes += bytes(&metadata);
-            self.metadata.insert(metadata.metric.clone(), metadata);
-        }
-    }
-
-    /// Keeps what was known about a metric before a restart. Its series may not be here: without any, the tenant is forgotten
-    /// like one whose series were last seen at `now_s`.
-    pub fn restore_metadata(&mut self, metadata: Metadata, now_s: u32) {
-        self.restored_s = Some(now_s);
-        self.put_metadata(metadata);
-    }
-
     /// Says when a series was last seen, where no sample does: eviction goes by it.
     pub fn set_seen(&mut self, series: SeriesRef, seen_s: u32) {
         self.series.get_mut(series.index()).seen_s = seen_s;
-    }
-
-    /// Keeps an exemplar, and lets go of the oldest one beyond the bound. It keeps its series from being idle as a
-    /// sample at `now_s` does: a series may be nothing but exemplars.
-    pub fn put_exemplar(&mut self, series: SeriesRef, exemplar: Exemplar, now_s: u32) {
-        self.series.get_mut(series.index()).seen_s = now_s;
-        self.exemplars.push(series, exemplar);
     }
 
     /// All metadata, unsorted.

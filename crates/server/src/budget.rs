@@ -77,6 +77,16 @@ impl Budget {
         self.query_bytes - self.evaluation_bytes() - self.cache_bytes()
     }
 
+    /// What exemplars may hold, of `head_bytes`: 5 %.
+    pub const fn exemplars_bytes(&self) -> u64 {
+        self.head_bytes / 20
+    }
+
+    /// What metadata may hold, of `head_bytes`: 5 %.
+    pub const fn metadata_bytes(&self) -> u64 {
+        self.head_bytes / 20
+    }
+
     /// What connections may buffer, of `other_bytes`: 5 % of the whole.
     pub const fn connections_bytes(&self) -> u64 {
         self.other_bytes / 7 * 5
@@ -111,10 +121,12 @@ impl fmt::Display for Budget {
         let mib = |bytes: u64| bytes >> 20;
         write!(
             f,
-            "{} MiB ({}) = head {} + inflight {} + query {} + flush {} + decoders {} + other {}",
+            "{} MiB ({}) = head {} (exemplars {}, metadata {}) + inflight {} + query {} + flush {} + decoders {} + other {}",
             mib(self.total_bytes),
             self.reason,
             mib(self.head_bytes),
+            mib(self.exemplars_bytes()),
+            mib(self.metadata_bytes()),
             mib(self.inflight_bytes),
             mib(self.query_bytes),
             mib(self.flush_bytes),
@@ -145,6 +157,13 @@ mod tests {
         }
         assert!(Budget::of(TOTAL_BYTES_MIN - 1).is_err());
         assert!(Budget::half_of(&Memory { bytes: 1, source: String::new() }).total_bytes >= TOTAL_BYTES_MIN);
+    }
+
+    #[test]
+    fn the_printed_budget_has_all_of_its_parts() {
+        let expected = "256 MiB (as set) = head 127 (exemplars 6, metadata 6) + inflight 38 + query 38 + flush 25 + \
+                        decoders 7 + other 17";
+        assert_eq!(Budget::of(256 << 20).unwrap().to_string(), expected);
     }
 
     #[test]

@@ -12,14 +12,14 @@ pub(crate) const REFUSE_LAGGARDS: u64 = 60;
 /// Percent of the tenant limit from which idle series are evicted early, so that idle tenants leave with them.
 pub(crate) const TENANTS: usize = 80;
 
-/// All series without samples are evicted.
+/// All series without samples are evicted, and most exemplars dropped.
 pub(crate) const EVICT_ALL: u64 = 75;
 
 /// Writes of a tenant that cannot be sealed are refused, where nobody can (the store is away), or nobody else writes:
 /// somebody may come who can.
 pub(crate) const REFUSE_LAST: u64 = 80;
 
-/// No series is made any more: known ones can still flow.
+/// No series is made and no metadata of new metric families is kept any more: known series can still flow.
 pub(crate) const NO_NEW_SERIES: u64 = 85;
 
 const _: () = assert!(SEAL <= EVICT_ALL && EVICT_SOON < EVICT_ALL && EVICT_ALL < NO_NEW_SERIES);

@@ -134,6 +134,17 @@ impl Shared {
         self.head_bytes() >= self.settings.budget.head_bytes / 100 * percent
     }
 
+    /// What one partition's exemplars may hold: a fifth as much where the head needs the memory for series and samples.
+    pub(crate) fn exemplar_limit_bytes(&self) -> usize {
+        let share = self.settings.budget.exemplars_bytes() as usize / self.partitions.len();
+        if self.is_filled_to(fill::EVICT_ALL) { share / 5 } else { share }
+    }
+
+    /// What one partition's metadata may hold.
+    pub(crate) fn metadata_limit_bytes(&self) -> usize {
+        self.settings.budget.metadata_bytes() as usize / self.partitions.len()
+    }
+
     /// Whether there is room for new series, and who asks for the first time. Known series may still flow where
     /// there is none.
     pub(crate) fn room_for_series(&self) -> Result<(), SeriesError> {

@@ -6,7 +6,36 @@ mod process;
 
 pub(crate) use gauges::register_gauges;
 
+use head::MetadataRefusal;
 use stdx::telemetry::{Counter, Histogram, LATENCY_BUCKETS_S, Registry};
+
+/// Metadata that was not kept, by reason.
+#[derive(Debug)]
+pub(crate) struct RefusedMetadata {
+    families: Counter,
+    bytes: Counter,
+    /// The head is too full for anything new.
+    pub(crate) head_full: Counter,
+}
+
+impl RefusedMetadata {
+    fn new(r: &Registry) -> Self {
+        let of = |reason| {
+            let help =
+                "Metric families whose metadata was left out of accepted requests or replay, by reason.";
+            r.counter_with("floodmark_write_refused_metadata_total", help, &[("reason", reason)])
+        };
+        Self { families: of("families"), bytes: of("bytes"), head_full: of("head_full") }
+    }
+
+    /// The counter of what a head refuses.
+    pub(crate) const fn of(&self, refusal: MetadataRefusal) -> &Counter {
+        match refusal {
+            MetadataRefusal::Families => &self.families,
+            MetadataRefusal::Bytes => &self.bytes,
+        }
+    }
+}
 
 /// Counters of the write path.
 #[derive(Debug)]
@@ -14,6 +43,8 @@ pub(crate) struct WriteMetrics {
     pub(crate) samples: Counter,
     pub(crate) refused_samples: Counter,
     pub(crate) refused_exemplars: Counter,
+    pub(crate) refused_metadata: RefusedMetadata,
+    pub(crate) exemplars_dropped: Counter,
     pub(crate) series_created: Counter,
     pub(crate) series_evicted: Counter,
     pub(crate) late_samples: Counter,
@@ -47,6 +78,11 @@ impl WriteMetrics {
             refused_exemplars: r.counter(
                 "floodmark_write_refused_exemplars_total",
                 "Exemplars left out of accepted requests: damaged, with too long labels, or of a series that was left out.",
+            ),
+            refused_metadata: RefusedMetadata::new(r),
+            exemplars_dropped: r.counter(
+                "floodmark_head_exemplars_dropped_total",
+                "Exemplars dropped because all of them together, or the head, held too much.",
             ),
             body_bytes: r.counter("floodmark_write_body_bytes_total", "Bytes of write bodies, as received."),
             seconds_known: seconds("known"),

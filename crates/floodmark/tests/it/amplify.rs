@@ -50,7 +50,18 @@ fn metadata_without_end() {
         last = status(&server, &Request::write(&wire::snappy(&message)));
     }
     eprintln!("last: {last}");
+    assert!(server.metric("floodmark_write_refused_metadata_total{reason=\"bytes\"}") > 0.0);
+    check_part(&server, "metadata");
     is_well(server);
+}
+
+/// Exemplars or metadata hold no more than their part of the head.
+fn check_part(server: &Server, part: &str) {
+    let of = |what| {
+        server.metric(&format!("floodmark_budget_part_{what}_bytes{{account=\"head\",part=\"{part}\"}}"))
+    };
+    let (used, limit) = (of("used"), of("limit"));
+    assert!(used > 0.0 && used <= limit, "{used} of {limit}");
 }
 
 #[test]
@@ -60,11 +71,13 @@ fn exemplars_without_end() {
     for round in 0..60 {
         let mut series = Series::named("m").sample(now + round, 1.0);
         for i in 0..2_000 {
-            let trace = format!("{round}-{i}-{}", "0123456789abcdef".repeat(20));
+            let trace = format!("{round}-{i}-{}", "0123456789abcdef".repeat(6));
             series = series.exemplar(&[("trace_id", &trace)], now + round, f64::from(i));
         }
         status(&server, &Request::write(&wire::v1(&[series])));
     }
+    assert!(server.metric("floodmark_head_exemplars_dropped_total") > 0.0);
+    check_part(&server, "exemplars");
     is_well(server);
 }
 

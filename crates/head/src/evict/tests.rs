@@ -301,7 +301,7 @@ fn metadata() -> Metadata {
 fn a_tenant_that_has_only_metadata_stays() {
     let tenant = TenantId::anonymous();
     let mut partition = Partition::new(1);
-    partition.tenant_mut(&tenant).put_metadata(metadata());
+    partition.put_metadata(&tenant, metadata(), 1 << 20).unwrap();
     partition.remove_empty(Idle::before(u32::MAX), |_| panic!("it has something to lose"));
     assert_eq!(partition.tenant_count(), 1);
 }
@@ -310,7 +310,7 @@ fn a_tenant_that_has_only_metadata_stays() {
 fn restored_metadata_without_series_leaves_when_it_is_idle() {
     let tenant = TenantId::anonymous();
     let mut partition = Partition::new(1);
-    partition.tenant_mut(&tenant).restore_metadata(metadata(), 100);
+    partition.restore_metadata(&tenant, metadata(), 1 << 20, 100).unwrap();
     partition.remove_empty(Idle::before(100), |_| panic!("it was there a moment ago"));
     partition.remove_empty(Idle::before(101), |_| {});
     assert_eq!(partition.tenant_count(), 0);
@@ -355,15 +355,17 @@ fn exemplars_go_with_their_series() {
     let mut partition = Partition::new(1);
     let head = partition.tenant_mut(&tenant);
     let refs: Vec<_> = (0..100).map(|i| create(head, &labels_of(i, 0))).collect();
-    for series in &refs {
-        let labels = Labels::from_pairs(&[("trace", "x")]);
-        head.put_exemplar(*series, Exemplar { labels, timestamp_ms: 1, value: 1.0 }, 1);
-    }
-    head.append(&refs[..50], &[1; 50], &[1.0; 50], 9);
+    let exemplar = |trace| {
+        let labels = Labels::from_pairs(&[("trace", trace)]);
+        Exemplar { labels, timestamp_ms: 1, value: 1.0 }
+    };
+    partition.put_exemplars(&tenant, refs.iter().map(|series| (*series, exemplar("x"))), 1);
+    partition.tenant_mut(&tenant).append(&refs[..50], &[1; 50], &[1.0; 50], 9);
     // as new as a sample, and the series has none
-    let labels = Labels::from_pairs(&[("trace", "y")]);
-    head.put_exemplar(refs[50], Exemplar { labels, timestamp_ms: 1, value: 1.0 }, 9);
+    partition.put_exemplars(&tenant, [(refs[50], exemplar("y"))].into_iter(), 9);
     evict(&mut partition, 9);
+    let held = partition.tenant(&tenant).unwrap().exemplars.memory_bytes();
+    assert_eq!(partition.exemplar_bytes(), held);
     let head = partition.tenant(&tenant).unwrap();
     let kept = refs[..51].iter().chain([&refs[50]]).copied();
     assert!(head.exemplars().map(|(series, _)| *series).eq(kept));

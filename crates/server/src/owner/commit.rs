@@ -1,6 +1,7 @@
 //! One group: make it durable, then visible, then answer.
 
 use super::Owner;
+use super::extras::trim_exemplars;
 use super::outage::Mention;
 use crate::refusal::Refusal;
 use crate::submission::Submission;
@@ -121,7 +122,7 @@ impl Owner {
 
     /// What is durable becomes visible, in turns: readers get the lock between two of them.
     fn apply(&self, group: &mut [Submission]) {
-        let now_s = self.node.steady_s();
+        let (now_s, limit_bytes) = (self.node.steady_s(), self.node.metadata_limit_bytes());
         let mut stats = AppendStats::default();
         let mut grown = 0;
         let mut partition = self.partition.head.write();
@@ -138,13 +139,19 @@ impl Owner {
                 }
                 RwLockWriteGuard::bump(&mut partition);
             }
-            let head = partition.tenant_mut(&submission.tenant);
             if submission.is_last_slice() {
-                submission.metadata.drain(..).for_each(|m| head.put_metadata(m));
-                submission.exemplars.drain(..).for_each(|(s, e)| head.put_exemplar(s, e, now_s));
+                for metadata in submission.metadata.drain(..) {
+                    // what fitted alone may not fit with the rest of the group
+                    if let Err(refusal) = partition.put_metadata(&submission.tenant, metadata, limit_bytes) {
+                        self.node.metrics.refused_metadata.of(refusal).inc();
+                    }
+                }
+                partition.put_exemplars(&submission.tenant, submission.exemplars.drain(..), now_s);
             }
-            grown += head.memory_bytes() as isize - before as isize;
+            grown += partition.memory_bytes_of(&submission.tenant) as isize - before as isize;
         }
+        trim_exemplars(&self.node, &mut partition);
+        grown += partition.take_change();
         drop(partition);
         if stats.in_order + stats.late > 0 {
             let unsealed = &self.partition.unsealed_since_ms;

@@ -2,6 +2,7 @@
 
 use super::Owner;
 use super::duty::{Duty, SLICES_MAX};
+use super::extras::trim_exemplars;
 use crate::fill;
 use head::{Evicted, Idle};
 use std::time::{Duration, Instant};
@@ -59,6 +60,9 @@ impl Owner {
             let evicted = head.evict_turn(idle, |tenant, series| dictionary.remove(tenant, series));
             if matches!(evicted, Evicted::Done(1..)) {
                 head.remove_empty(idle, |tenant| dictionary.remove_tenant(tenant));
+            }
+            if matches!(evicted, Evicted::Done(_)) {
+                trim_exemplars(&self.node, &mut head);
             }
             partition.grew(head.take_change());
             evicted

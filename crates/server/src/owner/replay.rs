@@ -21,7 +21,9 @@ mod references;
 mod tests;
 
 use super::Owner;
+use super::extras::trim_exemplars;
 use crate::lake::Mark;
+use crate::node::Shared;
 use buffers::Buffers;
 use head::Partition;
 use journal::record::RECORD_VERSION;
@@ -157,7 +159,7 @@ impl Owner {
             let left_out = sealed.leave_out(&mut buffers.record, entry.offset);
             let before = replay.samples;
             let mut grown = 0;
-            let applied = replay.apply(is_sealed, &mut self.partition.head.write(), &mut grown);
+            let applied = replay.apply(is_sealed, &self.node, &mut self.partition.head.write(), &mut grown);
             self.partition.grew(grown);
             if applied.is_err() {
                 replay.buffers.give_back();
@@ -414,6 +416,8 @@ struct Replay {
     sealed: u64,
     /// Samples whose series' definition was lost.
     nameless: u64,
+    /// When series that nothing needs were last looked for because the heads were full.
+    looked_at: Option<Instant>,
 }
 
 impl Replay {
@@ -433,12 +437,19 @@ impl Replay {
             samples: 0,
             sealed: 0,
             nameless: 0,
+            looked_at: None,
         })
     }
 
     /// Applies the record that was decoded last, without its samples where they are `sealed`; adds to `grown` by how many
     /// bytes the head grew. Where memory for references runs out, only definitions were applied, and it can be applied again.
-    fn apply(&mut self, sealed: bool, partition: &mut Partition, grown: &mut isize) -> Result<(), Exhausted> {
+    fn apply(
+        &mut self,
+        sealed: bool,
+        node: &Shared,
+        partition: &mut Partition,
+        grown: &mut isize,
+    ) -> Result<(), Exhausted> {
         let record = &mut self.buffers.record;
         let (slots, memory) = self.references.of(&record.tenant)?;
         if sealed {
@@ -474,14 +485,18 @@ impl Replay {
                 head.append(&record.refs, &record.timestamps, &record.values, self.seen_s);
                 self.samples += record.refs.len() as u64;
             }
-            record.metadata.drain(..).for_each(|m| head.restore_metadata(m, self.seen_s));
-            for (given, exemplar) in record.exemplars.drain(..) {
-                if let Some(series) = slots.series(given) {
-                    head.put_exemplar(series, exemplar, self.seen_s);
-                }
+            for metadata in record.metadata.drain(..) {
+                let limit_bytes = node.metadata_limit_bytes();
+                let restored = partition.restore_metadata(&record.tenant, metadata, limit_bytes, self.seen_s);
+                restored.unwrap_or_else(|refusal| node.metrics.refused_metadata.of(refusal).inc());
             }
+            let exemplars = record.exemplars.drain(..);
+            let exemplars = exemplars.filter_map(|(given, exemplar)| Some((slots.series(given)?, exemplar)));
+            partition.put_exemplars(&record.tenant, exemplars, self.seen_s);
         }
-        *grown += head.memory_bytes() as isize;
+        *grown += partition.memory_bytes_of(&record.tenant) as isize;
+        trim_exemplars(node, partition);
+        *grown += partition.take_change();
         defined
     }
 }

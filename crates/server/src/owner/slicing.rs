@@ -59,6 +59,7 @@ impl Owner {
     /// Takes a submission whose series all exist: into the group, or to those that are stored in slices. Says what it
     /// adds to the group, in samples in order.
     pub(super) fn admit(&mut self, mut submission: Submission) -> usize {
+        self.leave_out_metadata(&mut submission);
         let others = submission.metadata.len() + submission.exemplars.len();
         let mut cost = Cost { total: others, last: None };
         self.leave_out_the_too_old(&mut submission, &mut cost);

@@ -4,8 +4,9 @@ use crate::pipeline::tests::{small_node, small_settings};
 use crate::settings::Settings;
 use crate::submission::NewSeries;
 use crate::submission::Outcome;
-use model::{Labels, Samples, SeriesKey, SeriesRef, TenantId, TimeRange};
-use stdx::clock::ManualClock;
+use crate::world::World;
+use model::{Exemplar, Labels, Metadata, MetricKind, Samples, SeriesKey, SeriesRef, TenantId, TimeRange};
+use stdx::clock::{ManualClock, SystemClock};
 use stdx::rng::Rng;
 use tokio::sync::oneshot;
 
@@ -17,6 +18,15 @@ pub(super) fn owner_of(node: &Node, journal: journal::Memory) -> (Owner, Command
     let partition = Arc::new(PartitionShared::new(node.shared().seed));
     let (send, receive) = sync_channel(16);
     (Owner::new(0, Arc::clone(node.shared()), partition, Box::new(journal), receive), send)
+}
+
+/// A node of one partition that does not run, and that partition's owner.
+pub(super) fn only_owner(dir: &std::path::Path, journal: journal::Memory) -> (Node, Owner, Commands) {
+    let settings = Settings { partitions: 1, ..small_settings(dir) };
+    let node = Node::assemble(settings, World::real(Arc::new(SystemClock))).unwrap().node;
+    let (send, receive) = sync_channel(16);
+    let (shared, partition) = (Arc::clone(node.shared()), Arc::clone(&node.partitions()[0]));
+    (node, Owner::new(0, shared, partition, Box::new(journal), receive), send)
 }
 
 fn new_series(name: &str, count: usize) -> Submission {
@@ -172,4 +182,75 @@ fn a_replay_ends_when_the_node_stops() {
     assert_eq!(owner.replay().unwrap(), replay::End::Stopped);
     assert_eq!(series_count(&owner), 1);
     node.stop();
+}
+
+/// What many tenants send of exemplars and metadata leaves the head to series and samples.
+#[test]
+fn exemplars_and_metadata_keep_to_their_parts_of_the_head() {
+    const TENANTS: usize = 30;
+    let dir = tempfile::tempdir().unwrap();
+    let (node, mut owner, send) = only_owner(dir.path(), journal::Memory::new(1000));
+    let budget = node.budget().clone();
+    for i in 0..TENANTS {
+        let (reply, mut answer) = oneshot::channel();
+        let mut submission = Submission { reply, ..new_series("m", 1) };
+        submission.tenant = TenantId::parse(&format!("t{i}")).unwrap();
+        let exemplar = |i: usize| {
+            let labels = Labels::from_pairs(&[("trace_id", &format!("{i:0120}"))]);
+            Exemplar { labels, timestamp_ms: 1, value: i as f64 }
+        };
+        submission.new[0].exemplars = (0..2000).map(exemplar).collect();
+        let metadata = |i: usize| {
+            let (help, unit) = ("h".repeat(4 << 10), "u".repeat(4 << 10));
+            Metadata { metric: format!("m{i}"), kind: MetricKind::Gauge, help, unit }
+        };
+        submission.metadata = (0..50).map(metadata).collect();
+        send.send(Command::Write(Box::new(submission))).unwrap();
+        let outcome = loop {
+            owner.turn(None);
+            if let Ok(answer) = answer.try_recv() {
+                break answer.unwrap();
+            }
+        };
+        assert_eq!((outcome.exemplars, outcome.refused_exemplars, outcome.no_room), (2000, 0, false));
+    }
+    let head = owner.partition.head.read();
+    let (exemplars, metadata) = (head.exemplar_bytes() as u64, head.metadata_bytes() as u64);
+    assert!(exemplars <= budget.exemplars_bytes() && exemplars > budget.exemplars_bytes() / 2, "{exemplars}");
+    assert!(metadata <= budget.metadata_bytes() && metadata > budget.metadata_bytes() / 2, "{metadata}");
+    assert!(!node.shared().is_filled_to(12), "{} bytes", node.shared().head_bytes());
+    assert_eq!(node.shared().head_bytes(), head.memory_bytes() as u64);
+    let kept: usize = head.tenants().map(|(_, head)| head.exemplars().count()).sum();
+    assert_eq!(owner.node.metrics.exemplars_dropped.get(), (TENANTS * 2000 - kept) as u64);
+    let families: usize = head.tenants().map(|(_, head)| head.metadata().count()).sum();
+    let metrics = node.registry().render();
+    let refused = format!("reason=\"bytes\"}} {}", TENANTS * 50 - families);
+    assert!(metrics.contains(&format!("floodmark_write_refused_metadata_total{{{refused}\n")), "{metrics}");
+    for part in ["exemplars", "metadata"] {
+        let limit =
+            format!("part_limit_bytes{{account=\"head\",part=\"{part}\"}} {}\n", budget.metadata_bytes());
+        assert!(metrics.contains(&limit), "{metrics}");
+    }
+}
+
+/// Above 85 % of the head, metadata of new families is refused like new series; what is known is updated.
+#[test]
+fn a_full_head_takes_no_metadata_of_new_families() {
+    let dir = tempfile::tempdir().unwrap();
+    let (node, mut owner, send) = only_owner(dir.path(), journal::Memory::new(1000));
+    let mut write = |metric: &str, help: &str| {
+        let mut submission = new_series("m", 0);
+        let (metric, unit) = (metric.to_owned(), String::new());
+        submission.metadata = vec![Metadata { metric, kind: MetricKind::Gauge, help: help.into(), unit }];
+        send.send(Command::Write(Box::new(submission))).unwrap();
+        owner.turn(None);
+    };
+    write("known", "old");
+    node.partitions()[0].grew((node.budget().head_bytes / 100 * 90) as isize);
+    write("known", "new");
+    write("another", "");
+    let head = node.partitions()[0].head.read();
+    let all: Vec<_> =
+        head.tenant(&TenantId::anonymous()).unwrap().metadata().map(|m| m.help.as_str()).collect();
+    assert_eq!((all, node.shared().metrics.refused_metadata.head_full.get()), (vec!["new"], 1));
 }

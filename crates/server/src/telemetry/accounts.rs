@@ -5,6 +5,7 @@
 
 use crate::machine::resident_bytes;
 use crate::node::Node;
+use head::Partition;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use stdx::budget::Account;
@@ -45,6 +46,7 @@ impl Part {
 
 /// Registers all of them.
 pub(super) fn register(node: &Node) {
+    register_head_parts(node);
     let mut all = parts(node);
     let used: Vec<_> = all.iter().map(|part| Arc::clone(&part.used)).collect();
     let other = move || resident_bytes().saturating_sub(used.iter().map(|used| used()).sum());
@@ -56,6 +58,24 @@ pub(super) fn register(node: &Node) {
         gauge("floodmark_budget_limit_bytes", "What an account may hold.", Arc::new(move || limit_bytes));
         gauge("floodmark_budget_used_bytes", "What an account holds.", used);
         gauge("floodmark_budget_peak_bytes", "The most that an account ever held.", peak);
+    }
+}
+
+/// What exemplars and metadata hold of the head.
+fn register_head_parts(node: &Node) {
+    let (budget, r) = (node.budget(), node.registry());
+    type Held = fn(&Partition) -> usize;
+    let parts: [(_, _, Held); 2] = [
+        ("exemplars", budget.exemplars_bytes(), Partition::exemplar_bytes),
+        ("metadata", budget.metadata_bytes(), Partition::metadata_bytes),
+    ];
+    for (part, limit_bytes, read) in parts {
+        let labels = [("account", "head"), ("part", part)];
+        let help = "What a part of an account may hold.";
+        r.gauge_fn("floodmark_budget_part_limit_bytes", help, &labels, move || limit_bytes as f64);
+        let shared = Arc::clone(node.shared());
+        let used = move || shared.partitions().iter().map(|p| read(&p.head.read())).sum::<usize>() as f64;
+        r.gauge_fn("floodmark_budget_part_used_bytes", "What a part of an account holds.", &labels, used);
     }
 }
 

@@ -7,6 +7,7 @@
 //!
 //! All that is not in tables was in the heads when the process died, so with the same `--memory` it fits again, and
 //! nothing waits. With less, or where the heads are packed worse this time, tables have to take some of it before the rest.
+//! Exemplars and the series that only they need are let go first: nothing waits for examples.
 
 use super::references::References;
 use super::{Halt, Owner, Replay};
@@ -20,6 +21,9 @@ use std::time::{Duration, Instant};
 const ROOM_POLL: Duration = Duration::from_millis(20);
 const ROOM_WAIT_LOGGED: Duration = Duration::from_secs(30);
 
+/// How often full heads are searched for series that nothing needs: the rest of the dictionary is read for it.
+const EVICT_EVERY: Duration = Duration::from_secs(1);
+
 impl Owner {
     /// Between two records, of which `next` is the second: does what the sealer asks for, and waits while heads are full.
     pub(super) fn pace(&mut self, replay: &mut Replay, next: Offset) -> Result<(), Halt> {
@@ -27,13 +31,17 @@ impl Owner {
         if self.has_room(replay) {
             return Ok(());
         }
-        self.wait_for(replay, next, Self::heads_are_full, |owner, replay| owner.has_room(replay))
+        self.wait_for(replay, next, Self::heads_are_full, |owner, replay| {
+            owner.make_room(replay, next)?;
+            Ok(owner.has_room(replay))
+        })
     }
 
     /// The record at `next`, or its dictionary, needs memory that replay does not have at the moment.
     pub(super) fn wait_for_memory(&mut self, replay: &mut Replay, next: Offset) -> Result<(), Halt> {
         let used_bytes = self.node.replay.used_bytes();
-        let others_gave_back = move |owner: &Self, _: &Replay| owner.node.replay.used_bytes() < used_bytes;
+        let others_gave_back =
+            move |owner: &mut Self, _: &mut Replay| Ok(owner.node.replay.used_bytes() < used_bytes);
         let why = |_: &Self| "replay waits for memory that the replay of other partitions uses".to_owned();
         self.wait_for(replay, next, why, others_gave_back)
     }
@@ -44,14 +52,14 @@ impl Owner {
         replay: &mut Replay,
         next: Offset,
         why: impl Fn(&Self) -> String,
-        is_over: impl Fn(&Self, &Replay) -> bool,
+        mut is_over: impl FnMut(&mut Self, &mut Replay) -> Result<bool, Halt>,
     ) -> Result<(), Halt> {
         let began = self.node.clock.instant();
         let mut logged: Option<Instant> = None;
         loop {
             self.node.pause.pause(ROOM_POLL);
             self.hear(replay, next)?;
-            if is_over(self, replay) {
+            if is_over(self, replay)? {
                 self.partition.trouble.lock().clear();
                 return Ok(());
             }
@@ -105,9 +113,24 @@ impl Owner {
         Ok(())
     }
 
-    /// What was frozen leaves the head, with all series that the rest of the dictionary does not need.
-    fn let_go(&mut self, replay: &mut Replay, next: Offset, sealed: Sealed) -> Result<(), Halt> {
+    /// What was frozen leaves the head, with series that neither exemplars nor the rest of the dictionary need.
+    pub(super) fn let_go(&mut self, replay: &mut Replay, next: Offset, sealed: Sealed) -> Result<(), Halt> {
         self.release(sealed);
+        self.evict_rest(replay, next)
+    }
+
+    /// Evicts series without samples that the rest of the dictionary does not need, where the heads are full of them.
+    pub(super) fn make_room(&mut self, replay: &mut Replay, next: Offset) -> Result<(), Halt> {
+        let now = self.node.clock.instant();
+        let is_due = replay.looked_at.is_none_or(|at| now.duration_since(at) >= EVICT_EVERY);
+        if !is_due || !self.node.is_filled_to(fill::EVICT_ALL) {
+            return Ok(());
+        }
+        replay.looked_at = Some(now);
+        self.evict_rest(replay, next)
+    }
+
+    fn evict_rest(&self, replay: &mut Replay, next: Offset) -> Result<(), Halt> {
         let mut rest = self.references()?;
         if let Some(dictionary) = replay.dictionary {
             match self.survey(dictionary, next, &mut rest, |_, _| false) {
@@ -133,6 +156,10 @@ impl Owner {
                 is_needed
             });
         }
+        // as when series are written: where memory is short, exemplars keep none
+        if !self.node.is_filled_to(fill::EVICT_ALL) {
+            head.write().see_exemplars(now_s);
+        }
         let idle = Idle { retire_before_s: 0, evict_before_s: now_s };
         let evicted = loop {
             let evicted = head.write().evict_turn(idle, |_, _| {});
@@ -141,7 +168,9 @@ impl Owner {
             }
         };
         let mut partition = head.write();
-        partition.remove_empty(idle, |_| {});
+        partition.see_exemplars(replay.seen_s);
+        // metadata that was restored a moment ago is not idle
+        partition.remove_empty(Idle::before(0), |_| {});
         for (tenant, slots) in replay.references.tenants_mut() {
             for series in slots.all() {
                 partition.tenant_mut(tenant).set_seen(series, replay.seen_s);

@@ -2,7 +2,7 @@ use super::*;
 use crate::budget::Budget;
 use crate::lake::tests::node_with;
 use crate::node::Node;
-use crate::owner::tests::{owner_of, series_count};
+use crate::owner::tests::{only_owner, owner_of, series_count};
 use crate::pipeline::tests::small_node;
 use journal::{Journal, Memory, RecordEncoder};
 use model::{Exemplar, Labels, Metadata, MetricKind, SeriesRef, TimeRange};
@@ -185,6 +185,108 @@ fn exemplars_of_sealed_churn_are_the_newest_ones() {
     assert!(values.into_iter().eq((3000..count).map(f64::from)));
     drop(partition);
     node.stop();
+}
+
+/// Replays on a thread of its own, without ever waiting.
+fn replay_at_once(mut owner: Owner) -> Owner {
+    let partition = Arc::clone(&owner.partition);
+    let replay = std::thread::spawn(move || {
+        assert_eq!(owner.replay().unwrap(), End::Complete);
+        owner
+    });
+    while !replay.is_finished() {
+        let trouble = partition.trouble.lock().clone();
+        assert!(trouble.is_empty(), "{trouble}");
+        std::thread::yield_now();
+    }
+    replay.join().unwrap()
+}
+
+/// As a version wrote them that had no bound on an exemplar's labels.
+#[test]
+fn replay_keeps_the_newest_exemplars_that_fit() {
+    const COUNT: u32 = 3000;
+    let dir = tempfile::tempdir().unwrap();
+    let mut writer = Writer::new();
+    writer.new_series(0, "0", 1000);
+    for i in 0..COUNT {
+        let labels = Labels::from_pairs(&[("trace", &"x".repeat(15 << 10))]);
+        let exemplar = Exemplar { labels, timestamp_ms: 5, value: f64::from(i) };
+        writer.record(|encoder| encoder.exemplar(SeriesRef(0), &exemplar));
+    }
+    let (node, owner, _commands) = only_owner(dir.path(), writer.journal.reopen());
+    assert!(u64::from(COUNT) * (15 << 10) > node.budget().head_bytes);
+    let owner = replay_at_once(owner);
+    assert_eq!(content(&owner, &writer.tenant), [("0".to_owned(), 1)]);
+    let partition = owner.partition.head.read();
+    assert!(partition.exemplar_bytes() as u64 <= node.budget().exemplars_bytes());
+    assert_eq!(node.shared().head_bytes(), partition.memory_bytes() as u64);
+    let values = partition.tenant(&writer.tenant).unwrap().exemplars().map(|(_, e)| e.value as u32);
+    let kept: Vec<_> = values.collect();
+    assert!(kept.len() > 50 && kept.iter().copied().eq(COUNT - kept.len() as u32..COUNT), "{kept:?}");
+    assert_eq!(node.shared().metrics.exemplars_dropped.get(), u64::from(COUNT) - kept.len() as u64);
+}
+
+/// Exemplars take little, but each may bring back a series whose labels take much, and that sealing does not free.
+#[test]
+fn replay_does_not_wait_for_series_that_only_exemplars_need() {
+    const COUNT: u32 = 2500;
+    let dir = tempfile::tempdir().unwrap();
+    let mut writer = Writer::new();
+    let mut upto = 0;
+    for i in 0..COUNT {
+        let long = format!("{i}-{}", "x".repeat(15 << 10));
+        upto = writer.record(|encoder| {
+            encoder.define(SeriesRef(i), labels(&long).as_ref());
+            let exemplar = Exemplar { labels: Labels::empty(), timestamp_ms: 5, value: f64::from(i) };
+            encoder.exemplar(SeriesRef(i), &exemplar);
+        });
+    }
+    writer.sample(COUNT - 1, 2000);
+    let (node, owner, _commands) = only_owner(dir.path(), writer.journal.reopen());
+    sealed_upto(&node, upto);
+    assert!(u64::from(COUNT) * (15 << 10) > node.budget().head_bytes);
+    let owner = replay_at_once(owner);
+    assert!((2..COUNT as usize).contains(&series_count(&owner)));
+    let partition = owner.partition.head.read();
+    let newest = partition.tenant(&writer.tenant).unwrap().exemplars().last().map(|(_, e)| e.value as u32);
+    assert_eq!(newest, Some(COUNT - 1));
+    assert_eq!(node.shared().head_bytes(), partition.memory_bytes() as u64);
+}
+
+#[test]
+fn sealing_during_replay_keeps_exemplars_and_metadata() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut writer = Writer::new();
+    let (tenant, only_metadata) = (TenantId::anonymous(), TenantId::parse("only-metadata").unwrap());
+    writer.new_series(0, "with an exemplar", 1000);
+    writer.record(|encoder| {
+        encoder.exemplar(SeriesRef(0), &Exemplar { labels: labels("trace"), timestamp_ms: 5, value: 1.0 });
+        // seen without a sample
+        encoder.define(SeriesRef(1), labels("without").as_ref());
+    });
+    writer.tenant = only_metadata.clone();
+    let end = writer.record(|encoder| {
+        let (help, unit) = ("Help.".to_string(), String::new());
+        encoder.metadata(&Metadata { metric: "m".into(), kind: MetricKind::Gauge, help, unit });
+    });
+    let (node, mut owner, _commands) = only_owner(dir.path(), writer.journal.reopen());
+    let mut replay = owner.replay_all().unwrap();
+    let frozen = owner.freeze_upto(Offset(end), &Default::default());
+    let (reply, _answer) = std::sync::mpsc::sync_channel(1);
+    let what = crate::owner::Safe::All { upto: frozen.upto, except: Default::default() };
+    owner.let_go(&mut replay, Offset(end), crate::owner::Sealed { what, reply }).unwrap();
+    let has_metadata = |owner: &Owner| {
+        let partition = owner.partition.head.read();
+        partition.tenant(&only_metadata).is_some_and(|head| head.metadata_of("m").is_some())
+    };
+    assert_eq!(content(&owner, &tenant), [("with an exemplar".to_owned(), 0)]);
+    assert!(has_metadata(&owner));
+    // where memory is short, the exemplar goes with its series
+    owner.partition.grew((node.budget().head_bytes / 100 * 80) as isize);
+    owner.make_room(&mut replay, Offset(end)).unwrap();
+    assert_eq!(content(&owner, &tenant), []);
+    assert!(has_metadata(&owner));
 }
 
 #[test]

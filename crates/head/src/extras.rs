@@ -1,0 +1,198 @@
+//! Exemplars and metadata: what a partition keeps beside series and samples, each within a bound on its bytes.
+//!
+//! They are in no table, so sealing frees none of them. Where exemplars reach their bound, the oldest of the tenants that
+//! hold the most are dropped. Metadata is not dropped for that of others: beyond its bound, new families are refused.
+
+use crate::partition::Partition;
+use crate::tenant::TenantHead;
+use model::{Exemplar, Metadata, SeriesRef, TenantId};
+
+#[cfg(test)]
+mod tests;
+
+/// Metric families whose metadata is kept for one tenant in one partition.
+const METADATA_MAX: usize = 20_000;
+
+/// What a metric family takes beside its texts: its place in a tree.
+const FAMILY_BYTES: usize = size_of::<Metadata>() + 48;
+
+/// Exemplars are cut back to so many quarters of their bound, so that not each one that comes cuts them back again.
+const TRIMMED_QUARTERS: usize = 3;
+
+/// Why metadata is not kept.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum MetadataRefusal {
+    /// The tenant has as many metric families as may be.
+    Families,
+    /// The bound on the bytes of all tenants, or this tenant's share of it.
+    Bytes,
+}
+
+/// Who may use how much of the bytes for metadata.
+#[derive(Debug, Clone, Copy)]
+enum Share {
+    /// A tenant may hold as much as is free afterwards. So nobody can take all of it: of two that try, each gets a third.
+    AsMuchAsIsFree,
+    Everything,
+}
+
+impl Partition {
+    /// Keeps exemplars of a tenant's series. Each keeps its series from being idle as a sample at `now_s` does: a series may
+    /// be nothing but exemplars. [`Self::trim_exemplars`] has to follow.
+    pub fn put_exemplars(
+        &mut self,
+        tenant: &TenantId,
+        exemplars: impl Iterator<Item = (SeriesRef, Exemplar)>,
+        now_s: u32,
+    ) {
+        let mut exemplars = exemplars.peekable();
+        if exemplars.peek().is_none() {
+            return;
+        }
+        let head = self.tenant_mut(tenant);
+        let before = head.exemplars.memory_bytes();
+        for (series, exemplar) in exemplars {
+            head.set_seen(series, now_s);
+            head.exemplars.push(series, exemplar);
+        }
+        let after = head.exemplars.memory_bytes();
+        self.exemplar_bytes = self.exemplar_bytes + after - before;
+    }
+
+    /// Says when series that exemplars use were last seen.
+    pub fn see_exemplars(&mut self, seen_s: u32) {
+        for head in self.tenants.values_mut() {
+            for (series, _) in head.exemplars.iter() {
+                head.series.get_mut(series.index()).seen_s = seen_s;
+            }
+        }
+    }
+
+    /// Drops the oldest exemplars of those who hold the most, where all together hold more than `limit_bytes`; returns how
+    /// many. Who holds less than an equal share loses none.
+    pub fn trim_exemplars(&mut self, limit_bytes: usize) -> u64 {
+        if self.exemplar_bytes <= limit_bytes {
+            return 0;
+        }
+        let held = self.tenants.values().map(|head| head.exemplars.memory_bytes());
+        let most = equal_share(held.filter(|bytes| *bytes > 0).collect(), limit_bytes / 4 * TRIMMED_QUARTERS);
+        let mut dropped = 0;
+        for head in self.tenants.values_mut() {
+            let before = head.exemplars.memory_bytes();
+            if before > most {
+                dropped += head.exemplars.trim(most);
+                let freed = before - head.exemplars.memory_bytes();
+                self.exemplar_bytes -= freed;
+                self.change_bytes -= freed as isize;
+            }
+        }
+        dropped
+    }
+
+    /// Bytes that the exemplars of all tenants hold.
+    pub const fn exemplar_bytes(&self) -> usize {
+        self.exemplar_bytes
+    }
+
+    /// Whether metadata would be kept where that of all tenants may take `limit_bytes`. What is known already may always be
+    /// replaced by what is no longer.
+    pub fn check_metadata(
+        &self,
+        tenant: &TenantId,
+        metadata: &Metadata,
+        limit_bytes: usize,
+    ) -> Result<(), MetadataRefusal> {
+        self.check(self.tenant(tenant), metadata, limit_bytes, Share::AsMuchAsIsFree)
+    }
+
+    /// Keeps what is known about a metric, where [`Self::check_metadata`] allows it.
+    pub fn put_metadata(
+        &mut self,
+        tenant: &TenantId,
+        metadata: Metadata,
+        limit_bytes: usize,
+    ) -> Result<(), MetadataRefusal> {
+        self.check_metadata(tenant, &metadata, limit_bytes)?;
+        self.metadata_bytes = self.metadata_bytes.wrapping_add_signed(self.tenant_mut(tenant).put(metadata));
+        Ok(())
+    }
+
+    /// Keeps what was known about a metric before a restart: no tenant has a share, since what was kept fits. Its series may
+    /// not be here: without any, the tenant is forgotten like one whose series were last seen at `now_s`.
+    pub fn restore_metadata(
+        &mut self,
+        tenant: &TenantId,
+        metadata: Metadata,
+        limit_bytes: usize,
+        now_s: u32,
+    ) -> Result<(), MetadataRefusal> {
+        self.check(self.tenant(tenant), &metadata, limit_bytes, Share::Everything)?;
+        let head = self.tenant_mut(tenant);
+        head.restored_s = Some(now_s);
+        let grown = head.put(metadata);
+        self.metadata_bytes = self.metadata_bytes.wrapping_add_signed(grown);
+        Ok(())
+    }
+
+    /// Bytes that the metadata of all tenants holds.
+    pub const fn metadata_bytes(&self) -> usize {
+        self.metadata_bytes
+    }
+
+    fn check(
+        &self,
+        head: Option<&TenantHead>,
+        metadata: &Metadata,
+        limit_bytes: usize,
+        share: Share,
+    ) -> Result<(), MetadataRefusal> {
+        let (known, families, own_bytes) = match head {
+            Some(head) => (head.metadata_of(&metadata.metric), head.metadata.len(), head.metadata_bytes),
+            None => (None, 0, 0),
+        };
+        let before = known.map_or(0, bytes_of);
+        let more = bytes_of(metadata).saturating_sub(before);
+        if known.is_none() && families >= METADATA_MAX {
+            return Err(MetadataRefusal::Families);
+        }
+        let free_bytes = limit_bytes.saturating_sub(self.metadata_bytes + more);
+        let fits = match share {
+            Share::AsMuchAsIsFree => own_bytes + more <= free_bytes,
+            Share::Everything => self.metadata_bytes + more <= limit_bytes,
+        };
+        if more == 0 || fits { Ok(()) } else { Err(MetadataRefusal::Bytes) }
+    }
+}
+
+impl TenantHead {
+    /// Keeps metadata; returns by how many bytes it grew.
+    fn put(&mut self, metadata: Metadata) -> isize {
+        let mut grown = bytes_of(&metadata) as isize;
+        if let Some(known) = self.metadata.get_mut(&metadata.metric) {
+            grown -= bytes_of(known) as isize;
+            *known = metadata;
+        } else {
+            self.metadata.insert(metadata.metric.clone(), metadata);
+        }
+        self.metadata_bytes = self.metadata_bytes.wrapping_add_signed(grown);
+        grown
+    }
+}
+
+const fn bytes_of(metadata: &Metadata) -> usize {
+    2 * metadata.metric.len() + metadata.help.len() + metadata.unit.len() + FAMILY_BYTES
+}
+
+/// The most that each may hold so that all together hold `total`: who holds less leaves the rest to the others.
+fn equal_share(mut held: Vec<usize>, total: usize) -> usize {
+    held.sort_unstable();
+    let (mut left, count) = (total, held.len());
+    for (i, bytes) in held.into_iter().enumerate() {
+        let share = left / (count - i);
+        if bytes > share {
+            return share;
+        }
+        left -= bytes;
+    }
+    usize::MAX
+}
