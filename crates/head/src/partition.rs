@@ -163,12 +163,22 @@ impl Partition {
     ///
     /// Anything may happen between two turns. A tenant whose series are all gone can be removed
     /// ([`Self::remove_empty`]).
-    pub fn evict_turn(&mut self, idle: Idle, mut freed: impl FnMut(&TenantId, SeriesRef)) -> Evicted {
+    pub fn evict_turn(&mut self, idle: Idle, freed: impl FnMut(&TenantId, SeriesRef)) -> Evicted {
+        self.evict_turn_of(idle, |_| true, freed)
+    }
+
+    /// The same of tenants that are wanted when the eviction begins.
+    pub fn evict_turn_of(
+        &mut self,
+        idle: Idle,
+        wanted: impl Fn(&TenantId) -> bool,
+        mut freed: impl FnMut(&TenantId, SeriesRef),
+    ) -> Evicted {
         let Eviction { step, waiting, leaving, removed } = &mut self.eviction;
         match step {
             Step::Rest => {
                 (*step, *removed) = (Step::Unlink, 0);
-                waiting.extend(self.tenants.keys().cloned());
+                waiting.extend(self.tenants.keys().filter(|tenant| wanted(tenant)).cloned());
             }
             Step::Unlink => {}
             Step::Unlist | Step::Remove if !self.pins.are_gone() => return Evicted::Waits,
@@ -222,9 +232,19 @@ impl Partition {
     }
 
     /// Removes tenants of whom nothing is left; `removed` is told which. They come back with their next write.
-    pub fn remove_empty(&mut self, idle: Idle, mut removed: impl FnMut(&TenantId)) {
+    pub fn remove_empty(&mut self, idle: Idle, removed: impl FnMut(&TenantId)) {
+        self.remove_empty_of(idle, |_| true, removed);
+    }
+
+    /// The same of wanted tenants.
+    pub fn remove_empty_of(
+        &mut self,
+        idle: Idle,
+        wanted: impl Fn(&TenantId) -> bool,
+        mut removed: impl FnMut(&TenantId),
+    ) {
         self.tenants.retain(|tenant, head| {
-            let keeps = !head.is_forgettable(idle);
+            let keeps = !(head.is_forgettable(idle) && wanted(tenant));
             if !keeps {
                 self.change_bytes -= head.memory_bytes() as isize;
                 self.exemplar_bytes -= head.exemplars.memory_bytes();

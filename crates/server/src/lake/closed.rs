@@ -73,6 +73,10 @@ impl Closed {
         of.map(|(tenant, _)| tenant.clone()).collect()
     }
 
+    pub(crate) fn contains(&self, tenant: &TenantId) -> bool {
+        !self.is_empty() && self.tenants.lock().contains_key(tenant)
+    }
+
     /// Fails where the tenant is closed.
     pub(crate) fn check(&self, tenant: &TenantId) -> Result<(), Refusal> {
         if self.is_empty() {

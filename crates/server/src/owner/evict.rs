@@ -5,6 +5,8 @@ use super::duty::{Duty, SLICES_MAX};
 use super::extras::trim_exemplars;
 use crate::fill;
 use head::{Evicted, Idle};
+use model::TenantId;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 /// How often it is looked for such series, with and without pressure.
@@ -54,12 +56,18 @@ impl Owner {
             retire_before_s: now_s.saturating_sub(self.node.settings.series_idle_s),
             evict_before_s: now_s.saturating_sub(idle_s),
         });
+        // what a closed tenant has here and in no table is not read again when it opens; but series that only exemplars
+        // need must not keep out the samples that it waits for
+        let node = Arc::clone(&self.node);
+        let is_open = |tenant: &TenantId| !node.lake.closed.contains(tenant);
+        let is_full = node.is_filled_to(fill::EVICT_ALL);
+        let goes = |tenant: &TenantId| is_full || is_open(tenant);
         let evicted = {
             let Self { partition, dictionary, .. } = self;
             let mut head = partition.head.write();
-            let evicted = head.evict_turn(idle, |tenant, series| dictionary.remove(tenant, series));
+            let evicted = head.evict_turn_of(idle, goes, |tenant, series| dictionary.remove(tenant, series));
             if matches!(evicted, Evicted::Done(1..)) {
-                head.remove_empty(idle, |tenant| dictionary.remove_tenant(tenant));
+                head.remove_empty_of(idle, is_open, |tenant| dictionary.remove_tenant(tenant));
             }
             if matches!(evicted, Evicted::Done(_)) {
                 trim_exemplars(&self.node, &mut head);

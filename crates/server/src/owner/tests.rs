@@ -6,7 +6,7 @@ use crate::submission::NewSeries;
 use crate::submission::Outcome;
 use crate::world::World;
 use model::{Exemplar, Labels, Metadata, MetricKind, Samples, SeriesKey, SeriesRef, TenantId, TimeRange};
-use stdx::clock::{ManualClock, SystemClock};
+use stdx::clock::{Clock, ManualClock, SystemClock};
 use stdx::rng::Rng;
 use tokio::sync::oneshot;
 
@@ -22,8 +22,16 @@ pub(super) fn owner_of(node: &Node, journal: journal::Memory) -> (Owner, Command
 
 /// A node of one partition that does not run, and that partition's owner.
 pub(super) fn only_owner(dir: &std::path::Path, journal: journal::Memory) -> (Node, Owner, Commands) {
-    let settings = Settings { partitions: 1, ..small_settings(dir) };
-    let node = Node::assemble(settings, World::real(Arc::new(SystemClock))).unwrap().node;
+    only_owner_at(dir, journal, Arc::new(SystemClock))
+}
+
+fn only_owner_at(
+    dir: &std::path::Path,
+    journal: journal::Memory,
+    clock: Arc<dyn Clock>,
+) -> (Node, Owner, Commands) {
+    let settings = Settings { partitions: 1, series_idle_s: 3600, ..small_settings(dir) };
+    let node = Node::assemble(settings, World::real(clock)).unwrap().node;
     let (send, receive) = sync_channel(16);
     let (shared, partition) = (Arc::clone(node.shared()), Arc::clone(&node.partitions()[0]));
     (node, Owner::new(0, shared, partition, Box::new(journal), receive), send)
@@ -253,4 +261,45 @@ fn a_full_head_takes_no_metadata_of_new_families() {
     let all: Vec<_> =
         head.tenant(&TenantId::anonymous()).unwrap().metadata().map(|m| m.help.as_str()).collect();
     assert_eq!((all, node.shared().metrics.refused_metadata.head_full.get()), (vec!["new"], 1));
+}
+
+/// They are in no table, and the journal may be truncated before the tenant opens.
+#[test]
+fn a_closed_tenant_keeps_metadata_and_exemplars() {
+    let dir = tempfile::tempdir().unwrap();
+    let clock = Arc::new(ManualClock::at(1_777_000_000_000));
+    let journal = journal::Memory::new(1000);
+    let (node, mut owner, _commands) = only_owner_at(dir.path(), journal, Arc::<ManualClock>::clone(&clock));
+    let [open, closed] = ["open", "closed"].map(|name| TenantId::parse(name).unwrap());
+    let seen_s = node.shared().steady_s();
+    for tenant in [&open, &closed] {
+        let mut head = owner.partition.head.write();
+        let labels = Labels::from_pairs(&[("__name__", "m")]);
+        let key = SeriesKey::of(labels.as_bytes(), 1);
+        let series = head.tenant_mut(tenant).create(key, labels.as_ref());
+        let exemplar = Exemplar { labels: Labels::empty(), timestamp_ms: 1, value: 1.0 };
+        head.put_exemplars(tenant, [(series, exemplar)].into_iter(), seen_s);
+        let (metric, help, unit) = ("m".to_owned(), String::new(), String::new());
+        let metadata = Metadata { metric, kind: MetricKind::Gauge, help, unit };
+        head.restore_metadata(tenant, metadata, 1 << 20, seen_s).unwrap();
+    }
+    let held_bytes = owner.partition.head.read().memory_bytes();
+    owner.partition.grew(held_bytes as isize);
+    node.shared().lake.close(0, &closed, "its table cannot be read".into(), clock.now_ms());
+    let partition = Arc::clone(&owner.partition);
+    let held = |tenant: &TenantId| {
+        let head = partition.head.read();
+        head.tenant(tenant).map(|head| (head.exemplars().count(), head.metadata().count()))
+    };
+    let mut evict = || {
+        (0..10).for_each(|_| {
+            clock.advance(3_600_000);
+            owner.evict_turn();
+        });
+    };
+    evict();
+    assert_eq!((held(&open), held(&closed)), (None, Some((1, 1))));
+    partition.grew((node.budget().head_bytes / 100 * 80) as isize);
+    evict();
+    assert_eq!(held(&closed), Some((0, 1)), "exemplars go where memory is short");
 }
