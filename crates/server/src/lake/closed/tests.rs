@@ -151,6 +151,46 @@ fn a_tenant_waits_for_room_and_others_do_not() {
     check_sealed(node, dir.path(), &clock, "a", &content);
 }
 
+/// What it held to read on is free for sealing, which may be what makes room for it.
+#[test]
+fn a_tenant_that_does_not_fit_leaves_sealing_its_memory() {
+    let (dir, clock) = (tempfile::tempdir().unwrap(), Arc::new(ManualClock::at(1_777_000_000_000)));
+    let (a, mut content) = (tenant("a"), Content::new());
+    let mut node = start_stepped(dir.path(), &clock, two_partitions);
+    content.extend(write_stepped_of(&node, &a, clock.now_ms()));
+    flush(&mut node, &clock);
+    for batch in 0..20 {
+        let mut encoder = V1Encoder::new();
+        for i in 0..20 {
+            let long = format!("{batch}-{i}-{}", "x".repeat(8 << 10));
+            let labels = Labels::from_pairs(&[("__name__", "m"), ("long", &long)]);
+            encoder.series(labels.as_ref(), &[clock.now_ms()], &[1.0]);
+            content.insert((labels.to_string(), clock.now_ms()), 1f64.to_bits());
+        }
+        assert_eq!(send_stepped(&node, &a, encoder.finish().to_vec()), 20);
+    }
+    drop(node);
+    std::fs::remove_file(dir.path().join("floodmarks.json")).unwrap();
+    let broken = Broken::new(dir.path(), "a");
+    let mut node = start_stepped(dir.path(), &clock, |settings| {
+        two_partitions(settings);
+        settings.budget.head_bytes = 2 << 20;
+    });
+    broken.mend();
+    let there = node.node().node.clone();
+    for _ in 0..20 {
+        clock.advance(1000);
+        node.seal();
+    }
+    assert!(there.shared().is_filled_to(fill::REFUSE_LAST), "some of it came back");
+    let refusal = there.shared().lake.closed.check(&a).unwrap_err();
+    assert!(refusal.message.contains("no room"), "{refusal:?}");
+    assert_eq!(there.shared().lake.flush.used_bytes(), 0);
+    drop((node, there));
+    let node = start_stepped(dir.path(), &clock, two_partitions);
+    check_sealed(node, dir.path(), &clock, "a", &content);
+}
+
 /// A round in which the journal gets another name, after a life that left a tenant's passes open.
 #[test]
 fn a_new_name_leaves_open_passes_under_the_old_one() {

@@ -1,6 +1,6 @@
 //! Tenants that replay had to close: their tables are asked again, and what they lack comes out of the journal.
 
-use super::{Sealer, TICK, backoff};
+use super::{Sealer, backoff};
 use crate::owner::{Late, LateTurn, Owners};
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -51,8 +51,7 @@ impl<O: Owners> Sealer<O> {
                     let why = "the heads have no room for them; their limit grows with --memory";
                     lake.closed.explain(tenant, why.into());
                 }
-                self.reopening.late = Some(late);
-                Some(TICK)
+                Some(self.wait_longer())
             }
             Ok(LateTurn::Done) => {
                 for (tenant, floodmark) in &late.tenants {
@@ -64,6 +63,7 @@ impl<O: Owners> Sealer<O> {
                 let (partition, samples) = (late.number, late.samples);
                 tracing::info!(partition, samples, "replayed the journal for tenants that were closed");
                 self.caught_up = true;
+                self.reopening.failures = 0;
                 Some(Duration::ZERO)
             }
             Err(error) => {
@@ -111,10 +111,9 @@ impl<O: Owners> Sealer<O> {
             if answered.is_empty() {
                 continue;
             }
-            match Late::begin(number, answered, node.lake.flush.clone(), &mut self.owners) {
+            match Late::begin(number, answered, &node.lake.flush, &mut self.owners) {
                 Ok(late) => {
-                    (self.reopening.late, self.reopening.failures) = (Some(late), 0);
-                    self.reopening.retry_at = now;
+                    (self.reopening.late, self.reopening.retry_at) = (Some(late), now);
                     return;
                 }
                 Err(error) => tracing::debug!(number, %error, "cannot read the journal for closed tenants"),

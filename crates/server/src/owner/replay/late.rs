@@ -53,7 +53,7 @@ pub(crate) enum LateError {
     #[error(transparent)]
     Memory(#[from] Exhausted),
     #[error(
-        "the account flush has too little free memory for a record or a dictionary; it has {limit_mib} MiB and grows with --memory"
+        "half of the account flush, {limit_mib} MiB, is too little for a record or a dictionary; it grows with --memory"
     )]
     NoRoom { limit_mib: u64 },
     #[error("partition {0} is closed")]
@@ -65,7 +65,7 @@ pub(crate) enum LateError {
 pub(crate) enum LateTurn {
     /// There is more to read.
     More,
-    /// The heads are too full to take more.
+    /// The heads are too full to take more. It has to begin again: what it holds would keep sealing from making room.
     NoRoom,
     Done,
 }
@@ -82,7 +82,9 @@ pub(crate) struct Late {
     dictionary: Option<Dictionary>,
     buffers: Buffers,
     pub(crate) samples: u64,
+    /// What it may hold, of `flush`.
     account: Account,
+    _memory: Reservation,
 }
 
 /// What is known of the dictionary that is being read.
@@ -97,17 +99,21 @@ struct Dictionary {
 }
 
 impl Late {
-    /// Begins at the first record that one of the tenants' tables lacks. Memory comes from `account`.
+    /// Begins at the first record that one of the tenants' tables lacks. It takes the half of `flush` that compaction has
+    /// otherwise, so that sealing, which goes on meanwhile, always gets its own.
     pub(crate) fn begin(
         number: usize,
         tenants: BTreeMap<TenantId, Arc<Floodmark>>,
-        account: Account,
+        flush: &Account,
         owners: &mut impl Owners,
     ) -> Result<Self, LateError> {
+        let memory = flush.reserve(flush.limit_bytes() / 2)?;
+        let account = Account::new("flush", memory.bytes());
         let from = tenants.values().map(|floodmark| floodmark.upto).min().unwrap_or(0);
         let Read { reader, end } = owners.read(number, Offset(from)).ok_or(LateError::Closed(number))?;
         let buffers = Buffers::new(account.reserve(0)?);
-        Ok(Self { number, tenants, end, reader: reader?, dictionary: None, buffers, samples: 0, account })
+        let (reader, dictionary) = (reader?, None);
+        Ok(Self { number, tenants, end, reader, dictionary, buffers, samples: 0, account, _memory: memory })
     }
 
     /// Reads on for a while.
@@ -115,11 +121,11 @@ impl Late {
         let Self { number, tenants, reader, dictionary, buffers, samples, account, .. } = self;
         let mut read_bytes = 0;
         while read_bytes < TURN_BYTES {
+            let Some(item) = reader.next()? else { return Ok(LateTurn::Done) };
             // others seal and evict what they have, and go on writing
             if node.is_filled_to(fill::REFUSE_LAST) {
                 return Ok(LateTurn::NoRoom);
             }
-            let Some(item) = reader.next()? else { return Ok(LateTurn::Done) };
             // damage was reported when the others were replayed
             let Item::Entry(entry) = item else { continue };
             read_bytes += entry.payload.len();
