@@ -152,7 +152,7 @@ fn scenarios_can_be_used_as_they_are_written() {
             count += 1;
         }
     }
-    assert_eq!(count, 2, "a small one, and that of the search for a limit");
+    assert_eq!(count, 3, "a small one, and those of the searches for a limit and for a minimum");
 }
 
 #[test]

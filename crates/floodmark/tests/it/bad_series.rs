@@ -270,7 +270,8 @@ fn tenants_have_proper_names() {
     check(Request::write(&body).tenant("a").and_header("X-Scope-OrgID", "b"), &["more than once"]);
     assert_eq!(series_count(&server), 0);
     server.send(&Request::write(&body).tenant(&"t".repeat(150))).expect(204, &[]);
-    let ours = ["LOCK", "floodmarks.json", "floodmarks.spare", "identity.json", "journal", "tables"];
+    let ours =
+        ["LOCK", "clock.json", "floodmarks.json", "floodmarks.spare", "identity.json", "journal", "tables"];
     for entry in std::fs::read_dir(server.data_dir()).unwrap() {
         let name = entry.unwrap().file_name();
         assert!(ours.iter().any(|ours| *ours == name), "{name:?} was made");
