@@ -6,7 +6,7 @@ use super::eval::Evaluator;
 use super::float::{ABSENT, is_absent, is_present};
 use super::grid::Grid;
 use super::label_set::{Groups, is_metadata, keep, to_text, with};
-use super::matrix::{Matrix, Merged, Meter, RowName};
+use super::matrix::{Charge, Matrix, Merged, Meter, RowName};
 use hashbrown::HashMap;
 use model::labels::METRIC_NAME;
 use model::{Labels, LabelsRef};
@@ -85,12 +85,13 @@ impl<'a> Evaluator<'a> {
             b,
             many,
             one,
-            active: active_steps(&b.matching, many, one),
+            active: active_steps(self.meter, &b.matching, many, one)?,
             drops_name: !b.op.is_comparison() || (b.return_bool && !self.options.delayed_name_removal),
             out: Merged::new(self.meter, grid.count),
             rows: HashMap::new(),
             taken: Vec::new(),
             touched: Vec::new(),
+            charge: self.meter.charge(),
         };
         for group in 0..join.count {
             self.check_cancelled()?;
@@ -151,27 +152,30 @@ fn set_operation<'m>(
     let mark = |there: &mut Vec<bool>, matrix: &Matrix<'_>, rows: &[usize]| {
         there.fill(false);
         for row in rows {
+            meter.check()?;
             there.iter_mut().zip(matrix.row(*row)).for_each(|(t, v)| *t |= is_present(*v));
         }
+        Ok::<_, QueryError>(())
     };
     let filter = |matrix: &mut Matrix<'_>, rows: &[usize], there: &[bool], keep: bool| {
         for row in rows {
+            meter.check()?;
             for (value, there) in matrix.row_mut(*row).iter_mut().zip(there) {
                 if *there != keep {
                     *value = ABSENT;
                 }
             }
         }
+        Ok::<_, QueryError>(())
     };
     for group in 0..join.count {
-        meter.check()?;
         let (l, r) = (&join.lhs[group], &join.rhs[group]);
         if op == BinaryOp::Or {
-            mark(&mut there, &lhs, l);
-            filter(&mut rhs, r, &there, false);
+            mark(&mut there, &lhs, l)?;
+            filter(&mut rhs, r, &there, false)?;
         } else {
-            mark(&mut there, &rhs, r);
-            filter(&mut lhs, l, &there, op == BinaryOp::And);
+            mark(&mut there, &rhs, r)?;
+            filter(&mut lhs, l, &there, op == BinaryOp::And)?;
         }
     }
     if op != BinaryOp::Or {
@@ -190,21 +194,42 @@ fn set_operation<'m>(
 }
 
 /// At which steps anything can match.
-fn active_steps(matching: &Matching, many: &Matrix<'_>, one: &Matrix<'_>) -> Vec<bool> {
+fn active_steps(
+    meter: &Meter<'_>,
+    matching: &Matching,
+    many: &Matrix<'_>,
+    one: &Matrix<'_>,
+) -> Result<Vec<bool>, QueryError> {
     let any = |matrix: &Matrix<'_>| {
         let mut any = vec![false; matrix.steps];
         for i in 0..matrix.len() {
+            meter.check()?;
             any.iter_mut().zip(matrix.row(i)).for_each(|(a, v)| *a |= is_present(*v));
         }
-        any
+        Ok::<_, QueryError>(any)
     };
     let fills = matching.fill_left.is_some() || matching.fill_right.is_some();
-    let (many, one) = (any(many), any(one));
-    many.iter().zip(&one).map(|(m, o)| if fills { *m || *o } else { *m && *o }).collect()
+    let (many, one) = (any(many)?, any(one)?);
+    Ok(many.iter().zip(&one).map(|(m, o)| if fills { *m || *o } else { *m && *o }).collect())
 }
 
 /// Which row of the "one" side is there at a step.
 const NOBODY: usize = usize::MAX;
+
+/// What a pair of rows takes in a map that is half full.
+const PAIR_BYTES: usize = 2 * (size_of::<((usize, usize), usize)>() + 1);
+
+/// What a result row takes in lists that are half full, beside its steps.
+const TAKEN_BYTES: usize = 2 * (size_of::<Taken>() + size_of::<usize>());
+
+/// The steps at which a result row got something from the current match group (also what a comparison then filtered
+/// out).
+#[derive(Debug, Default)]
+struct Taken {
+    steps: Vec<bool>,
+    /// The current match group uses the row.
+    touched: bool,
+}
 
 /// An arithmetic or comparison operation, match group by match group. The "many" side may have several
 /// rows in a group (one at a time, without `group_left` or `group_right`), the "one" side one at a time.
@@ -218,11 +243,12 @@ struct Pairing<'p, 'm> {
     out: Merged<'m>,
     /// Result rows of pairs of rows.
     rows: HashMap<(usize, usize), usize>,
-    /// For each result row, the steps at which it got something from the current match group (also what a
-    /// comparison then filtered out); kept only where several rows may.
-    taken: Vec<Vec<bool>>,
-    /// Rows of `taken` that the current match group used.
+    /// For each result row; kept only where several rows may use it.
+    taken: Vec<Taken>,
+    /// Rows of `taken` that the current match group uses, each once.
     touched: Vec<usize>,
+    /// What `rows`, `taken` and `touched` hold.
+    charge: Charge<'p>,
 }
 
 impl Pairing<'_, '_> {
@@ -240,7 +266,10 @@ impl Pairing<'_, '_> {
             self.pair_row(*row, &partner, fill_one, &mut matched)?;
         }
         for row in self.touched.drain(..) {
-            self.taken[row].fill(false);
+            self.meter.check()?;
+            let taken = &mut self.taken[row];
+            taken.steps.fill(false);
+            taken.touched = false;
         }
         if let Some(fill) = fill_many {
             for row in one {
@@ -301,12 +330,12 @@ impl Pairing<'_, '_> {
                 (one, Some(out)) if one == partner[step] => out,
                 _ => {
                     let out = self.row_of(row, partner[step])?;
-                    self.touch(out);
+                    self.touch(out)?;
                     out
                 }
             };
             last = (partner[step], Some(out));
-            if grouped && std::mem::replace(&mut self.taken[out][step], true) {
+            if grouped && std::mem::replace(&mut self.taken[out].steps[step], true) {
                 return Err(QueryError::Execution(
                     "multiple matches for labels: grouping labels must ensure unique matches".into(),
                 ));
@@ -317,15 +346,25 @@ impl Pairing<'_, '_> {
     }
 
     /// Notes that the current match group writes to a result row.
-    fn touch(&mut self, out: usize) {
+    fn touch(&mut self, out: usize) -> Result<(), QueryError> {
         if self.b.matching.many == Many::None {
-            return;
+            return Ok(());
         }
         if self.taken.len() <= out {
-            self.taken.resize_with(out + 1, Vec::new);
+            self.charge.add_bytes((out + 1 - self.taken.len()) * TAKEN_BYTES)?;
+            self.taken.resize_with(out + 1, Taken::default);
         }
-        self.taken[out].resize(self.active.len(), false);
+        let taken = &mut self.taken[out];
+        if taken.touched {
+            return Ok(());
+        }
+        if taken.steps.is_empty() {
+            self.charge.add_bytes(self.active.len())?;
+            taken.steps.resize(self.active.len(), false);
+        }
+        taken.touched = true;
         self.touched.push(out);
+        Ok(())
     }
 
     /// Rows of the "one" side without a match, against a fill value.
@@ -369,6 +408,7 @@ impl Pairing<'_, '_> {
         let one_labels = one_labels.unwrap_or_else(|| stand_in(&Some(many_labels.clone())));
         let labels = self.result_labels(many_labels.as_ref(), one_labels.as_ref())?;
         let row = self.out.row_of(&RowName { labels, drop_name: self.b.return_bool && !self.drops_name })?;
+        self.charge.add_bytes(PAIR_BYTES)?;
         self.rows.insert((many, one), row);
         Ok(row)
     }

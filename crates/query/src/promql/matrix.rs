@@ -13,7 +13,7 @@ use std::cell::Cell;
 pub(super) const SERIES_VALUES: usize = 12;
 
 /// What a value may take: a time and a number.
-const VALUE_BYTES: usize = 16;
+pub(super) const VALUE_BYTES: usize = 16;
 
 /// How many values an evaluation holds, how many it may, and whether it is to go on.
 #[derive(Debug)]

@@ -132,7 +132,9 @@ fn whatever_takes_long_asks_often_whether_to_go_on_and_ends_when_told() {
     check("sort(m_bucket)", 1, SERIES);
     check("sort_by_label(m_bucket, \"le\", \"job\")", 1, 8 * SERIES);
     check("m_bucket + on(job, le) m_bucket", 100, 4 * SERIES);
-    check("m_bucket or m_bucket", 100, 4 * SERIES);
+    // the steps at which anything is, partners, pairs, and a clean-up after each group
+    check("m_bucket * on(job, le) group_left m_bucket", 100, 9 * SERIES);
+    check("m_bucket or m_bucket", 100, 8 * SERIES);
     check("count by (job) (m_bucket)", 100, 2 * SERIES);
     check("count_values(\"v\", m_bucket)", 100, 2 * SERIES);
     check("topk by (job) (3, m_bucket)", 100, 100 * SERIES);
@@ -232,4 +234,35 @@ fn what_is_kept_beside_values_is_paid_for() {
     // what a regression keeps of each sample
     check("max_over_time(vector(1)[1s:1ms])", 6_000, true);
     check("deriv(vector(1)[1s:1ms])", 6_000, false);
+}
+
+#[test]
+fn the_steps_that_grouped_pairs_have_taken_are_paid_for() {
+    const SERIES: u64 = 50;
+    const STEPS: u64 = 1000;
+    let mut source = MemorySource::new();
+    for i in 0..SERIES {
+        source.push(&Labels::from_pairs(&[("__name__", "m"), ("i", &i.to_string())]), 0, 1.0);
+    }
+    let cancelled = AtomicBool::new(false);
+    // the least with which it can be evaluated
+    let least = |text: &str| {
+        let expr = parse(text).unwrap();
+        let (mut refused, mut enough) = (0, 1 << 20);
+        while enough - refused > 1 {
+            let samples_max = (refused + enough) / 2;
+            let options = Options { samples_max, ..Options::new(&cancelled) };
+            match range(&expr, 0, STEPS as i64 - 1, 1, &source, &options) {
+                Ok(_) => enough = samples_max,
+                Err(error) => {
+                    assert_eq!(error, QueryError::TooLarge);
+                    refused = samples_max;
+                }
+            }
+        }
+        enough
+    };
+    let (plain, grouped) = (least("m * on(i) m"), least("m * on(i) group_left m"));
+    let taken = SERIES * STEPS / matrix::VALUE_BYTES as u64;
+    assert!(grouped >= plain + taken, "{grouped} and {plain}");
 }
