@@ -2,7 +2,9 @@
 //!
 //! The limits are per request: a request may have a thousand `match[]`, and an expression any number of selectors.
 
+use crate::Interrupt;
 use crate::matcher::{Matcher, Program};
+use std::sync::Arc;
 
 /// Nodes of all trees of a request; a label in a grouping counts as one. A generated rule has a few hundred.
 pub const NODES_MAX: usize = 10_000;
@@ -31,12 +33,23 @@ pub struct Allowance {
     patterns: usize,
     spent_bytes: u64,
     bytes_max: u64,
+    interrupt: Option<Arc<dyn Interrupt>>,
 }
 
 impl Allowance {
     /// For trees and patterns of at most `bytes_max`.
     pub const fn new(bytes_max: u64) -> Self {
-        Self { nodes: 0, matchers: 0, patterns: 0, spent_bytes: 0, bytes_max }
+        Self { nodes: 0, matchers: 0, patterns: 0, spent_bytes: 0, bytes_max, interrupt: None }
+    }
+
+    /// Parsing ends once `interrupt` is set. It is asked before each pattern is compiled, for that is what takes long.
+    pub fn until(self, interrupt: Arc<dyn Interrupt>) -> Self {
+        Self { interrupt: Some(interrupt), ..self }
+    }
+
+    /// True once nobody waits for what is parsed.
+    pub(crate) fn is_interrupted(&self) -> bool {
+        self.interrupt.as_ref().is_some_and(|interrupt| interrupt.is_set())
     }
 
     /// What trees and patterns take so far.
@@ -66,6 +79,9 @@ impl Allowance {
 
     /// Compiling `pattern`, before it is done: there must be room for what that takes for a moment.
     pub(crate) fn compilation(&mut self, pattern: &str) -> Result<(), String> {
+        if self.is_interrupted() {
+            return Err("the request was canceled".into());
+        }
         let bytes = Program::compilation_bytes(pattern) as u64;
         if self.spent_bytes.saturating_add(bytes) > self.bytes_max {
             return Err(self.too_large(bytes));

@@ -37,7 +37,10 @@ pub(super) fn expression(text: &str, allowance: &mut Allowance) -> Result<Node, 
         return Err(QueryError::Parse(message));
     }
     let mut parser = Parser { text, at: 0, parens: 0, nesting: 0, allowance };
-    parser.whole().map_err(|(at, message)| error_at(text, at, &message))
+    parser.whole().map_err(|(at, message)| match parser.allowance.is_interrupted() {
+        true => QueryError::Canceled,
+        false => error_at(text, at, &message),
+    })
 }
 
 /// Parses a series selector without modifiers.

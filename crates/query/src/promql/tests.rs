@@ -1,6 +1,7 @@
 use super::*;
 use crate::allowance::{MATCHERS_MAX, NODES_MAX, PATTERNS_MAX};
 use crate::memory::MemorySource;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 fn source() -> MemorySource {
@@ -175,6 +176,22 @@ fn limits_are_those_of_a_request() {
     check(&[&join(NODES_MAX)], Some("arguments"));
     check(&[&join(NODES_MAX / 2), &join(NODES_MAX / 2)], Some("arguments"));
     check(&[&format!("sum by ({}) (up)", list("b", NODES_MAX))], Some("arguments"));
+}
+
+#[test]
+fn parsing_ends_between_patterns_when_told() {
+    let parse_until = |text: &str, set_after: u64| {
+        let interrupt = Arc::new(After { asked: AtomicU64::new(0), set_after });
+        let mut allowance = Allowance::new(64 << 20).until(Arc::clone(&interrupt) as _);
+        (parse_within(text, &mut allowance).map(|_| ()), interrupt.asked.load(Ordering::Relaxed))
+    };
+    let text = vec!["up{a=~\"a[bc]\"}"; PATTERNS_MAX].join(" or ");
+    assert_eq!(parse_until(&text, u64::MAX), (Ok(()), PATTERNS_MAX as u64));
+    let (ended, asked) = parse_until(&text, 10);
+    assert_eq!(ended, Err(QueryError::Canceled));
+    assert!(asked <= 12, "{asked}");
+    // what needs no pattern is not worth asking
+    assert_eq!(parse_until("up{a=\"b\", c=~\"d.*\"}", 0), (Ok(()), 0));
 }
 
 #[test]

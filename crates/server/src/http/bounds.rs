@@ -37,9 +37,9 @@ pub(super) fn share_bytes(app: &App) -> u64 {
     settings.budget.evaluation_bytes() / (settings.query_concurrency as u64 + 1)
 }
 
-/// What a request's expressions and selectors may come to, of what its query may hold.
-pub(super) fn allowance(app: &App) -> Allowance {
-    Allowance::new(share_bytes(app))
+/// What a request's expressions and selectors may come to, of what its query may hold, and until when they are parsed.
+pub(super) fn allowance(app: &App, interrupt: Arc<dyn Interrupt>) -> Allowance {
+    Allowance::new(share_bytes(app)).until(interrupt)
 }
 
 /// What is left to be held when all is parsed.

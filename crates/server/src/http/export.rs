@@ -62,7 +62,7 @@ pub(super) async fn export(
     let cancel = CancelOnDrop::new();
     let cancelled: Arc<dyn Interrupt> = cancel.flag();
     tokio::task::spawn_blocking(move || {
-        let mut parsed = allowance(&app);
+        let mut parsed = allowance(&app, Arc::clone(&cancelled));
         let done = selectors.parse(&mut parsed).map_err(Stop::Failed).and_then(|selectors| {
             let samples_max = options(&app, &*cancelled, None, &parsed).samples_max;
             let ask = Ask { app: &app, tenant, selectors: &selectors, range, samples_max, cancelled };

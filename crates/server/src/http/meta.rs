@@ -12,7 +12,7 @@ use crate::catalog::{Ask, Catalog, Limited};
 use axum::extract::{Path, State};
 use axum::http::HeaderMap;
 use model::{Exemplar, Labels, Metadata, TenantId};
-use query::{Allowance, Matcher};
+use query::{Allowance, Matcher, QueryErrorKind};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
@@ -29,7 +29,7 @@ pub(crate) async fn label_names(
     let tenant = tenant_of(&headers)?;
     wait_for_series_of(&app, &tenant).await?;
     let answer = on_query_thread(&app, move |app, turn| {
-        let mut parsed = allowance(app);
+        let mut parsed = allowance(app, Arc::clone(turn) as _);
         let selectors = selectors.parse(&mut parsed)?;
         let catalog = catalog_of(app, &tenant, turn, &parsed);
         text_list(app, turn, catalog.label_names(&Ask { selectors: &selectors, range, limit })?)
@@ -51,7 +51,7 @@ pub(crate) async fn label_values(
     let tenant = tenant_of(&headers)?;
     wait_for_series_of(&app, &tenant).await?;
     let answer = on_query_thread(&app, move |app, turn| {
-        let mut parsed = allowance(app);
+        let mut parsed = allowance(app, Arc::clone(turn) as _);
         let selectors = selectors.parse(&mut parsed)?;
         let catalog = catalog_of(app, &tenant, turn, &parsed);
         text_list(app, turn, catalog.label_values(&name, &Ask { selectors: &selectors, range, limit })?)
@@ -84,7 +84,7 @@ pub(crate) async fn series(
     let tenant = tenant_of(&headers)?;
     wait_for_series_of(&app, &tenant).await?;
     let answer = on_query_thread(&app, move |app, turn| {
-        let mut parsed = allowance(app);
+        let mut parsed = allowance(app, Arc::clone(turn) as _);
         let selectors = selectors.parse(&mut parsed)?;
         let catalog = catalog_of(app, &tenant, turn, &parsed);
         let found = catalog.series(&Ask { selectors: &selectors, range, limit })?;
@@ -123,7 +123,7 @@ pub(crate) async fn metadata(
     let limit = params.limit()?;
     let metric = params.get("metric").map(String::from);
     let answer = on_query_thread(&app, move |app, turn| {
-        let catalog = catalog_of(app, &tenant, turn, &allowance(app));
+        let catalog = catalog_of(app, &tenant, turn, &allowance(app, Arc::clone(turn) as _));
         metadata_json(app, &catalog.metadata(metric.as_deref(), limit)?)
     });
     answer.await
@@ -157,7 +157,7 @@ pub(crate) async fn exemplars(
     let range = params.range()?;
     let text = expression(&params).to_owned();
     let answer = on_query_thread(&app, move |app, turn| {
-        let mut parsed = allowance(app);
+        let mut parsed = allowance(app, Arc::clone(turn) as _);
         let expr = query::parse_within(&text, &mut parsed)?;
         let selectors: Vec<_> = expr.selectors().into_iter().map(<[Matcher]>::to_vec).collect();
         let ask = Ask { selectors: &selectors, range, limit: usize::MAX };
@@ -217,7 +217,10 @@ impl Selectors {
     pub(super) fn parse(&self, allowance: &mut Allowance) -> Result<Vec<Vec<Matcher>>, ApiError> {
         let bad = |why: &dyn std::fmt::Display| ApiError::bad_param("match[]", why);
         let parse = |text: &String| {
-            let matchers = query::parse_selector_within(text, allowance).map_err(|e| bad(&e))?;
+            let matchers = query::parse_selector_within(text, allowance).map_err(|e| match e.kind() {
+                QueryErrorKind::BadData => bad(&e),
+                _ => e.into(),
+            })?;
             match matchers.iter().all(Matcher::matches_empty) {
                 true => Err(bad(&"match[] must contain at least one non-empty matcher")),
                 false => Ok(matchers),

@@ -101,7 +101,7 @@ impl Asked {
     ) -> Result<Json, ApiError> {
         wait_for_series_of(app, &self.tenant).await?;
         let answer = within(app, self.timeout, move |app, turn| {
-            let mut parsed = allowance(app);
+            let mut parsed = allowance(app, Arc::clone(turn) as _);
             let expr = query::parse_within(&self.text, &mut parsed)?;
             let options = options(app, &**turn, self.lookback_ms, &parsed);
             let answer = self.evaluate(app, turn, &options, |source| query(&expr, source, &options));
