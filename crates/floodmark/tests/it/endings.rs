@@ -114,8 +114,8 @@ fn a_second_signal_does_not_wait_for_a_result_and_leaves_no_target() {
     // it takes connections and answers nobody
     let mute = TcpListener::bind("127.0.0.1:0").expect("listen");
     let target = format!(
-        "[target]\ntimeout = '10m'\nwrite = 'http://{}/api/v1/write'\nread = 'http://{}'\nstart = 'sh {}'\n\
-         [verify]\nprobes_per_s = 0\n",
+        "[target]\ntimeout = '10m'\nwrite = 'http://{0}/api/v1/write'\nready = 'http://{0}/ready'\n\
+         read = 'http://{1}'\nstart = 'sh {2}'\n[verify]\nprobes_per_s = 0\n",
         start_liar(),
         mute.local_addr().expect("an address"),
         start.display()
