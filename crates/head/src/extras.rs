@@ -32,7 +32,10 @@ pub enum MetadataRefusal {
 #[derive(Debug, Clone, Copy)]
 enum Share {
     /// A tenant may hold as much as is free afterwards. So nobody can take all of it: of two that try, each gets a third.
-    AsMuchAsIsFree,
+    /// What is pending counts as the tenant's own.
+    AsMuchAsIsFree {
+        pending_bytes: usize,
+    },
     Everything,
 }
 
@@ -94,15 +97,16 @@ impl Partition {
         self.exemplar_bytes
     }
 
-    /// Whether metadata would be kept where that of all tenants may take `limit_bytes`. What is known already may always be
-    /// replaced by what is no longer.
+    /// By how many bytes metadata would grow, or why it would not be kept, where that of all tenants may take `limit_bytes` and
+    /// `pending_bytes` were found to fit before. What is known already may always be replaced by what is no longer.
     pub fn check_metadata(
         &self,
         tenant: &TenantId,
         metadata: &Metadata,
         limit_bytes: usize,
-    ) -> Result<(), MetadataRefusal> {
-        self.check(self.tenant(tenant), metadata, limit_bytes, Share::AsMuchAsIsFree)
+        pending_bytes: usize,
+    ) -> Result<usize, MetadataRefusal> {
+        self.check(self.tenant(tenant), metadata, limit_bytes, Share::AsMuchAsIsFree { pending_bytes })
     }
 
     /// Keeps what is known about a metric, where [`Self::check_metadata`] allows it.
@@ -112,7 +116,7 @@ impl Partition {
         metadata: Metadata,
         limit_bytes: usize,
     ) -> Result<(), MetadataRefusal> {
-        self.check_metadata(tenant, &metadata, limit_bytes)?;
+        self.check_metadata(tenant, &metadata, limit_bytes, 0)?;
         self.metadata_bytes = self.metadata_bytes.wrapping_add_signed(self.tenant_mut(tenant).put(metadata));
         Ok(())
     }
@@ -145,7 +149,7 @@ impl Partition {
         metadata: &Metadata,
         limit_bytes: usize,
         share: Share,
-    ) -> Result<(), MetadataRefusal> {
+    ) -> Result<usize, MetadataRefusal> {
         let (known, families, own_bytes) = match head {
             Some(head) => (head.metadata_of(&metadata.metric), head.metadata.len(), head.metadata_bytes),
             None => (None, 0, 0),
@@ -155,12 +159,14 @@ impl Partition {
         if known.is_none() && families >= METADATA_MAX {
             return Err(MetadataRefusal::Families);
         }
-        let free_bytes = limit_bytes.saturating_sub(self.metadata_bytes + more);
         let fits = match share {
-            Share::AsMuchAsIsFree => own_bytes + more <= free_bytes,
+            Share::AsMuchAsIsFree { pending_bytes } => {
+                let more = pending_bytes + more;
+                own_bytes + more <= limit_bytes.saturating_sub(self.metadata_bytes + more)
+            }
             Share::Everything => self.metadata_bytes + more <= limit_bytes,
         };
-        if more == 0 || fits { Ok(()) } else { Err(MetadataRefusal::Bytes) }
+        if more == 0 || fits { Ok(more) } else { Err(MetadataRefusal::Bytes) }
     }
 }
 

@@ -29,7 +29,7 @@ use crate::refusal::Refusal;
 use crate::submission::Submission;
 use dictionary::Dictionary;
 use evict::Evicting;
-use extras::Mentioned;
+use extras::Incoming;
 use head::Partition;
 use journal::{Journal, JournalError, Offset, RecordEncoder};
 use outage::Outage;
@@ -156,7 +156,7 @@ pub(crate) struct Owner {
     sealing: Sealing,
     relocating: Option<Relocating>,
     evicting: Evicting,
-    mentioned: Mentioned,
+    incoming: Incoming,
     /// Bytes of replayed records that are not sealed; what was taken in since is counted by the journal.
     unsealed_bytes: u64,
     /// When a request of known series last came.
@@ -191,7 +191,7 @@ impl Owner {
             sealing: Sealing::default(),
             relocating: None,
             evicting: Evicting::new(now),
-            mentioned: Mentioned::default(),
+            incoming: Incoming::default(),
             unsealed_bytes: 0,
             known_at: now,
             create_at: now,

@@ -78,7 +78,7 @@ fn fill(partition: &mut Partition, tenant: &TenantId, limit: usize) -> usize {
     while partition.put_metadata(tenant, put(count), limit).is_ok() {
         count += 1;
     }
-    assert_eq!(partition.check_metadata(tenant, &put(count), limit), Err(MetadataRefusal::Bytes));
+    assert_eq!(partition.check_metadata(tenant, &put(count), limit, 0), Err(MetadataRefusal::Bytes));
     count
 }
 

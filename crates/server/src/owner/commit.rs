@@ -51,6 +51,7 @@ impl Owner {
                 }
             }
         }
+        self.incoming.settle();
         self.publish_stats();
         self.group = group; // keeps its memory
     }
@@ -141,7 +142,7 @@ impl Owner {
             }
             if submission.is_last_slice() {
                 for metadata in submission.metadata.drain(..) {
-                    // what fitted alone may not fit with the rest of the group
+                    // one that waited for its slices was checked before other groups
                     if let Err(refusal) = partition.put_metadata(&submission.tenant, metadata, limit_bytes) {
                         self.node.metrics.refused_metadata.of(refusal).inc();
                     }

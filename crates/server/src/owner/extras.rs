@@ -12,9 +12,21 @@ use std::time::{Duration, Instant};
 /// How often the log says that metadata is left out.
 const MENTION_EVERY: Duration = Duration::from_secs(60);
 
-/// When the log last said that metadata is left out.
+/// Metadata on its way into the head.
 #[derive(Debug, Default)]
-pub(super) struct Mentioned(Option<Instant>);
+pub(super) struct Incoming {
+    /// What was found to fit since the last group.
+    pending_bytes: usize,
+    /// When the log last said that some is left out.
+    mentioned: Option<Instant>,
+}
+
+impl Incoming {
+    /// The group is in the head, or refused.
+    pub(super) const fn settle(&mut self) {
+        self.pending_bytes = 0;
+    }
+}
 
 impl Owner {
     /// Metadata for which there is no room is left out before it is in the journal. The request goes on without it: a sender
@@ -30,9 +42,14 @@ impl Owner {
         {
             let partition = self.partition.head.read();
             let refused = &self.node.metrics.refused_metadata;
+            let pending_bytes = &mut self.incoming.pending_bytes;
             metadata.retain(|metadata| {
-                let Err(refusal) = partition.check_metadata(tenant, metadata, limit_bytes) else {
-                    return true;
+                let refusal = match partition.check_metadata(tenant, metadata, limit_bytes, *pending_bytes) {
+                    Ok(more) => {
+                        *pending_bytes += more;
+                        return true;
+                    }
+                    Err(refusal) => refusal,
                 };
                 match refusal {
                     MetadataRefusal::Bytes if is_full => refused.head_full.inc(),
@@ -43,9 +60,9 @@ impl Owner {
             });
         }
         let now = self.node.clock.instant();
-        let is_due = self.mentioned.0.is_none_or(|at| now.duration_since(at) >= MENTION_EVERY);
+        let is_due = self.incoming.mentioned.is_none_or(|at| now.duration_since(at) >= MENTION_EVERY);
         if let Some((metric, refusal)) = first.filter(|_| is_due) {
-            self.mentioned.0 = Some(now);
+            self.incoming.mentioned = Some(now);
             let (partition, limit) = (self.number, self.node.settings.budget.metadata_bytes() >> 20);
             let why = match refusal {
                 MetadataRefusal::Bytes if is_full => "the head is full; it grows with --memory".to_owned(),

@@ -231,6 +231,16 @@ fn exemplars_and_metadata_keep_to_their_parts_of_the_head() {
     let kept: usize = head.tenants().map(|(_, head)| head.exemplars().count()).sum();
     assert_eq!(owner.node.metrics.exemplars_dropped.get(), (TENANTS * 2000 - kept) as u64);
     let families: usize = head.tenants().map(|(_, head)| head.metadata().count()).sum();
+    let mut journaled = 0;
+    let mut record = journal::Record::new();
+    let mut reader = owner.journal.read(owner.journal.start()).unwrap();
+    while let Some(item) = reader.next().unwrap() {
+        if let journal::Item::Entry(entry) = item {
+            record.decode(entry.payload).unwrap();
+            journaled += record.metadata.len();
+        }
+    }
+    assert_eq!(journaled, families, "what is left out is in no journal either");
     let metrics = node.registry().render();
     let refused = format!("reason=\"bytes\"}} {}", TENANTS * 50 - families);
     assert!(metrics.contains(&format!("floodmark_write_refused_metadata_total{{{refused}\n")), "{metrics}");
