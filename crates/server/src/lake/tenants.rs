@@ -102,8 +102,14 @@ impl TenantTables {
         let mut runtime = Builder::new_multi_thread();
         runtime.worker_threads(STORE_THREADS).max_blocking_threads(FILE_THREADS_MAX).thread_name("tables");
         let runtime = runtime.enable_all().build()?;
-        let root = Location::open(&settings.url.0, settings.options.0.clone(), runtime.handle().clone())?;
-        let root = root.with_repairs(repairs);
+        let root = match Location::open(&settings.url.0, settings.options.0.clone(), runtime.handle().clone())
+        {
+            Ok(root) => root.with_repairs(repairs),
+            Err(error) => {
+                runtime.shutdown_background(); // the caller may be a task, which must not wait for it
+                return Err(error.into());
+            }
+        };
         let root = match &world.store {
             Some(store) => root.with_store(|_| Arc::clone(store)),
             None => root,

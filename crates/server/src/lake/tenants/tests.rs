@@ -95,3 +95,12 @@ fn a_table_that_was_opened_again_before_a_commit_shows_it() {
     tables.show(&tenant, Kind::Samples, &reader);
     assert_eq!(seen(), committing.version());
 }
+
+#[tokio::test]
+async fn a_url_of_no_store_is_an_error_within_a_task() {
+    let dir = tempfile::tempdir().unwrap();
+    let settings = LakeSettings { url: "ftp://host/tables".into(), ..small_settings(dir.path()).lake };
+    let world = World::real(Arc::new(ManualClock::at(0)));
+    let error = TenantTables::at(&settings, &world, 1 << 20, Counter::default()).unwrap_err();
+    assert!(error.to_string().contains("ftp"), "{error}");
+}
