@@ -216,13 +216,17 @@ impl<R: Ranges> Run<R> {
             panic!("BUG: a row without samples is not the last of its file");
         };
         let mut cursor = self.open(file)?;
-        let read = match to_next(&mut cursor, &self.bookmark) {
-            Ok(true) => cursor.read(samples),
-            Ok(false) => panic!("BUG: a file lost a row"),
+        let found = to_next(&mut cursor, &self.bookmark);
+        let read =
+            found.and_then(|found| if found { cursor.read(samples).map(|()| true) } else { Ok(false) });
+        self.stats += cursor.stats();
+        let file = cursor.close();
+        let read = match read {
+            Ok(true) => Ok(()),
+            Ok(false) => Err(TableError::damaged(file.name(), "it changed while it was read: a row is gone")),
             Err(failure) => Err(failure),
         };
-        self.stats += cursor.stats();
-        self.state = State::Closed(cursor.close());
+        self.state = State::Closed(file);
         read
     }
 
