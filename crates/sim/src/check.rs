@@ -2,7 +2,7 @@
 
 use crate::fleet::Fleet;
 use crate::model::{Found, Key, Model};
-use model::{Samples, Statistic, TenantId};
+use model::{Labels, Samples, Statistic, TenantId};
 use server::sim::Stepped;
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -62,6 +62,17 @@ pub fn in_tables(node: &Stepped, fleet: &Fleet) -> Result<BTreeMap<Key, usize>, 
 fn stored(table: &Table) -> Result<BTreeMap<(String, i64), usize>, TableError> {
     table.refresh()?;
     let mut stored = BTreeMap::new();
+    each_row(table, |labels, samples| {
+        let labels = labels.to_string();
+        for timestamp_ms in &samples.timestamps {
+            *stored.entry((labels.clone(), *timestamp_ms)).or_insert(0) += 1;
+        }
+    })?;
+    Ok(stored)
+}
+
+/// Labels and samples of each row of each live file.
+fn each_row(table: &Table, mut visit: impl FnMut(&Labels, &Samples)) -> Result<(), TableError> {
     for live in table.files()?.all() {
         let file = table.file(live)?;
         let footer = Arc::new(Footer::read(&file)?);
@@ -70,13 +81,10 @@ fn stored(table: &Table) -> Result<BTreeMap<(String, i64), usize>, TableError> {
         while cursor.advance()? {
             samples.clear();
             cursor.read(&mut samples)?;
-            let labels = cursor.labels().to_owned().to_string();
-            for timestamp_ms in &samples.timestamps {
-                *stored.entry((labels.clone(), *timestamp_ms)).or_insert(0) += 1;
-            }
+            visit(&cursor.labels().to_owned(), &samples);
         }
     }
-    Ok(stored)
+    Ok(())
 }
 
 /// Rollups that count as complete have all samples that were acknowledged, of days from `from_ms` to `from_ms` and
@@ -123,23 +131,14 @@ fn counted(
     let files = table.files()?;
     let complete = rollup::days(&files, &rollup)?.complete;
     let mut counted = Counts::new();
-    for live in rollup.files()?.all() {
-        let file = rollup.file(live)?;
-        let footer = Arc::new(Footer::read(&file)?);
-        let mut cursor = Cursor::new(file, footer, Arc::new(Select::ALL), WINDOW_BYTES);
-        let mut samples = Samples::default();
-        while cursor.advance()? {
-            samples.clear();
-            cursor.read(&mut samples)?;
-            let labels = cursor.labels().to_owned();
-            if labels.as_ref().iter().any(|pair| pair == (rollup::LABEL, Statistic::Count.name())) {
-                let series = rollup::labels_without(labels.as_ref()).to_string();
-                for (timestamp_ms, count) in samples.timestamps.iter().zip(&samples.values) {
-                    *counted.entry((Date::of(*timestamp_ms), series.clone())).or_default() += count;
-                }
+    each_row(&rollup, |labels, samples| {
+        if labels.as_ref().iter().any(|pair| pair == (rollup::LABEL, Statistic::Count.name())) {
+            let series = rollup::labels_without(labels.as_ref()).to_string();
+            for (timestamp_ms, count) in samples.timestamps.iter().zip(&samples.values) {
+                *counted.entry((Date::of(*timestamp_ms), series.clone())).or_default() += count;
             }
         }
-    }
+    })?;
     Ok(Some((complete, counted)))
 }
 

@@ -381,6 +381,19 @@ pub(crate) fn seal_times(node: &mut Simulated, turns: usize) {
     }
 }
 
+/// Turns of the sealer, with time between them, until a flush is done and no tenant is behind.
+pub(crate) fn flush_stepped(node: &mut Simulated, clock: &ManualClock) {
+    let mut flush = node.flush();
+    for _ in 0..200 {
+        clock.advance(1000);
+        node.seal();
+        if let Some(answer) = flush.answer() {
+            return assert_eq!(answer.behind, 0);
+        }
+    }
+    panic!("after 200 turns a flush is not done");
+}
+
 /// Sends a request and gives all owners a turn; how many samples were stored.
 pub(crate) fn send_stepped(node: &Simulated, tenant: &TenantId, body: Vec<u8>) -> u64 {
     let mut written = node.node().write(tenant, body).unwrap();

@@ -3,7 +3,8 @@
 use crate::fill;
 use crate::lake::laggards::tests::Broken;
 use crate::lake::tests::{
-    Content, days_of, read_of, rows_of, seal_times, send_stepped, start_stepped, write_stepped_of,
+    Content, days_of, flush_stepped, read_of, rows_of, seal_times, send_stepped, start_stepped,
+    write_stepped_of,
 };
 use crate::settings::Settings;
 use crate::sim::Simulated;
@@ -37,23 +38,22 @@ fn seal_until(node: &mut Simulated, clock: &ManualClock, is_over: impl Fn(&Simul
     panic!("after 100 turns it is not over");
 }
 
-fn flush(node: &mut Simulated, clock: &ManualClock) {
-    let mut flush = node.flush();
-    for _ in 0..100 {
-        clock.advance(1000);
-        node.seal();
-        if let Some(answer) = flush.answer() {
-            return assert_eq!(answer.behind, 0);
-        }
-    }
-    panic!("after 100 turns a flush is not done");
+/// Starts a node with a small head, whose floodmarks are lost and whose tenant `a` has a broken table.
+fn start_small_and_closed(dir: &Path, clock: &Arc<ManualClock>) -> (Simulated, Broken) {
+    std::fs::remove_file(dir.join("floodmarks.json")).unwrap();
+    let broken = Broken::new(dir, "a");
+    let node = start_stepped(dir, clock, |settings| {
+        two_partitions(settings);
+        settings.budget.head_bytes = 2 << 20;
+    });
+    (node, broken)
 }
 
 /// The tenant has `content`, and its table has each sample once; also after a restart.
 fn check_sealed(mut node: Simulated, dir: &Path, clock: &Arc<ManualClock>, name: &str, content: &Content) {
     let tenant = tenant(name);
     assert_eq!(read_of(&node.node().node, &tenant), *content);
-    flush(&mut node, clock);
+    flush_stepped(&mut node, clock);
     assert_eq!(read_of(&node.node().node, &tenant), *content);
     drop(node);
     let node = start_stepped(dir, clock, two_partitions);
@@ -69,7 +69,7 @@ fn one_of_several_partitions_is_closed_and_opens_again() {
     let (a, mut content) = (tenant("a"), Content::new());
     let mut node = start_stepped(dir.path(), &clock, two_partitions);
     content.extend(write_stepped_of(&node, &a, clock.now_ms()));
-    flush(&mut node, &clock);
+    flush_stepped(&mut node, &clock);
     content.extend(write_stepped_of(&node, &a, clock.now_ms()));
     // as a round leaves it that has come no further
     let of_first = |(number, mark): (usize, &mut crate::lake::Mark)| {
@@ -116,15 +116,10 @@ fn a_tenant_waits_for_room_and_others_do_not() {
     let ([a, b], mut content) = (["a", "b"].map(tenant), Content::new());
     let mut node = start_stepped(dir.path(), &clock, two_partitions);
     content.extend(write_stepped_of(&node, &a, clock.now_ms()));
-    flush(&mut node, &clock);
+    flush_stepped(&mut node, &clock);
     content.extend(write_stepped_of(&node, &a, clock.now_ms()));
     drop(node);
-    std::fs::remove_file(dir.path().join("floodmarks.json")).unwrap();
-    let broken = Broken::new(dir.path(), "a");
-    let mut node = start_stepped(dir.path(), &clock, |settings| {
-        two_partitions(settings);
-        settings.budget.head_bytes = 2 << 20;
-    });
+    let (mut node, broken) = start_small_and_closed(dir.path(), &clock);
     let there = node.node().node.clone();
     let labels = Labels::from_pairs(&[("__name__", "filler")]);
     let fill = |node: &Simulated| {
@@ -158,7 +153,7 @@ fn a_tenant_that_does_not_fit_leaves_sealing_its_memory() {
     let (a, mut content) = (tenant("a"), Content::new());
     let mut node = start_stepped(dir.path(), &clock, two_partitions);
     content.extend(write_stepped_of(&node, &a, clock.now_ms()));
-    flush(&mut node, &clock);
+    flush_stepped(&mut node, &clock);
     for batch in 0..20 {
         let mut encoder = V1Encoder::new();
         for i in 0..20 {
@@ -170,12 +165,7 @@ fn a_tenant_that_does_not_fit_leaves_sealing_its_memory() {
         assert_eq!(send_stepped(&node, &a, encoder.finish().to_vec()), 20);
     }
     drop(node);
-    std::fs::remove_file(dir.path().join("floodmarks.json")).unwrap();
-    let broken = Broken::new(dir.path(), "a");
-    let mut node = start_stepped(dir.path(), &clock, |settings| {
-        two_partitions(settings);
-        settings.budget.head_bytes = 2 << 20;
-    });
+    let (mut node, broken) = start_small_and_closed(dir.path(), &clock);
     broken.mend();
     let there = node.node().node.clone();
     for _ in 0..20 {
@@ -198,7 +188,7 @@ fn a_new_name_leaves_open_passes_under_the_old_one() {
     let ([a, b], mut content) = (["a", "b"].map(tenant), Content::new());
     let mut node = start_stepped(dir.path(), &clock, two_partitions);
     write_stepped_of(&node, &b, clock.now_ms());
-    flush(&mut node, &clock);
+    flush_stepped(&mut node, &clock);
     let (body, written) = days_of("scattered", 10_000..10_150);
     send_stepped(&node, &a, body);
     content.extend(written);

@@ -3,7 +3,7 @@
 use super::*;
 use crate::lake::laggards::tests::Broken;
 use crate::lake::tests::{
-    Content, read_of, rows_of, seal_times, send_stepped, start_stepped, write_stepped_of,
+    Content, flush_stepped, read_of, rows_of, seal_times, send_stepped, start_stepped, write_stepped_of,
 };
 use crate::settings::Settings;
 use crate::sim::{Simulated, Stepped};
@@ -74,18 +74,6 @@ fn head_bytes(node: &Simulated) -> u64 {
     node.node().node.shared().head_bytes()
 }
 
-fn seal_all(node: &mut Simulated, clock: &ManualClock) {
-    let mut flush = node.flush();
-    for _ in 0..200 {
-        clock.advance(1000);
-        node.seal();
-        if let Some(answer) = flush.answer() {
-            return assert_eq!(answer.behind, 0);
-        }
-    }
-    panic!("after 200 turns a flush is not done");
-}
-
 /// The process dies in the middle of it, or before anybody notes that it is done.
 #[test]
 fn what_a_crash_leaves_twice_in_the_journal_comes_back_once() {
@@ -103,7 +91,7 @@ fn what_a_crash_leaves_twice_in_the_journal_comes_back_once() {
         assert!(after <= before + before / 10, "{after} bytes after {turns} turns, {before} before");
         broken.mend();
         assert_eq!(read_of(&node.node().node, &tenant("a")), content);
-        seal_all(&mut node, &clock);
+        flush_stepped(&mut node, &clock);
         assert_eq!(read_of(&node.node().node, &tenant("a")), content);
         drop(node);
         let node = start(dir.path(), &clock);
@@ -170,9 +158,9 @@ fn a_tenant_that_cannot_be_sealed_does_not_keep_the_journal_of_others() {
     let mut node = start(dir.path(), &clock);
     broken.mend();
     assert_eq!(read_of(&node.node().node, &tenant("a")), content);
-    seal_all(&mut node, &clock);
+    flush_stepped(&mut node, &clock);
     content.extend(write_stepped_of(&node, &tenant("a"), clock.now_ms()));
-    seal_all(&mut node, &clock);
+    flush_stepped(&mut node, &clock);
     assert_eq!(read_of(&node.node().node, &tenant("a")), content);
     assert_eq!(read_of(&node.node().node, &tenant("b")), in_b);
     assert!(rows_of(&node.node().node, &tenant("a")) <= 50 + 51 + 50);
