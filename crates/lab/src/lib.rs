@@ -51,6 +51,7 @@ pub mod timer;
 pub mod values;
 pub mod verdict;
 pub mod verify;
+mod warnings;
 pub mod write;
 
 pub use ledger::Ledger;

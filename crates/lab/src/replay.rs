@@ -26,7 +26,6 @@ mod dealer;
 mod encode;
 mod report;
 mod sender;
-mod tally;
 
 pub use report::RecordingSummary;
 
@@ -35,8 +34,10 @@ use crate::observe::{Observation, ObserveOptions};
 use crate::observer::{Observer, Phase, Progress};
 use crate::options::RetryPolicy;
 use crate::recording::request::Message;
-use crate::result::{RunResult, Timeline};
+use crate::result::{RunResult, SeriesKind, Timeline, names};
 use crate::stop::Stop;
+use crate::write::meter::Meter;
+use crate::write::tally::Tally;
 use anyhow::{Context, Result, ensure};
 use dealer::{Batch, Dealer};
 use sender::Sender;
@@ -44,7 +45,6 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use stdx::clock::{Clock, SystemClock};
-use tally::Tally;
 use tokio::sync::mpsc;
 
 /// Tells the copies of a series apart: `1` to `copies`.
@@ -181,8 +181,8 @@ pub async fn replay(options: &ReplayOptions, observer: &dyn Observer) -> Result<
     let dealer = Dealer::new(options, &summary, begun, begun_ms, queues)?;
     let dealing = tokio::task::spawn_blocking(move || dealer.run());
 
-    let cpu = crate::procfs::Process::Own.cpu_seconds();
-    let mut watch = Watch { timeline: Timeline::default(), begun, length: summary.length(options) };
+    let mut watch =
+        Watch { timeline: Timeline::default(), meter: Meter::new(begun), length: summary.length(options) };
     let mut second = tokio::time::interval(Duration::from_secs(1));
     second.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Skip);
     second.tick().await;
@@ -203,14 +203,13 @@ pub async fn replay(options: &ReplayOptions, observer: &dyn Observer) -> Result<
     watch.second(&tally, observer);
     observation.second(&mut watch.timeline).await;
     watch.timeline.finish();
-    let cpu = crate::procfs::Process::Own.cpu_seconds().zip(cpu).map(|(after, before)| after - before);
     let run = report::Run {
         options,
         summary: &summary,
         begun_ms,
         wall: begun.elapsed(),
         dealt,
-        generator_cpu_s: cpu,
+        meter: &watch.meter,
     };
     let mut result = report::build(run, watch.timeline, &tally);
     observation.end(&mut result).await;
@@ -235,23 +234,23 @@ fn check_memory(options: &ReplayOptions, summary: &RecordingSummary) -> Result<(
 /// Looks at the figures once a second.
 struct Watch {
     timeline: Timeline,
-    begun: Instant,
+    meter: Meter,
     length: Duration,
 }
 
 impl Watch {
     fn second(&mut self, tally: &Tally, observer: &dyn Observer) {
-        let now = tally.second(&mut self.timeline);
-        let elapsed = self.begun.elapsed();
+        let second = self.meter.second(std::iter::once(tally), &mut self.timeline);
+        self.timeline.set(names::RATE_OFFERED, "1/s", SeriesKind::Sum, second.offered_per_s);
         observer.progress(&Progress {
             phase: Phase::Replaying,
-            part: elapsed.as_secs_f64() / self.length.as_secs_f64().max(0.001),
-            elapsed,
-            samples: now.samples,
-            samples_per_s: now.samples_per_s,
-            p99_s: now.p99_s,
-            refused: now.refused,
-            broken: now.broken,
+            part: second.at_s / self.length.as_secs_f64().max(0.001),
+            elapsed: Duration::from_secs_f64(second.at_s),
+            samples: second.sums.acknowledged,
+            samples_per_s: second.acknowledged_per_s,
+            p99_s: second.p99_s(),
+            refused: second.sums.refused,
+            broken: second.sums.broken,
         });
     }
 }

@@ -6,25 +6,19 @@ mod text;
 use crate::ledger::Ledger;
 use crate::options::Pace;
 use crate::plan::Plan;
+use crate::result::Totals;
 use crate::template::Version;
 use crate::verify::VerifyReport;
-use crate::write::{Costs, Outcome};
+use crate::warnings;
+use crate::write::sender::Run;
+use crate::write::{Costs, Outcome, meter};
 use hdrhistogram::Histogram;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::sync::atomic::Ordering;
 
-/// Above this the generator's own lateness shows in the figures.
-const LAG_P99_S_MAX: f64 = 0.005;
-
-/// A sending thread busier than this may be what limits.
-const OWN_CPU_PART_MAX: f64 = 0.85;
-
 /// A closed loop's connections that spend more than this making requests do not press as they could.
 const MAKING_PART_MAX: f64 = 0.3;
-
-/// Fewer acknowledged requests make no honest p99.
-const REQUESTS_MIN: u64 = 300;
 
 /// The result of [`crate::write()`].
 #[derive(Debug, Clone, Serialize)]
@@ -87,6 +81,9 @@ pub struct WriteReport {
     pub verify: Option<VerifyReport>,
     /// Why it could not be read back.
     pub verify_error: Option<String>,
+    /// The counts in the form of a result.
+    #[serde(skip)]
+    pub(crate) totals: Totals,
     /// To read it back later.
     #[serde(skip)]
     pub ledger: Ledger,
@@ -204,8 +201,9 @@ pub(crate) fn rows(rows: &[(&'static str, String)], table: bool) -> String {
 pub(crate) fn build(outcome: Outcome<'_>) -> WriteReport {
     let Outcome { options, run, begun_ms, wall, costs, ledger } = outcome;
     let plan = &run.plan;
-    let counts = run.tally.lock();
     let wall_s = wall.as_secs_f64();
+    let totals = totals(run, &costs, wall_s);
+    let counts = run.tally.lock();
     let requests = Requests {
         sent: counts.requests,
         attempts: counts.attempts,
@@ -242,10 +240,10 @@ pub(crate) fn build(outcome: Outcome<'_>) -> WriteReport {
         series_new_per_s: counts.series_new.saturating_sub(plan.series()) as f64 / wall_s,
         partial: options.stop.is_set(),
         requests,
-        latency: Quantiles::of_micros(&counts.latency),
-        service: Quantiles::of_micros(&counts.service),
-        refusal: Quantiles::of_micros(&counts.refusal),
-        lag: Quantiles::of_micros(&counts.lag),
+        latency: totals.latency,
+        service: totals.service,
+        refusal: totals.refusal,
+        lag: totals.lag,
         generator_cpu_s: costs.own_cpu_s,
         cores: std::thread::available_parallelism().map_or(1, usize::from),
         target: options.pid.map(|_| target_cost(&costs, counts.samples_acknowledged)),
@@ -253,11 +251,23 @@ pub(crate) fn build(outcome: Outcome<'_>) -> WriteReport {
         warnings: Vec::new(),
         verify: None,
         verify_error: None,
+        totals,
         ledger,
     };
     drop(counts);
-    report.warnings = warnings(&report, run.caught_up.load(Ordering::Relaxed));
+    report.warnings = doubts(&report, run.caught_up.load(Ordering::Relaxed));
     report
+}
+
+fn totals(run: &Run, costs: &Costs, wall_s: f64) -> Totals {
+    let mut totals = meter::totals(std::iter::once(&run.tally));
+    totals.samples_per_s = totals.samples_acknowledged as f64 / wall_s;
+    totals.series_active = run.plan.series();
+    totals.generator_cpu_s = costs.own_cpu_s;
+    if run.pace == Pace::Closed {
+        totals.samples_offered = 0;
+    }
+    totals
 }
 
 fn target_cost(costs: &Costs, samples: u64) -> TargetCost {
@@ -271,35 +281,26 @@ fn target_cost(costs: &Costs, samples: u64) -> TargetCost {
 }
 
 /// Looks for reasons to mistrust the figures, above all for a generator that was itself the bottleneck.
-fn warnings(report: &WriteReport, caught_up: bool) -> Vec<String> {
-    let mut warnings = Vec::new();
+fn doubts(report: &WriteReport, caught_up: bool) -> Vec<String> {
+    let mut all = Vec::new();
     let WriteReport { lag, service, latency, requests, wall_s, .. } = report;
     let open = report.offered_samples_per_s.is_some();
-    if open && lag.p99_s > LAG_P99_S_MAX {
-        warnings.push(format!(
-            "the generator itself was late by up to {:.1} ms (p99): latencies of the target are shorter \
-             than shown",
-            lag.p99_s * 1e3
-        ));
+    if open {
+        all.extend(warnings::late(lag));
     }
     let making = lag.mean_s / (lag.mean_s + service.mean_s);
     if !open && service.count > 0 && making > MAKING_PART_MAX {
-        warnings.push(format!(
+        all.push(format!(
             "the generator took {:.0} % of each connection's time to make requests: it may be what limits",
             making * 100.0
         ));
     }
     let threads = report.cores.min(report.connections as usize) as f64;
+    all.extend(warnings::busy(report.generator_cpu_s, *wall_s, threads));
     if let Some(cpu_s) = report.generator_cpu_s {
-        if cpu_s / wall_s > OWN_CPU_PART_MAX * threads {
-            warnings.push(format!(
-                "the generator used {:.1} of the {threads} cores it can: it may be what limits",
-                cpu_s / wall_s
-            ));
-        }
         let both = cpu_s + report.target.and_then(|t| t.cpu_s).unwrap_or(0.0);
         if report.target.is_some() && both / wall_s > 0.95 * report.cores as f64 && cpu_s > 0.25 * both {
-            warnings.push(format!(
+            all.push(format!(
                 "target and generator together used all {} cores, the generator {:.0} % of them: on a \
                  machine of its \
                  own the target can do more",
@@ -311,7 +312,7 @@ fn warnings(report: &WriteReport, caught_up: bool) -> Vec<String> {
     if let Some(offered) = report.offered_samples_per_s
         && requests.unsent > 0
     {
-        warnings.push(format!(
+        all.push(format!(
             "of {:.0} samples/s offered {:.0} were taken; {} requests were never begun, because their \
              connections were \
              busy: the target is over its limit, or there are too few connections ({})",
@@ -319,28 +320,21 @@ fn warnings(report: &WriteReport, caught_up: bool) -> Vec<String> {
         ));
     }
     if caught_up {
-        warnings.push(
+        all.push(
             "the series' own time caught up with the clock and the run ended early: take a shorter \
              interval or more series"
                 .to_owned(),
         );
     }
-    if requests.short > 0 {
-        warnings.push(format!(
-            "{} requests were answered with success though not all of their samples were written",
-            requests.short
-        ));
-    }
+    all.extend(warnings::short(requests.short));
     if report.series_distinct > report.series {
-        warnings.push(format!(
+        all.push(format!(
             "series were replaced: {} different ones were sent, {} at a time; the load is that of new \
              series as much \
              as of samples",
             report.series_distinct, report.series
         ));
     }
-    if (1..REQUESTS_MIN).contains(&latency.count) {
-        warnings.push(format!("only {} requests: the p99 is one of the few slowest", latency.count));
-    }
-    warnings
+    all.extend(warnings::few(latency));
+    all
 }

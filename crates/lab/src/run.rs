@@ -214,7 +214,7 @@ async fn load(
     target.resume(&log);
     seconds.finish(&mut result);
     result.wall_s =
-        begin.elapsed().as_secs_f64().min((end - begin).as_secs_f64().max(seconds.last_success_s()));
+        begin.elapsed().as_secs_f64().min((end - begin).as_secs_f64().max(seconds.meter.last_success_s()));
     result.partial = options.stop.is_set();
     if result.partial {
         log.add(EventKind::Run, "the run was stopped before its time");

@@ -11,7 +11,9 @@
 //! for the moment is repeated until it is taken, so that the samples of a series arrive in order.
 
 pub(crate) mod duty;
+pub(crate) mod exchange;
 mod lead;
+pub(crate) mod meter;
 pub(crate) mod sender;
 pub(crate) mod tally;
 

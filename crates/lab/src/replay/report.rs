@@ -1,22 +1,22 @@
 //! What there is to replay, and what became of it.
 
 use super::dealer::Dealt;
-use super::tally::Tally;
 use super::{COPY_LABEL, ReplayOptions, Times};
 use crate::observer::short;
 use crate::recording::conceal::Conceal;
 use crate::recording::{Ending, Event, Reader};
+use crate::report::Quantiles;
 use crate::result::{Event as RunEvent, EventKind, FORMAT, Machine, RunResult, Timeline};
 use crate::stop::Stop;
+use crate::warnings;
+use crate::write::meter::{self, Meter};
+use crate::write::tally::Tally;
 use anyhow::{Context, Result, ensure};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::File;
 use std::io::BufReader;
 use std::path::Path;
 use std::time::Duration;
-
-/// The generator itself was late by more than this.
-const LAG_P99_S_MAX: f64 = 0.005;
 
 /// Tenants that are counted one by one.
 const TENANTS_MAX: usize = 10_000;
@@ -122,16 +122,20 @@ pub(super) struct Run<'a> {
     pub(super) begun_ms: i64,
     pub(super) wall: Duration,
     pub(super) dealt: Dealt,
-    pub(super) generator_cpu_s: Option<f64>,
+    pub(super) meter: &'a Meter,
 }
 
 /// Puts the result together.
 pub(super) fn build(run: Run<'_>, timeline: Timeline, tally: &Tally) -> RunResult {
-    let Run { options, summary, begun_ms, wall, dealt, generator_cpu_s } = run;
+    let Run { options, summary, begun_ms, wall, dealt, meter } = run;
     let wall_s = wall.as_secs_f64();
-    let mut totals = tally.totals(wall_s);
-    totals.generator_cpu_s = generator_cpu_s;
+    let mut totals = meter::totals(std::iter::once(tally));
+    totals.samples_per_s = totals.samples_acknowledged as f64 / wall_s;
+    totals.silence_s = meter.silence_s();
+    totals.generator_cpu_s = meter.own_cpu_s();
     totals.unsent += dealt.unsent;
+    // which series the target knows already, a recording does not say
+    totals.latency_known = Quantiles::default();
     totals.series_distinct = dealt.series * u64::from(options.copies);
     totals.series_active = totals.series_distinct;
     let partial = options.stop.is_set();
@@ -156,7 +160,7 @@ pub(super) fn build(run: Run<'_>, timeline: Timeline, tally: &Tally) -> RunResul
         notes: notes(options, summary),
         ..RunResult::default()
     };
-    result.warnings = warnings(&result, summary, &dealt, options);
+    result.warnings = doubts(&result, summary, &dealt, options);
     result
 }
 
@@ -215,49 +219,43 @@ fn notes(options: &ReplayOptions, summary: &RecordingSummary) -> Vec<String> {
     notes
 }
 
-fn warnings(
+fn doubts(
     result: &RunResult,
     summary: &RecordingSummary,
     dealt: &Dealt,
     options: &ReplayOptions,
 ) -> Vec<String> {
-    let mut warnings = Vec::new();
+    let mut all = Vec::new();
     match &summary.ending {
         Ending::Whole => {}
         Ending::Torn { at } => {
-            warnings.push(format!("the recording breaks off at byte {at}: its writer did not end it"));
+            all.push(format!("the recording breaks off at byte {at}: its writer did not end it"));
         }
         Ending::Damaged { at, why } => {
-            warnings
-                .push(format!("the recording is damaged at byte {at} ({why}): what is behind was not sent"));
+            all.push(format!("the recording is damaged at byte {at} ({why}): what is behind was not sent"));
         }
     }
     if summary.missing > 0 {
-        warnings.push(format!("{} requests are missing from the recording", summary.missing));
+        all.push(format!("{} requests are missing from the recording", summary.missing));
     }
     if dealt.moved > 0 {
-        warnings.push(format!(
+        all.push(format!(
             "{} of {} samples moved on by milliseconds, because at this speed they would fall on the one before",
             dealt.moved,
             summary.samples
         ));
     }
     let totals = &result.totals;
-    if totals.lag.p99_s > LAG_P99_S_MAX {
-        warnings.push(format!(
-            "the generator itself was late by up to {:.1} ms (p99): latencies of the target are shorter than shown",
-            totals.lag.p99_s * 1e3
-        ));
-    }
+    all.extend(warnings::late(&totals.lag));
     let wanted_s = summary.length(options).as_secs_f64();
     if !result.partial && dealt.whole && result.wall_s > wanted_s * 1.1 + 1.0 {
-        warnings.push(format!(
+        all.push(format!(
             "it took {:.1} s instead of {wanted_s:.1} s: the target (or this machine) does not hold this speed",
             result.wall_s
         ));
     }
     if totals.unsent > 0 {
-        warnings.push(format!("{} requests were never begun: the time was over", totals.unsent));
+        all.push(format!("{} requests were never begun: the time was over", totals.unsent));
     }
-    warnings
+    all
 }

@@ -3,21 +3,35 @@
 use super::ReplayOptions;
 use super::dealer::Batch;
 use super::encode::Encoder;
-use super::tally::Tally;
-use crate::http::{Client, Failure};
+use crate::http::Client;
 use crate::options::RetryPolicy;
 use crate::recording::request::Message;
 use crate::stop::Stop;
 use crate::timer::Timer;
+use crate::write::exchange::{Account, Flow, Payload, Terms, exchange};
+use crate::write::tally::Tally;
 use bytes::Bytes;
 use hyper::header::{CONTENT_ENCODING, CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue, USER_AGENT};
-use hyper::{Method, StatusCode};
 use std::sync::Arc;
 use std::time::Instant;
 use tokio::sync::mpsc;
 
 const TENANT: HeaderName = HeaderName::from_static("x-scope-orgid");
 const VERSION: HeaderName = HeaderName::from_static("x-prometheus-remote-write-version");
+
+/// So many refusals for good and not one success: the target does not want this at all.
+const REJECTED_MAX: u64 = 20;
+
+/// A recording does not say which of its series are new, and nothing is read back.
+struct NoAccount;
+
+impl Account for NoAccount {
+    fn sent(&mut self) -> u64 {
+        0
+    }
+
+    fn acknowledged(&mut self) {}
+}
 
 pub(super) struct Sender {
     client: Client,
@@ -53,7 +67,7 @@ impl Sender {
             };
             let Some(batch) = batch else { return };
             if end.is_some_and(|end| Instant::now() >= end) {
-                self.tally.unsent(batch.samples);
+                self.tally.lock().leave_out(batch.samples as u64);
                 continue;
             }
             let body = Bytes::from(self.encoder.body(&batch));
@@ -62,55 +76,28 @@ impl Sender {
                 () = timer.sleep_until(batch.due) => {}
                 () = stop.wait() => return,
             }
-            self.tally.lag(free.max(batch.due).elapsed());
-            if !self.exchange(&batch, body, &stop).await {
+            self.tally.lock().lag(free.max(batch.due).elapsed());
+            if !self.send(&batch, body, &stop).await {
                 return;
             }
         }
     }
 
     /// False where to go on makes no sense.
-    async fn exchange(&mut self, batch: &Batch, body: Bytes, stop: &Stop) -> bool {
-        let give_up = Instant::now() + self.retry.give_up_after;
-        let mut pause = self.retry.backoff_min;
-        self.tally.request(batch.samples);
+    async fn send(&mut self, batch: &Batch, body: Bytes, stop: &Stop) -> bool {
         self.set_headers(batch);
-        loop {
-            let begun = Instant::now();
-            let answer = self.client.send(Method::POST, &self.path, body.clone()).await;
-            let samples = batch.samples as u64;
-            if !matches!(answer, Err(Failure::Connect(_))) {
-                self.tally.sent(samples, body.len() as u64);
-            }
-            let asked = match answer {
-                Ok(answer) if answer.status.is_success() => {
-                    self.tally.success(answer.status.as_u16(), batch.due.elapsed(), begun.elapsed(), samples);
-                    return true;
-                }
-                Ok(answer) => {
-                    self.tally.refused(&answer, begun.elapsed());
-                    let again =
-                        answer.status.is_server_error() || answer.status == StatusCode::TOO_MANY_REQUESTS;
-                    if !again {
-                        return self.tally.rejected();
-                    }
-                    answer.retry_after().map(|asked| asked.min(self.retry.retry_after_max))
-                }
-                Err(failure) => {
-                    self.tally.failed(&failure);
-                    None
-                }
-            };
-            let wait = asked.unwrap_or(pause);
-            if stop.is_set() || Instant::now() + wait > give_up {
-                return self.tally.give_up(self.retry.give_up_after) && !stop.is_set();
-            }
-            pause = (pause * 2).min(self.retry.backoff_max);
-            tokio::select! {
-                () = tokio::time::sleep(wait) => {}
-                () = stop.wait() => {}
-            }
-        }
+        let floats = batch.parts.iter().map(|part| part.samples.len() as u64).sum();
+        let payload = Payload { body, samples: batch.samples as u64, floats, intended: batch.due };
+        let terms = Terms {
+            path: &self.path,
+            retry: &self.retry,
+            stop,
+            tally: &self.tally,
+            until: None,
+            rejected_max: REJECTED_MAX,
+        };
+        let flow = exchange(&mut self.client, payload, terms, &mut NoAccount).await;
+        flow == Flow::Next && !stop.is_set()
     }
 
     fn set_headers(&mut self, batch: &Batch) {

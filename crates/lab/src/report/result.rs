@@ -2,7 +2,7 @@
 
 use super::{TargetCost, WriteReport};
 use crate::observe::compare_with_load;
-use crate::result::{Event, EventKind, FORMAT, Machine, RunResult, Totals};
+use crate::result::{Event, EventKind, FORMAT, Machine, RunResult};
 use crate::template::Version;
 use std::collections::BTreeMap;
 
@@ -27,7 +27,7 @@ impl WriteReport {
                 true => vec![Event::new(self.wall_s, EventKind::Run, "stopped before its end")],
                 false => Vec::new(),
             },
-            totals: self.totals(),
+            totals: self.totals.clone(),
             verify: self.verify.clone(),
             observed: observed(self.target, self.wall_s),
             warnings,
@@ -53,44 +53,6 @@ impl WriteReport {
             Version::V2 => "2.0",
         };
         format!("protocol = {protocol:?}\nconnections = {}\n{rate}\n{plan}", self.connections)
-    }
-
-    fn totals(&self) -> Totals {
-        let requests = &self.requests;
-        let of_status = |class: fn(u16) -> bool| -> u64 {
-            requests.statuses.iter().filter(|(status, _)| class(**status)).map(|(_, count)| count).sum()
-        };
-        let mut by_reason: BTreeMap<String, u64> =
-            requests.statuses.iter().map(|(status, count)| (status.to_string(), *count)).collect();
-        let failures = [
-            ("connect", requests.failures_connect),
-            ("broken", requests.failures_broken),
-            ("timeout", requests.failures_timeout),
-        ];
-        by_reason.extend(failures.into_iter().filter(|(_, n)| *n > 0).map(|(what, n)| (what.to_owned(), n)));
-        Totals {
-            samples_offered: self.offered_samples_per_s.map_or(0, |rate| (rate * self.wall_s) as u64),
-            samples_acknowledged: self.samples_acknowledged,
-            samples_per_s: self.samples_per_s,
-            requests: requests.sent,
-            attempts: requests.attempts,
-            succeeded: of_status(|status| (200..300).contains(&status)),
-            bytes: requests.bytes,
-            by_reason,
-            said: self.errors.iter().cloned().collect(),
-            rejected: requests.rejected,
-            given_up: requests.given_up,
-            unsent: requests.unsent,
-            short: requests.short,
-            series_active: self.series,
-            series_distinct: self.series_distinct,
-            latency: self.latency,
-            service: self.service,
-            refusal: self.refusal,
-            lag: self.lag,
-            generator_cpu_s: self.generator_cpu_s,
-            ..Totals::default()
-        }
     }
 }
 

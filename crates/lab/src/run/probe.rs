@@ -7,8 +7,9 @@ use crate::http::{Client, percent};
 use crate::plan::Plan;
 use crate::scenario::Scenario;
 use crate::verify::promql;
+use crate::write::meter::histogram;
 use crate::write::sender::{Acknowledged, Run};
-use crate::write::tally::{LATENCY_US_MAX, record};
+use crate::write::tally::record;
 use bytes::Bytes;
 use hdrhistogram::Histogram;
 use hyper::Method;
@@ -77,8 +78,6 @@ impl Channel {
         addresses: &Addresses,
         tasks: &mut JoinSet<()>,
     ) -> Arc<Probing> {
-        let histogram =
-            || Histogram::new_with_bounds(1, LATENCY_US_MAX, 3).expect("BUG: constant bounds are valid");
         let seen = Seen { freshness: histogram(), recent: histogram(), invisible: 0, wrong: 0 };
         let probing = Arc::new(Probing(Mutex::new(seen)));
         if self.per_s <= 0.0 {

@@ -7,8 +7,9 @@ use crate::import;
 use crate::scenario::shape::Course;
 use crate::scenario::{ReadMix, Scenario};
 use crate::stop::Stop;
+use crate::write::meter::histogram;
 use crate::write::sender::Times;
-use crate::write::tally::{LATENCY_US_MAX, record};
+use crate::write::tally::record;
 use bytes::Bytes;
 use hdrhistogram::Histogram;
 use hyper::Method;
@@ -66,8 +67,6 @@ pub(super) struct Counts {
 
 impl Reading {
     fn new(name: String) -> Self {
-        let histogram =
-            || Histogram::new_with_bounds(1, LATENCY_US_MAX, 3).expect("BUG: constant bounds are valid");
         let counts = Counts {
             queries: 0,
             succeeded: 0,

@@ -1,9 +1,10 @@
 //! One connection: its slots, round after round, in order.
 
 use super::duty::Duty;
+use super::exchange::{Account, Flow, Payload, Terms, exchange};
 use super::lead::Lead;
-use super::tally::{Counts, Tally};
-use crate::http::{Answer, Client, Failure};
+use super::tally::Tally;
+use crate::http::{Client, Failure};
 use crate::ledger::SlotLedger;
 use crate::options::{FUTURE_MS_MAX, Pace, RetryPolicy};
 use crate::plan::{Plan, SlotRange};
@@ -11,7 +12,6 @@ use crate::stop::Stop;
 use crate::template::{Renderer, Template, Version};
 use crate::timer::Timer;
 use bytes::Bytes;
-use hyper::{Method, StatusCode};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 use stdx::clock::Clock;
@@ -70,16 +70,6 @@ pub(crate) struct OwnSlot {
     /// Series of the template that were never sent.
     new: u64,
     pub(crate) ledger: SlotLedger,
-}
-
-/// Whether to go on.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Flow {
-    Next,
-    /// This request was the last one: to go on makes no sense.
-    Last,
-    /// This request was not begun any more.
-    End,
 }
 
 impl Sender {
@@ -165,46 +155,18 @@ impl Sender {
             return Flow::End;
         }
         run.tally.lock().lag(start - due.map_or(free, |due| due.max(free)));
-        self.exchange(run, times, at, round, body, due.unwrap_or(start)).await
-    }
-
-    /// Sends one request until it is taken, refused for good, or given up.
-    async fn exchange(
-        &mut self,
-        run: &Run,
-        times: Times,
-        at: usize,
-        round: u32,
-        body: Bytes,
-        intended: Instant,
-    ) -> Flow {
-        let give_up = Instant::now() + run.retry.give_up_after;
-        let give_up = times.end.map_or(give_up, |end| give_up.min(end + GRACE));
-        let mut pause = run.retry.backoff_min;
-        {
-            let slot = &self.slots[at];
-            let mut tally = run.tally.lock();
-            tally.requests += 1;
-            tally.samples_offered += u64::from(slot.range.len);
-        }
-        loop {
-            let begin = Instant::now();
-            let answer = self.client.send(Method::POST, &run.path, body.clone()).await;
-            let attempt = Attempt { answer, intended, took: begin.elapsed(), bytes: body.len() as u64 };
-            let wait = match self.slots[at].settle(run, round, attempt) {
-                Verdict::Done(flow) => return flow,
-                Verdict::Again(asked) => asked.unwrap_or(pause),
-            };
-            if run.stop.is_set() || Instant::now() + wait > give_up {
-                return run.tally.lock().give_up(run.retry.give_up_after);
-            }
-            run.tally.lock().retries += 1;
-            pause = (pause * 2).min(run.retry.backoff_max);
-            tokio::select! {
-                () = tokio::time::sleep(wait) => {}
-                () = run.stop.wait() => {}
-            }
-        }
+        let slot = &mut self.slots[at];
+        let samples = u64::from(slot.range.len);
+        let payload = Payload { body, samples, floats: samples, intended: due.unwrap_or(start) };
+        let terms = Terms {
+            path: &run.path,
+            retry: &run.retry,
+            stop: &run.stop,
+            tally: &run.tally,
+            until: times.end.map(|end| end + GRACE),
+            rejected_max: REJECTED_MAX,
+        };
+        exchange(&mut self.client, payload, terms, &mut SlotAccount { run, slot, round }).await
     }
 
     /// Makes the slot's request anew where its series are others than in the last round.
@@ -245,88 +207,27 @@ impl Sender {
     }
 }
 
-/// One attempt at a request.
-struct Attempt {
-    answer: Result<Answer, Failure>,
-    intended: Instant,
-    took: Duration,
-    bytes: u64,
+/// A slot's account of one request.
+struct SlotAccount<'a> {
+    run: &'a Run,
+    slot: &'a mut OwnSlot,
+    round: u32,
 }
 
-/// What an attempt led to.
-enum Verdict {
-    /// The request is settled.
-    Done(Flow),
-    /// It is to be repeated, after the time that the target asked for.
-    Again(Option<Duration>),
-}
-
-impl OwnSlot {
-    /// Enters an attempt in the ledger and the tally.
-    fn settle(&mut self, run: &Run, round: u32, attempt: Attempt) -> Verdict {
-        let samples = u64::from(self.range.len);
-        let mut tally = run.tally.lock();
-        tally.attempts += 1;
-        let answer = match attempt.answer {
-            Ok(answer) => answer,
-            Err(failure) => {
-                if !matches!(failure, Failure::Connect(_)) {
-                    // nobody knows how far it came
-                    tally.bytes += attempt.bytes;
-                    tally.samples_sent += samples;
-                    self.ledger.sent.push(round);
-                    tally.series_new += std::mem::take(&mut self.new);
-                }
-                tally.failed(&failure);
-                return Verdict::Again(None);
-            }
-        };
-        let status = answer.status;
-        tally.bytes += attempt.bytes;
-        tally.samples_sent += samples;
-        self.ledger.sent.push(round);
-        let new = std::mem::take(&mut self.new);
-        tally.series_new += new;
-        *tally.statuses.entry(status.as_u16()).or_default() += 1;
-        if status.is_success() {
-            if samples_written(&answer).is_some_and(|written| written < samples) {
-                tally.short += 1;
-            } else {
-                self.ledger.acknowledged.push(round);
-                tally.success(attempt.intended.elapsed(), attempt.took, samples, new > 0);
-                if let Some(probes) = &run.probes {
-                    let at = Instant::now();
-                    // where nobody waits for it, it is not looked for
-                    probes.try_send(Acknowledged { tenant: run.tenant, slot: self.range, round, at }).ok();
-                }
-            }
-            return Verdict::Done(Flow::Next);
-        }
-        tally.refused(status.as_u16(), attempt.took, || answer.text());
-        if status.is_server_error() || status == StatusCode::TOO_MANY_REQUESTS {
-            let asked = answer.retry_after();
-            tally.without_retry_after += u64::from(asked.is_none());
-            return Verdict::Again(asked.map(|asked| asked.min(run.retry.retry_after_max)));
-        }
-        tally.rejected += 1;
-        let hopeless = tally.samples_acknowledged == 0 && tally.rejected >= REJECTED_MAX;
-        Verdict::Done(if hopeless { Flow::Last } else { Flow::Next })
+impl Account for SlotAccount<'_> {
+    fn sent(&mut self) -> u64 {
+        self.slot.ledger.sent.push(self.round);
+        std::mem::take(&mut self.slot.new)
     }
-}
 
-/// What a remote-write 2.0 target says that it wrote.
-fn samples_written(answer: &Answer) -> Option<u64> {
-    let header = answer.headers.get("x-prometheus-remote-write-samples-written")?;
-    header.to_str().ok()?.parse().ok()
-}
-
-impl Counts {
-    /// A request is given up; where no other got through for as long either, the target is gone and the
-    /// connection ends.
-    fn give_up(&mut self, after: Duration) -> Flow {
-        self.given_up += 1;
-        let dead = self.last_success.is_none_or(|at| at.elapsed() >= after);
-        if dead { Flow::Last } else { Flow::Next }
+    fn acknowledged(&mut self) {
+        let Self { run, slot, round } = self;
+        slot.ledger.acknowledged.push(*round);
+        if let Some(probes) = &run.probes {
+            let at = Instant::now();
+            // where nobody waits for it, it is not looked for
+            probes.try_send(Acknowledged { tenant: run.tenant, slot: slot.range, round: *round, at }).ok();
+        }
     }
 }
 

@@ -1,5 +1,6 @@
 //! What became of the requests, counted by all connections together.
 
+use super::meter::histogram;
 use crate::http::Failure;
 use hdrhistogram::Histogram;
 use std::collections::BTreeMap;
@@ -69,8 +70,6 @@ pub(crate) struct Counts {
 
 impl Tally {
     pub(crate) fn new() -> Self {
-        let histogram =
-            || Histogram::new_with_bounds(1, LATENCY_US_MAX, 3).expect("BUG: constant bounds are valid");
         Self(Mutex::new(Counts {
             requests: 0,
             attempts: 0,
@@ -108,6 +107,18 @@ impl Tally {
 }
 
 impl Counts {
+    /// A request of the schedule is begun.
+    pub(crate) fn offer(&mut self, samples: u64) {
+        self.requests += 1;
+        self.samples_offered += samples;
+    }
+
+    /// A request of the schedule is not begun any more.
+    pub(crate) fn leave_out(&mut self, samples: u64) {
+        self.unsent += 1;
+        self.samples_offered += samples;
+    }
+
     pub(crate) fn success(&mut self, latency: Duration, service: Duration, samples: u64, new: bool) {
         self.samples_acknowledged += samples;
         self.last_success = Some(Instant::now());
