@@ -37,7 +37,7 @@ async fn serve(settings: Settings) -> anyhow::Result<()> {
     }
     let mut terminate = signal(SignalKind::terminate()).context("cannot listen for SIGTERM")?;
     let mut interrupt = signal(SignalKind::interrupt()).context("cannot listen for SIGINT")?;
-    let node = Node::start(settings, Arc::new(SystemClock))?;
+    let node = Node::start_alone(settings, Arc::new(SystemClock))?;
     let listener = listen(http).await?;
     let address = listener.local_addr()?;
     if !address.ip().is_loopback() {

@@ -81,6 +81,17 @@ pub enum SeriesError {
         /// Up to where it takes new series.
         limit_mib: u64,
     },
+    /// The process has no memory for more series, whatever the head holds.
+    #[error(
+        "no memory for new work: the process holds {used_mib} MiB and takes new series, exports and long queries up to \
+             {limit_mib} MiB; it grows with --memory"
+    )]
+    NoMemory {
+        /// What the process holds.
+        used_mib: u64,
+        /// Up to where it takes them.
+        limit_mib: u64,
+    },
     /// Older than the out-of-order window.
     #[error(
         "out of order: timestamp {timestamp_ms} ms is more than {window_ms} ms older than the series' newest sample at {newest_ms} ms"

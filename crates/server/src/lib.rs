@@ -26,6 +26,7 @@ mod catalog;
 mod courtesy;
 mod datadir;
 mod fill;
+mod headroom;
 mod lake;
 mod machine;
 mod owner;

@@ -41,12 +41,13 @@ fn machine_bytes(root: &Path) -> u64 {
     kib.map_or(MEMORY_BYTES_UNKNOWN, |kib| kib << 10)
 }
 
-/// What the process holds of the machine's memory, as the kernel counts it; 0 where it does not say.
-pub(crate) fn resident_bytes() -> u64 {
+/// What the process holds of the machine's memory, as the kernel counts it, without pages of files, which the kernel drops
+/// when it needs the room; 0 where it does not say.
+pub(crate) fn private_bytes() -> u64 {
     let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
     let kib = status
         .lines()
-        .find_map(|l| l.strip_prefix("VmRSS:"))
+        .find_map(|l| l.strip_prefix("RssAnon:"))
         .and_then(|v| v.trim().trim_end_matches("kB").trim().parse::<u64>().ok());
     kib.map_or(0, |kib| kib << 10)
 }

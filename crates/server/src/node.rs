@@ -4,6 +4,7 @@ use crate::budget::Budget;
 use crate::courtesy::Traffic;
 use crate::datadir::{DataDir, DataDirError};
 use crate::fill;
+use crate::headroom::Headroom;
 use crate::lake::sealer::{ORDERS_MAX, Order, Sealer};
 use crate::lake::upkeep::{self, Upkeep};
 use crate::lake::workers::Workers;
@@ -74,6 +75,8 @@ pub(crate) struct Shared {
     pub(crate) answers: Account,
     /// What replay holds beside the heads. No query runs before it is done, so it has all of their memory.
     pub(crate) replay: Account,
+    /// Of all that the process may hold.
+    pub(crate) headroom: Headroom,
     pub(crate) lake: Lake,
     pub(crate) traffic: Traffic,
     /// Of memory for new series.
@@ -149,7 +152,7 @@ impl Shared {
     /// there is none.
     pub(crate) fn room_for_series(&self) -> Result<(), SeriesError> {
         if !self.is_filled_to(fill::NO_NEW_SERIES) {
-            return Ok(());
+            return self.headroom.check_for_series();
         }
         let used = self.head_bytes();
         let limit = self.settings.budget.head_bytes / 100 * fill::NO_NEW_SERIES;
@@ -219,7 +222,16 @@ impl Node {
     /// Opens the data directory and starts one owner for each partition. Replay goes on in the background;
     /// see [`Node::is_ready`].
     pub fn start(settings: Settings, clock: Arc<dyn Clock>) -> Result<Self, StartError> {
-        let Parts { node, owners, orders, upkeep } = Self::assemble(settings, World::real(clock))?;
+        Self::start_in(settings, World::real(clock))
+    }
+
+    /// As [`Self::start`], in a process that is this node's alone: what the process holds is held against its memory.
+    pub fn start_alone(settings: Settings, clock: Arc<dyn Clock>) -> Result<Self, StartError> {
+        Self::start_in(settings, World::of_own_process(clock))
+    }
+
+    pub(crate) fn start_in(settings: Settings, world: World) -> Result<Self, StartError> {
+        let Parts { node, owners, orders, upkeep } = Self::assemble(settings, world)?;
         node.0.shared.lake.check_store()?;
         let run = |name: String, run: Box<dyn FnOnce() + Send>| {
             let thread = std::thread::Builder::new().name(name.clone());
@@ -270,6 +282,7 @@ impl Node {
             inflight: Account::new("inflight", settings.budget.inflight_bytes),
             answers: Account::new("answers", settings.budget.answers_bytes()),
             replay: Account::new("replay", settings.budget.query_bytes),
+            headroom: Headroom::new(world.resident, Arc::clone(&world.clock), settings.budget.total_bytes),
             lake,
             traffic: Traffic::default(),
             head_shortage: parking_lot::Mutex::default(),

@@ -148,9 +148,11 @@ pub(crate) async fn store(node: &Node, resolved: Resolved) -> Result<Outcome, Un
     if refused.is_none() && outcome.clock_behind {
         refused = Some(Refusal::busy("clock", repeat(&outcome)));
     }
-    if refused.is_none() && outcome.no_room {
+    if refused.is_none()
+        && let Some(reason) = outcome.no_room
+    {
         let advice = node.shared().head_shortage.lock().met(node.shared().clock.instant());
-        let busy = || Refusal::busy("no_room_for_series", repeat(&outcome));
+        let busy = || Refusal::busy(reason, repeat(&outcome));
         refused = (advice == Advice::Repeat).then(busy);
     }
     if let Some(refusal) = refused {
@@ -227,6 +229,7 @@ fn check_tenant(node: &Node, tenant: &TenantId) -> Result<(), Refusal> {
     if !is_new {
         return Ok(());
     }
+    shared.headroom.check()?;
     shared.room_for_series().map_err(|error| Refusal::busy("head_full", error.to_string()))?;
     if is_known(tenant) || shared.new_tenants.lock().admit(tenant, shared.clock.instant()) {
         return Ok(());

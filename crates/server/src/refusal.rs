@@ -35,6 +35,7 @@ pub(crate) const REASONS: &[&str] = &[
     "origin",
     OTHER,
     "partial_write",
+    crate::headroom::REASON,
     "queue_full",
     "replaying",
     "stopping",

@@ -129,7 +129,7 @@ impl Simulated {
         let Outside { clock, disk, store, seed } = outside;
         let baton = Arc::new(Baton::new(Arc::clone(&clock)));
         let pause = Arc::clone(&baton) as _;
-        let world = World { clock, disk, store, chance: Chance::seeded(seed), pause };
+        let world = World { clock, disk, store, chance: Chance::seeded(seed), pause, resident: None };
         let Parts { node, owners, orders, upkeep } = Node::assemble(settings, world)?;
         let owners = owners.into_iter().map(|owner| Acting::Here(Box::new(owner))).collect();
         let replayed = Rc::new(RefCell::new(Ok(true)));

@@ -1,5 +1,6 @@
 //! What the pipeline hands to a partition's owner, and what comes back.
 
+use crate::headroom;
 use crate::refusal::Refusal;
 use head::Columns;
 use model::{Exemplar, Labels, Metadata, SeriesError, SeriesKey, SeriesRef, TenantId};
@@ -58,8 +59,8 @@ pub struct Outcome {
     pub refused_exemplars: u64,
     /// Series left out, wholly or in part.
     pub refused_series: u64,
-    /// Series were left out only because there is no room for new ones now.
-    pub no_room: bool,
+    /// Why series were left out for which there is no memory now, as [`Refusal::reason`].
+    pub no_room: Option<&'static str>,
     /// Samples were left out as lying in the future of a clock that seems to be set back.
     pub clock_behind: bool,
     /// The first few reasons, each with its series.
@@ -103,7 +104,7 @@ impl Outcome {
         self.refused_samples += other.refused_samples;
         self.refused_exemplars += other.refused_exemplars;
         self.refused_series += other.refused_series;
-        self.no_room |= other.no_room;
+        self.no_room = self.no_room.or(other.no_room);
         self.clock_behind |= other.clock_behind;
         let room = Self::ERRORS_MAX - self.errors.len();
         self.errors.extend(other.errors.into_iter().take(room));
@@ -158,7 +159,10 @@ impl Submission {
             self.outcome.refuse(error.clone(), samples, || describe_labels(new.labels.as_bytes()));
             self.outcome.refused_exemplars += new.exemplars.len() as u64;
         }
-        self.outcome.no_room = true;
+        self.outcome.no_room = Some(match error {
+            SeriesError::NoMemory { .. } => headroom::REASON,
+            _ => "no_room_for_series",
+        });
     }
 
     /// Gives back all that it holds: who hears the answer finds the memory free.

@@ -1,5 +1,6 @@
 //! What a node asks of the outside: time, files, an object store, and chance. A simulation puts its own there.
 
+use crate::machine::private_bytes;
 use journal::Disk;
 use journal::disk::Os;
 use parking_lot::Mutex;
@@ -19,13 +20,20 @@ pub(crate) struct World {
     pub(crate) store: Option<Arc<DynObjectStore>>,
     pub(crate) chance: Chance,
     pub(crate) pause: Arc<dyn Pause>,
+    /// What the process holds; `None` where there is more in it than one node.
+    pub(crate) resident: Option<Arc<dyn Resident>>,
 }
 
 impl World {
-    /// The machine's.
+    /// The machine's, in a process with other things in it.
     pub(crate) fn real(clock: Arc<dyn Clock>) -> Self {
         let pause = Arc::new(Sleep(Arc::clone(&clock)));
-        Self { clock, disk: Arc::new(Os), store: None, chance: Chance::default(), pause }
+        Self { clock, disk: Arc::new(Os), store: None, chance: Chance::default(), pause, resident: None }
+    }
+
+    /// The machine's, in a process of its own.
+    pub(crate) fn of_own_process(clock: Arc<dyn Clock>) -> Self {
+        Self { resident: Some(Arc::new(OwnProcess)), ..Self::real(clock) }
     }
 }
 
@@ -33,6 +41,22 @@ impl World {
 pub(crate) trait Pause: std::fmt::Debug + Send + Sync {
     /// Comes back after so much time.
     fn pause(&self, time: Duration);
+}
+
+/// What the process holds of the machine's memory.
+pub(crate) trait Resident: std::fmt::Debug + Send + Sync {
+    /// Now, in bytes.
+    fn bytes(&self) -> u64;
+}
+
+/// As the kernel counts it.
+#[derive(Debug)]
+struct OwnProcess;
+
+impl Resident for OwnProcess {
+    fn bytes(&self) -> u64 {
+        private_bytes()
+    }
 }
 
 /// Sleeps.

@@ -2,7 +2,7 @@
 //! when it needs the room.
 
 use crate::harness::wire::{self, Series};
-use crate::harness::{Options, Request, Server, now_ms};
+use crate::harness::{Connection, Options, Request, Server, now_ms, wait_for};
 
 const MIB: u64 = 1 << 20;
 const DAY_MS: i64 = 86_400_000;
@@ -103,4 +103,37 @@ fn new_series_while_others_are_sealed() {
             }
         });
     });
+}
+
+/// More connections than there is memory for, because a setting allows them: what makes the process grow is refused until they
+/// have gone, and what is known flows.
+#[test]
+fn work_that_can_wait_is_refused_while_connections_hold_the_memory() {
+    let options = Options::default().arg("--memory").arg("64MiB").config("connections = 8000");
+    let server = Server::start(options.allow("server::headroom"));
+    let write = |name: &str| {
+        let body = wire::v1(&[Series::named(name).sample(now_ms(), 1.0)]);
+        server.send(&Request::write(&body))
+    };
+    write("known").expect(204, &[]);
+    // each holds a head that does not end, for ten seconds
+    let head = format!("GET /-/healthy HTTP/1.1\r\nHost: localhost\r\nX: {}", "x".repeat(60_000));
+    let mut halves = Vec::new();
+    let refused = wait_for("a refusal", || {
+        for _ in 0..200 {
+            let mut half = Connection::open(server.address).unwrap();
+            half.send_bytes(head.as_bytes()).unwrap();
+            halves.push(half);
+        }
+        let reply = write(&format!("new_{}", halves.len()));
+        (reply.status == 503).then_some(reply)
+    });
+    refused.expect(503, &["no memory", "the process holds", "--memory"]);
+    write("known").expect(204, &[]);
+    assert_eq!(server.query("1 + 1", 0)["result"][1], "2");
+    assert!(server.metric("floodmark_refusals_total{reason=\"process_memory\"}") >= 1.0);
+    drop(halves);
+    wait_for("memory", || (write("later").status == 204).then_some(()));
+    let export = Request::ask("/api/v1/export", &[("match[]", "later")]);
+    server.send(&export).expect(200, &["later"]);
 }

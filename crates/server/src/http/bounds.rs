@@ -125,13 +125,19 @@ async fn bounded(
     let of_query = app.clone();
     let place = app.queries.submit(Box::new(move |lane| {
         begin.fetch_or(lane == Lane::Whole, Ordering::Relaxed);
+        let shortage = of_query.node.shared().headroom.check().err();
+        // whether a query is small turns out while it runs
+        let lane = if shortage.is_some() { Lane::Small } else { lane };
         let turn = Arc::new(Turn::new(&of_query.node, Arc::clone(&flag), lane));
         if turn.is_cancelled() {
             return Outcome::Done;
         }
-        let result = work(&of_query, &turn);
+        let mut result = work(&of_query, &turn);
         if turn.is_over() && result.is_err() && !turn.is_cancelled() {
-            return Outcome::Again;
+            match shortage {
+                Some(refusal) => result = Err(refusal.into()),
+                None => return Outcome::Again,
+            }
         }
         if let Some((answer, _pass)) = answer.take() {
             let _ = answer.send(result); // nobody may be there any more
@@ -157,7 +163,11 @@ async fn bounded(
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::headroom::{self, tests::Told};
     use crate::lake::tests::node_with;
+    use crate::pipeline::tests::small_settings;
+    use crate::world::World;
+    use stdx::clock::SystemClock;
 
     /// Takes all threads until what it returns is dropped.
     async fn occupy(app: &App) -> Vec<(std::sync::mpsc::Sender<()>, crate::http::queries::Place)> {
@@ -295,6 +305,42 @@ mod tests {
         }
         endless.iter().for_each(tokio::task::JoinHandle::abort);
         reading.await.unwrap().expect("it is answered when its turn has come");
+        until_idle(&app).await;
+        tokio::task::spawn_blocking(move || node.stop()).await.unwrap();
+    }
+
+    /// A query that does not end is refused, for it is not small; one that does is answered.
+    #[tokio::test(flavor = "multi_thread")]
+    async fn only_small_queries_are_answered_while_the_process_holds_too_much() {
+        let dir = tempfile::tempdir().unwrap();
+        let told = Arc::new(Told::default());
+        let world = World { resident: Some(Arc::clone(&told) as _), ..World::real(Arc::new(SystemClock)) };
+        let node = crate::Node::start_in(small_settings(dir.path()), world).unwrap();
+        let app = App::new(node.clone());
+        told.bytes.store(u64::MAX, Ordering::Relaxed);
+        let endless = |_: &App, turn: &Arc<Turn>| {
+            while !turn.is_set() {
+                std::thread::yield_now();
+            }
+            Err(ApiError::unavailable("it was told to end"))
+        };
+        let reads_files = |_: &App, turn: &Arc<Turn>| match turn.may_wait() {
+            true => Ok(Json::new()),
+            false => Err(ApiError::unavailable("it was told to end")),
+        };
+        while node.shared().headroom.check().is_ok() {
+            tokio::task::yield_now().await; // somebody looked before
+        }
+        for refused in [on_query_thread(&app, endless).await, on_query_thread(&app, reads_files).await] {
+            let text = format!("{:?}", refused.expect_err("it is not small"));
+            assert!(text.contains("503") && text.contains(headroom::REASON), "{text}");
+        }
+        on_query_thread(&app, |_, _| Ok(Json::new())).await.expect("a small query is answered");
+        told.bytes.store(0, Ordering::Relaxed);
+        while node.shared().headroom.check().is_err() {
+            tokio::task::yield_now().await;
+        }
+        on_query_thread(&app, reads_files).await.expect("the shortage is over");
         until_idle(&app).await;
         tokio::task::spawn_blocking(move || node.stop()).await.unwrap();
     }

@@ -56,6 +56,7 @@ pub(super) async fn export(
         let message = format!("too many exports: {} run already", app.exporting.limit());
         return Err(ApiError::unavailable(message));
     };
+    app.node.shared().headroom.check()?;
     let memory = Arc::new(app.node.shared().answers.reserve(PIECES_BYTES).map_err(Refusal::from)?);
     let held = Arc::clone(&memory);
     let (pieces, mut written) = mpsc::channel(PIECES_WAITING);

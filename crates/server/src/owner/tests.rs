@@ -220,7 +220,7 @@ fn exemplars_and_metadata_keep_to_their_parts_of_the_head() {
                 break answer.unwrap();
             }
         };
-        assert_eq!((outcome.exemplars, outcome.refused_exemplars, outcome.no_room), (2000, 0, false));
+        assert_eq!((outcome.exemplars, outcome.refused_exemplars, outcome.no_room), (2000, 0, None));
     }
     let head = owner.partition.head.read();
     let (exemplars, metadata) = (head.exemplar_bytes() as u64, head.metadata_bytes() as u64);

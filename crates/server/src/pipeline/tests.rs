@@ -1,10 +1,13 @@
 use super::*;
+use crate::headroom::tests::Told;
 use crate::lake::flush::flush;
 use crate::lake::tests::{node_with, write_of};
 use crate::settings::{Flags, Settings};
+use crate::world::World;
 use model::{ErrorKind, Labels};
 use protocol::encode::V1Encoder;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use stdx::clock::{Clock, ManualClock, SystemClock};
 
 /// A node with the smallest budget, on a directory of its own.
@@ -186,5 +189,28 @@ async fn tenants_begin_at_a_bounded_rate() {
         write_of(&node, &tenant(name), SystemClock.now_ms()).await;
     }
     assert_eq!((check("a"), check("c"), check("old")), (Ok(()), Err("tenants"), Ok(())));
+    tokio::task::spawn_blocking(move || node.stop()).await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn known_series_flow_while_the_process_holds_too_much() {
+    let dir = tempfile::tempdir().unwrap();
+    let (told, clock) = (Arc::new(Told::default()), Arc::new(ManualClock::at(SystemClock.now_ms())));
+    let resident = Some(Arc::clone(&told) as _);
+    let world = World { resident, ..World::real(Arc::clone(&clock) as Arc<dyn Clock>) };
+    let node = Node::start_in(small_settings(dir.path()), world).unwrap();
+    let series = || (0..500).map(|i| format!("m_{i}"));
+    assert_eq!(send(&node, series()).await.unwrap().samples, 500);
+
+    told.bytes.store(u64::MAX, Ordering::Relaxed);
+    clock.advance(1000);
+    assert_eq!(send(&node, series()).await.unwrap().samples, 500, "known series flow");
+    let Unwritten { refusal, samples, .. } = send(&node, series().chain(["new".into()])).await.unwrap_err();
+    assert_eq!((refusal.kind, refusal.reason, samples), (ErrorKind::Unavailable, "process_memory", 500));
+    assert!(refusal.message.contains("--memory"), "{refusal}");
+
+    told.bytes.store(0, Ordering::Relaxed);
+    clock.advance(1000);
+    assert_eq!(send(&node, ["new".into()].into_iter()).await.unwrap().samples, 1, "the shortage is over");
     tokio::task::spawn_blocking(move || node.stop()).await.unwrap();
 }

@@ -3,7 +3,7 @@
 //! Their limits add up to the whole. `other` is what the process holds beside the accounts, as the kernel counts it: that
 //! it stays within its limit shows that nothing large is missing from the others.
 
-use crate::machine::resident_bytes;
+use crate::machine::private_bytes;
 use crate::node::Node;
 use head::Partition;
 use std::sync::Arc;
@@ -49,7 +49,7 @@ pub(super) fn register(node: &Node) {
     register_head_parts(node);
     let mut all = parts(node);
     let used: Vec<_> = all.iter().map(|part| Arc::clone(&part.used)).collect();
-    let other = move || resident_bytes().saturating_sub(used.iter().map(|used| used()).sum());
+    let other = move || private_bytes().saturating_sub(used.iter().map(|used| used()).sum());
     all.push(Part::seen("other", node.budget().other_bytes, Arc::new(other)));
     let r = node.registry();
     for Part { name, limit_bytes, used, peak } in all {
@@ -114,7 +114,7 @@ mod tests {
             lines.map(|line| line.rsplit(' ').next().unwrap().parse::<f64>().unwrap()).sum()
         };
         assert_eq!(sum("floodmark_budget_limit_bytes"), (64 << 20) as f64);
-        let (used, resident) = (sum("floodmark_budget_used_bytes"), resident_bytes() as f64);
+        let (used, resident) = (sum("floodmark_budget_used_bytes"), private_bytes() as f64);
         assert!(used > 0.0 && used < resident * 2.0, "{used} bytes of {resident}");
         assert!(sum("floodmark_budget_peak_bytes") >= used / 2.0);
         node.stop();

@@ -1,0 +1,148 @@
+//! The last line of defence behind the accounts: what the process really holds.
+//!
+//! Accounts bound what is bought. The allocator, libraries and threads hold more, for which the budget has the part
+//! `other`. Should the sum come near `--memory` nevertheless, work that makes it grow is refused until it has fallen:
+//! new series, exports, and queries that are not small. Known series and small queries go on.
+
+use crate::refusal::Refusal;
+use crate::world::Resident;
+use model::SeriesError;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Instant;
+use stdx::clock::Clock;
+
+/// [`Refusal::reason`] of what is refused here.
+pub(crate) const REASON: &str = "process_memory";
+
+/// Percent of `--memory` beyond which work is refused. The accounts come to 93 % where all of them are full; the rest is
+/// for work that has begun.
+const HIGH_PERCENT: u64 = 95;
+
+/// How often the kernel is asked at the most: the answer takes some 50 µs.
+const LOOK_EVERY_MS: u64 = 100;
+
+/// How often the log says that there is a shortage.
+const SAY_EVERY_MS: u64 = 60_000;
+
+/// How much the process holds, and how much it should.
+#[derive(Debug)]
+pub(crate) struct Headroom {
+    /// `None` where the process is not this node's alone.
+    resident: Option<Arc<dyn Resident>>,
+    clock: Arc<dyn Clock>,
+    began: Instant,
+    limit_bytes: u64,
+    /// What was held when somebody looked last.
+    held_bytes: AtomicU64,
+    /// When to look again, and when the log may say it again: milliseconds since it began.
+    look_ms: AtomicU64,
+    say_ms: AtomicU64,
+}
+
+impl Headroom {
+    pub(crate) fn new(resident: Option<Arc<dyn Resident>>, clock: Arc<dyn Clock>, memory_bytes: u64) -> Self {
+        Self {
+            resident,
+            began: clock.instant(),
+            clock,
+            limit_bytes: memory_bytes / 100 * HIGH_PERCENT,
+            held_bytes: AtomicU64::new(0),
+            look_ms: AtomicU64::new(0),
+            say_ms: AtomicU64::new(0),
+        }
+    }
+
+    /// Refuses work that can wait.
+    pub(crate) fn check(&self) -> Result<(), Refusal> {
+        self.check_for_series().map_err(|error| Refusal::busy(REASON, error.to_string()))
+    }
+
+    /// The same, as the reason why a series is not made.
+    pub(crate) fn check_for_series(&self) -> Result<(), SeriesError> {
+        let held_bytes = self.held_bytes();
+        if held_bytes < self.limit_bytes {
+            return Ok(());
+        }
+        Err(SeriesError::NoMemory { used_mib: held_bytes >> 20, limit_mib: self.limit_bytes >> 20 })
+    }
+
+    /// What the process held at most [`LOOK_EVERY_MS`] ago.
+    fn held_bytes(&self) -> u64 {
+        let Some(resident) = &self.resident else { return 0 };
+        let now_ms = self.clock.instant().saturating_duration_since(self.began).as_millis() as u64;
+        if is_due(&self.look_ms, now_ms, LOOK_EVERY_MS) {
+            let held_bytes = resident.bytes();
+            self.held_bytes.store(held_bytes, Ordering::Relaxed);
+            if held_bytes >= self.limit_bytes && is_due(&self.say_ms, now_ms, SAY_EVERY_MS) {
+                tracing::warn!(
+                    held_bytes,
+                    limit_bytes = self.limit_bytes,
+                    "the process holds nearly all of its memory: new series, exports and long queries are refused meanwhile"
+                );
+            }
+        }
+        self.held_bytes.load(Ordering::Relaxed)
+    }
+}
+
+/// True for one caller each time that `next_ms` has come; the next time is `every_ms` later.
+fn is_due(next_ms: &AtomicU64, now_ms: u64, every_ms: u64) -> bool {
+    let next = next_ms.load(Ordering::Relaxed);
+    let then = now_ms + every_ms;
+    now_ms >= next && next_ms.compare_exchange(next, then, Ordering::Relaxed, Ordering::Relaxed).is_ok()
+}
+
+#[cfg(test)]
+pub(crate) mod tests {
+    use super::*;
+    use model::ErrorKind;
+    use stdx::clock::ManualClock;
+
+    /// As many bytes as it is told, and how often it was asked.
+    #[derive(Debug, Default)]
+    pub(crate) struct Told {
+        pub(crate) bytes: AtomicU64,
+        pub(crate) asked: AtomicU64,
+    }
+
+    impl Resident for Told {
+        fn bytes(&self) -> u64 {
+            self.asked.fetch_add(1, Ordering::Relaxed);
+            self.bytes.load(Ordering::Relaxed)
+        }
+    }
+
+    #[test]
+    fn work_is_refused_while_the_process_holds_too_much() {
+        let (told, clock) = (Arc::new(Told::default()), Arc::new(ManualClock::at(0)));
+        let headroom = Headroom::new(Some(Arc::clone(&told) as _), Arc::clone(&clock) as _, 1000);
+        for (held, is_refused) in [(0, false), (949, false), (950, true), (5000, true), (949, false)] {
+            clock.advance(LOOK_EVERY_MS);
+            told.bytes.store(held, Ordering::Relaxed);
+            let refused = headroom.check().err().map(|refusal| (refusal.kind, refusal.reason));
+            assert_eq!(refused, is_refused.then_some((ErrorKind::Unavailable, REASON)), "{held} bytes");
+        }
+        let asked = told.asked.load(Ordering::Relaxed);
+        told.bytes.store(5000, Ordering::Relaxed);
+        for _ in 0..1000 {
+            headroom.check().expect("what was found last counts for a while");
+        }
+        clock.advance(LOOK_EVERY_MS - 1);
+        headroom.check().expect("what was found last counts for a while");
+        assert_eq!(told.asked.load(Ordering::Relaxed), asked);
+        clock.advance(1);
+        assert!(headroom.check().is_err());
+        assert!(Headroom::new(None, clock, 1000).check().is_ok(), "nobody counts");
+    }
+
+    #[test]
+    fn one_of_many_threads_looks() {
+        let (told, clock) = (Arc::new(Told::default()), Arc::new(ManualClock::at(0)));
+        let headroom = Headroom::new(Some(Arc::clone(&told) as _), clock, 1000);
+        std::thread::scope(|threads| {
+            (0..8).for_each(|_| _ = threads.spawn(|| (0..1000).for_each(|_| headroom.check().unwrap())));
+        });
+        assert_eq!(told.asked.load(Ordering::Relaxed), 1);
+    }
+}
