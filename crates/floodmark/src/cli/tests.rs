@@ -11,7 +11,7 @@ const CONFIGURATION: &str = include_str!("../../../../docs/reference/configurati
 const BENCHMARKS: &str = include_str!("../../../../docs/benchmarks.md");
 const LAB: &str = include_str!("../../../../docs/lab.md");
 
-const DOCUMENTS: [(&str, &str); 14] = [
+const DOCUMENTS: [(&str, &str); 15] = [
     ("README.md", include_str!("../../../../README.md")),
     ("bench/README.md", include_str!("../../../../bench/README.md")),
     ("benchmarks.md", BENCHMARKS),
@@ -26,6 +26,7 @@ const DOCUMENTS: [(&str, &str); 14] = [
     ("result.md", include_str!("../../../../docs/reference/result.md")),
     ("scenario.md", include_str!("../../../../docs/reference/scenario.md")),
     ("sql.md", include_str!("../../../../docs/sql.md")),
+    ("upgrading.md", include_str!("../../../../docs/upgrading.md")),
 ];
 
 /// Flags of other programs that documents name: Prometheus'.

@@ -3,14 +3,18 @@
 use crate::harness::wire::{self, Series};
 use crate::harness::{Request, Server, now_ms};
 use std::collections::BTreeSet;
+use std::path::{Path, PathBuf};
 
 const METRICS: &str = include_str!("../../../../docs/reference/metrics.md");
 const HTTP: &str = include_str!("../../../../docs/reference/http.md");
+const REFUSALS: &str = include_str!("../../../../docs/reference/refusals.md");
 
 /// Where metrics are spoken of.
-const DOCUMENTS: [&str; 7] = [
+const DOCUMENTS: [&str; 9] = [
     METRICS,
     HTTP,
+    REFUSALS,
+    include_str!("../../../../docs/upgrading.md"),
     include_str!("../../../../README.md"),
     include_str!("../../../../ARCHITECTURE.md"),
     include_str!("../../../../docs/operating.md"),
@@ -27,6 +31,12 @@ fn spans(text: &str) -> impl Iterator<Item = &str> {
 fn names(text: &str) -> impl Iterator<Item = &str> {
     let words = text.split(|c: char| !(c.is_ascii_alphanumeric() || c == '_'));
     words.filter(|word| word.starts_with("floodmark_") || word.starts_with("process_"))
+}
+
+/// The ids of refusals, in the metrics of a server.
+fn reasons(metrics: &str) -> Vec<&str> {
+    let counters = metrics.lines().filter_map(|line| line.strip_prefix("floodmark_refusals_total{reason=\""));
+    counters.filter_map(|rest| Some(rest.split_once('"')?.0)).collect()
 }
 
 #[test]
@@ -63,11 +73,12 @@ fn metrics() {
     }
 
     let families: BTreeSet<_> = found.iter().map(|(name, _)| *name).collect();
+    let reasons = reasons(&text);
     for name in DOCUMENTS.iter().flat_map(|text| names(text)).filter(|name| !name.ends_with('_')) {
         let is_there = ["", "_bucket", "_count", "_sum"]
             .iter()
             .any(|suffix| name.strip_suffix(suffix).is_some_and(|family| families.contains(family)));
-        assert!(is_there, "a document speaks of {name}");
+        assert!(is_there || reasons.contains(&name), "a document speaks of {name}");
     }
 }
 
@@ -88,4 +99,113 @@ fn paths() {
         let path = route.replace("{name}", "<name>");
         assert!(paths.contains(path.as_str()), "docs/reference/http.md does not name {path}");
     }
+}
+
+/// The folder of the repository.
+fn root() -> &'static Path {
+    Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/../.."))
+}
+
+/// All pages of the repository's root, `docs` and `bench`, relative to the root.
+fn pages() -> BTreeSet<PathBuf> {
+    let mut pages = BTreeSet::new();
+    let mut folders = vec![PathBuf::new(), "docs".into(), "bench".into()];
+    while let Some(folder) = folders.pop() {
+        for entry in std::fs::read_dir(root().join(&folder)).expect("a folder") {
+            let entry = entry.expect("an entry");
+            let path = folder.join(entry.file_name());
+            if entry.path().is_dir() && path.starts_with("docs") {
+                folders.push(path);
+            } else if path.extension().is_some_and(|extension| extension == "md") {
+                pages.insert(path);
+            }
+        }
+    }
+    pages
+}
+
+fn text_of(page: &Path) -> String {
+    std::fs::read_to_string(root().join(page)).expect("a page")
+}
+
+/// Lines outside of fenced code.
+fn prose(text: &str) -> impl Iterator<Item = &str> {
+    let mut is_code = false;
+    text.lines().filter(move |line| {
+        let is_fence = line.starts_with("```");
+        is_code ^= is_fence;
+        !is_code && !is_fence
+    })
+}
+
+/// Pages (or folders) of this repository that a page links, with the anchors in them.
+fn links(page: &Path) -> Vec<(PathBuf, Option<String>)> {
+    let text = text_of(page);
+    let targets = prose(&text).flat_map(|line| line.split("](").skip(1));
+    let targets = targets.filter_map(|rest| rest.split_once(')')).map(|(target, _)| target);
+    let targets = targets.filter(|target| !target.contains("://"));
+    let resolved = targets.map(|target| {
+        let (path, anchor) = target.split_once('#').map_or((target, None), |(path, to)| (path, Some(to)));
+        let mut at = page.to_path_buf();
+        if !path.is_empty() {
+            at.pop();
+        }
+        for part in path.split('/').filter(|part| !part.is_empty()) {
+            match part {
+                ".." => assert!(at.pop(), "{}: {target} leaves the repository", page.display()),
+                part => at.push(part),
+            }
+        }
+        (at, anchor.map(str::to_owned))
+    });
+    resolved.collect()
+}
+
+/// The anchor that GitHub gives a heading.
+fn anchor(heading: &str) -> String {
+    let kept = heading.to_lowercase().replace(' ', "-");
+    kept.chars().filter(|c| c.is_alphanumeric() || ['-', '_'].contains(c)).collect()
+}
+
+#[test]
+fn links_lead_to_pages_and_headings_that_exist() {
+    for page in pages() {
+        for (target, wanted) in links(&page) {
+            let place = format!("{}: {}", page.display(), target.display());
+            assert!(root().join(&target).exists(), "{place} does not exist");
+            let Some(wanted) = wanted else { continue };
+            let text = text_of(&target);
+            let mut anchors = prose(&text)
+                .filter(|line| line.starts_with('#'))
+                .map(|line| anchor(line.trim_start_matches('#').trim()));
+            assert!(anchors.any(|found| found == wanted), "{place} has no heading #{wanted}");
+        }
+    }
+}
+
+#[test]
+fn every_page_is_in_the_index() {
+    let listed =
+        |index: &str| links(Path::new(index)).into_iter().map(|(page, _)| page).collect::<BTreeSet<_>>();
+    let (index, decisions) = (listed("docs/README.md"), listed("docs/adr/README.md"));
+    let is_decision = |page: &Path| page.starts_with("docs/adr") && !page.ends_with("README.md");
+    for page in pages().iter().filter(|page| page.starts_with("docs") && *page != Path::new("docs/README.md"))
+    {
+        let (name, index) = match is_decision(page) {
+            true => ("docs/adr/README.md", &decisions),
+            false => ("docs/README.md", &index),
+        };
+        assert!(index.contains(page), "{name} does not link {}", page.display());
+    }
+    assert!(links(Path::new("README.md")).iter().any(|(page, _)| page == Path::new("docs/README.md")));
+}
+
+#[test]
+fn refusals() {
+    let server = Server::new();
+    let text = server.send(&Request::get("/metrics")).expect(200, &[]).text();
+    let rows = REFUSALS.lines().filter_map(|line| line.strip_prefix("| `")?.split_once("` | "));
+    let mut named: Vec<_> = rows.map(|(id, _)| id).collect();
+    named.sort_unstable();
+    assert_eq!(named, reasons(&text), "on the left what docs/reference/refusals.md says");
 }
