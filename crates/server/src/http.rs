@@ -31,7 +31,7 @@ mod stall;
 mod tenant;
 mod write;
 
-pub(crate) use listen::CONNECTION_BUFFER_BYTES;
+pub(crate) use listen::CONNECTION_BYTES;
 pub use listen::serve;
 
 use crate::node::Node;
@@ -182,7 +182,7 @@ impl App {
             decoding: Arc::new(Semaphore::new(std::thread::available_parallelism().map_or(1, usize::from))),
             queries,
             waiting: Gate::new(concurrency * QUERIES_WAITING),
-            exporting: Gate::new(export::EXPORTS_MAX),
+            exporting: Gate::new(settings.budget.exports_max(concurrency)),
             rendering: Arc::default(),
             metrics: Arc::new(metrics),
             node,

@@ -30,7 +30,7 @@ use crate::error::TableError;
 use crate::fault;
 use crate::merge::Merge;
 use crate::names::Stem;
-use crate::read::{Cursor, Footer, Select};
+use crate::read::{Cursor, DECODER_BYTES, Footer, Select};
 use crate::store::{StoredFile, Upload};
 use crate::write::FileWriter;
 use model::Samples;
@@ -49,8 +49,8 @@ const STEP_SAMPLES: u64 = 4_000;
 /// What is merged, and how far.
 #[derive(Debug, Clone, Copy)]
 pub struct CompactLimits {
-    /// Files of one merge. Each holds a window of [`CompactLimits::window_bytes`] and a decoded batch (about as
-    /// much again), so this bounds memory.
+    /// Files of one merge. Each holds a decoder (1.4 MiB), a window of [`CompactLimits::window_bytes`] and a batch of it
+    /// decoded, so this bounds memory.
     pub fan_in: usize,
     /// Bytes of one merge's files together: what is lost if it dies. Files as large as this are not merged again.
     pub job_bytes: u64,
@@ -82,7 +82,7 @@ impl CompactLimits {
     /// The most that one running merge holds, footers and the labels of decoded rows aside: what to buy before
     /// it begins.
     pub const fn memory_bytes(&self) -> usize {
-        self.fan_in * (self.window_bytes + self.window_bytes / 2 + (1 << 20))
+        self.fan_in * (self.window_bytes + self.window_bytes / 2 + DECODER_BYTES)
             + 3 * self.row_group_bytes
             + crate::store::PART_BYTES
     }

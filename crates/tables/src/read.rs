@@ -55,6 +55,7 @@ pub use directory::Directory;
 pub use listing::Listing;
 pub use page::Page;
 pub use stop::Stop;
+pub(crate) use stream::DECODER_BYTES;
 
 /// Where a file's bytes come from.
 pub trait Ranges {

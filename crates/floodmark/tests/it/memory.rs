@@ -110,7 +110,7 @@ fn new_series_while_others_are_sealed() {
 #[test]
 fn work_that_can_wait_is_refused_while_connections_hold_the_memory() {
     let options = Options::default().arg("--memory").arg("64MiB").config("connections = 8000");
-    let server = Server::start(options.allow("server::headroom"));
+    let server = Server::start(options.allow("server::headroom").allow("connections = 8000 may hold"));
     let write = |name: &str| {
         let body = wire::v1(&[Series::named(name).sample(now_ms(), 1.0)]);
         server.send(&Request::write(&body))

@@ -34,7 +34,7 @@ pub(super) async fn wait_for_series_of(app: &App, tenant: &TenantId) -> Result<(
 /// the one for small queries included.
 pub(super) fn share_bytes(app: &App) -> u64 {
     let settings = app.node.settings();
-    settings.budget.evaluation_bytes() / (settings.query_concurrency as u64 + 1)
+    settings.budget.query_share_bytes(settings.query_concurrency)
 }
 
 /// What a request's expressions and selectors may come to, of what its query may hold, and until when they are parsed.

@@ -18,7 +18,7 @@ mod given;
 mod pieces;
 
 use super::App;
-use super::bounds::{CancelOnDrop, TRIES_MAX, allowance, options, wait_for_series_of};
+use super::bounds::{CancelOnDrop, TRIES_MAX, wait_for_series_of};
 use super::error::ApiError;
 use super::meta::Selectors;
 use super::params::Params;
@@ -33,12 +33,9 @@ use format::Format;
 use given::Given;
 use model::{LabelsRef, Samples, TenantId, TimeRange};
 use pieces::{PIECES_BYTES, Piece, Pieces, Stop, Stream, WARNING};
-use query::{Interrupt, Matcher, QueryError, Select, SeriesSource};
+use query::{Allowance, Interrupt, Matcher, QueryError, Select, SeriesSource};
 use std::sync::Arc;
 use tokio::sync::mpsc;
-
-/// Exports that run at once. Each holds a thread for as long as its reader reads.
-pub(super) const EXPORTS_MAX: usize = 4;
 
 /// Pieces that wait for the reader.
 const PIECES_WAITING: usize = 4;
@@ -63,9 +60,12 @@ pub(super) async fn export(
     let cancel = CancelOnDrop::new();
     let cancelled: Arc<dyn Interrupt> = cancel.flag();
     tokio::task::spawn_blocking(move || {
-        let mut parsed = allowance(&app, Arc::clone(&cancelled));
+        let settings = app.node.settings();
+        let share_bytes = settings.budget.export_share_bytes(settings.query_concurrency);
+        let mut parsed = Allowance::new(share_bytes).until(Arc::clone(&cancelled));
         let done = selectors.parse(&mut parsed).map_err(Stop::Failed).and_then(|selectors| {
-            let samples_max = options(&app, &*cancelled, None, &parsed).samples_max;
+            // sixteen bytes hold a sample
+            let samples_max = share_bytes.saturating_sub(parsed.spent_bytes()) / 16;
             let ask = Ask { app: &app, tenant, selectors: &selectors, range, samples_max, cancelled };
             let mut out = Pieces::new(format, &pieces, app.node.shared().answers.clone());
             ask.all_or_again(&mut out).and_then(|()| out.end())

@@ -9,6 +9,8 @@ mod known;
 use crate::settings::LakeSettings;
 use crate::world::World;
 use known::Known;
+#[cfg(test)]
+pub(crate) use known::names_at_most;
 use model::TenantId;
 use parking_lot::{Condvar, Mutex};
 use std::collections::{BTreeMap, BTreeSet, HashMap};
@@ -70,7 +72,7 @@ pub(crate) struct TenantTables {
     clock: Arc<dyn Clock>,
     /// Taken only when the node goes.
     runtime: Option<Runtime>,
-    /// What all open tables may hold.
+    /// What all open tables may hold; names of tenants may hold as much beside them.
     open_bytes_max: usize,
     open: Mutex<BTreeMap<Key, Open>>,
     /// Tables that are being opened or made, each by one thread: half of a new one is no table.
@@ -123,7 +125,7 @@ impl TenantTables {
             opening: Mutex::default(),
             opened: Condvar::new(),
             absent: Mutex::default(),
-            known: Mutex::default(),
+            known: Mutex::new(Known::within(open_bytes_max)),
         })
     }
 

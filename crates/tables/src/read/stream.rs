@@ -21,7 +21,7 @@ const BATCH_ROWS: u64 = 512;
 
 /// What the library's decoder takes beside what it has fetched: for each of twelve columns contexts of zstd, a hundred KiB,
 /// and a page. (Measured: 1.4 MiB for a file of a few KiB.)
-const DECODER_BYTES: usize = 1400 << 10;
+pub(crate) const DECODER_BYTES: usize = 1400 << 10;
 
 /// A decoder asks for bytes a few times for each batch; more often than this it runs in a circle.
 const FETCHES_MAX: usize = 100_000;

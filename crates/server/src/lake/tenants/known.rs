@@ -13,8 +13,11 @@
 use model::TenantId;
 use std::collections::BTreeSet;
 
-/// Names in the window: some 10 MB.
+/// Names in the window.
 const KNOWN_MAX: usize = 100_000;
+
+/// What a name takes in it, on average: names have up to 150 bytes, and most have far fewer.
+const NAME_BYTES: usize = 100;
 
 /// The window.
 #[derive(Debug)]
@@ -26,13 +29,18 @@ pub(super) struct Known {
     after: Option<String>,
 }
 
-impl Default for Known {
-    fn default() -> Self {
-        Self::with_pages_of(KNOWN_MAX / 2)
-    }
+/// Names that are kept in `bytes`, and what they come to.
+pub(crate) fn names_at_most(bytes: usize) -> (usize, usize) {
+    let names = (bytes / NAME_BYTES).min(KNOWN_MAX);
+    (names, names * NAME_BYTES)
 }
 
 impl Known {
+    /// A window that holds `bytes`.
+    pub(super) fn within(bytes: usize) -> Self {
+        Self::with_pages_of((names_at_most(bytes).0 / 2).max(1))
+    }
+
     pub(super) const fn with_pages_of(page_max: usize) -> Self {
         Self { page_max, older: BTreeSet::new(), newer: BTreeSet::new(), after: None }
     }
