@@ -33,7 +33,9 @@ fn check(args: &CheckArgs) -> anyhow::Result<()> {
 
 fn show(args: PrintArgs, matches: &ArgMatches) -> anyhow::Result<()> {
     let file = args.serve.config.clone();
-    let rows = Settings::effective(args.serve.into())?;
+    let flags = Flags::from(args.serve);
+    let budget = Settings::resolve(flags.clone())?.budget;
+    let rows = Settings::effective(flags)?;
     let rows = rows.into_iter().map(|row| (source(&row, file.as_deref(), matches), row));
     if args.json {
         let rows = rows.map(|((kind, detail), EffectiveSetting { key, value, .. })| {
@@ -52,7 +54,7 @@ fn show(args: PrintArgs, matches: &ArgMatches) -> anyhow::Result<()> {
     for [key, value, origin] in rows {
         print(format_args!("{key:keys$}  {value:values$}  {origin}\n"))?;
     }
-    Ok(())
+    say(format_args!("\nThe memory is shared out: {budget}"))
 }
 
 /// The kind of origin, and which one.

@@ -161,6 +161,7 @@ fn settings_are_printed_with_their_origin() {
     check("seal_after", "15m", "default", "");
     assert_eq!(row("connections").1, "derived");
     let printed = print(&[]);
+    assert!(printed.contains("1024 MiB (as set) = head 507"), "{printed}");
     assert!(printed.contains("environment: FLOODMARK_MEMORY") && !printed.contains("hunter2"), "{printed}");
 
     assert!(succeed(&["config", "check", text(&file)]).contains("valid"));
