@@ -106,6 +106,8 @@ pub struct Files {
     version: u64,
     /// By day, then in the order of writes.
     list: Vec<LiveFile>,
+    /// What the list takes.
+    bytes: usize,
     /// `None` for the files of no table.
     _reading: Option<Reading>,
 }
@@ -113,8 +115,10 @@ pub struct Files {
 impl Files {
     fn new(location: &Location, version: u64, mut list: Vec<LiveFile>) -> Self {
         list.sort_unstable_by(|a, b| (a.date, a.rank(), &a.path).cmp(&(b.date, b.rank(), &b.path)));
+        let texts = |f: &LiveFile| f.path.len() + f.names.as_ref().map_or(0, |(a, b)| a.len() + b.len());
+        let bytes = list.iter().map(|f| size_of::<LiveFile>() + texts(f)).sum();
         let reading = location.readers().begin(location.prefix(), version);
-        Self { version, list, _reading: Some(reading) }
+        Self { version, list, bytes, _reading: Some(reading) }
     }
 
     /// The version.
@@ -138,9 +142,8 @@ impl Files {
     }
 
     /// Bytes of memory that it takes.
-    pub fn memory_bytes(&self) -> usize {
-        let texts = |f: &LiveFile| f.path.len() + f.names.as_ref().map_or(0, |(a, b)| a.len() + b.len());
-        self.list.iter().map(|f| size_of::<LiveFile>() + texts(f)).sum()
+    pub const fn memory_bytes(&self) -> usize {
+        self.bytes
     }
 }
 

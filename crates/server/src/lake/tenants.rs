@@ -1,10 +1,11 @@
 //! Tenants' tables: where each lies, and which of them are open.
 //!
-//! An open table holds the list of its live files. So those that were used longest ago are closed again where all
+//! An open table holds the list of its live files. So those that were used longest ago are closed again ([`open`]) where all
 //! together would hold more than [`Budget::tables_bytes`](crate::Budget::tables_bytes), and who was not heard of for [`IDLE`] is
 //! closed anyway; opening one again costs some reads of its log. What somebody still works with he keeps.
 
 mod known;
+mod open;
 
 use crate::settings::LakeSettings;
 use crate::world::World;
@@ -12,8 +13,9 @@ use known::Known;
 #[cfg(test)]
 pub(crate) use known::names_at_most;
 use model::TenantId;
+use open::OpenTables;
 use parking_lot::{Condvar, Mutex};
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use stdx::clock::Clock;
@@ -72,9 +74,8 @@ pub(crate) struct TenantTables {
     clock: Arc<dyn Clock>,
     /// Taken only when the node goes.
     runtime: Option<Runtime>,
-    /// What all open tables may hold; names of tenants may hold as much beside them.
-    open_bytes_max: usize,
-    open: Mutex<BTreeMap<Key, Open>>,
+    /// Names of tenants may hold as much beside them.
+    open: Mutex<OpenTables>,
     /// Tables that are being opened or made, each by one thread: half of a new one is no table.
     opening: Mutex<BTreeSet<Key>>,
     /// One of them is done.
@@ -84,12 +85,6 @@ pub(crate) struct TenantTables {
     absent: Mutex<HashMap<Key, Instant>>,
     /// Tenants that have a folder.
     known: Mutex<Known>,
-}
-
-#[derive(Debug)]
-struct Open {
-    table: Arc<Table>,
-    used: Instant,
 }
 
 impl TenantTables {
@@ -120,8 +115,7 @@ impl TenantTables {
             root,
             clock: Arc::clone(&world.clock),
             runtime: Some(runtime),
-            open_bytes_max,
-            open: Mutex::default(),
+            open: Mutex::new(OpenTables::within(open_bytes_max)),
             opening: Mutex::default(),
             opened: Condvar::new(),
             absent: Mutex::default(),
@@ -232,19 +226,14 @@ impl TenantTables {
 
     fn is_open(&self, key: &Key, uses: bool) -> Option<Arc<Table>> {
         let mut open = self.open.lock();
-        let open = open.get_mut(key)?;
-        if uses {
-            open.used = self.clock.instant();
-        }
-        Some(Arc::clone(&open.table))
+        if uses { open.use_one(key, self.clock.instant()) } else { open.get(key) }
     }
 
     fn remember(&self, key: Key, table: Table) -> Arc<Table> {
         let table = Arc::new(table);
         self.absent.lock().remove(&key);
         self.known.lock().add(&key.0);
-        self.open.lock().insert(key, Open { table: Arc::clone(&table), used: self.clock.instant() });
-        self.close(|_| false);
+        self.open.lock().put(key, Arc::clone(&table), self.clock.instant());
         table
     }
 
@@ -255,33 +244,25 @@ impl TenantTables {
         // an opening that began before the commit comes to its end first
         let _claim = self.claim(&key);
         if self.is_open(&key, false).is_some_and(|open| open.version() < table.version()) {
-            let shown = Open { table: Arc::clone(table), used: self.clock.instant() };
-            self.open.lock().insert(key.clone(), shown);
+            self.open.lock().put(key, Arc::clone(table), self.clock.instant());
         }
     }
 
-    /// Closes what nobody has used for long.
+    /// Closes what nobody has used for long, and what is too much by what tables hold now.
     pub(super) fn close_idle(&self) {
-        let now = self.clock.instant();
-        self.close(|used| now.saturating_duration_since(used) >= IDLE);
-    }
-
-    /// Closes what is idle, and what is too much; the last one stays.
-    fn close(&self, is_idle: impl Fn(Instant) -> bool) {
-        let mut open = self.open.lock();
-        open.retain(|_, open| !is_idle(open.used));
-        let mut bytes: usize = open.values().map(|open| open.table.memory_bytes()).sum();
-        while bytes > self.open_bytes_max && open.len() > 1 {
-            let oldest = open.iter().min_by_key(|(_, open)| open.used).map(|(key, _)| key.clone());
-            let closed = oldest.and_then(|key| open.remove(&key)).expect("BUG: one is open");
-            bytes -= closed.table.memory_bytes().min(bytes);
+        // a table may be busy with its store: it is weighed without the lock that everybody needs
+        for (key, table) in self.all_open() {
+            let bytes = table.memory_bytes();
+            self.open.lock().weigh(&key, bytes);
         }
+        let now = self.clock.instant();
+        self.open.lock().close(|used| now.saturating_duration_since(used) >= IDLE);
     }
 
-    /// How many tables are open, and the bytes that they hold.
+    /// How many tables are open, and the bytes that they held when they were weighed last.
     pub(super) fn open_stats(&self) -> (usize, usize) {
         let open = self.open.lock();
-        (open.len(), open.values().map(|open| open.table.memory_bytes()).sum())
+        (open.len(), open.bytes())
     }
 
     /// Looks which tenants there are: upkeep is also for those of whom nothing was heard since the start.
@@ -295,16 +276,13 @@ impl TenantTables {
 
     /// True where the tenant had tables when somebody last looked.
     pub(crate) fn is_known(&self, tenant: &TenantId) -> bool {
-        let is_open = |open: &BTreeMap<Key, Open>| {
-            let first = open.range((tenant.clone(), Kind::Samples)..).next();
-            first.is_some_and(|((first, _), _)| first == tenant)
-        };
-        self.known.lock().contains(tenant) || is_open(&self.open.lock())
+        self.known.lock().contains(tenant) || self.open.lock().has_any_of(tenant)
     }
 
     /// Tenants with open tables; or all that are known.
     pub(super) fn tenants(&self, all: bool) -> BTreeSet<TenantId> {
-        let mut tenants: BTreeSet<_> = self.open.lock().keys().map(|(tenant, _)| tenant.clone()).collect();
+        let mut tenants: BTreeSet<_> =
+            self.open.lock().iter().map(|((tenant, _), _)| tenant.clone()).collect();
         if all {
             tenants.extend(self.known.lock().iter().cloned());
         }
@@ -313,7 +291,7 @@ impl TenantTables {
 
     /// The tables that are open, in order.
     pub(super) fn all_open(&self) -> Vec<(Key, Arc<Table>)> {
-        self.open.lock().iter().map(|(key, open)| (key.clone(), Arc::clone(&open.table))).collect()
+        self.open.lock().iter().map(|(key, table)| (key.clone(), Arc::clone(table))).collect()
     }
 
     fn location(&self, tenant: &TenantId, kind: Kind) -> Result<Location, TableError> {

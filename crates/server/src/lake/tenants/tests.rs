@@ -6,12 +6,12 @@ use std::path::Path;
 use stdx::clock::ManualClock;
 use tables::StagedBlock;
 
-fn tables_at(dir: &Path, clock: &Arc<ManualClock>) -> TenantTables {
+pub(super) fn tables_at(dir: &Path, clock: &Arc<ManualClock>) -> TenantTables {
     let settings = small_settings(dir).lake;
     TenantTables::at(&settings, &World::real(Arc::clone(clock) as _), 1 << 20, Counter::default()).unwrap()
 }
 
-fn tenant(name: &str) -> TenantId {
+pub(super) fn tenant(name: &str) -> TenantId {
     TenantId::parse(name).unwrap()
 }
 
@@ -32,7 +32,7 @@ fn absence_is_remembered_for_a_while_unless_the_table_is_made_here() {
     // this process makes it, and closes it again
     assert!(!is_there("b"));
     ours.open_or_create(&tenant("b"), Kind::Samples).unwrap();
-    ours.close(|_| true);
+    ours.open.lock().close(|_| true);
     assert!(is_there("b"));
     // a replay is not content with what was found before
     assert!(!is_there("c"));
@@ -62,7 +62,7 @@ fn a_table_that_takes_long_to_open_holds_up_nobody_else() {
     for name in ["slow", "quick"] {
         tables.open_or_create(&tenant(name), Kind::Samples).unwrap();
     }
-    tables.close(|_| true);
+    tables.open.lock().close(|_| true);
     let slow = tables.claim(&(tenant("slow"), Kind::Samples));
     assert!(tables.existing(&tenant("quick"), Kind::Samples).unwrap().is_some());
     assert!(tables.existing(&tenant("none"), Kind::Samples).unwrap().is_none());
@@ -82,7 +82,7 @@ fn a_table_that_was_opened_again_before_a_commit_shows_it() {
     let tables = tables_at(dir.path(), &clock);
     let tenant = tenant("a");
     let committing = tables.open_or_create(&tenant, Kind::Samples).unwrap();
-    tables.close(|_| true);
+    tables.open.lock().close(|_| true);
     let reader = tables.existing(&tenant, Kind::Samples).unwrap().unwrap();
     let block =
         StagedBlock { source: "journal".into(), after: None, upto: 7, through: None, files: Vec::new() };
