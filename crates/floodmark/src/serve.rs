@@ -71,8 +71,9 @@ async fn listen(address: SocketAddr) -> anyhow::Result<TcpListener> {
     bound.with_context(|| format!("cannot listen on {address}"))
 }
 
-/// What is logged by default: libraries tell about each of their steps otherwise.
-const LOGGED: &str = "info,delta_kernel=warn,delta_kernel_default_engine=warn,object_store=warn";
+/// What is logged by default. Libraries tell about each of their steps otherwise; the kernel of Delta tables also repeats, in
+/// kilobytes, each error that is returned to us and logged once.
+const LOGGED: &str = "info,delta_kernel=off,delta_kernel_default_engine=off,object_store=warn";
 
 /// Logs to stderr, coloured in a terminal; `RUST_LOG` chooses what.
 fn log_to_stderr() {

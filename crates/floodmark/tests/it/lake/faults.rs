@@ -164,7 +164,7 @@ fn damage_log(table: &Path) -> impl FnOnce() + use<> {
 
 #[test]
 fn a_broken_table_and_lost_floodmarks_close_one_tenant_and_no_other() {
-    let excuses = ["a table cannot be read", "table can be read again", "delta_kernel"];
+    let excuses = ["a table cannot be read", "table can be read again"];
     let options = excuses.iter().fold(Options::default(), |options, text| options.allow(text));
     let mut server = Server::start(options.config("partitions = 2"));
     let base_ms = now_ms() - 60_000;
@@ -243,7 +243,7 @@ fn a_tenant_that_cannot_be_sealed_does_not_keep_the_journal_of_others() {
     const MIB: f64 = 1024.0 * 1024.0;
     let options = EXCUSES.iter().fold(Options::default(), |options, text| options.allow(text));
     let config = "partitions = 1\nsegment_size = \"1MiB\"\nseal_after = \"100ms\"";
-    let mut server = Server::start(options.allow("delta_kernel").config(config));
+    let mut server = Server::start(options.config(config));
     let base_ms = now_ms() - 3_000_000;
     let mut times = Vec::new();
     let mut write_blocked = |server: &Server| {
