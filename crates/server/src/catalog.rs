@@ -1,13 +1,19 @@
 //! What there is: label names and values, series, metadata, exemplars. Answers come sorted.
 
+mod distinct;
+#[cfg(test)]
+mod tests;
+
 use crate::node::Node;
 use crate::refusal::Refusal;
-use crate::source::{Cancelled, LeftOut, Turns, list, scan, tables_select, unreadable};
+use crate::source::{Cancelled, LeftOut, Turns, list, tables_select};
+use distinct::{Distinct, Full, Ordered};
 use head::{Among, TenantHead, Walk};
 use model::{Exemplar, Labels, LabelsRef, Metadata, SeriesRef, TenantId, TimeRange};
 use query::{Interrupt, Matcher};
 use roaring::RoaringBitmap;
-use std::collections::{BTreeMap, BTreeSet};
+use std::cmp::Ordering;
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use tables::Listing;
 
@@ -25,8 +31,8 @@ pub(crate) struct Catalog<'a> {
 /// Series looked at in one turn: about a quarter of a millisecond.
 const TURN_SERIES: usize = 256;
 
-/// What a text in an answer costs beside its bytes: its place in a list that doubles, in a sorted set, and in the answer.
-const TEXT_BYTES: usize = 96;
+/// What metadata or an exemplar costs beside its bytes: its place in lists that double, in a sorted map, and in the answer.
+const ENTRY_BYTES: usize = 96;
 
 /// Series (of any of `selectors`; all where there are none) with a limit.
 #[derive(Debug)]
@@ -50,16 +56,20 @@ impl Room {
                 self.left_bytes = left;
                 Ok(())
             }
-            None => Err(Refusal::too_large(
-                "answer_size",
-                format!(
-                    "the answer takes more than the {} MiB that one query may hold: ask for less with match[] or limit; \
-                     the share grows with --memory",
-                    self.bytes >> 20
-                ),
-            )),
+            None => Err(too_large(self.bytes)),
         }
     }
+}
+
+fn too_large(bytes: u64) -> Refusal {
+    Refusal::too_large(
+        "answer_size",
+        format!(
+            "the answer takes more than the {} MiB that one query may hold: ask for less with match[], start and end, or \
+             limit; the share grows with memory and shrinks with query_concurrency (settings)",
+            bytes >> 20
+        ),
+    )
 }
 
 impl From<Cancelled> for Refusal {
@@ -70,20 +80,92 @@ impl From<Cancelled> for Refusal {
 
 /// An answer, and what is missing from it.
 #[derive(Debug)]
-pub(crate) struct Limited<T> {
-    pub(crate) all: Vec<T>,
+pub(crate) struct Limited {
+    /// Texts, or series as canonical labels.
+    pub(crate) all: Ordered,
     /// The limit cut it.
     pub(crate) cut: bool,
     /// What could not be read, and why.
     pub(crate) left_out: Vec<String>,
 }
 
+/// What a listing has found so far, of texts that are ordered in this way.
+struct Found<'a> {
+    texts: Distinct,
+    order: fn(&[u8], &[u8]) -> Ordering,
+    catalog: &'a Catalog<'a>,
+    limit: usize,
+}
+
+impl Found<'_> {
+    /// Adds a text. Where there is no room, those go that cannot be in the answer, if they are at least half of all.
+    fn add(&mut self, text: &[u8]) -> Result<(), Refusal> {
+        let mut added = self.texts.insert(text);
+        if added.is_err() && self.texts.len() / 2 > self.limit {
+            self.texts.keep_first(self.limit + 1, self.order);
+            added = self.texts.insert(text);
+        }
+        added.map_err(|Full| too_large(self.catalog.memory_bytes))
+    }
+
+    /// True where the limit cuts it already.
+    fn is_cut(&self) -> bool {
+        self.texts.len() > self.limit
+    }
+
+    /// Adds what tables have by `read`, which is given a place to put it and told whether more is wanted.
+    fn add_sealed(
+        &mut self,
+        ask: &Ask<'_>,
+        read: impl Fn(
+            &tables::Table,
+            &Arc<tables::Cache>,
+            &tables::Select,
+            &mut dyn FnMut(&[u8]) -> bool,
+        ) -> Sealed,
+    ) -> Result<Vec<String>, Refusal> {
+        let Catalog { node, tenant, cancelled, .. } = self.catalog;
+        let left_out = LeftOut::default();
+        for matchers in or_all(ask.selectors) {
+            if self.is_cut() {
+                break;
+            }
+            let select = tables_select(matchers, ask.range, false, cancelled);
+            let mut added = Ok(());
+            let mut put = |text: &[u8]| {
+                added = self.add(text);
+                added.is_ok() && !self.is_cut() && !cancelled.is_set()
+            };
+            let listed = list(node.shared(), tenant, &left_out, &**cancelled, |table, cache| {
+                read(table, cache, &select, &mut put)
+            });
+            listed.map_err(refused)?;
+            added?;
+            if cancelled.is_set() {
+                return Err(Cancelled.into());
+            }
+        }
+        Ok(left_out.texts())
+    }
+
+    fn answer(self, left_out: Vec<String>) -> Limited {
+        let mut all = self.texts.in_order(self.order);
+        let cut = all.cut(self.limit);
+        Limited { all, cut, left_out }
+    }
+}
+
+/// What could not be read of tables.
+type Sealed = Result<Vec<String>, tables::TableError>;
+
 impl Catalog<'_> {
-    pub(crate) fn label_names(&self, ask: &Ask<'_>) -> Result<Limited<String>, Refusal> {
+    /// With a limit, the first names of those in memory; tables are read only if these are fewer.
+    pub(crate) fn label_names(&self, ask: &Ask<'_>) -> Result<Limited, Refusal> {
         self.texts(ask, |walk, head, among, take| walk.names(head, among, take), Listing::Names)
     }
 
-    pub(crate) fn label_values(&self, name: &str, ask: &Ask<'_>) -> Result<Limited<String>, Refusal> {
+    /// Likewise.
+    pub(crate) fn label_values(&self, name: &str, ask: &Ask<'_>) -> Result<Limited, Refusal> {
         let turn = |walk: &mut Walk, head: &_, among: Among<'_>, take: &mut dyn FnMut(&str)| {
             walk.values(head, name, among, take)
         };
@@ -95,10 +177,9 @@ impl Catalog<'_> {
         ask: &Ask<'_>,
         turn: impl Fn(&mut Walk, &TenantHead, Among<'_>, &mut dyn FnMut(&str)) -> bool,
         sealed: Listing<'_>,
-    ) -> Result<Limited<String>, Refusal> {
-        let mut all: Vec<String> = Vec::new();
-        let mut room = self.room();
-        let mut bought = Ok(());
+    ) -> Result<Limited, Refusal> {
+        let mut found = self.found(ask, Ord::cmp);
+        let mut taken: Vec<String> = Vec::new();
         for turns in self.turns() {
             // A series has one value of a label, so a walk looks at each once at the most; but many names.
             let series = match (turns.select_any(ask.selectors)?, sealed) {
@@ -110,76 +191,26 @@ impl Catalog<'_> {
                 None if ask.range == TimeRange::ALL => Among::All,
                 None => Among::Range(ask.range),
             };
-            let mut walk = Walk::new();
-            turns.until_done(|head| {
-                let last = turn(&mut walk, head, among, &mut |text| {
-                    if bought.is_ok() {
-                        bought = room.buy(text.len() + TEXT_BYTES);
-                        all.push(text.into());
-                    }
-                });
-                last || bought.is_err()
-            })?;
-            bought.clone()?;
-        }
-        all.sort_unstable();
-        all.dedup();
-        let mut all: BTreeSet<String> = all.into_iter().collect();
-        let left_out = LeftOut::default();
-        let mut bought = Ok(());
-        for matchers in or_all(ask.selectors) {
-            let select = tables_select(matchers, ask.range, false, &self.cancelled);
-            let mut each = |text: &str| {
-                if !all.contains(text) {
-                    bought = room.buy(text.len() + TEXT_BYTES);
-                    all.insert(text.into());
-                }
-                bought.is_ok() && !self.cancelled.is_set()
-            };
-            let listed = list(
-                self.node.shared(),
-                self.tenant,
-                &select,
-                sealed,
-                &left_out,
-                &*self.cancelled,
-                &mut each,
-            );
-            listed.map_err(refused)?;
-            bought.clone()?;
-            if self.cancelled.is_set() {
-                return Err(Cancelled.into());
+            let (mut walk, mut is_last) = (Walk::new(), false);
+            while !is_last {
+                is_last =
+                    turns.turn(|head| turn(&mut walk, head, among, &mut |text| taken.push(text.into())))?;
+                // without the lock
+                taken.drain(..).try_for_each(|text| found.add(text.as_bytes()))?;
             }
         }
-        let left_out = left_out.texts();
-        let cut = all.len() > ask.limit;
-        Ok(Limited { all: all.into_iter().take(ask.limit).collect(), cut, left_out })
+        let left_out = found.add_sealed(ask, |table, cache, select, put| {
+            tables::list::texts(table, cache, select, sealed, &mut |text| put(text.as_bytes()))
+        })?;
+        Ok(found.answer(left_out))
     }
 
-    /// Gives the labels of each series in tables that is asked for, until `each` has enough of them. No samples are
-    /// read. Returns what was left out.
-    fn each_sealed(
-        &self,
-        ask: &Ask<'_>,
-        mut each: impl FnMut(LabelsRef<'_>) -> Result<bool, Refusal>,
-    ) -> Result<Vec<String>, Refusal> {
-        let (bytes, left_out) = (self.room().left_bytes / 2, LeftOut::default());
-        for matchers in or_all(ask.selectors) {
-            let select = tables_select(matchers, ask.range, false, &self.cancelled);
-            let scan = scan(self.node.shared(), self.tenant, &select, bytes, &*self.cancelled);
-            let Some(mut scan) = scan.map_err(refused)? else { continue };
-            while scan.next_series().map_err(|e| refused(unreadable(e)))? {
-                if self.cancelled.is_set() {
-                    return Err(Cancelled.into());
-                }
-                if !each(scan.labels())? {
-                    left_out.note(&scan, self.node.shared());
-                    return Ok(left_out.texts());
-                }
-            }
-            left_out.note(&scan, self.node.shared());
-        }
-        Ok(left_out.texts())
+    /// Nothing yet.
+    fn found(&self, ask: &Ask<'_>, order: fn(&[u8], &[u8]) -> Ordering) -> Found<'_> {
+        // where some are dropped, what stays is held twice for a moment, and is at most half
+        let parts = if ask.limit == usize::MAX { 3 } else { 2 };
+        let texts = Distinct::within(self.memory_bytes as usize / 3 * parts);
+        Found { texts, order, catalog: self, limit: ask.limit }
     }
 
     /// The partitions, to be worked on in turns.
@@ -192,44 +223,32 @@ impl Catalog<'_> {
         Room { left_bytes: self.memory_bytes as usize, bytes: self.memory_bytes }
     }
 
-    /// Series that have a sample in the range.
-    pub(crate) fn series(&self, ask: &Ask<'_>) -> Result<Limited<Labels>, Refusal> {
-        let mut found = BTreeSet::new();
-        let mut bytes = Vec::new();
-        let mut room = self.room();
+    /// Series that have a sample in the range. With a limit, any so many of them.
+    pub(crate) fn series(&self, ask: &Ask<'_>) -> Result<Limited, Refusal> {
+        let order = |a: &[u8], b: &[u8]| LabelsRef::from_canonical(a).cmp(&LabelsRef::from_canonical(b));
+        let mut found = self.found(ask, order);
+        let mut taken: Vec<Vec<u8>> = Vec::new();
         for turns in self.turns() {
             let mut selected = turns.select_any(ask.selectors)?.unwrap_or_default().into_iter();
-            let mut bought = Ok(());
-            turns.until_done(|head| {
-                for series in selected.by_ref().take(TURN_SERIES).map(SeriesRef) {
-                    if head.has_samples(series, ask.range) {
-                        bytes.clear();
-                        head.write_labels(series, &mut bytes);
-                        bought = room.buy(bytes.len() + TEXT_BYTES);
-                        found.insert(LabelsRef::from_canonical(&bytes).to_owned());
+            let mut is_last = false;
+            while !is_last && !found.is_cut() {
+                is_last = turns.turn(|head| {
+                    for series in selected.by_ref().take(TURN_SERIES).map(SeriesRef) {
+                        if head.has_samples(series, ask.range) {
+                            let mut labels = Vec::new();
+                            head.write_labels(series, &mut labels);
+                            taken.push(labels);
+                        }
                     }
-                    if bought.is_err() || found.len() > ask.limit {
-                        return true;
-                    }
-                }
-                selected.len() == 0
-            })?;
-            bought?;
-            if found.len() > ask.limit {
-                found.pop_last();
-                return Ok(Limited { all: found.into_iter().collect(), cut: true, left_out: Vec::new() });
+                    selected.len() == 0
+                })?;
+                taken.drain(..).try_for_each(|labels| found.add(&labels))?;
             }
         }
-        let left_out = self.each_sealed(ask, |labels| {
-            let labels = labels.to_owned();
-            if !found.contains(&labels) {
-                room.buy(labels.as_bytes().len() + TEXT_BYTES)?;
-                found.insert(labels);
-            }
-            Ok(found.len() <= ask.limit)
+        let left_out = found.add_sealed(ask, |table, cache, select, put| {
+            tables::list::series(table, cache, select, &mut |labels| put(labels.as_bytes()))
         })?;
-        let cut = found.len() > ask.limit;
-        Ok(Limited { all: found.into_iter().take(ask.limit).collect(), cut, left_out })
+        Ok(found.answer(left_out))
     }
 
     /// Metadata by metric; with `metric`, only that one's.
@@ -241,7 +260,7 @@ impl Catalog<'_> {
         let mut all = BTreeMap::new();
         let mut room = self.room();
         let mut take = |m: &Metadata| {
-            room.buy(size_of::<Metadata>() + TEXT_BYTES + 2 * m.metric.len() + m.help.len() + m.unit.len())?;
+            room.buy(size_of::<Metadata>() + ENTRY_BYTES + 2 * m.metric.len() + m.help.len() + m.unit.len())?;
             all.insert(m.metric.clone(), m.clone());
             while all.len() > limit {
                 all.pop_last();
@@ -285,7 +304,7 @@ impl Catalog<'_> {
                         head.write_labels(*series, &mut bytes);
                         let labels = LabelsRef::from_canonical(&bytes).to_owned();
                         let own = exemplar.labels.as_bytes().len();
-                        bought = room.buy(size_of::<Exemplar>() + 2 * TEXT_BYTES + bytes.len() + own);
+                        bought = room.buy(size_of::<Exemplar>() + 2 * ENTRY_BYTES + bytes.len() + own);
                         all.entry(labels).or_default().push(exemplar.clone());
                     }
                 }

@@ -6,7 +6,7 @@
 
 mod union;
 
-pub(crate) use union::{LeftOut, Source, list, scan, tables_select, unreadable};
+pub(crate) use union::{LeftOut, Source, list, tables_select};
 
 use crate::lake::pins::Pin;
 use crate::owner::PartitionShared;
@@ -168,7 +168,7 @@ impl<'a> Turns<'a> {
     }
 
     /// One turn, with the lock held; true where it was the last, or the tenant has nothing here.
-    fn turn(&self, turn: impl FnMut(&TenantHead) -> bool) -> Result<bool, Cancelled> {
+    pub(crate) fn turn(&self, turn: impl FnMut(&TenantHead) -> bool) -> Result<bool, Cancelled> {
         if self.cancelled.is_set() {
             return Err(Cancelled);
         }

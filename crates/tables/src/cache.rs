@@ -13,6 +13,9 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 /// Bytes that an entry takes beside its content: its key, and its place in two maps.
 const ENTRY_BYTES: usize = 200;
 
+/// Bytes of a small file's footer in memory, page indexes included.
+const FOOTER_BYTES: usize = 16 << 10;
+
 /// What many queries read again and again. Shared by all tables.
 #[derive(Debug)]
 pub struct Cache {
@@ -84,7 +87,20 @@ impl Cache {
 
     /// A file whose ranges come through the cache. It is one of `files` that are read together.
     pub(crate) fn file(self: &Arc<Self>, file: StoredFile, files: usize) -> CachedFile {
-        CachedFile { name: file.full_path().into(), file, cache: Arc::clone(self), files }
+        CachedFile {
+            name: file.full_path().into(),
+            file,
+            cache: Arc::clone(self),
+            files,
+            whole: None,
+            keeps: true,
+        }
+    }
+
+    /// True if the footers of so many files fit. Where they do not, a pass over all of them would only push out what others
+    /// need.
+    pub(crate) const fn has_room_for(&self, files: usize) -> bool {
+        files.saturating_mul(FOOTER_BYTES) <= self.limit_bytes
     }
 
     /// The same, and its footer.
@@ -149,6 +165,10 @@ pub struct CachedFile {
     name: Arc<str>,
     cache: Arc<Cache>,
     files: usize,
+    /// All of its bytes, where they were fetched ahead.
+    whole: Option<Bytes>,
+    /// Whether anything of it is put into the cache.
+    keeps: bool,
 }
 
 impl Ranges for CachedFile {
@@ -161,6 +181,12 @@ impl Ranges for CachedFile {
     }
 
     fn fetch(&self, ranges: &[Range<u64>]) -> Result<Vec<Bytes>, TableError> {
+        if let Some(whole) = &self.whole {
+            return whole.fetch(ranges);
+        }
+        if !self.keeps {
+            return self.fetch_once(ranges);
+        }
         let key = |range: &Range<u64>| self.key(What::Range(range.start, range.end));
         let mut found: Vec<Option<Bytes>> = {
             let mut cache = self.cache.lock();
@@ -189,6 +215,9 @@ impl Ranges for CachedFile {
     }
 
     fn fetch_once(&self, ranges: &[Range<u64>]) -> Result<Vec<Bytes>, TableError> {
+        if let Some(whole) = &self.whole {
+            return whole.fetch(ranges);
+        }
         let fetched = self.file.fetch(ranges)?;
         self.cache.lock().stats.fetched_bytes += fetched.iter().map(|b| b.len() as u64).sum::<u64>();
         Ok(fetched)
@@ -202,6 +231,9 @@ impl Ranges for CachedFile {
     }
 
     fn keep(&self, place: Place, made: Kept) {
+        if !self.keeps {
+            return;
+        }
         let bytes = made.memory_bytes();
         self.cache.put(self.key(What::Made(place)), Content::Made(made), bytes);
     }
@@ -217,13 +249,37 @@ impl Ranges for CachedFile {
         if let Some(Content::Footer(footer)) = self.cache.lock().get(&key) {
             return Ok(footer);
         }
-        let footer = Arc::new(Footer::read(&self.file)?);
-        self.cache.put(key, Content::Footer(Arc::clone(&footer)), footer.memory_bytes());
+        let file: &dyn Ranges = if self.whole.is_some() { self } else { &self.file };
+        let footer = Arc::new(Footer::read(file)?);
+        if self.keeps {
+            self.cache.put(key, Content::Footer(Arc::clone(&footer)), footer.memory_bytes());
+        }
         Ok(footer)
     }
 }
 
 impl CachedFile {
+    /// Puts nothing of it into the cache; what is there already is used.
+    pub(crate) fn passing(self) -> Self {
+        Self { keeps: false, ..self }
+    }
+
+    /// True if its footer is in the cache.
+    pub(crate) fn is_known(&self) -> bool {
+        self.cache.lock().entries.contains_key(&self.key(What::Footer))
+    }
+
+    /// The file in the store.
+    pub(crate) const fn stored(&self) -> &StoredFile {
+        &self.file
+    }
+
+    /// Gives it all of its bytes, as they were fetched.
+    pub(crate) fn fill(&mut self, whole: Bytes) {
+        self.cache.lock().stats.fetched_bytes += whole.len() as u64;
+        self.whole = Some(whole);
+    }
+
     fn key(&self, what: What) -> Key {
         Key(Arc::clone(&self.name), what)
     }

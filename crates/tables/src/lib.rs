@@ -14,7 +14,7 @@
 //! - [`write`]: rows to files, in bounded memory; [`stage`]: a block to staged files
 //! - [`store`]: where files lie; [`names`]: how they are called
 //! - [`delta`]: which files are live, commits, floodmarks, the order of writes
-//! - [`read`]: one file to rows; [`merge`]: many files to series; [`cache`]; [`scan`]: a table to series
+//! - [`read`]: one file to rows; [`merge`]: many files to series; [`cache`]; [`scan`]: a table to series; [`list`]: a table to labels
 //! - [`compact`]: small files to large ones; [`upkeep`]: all that a table needs now and then
 //! - [`rollup`]: the same series in less detail, as tables of their own
 //!
@@ -31,8 +31,8 @@
 //! crash, [`Table::floodmarks`] says up to where each source is in the table.
 //!
 //! Reading: [`Scan::open`] with a [`Select`], then [`Scan::next_series`] and [`Scan::read`] for each. With
-//! [`Select::samples`] off it gives series alone, from the small columns. [`scan::may_hold`] tells without
-//! touching a file whether there is anything in a range.
+//! [`Select::samples`] off it gives series alone, from the small columns. [`list`] gives labels
+//! of any number of files, one after the other.
 //!
 //! Upkeep: [`upkeep::Upkeep`] plans steps; the shell runs each. Everything may die at any point.
 //!
@@ -45,6 +45,7 @@ pub mod decimal;
 pub mod delta;
 pub mod error;
 mod fault;
+pub mod list;
 pub mod merge;
 pub mod names;
 pub mod read;

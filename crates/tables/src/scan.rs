@@ -16,7 +16,7 @@ use crate::cache::{Cache, CachedFile};
 use crate::delta::{Files, Table};
 use crate::error::TableError;
 use crate::merge::Merge;
-use crate::read::{Cursor, Listing, ReadStats, Select, WINDOW_BYTES};
+use crate::read::{ReadStats, Select, WINDOW_BYTES};
 use crate::run::Run;
 use model::{LabelsRef, Samples, SeriesKey};
 use std::sync::Arc;
@@ -165,38 +165,7 @@ impl Scan {
     }
 }
 
-/// Gives names of labels, or values of one, of all series that match to `each`, which says whether it wants more. No
-/// column of samples is touched. One text may come many times.
-///
-/// Returns what is missing: see [`Scan::warnings`].
-pub fn list(
-    table: &Table,
-    cache: &Arc<Cache>,
-    select: &Select,
-    limits: &ScanLimits,
-    what: Listing<'_>,
-    each: &mut dyn FnMut(&str) -> bool,
-) -> Result<Vec<String>, TableError> {
-    let files = table.files()?;
-    let select = Arc::new(Select { samples: false, ..select.clone() });
-    let window = limits.bytes.clamp(WINDOW_BYTES_MIN, WINDOW_BYTES);
-    let mut damaged = Vec::new();
-    for file in files.matching(&select) {
-        select.stop.check()?;
-        let opened = table.file(file).and_then(|stored| cache.open(stored, 1));
-        let listed = opened.and_then(|(stored, footer)| {
-            Cursor::new(stored, footer, Arc::clone(&select), window).list(what, each)
-        });
-        match listed {
-            Ok(true) => {}
-            Ok(false) => break,
-            Err(error) if error.is_of_one_file() => damaged.push(left_out(&error)),
-            Err(error) => return Err(error),
-        }
-    }
-    Ok(damaged)
-}
-
-fn left_out(error: &TableError) -> String {
+/// The text for a file that is left out.
+pub(crate) fn left_out(error: &TableError) -> String {
     format!("{error}; its samples are left out")
 }

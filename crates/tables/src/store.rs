@@ -10,6 +10,7 @@ use crate::read::Ranges;
 use bytes::Bytes;
 pub(crate) use durable::ASIDE;
 use durable::DurableFiles;
+use futures::{StreamExt, stream};
 pub use object_store::DynObjectStore;
 use object_store::path::{Path, PathPart};
 use object_store::{ObjectStoreExt, PutMode, PutOptions};
@@ -283,6 +284,9 @@ impl<'a> Page<'a> {
     }
 }
 
+/// Whole files that are read at a time: as many as there are threads for local files, and enough to hide a store's latency.
+const READS_AT_ONCE: usize = 16;
+
 /// A data file in the store.
 #[derive(Debug, Clone)]
 pub struct StoredFile {
@@ -303,17 +307,43 @@ impl Ranges for StoredFile {
 
     fn fetch(&self, ranges: &[Range<u64>]) -> Result<Vec<Bytes>, TableError> {
         let data = self.location.wait(self.location.store.get_ranges(&self.path, ranges));
-        data.map_err(|error| match error {
+        data.map_err(|error| self.unread(error))
+    }
+}
+
+impl StoredFile {
+    /// Reads whole files, [`READS_AT_ONCE`] at a time. All of them are held, so they should be small and few.
+    pub(crate) fn read_whole(files: &[&Self]) -> Vec<Result<Bytes, TableError>> {
+        let Some(first) = files.first() else { return Vec::new() };
+        let requests: Vec<_> = files.iter().map(|file| (*file).request()).collect();
+        let read = stream::iter(requests).buffered(READS_AT_ONCE).collect::<Vec<_>>();
+        let results = first.location.wait(read);
+        files.iter().zip(results).map(|(file, result)| file.whole(result)).collect()
+    }
+
+    fn request(&self) -> impl Future<Output = object_store::Result<Vec<Bytes>>> + use<> {
+        let (store, path, len) = (self.location.store(), self.path.clone(), self.len);
+        async move { store.get_ranges(&path, std::slice::from_ref(&(0..len))).await }
+    }
+
+    fn whole(&self, result: object_store::Result<Vec<Bytes>>) -> Result<Bytes, TableError> {
+        let data = result.map_err(|error| self.unread(error))?;
+        match data.into_iter().next() {
+            Some(whole) if whole.len() as u64 == self.len => Ok(whole),
+            _ => Err(TableError::damaged(&self.name, "it is shorter than the log says")),
+        }
+    }
+
+    fn unread(&self, error: object_store::Error) -> TableError {
+        match error {
             object_store::Error::NotFound { .. } => TableError::Missing { file: self.name.clone() },
             object_store::Error::Generic { source, .. } if self.is_short() => {
                 TableError::damaged(&self.name, format!("it is shorter than the log says: {source}"))
             }
             error => error.into(),
-        })
+        }
     }
-}
 
-impl StoredFile {
     /// Its path in the store.
     pub(crate) fn full_path(&self) -> &str {
         self.path.as_ref()

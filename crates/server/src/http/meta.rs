@@ -11,7 +11,7 @@ use super::tenant::tenant_of;
 use crate::catalog::{Ask, Catalog, Limited};
 use axum::extract::{Path, State};
 use axum::http::HeaderMap;
-use model::{Exemplar, Labels, Metadata, TenantId};
+use model::{Exemplar, Labels, LabelsRef, Metadata, TenantId};
 use query::{Allowance, Matcher, QueryErrorKind};
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -65,11 +65,15 @@ fn catalog_of<'a>(app: &'a App, tenant: &'a TenantId, turn: &Arc<Turn>, parsed: 
     Catalog { node: &app.node, tenant, cancelled, memory_bytes: left_bytes(app, parsed) }
 }
 
-fn text_list(app: &App, turn: &Turn, found: Limited<String>) -> Result<Json, ApiError> {
+fn text_list(app: &App, turn: &Turn, found: Limited) -> Result<Json, ApiError> {
     go_on(turn)?;
     let mut json = Json::within(&app.node.shared().answers);
-    json.raw(r#"{"status":"success","data":"#);
-    json.strings(&found.all);
+    json.raw(r#"{"status":"success","data":["#);
+    for (i, text) in found.all.iter().enumerate() {
+        json.comma(i);
+        json.string(std::str::from_utf8(text).expect("BUG: labels are UTF-8"));
+    }
+    json.raw("]");
     end(&mut json, found.cut, found.left_out);
     json.finish()
 }
@@ -93,7 +97,7 @@ pub(crate) async fn series(
         for (i, labels) in found.all.iter().enumerate() {
             go_on(turn)?;
             json.comma(i);
-            json.labels(labels.as_ref());
+            json.labels(LabelsRef::from_canonical(labels));
         }
         json.raw("]");
         end(&mut json, found.cut, found.left_out);

@@ -557,7 +557,12 @@ pub(crate) fn days_of(name: &str, days: impl Iterator<Item = i64>) -> (Vec<u8>, 
 }
 
 /// Writes samples of one series, `days` days after 1970.
-async fn write_days(node: &Node, name: &str, days: impl Iterator<Item = i64>, content: &mut Content) {
+pub(crate) async fn write_days(
+    node: &Node,
+    name: &str,
+    days: impl Iterator<Item = i64>,
+    content: &mut Content,
+) {
     let (body, written) = days_of(name, days);
     let memory = node.shared().inflight.reserve(body.len() as u64).unwrap();
     let tenant = TenantId::anonymous();

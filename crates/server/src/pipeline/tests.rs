@@ -40,6 +40,19 @@ async fn send(node: &Node, names: impl Iterator<Item = String>) -> Result<Outcom
     write(node, TenantId::anonymous(), Version::V1, body, memory).await
 }
 
+/// Writes a sample of each of some metrics.
+pub(crate) async fn write_series(node: &Node, names: impl Iterator<Item = String>) {
+    let mut encoder = V1Encoder::new();
+    for name in names {
+        let labels = Labels::from_pairs(&[("__name__", name.as_str())]);
+        encoder.series(labels.as_ref(), &[SystemClock.now_ms()], &[1.0]);
+    }
+    let body = encoder.finish().to_vec();
+    let memory = node.shared().inflight.reserve(body.len() as u64).unwrap();
+    let outcome = write(node, TenantId::anonymous(), Version::V1, body, memory).await.unwrap();
+    assert_eq!((outcome.refused_samples, outcome.refused_series), (0, 0));
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn a_full_head_keeps_known_series_flowing_and_sends_the_others_back() {
     let dir = tempfile::tempdir().unwrap();

@@ -22,7 +22,7 @@ use roaring::RoaringBitmap;
 use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use tables::{Listing, Scan, ScanLimits, TableError};
+use tables::{Cache, Scan, ScanLimits, Table, TableError};
 
 /// One tenant's series, wherever they are.
 #[derive(Debug)]
@@ -132,7 +132,7 @@ impl LeftOut {
 }
 
 /// A scan of a tenant's table; `None` where there is none, or none of its files can match.
-pub(crate) fn scan(
+fn scan(
     node: &Shared,
     tenant: &TenantId,
     select: &tables::Select,
@@ -150,24 +150,19 @@ pub(crate) fn scan(
     Scan::open(&table, &node.lake.cache, select, &limits).map(Some).map_err(unreadable)
 }
 
-/// Gives names of labels, or values of one, of a tenant's series in tables that match to `each`, which says whether it
-/// wants more. What is left out is noted.
+/// Lists labels of a tenant's table, where there is one, by `read`, which says what it left out.
 pub(crate) fn list(
     node: &Shared,
     tenant: &TenantId,
-    select: &tables::Select,
-    what: Listing<'_>,
     left_out: &LeftOut,
     interrupt: &dyn Interrupt,
-    each: &mut dyn FnMut(&str) -> bool,
+    read: impl FnOnce(&Table, &Arc<Cache>) -> Result<Vec<String>, TableError>,
 ) -> Result<(), SourceError> {
     let Some(table) = node.lake.existing(tenant).map_err(unreadable)? else { return Ok(()) };
     if !interrupt.may_wait() {
         return Err(cancelled());
     }
-    let limits = ScanLimits::default();
-    let listed = tables::scan::list(&table, &node.lake.cache, select, &limits, what, each);
-    left_out.add(listed.map_err(unreadable)?, node);
+    left_out.add(read(&table, &node.lake.cache).map_err(unreadable)?, node);
     Ok(())
 }
 
@@ -346,7 +341,7 @@ fn cancelled() -> SourceError {
     SourceError { kind: ErrorKind::Unavailable, message: "the query was cancelled".into() }
 }
 
-pub(crate) fn unreadable(error: TableError) -> SourceError {
+fn unreadable(error: TableError) -> SourceError {
     match error {
         TableError::Interrupted => cancelled(),
         error @ (TableError::TooManyFiles { .. } | TableError::TooLarge { .. }) => {

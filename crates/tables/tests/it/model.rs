@@ -3,7 +3,7 @@
 use crate::fleet::{DAY, Series, stem};
 use crate::table::open;
 use crate::upkeep::contents;
-use model::{Labels, Samples, SeriesKey, TimeRange};
+use model::{Labels, LabelsRef, Samples, SeriesKey, TimeRange};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use stdx::rng::Rng;
@@ -11,7 +11,7 @@ use tables::block::DAY_MS;
 use tables::compact::{self, CompactLimits, Compaction};
 use tables::{
     BlockStager, Cache, Date, Listing, Matcher, Scan, ScanLimits, Select, StagedBlock, Table, WriteLimits,
-    scan,
+    list,
 };
 use tempfile::TempDir;
 
@@ -130,13 +130,21 @@ fn ask(table: &Table, cache: &Arc<Cache>, truth: &Truth, rng: &mut Rng) {
             texts.insert(text.to_string());
             true
         };
-        scan::list(table, cache, &select, &ScanLimits::default(), what, &mut put).unwrap();
+        list::texts(table, cache, &select, what, &mut put).unwrap();
     }
     let expected = truth.keys().filter(|(label, _)| named(label) && matches(label));
     let expected: BTreeSet<String> =
         expected.map(|(l, _)| l.split('{').next().unwrap().to_string()).collect();
     assert_eq!(values, expected);
     assert_eq!(names.is_empty(), expected.is_empty());
+    let mut all = BTreeSet::new();
+    let mut put = |labels: LabelsRef<'_>| {
+        all.insert(labels.to_owned().to_string());
+        true
+    };
+    list::series(table, cache, &select, &mut put).unwrap();
+    let expected = truth.keys().map(|(label, _)| label).filter(|label| named(label) && matches(label));
+    assert!(all.iter().eq(BTreeSet::from_iter(expected)));
 }
 
 #[test]

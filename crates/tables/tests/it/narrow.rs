@@ -1,11 +1,14 @@
-//! Scans of many files in little memory.
+//! Scans and listings of many files in little memory.
 
 use crate::fleet::{DAY, Series, stem};
 use crate::table::open;
-use model::{ErrorKind, Labels, Samples};
+use model::{ErrorKind, Labels, LabelsRef, Samples};
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use tables::block::DAY_MS;
-use tables::{BlockStager, Cache, Scan, ScanLimits, Select, StagedBlock, Table, WriteLimits};
+use tables::{
+    BlockStager, Cache, Listing, Matcher, Scan, ScanLimits, Select, StagedBlock, Table, WriteLimits, list,
+};
 use tempfile::TempDir;
 
 const DAYS: i64 = 365;
@@ -72,4 +75,90 @@ fn more_files_than_can_be_named_are_refused() {
     let refused = Scan::open(&table, &Arc::new(Cache::new(0)), &Select::ALL, &limits).unwrap_err();
     assert_eq!(refused.kind(), ErrorKind::TooLarge);
     assert!(refused.to_string().contains("365 files"), "{refused}");
+}
+
+/// What a listing of labels finds: names, values and series, each as often as it comes.
+fn listed(table: &Table, cache: &Arc<Cache>, select: &Select) -> [Vec<String>; 3] {
+    let (mut names, mut values, mut all) = (Vec::new(), Vec::new(), Vec::new());
+    for (what, texts) in [(Listing::Names, &mut names), (Listing::Values("pod"), &mut values)] {
+        let mut put = |text: &str| {
+            texts.push(text.to_owned());
+            true
+        };
+        assert!(list::texts(table, cache, select, what, &mut put).unwrap().is_empty());
+    }
+    let mut put = |labels: LabelsRef<'_>| {
+        all.push(labels.to_owned().to_string());
+        true
+    };
+    assert!(list::series(table, cache, select, &mut put).unwrap().is_empty());
+    [names, values, all]
+}
+
+#[test]
+fn labels_of_any_number_of_files_are_listed_one_file_after_the_other() {
+    let folder = TempDir::new().unwrap();
+    let (table, series) = year(&folder);
+    let days = |texts: &[&str]| -> Vec<String> {
+        (0..DAYS).flat_map(|_| texts.iter().map(|text| (*text).to_owned())).collect()
+    };
+    let labels: Vec<_> = series.iter().map(|one| one.labels.to_string()).collect();
+    let labels: Vec<_> = labels.iter().map(String::as_str).collect();
+    for matchers in [vec![], vec![Matcher::new("pod", |pod| pod.starts_with("pod-"))]] {
+        let select = Select { matchers, ..Select::ALL };
+        for cache_bytes in [0, 2 << 20, 64 << 20] {
+            let cache = Arc::new(Cache::new(cache_bytes));
+            for _ in 0..2 {
+                let [names, values, all] = listed(&table, &cache, &select);
+                assert_eq!(BTreeSet::from_iter(names), BTreeSet::from(["__name__", "pod"].map(String::from)));
+                assert_eq!(values, days(&["pod-0", "pod-1"]));
+                assert_eq!(all, days(&labels));
+            }
+            // where not all fit, nothing is put there for which something else would have to go
+            assert_eq!(
+                cache.stats().held_bytes > 0,
+                cache_bytes == 64 << 20,
+                "a cache of {cache_bytes} bytes"
+            );
+        }
+    }
+}
+
+#[test]
+fn a_listing_reads_no_more_files_than_it_is_asked_for() {
+    let folder = TempDir::new().unwrap();
+    let (table, _) = year(&folder);
+    let all_bytes: u64 = table.files().unwrap().all().iter().map(|file| file.bytes).sum();
+    let cache = Arc::new(Cache::new(0));
+    let mut given = 0;
+    let mut one = |_: &str| {
+        given += 1;
+        false
+    };
+    list::texts(&table, &cache, &Select::ALL, Listing::Values("pod"), &mut one).unwrap();
+    assert_eq!(given, 1);
+    let read_bytes = cache.stats().fetched_bytes;
+    assert!((1..all_bytes / 5).contains(&read_bytes), "{read_bytes} of {all_bytes} bytes");
+}
+
+#[test]
+fn a_file_that_is_gone_or_cut_short_is_left_out_of_a_listing_and_named() {
+    let folder = TempDir::new().unwrap();
+    let (table, _) = year(&folder);
+    let files = table.files().unwrap();
+    let path = |n: usize| folder.path().join("tenant").join(&files.all()[n].path);
+    std::fs::remove_file(path(3)).unwrap();
+    let short = std::fs::read(path(5)).unwrap();
+    std::fs::write(path(5), &short[..short.len() / 2]).unwrap();
+    let cache = Arc::new(Cache::new(64 << 20));
+    let mut count = 0;
+    let left_out = list::series(&table, &cache, &Select::ALL, &mut |_| {
+        count += 1;
+        true
+    });
+    let left_out = left_out.unwrap();
+    assert_eq!((count, left_out.len()), (2 * (DAYS - 2), 2), "{left_out:?}");
+    for (n, text) in [3, 5].into_iter().zip(left_out) {
+        assert!(text.contains(&files.all()[n].path), "{text}");
+    }
 }

@@ -6,7 +6,7 @@ use model::Samples;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use tables::read::Listing;
-use tables::{Cache, Matcher, Scan, ScanLimits, Select, StagedBlock, Stop, Table, TableError, scan};
+use tables::{Cache, Matcher, Scan, ScanLimits, Select, StagedBlock, Stop, Table, TableError, list};
 use tempfile::TempDir;
 
 const FILES: u64 = 3;
@@ -82,7 +82,7 @@ fn texts_of(
     what: Listing<'_>,
 ) -> Result<usize, TableError> {
     let mut count = 0;
-    let left_out = scan::list(table, cache, select, &ScanLimits::default(), what, &mut |_| {
+    let left_out = list::texts(table, cache, select, what, &mut |_| {
         count += 1;
         true
     })?;

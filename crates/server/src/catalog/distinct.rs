@@ -1,0 +1,186 @@
+//! Distinct texts in little memory: what a listing has found so far.
+//!
+//! ```text
+//!   chunks   │4 name│3 job│8 instance│…│      each text behind its length, all in a few allocations
+//!   places    ──────▲─────▲──────▲           a hash table of 4-byte positions
+//! ```
+
+use hashbrown::HashTable;
+use std::cmp::Ordering;
+use std::hash::{BuildHasher, RandomState};
+
+/// Bytes of a chunk. No text is longer: labels of a series have 64 KiB together.
+const CHUNK_BYTES: usize = 1 << 20;
+
+/// Bytes of a text's length before it.
+const LENGTH_BYTES: usize = size_of::<u32>();
+
+/// What a text takes beside its own bytes: its length (4), its place in a hash table that has just grown and still holds the
+/// old one (17), and its place in the final order (4).
+const ENTRY_BYTES: usize = LENGTH_BYTES + 17 + 4;
+
+/// The texts would take more memory than they may.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Full;
+
+/// A set of texts that holds no more than it may.
+#[derive(Debug)]
+pub(super) struct Distinct {
+    texts: Texts,
+    places: HashTable<u32>,
+    hasher: RandomState,
+    held_bytes: usize,
+    max_bytes: usize,
+}
+
+impl Distinct {
+    /// An empty set that may hold `max_bytes`.
+    pub(super) fn within(max_bytes: usize) -> Self {
+        Self {
+            texts: Texts::default(),
+            places: HashTable::new(),
+            hasher: RandomState::new(),
+            held_bytes: 0,
+            max_bytes,
+        }
+    }
+
+    pub(super) fn len(&self) -> usize {
+        self.places.len()
+    }
+
+    /// Adds a text unless it is there.
+    pub(super) fn insert(&mut self, text: &[u8]) -> Result<(), Full> {
+        let Self { texts, places, hasher, .. } = self;
+        let hash = hasher.hash_one(text);
+        if places.find(hash, |place| texts.at(*place) == text).is_some() {
+            return Ok(());
+        }
+        let held_bytes = self.held_bytes + text.len() + ENTRY_BYTES;
+        if held_bytes > self.max_bytes {
+            return Err(Full);
+        }
+        let place = texts.push(text)?;
+        self.held_bytes = held_bytes;
+        places.insert_unique(hash, place, |place| hasher.hash_one(texts.at(*place)));
+        Ok(())
+    }
+
+    /// Drops all but the first `count` in `order`. Both are held for a moment.
+    pub(super) fn keep_first(&mut self, count: usize, order: impl Fn(&[u8], &[u8]) -> Ordering) {
+        if self.len() <= count {
+            return;
+        }
+        let all = std::mem::replace(self, Self::within(self.max_bytes)).in_order(order);
+        for text in all.iter().take(count) {
+            self.insert(text).expect("BUG: a part takes no more than the whole");
+        }
+    }
+
+    /// All texts in `order`.
+    pub(super) fn in_order(self, order: impl Fn(&[u8], &[u8]) -> Ordering) -> Ordered {
+        let Self { texts, places, .. } = self;
+        let mut places: Vec<u32> = places.into_iter().collect();
+        places.sort_unstable_by(|a, b| order(texts.at(*a), texts.at(*b)));
+        Ordered { texts, places }
+    }
+}
+
+/// Distinct texts in order.
+pub(crate) struct Ordered {
+    texts: Texts,
+    places: Vec<u32>,
+}
+
+impl Ordered {
+    /// Drops all but the first `count`; true if there were more.
+    pub(super) fn cut(&mut self, count: usize) -> bool {
+        let is_cut = self.places.len() > count;
+        self.places.truncate(count);
+        is_cut
+    }
+
+    pub(crate) fn iter(&self) -> impl Iterator<Item = &[u8]> {
+        self.places.iter().map(|place| self.texts.at(*place))
+    }
+}
+
+impl std::fmt::Debug for Ordered {
+    /// Without the texts: there may be very many.
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Ordered").field("len", &self.places.len()).finish_non_exhaustive()
+    }
+}
+
+/// Texts, each behind its length.
+#[derive(Debug, Default)]
+struct Texts(Vec<Vec<u8>>);
+
+impl Texts {
+    /// Appends a text and returns its place.
+    fn push(&mut self, text: &[u8]) -> Result<u32, Full> {
+        let bytes = LENGTH_BYTES + text.len();
+        if self.0.last().is_none_or(|chunk| chunk.len() + bytes > CHUNK_BYTES) {
+            self.0.push(Vec::new());
+        }
+        let number = self.0.len() - 1;
+        let chunk = &mut self.0[number];
+        let place = u32::try_from(number * CHUNK_BYTES + chunk.len()).map_err(|_| Full)?;
+        if bytes > CHUNK_BYTES {
+            return Err(Full);
+        }
+        chunk.extend_from_slice(&(text.len() as u32).to_le_bytes());
+        chunk.extend_from_slice(text);
+        Ok(place)
+    }
+
+    fn at(&self, place: u32) -> &[u8] {
+        let place = place as usize;
+        let from = &self.0[place / CHUNK_BYTES][place % CHUNK_BYTES..];
+        let (length, rest) = from.split_first_chunk().expect("BUG: a text has a length");
+        &rest[..u32::from_le_bytes(*length) as usize]
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::collections::BTreeSet;
+    use stdx::rng::Rng;
+
+    #[test]
+    fn it_is_a_set_in_order() {
+        let mut rng = Rng::announced();
+        let (mut found, mut expected) = (Distinct::within(usize::MAX), BTreeSet::new());
+        for _ in 0..20_000 {
+            // some are long, so that there are several chunks
+            let len = if rng.chance(0.01) { rng.below(40_000) } else { rng.below(4) };
+            let text: Vec<u8> = (0..len).map(|_| b'a' + rng.below(4) as u8).collect();
+            found.insert(&text).unwrap();
+            expected.insert(text);
+        }
+        assert!(found.texts.0.len() > 1);
+        assert_eq!(found.len(), expected.len());
+        found.keep_first(1_000_000, Ord::cmp);
+        assert_eq!(found.len(), expected.len());
+        found.keep_first(100, Ord::cmp);
+        found.insert(b"").unwrap();
+        let mut found = found.in_order(Ord::cmp);
+        assert!(found.iter().eq(expected.iter().take(100)));
+        assert!(!found.cut(100) && found.cut(10));
+        assert!(found.iter().eq(expected.iter().take(10)));
+    }
+
+    #[test]
+    fn it_holds_no_more_than_it_may() {
+        let mut found = Distinct::within(100_000);
+        let fits = (0..).take_while(|n: &u32| found.insert(n.to_string().as_bytes()).is_ok()).count();
+        assert!((100_000 / 40..100_000 / ENTRY_BYTES).contains(&fits), "{fits}");
+        found.insert(b"7").expect("it is there already");
+        let texts: usize = found.texts.0.iter().map(Vec::capacity).sum();
+        let places = found.places.allocation_size();
+        // a chunk that is not full yet has room for as much again
+        assert!(places + texts / 2 <= 100_000, "{places} and {texts}");
+        assert_eq!(Distinct::within(usize::MAX).insert(&vec![0; CHUNK_BYTES]), Err(Full));
+    }
+}

@@ -1,0 +1,113 @@
+//! Labels of a table: its live files one after the other, in memory that does not grow with their number.
+//!
+//! ```text
+//!   snapshot ─▶ live files by day, time, names ─▶ some of them ─▶ small ones: whole, side by side ─┐
+//!                                                     ▲        └▶ others: footer, columns ─────────┴▶ each file's labels
+//!                                                     └──────────────────────────────────────────────────┘
+//! ```
+//!
+//! Nothing is merged, so a label or a series comes once for each file that has it. A [`scan`](crate::scan) gives each series
+//! once, for which it stands in all files at the same time.
+
+use crate::cache::{Cache, CachedFile};
+use crate::delta::{LiveFile, Table};
+use crate::error::TableError;
+use crate::read::{Cursor, Listing, Ranges, Select, WINDOW_BYTES};
+use crate::scan::left_out;
+use crate::store::StoredFile;
+use model::LabelsRef;
+use std::sync::Arc;
+
+/// Files that are fetched together.
+const BATCH_FILES: usize = 32;
+
+/// A file up to this size is fetched whole. It saves three requests, and a batch holds no more than a window does.
+const WHOLE_BYTES_MAX: u64 = 32 << 10;
+
+const _: () =
+    assert!(BATCH_FILES as u64 * WHOLE_BYTES_MAX <= WINDOW_BYTES as u64, "a batch fits into a window");
+
+/// Gives names of labels, or values of one, of all series that match to `each`, which says whether it wants more. No
+/// column of samples is touched. One text may come many times.
+///
+/// Returns what is missing: one text for each damaged file.
+pub fn texts(
+    table: &Table,
+    cache: &Arc<Cache>,
+    select: &Select,
+    what: Listing<'_>,
+    each: &mut dyn FnMut(&str) -> bool,
+) -> Result<Vec<String>, TableError> {
+    each_file(table, cache, select, &mut |cursor| cursor.list(what, each))
+}
+
+/// As [`texts`], all labels of each series.
+pub fn series(
+    table: &Table,
+    cache: &Arc<Cache>,
+    select: &Select,
+    each: &mut dyn FnMut(LabelsRef<'_>) -> bool,
+) -> Result<Vec<String>, TableError> {
+    each_file(table, cache, select, &mut |cursor| {
+        while cursor.advance()? {
+            if !each(cursor.labels()) {
+                return Ok(false);
+            }
+        }
+        Ok(true)
+    })
+}
+
+/// Reads each file that may match, until `read` says that it wants no more.
+fn each_file(
+    table: &Table,
+    cache: &Arc<Cache>,
+    select: &Select,
+    read: &mut dyn FnMut(&mut Cursor<CachedFile>) -> Result<bool, TableError>,
+) -> Result<Vec<String>, TableError> {
+    let files = table.files()?;
+    let select = Arc::new(Select { samples: false, ..select.clone() });
+    let wanted: Vec<_> = files.matching(&select).collect();
+    let keeps = cache.has_room_for(wanted.len());
+    let mut damaged = Vec::new();
+    for batch in wanted.chunks(BATCH_FILES) {
+        select.stop.check()?;
+        for opened in open(table, cache, batch, keeps) {
+            select.stop.check()?;
+            let listed = opened.and_then(|file| {
+                let footer = file.footer()?;
+                read(&mut Cursor::new(file, footer, Arc::clone(&select), WINDOW_BYTES))
+            });
+            match listed {
+                Ok(true) => {}
+                Ok(false) => return Ok(damaged),
+                Err(error) if error.is_of_one_file() => damaged.push(left_out(&error)),
+                Err(error) => return Err(error),
+            }
+        }
+    }
+    Ok(damaged)
+}
+
+/// Opens some files; those that are small and not in the cache are fetched whole. One that cannot be fetched says why when
+/// it is read.
+fn open(
+    table: &Table,
+    cache: &Arc<Cache>,
+    batch: &[&LiveFile],
+    keeps: bool,
+) -> Vec<Result<CachedFile, TableError>> {
+    let cached = |file: StoredFile| {
+        let file = cache.file(file, 1);
+        if keeps { file } else { file.passing() }
+    };
+    let mut opened: Vec<_> = batch.iter().map(|file| table.file(file).map(cached)).collect();
+    let is_fetched = |file: &&mut CachedFile| file.len() <= WHOLE_BYTES_MAX && !file.is_known();
+    let ahead: Vec<_> = opened.iter_mut().flatten().filter(is_fetched).collect();
+    let stored: Vec<_> = ahead.iter().map(|file| file.stored()).collect();
+    let fetched = StoredFile::read_whole(&stored);
+    for (file, whole) in ahead.into_iter().zip(fetched) {
+        whole.into_iter().for_each(|whole| file.fill(whole));
+    }
+    opened
+}
