@@ -145,7 +145,7 @@ pub(crate) async fn store(node: &Node, resolved: Resolved) -> Result<Outcome, Un
             Err(_) => _ = refused.get_or_insert_with(|| internal("a partition's owner is gone".into())),
         }
     }
-    if refused.is_none() && outcome.clock_behind {
+    if refused.is_none() && outcome.clock_in_doubt {
         refused = Some(Refusal::busy("clock", repeat(&outcome)));
     }
     if refused.is_none()

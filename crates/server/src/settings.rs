@@ -22,6 +22,10 @@ use stdx::address;
 use tables::rollup::Resolution;
 use value::{count_or, duration_or, of_tenants, size, wrong};
 
+/// How far behind the clock a sample may be by default. Each day has files of its own, so this bounds how many files anybody
+/// can make of a few samples: 3,651 a tenant, which a listing of labels reads in seconds.
+const PAST_MS: i64 = 10 * 365 * 86_400_000;
+
 /// Everything resolved.
 #[derive(Debug, Clone)]
 pub struct Settings {
@@ -40,6 +44,8 @@ pub struct Settings {
     pub out_of_order_window_ms: i64,
     /// How far ahead of the clock a sample may be. Default ten minutes.
     pub future_ms: i64,
+    /// How far behind the clock a sample may be. Default ten years.
+    pub past_ms: i64,
     /// A series unseen for so long is no longer active. Default one hour.
     pub series_idle_s: u32,
     /// The longest a query may run. Default two minutes.
@@ -157,6 +163,7 @@ impl Settings {
             partitions,
             out_of_order_window_ms: duration("out_of_order_window", &given.out_of_order_window, 3_600_000)?,
             future_ms: duration("future_limit", &given.future_limit, 600_000)?,
+            past_ms: duration("past_limit", &given.past_limit, PAST_MS)?,
             series_idle_s: u32::try_from(idle_ms / 1000).unwrap_or(u32::MAX),
             query_timeout_ms: duration("query_timeout", &given.query_timeout, 120_000)? as u64,
             query_lookback_ms: duration("query_lookback", &given.query_lookback, 300_000)?,

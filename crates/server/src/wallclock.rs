@@ -17,7 +17,7 @@ mod judge;
 mod memory;
 
 use journal::Disk;
-pub(crate) use judge::Doubt;
+pub(crate) use judge::{Doubt, EARLIEST_MS};
 use judge::{Judge, Word};
 use memory::Memory;
 use parking_lot::Mutex;

@@ -172,6 +172,29 @@ fn one_bad_series_does_not_spoil_the_others() {
 }
 
 #[test]
+fn samples_of_impossible_times_are_left_out() {
+    const YEAR_MS: i64 = 365 * 86_400_000;
+    let server = Server::new();
+    let now = now_ms();
+    for (time, mention) in [
+        (-1, "before 1970"),
+        (0, "past_limit"),
+        (now - 11 * YEAR_MS, "past_limit"),
+        (now + 3_600_000, "future_limit"),
+        (i64::MAX, "future_limit"),
+    ] {
+        let label = time.to_string();
+        let samples = [(now - 9 * YEAR_MS, 1.0), (time, 2.0), (now, 3.0)];
+        let series = Series::named("timed").label("case", &label).samples(samples);
+        let reply = server.send(&Request::write(&wire::v1(&[series])));
+        reply.expect(400, &[mention]).expect(400, &["2 samples stored", "1 samples of 1 series refused"]);
+        let stored = server.samples_of_one(&format!("timed{{case=\"{label}\"}}[100y]"), now);
+        assert_eq!(stored, [samples[0], samples[2]], "{time}");
+    }
+    works(&server);
+}
+
+#[test]
 fn labels_in_any_order_are_one_series() {
     let mut server = Server::new();
     let now = now_ms();

@@ -24,6 +24,7 @@ pub(crate) fn small_settings(dir: &std::path::Path) -> Settings {
     };
     let mut settings = Settings::resolve(flags).unwrap();
     settings.lake.flush_interval_ms = 0; // what tests ask for is sealed at once
+    settings.past_ms = i64::MAX; // they choose their times
     settings
 }
 
@@ -225,5 +226,24 @@ async fn known_series_flow_while_the_process_holds_too_much() {
     told.bytes.store(0, Ordering::Relaxed);
     clock.advance(1000);
     assert_eq!(send(&node, ["new".into()].into_iter()).await.unwrap().samples, 1, "the shortage is over");
+    tokio::task::spawn_blocking(move || node.stop()).await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn samples_that_are_too_old_are_left_out_for_good() {
+    let dir = tempfile::tempdir().unwrap();
+    let clock = Arc::new(ManualClock::at(SystemClock.now_ms()));
+    let settings = Settings { past_ms: 20 * 86_400_000, ..small_settings(dir.path()) };
+    let node = Node::start(settings, Arc::clone(&clock) as Arc<dyn Clock>).unwrap();
+    wait_for_replay(&node).await;
+    let labels = Labels::from_pairs(&[("__name__", "days")]);
+    let timestamps: Vec<_> = (0..30).rev().map(|day| clock.now_ms() - day * 86_400_000).collect();
+    let mut encoder = V1Encoder::new();
+    encoder.series(labels.as_ref(), &timestamps, &[1.0; 30]);
+    let body = encoder.finish().to_vec();
+    let memory = node.shared().inflight.reserve(body.len() as u64).unwrap();
+    let outcome = write(&node, TenantId::anonymous(), Version::V1, body, memory).await.unwrap();
+    assert_eq!((outcome.samples, outcome.refused_samples), (21, 9));
+    assert!(outcome.report().contains("too old (setting past_limit)"), "{}", outcome.report());
     tokio::task::spawn_blocking(move || node.stop()).await.unwrap();
 }

@@ -103,6 +103,7 @@ impl List {
         for (key, value, given) in [
             ("out_of_order_window", settings.out_of_order_window_ms, file.out_of_order_window.is_some()),
             ("future_limit", settings.future_ms, file.future_limit.is_some()),
+            ("past_limit", settings.past_ms, file.past_limit.is_some()),
             ("series_idle", i64::from(settings.series_idle_s) * 1000, file.series_idle.is_some()),
             ("query_timeout", settings.query_timeout_ms.cast_signed(), file.query_timeout.is_some()),
             ("query_lookback", settings.query_lookback_ms, file.query_lookback.is_some()),

@@ -23,6 +23,8 @@ pub struct ConfigFile {
     pub out_of_order_window: Option<String>,
     /// See [`super::Settings::future_ms`]; as `"10m"`.
     pub future_limit: Option<String>,
+    /// See [`super::Settings::past_ms`]; as `"10y"`.
+    pub past_limit: Option<String>,
     /// See [`super::Settings::series_idle_s`]; as `"1h"`.
     pub series_idle: Option<String>,
     /// See [`super::Settings::query_timeout_ms`]; as `"2m"`.

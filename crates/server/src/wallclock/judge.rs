@@ -44,7 +44,7 @@ pub(super) struct Word {
 const HOUR_MS: i64 = 3_600_000;
 
 /// No clock is right that shows less: the beginning of 2026, before this was written.
-const EARLIEST_MS: i64 = 1_767_225_600_000;
+pub(crate) const EARLIEST_MS: i64 = 1_767_225_600_000;
 
 /// A clock that is put right, or that drifts, goes back by less. As far ahead a sample may be by default.
 const BACK_MS: i64 = HOUR_MS / 6;
