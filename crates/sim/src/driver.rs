@@ -48,7 +48,9 @@ pub struct Driver {
     is_behind: bool,
     /// How often it was started again.
     lives: u32,
-    /// How often its memory was doubled, since a replay waited for ever.
+    /// What the heads may hold in this life, in bytes, where that is little.
+    head_bytes: Option<u64>,
+    /// How often that was doubled, because a replay would have waited forever.
     more_memory: u32,
     /// Since when the node's clock is wrong, by time that passed.
     wrong_since_ms: Option<i64>,
@@ -87,6 +89,7 @@ impl Driver {
             Model::new(Refusals { window_ms: plan.load.window_ms, no_room: plan.head_bytes.is_some() });
         let traffic = Traffic::new(rng, model, trace, plan.load.clone());
         Self {
+            head_bytes: plan.head_bytes.filter(|_| !plan.shrinks),
             plan,
             fleet,
             power,

@@ -91,11 +91,12 @@ impl Fault {
             }
             Self::Backfills => {
                 plan.load.span_ms = [3, 8][rng.below(2) as usize] * 86_400_000;
-                // a file for each day, which every check reads: few runs have hundreds of them, and those seal them in few passes
+                (plan.tenants, plan.partitions) = (plan.tenants.min(2), plan.partitions.min(2));
+                // every check reads a file for each day, so few runs have hundreds of days, and those seal them in few passes
                 if rng.chance(0.01) {
-                    (plan.steps, plan.load.backfill_days) = (20, 420);
+                    (plan.steps, plan.load.backfill_days) = (15, 420);
                 } else {
-                    (plan.steps, plan.load.backfill_days) = (plan.steps / 2 + 10, 8);
+                    (plan.steps, plan.load.backfill_days) = (plan.steps / 3 + 5, 6);
                     plan.flush_bytes = [Some(256 << 10), None][rng.below(2) as usize];
                 }
                 plan.retention_ms = None;
@@ -142,18 +143,18 @@ impl Fault {
                 plan.load.metadata = false;
             }
             Self::Replay => {
-                plan.head_bytes = Some(Self::small_head(plan, rng));
                 plan.shrinks = true;
-                plan.series = 40 + rng.below(100) as usize;
+                plan.series = 100 + rng.below(200) as usize;
                 plan.load.metadata = false;
-                plan.partitions = plan.partitions.min(2);
+                (plan.tenants, plan.partitions) = (plan.tenants.min(2), plan.partitions.min(2));
+                plan.head_bytes = Some(Self::small_head(plan, rng));
                 // without its marks a replay can seal nothing before it has met all tenants
                 plan.loses_marks = false;
                 plan.weights.set(Step::Write, 80);
-                plan.load.samples = 80;
-                plan.weights.set(Step::Flush, rng.below(3));
-                plan.weights.set(Step::Seal, rng.below(6));
-                plan.weights.at_least(Step::Crash, 3);
+                plan.load.samples = 250;
+                plan.weights.set(Step::Flush, rng.below(2));
+                plan.weights.set(Step::Seal, rng.below(3));
+                plan.weights.at_least(Step::Crash, 8);
             }
         }
     }

@@ -140,7 +140,7 @@ pub struct Plan {
     pub rolls_up: bool,
     /// What the heads may hold, in bytes, where that is little.
     pub head_bytes: Option<u64>,
-    /// Only every other life has so little.
+    /// Every other start has memory for a fraction of what the heads held before, and `head_bytes` at least.
     pub shrinks: bool,
     /// What files may take while they are made, where that is little: a seal then needs many passes.
     pub flush_bytes: Option<u64>,

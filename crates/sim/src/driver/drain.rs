@@ -7,8 +7,8 @@ use crate::store::StoreFaults;
 /// Turns until everything that was asked for is done, at most: a pass over two days takes one.
 const DRAIN_TURNS: usize = 1000;
 
-/// After so many no more requests come: where each brings many days, sealing may never catch up with them.
-const BUSY_TURNS: usize = 20;
+/// Turns in which requests still come. Where each brings many days, sealing may never catch up with them.
+const BUSY_TURNS: usize = 4;
 
 impl Driver {
     /// Nothing goes wrong any more: everything ends up in tables, and out of heads and journals.

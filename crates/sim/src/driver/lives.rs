@@ -26,6 +26,9 @@ const WAITS_MAX: usize = 400;
 /// What passes before each: more than the sealer waits before it tries to relieve full heads again.
 const PRESSURE_MS: u64 = 31_000;
 
+/// What a start with less memory has of what the heads held before, in percent.
+const SHRUNK_PERCENT: (u64, u64) = (30, 90);
+
 /// Turns of the sealer after which tenants whose tables can be read are open.
 const REOPEN_TURNS: usize = 100;
 
@@ -54,8 +57,11 @@ impl Driver {
     }
 
     pub(super) fn restart(&mut self, power: bool) -> Result<(), String> {
-        self.node = None;
         self.lives += 1;
+        if self.plan.shrinks {
+            self.head_bytes = self.shrunk_head();
+        }
+        self.node = None;
         self.more_memory = 0;
         self.flushes.clear();
         self.traffic.borrow_mut().hang_up();
@@ -82,6 +88,17 @@ impl Driver {
             self.has_lost_marks = true;
         }
         self.start(power)
+    }
+
+    /// What the heads may hold in the next life: in every other one, a fraction of what they hold now.
+    fn shrunk_head(&self) -> Option<u64> {
+        if self.lives.is_multiple_of(2) {
+            return None;
+        }
+        let held_bytes: u64 = self.node().waiting().iter().map(|(bytes, _)| bytes).sum();
+        let (least, most) = SHRUNK_PERCENT;
+        let shrunk_bytes = held_bytes * (least + self.below(most - least)) / 100;
+        self.plan.head_bytes.map(|floor| floor.max(shrunk_bytes))
     }
 
     /// An operator copies the data directory as it is after a kill.
@@ -243,7 +260,7 @@ impl Driver {
         if !self.plan.evicts {
             settings.series_idle_s = u32::MAX;
         }
-        if let Some(bytes) = self.plan.head_bytes.filter(|_| !self.plan.shrinks || self.lives % 2 == 1) {
+        if let Some(bytes) = self.head_bytes {
             settings.budget.head_bytes = bytes << self.more_memory;
         }
         if let Some(bytes) = self.plan.flush_bytes {

@@ -67,6 +67,11 @@ fn imports_take_as_long_as_they_like() {
 }
 
 #[test]
+fn samples_of_many_days_are_sealed_in_passes() {
+    run_all(0, SEEDS_OF_FAULT, Some(Fault::Backfills));
+}
+
+#[test]
 fn what_has_no_room_is_refused_and_nothing_else_is_lost() {
     run_all(0, SEEDS_OF_FAULT, Some(Fault::Memory));
 }
