@@ -48,8 +48,9 @@ async fn demo(args: DemoArgs, stop: &Stop) -> anyhow::Result<bool> {
         server.kill_and_restart(&observer).await
     });
     let (report, recovery) = (written?, recovery?);
-    let result =
-        Outcome { report, recovery, idle_bytes, rss_bytes: server.process().rss_bytes().unwrap_or(0) };
+    let was_killed_in_time = report.wall_s > (args.duration / 2).as_secs_f64();
+    let rss_bytes = server.process().rss_bytes().unwrap_or(0);
+    let result = Outcome { report, recovery, was_killed_in_time, idle_bytes, rss_bytes };
     drop(observer);
 
     if args.json {
@@ -194,13 +195,15 @@ fn free_address() -> anyhow::Result<SocketAddr> {
 struct Outcome {
     report: WriteReport,
     recovery: Recovery,
+    /// The load went on beyond the kill.
+    was_killed_in_time: bool,
     idle_bytes: u64,
     rss_bytes: u64,
 }
 
 impl Outcome {
     fn is_good(&self) -> bool {
-        self.report.is_good() && self.report.verify.is_some()
+        self.report.is_good() && self.report.verify.is_some() && self.was_killed_in_time
     }
 
     fn bytes_per_series(&self) -> f64 {
@@ -247,11 +250,18 @@ impl Outcome {
         if let Some(error) = &self.report.verify_error {
             say(format_args!("NOT VERIFIED: {error}"))?;
         }
-        let verdict = if self.is_good() { "PASS: every acknowledged sample is there, once" } else { "FAIL" };
+        let verdict = match (self.is_good(), self.was_killed_in_time) {
+            (true, _) => "PASS: every acknowledged sample is there, once",
+            (false, true) => "FAIL",
+            (false, false) => {
+                "FAIL: the load was over before the server was killed; choose a longer --duration or a higher --rate"
+            }
+        };
         say(verdict)?;
         say("With --stay, look at:")?;
-        for path in ["/metrics", "/api/v1/labels", "/api/v1/query?query=count({job=~\".%2B\"})"] {
-            say(format_args!("  {url}{path}"))?;
+        // the last one is count({job=~".+"}), in quotes for a shell
+        for path in ["/metrics", "/api/v1/labels", "/api/v1/query?query=count(%7Bjob%3D~%22.%2B%22%7D)"] {
+            say(format_args!("  '{url}{path}'"))?;
         }
         Ok(())
     }

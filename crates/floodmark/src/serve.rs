@@ -37,8 +37,9 @@ async fn serve(settings: Settings) -> anyhow::Result<()> {
     }
     let mut terminate = signal(SignalKind::terminate()).context("cannot listen for SIGTERM")?;
     let mut interrupt = signal(SignalKind::interrupt()).context("cannot listen for SIGINT")?;
-    let node = Node::start_alone(settings, Arc::new(SystemClock))?;
+    // before the node makes its directory: an address that is taken leaves nothing behind
     let listener = listen(http).await?;
+    let node = Node::start_alone(settings, Arc::new(SystemClock))?;
     let address = listener.local_addr()?;
     if !address.ip().is_loopback() {
         tracing::warn!(

@@ -13,7 +13,7 @@ use durable::DurableFiles;
 use futures::{StreamExt, stream};
 pub use object_store::DynObjectStore;
 use object_store::path::{Path, PathPart};
-use object_store::{ObjectStoreExt, PutMode, PutOptions};
+use object_store::{ObjectStoreExt, ObjectStoreScheme, PutMode, PutOptions};
 use std::collections::BTreeSet;
 use std::future::Future;
 use std::ops::Range;
@@ -72,6 +72,27 @@ fn shown(url: &Url) -> String {
     url.into()
 }
 
+/// Whether [`Location::open`] knows this kind of URL.
+pub fn check_url(url: &str) -> Result<(), TableError> {
+    parse(url).map(drop)
+}
+
+fn parse(url: &str) -> Result<Url, TableError> {
+    // what is no URL may hold a secret anywhere
+    let parsed = Url::parse(url)
+        .map_err(|e| TableError::Location { url: "(not a URL)".into(), reason: e.to_string() })?;
+    let bad = |reason: &str| Err(TableError::Location { url: shown(&parsed), reason: reason.into() });
+    match ObjectStoreScheme::parse(&parsed) {
+        _ if parsed.scheme() == "file" && parsed.host().is_some() => {
+            bad("the URL of a local folder has three slashes and the whole path: file:///var/lib/tables")
+        }
+        Ok((ObjectStoreScheme::Http, _)) | Err(_) => {
+            bad("there is no object store of this kind: file://, s3://, gs:// and az:// are known")
+        }
+        Ok(_) => Ok(parsed),
+    }
+}
+
 impl Location {
     /// The folder at `url`: `file:///...`, `s3://bucket/...`, `gs://...`, `az://...`, with `options` as the
     /// crate `object_store` names them (`aws_endpoint`, ...).
@@ -80,9 +101,7 @@ impl Location {
         options: impl IntoIterator<Item = (String, String)>,
         handle: Handle,
     ) -> Result<Self, TableError> {
-        // what is no URL may hold a secret anywhere
-        let mut parsed = Url::parse(url)
-            .map_err(|e| TableError::Location { url: "(not a URL)".into(), reason: e.to_string() })?;
+        let mut parsed = parse(url)?;
         if !parsed.path().ends_with('/') {
             parsed.set_path(&format!("{}/", parsed.path()));
         }

@@ -7,7 +7,7 @@ use crate::transfer::{run, succeed, text};
 use serde_json::Value;
 use std::fs;
 use std::io::{BufRead, BufReader, Read};
-use std::net::{Ipv4Addr, SocketAddr};
+use std::net::{Ipv4Addr, SocketAddr, TcpListener};
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 
@@ -169,6 +169,34 @@ fn settings_are_printed_with_their_origin() {
     let wrong = run(&["config", "check", text(&file)]);
     assert_eq!(wrong.status.code(), Some(2));
     assert!(String::from_utf8_lossy(&wrong.stderr).contains("line 2"));
+    for (tables, why) in
+        [("ftp://host/x", "no object store of this kind"), ("file://data/x", "three slashes")]
+    {
+        fs::write(&file, format!("tables = {tables:?}")).expect("write a file");
+        let wrong = run(&["config", "check", text(&file)]);
+        let said = String::from_utf8_lossy(&wrong.stderr).into_owned();
+        assert!(wrong.status.code() == Some(2) && said.contains(why), "{said}");
+    }
+}
+
+#[test]
+fn an_address_that_is_taken_leaves_no_data_directory() {
+    let dir = tempfile::tempdir().expect("make a directory");
+    let data = dir.path().join("data");
+    let taken = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("listen");
+    let address = taken.local_addr().expect("an address").to_string();
+    let failed = run(&["serve", "--http", &address, "--data-dir", text(&data)]);
+    let said = String::from_utf8_lossy(&failed.stderr);
+    assert!(!failed.status.success() && said.contains("cannot listen"), "{said}");
+    assert!(!data.exists());
+}
+
+/// One request has all samples of so low a rate: the load is over before the kill.
+#[test]
+fn a_demo_without_a_kill_in_the_middle_fails_and_says_so() {
+    let ended = run(&["demo", "--duration", "8s", "--rate", "100"]);
+    let said = String::from_utf8_lossy(&ended.stdout);
+    assert!(!ended.status.success() && said.contains("before the server was killed"), "{said}");
 }
 
 #[test]

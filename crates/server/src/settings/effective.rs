@@ -169,7 +169,12 @@ impl List {
         for (name, value) in &lake.options.0 {
             let in_file = file.tables_options.0.keys().any(|key| key.eq_ignore_ascii_case(name));
             let variable = || Origin::Environment(name.to_ascii_uppercase());
-            let shown = if is_plain(name) { value.as_str() } else { REDACTED };
+            // an endpoint is a URL, which may have a user and a password
+            let shown = match is_plain(name) {
+                true if value.contains("://") => without_secrets(value),
+                true => value.clone(),
+                false => REDACTED.to_owned(),
+            };
             let origin = if in_file { Origin::File } else { variable() };
             self.put(&format!("tables_options.{name}"), json!(shown), origin);
         }
@@ -273,9 +278,10 @@ mod tests {
     #[test]
     fn secrets_are_redacted() {
         let toml = "tables = \"az://user:hunter2@box/x?sig=hunter2\"\n[tables_options]\nAWS_Region = \"eu\"\n\
-                    aws_secret_access_key = \"hunter2\"\nazure_storage_sas_key = \"hunter2\"\nunheard_of = \"hunter2\"";
+                    aws_endpoint = \"http://user:hunter2@127.0.0.1:1\"\naws_secret_access_key = \"hunter2\"\nazure_storage_sas_key = \"hunter2\"\nunheard_of = \"hunter2\"";
         let rows = effective(toml, Flags::default());
         assert_eq!(rows["tables_options.aws_region"], (json!("eu"), Origin::File));
+        assert_eq!(rows["tables_options.aws_endpoint"].0, json!("http://redacted@127.0.0.1:1/"));
         assert_eq!(rows["tables_options.unheard_of"], (json!(REDACTED), Origin::File));
         assert_eq!(rows["tables"].0, "az://redacted@box/x");
         assert!(!format!("{rows:?}").contains("hunter2"));

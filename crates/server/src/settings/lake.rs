@@ -135,9 +135,15 @@ impl LakeSettings {
 /// The URL as given, or that of the folder `tables` in the data directory.
 fn tables_url(given: Option<&TablesUrl>, data_dir: &Path) -> Result<String, SettingsError> {
     if let Some(TablesUrl(url)) = given {
-        let has_scheme = url.split_once("://").is_some_and(|(scheme, _)| !scheme.is_empty());
         let reason = "a URL such as file:///var/lib/tables or s3://bucket/folder";
-        return if has_scheme { Ok(url.clone()) } else { Err(wrong("tables", url, reason)) };
+        if !url.contains("://") {
+            return Err(wrong("tables", url, reason));
+        }
+        let checked = tables::store::check_url(url);
+        // the value may hold a secret; the reason has the URL without it
+        return checked
+            .map(|()| url.clone())
+            .map_err(|e| wrong("tables", &without_secrets(url), e.to_string()));
     }
     let whole = std::path::absolute(data_dir.join("tables"));
     let url = whole.ok().and_then(|path| url::Url::from_directory_path(path).ok());
