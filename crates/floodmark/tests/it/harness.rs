@@ -23,7 +23,7 @@ use std::time::{Duration, Instant};
 use stdx::clock::{Clock, SystemClock};
 
 /// The longest that anything is waited for before a test fails. Generous: the machine may be busy.
-pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
+pub(crate) const PATIENCE: Duration = Duration::from_secs(180);
 
 /// Milliseconds since the Unix epoch.
 pub(crate) fn now_ms() -> i64 {
