@@ -35,7 +35,7 @@ fn seal_until(node: &mut Simulated, clock: &ManualClock, is_over: impl Fn(&Simul
         clock.advance(1000);
         node.seal();
     }
-    panic!("after 100 turns it is not over");
+    panic!("after 100 turns it is not over: {:?}", node.node().node.shared().lake.closed);
 }
 
 /// Starts a node with a small head, whose floodmarks are lost and whose tenant `a` has a broken table.
@@ -178,6 +178,50 @@ fn a_tenant_that_does_not_fit_leaves_sealing_its_memory() {
     assert_eq!(there.shared().lake.flush.used_bytes(), 0);
     drop((node, there));
     let node = start_stepped(dir.path(), &clock, two_partitions);
+    check_sealed(node, dir.path(), &clock, "a", &content);
+}
+
+#[test]
+fn a_tenant_with_more_labels_than_there_is_memory_to_read_them_opens_again() {
+    // decoding a record takes 100 KiB: that is less than half of what there is to read with, or more
+    for (flush_bytes, is_narrowed) in [(512 << 10, false), (256 << 10, true)] {
+        check_many_labels(flush_bytes, is_narrowed);
+    }
+}
+
+/// A tenant with 1000 series of 300 bytes in each partition; half of `flush_bytes` is there to read them with.
+fn check_many_labels(flush_bytes: u64, is_narrowed: bool) {
+    let (dir, clock) = (tempfile::tempdir().unwrap(), Arc::new(ManualClock::at(1_777_000_000_000)));
+    let (a, mut content) = (tenant("a"), Content::new());
+    let mut node = start_stepped(dir.path(), &clock, two_partitions);
+    content.extend(write_stepped_of(&node, &a, clock.now_ms()));
+    flush_stepped(&mut node, &clock);
+    for round in 0..2 {
+        clock.advance(1000);
+        for batch in 0..20 {
+            let mut encoder = V1Encoder::new();
+            for i in 0..100 {
+                let long = format!("{batch}-{i}-{}", "x".repeat(300));
+                let labels = Labels::from_pairs(&[("__name__", "m"), ("long", &long)]);
+                encoder.series(labels.as_ref(), &[clock.now_ms()], &[f64::from(round)]);
+                content.insert((labels.to_string(), clock.now_ms()), f64::from(round).to_bits());
+            }
+            assert_eq!(send_stepped(&node, &a, encoder.finish().to_vec()), 100);
+        }
+    }
+    drop(node);
+    std::fs::remove_file(dir.path().join("floodmarks.json")).unwrap();
+    let broken = Broken::new(dir.path(), "a");
+    let mut node = start_stepped(dir.path(), &clock, |settings| {
+        two_partitions(settings);
+        settings.budget.flush_bytes = flush_bytes;
+    });
+    assert!(is_closed(&node, "a"));
+    broken.mend();
+    seal_until(&mut node, &clock, |node| !is_closed(node, "a"));
+    let replayed = node.node().node.shared().metrics.replayed_samples.get();
+    assert_eq!(replayed > 2 * 2000, is_narrowed, "{replayed}: samples come again only if a pass is narrowed");
+    assert!(replayed >= 2 * 2000, "{replayed}");
     check_sealed(node, dir.path(), &clock, "a", &content);
 }
 

@@ -9,6 +9,9 @@
 //!
 //! The tenant is never frozen meanwhile. So all of it can be done again from the beginning after a failure: the head knows
 //! the samples that it has.
+//!
+//! Labels can need more memory than there is here. Then a dictionary is read in *passes*, each of which takes the next
+//! definitions that fit and the samples that use them. A series that is defined twice keeps its samples in order.
 
 use super::buffers::Buffers;
 use super::demand::survey;
@@ -20,6 +23,7 @@ use crate::owner::{Owner, Owners, Read};
 use journal::{Entry, Item, JournalError, Offset, Reader, RecordError};
 use model::{Labels, LabelsRef, SeriesKey, SeriesRef, TenantId};
 use std::collections::{BTreeMap, HashMap};
+use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use stdx::budget::{Account, Exhausted, Reservation};
@@ -53,7 +57,8 @@ pub(crate) enum LateError {
     #[error(transparent)]
     Memory(#[from] Exhausted),
     #[error(
-        "half of the account flush, {limit_mib} MiB, is too little for a record or a dictionary; it grows with --memory"
+        "half of the account flush, {limit_mib} MiB, is too little for a record or the references of a dictionary; \
+         it grows with --memory"
     )]
     NoRoom { limit_mib: u64 },
     #[error("partition {0} is closed")]
@@ -91,11 +96,21 @@ pub(crate) struct Late {
 #[derive(Debug)]
 struct Dictionary {
     id: journal::DictionaryId,
-    /// Records of it so far.
+    begin: Offset,
+    /// Records of it so far, in this pass.
     number: u32,
     references: References,
+    /// Definitions of this pass.
     labels: HashMap<TenantId, HashMap<SeriesRef, Labels>>,
+    /// What they may take: half of what there is, or less where decoding a record needs more than the rest.
+    labels_max: u64,
+    /// The account's limit.
+    limit_bytes: u64,
     memory: Reservation,
+    /// Needed definitions so far, in this pass.
+    definitions: u64,
+    /// Those of this pass, by their number among all that are needed. Its end is open until the memory is used up.
+    pass: Range<u64>,
 }
 
 impl Late {
@@ -121,7 +136,13 @@ impl Late {
         let Self { number, tenants, reader, dictionary, buffers, samples, account, .. } = self;
         let mut read_bytes = 0;
         while read_bytes < TURN_BYTES {
-            let Some(item) = reader.next()? else { return Ok(LateTurn::Done) };
+            let Some(item) = reader.next()? else {
+                let Some(known) = dictionary.as_mut().filter(|known| known.has_more()) else {
+                    return Ok(LateTurn::Done);
+                };
+                *reader = known.next_pass(*number, owners)?;
+                continue;
+            };
             // others seal and evict what they have, and go on writing
             if node.is_filled_to(fill::REFUSE_LAST) {
                 return Ok(LateTurn::NoRoom);
@@ -131,12 +152,25 @@ impl Late {
             read_bytes += entry.payload.len();
             let known = match dictionary.take() {
                 Some(known) if known.id == entry.dictionary => known,
-                _ => Dictionary::survey(*number, &entry, tenants, account, owners)?,
+                Some(mut known) if known.has_more() => {
+                    *reader = known.next_pass(*number, owners)?;
+                    *dictionary = Some(known);
+                    continue;
+                }
+                done => {
+                    // the next one needs its memory
+                    drop(done);
+                    Dictionary::survey(*number, &entry, tenants, account, owners)?
+                }
             };
             let known = dictionary.insert(known);
             known.number += 1;
             match buffers.decode(entry.payload) {
                 Ok(()) => {}
+                Err(RecordError::NoRoom { .. }) if known.narrow_pass() => {
+                    *reader = known.read_again(*number, owners)?;
+                    continue;
+                }
                 Err(RecordError::NoRoom { .. }) => {
                     return Err(LateError::NoRoom { limit_mib: account.limit_bytes() >> 20 });
                 }
@@ -181,30 +215,85 @@ impl Dictionary {
                 return Err(LateError::NoRoom { limit_mib: account.limit_bytes() >> 20 });
             }
         }
-        let (id, labels) = (entry.dictionary, HashMap::new());
-        Ok(Self { id, number: 0, references, labels, memory: account.reserve(0)? })
+        drop(memory);
+        Ok(Self {
+            id: entry.dictionary,
+            begin: entry.offset,
+            number: 0,
+            references,
+            labels: HashMap::new(),
+            labels_max: account.limit_bytes().saturating_sub(account.used_bytes()) / 2,
+            limit_bytes: account.limit_bytes(),
+            memory: account.reserve(0)?,
+            definitions: 0,
+            pass: 0..u64::MAX,
+        })
     }
 
-    /// Keeps the record's definitions that are needed.
-    fn define(&mut self, buffers: &Buffers, sealed: bool) -> Result<(), Exhausted> {
+    /// Keeps the record's definitions that are needed, as far as they are of this pass.
+    fn define(&mut self, buffers: &Buffers, sealed: bool) -> Result<(), LateError> {
         let record = &buffers.record;
         let (slots, _) = self.references.of(&record.tenant)?;
         let labels = self.labels.entry(record.tenant.clone()).or_default();
         for (given, text) in record.definitions.iter() {
-            if !sealed || slots.wants(given, self.number) {
-                let bytes = text.as_bytes().len() + DEFINITION_BYTES;
-                self.memory.resize(self.memory.bytes() + bytes as u64)?;
+            if sealed && !slots.wants(given, self.number) {
+                continue;
+            }
+            // samples after this definition are not of what the reference stood for before
+            labels.remove(&given);
+            let definition = self.definitions;
+            self.definitions += 1;
+            if !self.pass.contains(&definition) {
+                continue;
+            }
+            let bytes = self.memory.bytes() + (text.as_bytes().len() + DEFINITION_BYTES) as u64;
+            // each pass takes one at least, so that the last one comes
+            let is_first = definition == self.pass.start;
+            if (is_first || bytes <= self.labels_max) && self.memory.resize(bytes).is_ok() {
                 labels.insert(given, text.to_owned());
+            } else if is_first {
+                return Err(LateError::NoRoom { limit_mib: self.limit_bytes >> 20 });
+            } else {
+                self.pass.end = definition;
             }
         }
         Ok(())
+    }
+
+    /// There are definitions after those of this pass.
+    const fn has_more(&self) -> bool {
+        self.definitions > self.pass.end
+    }
+
+    /// Begins the next pass.
+    fn next_pass(&mut self, number: usize, owners: &mut impl Owners) -> Result<Box<dyn Reader>, LateError> {
+        self.pass = self.pass.end..u64::MAX;
+        self.read_again(number, owners)
+    }
+
+    /// Lets this pass and those that follow take half of what this one holds; false if that is a single definition. The pass
+    /// has to begin again. Its samples so far come twice, which the head puts up with as after a failure.
+    fn narrow_pass(&mut self) -> bool {
+        let taken = self.definitions.min(self.pass.end).saturating_sub(self.pass.start);
+        self.labels_max = self.memory.bytes() / 2;
+        self.pass.end = u64::MAX;
+        taken > 1
+    }
+
+    /// Forgets the pass's labels: gives a reader of the dictionary from its first record on.
+    fn read_again(&mut self, number: usize, owners: &mut impl Owners) -> Result<Box<dyn Reader>, LateError> {
+        (self.number, self.definitions) = (0, 0);
+        self.labels = HashMap::new();
+        self.memory.resize(0)?;
+        let read = owners.read(number, self.begin).ok_or(LateError::Closed(number))?;
+        Ok(read.reader?)
     }
 
     /// The record's samples, a few at a time.
     fn batches<'a>(&'a self, buffers: &'a Buffers) -> impl Iterator<Item = LateBatch> + 'a {
         let record = &buffers.record;
         let labels = self.labels.get(&record.tenant);
-        (0..record.refs.len()).step_by(BATCH_SAMPLES).map(move |from| {
+        let batches = (0..record.refs.len()).step_by(BATCH_SAMPLES).map(move |from| {
             let to = record.refs.len().min(from + BATCH_SAMPLES);
             let mut batch = LateBatch {
                 tenant: record.tenant.clone(),
@@ -226,7 +315,8 @@ impl Dictionary {
                 batch.values.push(record.values[i]);
             }
             batch
-        })
+        });
+        batches.filter(|batch| !batch.of.is_empty())
     }
 }
 
