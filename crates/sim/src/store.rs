@@ -157,6 +157,14 @@ impl SimStore {
         done
     }
 
+    /// Does all puts that are late.
+    pub fn deliver_all(&self) {
+        let late = std::mem::take(&mut self.lock().late);
+        for (path, payload, options) in late {
+            let _ = futures::executor::block_on(self.put_now(&path, payload, options));
+        }
+    }
+
     async fn put_now(&self, path: &Path, payload: PutPayload, options: PutOptions) -> Result<PutResult> {
         let put = self.objects().put_opts(path, payload, options).await?;
         self.lock().written_ms.insert(path.clone(), self.0.clock.now_ms());

@@ -32,6 +32,8 @@ pub enum EventKind {
 impl Event {
     /// At `at_s` seconds since the begin.
     pub fn new(at_s: f64, kind: EventKind, text: impl Into<String>) -> Self {
+        // more digits than these do not always come back from JSON as they were
+        let at_s = (at_s * 1e6).round() / 1e6;
         Self { at_s, kind, text: text.into() }
     }
 }

@@ -72,7 +72,7 @@ async fn a_full_head_keeps_known_series_flowing_and_sends_the_others_back() {
         batch += 1;
         assert!(batch < 10_000, "the head never fills");
     };
-    assert!((1..500).contains(&border.samples), "a part of the last request was made: {border:?}");
+    assert!(border.samples < 500, "{border:?}");
     let Unwritten { refusal, samples, .. } = send(&node, series(batch + 1)).await.unwrap_err();
     assert_eq!((refusal.kind, refusal.reason), (ErrorKind::Unavailable, "no_room_for_series"));
     assert!(refusal.message.contains("--memory"), "{}", refusal.message);

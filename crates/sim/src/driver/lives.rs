@@ -112,6 +112,9 @@ impl Driver {
     fn put_back(&mut self) -> Result<(), String> {
         let Some((copy, mut kept)) = self.copy.take() else { return Ok(()) };
         self.note("an older data directory is put back");
+        // that takes an operator longer than any request is on its way: a commit that arrived later would bring back samples
+        // that are in no journal any more
+        self.store.deliver_all();
         self.disk.put_back(Path::new(DATA_DIR), &copy);
         for partition in 0..self.plan.partitions {
             if self.plan.forgets_advice {
