@@ -37,7 +37,7 @@ fn main() -> ExitCode {
         Ok(true) => ExitCode::SUCCESS,
         Ok(false) => ExitCode::FAILURE,
         Err(error) => {
-            output::note(format_args!("floodmark: {error:#}"));
+            output::note(format_args!("floodmark: {}", output::causes(&error)));
             ExitCode::from(2)
         }
     }

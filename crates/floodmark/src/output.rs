@@ -38,6 +38,20 @@ pub(crate) fn note(line: impl Display) {
     writeln!(io::stderr().lock(), "{line}").ok();
 }
 
+/// An error with its causes. A text that ends with its cause already is not followed by it once more.
+pub(crate) fn causes(error: &anyhow::Error) -> String {
+    let mut text = String::new();
+    for cause in error.chain().map(ToString::to_string) {
+        if text.is_empty() {
+            text = cause;
+        } else if !text.ends_with(&cause) {
+            text += ": ";
+            text += &cause;
+        }
+    }
+    text
+}
+
 /// Prints a result and writes its files. None of the three keeps the others from being done; the error is that of the
 /// first that failed.
 pub(crate) fn show(result: &RunResult, args: &ResultArgs) -> Result<()> {
@@ -54,4 +68,18 @@ pub(crate) fn save(result: &RunResult, args: &ResultArgs) -> Result<()> {
     let saved = args.out.as_ref().map_or(Ok(()), |path| result.save(path));
     let written = args.html.as_ref().map_or(Ok(()), |path| page::save(&page::html(result), path));
     saved.and(written)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_cause_is_printed_once() {
+        let error = io::Error::other("no such disk");
+        let repeating = anyhow::Error::new(error).context("read a: no such disk").context("cannot start");
+        assert_eq!(causes(&repeating), "cannot start: read a: no such disk");
+        let plain = anyhow::anyhow!("c").context("b").context("a");
+        assert_eq!(causes(&plain), "a: b: c");
+    }
 }

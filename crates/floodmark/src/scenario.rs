@@ -44,7 +44,10 @@ pub(crate) fn list(args: &ScenariosArgs) -> Result<bool> {
 pub(crate) fn init(args: &InitArgs) -> Result<bool> {
     let text = preset(&args.preset).with_context(|| format!("there is no preset {}", args.preset))?;
     let path = args.output.clone().unwrap_or_else(|| PathBuf::from(&args.preset).with_extension("toml"));
-    let mut file = File::create_new(&path).with_context(|| format!("cannot create {}", path.display()))?;
+    let mut file = File::create_new(&path).with_context(|| {
+        let why = if path.exists() { ": it is not overwritten; name another file with --output" } else { "" };
+        format!("cannot create {}{why}", path.display())
+    })?;
     file.write_all(text.as_bytes()).with_context(|| format!("cannot write {}", path.display()))?;
     say(format_args!("{}: edit it, then floodmark lab run {0}", path.display()))?;
     Ok(true)

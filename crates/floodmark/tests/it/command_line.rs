@@ -169,6 +169,9 @@ fn settings_are_printed_with_their_origin() {
     let wrong = run(&["config", "check", text(&file)]);
     assert_eq!(wrong.status.code(), Some(2));
     assert!(String::from_utf8_lossy(&wrong.stderr).contains("line 2"));
+    let missing = run(&["config", "check", text(&dir.path().join("missing.toml"))]);
+    let said = String::from_utf8_lossy(&missing.stderr).into_owned();
+    assert_eq!((missing.status.code(), said.matches("No such file").count()), (Some(2), 1), "{said}");
     for (tables, why) in
         [("ftp://host/x", "no object store of this kind"), ("file://data/x", "three slashes")]
     {
@@ -214,7 +217,9 @@ fn presets_are_listed_copied_and_valid() {
     }
     let first = dir.path().join("first.toml");
     let before = fs::read(&first).expect("read a file");
-    assert_eq!(run(&["lab", "init", "first", "-o", text(&first)]).status.code(), Some(2), "there is a file");
+    let refused = run(&["lab", "init", "first", "-o", text(&first)]);
+    let said = String::from_utf8_lossy(&refused.stderr);
+    assert!(refused.status.code() == Some(2) && said.contains("--output"), "{said}");
     assert_eq!(fs::read(&first).expect("read a file"), before);
     let elsewhere = tempfile::tempdir().expect("make a directory");
     let plain = command(&["lab", "init"]).current_dir(elsewhere.path()).status().expect("run the executable");
