@@ -197,7 +197,9 @@ pub async fn verify(
     loop {
         tokio::select! {
             joined = tasks.join_next() => match joined {
-                Some(result) => result.context("a reader's task failed")??,
+                Some(result) => result
+                    .context("a reader's task failed")?
+                    .with_context(|| format!("cannot read back from {}", options.read_url))?,
                 None => break,
             },
             _ = tick.tick() => observer.progress(&job.progress(begin)),
@@ -230,6 +232,10 @@ const LATE_PAUSE: Duration = Duration::from_millis(200);
 /// A target that does not answer a 256th of a page has another trouble than its size.
 const HALVINGS_MAX: u32 = 8;
 
+/// What a reader can do about a target that refuses the smallest part of a page.
+const NO_ROOM: &str =
+    "the target refuses even a small part of a page: ask for less at a time (--page, verify.page)";
+
 impl Job {
     async fn work(&self, mut client: Client) -> Result<()> {
         let mut checker = Checker::new();
@@ -253,7 +259,7 @@ impl Job {
                     Ok(()) => {}
                     Err(Unanswered::Failed(why)) => return Err(why),
                     Err(Unanswered::TooMuch(why)) => {
-                        let Some((first, second)) = halves() else { return Err(why) };
+                        let Some((first, second)) = halves() else { return Err(why.context(NO_ROOM)) };
                         self.halvings.fetch_max(halved + 1, Ordering::Relaxed);
                         open.extend([(second, halved + 1), (first, halved + 1)]);
                     }

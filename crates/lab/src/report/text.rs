@@ -192,6 +192,12 @@ fn verify_rows(report: &VerifyReport) -> Vec<Row> {
     rows
 }
 
+/// Examples of each fault, and what explains most unexpected samples.
 fn examples(report: &VerifyReport) -> String {
-    report.examples.iter().map(|example| format!("{example}\n")).collect()
+    let mut text: String = report.examples.iter().map(|example| format!("{example}\n")).collect();
+    if report.unexpected > 0 {
+        text += "note: unexpected samples are often those of an earlier run with the same series and other times: \
+                 choose another --seed, or an empty target\n";
+    }
+    text
 }

@@ -1,6 +1,7 @@
 //! What a scenario must keep to, beyond its form.
 
 use super::error::KeyFault;
+use super::shape::Kind;
 use super::{Deed, Load, Scales, Scenario, Texts};
 use crate::fleet::{BOUND_LABEL, BUCKETS_MAX};
 use crate::plan::SERIES_MAX;
@@ -35,6 +36,7 @@ impl Scenario {
         between("duration", self.duration.s() / self.compress, 0.1, DURATION_S_MAX)?;
         self.load.check()?;
         self.shape.check()?;
+        self.check_moments()?;
         self.check_size()?;
         for mix in &self.reads {
             mix.check()?;
@@ -46,6 +48,21 @@ impl Scenario {
         between("verify.connections", self.verify.connections as f64, 1.0, 64.0)?;
         between("verify.tolerance", self.verify.tolerance, 0.0, 1e-3)?;
         between("verify.page", self.verify.page.0, 1.0, 1e8)
+    }
+
+    /// A shape whose event comes after the end is another shape.
+    fn check_moments(&self) -> Checked {
+        let has_moments = matches!(self.shape.kind, Kind::Spike | Kind::RelabelAll | Kind::Outage);
+        match self.shape.at.iter().find(|at| has_moments && at.s() >= self.duration.s()) {
+            Some(at) => fault(
+                "shape.at",
+                format!(
+                    "{:?} is not before the end of the load ({:?}); compress shortens both",
+                    at.0, self.duration.0
+                ),
+            ),
+            None => Ok(()),
+        }
     }
 
     fn check_size(&self) -> Checked {
@@ -127,8 +144,8 @@ impl Scenario {
             return fault("fault", format!("more than {FAULTS_MAX}"));
         }
         for spec in &self.fault {
-            if spec.at.s() > self.duration.s() {
-                return fault("fault.at", format!("{:?} is after the end of the load", spec.at.0));
+            if spec.at.s() >= self.duration.s() {
+                return fault("fault.at", format!("{:?} is not before the end of the load", spec.at.0));
             }
             let process = self.target.start.is_some() || self.target.pid.is_some();
             match spec.deed {

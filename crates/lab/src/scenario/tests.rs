@@ -51,7 +51,11 @@ fn mistakes_between_values_are_told_where_they_are() {
     check("[load]\nmetrics = '900M'\nseries_per_metric = 1", 2, "load.metrics");
     check("[load]\nmetrics = '90M'", 1, "at the peak are more than");
     check("[load]\n[shape]\nkind = 'ladder'\nfactors = [1, -2]", 4, "-2 is not between");
-    check("duration = '10s'\n[[fault]]\nat = '1m'\ndo = 'pause'", 3, "after the end");
+    check("duration = '10s'\n[[fault]]\nat = '10s'\ndo = 'pause'", 3, "not before the end");
+    for kind in ["spike", "relabel-all", "outage"] {
+        let shape = format!("duration = '10s'\n[shape]\nkind = '{kind}'\nat = ['2s', '10s']");
+        check(&shape, 4, "shape.at: 10s is not before the end of the load (10s)");
+    }
     check("[[fault]]\nat = '1s'\ndo = 'pause'", 3, "needs target.pid");
     check("[target]\npid = 1\n[[fault]]\nat = '1s'\ndo = 'kill'", 3, "must be started again");
     check("[verdict]\npass_rate = 99", 2, "99 is not between 0 and 1");
@@ -93,6 +97,18 @@ fn values_are_changed_from_the_command_line() {
         let said = with(&[bad]).unwrap_err().to_string();
         assert!(said.contains(word), "{bad}: {said}");
     }
+}
+
+#[test]
+fn a_shortened_run_does_not_lose_its_event() {
+    let text = "duration = '1m'\n[shape]\nkind = 'spike'\nat = ['30s']\n";
+    let shortened = |change: &str| Scenario::parse_with(text, &[change.to_owned()]);
+    assert!(shortened("duration=31.0").is_ok() && shortened("compress=10").is_ok());
+    let said = shortened("duration=4.0").unwrap_err().to_string();
+    assert!(
+        said.contains("with duration=4.0: shape.at: 30s is not before the end of the load (4s)"),
+        "{said}"
+    );
 }
 
 #[test]

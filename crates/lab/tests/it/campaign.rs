@@ -58,10 +58,9 @@ async fn a_run_that_cannot_be_judged_ends_the_search_and_is_no_limit() {
     let Trial { passed, failed, unmeasured, .. } = &found.trials[0];
     assert!(!passed && failed.is_empty() && unmeasured.len() == 4, "{:?}", found.trials);
     let why = found.undecided.unwrap();
-    assert!(
-        why.starts_with("200 samples/s: lost not measured: tenant-0: POST /api/v1/query query="),
-        "{why}"
-    );
+    let url = target.read_url();
+    let begin = format!("200 samples/s: lost not measured: tenant-0: cannot read back from {url}: ");
+    assert!(why.starts_with(&begin) && why.contains(": POST /api/v1/query query="), "{why}");
     assert!(why.contains(": 422 Unprocessable Entity too many samples, "), "{why}");
 }
 

@@ -49,6 +49,21 @@ async fn a_restarted_run_goes_on_with_the_same_series() {
     assert_eq!(target.series(), 30);
 }
 
+/// Samples of the first run lie between those of the second.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn samples_of_an_earlier_run_are_explained() {
+    let target = Target::start(|_| Deed::Keep).await;
+    let mut options = options(&target);
+    options.interval = Some(SECOND);
+    lab::write(&options, &Silent).await.unwrap();
+    options.interval = Some(2 * SECOND);
+    let mixed = lab::write(&options, &Silent).await.unwrap();
+    assert!(mixed.verify.as_ref().unwrap().unexpected > 0 && mixed.to_text(false).contains("another --seed"));
+    options.fleet.seed = 2;
+    let apart = lab::write(&options, &Silent).await.unwrap();
+    assert!(apart.is_good() && !apart.to_text(false).contains("another --seed"));
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn headers_are_sent_and_may_replace_our_own() {
     let target = Target::start(|_| Deed::Keep).await;
@@ -203,6 +218,19 @@ async fn more_connections_than_requests_and_more_targets_than_a_page() {
         5 * 2 * 16,
         "metrics × halves of the rounds × jobs: 17 samples a page, 5 targets a job"
     );
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_target_that_refuses_every_page_is_named_with_the_setting() {
+    let target = Target::start(|_| Deed::Keep).await;
+    target.answer_at_most(0);
+    let options = options(&target);
+    let report = lab::write(&options, &Silent).await.unwrap();
+    assert!(!report.is_good() && report.verify.is_none());
+    let text = report.to_text(false);
+    for expected in [options.verify.unwrap().read_url.as_str(), "--page", "too many samples"] {
+        assert!(text.contains(expected), "{expected:?} is not in\n{text}");
+    }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
