@@ -142,7 +142,7 @@ async fn a_lie_is_found_even_while_the_load_goes_on() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn storms_of_refusals_break_the_pass_rate_and_not_the_ledger() {
-    let storm = |n: u64| if n % 2 == 0 { Deed::Refuse(503) } else { Deed::Keep };
+    let storm = |n: u64| if n.is_multiple_of(2) { Deed::Refuse(503) } else { Deed::Keep };
     let result = faulty(storm, "[verdict]\npass_rate = 0.9").await;
     assert_eq!(failed(&result), ["pass_rate"]);
     let totals = &result.totals;

@@ -8,7 +8,7 @@
 //! 4. connections whose client has not read for a second,
 //!
 //! each time the one that has waited longest. While a request is being answered its connection stays. If none can go, the
-//! new connection is refused.
+//! new connection waits until one is no longer young, at most [`NEWEST`]; if all are being answered, it is refused.
 
 use parking_lot::Mutex;
 use std::collections::HashMap;
@@ -30,6 +30,8 @@ pub(super) struct Connections(Arc<All>);
 #[derive(Debug)]
 struct All {
     most: usize,
+    /// A connection has gone.
+    left: Notify,
     /// The minimum rate of bodies.
     bytes_per_second: u64,
     open: Mutex<Open>,
@@ -39,6 +41,15 @@ struct All {
 struct Open {
     next: u64,
     links: HashMap<u64, Arc<Link>>,
+}
+
+/// Why there is no place.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Full {
+    /// Some connections are young; then one of them may go.
+    Until(Instant),
+    /// None can go soon.
+    Busy,
 }
 
 /// An open connection's place; dropping it makes room.
@@ -88,14 +99,15 @@ pub(super) struct Busy(Arc<Link>);
 impl Connections {
     /// At most `most`. Bodies that come more slowly than `bytes_per_second` make room first.
     pub(super) fn new(most: usize, bytes_per_second: u64) -> Self {
-        Self(Arc::new(All { most, bytes_per_second, open: Mutex::default() }))
+        Self(Arc::new(All { most, left: Notify::new(), bytes_per_second, open: Mutex::default() }))
     }
 
     /// A place for a new connection, if need be that of another one, which is told to close.
-    pub(super) fn enter(&self, now: Instant) -> Option<Place> {
+    pub(super) fn enter(&self, now: Instant) -> Result<Place, Full> {
         let mut open = self.0.open.lock();
         if open.links.len() >= self.0.most && !open.close_least_needed(now) {
-            return None;
+            let until = open.links.values().filter_map(|link| link.state.lock().young_until(now)).min();
+            return Err(until.map_or(Full::Busy, Full::Until));
         }
         let number = open.next;
         open.next += 1;
@@ -109,7 +121,12 @@ impl Connections {
         let bytes_per_second = self.0.bytes_per_second;
         let link = Arc::new(Link { bytes_per_second, state: Mutex::new(state), closed: Notify::new() });
         open.links.insert(number, Arc::clone(&link));
-        Some(Place { all: self.clone(), number, link })
+        Ok(Place { all: self.clone(), number, link })
+    }
+
+    /// Waits until one has gone, or `until`.
+    pub(super) async fn wait(&self, until: Instant) {
+        let _ = tokio::time::timeout_at(until, self.0.left.notified()).await;
     }
 
     /// How many there are, those left out that were told to close.
@@ -192,6 +209,14 @@ impl State {
         self.since = now;
     }
 
+    /// Until when only its age keeps it open.
+    fn young_until(&self, now: Instant) -> Option<Instant> {
+        let until = self.since + NEWEST;
+        let waits = matches!(self.stage, Stage::Idle | Stage::Receiving { waits: true, .. });
+        (waits && !self.was_answered && !self.is_closed && self.write_blocked_since.is_none() && now < until)
+            .then_some(until)
+    }
+
     fn rank(&self, now: Instant, bytes_per_second: u64) -> Option<(u8, Instant)> {
         let (since, is_first) = (self.since, !self.was_answered);
         let waited = now.saturating_duration_since(since);
@@ -222,6 +247,7 @@ impl Place {
 impl Drop for Place {
     fn drop(&mut self) {
         self.all.0.open.lock().links.remove(&self.number);
+        self.all.0.left.notify_one();
     }
 }
 
@@ -247,7 +273,7 @@ mod tests {
         let after = |ms| now + Duration::from_millis(ms);
         let connections = connections(2);
         let (first, second) = (connections.enter(now).unwrap(), connections.enter(after(20)).unwrap());
-        assert!(connections.enter(after(99)).is_none());
+        assert_eq!(connections.enter(after(99)).unwrap_err(), Full::Until(after(100)));
         drop(second.share().begin(false));
         assert_eq!(
             (first.share().rank(after(110)).unwrap().0, second.share().rank(after(110)).unwrap().0),
@@ -256,6 +282,28 @@ mod tests {
         assert_eq!(first.share().rank(after(1000)).unwrap().0, 0);
         let _third = connections.enter(after(110)).expect("the one that was answered goes first");
         assert!(first.share().rank(after(110)).is_some() && second.share().rank(after(110)).is_none());
+    }
+
+    #[test]
+    fn connections_of_a_burst_have_their_time_one_after_the_other() {
+        let (connections, began) = (connections(10), Instant::now());
+        let (mut now, mut places) = (began, Vec::new());
+        while places.len() < 100 {
+            match connections.enter(now) {
+                Ok(place) => places.push(place),
+                Err(Full::Until(at)) => now = at,
+                Err(Full::Busy) => panic!("a place is free soon"),
+            }
+        }
+        assert_eq!(now - began, NEWEST * 9);
+    }
+
+    #[tokio::test]
+    async fn a_place_that_is_free_is_given_away_at_once() {
+        let connections = connections(1);
+        let place = connections.enter(Instant::now()).unwrap();
+        let far = Instant::now() + Duration::from_hours(1);
+        tokio::join!(connections.wait(far), async { drop(place) });
     }
 
     #[tokio::test]
@@ -272,14 +320,12 @@ mod tests {
         drop(older);
         assert_eq!(connections.count(), 3, "its place was given away before");
         let requests = [newer.share().begin(false), next.share().begin(false)];
-        assert!(connections.enter(at(4)).is_none(), "all are being answered");
+        assert_eq!(connections.enter(at(4)).unwrap_err(), Full::Busy, "all are being answered");
         drop(requests);
         next.share().write_blocked(true);
         newer.share().write_blocked(true);
-        assert!(
-            connections.enter(now + Duration::from_millis(900)).is_none(),
-            "both clients may read on soon"
-        );
+        let soon = connections.enter(now + Duration::from_millis(900));
+        assert_eq!(soon.unwrap_err(), Full::Busy, "both clients may read on soon");
         newer.share().write_blocked(false);
         let last = connections.enter(at(5)).expect("room is made");
         newer.share().closed().await;

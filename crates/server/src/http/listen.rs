@@ -1,8 +1,8 @@
 //! Accepts connections and speaks HTTP/1.1 on them until it is told to stop.
 //!
-//! Accepting never waits for a place: see [`super::connections`].
+//! At the limit of connections, accepting waits for a place for moments only: see [`super::connections`].
 
-use super::connections::{Busy, Connections, Link, Place};
+use super::connections::{Busy, Connections, Full, Link, Place};
 use super::guard::Guard;
 use super::patience::Patience;
 use super::stall::StallTimeout;
@@ -85,7 +85,11 @@ pub async fn serve(node: Node, listener: TcpListener, stop: impl Future<Output =
             },
             () = &mut stop => break,
         };
-        match connections.enter(Instant::now()) {
+        let entered = tokio::select! {
+            entered = enter(&connections) => entered,
+            () = &mut stop => break,
+        };
+        match entered {
             Some(place) => converse(stream, place, patience, service.clone(), &graceful),
             None => {
                 if let Ok(permit) = Arc::clone(&turned_away).try_acquire_owned() {
@@ -100,6 +104,17 @@ pub async fn serve(node: Node, listener: TcpListener, stop: impl Future<Output =
     drop(listener);
     if timeout(DRAIN_TIMEOUT, graceful.shutdown()).await.is_err() {
         tracing::warn!(seconds = DRAIN_TIMEOUT.as_secs(), "some requests did not finish in time");
+    }
+}
+
+/// A place, once those who have just come have had their time; `None` where all are busy.
+async fn enter(connections: &Connections) -> Option<Place> {
+    loop {
+        match connections.enter(Instant::now()) {
+            Ok(place) => return Some(place),
+            Err(Full::Until(at)) => connections.wait(at).await,
+            Err(Full::Busy) => return None,
+        }
     }
 }
 
