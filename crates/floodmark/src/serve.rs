@@ -8,7 +8,7 @@ use std::io::ErrorKind;
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::sync::Arc;
 use stdx::clock::SystemClock;
-use tokio::net::TcpListener;
+use tokio::net::{TcpListener, TcpSocket};
 use tokio::signal::unix::{SignalKind, signal};
 
 pub(crate) fn run(args: ServeArgs) -> anyhow::Result<()> {
@@ -38,7 +38,7 @@ async fn serve(settings: Settings) -> anyhow::Result<()> {
     let mut terminate = signal(SignalKind::terminate()).context("cannot listen for SIGTERM")?;
     let mut interrupt = signal(SignalKind::interrupt()).context("cannot listen for SIGINT")?;
     // before the node makes its directory: an address that is taken leaves nothing behind
-    let listener = listen(http).await?;
+    let listener = listen(http)?;
     let node = Node::start_alone(settings, Arc::new(SystemClock))?;
     let address = listener.local_addr()?;
     if !address.ip().is_loopback() {
@@ -61,15 +61,26 @@ async fn serve(settings: Settings) -> anyhow::Result<()> {
     Ok(())
 }
 
+/// Connections that the kernel keeps until they are accepted; it may have a lower limit (`net.core.somaxconn`). Where they are
+/// too many, the kernel ignores one, and its client tries again after a second.
+const BACKLOG: u32 = 4096;
+
 /// Listens. Where this machine has no IPv6, "all addresses" are those of IPv4.
-async fn listen(address: SocketAddr) -> anyhow::Result<TcpListener> {
-    let bound = match TcpListener::bind(address).await {
+fn listen(address: SocketAddr) -> anyhow::Result<TcpListener> {
+    let bound = match bind(address) {
         Err(error) if address.ip() == Ipv6Addr::UNSPECIFIED && error.kind() != ErrorKind::AddrInUse => {
-            TcpListener::bind((Ipv4Addr::UNSPECIFIED, address.port())).await
+            bind(SocketAddr::from((Ipv4Addr::UNSPECIFIED, address.port())))
         }
         bound => bound,
     };
     bound.with_context(|| format!("cannot listen on {address}"))
+}
+
+fn bind(address: SocketAddr) -> std::io::Result<TcpListener> {
+    let socket = if address.is_ipv4() { TcpSocket::new_v4() } else { TcpSocket::new_v6() }?;
+    socket.set_reuseaddr(true)?;
+    socket.bind(address)?;
+    socket.listen(BACKLOG)
 }
 
 /// What is logged by default. Libraries tell about each of their steps otherwise; the kernel of Delta tables also repeats, in
