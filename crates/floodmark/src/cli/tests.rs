@@ -57,13 +57,13 @@ fn words(line: &str) -> Vec<String> {
     while let Some(c) = chars.next() {
         let last = words.last_mut().expect("BUG: there is one");
         match (c, quote) {
-            (c, Some(open)) if c == open => quote = None,
-            (c, Some(_)) => last.push(c),
-            ('\'' | '"', None) => quote = Some(c),
-            ('$', None) if chars.peek() == Some(&'(') => {
+            ('$', None | Some('"')) if chars.peek() == Some(&'(') => {
                 chars.by_ref().find(|c| *c == ')');
                 last.push('1');
             }
+            (c, Some(open)) if c == open => quote = None,
+            (c, Some(_)) => last.push(c),
+            ('\'' | '"', None) => quote = Some(c),
             ('#' | '|' | '>' | '&' | ';', None) => break,
             (' ', None) if !last.is_empty() => words.push(String::new()),
             (' ', None) => {}
