@@ -66,7 +66,7 @@ pub(crate) enum Command {
 #[derive(Debug, Args)]
 pub(crate) struct DemoArgs {
     /// How long to write; the server is killed half way
-    #[arg(long, value_name = "DURATION", default_value = "20s", value_parser = lab::parse::duration)]
+    #[arg(long, value_name = "DURATION", default_value = "20s", value_parser = lab::scenario::parse::duration)]
     pub(crate) duration: Duration,
 
     /// Samples per second

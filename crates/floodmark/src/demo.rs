@@ -10,7 +10,7 @@ use hyper::Method;
 use hyper::body::Bytes;
 use hyper::header::HeaderMap;
 use lab::http::{Access, Client, Endpoint};
-use lab::procfs::Process;
+use lab::observe::procfs::Process;
 use lab::{Observer, RetryPolicy, Stderr, Stop, VerifyOptions, WriteOptions, WriteReport};
 use std::fs::File;
 use std::io::IsTerminal;

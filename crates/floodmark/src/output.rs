@@ -3,7 +3,8 @@
 use crate::cli::result::ResultArgs;
 use anstream::{AutoStream, ColorChoice};
 use anyhow::{Context, Result};
-use lab::{RunResult, page, summary};
+use lab::RunResult;
+use lab::show::{page, summary};
 use std::fmt::Display;
 use std::io::{self, ErrorKind, IsTerminal, Write};
 

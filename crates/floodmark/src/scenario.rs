@@ -8,11 +8,12 @@ use crate::load::observer;
 use crate::output::{print, save, say, show};
 use crate::signals::stoppable;
 use anyhow::{Context, Result, bail, ensure};
+use lab::campaign::search::Search;
 use lab::campaign::{Found, Race, amount, find_limit, find_minimum, race};
-use lab::run::RunOptions;
+use lab::drive::run::RunOptions;
+use lab::result::verdict;
 use lab::scenario::{PRESETS, preset};
-use lab::search::Search;
-use lab::{RunResult, Scenario, Stop, verdict};
+use lab::{RunResult, Scenario, Stop};
 use serde_json::{Value, json};
 use std::fs::File;
 use std::io::Write;
@@ -62,7 +63,7 @@ pub(crate) async fn run(args: &RunArgs) -> Result<bool> {
     }
     options.part = args.part;
     let observer = observer(args.scenario.result.print.quiet);
-    let result = stoppable(&options.stop, lab::run::run(&scenario, &options, &*observer)).await?;
+    let result = stoppable(&options.stop, lab::drive::run::run(&scenario, &options, &*observer)).await?;
     show(&result, &args.scenario.result)?;
     Ok(result.passed())
 }
@@ -121,7 +122,7 @@ pub(crate) async fn run_race(args: &RaceArgs) -> Result<bool> {
 /// Puts the results of several machines together; true where the whole passed.
 pub(crate) fn merge(args: &MergeArgs) -> Result<bool> {
     let parts: Result<Vec<RunResult>> = args.results.iter().map(|path| RunResult::load(path)).collect();
-    let whole = lab::merge::merge(&parts?)?;
+    let whole = lab::result::merge::merge(&parts?)?;
     show(&whole, &args.result)?;
     Ok(whole.passed())
 }
@@ -146,7 +147,7 @@ fn text_of(path: &Path) -> Result<(String, PathBuf)> {
     let path = if !path.exists() && beside.exists() { beside } else { path.to_owned() };
     let text = match path.to_str().and_then(preset).filter(|_| !path.exists()) {
         Some(text) => text.to_owned(),
-        None if path.exists() => lab::import::read(&path)?,
+        None if path.exists() => lab::scenario::import::read(&path)?,
         None => {
             let names = PRESETS.map(|(name, _)| name).join(", ");
             bail!("there is no file {}, and no preset of that name: {names}", path.display());

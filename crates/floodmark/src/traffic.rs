@@ -5,15 +5,17 @@ use crate::cli::traffic::{LabCompare, LabRecord, LabReplay, LabReport};
 use crate::load::observer;
 use crate::output::{print, say, show};
 use crate::signals::stoppable;
-use lab::compare::Comparison;
-use lab::{RunResult, Stop, page};
+use lab::show::compare::Comparison;
+use lab::show::page;
+use lab::{RunResult, Stop};
 use std::io::IsTerminal;
 
 /// True where every settled write request was recorded.
 pub(crate) async fn record(args: &LabRecord) -> anyhow::Result<bool> {
     let stop = Stop::default();
     let options = args.options(stop.clone());
-    let report = stoppable(&stop, lab::record::record(options, &*observer(args.print.quiet))).await?;
+    let report =
+        stoppable(&stop, lab::capture::recorder::record(options, &*observer(args.print.quiet))).await?;
     if args.print.json {
         say(report.to_json()?)?;
     } else {
@@ -26,7 +28,7 @@ pub(crate) async fn record(args: &LabRecord) -> anyhow::Result<bool> {
 pub(crate) async fn replay(args: &LabReplay) -> anyhow::Result<bool> {
     let options = args.options(Stop::default());
     let observer = observer(args.result.print.quiet);
-    let result = stoppable(&options.stop, lab::replay::replay(&options, &*observer)).await?;
+    let result = stoppable(&options.stop, lab::capture::replay::replay(&options, &*observer)).await?;
     show(&result, &args.result)?;
     Ok(!result.partial && result.totals.samples_acknowledged > 0)
 }

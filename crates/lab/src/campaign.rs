@@ -1,12 +1,14 @@
 //! Several runs of one scenario: to find its limit, the smallest target that holds it, or who does better.
 
-use crate::figures;
-use crate::observer::Observer;
+pub mod search;
+
+use crate::campaign::search::{Next, Search};
+use crate::drive::run::{RunOptions, run};
+use crate::drive::stop::Stop;
 use crate::result::RunResult;
-use crate::run::{RunOptions, run};
+use crate::result::figures;
 use crate::scenario::{Count, Load, Scenario, Span};
-use crate::search::{Next, Search};
-use crate::stop::Stop;
+use crate::show::progress::Observer;
 use anyhow::{Result, bail, ensure};
 use serde::{Deserialize, Serialize};
 

@@ -21,6 +21,7 @@ mod machine;
 mod metrics;
 mod network;
 mod process;
+pub mod procfs;
 mod saturation;
 mod scrape;
 

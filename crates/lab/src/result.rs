@@ -11,14 +11,20 @@
 //! whatever may be missing has a default.
 
 mod events;
+pub mod figures;
+pub(crate) mod files;
 mod machine;
+pub mod merge;
+pub mod report;
 mod timeline;
+pub mod verdict;
+pub(crate) mod warnings;
 
 pub use events::{Event, EventKind};
 pub use machine::Machine;
 pub use timeline::{POINTS_MAX, SERIES_MAX, SeriesKind, Timeline, TimelineSeries, names};
 
-use crate::report::Quantiles;
+use crate::result::report::Quantiles;
 use crate::verify::VerifyReport;
 use anyhow::{Context, Result, ensure};
 use serde::{Deserialize, Serialize};
@@ -276,8 +282,7 @@ impl RunResult {
 
     /// Writes it so that a full disk leaves no half of it: beside the file first, then in its place.
     pub fn save(&self, path: &Path) -> Result<()> {
-        crate::files::replace(path, self.to_json()?)
-            .with_context(|| format!("cannot write {}", path.display()))
+        files::replace(path, self.to_json()?).with_context(|| format!("cannot write {}", path.display()))
     }
 
     /// Reads a file that [`Self::save`] wrote.

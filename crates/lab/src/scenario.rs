@@ -1,7 +1,7 @@
 //! A scenario: everything about a run, as data that a person writes before it.
 //!
 //! ```text
-//!   text ─parse─▶ Scenario ─with overrides─▶ check ─▶ what crate::run carries out
+//!   text ─parse─▶ Scenario ─with overrides─▶ check ─▶ what drive::run carries out
 //!            └▶ ScenarioError: line, column, what is wrong, what was meant
 //! ```
 //!
@@ -10,6 +10,8 @@
 
 mod check;
 mod error;
+pub mod import;
+pub mod parse;
 mod presets;
 mod reads;
 mod rules;
@@ -28,9 +30,9 @@ pub use target::{Auth, Deed, FaultSpec, TargetSpec, Texts};
 pub use units::{Count, Size, Span, size};
 pub use variables::Values;
 
+use crate::generate::template::Version;
+use crate::generate::values::ValueModel;
 use crate::result::AccountFigure;
-use crate::template::Version;
-use crate::values::ValueModel;
 use serde::Deserialize;
 use std::collections::BTreeMap;
 
@@ -226,13 +228,13 @@ impl Default for Load {
             connections: 1,
             metrics: Count(500.0),
             series_per_metric: Count(10.0),
-            labels: crate::fleet::LABELS_DEFAULT,
+            labels: crate::generate::fleet::LABELS_DEFAULT,
             metric_name_bytes: None,
             label_name_bytes: None,
             label_value_bytes: None,
             cycles: BTreeMap::new(),
             histograms: 0.0,
-            histogram_buckets: crate::fleet::BUCKETS_DEFAULT,
+            histogram_buckets: crate::generate::fleet::BUCKETS_DEFAULT,
             values: ValueModel::Mix,
             interval: Span::seconds(15.0),
             value_interval: None,

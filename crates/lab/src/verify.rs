@@ -8,12 +8,13 @@
 //! Nothing is kept of what was sent: the plan makes each expected sample again.
 
 mod check;
+pub mod ledger;
 mod page;
 pub(crate) mod promql;
 
 use crate::http::{Access, Client, Endpoint, TIMEOUT_DEFAULT, headers};
-use crate::ledger::Ledger;
-use crate::observer::{Observer, Phase, Progress};
+use crate::show::progress::{Observer, Phase, Progress};
+use crate::verify::ledger::Ledger;
 use anyhow::{Context, Result};
 use check::Checker;
 use hyper::header::{CONTENT_TYPE, HeaderValue};
@@ -133,7 +134,7 @@ impl VerifyReport {
 
     /// For people: a table on a terminal (`table`), plain lines in a pipe.
     pub fn to_text(&self, table: bool) -> String {
-        crate::report::verify_text(self, table)
+        crate::result::report::verify_text(self, table)
     }
 
     /// Adds what was found elsewhere: in another page, of another tenant, by another machine.

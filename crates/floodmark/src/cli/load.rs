@@ -7,9 +7,11 @@ use super::traffic::{LabCompare, LabRecord, LabReplay, LabReport};
 use super::values;
 use anyhow::Context;
 use clap::{Args, Subcommand};
-use lab::fleet::{BUCKETS_DEFAULT, Histograms};
+use lab::generate::fleet::{BUCKETS_DEFAULT, Histograms};
 use lab::http::Access;
-use lab::{VerifyOptions, WriteOptions, parse, verify::read_url_for};
+use lab::scenario::parse;
+use lab::verify::read_url_for;
+use lab::{VerifyOptions, WriteOptions};
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -217,7 +219,7 @@ impl LabWrite {
             headers: self.headers.clone(),
             access: self.access.access(),
             version: self.protocol,
-            fleet: lab::fleet::Fleet {
+            fleet: lab::generate::fleet::Fleet {
                 seed: self.seed,
                 labels: self.labels,
                 metric_name_bytes: self.metric_name_bytes,

@@ -5,7 +5,7 @@ use super::result::{PrintArgs, ResultArgs};
 use super::values;
 use clap::Args;
 use lab::campaign::{Axis, Resource};
-use lab::parse;
+use lab::scenario::parse;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -93,7 +93,7 @@ pub(crate) struct Bounds {
     #[arg(long, value_name = "VALUE", value_parser = amount, help_heading = "Search")]
     pub(crate) max: f64,
     /// Stop when what passes and what fails differ by no more than this factor [above 1, up to 10]
-    #[arg(long, value_name = "FACTOR", default_value_t = lab::search::PRECISION_DEFAULT, help_heading = "Search")]
+    #[arg(long, value_name = "FACTOR", default_value_t = lab::campaign::search::PRECISION_DEFAULT, help_heading = "Search")]
     pub(crate) precision: f64,
     /// How often the limit must pass again
     #[arg(long, value_name = "N", default_value_t = 1, help_heading = "Search")]

@@ -3,9 +3,10 @@
 use anyhow::ensure;
 use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
 use lab::campaign::{Axis, Resource};
-use lab::replay::Times;
+use lab::capture::replay::Times;
 use lab::scenario::PRESETS;
-use lab::{ValueModel, Version, parse};
+use lab::scenario::parse;
+use lab::{ValueModel, Version};
 use std::fmt::Display;
 use std::ops::RangeInclusive;
 use std::str::FromStr;

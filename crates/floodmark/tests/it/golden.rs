@@ -139,7 +139,7 @@ fn the_page_of_formats_has_the_versions_that_are_written() {
     check("journal: record", &journal::record::RECORD_VERSION.to_string());
     check("metrics table", tables::schema::FORMAT_VERSION);
     check("result", &lab::result::FORMAT.to_string());
-    check("ledger", &lab::ledger::FORMAT.to_string());
+    check("ledger", &lab::verify::ledger::FORMAT.to_string());
     for folder in folders() {
         let name = folder.file_name().and_then(|name| name.to_str()).expect("a plain name");
         assert!(FORMATS.contains(&format!("`{name}`")), "the page does not name the golden folder {name}");

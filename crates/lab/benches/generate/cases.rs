@@ -1,8 +1,8 @@
 //! The cases, at any size.
 
-use lab::fleet::{Fleet, series_labels, target_bytes};
-use lab::plan::Plan;
-use lab::template::{Renderer, Template};
+use lab::generate::fleet::{Fleet, series_labels, target_bytes};
+use lab::generate::plan::Plan;
+use lab::generate::template::{Renderer, Template};
 use lab::{ValueModel, Version};
 use model::LabelsRef;
 use protocol::encode::V1Encoder;

@@ -3,7 +3,7 @@
 use super::{Look, rate};
 use std::fs;
 
-/// `USER_HZ`, see [`crate::procfs`].
+/// `USER_HZ`, see [`crate::observe::procfs`].
 const TICKS_PER_SECOND: f64 = 100.0;
 
 /// Processors and memory.
@@ -36,7 +36,7 @@ impl Machine {
             look.set("machine/stolen", "cores", cores(now.stolen, before.stolen));
         }
         self.before = now.or(self.before);
-        if let Some(available) = crate::procfs::memory_available_bytes() {
+        if let Some(available) = crate::observe::procfs::memory_available_bytes() {
             look.set("machine/memory_available", "bytes", available as f64);
         }
     }

@@ -1,7 +1,7 @@
 //! The target's process: what it uses, and whether it is still the same.
 
 use super::{Look, rate};
-use crate::procfs::Process;
+use crate::observe::procfs::Process;
 use anyhow::{Result, ensure};
 use std::collections::BTreeMap;
 use std::fs;

@@ -109,7 +109,7 @@ impl Default for Watchman {
             machine_cpu_s: 0,
             looks: 0,
             cores: std::thread::available_parallelism().map_or(1, usize::from) as f64,
-            memory: crate::procfs::memory_total_bytes().unwrap_or(0) as f64,
+            memory: crate::observe::procfs::memory_total_bytes().unwrap_or(0) as f64,
         }
     }
 }

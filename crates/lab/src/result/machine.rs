@@ -26,7 +26,7 @@ impl Machine {
         Self {
             cores: std::thread::available_parallelism().map_or(1, usize::from),
             cpu: cpu_name(&fs::read_to_string("/proc/cpuinfo").unwrap_or_default()),
-            memory_bytes: crate::procfs::memory_total_bytes().unwrap_or(0),
+            memory_bytes: crate::observe::procfs::memory_total_bytes().unwrap_or(0),
             kernel: format!("{} {}", kernel("ostype").trim(), kernel("osrelease").trim()).trim().to_owned(),
             arch: std::env::consts::ARCH.to_owned(),
         }

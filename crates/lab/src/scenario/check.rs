@@ -3,8 +3,8 @@
 use super::error::KeyFault;
 use super::shape::Kind;
 use super::{Deed, Load, Scales, Scenario, Texts};
-use crate::fleet::{BOUND_LABEL, BUCKETS_MAX};
-use crate::plan::SERIES_MAX;
+use crate::generate::fleet::{BOUND_LABEL, BUCKETS_MAX};
+use crate::generate::plan::SERIES_MAX;
 use model::caps;
 
 /// Loads are not longer.
@@ -106,7 +106,7 @@ impl Scenario {
         self.check_placeholders()?;
         let headers = target.headers.0.iter().map(|(name, value)| format!("{name}: {value}"));
         for header in headers {
-            if let Err(error) = crate::parse::header(&header) {
+            if let Err(error) = crate::scenario::parse::header(&header) {
                 return fault("target.headers", format!("{error:#}"));
             }
         }

@@ -1,8 +1,8 @@
 //! Who is loaded, how to prove who one is, and what is done to the target.
 
 use super::units::Span;
+use crate::generate::template::Version;
 use crate::http::TlsFiles;
-use crate::template::Version;
 use serde::Deserialize;
 use std::collections::BTreeMap;
 use std::path::PathBuf;

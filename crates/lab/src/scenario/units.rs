@@ -1,6 +1,6 @@
 //! Numbers as people write them in a scenario.
 
-use crate::parse;
+use crate::scenario::parse;
 use anyhow::Context as _;
 use serde::de::{Deserialize, Deserializer, Error, Visitor};
 use std::fmt;

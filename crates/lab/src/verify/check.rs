@@ -3,9 +3,9 @@
 use super::page::Page;
 use super::promql::Series;
 use super::{VerifyOptions, VerifyReport};
-use crate::fleet::{BOUND_LABEL, Histograms, Part, series_labels, target_bytes};
-use crate::ledger::Ledger;
-use crate::plan::Plan;
+use crate::generate::fleet::{BOUND_LABEL, Histograms, Part, series_labels, target_bytes};
+use crate::generate::plan::Plan;
+use crate::verify::ledger::Ledger;
 use model::labels::{METRIC_NAME, put_label};
 use model::{LabelsRef, SeriesKey};
 use serde::{Deserialize, Serialize};

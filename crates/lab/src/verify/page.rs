@@ -1,7 +1,7 @@
 //! Cuts a run into questions whose answers stay small.
 
-use crate::fleet::JOBS;
-use crate::plan::Plan;
+use crate::generate::fleet::JOBS;
+use crate::generate::plan::Plan;
 use std::ops::Range;
 
 /// Names in one question: more alternatives than this VictoriaMetrics tries on each name that it has, instead of
@@ -170,8 +170,8 @@ fn quoted(text: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::fleet::{Fleet, Histograms};
-    use crate::plan::tests::small;
+    use crate::generate::fleet::{Fleet, Histograms};
+    use crate::generate::plan::tests::small;
     use std::collections::HashSet;
 
     #[test]

@@ -5,8 +5,8 @@
 //! have the same form.)
 
 use super::page::Page;
+use crate::generate::plan::Plan;
 use crate::http::{Answer, Client, percent};
-use crate::plan::Plan;
 use anyhow::{Context, Result, anyhow, bail, ensure};
 use bytes::Bytes;
 use hyper::{Method, StatusCode};
@@ -136,12 +136,12 @@ pub(crate) fn parse(body: &[u8]) -> Result<Vec<Series<'_>>> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::plan::tests::small;
+    use crate::generate::plan::tests::small;
     use crate::verify::page::Pages;
 
     #[test]
     fn asks_for_all_of_a_page_and_nothing_else() {
-        let plan = Plan { fleet: crate::fleet::Fleet::default(), ..small() };
+        let plan = Plan { fleet: crate::generate::fleet::Fleet::default(), ..small() };
         let page = Pages::new(&plan, 4, 1_000).get(&plan, 0).unwrap();
         assert_eq!(
             question(&plan, &page),

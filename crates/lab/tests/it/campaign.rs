@@ -1,11 +1,11 @@
 //! Several runs: searches and races.
 
 use crate::target::{Deed, Target};
+use lab::campaign::search::Search;
 use lab::campaign::{Axis, Resource, Trial, find_limit, find_minimum, race};
-use lab::observer::{Observer, Progress};
-use lab::run::RunOptions;
+use lab::drive::run::RunOptions;
 use lab::scenario::ReadMix;
-use lab::search::Search;
+use lab::show::progress::{Observer, Progress};
 use lab::{Scenario, Silent};
 
 /// 40 series of which more than 500 samples are not sent, in a second.

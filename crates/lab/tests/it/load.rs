@@ -2,7 +2,7 @@
 
 use crate::faults::options;
 use crate::target::{Deed, Target};
-use lab::observer::{Observer, Phase, Progress};
+use lab::show::progress::{Observer, Phase, Progress};
 use lab::{Silent, Version, WriteOptions};
 use std::sync::Mutex;
 use std::time::Duration;

@@ -1,7 +1,7 @@
 //! Scenarios carried out against a target that may misbehave: the ledger and the verdict name what was done.
 
 use crate::target::{Deed, Target};
-use lab::run::{RunOptions, run};
+use lab::drive::run::{RunOptions, run};
 use lab::{RunResult, Scenario, Silent};
 
 /// Two tenants with two writers each, 10 series of each writer in requests of 5, a sample every 100 ms for a second:
@@ -261,7 +261,7 @@ async fn two_machines_share_a_scenario_without_overlap() {
     assert!(one.passed() && two.passed());
     assert_accounted_for(&one, 200);
     assert_accounted_for(&two, 200);
-    let whole = lab::merge::merge(&[two, one]).unwrap();
+    let whole = lab::result::merge::merge(&[two, one]).unwrap();
     assert!(whole.passed() && whole.part == (1, 1));
     assert_accounted_for(&whole, 400);
     let taken = whole.totals.samples_acknowledged;

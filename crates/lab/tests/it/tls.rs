@@ -1,9 +1,9 @@
 //! Targets that speak TLS, and ask who is there.
 
 use crate::target::Target;
+use lab::capture::recorder::{RecordOptions, Recorder};
+use lab::drive::run::{RunOptions, run};
 use lab::http::{Access, TlsFiles};
-use lab::record::{RecordOptions, Recorder};
-use lab::run::{RunOptions, run};
 use lab::{Scenario, Silent, Stop, VerifyOptions, WriteOptions};
 use std::path::{Path, PathBuf};
 use std::process::Command;

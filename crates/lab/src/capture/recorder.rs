@@ -1,0 +1,259 @@
+//! Stands in front of a backend, passes everything through, and keeps the remote-write requests.
+//!
+//! ```text
+//!   sender ──▶ proxy ──────────────────────▶ backend
+//!                │ ◀─────── its answer ─────────┘
+//!                └─ copy of the body, if it was settled ─▶ queue ─▶ keeper ─▶ file
+//!                                                (bounded in bytes)  (a thread)
+//! ```
+//!
+//! The traffic goes first. A body is passed on as it comes in and its bytes are shared, not copied; what the
+//! recording does happens behind the answer, on a thread of lower priority. Where the queue is full, the disk
+//! is, or a body makes no sense, the request is missing from the recording and counted, and its sender
+//! never knows.
+//!
+//! Kept is what will not come again: requests that were taken (2xx) or refused for good (4xx but 429). A
+//! request that is repeated is kept once, when it gets through.
+
+mod keeper;
+mod proxy;
+mod tee;
+
+pub use keeper::Kept;
+
+use crate::capture::file::conceal::{Conceal, Concealer};
+use crate::drive::stop::Stop;
+use crate::http::{Access, Endpoint};
+use crate::show::progress::{Observer, Phase, Progress};
+use anyhow::{Context, Result, ensure};
+use keeper::{Keeper, RecordingFile};
+use proxy::Proxy;
+use serde::Serialize;
+use std::collections::BTreeMap;
+use std::fs::File;
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::time::{Duration, Instant};
+use tokio::net::TcpListener;
+
+/// Between two looks at the figures.
+const TICK: Duration = Duration::from_millis(250);
+
+/// How long requests under way may take when the recording ends.
+const GRACE: Duration = Duration::from_secs(10);
+
+/// What to record.
+#[derive(Debug, Clone)]
+pub struct RecordOptions {
+    /// Where senders send to.
+    pub listen: SocketAddr,
+    /// Where it goes: what stands before the path of each request.
+    pub backend: String,
+    /// What may be reached.
+    pub access: Access,
+    /// A file that does not exist yet.
+    pub file: PathBuf,
+    /// What to hide.
+    pub conceal: Conceal,
+    /// The key to hide it with; without one it is made up and forgotten.
+    pub key_file: Option<PathBuf>,
+    /// Ends the recording after so long; the proxy ends with it.
+    pub duration: Option<Duration>,
+    /// Keeps no more than this; the traffic goes on.
+    pub file_bytes_max: u64,
+    /// Bodies that may wait for the recording.
+    pub queue_bytes_max: u64,
+    /// Ends it early.
+    pub stop: Stop,
+}
+
+impl RecordOptions {
+    /// 10 GiB: days of a small site, hours of a large one.
+    pub const FILE_BYTES_MAX_DEFAULT: u64 = 10 << 30;
+    /// 64 MiB: some hundred large requests.
+    pub const QUEUE_BYTES_MAX_DEFAULT: u64 = 64 << 20;
+
+    /// Records what is sent to `backend` by way of `listen`.
+    pub fn new(listen: SocketAddr, backend: impl Into<String>, file: impl Into<PathBuf>) -> Self {
+        Self {
+            listen,
+            backend: backend.into(),
+            access: Access::default(),
+            file: file.into(),
+            conceal: Conceal::default(),
+            key_file: None,
+            duration: None,
+            file_bytes_max: Self::FILE_BYTES_MAX_DEFAULT,
+            queue_bytes_max: Self::QUEUE_BYTES_MAX_DEFAULT,
+            stop: Stop::default(),
+        }
+    }
+}
+
+/// What a recording came to.
+#[derive(Debug, Clone, Default, PartialEq, Serialize)]
+pub struct RecordReport {
+    /// The recording.
+    pub file: PathBuf,
+    /// Where it went.
+    pub backend: String,
+    /// How long it took, in seconds.
+    pub wall_s: f64,
+    /// Requests that were passed on, whatever they were.
+    pub requests: u64,
+    /// Answers by status; `no answer` where the backend gave none, and the sender got a 502.
+    pub statuses: BTreeMap<String, u64>,
+    /// What is in the file.
+    pub kept: Kept,
+    /// Requests that are not, by reason.
+    pub missing: BTreeMap<&'static str, u64>,
+}
+
+impl RecordReport {
+    /// True where every settled write request is in the file.
+    pub fn is_complete(&self) -> bool {
+        self.missing.is_empty()
+    }
+
+    /// For programs.
+    pub fn to_json(&self) -> serde_json::Result<String> {
+        serde_json::to_string_pretty(self)
+    }
+
+    /// For people: a table on a terminal (`table`), plain lines in a pipe.
+    pub fn to_text(&self, table: bool) -> String {
+        let Kept { requests, samples, series, bytes, .. } = self.kept;
+        let per_sample = if samples > 0 { bytes as f64 / samples as f64 } else { 0.0 };
+        let statuses: Vec<String> = self.statuses.iter().map(|(s, n)| format!("{n} × {s}")).collect();
+        let mut rows = vec![
+            ("recording", self.file.display().to_string()),
+            ("backend", self.backend.clone()),
+            (
+                "passed on",
+                format!("{} requests in {:.1} s: {}", self.requests, self.wall_s, statuses.join(", ")),
+            ),
+            ("recorded", format!("{requests} requests, {samples} samples, {series} series")),
+            ("size", format!("{:.1} MiB, {per_sample:.1} bytes a sample", bytes as f64 / f64::from(1 << 20))),
+        ];
+        rows.extend(self.missing.iter().map(|(why, n)| ("missing", format!("{n} requests: {why}"))));
+        rows.extend(self.kept.trouble.iter().map(|why| ("trouble", why.clone())));
+        for (count, what) in [
+            (self.kept.series_refused, "series with labels that are not valid were left out"),
+            (self.kept.histograms_refused, "native histograms were too long and left out"),
+        ] {
+            if count > 0 {
+                rows.push(("note", format!("{count} {what}")));
+            }
+        }
+        crate::result::report::rows(&rows, table)
+    }
+}
+
+/// A recorder that listens already.
+#[derive(Debug)]
+pub struct Recorder {
+    options: RecordOptions,
+    listener: TcpListener,
+    proxy: Proxy,
+    keeper: Keeper,
+}
+
+/// Records until the time or the run ends.
+pub async fn record(options: RecordOptions, observer: &dyn Observer) -> Result<RecordReport> {
+    let recorder = Recorder::bind(options).await?;
+    observer.note(&format!(
+        "recording what is sent to http://{} for {}",
+        recorder.address()?,
+        recorder.options.backend
+    ));
+    recorder.run(observer).await
+}
+
+impl Recorder {
+    /// Opens the file and the port. Errors are for what can never work.
+    pub async fn bind(options: RecordOptions) -> Result<Self> {
+        // an existing file may be the only recording of a bad day
+        let file = File::options().read(true).write(true).create_new(true).open(&options.file);
+        let file = file.with_context(|| format!("make {}", options.file.display()))?;
+        let bound = Self::bind_to(options.clone(), file).await;
+        if bound.is_err() {
+            std::fs::remove_file(&options.file).ok(); // ours, and nothing is in it
+        }
+        bound
+    }
+
+    async fn bind_to<F: RecordingFile>(options: RecordOptions, file: F) -> Result<Self> {
+        let concealer = match &options.key_file {
+            Some(path) => Concealer::from_file(options.conceal, path)?,
+            None => Concealer::fresh(options.conceal)?,
+        };
+        ensure!(options.queue_bytes_max > 0, "no memory for the queue");
+        // says no to hosts that were not named
+        Endpoint::resolve(&options.backend, &options.access).await?;
+        let listener = TcpListener::bind(options.listen);
+        let listener = listener.await.with_context(|| format!("listen on {}", options.listen))?;
+        let keeper = Keeper::start(file, concealer, options.file_bytes_max, options.queue_bytes_max)?;
+        let proxy = Proxy::new(&options.backend, &options.access, keeper.queue())?;
+        Ok(Self { options, listener, proxy, keeper })
+    }
+
+    /// Where it listens.
+    pub fn address(&self) -> Result<SocketAddr> {
+        self.listener.local_addr().context("ask for the own address")
+    }
+
+    /// Passes traffic on until the time or the run ends.
+    pub async fn run(self, observer: &dyn Observer) -> Result<RecordReport> {
+        let Self { options, listener, proxy, keeper } = self;
+        let begun = Instant::now();
+        let serving = tokio::spawn(proxy.clone().serve(listener, options.stop.clone(), GRACE));
+        while !options.stop.is_set() {
+            if options.duration.is_some_and(|duration| begun.elapsed() >= duration) {
+                options.stop.now();
+            }
+            tokio::select! {
+                () = tokio::time::sleep(TICK) => {}
+                () = options.stop.wait() => {}
+            }
+            observer.progress(&progress(&options, &keeper.kept(), proxy.counts(), begun));
+        }
+        serving.await.context("the proxy ended badly")?;
+        let wall_s = begun.elapsed().as_secs_f64();
+        let (requests, statuses) = proxy.counts();
+        drop(proxy);
+        let (kept, missing) = tokio::task::spawn_blocking(move || keeper.end()).await?;
+        Ok(RecordReport {
+            file: options.file,
+            backend: options.backend,
+            wall_s,
+            requests,
+            statuses,
+            kept,
+            missing,
+        })
+    }
+}
+
+fn progress(
+    options: &RecordOptions,
+    kept: &Kept,
+    (_, statuses): (u64, BTreeMap<String, u64>),
+    begun: Instant,
+) -> Progress {
+    let elapsed = begun.elapsed();
+    let count = |what: fn(&str) -> bool| statuses.iter().filter(|(s, _)| what(s)).map(|(_, n)| n).sum();
+    Progress {
+        phase: Phase::Recording,
+        part: options.duration.map_or(0.0, |d| elapsed.as_secs_f64() / d.as_secs_f64()),
+        elapsed,
+        samples: kept.samples,
+        // of the whole: senders of one scrape in five seconds would show nothing in most seconds
+        samples_per_s: kept.samples as f64 / elapsed.as_secs_f64().max(1e-3),
+        p99_s: None,
+        refused: count(|s| !s.starts_with('2') && s != proxy::NO_ANSWER),
+        broken: count(|s| s == proxy::NO_ANSWER),
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,315 @@
+//! Writes what was passed on, on a thread of its own.
+
+use crate::capture::file::conceal::Concealer;
+use crate::capture::file::request::{Message, Parsed};
+use crate::capture::file::{Appended, Writer};
+use anyhow::{Context, Result};
+use bytes::Bytes;
+use serde::Serialize;
+use std::collections::BTreeMap;
+use std::fs::File;
+use std::io::{Seek, Write};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
+use std::sync::{Arc, Mutex, MutexGuard};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+use stdx::budget::{Account, Reservation};
+use stdx::clock::{Clock, SystemClock};
+
+/// Letters that may wait, however small they are.
+const LETTERS_MAX: usize = 16_384;
+
+/// A block that is open is written after so long at the latest: what a kill takes.
+const FLUSH_INTERVAL: Duration = Duration::from_secs(1);
+
+/// After trouble with the file, how long to wait before the next attempt.
+const MEND_INTERVAL: Duration = Duration::from_secs(5);
+
+/// Why a request is missing.
+const TROUBLE: &str = "trouble with the file";
+
+/// Where a recording is written to.
+pub(super) trait RecordingFile: Write + Seek + Send + 'static {
+    /// Cuts off what is behind `len`.
+    fn cut(&mut self, len: u64) -> std::io::Result<()>;
+    /// Makes what was written durable.
+    fn sync(&mut self) -> std::io::Result<()>;
+}
+
+impl RecordingFile for File {
+    fn cut(&mut self, len: u64) -> std::io::Result<()> {
+        self.set_len(len)
+    }
+
+    fn sync(&mut self) -> std::io::Result<()> {
+        self.sync_data()
+    }
+}
+
+/// A request on its way into the file.
+#[derive(Debug)]
+pub(super) struct Letter {
+    pub(super) arrival_us: i64,
+    pub(super) message: Message,
+    pub(super) tenant: String,
+    pub(super) pieces: Vec<Bytes>,
+    /// Held until it is written.
+    pub(super) memory: Reservation,
+}
+
+/// What is in a recording.
+#[derive(Debug, Clone, Default, PartialEq, Serialize)]
+pub struct Kept {
+    /// Requests.
+    pub requests: u64,
+    /// Samples and native histograms.
+    pub samples: u64,
+    /// Different series, as far as the recording's dictionary reaches back.
+    pub series: u64,
+    /// Bytes of the file.
+    pub bytes: u64,
+    /// Series left out: their labels are not valid.
+    pub series_refused: u64,
+    /// Native histograms left out: too long.
+    pub histograms_refused: u64,
+    /// The first trouble with the file.
+    pub trouble: Option<String>,
+}
+
+/// Puts letters into the queue without ever waiting.
+#[derive(Debug, Clone)]
+pub(super) struct Queue {
+    letters: SyncSender<Letter>,
+    account: Account,
+    shared: Arc<Mutex<Shared>>,
+}
+
+#[derive(Debug, Default)]
+struct Shared {
+    kept: Kept,
+    missing: BTreeMap<&'static str, u64>,
+    /// Requests that are missing since the last note of it in the file.
+    gap: u64,
+    gap_bytes: u64,
+}
+
+impl Queue {
+    /// Memory for a body that is about to come; `None` where there is not even room for a small one.
+    pub(super) fn memory(&self) -> Option<Reservation> {
+        self.account.reserve(0).ok().filter(|_| !self.account.is_full())
+    }
+
+    pub(super) fn put(&self, letter: Letter) {
+        if self.letters.try_send(letter).is_err() {
+            self.lost("the queue was full");
+        }
+    }
+
+    pub(super) fn lost(&self, why: &'static str) {
+        lock(&self.shared).lose(why, 0);
+    }
+}
+
+impl Shared {
+    fn lose(&mut self, why: &'static str, bytes: u64) {
+        *self.missing.entry(why).or_default() += 1;
+        self.gap += 1;
+        self.gap_bytes += bytes;
+    }
+}
+
+fn lock(shared: &Mutex<Shared>) -> MutexGuard<'_, Shared> {
+    shared.lock().expect("BUG: the recording panicked while counting")
+}
+
+/// The thread that writes.
+#[derive(Debug)]
+pub(super) struct Keeper {
+    queue: Queue,
+    thread: JoinHandle<()>,
+}
+
+impl Keeper {
+    pub(super) fn start<F: RecordingFile>(
+        file: F,
+        concealer: Concealer,
+        file_bytes_max: u64,
+        queue_bytes_max: u64,
+    ) -> Result<Self> {
+        let writer = Writer::begin(file, SystemClock.now_ms(), concealer)?;
+        let (letters, received) = sync_channel(LETTERS_MAX);
+        let shared = Arc::new(Mutex::new(Shared::default()));
+        let account = Account::new("recording", queue_bytes_max);
+        let queue = Queue { letters, account, shared: Arc::clone(&shared) };
+        let desk = Desk {
+            writer,
+            shared,
+            file_bytes_max,
+            full: false,
+            broken_since: None,
+            pending: Kept::default(),
+        };
+        let thread = std::thread::Builder::new().name("recording".to_owned());
+        let thread = thread.spawn(move || desk.run(&received)).context("start the recording's thread")?;
+        Ok(Self { queue, thread })
+    }
+
+    pub(super) fn queue(&self) -> Queue {
+        self.queue.clone()
+    }
+
+    pub(super) fn kept(&self) -> Kept {
+        lock(&self.queue.shared).kept.clone()
+    }
+
+    /// Waits until all letters are written; all other queues must be gone.
+    pub(super) fn end(self) -> (Kept, BTreeMap<&'static str, u64>) {
+        let Queue { letters, shared, .. } = self.queue;
+        drop(letters);
+        self.thread.join().expect("BUG: the recording's thread panicked");
+        let shared = lock(&shared);
+        (shared.kept.clone(), shared.missing.clone())
+    }
+}
+
+/// What the thread works with.
+struct Desk<F> {
+    writer: Writer<F>,
+    shared: Arc<Mutex<Shared>>,
+    file_bytes_max: u64,
+    full: bool,
+    broken_since: Option<Instant>,
+    /// What is in the open block and not yet in the file.
+    pending: Kept,
+}
+
+impl<F: RecordingFile> Desk<F> {
+    fn run(mut self, letters: &Receiver<Letter>) {
+        // the traffic goes first; where that is not allowed it is only a pity
+        #[cfg(target_os = "linux")]
+        rustix::process::setpriority_process(None, 10).ok();
+        let mut parsed = Parsed::default();
+        let mut flushed = Instant::now();
+        loop {
+            let wait = FLUSH_INTERVAL.saturating_sub(flushed.elapsed());
+            match letters.recv_timeout(wait) {
+                Ok(letter) => self.write(&letter, &mut parsed),
+                Err(RecvTimeoutError::Timeout) => {}
+                Err(RecvTimeoutError::Disconnected) => break,
+            }
+            if flushed.elapsed() >= FLUSH_INTERVAL {
+                flushed = Instant::now();
+                self.flush();
+            }
+        }
+        self.end();
+    }
+
+    /// Whatever can still be done for the file.
+    fn end(&mut self) {
+        if self.broken_since.is_some() && self.writer.mend(F::cut).is_ok() {
+            self.broken_since = None;
+        }
+        self.flush();
+        if let Err(why) = self.writer.sync(F::sync) {
+            self.trouble(&why);
+        }
+    }
+
+    fn write(&mut self, letter: &Letter, parsed: &mut Parsed) {
+        let bytes = letter.memory.bytes();
+        if let Err(why) = self.ready() {
+            return lock(&self.shared).lose(why, bytes);
+        }
+        let body = letter.pieces.concat();
+        if parsed.read(letter.message, &body).is_err() {
+            return lock(&self.shared).lose("not to be read as remote write", bytes);
+        }
+        self.note_gap();
+        let before = self.writer.bytes();
+        match self.writer.append(letter.arrival_us, letter.message, &letter.tenant, parsed) {
+            Ok(done) => {
+                if self.writer.bytes() > before {
+                    self.settle();
+                }
+                self.count(done);
+            }
+            Err(why) => {
+                lock(&self.shared).lose(TROUBLE, bytes);
+                self.trouble(&why);
+            }
+        }
+    }
+
+    /// What was in the open block is in the file.
+    fn settle(&mut self) {
+        let Kept { requests, samples, series, series_refused, histograms_refused, .. } =
+            std::mem::take(&mut self.pending);
+        let kept = &mut lock(&self.shared).kept;
+        kept.requests += requests;
+        kept.samples += samples;
+        kept.series += series;
+        kept.series_refused += series_refused;
+        kept.histograms_refused += histograms_refused;
+        kept.bytes = self.writer.bytes();
+    }
+
+    /// Whether there is a file to write to; mends it where it is time to.
+    fn ready(&mut self) -> Result<(), &'static str> {
+        if self.writer.bytes() >= self.file_bytes_max && !self.full {
+            self.full = true;
+            self.flush();
+        }
+        if self.full {
+            return Err("the recording has its full size");
+        }
+        let Some(since) = self.broken_since else { return Ok(()) };
+        let mended = since.elapsed() >= MEND_INTERVAL && self.writer.mend(F::cut).is_ok();
+        if !mended {
+            return Err(TROUBLE);
+        }
+        self.broken_since = None;
+        Ok(())
+    }
+
+    fn note_gap(&mut self) {
+        let mut shared = lock(&self.shared);
+        if shared.gap > 0 {
+            self.writer.gap(shared.gap, shared.gap_bytes);
+            (shared.gap, shared.gap_bytes) = (0, 0);
+        }
+    }
+
+    fn flush(&mut self) {
+        if self.broken_since.is_some() {
+            return;
+        }
+        if !self.full {
+            self.note_gap();
+        }
+        match self.writer.flush() {
+            Ok(()) => self.settle(),
+            Err(why) => self.trouble(&why),
+        }
+    }
+
+    fn count(&mut self, done: Appended) {
+        self.pending.requests += 1;
+        self.pending.samples += done.samples;
+        self.pending.series += done.series_new;
+        self.pending.series_refused += done.series_refused;
+        self.pending.histograms_refused += done.histograms_refused;
+    }
+
+    /// The file could not be written: what was in the open block is missing.
+    fn trouble(&mut self, why: &anyhow::Error) {
+        self.broken_since = Some(Instant::now());
+        let pending = std::mem::take(&mut self.pending);
+        let mut shared = lock(&self.shared);
+        if pending.requests > 0 {
+            *shared.missing.entry(TROUBLE).or_default() += pending.requests;
+            shared.gap += pending.requests;
+        }
+        shared.kept.trouble.get_or_insert_with(|| format!("{why:#}"));
+    }
+}

@@ -1,0 +1,224 @@
+//! Passes requests on as they are.
+
+use super::keeper::{Letter, Queue};
+use super::tee::{Copy, Tee};
+use crate::capture::file::request::Message;
+use crate::drive::stop::Stop;
+use crate::http::Access;
+use anyhow::{Context, Result};
+use bytes::Bytes;
+use http_body_util::{Either, Full};
+use hyper::body::Incoming;
+use hyper::header::{
+    CONNECTION, CONTENT_ENCODING, CONTENT_TYPE, HOST, HeaderMap, HeaderName, TRANSFER_ENCODING, UPGRADE,
+};
+use hyper::http::uri::{Authority, PathAndQuery, Scheme};
+use hyper::server::conn::http1;
+use hyper::service::service_fn;
+use hyper::{Method, Request, Response, StatusCode, Uri};
+use hyper_rustls::{HttpsConnector, HttpsConnectorBuilder};
+use hyper_util::client::legacy::Client;
+use hyper_util::client::legacy::connect::HttpConnector;
+use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
+use hyper_util::server::graceful::GracefulShutdown;
+use std::collections::BTreeMap;
+use std::convert::Infallible;
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+use tokio::net::TcpListener;
+use tokio::sync::Semaphore;
+
+/// In place of a status where there was none.
+pub(super) const NO_ANSWER: &str = "no answer";
+
+/// Open connections of senders; the next ones wait in the kernel's queue.
+const CONNECTIONS_MAX: usize = 4_096;
+
+/// A backend that cannot be reached for so long is reported to the sender.
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// A connection to the backend that was idle for longer may be closed at its other end any moment.
+const IDLE_MAX: Duration = Duration::from_secs(20);
+
+/// Headers that speak of one connection and not of the request.
+const HOP_BY_HOP: [HeaderName; 4] =
+    [CONNECTION, TRANSFER_ENCODING, UPGRADE, HeaderName::from_static("keep-alive")];
+
+/// The way to one backend. Clones are the same.
+#[derive(Debug, Clone)]
+pub(super) struct Proxy(Arc<Inner>);
+
+#[derive(Debug)]
+struct Inner {
+    client: Client<HttpsConnector<HttpConnector>, Tee>,
+    scheme: Scheme,
+    authority: Authority,
+    /// Before each request's path; without a slash at the end.
+    prefix: String,
+    queue: Queue,
+    begun: Instant,
+    counts: Mutex<(u64, BTreeMap<String, u64>)>,
+}
+
+impl Proxy {
+    pub(super) fn new(backend: &str, access: &Access, queue: Queue) -> Result<Self> {
+        let uri: Uri = backend.parse().with_context(|| format!("{backend:?} is not a URL"))?;
+        let authority = uri.authority().cloned().with_context(|| format!("{backend}: no host"))?;
+        let mut connector = HttpConnector::new();
+        connector.set_nodelay(true);
+        connector.set_connect_timeout(Some(CONNECT_TIMEOUT));
+        connector.enforce_http(false); // the connector around it knows https
+        let scheme = uri.scheme().cloned().with_context(|| format!("{backend}: no scheme"))?;
+        let mut tls = access.tls.config()?;
+        tls.alpn_protocols.clear(); // the connector sets them
+        let connector = HttpsConnectorBuilder::new()
+            .with_tls_config(tls)
+            .https_or_http()
+            .enable_http1()
+            .wrap_connector(connector);
+        let mut client = Client::builder(TokioExecutor::new());
+        client.pool_timer(TokioTimer::new()).pool_idle_timeout(IDLE_MAX);
+        Ok(Self(Arc::new(Inner {
+            client: client.build(connector),
+            scheme,
+            authority,
+            prefix: uri.path().trim_end_matches('/').to_owned(),
+            queue,
+            begun: Instant::now(),
+            counts: Mutex::default(),
+        })))
+    }
+
+    /// Requests, and answers by status.
+    pub(super) fn counts(&self) -> (u64, BTreeMap<String, u64>) {
+        self.0.counts.lock().expect("BUG: counting panicked").clone()
+    }
+
+    /// Accepts connections until `stop`, and then lets requests end for `grace`.
+    pub(super) async fn serve(self, listener: TcpListener, stop: Stop, grace: Duration) {
+        let graceful = GracefulShutdown::new();
+        let places = Arc::new(Semaphore::new(CONNECTIONS_MAX));
+        loop {
+            let place = tokio::select! {
+                place = Arc::clone(&places).acquire_owned() => place.expect("BUG: never closed"),
+                () = stop.wait() => break,
+            };
+            let stream = tokio::select! {
+                accepted = listener.accept() => match accepted {
+                    Ok((stream, _)) => stream,
+                    Err(_) => {
+                        // out of file descriptors, or the sender has gone: neither is helped by haste
+                        tokio::time::sleep(Duration::from_millis(10)).await;
+                        continue;
+                    }
+                },
+                () = stop.wait() => break,
+            };
+            stream.set_nodelay(true).ok();
+            let this = self.clone();
+            let service = service_fn(move |request| this.clone().pass(request));
+            let connection = http1::Builder::new().serve_connection(TokioIo::new(stream), service);
+            let connection = graceful.watch(connection);
+            tokio::spawn(async move {
+                connection.await.ok(); // a sender that went away
+                drop(place);
+            });
+        }
+        drop(listener);
+        tokio::time::timeout(grace, graceful.shutdown()).await.ok();
+    }
+
+    async fn pass(
+        self,
+        request: Request<Incoming>,
+    ) -> Result<Response<Either<Incoming, Full<Bytes>>>, Infallible> {
+        let arrival_us = self.0.begun.elapsed().as_micros() as i64;
+        let (mut head, body) = request.into_parts();
+        let letter = is_write(&head.method, &head.headers).then(|| {
+            let message = content(&head.headers, &CONTENT_TYPE).map_or(Message::V1, Message::of_content_type);
+            let tenant = content(&head.headers, &HeaderName::from_static("x-scope-orgid"));
+            (message, tenant.unwrap_or_default().to_owned())
+        });
+        let memory = letter.as_ref().and_then(|_| self.0.queue.memory());
+        let (tee, copy) = Tee::new(body, memory);
+        strip(&mut head.headers);
+        head.headers.remove(HOST); // that of the backend is set
+        head.uri = self.uri(&head.uri);
+        let answer = self.0.client.request(Request::from_parts(head, tee)).await;
+        let (status, answer) = match answer {
+            Ok(answer) => {
+                let (mut head, body) = answer.into_parts();
+                strip(&mut head.headers);
+                (Some(head.status), Response::from_parts(head, Either::Left(body)))
+            }
+            Err(why) => (None, bad_gateway(&why)),
+        };
+        self.count(status);
+        if let Some((message, tenant)) = letter
+            && status.is_some_and(is_settled)
+        {
+            let copy = &mut *copy.lock().expect("BUG: a body panicked");
+            self.keep(arrival_us, message, tenant, copy);
+        }
+        Ok(answer)
+    }
+
+    fn keep(&self, arrival_us: i64, message: Message, tenant: String, copy: &mut Copy) {
+        let (Some(memory), true) = (copy.memory.take(), copy.whole) else {
+            let why = if copy.whole { "the queue was full" } else { "answered before all of it had come" };
+            return self.0.queue.lost(why);
+        };
+        let pieces = std::mem::take(&mut copy.pieces);
+        self.0.queue.put(Letter { arrival_us, message, tenant, pieces, memory });
+    }
+
+    fn count(&self, status: Option<StatusCode>) {
+        let mut counts = self.0.counts.lock().expect("BUG: counting panicked");
+        counts.0 += 1;
+        let status = status.map_or_else(|| NO_ANSWER.to_owned(), |s| s.as_u16().to_string());
+        *counts.1.entry(status).or_default() += 1;
+    }
+
+    fn uri(&self, asked: &Uri) -> Uri {
+        let path = asked.path_and_query().map_or("/", PathAndQuery::as_str);
+        let path = format!("{}{path}", self.0.prefix);
+        let uri = Uri::builder().scheme(self.0.scheme.clone()).authority(self.0.authority.clone());
+        uri.path_and_query(path).build().unwrap_or_else(|_| asked.clone())
+    }
+}
+
+/// True for what looks like remote write: other requests only pass.
+fn is_write(method: &Method, headers: &HeaderMap) -> bool {
+    let snappy = content(headers, &CONTENT_ENCODING).is_some_and(|e| e.eq_ignore_ascii_case("snappy"));
+    let protobuf = content(headers, &CONTENT_TYPE).is_none_or(|t| t.contains("protobuf"));
+    method == Method::POST && snappy && protobuf
+}
+
+/// Will not be sent again.
+fn is_settled(status: StatusCode) -> bool {
+    status.is_success() || (status.is_client_error() && status != StatusCode::TOO_MANY_REQUESTS)
+}
+
+fn content<'a>(headers: &'a HeaderMap, name: &HeaderName) -> Option<&'a str> {
+    headers.get(name)?.to_str().ok()
+}
+
+fn strip(headers: &mut HeaderMap) {
+    let named: Vec<HeaderName> = headers
+        .get_all(CONNECTION)
+        .iter()
+        .filter_map(|value| value.to_str().ok())
+        .flat_map(|names| names.split(',').filter_map(|name| name.trim().parse().ok()))
+        .collect();
+    HOP_BY_HOP.into_iter().chain(named).for_each(|name| {
+        headers.remove(name);
+    });
+}
+
+fn bad_gateway(why: &hyper_util::client::legacy::Error) -> Response<Either<Incoming, Full<Bytes>>> {
+    let chain = std::iter::successors(Some(why as &dyn std::error::Error), |e| e.source());
+    let why = chain.map(ToString::to_string).collect::<Vec<_>>().join(": ");
+    let mut answer = Response::new(Either::Right(Full::from(format!("the backend gave no answer: {why}\n"))));
+    *answer.status_mut() = StatusCode::BAD_GATEWAY;
+    answer
+}

@@ -1,0 +1,270 @@
+//! Reads a recording and deals its samples out to the writers.
+
+use super::report::RecordingSummary;
+use super::{ReplayOptions, Times};
+use crate::capture::file::request::Message;
+use crate::capture::file::{Ending, Event, Item, Reader, RequestEvent};
+use crate::drive::stop::Stop;
+use anyhow::{Context, Result};
+use std::collections::HashMap;
+use std::fs::File;
+use std::io::BufReader;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+use stdx::rng::mix;
+use tokio::sync::mpsc::Sender as Queue;
+
+/// A batch that is not full is sent after so long all the same.
+const LINGER: Duration = Duration::from_secs(1);
+
+/// Samples in all batches that are not full: with thousands of tenants they are sent before.
+const OPEN_SAMPLES_MAX: usize = 1_000_000;
+
+/// Samples of one series, with the times they will have.
+#[derive(Debug)]
+pub(super) struct Part {
+    /// In canonical form.
+    pub(super) labels: Arc<[u8]>,
+    pub(super) samples: Vec<(i64, u64)>,
+    pub(super) histograms: Vec<(i64, Vec<u8>)>,
+}
+
+/// One request to be.
+#[derive(Debug)]
+pub(super) struct Batch {
+    pub(super) due: Instant,
+    pub(super) message: Message,
+    pub(super) tenant: Arc<str>,
+    /// From 1; `None` where there is only one.
+    pub(super) copy: Option<u32>,
+    pub(super) parts: Vec<Arc<Part>>,
+    pub(super) samples: usize,
+}
+
+/// What the dealing came to.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub(super) struct Dealt {
+    /// Samples given to writers, copies included.
+    pub(super) samples: u64,
+    pub(super) series: u64,
+    /// Samples that moved on by milliseconds, not to fall on another.
+    pub(super) moved: u64,
+    /// Batches whose writer had ended.
+    pub(super) unsent: u64,
+    /// Everything was dealt.
+    pub(super) whole: bool,
+    pub(super) ending: Option<Ending>,
+}
+
+/// A series of the dictionary.
+struct Known {
+    labels: Arc<[u8]>,
+    hash: u64,
+    /// Recorded and new time of the latest sample.
+    last: Option<(i64, i64)>,
+}
+
+/// Where a batch goes, and what makes it one.
+type Address = (usize, u32, Message, Arc<str>);
+
+pub(super) struct Dealer {
+    reader: Reader<BufReader<File>>,
+    queues: Vec<Queue<Batch>>,
+    begun: Instant,
+    clock: SampleClock,
+    speed: f64,
+    copies: u32,
+    batch: usize,
+    message: Option<Message>,
+    end: Option<Instant>,
+    stop: Stop,
+    series: Vec<Known>,
+    open: HashMap<Address, (Instant, Batch)>,
+    open_samples: usize,
+    dealt: Dealt,
+}
+
+/// Gives samples their new times.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct SampleClock {
+    times: Times,
+    speed: f64,
+    recorded_ms: i64,
+    begun_ms: i64,
+    shift_ms: i64,
+}
+
+impl SampleClock {
+    pub(super) fn new(times: Times, speed: f64, recorded_ms: i64, length_ms: i64, begun_ms: i64) -> Self {
+        let ends_ms = begun_ms + (length_ms as f64 / speed) as i64;
+        Self { times, speed, recorded_ms, begun_ms, shift_ms: ends_ms - (recorded_ms + length_ms) }
+    }
+
+    /// The new time of a sample at `t`, rounded down.
+    pub(super) fn at(&self, t: i64) -> i64 {
+        match self.times {
+            Times::Shifted => t.saturating_add(self.shift_ms),
+            Times::Scaled => {
+                let since = t.saturating_sub(self.recorded_ms) as f64 / self.speed;
+                self.begun_ms.saturating_add(since.floor() as i64)
+            }
+        }
+    }
+}
+
+impl Dealer {
+    pub(super) fn new(
+        options: &ReplayOptions,
+        summary: &RecordingSummary,
+        begun: Instant,
+        begun_ms: i64,
+        queues: Vec<Queue<Batch>>,
+    ) -> Result<Self> {
+        let file = File::open(&options.file).with_context(|| format!("open {}", options.file.display()))?;
+        let length_ms = (summary.length_s * 1000.0) as i64;
+        Ok(Self {
+            reader: Reader::open(BufReader::new(file))?,
+            queues,
+            begun,
+            clock: SampleClock::new(options.times, options.speed, summary.begun_ms, length_ms, begun_ms),
+            speed: options.speed,
+            copies: options.copies,
+            batch: options.batch,
+            message: options.message,
+            end: options.duration.map(|duration| begun + duration),
+            stop: options.stop.clone(),
+            series: Vec::new(),
+            open: HashMap::new(),
+            open_samples: 0,
+            dealt: Dealt::default(),
+        })
+    }
+
+    /// Deals everything out; blocks where writers do not keep up.
+    pub(super) fn run(mut self) -> Result<Dealt> {
+        loop {
+            if self.stop.is_set() {
+                break;
+            }
+            match self.reader.next()? {
+                None => {
+                    self.dealt.whole = true;
+                    break;
+                }
+                Some(Event::Forget) => self.series.clear(),
+                Some(Event::Series(labels)) => {
+                    self.dealt.series += 1;
+                    let hash = model::SeriesKey::of(&labels, 0).0 as u64;
+                    self.series.push(Known { labels, hash, last: None });
+                }
+                Some(Event::Gap(..)) => {}
+                Some(Event::Request(request)) => {
+                    let due = self.due(request.arrival_us);
+                    if self.end.is_some_and(|end| due >= end) {
+                        break;
+                    }
+                    self.request(request, due);
+                    self.send_lingering(due);
+                }
+            }
+        }
+        let open = std::mem::take(&mut self.open);
+        let mut rest: Vec<_> = open.into_iter().map(|((writer, ..), (_, batch))| (writer, batch)).collect();
+        rest.sort_by_key(|(_, batch)| batch.due);
+        rest.into_iter().for_each(|(writer, batch)| self.send(writer, batch));
+        self.dealt.ending = self.reader.ending().cloned();
+        Ok(self.dealt)
+    }
+
+    fn due(&self, arrival_us: i64) -> Instant {
+        let seconds = (arrival_us.max(0) as f64 / 1e6 / self.speed).min(1e9);
+        self.begun + Duration::from_secs_f64(seconds)
+    }
+
+    fn request(&mut self, request: RequestEvent, due: Instant) {
+        let message = self.message.unwrap_or(request.message);
+        for item in request.items {
+            let Some((hash, part)) = self.part(item) else { continue };
+            for copy in 0..self.copies {
+                let writer = (mix(hash) as usize).wrapping_add(copy as usize) % self.queues.len();
+                self.deal(writer, copy, message, &request.tenant, Arc::clone(&part), due);
+            }
+        }
+    }
+
+    fn part(&mut self, item: Item) -> Option<(u64, Arc<Part>)> {
+        // the reader knows as many series as it told us of
+        let known = self.series.get_mut(item.series as usize)?;
+        let (clock, moved) = (self.clock, &mut self.dealt.moved);
+        let mut at = |t: i64| {
+            let mut new = clock.at(t);
+            if let Some((recorded, given)) = known.last
+                && t > recorded
+                && new <= given
+            {
+                new = given + 1;
+                *moved += 1;
+            }
+            if known.last.is_none_or(|(recorded, _)| t > recorded) {
+                known.last = Some((t, new));
+            }
+            new
+        };
+        let samples = item.samples.into_iter().map(|(t, bits)| (at(t), bits)).collect();
+        let histograms = item.histograms.into_iter().map(|(t, bytes)| (at(t), bytes)).collect();
+        Some((known.hash, Arc::new(Part { labels: Arc::clone(&known.labels), samples, histograms })))
+    }
+
+    fn deal(
+        &mut self,
+        writer: usize,
+        copy: u32,
+        message: Message,
+        tenant: &Arc<str>,
+        part: Arc<Part>,
+        due: Instant,
+    ) {
+        let address = (writer, copy, message, Arc::clone(tenant));
+        let (_, batch) = self.open.entry(address.clone()).or_insert_with(|| {
+            let copy = (self.copies > 1).then_some(copy + 1);
+            let tenant = Arc::clone(tenant);
+            (due, Batch { due, message, tenant, copy, parts: Vec::new(), samples: 0 })
+        });
+        let samples = part.samples.len() + part.histograms.len();
+        batch.due = batch.due.max(due);
+        batch.samples += samples;
+        batch.parts.push(part);
+        self.open_samples += samples;
+        if batch.samples >= self.batch || self.open_samples >= OPEN_SAMPLES_MAX {
+            self.close(&address);
+        }
+    }
+
+    fn close(&mut self, address: &Address) {
+        let Some((_, batch)) = self.open.remove(address) else { return };
+        self.open_samples -= batch.samples;
+        self.send(address.0, batch);
+    }
+
+    /// Sends what has waited for so long in the replay's own time.
+    fn send_lingering(&mut self, now: Instant) {
+        let old = |(since, _): &(Instant, Batch)| now.saturating_duration_since(*since) >= LINGER;
+        let addresses: Vec<Address> =
+            self.open.iter().filter(|(_, open)| old(open)).map(|(address, _)| address.clone()).collect();
+        for address in addresses {
+            if let Some((since, batch)) = self.open.get_mut(&address) {
+                // its waiting was on the schedule, and is none of the target's
+                batch.due = batch.due.max(*since + LINGER);
+            }
+            self.close(&address);
+        }
+    }
+
+    fn send(&mut self, writer: usize, batch: Batch) {
+        self.dealt.samples += batch.samples as u64;
+        // a writer that has ended was told to, or its target is gone
+        if self.queues[writer].blocking_send(batch).is_err() {
+            self.dealt.unsent += 1;
+        }
+    }
+}

@@ -1,0 +1,113 @@
+//! Batches as remote-write bodies, native histograms included.
+//!
+//! Written out here because the encoders of `protocol` have no place for histograms as bytes.
+
+use super::COPY_LABEL;
+use super::dealer::Batch;
+use crate::capture::file::request::Message;
+use model::{Labels, LabelsBuilder, LabelsRef};
+use std::collections::HashMap;
+use stdx::varint;
+
+/// Makes bodies; keeps its memory.
+#[derive(Debug, Default)]
+pub(super) struct Encoder {
+    message: Vec<u8>,
+    series: Vec<u8>,
+    inner: Vec<u8>,
+    refs: Vec<u8>,
+    builder: LabelsBuilder,
+}
+
+impl Encoder {
+    /// The snappy-compressed body of a batch in the version that it asks for.
+    pub(super) fn body(&mut self, batch: &Batch) -> Vec<u8> {
+        self.message.clear();
+        match batch.message {
+            Message::V1 => self.v1(batch),
+            Message::V2 => self.v2(batch),
+        }
+        snap::raw::Encoder::new().compress_vec(&self.message).expect("BUG: a batch is smaller than 4 GiB")
+    }
+
+    fn v1(&mut self, batch: &Batch) {
+        for part in &batch.parts {
+            self.series.clear();
+            match self.with_copy(&part.labels, batch.copy) {
+                Some(labels) => self.series.extend_from_slice(labels.as_bytes()),
+                None => self.series.extend_from_slice(&part.labels),
+            }
+            self.points(&part.samples, &part.histograms, 0x22);
+            field(&mut self.message, 0x0a, &self.series);
+        }
+    }
+
+    fn v2(&mut self, batch: &Batch) {
+        let labels: Vec<Option<Labels>> =
+            batch.parts.iter().map(|part| self.with_copy(&part.labels, batch.copy)).collect();
+        let mut symbols: HashMap<&str, u64> = HashMap::from([("", 0)]);
+        field(&mut self.message, 0x22, b"");
+        let mut all = Vec::new();
+        for (part, copied) in batch.parts.iter().zip(&labels) {
+            let labels = copied.as_ref().map_or(LabelsRef::from_canonical(&part.labels), Labels::as_ref);
+            self.refs.clear();
+            for text in labels.iter().flat_map(|(name, value)| [name, value]) {
+                let next = symbols.len() as u64;
+                let reference = *symbols.entry(text).or_insert_with(|| {
+                    field(&mut self.message, 0x22, text.as_bytes());
+                    next
+                });
+                varint::put(&mut self.refs, reference);
+            }
+            self.series.clear();
+            field(&mut self.series, 0x0a, &self.refs);
+            self.points(&part.samples, &part.histograms, 0x1a);
+            field(&mut all, 0x2a, &self.series);
+        }
+        self.message.extend_from_slice(&all);
+    }
+
+    fn points(&mut self, samples: &[(i64, u64)], histograms: &[(i64, Vec<u8>)], histogram_tag: u8) {
+        for &(t, bits) in samples {
+            self.inner.clear();
+            if bits != 0 {
+                self.inner.push(0x09);
+                self.inner.extend_from_slice(&bits.to_le_bytes());
+            }
+            time(&mut self.inner, 0x10, t);
+            field(&mut self.series, 0x12, &self.inner);
+        }
+        for (t, bytes) in histograms {
+            self.inner.clear();
+            self.inner.extend_from_slice(bytes);
+            time(&mut self.inner, 0x78, *t);
+            field(&mut self.series, histogram_tag, &self.inner);
+        }
+    }
+
+    /// Labels with that of the copy; `None` where they stay as they are. With a label too many they stay too:
+    /// such a series is then sent as often as there are copies.
+    fn with_copy(&mut self, labels: &[u8], copy: Option<u32>) -> Option<Labels> {
+        let copy = copy?;
+        self.builder.clear();
+        for (name, value) in LabelsRef::from_canonical(labels).iter().filter(|(name, _)| *name != COPY_LABEL)
+        {
+            self.builder.push(name, value);
+        }
+        self.builder.push(COPY_LABEL, &copy.to_string());
+        self.builder.build_series().ok()
+    }
+}
+
+fn time(out: &mut Vec<u8>, tag: u8, t: i64) {
+    if t != 0 {
+        out.push(tag);
+        varint::put(out, t as u64);
+    }
+}
+
+fn field(out: &mut Vec<u8>, tag: u8, bytes: &[u8]) {
+    out.push(tag);
+    varint::put(out, bytes.len() as u64);
+    out.extend_from_slice(bytes);
+}

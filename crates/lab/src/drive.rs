@@ -1,0 +1,22 @@
+//! Loads a target: connections that send, readers that query, faults, and the target's own process.
+//!
+//! - [`run`]: a scenario, from its tenants to its result; [`write`](mod@write): a load without a scenario
+//! - [`send`]: one connection and its retries; [`tally`], [`meter`]: what became of the requests
+//! - [`target`], [`faults`]: the process under test, and what is done to it
+//! - [`tenants`], [`addresses`], [`auth`]: who sends, where to, and as whom
+
+pub(crate) mod addresses;
+pub(crate) mod auth;
+mod faults;
+mod log;
+pub(crate) mod meter;
+pub mod options;
+mod probe;
+mod readers;
+pub mod run;
+pub(crate) mod send;
+pub mod stop;
+pub(crate) mod tally;
+pub mod target;
+mod tenants;
+pub mod write;

@@ -1,0 +1,190 @@
+//! How long until an acknowledged sample can be seen: some are looked for at once, while the load goes on.
+
+use crate::drive::addresses::Addresses;
+use crate::drive::meter::histogram;
+use crate::drive::send::sender::{Acknowledged, Run};
+use crate::drive::tally::record;
+use crate::drive::tenants::Tenant;
+use crate::generate::fleet::Fleet;
+use crate::generate::plan::Plan;
+use crate::http::{Client, percent};
+use crate::scenario::Scenario;
+use crate::verify::promql;
+use bytes::Bytes;
+use hdrhistogram::Histogram;
+use hyper::Method;
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+use tokio::sync::mpsc;
+use tokio::task::JoinSet;
+
+/// Who look, side by side: one that waits for a late sample must not hold up the others.
+const LOOKERS: usize = 4;
+
+/// Between two looks for the same sample: this at first, then twice as long each time.
+const PAUSE_MIN: Duration = Duration::from_millis(2);
+
+/// And at most this.
+const PAUSE_MAX: Duration = Duration::from_millis(100);
+
+/// From the senders to who looks.
+pub(crate) struct Channel {
+    per_s: f64,
+    sender: mpsc::Sender<Acknowledged>,
+    receiver: mpsc::Receiver<Acknowledged>,
+}
+
+/// A channel for `per_s` looks a second. It holds one acknowledgement: an old one is of no use.
+pub(crate) fn channel(per_s: f64) -> Channel {
+    let (sender, receiver) = mpsc::channel(1);
+    Channel { per_s, sender, receiver }
+}
+
+/// What was seen.
+#[derive(Debug)]
+pub(crate) struct Probing(Mutex<Seen>);
+
+/// The counts themselves.
+#[derive(Debug)]
+pub(crate) struct Seen {
+    /// From acknowledgement to the answer that had the sample.
+    pub(crate) freshness: Histogram<u64>,
+    /// As `freshness`, since it was last looked at.
+    pub(crate) recent: Histogram<u64>,
+    /// Not seen for too long, though the target answered.
+    pub(crate) invisible: u64,
+    /// Seen with another value.
+    pub(crate) wrong: u64,
+}
+
+impl Probing {
+    pub(crate) fn lock(&self) -> std::sync::MutexGuard<'_, Seen> {
+        self.0.lock().expect("BUG: a probe panicked while counting")
+    }
+}
+
+impl Channel {
+    /// For a sender; none, if nobody is to look.
+    pub(crate) fn sender(&self) -> Option<mpsc::Sender<Acknowledged>> {
+        (self.per_s > 0.0).then(|| self.sender.clone())
+    }
+
+    /// Begins to look.
+    pub(crate) fn start(
+        self,
+        scenario: &Scenario,
+        runs: &[Arc<Run>],
+        tenants: &[Tenant],
+        addresses: &Addresses,
+        tasks: &mut JoinSet<()>,
+    ) -> Arc<Probing> {
+        let seen = Seen { freshness: histogram(), recent: histogram(), invisible: 0, wrong: 0 };
+        let probing = Arc::new(Probing(Mutex::new(seen)));
+        if self.per_s <= 0.0 {
+            return probing;
+        }
+        let pause = Duration::from_secs_f64(LOOKERS as f64 / self.per_s);
+        let receiver = Arc::new(tokio::sync::Mutex::new(self.receiver));
+        for _ in 0..LOOKERS {
+            let clients: Vec<(Client, String)> =
+                tenants.iter().filter_map(|tenant| addresses.reader(tenant).ok()).collect();
+            let looker = Looker {
+                clients,
+                runs: runs.to_vec(),
+                patience: scenario.verify.invisible_after.0,
+                tolerance: scenario.verify.tolerance,
+                probing: Arc::clone(&probing),
+            };
+            let receiver = Arc::clone(&receiver);
+            tasks.spawn(looker.look(receiver, pause));
+        }
+        probing
+    }
+}
+
+struct Looker {
+    /// By number of the tenant, with what stands before the path.
+    clients: Vec<(Client, String)>,
+    runs: Vec<Arc<Run>>,
+    patience: Duration,
+    tolerance: f64,
+    probing: Arc<Probing>,
+}
+
+impl Looker {
+    async fn look(
+        mut self,
+        receiver: Arc<tokio::sync::Mutex<mpsc::Receiver<Acknowledged>>>,
+        pause: Duration,
+    ) {
+        loop {
+            let acknowledged = {
+                let mut receiver = receiver.lock().await;
+                // what has waited here is of a time long ago
+                while receiver.try_recv().is_ok() {}
+                let Some(acknowledged) = receiver.recv().await else { return };
+                acknowledged
+            };
+            let begin = Instant::now();
+            self.find(acknowledged).await;
+            tokio::time::sleep(pause.saturating_sub(begin.elapsed())).await;
+        }
+    }
+
+    /// Asks for one sample of the request until it is there.
+    async fn find(&mut self, acknowledged: Acknowledged) {
+        let Acknowledged { tenant, slot, round, at } = acknowledged;
+        let tenant = tenant as usize;
+        let run = Arc::clone(&self.runs[tenant]);
+        let plan = &run.plan;
+        let (target, metric) = plan.series_at(slot, slot.len - 1);
+        let generation = plan.generation(target, round);
+        let expected = plan.value(plan.target_key(target, generation), metric, round);
+        let (client, before) = &mut self.clients[tenant];
+        let question = question(before, plan, (target, generation, metric), round);
+        let mut pause = PAUSE_MIN;
+        let mut answered = false;
+        while at.elapsed() < self.patience && !run.stop.is_set() {
+            if let Ok(answer) = client.send(Method::GET, &question, Bytes::new()).await
+                && answer.status.is_success()
+                && let Ok(series) = promql::parse(&answer.body)
+            {
+                answered = true;
+                let stamp = plan.timestamp_ms(target, round);
+                let values = series.iter().flat_map(|series| &series.values);
+                let mut found = values.filter(|(s, _)| (s * 1000.0).round() as i64 == stamp).map(|(_, v)| v);
+                if let Some(value) = found.next_back() {
+                    let right = value.parse::<f64>().is_ok_and(|value| {
+                        value.to_bits() == expected.to_bits()
+                            || (value - expected).abs() <= expected.abs() * self.tolerance
+                    });
+                    let mut seen = self.probing.lock();
+                    record(&mut seen.freshness, at.elapsed());
+                    record(&mut seen.recent, at.elapsed());
+                    seen.wrong += u64::from(!right);
+                    return;
+                }
+            }
+            tokio::time::sleep(pause).await;
+            pause = (pause * 2).min(PAUSE_MAX);
+        }
+        // who does not answer at all is down, and that shows elsewhere
+        self.probing.lock().invisible += u64::from(answered && !run.stop.is_set());
+    }
+}
+
+/// Asks for the one sample of a series in a round.
+fn question(before: &str, plan: &Plan, (target, generation, metric): (u64, u64, u32), round: u32) -> String {
+    let name = plan.fleet.metric_name(metric, plan.metric_generation(round));
+    let stamp = plan.timestamp_ms(target, round);
+    let selector = format!("{name}{{{}}}[1ms]", identity(&plan.fleet, target, generation));
+    let time = format!("{}.{:03}", stamp / 1000, stamp % 1000);
+    format!("{before}/api/v1/query?query={}&time={time}&nocache=1", percent(&selector))
+}
+
+/// The label that tells a target from all others.
+fn identity(fleet: &Fleet, target: u64, generation: u64) -> String {
+    let labels = fleet.target_labels(target, generation);
+    let pod = labels.into_iter().find(|(name, _)| name == "pod").unwrap_or_default();
+    format!("{}=\"{}\"", pod.0, pod.1)
+}

@@ -1,0 +1,219 @@
+//! Who ask while others write.
+
+use crate::drive::addresses::Addresses;
+use crate::drive::meter::histogram;
+use crate::drive::send::sender::Times;
+use crate::drive::stop::Stop;
+use crate::drive::tally::record;
+use crate::drive::tenants::Tenant;
+use crate::http::{Answer, Client, Failure, percent};
+use crate::scenario::import;
+use crate::scenario::shape::Course;
+use crate::scenario::{ReadMix, Scenario};
+use bytes::Bytes;
+use hdrhistogram::Histogram;
+use hyper::Method;
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::sync::{Arc, Mutex, MutexGuard};
+use std::time::{Duration, Instant};
+use stdx::clock::{Clock, SystemClock};
+use stdx::rng::mix;
+use tokio::task::JoinSet;
+
+/// A user that is not there looks so often whether it is.
+const ABSENT_PAUSE: Duration = Duration::from_millis(50);
+
+/// Kinds of refusals of which the first words are kept.
+const SAID_MAX: usize = 8;
+
+/// Puts the queries of dashboards and logs into the mixes that name them.
+pub(crate) fn import(scenario: &mut Scenario, folder: &Path) -> anyhow::Result<()> {
+    for mix in &mut scenario.reads {
+        if let Some(path) = mix.grafana.take() {
+            let dashboard = import::grafana(&import::read(&folder.join(path))?)?;
+            mix.queries.extend(dashboard.queries);
+            for (name, values) in dashboard.variables {
+                mix.variables.entry(name).or_insert(values);
+            }
+        }
+        if let Some(path) = mix.query_log.take() {
+            mix.queries.extend(import::query_log(&import::read(&folder.join(path))?)?);
+        }
+    }
+    Ok(())
+}
+
+/// What became of a mix's queries.
+#[derive(Debug)]
+pub(crate) struct Reading {
+    pub(crate) name: String,
+    counts: Mutex<Counts>,
+}
+
+/// The counts themselves.
+#[derive(Debug)]
+pub(crate) struct Counts {
+    pub(crate) queries: u64,
+    pub(crate) succeeded: u64,
+    pub(crate) empty: u64,
+    pub(crate) bytes: u64,
+    pub(crate) by_reason: BTreeMap<String, u64>,
+    pub(crate) said: BTreeMap<String, String>,
+    pub(crate) latency: Histogram<u64>,
+    /// As `latency`, since it was last looked at.
+    pub(crate) recent: Histogram<u64>,
+}
+
+impl Reading {
+    fn new(name: String) -> Self {
+        let counts = Counts {
+            queries: 0,
+            succeeded: 0,
+            empty: 0,
+            bytes: 0,
+            by_reason: BTreeMap::new(),
+            said: BTreeMap::new(),
+            latency: histogram(),
+            recent: histogram(),
+        };
+        Self { name, counts: Mutex::new(counts) }
+    }
+
+    fn settle(&self, answer: Result<Answer, Failure>, intended: Instant) {
+        let mut counts = self.lock();
+        counts.queries += 1;
+        let (reason, said) = match answer {
+            Ok(answer) if answer.status.is_success() => {
+                counts.succeeded += 1;
+                counts.bytes += answer.body.len() as u64;
+                counts.empty += u64::from(is_empty(&answer.body));
+                record(&mut counts.latency, intended.elapsed());
+                record(&mut counts.recent, intended.elapsed());
+                (answer.status.as_u16().to_string(), None)
+            }
+            Ok(answer) => (answer.status.as_u16().to_string(), Some(answer.text())),
+            Err(failure) => (failure.word().to_owned(), Some(failure.to_string())),
+        };
+        *counts.by_reason.entry(reason.clone()).or_default() += 1;
+        if let Some(said) = said
+            && counts.said.len() < SAID_MAX
+        {
+            counts.said.entry(reason).or_insert(said);
+        }
+    }
+
+    pub(crate) fn lock(&self) -> MutexGuard<'_, Counts> {
+        self.counts.lock().expect("BUG: a reader panicked while counting")
+    }
+}
+
+/// Begins to ask.
+pub(crate) fn start(
+    scenario: &Scenario,
+    tenants: &[Tenant],
+    addresses: &Addresses,
+    times: Times,
+    stop: &Stop,
+    tasks: &mut JoinSet<()>,
+) -> anyhow::Result<Vec<Arc<Reading>>> {
+    let course = Arc::new(scenario.course());
+    let mut all = Vec::new();
+    for (number, mix_spec) in scenario.reads.iter().enumerate() {
+        let reading = Arc::new(Reading::new(mix_spec.name.clone()));
+        let mix_spec = Arc::new(mix_spec.clone());
+        let factor = if mix_spec.shaped { course.factor_max() } else { 1.0 };
+        let users = (f64::from(mix_spec.users) * factor).ceil().max(1.0) as u32;
+        for user in 0..users {
+            let (client, before) = addresses.reader(&tenants[user as usize % tenants.len()])?;
+            let user = User {
+                user,
+                users,
+                seed: mix(scenario.seed ^ mix(number as u64) ^ u64::from(user) << 32),
+                mix: Arc::clone(&mix_spec),
+                course: Arc::clone(&course),
+                client,
+                before,
+                reading: Arc::clone(&reading),
+            };
+            tasks.spawn(user.ask(times, stop.clone()));
+        }
+        all.push(reading);
+    }
+    Ok(all)
+}
+
+/// One who asks one question after the other.
+struct User {
+    user: u32,
+    users: u32,
+    seed: u64,
+    mix: Arc<ReadMix>,
+    course: Arc<Course>,
+    client: Client,
+    before: String,
+    reading: Arc<Reading>,
+}
+
+impl User {
+    async fn ask(mut self, times: Times, stop: Stop) {
+        for number in 0.. {
+            let due = self.mix.rate.map(|rate| {
+                let turn = f64::from(self.user) + number as f64 * f64::from(self.users);
+                times.begin + Duration::from_secs_f64(turn / rate)
+            });
+            if let Some(due) = due {
+                tokio::time::sleep_until(due.into()).await;
+            }
+            while !self.is_there(times) && times.end.is_some_and(|end| Instant::now() < end) {
+                tokio::time::sleep(ABSENT_PAUSE).await;
+            }
+            if stop.is_set() || times.end.is_some_and(|end| due.unwrap_or_else(Instant::now) >= end) {
+                return;
+            }
+            self.one(number, due.unwrap_or_else(Instant::now)).await;
+            if !self.mix.think.0.is_zero() {
+                tokio::time::sleep(self.mix.think.0).await;
+            }
+        }
+    }
+
+    fn is_there(&self, times: Times) -> bool {
+        let factor =
+            if self.mix.shaped { self.course.factor(times.begin.elapsed().as_secs_f64()) } else { 1.0 };
+        f64::from(self.user) < f64::from(self.mix.users) * factor
+    }
+
+    async fn one(&mut self, number: u64, intended: Instant) {
+        let question = self.mix.question(self.seed, number, SystemClock.now_ms());
+        let seconds = |ms: i64| format!("{}.{:03}", ms.div_euclid(1000), ms.rem_euclid(1000));
+        let path = match question.range_ms {
+            Some((start, end, step)) => format!(
+                "{}/api/v1/query_range?query={}&start={}&end={}&step={}",
+                self.before,
+                percent(&question.query),
+                seconds(start),
+                seconds(end),
+                step as f64 / 1000.0
+            ),
+            None => format!(
+                "{}/api/v1/query?query={}&time={}",
+                self.before,
+                percent(&question.query),
+                seconds(question.end_ms)
+            ),
+        };
+        let answer = self.client.send(Method::GET, &path, Bytes::new()).await;
+        let broken = answer.is_err();
+        self.reading.settle(answer, intended);
+        if broken {
+            // a target that is down is not asked in a tight loop
+            tokio::time::sleep(ABSENT_PAUSE).await;
+        }
+    }
+}
+
+/// An answer without any series; the end of a long one is not looked at.
+fn is_empty(body: &[u8]) -> bool {
+    body.len() < 300 && body.windows(11).any(|w| w == b"\"result\":[]")
+}

@@ -1,0 +1,249 @@
+//! Carries out a scenario.
+//!
+//! ```text
+//!   Scenario ─▶ tenants: a plan, headers and a duty each        (pure; `part i/n` takes some writers of each)
+//!            ─▶ estimate: memory and CPU, before anything is sent
+//!            ─▶ launch the target, if asked to; write the past, if asked to
+//!            ─▶ load:  senders ─┬─▶ tallies ─▶ second by second ─▶ timeline, steps
+//!                      readers ─┤
+//!                      probes ──┤   faults, observation, bounds, Ctrl-C
+//!            ─▶ read everything back ─▶ verdict ─▶ RunResult
+//! ```
+//!
+//! Errors are for runs that did not take place. A target that refuses, breaks, freezes or lies is a result.
+
+mod estimate;
+mod prepare;
+mod read_back;
+mod seconds;
+mod totals;
+
+pub use estimate::Estimate;
+
+use super::addresses::Addresses;
+use super::log::Log;
+use super::target::Target;
+use super::target::sandbox::Sandbox;
+use super::tenants::Tenant;
+use super::{faults, probe, readers, tenants};
+use crate::drive::send::sender::{Run, Sender, Times};
+use crate::drive::stop::Stop;
+use crate::http::{Access, TlsFiles};
+use crate::observe::{Observation, ObserveOptions};
+use crate::result::{EventKind, FORMAT, Machine, RunResult};
+use crate::scenario::{Scenario, secrets};
+use crate::show::progress::Observer;
+use crate::verify::ledger::Ledger;
+use anyhow::{Context, Result, ensure};
+use prepare::{ledgers, prepare, write_past};
+use read_back::read_back;
+use seconds::Seconds;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+use stdx::clock::{Clock, SystemClock};
+use tokio::task::JoinSet;
+
+/// Everything about a run that is no part of its scenario.
+#[derive(Debug, Clone)]
+pub struct RunOptions {
+    /// The scenario's text, to be kept in the result.
+    pub text: String,
+    /// What was changed on the command line.
+    pub overrides: Vec<String>,
+    /// Where the files lie that the scenario names.
+    pub folder: PathBuf,
+    /// What may be reached.
+    pub access: Access,
+    /// Which part of the fleet this machine is, from 1, and of how many.
+    pub part: (u32, u32),
+    /// Ends the run early, with a result that says so.
+    pub stop: Stop,
+}
+
+impl Default for RunOptions {
+    fn default() -> Self {
+        Self {
+            text: String::new(),
+            overrides: Vec::new(),
+            folder: PathBuf::from("."),
+            access: Access::default(),
+            part: (1, 1),
+            stop: Stop::default(),
+        }
+    }
+}
+
+/// Carries out `scenario` and judges it.
+pub async fn run(scenario: &Scenario, options: &RunOptions, observer: &dyn Observer) -> Result<RunResult> {
+    let (part, parts) = options.part;
+    ensure!(part >= 1 && part <= parts && parts <= 10_000, "part {part} of {parts}");
+    let (mut scenario, mut options) = (scenario.clone(), options.clone());
+    if options.access.tls == TlsFiles::default() {
+        options.access.tls = scenario.target.tls.within(&options.folder);
+    }
+    let options = &options;
+    readers::import(&mut scenario, &options.folder)?;
+    // it outlives the target that lives in it
+    let _sandbox = Sandbox::fill(&mut scenario.target)?;
+    let tenants = tenants::of(&scenario, options.part, SystemClock.now_ms())?;
+    let estimate = Estimate::of(&scenario, &tenants);
+    estimate.check(scenario.limits.memory.map(|size| size.0))?;
+    observer.note(&estimate.to_string());
+    let addresses = Addresses::resolve(&scenario, &tenants, &options.access).await?;
+    let target = Arc::new(Target::start(&scenario.target, &options.access, &options.stop).await?);
+
+    let mut ledgers = Vec::new();
+    if scenario.load.history.is_some() {
+        ledgers = write_past(&scenario, &tenants, &addresses, options, observer).await?;
+    }
+    let mut runs = Vec::new();
+    let mut senders = Vec::new();
+    let probes = probe::channel(scenario.verify.probes_per_s);
+    for tenant in &tenants {
+        let run = Arc::new(tenant.run(&scenario, &addresses, &options.stop, probes.sender()));
+        senders.push(prepare(&run, tenant, &scenario, &addresses, observer).await?);
+        runs.push(run);
+    }
+    if options.stop.is_set() {
+        anyhow::bail!("stopped before the load began");
+    }
+    let loaded = load(
+        Loading { scenario: &scenario, options, tenants: &tenants, addresses: &addresses, observer },
+        runs,
+        senders,
+        probes,
+        &target,
+    )
+    .await?;
+    let Loaded { mut result, ledgers: new } = loaded;
+    ledgers.extend(new);
+    if scenario.verify.after {
+        read_back(&scenario, &ledgers, &tenants, &addresses, options, observer, &mut result).await;
+    }
+    result.verdict = crate::result::verdict::judge(&scenario, &result);
+    target.end().await;
+    Ok(result)
+}
+
+/// What the load needs to know.
+struct Loading<'a> {
+    scenario: &'a Scenario,
+    options: &'a RunOptions,
+    tenants: &'a [Tenant],
+    addresses: &'a Addresses,
+    observer: &'a dyn Observer,
+}
+
+/// What the load leaves.
+struct Loaded {
+    result: RunResult,
+    /// By number of the tenant.
+    ledgers: Vec<(usize, Ledger)>,
+}
+
+async fn load(
+    about: Loading<'_>,
+    runs: Vec<Arc<Run>>,
+    senders: Vec<Vec<Sender>>,
+    probes: probe::Channel,
+    target: &Arc<Target>,
+) -> Result<Loaded> {
+    let Loading { scenario, options, tenants, addresses, observer } = about;
+    let mut result = begin_result(scenario, options);
+    let mut observation = Observation::begin(&observe_options(scenario, options, target)).await?;
+    let log = Log::new();
+    let begin = log.begin;
+    let end = begin + Duration::from_secs_f64(scenario.duration.s() / scenario.compress);
+    let times = Times { begin, end: Some(end) };
+    result.begun_ms = SystemClock.now_ms();
+    let mut sending = JoinSet::new();
+    for (number, (run, senders)) in runs.iter().zip(senders).enumerate() {
+        for sender in senders {
+            let run = Arc::clone(run);
+            sending.spawn(async move { (number, sender.run(&run, times).await) });
+        }
+    }
+    let mut beside = JoinSet::new();
+    let reading = readers::start(scenario, tenants, addresses, times, &options.stop, &mut beside)?;
+    let probing = probes.start(scenario, &runs, tenants, addresses, &mut beside);
+    let mut faults = faults::start(scenario, target, times, &log, &options.stop);
+
+    let mut seconds = Seconds::new(scenario, &runs, &reading, &probing, begin);
+    let mut done = Vec::new();
+    let mut tick = tokio::time::interval(Duration::from_secs(1));
+    tick.tick().await;
+    loop {
+        tokio::select! {
+            joined = sending.join_next(), if !sending.is_empty() => {
+                done.push(joined.expect("BUG: not empty").context("a connection's task failed")?);
+            }
+            _ = tick.tick() => {
+                if let Some(gap) = seconds.stood_still() {
+                    log.add(EventKind::Run, format!("the generator stood still for {:.0} s", gap.as_secs_f64()));
+                }
+                seconds.tick(&mut result.timeline, observer);
+                if let Some(pid) = target.changed_pid() {
+                    observation.target_is(pid);
+                }
+                observation.second(&mut result.timeline).await;
+                target.look(&log).await;
+                if let Some(why) = seconds.beyond(&scenario.limits) {
+                    log.add(EventKind::Run, format!("stopped: {why}"));
+                    options.stop.now();
+                }
+                while faults.try_join_next().is_some() {}
+                let over = Instant::now() >= end || options.stop.is_set();
+                if over && sending.is_empty() && faults.is_empty() {
+                    break;
+                }
+            }
+        }
+    }
+    beside.abort_all();
+    while beside.join_next().await.is_some() {}
+    target.resume(&log);
+    seconds.finish(&mut result);
+    result.wall_s =
+        begin.elapsed().as_secs_f64().min((end - begin).as_secs_f64().max(seconds.meter.last_success_s()));
+    result.partial = options.stop.is_set();
+    if result.partial {
+        log.add(EventKind::Run, "the run was stopped before its time");
+    }
+    totals::fill(&mut result, scenario, &runs, &reading, &probing, &seconds, target);
+    result.events = log.take();
+    observation.end(&mut result).await;
+    result.timeline.finish();
+    Ok(Loaded { result, ledgers: ledgers(&runs, done) })
+}
+
+fn begin_result(scenario: &Scenario, options: &RunOptions) -> RunResult {
+    let (text, overrides) = secrets::hide(scenario, &options.text, &options.overrides);
+    let mut result = RunResult {
+        format: FORMAT,
+        name: scenario.name.clone(),
+        scenario: text,
+        overrides,
+        seed: scenario.seed,
+        target: scenario.target.write.all().join(", "),
+        machine: Machine::this(),
+        part: options.part,
+        account: scenario.account.clone(),
+        notes: totals::notes(scenario),
+        ..RunResult::default()
+    };
+    result.versions.insert("lab".into(), env!("CARGO_PKG_VERSION").into());
+    result
+}
+
+fn observe_options(scenario: &Scenario, options: &RunOptions, target: &Target) -> ObserveOptions {
+    let spec = &scenario.target;
+    ObserveOptions {
+        pid: target.pid(),
+        cgroup: spec.cgroup.clone(),
+        metrics_url: spec.metrics.clone(),
+        headers: spec.headers.0.iter().map(|(name, value)| (name.clone(), value.clone())).collect(),
+        access: options.access.clone(),
+        data_dir: spec.data_dir.clone(),
+    }
+}

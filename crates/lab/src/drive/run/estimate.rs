@@ -1,0 +1,100 @@
+//! What a run will take of this machine, told before it begins.
+
+use crate::drive::tenants::Tenant;
+use crate::drive::write::memory_estimate_bytes;
+use crate::observe::procfs::memory_available_bytes;
+use crate::scenario::Scenario;
+use crate::show::progress::short;
+use anyhow::{Result, ensure};
+use std::fmt;
+
+/// Samples that one core makes and sends in a second: half of what `cortex-110k` in full took, in requests of 2,000
+/// series that all are new every minute (32 M samples in 3.4 CPU seconds, 9.4 M/s), for smaller requests cost more.
+/// What the parts cost, `cargo bench -p lab` says: 17 to 50 ns a sample, and 350 to 550 ns a new series.
+const SAMPLES_PER_CORE_S: f64 = 4e6;
+
+/// Memory of a connection: its buffers, and the body in flight.
+const CONNECTION_BYTES: u64 = 512 << 10;
+
+/// Everything else: code, runtime, histograms.
+const BASE_BYTES: u64 = 48 << 20;
+
+/// What a run will take.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Estimate {
+    /// Tenants on this machine.
+    pub tenants: usize,
+    /// Series at a time at the most.
+    pub series: u64,
+    /// Samples a second at the most.
+    pub samples_per_s: f64,
+    /// New series a second by replacement.
+    pub new_series_per_s: f64,
+    /// Memory of the generator; it does not depend on what the target does.
+    pub memory_bytes: u64,
+    /// Cores of the generator.
+    pub cores: f64,
+    /// Seconds of load.
+    pub duration_s: f64,
+}
+
+impl Estimate {
+    pub(crate) fn of(scenario: &Scenario, tenants: &[Tenant]) -> Self {
+        let series: u64 = tenants.iter().map(|tenant| tenant.plan.series()).sum();
+        let interval_s = scenario.load.interval.s();
+        let samples_per_s = series as f64 / interval_s;
+        let connections: u64 =
+            tenants.iter().map(|t| u64::from(t.plan.writers) * u64::from(scenario.load.connections)).sum();
+        let requests: u64 = tenants.iter().map(|tenant| memory_estimate_bytes(&tenant.plan)).sum();
+        let churn =
+            |every: Option<crate::scenario::Span>| every.map_or(0.0, |every| series as f64 / every.s());
+        Self {
+            tenants: tenants.len(),
+            series,
+            samples_per_s,
+            new_series_per_s: churn(scenario.load.series_interval).max(churn(scenario.load.metric_interval)),
+            memory_bytes: BASE_BYTES + requests + connections * CONNECTION_BYTES,
+            cores: samples_per_s / SAMPLES_PER_CORE_S,
+            duration_s: scenario.duration.s() / scenario.compress,
+        }
+    }
+
+    /// Errors where this machine cannot do it: it would measure itself.
+    pub(crate) fn check(&self, limit: Option<u64>) -> Result<()> {
+        let cores = std::thread::available_parallelism().map_or(1.0, |n| n.get() as f64);
+        ensure!(
+            self.cores <= cores,
+            "{} samples a second need some {:.1} cores to send, and this machine has {cores}: take a smaller \
+             scale, or several machines with --part",
+            short(self.samples_per_s),
+            self.cores
+        );
+        let Some(limit) = limit.or_else(|| memory_available_bytes().map(|bytes| bytes / 2)) else {
+            return Ok(());
+        };
+        ensure!(
+            self.memory_bytes <= limit,
+            "the generator would take about {} MiB for {} series, and {} MiB are allowed (limits.memory, or \
+             half of what is free): take a smaller scale, or several machines with --part",
+            self.memory_bytes >> 20,
+            short(self.series as f64),
+            limit >> 20
+        );
+        Ok(())
+    }
+}
+
+impl fmt::Display for Estimate {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { tenants, series, samples_per_s, new_series_per_s, memory_bytes, cores, duration_s } = self;
+        write!(
+            f,
+            "{tenants} tenants, {} series, {} samples/s, {} new series/s, for {duration_s:.0} s; the generator \
+             will take about {} MiB and {cores:.2} cores",
+            short(*series as f64),
+            short(*samples_per_s),
+            short(*new_series_per_s),
+            memory_bytes.div_ceil(1 << 20)
+        )
+    }
+}

@@ -1,0 +1,60 @@
+//! After the load: what every tenant was promised is read back.
+
+use super::RunOptions;
+use crate::drive::addresses::{Addresses, read_url};
+use crate::drive::tenants::Tenant;
+use crate::result::RunResult;
+use crate::scenario::Scenario;
+use crate::show::progress::Observer;
+use crate::verify::ledger::Ledger;
+use crate::verify::{VerifyOptions, VerifyReport, verify};
+
+/// Reads back what every tenant was promised.
+pub(crate) async fn read_back(
+    scenario: &Scenario,
+    ledgers: &[(usize, Ledger)],
+    tenants: &[Tenant],
+    addresses: &Addresses,
+    options: &RunOptions,
+    observer: &dyn Observer,
+    result: &mut RunResult,
+) {
+    const EXAMPLES_MAX: usize = 3;
+    let mut all = VerifyReport::default();
+    for (number, ledger) in ledgers {
+        let tenant = &tenants[*number];
+        let spec = &scenario.verify;
+        let verify_options = VerifyOptions {
+            headers: tenant.headers.clone(),
+            access: options.access.clone(),
+            patience: spec.patience.0,
+            page_samples: spec.page.whole().max(1),
+            connections: spec.connections,
+            timeout: addresses.timeout,
+            examples_max: EXAMPLES_MAX,
+            tolerance: spec.tolerance,
+            ..VerifyOptions::new(tenant.fill(&read_url(scenario)))
+        };
+        match verify(&verify_options, ledger, observer).await {
+            Ok(report) => all.join(&report, EXAMPLES_MAX),
+            Err(why) => {
+                let VerifyReport { read_back, lost, doubled, wrong, .. } = all;
+                result.unverified = Some(format!("{}: {why:#}", tenant.name));
+                result.warnings.push(format!(
+                    "not read back: {}: {why:#}; before that, {read_back} samples were found, {lost} lost, {doubled} \
+                     doubled, {wrong} wrong",
+                    tenant.name
+                ));
+                return;
+            }
+        }
+    }
+    if all.rounded > 0 {
+        result.warnings.push(format!(
+            "{} samples came back rounded: with values that differ by up to {} of themselves, which \
+             verify.tolerance lets pass",
+            all.rounded, scenario.verify.tolerance
+        ));
+    }
+    result.verify = Some(all);
+}

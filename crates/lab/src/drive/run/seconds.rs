@@ -1,0 +1,210 @@
+//! Figures second by second, put together from all tallies.
+
+use crate::drive::meter::{Meter, Second, Sums, histogram, take_recent};
+use crate::drive::probe::Probing;
+use crate::drive::readers::Reading;
+use crate::drive::send::sender::Run;
+use crate::drive::tally::Tally;
+use crate::result::report::Quantiles;
+use crate::result::{RunResult, SeriesKind, Step, Timeline, names};
+use crate::scenario::shape::Stretch;
+use crate::scenario::{RunLimits, Scenario};
+use crate::show::progress::{Observer, Phase, Progress};
+use hdrhistogram::Histogram;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+/// Looks at all tallies once a second.
+pub(crate) struct Seconds {
+    runs: Vec<Arc<Run>>,
+    reading: Vec<Arc<Reading>>,
+    probing: Arc<Probing>,
+    begin: Instant,
+    duration: Duration,
+    factors: Box<dyn Fn(f64) -> f64 + Send>,
+    pub(crate) meter: Meter,
+    /// Queries, and those of them that succeeded, at the last look.
+    reads: (u64, u64),
+    stretches: Vec<Stretch>,
+    /// For each stretch: latencies, and the sums when it began.
+    steps: Vec<(Histogram<u64>, Sums)>,
+    pub(crate) series_active_max: f64,
+    /// How long the generator itself stood still.
+    pub(crate) still: Duration,
+}
+
+/// Ticks that are further apart than this were held up by nothing that a target can do.
+const STILL_MIN: Duration = Duration::from_secs(4);
+
+fn tallies(runs: &[Arc<Run>]) -> impl Iterator<Item = &Tally> + Clone {
+    runs.iter().map(|run| &run.tally)
+}
+
+impl Seconds {
+    pub(crate) fn new(
+        scenario: &Scenario,
+        runs: &[Arc<Run>],
+        reading: &[Arc<Reading>],
+        probing: &Arc<Probing>,
+        begin: Instant,
+    ) -> Self {
+        let course = scenario.course();
+        let stretches = course.stretches();
+        Self {
+            runs: runs.to_vec(),
+            reading: reading.to_vec(),
+            probing: Arc::clone(probing),
+            begin,
+            duration: Duration::from_secs_f64(scenario.duration.s() / scenario.compress),
+            factors: Box::new(move |at_s| course.factor(at_s)),
+            meter: Meter::new(begin),
+            reads: (0, 0),
+            steps: stretches.iter().map(|_| (histogram(), Sums::default())).collect(),
+            stretches,
+            series_active_max: 0.0,
+            still: Duration::ZERO,
+        }
+    }
+
+    /// How long the generator stood still just before, if it did; asked before each tick.
+    pub(crate) fn stood_still(&mut self) -> Option<Duration> {
+        let gap = self.meter.elapsed();
+        (gap >= STILL_MIN).then(|| {
+            self.still += gap;
+            gap
+        })
+    }
+
+    /// Adds a point.
+    pub(crate) fn tick(&mut self, timeline: &mut Timeline, observer: &dyn Observer) {
+        let second = self.meter.second(tallies(&self.runs), timeline);
+        let at_s = second.at_s;
+        if at_s < self.duration.as_secs_f64() + 1.0 {
+            let (series, offered) = self.active(at_s - 0.5);
+            self.series_active_max = self.series_active_max.max(series);
+            timeline.set(names::SERIES_ACTIVE, "", SeriesKind::Sum, series);
+            timeline.set(names::RATE_OFFERED, "1/s", SeriesKind::Sum, offered);
+        }
+        timeline.set(names::SERIES_DISTINCT, "", SeriesKind::Sum, second.sums.distinct as f64);
+        self.tick_probes(timeline);
+        self.tick_reads(timeline, second.seconds);
+        self.tick_steps(&second);
+        observer.progress(&Progress {
+            phase: Phase::Writing,
+            part: at_s / self.duration.as_secs_f64(),
+            elapsed: Duration::from_secs_f64(at_s),
+            samples: second.sums.acknowledged,
+            samples_per_s: second.acknowledged_per_s,
+            p99_s: second.p99_s(),
+            refused: second.sums.refused,
+            broken: second.sums.broken,
+        });
+    }
+
+    fn tick_probes(&self, timeline: &mut Timeline) {
+        let mut seen = self.probing.lock();
+        if !seen.recent.is_empty() {
+            let p99_s = seen.recent.value_at_quantile(0.99) as f64 / 1e6;
+            timeline.set(names::FRESHNESS_P99, "s", SeriesKind::Max, p99_s);
+            seen.recent.reset();
+        }
+    }
+
+    fn tick_reads(&mut self, timeline: &mut Timeline, seconds: f64) {
+        if self.reading.is_empty() {
+            return;
+        }
+        let (mut queries, mut succeeded) = (0, 0);
+        let mut slowest: Option<f64> = None;
+        for reading in &self.reading {
+            let mut counts = reading.lock();
+            queries += counts.queries;
+            succeeded += counts.succeeded;
+            if !counts.recent.is_empty() {
+                let p99_s = counts.recent.value_at_quantile(0.99) as f64 / 1e6;
+                slowest = Some(slowest.map_or(p99_s, |s| s.max(p99_s)));
+                counts.recent.reset();
+            }
+        }
+        let (queries_before, succeeded_before) = std::mem::replace(&mut self.reads, (queries, succeeded));
+        let (asked, answered) = (queries - queries_before, succeeded - succeeded_before);
+        timeline.set(names::READS, "1/s", SeriesKind::Sum, answered as f64 / seconds);
+        let failed = asked.saturating_sub(answered);
+        timeline.set(names::READS_FAILED, "1/s", SeriesKind::Sum, failed as f64 / seconds);
+        if let Some(p99_s) = slowest {
+            timeline.set(names::READS_P99, "s", SeriesKind::Max, p99_s);
+        }
+    }
+
+    fn tick_steps(&mut self, second: &Second) {
+        // what was counted in the last second belongs to the stretch in which most of it lay
+        let middle = second.at_s - 0.5;
+        let at = self.stretches.iter().rposition(|s| s.from_s <= middle).unwrap_or(0);
+        if let Some((latency, _)) = self.steps.get_mut(at) {
+            latency.add(&second.latency).expect("BUG: equal bounds");
+        }
+        for (stretch, (_, begin)) in self.stretches.iter().zip(&mut self.steps) {
+            if stretch.from_s > middle {
+                *begin = second.sums.clone();
+            }
+        }
+    }
+
+    /// Series and samples a second that the schedule has at `at_s`.
+    fn active(&self, at_s: f64) -> (f64, f64) {
+        let mut all = (0.0, 0.0);
+        for run in &self.runs {
+            let plan = &run.plan;
+            let series = match &run.duty {
+                Some(duty) => duty.series_at(plan, at_s.max(0.0)),
+                None => plan.series() as f64,
+            };
+            all.0 += series;
+            all.1 += series * 1000.0 / f64::from(plan.interval_ms);
+        }
+        all
+    }
+
+    /// Why the run must end, if it is beyond its bounds.
+    pub(crate) fn beyond(&self, limits: &RunLimits) -> Option<String> {
+        let sums = self.meter.sums();
+        if sums.sent as f64 > limits.samples.0 {
+            return Some(format!(
+                "{} samples were sent, and limits.samples allows {}",
+                sums.sent, limits.samples.0
+            ));
+        }
+        let bytes = limits.bytes.0;
+        (sums.bytes > bytes)
+            .then(|| format!("{} bytes were sent, and limits.bytes allows {bytes}", sums.bytes))
+    }
+
+    /// Adds the steps; called once, at the end.
+    pub(crate) fn finish(&mut self, result: &mut RunResult) {
+        let (rest, _) = take_recent(tallies(&self.runs));
+        if let Some((latency, _)) = self.steps.last_mut() {
+            latency.add(&rest).expect("BUG: equal bounds");
+        }
+        let end = Sums::of(tallies(&self.runs));
+        let ends: Vec<Sums> = self.steps.iter().skip(1).map(|(_, sums)| sums.clone()).chain([end]).collect();
+        let reached_s = (Instant::now() - self.begin).as_secs_f64();
+        for ((stretch, (latency, begin)), end) in self.stretches.iter().zip(&self.steps).zip(ends) {
+            if stretch.from_s >= reached_s {
+                break;
+            }
+            let seconds = (stretch.to_s.min(reached_s) - stretch.from_s).max(1e-3);
+            let middle = stretch.from_s.midpoint(stretch.to_s);
+            let refused = |sums: &Sums| sums.refused + sums.broken;
+            result.steps.push(Step {
+                name: stretch.name.clone(),
+                from_s: stretch.from_s,
+                to_s: stretch.to_s,
+                factor: (self.factors)(middle),
+                offered_samples_per_s: self.active(middle).1,
+                samples_per_s: end.acknowledged.saturating_sub(begin.acknowledged) as f64 / seconds,
+                latency: Quantiles::of_micros(latency),
+                refused: refused(&end).saturating_sub(refused(begin)),
+            });
+        }
+    }
+}

@@ -1,0 +1,157 @@
+//! Counts over the whole run, reasons to mistrust them, and what they do not show.
+
+use super::Target;
+use super::seconds::Seconds;
+use crate::drive::meter;
+use crate::drive::probe::Probing;
+use crate::drive::readers::Reading;
+use crate::drive::send::sender::Run;
+use crate::result::report::Quantiles;
+use crate::result::warnings;
+use crate::result::{ReadTotals, RunResult};
+use crate::scenario::{Model, Scenario};
+use std::sync::Arc;
+
+/// The last third of an endurance run is slower than the first by more than this factor: a trend.
+const TREND_FACTOR: f64 = 1.5;
+
+/// Fills in what is known when the load has ended.
+pub(crate) fn fill(
+    result: &mut RunResult,
+    scenario: &Scenario,
+    runs: &[Arc<Run>],
+    reading: &[Arc<Reading>],
+    probing: &Probing,
+    seconds: &Seconds,
+    target: &Target,
+) {
+    result.totals = meter::totals(runs.iter().map(|run| &run.tally));
+    let totals = &mut result.totals;
+    totals.samples_per_s = totals.samples_acknowledged as f64 / result.wall_s.max(1e-3);
+    totals.series_active = seconds.series_active_max as u64;
+    totals.generator_cpu_s = seconds.meter.own_cpu_s();
+    totals.silence_s = seconds.meter.silence_s();
+    totals.restarts = target.deaths();
+    if scenario.load.model == Model::Closed {
+        totals.samples_offered = 0;
+    }
+    let seen = probing.lock();
+    totals.freshness = Quantiles::of_micros(&seen.freshness);
+    totals.invisible = seen.invisible;
+    let wrong = seen.wrong;
+    drop(seen);
+    result.reads = reading.iter().map(|reading| reads(reading, result.wall_s)).collect();
+    result.observed.insert("machine_cores".into(), result.machine.cores as f64);
+    result.warnings.extend(doubts(result, scenario));
+    if !seconds.still.is_zero() {
+        result.warnings.push(format!(
+            "the generator itself stood still for {:.0} s, as on a machine that is suspended: what was late or never \
+             sent for that is not the target's doing",
+            seconds.still.as_secs_f64()
+        ));
+    }
+    if wrong > 0 {
+        result.warnings.push(format!("{wrong} samples were seen with another value while the load went on"));
+    }
+}
+
+fn reads(reading: &Reading, wall_s: f64) -> ReadTotals {
+    let counts = reading.lock();
+    ReadTotals {
+        name: reading.name.clone(),
+        queries: counts.queries,
+        succeeded: counts.succeeded,
+        empty: counts.empty,
+        queries_per_s: counts.succeeded as f64 / wall_s.max(1e-3),
+        by_reason: counts.by_reason.clone(),
+        said: counts.said.clone(),
+        latency: Quantiles::of_micros(&counts.latency),
+        bytes: counts.bytes,
+    }
+}
+
+/// Looks for reasons to mistrust the figures, above all for a generator that was itself the bottleneck.
+fn doubts(result: &RunResult, scenario: &Scenario) -> Vec<String> {
+    let mut all = Vec::new();
+    let totals = &result.totals;
+    if scenario.load.model == Model::Open {
+        all.extend(warnings::late(&totals.lag));
+    }
+    all.extend(warnings::busy(totals.generator_cpu_s, result.wall_s, result.machine.cores as f64));
+    if totals.unsent > 0 {
+        all.push(format!(
+            "{} requests of the schedule were never begun, because their connections were busy: the target is \
+             over its limit, or there are too few connections",
+            totals.unsent
+        ));
+    }
+    all.extend(warnings::short(totals.short));
+    if totals.invisible > 0 {
+        all.push(format!(
+            "{} acknowledged samples were not visible for {:?}",
+            totals.invisible, scenario.verify.invisible_after.0
+        ));
+    }
+    all.extend(warnings::few(&totals.latency));
+    for reads in &result.reads {
+        if reads.empty * 2 > reads.succeeded && reads.succeeded > 0 {
+            all.push(format!(
+                "{}: {} of {} answers were empty: the queries may not fit the data",
+                reads.name, reads.empty, reads.succeeded
+            ));
+        }
+    }
+    if scenario.course().is_endurance()
+        && let [first, .., last] = result.steps.as_slice()
+        && last.latency.p99_s > first.latency.p99_s * TREND_FACTOR
+    {
+        all.push(format!(
+            "a trend: p99 was {:.1} ms in the first third and {:.1} ms in the last",
+            first.latency.p99_s * 1e3,
+            last.latency.p99_s * 1e3
+        ));
+    }
+    all
+}
+
+/// What a run does not show, by what it is.
+pub(crate) fn notes(scenario: &Scenario) -> Vec<String> {
+    let mut notes = scenario.notes.clone();
+    let mut note = |yes: bool, text: &str| {
+        if yes {
+            notes.push(text.to_owned());
+        }
+    };
+    let loopback = scenario.target.write.all().iter().all(|url| {
+        let host = url.split("//").nth(1).unwrap_or_default();
+        host.starts_with("127.") || host.starts_with("localhost") || host.starts_with("[::1]")
+    });
+    note(
+        loopback,
+        "Generator and target share a machine: its cores, its memory and its caches. There is no network.",
+    );
+    note(
+        scenario.reads.is_empty(),
+        "Nothing was asked while the load was written, except to see fresh samples.",
+    );
+    note(
+        scenario.scale != 1.0,
+        &format!(
+            "The scenario was scaled by {}: what grows faster than the load does not show.",
+            scenario.scale
+        ),
+    );
+    note(
+        scenario.compress != 1.0,
+        &format!(
+            "The times of the shape were divided by {}: what takes long to go wrong does not show.",
+            scenario.compress
+        ),
+    );
+    note(!scenario.verify.after, "What was acknowledged was not read back.");
+    note(
+        true,
+        "Senders are the lab's own: their requests have one sample for each series, and their labels are made up.",
+    );
+    notes
+}

@@ -1,0 +1,96 @@
+//! Which slots of a tenant send at a time, and when all are silent.
+
+use crate::generate::plan::Plan;
+use crate::scenario::Grow;
+use crate::scenario::shape::Course;
+use std::sync::Arc;
+
+/// One tenant's part in a shape.
+#[derive(Debug, Clone)]
+pub(crate) struct Duty {
+    course: Arc<Course>,
+    outages: Vec<(f64, f64)>,
+    grow: Grow,
+    /// This tenant, and how many there are at a factor of 1.
+    tenant: u32,
+    tenants: u32,
+    /// Slots of this tenant on all machines at a factor of 1, and at the highest.
+    slots_plain: u64,
+    slots_all: u64,
+}
+
+impl Duty {
+    pub(crate) fn new(
+        course: Arc<Course>,
+        grow: Grow,
+        (tenant, tenants): (u32, u32),
+        (slots_plain, slots_all): (u64, u64),
+    ) -> Self {
+        let outages = course.outages();
+        Self { course, outages, grow, tenant, tenants, slots_plain, slots_all }
+    }
+
+    /// True where slot number `slot`, counted over all machines, sends at `at_s` seconds since the begin.
+    pub(crate) fn has(&self, slot: u64, at_s: f64) -> bool {
+        slot < self.slots_at(at_s)
+    }
+
+    /// How many slots send at `at_s`.
+    pub(crate) fn slots_at(&self, at_s: f64) -> u64 {
+        let factor = self.course.factor(at_s);
+        let slots = match self.grow {
+            Grow::Writers => factor * self.slots_plain as f64,
+            Grow::Tenants => {
+                let there = factor * f64::from(self.tenants) - f64::from(self.tenant);
+                there.clamp(0.0, 1.0) * self.slots_all as f64
+            }
+        };
+        // a thousandth of a slot is a matter of rounding
+        ((slots - 1e-3).ceil().max(0.0) as u64).min(self.slots_all)
+    }
+
+    /// Series of `plan`, this machine's part of the tenant, that the schedule has at `at_s`.
+    pub(crate) fn series_at(&self, plan: &Plan, at_s: f64) -> f64 {
+        let before = u64::from(plan.first_writer) * plan.writer_slots() as u64;
+        let here = self.slots_at(at_s).saturating_sub(before).min(plan.slots_count() as u64);
+        here as f64 * plan.series() as f64 / plan.slots_count() as f64
+    }
+
+    /// When what is due at `due_s` leaves: senders that are silent send it when they are back.
+    pub(crate) fn delayed(&self, due_s: f64) -> f64 {
+        self.outages.iter().find(|(from, to)| (*from..*to).contains(&due_s)).map_or(due_s, |(_, to)| *to)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::scenario::Shape;
+
+    fn duty(text: &str, tenant: u32) -> Duty {
+        let shape: Shape = toml::from_str(text).unwrap();
+        let course = Arc::new(shape.over(100.0, 1.0));
+        let all = match shape.grow {
+            Grow::Writers => (10.0 * course.factor_max()).ceil() as u64,
+            Grow::Tenants => 10,
+        };
+        Duty::new(course, shape.grow, (tenant, 4), (10, all))
+    }
+
+    #[test]
+    fn loads_grow_by_writers_or_by_tenants() {
+        let slots = |text: &str, at| (0..5).map(|t| duty(text, t).slots_at(at)).collect::<Vec<_>>();
+        assert_eq!(slots("", 0.0), [10; 5]);
+        assert_eq!(slots("kind = 'ladder'", 0.0), [2; 5]);
+        assert_eq!(slots("kind = 'stress'\nfactor = 1.25", 0.0), [13; 5]);
+        assert_eq!(slots("kind = 'stress'\nfactor = 1.25\ngrow = 'tenants'", 0.0), [10; 5]);
+        assert_eq!(slots("kind = 'ladder'\ngrow = 'tenants'", 0.0), [8, 0, 0, 0, 0]);
+        assert_eq!(slots("grow = 'tenants'", 0.0), [10, 10, 10, 10, 0]);
+    }
+
+    #[test]
+    fn the_silent_keep_what_they_have() {
+        let duty = duty("kind = 'outage'\nat = ['10s']\nfor = '5s'", 0);
+        assert_eq!([9.0, 10.0, 14.9, 15.0].map(|at| duty.delayed(at)), [9.0, 15.0, 15.0, 15.0]);
+    }
+}

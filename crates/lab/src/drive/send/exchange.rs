@@ -1,0 +1,153 @@
+//! One request: sent until it is taken, refused for good, or given up. Whoever sends anything sends it with this.
+
+use crate::drive::options::RetryPolicy;
+use crate::drive::stop::Stop;
+use crate::drive::tally::Tally;
+use crate::http::{Answer, Client, Failure};
+use bytes::Bytes;
+use hyper::{Method, StatusCode};
+use std::time::{Duration, Instant};
+
+/// What is the same for all requests of a connection.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Terms<'a> {
+    pub(crate) path: &'a str,
+    pub(crate) retry: &'a RetryPolicy,
+    pub(crate) stop: &'a Stop,
+    pub(crate) tally: &'a Tally,
+    /// No repetition begins later, however patient `retry` is.
+    pub(crate) until: Option<Instant>,
+    /// So many refusals for good and not one success end the connection: it measures nothing.
+    pub(crate) rejected_max: u64,
+}
+
+/// What is sent.
+#[derive(Debug, Clone)]
+pub(crate) struct Payload {
+    pub(crate) body: Bytes,
+    /// Samples of all kinds.
+    pub(crate) samples: u64,
+    /// Of those, the ones that a target counts in its answer: native histograms are counted apart.
+    pub(crate) floats: u64,
+    /// When the schedule has it: latency counts from here.
+    pub(crate) intended: Instant,
+}
+
+/// Who keeps an account of each sample.
+pub(crate) trait Account {
+    /// The request has left, and nobody knows what becomes of it. Returns how many of its series had never left before.
+    fn sent(&mut self) -> u64;
+
+    /// It was acknowledged, all of it.
+    fn acknowledged(&mut self);
+}
+
+/// Whether to go on.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Flow {
+    Next,
+    /// This request was the last one: to go on makes no sense.
+    Last,
+    /// This request was not begun any more.
+    End,
+}
+
+/// What an attempt led to.
+enum Verdict {
+    /// The request is settled.
+    Done(Flow),
+    /// It is to be repeated, after the time that the target asked for.
+    Again(Option<Duration>),
+}
+
+/// Sends `payload` over `client`, and counts what becomes of it.
+pub(crate) async fn exchange(
+    client: &mut Client,
+    payload: Payload,
+    terms: Terms<'_>,
+    account: &mut impl Account,
+) -> Flow {
+    let Terms { retry, stop, tally, .. } = terms;
+    let give_up = Instant::now() + retry.give_up_after;
+    let give_up = terms.until.map_or(give_up, |until| give_up.min(until));
+    let mut pause = retry.backoff_min;
+    tally.lock().offer(payload.samples);
+    loop {
+        let begin = Instant::now();
+        let answer = client.send(Method::POST, terms.path, payload.body.clone()).await;
+        let wait = match settle(answer, begin.elapsed(), &payload, terms, account) {
+            Verdict::Done(flow) => return flow,
+            Verdict::Again(asked) => asked.unwrap_or(pause),
+        };
+        if stop.is_set() || Instant::now() + wait > give_up {
+            return give_up_after(tally, retry.give_up_after);
+        }
+        tally.lock().retries += 1;
+        pause = (pause * 2).min(retry.backoff_max);
+        tokio::select! {
+            () = tokio::time::sleep(wait) => {}
+            () = stop.wait() => {}
+        }
+    }
+}
+
+/// Enters an attempt in the account and the tally.
+fn settle(
+    answer: Result<Answer, Failure>,
+    took: Duration,
+    payload: &Payload,
+    terms: Terms<'_>,
+    account: &mut impl Account,
+) -> Verdict {
+    let mut tally = terms.tally.lock();
+    tally.attempts += 1;
+    let mut new = 0;
+    // of a connection that broke nobody knows how far the request came
+    if !matches!(answer, Err(Failure::Connect(_))) {
+        new = account.sent();
+        tally.series_new += new;
+        tally.bytes += payload.body.len() as u64;
+        tally.samples_sent += payload.samples;
+    }
+    let answer = match answer {
+        Ok(answer) => answer,
+        Err(failure) => {
+            tally.failed(&failure);
+            return Verdict::Again(None);
+        }
+    };
+    let status = answer.status;
+    *tally.statuses.entry(status.as_u16()).or_default() += 1;
+    if status.is_success() {
+        if samples_written(&answer).is_some_and(|written| written < payload.floats) {
+            tally.short += 1;
+        } else {
+            tally.success(payload.intended.elapsed(), took, payload.samples, new > 0);
+            account.acknowledged();
+        }
+        return Verdict::Done(Flow::Next);
+    }
+    tally.refused(status.as_u16(), took, || answer.text());
+    if status.is_server_error() || status == StatusCode::TOO_MANY_REQUESTS {
+        let asked = answer.retry_after();
+        tally.without_retry_after += u64::from(asked.is_none());
+        return Verdict::Again(asked.map(|asked| asked.min(terms.retry.retry_after_max)));
+    }
+    tally.rejected += 1;
+    let hopeless = tally.samples_acknowledged == 0 && tally.rejected >= terms.rejected_max;
+    Verdict::Done(if hopeless { Flow::Last } else { Flow::Next })
+}
+
+/// What a remote-write 2.0 target says that it wrote.
+fn samples_written(answer: &Answer) -> Option<u64> {
+    let header = answer.headers.get("x-prometheus-remote-write-samples-written")?;
+    header.to_str().ok()?.parse().ok()
+}
+
+/// Gives a request up; where no other got through for as long either, the target is gone and the connection ends.
+fn give_up_after(tally: &Tally, after: Duration) -> Flow {
+    let mut counts = tally.lock();
+    counts.given_up += 1;
+    let dead = counts.last_success.is_none_or(|at| at.elapsed() >= after);
+    if dead { Flow::Last } else { Flow::Next }
+}

@@ -1,0 +1,332 @@
+//! The target's process: started, watched, killed and ended by the run, where the scenario says so.
+
+mod output;
+pub(crate) mod sandbox;
+
+use self::output::Output;
+use crate::drive::log::Log;
+use crate::drive::stop::Stop;
+use crate::http::{Access, Client, Endpoint};
+use crate::observe::procfs::Process;
+use crate::result::EventKind;
+use crate::scenario::TargetSpec;
+use anyhow::{Context, Result, bail, ensure};
+use bytes::Bytes;
+use hyper::{HeaderMap, Method};
+use rustix::process::{Pid, Signal, kill_process};
+use std::os::unix::process::CommandExt;
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::sync::{Arc, Mutex, MutexGuard};
+use std::time::{Duration, Instant};
+
+/// A target that was started is ready within this time.
+const READY_WITHIN: Duration = Duration::from_secs(120);
+
+/// A target that is ready answers within this time.
+const ANSWER_WITHIN: Duration = Duration::from_secs(2);
+
+/// A target that is told to end does so within this time, or is killed.
+const END_WITHIN: Duration = Duration::from_secs(15);
+
+/// What was killed is gone within this time: the kernel frees its memory first.
+const KILLED_WITHIN: Duration = Duration::from_secs(10);
+
+/// The target's process, if the run knows it.
+#[derive(Debug)]
+pub struct Target {
+    /// Starts it; without it the target is somebody else's, and stays when the run ends.
+    command: Option<String>,
+    ready: Ready,
+    state: Mutex<State>,
+}
+
+/// How a target that was started shows that it can be loaded.
+#[derive(Debug)]
+enum Ready {
+    /// A request is answered with success.
+    Answers(Endpoint),
+    /// Connections to all addresses that are written to come about.
+    Listens(Vec<Endpoint>),
+}
+
+impl Ready {
+    async fn of(spec: &TargetSpec, access: &Access) -> Result<Self> {
+        if let Some(url) = &spec.ready {
+            return Ok(Self::Answers(Endpoint::resolve(url, access).await?));
+        }
+        let mut endpoints = Vec::new();
+        for url in spec.write.all() {
+            // any tenant will do: all are written to at the same place
+            let url = url.replace("{tenant}", &format!("{}0", spec.tenant_prefix)).replace("{index}", "0");
+            endpoints.push(Endpoint::resolve(&url, access).await?);
+        }
+        Ok(Self::Listens(endpoints))
+    }
+
+    async fn is_now(&self) -> bool {
+        let client = |to: &Endpoint| Client::new(to.clone(), HeaderMap::new(), ANSWER_WITHIN);
+        match self {
+            Self::Answers(to) => {
+                let answer = client(to).send(Method::GET, to.path(), Bytes::new()).await;
+                answer.is_ok_and(|answer| answer.status.is_success())
+            }
+            Self::Listens(all) => {
+                for to in all {
+                    if client(to).connect().await.is_err() {
+                        return false;
+                    }
+                }
+                true
+            }
+        }
+    }
+}
+
+impl std::fmt::Display for Ready {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Answers(to) => write!(f, "{to:?} did not answer with success"),
+            Self::Listens(all) => write!(f, "nothing listened at {all:?}"),
+        }
+    }
+}
+
+#[derive(Debug, Default)]
+struct State {
+    child: Option<Child>,
+    /// Of the child, where it is the run's own.
+    output: Option<Arc<Output>>,
+    pid: Option<u32>,
+    /// The process is another one than observation knows.
+    changed: bool,
+    paused: bool,
+    /// The run itself took it down.
+    down: bool,
+    /// It ended by itself.
+    deaths: u64,
+}
+
+impl Target {
+    /// Starts the target, if `spec` has a command, and waits until it is ready.
+    pub async fn start(spec: &TargetSpec, access: &Access, stop: &Stop) -> Result<Self> {
+        let ready = Ready::of(spec, access).await?;
+        if let (Some(pid), None) = (spec.pid, &spec.start) {
+            let found = Process::Id(pid).started_ticks().is_some();
+            ensure!(found, "there is no process {pid} on this machine");
+        }
+        let state = State { pid: spec.pid, ..State::default() };
+        let this = Self { command: spec.start.clone(), ready, state: Mutex::new(state) };
+        if let Some(command) = &this.command {
+            let taken = matches!(this.ready, Ready::Listens(_)) && this.ready.is_now().await;
+            ensure!(
+                !taken,
+                "something listens at {} already: let {{port}} stand for a free port in target.start and target.write, \
+                 or say with target.ready how the started target can be told from it",
+                spec.write.all().join(", ")
+            );
+            this.launch(command)?;
+            this.wait_ready(stop).await.with_context(|| format!("start the target with {command:?}"))?;
+        }
+        Ok(this)
+    }
+
+    fn launch(&self, command: &str) -> Result<()> {
+        let mut shell = Command::new("sh");
+        // a group of its own, so that Ctrl-C in the terminal is for the lab alone
+        shell.args(["-c", &format!("exec {command}")]).stdin(Stdio::null()).process_group(0);
+        let mut output = None;
+        if self.command.is_some() {
+            let (reader, writer) = std::io::pipe().context("make a pipe for the target's output")?;
+            shell.stdout(writer.try_clone()?).stderr(writer);
+            output = Some(Arc::new(Output::read(reader).context("start a thread for the target's output")?));
+        } else {
+            // somebody else's target outlives the run, and a pipe would break with it
+            shell.stdout(Stdio::null());
+        }
+        let child = shell.spawn().with_context(|| format!("start {command:?}"))?;
+        let mut state = self.state();
+        state.pid = Some(child.id());
+        (state.child, state.output) = (Some(child), output);
+        (state.changed, state.down) = (true, false);
+        Ok(())
+    }
+
+    async fn wait_ready(&self, stop: &Stop) -> Result<()> {
+        let begin = Instant::now();
+        loop {
+            let ready = self.ready.is_now().await;
+            // first: where it ended because another has its port, that other one answers
+            if let Some(status) = self.ended()? {
+                bail!("it ended with {status}{}", self.last_words().await);
+            }
+            if ready {
+                return Ok(());
+            }
+            ensure!(!stop.is_set(), "stopped");
+            ensure!(begin.elapsed() < READY_WITHIN, "{} within {READY_WITHIN:?}", self.ready);
+            tokio::time::sleep(Duration::from_millis(50)).await;
+        }
+    }
+
+    /// How what was started ended, if it did and should not have.
+    fn ended(&self) -> Result<Option<ExitStatus>> {
+        let status = match &mut self.state().child {
+            Some(child) => child.try_wait()?,
+            None => None,
+        };
+        Ok(status.filter(|status| !self.has_only_told(*status)))
+    }
+
+    /// The last lines that it printed, to be put behind how it ended.
+    async fn last_words(&self) -> String {
+        let output = self.state().output.clone();
+        let lines = match output {
+            Some(output) => output.last_lines().await,
+            None => return String::new(),
+        };
+        if lines.is_empty() {
+            ", and printed nothing".to_owned()
+        } else {
+            format!("; it said: {}", lines.join(" | "))
+        }
+    }
+
+    /// The process as it is now.
+    pub fn pid(&self) -> Option<u32> {
+        let mut state = self.state();
+        state.changed = false;
+        state.pid
+    }
+
+    /// The process, if it is another one than was last told.
+    pub(crate) fn changed_pid(&self) -> Option<u32> {
+        let mut state = self.state();
+        std::mem::take(&mut state.changed).then_some(state.pid)?
+    }
+
+    /// Times that it ended without having been told to.
+    pub(crate) fn deaths(&self) -> u64 {
+        self.state().deaths
+    }
+
+    /// Looks whether it is still there.
+    pub(crate) async fn look(&self, log: &Log) {
+        let Some(how) = self.death(log) else { return };
+        log.add(EventKind::Target, format!("the target ended by itself: {how}{}", self.last_words().await));
+    }
+
+    /// How it ended, if it did since the last look and was not told to.
+    fn death(&self, log: &Log) -> Option<String> {
+        let mut state = self.state();
+        if state.down {
+            return None;
+        }
+        let pid = state.pid;
+        let how = match (&mut state.child, pid) {
+            (Some(child), _) => match child.try_wait().ok().flatten()? {
+                status if self.has_only_told(status) => {
+                    (state.down, state.pid, state.child) = (true, None, None);
+                    log.add(
+                        EventKind::Target,
+                        "the command that started the target ended: its process is not known",
+                    );
+                    return None;
+                }
+                status => status.to_string(),
+            },
+            (None, Some(pid)) if Process::Id(pid).started_ticks().is_none() => "gone".to_owned(),
+            (None, _) => return None,
+        };
+        state.deaths += 1;
+        (state.down, state.pid) = (true, None);
+        Some(how)
+    }
+
+    /// True where a command of somebody else's target has done its work: it told a service manager to start it.
+    fn has_only_told(&self, status: ExitStatus) -> bool {
+        self.command.is_none() && status.success()
+    }
+
+    /// `kill -9`; says what was killed. It is gone then, and so are its ports and locks.
+    pub(crate) async fn kill(&self) -> Result<String> {
+        let pid = self.signal(Signal::KILL)?;
+        let begin = Instant::now();
+        {
+            let mut state = self.state();
+            (state.down, state.pid) = (true, None);
+            if let Some(child) = &mut state.child {
+                child.wait().ok();
+            }
+        }
+        while Process::Id(pid).started_ticks().is_some() && begin.elapsed() < KILLED_WITHIN {
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+        Ok(format!("kill -9 {pid}"))
+    }
+
+    /// Starts it again after [`Self::kill`]: by `restart`, or as the run started it.
+    pub(crate) async fn restart(&self, restart: Option<&str>, stop: &Stop) -> Result<()> {
+        let command = restart.or(self.command.as_deref()).context("no command to start it again")?;
+        self.launch(command)?;
+        self.wait_ready(stop).await
+    }
+
+    /// Stops it where it is, until [`Self::resume`].
+    pub(crate) fn pause(&self) -> Result<String> {
+        let pid = self.signal(Signal::STOP)?;
+        self.state().paused = true;
+        Ok(format!("paused {pid}"))
+    }
+
+    /// Lets it go on, if it was paused.
+    pub(crate) fn resume(&self, log: &Log) {
+        if !self.state().paused {
+            return;
+        }
+        self.state().paused = false;
+        match self.signal(Signal::CONT) {
+            Ok(pid) => log.add(EventKind::Fault, format!("resumed {pid}")),
+            Err(why) => log.add(EventKind::Target, format!("could not be resumed: {why:#}")),
+        }
+    }
+
+    /// Ends what the run started. Somebody else's target stays, also where a fault had it started again.
+    pub async fn end(&self) {
+        let begin = Instant::now();
+        if self.command.is_none() || self.state().child.is_none() {
+            return;
+        }
+        self.signal(Signal::TERM).ok();
+        while begin.elapsed() < END_WITHIN {
+            let ended = self.state().child.as_mut().is_none_or(|child| !matches!(child.try_wait(), Ok(None)));
+            if ended {
+                return;
+            }
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+    }
+
+    fn signal(&self, signal: Signal) -> Result<u32> {
+        let pid = self.state().pid.context("the target has no process")?;
+        let raw = i32::try_from(pid).ok().and_then(Pid::from_raw).context("no process has this id")?;
+        kill_process(raw, signal).with_context(|| format!("signal process {pid}"))?;
+        Ok(pid)
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().expect("BUG: a task panicked while it held the target")
+    }
+}
+
+impl Drop for Target {
+    /// Whatever the run's end was, nothing that it started stays, and nobody else's target stays paused.
+    fn drop(&mut self) {
+        if self.state().paused {
+            self.signal(Signal::CONT).ok();
+        }
+        if let (Some(child), true) = (&mut self.state().child, self.command.is_some()) {
+            child.kill().ok();
+            child.wait().ok();
+        }
+    }
+}

@@ -1,0 +1,84 @@
+//! A fresh directory and a free port for a target that the run starts: `{data}` and `{port}` in a scenario.
+
+use crate::scenario::{TargetSpec, Texts};
+use anyhow::{Context, Result};
+use std::net::{Ipv4Addr, TcpListener};
+use tempfile::TempDir;
+
+/// Stands for a directory that is empty when the target starts, and is removed when the run ends.
+const DATA: &str = "{data}";
+
+/// Stands for a TCP port of this machine that nobody listens on.
+const PORT: &str = "{port}";
+
+/// What a started target is given for one run. Dropping it removes the directory.
+#[derive(Debug)]
+pub(crate) struct Sandbox {
+    _data: Option<TempDir>,
+}
+
+impl Sandbox {
+    /// Fills `{data}` and `{port}` into `target`, where its `start` has them.
+    pub(crate) fn fill(target: &mut TargetSpec) -> Result<Self> {
+        let start = target.start.clone().unwrap_or_default();
+        if start.contains(PORT) {
+            let port = free_port().context("find a free port for the target")?.to_string();
+            each_text(target, |text| *text = text.replace(PORT, &port));
+        }
+        let mut data = None;
+        if start.contains(DATA) {
+            let folder = tempfile::Builder::new().prefix("floodmark-lab-").tempdir();
+            let folder = folder.context("make a directory for the target's data")?;
+            let path =
+                folder.path().to_str().context("the directory for temporary files has no plain path")?;
+            each_text(target, |text| *text = text.replace(DATA, path));
+            target.data_dir = target.data_dir.take().map(|dir| match dir.to_str() {
+                Some(text) => text.replace(DATA, path).into(),
+                None => dir,
+            });
+            data = Some(folder);
+        }
+        Ok(Self { _data: data })
+    }
+}
+
+/// A port that the kernel has just given out and taken back. It gives the same one out again only after all others.
+fn free_port() -> std::io::Result<u16> {
+    Ok(TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?.local_addr()?.port())
+}
+
+/// The command and all addresses.
+fn each_text(target: &mut TargetSpec, change: impl Fn(&mut String)) {
+    match &mut target.write {
+        Texts::One(url) => change(url),
+        Texts::Many(urls) => urls.iter_mut().for_each(&change),
+    }
+    let others = [&mut target.start, &mut target.read, &mut target.ready, &mut target.metrics];
+    others.into_iter().flatten().for_each(change);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Scenario;
+
+    #[test]
+    fn each_run_has_a_directory_and_a_port_of_its_own() {
+        let text = "[target]\nstart = 'serve --http 127.0.0.1:{port} --data-dir {data}/x --memory {memory}'\n\
+                    write = ['http://127.0.0.1:{port}/{tenant}']\nready = 'http://127.0.0.1:{port}/-/ready'\n\
+                    data_dir = '{data}/x'";
+        let target = Scenario::parse(text).unwrap().target;
+        let (mut one, mut two) = (target.clone(), target);
+        let (first, second) = (Sandbox::fill(&mut one).unwrap(), Sandbox::fill(&mut two).unwrap());
+        assert_ne!(one.start, two.start);
+        let folder = one.data_dir.as_ref().unwrap().parent().unwrap().to_owned();
+        assert!(folder.is_dir() && one.start.as_ref().unwrap().contains(folder.to_str().unwrap()));
+        let port =
+            one.write.all()[0].strip_prefix("http://127.0.0.1:").unwrap().strip_suffix("/{tenant}").unwrap();
+        assert!(port.parse::<u16>().unwrap() > 0);
+        assert_eq!(one.ready.unwrap(), format!("http://127.0.0.1:{port}/-/ready"));
+        assert!(one.start.unwrap().ends_with("--memory {memory}"), "a search fills that in");
+        drop((first, second));
+        assert!(!folder.exists());
+    }
+}

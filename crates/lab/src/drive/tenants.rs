@@ -1,0 +1,303 @@
+//! Tenants: which samples each sends, and as whom.
+
+use super::addresses::Addresses;
+use crate::drive::options::{Pace, RetryPolicy};
+use crate::drive::send::duty::Duty;
+use crate::drive::send::sender::{Acknowledged, Run};
+use crate::drive::stop::Stop;
+use crate::drive::tally::Tally;
+use crate::generate::fleet::{Fleet, Histograms};
+use crate::generate::plan::Plan;
+use crate::scenario::{Grow, Load, Model, Scenario, Span};
+use anyhow::{Context, Result, ensure};
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+use stdx::clock::SystemClock;
+use stdx::rng::mix;
+use tokio::sync::mpsc;
+
+/// Rounds of a closed run: it ends by its time.
+const ROUNDS_CLOSED: u32 = 10_000_000;
+
+/// One tenant of a scenario, as far as this machine is concerned.
+#[derive(Debug, Clone)]
+pub(crate) struct Tenant {
+    /// Among all that this machine loads.
+    pub(crate) number: usize,
+    /// Among all of the scenario.
+    pub(crate) index: u32,
+    /// What the target knows it as.
+    pub(crate) name: String,
+    /// Sent with each request, reads included.
+    pub(crate) headers: Vec<(String, String)>,
+    /// What this machine sends of it.
+    pub(crate) plan: Plan,
+    /// When it sends.
+    pub(crate) duty: Duty,
+}
+
+/// The tenants of `scenario` of which this machine has any writer.
+pub(crate) fn of(scenario: &Scenario, part: (u32, u32), now_ms: i64) -> Result<Vec<Tenant>> {
+    let load = scenario.scaled();
+    let course = Arc::new(scenario.course());
+    let factor = course.factor_max();
+    let grown = |n: u32| (f64::from(n) * factor - 1e-9).ceil().max(1.0) as u32;
+    let grow = scenario.shape.grow;
+    let (tenants, writers) = match grow {
+        Grow::Tenants => (grown(load.tenants), load.writers),
+        Grow::Writers => (load.tenants, grown(load.writers)),
+    };
+    let mut all = Vec::new();
+    for index in 0..tenants {
+        let Some((first_writer, writers_here)) = writers_of(index, tenants, writers, part) else { continue };
+        let name = format!("{}{index}", scenario.target.tenant_prefix);
+        let plan = plan(scenario, &load, (index, &name), (first_writer, writers_here), now_ms)?;
+        let slots = |writers: u32| u64::from(writers) * plan.writer_slots() as u64;
+        let slots_all = slots(writers);
+        let slots_plain = slots(load.writers);
+        let duty = Duty::new(Arc::clone(&course), grow, (index, load.tenants), (slots_plain, slots_all));
+        let headers = headers(scenario, &name, index, now_ms);
+        all.push(Tenant { number: all.len(), index, name, headers, plan, duty });
+    }
+    ensure!(!all.is_empty(), "part {} of {} has no writer: there are too many parts", part.0, part.1);
+    Ok(all)
+}
+
+/// First writer and number of writers of tenant `index` that part `part` of `parts` has: all writers of all
+/// tenants are numbered, and each part takes a stretch of them.
+fn writers_of(index: u32, tenants: u32, writers: u32, (part, parts): (u32, u32)) -> Option<(u32, u32)> {
+    let all = u64::from(tenants) * u64::from(writers);
+    let cut = |part: u32| all * u64::from(part) / u64::from(parts);
+    let begin = u64::from(index) * u64::from(writers);
+    let from = cut(part - 1).clamp(begin, begin + u64::from(writers));
+    let to = cut(part).clamp(begin, begin + u64::from(writers));
+    (from < to).then(|| ((from - begin) as u32, (to - from) as u32))
+}
+
+fn headers(scenario: &Scenario, name: &str, index: u32, now_ms: i64) -> Vec<(String, String)> {
+    let spec = &scenario.target;
+    let mut headers: Vec<(String, String)> = Vec::new();
+    if !spec.tenant_header.is_empty() {
+        headers.push((spec.tenant_header.clone(), name.to_owned()));
+    }
+    if let Some(auth) = &spec.auth {
+        let value = crate::drive::auth::authorization(auth, name, (now_ms / 1000).max(0) as u64);
+        headers.push(("Authorization".into(), value));
+    }
+    for (header, value) in &spec.headers.0 {
+        headers.retain(|(other, _)| !other.eq_ignore_ascii_case(header));
+        headers.push((header.clone(), fill(value, name, index)));
+    }
+    headers
+}
+
+fn fill(text: &str, name: &str, index: u32) -> String {
+    text.replace("{tenant}", name).replace("{index}", &index.to_string())
+}
+
+fn plan(
+    scenario: &Scenario,
+    load: &Load,
+    (index, name): (u32, &str),
+    writers: (u32, u32),
+    now_ms: i64,
+) -> Result<Plan> {
+    let interval_ms = u32::try_from(load.interval.ms()).context("the interval")?.max(1);
+    let interval = u64::from(interval_ms);
+    let metrics = u32::try_from(load.metrics.whole()).context("metrics")?;
+    let ticks = |every: Option<Span>| every.map(|every| (every.ms() / interval).max(1));
+    // the samples of a round are younger than the round by up to an interval, and must not lie ahead
+    let first_tick = u64::try_from(now_ms)? / interval - 1;
+    let duration_s = scenario.duration.s() / scenario.compress;
+    let rounds = (duration_s * 1000.0 / interval as f64).ceil();
+    let series_churn_ticks = ticks(load.series_interval);
+    let relabel_ticks = scenario
+        .course()
+        .relabels()
+        .iter()
+        .map(|at| first_tick + (at * 1000.0 / interval as f64) as u64)
+        .collect();
+    let plan = Plan {
+        fleet: Fleet {
+            // tenants may be mixed up: equal series would hide that
+            seed: if index == 0 { scenario.seed } else { mix(scenario.seed ^ mix(index.into())) },
+            labels: load.labels,
+            metric_name_bytes: load.metric_name_bytes,
+            label_name_bytes: load.label_name_bytes,
+            label_value_bytes: load.label_value_bytes,
+            cycles: load.cycles.iter().map(|(name, values)| (name.clone(), *values)).collect(),
+            fixed: scenario
+                .target
+                .tenant_label
+                .iter()
+                .map(|label| (label.clone(), name.to_owned()))
+                .collect(),
+            histograms: Histograms::of_share(load.histograms, load.histogram_buckets, metrics),
+        },
+        metrics,
+        targets: load.series_per_metric.whole(),
+        writers: writers.1,
+        first_writer: writers.0,
+        batch: load.batch,
+        values: load.values,
+        interval_ms,
+        first_tick,
+        rounds_max: match load.model {
+            Model::Open => rounds.max(1.0) as u32,
+            Model::Closed => ROUNDS_CLOSED,
+        },
+        series_churn_ticks,
+        series_churn_staggered: false,
+        metric_churn_ticks: ticks(load.metric_interval),
+        series_churn_spread: (series_churn_ticks.unwrap_or(0) as f64 * load.jitter) as u64,
+        value_ticks: ticks(load.value_interval).unwrap_or(0),
+        relabel_ticks,
+    };
+    plan.check()?;
+    Ok(plan)
+}
+
+impl Tenant {
+    /// Fills this tenant into a URL.
+    pub(crate) fn fill(&self, text: &str) -> String {
+        fill(text, &self.name, self.index)
+    }
+
+    /// What its senders share.
+    pub(crate) fn run(
+        &self,
+        scenario: &Scenario,
+        addresses: &Addresses,
+        stop: &Stop,
+        probes: Option<mpsc::Sender<Acknowledged>>,
+    ) -> Run {
+        let plan = self.plan.clone();
+        let per_s = plan.series() as f64 * 1000.0 / f64::from(plan.interval_ms);
+        let open = scenario.load.model == Model::Open;
+        Run {
+            pace: if open { Pace::Open { samples_per_s: per_s } } else { Pace::Closed },
+            duty: open.then(|| self.duty.clone()),
+            probes,
+            ..self.bare_run(plan, scenario, addresses, stop)
+        }
+    }
+
+    /// The plan of the past, if the scenario has any.
+    pub(crate) fn past(&self, scenario: &Scenario) -> Result<Option<Plan>> {
+        let load = &scenario.load;
+        let Some(history) = load.history else { return Ok(None) };
+        let interval_ms = load.history_interval.unwrap_or(load.interval).ms().max(1);
+        let rounds = history.ms() / interval_ms;
+        let end_tick = u64::try_from(self.plan.round_ms(0))? / interval_ms;
+        let plan = Plan {
+            interval_ms: u32::try_from(interval_ms).context("history_interval")?,
+            rounds_max: u32::try_from(rounds).context("history")?.max(1),
+            first_tick: end_tick.saturating_sub(rounds + 1),
+            series_churn_ticks: None,
+            metric_churn_ticks: None,
+            relabel_ticks: Vec::new(),
+            ..self.plan.clone()
+        };
+        plan.check().context("history")?;
+        Ok(Some(plan))
+    }
+
+    /// A closed loop through `plan`.
+    pub(crate) fn past_run(
+        &self,
+        plan: Plan,
+        scenario: &Scenario,
+        addresses: &Addresses,
+        stop: &Stop,
+    ) -> Run {
+        self.bare_run(plan, scenario, addresses, stop)
+    }
+
+    fn bare_run(&self, plan: Plan, scenario: &Scenario, addresses: &Addresses, stop: &Stop) -> Run {
+        let load = &scenario.load;
+        Run {
+            plan,
+            tenant: self.number as u32,
+            pace: Pace::Closed,
+            version: scenario.version(),
+            path: addresses.write_path(self.number),
+            retry: RetryPolicy {
+                backoff_min: load.backoff_min.0,
+                backoff_max: load.backoff_max.0,
+                retry_after_max: load.retry_after_max.0,
+                give_up_after: load.give_up_after.0,
+            },
+            stop: stop.clone(),
+            lead: None,
+            duty: None,
+            probes: None,
+            tally: Tally::new(),
+            clock: SystemClock,
+            caught_up: AtomicBool::new(false),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const NOW_MS: i64 = 1_795_284_000_000;
+
+    #[test]
+    fn parts_share_all_writers_of_all_tenants() {
+        let scenario = Scenario::parse("[load]\ntenants = 3\nwriters = 5").unwrap();
+        for parts in [1, 2, 4, 7, 15] {
+            let mut seen = std::collections::BTreeSet::new();
+            for part in 1..=parts {
+                for tenant in of(&scenario, (part, parts), NOW_MS).unwrap() {
+                    for writer in 0..tenant.plan.writers {
+                        assert!(
+                            seen.insert((tenant.index, tenant.plan.first_writer + writer)),
+                            "{part}/{parts}"
+                        );
+                    }
+                }
+            }
+            assert_eq!(seen.len(), 15);
+        }
+        assert!(of(&scenario, (16, 16), NOW_MS).is_ok() && of(&scenario, (1, 16), NOW_MS).is_err());
+    }
+
+    #[test]
+    fn a_spike_of_tenants_makes_them_ready_and_leaves_them_off_duty() {
+        let text = "[load]\ntenants = 10\n[shape]\nkind = 'spike'\nfactor = 1.2\ngrow = 'tenants'";
+        let scenario = Scenario::parse(text).unwrap();
+        let tenants = of(&scenario, (1, 1), NOW_MS).unwrap();
+        assert_eq!(tenants.len(), 12);
+        let series = |at| tenants.iter().map(|t| t.duty.series_at(&t.plan, at)).sum::<f64>();
+        assert_eq!(series(0.0) * 1.2, series(31.0));
+        assert_ne!(tenants[0].plan.fleet.seed, tenants[1].plan.fleet.seed);
+    }
+
+    #[test]
+    fn headers_name_the_tenant_and_can_be_replaced() {
+        let text = "[target]\nheaders = { x-scope-orgid = 'team {index}', A = '{tenant}' }\n\
+                    auth = { kind = 'bearer', token = 'k' }";
+        let scenario = Scenario::parse(text).unwrap();
+        let headers = &of(&scenario, (1, 1), NOW_MS).unwrap()[0].headers;
+        let get = |name: &str| headers.iter().find(|(n, _)| n == name).map(|(_, value)| value.as_str());
+        assert_eq!(get("x-scope-orgid"), Some("team 0"));
+        assert_eq!((get("X-Scope-OrgID"), get("A")), (None, Some("tenant-0")));
+        assert_eq!(get("Authorization"), Some("Bearer k"));
+    }
+
+    #[test]
+    fn samples_never_lie_ahead_and_the_past_ends_before_the_run() {
+        let text =
+            "[load]\ninterval = '7s'\nhistory = '1h'\nhistory_interval = '60s'\nseries_interval = '70s'";
+        let scenario = Scenario::parse(text).unwrap();
+        let tenant = of(&scenario, (1, 1), NOW_MS).unwrap().remove(0);
+        let plan = &tenant.plan;
+        assert!(plan.round_ms(1) <= NOW_MS && plan.round_ms(1) > NOW_MS - 7_000);
+        assert_eq!((plan.series_churn_ticks, plan.rounds_max), (Some(10), 9));
+        let past = tenant.past(&scenario).unwrap().unwrap();
+        assert!(past.round_ms(past.rounds_max) <= plan.round_ms(0));
+        assert_eq!(past.rounds_max, 60);
+    }
+}

@@ -1,0 +1,324 @@
+//! Which samples a run consists of: series × rounds, as a pure function.
+//!
+//! ```text
+//!   writer ── targets ── metrics          a writer's series, target by target, each with all metrics
+//!     └ slots of `batch` series           a slot is one request in every round
+//!
+//!   round r ── tick = first_tick + r      ticks count intervals since 1970, not since the start
+//!           └─ time = tick × interval + the target's offset within the interval
+//! ```
+//!
+//! Because labels, times and values hang on absolute ticks, two runs with equal settings that overlap in
+//! time send the same samples, and a restarted run goes on where the old one was: nothing new appears.
+
+use crate::generate::fleet::{BUCKETS_MAX, Fleet, Part};
+use crate::generate::template::{TIMESTAMP_MS_END, TIMESTAMP_MS_MIN};
+use crate::generate::values::{self, ValueModel};
+use anyhow::{Result, ensure};
+use model::caps::SERIES_LABELS_MAX;
+use serde::{Deserialize, Serialize};
+use stdx::rng::mix;
+
+/// Everything that decides what is sent; not when, nor how it is spread over connections.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Plan {
+    /// What series are called.
+    pub fleet: Fleet,
+    /// Metrics that each target exposes.
+    pub metrics: u32,
+    /// Targets of one writer: series for each metric.
+    pub targets: u64,
+    /// Senders, each with targets of its own.
+    pub writers: u32,
+    /// Number of the first writer: several machines share one fleet by taking different numbers.
+    pub first_writer: u32,
+    /// Series in one request.
+    pub batch: u32,
+    /// How values go.
+    pub values: ValueModel,
+    /// Between two samples of a series.
+    pub interval_ms: u32,
+    /// The tick of round 0.
+    pub first_tick: u64,
+    /// Rounds after which there is nothing more to send.
+    pub rounds_max: u32,
+    /// Ticks until a target is replaced by a new one, with new series.
+    pub series_churn_ticks: Option<u64>,
+    /// Replace the targets one after the other instead of all at once.
+    pub series_churn_staggered: bool,
+    /// Ticks until all metrics get new names.
+    pub metric_churn_ticks: Option<u64>,
+    /// Ticks over which the replacement of targets is spread; 0 is as `series_churn_staggered` says.
+    #[serde(default)]
+    pub series_churn_spread: u64,
+    /// Ticks until values change; 0 and 1 are each tick.
+    #[serde(default)]
+    pub value_ticks: u64,
+    /// Ticks from which on every target has one more label set behind it; ascending.
+    #[serde(default)]
+    pub relabel_ticks: Vec<u64>,
+}
+
+/// One request's share of the series.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct SlotRange {
+    /// Which of the plan's writers, from 0.
+    pub writer: u32,
+    /// The first series, counted within the writer.
+    pub first: u64,
+    /// How many.
+    pub len: u32,
+}
+
+/// Series of a plan, all writers together.
+pub const SERIES_MAX: u64 = 500_000_000;
+
+impl Plan {
+    /// Checks what all arithmetic here relies on; plans come from options and from files.
+    pub fn check(&self) -> Result<()> {
+        let counts = [
+            ("metrics", u64::from(self.metrics)),
+            ("targets", self.targets),
+            ("writers", u64::from(self.writers)),
+            ("batch", u64::from(self.batch)),
+            ("interval", u64::from(self.interval_ms)),
+            ("series churn", self.series_churn_ticks.unwrap_or(1)),
+            ("metric churn", self.metric_churn_ticks.unwrap_or(1)),
+        ];
+        for (what, count) in counts {
+            ensure!(count > 0, "{what}: 0");
+        }
+        let series = u128::from(self.metrics) * u128::from(self.targets) * u128::from(self.writers);
+        ensure!(series <= SERIES_MAX.into(), "{series} series are more than {SERIES_MAX}");
+        let labels = self.fleet.labels;
+        ensure!(
+            (2..=SERIES_LABELS_MAX).contains(&labels),
+            "labels: {labels} is not between 2 and {SERIES_LABELS_MAX}"
+        );
+        let histograms = self.fleet.histograms;
+        let parts = u64::from(histograms.count) * (u64::from(histograms.buckets) + 2);
+        ensure!(parts <= u64::from(self.metrics), "histograms: {parts} series of {} metrics", self.metrics);
+        let buckets = histograms.buckets;
+        ensure!(
+            histograms.count == 0 || (1..=BUCKETS_MAX).contains(&buckets),
+            "histograms: {buckets} buckets are not between 1 and {BUCKETS_MAX}"
+        );
+        let interval_ms = u128::from(self.interval_ms);
+        let start_ms = u128::from(self.first_tick) * interval_ms;
+        let end_ms = start_ms + u128::from(self.rounds_max) * interval_ms;
+        ensure!(
+            start_ms >= TIMESTAMP_MS_MIN as u128 && end_ms < TIMESTAMP_MS_END as u128,
+            "samples from {start_ms} to {end_ms} ms since 1970 are not between {TIMESTAMP_MS_MIN} and \
+             {TIMESTAMP_MS_END}"
+        );
+        Ok(())
+    }
+
+    /// Series of one writer at a time.
+    pub fn writer_series(&self) -> u64 {
+        self.targets * u64::from(self.metrics)
+    }
+
+    /// Series of all writers at a time.
+    pub fn series(&self) -> u64 {
+        self.writer_series() * u64::from(self.writers)
+    }
+
+    /// Requests of one writer in a round.
+    pub fn writer_slots(&self) -> usize {
+        self.writer_series().div_ceil(u64::from(self.batch)) as usize
+    }
+
+    /// Requests of all writers in a round.
+    pub fn slots_count(&self) -> usize {
+        self.writer_slots() * self.writers as usize
+    }
+
+    /// The series of slot number `slot`.
+    pub fn slot(&self, slot: usize) -> SlotRange {
+        let (writer, within) = (slot / self.writer_slots(), slot % self.writer_slots());
+        let first = within as u64 * u64::from(self.batch);
+        let len = u64::from(self.batch).min(self.writer_series() - first) as u32;
+        SlotRange { writer: writer as u32, first, len }
+    }
+
+    /// Number of the first target of a writer, counted over all machines.
+    pub fn first_target(&self, writer: u32) -> u64 {
+        (u64::from(self.first_writer) + u64::from(writer)) * self.targets
+    }
+
+    /// The slot in which a target's metric is sent, if the target belongs to this plan.
+    pub fn slot_of(&self, target: u64, metric: u32) -> Option<usize> {
+        let within = target.checked_sub(self.first_target(0))?;
+        let (writer, target) = (within / self.targets, within % self.targets);
+        if writer >= u64::from(self.writers) || metric >= self.metrics {
+            return None;
+        }
+        let series = target * u64::from(self.metrics) + u64::from(metric);
+        Some(writer as usize * self.writer_slots() + (series / u64::from(self.batch)) as usize)
+    }
+
+    /// Target and metric of the series at `index` of a slot.
+    #[inline]
+    pub fn series_at(&self, slot: SlotRange, index: u32) -> (u64, u32) {
+        let series = slot.first + u64::from(index);
+        let metrics = u64::from(self.metrics);
+        (self.first_target(slot.writer) + series / metrics, (series % metrics) as u32)
+    }
+
+    /// The absolute tick of a round.
+    pub fn tick(&self, round: u32) -> u64 {
+        self.first_tick + u64::from(round)
+    }
+
+    /// When the series of `target` are scraped in `round`, in ms: fleets are not scraped at one instant.
+    #[inline]
+    pub fn timestamp_ms(&self, target: u64, round: u32) -> i64 {
+        let interval = u64::from(self.interval_ms);
+        let offset = mix(self.fleet.seed ^ mix(target)) % interval;
+        (self.tick(round) * interval + offset) as i64
+    }
+
+    /// The earliest time of a round: no sample of it is older, and all are younger than the next round's.
+    pub fn round_ms(&self, round: u32) -> i64 {
+        (self.tick(round) * u64::from(self.interval_ms)) as i64
+    }
+
+    /// How often `target` has been replaced by the time of `round`.
+    #[inline]
+    pub fn generation(&self, target: u64, round: u32) -> u64 {
+        let tick = self.tick(round);
+        let relabels = self.relabel_ticks.iter().take_while(|at| **at <= tick).count() as u64;
+        let Some(ticks) = self.series_churn_ticks else { return relabels };
+        let spread = if self.series_churn_staggered { ticks } else { self.series_churn_spread.min(ticks) };
+        let phase = target % spread.max(1);
+        (tick + phase) / ticks + relabels
+    }
+
+    /// How often the metrics have been renamed by the time of `round`.
+    pub fn metric_generation(&self, round: u32) -> u64 {
+        self.metric_churn_ticks.map_or(0, |ticks| self.tick(round) / ticks)
+    }
+
+    /// A target's part in the random numbers of its values.
+    #[inline]
+    pub fn target_key(&self, target: u64, generation: u64) -> u64 {
+        mix(self.fleet.seed.rotate_left(17) ^ mix(target) ^ generation.rotate_left(33))
+    }
+
+    /// The value of a series in a round; `target_key` comes from [`Self::target_key`].
+    #[inline]
+    pub fn value(&self, target_key: u64, metric: u32, round: u32) -> f64 {
+        let tick = self.tick(round) / self.value_ticks.max(1);
+        let histograms = self.fleet.histograms;
+        let (first, part) = histograms.part(metric);
+        let key = mix(target_key ^ u64::from(first));
+        match part {
+            Part::Plain => self.values.at(key, metric, tick),
+            Part::Bucket(bucket) => values::observed(key, histograms.share_below(key, bucket), tick),
+            Part::Count => values::observed(key, 1.0, tick),
+            Part::Sum => values::observed_sum(key, tick),
+        }
+    }
+}
+
+#[cfg(test)]
+pub(crate) mod tests {
+    use super::*;
+
+    /// 3 writers × 7 targets × 5 metrics in requests of 8.
+    pub(crate) fn small() -> Plan {
+        Plan {
+            fleet: Fleet::default(),
+            metrics: 5,
+            targets: 7,
+            writers: 3,
+            first_writer: 2,
+            batch: 8,
+            values: ValueModel::Mix,
+            interval_ms: 15_000,
+            first_tick: 119_685_600,
+            rounds_max: 100,
+            series_churn_ticks: None,
+            series_churn_staggered: false,
+            metric_churn_ticks: None,
+            series_churn_spread: 0,
+            value_ticks: 0,
+            relabel_ticks: Vec::new(),
+        }
+    }
+
+    #[test]
+    fn slots_cover_every_series_once() {
+        let plan = small();
+        assert_eq!((plan.series(), plan.writer_slots(), plan.slots_count()), (105, 5, 15));
+        let mut seen = std::collections::HashSet::new();
+        for slot in 0..plan.slots_count() {
+            let range = plan.slot(slot);
+            for index in 0..range.len {
+                let (target, metric) = plan.series_at(range, index);
+                assert!(seen.insert((target, metric)));
+                assert_eq!(plan.slot_of(target, metric), Some(slot));
+                assert!((14..35).contains(&target), "writers 2, 3 and 4 own 7 targets each");
+            }
+        }
+        assert_eq!(seen.len(), 105);
+        assert_eq!(plan.slot_of(13, 0), None);
+        assert_eq!(plan.slot_of(35, 0), None);
+        assert_eq!(plan.slot_of(14, 5), None);
+    }
+
+    #[test]
+    fn plans_from_files_are_checked() {
+        assert!(small().check().is_ok());
+        let changes: [fn(&mut Plan); 6] = [
+            |p| p.metrics = 0,
+            |p| p.batch = 0,
+            |p| p.targets = u64::MAX,
+            |p| p.first_tick = u64::MAX,
+            |p| p.series_churn_ticks = Some(0),
+            |p| p.fleet.labels = 0,
+        ];
+        for change in changes {
+            let mut plan = small();
+            change(&mut plan);
+            assert!(plan.check().is_err(), "{plan:?}");
+        }
+    }
+
+    #[test]
+    fn samples_of_a_round_lie_between_it_and_the_next() {
+        let plan = small();
+        for target in 14..35 {
+            for round in [0, 1, 99] {
+                let at = plan.timestamp_ms(target, round);
+                assert!(plan.round_ms(round) <= at && at < plan.round_ms(round + 1));
+                assert_eq!(at + 15_000, plan.timestamp_ms(target, round + 1));
+            }
+        }
+    }
+
+    #[test]
+    fn targets_are_replaced_all_at_once_or_one_after_the_other() {
+        let replaced = |staggered| {
+            let plan = Plan { series_churn_ticks: Some(10), series_churn_staggered: staggered, ..small() };
+            let in_round =
+                |r| (14..35).filter(|t| plan.generation(*t, r) != plan.generation(*t, r + 1)).count();
+            (0..10).map(in_round).collect::<Vec<_>>()
+        };
+        assert_eq!(replaced(false).iter().max(), Some(&21));
+        assert_eq!(replaced(true).iter().max(), Some(&3));
+        assert_eq!(replaced(true).iter().sum::<usize>(), 21);
+    }
+
+    #[test]
+    fn another_start_gives_the_same_samples_at_the_same_times() {
+        let early = Plan { series_churn_ticks: Some(7), ..small() };
+        let late = Plan { first_tick: early.first_tick + 40, ..early.clone() };
+        for target in 14..35 {
+            assert_eq!(early.timestamp_ms(target, 45), late.timestamp_ms(target, 5));
+            let key = |plan: &Plan, round| plan.target_key(target, plan.generation(target, round));
+            assert_eq!(early.value(key(&early, 45), 2, 45), late.value(key(&late, 5), 2, 5));
+        }
+    }
+}

@@ -1,0 +1,293 @@
+//! One request, made once and then filled with the samples of each round.
+//!
+//! The wire formats are known to the encoders of `protocol` alone. A template is what an encoder made of
+//! the slot's series with samples that are never zero (zeroes would be left out); walking the message
+//! finds the samples again, and [`crate::generate::snappy`] keeps them changeable.
+
+use crate::generate::fleet::{series_labels, target_bytes};
+use crate::generate::plan::{Plan, SlotRange};
+use crate::generate::snappy::{Compressor, Packed, STAMP_BYTES, SampleSpot, VALUE_BYTES};
+use anyhow::{Context, Result, ensure};
+use model::LabelsRef;
+use protocol::encode::{V1Encoder, V2Encoder};
+use serde::{Deserialize, Serialize};
+
+/// The remote-write protocol to speak.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub enum Version {
+    /// 1.0: labels in every series.
+    #[default]
+    #[serde(rename = "1.0")]
+    V1,
+    /// 2.0: a symbol table in each request.
+    #[serde(rename = "2.0")]
+    V2,
+}
+
+impl Version {
+    /// What the `Content-Type` header says.
+    pub fn content_type(self) -> &'static str {
+        match self {
+            Self::V1 => "application/x-protobuf",
+            Self::V2 => "application/x-protobuf;proto=io.prometheus.write.v2.Request",
+        }
+    }
+
+    /// What the `X-Prometheus-Remote-Write-Version` header says.
+    pub fn header(self) -> &'static str {
+        match self {
+            Self::V1 => "0.1.0",
+            Self::V2 => "2.0.0",
+        }
+    }
+
+    /// The protobuf tag of a time series in a request: field 1 or 5, length-delimited.
+    fn series_tag(self) -> u8 {
+        match self {
+            Self::V1 => 1 << 3 | 2,
+            Self::V2 => 5 << 3 | 2,
+        }
+    }
+}
+
+impl std::str::FromStr for Version {
+    type Err = anyhow::Error;
+
+    fn from_str(text: &str) -> Result<Self> {
+        match text {
+            "1" | "1.0" | "v1" => Ok(Self::V1),
+            "2" | "2.0" | "v2" => Ok(Self::V2),
+            _ => anyhow::bail!("remote-write version {text:?} is neither 1.0 nor 2.0"),
+        }
+    }
+}
+
+/// The earliest time whose varint takes [`STAMP_BYTES`] bytes: February 1971.
+pub const TIMESTAMP_MS_MIN: i64 = 1 << 35;
+
+/// The first time whose varint takes more: May 2109.
+pub const TIMESTAMP_MS_END: i64 = 1 << 42;
+
+/// A slot's request body, for any round in which its targets are of the generations it was made for.
+#[derive(Debug)]
+pub struct Template {
+    slot: SlotRange,
+    targets: Vec<SlotTarget>,
+    metric_generation: u64,
+    packed: Packed,
+}
+
+/// A target's share of a slot.
+#[derive(Debug, Clone, Copy)]
+struct SlotTarget {
+    target: u64,
+    generation: u64,
+    first_metric: u32,
+    metrics: u32,
+}
+
+/// Makes templates; keeps its memory from one to the next.
+#[derive(Debug)]
+pub struct Renderer {
+    version: Version,
+    v1: V1Encoder,
+    v2: V2Encoder,
+    compressor: Compressor,
+    labels: Vec<u8>,
+    message: Vec<u8>,
+    spots: Vec<SampleSpot>,
+}
+
+impl Renderer {
+    /// For requests of `version`.
+    pub fn new(version: Version) -> Self {
+        Self {
+            version,
+            v1: V1Encoder::new(),
+            v2: V2Encoder::new(),
+            compressor: Compressor::default(),
+            labels: Vec::new(),
+            message: Vec::new(),
+            spots: Vec::new(),
+        }
+    }
+
+    /// The template of a slot as its series are in `round`.
+    pub fn render(&mut self, plan: &Plan, slot: SlotRange, round: u32) -> Template {
+        let targets = slot_targets(plan, slot, round);
+        let metric_generation = plan.metric_generation(round);
+        for part in &targets {
+            self.encode_target(plan, *part, metric_generation, round);
+        }
+        let body = match self.version {
+            Version::V1 => self.v1.finish(),
+            Version::V2 => self.v2.finish(),
+        };
+        unpack(body, &mut self.message).expect("BUG: an encoder's body is Snappy");
+        find_samples(&self.message, self.version.series_tag(), &mut self.spots)
+            .expect("BUG: an encoder's message is laid out as the template needs it");
+        assert_eq!(self.spots.len(), slot.len as usize, "BUG: a sample for each series");
+        let packed = self.compressor.pack(&self.message, &self.spots);
+        Template { slot, targets, metric_generation, packed }
+    }
+
+    fn encode_target(&mut self, plan: &Plan, part: SlotTarget, metric_generation: u64, round: u32) {
+        let target = target_bytes(&plan.fleet.target_labels(part.target, part.generation));
+        let stamp = [plan.timestamp_ms(part.target, round)];
+        for metric in part.first_metric..part.first_metric + part.metrics {
+            let name = plan.fleet.metric_name(metric, metric_generation);
+            let le = plan.fleet.histograms.le(metric);
+            series_labels(&mut self.labels, &name, le.as_deref(), &target);
+            let labels = LabelsRef::from_canonical(&self.labels);
+            match self.version {
+                Version::V1 => self.v1.series(labels, &stamp, &[1.0]),
+                Version::V2 => self.v2.series(labels, &stamp, &[1.0]),
+            }
+        }
+    }
+}
+
+impl Template {
+    /// True where the slot's series in `round` are those of this template.
+    pub fn fits(&self, plan: &Plan, round: u32) -> bool {
+        self.metric_generation == plan.metric_generation(round)
+            && ((plan.series_churn_ticks.is_none() && plan.relabel_ticks.is_empty())
+                || self.targets.iter().all(|t| t.generation == plan.generation(t.target, round)))
+    }
+
+    /// Fills in the samples of `round`, which it [fits](Self::fits), and shows the body.
+    pub fn fill(&mut self, plan: &Plan, round: u32) -> &[u8] {
+        let bytes = &mut self.packed.bytes;
+        let mut spots = self.packed.values.iter();
+        for part in &self.targets {
+            let key = plan.target_key(part.target, part.generation);
+            let metrics = part.first_metric..part.first_metric + part.metrics;
+            for (metric, at) in metrics.zip(spots.by_ref()) {
+                let value = plan.value(key, metric, round).to_bits().to_le_bytes();
+                bytes[*at as usize..][..VALUE_BYTES].copy_from_slice(&value);
+            }
+        }
+        for &(at, sample) in &self.packed.stamps {
+            let (target, _) = plan.series_at(self.slot, sample);
+            let stamp = stamp_varint(plan.timestamp_ms(target, round));
+            bytes[at as usize..][..STAMP_BYTES].copy_from_slice(&stamp);
+        }
+        bytes
+    }
+
+    /// How many of its series were not in `before`, the slot's template of an earlier round.
+    pub fn new_series(&self, before: Option<&Self>) -> u64 {
+        let Some(before) = before.filter(|b| b.metric_generation == self.metric_generation) else {
+            return u64::from(self.slot.len);
+        };
+        let both = self.targets.iter().zip(&before.targets);
+        both.filter(|(now, then)| now.generation != then.generation)
+            .map(|(now, _)| u64::from(now.metrics))
+            .sum()
+    }
+
+    /// Memory it holds.
+    pub fn memory_bytes(&self) -> usize {
+        let Packed { bytes, values, stamps } = &self.packed;
+        bytes.capacity()
+            + size_of_val(values.as_slice())
+            + size_of_val(stamps.as_slice())
+            + size_of_val(self.targets.as_slice())
+    }
+}
+
+fn slot_targets(plan: &Plan, slot: SlotRange, round: u32) -> Vec<SlotTarget> {
+    let mut targets = Vec::new();
+    let mut index = 0;
+    while index < slot.len {
+        let (target, first_metric) = plan.series_at(slot, index);
+        let metrics = (plan.metrics - first_metric).min(slot.len - index);
+        targets.push(SlotTarget {
+            target,
+            generation: plan.generation(target, round),
+            first_metric,
+            metrics,
+        });
+        index += metrics;
+    }
+    targets
+}
+
+fn unpack(body: &[u8], message: &mut Vec<u8>) -> Result<()> {
+    message.resize(snap::raw::decompress_len(body)?, 0);
+    snap::raw::Decoder::new().decompress(body, message)?;
+    Ok(())
+}
+
+fn stamp_varint(timestamp_ms: i64) -> [u8; STAMP_BYTES] {
+    debug_assert!((TIMESTAMP_MS_MIN..TIMESTAMP_MS_END).contains(&timestamp_ms));
+    let mut rest = timestamp_ms as u64;
+    let mut bytes = [0; STAMP_BYTES];
+    for byte in &mut bytes {
+        *byte = rest as u8 | 0x80;
+        rest >>= 7;
+    }
+    bytes[STAMP_BYTES - 1] &= 0x7f;
+    bytes
+}
+
+/// Fields of a protobuf message: tag, and content where it is length-delimited.
+struct Fields<'a> {
+    message: &'a [u8],
+    at: usize,
+}
+
+impl<'a> Fields<'a> {
+    /// The next field's tag and the place of its content. All fields of both requests that come into
+    /// question are length-delimited and have one-byte tags.
+    fn next(&mut self) -> Result<Option<(u8, std::ops::Range<usize>)>> {
+        let Some(&tag) = self.message.get(self.at) else { return Ok(None) };
+        ensure!(tag < 0x80 && tag & 7 == 2, "tag {tag:#x} is not that of a length-delimited field");
+        self.at += 1;
+        let mut len = 0usize;
+        for shift in (0..28).step_by(7) {
+            let byte = *self.message.get(self.at).context("a length is cut off")?;
+            self.at += 1;
+            len |= usize::from(byte & 0x7f) << shift;
+            if byte < 0x80 {
+                let content = self.at..self.at + len;
+                ensure!(content.end <= self.message.len(), "a field is cut off");
+                self.at = content.end;
+                return Ok(Some((tag, content)));
+            }
+        }
+        anyhow::bail!("a length has more than four bytes")
+    }
+}
+
+/// Finds the one sample of each time series: `09 value 10 stamp`, in field 2 of either version's series.
+fn find_samples(message: &[u8], series_tag: u8, spots: &mut Vec<SampleSpot>) -> Result<()> {
+    const SAMPLE_TAG: u8 = 2 << 3 | 2;
+    spots.clear();
+    let mut stamp_before: &[u8] = &[];
+    let mut fields = Fields { message, at: 0 };
+    while let Some((tag, series)) = fields.next()? {
+        if tag != series_tag {
+            continue;
+        }
+        let mut inner = Fields { message: &message[..series.end], at: series.start };
+        while let Some((tag, sample)) = inner.next()? {
+            if tag != SAMPLE_TAG {
+                continue;
+            }
+            let (value_at, stamp) = match &message[sample.clone()] {
+                [0x09, _, _, _, _, _, _, _, _, 0x10, stamp @ ..] if stamp.len() == STAMP_BYTES => {
+                    (sample.start + 1, stamp)
+                }
+                other => anyhow::bail!("a sample of {} bytes in another layout", other.len()),
+            };
+            // equal now means equal for ever: the offsets of the targets within the interval are equal
+            spots.push(SampleSpot { value_at: value_at as u32, same_stamp: stamp == stamp_before });
+            stamp_before = stamp;
+        }
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests;

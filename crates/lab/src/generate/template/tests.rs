@@ -1,0 +1,121 @@
+use super::*;
+use crate::generate::fleet::{Fleet, Histograms};
+use crate::generate::plan::tests::small;
+use model::Labels;
+use prost::Message;
+
+#[path = "../../../../protocol/tests/it/proto.rs"]
+#[allow(dead_code, reason = "the protocol's own tests use all of it")]
+mod proto;
+
+type Row = (String, i64, u64);
+
+/// A request as an independent decoder sees it.
+fn decode(version: Version, body: &[u8]) -> Vec<Row> {
+    let row = |pairs: &[(&str, &str)], samples: &[(i64, f64)]| {
+        let [(timestamp, value)] = samples else { panic!("{} samples", samples.len()) };
+        (Labels::from_pairs(pairs).to_string(), *timestamp, value.to_bits())
+    };
+    match version {
+        Version::V1 => {
+            let request: proto::v1::WriteRequest = proto::unpack(body);
+            let rows = request.timeseries.iter().map(|s| {
+                let pairs: Vec<_> = s.labels.iter().map(|l| (l.name.as_str(), l.value.as_str())).collect();
+                row(&pairs, &s.samples.iter().map(|s| (s.timestamp, s.value)).collect::<Vec<_>>())
+            });
+            rows.collect()
+        }
+        Version::V2 => {
+            let request: proto::v2::Request = proto::unpack(body);
+            let text = |r: &u32| request.symbols[*r as usize].as_str();
+            let rows = request.timeseries.iter().map(|s| {
+                let pairs: Vec<_> = s.labels_refs.chunks(2).map(|p| (text(&p[0]), text(&p[1]))).collect();
+                row(&pairs, &s.samples.iter().map(|s| (s.timestamp, s.value)).collect::<Vec<_>>())
+            });
+            rows.collect()
+        }
+    }
+}
+
+/// What a slot's request says in a round, straight from the plan.
+fn expected(plan: &Plan, slot: SlotRange, round: u32) -> Vec<Row> {
+    let rows = (0..slot.len).map(|index| {
+        let (target, metric) = plan.series_at(slot, index);
+        let generation = plan.generation(target, round);
+        let mut labels = plan.fleet.target_labels(target, generation);
+        let name = plan.fleet.metric_name(metric, plan.metric_generation(round));
+        labels.push(("__name__".into(), name));
+        labels.extend(plan.fleet.histograms.le(metric).map(|le| ("le".to_owned(), le)));
+        let pairs: Vec<_> = labels.iter().map(|(n, v)| (n.as_str(), v.as_str())).collect();
+        let value = plan.value(plan.target_key(target, generation), metric, round);
+        (Labels::from_pairs(&pairs).to_string(), plan.timestamp_ms(target, round), value.to_bits())
+    });
+    rows.collect()
+}
+
+#[test]
+fn every_request_says_what_the_plan_says() {
+    for version in [Version::V1, Version::V2] {
+        for (metrics, staggered) in [(5, false), (1, true), (30, true)] {
+            let histograms = Histograms { count: metrics / 15, buckets: 4 };
+            let plan = Plan {
+                fleet: Fleet { histograms, ..Fleet::default() },
+                metrics,
+                series_churn_ticks: Some(4),
+                series_churn_staggered: staggered,
+                metric_churn_ticks: Some(6),
+                ..small()
+            };
+            let mut renderer = Renderer::new(version);
+            for slot in 0..plan.slots_count() {
+                let range = plan.slot(slot);
+                let mut template = renderer.render(&plan, range, 0);
+                for round in 0..14 {
+                    if !template.fits(&plan, round) {
+                        let next = renderer.render(&plan, range, round);
+                        assert!(next.new_series(Some(&template)) > 0);
+                        template = next;
+                    }
+                    assert_eq!(decode(version, template.fill(&plan, round)), expected(&plan, range, round));
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn new_series_are_counted() {
+    let plan = Plan { series_churn_ticks: Some(7), series_churn_staggered: true, ..small() };
+    let mut renderer = Renderer::new(Version::V1);
+    let total: u64 = (0..plan.slots_count())
+        .map(|slot| {
+            let first = renderer.render(&plan, plan.slot(slot), 0);
+            let after = renderer.render(&plan, plan.slot(slot), 7);
+            assert_eq!(first.new_series(None), u64::from(plan.slot(slot).len));
+            after.new_series(Some(&first))
+        })
+        .sum();
+    assert_eq!(total, plan.series(), "after one churn interval every series is another");
+}
+
+#[test]
+fn stamps_take_six_bytes() {
+    let check = |ms: i64| {
+        let mut sample = vec![0x10];
+        sample.extend_from_slice(&stamp_varint(ms));
+        assert_eq!(proto::v1::Sample::decode(&*sample).unwrap().timestamp, ms);
+    };
+    check(TIMESTAMP_MS_MIN);
+    check(TIMESTAMP_MS_END - 1);
+    check(1_795_284_000_123);
+}
+
+#[test]
+fn strange_messages_are_refused() {
+    let mut spots = Vec::new();
+    for bad in
+        [&[0x08, 1][..], &[0x0a], &[0x0a, 5, 0], &[0x0a, 0xff, 0xff, 0xff, 0xff, 1], &[0x0a, 3, 0x12, 1, 0]]
+    {
+        assert!(find_samples(bad, 0x0a, &mut spots).is_err(), "{bad:x?}");
+    }
+}

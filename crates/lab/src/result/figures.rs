@@ -1,0 +1,207 @@
+//! The figures that reports and comparisons show, with their names for people.
+
+use crate::result::RunResult;
+use crate::result::report::Quantiles;
+use crate::show::progress::short;
+use Better::{Higher, Lower, Neither};
+
+/// Which way is better.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Better {
+    /// More.
+    Higher,
+    /// Less.
+    Lower,
+    /// Neither: it says what was asked for.
+    Neither,
+}
+
+/// A figure of a result.
+#[derive(Debug, Clone, Copy)]
+pub struct Figure {
+    /// By which scenarios and comparisons ask for it.
+    pub name: &'static str,
+    /// For people.
+    pub label: &'static str,
+    /// Such as `1/s`, `s`, `bytes`, `part`; empty for counts.
+    pub unit: &'static str,
+    /// Which way is better.
+    pub better: Better,
+    /// What the lab itself counted, where it did: other figures are in [`RunResult::observed`].
+    own: Option<fn(&RunResult) -> Option<f64>>,
+}
+
+impl Figure {
+    /// Its value in a result; `None` where nothing was measured.
+    pub fn of(&self, result: &RunResult) -> Option<f64> {
+        let value = match self.own {
+            Some(own) => own(result),
+            None => result.observed.get(self.name).copied(),
+        };
+        value.filter(|value| value.is_finite())
+    }
+}
+
+impl RunResult {
+    /// A figure by its name: one of [`FIGURES`], or what else was observed.
+    pub fn figure(&self, name: &str) -> Option<f64> {
+        match FIGURES.iter().find(|figure| figure.name == name) {
+            Some(figure) => figure.of(self),
+            None => self.observed.get(name).copied(),
+        }
+    }
+}
+
+const fn own(
+    name: &'static str,
+    label: &'static str,
+    unit: &'static str,
+    better: Better,
+    value: fn(&RunResult) -> Option<f64>,
+) -> Figure {
+    Figure { name, label, unit, better, own: Some(value) }
+}
+
+const fn observed(name: &'static str, label: &'static str, unit: &'static str, better: Better) -> Figure {
+    Figure { name, label, unit, better, own: None }
+}
+
+fn measured(quantiles: &Quantiles) -> Option<&Quantiles> {
+    (quantiles.count > 0).then_some(quantiles)
+}
+
+fn p99_s(quantiles: &Quantiles) -> Option<f64> {
+    measured(quantiles).map(|q| q.p99_s)
+}
+
+/// All of them, the important ones first.
+pub const FIGURES: [Figure; 34] = [
+    own("samples_per_s", "samples acknowledged a second", "1/s", Higher, |r| Some(r.totals.samples_per_s)),
+    own("samples_acknowledged", "samples acknowledged", "", Higher, |r| {
+        Some(r.totals.samples_acknowledged as f64)
+    }),
+    own("series_active", "series at a time", "", Neither, |r| Some(r.totals.series_active as f64)),
+    own("series_distinct", "different series", "", Neither, |r| Some(r.totals.series_distinct as f64)),
+    own("pass_rate", "requests taken", "part", Higher, |r| r.totals.pass_rate()),
+    own("p50_s", "latency p50", "s", Lower, |r| measured(&r.totals.latency).map(|q| q.p50_s)),
+    own("p90_s", "latency p90", "s", Lower, |r| measured(&r.totals.latency).map(|q| q.p90_s)),
+    own("p99_s", "latency p99", "s", Lower, |r| p99_s(&r.totals.latency)),
+    own("p99_known_s", "latency p99, known series", "s", Lower, |r| p99_s(&r.totals.latency_known)),
+    own("p99_new_s", "latency p99, new series", "s", Lower, |r| p99_s(&r.totals.latency_new)),
+    own("freshness_p99_s", "visible after, p99", "s", Lower, |r| p99_s(&r.totals.freshness)),
+    own("lost", "samples lost", "", Lower, |r| r.verify.as_ref().map(|verify| verify.lost as f64)),
+    own("restarts", "restarts of the target", "", Lower, |r| Some(r.totals.restarts as f64)),
+    own("silence_s", "longest stretch without success", "s", Lower, |r| Some(r.totals.silence_s)),
+    own("queries_per_s", "queries a second", "1/s", Higher, RunResult::queries_per_s),
+    own("read_pass_rate", "queries answered", "part", Higher, RunResult::read_pass_rate),
+    own("read_p99_s", "query latency p99", "s", Lower, RunResult::read_p99_s),
+    observed("cpu_cores_mean", "target CPU, mean", "cores", Lower),
+    observed("target_cpu_peak", "target CPU, most in a second", "cores", Lower),
+    observed("cpu_s", "target CPU time", "s", Lower),
+    observed("rss_peak_bytes", "target memory, most", "bytes", Lower),
+    observed("rss_end_bytes", "target memory at the end", "bytes", Lower),
+    observed("cgroup_memory_peak_bytes", "memory of its control group, most", "bytes", Lower),
+    observed("samples_per_s_per_core", "samples a second for each core used", "1/s", Higher),
+    observed("samples_per_s_per_gib", "samples a second for each GiB used", "1/s", Higher),
+    observed("bytes_per_series", "memory a series", "bytes", Lower),
+    observed("series_per_gib", "series for each GiB used", "", Higher),
+    observed("written_bytes", "written to storage by the target", "bytes", Lower),
+    observed("disk_util_peak", "disk busy, most in a second", "part", Lower),
+    observed("disk_await_peak", "disk wait, longest mean of a second", "s", Lower),
+    observed("own_series_peak", "series as the target counts them, most", "", Neither),
+    observed("oom_kills", "kills for want of memory", "", Lower),
+    own("samples_offered", "samples on the schedule", "", Neither, |r| Some(r.totals.samples_offered as f64)),
+    own("wall_s", "length of the run", "s", Neither, |r| Some(r.wall_s)),
+];
+
+/// A value with its unit, in few characters.
+pub fn show(value: f64, unit: &str) -> String {
+    match unit {
+        "s" => seconds(value),
+        // 99.99 and 99.9999 % are worlds apart, 97.74 and 97.7444 % are not
+        "part" => format!("{} %", trim(value * 100.0, if (0.999..1.0).contains(&value) { 4 } else { 2 })),
+        "bytes" => bytes(value),
+        "bytes/s" => bytes(value) + "/s",
+        "1/s" => short(value) + "/s",
+        "" => count(value),
+        unit => format!("{} {unit}", trim(value, 2)),
+    }
+}
+
+fn seconds(s: f64) -> String {
+    match s.abs() {
+        0.0 => "0 s".to_owned(),
+        a if a < 1e-3 => format!("{} µs", trim(s * 1e6, 0)),
+        a if a < 1.0 => format!("{} ms", trim(s * 1e3, if a < 0.1 { 2 } else { 0 })),
+        a if a < 600.0 => format!("{} s", trim(s, 2)),
+        a if a < 7200.0 => format!("{} min", trim(s / 60.0, 1)),
+        _ => format!("{} h", trim(s / 3600.0, 1)),
+    }
+}
+
+fn bytes(value: f64) -> String {
+    const UNITS: [&str; 5] = ["B", "KiB", "MiB", "GiB", "TiB"];
+    let (mut value, mut unit) = (value, 0);
+    while value.abs() >= 1024.0 && unit + 1 < UNITS.len() {
+        (value, unit) = (value / 1024.0, unit + 1);
+    }
+    format!("{} {}", trim(value, if value.abs() < 10.0 { 2 } else { 1 }), UNITS[unit])
+}
+
+/// Whole numbers are shown whole up to a billion, in groups of three digits.
+fn count(value: f64) -> String {
+    if value.fract() != 0.0 || value.abs() >= 1e9 {
+        return if value.abs() >= 1e4 { short(value) } else { trim(value, 2) };
+    }
+    let digits = format!("{:.0}", value.abs());
+    let mut out = String::from(if value < 0.0 { "-" } else { "" });
+    for (at, digit) in digits.chars().enumerate() {
+        if at > 0 && (digits.len() - at).is_multiple_of(3) {
+            out.push('\u{202f}'); // a narrow space that does not break
+        }
+        out.push(digit);
+    }
+    out
+}
+
+/// With so many decimals at most, and no zeros at the end.
+fn trim(value: f64, decimals: usize) -> String {
+    let text = format!("{value:.decimals$}");
+    if !text.contains('.') {
+        return text;
+    }
+    text.trim_end_matches('0').trim_end_matches('.').to_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn values_are_shown_with_their_units() {
+        let check = |value, unit, text: &str| assert_eq!(show(value, unit), text);
+        check(0.0, "s", "0 s");
+        check(0.000_012, "s", "12 µs");
+        check(0.0123, "s", "12.3 ms");
+        check(90.0, "s", "90 s");
+        check(3600.0, "s", "60 min");
+        check(0.9999, "part", "99.99 %");
+        check(1_572_864.0, "bytes", "1.5 MiB");
+        check(110_000.0, "1/s", "110k/s");
+        check(1_234_567.0, "", "1\u{202f}234\u{202f}567");
+        check(-12.0, "", "-12");
+        check(0.0, "", "0");
+        check(1.25, "cores", "1.25 cores");
+        check(3e12, "", "3000G");
+    }
+
+    #[test]
+    fn figures_have_their_names_once() {
+        let mut names: Vec<_> = FIGURES.iter().map(|f| f.name).collect();
+        names.sort_unstable();
+        names.dedup();
+        assert_eq!(names.len(), FIGURES.len());
+        assert_eq!(FIGURES[0].of(&RunResult::default()), Some(0.0));
+        assert_eq!(FIGURES[5].of(&RunResult::default()), None, "nothing was measured");
+    }
+}

@@ -1,0 +1,204 @@
+//! Puts the results of several machines that shared one scenario together.
+
+use crate::result::report::Quantiles;
+use crate::result::{ReadTotals, RunResult, Step, Totals};
+use crate::scenario::Scenario;
+use anyhow::{Context, Result, ensure};
+use std::collections::BTreeMap;
+
+/// Examples of each fault that are kept.
+const EXAMPLES_MAX: usize = 3;
+
+/// One result of all parts, which must be of the same scenario and complete, in any order.
+///
+/// Counts are added. Percentiles cannot be added: the highest of the parts' stands for all, which is never better
+/// than the truth.
+pub fn merge(parts: &[RunResult]) -> Result<RunResult> {
+    let first = parts.first().context("no result to merge")?;
+    let count = first.part.1;
+    ensure!(parts.len() == count as usize, "{} results of {count} parts", parts.len());
+    let mut numbers: Vec<u32> = parts.iter().map(|part| part.part.0).collect();
+    numbers.sort_unstable();
+    ensure!(numbers.iter().copied().eq(1..=count), "parts {numbers:?} are not 1 to {count}");
+    for part in parts {
+        let same =
+            part.scenario == first.scenario && part.seed == first.seed && part.overrides == first.overrides;
+        ensure!(same, "part {} is of another scenario than part {}", part.part.0, first.part.0);
+    }
+    ensure!(
+        !first.scenario.is_empty(),
+        "the results do not have their scenario, whose rules would be needed"
+    );
+    let mut whole = first.clone();
+    whole.part = (1, 1);
+    for part in parts.iter().skip(1) {
+        add(&mut whole, part);
+    }
+    crate::observe::compare_with_load(&mut whole);
+    whole
+        .notes
+        .push(format!("Percentiles are the highest of {count} generators, not those of all requests."));
+    let scenario =
+        Scenario::parse_with(&whole.scenario, &whole.overrides).context("read the scenario again")?;
+    whole.verdict = crate::result::verdict::judge(&scenario, &whole);
+    Ok(whole)
+}
+
+fn add(whole: &mut RunResult, part: &RunResult) {
+    whole.wall_s = whole.wall_s.max(part.wall_s);
+    whole.partial |= part.partial;
+    whole.timeline.merge(&part.timeline);
+    whole.events.extend(part.events.iter().cloned());
+    whole.events.sort_by(|a, b| a.at_s.total_cmp(&b.at_s));
+    for (ours, theirs) in whole.steps.iter_mut().zip(&part.steps) {
+        add_step(ours, theirs);
+    }
+    add_totals(&mut whole.totals, &part.totals);
+    whole.totals.samples_per_s = whole.totals.samples_acknowledged as f64 / whole.wall_s.max(1e-3);
+    for (ours, theirs) in whole.reads.iter_mut().zip(&part.reads) {
+        add_reads(ours, theirs);
+    }
+    match (&mut whole.verify, &part.verify) {
+        (Some(ours), Some(theirs)) => ours.join(theirs, EXAMPLES_MAX),
+        // what one part could not read back nobody knows
+        (ours, _) => *ours = None,
+    }
+    whole.unverified = whole.unverified.take().or_else(|| part.unverified.clone());
+    let firsts = [whole.saturated.take(), part.saturated.clone()];
+    whole.saturated = firsts.into_iter().flatten().min_by(|a, b| a.at_s.total_cmp(&b.at_s));
+    for (who, version) in &part.versions {
+        whole.versions.entry(who.clone()).or_insert_with(|| version.clone());
+    }
+    for (name, value) in &part.observed {
+        let ours = whole.observed.entry(name.clone()).or_insert(*value);
+        *ours = ours.max(*value);
+    }
+    for warning in &part.warnings {
+        if !whole.warnings.contains(warning) {
+            whole.warnings.push(format!("part {}: {warning}", part.part.0));
+        }
+    }
+}
+
+fn add_step(ours: &mut Step, theirs: &Step) {
+    ours.offered_samples_per_s += theirs.offered_samples_per_s;
+    ours.samples_per_s += theirs.samples_per_s;
+    ours.refused += theirs.refused;
+    ours.latency = worse(ours.latency, theirs.latency);
+}
+
+fn add_totals(ours: &mut Totals, theirs: &Totals) {
+    for (ours, theirs) in [
+        (&mut ours.samples_offered, theirs.samples_offered),
+        (&mut ours.samples_acknowledged, theirs.samples_acknowledged),
+        (&mut ours.requests, theirs.requests),
+        (&mut ours.attempts, theirs.attempts),
+        (&mut ours.succeeded, theirs.succeeded),
+        (&mut ours.bytes, theirs.bytes),
+        (&mut ours.without_retry_after, theirs.without_retry_after),
+        (&mut ours.rejected, theirs.rejected),
+        (&mut ours.given_up, theirs.given_up),
+        (&mut ours.unsent, theirs.unsent),
+        (&mut ours.short, theirs.short),
+        (&mut ours.series_active, theirs.series_active),
+        (&mut ours.series_distinct, theirs.series_distinct),
+        (&mut ours.invisible, theirs.invisible),
+    ] {
+        *ours += theirs;
+    }
+    for (ours, theirs) in [
+        (&mut ours.latency, theirs.latency),
+        (&mut ours.latency_new, theirs.latency_new),
+        (&mut ours.latency_known, theirs.latency_known),
+        (&mut ours.service, theirs.service),
+        (&mut ours.refusal, theirs.refusal),
+        (&mut ours.freshness, theirs.freshness),
+        (&mut ours.lag, theirs.lag),
+    ] {
+        *ours = worse(*ours, theirs);
+    }
+    // all look at the same target
+    ours.restarts = ours.restarts.max(theirs.restarts);
+    ours.silence_s = ours.silence_s.min(theirs.silence_s);
+    ours.generator_cpu_s = ours.generator_cpu_s.zip(theirs.generator_cpu_s).map(|(a, b)| a + b);
+    add_counts(&mut ours.by_reason, &theirs.by_reason);
+    ours.said.extend(theirs.said.clone());
+}
+
+fn add_reads(ours: &mut ReadTotals, theirs: &ReadTotals) {
+    ours.queries += theirs.queries;
+    ours.succeeded += theirs.succeeded;
+    ours.empty += theirs.empty;
+    ours.queries_per_s += theirs.queries_per_s;
+    ours.bytes += theirs.bytes;
+    ours.latency = worse(ours.latency, theirs.latency);
+    add_counts(&mut ours.by_reason, &theirs.by_reason);
+    ours.said.extend(theirs.said.clone());
+}
+
+fn add_counts(ours: &mut BTreeMap<String, u64>, theirs: &BTreeMap<String, u64>) {
+    for (reason, count) in theirs {
+        *ours.entry(reason.clone()).or_default() += count;
+    }
+}
+
+fn worse(a: Quantiles, b: Quantiles) -> Quantiles {
+    let count = a.count + b.count;
+    let mean_s = (a.mean_s * a.count as f64 + b.mean_s * b.count as f64) / count.max(1) as f64;
+    Quantiles {
+        count,
+        p50_s: a.p50_s.max(b.p50_s),
+        p90_s: a.p90_s.max(b.p90_s),
+        p99_s: a.p99_s.max(b.p99_s),
+        max_s: a.max_s.max(b.max_s),
+        mean_s,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::result::Saturation;
+
+    #[test]
+    fn only_whole_sets_of_one_scenario_are_merged() {
+        let part = |n, of| RunResult { part: (n, of), scenario: "name = 'x'".into(), ..RunResult::default() };
+        assert!(merge(&[]).is_err());
+        assert!(merge(&[part(1, 2)]).is_err());
+        assert!(merge(&[part(1, 2), part(1, 2)]).is_err());
+        let other = RunResult { seed: 9, ..part(2, 2) };
+        assert!(merge(&[part(1, 2), other]).is_err());
+        let unknown = |n| RunResult { scenario: String::new(), ..part(n, 2) };
+        assert!(merge(&[unknown(1), unknown(2)]).is_err(), "without its rules nothing can be judged");
+        assert!(merge(&[part(2, 2), part(1, 2)]).is_ok());
+    }
+
+    #[test]
+    fn what_the_target_used_is_set_against_the_whole_load() {
+        let part = |n, observed: &[(&str, f64)], at_s: Option<f64>| {
+            let mut part = RunResult {
+                part: (n, 2),
+                scenario: "name = 'x'".into(),
+                wall_s: 10.0,
+                ..RunResult::default()
+            };
+            (part.totals.samples_acknowledged, part.totals.series_active) = (1_000, 50);
+            part.totals.samples_per_s = 100.0;
+            part.observed = observed.iter().map(|(name, value)| ((*name).to_owned(), *value)).collect();
+            part.saturated = at_s.map(|at_s| Saturation { at_s, ..Saturation::default() });
+            part.versions.extend(at_s.map(|at_s| ("target".to_owned(), format!("{at_s}"))));
+            crate::observe::compare_with_load(&mut part);
+            part
+        };
+        let watching = part(2, &[("cpu_cores_mean", 2.0), ("rss_peak_bytes", 1000.0)], Some(7.0));
+        assert_eq!(watching.figure("samples_per_s_per_core"), Some(50.0));
+        for one in [part(1, &[], None), part(1, &[("cpu_cores_mean", 2.0)], Some(9.0))] {
+            let whole = merge(&[one, watching.clone()]).unwrap();
+            assert_eq!(whole.totals.samples_per_s, 200.0);
+            assert_eq!(whole.figure("samples_per_s_per_core"), Some(100.0));
+            assert_eq!(whole.figure("bytes_per_series"), Some(10.0));
+            assert_eq!(whole.saturated.unwrap().at_s, 7.0, "the first of all");
+            assert!(whole.versions.contains_key("target"));
+        }
+    }
+}

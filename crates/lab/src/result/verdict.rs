@@ -1,0 +1,164 @@
+//! Judges a run by the rules that were fixed before it.
+//!
+//! What could not be measured has not passed, and says why; but it is no limit of the target either, and a search does
+//! not take it for one.
+
+use crate::result::{Judgement, RunResult};
+use crate::scenario::{Rules, Scenario, Span};
+use std::fmt::Write;
+
+/// The name under which observation keeps the most memory of the target, in bytes.
+pub const TARGET_MEMORY_MAX: &str = "rss_peak_bytes";
+
+/// The same of a control group, for targets of several processes.
+const CGROUP_MEMORY_MAX: &str = "cgroup_memory_peak_bytes";
+
+/// One judgement for each rule that is given, in the order of the rules.
+pub fn judge(scenario: &Scenario, result: &RunResult) -> Vec<Judgement> {
+    let Rules { pass_rate, error_budget, achieved, p50, p99, p99_known, refusal_p99, freshness_p99, .. } =
+        scenario.verdict;
+    let Rules {
+        lost, doubled, wrong, unexpected, restarts, memory, silence, read_pass_rate, read_p99, ..
+    } = scenario.verdict;
+    let totals = &result.totals;
+    let time = |q: &crate::result::report::Quantiles, at: f64| {
+        if q.count > 0 { Ok(at) } else { Err("no request of this kind was taken") }
+    };
+    let mut judge = Judge::default();
+    judge.at_least_some(totals.samples_acknowledged);
+    judge.share_at_least("pass_rate", pass_rate, totals.pass_rate().ok_or("nothing was sent"));
+    let share = totals.achieved().ok_or("the load had no schedule");
+    judge.share_at_most("error_budget", error_budget, share.map(|share| 1.0 - share));
+    judge.share_at_least("achieved", achieved, share);
+    judge.time("p50", p50, time(&totals.latency, totals.latency.p50_s));
+    judge.time("p99", p99, time(&totals.latency, totals.latency.p99_s));
+    judge.time("p99_known", p99_known, time(&totals.latency_known, totals.latency_known.p99_s));
+    // without a refusal none was slow
+    judge.time("refusal_p99", refusal_p99, Ok(totals.refusal.p99_s));
+    let freshness = match totals.freshness.count {
+        0 if totals.invisible > 0 => Ok(scenario.verify.invisible_after.s()),
+        0 => Err("no acknowledged sample was looked for with success"),
+        _ => Ok(totals.freshness.p99_s),
+    };
+    judge.time("freshness_p99", freshness_p99, freshness);
+    if scenario.verify.after {
+        let why_not = result.unverified.as_deref().unwrap_or("nothing was read back");
+        let verify = result.verify.as_ref().ok_or(why_not);
+        judge.count("lost", lost, verify.map(|v| v.lost));
+        // the reason is told once
+        let verify = verify.map_err(|_| "as above");
+        judge.count("doubled", doubled, verify.map(|v| v.doubled));
+        judge.count("wrong", wrong, verify.map(|v| v.wrong));
+        judge.count("unexpected", unexpected, verify.map(|v| v.unexpected));
+    }
+    if let Some(restarts) = restarts {
+        judge.count("restarts", restarts, Ok(totals.restarts));
+    }
+    if let Some(memory) = memory {
+        let kept = |name| result.observed.get(name).copied();
+        let most = kept(TARGET_MEMORY_MAX).or_else(|| kept(CGROUP_MEMORY_MAX));
+        let mib = |bytes: f64| format!("{:.0} MiB", bytes / f64::from(1 << 20));
+        judge.add(
+            "memory",
+            format!("≤ {}", mib(memory.0 as f64)),
+            most.map(|m| (mib(m), m <= memory.0 as f64))
+                .ok_or("no process is known: see target.pid, target.start and target.cgroup"),
+        );
+    }
+    judge.time("silence", silence, Ok(totals.silence_s));
+    judge.share_at_least(
+        "read_pass_rate",
+        read_pass_rate,
+        result.read_pass_rate().ok_or("nothing was asked"),
+    );
+    judge.time("read_p99", read_p99, result.read_p99_s().ok_or("no query was answered"));
+    judge.judgements
+}
+
+/// What was measured, or why nothing was.
+type Measured<'a, T> = Result<T, &'a str>;
+
+/// Collects judgements.
+#[derive(Default)]
+struct Judge {
+    judgements: Vec<Judgement>,
+}
+
+impl Judge {
+    fn add(&mut self, rule: &str, limit: String, measured: Measured<'_, (String, bool)>) {
+        let unmeasured = measured.is_err();
+        let (measured, pass) = measured.unwrap_or_else(|why| (format!("not measured: {why}"), false));
+        self.judgements.push(Judgement { rule: rule.to_owned(), limit, measured, unmeasured, pass });
+    }
+
+    /// A run in which nothing was taken shows nothing, whatever else was kept.
+    fn at_least_some(&mut self, acknowledged: u64) {
+        self.add("acknowledged", "> 0".into(), Ok((acknowledged.to_string(), acknowledged > 0)));
+    }
+
+    fn share_at_least(&mut self, rule: &str, limit: Option<f64>, measured: Measured<'_, f64>) {
+        if let Some(limit) = limit {
+            let measured = measured.map(|share| (percent(share), share >= limit));
+            self.add(rule, format!("≥ {}", percent(limit)), measured);
+        }
+    }
+
+    fn share_at_most(&mut self, rule: &str, limit: Option<f64>, measured: Measured<'_, f64>) {
+        if let Some(limit) = limit {
+            let measured = measured.map(|share| (percent(share), share <= limit));
+            self.add(rule, format!("≤ {}", percent(limit)), measured);
+        }
+    }
+
+    fn time(&mut self, rule: &str, limit: Option<Span>, measured_s: Measured<'_, f64>) {
+        if let Some(limit) = limit {
+            let measured = measured_s.map(|s| (seconds(s), s <= limit.s()));
+            self.add(rule, format!("≤ {}", seconds(limit.s())), measured);
+        }
+    }
+
+    fn count(&mut self, rule: &str, limit: u64, measured: Measured<'_, u64>) {
+        self.add(rule, format!("≤ {limit}"), measured.map(|n| (n.to_string(), n <= limit)));
+    }
+}
+
+/// Enough digits that a share below its limit never looks as if it had kept it.
+fn percent(share: f64) -> String {
+    let text = format!("{:.4}", share * 100.0);
+    format!("{} %", text.trim_end_matches('0').trim_end_matches('.'))
+}
+
+fn seconds(s: f64) -> String {
+    match s {
+        1.0.. => format!("{s:.2} s"),
+        0.001.. => format!("{:.1} ms", s * 1e3),
+        _ => format!("{:.3} ms", s * 1e3),
+    }
+}
+
+/// The verdict as plain lines, for terminals and logs.
+pub fn to_text(result: &RunResult) -> String {
+    let mut out = String::new();
+    let width =
+        |of: fn(&Judgement) -> &str| result.verdict.iter().map(|j| of(j).chars().count()).max().unwrap_or(0);
+    let (rules, limits, found) = (width(|j| &j.rule), width(|j| &j.limit), width(|j| &j.measured));
+    for Judgement { rule, limit, measured, unmeasured, pass } in &result.verdict {
+        let word = match (*pass, *unmeasured) {
+            (true, _) => "pass",
+            (false, true) => "????",
+            (false, false) => "FAIL",
+        };
+        writeln!(out, "{rule:rules$}  {limit:limits$}  {measured:found$}  {word}")
+            .expect("BUG: a String takes all");
+    }
+    let word = match (result.partial, result.passed()) {
+        (true, _) => "STOPPED: no verdict about the whole",
+        (false, true) => "PASS",
+        (false, false) => "FAIL",
+    };
+    writeln!(out, "{}: {word}", result.name).expect("BUG: a String takes all");
+    out
+}
+
+#[cfg(test)]
+mod tests;

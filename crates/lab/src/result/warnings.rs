@@ -1,0 +1,46 @@
+//! Reasons to mistrust figures that are the same for every way to send.
+
+use crate::result::report::Quantiles;
+
+/// Above this the generator's own lateness shows in the figures.
+const LAG_P99_S_MAX: f64 = 0.005;
+
+/// A generator busier than this may be what limits.
+const OWN_CPU_PART_MAX: f64 = 0.85;
+
+/// Fewer acknowledged requests make no honest p99.
+const REQUESTS_MIN: u64 = 300;
+
+/// The generator sent late by its own fault.
+pub(crate) fn late(lag: &Quantiles) -> Option<String> {
+    (lag.p99_s > LAG_P99_S_MAX).then(|| {
+        format!(
+            "the generator itself was late by up to {:.1} ms (p99): latencies of the target are shorter than shown",
+            lag.p99_s * 1e3
+        )
+    })
+}
+
+/// The generator used most of the `cores` that it can.
+pub(crate) fn busy(cpu_s: Option<f64>, wall_s: f64, cores: f64) -> Option<String> {
+    let used = cpu_s? / wall_s;
+    (used > OWN_CPU_PART_MAX * cores)
+        .then(|| format!("the generator used {used:.1} of the {cores} cores it can: it may be what limits"))
+}
+
+/// There are too few requests for a percentile.
+pub(crate) fn few(latency: &Quantiles) -> Option<String> {
+    (1..REQUESTS_MIN)
+        .contains(&latency.count)
+        .then(|| format!("only {} requests: the p99 is one of the few slowest", latency.count))
+}
+
+/// The target said that it wrote less than it was sent.
+pub(crate) fn short(requests: u64) -> Option<String> {
+    (requests > 0).then(|| {
+        format!(
+            "{requests} requests were answered with success though by the target's own count not all of their samples \
+             were written"
+        )
+    })
+}

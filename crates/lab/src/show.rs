@@ -1,0 +1,6 @@
+//! A result for people: text, a page, two beside each other, and progress while a run goes on.
+
+pub mod compare;
+pub mod page;
+pub mod progress;
+pub mod summary;

@@ -1,0 +1,69 @@
+//! Tables of HTML.
+
+use super::escape::text;
+
+/// A cell.
+#[derive(Debug, Clone)]
+pub(crate) enum Cell {
+    /// Any text.
+    Text(String),
+    /// A number with its unit.
+    Number(String),
+    /// Text in a class of its own.
+    Classed(&'static str, String),
+}
+
+impl Cell {
+    /// A text.
+    pub(crate) fn text(text: impl Into<String>) -> Self {
+        Self::Text(text.into())
+    }
+
+    /// A number; a dash where there is none.
+    pub(crate) fn number(value: Option<f64>, unit: &str) -> Self {
+        Self::Number(value.map_or_else(|| "–".to_owned(), |value| crate::result::figures::show(value, unit)))
+    }
+
+    fn html(&self) -> String {
+        let (class, content) = match self {
+            Self::Text(content) => ("text", content),
+            Self::Number(content) => ("num", content),
+            Self::Classed(class, content) => (*class, content),
+        };
+        format!("<td class=\"{class}\">{}</td>", text(content))
+    }
+}
+
+/// A table under its headings; those that begin with `#` are above numbers. Nothing without rows.
+pub(crate) fn table(id: &str, headings: &[&str], rows: &[Vec<Cell>]) -> String {
+    if rows.is_empty() {
+        return String::new();
+    }
+    let heading = |name: &&str| match name.strip_prefix('#') {
+        Some(name) => format!("<th class=\"num\">{}</th>", text(name)),
+        None => format!("<th>{}</th>", text(name)),
+    };
+    let headings: String = headings.iter().map(heading).collect();
+    let row = |cells: &Vec<Cell>| format!("<tr>{}</tr>\n", cells.iter().map(Cell::html).collect::<String>());
+    let rows: String = rows.iter().map(row).collect();
+    format!(
+        "<div class=\"scroll\"><table id=\"{id}\"><thead><tr>{headings}</tr></thead><tbody>\n{rows}</tbody></table></div>\n"
+    )
+}
+
+/// A part of the page; nothing without content.
+pub(crate) fn section(title: &str, content: &str) -> String {
+    if content.is_empty() {
+        return String::new();
+    }
+    format!("<section><h2>{}</h2>\n{content}</section>\n", text(title))
+}
+
+/// A list; nothing without items.
+pub(crate) fn list(class: &str, items: &[String]) -> String {
+    if items.is_empty() {
+        return String::new();
+    }
+    let items: String = items.iter().map(|item| format!("<li>{}</li>\n", text(item))).collect();
+    format!("<ul class=\"{class}\">\n{items}</ul>\n")
+}

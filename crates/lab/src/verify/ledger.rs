@@ -1,0 +1,168 @@
+//! What was sent and what was acknowledged, compactly.
+//!
+//! The plan can make any sample again, so the ledger keeps no samples: for each request slot (a fixed
+//! group of series) only the rounds in which it was sent, and those in which it was acknowledged, as
+//! ranges. An undisturbed run of any length takes two ranges a slot.
+
+use crate::generate::plan::Plan;
+use anyhow::{Context, Result, ensure};
+use serde::{Deserialize, Serialize};
+use std::path::Path;
+
+/// A set of round numbers that mostly arrive one after the other.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct Rounds {
+    /// First and last, both included; ascending, not touching.
+    ranges: Vec<(u32, u32)>,
+}
+
+impl Rounds {
+    /// Adds `round`, which is not below the last one added.
+    pub fn push(&mut self, round: u32) {
+        match self.ranges.last_mut() {
+            Some((_, last)) if *last == round => {}
+            Some((_, last)) if *last + 1 == round => *last = round,
+            Some((_, last)) => {
+                assert!(*last < round, "BUG: round {round} after round {last}");
+                self.ranges.push((round, round));
+            }
+            None => self.ranges.push((round, round)),
+        }
+    }
+
+    /// True where `round` is in the set.
+    pub fn contains(&self, round: u32) -> bool {
+        let at = self.ranges.partition_point(|(_, last)| *last < round);
+        self.ranges.get(at).is_some_and(|(first, _)| *first <= round)
+    }
+
+    /// True to its own rules, and to a plan of `rounds_max` rounds.
+    fn check(&self, rounds_max: u32) -> Result<()> {
+        let mut end = 0;
+        for (first, last) in &self.ranges {
+            let fits = *first >= end && first <= last && *last < rounds_max;
+            ensure!(fits, "rounds {first} to {last} after round {end}, of {rounds_max}");
+            end = last + 1;
+        }
+        Ok(())
+    }
+
+    /// How many rounds.
+    pub fn len(&self) -> u64 {
+        self.ranges.iter().map(|(first, last)| u64::from(last - first) + 1).sum()
+    }
+
+    /// True where there is none.
+    pub fn is_empty(&self) -> bool {
+        self.ranges.is_empty()
+    }
+
+    /// The highest round.
+    pub fn last(&self) -> Option<u32> {
+        self.ranges.last().map(|(_, last)| *last)
+    }
+}
+
+/// One slot's account.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SlotLedger {
+    /// Rounds whose request may have reached the target.
+    pub sent: Rounds,
+    /// Rounds whose request was answered with success.
+    pub acknowledged: Rounds,
+}
+
+/// Of the form described here. Readers refuse a higher one.
+pub const FORMAT: u32 = 1;
+
+/// Ledgers did not say their format at first.
+const fn first_format() -> u32 {
+    1
+}
+
+/// What a target promised to keep: the plan, and what of it was acknowledged.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Ledger {
+    /// [`FORMAT`] of the program that wrote it.
+    #[serde(default = "first_format")]
+    pub format: u32,
+    /// Makes any sample again.
+    pub plan: Plan,
+    /// By slot number.
+    pub slots: Vec<SlotLedger>,
+    /// Where the target can be read; see [`crate::verify::VerifyOptions::read_url`].
+    #[serde(default)]
+    pub read_url: Option<String>,
+}
+
+impl Ledger {
+    /// Nothing sent yet.
+    pub fn new(plan: Plan) -> Self {
+        let slots = vec![SlotLedger::default(); plan.slots_count()];
+        Self { format: FORMAT, plan, slots, read_url: None }
+    }
+
+    /// Writes it to a file, for a verification by another process.
+    pub fn save(&self, path: &Path) -> Result<()> {
+        let json = serde_json::to_vec(self)?;
+        crate::result::files::replace(path, json).with_context(|| format!("cannot write {}", path.display()))
+    }
+
+    /// Reads what [`Self::save`] wrote.
+    pub fn load(path: &Path) -> Result<Self> {
+        let context = || format!("cannot read {}", path.display());
+        let json = std::fs::read(path).with_context(context)?;
+        let ledger: Self = serde_json::from_slice(&json).with_context(context)?;
+        let format = ledger.format;
+        ensure!(
+            format <= FORMAT,
+            "{}: a ledger of format {format}: this program knows {FORMAT}",
+            path.display()
+        );
+        ledger.plan.check().with_context(context)?;
+        let (slots, expected) = (ledger.slots.len(), ledger.plan.slots_count());
+        ensure!(slots == expected, "{}: {slots} slots instead of {expected}", path.display());
+        for rounds in ledger.slots.iter().flat_map(|slot| [&slot.sent, &slot.acknowledged]) {
+            rounds.check(ledger.plan.rounds_max).with_context(context)?;
+        }
+        Ok(ledger)
+    }
+
+    /// Samples whose request was acknowledged.
+    pub fn acknowledged_samples(&self) -> u64 {
+        let slots = self.slots.iter().enumerate();
+        slots.map(|(i, slot)| slot.acknowledged.len() * self.plan.slot(i).len as u64).sum()
+    }
+
+    /// Rounds from 0 in which anything was sent.
+    pub fn rounds(&self) -> u32 {
+        self.slots.iter().filter_map(|slot| slot.sent.last()).max().map_or(0, |last| last + 1)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn keeps_ranges() {
+        let mut rounds = Rounds::default();
+        assert!(rounds.is_empty() && !rounds.contains(0));
+        for round in [0, 1, 1, 2, 5, 6, 9] {
+            rounds.push(round);
+        }
+        assert_eq!(rounds.ranges, [(0, 2), (5, 6), (9, 9)]);
+        assert_eq!((rounds.len(), rounds.last()), (6, Some(9)));
+        let inside: Vec<u32> = (0..12).filter(|r| rounds.contains(*r)).collect();
+        assert_eq!(inside, [0, 1, 2, 5, 6, 9]);
+    }
+
+    #[test]
+    #[should_panic(expected = "BUG: round 3 after round 5")]
+    fn goes_forwards_only() {
+        let mut rounds = Rounds::default();
+        rounds.push(5);
+        rounds.push(3);
+    }
+}
