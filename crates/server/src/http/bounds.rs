@@ -87,17 +87,19 @@ pub(super) async fn on_query_thread(
     app: &App,
     work: impl Fn(&App, &Arc<Turn>) -> Result<Json, ApiError> + Send + 'static,
 ) -> Result<Json, ApiError> {
-    within(app, None, work).await
+    within(app, None, None, work).await
 }
 
-/// [`on_query_thread`], ended after `timeout` where that is less than the server's own bound.
+/// [`on_query_thread`], ended after `timeout` where that is less than the server's own bound. Work of equal `fingerprint`
+/// is expected to take about as long.
 pub(super) async fn within(
     app: &App,
     timeout: Option<Duration>,
+    fingerprint: Option<u64>,
     work: impl Fn(&App, &Arc<Turn>) -> Result<Json, ApiError> + Send + 'static,
 ) -> Result<Json, ApiError> {
     let began = Instant::now();
-    let result = bounded(app, timeout, work).await;
+    let result = bounded(app, timeout, fingerprint, work).await;
     app.metrics.query_seconds.observe(began.elapsed().as_secs_f64());
     if result.is_err() {
         app.metrics.queries_failed.inc();
@@ -108,6 +110,7 @@ pub(super) async fn within(
 async fn bounded(
     app: &App,
     allowed: Option<Duration>,
+    fingerprint: Option<u64>,
     work: impl Fn(&App, &Arc<Turn>) -> Result<Json, ApiError> + Send + 'static,
 ) -> Result<Json, ApiError> {
     wait_for_all_series(app).await?;
@@ -123,7 +126,7 @@ async fn bounded(
     let (answer, answered) = oneshot::channel();
     let (mut answer, begin) = (Some((answer, pass)), Arc::clone(&began));
     let of_query = app.clone();
-    let place = app.queries.submit(Box::new(move |lane| {
+    let query = Box::new(move |lane| {
         begin.fetch_or(lane == Lane::Whole, Ordering::Relaxed);
         let shortage = of_query.node.shared().headroom.check().err();
         // whether a query is small turns out while it runs
@@ -143,7 +146,8 @@ async fn bounded(
             let _ = answer.send(result); // nobody may be there any more
         }
         Outcome::Done
-    }));
+    });
+    let place = app.queries.submit(fingerprint, query);
     let ended = tokio::time::timeout(timeout, answered).await;
     drop(place);
     match ended {
@@ -174,10 +178,13 @@ mod tests {
         let mut held = Vec::new();
         for _ in 0..=app.node.settings().query_concurrency {
             let (end, ends) = std::sync::mpsc::channel();
-            let place = app.queries.submit(Box::new(move |_| {
-                let _ = ends.recv();
-                Outcome::Done
-            }));
+            let place = app.queries.submit(
+                None,
+                Box::new(move |_| {
+                    let _ = ends.recv();
+                    Outcome::Done
+                }),
+            );
             held.push((end, place));
             while app.queries.waiting_and_running() != (0, held.len()) {
                 tokio::task::yield_now().await;
@@ -212,7 +219,7 @@ mod tests {
                     let _ = answered.lock().unwrap().recv(); // the store
                     Err(ApiError::unavailable("nobody hears it"))
                 };
-                let error = within(&app, allowed, work).await.expect_err("the store does not answer");
+                let error = within(&app, allowed, None, work).await.expect_err("the store does not answer");
                 let text = format!("{error:?}");
                 assert!(text.contains("503") && text.contains(bound), "{text}");
                 // a millisecond may be over before a thread is there

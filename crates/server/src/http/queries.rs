@@ -9,19 +9,24 @@
 //!
 //! Long queries do not delay small ones: while all other threads are busy, an extra one tries each waiting query for
 //! 20 ms and, if it has not finished, puts it back in its place in the queue. So no cost has to be estimated. A query
-//! that was put back starts from scratch, so each long query wastes at most one such attempt.
+//! that was put back starts from scratch, so each long query wastes at most one such attempt; the same query asked again
+//! (a dashboard that refreshes) wastes none, see [`KnownLarge`].
 //!
 //! The queue is bounded by who may enter (`App::waiting`).
 
+mod known_large;
 mod turn;
 
 pub(crate) use turn::Turn;
 
+use known_large::KnownLarge;
+
 use parking_lot::{Condvar, Mutex};
 use std::collections::BTreeMap;
+use std::hash::{BuildHasher, Hash, RandomState};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// How long the thread for small queries works on one: instant queries over some hundred series take a few milliseconds.
 const SMALL_TIME: Duration = Duration::from_millis(20);
@@ -49,7 +54,10 @@ pub(crate) type Query = Box<dyn FnMut(Lane) -> Outcome + Send>;
 
 /// The threads. They end when this is dropped, each after the query that it is at.
 #[derive(Debug)]
-pub(crate) struct Queries(Arc<Inner>);
+pub(crate) struct Queries {
+    inner: Arc<Inner>,
+    hasher: RandomState,
+}
 
 #[derive(Debug, Default)]
 struct Inner {
@@ -68,6 +76,7 @@ struct Queue {
     /// Threads that wait for work, the one for small queries not counted.
     idle: usize,
     running: usize,
+    known_large: KnownLarge,
     set_back: u64,
     stopping: bool,
 }
@@ -80,6 +89,7 @@ impl std::fmt::Debug for Queue {
 
 struct Waiting {
     query: Query,
+    fingerprint: Option<u64>,
     /// It turned out not to be small.
     is_large: bool,
 }
@@ -110,36 +120,42 @@ impl Queries {
         };
         (0..count).for_each(|number| spawn(format!("query-{number}"), Inner::run_whole));
         spawn("query-small".into(), Inner::run_small);
-        Self(inner)
+        Self { inner, hasher: RandomState::new() }
     }
 
-    /// Lets a query wait for a thread.
-    pub(crate) fn submit(&self, query: Query) -> Place {
-        let mut queue = self.0.queue.lock();
+    /// A number for what sets how long a query takes; strangers cannot choose two that have the same.
+    pub(crate) fn fingerprint(&self, query: &impl Hash) -> u64 {
+        self.hasher.hash_one(query)
+    }
+
+    /// Lets a query wait for a thread. Queries of equal `fingerprint` are expected to take about as long as each other.
+    pub(crate) fn submit(&self, fingerprint: Option<u64>, query: Query) -> Place {
+        let mut queue = self.inner.queue.lock();
         let number = queue.next;
         queue.next += 1;
-        queue.waiting.insert(number, Waiting { query, is_large: false });
-        self.0.wake(&queue);
-        Place { inner: Arc::clone(&self.0), number }
+        let is_large = fingerprint.is_some_and(|fingerprint| queue.known_large.contains(fingerprint));
+        queue.waiting.insert(number, Waiting { query, fingerprint, is_large });
+        self.inner.wake(&queue);
+        Place { inner: Arc::clone(&self.inner), number }
     }
 
     /// How many wait, and how many run.
     pub(crate) fn waiting_and_running(&self) -> (usize, usize) {
-        let queue = self.0.queue.lock();
+        let queue = self.inner.queue.lock();
         (queue.waiting.len(), queue.running)
     }
 
     /// How many were not small, of those that were tried.
     pub(crate) fn set_back(&self) -> u64 {
-        self.0.queue.lock().set_back
+        self.inner.queue.lock().set_back
     }
 }
 
 impl Drop for Queries {
     fn drop(&mut self) {
-        self.0.queue.lock().stopping = true;
-        self.0.work.notify_all();
-        self.0.busy.notify_all();
+        self.inner.queue.lock().stopping = true;
+        self.inner.work.notify_all();
+        self.inner.busy.notify_all();
     }
 }
 
@@ -161,10 +177,15 @@ impl Inner {
                     self.wake(&queue);
                 }
                 drop(queue);
+                let began = Instant::now();
                 run(&mut waiting.query, Lane::Whole);
-                drop(waiting);
+                let Waiting { query, fingerprint, .. } = waiting;
+                drop(query); // what it holds is given back with the queue unlocked
                 queue = self.queue.lock();
                 queue.running -= 1;
+                if let Some(fingerprint) = fingerprint.filter(|_| began.elapsed() < SMALL_TIME) {
+                    queue.known_large.remove(fingerprint);
+                }
             } else if queue.stopping {
                 return;
             } else {
@@ -178,22 +199,25 @@ impl Inner {
     fn run_small(&self) {
         let mut queue = self.queue.lock();
         loop {
-            if let Some((number, mut query)) = queue.take_untried() {
+            if let Some((number, mut waiting)) = queue.take_untried() {
                 queue.running += 1;
                 drop(queue);
                 // while it runs here a dropped `Place` cannot dequeue it; if put back, it ends when run again
-                let again = match run(&mut query, Lane::Small) {
-                    Outcome::Again => Some(query),
+                let again = match run(&mut waiting.query, Lane::Small) {
+                    Outcome::Again => Some(waiting),
                     Outcome::Done => {
-                        drop(query); // what it holds is given back with the queue unlocked
+                        drop(waiting); // what it holds is given back with the queue unlocked
                         None
                     }
                 };
                 queue = self.queue.lock();
                 queue.running -= 1;
-                if let Some(query) = again {
+                if let Some(waiting) = again {
                     queue.set_back += 1;
-                    queue.waiting.insert(number, Waiting { query, is_large: true });
+                    if let Some(fingerprint) = waiting.fingerprint {
+                        queue.known_large.insert(fingerprint);
+                    }
+                    queue.waiting.insert(number, Waiting { is_large: true, ..waiting });
                     self.work.notify_one();
                 }
             } else if queue.stopping {
@@ -206,11 +230,11 @@ impl Inner {
 }
 
 impl Queue {
-    /// The first that was not tried yet, where nobody else is there for it.
-    fn take_untried(&mut self) -> Option<(u64, Query)> {
+    /// The first that may be small, if no other thread is idle.
+    fn take_untried(&mut self) -> Option<(u64, Waiting)> {
         let untried = self.waiting.iter().find(|(_, waiting)| !waiting.is_large && self.idle == 0);
         let number = *untried?.0;
-        self.waiting.remove(&number).map(|waiting| (number, waiting.query))
+        self.waiting.remove(&number).map(|waiting| (number, waiting))
     }
 }
 

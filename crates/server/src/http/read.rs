@@ -27,7 +27,7 @@ pub(crate) async fn instant(
 ) -> Result<Json, ApiError> {
     let at_ms = params.time("time")?.unwrap_or_else(|| app.node.shared().clock.now_ms());
     let asked = Asked::of(&app, &headers, &params)?;
-    asked.answer(&app, move |expr, source, options| query::instant(expr, at_ms, source, options)).await
+    asked.answer(&app, None, move |expr, source, options| query::instant(expr, at_ms, source, options)).await
 }
 
 pub(crate) async fn range(
@@ -40,7 +40,7 @@ pub(crate) async fn range(
     let query = move |expr: &Expr, source: &Source<'_>, options: &Options<'_>| {
         query::range(expr, start_ms, end_ms, step_ms, source, options)
     };
-    asked.answer(&app, query).await
+    asked.answer(&app, Some((end_ms - start_ms, step_ms)), query).await
 }
 
 /// `start`, `end` and `step`, checked as Prometheus does.
@@ -94,13 +94,18 @@ impl Asked {
         })
     }
 
+    /// `steps`: what sets how much is evaluated, but for the expression: the length of the range and of a step.
     async fn answer(
         self,
         app: &App,
+        steps: Option<(i64, i64)>,
         query: impl Fn(&Expr, &Source<'_>, &Options<'_>) -> Result<Answer, QueryError> + Send + 'static,
     ) -> Result<Json, ApiError> {
         wait_for_series_of(app, &self.tenant).await?;
-        let answer = within(app, self.timeout, move |app, turn| {
+        // equal each time that a dashboard asks again
+        let fingerprint =
+            app.queries.fingerprint(&(self.tenant.as_str(), &self.text, self.lookback_ms, steps));
+        let answer = within(app, self.timeout, Some(fingerprint), move |app, turn| {
             let mut parsed = allowance(app, Arc::clone(turn) as _);
             let expr = query::parse_within(&self.text, &mut parsed)?;
             let options = options(app, &**turn, self.lookback_ms, &parsed);

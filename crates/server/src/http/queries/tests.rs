@@ -28,7 +28,7 @@ const fn large(lane: Lane) -> Outcome {
 fn busy(began: &Sender<(u32, Lane)>, begin: &Receiver<(u32, Lane)>) -> (Queries, Place, Sender<()>) {
     let queries = Queries::start(1);
     let (query, go) = told(began, 0, done);
-    let place = queries.submit(query);
+    let place = queries.submit(None, query);
     let (number, lane) = begin.recv().unwrap();
     if lane == Lane::Small {
         // the other had not reached the queue yet; then it waits there by now, or will
@@ -46,10 +46,10 @@ fn a_small_query_runs_beside_long_ones_and_a_long_one_is_set_back() {
     let (queries, _first, end_first) = busy(&began, &begin);
     // long, then small: the long one is tried and set back, the small one answered, with the long one still waiting
     let (query, go) = told(&began, 1, large);
-    let _second = queries.submit(query);
+    let _second = queries.submit(None, query);
     assert_eq!(begin.recv().unwrap(), (1, Lane::Small));
     let (query, go_small) = told(&began, 2, done);
-    let _third = queries.submit(query);
+    let _third = queries.submit(None, query);
     go.send(()).unwrap();
     assert_eq!(begin.recv().unwrap(), (2, Lane::Small));
     assert_eq!((queries.waiting_and_running(), queries.set_back()), ((1, 2), 1));
@@ -67,7 +67,7 @@ fn queries_that_were_set_back_keep_their_place() {
     let mut all = Vec::new();
     for number in 1..=3 {
         let (query, go) = told(&began, number, large);
-        all.push((queries.submit(query), go.clone()));
+        all.push((queries.submit(None, query), go.clone()));
         assert_eq!(begin.recv().unwrap(), (number, Lane::Small));
         go.send(()).unwrap();
     }
@@ -83,13 +83,13 @@ fn who_leaves_is_not_begun() {
     let (began, begin) = channel();
     let (queries, _first, end_first) = busy(&began, &begin);
     let (query, go) = told(&began, 1, done);
-    let _second = queries.submit(query);
+    let _second = queries.submit(None, query);
     assert_eq!(begin.recv().unwrap(), (1, Lane::Small));
     // both threads are at work
     let (query, _) = told(&began, 2, done);
-    let leaving = queries.submit(query);
+    let leaving = queries.submit(None, query);
     let (query, go_last) = told(&began, 3, done);
-    let _last = queries.submit(query);
+    let _last = queries.submit(None, query);
     assert_eq!(queries.waiting_and_running(), (2, 2));
     drop(leaving);
     assert_eq!(queries.waiting_and_running(), (1, 2));
@@ -106,11 +106,14 @@ fn a_panic_ends_a_query_and_nothing_else() {
     let places: Vec<_> = (0..3)
         .map(|number| {
             let answer = answer.clone();
-            queries.submit(Box::new(move |_| {
-                assert_ne!(number, 1, "a bug");
-                answer.send(number).unwrap();
-                Outcome::Done
-            }))
+            queries.submit(
+                None,
+                Box::new(move |_| {
+                    assert_ne!(number, 1, "a bug");
+                    answer.send(number).unwrap();
+                    Outcome::Done
+                }),
+            )
         })
         .collect();
     drop(answer);
@@ -118,4 +121,29 @@ fn a_panic_ends_a_query_and_nothing_else() {
     numbers.sort_unstable();
     assert_eq!(numbers, [0, 2]);
     drop(places);
+}
+
+#[test]
+fn a_query_that_was_put_back_is_not_tried_again_when_it_is_repeated() {
+    let (began, begin) = channel();
+    let (queries, _first, end_first) = busy(&began, &begin);
+    let (query, go) = told(&began, 1, large);
+    let _second = queries.submit(Some(7), query);
+    assert_eq!(begin.recv().unwrap(), (1, Lane::Small));
+    go.send(()).unwrap();
+    // the repeated query came before the small one, which is tried all the same
+    let (query, go_repeated) = told(&began, 2, done);
+    while queries.set_back() == 0 {
+        std::thread::yield_now();
+    }
+    let _repeated = queries.submit(Some(7), query);
+    let (query, go_small) = told(&began, 3, done);
+    let _small = queries.submit(Some(8), query);
+    assert_eq!(begin.recv().unwrap(), (3, Lane::Small));
+    go_small.send(()).unwrap();
+    end_first.send(()).unwrap();
+    assert_eq!(begin.recv().unwrap(), (1, Lane::Whole));
+    go.send(()).unwrap();
+    assert_eq!(begin.recv().unwrap(), (2, Lane::Whole));
+    go_repeated.send(()).unwrap();
 }

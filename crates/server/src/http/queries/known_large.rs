@@ -1,0 +1,48 @@
+//! Queries that turned out not to be small, so that they are not tried again each time they are asked.
+
+use std::collections::VecDeque;
+
+/// Fingerprints kept: those of the last queries that were put back. A linear search over them takes less than 100 ns.
+const KEPT_MAX: usize = 256;
+
+/// The fingerprints, oldest first.
+#[derive(Debug, Default)]
+pub(super) struct KnownLarge(VecDeque<u64>);
+
+impl KnownLarge {
+    pub(super) fn contains(&self, fingerprint: u64) -> bool {
+        self.0.contains(&fingerprint)
+    }
+
+    /// Forgets the oldest if there are too many.
+    pub(super) fn insert(&mut self, fingerprint: u64) {
+        self.remove(fingerprint);
+        if self.0.len() == KEPT_MAX {
+            self.0.pop_front();
+        }
+        self.0.push_back(fingerprint);
+    }
+
+    /// The query has become small: it is tried again.
+    pub(super) fn remove(&mut self, fingerprint: u64) {
+        self.0.retain(|known| *known != fingerprint);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_oldest_is_forgotten_and_none_is_kept_twice() {
+        let mut known = KnownLarge::default();
+        (0..KEPT_MAX as u64).for_each(|fingerprint| known.insert(fingerprint));
+        known.insert(0);
+        assert_eq!(known.0.len(), KEPT_MAX);
+        known.insert(1 << 32);
+        assert_eq!(known.0.len(), KEPT_MAX);
+        assert!(known.contains(0) && known.contains(1 << 32) && !known.contains(1), "1 was the oldest");
+        known.remove(0);
+        assert!(!known.contains(0));
+    }
+}
