@@ -15,7 +15,7 @@ use roaring::RoaringBitmap;
 use std::cmp::Ordering;
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use tables::Listing;
+use tables::LabelScan;
 
 /// One tenant's catalog.
 #[derive(Debug)]
@@ -161,7 +161,7 @@ type Sealed = Result<Vec<String>, tables::TableError>;
 impl Catalog<'_> {
     /// With a limit, the first names of those in memory; tables are read only if these are fewer.
     pub(crate) fn label_names(&self, ask: &Ask<'_>) -> Result<Limited, Refusal> {
-        self.texts(ask, |walk, head, among, take| walk.names(head, among, take), Listing::Names)
+        self.texts(ask, |walk, head, among, take| walk.names(head, among, take), LabelScan::Names)
     }
 
     /// Likewise.
@@ -169,21 +169,21 @@ impl Catalog<'_> {
         let turn = |walk: &mut Walk, head: &_, among: Among<'_>, take: &mut dyn FnMut(&str)| {
             walk.values(head, name, among, take)
         };
-        self.texts(ask, turn, Listing::Values(name))
+        self.texts(ask, turn, LabelScan::Values(name))
     }
 
     fn texts(
         &self,
         ask: &Ask<'_>,
         turn: impl Fn(&mut Walk, &TenantHead, Among<'_>, &mut dyn FnMut(&str)) -> bool,
-        sealed: Listing<'_>,
+        sealed: LabelScan<'_>,
     ) -> Result<Limited, Refusal> {
         let mut found = self.found(ask, Ord::cmp);
         let mut taken: Vec<String> = Vec::new();
         for turns in self.turns() {
             // A series has one value of a label, so a walk looks at each once at the most; but many names.
             let series = match (turns.select_any(ask.selectors)?, sealed) {
-                (None, Listing::Values(_)) => None,
+                (None, LabelScan::Values(_)) => None,
                 (selected, _) => in_range(&turns, selected, ask.range)?,
             };
             let among = match &series {
@@ -200,7 +200,7 @@ impl Catalog<'_> {
             }
         }
         let left_out = found.add_sealed(ask, |table, cache, select, put| {
-            tables::list::texts(table, cache, select, sealed, &mut |text| put(text.as_bytes()))
+            tables::scan::labels::texts(table, cache, select, sealed, &mut |text| put(text.as_bytes()))
         })?;
         Ok(found.answer(left_out))
     }
@@ -246,7 +246,7 @@ impl Catalog<'_> {
             }
         }
         let left_out = found.add_sealed(ask, |table, cache, select, put| {
-            tables::list::series(table, cache, select, &mut |labels| put(labels.as_bytes()))
+            tables::scan::labels::series(table, cache, select, &mut |labels| put(labels.as_bytes()))
         })?;
         Ok(found.answer(left_out))
     }

@@ -6,7 +6,7 @@ use model::{Labels, Samples, Statistic, TenantId};
 use server::sim::Stepped;
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use tables::block::DAY_MS;
+use tables::DAY_MS;
 use tables::read::{Cursor, Footer, Select, WINDOW_BYTES};
 use tables::rollup::{self, Resolution};
 use tables::{Date, Table, TableError};

@@ -10,7 +10,7 @@ use model::{LabelsRef, SeriesKey};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use stdx::rng::Rng;
-use tables::block::DAY_MS;
+use tables::DAY_MS;
 use tables::delta::{LEASE_MS, Lease, StagedBlock};
 use tables::store::Location;
 use tables::write::FileWriter;

@@ -13,7 +13,7 @@ use server::sim::{Outcome, Stepped, Written};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::rc::Rc;
 use stdx::rng::Rng;
-use tables::block::DAY_MS;
+use tables::DAY_MS;
 
 /// How far ahead of the node's clock samples may be.
 pub const FUTURE_MS: i64 = 600_000;

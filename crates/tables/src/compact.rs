@@ -24,15 +24,16 @@
 mod plan;
 mod ranges;
 
-use crate::block::{Date, Stretch};
+use crate::date::Date;
 use crate::delta::{StagedFile, Table};
 use crate::error::TableError;
 use crate::fault;
 use crate::merge::Merge;
-use crate::names::Stem;
 use crate::read::{Cursor, DECODER_BYTES, Footer, Select};
+use crate::store::Stem;
 use crate::store::{StoredFile, Upload};
 use crate::write::FileWriter;
+use crate::write::Stretch;
 use model::Samples;
 use model::labels::METRIC_NAME;
 use std::sync::Arc;

@@ -34,11 +34,11 @@ mod readers;
 mod removed;
 mod sweep;
 
-use crate::block::Date;
+use crate::date::Date;
 use crate::error::TableError;
-use crate::names::Stem;
 use crate::read::Select;
 use crate::schema;
+use crate::store::Stem;
 use crate::store::{Location, StoredFile, Upload};
 use crate::write::FileSummary;
 use delta_kernel::snapshot::{IncrementalReplay, Snapshot, SnapshotRef};

@@ -6,14 +6,16 @@
 //!   cursor 2 (latest)   ─┘
 //! ```
 //!
-//! It streams: of a series it holds one row of each file that has it, never all its samples. See [`crate::run`] for what a file
+//! It streams: of a series it holds one row of each file that has it, never all its samples. See [`crate::merge::run`] for what a file
 //! holds.
+
+pub(crate) mod run;
 
 use crate::error::TableError;
 use crate::read::{Cursor, Ranges, ReadStats};
-use crate::run::Run;
 use model::sample::overlay;
 use model::{LabelsRef, Samples, SeriesKey};
+use run::Run;
 use std::cmp::Ordering;
 
 /// Cursors as one. [`Merge::next_series`] first, then [`Merge::next_chunk`] until it has no more.

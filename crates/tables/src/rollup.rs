@@ -32,7 +32,7 @@ mod left_out;
 mod run;
 mod writer;
 
-use crate::block::Date;
+use crate::date::Date;
 use crate::delta::{Files, LiveFile, Table};
 use crate::error::TableError;
 use crate::read::Matcher;

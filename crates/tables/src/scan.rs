@@ -4,7 +4,7 @@
 //!   snapshot ─▶ live files by day, time, names ─▶ footers (cache) ─▶ a run for each ─▶ merge ─▶ series
 //! ```
 //!
-//! All files together hold what the caller allows, whatever their number: each has its share ([`crate::run`]).
+//! All files together hold what the caller allows, whatever their number: each has its share ([`crate::merge::run`]).
 //!
 //! While a scan runs, its files are not swept in this process. One that another process deletes meanwhile is found to be
 //! missing ([`Scan::has_lost_files`]).
@@ -12,12 +12,13 @@
 //! A damaged file is left out and named in [`Scan::warnings`]: what is left of the data is worth more than
 //! none.
 
-use crate::cache::{Cache, CachedFile};
+pub mod labels;
+
 use crate::delta::{Files, Table};
 use crate::error::TableError;
 use crate::merge::Merge;
-use crate::read::{ReadStats, Select, WINDOW_BYTES};
-use crate::run::Run;
+use crate::merge::run::Run;
+use crate::read::{Cache, CachedFile, ReadStats, Select, WINDOW_BYTES};
 use model::{LabelsRef, Samples, SeriesKey};
 use std::sync::Arc;
 

@@ -1,6 +1,7 @@
 //! Where tables lie: an object store by URL, and local files that survive a power loss.
 
 mod durable;
+pub(crate) mod names;
 mod probe;
 mod upload;
 
@@ -23,6 +24,7 @@ use stdx::telemetry::Counter;
 use tokio::runtime::Handle;
 use url::Url;
 
+pub use names::Stem;
 pub use upload::{PART_BYTES, Upload};
 
 /// Local files as tables are kept in them, whose folders are made durable by `sync`: for tests that lose what is not.

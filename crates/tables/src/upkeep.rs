@@ -4,12 +4,12 @@
 //! shell decides when, on which thread, and with which memory. Each step may die at any point and is then simply
 //! due again: what it had made is swept.
 
-use crate::block::Date;
 use crate::compact::{self, CompactLimits, Job, Progress};
+use crate::date::Date;
 use crate::delta::{Cleaned, LiveFile, Sweeper, Swept, Table};
 use crate::error::TableError;
 use crate::fault;
-use crate::names::Stem;
+use crate::store::Stem;
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 

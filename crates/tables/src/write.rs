@@ -10,8 +10,10 @@
 //! on, nobody ever holds a file.
 
 mod columns;
+pub mod stage;
+mod stretch;
 
-use crate::block::{self, Date, Stretch};
+use crate::date::Date;
 use crate::error::TableError;
 use crate::schema;
 use crate::store::Upload;
@@ -21,6 +23,9 @@ use parquet::arrow::ArrowWriter;
 use parquet::arrow::arrow_writer::ArrowWriterOptions;
 use std::collections::BTreeMap;
 use std::io::Write;
+
+pub use stage::BlockStager;
+pub use stretch::Stretch;
 
 /// Rows that are handed to the encoder together: enough to share its overhead.
 const BATCH_ROWS: usize = 1024;
@@ -183,7 +188,7 @@ impl<W: Sink> FileWriter<W> {
         let columns = &mut self.columns;
         let summary = &mut self.summary;
         let mut mantissas = std::mem::take(&mut columns.mantissas);
-        block::rows(stretch.values, &mut mantissas, |range, form, mantissas| {
+        stretch::rows(stretch.values, &mut mantissas, |range, form, mantissas| {
             let row = stretch.slice(range);
             summary.add(name, &row);
             columns.finish_row(name, &row, form, mantissas);

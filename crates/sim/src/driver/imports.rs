@@ -4,7 +4,7 @@ use super::{BEGIN_MS, Driver};
 use crate::check;
 use crate::importer::{DAYS_BACK, Ended, Import};
 use stdx::clock::Clock;
-use tables::block::DAY_MS;
+use tables::DAY_MS;
 
 /// Longer than a node believes that a tenant has no table (`server::lake::tenants`).
 const ABSENT_MS: u64 = 2_001;

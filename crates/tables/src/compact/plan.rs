@@ -2,7 +2,7 @@
 
 use super::CompactLimits;
 use super::ranges::{Hull, Place, Ranges};
-use crate::block::Date;
+use crate::date::Date;
 use crate::delta::{LiveFile, Rank};
 
 /// A part of a job's result that is smaller than this share of a file is not worth a file of its own.

@@ -1,12 +1,12 @@
 //! Files as the Delta log has them: `add` actions written and read.
 
 use super::StagedFile;
-use crate::block::Date;
+use crate::date::Date;
 use crate::error::TableError;
-use crate::names;
 use crate::read::Select;
 use crate::schema;
 use crate::store::Location;
+use crate::store::names;
 use crate::write::FileSummary;
 use arrow_array::builder::{MapBuilder, MapFieldNames, StringBuilder};
 use arrow_array::cast::AsArray;

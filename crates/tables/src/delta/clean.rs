@@ -9,7 +9,7 @@ use super::log::FOLDER;
 use super::mend::flaw;
 use crate::error::TableError;
 use crate::fault;
-use crate::read::metadata::Depth;
+use crate::read::Depth;
 
 /// Entries that go in one call; the rest goes in the next.
 const CLEANED_MAX: usize = 10_000;

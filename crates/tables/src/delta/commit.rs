@@ -3,7 +3,7 @@
 use super::floodmark::Read;
 use super::sweep::SWEPT;
 use super::{Files, LiveFile, Rank, StagedBlock, StagedFile, Table, actions, log};
-use crate::block::Date;
+use crate::date::Date;
 use crate::error::TableError;
 use crate::store::Location;
 use delta_kernel::committer::FileSystemCommitter;

@@ -21,7 +21,7 @@
 //! offset is not beyond the floodmark says nothing.
 
 use super::Table;
-use crate::block::Date;
+use crate::date::Date;
 use crate::error::TableError;
 use delta_kernel::snapshot::SnapshotRef;
 use std::collections::BTreeMap;

@@ -10,9 +10,9 @@
 //! two machines are never compared. Why no commit can name a deleted file: [`super::sweep`].
 
 use super::{Staging, Table};
-use crate::block::Date;
+use crate::date::Date;
 use crate::error::TableError;
-use crate::names::Stem;
+use crate::store::Stem;
 use crate::store::{Location, Upload};
 use bytes::Bytes;
 use futures::TryStreamExt;

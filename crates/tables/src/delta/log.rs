@@ -5,7 +5,7 @@ use super::mend::mend;
 use super::{Files, Table, columns, commit};
 use crate::error::TableError;
 use crate::read;
-use crate::read::metadata::Depth;
+use crate::read::Depth;
 use crate::schema;
 use crate::store::Location;
 use delta_kernel::committer::FileSystemCommitter;

@@ -13,7 +13,7 @@
 use super::listing::{Checkpoint, Gap, HINT, Listing, LogFile};
 use super::log::{self, FOLDER};
 use crate::error::TableError;
-use crate::read::metadata::{self, Depth};
+use crate::read::{self, Depth};
 use crate::store::Location;
 
 /// How the names of files begin that were put aside.
@@ -110,7 +110,7 @@ pub(super) fn flaw(
     }
     let Some(depth) = depth.filter(|_| file.name.ends_with(".parquet")) else { return Ok(None) };
     let stored = location.object(&format!("{FOLDER}/{}", file.name), file.bytes)?;
-    match metadata::check(&stored, depth) {
+    match read::check(&stored, depth) {
         Ok(()) => Ok(None),
         Err(TableError::Damaged { reason, .. }) => Ok(Some(reason)),
         Err(TableError::Missing { .. }) => Ok(Some("it is not there".into())),

@@ -7,7 +7,7 @@
 //! its files for longer ([`super::readers`]).
 //!
 //! Another engine keeps no lease on what it stages, and may take any time to commit it. So a file that is not named as
-//! Floodmark names its own ([`crate::names`]) is swept only if the log says that it was removed; what such an engine stages
+//! Floodmark names its own ([`crate::store::names`]) is swept only if the log says that it was removed; what such an engine stages
 //! and never commits is left to that engine's `VACUUM`.
 //!
 //! # Why no commit names a deleted file
@@ -31,9 +31,9 @@ use super::lease::{LEASE_MS, Leases};
 use super::{StagedFile, Table};
 use crate::error::TableError;
 use crate::fault;
-use crate::names;
 use crate::schema;
 use crate::store::ASIDE;
+use crate::store::names;
 use delta_kernel::snapshot::SnapshotRef;
 use futures::TryStreamExt;
 use object_store::path::Path;

@@ -1,12 +1,12 @@
 //! Walks the wanted rows of one file, in the file's order.
 //!
-//! Where a row group has a directory, rows come by that ([`listed`]). Else they are decoded as they come
-//! ([`stream`]), and where a row group is read for the second time, or most of it at once, a directory is made.
+//! Where a row group has an index, rows come by that ([`indexed`]). Else they are decoded as they come
+//! ([`stream`]), and where a row group is read for the second time, or most of it at once, an index is made.
 
-use super::directory::Directory;
 use super::foreign::Foreign;
-use super::listed::Listed;
-use super::listing::Listing;
+use super::index::RowGroupIndex;
+use super::indexed::Indexed;
+use super::label_scan::LabelScan;
 use super::row::Order;
 use super::stop::Pace;
 use super::stream::Stream;
@@ -99,7 +99,7 @@ enum Part {
     /// Before the first, or after the last.
     None,
     Stream(Box<Stream>),
-    Listed(Box<Listed>),
+    Indexed(Box<Indexed>),
     /// All of a file that another program wrote.
     Foreign(Box<Foreign>),
 }
@@ -128,7 +128,7 @@ impl<R: Ranges> Cursor<R> {
         (bookmark.group, bookmark.row) = match &self.part {
             Part::None | Part::Foreign(_) => (0, 0),
             Part::Stream(stream) => stream.place(),
-            Part::Listed(listed) => listed.place(),
+            Part::Indexed(indexed) => indexed.place(),
         };
     }
 
@@ -169,7 +169,7 @@ impl<R: Ranges> Cursor<R> {
         match &mut self.part {
             Part::None | Part::Foreign(_) => false,
             Part::Stream(stream) => stream.step(),
-            Part::Listed(listed) => !listed.is_dry() && listed.step(),
+            Part::Indexed(indexed) => !indexed.is_dry() && indexed.step(),
         }
     }
 
@@ -189,14 +189,14 @@ impl<R: Ranges> Cursor<R> {
                         return Ok(true);
                     }
                 }
-                Part::Listed(listed) if listed.is_dry() => {
-                    listed.load(&self.file, &self.footer, &mut self.stats)?;
-                    listed.step();
+                Part::Indexed(indexed) if indexed.is_dry() => {
+                    indexed.load(&self.file, &self.footer, &mut self.stats)?;
+                    indexed.step();
                     return Ok(true);
                 }
-                Part::Listed(listed) => {
-                    let span = listed.directory().span(listed.row());
-                    self.order.pass(&listed.labels, span);
+                Part::Indexed(indexed) => {
+                    let span = indexed.index().span(indexed.row());
+                    self.order.pass(&indexed.labels, span);
                 }
             }
             self.part = Part::None;
@@ -225,24 +225,24 @@ impl<R: Ranges> Cursor<R> {
 
     /// Begins with a row group; true where it stands on its first row.
     fn begin(&mut self, group: usize, rows: Vec<Range<usize>>) -> Result<bool, TableError> {
-        if let Some(directory) = directory(&self.file, &self.footer, group, &rows)? {
-            let mut wanted = directory.select(&self.select)?;
+        if let Some(index) = row_group_index(&self.file, &self.footer, group, &rows)? {
+            let mut wanted = index.select(&self.select)?;
             wanted.drain(..wanted.partition_point(|row| (*row as usize) < rows[0].start));
             if wanted.is_empty() {
                 return Ok(false);
             }
             let (samples, window) = (self.select.samples, self.window_bytes);
             self.stats.rows += wanted.len() as u64;
-            if let Some(mut listed) = Listed::new(&self.footer, group, directory, wanted, samples, window) {
-                if listed.is_dry() {
-                    listed.load(&self.file, &self.footer, &mut self.stats)?;
+            if let Some(mut indexed) = Indexed::new(&self.footer, group, index, wanted, samples, window) {
+                if indexed.is_dry() {
+                    indexed.load(&self.file, &self.footer, &mut self.stats)?;
                 }
-                listed.step();
-                let span = listed.directory().span(listed.row());
+                indexed.step();
+                let span = indexed.index().span(indexed.row());
                 self.order
-                    .next(&listed.labels, span)
+                    .next(&indexed.labels, span)
                     .map_err(|e| TableError::damaged(self.file.name(), e))?;
-                self.part = Part::Listed(Box::new(listed));
+                self.part = Part::Indexed(Box::new(indexed));
                 return Ok(true);
             }
         }
@@ -253,31 +253,32 @@ impl<R: Ranges> Cursor<R> {
 
     /// Gives the texts that are asked for of all wanted rows to `each`, which says whether it wants more; one may come
     /// more than once. The cursor is at its end then. `false` where it wanted no more.
-    pub fn list(
+    pub fn scan_labels(
         &mut self,
-        what: Listing<'_>,
+        what: LabelScan<'_>,
         each: &mut dyn FnMut(&str) -> bool,
     ) -> Result<bool, TableError> {
         if self.footer.is_foreign() {
             self.begin_foreign();
-            return self.list_rest(what, each);
+            return self.scan_rest(what, each);
         }
         let name = self.file.name().to_string();
         let mut more = true;
         for (group, rows) in prune::prune(self.footer.parquet(), &self.select) {
             self.select.stop.check()?;
             let mut give = |text: &str| more = more && each(text);
-            if self.is_listed_whole(group) {
-                self.file.keep(Place::Directory(group), Kept::Asked);
+            if self.scans_labels_whole(group) {
+                self.file.keep(Place::Index(group), Kept::Asked);
                 what.each_of(&Once(&self.file), &self.footer, group, &mut give)?;
-            } else if let Some(known) = guarded(&name, || directory(&self.file, &self.footer, group, &rows))?
+            } else if let Some(known) =
+                guarded(&name, || row_group_index(&self.file, &self.footer, group, &rows))?
             {
                 match what {
-                    Listing::Names => known.label_names(&self.select, &mut give)?,
-                    Listing::Values(label) => known.label_values(label, &self.select, &mut give)?,
+                    LabelScan::Names => known.label_names(&self.select, &mut give)?,
+                    LabelScan::Values(label) => known.label_values(label, &self.select, &mut give)?,
                 }
             } else {
-                more = self.list_rows(group, rows, what, each)?;
+                more = self.scan_rows(group, rows, what, each)?;
             }
             if !more {
                 break;
@@ -289,42 +290,42 @@ impl<R: Ranges> Cursor<R> {
     }
 
     /// True for a row group of which every row is wanted, and that is read for the first time: its columns tell what there
-    /// is sooner than a directory.
-    fn is_listed_whole(&self, group: usize) -> bool {
+    /// is sooner than an index.
+    fn scans_labels_whole(&self, group: usize) -> bool {
         let Self { file, footer, select, .. } = self;
         footer.is_ours()
             && select.takes_all_series()
             && prune::all_overlap(footer.parquet(), group, select.range)
-            && Listing::has_room(footer, group)
-            && file.kept(Place::Directory(group)).is_none()
+            && LabelScan::has_room(footer, group)
+            && file.kept(Place::Index(group)).is_none()
     }
 
-    /// [Lists](Self::list) what the rows of a row group have that has no directory.
-    fn list_rows(
+    /// [Scans](Self::scan_labels) what the rows of a row group have that has no index.
+    fn scan_rows(
         &mut self,
         group: usize,
         rows: Vec<Range<usize>>,
-        what: Listing<'_>,
+        what: LabelScan<'_>,
         each: &mut dyn FnMut(&str) -> bool,
     ) -> Result<bool, TableError> {
         let stream = Stream::new(&self.footer, group, rows, &self.select, self.window_bytes);
         self.part = Part::Stream(Box::new(stream));
         self.groups = Some(VecDeque::new());
-        self.list_rest(what, each)
+        self.scan_rest(what, each)
     }
 
-    /// [Lists](Self::list) what the rows have that are still to come.
-    fn list_rest(
+    /// [Scans](Self::scan_labels) what the rows have that are still to come.
+    fn scan_rest(
         &mut self,
-        what: Listing<'_>,
+        what: LabelScan<'_>,
         each: &mut dyn FnMut(&str) -> bool,
     ) -> Result<bool, TableError> {
         let mut more = true;
         while more && self.advance()? {
             let labels = self.labels();
             more = match what {
-                Listing::Names => labels.iter().all(|(name, _)| each(name)),
-                Listing::Values(label) => labels.get(label).is_none_or(&mut *each),
+                LabelScan::Names => labels.iter().all(|(name, _)| each(name)),
+                LabelScan::Values(label) => labels.get(label).is_none_or(&mut *each),
             };
         }
         Ok(more)
@@ -336,7 +337,7 @@ impl<R: Ranges> Cursor<R> {
             Part::None => panic!("BUG: the cursor stands on no row"),
             Part::Foreign(rows) => rows.labels(),
             Part::Stream(stream) => stream.batch.labels(stream.row),
-            Part::Listed(listed) => LabelsRef::from_canonical(&listed.labels),
+            Part::Indexed(indexed) => LabelsRef::from_canonical(&indexed.labels),
         }
     }
 
@@ -346,7 +347,7 @@ impl<R: Ranges> Cursor<R> {
             Part::None => panic!("BUG: the cursor stands on no row"),
             Part::Foreign(rows) => rows.key(),
             Part::Stream(stream) => stream.batch.key(stream.row),
-            Part::Listed(listed) => listed.directory().key(listed.row()),
+            Part::Indexed(indexed) => indexed.index().key(indexed.row()),
         }
     }
 
@@ -356,7 +357,7 @@ impl<R: Ranges> Cursor<R> {
             Part::None => panic!("BUG: the cursor stands on no row"),
             Part::Foreign(rows) => rows.span(),
             Part::Stream(stream) => stream.batch.span(stream.row),
-            Part::Listed(listed) => listed.directory().span(listed.row()),
+            Part::Indexed(indexed) => indexed.index().span(indexed.row()),
         }
     }
 
@@ -371,8 +372,8 @@ impl<R: Ranges> Cursor<R> {
                 Ok(())
             }
             Part::Stream(stream) => stream.batch.read(self.file.name(), stream.row, range, samples),
-            Part::Listed(listed) => {
-                listed.read(range, samples);
+            Part::Indexed(indexed) => {
+                indexed.read(range, samples);
                 Ok(())
             }
         }
@@ -388,7 +389,7 @@ impl<R: Ranges> Cursor<R> {
             Part::None => 0,
             Part::Foreign(rows) => rows.held_bytes(),
             Part::Stream(stream) => stream.held_bytes(),
-            Part::Listed(listed) => listed.held_bytes(),
+            Part::Indexed(indexed) => indexed.held_bytes(),
         }
     }
 
@@ -398,23 +399,23 @@ impl<R: Ranges> Cursor<R> {
     }
 }
 
-/// The directory of a row group: a known one, or a new one where it pays and has room. `rows` are those that will be
+/// The index of a row group: a known one, or a new one where it pays and has room. `rows` are those that will be
 /// read.
-pub(super) fn directory(
+pub(super) fn row_group_index(
     file: &dyn Ranges,
     footer: &Footer,
     group: usize,
     rows: &[Range<usize>],
-) -> Result<Option<Arc<Directory>>, TableError> {
-    let place = Place::Directory(group);
+) -> Result<Option<Arc<RowGroupIndex>>, TableError> {
+    let place = Place::Index(group);
     if !footer.is_ours() {
         return Ok(None);
     }
     let known = file.kept(place);
-    if let Some(Kept::Directory(directory)) = known {
-        return Ok(Some(directory));
+    if let Some(Kept::Index(index)) = known {
+        return Ok(Some(index));
     }
-    if Directory::estimate(footer, group) > file.directory_bytes_max() {
+    if RowGroupIndex::estimate(footer, group) > file.index_bytes_max() {
         return Ok(None);
     }
     // a small part of it is read sooner without
@@ -423,7 +424,7 @@ pub(super) fn directory(
         file.keep(place, Kept::Asked);
         return Ok(None);
     }
-    let directory = Arc::new(Directory::read(&Once(file), footer, group)?);
-    file.keep(place, Kept::Directory(Arc::clone(&directory)));
-    Ok(Some(directory))
+    let index = Arc::new(RowGroupIndex::read(&Once(file), footer, group)?);
+    file.keep(place, Kept::Index(Arc::clone(&index)));
+    Ok(Some(index))
 }

@@ -3,12 +3,13 @@
 //! `fuzz/` at the root of the workspace calls them under cargo-fuzz; the tests here call them on damaged files. What is
 //! kept of files is checked with [`Keeping`], by other tests as well.
 
-use super::column::{self, Chunk};
-use super::directory::Directory;
-use super::frame::{DICTIONARY_PAGE, Unpacked};
-use super::packed::{Packed, Steps};
-use super::{Cursor, Footer, Kept, Listing, Place, Ranges, Select, listing, rle};
+use super::chunks;
+use super::index::RowGroupIndex;
+use super::{Cursor, Footer, Kept, LabelScan, Place, Ranges, Select, label_scan};
 use crate::error::TableError;
+use crate::parquet::delta_packed::{Packed, Steps};
+use crate::parquet::page::{DICTIONARY_PAGE, Unpacked};
+use crate::parquet::{Chunk, rle};
 use bytes::Bytes;
 use model::Samples;
 use std::cell::RefCell;
@@ -18,21 +19,21 @@ use std::sync::Arc;
 use stdx::varint;
 
 /// A file. The rows that can be read of it are the same with and without what is kept; damaged values may be taken for
-/// others, for directories know better than levels how many values a row has.
+/// others, for indexes know better than levels how many values a row has.
 pub fn file(bytes: &[u8]) {
     let bytes = Bytes::copy_from_slice(bytes);
     let keeping = Keeping::of(bytes.clone());
-    let listed = list(&keeping, Listing::Values("pod"));
+    let listed = list(&keeping, LabelScan::Values("pod"));
     let (streamed, kept, again) = (rows(&bytes), rows(&keeping), rows(&keeping));
     if let (Ok(streamed), Ok(kept)) = (&streamed, &kept) {
         let times = |rows: &[Row]| -> Vec<_> {
             rows.iter().map(|row| (row.labels.clone(), row.times.clone())).collect()
         };
-        assert!(times(streamed) == times(kept), "other rows by a directory");
+        assert!(times(streamed) == times(kept), "other rows by an index");
     }
     assert_eq!(kept.ok(), again.ok(), "other rows by what is kept");
-    if let (Ok(first), Ok(second)) = (listed, list(&keeping, Listing::Values("pod"))) {
-        assert_eq!(first, second, "other values by a directory");
+    if let (Ok(first), Ok(second)) = (listed, list(&keeping, LabelScan::Values("pod"))) {
+        assert_eq!(first, second, "other values by an index");
     }
 }
 
@@ -41,31 +42,31 @@ pub fn file(bytes: &[u8]) {
 pub fn row_group(bytes: &[u8]) {
     let Some((rows, mut rest)) = bytes.split_first_chunk::<2>() else { return };
     let rows = usize::from(u16::from_le_bytes(*rows));
-    let mut chunks = column::ALL.map(|_| (Vec::new(), 0));
+    let mut chunks = chunks::ALL.map(|_| (Vec::new(), 0));
     while let Some(page) = Contents::take(&mut rest) {
-        let (chunk, levels) = &mut chunks[usize::from(page.column) % column::ALL.len()];
+        let (chunk, levels) = &mut chunks[usize::from(page.column) % chunks::ALL.len()];
         page.put_framed(chunk);
         *levels += if page.kind == DICTIONARY_PAGE as u8 { 0 } else { usize::from(page.levels) };
     }
     let chunks = chunks.map(|(bytes, levels)| Chunk { bytes: bytes.into(), rows, levels });
-    let Ok(directory) = Directory::of(&chunks) else { return };
-    for what in [Listing::Names, Listing::Values("__name__"), Listing::Values("pod")] {
+    let Ok(index) = RowGroupIndex::of(&chunks) else { return };
+    for what in [LabelScan::Names, LabelScan::Values("__name__"), LabelScan::Values("pod")] {
         let mut known = BTreeSet::new();
         let each = |text: &str| _ = known.insert(text.to_string());
         let all = match what {
-            Listing::Names => directory.label_names(&Select::ALL, each),
-            Listing::Values(label) => directory.label_values(label, &Select::ALL, each),
+            LabelScan::Names => index.label_names(&Select::ALL, each),
+            LabelScan::Values(label) => index.label_values(label, &Select::ALL, each),
         };
         all.expect("BUG: nothing stops it");
         let [metrics, names, values, ..] = &chunks;
         let listed = match what {
-            Listing::Names => listing::names_of(names),
-            Listing::Values("__name__") => listing::metrics_of(metrics),
-            Listing::Values(label) => listing::values_of(label, names, values),
+            LabelScan::Names => label_scan::names_of(names),
+            LabelScan::Values("__name__") => label_scan::metrics_of(metrics),
+            LabelScan::Values(label) => label_scan::values_of(label, names, values),
         };
         let listed = listed.map(BTreeSet::from_iter);
-        if directory.rows() > 0 {
-            assert_eq!(listed, Ok(known), "other texts by the directory: {what:?}");
+        if index.rows() > 0 {
+            assert_eq!(listed, Ok(known), "other texts by the index: {what:?}");
         }
     }
 }
@@ -117,12 +118,12 @@ fn put_page(out: &mut Vec<u8>, column: u8, page: &Unpacked) {
 }
 
 /// A page as [`put_page`] puts it.
-pub(super) struct Contents<'a> {
-    pub(super) column: u8,
-    pub(super) kind: u8,
-    pub(super) encoding: u8,
-    pub(super) levels: u16,
-    pub(super) bytes: &'a [u8],
+pub(crate) struct Contents<'a> {
+    pub(crate) column: u8,
+    pub(crate) kind: u8,
+    pub(crate) encoding: u8,
+    pub(crate) levels: u16,
+    pub(crate) bytes: &'a [u8],
 }
 
 impl<'a> Contents<'a> {
@@ -136,7 +137,7 @@ impl<'a> Contents<'a> {
     }
 
     /// Appends the page as it is in a file.
-    pub(super) fn put_framed(&self, out: &mut Vec<u8>) {
+    pub(crate) fn put_framed(&self, out: &mut Vec<u8>) {
         let packed = zstd::bulk::compress(self.bytes, 1).expect("BUG: a page can be packed");
         // a header byte is the step from the last field's number, and the type: 5 is an integer, 12 a struct
         let put_next = |out: &mut Vec<u8>, value: usize| {
@@ -187,7 +188,7 @@ impl Ranges for Keeping {
         self.kept.borrow_mut().insert(place, made);
     }
 
-    fn directory_bytes_max(&self) -> u64 {
+    fn index_bytes_max(&self) -> u64 {
         64 << 20
     }
 }
@@ -213,11 +214,11 @@ fn rows(file: &dyn Ranges) -> Result<Vec<Row>, TableError> {
     Ok(rows)
 }
 
-fn list(file: &dyn Ranges, what: Listing<'_>) -> Result<BTreeSet<String>, TableError> {
+fn list(file: &dyn Ranges, what: LabelScan<'_>) -> Result<BTreeSet<String>, TableError> {
     let footer = Arc::new(Footer::read(file)?);
     let select = Arc::new(Select { samples: false, ..Select::ALL });
     let mut found = BTreeSet::new();
-    Cursor::new(file, footer, select, 16 << 10).list(what, &mut |text| {
+    Cursor::new(file, footer, select, 16 << 10).scan_labels(what, &mut |text| {
         found.insert(text.to_string());
         true
     })?;

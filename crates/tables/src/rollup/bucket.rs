@@ -1,7 +1,7 @@
 //! What the samples of a bucket come to.
 
 use super::Resolution;
-use crate::block::Date;
+use crate::date::Date;
 use model::sample::is_stale;
 use model::{Samples, Statistic};
 
@@ -58,7 +58,7 @@ pub(super) fn bucket(samples: &Samples, resolution: Resolution, columns: &mut [S
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::block::DAY_MS;
+    use crate::date::DAY_MS;
 
     #[test]
     fn buckets() {

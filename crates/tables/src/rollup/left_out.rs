@@ -2,7 +2,7 @@
 
 use super::labels_left_out;
 use super::writer::Writer;
-use crate::block::Date;
+use crate::date::Date;
 use crate::error::TableError;
 use model::labels::METRIC_NAME;
 use model::{LabelsBuilder, LabelsRef, Samples, SeriesKey};

@@ -1,10 +1,11 @@
 //! Writes the files of a rollup.
 
-use crate::block::{Date, Stretch};
+use crate::date::Date;
 use crate::delta::{StagedFile, Table};
 use crate::error::TableError;
-use crate::names::Stem;
+use crate::store::Stem;
 use crate::store::Upload;
+use crate::write::Stretch;
 use crate::write::{FileWriter, WriteLimits};
 use model::{Labels, Samples, SeriesKey, Statistic};
 

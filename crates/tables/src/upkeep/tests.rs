@@ -1,14 +1,15 @@
 //! A process that dies at each named place of upkeep: the next one finds every sample once, and finishes the work.
 
 use super::*;
-use crate::block::{DAY_MS, Stretch};
-use crate::cache::Cache;
+use crate::date::DAY_MS;
 use crate::delta::{StagedBlock, StagedFile};
-use crate::names::Stem;
+use crate::read::Cache;
 use crate::read::Select;
 use crate::scan::{Scan, ScanLimits};
 use crate::store::Location;
+use crate::store::Stem;
 use crate::write::FileWriter;
+use crate::write::Stretch;
 use model::{Labels, Samples, SeriesKey};
 use std::path::Path;
 

@@ -1,6 +1,6 @@
 //! Rows that wait for the encoder, column by column.
 
-use crate::block::{Form, Stretch};
+use super::stretch::{Form, Stretch};
 use crate::schema;
 use arrow_array::builder::{BinaryBuilder, MapBuilder, MapFieldNames, StringBuilder};
 use arrow_array::{
@@ -60,7 +60,7 @@ pub(super) struct Columns {
     exponent: Vec<Option<i8>>,
     base: Vec<Option<i64>>,
     chain: Chain,
-    /// The mantissas of all rows; [`crate::block::rows`] appends those of the next row here.
+    /// The mantissas of all rows; [`super::stretch::rows`] appends those of the next row here.
     pub(super) mantissas: Vec<i64>,
     mantissas_ends: Vec<i32>,
     floats: Vec<f64>,

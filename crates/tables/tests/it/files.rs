@@ -6,10 +6,10 @@ use model::{Labels, Samples, SeriesKey, TimeRange};
 use proptest::prelude::*;
 use std::collections::BTreeSet;
 use std::sync::Arc;
+use tables::DAY_MS;
 use tables::TableError;
-use tables::block::DAY_MS;
 use tables::read::fuzz::Keeping;
-use tables::read::{Cursor, Footer, Kept, Listing, Matcher, Place, Ranges, ReadStats, Select};
+use tables::read::{Cursor, Footer, Kept, LabelScan, Matcher, Place, Ranges, ReadStats, Select};
 use tables::write::{BlockWriter, FileSummary, FileWriter, WriteLimits};
 
 fn write(series: &[Series], row_group_bytes: usize) -> (FileSummary, Bytes) {
@@ -37,7 +37,7 @@ fn read(file: &Bytes, select: &Select) -> Result<(Vec<Row>, ReadStats), TableErr
 /// Reads twice by what is kept, first with nothing kept. Nothing is fetched for the second time.
 fn read_kept(file: &Bytes, select: &Select) -> Result<Vec<Row>, TableError> {
     let keeping = Keeping::of(file.clone());
-    // a part of a row group is read sooner without a directory, for the first time
+    // a part of a row group is read sooner without an index, for the first time
     read_from(&keeping, select)?;
     let (first, _) = read_from(&keeping, select)?;
     let (second, stats) = read_from(&keeping, select)?;
@@ -60,7 +60,7 @@ fn read_from<R: Ranges>(file: R, select: &Select) -> Result<(Vec<Row>, ReadStats
 }
 
 /// What is listed of a file, with what is kept of it.
-fn list<R: Ranges>(file: R, select: &Select, what: Listing<'_>) -> BTreeSet<String> {
+fn list<R: Ranges>(file: R, select: &Select, what: LabelScan<'_>) -> BTreeSet<String> {
     let footer = Arc::new(Footer::read(&file).unwrap());
     let mut found = BTreeSet::new();
     let mut cursor = Cursor::new(file, footer, Arc::new(select.clone()), 16 << 10);
@@ -68,7 +68,7 @@ fn list<R: Ranges>(file: R, select: &Select, what: Listing<'_>) -> BTreeSet<Stri
         found.insert(text.to_string());
         true
     };
-    assert!(cursor.list(what, &mut each).unwrap());
+    assert!(cursor.scan_labels(what, &mut each).unwrap());
     found
 }
 
@@ -257,7 +257,7 @@ fn what_is_kept_changes_nothing() {
 /// Labels before and after the metric's name, none at all, one name with many values, one value with many names; and so many
 /// texts that the dictionary is given up in the middle of the column.
 #[test]
-fn labels_are_the_same_by_a_directory() {
+fn labels_are_the_same_with_and_without_an_index() {
     let mut rng = stdx::rng::Rng::new(7);
     let mut texts =
         |len: usize| -> String { (0..len).map(|_| char::from(b'a' + rng.below(26) as u8)).collect() };
@@ -302,7 +302,7 @@ fn labels_are_the_same_by_a_directory() {
                 }
             };
             let expected: BTreeSet<String> = rows.iter().flat_map(|row| listed(&row.labels)).collect();
-            let what = if label.is_empty() { Listing::Names } else { Listing::Values(label) };
+            let what = if label.is_empty() { LabelScan::Names } else { LabelScan::Values(label) };
             let keeping = Keeping::of(file.clone());
             assert_eq!(list(file.clone(), &select, what), expected, "{label} of rows, {select:?}");
             assert_eq!(list(&keeping, &select, what), expected, "{label} at first, {select:?}");
@@ -311,17 +311,17 @@ fn labels_are_the_same_by_a_directory() {
     }
 }
 
-fn has_directory(keeping: &Keeping) -> bool {
-    match keeping.kept.borrow().get(&Place::Directory(0)) {
-        Some(Kept::Directory(_)) => true,
+fn has_index(keeping: &Keeping) -> bool {
+    match keeping.kept.borrow().get(&Place::Index(0)) {
+        Some(Kept::Index(_)) => true,
         Some(Kept::Asked) => false,
         other => panic!("{other:?}"),
     }
 }
 
-/// What all rows of a row group have, or what a few have, is listed without a directory for the first time.
+/// What all rows of a row group have, or what a few have, is listed without an index for the first time.
 #[test]
-fn directories_are_for_those_who_ask_again() {
+fn row_groups_are_indexed_on_second_read() {
     let (_, whole) = write(&fleet(10, 50, 3), 1 << 20);
     // so many rows that names lie on some pages
     let (_, many) = write(&fleet(45, 1000, 1), 64 << 20);
@@ -330,8 +330,8 @@ fn directories_are_for_those_who_ask_again() {
     for (file, select, pods) in [(&whole, Select::ALL, 50), (&whole, reaching_in, 50), (&many, few, 1000)] {
         let keeping = Keeping::of(file.clone());
         for again in [false, true] {
-            assert_eq!(list(&keeping, &select, Listing::Values("pod")).len(), pods, "{select:?}");
-            assert_eq!(has_directory(&keeping), again, "{select:?}");
+            assert_eq!(list(&keeping, &select, LabelScan::Values("pod")).len(), pods, "{select:?}");
+            assert_eq!(has_index(&keeping), again, "{select:?}");
         }
     }
     let mut series = fleet(10, 50, 3);
@@ -339,8 +339,8 @@ fn directories_are_for_those_who_ask_again() {
     let (_, file) = write(&series, 1 << 20);
     let keeping = Keeping::of(file);
     let without_one = Select { range: TimeRange::new(DAY, DAY + 60_000), ..Select::ALL };
-    assert_eq!(list(&keeping, &without_one, Listing::Values("pod")).len(), 50);
-    assert!(has_directory(&keeping), "which rows overlap is known by their spans only");
+    assert_eq!(list(&keeping, &without_one, LabelScan::Values("pod")).len(), 50);
+    assert!(has_index(&keeping), "which rows overlap is known by their spans only");
 }
 
 /// A page of one value again and again has many rows: it is kept as the few bytes that it has.

@@ -7,11 +7,11 @@ use model::{Labels, LabelsRef, Samples, SeriesKey, TimeRange};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use stdx::rng::Rng;
-use tables::block::DAY_MS;
+use tables::DAY_MS;
 use tables::compact::{self, CompactLimits, Compaction};
 use tables::{
-    BlockStager, Cache, Date, Listing, Matcher, Scan, ScanLimits, Select, StagedBlock, Table, WriteLimits,
-    list,
+    BlockStager, Cache, Date, LabelScan, Matcher, Scan, ScanLimits, Select, StagedBlock, Table, WriteLimits,
+    labels,
 };
 use tempfile::TempDir;
 
@@ -125,12 +125,12 @@ fn ask(table: &Table, cache: &Arc<Cache>, truth: &Truth, rng: &mut Rng) {
 
     let select = Select { samples: false, range: TimeRange::ALL, ..select };
     let (mut names, mut values) = (BTreeSet::new(), BTreeSet::new());
-    for (what, texts) in [(Listing::Names, &mut names), (Listing::Values("__name__"), &mut values)] {
+    for (what, texts) in [(LabelScan::Names, &mut names), (LabelScan::Values("__name__"), &mut values)] {
         let mut put = |text: &str| {
             texts.insert(text.to_string());
             true
         };
-        list::texts(table, cache, &select, what, &mut put).unwrap();
+        labels::texts(table, cache, &select, what, &mut put).unwrap();
     }
     let expected = truth.keys().filter(|(label, _)| named(label) && matches(label));
     let expected: BTreeSet<String> =
@@ -142,7 +142,7 @@ fn ask(table: &Table, cache: &Arc<Cache>, truth: &Truth, rng: &mut Rng) {
         all.insert(labels.to_owned().to_string());
         true
     };
-    list::series(table, cache, &select, &mut put).unwrap();
+    labels::series(table, cache, &select, &mut put).unwrap();
     let expected = truth.keys().map(|(label, _)| label).filter(|label| named(label) && matches(label));
     assert!(all.iter().eq(BTreeSet::from_iter(expected)));
 }
@@ -153,7 +153,7 @@ fn a_table_is_a_map() {
     for _ in 0..3 {
         let folder = TempDir::new().unwrap();
         let table = open(&folder);
-        // with much room, directories are made and kept
+        // with much room, indexes are made and kept
         let room = [200_000, 20_000_000][rng.below(2) as usize];
         let cache = Arc::new(Cache::new(rng.below(room) as usize));
         let mut truth = Truth::new();

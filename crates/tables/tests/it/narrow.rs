@@ -5,9 +5,9 @@ use crate::table::open;
 use model::{ErrorKind, Labels, LabelsRef, Samples};
 use std::collections::BTreeSet;
 use std::sync::Arc;
-use tables::block::DAY_MS;
+use tables::DAY_MS;
 use tables::{
-    BlockStager, Cache, Listing, Matcher, Scan, ScanLimits, Select, StagedBlock, Table, WriteLimits, list,
+    BlockStager, Cache, LabelScan, Matcher, Scan, ScanLimits, Select, StagedBlock, Table, WriteLimits, labels,
 };
 use tempfile::TempDir;
 
@@ -80,18 +80,18 @@ fn more_files_than_can_be_named_are_refused() {
 /// What a listing of labels finds: names, values and series, each as often as it comes.
 fn listed(table: &Table, cache: &Arc<Cache>, select: &Select) -> [Vec<String>; 3] {
     let (mut names, mut values, mut all) = (Vec::new(), Vec::new(), Vec::new());
-    for (what, texts) in [(Listing::Names, &mut names), (Listing::Values("pod"), &mut values)] {
+    for (what, texts) in [(LabelScan::Names, &mut names), (LabelScan::Values("pod"), &mut values)] {
         let mut put = |text: &str| {
             texts.push(text.to_owned());
             true
         };
-        assert!(list::texts(table, cache, select, what, &mut put).unwrap().is_empty());
+        assert!(labels::texts(table, cache, select, what, &mut put).unwrap().is_empty());
     }
     let mut put = |labels: LabelsRef<'_>| {
         all.push(labels.to_owned().to_string());
         true
     };
-    assert!(list::series(table, cache, select, &mut put).unwrap().is_empty());
+    assert!(labels::series(table, cache, select, &mut put).unwrap().is_empty());
     [names, values, all]
 }
 
@@ -135,7 +135,7 @@ fn a_listing_reads_no_more_files_than_it_is_asked_for() {
         given += 1;
         false
     };
-    list::texts(&table, &cache, &Select::ALL, Listing::Values("pod"), &mut one).unwrap();
+    labels::texts(&table, &cache, &Select::ALL, LabelScan::Values("pod"), &mut one).unwrap();
     assert_eq!(given, 1);
     let read_bytes = cache.stats().fetched_bytes;
     assert!((1..all_bytes / 5).contains(&read_bytes), "{read_bytes} of {all_bytes} bytes");
@@ -152,7 +152,7 @@ fn a_file_that_is_gone_or_cut_short_is_left_out_of_a_listing_and_named() {
     std::fs::write(path(5), &short[..short.len() / 2]).unwrap();
     let cache = Arc::new(Cache::new(64 << 20));
     let mut count = 0;
-    let left_out = list::series(&table, &cache, &Select::ALL, &mut |_| {
+    let left_out = labels::series(&table, &cache, &Select::ALL, &mut |_| {
         count += 1;
         true
     });

@@ -89,7 +89,7 @@ fn a_day_is_rolled_up_once_and_anew_when_late_samples_came() {
     assert_eq!(column(&rollup, Statistic::Max).iter().filter(|v| **v == 9.0).count(), 1);
 
     // samples expire, their rollup is kept
-    metrics.expire(DAY + 2 * tables::block::DAY_MS).unwrap();
+    metrics.expire(DAY + 2 * tables::DAY_MS).unwrap();
     assert_eq!((metrics.files().unwrap().all().len(), complete()), (0, vec![date()]));
     assert!(due(tomorrow).is_empty());
 }

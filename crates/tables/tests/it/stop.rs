@@ -5,8 +5,8 @@ use crate::table::{open, stage};
 use model::Samples;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use tables::read::Listing;
-use tables::{Cache, Matcher, Scan, ScanLimits, Select, StagedBlock, Stop, Table, TableError, list};
+use tables::read::LabelScan;
+use tables::{Cache, Matcher, Scan, ScanLimits, Select, StagedBlock, Stop, Table, TableError, labels};
 use tempfile::TempDir;
 
 const FILES: u64 = 3;
@@ -79,10 +79,10 @@ fn texts_of(
     table: &Table,
     cache: &Arc<Cache>,
     select: &Select,
-    what: Listing<'_>,
+    what: LabelScan<'_>,
 ) -> Result<usize, TableError> {
     let mut count = 0;
-    let left_out = list::texts(table, cache, select, what, &mut |_| {
+    let left_out = labels::texts(table, cache, select, what, &mut |_| {
         count += 1;
         true
     })?;
@@ -120,7 +120,7 @@ fn reads_end_at_whichever_question_they_are_stopped() {
     for (how, cache) in [("no cache", none), ("an empty cache", fresh), ("a full cache", Arc::clone)] {
         for passes in [false, true] {
             check(how, passes, &|select| series_of(&table, &cache(&kept), select));
-            for what in [Listing::Names, Listing::Values("job"), Listing::Values("pod")] {
+            for what in [LabelScan::Names, LabelScan::Values("job"), LabelScan::Values("pod")] {
                 check(how, passes, &|select| {
                     texts_of(&table, &cache(&kept), &Select { samples: false, ..select.clone() }, what)
                 });

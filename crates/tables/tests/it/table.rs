@@ -8,7 +8,7 @@ use std::io::Write;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicI64, Ordering};
 use std::sync::{Arc, OnceLock};
-use tables::block::DAY_MS;
+use tables::DAY_MS;
 use tables::delta::{COMMIT_FILES_MAX, Outcome, StagedBlock, StagedFile, Table};
 use tables::store::Location;
 use tables::write::FileWriter;

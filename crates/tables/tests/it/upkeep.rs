@@ -123,7 +123,7 @@ fn old_days_expire() {
     let table = open(&folder);
     fill(&table, &fleet(1, 1, 4), 2);
     assert_eq!(table.expire(DAY).unwrap(), 0);
-    assert_eq!(table.expire(DAY + tables::block::DAY_MS).unwrap(), 2);
+    assert_eq!(table.expire(DAY + tables::DAY_MS).unwrap(), 2);
     assert!(contents(&open(&folder)).unwrap().is_empty());
     assert_eq!(table.floodmarks(["j"]).unwrap()["j"], 1, "what expired is not taken in again");
 }
@@ -341,7 +341,7 @@ fn damaged_file(left: impl Fn(usize) -> usize) {
     let bytes = std::fs::read(&path).unwrap();
     std::fs::write(&path, &bytes[..left(bytes.len())]).unwrap();
     let mut upkeep = Upkeep::new();
-    let now = Now { wall_ms: DAY + 2 * tables::block::DAY_MS, steady_ms: 0 };
+    let now = Now { wall_ms: DAY + 2 * tables::DAY_MS, steady_ms: 0 };
     let done = keep_up(&mut upkeep, &table, now, &Policy::default());
     assert!(done.contains(&Done::Damaged(bad.clone())), "{done:?}");
     assert_eq!(upkeep.damaged().map(|(file, _)| file).collect::<Vec<_>>(), [bad.as_str()]);

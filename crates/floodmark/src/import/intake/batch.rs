@@ -6,7 +6,7 @@ use model::{Labels, Samples, SeriesKey};
 use std::collections::{BTreeMap, HashMap};
 use std::path::Path;
 use std::sync::Arc;
-use tables::merge::Merge;
+use tables::Merge;
 use tables::read::{Cursor, Footer, Select, WINDOW_BYTES};
 use tables::write::{FileSummary, FileWriter};
 use tables::{Date, Stretch};

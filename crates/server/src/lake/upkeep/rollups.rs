@@ -9,7 +9,7 @@ use model::TenantId;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
-use tables::block::DAY_MS;
+use tables::DAY_MS;
 use tables::rollup::{self, Resolution, Rolled, RollupLimits};
 use tables::{Date, Stem, Table, TableError, WriteLimits};
 

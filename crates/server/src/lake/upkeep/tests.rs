@@ -12,8 +12,8 @@ use model::TenantId;
 use std::path::Path;
 use std::sync::Arc;
 use stdx::clock::{Clock, ManualClock, SystemClock};
+use tables::DAY_MS;
 use tables::Date;
-use tables::block::DAY_MS;
 use tables::rollup::{self, Resolution};
 
 fn tenant(name: &str) -> TenantId {

@@ -11,7 +11,7 @@ use model::{ErrorKind, Labels, LabelsBuilder, LabelsRef, Samples, Statistic, Tim
 use query::{Bucket, BucketSet, Rolled, RolledSelect, SourceError};
 use std::cmp::Ordering as Order;
 use std::collections::BTreeSet;
-use tables::block::DAY_MS;
+use tables::DAY_MS;
 use tables::rollup::{self, Resolution};
 use tables::{Date, Scan, ScanLimits};
 

@@ -1,9 +1,10 @@
 //! Files with their rows shuffled, against a map.
 
 use super::*;
-use crate::block::{Date, Stretch};
+use crate::date::Date;
 use crate::read::{Cursor, Matcher};
 use crate::write::FileWriter;
+use crate::write::Stretch;
 use arrow_schema::{DataType, Field, TimeUnit};
 use bytes::Bytes;
 use model::Labels;

@@ -1,7 +1,8 @@
 use super::*;
-use crate::block::{Date, Stretch};
-use crate::read::column::fetch_chunks;
+use crate::date::Date;
+use crate::read::chunks::fetch_chunks;
 use crate::write::FileWriter;
+use crate::write::Stretch;
 use model::{Labels, SeriesKey};
 use stdx::damage::each_damaged;
 
@@ -39,7 +40,7 @@ fn damaged_files() {
 fn damaged_columns() {
     let corpus = [1, 60].map(|series| {
         let file = written(series, 2);
-        let chunks = fetch_chunks(&file, &Footer::read(&file).unwrap(), 0, column::ALL).unwrap();
+        let chunks = fetch_chunks(&file, &Footer::read(&file).unwrap(), 0, chunks::ALL).unwrap();
         let mut contents = (series as u16).to_le_bytes().to_vec();
         for (column, chunk) in chunks.iter().enumerate() {
             let mut rest = &*chunk.bytes;

@@ -1,10 +1,11 @@
 use super::*;
-use crate::block::{Date, Stretch};
+use crate::date::Date;
 use crate::delta::{Outcome, StagedBlock, Table};
 use crate::error::TableError;
-use crate::names::Stem;
 use crate::store::Location;
+use crate::store::Stem;
 use crate::write::FileWriter;
+use crate::write::Stretch;
 use model::{Labels, SeriesKey};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Mutex;

@@ -11,7 +11,7 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use stdx::clock::{Clock, SystemClock};
 use stdx::rng::Rng;
-use tables::block::DAY_MS;
+use tables::DAY_MS;
 
 const MINUTE: i64 = 60_000;
 

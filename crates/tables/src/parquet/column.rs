@@ -1,4 +1,4 @@
-//! A small column of a row group, decoded whole: what directories are made of.
+//! A small column of a row group, decoded whole: what row-group indexes are made of.
 //!
 //! ```text
 //!   chunk: dictionary page │ data page │ data page │ …        texts stay numbers of the dictionary, each decoded once
@@ -6,93 +6,26 @@
 //!
 //! It knows the encodings of our own writer ([`crate::schema`]) and those that it falls back to.
 
-use super::frame::{self, DATA_PAGE, DICTIONARY_PAGE, Damage, Encoded, OTHER_ENCODING, Unpacked};
-use super::packed::Packed;
-use super::{Footer, Ranges, fetch, rle, row};
-use crate::error::TableError;
-use crate::schema;
+use super::delta_packed::Packed;
+use super::page::{self, DATA_PAGE, DICTIONARY_PAGE, Damage, Encoded, OTHER_ENCODING, Unpacked};
+use super::rle;
 use bytes::Bytes;
 use model::SeriesKey;
 use std::collections::HashMap;
-use std::ops::Range;
 
 const MORE_OR_FEWER: Damage = "a column has more values than rows, or fewer";
 const NOT_WHOLE: Damage = "a page's values are not whole";
 const LEVELS: Damage = "a page's levels are not whole";
 const UNKNOWN: Damage = "a value is not in its dictionary";
 
-/// A column, and the levels of repetition and of definition that it has.
-#[derive(Debug, Clone, Copy)]
-pub(super) struct Column {
-    path: &'static [&'static str],
-    levels: (i16, i16),
-}
-
-impl Column {
-    const fn new(path: &'static [&'static str], levels: (i16, i16)) -> Self {
-        Self { path, levels }
-    }
-}
-
-pub(super) const NAME: Column = Column::new(&[schema::NAME], (0, 0));
-pub(super) const LABEL_NAMES: Column = Column::new(&[schema::LABELS, "key_value", "key"], (1, 1));
-pub(super) const LABEL_VALUES: Column = Column::new(&[schema::LABELS, "key_value", "value"], (1, 1));
-const SERIES: Column = Column::new(&[schema::SERIES], (0, 0));
-const START: Column = Column::new(&[schema::START], (0, 0));
-const END: Column = Column::new(&[schema::END], (0, 0));
-const COUNT: Column = Column::new(&[schema::COUNT], (0, 0));
-const EXPONENT: Column = Column::new(&[schema::EXPONENT], (0, 1));
-const BASE: Column = Column::new(&[schema::BASE], (0, 1));
-
-/// All of them.
-pub(super) const ALL: [Column; 9] =
-    [NAME, LABEL_NAMES, LABEL_VALUES, SERIES, START, END, COUNT, EXPONENT, BASE];
-
 /// A column of one row group.
 #[derive(Debug)]
-pub(super) struct Chunk {
+pub(crate) struct Chunk {
     /// Its pages, one after the other.
-    pub(super) bytes: Bytes,
+    pub(crate) bytes: Bytes,
     /// Rows of the row group, and what of it the column has: as many values and nulls.
-    pub(super) rows: usize,
-    pub(super) levels: usize,
-}
-
-/// Fetches columns of a row group.
-pub(super) fn fetch_chunks<const N: usize>(
-    file: &dyn Ranges,
-    footer: &Footer,
-    group: usize,
-    columns: [Column; N],
-) -> Result<[Chunk; N], TableError> {
-    let places = columns.map(|column| place(footer, group, column));
-    let damaged =
-        || TableError::damaged(file.name(), "it has other columns than it says, or of other lengths");
-    if places.iter().any(Option::is_none) {
-        return Err(damaged());
-    }
-    let ranges: Vec<_> = places.iter().flatten().map(|(range, _)| range.clone()).collect();
-    let mut fetched = fetch(file, &ranges)?.into_iter();
-    let rows = footer.rows_of(group);
-    Ok(places.map(|place| Chunk {
-        bytes: fetched.next().unwrap_or_default(),
-        rows,
-        levels: place.map_or(0, |(_, levels)| levels),
-    }))
-}
-
-/// Where a column of a row group is in the file, and how many values and nulls it has; `None` where the file has no such
-/// column, one that is nested otherwise, or one that is not as long as the row group.
-fn place(footer: &Footer, group: usize, column: Column) -> Option<(Range<u64>, usize)> {
-    let schema = footer.parquet().file_metadata().schema_descr();
-    let leaf = schema.columns().iter().position(|leaf| leaf.path().parts() == column.path)?;
-    let chunk = footer.parquet().row_group(group).column(leaf);
-    let (start, len) = chunk.byte_range();
-    let levels = u32::try_from(chunk.num_values()).ok()? as usize;
-    let rows = footer.rows_of(group);
-    let fits = if column.levels.0 == 0 { levels == rows } else { levels >= rows };
-    let nested = (schema.column(leaf).max_rep_level(), schema.column(leaf).max_def_level());
-    Some((start..start.checked_add(len)?, levels)).filter(|_| fits && nested == column.levels)
+    pub(crate) rows: usize,
+    pub(crate) levels: usize,
 }
 
 /// Values for which there is room from the beginning; how many there are is foreign.
@@ -130,19 +63,19 @@ impl Chunk {
     }
 
     /// Integers of 64 bits, one for each row.
-    pub(super) fn longs(&self) -> Result<Vec<i64>, Damage> {
+    pub(crate) fn longs(&self) -> Result<Vec<i64>, Damage> {
         let mut all = Vec::with_capacity(self.capacity());
         self.pages(|page, len| delta(page, len, &mut all))?;
         self.one_a_row(all)
     }
 
     /// Likewise some that may be null.
-    pub(super) fn optional_longs(&self) -> Result<Vec<Option<i64>>, Damage> {
+    pub(crate) fn optional_longs(&self) -> Result<Vec<Option<i64>>, Damage> {
         self.optional(delta)
     }
 
     /// Likewise integers of 32 bits, from a dictionary.
-    pub(super) fn optional_ints(&self) -> Result<Vec<Option<i64>>, Damage> {
+    pub(crate) fn optional_ints(&self) -> Result<Vec<Option<i64>>, Damage> {
         let mut dictionary = Vec::new();
         self.optional(|page, len, out| {
             let (ints, _) = page.rest().as_chunks::<4>();
@@ -192,14 +125,15 @@ impl Chunk {
     }
 
     /// Keys of series, one for each row.
-    pub(super) fn keys(&self) -> Result<Vec<SeriesKey>, Damage> {
+    pub(crate) fn keys(&self) -> Result<Vec<SeriesKey>, Damage> {
         let mut all = Vec::with_capacity(self.capacity());
         self.pages(|page, len| {
             if page.header.encoded()? != Encoded::Plain {
                 return Err(OTHER_ENCODING);
             }
             each_text(page.rest(), len, |bytes| {
-                all.push(row::key(bytes).ok_or("a series key has not 16 bytes")?);
+                let key = bytes.try_into().map_err(|_| "a series key has not 16 bytes")?;
+                all.push(SeriesKey(u128::from_be_bytes(key)));
                 Ok(())
             })
         })?;
@@ -207,7 +141,7 @@ impl Chunk {
     }
 
     /// Texts, one for each row.
-    pub(super) fn texts(&self) -> Result<Texts, Damage> {
+    pub(crate) fn texts(&self) -> Result<Texts, Damage> {
         let mut texts = Texts::default();
         self.pages(|page, len| texts.add(&page, len))?;
         texts.codes = self.one_a_row(texts.codes)?;
@@ -215,7 +149,7 @@ impl Chunk {
     }
 
     /// Texts in lists, and where the list of each row ends.
-    pub(super) fn lists(&self) -> Result<(Texts, Vec<u32>), Damage> {
+    pub(crate) fn lists(&self) -> Result<(Texts, Vec<u32>), Damage> {
         let (mut texts, mut ends) = (Texts::default(), Vec::with_capacity(self.capacity()));
         let (mut repeated, mut defined) = (Vec::new(), Vec::new());
         let (mut entries, mut begun) = (0, false);
@@ -244,7 +178,7 @@ impl Chunk {
     }
 
     /// Texts in lists, wherever these end.
-    pub(super) fn listed(&self) -> Result<Texts, Damage> {
+    pub(crate) fn listed(&self) -> Result<Texts, Damage> {
         let mut all = Vec::new();
         let mut texts = self.each_listed(|_, codes| all.extend_from_slice(codes))?;
         texts.codes = all;
@@ -252,7 +186,7 @@ impl Chunk {
     }
 
     /// Gives the numbers of the texts in lists to `each`, some at a time, with the texts so far; returns the texts.
-    pub(super) fn each_listed(&self, mut each: impl FnMut(&Texts, &[u32])) -> Result<Texts, Damage> {
+    pub(crate) fn each_listed(&self, mut each: impl FnMut(&Texts, &[u32])) -> Result<Texts, Damage> {
         let mut texts = Texts::default();
         self.pages(|mut page, levels| {
             if page.header.kind == DICTIONARY_PAGE {
@@ -271,36 +205,36 @@ impl Chunk {
 
 /// Texts that repeat: each once, and which one each value is.
 #[derive(Debug, Default)]
-pub(super) struct Texts {
+pub(crate) struct Texts {
     bytes: Vec<u8>,
     ends: Vec<u32>,
     /// The number of each value's text.
-    pub(super) codes: Vec<u32>,
+    pub(crate) codes: Vec<u32>,
     /// Numbers of the texts, made where a page comes that is not by the dictionary.
     known: HashMap<Box<[u8]>, u32>,
 }
 
 impl Texts {
     /// How many different ones there are.
-    pub(super) fn len(&self) -> usize {
+    pub(crate) fn len(&self) -> usize {
         self.ends.len()
     }
 
     /// The text of a number, which is UTF-8.
-    pub(super) fn text(&self, code: u32) -> &[u8] {
+    pub(crate) fn text(&self, code: u32) -> &[u8] {
         let code = code as usize;
         let start = code.checked_sub(1).map_or(0, |before| self.ends[before] as usize);
         &self.bytes[start..self.ends[code] as usize]
     }
 
     /// All texts, by number.
-    pub(super) fn all(&self) -> impl Iterator<Item = &str> {
+    pub(crate) fn all(&self) -> impl Iterator<Item = &str> {
         let text = |code| std::str::from_utf8(self.text(code)).expect("BUG: texts are UTF-8");
         (0..self.len() as u32).map(text)
     }
 
     /// Adds a text, and returns its number.
-    pub(super) fn push(&mut self, text: &[u8]) -> Result<u32, Damage> {
+    pub(crate) fn push(&mut self, text: &[u8]) -> Result<u32, Damage> {
         std::str::from_utf8(text).map_err(|_| "a label is no text")?;
         self.bytes.extend_from_slice(text);
         self.ends.push(u32::try_from(self.bytes.len()).map_err(|_| "a column has too many texts")?);
@@ -351,7 +285,7 @@ fn each_text(
     mut each: impl FnMut(&[u8]) -> Result<(), Damage>,
 ) -> Result<(), Damage> {
     for _ in 0..len {
-        each(frame::sized(&mut bytes).ok_or(NOT_WHOLE)?)?;
+        each(page::sized(&mut bytes).ok_or(NOT_WHOLE)?)?;
     }
     Ok(())
 }
@@ -376,4 +310,4 @@ fn delta(page: Unpacked, len: usize, out: &mut Vec<i64>) -> Result<(), Damage> {
 }
 
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;

@@ -15,7 +15,7 @@ use stdx::varint;
 const WIDTH_MAX: u8 = 32;
 
 /// Appends the `len` places in a dictionary that a page's values are. `None` where the bytes hold fewer.
-pub(super) fn places(values: &[u8], len: usize, out: &mut Vec<u32>) -> Option<()> {
+pub(crate) fn places(values: &[u8], len: usize, out: &mut Vec<u32>) -> Option<()> {
     // a page without values has not even their width
     if len == 0 {
         return Some(());
@@ -25,7 +25,7 @@ pub(super) fn places(values: &[u8], len: usize, out: &mut Vec<u32>) -> Option<()
 }
 
 /// Appends `len` numbers of `width` bits. `None` where the bytes hold fewer.
-pub(super) fn decode(bytes: &[u8], width: u8, len: usize, out: &mut Vec<u32>) -> Option<()> {
+pub(crate) fn decode(bytes: &[u8], width: u8, len: usize, out: &mut Vec<u32>) -> Option<()> {
     each_run(bytes, width, len, |run, count| match run {
         Run::Alike(number) => out.extend(std::iter::repeat_n(number, count)),
         Run::Packed(bytes) => each_group(bytes, width, 0..count, |numbers| {
@@ -35,7 +35,7 @@ pub(super) fn decode(bytes: &[u8], width: u8, len: usize, out: &mut Vec<u32>) ->
 }
 
 /// The sum of `len` numbers of one bit. `None` where the bytes hold fewer.
-pub(super) fn ones(bytes: &[u8], len: usize) -> Option<usize> {
+pub(crate) fn ones(bytes: &[u8], len: usize) -> Option<usize> {
     let mut sum = 0;
     each_run(bytes, 1, len, |run, count| match run {
         Run::Alike(number) => sum += count * number as usize,
@@ -65,7 +65,7 @@ fn each_run<'a>(
 
 /// Places in a dictionary as they are encoded, to be read from anywhere in the middle.
 #[derive(Debug)]
-pub(super) struct Places {
+pub(crate) struct Places {
     bytes: Box<[u8]>,
     width: u8,
     len: usize,
@@ -81,7 +81,7 @@ struct Start {
 
 impl Places {
     /// Opens the `len` places that `bytes` hold from `at` on. `None` where they hold fewer, or one that is not below `bound`.
-    pub(super) fn open(bytes: Vec<u8>, at: usize, len: usize, bound: usize) -> Option<Self> {
+    pub(crate) fn open(bytes: Vec<u8>, at: usize, len: usize, bound: usize) -> Option<Self> {
         u32::try_from(len.max(bytes.len())).ok()?;
         let mut rest = bytes.get(at..)?;
         let (mut width, mut runs, mut first) = (0, Vec::new(), 0);
@@ -108,12 +108,12 @@ impl Places {
     }
 
     /// How many places there are.
-    pub(super) const fn len(&self) -> usize {
+    pub(crate) const fn len(&self) -> usize {
         self.len
     }
 
     /// Gives the places of `range` to `each`, in order: each with how many times it comes there.
-    pub(super) fn read(&self, range: Range<usize>, mut each: impl FnMut(usize, usize)) {
+    pub(crate) fn read(&self, range: Range<usize>, mut each: impl FnMut(usize, usize)) {
         assert!(range.end <= self.len, "BUG: places beyond the page's end");
         let run = self.runs.partition_point(|run| run.first as usize <= range.start).saturating_sub(1);
         for start in &self.runs[run..] {
@@ -133,7 +133,7 @@ impl Places {
         }
     }
 
-    pub(super) fn memory_bytes(&self) -> usize {
+    pub(crate) fn memory_bytes(&self) -> usize {
         size_of::<Self>() + self.bytes.len() + size_of_val(&*self.runs)
     }
 }

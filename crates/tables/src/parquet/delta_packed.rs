@@ -21,7 +21,7 @@ const MINIBLOCKS_MAX: usize = 16;
 /// What is seen of the values while they are opened, some at a time: the first one, and the differences of the others
 /// to those before them.
 #[derive(Debug, Clone, Copy)]
-pub(super) enum Steps<'a> {
+pub(crate) enum Steps<'a> {
     /// The first value.
     First(i64),
     /// So many steps of so much.
@@ -32,7 +32,7 @@ pub(super) enum Steps<'a> {
 
 /// The values of one page.
 #[derive(Debug)]
-pub(super) struct Packed {
+pub(crate) struct Packed {
     bytes: Box<[u8]>,
     blocks: Box<[Block]>,
     first: i64,
@@ -57,7 +57,7 @@ const LEFT_OUT: u32 = u32::MAX;
 impl Packed {
     /// Opens the `len` values that `bytes` hold from `at` on, and shows them to `see`, in order, where somebody wants to see
     /// them. `None` where they are not what the encoding says.
-    pub(super) fn open(
+    pub(crate) fn open(
         bytes: Vec<u8>,
         at: usize,
         len: usize,
@@ -94,7 +94,7 @@ impl Packed {
     }
 
     /// How many values there are.
-    pub(super) const fn len(&self) -> usize {
+    pub(crate) const fn len(&self) -> usize {
         self.len
     }
 
@@ -109,7 +109,7 @@ impl Packed {
     }
 
     /// Leaves out the blocks without values in `ranges`, where it takes less than half as many bytes then.
-    pub(super) fn only(self, ranges: impl Iterator<Item = Range<usize>>) -> Self {
+    pub(crate) fn only(self, ranges: impl Iterator<Item = Range<usize>>) -> Self {
         let mut wanted = vec![false; self.blocks.len()];
         ranges.for_each(|range| wanted[self.blocks_of(&range)].fill(true));
         let ends = self.blocks.iter().skip(1).map(|block| block.at as usize);
@@ -129,7 +129,7 @@ impl Packed {
     }
 
     /// True where no block with values of `range` was left out.
-    pub(super) fn holds(&self, range: &Range<usize>) -> bool {
+    pub(crate) fn holds(&self, range: &Range<usize>) -> bool {
         self.whole || self.blocks[self.blocks_of(range)].iter().all(|block| block.at != LEFT_OUT)
     }
 
@@ -180,7 +180,7 @@ impl Packed {
     }
 
     /// Appends the values of `range`, by their place in the page, which it [holds](Self::holds).
-    pub(super) fn read(&self, range: Range<usize>, out: &mut Vec<i64>) {
+    pub(crate) fn read(&self, range: Range<usize>, out: &mut Vec<i64>) {
         assert!(range.end <= self.len, "BUG: values beyond the page's end");
         if range.is_empty() {
             return;
@@ -220,7 +220,7 @@ impl Packed {
 
     /// The part of `range`, in which values ascend, that holds all that lie from `from` to `to`; the ends of blocks
     /// decide, so some of it may lie outside.
-    pub(super) fn narrow(&self, range: Range<usize>, from: i64, to: i64) -> Range<usize> {
+    pub(crate) fn narrow(&self, range: Range<usize>, from: i64, to: i64) -> Range<usize> {
         let size = self.miniblock * self.miniblocks;
         // the value before block b is the one at b * size
         let known = range.start.div_ceil(size)..range.end.div_ceil(size).min(self.blocks.len());
@@ -235,7 +235,7 @@ impl Packed {
         start..end.max(start)
     }
 
-    pub(super) fn memory_bytes(&self) -> usize {
+    pub(crate) fn memory_bytes(&self) -> usize {
         size_of::<Self>() + self.bytes.len() + size_of_val(&*self.blocks)
     }
 }

@@ -1,27 +1,6 @@
 use super::*;
+use crate::date::DAY_MS;
 use model::Labels;
-
-#[test]
-fn dates() {
-    let check = |ms: i64, text: &str| {
-        assert_eq!(Date::of(ms).to_string(), text);
-        assert_eq!(Date::parse(text), Some(Date::of(ms)));
-    };
-    check(0, "1970-01-01");
-    check(DAY_MS - 1, "1970-01-01");
-    check(DAY_MS, "1970-01-02");
-    check(951_782_400_000, "2000-02-29");
-    check(1_795_276_800_000, "2026-11-21");
-    check(model::caps::TIMESTAMP_MS_MAX, "9999-12-31");
-    for day in (0..2_932_896).step_by(61) {
-        assert_eq!(Date::parse(&Date(day).to_string()), Some(Date(day)));
-    }
-    for bad in
-        ["", "2026", "2026-13-01", "2026-02-30", "2026-2-03", "-026-02-03", "2026-02-03x", "99999999999-1-1"]
-    {
-        assert_eq!(Date::parse(bad), None, "{bad}");
-    }
-}
 
 #[test]
 fn stretches_are_cut_at_midnight() {

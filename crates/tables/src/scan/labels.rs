@@ -9,10 +9,9 @@
 //! Nothing is merged, so a label or a series comes once for each file that has it. A [`scan`](crate::scan) gives each series
 //! once, for which it stands in all files at the same time.
 
-use crate::cache::{Cache, CachedFile};
 use crate::delta::{LiveFile, Table};
 use crate::error::TableError;
-use crate::read::{Cursor, Listing, Ranges, Select, WINDOW_BYTES};
+use crate::read::{Cache, CachedFile, Cursor, LabelScan, Ranges, Select, WINDOW_BYTES};
 use crate::scan::left_out;
 use crate::store::StoredFile;
 use model::LabelsRef;
@@ -35,10 +34,10 @@ pub fn texts(
     table: &Table,
     cache: &Arc<Cache>,
     select: &Select,
-    what: Listing<'_>,
+    what: LabelScan<'_>,
     each: &mut dyn FnMut(&str) -> bool,
 ) -> Result<Vec<String>, TableError> {
-    each_file(table, cache, select, &mut |cursor| cursor.list(what, each))
+    each_file(table, cache, select, &mut |cursor| cursor.scan_labels(what, each))
 }
 
 /// As [`texts`], all labels of each series.

@@ -1,12 +1,11 @@
-//! From the small columns of a row group to its directory.
+//! From the small columns of a row group to its index.
 
 use super::pairs::{self, Numbered, Pair, Pairs};
-use super::{Directory, FLOATS};
+use super::{FLOATS, RowGroupIndex};
 use crate::decimal;
 use crate::error::TableError;
-use crate::read::column::{self, Chunk};
-use crate::read::frame::Damage;
-use crate::read::{Footer, Ranges, guarded, prune, row};
+use crate::parquet::{Chunk, Damage};
+use crate::read::{Footer, Ranges, chunks, guarded, prune, row};
 use model::caps::{SERIES_LABEL_BYTES_MAX, SERIES_LABELS_MAX};
 use model::{SeriesKey, TimeRange};
 use std::cmp::Ordering;
@@ -16,8 +15,8 @@ use std::ops::Range;
 const ROW_BYTES: u64 = 16 + 16 + 3 * 4 + 1 + 8;
 const ROW_LABEL_BYTES: u64 = 2 * 4;
 
-impl Directory {
-    /// About the bytes of memory that the directory of a row group will take.
+impl RowGroupIndex {
+    /// About the bytes of memory that the index of a row group will take.
     pub(in crate::read) fn estimate(footer: &Footer, group: usize) -> u64 {
         let parquet = footer.parquet();
         let rows = u64::try_from(parquet.row_group(group).num_rows()).unwrap_or(u64::MAX);
@@ -27,20 +26,20 @@ impl Directory {
         columns.saturating_add(texts)
     }
 
-    /// Makes the directory of a row group.
+    /// Makes the index of a row group.
     pub(in crate::read) fn read(
         file: &dyn Ranges,
         footer: &Footer,
         group: usize,
     ) -> Result<Self, TableError> {
         guarded(file.name(), || {
-            let chunks = column::fetch_chunks(file, footer, group, column::ALL)?;
+            let chunks = chunks::fetch_chunks(file, footer, group, chunks::ALL)?;
             Self::of(&chunks).map_err(|damage| TableError::damaged(file.name(), damage))
         })
     }
 
-    /// Makes it of [`column::ALL`].
-    pub(in crate::read) fn of(columns: &[Chunk; column::ALL.len()]) -> Result<Self, Damage> {
+    /// Makes it of [`chunks::ALL`].
+    pub(in crate::read) fn of(columns: &[Chunk; chunks::ALL.len()]) -> Result<Self, Damage> {
         let [metric, name, value, series, start, end, count, exponent, base] = columns;
         if name.levels != value.levels {
             return Err(row::UNPAIRED);
@@ -200,7 +199,7 @@ impl LabelRows {
     }
 
     /// Numbers the pairs in order, and turns rows' pairs into pairs' rows.
-    fn finish(mut self, keys: Vec<SeriesKey>, spans: Vec<TimeRange>, samples: SampleRows) -> Directory {
+    fn finish(mut self, keys: Vec<SeriesKey>, spans: Vec<TimeRange>, samples: SampleRows) -> RowGroupIndex {
         let Numbered { names, texts, text_ends, numbers } = self.pairs.finish();
         let mut posting_ends = vec![0u32; numbers.len()];
         for number in &mut self.numbers {
@@ -224,7 +223,7 @@ impl LabelRows {
             spans.iter().map(|span| span.start_ms).max().unwrap_or(i64::MIN),
             spans.iter().map(|span| span.end_ms).min().unwrap_or(i64::MAX),
         );
-        Directory {
+        RowGroupIndex {
             names,
             texts: texts.into(),
             text_ends: text_ends.into(),

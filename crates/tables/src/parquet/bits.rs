@@ -4,7 +4,7 @@
 //! the width), so with the width known to the compiler each place and each shift is a constant.
 
 /// Numbers that are cut out together.
-pub(super) const GROUP: usize = 32;
+pub(crate) const GROUP: usize = 32;
 
 /// Bytes that a number is cut out of, from the one on that it begins in.
 const WORD: usize = 16;
@@ -13,12 +13,12 @@ const WORD: usize = 16;
 const WIDTH_MAX: u8 = 64;
 
 /// Bytes of a group.
-pub(super) const fn group_bytes(width: u8) -> usize {
+pub(crate) const fn group_bytes(width: u8) -> usize {
     GROUP / 8 * width as usize
 }
 
 /// Cuts out the group of `width` bits at the beginning of `bytes`; what they lack is zeros.
-pub(super) fn unpack(bytes: &[u8], width: u8, out: &mut [u64; GROUP]) {
+pub(crate) fn unpack(bytes: &[u8], width: u8, out: &mut [u64; GROUP]) {
     macro_rules! by_width {
         ($($width:literal)*) => {
             match width {

@@ -1,18 +1,18 @@
 //! One page of samples: fetched, unpacked and checked once, then read from many times.
 //!
-//! How many samples each row has is known ([`super::directory`]), so levels are passed over. What is kept is the
+//! How many samples each row has is known (from the row-group index), so levels are passed over. What is kept is the
 //! values, as they are encoded: a page takes the memory of its bytes and some for finding places in them, whatever
 //! number of values it says to have.
 
-use super::frame::{DATA_PAGE, DICTIONARY_PAGE, Damage, Encoded, OTHER_ENCODING, Unpacked};
-use super::packed::{Packed, Steps};
+use super::delta_packed::{Packed, Steps};
+use super::page::{DATA_PAGE, DICTIONARY_PAGE, Damage, Encoded, OTHER_ENCODING, Unpacked};
 use super::rle::Places;
 use std::ops::Range;
 use std::sync::Arc;
 
 /// What a page holds.
 #[derive(Debug)]
-pub struct Page {
+pub struct SamplePage {
     values: Values,
 }
 
@@ -21,24 +21,24 @@ enum Values {
     Integers(Packed),
     Floats(Box<[f64]>),
     /// Floats by their places in a dictionary, which counts as a page of its own.
-    Coded(Places, Arc<Page>),
+    Coded(Places, Arc<SamplePage>),
 }
 
 /// What is known of a page before it is opened.
 #[derive(Debug)]
-pub(super) struct Expected {
+pub(crate) struct Expected {
     /// Values and nulls.
-    pub(super) levels: usize,
+    pub(crate) levels: usize,
     /// Values.
-    pub(super) values: usize,
+    pub(crate) values: usize,
     /// Where each row of times ends, by its place among the values, and what its first and its last are. Empty for
     /// other columns.
-    pub(super) rows: Vec<(usize, i64, i64)>,
+    pub(crate) rows: Vec<(usize, i64, i64)>,
 }
 
-impl Page {
+impl SamplePage {
     /// Opens a page of integers.
-    pub(super) fn integers(bytes: &[u8], expected: &Expected) -> Result<Self, Damage> {
+    pub(crate) fn integers(bytes: &[u8], expected: &Expected) -> Result<Self, Damage> {
         let page = open(bytes, expected)?;
         if page.header.encoded()? != Encoded::Delta {
             return Err(OTHER_ENCODING);
@@ -57,7 +57,7 @@ impl Page {
     }
 
     /// Opens a page of floats; `dictionary` is that of its column.
-    pub(super) fn floats(
+    pub(crate) fn floats(
         bytes: &[u8],
         expected: &Expected,
         dictionary: Option<&Arc<Self>>,
@@ -78,7 +78,7 @@ impl Page {
     }
 
     /// Opens a dictionary of floats.
-    pub(super) fn dictionary(mut bytes: &[u8]) -> Result<Self, Damage> {
+    pub(crate) fn dictionary(mut bytes: &[u8]) -> Result<Self, Damage> {
         let page = Unpacked::take(&mut bytes)?;
         let floats = plain(page.rest());
         page.header.check(DICTIONARY_PAGE, floats.len())?;
@@ -86,7 +86,7 @@ impl Page {
     }
 
     /// The values of a page of integers.
-    pub(super) fn packed(&self) -> &Packed {
+    pub(crate) fn packed(&self) -> &Packed {
         match &self.values {
             Values::Integers(packed) => packed,
             _ => panic!("BUG: a page of floats is read as one of integers"),
@@ -94,7 +94,7 @@ impl Page {
     }
 
     /// Appends those of `range`, of a page of floats.
-    pub(super) fn put_floats(&self, range: Range<usize>, out: &mut Vec<f64>) {
+    pub(crate) fn put_floats(&self, range: Range<usize>, out: &mut Vec<f64>) {
         match &self.values {
             Values::Floats(floats) => out.extend_from_slice(&floats[range]),
             Values::Coded(places, dictionary) => {
@@ -113,7 +113,7 @@ impl Page {
     }
 
     /// Leaves out what is in none of the ranges of values, where that is most of it.
-    pub(super) fn only(self, ranges: impl Iterator<Item = Range<usize>>) -> Self {
+    pub(crate) fn only(self, ranges: impl Iterator<Item = Range<usize>>) -> Self {
         match self.values {
             Values::Integers(packed) => Self { values: Values::Integers(packed.only(ranges)) },
             _ => self,
@@ -121,7 +121,7 @@ impl Page {
     }
 
     /// True where it has so many values, of that kind.
-    pub(super) fn has(&self, floats: bool, len: usize) -> bool {
+    pub(crate) fn has(&self, floats: bool, len: usize) -> bool {
         match &self.values {
             Values::Integers(packed) => !floats && packed.len() == len,
             Values::Floats(values) => floats && values.len() == len,
@@ -130,7 +130,7 @@ impl Page {
     }
 
     /// True where nothing of the range was left out.
-    pub(super) fn holds(&self, range: &Range<usize>) -> bool {
+    pub(crate) fn holds(&self, range: &Range<usize>) -> bool {
         match &self.values {
             Values::Integers(packed) => packed.holds(range),
             _ => true,

@@ -7,10 +7,10 @@
 //!
 //! Both columns have the same lists, so a value stands where its name does, wherever rows begin and end.
 
-use super::column::{self, Chunk, Texts, fetch_chunks};
-use super::frame::Damage;
+use super::chunks::{self, fetch_chunks};
 use super::{Footer, Ranges, guarded, prune, row};
 use crate::error::TableError;
+use crate::parquet::{Chunk, Damage, Texts};
 use model::labels::METRIC_NAME;
 
 /// Labels and bytes of their texts in a row group, beyond which it is not listed here: ours have a tenth at the most.
@@ -18,14 +18,14 @@ const LABELS_MAX: u64 = 16 << 20;
 
 /// What is listed of labels.
 #[derive(Debug, Clone, Copy)]
-pub enum Listing<'a> {
+pub enum LabelScan<'a> {
     /// Their names.
     Names,
     /// The values of one.
     Values(&'a str),
 }
 
-impl Listing<'_> {
+impl LabelScan<'_> {
     /// True for a row group whose columns of labels may be held.
     pub(super) fn has_room(footer: &Footer, group: usize) -> bool {
         let held = prune::label_count(footer.parquet(), group)
@@ -44,15 +44,15 @@ impl Listing<'_> {
         let listed = guarded(file.name(), || {
             let listed = match self {
                 Self::Names => {
-                    let [names] = fetch_chunks(file, footer, group, [column::LABEL_NAMES])?;
+                    let [names] = fetch_chunks(file, footer, group, [chunks::LABEL_NAMES])?;
                     names_of(&names)
                 }
                 Self::Values(METRIC_NAME) => {
-                    let [names] = fetch_chunks(file, footer, group, [column::NAME])?;
+                    let [names] = fetch_chunks(file, footer, group, [chunks::NAME])?;
                     metrics_of(&names)
                 }
                 Self::Values(label) => {
-                    let columns = [column::LABEL_NAMES, column::LABEL_VALUES];
+                    let columns = [chunks::LABEL_NAMES, chunks::LABEL_VALUES];
                     let [names, values] = fetch_chunks(file, footer, group, columns)?;
                     values_of(label, &names, &values)
                 }
@@ -123,3 +123,6 @@ pub(super) fn values_of(label: &str, names: &Chunk, values: &Chunk) -> Result<Ve
     }
     of_label(&texts, &listed, |value| row::check_label(label.as_bytes(), value)).collect()
 }
+
+#[cfg(test)]
+mod tests;

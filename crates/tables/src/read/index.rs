@@ -21,7 +21,7 @@ use std::ops::Range;
 
 /// The rows of one row group.
 #[derive(Debug)]
-pub struct Directory {
+pub struct RowGroupIndex {
     names: Vec<Name>,
     /// The pairs in canonical form, one after the other, and where each ends.
     texts: Box<[u8]>,
@@ -55,7 +55,7 @@ struct Name {
     pairs: Range<u32>,
 }
 
-impl Directory {
+impl RowGroupIndex {
     /// How many rows there are.
     pub(super) const fn rows(&self) -> usize {
         self.keys.len()

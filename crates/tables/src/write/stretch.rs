@@ -3,14 +3,11 @@
 //! A stretch is one series' samples over some time, as the head holds it. A row is what of it lies on one
 //! day and has one form of values: decimal, or floats. Most stretches are one row.
 
+use crate::date::Date;
 use crate::decimal;
 use model::labels::METRIC_NAME;
 use model::{LabelsRef, SeriesKey};
 use std::ops::Range;
-use stdx::calendar;
-
-/// A day's length in milliseconds.
-pub const DAY_MS: i64 = 86_400_000;
 
 /// Rows that a stretch may be cut into so that most of its values stay decimal. A row costs some 40 bytes,
 /// and a float four more than a mantissa: a stale marker at the end must not turn 500 counts into floats.
@@ -51,43 +48,6 @@ impl<'a> Stretch<'a> {
             at += len;
             Some((date, whole.slice(at - len..at)))
         })
-    }
-}
-
-/// A day in UTC, counted from 1970-01-01.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct Date(pub i32);
-
-impl Date {
-    /// The day of a timestamp. Timestamps lie between the years 1970 and 9999 ([`model::caps`]).
-    pub const fn of(timestamp_ms: i64) -> Self {
-        Self(timestamp_ms.div_euclid(DAY_MS) as i32)
-    }
-
-    /// Its first millisecond.
-    pub const fn start_ms(self) -> i64 {
-        self.0 as i64 * DAY_MS
-    }
-
-    /// Its last millisecond.
-    pub const fn end_ms(self) -> i64 {
-        self.start_ms() + DAY_MS - 1
-    }
-
-    /// Reads `YYYY-MM-DD`.
-    pub fn parse(text: &str) -> Option<Self> {
-        let mut parts = text.splitn(3, '-').map(|part| part.parse::<u16>().ok());
-        let (year, month, day) = (parts.next()??, parts.next()??, parts.next()??);
-        let days = calendar::Date { year: year.into(), month: month.into(), day: day.into() }.days();
-        let date = Self(i32::try_from(days).ok()?);
-        (text.len() == 10 && date.to_string() == text).then_some(date)
-    }
-}
-
-impl std::fmt::Display for Date {
-    /// As `YYYY-MM-DD`.
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        calendar::Date::of_days(self.0.into()).fmt(f)
     }
 }
 

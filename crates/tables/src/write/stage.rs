@@ -4,11 +4,12 @@
 //! and committed in *passes*, from its first day to its last: a pass takes as many days as may be open at a time, and no
 //! more files than fit into one commit.
 
-use crate::block::{Date, Stretch};
+use crate::date::Date;
 use crate::delta::{COMMIT_FILES_MAX, StagedFile, Table};
 use crate::error::TableError;
-use crate::names::Stem;
+use crate::store::Stem;
 use crate::store::Upload;
+use crate::write::Stretch;
 use crate::write::{BlockWriter, FileSummary, WriteLimits};
 use std::collections::BTreeSet;
 use std::sync::Arc;

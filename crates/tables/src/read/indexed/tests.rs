@@ -1,8 +1,9 @@
 use super::*;
-use crate::block::{Date, Stretch};
+use crate::date::Date;
 use crate::read::fuzz::Keeping;
 use crate::read::{Cursor, Select};
 use crate::write::FileWriter;
+use crate::write::Stretch;
 use bytes::Bytes;
 use model::{Labels, SeriesKey};
 

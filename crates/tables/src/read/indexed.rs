@@ -1,12 +1,12 @@
-//! Rows of a row group by its directory: no row is looked at but the wanted ones, and of their pages no more is decoded
+//! Rows of a row group by its index: no row is looked at but the wanted ones, and of their pages no more is decoded
 //! than the blocks that reach into the range.
 
-use super::directory::Directory;
-use super::frame::Damage;
-use super::page::{Expected, Page};
+use super::index::RowGroupIndex;
 use super::{Footer, Kept, Once, Place, Ranges, ReadStats, fetch, prune};
 use crate::decimal;
 use crate::error::TableError;
+use crate::parquet::Damage;
+use crate::parquet::{Expected, SamplePage};
 use crate::schema;
 use model::{Samples, TimeRange};
 use std::ops::Range;
@@ -14,9 +14,9 @@ use std::sync::Arc;
 
 /// The wanted rows of one row group.
 #[derive(Debug)]
-pub(super) struct Listed {
+pub(super) struct Indexed {
     group: usize,
-    directory: Arc<Directory>,
+    index: Arc<RowGroupIndex>,
     /// The wanted rows, ascending; how many of them have been come to, and up to which one the pages are there.
     rows: Vec<u32>,
     next: usize,
@@ -41,8 +41,8 @@ struct Column {
     /// Bytes that a page takes when it is open, for each byte in the file.
     growth: f64,
     /// Pages that are open, by their number, ascending.
-    open: Vec<(usize, Arc<Page>)>,
-    dictionary: Option<Arc<Page>>,
+    open: Vec<(usize, Arc<SamplePage>)>,
+    dictionary: Option<Arc<SamplePage>>,
 }
 
 /// The first row of a page, and where it is in the file.
@@ -61,12 +61,12 @@ struct Missing {
     partly: bool,
 }
 
-impl Listed {
-    /// Before the first of the rows of `directory` that `rows` names. About `window_bytes` of pages are held at a time.
+impl Indexed {
+    /// Before the first of the rows of `index` that `rows` names. About `window_bytes` of pages are held at a time.
     pub(super) fn new(
         footer: &Footer,
         group: usize,
-        directory: Arc<Directory>,
+        index: Arc<RowGroupIndex>,
         rows: Vec<u32>,
         samples: bool,
         window_bytes: usize,
@@ -81,7 +81,7 @@ impl Listed {
         let ready = if samples { 0 } else { rows.len() };
         Some(Self {
             group,
-            directory,
+            index,
             rows,
             next: 0,
             ready,
@@ -96,9 +96,9 @@ impl Listed {
     pub(super) fn step(&mut self) -> bool {
         let Some(row) = self.rows.get(self.next).map(|row| *row as usize) else { return false };
         let known = self.next.checked_sub(1).map(|last| self.rows[last] as usize);
-        if !known.is_some_and(|known| self.directory.same_series(known, row)) {
+        if !known.is_some_and(|known| self.index.same_series(known, row)) {
             self.labels.clear();
-            self.directory.put_labels(row, &mut self.labels);
+            self.index.put_labels(row, &mut self.labels);
         }
         self.next += 1;
         true
@@ -119,8 +119,8 @@ impl Listed {
         (self.group, self.row())
     }
 
-    pub(super) fn directory(&self) -> &Directory {
-        &self.directory
+    pub(super) fn index(&self) -> &RowGroupIndex {
+        &self.index
     }
 
     /// Opens the pages of some of the rows that come next.
@@ -157,7 +157,7 @@ impl Listed {
         let mut room = self.window_bytes as f64;
         for row in &self.rows[self.next..] {
             let row = *row as usize;
-            let pages = [TIMES, values_of(&self.directory, row)].map(|c| (c, columns[c].page_of(row)));
+            let pages = [TIMES, values_of(&self.index, row)].map(|c| (c, columns[c].page_of(row)));
             let new = pages.map(|(c, page)| wanted[c].last() != Some(&page));
             let new = pages.into_iter().zip(new).filter(|(_, new)| *new).map(|(page, _)| page);
             let bytes = new.clone().map(|(c, page)| columns[c].open_bytes(page)).sum::<f64>();
@@ -179,13 +179,13 @@ impl Listed {
             column.open.retain(|(page, _)| wanted.binary_search(page).is_ok());
             for page in wanted {
                 let Err(at) = column.find(*page) else { continue };
-                let rows = column.rows_of(*page, self.directory.rows());
+                let rows = column.rows_of(*page, self.index.rows());
                 let known = file.kept(Place::Page(column.pages[*page].range.start));
-                let len = values(&self.directory, c, rows.start, rows.clone()).len();
+                let len = values(&self.index, c, rows.start, rows.clone()).len();
                 match known {
                     Some(Kept::Page(open))
                         if open.has(c == FLOATS, len)
-                            && wanted_values(&self.directory, &self.rows, c, &rows)
+                            && wanted_values(&self.index, &self.rows, c, &rows)
                                 .all(|own| open.holds(&own)) =>
                     {
                         column.open.insert(at, (*page, open));
@@ -198,22 +198,22 @@ impl Listed {
     }
 
     /// Opens a page that was fetched.
-    fn open(&self, missing: &Missing, bytes: &[u8]) -> Result<Page, Damage> {
+    fn open(&self, missing: &Missing, bytes: &[u8]) -> Result<SamplePage, Damage> {
         let column = self.column(missing.column);
-        let rows = column.rows_of(missing.page, self.directory.rows());
-        let expected = expected(&self.directory, missing.column, rows.clone());
+        let rows = column.rows_of(missing.page, self.index.rows());
+        let expected = expected(&self.index, missing.column, rows.clone());
         let page = match missing.column {
-            FLOATS => Page::floats(bytes, &expected, column.dictionary.as_ref())?,
-            _ => Page::integers(bytes, &expected)?,
+            FLOATS => SamplePage::floats(bytes, &expected, column.dictionary.as_ref())?,
+            _ => SamplePage::integers(bytes, &expected)?,
         };
         // a page of which other rows are asked for than before is kept whole
         Ok(match missing.partly {
             true => page,
-            false => page.only(wanted_values(&self.directory, &self.rows, missing.column, &rows)),
+            false => page.only(wanted_values(&self.index, &self.rows, missing.column, &rows)),
         })
     }
 
-    fn insert(&mut self, column: usize, page: usize, open: Arc<Page>) {
+    fn insert(&mut self, column: usize, page: usize, open: Arc<SamplePage>) {
         let column = &mut self.columns.as_mut().expect("BUG: samples are selected")[column];
         let at = column.find(page).unwrap_or_else(|at| at);
         column.open.insert(at, (page, open));
@@ -256,14 +256,14 @@ impl Listed {
         // where in the row the wanted samples are
         let wanted = part.start - own.start + skipped..part.start - own.start + end;
         let mut mantissas = std::mem::take(&mut self.mantissas);
-        let (page, own) = self.open_page(values_of(&self.directory, row), row);
+        let (page, own) = self.open_page(values_of(&self.index, row), row);
         let wanted = own.start + wanted.start..own.start + wanted.end;
-        match self.directory.decimal(row) {
+        match self.index.decimal(row) {
             Some((base, exponent)) => {
                 mantissas.clear();
                 page.packed().read(wanted, &mut mantissas);
                 let known = decimal::values(&mantissas, base, exponent, &mut samples.values);
-                assert!(known, "BUG: the directory has exponents that are known");
+                assert!(known, "BUG: the index has exponents that are known");
             }
             None => page.put_floats(wanted, &mut samples.values),
         }
@@ -271,11 +271,11 @@ impl Listed {
     }
 
     /// The open page with the row, of one column, and which of its values are the row's.
-    fn open_page(&self, column: usize, row: usize) -> (&Page, Range<usize>) {
+    fn open_page(&self, column: usize, row: usize) -> (&SamplePage, Range<usize>) {
         let of = self.column(column);
         let number = of.page_of(row);
         let page = &of.open[of.find(number).expect("BUG: the row's pages are open")].1;
-        (page, values(&self.directory, column, of.pages[number].first, row..row + 1))
+        (page, values(&self.index, column, of.pages[number].first, row..row + 1))
     }
 
     /// Bytes that it holds, also where the cache holds them too.
@@ -286,7 +286,7 @@ impl Listed {
         };
         let columns = self.columns.iter().flatten().map(pages).sum::<usize>();
         let buffers = 8 * self.mantissas.capacity() + self.labels.capacity();
-        self.directory.memory_bytes() + 4 * self.rows.capacity() + columns + buffers
+        self.index.memory_bytes() + 4 * self.rows.capacity() + columns + buffers
     }
 }
 
@@ -330,14 +330,14 @@ impl Column {
 }
 
 /// The column that has a row's values.
-fn values_of(directory: &Directory, row: usize) -> usize {
-    if directory.decimal(row).is_some() { MANTISSAS } else { FLOATS }
+fn values_of(index: &RowGroupIndex, row: usize) -> usize {
+    if index.decimal(row).is_some() { MANTISSAS } else { FLOATS }
 }
 
 /// The values of a column in some rows, by their place in a page that begins with the row `first`.
-fn values(directory: &Directory, column: usize, first: usize, rows: Range<usize>) -> Range<usize> {
+fn values(index: &RowGroupIndex, column: usize, first: usize, rows: Range<usize>) -> Range<usize> {
     let before = |row| {
-        let (samples, decimals) = directory.samples_before(row);
+        let (samples, decimals) = index.samples_before(row);
         [samples, decimals, samples - decimals][column]
     };
     before(rows.start) - before(first)..before(rows.end) - before(first)
@@ -345,41 +345,46 @@ fn values(directory: &Directory, column: usize, first: usize, rows: Range<usize>
 
 /// Those of each of the wanted rows that are in a page.
 fn wanted_values(
-    directory: &Directory,
+    index: &RowGroupIndex,
     wanted: &[u32],
     column: usize,
     page: &Range<usize>,
 ) -> impl Iterator<Item = Range<usize>> {
     let [from, to] = [page.start, page.end].map(|end| wanted.partition_point(|row| (*row as usize) < end));
     let (wanted, first) = (&wanted[from..to], page.start);
-    wanted.iter().map(move |row| values(directory, column, first, *row as usize..*row as usize + 1))
+    wanted.iter().map(move |row| values(index, column, first, *row as usize..*row as usize + 1))
 }
 
-/// What the directory says of a page.
-fn expected(directory: &Directory, column: usize, rows: Range<usize>) -> Expected {
-    let values = values(directory, column, rows.start, rows.clone()).len();
+/// What the index says of a page.
+fn expected(index: &RowGroupIndex, column: usize, rows: Range<usize>) -> Expected {
+    let values = values(index, column, rows.start, rows.clone()).len();
     if column == TIMES {
-        let samples_before = directory.samples_before(rows.start).0;
+        let samples_before = index.samples_before(rows.start).0;
         let ends = rows.map(|row| {
-            let (end, span) = (directory.samples_before(row + 1).0 - samples_before, directory.span(row));
+            let (end, span) = (index.samples_before(row + 1).0 - samples_before, index.span(row));
             (end, span.start_ms, span.end_ms)
         });
         return Expected { levels: values, values, rows: ends.collect() };
     }
     // a row of the other form is a null
-    let nulls = rows.filter(|row| directory.decimal(*row).is_some() != (column == MANTISSAS)).count();
+    let nulls = rows.filter(|row| index.decimal(*row).is_some() != (column == MANTISSAS)).count();
     Expected { levels: values + nulls, values, rows: Vec::new() }
 }
 
 /// The dictionary of a column of floats.
-fn dictionary(file: &dyn Ranges, range: Range<u64>, stats: &mut ReadStats) -> Result<Arc<Page>, TableError> {
+fn dictionary(
+    file: &dyn Ranges,
+    range: Range<u64>,
+    stats: &mut ReadStats,
+) -> Result<Arc<SamplePage>, TableError> {
     let place = Place::Page(range.start);
     if let Some(Kept::Page(page)) = file.kept(place) {
         return Ok(page);
     }
     stats.bytes += range.end.saturating_sub(range.start);
     let fetched = fetch(&Once(file), std::slice::from_ref(&range))?;
-    let page = Page::dictionary(&fetched[0]).map_err(|damage| TableError::damaged(file.name(), damage))?;
+    let page =
+        SamplePage::dictionary(&fetched[0]).map_err(|damage| TableError::damaged(file.name(), damage))?;
     let page = Arc::new(page);
     file.keep(place, Kept::Page(Arc::clone(&page)));
     Ok(page)

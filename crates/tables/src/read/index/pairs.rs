@@ -7,8 +7,7 @@
 //! ```
 
 use super::Name;
-use crate::read::column::Texts;
-use crate::read::frame::Damage;
+use crate::parquet::{Damage, Texts};
 use crate::read::row;
 use model::labels::{METRIC_NAME, put_label};
 use std::collections::HashMap;

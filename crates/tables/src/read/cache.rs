@@ -239,7 +239,7 @@ impl Ranges for CachedFile {
     }
 
     /// Those of all files that are read together must fit beside some pages, or each would push out the next.
-    fn directory_bytes_max(&self) -> u64 {
+    fn index_bytes_max(&self) -> u64 {
         let limit = self.cache.limit_bytes as u64;
         (limit / 8).min(limit / 4 * 3 / self.files.max(1) as u64)
     }

@@ -19,16 +19,16 @@ const UNPACKED_BYTES_MAX: usize = PAGE_BYTES + (32 << 20);
 /// Structs in structs of a header, at the most.
 const THRIFT_DEPTH_MAX: usize = 8;
 
-pub(super) const DATA_PAGE: i64 = 0;
-pub(super) const DICTIONARY_PAGE: i64 = 2;
+pub(crate) const DATA_PAGE: i64 = 0;
+pub(crate) const DICTIONARY_PAGE: i64 = 2;
 
 /// Why a page cannot be what its file says.
-pub(super) type Damage = &'static str;
+pub(crate) type Damage = &'static str;
 
-pub(super) const OTHER_ENCODING: Damage = "a page has another encoding than its column";
+pub(crate) const OTHER_ENCODING: Damage = "a page has another encoding than its column";
 
 /// Takes bytes off that have their length before them.
-pub(super) fn sized<'a>(bytes: &mut &'a [u8]) -> Option<&'a [u8]> {
+pub(crate) fn sized<'a>(bytes: &mut &'a [u8]) -> Option<&'a [u8]> {
     let (len, rest) = bytes.split_first_chunk::<4>()?;
     let (taken, rest) = rest.split_at_checked(u32::from_le_bytes(*len) as usize)?;
     *bytes = rest;
@@ -42,16 +42,16 @@ thread_local! {
 
 /// A page that is unpacked.
 #[derive(Debug)]
-pub(super) struct Unpacked {
-    pub(super) header: Header,
-    pub(super) bytes: Vec<u8>,
+pub(crate) struct Unpacked {
+    pub(crate) header: Header,
+    pub(crate) bytes: Vec<u8>,
     /// Where in `bytes` that begins which has not been taken yet: levels, then values.
-    pub(super) at: usize,
+    pub(crate) at: usize,
 }
 
 impl Unpacked {
     /// Takes a page off the front.
-    pub(super) fn take(from: &mut &[u8]) -> Result<Self, Damage> {
+    pub(crate) fn take(from: &mut &[u8]) -> Result<Self, Damage> {
         let header = Header::take(from).ok_or("a page's header cannot be read")?;
         let len = usize::try_from(header.unpacked).ok().filter(|n| *n <= UNPACKED_BYTES_MAX);
         let len = len.ok_or("a page is too large")?;
@@ -72,7 +72,7 @@ impl Unpacked {
     }
 
     /// Takes the levels of one kind.
-    pub(super) fn levels(&mut self) -> Result<&[u8], Damage> {
+    pub(crate) fn levels(&mut self) -> Result<&[u8], Damage> {
         let mut rest = &self.bytes[self.at..];
         let levels = sized(&mut rest).ok_or("a page's levels are not whole")?;
         self.at = self.bytes.len() - rest.len();
@@ -80,25 +80,25 @@ impl Unpacked {
     }
 
     /// What has not been taken.
-    pub(super) fn rest(&self) -> &[u8] {
+    pub(crate) fn rest(&self) -> &[u8] {
         &self.bytes[self.at..]
     }
 }
 
 /// What a page's header says, of what is needed. Source: `PageHeader` in the Parquet format's `parquet.thrift`.
 #[derive(Debug, Default)]
-pub(super) struct Header {
-    pub(super) kind: i64,
+pub(crate) struct Header {
+    pub(crate) kind: i64,
     unpacked: i64,
     packed: i64,
     /// Values and nulls.
-    pub(super) levels: i64,
-    pub(super) encoding: i64,
+    pub(crate) levels: i64,
+    pub(crate) encoding: i64,
 }
 
 /// How the values of a page are encoded.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Encoded {
+pub(crate) enum Encoded {
     Plain,
     /// As places in the column's dictionary.
     Dictionary,
@@ -123,7 +123,7 @@ impl Header {
         Some(header)
     }
 
-    pub(super) fn encoded(&self) -> Result<Encoded, Damage> {
+    pub(crate) fn encoded(&self) -> Result<Encoded, Damage> {
         let is = |encoding: Encoding| self.encoding == i64::from(encoding as i32);
         match () {
             () if is(Encoding::PLAIN) => Ok(Encoded::Plain),
@@ -133,7 +133,7 @@ impl Header {
         }
     }
 
-    pub(super) fn check(&self, kind: i64, levels: usize) -> Result<(), Damage> {
+    pub(crate) fn check(&self, kind: i64, levels: usize) -> Result<(), Damage> {
         if self.kind != kind {
             return Err("a page is of another kind than the index says");
         }

@@ -1,0 +1,74 @@
+//! The small columns of a row group, fetched whole.
+
+use super::{Footer, Ranges, fetch};
+use crate::error::TableError;
+use crate::parquet::Chunk;
+use crate::schema;
+use std::ops::Range;
+
+/// A column, and the levels of repetition and of definition that it has.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Column {
+    path: &'static [&'static str],
+    levels: (i16, i16),
+}
+
+impl Column {
+    const fn new(path: &'static [&'static str], levels: (i16, i16)) -> Self {
+        Self { path, levels }
+    }
+}
+
+pub(super) const NAME: Column = Column::new(&[schema::NAME], (0, 0));
+pub(super) const LABEL_NAMES: Column = Column::new(&[schema::LABELS, "key_value", "key"], (1, 1));
+pub(super) const LABEL_VALUES: Column = Column::new(&[schema::LABELS, "key_value", "value"], (1, 1));
+const SERIES: Column = Column::new(&[schema::SERIES], (0, 0));
+const START: Column = Column::new(&[schema::START], (0, 0));
+const END: Column = Column::new(&[schema::END], (0, 0));
+const COUNT: Column = Column::new(&[schema::COUNT], (0, 0));
+const EXPONENT: Column = Column::new(&[schema::EXPONENT], (0, 1));
+const BASE: Column = Column::new(&[schema::BASE], (0, 1));
+
+/// All of them.
+pub(super) const ALL: [Column; 9] =
+    [NAME, LABEL_NAMES, LABEL_VALUES, SERIES, START, END, COUNT, EXPONENT, BASE];
+
+/// Fetches columns of a row group.
+pub(super) fn fetch_chunks<const N: usize>(
+    file: &dyn Ranges,
+    footer: &Footer,
+    group: usize,
+    columns: [Column; N],
+) -> Result<[Chunk; N], TableError> {
+    let places = columns.map(|column| place(footer, group, column));
+    let damaged =
+        || TableError::damaged(file.name(), "it has other columns than it says, or of other lengths");
+    if places.iter().any(Option::is_none) {
+        return Err(damaged());
+    }
+    let ranges: Vec<_> = places.iter().flatten().map(|(range, _)| range.clone()).collect();
+    let mut fetched = fetch(file, &ranges)?.into_iter();
+    let rows = footer.rows_of(group);
+    Ok(places.map(|place| Chunk {
+        bytes: fetched.next().unwrap_or_default(),
+        rows,
+        levels: place.map_or(0, |(_, levels)| levels),
+    }))
+}
+
+/// Where a column of a row group is in the file, and how many values and nulls it has; `None` where the file has no such
+/// column, one that is nested otherwise, or one that is not as long as the row group.
+fn place(footer: &Footer, group: usize, column: Column) -> Option<(Range<u64>, usize)> {
+    let schema = footer.parquet().file_metadata().schema_descr();
+    let leaf = schema.columns().iter().position(|leaf| leaf.path().parts() == column.path)?;
+    let chunk = footer.parquet().row_group(group).column(leaf);
+    let (start, len) = chunk.byte_range();
+    let levels = u32::try_from(chunk.num_values()).ok()? as usize;
+    let rows = footer.rows_of(group);
+    let fits = if column.levels.0 == 0 { levels == rows } else { levels >= rows };
+    let nested = (schema.column(leaf).max_rep_level(), schema.column(leaf).max_def_level());
+    Some((start..start.checked_add(len)?, levels)).filter(|_| fits && nested == column.levels)
+}
+
+#[cfg(test)]
+mod tests;

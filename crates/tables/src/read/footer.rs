@@ -1,0 +1,160 @@
+//! Footers of Parquet files: what a file says of its row groups, columns and pages.
+
+use super::{Ranges, fetch, guarded};
+use crate::error::TableError;
+use crate::schema;
+use arrow_cast::can_cast_types;
+use parquet::DecodeResult;
+use parquet::arrow::arrow_reader::{
+    ArrowReaderMetadata, ArrowReaderOptions, ParquetRecordBatchReaderBuilder,
+};
+use parquet::errors::ParquetError;
+use parquet::file::metadata::{PageIndexPolicy, ParquetMetaData, ParquetMetaDataPushDecoder};
+use parquet::file::page_index::offset_index::PageLocation;
+use std::sync::Arc;
+
+/// A footer beyond this is refused: ours take some 10 KiB a row group.
+const FOOTER_BYTES_MAX: u64 = 64 << 20;
+
+/// Magic bytes at both ends, and the footer's length.
+const FILE_BYTES_MIN: u64 = 12;
+
+/// Requests that a footer may take: its length, itself, and the page indexes.
+const REQUESTS_MAX: usize = 8;
+
+/// A file whose footer has been read. Keep it: every read of the file begins here.
+#[derive(Debug, Clone)]
+pub struct Footer {
+    pub(super) metadata: ArrowReaderMetadata,
+    is_foreign: bool,
+}
+
+impl Footer {
+    /// Reads and checks the footer, page indexes included.
+    pub fn read(file: &dyn Ranges) -> Result<Self, TableError> {
+        guarded(file.name(), || Self::check(file.name(), read(file, PageIndexPolicy::Optional)?))
+    }
+
+    pub(super) fn check(file: &str, metadata: ParquetMetaData) -> Result<Self, TableError> {
+        let is_foreign = metadata.file_metadata().created_by() != Some(schema::CREATED_BY);
+        let options = ArrowReaderOptions::new().with_skip_arrow_metadata(true);
+        let options = if is_foreign { options } else { options.with_schema(schema::file_schema()) };
+        let unlike = |e: &dyn std::fmt::Display| {
+            TableError::damaged(file, format!("not the columns of a metrics table: {e}"))
+        };
+        let metadata = ArrowReaderMetadata::try_new(Arc::new(metadata), options).map_err(|e| unlike(&e))?;
+        for field in schema::file_schema().fields().iter().filter(|_| is_foreign) {
+            let found = metadata.schema().field_with_name(field.name()).map_err(|e| unlike(&e))?;
+            if !can_cast_types(found.data_type(), field.data_type()) {
+                return Err(unlike(&format_args!("{} is of type {}", field.name(), found.data_type())));
+            }
+        }
+        Ok(Self { metadata, is_foreign })
+    }
+
+    /// True where another program made the file: its rows come in any order.
+    pub(crate) const fn is_foreign(&self) -> bool {
+        self.is_foreign
+    }
+
+    pub(crate) fn parquet(&self) -> &ParquetMetaData {
+        self.metadata.metadata()
+    }
+
+    /// True where our own writer made the file: then its columns are encoded as [`schema`] says.
+    pub(super) fn is_ours(&self) -> bool {
+        let file = self.parquet().file_metadata();
+        let version = file.key_value_metadata().into_iter().flatten().find(|kv| kv.key == schema::FORMAT_KEY);
+        file.created_by() == Some(schema::CREATED_BY)
+            && version.is_some_and(|kv| kv.value.as_deref() == Some(schema::FORMAT_VERSION))
+    }
+
+    /// Rows in a row group.
+    pub(super) fn rows_of(&self, group: usize) -> usize {
+        usize::try_from(self.parquet().row_group(group).num_rows()).unwrap_or(0)
+    }
+
+    /// Where the pages of a column of a row group are, where the file says it.
+    pub(super) fn pages(&self, group: usize, leaf: usize) -> Option<&[PageLocation]> {
+        let index = self.parquet().offset_index()?.get(group)?.get(leaf)?;
+        Some(index.page_locations())
+    }
+
+    /// Rows in the file.
+    pub fn rows(&self) -> u64 {
+        self.parquet().file_metadata().num_rows().max(0) as u64
+    }
+
+    /// Samples in the file: elements of its lists of timestamps, none of which is empty.
+    pub fn samples(&self) -> u64 {
+        let groups = self.metadata.metadata().row_groups().iter();
+        let columns = groups.flat_map(|group| group.columns());
+        let times =
+            columns.filter(|c| c.column_path().parts().first().is_some_and(|p| p == schema::TIMESTAMPS));
+        times.map(|c| c.num_values().max(0) as u64).sum()
+    }
+
+    /// Row groups in the file.
+    pub fn row_groups(&self) -> usize {
+        self.parquet().num_row_groups()
+    }
+
+    /// Bytes of memory that keeping it takes.
+    pub fn memory_bytes(&self) -> usize {
+        self.parquet().memory_size()
+    }
+}
+
+/// How much of a file is looked at.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Depth {
+    /// The footer: a file that was cut short has none.
+    Footer,
+    /// Everything, in memory.
+    Rows,
+}
+
+/// Sees that a file can be read.
+pub(crate) fn check(file: &dyn Ranges, depth: Depth) -> Result<(), TableError> {
+    guarded(file.name(), || {
+        read(file, PageIndexPolicy::Skip)?;
+        if depth == Depth::Footer {
+            return Ok(());
+        }
+        let damaged = |e: &dyn std::fmt::Display| TableError::damaged(file.name(), e);
+        let all = 0..file.len();
+        let whole = fetch(file, std::slice::from_ref(&all))?.remove(0);
+        let rows = ParquetRecordBatchReaderBuilder::try_new(whole).and_then(|rows| rows.build());
+        for batch in rows.map_err(|e| damaged(&e))? {
+            batch.map_err(|e| damaged(&e))?;
+        }
+        Ok(())
+    })
+}
+
+/// Reads a file's footer. Call it [`guarded`].
+fn read(file: &dyn Ranges, page_index: PageIndexPolicy) -> Result<ParquetMetaData, TableError> {
+    if file.len() < FILE_BYTES_MIN {
+        return Err(TableError::damaged(file.name(), format!("it has {} bytes", file.len())));
+    }
+    let damaged = |e: ParquetError| TableError::damaged(file.name(), e);
+    let mut decoder =
+        ParquetMetaDataPushDecoder::try_new(file.len()).map_err(damaged)?.with_page_index_policy(page_index);
+    let mut bytes = 0;
+    for _ in 0..REQUESTS_MAX {
+        match decoder.try_decode().map_err(damaged)? {
+            DecodeResult::NeedsData(ranges) => {
+                bytes += ranges.iter().map(|r| r.end.saturating_sub(r.start)).sum::<u64>();
+                if bytes > FOOTER_BYTES_MAX {
+                    let reason = format!("its footer has more than {FOOTER_BYTES_MAX} bytes");
+                    return Err(TableError::damaged(file.name(), reason));
+                }
+                let data = fetch(file, &ranges)?;
+                decoder.push_ranges(ranges, data).map_err(damaged)?;
+            }
+            DecodeResult::Data(metadata) => return Ok(metadata),
+            DecodeResult::Finished => break,
+        }
+    }
+    Err(TableError::damaged(file.name(), "its footer is incomplete"))
+}

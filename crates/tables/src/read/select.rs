@@ -1,0 +1,73 @@
+//! Which rows and samples a read wants.
+
+use super::Stop;
+use model::{SeriesKey, TimeRange};
+use std::collections::HashSet;
+use std::sync::Arc;
+
+/// A test on the value of a label; the empty text stands for a series without it.
+pub type ValueTest = Arc<dyn Fn(&str) -> bool + Send + Sync>;
+
+/// A label, and the test that its value must pass.
+#[derive(Clone)]
+pub struct Matcher {
+    /// The label's name; `__name__` is allowed.
+    pub label: String,
+    /// The test.
+    pub test: ValueTest,
+}
+
+impl Matcher {
+    /// A matcher of `label`.
+    pub fn new(label: &str, test: impl Fn(&str) -> bool + Send + Sync + 'static) -> Self {
+        Self { label: label.into(), test: Arc::new(test) }
+    }
+}
+
+impl std::fmt::Debug for Matcher {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_tuple("Matcher").field(&self.label).finish()
+    }
+}
+
+/// Which rows and samples are wanted.
+#[derive(Debug, Clone)]
+pub struct Select {
+    /// These metric names, sorted; all where `None`.
+    pub names: Option<Vec<String>>,
+    /// These series; all where `None`.
+    pub series: Option<Arc<HashSet<SeriesKey>>>,
+    /// Series whose labels pass all of these.
+    pub matchers: Vec<Matcher>,
+    /// Samples in this range.
+    pub range: TimeRange,
+    /// Where `false`, only labels are read: of all rows that overlap the range.
+    pub samples: bool,
+    /// Ends the read before its end.
+    pub stop: Stop,
+}
+
+impl Select {
+    /// Everything.
+    pub const ALL: Self = Self {
+        names: None,
+        series: None,
+        matchers: Vec::new(),
+        range: TimeRange::ALL,
+        samples: true,
+        stop: Stop::NEVER,
+    };
+
+    /// True where every series is wanted.
+    pub(crate) const fn takes_all_series(&self) -> bool {
+        self.names.is_none() && self.series.is_none() && self.matchers.is_empty()
+    }
+
+    /// True where a name between these bounds may be wanted.
+    pub(crate) fn names_may_match(&self, min: Option<&[u8]>, max: Option<&[u8]>) -> bool {
+        self.names.as_ref().is_none_or(|names| {
+            let first = names.partition_point(|n| min.is_some_and(|min| n.as_bytes() < min));
+            names.get(first).is_some_and(|n| max.is_none_or(|max| n.as_bytes() <= max))
+        })
+    }
+}
