@@ -25,13 +25,13 @@ mod reader;
 #[cfg(test)]
 mod tests;
 
-pub use open::OpenChunk;
+pub use open::{Full, OpenChunk};
 
 use model::{Samples, TimeRange};
 use reader::read;
 
 /// Samples in a chunk at the most: an hour at four a minute.
-pub(crate) const SAMPLES_MAX: u16 = 240;
+pub const SAMPLES_MAX: u16 = 240;
 
 /// The exponent byte of a float chunk.
 const FLOAT: u8 = 0xff;

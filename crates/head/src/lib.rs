@@ -33,9 +33,7 @@ mod select;
 mod series;
 mod tenant;
 
-pub mod bench;
-
-pub use chunk::{Chunk, OpenChunk};
+pub use chunk::{Chunk, Full, OpenChunk, SAMPLES_MAX};
 pub use columns::Columns;
 pub use evict::Idle;
 pub use exemplars::EXEMPLARS_MAX;

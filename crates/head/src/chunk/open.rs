@@ -28,7 +28,7 @@ const REMEMBERS: u32 = 1;
 
 /// The chunk is full or of the wrong kind for this value: seal it and append to a new one.
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) struct Full;
+pub struct Full;
 
 impl Default for OpenChunk {
     fn default() -> Self {
@@ -91,7 +91,7 @@ impl OpenChunk {
     }
 
     /// Closes the chunk. What is left is empty but remembers its newest time.
-    pub(crate) fn seal(&mut self) -> Option<Chunk> {
+    pub fn seal(&mut self) -> Option<Chunk> {
         if self.count == 0 {
             return None;
         }
@@ -120,7 +120,7 @@ impl OpenChunk {
 
     /// Adds a sample that is newer than all others; an empty chunk takes one as new as the newest that it had, too.
     #[inline]
-    pub(crate) fn append(&mut self, timestamp_ms: i64, value: f64) -> Result<(), Full> {
+    pub fn append(&mut self, timestamp_ms: i64, value: f64) -> Result<(), Full> {
         let is_repeated = self.count == 0 && timestamp_ms == self.last_ms;
         debug_assert!(timestamp_ms > self.last_ms || is_repeated, "BUG: open chunks grow forwards");
         if self.count == 0 {

@@ -11,8 +11,6 @@ mod grammar;
 mod lexer;
 mod number;
 mod operand;
-#[cfg(test)]
-mod oracle;
 mod quoted;
 mod selector;
 mod types;

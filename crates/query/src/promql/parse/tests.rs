@@ -3,6 +3,8 @@ use crate::{Allowance, Matcher, Options, memory::MemorySource};
 use std::sync::atomic::AtomicBool;
 use stdx::rng::Rng;
 
+mod oracle;
+
 fn message(text: &str) -> String {
     match parse(text) {
         Err(QueryError::Parse(message)) => message,
@@ -480,7 +482,7 @@ fn the_parser_crate_agrees() {
         let depth = 1 + maker.0.below(3) as u32;
         let text = maker.expr(depth);
         let (ours, theirs) =
-            (super::expression(&text, &mut Allowance::new(u64::MAX)), super::oracle::expression(&text));
+            (super::expression(&text, &mut Allowance::new(u64::MAX)), oracle::expression(&text));
         match (&ours, &theirs) {
             (Ok(ours), Ok(theirs)) => {
                 assert_eq!(format!("{ours:?}"), format!("{theirs:?}"), "{text}");

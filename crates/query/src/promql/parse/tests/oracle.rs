@@ -4,7 +4,7 @@
 
 mod guard;
 
-use super::types;
+use super::super::types;
 use crate::matcher::{MatchOp, Matcher};
 use crate::promql::ast::{
     Aggregate, AggregateOp, At, Binary, BinaryOp, Call, Function, Grouping, Many, Matching, Node, Selector,
@@ -225,7 +225,7 @@ fn unix_ms(time: SystemTime) -> Result<i64, QueryError> {
 fn milliseconds(duration: Duration) -> Result<i64, QueryError> {
     i64::try_from(duration.as_millis())
         .ok()
-        .filter(|ms| *ms <= super::DURATION_MS_MAX)
+        .filter(|ms| *ms <= super::super::DURATION_MS_MAX)
         .ok_or_else(|| parse_error("duration out of range"))
 }
 

@@ -12,10 +12,13 @@
 //!   --leaving [SERIES]     what freezing, sorting, releasing and evicting take, stage by stage
 //! ```
 //!
-//! By hand: `valgrind --tool=callgrind --toggle-collect='*head::bench::measured*' BENCHMARK --once NAME`,
+//! By hand: `valgrind --tool=callgrind --toggle-collect='*cases::measured*' BENCHMARK --once NAME`,
 //! with the path that `cargo bench -p head --no-run` prints.
 
-use head::bench::{Case, Size, build_fleet, build_tenants, compare_formats, leave};
+#[allow(dead_code, reason = "the tests use the rest")]
+mod cases;
+
+use cases::{Case, Size, build_fleet, build_tenants, compare_formats, leave};
 use std::process::Command;
 use std::time::{Duration, Instant};
 
@@ -85,7 +88,7 @@ fn instructions(case: &Case, json: bool) {
     let exe = std::env::current_exe().expect("this program has a path");
     let output = Command::new("valgrind")
         .args(["--tool=callgrind", "--callgrind-out-file=/dev/null"])
-        .arg("--toggle-collect=*head::bench::measured*")
+        .arg("--toggle-collect=*cases::measured*")
         .arg(exe)
         .args(["--once", case.name])
         .output()

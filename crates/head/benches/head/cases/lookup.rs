@@ -1,7 +1,7 @@
 //! Finding known series by their keys, and making new ones.
 
 use super::{Case, Prepared, fleet};
-use crate::{Index, TenantHead};
+use head::{Index, TenantHead};
 use model::{LabelsRef, SeriesKey, SeriesRef};
 use stdx::rng::Rng;
 

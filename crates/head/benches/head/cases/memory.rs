@@ -2,22 +2,22 @@
 
 use super::fleet;
 use super::shapes::{self, Shape, Values};
-use crate::{Partition, TenantHead};
+use head::{Partition, TenantHead};
 use model::{SeriesKey, SeriesRef, TenantId};
 
 /// Where the bytes of a head lie.
 #[derive(Debug)]
-pub struct MemoryReport {
+pub(crate) struct MemoryReport {
     /// Series in the head.
-    pub series: usize,
+    pub(crate) series: usize,
     /// What the head says of itself, part by part.
-    pub parts: Vec<(&'static str, usize)>,
+    pub(crate) parts: Vec<(&'static str, usize)>,
     /// Kept, so that the process can be measured while it lives.
-    pub head: Box<TenantHead>,
+    pub(crate) head: Box<TenantHead>,
 }
 
 /// Makes a head of `series` series of ten labels, with `scrapes` samples each.
-pub fn build_fleet(series: usize, scrapes: usize) -> MemoryReport {
+pub(crate) fn build_fleet(series: usize, scrapes: usize) -> MemoryReport {
     let mut head = Box::new(TenantHead::new(fleet::SEED));
     fleet::each_series(series, |_, labels| {
         head.create(SeriesKey::of(labels.as_bytes(), fleet::SEED), labels);
@@ -35,7 +35,7 @@ pub fn build_fleet(series: usize, scrapes: usize) -> MemoryReport {
 }
 
 /// Makes a partition of `count` tenants with one series of ten labels and one sample each.
-pub fn build_tenants(count: usize) -> Partition {
+pub(crate) fn build_tenants(count: usize) -> Partition {
     let mut partition = Partition::new(fleet::SEED);
     for number in 0..count {
         let tenant = TenantId::parse(&format!("tenant-{number}")).expect("BUG: a name of letters and digits");

@@ -1,7 +1,7 @@
 //! Labels of a fleet: targets that all expose the same metrics, ten labels and some 218 bytes of text a
 //! series.
 
-use crate::TenantHead;
+use head::TenantHead;
 use model::labels::put_label;
 use model::{LabelsRef, SeriesKey, SeriesRef};
 use stdx::rng::mix;

@@ -71,7 +71,7 @@ impl BitReader<'_> {
 
 /// A chunk of this format, open or not.
 #[derive(Debug, Default)]
-pub(super) struct XorChunk {
+pub(crate) struct XorChunk {
     bits: BitWriter,
     count: u16,
     last_ms: i64,
@@ -83,12 +83,12 @@ pub(super) struct XorChunk {
 }
 
 impl XorChunk {
-    pub(super) fn bytes(&self) -> usize {
+    pub(crate) fn bytes(&self) -> usize {
         self.bits.bits().div_ceil(8)
     }
 
     #[inline]
-    pub(super) fn append(&mut self, timestamp_ms: i64, value: f64) {
+    pub(crate) fn append(&mut self, timestamp_ms: i64, value: f64) {
         let value = value.to_bits();
         self.count += 1;
         if self.count == 1 {
@@ -136,7 +136,7 @@ impl XorChunk {
         self.bits.put(xor >> (64 - self.leading - self.length), self.length);
     }
 
-    pub(super) fn read(&self, out: &mut Samples) {
+    pub(crate) fn read(&self, out: &mut Samples) {
         out.timestamps.reserve(self.count as usize);
         out.values.reserve(self.count as usize);
         let mut bits = BitReader { words: &self.bits.words, at: 0 };
@@ -168,36 +168,5 @@ fn read_change(bits: &mut BitReader<'_>) -> i64 {
         2 => bits.take_signed(9),
         3 => bits.take_signed(12),
         _ => bits.take_signed(64),
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::super::shapes::{Shape, samples};
-    use super::*;
-
-    #[test]
-    fn what_goes_in_comes_out() {
-        let check = |all: &Samples| {
-            let mut chunk = XorChunk::default();
-            all.timestamps.iter().zip(&all.values).for_each(|(t, v)| chunk.append(*t, *v));
-            let mut out = Samples::default();
-            chunk.read(&mut out);
-            assert_eq!(out.timestamps, all.timestamps);
-            let bits = |s: &Samples| s.values.iter().map(|v| v.to_bits()).collect::<Vec<_>>();
-            assert_eq!(bits(&out), bits(all));
-            chunk.bytes()
-        };
-        for shape in [Shape::Counter, Shape::Gauge, Shape::Constant, Shape::Walk, Shape::Mix] {
-            for jitter_ms in [0, 8, 5000] {
-                (0..8).for_each(|series| {
-                    check(&samples(shape, series, 200, jitter_ms));
-                });
-            }
-        }
-        let odd = [f64::NAN, 0.0, -0.0, f64::INFINITY, 5e-324, f64::MAX, -f64::MAX, 1.0];
-        check(&Samples { timestamps: vec![-5, 0, 1, 3, 70, 400, 3000, 1 << 50], values: odd.to_vec() });
-        let constant = check(&samples(Shape::Constant, 1, 240, 0));
-        assert!(constant < 90, "two bits a sample: {constant}");
     }
 }

@@ -4,23 +4,23 @@ use super::chunks::pack;
 use super::gorilla::XorChunk;
 use super::measured;
 use super::shapes::{self, Shape};
-use crate::chunk::SAMPLES_MAX;
+use head::SAMPLES_MAX;
 use model::{Samples, TimeRange};
 use std::time::Instant;
 
 /// One format on one kind of data.
 #[derive(Debug, Clone)]
-pub struct FormatRow {
+pub(crate) struct FormatRow {
     /// What the samples are like.
-    pub data: &'static str,
+    pub(crate) data: &'static str,
     /// `floodmark` or `xor`.
-    pub format: &'static str,
+    pub(crate) format: &'static str,
     /// Encoded bytes, headers included.
-    pub bytes_per_sample: f64,
+    pub(crate) bytes_per_sample: f64,
     /// Best of the rounds.
-    pub append_ns: f64,
+    pub(crate) append_ns: f64,
     /// Best of the rounds.
-    pub scan_ns: f64,
+    pub(crate) scan_ns: f64,
 }
 
 const DATA: [(&str, Shape, u64); 7] = [
@@ -34,7 +34,7 @@ const DATA: [(&str, Shape, u64); 7] = [
 ];
 
 /// Packs and reads `series` series of `count` samples of each kind of data in both formats.
-pub fn compare_formats(series: usize, count: usize, rounds: usize) -> Vec<FormatRow> {
+pub(crate) fn compare_formats(series: usize, count: usize, rounds: usize) -> Vec<FormatRow> {
     let mut rows = Vec::new();
     for (data, shape, jitter_ms) in DATA {
         let all: Vec<_> = (0..series as u64).map(|i| shapes::samples(shape, i, count, jitter_ms)).collect();

@@ -4,12 +4,12 @@ use model::Samples;
 use stdx::rng::Rng;
 
 /// Time between samples.
-pub(super) const INTERVAL_MS: i64 = 15_000;
+pub(crate) const INTERVAL_MS: i64 = 15_000;
 const START_MS: i64 = 1_795_284_000_000;
 
 /// How a series' values move.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Shape {
+pub(crate) enum Shape {
     /// Grows by whole numbers.
     Counter,
     /// Wanders, rounded to two decimals.
@@ -24,7 +24,7 @@ pub(super) enum Shape {
 
 /// The values of one series.
 #[derive(Debug, Clone)]
-pub(super) struct Values {
+pub(crate) struct Values {
     shape: Shape,
     value: f64,
     /// Counters: the most it grows in an interval; gauges: the width of a step.
@@ -36,7 +36,7 @@ pub(super) struct Values {
 
 impl Values {
     /// The values of the series with this number.
-    pub(super) fn new(shape: Shape, series: u64) -> Self {
+    pub(crate) fn new(shape: Shape, series: u64) -> Self {
         let mut rng = Rng::new(series.wrapping_mul(0x5851_f42d));
         let magnitude = 10f64.powi(rng.below(5) as i32);
         let (shape, decimals) = match (shape, series % 4) {
@@ -62,7 +62,7 @@ impl Values {
     }
 
     /// The next value.
-    pub(super) fn next(&mut self) -> f64 {
+    pub(crate) fn next(&mut self) -> f64 {
         let now = self.value;
         self.value = match self.shape {
             Shape::Counter => now + self.rng.below(self.step as u64 + 1) as f64,
@@ -81,7 +81,7 @@ impl Values {
 
 impl Values {
     /// The value after `n` others.
-    pub(super) fn nth(mut self, n: usize) -> f64 {
+    pub(crate) fn nth(mut self, n: usize) -> f64 {
         (0..n).for_each(|_| {
             self.next();
         });
@@ -90,7 +90,7 @@ impl Values {
 }
 
 /// `count` samples of one series; each up to `jitter_ms` off its time.
-pub(super) fn samples(shape: Shape, series: u64, count: usize, jitter_ms: u64) -> Samples {
+pub(crate) fn samples(shape: Shape, series: u64, count: usize, jitter_ms: u64) -> Samples {
     let mut values = Values::new(shape, series);
     let mut rng = Rng::new(series);
     let offset = rng.below(INTERVAL_MS as u64) as i64;
@@ -103,6 +103,6 @@ pub(super) fn samples(shape: Shape, series: u64, count: usize, jitter_ms: u64) -
 }
 
 /// The time of a scrape.
-pub(super) const fn scrape_ms(scrape: usize) -> i64 {
+pub(crate) const fn scrape_ms(scrape: usize) -> i64 {
     START_MS + scrape as i64 * INTERVAL_MS
 }

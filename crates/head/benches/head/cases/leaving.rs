@@ -2,25 +2,25 @@
 
 use super::fleet;
 use super::shapes::{self, Shape, Values};
-use crate::{Evicted, FrozenOrder, Idle, Partition};
+use head::{Evicted, FrozenOrder, Idle, Partition};
 use model::{Samples, SeriesKey, SeriesRef, TenantId};
 use std::time::Instant;
 
 /// One stage of a head's life.
 #[derive(Debug)]
-pub struct LeavingRow {
+pub(crate) struct LeavingRow {
     /// What was done.
-    pub stage: &'static str,
+    pub(crate) stage: &'static str,
     /// How long it took, in nanoseconds for each series.
-    pub ns: f64,
+    pub(crate) ns: f64,
     /// Of all its turns, one in a hundred took longer, in microseconds.
     pub turn_us_p99: f64,
     /// What the head holds afterwards, in bytes for each series.
-    pub bytes: f64,
+    pub(crate) bytes: f64,
 }
 
 /// Takes a head of `series` series with `scrapes` samples each through a freeze, a release and an eviction.
-pub fn leave(series: usize, scrapes: usize) -> Vec<LeavingRow> {
+pub(crate) fn leave(series: usize, scrapes: usize) -> Vec<LeavingRow> {
     let tenant = TenantId::anonymous();
     let mut partition = Partition::new(fleet::SEED);
     let mut rows = Vec::new();

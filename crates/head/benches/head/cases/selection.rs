@@ -1,7 +1,7 @@
 //! Finding series by their labels, and listing labels.
 
 use super::{Case, Prepared, Size, fleet};
-use crate::{Filter, FilterKind, TenantHead};
+use head::{Filter, FilterKind, TenantHead};
 use model::SeriesRef;
 
 pub(super) const CASES: &[Case] = &[

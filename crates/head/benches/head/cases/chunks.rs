@@ -2,8 +2,7 @@
 
 use super::shapes::{self, Shape};
 use super::{Case, Prepared, Size, fleet};
-use crate::OpenChunk;
-use crate::chunk::Chunk;
+use head::{Chunk, OpenChunk, SAMPLES_MAX};
 use model::{Samples, TimeRange};
 
 pub(super) const CASES: &[Case] = &[
@@ -35,7 +34,7 @@ pub(super) const CASES: &[Case] = &[
 
 /// Full chunks in one case.
 const CHUNKS: usize = 1000;
-const SAMPLES: usize = crate::chunk::SAMPLES_MAX as usize;
+const SAMPLES: usize = SAMPLES_MAX as usize;
 
 /// Packs samples into chunks as a series does.
 pub(super) fn pack(samples: &Samples) -> Vec<Chunk> {

@@ -1,0 +1,91 @@
+//! Bodies of the micro-benchmarks; `tests/benches.rs` runs them small, so that they keep working.
+//!
+//! `cargo bench -p head` prints them all (see `main.rs` for its arguments). Each case is prepared
+//! outside of the measurement and may then be run any number of times; what is measured is one call of
+//! [`measured`], which is also the function that `callgrind` counts in.
+
+mod chunks;
+mod fleet;
+mod formats;
+pub(crate) mod gorilla;
+mod leaving;
+mod lookup;
+mod memory;
+mod selection;
+pub(crate) mod shapes;
+
+pub(crate) use formats::compare_formats;
+pub(crate) use leaving::leave;
+pub(crate) use memory::{build_fleet, build_tenants};
+
+/// How much a case is to do.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Size {
+    /// The number of series for cases that have no number in their name is this, and for the others their
+    /// number divided by `scale_down`.
+    pub(crate) scale_down: usize,
+}
+
+impl Size {
+    /// As the names of the cases say.
+    pub(crate) const FULL: Self = Self { scale_down: 1 };
+    /// Small enough for a test in debug.
+    pub(crate) const SMALL: Self = Self { scale_down: 1000 };
+
+    const fn of(self, full: usize) -> usize {
+        let n = full / self.scale_down;
+        if n < 16 { 16 } else { n }
+    }
+}
+
+/// Something to measure.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Case {
+    /// `what/of what/how many`.
+    pub(crate) name: &'static str,
+    /// What the result is divided by.
+    pub(crate) unit: &'static str,
+    prepare: fn(Size) -> Prepared,
+}
+
+/// A case that is ready to run.
+pub(crate) struct Prepared {
+    /// Units in one run.
+    pub(crate) units: u64,
+    /// Bytes of memory that all units take together, where that is of interest.
+    pub(crate) bytes: Option<usize>,
+    run: Box<dyn FnMut() -> u64>,
+}
+
+impl Prepared {
+    fn new(units: usize, run: impl FnMut() -> u64 + 'static) -> Self {
+        Self { units: units as u64, bytes: None, run: Box::new(run) }
+    }
+
+    fn with_bytes(self, bytes: usize) -> Self {
+        Self { bytes: Some(bytes), ..self }
+    }
+
+    /// Runs it once and returns a checksum of what came out.
+    pub(crate) fn run(&mut self) -> u64 {
+        measured(&mut self.run)
+    }
+}
+
+impl Case {
+    /// All cases.
+    pub(crate) fn all() -> impl Iterator<Item = &'static Self> {
+        [lookup::CASES, chunks::CASES, selection::CASES].into_iter().flatten()
+    }
+
+    /// Makes what the case needs.
+    pub(crate) fn prepare(&self, size: Size) -> Prepared {
+        (self.prepare)(size)
+    }
+}
+
+/// The measured region. Never inlined, so that `--toggle-collect` finds it.
+#[inline(never)]
+fn measured(run: &mut dyn FnMut() -> u64) -> u64 {
+    run()
+}
