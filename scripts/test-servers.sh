@@ -65,6 +65,22 @@ if [ ! -x "$bin/prometheus" ] || [ ! -x "$bin/promtool" ]; then
     fi
 fi
 
+# Prometheus' own PromQL scripts, of its module's source.
+scripts=$cache/promqltest-$prometheus_version
+if [ ! -d "$scripts" ]; then
+    if ! have go; then
+        missing "Prometheus' PromQL scripts" "no Go toolchain here"
+    else
+        source=$(cd "$bin" && go mod download -json "github.com/prometheus/prometheus@$prometheus_version" 2>/dev/null |
+            sed -n 's/^[[:space:]]*"Dir": "\(.*\)",\{0,1\}$/\1/p')
+        if [ -n "$source" ] && cp -r "$source/promql/promqltest/testdata" "$scripts.new" && chmod -R u+w "$scripts.new"; then
+            mv "$scripts.new" "$scripts"
+        else
+            missing "Prometheus' PromQL scripts" "their source cannot be downloaded"
+        fi
+    fi
+fi
+
 # An object store that speaks S3 and keeps objects as files.
 if [ ! -x "$bin/versitygw" ]; then
     if ! have go; then

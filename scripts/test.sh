@@ -1,16 +1,20 @@
 #!/bin/sh
-# Runs the workspace's tests and lists at the end what was skipped for want of which real server. Ends as the tests do.
+# Runs the workspace's tests and lists at the end the scores in public suites and what was skipped for want of which real server. Ends as the tests do.
 set -u
 cd "$(dirname "$0")/.." || exit 1
 
 # tests append to it (stdx::skipped)
-FLOODMARK_SKIPPED=$(mktemp) || exit 1
-export FLOODMARK_SKIPPED
-trap 'rm -f "$FLOODMARK_SKIPPED"' EXIT
+FLOODMARK_SKIPPED=$(mktemp) && FLOODMARK_SCORES=$(mktemp) || exit 1
+export FLOODMARK_SKIPPED FLOODMARK_SCORES
+trap 'rm -f "$FLOODMARK_SKIPPED" "$FLOODMARK_SCORES"' EXIT
 
 cargo test --workspace --locked "$@"
 ended=$?
 
+if [ -s "$FLOODMARK_SCORES" ]; then
+    echo
+    sort -u "$FLOODMARK_SCORES"
+fi
 if [ -s "$FLOODMARK_SKIPPED" ]; then
     tests=$(cut -f 2 "$FLOODMARK_SKIPPED" | sort -u | wc -l)
     echo

@@ -5,7 +5,7 @@
 //! - [`clock`]: where "now" comes from, real or virtual
 //! - [`damage`]: damaged bytes for tests
 //! - [`rng`]: a seeded generator, so that every random run can be repeated
-//! - [`skipped`]: which tests could not run, and for want of what
+//! - [`skipped`]: scores of tests, and which could not run for want of what
 //! - [`budget`]: memory that is bought before it is used
 //! - [`units`]: durations and sizes as people write them
 //! - [`varint`]: numbers of as many bytes as they need

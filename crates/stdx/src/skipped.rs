@@ -1,12 +1,16 @@
-//! Reports tests that were skipped because something is missing on this machine.
+//! Reports tests that were skipped because something is missing on this machine, and scores of tests that ran.
 //!
-//! A test that passes prints nothing under `cargo test`, so a message alone would be lost. `make test` names a file in
-//! `FLOODMARK_SKIPPED`, and prints what was noted there at its end.
+//! A test that passes prints nothing under `cargo test`, so a message alone would be lost. `make test` names files in
+//! `FLOODMARK_SKIPPED` and `FLOODMARK_SCORES`, and prints what was noted there at its end.
 
+use std::ffi::OsStr;
 use std::io::Write;
 
-/// Environment variable with the path of the file that notes are appended to.
+/// Environment variable with the path of the file that notes of skipped tests are appended to.
 pub const VARIABLE: &str = "FLOODMARK_SKIPPED";
+
+/// Environment variable with the path of the file that scores are appended to.
+pub const SCORES: &str = "FLOODMARK_SCORES";
 
 /// Notes that the running test, or a part of it, is skipped for want of something: "versitygw (scripts/test-servers.sh)".
 pub fn for_want_of(missing: &str) {
@@ -14,11 +18,20 @@ pub fn for_want_of(missing: &str) {
     note(thread.name().unwrap_or("a test"), missing, std::env::var_os(VARIABLE).as_deref());
 }
 
-fn note(test: &str, missing: &str, path: Option<&std::ffi::OsStr>) {
+/// Notes how much of a public suite a test passed.
+pub fn score(text: &str) {
+    println!("{text}");
+    append(&format!("{text}\n"), std::env::var_os(SCORES).as_deref());
+}
+
+fn note(test: &str, missing: &str, path: Option<&OsStr>) {
     eprintln!("SKIPPED {test}: no {missing}");
+    append(&format!("{missing}\t{test}\n"), path);
+}
+
+/// One write call a line: tests of several processes append to the same file.
+fn append(line: &str, path: Option<&OsStr>) {
     let Some(path) = path else { return };
-    // one write call a line: tests of several processes append to the same file
-    let line = format!("{missing}\t{test}\n");
     let file = std::fs::OpenOptions::new().create(true).append(true).open(path);
     if let Err(error) = file.and_then(|mut file| file.write_all(line.as_bytes())) {
         eprintln!("cannot note it in {}: {error}", path.display());
