@@ -100,7 +100,7 @@ time.sleep(args.seconds / 2)
 ready = [restart(server, "in the middle")]
 time.sleep(max(1, args.seconds / 2 - 5))
 ready.append(restart(server, "near the end"))
-written = json.loads(load.communicate()[0])
+written = json.loads(load.communicate()[0])["totals"]
 print("written", json.dumps({k: v for k, v in written.items() if isinstance(v, (int, float, str))}), flush=True)
 ready.append(restart(server, "at the end"))
 good = load.returncode == 0 and max(ready) <= args.ready

@@ -105,7 +105,7 @@ try:
         server.write_url, "--metrics", args.metrics, "--series", args.targets, "--writers", 1, "--connections", 4,
         "--interval", "%ds" % args.interval, "--start", begin, "--rounds", args.rounds, "--values", args.values,
     )
-    assert report["samples_acknowledged"] == samples, report["errors"]
+    assert report["samples_acknowledged"] == samples, report["said"]
     print("%s: %d samples written, peak RSS %d MiB" % (args.system, samples, server.rss_peak_bytes() >> 20), flush=True)
     rests = {"floodmark": floodmark, "victoriametrics": victoriametrics, "prometheus": prometheus, "cortex": cortex}
     folder = rests[args.system](server)

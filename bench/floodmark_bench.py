@@ -54,9 +54,10 @@ class Process:
 
 
 def lab_write(url, *flags):
-    """The report of `floodmark lab write` with these flags."""
+    """The result of `floodmark lab write` with these flags, its totals beside its other keys."""
     command = [FLOODMARK, "lab", "write", "--target", url, "--json", "--quiet", *map(str, flags)]
-    return json.loads(subprocess.run(command, stdout=subprocess.PIPE, check=True).stdout)
+    result = json.loads(subprocess.run(command, stdout=subprocess.PIPE, check=True).stdout)
+    return {**result["totals"], **result}
 
 
 class Server(Process):
@@ -96,7 +97,7 @@ class Server(Process):
         return {float(line.split('"')[1]): float(line.split()[-1]) for line in lines}
 
     def lab(self, *flags):
-        """`floodmark lab write` with these flags: its JSON report, and the server's CPU seconds meanwhile."""
+        """`floodmark lab write` with these flags: its result, and the server's CPU seconds meanwhile."""
         before = self.cpu_seconds()
         report = lab_write(self.url + "/api/v1/write", *flags)
         return report, self.cpu_seconds() - before

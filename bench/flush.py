@@ -67,7 +67,7 @@ flusher.join()
 ms = lambda report, q: report["latency"][q] * 1e3
 for what, (report, cpu, threads, syncs) in [("no flush", quiet), ("flushes", busy)]:
     print("%-9s p50 %7.2f ms  p99 %7.2f ms  %.0f samples/s  server CPU %.1f s  answers %s" % (
-        what, ms(report, "p50_s"), ms(report, "p99_s"), report["samples_per_s"], cpu, json.dumps(report["requests"]["statuses"])))
+        what, ms(report, "p50_s"), ms(report, "p99_s"), report["samples_per_s"], cpu, json.dumps(report["by_reason"])))
     print("    ran / waited for a processor, s: " + ", ".join(
         "%s %.2f / %.2f" % (name, *times) for name, times in sorted(threads.items()) if times[0] > 0.01))
     print("    syncs of the journal, %: " + ", ".join(

@@ -33,7 +33,7 @@ def phase(server, rounds, start):
     time.sleep(args.settle)
     settled = server.cpu_seconds() - before
     samples, ms = report["samples_acknowledged"], lambda q: report["service"][q] * 1e3
-    assert samples == rounds * args.series, report["errors"]
+    assert samples == rounds * args.series, report["said"]
     return "%.0f for each CPU second (%.0f until the last answer), %.0f/s, p50 %.1f ms, p99 %.1f ms; generator %.2f cores" % (
         samples / settled, samples / until_last, report["samples_per_s"], ms("p50_s"), ms("p99_s"),
         report["generator_cpu_s"] / report["wall_s"])

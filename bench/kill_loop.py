@@ -65,7 +65,7 @@ for kill, moment in enumerate(moments):
     ready.append(server.start())
     replayed += metric(server, "floodmark_journal_replayed_samples_total")
     print("kill %2d after %.2f s, ready again in %.2f s" % (kill + 1, moment, ready[-1]), flush=True)
-written = json.loads(load.communicate()[0])
+written = json.loads(load.communicate()[0])["totals"]
 print("written", json.dumps({k: written[k] for k in written if isinstance(written[k], (int, float, str))}))
 failed = load.returncode != 0
 reports = []

@@ -50,7 +50,7 @@ with tempfile.TemporaryDirectory(prefix="floodmark-bench-") as data:
             server.write_url, "--metrics", 2000, "--series", 10, "--writers", 1, "--connections", 4,
             "--interval", "%ds" % INTERVAL_S, "--start", begin, "--rounds", args.rounds,
         )
-        assert written["samples_acknowledged"] == args.rounds * SERIES, written["errors"]
+        assert written["samples_acknowledged"] == args.rounds * SERIES, written["said"]
         cpu_s = server.cpu_seconds() - before
         print("%s: %.0f samples for each CPU second, %.0f/s, p50 %.1f ms, p99 %.1f ms, RSS %d MiB" % (
             args.system, written["samples_acknowledged"] / cpu_s, written["samples_per_s"],

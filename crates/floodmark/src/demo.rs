@@ -9,9 +9,11 @@ use comfy_table::{Table, presets};
 use hyper::Method;
 use hyper::body::Bytes;
 use hyper::header::HeaderMap;
+use lab::drive::run::{RunOptions, run as run_scenario};
 use lab::http::{Access, Client, Endpoint};
 use lab::observe::procfs::Process;
-use lab::{Observer, RetryPolicy, Stderr, Stop, VerifyOptions, WriteOptions, WriteReport};
+use lab::scenario::{Count, Span, Texts};
+use lab::{Observer, RunResult, Scenario, Stderr, Stop};
 use std::fs::File;
 use std::io::IsTerminal;
 use std::net::{Ipv4Addr, SocketAddr, TcpListener};
@@ -25,8 +27,8 @@ use tempfile::TempDir;
 const START_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// 100,000 series: 500 metrics of 50 targets for each of four writers.
-const METRICS: u32 = 500;
-const TARGETS: u64 = 50;
+const METRICS: f64 = 500.0;
+const TARGETS: f64 = 50.0;
 const WRITERS: u32 = 4;
 
 /// True where nothing was lost.
@@ -42,44 +44,46 @@ async fn demo(args: DemoArgs, stop: &Stop) -> anyhow::Result<bool> {
     let idle_bytes = server.process().rss_bytes().unwrap_or(0);
     observer.note(&format!("server is up at {}; its log is {}", server.url, server.log().display()));
 
-    let options = options(&args, &server.url, stop);
-    let (written, recovery) = tokio::join!(lab::write(&options, &observer), async {
+    let scenario = scenario(&args, &server.url);
+    let options = RunOptions { stop: stop.clone(), ..RunOptions::default() };
+    let (written, recovery) = tokio::join!(run_scenario(&scenario, &options, &observer), async {
         tokio::time::sleep(args.duration / 2).await;
         server.kill_and_restart(&observer).await
     });
-    let (report, recovery) = (written?, recovery?);
-    let was_killed_in_time = report.wall_s > (args.duration / 2).as_secs_f64();
+    let (result, recovery) = (written?, recovery?);
+    let was_killed_in_time = result.wall_s > (args.duration / 2).as_secs_f64();
     let rss_bytes = server.process().rss_bytes().unwrap_or(0);
-    let result = Outcome { report, recovery, was_killed_in_time, idle_bytes, rss_bytes };
+    let outcome = Outcome { result, recovery, was_killed_in_time, idle_bytes, rss_bytes };
     drop(observer);
 
     if args.json {
-        say(result.to_json()?)?;
+        say(outcome.to_json()?)?;
     } else {
-        say(result.to_table())?;
-        result.print_more(&server.url)?;
+        say(outcome.to_table())?;
+        outcome.print_more(&server.url)?;
     }
     if args.stay && !stop.is_set() {
         say("The server stays up until Ctrl-C.")?;
         stop.wait().await;
     }
-    Ok(result.is_good())
+    Ok(outcome.is_good())
 }
 
-fn options(args: &DemoArgs, url: &str, stop: &Stop) -> WriteOptions {
-    WriteOptions {
-        url: format!("{url}/api/v1/write"),
-        metrics: METRICS,
-        series_per_metric: TARGETS,
-        writers: WRITERS,
-        rate: Some(args.rate),
-        duration: Some(args.duration),
-        // come back quickly: the point is what happens after the kill
-        retry: RetryPolicy { backoff_max: Duration::from_millis(500), ..RetryPolicy::default() },
-        verify: Some(VerifyOptions::new(url)),
-        stop: stop.clone(),
-        ..WriteOptions::default()
-    }
+fn scenario(args: &DemoArgs, url: &str) -> Scenario {
+    let mut scenario =
+        Scenario { name: "demo".to_owned(), duration: Span(args.duration), ..Scenario::default() };
+    scenario.target.write = Texts::One(format!("{url}/api/v1/write"));
+    scenario.target.tenant_header.clear();
+    scenario.verify.probes_per_s = 0.0;
+    let load = &mut scenario.load;
+    (load.metrics, load.series_per_metric, load.writers) = (Count(METRICS), Count(TARGETS), WRITERS);
+    load.rate = Some(Count(args.rate));
+    // the load is over when all is sent: a kill after that shows nothing
+    let series = METRICS * TARGETS * f64::from(WRITERS);
+    load.rounds = Some((args.rate * args.duration.as_secs_f64() / series).ceil() as u32);
+    // come back quickly: the point is what happens after the kill
+    load.backoff_max = Span::seconds(0.5);
+    scenario
 }
 
 /// A `floodmark serve` of our own, on a temporary directory.
@@ -193,7 +197,7 @@ fn free_address() -> anyhow::Result<SocketAddr> {
 }
 
 struct Outcome {
-    report: WriteReport,
+    result: RunResult,
     recovery: Recovery,
     /// The load went on beyond the kill.
     was_killed_in_time: bool,
@@ -203,15 +207,16 @@ struct Outcome {
 
 impl Outcome {
     fn is_good(&self) -> bool {
-        self.report.is_good() && self.report.verify.is_some() && self.was_killed_in_time
+        self.result.passed() && self.was_killed_in_time
     }
 
     fn bytes_per_series(&self) -> f64 {
-        self.rss_bytes.saturating_sub(self.idle_bytes) as f64 / self.report.series_distinct.max(1) as f64
+        self.rss_bytes.saturating_sub(self.idle_bytes) as f64
+            / self.result.totals.series_distinct.max(1) as f64
     }
 
     fn rows(&self) -> Vec<(&'static str, String)> {
-        let r = &self.report;
+        let r = &self.result.totals;
         let ms = |seconds: f64| format!("{:.1} ms", seconds * 1000.0);
         let mut rows = vec![
             ("series", r.series_distinct.to_string()),
@@ -224,7 +229,7 @@ impl Outcome {
             ),
             ("ready after kill -9", format!("{:.2} s", self.recovery.ready_after.as_secs_f64())),
         ];
-        if let Some(v) = &r.verify {
+        if let Some(v) = &self.result.verify {
             rows.push(("read back", v.read_back.to_string()));
             rows.push(("lost", v.lost.to_string()));
             rows.push(("doubled", v.doubled.to_string()));
@@ -244,10 +249,10 @@ impl Outcome {
     }
 
     fn print_more(&self, url: &str) -> anyhow::Result<()> {
-        for warning in &self.report.warnings {
+        for warning in &self.result.warnings {
             say(format_args!("note: {warning}"))?;
         }
-        if let Some(error) = &self.report.verify_error {
+        if let Some(error) = &self.result.unverified {
             say(format_args!("NOT VERIFIED: {error}"))?;
         }
         let verdict = match (self.is_good(), self.was_killed_in_time) {
@@ -267,12 +272,12 @@ impl Outcome {
     }
 
     fn to_json(&self) -> serde_json::Result<String> {
-        let report: serde_json::Value = serde_json::from_str(&self.report.to_json()?)?;
+        let result: serde_json::Value = serde_json::from_str(&self.result.to_json()?)?;
         serde_json::to_string_pretty(&serde_json::json!({
             "pass": self.is_good(),
             "ready_after_s": self.recovery.ready_after.as_secs_f64(),
             "bytes_per_series": self.bytes_per_series(),
-            "write": report,
+            "write": result,
         }))
     }
 }

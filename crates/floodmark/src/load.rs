@@ -1,15 +1,15 @@
 //! `floodmark lab`: runs it and prints the report.
 
 use crate::cli::load::{LabCommand, LabVerify, LabWrite};
-use crate::output::{print, save, say};
+use crate::output::{print, say, show};
 use crate::scenario;
 use crate::signals::stoppable;
 use crate::traffic;
 use anyhow::Context;
-use lab::{Ledger, Observer, Silent, Stderr};
+use lab::drive::run::{RunOptions, carry_out};
+use lab::{Ledger, Observer, Scenario, Silent, Stderr};
 use std::io::IsTerminal;
 use std::time::Duration;
-use stdx::clock::{Clock, SystemClock};
 
 /// Whatever still goes on when a command has ended gets this long.
 const END_WITHIN: Duration = Duration::from_secs(5);
@@ -42,17 +42,16 @@ async fn report(command: &LabCommand) -> anyhow::Result<bool> {
 }
 
 async fn write(args: &LabWrite) -> anyhow::Result<bool> {
-    let options = args.options(SystemClock.now_ms())?;
-    let result = &args.result;
-    let report = stoppable(&options.stop, lab::write(&options, &*observer(result.print.quiet))).await?;
-    let kept = args.ledger.as_ref().map_or(Ok(()), |path| report.ledger.save(path));
-    let saved = save(&report.to_result(), result);
-    match result.print.json {
-        true => say(report.to_json()?)?,
-        false => print(report.to_text(std::io::stdout().is_terminal()))?,
-    }
-    kept.and(saved)?;
-    Ok(report.is_good())
+    let text = args.scenario();
+    let scenario = Scenario::parse(&text)?;
+    let options = RunOptions { text, access: args.access.access(), ..RunOptions::default() };
+    let observer = observer(args.result.print.quiet);
+    let outcome = stoppable(&options.stop, carry_out(&scenario, &options, &*observer)).await?;
+    let ledger = args.ledger.as_ref().zip(outcome.ledgers.first());
+    let kept = ledger.map_or(Ok(()), |(path, ledger)| ledger.save(path));
+    show(&outcome.result, &args.result)?;
+    kept?;
+    Ok(outcome.result.passed())
 }
 
 async fn verify(args: &LabVerify) -> anyhow::Result<bool> {

@@ -258,8 +258,13 @@ fn with_axis(scenario: &Scenario, axis: Axis, value: f64) -> Result<(Scenario, V
                 "{series} series cannot make {value} samples a second: each would be sampled more often than \
                  every millisecond"
             );
-            changed.load.interval = Span::seconds(interval_s);
-            vec![format!("load.interval={interval_s:?}")]
+            changed.load.interval = Some(Span::seconds(interval_s));
+            let mut changes = vec![format!("load.interval={interval_s:?}")];
+            if let Some(rate) = &mut changed.load.rate {
+                *rate = Count(value);
+                changes.push(format!("load.rate={value:?}"));
+            }
+            changes
         }
         Axis::Series => {
             changed.scale = 1.0;
@@ -388,7 +393,7 @@ mod tests {
             assert_eq!(Scenario::parse_with(text, &changes).unwrap(), changed, "it can be repeated");
             changed
         };
-        assert_eq!(with(Axis::Rate, 8_000.0).load.interval.s(), 0.5, "4 × 100 × 10 series");
+        assert_eq!(with(Axis::Rate, 8_000.0).load.interval, Some(Span::seconds(0.5)), "4 × 100 × 10 series");
         assert_eq!(with(Axis::Series, 40_000.0).load.series_per_metric, Count(100.0));
         assert_eq!(with(Axis::Qps, 7.0).reads[0].rate, Some(7.0));
         assert!(with_axis(&scenario, Axis::Rate, 1e9).is_err());

@@ -1,6 +1,6 @@
 //! Loads a target: connections that send, readers that query, faults, and the target's own process.
 //!
-//! - [`run`]: a scenario, from its tenants to its result; [`write`](mod@write): a load without a scenario
+//! - [`run`]: a scenario, from its tenants to its result
 //! - [`send`]: one connection and its retries; [`tally`], [`meter`]: what became of the requests
 //! - [`target`], [`faults`]: the process under test, and what is done to it
 //! - [`tenants`], [`addresses`], [`auth`]: who sends, where to, and as whom
@@ -10,7 +10,6 @@ pub(crate) mod auth;
 mod faults;
 mod log;
 pub(crate) mod meter;
-pub mod options;
 mod probe;
 mod readers;
 pub mod run;
@@ -19,4 +18,3 @@ pub mod stop;
 pub(crate) mod tally;
 pub mod target;
 mod tenants;
-pub mod write;

@@ -28,13 +28,11 @@ pub mod scenario;
 pub mod show;
 pub mod verify;
 
-pub use drive::options::{RetryPolicy, WriteOptions};
+pub use drive::send::exchange::RetryPolicy;
 pub use drive::stop::Stop;
-pub use drive::write::write;
 pub use generate::template::Version;
 pub use generate::values::ValueModel;
 pub use result::RunResult;
-pub use result::report::WriteReport;
 pub use scenario::{Scenario, ScenarioError};
 pub use show::progress::{Observer, Silent, Stderr};
 pub use verify::ledger::Ledger;

@@ -15,16 +15,16 @@ pub mod figures;
 pub(crate) mod files;
 mod machine;
 pub mod merge;
-pub mod report;
+mod quantiles;
 mod timeline;
 pub mod verdict;
 pub(crate) mod warnings;
 
 pub use events::{Event, EventKind};
 pub use machine::Machine;
+pub use quantiles::Quantiles;
 pub use timeline::{POINTS_MAX, SERIES_MAX, SeriesKind, Timeline, TimelineSeries, names};
 
-use crate::result::report::Quantiles;
 use crate::verify::VerifyReport;
 use anyhow::{Context, Result, ensure};
 use serde::{Deserialize, Serialize};

@@ -15,6 +15,7 @@ pub mod parse;
 mod presets;
 mod reads;
 mod rules;
+pub(crate) mod schedule;
 pub(crate) mod secrets;
 pub mod shape;
 mod target;
@@ -124,8 +125,17 @@ pub struct Load {
     pub histogram_buckets: u32,
     /// How values go, except those of histograms.
     pub values: ValueModel,
-    /// Between two samples of a series.
-    pub interval: Span,
+    /// Between two samples of a series. If not given, it follows from `rate`; else it is 15 s, and shorter in a closed
+    /// loop that needs more rounds than fit into an hour.
+    pub interval: Option<Span>,
+    /// Samples a second of the plain load, of all tenants; follows from the series and the interval, if not given.
+    pub rate: Option<Count>,
+    /// The load ends after so many samples of each series.
+    pub rounds: Option<u32>,
+    /// Time of the first samples: `-1h`, or Unix seconds or milliseconds. If not given, the last ones lie at the end.
+    pub start: Option<String>,
+    /// Number of the first writer: generators that load one target without a common scenario take different ones.
+    pub first_writer: u32,
     /// How often values change; at each sample, if not given.
     pub value_interval: Option<Span>,
     /// How often every series is replaced by a new one.
@@ -236,7 +246,11 @@ impl Default for Load {
             histograms: 0.0,
             histogram_buckets: crate::generate::fleet::BUCKETS_DEFAULT,
             values: ValueModel::Mix,
-            interval: Span::seconds(15.0),
+            interval: None,
+            rate: None,
+            rounds: None,
+            start: None,
+            first_writer: 0,
             value_interval: None,
             series_interval: None,
             metric_interval: None,

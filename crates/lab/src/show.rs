@@ -4,3 +4,4 @@ pub mod compare;
 pub mod page;
 pub mod progress;
 pub mod summary;
+pub(crate) mod text;

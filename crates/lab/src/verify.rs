@@ -134,7 +134,7 @@ impl VerifyReport {
 
     /// For people: a table on a terminal (`table`), plain lines in a pipe.
     pub fn to_text(&self, table: bool) -> String {
-        crate::result::report::verify_text(self, table)
+        crate::show::text::verify_report(self, table)
     }
 
     /// Adds what was found elsewhere: in another page, of another tenant, by another machine.

@@ -5,15 +5,13 @@ use super::result::{PrintArgs, ResultArgs};
 use super::scenario::{FindLimitArgs, FindMinimumArgs, MergeArgs, RaceArgs, RunArgs};
 use super::traffic::{LabCompare, LabRecord, LabReplay, LabReport};
 use super::values;
-use anyhow::Context;
 use clap::{Args, Subcommand};
-use lab::generate::fleet::{BUCKETS_DEFAULT, Histograms};
+use lab::VerifyOptions;
 use lab::http::Access;
 use lab::scenario::parse;
-use lab::verify::read_url_for;
-use lab::{VerifyOptions, WriteOptions};
 use std::path::PathBuf;
 use std::time::Duration;
+use toml::{Table, Value};
 
 /// Loads this server or any other, and checks what became of every sample.
 #[derive(Debug, Subcommand)]
@@ -205,52 +203,76 @@ pub(crate) struct ScenariosArgs {
     pub(crate) json: bool,
 }
 
+/// Longer than any load: one that is given rounds ends after them.
+const UNTIL_SENT: Duration = Duration::from_secs(7 * 86_400);
+const DURATION_DEFAULT: Duration = Duration::from_secs(20);
+
 impl LabWrite {
-    /// As the lab wants it; `now_ms` is the current time.
-    pub(crate) fn options(&self, now_ms: i64) -> anyhow::Result<WriteOptions> {
-        let verify = self.verify.then(|| {
-            let url = self.read.read_url.clone().unwrap_or_else(|| read_url_for(&self.target));
-            self.read.options(url, &self.headers, self.access.access())
-        });
-        let metrics = u32::try_from(self.metrics).context("--metrics")?;
-        let share = self.histograms;
-        Ok(WriteOptions {
-            url: self.target.clone(),
-            headers: self.headers.clone(),
-            access: self.access.access(),
-            version: self.protocol,
-            fleet: lab::generate::fleet::Fleet {
-                seed: self.seed,
-                labels: self.labels,
-                metric_name_bytes: self.metric_name_bytes,
-                label_name_bytes: self.label_name_bytes,
-                label_value_bytes: self.label_value_bytes,
-                cycles: Vec::new(),
-                fixed: Vec::new(),
-                histograms: Histograms::of_share(share, BUCKETS_DEFAULT, metrics),
-            },
-            metrics,
-            series_per_metric: self.series,
-            writers: self.writers,
-            first_writer: self.first_writer,
-            connections: self.connections,
-            batch: self.batch,
-            values: self.values,
-            series_churn: self.series_churn,
-            series_churn_staggered: self.staggered,
-            metric_churn: self.metric_churn,
-            interval: self.interval,
-            start_ms: self.start.as_deref().map(|s| parse::time(s, now_ms)).transpose().context("--start")?,
-            rate: self.rate,
-            duration: self.duration,
-            rounds: self.rounds,
-            retry: lab::RetryPolicy { give_up_after: self.give_up_after, ..Default::default() },
-            timeout: self.timeout,
-            pid: self.pid,
-            verify,
-            stop: lab::Stop::default(),
-        })
+    /// The scenario that the flags stand for, as text: a result keeps it, and `lab run` repeats it.
+    pub(crate) fn scenario(&self) -> String {
+        let seconds = |duration: Duration| Value::Float(duration.as_secs_f64());
+        let bytes = |n: usize| Value::Integer(n as i64);
+        let duration = match (self.duration, self.rounds) {
+            (Some(duration), _) => duration,
+            (None, Some(_)) => UNTIL_SENT,
+            (None, None) => DURATION_DEFAULT,
+        };
+        let headers: Table =
+            self.headers.iter().map(|(name, value)| (name.clone(), value.as_str().into())).collect();
+        let target = [
+            ("write", Some(self.target.as_str().into())),
+            ("read", self.read.read_url.as_deref().map(Value::from)),
+            ("headers", (!headers.is_empty()).then_some(Value::Table(headers))),
+            // the headers alone name the tenant
+            ("tenant_header", Some("".into())),
+            ("protocol", Value::try_from(self.protocol).ok()),
+            ("timeout", Some(seconds(self.timeout))),
+            ("pid", self.pid.map(|pid| Value::Integer(pid.into()))),
+        ];
+        let load = [
+            ("metrics", Some(Value::Integer(self.metrics as i64))),
+            ("series_per_metric", Some(Value::Integer(self.series as i64))),
+            ("writers", Some(Value::Integer(self.writers.into()))),
+            ("first_writer", Some(Value::Integer(self.first_writer.into()))),
+            ("connections", Some(Value::Integer(self.connections.into()))),
+            ("batch", Some(Value::Integer(self.batch.into()))),
+            ("labels", Some(bytes(self.labels))),
+            ("metric_name_bytes", self.metric_name_bytes.map(bytes)),
+            ("label_name_bytes", self.label_name_bytes.map(bytes)),
+            ("label_value_bytes", self.label_value_bytes.map(bytes)),
+            ("histograms", Some(Value::Float(self.histograms))),
+            ("values", Value::try_from(self.values).ok()),
+            ("series_interval", self.series_churn.map(seconds)),
+            ("jitter", self.staggered.then_some(Value::Float(1.0))),
+            ("metric_interval", self.metric_churn.map(seconds)),
+            ("model", self.rate.is_none().then(|| "closed".into())),
+            ("rate", self.rate.map(Value::Float)),
+            ("interval", self.interval.map(seconds)),
+            ("rounds", self.rounds.map(|rounds| Value::Integer(rounds.into()))),
+            ("start", self.start.as_deref().map(Value::from)),
+            ("give_up_after", Some(seconds(self.give_up_after))),
+        ];
+        let verify = [
+            ("after", Some(Value::Boolean(self.verify))),
+            ("probes_per_s", Some(Value::Integer(0))),
+            ("patience", Some(seconds(self.read.patience))),
+            ("page", Some(Value::Integer(self.read.page as i64))),
+        ];
+        let scenario = [
+            ("name", Some("write".into())),
+            ("seed", Some(Value::Integer(self.seed as i64))),
+            ("duration", Some(seconds(duration))),
+            ("target", Some(table(target).into())),
+            ("load", Some(table(load).into())),
+            ("verify", Some(table(verify).into())),
+        ];
+        table(scenario).to_string()
     }
+}
+
+/// The keys that have a value.
+fn table<const N: usize>(keys: [(&str, Option<Value>); N]) -> Table {
+    keys.into_iter().filter_map(|(key, value)| Some((key.to_owned(), value?))).collect()
 }
 
 impl LabRead {

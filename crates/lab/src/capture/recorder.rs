@@ -145,7 +145,7 @@ impl RecordReport {
                 rows.push(("note", format!("{count} {what}")));
             }
         }
-        crate::result::report::rows(&rows, table)
+        crate::show::text::render(&rows, table)
     }
 }
 

@@ -31,7 +31,7 @@ pub use report::RecordingSummary;
 
 use crate::capture::file::request::Message;
 use crate::drive::meter::Meter;
-use crate::drive::options::RetryPolicy;
+use crate::drive::send::exchange::RetryPolicy;
 use crate::drive::stop::Stop;
 use crate::drive::tally::Tally;
 use crate::http::{Access, Client, Endpoint, headers};

@@ -1,10 +1,11 @@
 //! Where a scenario's target is.
 
 use super::tenants::Tenant;
-use crate::drive::write::request_headers;
-use crate::http::{Access, Client, Endpoint};
+use crate::generate::template::Version;
+use crate::http::{Access, Client, Endpoint, headers};
 use crate::scenario::Scenario;
 use anyhow::Result;
+use hyper::header::{CONTENT_ENCODING, CONTENT_TYPE, HeaderMap, HeaderValue, USER_AGENT};
 use std::time::Duration;
 
 /// Where a scenario's target is, resolved once.
@@ -14,7 +15,7 @@ pub(crate) struct Addresses {
     write: Vec<Vec<Endpoint>>,
     /// For each tenant.
     read: Vec<Endpoint>,
-    version: crate::generate::template::Version,
+    version: Version,
     pub(crate) timeout: Duration,
 }
 
@@ -49,7 +50,7 @@ impl Addresses {
     pub(crate) fn reader(&self, tenant: &Tenant) -> Result<(Client, String)> {
         let endpoint = &self.read[tenant.number];
         let path = endpoint.path().trim_end_matches('/').to_owned();
-        Ok((Client::new(endpoint.clone(), crate::http::headers(&tenant.headers)?, self.timeout), path))
+        Ok((Client::new(endpoint.clone(), headers(&tenant.headers)?, self.timeout), path))
     }
 }
 
@@ -57,4 +58,20 @@ impl Addresses {
 pub(crate) fn read_url(scenario: &Scenario) -> String {
     let spec = &scenario.target;
     spec.read.clone().unwrap_or_else(|| crate::verify::read_url_for(&spec.write.all()[0]))
+}
+
+/// Headers of a write request; `pairs` replace our own.
+fn request_headers(version: Version, pairs: &[(String, String)]) -> Result<HeaderMap> {
+    let mut map = HeaderMap::new();
+    map.insert(CONTENT_TYPE, HeaderValue::from_static(version.content_type()));
+    map.insert(CONTENT_ENCODING, HeaderValue::from_static("snappy"));
+    map.insert("x-prometheus-remote-write-version", HeaderValue::from_static(version.header()));
+    let agent = concat!("floodmark-lab/", env!("CARGO_PKG_VERSION"));
+    map.insert(USER_AGENT, HeaderValue::from_static(agent));
+    let own = headers(pairs)?;
+    for name in own.keys() {
+        map.remove(name);
+    }
+    map.extend(own);
+    Ok(map)
 }

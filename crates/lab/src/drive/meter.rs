@@ -2,7 +2,7 @@
 
 use super::tally::{LATENCY_US_MAX, Tally};
 use crate::observe::procfs::Process;
-use crate::result::report::Quantiles;
+use crate::result::Quantiles;
 use crate::result::{SeriesKind, Timeline, Totals, names};
 use hdrhistogram::Histogram;
 use std::collections::BTreeMap;

@@ -20,7 +20,7 @@ mod totals;
 
 pub use estimate::Estimate;
 
-use super::addresses::Addresses;
+use super::addresses::{Addresses, read_url};
 use super::log::Log;
 use super::target::Target;
 use super::target::sandbox::Sandbox;
@@ -31,7 +31,7 @@ use crate::drive::stop::Stop;
 use crate::http::{Access, TlsFiles};
 use crate::observe::{Observation, ObserveOptions};
 use crate::result::{EventKind, FORMAT, Machine, RunResult};
-use crate::scenario::{Scenario, secrets};
+use crate::scenario::{Model, Scenario, secrets};
 use crate::show::progress::Observer;
 use crate::verify::ledger::Ledger;
 use anyhow::{Context, Result, ensure};
@@ -74,8 +74,26 @@ impl Default for RunOptions {
     }
 }
 
+/// What a run leaves.
+#[derive(Debug)]
+pub struct Outcome {
+    /// All that was found.
+    pub result: RunResult,
+    /// What was acknowledged, by tenant: the past before the run's own.
+    pub ledgers: Vec<Ledger>,
+}
+
 /// Carries out `scenario` and judges it.
 pub async fn run(scenario: &Scenario, options: &RunOptions, observer: &dyn Observer) -> Result<RunResult> {
+    Ok(carry_out(scenario, options, observer).await?.result)
+}
+
+/// As [`run`], and keeps the ledgers, with which the target can be read back once more.
+pub async fn carry_out(
+    scenario: &Scenario,
+    options: &RunOptions,
+    observer: &dyn Observer,
+) -> Result<Outcome> {
     let (part, parts) = options.part;
     ensure!(part >= 1 && part <= parts && parts <= 10_000, "part {part} of {parts}");
     let (mut scenario, mut options) = (scenario.clone(), options.clone());
@@ -123,7 +141,11 @@ pub async fn run(scenario: &Scenario, options: &RunOptions, observer: &dyn Obser
     }
     result.verdict = crate::result::verdict::judge(&scenario, &result);
     target.end().await;
-    Ok(result)
+    let with_url = |(number, mut ledger): (usize, Ledger)| {
+        ledger.read_url = Some(tenants[number].fill(&read_url(&scenario)));
+        ledger
+    };
+    Ok(Outcome { result, ledgers: ledgers.into_iter().map(with_url).collect() })
 }
 
 /// What the load needs to know.
@@ -154,7 +176,7 @@ async fn load(
     let mut observation = Observation::begin(&observe_options(scenario, options, target)).await?;
     let log = Log::new();
     let begin = log.begin;
-    let end = begin + Duration::from_secs_f64(scenario.duration.s() / scenario.compress);
+    let end = begin + Duration::from_secs_f64(scenario.length_s());
     let times = Times { begin, end: Some(end) };
     result.begun_ms = SystemClock.now_ms();
     let mut sending = JoinSet::new();
@@ -173,10 +195,13 @@ async fn load(
     let mut done = Vec::new();
     let mut tick = tokio::time::interval(Duration::from_secs(1));
     tick.tick().await;
+    // the load ends with its time, or with its rounds
+    let ends_when_sent = scenario.load.rounds.is_some() || scenario.load.model == Model::Closed;
     loop {
-        tokio::select! {
+        let is_second = tokio::select! {
             joined = sending.join_next(), if !sending.is_empty() => {
                 done.push(joined.expect("BUG: not empty").context("a connection's task failed")?);
+                false
             }
             _ = tick.tick() => {
                 if let Some(gap) = seconds.stood_still() {
@@ -193,11 +218,20 @@ async fn load(
                     options.stop.now();
                 }
                 while faults.try_join_next().is_some() {}
-                let over = Instant::now() >= end || options.stop.is_set();
-                if over && sending.is_empty() && faults.is_empty() {
-                    break;
-                }
+                true
             }
+        };
+        if !sending.is_empty() || !faults.is_empty() {
+            continue;
+        }
+        let is_sent = ends_when_sent || done.iter().all(|(_, sender): &(_, Sender)| sender.gave_up);
+        if is_sent || Instant::now() >= end || options.stop.is_set() {
+            if !is_second {
+                // the last part of a second, which may be all there is
+                seconds.tick(&mut result.timeline, observer);
+                observation.second(&mut result.timeline).await;
+            }
+            break;
         }
     }
     beside.abort_all();
@@ -213,6 +247,7 @@ async fn load(
     totals::fill(&mut result, scenario, &runs, &reading, &probing, &seconds, target);
     result.events = log.take();
     observation.end(&mut result).await;
+    result.warnings.extend(totals::doubts(&result, scenario, &runs));
     result.timeline.finish();
     Ok(Loaded { result, ledgers: ledgers(&runs, done) })
 }

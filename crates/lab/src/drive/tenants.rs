@@ -1,14 +1,16 @@
 //! Tenants: which samples each sends, and as whom.
 
 use super::addresses::Addresses;
-use crate::drive::options::{Pace, RetryPolicy};
 use crate::drive::send::duty::Duty;
-use crate::drive::send::sender::{Acknowledged, Run};
+use crate::drive::send::exchange::RetryPolicy;
+use crate::drive::send::lead::Lead;
+use crate::drive::send::sender::{Acknowledged, Pace, Run};
 use crate::drive::stop::Stop;
 use crate::drive::tally::Tally;
-use crate::generate::fleet::{Fleet, Histograms};
+use crate::generate::fleet::Fleet;
 use crate::generate::plan::Plan;
-use crate::scenario::{Grow, Load, Model, Scenario, Span};
+use crate::scenario::schedule::Schedule;
+use crate::scenario::{Grow, Load, Scenario, Span};
 use anyhow::{Context, Result, ensure};
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
@@ -16,8 +18,9 @@ use stdx::clock::SystemClock;
 use stdx::rng::mix;
 use tokio::sync::mpsc;
 
-/// Rounds of a closed run: it ends by its time.
-const ROUNDS_CLOSED: u32 = 10_000_000;
+/// In a closed loop no connection is further ahead of another than this, in the series' own time: a target may refuse
+/// what one half of a fleet sends an hour after the other.
+const LEAD_MS_MAX: u32 = 300_000;
 
 /// One tenant of a scenario, as far as this machine is concerned.
 #[derive(Debug, Clone)]
@@ -34,11 +37,14 @@ pub(crate) struct Tenant {
     pub(crate) plan: Plan,
     /// When it sends.
     pub(crate) duty: Duty,
+    /// Rounds a second; `None` in a closed loop.
+    pub(crate) rounds_per_s: Option<f64>,
 }
 
 /// The tenants of `scenario` of which this machine has any writer.
 pub(crate) fn of(scenario: &Scenario, part: (u32, u32), now_ms: i64) -> Result<Vec<Tenant>> {
     let load = scenario.scaled();
+    let schedule = scenario.schedule(now_ms)?;
     let course = Arc::new(scenario.course());
     let factor = course.factor_max();
     let grown = |n: u32| (f64::from(n) * factor - 1e-9).ceil().max(1.0) as u32;
@@ -51,13 +57,15 @@ pub(crate) fn of(scenario: &Scenario, part: (u32, u32), now_ms: i64) -> Result<V
     for index in 0..tenants {
         let Some((first_writer, writers_here)) = writers_of(index, tenants, writers, part) else { continue };
         let name = format!("{}{index}", scenario.target.tenant_prefix);
-        let plan = plan(scenario, &load, (index, &name), (first_writer, writers_here), now_ms)?;
+        let plan = plan(scenario, &load, (index, &name), (first_writer, writers_here), schedule)?;
         let slots = |writers: u32| u64::from(writers) * plan.writer_slots() as u64;
         let slots_all = slots(writers);
         let slots_plain = slots(load.writers);
-        let duty = Duty::new(Arc::clone(&course), grow, (index, load.tenants), (slots_plain, slots_all));
+        let mut duty = Duty::new(Arc::clone(&course), grow, (index, load.tenants), (slots_plain, slots_all));
+        duty.first_writer = load.first_writer;
         let headers = headers(scenario, &name, index, now_ms);
-        all.push(Tenant { number: all.len(), index, name, headers, plan, duty });
+        let rounds_per_s = schedule.rounds_per_s;
+        all.push(Tenant { number: all.len(), index, name, headers, plan, duty, rounds_per_s });
     }
     ensure!(!all.is_empty(), "part {} of {} has no writer: there are too many parts", part.0, part.1);
     Ok(all)
@@ -100,58 +108,44 @@ fn plan(
     load: &Load,
     (index, name): (u32, &str),
     writers: (u32, u32),
-    now_ms: i64,
+    schedule: Schedule,
 ) -> Result<Plan> {
-    let interval_ms = u32::try_from(load.interval.ms()).context("the interval")?.max(1);
-    let interval = u64::from(interval_ms);
+    let Schedule { interval_ms, first_tick, rounds_max, rounds_per_s } = schedule;
     let metrics = u32::try_from(load.metrics.whole()).context("metrics")?;
-    let ticks = |every: Option<Span>| every.map(|every| (every.ms() / interval).max(1));
-    // the samples of a round are younger than the round by up to an interval, and must not lie ahead
-    let first_tick = u64::try_from(now_ms)? / interval - 1;
-    let duration_s = scenario.duration.s() / scenario.compress;
-    let rounds = (duration_s * 1000.0 / interval as f64).ceil();
-    let series_churn_ticks = ticks(load.series_interval);
-    let relabel_ticks = scenario
-        .course()
-        .relabels()
-        .iter()
-        .map(|at| first_tick + (at * 1000.0 / interval as f64) as u64)
-        .collect();
+    let rounds_before = |at_s: f64| (at_s * rounds_per_s.unwrap_or(0.0)) as u64;
+    let series_churn_ticks = scenario.ticks(load.series_interval);
     let plan = Plan {
         fleet: Fleet {
             // tenants may be mixed up: equal series would hide that
             seed: if index == 0 { scenario.seed } else { mix(scenario.seed ^ mix(index.into())) },
-            labels: load.labels,
-            metric_name_bytes: load.metric_name_bytes,
-            label_name_bytes: load.label_name_bytes,
-            label_value_bytes: load.label_value_bytes,
-            cycles: load.cycles.iter().map(|(name, values)| (name.clone(), *values)).collect(),
             fixed: scenario
                 .target
                 .tenant_label
                 .iter()
                 .map(|label| (label.clone(), name.to_owned()))
                 .collect(),
-            histograms: Histograms::of_share(load.histograms, load.histogram_buckets, metrics),
+            ..load.fleet()
         },
         metrics,
         targets: load.series_per_metric.whole(),
         writers: writers.1,
-        first_writer: writers.0,
+        first_writer: load.first_writer + writers.0,
         batch: load.batch,
         values: load.values,
         interval_ms,
         first_tick,
-        rounds_max: match load.model {
-            Model::Open => rounds.max(1.0) as u32,
-            Model::Closed => ROUNDS_CLOSED,
-        },
+        rounds_max,
         series_churn_ticks,
         series_churn_staggered: false,
-        metric_churn_ticks: ticks(load.metric_interval),
+        metric_churn_ticks: scenario.ticks(load.metric_interval),
         series_churn_spread: (series_churn_ticks.unwrap_or(0) as f64 * load.jitter) as u64,
-        value_ticks: ticks(load.value_interval).unwrap_or(0),
-        relabel_ticks,
+        value_ticks: scenario.ticks(load.value_interval).unwrap_or(0),
+        relabel_ticks: scenario
+            .course()
+            .relabels()
+            .iter()
+            .map(|at| first_tick + rounds_before(*at))
+            .collect(),
     };
     plan.check()?;
     Ok(plan)
@@ -171,22 +165,20 @@ impl Tenant {
         stop: &Stop,
         probes: Option<mpsc::Sender<Acknowledged>>,
     ) -> Run {
-        let plan = self.plan.clone();
-        let per_s = plan.series() as f64 * 1000.0 / f64::from(plan.interval_ms);
-        let open = scenario.load.model == Model::Open;
-        Run {
-            pace: if open { Pace::Open { samples_per_s: per_s } } else { Pace::Closed },
-            duty: open.then(|| self.duty.clone()),
-            probes,
-            ..self.bare_run(plan, scenario, addresses, stop)
+        let mut run = self.closed_run(self.plan.clone(), scenario, addresses, stop);
+        run.probes = probes;
+        if let Some(per_s) = self.rounds_per_s {
+            run.pace = Pace::Open { samples_per_s: self.plan.series() as f64 * per_s };
+            (run.duty, run.lead) = (Some(self.duty.clone()), None);
         }
+        run
     }
 
     /// The plan of the past, if the scenario has any.
     pub(crate) fn past(&self, scenario: &Scenario) -> Result<Option<Plan>> {
         let load = &scenario.load;
         let Some(history) = load.history else { return Ok(None) };
-        let interval_ms = load.history_interval.unwrap_or(load.interval).ms().max(1);
+        let interval_ms = load.history_interval.map_or_else(|| scenario.interval_ms(), Span::ms).max(1);
         let rounds = history.ms() / interval_ms;
         let end_tick = u64::try_from(self.plan.round_ms(0))? / interval_ms;
         let plan = Plan {
@@ -203,18 +195,16 @@ impl Tenant {
     }
 
     /// A closed loop through `plan`.
-    pub(crate) fn past_run(
+    pub(crate) fn closed_run(
         &self,
         plan: Plan,
         scenario: &Scenario,
         addresses: &Addresses,
         stop: &Stop,
     ) -> Run {
-        self.bare_run(plan, scenario, addresses, stop)
-    }
-
-    fn bare_run(&self, plan: Plan, scenario: &Scenario, addresses: &Addresses, stop: &Stop) -> Run {
         let load = &scenario.load;
+        let connections = (plan.writers * load.connections) as usize;
+        let lead = (connections > 1).then(|| Lead::new(connections, (LEAD_MS_MAX / plan.interval_ms).max(2)));
         Run {
             plan,
             tenant: self.number as u32,
@@ -228,7 +218,7 @@ impl Tenant {
                 give_up_after: load.give_up_after.0,
             },
             stop: stop.clone(),
-            lead: None,
+            lead,
             duty: None,
             probes: None,
             tally: Tally::new(),

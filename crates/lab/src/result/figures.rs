@@ -1,7 +1,7 @@
 //! The figures that reports and comparisons show, with their names for people.
 
+use crate::result::Quantiles;
 use crate::result::RunResult;
-use crate::result::report::Quantiles;
 use crate::show::progress::short;
 use Better::{Higher, Lower, Neither};
 
@@ -75,7 +75,7 @@ fn p99_s(quantiles: &Quantiles) -> Option<f64> {
 }
 
 /// All of them, the important ones first.
-pub const FIGURES: [Figure; 34] = [
+pub const FIGURES: [Figure; 39] = [
     own("samples_per_s", "samples acknowledged a second", "1/s", Higher, |r| Some(r.totals.samples_per_s)),
     own("samples_acknowledged", "samples acknowledged", "", Higher, |r| {
         Some(r.totals.samples_acknowledged as f64)
@@ -86,8 +86,11 @@ pub const FIGURES: [Figure; 34] = [
     own("p50_s", "latency p50", "s", Lower, |r| measured(&r.totals.latency).map(|q| q.p50_s)),
     own("p90_s", "latency p90", "s", Lower, |r| measured(&r.totals.latency).map(|q| q.p90_s)),
     own("p99_s", "latency p99", "s", Lower, |r| p99_s(&r.totals.latency)),
+    own("max_s", "longest latency", "s", Lower, |r| measured(&r.totals.latency).map(|q| q.max_s)),
     own("p99_known_s", "latency p99, known series", "s", Lower, |r| p99_s(&r.totals.latency_known)),
     own("p99_new_s", "latency p99, new series", "s", Lower, |r| p99_s(&r.totals.latency_new)),
+    own("service_p99_s", "one attempt p99", "s", Lower, |r| p99_s(&r.totals.service)),
+    own("refusal_p99_s", "one refusal p99", "s", Lower, |r| p99_s(&r.totals.refusal)),
     own("freshness_p99_s", "visible after, p99", "s", Lower, |r| p99_s(&r.totals.freshness)),
     own("lost", "samples lost", "", Lower, |r| r.verify.as_ref().map(|verify| verify.lost as f64)),
     own("restarts", "restarts of the target", "", Lower, |r| Some(r.totals.restarts as f64)),
@@ -111,6 +114,11 @@ pub const FIGURES: [Figure; 34] = [
     observed("own_series_peak", "series as the target counts them, most", "", Neither),
     observed("oom_kills", "kills for want of memory", "", Lower),
     own("samples_offered", "samples on the schedule", "", Neither, |r| Some(r.totals.samples_offered as f64)),
+    own("bytes_per_sample", "sent for each acknowledged sample", "bytes", Lower, |r| {
+        let samples = r.totals.samples_acknowledged;
+        (samples > 0).then(|| r.totals.bytes as f64 / samples as f64)
+    }),
+    own("lag_p99_s", "generator's own lateness p99", "s", Lower, |r| p99_s(&r.totals.lag)),
     own("wall_s", "length of the run", "s", Neither, |r| Some(r.wall_s)),
 ];
 

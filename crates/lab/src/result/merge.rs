@@ -1,6 +1,6 @@
 //! Puts the results of several machines that shared one scenario together.
 
-use crate::result::report::Quantiles;
+use crate::result::Quantiles;
 use crate::result::{ReadTotals, RunResult, Step, Totals};
 use crate::scenario::Scenario;
 use anyhow::{Context, Result, ensure};

@@ -21,7 +21,7 @@ pub fn judge(scenario: &Scenario, result: &RunResult) -> Vec<Judgement> {
         lost, doubled, wrong, unexpected, restarts, memory, silence, read_pass_rate, read_p99, ..
     } = scenario.verdict;
     let totals = &result.totals;
-    let time = |q: &crate::result::report::Quantiles, at: f64| {
+    let time = |q: &crate::result::Quantiles, at: f64| {
         if q.count > 0 { Ok(at) } else { Err("no request of this kind was taken") }
     };
     let mut judge = Judge::default();

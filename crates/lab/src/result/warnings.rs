@@ -1,12 +1,15 @@
 //! Reasons to mistrust figures that are the same for every way to send.
 
-use crate::result::report::Quantiles;
+use crate::result::{Quantiles, RunResult};
 
 /// Above this the generator's own lateness shows in the figures.
 const LAG_P99_S_MAX: f64 = 0.005;
 
 /// A generator busier than this may be what limits.
 const OWN_CPU_PART_MAX: f64 = 0.85;
+
+/// A closed loop's connections that spend more than this making requests do not press as they could.
+const MAKING_PART_MAX: f64 = 0.3;
 
 /// Fewer acknowledged requests make no honest p99.
 const REQUESTS_MIN: u64 = 300;
@@ -17,6 +20,30 @@ pub(crate) fn late(lag: &Quantiles) -> Option<String> {
         format!(
             "the generator itself was late by up to {:.1} ms (p99): latencies of the target are shorter than shown",
             lag.p99_s * 1e3
+        )
+    })
+}
+
+/// The connections of a closed loop did not press as they could.
+pub(crate) fn making(lag: &Quantiles, service: &Quantiles) -> Option<String> {
+    let making = lag.mean_s / (lag.mean_s + service.mean_s);
+    (service.count > 0 && making > MAKING_PART_MAX).then(|| {
+        format!(
+            "the generator took {:.0} % of each connection's time to make requests: it may be what limits",
+            making * 100.0
+        )
+    })
+}
+
+/// Target and generator used up the machine together.
+pub(crate) fn shared(result: &RunResult) -> Option<String> {
+    let (own_s, target_s) = (result.totals.generator_cpu_s?, result.figure("cpu_s")?);
+    let (both_s, cores) = (own_s + target_s, result.machine.cores as f64);
+    (both_s / result.wall_s > 0.95 * cores && own_s > 0.25 * both_s).then(|| {
+        format!(
+            "target and generator together used all {cores} cores, the generator {:.0} % of them: on a machine of its own \
+             the target can do more",
+            own_s / both_s * 100.0
         )
     })
 }

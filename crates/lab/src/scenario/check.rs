@@ -2,8 +2,8 @@
 
 use super::error::KeyFault;
 use super::shape::Kind;
-use super::{Deed, Load, Scales, Scenario, Texts};
-use crate::generate::fleet::{BOUND_LABEL, BUCKETS_MAX};
+use super::{Deed, Load, Model, Scales, Scenario, Texts, parse};
+use crate::generate::fleet::{BOUND_LABEL, BUCKETS_MAX, Fleet, Histograms};
 use crate::generate::plan::SERIES_MAX;
 use model::caps;
 
@@ -35,6 +35,7 @@ impl Scenario {
         between("compress", self.compress, 1e-3, 1e5)?;
         between("duration", self.duration.s() / self.compress, 0.1, DURATION_S_MAX)?;
         self.load.check()?;
+        self.check_times()?;
         self.shape.check()?;
         self.check_moments()?;
         self.check_size()?;
@@ -65,11 +66,39 @@ impl Scenario {
         }
     }
 
+    /// How the load lies in time.
+    fn check_times(&self) -> Checked {
+        let load = &self.load;
+        if let Some(rate) = load.rate {
+            between("load.rate", rate.0, 0.001, 1e9)?;
+            if load.model == Model::Closed {
+                return fault("load.rate", "a closed loop sends as fast as it is answered");
+            }
+        }
+        if let Some(rounds) = load.rounds {
+            between("load.rounds", rounds.into(), 1.0, 100e6)?;
+        }
+        if let Some(start) = &load.start
+            && let Err(error) = parse::time(start, 0)
+        {
+            return fault("load.start", format!("{error:#}"));
+        }
+        let changes = [
+            ("load.value_interval", load.value_interval),
+            ("load.series_interval", load.series_interval),
+            ("load.metric_interval", load.metric_interval),
+        ];
+        for (path, every) in changes {
+            if every.is_some_and(|every| every.ms() < self.interval_ms()) {
+                return fault(path, "shorter than the interval between two samples");
+            }
+        }
+        Ok(())
+    }
+
     fn check_size(&self) -> Checked {
         let load = self.scaled();
-        let series =
-            f64::from(load.tenants) * f64::from(load.writers) * load.metrics.0 * load.series_per_metric.0;
-        let peak = series * self.course().factor_max();
+        let peak = self.series() * self.course().factor_max();
         if peak > SERIES_MAX as f64 {
             return fault(
                 "load",
@@ -106,7 +135,7 @@ impl Scenario {
         self.check_placeholders()?;
         let headers = target.headers.0.iter().map(|(name, value)| format!("{name}: {value}"));
         for header in headers {
-            if let Err(error) = crate::scenario::parse::header(&header) {
+            if let Err(error) = parse::header(&header) {
                 return fault("target.headers", format!("{error:#}"));
             }
         }
@@ -202,7 +231,7 @@ impl Scenario {
 
     /// The shape over the time that this run takes.
     pub fn course(&self) -> super::shape::Course {
-        self.shape.over(self.duration.s() / self.compress, self.compress)
+        self.shape.over(self.length_s(), self.compress)
     }
 }
 
@@ -218,7 +247,10 @@ impl Load {
         between("load.histograms", self.histograms, 0.0, 1.0)?;
         between("load.histogram_buckets", f64::from(self.histogram_buckets), 1.0, f64::from(BUCKETS_MAX))?;
         between("load.jitter", self.jitter, 0.0, 1.0)?;
-        between("load.interval", self.interval.s(), 0.001, 86_400.0)?;
+        between("load.first_writer", f64::from(self.first_writer), 0.0, WRITERS_MAX as f64 - 1.0)?;
+        if let Some(interval) = self.interval {
+            between("load.interval", interval.s(), 0.001, 86_400.0)?;
+        }
         let bytes = [
             ("load.metric_name_bytes", self.metric_name_bytes),
             (
@@ -228,17 +260,7 @@ impl Load {
             ("load.label_value_bytes", self.label_value_bytes),
         ];
         for (path, bytes) in bytes {
-            between(path, bytes.unwrap_or(1) as f64, 1.0, LABEL_BYTES_MAX as f64)?;
-        }
-        let changes = [
-            ("load.value_interval", self.value_interval),
-            ("load.series_interval", self.series_interval),
-            ("load.metric_interval", self.metric_interval),
-        ];
-        for (path, every) in changes {
-            if every.is_some_and(|every| every.ms() < self.interval.ms()) {
-                return fault(path, "shorter than the interval between two samples");
-            }
+            between(path, bytes.unwrap_or(1) as f64, 0.0, LABEL_BYTES_MAX as f64)?;
         }
         for (name, values) in &self.cycles {
             let bound = name == BOUND_LABEL && self.histograms > 0.0;
@@ -246,6 +268,43 @@ impl Load {
                 return fault("load.cycles", format!("{name:?} with {values} values"));
             }
         }
+        self.check_bytes()
+    }
+
+    /// What no target takes, and what no request holds.
+    fn check_bytes(&self) -> Checked {
+        // in canonical form a label costs up to 10 bytes beside its text
+        let series_bytes = self.fleet().label_text_bytes() + 10 * self.labels;
+        if series_bytes > caps::SERIES_LABEL_BYTES_MAX {
+            let max = caps::SERIES_LABEL_BYTES_MAX;
+            return fault("load.labels", format!("labels of {series_bytes} bytes are longer than {max}"));
+        }
+        let body_bytes = series_bytes.saturating_mul(self.batch as usize);
+        if body_bytes > caps::BODY_BYTES_MAX {
+            let max = caps::BODY_BYTES_MAX;
+            return fault(
+                "load.batch",
+                format!("requests of {body_bytes} bytes are longer than {max}: take a smaller batch"),
+            );
+        }
         Ok(())
+    }
+
+    /// Names and labels, but for the seed and the label of a tenant.
+    pub(crate) fn fleet(&self) -> Fleet {
+        Fleet {
+            seed: 0,
+            labels: self.labels,
+            metric_name_bytes: self.metric_name_bytes,
+            label_name_bytes: self.label_name_bytes,
+            label_value_bytes: self.label_value_bytes,
+            cycles: self.cycles.iter().map(|(name, values)| (name.clone(), *values)).collect(),
+            fixed: Vec::new(),
+            histograms: Histograms::of_share(
+                self.histograms,
+                self.histogram_buckets,
+                self.metrics.whole() as u32,
+            ),
+        }
     }
 }

@@ -78,7 +78,7 @@ fn values_are_changed_from_the_command_line() {
     let scenario =
         with(&["scale=0.5", "load.interval=2s", "target.read=http://[::1]:1", "seed = 7"]).unwrap();
     assert_eq!((scenario.scale, scenario.seed, scenario.load.tenants), (0.5, 7, 2));
-    assert_eq!(scenario.load.interval, Span::seconds(2.0));
+    assert_eq!(scenario.load.interval, Some(Span::seconds(2.0)));
     assert_eq!(scenario.target.read.as_deref(), Some("http://[::1]:1"));
     let text = "[[reads]]\nqueries = ['up', 'down']\n[[reads]]\nqueries = ['up']\n";
     let with_list = |change: &str| Scenario::parse_with(text, &[change.to_owned()]);

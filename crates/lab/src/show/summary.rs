@@ -2,16 +2,23 @@
 
 use crate::result::RunResult;
 use crate::result::figures::{FIGURES, show};
+use crate::show::text::{Row, examples, render, verify_rows};
 
 /// Figures that the terminal shows; the HTML file has all of them.
-const SHOWN: [&str; 20] = [
+const SHOWN: [&str; 25] = [
     "samples_per_s",
     "samples_acknowledged",
     "series_active",
     "series_distinct",
     "pass_rate",
     "p50_s",
+    "p90_s",
     "p99_s",
+    "max_s",
+    "service_p99_s",
+    "refusal_p99_s",
+    "lag_p99_s",
+    "bytes_per_sample",
     "p99_known_s",
     "p99_new_s",
     "freshness_p99_s",
@@ -24,13 +31,11 @@ const SHOWN: [&str; 20] = [
     "samples_per_s_per_core",
     "bytes_per_series",
     "disk_util_peak",
-    "lost",
 ];
 
 /// The result as text: a table on a terminal (`table`), plain lines in a pipe. It ends with the verdict.
 pub fn text(result: &RunResult, table: bool) -> String {
-    let mut rows: Vec<(&'static str, String)> =
-        vec![("run", result.name.clone()), ("target", target(result))];
+    let mut rows: Vec<Row> = vec![("run", result.name.clone()), ("target", target(result))];
     for figure in FIGURES.iter().filter(|figure| SHOWN.contains(&figure.name)) {
         rows.extend(figure.of(result).map(|value| (figure.label, show(value, figure.unit))));
     }
@@ -38,12 +43,7 @@ pub fn text(result: &RunResult, table: bool) -> String {
     if !statuses.is_empty() {
         rows.push(("answers", statuses.join(", ")));
     }
-    if let Some(v) = result.verify.as_ref().filter(|v| v.doubled + v.wrong + v.unexpected > 0) {
-        rows.push((
-            "damaged",
-            format!("{} doubled, {} wrong, {} unexpected", v.doubled, v.wrong, v.unexpected),
-        ));
-    }
+    rows.extend(result.verify.as_ref().map(verify_rows).unwrap_or_default());
     if let Some(first) = &result.saturated {
         rows.push(("used up first", format!("{} after {:.0} s: {}", first.resource, first.at_s, first.why)));
     }
@@ -57,13 +57,14 @@ pub fn text(result: &RunResult, table: bool) -> String {
             },
         ));
     }
-    let mut out = crate::result::report::rows(&rows, table);
+    let mut out = render(&rows, table);
     for (reason, said) in &result.totals.said {
         out += &format!("said with {reason}: {}\n", printable(said));
     }
     for warning in &result.warnings {
         out += &format!("warning: {warning}\n");
     }
+    out += &result.verify.as_ref().map(examples).unwrap_or_default();
     out + verdict(result)
 }
 

@@ -44,7 +44,7 @@ async fn the_largest_rate_is_found_and_its_result_can_be_repeated() {
     assert!(found.breaks_first[0].contains("its own limits"), "{:?}", found.breaks_first);
     let best = found.best.unwrap();
     let again = Scenario::parse_with(&best.scenario, &best.overrides).unwrap();
-    assert_eq!((again.load.interval.s(), again.seed), (0.1, best.seed));
+    assert_eq!((again.load.interval.map(lab::scenario::Span::s), again.seed), (Some(0.1), best.seed));
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -68,7 +68,7 @@ async fn a_run_that_cannot_be_judged_ends_the_search_and_is_no_limit() {
 async fn the_smallest_target_is_found_and_one_that_never_starts_is_an_error() {
     let target = Target::start(|_| Deed::Keep).await;
     let (mut scenario, options) = against(&target);
-    scenario.load.interval = lab::scenario::Span::seconds(0.1);
+    scenario.load.interval = Some(lab::scenario::Span::seconds(0.1));
     // with one it ends too early
     scenario.verdict.restarts = Some(0);
     scenario.target.start = Some("sh -c 'test {cores} != 1.00 || exec sleep 0.2; exec sleep 60'".into());
@@ -97,7 +97,7 @@ async fn races_go_forwards_and_backwards_and_each_result_names_its_target() {
         Target::start(|n| if n % 2 == 0 { Deed::Refuse(400) } else { Deed::Keep }).await,
     );
     let racers = [against(&quick), against(&slow)].map(|(mut scenario, options)| {
-        scenario.load.interval = lab::scenario::Span::seconds(0.2);
+        scenario.load.interval = Some(lab::scenario::Span::seconds(0.2));
         (scenario, options)
     });
     let race = race(&racers, 2, &Silent).await.unwrap();

@@ -1,48 +1,47 @@
 //! Each way to lose, double or change a sample is found and named.
 
 use crate::target::{Deed, Target};
+use lab::drive::run::{Outcome, RunOptions, carry_out};
+use lab::scenario::{Count, Model, Span, Texts};
 use lab::verify::Fault;
-use lab::{RetryPolicy, Silent, VerifyOptions, VerifyReport, WriteOptions, WriteReport};
-use std::time::Duration;
+use lab::{RunResult, Scenario, Silent, VerifyReport};
 
 /// 2 writers × 3 targets × 5 metrics in requests of 5, 6 rounds: 36 requests of 5 samples.
-pub(crate) fn options(target: &Target) -> WriteOptions {
-    let verify = VerifyOptions {
-        // what a lying target has not got it will never have
-        patience: Duration::ZERO,
-        page_samples: 17,
-        ..VerifyOptions::new(target.read_url())
-    };
-    WriteOptions {
-        url: target.write_url(),
-        metrics: 5,
-        series_per_metric: 3,
-        writers: 2,
-        batch: 5,
-        rounds: Some(6),
-        retry: RetryPolicy {
-            backoff_min: Duration::from_millis(1),
-            // an hour is asked for
-            retry_after_max: Duration::from_millis(1),
-            ..RetryPolicy::default()
-        },
-        verify: Some(verify),
-        ..WriteOptions::default()
-    }
+pub(crate) fn scenario(target: &Target) -> Scenario {
+    let mut scenario = Scenario { duration: Span::seconds(600.0), ..Scenario::default() };
+    scenario.target.write = Texts::One(target.write_url());
+    scenario.target.read = Some(target.read_url());
+    scenario.target.tenant_header.clear();
+    let load = &mut scenario.load;
+    (load.metrics, load.series_per_metric, load.writers, load.batch) = (Count(5.0), Count(3.0), 2, 5);
+    (load.model, load.rounds) = (Model::Closed, Some(6));
+    load.backoff_min = Span::seconds(0.001);
+    // an hour is asked for
+    load.retry_after_max = Span::seconds(0.001);
+    scenario.verify.probes_per_s = 0.0;
+    // what a lying target has not got it will never have
+    scenario.verify.patience = Span::seconds(0.0);
+    scenario.verify.page = Count(17.0);
+    scenario
 }
 
-async fn run(script: impl Fn(u64) -> Deed + Send + Sync + 'static) -> (WriteReport, VerifyReport, Target) {
+/// Carries `scenario` out as it is.
+pub(crate) async fn write(scenario: &Scenario) -> Outcome {
+    carry_out(scenario, &RunOptions::default(), &Silent).await.unwrap()
+}
+
+async fn run(script: impl Fn(u64) -> Deed + Send + Sync + 'static) -> (RunResult, VerifyReport, Target) {
     let target = Target::start(script).await;
-    let report = lab::write(&options(&target), &Silent).await.unwrap();
-    let verify = report.verify.clone().unwrap();
-    (report, verify, target)
+    let result = write(&scenario(&target)).await.result;
+    let verify = result.verify.clone().unwrap();
+    (result, verify, target)
 }
 
 /// Does `deed` to request number 7 and keeps all others.
-async fn once(deed: Deed) -> (WriteReport, VerifyReport) {
-    let (report, verify, target) = run(move |n| if n == 7 { deed } else { Deed::Keep }).await;
+async fn once(deed: Deed) -> (RunResult, VerifyReport) {
+    let (result, verify, target) = run(move |n| if n == 7 { deed } else { Deed::Keep }).await;
     assert_eq!(target.out_of_order(), 0);
-    (report, verify)
+    (result, verify)
 }
 
 fn faults(verify: &VerifyReport) -> [u64; 4] {
@@ -51,19 +50,19 @@ fn faults(verify: &VerifyReport) -> [u64; 4] {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_honest_target_passes() {
-    let (report, verify, target) = run(|_| Deed::Keep).await;
-    assert_eq!((report.samples_acknowledged, target.samples(), target.series()), (180, 180, 30));
+    let (result, verify, target) = run(|_| Deed::Keep).await;
+    assert_eq!((result.totals.samples_acknowledged, target.samples(), target.series()), (180, 180, 30));
     assert_eq!((verify.acknowledged, verify.read_back, faults(&verify)), (180, 180, [0; 4]));
-    assert_eq!(report.requests.statuses[&204], 36);
-    assert!(verify.is_good() && report.is_good());
+    assert_eq!(result.totals.by_reason["204"], 36);
+    assert!(verify.is_good() && result.passed());
     assert!(verify.examples.is_empty());
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn lost_samples_are_found() {
-    let (report, verify) = once(Deed::Lose).await;
+    let (result, verify) = once(Deed::Lose).await;
     assert_eq!((verify.read_back, faults(&verify)), (175, [5, 0, 0, 0]));
-    assert!(!report.is_good());
+    assert!(!result.passed());
     let example = &verify.examples[0];
     assert_eq!((verify.examples.len(), example.fault), (3, Fault::Lost), "three of five are shown");
     assert!(example.series.starts_with("metric_") && example.sent.is_some() && example.found.is_none());
@@ -92,60 +91,63 @@ async fn invented_samples_are_found() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn refusals_are_repeated_until_taken() {
-    let (report, verify, target) = run(|n| if n % 3 == 1 { Deed::Refuse(503) } else { Deed::Keep }).await;
+    let (result, verify, target) = run(|n| if n % 3 == 1 { Deed::Refuse(503) } else { Deed::Keep }).await;
     assert!(verify.is_good());
-    assert_eq!((report.requests.sent, report.samples_acknowledged, target.out_of_order()), (36, 180, 0));
-    let refused = report.requests.statuses[&503];
+    assert_eq!(
+        (result.totals.requests, result.totals.samples_acknowledged, target.out_of_order()),
+        (36, 180, 0)
+    );
+    let refused = result.totals.by_reason["503"];
     assert!(refused > 0);
-    assert_eq!((report.requests.retries, report.refusal.count), (refused, refused));
-    assert_eq!(report.errors, [("503".to_owned(), "come back".to_owned())]);
-    let (report, ..) = run(|n| if n % 2 == 1 { Deed::Refuse(429) } else { Deed::Keep }).await;
-    assert_eq!((report.samples_acknowledged, report.requests.rejected), (180, 0));
+    assert_eq!((result.totals.attempts - 36, result.totals.refusal.count), (refused, refused));
+    assert_eq!(result.totals.said["503"], "come back");
+    let (result, ..) = run(|n| if n % 2 == 1 { Deed::Refuse(429) } else { Deed::Keep }).await;
+    assert_eq!((result.totals.samples_acknowledged, result.totals.rejected), (180, 0));
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn other_refusals_are_final_and_promise_nothing() {
-    let (report, verify) = once(Deed::Refuse(400)).await;
-    assert_eq!((report.requests.rejected, report.requests.retries), (1, 0));
+    let (result, verify) = once(Deed::Refuse(400)).await;
+    assert_eq!((result.totals.rejected, result.totals.attempts), (1, 36));
     assert_eq!((verify.acknowledged, verify.read_back, faults(&verify)), (175, 175, [0; 4]));
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_lost_answer_is_not_a_lost_sample() {
-    let (report, verify) = once(Deed::Hush).await;
-    assert_eq!((report.requests.failures_broken, report.requests.retries), (1, 1));
+    let (result, verify) = once(Deed::Hush).await;
+    assert_eq!((result.totals.by_reason["broken"], result.totals.attempts), (1, 37));
     assert_eq!((verify.acknowledged, verify.read_back, faults(&verify)), (180, 180, [0; 4]));
-    let (report, verify) = once(Deed::Drop).await;
-    assert_eq!(report.requests.failures_broken, 1);
+    let (result, verify) = once(Deed::Drop).await;
+    assert_eq!(result.totals.by_reason["broken"], 1);
     assert!(verify.is_good());
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn what_was_kept_without_an_answer_is_allowed() {
     let target = Target::start(|n| if n == 7 { Deed::Hush } else { Deed::Keep }).await;
-    let mut options = options(&target);
-    options.retry.give_up_after = Duration::ZERO;
-    let report = lab::write(&options, &Silent).await.unwrap();
-    let verify = report.verify.unwrap();
-    assert_eq!(report.requests.given_up, 1);
+    let mut scenario = scenario(&target);
+    scenario.load.give_up_after = Span::seconds(0.0);
+    let result = write(&scenario).await.result;
+    let verify = result.verify.unwrap();
+    assert_eq!(result.totals.given_up, 1);
     assert_eq!(verify.acknowledged + verify.unacknowledged, target.samples() as u64);
     assert_eq!((verify.unacknowledged, faults(&verify)), (5, [0; 4]));
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_target_that_admits_to_less_is_not_believed_to_have_acknowledged() {
-    let (report, verify) = once(Deed::Admit).await;
-    assert_eq!((report.requests.short, report.samples_acknowledged), (1, 175));
+    let (result, verify) = once(Deed::Admit).await;
+    assert_eq!((result.totals.short, result.totals.samples_acknowledged), (1, 175));
     assert_eq!((verify.acknowledged, verify.unacknowledged, faults(&verify)), (175, 5, [0; 4]));
-    assert!(report.warnings.iter().any(|w| w.contains("not all of their samples")));
+    assert!(result.warnings.iter().any(|w| w.contains("not all of their samples")));
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn late_samples_are_waited_for_and_counted() {
     let target = Target::start(|n| if n == 7 { Deed::Hide } else { Deed::Keep }).await;
-    let mut options = options(&target);
-    options.verify.as_mut().unwrap().patience = Duration::from_secs(60);
-    let verify = lab::write(&options, &Silent).await.unwrap().verify.unwrap();
+    let mut scenario = scenario(&target);
+    scenario.verify.patience = Span::seconds(60.0);
+    let verify = write(&scenario).await.result.verify.unwrap();
     assert_eq!((verify.read_back, faults(&verify)), (180, [0; 4]));
     assert!(verify.late > 0);
 }
@@ -153,10 +155,10 @@ async fn late_samples_are_waited_for_and_counted() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_request_without_an_answer_is_repeated_on_a_new_connection() {
     let target = Target::start(|n| if n == 7 { Deed::Stall } else { Deed::Keep }).await;
-    let mut options = options(&target);
-    options.timeout = Duration::from_millis(300);
-    let report = lab::write(&options, &Silent).await.unwrap();
-    assert!(report.is_good());
-    assert!(report.requests.failures_timeout >= 1);
-    assert_eq!(report.samples_acknowledged, 180);
+    let mut scenario = scenario(&target);
+    scenario.target.timeout = Span::seconds(0.3);
+    let result = write(&scenario).await.result;
+    assert!(result.passed());
+    assert!(result.totals.by_reason["timeout"] >= 1);
+    assert_eq!(result.totals.samples_acknowledged, 180);
 }

@@ -1,10 +1,12 @@
 //! Targets that speak TLS, and ask who is there.
 
+use crate::faults::{scenario, write};
 use crate::target::Target;
 use lab::capture::recorder::{RecordOptions, Recorder};
 use lab::drive::run::{RunOptions, run};
 use lab::http::{Access, TlsFiles};
-use lab::{Scenario, Silent, Stop, VerifyOptions, WriteOptions};
+use lab::scenario::Texts;
+use lab::{Scenario, Silent, Stop};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::Arc;
@@ -94,16 +96,8 @@ async fn who_is_not_trusted_is_not_loaded() {
     let target = Target::start_encrypted(authority.acceptor()).await;
     let error = async |tls: TlsFiles| {
         let access = Access { hosts: Vec::new(), tls };
-        let verify = VerifyOptions { access: access.clone(), ..VerifyOptions::new(target.read_url()) };
-        let options = WriteOptions {
-            url: target.write_url(),
-            access,
-            rounds: Some(1),
-            metrics: 5,
-            verify: Some(verify),
-            ..WriteOptions::default()
-        };
-        format!("{:#}", lab::write(&options, &Silent).await.unwrap_err())
+        let options = RunOptions { access, ..RunOptions::default() };
+        format!("{:#}", run(&scenario(&target), &options, &Silent).await.unwrap_err())
     };
     let files = authority.files();
     let nobody = TlsFiles { ca: None, ..files.clone() };
@@ -131,12 +125,14 @@ async fn a_recorder_passes_on_to_an_encrypted_backend() {
     let recorder = Recorder::bind(options).await.unwrap();
     let url = format!("http://{}/api/v1/write", recorder.address().unwrap());
     let recording = tokio::spawn(async move { recorder.run(&Silent).await });
-    let options = WriteOptions { url, rounds: Some(2), metrics: 5, ..WriteOptions::default() };
-    let report = lab::write(&options, &Silent).await.unwrap();
-    assert_eq!(report.samples_acknowledged, target.samples() as u64);
+    let mut scenario = scenario(&target);
+    scenario.target.write = Texts::One(url);
+    scenario.verify.after = false;
+    let written = write(&scenario).await.result.totals.samples_acknowledged;
+    assert_eq!(written, target.samples() as u64);
     stop.now();
     let recorded = recording.await.unwrap().unwrap();
-    assert_eq!(recorded.kept.samples, report.samples_acknowledged);
+    assert_eq!(recorded.kept.samples, written);
 }
 
 /// In `$FLOODMARK_CACHE/bin`, where `scripts/test-servers.sh` puts it, else in `$PATH`.

@@ -7,7 +7,7 @@ use crate::capture::file::{Ending, Event, Reader};
 use crate::drive::meter::{self, Meter};
 use crate::drive::stop::Stop;
 use crate::drive::tally::Tally;
-use crate::result::report::Quantiles;
+use crate::result::Quantiles;
 use crate::result::warnings;
 use crate::result::{Event as RunEvent, EventKind, FORMAT, Machine, RunResult, Timeline};
 use crate::show::progress::short;

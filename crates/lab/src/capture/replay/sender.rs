@@ -4,7 +4,7 @@ use super::ReplayOptions;
 use super::dealer::Batch;
 use super::encode::Encoder;
 use crate::capture::file::request::Message;
-use crate::drive::options::RetryPolicy;
+use crate::drive::send::exchange::RetryPolicy;
 use crate::drive::send::exchange::{Account, Flow, Payload, Terms, exchange};
 use crate::drive::send::timer::Timer;
 use crate::drive::stop::Stop;

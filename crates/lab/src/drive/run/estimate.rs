@@ -1,9 +1,9 @@
 //! What a run will take of this machine, told before it begins.
 
 use crate::drive::tenants::Tenant;
-use crate::drive::write::memory_estimate_bytes;
+use crate::generate::plan::Plan;
 use crate::observe::procfs::memory_available_bytes;
-use crate::scenario::Scenario;
+use crate::scenario::{Scenario, Span};
 use crate::show::progress::short;
 use anyhow::{Result, ensure};
 use std::fmt;
@@ -26,8 +26,8 @@ pub struct Estimate {
     pub tenants: usize,
     /// Series at a time at the most.
     pub series: u64,
-    /// Samples a second at the most.
-    pub samples_per_s: f64,
+    /// Samples a second at the most; `None` where they go as fast as they are answered.
+    pub samples_per_s: Option<f64>,
     /// New series a second by replacement.
     pub new_series_per_s: f64,
     /// Memory of the generator; it does not depend on what the target does.
@@ -41,21 +41,22 @@ pub struct Estimate {
 impl Estimate {
     pub(crate) fn of(scenario: &Scenario, tenants: &[Tenant]) -> Self {
         let series: u64 = tenants.iter().map(|tenant| tenant.plan.series()).sum();
-        let interval_s = scenario.load.interval.s();
-        let samples_per_s = series as f64 / interval_s;
+        let samples_per_s: Option<f64> =
+            tenants.iter().map(|t| Some(t.plan.series() as f64 * t.rounds_per_s?)).sum();
         let connections: u64 =
             tenants.iter().map(|t| u64::from(t.plan.writers) * u64::from(scenario.load.connections)).sum();
         let requests: u64 = tenants.iter().map(|tenant| memory_estimate_bytes(&tenant.plan)).sum();
-        let churn =
-            |every: Option<crate::scenario::Span>| every.map_or(0.0, |every| series as f64 / every.s());
+        // series churn in their own time, which a schedule of its own rate speeds up
+        let per_interval = samples_per_s.unwrap_or(0.0) * scenario.interval_ms() as f64 / 1000.0;
+        let churn = |every: Option<Span>| every.map_or(0.0, |every| per_interval / every.s());
         Self {
             tenants: tenants.len(),
             series,
             samples_per_s,
             new_series_per_s: churn(scenario.load.series_interval).max(churn(scenario.load.metric_interval)),
             memory_bytes: BASE_BYTES + requests + connections * CONNECTION_BYTES,
-            cores: samples_per_s / SAMPLES_PER_CORE_S,
-            duration_s: scenario.duration.s() / scenario.compress,
+            cores: samples_per_s.unwrap_or(0.0) / SAMPLES_PER_CORE_S,
+            duration_s: scenario.length_s(),
         }
     }
 
@@ -66,7 +67,7 @@ impl Estimate {
             self.cores <= cores,
             "{} samples a second need some {:.1} cores to send, and this machine has {cores}: take a smaller \
              scale, or several machines with --part",
-            short(self.samples_per_s),
+            short(self.samples_per_s.unwrap_or(0.0)),
             self.cores
         );
         let Some(limit) = limit.or_else(|| memory_available_bytes().map(|bytes| bytes / 2)) else {
@@ -87,14 +88,26 @@ impl Estimate {
 impl fmt::Display for Estimate {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { tenants, series, samples_per_s, new_series_per_s, memory_bytes, cores, duration_s } = self;
+        let rate = match samples_per_s {
+            Some(per_s) => {
+                format!("{} samples/s, {} new series/s", short(*per_s), short(*new_series_per_s))
+            }
+            None => "as fast as they are answered".to_owned(),
+        };
         write!(
             f,
-            "{tenants} tenants, {} series, {} samples/s, {} new series/s, for {duration_s:.0} s; the generator \
-             will take about {} MiB and {cores:.2} cores",
+            "{tenants} tenants, {} series, {rate}, for at most {duration_s:.0} s; the generator will take about {} MiB \
+             and {cores:.2} cores",
             short(*series as f64),
-            short(*samples_per_s),
-            short(*new_series_per_s),
             memory_bytes.div_ceil(1 << 20)
         )
     }
+}
+
+/// Memory that the requests of a plan take, in bytes: measured, some 35 bytes for each series and once the labels for
+/// each target in each request, rounded up.
+fn memory_estimate_bytes(plan: &Plan) -> u64 {
+    let series_bytes = 48;
+    let targets = plan.targets * u64::from(plan.writers) + plan.slots_count() as u64;
+    plan.series() * series_bytes + targets * (plan.fleet.label_text_bytes() as u64 + 64)
 }

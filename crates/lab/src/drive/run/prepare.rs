@@ -3,15 +3,18 @@
 use super::RunOptions;
 use crate::drive::addresses::Addresses;
 use crate::drive::send::sender::{Run, Sender, Times};
+use crate::drive::tally::Counts;
 use crate::drive::tenants::Tenant;
-use crate::drive::write::{Watch, join};
 use crate::scenario::Scenario;
-use crate::show::progress::{Observer, Phase};
+use crate::show::progress::{Observer, Phase, Progress};
 use crate::verify::ledger::Ledger;
 use anyhow::{Context, Result};
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 use tokio::task::JoinSet;
+
+/// Between two reports of progress.
+const TICK: Duration = Duration::from_millis(250);
 
 /// Makes all requests of a tenant and opens its connections, before any clock starts.
 pub(crate) async fn prepare(
@@ -32,8 +35,9 @@ pub(crate) async fn prepare(
         let run = Arc::clone(run);
         tasks.spawn(async move { sender.prepare(&run).await });
     }
-    let mut watch = Watch::new(run, Times { begin: Instant::now(), end: None }, Phase::Preparing);
-    let prepared = join(&mut tasks, || watch.tell(observer)).await?;
+    let (begin, series) = (Instant::now(), run.plan.series() as f64);
+    let made = |counts: &Counts| counts.series_made as f64 / series;
+    let prepared = join(&mut tasks, || report(run, begin, observer, made)).await?;
     let senders: Result<Vec<Sender>, _> = prepared.into_iter().collect();
     senders.with_context(|| format!("cannot reach {}", scenario.target.write.all().join(", ")))
 }
@@ -49,7 +53,7 @@ pub(crate) async fn write_past(
     let mut past = Vec::new();
     for tenant in tenants {
         let Some(plan) = tenant.past(scenario)? else { continue };
-        let run = Arc::new(tenant.past_run(plan, scenario, addresses, &options.stop));
+        let run = Arc::new(tenant.closed_run(plan, scenario, addresses, &options.stop));
         let senders = prepare(&run, tenant, scenario, addresses, observer).await?;
         let times = Times { begin: Instant::now(), end: None };
         let mut tasks = JoinSet::new();
@@ -57,11 +61,11 @@ pub(crate) async fn write_past(
             let run = Arc::clone(&run);
             tasks.spawn(async move { sender.run(&run, times).await });
         }
-        let mut watch = Watch::new(&run, times, Phase::Preparing);
-        let done = join(&mut tasks, || watch.tell(observer)).await?;
+        let requests = run.plan.slots_count() as f64 * f64::from(run.plan.rounds_max);
+        let sent = |counts: &Counts| counts.requests as f64 / requests;
+        let done = join(&mut tasks, || report(&run, times.begin, observer, sent)).await?;
         let done = done.into_iter().map(|sender| (0, sender)).collect();
-        let ledger = ledgers(&[run], done).remove(0).1;
-        past.push((tenant.number, ledger));
+        past.push((tenant.number, ledgers(&[run], done).remove(0).1));
     }
     Ok(past)
 }
@@ -76,4 +80,38 @@ pub(crate) fn ledgers(runs: &[Arc<Run>], done: Vec<(usize, Sender)>) -> Vec<(usi
         }
     }
     ledgers
+}
+
+/// Waits for all tasks, and reports progress meanwhile.
+async fn join<T: 'static>(tasks: &mut JoinSet<T>, mut report: impl FnMut()) -> Result<Vec<T>> {
+    let mut results = Vec::with_capacity(tasks.len());
+    let mut tick = tokio::time::interval(TICK);
+    // even the shortest phase is seen
+    report();
+    loop {
+        tokio::select! {
+            joined = tasks.join_next() => match joined {
+                Some(result) => results.push(result.context("a connection's task failed")?),
+                None => return Ok(results),
+            },
+            _ = tick.tick() => report(),
+        }
+    }
+}
+
+/// How far a tenant's preparation is: `part` of it, by its counts.
+fn report(run: &Run, begin: Instant, observer: &dyn Observer, part: impl Fn(&Counts) -> f64) {
+    let counts = run.tally.lock();
+    let progress = Progress {
+        phase: Phase::Preparing,
+        part: part(&counts),
+        elapsed: begin.elapsed(),
+        samples: counts.samples_acknowledged,
+        samples_per_s: counts.samples_acknowledged as f64 / begin.elapsed().as_secs_f64().max(1e-3),
+        p99_s: None,
+        refused: counts.refused_total(),
+        broken: counts.failures_total(),
+    };
+    drop(counts);
+    observer.progress(&progress);
 }

@@ -5,7 +5,7 @@ use crate::drive::probe::Probing;
 use crate::drive::readers::Reading;
 use crate::drive::send::sender::Run;
 use crate::drive::tally::Tally;
-use crate::result::report::Quantiles;
+use crate::result::Quantiles;
 use crate::result::{RunResult, SeriesKind, Step, Timeline, names};
 use crate::scenario::shape::Stretch;
 use crate::scenario::{RunLimits, Scenario};
@@ -21,6 +21,8 @@ pub(crate) struct Seconds {
     probing: Arc<Probing>,
     begin: Instant,
     duration: Duration,
+    /// The load ends after its rounds.
+    counts_rounds: bool,
     factors: Box<dyn Fn(f64) -> f64 + Send>,
     pub(crate) meter: Meter,
     /// Queries, and those of them that succeeded, at the last look.
@@ -55,7 +57,8 @@ impl Seconds {
             reading: reading.to_vec(),
             probing: Arc::clone(probing),
             begin,
-            duration: Duration::from_secs_f64(scenario.duration.s() / scenario.compress),
+            duration: Duration::from_secs_f64(scenario.length_s()),
+            counts_rounds: scenario.load.rounds.is_some(),
             factors: Box::new(move |at_s| course.factor(at_s)),
             meter: Meter::new(begin),
             reads: (0, 0),
@@ -91,7 +94,7 @@ impl Seconds {
         self.tick_steps(&second);
         observer.progress(&Progress {
             phase: Phase::Writing,
-            part: at_s / self.duration.as_secs_f64(),
+            part: if self.counts_rounds { self.part_sent() } else { at_s / self.duration.as_secs_f64() },
             elapsed: Duration::from_secs_f64(at_s),
             samples: second.sums.acknowledged,
             samples_per_s: second.acknowledged_per_s,
@@ -160,9 +163,19 @@ impl Seconds {
                 None => plan.series() as f64,
             };
             all.0 += series;
-            all.1 += series * 1000.0 / f64::from(plan.interval_ms);
+            all.1 += series * run.rounds_per_s();
         }
         all
+    }
+
+    /// How much of all rounds was sent.
+    fn part_sent(&self) -> f64 {
+        let (mut sent, mut all) = (0.0, 0.0);
+        for run in &self.runs {
+            sent += run.tally.lock().requests as f64;
+            all += run.plan.slots_count() as f64 * f64::from(run.plan.rounds_max);
+        }
+        sent / all
     }
 
     /// Why the run must end, if it is beyond its bounds.

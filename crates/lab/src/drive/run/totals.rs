@@ -6,11 +6,12 @@ use crate::drive::meter;
 use crate::drive::probe::Probing;
 use crate::drive::readers::Reading;
 use crate::drive::send::sender::Run;
-use crate::result::report::Quantiles;
+use crate::result::Quantiles;
 use crate::result::warnings;
 use crate::result::{ReadTotals, RunResult};
 use crate::scenario::{Model, Scenario};
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 /// The last third of an endurance run is slower than the first by more than this factor: a trend.
 const TREND_FACTOR: f64 = 1.5;
@@ -42,7 +43,6 @@ pub(crate) fn fill(
     drop(seen);
     result.reads = reading.iter().map(|reading| reads(reading, result.wall_s)).collect();
     result.observed.insert("machine_cores".into(), result.machine.cores as f64);
-    result.warnings.extend(doubts(result, scenario));
     if !seconds.still.is_zero() {
         result.warnings.push(format!(
             "the generator itself stood still for {:.0} s, as on a machine that is suspended: what was late or never \
@@ -71,13 +71,24 @@ fn reads(reading: &Reading, wall_s: f64) -> ReadTotals {
 }
 
 /// Looks for reasons to mistrust the figures, above all for a generator that was itself the bottleneck.
-fn doubts(result: &RunResult, scenario: &Scenario) -> Vec<String> {
+pub(crate) fn doubts(result: &RunResult, scenario: &Scenario, runs: &[Arc<Run>]) -> Vec<String> {
     let mut all = Vec::new();
     let totals = &result.totals;
-    if scenario.load.model == Model::Open {
-        all.extend(warnings::late(&totals.lag));
+    match scenario.load.model {
+        Model::Open => all.extend(warnings::late(&totals.lag)),
+        Model::Closed => all.extend(warnings::making(&totals.lag, &totals.service)),
     }
-    all.extend(warnings::busy(totals.generator_cpu_s, result.wall_s, result.machine.cores as f64));
+    let connections: u32 = runs.iter().map(|run| run.plan.writers * scenario.load.connections).sum();
+    let threads = result.machine.cores.min(connections as usize) as f64;
+    all.extend(warnings::busy(totals.generator_cpu_s, result.wall_s, threads));
+    all.extend(warnings::shared(result));
+    if runs.iter().any(|run| run.caught_up.load(Ordering::Relaxed)) {
+        all.push(
+            "the series' own time caught up with the clock and the run ended early: take a shorter interval or more \
+             series"
+                .to_owned(),
+        );
+    }
     if totals.unsent > 0 {
         all.push(format!(
             "{} requests of the schedule were never begun, because their connections were busy: the target is \

@@ -1,6 +1,6 @@
 //! Which slots of a tenant send at a time, and when all are silent.
 
-use crate::generate::plan::Plan;
+use crate::generate::plan::{Plan, SlotRange};
 use crate::scenario::Grow;
 use crate::scenario::shape::Course;
 use std::sync::Arc;
@@ -14,6 +14,8 @@ pub(crate) struct Duty {
     /// This tenant, and how many there are at a factor of 1.
     tenant: u32,
     tenants: u32,
+    /// Number of the tenant's first writer.
+    pub(crate) first_writer: u32,
     /// Slots of this tenant on all machines at a factor of 1, and at the highest.
     slots_plain: u64,
     slots_all: u64,
@@ -27,12 +29,19 @@ impl Duty {
         (slots_plain, slots_all): (u64, u64),
     ) -> Self {
         let outages = course.outages();
-        Self { course, outages, grow, tenant, tenants, slots_plain, slots_all }
+        Self { course, outages, grow, tenant, tenants, first_writer: 0, slots_plain, slots_all }
     }
 
-    /// True where slot number `slot`, counted over all machines, sends at `at_s` seconds since the begin.
-    pub(crate) fn has(&self, slot: u64, at_s: f64) -> bool {
-        slot < self.slots_at(at_s)
+    /// True where a slot of `plan` sends at `at_s` seconds since the begin.
+    pub(crate) fn has(&self, plan: &Plan, slot: SlotRange, at_s: f64) -> bool {
+        let index = slot.first / u64::from(plan.batch);
+        self.slots_before(plan) + u64::from(slot.writer) * plan.writer_slots() as u64 + index
+            < self.slots_at(at_s)
+    }
+
+    /// Slots of the tenant that belong to writers of other machines, before those of `plan`.
+    fn slots_before(&self, plan: &Plan) -> u64 {
+        u64::from(plan.first_writer - self.first_writer) * plan.writer_slots() as u64
     }
 
     /// How many slots send at `at_s`.
@@ -51,8 +60,7 @@ impl Duty {
 
     /// Series of `plan`, this machine's part of the tenant, that the schedule has at `at_s`.
     pub(crate) fn series_at(&self, plan: &Plan, at_s: f64) -> f64 {
-        let before = u64::from(plan.first_writer) * plan.writer_slots() as u64;
-        let here = self.slots_at(at_s).saturating_sub(before).min(plan.slots_count() as u64);
+        let here = self.slots_at(at_s).saturating_sub(self.slots_before(plan)).min(plan.slots_count() as u64);
         here as f64 * plan.series() as f64 / plan.slots_count() as f64
     }
 

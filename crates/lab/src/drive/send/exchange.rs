@@ -1,12 +1,36 @@
 //! One request: sent until it is taken, refused for good, or given up. Whoever sends anything sends it with this.
 
-use crate::drive::options::RetryPolicy;
 use crate::drive::stop::Stop;
 use crate::drive::tally::Tally;
 use crate::http::{Answer, Client, Failure};
 use bytes::Bytes;
 use hyper::{Method, StatusCode};
 use std::time::{Duration, Instant};
+
+/// What Prometheus' sender does about a refusal: 5xx and broken connections are tried again, 429 too, all
+/// other refusals are final. The same request is repeated until it is taken, for order must be kept.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct RetryPolicy {
+    /// The first pause; each further one is twice as long.
+    pub backoff_min: Duration,
+    /// The longest pause.
+    pub backoff_max: Duration,
+    /// `Retry-After` is obeyed up to here.
+    pub retry_after_max: Duration,
+    /// A request is given up after so long.
+    pub give_up_after: Duration,
+}
+
+impl Default for RetryPolicy {
+    fn default() -> Self {
+        Self {
+            backoff_min: Duration::from_millis(30),
+            backoff_max: Duration::from_secs(5),
+            retry_after_max: Duration::from_secs(30),
+            give_up_after: Duration::from_secs(60),
+        }
+    }
+}
 
 /// What is the same for all requests of a connection.
 #[derive(Debug, Clone, Copy)]

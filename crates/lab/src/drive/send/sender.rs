@@ -1,15 +1,15 @@
 //! One connection: its slots, round after round, in order.
 
 use super::duty::Duty;
-use super::exchange::{Account, Flow, Payload, Terms, exchange};
+use super::exchange::{Account, Flow, Payload, RetryPolicy, Terms, exchange};
 use super::lead::Lead;
-use crate::drive::options::{FUTURE_MS_MAX, Pace, RetryPolicy};
 use crate::drive::send::timer::Timer;
 use crate::drive::stop::Stop;
 use crate::drive::tally::Tally;
 use crate::generate::plan::{Plan, SlotRange};
 use crate::generate::template::{Renderer, Template, Version};
 use crate::http::{Client, Failure};
+use crate::scenario::schedule::FUTURE_MS_MAX;
 use crate::verify::ledger::SlotLedger;
 use bytes::Bytes;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -22,6 +22,28 @@ const GRACE: Duration = Duration::from_secs(5);
 
 /// So many refusals and not one success end the run: it measures nothing.
 const REJECTED_MAX: u64 = 200;
+
+/// When requests are sent.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(crate) enum Pace {
+    /// Each connection sends as soon as it has its answer.
+    Closed,
+    /// By a schedule, whatever the answers do.
+    Open {
+        /// Of all writers.
+        samples_per_s: f64,
+    },
+}
+
+impl Run {
+    /// Samples a second of the schedule for each of its series; none in a closed loop.
+    pub(crate) fn rounds_per_s(&self) -> f64 {
+        match self.pace {
+            Pace::Open { samples_per_s } => samples_per_s / self.plan.series() as f64,
+            Pace::Closed => 0.0,
+        }
+    }
+}
 
 /// What all connections of a run share.
 #[derive(Debug)]
@@ -59,6 +81,8 @@ pub(crate) struct Sender {
     pub(crate) client: Client,
     pub(crate) slots: Vec<OwnSlot>,
     renderer: Renderer,
+    /// It ended because the target takes nothing.
+    pub(crate) gave_up: bool,
 }
 
 /// A slot and its account.
@@ -81,7 +105,7 @@ impl Sender {
             new: 0,
             ledger: SlotLedger::default(),
         });
-        Self { number, client, slots: slots.collect(), renderer: Renderer::new(run.version) }
+        Self { number, client, slots: slots.collect(), renderer: Renderer::new(run.version), gave_up: false }
     }
 
     /// Opens the connection and makes all requests, so that the run itself need not.
@@ -118,7 +142,10 @@ impl Sender {
             for at in 0..self.slots.len() {
                 let unsent_from = match self.send_slot(run, times, &timer, at, round).await {
                     Flow::Next => continue,
-                    Flow::Last => at + 1,
+                    Flow::Last => {
+                        self.gave_up = true;
+                        at + 1
+                    }
                     Flow::End => at,
                 };
                 self.count_unsent(run, times, unsent_from, round);
@@ -249,9 +276,7 @@ fn due(run: &Run, times: Times, slot: SlotRange, round: u32) -> Option<Instant> 
 /// True where the shape of the load has this slot send at `due`.
 fn on_duty(run: &Run, times: Times, slot: SlotRange, due: Option<Instant>) -> bool {
     let (Some(duty), Some(due)) = (&run.duty, due) else { return true };
-    let index = slot.first / u64::from(run.plan.batch);
-    let writer = u64::from(run.plan.first_writer + slot.writer);
-    duty.has(writer * run.plan.writer_slots() as u64 + index, (due - times.begin).as_secs_f64())
+    duty.has(&run.plan, slot, (due - times.begin).as_secs_f64())
 }
 
 /// A request that was just acknowledged.

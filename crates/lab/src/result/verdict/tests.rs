@@ -1,5 +1,5 @@
 use super::*;
-use crate::result::report::Quantiles;
+use crate::result::Quantiles;
 use crate::result::{ReadTotals, Totals};
 use crate::verify::VerifyReport;
 

@@ -2,8 +2,8 @@
 
 use super::escape::text;
 use super::table::{Cell, list, section, table};
+use crate::result::Quantiles;
 use crate::result::figures::{FIGURES, show};
-use crate::result::report::Quantiles;
 use crate::result::{EventKind, RunResult};
 use stdx::calendar::Date;
 

@@ -1,0 +1,40 @@
+//! A distribution of times, as a result keeps it.
+
+use hdrhistogram::Histogram;
+use serde::{Deserialize, Serialize};
+
+/// Points of a distribution of times, in seconds.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Quantiles {
+    /// How many times.
+    pub count: u64,
+    /// Half were shorter.
+    pub p50_s: f64,
+    /// Nine in ten were shorter.
+    pub p90_s: f64,
+    /// 99 in 100 were shorter.
+    pub p99_s: f64,
+    /// The longest.
+    pub max_s: f64,
+    /// The mean.
+    pub mean_s: f64,
+}
+
+impl Quantiles {
+    /// From a histogram of microseconds.
+    pub fn of_micros(histogram: &Histogram<u64>) -> Self {
+        if histogram.is_empty() {
+            return Self::default();
+        }
+        let at = |q| histogram.value_at_quantile(q) as f64 / 1e6;
+        Self {
+            count: histogram.len(),
+            p50_s: at(0.5),
+            p90_s: at(0.9),
+            p99_s: at(0.99),
+            max_s: histogram.max() as f64 / 1e6,
+            mean_s: histogram.mean() / 1e6,
+        }
+    }
+}

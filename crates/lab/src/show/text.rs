@@ -1,0 +1,64 @@
+//! Names and values as text: a table on a terminal, plain lines in a pipe.
+
+use crate::verify::VerifyReport;
+use comfy_table::{ContentArrangement, Table, presets};
+
+/// Narrower terminals break the lines themselves.
+const COLUMNS_MIN: u16 = 60;
+
+pub(crate) type Row = (&'static str, String);
+
+/// As a table (`table`), or as plain lines.
+pub(crate) fn render(rows: &[Row], table: bool) -> String {
+    if !table {
+        let width = rows.iter().map(|(name, _)| name.len()).max().unwrap_or(0);
+        return rows.iter().map(|(name, value)| format!("{name:width$}  {value}\n")).collect();
+    }
+    let mut out = Table::new();
+    // a terminal that does not know its width says 0, and each letter would get a line of its own
+    let wraps = out.width().is_some_and(|columns| columns >= COLUMNS_MIN);
+    let arrangement = if wraps { ContentArrangement::Dynamic } else { ContentArrangement::Disabled };
+    out.load_style(presets::UTF8_BORDERS_ONLY).set_content_arrangement(arrangement);
+    for (name, value) in rows {
+        out.add_row([*name, value.as_str()]);
+    }
+    format!("{out}\n")
+}
+
+/// What reading back found.
+pub(crate) fn verify_report(report: &VerifyReport, table: bool) -> String {
+    render(&verify_rows(report), table) + &examples(report)
+}
+
+pub(crate) fn verify_rows(report: &VerifyReport) -> Vec<Row> {
+    let mut rows = vec![
+        ("verified", format!("{} acknowledged samples in {:.1} s", report.acknowledged, report.wall_s)),
+        ("read back", report.read_back.to_string()),
+        ("lost", report.lost.to_string()),
+        ("doubled", report.doubled.to_string()),
+        ("wrong", report.wrong.to_string()),
+        ("unexpected", report.unexpected.to_string()),
+    ];
+    let rare = [
+        ("rounded", report.rounded, "found with values that differ within the tolerance"),
+        ("late", report.late, "found only when asked again"),
+        ("unacknowledged", report.unacknowledged, "found though their request was not answered with success"),
+        ("foreign series", report.foreign_series, "under the same metric names, not of this run"),
+    ];
+    for (name, count, what) in rare {
+        if count > 0 {
+            rows.push((name, format!("{count} {what}")));
+        }
+    }
+    rows
+}
+
+/// Examples of each fault, and what explains most unexpected samples.
+pub(crate) fn examples(report: &VerifyReport) -> String {
+    let mut text: String = report.examples.iter().map(|example| format!("{example}\n")).collect();
+    if report.unexpected > 0 {
+        text += "note: unexpected samples are often those of an earlier run with the same series and other times: \
+                 choose another --seed, or an empty target\n";
+    }
+    text
+}
