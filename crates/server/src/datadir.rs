@@ -4,7 +4,7 @@
 //!   DIR/LOCK            held while a process uses the directory
 //!   DIR/identity.json   { "version": 1, "seed": "…", "partitions": 2 }
 //!   DIR/journal/N/      the segments of partition N; `source`: what tables call this journal; `reserve`: room for one more
-//!   DIR/floodmarks.json up to where the journals are in the tables (`lake/manifest.rs`); `.spare` keeps room for it
+//!   DIR/floodmarks.json up to where the journals are in the tables (`seal/manifest.rs`); `.spare` keeps room for it
 //!   DIR/clock.json      when the wall clock was last believed (`wallclock/memory.rs`)
 //!   DIR/tables/         the tables, unless they lie elsewhere
 //! ```

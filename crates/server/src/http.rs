@@ -1,4 +1,4 @@
-//! Listeners, routes, and the only place where errors become statuses.
+//! Routes, and the only place where errors become statuses.
 //!
 //! | path | |
 //! | --- | --- |
@@ -13,40 +13,33 @@
 //! The reading paths exist also under `/prometheus` and `/api/prom`.
 
 mod admin;
-mod bounds;
-mod connections;
 mod error;
-mod export;
-mod gate;
 mod guard;
-mod health;
+mod ingest;
 mod json;
-mod listen;
-mod meta;
 mod params;
-mod patience;
-mod queries;
-mod read;
-mod stall;
+mod prometheus;
+mod status;
 mod tenant;
-mod write;
 
-pub(crate) use listen::CONNECTION_BYTES;
-pub use listen::serve;
-
+use crate::limits::gate::Gate;
+use crate::listen;
 use crate::node::Node;
 use crate::refusal::{OTHER, REASONS};
 use axum::Router;
 use axum::middleware::{from_fn_with_state, map_response_with_state};
 use axum::routing::{get, post};
 use error::ApiError;
-use gate::Gate;
 use guard::Guard;
-use queries::Queries;
+use ingest::remote_write::remote_write;
+use prometheus::queries::Queries;
+use prometheus::{export, metadata, query};
 use std::collections::BTreeMap;
+use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use stdx::telemetry::{Counter, Histogram, LATENCY_BUCKETS_S, Registry};
+use tokio::net::TcpListener;
 use tokio::sync::Semaphore;
 
 /// What every handler gets.
@@ -190,22 +183,31 @@ impl App {
     }
 }
 
+/// Serves until `stop` resolves; then lets requests in flight finish.
+pub async fn serve(node: Node, listener: TcpListener, stop: impl Future<Output = ()> + Send) {
+    // if the address is unknown, assume that other machines can reach it
+    let address = listener.local_addr().unwrap_or_else(|_| SocketAddr::from(([0, 0, 0, 0], 0)));
+    let guard = Guard::new(address, &node.settings().allow_host);
+    let service = router(App::new(node.clone()), guard);
+    listen::serve(listener, service, node.settings(), node.registry(), stop).await;
+}
+
 fn router(app: App, guard: Guard) -> Router {
     let metrics = Arc::clone(&app.metrics);
     let writes = Router::new()
-        .route("/api/v1/write", post(write::remote_write))
-        .route("/api/v1/push", post(write::remote_write))
-        .route("/api/prom/push", post(write::remote_write));
+        .route("/api/v1/write", post(remote_write))
+        .route("/api/v1/push", post(remote_write))
+        .route("/api/prom/push", post(remote_write));
     let changes = writes
         .route("/api/v1/admin/flush", post(admin::flush))
         .route("/api/v1/admin/compact", post(admin::compact))
         .layer(from_fn_with_state(guard.clone(), guard::origin));
     let node = Router::new()
-        .route("/metrics", get(health::metrics))
-        .route("/-/healthy", get(health::healthy))
-        .route("/health", get(health::healthy))
-        .route("/-/ready", get(health::ready))
-        .route("/ready", get(health::ready));
+        .route("/metrics", get(status::metrics))
+        .route("/-/healthy", get(status::healthy))
+        .route("/health", get(status::healthy))
+        .route("/-/ready", get(status::ready))
+        .route("/ready", get(status::ready));
     Router::new()
         .merge(changes)
         .merge(node)
@@ -220,15 +222,15 @@ fn router(app: App, guard: Guard) -> Router {
 
 fn reads() -> Router<App> {
     Router::new()
-        .route("/api/v1/query", get(read::instant).post(read::instant))
-        .route("/api/v1/query_range", get(read::range).post(read::range))
-        .route("/api/v1/query_exemplars", get(meta::exemplars).post(meta::exemplars))
+        .route("/api/v1/query", get(query::instant).post(query::instant))
+        .route("/api/v1/query_range", get(query::range).post(query::range))
+        .route("/api/v1/query_exemplars", get(metadata::exemplars).post(metadata::exemplars))
         .route("/api/v1/export", get(export::export).post(export::export))
-        .route("/api/v1/labels", get(meta::label_names).post(meta::label_names))
-        .route("/api/v1/label/{name}/values", get(meta::label_values))
-        .route("/api/v1/series", get(meta::series).post(meta::series))
-        .route("/api/v1/metadata", get(meta::metadata))
-        .route("/api/v1/status/buildinfo", get(meta::buildinfo))
+        .route("/api/v1/labels", get(metadata::label_names).post(metadata::label_names))
+        .route("/api/v1/label/{name}/values", get(metadata::label_values))
+        .route("/api/v1/series", get(metadata::series).post(metadata::series))
+        .route("/api/v1/metadata", get(metadata::metadata))
+        .route("/api/v1/status/buildinfo", get(metadata::buildinfo))
 }
 
 async fn not_found(uri: axum::http::Uri) -> ApiError {

@@ -1,40 +1,37 @@
 //! The shell around the parts: wiring, HTTP, threads.
 //!
 //! ```text
-//!   http ──▶ pipeline ──▶ owner (one thread a partition) ──▶ journal ──▶ head
-//!             decode,       create, journal, sync,             │
-//!             resolve       apply, answer                      │
-//!   http ──▶ query ◀── source ◀────────────────────────────────┘
+//!   listen ─▶ http::ingest ─▶ ingest ─▶ partition (one owner, a thread each) ─▶ journal ─▶ head
+//!                             decode,    create, journal, sync,                             │
+//!                             resolve    apply, answer                          seal ─▶ tables
+//!   listen ─▶ http::prometheus ─▶ query ◀── query_source ◀──────────────────────────┴──────┘
 //! ```
 //!
-//! - [`settings`]: what can be configured, resolved once; the memory budget as a sum
-//! - [`node`]: opens a data directory and starts the owners
-//! - [`pipeline`]: the path of a written batch, top to bottom
-//! - `lake`: what is no longer fresh goes into tables, and out of the journal
-//! - [`http`]: listeners, routes, and the only place where errors become statuses
+//! - [`settings`]: what can be configured, resolved once; `limits`: the memory budget, gates, thresholds
+//! - [`node`]: opens a data directory, assembles the parts and starts their threads
+//! - `listen`: accepts connections; [`http`]: routes, and the only place where errors become statuses
+//! - `ingest`: from a request to what each partition's owner gets
+//! - `partition`: the owner of a partition: journal, head, replay, eviction
+//! - `seal`: what is no longer fresh goes into tables, and out of the journal; `upkeep`: what becomes of it there
+//! - `query_source`: heads and tables as one source for queries
 
 pub mod http;
-pub mod new_tenants;
 mod node;
-pub mod pipeline;
 pub mod settings;
 #[doc(hidden)]
 pub mod sim;
 
-mod budget;
-mod catalog;
-mod courtesy;
 mod datadir;
-mod fill;
-mod headroom;
-mod lake;
+mod ingest;
+mod limits;
+mod listen;
 mod machine;
-mod owner;
+mod partition;
+mod query_source;
 mod refusal;
-mod shortage;
-mod source;
-mod submission;
+mod seal;
 mod telemetry;
+mod upkeep;
 mod wallclock;
 mod world;
 

@@ -1,21 +1,21 @@
 //! A node: an open data directory, its owners, its memory, its counters.
 
-use crate::budget::Budget;
-use crate::courtesy::Traffic;
 use crate::datadir::{DataDir, DataDirError};
-use crate::fill;
-use crate::headroom::Headroom;
-use crate::lake::sealer::{ORDERS_MAX, Order, Sealer};
-use crate::lake::upkeep::{self, Upkeep};
-use crate::lake::workers::Workers;
-use crate::lake::{Lake, LakeError};
-use crate::new_tenants::NewTenants;
-use crate::owner::{Command, Commands, Owner, PartitionShared, QUEUE_MAX};
-use crate::pipeline::Decoders;
+use crate::ingest::Decoders;
+use crate::limits::budget::Budget;
+use crate::limits::head_watermarks;
+use crate::limits::headroom::Headroom;
+use crate::limits::new_tenants::NewTenants;
+use crate::limits::pacer::Traffic;
+use crate::limits::shortage::Shortage;
+use crate::partition::{Command, Commands, Owner, PartitionShared, QUEUE_MAX};
 use crate::refusal::Refusal;
+use crate::seal::sealer::{ORDERS_MAX, Order, Sealer};
+use crate::seal::workers::Workers;
+use crate::seal::{Lake, LakeError};
 use crate::settings::Settings;
-use crate::shortage::Shortage;
 use crate::telemetry::{WriteMetrics, register_gauges};
+use crate::upkeep::{self, Upkeep};
 use crate::wallclock::WallClock;
 use crate::world::{Pause, World};
 use journal::{Embedded, JournalError, Offset, Options};
@@ -132,7 +132,7 @@ impl Shared {
         self.head_peak_bytes.load(Ordering::Relaxed)
     }
 
-    /// The heads hold so many percent of what they may: see [`fill`].
+    /// The heads hold so many percent of what they may: see [`head_watermarks`].
     pub(crate) fn is_filled_to(&self, percent: u64) -> bool {
         self.head_bytes() >= self.settings.budget.head_bytes / 100 * percent
     }
@@ -140,7 +140,7 @@ impl Shared {
     /// What one partition's exemplars may hold: a fifth as much where the head needs the memory for series and samples.
     pub(crate) fn exemplar_limit_bytes(&self) -> usize {
         let share = self.settings.budget.exemplars_bytes() as usize / self.partitions.len();
-        if self.is_filled_to(fill::EVICT_ALL) { share / 5 } else { share }
+        if self.is_filled_to(head_watermarks::EVICT_ALL) { share / 5 } else { share }
     }
 
     /// What one partition's metadata may hold.
@@ -151,11 +151,11 @@ impl Shared {
     /// Whether there is room for new series, and who asks for the first time. Known series may still flow where
     /// there is none.
     pub(crate) fn room_for_series(&self) -> Result<(), SeriesError> {
-        if !self.is_filled_to(fill::NO_NEW_SERIES) {
+        if !self.is_filled_to(head_watermarks::NO_NEW_SERIES) {
             return self.headroom.check_for_series();
         }
         let used = self.head_bytes();
-        let limit = self.settings.budget.head_bytes / 100 * fill::NO_NEW_SERIES;
+        let limit = self.settings.budget.head_bytes / 100 * head_watermarks::NO_NEW_SERIES;
         Err(SeriesError::NoRoom { used_mib: used >> 20, limit_mib: limit >> 20 })
     }
 

@@ -35,7 +35,7 @@ pub(crate) const REASONS: &[&str] = &[
     "origin",
     OTHER,
     "partial_write",
-    crate::headroom::REASON,
+    crate::limits::headroom::REASON,
     "queue_full",
     "replaying",
     "stopping",

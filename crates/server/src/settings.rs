@@ -12,7 +12,7 @@ pub use lake::{LakeSettings, StoreOptions, TablesUrl};
 pub use raw::{ConfigFile, Flags};
 pub use value::SettingsError;
 
-use crate::budget::Budget;
+use crate::limits::budget::Budget;
 use crate::machine::{Memory, files_max};
 use model::{TenantId, caps};
 use std::collections::BTreeMap;

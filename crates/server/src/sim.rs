@@ -7,18 +7,18 @@
 
 mod replaying;
 
-use crate::lake::sealer::{Sealer, Stopping};
-use crate::lake::upkeep::Upkeep;
-use crate::lake::workers::Workers;
+use crate::ingest::{self, Answer, Submitted};
 use crate::node::{Node, Parts, StartError};
-use crate::owner::{
+use crate::partition::{
     Command, Freeze, Frozen, LateBatch, Owner, Owners, PartitionShared, Read, Relocate, Relocated, Safe,
     Sealed,
 };
-use crate::pipeline::{self, Answer, Submitted};
+use crate::query_source::{Source, Turns};
 use crate::refusal::Refusal;
+use crate::seal::sealer::{Sealer, Stopping};
+use crate::seal::workers::Workers;
 use crate::settings::Settings;
-use crate::source::{Source, Turns};
+use crate::upkeep::Upkeep;
 use crate::world::{Chance, World};
 use journal::{Disk, Offset};
 use model::{LabelsRef, Samples, SeriesKey, SeriesRef, TenantId, TimeRange};
@@ -37,7 +37,7 @@ use tables::store::DynObjectStore;
 use tables::{Table, TableError};
 use tokio::sync::oneshot;
 
-pub use crate::submission::Outcome;
+pub use crate::ingest::submission::Outcome;
 
 /// Turns that an owner gets to answer the sealer. It needs one, and one for each turn of a release.
 const TURNS_MAX: usize = 10_000;
@@ -87,7 +87,7 @@ pub struct Simulated {
     upkeep: Upkeep,
     baton: Arc<Baton>,
     // the node holds the other end
-    _orders: Receiver<crate::lake::sealer::Order>,
+    _orders: Receiver<crate::seal::sealer::Order>,
 }
 
 /// A write on its way.
@@ -191,7 +191,7 @@ impl Simulated {
 
 /// A flush that was asked for.
 #[derive(Debug)]
-pub struct Flush(oneshot::Receiver<crate::lake::flush::Flushed>);
+pub struct Flush(oneshot::Receiver<crate::seal::flush::Flushed>);
 
 /// What a flush came to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -264,11 +264,11 @@ impl Stepped {
 
     /// Takes in a request of the protocol remote write 1.0, up to the owners.
     pub fn write(&self, tenant: &TenantId, body: Vec<u8>) -> Result<Written, Refusal> {
-        pipeline::check_state(&self.node, tenant)?;
+        ingest::check_state(&self.node, tenant)?;
         let memory = self.node.shared().inflight.reserve(body.len() as u64)?;
-        let prepared = pipeline::prepare(&self.node, tenant, Version::V1, body, memory)?;
+        let prepared = ingest::prepare(&self.node, tenant, Version::V1, body, memory)?;
         let partitions: Vec<_> = prepared.submissions.iter().map(|(partition, ..)| *partition).collect();
-        let Submitted { answers, refused } = pipeline::submit(&self.node, prepared.submissions);
+        let Submitted { answers, refused } = ingest::submit(&self.node, prepared.submissions);
         match refused {
             Some(refusal) => Err(refusal),
             None => Ok(Written(partitions.into_iter().zip(answers).collect())),

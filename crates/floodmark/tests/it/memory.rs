@@ -15,7 +15,7 @@ const CLIENTS: usize = 8;
 fn check(attack: impl Fn(&Server)) {
     for memory in [128, 256] {
         // on a busy machine, a year of files takes longer than a round of sealing waits for one tenant
-        let options = Options::default().allow("server::lake::sealer::behind");
+        let options = Options::default().allow("server::seal::sealer::behind");
         let server = Server::start(options.arg("--memory").arg(&format!("{memory}MiB")));
         let account = |name| server.metric(&format!("floodmark_budget_limit_bytes{{account=\"{name}\"}}"));
         let accounts = ["head", "inflight", "query", "flush", "decoders", "other"].map(account);
@@ -110,7 +110,8 @@ fn new_series_while_others_are_sealed() {
 #[test]
 fn work_that_can_wait_is_refused_while_connections_hold_the_memory() {
     let options = Options::default().arg("--memory").arg("64MiB").config("connections = 8000");
-    let server = Server::start(options.allow("server::headroom").allow("connections = 8000 may hold"));
+    let server =
+        Server::start(options.allow("server::limits::headroom").allow("connections = 8000 may hold"));
     let write = |name: &str| {
         let body = wire::v1(&[Series::named(name).sample(now_ms(), 1.0)]);
         server.send(&Request::write(&body))

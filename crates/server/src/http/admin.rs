@@ -3,13 +3,13 @@
 use super::App;
 use super::error::ApiError;
 use super::json::Json;
-use crate::lake::flush::{Flushed, flush as seal};
-use crate::lake::upkeep::{Compacted, compact as merge};
+use crate::seal::flush::{Flushed, flush as seal};
+use crate::upkeep::{Compacted, compact as merge};
 use axum::extract::State;
 
 /// Seals and commits everything that was accepted before; answers what that was.
 pub(crate) async fn flush(State(app): State<App>) -> Result<Json, ApiError> {
-    crate::pipeline::wait_for_replay(&app.node).await;
+    crate::ingest::wait_for_replay(&app.node).await;
     let Flushed { tables, commits, files, rows, samples, bytes, .. } = seal(&app.node).await?;
     Ok(counts(&[
         ("tables", tables),

@@ -2,7 +2,7 @@
 
 use super::App;
 use super::error::ApiError;
-use super::patience::Patience;
+use crate::listen::patience::Patience;
 use crate::refusal::grow;
 use axum::body::Body;
 use axum::extract::{FromRequest, Request};

@@ -13,7 +13,7 @@ pub struct ConfigFile {
     pub data_dir: Option<PathBuf>,
     /// See [`super::Settings::http`]; as `"localhost:9009"`, or `":9009"` for all addresses.
     pub http: Option<String>,
-    /// See [`crate::budget::Budget::total_bytes`]; as `"2GiB"`.
+    /// See [`crate::limits::budget::Budget::total_bytes`]; as `"2GiB"`.
     pub memory: Option<String>,
     /// `"fsync"` or `"os"`.
     pub durability: Option<String>,

@@ -2,7 +2,7 @@
 //! the driver, which gives the sealer and the other owners their turns. Who runs next is the driver's choice, so a run is the
 //! same each time.
 
-use crate::owner::Owner;
+use crate::partition::Owner;
 use crate::refusal::Refusal;
 use crate::world::Pause;
 use parking_lot::{Condvar, Mutex};

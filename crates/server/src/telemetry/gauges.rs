@@ -2,7 +2,7 @@
 
 use super::{accounts, process};
 use crate::node::{Node, Shared};
-use crate::owner::PartitionShared;
+use crate::partition::PartitionShared;
 use crate::wallclock::Doubt;
 use head::TenantHead;
 use std::sync::Arc;

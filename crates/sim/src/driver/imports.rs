@@ -6,7 +6,7 @@ use crate::importer::{DAYS_BACK, Ended, Import};
 use stdx::clock::Clock;
 use tables::DAY_MS;
 
-/// Longer than a node believes that a tenant has no table (`server::lake::tenants`).
+/// Longer than a node believes that a tenant has no table (`server::seal::tenants`).
 const ABSENT_MS: u64 = 2_001;
 
 /// What a patient importer waits at a time, and how often the node looks for dead files meanwhile.

@@ -1,0 +1,7 @@
+//! Prometheus' HTTP API for readers, and the export of raw samples.
+
+pub(super) mod admission;
+pub(super) mod export;
+pub(super) mod metadata;
+pub(super) mod queries;
+pub(super) mod query;

@@ -1,0 +1,356 @@
+//! Bounds on work that answers a reading request: how much of it at once, for how long, with how much memory.
+
+use super::queries::{Lane, Outcome, Turn};
+use crate::http::App;
+use crate::http::error::ApiError;
+use crate::http::json::Json;
+use axum::http::StatusCode;
+use model::TenantId;
+use query::{Allowance, Interrupt, Options};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+use tokio::sync::oneshot;
+
+/// How often something begins again that ran for so long that its samples moved on.
+pub(crate) const TRIES_MAX: usize = 4;
+
+/// Waits for a replay to end, for a while: half of the series would be an answer that looks whole.
+pub(crate) async fn wait_for_all_series(app: &App) -> Result<(), ApiError> {
+    crate::ingest::wait_for_replay(&app.node).await;
+    match app.node.is_ready() || app.node.is_stopping() {
+        true => Ok(()),
+        false => Err(ApiError::unavailable(app.node.shared().replaying().message)),
+    }
+}
+
+/// The same; also fails if the tenant is closed, as some of its samples are only in the journal.
+pub(crate) async fn wait_for_series_of(app: &App, tenant: &TenantId) -> Result<(), ApiError> {
+    wait_for_all_series(app).await?;
+    Ok(app.node.shared().lake.closed.check(tenant)?)
+}
+
+/// Memory that one query may hold, from parsing to its answer: the query account divided by the number of query threads,
+/// the one for small queries included.
+pub(crate) fn share_bytes(app: &App) -> u64 {
+    let settings = app.node.settings();
+    settings.budget.query_share_bytes(settings.query_concurrency)
+}
+
+/// What a request's expressions and selectors may come to, of what its query may hold, and until when they are parsed.
+pub(crate) fn allowance(app: &App, interrupt: Arc<dyn Interrupt>) -> Allowance {
+    Allowance::new(share_bytes(app)).until(interrupt)
+}
+
+/// What is left to be held when all is parsed.
+pub(crate) fn left_bytes(app: &App, parsed: &Allowance) -> u64 {
+    share_bytes(app).saturating_sub(parsed.spent_bytes())
+}
+
+/// What evaluation may use. Sixteen bytes hold a sample.
+pub(crate) fn options<'a>(
+    app: &App,
+    cancelled: &'a dyn Interrupt,
+    lookback_ms: Option<i64>,
+    parsed: &Allowance,
+) -> Options<'a> {
+    Options {
+        lookback_delta_ms: lookback_ms.filter(|ms| *ms > 0).unwrap_or(app.node.settings().query_lookback_ms),
+        samples_max: left_bytes(app, parsed) / 16,
+        ..Options::new(cancelled)
+    }
+}
+
+/// Cancels a query when the request that asked for it goes away or runs out of time.
+pub(crate) struct CancelOnDrop(Arc<AtomicBool>);
+
+impl CancelOnDrop {
+    pub(crate) fn new() -> Self {
+        Self(Arc::new(AtomicBool::new(false)))
+    }
+
+    /// What is set then.
+    pub(crate) fn flag(&self) -> Arc<AtomicBool> {
+        Arc::clone(&self.0)
+    }
+}
+
+impl Drop for CancelOnDrop {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
+}
+
+/// Runs `work` on a thread for queries, within the bounds on concurrency and time. Everything that takes long is done
+/// there: parsing, with the patterns that are compiled, and writing the answer. It may be begun twice.
+pub(crate) async fn on_query_thread(
+    app: &App,
+    work: impl Fn(&App, &Arc<Turn>) -> Result<Json, ApiError> + Send + 'static,
+) -> Result<Json, ApiError> {
+    within(app, None, None, work).await
+}
+
+/// [`on_query_thread`], ended after `timeout` where that is less than the server's own bound. Work of equal `fingerprint`
+/// is expected to take about as long.
+pub(crate) async fn within(
+    app: &App,
+    timeout: Option<Duration>,
+    fingerprint: Option<u64>,
+    work: impl Fn(&App, &Arc<Turn>) -> Result<Json, ApiError> + Send + 'static,
+) -> Result<Json, ApiError> {
+    let began = Instant::now();
+    let result = bounded(app, timeout, fingerprint, work).await;
+    app.metrics.query_seconds.observe(began.elapsed().as_secs_f64());
+    if result.is_err() {
+        app.metrics.queries_failed.inc();
+    }
+    result
+}
+
+async fn bounded(
+    app: &App,
+    allowed: Option<Duration>,
+    fingerprint: Option<u64>,
+    work: impl Fn(&App, &Arc<Turn>) -> Result<Json, ApiError> + Send + 'static,
+) -> Result<Json, ApiError> {
+    wait_for_all_series(app).await?;
+    let most = Duration::from_millis(app.node.settings().query_timeout_ms);
+    let timeout = allowed.unwrap_or(most).min(most);
+    let Some(pass) = app.waiting.enter() else {
+        let message = format!("too many queries: {} run or wait already", app.waiting.limit());
+        return Err(ApiError::unavailable(message));
+    };
+    let cancelled = CancelOnDrop::new();
+    let flag = cancelled.flag();
+    let began = Arc::new(AtomicBool::new(false));
+    let (answer, answered) = oneshot::channel();
+    let (mut answer, begin) = (Some((answer, pass)), Arc::clone(&began));
+    let of_query = app.clone();
+    let query = Box::new(move |lane| {
+        begin.fetch_or(lane == Lane::Whole, Ordering::Relaxed);
+        let shortage = of_query.node.shared().headroom.check().err();
+        // whether a query is small turns out while it runs
+        let lane = if shortage.is_some() { Lane::Small } else { lane };
+        let turn = Arc::new(Turn::new(&of_query.node, Arc::clone(&flag), lane));
+        if turn.is_cancelled() {
+            return Outcome::Done;
+        }
+        let mut result = work(&of_query, &turn);
+        if turn.is_over() && result.is_err() && !turn.is_cancelled() {
+            match shortage {
+                Some(refusal) => result = Err(refusal.into()),
+                None => return Outcome::Again,
+            }
+        }
+        if let Some((answer, _pass)) = answer.take() {
+            let _ = answer.send(result); // nobody may be there any more
+        }
+        Outcome::Done
+    });
+    let place = app.queries.submit(fingerprint, query);
+    let ended = tokio::time::timeout(timeout, answered).await;
+    drop(place);
+    match ended {
+        Ok(Ok(result)) => result,
+        Ok(Err(_)) => {
+            Err(ApiError::new(StatusCode::INTERNAL_SERVER_ERROR, "internal", "the query's thread failed"))
+        }
+        Err(_) => {
+            let place = if began.load(Ordering::Relaxed) { "expression evaluation" } else { "query queue" };
+            let bound = if timeout < most { "parameter timeout" } else { "setting query_timeout" };
+            let message = format!("query timed out in {place} after {} s ({bound})", timeout.as_secs_f64());
+            Err(ApiError::new(StatusCode::SERVICE_UNAVAILABLE, "timeout", message))
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::ingest::tests::small_settings;
+    use crate::limits::headroom::{self, tests::Told};
+    use crate::seal::tests::node_with;
+    use crate::world::World;
+    use stdx::clock::SystemClock;
+
+    /// Takes all threads until what it returns is dropped.
+    async fn occupy(
+        app: &App,
+    ) -> Vec<(std::sync::mpsc::Sender<()>, crate::http::prometheus::queries::Place)> {
+        let mut held = Vec::new();
+        for _ in 0..=app.node.settings().query_concurrency {
+            let (end, ends) = std::sync::mpsc::channel();
+            let place = app.queries.submit(
+                None,
+                Box::new(move |_| {
+                    let _ = ends.recv();
+                    Outcome::Done
+                }),
+            );
+            held.push((end, place));
+            while app.queries.waiting_and_running() != (0, held.len()) {
+                tokio::task::yield_now().await;
+            }
+        }
+        held
+    }
+
+    async fn until_idle(app: &App) {
+        while app.queries.waiting_and_running() != (0, 0) {
+            tokio::task::yield_now().await;
+        }
+    }
+
+    /// A store that does not answer in time: the client is answered, and the thread ends when the store does.
+    #[tokio::test(flavor = "multi_thread")]
+    async fn a_query_that_waits_for_a_store_or_for_its_turn_ends_with_its_timeout() {
+        let dir = tempfile::tempdir().unwrap();
+        let node = node_with(dir.path(), |settings| settings.query_timeout_ms = 1).await;
+        let app = App::new(node.clone());
+        for is_busy in [false, true] {
+            let held = if is_busy { occupy(&app).await } else { Vec::new() };
+            let place = if is_busy { "query queue" } else { "expression evaluation" };
+            for (allowed, bound) in
+                [(None, "setting query_timeout"), (Some(Duration::ZERO), "parameter timeout")]
+            {
+                let (answer, answered) = std::sync::mpsc::channel::<()>();
+                let answered = std::sync::Mutex::new(answered);
+                let (begin, begun) = std::sync::mpsc::channel::<()>();
+                let work = move |_: &App, _: &Arc<Turn>| {
+                    let _ = begin.send(());
+                    let _ = answered.lock().unwrap().recv(); // the store
+                    Err(ApiError::unavailable("nobody hears it"))
+                };
+                let error = within(&app, allowed, None, work).await.expect_err("the store does not answer");
+                let text = format!("{error:?}");
+                assert!(text.contains("503") && text.contains(bound), "{text}");
+                // a millisecond may be over before a thread is there
+                assert!(text.contains(place) || begun.try_recv().is_err(), "{text}");
+                drop(answer);
+                if is_busy {
+                    assert_eq!(app.queries.waiting_and_running(), (0, held.len()), "it left the queue");
+                } else {
+                    until_idle(&app).await;
+                }
+            }
+        }
+        until_idle(&app).await;
+        tokio::task::spawn_blocking(move || node.stop()).await.unwrap();
+    }
+
+    /// Whoever waits for the answer goes away: the query is told, its thread is free and its place at the gate too.
+    #[tokio::test(flavor = "multi_thread")]
+    async fn a_query_ends_when_its_client_is_gone() {
+        let dir = tempfile::tempdir().unwrap();
+        let node = node_with(dir.path(), |_| ()).await;
+        let app = App::new(node.clone());
+        let (begin, begun) = tokio::sync::mpsc::unbounded_channel();
+        let mut begun = begun;
+        let asked = app.clone();
+        let request = tokio::spawn(async move {
+            let work = move |_: &App, turn: &Arc<Turn>| {
+                let _ = begin.send(());
+                while !turn.is_set() {
+                    std::thread::yield_now();
+                }
+                Err(ApiError::unavailable("nobody hears it"))
+            };
+            on_query_thread(&asked, work).await
+        });
+        begun.recv().await.unwrap();
+        request.abort();
+        until_idle(&app).await;
+        assert_eq!(app.waiting.inside(), 0);
+        tokio::task::spawn_blocking(move || node.stop()).await.unwrap();
+    }
+
+    /// With every thread at work on a query that never ends, others are answered as long as they are small; one that is
+    /// not small waits for its turn.
+    #[tokio::test(flavor = "multi_thread")]
+    async fn a_small_query_is_answered_beside_queries_that_never_end() {
+        let dir = tempfile::tempdir().unwrap();
+        let node = node_with(dir.path(), |_| ()).await;
+        let app = App::new(node.clone());
+        let all = node.settings().query_concurrency;
+        let mut endless = Vec::new();
+        for count in 1..=all {
+            let asked = app.clone();
+            let work = |_: &App, turn: &Arc<Turn>| {
+                while !turn.is_set() {
+                    std::thread::yield_now();
+                }
+                Err(ApiError::unavailable("it was told to end"))
+            };
+            endless.push(tokio::spawn(async move { on_query_thread(&asked, work).await }));
+            while app.queries.waiting_and_running() != (0, count) {
+                tokio::task::yield_now().await;
+            }
+        }
+        for _ in 0..100 {
+            on_query_thread(&app, |_, _| Ok(Json::new())).await.expect("a small query is answered");
+        }
+        // one more that never ends is set back, and does not keep others out
+        let asked = app.clone();
+        let work = |_: &App, turn: &Arc<Turn>| {
+            while !turn.is_set() {
+                std::thread::yield_now();
+            }
+            Err(ApiError::unavailable("it was told to end"))
+        };
+        endless.push(tokio::spawn(async move { on_query_thread(&asked, work).await }));
+        while app.queries.set_back() == 0 {
+            tokio::task::yield_now().await;
+        }
+        on_query_thread(&app, |_, _| Ok(Json::new())).await.expect("a small query is answered");
+        // what reads files is not small either
+        let asked = app.clone();
+        let work = |_: &App, turn: &Arc<Turn>| match turn.may_wait() {
+            true => Ok(Json::new()),
+            false => Err(ApiError::unavailable("to be begun again")),
+        };
+        let reading = tokio::spawn(async move { on_query_thread(&asked, work).await });
+        while app.queries.set_back() < 2 {
+            tokio::task::yield_now().await;
+        }
+        endless.iter().for_each(tokio::task::JoinHandle::abort);
+        reading.await.unwrap().expect("it is answered when its turn has come");
+        until_idle(&app).await;
+        tokio::task::spawn_blocking(move || node.stop()).await.unwrap();
+    }
+
+    /// A query that does not end is refused, for it is not small; one that does is answered.
+    #[tokio::test(flavor = "multi_thread")]
+    async fn only_small_queries_are_answered_while_the_process_holds_too_much() {
+        let dir = tempfile::tempdir().unwrap();
+        let told = Arc::new(Told::default());
+        let world = World { resident: Some(Arc::clone(&told) as _), ..World::real(Arc::new(SystemClock)) };
+        let node = crate::Node::start_in(small_settings(dir.path()), world).unwrap();
+        let app = App::new(node.clone());
+        told.bytes.store(u64::MAX, Ordering::Relaxed);
+        let endless = |_: &App, turn: &Arc<Turn>| {
+            while !turn.is_set() {
+                std::thread::yield_now();
+            }
+            Err(ApiError::unavailable("it was told to end"))
+        };
+        let reads_files = |_: &App, turn: &Arc<Turn>| match turn.may_wait() {
+            true => Ok(Json::new()),
+            false => Err(ApiError::unavailable("it was told to end")),
+        };
+        while node.shared().headroom.check().is_ok() {
+            tokio::task::yield_now().await; // somebody looked before
+        }
+        for refused in [on_query_thread(&app, endless).await, on_query_thread(&app, reads_files).await] {
+            let text = format!("{:?}", refused.expect_err("it is not small"));
+            assert!(text.contains("503") && text.contains(headroom::REASON), "{text}");
+        }
+        on_query_thread(&app, |_, _| Ok(Json::new())).await.expect("a small query is answered");
+        told.bytes.store(0, Ordering::Relaxed);
+        while node.shared().headroom.check().is_err() {
+            tokio::task::yield_now().await;
+        }
+        on_query_thread(&app, reads_files).await.expect("the shortage is over");
+        until_idle(&app).await;
+        tokio::task::spawn_blocking(move || node.stop()).await.unwrap();
+    }
+}

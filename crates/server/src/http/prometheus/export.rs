@@ -1,0 +1,308 @@
+//! All samples of some series, as a stream: whatever their number, the memory is that of one series and a few
+//! pieces of text.
+//!
+//! ```text
+//!   source ─one series─▶ text ─pieces of 64 KiB─▶ channel ─▶ connection
+//!   (a thread for blocking work, which waits for the reader)
+//! ```
+//!
+//! The answer begins with the first piece, so what fails before has a status. What fails later breaks the
+//! connection off: a chunked answer without its end, and OpenMetrics without its `# EOF`.
+//!
+//! Files that an export reads are not swept, however long it takes. Should another process delete one, the export fails.
+//!
+//! What is left out since a file is damaged is named in headers [`WARNING`], or in trailers where it turned out later.
+
+mod format;
+mod pieces;
+mod seen;
+
+use super::admission::{CancelOnDrop, TRIES_MAX, wait_for_series_of};
+use super::metadata::Selectors;
+use crate::http::App;
+use crate::http::error::ApiError;
+use crate::http::params::Params;
+use crate::http::tenant::tenant_of;
+use crate::query_source::Source;
+use crate::refusal::Refusal;
+use axum::body::Body;
+use axum::extract::State;
+use axum::http::{HeaderMap, HeaderValue, header};
+use axum::response::Response;
+use format::Format;
+use model::{LabelsRef, Samples, TenantId, TimeRange};
+use pieces::{PIECES_BYTES, Piece, Pieces, Stop, Stream, WARNING};
+use query::{Allowance, Interrupt, Matcher, QueryError, Select, SeriesSource};
+use seen::Given;
+use std::sync::Arc;
+use tokio::sync::mpsc;
+
+/// Pieces that wait for the reader.
+const PIECES_WAITING: usize = 4;
+
+pub(crate) async fn export(
+    State(app): State<App>,
+    headers: HeaderMap,
+    params: Params,
+) -> Result<Response, ApiError> {
+    let tenant = tenant_of(&headers)?;
+    let (format, range) = (Format::of(&params)?, params.range()?);
+    let selectors = Selectors::of(&params, true)?;
+    wait_for_series_of(&app, &tenant).await?;
+    let Some(pass) = app.exporting.enter() else {
+        let message = format!("too many exports: {} run already", app.exporting.limit());
+        return Err(ApiError::unavailable(message));
+    };
+    app.node.shared().headroom.check()?;
+    let memory = Arc::new(app.node.shared().answers.reserve(PIECES_BYTES).map_err(Refusal::from)?);
+    let held = Arc::clone(&memory);
+    let (pieces, mut written) = mpsc::channel(PIECES_WAITING);
+    let cancel = CancelOnDrop::new();
+    let cancelled: Arc<dyn Interrupt> = cancel.flag();
+    tokio::task::spawn_blocking(move || {
+        let settings = app.node.settings();
+        let share_bytes = settings.budget.export_share_bytes(settings.query_concurrency);
+        let mut parsed = Allowance::new(share_bytes).until(Arc::clone(&cancelled));
+        let done = selectors.parse(&mut parsed).map_err(Stop::Failed).and_then(|selectors| {
+            // sixteen bytes hold a sample
+            let samples_max = share_bytes.saturating_sub(parsed.spent_bytes()) / 16;
+            let ask = Ask { app: &app, tenant, selectors: &selectors, range, samples_max, cancelled };
+            let mut out = Pieces::new(format, &pieces, app.node.shared().answers.clone());
+            ask.all_or_again(&mut out).and_then(|()| out.end())
+        });
+        if let Err(Stop::Failed(error)) = done {
+            // nobody may be there to hear it
+            let _ = pieces.blocking_send(Err(error));
+        }
+        drop((pass, held));
+    });
+    let (mut first, mut known) = (None, HeaderMap::new());
+    while first.is_none() {
+        match written.recv().await.transpose()? {
+            Some(Piece::Text(text)) => first = Some(text),
+            Some(Piece::Warning(warning)) => _ = known.append(WARNING, warning),
+            None => break,
+        }
+    }
+    let mut response = Response::new(Body::new(Stream::new(first, written, cancel, memory)));
+    response.headers_mut().extend(known);
+    response.headers_mut().insert(header::TRAILER, HeaderValue::from_name(WARNING));
+    let content_type = HeaderValue::from_static(format.content_type());
+    response.headers_mut().insert(header::CONTENT_TYPE, content_type);
+    Ok(response)
+}
+
+/// What is wanted, and of whom.
+struct Ask<'a> {
+    app: &'a App,
+    tenant: TenantId,
+    selectors: &'a [Vec<Matcher>],
+    range: TimeRange,
+    samples_max: u64,
+    cancelled: Arc<dyn Interrupt>,
+}
+
+impl Ask<'_> {
+    /// Begins again where what it reads has moved on into tables, and leaves out what it gave before.
+    fn all_or_again(&self, out: &mut Pieces<'_>) -> Result<(), Stop> {
+        let mut given = Given::new(&self.app.node);
+        let mut tries = 0;
+        loop {
+            tries += 1;
+            let before = given.len();
+            let cancelled = Arc::clone(&self.cancelled);
+            let source = Source::new(&self.app.node, self.tenant.clone(), self.samples_max, cancelled);
+            match self.all(&source, out, &mut given) {
+                Err(Stop::Failed(_)) if source.is_outlived() && given.is_whole() => {
+                    tries = if given.len() > before { 0 } else { tries };
+                }
+                Err(Stop::Failed(_)) if source.is_outlived() && out.take_back() => {
+                    given = Given::new(&self.app.node);
+                }
+                done => return done,
+            }
+            if tries >= TRIES_MAX {
+                let message = "what it reads moves on faster than it can be read";
+                return Err(Stop::Failed(ApiError::unavailable(message)));
+            }
+        }
+    }
+
+    /// Writes the series of all selectors, each once.
+    fn all(&self, source: &Source<'_>, out: &mut Pieces<'_>, given: &mut Given) -> Result<(), Stop> {
+        let failed = |e| Stop::Failed(ApiError::from(QueryError::from(e)));
+        let mut samples = Samples::default();
+        for (i, matchers) in self.selectors.iter().enumerate() {
+            let mut set = source.select(&Select { matchers, range: self.range }).map_err(failed)?;
+            out.warn(&source.left_out())?;
+            while set.next(&mut samples).map_err(failed)? {
+                let labels = set.labels();
+                let before = &self.selectors[..i];
+                let is_new =
+                    !samples.is_empty() && !before.iter().any(|matchers| matches_all(matchers, labels));
+                if is_new && !given.has(labels) {
+                    out.series(labels, &samples)?;
+                    given.add(labels);
+                }
+            }
+            drop(set);
+            if source.has_lost_files() {
+                let message = "a file of the table was deleted while it was read: export again";
+                return Err(Stop::Failed(ApiError::unavailable(message)));
+            }
+            out.warn(&source.left_out())?;
+        }
+        Ok(())
+    }
+}
+
+fn matches_all(matchers: &[Matcher], labels: LabelsRef<'_>) -> bool {
+    matchers.iter().all(|m| m.matches(labels.get(&m.name).unwrap_or("")))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::format::LINE_SAMPLES;
+    use super::pieces::PIECE_BYTES;
+    use super::*;
+    use crate::seal::tests::{node_with, write_of};
+    use model::Labels;
+    use protocol::exposition::Dialect;
+    use protocol::{exposition, jsonl};
+    use std::sync::atomic::AtomicBool;
+    use stdx::budget::Account;
+    use stdx::clock::{Clock, SystemClock};
+
+    /// However long a line, what is held of it is a piece, and pieces are paid for.
+    #[test]
+    fn long_lines_go_out_in_small_pieces() {
+        let account = Account::new("answers", 10_000);
+        let labels = Labels::from_pairs(&[("__name__", "m")]);
+        let control = "\u{1}".repeat(16_000);
+        let long = Labels::from_pairs(&[("__name__", "m"), ("a", &control), ("b", &control)]);
+        let mut samples = Samples::default();
+        (0..30_000).for_each(|i| samples.push(i, f64::from(i as i32) / 7.0));
+        for format in [Format::Lines { samples: 1_000_000 }, Format::Text(Dialect::Prometheus)] {
+            let (pieces, mut written) = mpsc::channel(1000);
+            let mut out = Pieces::new(format, &pieces, account.clone());
+            assert!(out.series(labels.as_ref(), &samples).is_ok() && out.end().is_ok());
+            let mut text = Vec::new();
+            while let Ok(Ok(Piece::Text(piece))) = written.try_recv() {
+                assert!(piece.len() <= 2 * PIECE_BYTES, "{} bytes in one piece", piece.len());
+                text.extend_from_slice(&piece);
+            }
+            let mut whole = Vec::new();
+            match format {
+                Format::Lines { .. } => {
+                    jsonl::put_line(&mut whole, labels.as_ref(), &samples.timestamps, &samples.values);
+                }
+                Format::Text(dialect) => {
+                    let (times, values) = (&samples.timestamps, &samples.values);
+                    exposition::put_samples(&mut whole, dialect, labels.as_ref(), times, values);
+                }
+            }
+            assert!(text == whole, "cut in pieces it is another text");
+            assert_eq!(account.used_bytes(), 0);
+        }
+        let (pieces, _written) = mpsc::channel(1000);
+        let mut out = Pieces::new(Format::Lines { samples: 1000 }, &pieces, account.clone());
+        assert!(matches!(out.series(long.as_ref(), &samples), Err(Stop::Failed(_))), "nobody pays for it");
+    }
+
+    #[tokio::test(flavor = "multi_thread")]
+    async fn an_export_goes_on_when_what_it_reads_moves_on() {
+        let dir = tempfile::tempdir().unwrap();
+        let node = node_with(dir.path(), |_| ()).await;
+        let base_ms = SystemClock.now_ms() - 60_000;
+        for round in 0..400 {
+            write_of(&node, &TenantId::anonymous(), base_ms + round).await;
+        }
+        let (pieces, mut written) = mpsc::channel(1);
+        let app = App::new(node.clone());
+        let exporter = tokio::task::spawn_blocking(move || {
+            let cancelled = Arc::new(AtomicBool::new(false));
+            let (tenant, selectors) = (TenantId::anonymous(), [Vec::new()]);
+            let ask = Ask {
+                app: &app,
+                tenant,
+                selectors: &selectors,
+                range: TimeRange::ALL,
+                samples_max: 1_000_000,
+                cancelled,
+            };
+            let account = app.node.shared().answers.clone();
+            let mut out = Pieces::new(Format::Lines { samples: LINE_SAMPLES }, &pieces, account);
+            ask.all_or_again(&mut out).and_then(|()| out.end()).is_ok()
+        });
+        let mut text = Vec::new();
+        while let Some(Ok(piece)) = written.recv().await {
+            let Piece::Text(piece) = piece else { panic!("nothing is left out") };
+            text.extend_from_slice(&piece);
+            // a release that did not wait any longer
+            let pins = &node.shared().lake.pins;
+            pins.outlive(pins.end_generation());
+        }
+        assert!(exporter.await.unwrap());
+        assert!(text.len() > 4 * PIECE_BYTES, "{} bytes: too little to be interrupted", text.len());
+        let mut lines: Vec<_> = text.split(|b| *b == b'\n').filter(|line| !line.is_empty()).collect();
+        lines.sort_unstable();
+        lines.dedup();
+        assert_eq!(lines.len(), 50, "each series once, and whole");
+        assert_eq!(text.iter().filter(|b| **b == b'\n').count(), 50);
+        tokio::task::spawn_blocking(move || node.stop()).await.unwrap();
+    }
+
+    /// Series that are too large for one window of a file together.
+    async fn write_much(node: &crate::Node) {
+        let (mut rng, base_ms) = (stdx::rng::Rng::new(5), SystemClock.now_ms() - 3_600_000);
+        for i in 0..40 {
+            let labels = Labels::from_pairs(&[("__name__", &format!("m{i:02}"))]);
+            let times: Vec<_> = (0..10_000).map(|n| base_ms + n * 100).collect();
+            let values: Vec<_> = times.iter().map(|_| rng.unit()).collect();
+            let mut encoder = protocol::encode::V1Encoder::new();
+            encoder.series(labels.as_ref(), &times, &values);
+            let body = encoder.finish().to_vec();
+            let memory = node.shared().inflight.reserve(body.len() as u64).unwrap();
+            let (tenant, version) = (TenantId::anonymous(), protocol::remote_write::Version::V1);
+            crate::ingest::write(node, tenant, version, body, memory).await.unwrap();
+        }
+    }
+
+    /// What another process does whose grace is too short.
+    fn delete_files(dir: &std::path::Path) {
+        for entry in std::fs::read_dir(dir).unwrap().map(Result::unwrap) {
+            match entry.file_type().unwrap().is_dir() {
+                true => delete_files(&entry.path()),
+                false if entry.path().extension().is_some_and(|e| e == "parquet") => {
+                    std::fs::remove_file(entry.path()).unwrap();
+                }
+                false => {}
+            }
+        }
+    }
+
+    #[tokio::test(flavor = "multi_thread")]
+    async fn an_export_whose_files_are_deleted_meanwhile_is_broken_off() {
+        let dir = tempfile::tempdir().unwrap();
+        let node = node_with(dir.path(), |_| ()).await;
+        write_much(&node).await;
+        crate::seal::flush::flush(&node).await.unwrap();
+        let (pieces, mut written) = mpsc::channel(1);
+        let app = App::new(node.clone());
+        let exporter = tokio::task::spawn_blocking(move || {
+            let (cancelled, selectors) = (Arc::new(AtomicBool::new(false)), [Vec::new()]);
+            let (tenant, range) = (TenantId::anonymous(), TimeRange::ALL);
+            let (selectors, samples_max) = (&selectors, 1_000_000);
+            let ask = Ask { app: &app, tenant, selectors, range, samples_max, cancelled };
+            let account = app.node.shared().answers.clone();
+            let mut out = Pieces::new(Format::Lines { samples: LINE_SAMPLES }, &pieces, account);
+            let done = ask.all_or_again(&mut out).and_then(|()| out.end());
+            matches!(done, Err(Stop::Failed(_)))
+        });
+        assert!(matches!(written.recv().await, Some(Ok(Piece::Text(_)))));
+        delete_files(&dir.path().join("tables"));
+        while written.recv().await.is_some() {}
+        assert!(exporter.await.unwrap(), "it must not end as if it were whole");
+        tokio::task::spawn_blocking(move || node.stop()).await.unwrap();
+    }
+}

@@ -1,0 +1,213 @@
+//! Text on its way to the reader: made on one thread, sent by another.
+
+use super::PIECES_WAITING;
+use super::format::Format;
+use crate::http::error::ApiError;
+use crate::http::prometheus::admission::CancelOnDrop;
+use crate::refusal::Refusal;
+use axum::body::HttpBody;
+use axum::http::{HeaderMap, HeaderName, HeaderValue};
+use bytes::Bytes;
+use hyper::body::Frame;
+use model::{LabelsRef, Samples};
+use protocol::{exposition, jsonl};
+use std::collections::HashSet;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll, ready};
+use stdx::budget::{Account, Reservation};
+use tokio::sync::mpsc::{Receiver, Sender};
+
+/// Text that is sent together.
+pub(super) const PIECE_BYTES: usize = 64 << 10;
+
+/// Numbers that are written before it is looked whether a piece is full.
+const NUMBERS: usize = 512;
+
+/// What the numbers of a sample take as text, at the most.
+const NUMBERS_BYTES: usize = 64;
+
+/// Size of a piece unless labels are long: [`PIECE_BYTES`], and what is written up to the next check.
+const PIECE_CAPACITY: usize = PIECE_BYTES + NUMBERS * NUMBERS_BYTES;
+
+/// Pieces of one export: those that wait for the reader, and those that are filled, handed over and sent.
+const PIECES_HELD: usize = PIECES_WAITING + 4;
+
+/// What an export buys before it begins.
+pub(super) const PIECES_BYTES: u64 = (PIECES_HELD * PIECE_CAPACITY) as u64;
+
+/// What is missing from the export, and why.
+pub(super) const WARNING: HeaderName = HeaderName::from_static("x-floodmark-warning");
+
+/// The reader is gone, or storage could not answer.
+pub(super) enum Stop {
+    Gone,
+    Failed(ApiError),
+}
+
+/// What goes to the reader.
+pub(super) enum Piece {
+    Text(Bytes),
+    Warning(HeaderValue),
+}
+
+/// Text on its way out.
+pub(super) struct Pieces<'a> {
+    format: Format,
+    pieces: &'a Sender<Result<Piece, ApiError>>,
+    piece: Vec<u8>,
+    /// What the reader was warned of.
+    warned: HashSet<String>,
+    /// Something is on its way: nothing can be taken back.
+    has_sent: bool,
+    /// Pays for pieces that hold more than is bought for each.
+    account: Account,
+}
+
+/// A piece's text, and what more it holds than is bought for each.
+struct Oversized {
+    text: Vec<u8>,
+    _memory: Reservation,
+}
+
+impl AsRef<[u8]> for Oversized {
+    fn as_ref(&self) -> &[u8] {
+        &self.text
+    }
+}
+
+impl<'a> Pieces<'a> {
+    pub(super) fn new(format: Format, pieces: &'a Sender<Result<Piece, ApiError>>, account: Account) -> Self {
+        let piece = Vec::with_capacity(PIECE_CAPACITY);
+        Self { format, pieces, piece, warned: HashSet::new(), has_sent: false, account }
+    }
+
+    /// Says what is missing, each thing once.
+    pub(super) fn warn(&mut self, warnings: &[String]) -> Result<(), Stop> {
+        for warning in warnings {
+            if self.warned.insert(warning.clone()) {
+                let text: String = warning.chars().map(|c| if c.is_control() { ' ' } else { c }).collect();
+                let Ok(value) = HeaderValue::from_bytes(text.as_bytes()) else { continue };
+                self.pieces.blocking_send(Ok(Piece::Warning(value))).map_err(|_| Stop::Gone)?;
+            }
+        }
+        Ok(())
+    }
+
+    pub(super) fn series(&mut self, labels: LabelsRef<'_>, samples: &Samples) -> Result<(), Stop> {
+        match self.format {
+            Format::Lines { samples: on_a_line } => {
+                let lines = samples.timestamps.chunks(on_a_line).zip(samples.values.chunks(on_a_line));
+                lines.into_iter().try_for_each(|(times, values)| self.line(labels, times, values))
+            }
+            Format::Text(dialect) => {
+                // each sample repeats the labels
+                let rows = (PIECE_BYTES / (labels.as_bytes().len() + NUMBERS_BYTES)).max(1);
+                for (times, values) in samples.timestamps.chunks(rows).zip(samples.values.chunks(rows)) {
+                    exposition::put_samples(&mut self.piece, dialect, labels, times, values);
+                    self.send_if_full()?;
+                }
+                Ok(())
+            }
+        }
+    }
+
+    /// A line of JSON, however long: what is held of it is a piece.
+    fn line(&mut self, labels: LabelsRef<'_>, times: &[i64], values: &[f64]) -> Result<(), Stop> {
+        jsonl::begin_line(&mut self.piece, labels);
+        for (i, values) in values.chunks(NUMBERS).enumerate() {
+            jsonl::put_values(&mut self.piece, i * NUMBERS, values);
+            self.send_if_full()?;
+        }
+        jsonl::begin_timestamps(&mut self.piece);
+        for (i, times) in times.chunks(NUMBERS).enumerate() {
+            jsonl::put_timestamps(&mut self.piece, i * NUMBERS, times);
+            self.send_if_full()?;
+        }
+        jsonl::end_line(&mut self.piece);
+        self.send_if_full()
+    }
+
+    fn send_if_full(&mut self) -> Result<(), Stop> {
+        if self.piece.len() >= PIECE_BYTES { self.send() } else { Ok(()) }
+    }
+
+    /// Takes back what was written; `false` where some of it is on its way.
+    pub(super) fn take_back(&mut self) -> bool {
+        if !self.has_sent {
+            self.piece.clear();
+        }
+        !self.has_sent
+    }
+
+    fn send(&mut self) -> Result<(), Stop> {
+        self.has_sent = true;
+        let text = std::mem::replace(&mut self.piece, Vec::with_capacity(PIECE_CAPACITY));
+        let text = match text.capacity().saturating_sub(PIECE_CAPACITY) {
+            0 => text.into(),
+            more => {
+                let memory = self.account.reserve(more as u64);
+                let memory = memory.map_err(|full| Stop::Failed(Refusal::from(full).into()))?;
+                Bytes::from_owner(Oversized { text, _memory: memory })
+            }
+        };
+        self.pieces.blocking_send(Ok(Piece::Text(text))).map_err(|_| Stop::Gone)
+    }
+
+    pub(super) fn end(&mut self) -> Result<(), Stop> {
+        self.piece.extend_from_slice(self.format.end());
+        if self.piece.is_empty() { Ok(()) } else { self.send() }
+    }
+}
+
+/// The answer's body.
+pub(super) struct Stream {
+    first: Option<Bytes>,
+    written: Receiver<Result<Piece, ApiError>>,
+    /// What turned out to be missing after the answer had begun.
+    warnings: HeaderMap,
+    _cancel: CancelOnDrop,
+    /// What its pieces take.
+    _memory: Arc<Reservation>,
+}
+
+impl Stream {
+    /// Begins with `first`. What is written is not wanted any more when the stream is dropped.
+    pub(super) fn new(
+        first: Option<Bytes>,
+        written: Receiver<Result<Piece, ApiError>>,
+        cancel: CancelOnDrop,
+        memory: Arc<Reservation>,
+    ) -> Self {
+        Self { first, written, warnings: HeaderMap::new(), _cancel: cancel, _memory: memory }
+    }
+}
+
+impl HttpBody for Stream {
+    type Data = Bytes;
+    type Error = ApiError;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, ApiError>>> {
+        if let Some(first) = self.first.take() {
+            return Poll::Ready(Some(Ok(Frame::data(first))));
+        }
+        loop {
+            return Poll::Ready(match ready!(self.written.poll_recv(context)) {
+                Some(Ok(Piece::Text(text))) => Some(Ok(Frame::data(text))),
+                Some(Ok(Piece::Warning(warning))) => {
+                    self.warnings.append(WARNING, warning);
+                    continue;
+                }
+                Some(Err(error)) => {
+                    tracing::warn!(%error, "an export broke off");
+                    Some(Err(error))
+                }
+                None if self.warnings.is_empty() => None,
+                None => Some(Ok(Frame::trailers(std::mem::take(&mut self.warnings)))),
+            });
+        }
+    }
+}

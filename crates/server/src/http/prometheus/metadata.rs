@@ -1,0 +1,235 @@
+//! What there is: labels, series, metadata, exemplars; and what this server is.
+
+use super::admission::{allowance, left_bytes, on_query_thread, wait_for_series_of};
+use super::queries::Turn;
+use super::query::{CUT, expression, go_on};
+use crate::http::App;
+use crate::http::error::ApiError;
+use crate::http::json::Json;
+use crate::http::params::Params;
+use crate::http::tenant::tenant_of;
+use crate::query_source::label_queries::{Ask, Catalog, Limited};
+use axum::extract::{Path, State};
+use axum::http::HeaderMap;
+use model::{Exemplar, Labels, LabelsRef, Metadata, TenantId};
+use query::{Allowance, Matcher, QueryErrorKind};
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+/// The Prometheus release whose HTTP interface this is; clients choose their features by it.
+const API_VERSION: &str = "3.5.0";
+
+pub(crate) async fn label_names(
+    State(app): State<App>,
+    headers: HeaderMap,
+    params: Params,
+) -> Result<Json, ApiError> {
+    let selectors = Selectors::of(&params, false)?;
+    let (range, limit) = (params.range()?, params.limit()?);
+    let tenant = tenant_of(&headers)?;
+    wait_for_series_of(&app, &tenant).await?;
+    let answer = on_query_thread(&app, move |app, turn| {
+        let mut parsed = allowance(app, Arc::clone(turn) as _);
+        let selectors = selectors.parse(&mut parsed)?;
+        let catalog = catalog_of(app, &tenant, turn, &parsed);
+        text_list(app, turn, catalog.label_names(&Ask { selectors: &selectors, range, limit })?)
+    });
+    answer.await
+}
+
+pub(crate) async fn label_values(
+    State(app): State<App>,
+    Path(name): Path<String>,
+    headers: HeaderMap,
+    params: Params,
+) -> Result<Json, ApiError> {
+    if name.is_empty() {
+        return Err(ApiError::bad_data("invalid label name: \"\""));
+    }
+    let selectors = Selectors::of(&params, false)?;
+    let (range, limit) = (params.range()?, params.limit()?);
+    let tenant = tenant_of(&headers)?;
+    wait_for_series_of(&app, &tenant).await?;
+    let answer = on_query_thread(&app, move |app, turn| {
+        let mut parsed = allowance(app, Arc::clone(turn) as _);
+        let selectors = selectors.parse(&mut parsed)?;
+        let catalog = catalog_of(app, &tenant, turn, &parsed);
+        text_list(app, turn, catalog.label_values(&name, &Ask { selectors: &selectors, range, limit })?)
+    });
+    answer.await
+}
+
+/// What a tenant has, for an answer of what is left to be held.
+fn catalog_of<'a>(app: &'a App, tenant: &'a TenantId, turn: &Arc<Turn>, parsed: &Allowance) -> Catalog<'a> {
+    let cancelled = Arc::clone(turn);
+    Catalog { node: &app.node, tenant, cancelled, memory_bytes: left_bytes(app, parsed) }
+}
+
+fn text_list(app: &App, turn: &Turn, found: Limited) -> Result<Json, ApiError> {
+    go_on(turn)?;
+    let mut json = Json::within(&app.node.shared().answers);
+    json.raw(r#"{"status":"success","data":["#);
+    for (i, text) in found.all.iter().enumerate() {
+        json.comma(i);
+        json.string(std::str::from_utf8(text).expect("BUG: labels are UTF-8"));
+    }
+    json.raw("]");
+    end(&mut json, found.cut, found.left_out);
+    json.finish()
+}
+
+pub(crate) async fn series(
+    State(app): State<App>,
+    headers: HeaderMap,
+    params: Params,
+) -> Result<Json, ApiError> {
+    let selectors = Selectors::of(&params, true)?;
+    let (range, limit) = (params.range()?, params.limit()?);
+    let tenant = tenant_of(&headers)?;
+    wait_for_series_of(&app, &tenant).await?;
+    let answer = on_query_thread(&app, move |app, turn| {
+        let mut parsed = allowance(app, Arc::clone(turn) as _);
+        let selectors = selectors.parse(&mut parsed)?;
+        let catalog = catalog_of(app, &tenant, turn, &parsed);
+        let found = catalog.series(&Ask { selectors: &selectors, range, limit })?;
+        let mut json = Json::within(&app.node.shared().answers);
+        json.raw(r#"{"status":"success","data":["#);
+        for (i, labels) in found.all.iter().enumerate() {
+            go_on(turn)?;
+            json.comma(i);
+            json.labels(LabelsRef::from_canonical(labels));
+        }
+        json.raw("]");
+        end(&mut json, found.cut, found.left_out);
+        json.finish()
+    });
+    answer.await
+}
+
+fn end(json: &mut Json, cut: bool, mut warnings: Vec<String>) {
+    if cut {
+        warnings.push(CUT.into());
+    }
+    if !warnings.is_empty() {
+        json.raw(r#","warnings":"#);
+        json.strings(&warnings);
+    }
+    json.raw("}");
+}
+
+pub(crate) async fn metadata(
+    State(app): State<App>,
+    headers: HeaderMap,
+    params: Params,
+) -> Result<Json, ApiError> {
+    let tenant = tenant_of(&headers)?;
+    wait_for_series_of(&app, &tenant).await?;
+    let limit = params.limit()?;
+    let metric = params.get("metric").map(String::from);
+    let answer = on_query_thread(&app, move |app, turn| {
+        let catalog = catalog_of(app, &tenant, turn, &allowance(app, Arc::clone(turn) as _));
+        metadata_json(app, &catalog.metadata(metric.as_deref(), limit)?)
+    });
+    answer.await
+}
+
+fn metadata_json(app: &App, all: &BTreeMap<String, Metadata>) -> Result<Json, ApiError> {
+    let mut json = Json::within(&app.node.shared().answers);
+    json.raw(r#"{"status":"success","data":{"#);
+    for (i, (metric, m)) in all.iter().enumerate() {
+        json.comma(i);
+        json.string(metric);
+        json.raw(r#":[{"type":"#);
+        json.string(m.kind.as_str());
+        json.raw(r#","help":"#);
+        json.string(&m.help);
+        json.raw(r#","unit":"#);
+        json.string(&m.unit);
+        json.raw("}]");
+    }
+    json.raw("}}");
+    json.finish()
+}
+
+pub(crate) async fn exemplars(
+    State(app): State<App>,
+    headers: HeaderMap,
+    params: Params,
+) -> Result<Json, ApiError> {
+    let tenant = tenant_of(&headers)?;
+    wait_for_series_of(&app, &tenant).await?;
+    let range = params.range()?;
+    let text = expression(&params).to_owned();
+    let answer = on_query_thread(&app, move |app, turn| {
+        let mut parsed = allowance(app, Arc::clone(turn) as _);
+        let expr = query::parse_within(&text, &mut parsed)?;
+        let selectors: Vec<_> = expr.selectors().into_iter().map(<[Matcher]>::to_vec).collect();
+        let ask = Ask { selectors: &selectors, range, limit: usize::MAX };
+        let catalog = catalog_of(app, &tenant, turn, &parsed);
+        exemplars_json(app, &catalog.exemplars(&ask)?)
+    });
+    answer.await
+}
+
+fn exemplars_json(app: &App, found: &BTreeMap<Labels, Vec<Exemplar>>) -> Result<Json, ApiError> {
+    let mut json = Json::within(&app.node.shared().answers);
+    json.raw(r#"{"status":"success","data":["#);
+    for (i, (labels, exemplars)) in found.iter().enumerate() {
+        json.comma(i);
+        json.raw(r#"{"seriesLabels":"#);
+        json.labels(labels.as_ref());
+        json.raw(r#","exemplars":["#);
+        for (i, e) in exemplars.iter().enumerate() {
+            json.comma(i);
+            json.raw(r#"{"labels":"#);
+            json.labels(e.labels.as_ref());
+            json.raw(r#","value":"#);
+            json.value(e.value);
+            json.raw(r#","timestamp":"#);
+            json.time(e.timestamp_ms);
+            json.raw("}");
+        }
+        json.raw("]}");
+    }
+    json.raw("]}");
+    json.finish()
+}
+
+pub(crate) async fn buildinfo() -> Json {
+    let mut json = Json::new();
+    json.raw(r#"{"status":"success","data":{"version":"#);
+    json.string(&format!("{API_VERSION}+floodmark.{}", env!("CARGO_PKG_VERSION")));
+    json.raw(r#","revision":"","branch":"","buildUser":"","buildDate":"","goVersion":"","application":"Floodmark"}}"#);
+    json
+}
+
+/// The `match[]` parameters.
+#[derive(Debug)]
+pub(super) struct Selectors(Vec<String>);
+
+impl Selectors {
+    /// They are not parsed here: patterns take long to compile.
+    pub(super) fn of(params: &Params, needed: bool) -> Result<Self, ApiError> {
+        let all: Vec<_> = params.all("match[]").map(str::to_owned).collect();
+        match needed && all.is_empty() {
+            true => Err(ApiError::bad_data("no match[] parameter provided")),
+            false => Ok(Self(all)),
+        }
+    }
+
+    /// All of them together within what the request may come to.
+    pub(super) fn parse(&self, allowance: &mut Allowance) -> Result<Vec<Vec<Matcher>>, ApiError> {
+        let bad = |why: &dyn std::fmt::Display| ApiError::bad_param("match[]", why);
+        let parse = |text: &String| {
+            let matchers = query::parse_selector_within(text, allowance).map_err(|e| match e.kind() {
+                QueryErrorKind::BadData => bad(&e),
+                _ => e.into(),
+            })?;
+            match matchers.iter().all(Matcher::matches_empty) {
+                true => Err(bad(&"match[] must contain at least one non-empty matcher")),
+                false => Ok(matchers),
+            }
+        };
+        self.0.iter().map(parse).collect()
+    }
+}

@@ -1,0 +1,236 @@
+//! PromQL over HTTP: instant and range queries.
+
+use super::admission::{TRIES_MAX, allowance, options, wait_for_series_of, within};
+use super::queries::Turn;
+use crate::http::App;
+use crate::http::error::ApiError;
+use crate::http::json::Json;
+use crate::http::params::Params;
+use crate::http::tenant::tenant_of;
+use crate::query_source::Source;
+use crate::settings::Detail;
+use axum::extract::State;
+use axum::http::HeaderMap;
+use model::TenantId;
+use model::caps::QUERY_POINTS_MAX;
+use query::{Answer, Expr, Interrupt, Options, QueryError, Value};
+use std::sync::Arc;
+use std::time::Duration;
+
+/// The warning of an answer that a limit cut short.
+pub(super) const CUT: &str = "results truncated due to limit";
+
+pub(crate) async fn instant(
+    State(app): State<App>,
+    headers: HeaderMap,
+    params: Params,
+) -> Result<Json, ApiError> {
+    let at_ms = params.time("time")?.unwrap_or_else(|| app.node.shared().clock.now_ms());
+    let asked = Asked::of(&app, &headers, &params)?;
+    asked.answer(&app, None, move |expr, source, options| query::instant(expr, at_ms, source, options)).await
+}
+
+pub(crate) async fn range(
+    State(app): State<App>,
+    headers: HeaderMap,
+    params: Params,
+) -> Result<Json, ApiError> {
+    let (start_ms, end_ms, step_ms) = steps_of(&params)?;
+    let asked = Asked::of(&app, &headers, &params)?;
+    let query = move |expr: &Expr, source: &Source<'_>, options: &Options<'_>| {
+        query::range(expr, start_ms, end_ms, step_ms, source, options)
+    };
+    asked.answer(&app, Some((end_ms - start_ms, step_ms)), query).await
+}
+
+/// `start`, `end` and `step`, checked as Prometheus does.
+fn steps_of(params: &Params) -> Result<(i64, i64, i64), ApiError> {
+    let (start_ms, end_ms) = (params.needed_time("start")?, params.needed_time("end")?);
+    if end_ms < start_ms {
+        return Err(ApiError::bad_param("end", "end timestamp must not be before start time"));
+    }
+    let step_ms = params
+        .duration("step")?
+        .ok_or_else(|| ApiError::bad_param("step", "cannot parse \"\" to a valid duration"))?;
+    if step_ms <= 0 {
+        return Err(ApiError::bad_param(
+            "step",
+            "zero or negative query resolution step widths are not accepted. Try a positive integer",
+        ));
+    }
+    if (end_ms - start_ms) / step_ms > QUERY_POINTS_MAX {
+        let fits = ((end_ms - start_ms) as u64).div_ceil(QUERY_POINTS_MAX as u64 * 1000);
+        return Err(ApiError::bad_data(format!(
+            "exceeded maximum resolution of 11,000 points per timeseries. Try decreasing the query resolution \
+             (?step=XX): the smallest step that fits is {fits}s"
+        )));
+    }
+    Ok((start_ms, end_ms, step_ms))
+}
+
+/// What instant and range queries have in common.
+struct Asked {
+    tenant: TenantId,
+    text: String,
+    lookback_ms: Option<i64>,
+    /// Series of the answer at the most.
+    limit: usize,
+    /// What the client allows, below what the server does.
+    timeout: Option<Duration>,
+    detail: Detail,
+}
+
+impl Asked {
+    fn of(app: &App, headers: &HeaderMap, params: &Params) -> Result<Self, ApiError> {
+        let tenant = tenant_of(headers)?;
+        let timeout_ms = params.duration("timeout")?;
+        Ok(Self {
+            text: expression(params).to_owned(),
+            lookback_ms: params.duration("lookback_delta")?,
+            limit: params.limit()?,
+            timeout: timeout_ms.map(|ms| Duration::from_millis(ms.max(0).unsigned_abs())),
+            detail: detail_of(app, params, &tenant)?,
+            tenant,
+        })
+    }
+
+    /// `steps`: what sets how much is evaluated, but for the expression: the length of the range and of a step.
+    async fn answer(
+        self,
+        app: &App,
+        steps: Option<(i64, i64)>,
+        query: impl Fn(&Expr, &Source<'_>, &Options<'_>) -> Result<Answer, QueryError> + Send + 'static,
+    ) -> Result<Json, ApiError> {
+        wait_for_series_of(app, &self.tenant).await?;
+        // equal each time that a dashboard asks again
+        let fingerprint =
+            app.queries.fingerprint(&(self.tenant.as_str(), &self.text, self.lookback_ms, steps));
+        let answer = within(app, self.timeout, Some(fingerprint), move |app, turn| {
+            let mut parsed = allowance(app, Arc::clone(turn) as _);
+            let expr = query::parse_within(&self.text, &mut parsed)?;
+            let options = options(app, &**turn, self.lookback_ms, &parsed);
+            let answer = self.evaluate(app, turn, &options, |source| query(&expr, source, &options));
+            answer_json(app, turn, answer.map_err(|error| explained(error, &options))?, self.limit)
+        });
+        answer.await
+    }
+
+    /// Begins again where what it reads moves on into tables.
+    fn evaluate(
+        &self,
+        app: &App,
+        turn: &Arc<Turn>,
+        options: &Options<'_>,
+        query: impl Fn(&Source<'_>) -> Result<Answer, QueryError>,
+    ) -> Result<Answer, QueryError> {
+        let mut tries = 0;
+        loop {
+            tries += 1;
+            let turn = Arc::clone(turn);
+            let source = Source::new(&app.node, self.tenant.clone(), options.samples_max, turn);
+            let source = source.answering_from(self.detail);
+            match query(&source) {
+                Err(_) if source.is_outlived() && tries < TRIES_MAX => {}
+                Ok(mut answer) => {
+                    answer.warnings.extend(source.left_out());
+                    return Ok(answer);
+                }
+                failed => return failed,
+            }
+        }
+    }
+}
+
+/// The parameter `query`.
+pub(super) fn expression(params: &Params) -> &str {
+    params.all("query").next().unwrap_or_default()
+}
+
+/// Adds the limit, and the settings that change it, to a `TooLarge` error.
+fn explained(error: QueryError, options: &Options<'_>) -> QueryError {
+    match error {
+        QueryError::TooLarge => QueryError::Execution(format!(
+            "{error}: one query may hold {} MiB; the share grows with --memory and shrinks with query_concurrency",
+            (options.samples_max * 16) >> 20
+        )),
+        error => error,
+    }
+}
+
+/// `resolution`: from what to answer.
+fn detail_of(app: &App, params: &Params, tenant: &TenantId) -> Result<Detail, ApiError> {
+    match params.get("resolution") {
+        None => Ok(app.node.settings().query_resolution_of(tenant)),
+        Some(text) => Detail::parse(text)
+            .ok_or_else(|| ApiError::bad_param("resolution", format!("{text:?} is not {}", Detail::WORDS))),
+    }
+}
+
+fn answer_json(app: &App, turn: &Turn, answer: Answer, limit: usize) -> Result<Json, ApiError> {
+    let mut json = Json::within(&app.node.shared().answers);
+    let mut warnings = answer.warnings;
+    json.raw(r#"{"status":"success","data":{"resultType":"#);
+    match answer.value {
+        Value::Scalar { timestamp_ms, value } => {
+            json.raw(r#""scalar","result":"#);
+            json.scalar(timestamp_ms, value);
+        }
+        Value::String { timestamp_ms, value } => {
+            json.raw(r#""string","result":["#);
+            json.time(timestamp_ms);
+            json.raw(",");
+            json.string(&value);
+            json.raw("]");
+        }
+        Value::Vector(series) => {
+            json.raw(r#""vector","result":["#);
+            cut_at(limit, series.len(), &mut warnings);
+            for (i, (labels, timestamp_ms, value)) in series.iter().take(limit).enumerate() {
+                go_on(turn)?;
+                json.comma(i);
+                json.raw(r#"{"metric":"#);
+                json.labels(labels.as_ref());
+                json.raw(r#","value":"#);
+                json.point(*timestamp_ms, *value);
+                json.raw("}");
+            }
+            json.raw("]");
+        }
+        Value::Matrix(series) => {
+            json.raw(r#""matrix","result":["#);
+            cut_at(limit, series.len(), &mut warnings);
+            for (i, (labels, samples)) in series.iter().take(limit).enumerate() {
+                go_on(turn)?;
+                json.comma(i);
+                json.raw(r#"{"metric":"#);
+                json.labels(labels.as_ref());
+                json.raw(r#","values":"#);
+                json.points(samples);
+                json.raw("}");
+            }
+            json.raw("]");
+        }
+    }
+    json.raw("}");
+    for (name, texts) in [("warnings", &warnings), ("infos", &answer.infos)] {
+        if !texts.is_empty() {
+            json.raw(",");
+            json.string(name);
+            json.raw(":");
+            json.strings(texts);
+        }
+    }
+    json.raw("}");
+    json.finish()
+}
+
+/// To be asked while an answer is written: it can be long.
+pub(super) fn go_on(turn: &Turn) -> Result<(), ApiError> {
+    if turn.is_set() { Err(QueryError::Canceled.into()) } else { Ok(()) }
+}
+
+fn cut_at(limit: usize, len: usize, warnings: &mut Vec<String>) {
+    if len > limit {
+        warnings.push(CUT.into());
+    }
+}

@@ -1,0 +1,66 @@
+//! Is the node alive, is it ready, and what does it count.
+
+use super::App;
+use super::error::WriteError;
+use crate::refusal::Refusal;
+use axum::extract::State;
+use axum::http::header;
+use axum::response::{IntoResponse, Response};
+
+/// Answers as long as the process does.
+pub(crate) async fn healthy() -> &'static str {
+    "Floodmark is healthy.\n"
+}
+
+/// Depends on this node's own state only: replay is done, and it is not stopping.
+pub(crate) async fn ready(State(app): State<App>) -> Response {
+    match (app.node.is_ready(), app.node.is_stopping()) {
+        (true, _) => "Floodmark is ready.\n".into_response(),
+        (_, true) => WriteError(Refusal::stopping()).into_response(),
+        _ => WriteError(app.node.shared().replaying()).into_response(),
+    }
+}
+
+/// The node's own metrics as Prometheus text.
+pub(crate) async fn metrics(State(app): State<App>) -> Response {
+    // A client may pipeline hundreds of requests, and hyper answers all that are ready in one poll of the connection. So
+    // others have their turn before each, and of several clients one at a time keeps one worker busy.
+    let _one_at_a_time = app.rendering.lock().await;
+    tokio::task::yield_now().await;
+    let text = app.node.registry().render();
+    ([(header::CONTENT_TYPE, "text/plain; version=0.0.4; charset=utf-8")], text).into_response()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::ingest::tests::small_node;
+    use std::cell::Cell;
+
+    #[tokio::test(flavor = "current_thread")]
+    async fn metrics_leave_their_worker_to_other_tasks() {
+        const REQUESTS: usize = 20;
+        let dir = tempfile::tempdir().unwrap();
+        let node = small_node(dir.path());
+        let app = App::new(node.clone());
+        let turns = Cell::new(0);
+        let scrapes = async {
+            for _ in 0..REQUESTS {
+                assert_eq!(metrics(State(app.clone())).await.status(), 200);
+            }
+            turns.get()
+        };
+        let other = async {
+            loop {
+                tokio::task::yield_now().await;
+                turns.set(turns.get() + 1);
+            }
+        };
+        tokio::select! {
+            biased;
+            others_turns = scrapes => assert!(others_turns >= REQUESTS - 1, "{others_turns} turns"),
+            () = other => {}
+        }
+        node.stop();
+    }
+}

@@ -1,0 +1,276 @@
+//! The path of a written batch, top to bottom.
+//!
+//! ```text
+//!   body ─▶ arrive: may it come in? ─▶ resolve: decode, check times, look keys up
+//!        ─▶ store: submit to owners, wait until durable ─▶ outcome
+//! ```
+
+mod decoders;
+mod route;
+pub(crate) mod submission;
+#[cfg(test)]
+pub(crate) mod tests;
+
+pub(crate) use decoders::Decoders;
+
+use crate::ingest::submission::{Outcome, Submission};
+use crate::limits::shortage::Advice;
+use crate::node::Node;
+use crate::partition::Command;
+use crate::refusal::Refusal;
+use model::TenantId;
+use protocol::remote_write::Version;
+pub(crate) use route::{Answer, Prepared, prepare};
+use std::sync::mpsc::TrySendError;
+use std::time::{Duration, Instant};
+use stdx::budget::Reservation;
+
+/// Bodies up to this size are decoded where they are; larger ones on a thread of their own, so that no task
+/// holds up the others for longer than about half a millisecond.
+const INLINE_BYTES_MAX: usize = 1 << 20;
+
+/// How long a request waits for replay to end before it is told to come back.
+const REPLAY_WAIT: Duration = Duration::from_secs(5);
+const REPLAY_POLL: Duration = Duration::from_millis(10);
+
+/// A request that was refused, wholly or in part, and may or may not be sent again as [`Refusal::kind`] says.
+/// Repeating it neither loses nor doubles what is stored already.
+#[derive(Debug, Clone, thiserror::Error)]
+#[error("{refusal}")]
+pub(crate) struct Unwritten {
+    /// Why.
+    pub refusal: Refusal,
+    /// Samples of it that are durable all the same.
+    pub samples: u64,
+    /// Exemplars likewise.
+    pub exemplars: u64,
+}
+
+impl<R: Into<Refusal>> From<R> for Unwritten {
+    fn from(refusal: R) -> Self {
+        Self { refusal: refusal.into(), samples: 0, exemplars: 0 }
+    }
+}
+
+/// A request's body, and what holds its memory.
+#[derive(Debug)]
+pub(crate) struct Arrived {
+    tenant: TenantId,
+    version: Version,
+    body: Vec<u8>,
+    memory: Reservation,
+    decoded_bytes: usize,
+    began: Instant,
+}
+
+impl Arrived {
+    /// It is decoded on a thread of its own.
+    pub(crate) const fn is_large(&self) -> bool {
+        self.decoded_bytes > INLINE_BYTES_MAX
+    }
+}
+
+/// Writes one request. What is counted as stored, in either case, is durable and can be queried.
+///
+/// `memory` already holds the body's bytes; it grows by what the request turns out to need.
+#[cfg(test)]
+pub(crate) async fn write(
+    node: &Node,
+    tenant: TenantId,
+    version: Version,
+    body: Vec<u8>,
+    memory: Reservation,
+) -> Result<Outcome, Unwritten> {
+    let arrived = arrive(node, tenant, version, body, memory).await?;
+    store(node, resolve(node, arrived).await?).await
+}
+
+/// Looks whether the request may come in at all.
+pub(crate) async fn arrive(
+    node: &Node,
+    tenant: TenantId,
+    version: Version,
+    body: Vec<u8>,
+    memory: Reservation,
+) -> Result<Arrived, Refusal> {
+    let began = Instant::now();
+    wait_for_replay(node).await;
+    check_state(node, &tenant)?;
+    let decoded_bytes = protocol::remote_write::decoded_len(&body)?;
+    node.shared().metrics.body_bytes.add(body.len() as u64);
+    Ok(Arrived { tenant, version, body, memory, decoded_bytes, began })
+}
+
+/// Decodes the request and looks its series up.
+pub(crate) async fn resolve(node: &Node, arrived: Arrived) -> Result<Resolved, Refusal> {
+    let _passing = node.shared().traffic.enter();
+    let is_large = arrived.is_large();
+    let Arrived { tenant, version, body, memory, began, .. } = arrived;
+    let prepared = if is_large {
+        let node = node.clone();
+        let task = tokio::task::spawn_blocking(move || prepare(&node, &tenant, version, body, memory));
+        task.await.map_err(|e| internal(format!("decoding failed: {e}")))?
+    } else {
+        prepare(node, &tenant, version, body, memory)
+    };
+    Ok(Resolved { prepared: prepared?, began })
+}
+
+/// A request whose series are looked up.
+pub(crate) struct Resolved {
+    prepared: Prepared,
+    began: Instant,
+}
+
+impl Resolved {
+    /// Some of its series are new.
+    pub(crate) const fn creates(&self) -> bool {
+        self.prepared.creates
+    }
+
+    /// What it holds until it is answered.
+    pub(crate) const fn bytes(&self) -> u64 {
+        self.prepared.bytes
+    }
+}
+
+/// Hands each owner its share, and waits until all of it is durable.
+pub(crate) async fn store(node: &Node, resolved: Resolved) -> Result<Outcome, Unwritten> {
+    let _passing = node.shared().traffic.enter();
+    let Resolved { prepared: Prepared { submissions, mut outcome, creates, .. }, began } = resolved;
+    // Also where one partition refuses its share the others are waited for: what they stored is part of the answer.
+    let Submitted { answers, mut refused } = submit(node, submissions);
+    for answer in answers {
+        match answer.await {
+            Ok(Ok(share)) => outcome.add(share),
+            Ok(Err(refusal)) => _ = refused.get_or_insert(refusal),
+            Err(_) => _ = refused.get_or_insert_with(|| internal("a partition's owner is gone".into())),
+        }
+    }
+    if refused.is_none() && outcome.clock_in_doubt {
+        refused = Some(Refusal::busy("clock", repeat(&outcome)));
+    }
+    if refused.is_none()
+        && let Some(reason) = outcome.no_room
+    {
+        let advice = node.shared().head_shortage.lock().met(node.shared().clock.instant());
+        let busy = || Refusal::busy(reason, repeat(&outcome));
+        refused = (advice == Advice::Repeat).then(busy);
+    }
+    if let Some(refusal) = refused {
+        return Err(Unwritten { refusal, samples: outcome.samples, exemplars: outcome.exemplars });
+    }
+    let metrics = &node.shared().metrics;
+    let seconds = if creates { &metrics.seconds_new } else { &metrics.seconds_known };
+    seconds.observe(began.elapsed().as_secs_f64());
+    metrics.refused_samples.add(outcome.refused_samples);
+    metrics.refused_exemplars.add(outcome.refused_exemplars);
+    Ok(outcome)
+}
+
+fn repeat(outcome: &Outcome) -> String {
+    format!("{}retry the request: samples that are stored already are not duplicated", outcome.report())
+}
+
+/// A replay is short: who comes in the middle of it waits here, inside the bounds on what is in flight,
+/// rather than being sent away for whole seconds.
+pub(crate) async fn wait_for_replay(node: &Node) {
+    let began = Instant::now();
+    while !node.is_ready() && !node.is_stopping() && began.elapsed() < REPLAY_WAIT {
+        tokio::time::sleep(REPLAY_POLL).await;
+    }
+}
+
+pub(crate) fn check_state(node: &Node, tenant: &TenantId) -> Result<(), Refusal> {
+    if node.is_stopping() {
+        return Err(Refusal::stopping());
+    }
+    if !node.is_ready() {
+        return Err(node.shared().replaying());
+    }
+    node.shared().lake.closed.check(tenant)?;
+    let (used, limit) = (node.shared().head_bytes(), node.budget().head_bytes);
+    node.shared().head_peaks(used);
+    if used >= limit {
+        let message = format!(
+            "the head is full: it holds {} MiB of {} MiB; it grows with --memory",
+            used >> 20,
+            limit >> 20
+        );
+        return Err(Refusal::busy("head_full", message));
+    }
+    if let Some(percent) = node.shared().lake.laggards.head_percent(tenant)
+        && node.shared().is_filled_to(percent)
+    {
+        let message = format!(
+            "samples of tenant {tenant} cannot leave memory, which is {percent} % full, since its table cannot be written; \
+             the server's log says why"
+        );
+        return Err(Refusal::busy("table_unwritable", message));
+    }
+    check_tenant(node, tenant)
+}
+
+/// Refuses a tenant beyond the limits: it takes a slot and memory before its first series, even with metadata alone.
+/// For one that has tables only the room for series counts.
+fn check_tenant(node: &Node, tenant: &TenantId) -> Result<(), Refusal> {
+    let shared = node.shared();
+    let most = node.settings().tenants_max;
+    let (mut is_new, mut is_full) = (true, false);
+    for partition in node.partitions() {
+        let head = partition.head.read();
+        let is_known = head.tenant(tenant).is_some();
+        is_full |= !is_known && head.tenant_count() >= most;
+        is_new &= !is_known;
+    }
+    let is_known = |tenant| shared.lake.tables.is_known(tenant);
+    if is_full && !is_known(tenant) {
+        let message = format!("no room for a new tenant: there are {most} (setting tenants)");
+        return Err(Refusal::busy("tenants", message));
+    }
+    if !is_new {
+        return Ok(());
+    }
+    shared.headroom.check()?;
+    shared.room_for_series().map_err(|error| Refusal::busy("head_full", error.to_string()))?;
+    if is_known(tenant) || shared.new_tenants.lock().admit(tenant, shared.clock.instant()) {
+        return Ok(());
+    }
+    let message = format!(
+        "too many new tenants: the limit is {} at once, then {} a minute (settings tenant_burst, tenants_per_minute)",
+        node.settings().tenant_burst,
+        node.settings().tenants_per_minute
+    );
+    Err(Refusal::busy("tenant_rate", message))
+}
+
+/// What owners were given.
+pub(crate) struct Submitted {
+    /// Of those that took it.
+    pub(crate) answers: Vec<Answer>,
+    /// Why one did not. What comes after it was not submitted.
+    pub(crate) refused: Option<Refusal>,
+}
+
+pub(crate) fn submit(node: &Node, submissions: Vec<(usize, Submission, Answer)>) -> Submitted {
+    let mut answers = Vec::with_capacity(submissions.len());
+    for (partition, submission, answer) in submissions {
+        let refusal = match node.commands()[partition].try_send(Command::Write(Box::new(submission))) {
+            Ok(()) => {
+                answers.push(answer);
+                continue;
+            }
+            Err(TrySendError::Full(_)) => Refusal::busy(
+                "queue_full",
+                "a partition's queue is full: the disk or the processor is behind",
+            ),
+            Err(TrySendError::Disconnected(_)) => Refusal::stopping(),
+        };
+        return Submitted { answers, refused: Some(refusal) };
+    }
+    Submitted { answers, refused: None }
+}
+
+const fn internal(message: String) -> Refusal {
+    Refusal { kind: model::ErrorKind::Internal, reason: "bug", message }
+}

@@ -1,0 +1,424 @@
+//! From a body to what each partition's owner gets of it: everything that needs no owner.
+//!
+//! What is allocated here is bought first, like all else that a request makes the node hold: growth of the
+//! decoder until it is put aside, and the submissions until they are answered.
+
+use super::decoders::Workspace;
+use crate::ingest::submission::{NewSeries, Outcome, Submission};
+use crate::node::Node;
+use crate::partition::PartitionShared;
+use crate::refusal::Refusal;
+use crate::wallclock::{Doubt, EARLIEST_MS};
+use model::{Batch, Exemplar, LabelsBuilder, SeriesError, SeriesKey, SeriesRef, TenantId, caps};
+use protocol::remote_write::{Version, describe_labels, labels_of};
+use std::ops::Range;
+use std::sync::Arc;
+use stdx::budget::{Exhausted, Purse, Reservation};
+use tokio::sync::oneshot;
+
+/// A request, ready for the owners.
+pub(crate) struct Prepared {
+    /// One for each partition that has a share.
+    pub(crate) submissions: Vec<(usize, Submission, Answer)>,
+    pub(crate) outcome: Outcome,
+    pub(crate) creates: bool,
+    /// What the submissions hold.
+    pub(crate) bytes: u64,
+}
+
+pub(crate) type Answer = oneshot::Receiver<Result<Outcome, Refusal>>;
+
+/// One partition's share while it is filled.
+type Part = (Submission, Answer);
+
+/// Decodes, checks and resolves. `memory` holds what the body takes.
+pub(crate) fn prepare(
+    node: &Node,
+    tenant: &TenantId,
+    version: Version,
+    body: Vec<u8>,
+    mut memory: Reservation,
+) -> Result<Prepared, Refusal> {
+    let mut workspace = node.decoders().take();
+    let routed = decode_and_route(node, tenant, version, &body, &mut workspace, &mut memory);
+    drop(body);
+    // from here on the decoders' account pays for what the workspace holds, or it is gone
+    node.decoders().put(workspace);
+    let Routed { parts, outcome, creates, bytes } = routed?;
+    memory.resize(bytes.min(memory.bytes()))?;
+    let memory = Arc::new(memory);
+    let submissions = parts
+        .into_iter()
+        .enumerate()
+        .filter(|(_, (submission, _))| !submission.is_empty())
+        .map(|(partition, (mut submission, answer))| {
+            submission.memory = Some(Arc::clone(&memory));
+            (partition, submission, answer)
+        })
+        .collect();
+    Ok(Prepared { submissions, outcome, creates, bytes })
+}
+
+struct Routed {
+    parts: Vec<Part>,
+    outcome: Outcome,
+    creates: bool,
+    /// What the parts hold.
+    bytes: u64,
+}
+
+fn decode_and_route(
+    node: &Node,
+    tenant: &TenantId,
+    version: Version,
+    body: &[u8],
+    workspace: &mut Workspace,
+    memory: &mut Reservation,
+) -> Result<Routed, Refusal> {
+    let Workspace { decoder, batch, labels, .. } = workspace;
+    decoder.decode(version, body, batch, memory)?;
+    let decoded_bytes = memory.bytes();
+    // exemplars move on as they are, and were bought with the rest
+    let exemplar_bytes: usize = batch.exemplars.iter().map(|(_, e)| e.labels.as_bytes().len()).sum();
+    let mut outcome = refused_by_decoder(batch);
+    leave_out_impossible_times(node, batch, &mut outcome);
+
+    let mut purse = Purse::new(memory);
+    let mut parts = parts(node, tenant, batch, &mut purse)?;
+    let mut unknown = Vec::new();
+    resolve_known(node, tenant, batch, &mut parts, &mut unknown, &mut purse)?;
+    let creates = !unknown.is_empty();
+    let mut slow = Unknown { node, tenant, batch, labels, parts: &mut parts, outcome: &mut outcome };
+    for position in unknown {
+        slow.resolve(position, &mut purse)?;
+    }
+    route_metadata(node, tenant, batch, &mut parts, &mut purse)?;
+    let bytes = memory.bytes() - decoded_bytes + exemplar_bytes as u64;
+    Ok(Routed { parts, outcome, creates, bytes })
+}
+
+/// An empty submission for each partition, with room for its samples, known and new.
+fn parts(
+    node: &Node,
+    tenant: &TenantId,
+    batch: &Batch,
+    purse: &mut Purse<'_>,
+) -> Result<Vec<Part>, Exhausted> {
+    let count = node.partitions().len();
+    let mut samples = vec![0; count];
+    for series in &batch.series {
+        samples[series.key.partition(count)] += series.samples.len();
+    }
+    let part = |(samples, partition): (usize, &Arc<PartitionShared>)| {
+        let (reply, answer) = oneshot::channel();
+        let mut part = Submission::new(tenant.clone(), reply);
+        // before any of its series is looked up
+        part.pin = Some(partition.head.read().pin());
+        purse.grow(&mut part.refs, samples)?;
+        purse.grow(&mut part.timestamps, samples)?;
+        purse.grow(&mut part.values, samples)?;
+        Ok((part, answer))
+    };
+    samples.into_iter().zip(node.partitions()).map(part).collect()
+}
+
+fn refused_by_decoder(batch: &Batch) -> Outcome {
+    let text = |range: &Range<u32>| describe_labels(&batch.bytes[range.start as usize..range.end as usize]);
+    Outcome {
+        refused_samples: batch.refused_samples,
+        refused_series: batch.refused_series,
+        refused_exemplars: batch.refused_exemplars,
+        errors: batch
+            .refused
+            .iter()
+            .take(Outcome::ERRORS_MAX)
+            .map(|(error, labels)| (error.clone(), text(labels)))
+            .collect(),
+        ..Outcome::default()
+    }
+}
+
+/// Which times samples may have, and whether the clock that says so is in doubt.
+struct Possible {
+    past_ms: i64,
+    earliest_ms: i64,
+    latest_ms: i64,
+    doubt: Option<Doubt>,
+}
+
+impl Possible {
+    const fn at(now_ms: i64, past_ms: i64, future_ms: i64) -> Self {
+        let (earliest_ms, latest_ms) = (now_ms.saturating_sub(past_ms), now_ms.saturating_add(future_ms));
+        Self { past_ms, earliest_ms, latest_ms, doubt: None }
+    }
+
+    fn contains(&self, timestamp_ms: i64) -> bool {
+        (self.earliest_ms.max(caps::TIMESTAMP_MS_MIN)..=self.latest_ms.min(caps::TIMESTAMP_MS_MAX))
+            .contains(&timestamp_ms)
+    }
+
+    /// Why a sample of this time is left out, and whether it may be stored once the clock is put right.
+    fn reason(&self, timestamp_ms: i64) -> (&'static str, bool) {
+        match timestamp_ms {
+            ..caps::TIMESTAMP_MS_MIN => ("before 1970", false),
+            _ if timestamp_ms < self.earliest_ms => {
+                let is_too_old_by_any_clock = timestamp_ms < EARLIEST_MS.saturating_sub(self.past_ms);
+                if self.doubt == Some(Doubt::Ahead) && !is_too_old_by_any_clock {
+                    ("too old by this server's clock, which seems to be ahead", true)
+                } else {
+                    ("too old (setting past_limit)", false)
+                }
+            }
+            ..=caps::TIMESTAMP_MS_MAX if self.doubt == Some(Doubt::Behind) => {
+                ("in the future of this server's clock, which seems to be behind", true)
+            }
+            _ => ("too far in the future (setting future_limit)", false),
+        }
+    }
+}
+
+/// Leaves out samples that are too old or too far ahead of the clock. Almost never any: one pass over the column tells.
+fn leave_out_impossible_times(node: &Node, batch: &mut Batch, outcome: &mut Outcome) {
+    let (oldest, newest) =
+        batch.timestamps.iter().fold((i64::MAX, i64::MIN), |(lo, hi), t| (lo.min(*t), hi.max(*t)));
+    if batch.timestamps.is_empty() {
+        return;
+    }
+    let settings = node.settings();
+    let possible = Possible::at(node.shared().clock.now_ms(), settings.past_ms, settings.future_ms);
+    if possible.contains(oldest) && possible.contains(newest) {
+        node.shared().wall.heard(newest, &*node.shared().clock);
+        return;
+    }
+    let possible = Possible { doubt: node.shared().wall.doubt(&*node.shared().clock), ..possible };
+    let Batch { series, timestamps, values, bytes, .. } = batch;
+    let mut kept = 0;
+    for series in series.iter_mut() {
+        let (start, mut refused) = (kept, 0);
+        for i in series.samples.start as usize..series.samples.end as usize {
+            let timestamp_ms = timestamps[i];
+            if possible.contains(timestamp_ms) {
+                (timestamps[kept], values[kept]) = (timestamp_ms, values[i]);
+                kept += 1;
+                continue;
+            }
+            refused += 1;
+            let (reason, is_in_doubt) = possible.reason(timestamp_ms);
+            outcome.clock_in_doubt |= is_in_doubt;
+            if refused > 1 {
+                outcome.refuse_more(1);
+                continue;
+            }
+            let labels = &bytes[series.labels.start as usize..series.labels.end as usize];
+            let error = SeriesError::Timestamp { timestamp_ms, reason };
+            outcome.refuse(error, 1, || describe_labels(labels));
+        }
+        series.samples = start as u32..kept as u32;
+    }
+    timestamps.truncate(kept);
+    values.truncate(kept);
+}
+
+/// Sorts the samples of known series into their partitions' submissions; the rest is `unknown`.
+fn resolve_known(
+    node: &Node,
+    tenant: &TenantId,
+    batch: &mut Batch,
+    parts: &mut [Part],
+    unknown: &mut Vec<u32>,
+    purse: &mut Purse<'_>,
+) -> Result<(), Exhausted> {
+    let count = parts.len();
+    let mut known: Vec<Option<SeriesRef>> = Vec::new();
+    let track = !batch.exemplars.is_empty();
+    if track {
+        purse.grow(&mut known, batch.series.len())?;
+        known.resize(batch.series.len(), None);
+    }
+    for (number, (partition, (part, _))) in node.partitions().iter().zip(parts.iter_mut()).enumerate() {
+        let head = partition.head.read();
+        let head = head.tenant(tenant);
+        for (position, series) in batch.series.iter().enumerate() {
+            if series.key.partition(count) != number {
+                continue;
+            }
+            let Some(found) = head.and_then(|h| h.resolve(series.key)) else {
+                purse.push(unknown, position as u32)?;
+                continue;
+            };
+            if track {
+                known[position] = Some(found);
+            }
+            for i in series.samples.start as usize..series.samples.end as usize {
+                part.refs.push(found);
+                part.timestamps.push(batch.timestamps[i]);
+                part.values.push(batch.values[i]);
+            }
+        }
+    }
+    let mut left = Vec::new();
+    for (position, exemplar) in std::mem::take(&mut batch.exemplars) {
+        match known[position as usize] {
+            Some(series) => {
+                let partition = batch.series[position as usize].key.partition(count);
+                purse.push(&mut parts[partition].0.exemplars, (series, exemplar))?;
+            }
+            None => purse.push(&mut left, (position, exemplar))?,
+        }
+    }
+    batch.exemplars = left;
+    Ok(())
+}
+
+fn resolve(node: &Node, partition: usize, tenant: &TenantId, key: SeriesKey) -> Option<SeriesRef> {
+    node.partitions()[partition].head.read().tenant(tenant)?.resolve(key)
+}
+
+/// Series whose keys nobody knew: their labels are looked at.
+struct Unknown<'a> {
+    node: &'a Node,
+    tenant: &'a TenantId,
+    batch: &'a Batch,
+    labels: &'a mut LabelsBuilder,
+    parts: &'a mut [Part],
+    outcome: &'a mut Outcome,
+}
+
+impl Unknown<'_> {
+    /// Sorts a series into the submission of the partition that it belongs to.
+    fn resolve(&mut self, position: u32, purse: &mut Purse<'_>) -> Result<(), Exhausted> {
+        let Self { node, tenant, batch, .. } = *self;
+        let series = &batch.series[position as usize];
+        let exemplars = exemplars_of(&batch.exemplars, position);
+        if series.samples.is_empty() && exemplars.is_empty() {
+            return Ok(()); // its samples had impossible times
+        }
+        let labels = match labels_of(batch.label_bytes(series), self.labels) {
+            Ok(labels) => labels,
+            Err(error) => {
+                self.outcome.refused_exemplars += exemplars.len() as u64;
+                let text = || describe_labels(batch.label_bytes(series));
+                self.outcome.refuse(error, u64::from(series.samples.end - series.samples.start), text);
+                return Ok(());
+            }
+        };
+        let key = SeriesKey::of(labels.as_bytes(), node.shared().seed);
+        let number = key.partition(node.partitions().len());
+        // labels that came in another order than ours have a key of their own, which no one knows
+        let known = if key == series.key { None } else { resolve(node, number, tenant, key) };
+        let samples = series.samples.start as usize..series.samples.end as usize;
+        let (timestamps, values) = (&batch.timestamps[samples.clone()], &batch.values[samples]);
+        purse.spend(exemplars.iter().map(|(_, e)| e.labels.as_bytes().len()).sum())?;
+        let part = &mut self.parts[number].0;
+        // room for a new series' samples too: they join these once it is made
+        purse.room(&mut part.refs, part.new_timestamps.len() + values.len())?;
+        purse.room(&mut part.timestamps, part.new_timestamps.len() + values.len())?;
+        purse.room(&mut part.values, part.new_timestamps.len() + values.len())?;
+        match known {
+            Some(known) => {
+                part.refs.extend(std::iter::repeat_n(known, values.len()));
+                part.timestamps.extend_from_slice(timestamps);
+                part.values.extend_from_slice(values);
+                for (_, exemplar) in exemplars {
+                    purse.push(&mut part.exemplars, (known, exemplar.clone()))?;
+                }
+            }
+            None => {
+                purse.room(&mut part.new_timestamps, values.len())?;
+                purse.room(&mut part.new_values, values.len())?;
+                purse.spend(labels.as_bytes().len() + 2 * size_of_val(exemplars))?;
+                let start = part.new_timestamps.len() as u32;
+                part.new_timestamps.extend_from_slice(timestamps);
+                part.new_values.extend_from_slice(values);
+                let samples = start..part.new_timestamps.len() as u32;
+                let exemplars = exemplars.iter().map(|(_, e)| e.clone()).collect();
+                purse.push(&mut part.new, NewSeries { key, labels, samples, exemplars })?;
+            }
+        }
+        Ok(())
+    }
+}
+
+/// The exemplars of the series at `position`. They come in the order of their series, so a body full of new
+/// series with exemplars costs a search each and not a pass over all.
+fn exemplars_of(exemplars: &[(u32, Exemplar)], position: u32) -> &[(u32, Exemplar)] {
+    let from = exemplars.partition_point(|(p, _)| *p < position);
+    let count = exemplars[from..].partition_point(|(p, _)| *p == position);
+    &exemplars[from..from + count]
+}
+
+/// Metadata goes to the partition that its metric's name falls to. Senders repeat it for ever; what is known
+/// already is durable, and ends here.
+fn route_metadata(
+    node: &Node,
+    tenant: &TenantId,
+    batch: &Batch,
+    parts: &mut [Part],
+    purse: &mut Purse<'_>,
+) -> Result<(), Exhausted> {
+    for metadata in batch.metadata() {
+        let key = SeriesKey::of(metadata.metric.as_bytes(), node.shared().seed);
+        let number = key.partition(parts.len());
+        let head = node.partitions()[number].head.read();
+        let known = head.tenant(tenant).and_then(|head| head.metadata_of(metadata.metric));
+        if known.is_none_or(|known| !metadata.is(known)) {
+            purse.spend(metadata.metric.len() + metadata.help.len() + metadata.unit.len())?;
+            purse.push(&mut parts[number].0.metadata, metadata.to_owned())?;
+        }
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use model::Labels;
+
+    #[test]
+    fn times_are_possible_from_the_past_limit_to_the_future_limit() {
+        const YEAR: i64 = 365 * 86_400_000;
+        let now = EARLIEST_MS + YEAR;
+        let possible = Possible::at(now, 10 * YEAR, 600_000);
+        let check = |timestamp_ms, doubt, expected: Option<(&str, bool)>| {
+            let possible = Possible { doubt, ..possible };
+            assert_eq!(possible.contains(timestamp_ms), expected.is_none(), "{timestamp_ms}");
+            if let Some((reason, is_in_doubt)) = expected {
+                let found = possible.reason(timestamp_ms);
+                assert!(found.0.contains(reason) && found.1 == is_in_doubt, "{timestamp_ms}: {found:?}");
+            }
+        };
+        for doubt in [None, Some(Doubt::Settling), Some(Doubt::Ahead), Some(Doubt::Behind)] {
+            // three years in any order
+            (0..3 * 365).for_each(|day| check(now - day * 86_400_000, doubt, None));
+            check(now - 10 * YEAR, doubt, None);
+            check(now + 600_000, doubt, None);
+            check(-1, doubt, Some(("before 1970", false)));
+            // by a sender without a clock, or by any that can be right
+            check(0, doubt, Some(("past_limit", false)));
+            check(EARLIEST_MS - 10 * YEAR - 1, doubt, Some(("past_limit", false)));
+            check(caps::TIMESTAMP_MS_MAX + 1, doubt, Some(("future_limit", false)));
+        }
+        let (early, late) = (now - 10 * YEAR - 1, now + 600_001);
+        check(early, None, Some(("past_limit", false)));
+        check(early, Some(Doubt::Ahead), Some(("seems to be ahead", true)));
+        check(early, Some(Doubt::Behind), Some(("past_limit", false)));
+        check(late, None, Some(("future_limit", false)));
+        check(late, Some(Doubt::Ahead), Some(("future_limit", false)));
+        check(late, Some(Doubt::Behind), Some(("seems to be behind", true)));
+        // everything since 1970
+        let all = Possible::at(now, i64::MAX, i64::MAX);
+        assert!(all.contains(0) && all.contains(caps::TIMESTAMP_MS_MAX) && !all.contains(-1));
+    }
+
+    #[test]
+    fn exemplars_are_found_by_the_position_of_their_series() {
+        let exemplar = |value| Exemplar { labels: Labels::empty(), timestamp_ms: 0, value };
+        let positions = [0, 0, 3, 4, 4, 4, 9];
+        let all: Vec<_> = positions.iter().zip(0..).map(|(p, i)| (*p, exemplar(f64::from(i)))).collect();
+        for position in 0..11 {
+            let expected: Vec<_> = all.iter().filter(|(p, _)| *p == position).cloned().collect();
+            assert_eq!(exemplars_of(&all, position), expected, "position {position}");
+        }
+        assert!(exemplars_of(&[], 0).is_empty());
+    }
+}

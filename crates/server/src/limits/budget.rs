@@ -1,0 +1,252 @@
+//! The process' memory as a written sum: what the accounts may hold, and where the total comes from.
+
+use crate::machine::Memory;
+use std::fmt;
+
+/// The smallest budget that a node can work with.
+const TOTAL_BYTES_MIN: u64 = 64 << 20;
+
+/// What a process without any work holds: its threads, runtimes and tables of names. Measured: 6.4 MiB with 19 threads.
+const PROCESS_BYTES: u64 = 8 << 20;
+
+const _: () = assert!(PROCESS_BYTES <= TOTAL_BYTES_MIN / 8);
+
+/// The part of what the process can have that a budget may take without a warning. What is outside of it was measured
+/// at some 60 MiB, and pages of the journal that are not yet written back take more.
+const LIMIT_PERCENT_MAX: u64 = 75;
+
+/// Bounds on the exports that run at once.
+const EXPORTS_MIN: u64 = 2;
+const EXPORTS_MAX: u64 = 4;
+
+/// How the memory is shared out. The parts add up to the whole; percentages are of what is left after [`PROCESS_BYTES`].
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Budget {
+    /// Everything the process should take from the machine.
+    pub total_bytes: u64,
+    /// Why it is so large.
+    pub reason: String,
+    /// Series and samples in memory: 50 %.
+    pub head_bytes: u64,
+    /// Write requests from their first body byte to their answer: 15 %.
+    pub inflight_bytes: u64,
+    /// What queries hold: 15 %.
+    pub query_bytes: u64,
+    /// Files of the tables while they are made, by sealing and compaction: 10 %.
+    pub flush_bytes: u64,
+    /// Warm decoders between write requests: 3 %.
+    pub decoders_bytes: u64,
+    /// What no account counts: the process itself, and 7 % for connections, open tables, buffers, the allocator's slack.
+    pub other_bytes: u64,
+}
+
+impl Budget {
+    /// Shares out `total_bytes`.
+    pub fn of(total_bytes: u64) -> Result<Self, String> {
+        if total_bytes < TOTAL_BYTES_MIN {
+            return Err(format!("at least {} MiB are needed", TOTAL_BYTES_MIN >> 20));
+        }
+        Ok(Self::shared_out(total_bytes, "as set".into()))
+    }
+
+    /// Half of what the process can have: the other half is for the page cache and for who else lives there.
+    pub fn half_of(memory: &Memory) -> Self {
+        let reason = format!("half of {} of {} MiB", memory.source, memory.bytes >> 20);
+        Self::shared_out((memory.bytes / 2).max(TOTAL_BYTES_MIN), reason)
+    }
+
+    /// What to say where the kernel may reclaim, throttle or kill before the budget is used up.
+    pub fn warning(&self, memory: &Memory) -> Option<String> {
+        let most = memory.bytes / 100 * LIMIT_PERCENT_MAX;
+        let mib = |bytes: u64| bytes >> 20;
+        (self.total_bytes > most).then(|| {
+            format!(
+                "memory = {} MiB is more than {LIMIT_PERCENT_MAX} % of {} of {} MiB, which is {} MiB: the executable's \
+                 pages, the page cache of the journal and the allocator's slack come on top of it",
+                mib(self.total_bytes),
+                memory.source,
+                mib(memory.bytes),
+                mib(most)
+            )
+        })
+    }
+
+    /// The eighth of `query_bytes` for footers and ranges of table files, which are kept between queries.
+    pub const fn cache_bytes(&self) -> u64 {
+        self.query_bytes / 8
+    }
+
+    /// The half of `query_bytes` for what queries hold while they are evaluated.
+    pub const fn evaluation_bytes(&self) -> u64 {
+        self.query_bytes / 2
+    }
+
+    /// The eighth of `query_bytes` for what exports hold beside the text on its way out.
+    pub const fn exports_bytes(&self) -> u64 {
+        self.query_bytes / 8
+    }
+
+    /// The rest of `query_bytes`, for answers until they are read.
+    pub const fn answers_bytes(&self) -> u64 {
+        self.query_bytes - self.evaluation_bytes() - self.cache_bytes() - self.exports_bytes()
+    }
+
+    /// What each of `concurrency` queries may hold, and the small one beside them.
+    pub const fn query_share_bytes(&self, concurrency: usize) -> u64 {
+        self.evaluation_bytes() / (concurrency as u64 + 1)
+    }
+
+    /// Exports at once: as many as have a query's share each, but at least two, so that a slow reader does not keep
+    /// everybody else out.
+    pub fn exports_max(&self, concurrency: usize) -> usize {
+        let whole = self.exports_bytes() / self.query_share_bytes(concurrency).max(1);
+        whole.clamp(EXPORTS_MIN, EXPORTS_MAX) as usize
+    }
+
+    /// What each of them may hold.
+    pub fn export_share_bytes(&self, concurrency: usize) -> u64 {
+        self.exports_bytes() / self.exports_max(concurrency) as u64
+    }
+
+    /// What exemplars may hold, of `head_bytes`: 5 %.
+    pub const fn exemplars_bytes(&self) -> u64 {
+        self.head_bytes / 20
+    }
+
+    /// What metadata may hold, of `head_bytes`: 5 %.
+    pub const fn metadata_bytes(&self) -> u64 {
+        self.head_bytes / 20
+    }
+
+    /// What connections may hold, of `other_bytes`: 5 %.
+    pub const fn connections_bytes(&self) -> u64 {
+        Self::percent(self.total_bytes, 5)
+    }
+
+    /// What open tables may hold, of `other_bytes`: 1 %. Names of tenants whose tables are closed may hold as much.
+    pub const fn tables_bytes(&self) -> u64 {
+        Self::percent(self.total_bytes, 1)
+    }
+
+    /// The rest of `other_bytes`: names of tenants, buffers, the allocator's slack.
+    pub const fn spare_bytes(&self) -> u64 {
+        self.other_bytes - PROCESS_BYTES - self.connections_bytes() - self.tables_bytes()
+    }
+
+    const fn percent(total_bytes: u64, percent: u64) -> u64 {
+        (total_bytes - PROCESS_BYTES) / 100 * percent
+    }
+
+    fn shared_out(total_bytes: u64, reason: String) -> Self {
+        let percent = |n| Self::percent(total_bytes, n);
+        let (head_bytes, inflight_bytes, query_bytes) = (percent(50), percent(15), percent(15));
+        let (flush_bytes, decoders_bytes) = (percent(10), percent(3));
+        let parts = head_bytes + inflight_bytes + query_bytes + flush_bytes + decoders_bytes;
+        let other_bytes = total_bytes - parts;
+        Self {
+            total_bytes,
+            reason,
+            head_bytes,
+            inflight_bytes,
+            query_bytes,
+            flush_bytes,
+            decoders_bytes,
+            other_bytes,
+        }
+    }
+}
+
+impl fmt::Display for Budget {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mib = |bytes: u64| bytes >> 20;
+        write!(
+            f,
+            "{} MiB ({}) = head {} (exemplars {}, metadata {}) + inflight {} + query {} (evaluation {}, cache {}, exports {}, \
+             answers {}) + flush {} + decoders {} + other {} (process {}, connections {}, tables {}, spare {})",
+            mib(self.total_bytes),
+            self.reason,
+            mib(self.head_bytes),
+            mib(self.exemplars_bytes()),
+            mib(self.metadata_bytes()),
+            mib(self.inflight_bytes),
+            mib(self.query_bytes),
+            mib(self.evaluation_bytes()),
+            mib(self.cache_bytes()),
+            mib(self.exports_bytes()),
+            mib(self.answers_bytes()),
+            mib(self.flush_bytes),
+            mib(self.decoders_bytes),
+            mib(self.other_bytes),
+            mib(PROCESS_BYTES),
+            mib(self.connections_bytes()),
+            mib(self.tables_bytes()),
+            mib(self.spare_bytes())
+        )
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_parts_are_the_whole() {
+        for total in [TOTAL_BYTES_MIN, 1_000_000_007, 1 << 40] {
+            let b = Budget::of(total).unwrap();
+            let parts = [
+                b.head_bytes,
+                b.inflight_bytes,
+                b.query_bytes,
+                b.flush_bytes,
+                b.decoders_bytes,
+                b.other_bytes,
+            ];
+            assert_eq!(parts.iter().sum::<u64>(), total);
+            let of_queries = [b.answers_bytes(), b.cache_bytes(), b.evaluation_bytes(), b.exports_bytes()];
+            assert_eq!(of_queries.iter().sum::<u64>(), b.query_bytes);
+            let of_other = [PROCESS_BYTES, b.connections_bytes(), b.tables_bytes(), b.spare_bytes()];
+            assert_eq!(of_other.iter().sum::<u64>(), b.other_bytes);
+        }
+        assert!(Budget::of(TOTAL_BYTES_MIN - 1).is_err());
+        assert!(Budget::half_of(&Memory { bytes: 1, source: String::new() }).total_bytes >= TOTAL_BYTES_MIN);
+    }
+
+    #[test]
+    fn the_printed_budget_has_all_of_its_parts() {
+        let expected = "256 MiB (as set) = head 123 (exemplars 6, metadata 6) + inflight 37 + query 37 \
+                        (evaluation 18, cache 4, exports 4, answers 9) + flush 24 + decoders 7 + other 25 (process 8, \
+                        connections 12, tables 2, spare 2)";
+        assert_eq!(Budget::of(256 << 20).unwrap().to_string(), expected);
+    }
+
+    /// Whoever shares a part: all together hold no more than it.
+    #[test]
+    fn shares_fit_into_their_parts() {
+        for total in (0..=10).flat_map(|n| [TOTAL_BYTES_MIN << n, (TOTAL_BYTES_MIN << n) + 12_345_678]) {
+            let b = Budget::of(total).unwrap();
+            for concurrency in [1, 2, 4, 16, 256, 1024] {
+                let queries = b.query_share_bytes(concurrency) * (concurrency as u64 + 1);
+                assert!(queries <= b.evaluation_bytes(), "{concurrency} queries in {total}");
+                let count = b.exports_max(concurrency);
+                let exports = b.export_share_bytes(concurrency) * count as u64;
+                assert!(exports <= b.exports_bytes(), "{count} exports in {total}");
+                assert!((EXPORTS_MIN..=EXPORTS_MAX).contains(&(count as u64)));
+            }
+            let (names, bytes) = crate::seal::tenants::names_at_most(b.tables_bytes() as usize);
+            assert!(names >= 1000 && bytes as u64 <= b.spare_bytes(), "{names} names in {total}");
+        }
+    }
+
+    #[test]
+    fn a_budget_that_comes_near_the_limit_is_warned_of() {
+        let memory = |mib: u64| Memory { bytes: mib << 20, source: "the limit".into() };
+        let check = |budget_mib: u64, mib| Budget::of(budget_mib << 20).unwrap().warning(&memory(mib));
+        assert_eq!(check(383, 512), None);
+        let text = check(400, 512).unwrap();
+        for part in ["400 MiB", "75 %", "the limit of 512 MiB", "383 MiB"] {
+            assert!(text.contains(part), "{text}");
+        }
+        assert_eq!(Budget::half_of(&memory(512)).warning(&memory(512)), None);
+        assert!(Budget::half_of(&memory(80)).warning(&memory(80)).is_some(), "the least is more than half");
+    }
+}

@@ -1,0 +1,185 @@
+//! Work that can wait lets requests go first.
+//!
+//! A thread that seals or compacts always has something to do. Its lower priority alone does not keep it out of the way:
+//! a kernel lets whoever runs finish a slice of some milliseconds first, several times in the life of a request, which
+//! wakes one thread after the other. So such a thread steps aside by itself, and only between two locks: nobody ever
+//! waits for a lock whose holder waits for a processor.
+
+use crate::limits::head_watermarks;
+use crate::node::Shared;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::{Duration, Instant};
+
+/// How long it is worked before it is looked who else wants the processor.
+const TURN: Duration = Duration::from_micros(50);
+
+/// For how many times as long as it was worked others may be let pass, so that an eighth of a processor is left.
+const WAIT_FACTOR: i64 = 7;
+
+/// How much of that is saved up.
+const SAVED_MAX: Duration = Duration::from_millis(100);
+
+/// Who steps aside on a busy machine gets a processor back only milliseconds later. How much of what was waited too long is
+/// made up for.
+const OWED_MAX: Duration = Duration::from_millis(20);
+
+/// How often it is looked whether the requests are gone.
+const POLL: Duration = Duration::from_micros(200);
+
+/// Write requests that are being worked on.
+#[derive(Debug, Default)]
+pub(crate) struct Traffic(AtomicUsize);
+
+/// One of them.
+#[derive(Debug)]
+pub(crate) struct Passing<'a>(&'a Traffic);
+
+impl Traffic {
+    /// A request is being worked on until what is returned is dropped.
+    pub(crate) fn enter(&self) -> Passing<'_> {
+        self.0.fetch_add(1, Ordering::Relaxed);
+        Passing(self)
+    }
+
+    /// True where there is no request.
+    pub(crate) fn is_quiet(&self) -> bool {
+        self.0.load(Ordering::Relaxed) == 0
+    }
+}
+
+impl Drop for Passing<'_> {
+    fn drop(&mut self) {
+        self.0.0.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+/// How a thread with work that can wait behaves.
+#[derive(Debug)]
+pub(crate) struct Courtesy {
+    /// When the turn began, and what the thread had used of processors by then.
+    since: Instant,
+    used: Duration,
+    /// For how many nanoseconds others may still be let pass: earned by work, spent by waiting, be it for them or for a
+    /// processor. Below zero where more was waited than earned.
+    patience: i64,
+}
+
+impl Courtesy {
+    /// Of a thread that is about to work.
+    pub(crate) fn new(node: &Shared) -> Self {
+        Self { since: node.clock.instant(), used: processor_time(), patience: 0 }
+    }
+
+    /// Lets others pass, where some time was worked. To be called often, by one thread, and where no lock is held.
+    pub(crate) fn let_pass(&mut self, node: &Shared) {
+        let now = node.clock.instant();
+        let passed = now.saturating_duration_since(self.since);
+        if passed < TURN {
+            return;
+        }
+        let used = processor_time();
+        self.account(passed, used.saturating_sub(self.used));
+        if self.patience > 0 && !is_urgent(node) {
+            // whoever was woken for this processor need not wait for the end of a slice
+            std::thread::yield_now();
+            self.account(node.clock.instant().saturating_duration_since(now), Duration::ZERO);
+            self.wait(node);
+        }
+        (self.since, self.used) = (node.clock.instant(), used);
+    }
+
+    fn account(&mut self, passed: Duration, worked: Duration) {
+        let waited = nanos(passed.saturating_sub(worked));
+        let patience = self.patience + nanos(worked) * WAIT_FACTOR - waited;
+        self.patience = patience.clamp(-nanos(OWED_MAX), nanos(SAVED_MAX));
+    }
+
+    fn wait(&mut self, node: &Shared) {
+        while self.patience > 0 && !node.traffic.is_quiet() && !is_urgent(node) {
+            let before = node.clock.instant();
+            node.clock.sleep(POLL);
+            let slept = node.clock.instant().saturating_duration_since(before);
+            self.account(slept.max(POLL), Duration::ZERO);
+        }
+    }
+}
+
+/// A day at the most, so that sums do not overflow.
+fn nanos(time: Duration) -> i64 {
+    time.min(Duration::from_secs(86_400)).as_nanos() as i64
+}
+
+/// What the calling thread has used of processors.
+fn processor_time() -> Duration {
+    let time = rustix::time::clock_gettime(rustix::time::ClockId::ThreadCPUTime);
+    Duration::try_from(time).unwrap_or_default()
+}
+
+/// To seal is what those who write need most.
+fn is_urgent(node: &Shared) -> bool {
+    node.is_filled_to(head_watermarks::SEAL)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::ingest::tests::small_settings;
+    use crate::node::Node;
+    use std::sync::Arc;
+    use stdx::clock::ManualClock;
+
+    const MS: Duration = Duration::from_millis(1);
+
+    #[test]
+    fn waiting_is_earned_by_work() {
+        let mut courtesy = Courtesy { since: Instant::now(), used: Duration::ZERO, patience: 0 };
+        courtesy.account(MS, MS);
+        assert_eq!(courtesy.patience, nanos(MS * 7));
+        courtesy.account(MS * 3, MS / 2);
+        assert_eq!(courtesy.patience, nanos(MS * 7 * 3 / 2 - MS * 5 / 2), "a processor was waited for");
+        courtesy.account(MS * 1000, MS);
+        assert_eq!(courtesy.patience, -nanos(OWED_MAX), "of a long wait a little is made up for");
+        courtesy.account(Duration::MAX, Duration::ZERO);
+        assert_eq!(courtesy.patience, -nanos(OWED_MAX));
+        courtesy.account(MS * 1000, MS * 1000);
+        assert_eq!(courtesy.patience, nanos(SAVED_MAX));
+    }
+
+    /// Beside requests that never end, on a machine where whoever steps aside is kept waiting.
+    #[test]
+    fn an_eighth_of_a_processor_is_left_however_long_a_wait_turns_out_to_be() {
+        for delay in [0, 1, 5, 15].map(|ms| MS * ms) {
+            let mut courtesy = Courtesy { since: Instant::now(), used: Duration::ZERO, patience: 0 };
+            let (mut passed, mut worked) = (Duration::ZERO, Duration::ZERO);
+            while passed < MS * 10_000 {
+                courtesy.account(TURN, TURN);
+                (passed, worked) = (passed + TURN, worked + TURN);
+                while courtesy.patience > 0 {
+                    courtesy.account(POLL + delay, Duration::ZERO);
+                    passed += POLL + delay;
+                }
+            }
+            let parts = passed.as_secs_f64() / worked.as_secs_f64();
+            assert!((7.9..8.1).contains(&parts), "one part in {parts} with {delay:?}");
+        }
+    }
+
+    #[test]
+    fn requests_go_first_but_not_for_ever() {
+        let dir = tempfile::tempdir().unwrap();
+        let clock = Arc::new(ManualClock::at(0));
+        let node = Node::start(small_settings(dir.path()), Arc::clone(&clock) as _).unwrap();
+        let shared = node.shared();
+        let mut courtesy = Courtesy { patience: nanos(MS), ..Courtesy::new(shared) };
+        assert!(shared.traffic.is_quiet());
+        courtesy.wait(shared);
+        assert_eq!(courtesy.patience, nanos(MS), "nobody came");
+        let passing = shared.traffic.enter();
+        assert!(!shared.traffic.is_quiet());
+        courtesy.wait(shared);
+        assert_eq!(courtesy.patience, 0, "all that was saved, and no more");
+        drop(passing);
+        assert!(shared.traffic.is_quiet());
+        node.stop();
+    }
+}

@@ -1,0 +1,245 @@
+//! Accepts connections and speaks HTTP/1.1 on them until it is told to stop.
+//!
+//! At the limit of connections, accepting waits for a place for moments only: see [`connections`].
+
+mod connections;
+pub(crate) mod patience;
+mod stall;
+
+use crate::settings::Settings;
+use axum::Router;
+use axum::body::{Body, Bytes};
+use connections::{Busy, Connections, Full, Link, Place};
+use hyper::Request;
+use hyper::body::{Body as HttpBody, Frame, Incoming, SizeHint};
+use hyper::server::conn::http1;
+use hyper::service::{Service, service_fn};
+use hyper_util::rt::{TokioIo, TokioTimer};
+use hyper_util::server::graceful::GracefulShutdown;
+use hyper_util::service::TowerToHyperService;
+use patience::Patience;
+use stall::StallTimeout;
+use std::convert::Infallible;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+use std::time::Duration;
+use stdx::telemetry::Registry;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::Semaphore;
+use tokio::time::{Instant, timeout};
+
+/// A connection must bring a request's head within this time.
+const HEADER_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// The longest that requests in flight may take once the server stops.
+const DRAIN_TIMEOUT: Duration = Duration::from_secs(20);
+
+/// The longest that an answer may wait for its reader, beyond what its size allows at the minimum rate.
+const STALL_TIMEOUT: Duration = Duration::from_secs(30);
+
+/// What a connection may buffer; a request's head must fit. The defaults (400 KiB and 100 headers) let those
+/// who never finish a head take more than the whole budget.
+const CONNECTION_BUFFER_BYTES: usize = 64 << 10;
+
+/// What a connection holds at the most beside what accounts pay for: its buffer, and its task. Measured: 128 with heads that
+/// do not end held 70 KiB each.
+pub(crate) const CONNECTION_BYTES: usize = CONNECTION_BUFFER_BYTES + (8 << 10);
+
+/// After an accept that failed (out of file descriptors, mostly).
+const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
+
+/// Connections that are being refused with a 503 at a time, each for at most [`TURNED_AWAY_TIMEOUT`]. Beyond that they
+/// are closed without an answer.
+const TURNED_AWAY_MAX: usize = 64;
+const TURNED_AWAY_TIMEOUT: Duration = Duration::from_secs(1);
+
+/// The answer that they get.
+const TOO_MANY: &[u8] = b"HTTP/1.1 503 Service Unavailable\r\nretry-after: 1\r\nconnection: close\r\n\
+    content-type: text/plain\r\ncontent-length: 64\r\n\r\n\
+    too many connections, none of them is idle (setting connections)";
+
+/// Serves until `stop` resolves; then lets requests in flight finish.
+pub(crate) async fn serve(
+    listener: TcpListener,
+    service: Router,
+    settings: &Settings,
+    registry: &Registry,
+    stop: impl Future<Output = ()> + Send,
+) {
+    let patience = Patience::new(STALL_TIMEOUT, settings.transfer_rate);
+    let connections = Connections::new(settings.connections_max, settings.transfer_rate);
+    let turned_away = Arc::new(Semaphore::new(TURNED_AWAY_MAX));
+    let open = connections.clone();
+    let count = move || open.count() as f64;
+    registry.gauge_fn("floodmark_http_connections", "Open connections.", &[], count);
+    let service = TowerToHyperService::new(service);
+    let graceful = GracefulShutdown::new();
+    tokio::pin!(stop);
+    loop {
+        let stream = tokio::select! {
+            accepted = listener.accept() => match accepted {
+                Ok((stream, _)) => stream,
+                Err(error) => {
+                    tracing::warn!(%error, "accept failed");
+                    tokio::time::sleep(ACCEPT_PAUSE).await;
+                    continue;
+                }
+            },
+            () = &mut stop => break,
+        };
+        let entered = tokio::select! {
+            entered = enter(&connections) => entered,
+            () = &mut stop => break,
+        };
+        match entered {
+            Some(place) => converse(stream, place, patience, service.clone(), &graceful),
+            None => {
+                if let Ok(permit) = Arc::clone(&turned_away).try_acquire_owned() {
+                    tokio::spawn(async move {
+                        let _ = timeout(TURNED_AWAY_TIMEOUT, turn_away(stream)).await;
+                        drop(permit);
+                    });
+                }
+            }
+        }
+    }
+    drop(listener);
+    if timeout(DRAIN_TIMEOUT, graceful.shutdown()).await.is_err() {
+        tracing::warn!(seconds = DRAIN_TIMEOUT.as_secs(), "some requests did not finish in time");
+    }
+}
+
+/// A place, once those who have just come have had their time; `None` where all are busy.
+async fn enter(connections: &Connections) -> Option<Place> {
+    loop {
+        match connections.enter(Instant::now()) {
+            Ok(place) => return Some(place),
+            Err(Full::Until(at)) => connections.wait(at).await,
+            Err(Full::Busy) => return None,
+        }
+    }
+}
+
+/// Serves one connection, in a task of its own.
+fn converse(
+    stream: TcpStream,
+    place: Place,
+    patience: Patience,
+    service: TowerToHyperService<Router>,
+    graceful: &GracefulShutdown,
+) {
+    let _ = stream.set_nodelay(true); // only a matter of latency
+    let link = place.share();
+    let served = Arc::clone(&link);
+    let service = service_fn(move |request: Request<Incoming>| {
+        let busy = served.begin(!request.body().is_end_stream());
+        let answer = service.call(request.map(|body| Received { body, link: Arc::clone(&served) }));
+        async move { Ok::<_, Infallible>(answer.await?.map(|body| Answer { body, _busy: busy })) }
+    });
+    let stream = StallTimeout::new(stream, patience, Arc::clone(&link));
+    let connection = http1::Builder::new()
+        .timer(TokioTimer::new())
+        .header_read_timeout(HEADER_TIMEOUT)
+        .max_buf_size(CONNECTION_BUFFER_BYTES)
+        .serve_connection(TokioIo::new(stream), service);
+    let connection = graceful.watch(connection);
+    tokio::spawn(async move {
+        tokio::select! {
+            ended = connection => if let Err(error) = ended {
+                tracing::debug!(%error, "connection ended");
+            },
+            () = link.closed() => tracing::debug!("idle connection closed to make room"),
+        }
+        drop(place);
+    });
+}
+
+/// Sends the 503, then reads what the client has sent: a close with unread data may reset the connection first.
+async fn turn_away(mut stream: TcpStream) -> std::io::Result<()> {
+    stream.write_all(TOO_MANY).await?;
+    stream.shutdown().await?;
+    let mut ignored = [0; 1024];
+    while stream.read(&mut ignored).await? > 0 {}
+    Ok(())
+}
+
+/// A request's body; the connection sees how it comes.
+struct Received {
+    body: Incoming,
+    link: Arc<Link>,
+}
+
+impl HttpBody for Received {
+    type Data = Bytes;
+    type Error = hyper::Error;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, hyper::Error>>> {
+        let frame = Pin::new(&mut self.body).poll_frame(context);
+        match &frame {
+            Poll::Pending => self.link.received(None),
+            Poll::Ready(Some(Ok(frame))) => self.link.received(Some(frame.data_ref().map_or(0, Bytes::len))),
+            Poll::Ready(_) => {}
+        }
+        if self.body.is_end_stream() {
+            self.link.end_of_body();
+        }
+        frame
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.body.is_end_stream()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        self.body.size_hint()
+    }
+}
+
+impl Drop for Received {
+    fn drop(&mut self) {
+        self.link.end_of_body();
+    }
+}
+
+/// An answer, whose connection is busy until all of it is handed over.
+struct Answer {
+    body: Body,
+    _busy: Busy,
+}
+
+impl HttpBody for Answer {
+    type Data = <Body as HttpBody>::Data;
+    type Error = <Body as HttpBody>::Error;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Self::Data>, Self::Error>>> {
+        Pin::new(&mut self.body).poll_frame(context)
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.body.is_end_stream()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        self.body.size_hint()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_refusal_has_the_length_that_it_says() {
+        let text = std::str::from_utf8(TOO_MANY).unwrap();
+        let (head, body) = text.split_once("\r\n\r\n").unwrap();
+        assert!(head.ends_with(&format!("content-length: {}", body.len())), "{} bytes", body.len());
+    }
+}

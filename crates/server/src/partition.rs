@@ -1,0 +1,395 @@
+//! A partition's owner: one thread that creates series, writes the journal and fills the head.
+//!
+//! ```text
+//!   submissions ─▶ gather ─▶ known ────────────┐
+//!                     │                        ├─▶ admit: window ─▶ commit: record → sync → head → answer
+//!                     └─▶ new ─ a slice a turn ┘
+//! ```
+//!
+//! Everything that waits is committed in one group, so one sync serves all of it. Series are created a slice
+//! at a time between groups: a flood of new series never keeps the known ones waiting for longer than a
+//! slice. Nothing reaches the head before it is durable, so the head never shows what a crash would take.
+
+mod commit;
+mod dictionary;
+mod evict;
+mod extras;
+mod handles;
+mod outage;
+mod relocate;
+mod replay;
+mod seal;
+mod slicing;
+#[cfg(test)]
+mod tests;
+mod time_share;
+
+use crate::ingest::submission::Submission;
+use crate::node::Shared;
+use crate::refusal::Refusal;
+use dictionary::Dictionary;
+use evict::Evicting;
+use extras::Incoming;
+pub(crate) use handles::Owners;
+use head::Partition;
+use journal::{Journal, JournalError, Offset, RecordEncoder};
+use outage::Outage;
+use parking_lot::{Mutex, RwLock};
+use relocate::Relocating;
+pub(crate) use relocate::{Relocate, Relocated};
+pub(crate) use replay::late::{Late, LateBatch, LateTurn};
+use seal::Sealing;
+pub(crate) use seal::{Freeze, Frozen, Safe, Sealed};
+use slicing::Slicing;
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender};
+use std::time::{Duration, Instant};
+
+/// Submissions that wait in the channel.
+pub(crate) const QUEUE_MAX: usize = 1024;
+
+/// Bound on the cost of a group, in in-order samples, so that latency stays low: the rest waits for the next group.
+const GROUP_COST_MAX: usize = 200_000;
+
+/// Series created between two groups: about a quarter of a millisecond.
+const CREATE_SLICE: usize = 256;
+
+/// Series created for one submission before the next one's turn: who brings a few, beside known ones, does not
+/// wait for those who bring a hundred thousand.
+const CREATE_SHARE: usize = 32;
+
+/// While requests of known series come in (one within this time), creating pauses after each slice for so many
+/// times as long as the slice took: the processor belongs to the known ones first.
+const KNOWN_LATELY: Duration = Duration::from_millis(200);
+const CREATE_PAUSE_FACTOR: u32 = 12;
+
+/// What everybody may see of a partition.
+#[derive(Debug)]
+pub(crate) struct PartitionShared {
+    /// Written by the owner alone.
+    pub(crate) head: RwLock<Partition>,
+    /// Replay is done.
+    pub(crate) ready: AtomicBool,
+    /// The owner handles [`Command::Freeze`].
+    pub(crate) can_freeze: AtomicBool,
+    /// Why replay waits, or why the partition stays closed; empty where neither is so.
+    pub(crate) trouble: Mutex<String>,
+    /// Bytes that this partition's head holds.
+    pub(crate) head_bytes: AtomicU64,
+    pub(crate) journal_bytes: AtomicU64,
+    pub(crate) journal_segments: AtomicU64,
+    /// Submissions that wait for series to be created.
+    pub(crate) creating: AtomicU64,
+    /// Bytes in the journal that are not sealed.
+    pub(crate) unsealed_bytes: AtomicU64,
+    /// When the oldest sample came that is not sealed, by the clock; 0 where there is none.
+    pub(crate) unsealed_since_ms: AtomicI64,
+}
+
+impl PartitionShared {
+    pub(crate) fn new(seed: u64) -> Self {
+        Self {
+            head: RwLock::new(Partition::new(seed)),
+            ready: AtomicBool::new(false),
+            can_freeze: AtomicBool::new(false),
+            trouble: Mutex::default(),
+            head_bytes: AtomicU64::new(0),
+            journal_bytes: AtomicU64::new(0),
+            journal_segments: AtomicU64::new(0),
+            creating: AtomicU64::new(0),
+            unsealed_bytes: AtomicU64::new(0),
+            unsealed_since_ms: AtomicI64::new(0),
+        }
+    }
+
+    /// The head holds so many bytes more, or less.
+    fn grew(&self, bytes: isize) {
+        self.head_bytes.fetch_add(bytes as u64, Ordering::Relaxed); // wraps where it shrank
+    }
+}
+
+/// What an owner can be told.
+#[derive(Debug)]
+pub(crate) enum Command {
+    Write(Box<Submission>),
+    Freeze(Freeze),
+    Sealed(Sealed),
+    /// Asks for a reader of the journal, from the beginning of the dictionary of that record on.
+    Read(Offset, SyncSender<Read>),
+    /// Samples of a closed tenant.
+    Late(LateBatch, SyncSender<()>),
+    /// Rewrites blocked tenants' samples at the journal's end.
+    Relocate(Relocate),
+    /// Truncates the journal to the partition's mark.
+    Truncate(SyncSender<()>),
+    Stop,
+}
+
+/// The journal as it was when a reader was asked for.
+#[derive(Debug)]
+pub(crate) struct Read {
+    pub(crate) reader: Result<Box<dyn journal::Reader>, JournalError>,
+    pub(crate) end: Offset,
+}
+
+pub(crate) type Commands = SyncSender<Command>;
+
+#[derive(Debug)]
+pub(crate) struct Owner {
+    number: usize,
+    node: Arc<Shared>,
+    partition: Arc<PartitionShared>,
+    journal: Box<dyn Journal>,
+    commands: Receiver<Command>,
+    /// Complete submissions, for the next group.
+    group: Vec<Submission>,
+    /// Submissions with series still to be created, in order of their turns.
+    creating: VecDeque<Submission>,
+    /// Submissions that are too large for one group.
+    slicing: Slicing,
+    dictionary: Dictionary,
+    encoder: RecordEncoder,
+    label_bytes: Vec<u8>,
+    outage: Outage,
+    sealing: Sealing,
+    relocating: Option<Relocating>,
+    evicting: Evicting,
+    incoming: Incoming,
+    /// Bytes of replayed records that are not sealed; what was taken in since is counted by the journal.
+    unsealed_bytes: u64,
+    /// When a request of known series last came.
+    known_at: Instant,
+    /// When the next slice of series may be created.
+    create_at: Instant,
+    stopping: bool,
+}
+
+impl Owner {
+    pub(crate) fn new(
+        number: usize,
+        node: Arc<Shared>,
+        partition: Arc<PartitionShared>,
+        journal: Box<dyn Journal>,
+        commands: Receiver<Command>,
+    ) -> Self {
+        let now = node.clock.instant();
+        Self {
+            number,
+            node,
+            partition,
+            journal,
+            commands,
+            group: Vec::new(),
+            creating: VecDeque::new(),
+            slicing: Slicing::new(now),
+            dictionary: Dictionary::default(),
+            encoder: RecordEncoder::new(),
+            label_bytes: Vec::new(),
+            outage: Outage::default(),
+            sealing: Sealing::default(),
+            relocating: None,
+            evicting: Evicting::new(now),
+            incoming: Incoming::default(),
+            unsealed_bytes: 0,
+            known_at: now,
+            create_at: now,
+            stopping: false,
+        }
+    }
+
+    /// The owner's life: replay, then groups until it is told to stop and everything is answered.
+    pub(crate) fn run(mut self) {
+        match self.begin() {
+            Ok(true) => {}
+            Ok(false) => return,
+            Err(refusal) => {
+                tracing::error!(partition = self.number, error = %refusal, "the partition stays closed");
+                *self.partition.trouble.lock() = format!("closed: {refusal}");
+                return self.refuse_until_stopped(&refusal);
+            }
+        }
+        while !(self.stopping && self.is_idle()) {
+            self.turn(self.time_to_sleep());
+        }
+    }
+
+    /// Everything that came is answered.
+    fn is_idle(&self) -> bool {
+        self.group.is_empty() && self.creating.is_empty() && self.slicing.is_empty()
+    }
+
+    /// Its journal.
+    pub(crate) fn journal(&self) -> &dyn Journal {
+        &*self.journal
+    }
+
+    /// Replays the journal; false where the node is stopping already. Why the partition has to stay closed is an error.
+    pub(crate) fn begin(&mut self) -> Result<bool, Refusal> {
+        match self.replay() {
+            Ok(replay::End::Complete) => {}
+            Ok(replay::End::Stopped) => return Ok(false),
+            Err(error) => return Err(Refusal::from(&error)),
+        }
+        let newest_ms = self.partition.head.read().newest_ms();
+        if let Some(newest_ms) = newest_ms {
+            // it may have been so far ahead of the clock when it came
+            let came_ms = newest_ms.saturating_sub(self.node.settings.future_ms);
+            self.node.wall.found(came_ms, &*self.node.clock);
+        }
+        self.publish_stats();
+        self.partition.can_freeze.store(true, Ordering::Release);
+        self.partition.ready.store(true, Ordering::Release);
+        Ok(true)
+    }
+
+    /// Does what there is to do, once. May wait for so long where there is nothing.
+    pub(crate) fn turn(&mut self, wait: Option<Duration>) {
+        self.gather(wait);
+        self.create_slice();
+        self.take_slice();
+        self.turn_away_relocating();
+        if !self.group.is_empty() {
+            self.commit();
+        }
+        self.slice_done();
+        self.seal_turn();
+        self.relocate_turn();
+        self.evict_turn();
+    }
+
+    /// Takes what waits; sleeps only where there is nothing at all to do.
+    fn gather(&mut self, wait: Option<Duration>) {
+        let first = match wait {
+            Some(timeout) => match self.commands.recv_timeout(timeout) {
+                Ok(command) => Some(command),
+                Err(RecvTimeoutError::Timeout) => return,
+                Err(RecvTimeoutError::Disconnected) => Some(Command::Stop),
+            },
+            None => None,
+        };
+        let mut cost = 0;
+        let mut next = first.or_else(|| self.commands.try_recv().ok());
+        while let Some(command) = next {
+            match command {
+                Command::Stop => self.stopping = true,
+                Command::Write(s) if s.is_resolved() => {
+                    let added = self.admit(*s);
+                    if added > 0 {
+                        self.known_at = self.node.clock.instant();
+                    }
+                    cost += added;
+                }
+                Command::Write(s) => self.creating.push_back(*s),
+                Command::Freeze(freeze) => self.sealing.asked = Some(freeze),
+                Command::Sealed(sealed) => self.sealed(sealed),
+                Command::Read(from, reply) => {
+                    let reader = self.journal.read(self.journal.dictionary_start(from));
+                    let _ = reply.send(Read { reader, end: self.journal.durable_end() }); // who asked may have gone
+                }
+                Command::Late(batch, reply) => {
+                    self.take_late(&batch);
+                    let _ = reply.send(()); // who asked may have gone
+                    cost += GROUP_COST_MAX / 8;
+                }
+                Command::Relocate(asked) => {
+                    self.relocating = Some(Relocating::new(asked, self.node.clock.instant()));
+                }
+                Command::Truncate(reply) => {
+                    self.truncate_to_mark();
+                    let _ = reply.send(()); // the receiver may be gone
+                }
+            }
+            next = if cost < GROUP_COST_MAX { self.commands.try_recv().ok() } else { None };
+        }
+    }
+
+    /// How long the owner may wait for a command: until it has something else to do.
+    fn time_to_sleep(&self) -> Option<Duration> {
+        if self.stopping {
+            return None;
+        }
+        let creates = (!self.creating.is_empty()).then_some(self.create_at);
+        let relocates = self.relocating.as_ref().map(Relocating::wants_turn);
+        let others = [creates, self.slicing.wants_turn(), self.sealing.wants_turn(), relocates];
+        let others = others.into_iter().flatten();
+        let next = others.fold(self.evicting.duty.due(), Instant::min);
+        let left = next.saturating_duration_since(self.node.clock.instant());
+        (!left.is_zero()).then_some(left)
+    }
+
+    /// Creates the next few series, if it is their turn; submissions that are complete by it join the group.
+    fn create_slice(&mut self) {
+        let began = self.node.clock.instant();
+        if self.creating.is_empty() || (began < self.create_at && !self.stopping) {
+            return;
+        }
+        self.create_up_to(CREATE_SLICE);
+        let now = self.node.clock.instant();
+        let protects = now.duration_since(self.known_at) < KNOWN_LATELY;
+        let pause = if protects { now.duration_since(began) * CREATE_PAUSE_FACTOR } else { Duration::ZERO };
+        self.create_at = now + pause;
+    }
+
+    fn create_up_to(&mut self, most: usize) {
+        let mut left = most;
+        while left > 0
+            && let Some(mut submission) = self.creating.pop_front()
+        {
+            match self.node.room_for_series() {
+                Ok(()) => left -= self.create_some(&mut submission, left.min(CREATE_SHARE)),
+                // its known series go on
+                Err(error) => submission.refuse_new(&error),
+            }
+            if submission.is_resolved() {
+                self.admit(submission);
+            } else {
+                self.creating.push_back(submission);
+            }
+        }
+        self.partition.creating.store(self.creating.len() as u64, Ordering::Relaxed);
+    }
+
+    fn create_some(&mut self, submission: &mut Submission, most: usize) -> usize {
+        let from = submission.created;
+        let to = submission.new.len().min(from + most);
+        {
+            let mut partition = self.partition.head.write();
+            let before_bytes = partition.memory_bytes_of(&submission.tenant);
+            let head = partition.tenant_mut(&submission.tenant);
+            let before = head.series_count();
+            for new in &mut submission.new[from..to] {
+                let series = head.create(new.key, new.labels.as_ref());
+                for i in new.samples.start as usize..new.samples.end as usize {
+                    submission.refs.push(series);
+                    submission.timestamps.push(submission.new_timestamps[i]);
+                    submission.values.push(submission.new_values[i]);
+                }
+                submission.exemplars.extend(new.exemplars.drain(..).map(|e| (series, e)));
+            }
+            self.node.metrics.series_created.add((head.series_count() - before) as u64);
+            self.partition.grew(head.memory_bytes() as isize - before_bytes as isize);
+        }
+        submission.created = to;
+        to - from
+    }
+
+    fn publish_stats(&self) {
+        let stats = self.journal.stats();
+        self.partition.journal_bytes.store(stats.bytes, Ordering::Relaxed);
+        self.partition.journal_segments.store(stats.segments, Ordering::Relaxed);
+        let unsealed = self.unsealed_bytes + stats.appended_bytes.saturating_sub(self.sealing.appended_bytes);
+        self.partition.unsealed_bytes.store(unsealed, Ordering::Relaxed);
+    }
+
+    fn refuse_until_stopped(&self, refusal: &Refusal) {
+        loop {
+            match self.commands.recv() {
+                Ok(Command::Write(submission)) => submission.turn_away(refusal.clone()),
+                Ok(Command::Stop) | Err(_) => return,
+                Ok(_) => {} // dropping the reply ends the wait
+            }
+        }
+    }
+}

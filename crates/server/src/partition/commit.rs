@@ -1,0 +1,166 @@
+//! One group: make it durable, then visible, then answer.
+
+use super::Owner;
+use super::extras::trim_exemplars;
+use super::outage::Mention;
+use crate::ingest::submission::Submission;
+use crate::refusal::Refusal;
+use head::AppendStats;
+use journal::{JournalError, RecordEncoder};
+use model::{LabelsRef, SeriesRef};
+use parking_lot::RwLockWriteGuard;
+use std::sync::atomic::Ordering;
+use std::time::Instant;
+
+impl Owner {
+    /// Commits the group. Its submissions are all answered afterwards.
+    pub(super) fn commit(&mut self) {
+        let mut group = std::mem::take(&mut self.group);
+        match self.make_durable(&mut group) {
+            Ok(()) => {
+                if let Some(outage) = self.outage.ended(self.node.clock.instant()) {
+                    let Mention { groups, lasted } = outage;
+                    tracing::info!(
+                        partition = self.number,
+                        refused = groups,
+                        ?lasted,
+                        "groups are durable again"
+                    );
+                }
+                self.apply(&mut group);
+                for mut submission in group.drain(..) {
+                    submission.outcome.samples += submission.slice.len() as u64;
+                    self.node.metrics.samples.add(submission.slice.len() as u64);
+                    match submission.is_last_slice() {
+                        true => submission.answer(),
+                        false => self.slicing.waits(submission),
+                    }
+                }
+            }
+            Err(error) => {
+                // definitions that were in the void records must be written again
+                self.dictionary.forget();
+                self.journal.abandon();
+                self.node.metrics.group_failures.inc();
+                if let Some(Mention { groups, lasted }) = self.outage.failed(self.node.clock.instant()) {
+                    let partition = self.number;
+                    tracing::warn!(partition, refused = groups, ?lasted, %error, "group not durable, refused");
+                }
+                for submission in group.drain(..) {
+                    submission.turn_away(Refusal::from(&error));
+                }
+            }
+        }
+        self.incoming.settle();
+        self.publish_stats();
+        self.group = group; // keeps its memory
+    }
+
+    fn make_durable(&mut self, group: &mut [Submission]) -> Result<(), JournalError> {
+        self.dictionary.enter(self.journal.begin()?);
+        for submission in group {
+            if submission.is_last_slice() {
+                submission.outcome.exemplars = submission.exemplars.len() as u64;
+            }
+            self.record(submission)?;
+        }
+        let began = Instant::now();
+        self.journal.sync()?;
+        self.node.metrics.sync_seconds.observe(began.elapsed().as_secs_f64());
+        Ok(())
+    }
+
+    /// Writes the journal records of a submission's slice (one, unless it is huge), with the definitions that
+    /// the dictionary lacks.
+    fn record(&mut self, submission: &Submission) -> Result<(), JournalError> {
+        let Self { encoder, journal, dictionary, label_bytes, partition, .. } = self;
+        let partition = partition.head.read();
+        let head = partition.tenant(&submission.tenant);
+        let defined = dictionary.of(&submission.tenant);
+        let mut define = |series: SeriesRef, encoder: &mut RecordEncoder| {
+            if defined.insert(series) {
+                let head = head.expect("BUG: a resolved series has a head");
+                label_bytes.clear();
+                head.write_labels(series, label_bytes);
+                encoder.define(series, LabelsRef::from_canonical(label_bytes));
+            }
+        };
+        encoder.begin(&submission.tenant);
+        let (mut definitions, mut definition_bytes) = (0, 0);
+        let mut next_record = |encoder: &mut RecordEncoder| {
+            if encoder.is_full() {
+                journal.append(encoder.finish())?;
+                definitions += encoder.definitions();
+                definition_bytes += encoder.definition_bytes();
+                encoder.begin(&submission.tenant);
+            }
+            Ok::<_, JournalError>(())
+        };
+        for (series, timestamp_ms, value) in submission.columns().iter() {
+            next_record(encoder)?;
+            define(series, encoder);
+            encoder.sample(series, timestamp_ms, value);
+        }
+        if submission.is_last_slice() {
+            for metadata in &submission.metadata {
+                next_record(encoder)?;
+                encoder.metadata(metadata);
+            }
+            for (series, exemplar) in &submission.exemplars {
+                next_record(encoder)?;
+                define(*series, encoder);
+                encoder.exemplar(*series, exemplar);
+            }
+        }
+        if !encoder.is_empty() {
+            journal.append(encoder.finish())?;
+            definitions += encoder.definitions();
+            definition_bytes += encoder.definition_bytes();
+        }
+        dictionary.grow(definitions, definition_bytes);
+        Ok(())
+    }
+
+    /// What is durable becomes visible, in turns: readers get the lock between two of them.
+    fn apply(&self, group: &mut [Submission]) {
+        let (now_s, limit_bytes) = (self.node.steady_s(), self.node.metadata_limit_bytes());
+        let mut stats = AppendStats::default();
+        let mut grown = 0;
+        let mut partition = self.partition.head.write();
+        // of a submission that was refused whole, not even the tenant may stay: it takes memory
+        let is_left =
+            |s: &&mut Submission| !(s.refs.is_empty() && s.metadata.is_empty() && s.exemplars.is_empty());
+        for submission in group.iter_mut().filter(is_left) {
+            let before = partition.memory_bytes_of(&submission.tenant);
+            let mut columns = submission.columns();
+            loop {
+                stats.add(partition.tenant_mut(&submission.tenant).append_some(&mut columns, now_s));
+                if columns.is_empty() {
+                    break;
+                }
+                RwLockWriteGuard::bump(&mut partition);
+            }
+            if submission.is_last_slice() {
+                for metadata in submission.metadata.drain(..) {
+                    // one that waited for its slices was checked before other groups
+                    if let Err(refusal) = partition.put_metadata(&submission.tenant, metadata, limit_bytes) {
+                        self.node.metrics.refused_metadata.of(refusal).inc();
+                    }
+                }
+                partition.put_exemplars(&submission.tenant, submission.exemplars.drain(..), now_s);
+            }
+            grown += partition.memory_bytes_of(&submission.tenant) as isize - before as isize;
+        }
+        trim_exemplars(&self.node, &mut partition);
+        grown += partition.take_change();
+        drop(partition);
+        if stats.in_order + stats.late > 0 {
+            let unsealed = &self.partition.unsealed_since_ms;
+            let now_ms = self.node.clock.now_ms();
+            let _ = unsealed.compare_exchange(0, now_ms, Ordering::Relaxed, Ordering::Relaxed); // the oldest counts
+        }
+        self.partition.grew(grown);
+        self.node.metrics.late_samples.add(stats.late);
+        self.node.metrics.duplicate_samples.add(stats.duplicates);
+    }
+}

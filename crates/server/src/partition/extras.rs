@@ -1,0 +1,85 @@
+//! Exemplars and metadata: what a partition's owner leaves out, and what it says about that.
+//!
+//! Both have their own part of the head (see [`crate::limits::budget::Budget`]), so that neither keeps series and samples out.
+
+use super::Owner;
+use crate::ingest::submission::Submission;
+use crate::limits::head_watermarks;
+use crate::node::Shared;
+use head::{MetadataRefusal, Partition};
+use std::time::{Duration, Instant};
+
+/// How often the log says that metadata is left out.
+const MENTION_EVERY: Duration = Duration::from_secs(60);
+
+/// Metadata on its way into the head.
+#[derive(Debug, Default)]
+pub(super) struct Incoming {
+    /// What was found to fit since the last group.
+    pending_bytes: usize,
+    /// When the log last said that some is left out.
+    mentioned: Option<Instant>,
+}
+
+impl Incoming {
+    /// The group is in the head, or refused.
+    pub(super) const fn settle(&mut self) {
+        self.pending_bytes = 0;
+    }
+}
+
+impl Owner {
+    /// Metadata for which there is no room is left out before it is in the journal. The request goes on without it: a sender
+    /// would repeat it for ever, and its samples with it.
+    pub(super) fn leave_out_metadata(&mut self, submission: &mut Submission) {
+        let Submission { tenant, metadata, .. } = submission;
+        if metadata.is_empty() {
+            return;
+        }
+        let is_full = self.node.is_filled_to(head_watermarks::NO_NEW_SERIES);
+        let limit_bytes = if is_full { 0 } else { self.node.metadata_limit_bytes() };
+        let mut first = None;
+        {
+            let partition = self.partition.head.read();
+            let refused = &self.node.metrics.refused_metadata;
+            let pending_bytes = &mut self.incoming.pending_bytes;
+            metadata.retain(|metadata| {
+                let refusal = match partition.check_metadata(tenant, metadata, limit_bytes, *pending_bytes) {
+                    Ok(more) => {
+                        *pending_bytes += more;
+                        return true;
+                    }
+                    Err(refusal) => refusal,
+                };
+                match refusal {
+                    MetadataRefusal::Bytes if is_full => refused.head_full.inc(),
+                    refusal => refused.of(refusal).inc(),
+                }
+                first.get_or_insert_with(|| (metadata.metric.clone(), refusal));
+                false
+            });
+        }
+        let now = self.node.clock.instant();
+        let is_due = self.incoming.mentioned.is_none_or(|at| now.duration_since(at) >= MENTION_EVERY);
+        if let Some((metric, refusal)) = first.filter(|_| is_due) {
+            self.incoming.mentioned = Some(now);
+            let (partition, limit) = (self.number, self.node.settings.budget.metadata_bytes() >> 20);
+            let why = match refusal {
+                MetadataRefusal::Bytes if is_full => "the head is full; it grows with --memory".to_owned(),
+                MetadataRefusal::Bytes => {
+                    format!(
+                        "metadata may take {limit} MiB, shared by tenants and partitions; it grows with --memory"
+                    )
+                }
+                MetadataRefusal::Families => "the tenant has as many metric families as may be".to_owned(),
+            };
+            tracing::info!(partition, %tenant, metric, "metadata of new metric families is left out: {why}");
+        }
+    }
+}
+
+/// Drops the oldest exemplars beyond their part of the head.
+pub(super) fn trim_exemplars(node: &Shared, partition: &mut Partition) {
+    let dropped = partition.trim_exemplars(node.exemplar_limit_bytes());
+    node.metrics.exemplars_dropped.add(dropped);
+}

@@ -1,0 +1,348 @@
+//! Catches up on tenants whose tables replay could not read: once they can be read, the head gets what the tables lack.
+//!
+//! ```text
+//!   sealer ── read ──▶ owner      a reader of the journal; the tenant is closed, so nothing of it is behind what that sees
+//!      │ decode, leave out what the table has, give references their labels
+//!      ├── a few hundred samples ──▶ owner ─▶ head      again and again, between groups
+//!      └─ reopen                                        the tenant is like any other
+//! ```
+//!
+//! The tenant is never frozen meanwhile. So all of it can be done again from the beginning after a failure: the head knows
+//! the samples that it has.
+//!
+//! Labels can need more memory than there is here. Then a dictionary is read in *passes*, each of which takes the next
+//! definitions that fit and the samples that use them. A series that is defined twice keeps its samples in order.
+
+use super::buffers::Buffers;
+use super::demand::survey;
+use super::references::References;
+use super::{Halt, Sealed};
+use crate::limits::head_watermarks;
+use crate::node::Shared;
+use crate::partition::{Owner, Owners, Read};
+use journal::{Entry, Item, JournalError, Offset, Reader, RecordError};
+use model::{Labels, LabelsRef, SeriesKey, SeriesRef, TenantId};
+use std::collections::{BTreeMap, HashMap};
+use std::ops::Range;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use stdx::budget::{Account, Exhausted, Reservation};
+use tables::delta::Floodmark;
+
+/// Samples that an owner takes in at a time.
+const BATCH_SAMPLES: usize = 256;
+
+/// What is read of the journal in one turn of the sealer.
+const TURN_BYTES: usize = 1 << 20;
+
+/// What a definition takes beside the text of its labels.
+const DEFINITION_BYTES: usize = 96;
+
+/// Some samples of a closed tenant.
+#[derive(Debug)]
+pub(crate) struct LateBatch {
+    tenant: TenantId,
+    series: Vec<Labels>,
+    /// Of each sample, the number of its series in `series`.
+    of: Vec<usize>,
+    timestamps: Vec<i64>,
+    values: Vec<f64>,
+}
+
+/// Why it did not come to its end.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum LateError {
+    #[error(transparent)]
+    Journal(#[from] JournalError),
+    #[error(transparent)]
+    Memory(#[from] Exhausted),
+    #[error(
+        "half of the account flush, {limit_mib} MiB, is too little for a record or the references of a dictionary; \
+         it grows with --memory"
+    )]
+    NoRoom { limit_mib: u64 },
+    #[error("partition {0} is closed")]
+    Closed(usize),
+}
+
+/// How far it is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum LateTurn {
+    /// There is more to read.
+    More,
+    /// The heads are too full to take more. It has to begin again: what it holds would keep sealing from making room.
+    NoRoom,
+    Done,
+}
+
+/// Closed tenants of one partition whose tables have answered.
+#[derive(Debug)]
+pub(crate) struct Late {
+    pub(crate) number: usize,
+    /// What their tables have of the partition's journal.
+    pub(crate) tenants: BTreeMap<TenantId, Arc<Floodmark>>,
+    /// The journal's end.
+    pub(crate) end: Offset,
+    reader: Box<dyn Reader>,
+    dictionary: Option<Dictionary>,
+    buffers: Buffers,
+    pub(crate) samples: u64,
+    /// What it may hold, of `flush`.
+    account: Account,
+    _memory: Reservation,
+}
+
+/// What is known of the dictionary that is being read.
+#[derive(Debug)]
+struct Dictionary {
+    id: journal::DictionaryId,
+    begin: Offset,
+    /// Records of it so far, in this pass.
+    number: u32,
+    references: References,
+    /// Definitions of this pass.
+    labels: HashMap<TenantId, HashMap<SeriesRef, Labels>>,
+    /// What they may take: half of what there is, or less where decoding a record needs more than the rest.
+    labels_max: u64,
+    /// The account's limit.
+    limit_bytes: u64,
+    memory: Reservation,
+    /// Needed definitions so far, in this pass.
+    definitions: u64,
+    /// Those of this pass, by their number among all that are needed. Its end is open until the memory is used up.
+    pass: Range<u64>,
+}
+
+impl Late {
+    /// Begins at the first record that one of the tenants' tables lacks. It takes the half of `flush` that compaction has
+    /// otherwise, so that sealing, which goes on meanwhile, always gets its own.
+    pub(crate) fn begin(
+        number: usize,
+        tenants: BTreeMap<TenantId, Arc<Floodmark>>,
+        flush: &Account,
+        owners: &mut impl Owners,
+    ) -> Result<Self, LateError> {
+        let memory = flush.reserve(flush.limit_bytes() / 2)?;
+        let account = Account::new("flush", memory.bytes());
+        let from = tenants.values().map(|floodmark| floodmark.upto).min().unwrap_or(0);
+        let Read { reader, end } = owners.read(number, Offset(from)).ok_or(LateError::Closed(number))?;
+        let buffers = Buffers::new(account.reserve(0)?);
+        let (reader, dictionary) = (reader?, None);
+        Ok(Self { number, tenants, end, reader, dictionary, buffers, samples: 0, account, _memory: memory })
+    }
+
+    /// Reads on for a while.
+    pub(crate) fn turn(&mut self, node: &Shared, owners: &mut impl Owners) -> Result<LateTurn, LateError> {
+        let Self { number, tenants, reader, dictionary, buffers, samples, account, .. } = self;
+        let mut read_bytes = 0;
+        while read_bytes < TURN_BYTES {
+            let Some(item) = reader.next()? else {
+                let Some(known) = dictionary.as_mut().filter(|known| known.has_more()) else {
+                    return Ok(LateTurn::Done);
+                };
+                *reader = known.next_pass(*number, owners)?;
+                continue;
+            };
+            // others seal and evict what they have, and go on writing
+            if node.is_filled_to(head_watermarks::REFUSE_LAST) {
+                return Ok(LateTurn::NoRoom);
+            }
+            // damage was reported when the others were replayed
+            let Item::Entry(entry) = item else { continue };
+            read_bytes += entry.payload.len();
+            let known = match dictionary.take() {
+                Some(known) if known.id == entry.dictionary => known,
+                Some(mut known) if known.has_more() => {
+                    *reader = known.next_pass(*number, owners)?;
+                    *dictionary = Some(known);
+                    continue;
+                }
+                done => {
+                    // the next one needs its memory
+                    drop(done);
+                    Dictionary::survey(*number, &entry, tenants, account, owners)?
+                }
+            };
+            let known = dictionary.insert(known);
+            known.number += 1;
+            match buffers.decode(entry.payload) {
+                Ok(()) => {}
+                Err(RecordError::NoRoom { .. }) if known.narrow_pass() => {
+                    *reader = known.read_again(*number, owners)?;
+                    continue;
+                }
+                Err(RecordError::NoRoom { .. }) => {
+                    return Err(LateError::NoRoom { limit_mib: account.limit_bytes() >> 20 });
+                }
+                Err(_) => continue,
+            }
+            if let Some(floodmark) = tenants.get(&buffers.record.tenant) {
+                let sealed = Sealed::of(floodmark, entry.offset);
+                known.define(buffers, matches!(sealed, Sealed::All))?;
+                if !matches!(sealed, Sealed::All) {
+                    sealed.leave_out(&mut buffers.record, entry.offset);
+                    for batch in known.batches(buffers) {
+                        *samples += batch.of.len() as u64;
+                        owners.take_late(*number, batch).ok_or(LateError::Closed(*number))?;
+                    }
+                }
+            }
+            buffers.settle();
+        }
+        Ok(LateTurn::More)
+    }
+}
+
+impl Dictionary {
+    /// Finds out which definitions of the dictionary that begins with `entry` are needed.
+    fn survey(
+        number: usize,
+        entry: &Entry<'_>,
+        tenants: &BTreeMap<TenantId, Arc<Floodmark>>,
+        account: &Account,
+        owners: &mut impl Owners,
+    ) -> Result<Self, LateError> {
+        let mut references = References::new(account.reserve(0)?);
+        let mut memory = account.reserve(0)?;
+        let read = owners.read(number, entry.offset).ok_or(LateError::Closed(number))?;
+        let is_sealed = |tenant: &TenantId, offset| {
+            tenants.get(tenant).map(|floodmark| matches!(Sealed::of(floodmark, offset), Sealed::All))
+        };
+        match survey(&mut *read.reader?, entry.dictionary, &mut references, &mut memory, is_sealed) {
+            Ok(()) => {}
+            Err(Halt::Journal(error)) => return Err(error.into()),
+            Err(Halt::NoRoom | Halt::Stopped) => {
+                return Err(LateError::NoRoom { limit_mib: account.limit_bytes() >> 20 });
+            }
+        }
+        drop(memory);
+        Ok(Self {
+            id: entry.dictionary,
+            begin: entry.offset,
+            number: 0,
+            references,
+            labels: HashMap::new(),
+            labels_max: account.limit_bytes().saturating_sub(account.used_bytes()) / 2,
+            limit_bytes: account.limit_bytes(),
+            memory: account.reserve(0)?,
+            definitions: 0,
+            pass: 0..u64::MAX,
+        })
+    }
+
+    /// Keeps the record's definitions that are needed, as far as they are of this pass.
+    fn define(&mut self, buffers: &Buffers, sealed: bool) -> Result<(), LateError> {
+        let record = &buffers.record;
+        let (slots, _) = self.references.of(&record.tenant)?;
+        let labels = self.labels.entry(record.tenant.clone()).or_default();
+        for (given, text) in record.definitions.iter() {
+            if sealed && !slots.wants(given, self.number) {
+                continue;
+            }
+            // samples after this definition are not of what the reference stood for before
+            labels.remove(&given);
+            let definition = self.definitions;
+            self.definitions += 1;
+            if !self.pass.contains(&definition) {
+                continue;
+            }
+            let bytes = self.memory.bytes() + (text.as_bytes().len() + DEFINITION_BYTES) as u64;
+            // each pass takes one at least, so that the last one comes
+            let is_first = definition == self.pass.start;
+            if (is_first || bytes <= self.labels_max) && self.memory.resize(bytes).is_ok() {
+                labels.insert(given, text.to_owned());
+            } else if is_first {
+                return Err(LateError::NoRoom { limit_mib: self.limit_bytes >> 20 });
+            } else {
+                self.pass.end = definition;
+            }
+        }
+        Ok(())
+    }
+
+    /// There are definitions after those of this pass.
+    const fn has_more(&self) -> bool {
+        self.definitions > self.pass.end
+    }
+
+    /// Begins the next pass.
+    fn next_pass(&mut self, number: usize, owners: &mut impl Owners) -> Result<Box<dyn Reader>, LateError> {
+        self.pass = self.pass.end..u64::MAX;
+        self.read_again(number, owners)
+    }
+
+    /// Lets this pass and those that follow take half of what this one holds; false if that is a single definition. The pass
+    /// has to begin again. Its samples so far come twice, which the head puts up with as after a failure.
+    fn narrow_pass(&mut self) -> bool {
+        let taken = self.definitions.min(self.pass.end).saturating_sub(self.pass.start);
+        self.labels_max = self.memory.bytes() / 2;
+        self.pass.end = u64::MAX;
+        taken > 1
+    }
+
+    /// Forgets the pass's labels: gives a reader of the dictionary from its first record on.
+    fn read_again(&mut self, number: usize, owners: &mut impl Owners) -> Result<Box<dyn Reader>, LateError> {
+        (self.number, self.definitions) = (0, 0);
+        self.labels = HashMap::new();
+        self.memory.resize(0)?;
+        let read = owners.read(number, self.begin).ok_or(LateError::Closed(number))?;
+        Ok(read.reader?)
+    }
+
+    /// The record's samples, a few at a time.
+    fn batches<'a>(&'a self, buffers: &'a Buffers) -> impl Iterator<Item = LateBatch> + 'a {
+        let record = &buffers.record;
+        let labels = self.labels.get(&record.tenant);
+        let batches = (0..record.refs.len()).step_by(BATCH_SAMPLES).map(move |from| {
+            let to = record.refs.len().min(from + BATCH_SAMPLES);
+            let mut batch = LateBatch {
+                tenant: record.tenant.clone(),
+                series: Vec::new(),
+                of: Vec::new(),
+                timestamps: Vec::new(),
+                values: Vec::new(),
+            };
+            let mut numbers = HashMap::new();
+            for i in from..to {
+                // without labels only where the record that defined it was lost to damage
+                let Some(labels) = labels.and_then(|labels| labels.get(&record.refs[i])) else { continue };
+                let number = *numbers.entry(record.refs[i]).or_insert_with(|| {
+                    batch.series.push(labels.clone());
+                    batch.series.len() - 1
+                });
+                batch.of.push(number);
+                batch.timestamps.push(record.timestamps[i]);
+                batch.values.push(record.values[i]);
+            }
+            batch
+        });
+        batches.filter(|batch| !batch.of.is_empty())
+    }
+}
+
+impl Owner {
+    /// Samples of a closed tenant come into the head. They are in the journal already.
+    pub(in crate::partition) fn take_late(&self, batch: &LateBatch) {
+        let LateBatch { tenant, series, of, timestamps, values } = batch;
+        let now_s = self.node.steady_s();
+        {
+            let mut partition = self.partition.head.write();
+            let before = partition.memory_bytes_of(tenant);
+            let head = partition.tenant_mut(tenant);
+            assert!(!head.is_frozen(), "BUG: a closed tenant is not frozen");
+            let create = |labels: &Labels| {
+                head.create(
+                    SeriesKey::of(labels.as_bytes(), self.node.seed),
+                    LabelsRef::from_canonical(labels.as_bytes()),
+                )
+            };
+            let series: Vec<_> = series.iter().map(create).collect();
+            let refs: Vec<_> = of.iter().map(|number| series[*number]).collect();
+            head.append(&refs, timestamps, values, now_s);
+            self.partition.grew(head.memory_bytes() as isize - before as isize);
+        }
+        self.node.metrics.replayed_samples.add(of.len() as u64);
+        let (unsealed, now_ms) = (&self.partition.unsealed_since_ms, self.node.clock.now_ms());
+        let _ = unsealed.compare_exchange(0, now_ms, Ordering::Relaxed, Ordering::Relaxed); // the oldest counts
+    }
+}

@@ -1,0 +1,182 @@
+//! Replay stays within the memory budget: what is sealed meanwhile leaves the head, and where there is no room, it waits.
+//!
+//! ```text
+//!   head │ 60 %   the sealer takes all that was replayed so far; replay goes on
+//!        │ 100 %  replay waits for it
+//! ```
+//!
+//! All that is not in tables was in the heads when the process died, so with the same `--memory` it fits again, and
+//! nothing waits. With less, or where the heads are packed worse this time, tables have to take some of it before the rest.
+//! Exemplars and the series that only they need are let go first: nothing waits for examples.
+
+use super::references::References;
+use super::{Halt, Owner, Replay};
+use crate::limits::head_watermarks;
+use crate::partition::{Command, Freeze, Sealed};
+use head::{Evicted, Idle};
+use journal::Offset;
+use std::time::{Duration, Instant};
+
+/// How often it is looked whether there is room again, and how often the log says that there is none.
+const ROOM_POLL: Duration = Duration::from_millis(20);
+const ROOM_WAIT_LOGGED: Duration = Duration::from_secs(30);
+
+/// How often full heads are searched for series that nothing needs: the rest of the dictionary is read for it.
+const EVICT_EVERY: Duration = Duration::from_secs(1);
+
+impl Owner {
+    /// Between two records, of which `next` is the second: does what the sealer asks for, and waits while heads are full.
+    pub(super) fn pace(&mut self, replay: &mut Replay, next: Offset) -> Result<(), Halt> {
+        self.hear(replay, next)?;
+        if self.has_room(replay) {
+            return Ok(());
+        }
+        self.wait_for(replay, next, Self::heads_are_full, |owner, replay| {
+            owner.make_room(replay, next)?;
+            Ok(owner.has_room(replay))
+        })
+    }
+
+    /// The record at `next`, or its dictionary, needs memory that replay does not have at the moment.
+    pub(super) fn wait_for_memory(&mut self, replay: &mut Replay, next: Offset) -> Result<(), Halt> {
+        let used_bytes = self.node.replay.used_bytes();
+        let others_gave_back =
+            move |owner: &mut Self, _: &mut Replay| Ok(owner.node.replay.used_bytes() < used_bytes);
+        let why = |_: &Self| "replay waits for memory that the replay of other partitions uses".to_owned();
+        self.wait_for(replay, next, why, others_gave_back)
+    }
+
+    /// Waits until `is_over`, at least once, and says so.
+    fn wait_for(
+        &mut self,
+        replay: &mut Replay,
+        next: Offset,
+        why: impl Fn(&Self) -> String,
+        mut is_over: impl FnMut(&mut Self, &mut Replay) -> Result<bool, Halt>,
+    ) -> Result<(), Halt> {
+        let began = self.node.clock.instant();
+        let mut logged: Option<Instant> = None;
+        loop {
+            self.node.pause.pause(ROOM_POLL);
+            self.hear(replay, next)?;
+            if is_over(self, replay)? {
+                self.partition.trouble.lock().clear();
+                return Ok(());
+            }
+            let now = self.node.clock.instant();
+            if logged.is_none_or(|at| now.duration_since(at) >= ROOM_WAIT_LOGGED) {
+                logged = Some(now);
+                let trouble = why(self);
+                tracing::warn!(partition = self.number, waited = ?now.duration_since(began), "{trouble}");
+                *self.partition.trouble.lock() = trouble;
+            }
+        }
+    }
+
+    fn heads_are_full(&self) -> String {
+        format!(
+            "replay waits for room in the heads, which hold {} of {} MiB; it continues when their samples are sealed \
+             (the log says what prevents it), or after a restart with a larger --memory",
+            self.node.head_bytes() >> 20,
+            self.node.settings.budget.head_bytes >> 20
+        )
+    }
+
+    /// Nothing is sealed before all partitions can freeze. Until then those that can stop at [`head_watermarks::SEAL`], and leave
+    /// the rest of the memory to the others.
+    fn has_room(&self, replay: &Replay) -> bool {
+        let percent = if replay.can_freeze && !self.node.can_freeze() { head_watermarks::SEAL } else { 100 };
+        !self.node.is_filled_to(percent)
+    }
+
+    /// Handles the commands that have arrived.
+    fn hear(&mut self, replay: &mut Replay, next: Offset) -> Result<(), Halt> {
+        while let Ok(command) = self.commands.try_recv() {
+            match command {
+                Command::Stop => return Err(Halt::Stopped),
+                Command::Write(submission) => {
+                    submission.turn_away(self.node.replaying());
+                }
+                Command::Freeze(Freeze { except, reply, .. }) if replay.can_freeze => {
+                    let frozen = self.freeze_upto(next, &except);
+                    let _ = reply.send(frozen); // who asked may have gone: the next one gets the same answer
+                }
+                // dropping the reply ends the wait; these are asked again after the replay
+                Command::Freeze(_)
+                | Command::Read(..)
+                | Command::Late(..)
+                | Command::Relocate(_)
+                | Command::Truncate(_) => {}
+                Command::Sealed(sealed) => self.let_go(replay, next, sealed)?,
+            }
+        }
+        Ok(())
+    }
+
+    /// What was frozen leaves the head, with series that neither exemplars nor the rest of the dictionary need.
+    pub(super) fn let_go(&mut self, replay: &mut Replay, next: Offset, sealed: Sealed) -> Result<(), Halt> {
+        self.release(sealed);
+        self.evict_rest(replay, next)
+    }
+
+    /// Evicts series without samples that the rest of the dictionary does not need, where the heads are full of them.
+    pub(super) fn make_room(&mut self, replay: &mut Replay, next: Offset) -> Result<(), Halt> {
+        let now = self.node.clock.instant();
+        let is_due = replay.looked_at.is_none_or(|at| now.duration_since(at) >= EVICT_EVERY);
+        if !is_due || !self.node.is_filled_to(head_watermarks::EVICT_ALL) {
+            return Ok(());
+        }
+        replay.looked_at = Some(now);
+        self.evict_rest(replay, next)
+    }
+
+    fn evict_rest(&self, replay: &mut Replay, next: Offset) -> Result<(), Halt> {
+        let mut rest = self.references()?;
+        if let Some(dictionary) = replay.dictionary {
+            match self.survey(dictionary, next, &mut rest, |_, _| false) {
+                // no memory for the survey: all series stay for now
+                Err(Halt::NoRoom) => return Ok(()),
+                surveyed => surveyed?,
+            }
+        }
+        self.evict_unneeded(replay, &rest);
+        Ok(())
+    }
+
+    fn evict_unneeded(&self, replay: &mut Replay, rest: &References) {
+        let now_s = replay.seen_s + 1;
+        let head = &self.partition.head;
+        for (tenant, slots) in replay.references.tenants_mut() {
+            let mut partition = head.write();
+            slots.retain(|given, series| {
+                let is_needed = rest.is_needed(tenant, given);
+                if is_needed {
+                    partition.tenant_mut(tenant).set_seen(series, now_s);
+                }
+                is_needed
+            });
+        }
+        // as when series are written: where memory is short, exemplars keep none
+        if !self.node.is_filled_to(head_watermarks::EVICT_ALL) {
+            head.write().see_exemplars(now_s);
+        }
+        let idle = Idle { retire_before_s: 0, evict_before_s: now_s };
+        let evicted = loop {
+            let evicted = head.write().evict_turn(idle, |_, _| {});
+            if let Evicted::Done(count) = evicted {
+                break count;
+            }
+        };
+        let mut partition = head.write();
+        partition.see_exemplars(replay.seen_s);
+        // metadata that was restored a moment ago is not idle
+        partition.remove_empty(Idle::before(0), |_| {});
+        for (tenant, slots) in replay.references.tenants_mut() {
+            for series in slots.all() {
+                partition.tenant_mut(tenant).set_seen(series, replay.seen_s);
+            }
+        }
+        self.partition.grew(partition.take_change());
+        self.node.metrics.series_evicted.add(evicted);
+    }
+}

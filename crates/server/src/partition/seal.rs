@@ -1,0 +1,270 @@
+//! The owner's part in sealing: it says up to where the head stands still, and lets go of what has become safe.
+
+use super::Owner;
+use super::dictionary::Dictionary;
+use super::time_share::{Duty, SLICES_MAX};
+use journal::{JournalError, Offset, RecordEncoder};
+use model::{LabelsRef, TenantId};
+use std::collections::BTreeSet;
+use std::sync::atomic::Ordering;
+use std::sync::mpsc::SyncSender;
+use std::time::Instant;
+
+/// The journal's current dictionary is ended at a freeze once it is this long, so that it can be dropped; sooner where
+/// the journal is to be emptied.
+const DICTIONARY_BYTES_MIN: u64 = 4 << 20;
+
+/// Ending a dictionary means writing the labels of all series in memory again, amid other writes. If they take more
+/// than this, and more than half of the dictionary, it is continued.
+const DEFINITION_BYTES_FREE: u64 = 1 << 20;
+
+/// Carried-over records that are made durable together.
+const CARRIED_BYTES: usize = 4 << 20;
+
+/// Whether a dictionary of so many bytes is to be ended, of which so many define series that are still in memory; `all`
+/// where the journal is to be emptied. Definitions of series that have left are read by each replay, for nothing.
+fn is_worth_ending(bytes: u64, live_bytes: u64, all: bool) -> bool {
+    let is_cheap = live_bytes <= DEFINITION_BYTES_FREE;
+    let is_long = bytes >= DICTIONARY_BYTES_MIN || all;
+    is_long && (is_cheap || live_bytes <= bytes / 2)
+}
+
+/// The word to freeze.
+#[derive(Debug)]
+pub(crate) struct Freeze {
+    /// The journal is to be emptied, however little it holds.
+    pub(crate) all: bool,
+    /// Tenants that stay as they are: what is frozen of them cannot be sealed.
+    pub(crate) except: BTreeSet<TenantId>,
+    pub(crate) reply: SyncSender<Frozen>,
+}
+
+/// What was frozen.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Frozen {
+    /// It is everything that the journal has below this offset, of the tenants that were not excepted.
+    pub(crate) upto: Offset,
+    /// At least as many samples as there are.
+    pub(crate) samples: u64,
+}
+
+/// The word that what was frozen is safe in tables.
+#[derive(Debug)]
+pub(crate) struct Sealed {
+    pub(crate) what: Safe,
+    /// Answered when it has left the head and the journal.
+    pub(crate) reply: SyncSender<()>,
+}
+
+/// What is safe in tables.
+#[derive(Debug, Clone)]
+pub(crate) enum Safe {
+    /// What was frozen up to there, but for these tenants.
+    All { upto: Offset, except: BTreeSet<TenantId> },
+    /// What is frozen of one tenant that was excepted before.
+    Of(TenantId),
+}
+
+impl Safe {
+    fn is_of(&self, tenant: &TenantId) -> bool {
+        match self {
+            Self::All { except, .. } => !except.contains(tenant),
+            Self::Of(only) => only == tenant,
+        }
+    }
+}
+
+/// Where the owner is in sealing.
+#[derive(Debug, Default)]
+pub(super) struct Sealing {
+    /// Asked for, to be done after the group.
+    pub(super) asked: Option<Freeze>,
+    /// Outstanding, until it is released.
+    frozen: Option<Frozen>,
+    /// Being released.
+    releasing: Option<(Sealed, Duty)>,
+    /// Metadata and exemplars of records below this offset lie behind it once more.
+    carried: Offset,
+    /// What the journal had taken in at the last freeze, in bytes.
+    pub(super) appended_bytes: u64,
+    /// What the journal had taken in when its current dictionary began, in bytes.
+    dictionary_began: u64,
+}
+
+impl Sealing {
+    /// When the owner has to be awake for it, at the latest.
+    pub(super) fn wants_turn(&self) -> Option<Instant> {
+        self.releasing.as_ref().map(|(_, duty)| duty.due())
+    }
+}
+
+impl Owner {
+    /// Does what is to be done for sealing between two groups, in turns: nobody waits for longer than one.
+    pub(super) fn seal_turn(&mut self) {
+        if let Some(freeze) = self.sealing.asked.take() {
+            let frozen = self.freeze(freeze.all, &freeze.except);
+            let _ = freeze.reply.send(frozen); // who asked may have gone: the next one gets the same answer
+        }
+        for _ in 0..SLICES_MAX {
+            let now = self.node.clock.instant();
+            if self.sealing.wants_turn().is_none_or(|at| at > now) {
+                return;
+            }
+            self.release_slice(now);
+        }
+    }
+
+    /// Between two groups the head holds exactly what the journal has.
+    fn freeze(&mut self, all: bool, except: &BTreeSet<TenantId>) -> Frozen {
+        if let Some(frozen) = self.sealing.frozen {
+            return frozen;
+        }
+        let upto = self.journal.durable_end();
+        let frozen = self.freeze_upto(upto, except);
+        let stats = self.journal.stats();
+        self.sealing.appended_bytes = stats.appended_bytes;
+        let in_dictionary = stats.appended_bytes.saturating_sub(self.sealing.dictionary_began);
+        if stats.segments > 1 || is_worth_ending(in_dictionary, self.dictionary.live_bytes(), all) {
+            match self.begin_dictionary() {
+                Ok(()) => self.sealing.carried = upto,
+                Err(error) => {
+                    self.journal.abandon();
+                    self.dictionary.forget();
+                    let partition = self.number;
+                    tracing::warn!(partition, %error, "the journal cannot be shortened this time");
+                }
+            }
+        }
+        self.publish_stats();
+        frozen
+    }
+
+    /// The head holds exactly what the journal has below `upto`.
+    pub(super) fn freeze_upto(&mut self, upto: Offset, except: &BTreeSet<TenantId>) -> Frozen {
+        if let Some(frozen) = self.sealing.frozen {
+            return frozen;
+        }
+        let samples = self.partition.head.write().freeze(|tenant| !except.contains(tenant));
+        let frozen = Frozen { upto, samples };
+        self.sealing.frozen = Some(frozen);
+        self.unsealed_bytes = 0;
+        self.partition.unsealed_since_ms.store(0, Ordering::Relaxed);
+        frozen
+    }
+
+    /// Begins a dictionary, and writes into it what only the journal keeps: metadata and exemplars.
+    fn begin_dictionary(&mut self) -> Result<(), JournalError> {
+        self.journal.end_dictionary();
+        self.dictionary.forget();
+        self.dictionary.enter(self.journal.begin()?);
+        self.sealing.dictionary_began = self.journal.stats().appended_bytes;
+        let Self { encoder, journal, dictionary, label_bytes, partition, .. } = self;
+        let partition = partition.head.read();
+        let mut waiting = 0;
+        let mut put = |encoder: &mut RecordEncoder, dictionary: &mut Dictionary| {
+            let record = encoder.finish();
+            waiting += record.len();
+            journal.append(record)?;
+            dictionary.grow(encoder.definitions(), encoder.definition_bytes());
+            if waiting >= CARRIED_BYTES {
+                waiting = 0;
+                journal.sync()?;
+                // a carried record needs nothing from another one, so a dictionary may end in between
+                dictionary.enter(journal.begin()?);
+            }
+            Ok::<_, JournalError>(())
+        };
+        let mut tenants: Vec<_> = partition.tenants().collect();
+        tenants.sort_unstable_by_key(|(tenant, _)| *tenant);
+        for (tenant, head) in tenants {
+            encoder.begin(tenant);
+            for metadata in head.metadata() {
+                if encoder.is_full() {
+                    put(encoder, dictionary)?;
+                    encoder.begin(tenant);
+                }
+                encoder.metadata(metadata);
+            }
+            for (series, exemplar) in head.exemplars() {
+                if encoder.is_full() {
+                    put(encoder, dictionary)?;
+                    encoder.begin(tenant);
+                }
+                if dictionary.of(tenant).insert(*series) {
+                    label_bytes.clear();
+                    head.write_labels(*series, label_bytes);
+                    encoder.define(*series, LabelsRef::from_canonical(label_bytes));
+                }
+                encoder.exemplar(*series, exemplar);
+            }
+            if !encoder.is_empty() {
+                put(encoder, dictionary)?;
+            }
+        }
+        drop(partition);
+        self.journal.sync()?;
+        Ok(())
+    }
+
+    /// What was frozen is safe: it leaves the head, in turns, and then the journal.
+    pub(super) fn sealed(&mut self, sealed: Sealed) {
+        let frozen = self.sealing.frozen.map(|frozen| frozen.upto);
+        if matches!(&sealed.what, Safe::All { upto, .. } if frozen != Some(*upto)) {
+            let _ = sealed.reply.send(()); // it left before; the answer was lost
+            return;
+        }
+        self.sealing.releasing = Some((sealed, Duty::from(self.node.clock.instant())));
+    }
+
+    /// The same at once, where nobody waits for the head.
+    pub(super) fn release(&mut self, sealed: Sealed) {
+        self.sealed(sealed);
+        while self.sealing.releasing.is_some() {
+            self.release_slice(self.node.clock.instant());
+        }
+    }
+
+    fn release_slice(&mut self, began: Instant) {
+        let Some((sealed, duty)) = &mut self.sealing.releasing else { return };
+        let done = {
+            let mut head = self.partition.head.write();
+            let done = head.release_turn(|tenant| sealed.what.is_of(tenant));
+            self.partition.grew(head.take_change());
+            done
+        };
+        duty.worked(began, self.node.clock.instant());
+        if done && let Some((sealed, _)) = self.sealing.releasing.take() {
+            if let Safe::All { .. } = sealed.what {
+                self.sealing.frozen = None;
+            }
+            self.truncate_to_mark();
+            let _ = sealed.reply.send(()); // nobody may wait any more
+        }
+    }
+
+    /// Drops the journal's dictionaries that nobody needs. A tenant that cannot be sealed keeps them from its mark on.
+    pub(super) fn truncate_to_mark(&mut self) {
+        let needed = Offset(self.node.lake.mark(self.number).needed_from());
+        if let Err(error) = self.journal.truncate(needed.min(self.sealing.carried)) {
+            tracing::warn!(partition = self.number, %error, "cannot shorten the journal");
+        }
+        self.publish_stats();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_dictionary_ends_where_that_costs_less_than_it_frees() {
+        const MIB: u64 = 1 << 20;
+        assert!(is_worth_ending(1, 1, true), "little is written again");
+        assert!(!is_worth_ending(MIB, MIB, false), "little is freed");
+        assert!(is_worth_ending(4 * MIB, MIB, false));
+        // a million series: each flush would define again whatever has come since
+        assert!(!is_worth_ending(20 * MIB, 19 * MIB, true));
+        assert!(!is_worth_ending(20 * MIB, 19 * MIB, false));
+        assert!(is_worth_ending(38 * MIB, 19 * MIB, false));
+    }
+}

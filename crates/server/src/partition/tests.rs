@@ -1,0 +1,315 @@
+use super::*;
+use crate::ingest::submission::NewSeries;
+use crate::ingest::submission::Outcome;
+use crate::ingest::tests::{small_node, small_settings};
+use crate::node::Node;
+use crate::settings::Settings;
+use crate::world::World;
+use model::{Exemplar, Labels, Metadata, MetricKind, Samples, SeriesKey, SeriesRef, TenantId, TimeRange};
+use stdx::clock::{Clock, ManualClock, SystemClock};
+use stdx::rng::Rng;
+use tokio::sync::oneshot;
+
+type Answer = Result<Outcome, Refusal>;
+use std::sync::mpsc::sync_channel;
+
+/// An owner that is not running, of a partition that `node` does not have.
+pub(super) fn owner_of(node: &Node, journal: journal::Memory) -> (Owner, Commands) {
+    let partition = Arc::new(PartitionShared::new(node.shared().seed));
+    let (send, receive) = sync_channel(16);
+    (Owner::new(0, Arc::clone(node.shared()), partition, Box::new(journal), receive), send)
+}
+
+/// A node of one partition that does not run, and that partition's owner.
+pub(super) fn only_owner(dir: &std::path::Path, journal: journal::Memory) -> (Node, Owner, Commands) {
+    only_owner_at(dir, journal, Arc::new(SystemClock))
+}
+
+fn only_owner_at(
+    dir: &std::path::Path,
+    journal: journal::Memory,
+    clock: Arc<dyn Clock>,
+) -> (Node, Owner, Commands) {
+    let settings = Settings { partitions: 1, series_idle_s: 3600, ..small_settings(dir) };
+    let node = Node::assemble(settings, World::real(clock)).unwrap().node;
+    let (send, receive) = sync_channel(16);
+    let (shared, partition) = (Arc::clone(node.shared()), Arc::clone(&node.partitions()[0]));
+    (node, Owner::new(0, shared, partition, Box::new(journal), receive), send)
+}
+
+fn new_series(name: &str, count: usize) -> Submission {
+    let (reply, _) = oneshot::channel();
+    let mut submission = Submission::new(TenantId::anonymous(), reply);
+    for i in 0..count {
+        let labels = Labels::from_pairs(&[("__name__", name), ("i", &i.to_string())]);
+        let key = SeriesKey::of(labels.as_bytes(), 1);
+        submission.new.push(NewSeries { key, labels, samples: 0..0, exemplars: Vec::new() });
+    }
+    submission
+}
+
+#[test]
+fn a_few_new_series_do_not_wait_for_many() {
+    let dir = tempfile::tempdir().unwrap();
+    let node = small_node(dir.path());
+    let (mut owner, send) = owner_of(&node, journal::Memory::new(1000));
+    for submission in [new_series("flood", 100_000), new_series("few", 3)] {
+        send.send(Command::Write(Box::new(submission))).unwrap();
+    }
+    owner.gather(None);
+    owner.create_up_to(CREATE_SLICE);
+    assert_eq!((owner.group.len(), owner.creating.len()), (1, 1));
+    assert_eq!(owner.group[0].new.len(), 3);
+    node.stop();
+}
+
+#[test]
+fn a_wall_clock_that_is_set_ahead_evicts_no_series() {
+    const HOUR_MS: u64 = 3_600_000;
+    let dir = tempfile::tempdir().unwrap();
+    let clock = Arc::new(ManualClock::at(1_777_000_000_000));
+    let settings = Settings { series_idle_s: 3600, ..small_settings(dir.path()) };
+    let node = Node::start(settings, Arc::<ManualClock>::clone(&clock)).unwrap();
+    let (mut owner, _commands) = owner_of(&node, journal::Memory::new(1000));
+    {
+        let mut head = owner.partition.head.write();
+        let labels = Labels::from_pairs(&[("__name__", "quiet")]);
+        let key = SeriesKey::of(labels.as_bytes(), 1);
+        let tenant = head.tenant_mut(&TenantId::anonymous());
+        let series = tenant.create(key, labels.as_ref());
+        tenant.set_seen(series, node.shared().steady_s());
+    }
+    let partition = Arc::clone(&owner.partition);
+    let is_there = || partition.head.read().tenant(&TenantId::anonymous()).is_some();
+    // it retires series in one turn and lets go of them in a later one
+    let mut evict = || {
+        (0..10).for_each(|_| {
+            clock.advance(60_000);
+            owner.evict_turn();
+        });
+    };
+    clock.set(2 * HOUR_MS as i64);
+    evict();
+    assert!(is_there(), "seen some minutes ago");
+    clock.advance(HOUR_MS);
+    evict();
+    assert!(!is_there(), "idle for longer than series_idle");
+    node.stop();
+}
+
+/// A submission of samples of one known series, and where its answer comes.
+fn samples_of(series: SeriesRef, timestamps: Vec<i64>) -> (Submission, oneshot::Receiver<Answer>) {
+    let (reply, answer) = oneshot::channel();
+    let mut submission = Submission::new(TenantId::anonymous(), reply);
+    submission.refs = vec![series; timestamps.len()];
+    submission.values = vec![1.0; timestamps.len()];
+    submission.timestamps = timestamps;
+    (submission, answer)
+}
+
+/// Each group has little of the late samples, and others go between.
+#[test]
+fn a_few_samples_do_not_wait_for_many_late_ones() {
+    const LATE: usize = 40_000;
+    let mut rng = Rng::announced();
+    let dir = tempfile::tempdir().unwrap();
+    let node = small_node(dir.path());
+    let (mut owner, send) = owner_of(&node, journal::Memory::new(1000));
+    let write = |submission| send.send(Command::Write(Box::new(submission))).unwrap();
+    write(new_series("m", 2));
+    owner.turn(None);
+    let newest_ms = 2_000_000_000;
+    let (submission, mut first) = samples_of(SeriesRef(0), vec![newest_ms]);
+    write(submission);
+    owner.turn(None);
+    assert_eq!(first.try_recv().unwrap().unwrap().samples, 1);
+
+    let window_ms = node.settings().out_of_order_window_ms as u64;
+    let late = (0..LATE).map(|_| newest_ms - rng.below(window_ms) as i64).collect();
+    let (submission, mut late) = samples_of(SeriesRef(0), late);
+    write(submission);
+    let mut turns = 0;
+    let outcome = loop {
+        let (submission, mut few) = samples_of(SeriesRef(1), vec![newest_ms + turns]);
+        write(submission);
+        owner.turn(None);
+        assert_eq!(few.try_recv().expect("within one turn").unwrap().samples, 1);
+        turns += 1;
+        if let Ok(answer) = late.try_recv() {
+            break answer.unwrap();
+        }
+    };
+    assert_eq!((outcome.samples, outcome.refused_samples), (LATE as u64, 0));
+    assert!(turns > 4, "all of it in {turns} groups");
+    let mut out = Samples::default();
+    let head = owner.partition.head.read();
+    head.tenant(&TenantId::anonymous()).unwrap().read(SeriesRef(0), TimeRange::ALL, &mut out);
+    assert!(out.len() > LATE / 2 && out.timestamps.is_sorted());
+    drop(head);
+    node.stop();
+}
+
+/// A journal with `count` records, each of one new series.
+fn journal_of(count: u32) -> journal::Memory {
+    let mut journal = journal::Memory::new(1000);
+    let mut encoder = RecordEncoder::new();
+    journal.begin().unwrap();
+    for i in 0..count {
+        let labels = Labels::from_pairs(&[("__name__", "m"), ("i", &i.to_string())]);
+        encoder.begin(&TenantId::anonymous());
+        encoder.define(SeriesRef(i), labels.as_ref());
+        encoder.sample(SeriesRef(i), 1000, 1.0);
+        journal.append(encoder.finish()).unwrap();
+    }
+    journal.sync().unwrap();
+    journal
+}
+
+pub(super) fn series_count(owner: &Owner) -> usize {
+    owner.partition.head.read().tenants().map(|(_, head)| head.series_count()).sum()
+}
+
+#[test]
+fn replay_counts_what_it_fills() {
+    let dir = tempfile::tempdir().unwrap();
+    let node = small_node(dir.path());
+    let (mut owner, _send) = owner_of(&node, journal_of(100));
+    assert_eq!(owner.replay().unwrap(), replay::End::Complete);
+    assert_eq!(series_count(&owner), 100);
+    let counted = owner.partition.head_bytes.load(Ordering::Relaxed);
+    assert_eq!(counted, owner.partition.head.read().memory_bytes() as u64);
+    node.stop();
+}
+
+#[test]
+fn a_replay_ends_when_the_node_stops() {
+    let dir = tempfile::tempdir().unwrap();
+    let node = small_node(dir.path());
+    let (mut owner, send) = owner_of(&node, journal_of(100));
+    send.send(Command::Stop).unwrap();
+    assert_eq!(owner.replay().unwrap(), replay::End::Stopped);
+    assert_eq!(series_count(&owner), 1);
+    node.stop();
+}
+
+/// What many tenants send of exemplars and metadata leaves the head to series and samples.
+#[test]
+fn exemplars_and_metadata_keep_to_their_parts_of_the_head() {
+    const TENANTS: usize = 30;
+    let dir = tempfile::tempdir().unwrap();
+    let (node, mut owner, send) = only_owner(dir.path(), journal::Memory::new(1000));
+    let budget = node.budget().clone();
+    for i in 0..TENANTS {
+        let (reply, mut answer) = oneshot::channel();
+        let mut submission = Submission { reply, ..new_series("m", 1) };
+        submission.tenant = TenantId::parse(&format!("t{i}")).unwrap();
+        let exemplar = |i: usize| {
+            let labels = Labels::from_pairs(&[("trace_id", &format!("{i:0120}"))]);
+            Exemplar { labels, timestamp_ms: 1, value: i as f64 }
+        };
+        submission.new[0].exemplars = (0..2000).map(exemplar).collect();
+        let metadata = |i: usize| {
+            let (help, unit) = ("h".repeat(4 << 10), "u".repeat(4 << 10));
+            Metadata { metric: format!("m{i}"), kind: MetricKind::Gauge, help, unit }
+        };
+        submission.metadata = (0..50).map(metadata).collect();
+        send.send(Command::Write(Box::new(submission))).unwrap();
+        let outcome = loop {
+            owner.turn(None);
+            if let Ok(answer) = answer.try_recv() {
+                break answer.unwrap();
+            }
+        };
+        assert_eq!((outcome.exemplars, outcome.refused_exemplars, outcome.no_room), (2000, 0, None));
+    }
+    let head = owner.partition.head.read();
+    let (exemplars, metadata) = (head.exemplar_bytes() as u64, head.metadata_bytes() as u64);
+    assert!(exemplars <= budget.exemplars_bytes() && exemplars > budget.exemplars_bytes() / 2, "{exemplars}");
+    assert!(metadata <= budget.metadata_bytes() && metadata > budget.metadata_bytes() / 2, "{metadata}");
+    assert!(!node.shared().is_filled_to(12), "{} bytes", node.shared().head_bytes());
+    assert_eq!(node.shared().head_bytes(), head.memory_bytes() as u64);
+    let kept: usize = head.tenants().map(|(_, head)| head.exemplars().count()).sum();
+    assert_eq!(owner.node.metrics.exemplars_dropped.get(), (TENANTS * 2000 - kept) as u64);
+    let families: usize = head.tenants().map(|(_, head)| head.metadata().count()).sum();
+    let mut journaled = 0;
+    let mut record = journal::Record::new();
+    let mut reader = owner.journal.read(owner.journal.start()).unwrap();
+    while let Some(item) = reader.next().unwrap() {
+        if let journal::Item::Entry(entry) = item {
+            record.decode(entry.payload).unwrap();
+            journaled += record.metadata.len();
+        }
+    }
+    assert_eq!(journaled, families, "what is left out is in no journal either");
+    let metrics = node.registry().render();
+    let refused = format!("reason=\"bytes\"}} {}", TENANTS * 50 - families);
+    assert!(metrics.contains(&format!("floodmark_write_refused_metadata_total{{{refused}\n")), "{metrics}");
+    for part in ["exemplars", "metadata"] {
+        let limit =
+            format!("part_limit_bytes{{account=\"head\",part=\"{part}\"}} {}\n", budget.metadata_bytes());
+        assert!(metrics.contains(&limit), "{metrics}");
+    }
+}
+
+/// Above 85 % of the head, metadata of new families is refused like new series; what is known is updated.
+#[test]
+fn a_full_head_takes_no_metadata_of_new_families() {
+    let dir = tempfile::tempdir().unwrap();
+    let (node, mut owner, send) = only_owner(dir.path(), journal::Memory::new(1000));
+    let mut write = |metric: &str, help: &str| {
+        let mut submission = new_series("m", 0);
+        let (metric, unit) = (metric.to_owned(), String::new());
+        submission.metadata = vec![Metadata { metric, kind: MetricKind::Gauge, help: help.into(), unit }];
+        send.send(Command::Write(Box::new(submission))).unwrap();
+        owner.turn(None);
+    };
+    write("known", "old");
+    node.partitions()[0].grew((node.budget().head_bytes / 100 * 90) as isize);
+    write("known", "new");
+    write("another", "");
+    let head = node.partitions()[0].head.read();
+    let all: Vec<_> =
+        head.tenant(&TenantId::anonymous()).unwrap().metadata().map(|m| m.help.as_str()).collect();
+    assert_eq!((all, node.shared().metrics.refused_metadata.head_full.get()), (vec!["new"], 1));
+}
+
+/// They are in no table, and the journal may be truncated before the tenant opens.
+#[test]
+fn a_closed_tenant_keeps_metadata_and_exemplars() {
+    let dir = tempfile::tempdir().unwrap();
+    let clock = Arc::new(ManualClock::at(1_777_000_000_000));
+    let journal = journal::Memory::new(1000);
+    let (node, mut owner, _commands) = only_owner_at(dir.path(), journal, Arc::<ManualClock>::clone(&clock));
+    let [open, closed] = ["open", "closed"].map(|name| TenantId::parse(name).unwrap());
+    let seen_s = node.shared().steady_s();
+    for tenant in [&open, &closed] {
+        let mut head = owner.partition.head.write();
+        let labels = Labels::from_pairs(&[("__name__", "m")]);
+        let key = SeriesKey::of(labels.as_bytes(), 1);
+        let series = head.tenant_mut(tenant).create(key, labels.as_ref());
+        let exemplar = Exemplar { labels: Labels::empty(), timestamp_ms: 1, value: 1.0 };
+        head.put_exemplars(tenant, [(series, exemplar)].into_iter(), seen_s);
+        let (metric, help, unit) = ("m".to_owned(), String::new(), String::new());
+        let metadata = Metadata { metric, kind: MetricKind::Gauge, help, unit };
+        head.restore_metadata(tenant, metadata, 1 << 20, seen_s).unwrap();
+    }
+    let held_bytes = owner.partition.head.read().memory_bytes();
+    owner.partition.grew(held_bytes as isize);
+    node.shared().lake.close(0, &closed, "its table cannot be read".into(), clock.now_ms());
+    let partition = Arc::clone(&owner.partition);
+    let held = |tenant: &TenantId| {
+        let head = partition.head.read();
+        head.tenant(tenant).map(|head| (head.exemplars().count(), head.metadata().count()))
+    };
+    let mut evict = || {
+        (0..10).for_each(|_| {
+            clock.advance(3_600_000);
+            owner.evict_turn();
+        });
+    };
+    evict();
+    assert_eq!((held(&open), held(&closed)), (None, Some((1, 1))));
+    partition.grew((node.budget().head_bytes / 100 * 80) as isize);
+    evict();
+    assert_eq!(held(&closed), Some((0, 1)), "exemplars go where memory is short");
+}

@@ -1,0 +1,199 @@
+//! Heads and tables, as the query engine's source of series.
+//!
+//! - [`union`]: both as one
+//!
+//! What is here: series of heads, and long work on a head in turns.
+
+pub(crate) mod label_queries;
+mod union;
+
+pub(crate) use union::{LeftOut, Source, list, tables_select};
+
+use crate::partition::PartitionShared;
+use crate::seal::pins::Pin;
+use head::{Filter, FilterKind, Selection, TenantHead};
+use model::{ErrorKind, LabelsRef, Samples, SeriesRef, TenantId, TimeRange};
+use query::{Interrupt, MatchOp, Matcher, SeriesSet, SourceError};
+use roaring::RoaringBitmap;
+
+#[cfg(test)]
+mod tests;
+
+/// Calls `f` with the matchers as the head's filters.
+fn with_filters<R>(matchers: &[Matcher], f: impl FnOnce(&[Filter<'_>]) -> R) -> R {
+    let predicates: Vec<_> = matchers.iter().map(|m| move |value: &str| m.matches(value)).collect();
+    let filters: Vec<_> = matchers
+        .iter()
+        .zip(&predicates)
+        .map(|(m, predicate)| Filter {
+            name: &m.name,
+            kind: match (m.op, m.set_matches()) {
+                (MatchOp::Equal, _) => FilterKind::Equal(&m.value),
+                (MatchOp::Regex, Some(values)) => FilterKind::OneOf(values),
+                _ if m.needs_engine() => FilterKind::Pattern(predicate),
+                _ => FilterKind::Predicate(predicate),
+            },
+        })
+        .collect();
+    f(&filters)
+}
+
+/// A pass over selected series. The lock is taken for one series at a time, so a long query never keeps the
+/// owner waiting. The source's pins keep references good in between.
+struct HeadSet<'a> {
+    parts: Vec<(&'a PartitionShared, roaring::bitmap::IntoIter)>,
+    at: usize,
+    current: Option<SeriesRef>,
+    tenant: &'a TenantId,
+    range: TimeRange,
+    /// No series with more samples than this is unpacked: what the query has left, and what it has in all.
+    samples_max: u64,
+    unpack_max: u64,
+    left: usize,
+    labels: Vec<u8>,
+    pin: &'a Pin,
+}
+
+impl<'a> HeadSet<'a> {
+    fn new(
+        parts: impl Iterator<Item = (&'a PartitionShared, RoaringBitmap)>,
+        tenant: &'a TenantId,
+        range: TimeRange,
+        samples_max: u64,
+        pin: &'a Pin,
+    ) -> Self {
+        let parts: Vec<_> = parts.map(|(partition, series)| (partition, series.into_iter())).collect();
+        let left = parts.iter().map(|(_, s)| s.len()).sum();
+        let (unpack_max, labels) = (samples_max, Vec::new());
+        Self { parts, at: 0, current: None, tenant, range, samples_max, unpack_max, left, labels, pin }
+    }
+}
+
+impl SeriesSet for HeadSet<'_> {
+    fn next(&mut self, samples: &mut Samples) -> Result<bool, SourceError> {
+        samples.clear();
+        self.labels.clear();
+        while let Some((partition, series)) = self.parts.get_mut(self.at) {
+            if let Some(series) = series.next() {
+                let series = SeriesRef(series);
+                let head = partition.head.read();
+                let head = head.tenant(self.tenant).expect("BUG: a tenant's head went away");
+                // well packed samples take a hundredth of what they take unpacked
+                let most = head.samples_at_most(series, self.range) as u64;
+                if most > self.samples_max {
+                    return Err(too_many_samples(most, self.samples_max));
+                }
+                make_room(samples, most as usize);
+                head.read(series, self.range, samples);
+                // with the lock held: what was pinned cannot go in between
+                if self.pin.is_outlived() {
+                    return Err(union::outlived());
+                }
+                self.current = Some(series);
+                self.left = self.left.saturating_sub(1);
+                return Ok(true);
+            }
+            self.at += 1;
+        }
+        self.current = None;
+        Ok(false)
+    }
+
+    fn limit(&mut self, samples_max: u64) {
+        self.samples_max = samples_max.min(self.unpack_max);
+    }
+
+    fn labels(&mut self) -> LabelsRef<'_> {
+        if self.labels.is_empty() {
+            let series = self.current.expect("BUG: labels() before next()");
+            let head = self.parts[self.at].0.head.read();
+            let head = head.tenant(self.tenant).expect("BUG: a tenant's head went away");
+            head.write_labels(series, &mut self.labels);
+        }
+        LabelsRef::from_canonical(&self.labels)
+    }
+
+    fn len_hint(&self) -> usize {
+        self.left
+    }
+}
+
+/// Makes room for `count` samples at once: columns that grow as they are filled take up to twice as much, and
+/// three times while they move. What is in them is not moved, for nothing is.
+fn make_room(samples: &mut Samples, count: usize) {
+    if samples.timestamps.capacity() < count {
+        *samples = Samples::default();
+        let count = count.next_multiple_of(128);
+        samples.timestamps.reserve_exact(count);
+        samples.values.reserve_exact(count);
+    }
+}
+
+fn too_many_samples(count: u64, most: u64) -> SourceError {
+    let message = format!(
+        "query processing would load too many samples into memory: {count} of one series, the limit is {most}"
+    );
+    SourceError { kind: ErrorKind::TooLarge, message }
+}
+
+/// Long work on a tenant's head in one partition, done in turns: the lock is let go of in between, so that the
+/// owner never waits for longer than a turn.
+#[derive(Debug)]
+pub(crate) struct Turns<'a> {
+    pub(crate) partition: &'a PartitionShared,
+    tenant: &'a TenantId,
+    /// Asked before each turn, and before each value that a pattern is tried on.
+    cancelled: &'a dyn Interrupt,
+    /// Keeps references to series good from turn to turn.
+    _pin: head::Pin,
+}
+
+/// Nobody waits for the answer any more.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct Cancelled;
+
+impl<'a> Turns<'a> {
+    pub(crate) fn new(
+        partition: &'a PartitionShared,
+        tenant: &'a TenantId,
+        cancelled: &'a dyn Interrupt,
+    ) -> Self {
+        let pin = partition.head.read().pin();
+        Self { partition, tenant, cancelled, _pin: pin }
+    }
+
+    /// Takes turns until one says that it was the last; none where the tenant has nothing here.
+    pub(crate) fn until_done(&self, mut turn: impl FnMut(&TenantHead) -> bool) -> Result<(), Cancelled> {
+        while !self.turn(&mut turn)? {}
+        Ok(())
+    }
+
+    /// One turn, with the lock held; true where it was the last, or the tenant has nothing here.
+    pub(crate) fn turn(&self, turn: impl FnMut(&TenantHead) -> bool) -> Result<bool, Cancelled> {
+        if self.cancelled.is_set() {
+            return Err(Cancelled);
+        }
+        let head = self.partition.head.read();
+        Ok(head.tenant(self.tenant).is_none_or(turn))
+    }
+
+    /// The series that pass all matchers.
+    pub(crate) fn select(&self, matchers: &[Matcher]) -> Result<RoaringBitmap, Cancelled> {
+        with_filters(matchers, |filters| {
+            let mut selection = Selection::new(filters);
+            while !self.turn(|head| selection.advance(head))? {
+                selection.test(|| !self.cancelled.is_set());
+            }
+            Ok(selection.into_series())
+        })
+    }
+
+    /// The series that any of the selectors selects; all of them (None) where there is no selector.
+    pub(crate) fn select_any(&self, selectors: &[Vec<Matcher>]) -> Result<Option<RoaringBitmap>, Cancelled> {
+        let mut any = None;
+        for matchers in selectors {
+            *any.get_or_insert_with(RoaringBitmap::new) |= self.select(matchers)?;
+        }
+        Ok(any)
+    }
+}

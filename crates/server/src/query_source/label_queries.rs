@@ -1,0 +1,353 @@
+//! What there is: label names and values, series, metadata, exemplars. Answers come sorted.
+
+mod distinct;
+#[cfg(test)]
+mod tests;
+
+use crate::node::Node;
+use crate::query_source::{Cancelled, LeftOut, Turns, list, tables_select};
+use crate::refusal::Refusal;
+use distinct::{Distinct, Full, Ordered};
+use head::{Among, TenantHead, Walk};
+use model::{Exemplar, Labels, LabelsRef, Metadata, SeriesRef, TenantId, TimeRange};
+use query::{Interrupt, Matcher};
+use roaring::RoaringBitmap;
+use std::cmp::Ordering;
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use tables::LabelScan;
+
+/// One tenant's catalog.
+#[derive(Debug)]
+pub(crate) struct Catalog<'a> {
+    pub(crate) node: &'a Node,
+    pub(crate) tenant: &'a TenantId,
+    /// Nobody waits for the answer any more.
+    pub(crate) cancelled: Arc<dyn Interrupt>,
+    /// What an answer may hold before it is written.
+    pub(crate) memory_bytes: u64,
+}
+
+/// Series looked at in one turn: about a quarter of a millisecond.
+const TURN_SERIES: usize = 256;
+
+/// What metadata or an exemplar costs beside its bytes: its place in lists that double, in a sorted map, and in the answer.
+const ENTRY_BYTES: usize = 96;
+
+/// Series (of any of `selectors`; all where there are none) with a limit.
+#[derive(Debug)]
+pub(crate) struct Ask<'a> {
+    pub(crate) selectors: &'a [Vec<Matcher>],
+    pub(crate) range: TimeRange,
+    /// How many answers are wanted at the most.
+    pub(crate) limit: usize,
+}
+
+/// Memory that an answer may still take.
+struct Room {
+    left_bytes: usize,
+    bytes: u64,
+}
+
+impl Room {
+    fn buy(&mut self, bytes: usize) -> Result<(), Refusal> {
+        match self.left_bytes.checked_sub(bytes) {
+            Some(left) => {
+                self.left_bytes = left;
+                Ok(())
+            }
+            None => Err(too_large(self.bytes)),
+        }
+    }
+}
+
+fn too_large(bytes: u64) -> Refusal {
+    Refusal::too_large(
+        "answer_size",
+        format!(
+            "the answer takes more than the {} MiB that one query may hold: ask for less with match[], start and end, or \
+             limit; the share grows with memory and shrinks with query_concurrency (settings)",
+            bytes >> 20
+        ),
+    )
+}
+
+impl From<Cancelled> for Refusal {
+    fn from(_: Cancelled) -> Self {
+        Self::busy("canceled", "cancelled: the client disconnected or the query timed out")
+    }
+}
+
+/// An answer, and what is missing from it.
+#[derive(Debug)]
+pub(crate) struct Limited {
+    /// Texts, or series as canonical labels.
+    pub(crate) all: Ordered,
+    /// The limit cut it.
+    pub(crate) cut: bool,
+    /// What could not be read, and why.
+    pub(crate) left_out: Vec<String>,
+}
+
+/// What a listing has found so far, of texts that are ordered in this way.
+struct Found<'a> {
+    texts: Distinct,
+    order: fn(&[u8], &[u8]) -> Ordering,
+    catalog: &'a Catalog<'a>,
+    limit: usize,
+}
+
+impl Found<'_> {
+    /// Adds a text. Where there is no room, those go that cannot be in the answer, if they are at least half of all.
+    fn add(&mut self, text: &[u8]) -> Result<(), Refusal> {
+        let mut added = self.texts.insert(text);
+        if added.is_err() && self.texts.len() / 2 > self.limit {
+            self.texts.keep_first(self.limit + 1, self.order);
+            added = self.texts.insert(text);
+        }
+        added.map_err(|Full| too_large(self.catalog.memory_bytes))
+    }
+
+    /// True where the limit cuts it already.
+    fn is_cut(&self) -> bool {
+        self.texts.len() > self.limit
+    }
+
+    /// Adds what tables have by `read`, which is given a place to put it and told whether more is wanted.
+    fn add_sealed(
+        &mut self,
+        ask: &Ask<'_>,
+        read: impl Fn(
+            &tables::Table,
+            &Arc<tables::Cache>,
+            &tables::Select,
+            &mut dyn FnMut(&[u8]) -> bool,
+        ) -> Sealed,
+    ) -> Result<Vec<String>, Refusal> {
+        let Catalog { node, tenant, cancelled, .. } = self.catalog;
+        let left_out = LeftOut::default();
+        for matchers in or_all(ask.selectors) {
+            if self.is_cut() {
+                break;
+            }
+            let select = tables_select(matchers, ask.range, false, cancelled);
+            let mut added = Ok(());
+            let mut put = |text: &[u8]| {
+                added = self.add(text);
+                added.is_ok() && !self.is_cut() && !cancelled.is_set()
+            };
+            let listed = list(node.shared(), tenant, &left_out, &**cancelled, |table, cache| {
+                read(table, cache, &select, &mut put)
+            });
+            listed.map_err(refused)?;
+            added?;
+            if cancelled.is_set() {
+                return Err(Cancelled.into());
+            }
+        }
+        Ok(left_out.texts())
+    }
+
+    fn answer(self, left_out: Vec<String>) -> Limited {
+        let mut all = self.texts.in_order(self.order);
+        let cut = all.cut(self.limit);
+        Limited { all, cut, left_out }
+    }
+}
+
+/// What could not be read of tables.
+type Sealed = Result<Vec<String>, tables::TableError>;
+
+impl Catalog<'_> {
+    /// With a limit, the first names of those in memory; tables are read only if these are fewer.
+    pub(crate) fn label_names(&self, ask: &Ask<'_>) -> Result<Limited, Refusal> {
+        self.texts(ask, |walk, head, among, take| walk.names(head, among, take), LabelScan::Names)
+    }
+
+    /// Likewise.
+    pub(crate) fn label_values(&self, name: &str, ask: &Ask<'_>) -> Result<Limited, Refusal> {
+        let turn = |walk: &mut Walk, head: &_, among: Among<'_>, take: &mut dyn FnMut(&str)| {
+            walk.values(head, name, among, take)
+        };
+        self.texts(ask, turn, LabelScan::Values(name))
+    }
+
+    fn texts(
+        &self,
+        ask: &Ask<'_>,
+        turn: impl Fn(&mut Walk, &TenantHead, Among<'_>, &mut dyn FnMut(&str)) -> bool,
+        sealed: LabelScan<'_>,
+    ) -> Result<Limited, Refusal> {
+        let mut found = self.found(ask, Ord::cmp);
+        let mut taken: Vec<String> = Vec::new();
+        for turns in self.turns() {
+            // A series has one value of a label, so a walk looks at each once at the most; but many names.
+            let series = match (turns.select_any(ask.selectors)?, sealed) {
+                (None, LabelScan::Values(_)) => None,
+                (selected, _) => in_range(&turns, selected, ask.range)?,
+            };
+            let among = match &series {
+                Some(series) => Among::Series(series),
+                None if ask.range == TimeRange::ALL => Among::All,
+                None => Among::Range(ask.range),
+            };
+            let (mut walk, mut is_last) = (Walk::new(), false);
+            while !is_last {
+                is_last =
+                    turns.turn(|head| turn(&mut walk, head, among, &mut |text| taken.push(text.into())))?;
+                // without the lock
+                taken.drain(..).try_for_each(|text| found.add(text.as_bytes()))?;
+            }
+        }
+        let left_out = found.add_sealed(ask, |table, cache, select, put| {
+            tables::scan::labels::texts(table, cache, select, sealed, &mut |text| put(text.as_bytes()))
+        })?;
+        Ok(found.answer(left_out))
+    }
+
+    /// Nothing yet.
+    fn found(&self, ask: &Ask<'_>, order: fn(&[u8], &[u8]) -> Ordering) -> Found<'_> {
+        // where some are dropped, what stays is held twice for a moment, and is at most half
+        let parts = if ask.limit == usize::MAX { 3 } else { 2 };
+        let texts = Distinct::within(self.memory_bytes as usize / 3 * parts);
+        Found { texts, order, catalog: self, limit: ask.limit }
+    }
+
+    /// The partitions, to be worked on in turns.
+    fn turns(&self) -> impl Iterator<Item = Turns<'_>> {
+        let turns = |partition| Turns::new(partition, self.tenant, &*self.cancelled);
+        self.node.partitions().iter().map(move |partition| turns(&**partition))
+    }
+
+    fn room(&self) -> Room {
+        Room { left_bytes: self.memory_bytes as usize, bytes: self.memory_bytes }
+    }
+
+    /// Series that have a sample in the range. With a limit, any so many of them.
+    pub(crate) fn series(&self, ask: &Ask<'_>) -> Result<Limited, Refusal> {
+        let order = |a: &[u8], b: &[u8]| LabelsRef::from_canonical(a).cmp(&LabelsRef::from_canonical(b));
+        let mut found = self.found(ask, order);
+        let mut taken: Vec<Vec<u8>> = Vec::new();
+        for turns in self.turns() {
+            let mut selected = turns.select_any(ask.selectors)?.unwrap_or_default().into_iter();
+            let mut is_last = false;
+            while !is_last && !found.is_cut() {
+                is_last = turns.turn(|head| {
+                    for series in selected.by_ref().take(TURN_SERIES).map(SeriesRef) {
+                        if head.has_samples(series, ask.range) {
+                            let mut labels = Vec::new();
+                            head.write_labels(series, &mut labels);
+                            taken.push(labels);
+                        }
+                    }
+                    selected.len() == 0
+                })?;
+                taken.drain(..).try_for_each(|labels| found.add(&labels))?;
+            }
+        }
+        let left_out = found.add_sealed(ask, |table, cache, select, put| {
+            tables::scan::labels::series(table, cache, select, &mut |labels| put(labels.as_bytes()))
+        })?;
+        Ok(found.answer(left_out))
+    }
+
+    /// Metadata by metric; with `metric`, only that one's.
+    pub(crate) fn metadata(
+        &self,
+        metric: Option<&str>,
+        limit: usize,
+    ) -> Result<BTreeMap<String, Metadata>, Refusal> {
+        let mut all = BTreeMap::new();
+        let mut room = self.room();
+        let mut take = |m: &Metadata| {
+            room.buy(size_of::<Metadata>() + ENTRY_BYTES + 2 * m.metric.len() + m.help.len() + m.unit.len())?;
+            all.insert(m.metric.clone(), m.clone());
+            while all.len() > limit {
+                all.pop_last();
+            }
+            Ok::<_, Refusal>(())
+        };
+        for turns in self.turns() {
+            let (mut taken, mut last) = (Ok(()), None::<String>);
+            turns.until_done(|head| {
+                if let Some(metric) = metric {
+                    taken = head.metadata_of(metric).into_iter().try_for_each(&mut take);
+                    return true;
+                }
+                let some: Vec<_> = head.metadata_after(last.as_deref()).take(TURN_SERIES).collect();
+                taken = some.iter().copied().try_for_each(&mut take);
+                last = some.last().map(|m| m.metric.clone());
+                some.len() < TURN_SERIES || taken.is_err()
+            })?;
+            taken?;
+        }
+        Ok(all)
+    }
+
+    /// Exemplars in the range, by series.
+    pub(crate) fn exemplars(&self, ask: &Ask<'_>) -> Result<BTreeMap<Labels, Vec<Exemplar>>, Refusal> {
+        let mut all: BTreeMap<Labels, Vec<Exemplar>> = BTreeMap::new();
+        let mut room = self.room();
+        let mut bytes = Vec::new();
+        for turns in self.turns() {
+            let Some(selected) = turns.select_any(ask.selectors)? else { continue };
+            let (mut next, mut bought) = (0, Ok(()));
+            turns.until_done(|head| {
+                let end = next + TURN_SERIES as u64;
+                for (number, series, exemplar) in head.exemplars_from(next) {
+                    if number >= end || bought.is_err() {
+                        next = number;
+                        return bought.is_err();
+                    }
+                    if selected.contains(series.0) && ask.range.contains(exemplar.timestamp_ms) {
+                        bytes.clear();
+                        head.write_labels(*series, &mut bytes);
+                        let labels = LabelsRef::from_canonical(&bytes).to_owned();
+                        let own = exemplar.labels.as_bytes().len();
+                        bought = room.buy(size_of::<Exemplar>() + 2 * ENTRY_BYTES + bytes.len() + own);
+                        all.entry(labels).or_default().push(exemplar.clone());
+                    }
+                }
+                true
+            })?;
+            bought?;
+        }
+        for list in all.values_mut() {
+            list.sort_by_key(|e| e.timestamp_ms);
+            list.dedup(); // a replay can bring one back twice
+        }
+        Ok(all)
+    }
+}
+
+/// The selectors; one that selects everything where there are none.
+const fn or_all(selectors: &[Vec<Matcher>]) -> &[Vec<Matcher>] {
+    const ALL: &[Vec<Matcher>] = &[Vec::new()];
+    if selectors.is_empty() { ALL } else { selectors }
+}
+
+fn refused(error: query::SourceError) -> Refusal {
+    Refusal { kind: error.kind, reason: "tables", message: error.message }
+}
+
+/// Those of `series` (None: of all) that have a sample in `range`.
+pub(crate) fn in_range(
+    turns: &Turns<'_>,
+    series: Option<RoaringBitmap>,
+    range: TimeRange,
+) -> Result<Option<RoaringBitmap>, Cancelled> {
+    if range == TimeRange::ALL {
+        return Ok(series);
+    }
+    let series = match series {
+        Some(series) => series,
+        None => turns.select(&[])?,
+    };
+    let (mut kept, mut rest) = (RoaringBitmap::new(), series.iter());
+    turns.until_done(|head| {
+        let turn = rest.by_ref().take(TURN_SERIES);
+        kept.extend(turn.filter(|series| head.has_samples(SeriesRef(*series), range)));
+        rest.len() == 0
+    })?;
+    Ok(Some(kept))
+}

@@ -1,0 +1,145 @@
+use super::*;
+use crate::ingest::tests::small_node;
+use crate::node::Node;
+use crate::seal::flush::flush;
+use crate::seal::tests::{node_with, write_of};
+use model::{Labels, SeriesKey};
+use query::{Select, SeriesSource};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::Duration;
+use stdx::clock::{Clock, SystemClock};
+
+/// A node that knows one series with `count` samples, put into the head directly.
+fn node_with_samples(dir: &std::path::Path, count: i64) -> Node {
+    let node = small_node(dir);
+    let labels = Labels::from_pairs(&[("__name__", "dense")]);
+    let key = SeriesKey::of(labels.as_bytes(), node.shared().seed);
+    let mut partition = node.partitions()[0].head.write();
+    let head = partition.tenant_mut(&TenantId::anonymous());
+    let series = head.create(key, labels.as_ref());
+    (0..count).for_each(|t| _ = head.append(&[series], &[t], &[1.0], 0));
+    drop(partition);
+    node
+}
+
+fn all_of(source: &Source<'_>) -> Result<usize, SourceError> {
+    let mut set = source.select(&Select { matchers: &[], range: TimeRange::ALL })?;
+    let (mut samples, mut count) = (Samples::default(), 0);
+    while set.next(&mut samples)? {
+        count += samples.len();
+    }
+    Ok(count)
+}
+
+#[test]
+fn a_series_with_too_many_samples_is_not_unpacked() {
+    let dir = tempfile::tempdir().unwrap();
+    let node = node_with_samples(dir.path(), 10_000);
+    let wanted = || Arc::new(AtomicBool::new(false));
+    let source = |samples_max| Source::new(&node, TenantId::anonymous(), samples_max, wanted());
+    assert_eq!(all_of(&source(10_000)), Ok(10_000));
+    let refused = all_of(&source(9_999)).unwrap_err();
+    assert_eq!(refused.kind, ErrorKind::TooLarge);
+    assert!(refused.message.contains("too many samples"), "{}", refused.message);
+    node.stop();
+}
+
+#[test]
+fn a_cancelled_selection_ends() {
+    let dir = tempfile::tempdir().unwrap();
+    let node = node_with_samples(dir.path(), 1);
+    let cancelled = Arc::new(AtomicBool::new(true));
+    let source = Source::new(&node, TenantId::anonymous(), 100, cancelled);
+    assert_eq!(all_of(&source).unwrap_err().kind, ErrorKind::Unavailable);
+    node.stop();
+}
+
+/// Must find the head unlocked whenever it is asked whether to go on: a stranger's pattern runs right after. The node's
+/// own threads hold the lock for moments, so it waits for it; a lock held by the asking thread never becomes free.
+#[derive(Debug)]
+struct Unlocked {
+    node: Node,
+    asked: AtomicU64,
+}
+
+impl Interrupt for Unlocked {
+    fn is_set(&self) -> bool {
+        for partition in self.node.partitions() {
+            let lock = partition.head.try_write_for(Duration::from_secs(30));
+            assert!(lock.is_some(), "a pattern would run with the head locked");
+        }
+        self.asked.fetch_add(1, Ordering::Relaxed);
+        false
+    }
+}
+
+#[test]
+fn no_lock_is_held_while_a_pattern_runs() {
+    const SERIES: usize = 3_000;
+    let dir = tempfile::tempdir().unwrap();
+    let node = node_with_samples(dir.path(), 1);
+    let mut partition = node.partitions()[0].head.write();
+    let head = partition.tenant_mut(&TenantId::anonymous());
+    for i in 0..SERIES {
+        let labels = Labels::from_pairs(&[("__name__", "m"), ("i", &i.to_string())]);
+        head.create(SeriesKey::of(labels.as_bytes(), node.shared().seed), labels.as_ref());
+    }
+    drop(partition);
+    let unlocked = Unlocked { node: node.clone(), asked: AtomicU64::new(0) };
+    let check = |selector: &str, count: u64| {
+        unlocked.asked.store(0, Ordering::Relaxed);
+        let matchers = query::parse_selector(selector).unwrap();
+        let tenant = TenantId::anonymous();
+        let turns = Turns::new(&node.partitions()[0], &tenant, &unlocked);
+        assert_eq!(turns.select(&matchers).unwrap().len(), count, "{selector}");
+        let asked = unlocked.asked.load(Ordering::Relaxed);
+        assert!(asked > SERIES as u64, "{selector}: asked {asked} times, for each value and each turn");
+    };
+    check(r#"{i=~"[0-9]*7"}"#, SERIES as u64 / 10);
+    check(r#"{__name__="m", i!~"[0-9]*7"}"#, SERIES as u64 / 10 * 9);
+    node.stop();
+}
+
+/// Ends the work at its `last`th question.
+#[derive(Debug)]
+struct EndAt {
+    last: u64,
+    asked: AtomicU64,
+}
+
+impl Interrupt for EndAt {
+    fn is_set(&self) -> bool {
+        self.asked.fetch_add(1, Ordering::Relaxed) + 1 >= self.last
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_search_of_sealed_values_that_finds_nothing_ends_at_each_question() {
+    let dir = tempfile::tempdir().unwrap();
+    let node = node_with(dir.path(), |_| ()).await;
+    write_of(&node, &TenantId::anonymous(), SystemClock.now_ms() - 60_000).await;
+    flush(&node).await.unwrap();
+    let there = node.clone();
+    let search = move |last: u64| {
+        let end = Arc::new(EndAt { last, asked: AtomicU64::new(0) });
+        let source = Source::new(&there, TenantId::anonymous(), 1_000_000, Arc::clone(&end) as _);
+        let matchers = query::parse_selector(r#"{__name__=~"no.+such"}"#).unwrap();
+        let heads = source.select_heads(&matchers).map(|_| end.asked.swap(0, Ordering::Relaxed));
+        let select = Select { matchers: &matchers, range: TimeRange::ALL };
+        let found = source.select(&select).and_then(|mut set| set.next(&mut Samples::default()));
+        (heads, found, end.asked.load(Ordering::Relaxed))
+    };
+    let check = move || {
+        let (heads, found, all) = search(u64::MAX);
+        assert_eq!(found, Ok(false));
+        let heads = heads.unwrap();
+        assert!(all > heads + 2, "asked {all} times, {heads} of them in the heads");
+        for last in heads + 1..=all {
+            let (_, found, _) = search(last);
+            assert!(found.unwrap_err().message.contains("cancelled"), "question {last} of {all}");
+        }
+    };
+    tokio::task::spawn_blocking(check).await.unwrap();
+    tokio::task::spawn_blocking(move || node.stop()).await.unwrap();
+}

@@ -1,0 +1,370 @@
+//! Heads and tables as one source of series.
+//!
+//! The heads' series are selected first, then the tables' files: what is committed in between is in both, and what a
+//! query read from the head wins. A pin keeps what was sealed in the heads for as long as queries that may not know its
+//! files run; a query that runs for too long finds out that it was outlived, and begins again.
+
+mod rolled;
+
+use super::{Cancelled, HeadSet, Turns, make_room, too_many_samples};
+use crate::node::{Node, Shared};
+use crate::partition::PartitionShared;
+use crate::seal::pins::Pin;
+use crate::settings::Detail;
+use model::labels::METRIC_NAME;
+use model::sample::overlay;
+use model::{ErrorKind, LabelsRef, Samples, SeriesKey, TenantId, TimeRange};
+use parking_lot::Mutex;
+use query::{
+    Interrupt, MatchOp, Matcher, Rolled, RolledSelect, Select, SeriesSet, SeriesSource, SourceError,
+};
+use roaring::RoaringBitmap;
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use tables::{Cache, Scan, ScanLimits, Table, TableError};
+
+/// One tenant's series, wherever they are.
+#[derive(Debug)]
+pub(crate) struct Source<'a> {
+    node: &'a Arc<Shared>,
+    tenant: TenantId,
+    /// No series with more samples than this is unpacked.
+    samples_max: u64,
+    /// Nobody waits for the answer any more.
+    cancelled: Arc<dyn Interrupt>,
+    pin: Pin,
+    left_out: LeftOut,
+    detail: Detail,
+    /// Keep references to the heads' series good.
+    _heads: Vec<head::Pin>,
+}
+
+impl<'a> Source<'a> {
+    pub(crate) fn new(
+        node: &'a Node,
+        tenant: TenantId,
+        samples_max: u64,
+        cancelled: Arc<dyn Interrupt>,
+    ) -> Self {
+        let node = node.shared();
+        Self {
+            node,
+            tenant,
+            samples_max,
+            cancelled,
+            pin: node.lake.pins.pin(),
+            left_out: LeftOut::default(),
+            detail: Detail::Samples,
+            _heads: node.partitions().iter().map(|p| p.head.read().pin()).collect(),
+        }
+    }
+
+    /// The same, answering windows from rollups where `detail` allows it.
+    pub(crate) const fn answering_from(mut self, detail: Detail) -> Self {
+        self.detail = detail;
+        self
+    }
+
+    /// What is missing from its series so far, and why.
+    pub(crate) fn left_out(&self) -> Vec<String> {
+        self.left_out.texts()
+    }
+
+    /// A file was deleted while it was read: what it gave may lack samples that an answer at any one time has.
+    pub(crate) fn has_lost_files(&self) -> bool {
+        self.left_out.lost.load(Ordering::Relaxed)
+    }
+
+    /// What it gave last may be incomplete: begin again.
+    pub(crate) fn is_outlived(&self) -> bool {
+        self.pin.is_outlived()
+    }
+
+    /// Of each partition's head, the series that pass all matchers.
+    pub(super) fn select_heads(&self, matchers: &[Matcher]) -> Result<Vec<RoaringBitmap>, SourceError> {
+        let partitions = self.node.partitions().iter();
+        let select = |partition: &Arc<PartitionShared>| {
+            let turns = Turns::new(partition, &self.tenant, &*self.cancelled);
+            turns.select(matchers).map_err(|Cancelled| cancelled())
+        };
+        partitions.map(select).collect()
+    }
+
+    /// What is selected of each partition's head.
+    fn heads(&self, selected: Vec<RoaringBitmap>, range: TimeRange) -> HeadSet<'_> {
+        let parts = self.node.partitions().iter().map(|p| &**p).zip(selected);
+        HeadSet::new(parts, &self.tenant, range, self.samples_max, &self.pin)
+    }
+}
+
+/// Most texts on what was left out that one answer has.
+const LEFT_OUT_MAX: usize = 100;
+
+/// What an answer leaves out since files are damaged: one text for each.
+#[derive(Debug, Default)]
+pub(crate) struct LeftOut {
+    texts: Mutex<BTreeSet<String>>,
+    /// A file was deleted while it was read.
+    lost: AtomicBool,
+}
+
+impl LeftOut {
+    /// Notes what a scan left out so far. It may be asked again.
+    pub(crate) fn note(&self, scan: &Scan, node: &Shared) {
+        self.lost.fetch_or(scan.has_lost_files(), Ordering::Relaxed);
+        self.add(scan.warnings().chain(scan.doubt()), node);
+    }
+
+    fn add(&self, texts: impl IntoIterator<Item = String>, node: &Shared) {
+        let mut noted = self.texts.lock();
+        for text in texts {
+            if noted.len() < LEFT_OUT_MAX && noted.insert(text) {
+                node.lake.metrics.left_out_files.inc();
+            }
+        }
+    }
+
+    /// The texts, in order.
+    pub(crate) fn texts(&self) -> Vec<String> {
+        self.texts.lock().iter().cloned().collect()
+    }
+}
+
+/// A scan of a tenant's table; `None` where there is none, or none of its files can match.
+fn scan(
+    node: &Shared,
+    tenant: &TenantId,
+    select: &tables::Select,
+    bytes: usize,
+    interrupt: &dyn Interrupt,
+) -> Result<Option<Scan>, SourceError> {
+    let Some(table) = node.lake.existing(tenant).map_err(unreadable)? else { return Ok(None) };
+    if table.files().map_err(unreadable)?.matching(select).next().is_none() {
+        return Ok(None);
+    }
+    if !interrupt.may_wait() {
+        return Err(cancelled());
+    }
+    let limits = ScanLimits::of(bytes);
+    Scan::open(&table, &node.lake.cache, select, &limits).map(Some).map_err(unreadable)
+}
+
+/// Lists labels of a tenant's table, where there is one, by `read`, which says what it left out.
+pub(crate) fn list(
+    node: &Shared,
+    tenant: &TenantId,
+    left_out: &LeftOut,
+    interrupt: &dyn Interrupt,
+    read: impl FnOnce(&Table, &Arc<Cache>) -> Result<Vec<String>, TableError>,
+) -> Result<(), SourceError> {
+    let Some(table) = node.lake.existing(tenant).map_err(unreadable)? else { return Ok(()) };
+    if !interrupt.may_wait() {
+        return Err(cancelled());
+    }
+    left_out.add(read(&table, &node.lake.cache).map_err(unreadable)?, node);
+    Ok(())
+}
+
+/// What matchers ask of a table, for as long as somebody waits for it.
+pub(crate) fn tables_select(
+    matchers: &[Matcher],
+    range: TimeRange,
+    samples: bool,
+    cancelled: &Arc<dyn Interrupt>,
+) -> tables::Select {
+    let is_name = |m: &&Matcher| m.name == METRIC_NAME;
+    let names = matchers.iter().filter(is_name).find_map(|m| match (m.op, m.set_matches()) {
+        (MatchOp::Equal, _) => Some(vec![m.value.clone()]),
+        (MatchOp::Regex, Some(names)) => Some(names.to_vec()),
+        _ => None,
+    });
+    let names = names.map(|mut names| {
+        names.sort_unstable();
+        names.dedup();
+        names
+    });
+    let test = |m: &Matcher| {
+        let matcher = m.clone();
+        tables::Matcher::new(&m.name, move |value| matcher.matches(value))
+    };
+    let matchers = matchers.iter().map(test).collect();
+    tables::Select { names, series: None, matchers, range, samples, stop: stop(cancelled) }
+}
+
+/// Ends reads of tables for which nobody waits any more.
+pub(crate) fn stop(cancelled: &Arc<dyn Interrupt>) -> tables::Stop {
+    let cancelled = Arc::clone(cancelled);
+    tables::Stop::when(move || cancelled.is_set())
+}
+
+impl SeriesSource for Source<'_> {
+    fn select(&self, select: &Select<'_>) -> Result<Box<dyn SeriesSet + '_>, SourceError> {
+        let selected = self.select_heads(select.matchers)?;
+        // half of what the query may hold, at sixteen bytes a sample
+        let bytes = self.samples_max as usize * 8;
+        let wanted = tables_select(select.matchers, select.range, true, &self.cancelled);
+        let scan = scan(self.node, &self.tenant, &wanted, bytes, &*self.cancelled)?;
+        let Some(scan) = scan else { return Ok(Box::new(self.heads(selected, select.range))) };
+        self.left_out.note(&scan, self.node);
+        let left = selected.iter().map(|s| s.len() as usize).sum();
+        Ok(Box::new(UnionSet {
+            source: self,
+            scan,
+            range: select.range,
+            selected,
+            samples_max: self.samples_max,
+            fresh: Samples::default(),
+            buffer: Samples::default(),
+            left,
+            rest: None,
+        }))
+    }
+
+    fn select_rolled(&self, select: &RolledSelect<'_>) -> Result<Option<Rolled<'_>>, SourceError> {
+        rolled::select(self, select)
+    }
+}
+
+/// A pass over tables and heads: the tables' series, each with what the head has of it, then the head's own.
+struct UnionSet<'a> {
+    source: &'a Source<'a>,
+    scan: Scan,
+    range: TimeRange,
+    /// Of each partition's head, the series that did not come yet.
+    selected: Vec<RoaringBitmap>,
+    samples_max: u64,
+    fresh: Samples,
+    buffer: Samples,
+    left: usize,
+    /// When the tables are at their end.
+    rest: Option<HeadSet<'a>>,
+}
+
+impl SeriesSet for UnionSet<'_> {
+    fn next(&mut self, samples: &mut Samples) -> Result<bool, SourceError> {
+        if let Some(rest) = &mut self.rest {
+            return rest.next(samples);
+        }
+        if self.source.cancelled.is_set() {
+            return Err(cancelled());
+        }
+        samples.clear();
+        if self.scan.next_series().map_err(unreadable)? {
+            self.read_sealed(samples)?;
+            self.add_fresh(samples)?;
+            self.left = self.left.saturating_sub(1);
+            return Ok(true);
+        }
+        let mut rest = self.source.heads(std::mem::take(&mut self.selected), self.range);
+        rest.limit(self.samples_max);
+        self.rest.insert(rest).next(samples)
+    }
+
+    fn limit(&mut self, samples_max: u64) {
+        self.samples_max = samples_max.min(self.source.samples_max);
+        if let Some(rest) = &mut self.rest {
+            rest.limit(samples_max);
+        }
+    }
+
+    fn labels(&mut self) -> LabelsRef<'_> {
+        match &mut self.rest {
+            Some(rest) => rest.labels(),
+            None => self.scan.labels(),
+        }
+    }
+
+    fn len_hint(&self) -> usize {
+        self.rest.as_ref().map_or(self.left, SeriesSet::len_hint)
+    }
+}
+
+/// A query need not go to the end.
+impl Drop for UnionSet<'_> {
+    fn drop(&mut self) {
+        self.source.left_out.note(&self.scan, self.source.node);
+    }
+}
+
+impl UnionSet<'_> {
+    /// What the tables have of the series.
+    fn read_sealed(&mut self, samples: &mut Samples) -> Result<(), SourceError> {
+        while self.scan.read_some(samples).map_err(unreadable)? {
+            if samples.len() as u64 > self.samples_max {
+                return Err(too_many_samples(samples.len() as u64, self.samples_max));
+            }
+        }
+        Ok(())
+    }
+
+    /// Lays what the head has of the series over it.
+    fn add_fresh(&mut self, samples: &mut Samples) -> Result<(), SourceError> {
+        let Source { node, tenant, pin, .. } = self.source;
+        let key = SeriesKey::of(self.scan.labels().as_bytes(), node.seed);
+        let number = key.partition(node.partitions().len());
+        let partition: &PartitionShared = &node.partitions()[number];
+        let head = partition.head.read();
+        // also one about to be evicted: it is in the selection, and may have got samples since
+        if let Some((head, series)) = head.tenant(tenant).and_then(|h| Some((h, h.find(key)?))) {
+            self.selected[number].remove(series.0);
+            let most = head.samples_at_most(series, self.range) as u64;
+            if most > 0 {
+                let all = most + samples.len() as u64;
+                if all > self.samples_max {
+                    return Err(too_many_samples(all, self.samples_max));
+                }
+                self.fresh.clear();
+                make_room(&mut self.fresh, most as usize);
+                head.read(series, self.range, &mut self.fresh);
+            }
+        }
+        // with the lock held: what was pinned cannot go in between
+        if pin.is_outlived() {
+            return Err(outlived());
+        }
+        drop(head);
+        if !self.fresh.is_empty() {
+            merge(samples, &self.fresh, &mut self.buffer);
+            self.fresh.clear();
+        }
+        Ok(())
+    }
+}
+
+pub(super) fn outlived() -> SourceError {
+    let message = "the query ran so long that its samples were moved into tables; run it again".into();
+    SourceError { kind: ErrorKind::Unavailable, message }
+}
+
+fn cancelled() -> SourceError {
+    SourceError { kind: ErrorKind::Unavailable, message: "the query was cancelled".into() }
+}
+
+fn unreadable(error: TableError) -> SourceError {
+    match error {
+        TableError::Interrupted => cancelled(),
+        error @ (TableError::TooManyFiles { .. } | TableError::TooLarge { .. }) => {
+            let message =
+                format!("{error}: ask for a shorter range or for fewer names, or raise the setting memory");
+            SourceError { kind: error.kind(), message }
+        }
+        error => SourceError { kind: error.kind(), message: format!("tables cannot be read: {error}") },
+    }
+}
+
+/// Lays later samples over earlier ones: of two at one time the later stays.
+fn merge(earlier: &mut Samples, later: &Samples, buffer: &mut Samples) {
+    let apart = match (earlier.timestamps.last(), later.timestamps.first()) {
+        (Some(last), Some(first)) => last < first,
+        _ => true,
+    };
+    if apart {
+        earlier.timestamps.extend_from_slice(&later.timestamps);
+        earlier.values.extend_from_slice(&later.values);
+        return;
+    }
+    buffer.clear();
+    buffer.extend(overlay(earlier.iter_from(0), later.iter_from(0)));
+    std::mem::swap(earlier, buffer);
+}

@@ -1,0 +1,261 @@
+//! What a closed tenant comes back from.
+
+use crate::limits::head_watermarks;
+use crate::seal::laggards::tests::Broken;
+use crate::seal::tests::{
+    Content, days_of, flush_stepped, read_of, rows_of, seal_times, send_stepped, start_stepped,
+    write_stepped_of,
+};
+use crate::settings::Settings;
+use crate::sim::Simulated;
+use model::{Labels, TenantId};
+use protocol::encode::V1Encoder;
+use std::path::Path;
+use std::sync::Arc;
+use stdx::clock::{Clock, ManualClock};
+
+fn tenant(name: &str) -> TenantId {
+    TenantId::parse(name).unwrap()
+}
+
+fn two_partitions(settings: &mut Settings) {
+    settings.partitions = 2;
+}
+
+fn is_closed(node: &Simulated, name: &str) -> bool {
+    node.node().node.shared().lake.closed.check(&tenant(name)).is_err()
+}
+
+/// Turns of the sealer, with time between them, until `is_over`.
+fn seal_until(node: &mut Simulated, clock: &ManualClock, is_over: impl Fn(&Simulated) -> bool) {
+    for _ in 0..100 {
+        if is_over(node) {
+            return;
+        }
+        clock.advance(1000);
+        node.seal();
+    }
+    panic!("after 100 turns it is not over: {:?}", node.node().node.shared().lake.closed);
+}
+
+/// Starts a node with a small head, whose floodmarks are lost and whose tenant `a` has a broken table.
+fn start_small_and_closed(dir: &Path, clock: &Arc<ManualClock>) -> (Simulated, Broken) {
+    std::fs::remove_file(dir.join("floodmarks.json")).unwrap();
+    let broken = Broken::new(dir, "a");
+    let node = start_stepped(dir, clock, |settings| {
+        two_partitions(settings);
+        settings.budget.head_bytes = 2 << 20;
+    });
+    (node, broken)
+}
+
+/// The tenant has `content`, and its table has each sample once; also after a restart.
+fn check_sealed(mut node: Simulated, dir: &Path, clock: &Arc<ManualClock>, name: &str, content: &Content) {
+    let tenant = tenant(name);
+    assert_eq!(read_of(&node.node().node, &tenant), *content);
+    flush_stepped(&mut node, clock);
+    assert_eq!(read_of(&node.node().node, &tenant), *content);
+    drop(node);
+    let node = start_stepped(dir, clock, two_partitions);
+    assert_eq!(node.node().node.shared().metrics.replayed_samples.get(), 0, "all of it is in the table");
+    assert_eq!(read_of(&node.node().node, &tenant), *content);
+    let rows = rows_of(&node.node().node, &tenant);
+    assert!(rows <= content.len() as u64, "{rows} rows have {} samples", content.len());
+}
+
+#[test]
+fn one_of_several_partitions_is_closed_and_opens_again() {
+    let (dir, clock) = (tempfile::tempdir().unwrap(), Arc::new(ManualClock::at(1_777_000_000_000)));
+    let (a, mut content) = (tenant("a"), Content::new());
+    let mut node = start_stepped(dir.path(), &clock, two_partitions);
+    content.extend(write_stepped_of(&node, &a, clock.now_ms()));
+    flush_stepped(&mut node, &clock);
+    content.extend(write_stepped_of(&node, &a, clock.now_ms()));
+    // as a round leaves it that has come no further
+    let of_first = |(number, mark): (usize, &mut crate::seal::Mark)| {
+        mark.attempt = (number == 0).then_some(mark.upto + 1);
+    };
+    node.node().node.shared().lake.change_marks(of_first).unwrap();
+    drop(node);
+    let broken = Broken::new(dir.path(), "a");
+    let mut node = start_stepped(dir.path(), &clock, two_partitions);
+    let closed = |number: usize| node.node().node.shared().lake.closed.of(number).len();
+    assert_eq!((closed(0), closed(1)), (1, 0));
+    broken.mend();
+    seal_until(&mut node, &clock, |node| !is_closed(node, "a"));
+    content.extend(write_stepped_of(&node, &a, clock.now_ms()));
+    check_sealed(node, dir.path(), &clock, "a", &content);
+}
+
+#[test]
+fn a_tenant_whose_passes_are_open_is_closed_and_opens_again() {
+    for (place, times) in [("before_commit", 2), ("after_commit", 1)] {
+        let (dir, clock) = (tempfile::tempdir().unwrap(), Arc::new(ManualClock::at(1_777_000_000_000)));
+        let (a, mut content) = (tenant("a"), Content::new());
+        let mut node = start_stepped(dir.path(), &clock, two_partitions);
+        let (body, written) = days_of("scattered", 10_000..10_150);
+        send_stepped(&node, &a, body);
+        content.extend(written);
+        node.node().node.shared().lake.faults.die_at_the(times, place);
+        let _flush = node.flush();
+        seal_times(&mut node, 3);
+        drop(node);
+        let broken = Broken::new(dir.path(), "a");
+        let mut node = start_stepped(dir.path(), &clock, two_partitions);
+        assert!(is_closed(&node, "a"), "{place}");
+        broken.mend();
+        seal_until(&mut node, &clock, |node| !is_closed(node, "a"));
+        content.extend(write_stepped_of(&node, &a, clock.now_ms()));
+        check_sealed(node, dir.path(), &clock, "a", &content);
+    }
+}
+
+#[test]
+fn a_tenant_waits_for_room_and_others_do_not() {
+    let (dir, clock) = (tempfile::tempdir().unwrap(), Arc::new(ManualClock::at(1_777_000_000_000)));
+    let ([a, b], mut content) = (["a", "b"].map(tenant), Content::new());
+    let mut node = start_stepped(dir.path(), &clock, two_partitions);
+    content.extend(write_stepped_of(&node, &a, clock.now_ms()));
+    flush_stepped(&mut node, &clock);
+    content.extend(write_stepped_of(&node, &a, clock.now_ms()));
+    drop(node);
+    let (mut node, broken) = start_small_and_closed(dir.path(), &clock);
+    let there = node.node().node.clone();
+    let labels = Labels::from_pairs(&[("__name__", "filler")]);
+    let fill = |node: &Simulated| {
+        clock.advance(1000);
+        let timestamps: Vec<_> = (0..1000).map(|i| clock.now_ms() - 999 + i).collect();
+        let values: Vec<_> = timestamps.iter().map(|t| (*t as f64).sqrt()).collect();
+        let mut encoder = V1Encoder::new();
+        encoder.series(labels.as_ref(), &timestamps, &values);
+        assert_eq!(send_stepped(node, &b, encoder.finish().to_vec()), 1000);
+    };
+    while !there.shared().is_filled_to(head_watermarks::REFUSE_LAST) {
+        fill(&node);
+    }
+    // an old query keeps what is sealed in the head
+    let pin = there.shared().lake.pins.pin();
+    broken.mend();
+    seal_times(&mut node, 5);
+    let refusal = there.shared().lake.closed.check(&a).unwrap_err();
+    assert!(refusal.message.contains("no room"), "{refusal:?}");
+    fill(&node);
+    drop(pin);
+    seal_until(&mut node, &clock, |node| !is_closed(node, "a"));
+    drop(there);
+    check_sealed(node, dir.path(), &clock, "a", &content);
+}
+
+/// What it held to read on is free for sealing, which may be what makes room for it.
+#[test]
+fn a_tenant_that_does_not_fit_leaves_sealing_its_memory() {
+    let (dir, clock) = (tempfile::tempdir().unwrap(), Arc::new(ManualClock::at(1_777_000_000_000)));
+    let (a, mut content) = (tenant("a"), Content::new());
+    let mut node = start_stepped(dir.path(), &clock, two_partitions);
+    content.extend(write_stepped_of(&node, &a, clock.now_ms()));
+    flush_stepped(&mut node, &clock);
+    for batch in 0..20 {
+        let mut encoder = V1Encoder::new();
+        for i in 0..20 {
+            let long = format!("{batch}-{i}-{}", "x".repeat(8 << 10));
+            let labels = Labels::from_pairs(&[("__name__", "m"), ("long", &long)]);
+            encoder.series(labels.as_ref(), &[clock.now_ms()], &[1.0]);
+            content.insert((labels.to_string(), clock.now_ms()), 1f64.to_bits());
+        }
+        assert_eq!(send_stepped(&node, &a, encoder.finish().to_vec()), 20);
+    }
+    drop(node);
+    let (mut node, broken) = start_small_and_closed(dir.path(), &clock);
+    broken.mend();
+    let there = node.node().node.clone();
+    for _ in 0..20 {
+        clock.advance(1000);
+        node.seal();
+    }
+    assert!(there.shared().is_filled_to(head_watermarks::REFUSE_LAST), "some of it came back");
+    let refusal = there.shared().lake.closed.check(&a).unwrap_err();
+    assert!(refusal.message.contains("no room"), "{refusal:?}");
+    assert_eq!(there.shared().lake.flush.used_bytes(), 0);
+    drop((node, there));
+    let node = start_stepped(dir.path(), &clock, two_partitions);
+    check_sealed(node, dir.path(), &clock, "a", &content);
+}
+
+#[test]
+fn a_tenant_with_more_labels_than_there_is_memory_to_read_them_opens_again() {
+    // decoding a record takes 100 KiB: that is less than half of what there is to read with, or more
+    for (flush_bytes, is_narrowed) in [(512 << 10, false), (256 << 10, true)] {
+        check_many_labels(flush_bytes, is_narrowed);
+    }
+}
+
+/// A tenant with 1000 series of 300 bytes in each partition; half of `flush_bytes` is there to read them with.
+fn check_many_labels(flush_bytes: u64, is_narrowed: bool) {
+    let (dir, clock) = (tempfile::tempdir().unwrap(), Arc::new(ManualClock::at(1_777_000_000_000)));
+    let (a, mut content) = (tenant("a"), Content::new());
+    let mut node = start_stepped(dir.path(), &clock, two_partitions);
+    content.extend(write_stepped_of(&node, &a, clock.now_ms()));
+    flush_stepped(&mut node, &clock);
+    for round in 0..2 {
+        clock.advance(1000);
+        for batch in 0..20 {
+            let mut encoder = V1Encoder::new();
+            for i in 0..100 {
+                let long = format!("{batch}-{i}-{}", "x".repeat(300));
+                let labels = Labels::from_pairs(&[("__name__", "m"), ("long", &long)]);
+                encoder.series(labels.as_ref(), &[clock.now_ms()], &[f64::from(round)]);
+                content.insert((labels.to_string(), clock.now_ms()), f64::from(round).to_bits());
+            }
+            assert_eq!(send_stepped(&node, &a, encoder.finish().to_vec()), 100);
+        }
+    }
+    drop(node);
+    std::fs::remove_file(dir.path().join("floodmarks.json")).unwrap();
+    let broken = Broken::new(dir.path(), "a");
+    let mut node = start_stepped(dir.path(), &clock, |settings| {
+        two_partitions(settings);
+        settings.budget.flush_bytes = flush_bytes;
+    });
+    assert!(is_closed(&node, "a"));
+    broken.mend();
+    seal_until(&mut node, &clock, |node| !is_closed(node, "a"));
+    let replayed = node.node().node.shared().metrics.replayed_samples.get();
+    assert_eq!(replayed > 2 * 2000, is_narrowed, "{replayed}: samples come again only if a pass is narrowed");
+    assert!(replayed >= 2 * 2000, "{replayed}");
+    check_sealed(node, dir.path(), &clock, "a", &content);
+}
+
+/// A round in which the journal gets another name, after a life that left a tenant's passes open.
+#[test]
+fn a_new_name_leaves_open_passes_under_the_old_one() {
+    let (dir, clock) = (tempfile::tempdir().unwrap(), Arc::new(ManualClock::at(1_777_000_000_000)));
+    let ([a, b], mut content) = (["a", "b"].map(tenant), Content::new());
+    let mut node = start_stepped(dir.path(), &clock, two_partitions);
+    write_stepped_of(&node, &b, clock.now_ms());
+    flush_stepped(&mut node, &clock);
+    let (body, written) = days_of("scattered", 10_000..10_150);
+    send_stepped(&node, &a, body);
+    content.extend(written);
+    let _flush = node.flush();
+    node.node().node.shared().lake.faults.die_at_the(2, "before_commit");
+    seal_times(&mut node, 3);
+    // another journal of this name has got further in the other tenant's table
+    let lake = &node.node().node.shared().lake;
+    for number in 0..2 {
+        let (source, table) = (lake.mark(number).source, lake.table(&b).unwrap());
+        let after = lake.settled_floodmark(&b, &source).unwrap().map(|floodmark| floodmark.upto);
+        let block = tables::StagedBlock { source, after, upto: 1_000_000, through: None, files: Vec::new() };
+        table.commit(&[block], 0).unwrap();
+    }
+    drop(node);
+    let mut node = start_stepped(dir.path(), &clock, two_partitions);
+    let source = node.node().node.shared().lake.mark(0).source;
+    write_stepped_of(&node, &b, clock.now_ms());
+    node.node().node.shared().lake.faults.die_at("before_commit");
+    let _flush = node.flush();
+    seal_times(&mut node, 3);
+    assert_ne!(node.node().node.shared().lake.mark(0).source, source, "it has another name");
+    drop(node);
+    let node = start_stepped(dir.path(), &clock, two_partitions);
+    check_sealed(node, dir.path(), &clock, "a", &content);
+}

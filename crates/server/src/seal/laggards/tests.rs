@@ -1,0 +1,276 @@
+//! One tenant whose table is broken, and others.
+
+use crate::ingest::tests::small_settings;
+use crate::ingest::wait_for_replay;
+use crate::node::Node;
+use crate::seal::flush::{Flushed, flush};
+use crate::seal::sealer::Order;
+use crate::seal::tests::{Content, node_with, read_of, rows_of, write_of};
+use model::TenantId;
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::mpsc::sync_channel;
+use std::time::{Duration, Instant};
+use stdx::clock::{Clock, SystemClock};
+use tokio::sync::oneshot;
+
+fn tenant(name: &str) -> TenantId {
+    TenantId::parse(name).unwrap()
+}
+
+/// A table whose log has an entry without a byte, as a power loss leaves it on a disk that lies.
+pub(crate) struct Broken {
+    entry: PathBuf,
+}
+
+impl Broken {
+    pub(crate) fn new(dir: &Path, tenant: &str) -> Self {
+        let log = dir.join("tables").join(tenant).join("metrics/_delta_log");
+        let versions = std::fs::read_dir(&log).unwrap().flatten().map(|entry| entry.path());
+        let entry = versions.filter(|path| path.extension().is_some_and(|e| e == "json")).max().unwrap();
+        let broken = log.join(format!("{:020}.json", version(&entry) + 1));
+        std::fs::write(&broken, "").unwrap();
+        Self { entry: broken }
+    }
+
+    pub(crate) fn mend(&self) {
+        std::fs::remove_file(&self.entry).unwrap();
+    }
+}
+
+fn version(entry: &Path) -> u64 {
+    entry.file_stem().unwrap().to_str().unwrap().parse().unwrap()
+}
+
+/// Asks for a flush that may wait.
+fn ask(node: &Node) -> oneshot::Receiver<Flushed> {
+    let (answer, flushed) = oneshot::channel();
+    node.orders().try_send(Order::Flush(answer)).unwrap();
+    flushed
+}
+
+/// Waits until the metrics say so.
+async fn wait_for(node: &Node, line: &str) {
+    for _ in 0..600 {
+        if node.registry().render().lines().any(|l| l.starts_with(line)) {
+            return;
+        }
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
+    panic!("{line} does not come: {}", node.registry().render());
+}
+
+async fn check(node: &Node, name: &str, rows: u64, expected: &Content) {
+    let (node, tenant, expected) = (node.clone(), tenant(name), expected.clone());
+    let check = move || {
+        assert_eq!(read_of(&node, &tenant), expected);
+        assert_eq!(rows_of(&node, &tenant), rows, "more would be something twice");
+    };
+    tokio::task::spawn_blocking(check).await.unwrap();
+}
+
+async fn stop(node: Node) {
+    tokio::task::spawn_blocking(move || node.stop()).await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn others_are_sealed_while_one_cannot_be() {
+    let dir = tempfile::tempdir().unwrap();
+    let node = node_with(dir.path(), |_| ()).await;
+    let (base_ms, mut a, mut b) = (SystemClock.now_ms() - 60_000, Content::new(), Content::new());
+    let write = async |name: &str, round: i64| write_of(&node, &tenant(name), base_ms + round).await;
+    a.extend(write("a", 0).await);
+    b.extend(write("b", 0).await);
+    flush(&node).await.unwrap();
+    let broken = Broken::new(dir.path(), "a");
+    let needed_from = || -> Vec<u64> {
+        (0..node.partitions().len()).map(|number| node.shared().lake.mark(number).needed_from()).collect()
+    };
+    let before = needed_from();
+    for round in 1..4 {
+        a.extend(write("a", round).await);
+        b.extend(write("b", round).await);
+        let waits = ask(&node);
+        wait_for(&node, "floodmark_seal_tenant_behind_seconds{tenant=\"a\"}").await;
+        wait_for(&node, &format!("floodmark_seal_rounds_total {}", round + 1)).await;
+        check(&node, "b", b.len() as u64, &b).await;
+        drop(waits);
+    }
+    assert_eq!(needed_from(), before, "what cannot be sealed stays in the journal");
+    let waits = ask(&node);
+    broken.mend();
+    assert_eq!(waits.await.unwrap().behind, 0);
+    wait_for(&node, "floodmark_seal_tenants_behind 0").await;
+    // what was frozen at first, and what came since, in one row for each series
+    check(&node, "a", 3 * 50, &a).await;
+    check(&node, "b", 4 * 50, &b).await;
+    let moved = needed_from().into_iter().zip(before).all(|(now, before)| now > before);
+    assert!(moved, "what is sealed leaves the journal");
+    stop(node).await;
+}
+
+/// The machine's clock, and so much.
+#[derive(Debug, Default)]
+struct Ahead(AtomicU64);
+
+impl Clock for Ahead {
+    fn now_ms(&self) -> i64 {
+        SystemClock.now_ms()
+    }
+
+    fn instant(&self) -> Instant {
+        Instant::now() + Duration::from_millis(self.0.load(Ordering::Relaxed))
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_slow_table_keeps_nobody_elses_samples_in_memory() {
+    let dir = tempfile::tempdir().unwrap();
+    let clock = Arc::new(Ahead::default());
+    let node = Node::start(small_settings(dir.path()), Arc::clone(&clock) as _).unwrap();
+    wait_for_replay(&node).await;
+    let base_ms = SystemClock.now_ms() - 60_000;
+    let mut contents = BTreeMap::new();
+    for name in ["a", "b", "c"] {
+        contents.insert(name, write_of(&node, &tenant(name), base_ms).await);
+    }
+    // whoever commits first takes longer than anybody waits
+    let (go_on, goes_on) = sync_channel::<()>(0);
+    let hook = move || {
+        clock.0.store(15_000, Ordering::Relaxed);
+        let _ = goes_on.recv();
+    };
+    *node.shared().lake.faults.hook.lock() = Some(("before_commit", Box::new(hook)));
+    let flushed = ask(&node);
+    wait_for(&node, "floodmark_seal_rounds_total 1").await;
+    wait_for(&node, "floodmark_seal_tenants_behind 1").await;
+    let [(slow, _)] = <[_; 1]>::try_from(node.shared().lake.laggards.all()).unwrap();
+    for (name, content) in contents.iter().filter(|(name, _)| **name != slow.as_str()) {
+        check(&node, name, 50, content).await;
+    }
+    let frozen = || -> u64 {
+        let of = |head: &head::Partition| {
+            let frozen =
+                head.tenants().filter(|(_, head)| head.is_frozen()).map(|(tenant, _)| tenant.clone());
+            assert!(frozen.into_iter().all(|tenant| tenant == slow));
+            u64::from(head.tenant(&slow).is_some_and(|head| head.is_frozen()))
+        };
+        node.partitions().iter().map(|partition| of(&partition.head.read())).sum()
+    };
+    assert!(frozen() > 0, "what is not in a table stays in the head");
+    go_on.send(()).unwrap();
+    assert_eq!(flushed.await.unwrap().behind, 0);
+    wait_for(&node, "floodmark_seal_tenants_behind 0").await;
+    // who waited is answered before they leave the head
+    wait_for(&node, "floodmark_seal_frozen_samples 0").await;
+    for (name, content) in &contents {
+        check(&node, name, 50, content).await;
+    }
+    stop(node).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_restart_while_one_cannot_be_sealed_loses_and_doubles_nothing() {
+    let dir = tempfile::tempdir().unwrap();
+    let node = node_with(dir.path(), |_| ()).await;
+    let (base_ms, mut a, mut b) = (SystemClock.now_ms() - 60_000, Content::new(), Content::new());
+    for name in ["a", "b"] {
+        let content = if name == "a" { &mut a } else { &mut b };
+        content.extend(write_of(&node, &tenant(name), base_ms).await);
+    }
+    flush(&node).await.unwrap();
+    let broken = Broken::new(dir.path(), "a");
+    for round in 1..3 {
+        a.extend(write_of(&node, &tenant("a"), base_ms + 2 * round).await);
+        b.extend(write_of(&node, &tenant("b"), base_ms + 2 * round).await);
+        let _waits = ask(&node);
+        wait_for(&node, &format!("floodmark_seal_rounds_total {}", round + 1)).await;
+    }
+    stop(node).await;
+    // the table is still broken when the node comes back
+    let node = node_with(dir.path(), |_| ()).await;
+    check(&node, "b", 3 * 50, &b).await;
+    let _waits = ask(&node);
+    b.extend(write_of(&node, &tenant("b"), base_ms + 9).await);
+    wait_for(&node, "floodmark_seal_tenants_behind 1").await;
+    broken.mend();
+    wait_for(&node, "floodmark_seal_tenants_behind 0").await;
+    stop(node).await;
+    let node = node_with(dir.path(), |_| ()).await;
+    flush(&node).await.unwrap();
+    check(&node, "a", 2 * 50, &a).await;
+    check(&node, "b", 4 * 50, &b).await;
+    stop(node).await;
+}
+
+/// Waits until the tenant is open.
+async fn wait_until_open(node: &Node, name: &str) {
+    for _ in 0..600 {
+        if node.shared().lake.closed.check(&tenant(name)).is_ok() {
+            return;
+        }
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
+    panic!("{name} stays closed");
+}
+
+async fn refused(node: &Node, name: &str) -> String {
+    let body = crate::seal::tests::request_of(1).0;
+    let memory = node.shared().inflight.reserve(body.len() as u64).unwrap();
+    let version = protocol::remote_write::Version::V1;
+    let written = crate::ingest::write(node, tenant(name), version, body, memory).await;
+    let refusal = written.expect_err("its table is broken").refusal;
+    assert_eq!((refusal.kind, refusal.reason), (model::ErrorKind::Unavailable, "table_unreadable"));
+    refusal.message
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_broken_table_and_lost_floodmarks_close_one_tenant_alone() {
+    let dir = tempfile::tempdir().unwrap();
+    let node = node_with(dir.path(), |_| ()).await;
+    let (base_ms, mut a, mut b) = (SystemClock.now_ms() - 60_000, Content::new(), Content::new());
+    // twice in tables, with another tenant's records between, then some that are only in the journal
+    for round in 0..4 {
+        a.extend(write_of(&node, &tenant("a"), base_ms + round).await);
+        b.extend(write_of(&node, &tenant("b"), base_ms + round).await);
+        if round < 2 {
+            flush(&node).await.unwrap();
+        }
+    }
+    stop(node).await;
+    let broken = Broken::new(dir.path(), "a");
+    // closed, sealed around and restarted, once with the floodmarks that say so and once without
+    for (restart, loses_marks) in [true, false, true].into_iter().enumerate() {
+        if loses_marks {
+            std::fs::remove_file(dir.path().join("floodmarks.json")).unwrap();
+        }
+        let node = node_with(dir.path(), |_| ()).await;
+        assert!(node.is_ready(), "one tenant does not keep the others from their samples");
+        let message = refused(&node, "a").await;
+        assert!(message.contains("tenant a") && message.contains("table"), "{message}");
+        b.extend(write_of(&node, &tenant("b"), base_ms + 10 + restart as i64).await);
+        let _waits = ask(&node);
+        wait_for(&node, "floodmark_seal_rounds_total 1").await;
+        check(&node, "b", (3 + restart as u64) * 50, &b).await;
+        stop(node).await;
+    }
+    std::fs::remove_file(dir.path().join("floodmarks.json")).unwrap();
+    let node = node_with(dir.path(), |_| ()).await;
+    refused(&node, "a").await;
+    broken.mend();
+    wait_until_open(&node, "a").await;
+    let in_a = node.clone();
+    let expected = a.clone();
+    tokio::task::spawn_blocking(move || assert_eq!(read_of(&in_a, &tenant("a")), expected)).await.unwrap();
+    a.extend(write_of(&node, &tenant("a"), base_ms + 20).await);
+    flush(&node).await.unwrap();
+    check(&node, "a", 3 * 50, &a).await;
+    stop(node).await;
+    // nothing of it is in doubt any more
+    let node = node_with(dir.path(), |_| ()).await;
+    assert_eq!(node.shared().metrics.replayed_samples.get(), 0);
+    check(&node, "a", 3 * 50, &a).await;
+    stop(node).await;
+}

@@ -1,0 +1,99 @@
+//! From one partition's frozen series to files in the store, which nobody sees before they are committed.
+//!
+//! Series are decoded one by one, each under a short read lock, and go through the writer in the table's order; between two
+//! of them requests go first. What is held is one series' samples and the files that are being written: bought from the
+//! account `flush` beforehand.
+
+use super::sealer::SealError;
+use crate::node::Shared;
+use crate::partition::PartitionShared;
+use head::FrozenOrder;
+use model::{LabelsRef, Samples, SeriesKey, TenantId};
+use std::sync::Arc;
+use stdx::budget::{Account, Exhausted, Reservation};
+use tables::stage::Encoded;
+use tables::{BlockStager, Date, Stem, Stretch, Table, WriteLimits};
+
+/// The largest file that sealing makes: compaction makes larger ones.
+const FILE_BYTES_MAX: usize = 64 << 20;
+
+/// Memory for one partition at a time, and what may be written with it.
+#[derive(Debug)]
+pub(super) struct Workspace {
+    limits: WriteLimits,
+    /// Limit on encoded files that wait to be put into the store.
+    pub(super) waiting_bytes: usize,
+    _memory: Reservation,
+}
+
+impl Workspace {
+    /// Half of the account: the other half is compaction's.
+    pub(super) fn buy(flush: &Account) -> Result<Self, Exhausted> {
+        let bytes = flush.limit_bytes() / 2;
+        // an encoder holds up to three times its row group
+        let row_group_bytes = (bytes as usize / 12).clamp(128 << 10, 4 << 20);
+        let open_bytes = bytes as usize / 2;
+        let limits = WriteLimits { row_group_bytes, file_bytes: FILE_BYTES_MAX, open_bytes };
+        Ok(Self { limits, waiting_bytes: bytes as usize / 8, _memory: flush.reserve(bytes)? })
+    }
+}
+
+/// Encodes one tenant's frozen series of one partition: a pass over them, from the day behind `after` on. Calls `go_on` between
+/// two series, and ends where that says `false`.
+pub(super) fn encode_tenant(
+    node: &Shared,
+    partition: &PartitionShared,
+    tenant: &TenantId,
+    table: &Arc<Table>,
+    workspace: &Workspace,
+    after: Option<Date>,
+    go_on: &mut impl FnMut() -> bool,
+) -> Result<Encoded, SealError> {
+    let chance = &node.lake.chance;
+    let attempt = u128::from(chance.fresh()) << 64 | u128::from(chance.fresh());
+    let stem = Stem::sealed(attempt);
+    let mut stager = BlockStager::new(table, stem, workspace.limits, after);
+    let since_ms = after.map_or(i64::MIN, |day| day.end_ms() + 1);
+    let (mut order, mut turn) = (FrozenOrder::since(since_ms), Vec::new());
+    let (mut samples, mut labels) = (Samples::default(), Vec::new());
+    let mut is_last = false;
+    while !is_last {
+        turn.clear();
+        is_last = with_head(partition, tenant, |head| order.turn(head, &mut turn));
+        if !go_on() {
+            return Err(SealError::Stopping);
+        }
+        for series in &turn {
+            samples.clear();
+            labels.clear();
+            with_head(partition, tenant, |head| {
+                if head.frozen_range(*series).is_some_and(|range| !stager.is_behind(range.start_ms)) {
+                    head.read_frozen(*series, &mut samples);
+                    head.write_labels(*series, &mut labels);
+                }
+            });
+            if !samples.is_empty() {
+                stager.push(&Stretch {
+                    labels: LabelsRef::from_canonical(&labels),
+                    key: SeriesKey::of(&labels, node.seed),
+                    timestamps: &samples.timestamps,
+                    values: &samples.values,
+                })?;
+            }
+            if !go_on() {
+                return Err(SealError::Stopping);
+            }
+        }
+    }
+    Ok(stager.encode()?)
+}
+
+/// Looks at a head that stays as long as anything of it is frozen.
+fn with_head<R>(
+    partition: &PartitionShared,
+    tenant: &TenantId,
+    look: impl FnOnce(&head::TenantHead) -> R,
+) -> R {
+    let partition = partition.head.read();
+    look(partition.tenant(tenant).expect("BUG: a tenant's frozen head went away"))
+}

@@ -1,0 +1,365 @@
+//! The thread that keeps tables in shape: retention, compaction, rollups, checkpoints, vacuum.
+//!
+//! What is due, and how each step is done, is the matter of [`tables::upkeep`]. Here it is decided for which table and
+//! when; memory for a merge is bought from the account `flush`, of which sealing takes the other half; and what happens
+//! is counted and logged. Each step can die at any point and is then simply due again; within one it is looked now and
+//! then whether the node stops.
+//!
+//! - [`policy`]: what is configured of it; [`pace`]: what a long step looks at now and then
+//! - [`rollups`]: which days of which tenant get a rollup, and when
+
+mod pace;
+mod policy;
+mod rollups;
+#[cfg(test)]
+mod tests;
+
+use crate::node::Shared;
+use crate::refusal::Refusal;
+use crate::seal::Lake;
+use crate::seal::telemetry::LakeMetrics;
+use crate::seal::tenants::Kind;
+use model::TenantId;
+use pace::Pace;
+use rollups::RolledDays;
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+use std::sync::mpsc::{Receiver, RecvTimeoutError};
+use std::time::{Duration, Instant};
+use stdx::budget::Exhausted;
+use tables::compact::Progress;
+use tables::upkeep::{Done, Policy, Step};
+use tables::{Stem, Table, TableError};
+use tokio::sync::oneshot;
+
+/// How often tables are looked at.
+const EVERY: Duration = Duration::from_secs(20);
+
+/// How often files that nobody needs are looked for: all of a table's files are listed for it.
+pub(super) const SWEEP_EVERY: Duration = Duration::from_secs(600);
+
+/// Rounds of planning for one look at a table: each makes the number of files fall.
+const PASSES_MAX: usize = 64;
+
+/// Tables that are opened when a node starts.
+const OPENED_AT_START_MAX: usize = 64;
+
+/// How often the log says how far a long step is.
+const SAY_EVERY: Duration = Duration::from_secs(30);
+
+/// What the thread can be told.
+#[derive(Debug)]
+pub(crate) enum Order {
+    /// Compact and roll up until nothing is left to do.
+    Compact(oneshot::Sender<Compacted>),
+    Stop,
+}
+
+/// What compaction came to.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(crate) struct Compacted {
+    pub(crate) merges: u64,
+    pub(crate) files: u64,
+    pub(crate) bytes: u64,
+    /// Days of which a rollup was made.
+    pub(crate) rollups: u64,
+    /// Tables with a job that failed, and is tried again later.
+    pub(crate) failures: u64,
+    /// Files that are left alone, since they are damaged.
+    pub(crate) damaged: u64,
+}
+
+#[derive(Debug, thiserror::Error)]
+enum UpkeepError {
+    #[error(transparent)]
+    Table(#[from] TableError),
+    #[error(transparent)]
+    Memory(#[from] Exhausted),
+    #[error("the server is shutting down")]
+    Stopping,
+}
+
+/// The upkeep thread's state.
+#[derive(Debug)]
+pub(crate) struct Upkeep {
+    orders: Receiver<Order>,
+    pace: Pace,
+    kept: HashMap<Key, Kept>,
+    /// When all tenants were visited, those included of whom nothing was heard lately.
+    visited: Option<Instant>,
+}
+
+type Key = (TenantId, Kind);
+
+/// What is remembered of a table.
+#[derive(Debug, Default)]
+struct Kept {
+    upkeep: tables::upkeep::Upkeep,
+    /// Since when it does not get on.
+    failing: Option<Instant>,
+    rolled: RolledDays,
+}
+
+impl Upkeep {
+    pub(crate) fn new(node: Arc<Shared>, orders: Receiver<Order>, stopping: Arc<AtomicBool>) -> Self {
+        Self { orders, pace: Pace::new(node, stopping), kept: HashMap::new(), visited: None }
+    }
+
+    /// The thread's life.
+    pub(crate) fn run(mut self) {
+        // everything else comes first
+        let _ = rustix::process::nice(10);
+        self.open_tables();
+        loop {
+            match self.orders.recv_timeout(EVERY) {
+                Ok(Order::Stop) | Err(RecvTimeoutError::Disconnected) => return,
+                Ok(Order::Compact(answer)) => {
+                    let compacted = self.compact_all();
+                    let _ = answer.send(compacted); // who asked may be gone
+                }
+                Err(RecvTimeoutError::Timeout) => self.look(),
+            }
+        }
+    }
+
+    fn lake(&self) -> &Lake {
+        &self.pace.node.lake
+    }
+
+    /// Opens tables of samples before somebody asks for them: to read a log takes longer than many an answer.
+    pub(super) fn open_tables(&mut self) {
+        self.discover();
+        for tenant in self.lake().tables.tenants(true).into_iter().take(OPENED_AT_START_MAX) {
+            if !self.pace.go_on() {
+                return;
+            }
+            let table = self.lake().existing(&tenant);
+            if let Ok(Some(table)) = &table {
+                self.date(table);
+            }
+            if let Err(error) = table.and_then(|table| table.map(|t| t.files()).transpose()) {
+                // who asks for its samples is told, and the next look counts it
+                tracing::debug!(%tenant, %error, "cannot open a table");
+            }
+        }
+    }
+
+    /// A table bears the date of its last commit.
+    fn date(&self, table: &Table) {
+        if let Some(written_ms) = table.written_ms() {
+            self.pace.node.wall.found(written_ms, &*self.pace.node.clock);
+        }
+    }
+
+    fn discover(&self) {
+        if let Err(error) = self.lake().tables.discover() {
+            tracing::warn!(%error, "cannot look which tenants have tables");
+        }
+    }
+
+    /// One look at the tables: does what is due.
+    pub(crate) fn look(&mut self) {
+        self.keep_all(false);
+    }
+
+    /// Leaves nothing to merge or to roll up, whatever is configured and however lately it was done.
+    pub(crate) fn compact_all(&mut self) -> Compacted {
+        self.keep_all(true)
+    }
+
+    fn keep_all(&mut self, all: bool) -> Compacted {
+        let mut compacted = Compacted::default();
+        if all {
+            self.pace.refresh_all();
+        } else {
+            self.pace.refreshed = self.pace.instant(); // one by one, below
+        }
+        let visits = all || self.visited.is_none_or(|at| self.pace.since(at) >= SWEEP_EVERY);
+        if visits {
+            self.visited = Some(self.pace.instant());
+            self.discover();
+        }
+        let tenants = self.lake().tables.tenants(visits);
+        if visits {
+            self.kept.retain(|(tenant, _), _| tenants.contains(tenant));
+        }
+        for tenant in tenants {
+            self.keep_tenant(&tenant, all, &mut compacted);
+            if self.pace.is_stopping() {
+                break;
+            }
+        }
+        self.lake().tables.close_idle();
+        self.pace.node.wall.note(&*self.pace.node.clock);
+        self.publish();
+        compacted
+    }
+
+    /// Does what is due for a tenant: first its samples, then the rollups that are made of them.
+    fn keep_tenant(&mut self, tenant: &TenantId, all: bool, compacted: &mut Compacted) {
+        for kind in Kind::ALL {
+            let key = (tenant.clone(), kind);
+            let mut kept = self.kept.remove(&key).unwrap_or_default();
+            let done = self.keep(&key, &mut kept, all, compacted);
+            compacted.failures += u64::from(done.is_err());
+            compacted.damaged += kept.upkeep.damaged().count() as u64;
+            let is_there = !matches!(done, Ok(false));
+            self.note(&key, &mut kept, done);
+            if is_there {
+                self.kept.insert(key, kept);
+            }
+            if self.pace.is_stopping() {
+                return;
+            }
+        }
+    }
+
+    /// Does what is due for a table; false where there is none.
+    fn keep(
+        &mut self,
+        key: &Key,
+        kept: &mut Kept,
+        all: bool,
+        compacted: &mut Compacted,
+    ) -> Result<bool, UpkeepError> {
+        let (tenant, kind) = key;
+        if let Kind::Rollup(resolution) = kind {
+            self.roll_up(tenant, *resolution, kept, all, compacted)?;
+        }
+        let Some(table) = self.lake().tables.visit(tenant, *kind)? else { return Ok(false) };
+        self.date(&table);
+        let policy = self.policy(tenant, *kind, all)?;
+        for _ in 0..PASSES_MAX {
+            let steps = kept.upkeep.plan(&table, self.pace.now(), &policy)?;
+            let is_merge = |step: &Step| matches!(step, Step::Compact(_));
+            let mut merges = steps.iter().filter(|step| is_merge(step)).count();
+            let is_last = merges == 0;
+            for step in &steps {
+                self.lake().metrics.merge_jobs_waiting.set(merges as f64);
+                self.step(key, kept, &table, step, &policy, compacted)?;
+                merges -= usize::from(is_merge(step));
+            }
+            self.lake().metrics.merge_jobs_waiting.set(0.0);
+            if is_last {
+                break;
+            }
+        }
+        Ok(true)
+    }
+
+    fn step(
+        &mut self,
+        key: &Key,
+        kept: &mut Kept,
+        table: &Arc<Table>,
+        step: &Step,
+        policy: &Policy,
+        compacted: &mut Compacted,
+    ) -> Result<(), UpkeepError> {
+        if self.pace.is_stopping() {
+            return Err(UpkeepError::Stopping);
+        }
+        let node = Arc::clone(&self.pace.node);
+        let (metrics, (tenant, kind)) = (&node.lake.metrics, key);
+        let _memory = match (step, &policy.compact) {
+            (Step::Compact(_), Some(limits)) => {
+                let most = limits.memory_bytes() as u64;
+                Some(node.lake.flush.reserve(most.min(node.lake.flush.limit_bytes() / 2))?)
+            }
+            _ => None,
+        };
+        let (now, began) = (self.pace.now(), self.pace.instant());
+        let (mut said, mut samples) = (began, 0);
+        let go_on = |progress: &Progress| {
+            metrics.merged_samples.add(progress.samples - samples);
+            samples = progress.samples;
+            if self.pace.since(said) >= SAY_EVERY {
+                said = self.pace.instant();
+                let read_bytes = progress.bytes;
+                tracing::info!(%tenant, table = kind.folder(), read_bytes, samples, "compaction goes on");
+            }
+            self.pace.go_on()
+        };
+        let stem = Stem::rewritten(node.lake.chance.fresh());
+        let done = kept.upkeep.run(table, step, &stem, now, policy, go_on)?;
+        if let (Step::Compact(job), Done::Compacted(progress)) = (step, &done) {
+            metrics.merged_samples.add(progress.samples - samples);
+            let (files, bytes) = (job.files.len() as u64, job.bytes());
+            compacted.merges += 1;
+            compacted.files += files;
+            compacted.bytes += bytes;
+            metrics.merges.inc();
+            metrics.merged_files.add(files);
+            metrics.merged_bytes.add(bytes);
+            let (samples, seconds) = (progress.samples, self.pace.since(began).as_secs_f64());
+            tracing::info!(%tenant, table = kind.folder(), date = %job.date, files, bytes, samples, seconds, "compacted");
+        }
+        if let (Step::Compact(_), Done::Damaged(file)) = (step, &done) {
+            let reason = kept.upkeep.reason(file);
+            tracing::error!(%tenant, table = kind.folder(), file, reason, "a file is damaged: it is left alone, and its samples are missing in answers");
+        }
+        count(metrics, key, &done);
+        Ok(())
+    }
+
+    /// The log has one line for each change of state.
+    fn note(&self, (tenant, kind): &Key, kept: &mut Kept, done: Result<bool, UpkeepError>) {
+        let table = kind.folder();
+        match done {
+            Ok(_) => {
+                if let Some(since) = kept.failing.take() {
+                    let seconds = self.pace.since(since).as_secs();
+                    tracing::info!(%tenant, table, seconds, "upkeep of a table gets on again");
+                }
+            }
+            Err(UpkeepError::Stopping | UpkeepError::Memory(_)) => {}
+            Err(error) => {
+                self.lake().metrics.upkeep_failures.inc();
+                if kept.failing.is_none() {
+                    kept.failing = Some(self.pace.instant());
+                    tracing::warn!(%tenant, table, %error, "upkeep of a table does not get on; it is tried again");
+                }
+            }
+        }
+    }
+
+    fn publish(&self) {
+        let metrics = &self.lake().metrics;
+        metrics.failing_tables.set(self.kept.values().filter(|kept| kept.failing.is_some()).count() as f64);
+        let damaged: usize = self.kept.values().map(|kept| kept.upkeep.damaged().count()).sum();
+        metrics.damaged_files.set(damaged as f64);
+        let (tables, bytes) = self.lake().tables.open_stats();
+        metrics.open_tables.set(tables as f64);
+        metrics.open_tables_bytes.set(bytes as f64);
+    }
+}
+
+/// Counts what a step came to, and says what an operator may look for.
+fn count(metrics: &LakeMetrics, (tenant, kind): &Key, done: &Done) {
+    let table = kind.folder();
+    match done {
+        Done::Expired(files) => {
+            metrics.expired_files.add(*files as u64);
+            tracing::info!(%tenant, table, files, "dropped what is older than retention");
+        }
+        Done::Swept(swept) => {
+            metrics.vacuumed_files.add(swept.files);
+            metrics.vacuumed_bytes.add(swept.bytes);
+            if swept.files > 0 {
+                let (files, bytes) = (swept.files, swept.bytes);
+                tracing::info!(%tenant, table, files, bytes, "deleted files that no table needs");
+            }
+        }
+        Done::Checkpointed => metrics.checkpoints.inc(),
+        Done::Cleaned(_) | Done::Compacted(_) | Done::GivenUp | Done::Damaged(_) => {}
+    }
+}
+
+/// Asks for compaction and waits until nothing is left to do.
+pub(crate) async fn compact(node: &crate::Node) -> Result<Compacted, Refusal> {
+    let (answer, compacted) = oneshot::channel();
+    let busy = || Refusal::busy("compacting", "upkeep is busy, or the server is shutting down");
+    node.upkeep().try_send(Order::Compact(answer)).map_err(|_| busy())?;
+    compacted.await.map_err(|_| Refusal::stopping())
+}

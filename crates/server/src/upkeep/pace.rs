@@ -1,0 +1,67 @@
+//! What a long step of upkeep has to look at now and then: the time, whether the node stops, who else wants the processor.
+
+use super::EVERY;
+use crate::limits::pacer::Courtesy;
+use crate::node::Shared;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+use tables::upkeep::Now;
+
+/// What a long step has to look at now and then.
+#[derive(Debug)]
+pub(super) struct Pace {
+    pub(super) node: Arc<Shared>,
+    stopping: Arc<AtomicBool>,
+    /// Where the steady clock begins.
+    began: Instant,
+    /// When queries last got to see what others have committed.
+    pub(super) refreshed: Instant,
+    courtesy: Courtesy,
+}
+
+impl Pace {
+    pub(super) fn new(node: Arc<Shared>, stopping: Arc<AtomicBool>) -> Self {
+        let (now, courtesy) = (node.clock.instant(), Courtesy::new(&node));
+        Self { node, stopping, began: now, refreshed: now, courtesy }
+    }
+
+    pub(super) fn is_stopping(&self) -> bool {
+        self.stopping.load(Ordering::Relaxed)
+    }
+
+    pub(super) fn instant(&self) -> Instant {
+        self.node.clock.instant()
+    }
+
+    pub(super) fn since(&self, at: Instant) -> Duration {
+        self.instant().saturating_duration_since(at)
+    }
+
+    pub(super) fn now(&self) -> Now {
+        let steady_ms = i64::try_from(self.since(self.began).as_millis()).unwrap_or(i64::MAX);
+        Now { wall_ms: self.node.clock.now_ms(), steady_ms }
+    }
+
+    /// Whether to go on. Meanwhile requests go first, and queries see what others have committed (imports, other engines).
+    pub(super) fn go_on(&mut self) -> bool {
+        if self.since(self.refreshed) >= EVERY {
+            self.refresh_all();
+        }
+        self.courtesy.let_pass(&self.node);
+        !self.is_stopping()
+    }
+
+    pub(super) fn refresh_all(&mut self) {
+        for ((tenant, _), table) in self.node.lake.tables.all_open() {
+            if self.is_stopping() {
+                return;
+            }
+            if let Err(error) = table.refresh() {
+                // the next look at the table counts it
+                tracing::debug!(%tenant, %error, "cannot look for newer versions of a table");
+            }
+        }
+        self.refreshed = self.instant();
+    }
+}

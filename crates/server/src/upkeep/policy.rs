@@ -1,0 +1,53 @@
+//! What is due of a table when, and with which memory, as it is configured.
+
+use super::{SWEEP_EVERY, Upkeep, UpkeepError};
+use crate::seal::Lake;
+use crate::seal::tenants::Kind;
+use model::TenantId;
+use tables::compact::CompactLimits;
+use tables::upkeep::Policy;
+
+/// Versions of a table after which its log gets a checkpoint.
+const CHECKPOINT_VERSIONS: u64 = 20;
+
+/// Old versions can be read at least so long.
+const LOG_KEPT_MS: i64 = 86_400_000;
+
+impl Upkeep {
+    pub(super) fn policy(&mut self, tenant: &TenantId, kind: Kind, all: bool) -> Result<Policy, UpkeepError> {
+        let settings = &self.pace.node.settings.lake;
+        let node = &self.pace.node;
+        // what goes by the wall clock is gone for good
+        let today_ms = node.wall.doubt(&*node.clock).is_none().then(|| self.pace.now().wall_ms);
+        let keep_ms = match kind {
+            Kind::Samples => settings.retention_ms_of(tenant),
+            Kind::Rollup(_) => settings.rollup_retention_ms_of(tenant),
+        };
+        let before_ms = today_ms.zip(keep_ms).map(|(today_ms, keep_ms)| today_ms.saturating_sub(keep_ms));
+        let expire_before_ms = match before_ms {
+            Some(before_ms) if kind == Kind::Samples => Some(self.spare_for_rollups(tenant, before_ms)?),
+            before_ms => before_ms,
+        };
+        Ok(Policy {
+            expire_before_ms,
+            compact: (settings.compaction || all).then(|| limits(self.lake(), settings.merged_file_bytes)),
+            grace_ms: settings.vacuum_grace_ms,
+            sweep_every_ms: SWEEP_EVERY.as_millis() as i64,
+            checkpoint_every: CHECKPOINT_VERSIONS,
+            log_keep_ms: today_ms.map_or(i64::MAX, |_| LOG_KEPT_MS),
+        })
+    }
+}
+
+/// Limits whose memory fits into half of the account; with the least memory that a node takes, those that come nearest: what
+/// they may need at the worst is some MiB more, and far from what they do need.
+fn limits(lake: &Lake, file_bytes: u64) -> CompactLimits {
+    let half = (lake.flush.limit_bytes() / 2) as usize;
+    let mut limits = CompactLimits { file_bytes, job_bytes: 4 * file_bytes, ..CompactLimits::default() };
+    while limits.memory_bytes() > half && limits.fan_in > 4 {
+        limits.fan_in /= 2;
+        limits.window_bytes = (limits.window_bytes / 2).max(128 << 10);
+        limits.row_group_bytes = (limits.row_group_bytes / 2).max(512 << 10);
+    }
+    limits
+}

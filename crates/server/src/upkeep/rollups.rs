@@ -1,0 +1,160 @@
+//! Which days of which tenant get a rollup, and when.
+//!
+//! A day is rolled up when it is over, nothing of it is in memory any more, and no sample can come for it unless late
+//! beyond what senders may be. Late ones make it due again; it is then made anew, not more often than once an hour.
+
+use super::{Compacted, Kept, SAY_EVERY, Upkeep, UpkeepError};
+use crate::seal::tenants::Kind;
+use model::TenantId;
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+use tables::DAY_MS;
+use tables::rollup::{self, Resolution, Rolled, RollupLimits};
+use tables::{Date, Stem, Table, TableError, WriteLimits};
+
+/// A day is not looked at again so soon: it is read whole each time.
+const PAUSE: Duration = Duration::from_secs(3600);
+
+/// How much longer than retention says samples are kept that wait for their rollup.
+const SPARED_MS: i64 = 2 * DAY_MS;
+
+/// Days that were rolled up lately, or could not be.
+#[derive(Debug, Default)]
+pub(super) struct RolledDays {
+    tried: BTreeMap<Date, Instant>,
+}
+
+impl RolledDays {
+    fn is_resting(&self, date: Date, now: Instant) -> bool {
+        self.tried.get(&date).is_some_and(|at| now.saturating_duration_since(*at) < PAUSE)
+    }
+
+    fn tried(&mut self, date: Date, now: Instant) {
+        self.tried.retain(|_, at| now.saturating_duration_since(*at) < PAUSE);
+        self.tried.insert(date, now);
+    }
+}
+
+impl Upkeep {
+    /// Makes what is due of a tenant's rollup.
+    pub(super) fn roll_up(
+        &mut self,
+        tenant: &TenantId,
+        resolution: Resolution,
+        kept: &mut Kept,
+        all: bool,
+        compacted: &mut Compacted,
+    ) -> Result<(), UpkeepError> {
+        let mut days = self.days_due(tenant, resolution, all)?;
+        let now = self.pace.instant();
+        days.retain(|date| all || !kept.rolled.is_resting(*date, now));
+        if days.is_empty() {
+            return Ok(());
+        }
+        let Some(samples) = self.lake().tables.visit(tenant, Kind::Samples)? else { return Ok(()) };
+        let table = self.lake().tables.open_or_create(tenant, Kind::Rollup(resolution))?;
+        for (done, date) in days.iter().enumerate() {
+            self.lake().metrics.rollup_days_waiting.set((days.len() - done) as f64);
+            let rolled = self.roll_up_day(tenant, resolution, &samples, &table, *date);
+            match rolled {
+                Ok(rolled) => compacted.rollups += u64::from(rolled.committed),
+                Err(UpkeepError::Table(error @ TableError::Damaged { .. })) => {
+                    compacted.failures += 1;
+                    self.lake().metrics.upkeep_failures.inc();
+                    tracing::error!(%tenant, %date, %error, "no rollup of a day with damaged files; queries read what is left of its samples");
+                }
+                Err(error) => return Err(error),
+            }
+            kept.rolled.tried(*date, self.pace.instant());
+        }
+        self.lake().metrics.rollup_days_waiting.set(0.0);
+        Ok(())
+    }
+
+    /// Days whose rollup is to be made. No table is made for it.
+    fn days_due(
+        &self,
+        tenant: &TenantId,
+        resolution: Resolution,
+        all: bool,
+    ) -> Result<Vec<Date>, UpkeepError> {
+        let settings = &self.pace.node.settings;
+        if !settings.lake.rollups_of(tenant).contains(&resolution) {
+            return Ok(Vec::new());
+        }
+        let Some(samples) = self.lake().tables.visit(tenant, Kind::Samples)? else { return Ok(Vec::new()) };
+        let now_ms = self.pace.now().wall_ms;
+        // until then samples may be on their way as a matter of course
+        let settled_ms = settings.out_of_order_window_ms.saturating_add(settings.lake.seal_after_ms);
+        let today = Date::of(if all { now_ms } else { now_ms.saturating_sub(settled_ms) });
+        let keep_ms = settings.lake.retention_ms_of(tenant);
+        let whole_from_ms = keep_ms.map_or(i64::MIN, |keep_ms| now_ms.saturating_sub(keep_ms));
+        match self.lake().tables.visit(tenant, Kind::Rollup(resolution))? {
+            Some(table) => {
+                table.refresh()?;
+                Ok(rollup::due(&samples, &table, today, whole_from_ms)?)
+            }
+            None => Ok(samples.dates()?.into_iter().filter(|date| *date < today).collect()),
+        }
+    }
+
+    /// Until when a tenant's samples may go, where those from before `before_ms` are to: days that wait for their rollup
+    /// are spared, for a while.
+    pub(super) fn spare_for_rollups(&self, tenant: &TenantId, before_ms: i64) -> Result<i64, UpkeepError> {
+        let mut spared_ms = before_ms;
+        for resolution in Resolution::ALL {
+            if let Some(first) = self.days_due(tenant, resolution, true)?.first() {
+                spared_ms = spared_ms.min(first.start_ms());
+            }
+        }
+        Ok(spared_ms.max(before_ms.saturating_sub(SPARED_MS)))
+    }
+
+    fn roll_up_day(
+        &mut self,
+        tenant: &TenantId,
+        resolution: Resolution,
+        samples: &Table,
+        table: &Arc<Table>,
+        date: Date,
+    ) -> Result<Rolled, UpkeepError> {
+        let node = Arc::clone(&self.pace.node);
+        let half = node.lake.flush.limit_bytes() / 2;
+        let _memory = node.lake.flush.reserve(half)?;
+        let (began, now_ms) = (self.pace.instant(), self.pace.now().wall_ms);
+        let (mut said, mut counted) = (began, 0);
+        let go_on = |rolled: &Rolled| {
+            node.lake.metrics.rollup_samples.add(rolled.samples - counted);
+            counted = rolled.samples;
+            if self.pace.since(said) >= SAY_EVERY {
+                said = self.pace.instant();
+                tracing::info!(%tenant, %date, series = rolled.series, samples = rolled.samples, "a rollup goes on");
+            }
+            self.pace.go_on()
+        };
+        let stem = Stem::rewritten(node.lake.chance.fresh());
+        let limits = limits(half as usize);
+        let rolled = rollup::run(samples, table, date, resolution, &stem, &limits, now_ms, go_on)?;
+        if self.pace.is_stopping() && !rolled.committed {
+            return Err(UpkeepError::Stopping);
+        }
+        node.lake.metrics.rollup_samples.add(rolled.samples - counted);
+        if rolled.committed {
+            node.lake.metrics.rollup_days(resolution).inc();
+            let Rolled { series, samples, left_out, .. } = rolled;
+            let seconds = self.pace.since(began).as_secs_f64();
+            let table = resolution.folder();
+            tracing::info!(%tenant, table, %date, series, samples, left_out, seconds, "rolled up");
+        }
+        Ok(rolled)
+    }
+}
+
+/// Limits whose memory fits into so many bytes.
+fn limits(bytes: usize) -> RollupLimits {
+    // seven files are open, and an encoder holds up to three times its row group
+    let row_group_bytes = (bytes / 48).clamp(64 << 10, 4 << 20);
+    let write = WriteLimits { row_group_bytes, open_bytes: bytes / 2, ..WriteLimits::default() };
+    RollupLimits { window_bytes: bytes / 4, write }
+}

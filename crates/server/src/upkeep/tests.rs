@@ -1,0 +1,293 @@
+//! Tables that are kept in shape by a running node.
+
+use super::{Compacted, compact};
+use crate::ingest::tests::small_settings;
+use crate::node::Node;
+use crate::seal::flush::flush;
+use crate::seal::tenants::Kind;
+use crate::seal::tests::{node_with, read_of, write_of};
+use crate::settings::Settings;
+use crate::world::World;
+use model::TenantId;
+use std::path::Path;
+use std::sync::Arc;
+use stdx::clock::{Clock, ManualClock, SystemClock};
+use tables::DAY_MS;
+use tables::Date;
+use tables::rollup::{self, Resolution};
+
+fn tenant(name: &str) -> TenantId {
+    TenantId::parse(name).unwrap()
+}
+
+/// Writes and seals two samples of each of 50 series of the day before yesterday.
+async fn fill(node: &Node, name: &str) -> Date {
+    let day = Date::of(SystemClock.now_ms() - 2 * DAY_MS);
+    for round in 0..2 {
+        write_of(node, &tenant(name), day.start_ms() + round).await;
+        flush(node).await.unwrap();
+    }
+    day
+}
+
+async fn files(node: &Node, name: &str, kind: Kind) -> Vec<String> {
+    let (node, tenant) = (node.clone(), tenant(name));
+    let files = move || {
+        let table = node.shared().lake.tables.existing(&tenant, kind).unwrap();
+        table.map_or(Vec::new(), |table| {
+            table.refresh().unwrap();
+            table.files().unwrap().all().iter().map(|f| f.path.clone()).collect()
+        })
+    };
+    tokio::task::spawn_blocking(files).await.unwrap()
+}
+
+fn damage(dir: &Path, tenant: &str, file: &str) {
+    let path = dir.join("tables").join(tenant).join("metrics").join(file);
+    let bytes = std::fs::read(&path).unwrap();
+    std::fs::write(&path, &bytes[..bytes.len() / 2]).unwrap();
+}
+
+async fn stop(node: Node) {
+    tokio::task::spawn_blocking(move || node.stop()).await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn tables_are_open_before_somebody_asks() {
+    let dir = tempfile::tempdir().unwrap();
+    let node = node_with(dir.path(), |_| {}).await;
+    fill(&node, "one").await;
+    fill(&node, "two").await;
+    stop(node).await;
+    let parts = Node::assemble(small_settings(dir.path()), World::real(Arc::new(SystemClock))).unwrap();
+    let open = move || {
+        let (node, mut upkeep) = (parts.node, parts.upkeep);
+        let open = || node.shared().lake.tables.open_stats().0;
+        let before = open();
+        upkeep.open_tables();
+        (before, open())
+    };
+    assert_eq!(tokio::task::spawn_blocking(open).await.unwrap(), (0, 2));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn nothing_is_remembered_of_tables_that_are_gone() {
+    let dir = tempfile::tempdir().unwrap();
+    let node = node_with(dir.path(), |_| {}).await;
+    fill(&node, "one").await;
+    fill(&node, "two").await;
+    stop(node).await;
+    let parts = Node::assemble(small_settings(dir.path()), World::real(Arc::new(SystemClock))).unwrap();
+    let gone = dir.path().join("tables/one");
+    let kept = move || {
+        // the node stays until the end
+        let (_node, mut upkeep) = (parts.node, parts.upkeep);
+        upkeep.look();
+        let before: Vec<_> = upkeep.kept.keys().map(|(tenant, _)| tenant.clone()).collect();
+        std::fs::remove_dir_all(gone).unwrap();
+        upkeep.visited = None;
+        upkeep.look();
+        (before.len(), upkeep.kept.into_keys().map(|(tenant, _)| tenant).collect::<Vec<_>>())
+    };
+    assert_eq!(tokio::task::spawn_blocking(kept).await.unwrap(), (2, vec![tenant("two")]));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn days_that_are_over_get_the_rollups_that_their_tenant_has() {
+    let dir = tempfile::tempdir().unwrap();
+    let node = node_with(dir.path(), |settings| {
+        settings.lake.rollups = vec![Resolution::Hour];
+        settings.lake.tenant_rollups.insert(tenant("none"), Vec::new());
+        settings.lake.tenant_rollups.insert(tenant("both"), Resolution::ALL.to_vec());
+    })
+    .await;
+    let (hour, minutes) = (Kind::Rollup(Resolution::Hour), Kind::Rollup(Resolution::FiveMinutes));
+    for name in ["one", "none", "both"] {
+        fill(&node, name).await;
+    }
+    let first = compact(&node).await.unwrap();
+    assert_eq!((first.rollups, first.failures, first.damaged), (3, 0, 0));
+    let again = compact(&node).await.unwrap();
+    assert_eq!(again, Compacted::default(), "once");
+    for (name, expected) in [("one", [1, 0, 1]), ("none", [1, 0, 0]), ("both", [1, 1, 1])] {
+        let mut found = Vec::new();
+        for kind in [Kind::Samples, minutes, hour] {
+            found.push(files(&node, name, kind).await.len());
+        }
+        assert_eq!(found, expected, "{name}");
+    }
+    // late samples: anew
+    let day = fill(&node, "one").await;
+    let there = node.clone();
+    let complete = move || {
+        let lake = &there.shared().lake;
+        let metrics = lake.existing(&tenant("one")).unwrap().unwrap();
+        let rollup = lake.rollup(&tenant("one"), Resolution::Hour).unwrap().unwrap();
+        rollup::days(&metrics.files().unwrap(), &rollup).unwrap().complete
+    };
+    assert_eq!(tokio::task::spawn_blocking(complete.clone()).await.unwrap(), []);
+    assert_eq!(compact(&node).await.unwrap().rollups, 1);
+    assert_eq!(tokio::task::spawn_blocking(complete).await.unwrap(), [day]);
+    stop(node).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn samples_go_by_their_retention_and_rollups_by_theirs() {
+    let dir = tempfile::tempdir().unwrap();
+    let node = node_with(dir.path(), |settings| {
+        settings.lake.rollups = vec![Resolution::Hour];
+        settings.lake.tenant_retention_ms.insert(tenant("short"), DAY_MS);
+        settings.lake.tenant_retention_ms.insert(tenant("shorter"), DAY_MS);
+        settings.lake.tenant_rollup_retention_ms.insert(tenant("short"), 30 * DAY_MS);
+        settings.lake.retention_wait_ms = 0;
+    })
+    .await;
+    let hour = Kind::Rollup(Resolution::Hour);
+    for name in ["short", "shorter", "long"] {
+        fill(&node, name).await;
+    }
+    // a sender whose clock agrees: without one, a new data directory believes none
+    write_of(&node, &tenant("fresh"), SystemClock.now_ms()).await;
+    // the samples wait for their rollup, and go when it is there
+    assert_eq!(compact(&node).await.unwrap().rollups, 3);
+    compact(&node).await.unwrap();
+    for (name, expected) in [("short", (0, 1)), ("shorter", (0, 0)), ("long", (1, 1))] {
+        let found = (files(&node, name, Kind::Samples).await.len(), files(&node, name, hour).await.len());
+        assert_eq!(found, expected, "{name}");
+    }
+    stop(node).await;
+}
+
+/// The clock is a year ahead when a node starts, and is put right, or is not.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_clock_that_is_ahead_at_the_start_expires_nothing() {
+    const HOUR_MS: u64 = 3_600_000;
+    let dir = tempfile::tempdir().unwrap();
+    let keep = |settings: &mut Settings| settings.lake.retention_ms = Some(30 * DAY_MS);
+    let node = node_with(dir.path(), keep).await;
+    fill(&node, "one").await;
+    stop(node).await;
+    let start = |ahead_ms: i64| {
+        let mut settings = small_settings(dir.path());
+        keep(&mut settings);
+        let clock = Arc::new(ManualClock::at(SystemClock.now_ms() + ahead_ms));
+        let parts = Node::assemble(settings, World::real(Arc::clone(&clock) as Arc<dyn Clock>)).unwrap();
+        (clock, parts.node, parts.upkeep)
+    };
+    let check = |ahead_ms: i64, then: fn(&ManualClock), expected: usize| {
+        let (clock, node, mut upkeep) = start(ahead_ms);
+        let looks = move || {
+            upkeep.open_tables();
+            upkeep.look();
+            then(&clock);
+            upkeep.look();
+            let table = node.shared().lake.existing(&tenant("one")).unwrap().unwrap();
+            table.refresh().unwrap();
+            assert_eq!(table.files().unwrap().all().len(), expected);
+            upkeep
+        };
+        tokio::task::spawn_blocking(looks)
+    };
+    let year_ms = 365 * DAY_MS;
+    check(year_ms, |clock| clock.advance(HOUR_MS), 1).await.unwrap();
+    check(year_ms, |clock| clock.advance(23 * HOUR_MS), 1).await.unwrap();
+    let put_right = |clock: &ManualClock| {
+        clock.set(-365 * DAY_MS);
+        clock.advance(HOUR_MS);
+    };
+    check(year_ms, put_right, 1).await.unwrap();
+    // within a start, too, what is plausible waits; and what has held for a day is true
+    check(0, |_| {}, 1).await.unwrap();
+    check(29 * DAY_MS, |clock| clock.advance(25 * HOUR_MS), 0).await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn one_tenants_damage_is_its_own() {
+    let dir = tempfile::tempdir().unwrap();
+    let node = node_with(dir.path(), |settings| settings.lake.rollups = vec![Resolution::Hour]).await;
+    for name in ["broken", "whole"] {
+        fill(&node, name).await;
+    }
+    damage(dir.path(), "broken", &files(&node, "broken", Kind::Samples).await[0]);
+    let compacted = compact(&node).await.unwrap();
+    let Compacted { rollups, failures, damaged, .. } = compacted;
+    assert_eq!((rollups, failures, damaged), (1, 1, 1), "{compacted:?}");
+    assert_eq!(files(&node, "whole", Kind::Samples).await.len(), 1);
+    let text = node.registry().render();
+    assert!(text.contains("floodmark_upkeep_damaged_files 1\n"), "{text}");
+    assert!(text.contains("floodmark_rollup_days_total{table=\"rollup_1h\"} 1\n"), "{text}");
+    assert_eq!(files(&node, "broken", Kind::Samples).await.len(), 2, "it is left alone");
+    stop(node).await;
+}
+
+/// A table whose log cannot be read.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_table_that_cannot_be_opened_is_counted_and_comes_back() {
+    let dir = tempfile::tempdir().unwrap();
+    let node = node_with(dir.path(), |_| ()).await;
+    for name in ["a", "b"] {
+        fill(&node, name).await;
+    }
+    stop(node).await;
+    let entry = dir.path().join("tables/a/metrics/_delta_log/00000000000000000001.json");
+    let content = std::fs::read(&entry).unwrap();
+    std::fs::write(&entry, "").unwrap();
+    let node = node_with(dir.path(), |_| ()).await;
+    let compacted = compact(&node).await.unwrap();
+    assert_eq!((compacted.merges, compacted.failures), (1, 1), "{compacted:?}");
+    assert!(node.registry().render().contains("floodmark_upkeep_failing_tables 1\n"));
+    std::fs::write(&entry, content).unwrap();
+    let compacted = compact(&node).await.unwrap();
+    assert_eq!((compacted.merges, compacted.failures), (1, 0), "{compacted:?}");
+    assert!(node.registry().render().contains("floodmark_upkeep_failing_tables 0\n"));
+    stop(node).await;
+}
+
+/// Where the entries of a log reach back, they stand in for a damaged checkpoint. Where they do not, its tenant waits until
+/// somebody puts right what is missing, others go on, and what it sends meanwhile is not lost.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_damaged_checkpoint_is_put_aside_or_waits_for_an_operator() {
+    let dir = tempfile::tempdir().unwrap();
+    let node = node_with(dir.path(), |_| ()).await;
+    for name in ["whole", "cut", "other"] {
+        fill(&node, name).await;
+    }
+    let there = node.clone();
+    let checkpoint = move || {
+        ["whole", "cut"].map(|name| {
+            let table = there.shared().lake.existing(&tenant(name)).unwrap().unwrap();
+            table.checkpoint().unwrap();
+            format!("{:020}.checkpoint.parquet", table.version())
+        })
+    };
+    let checkpoints = tokio::task::spawn_blocking(checkpoint).await.unwrap();
+    stop(node).await;
+    let log = |name: &str| dir.path().join("tables").join(name).join("metrics/_delta_log");
+    for (name, checkpoint) in ["whole", "cut"].iter().zip(&checkpoints) {
+        let path = log(name).join(checkpoint);
+        let bytes = std::fs::read(&path).unwrap();
+        std::fs::write(&path, &bytes[..bytes.len() / 2]).unwrap();
+    }
+    let first = log("cut").join("00000000000000000000.json");
+    let content = std::fs::read(&first).unwrap();
+    std::fs::remove_file(&first).unwrap();
+
+    let node = node_with(dir.path(), |_| ()).await;
+    let compacted = compact(&node).await.unwrap();
+    assert_eq!((compacted.merges, compacted.failures), (2, 1), "{compacted:?}");
+    let text = node.registry().render();
+    assert!(text.contains("floodmark_tables_log_repairs_total 1\n"), "{text}");
+    assert!(text.contains("floodmark_upkeep_failing_tables 1\n"), "{text}");
+    let day = Date::of(SystemClock.now_ms() - DAY_MS);
+    for name in ["whole", "cut", "other"] {
+        write_of(&node, &tenant(name), day.start_ms()).await;
+    }
+    std::fs::write(&first, content).unwrap();
+    flush(&node).await.unwrap();
+    assert_eq!(compact(&node).await.unwrap().failures, 0);
+    assert!(node.registry().render().contains("floodmark_tables_log_repairs_total 2\n"));
+    let there = node.clone();
+    let samples = move || ["whole", "cut", "other"].map(|name| read_of(&there, &tenant(name)).len());
+    assert_eq!(tokio::task::spawn_blocking(samples).await.unwrap(), [150; 3]);
+    stop(node).await;
+}
