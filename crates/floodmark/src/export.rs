@@ -15,6 +15,7 @@ use std::fs::{self, File};
 use std::io::{self, BufWriter, Write};
 use std::path::Path;
 use std::sync::Arc;
+use tables::METRICS;
 use tables::write::{BlockWriter, Sink};
 use tables::{Cache, Date, Scan, ScanLimits, Select, Stretch, Table, WriteLimits};
 
@@ -184,7 +185,7 @@ fn parquet_day(ask: &mut Ask, date: Date, range: TimeRange, dir: &Path) -> anyho
     let day = dir.join(format!("date={date}"));
     fs::create_dir_all(&day).with_context(|| format!("cannot create {}", day.display()))?;
     let mut made = 0;
-    let mut writer = BlockWriter::new(WriteLimits::default(), |_| {
+    let mut writer = BlockWriter::new(&METRICS, WriteLimits::default(), |_| {
         made += 1;
         File::create_new(day.join(format!("export-{made}.parquet"))).map(|file| Out(BufWriter::new(file)))
     });

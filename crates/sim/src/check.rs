@@ -7,6 +7,7 @@ use server::sim::Stepped;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use tables::DAY_MS;
+use tables::METRICS;
 use tables::read::{Cursor, Footer, Select, WINDOW_BYTES};
 use tables::rollup::{self, Resolution};
 use tables::{Date, Table, TableError};
@@ -75,7 +76,7 @@ fn stored(table: &Table) -> Result<BTreeMap<(String, i64), usize>, TableError> {
 fn each_row(table: &Table, mut visit: impl FnMut(&Labels, &Samples)) -> Result<(), TableError> {
     for live in table.files()?.all() {
         let file = table.file(live)?;
-        let footer = Arc::new(Footer::read(&file)?);
+        let footer = Arc::new(Footer::read(&METRICS, &file)?);
         let mut cursor = Cursor::new(file, footer, Arc::new(Select::ALL), WINDOW_BYTES);
         let mut samples = Samples::default();
         while cursor.advance()? {

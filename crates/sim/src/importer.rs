@@ -11,6 +11,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use stdx::rng::Rng;
 use tables::DAY_MS;
+use tables::METRICS;
 use tables::delta::{LEASE_MS, Lease, StagedBlock};
 use tables::store::Location;
 use tables::write::FileWriter;
@@ -89,11 +90,13 @@ impl Importer {
         let store = self.store.clone();
         let root = Location::open("memory:///", [], self.runtime.handle().clone())?;
         let root = root.with_store(|_| Arc::new(store));
-        let table = Table::open_or_create(root.folder(&[fleet.tenants[tenant].as_str(), "metrics"])?)?;
+        let table =
+            Table::open_or_create(&METRICS, root.folder(&[fleet.tenants[tenant].as_str(), "metrics"])?)?;
         let lease = table.lease(Stem::imported("sim", self.imports), steady_ms)?;
         let (share, samples) = self.draw(fleet, tenant, request, rng);
         let date = Date::of(share.samples[0].0.2);
-        let mut writer = FileWriter::new(date, table.upload_leased(&lease, date, 0)?, ROW_GROUP_BYTES)?;
+        let mut writer =
+            FileWriter::new(&METRICS, date, table.upload_leased(&lease, date, 0)?, ROW_GROUP_BYTES)?;
         let mut series: Vec<_> =
             samples.into_iter().map(|(n, samples)| (&fleet.series[n], samples)).collect();
         series.sort_by(|a, b| a.0.as_ref().cmp_in_tables(b.0.as_ref()));

@@ -19,6 +19,7 @@
 use model::{Labels, Samples, SeriesKey};
 use std::sync::Arc;
 use stdx::rng::{Rng, mix};
+use tables::METRICS;
 use tables::compact::{self, CompactLimits};
 use tables::rollup::{self, Resolution, RollupLimits};
 use tables::{
@@ -76,7 +77,7 @@ fn roll_up(values: &str, size: &Size) {
     let open = |name: &str| {
         let url = format!("file://{}/{name}", folder.path().display());
         let location = Location::open(&url, [], runtime.handle().clone()).expect("a location");
-        Arc::new(Table::open_or_create(location).expect("a new table"))
+        Arc::new(Table::open_or_create(&METRICS, location).expect("a new table"))
     };
     let (table, series) = (open("metrics"), fleet(values, size));
     let samples = series.iter().map(|s| s.timestamps.len()).sum::<usize>() as f64;
@@ -100,7 +101,7 @@ fn roll_up(values: &str, size: &Size) {
 fn merge(table: &Arc<Table>) {
     let limits = CompactLimits { fan_in: 2 * BLOCKS * PARTITIONS, ..CompactLimits::default() };
     let tomorrow = Date(Date::of(START_MS).0 + 1);
-    for job in compact::plan(table.files().expect("files").all(), tomorrow, &limits, |_| false) {
+    for job in compact::plan(&METRICS, table.files().expect("files").all(), tomorrow, &limits, |_| false) {
         assert!(
             compact::run(table, &job, &Stem::rewritten(2), limits, |_| true).expect("whole files").is_some()
         );
@@ -115,7 +116,7 @@ fn run(values: &str, size: &Size) {
     let folder = tempfile::TempDir::new().expect("a folder");
     let url = format!("file://{}", folder.path().display());
     let location = Location::open(&url, [], runtime.handle().clone()).expect("a location");
-    let table = Arc::new(Table::open_or_create(location).expect("a new table"));
+    let table = Arc::new(Table::open_or_create(&METRICS, location).expect("a new table"));
 
     let start = cpu_seconds();
     let held_seal = seal(&table, &series, size.samples);
@@ -126,7 +127,7 @@ fn run(values: &str, size: &Size) {
     let limits = CompactLimits { fan_in: 2 * BLOCKS * PARTITIONS, ..CompactLimits::default() };
     let tomorrow = Date(Date::of(START_MS).0 + 1);
     let mut held_merge = 0;
-    for job in compact::plan(table.files().expect("files").all(), tomorrow, &limits, |_| false) {
+    for job in compact::plan(&METRICS, table.files().expect("files").all(), tomorrow, &limits, |_| false) {
         let mut merge =
             compact::Compaction::open(&table, &job, &Stem::rewritten(2), limits).expect("whole files");
         while !merge.step(100_000).expect("whole files").done {

@@ -134,7 +134,7 @@ impl Compaction {
         let mut cursors = Vec::with_capacity(job.files.len());
         for file in &job.files {
             let stored = table.file(file)?;
-            let footer = Arc::new(Footer::read(&stored)?);
+            let footer = Arc::new(Footer::read(table.kind(), &stored)?);
             cursors.push(Cursor::new(stored, footer, Arc::clone(&select), limits.window_bytes));
         }
         let is_early = job.files.iter().all(|file| file.is_early);
@@ -210,7 +210,12 @@ impl Compaction {
                 none => {
                     let number = self.staged.len() as u32 + 1;
                     let upload = self.table.upload(self.date, &self.stem, number)?;
-                    none.insert(FileWriter::new(self.date, upload, self.limits.row_group_bytes)?)
+                    none.insert(FileWriter::new(
+                        self.table.kind(),
+                        self.date,
+                        upload,
+                        self.limits.row_group_bytes,
+                    )?)
                 }
             };
             writer.push(&stretch)?;

@@ -32,15 +32,14 @@ mod log;
 mod mend;
 mod readers;
 mod removed;
+mod summary;
 mod sweep;
 
 use crate::date::Date;
 use crate::error::TableError;
-use crate::read::Select;
-use crate::schema;
+use crate::kind::{DATE, Kind};
 use crate::store::Stem;
 use crate::store::{Location, StoredFile, Upload};
-use crate::write::FileSummary;
 use delta_kernel::snapshot::{IncrementalReplay, Snapshot, SnapshotRef};
 use delta_kernel::{KernelError, KernelResult};
 use delta_kernel_default_engine::executor::tokio::TokioMultiThreadExecutor;
@@ -59,6 +58,7 @@ pub use commit::{COMMIT_FILES_MAX, Outcome};
 pub use floodmark::Floodmark;
 pub use lease::{LEASE_MS, Lease};
 pub(crate) use readers::Readers;
+pub use summary::FileSummary;
 pub use sweep::{Sweeper, Swept};
 
 /// Log files that are read side by side, and so held in memory.
@@ -131,11 +131,6 @@ impl Files {
         &self.list
     }
 
-    /// Those that may hold what is wanted.
-    pub fn matching<'a>(&'a self, select: &'a Select) -> impl Iterator<Item = &'a LiveFile> {
-        self.list.iter().filter(|file| file.may_match(select))
-    }
-
     /// The greatest sequence.
     fn sequence_max(&self) -> i64 {
         self.list.iter().map(|f| f.sequence).max().unwrap_or(0)
@@ -147,11 +142,12 @@ impl Files {
     }
 }
 
-/// A metrics table.
+/// A table of one kind.
 ///
 /// Its methods block; see [`Location`].
 #[derive(Debug)]
 pub struct Table {
+    kind: &'static Kind,
     location: Location,
     engine: DefaultEngine<TokioMultiThreadExecutor>,
     snapshot: Mutex<SnapshotRef>,
@@ -184,16 +180,16 @@ const TABLE_BYTES: usize = 32 << 10;
 
 impl Table {
     /// Opens the table at `location`, creating it if there is none.
-    pub fn open_or_create(location: Location) -> Result<Self, TableError> {
-        Ok(Self::open_with(location, true)?.expect("BUG: a table that was created is there"))
+    pub fn open_or_create(kind: &'static Kind, location: Location) -> Result<Self, TableError> {
+        Ok(Self::open_with(kind, location, true)?.expect("BUG: a table that was created is there"))
     }
 
     /// Opens the table at `location`; `None` where there is none.
-    pub fn open(location: Location) -> Result<Option<Self>, TableError> {
-        Self::open_with(location, false)
+    pub fn open(kind: &'static Kind, location: Location) -> Result<Option<Self>, TableError> {
+        Self::open_with(kind, location, false)
     }
 
-    fn open_with(location: Location, create: bool) -> Result<Option<Self>, TableError> {
+    fn open_with(kind: &'static Kind, location: Location, create: bool) -> Result<Option<Self>, TableError> {
         let executor = Arc::new(TokioMultiThreadExecutor::new(location.handle().clone()));
         let engine = DefaultEngineBuilder::new(location.store())
             .with_task_executor(executor)
@@ -205,16 +201,17 @@ impl Table {
             if !create {
                 return Ok(None);
             }
-            created = log::create(&location, &engine)?;
+            created = log::create(kind, &location, &engine)?;
             if created.is_none() {
                 listing = Listing::read(&location)?;
             }
         }
         let Loaded { snapshot, files, checkpoint } = match created {
             Some(created) => created,
-            None => log::load(&location, &engine, &listing)?,
+            None => log::load(kind, &location, &engine, &listing)?,
         };
         Ok(Some(Self {
+            kind,
             written_ms: listing.written_ms(),
             location,
             engine,
@@ -224,6 +221,11 @@ impl Table {
             checkpointed: AtomicU64::new(checkpoint.unwrap_or(0)),
             suspect: Mutex::default(),
         }))
+    }
+
+    /// Its kind.
+    pub const fn kind(&self) -> &'static Kind {
+        self.kind
     }
 
     /// Where it lies.
@@ -251,7 +253,7 @@ impl Table {
         let mut suspect = lock(&self.suspect);
         if *suspect {
             let Loaded { snapshot, files, checkpoint } =
-                log::load(&self.location, &self.engine, &Listing::read(&self.location)?)?;
+                log::load(self.kind, &self.location, &self.engine, &Listing::read(&self.location)?)?;
             *suspect = false;
             self.checkpointed.store(checkpoint.unwrap_or(0), Ordering::Relaxed);
             self.keep_files(files);
@@ -271,7 +273,7 @@ impl Table {
             }
             self.checkpointed.fetch_max(checkpoint.unwrap_or(0), Ordering::Relaxed);
         }
-        columns::check(&newer).map_err(|reason| log::foreign(&self.location, reason))?;
+        columns::check(self.kind, &newer).map_err(|reason| log::foreign(&self.location, reason))?;
         Ok(self.see(newer))
     }
 
@@ -371,7 +373,7 @@ impl Table {
         if let Some(files) = lock(&self.files).as_ref().filter(|f| f.version == snapshot.version()) {
             return Ok(Arc::clone(files));
         }
-        let files = self.noting(commit::live_files(&self.location, &self.engine, snapshot))?;
+        let files = self.noting(commit::live_files(self.kind, &self.location, &self.engine, snapshot))?;
         Ok(self.keep_files(files))
     }
 
@@ -409,7 +411,7 @@ impl Table {
         number: u32,
         staging: Staging,
     ) -> Result<Upload, TableError> {
-        Upload::new(&self.location, format!("{}={date}/{}", schema::DATE, stem.file(number)), staging)
+        Upload::new(&self.location, format!("{}={date}/{}", DATE, stem.file(number)), staging)
     }
 
     fn staging(&self) -> Staging {

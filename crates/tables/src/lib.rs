@@ -8,7 +8,7 @@
 //!                                                         └──▶ rollup tables
 //! ```
 //!
-//! - [`schema`]: the columns of the metrics table, their encodings, and why
+//! - [`kind`]: what differs between tables: columns by format version, sort key, statistics, merge policy
 //! - [`write`]: stretches of series to rows and files, in bounded memory; [`stage`]: a block to staged files
 //! - [`decimal`]: values as integers over a power of ten, exact to the bit
 //! - [`store`]: where files lie, and their names
@@ -23,7 +23,7 @@
 //!
 //! # How to use it
 //!
-//! One [`Location`] and one [`Table`] for each tenant, shared by `Arc`; one [`Cache`] for all.
+//! One [`Location`] for each tenant, one [`Table`] for each [`Kind`] in it, shared by `Arc`; one [`Cache`] for all.
 //!
 //! Writing: for each partition a [`BlockStager`] gets the frozen series in table order
 //! ([`model::LabelsRef::cmp_in_tables`]); its files go into a [`StagedBlock`] with the source's name and the
@@ -44,12 +44,12 @@ pub mod decimal;
 pub mod delta;
 pub mod error;
 mod fault;
+pub mod kind;
 mod merge;
 mod parquet;
 pub mod read;
 pub mod rollup;
 pub mod scan;
-pub mod schema;
 pub mod store;
 pub mod upkeep;
 pub mod write;
@@ -57,6 +57,8 @@ pub mod write;
 pub use date::{DAY_MS, Date};
 pub use delta::{Outcome, StagedBlock, Table};
 pub use error::TableError;
+pub use kind::Kind;
+pub use kind::metrics::{METRICS, ROLLUP};
 pub use merge::Merge;
 pub use read::{Cache, LabelScan, Matcher, Select, Stop};
 pub use scan::{Scan, ScanLimits, labels};

@@ -14,7 +14,7 @@
 
 pub mod labels;
 
-use crate::delta::{Files, Table};
+use crate::delta::{Files, LiveFile, Table};
 use crate::error::TableError;
 use crate::merge::Merge;
 use crate::merge::run::Run;
@@ -80,7 +80,7 @@ impl Scan {
         select: &Select,
         limits: &ScanLimits,
     ) -> Result<Self, TableError> {
-        let wanted: Vec<_> = files.matching(select).collect();
+        let wanted: Vec<_> = matching(files, select).collect();
         let count = wanted.len();
         if count > limits.files {
             return Err(TableError::TooManyFiles { files: count, max: limits.files });
@@ -96,7 +96,10 @@ impl Scan {
             match table.file(file) {
                 Ok(stored) => {
                     let stored = cache.file(stored, count);
-                    runs.push((file.rank(), Run::sharing(stored, Arc::clone(&shared), window, share)));
+                    runs.push((
+                        file.rank(),
+                        Run::sharing(stored, table.kind(), Arc::clone(&shared), window, share),
+                    ));
                 }
                 Err(error) if error.is_of_one_file() => unreadable.push(error),
                 Err(error) => return Err(error),
@@ -169,4 +172,20 @@ impl Scan {
 /// The text for a file that is left out.
 pub(crate) fn left_out(error: &TableError) -> String {
     format!("{error}; its samples are left out")
+}
+
+/// Files that may hold what is wanted.
+pub fn matching<'a>(files: &'a Files, select: &'a Select) -> impl Iterator<Item = &'a LiveFile> {
+    files.all().iter().filter(|file| may_match(file, select))
+}
+
+fn may_match(file: &LiveFile, select: &Select) -> bool {
+    if !file.range.overlaps(&select.range) {
+        return false;
+    }
+    let Some((min, max)) = &file.names else { return select.names_may_match(None, None) };
+    // The log may have cut the upper bound short. No text goes on with this byte, so that nothing which
+    // begins like the bound lies beyond it.
+    let max = [max.as_bytes(), &[0xff]].concat();
+    select.names_may_match(Some(min.as_bytes()), Some(&max))
 }

@@ -128,7 +128,7 @@ impl Upkeep {
         }
         if let Some(limits) = &policy.compact {
             let is_damaged = |f: &LiveFile| self.damaged.contains_key(&f.path);
-            let jobs = compact::plan(files.all(), Date::of(now.wall_ms), limits, is_damaged);
+            let jobs = compact::plan(table.kind(), files.all(), Date::of(now.wall_ms), limits, is_damaged);
             steps.extend(jobs.into_iter().map(Step::Compact));
         }
         if files.version() >= table.checkpointed().saturating_add(policy.checkpoint_every) {

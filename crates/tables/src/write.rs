@@ -14,11 +14,11 @@ pub mod stage;
 mod stretch;
 
 use crate::date::Date;
+use crate::delta::FileSummary;
 use crate::error::TableError;
-use crate::schema;
+use crate::kind::Kind;
 use crate::store::Upload;
 use columns::Columns;
-use model::TimeRange;
 use parquet::arrow::ArrowWriter;
 use parquet::arrow::arrow_writer::ArrowWriterOptions;
 use std::collections::BTreeMap;
@@ -82,44 +82,8 @@ impl Sink for Upload {
     }
 }
 
-/// What is known of a finished file without opening it.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct FileSummary {
-    /// Its day.
-    pub date: Date,
-    /// Its length in bytes.
-    pub bytes: u64,
-    /// Rows.
-    pub rows: u64,
-    /// Samples in all rows.
-    pub samples: u64,
-    /// The first metric name.
-    pub name_min: String,
-    /// The last metric name.
-    pub name_max: String,
-    /// From the first to the last sample.
-    pub range: TimeRange,
-    /// The largest time at which a row begins, for the statistics of that column.
-    pub start_max_ms: i64,
-    /// The smallest time at which a row ends, likewise.
-    pub end_min_ms: i64,
-}
-
 impl FileSummary {
-    const fn new(date: Date) -> Self {
-        Self {
-            date,
-            bytes: 0,
-            rows: 0,
-            samples: 0,
-            name_min: String::new(),
-            name_max: String::new(),
-            range: TimeRange::new(i64::MAX, i64::MIN),
-            start_max_ms: i64::MIN,
-            end_min_ms: i64::MAX,
-        }
-    }
-
+    /// Counts a row.
     fn add(&mut self, name: &str, row: &Stretch<'_>) {
         let (first, last) = (row.timestamps[0], row.timestamps[row.timestamps.len() - 1]);
         if self.rows == 0 {
@@ -169,15 +133,15 @@ pub struct FileWriter<W: Sink> {
 
 impl<W: Sink> FileWriter<W> {
     /// Begins a file.
-    pub fn new(date: Date, sink: W, row_group_bytes: usize) -> Result<Self, TableError> {
+    pub fn new(kind: &'static Kind, date: Date, sink: W, row_group_bytes: usize) -> Result<Self, TableError> {
         let options = ArrowWriterOptions::new()
-            .with_properties(schema::writer_properties())
+            .with_properties(kind.writer_properties())
             .with_skip_arrow_metadata(true);
         let sink = Counted { sink, bytes: 0 };
-        let encoder = ArrowWriter::try_new_with_options(sink, schema::file_schema(), options)
-            .map_err(TableError::Write)?;
+        let encoder =
+            ArrowWriter::try_new_with_options(sink, kind.schema(), options).map_err(TableError::Write)?;
         let summary = FileSummary::new(date);
-        Ok(Self { encoder, columns: Columns::new(), summary, row_group_bytes, last: Vec::new() })
+        Ok(Self { encoder, columns: Columns::new(kind.schema()), summary, row_group_bytes, last: Vec::new() })
     }
 
     /// Adds a stretch that lies on the file's day. Stretches come in table order ([`model::LabelsRef::cmp_in_tables`]), and those of one
@@ -254,6 +218,7 @@ impl<W: Sink> FileWriter<W> {
 
 /// Writes the stretches of a block into one file for each day, or more where they grow large.
 pub struct BlockWriter<W: Sink, S: FnMut(Date) -> std::io::Result<W>> {
+    kind: &'static Kind,
     limits: WriteLimits,
     new_sink: S,
     open: BTreeMap<Date, FileWriter<W>>,
@@ -262,8 +227,8 @@ pub struct BlockWriter<W: Sink, S: FnMut(Date) -> std::io::Result<W>> {
 
 impl<W: Sink, S: FnMut(Date) -> std::io::Result<W>> BlockWriter<W, S> {
     /// A writer that takes a sink from `new_sink` for each file.
-    pub const fn new(limits: WriteLimits, new_sink: S) -> Self {
-        Self { limits, new_sink, open: BTreeMap::new(), finished: Vec::new() }
+    pub const fn new(kind: &'static Kind, limits: WriteLimits, new_sink: S) -> Self {
+        Self { kind, limits, new_sink, open: BTreeMap::new(), finished: Vec::new() }
     }
 
     /// Adds a stretch, which may span days. Order as in [`FileWriter::push`].
@@ -285,7 +250,7 @@ impl<W: Sink, S: FnMut(Date) -> std::io::Result<W>> BlockWriter<W, S> {
                 self.finish_fullest()?;
             }
             let sink = (self.new_sink)(date).map_err(|e| TableError::Write(e.into()))?;
-            let file = FileWriter::new(date, sink, self.limits.row_group_bytes)?;
+            let file = FileWriter::new(self.kind, date, sink, self.limits.row_group_bytes)?;
             self.open.insert(date, file);
         }
         Ok(self.open.get_mut(&date).expect("BUG: the file is open"))

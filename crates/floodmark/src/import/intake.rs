@@ -16,7 +16,9 @@ use model::caps::{TIMESTAMP_MS_MAX, TIMESTAMP_MS_MIN};
 use model::{Labels, Samples, SeriesHasher, SeriesKey};
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::path::{Path, PathBuf};
-use tables::write::{BlockWriter, FileSummary, Sink, WriteLimits};
+use tables::METRICS;
+use tables::delta::FileSummary;
+use tables::write::{BlockWriter, Sink, WriteLimits};
 use tables::{Date, Stretch};
 
 /// Samples in a row of a table.
@@ -157,7 +159,7 @@ impl Intake {
         Self {
             hasher,
             dir: dir.into(),
-            sorted: BlockWriter::new(LIMITS, new_part),
+            sorted: BlockWriter::new(&METRICS, LIMITS, new_part),
             sorted_dates: BTreeSet::new(),
             last: Labels::empty(),
             current: None,

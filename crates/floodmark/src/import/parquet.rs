@@ -8,6 +8,7 @@ use model::Samples;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use tables::METRICS;
 use tables::read::{Cursor, Footer, Select, WINDOW_BYTES};
 
 /// Directories inside of each other that are searched.
@@ -40,7 +41,7 @@ fn search(path: &Path, depth: usize, files: &mut Vec<PathBuf>) -> anyhow::Result
 
 pub(super) fn read(path: &Path, intake: &mut Intake, progress: &mut Progress) -> anyhow::Result<()> {
     let file = FilePart::open(path)?;
-    let footer = Footer::read(&file)?;
+    let footer = Footer::read(&METRICS, &file)?;
     let all = footer.rows().max(1);
     let mut rows = Cursor::new(file, Arc::new(footer), Arc::new(Select::ALL), WINDOW_BYTES);
     let (mut read, mut samples) = (0u64, Samples::default());

@@ -14,6 +14,7 @@ use std::path::{Path, PathBuf};
 use std::time::Instant;
 use stdx::clock::{Clock, SystemClock};
 use stdx::rng::Rng;
+use tables::METRICS;
 use tables::Stem;
 use tables::delta::{COMMIT_FILES_MAX, Lease, Outcome, StagedBlock, Table};
 use tables::store::{Location, Upload};
@@ -58,7 +59,7 @@ impl Place {
 
     /// Opens the metrics table, if there is one.
     pub(crate) fn existing(&self, runtime: &Runtime) -> anyhow::Result<Option<Table>> {
-        Ok(Table::open(self.location(runtime)?)?)
+        Ok(Table::open(&METRICS, self.location(runtime)?)?)
     }
 
     /// Opens the metrics table, or says why there may be none.
@@ -100,7 +101,7 @@ impl Target {
     pub(crate) fn open(args: &PlaceArgs, runtime: &Runtime) -> anyhow::Result<Self> {
         let place = Place::of(args)?;
         let seed = server::series_seed(&place.data_dir)?;
-        let table = Table::open_or_create(place.location(runtime)?)?;
+        let table = Table::open_or_create(&METRICS, place.location(runtime)?)?;
         Ok(Self { table, hasher: SeriesHasher::new(seed), scratch_dir: place.data_dir })
     }
 
@@ -244,7 +245,7 @@ mod tests {
         let url = format!("file://{}/t", dir.path().display());
         let open = || {
             let location = Location::open(&url, [], runtime.handle().clone()).unwrap();
-            Table::open_or_create(location).unwrap()
+            Table::open_or_create(&METRICS, location).unwrap()
         };
         let hasher = SeriesHasher::new(1);
         let mut intake = Intake::new(hasher.clone(), dir.path());

@@ -4,6 +4,7 @@ use model::{Labels, STALE_NAN_BITS, Samples, SeriesHasher};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use stdx::rng::Rng;
+use tables::METRICS;
 use tables::read::{Cursor, Footer, Select};
 
 const DAY_MS: i64 = 86_400_000;
@@ -19,7 +20,7 @@ fn content(files: &[intake::Finished]) -> Content {
     let mut all = Content::new();
     for file in files {
         let mut last: Option<Labels> = None;
-        let footer = Arc::new(Footer::read(&file.part).unwrap());
+        let footer = Arc::new(Footer::read(&METRICS, &file.part).unwrap());
         let mut rows = Cursor::new(file.part.clone(), footer, Arc::new(Select::ALL), 1 << 20);
         while rows.advance().unwrap() {
             let labels = rows.labels().to_owned();

@@ -9,6 +9,7 @@ use model::Samples;
 use protocol::tsdb::SeriesEntry;
 use serde_json::{Value, json};
 use std::sync::Arc;
+use tables::METRICS;
 use tables::read::{Cursor, Footer, Select, WINDOW_BYTES};
 
 /// A stretch of a series, or a series of a block.
@@ -46,7 +47,7 @@ pub(super) fn run(args: &InspectFile) -> anyhow::Result<()> {
 
 fn parquet(args: &InspectFile) -> anyhow::Result<(Value, Vec<Line>, &'static str)> {
     let file = FilePart::open(&args.path).with_context(|| format!("cannot open {}", args.path.display()))?;
-    let footer = Footer::read(&file)?;
+    let footer = Footer::read(&METRICS, &file)?;
     let bytes = file.byte_len();
     let (stretches, row_groups) = (footer.rows(), footer.row_groups());
     let mut rows = Cursor::new(file, Arc::new(footer), Arc::new(Select::ALL), WINDOW_BYTES);

@@ -9,6 +9,7 @@ use protocol::jsonl;
 use serde_json::{Value, json};
 use std::collections::BTreeSet;
 use std::fs;
+use tables::METRICS;
 use tables::delta::Table;
 use tables::read::Footer;
 
@@ -28,7 +29,7 @@ pub(super) fn files(args: &InspectTable) -> anyhow::Result<()> {
         let files = table.files()?;
         let mut all = Vec::with_capacity(files.all().len());
         for file in files.all() {
-            let samples = Footer::read(&table.file(file)?)?.samples();
+            let samples = Footer::read(&METRICS, &table.file(file)?)?.samples();
             all.push((file, samples));
         }
         if args.json {

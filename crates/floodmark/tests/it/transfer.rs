@@ -12,6 +12,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Output, Stdio};
 use std::sync::Arc;
 use stdx::rng::Rng;
+use tables::METRICS;
 use tables::Select;
 use tables::read::{Cursor, Footer};
 
@@ -141,7 +142,7 @@ fn parquet_content(dir: &Path) -> Content {
     days.sort();
     for file in days.iter().flat_map(|day| fs::read_dir(day).unwrap()) {
         let bytes = bytes::Bytes::from(fs::read(file.unwrap().path()).unwrap());
-        let footer = Arc::new(Footer::read(&bytes).unwrap());
+        let footer = Arc::new(Footer::read(&METRICS, &bytes).unwrap());
         let mut rows = Cursor::new(bytes, footer, Arc::new(Select::ALL), 1 << 20);
         while rows.advance().unwrap() {
             let mut samples = Samples::default();

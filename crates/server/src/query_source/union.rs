@@ -140,7 +140,7 @@ fn scan(
     interrupt: &dyn Interrupt,
 ) -> Result<Option<Scan>, SourceError> {
     let Some(table) = node.lake.existing(tenant).map_err(unreadable)? else { return Ok(None) };
-    if table.files().map_err(unreadable)?.matching(select).next().is_none() {
+    if tables::scan::matching(&*table.files().map_err(unreadable)?, select).next().is_none() {
         return Ok(None);
     }
     if !interrupt.may_wait() {

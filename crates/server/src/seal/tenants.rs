@@ -56,6 +56,14 @@ impl Kind {
     pub(crate) const ALL: [Self; 3] =
         [Self::Samples, Self::Rollup(Resolution::FiveMinutes), Self::Rollup(Resolution::Hour)];
 
+    /// Format of the table.
+    const fn format(self) -> &'static tables::Kind {
+        match self {
+            Self::Samples => &tables::METRICS,
+            Self::Rollup(_) => &tables::ROLLUP,
+        }
+    }
+
     /// The table's folder in the tenant's.
     pub(crate) const fn folder(self) -> &'static str {
         match self {
@@ -140,7 +148,7 @@ impl TenantTables {
         match self.is_open(&key, true) {
             Some(open) => Ok(open),
             None => {
-                let table = Table::open_or_create(self.location(tenant, kind)?)?;
+                let table = Table::open_or_create(kind.format(), self.location(tenant, kind)?)?;
                 Ok(self.remember(key, table))
             }
         }
@@ -203,7 +211,7 @@ impl TenantTables {
     /// Opens a table. The caller's claim keeps others from creating it before its absence is cached.
     fn open(&self, key: &Key) -> Result<Option<Table>, TableError> {
         let asked = self.clock.instant();
-        let table = Table::open(self.location(&key.0, key.1)?)?;
+        let table = Table::open(key.1.format(), self.location(&key.0, key.1)?)?;
         if table.is_none() {
             self.note_absent(key.clone(), asked);
         }

@@ -164,7 +164,7 @@ async fn samples_that_were_deleted_from_the_table_can_be_sent_again() {
     let there = node.clone();
     let delete = move || {
         let table = there.shared().lake.existing(&TenantId::anonymous()).unwrap().unwrap();
-        let other = tables::Table::open(table.location().clone()).unwrap().unwrap();
+        let other = tables::Table::open(table.kind(), table.location().clone()).unwrap().unwrap();
         assert!(other.expire(i64::MAX).unwrap() > 0);
         table.refresh().unwrap();
         assert_eq!(read(&there), Content::new());

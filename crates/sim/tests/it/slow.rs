@@ -11,6 +11,7 @@ use sim::store::{SimStore, StoreFaults};
 use std::rc::Rc;
 use std::sync::Arc;
 use stdx::clock::Clock;
+use tables::METRICS;
 use tables::delta::LiveFile;
 use tables::read::Footer;
 
@@ -114,7 +115,8 @@ impl World {
         self.quickly(|| {
             let Some(table) = node.node().table(&self.tenant).unwrap() else { return (0, 0) };
             let files = table.files().unwrap();
-            let samples = |file: &LiveFile| Footer::read(&table.file(file).unwrap()).unwrap().samples();
+            let samples =
+                |file: &LiveFile| Footer::read(&METRICS, &table.file(file).unwrap()).unwrap().samples();
             (table.version(), files.all().iter().map(samples).sum())
         })
     }

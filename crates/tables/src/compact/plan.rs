@@ -4,6 +4,7 @@ use super::CompactLimits;
 use super::ranges::{Hull, Place, Ranges};
 use crate::date::Date;
 use crate::delta::{LiveFile, Rank};
+use crate::kind::{Kind, MergePolicy};
 
 /// A part of a job's result that is smaller than this share of a file is not worth a file of its own.
 const PART_SHARE: u64 = 32;
@@ -32,6 +33,7 @@ impl Job {
 /// pile up. No file is in two jobs, and jobs can run in any order and side by side. Files that `leave` names are left
 /// alone, and what lies on both sides of them is not brought together.
 pub fn plan(
+    kind: &Kind,
     files: &[LiveFile],
     today: Date,
     limits: &CompactLimits,
@@ -49,7 +51,11 @@ pub fn plan(
             };
             let cuts = if place == Place::Wide { ranges.cuts.as_slice() } else { &[] };
             let planner = Planner { limits, cuts, is_over: day[0].date < today };
-            for run in runs(&of(true), &of(false)) {
+            let others = match kind.merge {
+                MergePolicy::LaterWins => of(false),
+                MergePolicy::Disjoint => Vec::new(),
+            };
+            for run in runs(&of(true), &others) {
                 planner.plan(&run, &mut jobs);
             }
         }

@@ -1,5 +1,6 @@
 use super::*;
 use crate::delta::LiveFile;
+use crate::kind::metrics::METRICS;
 use model::TimeRange;
 
 mod days;
@@ -36,7 +37,7 @@ const LIMITS: CompactLimits = CompactLimits {
 fn planned(files: &[LiveFile]) -> Vec<Job> {
     let mut files = files.to_vec();
     files.sort_by_key(|f| (f.date, f.rank()));
-    plan(&files, Date(7), &LIMITS, |f| f.path == "13")
+    plan(&METRICS, &files, Date(7), &LIMITS, |f| f.path == "13")
 }
 
 fn check(files: &[LiveFile], expected: &[(i32, &[&str])]) {

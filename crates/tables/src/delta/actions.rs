@@ -1,13 +1,11 @@
 //! Files as the Delta log has them: `add` actions written and read.
 
-use super::StagedFile;
+use super::{FileSummary, StagedFile};
 use crate::date::Date;
 use crate::error::TableError;
-use crate::read::Select;
-use crate::schema;
+use crate::kind::{DATE, Kind};
 use crate::store::Location;
 use crate::store::names;
-use crate::write::FileSummary;
 use arrow_array::builder::{MapBuilder, MapFieldNames, StringBuilder};
 use arrow_array::cast::AsArray;
 use arrow_array::types::Int64Type;
@@ -34,7 +32,7 @@ pub struct LiveFile {
     pub bytes: u64,
     /// Its rows; 0 where the log does not say.
     pub rows: u64,
-    /// The first and the last metric name, where the log says.
+    /// Bounds of the column that leads the sort key (the metric's name), where the log says.
     pub names: Option<(String, String)>,
     /// Its place among the files of its day that are early, or among those that are not; see [`super`]. Files that share
     /// one hold different series.
@@ -60,18 +58,6 @@ impl Rank {
 }
 
 impl LiveFile {
-    /// True where the file may hold what is wanted.
-    pub fn may_match(&self, select: &Select) -> bool {
-        if !self.range.overlaps(&select.range) {
-            return false;
-        }
-        let Some((min, max)) = &self.names else { return select.names_may_match(None, None) };
-        // The log may have cut the upper bound short. No text goes on with this byte, so that nothing which
-        // begins like the bound lies beyond it.
-        let max = [max.as_bytes(), &[0xff]].concat();
-        select.names_may_match(Some(min.as_bytes()), Some(&max))
-    }
-
     /// Its place in the order of writes of its day: where two files have a sample of one series and time, that of the
     /// file with the greater rank counts.
     pub const fn rank(&self) -> Rank {
@@ -100,14 +86,14 @@ impl LiveFile {
 }
 
 /// Actions that add `files`, each with its sequence.
-pub(super) fn add_files(files: &[(&StagedFile, i64)]) -> KernelResult<Box<dyn EngineData>> {
+pub(super) fn add_files(kind: &Kind, files: &[(&StagedFile, i64)]) -> KernelResult<Box<dyn EngineData>> {
     let modified: Int64Array = files.iter().map(|(_, sequence)| *sequence).collect::<Vec<_>>().into();
     let files: Vec<&StagedFile> = files.iter().map(|(file, _)| *file).collect();
     let files = files.as_slice();
     let path: StringArray = files.iter().map(|f| Some(f.path.as_str())).collect();
     let size: Int64Array = files.iter().map(|f| f.summary.bytes as i64).collect::<Vec<_>>().into();
     let partition = partition_values(files);
-    let statistics = statistics(files);
+    let statistics = statistics(kind, files);
     let field = |name: &str, array: &dyn Array| Field::new(name, array.data_type().clone(), false);
     let fields = vec![
         field("path", &path),
@@ -126,7 +112,7 @@ fn partition_values(files: &[&StagedFile]) -> ArrayRef {
     let names = MapFieldNames { entry: "key_value".into(), key: "key".into(), value: "value".into() };
     let mut builder = MapBuilder::new(Some(names), StringBuilder::new(), StringBuilder::new());
     for file in files {
-        builder.keys().append_value(schema::DATE);
+        builder.keys().append_value(DATE);
         builder.values().append_value(file.summary.date.to_string());
         builder.append(true).expect("BUG: as many keys as values");
     }
@@ -134,7 +120,7 @@ fn partition_values(files: &[&StagedFile]) -> ArrayRef {
 }
 
 /// Counts and bounds, of the columns that can exclude a file.
-fn statistics(files: &[&StagedFile]) -> StructArray {
+fn statistics(kind: &Kind, files: &[&StagedFile]) -> StructArray {
     let rows: Int64Array = files.iter().map(|f| f.summary.rows as i64).collect::<Vec<_>>().into();
     let zeros = || -> ArrayRef { Arc::new(Int64Array::from(vec![0; files.len()])) };
     let times = |of: &dyn Fn(&StagedFile) -> i64| -> ArrayRef {
@@ -144,8 +130,11 @@ fn statistics(files: &[&StagedFile]) -> StructArray {
     let names = |of: &dyn Fn(&StagedFile) -> String| -> ArrayRef {
         Arc::new(files.iter().map(|f| Some(of(f))).collect::<StringArray>())
     };
-    let bounds = |columns: [ArrayRef; 3]| -> ArrayRef {
-        Arc::new(structure([schema::NAME, schema::START, schema::END].into_iter().zip(columns).collect()))
+    // where a row has one time, the column of its start has that of its end too
+    let bounds = |[name, start, end]: [ArrayRef; 3]| -> ArrayRef {
+        let mut columns = vec![(kind.leading(), name), (kind.time[0], start)];
+        columns.extend(Some((kind.time[1], end)).filter(|_| kind.time[0] != kind.time[1]));
+        Arc::new(structure(columns))
     };
     let null_count = bounds([zeros(), zeros(), zeros()]);
     let min = bounds([
@@ -177,6 +166,7 @@ fn structure(columns: Vec<(&str, ArrayRef)>) -> StructArray {
 
 /// Appends the live files that a batch of the log's scan holds.
 pub(super) fn live_files(
+    kind: &Kind,
     location: &Location,
     batch: &FilteredEngineData,
     files: &mut Vec<LiveFile>,
@@ -201,8 +191,8 @@ pub(super) fn live_files(
             bytes: u64::try_from(rows.size.value(row)).unwrap_or(0),
             sequence: rows.modified.value(row),
             rows: statistics["numRecords"].as_u64().unwrap_or(0),
-            names: names(&statistics),
-            range: range(&statistics, date),
+            names: names(kind, &statistics),
+            range: range(kind, &statistics, date),
         });
     }
     Ok(())
@@ -258,21 +248,21 @@ impl<'a> Rows<'a> {
         let entries = self.partition.value(row);
         let [keys, values] = entries.columns() else { return None };
         let (keys, values) = (keys.as_string_opt::<i32>()?, values.as_string_opt::<i32>()?);
-        let at = (0..keys.len()).find(|i| keys.value(*i) == schema::DATE)?;
+        let at = (0..keys.len()).find(|i| keys.value(*i) == DATE)?;
         if values.is_valid(at) { Date::parse(values.value(at)) } else { None }
     }
 }
 
-fn names(statistics: &Value) -> Option<(String, String)> {
-    let bound = |of: &str| statistics[of][schema::NAME].as_str();
+fn names(kind: &Kind, statistics: &Value) -> Option<(String, String)> {
+    let bound = |of: &str| statistics[of][kind.leading()].as_str();
     Some((bound("minValues")?.into(), bound("maxValues")?.into()))
 }
 
-fn range(statistics: &Value, date: Date) -> TimeRange {
+fn range(kind: &Kind, statistics: &Value, date: Date) -> TimeRange {
     let time = |of: &str, column: &str| statistics[of][column].as_str().and_then(|t| time_ms(t, date));
-    let start_ms = time("minValues", schema::START).unwrap_or(date.start_ms());
+    let start_ms = time("minValues", kind.time[0]).unwrap_or(date.start_ms());
     // the log may have cut microseconds off; a millisecond more is never wrong
-    let end_ms = time("maxValues", schema::END).map_or(date.end_ms(), |end| end.saturating_add(1));
+    let end_ms = time("maxValues", kind.time[1]).map_or(date.end_ms(), |end| end.saturating_add(1));
     TimeRange::new(start_ms, end_ms.min(date.end_ms()))
 }
 

@@ -1,48 +1,57 @@
-//! The table's columns as the Delta log has them.
+//! A kind's columns as the Delta log has them.
 
-use crate::schema;
+use crate::kind::{Column, DATE, Kind, Type};
 use delta_kernel::KernelResult;
 use delta_kernel::schema::{ArrayType, DataType, MapType, SchemaRef, StructField, StructType};
 use delta_kernel::snapshot::Snapshot;
 use std::sync::Arc;
 
-/// The columns of a new table: those of the files, and the partition column.
-pub(super) fn columns() -> KernelResult<SchemaRef> {
-    let list = |element: DataType| ArrayType::new(element, false);
-    let labels = MapType::new(DataType::STRING, DataType::STRING, false);
-    Ok(Arc::new(StructType::try_new([
-        StructField::not_null(schema::DATE, DataType::DATE),
-        StructField::not_null(schema::NAME, DataType::STRING),
-        StructField::not_null(schema::LABELS, labels),
-        StructField::not_null(schema::SERIES, DataType::BINARY),
-        StructField::not_null(schema::START, DataType::TIMESTAMP),
-        StructField::not_null(schema::END, DataType::TIMESTAMP),
-        StructField::not_null(schema::COUNT, DataType::INTEGER),
-        StructField::not_null(schema::TIMESTAMPS, list(DataType::TIMESTAMP)),
-        StructField::nullable(schema::EXPONENT, DataType::BYTE),
-        StructField::nullable(schema::BASE, DataType::LONG),
-        StructField::nullable(schema::MANTISSAS, list(DataType::LONG)),
-        StructField::nullable(schema::FLOATS, list(DataType::DOUBLE)),
-    ])?))
+/// Columns of a new table: the partition column, and those of the files.
+pub(super) fn columns(kind: &Kind) -> KernelResult<SchemaRef> {
+    let date = StructField::not_null(DATE, DataType::DATE);
+    Ok(Arc::new(StructType::try_new(std::iter::once(date).chain(kind.columns.iter().map(field)))?))
 }
 
-/// Sees that a table has these columns: a foreign writer may have changed them.
-pub(super) fn check(snapshot: &Snapshot) -> Result<(), String> {
-    let expected = columns().map_err(|e| e.to_string())?;
+fn field(column: &Column) -> StructField {
+    StructField::new(column.name, data_type(column.data_type), column.is_nullable)
+}
+
+fn data_type(of: Type) -> DataType {
+    match of {
+        Type::Text => DataType::STRING,
+        Type::Bytes => DataType::BINARY,
+        Type::Byte => DataType::BYTE,
+        Type::Int => DataType::INTEGER,
+        Type::Long => DataType::LONG,
+        Type::Double => DataType::DOUBLE,
+        Type::Timestamp => DataType::TIMESTAMP,
+        Type::TextMap => MapType::new(DataType::STRING, DataType::STRING, false).into(),
+        Type::List(element) => ArrayType::new(data_type(*element), false).into(),
+    }
+}
+
+/// Fails unless a table has a kind's columns: another program may have changed them. Columns of later versions may be
+/// missing ([`missing`]).
+pub(super) fn check(kind: &Kind, snapshot: &Snapshot) -> Result<(), String> {
     let found = snapshot.schema();
-    for field in expected.fields() {
+    let date = StructField::not_null(DATE, DataType::DATE);
+    let expected = kind.columns.iter().map(|column| (field(column), column.is_added()));
+    for (field, is_added) in std::iter::once((date, false)).chain(expected) {
         match found.field(field.name()) {
             Some(found) if found.data_type() == field.data_type() => {}
             Some(found) => {
-                return Err(format!(
-                    "column {:?} is {}, not {}",
-                    field.name(),
-                    found.data_type(),
-                    field.data_type()
-                ));
+                let (name, is, wanted) = (field.name(), found.data_type(), field.data_type());
+                return Err(format!("column {name:?} is {is}, not {wanted}"));
             }
+            None if is_added => {}
             None => return Err(format!("it has no column {:?}", field.name())),
         }
     }
     Ok(())
+}
+
+/// Columns that a table of an earlier version lacks.
+pub(super) fn missing(kind: &Kind, snapshot: &Snapshot) -> Vec<StructField> {
+    let found = snapshot.schema();
+    kind.columns.iter().filter(|column| found.field(column.name).is_none()).map(field).collect()
 }

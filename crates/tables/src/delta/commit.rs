@@ -2,9 +2,10 @@
 
 use super::floodmark::Read;
 use super::sweep::SWEPT;
-use super::{Files, LiveFile, Rank, StagedBlock, StagedFile, Table, actions, log};
+use super::{Files, LiveFile, Rank, StagedBlock, StagedFile, Table, actions, columns, log};
 use crate::date::Date;
 use crate::error::TableError;
+use crate::kind::Kind;
 use crate::store::Location;
 use delta_kernel::committer::FileSystemCommitter;
 use delta_kernel::snapshot::SnapshotRef;
@@ -187,8 +188,12 @@ impl Table {
         self.location.check_exclusive()?;
         self.check_staged(snapshot, change.added.iter().map(|(file, _)| *file))?;
         let error = |e| self.failed(e);
-        let builder =
+        let mut builder =
             Arc::clone(snapshot).update_table(change.operation.clone(), log::ENGINE_INFO, change.data_change);
+        if !change.added.is_empty() {
+            // the first files of a later format bring its columns
+            builder = columns::missing(self.kind, snapshot).into_iter().fold(builder, |b, f| b.add_column(f));
+        }
         let mut transaction: Transaction =
             builder.build(&self.engine, Box::new(FileSystemCommitter::new())).map_err(error)?;
         for (source, offset) in &change.floodmarks {
@@ -207,7 +212,7 @@ impl Table {
             self.noting(read)?;
         }
         if !change.added.is_empty() {
-            transaction.add_files(actions::add_files(&change.added).map_err(error)?);
+            transaction.add_files(actions::add_files(self.kind, &change.added).map_err(error)?);
         }
         let done = match transaction.commit(&self.engine).map_err(error)? {
             CommitResult::Committed(done) => done,
@@ -350,12 +355,13 @@ fn changed(location: &Location, files: &Files, version: u64, change: &Change<'_>
 
 /// Reads the list of live files.
 pub(super) fn live_files(
+    kind: &Kind,
     location: &Location,
     engine: &dyn Engine,
     snapshot: &SnapshotRef,
 ) -> Result<Files, TableError> {
     let mut list = Vec::new();
-    each_live(location, engine, snapshot, |batch| actions::live_files(location, &batch, &mut list))?;
+    each_live(location, engine, snapshot, |batch| actions::live_files(kind, location, &batch, &mut list))?;
     Ok(Files::new(location, snapshot.version(), list))
 }
 

@@ -4,9 +4,9 @@ use super::listing::Listing;
 use super::mend::mend;
 use super::{Files, Table, columns, commit};
 use crate::error::TableError;
+use crate::kind::{DATE, Kind};
 use crate::read;
 use crate::read::Depth;
-use crate::schema;
 use crate::store::Location;
 use delta_kernel::committer::FileSystemCommitter;
 use delta_kernel::snapshot::{IncrementalReplay, Snapshot, SnapshotRef};
@@ -37,16 +37,20 @@ impl Table {
 }
 
 /// Makes a table: its first version; `None` where another process was first.
-pub(super) fn create(location: &Location, engine: &dyn Engine) -> Result<Option<Loaded>, TableError> {
+pub(super) fn create(
+    kind: &Kind,
+    location: &Location,
+    engine: &dyn Engine,
+) -> Result<Option<Loaded>, TableError> {
     location.check_exclusive()?;
     // the library wants it to be there
     location.create_folder()?;
     let error = |e| error(location, e);
-    let columns = columns::columns().map_err(error)?;
-    let statistics = [schema::NAME, schema::START, schema::END].join(",");
+    let columns = columns::columns(kind).map_err(error)?;
+    let statistics = kind.statistics().join(",");
     let transaction = create_table(location.url().as_str(), columns, ENGINE_INFO, true)
         .with_table_properties([("delta.dataSkippingStatsColumns", statistics)])
-        .with_data_layout(DataLayout::partitioned([schema::DATE]))
+        .with_data_layout(DataLayout::partitioned([DATE]))
         .build(engine, Box::new(FileSystemCommitter::new()));
     let transaction = match transaction {
         // another process was first
@@ -74,16 +78,17 @@ pub(super) struct Loaded {
 
 /// Reads the log that was listed. Where its last checkpoint cannot be used, it is read without, if it can be.
 pub(super) fn load(
+    kind: &Kind,
     location: &Location,
     engine: &dyn Engine,
     listing: &Listing,
 ) -> Result<Loaded, TableError> {
     let mended = mend(location, listing, None)?;
-    match open(location, engine, mended.checkpoint) {
+    match open(kind, location, engine, mended.checkpoint) {
         Err(TableError::Log { reason, .. }) => {
             let mended = mend(location, &Listing::read(location)?, Some(Depth::Rows))?;
             if mended.any {
-                return open(location, engine, mended.checkpoint);
+                return open(kind, location, engine, mended.checkpoint);
             }
             let from =
                 mended.checkpoint.map(|version| format!(" (read from the checkpoint of version {version})"));
@@ -93,15 +98,20 @@ pub(super) fn load(
     }
 }
 
-fn open(location: &Location, engine: &dyn Engine, checkpoint: Option<u64>) -> Result<Loaded, TableError> {
+fn open(
+    kind: &Kind,
+    location: &Location,
+    engine: &dyn Engine,
+    checkpoint: Option<u64>,
+) -> Result<Loaded, TableError> {
     let snapshot = guarded(location, || {
         Snapshot::builder_for(location.url().as_str())
             .with_incremental_crc_replay(IncrementalReplay::Unlimited)
             .build(engine)
             .map_err(|e| error(location, e))
     })?;
-    columns::check(&snapshot).map_err(|reason| foreign(location, reason))?;
-    let files = commit::live_files(location, engine, &snapshot)?;
+    columns::check(kind, &snapshot).map_err(|reason| foreign(location, reason))?;
+    let files = commit::live_files(kind, location, engine, &snapshot)?;
     Ok(Loaded { snapshot, files, checkpoint })
 }
 

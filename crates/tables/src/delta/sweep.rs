@@ -31,7 +31,7 @@ use super::lease::{LEASE_MS, Leases};
 use super::{StagedFile, Table};
 use crate::error::TableError;
 use crate::fault;
-use crate::schema;
+use crate::kind::DATE;
 use crate::store::ASIDE;
 use crate::store::names;
 use delta_kernel::snapshot::SnapshotRef;
@@ -186,7 +186,7 @@ impl Writer {
             return Some(Self::Floodmark);
         }
         let mut parts = object.location.prefix_match(prefix)?;
-        let in_a_day = parts.next().is_some_and(|folder| folder.as_ref().starts_with(schema::DATE));
+        let in_a_day = parts.next().is_some_and(|folder| folder.as_ref().starts_with(DATE));
         let name = object.location.filename().filter(|name| in_a_day && names::is_data(name))?;
         Some(if names::is_own(name) { Self::Floodmark } else { Self::Other })
     }

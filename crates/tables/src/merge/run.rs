@@ -9,6 +9,7 @@
 //! daily files has few of them open at a time, and is slower the less memory it has.
 
 use crate::error::TableError;
+use crate::kind::Kind;
 use crate::read::{Bookmark, Cursor, Ranges, ReadStats, Select};
 use model::{LabelsRef, Samples, SeriesKey, TimeRange};
 use std::collections::VecDeque;
@@ -18,6 +19,7 @@ use std::sync::Arc;
 #[derive(Debug)]
 pub(crate) struct Run<R: Ranges> {
     state: State<R>,
+    kind: &'static Kind,
     select: Arc<Select>,
     window_bytes: usize,
     share_bytes: usize,
@@ -53,18 +55,32 @@ struct Row {
 impl<R: Ranges> Run<R> {
     /// Before the first row of a file that stays open, whatever it holds.
     pub(crate) fn whole(cursor: Cursor<R>) -> Self {
-        Self::new(State::Open(Box::new(cursor), 0), Arc::new(Select::ALL), 0, usize::MAX)
+        let kind = cursor.kind();
+        Self::new(State::Open(Box::new(cursor), 0), kind, Arc::new(Select::ALL), 0, usize::MAX)
     }
 
     /// Before the first row of a file that holds `share_bytes`, one row's labels and beyond that only what it takes to be
     /// read. About `window_bytes` are fetched at a time.
-    pub(crate) fn sharing(file: R, select: Arc<Select>, window_bytes: usize, share_bytes: usize) -> Self {
-        Self::new(State::Closed(file), select, window_bytes, share_bytes)
+    pub(crate) fn sharing(
+        file: R,
+        kind: &'static Kind,
+        select: Arc<Select>,
+        window_bytes: usize,
+        share_bytes: usize,
+    ) -> Self {
+        Self::new(State::Closed(file), kind, select, window_bytes, share_bytes)
     }
 
-    fn new(state: State<R>, select: Arc<Select>, window_bytes: usize, share_bytes: usize) -> Self {
+    fn new(
+        state: State<R>,
+        kind: &'static Kind,
+        select: Arc<Select>,
+        window_bytes: usize,
+        share_bytes: usize,
+    ) -> Self {
         Self {
             state,
+            kind,
             select,
             window_bytes,
             share_bytes,
@@ -123,7 +139,7 @@ impl<R: Ranges> Run<R> {
     }
 
     fn open(&self, file: R) -> Result<Cursor<R>, TableError> {
-        let footer = file.footer()?;
+        let footer = file.footer(self.kind)?;
         Ok(Cursor::resume(file, footer, Arc::clone(&self.select), self.window_bytes, self.bookmark.clone()))
     }
 

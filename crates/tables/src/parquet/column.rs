@@ -4,7 +4,7 @@
 //!   chunk: dictionary page │ data page │ data page │ …        texts stay numbers of the dictionary, each decoded once
 //! ```
 //!
-//! It knows the encodings of our own writer ([`crate::schema`]) and those that it falls back to.
+//! It knows the encodings of our own writer ([`crate::kind::metrics`]) and those that it falls back to.
 
 use super::delta_packed::Packed;
 use super::page::{self, DATA_PAGE, DICTIONARY_PAGE, Damage, Encoded, OTHER_ENCODING, Unpacked};

@@ -7,7 +7,7 @@
 //! Levels are where lists and nulls are, each kind with its length before it. Sources: "Data Pages" in the Parquet format's
 //! `README.md`, and `PageHeader` in its `parquet.thrift`.
 
-use crate::schema::PAGE_BYTES;
+use crate::kind::PAGE_BYTES;
 use parquet::basic::Encoding;
 use std::cell::RefCell;
 use stdx::varint::{self, unzigzag};

@@ -3,6 +3,7 @@
 //! Files never change under their name, so nothing here is ever stale. What was used longest ago goes first.
 
 use crate::error::TableError;
+use crate::kind::Kind;
 use crate::read::{Footer, Kept, Place, Ranges};
 use crate::store::StoredFile;
 use bytes::Bytes;
@@ -103,17 +104,6 @@ impl Cache {
         files.saturating_mul(FOOTER_BYTES) <= self.limit_bytes
     }
 
-    /// The same, and its footer.
-    pub fn open(
-        self: &Arc<Self>,
-        file: StoredFile,
-        files: usize,
-    ) -> Result<(CachedFile, Arc<Footer>), TableError> {
-        let file = self.file(file, files);
-        let footer = file.footer()?;
-        Ok((file, footer))
-    }
-
     fn put(&self, key: Key, content: Content, bytes: usize) {
         let bytes = bytes + ENTRY_BYTES;
         // One entry must not push out all others.
@@ -160,7 +150,7 @@ impl Inner {
 
 /// A file whose ranges come through a [`Cache`].
 #[derive(Debug)]
-pub struct CachedFile {
+pub(crate) struct CachedFile {
     file: StoredFile,
     name: Arc<str>,
     cache: Arc<Cache>,
@@ -244,13 +234,13 @@ impl Ranges for CachedFile {
         (limit / 8).min(limit / 4 * 3 / self.files.max(1) as u64)
     }
 
-    fn footer(&self) -> Result<Arc<Footer>, TableError> {
+    fn footer(&self, kind: &'static Kind) -> Result<Arc<Footer>, TableError> {
         let key = self.key(What::Footer);
         if let Some(Content::Footer(footer)) = self.cache.lock().get(&key) {
             return Ok(footer);
         }
         let file: &dyn Ranges = if self.whole.is_some() { self } else { &self.file };
-        let footer = Arc::new(Footer::read(file)?);
+        let footer = Arc::new(Footer::read(kind, file)?);
         if self.keeps {
             self.cache.put(key, Content::Footer(Arc::clone(&footer)), footer.memory_bytes());
         }

@@ -2,8 +2,8 @@
 
 use super::{Footer, Ranges, fetch};
 use crate::error::TableError;
+use crate::kind::metrics;
 use crate::parquet::Chunk;
-use crate::schema;
 use std::ops::Range;
 
 /// A column, and the levels of repetition and of definition that it has.
@@ -19,15 +19,15 @@ impl Column {
     }
 }
 
-pub(super) const NAME: Column = Column::new(&[schema::NAME], (0, 0));
-pub(super) const LABEL_NAMES: Column = Column::new(&[schema::LABELS, "key_value", "key"], (1, 1));
-pub(super) const LABEL_VALUES: Column = Column::new(&[schema::LABELS, "key_value", "value"], (1, 1));
-const SERIES: Column = Column::new(&[schema::SERIES], (0, 0));
-const START: Column = Column::new(&[schema::START], (0, 0));
-const END: Column = Column::new(&[schema::END], (0, 0));
-const COUNT: Column = Column::new(&[schema::COUNT], (0, 0));
-const EXPONENT: Column = Column::new(&[schema::EXPONENT], (0, 1));
-const BASE: Column = Column::new(&[schema::BASE], (0, 1));
+pub(super) const NAME: Column = Column::new(&[metrics::NAME], (0, 0));
+pub(super) const LABEL_NAMES: Column = Column::new(&[metrics::LABELS, "key_value", "key"], (1, 1));
+pub(super) const LABEL_VALUES: Column = Column::new(&[metrics::LABELS, "key_value", "value"], (1, 1));
+const SERIES: Column = Column::new(&[metrics::SERIES], (0, 0));
+const START: Column = Column::new(&[metrics::START], (0, 0));
+const END: Column = Column::new(&[metrics::END], (0, 0));
+const COUNT: Column = Column::new(&[metrics::COUNT], (0, 0));
+const EXPONENT: Column = Column::new(&[metrics::EXPONENT], (0, 1));
+const BASE: Column = Column::new(&[metrics::BASE], (0, 1));
 
 /// All of them.
 pub(super) const ALL: [Column; 9] =

@@ -12,6 +12,7 @@ use super::stop::Pace;
 use super::stream::Stream;
 use super::{Footer, Kept, Once, Place, Ranges, ReadStats, Select, guarded, prune};
 use crate::error::TableError;
+use crate::kind::Kind;
 use model::{LabelsRef, Samples, SeriesKey, TimeRange};
 use std::cmp::Ordering;
 use std::collections::VecDeque;
@@ -140,6 +141,11 @@ impl<R: Ranges> Cursor<R> {
     /// How often something was fetched or decoded.
     pub(crate) const fn loads(&self) -> u64 {
         self.loads
+    }
+
+    /// Kind of the file's table.
+    pub(crate) fn kind(&self) -> &'static Kind {
+        self.footer.kind()
     }
 
     /// The file's name.

@@ -3,7 +3,7 @@
 use super::stop::Pace;
 use super::{Matcher, Select, Stop, row};
 use crate::error::TableError;
-use crate::schema;
+use crate::kind::metrics;
 use arrow_array::cast::AsArray;
 use arrow_array::types::TimestampMillisecondType;
 use arrow_array::{ArrayRef, BooleanArray, MapArray, RecordBatch, StringArray};
@@ -18,10 +18,10 @@ use std::sync::Arc;
 /// The filter of a selection; empty where every row is wanted.
 pub(super) fn row_filter(metadata: &ParquetMetaData, select: &Arc<Select>) -> RowFilter {
     let named = select.names.is_some() || select.matchers.iter().any(|m| m.label == METRIC_NAME);
-    let wanted = schema::KEY_COLUMNS.into_iter().filter(|column| match *column {
-        schema::NAME => named,
-        schema::LABELS => select.matchers.iter().any(|m| m.label != METRIC_NAME),
-        schema::SERIES => select.series.is_some(),
+    let wanted = metrics::KEY_COLUMNS.into_iter().filter(|column| match *column {
+        metrics::NAME => named,
+        metrics::LABELS => select.matchers.iter().any(|m| m.label != METRIC_NAME),
+        metrics::SERIES => select.series.is_some(),
         _ => select.range != TimeRange::ALL,
     });
     let wanted: Vec<&str> = wanted.collect();
@@ -38,7 +38,7 @@ pub(super) fn row_filter(metadata: &ParquetMetaData, select: &Arc<Select>) -> Ro
 pub(super) fn matching(batch: &RecordBatch, select: &Select) -> Result<BooleanArray, ArrowError> {
     select.stop.check().map_err(interrupted)?;
     let mut keep = vec![true; batch.num_rows()];
-    if let Some(column) = batch.column_by_name(schema::NAME) {
+    if let Some(column) = batch.column_by_name(metrics::NAME) {
         let names: &StringArray = text(column)?;
         if let Some(wanted) = &select.names {
             retain(&mut keep, |i| Ok(wanted.binary_search_by(|n| n.as_str().cmp(names.value(i))).is_ok()))?;
@@ -48,17 +48,17 @@ pub(super) fn matching(batch: &RecordBatch, select: &Select) -> Result<BooleanAr
             retain(&mut keep, |i| test.passes(names.value(i)))?;
         }
     }
-    if let Some((wanted, column)) = select.series.as_ref().zip(batch.column_by_name(schema::SERIES)) {
+    if let Some((wanted, column)) = select.series.as_ref().zip(batch.column_by_name(metrics::SERIES)) {
         let column = column.as_binary_opt::<i32>().ok_or_else(unexpected)?;
         retain(&mut keep, |i| Ok(row::key(column.value(i)).is_some_and(|key| wanted.contains(&key))))?;
     }
-    if let Some((start, end)) = batch.column_by_name(schema::START).zip(batch.column_by_name(schema::END)) {
+    if let Some((start, end)) = batch.column_by_name(metrics::START).zip(batch.column_by_name(metrics::END)) {
         let start = start.as_primitive_opt::<TimestampMillisecondType>().ok_or_else(unexpected)?;
         let end = end.as_primitive_opt::<TimestampMillisecondType>().ok_or_else(unexpected)?;
         let TimeRange { start_ms, end_ms } = select.range;
         retain(&mut keep, |i| Ok(start.value(i) <= end_ms && end.value(i) >= start_ms))?;
     }
-    if let Some(column) = batch.column_by_name(schema::LABELS) {
+    if let Some(column) = batch.column_by_name(metrics::LABELS) {
         let labels = column.as_map_opt().ok_or_else(unexpected)?;
         for matcher in select.matchers.iter().filter(|m| m.label != METRIC_NAME) {
             match_label(labels, matcher, &select.stop, &mut keep)?;

@@ -2,7 +2,7 @@
 
 use super::{Ranges, fetch, guarded};
 use crate::error::TableError;
-use crate::schema;
+use crate::kind::{self, FIRST_VERSION, Kind, metrics};
 use arrow_cast::can_cast_types;
 use parquet::DecodeResult;
 use parquet::arrow::arrow_reader::{
@@ -26,30 +26,56 @@ const REQUESTS_MAX: usize = 8;
 #[derive(Debug, Clone)]
 pub struct Footer {
     pub(super) metadata: ArrowReaderMetadata,
+    kind: &'static Kind,
     is_foreign: bool,
+    /// Whether its format version is one of the kind's.
+    is_known: bool,
 }
 
 impl Footer {
-    /// Reads and checks the footer, page indexes included.
-    pub fn read(file: &dyn Ranges) -> Result<Self, TableError> {
-        guarded(file.name(), || Self::check(file.name(), read(file, PageIndexPolicy::Optional)?))
+    /// Reads and checks the footer of a file of a kind, page indexes included.
+    pub fn read(kind: &'static Kind, file: &dyn Ranges) -> Result<Self, TableError> {
+        let name = file.name();
+        guarded(name, || Self::check(kind, name, read(file, PageIndexPolicy::Optional)?))
     }
 
-    pub(super) fn check(file: &str, metadata: ParquetMetaData) -> Result<Self, TableError> {
-        let is_foreign = metadata.file_metadata().created_by() != Some(schema::CREATED_BY);
+    pub(super) fn check(
+        kind: &'static Kind,
+        file: &str,
+        metadata: ParquetMetaData,
+    ) -> Result<Self, TableError> {
+        let is_foreign = metadata.file_metadata().created_by() != Some(kind::CREATED_BY);
+        let version = format_version(&metadata).filter(|_| !is_foreign);
+        if let Some(later) = version.filter(|version| *version > kind.version) {
+            let reason =
+                format!("its format is {later}, and this version of Floodmark reads up to {}", kind.version);
+            return Err(TableError::damaged(file, reason));
+        }
         let options = ArrowReaderOptions::new().with_skip_arrow_metadata(true);
-        let options = if is_foreign { options } else { options.with_schema(schema::file_schema()) };
+        let options = match is_foreign {
+            true => options,
+            false => options.with_schema(kind.schema_of(version.unwrap_or(FIRST_VERSION))),
+        };
         let unlike = |e: &dyn std::fmt::Display| {
-            TableError::damaged(file, format!("not the columns of a metrics table: {e}"))
+            TableError::damaged(file, format!("not the columns of a {} table: {e}", kind.name))
         };
         let metadata = ArrowReaderMetadata::try_new(Arc::new(metadata), options).map_err(|e| unlike(&e))?;
-        for field in schema::file_schema().fields().iter().filter(|_| is_foreign) {
-            let found = metadata.schema().field_with_name(field.name()).map_err(|e| unlike(&e))?;
-            if !can_cast_types(found.data_type(), field.data_type()) {
-                return Err(unlike(&format_args!("{} is of type {}", field.name(), found.data_type())));
+        for column in kind.columns.iter().filter(|_| is_foreign) {
+            let found = match metadata.schema().field_with_name(column.name) {
+                Err(_) if column.is_added() => continue,
+                found => found.map_err(|e| unlike(&e))?,
+            };
+            if !can_cast_types(found.data_type(), &column.data_type.arrow()) {
+                return Err(unlike(&format_args!("{} is of type {}", column.name, found.data_type())));
             }
         }
-        Ok(Self { metadata, is_foreign })
+        let is_known = version.is_some_and(|version| version >= FIRST_VERSION);
+        Ok(Self { metadata, kind, is_foreign, is_known })
+    }
+
+    /// Kind of its table.
+    pub(super) const fn kind(&self) -> &'static Kind {
+        self.kind
     }
 
     /// True where another program made the file: its rows come in any order.
@@ -61,12 +87,9 @@ impl Footer {
         self.metadata.metadata()
     }
 
-    /// True where our own writer made the file: then its columns are encoded as [`schema`] says.
-    pub(super) fn is_ours(&self) -> bool {
-        let file = self.parquet().file_metadata();
-        let version = file.key_value_metadata().into_iter().flatten().find(|kv| kv.key == schema::FORMAT_KEY);
-        file.created_by() == Some(schema::CREATED_BY)
-            && version.is_some_and(|kv| kv.value.as_deref() == Some(schema::FORMAT_VERSION))
+    /// True where our own writer made the file in a format that [`crate::parquet`] decodes.
+    pub(super) const fn is_ours(&self) -> bool {
+        self.is_known
     }
 
     /// Rows in a row group.
@@ -90,7 +113,7 @@ impl Footer {
         let groups = self.metadata.metadata().row_groups().iter();
         let columns = groups.flat_map(|group| group.columns());
         let times =
-            columns.filter(|c| c.column_path().parts().first().is_some_and(|p| p == schema::TIMESTAMPS));
+            columns.filter(|c| c.column_path().parts().first().is_some_and(|p| p == metrics::TIMESTAMPS));
         times.map(|c| c.num_values().max(0) as u64).sum()
     }
 
@@ -103,6 +126,12 @@ impl Footer {
     pub fn memory_bytes(&self) -> usize {
         self.parquet().memory_size()
     }
+}
+
+/// Format version that the file says it has.
+fn format_version(metadata: &ParquetMetaData) -> Option<u32> {
+    let mut entries = metadata.file_metadata().key_value_metadata().into_iter().flatten();
+    entries.find(|entry| entry.key == kind::FORMAT_KEY)?.value.as_deref()?.parse().ok()
 }
 
 /// How much of a file is looked at.

@@ -13,16 +13,15 @@
 //! puts the newest data first. If their values differ, this is a guess and is counted as a conflict.
 
 use super::row::{Decoded, Order};
-use super::stream::{decode, selection};
+use super::stream::{decode, metrics_columns, selection};
 use super::{Footer, Ranges, ReadStats, Select, Stop, filter, prune};
 use crate::error::TableError;
-use crate::schema;
+use crate::kind::Kind;
 use arrow_array::RecordBatch;
 use arrow_cast::{CastOptions, cast_with_options};
 use arrow_schema::Schema;
 use model::sample::overlay;
 use model::{LabelsRef, Samples, SeriesKey, TimeRange};
-use parquet::arrow::ProjectionMask;
 use parquet::arrow::push_decoder::ParquetPushDecoderBuilder;
 use std::cmp::Ordering;
 use std::collections::{BTreeMap, HashMap, VecDeque};
@@ -390,7 +389,7 @@ fn read_rows(
     })
 }
 
-/// Decodes rows of a row group, all of them where `rows` does not say which, in the types of [`schema::file_schema`].
+/// Decodes rows of a row group, all of them where `rows` does not say which, in the types of the kind's schema.
 #[expect(clippy::too_many_arguments, reason = "what, how much of it, and where it goes")]
 fn each_batch(
     file: &dyn Ranges,
@@ -403,30 +402,27 @@ fn each_batch(
     stats: &mut ReadStats,
     mut each: impl FnMut(RecordBatch) -> Result<(), TableError>,
 ) -> Result<(), TableError> {
-    let descriptor = footer.parquet().file_metadata().schema_descr();
     let mut builder = ParquetPushDecoderBuilder::new_with_metadata(footer.metadata.clone())
         .with_batch_size(batch_rows)
-        .with_row_groups(vec![group]);
-    if !samples {
-        builder = builder.with_projection(ProjectionMask::columns(descriptor, schema::KEY_COLUMNS));
-    }
+        .with_row_groups(vec![group])
+        .with_projection(metrics_columns(footer.parquet(), samples));
     if let Some(rows) = rows {
         builder = builder.with_row_selection(selection(&rows, footer.rows_of(group)));
     }
     let mut decoder = builder.build().map_err(|e| TableError::damaged(file.name(), e))?;
     while let Some(batch) = decode(file, &mut decoder, stop, stats)? {
         stats.rows += batch.num_rows() as u64;
-        each(convert(file.name(), &batch)?)?;
+        each(convert(footer.kind(), file.name(), &batch)?)?;
     }
     Ok(())
 }
 
 /// A batch in our types.
-fn convert(file: &str, batch: &RecordBatch) -> Result<RecordBatch, TableError> {
+fn convert(kind: &Kind, file: &str, batch: &RecordBatch) -> Result<RecordBatch, TableError> {
     let damaged = |e| TableError::damaged(file, e);
     let options = CastOptions { safe: false, ..CastOptions::default() };
     let (mut fields, mut columns) = (Vec::new(), Vec::new());
-    for field in schema::file_schema().fields() {
+    for field in kind.schema().fields() {
         let Some(column) = batch.column_by_name(field.name()) else { continue };
         columns.push(cast_with_options(column, field.data_type(), &options).map_err(damaged)?);
         fields.push(Arc::clone(field));

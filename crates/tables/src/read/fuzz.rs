@@ -7,6 +7,7 @@ use super::chunks;
 use super::index::RowGroupIndex;
 use super::{Cursor, Footer, Kept, LabelScan, Place, Ranges, Select, label_scan};
 use crate::error::TableError;
+use crate::kind::metrics::METRICS;
 use crate::parquet::delta_packed::{Packed, Steps};
 use crate::parquet::page::{DICTIONARY_PAGE, Unpacked};
 use crate::parquet::{Chunk, rle};
@@ -201,7 +202,7 @@ struct Row {
 }
 
 fn rows(file: &dyn Ranges) -> Result<Vec<Row>, TableError> {
-    let footer = Arc::new(Footer::read(file)?);
+    let footer = Arc::new(Footer::read(&METRICS, file)?);
     let mut cursor = Cursor::new(file, footer, Arc::new(Select::ALL), 16 << 10);
     let mut rows = Vec::new();
     while cursor.advance()? {
@@ -215,7 +216,7 @@ fn rows(file: &dyn Ranges) -> Result<Vec<Row>, TableError> {
 }
 
 fn list(file: &dyn Ranges, what: LabelScan<'_>) -> Result<BTreeSet<String>, TableError> {
-    let footer = Arc::new(Footer::read(file)?);
+    let footer = Arc::new(Footer::read(&METRICS, file)?);
     let select = Arc::new(Select { samples: false, ..Select::ALL });
     let mut found = BTreeSet::new();
     Cursor::new(file, footer, select, 16 << 10).scan_labels(what, &mut |text| {

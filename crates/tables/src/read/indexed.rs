@@ -5,9 +5,9 @@ use super::index::RowGroupIndex;
 use super::{Footer, Kept, Once, Place, Ranges, ReadStats, fetch, prune};
 use crate::decimal;
 use crate::error::TableError;
+use crate::kind::metrics;
 use crate::parquet::Damage;
 use crate::parquet::{Expected, SamplePage};
-use crate::schema;
 use model::{Samples, TimeRange};
 use std::ops::Range;
 use std::sync::Arc;
@@ -74,7 +74,7 @@ impl Indexed {
         let columns = match samples {
             true => {
                 let column = |name| Column::new(footer, group, name);
-                Some([column(schema::TIMESTAMPS)?, column(schema::MANTISSAS)?, column(schema::FLOATS)?])
+                Some([column(metrics::TIMESTAMPS)?, column(metrics::MANTISSAS)?, column(metrics::FLOATS)?])
             }
             false => None,
         };

@@ -1,7 +1,7 @@
 //! Which row groups and pages may hold what is wanted, by their statistics.
 
 use super::Select;
-use crate::schema;
+use crate::kind::metrics;
 use model::TimeRange;
 use parquet::file::metadata::ParquetMetaData;
 use parquet::file::page_index::column_index::ColumnIndexMetaData;
@@ -40,20 +40,20 @@ fn bounds(metadata: &ParquetMetaData, group: usize, column: Option<usize>) -> (O
 
 /// Samples in a row group, as the footer counts them.
 pub(super) fn samples(metadata: &ParquetMetaData, group: usize) -> u64 {
-    let column = leaf(metadata, schema::TIMESTAMPS);
+    let column = leaf(metadata, metrics::TIMESTAMPS);
     column.map_or(0, |c| u64::try_from(metadata.row_group(group).column(c).num_values()).unwrap_or(0))
 }
 
 /// Labels, the metric's name left out, of all rows of a row group.
 pub(super) fn label_count(metadata: &ParquetMetaData, group: usize) -> u64 {
-    let column = leaf(metadata, schema::LABELS);
+    let column = leaf(metadata, metrics::LABELS);
     column.map_or(0, |c| u64::try_from(metadata.row_group(group).column(c).num_values()).unwrap_or(u64::MAX))
 }
 
 /// Bytes of the texts in the columns of labels, dictionaries as they are.
 pub(super) fn label_bytes(metadata: &ParquetMetaData, group: usize) -> u64 {
     let columns = metadata.row_group(group).columns().iter();
-    let labels = columns.filter(|c| c.column_path().parts().first().is_some_and(|p| p == schema::LABELS));
+    let labels = columns.filter(|c| c.column_path().parts().first().is_some_and(|p| p == metrics::LABELS));
     labels.map(|c| u64::try_from(c.uncompressed_size()).unwrap_or(u64::MAX)).fold(0, u64::saturating_add)
 }
 
@@ -61,14 +61,14 @@ pub(super) fn label_bytes(metadata: &ParquetMetaData, group: usize) -> u64 {
 pub(super) fn wanted_bytes(metadata: &ParquetMetaData, group: usize, samples: bool) -> u64 {
     let columns = metadata.row_group(group).columns().iter().filter(|column| {
         let root = column.column_path().parts().first().map_or("", String::as_str);
-        samples || schema::KEY_COLUMNS.contains(&root)
+        samples || metrics::KEY_COLUMNS.contains(&root)
     });
     columns.map(|c| u64::try_from(c.compressed_size()).unwrap_or(0)).fold(0, u64::saturating_add)
 }
 
 /// The rows at which a page begins, of the column that takes most to read.
 pub(super) fn page_starts(metadata: &ParquetMetaData, group: usize, samples: bool) -> Vec<usize> {
-    let column = leaf(metadata, if samples { schema::TIMESTAMPS } else { schema::LABELS });
+    let column = leaf(metadata, if samples { metrics::TIMESTAMPS } else { metrics::LABELS });
     let pages = || {
         let index = metadata.offset_index()?.get(group)?.get(column?)?;
         Some(index.page_locations().iter().map(|p| usize::try_from(p.first_row_index).unwrap_or(0)).collect())
@@ -93,7 +93,7 @@ impl Columns {
     fn of(metadata: &ParquetMetaData) -> Self {
         let schema = metadata.file_metadata().schema_descr();
         let find = |name: &str| schema.columns().iter().position(|c| c.path().parts() == [name]);
-        Self { name: find(schema::NAME), start: find(schema::START), end: find(schema::END) }
+        Self { name: find(metrics::NAME), start: find(metrics::START), end: find(metrics::END) }
     }
 
     fn group_may_match(&self, metadata: &ParquetMetaData, group: usize, select: &Select) -> bool {

@@ -2,7 +2,7 @@
 
 use crate::decimal;
 use crate::error::TableError;
-use crate::schema;
+use crate::kind::metrics;
 use arrow_array::cast::AsArray;
 use arrow_array::types::{Float64Type, Int8Type, Int64Type, TimestampMillisecondType};
 use arrow_array::{Array, Int8Array, Int64Array, ListArray, MapArray, RecordBatch, StringArray};
@@ -168,11 +168,11 @@ impl Decoded {
             found.ok_or_else(|| TableError::damaged(file, format!("no column {name:?}")))
         };
         let damaged = |reason: &str| TableError::damaged(file, reason);
-        let series = column(schema::SERIES)?.as_binary::<i32>();
-        let start = column(schema::START)?.as_primitive::<TimestampMillisecondType>();
-        let end = column(schema::END)?.as_primitive::<TimestampMillisecondType>();
-        let names = column(schema::NAME)?.as_string::<i32>();
-        let labels = LabelColumns::of(column(schema::LABELS)?.as_map());
+        let series = column(metrics::SERIES)?.as_binary::<i32>();
+        let start = column(metrics::START)?.as_primitive::<TimestampMillisecondType>();
+        let end = column(metrics::END)?.as_primitive::<TimestampMillisecondType>();
+        let names = column(metrics::NAME)?.as_string::<i32>();
+        let labels = LabelColumns::of(column(metrics::LABELS)?.as_map());
         let mut decoded = Self::default();
         for row in 0..batch.num_rows() {
             let from = decoded.labels.len();
@@ -191,11 +191,11 @@ impl Decoded {
         }
         if samples {
             decoded.samples = Some(SampleColumns {
-                timestamps: column(schema::TIMESTAMPS)?.as_list::<i32>().clone(),
-                exponent: column(schema::EXPONENT)?.as_primitive::<Int8Type>().clone(),
-                base: column(schema::BASE)?.as_primitive::<Int64Type>().clone(),
-                mantissas: column(schema::MANTISSAS)?.as_list::<i32>().clone(),
-                floats: column(schema::FLOATS)?.as_list::<i32>().clone(),
+                timestamps: column(metrics::TIMESTAMPS)?.as_list::<i32>().clone(),
+                exponent: column(metrics::EXPONENT)?.as_primitive::<Int8Type>().clone(),
+                base: column(metrics::BASE)?.as_primitive::<Int64Type>().clone(),
+                mantissas: column(metrics::MANTISSAS)?.as_list::<i32>().clone(),
+                floats: column(metrics::FLOATS)?.as_list::<i32>().clone(),
             });
         }
         Ok(decoded)

@@ -2,6 +2,7 @@
 
 use super::{Footer, RowGroupIndex};
 use crate::error::TableError;
+use crate::kind::Kind;
 use crate::parquet::SamplePage;
 use bytes::Bytes;
 use std::ops::Range;
@@ -38,12 +39,12 @@ pub trait Ranges {
         0
     }
 
-    /// The file's footer, which may be kept.
-    fn footer(&self) -> Result<Arc<Footer>, TableError>
+    /// The footer of a file of a kind, which may be kept.
+    fn footer(&self, kind: &'static Kind) -> Result<Arc<Footer>, TableError>
     where
         Self: Sized,
     {
-        Footer::read(self).map(Arc::new)
+        Footer::read(kind, self).map(Arc::new)
     }
 }
 

@@ -3,12 +3,13 @@
 use super::row::{Decoded, Order};
 use super::{Footer, Ranges, ReadStats, Select, Stop, fetch, filter, prune};
 use crate::error::TableError;
-use crate::schema;
+use crate::kind::metrics;
 use parquet::DecodeResult;
 use parquet::arrow::ProjectionMask;
 use parquet::arrow::arrow_reader::{RowSelection, RowSelector};
 use parquet::arrow::push_decoder::{ParquetPushDecoder, ParquetPushDecoderBuilder};
 use parquet::errors::ParquetError;
+use parquet::file::metadata::ParquetMetaData;
 use std::collections::VecDeque;
 use std::ops::Range;
 use std::sync::Arc;
@@ -113,10 +114,7 @@ impl Stream {
             .with_batch_size(batch)
             .with_row_groups(vec![self.group])
             .with_row_filter(filter::row_filter(parquet, select));
-        if !select.samples {
-            let descriptor = parquet.file_metadata().schema_descr();
-            builder = builder.with_projection(ProjectionMask::columns(descriptor, schema::KEY_COLUMNS));
-        }
+        builder = builder.with_projection(metrics_columns(parquet, select.samples));
         if !matches!(window, [all] if *all == (0..rows)) {
             builder = builder.with_row_selection(selection(window, rows));
         }
@@ -127,6 +125,12 @@ impl Stream {
         let decoder = self.decoder.as_ref().map_or(0, |d| DECODER_BYTES + d.buffered_bytes() as usize);
         decoder + self.batch.memory_bytes()
     }
+}
+
+/// Columns that reading rows takes, with their samples or without.
+pub(super) fn metrics_columns(parquet: &ParquetMetaData, samples: bool) -> ProjectionMask {
+    let columns: &[&str] = if samples { &metrics::ROW_COLUMNS } else { &metrics::KEY_COLUMNS };
+    ProjectionMask::columns(parquet.file_metadata().schema_descr(), columns.iter().copied())
 }
 
 /// Cuts the rows of a row group into windows, where a page of timestamps ends.

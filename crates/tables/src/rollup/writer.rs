@@ -67,7 +67,12 @@ impl<'a> Writer<'a> {
             none => {
                 self.files += 1;
                 let upload = self.rollup.upload(self.date, self.stem, self.files)?;
-                none.insert(FileWriter::new(self.date, upload, self.limits.row_group_bytes)?)
+                none.insert(FileWriter::new(
+                    self.rollup.kind(),
+                    self.date,
+                    upload,
+                    self.limits.row_group_bytes,
+                )?)
             }
         };
         writer.push(&Stretch {

@@ -12,7 +12,7 @@
 use crate::delta::{LiveFile, Table};
 use crate::error::TableError;
 use crate::read::{Cache, CachedFile, Cursor, LabelScan, Ranges, Select, WINDOW_BYTES};
-use crate::scan::left_out;
+use crate::scan::{left_out, matching};
 use crate::store::StoredFile;
 use model::LabelsRef;
 use std::sync::Arc;
@@ -66,7 +66,7 @@ fn each_file(
 ) -> Result<Vec<String>, TableError> {
     let files = table.files()?;
     let select = Arc::new(Select { samples: false, ..select.clone() });
-    let wanted: Vec<_> = files.matching(&select).collect();
+    let wanted: Vec<_> = matching(&files, &select).collect();
     let keeps = cache.has_room_for(wanted.len());
     let mut damaged = Vec::new();
     for batch in wanted.chunks(BATCH_FILES) {
@@ -74,7 +74,7 @@ fn each_file(
         for opened in open(table, cache, batch, keeps) {
             select.stop.check()?;
             let listed = opened.and_then(|file| {
-                let footer = file.footer()?;
+                let footer = file.footer(table.kind())?;
                 read(&mut Cursor::new(file, footer, Arc::clone(&select), WINDOW_BYTES))
             });
             match listed {

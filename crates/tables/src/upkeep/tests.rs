@@ -3,6 +3,7 @@
 use super::*;
 use crate::date::DAY_MS;
 use crate::delta::{StagedBlock, StagedFile};
+use crate::kind::metrics::METRICS;
 use crate::read::Cache;
 use crate::read::Select;
 use crate::scan::{Scan, ScanLimits};
@@ -28,7 +29,7 @@ fn location(folder: &Path, runtime: &tokio::runtime::Runtime) -> Location {
 /// A file of one sample of each of some series.
 fn stage(table: &Table, name: &str, at_ms: i64) -> StagedFile {
     let upload = table.upload(Date::of(at_ms), &Stem::imported(name, 0), 1).unwrap();
-    let mut writer = FileWriter::new(Date::of(at_ms), upload, 1 << 20).unwrap();
+    let mut writer = FileWriter::new(&METRICS, Date::of(at_ms), upload, 1 << 20).unwrap();
     for n in 0..40 {
         let labels = Labels::from_pairs(&[("__name__", &format!("m{n:02}"))]);
         let stretch = Stretch {
@@ -115,13 +116,13 @@ fn a_process_that_dies_anywhere_in_upkeep_loses_and_doubles_nothing() {
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).build().unwrap();
     for place in fault::PLACES {
         let folder = tempfile::tempdir().unwrap();
-        let table = Arc::new(Table::open_or_create(location(folder.path(), &runtime)).unwrap());
+        let table = Arc::new(Table::open_or_create(&METRICS, location(folder.path(), &runtime)).unwrap());
         fill(&table);
         fault::die_at(place);
         let died = live(&table, 1);
         assert!(!fault::is_alive() && died.is_err(), "{place} is never come by");
         drop(table);
-        let table = Arc::new(Table::open(location(folder.path(), &runtime)).unwrap().unwrap());
+        let table = Arc::new(Table::open(&METRICS, location(folder.path(), &runtime)).unwrap().unwrap());
         assert_eq!(samples(&table), 320, "after {place}");
         live(&table, 2).unwrap();
         assert_eq!(samples(&table), 320, "after {place} and another life");

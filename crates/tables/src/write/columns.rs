@@ -1,11 +1,11 @@
 //! Rows that wait for the encoder, column by column.
 
 use super::stretch::{Form, Stretch};
-use crate::schema;
+use crate::kind::{self, Type};
 use arrow_array::builder::{BinaryBuilder, MapBuilder, MapFieldNames, StringBuilder};
 use arrow_array::{
     ArrayRef, Float64Array, Int8Array, Int32Array, Int64Array, ListArray, MapArray, RecordBatch,
-    TimestampMillisecondArray,
+    TimestampMillisecondArray, new_null_array,
 };
 use arrow_buffer::{NullBuffer, OffsetBuffer, ScalarBuffer};
 use arrow_schema::{DataType, SchemaRef};
@@ -68,10 +68,10 @@ pub(super) struct Columns {
 }
 
 impl Columns {
-    pub(super) fn new() -> Self {
+    pub(super) fn new(schema: SchemaRef) -> Self {
         let names = MapFieldNames { entry: "key_value".into(), key: "key".into(), value: "value".into() };
         Self {
-            schema: schema::file_schema(),
+            schema,
             name: StringBuilder::new(),
             labels: MapBuilder::new(Some(names), StringBuilder::new(), StringBuilder::new()),
             series: BinaryBuilder::new(),
@@ -145,7 +145,8 @@ impl Columns {
         let timestamps = |values: Vec<i64>| -> ArrayRef {
             Arc::new(TimestampMillisecondArray::from(values).with_timezone("UTC"))
         };
-        let columns: Vec<ArrayRef> = vec![
+        let rows = self.count.len();
+        let mut columns: Vec<ArrayRef> = vec![
             Arc::new(self.name.finish()),
             Arc::new(self.take_labels()),
             Arc::new(self.series.finish()),
@@ -153,7 +154,7 @@ impl Columns {
             timestamps(take(&mut self.end)),
             Arc::new(Int32Array::from(take(&mut self.count))),
             list(
-                schema::timestamp(),
+                Type::Timestamp.arrow(),
                 &mut self.timestamps_ends,
                 timestamps(take(&mut self.timestamps)),
                 None,
@@ -173,6 +174,9 @@ impl Columns {
                 Some(floats),
             ),
         ];
+        // columns that a later format adds, and these rows do not have
+        let added = self.schema.fields().iter().skip(columns.len());
+        columns.extend(added.map(|field| new_null_array(field.data_type(), rows)).collect::<Vec<_>>());
         RecordBatch::try_new(Arc::clone(&self.schema), columns).expect("BUG: columns fit the schema")
     }
 
@@ -180,17 +184,17 @@ impl Columns {
     fn take_labels(&mut self) -> MapArray {
         let (_, offsets, entries, nulls, ordered) = self.labels.finish().into_parts();
         let (_, columns, _) = entries.into_parts();
-        let DataType::Struct(fields) = schema::label_entries().data_type().clone() else {
+        let DataType::Struct(fields) = kind::text_entries().data_type().clone() else {
             unreachable!("BUG: entries of a map are structs");
         };
         let entries = arrow_array::StructArray::new(fields, columns, None);
-        MapArray::new(schema::label_entries(), offsets, entries, nulls, ordered)
+        MapArray::new(kind::text_entries(), offsets, entries, nulls, ordered)
     }
 }
 
 fn list(element: DataType, ends: &mut Vec<i32>, values: ArrayRef, valid: Option<NullBuffer>) -> ArrayRef {
     let offsets = OffsetBuffer::new(ScalarBuffer::from(std::mem::replace(ends, vec![0])));
-    Arc::new(ListArray::new(schema::element(element), offsets, values, valid))
+    Arc::new(ListArray::new(kind::element(element), offsets, values, valid))
 }
 
 /// A length as the file has it. A batch is cut long before it could overflow, and a stretch comes from a

@@ -81,7 +81,7 @@ impl BlockStager {
         });
         Self {
             table: Arc::clone(table),
-            writer: BlockWriter::new(limits, new_file),
+            writer: BlockWriter::new(table.kind(), limits, new_file),
             staged: Vec::new(),
             after,
             days: BTreeSet::new(),

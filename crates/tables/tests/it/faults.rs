@@ -13,6 +13,7 @@ use object_store::{
 use std::sync::Arc;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicI64, Ordering};
+use tables::METRICS;
 use tables::delta::StagedBlock;
 use tables::{Location, Outcome, Table, TableError};
 use tempfile::TempDir;
@@ -162,7 +163,7 @@ fn each_put_may_fail_before_or_after_it_was_done() {
         for turn in 0..7 {
             let folder = TempDir::new().unwrap();
             open(&folder);
-            let table = Table::open_or_create(failing(&folder, fate, turn)).unwrap();
+            let table = Table::open_or_create(&METRICS, failing(&folder, fate, turn)).unwrap();
             seal_all(&table);
             let table = open(&folder);
             let found: Vec<_> = contents(&table).unwrap().into_values().map(f64::from_bits).collect();
@@ -191,12 +192,14 @@ fn a_merge_that_fails_leaves_the_table_as_it_was_or_is_done() {
                 table.commit(&[block], DAY).unwrap();
             }
             let before = contents(&table).unwrap();
-            let merging = Arc::new(Table::open_or_create(failing(&folder, fate, turn)).unwrap());
+            let merging = Arc::new(Table::open_or_create(&METRICS, failing(&folder, fate, turn)).unwrap());
             let limits = tables::compact::CompactLimits::default();
             for attempt in 0..3 {
                 merging.refresh().unwrap();
                 let files = merging.files().unwrap();
-                for job in tables::compact::plan(files.all(), crate::fleet::date(), &limits, |_| false) {
+                for job in
+                    tables::compact::plan(&METRICS, files.all(), crate::fleet::date(), &limits, |_| false)
+                {
                     let done =
                         tables::compact::run(&merging, &job, &stem(&format!("m{attempt}")), limits, |_| true);
                     println!("{fate:?} {turn} {attempt}: {done:?}");
@@ -271,14 +274,15 @@ fn a_dead_process_commit_that_is_late_is_never_added_to_what_the_next_one_found(
         let shared: Arc<DynObjectStore> = Arc::new(InMemory::new());
         let location = Location::open("memory:///t/", [], runtime().handle().clone()).unwrap();
         let healthy = location.with_store(|_| Arc::clone(&shared));
-        Table::open_or_create(healthy.clone()).unwrap();
+        Table::open_or_create(&METRICS, healthy.clone()).unwrap();
         let (dying, store) = (Dying::default(), Arc::clone(&shared));
         let faults = dying.clone();
         let dead =
-            Table::open_or_create(location.with_store(|_| Arc::new(Failing { store, faults }))).unwrap();
+            Table::open_or_create(&METRICS, location.with_store(|_| Arc::new(Failing { store, faults })))
+                .unwrap();
         assert!(seal(&dead, "dead").is_err());
 
-        let table = Table::open_or_create(healthy.clone()).unwrap();
+        let table = Table::open_or_create(&METRICS, healthy.clone()).unwrap();
         if is_fenced {
             table.fence().unwrap();
         }
@@ -350,11 +354,11 @@ fn a_store_that_overwrites_commits_gets_none() {
         assert!(matches!(&error, Some(TableError::NotExclusive { .. })), "{error:?}");
         assert!(error.unwrap().to_string().contains("put-if-absent"));
     };
-    is_refused(Table::open_or_create(overwriting.clone()).err());
+    is_refused(Table::open_or_create(&METRICS, overwriting.clone()).err());
     is_refused(overwriting.check_exclusive_within(std::time::Duration::from_secs(60)).err());
     // a table that was made when the store was another one
     drop(open(&folder));
-    let table = Table::open(overwriting).unwrap().unwrap();
+    let table = Table::open(&METRICS, overwriting).unwrap().unwrap();
     let files = vec![stage(&table, "f", &series(1))];
     let block = StagedBlock { source: "j".into(), after: None, upto: 1, through: None, files };
     is_refused(table.commit(std::slice::from_ref(&block), DAY).err());
@@ -375,7 +379,7 @@ fn a_tenant_may_have_the_name_that_the_probe_had() {
         let url = format!("file://{}", folder.path().display());
         let root = Location::open(&url, [], runtime().handle().clone()).unwrap();
         root.check_exclusive_within(std::time::Duration::from_secs(60)).unwrap();
-        let table = Table::open_or_create(root.folder(&[NAME, "metrics"]).unwrap()).unwrap();
+        let table = Table::open_or_create(&METRICS, root.folder(&[NAME, "metrics"]).unwrap()).unwrap();
         let files = vec![stage(&table, &format!("f{life}"), &series(1))];
         let block = StagedBlock { source: format!("j{life}"), after: None, upto: 1, through: None, files };
         assert!(matches!(table.commit(&[block], DAY).unwrap()[..], [Outcome::Committed { .. }]));

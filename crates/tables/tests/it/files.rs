@@ -7,13 +7,15 @@ use proptest::prelude::*;
 use std::collections::BTreeSet;
 use std::sync::Arc;
 use tables::DAY_MS;
+use tables::METRICS;
 use tables::TableError;
+use tables::delta::FileSummary;
 use tables::read::fuzz::Keeping;
 use tables::read::{Cursor, Footer, Kept, LabelScan, Matcher, Place, Ranges, ReadStats, Select};
-use tables::write::{BlockWriter, FileSummary, FileWriter, WriteLimits};
+use tables::write::{BlockWriter, FileWriter, WriteLimits};
 
 fn write(series: &[Series], row_group_bytes: usize) -> (FileSummary, Bytes) {
-    let mut writer = FileWriter::new(date(), Vec::new(), row_group_bytes).unwrap();
+    let mut writer = FileWriter::new(&METRICS, date(), Vec::new(), row_group_bytes).unwrap();
     for one in series {
         writer.push(&one.stretch()).unwrap();
     }
@@ -47,7 +49,7 @@ fn read_kept(file: &Bytes, select: &Select) -> Result<Vec<Row>, TableError> {
 }
 
 fn read_from<R: Ranges>(file: R, select: &Select) -> Result<(Vec<Row>, ReadStats), TableError> {
-    let footer = Arc::new(Footer::read(&file)?);
+    let footer = Arc::new(Footer::read(&METRICS, &file)?);
     let mut cursor = Cursor::new(file, footer, Arc::new(select.clone()), 16 << 10);
     let mut rows = Vec::new();
     while cursor.advance()? {
@@ -61,7 +63,7 @@ fn read_from<R: Ranges>(file: R, select: &Select) -> Result<(Vec<Row>, ReadStats
 
 /// What is listed of a file, with what is kept of it.
 fn list<R: Ranges>(file: R, select: &Select, what: LabelScan<'_>) -> BTreeSet<String> {
-    let footer = Arc::new(Footer::read(&file).unwrap());
+    let footer = Arc::new(Footer::read(&METRICS, &file).unwrap());
     let mut found = BTreeSet::new();
     let mut cursor = Cursor::new(file, footer, Arc::new(select.clone()), 16 << 10);
     let mut each = |text: &str| {
@@ -195,7 +197,7 @@ fn a_block_is_cut_into_days_and_files() {
         one.timestamps.iter_mut().for_each(|t| *t -= 50 * 15_000);
     }
     let limits = WriteLimits { row_group_bytes: 16 << 10, file_bytes: 64 << 10, open_bytes: 20 << 10 };
-    let mut writer = BlockWriter::new(limits, |_| Ok(Vec::new()));
+    let mut writer = BlockWriter::new(&METRICS, limits, |_| Ok(Vec::new()));
     for one in &series {
         writer.push(&one.stretch()).unwrap();
     }
@@ -231,7 +233,7 @@ fn what_is_kept_changes_nothing() {
         }
     }
     let (_, file) = write(&series, 200_000);
-    assert!(Footer::read(&file).unwrap().row_groups() > 1);
+    assert!(Footer::read(&METRICS, &file).unwrap().row_groups() > 1);
     // of its pages those parts are kept that were asked for before
     let kept_before = Keeping::of(file.clone());
     for round in 0..24 {
@@ -274,7 +276,7 @@ fn labels_are_the_same_with_and_without_an_index() {
     series.push(Series::new(&[("__name__", "m1")], &[(DAY, 1.0)]));
     series.sort_by(|a, b| a.labels.as_ref().cmp_in_tables(b.labels.as_ref()));
     let (_, file) = write(&series, 16 << 20);
-    let footer = Footer::read(&file).unwrap();
+    let footer = Footer::read(&METRICS, &file).unwrap();
     assert_eq!(footer.row_groups(), 1);
     let is_x = |label: &str| Matcher::new(label, |value| value == "x");
     for matchers in [

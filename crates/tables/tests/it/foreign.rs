@@ -8,6 +8,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::Arc;
 use stdx::telemetry::Counter;
+use tables::METRICS;
 use tables::compact::{self, CompactLimits};
 use tables::delta::StagedBlock;
 use tables::{Cache, Date, Scan, ScanLimits, Select, Table};
@@ -142,7 +143,7 @@ fn they_read_a_table_that_was_mended() {
     let checkpoint = folder.path().join("tenant/_delta_log/00000000000000000002.checkpoint.parquet");
     let bytes = std::fs::read(&checkpoint).unwrap();
     std::fs::write(&checkpoint, &bytes[..bytes.len() / 2]).unwrap();
-    Table::open(location(&folder).with_repairs(Counter::default())).unwrap();
+    Table::open(&METRICS, location(&folder).with_repairs(Counter::default())).unwrap();
     check(&python, &folder, &series);
 }
 
@@ -246,7 +247,8 @@ fn after_a_foreign_merge_the_later_of_two_samples_counts_and_the_doubt_is_told()
     assert_eq!(read(), (3.0, 5, true));
     // our own merge settles it
     let limits = CompactLimits::default();
-    let jobs = compact::plan(table.files().unwrap().all(), Date(Date::of(DAY).0 + 1), &limits, |_| false);
+    let jobs =
+        compact::plan(&METRICS, table.files().unwrap().all(), Date(Date::of(DAY).0 + 1), &limits, |_| false);
     assert!(compact::run(&table, &jobs[0], &stem("merged"), limits, |_| true).unwrap().is_some());
     assert_eq!(read(), (3.0, 5, false));
 }

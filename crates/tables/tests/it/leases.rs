@@ -11,6 +11,7 @@ use object_store::{PutOptions, PutPayload};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use stdx::rng::Rng;
+use tables::METRICS;
 use tables::delta::{LEASE_MS, Lease, LiveFile, StagedBlock, StagedFile, Sweeper};
 use tables::write::FileWriter;
 use tables::{Cache, Outcome, Scan, ScanLimits, Select, Table, TableError};
@@ -24,7 +25,7 @@ fn block(files: Vec<StagedFile>) -> StagedBlock {
 
 fn stage_leased(table: &Table, lease: &Lease, number: u32, series: &[Series]) -> StagedFile {
     let upload = table.upload_leased(lease, date(), number).unwrap();
-    let mut writer = FileWriter::new(date(), upload, 1 << 20).unwrap();
+    let mut writer = FileWriter::new(&METRICS, date(), upload, 1 << 20).unwrap();
     series.iter().for_each(|one| writer.push(&one.stretch()).unwrap());
     let (summary, upload) = writer.finish().unwrap();
     table.staged(summary, upload).unwrap()
@@ -153,7 +154,7 @@ fn swept_before_the_put(folder: &Arc<TempDir>) -> Table {
     let what = Mutex::new(Box::new(move || _ = sweep_all(&there)) as Box<dyn FnMut() + Send>);
     let faults = BeforeCommit { done: AtomicBool::new(false), what };
     let location = location(folder).with_store(|store| Arc::new(Failing { store, faults }));
-    Table::open(location).unwrap().unwrap()
+    Table::open(&METRICS, location).unwrap().unwrap()
 }
 
 #[test]
@@ -257,7 +258,7 @@ fn a_file_that_is_read_is_not_swept_however_long_it_takes() {
     let mut sweeper = Sweeper::default();
     for hour in 0..100 {
         // another table of the same folder, as after the first one was closed for want of use
-        let same = Table::open(table.location().clone()).unwrap().unwrap();
+        let same = Table::open(&METRICS, table.location().clone()).unwrap().unwrap();
         let swept = sweeper.sweep(&same, hour * 3_600_000, GRACE_MS).unwrap();
         assert_eq!((swept.files, swept.waiting), (0, 1));
     }

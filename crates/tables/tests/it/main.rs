@@ -4,6 +4,7 @@ mod faults;
 mod files;
 mod fleet;
 mod foreign;
+mod kinds;
 mod leases;
 mod mend;
 mod model;

@@ -12,6 +12,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use stdx::rng::Rng;
 use stdx::telemetry::Counter;
+use tables::METRICS;
 use tables::delta::StagedBlock;
 use tables::upkeep::{Done, Now, Policy, Step, Upkeep};
 use tables::{Location, Table, TableError};
@@ -60,12 +61,12 @@ impl Log {
     /// Opens it as a server does.
     fn open(&self) -> Result<Arc<Table>, TableError> {
         let location = self.location.clone().with_repairs(self.repairs.clone());
-        Ok(Arc::new(Table::open(location)?.expect("it is there")))
+        Ok(Arc::new(Table::open(&METRICS, location)?.expect("it is there")))
     }
 
     /// A commit of one sample for each version up to `versions`, and these checkpoints.
     fn fill(&self, versions: u64, checkpoints: &[u64]) -> BTreeMap<(String, i64), u64> {
-        let table = Table::open_or_create(self.location.clone()).unwrap();
+        let table = Table::open_or_create(&METRICS, self.location.clone()).unwrap();
         for n in 0..versions {
             let series = Series::new(&[("__name__", "m")], &[(DAY + n as i64, n as f64)]);
             let files = vec![stage(&table, &format!("f{n}"), &[series])];
@@ -291,8 +292,10 @@ fn a_table_that_is_open_gets_over_it() {
 fn who_only_looks_changes_nothing() {
     let log = Log::local();
     log.fill(8, &[6]);
-    let look =
-        || Table::open(log.location.clone()).map(|table| contents(&table.expect("it is there")).unwrap());
+    let look = || {
+        Table::open(&METRICS, log.location.clone())
+            .map(|table| contents(&table.expect("it is there")).unwrap())
+    };
     log.put(&checkpoint(6), b"PAR1 and nothing else");
     let files = log.files();
     let text = look().unwrap_err().to_string();

@@ -8,6 +8,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use stdx::rng::Rng;
 use tables::DAY_MS;
+use tables::METRICS;
 use tables::compact::{self, CompactLimits, Compaction};
 use tables::{
     BlockStager, Cache, Date, LabelScan, Matcher, Scan, ScanLimits, Select, StagedBlock, Table, WriteLimits,
@@ -71,7 +72,8 @@ fn merge(table: &Arc<Table>, n: u64, rng: &mut Rng) {
         ..CompactLimits::default()
     };
     let today = Date(Date::of(DAY).0 + rng.below(4) as i32);
-    for (i, job) in compact::plan(table.files().unwrap().all(), today, &limits, |_| false).iter().enumerate()
+    for (i, job) in
+        compact::plan(&METRICS, table.files().unwrap().all(), today, &limits, |_| false).iter().enumerate()
     {
         let mut merge = Compaction::open(table, job, &stem(&format!("merge-{n}-{i}")), limits).unwrap();
         while !merge.step(1 + rng.below(50)).unwrap().done {}

@@ -5,6 +5,7 @@ use crate::table::{open, runtime, stage};
 use crate::upkeep::contents;
 use model::{Samples, Statistic};
 use std::sync::Arc;
+use tables::ROLLUP;
 use tables::compact::{self, CompactLimits};
 use tables::delta::StagedBlock;
 use tables::rollup::{self, LABEL, Resolution, RollupLimits};
@@ -13,7 +14,7 @@ use tempfile::TempDir;
 
 fn rollup_table(folder: &TempDir) -> Table {
     let url = format!("file://{}/{}", folder.path().display(), Resolution::FiveMinutes.folder());
-    Table::open_or_create(Location::open(&url, [], runtime().handle().clone()).unwrap()).unwrap()
+    Table::open_or_create(&ROLLUP, Location::open(&url, [], runtime().handle().clone()).unwrap()).unwrap()
 }
 
 fn commit(table: &Table, n: u64, series: &[Series]) {
@@ -141,8 +142,9 @@ fn a_rollup_in_little_memory_or_cut_short() {
     // a day that is over becomes one file, though all of it is of one write
     let tomorrow = Date(date().0 + 1);
     let rollup = Arc::new(rollup);
-    let jobs =
-        || compact::plan(rollup.files().unwrap().all(), tomorrow, &CompactLimits::default(), |_| false);
+    let jobs = || {
+        compact::plan(&ROLLUP, rollup.files().unwrap().all(), tomorrow, &CompactLimits::default(), |_| false)
+    };
     for n in 0..10 {
         let Some(job) = jobs().pop() else { break };
         assert!(

@@ -9,6 +9,7 @@ use std::path::PathBuf;
 use std::sync::atomic::{AtomicI64, Ordering};
 use std::sync::{Arc, OnceLock};
 use tables::DAY_MS;
+use tables::METRICS;
 use tables::delta::{COMMIT_FILES_MAX, Outcome, StagedBlock, StagedFile, Table};
 use tables::store::Location;
 use tables::write::FileWriter;
@@ -30,7 +31,7 @@ pub(crate) fn location(folder: &TempDir) -> Location {
 }
 
 pub(crate) fn open(folder: &TempDir) -> Arc<Table> {
-    Arc::new(Table::open_or_create(location(folder)).unwrap())
+    Arc::new(Table::open_or_create(&METRICS, location(folder)).unwrap())
 }
 
 fn log(folder: &TempDir, version: u64) -> PathBuf {
@@ -39,7 +40,7 @@ fn log(folder: &TempDir, version: u64) -> PathBuf {
 
 /// Writes `series` into a new file, which nobody sees yet.
 pub(crate) fn try_stage(table: &Table, name: &str, series: &[Series]) -> Result<StagedFile, TableError> {
-    let mut writer = FileWriter::new(date(), table.upload(date(), &stem(name), 1)?, 1 << 20)?;
+    let mut writer = FileWriter::new(table.kind(), date(), table.upload(date(), &stem(name), 1)?, 1 << 20)?;
     series.iter().try_for_each(|one| writer.push(&one.stretch()))?;
     let (summary, upload) = writer.finish()?;
     table.staged(summary, upload)
@@ -276,7 +277,7 @@ fn a_damaged_log_is_told() {
             table.commit(&[block(&table, "j", n.checked_sub(1), n)], NOW).unwrap();
         }
         damage(&log(&folder, version));
-        let opened = Table::open_or_create(location(&folder));
+        let opened = Table::open_or_create(&METRICS, location(&folder));
         let error = match opened.map(|table| samples(&table)) {
             Err(error) | Ok(Err(error)) => error,
             Ok(Ok(samples)) => panic!("{samples} samples of a damaged log"),

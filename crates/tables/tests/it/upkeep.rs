@@ -7,6 +7,7 @@ use model::Samples;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use stdx::rng::Rng;
+use tables::METRICS;
 use tables::compact::{self, CompactLimits, Compaction, Job};
 use tables::delta::{Cleaned, LiveFile, StagedBlock, Sweeper, Swept, Table};
 use tables::upkeep::{Done, Now, Policy, Upkeep};
@@ -31,7 +32,7 @@ pub(crate) fn contents(table: &Table) -> Result<BTreeMap<(String, i64), u64>, Ta
 }
 
 fn jobs(table: &Table, today: Date) -> Vec<Job> {
-    compact::plan(table.files().unwrap().all(), today, &CompactLimits::default(), |_| false)
+    compact::plan(&METRICS, table.files().unwrap().all(), today, &CompactLimits::default(), |_| false)
 }
 
 /// Merges; false where a file of the job is gone.
@@ -190,7 +191,7 @@ struct Merged {
 /// Merges until nothing is left to do; or once, and dies in the middle of the last merge.
 fn merge_all(table: &Arc<Table>, today: Date, limits: &CompactLimits, dies: bool, merged: &mut Merged) {
     for _ in 0..50 {
-        let jobs = compact::plan(table.files().unwrap().all(), today, limits, |_| false);
+        let jobs = compact::plan(&METRICS, table.files().unwrap().all(), today, limits, |_| false);
         for (n, job) in jobs.iter().enumerate() {
             merged.jobs += 1;
             merged.job_most = merged.job_most.max(job.bytes());

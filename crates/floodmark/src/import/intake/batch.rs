@@ -6,9 +6,11 @@ use model::{Labels, Samples, SeriesKey};
 use std::collections::{BTreeMap, HashMap};
 use std::path::Path;
 use std::sync::Arc;
+use tables::METRICS;
 use tables::Merge;
+use tables::delta::FileSummary;
 use tables::read::{Cursor, Footer, Select, WINDOW_BYTES};
-use tables::write::{FileSummary, FileWriter};
+use tables::write::FileWriter;
 use tables::{Date, Stretch};
 
 /// Samples of a batch, of 24 bytes each.
@@ -120,7 +122,7 @@ impl Runs {
         let (mut times, mut values) = (Vec::new(), Vec::new());
         for day in batch.samples.chunk_by(|a, b| Date::of(a.timestamp_ms) == Date::of(b.timestamp_ms)) {
             let date = Date::of(day[0].timestamp_ms);
-            let mut writer = FileWriter::new(date, self.scratch.part(), RUN_ROW_GROUP_BYTES)?;
+            let mut writer = FileWriter::new(&METRICS, date, self.scratch.part(), RUN_ROW_GROUP_BYTES)?;
             for series in day.chunk_by(|a, b| a.series == b.series) {
                 let (labels, key) = &batch.series[series[0].series as usize];
                 for row in series.chunks(ROW_SAMPLES_MAX) {
@@ -182,11 +184,11 @@ impl Runs {
         let select = Arc::new(Select::ALL);
         let mut cursors = Vec::with_capacity(runs.len());
         for run in &runs {
-            let footer = Arc::new(Footer::read(&run.part)?);
+            let footer = Arc::new(Footer::read(&METRICS, &run.part)?);
             cursors.push(Cursor::new(run.part.clone(), footer, Arc::clone(&select), WINDOW_BYTES));
         }
         let mut merge = Merge::new(cursors, false)?;
-        let mut writer = FileWriter::new(date, self.scratch.part(), LIMITS.row_group_bytes)?;
+        let mut writer = FileWriter::new(&METRICS, date, self.scratch.part(), LIMITS.row_group_bytes)?;
         let mut samples = Samples::default();
         while merge.next_series()? {
             samples.clear();

@@ -149,7 +149,7 @@ impl Day {
     /// Merges once what is planned, some of it and in any order.
     fn keep(&mut self, today: i32, rng: &mut Rng, all: bool) -> usize {
         let live = self.live();
-        let mut jobs = plan(&live, Date(today), &self.limits, |_| false);
+        let mut jobs = plan(&METRICS, &live, Date(today), &self.limits, |_| false);
         let mut paths: Vec<_> = jobs.iter().flat_map(|j| &j.files).map(|f| &f.path).collect();
         let count = paths.len();
         paths.sort_unstable();

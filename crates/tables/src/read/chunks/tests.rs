@@ -1,5 +1,6 @@
 use super::*;
 use crate::date::Date;
+use crate::kind::metrics::METRICS;
 use crate::write::{FileWriter, Stretch};
 use bytes::Bytes;
 use model::{Labels, SeriesKey};
@@ -8,7 +9,7 @@ use model::{Labels, SeriesKey};
 #[test]
 fn columns_are_as_long_as_their_row_group() {
     const DAY: i64 = 1_795_219_200_000;
-    let mut writer = FileWriter::new(Date::of(DAY), Vec::new(), 1 << 20).unwrap();
+    let mut writer = FileWriter::new(&METRICS, Date::of(DAY), Vec::new(), 1 << 20).unwrap();
     for pod in ["a", "b", "c"] {
         let labels = Labels::from_pairs(&[("__name__", "m"), ("job", "j"), ("pod", pod)]);
         let key = SeriesKey(7);
@@ -16,7 +17,7 @@ fn columns_are_as_long_as_their_row_group() {
         writer.push(&stretch).unwrap();
     }
     let file: Bytes = writer.finish().unwrap().1.into();
-    let footer = Footer::read(&file).unwrap();
+    let footer = Footer::read(&METRICS, &file).unwrap();
     let all = fetch_chunks(&file, &footer, 0, ALL).unwrap();
     assert_eq!(all.map(|chunk| (chunk.rows, chunk.levels)), [3, 6, 6, 3, 3, 3, 3, 3, 3].map(|n| (3, n)));
     // those of samples lie between
@@ -27,7 +28,7 @@ fn columns_are_as_long_as_their_row_group() {
             let mut columns = group.take_columns();
             columns[leaf] = columns[leaf].clone().into_builder().set_num_values(len).build().unwrap();
             let group = group.set_column_metadata(columns).build().unwrap();
-            let changed = Footer::check("", file_metadata.add_row_group(group).build()).unwrap();
+            let changed = Footer::check(&METRICS, "", file_metadata.add_row_group(group).build()).unwrap();
             let fetched = fetch_chunks(&file, &changed, 0, ALL);
             // lists may hold more than one entry a row
             let fits = matches!(leaf, 1 | 2) && len == 4;

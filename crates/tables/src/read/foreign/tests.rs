@@ -2,6 +2,7 @@
 
 use super::*;
 use crate::date::Date;
+use crate::kind::metrics::{self, METRICS};
 use crate::read::{Cursor, Matcher};
 use crate::write::FileWriter;
 use crate::write::Stretch;
@@ -22,7 +23,7 @@ type Content = BTreeMap<(String, i64), u64>;
 
 /// Rows of one series each, in the columns that our writer gives them.
 fn batch(labels: &Labels, samples: &Samples) -> RecordBatch {
-    let mut writer = FileWriter::new(Date::of(DAY), Vec::new(), 1 << 20).unwrap();
+    let mut writer = FileWriter::new(&METRICS, Date::of(DAY), Vec::new(), 1 << 20).unwrap();
     let stretch = Stretch {
         labels: labels.as_ref(),
         key: SeriesKey::of(labels.as_bytes(), 7),
@@ -38,11 +39,11 @@ fn batch(labels: &Labels, samples: &Samples) -> RecordBatch {
 /// The schema of another engine: times in microseconds, and everything may be null.
 fn foreign_schema() -> Arc<Schema> {
     let micros = DataType::Timestamp(TimeUnit::Microsecond, Some("UTC".into()));
-    let ours = schema::file_schema();
+    let ours = METRICS.schema();
     let fields = ours.fields().iter().map(|field| {
         let data_type = match field.name().as_str() {
-            schema::START | schema::END => micros.clone(),
-            schema::TIMESTAMPS => DataType::List(Arc::new(Field::new("element", micros.clone(), true))),
+            metrics::START | metrics::END => micros.clone(),
+            metrics::TIMESTAMPS => DataType::List(Arc::new(Field::new("element", micros.clone(), true))),
             _ => field.data_type().clone(),
         };
         Field::new(field.name(), data_type, true)
@@ -68,7 +69,7 @@ fn file(batches: &[RecordBatch]) -> Bytes {
 
 /// What a cursor gives, whose rows must be in order; and how many samples were in doubt.
 fn read(bytes: &Bytes, select: &Select, window_bytes: usize) -> (Content, u64) {
-    let footer = Arc::new(Footer::read(bytes).unwrap());
+    let footer = Arc::new(Footer::read(&METRICS, bytes).unwrap());
     assert!(footer.is_foreign());
     let mut cursor = Cursor::new(bytes.clone(), footer, Arc::new(select.clone()), window_bytes);
     let mut order = Order::default();
@@ -142,7 +143,7 @@ fn a_file_with_other_columns_is_refused_by_its_footer() {
     let schema = Arc::new(Schema::new(vec![Field::new("name", DataType::Utf8, true)]));
     let mut bytes = Vec::new();
     ArrowWriter::try_new(&mut bytes, schema, None).unwrap().close().unwrap();
-    let error = Footer::read(&Bytes::from(bytes)).unwrap_err().to_string();
+    let error = Footer::read(&METRICS, &Bytes::from(bytes)).unwrap_err().to_string();
     assert!(error.contains("not the columns of a metrics table"), "{error}");
 }
 
@@ -158,7 +159,7 @@ fn a_read_ends_when_it_is_stopped() {
         let counted = Arc::clone(&asked);
         let stop = Stop::when(move || counted.fetch_add(1, Relaxed) + 1 >= stop_at);
         let matchers = vec![Matcher::new("i", move |_| passes)];
-        let footer = Arc::new(Footer::read(&bytes).unwrap());
+        let footer = Arc::new(Footer::read(&METRICS, &bytes).unwrap());
         let select = Arc::new(Select { matchers, stop, ..Select::ALL });
         let mut cursor = Cursor::new(bytes.clone(), footer, select, 1 << 20);
         let end = loop {

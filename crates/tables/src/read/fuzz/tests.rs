@@ -1,5 +1,6 @@
 use super::*;
 use crate::date::Date;
+use crate::kind::metrics::METRICS;
 use crate::read::chunks::fetch_chunks;
 use crate::write::FileWriter;
 use crate::write::Stretch;
@@ -17,7 +18,7 @@ fn written(series: usize, samples: usize) -> Bytes {
         })
         .collect();
     all.sort_by(|a, b| a.as_ref().cmp_in_tables(b.as_ref()));
-    let mut writer = FileWriter::new(Date::of(DAY), Vec::new(), 1 << 20).unwrap();
+    let mut writer = FileWriter::new(&METRICS, Date::of(DAY), Vec::new(), 1 << 20).unwrap();
     for (i, labels) in all.iter().enumerate() {
         let value = |t: &i64| match i % 4 {
             0 => 0.1 + 0.2,
@@ -40,7 +41,7 @@ fn damaged_files() {
 fn damaged_columns() {
     let corpus = [1, 60].map(|series| {
         let file = written(series, 2);
-        let chunks = fetch_chunks(&file, &Footer::read(&file).unwrap(), 0, chunks::ALL).unwrap();
+        let chunks = fetch_chunks(&file, &Footer::read(&METRICS, &file).unwrap(), 0, chunks::ALL).unwrap();
         let mut contents = (series as u16).to_le_bytes().to_vec();
         for (column, chunk) in chunks.iter().enumerate() {
             let mut rest = &*chunk.bytes;
@@ -56,7 +57,7 @@ fn damaged_columns() {
 #[test]
 fn damaged_values() {
     let file = written(40, 50);
-    let parquet = Footer::read(&file).unwrap();
+    let parquet = Footer::read(&METRICS, &file).unwrap();
     let mut corpus = Vec::new();
     for chunk in parquet.parquet().row_group(0).columns() {
         let (start, len) = chunk.byte_range();

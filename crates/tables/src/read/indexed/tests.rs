@@ -1,5 +1,6 @@
 use super::*;
 use crate::date::Date;
+use crate::kind::metrics::METRICS;
 use crate::read::fuzz::Keeping;
 use crate::read::{Cursor, Select};
 use crate::write::FileWriter;
@@ -12,14 +13,14 @@ use model::{Labels, SeriesKey};
 fn a_page_that_two_columns_claim_is_of_one() {
     const DAY: i64 = 1_795_219_200_000;
     let times: Vec<i64> = (0..100).map(|i| DAY + 1000 * i).collect();
-    let mut writer = FileWriter::new(Date::of(DAY), Vec::new(), 1 << 20).unwrap();
+    let mut writer = FileWriter::new(&METRICS, Date::of(DAY), Vec::new(), 1 << 20).unwrap();
     for (name, value) in [("a", 1.5), ("b", 1.0 / 3.0)] {
         let (labels, values) = (Labels::from_pairs(&[("__name__", name)]), vec![value; 100]);
         let (labels, key) = (labels.as_ref(), SeriesKey(7));
         writer.push(&Stretch { labels, key, timestamps: &times, values: &values }).unwrap();
     }
     let file: Bytes = writer.finish().unwrap().1.into();
-    let footer = Footer::read(&file).unwrap();
+    let footer = Footer::read(&METRICS, &file).unwrap();
     let leaf = |name| prune::leaf(footer.parquet(), name).unwrap();
     let read = |changed: &Arc<Footer>, keeping: &Keeping| {
         let mut cursor =
@@ -30,16 +31,16 @@ fn a_page_that_two_columns_claim_is_of_one() {
         }
         Ok::<_, TableError>(samples.len())
     };
-    for name in [schema::TIMESTAMPS, schema::MANTISSAS, schema::FLOATS] {
+    for name in [metrics::TIMESTAMPS, metrics::MANTISSAS, metrics::FLOATS] {
         let mut index = footer.parquet().offset_index().unwrap().clone();
-        index[0][leaf(name)] = index[0][leaf(schema::TIMESTAMPS)].clone();
+        index[0][leaf(name)] = index[0][leaf(metrics::TIMESTAMPS)].clone();
         let changed = footer.parquet().clone().into_builder().set_offset_index(Some(index)).build();
-        let changed = Arc::new(Footer::check("", changed).unwrap());
+        let changed = Arc::new(Footer::check(&METRICS, "", changed).unwrap());
         let keeping = Keeping::of(file.clone());
         for _ in 0..2 {
             match (name, read(&changed, &keeping)) {
-                (schema::TIMESTAMPS, Ok(200)) => {}
-                (schema::MANTISSAS | schema::FLOATS, Err(TableError::Damaged { .. })) => {}
+                (metrics::TIMESTAMPS, Ok(200)) => {}
+                (metrics::MANTISSAS | metrics::FLOATS, Err(TableError::Damaged { .. })) => {}
                 (_, other) => panic!("{name}: {other:?}"),
             }
         }

@@ -2,6 +2,7 @@ use super::*;
 use crate::date::Date;
 use crate::delta::{Outcome, StagedBlock, Table};
 use crate::error::TableError;
+use crate::kind::metrics::METRICS;
 use crate::store::Location;
 use crate::store::Stem;
 use crate::write::FileWriter;
@@ -31,7 +32,8 @@ fn try_block(table: &Table, name: &str) -> Result<StagedBlock, TableError> {
     let key = SeriesKey::of(labels.as_bytes(), 7);
     let stretch = Stretch { labels: labels.as_ref(), key, timestamps: &[5], values: &[1.0] };
     let date = Date::of(5);
-    let mut writer = FileWriter::new(date, table.upload(date, &Stem::imported(name, 0), 1)?, 1 << 20)?;
+    let mut writer =
+        FileWriter::new(&METRICS, date, table.upload(date, &Stem::imported(name, 0), 1)?, 1 << 20)?;
     writer.push(&stretch)?;
     let (summary, upload) = writer.finish()?;
     let files = vec![table.staged(summary, upload)?];
@@ -49,7 +51,7 @@ fn a_commit_whose_folder_cannot_be_synced_is_in_doubt_until_it_can() {
         }
     });
     let location = location(&dir, &runtime, files);
-    let table = Table::open_or_create(location.clone()).unwrap();
+    let table = Table::open_or_create(&METRICS, location.clone()).unwrap();
     let block = [block(&table, "a")];
     broken.store(true, Ordering::SeqCst);
     let in_doubt = table.commit(&block, 0);
@@ -57,7 +59,7 @@ fn a_commit_whose_folder_cannot_be_synced_is_in_doubt_until_it_can() {
     let entry = dir.path().join("tables/tenant/metrics/_delta_log/00000000000000000001.json");
     assert!(entry.exists(), "it is there, for as long as the power is");
     assert!(table.fence().is_err());
-    assert!(Table::open(location).is_err(), "nor does anybody else see it");
+    assert!(Table::open(&METRICS, location).is_err(), "nor does anybody else see it");
     assert!(table.floodmarks(["j"]).unwrap().is_empty());
     broken.store(false, Ordering::SeqCst);
     assert_eq!(table.commit(&block, 0).unwrap(), [Outcome::Already { floodmark: 9 }]);
@@ -92,7 +94,7 @@ fn check(durable: &Durable, root: &FilePath, path: &FilePath) {
 #[test]
 fn a_new_table_is_durable_with_all_folders_above_it() {
     let (dir, runtime, durable) = (TempDir::new().unwrap(), runtime(), Durable::default());
-    let table = Table::open_or_create(location(&dir, &runtime, noted(&durable))).unwrap();
+    let table = Table::open_or_create(&METRICS, location(&dir, &runtime, noted(&durable))).unwrap();
     let folder = dir.path().join("tables/tenant/metrics");
     check(&durable, dir.path(), &folder.join("_delta_log/00000000000000000000.json"));
     let block = [block(&table, "a")];
@@ -119,7 +121,7 @@ fn a_new_table_syncs_each_folder_once_for_each_name_in_it() {
     let root = Location::open(&url, [], runtime.handle().clone()).unwrap().on(files);
     root.check_exclusive().unwrap(); // once for all tables
     taken();
-    let table = Table::open_or_create(root.folder(&["tenant", "metrics"]).unwrap()).unwrap();
+    let table = Table::open_or_create(&METRICS, root.folder(&["tenant", "metrics"]).unwrap()).unwrap();
     assert_eq!(taken(), ["tables", "tenant", "metrics", "_delta_log"]);
     let block = [block(&table, "a")];
     assert_eq!(taken(), ["metrics", "date=1970-01-01"]);
@@ -131,10 +133,12 @@ fn a_new_table_syncs_each_folder_once_for_each_name_in_it() {
 #[test]
 fn who_opens_a_table_makes_durable_what_it_sees() {
     let (dir, runtime) = (TempDir::new().unwrap(), runtime());
-    let table = Table::open_or_create(location(&dir, &runtime, DurableFiles::with_sync(|_| Ok(())))).unwrap();
+    let table =
+        Table::open_or_create(&METRICS, location(&dir, &runtime, DurableFiles::with_sync(|_| Ok(()))))
+            .unwrap();
     table.commit(&[block(&table, "a")], 0).unwrap();
     let durable = Durable::default();
-    let table = Table::open(location(&dir, &runtime, noted(&durable))).unwrap().unwrap();
+    let table = Table::open(&METRICS, location(&dir, &runtime, noted(&durable))).unwrap().unwrap();
     assert_eq!(table.floodmarks(["j"]).unwrap()["j"], 9);
     let folder = dir.path().join("tables/tenant/metrics");
     check(&durable, dir.path(), &folder.join("_delta_log/00000000000000000001.json"));
@@ -154,10 +158,10 @@ fn a_folder_above_that_could_not_be_synced_is_synced_by_the_next_attempt() {
             note(folder)
         });
         let location = location(&dir, &runtime, files);
-        let made = Table::open_or_create(location.clone())
+        let made = Table::open_or_create(&METRICS, location.clone())
             .and_then(|table| table.commit(&[try_block(&table, "a")?], 0));
         if made.is_err() {
-            let table = Table::open_or_create(location).unwrap();
+            let table = Table::open_or_create(&METRICS, location).unwrap();
             table.commit(&[block(&table, "b")], 0).unwrap();
         }
         check(&durable, &root, &root.join("tables/tenant/metrics/_delta_log/00000000000000000001.json"));

@@ -1,0 +1,89 @@
+//! The metrics table: its columns, and why they are stored as they are.
+//!
+//! A row is one series over one stretch of one day. Labels are stored once for all its samples, and the
+//! samples are lists, so that any engine gets plain rows by one `UNNEST`.
+//!
+//! | column | encoding | why |
+//! | --- | --- | --- |
+//! | `name`, keys and values of `labels` | dictionary | few distinct ones, in sorted order |
+//! | `series` | plain, no dictionary | a hash has no pattern |
+//! | `start`, `end`, `count` | delta | almost the same from row to row |
+//! | `timestamps`, `mantissas` | delta, no dictionary | differences are small; a dictionary of them is not |
+//! | `exponent` | dictionary | a handful of values |
+//! | `base` | delta, no dictionary | no two rows share one |
+//! | `floats` | dictionary, else plain | staleness markers repeat; engines differ on byte-stream-split |
+//!
+//! Bounds are kept for the columns that can exclude rows (`name`, `series`, `start`, `end`); those of list elements would
+//! say what `start` and `end` say.
+
+use super::{Coding, Column, FIRST_VERSION, Kind, MergePolicy, Type};
+
+/// Name of the metric.
+pub const NAME: &str = "name";
+/// The other labels.
+pub const LABELS: &str = "labels";
+/// 128-bit key of the series, big-endian.
+pub const SERIES: &str = "series";
+/// Time of the first sample.
+pub const START: &str = "start";
+/// Time of the last sample.
+pub const END: &str = "end";
+/// Number of samples in the row.
+pub const COUNT: &str = "count";
+/// Times of the samples, ascending.
+pub const TIMESTAMPS: &str = "timestamps";
+/// Power of ten under the mantissas; null where `floats` is used.
+pub const EXPONENT: &str = "exponent";
+/// Addend of the mantissas of a row; null where `floats` is used.
+pub const BASE: &str = "base";
+/// Values times `10^exponent`, less `base`.
+pub const MANTISSAS: &str = "mantissas";
+/// Values that have no exact decimal form.
+pub const FLOATS: &str = "floats";
+
+/// Columns that say which series a row is of, and when.
+pub(crate) const KEY_COLUMNS: [&str; 5] = [NAME, LABELS, SERIES, START, END];
+
+/// Columns that reading a row with its samples takes.
+pub(crate) const ROW_COLUMNS: [&str; 10] =
+    [NAME, LABELS, SERIES, START, END, TIMESTAMPS, EXPONENT, BASE, MANTISSAS, FLOATS];
+
+/// Samples as they come, one row for each series and stretch of time.
+pub static METRICS: Kind = Kind {
+    name: "metrics",
+    version: FIRST_VERSION,
+    columns: &COLUMNS,
+    sort_key: &[NAME, LABELS, START],
+    time: [START, END],
+    merge: MergePolicy::LaterWins,
+};
+
+/// Statistics of samples; see [`crate::rollup`]. A day is made by one commit, each series once.
+pub static ROLLUP: Kind = Kind { name: "rollup", merge: MergePolicy::Disjoint, ..METRICS };
+
+/// Columns of both kinds.
+pub const COLUMNS: [Column; 11] = [
+    bounded(NAME, Type::Text, Coding::Dictionary),
+    column(LABELS, Type::TextMap, Coding::Dictionary),
+    bounded(SERIES, Type::Bytes, Coding::Plain),
+    bounded(START, Type::Timestamp, Coding::Delta),
+    bounded(END, Type::Timestamp, Coding::Delta),
+    column(COUNT, Type::Int, Coding::Delta),
+    column(TIMESTAMPS, Type::List(&Type::Timestamp), Coding::Delta),
+    nullable(EXPONENT, Type::Byte, Coding::Dictionary),
+    nullable(BASE, Type::Long, Coding::Delta),
+    nullable(MANTISSAS, Type::List(&Type::Long), Coding::Delta),
+    nullable(FLOATS, Type::List(&Type::Double), Coding::Dictionary),
+];
+
+const fn column(name: &'static str, data_type: Type, encoding: Coding) -> Column {
+    Column { name, data_type, is_nullable: false, since: FIRST_VERSION, encoding, has_bounds: false }
+}
+
+const fn bounded(name: &'static str, data_type: Type, encoding: Coding) -> Column {
+    Column { has_bounds: true, ..column(name, data_type, encoding) }
+}
+
+const fn nullable(name: &'static str, data_type: Type, encoding: Coding) -> Column {
+    Column { is_nullable: true, ..column(name, data_type, encoding) }
+}

@@ -1,0 +1,183 @@
+//! Files of two format versions in one table: the later one adds a column.
+
+use crate::fleet::{DAY, Series, date, fleet, stem};
+use crate::table::{location, open, runtime, stage};
+use crate::upkeep::contents;
+use arrow_array::{ArrayRef, RecordBatch, StringArray};
+use parquet::arrow::ArrowWriter;
+use parquet::arrow::arrow_reader::ParquetRecordBatchReaderBuilder;
+use std::collections::BTreeMap;
+use std::fs;
+use std::io::Write;
+use std::sync::Arc;
+use tables::compact::{self, CompactLimits};
+use tables::delta::{LiveFile, StagedBlock, StagedFile};
+use tables::kind::metrics::COLUMNS;
+use tables::kind::{Coding, Column, Kind, Type};
+use tables::rollup::{self, Resolution, RollupLimits};
+use tables::write::FileWriter;
+use tables::{Cache, Date, Location, METRICS, ROLLUP, Scan, ScanLimits, Select, Table, WriteLimits};
+use tempfile::TempDir;
+
+const NOTE: Column = Column {
+    name: "note",
+    data_type: Type::Text,
+    is_nullable: true,
+    since: METRICS.version + 1,
+    encoding: Coding::Dictionary,
+    has_bounds: false,
+};
+
+/// Metrics of the next format version, whose files have one more column.
+static LATER: Kind = Kind { version: NOTE.since, columns: &LATER_COLUMNS, ..METRICS };
+
+const LATER_COLUMNS: [Column; COLUMNS.len() + 1] = {
+    let mut columns = [NOTE; COLUMNS.len() + 1];
+    let mut at = 0;
+    while at < COLUMNS.len() {
+        columns[at] = COLUMNS[at];
+        at += 1;
+    }
+    columns
+};
+
+/// Writes a file of the later format whose rows have a note.
+fn stage_noted(table: &Table, name: &str, series: &[Series]) -> StagedFile {
+    let mut writer = FileWriter::new(&LATER, date(), Vec::new(), 1 << 20).unwrap();
+    series.iter().for_each(|one| writer.push(&one.stretch()).unwrap());
+    let (mut summary, plain) = writer.finish().unwrap();
+    let mut upload = table.upload(date(), &stem(name), 1).unwrap();
+    let mut bytes = Vec::new();
+    let mut noted =
+        ArrowWriter::try_new(&mut bytes, LATER.schema(), Some(LATER.writer_properties())).unwrap();
+    let rows = ParquetRecordBatchReaderBuilder::try_new(bytes::Bytes::from(plain)).unwrap().build().unwrap();
+    for batch in rows.map(Result::unwrap) {
+        let mut columns = batch.columns().to_vec();
+        let notes: ArrayRef = Arc::new(StringArray::from(vec!["by hand"; batch.num_rows()]));
+        *columns.last_mut().unwrap() = notes;
+        noted.write(&RecordBatch::try_new(LATER.schema(), columns).unwrap()).unwrap();
+    }
+    noted.close().unwrap();
+    summary.bytes = bytes.len() as u64;
+    upload.write_all(&bytes).unwrap();
+    table.staged(summary, upload).unwrap()
+}
+
+fn commit(table: &Table, n: u64, file: StagedFile) {
+    let block = StagedBlock {
+        source: "j".into(),
+        after: n.checked_sub(1),
+        upto: n,
+        through: None,
+        files: vec![file],
+    };
+    table.commit(&[block], DAY).unwrap();
+}
+
+/// The fleet, `shift` samples later.
+fn shifted(shift: i64) -> Vec<Series> {
+    let mut series = fleet(3, 4, 40);
+    series.iter_mut().for_each(|one| one.timestamps.iter_mut().for_each(|t| *t += shift * 15_000));
+    series
+}
+
+/// Names of a live file's columns.
+fn columns(folder: &TempDir, file: &LiveFile) -> Vec<String> {
+    let bytes = fs::read(folder.path().join("tenant").join(&file.path)).unwrap();
+    let file = ParquetRecordBatchReaderBuilder::try_new(bytes::Bytes::from(bytes)).unwrap();
+    file.schema().fields().iter().map(|field| field.name().clone()).collect()
+}
+
+/// How many entries of the log say what columns the table has.
+fn schemas(folder: &TempDir) -> Vec<bool> {
+    let mut entries: Vec<_> = fs::read_dir(folder.path().join("tenant/_delta_log")).unwrap().collect();
+    entries.sort_by_key(|entry| entry.as_ref().unwrap().path());
+    let texts = entries.into_iter().map(|entry| fs::read_to_string(entry.unwrap().path()).unwrap());
+    texts.filter(|text| text.contains("schemaString")).map(|text| text.contains("note")).collect()
+}
+
+fn rolled_up(metrics: &Table) -> BTreeMap<(String, i64), u64> {
+    let folder = TempDir::new().unwrap();
+    let url = format!("file://{}", folder.path().display());
+    let place = Location::open(&url, [], runtime().handle().clone()).unwrap();
+    let rollup = Table::open_or_create(&ROLLUP, place).unwrap();
+    let limits = RollupLimits { window_bytes: 1 << 20, write: WriteLimits::default() };
+    let width = Resolution::FiveMinutes;
+    let rolled = rollup::run(metrics, &rollup, date(), width, &stem("r"), &limits, DAY, |_| true).unwrap();
+    assert!(rolled.committed);
+    contents(&rollup).unwrap()
+}
+
+fn compact(table: &Arc<Table>) -> usize {
+    let (tomorrow, limits) = (Date(date().0 + 1), CompactLimits::default());
+    let jobs = compact::plan(table.kind(), table.files().unwrap().all(), tomorrow, &limits, |_| false);
+    for (n, job) in jobs.iter().enumerate() {
+        assert!(compact::run(table, job, &stem(&format!("c{n}")), limits, |_| true).unwrap().is_some());
+    }
+    jobs.len()
+}
+
+#[test]
+fn files_of_two_format_versions_read_merge_and_roll_up_as_one() {
+    let (folder, plain) = (TempDir::new().unwrap(), TempDir::new().unwrap());
+    let expected = open(&plain);
+    (0..4).for_each(|n| commit(&expected, n, stage(&expected, &format!("f{n}"), &shifted(10 * n as i64))));
+
+    let before = open(&folder);
+    (0..2).for_each(|n| commit(&before, n, stage(&before, &format!("f{n}"), &shifted(10 * n as i64))));
+    drop(before);
+    let table = Arc::new(Table::open(&LATER, location(&folder)).unwrap().expect("it is there"));
+    assert_eq!(contents(&table).unwrap().len(), 12 * 50, "files of the version before alone");
+    assert_eq!(schemas(&folder), [false], "a look changes nothing");
+    commit(&table, 2, stage(&table, "f2", &shifted(20)));
+    commit(&table, 3, stage_noted(&table, "f3", &shifted(30)));
+    assert_eq!(schemas(&folder), [false, true], "the first file of the later version brings the column");
+
+    let rows = contents(&expected).unwrap();
+    assert!(contents(&table).unwrap() == rows);
+    // kept indexes and pages give the same as decoding
+    let cache = Arc::new(Cache::new(16 << 20));
+    for _ in 0..3 {
+        let mut scan = Scan::open(&table, &cache, &Select::ALL, &ScanLimits::default()).unwrap();
+        let (mut samples, mut found) = (model::Samples::default(), 0);
+        while scan.next_series().unwrap() {
+            scan.read(&mut samples).unwrap();
+            found += 1;
+        }
+        assert_eq!((found, samples.len(), scan.warnings().next()), (12, rows.len(), None));
+    }
+    let reopened = Table::open(&LATER, location(&folder)).unwrap().expect("it is there");
+    assert!(contents(&reopened).unwrap() == rows);
+    let rollup = rolled_up(&expected);
+    assert!(rolled_up(&table) == rollup);
+
+    let files = table.files().unwrap();
+    let noted = |file: &LiveFile| columns(&folder, file).contains(&"note".to_string());
+    assert_eq!(files.all().iter().map(noted).collect::<Vec<_>>(), [false, false, true, true]);
+    assert_eq!(compact(&table), 1);
+    let merged = table.files().unwrap();
+    assert_eq!(merged.all().iter().map(noted).collect::<Vec<_>>(), [true], "one file of the later version");
+    assert!(contents(&table).unwrap() == rows);
+    assert!(rolled_up(&table) == rollup);
+}
+
+#[test]
+fn an_earlier_version_neither_misreads_nor_merges_files_of_a_later_one() {
+    let folder = TempDir::new().unwrap();
+    let table = Table::open_or_create(&LATER, location(&folder)).unwrap();
+    commit(&table, 0, stage(&table, "f0", &shifted(0)));
+    let earlier = open(&folder);
+    let cache = Arc::new(Cache::new(1 << 20));
+    let mut scan = Scan::open(&earlier, &cache, &Select::ALL, &ScanLimits::default()).unwrap();
+    assert!(!scan.next_series().unwrap());
+    let warning = scan.warnings().next().expect("what is left out is said");
+    assert!(warning.contains("its format is 3, and this version of Floodmark reads up to 2"), "{warning}");
+    commit(&earlier, 1, stage(&earlier, "f1", &shifted(10)));
+    let (tomorrow, limits) = (Date(date().0 + 1), CompactLimits::default());
+    for job in compact::plan(&METRICS, earlier.files().unwrap().all(), tomorrow, &limits, |_| false) {
+        let error = compact::run(&earlier, &job, &stem("c"), limits, |_| true).unwrap_err();
+        assert!(error.to_string().contains("its format is 3"), "{error}");
+    }
+    table.refresh().unwrap();
+    assert_eq!(contents(&table).unwrap().len(), 12 * 50, "its own files are read by both");
+}
