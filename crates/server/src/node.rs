@@ -10,7 +10,7 @@ use crate::limits::pacer::Traffic;
 use crate::limits::shortage::Shortage;
 use crate::partition::{Command, Commands, Owner, PartitionShared, QUEUE_MAX};
 use crate::refusal::Refusal;
-use crate::seal::sealer::{ORDERS_MAX, Order, Sealer};
+use crate::seal::sealer::{Message, QUEUE_MAX as SEALER_QUEUE_MAX, Sealer};
 use crate::seal::workers::Workers;
 use crate::seal::{Lake, LakeError};
 use crate::settings::Settings;
@@ -46,7 +46,7 @@ pub struct Node(Arc<Inner>);
 struct Inner {
     shared: Arc<Shared>,
     commands: Vec<Commands>,
-    orders: SyncSender<Order>,
+    sealer: SyncSender<Message>,
     upkeep: SyncSender<upkeep::Order>,
     /// The sealer and the upkeep.
     helpers: Mutex<Vec<JoinHandle<()>>>,
@@ -196,8 +196,8 @@ pub(crate) fn run_or_abort(thread: &str, run: impl FnOnce()) {
 pub(crate) struct Parts {
     pub(crate) node: Node,
     pub(crate) owners: Vec<Owner>,
-    /// For the sealer.
-    pub(crate) orders: Receiver<Order>,
+    /// Messages to the sealer.
+    pub(crate) messages: Receiver<Message>,
     pub(crate) upkeep: Upkeep,
 }
 
@@ -231,7 +231,7 @@ impl Node {
     }
 
     pub(crate) fn start_in(settings: Settings, world: World) -> Result<Self, StartError> {
-        let Parts { node, owners, orders, upkeep } = Self::assemble(settings, world)?;
+        let Parts { node, owners, messages, upkeep } = Self::assemble(settings, world)?;
         node.0.shared.lake.check_store()?;
         let run = |name: String, run: Box<dyn FnOnce() + Send>| {
             let thread = std::thread::Builder::new().name(name.clone());
@@ -245,7 +245,7 @@ impl Node {
         let sealer = Sealer::new(
             Arc::clone(&inner.shared),
             inner.commands.clone(),
-            orders,
+            messages,
             Arc::clone(&inner.stopping),
             Workers::on_threads(Arc::clone(&inner.shared.clock)),
         );
@@ -313,14 +313,14 @@ impl Node {
             commands.push(send);
         }
         let stopping = Arc::new(AtomicBool::new(false));
-        let (orders, received_orders) = sync_channel(ORDERS_MAX);
-        let (upkeep_orders, receive) = sync_channel(ORDERS_MAX);
+        let (sealer, messages) = sync_channel(SEALER_QUEUE_MAX);
+        let (upkeep_orders, receive) = sync_channel(SEALER_QUEUE_MAX);
         let upkeep = Upkeep::new(Arc::clone(&shared), receive, Arc::clone(&stopping));
         let node = Self(Arc::new(Inner {
             decoders: Decoders::new(seed, decoders),
             shared,
             commands,
-            orders,
+            sealer,
             upkeep: upkeep_orders,
             helpers: Mutex::default(),
             owners: Mutex::default(),
@@ -329,7 +329,7 @@ impl Node {
             _data_dir: data_dir,
         }));
         register_gauges(&node);
-        Ok(Parts { node, owners, orders: received_orders, upkeep })
+        Ok(Parts { node, owners, messages, upkeep })
     }
 
     /// Replay is done in all partitions, and the node is not stopping.
@@ -357,7 +357,7 @@ impl Node {
     /// process: rounds and jobs may be cut short anywhere.
     fn end_helpers(&self) {
         // a full channel is one that is looked at anyway
-        let _ = self.0.orders.try_send(Order::Stop);
+        let _ = self.0.sealer.try_send(Message::Stop);
         let _ = self.0.upkeep.try_send(upkeep::Order::Stop);
         let until = Instant::now() + HELPERS_WAIT;
         for helper in std::mem::take(&mut *self.0.helpers.lock().expect("BUG: a stopper panicked")) {
@@ -375,9 +375,9 @@ impl Node {
         &self.0.upkeep
     }
 
-    /// Where the sealer is told what to do.
-    pub(crate) fn orders(&self) -> &SyncSender<Order> {
-        &self.0.orders
+    /// The sealer's queue.
+    pub(crate) fn sealer(&self) -> &SyncSender<Message> {
+        &self.0.sealer
     }
 
     /// What is configured.

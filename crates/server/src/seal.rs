@@ -13,8 +13,8 @@
 //!
 //! - [`manifest`]: up to where each journal is in the tables
 //! - [`pins`]: who may still need what is to go
-//! - [`sealer`]: when to seal, and who is behind; [`round`]: one round of it; [`flush`]: who waits for one; [`laggards`]:
-//!   what others may know
+//! - [`machine`]: decides what is sealed and when; [`sealer`]: the thread that does it
+//! - [`flush`]: flushes on request; [`laggards`]: blocked tenants, as admission knows them
 //! - [`closed`]: tenants whose tables could not be asked at the start
 //! - [`stage`]: from frozen series to files
 //! - [`workers`]: threads on which tables are worked with side by side
@@ -22,12 +22,13 @@
 //! - [`fault`]: named places where a test lets a round be cut short
 
 mod closed;
+mod error;
 pub(crate) mod fault;
 pub(crate) mod flush;
 pub(crate) mod laggards;
+mod machine;
 mod manifest;
 pub(crate) mod pins;
-mod round;
 pub(crate) mod sealer;
 mod stage;
 pub(crate) mod telemetry;

@@ -87,7 +87,7 @@ pub struct Simulated {
     upkeep: Upkeep,
     baton: Arc<Baton>,
     // the node holds the other end
-    _orders: Receiver<crate::seal::sealer::Order>,
+    _messages: Receiver<crate::seal::sealer::Message>,
 }
 
 /// A write on its way.
@@ -130,7 +130,7 @@ impl Simulated {
         let baton = Arc::new(Baton::new(Arc::clone(&clock)));
         let pause = Arc::clone(&baton) as _;
         let world = World { clock, disk, store, chance: Chance::seeded(seed), pause, resident: None };
-        let Parts { node, owners, orders, upkeep } = Node::assemble(settings, world)?;
+        let Parts { node, owners, messages, upkeep } = Node::assemble(settings, world)?;
         let owners = owners.into_iter().map(|owner| Acting::Here(Box::new(owner))).collect();
         let replayed = Rc::new(RefCell::new(Ok(true)));
         let node = Stepped { node, owners: Rc::new(RefCell::new(owners)), replayed };
@@ -139,7 +139,7 @@ impl Simulated {
         let stopping = Arc::new(AtomicBool::new(false));
         let workers = Workers::here(Arc::clone(&node.node.shared().clock));
         let sealer = Sealer::new(Arc::clone(node.node.shared()), waiting, none, stopping, workers);
-        Ok(Self { node, sealer, upkeep, baton, _orders: orders })
+        Ok(Self { node, sealer, upkeep, baton, _messages: messages })
     }
 
     /// Replays all journals. While a replay waits, `meanwhile` does something else, the sealer's turns for example; it says
@@ -165,15 +165,15 @@ impl Simulated {
     /// Asks for a flush. The answer, the number of samples, comes after some turns of the sealer.
     pub fn flush(&mut self) -> Flush {
         let (send, answer) = oneshot::channel();
-        self.sealer.take(send);
+        self.sealer.flush(send);
         Flush(answer)
     }
 
     /// One turn of the sealer.
     pub fn seal(&mut self) -> Sealing {
         match self.sealer.turn() {
-            Ok(None) => Sealing::Done,
-            Ok(Some(_)) => Sealing::Failed,
+            Ok(false) => Sealing::Done,
+            Ok(true) => Sealing::Failed,
             Err(Stopping) => Sealing::Stopped,
         }
     }

@@ -15,7 +15,7 @@ const CLIENTS: usize = 8;
 fn check(attack: impl Fn(&Server)) {
     for memory in [128, 256] {
         // on a busy machine, a year of files takes longer than a round of sealing waits for one tenant
-        let options = Options::default().allow("server::seal::sealer::behind");
+        let options = Options::default().allow("server::seal::sealer::report");
         let server = Server::start(options.arg("--memory").arg(&format!("{memory}MiB")));
         let account = |name| server.metric(&format!("floodmark_budget_limit_bytes{{account=\"{name}\"}}"));
         let accounts = ["head", "inflight", "query", "flush", "decoders", "other"].map(account);

@@ -57,10 +57,6 @@ impl Closed {
         self.count.load(Ordering::Acquire) == 0
     }
 
-    pub(super) fn len(&self) -> usize {
-        self.count.load(Ordering::Acquire)
-    }
-
     /// All of them.
     pub(super) fn tenants(&self) -> BTreeSet<TenantId> {
         self.tenants.lock().keys().cloned().collect()

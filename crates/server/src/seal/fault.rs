@@ -19,7 +19,7 @@ pub(crate) const PLACES: [&str; 9] = [
 /// Fails if a test asked for it.
 #[cfg(not(test))]
 #[inline]
-pub(crate) fn point(_place: &'static str, _faults: &Faults) -> Result<(), super::sealer::SealError> {
+pub(crate) fn point(_place: &'static str, _faults: &Faults) -> Result<(), super::error::SealError> {
     Ok(())
 }
 
@@ -62,14 +62,14 @@ impl Faults {
 
 /// Fails if a test asked for it.
 #[cfg(test)]
-pub(crate) fn point(place: &'static str, faults: &Faults) -> Result<(), super::sealer::SealError> {
+pub(crate) fn point(place: &'static str, faults: &Faults) -> Result<(), super::error::SealError> {
     debug_assert!(PLACES.contains(&place), "BUG: {place} is not listed");
     if let Some((left, at)) = &mut *faults.dies_at.lock()
         && *at == place
     {
         *left = left.saturating_sub(1);
         if *left == 0 {
-            return Err(super::sealer::SealError::Stopping);
+            return Err(super::error::SealError::Stopping);
         }
     }
     let hook = faults.hook.lock().take_if(|(at, _)| *at == place);
@@ -77,7 +77,7 @@ pub(crate) fn point(place: &'static str, faults: &Faults) -> Result<(), super::s
         hook();
     }
     match faults.at.lock().take_if(|at| *at == place) {
-        Some(_) => Err(super::sealer::SealError::Injected(place)),
+        Some(_) => Err(super::error::SealError::Injected(place)),
         None => Ok(()),
     }
 }

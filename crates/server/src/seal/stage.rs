@@ -4,7 +4,7 @@
 //! of them requests go first. What is held is one series' samples and the files that are being written: bought from the
 //! account `flush` beforehand.
 
-use super::sealer::SealError;
+use super::error::SealError;
 use crate::node::Shared;
 use crate::partition::PartitionShared;
 use head::FrozenOrder;

@@ -358,7 +358,9 @@ pub(crate) fn start_stepped(
 ) -> Simulated {
     let mut settings = small_settings(dir);
     change(&mut settings);
-    let outside = Outside { clock: Arc::clone(clock) as _, disk: Arc::new(Os), store: None, seed: 1 };
+    // file names of one life must not come again in the next
+    let seed = clock.now_ms().unsigned_abs();
+    let outside = Outside { clock: Arc::clone(clock) as _, disk: Arc::new(Os), store: None, seed };
     let mut node = Simulated::start(settings, outside, Rc::new(|_, _| {})).unwrap();
     assert!(node.replay(|_| false).unwrap());
     node

@@ -5,7 +5,7 @@
 //! others waiting: a job that takes too long is reported as [`Late`] and goes on by itself. Until it has ended, no other
 //! job of its tenant begins.
 
-use super::sealer::SealError;
+use super::error::SealError;
 use crate::node::run_or_abort;
 use model::TenantId;
 use parking_lot::Mutex;

@@ -4,7 +4,7 @@ use crate::ingest::tests::small_settings;
 use crate::ingest::wait_for_replay;
 use crate::node::Node;
 use crate::seal::flush::{Flushed, flush};
-use crate::seal::sealer::Order;
+use crate::seal::sealer::Message;
 use crate::seal::tests::{Content, node_with, read_of, rows_of, write_of};
 use model::TenantId;
 use std::collections::BTreeMap;
@@ -47,7 +47,7 @@ fn version(entry: &Path) -> u64 {
 /// Asks for a flush that may wait.
 fn ask(node: &Node) -> oneshot::Receiver<Flushed> {
     let (answer, flushed) = oneshot::channel();
-    node.orders().try_send(Order::Flush(answer)).unwrap();
+    node.sealer().try_send(Message::Flush(answer)).unwrap();
     flushed
 }
 

@@ -1,0 +1,40 @@
+//! Errors of sealing.
+
+use super::workers::Late;
+use model::TenantId;
+use std::io;
+use stdx::budget::Exhausted;
+use tables::TableError;
+
+/// A failed step of sealing. All but [`Self::Stopping`] are retried.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum SealError {
+    #[error(transparent)]
+    Table(#[from] TableError),
+    #[error("floodmarks.json: {0}")]
+    Manifest(#[from] io::Error),
+    #[error(transparent)]
+    Memory(#[from] Exhausted),
+    #[error("partition {0} is closed")]
+    Closed(usize),
+    #[error("the table of {tenant} does not take offsets of {journal}: another journal uses that name")]
+    Renamed { tenant: TenantId, journal: String },
+    #[error("staged files may have been swept; they are staged again")]
+    Lapsed,
+    #[error(transparent)]
+    Late(#[from] Late),
+    #[error("cannot start a thread: {0}")]
+    Thread(io::Error),
+    #[error("the server is shutting down")]
+    Stopping,
+    #[cfg(test)]
+    #[error("injected at {0}")]
+    Injected(&'static str),
+}
+
+impl SealError {
+    /// True if other tenants can be sealed all the same.
+    pub(super) const fn is_of_one_table(&self) -> bool {
+        matches!(self, Self::Table(_) | Self::Late(_))
+    }
+}

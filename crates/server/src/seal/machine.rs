@@ -1,0 +1,311 @@
+//! Sealing as a state machine: events in, commands out, no I/O, locks or clocks.
+//!
+//! It decides when a round begins and what is in it, what follows each success and failure, which tenants are blocked and when
+//! they are retried, and when each flush is answered. The driver, [`super::sealer`], executes its commands one at a time and
+//! reports how each ended:
+//!
+//! ```text
+//!           ┌── events ───────────────────────────────────┐
+//!   driver ─┤                                             ├─ Sealing ── round, blocked tenants' rounds, flushes
+//!           └── commands: freeze, stage, commit, release ─┘
+//! ```
+//!
+//! A *turn* begins with [`Event::Tick`]. It advances the round of all tenants, relocates what retains a long journal, retries
+//! one blocked tenant, replays for a closed one, and ends when [`Sealing::poll`] returns nothing.
+//!
+//! - [`io`]: events, commands, and what is observed of the node
+//! - [`round`]: one round; [`part`]: a partition's share of it; [`marks`]: what it notes in `floodmarks.json`
+//! - [`blocked`]: tenants that others do not wait for
+//! - [`flushes`]: who waits for a round
+
+mod blocked;
+pub(crate) mod flushes;
+pub(crate) mod io;
+pub(crate) mod marks;
+mod part;
+pub(crate) mod round;
+#[cfg(test)]
+mod tests;
+
+use super::error::SealError;
+use crate::partition::LateTurn;
+use blocked::{Blocked, Relocation, Reopening};
+use flushes::Flushes;
+use io::{Command, Event, Report, View};
+use model::TenantId;
+use round::{Next, Round};
+use std::collections::{BTreeMap, VecDeque};
+use std::time::{Duration, Instant};
+
+/// Interval at which conditions for a round are checked.
+const TICK: Duration = Duration::from_millis(200);
+
+/// Delay before a retry, doubled after each failure.
+const BACKOFF_MIN: Duration = Duration::from_millis(200);
+const BACKOFF_MAX: Duration = Duration::from_secs(30);
+
+/// A head that stays filled is sealed again once it has grown by this share of its limit, or after this pause: sealing does
+/// not free the index of the series.
+const PRESSURE_STEP_PERCENT: u64 = 10;
+const PRESSURE_PAUSE: Duration = Duration::from_secs(30);
+
+/// Settings that decide when to seal.
+#[derive(Debug, Clone)]
+pub(crate) struct Thresholds {
+    pub(crate) partitions: usize,
+    /// Age of the oldest unsealed sample.
+    pub(crate) seal_after_ms: i64,
+    /// Journal of a partition beyond what is sealed.
+    pub(crate) seal_bytes: u64,
+    /// Limit on the heads.
+    pub(crate) head_bytes: u64,
+    pub(crate) segment_bytes: u64,
+    /// Average interval between rounds for flushes.
+    pub(crate) flush_interval: Duration,
+}
+
+/// The state machine.
+#[derive(Debug)]
+pub(crate) struct Sealing {
+    thresholds: Thresholds,
+    turn: Turn,
+    round: Option<Round>,
+    flushes: Flushes,
+    blocked: BTreeMap<TenantId, Blocked>,
+    relocation: Relocation,
+    reopening: Reopening,
+    /// A tenant is no longer blocked or closed: its samples since are older than they look.
+    has_caught_up: bool,
+    /// Tenants were sealed in the last round in which any were to be: the store is not away.
+    others_are_sealed: bool,
+    /// Failures of the current round.
+    failures: u32,
+    retry_at: Instant,
+    /// The heads' size when the last round ended.
+    head_bytes: u64,
+    ended: Instant,
+    is_stopped: bool,
+    commands: VecDeque<Command>,
+}
+
+/// What the last command belongs to.
+#[derive(Debug)]
+enum Turn {
+    /// No command is under way.
+    Idle,
+    Round,
+    Relocation {
+        partition: usize,
+        step: blocked::Step,
+    },
+    Blocked(TenantId),
+    Reopening,
+}
+
+impl Sealing {
+    pub(crate) fn new(thresholds: Thresholds, now: Instant) -> Self {
+        Self {
+            turn: Turn::Idle,
+            round: None,
+            flushes: Flushes::new(thresholds.flush_interval),
+            blocked: BTreeMap::new(),
+            relocation: Relocation::new(thresholds.partitions, thresholds.segment_bytes),
+            reopening: Reopening::new(now),
+            has_caught_up: false,
+            others_are_sealed: false,
+            failures: 0,
+            retry_at: now,
+            head_bytes: 0,
+            ended: now,
+            is_stopped: false,
+            commands: VecDeque::new(),
+            thresholds,
+        }
+    }
+
+    /// Takes an event in. Its commands are returned by [`Self::poll`].
+    pub(crate) fn handle(&mut self, view: &View, event: Event) {
+        match event {
+            Event::Flush(id) => return self.flushes.request(id, view.now),
+            Event::Abandoned(id) => return self.flushes.abandon(id),
+            Event::Failed(SealError::Stopping) => return self.stop(view),
+            _ => {}
+        }
+        match std::mem::replace(&mut self.turn, Turn::Idle) {
+            Turn::Idle if matches!(event, Event::Tick) => self.begin_turn(view),
+            Turn::Round => {
+                let round = self.round.as_mut().expect("BUG: it issued the command");
+                let next = round.handle(view.now, event);
+                self.advance_round(view, next);
+            }
+            Turn::Relocation { partition, step } => self.advance_relocation(view, partition, step, event),
+            Turn::Blocked(tenant) => {
+                let blocked = self.blocked.get_mut(&tenant).expect("BUG: it issued the command");
+                let next = blocked.round.handle(view.now, event);
+                self.advance_blocked(view, tenant, next);
+            }
+            Turn::Reopening => self.advance_reopening(view, event),
+            Turn::Idle => panic!("BUG: {event:?} answers no command"),
+        }
+    }
+
+    /// The next command; `None` when the turn has ended.
+    pub(crate) fn poll(&mut self) -> Option<Command> {
+        self.commands.pop_front()
+    }
+
+    /// True between turns.
+    pub(crate) fn is_idle(&self) -> bool {
+        matches!(self.turn, Turn::Idle) && self.commands.is_empty()
+    }
+
+    /// The node is shutting down: there are no more turns.
+    pub(crate) const fn is_stopped(&self) -> bool {
+        self.is_stopped
+    }
+
+    /// Time until the next turn is due.
+    pub(crate) fn wake_in(&self, now: Instant) -> Duration {
+        let round = match self.round {
+            Some(_) => self.retry_at.saturating_duration_since(now),
+            None => self.flushes.due_in(now).map_or(TICK, |due| due.min(TICK)),
+        };
+        self.retry_in(now).map_or(round, |retry| round.min(retry))
+    }
+
+    /// Time until a retry of a blocked or closed tenant is due; `None` if there are none.
+    fn retry_in(&self, now: Instant) -> Option<Duration> {
+        let blocked = self.blocked.values().map(|blocked| blocked.retry_at);
+        let next = blocked.chain(self.reopening.wake_at).min();
+        next.map(|at| at.saturating_duration_since(now))
+    }
+
+    /// True if something is left to do now or in a retry.
+    pub(crate) fn is_unfinished(&self) -> bool {
+        self.round.is_some() || !self.blocked.is_empty() || self.reopening.wake_at.is_some()
+    }
+
+    /// Arrival of the oldest sample in rounds, in milliseconds since the Unix epoch; `i64::MAX` if there is none.
+    pub(crate) fn since_ms(&self) -> i64 {
+        self.rounds().map(|round| round.since_ms).min().unwrap_or(i64::MAX)
+    }
+
+    /// Frozen samples, at most.
+    pub(crate) fn samples_frozen(&self) -> u64 {
+        self.rounds().map(Round::samples_frozen).sum()
+    }
+
+    fn rounds(&self) -> impl Iterator<Item = &Round> {
+        self.round.iter().chain(self.blocked.values().map(|blocked| &blocked.round))
+    }
+
+    fn begin_turn(&mut self, view: &View) {
+        let is_requested = self.flushes.due_in(view.now) == Some(Duration::ZERO);
+        if self.round.is_none() && view.can_freeze && (is_requested || self.is_due(view)) {
+            let all = self.flushes.begin_round(view.now);
+            let except = self.blocked.keys().chain(&view.closed).cloned().collect();
+            let since_ms = view.unsealed_since_ms.unwrap_or(i64::MAX);
+            self.has_caught_up = false;
+            self.round = Some(Round::new(self.thresholds.partitions, view.now, since_ms, all, except));
+        }
+        match self.round.as_mut().map(Round::resume) {
+            Some(next) => self.advance_round(view, next),
+            None => self.relocate_from(view, 0),
+        }
+    }
+
+    fn is_due(&self, view: &View) -> bool {
+        if !view.is_ready {
+            // replayed samples are sealed only to make room for the rest
+            return view.unsealed_since_ms.is_some() && self.is_under_pressure(view);
+        }
+        let Some(oldest_ms) = view.unsealed_since_ms else { return self.has_caught_up };
+        // a clock that was set back must not postpone sealing
+        let is_old = view.now_ms.abs_diff(oldest_ms) >= self.thresholds.seal_after_ms.unsigned_abs();
+        let is_long = view.unsealed_bytes >= self.thresholds.seal_bytes;
+        self.has_caught_up || is_old || is_long || self.is_under_pressure(view)
+    }
+
+    /// The heads fill up, and sealing may help.
+    fn is_under_pressure(&self, view: &View) -> bool {
+        let grown = view.head_bytes.saturating_sub(self.head_bytes);
+        view.is_filled
+            && (grown > self.thresholds.head_bytes / 100 * PRESSURE_STEP_PERCENT
+                || view.now.saturating_duration_since(self.ended) > PRESSURE_PAUSE)
+    }
+
+    fn advance_round(&mut self, view: &View, next: Next) {
+        let round = self.round.as_mut().expect("BUG: it is advanced");
+        if let Some(blocked) = round.take_noted() {
+            let has_sealed = round.flushed.commits > 0;
+            self.report(Report::Committed);
+            if has_sealed || !blocked.is_empty() {
+                self.others_are_sealed = has_sealed;
+                self.report(Report::OthersAreSealed(has_sealed));
+            }
+            self.block(view, blocked);
+        }
+        match next {
+            Next::Do(command) => return self.issue(Turn::Round, command),
+            Next::Later => {
+                self.retry_at = view.now;
+                self.answer_round(view);
+            }
+            Next::Failed(SealError::Stopping) => return self.stop(view),
+            Next::Failed(error) => {
+                self.failures += 1;
+                self.retry_at = view.now + backoff(self.failures);
+                self.report(Report::Failed { error, failures: self.failures });
+                self.answer_round(view);
+            }
+            Next::Ended => {
+                self.answer_round(view);
+                let Round { began, flushed, .. } = self.round.take().expect("BUG: it is advanced");
+                let duration = view.now.saturating_duration_since(began);
+                let has_failed = std::mem::take(&mut self.failures) > 0;
+                self.report(Report::Ended { flushed, duration, has_failed });
+                (self.head_bytes, self.ended) = (view.head_bytes, view.now);
+            }
+        }
+        self.relocate_from(view, 0);
+    }
+
+    /// Answers the flushes that wait for the round, once it is noted.
+    fn answer_round(&mut self, view: &View) {
+        let Some(round) = self.round.as_ref().filter(|round| round.is_noted()) else { return };
+        let closed = view.closed.len() as u64;
+        // tenants that it left out may have come back since, but samples that came meanwhile are not sealed
+        let is_partial = round.leaves_out().any(|tenant| !view.closed.contains(tenant));
+        let answers = self.flushes.commit_round(&round.flushed, is_partial, closed);
+        self.answer(answers);
+    }
+
+    fn answer(&mut self, answers: Vec<flushes::Answer>) {
+        self.commands.extend(answers.into_iter().map(|(flush, flushed)| Command::Answer { flush, flushed }));
+    }
+
+    fn report(&mut self, report: Report) {
+        self.commands.push_back(Command::Report(report));
+    }
+
+    fn issue(&mut self, turn: Turn, command: Command) {
+        self.turn = turn;
+        self.commands.push_back(command);
+    }
+
+    fn end_turn(&mut self, view: &View) {
+        let answers = self.flushes.expire_held(self.blocked.len() as u64, view.now);
+        self.answer(answers);
+    }
+
+    /// The last command was cut short because the node is shutting down. Only flushes whose round is noted are answered.
+    fn stop(&mut self, view: &View) {
+        (self.is_stopped, self.turn) = (true, Turn::Idle);
+        self.answer_round(view);
+    }
+}
+
+/// Delay after so many failures.
+fn backoff(failures: u32) -> Duration {
+    BACKOFF_MIN.saturating_mul(1 << (failures - 1).min(16)).min(BACKOFF_MAX)
+}

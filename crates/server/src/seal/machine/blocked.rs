@@ -1,0 +1,222 @@
+//! Tenants that others do not wait for.
+//!
+//! A *blocked* tenant's table fails, or its samples need several passes. It has a round of its own, which is retried until
+//! it succeeds; its samples stay frozen in the heads and retain the journal. Where that gets long, they are relocated to the
+//! journal's end. This is safe only while no commit of it is in doubt: then its table has nothing of the frozen samples, and
+//! its next commit moves the floodmark beyond the copies.
+//!
+//! A *closed* tenant's table could not be asked at the start. Once it answers, the journal is replayed for the tenant.
+
+use super::io::{Command, Event, Moved, Report, View};
+use super::marks::MarkUpdate;
+use super::round::{Blocking, Next, READERS_WAIT, Round};
+use super::{LateTurn, SealError, Sealing, Turn, backoff};
+use model::TenantId;
+use std::time::Instant;
+
+/// Segments from which on a journal is long.
+const SEGMENTS: u64 = 2;
+
+/// A shortened journal is long again when it is so many times as long: its live part is rewritten each time. One that could
+/// not be shortened is checked again when it has grown by the segments above.
+const GROWTH: u64 = 4;
+
+/// A blocked tenant.
+#[derive(Debug)]
+pub(super) struct Blocked {
+    pub(super) round: Round,
+    /// By the wall clock.
+    since_ms: i64,
+    failures: u32,
+    pub(super) retry_at: Instant,
+}
+
+/// For each partition, the length of the journal at which relocation is tried, in bytes.
+#[derive(Debug)]
+pub(super) struct Relocation {
+    limits: Vec<u64>,
+    least: u64,
+}
+
+/// Steps of a relocation.
+#[derive(Debug)]
+pub(super) enum Step {
+    Relocate,
+    Note { tenants: usize },
+    Truncate { tenants: usize },
+}
+
+/// Progress with closed tenants.
+#[derive(Debug)]
+pub(super) struct Reopening {
+    /// The journal is being replayed for one.
+    is_replaying: bool,
+    failures: u32,
+    /// When tables are asked again.
+    retry_at: Instant,
+    /// When a turn is wanted; `None` if no tenant is closed.
+    pub(super) wake_at: Option<Instant>,
+}
+
+impl Relocation {
+    pub(super) fn new(partitions: usize, segment_bytes: u64) -> Self {
+        let least = SEGMENTS * segment_bytes;
+        Self { limits: vec![least; partitions], least }
+    }
+
+    fn ended(&mut self, partition: usize, is_shorter: bool, bytes: u64) {
+        self.limits[partition] = if is_shorter { self.least.max(GROWTH * bytes) } else { bytes + self.least };
+    }
+}
+
+impl Reopening {
+    pub(super) const fn new(now: Instant) -> Self {
+        Self { is_replaying: false, failures: 0, retry_at: now, wake_at: None }
+    }
+}
+
+impl Sealing {
+    pub(super) fn block(&mut self, view: &View, blocked: Vec<Blocking>) {
+        let (count, since_ms) = (blocked.len(), view.now_ms);
+        for (number, Blocking { tenant, error, round }) in blocked.into_iter().enumerate() {
+            let failures = u32::from(error.is_some());
+            let retry_at = if failures == 0 { view.now } else { view.now + backoff(failures) };
+            self.blocked.insert(tenant.clone(), Blocked { round, since_ms, failures, retry_at });
+            self.report(Report::Blocked { tenant, since_ms, error, number, count });
+        }
+    }
+
+    /// Retries the blocked tenant whose retry has been due for longest.
+    fn retry_blocked(&mut self, view: &View) {
+        let due = self.blocked.iter_mut().filter(|(_, blocked)| blocked.retry_at <= view.now);
+        match due.min_by_key(|(_, blocked)| blocked.retry_at) {
+            Some((tenant, blocked)) => {
+                let (tenant, next) = (tenant.clone(), blocked.round.resume());
+                self.advance_blocked(view, tenant, next);
+            }
+            None => self.reopen(view),
+        }
+    }
+
+    pub(super) fn advance_blocked(&mut self, view: &View, tenant: TenantId, next: Next) {
+        let blocked = self.blocked.get_mut(&tenant).expect("BUG: it is advanced");
+        if blocked.round.take_noted().is_some() {
+            self.commands.push_back(Command::Report(Report::Committed));
+        }
+        match next {
+            Next::Do(command) => self.issue(Turn::Blocked(tenant), command),
+            Next::Later => {
+                let is_committed = blocked.round.is_noted();
+                blocked.retry_at = if is_committed { view.now + READERS_WAIT } else { view.now };
+                self.reopen(view);
+            }
+            Next::Failed(SealError::Stopping) => self.stop(view),
+            Next::Failed(error) => {
+                blocked.failures += 1;
+                blocked.retry_at = view.now + backoff(blocked.failures);
+                let failures = blocked.failures;
+                self.report(Report::StillBlocked { tenant, error, failures });
+                self.reopen(view);
+            }
+            Next::Ended => {
+                let Blocked { round, since_ms, .. } = self.blocked.remove(&tenant).expect("BUG: it is there");
+                self.has_caught_up = true;
+                self.flushes.add_to_held(&round.flushed);
+                let blocked_ms = view.now_ms.saturating_sub(since_ms);
+                self.report(Report::Unblocked { tenant, samples: round.flushed.samples, blocked_ms });
+                self.reopen(view);
+            }
+        }
+    }
+
+    /// Shortens long journals that blocked tenants retain, if others can be sealed.
+    pub(super) fn relocate_from(&mut self, view: &View, first: usize) {
+        if !self.blocked.is_empty() && view.is_ready && self.others_are_sealed {
+            for partition in first..self.thresholds.partitions {
+                let bytes = view.journal_bytes[partition];
+                if bytes < self.relocation.limits[partition] {
+                    continue;
+                }
+                let movable = self.blocked.iter().filter(|(_, blocked)| blocked.round.is_movable());
+                let movable = movable.map(|(tenant, _)| tenant.clone()).collect();
+                let turn = Turn::Relocation { partition, step: Step::Relocate };
+                return self.issue(turn, Command::Relocate { partition, movable });
+            }
+        }
+        self.retry_blocked(view);
+    }
+
+    pub(super) fn advance_relocation(&mut self, view: &View, partition: usize, step: Step, event: Event) {
+        let is_shorter = match (step, event) {
+            (Step::Relocate, Event::Relocated(Some(moved))) => {
+                for tenant in moved.tenants.keys() {
+                    let blocked = self.blocked.get_mut(tenant).expect("BUG: only such tenants are movable");
+                    blocked.round.relocated(partition, &moved);
+                }
+                if let Moved { from: Some(from), tenants, .. } = moved {
+                    let step = Step::Note { tenants: tenants.len() };
+                    let tenants = tenants.into_keys().collect();
+                    let update = MarkUpdate::Relocated { partition, from: from.0, tenants };
+                    let turn = Turn::Relocation { partition, step };
+                    return self.issue(turn, Command::WriteMarks(update));
+                }
+                false
+            }
+            (Step::Relocate, Event::Relocated(None)) => false,
+            (Step::Note { tenants }, Event::Done) => {
+                let turn = Turn::Relocation { partition, step: Step::Truncate { tenants } };
+                return self.issue(turn, Command::Truncate { partition });
+            }
+            (Step::Truncate { tenants }, Event::Done) => {
+                self.report(Report::Shortened { partition, tenants });
+                true
+            }
+            (_, Event::Failed(error)) => {
+                self.report(Report::NotShortened { partition, error });
+                false
+            }
+            (step, event) => panic!("BUG: {event:?} does not answer {step:?}"),
+        };
+        self.relocation.ended(partition, is_shorter, view.journal_bytes[partition]);
+        self.relocate_from(view, partition + 1);
+    }
+
+    /// Replays for closed tenants whose tables have answered, or else asks those of the others when it is time.
+    fn reopen(&mut self, view: &View) {
+        self.reopening.wake_at = None;
+        if view.closed.is_empty() || !view.is_ready {
+            return self.end_turn(view);
+        }
+        if self.reopening.is_replaying {
+            return self.issue(Turn::Reopening, Command::ReplayClosed);
+        }
+        if view.now >= self.reopening.retry_at {
+            return self.issue(Turn::Reopening, Command::AskClosed);
+        }
+        self.reopening.wake_at = Some(self.reopening.retry_at);
+        self.end_turn(view);
+    }
+
+    pub(super) fn advance_reopening(&mut self, view: &View, event: Event) {
+        let reopening = &mut self.reopening;
+        match event {
+            Event::Asked { is_replaying: true } => {
+                reopening.is_replaying = true;
+                return self.issue(Turn::Reopening, Command::ReplayClosed);
+            }
+            Event::Replayed(LateTurn::More) => reopening.retry_at = view.now,
+            Event::Replayed(LateTurn::Done) => {
+                (reopening.is_replaying, reopening.failures, reopening.retry_at) = (false, 0, view.now);
+                self.has_caught_up = true;
+            }
+            Event::Asked { is_replaying: false } | Event::Replayed(LateTurn::NoRoom) | Event::Failed(_) => {
+                reopening.is_replaying = false;
+                reopening.failures += 1;
+                reopening.retry_at = view.now + backoff(reopening.failures);
+            }
+            event => panic!("BUG: {event:?} answers no command for closed tenants"),
+        }
+        self.reopening.wake_at = (!view.closed.is_empty()).then_some(self.reopening.retry_at);
+        self.end_turn(view);
+    }
+}

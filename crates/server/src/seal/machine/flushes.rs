@@ -1,0 +1,149 @@
+//! Flush requests: each is answered once everything accepted before it is in tables.
+
+use crate::seal::flush::Flushed;
+use std::time::{Duration, Instant};
+
+/// How long a flush waits for blocked tenants.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// Rounds that may begin without a pause between them, so that occasional flushes of a script are not delayed.
+const BURST: u32 = 10;
+
+/// Number of a flush request.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct FlushId(pub(crate) u64);
+
+/// A flush that is not answered yet.
+#[derive(Debug)]
+struct Waiter {
+    id: FlushId,
+    requested: Instant,
+    /// Sum of the rounds since.
+    flushed: Flushed,
+}
+
+/// An answered flush.
+pub(super) type Answer = (FlushId, Flushed);
+
+/// Flush requests by the round they wait for.
+#[derive(Debug)]
+pub(super) struct Flushes {
+    pace: FlushPace,
+    /// Wait for the next round.
+    waiting: Vec<Waiter>,
+    /// Wait for the current round to be committed.
+    in_round: Vec<Waiter>,
+    /// Wait for blocked tenants.
+    held: Vec<Waiter>,
+}
+
+impl Flushes {
+    pub(super) const fn new(interval: Duration) -> Self {
+        let pace = FlushPace::new(interval);
+        Self { pace, waiting: Vec::new(), in_round: Vec::new(), held: Vec::new() }
+    }
+
+    pub(super) fn request(&mut self, id: FlushId, now: Instant) {
+        self.waiting.push(Waiter { id, requested: now, flushed: Flushed::default() });
+    }
+
+    /// Forgets a request, unless the current round answers it anyway.
+    pub(super) fn abandon(&mut self, id: FlushId) {
+        for waiters in [&mut self.waiting, &mut self.held] {
+            waiters.retain(|waiter| waiter.id != id);
+        }
+    }
+
+    /// Time until a round may begin for the requests; `None` if there are none.
+    pub(super) fn due_in(&self, now: Instant) -> Option<Duration> {
+        (!self.waiting.is_empty()).then(|| self.pace.wait(now))
+    }
+
+    /// Begins a round. True if it answers any request.
+    pub(super) fn begin_round(&mut self, now: Instant) -> bool {
+        self.in_round = std::mem::take(&mut self.waiting);
+        let is_requested = !self.in_round.is_empty();
+        if is_requested {
+            self.pace.begin(now);
+        }
+        is_requested
+    }
+
+    /// The current round is committed: its requests are answered, or wait for blocked tenants if it left any out.
+    pub(super) fn commit_round(&mut self, flushed: &Flushed, is_partial: bool, closed: u64) -> Vec<Answer> {
+        let mut waiters = std::mem::take(&mut self.in_round);
+        waiters.iter_mut().for_each(|waiter| waiter.flushed.add(flushed));
+        if is_partial {
+            self.held.append(&mut waiters);
+        }
+        waiters.into_iter().map(|w| (w.id, Flushed { behind: closed, ..w.flushed })).collect()
+    }
+
+    /// A blocked tenant is sealed.
+    pub(super) fn add_to_held(&mut self, flushed: &Flushed) {
+        self.held.iter_mut().for_each(|waiter| waiter.flushed.add(flushed));
+    }
+
+    /// Requests that waited for blocked tenants wait for a round of all when none is left, and are answered when that takes
+    /// too long.
+    pub(super) fn expire_held(&mut self, blocked: u64, now: Instant) -> Vec<Answer> {
+        if blocked == 0 {
+            self.waiting.append(&mut self.held);
+            return Vec::new();
+        }
+        let is_patient = |waiter: &Waiter| now.saturating_duration_since(waiter.requested) < PATIENCE;
+        let (patient, expired) = std::mem::take(&mut self.held).into_iter().partition(is_patient);
+        self.held = patient;
+        let answer = |waiter: Waiter| (waiter.id, Flushed { behind: blocked, ..waiter.flushed });
+        Vec::into_iter(expired).map(answer).collect()
+    }
+}
+
+/// Token bucket of rounds begun for flush requests: each commits small files to every table.
+#[derive(Debug)]
+struct FlushPace {
+    /// Interval at which tokens are added.
+    interval: Duration,
+    /// When the bucket is full; `None` before the first round.
+    full_at: Option<Instant>,
+}
+
+impl FlushPace {
+    const fn new(interval: Duration) -> Self {
+        Self { interval, full_at: None }
+    }
+
+    /// Time until the next round may begin.
+    fn wait(&self, now: Instant) -> Duration {
+        let owed = self.full_at.map_or(Duration::ZERO, |at| at.saturating_duration_since(now));
+        owed.saturating_sub(self.interval.saturating_mul(BURST - 1))
+    }
+
+    /// Takes a token.
+    fn begin(&mut self, now: Instant) {
+        self.full_at = Some(self.full_at.map_or(now, |at| at.max(now)) + self.interval);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn rounds_come_in_a_burst_and_then_at_intervals() {
+        let (began, interval) = (Instant::now(), Duration::from_secs(2));
+        let mut pace = FlushPace::new(interval);
+        for _ in 0..BURST {
+            assert_eq!(pace.wait(began), Duration::ZERO);
+            pace.begin(began);
+        }
+        assert_eq!(pace.wait(began), interval);
+        assert_eq!(pace.wait(began + interval / 2), interval / 2);
+        pace.begin(began + interval);
+        assert_eq!(pace.wait(began + interval), interval);
+        // a round that is due anyway serves waiting requests, and what it owes is bounded by the time it took
+        let later = began + interval * 100;
+        (0..BURST).for_each(|_| pace.begin(later));
+        assert_eq!(pace.wait(later), interval, "no more than a burst is saved up");
+    }
+}

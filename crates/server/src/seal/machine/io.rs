@@ -1,0 +1,173 @@
+//! Commands of the state machine, the events that answer them, and what it observes of the node.
+
+use super::flushes::FlushId;
+use super::marks::MarkUpdate;
+use super::round::Rename;
+use crate::partition::{Frozen, LateTurn, Safe};
+use crate::seal::error::SealError;
+use crate::seal::flush::Flushed;
+use crate::seal::pins::Ended;
+use journal::Offset;
+use model::TenantId;
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::{Duration, Instant};
+use tables::Date;
+use tables::stage::Staged;
+
+/// Something to do outside. Only [`Self::Answer`] and [`Self::Report`] are not answered by an event; no other command is
+/// issued before the answer to the last one.
+#[derive(Debug)]
+pub(crate) enum Command {
+    /// Freeze a partition's head, but for some tenants. Answered by [`Event::Frozen`].
+    Freeze { partition: usize, all: bool, except: BTreeSet<TenantId> },
+    /// Write frozen samples of these tenants to files, from the day after the given one on. Answered by [`Event::Staged`].
+    Stage { partition: usize, tenants: BTreeMap<TenantId, Option<Date>> },
+    /// Ask tables for their floodmarks of these partitions' journals. Answered by [`Event::Checked`].
+    Check { tenants: BTreeMap<TenantId, Vec<usize>>, is_own: bool },
+    /// Rename a partition's journal. Answered by [`Event::Done`].
+    Rename(Rename),
+    /// Write `floodmarks.json`. Answered by [`Event::Done`].
+    WriteMarks(MarkUpdate),
+    /// Commit staged files, in one log entry for each tenant. Answered by [`Event::Committed`].
+    Commit { blocks: BTreeMap<TenantId, Vec<Block>>, is_own: bool },
+    /// Wait for queries that began before `since`, or before now. Answered by [`Event::Readers`].
+    AwaitReaders { since: Option<Ended>, at_most: Duration },
+    /// Abort queries that began before. Answered by [`Event::Done`].
+    AbortReaders(Ended),
+    /// Drop sealed samples from a partition's head and journal. Answered by [`Event::Done`].
+    Release { partition: usize, what: Safe },
+    /// Write samples of the tenants that retain a partition's journal to its end, if all of them are among `movable` and no
+    /// commit of theirs is in doubt. Answered by [`Event::Relocated`].
+    Relocate { partition: usize, movable: BTreeSet<TenantId> },
+    /// Truncate a partition's journal to its mark. Answered by [`Event::Done`].
+    Truncate { partition: usize },
+    /// Ask the tables of closed tenants for their floodmarks. Answered by [`Event::Asked`].
+    AskClosed,
+    /// Replay some of the journal for closed tenants whose tables have answered. Answered by [`Event::Replayed`].
+    ReplayClosed,
+    /// Answer a flush.
+    Answer { flush: FlushId, flushed: Flushed },
+    /// Publish a change of state: to the log, to metrics, and to admission.
+    Report(Report),
+}
+
+/// What happened outside.
+#[derive(Debug)]
+pub(crate) enum Event {
+    /// The time given by [`super::Sealing::wake_in`] has passed. Comes only between turns.
+    Tick,
+    /// A flush is requested.
+    Flush(FlushId),
+    /// The requester of a flush is gone.
+    Abandoned(FlushId),
+    /// A partition is frozen, with samples of these tenants.
+    Frozen {
+        frozen: Frozen,
+        tenants: BTreeSet<TenantId>,
+    },
+    Staged(PerTenant<Staged>),
+    Checked(PerTenant<Vec<Found>>),
+    Committed(PerTenant<Flushed>),
+    /// Whether all queries that began before have ended.
+    Readers {
+        since: Ended,
+        are_gone: bool,
+    },
+    /// Tenants whose samples were relocated, and whether any are left frozen; `None` if nothing was tried.
+    Relocated(Option<Moved>),
+    /// Whether the journal is being replayed for a closed tenant now.
+    Asked {
+        is_replaying: bool,
+    },
+    Replayed(LateTurn),
+    /// The command was executed.
+    Done,
+    /// The command failed.
+    Failed(SealError),
+}
+
+/// Results of a command that works on many tables, one by one.
+#[derive(Debug)]
+pub(crate) struct PerTenant<T> {
+    pub(crate) results: BTreeMap<TenantId, Result<T, SealError>>,
+    /// Why tenants are missing.
+    pub(crate) cut_short: Option<SealError>,
+}
+
+/// One partition's staged files of a tenant.
+#[derive(Debug)]
+pub(crate) struct Block {
+    pub(crate) partition: usize,
+    pub(crate) upto: u64,
+    pub(crate) staged: Staged,
+}
+
+/// A table's floodmark of a partition's journal.
+#[derive(Debug)]
+pub(crate) struct Found {
+    pub(crate) partition: usize,
+    /// The journal's name in the table.
+    pub(crate) source: String,
+    pub(crate) upto: Option<u64>,
+    /// End of a commit of which it is not noted whether it succeeded.
+    pub(crate) attempt: Option<u64>,
+    /// The marks account for the floodmark. Otherwise it belongs to another journal of the same name.
+    pub(crate) is_known: bool,
+}
+
+/// A completed relocation.
+#[derive(Debug)]
+pub(crate) struct Moved {
+    /// All that the journal has of the tenants below this offset is frozen.
+    pub(crate) upto: Offset,
+    /// Where the copy begins; `None` if it is incomplete.
+    pub(crate) from: Option<Offset>,
+    /// The tenants, and whether any of their samples are frozen.
+    pub(crate) tenants: BTreeMap<TenantId, bool>,
+}
+
+/// A change of state.
+#[derive(Debug)]
+pub(crate) enum Report {
+    /// A round failed, for the `failures`th time in sequence.
+    Failed { error: SealError, failures: u32 },
+    /// A round, or a pass of one, is committed.
+    Committed,
+    /// A round is released.
+    Ended { flushed: Flushed, duration: Duration, has_failed: bool },
+    /// Whether tenants could be sealed in a round in which any were to be.
+    OthersAreSealed(bool),
+    /// A tenant is blocked: number `number` of `count` in this round. Without an error it has passes left.
+    Blocked { tenant: TenantId, since_ms: i64, error: Option<SealError>, number: usize, count: usize },
+    /// A retry of a blocked tenant failed.
+    StillBlocked { tenant: TenantId, error: SealError, failures: u32 },
+    /// A blocked tenant is sealed.
+    Unblocked { tenant: TenantId, samples: u64, blocked_ms: i64 },
+    /// Samples of blocked tenants were relocated, and the journal is shorter.
+    Shortened { partition: usize, tenants: usize },
+    /// A relocation could not be noted.
+    NotShortened { partition: usize, error: SealError },
+}
+
+/// The node as it is when an event arrives.
+#[derive(Debug, Clone)]
+pub(crate) struct View {
+    /// By the steady clock.
+    pub(crate) now: Instant,
+    /// By the wall clock, in milliseconds since the Unix epoch.
+    pub(crate) now_ms: i64,
+    /// Replay has ended in all partitions.
+    pub(crate) is_ready: bool,
+    /// All partitions can be frozen.
+    pub(crate) can_freeze: bool,
+    /// Arrival of the oldest sample that is in no round.
+    pub(crate) unsealed_since_ms: Option<i64>,
+    /// The most that a partition's journal holds beyond what is in rounds.
+    pub(crate) unsealed_bytes: u64,
+    pub(crate) head_bytes: u64,
+    /// The heads are filled to the watermark at which sealing begins.
+    pub(crate) is_filled: bool,
+    pub(crate) closed: BTreeSet<TenantId>,
+    /// For each partition.
+    pub(crate) journal_bytes: Vec<u64>,
+}

@@ -1,0 +1,80 @@
+//! Updates of `floodmarks.json` around the commits of a round, as values: the driver applies them under the manifest's lock.
+
+use crate::seal::manifest::{Mark, Own};
+use model::TenantId;
+use std::collections::{BTreeMap, BTreeSet};
+
+/// A change of all partitions' marks. Vectors have an element for each partition.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum MarkUpdate {
+    /// Commits up to `ends` begin. No commit of the `blocked` is tried, so no replay needs to ask their tables.
+    Attempt { ends: Vec<u64>, pending: BTreeSet<TenantId>, blocked: BTreeSet<TenantId> },
+    /// A commit of a blocked tenant begins; `None` where it has nothing to commit.
+    OwnAttempt { tenant: TenantId, ends: Vec<Option<u64>> },
+    /// Commits up to `ends` are done, except those of tenants that were `blocked` before, and of those that this round blocks:
+    /// their samples are in these partitions.
+    Committed {
+        ends: Vec<u64>,
+        blocked: BTreeSet<TenantId>,
+        newly_blocked: BTreeMap<TenantId, BTreeSet<usize>>,
+    },
+    /// All commits of a blocked tenant are done; `None` where it had no samples.
+    OwnCommitted { tenant: TenantId, ends: Vec<Option<u64>> },
+    /// Samples of blocked tenants were relocated: the journal has them from there on.
+    Relocated { partition: usize, from: u64, tenants: BTreeSet<TenantId> },
+}
+
+impl MarkUpdate {
+    /// Changes the mark of a partition.
+    pub(crate) fn apply(&self, partition: usize, mark: &mut Mark) {
+        match self {
+            Self::Attempt { ends, pending, blocked } => {
+                let attempt = Some(ends[partition]);
+                for tenant in blocked {
+                    mark.tenants.insert(tenant.as_str().into(), mark.of(tenant));
+                }
+                for tenant in pending {
+                    if let Some(own) = mark.tenants.get_mut(tenant.as_str()) {
+                        if !own.is_open() {
+                            own.source.clone_from(&mark.source);
+                        }
+                        own.attempt = attempt;
+                    }
+                }
+                mark.attempt = attempt;
+            }
+            Self::OwnAttempt { tenant, ends } => {
+                if let Some(end) = ends[partition] {
+                    let own = mark.tenants.get_mut(tenant.as_str());
+                    own.expect("BUG: it was noted when the tenant was blocked").attempt = Some(end);
+                }
+            }
+            Self::Committed { ends, blocked, newly_blocked } => {
+                let upto = ends[partition];
+                let source = mark.source.clone();
+                let own =
+                    |tenant: &TenantId, partitions: &BTreeSet<usize>| match partitions.contains(&partition) {
+                        true => mark.of(tenant),
+                        false => Own { source: source.clone(), upto, attempt: None, passes: None },
+                    };
+                let new = newly_blocked.iter().map(|(tenant, partitions)| (tenant, own(tenant, partitions)));
+                let old = blocked.iter().map(|tenant| (tenant, mark.of(tenant)));
+                mark.tenants = new.chain(old).map(|(tenant, own)| (tenant.as_str().into(), own)).collect();
+                (mark.upto, mark.attempt) = (upto, None);
+            }
+            Self::OwnCommitted { tenant, ends } => {
+                if let (Some(end), Some(own)) = (ends[partition], mark.tenants.get_mut(tenant.as_str())) {
+                    (own.upto, own.attempt, own.passes) = (end, None, None);
+                }
+            }
+            Self::Relocated { partition: of, from, tenants } if *of == partition => {
+                for tenant in tenants {
+                    if let Some(own) = mark.tenants.get_mut(tenant.as_str()) {
+                        own.upto = own.upto.max(*from);
+                    }
+                }
+            }
+            Self::Relocated { .. } => {}
+        }
+    }
+}

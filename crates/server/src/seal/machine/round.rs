@@ -1,0 +1,491 @@
+//! One round of sealing: freeze, stage, check, commit, release.
+//!
+//! ```text
+//!                                           ┌── another pass ──┐
+//!   Stage(0) … Stage(n) ─▶ Check ─▶ Rename ─┴▶ NoteAttempt ─▶ Commit ─▶ NoteCommitted ─▶ Readers ─▶ Release
+//!      ▲                                                                    │              ▲           │
+//!      └───────────────────────── failure ◀─────────────────────────────────┘              └─ failure ─┘
+//! ```
+//!
+//! What is done of a step is kept, so a retry does only the rest. A tenant whose table fails, or whose samples lie on more
+//! days than one commit takes, is split off as a round of its own, and the others go on.
+
+use super::io::{Block, Command, Event, Found, Moved, PerTenant};
+use super::marks::MarkUpdate;
+use super::part::Part;
+use crate::partition::{Frozen, Safe};
+use crate::seal::error::SealError;
+use crate::seal::flush::Flushed;
+use crate::seal::pins::Ended;
+use model::TenantId;
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::time::{Duration, Instant};
+use tables::TableError;
+use tables::stage::Staged;
+
+/// How long committed samples stay in the head for queries that began before, even if a flush waits for the next round:
+/// flushes in a loop must not abort other users' queries.
+const ABORT_AFTER: Duration = Duration::from_secs(10);
+
+/// How long one step waits for such queries.
+pub(super) const READERS_WAIT: Duration = Duration::from_millis(100);
+
+/// A round and what is done of it.
+#[derive(Debug)]
+pub(super) struct Round {
+    /// The blocked tenant whose round it is; `None` for a round of all others.
+    only: Option<TenantId>,
+    /// Tenants that are left out: blocked or closed when it began, or blocked since.
+    except: BTreeSet<TenantId>,
+    pub(super) began: Instant,
+    /// Arrival of its oldest sample, in milliseconds since the Unix epoch.
+    pub(super) since_ms: i64,
+    /// The journal is to be emptied, however little it holds.
+    all: bool,
+    step: Step,
+    parts: Vec<Part>,
+    /// Tenants whose commit is done.
+    committed: BTreeMap<TenantId, Flushed>,
+    /// Tenants whose table failed in this attempt.
+    failed: BTreeMap<TenantId, SealError>,
+    noted: Noted,
+    pub(super) flushed: Flushed,
+    /// What queries must have ended before the release, and when the wait for them began.
+    releasing: Option<(Ended, Instant)>,
+}
+
+/// Whether `floodmarks.json` says that a round is committed.
+#[derive(Debug, PartialEq, Eq)]
+enum Noted {
+    No,
+    /// Since the last command; see [`Round::take_noted`].
+    Now,
+    Before,
+}
+
+/// What comes next. Steps with nothing to do are skipped.
+#[derive(Debug, PartialEq, Eq)]
+enum Step {
+    /// Freeze a partition and stage its tenants.
+    Stage(usize),
+    Check,
+    Rename(VecDeque<Rename>),
+    NoteAttempt,
+    Commit,
+    NoteCommitted,
+    Readers,
+    AbortReaders,
+    Release,
+}
+
+/// How a round goes on.
+#[derive(Debug)]
+pub(super) enum Next {
+    Do(Command),
+    /// Another pass is left, or queries still read what was committed.
+    Later,
+    /// To be retried.
+    Failed(SealError),
+    Ended,
+}
+
+/// A tenant that others do not wait for.
+#[derive(Debug)]
+pub(super) struct Blocking {
+    pub(super) tenant: TenantId,
+    /// `None` if it has passes left.
+    pub(super) error: Option<SealError>,
+    /// The rest of it.
+    pub(super) round: Round,
+}
+
+/// A journal whose name some tables know from another journal.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Rename {
+    pub(crate) partition: usize,
+    /// The name.
+    pub(crate) source: String,
+    /// End of what this round takes of it.
+    pub(crate) end: u64,
+    /// Tenants whose table has the journal up to `end`.
+    pub(crate) sealed: BTreeSet<TenantId>,
+    /// Tenants whose table may have some of it: they keep the name.
+    pub(crate) in_doubt: BTreeSet<TenantId>,
+    /// Tenants whose table knows the other journal.
+    pub(crate) strangers: BTreeSet<TenantId>,
+}
+
+impl Round {
+    /// A round of all tenants but some.
+    pub(super) fn new(
+        partitions: usize,
+        now: Instant,
+        since_ms: i64,
+        all: bool,
+        except: BTreeSet<TenantId>,
+    ) -> Self {
+        let parts = (0..partitions).map(|_| Part::default()).collect();
+        Self { except, ..Self::of(parts, now, since_ms, all) }
+    }
+
+    fn of(parts: Vec<Part>, began: Instant, since_ms: i64, all: bool) -> Self {
+        Self {
+            only: None,
+            except: BTreeSet::new(),
+            began,
+            since_ms,
+            all,
+            step: Step::Stage(0),
+            parts,
+            committed: BTreeMap::new(),
+            failed: BTreeMap::new(),
+            noted: Noted::No,
+            flushed: Flushed::default(),
+            releasing: None,
+        }
+    }
+
+    /// Takes a tenant out, as a round of its own.
+    fn split_off(&mut self, tenant: &TenantId) -> Self {
+        let parts = self.parts.iter_mut().map(|part| part.split_off(tenant)).collect();
+        self.except.insert(tenant.clone());
+        Self { only: Some(tenant.clone()), ..Self::of(parts, self.began, self.since_ms, self.all) }
+    }
+
+    /// Begins, or goes on after [`Next::Later`] or [`Next::Failed`].
+    pub(super) fn resume(&mut self) -> Next {
+        let next = self.next();
+        self.pause_at(next)
+    }
+
+    /// Goes on after the answer to a command.
+    pub(super) fn handle(&mut self, now: Instant, event: Event) -> Next {
+        let next = self.take(now, event);
+        self.pause_at(next)
+    }
+
+    fn pause_at(&mut self, next: Next) -> Next {
+        if let Next::Later | Next::Failed(_) = next {
+            self.step = if self.is_noted() { Step::Readers } else { Step::Stage(0) };
+            self.failed.clear();
+        }
+        next
+    }
+
+    fn next(&mut self) -> Next {
+        loop {
+            match &mut self.step {
+                Step::Stage(partition) => {
+                    let partition = *partition;
+                    if let Some(command) = self.stage(partition) {
+                        return Next::Do(command);
+                    }
+                    let is_last = partition + 1 == self.parts.len();
+                    self.step = if is_last { Step::Check } else { Step::Stage(partition + 1) };
+                }
+                Step::Check => {
+                    let tenants: BTreeMap<_, _> =
+                        self.pending().into_iter().map(|t| self.places(t)).collect();
+                    if !tenants.is_empty() {
+                        return Next::Do(Command::Check { tenants, is_own: self.only.is_some() });
+                    }
+                    self.step = Step::NoteAttempt;
+                }
+                Step::Rename(renames) => match renames.pop_front() {
+                    Some(rename) => return Next::Do(Command::Rename(rename)),
+                    None => self.step = Step::NoteAttempt,
+                },
+                Step::NoteAttempt => {
+                    let pending = self.pending();
+                    if !pending.is_empty() || !self.failed.is_empty() {
+                        return Next::Do(Command::WriteMarks(self.attempt(pending)));
+                    }
+                    self.step = Step::Commit;
+                }
+                Step::Commit => {
+                    let blocks: BTreeMap<_, _> = self.pending().into_iter().map(|t| self.blocks(t)).collect();
+                    if !blocks.is_empty() {
+                        return Next::Do(Command::Commit { blocks, is_own: self.only.is_some() });
+                    }
+                    self.step = Step::NoteCommitted;
+                }
+                Step::NoteCommitted => {
+                    let passing = self.passing();
+                    if self.only.is_some() {
+                        if let Some((_, error)) = self.failed.pop_first() {
+                            return Next::Failed(error);
+                        }
+                        if !passing.is_empty() {
+                            self.end_pass(&passing);
+                            return Next::Later;
+                        }
+                    }
+                    return Next::Do(Command::WriteMarks(self.committed(&passing)));
+                }
+                Step::Readers => {
+                    let since = self.releasing.map(|(since, _)| since);
+                    // the first look does not wait: flushes are answered before
+                    let at_most = since.map_or(Duration::ZERO, |_| READERS_WAIT);
+                    return Next::Do(Command::AwaitReaders { since, at_most });
+                }
+                Step::AbortReaders => {
+                    let (since, _) = self.releasing.expect("BUG: they were waited for");
+                    return Next::Do(Command::AbortReaders(since));
+                }
+                Step::Release => return self.release().map_or(Next::Ended, Next::Do),
+            }
+        }
+    }
+
+    fn take(&mut self, now: Instant, event: Event) -> Next {
+        match (&self.step, event) {
+            (_, Event::Failed(error)) => return Next::Failed(error),
+            (Step::Stage(partition), Event::Frozen { frozen, tenants }) => {
+                let tenants = tenants.into_iter().filter(|t| !self.except.contains(t)).collect();
+                self.parts[*partition] = Part { frozen: Some(frozen), tenants, ..Part::default() };
+            }
+            (Step::Stage(partition), Event::Staged(staged)) => return self.staged(*partition, staged),
+            (Step::Check, Event::Checked(checked)) => return self.checked(checked),
+            (Step::Rename(_), Event::Done) => {}
+            (Step::NoteAttempt, Event::Done) => self.step = Step::Commit,
+            (Step::Commit, Event::Committed(committed)) => return self.take_committed(committed),
+            (Step::NoteCommitted, Event::Done) => {
+                self.noted = Noted::Now;
+                self.step = Step::Readers;
+            }
+            (Step::Readers, Event::Readers { since, are_gone }) => {
+                let (_, began) = *self.releasing.get_or_insert((since, now));
+                if !are_gone && now.saturating_duration_since(began) < ABORT_AFTER {
+                    return Next::Later;
+                }
+                self.step = if are_gone { Step::Release } else { Step::AbortReaders };
+            }
+            (Step::AbortReaders, Event::Done) => self.step = Step::Release,
+            (Step::Release, Event::Done) => {
+                let part = self.parts.iter_mut().find(|part| !part.is_released);
+                part.expect("BUG: it is being released").is_released = true;
+            }
+            (step, event) => panic!("BUG: {event:?} does not answer {step:?}"),
+        }
+        self.next()
+    }
+
+    /// What is left of the first step in a partition.
+    fn stage(&self, partition: usize) -> Option<Command> {
+        let part = &self.parts[partition];
+        if part.frozen.is_none() {
+            return Some(Command::Freeze { partition, all: self.all, except: self.except.clone() });
+        }
+        let is_left = |tenant: &&TenantId| {
+            let is_done = part.staged.contains_key(*tenant) || self.committed.contains_key(*tenant);
+            !is_done && !self.failed.contains_key(*tenant)
+        };
+        let left = part.tenants.iter().filter(is_left);
+        let tenants: BTreeMap<_, _> =
+            left.map(|tenant| (tenant.clone(), part.passed.get(tenant).copied())).collect();
+        (!tenants.is_empty()).then_some(Command::Stage { partition, tenants })
+    }
+
+    fn staged(&mut self, partition: usize, staged: PerTenant<Staged>) -> Next {
+        for (tenant, result) in staged.results {
+            match result {
+                Ok(staged) => drop(self.parts[partition].staged.insert(tenant, staged)),
+                Err(error) => drop(self.failed.insert(tenant, error)),
+            }
+        }
+        staged.cut_short.map_or_else(|| self.next(), Next::Failed)
+    }
+
+    /// Compares tables' floodmarks with what is noted, before anything is tried: so they tell afterwards how it ended.
+    fn checked(&mut self, checked: PerTenant<Vec<Found>>) -> Next {
+        let mut strangers: BTreeMap<(usize, String), BTreeSet<TenantId>> = BTreeMap::new();
+        for (tenant, result) in checked.results {
+            let found = match result {
+                Ok(found) => found,
+                Err(error) => {
+                    self.failed.insert(tenant, error);
+                    continue;
+                }
+            };
+            for Found { partition, source, upto, attempt, is_known } in found {
+                let part = &mut self.parts[partition];
+                if upto == Some(part.upto()) && attempt == upto {
+                    part.known.insert(tenant.clone());
+                } else if upto.is_some() && !is_known {
+                    strangers.entry((partition, source)).or_default().insert(tenant.clone());
+                }
+            }
+        }
+        if let Some(error) = checked.cut_short {
+            return Next::Failed(error);
+        }
+        let renames = strangers.into_iter().map(|((partition, source), strangers)| {
+            let (part, passing) = (&self.parts[partition], self.passing());
+            let is_here = |tenant: &&TenantId| part.tenants.contains(*tenant);
+            let committed = self.committed.keys().filter(is_here).filter(|t| !passing.contains(*t));
+            let sealed = committed.chain(&part.known).cloned().collect();
+            let in_doubt = passing.iter().chain(self.failed.keys()).filter(is_here).cloned().collect();
+            Rename { partition, source, end: part.upto(), sealed, in_doubt, strangers }
+        });
+        self.step = Step::Rename(renames.collect());
+        self.next()
+    }
+
+    fn take_committed(&mut self, committed: PerTenant<Flushed>) -> Next {
+        let mut failure = committed.cut_short;
+        for (tenant, result) in committed.results {
+            match result {
+                Ok(flushed) => drop(self.committed.insert(tenant, flushed)),
+                Err(SealError::Table(TableError::Lapsed { .. })) => {
+                    self.parts.iter_mut().for_each(|part| drop(part.staged.remove(&tenant)));
+                    failure = Some(SealError::Lapsed);
+                }
+                Err(error) if error.is_of_one_table() => drop(self.failed.insert(tenant, error)),
+                Err(error) => failure = Some(error),
+            }
+        }
+        self.step = Step::NoteCommitted;
+        failure.map_or_else(|| self.next(), Next::Failed)
+    }
+
+    /// `floodmarks.json` says that it is committed.
+    pub(super) fn is_noted(&self) -> bool {
+        self.noted != Noted::No
+    }
+
+    /// Takes out the tenants that the round blocks, when it has just been noted; `None` at other times.
+    pub(super) fn take_noted(&mut self) -> Option<Vec<Blocking>> {
+        if self.noted != Noted::Now {
+            return None;
+        }
+        self.noted = Noted::Before;
+        let passing = self.passing();
+        self.end_pass(&passing);
+        let failed = std::mem::take(&mut self.failed).into_iter().map(|(tenant, e)| (tenant, Some(e)));
+        let blocked: Vec<_> = failed.chain(passing.into_iter().map(|tenant| (tenant, None))).collect();
+        let split = |(tenant, error)| Blocking { round: self.split_off(&tenant), tenant, error };
+        Some(blocked.into_iter().map(split).collect())
+    }
+
+    /// Counts what is committed, and makes room for the next pass of tenants that have one.
+    fn end_pass(&mut self, passing: &BTreeSet<TenantId>) {
+        for flushed in self.committed.values() {
+            self.flushed.add(flushed);
+        }
+        for tenant in passing {
+            self.committed.remove(tenant);
+            self.parts.iter_mut().for_each(|part| part.end_pass(tenant));
+        }
+    }
+
+    /// The release of the next partition.
+    fn release(&self) -> Option<Command> {
+        let (partition, part) = self.parts.iter().enumerate().find(|(_, part)| !part.is_released)?;
+        let Frozen { upto, .. } = part.frozen.expect("BUG: it is committed");
+        let what = match &self.only {
+            Some(only) => Safe::Of(only.clone()),
+            None => Safe::All { upto, except: self.except.clone() },
+        };
+        Some(Command::Release { partition, what })
+    }
+
+    fn attempt(&self, pending: BTreeSet<TenantId>) -> MarkUpdate {
+        if let Some(tenant) = &self.only {
+            let is_pending = pending.contains(tenant);
+            let end = |part: &Part| part.staged_of(tenant).filter(|_| is_pending).map(|_| part.upto());
+            return MarkUpdate::OwnAttempt {
+                tenant: tenant.clone(),
+                ends: self.parts.iter().map(end).collect(),
+            };
+        }
+        let blocked = self.failed.keys().chain(&self.except).cloned().collect();
+        MarkUpdate::Attempt { ends: self.ends(), pending, blocked }
+    }
+
+    fn committed(&self, passing: &BTreeSet<TenantId>) -> MarkUpdate {
+        if let Some(tenant) = &self.only {
+            let end = |part: &Part| part.tenants.contains(tenant).then(|| part.upto());
+            return MarkUpdate::OwnCommitted {
+                tenant: tenant.clone(),
+                ends: self.parts.iter().map(end).collect(),
+            };
+        }
+        let partitions = |tenant: &TenantId| {
+            let parts = self.parts.iter().enumerate();
+            parts.filter(|(_, part)| part.tenants.contains(tenant)).map(|(number, _)| number).collect()
+        };
+        let newly_blocked = self.failed.keys().chain(passing);
+        let newly_blocked = newly_blocked.map(|tenant| (tenant.clone(), partitions(tenant))).collect();
+        MarkUpdate::Committed { ends: self.ends(), blocked: self.except.clone(), newly_blocked }
+    }
+
+    fn ends(&self) -> Vec<u64> {
+        self.parts.iter().map(Part::upto).collect()
+    }
+
+    /// Tenants with files to commit.
+    fn pending(&self) -> BTreeSet<TenantId> {
+        let is_done =
+            |tenant: &TenantId| self.committed.contains_key(tenant) || self.failed.contains_key(tenant);
+        let of = |part: &Part| {
+            let staged = part.staged.keys().filter(|t| part.staged_of(t).is_some() && !is_done(t));
+            staged.cloned().collect::<Vec<_>>()
+        };
+        self.parts.iter().flat_map(of).collect()
+    }
+
+    /// A tenant, and partitions with files of it to commit.
+    fn places(&self, tenant: TenantId) -> (TenantId, Vec<usize>) {
+        let parts = self.parts.iter().enumerate();
+        let places = parts.filter(|(_, part)| part.staged_of(&tenant).is_some());
+        let places = places.map(|(partition, _)| partition).collect();
+        (tenant, places)
+    }
+
+    fn blocks(&self, tenant: TenantId) -> (TenantId, Vec<Block>) {
+        let block = |(partition, part): (usize, &Part)| {
+            let staged = part.staged_of(&tenant)?.clone();
+            Some(Block { partition, upto: part.upto(), staged })
+        };
+        let blocks = self.parts.iter().enumerate().filter_map(block).collect();
+        (tenant, blocks)
+    }
+
+    /// Tenants that have committed, and have days left.
+    fn passing(&self) -> BTreeSet<TenantId> {
+        let is_passing = |tenant: &&TenantId| {
+            self.parts.iter().any(|part| part.staged_of(tenant).is_some_and(|s| s.through.is_some()))
+        };
+        self.committed.keys().filter(is_passing).cloned().collect()
+    }
+
+    /// True if nothing of a blocked tenant's round is committed.
+    pub(super) fn is_movable(&self) -> bool {
+        let is_whole = |part: &Part| part.known.is_empty() && part.passed.is_empty();
+        !self.is_noted() && self.committed.is_empty() && self.parts.iter().all(is_whole)
+    }
+
+    /// A blocked tenant's samples in a partition were relocated: they are staged anew.
+    pub(super) fn relocated(&mut self, partition: usize, moved: &Moved) {
+        let tenant = self.only.as_ref().expect("BUG: a blocked tenant's round");
+        let is_frozen = moved.tenants[tenant];
+        let samples = self.parts[partition].frozen.map_or(0, |frozen| frozen.samples);
+        self.parts[partition] = Part {
+            frozen: Some(Frozen { upto: moved.upto, samples }),
+            tenants: is_frozen.then(|| tenant.clone()).into_iter().collect(),
+            is_released: !is_frozen,
+            ..Part::default()
+        };
+    }
+
+    /// Tenants that were blocked or closed when it began, or are blocked by it.
+    pub(super) fn leaves_out(&self) -> impl Iterator<Item = &TenantId> {
+        self.except.iter()
+    }
+
+    /// Frozen samples, at most.
+    pub(super) fn samples_frozen(&self) -> u64 {
+        let parts = self.parts.iter().filter(|part| !part.is_released);
+        parts.filter_map(|part| part.frozen).map(|frozen| frozen.samples).sum()
+    }
+}

@@ -1,0 +1,167 @@
+//! Commands to tables and `floodmarks.json`: check, rename, note, commit.
+
+use super::Sealer;
+use crate::node::Shared;
+use crate::partition::Owners;
+use crate::seal::Lake;
+use crate::seal::error::SealError;
+use crate::seal::fault;
+use crate::seal::flush::Flushed;
+use crate::seal::machine::io::{Block, Event, Found, PerTenant};
+use crate::seal::machine::marks::MarkUpdate;
+use crate::seal::machine::round::Rename;
+use crate::seal::workers::{Batch, Job};
+use model::TenantId;
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+use tables::{Outcome, StagedBlock, TableError};
+
+/// How long one step of one tenant's table may take before the others go on without it.
+pub(super) const PATIENCE: Duration = Duration::from_secs(10);
+
+impl<O: Owners> Sealer<O> {
+    /// Asks tables, as they are now, for their floodmarks.
+    pub(super) fn check(
+        &mut self,
+        tenants: &BTreeMap<TenantId, Vec<usize>>,
+        is_own: bool,
+    ) -> Result<Event, SealError> {
+        let Self { node, workers, stopping, .. } = self;
+        fault::point("staged", &node.lake.faults)?;
+        let job = |tenant: &TenantId| {
+            let source = |number: &usize| (*number, source(&node.lake, *number, tenant, is_own));
+            check_job(node, tenant, tenants[tenant].iter().map(source).collect())
+        };
+        let mut batch = Batch::new(tenants.keys().cloned(), PATIENCE);
+        let mut results = BTreeMap::new();
+        while let Some((tenant, found)) = batch.next(workers, stopping, job)? {
+            results.insert(tenant, found.map_err(SealError::from).and_then(|found| Ok(found?)));
+        }
+        Ok(Event::Checked(PerTenant { results, cut_short: None }))
+    }
+
+    /// A journal goes on under a new name, because tables know the old one from another journal.
+    pub(super) fn rename(&self, rename: &Rename) -> Result<Event, SealError> {
+        let Rename { partition, source, end, sealed, in_doubt, strangers } = rename;
+        let lake = &self.node.lake;
+        // another tenant's check may have found it before
+        if lake.mark(*partition).source == *source {
+            lake.change_marks(|(number, mark)| {
+                for tenant in in_doubt.iter().filter(|_| number == *partition) {
+                    mark.tenants.insert(tenant.as_str().into(), mark.of(tenant));
+                }
+            })?;
+            lake.rename_source(*partition, *end, sealed.iter().map(|tenant| (tenant.clone(), *end)))?;
+        }
+        lake.change_marks(|(number, mark)| {
+            for tenant in strangers.iter().filter(|_| number == *partition) {
+                if let Some(own) = mark.tenants.get_mut(tenant.as_str()) {
+                    (own.source, own.attempt, own.passes) = (mark.source.clone(), None, None);
+                }
+            }
+        })?;
+        Ok(Event::Done)
+    }
+
+    pub(super) fn write_marks(&self, update: &MarkUpdate) -> Result<Event, SealError> {
+        self.node.lake.change_marks(|(number, mark)| update.apply(number, mark))?;
+        Ok(Event::Done)
+    }
+
+    /// Commits tables side by side.
+    pub(super) fn commit(
+        &mut self,
+        blocks: &BTreeMap<TenantId, Vec<Block>>,
+        is_own: bool,
+    ) -> Result<Event, SealError> {
+        let Self { node, workers, stopping, .. } = self;
+        fault::point("attempt_noted", &node.lake.faults)?;
+        let job = |tenant: &TenantId| -> Job<Result<Flushed, SealError>> {
+            let block = |Block { partition, upto, staged }: &Block| StagedBlock {
+                source: source(&node.lake, *partition, tenant, is_own),
+                after: None,
+                upto: *upto,
+                through: staged.through,
+                files: staged.files.clone(),
+            };
+            let blocks = blocks[tenant].iter().map(block).collect();
+            let (node, tenant) = (Arc::clone(node), tenant.clone());
+            Box::new(move || commit_blocks(&node, &tenant, blocks))
+        };
+        let mut batch = Batch::new(blocks.keys().cloned(), PATIENCE);
+        let mut results = BTreeMap::new();
+        let cut_short = loop {
+            match batch.next(workers, stopping, job) {
+                Ok(Some((tenant, done))) => {
+                    drop(results.insert(tenant, done.unwrap_or_else(|late| Err(late.into()))))
+                }
+                Ok(None) => break fault::point("committed", &node.lake.faults).err(),
+                Err(error) => break Some(error),
+            }
+        };
+        Ok(Event::Committed(PerTenant { results, cut_short }))
+    }
+}
+
+/// Name of a partition's journal in a tenant's table. Open passes, and attempts of which it is not known how they ended, stay
+/// under the name by which the table knows them.
+fn source(lake: &Lake, partition: usize, tenant: &TenantId, is_own: bool) -> String {
+    let mark = lake.mark(partition);
+    let own = mark.of(tenant);
+    if is_own || own.is_open() { own.source } else { mark.source }
+}
+
+/// Reads a tenant's table for its floodmarks of partitions' journals.
+fn check_job(
+    node: &Arc<Shared>,
+    tenant: &TenantId,
+    sources: Vec<(usize, String)>,
+) -> Job<Result<Vec<Found>, TableError>> {
+    let (node, tenant) = (Arc::clone(node), tenant.clone());
+    Box::new(move || {
+        let lake = &node.lake;
+        let table = lake.table(&tenant)?;
+        table.refresh()?;
+        lake.show(&tenant, &table);
+        let found = |(partition, source): (usize, String)| {
+            let floodmark = table.progress(&source)?;
+            let own = lake.mark(partition).of(&tenant);
+            let is_known = floodmark.as_ref().is_some_and(|found| lake.is_known(partition, &own, found));
+            let upto = floodmark.map(|floodmark| floodmark.upto);
+            Ok(Found { partition, source, upto, attempt: own.attempt, is_known })
+        };
+        sources.into_iter().map(found).collect()
+    })
+}
+
+fn commit_blocks(
+    node: &Shared,
+    tenant: &TenantId,
+    mut blocks: Vec<StagedBlock>,
+) -> Result<Flushed, SealError> {
+    let lake = &node.lake;
+    fault::point("before_commit", &lake.faults)?;
+    let table = lake.table(tenant)?;
+    for block in &mut blocks {
+        block.after = table.floodmarks([block.source.as_str()])?.remove(&block.source);
+    }
+    let outcomes = table.commit(&blocks, node.clock.now_ms())?;
+    lake.show(tenant, &table);
+    fault::point("after_commit", &lake.faults)?;
+    let mut flushed = Flushed { tables: 1, ..Flushed::default() };
+    for (block, outcome) in blocks.iter().zip(outcomes) {
+        match outcome {
+            Outcome::Committed { .. } => flushed.add_block(block),
+            // an earlier attempt, whose answer was lost
+            Outcome::Already { floodmark } if floodmark == block.upto => flushed.add_block(block),
+            // another writer uses the journal's name at this very moment; the next check finds out
+            Outcome::Already { .. } | Outcome::Apart { .. } => {
+                return Err(SealError::Renamed { tenant: tenant.clone(), journal: block.source.clone() });
+            }
+        }
+    }
+    flushed.commits = u64::from(!blocks.is_empty());
+    flushed.count(&lake.metrics);
+    Ok(flushed)
+}

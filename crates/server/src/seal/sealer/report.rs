@@ -1,0 +1,120 @@
+//! Publishes changes of state: to the log, to metrics, and to admission.
+
+use super::Sealer;
+use crate::partition::Owners;
+use crate::seal::flush::Flushed;
+use crate::seal::machine::io::{Command, Report};
+use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant};
+
+/// Tenants that the log names when many are blocked at once.
+const NAMED_MAX: usize = 10;
+
+/// Time spent on the current round.
+#[derive(Debug, Default)]
+pub(super) struct Stopwatch {
+    staging: Duration,
+    committing: Duration,
+}
+
+/// Parts of a round whose time is measured.
+#[derive(Debug, Clone, Copy)]
+pub(super) enum Part {
+    Stage,
+    Commit,
+}
+
+impl Stopwatch {
+    pub(super) fn begin(&self, command: &Command) -> Option<(Part, Instant)> {
+        let part = match command {
+            Command::Freeze { .. } | Command::Stage { .. } => Part::Stage,
+            Command::Check { .. } | Command::Rename(_) | Command::WriteMarks(_) | Command::Commit { .. } => {
+                Part::Commit
+            }
+            _ => return None,
+        };
+        Some((part, Instant::now()))
+    }
+
+    pub(super) fn end(&mut self, began: Option<(Part, Instant)>) {
+        match began {
+            Some((Part::Stage, began)) => self.staging += began.elapsed(),
+            Some((Part::Commit, began)) => self.committing += began.elapsed(),
+            None => {}
+        }
+    }
+}
+
+impl<O: Owners> Sealer<O> {
+    /// The log has one line for each change of state.
+    pub(super) fn report(&mut self, report: Report) {
+        let lake = &self.node.lake;
+        let metrics = &lake.metrics;
+        match report {
+            Report::Failed { error, failures } => {
+                metrics.failures.inc();
+                if failures == 1 {
+                    tracing::warn!(%error, "sealing failed and will be retried; data stays in the journal");
+                } else {
+                    tracing::debug!(%error, failures, "sealing still fails");
+                }
+            }
+            Report::Committed => {
+                let Stopwatch { staging, committing } = std::mem::take(&mut self.stopwatch);
+                if !staging.is_zero() {
+                    metrics.stage_seconds.observe(staging.as_secs_f64());
+                }
+                metrics.commit_seconds.observe(committing.as_secs_f64());
+            }
+            Report::Ended { flushed, duration, has_failed } => {
+                metrics.rounds.inc();
+                let seconds = duration.as_secs_f64();
+                metrics.round_seconds.observe(seconds);
+                let Flushed { tables, commits, files, rows, samples, bytes, .. } = flushed;
+                if has_failed {
+                    tracing::warn!(samples, "sealing succeeds again");
+                }
+                tracing::info!(samples, rows, files, bytes, tables, commits, seconds, "sealed");
+            }
+            Report::OthersAreSealed(are_sealed) => lake.laggards.others_are_sealed(are_sealed),
+            Report::Blocked { tenant, since_ms, error, number, count } => {
+                metrics.failures.add(u64::from(error.is_some()));
+                match error {
+                    Some(error) if number < NAMED_MAX => {
+                        tracing::warn!(%tenant, %error, "a tenant cannot be sealed: its samples stay in memory and in the journal until a retry succeeds");
+                    }
+                    None if number < NAMED_MAX => {
+                        tracing::info!(%tenant, "a tenant's samples span more days than one commit takes: sealing it in several passes");
+                    }
+                    _ if number == NAMED_MAX => {
+                        tracing::warn!(count, "more tenants are blocked; /metrics names them");
+                    }
+                    _ => {}
+                }
+                lake.laggards.add(&tenant, since_ms);
+            }
+            Report::StillBlocked { tenant, error, failures } => {
+                metrics.failures.inc();
+                tracing::debug!(%tenant, %error, failures, "a tenant still cannot be sealed");
+            }
+            Report::Unblocked { tenant, samples, blocked_ms } => {
+                lake.laggards.remove(&tenant);
+                let seconds = blocked_ms / 1000;
+                tracing::warn!(%tenant, samples, seconds, "a tenant can be sealed again");
+            }
+            Report::Shortened { partition, tenants } => {
+                metrics.relocations.inc();
+                let bytes = self.node.partitions()[partition].journal_bytes.load(Ordering::Relaxed);
+                tracing::info!(
+                    partition,
+                    tenants,
+                    bytes,
+                    "samples of blocked tenants were moved: the journal is shorter"
+                );
+            }
+            Report::NotShortened { partition, error } => {
+                tracing::warn!(partition, %error, "cannot note that the journal is needed less far back");
+            }
+        }
+    }
+}
