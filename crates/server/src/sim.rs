@@ -101,6 +101,8 @@ pub enum Sealing {
     Done,
     /// It failed, and will be tried again.
     Failed,
+    /// A step of a turn is done.
+    Stepped,
     /// The node is going.
     Stopped,
 }
@@ -169,11 +171,19 @@ impl Simulated {
         Flush(answer)
     }
 
-    /// One turn of the sealer.
+    /// One turn of the sealer, or the rest of one.
     pub fn seal(&mut self) -> Sealing {
         match self.sealer.turn() {
             Ok(false) => Sealing::Done,
             Ok(true) => Sealing::Failed,
+            Err(Stopping) => Sealing::Stopped,
+        }
+    }
+
+    /// One step of a turn of the sealer: anything may happen before the next one.
+    pub fn seal_step(&mut self) -> Sealing {
+        match self.sealer.step() {
+            Ok(_) => Sealing::Stepped,
             Err(Stopping) => Sealing::Stopped,
         }
     }

@@ -32,6 +32,9 @@ use stdx::rng::{Rng, mix};
 /// When runs begin: a day in 2026, some hours after midnight.
 const BEGIN_MS: i64 = 1_777_000_000_000;
 
+/// Steps of the sealer that are taken without the rest of their turn, at most: about a round.
+const SEAL_STEPS_MAX: u64 = 12;
+
 /// One run.
 #[derive(Debug)]
 pub struct Driver {
@@ -153,7 +156,7 @@ impl Driver {
             Step::Write => self.write(),
             Step::Turn => self.turn()?,
             Step::Flush => self.flush(),
-            Step::Seal => self.seal()?,
+            Step::Seal => self.seal_some()?,
             Step::Keep => self.keep(),
             Step::Compact => self.compact(),
             Step::Advance => self.advance(),
@@ -222,10 +225,28 @@ impl Driver {
         self.flushes.push(flush);
     }
 
+    /// A turn of the sealer, or some steps of one: then anything may happen in the middle of it.
+    fn seal_some(&mut self) -> Result<(), String> {
+        if self.chance(0.5) {
+            return self.seal();
+        }
+        let steps = 1 + self.below(SEAL_STEPS_MAX);
+        self.trace(format!("{steps} steps of sealing"));
+        for _ in 0..steps {
+            self.node_mut().seal_step();
+        }
+        self.hear_sealer()
+    }
+
     fn seal(&mut self) -> Result<(), String> {
         self.trace("seal");
         let sealing = self.node_mut().seal();
         self.note(format!("{sealing:?}"));
+        self.hear_sealer()
+    }
+
+    /// Notes what has become of flushes, and of requests that came while the sealer waited.
+    fn hear_sealer(&mut self) -> Result<(), String> {
         if let Some(failure) = self.traffic.borrow_mut().failure.take() {
             return Err(format!("in the middle of it: {failure}"));
         }
