@@ -1,11 +1,11 @@
 //! Small files to large ones: which, decided without I/O, and the merge itself, in bounded memory.
 //!
-//! Sealing makes small files, since fresh data shall be safe soon. A merge of files of one day makes larger
-//! ones: fewer to open, labels stored once instead of once a seal, longer rows that pack better. It changes
-//! no data and no floodmark, so it may die at any point and begin again; what it leaves behind is swept.
+//! Sealing makes small files, so that fresh data is safe soon. Compaction merges the files of one day into larger
+//! ones: fewer to open, labels stored once instead of once per seal, longer rows that compress better. It changes
+//! no data and no floodmark, so it may die at any point and begin again; its leftovers are swept.
 //!
-//! Where a series has two samples of one time, that of the later write counts. So only files that are
-//! neighbours in the order of writes are merged, and the result takes the place of the last of them:
+//! If a series has two samples of one time, the one written later counts. So only neighbours in the order of writes are
+//! merged, and the result takes the place of the last of them:
 //!
 //! ```text
 //!   sequence   11  12  13  14  15  16  17         11  14        17
@@ -15,9 +15,9 @@
 //! A file of another engine comes before all others in that order ([`crate::delta::LiveFile::rank`]), so it is merged with
 //! the first of them, never past it: else what it has would win over what was written after it.
 //!
-//! No job is larger than [`CompactLimits::job_bytes`], however much a tenant sends in a day. What is larger is merged by
-//! ranges of metric names: files are cut where others were cut before, and then neighbours are only sought among files
-//! that have names in common. Each job is a commit of its own, so what is done stays done.
+//! No job is larger than [`CompactLimits::job_bytes`], however much a tenant sends in a day. Larger days are merged by
+//! ranges of metric names: files are cut where others were cut before, and only files with names in common count as
+//! neighbours. Each job is a commit of its own, so finished work is never lost.
 //!
 //! - [`plan`]: which files; [`ranges`]: the ranges of a day
 
@@ -44,10 +44,10 @@ pub use plan::{Job, plan};
 /// shorter ones save decoding what a query's range leaves out.
 pub const ROW_SAMPLES_MAX: usize = 4096;
 
-/// Samples between two looks at whether a merge shall go on.
+/// Samples between two calls of `go_on`.
 const STEP_SAMPLES: u64 = 4_000;
 
-/// What is merged, and how far.
+/// Limits of compaction.
 #[derive(Debug, Clone, Copy)]
 pub struct CompactLimits {
     /// Files of one merge. Each holds a decoder (1.4 MiB), a window of [`CompactLimits::window_bytes`] and a batch of it
@@ -109,7 +109,7 @@ pub struct Compaction {
     progress: Progress,
 }
 
-/// How far a merge is.
+/// Progress of a merge.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Progress {
     /// Bytes read.
@@ -118,7 +118,7 @@ pub struct Progress {
     pub series: u64,
     /// Samples written.
     pub samples: u64,
-    /// True where nothing is left to do.
+    /// True if nothing is left to do.
     pub done: bool,
 }
 
@@ -179,7 +179,7 @@ impl Compaction {
         self.write_rows(1)
     }
 
-    /// Where the series' metric is another one than the last's, the file may end.
+    /// Ends the file, if it is large enough, at a change of metric.
     fn next_metric(&mut self) -> Result<(), TableError> {
         let metric = self.merge.labels().get(METRIC_NAME).unwrap_or("");
         if metric == self.metric {
@@ -260,10 +260,10 @@ fn even_bytes(job: &Job, limits: &CompactLimits) -> u64 {
     }
 }
 
-/// Runs a whole job on this thread, and puts what it made in the place of its files. `go_on` is asked now and then.
+/// Runs a whole job on this thread and replaces its files by the result. `go_on` is called every [`STEP_SAMPLES`].
 ///
-/// `None`, and nothing changed, where that says `false`, or where another program was faster and one of the files is gone.
-/// What was made then waits for a sweep.
+/// Returns `None` without a change if `go_on` returns `false`, or if another program removed one of the files meanwhile. The
+/// new files are then left to a sweep.
 pub fn run(
     table: &Arc<Table>,
     job: &Job,

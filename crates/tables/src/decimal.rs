@@ -1,6 +1,6 @@
 //! Values as integers over a power of ten: `value = mantissa / 10^exponent`, exact to the bit.
 //!
-//! Measured values are decimal numbers that somebody rounded. As integers their differences are small, and
+//! Measured values are mostly rounded decimal numbers. As integers their differences are small, and
 //! a Parquet file packs them in a third of the bytes of doubles. A reader in any engine gets the very double
 //! back by one division, since both operands are exact (`|mantissa| < 2^53`, `10^exponent` with
 //! `exponent <= 22`) and IEEE 754 rounds a quotient correctly.
@@ -17,8 +17,8 @@ const ROUNDER: f64 = 6_755_399_441_055_744.0;
 const POWERS: [f64; EXPONENT_MAX as usize + 1] =
     [1e0, 1e1, 1e2, 1e3, 1e4, 1e5, 1e6, 1e7, 1e8, 1e9, 1e10, 1e11, 1e12, 1e13, 1e14, 1e15];
 
-/// How many values are tried together: enough for the compiler to vectorise, few enough that a change of
-/// exponent costs little.
+/// Values that are tried together: enough for the compiler to vectorise, few enough that a change of exponent is
+/// cheap.
 const CHUNK: usize = 64;
 
 /// The value of a mantissa. `None` for an exponent that no writer of ours uses.
@@ -50,7 +50,7 @@ pub fn mantissas(values: &[f64], mantissas: &mut Vec<i64>) -> Option<u8> {
     exponent
 }
 
-/// True where `value` alone has a decimal form.
+/// True if `value` alone has a decimal form.
 pub fn is_decimal(value: f64) -> bool {
     (0..=EXPONENT_MAX).any(|exponent| mantissa(value, exponent).is_some())
 }
@@ -60,7 +60,7 @@ fn append(values: &[f64], mantissas: &mut Vec<i64>) -> Option<u8> {
     mantissas.resize(start + values.len(), 0);
     let out = &mut mantissas[start..];
     let mut exponent = 0;
-    // Where the current exponent came into use: what lies before was made with a smaller one.
+    // Start of the current exponent: mantissas before it were made with a smaller one.
     let mut since = 0;
     let mut at = 0;
     while at < values.len() {

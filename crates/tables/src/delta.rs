@@ -2,13 +2,13 @@
 //! that names the Delta library.
 //!
 //! ```text
-//!   stage: Parquet files, put under new names; nobody sees them
+//!   stage: Parquet files, put under new names, invisible to readers
 //!   commit: ONE log entry adds the files of many blocks and moves their floodmarks (Delta's `txn` actions)
 //! ```
 //!
 //! A log entry is put only if its version is not there yet. Floodmarks are read at version n and written
-//! with version n + 1, so a commit is a compare-and-swap: whoever comes second sees the first one's
-//! floodmarks and finds nothing left to do. An answer that was lost is settled in the same way, by reading
+//! with version n + 1, so a commit is a compare-and-swap: the second of two writers sees the
+//! first one's floodmarks and finds nothing left to do. An answer that was lost is settled in the same way, by reading
 //! the floodmarks again.
 //!
 //! Each file has a *sequence*: where two files have a sample of one series and time, that of the greater
@@ -69,13 +69,13 @@ const READ_AHEAD: NonZero<usize> = NonZero::new(8).unwrap();
 pub struct StagedFile {
     /// Its path in the table.
     pub path: String,
-    /// What is in it.
+    /// Its contents.
     pub summary: FileSummary,
-    /// What must hold for it to be committed.
+    /// Condition for committing it.
     pub staging: Staging,
 }
 
-/// What a commit asks of a staged file, so that it never names one that was swept; see [`sweep`].
+/// Condition for committing a staged file, so that no commit names one that was swept; see [`sweep`].
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Staging {
     /// A version that was there before the file was.
@@ -94,19 +94,19 @@ pub struct StagedBlock {
     pub after: Option<u64>,
     /// Its floodmark with this block.
     pub upto: u64,
-    /// Where the block is committed in passes: the last day of this one. `None` for the last pass, or the only one.
+    /// Last day of this pass, if the block is committed in passes. `None` for the last pass, or the only one.
     pub through: Option<Date>,
     /// The files; none where all samples were duplicates.
     pub files: Vec<StagedFile>,
 }
 
-/// The live files of one version of a table. None of them is swept while somebody holds the list.
+/// The live files of one version of a table. None of them is swept before the list is dropped.
 #[derive(Debug, Default)]
 pub struct Files {
     version: u64,
     /// By day, then in the order of writes.
     list: Vec<LiveFile>,
-    /// What the list takes.
+    /// Memory of the list.
     bytes: usize,
     /// `None` for the files of no table.
     _reading: Option<Reading>,
@@ -154,15 +154,15 @@ pub struct Table {
     files: Mutex<Option<Arc<Files>>>,
     /// Floodmarks that were looked for in a version: the log may have to be read for each.
     floodmarks: Mutex<Known>,
-    /// The version of the last checkpoint; 0 where there is none.
+    /// The version of the last checkpoint; 0 if there is none.
     checkpointed: AtomicU64,
     /// When the log was last written before it was opened, by the store's clock.
     written_ms: Option<i64>,
-    /// Whether the log could not be read: it is opened anew the next time that somebody looks for newer versions.
+    /// True if the log could not be read: the next [`Self::refresh`] opens it anew.
     suspect: Mutex<bool>,
 }
 
-/// What a version of the log says of sources.
+/// Floodmarks of sources in one version of the log.
 #[derive(Debug, Default)]
 struct Known {
     version: u64,
@@ -184,7 +184,7 @@ impl Table {
         Ok(Self::open_with(kind, location, true)?.expect("BUG: a table that was created is there"))
     }
 
-    /// Opens the table at `location`; `None` where there is none.
+    /// Opens the table at `location`; `None` if there is none.
     pub fn open(kind: &'static Kind, location: Location) -> Result<Option<Self>, TableError> {
         Self::open_with(kind, location, false)
     }
@@ -228,7 +228,7 @@ impl Table {
         self.kind
     }
 
-    /// Where it lies.
+    /// Its location.
     pub const fn location(&self) -> &Location {
         &self.location
     }
@@ -243,7 +243,7 @@ impl Table {
         self.written_ms
     }
 
-    /// The version of the last checkpoint, as far as this process has seen; 0 where there is none.
+    /// The version of the last checkpoint, as far as this process has seen; 0 if there is none.
     pub fn checkpointed(&self) -> u64 {
         self.checkpointed.load(Ordering::Relaxed)
     }
@@ -290,7 +290,7 @@ impl Table {
         done
     }
 
-    /// What the library's error means, noted.
+    /// Converts an error of the library, and notes it.
     fn failed(&self, error: KernelError) -> TableError {
         let error = log::error(&self.location, error);
         self.noting(Err::<(), _>(error)).expect_err("BUG: it is an error")
@@ -397,9 +397,8 @@ impl Table {
         self.location.object(&file.path, file.bytes)
     }
 
-    /// A new file of a day, whose number must be new to the stem. Nobody sees it before it is committed; if that does not
-    /// happen for long, a [`Sweeper`] takes it away, and a commit fails with [`TableError::Lapsed`]. What takes longer
-    /// needs a [`Lease`].
+    /// A new file of a day, whose number must be new to the stem. It is invisible until it is committed. After a grace a
+    /// [`Sweeper`] deletes it, and a commit fails with [`TableError::Lapsed`]; writers that take longer need a [`Lease`].
     pub fn upload(&self, date: Date, stem: &Stem, number: u32) -> Result<Upload, TableError> {
         self.upload_as(date, stem, number, self.staging())
     }

@@ -1,4 +1,4 @@
-//! What can go wrong with a table.
+//! Errors of tables.
 
 use model::ErrorKind;
 
@@ -10,7 +10,7 @@ pub enum TableError {
     Damaged {
         /// Its path in the table, or what stands for it.
         file: String,
-        /// What is wrong with it.
+        /// Its flaw.
         reason: String,
     },
     /// A file of the table that the store does not have.
@@ -30,7 +30,7 @@ pub enum TableError {
     Log {
         /// The table's URL.
         table: String,
-        /// What is wrong.
+        /// The cause.
         reason: String,
     },
     /// A table that another program made, or changed in a way that this one does not follow.
@@ -38,13 +38,13 @@ pub enum TableError {
     Foreign {
         /// The table's URL.
         table: String,
-        /// What is wrong with it.
+        /// Its flaw.
         reason: String,
     },
     /// Other writers were always first.
     #[error("table is contended: other writers were first {attempts} times")]
     Contended {
-        /// How often it was tried.
+        /// Number of attempts.
         attempts: usize,
     },
     /// A store on which two writers would overwrite each other's commits.
@@ -69,7 +69,7 @@ pub enum TableError {
     /// More files than one commit or one scan may have.
     #[error("{files} files at once, the limit is {max}")]
     TooManyFiles {
-        /// How many.
+        /// Their number.
         files: usize,
         /// The limit.
         max: usize,
@@ -77,7 +77,7 @@ pub enum TableError {
     /// More than the caller has room for.
     #[error("{what} take more than {limit_bytes} bytes")]
     TooLarge {
-        /// What it is that takes so much.
+        /// What takes that much.
         what: &'static str,
         /// The room there was.
         limit_bytes: usize,
@@ -88,9 +88,9 @@ pub enum TableError {
     /// A location that is none.
     #[error("table location {url:?}: {reason}")]
     Location {
-        /// What was given.
+        /// As given.
         url: String,
-        /// What is wrong with it.
+        /// Its flaw.
         reason: String,
     },
 }

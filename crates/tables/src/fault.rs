@@ -21,7 +21,7 @@ pub(crate) const PLACES: [&str; 12] = [
     "swept_file",
 ];
 
-/// Fails if a test asked for it.
+/// Fails if a test set this place.
 #[cfg(not(test))]
 #[inline]
 pub(crate) fn point(_place: &'static str) -> Result<(), TableError> {
@@ -39,13 +39,13 @@ pub(crate) fn die_at(place: &'static str) {
     DIES_AT.set(Some(place));
 }
 
-/// True where the place was not come by.
+/// True if the place was not reached.
 #[cfg(test)]
 pub(crate) fn is_alive() -> bool {
     DIES_AT.get().is_some()
 }
 
-/// Fails if a test asked for it.
+/// Fails if a test set this place.
 #[cfg(test)]
 pub(crate) fn point(place: &'static str) -> Result<(), TableError> {
     debug_assert!(PLACES.contains(&place), "BUG: {place} is not listed");

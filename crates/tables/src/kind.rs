@@ -54,11 +54,11 @@ pub struct Kind {
     pub sort_key: &'static [&'static str],
     /// Columns of a row's first and last moment, whose bounds the log keeps too. One column twice where a row has one time.
     pub time: [&'static str; 2],
-    /// How files may be merged.
+    /// Rule for merging files.
     pub merge: MergePolicy,
 }
 
-/// Which files compaction may bring together.
+/// Rule for which files compaction may bring together.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum MergePolicy {
     /// Two files may hold the same sample, and the one written later counts. Only neighbours in the order of writes are
@@ -75,13 +75,13 @@ pub struct Column {
     pub name: &'static str,
     /// Its type.
     pub data_type: Type,
-    /// Whether a row may lack it. Columns added after [`FIRST_VERSION`] are nullable.
+    /// True if a row may lack it. Columns added after [`FIRST_VERSION`] are nullable.
     pub is_nullable: bool,
     /// First format version that has it.
     pub since: u32,
-    /// How its values are encoded.
+    /// Encoding of its values.
     pub encoding: Coding,
-    /// Whether row groups and pages keep its least and greatest value.
+    /// True if row groups and pages keep its least and greatest value.
     pub has_bounds: bool,
 }
 
@@ -195,7 +195,7 @@ impl Kind {
         columns
     }
 
-    /// How a file is written.
+    /// Properties of a file's encoder.
     ///
     /// Data pages are of version 1 although the encodings are of version 2: version 2 leaves the levels of lists
     /// uncompressed, and they are nothing but runs.

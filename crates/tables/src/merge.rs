@@ -28,12 +28,12 @@ pub struct Merge<R: Ranges> {
     current: Vec<usize>,
     labels: Vec<u8>,
     key: SeriesKey,
-    /// Whether damaged files are left out instead of ending the merge.
+    /// True if damaged files are left out instead of ending the merge.
     tolerant: bool,
     damaged: Vec<TableError>,
     stats: ReadStats,
     scratch: Samples,
-    /// What rows of one series that overlap may hold together.
+    /// Memory for overlapping rows of one series.
     rows_bytes_max: usize,
 }
 
@@ -44,7 +44,7 @@ struct Source<R: Ranges> {
     /// A row of the current series, and how much of it was given out.
     row: Samples,
     at: usize,
-    /// True where the cursor stands on a row of the current series that was not read yet.
+    /// True if the cursor stands on a row of the current series that was not read yet.
     more: bool,
 }
 
@@ -89,7 +89,7 @@ impl<R: Ranges> Merge<R> {
         Ok(merge)
     }
 
-    /// Goes to the next series; what was not read of the last one is skipped.
+    /// Moves to the next series; what was not read of the last one is skipped.
     pub fn next_series(&mut self) -> Result<bool, TableError> {
         for i in std::mem::take(&mut self.current) {
             self.release_row(i);
@@ -130,7 +130,7 @@ impl<R: Ranges> Merge<R> {
         self.key
     }
 
-    /// Appends more samples of the current series, later than all before; `false` where there are none.
+    /// Appends more samples of the current series, later than all before; `false` if there are none.
     ///
     /// At most one row of each file that has the series is appended.
     pub fn next_chunk(&mut self, out: &mut Samples) -> Result<bool, TableError> {
@@ -232,7 +232,7 @@ impl<R: Ranges> Merge<R> {
         }
     }
 
-    /// Fails where the rows of the series that overlap hold too much.
+    /// Fails if the rows of the series that overlap hold too much.
     fn bound_rows(&self) -> Result<(), TableError> {
         let bytes: usize = self.current.iter().map(|i| samples_bytes(&self.sources[*i].row)).sum();
         match bytes <= self.rows_bytes_max {
@@ -318,7 +318,7 @@ impl<R: Ranges> Merge<R> {
         &self.damaged
     }
 
-    /// What it came to so far.
+    /// Counts so far.
     pub fn stats(&self) -> ReadStats {
         let mut stats = self.stats;
         self.sources.iter().filter_map(|s| s.run.as_ref()).for_each(|run| stats += run.stats());

@@ -6,17 +6,17 @@
 //!          ─▶ samples of these rows ─▶ cut to the range ─▶ caller
 //! ```
 //!
-//! What is read again and again is kept ([`Ranges::keep`]): of a row group the index of its rows, and open pages of
-//! samples. Then it goes another way, for files that we wrote:
+//! Files of our own that are read repeatedly go another way: an index of each row group and open pages of samples are
+//! kept in the cache ([`Ranges::keep`]).
 //!
 //! ```text
 //!   index ─▶ rows that match ─▶ their pages ─▶ blocks that reach into the range ─▶ caller
 //! ```
 //!
-//! Files of other programs have their rows in any order, and go a third way ([`foreign`]).
+//! Files of other programs have their rows in any order and are sorted while they are read ([`foreign`]).
 //!
-//! The bytes come through [`Ranges`], so that nothing here knows where a file lies. A file is foreign input:
-//! whatever it holds, it gives rows or [`TableError::Damaged`].
+//! Bytes come through [`Ranges`], so nothing here knows where a file lies. A file is untrusted input: it gives rows or
+//! [`TableError::Damaged`].
 
 mod cache;
 mod chunks;
@@ -50,10 +50,10 @@ use source::{Once, fetch};
 pub use stop::Stop;
 pub(crate) use stream::DECODER_BYTES;
 
-/// What reading came to.
+/// Counts of a read.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct ReadStats {
-    /// Bytes asked for, those of footers not counted.
+    /// Bytes fetched, footers aside.
     pub bytes: u64,
     /// Row groups that could not be excluded.
     pub row_groups: u64,

@@ -1,4 +1,4 @@
-//! The same series in less detail: for each bucket of 5 minutes or an hour what its samples came to.
+//! Rollups: statistics of the samples of each series in buckets of 5 minutes or an hour.
 //!
 //! A rollup is a metrics table of its own, made from days that are over. Each series is there once for each
 //! [`Statistic`], told apart by the label [`LABEL`]. So the same files, merges, scans and SQL serve both.
@@ -24,7 +24,7 @@
 //! read where no samples are left to make the day anew.
 //!
 //! A series is left out that cannot have one more label: it has as many as it may, or one called [`LABEL`]. Then a series of
-//! the metric's name alone with the value [`LEFT_OUT`] says how many there are, and whoever asks for that metric has to
+//! the metric's name alone with the value [`LEFT_OUT`] says how many there are, and queries of that metric have to
 //! read samples.
 
 mod bucket;
@@ -99,17 +99,17 @@ impl Resolution {
     }
 }
 
-/// What selects a statistic, for [`Select::matchers`](crate::Select::matchers) of a scan of a rollup table.
+/// Matcher of a statistic, for [`Select::matchers`](crate::Select::matchers) of a scan of a rollup table.
 pub fn matcher(statistic: Statistic) -> Matcher {
     Matcher::new(LABEL, move |value| value == statistic.name())
 }
 
-/// What selects the series that say what was left out.
+/// Matcher of the series that count left-out ones.
 pub fn left_out_matcher() -> Matcher {
     Matcher::new(LABEL, |value| value == LEFT_OUT)
 }
 
-/// A series' labels with that of a statistic; `None` where it has as many labels as it may have, or that one already: then
+/// A series' labels with that of a statistic; `None` if it has as many labels as it may have, or that one already: then
 /// it is in no rollup.
 pub fn labels_with(
     labels: LabelsRef<'_>,
@@ -194,7 +194,7 @@ fn source(date: Date) -> String {
     format!("rollup/{date}")
 }
 
-/// What a rollup table's log says of a day.
+/// Floodmark of a day in a rollup table's log.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Floodmark(Option<u64>);
 
@@ -204,7 +204,7 @@ impl Floodmark {
         FORMAT << SEQUENCE_BITS | sequence
     }
 
-    /// Up to which sequence the day was made; `None` where it was not, or in another format.
+    /// Up to which sequence the day was made; `None` if it was not, or in another format.
     fn sequence_in(self, format: u64) -> Option<u64> {
         let made = self.0.filter(|made| made >> SEQUENCE_BITS == format)?;
         Some(made & SEQUENCE_MAX)

@@ -25,10 +25,10 @@ use std::sync::Arc;
 /// The least that is fetched of a file at a time.
 const WINDOW_BYTES_MIN: usize = 16 << 10;
 
-/// What a file holds beside its share: what it is called, and the labels of a row.
+/// Memory of a file beyond its share: its name, and the labels of a row.
 const FILE_BYTES: usize = 1 << 10;
 
-/// What a scan may use.
+/// Limits of a scan.
 #[derive(Debug, Clone, Copy)]
 pub struct ScanLimits {
     /// Files that are merged. More are refused: narrow the range or the names, or compact.
@@ -110,7 +110,7 @@ impl Scan {
         Ok(Self { merge, unreadable, _files: Arc::clone(files) })
     }
 
-    /// Goes to the next series; `false` where there is none.
+    /// Moves to the next series; `false` at the end.
     pub fn next_series(&mut self) -> Result<bool, TableError> {
         self.merge.next_series()
     }
@@ -131,7 +131,7 @@ impl Scan {
         self.merge.read_all(samples)
     }
 
-    /// As [`Scan::read`], some samples at a time; `false` where there are no more.
+    /// As [`Scan::read`], some samples at a time; `false` if there are no more.
     pub fn read_some(&mut self, samples: &mut Samples) -> Result<bool, TableError> {
         self.merge.next_chunk(samples)
     }
@@ -141,12 +141,12 @@ impl Scan {
         self.merge.held_bytes()
     }
 
-    /// What is missing from the answer, and why: one text for each damaged file.
+    /// Gaps of the answer: one text for each damaged file.
     pub fn warnings(&self) -> impl Iterator<Item = String> {
         self.unreadable.iter().chain(self.merge.damaged()).map(left_out)
     }
 
-    /// What is not certain of the answer: another program rewrote files, and did not keep the order of writes.
+    /// Doubt about the answer: another program rewrote files and did not keep the order of writes.
     pub fn doubt(&self) -> Option<String> {
         let conflicts = self.stats().conflicts;
         (conflicts > 0).then(|| {
@@ -157,13 +157,13 @@ impl Scan {
         })
     }
 
-    /// True where a file that was there when the scan began has been deleted since: what it gives is not the table as
+    /// True if a file that was there when the scan began has been deleted since: what it gives is not the table as
     /// it was at any time.
     pub fn has_lost_files(&self) -> bool {
         self.merge.damaged().iter().any(|error| matches!(error, TableError::Missing { .. }))
     }
 
-    /// What it came to so far.
+    /// Counts so far.
     pub fn stats(&self) -> ReadStats {
         self.merge.stats()
     }

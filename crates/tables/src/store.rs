@@ -1,4 +1,4 @@
-//! Where tables lie: an object store by URL, and local files that survive a power loss.
+//! Storage of tables: an object store by URL, or local files that survive a power loss.
 
 mod durable;
 pub(crate) mod names;
@@ -45,15 +45,15 @@ pub struct Location {
     prefix: Path,
     handle: Handle,
     repairs: Option<Counter>,
-    /// What keeps local files.
+    /// Store of local files.
     files: Option<DurableFiles>,
-    /// Whether the store is another one than these files: see [`Self::with_store`].
+    /// True if the store is not these files: see [`Self::with_store`].
     is_wrapped: bool,
-    /// Who reads the tables in it; the same for all its folders.
+    /// Reads of the tables in it; shared by all its folders.
     readers: Arc<Readers>,
     /// The folder that was opened, of which this one may be a part.
     root: Path,
-    /// Whether its store is known to put only where nothing is.
+    /// True once the store is known to support put-if-absent.
     is_exclusive: Arc<AtomicBool>,
 }
 
@@ -67,20 +67,20 @@ impl std::fmt::Debug for Location {
 /// A URL without what may be a secret: user, password and query.
 fn shown(url: &Url) -> String {
     let mut url = url.clone();
-    // what has no host has no user either
+    // a URL without a host has no user
     let _ = url.set_username("");
     let _ = url.set_password(None);
     url.set_query(None);
     url.into()
 }
 
-/// Whether [`Location::open`] knows this kind of URL.
+/// Checks that [`Location::open`] knows this kind of URL.
 pub fn check_url(url: &str) -> Result<(), TableError> {
     parse(url).map(drop)
 }
 
 fn parse(url: &str) -> Result<Url, TableError> {
-    // what is no URL may hold a secret anywhere
+    // text that is not a URL may hold a secret anywhere
     let parsed = Url::parse(url)
         .map_err(|e| TableError::Location { url: "(not a URL)".into(), reason: e.to_string() })?;
     let bad = |reason: &str| Err(TableError::Location { url: shown(&parsed), reason: reason.into() });
@@ -167,27 +167,27 @@ impl Location {
         Ok(page.names())
     }
 
-    /// The same folder through another store: for tests that make it fail.
+    /// This folder through another store, for fault injection in tests.
     #[must_use]
     pub fn with_store(&self, wrap: impl FnOnce(Arc<DynObjectStore>) -> Arc<DynObjectStore>) -> Self {
         let store = wrap(Arc::clone(&self.store));
         Self { store, is_wrapped: true, is_exclusive: Arc::default(), ..self.clone() }
     }
 
-    /// The same folder on other local files.
+    /// This folder on other local files.
     #[cfg(test)]
     pub(crate) fn on(&self, files: DurableFiles) -> Self {
         Self { store: Arc::new(files.clone()), files: Some(files), ..self.clone() }
     }
 
-    /// The same folder, where a log that turns out to be damaged is put right as far as it can be, and `repairs` counts
-    /// how often. Without this nothing is changed by looking at a table.
+    /// This folder, with permission to repair damaged logs; `repairs` counts them. Without it, opening a table changes
+    /// nothing.
     #[must_use]
     pub fn with_repairs(self, repairs: Counter) -> Self {
         Self { repairs: Some(repairs), ..self }
     }
 
-    /// What counts repairs, where there may be some.
+    /// Counter of repairs, if they are permitted.
     pub(crate) const fn repairs(&self) -> Option<&Counter> {
         self.repairs.as_ref()
     }
@@ -222,7 +222,7 @@ impl Location {
         Ok(self.prefix.parts().chain(inner.parts()).collect())
     }
 
-    /// Who reads the tables in it.
+    /// Reads of the tables in it.
     pub(crate) const fn readers(&self) -> &Arc<Readers> {
         &self.readers
     }
@@ -258,7 +258,7 @@ impl Location {
         Ok(StoredFile { location: self.clone(), name: relative.into(), path: self.path(relative)?, len })
     }
 
-    /// Gives an object another name. One that is not there is no error: somebody else was faster.
+    /// Renames an object. A missing one is no error: another process was faster.
     pub(crate) fn rename(&self, from: &str, to: &str) -> Result<(), TableError> {
         let (from, to) = (self.path(from)?, self.path(to)?);
         match self.wait(self.store.rename(&from, &to)) {

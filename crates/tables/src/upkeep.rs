@@ -1,4 +1,4 @@
-//! What a table needs now and then: old days go, files are merged, the log is kept short, dead files are swept.
+//! Periodic maintenance of a table: old days expire, files are merged, the log is shortened, dead files are swept.
 //!
 //! [`Upkeep::plan`] says what is due; it reads the log and nothing else. [`Upkeep::run`] does one step, and the
 //! shell decides when, on which thread, and with which memory. Each step may die at any point and is then simply
@@ -16,35 +16,34 @@ use std::sync::Arc;
 /// Damaged files that are remembered; beyond it the first are tried again.
 const DAMAGED_MAX: usize = 1000;
 
-/// What time it is, by two clocks.
+/// Current time by two clocks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Now {
     /// Milliseconds since the Unix epoch. It says which days are over, and may jump.
     pub wall_ms: i64,
-    /// Milliseconds since some moment in the process' life, by a clock that never jumps. It says how long something has
-    /// been so: a file must not be deleted because somebody set the clock.
+    /// Milliseconds of a monotonic clock. It measures how long something has been so: a file must not be deleted because the
+    /// wall clock was set.
     pub steady_ms: i64,
 }
 
 /// Versions that are remembered for the sake of the log's grace: with more than these within one, it is cleaned later.
 const SEEN_MAX: usize = 1000;
 
-/// What is due when.
+/// When each step is due.
 #[derive(Debug, Clone, Copy)]
 pub struct Policy {
     /// Samples from before this go, in whole files: a file stays until all of it is older. `None` keeps all.
     pub expire_before_ms: Option<i64>,
-    /// What is merged; `None` where somebody else does it.
+    /// Limits of compaction; `None` if this process does not compact.
     pub compact: Option<CompactLimits>,
-    /// How long files stay that no version needs any more, and versions that no checkpoint needs. It must be longer than
-    /// any query, and than the time between staging and committing.
+    /// Grace of files that no version needs any more, and of versions that no checkpoint needs. It must be longer than any
+    /// query, and than the time between staging and committing.
     pub grace_ms: i64,
     /// Time between two sweeps.
     pub sweep_every_ms: i64,
     /// Versions between two checkpoints.
     pub checkpoint_every: u64,
-    /// How long log entries stay that lie before a checkpoint, by the times that the store gives them; never shorter than
-    /// the grace.
+    /// Retention of log entries before a checkpoint, by the store's times; never shorter than the grace.
     pub log_keep_ms: i64,
 }
 
@@ -62,7 +61,7 @@ impl Default for Policy {
     }
 }
 
-/// Something that is due.
+/// A step of maintenance.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Step {
     /// Files whose samples all lie before this go.
@@ -80,10 +79,10 @@ pub enum Step {
     Sweep,
 }
 
-/// What a step came to.
+/// Result of a step.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Done {
-    /// So many files expired.
+    /// Number of files expired.
     Expired(usize),
     /// The files are merged.
     Compacted(Progress),
@@ -116,7 +115,7 @@ impl Upkeep {
         Self::default()
     }
 
-    /// What is due now, in the order in which to do it.
+    /// Steps that are due now, in order.
     pub fn plan(&mut self, table: &Table, now: Now, policy: &Policy) -> Result<Vec<Step>, TableError> {
         table.refresh()?;
         let files = table.files()?;
@@ -202,7 +201,7 @@ impl Upkeep {
         }
     }
 
-    /// The greatest version that was there a grace ago: whoever began before it was has ended.
+    /// The greatest version that existed a grace ago: reads that began before it have ended.
     fn settled(&mut self, version: u64, steady_ms: i64, grace_ms: i64) -> Option<u64> {
         if self.seen.back().is_none_or(|(last, _)| *last < version) {
             self.seen.push_back((version, steady_ms));
@@ -221,13 +220,13 @@ impl Upkeep {
         self.damaged.insert(file, reason);
     }
 
-    /// What is wrong with a damaged file.
+    /// Flaw of a damaged file.
     pub fn reason(&self, file: &str) -> &str {
         self.damaged.get(file).map_or("", String::as_str)
     }
 
-    /// Damaged files that a merge met, and what is wrong with each. Queries leave them out and say so; they stay
-    /// where they are, for somebody to look at, until they expire.
+    /// Damaged files that a merge met, and the flaw of each. Queries leave them out with a warning; they stay in place for an
+    /// operator until they expire.
     pub fn damaged(&self) -> impl Iterator<Item = (&str, &str)> {
         self.damaged.iter().map(|(file, reason)| (file.as_str(), reason.as_str()))
     }

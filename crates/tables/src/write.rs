@@ -6,8 +6,7 @@
 //! ```
 //!
 //! A [`FileWriter`] makes one file of one day. A [`BlockWriter`] keeps one open for each day that it meets,
-//! since samples may be late, and bounds what all of them hold together. Through a [`Sink`] that passes bytes
-//! on, nobody ever holds a file.
+//! since samples may be late, and bounds their memory together. With a streaming [`Sink`] no whole file is ever in memory.
 
 mod columns;
 pub mod stage;
@@ -30,13 +29,13 @@ pub use stretch::Stretch;
 /// Rows that are handed to the encoder together: enough to share its overhead.
 const BATCH_ROWS: usize = 1024;
 
-/// Likewise in samples; this is what bounds the bytes: 16 a sample, so half a MiB.
+/// Samples that are handed to the encoder together: 16 bytes each, so half a MiB.
 const BATCH_SAMPLES: usize = 32 << 10;
 
 /// Files that are open at a time at the most.
 pub const OPEN_DATES_MAX: usize = 400;
 
-/// What an open file holds beside what it counts itself.
+/// Memory of an open file beyond its own count.
 const OPEN_FILE_BYTES: usize = 16 << 10;
 
 /// Sizes of what is written.
@@ -64,7 +63,7 @@ impl Default for WriteLimits {
     }
 }
 
-/// Where a file's bytes go.
+/// Destination of a file's bytes.
 pub trait Sink: Write + Send {
     /// Bytes that it holds in memory.
     fn held_bytes(&self) -> usize;
@@ -101,7 +100,7 @@ impl FileSummary {
     }
 }
 
-/// A sink, and how much it was given.
+/// A sink that counts its bytes.
 #[derive(Debug)]
 struct Counted<W> {
     sink: W,
@@ -127,7 +126,7 @@ pub struct FileWriter<W: Sink> {
     columns: Columns,
     summary: FileSummary,
     row_group_bytes: usize,
-    /// The labels of the last row, to see that the caller keeps the order.
+    /// Labels of the last row, to check the order.
     last: Vec<u8>,
 }
 

@@ -1,4 +1,4 @@
-//! Which files are merged: decided from the list of live files, without I/O.
+//! Chooses the files to merge from the list of live files, without I/O.
 
 use super::CompactLimits;
 use super::ranges::{Hull, Place, Ranges};
@@ -99,7 +99,7 @@ fn runs<'a>(own: &[&'a LiveFile], others: &[&LiveFile]) -> Vec<Vec<Unit<'a>>> {
 /// Plans within one run of files that lie in one range, or in more than one.
 struct Planner<'a> {
     limits: &'a CompactLimits,
-    /// Where wide files are to be cut.
+    /// Names at which wide files are cut.
     cuts: &'a [String],
     is_over: bool,
 }
@@ -137,7 +137,7 @@ impl Planner<'_> {
         unit.bytes >= self.limits.file_bytes
     }
 
-    /// How many of the first units a merge can take.
+    /// Number of leading units that fit into one job.
     fn reach(&self, units: &[Unit<'_>]) -> usize {
         let (mut files, mut bytes) = (0, 0);
         let fits = |unit: &&Unit<'_>| {
@@ -148,8 +148,8 @@ impl Planner<'_> {
         units.iter().take_while(fits).count()
     }
 
-    /// Whether what comes of so many bytes is cut at all. Where parts would be small, wide files are merged with each
-    /// other first, as long as that can be.
+    /// True if a result of `bytes` is cut. If its parts would be small, wide files are first merged with each other, as
+    /// long as that is possible.
     fn is_cut(&self, bytes: u64) -> bool {
         let parts = self.cuts.len() as u64 + 1;
         parts > 1
@@ -159,7 +159,7 @@ impl Planner<'_> {
 
     fn job(&self, units: &[Unit<'_>]) -> Job {
         let mut bytes = 0;
-        // of a unit that is too much for one job, some
+        // a unit that exceeds one job contributes some of its files
         let fits = |(n, file): &(usize, &LiveFile)| {
             bytes += file.bytes;
             *n == 0 || *n < self.limits.fan_in && bytes <= self.limits.job_bytes
@@ -173,8 +173,7 @@ impl Planner<'_> {
         job
     }
 
-    /// How many of the first units of a day that is over are merged: everything that fits together, where it is worth the
-    /// rewriting of the largest.
+    /// Number of leading units to merge on a past day: everything that fits, if that is worth rewriting the largest.
     fn choose_over(&self, units: &[Unit<'_>]) -> usize {
         let len = self.reach(units).max(1);
         let run = &units[..len];
@@ -186,7 +185,8 @@ impl Planner<'_> {
         if self.is_cut(bytes) || len > 1 && is_worth { len } else { 0 }
     }
 
-    /// The same of a day that goes on: units of like size, so that each sample is rewritten a few times only.
+    /// Number of leading units to merge on a day that still grows: units of similar size, so that each sample is rewritten only
+    /// a few times.
     fn choose_open(&self, units: &[Unit<'_>]) -> usize {
         let level = |unit: &Unit<'_>| unit.bytes.max(1 << 16).ilog2() / 2;
         let top = level(&units[0]);

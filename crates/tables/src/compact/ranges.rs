@@ -8,12 +8,12 @@
 //!   wide files    [----------------------------------]    as sealed, or merged before there were cuts
 //! ```
 //!
-//! Nobody keeps cuts: they follow from which files are live. Where there is little data there are none, and all is one
-//! range. They only decide how work is shared; whether files may be merged is seen from names and order alone.
+//! Cuts are not stored: they follow from the live files. A day of little data has none and is one range. They only
+//! decide how work is divided; whether files may be merged depends on names and order alone.
 
 use crate::delta::LiveFile;
 
-/// Where a file lies among the ranges of its day.
+/// Position of a file among the ranges of its day.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Place {
     /// In one range.
@@ -55,7 +55,7 @@ impl Ranges {
         std::iter::once(Place::Wide).chain((0..=self.cuts.len()).map(Place::In))
     }
 
-    /// Where a file lies. One whose names nobody knows may hold any.
+    /// Position of a file. One of unknown names may hold any.
     pub(super) fn place(&self, file: &LiveFile) -> Place {
         let range = |name: &str| self.cuts.partition_point(|cut| cut.as_str() <= name);
         match names(file) {
@@ -66,7 +66,7 @@ impl Ranges {
     }
 }
 
-/// From the first to the last name of some files; `None` where it may be any.
+/// From the first to the last name of some files; `None` if it may be any.
 pub(super) struct Hull<'a>(Option<(&'a str, &'a str)>);
 
 impl<'a> Hull<'a> {
@@ -79,7 +79,7 @@ impl<'a> Hull<'a> {
         Self(first.and_then(|first| all.try_fold(first, wider)))
     }
 
-    /// True where a file may have one of the names.
+    /// True if a file may have one of the names.
     pub(super) fn overlaps(&self, file: &LiveFile) -> bool {
         self.0.zip(names(file)).is_none_or(|((first, last), (f, l))| first <= l && f <= last)
     }

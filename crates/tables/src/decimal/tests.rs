@@ -21,7 +21,7 @@ fn finds_the_smallest_exponent() {
 }
 
 #[test]
-fn refuses_what_is_not_exact() {
+fn inexact_values_have_no_decimal_form() {
     for bad in [f64::NAN, f64::INFINITY, f64::NEG_INFINITY, -0.0, 0.1 + 0.2, 1.0 / 3.0, 1e300, 5e-324] {
         check(&[bad], None);
         check(&[1.0, 2.5, bad], None);
@@ -43,7 +43,7 @@ fn a_late_fraction_changes_the_mantissas_before_it() {
 
 proptest! {
     #[test]
-    fn what_is_accepted_comes_back_to_the_bit(input in prop::collection::vec(any::<f64>(), 0..200)) {
+    fn accepted_values_round_trip_to_the_bit(input in prop::collection::vec(any::<f64>(), 0..200)) {
         let mut out = Vec::new();
         if let Some(exponent) = mantissas(&input, &mut out) {
             for (m, v) in out.iter().zip(&input) {

@@ -30,14 +30,14 @@ pub struct LiveFile {
     pub date: Date,
     /// Its length.
     pub bytes: u64,
-    /// Its rows; 0 where the log does not say.
+    /// Its rows; 0 if the log does not say.
     pub rows: u64,
     /// Bounds of the column that leads the sort key (the metric's name), where the log says.
     pub names: Option<(String, String)>,
     /// Its place among the files of its day that are early, or among those that are not; see [`super`]. Files that share
     /// one hold different series.
     pub sequence: i64,
-    /// Whether it counts as written before all files of its day that are not early, as those of other engines do.
+    /// True if it counts as written before all files of its day that are not early, as files of other engines do.
     pub is_early: bool,
     /// When the samples were taken, where the log says; else the whole day.
     pub range: TimeRange,
@@ -64,12 +64,12 @@ impl LiveFile {
         Rank { is_late: !self.is_early, sequence: self.sequence }
     }
 
-    /// True where all of its samples were taken before that time. The log's end may be a millisecond late.
+    /// True if all of its samples were taken before that time. The log's end may be a millisecond late.
     pub const fn is_before(&self, before_ms: i64) -> bool {
         self.range.end_ms < before_ms || self.date.end_ms() < before_ms
     }
 
-    /// What the log will say of a staged file.
+    /// A staged file as the log will have it.
     pub(super) fn staged(file: &StagedFile, sequence: i64) -> Self {
         let FileSummary { date, bytes, rows, name_min, name_max, range, .. } = &file.summary;
         Self {
@@ -130,7 +130,7 @@ fn statistics(kind: &Kind, files: &[&StagedFile]) -> StructArray {
     let names = |of: &dyn Fn(&StagedFile) -> String| -> ArrayRef {
         Arc::new(files.iter().map(|f| Some(of(f))).collect::<StringArray>())
     };
-    // where a row has one time, the column of its start has that of its end too
+    // a kind may have one column for both times
     let bounds = |[name, start, end]: [ArrayRef; 3]| -> ArrayRef {
         let mut columns = vec![(kind.leading(), name), (kind.time[0], start)];
         columns.extend(Some((kind.time[1], end)).filter(|_| kind.time[0] != kind.time[1]));

@@ -1,7 +1,7 @@
-//! Takes log entries away that nobody needs any more.
+//! Deletes log entries that are no longer needed.
 //!
-//! A table opens by its last checkpoint and the entries after it. What lies before is only for who wants to
-//! see an older version, or where that checkpoint turns out to be damaged.
+//! A table opens from its last checkpoint and the entries after it. Earlier entries serve only reads of older versions, and
+//! repair if that checkpoint turns out to be damaged.
 
 use super::Table;
 use super::listing::{Checkpoint, Listing, LogFile};
@@ -18,7 +18,7 @@ const CLEANED_MAX: usize = 10_000;
 /// the entries since stand in for it.
 const KEPT: usize = 2;
 
-/// What a cleaning came to.
+/// Result of cleaning.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Cleaned {
     /// Log files deleted.
@@ -72,7 +72,7 @@ impl Table {
         Ok(None)
     }
 
-    /// Whether one of these has all its footers.
+    /// True if one of these has all its footers.
     fn is_any_sound(&self, checkpoints: &[Checkpoint<'_>]) -> Result<bool, TableError> {
         for checkpoint in checkpoints {
             let mut is_sound = true;

@@ -1,4 +1,4 @@
-//! Changes of a table: each is one log entry, put if nobody was faster.
+//! Changes of a table: each is one log entry, put if no other writer was first.
 
 use super::floodmark::Read;
 use super::sweep::SWEPT;
@@ -17,14 +17,13 @@ use std::sync::Arc;
 /// Files in one log entry. More make an entry slow to write and to replay; what is more goes into the next.
 pub const COMMIT_FILES_MAX: usize = 1000;
 
-/// Times that a commit begins again after another writer was first, or after an unclear answer. Each of the
-/// former is progress of somebody else.
+/// Attempts of a commit after conflicts and unclear answers. Each conflict is progress of another writer.
 const ATTEMPTS_MAX: usize = 100;
 
-/// Unclear answers that are borne before the caller is told.
+/// Unclear answers before the commit fails.
 const UNCLEAR_MAX: usize = 3;
 
-/// What became of a block.
+/// Outcome of committing a block.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Outcome {
     /// It is in the table, by this call.
@@ -33,7 +32,7 @@ pub enum Outcome {
         version: u64,
     },
     /// The table has its data already, by another writer, or by an earlier attempt whose answer was lost.
-    /// Whether its files are live, only the list of live files tells.
+    /// Its files may or may not be live: the list of live files decides.
     Already {
         /// The table's floodmark: at or after the block's.
         floodmark: u64,
@@ -178,7 +177,7 @@ impl Table {
         self.try_change(snapshot, &files, &change)
     }
 
-    /// One log entry. `None` where another writer was first.
+    /// One log entry. `None` if another writer was first.
     fn try_change(
         &self,
         snapshot: &SnapshotRef,
@@ -282,7 +281,7 @@ impl Table {
             added: Vec::new(),
             floodmarks: BTreeMap::new(),
         };
-        // Where one is gone, somebody else removes them too; what is left is found the next time.
+        // if one is gone, another process removes them too; the next call finds the rest
         Ok(if self.change(change, None)? { old.len() } else { 0 })
     }
 

@@ -48,7 +48,7 @@ impl Floodmark {
         Self { upto, steps: Vec::new() }
     }
 
-    /// True where the table has the samples of the record at `offset` that lie on `day`.
+    /// True if the table has the samples of the record at `offset` that lie on `day`.
     pub fn covers(&self, offset: u64, day: Date) -> bool {
         offset < self.upto || self.steps.iter().any(|step| offset < step.upto && day <= step.through)
     }
@@ -58,7 +58,7 @@ impl Floodmark {
         self.steps.first().map_or(self.upto, |step| step.upto)
     }
 
-    /// True where the table has all that a block up to `upto` has on days up to `through`.
+    /// True if the table has all that a block up to `upto` has on days up to `through`.
     fn has(&self, upto: u64, through: Date) -> bool {
         upto <= self.upto || self.steps.iter().any(|step| upto <= step.upto && through <= step.through)
     }
@@ -70,7 +70,7 @@ impl Floodmark {
         self.steps.insert(at, Step { upto, through });
     }
 
-    /// What the log says of it.
+    /// Reads it from the log.
     fn read(table: &Table, snapshot: &SnapshotRef, source: &str) -> Result<Read, TableError> {
         let upto = table.floodmark(snapshot, source)?;
         let (mut floodmark, mut noted) = (Self::at(upto.unwrap_or(0)), 0);
@@ -89,7 +89,7 @@ impl Floodmark {
     }
 }
 
-/// What the log says of a source.
+/// Floodmark of a source as the log has it.
 #[derive(Debug, Clone)]
 pub(super) struct Read {
     /// The floodmark itself, where there is one.
@@ -100,7 +100,7 @@ pub(super) struct Read {
 }
 
 impl Read {
-    /// True where a pass is in the table.
+    /// True if a pass is in the table.
     pub(super) fn has(&self, upto: u64, through: Date) -> bool {
         self.floodmark.has(upto, through)
     }
@@ -130,7 +130,7 @@ fn ids(source: &str, n: usize) -> [String; 2] {
 }
 
 impl Table {
-    /// Up to where a source is in the table, with passes, as of the version seen last; `None` where nothing of it is.
+    /// Up to where a source is in the table, with passes, as of the version seen last; `None` if nothing of it is.
     pub fn progress(&self, source: &str) -> Result<Option<Floodmark>, TableError> {
         let Read { upto, floodmark, .. } = Floodmark::read(self, &self.snapshot(), source)?;
         Ok((upto.is_some() || !floodmark.steps.is_empty()).then_some(floodmark))

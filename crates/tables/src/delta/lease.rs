@@ -31,7 +31,7 @@ const PULSE: &str = "pulse-";
 /// Time between two beats of a pulse.
 const PULSE_MS: i64 = 60_000;
 
-/// How long a pulse may stand still: ten beats.
+/// Time after which an unchanged pulse counts as dead: ten beats.
 pub const LEASE_MS: i64 = 10 * PULSE_MS;
 
 /// A writer's lease on the files that it stages.
@@ -44,7 +44,7 @@ pub struct Lease {
 }
 
 impl Table {
-    /// Takes a lease on the files of a stem that nobody has used before. `steady_ms` is of a clock that never jumps.
+    /// Takes a lease on the files of a new stem. `steady_ms` is of a clock that never jumps.
     pub fn lease(&self, stem: Stem, steady_ms: i64) -> Result<Lease, TableError> {
         let name = stem.to_string().into();
         let mut lease = Lease { location: self.location.clone(), stem, name, beat_ms: steady_ms };
@@ -59,7 +59,7 @@ impl Table {
         self.upload_as(date, &lease.stem, number, staging)
     }
 
-    /// Whether nobody has broken a lease.
+    /// True if a lease has not been broken.
     pub(super) fn has_lease(&self, name: &str) -> Result<bool, TableError> {
         let path = self.location.path(&format!("{BESIDE}/{LEASE}{name}"))?;
         match self.location.wait(self.location.store().head(&path)) {
@@ -121,7 +121,7 @@ type Stamp = (i64, Option<String>);
 pub(super) struct Held(Vec<String>);
 
 impl Held {
-    /// Whether one of them covers a file.
+    /// True if one of them covers a file.
     pub(super) fn covers(&self, file: &Path) -> bool {
         let name = file.filename().unwrap_or_default();
         self.0.iter().any(|lease| Stem::covers(lease, name))
@@ -155,7 +155,7 @@ impl Leases {
     }
 }
 
-/// What is there under one name.
+/// Lease and pulse of one name.
 #[derive(Debug, Default)]
 struct Found {
     is_lease: bool,

@@ -1,4 +1,4 @@
-//! What lies in the log's folder, and from where on it is whole.
+//! Files in the log's folder, and the version from which on they are complete.
 //!
 //! A table is its last checkpoint and every entry after that, or every entry there is. The library does not ask whether
 //! the entries begin where they must: where checkpoint and first entries are gone, a checksum file still gives it columns
@@ -12,7 +12,7 @@ use object_store::path::Path;
 use object_store::{ObjectMeta, ObjectStore, ObjectStoreExt};
 use serde_json::Value;
 
-/// What names the last checkpoint. It only saves a longer look.
+/// Hint at the last checkpoint, which only saves a longer listing.
 pub(super) const HINT: &str = "_last_checkpoint";
 
 /// Digits of a version in a file's name.
@@ -34,7 +34,7 @@ pub(super) struct LogFile {
     part: Part,
 }
 
-/// What a file is to its version.
+/// Role of a file in its version.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Part {
     Entry,
@@ -50,7 +50,7 @@ pub(super) struct Checkpoint<'a> {
     pub(super) files: Vec<&'a LogFile>,
 }
 
-/// What the hint says.
+/// Contents of the hint.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Hint {
     None,
@@ -109,7 +109,7 @@ impl Listing {
         })
     }
 
-    /// What came after a version. The hint is not looked at.
+    /// Files after a version, without the hint.
     pub(super) fn after(location: &Location, version: u64) -> Result<Self, TableError> {
         let (folder, store) = (location.path(FOLDER)?, location.store());
         let entry = location.path(&format!("{FOLDER}/{version:020}.json"))?;
@@ -130,7 +130,7 @@ impl Listing {
         Self { files, hint, is_empty: false }
     }
 
-    /// True where there is no log.
+    /// True if there is no log.
     pub(super) const fn is_empty(&self) -> bool {
         self.is_empty
     }
@@ -165,7 +165,7 @@ impl Listing {
         })
     }
 
-    /// The first entry after a checkpoint, or of all, that cannot be used; `None` where the log is whole from there on.
+    /// The first entry after a checkpoint, or of all, that cannot be used; `None` if the log is whole from there on.
     pub(super) fn gap(&self, checkpoint: Option<u64>) -> Option<Gap> {
         let first = checkpoint.map_or(0, |version| version + 1);
         let mut next = first;
@@ -182,7 +182,7 @@ impl Listing {
         (next <= last || next == 0).then_some(Gap::Missing(next, last))
     }
 
-    /// What is wrong with the hint, where something is.
+    /// Flaw of the hint, if any.
     pub(super) fn wrong_hint(&self) -> Option<String> {
         match self.hint {
             Hint::None => None,
@@ -210,7 +210,7 @@ impl Hint {
     }
 }
 
-/// What a file of the log is, by its name.
+/// Version and role of a file of the log, by its name.
 fn parse(name: &str) -> Option<(u64, Part)> {
     let (digits, rest) = name.split_at_checked(VERSION_DIGITS)?;
     let number = |digits: &str| {

@@ -17,7 +17,7 @@ use delta_kernel::{Engine, KernelError};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-/// What the log says of who wrote an entry.
+/// Writer's name in the log.
 pub(super) const ENGINE_INFO: &str = concat!("floodmark/", env!("CARGO_PKG_VERSION"));
 
 /// The log's folder in a table.
@@ -36,7 +36,7 @@ impl Table {
     }
 }
 
-/// Makes a table: its first version; `None` where another process was first.
+/// Makes a table: its first version; `None` if another process was first.
 pub(super) fn create(
     kind: &Kind,
     location: &Location,

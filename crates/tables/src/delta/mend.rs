@@ -6,9 +6,9 @@
 //!   checkpoints            20 ✓      40 ✗   ─▶ _damaged-…40-checkpoint-parquet-…
 //! ```
 //!
-//! Where the entries reach back to a sound checkpoint or to the first version, what is damaged is put aside under a name
-//! that no reader of Delta tables looks at, and the hint is dropped. Otherwise nothing is touched, and the error says what
-//! is wrong and what would help. Nothing is ever deleted but the hint.
+//! If the entries reach back to a sound checkpoint or to the first version, damaged files are renamed so that no reader of
+//! Delta tables looks at them, and the hint is dropped. Otherwise nothing is touched, and the error says what is wrong and
+//! what would help. Only the hint is ever deleted.
 
 use super::listing::{Checkpoint, Gap, HINT, Listing, LogFile};
 use super::log::{self, FOLDER};
@@ -16,7 +16,7 @@ use crate::error::TableError;
 use crate::read::{self, Depth};
 use crate::store::Location;
 
-/// How the names of files begin that were put aside.
+/// Prefix of the names of files that were put aside.
 const ASIDE: &str = "_damaged-";
 
 /// A checkpoint's file that cannot be read.
@@ -29,7 +29,7 @@ struct Damaged<'a> {
 pub(super) struct Mended {
     /// The version of the last checkpoint that can be used.
     pub(super) checkpoint: Option<u64>,
-    /// Whether something was put aside or dropped.
+    /// True if something was put aside or dropped.
     pub(super) any: bool,
 }
 
@@ -54,7 +54,7 @@ pub(super) fn mend(
     };
     let Some((file, reason)) = found else { return Ok(Mended { checkpoint, any: false }) };
     let Some(repairs) = location.repairs() else {
-        // Who only looks leaves all as it is. What is empty is no hindrance, as long as no hint names it.
+        // A read-only location is not changed. An empty checkpoint does no harm unless the hint names it.
         return match depth {
             Some(_) => {
                 Err(log::damaged(location, format!("{file} cannot be used: {reason}; a server mends it")))
@@ -99,7 +99,7 @@ fn examine<'a>(
     Ok((sound, damaged))
 }
 
-/// What is wrong with a checkpoint's file. Without a depth it is not opened.
+/// Flaw of a checkpoint's file, if any. Without a depth the file is not opened.
 pub(super) fn flaw(
     location: &Location,
     file: &LogFile,
@@ -120,13 +120,13 @@ pub(super) fn flaw(
 
 /// Gives a file a name that no reader of Delta tables takes for one of the log's: what it is now.
 fn put_aside(location: &Location, file: &LogFile) -> Result<String, TableError> {
-    // what was written again under its name, and is damaged again, is another file
+    // the time keeps a file apart that was rewritten under the same name and is damaged again
     let aside = format!("{ASIDE}{}-{}", file.name.replace('.', "-"), file.modified_ms);
     location.rename(&format!("{FOLDER}/{}", file.name), &format!("{FOLDER}/{aside}"))?;
     Ok(aside)
 }
 
-/// What an operator has to know where the entries do not reach back.
+/// Message for the operator if the entries do not reach back.
 fn beyond_repair(listing: &Listing, damaged: &[Damaged<'_>], gap: Gap) -> String {
     let Some(Damaged { file, reason }) = damaged.first() else {
         let hint = listing.wrong_hint().map(|reason| format!("; {HINT} cannot be used: {reason}"));

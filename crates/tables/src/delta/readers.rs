@@ -7,11 +7,11 @@ use object_store::path::Path;
 use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-/// Versions that are read, of all tables of a location.
+/// Versions that are being read, of all tables of a location.
 #[derive(Debug, Default)]
 pub(crate) struct Readers(Mutex<HashMap<Path, BTreeMap<u64, usize>>>);
 
-/// Somebody reads a version.
+/// A running read of one version.
 #[derive(Debug)]
 pub(super) struct Reading {
     readers: Arc<Readers>,
@@ -20,13 +20,13 @@ pub(super) struct Reading {
 }
 
 impl Readers {
-    /// Somebody begins to read a version of the table in that folder.
+    /// Registers a read of a version of the table in a folder.
     pub(super) fn begin(self: &Arc<Self>, table: &Path, version: u64) -> Reading {
         *self.lock().entry(table.clone()).or_default().entry(version).or_default() += 1;
         Reading { readers: Arc::clone(self), table: table.clone(), version }
     }
 
-    /// The oldest version of a table that somebody reads.
+    /// The oldest version of a table that is being read.
     pub(super) fn oldest(&self, table: &Path) -> Option<u64> {
         self.lock().get(table)?.keys().next().copied()
     }

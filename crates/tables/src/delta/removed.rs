@@ -54,7 +54,7 @@ impl Table {
     }
 }
 
-/// What is read of each action.
+/// Columns read of each action.
 fn schema() -> KernelResult<SchemaRef> {
     let remove = StructType::try_new([StructField::nullable(PATH, DataType::STRING)])?;
     Ok(Arc::new(StructType::try_new([StructField::nullable(REMOVE, remove)])?))

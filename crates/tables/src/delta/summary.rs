@@ -1,9 +1,9 @@
-//! What the log is to say of a new file.
+//! Facts about a new file for the log.
 
 use crate::date::Date;
 use model::TimeRange;
 
-/// What is known of a finished file without opening it.
+/// Facts about a finished file, known without opening it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct FileSummary {
     /// Its day.

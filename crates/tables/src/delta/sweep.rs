@@ -24,7 +24,7 @@
 //!
 //! - Where SWEPT is at most s, every sweep that listed the file puts its entry after n, and so after n + 1, if the writer
 //!   got that place. Then the sweep finds the file live.
-//! - Where the lease is still there, nobody had broken it when version n was read. A sweep whose entry is at n or
+//! - If the lease is still there, it had not been broken when version n was read. A sweep whose entry is at n or
 //!   before found the lease and left its files alone; one whose entry comes later finds them live.
 
 use super::lease::{LEASE_MS, Leases};
@@ -67,7 +67,7 @@ struct Dead {
     version: u64,
 }
 
-/// What a sweep came to.
+/// Result of a sweep.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Swept {
     /// Files deleted.
@@ -173,7 +173,7 @@ impl Sweeper {
     }
 }
 
-/// Who wrote a file that a sweep may delete.
+/// Writer of a file that a sweep may delete.
 enum Writer {
     Floodmark,
     Other,
@@ -203,7 +203,7 @@ fn live(table: &Table) -> Result<HashSet<Path>, TableError> {
 }
 
 impl Table {
-    /// Fails where one of `files` may have been swept, by what a version of the log says.
+    /// Fails if one of `files` may have been swept, by what a version of the log says.
     pub(super) fn check_staged<'a>(
         &self,
         snapshot: &SnapshotRef,

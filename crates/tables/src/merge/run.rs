@@ -1,4 +1,4 @@
-//! One of the files that are merged, in its share of the memory.
+//! One file of a merge, within its share of the memory.
 //!
 //! ```text
 //!   cursor ───────────────▶ merge       where it holds no more than its share
@@ -28,9 +28,9 @@ pub(crate) struct Run<R: Ranges> {
     ahead_bytes: usize,
     /// Behind the last row that was read.
     bookmark: Bookmark,
-    /// What was found behind the rows that were read ahead.
+    /// Error that follows the rows that were read ahead.
     failure: Option<TableError>,
-    /// What reading came to, the open cursor left out.
+    /// Counts of all closed cursors.
     stats: ReadStats,
 }
 
@@ -48,7 +48,7 @@ struct Row {
     labels: Box<[u8]>,
     key: SeriesKey,
     span: TimeRange,
-    /// `None` where they do not fit: such a row is the only one that was read ahead, and the bookmark is before it.
+    /// `None` if they do not fit: such a row is the only one that was read ahead, and the bookmark is before it.
     samples: Option<Samples>,
 }
 
@@ -92,7 +92,7 @@ impl<R: Ranges> Run<R> {
         }
     }
 
-    /// Goes to the next row; `false` where there is none. After an error there is none.
+    /// Moves to the next row; `false` at the end. After an error there is none.
     pub(crate) fn advance(&mut self) -> Result<bool, TableError> {
         if let State::Open(cursor, weighed) = &mut self.state {
             let more = cursor.advance();
@@ -148,7 +148,7 @@ impl<R: Ranges> Run<R> {
         let State::Open(mut cursor, _) = std::mem::replace(&mut self.state, State::Over) else {
             panic!("BUG: rows are read ahead from an open file");
         };
-        // what is read and not kept comes again
+        // a row that was read and not kept comes again
         let mut conflicts = cursor.stats().conflicts;
         let mut more = true;
         while more {
@@ -255,7 +255,7 @@ impl<R: Ranges> Run<R> {
         cursor + self.ahead_bytes + self.bookmark.memory_bytes()
     }
 
-    /// What reading came to so far.
+    /// Counts so far.
     pub(crate) fn stats(&self) -> ReadStats {
         let mut stats = self.stats;
         if let State::Open(cursor, _) = &self.state {
@@ -283,7 +283,7 @@ impl Row {
     }
 }
 
-/// Goes to the first row that was not read yet; `false` where there is none.
+/// Moves to the first row that was not read yet; `false` at the end.
 fn to_next<R: Ranges>(cursor: &mut Cursor<R>, bookmark: &Bookmark) -> Result<bool, TableError> {
     while cursor.advance()? {
         if !bookmark.is_past(cursor.labels(), cursor.span()) {

@@ -53,7 +53,7 @@ fn cut<const WIDTH: usize>(bytes: &[u8], out: &mut [u64; GROUP]) {
     });
 }
 
-/// The same of bytes that end with the group, or within it.
+/// As [`cut`], of bytes that end with the group or within it.
 #[cold]
 fn cut_end<const WIDTH: usize>(bytes: &[u8], out: &mut [u64; GROUP]) {
     let mut end = [0; group_bytes(WIDTH_MAX) + WORD];
@@ -79,7 +79,7 @@ mod tests {
                     bytes[at / 8] |= 1 << (at % 8);
                 }
             }
-            // what follows does not matter, nor whether anything does
+            // any bytes may follow, or none
             for behind in [0, 1, WORD - 1, WORD, 100] {
                 let mut out = [0; GROUP];
                 unpack(&[&bytes[..], &vec![0xff; behind]].concat(), width, &mut out);

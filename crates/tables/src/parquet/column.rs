@@ -23,7 +23,7 @@ const UNKNOWN: Damage = "a value is not in its dictionary";
 pub(crate) struct Chunk {
     /// Its pages, one after the other.
     pub(crate) bytes: Bytes,
-    /// Rows of the row group, and what of it the column has: as many values and nulls.
+    /// Rows of the row group; values and nulls of the column.
     pub(crate) rows: usize,
     pub(crate) levels: usize,
 }
@@ -69,12 +69,12 @@ impl Chunk {
         self.one_a_row(all)
     }
 
-    /// Likewise some that may be null.
+    /// Nullable integers of 64 bits, one for each row.
     pub(crate) fn optional_longs(&self) -> Result<Vec<Option<i64>>, Damage> {
         self.optional(delta)
     }
 
-    /// Likewise integers of 32 bits, from a dictionary.
+    /// Nullable integers of 32 bits from a dictionary, one for each row.
     pub(crate) fn optional_ints(&self) -> Result<Vec<Option<i64>>, Damage> {
         let mut dictionary = Vec::new();
         self.optional(|page, len, out| {
@@ -161,7 +161,7 @@ impl Chunk {
             flags(page.levels()?, levels, &mut defined)?;
             for (repeated, defined) in repeated.iter().zip(&defined) {
                 match (*repeated, begun) {
-                    // where a list begins, the one before it ends
+                    // the start of a list ends the one before it
                     (0, true) => ends.push(entries),
                     (0, false) => begun = true,
                     (_, true) => {}
@@ -177,7 +177,7 @@ impl Chunk {
         Ok((texts, self.one_a_row(ends)?))
     }
 
-    /// Texts in lists, wherever these end.
+    /// Texts in lists, without the ends of the lists.
     pub(crate) fn listed(&self) -> Result<Texts, Damage> {
         let mut all = Vec::new();
         let mut texts = self.each_listed(|_, codes| all.extend_from_slice(codes))?;
@@ -215,7 +215,7 @@ pub(crate) struct Texts {
 }
 
 impl Texts {
-    /// How many different ones there are.
+    /// Number of distinct texts.
     pub(crate) fn len(&self) -> usize {
         self.ends.len()
     }

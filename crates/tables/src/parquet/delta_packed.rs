@@ -1,4 +1,4 @@
-//! Integers in Parquet's encoding `DELTA_BINARY_PACKED`, to be read from anywhere in the middle.
+//! Integers in Parquet's encoding `DELTA_BINARY_PACKED`, with random access.
 //!
 //! ```text
 //!   header: values in a block, miniblocks in a block, values, first value
@@ -18,15 +18,14 @@ const MINIBLOCKS_OF: [usize; 2] = [GROUP, 2 * GROUP];
 /// Miniblocks in a block.
 const MINIBLOCKS_MAX: usize = 16;
 
-/// What is seen of the values while they are opened, some at a time: the first one, and the differences of the others
-/// to those before them.
+/// Part of the values as they are opened: the first one, or differences to the value before.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Steps<'a> {
     /// The first value.
     First(i64),
-    /// So many steps of so much.
+    /// A number of equal steps.
     Alike(usize, i64),
-    /// Steps of so much and, each, so much more.
+    /// Steps as the least one and the excess of each.
     Each(i64, &'a [u64]),
 }
 
@@ -40,7 +39,7 @@ pub(crate) struct Packed {
     /// Values in a miniblock, and miniblocks in a block.
     miniblock: usize,
     miniblocks: usize,
-    /// True where all blocks are there.
+    /// True if all blocks are there.
     whole: bool,
 }
 
@@ -48,15 +47,15 @@ pub(crate) struct Packed {
 struct Block {
     /// The value before the block's first.
     before: i64,
-    /// Where the block begins; [`LEFT_OUT`] where it is not there.
+    /// Offset of the block; [`LEFT_OUT`] if it was dropped.
     at: u32,
 }
 
 const LEFT_OUT: u32 = u32::MAX;
 
 impl Packed {
-    /// Opens the `len` values that `bytes` hold from `at` on, and shows them to `see`, in order, where somebody wants to see
-    /// them. `None` where they are not what the encoding says.
+    /// Opens the `len` values that `bytes` hold from `at` on, and passes them to `see`, in order. Returns `None` if the bytes are
+    /// not valid in this encoding.
     pub(crate) fn open(
         bytes: Vec<u8>,
         at: usize,
@@ -93,7 +92,7 @@ impl Packed {
         Some(packed)
     }
 
-    /// How many values there are.
+    /// Number of values.
     pub(crate) const fn len(&self) -> usize {
         self.len
     }
@@ -128,7 +127,7 @@ impl Packed {
         Self { bytes: bytes.into(), blocks, whole: false, ..self }
     }
 
-    /// True where no block with values of `range` was left out.
+    /// True if no block with values of `range` was left out.
     pub(crate) fn holds(&self, range: &Range<usize>) -> bool {
         self.whole || self.blocks[self.blocks_of(range)].iter().all(|block| block.at != LEFT_OUT)
     }

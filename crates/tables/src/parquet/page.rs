@@ -1,10 +1,10 @@
-//! A page as it is in the file: its header, and its bytes unpacked.
+//! A page of a Parquet file: its header, and its bytes decompressed.
 //!
 //! ```text
 //!   header (Thrift) │ zstd: repetition levels │ definition levels │ values
 //! ```
 //!
-//! Levels are where lists and nulls are, each kind with its length before it. Sources: "Data Pages" in the Parquet format's
+//! Levels say where lists and nulls are; each kind is preceded by its length. Sources: "Data Pages" in the Parquet format's
 //! `README.md`, and `PageHeader` in its `parquet.thrift`.
 
 use crate::kind::PAGE_BYTES;
@@ -13,7 +13,7 @@ use std::cell::RefCell;
 use stdx::varint::{self, unzigzag};
 use zstd::bulk::Decompressor;
 
-/// A page beyond this is damaged: a writer goes beyond its limit by a row at the most, and that has samples of a day.
+/// Size beyond which a page is damaged: a writer exceeds its limit by at most one row, which has at most a day of samples.
 const UNPACKED_BYTES_MAX: usize = PAGE_BYTES + (32 << 20);
 
 /// Structs in structs of a header, at the most.
@@ -22,12 +22,12 @@ const THRIFT_DEPTH_MAX: usize = 8;
 pub(crate) const DATA_PAGE: i64 = 0;
 pub(crate) const DICTIONARY_PAGE: i64 = 2;
 
-/// Why a page cannot be what its file says.
+/// Reason why a page cannot be what its file says.
 pub(crate) type Damage = &'static str;
 
 pub(crate) const OTHER_ENCODING: Damage = "a page has another encoding than its column";
 
-/// Takes bytes off that have their length before them.
+/// Takes bytes that are preceded by their length.
 pub(crate) fn sized<'a>(bytes: &mut &'a [u8]) -> Option<&'a [u8]> {
     let (len, rest) = bytes.split_first_chunk::<4>()?;
     let (taken, rest) = rest.split_at_checked(u32::from_le_bytes(*len) as usize)?;
@@ -45,7 +45,7 @@ thread_local! {
 pub(crate) struct Unpacked {
     pub(crate) header: Header,
     pub(crate) bytes: Vec<u8>,
-    /// Where in `bytes` that begins which has not been taken yet: levels, then values.
+    /// Offset in `bytes` of what has not been taken yet: levels, then values.
     pub(crate) at: usize,
 }
 
@@ -79,13 +79,13 @@ impl Unpacked {
         Ok(levels)
     }
 
-    /// What has not been taken.
+    /// The remaining bytes.
     pub(crate) fn rest(&self) -> &[u8] {
         &self.bytes[self.at..]
     }
 }
 
-/// What a page's header says, of what is needed. Source: `PageHeader` in the Parquet format's `parquet.thrift`.
+/// Fields of a page's header that are needed. Source: `PageHeader` in the Parquet format's `parquet.thrift`.
 #[derive(Debug, Default)]
 pub(crate) struct Header {
     pub(crate) kind: i64,
@@ -96,7 +96,7 @@ pub(crate) struct Header {
     pub(crate) encoding: i64,
 }
 
-/// How the values of a page are encoded.
+/// Encoding of the values of a page.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Encoded {
     Plain,
@@ -114,7 +114,7 @@ impl Header {
             [1] => header.kind = value,
             [2] => header.unpacked = value,
             [3] => header.packed = value,
-            // of a data page, of a dictionary
+            // 5: data page, 7: dictionary page
             [5 | 7, 1] => header.levels = value,
             [5 | 7, 2] => header.encoding = value,
             _ => {}

@@ -14,7 +14,7 @@ use stdx::varint;
 /// Bits of a number, at the most.
 const WIDTH_MAX: u8 = 32;
 
-/// Appends the `len` places in a dictionary that a page's values are. `None` where the bytes hold fewer.
+/// Appends the `len` places in a dictionary that a page's values are. `None` if the bytes hold fewer.
 pub(crate) fn places(values: &[u8], len: usize, out: &mut Vec<u32>) -> Option<()> {
     // a page without values has not even their width
     if len == 0 {
@@ -24,7 +24,7 @@ pub(crate) fn places(values: &[u8], len: usize, out: &mut Vec<u32>) -> Option<()
     decode(bytes, *width, len, out)
 }
 
-/// Appends `len` numbers of `width` bits. `None` where the bytes hold fewer.
+/// Appends `len` numbers of `width` bits. `None` if the bytes hold fewer.
 pub(crate) fn decode(bytes: &[u8], width: u8, len: usize, out: &mut Vec<u32>) -> Option<()> {
     each_run(bytes, width, len, |run, count| match run {
         Run::Alike(number) => out.extend(std::iter::repeat_n(number, count)),
@@ -34,7 +34,7 @@ pub(crate) fn decode(bytes: &[u8], width: u8, len: usize, out: &mut Vec<u32>) ->
     })
 }
 
-/// The sum of `len` numbers of one bit. `None` where the bytes hold fewer.
+/// The sum of `len` numbers of one bit. `None` if the bytes hold fewer.
 pub(crate) fn ones(bytes: &[u8], len: usize) -> Option<usize> {
     let mut sum = 0;
     each_run(bytes, 1, len, |run, count| match run {
@@ -72,7 +72,7 @@ pub(crate) struct Places {
     runs: Box<[Start]>,
 }
 
-/// Where a run begins: its first number, and its bytes.
+/// Start of a run: its first number, and its bytes.
 #[derive(Debug)]
 struct Start {
     first: u32,
@@ -80,7 +80,7 @@ struct Start {
 }
 
 impl Places {
-    /// Opens the `len` places that `bytes` hold from `at` on. `None` where they hold fewer, or one that is not below `bound`.
+    /// Opens the `len` places that `bytes` hold from `at` on. `None` if they hold fewer, or one that is not below `bound`.
     pub(crate) fn open(bytes: Vec<u8>, at: usize, len: usize, bound: usize) -> Option<Self> {
         u32::try_from(len.max(bytes.len())).ok()?;
         let mut rest = bytes.get(at..)?;
@@ -107,7 +107,7 @@ impl Places {
         Some(Self { bytes: bytes.into(), width, len, runs: runs.into() })
     }
 
-    /// How many places there are.
+    /// Number of places.
     pub(crate) const fn len(&self) -> usize {
         self.len
     }
@@ -162,7 +162,7 @@ impl<'a> Run<'a> {
             return fits.then_some((Self::Alike(number), count));
         }
         let packed = *bytes;
-        // they come by eight
+        // packed in groups of eight
         (_, *bytes) = packed.split_at_checked(count.checked_mul(usize::from(width))?)?;
         Some((Self::Packed(packed), count.checked_mul(8)?))
     }
@@ -258,7 +258,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_cut_short_is_told() {
+    fn truncated_files_are_reported() {
         assert_eq!(all(&[2 << 1, 5], 3, 3), None);
         assert_eq!(all(&[2 << 1], 3, 2), None);
         assert_eq!(all(&[3, 1, 1], 3, 8), None);

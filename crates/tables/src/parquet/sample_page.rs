@@ -1,8 +1,7 @@
 //! One page of samples: fetched, unpacked and checked once, then read from many times.
 //!
-//! How many samples each row has is known (from the row-group index), so levels are passed over. What is kept is the
-//! values, as they are encoded: a page takes the memory of its bytes and some for finding places in them, whatever
-//! number of values it says to have.
+//! The row-group index says how many samples each row has, so levels are skipped. Values are kept as they are encoded: a
+//! page takes the memory of its bytes and some for random access, whatever number of values it claims to have.
 
 use super::delta_packed::{Packed, Steps};
 use super::page::{DATA_PAGE, DICTIONARY_PAGE, Damage, Encoded, OTHER_ENCODING, Unpacked};
@@ -10,7 +9,7 @@ use super::rle::Places;
 use std::ops::Range;
 use std::sync::Arc;
 
-/// What a page holds.
+/// An open page of samples.
 #[derive(Debug)]
 pub struct SamplePage {
     values: Values,
@@ -24,15 +23,14 @@ enum Values {
     Coded(Places, Arc<SamplePage>),
 }
 
-/// What is known of a page before it is opened.
+/// Contents of a page according to the row-group index.
 #[derive(Debug)]
 pub(crate) struct Expected {
     /// Values and nulls.
     pub(crate) levels: usize,
     /// Values.
     pub(crate) values: usize,
-    /// Where each row of times ends, by its place among the values, and what its first and its last are. Empty for
-    /// other columns.
+    /// End of each row of timestamps, as an index into the values, with its first and last timestamp. Empty for other columns.
     pub(crate) rows: Vec<(usize, i64, i64)>,
 }
 
@@ -120,7 +118,7 @@ impl SamplePage {
         }
     }
 
-    /// True where it has so many values, of that kind.
+    /// True if it has so many values, of that kind.
     pub(crate) fn has(&self, floats: bool, len: usize) -> bool {
         match &self.values {
             Values::Integers(packed) => !floats && packed.len() == len,
@@ -129,7 +127,7 @@ impl SamplePage {
         }
     }
 
-    /// True where nothing of the range was left out.
+    /// True if nothing of the range was left out.
     pub(crate) fn holds(&self, range: &Range<usize>) -> bool {
         match &self.values {
             Values::Integers(packed) => packed.holds(range),
@@ -154,7 +152,7 @@ struct Ascending<'a> {
     /// Times so far, and the last of them.
     at: usize,
     last: i64,
-    /// True where the next time is the first of a row.
+    /// True if the next time is the first of a row.
     begins: bool,
     broken: bool,
 }
@@ -211,7 +209,7 @@ impl Ascending<'_> {
         self.pass(1);
     }
 
-    /// Sees that `len` times of the row follow, after steps of this sum, and with these bits in any of [`less_one`].
+    /// Checks that `len` times of the row follow, after steps of this sum, and with these bits in any of [`less_one`].
     fn go_on(&mut self, len: usize, sum: i64, bits: u64) {
         let last = self.last.checked_add(sum).filter(|_| bits >> STEP_BITS == 0);
         self.broken |= last.is_none();

@@ -1,6 +1,6 @@
-//! Footers of files, hot byte ranges, and what was made of them, within a bound.
+//! LRU cache of footers, hot byte ranges, row-group indexes and open pages, bounded in bytes.
 //!
-//! Files never change under their name, so nothing here is ever stale. What was used longest ago goes first.
+//! Files never change under their name, so no entry is ever stale. Eviction is least recently used first.
 
 use crate::error::TableError;
 use crate::kind::Kind;
@@ -17,7 +17,7 @@ const ENTRY_BYTES: usize = 200;
 /// Bytes of a small file's footer in memory, page indexes included.
 const FOOTER_BYTES: usize = 16 << 10;
 
-/// What many queries read again and again. Shared by all tables.
+/// Cache of footers, byte ranges, indexes and pages, shared by all tables.
 #[derive(Debug)]
 pub struct Cache {
     limit_bytes: usize,
@@ -33,7 +33,7 @@ struct Inner {
     stats: CacheStats,
 }
 
-/// What a cache did.
+/// Counts of a cache.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct CacheStats {
     /// Bytes held now.
@@ -77,7 +77,7 @@ impl Cache {
         Self { limit_bytes, inner: Mutex::new(Inner::default()) }
     }
 
-    /// What it holds and did.
+    /// Counts so far.
     pub fn stats(&self) -> CacheStats {
         self.lock().stats
     }
@@ -157,7 +157,7 @@ pub(crate) struct CachedFile {
     files: usize,
     /// All of its bytes, where they were fetched ahead.
     whole: Option<Bytes>,
-    /// Whether anything of it is put into the cache.
+    /// True if what is read of it is put into the cache.
     keeps: bool,
 }
 

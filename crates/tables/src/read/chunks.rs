@@ -56,8 +56,8 @@ pub(super) fn fetch_chunks<const N: usize>(
     }))
 }
 
-/// Where a column of a row group is in the file, and how many values and nulls it has; `None` where the file has no such
-/// column, one that is nested otherwise, or one that is not as long as the row group.
+/// Byte range of a column of a row group, and its number of values and nulls. `None` if the file has no such column, or if it
+/// is nested otherwise or not as long as the row group.
 fn place(footer: &Footer, group: usize, column: Column) -> Option<(Range<u64>, usize)> {
     let schema = footer.parquet().file_metadata().schema_descr();
     let leaf = schema.columns().iter().position(|leaf| leaf.path().parts() == column.path)?;

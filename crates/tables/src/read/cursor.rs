@@ -1,7 +1,7 @@
 //! Walks the wanted rows of one file, in the file's order.
 //!
-//! Where a row group has an index, rows come by that ([`indexed`]). Else they are decoded as they come
-//! ([`stream`]), and where a row group is read for the second time, or most of it at once, an index is made.
+//! Rows of a row group with an index are looked up in it ([`indexed`](super::indexed)). Otherwise they are decoded in order
+//! ([`stream`](super::stream)). An index is built when a row group is read for the second time, or most of it at once.
 
 use super::foreign::Foreign;
 use super::index::RowGroupIndex;
@@ -32,19 +32,19 @@ pub struct Cursor<R: Ranges> {
     footer: Arc<Footer>,
     select: Arc<Select>,
     window_bytes: usize,
-    /// Row groups that are left to read, and their rows that may match; `None` before the first row was asked for.
+    /// Row groups still to read, with the rows that may match; `None` before the first row.
     groups: Option<VecDeque<(usize, Vec<Range<usize>>)>>,
     part: Part,
     order: Order,
     pace: Pace,
     stats: ReadStats,
-    /// Where it begins.
+    /// Its start.
     from: Bookmark,
-    /// How often something was fetched or decoded: in between, what it holds does not grow.
+    /// Number of fetches and decodings: its memory does not grow in between.
     loads: u64,
 }
 
-/// Where a file is to be read on, with another cursor.
+/// Position from which another cursor continues a file.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Bookmark {
     /// The next row is this one, or comes after it: its row group, and its number there.
@@ -138,7 +138,7 @@ impl<R: Ranges> Cursor<R> {
         self.file
     }
 
-    /// How often something was fetched or decoded.
+    /// Number of fetches and decodings.
     pub(crate) const fn loads(&self) -> u64 {
         self.loads
     }
@@ -153,7 +153,7 @@ impl<R: Ranges> Cursor<R> {
         self.file.name()
     }
 
-    /// Goes to the next row; `false` where there is none. After an error there is none.
+    /// Moves to the next row; `false` at the end. After an error there is none.
     pub fn advance(&mut self) -> Result<bool, TableError> {
         let end = match self.pace.check(&self.select.stop, 0) {
             Ok(()) if self.step() => return Ok(true),
@@ -170,7 +170,7 @@ impl<R: Ranges> Cursor<R> {
         end
     }
 
-    /// Goes to the next row where it is there already.
+    /// Moves to the next row where it is there already.
     fn step(&mut self) -> bool {
         match &mut self.part {
             Part::None | Part::Foreign(_) => false,
@@ -179,7 +179,7 @@ impl<R: Ranges> Cursor<R> {
         }
     }
 
-    /// Goes to the next row that is not there yet.
+    /// Moves to the next row that is not there yet.
     fn fill(&mut self) -> Result<bool, TableError> {
         self.loads += 1;
         loop {
@@ -229,7 +229,7 @@ impl<R: Ranges> Cursor<R> {
         self.part = Part::Foreign(Box::new(Foreign::new(self.window_bytes, from)));
     }
 
-    /// Begins with a row group; true where it stands on its first row.
+    /// Begins with a row group; true if it stands on its first row.
     fn begin(&mut self, group: usize, rows: Vec<Range<usize>>) -> Result<bool, TableError> {
         if let Some(index) = row_group_index(&self.file, &self.footer, group, &rows)? {
             let mut wanted = index.select(&self.select)?;
@@ -257,8 +257,8 @@ impl<R: Ranges> Cursor<R> {
         Ok(false)
     }
 
-    /// Gives the texts that are asked for of all wanted rows to `each`, which says whether it wants more; one may come
-    /// more than once. The cursor is at its end then. `false` where it wanted no more.
+    /// Gives label names or values of all wanted rows to `each`, possibly more than once, until it returns `false`; then so
+    /// does this. The cursor is at its end afterwards.
     pub fn scan_labels(
         &mut self,
         what: LabelScan<'_>,
@@ -295,8 +295,8 @@ impl<R: Ranges> Cursor<R> {
         Ok(more)
     }
 
-    /// True for a row group of which every row is wanted, and that is read for the first time: its columns tell what there
-    /// is sooner than an index.
+    /// True for a row group that is wanted whole and read for the first time: reading its label columns is faster than
+    /// building an index.
     fn scans_labels_whole(&self, group: usize) -> bool {
         let Self { file, footer, select, .. } = self;
         footer.is_ours()
@@ -306,7 +306,7 @@ impl<R: Ranges> Cursor<R> {
             && file.kept(Place::Index(group)).is_none()
     }
 
-    /// [Scans](Self::scan_labels) what the rows of a row group have that has no index.
+    /// As [`Self::scan_labels`], of a row group without an index.
     fn scan_rows(
         &mut self,
         group: usize,
@@ -320,7 +320,7 @@ impl<R: Ranges> Cursor<R> {
         self.scan_rest(what, each)
     }
 
-    /// [Scans](Self::scan_labels) what the rows have that are still to come.
+    /// As [`Self::scan_labels`], of the rows still to come.
     fn scan_rest(
         &mut self,
         what: LabelScan<'_>,
@@ -399,7 +399,7 @@ impl<R: Ranges> Cursor<R> {
         }
     }
 
-    /// What it came to so far.
+    /// Counts so far.
     pub const fn stats(&self) -> ReadStats {
         self.stats
     }

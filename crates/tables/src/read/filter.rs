@@ -34,7 +34,7 @@ pub(super) fn row_filter(metadata: &ParquetMetaData, select: &Arc<Select>) -> Ro
     RowFilter::new(vec![Box::new(predicate)])
 }
 
-/// Which rows of a batch are wanted. It fails where the read is to end, too.
+/// Marks the wanted rows of a batch. Fails if the read was cancelled, too.
 pub(super) fn matching(batch: &RecordBatch, select: &Select) -> Result<BooleanArray, ArrowError> {
     select.stop.check().map_err(interrupted)?;
     let mut keep = vec![true; batch.num_rows()];

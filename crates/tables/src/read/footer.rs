@@ -1,4 +1,4 @@
-//! Footers of Parquet files: what a file says of its row groups, columns and pages.
+//! Footers of Parquet files.
 
 use super::{Ranges, fetch, guarded};
 use crate::error::TableError;
@@ -28,7 +28,7 @@ pub struct Footer {
     pub(super) metadata: ArrowReaderMetadata,
     kind: &'static Kind,
     is_foreign: bool,
-    /// Whether its format version is one of the kind's.
+    /// True if its format version is one of the kind's.
     is_known: bool,
 }
 
@@ -78,7 +78,7 @@ impl Footer {
         self.kind
     }
 
-    /// True where another program made the file: its rows come in any order.
+    /// True if another program made the file: its rows come in any order.
     pub(crate) const fn is_foreign(&self) -> bool {
         self.is_foreign
     }
@@ -87,7 +87,7 @@ impl Footer {
         self.metadata.metadata()
     }
 
-    /// True where our own writer made the file in a format that [`crate::parquet`] decodes.
+    /// True if our own writer made the file in a format that [`crate::parquet`] decodes.
     pub(super) const fn is_ours(&self) -> bool {
         self.is_known
     }
@@ -97,7 +97,7 @@ impl Footer {
         usize::try_from(self.parquet().row_group(group).num_rows()).unwrap_or(0)
     }
 
-    /// Where the pages of a column of a row group are, where the file says it.
+    /// Locations of the pages of a column of a row group, if the file has an offset index.
     pub(super) fn pages(&self, group: usize, leaf: usize) -> Option<&[PageLocation]> {
         let index = self.parquet().offset_index()?.get(group)?.get(leaf)?;
         Some(index.page_locations())
@@ -134,7 +134,7 @@ fn format_version(metadata: &ParquetMetaData) -> Option<u32> {
     entries.find(|entry| entry.key == kind::FORMAT_KEY)?.value.as_deref()?.parse().ok()
 }
 
-/// How much of a file is looked at.
+/// How much of a file to check.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Depth {
     /// The footer: a file that was cut short has none.
@@ -143,7 +143,7 @@ pub(crate) enum Depth {
     Rows,
 }
 
-/// Sees that a file can be read.
+/// Checks that a file can be read.
 pub(crate) fn check(file: &dyn Ranges, depth: Depth) -> Result<(), TableError> {
     guarded(file.name(), || {
         read(file, PageIndexPolicy::Skip)?;

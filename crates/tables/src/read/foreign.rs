@@ -66,7 +66,7 @@ impl PartialOrd for InTables {
     }
 }
 
-/// Where a row stands.
+/// Position of a row.
 #[derive(Debug, Clone, Copy)]
 struct Place {
     span: TimeRange,
@@ -99,7 +99,7 @@ pub(super) struct Foreign {
     window_bytes: usize,
     /// Series before this one are passed over.
     from: Option<InTables>,
-    /// What the last pass kept and is still to come.
+    /// Series that the last pass kept and that are still to come.
     series: BTreeMap<InTables, Series>,
     /// The last series that was taken from there.
     after: Option<InTables>,
@@ -126,7 +126,7 @@ impl Foreign {
         }
     }
 
-    /// Goes to the next row; `false` where there is none.
+    /// Moves to the next row; `false` at the end.
     pub(super) fn advance(
         &mut self,
         file: &dyn Ranges,

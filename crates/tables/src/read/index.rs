@@ -1,4 +1,5 @@
-//! What is known of each row of a row group but its samples: made once of its small columns, and kept in the cache.
+//! Row-group index: everything about the rows of a row group but their samples. Built once from the small columns, and kept
+//! in the cache.
 //!
 //! ```text
 //!   pairs    job="api"  job="db"  pod="a"  …     each once, by name and then by value
@@ -34,14 +35,14 @@ pub struct RowGroupIndex {
     pair_ends: Box<[u32]>,
     keys: Box<[SeriesKey]>,
     spans: Box<[TimeRange]>,
-    /// How many samples there are up to each row's end, and how many of them have a decimal form.
+    /// Samples up to each row's end, and those of them in decimal form.
     samples_ends: Box<[u32]>,
     decimals_ends: Box<[u32]>,
     /// The exponent of each row's values; [`FLOATS`] where they have none.
     exponents: Box<[u8]>,
-    /// What is to be added to the mantissas of each row.
+    /// Addend of the mantissas of each row.
     bases: Box<[i64]>,
-    /// What all rows overlap: from the last start to the first end.
+    /// Range that all rows overlap: from the last start to the first end.
     common: TimeRange,
 }
 
@@ -56,7 +57,7 @@ struct Name {
 }
 
 impl RowGroupIndex {
-    /// How many rows there are.
+    /// Number of rows.
     pub(super) const fn rows(&self) -> usize {
         self.keys.len()
     }
@@ -68,7 +69,7 @@ impl RowGroupIndex {
         }
     }
 
-    /// True where two rows are of one series.
+    /// True if two rows are of one series.
     pub(super) fn same_series(&self, a: usize, b: usize) -> bool {
         self.pairs_of(a) == self.pairs_of(b)
     }
@@ -81,12 +82,12 @@ impl RowGroupIndex {
         self.spans[row]
     }
 
-    /// Base and exponent of a row's values; `None` where they are floats.
+    /// Base and exponent of a row's values; `None` if they are floats.
     pub(super) fn decimal(&self, row: usize) -> Option<(i64, u8)> {
         Some((self.bases[row], self.exponents[row])).filter(|(_, exponent)| *exponent != FLOATS)
     }
 
-    /// How many samples there are in the rows before `row`, of them how many with a decimal form.
+    /// Samples in the rows before `row`, and those of them in decimal form.
     pub(super) fn samples_before(&self, row: usize) -> (usize, usize) {
         let last = row.checked_sub(1);
         last.map_or((0, 0), |last| (self.samples_ends[last] as usize, self.decimals_ends[last] as usize))
@@ -148,7 +149,7 @@ impl RowGroupIndex {
         if !test("") {
             return self.with(&matcher.label, stop, test).map(Some);
         }
-        // who does not have the label passes: leave out those who have it with a value that does not
+        // rows without the label pass: leave out those whose value does not
         let others = self.with(&matcher.label, stop, |value| !test(value))?;
         Ok((!others.is_empty()).then(|| without(self.rows() as u32, &others)))
     }
@@ -176,7 +177,7 @@ impl RowGroupIndex {
         range.start_ms <= self.common.end_ms && range.end_ms >= self.common.start_ms
     }
 
-    /// True where every row is wanted.
+    /// True if every row is wanted.
     fn takes_all(&self, select: &Select) -> bool {
         select.takes_all_series() && self.all_overlap(select.range)
     }
@@ -196,7 +197,7 @@ impl RowGroupIndex {
         Ok(())
     }
 
-    /// Likewise each value of one label.
+    /// Gives each value of one label of the selected rows to `each`.
     pub(super) fn label_values(
         &self,
         label: &str,
@@ -213,7 +214,7 @@ impl RowGroupIndex {
         Ok(())
     }
 
-    /// Which pairs the rows have.
+    /// Marks the pairs that the rows have.
     fn marked(&self, rows: &[u32]) -> Vec<bool> {
         let mut marked = vec![false; self.text_ends.len()];
         for row in rows {
@@ -248,13 +249,13 @@ fn part(ends: &[u32], i: usize) -> Range<usize> {
     i.checked_sub(1).map_or(0, |before| ends[before] as usize)..ends[i] as usize
 }
 
-/// What is in both of two ascending lists.
+/// Intersection of two ascending lists.
 fn both(a: &[u32], b: &[u32]) -> Vec<u32> {
     let (few, many) = if a.len() < b.len() { (a, b) } else { (b, a) };
     let mut rest = many;
     let mut kept = Vec::with_capacity(few.len());
     for row in few {
-        // what is far apart is jumped over
+        // gallop over long gaps
         let mut step = 1;
         while step < rest.len() && rest[step] < *row {
             step *= 2;

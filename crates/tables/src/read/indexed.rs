@@ -1,5 +1,4 @@
-//! Rows of a row group by its index: no row is looked at but the wanted ones, and of their pages no more is decoded
-//! than the blocks that reach into the range.
+//! Rows of a row group that its index selects. Of their pages only the blocks that overlap the range are decoded.
 
 use super::index::RowGroupIndex;
 use super::{Footer, Kept, Once, Place, Ranges, ReadStats, fetch, prune};
@@ -17,7 +16,7 @@ use std::sync::Arc;
 pub(super) struct Indexed {
     group: usize,
     index: Arc<RowGroupIndex>,
-    /// The wanted rows, ascending; how many of them have been come to, and up to which one the pages are there.
+    /// The wanted rows, ascending; the number of rows passed, and the number of rows whose pages are open.
     rows: Vec<u32>,
     next: usize,
     ready: usize,
@@ -57,7 +56,7 @@ struct PagePlace {
 struct Missing {
     column: usize,
     page: usize,
-    /// True where it was kept for other rows.
+    /// True if it was kept for other rows.
     partly: bool,
 }
 
@@ -92,7 +91,7 @@ impl Indexed {
         })
     }
 
-    /// Goes to the next row; `false` where there is none. [`Self::load`] comes first where it [`Self::is_dry`].
+    /// Moves to the next row; `false` at the end. [`Self::load`] comes first where it [`Self::is_dry`].
     pub(super) fn step(&mut self) -> bool {
         let Some(row) = self.rows.get(self.next).map(|row| *row as usize) else { return false };
         let known = self.next.checked_sub(1).map(|last| self.rows[last] as usize);
@@ -104,7 +103,7 @@ impl Indexed {
         true
     }
 
-    /// True where the next row's pages are not there.
+    /// True if the next row's pages are not open.
     pub(super) const fn is_dry(&self) -> bool {
         self.next == self.ready && self.next < self.rows.len()
     }
@@ -206,7 +205,7 @@ impl Indexed {
             FLOATS => SamplePage::floats(bytes, &expected, column.dictionary.as_ref())?,
             _ => SamplePage::integers(bytes, &expected)?,
         };
-        // a page of which other rows are asked for than before is kept whole
+        // a page that was read for other rows before is kept whole
         Ok(match missing.partly {
             true => page,
             false => page.only(wanted_values(&self.index, &self.rows, missing.column, &rows)),
@@ -223,7 +222,7 @@ impl Indexed {
         &self.columns.as_ref().expect("BUG: samples are read where they were selected")[column]
     }
 
-    /// Has the dictionary of the floats there, where they have one.
+    /// Loads the dictionary of the floats, if they have one.
     fn load_dictionary(
         &mut self,
         file: &dyn Ranges,
@@ -253,7 +252,7 @@ impl Indexed {
         let end = read.partition_point(|t| *t <= range.end_ms).max(skipped);
         samples.timestamps.truncate(before + end);
         samples.timestamps.drain(before..before + skipped);
-        // where in the row the wanted samples are
+        // the wanted samples, as indexes into the row
         let wanted = part.start - own.start + skipped..part.start - own.start + end;
         let mut mantissas = std::mem::take(&mut self.mantissas);
         let (page, own) = self.open_page(values_of(&self.index, row), row);
@@ -291,7 +290,7 @@ impl Indexed {
 }
 
 impl Column {
-    /// `None` where the file does not say where its pages are, or says what cannot be.
+    /// `None` if the file does not say where its pages are, or says what cannot be.
     fn new(footer: &Footer, group: usize, name: &str) -> Option<Self> {
         let leaf = prune::leaf(footer.parquet(), name)?;
         let pages = footer.pages(group, leaf)?.iter().map(|page| {
@@ -323,7 +322,7 @@ impl Column {
         (range.end - range.start) as f64 * self.growth
     }
 
-    /// Where a page is among those that are open, or would be.
+    /// Position of a page among the open ones, or of its insertion.
     fn find(&self, page: usize) -> Result<usize, usize> {
         self.open.binary_search_by_key(&page, |(page, _)| *page)
     }
@@ -355,7 +354,7 @@ fn wanted_values(
     wanted.iter().map(move |row| values(index, column, first, *row as usize..*row as usize + 1))
 }
 
-/// What the index says of a page.
+/// Contents of a page according to the index.
 fn expected(index: &RowGroupIndex, column: usize, rows: Range<usize>) -> Expected {
     let values = values(index, column, rows.start, rows.clone()).len();
     if column == TIMES {

@@ -1,4 +1,4 @@
-//! Names of labels, or values of one, of all rows of a row group: no row is looked at, and nothing is kept.
+//! Label scan: label names, or values of one label, of a whole row group, read from the label columns alone. Nothing is kept.
 //!
 //! ```text
 //!   names     job    pod   job   pod    job   …      each a number of its column's dictionary
@@ -13,10 +13,11 @@ use crate::error::TableError;
 use crate::parquet::{Chunk, Damage, Texts};
 use model::labels::METRIC_NAME;
 
-/// Labels and bytes of their texts in a row group, beyond which it is not listed here: ours have a tenth at the most.
+/// Size of the label columns (entries and text bytes) beyond which a row group is not scanned here. Ours have at most a
+/// tenth of it.
 const LABELS_MAX: u64 = 16 << 20;
 
-/// What is listed of labels.
+/// What to scan for.
 #[derive(Debug, Clone, Copy)]
 pub enum LabelScan<'a> {
     /// Their names.
@@ -33,7 +34,7 @@ impl LabelScan<'_> {
         held <= LABELS_MAX
     }
 
-    /// Gives what is listed, of a row group of our own, to `each`.
+    /// Gives the texts of a row group of our own to `each`.
     pub(super) fn each_of(
         self,
         file: &dyn Ranges,
@@ -99,7 +100,7 @@ pub(super) fn values_of(label: &str, names: &Chunk, values: &Chunk) -> Result<Ve
     if names.levels != values.levels {
         return Err(row::UNPAIRED);
     }
-    // of each text whether it is the label, and of each entry whether it has that name
+    // per text: is it the label; per entry: has it that name
     let (mut is_label, mut named) = (Vec::new(), Vec::new());
     names.each_listed(|texts, codes| {
         let more = is_label.len() as u32..texts.len() as u32;

@@ -1,4 +1,4 @@
-//! Which row groups and pages may hold what is wanted, by their statistics.
+//! Excludes row groups and pages by their statistics.
 
 use super::Select;
 use crate::kind::metrics;
@@ -21,7 +21,7 @@ pub(super) fn prune(metadata: &ParquetMetaData, select: &Select) -> Vec<(usize, 
         .collect()
 }
 
-/// True where the statistics of a row group say that each of its rows overlaps the range.
+/// True if the statistics of a row group say that each of its rows overlaps the range.
 pub(super) fn all_overlap(metadata: &ParquetMetaData, group: usize, range: TimeRange) -> bool {
     let Columns { start, end, .. } = Columns::of(metadata);
     let last_start = bounds(metadata, group, start).1;

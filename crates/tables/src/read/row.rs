@@ -61,7 +61,7 @@ impl<'a> LabelColumns<'a> {
     }
 }
 
-/// Sees that a name and a value are those of a label.
+/// Checks that a name and a value are those of a label.
 pub(super) const fn check_label(name: &[u8], value: &[u8]) -> Result<(), &'static str> {
     if name.is_empty() || value.is_empty() {
         return Err("a label has no name or no value");
@@ -76,7 +76,7 @@ pub(super) const UNORDERED: &str = "labels are not in order";
 pub(super) const UNPAIRED: &str = "there are more names of labels than values, or fewer";
 pub(super) const TOO_LONG: &str = "a series' labels are too long";
 
-/// Sees that the labels of a series take no more than they may.
+/// Checks that the labels of a series take no more than they may.
 pub(super) const fn check_length(labels: &[u8]) -> Result<(), &'static str> {
     match labels.len() <= SERIES_LABEL_BYTES_MAX {
         true => Ok(()),
@@ -84,7 +84,7 @@ pub(super) const fn check_length(labels: &[u8]) -> Result<(), &'static str> {
     }
 }
 
-/// Sees that rows ascend by labels, and those of one series in time: merging relies on it.
+/// Checks that rows ascend by labels, and those of one series in time: merging relies on it.
 #[derive(Debug, Default)]
 pub(super) struct Order {
     /// Labels and end of the last row.
@@ -98,7 +98,7 @@ impl Order {
         Self { last: None, is_unchecked: true }
     }
 
-    /// Sees the next row.
+    /// Checks the next row.
     pub(super) fn next(&mut self, labels: &[u8], span: TimeRange) -> Result<(), &'static str> {
         if span.start_ms > span.end_ms {
             return Err("a row ends before it starts");

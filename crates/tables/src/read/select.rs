@@ -1,4 +1,4 @@
-//! Which rows and samples a read wants.
+//! Selection of rows and samples.
 
 use super::Stop;
 use model::{SeriesKey, TimeRange};
@@ -30,7 +30,7 @@ impl std::fmt::Debug for Matcher {
     }
 }
 
-/// Which rows and samples are wanted.
+/// Selection of rows and samples.
 #[derive(Debug, Clone)]
 pub struct Select {
     /// These metric names, sorted; all where `None`.
@@ -41,7 +41,7 @@ pub struct Select {
     pub matchers: Vec<Matcher>,
     /// Samples in this range.
     pub range: TimeRange,
-    /// Where `false`, only labels are read: of all rows that overlap the range.
+    /// If `false`, only labels are read, of all rows that overlap the range.
     pub samples: bool,
     /// Ends the read before its end.
     pub stop: Stop,
@@ -58,12 +58,12 @@ impl Select {
         stop: Stop::NEVER,
     };
 
-    /// True where every series is wanted.
+    /// True if every series is wanted.
     pub(crate) const fn takes_all_series(&self) -> bool {
         self.names.is_none() && self.series.is_none() && self.matchers.is_empty()
     }
 
-    /// True where a name between these bounds may be wanted.
+    /// True if a name between these bounds may be wanted.
     pub(crate) fn names_may_match(&self, min: Option<&[u8]>, max: Option<&[u8]>) -> bool {
         self.names.as_ref().is_none_or(|names| {
             let first = names.partition_point(|n| min.is_some_and(|min| n.as_bytes() < min));

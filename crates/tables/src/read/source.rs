@@ -1,4 +1,4 @@
-//! Where a file's bytes come from, and what is kept of them between reads.
+//! Source of a file's bytes, and of what is kept of them between reads.
 
 use super::{Footer, RowGroupIndex};
 use crate::error::TableError;
@@ -8,9 +8,9 @@ use bytes::Bytes;
 use std::ops::Range;
 use std::sync::Arc;
 
-/// Where a file's bytes come from.
+/// Source of a file's bytes.
 pub trait Ranges {
-    /// What to call the file in an error.
+    /// Name of the file for messages.
     fn name(&self) -> &str;
     /// Its length.
     fn len(&self) -> u64;
@@ -26,7 +26,7 @@ pub trait Ranges {
         self.fetch(ranges)
     }
 
-    /// What was kept for a place.
+    /// Returns what was kept for a place.
     fn kept(&self, _place: Place) -> Option<Kept> {
         None
     }
@@ -34,7 +34,7 @@ pub trait Ranges {
     /// Keeps something for the next read, as long as there is room.
     fn keep(&self, _place: Place, _made: Kept) {}
 
-    /// The largest index of a row group that there is room for: 0 where nothing is kept.
+    /// The largest index of a row group that there is room for: 0 if nothing is kept.
     fn index_bytes_max(&self) -> u64 {
         0
     }
@@ -57,12 +57,12 @@ pub enum Place {
     Page(u64),
 }
 
-/// What is made of a file's bytes and can be kept between reads. The file never changes.
+/// Something made from a file's bytes that can be kept between reads. Files never change.
 #[derive(Debug, Clone)]
 pub enum Kept {
     /// A row group was read once.
     Asked,
-    /// What is known of its rows.
+    /// Index of its rows.
     Index(Arc<RowGroupIndex>),
     /// An open page.
     Page(Arc<SamplePage>),
@@ -109,7 +109,7 @@ impl<R: Ranges + ?Sized> Ranges for &R {
     }
 }
 
-/// A file whose bytes are fetched to make something of them that is kept.
+/// A file whose bytes are not kept, since something made of them is.
 pub(super) struct Once<'a>(pub(super) &'a dyn Ranges);
 
 impl Ranges for Once<'_> {
@@ -141,8 +141,7 @@ impl Ranges for Bytes {
     }
 }
 
-/// Runs the decoder on foreign bytes. The library checks most of what they say, not all of it; where it stumbles,
-/// the file is damaged, and the process goes on.
+/// Runs the decoder on untrusted bytes. The library does not check all of them; if it panics, the file counts as damaged.
 pub(crate) fn guarded<T>(
     file: &str,
     decode: impl FnOnce() -> Result<T, TableError>,
@@ -151,10 +150,10 @@ pub(crate) fn guarded<T>(
     decoded.unwrap_or_else(|_| Err(TableError::damaged(file, "its decoder stumbled over it")))
 }
 
-/// Fetches ranges that foreign bytes asked for.
+/// Fetches ranges that come from untrusted bytes.
 pub(crate) fn fetch(file: &dyn Ranges, ranges: &[Range<u64>]) -> Result<Vec<Bytes>, TableError> {
     if let Some(bad) = ranges.iter().find(|r| r.start > r.end || r.end > file.len()) {
-        let reason = format!("bytes {}..{} of {} are asked for", bad.start, bad.end, file.len());
+        let reason = format!("bytes {}..{} of {} do not exist", bad.start, bad.end, file.len());
         return Err(TableError::damaged(file.name(), reason));
     }
     let data = file.fetch(ranges)?;

@@ -1,11 +1,11 @@
-//! Whether a read is still wanted.
+//! Cancellation of reads.
 
 use crate::error::TableError;
 use std::sync::Arc;
 
-/// Ends reads whose result nobody waits for: they fail with [`TableError::Interrupted`].
+/// Cancels reads: they fail with [`TableError::Interrupted`].
 ///
-/// It is asked for each file, row group and batch of rows, and between those as [`Pace`] says. No lock is held.
+/// Checked for each file, row group and batch of rows, and between those as [`Pace`] says. No lock is held.
 #[derive(Clone, Default)]
 pub struct Stop(Option<Arc<dyn Fn() -> bool + Send + Sync>>);
 
@@ -22,7 +22,7 @@ impl Stop {
         self.0.as_ref().is_some_and(|is_set| is_set())
     }
 
-    /// Fails where the read is to end.
+    /// Fails if the read is to end.
     pub(crate) fn check(&self) -> Result<(), TableError> {
         if self.is_set() { Err(TableError::Interrupted) } else { Ok(()) }
     }
@@ -49,7 +49,7 @@ impl Pace {
     /// Bytes of values between two questions.
     const BYTES: usize = 1024;
 
-    /// What a row, or a value of no length, counts for.
+    /// Cost of a row, or of an empty value.
     const ONE: usize = 16;
 
     /// To be called before work on a row (of no `bytes`) or on a value.
@@ -69,7 +69,7 @@ mod tests {
     use std::sync::atomic::{AtomicUsize, Ordering};
 
     #[test]
-    fn each_long_value_is_asked_for_and_short_ones_together() {
+    fn stop_is_checked_for_each_long_value_and_for_batches_of_short_ones() {
         let check = |bytes: usize, expected: usize| {
             let asked = Arc::new(AtomicUsize::new(0));
             let counted = Arc::clone(&asked);

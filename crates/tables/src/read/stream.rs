@@ -1,4 +1,4 @@
-//! Rows of a row group as they are decoded: no more than a window of the file is held, and nothing is kept.
+//! Rows of a row group, decoded in order by the Parquet library in windows of the file. Nothing is kept.
 
 use super::row::{Decoded, Order};
 use super::{Footer, Ranges, ReadStats, Select, Stop, fetch, filter, prune};
@@ -20,11 +20,11 @@ const BATCH_SAMPLES: u64 = 32 << 10;
 /// Rows that are decoded together: their labels are held.
 const BATCH_ROWS: u64 = 512;
 
-/// What the library's decoder takes beside what it has fetched: for each of twelve columns contexts of zstd, a hundred KiB,
-/// and a page. (Measured: 1.4 MiB for a file of a few KiB.)
+/// Memory of the library's decoder beyond the fetched bytes: a zstd context of a hundred KiB and a page for each of twelve
+/// columns. (Measured: 1.4 MiB for a file of a few KiB.)
 pub(crate) const DECODER_BYTES: usize = 1400 << 10;
 
-/// A decoder asks for bytes a few times for each batch; more often than this it runs in a circle.
+/// Fetches of one batch beyond which the decoder makes no progress; usually there are a few.
 const FETCHES_MAX: usize = 100_000;
 
 /// The wanted rows of one row group.
@@ -61,13 +61,13 @@ impl Stream {
         (self.group, self.from)
     }
 
-    /// Goes to the next row of the batch; `false` where there is none.
+    /// Moves to the next row of the batch; `false` at the end.
     pub(super) fn step(&mut self) -> bool {
         self.row += 1;
         self.row < self.batch.rows()
     }
 
-    /// Goes to the first row of the next batch; `false` where there is none.
+    /// Moves to the first row of the next batch; `false` at the end.
     pub(super) fn next_batch(
         &mut self,
         file: &dyn Ranges,

@@ -1,4 +1,4 @@
-//! What the samples of a bucket come to.
+//! Statistics of the samples in a bucket.
 
 use super::Resolution;
 use crate::date::Date;
@@ -18,7 +18,7 @@ fn statistics(samples: impl Iterator<Item = (i64, f64)>) -> Option<([f64; 7], i6
             fallen.push(last);
         }
         (last_ms, last) = (time_ms, value);
-        // of equal ones the first, as PromQL has it
+        // the first of equal values, as in PromQL
         if value > max || max.is_nan() {
             max = value;
         }
@@ -34,7 +34,7 @@ fn statistics(samples: impl Iterator<Item = (i64, f64)>) -> Option<([f64; 7], i6
 
 /// Adds samples' buckets to the columns of statistics.
 pub(super) fn bucket(samples: &Samples, resolution: Resolution, columns: &mut [Samples; 7]) {
-    // of a bucket that ends with the day's last millisecond or after it, the next day has the rest
+    // the next day has the rest of a bucket that ends with the day's last millisecond or after it
     let part = |t: i64| (Date::of(t), resolution.bucket_end(t));
     let mut at = 0;
     while let Some(first) = samples.timestamps.get(at) {
@@ -90,7 +90,7 @@ mod tests {
                 (600_000, [4.0, 9.0, 5.0, 1.0, 9.0, 1.0, 16.0]),
             ],
         );
-        // of the bucket in which a day ends, each day has its own part
+        // a bucket that spans midnight has a part on each day
         check(
             &[(DAY_MS - 2, 1.0), (DAY_MS - 1, 2.0), (DAY_MS, 3.0)],
             &[

@@ -1,4 +1,4 @@
-//! Makes the rollup of a day.
+//! Rolls up a day.
 
 use super::bucket::bucket;
 use super::left_out::LeftOut;
@@ -15,10 +15,10 @@ use crate::write::WriteLimits;
 use model::{LabelsBuilder, Samples, Statistic, TimeRange};
 use std::sync::Arc;
 
-/// Samples between two looks at whether to go on.
+/// Samples between two calls of `go_on`.
 const STEP_SAMPLES: u64 = 4_000;
 
-/// What a rollup of a day came to.
+/// Result of rolling up a day.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Rolled {
     /// Series of the metrics table.
@@ -31,13 +31,13 @@ pub struct Rolled {
     pub left_out: u64,
 }
 
-/// What making a rollup may use.
+/// Memory of rolling up.
 #[derive(Debug, Clone, Copy)]
 pub struct RollupLimits {
     /// Bytes that the windows of the day's files may take together. Each takes at least 64 KiB.
     pub window_bytes: usize,
-    /// Of the files that it makes. All open ones together hold `open_bytes`, and each at most three times its
-    /// `row_group_bytes`, beside a part of an upload.
+    /// Limits of the new files. All open ones together hold `open_bytes`, and each at most three times its
+    /// `row_group_bytes`, plus one part of an upload.
     pub write: WriteLimits,
 }
 

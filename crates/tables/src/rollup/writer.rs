@@ -88,7 +88,7 @@ impl<'a> Writer<'a> {
         self.bound_open()
     }
 
-    /// Where the open files together grow too large, the fullest ends early.
+    /// Ends the fullest files early while all open ones together exceed their memory.
     fn bound_open(&mut self) -> Result<(), TableError> {
         let held = |open: &Option<FileWriter<Upload>>| open.as_ref().map_or(0, FileWriter::held_bytes);
         while self.open.iter().map(held).sum::<usize>() > self.limits.open_bytes {

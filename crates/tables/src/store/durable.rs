@@ -1,7 +1,7 @@
 //! Local files that are on the disk when they are said to be.
 //!
 //! The journal is cut once the table has the data, so a table file must survive a power loss as a journal
-//! record does. `object_store`'s own local files appear whole or not at all, but nobody syncs them: after a
+//! record does. `object_store`'s own local files appear whole or not at all, but are not synced: after a
 //! power loss a commit can be there with no bytes in it. Here a file is written aside, synced, linked to its
 //! name, and its folder is synced; see [`folders`] for what becomes of a name whose folder could not be synced.
 
@@ -24,7 +24,7 @@ use std::sync::Arc;
 
 const STORE: &str = "DurableFiles";
 
-/// How the names of files begin that are being written. One that a crash left behind is swept.
+/// Prefix of the names of unfinished files. Those that a crash leaves behind are swept.
 pub(crate) const ASIDE: &str = ".aside-";
 
 /// Files that one process writes into one folder at a time.
@@ -192,7 +192,7 @@ impl MultipartUpload for Growing {
     }
 }
 
-/// A new file in `folder` under a name that nobody else has, in this process or another.
+/// A new file in `folder` under a name that is unique across processes.
 fn aside(folder: &FilePath) -> io::Result<(File, PathBuf)> {
     for n in 0..ASIDE_MAX {
         let path = folder.join(format!("{ASIDE}{}-{n}", std::process::id()));

@@ -12,42 +12,42 @@
 
 use std::fmt;
 
-/// What the names of an import's files begin with.
+/// Prefix of an import's files.
 const IMPORT: &str = "import-";
 
-/// What the names of files begin with that were merged of early ones alone.
+/// Prefix of files that were merged from early ones alone.
 const EARLY: &str = "early-";
 
-/// How names of data files end.
+/// Suffix of data files.
 const SUFFIX: &str = ".parquet";
 
 /// Digits that a sealed file's name begins with, and those of a merged one.
 const SEALED_DIGITS: usize = 32;
 const REWRITTEN_DIGITS: usize = 16;
 
-/// What the names of all files of one attempt begin with.
+/// Prefix of all files of one attempt.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Stem(String);
 
 impl Stem {
-    /// Of a block's files. `attempt` must be new.
+    /// Stem of a block's files. `attempt` must be new.
     pub fn sealed(attempt: u128) -> Self {
         Self(format!("{attempt:0SEALED_DIGITS$x}"))
     }
 
-    /// Of files that are made from others: a merge's or a rollup's. `attempt` must be new.
+    /// Stem of files that are made from others: a merge's or a rollup's. `attempt` must be new.
     pub fn rewritten(attempt: u64) -> Self {
         Self(format!("{attempt:0REWRITTEN_DIGITS$x}"))
     }
 
-    /// Of an import's files. `attempt` must be new.
+    /// Stem of an import's files. `attempt` must be new.
     pub fn imported(source: &str, attempt: u64) -> Self {
         let is_plain = |b: u8| b.is_ascii_alphanumeric() || b"-_.".contains(&b);
         assert!(source.bytes().all(is_plain), "BUG: a path encodes nothing in a source's name");
         Self(format!("{IMPORT}{source}-{attempt:016x}"))
     }
 
-    /// Of files that are merged of early ones alone, and so stay early.
+    /// Stem of files that are merged from early ones alone, and so stay early.
     #[must_use]
     pub(crate) fn early(&self) -> Self {
         Self(format!("{EARLY}{self}"))
@@ -58,7 +58,7 @@ impl Stem {
         format!("{self}-{number}{SUFFIX}")
     }
 
-    /// True where a file's name begins with it.
+    /// True if a file's name begins with it.
     pub(crate) fn covers(stem: &str, name: &str) -> bool {
         name.strip_prefix(stem).is_some_and(|rest| rest.starts_with('-'))
     }
@@ -70,7 +70,7 @@ impl fmt::Display for Stem {
     }
 }
 
-/// True for the name of a data file, whoever wrote it.
+/// True for the name of a data file of any writer.
 pub(crate) fn is_data(name: &str) -> bool {
     name.ends_with(SUFFIX)
 }
@@ -87,7 +87,7 @@ pub(crate) fn is_own(name: &str) -> bool {
     is_stem && !number.is_empty() && number.bytes().all(|b| b.is_ascii_digit())
 }
 
-/// True where a file counts as written before all that are not early, whatever its sequence says: another engine wrote it
+/// True if a file counts as written before all that are not early, whatever its sequence says: another engine wrote it
 /// by a clock of its own, or it was merged of such files alone.
 pub(crate) fn is_early(path: &str) -> bool {
     let name = path.rsplit_once('/').map_or(path, |(_, name)| name);

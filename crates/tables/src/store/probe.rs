@@ -40,7 +40,7 @@ impl Location {
                 // the first time it may be new
                 Ok(_) => {
                     let former: Path = self.root.parts().chain([FORMER_NAME.into()]).collect();
-                    // where it stays, only that tenant is worse off; a folder of this name is not deleted
+                    // if it stays, only that tenant is affected; a folder of this name is not deleted
                     let _ = self.store.delete(&former).await;
                 }
                 Err(Error::AlreadyExists { .. } | Error::Precondition { .. }) => {

@@ -10,7 +10,7 @@ use std::io::{self, Write};
 /// Bytes of a part: the least that S3 takes for one that is not the last.
 pub const PART_BYTES: usize = 5 << 20;
 
-/// The same for local files, which take any: several files are open at a time, and each holds a part.
+/// Size of a part of a local file, where any size is possible: several files are open at a time, and each holds a part.
 const LOCAL_PART_BYTES: usize = 256 << 10;
 
 /// A new object. It is there once [`Upload::finish`] has returned; dropped before, it never was.
@@ -39,7 +39,7 @@ impl Upload {
         &self.relative
     }
 
-    /// What must hold for it to be committed.
+    /// Condition for committing it.
     pub(crate) const fn staging(&self) -> &Staging {
         &self.staging
     }
@@ -102,7 +102,7 @@ impl Write for Upload {
 impl Drop for Upload {
     fn drop(&mut self) {
         if let Some(mut parts) = self.parts.take() {
-            // What cannot be taken back is swept, or falls to the store's own rule for unfinished uploads.
+            // if this fails, a sweep or the store's own rule for unfinished uploads removes it
             self.location.handle().spawn(async move { parts.abort().await });
         }
     }

@@ -40,7 +40,7 @@ pub struct BlockStager {
 pub struct Staged {
     /// Its files, for [`crate::delta::StagedBlock::files`].
     pub files: Vec<StagedFile>,
-    /// The last day that it took, for [`crate::delta::StagedBlock::through`]; `None` where it took all that were left.
+    /// The last day that it took, for [`crate::delta::StagedBlock::through`]; `None` if it took all that were left.
     pub through: Option<Date>,
 }
 
@@ -113,7 +113,7 @@ impl BlockStager {
         Ok(())
     }
 
-    /// Sees that a day can be taken, or moves the end of the pass back.
+    /// Checks that a day can be taken, or moves the end of the pass back.
     fn make_room(&mut self, date: Date) {
         if date <= self.through && self.days.insert(date) && self.days.len() > self.days_max {
             self.leave_last_day();

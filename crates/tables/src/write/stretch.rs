@@ -1,4 +1,4 @@
-//! What goes into a table: stretches of series, and how they become rows.
+//! Stretches of series, the input of a table, and how they become rows.
 //!
 //! A stretch is one series' samples over some time, as the head holds it. A row is what of it lies on one
 //! day and has one form of values: decimal, or floats. Most stretches are one row.
@@ -80,7 +80,7 @@ pub(crate) fn rows(
     }
 }
 
-/// Runs of values that have, or have not, a decimal form; `None` where they are too many.
+/// Runs of values that have, or have not, a decimal form; `None` if they are too many.
 fn runs(values: &[f64]) -> Option<impl Iterator<Item = Range<usize>>> {
     let mut cuts = [values.len(); RUNS_MAX + 1];
     cuts[0] = 0;

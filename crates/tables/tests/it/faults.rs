@@ -213,7 +213,7 @@ fn a_merge_that_fails_leaves_the_table_as_it_was_or_is_done() {
 }
 
 #[test]
-fn what_another_program_deleted_is_gone_and_what_it_changed_is_told() {
+fn foreign_deletes_are_followed_and_foreign_changes_reported() {
     let folder = TempDir::new().unwrap();
     let table = open(&folder);
     for n in 0..2u64 {

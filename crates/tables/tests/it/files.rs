@@ -158,7 +158,7 @@ fn reads_only_what_may_match() {
 }
 
 #[test]
-fn damage_is_told() {
+fn damage_is_reported() {
     let (_, file) = write(&fleet(3, 20, 30), 1 << 20);
     let check = |file: Bytes| match read(&file, &Select::ALL) {
         Err(e @ TableError::Damaged { .. }) => assert_eq!(e.kind(), model::ErrorKind::Data),
@@ -219,7 +219,7 @@ fn a_block_is_cut_into_days_and_files() {
 
 /// Whatever is asked for, rows come the same with and without what is kept: long rows, many pages, both forms.
 #[test]
-fn what_is_kept_changes_nothing() {
+fn cached_indexes_and_pages_change_no_result() {
     let mut rng = stdx::rng::Rng::announced();
     let mut series = fleet(6, 15, 2000);
     for (i, one) in series.iter_mut().enumerate() {

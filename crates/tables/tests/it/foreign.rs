@@ -218,7 +218,7 @@ fn a_table_that_another_engine_rewrote_has_every_sample() {
 
 /// Samples that were written twice, by a sender that changed its mind; then another engine merges the files.
 #[test]
-fn after_a_foreign_merge_the_later_of_two_samples_counts_and_the_doubt_is_told() {
+fn later_sample_counts_after_a_foreign_merge_and_the_doubt_is_reported() {
     let Some(python) = python() else { return };
     let folder = TempDir::new().unwrap();
     let table = open(&folder);

@@ -179,7 +179,7 @@ fn sweep_at(sweeper: &mut Sweeper, folder: &TempDir, now_ms: i64) -> u64 {
 }
 
 #[test]
-fn what_another_engine_stages_is_left_to_it_however_long_it_takes() {
+fn sweep_leaves_staged_files_of_other_engines() {
     let folder = TempDir::new().unwrap();
     let table = open(&folder);
     table.commit(&[block(vec![stage(&table, "sealed", &fleet(2, 2, 10))])], DAY).unwrap();
@@ -200,7 +200,7 @@ fn what_another_engine_stages_is_left_to_it_however_long_it_takes() {
 }
 
 #[test]
-fn what_another_engine_wrote_is_swept_once_it_was_removed() {
+fn sweep_deletes_removed_files_of_other_engines() {
     for is_checkpointed in [false, true] {
         let folder = TempDir::new().unwrap();
         let table = open(&folder);
@@ -268,7 +268,7 @@ fn a_file_that_is_read_is_not_swept_however_long_it_takes() {
 }
 
 #[test]
-fn a_file_that_goes_while_it_is_read_is_told_from_one_that_is_damaged() {
+fn file_deleted_during_a_read_is_missing_not_damaged() {
     let folder = TempDir::new().unwrap();
     let (table, mut scan, all) = scan_begun(&folder);
     let path = table.files().unwrap().all()[0].path.clone();

@@ -107,7 +107,7 @@ impl Log {
     }
 }
 
-/// What may become of a checkpoint; `None` where the file is gone.
+/// What may become of a checkpoint; `None` if the file is gone.
 fn damages(sound: &[u8]) -> [Option<Vec<u8>>; 6] {
     let mut flipped = sound.to_vec();
     // the first page's header
@@ -240,7 +240,7 @@ fn a_damaged_checksum_costs_nothing() {
 }
 
 #[test]
-fn what_the_entries_cannot_stand_in_for_is_told_and_left_alone() {
+fn unrepairable_log_is_reported_and_left_alone() {
     for n in 0..6 {
         for has_hint in [true, false] {
             let log = Log::object_store();
@@ -270,7 +270,7 @@ fn what_the_entries_cannot_stand_in_for_is_told_and_left_alone() {
 }
 
 #[test]
-fn a_table_that_is_open_gets_over_it() {
+fn open_table_recovers_from_a_damaged_log() {
     let log = Log::local();
     let expected = log.fill(8, &[6]);
     let table = log.open().unwrap();
@@ -289,7 +289,7 @@ fn a_table_that_is_open_gets_over_it() {
 }
 
 #[test]
-fn who_only_looks_changes_nothing() {
+fn read_only_open_changes_nothing() {
     let log = Log::local();
     log.fill(8, &[6]);
     let look = || {

@@ -96,7 +96,7 @@ fn listed(table: &Table, cache: &Arc<Cache>, select: &Select) -> [Vec<String>; 3
 }
 
 #[test]
-fn labels_of_any_number_of_files_are_listed_one_file_after_the_other() {
+fn label_scan_reads_one_file_at_a_time() {
     let folder = TempDir::new().unwrap();
     let (table, series) = year(&folder);
     let days = |texts: &[&str]| -> Vec<String> {
@@ -125,7 +125,7 @@ fn labels_of_any_number_of_files_are_listed_one_file_after_the_other() {
 }
 
 #[test]
-fn a_listing_reads_no_more_files_than_it_is_asked_for() {
+fn label_scan_reads_no_more_files_than_needed() {
     let folder = TempDir::new().unwrap();
     let (table, _) = year(&folder);
     let all_bytes: u64 = table.files().unwrap().all().iter().map(|file| file.bytes).sum();
@@ -142,7 +142,7 @@ fn a_listing_reads_no_more_files_than_it_is_asked_for() {
 }
 
 #[test]
-fn a_file_that_is_gone_or_cut_short_is_left_out_of_a_listing_and_named() {
+fn label_scan_names_missing_and_truncated_files() {
     let folder = TempDir::new().unwrap();
     let (table, _) = year(&folder);
     let files = table.files().unwrap();

@@ -108,7 +108,7 @@ fn check(what: &str, passes: bool, read: &dyn Fn(&Select) -> Result<usize, Table
 }
 
 #[test]
-fn reads_end_at_whichever_question_they_are_stopped() {
+fn reads_stop_at_every_check() {
     let folder = TempDir::new().unwrap();
     let table = table(&folder);
     let kept = Arc::new(Cache::new(64 << 20));

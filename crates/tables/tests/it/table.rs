@@ -79,7 +79,7 @@ fn samples(table: &Table) -> Result<u64, TableError> {
 }
 
 #[test]
-fn what_is_committed_is_there_for_everyone() {
+fn commits_are_visible_to_other_processes() {
     let folder = TempDir::new().unwrap();
     let table = open(&folder);
     assert_eq!((table.version(), samples(&table).unwrap()), (0, 0));
@@ -248,7 +248,7 @@ fn a_name_is_used_once() {
 }
 
 #[test]
-fn damaged_files_are_told() {
+fn damaged_files_are_reported() {
     let check = |damage: &dyn Fn(&PathBuf)| {
         let folder = TempDir::new().unwrap();
         let table = open(&folder);
@@ -269,7 +269,7 @@ fn damaged_files_are_told() {
 }
 
 #[test]
-fn a_damaged_log_is_told() {
+fn damaged_log_is_reported() {
     let check = |version: u64, damage: &dyn Fn(&PathBuf)| {
         let folder = TempDir::new().unwrap();
         let table = open(&folder);

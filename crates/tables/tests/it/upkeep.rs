@@ -329,7 +329,7 @@ fn a_damaged_file_is_left_alone_and_named() {
 }
 
 #[test]
-fn a_file_without_a_byte_is_left_alone_and_named() {
+fn empty_file_is_left_alone_and_named() {
     damaged_file(|_| 0);
 }
 

@@ -123,7 +123,7 @@ fn narrows_to_blocks() {
 }
 
 #[test]
-fn damage_is_told_and_never_panics() {
+fn damage_is_reported_without_a_panic() {
     let mut rng = Rng::announced();
     let values = walk(&mut rng, 700, 13);
     let bytes = encoded(&values);

@@ -1,4 +1,4 @@
-//! From the small columns of a row group to its index.
+//! Builds the index of a row group from its small columns.
 
 use super::pairs::{self, Numbered, Pair, Pairs};
 use super::{FLOATS, RowGroupIndex};
@@ -69,7 +69,7 @@ impl RowGroupIndex {
     }
 }
 
-/// What is known of the samples of each row.
+/// Samples of each row, without their values.
 struct SampleRows {
     ends: Vec<u32>,
     decimals_ends: Vec<u32>,
@@ -180,7 +180,7 @@ impl LabelRows {
         Ok(())
     }
 
-    /// True where the last row comes after the one before it, in the order of tables.
+    /// True if the last row comes after the one before it, in the order of tables.
     fn ascend(&self, before: TimeRange, last: TimeRange) -> bool {
         let metrics = self.metric(&self.before).cmp(&self.metric(&self.last));
         match metrics.then_with(|| self.others(&self.before).cmp(self.others(&self.last))) {

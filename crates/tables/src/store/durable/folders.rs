@@ -22,7 +22,7 @@ pub(super) struct Folders {
     durable: Mutex<Durable>,
 }
 
-/// What is known to be durable.
+/// Names that are known to be durable.
 #[derive(Default)]
 struct Durable {
     /// Folders whose own name is, and those of all above.
@@ -59,7 +59,7 @@ impl Folders {
         if self.make(folder)? { Ok(()) } else { self.sync(folder) }
     }
 
-    /// Makes the names of a folder and of all above it durable, whoever made them: a process before this one may have died
+    /// Makes the names of a folder and of all its parents durable, even if they exist: a process before this one may have died
     /// between making a folder and syncing the one above it, and so may an earlier attempt have failed. True if the folder was
     /// not there before.
     fn make(&self, folder: &Path) -> io::Result<bool> {
@@ -88,7 +88,7 @@ impl Folders {
         Ok(())
     }
 
-    /// Whether nothing in a folder is in doubt.
+    /// True if everything in a folder is durable.
     pub(super) fn is_settled(&self, folder: &Path) -> bool {
         self.lock().settled.contains(folder)
     }
@@ -118,7 +118,7 @@ fn remember(folders: &mut HashSet<PathBuf>, folder: &Path) {
     folders.insert(folder.into());
 }
 
-/// A folder that cannot be synced since nobody like us makes anything in it.
+/// True if a folder cannot be synced because this process could not create anything in it.
 fn is_foreign(error: &io::Error) -> bool {
     matches!(
         error.kind(),

@@ -82,7 +82,7 @@ fn noting(durable: &Durable) -> impl Fn(&FilePath) -> io::Result<()> + Send + Sy
     }
 }
 
-/// Sees that a power loss leaves a path, and all above it up to `root`.
+/// Checks that a power loss leaves a path, and all above it up to `root`.
 fn check(durable: &Durable, root: &FilePath, path: &FilePath) {
     let durable = durable.lock().unwrap();
     for path in path.ancestors().take_while(|path| *path != root) {
@@ -131,7 +131,7 @@ fn a_new_table_syncs_each_folder_once_for_each_name_in_it() {
 
 /// A process that died between making names and syncing their folders.
 #[test]
-fn who_opens_a_table_makes_durable_what_it_sees() {
+fn opening_a_table_syncs_what_it_reads() {
     let (dir, runtime) = (TempDir::new().unwrap(), runtime());
     let table =
         Table::open_or_create(&METRICS, location(&dir, &runtime, DurableFiles::with_sync(|_| Ok(()))))
