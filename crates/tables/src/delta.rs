@@ -25,12 +25,12 @@ mod actions;
 mod clean;
 mod columns;
 mod commit;
+mod failure;
 mod floodmark;
 mod lease;
 mod listing;
 mod log;
 mod mend;
-mod readers;
 mod removed;
 mod summary;
 mod sweep;
@@ -39,14 +39,13 @@ use crate::date::Date;
 use crate::error::TableError;
 use crate::kind::{DATE, Kind};
 use crate::store::Stem;
-use crate::store::{Location, StoredFile, Upload};
+use crate::store::{Location, Reading, Staging, StoredFile, Upload};
 use delta_kernel::snapshot::{IncrementalReplay, Snapshot, SnapshotRef};
 use delta_kernel::{KernelError, KernelResult};
 use delta_kernel_default_engine::executor::tokio::TokioMultiThreadExecutor;
 use delta_kernel_default_engine::{DefaultEngine, DefaultEngineBuilder};
 use listing::{Checkpoint, Listing};
 use log::Loaded;
-use readers::Reading;
 use std::collections::{BTreeMap, HashMap};
 use std::num::NonZero;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -57,9 +56,11 @@ pub use clean::Cleaned;
 pub use commit::{COMMIT_FILES_MAX, Outcome};
 pub use floodmark::Floodmark;
 pub use lease::{LEASE_MS, Lease};
-pub(crate) use readers::Readers;
 pub use summary::FileSummary;
 pub use sweep::{Sweeper, Swept};
+
+/// Writer's name in the log.
+const ENGINE_INFO: &str = concat!("floodmark/", env!("CARGO_PKG_VERSION"));
 
 /// Log files that are read side by side, and so held in memory.
 const READ_AHEAD: NonZero<usize> = NonZero::new(8).unwrap();
@@ -73,15 +74,6 @@ pub struct StagedFile {
     pub summary: FileSummary,
     /// Condition for committing it.
     pub staging: Staging,
-}
-
-/// Condition for committing a staged file, so that no commit names one that was swept; see [`sweep`].
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Staging {
-    /// A version that was there before the file was.
-    since: u64,
-    /// The lease that covers it.
-    lease: Option<Arc<str>>,
 }
 
 /// All files of one source's accepted data between two offsets.
@@ -269,17 +261,17 @@ impl Table {
             let is_there = |c: &Checkpoint<'_>| c.files.iter().all(|file| file.bytes > 0);
             let checkpoint = listing.checkpoints().find(is_there).map(|c| c.version);
             if let Some(gap) = listing.gap(checkpoint.max(Some(seen))) {
-                return Err(log::damaged(&self.location, gap.to_string()));
+                return Err(failure::damaged(&self.location, gap.to_string()));
             }
             self.checkpointed.fetch_max(checkpoint.unwrap_or(0), Ordering::Relaxed);
         }
-        columns::check(self.kind, &newer).map_err(|reason| log::foreign(&self.location, reason))?;
+        columns::check(self.kind, &newer).map_err(|reason| failure::foreign(&self.location, reason))?;
         Ok(self.see(newer))
     }
 
     /// Lets the library read the log, and notes where it cannot.
     fn reading<T>(&self, read: impl FnOnce() -> KernelResult<T>) -> Result<T, TableError> {
-        self.noting(log::guarded(&self.location, || read().map_err(|e| log::error(&self.location, e))))
+        self.noting(failure::guarded(&self.location, || read().map_err(|e| failure::of(&self.location, e))))
     }
 
     /// Notes where the log cannot be read.
@@ -292,7 +284,7 @@ impl Table {
 
     /// Converts an error of the library, and notes it.
     fn failed(&self, error: KernelError) -> TableError {
-        let error = log::error(&self.location, error);
+        let error = failure::of(&self.location, error);
         self.noting(Err::<(), _>(error)).expect_err("BUG: it is an error")
     }
 
@@ -335,7 +327,7 @@ impl Table {
         }
         let version = self.reading(|| snapshot.get_app_id_version(source, &self.engine))?;
         let offset = version.map(u64::try_from).transpose();
-        let negative = |_| log::foreign(&self.location, format!("the floodmark of {source} is negative"));
+        let negative = |_| failure::foreign(&self.location, format!("the floodmark of {source} is negative"));
         let offset = offset.map_err(negative)?;
         self.keep_floodmark(snapshot.version(), source, offset);
         Ok(offset)

@@ -3,11 +3,10 @@
 mod durable;
 pub(crate) mod names;
 mod probe;
+mod readers;
 mod upload;
 
-use crate::delta::Readers;
 use crate::error::TableError;
-use crate::read::Ranges;
 use bytes::Bytes;
 pub(crate) use durable::ASIDE;
 use durable::DurableFiles;
@@ -25,7 +24,8 @@ use tokio::runtime::Handle;
 use url::Url;
 
 pub use names::Stem;
-pub use upload::{PART_BYTES, Upload};
+pub(crate) use readers::{Readers, Reading};
+pub use upload::{PART_BYTES, Staging, Upload};
 
 /// Local files as tables are kept in them, whose folders are made durable by `sync`: for tests that lose what is not.
 pub fn local_files(
@@ -317,22 +317,23 @@ pub struct StoredFile {
     len: u64,
 }
 
-impl Ranges for StoredFile {
-    fn name(&self) -> &str {
+impl StoredFile {
+    /// Its name in messages.
+    pub fn name(&self) -> &str {
         &self.name
     }
 
-    fn len(&self) -> u64 {
+    /// Its length.
+    pub(crate) const fn bytes(&self) -> u64 {
         self.len
     }
 
-    fn fetch(&self, ranges: &[Range<u64>]) -> Result<Vec<Bytes>, TableError> {
+    /// Reads ranges of it.
+    pub(crate) fn read(&self, ranges: &[Range<u64>]) -> Result<Vec<Bytes>, TableError> {
         let data = self.location.wait(self.location.store.get_ranges(&self.path, ranges));
         data.map_err(|error| self.unread(error))
     }
-}
 
-impl StoredFile {
     /// Reads whole files, [`READS_AT_ONCE`] at a time. All of them are held, so they should be small and few.
     pub(crate) fn read_whole(files: &[&Self]) -> Vec<Result<Bytes, TableError>> {
         let Some(first) = files.first() else { return Vec::new() };

@@ -4,8 +4,7 @@
 //! repair if that checkpoint turns out to be damaged.
 
 use super::Table;
-use super::listing::{Checkpoint, Listing, LogFile};
-use super::log::FOLDER;
+use super::listing::{Checkpoint, FOLDER, Listing, LogFile};
 use super::mend::flaw;
 use crate::error::TableError;
 use crate::fault;

@@ -2,7 +2,7 @@
 
 use super::floodmark::Read;
 use super::sweep::SWEPT;
-use super::{Files, LiveFile, Rank, StagedBlock, StagedFile, Table, actions, columns, log};
+use super::{ENGINE_INFO, Files, LiveFile, Rank, StagedBlock, StagedFile, Table, actions, columns, failure};
 use crate::date::Date;
 use crate::error::TableError;
 use crate::kind::Kind;
@@ -188,7 +188,7 @@ impl Table {
         self.check_staged(snapshot, change.added.iter().map(|(file, _)| *file))?;
         let error = |e| self.failed(e);
         let mut builder =
-            Arc::clone(snapshot).update_table(change.operation.clone(), log::ENGINE_INFO, change.data_change);
+            Arc::clone(snapshot).update_table(change.operation.clone(), ENGINE_INFO, change.data_change);
         if !change.added.is_empty() {
             // the first files of a later format bring its columns
             builder = columns::missing(self.kind, snapshot).into_iter().fold(builder, |b, f| b.add_column(f));
@@ -371,8 +371,8 @@ fn each_live(
     snapshot: &SnapshotRef,
     mut each: impl FnMut(FilteredEngineData) -> Result<(), TableError>,
 ) -> Result<(), TableError> {
-    let error = |e| log::error(location, e);
-    log::guarded(location, || {
+    let error = |e| failure::of(location, e);
+    failure::guarded(location, || {
         let scan = Arc::clone(snapshot).scan_builder().build().map_err(error)?;
         for batch in scan.scan_metadata(engine).map_err(error)? {
             each(batch.map_err(error)?.scan_files)?;

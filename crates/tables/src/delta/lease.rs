@@ -9,11 +9,11 @@
 //! seen the pulse unchanged for [`LEASE_MS`] by its own steady clock; then it breaks the lease by deleting it. Clocks of
 //! two machines are never compared. Why no commit can name a deleted file: [`super::sweep`].
 
-use super::{Staging, Table};
+use super::Table;
 use crate::date::Date;
 use crate::error::TableError;
 use crate::store::Stem;
-use crate::store::{Location, Upload};
+use crate::store::{Location, Staging, Upload};
 use bytes::Bytes;
 use futures::TryStreamExt;
 use object_store::path::Path;

@@ -4,13 +4,15 @@
 //! the entries begin where they must: where checkpoint and first entries are gone, a checksum file still gives it columns
 //! and floodmarks, and the table looks whole but for its files. So it is asked here.
 
-use super::log::FOLDER;
 use crate::error::TableError;
 use crate::store::Location;
 use futures::{TryStreamExt, future};
 use object_store::path::Path;
 use object_store::{ObjectMeta, ObjectStore, ObjectStoreExt};
 use serde_json::Value;
+
+/// The log's folder in a table.
+pub(super) const FOLDER: &str = "_delta_log";
 
 /// Hint at the last checkpoint, which only saves a longer listing.
 pub(super) const HINT: &str = "_last_checkpoint";

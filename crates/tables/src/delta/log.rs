@@ -1,11 +1,11 @@
 //! The log as a whole: made, read, shortened.
 
+use super::failure::{self, damaged, foreign, guarded};
 use super::listing::Listing;
 use super::mend::mend;
-use super::{Files, Table, columns, commit};
+use super::{ENGINE_INFO, Files, Table, columns, commit};
 use crate::error::TableError;
 use crate::kind::{DATE, Kind};
-use crate::read;
 use crate::read::Depth;
 use crate::store::Location;
 use delta_kernel::committer::FileSystemCommitter;
@@ -16,12 +16,6 @@ use delta_kernel::transaction::data_layout::DataLayout;
 use delta_kernel::{Engine, KernelError};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-
-/// Writer's name in the log.
-pub(super) const ENGINE_INFO: &str = concat!("floodmark/", env!("CARGO_PKG_VERSION"));
-
-/// The log's folder in a table.
-pub(super) const FOLDER: &str = "_delta_log";
 
 impl Table {
     /// Writes a checkpoint of the version seen last, so that readers need not replay the log before it. One
@@ -45,7 +39,7 @@ pub(super) fn create(
     location.check_exclusive()?;
     // the library wants it to be there
     location.create_folder()?;
-    let error = |e| error(location, e);
+    let error = |e| failure::of(location, e);
     let columns = columns::columns(kind).map_err(error)?;
     let statistics = kind.statistics().join(",");
     let transaction = create_table(location.url().as_str(), columns, ENGINE_INFO, true)
@@ -108,40 +102,9 @@ fn open(
         Snapshot::builder_for(location.url().as_str())
             .with_incremental_crc_replay(IncrementalReplay::Unlimited)
             .build(engine)
-            .map_err(|e| error(location, e))
+            .map_err(|e| failure::of(location, e))
     })?;
     columns::check(kind, &snapshot).map_err(|reason| foreign(location, reason))?;
     let files = commit::live_files(kind, location, engine, &snapshot)?;
     Ok(Loaded { snapshot, files, checkpoint })
-}
-
-/// Runs what decodes the log's files; see [`read::guarded`].
-pub(super) fn guarded<T>(
-    location: &Location,
-    decode: impl FnOnce() -> Result<T, TableError>,
-) -> Result<T, TableError> {
-    read::guarded(FOLDER, decode).map_err(|error| match error {
-        TableError::Damaged { reason, .. } => damaged(location, reason),
-        error => error,
-    })
-}
-
-pub(super) fn foreign(location: &Location, reason: String) -> TableError {
-    TableError::Foreign { table: location.url().to_string(), reason }
-}
-
-pub(super) fn damaged(location: &Location, reason: String) -> TableError {
-    TableError::Log { table: location.url().to_string(), reason }
-}
-
-pub(super) fn error(location: &Location, error: KernelError) -> TableError {
-    match error {
-        KernelError::Backtraced { source, .. } => self::error(location, *source),
-        KernelError::ObjectStore(error @ object_store::Error::NotFound { .. }) => {
-            damaged(location, error.to_string())
-        }
-        KernelError::ObjectStore(error) => TableError::Store(error),
-        KernelError::Unsupported(reason) => foreign(location, reason),
-        error => damaged(location, error.to_string()),
-    }
 }

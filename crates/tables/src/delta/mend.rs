@@ -10,8 +10,8 @@
 //! Delta tables looks at them, and the hint is dropped. Otherwise nothing is touched, and the error says what is wrong and
 //! what would help. Only the hint is ever deleted.
 
-use super::listing::{Checkpoint, Gap, HINT, Listing, LogFile};
-use super::log::{self, FOLDER};
+use super::failure;
+use super::listing::{Checkpoint, FOLDER, Gap, HINT, Listing, LogFile};
 use crate::error::TableError;
 use crate::read::{self, Depth};
 use crate::store::Location;
@@ -42,7 +42,7 @@ pub(super) fn mend(
 ) -> Result<Mended, TableError> {
     let (checkpoint, damaged) = examine(location, listing, depth)?;
     if let Some(gap) = listing.gap(checkpoint) {
-        return Err(log::damaged(location, beyond_repair(listing, &damaged, gap)));
+        return Err(failure::damaged(location, beyond_repair(listing, &damaged, gap)));
     }
     let found = match damaged.first() {
         Some(Damaged { file, reason }) => Some((file.name.as_str(), reason.clone())),
@@ -57,7 +57,7 @@ pub(super) fn mend(
         // A read-only location is not changed. An empty checkpoint does no harm unless the hint names it.
         return match depth {
             Some(_) => {
-                Err(log::damaged(location, format!("{file} cannot be used: {reason}; a server mends it")))
+                Err(failure::damaged(location, format!("{file} cannot be used: {reason}; a server mends it")))
             }
             None => Ok(Mended { checkpoint, any: false }),
         };

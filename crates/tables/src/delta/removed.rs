@@ -3,8 +3,7 @@
 //! The library reads a log only for what is live. A checkpoint remembers for a week what was removed
 //! (`delta.deletedFileRetentionDuration`), and entries for as long as they are kept.
 
-use super::listing::{Checkpoint, LogFile};
-use super::log::FOLDER;
+use super::listing::{Checkpoint, FOLDER, LogFile};
 use super::{Listing, Table};
 use crate::error::TableError;
 use arrow_array::cast::AsArray;

@@ -4,7 +4,7 @@
 //! ago is not in the log yet. Neither can be seen in the store, so a file is deleted only when it has been
 //! seen dead for the whole of a grace period. The memory of it is in the process: after a restart the grace
 //! begins anew, which costs disk for a while and never a file that is needed. Who reads in the same process keeps
-//! its files for longer ([`super::readers`]).
+//! its files for longer ([`crate::store::Location::readers`]).
 //!
 //! Another engine keeps no lease on what it stages, and may take any time to commit it. So a file that is not named as
 //! Floodmark names its own ([`crate::store::names`]) is swept only if the log says that it was removed; what such an engine stages

@@ -4,6 +4,7 @@ use super::{Footer, RowGroupIndex};
 use crate::error::TableError;
 use crate::kind::Kind;
 use crate::parquet::SamplePage;
+use crate::store::StoredFile;
 use bytes::Bytes;
 use std::ops::Range;
 use std::sync::Arc;
@@ -45,6 +46,21 @@ pub trait Ranges {
         Self: Sized,
     {
         Footer::read(kind, self).map(Arc::new)
+    }
+}
+
+/// A file in the store.
+impl Ranges for StoredFile {
+    fn name(&self) -> &str {
+        Self::name(self)
+    }
+
+    fn len(&self) -> u64 {
+        self.bytes()
+    }
+
+    fn fetch(&self, ranges: &[Range<u64>]) -> Result<Vec<Bytes>, TableError> {
+        self.read(ranges)
     }
 }
 

@@ -1,17 +1,26 @@
 //! A new object that is written part by part, so that no file is held whole.
 
 use super::Location;
-use crate::delta::Staging;
 use crate::error::TableError;
 use object_store::path::Path;
 use object_store::{MultipartUpload, ObjectStoreExt};
 use std::io::{self, Write};
+use std::sync::Arc;
 
 /// Bytes of a part: the least that S3 takes for one that is not the last.
 pub const PART_BYTES: usize = 5 << 20;
 
 /// Size of a part of a local file, where any size is possible: several files are open at a time, and each holds a part.
 const LOCAL_PART_BYTES: usize = 256 << 10;
+
+/// Condition for committing a staged file, so that no commit names one that was swept; see [`crate::delta::Sweeper`].
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Staging {
+    /// A version that was there before the file was.
+    pub(crate) since: u64,
+    /// The lease that covers it.
+    pub(crate) lease: Option<Arc<str>>,
+}
 
 /// A new object. It is there once [`Upload::finish`] has returned; dropped before, it never was.
 #[derive(Debug)]

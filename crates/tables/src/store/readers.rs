@@ -13,7 +13,7 @@ pub(crate) struct Readers(Mutex<HashMap<Path, BTreeMap<u64, usize>>>);
 
 /// A running read of one version.
 #[derive(Debug)]
-pub(super) struct Reading {
+pub(crate) struct Reading {
     readers: Arc<Readers>,
     table: Path,
     version: u64,
@@ -21,13 +21,13 @@ pub(super) struct Reading {
 
 impl Readers {
     /// Registers a read of a version of the table in a folder.
-    pub(super) fn begin(self: &Arc<Self>, table: &Path, version: u64) -> Reading {
+    pub(crate) fn begin(self: &Arc<Self>, table: &Path, version: u64) -> Reading {
         *self.lock().entry(table.clone()).or_default().entry(version).or_default() += 1;
         Reading { readers: Arc::clone(self), table: table.clone(), version }
     }
 
     /// The oldest version of a table that is being read.
-    pub(super) fn oldest(&self, table: &Path) -> Option<u64> {
+    pub(crate) fn oldest(&self, table: &Path) -> Option<u64> {
         self.lock().get(table)?.keys().next().copied()
     }
 
