@@ -6,6 +6,7 @@ pub(crate) mod inspect;
 pub(crate) mod load;
 pub(crate) mod result;
 pub(crate) mod scenario;
+mod scenario_text;
 pub(crate) mod serve;
 #[cfg(test)]
 mod tests;

@@ -5,9 +5,10 @@ use crate::cli::traffic::{LabCompare, LabRecord, LabReplay, LabReport};
 use crate::load::observer;
 use crate::output::{print, say, show};
 use crate::signals::stoppable;
+use lab::drive::run::{RunOptions, run};
 use lab::show::compare::Comparison;
 use lab::show::page;
-use lab::{RunResult, Stop};
+use lab::{RunResult, Scenario, Stop};
 use std::io::IsTerminal;
 
 /// True where every settled write request was recorded.
@@ -26,11 +27,13 @@ pub(crate) async fn record(args: &LabRecord) -> anyhow::Result<bool> {
 
 /// True where the replay was whole and something was acknowledged.
 pub(crate) async fn replay(args: &LabReplay) -> anyhow::Result<bool> {
-    let options = args.options(Stop::default());
+    let text = args.scenario();
+    let scenario = Scenario::parse(&text)?;
+    let options = RunOptions { text, access: args.access.access(), ..RunOptions::default() };
     let observer = observer(args.result.print.quiet);
-    let result = stoppable(&options.stop, lab::capture::replay::replay(&options, &*observer)).await?;
+    let result = stoppable(&options.stop, run(&scenario, &options, &*observer)).await?;
     show(&result, &args.result)?;
-    Ok(!result.partial && result.totals.samples_acknowledged > 0)
+    Ok(result.passed())
 }
 
 /// Shows a result that was kept.

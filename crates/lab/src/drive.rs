@@ -17,4 +17,4 @@ pub(crate) mod send;
 pub mod stop;
 pub(crate) mod tally;
 pub mod target;
-mod tenants;
+pub(crate) mod tenants;

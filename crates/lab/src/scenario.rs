@@ -14,6 +14,7 @@ pub mod import;
 pub mod parse;
 mod presets;
 mod reads;
+mod replay;
 mod rules;
 pub(crate) mod schedule;
 pub(crate) mod secrets;
@@ -25,6 +26,7 @@ mod variables;
 pub use error::ScenarioError;
 pub use presets::{PRESETS, preset};
 pub use reads::ReadMix;
+pub use replay::{ReplaySpec, SampleTimes};
 pub use rules::Rules;
 pub use shape::{Grow, Shape};
 pub use target::{Auth, Deed, FaultSpec, TargetSpec, Texts};
@@ -62,6 +64,8 @@ pub struct Scenario {
     pub target: TargetSpec,
     /// What is sent.
     pub load: Load,
+    /// Recorded traffic, in place of generated samples.
+    pub replay: Option<ReplaySpec>,
     /// How the load goes over time.
     pub shape: Shape,
     /// What is asked meanwhile.
@@ -218,6 +222,7 @@ impl Default for Scenario {
             compress: 1.0,
             target: TargetSpec::default(),
             load: Load::default(),
+            replay: None,
             shape: Shape::default(),
             reads: Vec::new(),
             fault: Vec::new(),

@@ -3,6 +3,7 @@
 use super::access::LabAccess;
 use super::result::{PrintArgs, ResultArgs};
 use super::scenario::{FindLimitArgs, FindMinimumArgs, MergeArgs, RaceArgs, RunArgs};
+use super::scenario_text::{UNTIL_SENT, headers, seconds, table};
 use super::traffic::{LabCompare, LabRecord, LabReplay, LabReport};
 use super::values;
 use clap::{Args, Subcommand};
@@ -11,7 +12,7 @@ use lab::http::Access;
 use lab::scenario::parse;
 use std::path::PathBuf;
 use std::time::Duration;
-use toml::{Table, Value};
+use toml::Value;
 
 /// Loads this server or any other, and checks what became of every sample.
 #[derive(Debug, Subcommand)]
@@ -203,26 +204,21 @@ pub(crate) struct ScenariosArgs {
     pub(crate) json: bool,
 }
 
-/// Longer than any load: one that is given rounds ends after them.
-const UNTIL_SENT: Duration = Duration::from_secs(7 * 86_400);
 const DURATION_DEFAULT: Duration = Duration::from_secs(20);
 
 impl LabWrite {
-    /// The scenario that the flags stand for, as text: a result keeps it, and `lab run` repeats it.
+    /// The scenario that the flags stand for.
     pub(crate) fn scenario(&self) -> String {
-        let seconds = |duration: Duration| Value::Float(duration.as_secs_f64());
         let bytes = |n: usize| Value::Integer(n as i64);
         let duration = match (self.duration, self.rounds) {
             (Some(duration), _) => duration,
             (None, Some(_)) => UNTIL_SENT,
             (None, None) => DURATION_DEFAULT,
         };
-        let headers: Table =
-            self.headers.iter().map(|(name, value)| (name.clone(), value.as_str().into())).collect();
         let target = [
             ("write", Some(self.target.as_str().into())),
             ("read", self.read.read_url.as_deref().map(Value::from)),
-            ("headers", (!headers.is_empty()).then_some(Value::Table(headers))),
+            ("headers", headers(&self.headers)),
             // the headers alone name the tenant
             ("tenant_header", Some("".into())),
             ("protocol", Value::try_from(self.protocol).ok()),
@@ -268,11 +264,6 @@ impl LabWrite {
         ];
         table(scenario).to_string()
     }
-}
-
-/// The keys that have a value.
-fn table<const N: usize>(keys: [(&str, Option<Value>); N]) -> Table {
-    keys.into_iter().filter_map(|(key, value)| Some((key.to_owned(), value?))).collect()
 }
 
 impl LabRead {

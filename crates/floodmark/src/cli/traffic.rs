@@ -2,20 +2,19 @@
 
 use super::access::LabAccess;
 use super::result::{PrintArgs, ResultArgs};
+use super::scenario_text::{UNTIL_SENT, headers, path, seconds, table};
 use super::values;
 use clap::Args;
+use lab::Stop;
 use lab::capture::file::conceal::Conceal;
-use lab::capture::file::request::Message;
 use lab::capture::recorder::RecordOptions;
-use lab::capture::replay::{ReplayOptions, Times};
-use lab::observe::ObserveOptions;
 use lab::scenario::parse;
-use lab::scenario::size;
-use lab::{RetryPolicy, Stop};
+use lab::scenario::{SampleTimes, size};
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 use stdx::address;
+use toml::Value;
 
 /// `floodmark lab record`
 #[derive(Debug, Args)]
@@ -96,7 +95,7 @@ pub(crate) struct LabReplay {
     #[arg(long = "header", short = 'H', value_name = "NAME: VALUE", value_parser = parse::header, help_heading = "Target")]
     headers: Vec<(String, String)>,
     #[command(flatten)]
-    access: LabAccess,
+    pub(crate) access: LabAccess,
     /// Version of remote write [default: as recorded]
     #[arg(long, value_name = "VERSION", value_parser = values::version(), help_heading = "Target")]
     protocol: Option<lab::Version>,
@@ -111,7 +110,7 @@ pub(crate) struct LabReplay {
     writers: usize,
     /// How timestamps of samples are rewritten
     #[arg(long, value_name = "HOW", default_value = "scaled", value_parser = values::timestamps(), help_heading = "Pace")]
-    sample_times: Times,
+    sample_times: SampleTimes,
     /// Samples in a request, approximately [1 to 100000]
     #[arg(long, value_name = "N", default_value = "2000", value_parser = values::whole::<usize>(1..=100_000), help_heading = "Pace")]
     batch: usize,
@@ -148,34 +147,37 @@ pub(crate) struct LabObserve {
 }
 
 impl LabReplay {
-    /// As the lab wants it.
-    pub(crate) fn options(&self, stop: Stop) -> ReplayOptions {
-        ReplayOptions {
-            headers: self.headers.clone(),
-            access: self.access.access(),
-            message: self.protocol.map(|version| match version {
-                lab::Version::V1 => Message::V1,
-                lab::Version::V2 => Message::V2,
-            }),
-            speed: self.speed,
-            copies: self.times,
-            writers: self.writers,
-            times: self.sample_times,
-            batch: self.batch,
-            duration: self.duration,
-            timeout: self.timeout,
-            retry: RetryPolicy { give_up_after: self.give_up_after, ..RetryPolicy::default() },
-            observe: ObserveOptions {
-                pid: self.observe.pid,
-                cgroup: self.observe.cgroup.clone(),
-                metrics_url: self.observe.metrics_url.clone(),
-                headers: self.headers.clone(),
-                access: self.access.access(),
-                data_dir: self.observe.target_data.clone(),
-            },
-            stop,
-            ..ReplayOptions::new(&self.file, &self.target)
-        }
+    /// The scenario that the flags stand for.
+    pub(crate) fn scenario(&self) -> String {
+        let target = [
+            ("write", Some(self.target.as_str().into())),
+            ("headers", headers(&self.headers)),
+            ("timeout", Some(seconds(self.timeout))),
+            ("pid", self.observe.pid.map(|pid| Value::Integer(pid.into()))),
+            ("cgroup", self.observe.cgroup.as_deref().map(path)),
+            ("metrics", self.observe.metrics_url.as_deref().map(Value::from)),
+            ("data_dir", self.observe.target_data.as_deref().map(path)),
+        ];
+        let load = [
+            ("writers", Some(Value::Integer(self.writers as i64))),
+            ("batch", Some(Value::Integer(self.batch as i64))),
+            ("give_up_after", Some(seconds(self.give_up_after))),
+        ];
+        let replay = [
+            ("file", Some(path(&self.file))),
+            ("speed", Some(Value::Float(self.speed))),
+            ("copies", Some(Value::Integer(self.times.into()))),
+            ("times", Value::try_from(self.sample_times).ok()),
+            ("protocol", self.protocol.and_then(|version| Value::try_from(version).ok())),
+        ];
+        let scenario = [
+            ("name", Some("replay".into())),
+            ("duration", Some(seconds(self.duration.unwrap_or(UNTIL_SENT)))),
+            ("target", Some(table(target).into())),
+            ("load", Some(table(load).into())),
+            ("replay", Some(table(replay).into())),
+        ];
+        table(scenario).to_string()
     }
 }
 

@@ -3,9 +3,7 @@
 use anyhow::ensure;
 use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
 use lab::campaign::{Axis, Resource};
-use lab::capture::replay::Times;
-use lab::scenario::PRESETS;
-use lab::scenario::parse;
+use lab::scenario::{PRESETS, SampleTimes, parse};
 use lab::{ValueModel, Version};
 use std::fmt::Display;
 use std::ops::RangeInclusive;
@@ -53,7 +51,7 @@ pub(crate) fn resource() -> impl TypedValueParser<Value = Resource> {
 }
 
 /// What becomes of recorded timestamps.
-pub(crate) fn timestamps() -> impl TypedValueParser<Value = Times> {
+pub(crate) fn timestamps() -> impl TypedValueParser<Value = SampleTimes> {
     one_of([
         PossibleValue::new("scaled").help("intervals shrink with the speed"),
         PossibleValue::new("shifted")

@@ -147,7 +147,7 @@ fn the_report_can_be_read_in_a_browser() {
     let samples = result["totals"]["samples_acknowledged"].as_u64().expect("a count");
     assert_eq!(samples, 2000);
     assert!(page.contains("data-figure=\"samples_per_s\""), "tiles are there");
-    assert!(page.contains("NO RULES"), "a replay has no rules");
+    assert!(page.contains(">PASS<"), "something was acknowledged");
     let drawn = between(&page, "data-drawn=\"", "\"").parse::<usize>().expect("charts were drawn");
     assert!(drawn >= 4, "{drawn} charts");
     assert_eq!(page.matches("<figure").count(), drawn);

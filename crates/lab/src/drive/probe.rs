@@ -2,7 +2,7 @@
 
 use crate::drive::addresses::Addresses;
 use crate::drive::meter::histogram;
-use crate::drive::send::sender::{Acknowledged, Run};
+use crate::drive::send::generated::{Acknowledged, Run};
 use crate::drive::tally::record;
 use crate::drive::tenants::Tenant;
 use crate::generate::fleet::Fleet;
@@ -144,7 +144,7 @@ impl Looker {
         let question = question(before, plan, (target, generation, metric), round);
         let mut pause = PAUSE_MIN;
         let mut answered = false;
-        while at.elapsed() < self.patience && !run.stop.is_set() {
+        while at.elapsed() < self.patience && !run.lane.stop.is_set() {
             if let Ok(answer) = client.send(Method::GET, &question, Bytes::new()).await
                 && answer.status.is_success()
                 && let Ok(series) = promql::parse(&answer.body)
@@ -169,7 +169,7 @@ impl Looker {
             pause = (pause * 2).min(PAUSE_MAX);
         }
         // who does not answer at all is down, and that shows elsewhere
-        self.probing.lock().invisible += u64::from(answered && !run.stop.is_set());
+        self.probing.lock().invisible += u64::from(answered && !run.lane.stop.is_set());
     }
 }
 

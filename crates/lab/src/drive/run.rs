@@ -17,6 +17,7 @@ mod prepare;
 mod read_back;
 mod seconds;
 mod totals;
+mod traffic;
 
 pub use estimate::Estimate;
 
@@ -26,7 +27,7 @@ use super::target::Target;
 use super::target::sandbox::Sandbox;
 use super::tenants::Tenant;
 use super::{faults, probe, readers, tenants};
-use crate::drive::send::sender::{Run, Sender, Times};
+use crate::drive::send::sender::Times;
 use crate::drive::stop::Stop;
 use crate::http::{Access, TlsFiles};
 use crate::observe::{Observation, ObserveOptions};
@@ -35,7 +36,7 @@ use crate::scenario::{Model, Scenario, secrets};
 use crate::show::progress::Observer;
 use crate::verify::ledger::Ledger;
 use anyhow::{Context, Result, ensure};
-use prepare::{ledgers, prepare, write_past};
+use prepare::{ledgers, write_past};
 use read_back::read_back;
 use seconds::Seconds;
 use std::path::PathBuf;
@@ -43,6 +44,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 use stdx::clock::{Clock, SystemClock};
 use tokio::task::JoinSet;
+use traffic::{Ended, Ready, Traffic};
 
 /// Everything about a run that is no part of its scenario.
 #[derive(Debug, Clone)]
@@ -104,10 +106,13 @@ pub async fn carry_out(
     readers::import(&mut scenario, &options.folder)?;
     // it outlives the target that lives in it
     let _sandbox = Sandbox::fill(&mut scenario.target)?;
+    scenario.apply_replay();
     let tenants = tenants::of(&scenario, options.part, SystemClock.now_ms())?;
-    let estimate = Estimate::of(&scenario, &tenants);
-    estimate.check(scenario.limits.memory.map(|size| size.0))?;
-    observer.note(&estimate.to_string());
+    if scenario.replay.is_none() {
+        let estimate = Estimate::of(&scenario, &tenants);
+        estimate.check(scenario.limits.memory.map(|size| size.0))?;
+        observer.note(&estimate.to_string());
+    }
     let addresses = Addresses::resolve(&scenario, &tenants, &options.access).await?;
     let target = Arc::new(Target::start(&scenario.target, &options.access, &options.stop).await?);
 
@@ -115,21 +120,16 @@ pub async fn carry_out(
     if scenario.load.history.is_some() {
         ledgers = write_past(&scenario, &tenants, &addresses, options, observer).await?;
     }
-    let mut runs = Vec::new();
-    let mut senders = Vec::new();
     let probes = probe::channel(scenario.verify.probes_per_s);
-    for tenant in &tenants {
-        let run = Arc::new(tenant.run(&scenario, &addresses, &options.stop, probes.sender()));
-        senders.push(prepare(&run, tenant, &scenario, &addresses, observer).await?);
-        runs.push(run);
-    }
-    if options.stop.is_set() {
+    let (traffic, ready) =
+        Traffic::prepare(&scenario, &tenants, &addresses, options, &probes, observer).await?;
+    if options.stop.is_set() && traffic.replay.is_none() {
         anyhow::bail!("stopped before the load began");
     }
     let loaded = load(
         Loading { scenario: &scenario, options, tenants: &tenants, addresses: &addresses, observer },
-        runs,
-        senders,
+        traffic,
+        ready,
         probes,
         &target,
     )
@@ -166,8 +166,8 @@ struct Loaded {
 
 async fn load(
     about: Loading<'_>,
-    runs: Vec<Arc<Run>>,
-    senders: Vec<Vec<Sender>>,
+    mut traffic: Traffic,
+    ready: Vec<Ready>,
     probes: probe::Channel,
     target: &Arc<Target>,
 ) -> Result<Loaded> {
@@ -180,23 +180,23 @@ async fn load(
     let times = Times { begin, end: Some(end) };
     result.begun_ms = SystemClock.now_ms();
     let mut sending = JoinSet::new();
-    for (number, (run, senders)) in runs.iter().zip(senders).enumerate() {
-        for sender in senders {
-            let run = Arc::clone(run);
-            sending.spawn(async move { (number, sender.run(&run, times).await) });
-        }
+    for start in ready {
+        sending.spawn(start(times));
     }
+    let dealing = traffic.replay.as_mut().map(|replay| replay.deal(times, result.begun_ms, &options.stop));
+    let dealing = dealing.transpose()?;
     let mut beside = JoinSet::new();
     let reading = readers::start(scenario, tenants, addresses, times, &options.stop, &mut beside)?;
-    let probing = probes.start(scenario, &runs, tenants, addresses, &mut beside);
+    let probing = probes.start(scenario, &traffic.runs, tenants, addresses, &mut beside);
     let mut faults = faults::start(scenario, target, times, &log, &options.stop);
 
-    let mut seconds = Seconds::new(scenario, &runs, &reading, &probing, begin);
+    let mut seconds = Seconds::new(scenario, &traffic, &reading, &probing, begin);
     let mut done = Vec::new();
     let mut tick = tokio::time::interval(Duration::from_secs(1));
     tick.tick().await;
     // the load ends with its time, or with its rounds
-    let ends_when_sent = scenario.load.rounds.is_some() || scenario.load.model == Model::Closed;
+    let ends_when_sent =
+        scenario.load.rounds.is_some() || scenario.load.model == Model::Closed || scenario.replay.is_some();
     loop {
         let is_second = tokio::select! {
             joined = sending.join_next(), if !sending.is_empty() => {
@@ -224,7 +224,7 @@ async fn load(
         if !sending.is_empty() || !faults.is_empty() {
             continue;
         }
-        let is_sent = ends_when_sent || done.iter().all(|(_, sender): &(_, Sender)| sender.gave_up);
+        let is_sent = ends_when_sent || done.iter().all(|ended: &Ended| ended.gave_up);
         if is_sent || Instant::now() >= end || options.stop.is_set() {
             if !is_second {
                 // the last part of a second, which may be all there is
@@ -244,12 +244,16 @@ async fn load(
     if result.partial {
         log.add(EventKind::Run, "the run was stopped before its time");
     }
-    totals::fill(&mut result, scenario, &runs, &reading, &probing, &seconds, target);
+    totals::fill(&mut result, scenario, &traffic, &reading, &probing, &seconds, target);
     result.events = log.take();
     observation.end(&mut result).await;
-    result.warnings.extend(totals::doubts(&result, scenario, &runs));
+    result.warnings.extend(totals::doubts(&result, scenario, &traffic));
+    if let (Some(replay), Some(dealing)) = (&traffic.replay, dealing) {
+        replay.finish(dealing.await.context("reading the recording failed")??, &mut result);
+    }
     result.timeline.finish();
-    Ok(Loaded { result, ledgers: ledgers(&runs, done) })
+    let done = done.into_iter().map(|ended| (ended.tenant, ended.slots));
+    Ok(Loaded { result, ledgers: ledgers(&traffic.runs, done) })
 }
 
 fn begin_result(scenario: &Scenario, options: &RunOptions) -> RunResult {

@@ -1,7 +1,8 @@
-//! One connection: requests in the order of their series, repeated until they are taken.
+//! One connection: the requests of its source, generated or recorded, in order and repeated until they are taken.
 
 pub(crate) mod duty;
 pub(crate) mod exchange;
+pub(crate) mod generated;
 pub(crate) mod lead;
 pub(crate) mod sender;
 pub(crate) mod timer;

@@ -3,8 +3,9 @@
 use super::addresses::Addresses;
 use crate::drive::send::duty::Duty;
 use crate::drive::send::exchange::RetryPolicy;
+use crate::drive::send::generated::{Acknowledged, Pace, Run};
 use crate::drive::send::lead::Lead;
-use crate::drive::send::sender::{Acknowledged, Pace, Run};
+use crate::drive::send::sender::Lane;
 use crate::drive::stop::Stop;
 use crate::drive::tally::Tally;
 use crate::generate::fleet::Fleet;
@@ -17,6 +18,12 @@ use std::sync::atomic::AtomicBool;
 use stdx::clock::SystemClock;
 use stdx::rng::mix;
 use tokio::sync::mpsc;
+
+/// So many refusals and not one success end a connection: it measures nothing.
+const REJECTED_MAX: u64 = 200;
+
+/// The same of a replay, whose requests are not known to be good.
+const REPLAYED_REJECTED_MAX: u64 = 20;
 
 /// In a closed loop no connection is further ahead of another than this, in the series' own time: a target may refuse
 /// what one half of a fleet sends an hour after the other.
@@ -194,22 +201,10 @@ impl Tenant {
         Ok(Some(plan))
     }
 
-    /// A closed loop through `plan`.
-    pub(crate) fn closed_run(
-        &self,
-        plan: Plan,
-        scenario: &Scenario,
-        addresses: &Addresses,
-        stop: &Stop,
-    ) -> Run {
+    /// What its connections share.
+    pub(crate) fn lane(&self, scenario: &Scenario, addresses: &Addresses, stop: &Stop) -> Lane {
         let load = &scenario.load;
-        let connections = (plan.writers * load.connections) as usize;
-        let lead = (connections > 1).then(|| Lead::new(connections, (LEAD_MS_MAX / plan.interval_ms).max(2)));
-        Run {
-            plan,
-            tenant: self.number as u32,
-            pace: Pace::Closed,
-            version: scenario.version(),
+        Lane {
             path: addresses.write_path(self.number),
             retry: RetryPolicy {
                 backoff_min: load.backoff_min.0,
@@ -218,10 +213,30 @@ impl Tenant {
                 give_up_after: load.give_up_after.0,
             },
             stop: stop.clone(),
+            tally: Tally::new(),
+            rejected_max: if scenario.replay.is_some() { REPLAYED_REJECTED_MAX } else { REJECTED_MAX },
+        }
+    }
+
+    /// A closed loop through `plan`.
+    pub(crate) fn closed_run(
+        &self,
+        plan: Plan,
+        scenario: &Scenario,
+        addresses: &Addresses,
+        stop: &Stop,
+    ) -> Run {
+        let connections = (plan.writers * scenario.load.connections) as usize;
+        let lead = (connections > 1).then(|| Lead::new(connections, (LEAD_MS_MAX / plan.interval_ms).max(2)));
+        Run {
+            lane: Arc::new(self.lane(scenario, addresses, stop)),
+            plan,
+            tenant: self.number as u32,
+            pace: Pace::Closed,
+            version: scenario.version(),
             lead,
             duty: None,
             probes: None,
-            tally: Tally::new(),
             clock: SystemClock,
             caught_up: AtomicBool::new(false),
         }

@@ -13,7 +13,7 @@ use protocol::encode::{V1Encoder, V2Encoder};
 use serde::{Deserialize, Serialize};
 
 /// The remote-write protocol to speak.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default, Serialize, Deserialize)]
 pub enum Version {
     /// 1.0: labels in every series.
     #[default]
@@ -38,6 +38,31 @@ impl Version {
         match self {
             Self::V1 => "0.1.0",
             Self::V2 => "2.0.0",
+        }
+    }
+
+    /// By the header `Content-Type`, as the specification of 2.0 has it.
+    pub fn of_content_type(content_type: &str) -> Self {
+        match content_type.contains("io.prometheus.write.v2.Request") {
+            true => Self::V2,
+            false => Self::V1,
+        }
+    }
+
+    /// As a capture has it.
+    pub const fn number(self) -> u8 {
+        match self {
+            Self::V1 => 1,
+            Self::V2 => 2,
+        }
+    }
+
+    /// The version of that number.
+    pub const fn of_number(number: u8) -> Option<Self> {
+        match number {
+            1 => Some(Self::V1),
+            2 => Some(Self::V2),
+            _ => None,
         }
     }
 

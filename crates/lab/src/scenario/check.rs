@@ -36,6 +36,7 @@ impl Scenario {
         between("duration", self.duration.s() / self.compress, 0.1, DURATION_S_MAX)?;
         self.load.check()?;
         self.check_times()?;
+        self.check_replay()?;
         self.shape.check()?;
         self.check_moments()?;
         self.check_size()?;
@@ -92,6 +93,27 @@ impl Scenario {
             if every.is_some_and(|every| every.ms() < self.interval_ms()) {
                 return fault(path, "shorter than the interval between two samples");
             }
+        }
+        Ok(())
+    }
+
+    fn check_replay(&self) -> Checked {
+        let Some(replay) = &self.replay else { return Ok(()) };
+        if replay.file.as_os_str().is_empty() {
+            return fault("replay.file", "no recording");
+        }
+        between("replay.speed", replay.speed, 0.001, 10_000.0)?;
+        between("replay.copies", f64::from(replay.copies), 1.0, 10_000.0)?;
+        between("load.writers", f64::from(self.load.writers), 1.0, 1_024.0)?;
+        between("load.batch", f64::from(self.load.batch), 1.0, 100_000.0)?;
+        if self.shape.kind != Kind::Constant || self.load.history.is_some() || self.load.rounds.is_some() {
+            return fault(
+                "replay",
+                "the load's course is that of the recording: no shape, history or rounds",
+            );
+        }
+        if self.verdict.freshness_p99.is_some() {
+            return fault("verdict.freshness_p99", "a replay does not look for its samples");
         }
         Ok(())
     }

@@ -159,11 +159,12 @@ const SCENARIO: &str = include_str!("../../../../docs/reference/scenario.md");
 const RESULT: &str = include_str!("../../../../docs/reference/result.md");
 
 /// Where the reference has the keys of each struct of a scenario.
-const OF_SCENARIOS: [(&str, &str); 11] = [
+const OF_SCENARIOS: [(&str, &str); 12] = [
     ("Scenario", "The scenario"),
     ("TargetSpec", "target"),
     ("TlsFiles", "target.tls"),
     ("Load", "load"),
+    ("ReplaySpec", "replay"),
     ("Shape", "shape"),
     ("ReadMix", "reads"),
     ("FaultSpec", "fault"),
@@ -211,6 +212,7 @@ fn the_reference_has_the_defaults_of_a_scenario() {
         let (table, base) = match name {
             "Scenario" => (String::new(), ""),
             "FaultSpec" | "AccountFigure" => continue,
+            "ReplaySpec" => ("[replay]\n".into(), "file = 'r'\n"),
             "ReadMix" => ("[[reads]]\n".into(), "queries = ['up']\n"),
             _ => (format!("[{heading}]\n"), ""),
         };

@@ -1,10 +1,10 @@
 //! A recording, read from the beginning to the first byte that cannot be trusted.
 
-use super::request::Message;
 use super::{
     BLOCK_BYTES_MAX, BLOCK_HEADER_BYTES, DICTIONARY_SERIES_MAX, HEADER_BYTES, HISTOGRAM_BYTES_MAX, MAGIC,
     STREAMS_MAX, TENANT_BYTES_MAX, VERSION, conceal::Conceal, flag, kind, value, varint,
 };
+use crate::generate::template::Version;
 use anyhow::{Context, Result, bail, ensure};
 use std::io::{ErrorKind, Read};
 use std::sync::Arc;
@@ -56,7 +56,7 @@ pub struct RequestEvent {
     /// When it came, in µs since the recording began.
     pub arrival_us: i64,
     /// How it was written.
-    pub message: Message,
+    pub message: Version,
     /// For whom; empty where none was named.
     pub tenant: Arc<str>,
     /// In the order of the request.
@@ -84,7 +84,7 @@ pub struct Reader<R> {
     next_at: u64,
     block: Vec<u8>,
     block_at: usize,
-    streams: Vec<(Message, Arc<str>)>,
+    streams: Vec<(Version, Arc<str>)>,
     last: Vec<u64>,
     last_arrival_us: i64,
     ending: Option<Ending>,
@@ -222,7 +222,7 @@ impl<R: Read> Reader<R> {
             kind::STREAM => {
                 let (&number, after) = rest.split_first().with_context(short)?;
                 *rest = after;
-                let message = Message::of_number(number).context("an unknown version of remote write")?;
+                let message = Version::of_number(number).context("an unknown version of remote write")?;
                 let tenant = std::str::from_utf8(varint::take_bytes(rest).with_context(short)?)?;
                 ensure!(tenant.len() <= TENANT_BYTES_MAX, "a tenant's name of {} bytes", tenant.len());
                 ensure!(self.streams.len() < STREAMS_MAX, "too many streams");

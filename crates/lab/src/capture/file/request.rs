@@ -9,45 +9,10 @@
 //!
 //! Exemplars, metadata and start times are passed over.
 
+use crate::generate::template::Version;
 use anyhow::{Context, Result, bail, ensure};
 use model::caps;
 use std::ops::Range;
-
-/// The two messages of remote write.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub enum Message {
-    /// `prometheus.WriteRequest`, remote write 1.0.
-    V1,
-    /// `io.prometheus.write.v2.Request`, remote write 2.0.
-    V2,
-}
-
-impl Message {
-    /// By the header `Content-Type`, as the specification of 2.0 has it.
-    pub fn of_content_type(content_type: &str) -> Self {
-        match content_type.contains("io.prometheus.write.v2.Request") {
-            true => Self::V2,
-            false => Self::V1,
-        }
-    }
-
-    /// The version's number.
-    pub const fn number(self) -> u8 {
-        match self {
-            Self::V1 => 1,
-            Self::V2 => 2,
-        }
-    }
-
-    /// The version of that number.
-    pub const fn of_number(number: u8) -> Option<Self> {
-        match number {
-            1 => Some(Self::V1),
-            2 => Some(Self::V2),
-            _ => None,
-        }
-    }
-}
 
 /// A body, taken apart. Ranges of bytes are those of the decompressed body. Its memory is used again.
 #[derive(Debug, Default)]
@@ -97,7 +62,7 @@ impl<'a> ParsedSeries<'a> {
 
 impl Parsed {
     /// Takes a snappy-compressed body apart. After an error there are no series.
-    pub fn read(&mut self, message: Message, compressed: &[u8]) -> Result<()> {
+    pub fn read(&mut self, message: Version, compressed: &[u8]) -> Result<()> {
         self.series.clear();
         self.symbols.clear();
         self.labels.clear();
@@ -123,9 +88,9 @@ impl Parsed {
         self.series.iter().map(|parts| ParsedSeries { parsed: self, parts })
     }
 
-    fn request(&mut self, message: Message, body: &[u8]) -> Result<()> {
+    fn request(&mut self, message: Version, body: &[u8]) -> Result<()> {
         let fields = || Fields { body, at: 0, end: body.len() };
-        if message == Message::V2 {
+        if message == Version::V2 {
             let mut request = fields();
             while let Some((number, field)) = request.next()? {
                 if let (4, Field::Bytes(symbol)) = (number, field) {
@@ -134,7 +99,7 @@ impl Parsed {
                 }
             }
         }
-        let series_field = if message == Message::V1 { 1 } else { 5 };
+        let series_field = if message == Version::V1 { 1 } else { 5 };
         let mut request = fields();
         while let Some((number, field)) = request.next()? {
             if let (n, Field::Bytes(series)) = (number, field)
@@ -147,13 +112,13 @@ impl Parsed {
         Ok(())
     }
 
-    fn one_series(&mut self, message: Message, body: &[u8], range: Range<usize>) -> Result<()> {
+    fn one_series(&mut self, message: Version, body: &[u8], range: Range<usize>) -> Result<()> {
         let (labels, samples, histograms) = (self.labels.len(), self.samples.len(), self.histograms.len());
-        let histogram_field = if message == Message::V1 { 4 } else { 3 };
+        let histogram_field = if message == Version::V1 { 4 } else { 3 };
         let mut fields = Fields { body, at: range.start, end: range.end };
         while let Some((number, field)) = fields.next()? {
             match (number, field) {
-                (1, Field::Bytes(label)) if message == Message::V1 => self.label(body, label)?,
+                (1, Field::Bytes(label)) if message == Version::V1 => self.label(body, label)?,
                 (1, Field::Bytes(refs)) => self.label_refs(body, refs)?,
                 (1, Field::Number(_)) => bail!("label references that are not packed"),
                 (2, Field::Bytes(sample)) => {

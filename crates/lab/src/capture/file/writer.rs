@@ -1,12 +1,13 @@
 //! Requests into a file, block by block.
 
 use super::conceal::Concealer;
-use super::request::{Message, Parsed, ParsedSeries};
+use super::request::{Parsed, ParsedSeries};
 use super::{
     BLOCK_BYTES, BLOCK_BYTES_MAX, DICTIONARY_SERIES_MAX, HEADER_BYTES, HISTOGRAM_BYTES_MAX,
     ITEM_HISTOGRAMS_MAX, ITEM_SAMPLES_MAX, MAGIC, STREAMS_MAX, TENANT_BYTES_MAX, VERSION, flag, kind, value,
     varint,
 };
+use crate::generate::template::Version;
 use anyhow::{Context, Result};
 use model::{LabelsBuilder, SeriesKey};
 use std::collections::HashMap;
@@ -35,7 +36,7 @@ pub struct Writer<F> {
 /// Numbers of what has been written down once.
 #[derive(Debug, Default)]
 struct Dictionary {
-    streams: HashMap<(Message, String), u64>,
+    streams: HashMap<(Version, String), u64>,
     /// By stream and labels.
     series: HashMap<(u64, SeriesKey), u32>,
     /// The bits of each series' last value.
@@ -107,7 +108,7 @@ impl<F: Write + Seek> Writer<F> {
     pub fn append(
         &mut self,
         arrival_us: i64,
-        message: Message,
+        message: Version,
         tenant: &str,
         request: &Parsed,
     ) -> Result<Appended> {
@@ -192,7 +193,7 @@ impl<F: Write + Seek> Writer<F> {
         varint::put(&mut self.block, kind::FORGET);
     }
 
-    fn stream(&mut self, message: Message, tenant: &str) -> u64 {
+    fn stream(&mut self, message: Version, tenant: &str) -> u64 {
         let mut tenant = self.concealer.tenant(tenant);
         let cut = (0..=TENANT_BYTES_MAX.min(tenant.len())).rev().find(|at| tenant.is_char_boundary(*at));
         tenant.truncate(cut.unwrap_or(0));

@@ -1,8 +1,9 @@
 //! Writes what was passed on, on a thread of its own.
 
 use crate::capture::file::conceal::Concealer;
-use crate::capture::file::request::{Message, Parsed};
+use crate::capture::file::request::Parsed;
 use crate::capture::file::{Appended, Writer};
+use crate::generate::template::Version;
 use anyhow::{Context, Result};
 use bytes::Bytes;
 use serde::Serialize;
@@ -50,7 +51,7 @@ impl RecordingFile for File {
 #[derive(Debug)]
 pub(super) struct Letter {
     pub(super) arrival_us: i64,
-    pub(super) message: Message,
+    pub(super) message: Version,
     pub(super) tenant: String,
     pub(super) pieces: Vec<Bytes>,
     /// Held until it is written.

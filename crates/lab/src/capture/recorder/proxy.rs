@@ -2,8 +2,8 @@
 
 use super::keeper::{Letter, Queue};
 use super::tee::{Copy, Tee};
-use crate::capture::file::request::Message;
 use crate::drive::stop::Stop;
+use crate::generate::template::Version;
 use crate::http::Access;
 use anyhow::{Context, Result};
 use bytes::Bytes;
@@ -135,7 +135,7 @@ impl Proxy {
         let arrival_us = self.0.begun.elapsed().as_micros() as i64;
         let (mut head, body) = request.into_parts();
         let letter = is_write(&head.method, &head.headers).then(|| {
-            let message = content(&head.headers, &CONTENT_TYPE).map_or(Message::V1, Message::of_content_type);
+            let message = content(&head.headers, &CONTENT_TYPE).map_or(Version::V1, Version::of_content_type);
             let tenant = content(&head.headers, &HeaderName::from_static("x-scope-orgid"));
             (message, tenant.unwrap_or_default().to_owned())
         });
@@ -163,7 +163,7 @@ impl Proxy {
         Ok(answer)
     }
 
-    fn keep(&self, arrival_us: i64, message: Message, tenant: String, copy: &mut Copy) {
+    fn keep(&self, arrival_us: i64, message: Version, tenant: String, copy: &mut Copy) {
         let (Some(memory), true) = (copy.memory.take(), copy.whole) else {
             let why = if copy.whole { "the queue was full" } else { "answered before all of it had come" };
             return self.0.queue.lost(why);

@@ -1,10 +1,11 @@
 //! Reads a recording and deals its samples out to the writers.
 
-use super::report::RecordingSummary;
-use super::{ReplayOptions, Times};
-use crate::capture::file::request::Message;
+use super::Replay;
 use crate::capture::file::{Ending, Event, Item, Reader, RequestEvent};
+use crate::drive::send::sender::Times;
 use crate::drive::stop::Stop;
+use crate::generate::template::Version;
+use crate::scenario::SampleTimes;
 use anyhow::{Context, Result};
 use std::collections::HashMap;
 use std::fs::File;
@@ -33,7 +34,7 @@ pub(super) struct Part {
 #[derive(Debug)]
 pub(super) struct Batch {
     pub(super) due: Instant,
-    pub(super) message: Message,
+    pub(super) version: Version,
     pub(super) tenant: Arc<str>,
     /// From 1; `None` where there is only one.
     pub(super) copy: Option<u32>,
@@ -43,7 +44,7 @@ pub(super) struct Batch {
 
 /// What the dealing came to.
 #[derive(Debug, Clone, Default, PartialEq)]
-pub(super) struct Dealt {
+pub(crate) struct Dealt {
     /// Samples given to writers, copies included.
     pub(super) samples: u64,
     pub(super) series: u64,
@@ -65,7 +66,7 @@ struct Known {
 }
 
 /// Where a batch goes, and what makes it one.
-type Address = (usize, u32, Message, Arc<str>);
+type Address = (usize, u32, Version, Arc<str>);
 
 pub(super) struct Dealer {
     reader: Reader<BufReader<File>>,
@@ -75,7 +76,7 @@ pub(super) struct Dealer {
     speed: f64,
     copies: u32,
     batch: usize,
-    message: Option<Message>,
+    version: Option<Version>,
     end: Option<Instant>,
     stop: Stop,
     series: Vec<Known>,
@@ -87,7 +88,7 @@ pub(super) struct Dealer {
 /// Gives samples their new times.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct SampleClock {
-    times: Times,
+    times: SampleTimes,
     speed: f64,
     recorded_ms: i64,
     begun_ms: i64,
@@ -95,7 +96,13 @@ pub(super) struct SampleClock {
 }
 
 impl SampleClock {
-    pub(super) fn new(times: Times, speed: f64, recorded_ms: i64, length_ms: i64, begun_ms: i64) -> Self {
+    pub(super) fn new(
+        times: SampleTimes,
+        speed: f64,
+        recorded_ms: i64,
+        length_ms: i64,
+        begun_ms: i64,
+    ) -> Self {
         let ends_ms = begun_ms + (length_ms as f64 / speed) as i64;
         Self { times, speed, recorded_ms, begun_ms, shift_ms: ends_ms - (recorded_ms + length_ms) }
     }
@@ -103,8 +110,8 @@ impl SampleClock {
     /// The new time of a sample at `t`, rounded down.
     pub(super) fn at(&self, t: i64) -> i64 {
         match self.times {
-            Times::Shifted => t.saturating_add(self.shift_ms),
-            Times::Scaled => {
+            SampleTimes::Shifted => t.saturating_add(self.shift_ms),
+            SampleTimes::Scaled => {
                 let since = t.saturating_sub(self.recorded_ms) as f64 / self.speed;
                 self.begun_ms.saturating_add(since.floor() as i64)
             }
@@ -114,25 +121,26 @@ impl SampleClock {
 
 impl Dealer {
     pub(super) fn new(
-        options: &ReplayOptions,
-        summary: &RecordingSummary,
-        begun: Instant,
-        begun_ms: i64,
+        replay: &Replay,
         queues: Vec<Queue<Batch>>,
+        times: Times,
+        begun_ms: i64,
+        stop: &Stop,
     ) -> Result<Self> {
-        let file = File::open(&options.file).with_context(|| format!("open {}", options.file.display()))?;
+        let Replay { spec, summary, path, batch, .. } = replay;
+        let file = File::open(path).with_context(|| format!("open {}", path.display()))?;
         let length_ms = (summary.length_s * 1000.0) as i64;
         Ok(Self {
             reader: Reader::open(BufReader::new(file))?,
             queues,
-            begun,
-            clock: SampleClock::new(options.times, options.speed, summary.begun_ms, length_ms, begun_ms),
-            speed: options.speed,
-            copies: options.copies,
-            batch: options.batch,
-            message: options.message,
-            end: options.duration.map(|duration| begun + duration),
-            stop: options.stop.clone(),
+            begun: times.begin,
+            clock: SampleClock::new(spec.times, spec.speed, summary.begun_ms, length_ms, begun_ms),
+            speed: spec.speed,
+            copies: spec.copies,
+            batch: *batch,
+            version: spec.protocol,
+            end: times.end,
+            stop: stop.clone(),
             series: Vec::new(),
             open: HashMap::new(),
             open_samples: 0,
@@ -182,12 +190,12 @@ impl Dealer {
     }
 
     fn request(&mut self, request: RequestEvent, due: Instant) {
-        let message = self.message.unwrap_or(request.message);
+        let version = self.version.unwrap_or(request.message);
         for item in request.items {
             let Some((hash, part)) = self.part(item) else { continue };
             for copy in 0..self.copies {
                 let writer = (mix(hash) as usize).wrapping_add(copy as usize) % self.queues.len();
-                self.deal(writer, copy, message, &request.tenant, Arc::clone(&part), due);
+                self.deal(writer, copy, version, &request.tenant, Arc::clone(&part), due);
             }
         }
     }
@@ -219,16 +227,16 @@ impl Dealer {
         &mut self,
         writer: usize,
         copy: u32,
-        message: Message,
+        version: Version,
         tenant: &Arc<str>,
         part: Arc<Part>,
         due: Instant,
     ) {
-        let address = (writer, copy, message, Arc::clone(tenant));
+        let address = (writer, copy, version, Arc::clone(tenant));
         let (_, batch) = self.open.entry(address.clone()).or_insert_with(|| {
             let copy = (self.copies > 1).then_some(copy + 1);
             let tenant = Arc::clone(tenant);
-            (due, Batch { due, message, tenant, copy, parts: Vec::new(), samples: 0 })
+            (due, Batch { due, version, tenant, copy, parts: Vec::new(), samples: 0 })
         });
         let samples = part.samples.len() + part.histograms.len();
         batch.due = batch.due.max(due);

@@ -4,7 +4,7 @@
 
 use super::COPY_LABEL;
 use super::dealer::Batch;
-use crate::capture::file::request::Message;
+use crate::generate::template::Version;
 use model::{Labels, LabelsBuilder, LabelsRef};
 use std::collections::HashMap;
 use stdx::varint;
@@ -23,9 +23,9 @@ impl Encoder {
     /// The snappy-compressed body of a batch in the version that it asks for.
     pub(super) fn body(&mut self, batch: &Batch) -> Vec<u8> {
         self.message.clear();
-        match batch.message {
-            Message::V1 => self.v1(batch),
-            Message::V2 => self.v2(batch),
+        match batch.version {
+            Version::V1 => self.v1(batch),
+            Version::V2 => self.v2(batch),
         }
         snap::raw::Encoder::new().compress_vec(&self.message).expect("BUG: a batch is smaller than 4 GiB")
     }

@@ -2,7 +2,8 @@
 
 use super::RunOptions;
 use crate::drive::addresses::Addresses;
-use crate::drive::send::sender::{Run, Sender, Times};
+use crate::drive::send::generated::{Generated, OwnSlot, Run};
+use crate::drive::send::sender::{Sender, Times};
 use crate::drive::tally::Counts;
 use crate::drive::tenants::Tenant;
 use crate::scenario::Scenario;
@@ -23,7 +24,7 @@ pub(crate) async fn prepare(
     scenario: &Scenario,
     addresses: &Addresses,
     observer: &dyn Observer,
-) -> Result<Vec<Sender>> {
+) -> Result<Vec<Sender<Generated>>> {
     let per_writer = scenario.load.connections as usize;
     let slots_of_writer = run.plan.writer_slots();
     let mut tasks = JoinSet::new();
@@ -31,14 +32,13 @@ pub(crate) async fn prepare(
         let (writer, lane) = (number / per_writer, number % per_writer);
         let client = addresses.writer(tenant, run.plan.first_writer as usize + writer)?;
         let slots = (lane..slots_of_writer).step_by(per_writer).map(|slot| writer * slots_of_writer + slot);
-        let sender = Sender::new(run, number, client, slots);
-        let run = Arc::clone(run);
-        tasks.spawn(async move { sender.prepare(&run).await });
+        let sender = Sender::new(client, Generated::new(run, number, slots));
+        tasks.spawn(sender.prepare());
     }
     let (begin, series) = (Instant::now(), run.plan.series() as f64);
     let made = |counts: &Counts| counts.series_made as f64 / series;
     let prepared = join(&mut tasks, || report(run, begin, observer, made)).await?;
-    let senders: Result<Vec<Sender>, _> = prepared.into_iter().collect();
+    let senders: Result<Vec<Sender<Generated>>, _> = prepared.into_iter().collect();
     senders.with_context(|| format!("cannot reach {}", scenario.target.write.all().join(", ")))
 }
 
@@ -58,24 +58,27 @@ pub(crate) async fn write_past(
         let times = Times { begin: Instant::now(), end: None };
         let mut tasks = JoinSet::new();
         for sender in senders {
-            let run = Arc::clone(&run);
-            tasks.spawn(async move { sender.run(&run, times).await });
+            let lane = Arc::clone(&run.lane);
+            tasks.spawn(async move { sender.run(&lane, times).await.source.slots });
         }
         let requests = run.plan.slots_count() as f64 * f64::from(run.plan.rounds_max);
         let sent = |counts: &Counts| counts.requests as f64 / requests;
         let done = join(&mut tasks, || report(&run, times.begin, observer, sent)).await?;
-        let done = done.into_iter().map(|sender| (0, sender)).collect();
+        let done = done.into_iter().map(|slots| (0, slots));
         past.push((tenant.number, ledgers(&[run], done).remove(0).1));
     }
     Ok(past)
 }
 
 /// Puts the slots' accounts together, by tenant.
-pub(crate) fn ledgers(runs: &[Arc<Run>], done: Vec<(usize, Sender)>) -> Vec<(usize, Ledger)> {
+pub(crate) fn ledgers(
+    runs: &[Arc<Run>],
+    done: impl Iterator<Item = (usize, Vec<OwnSlot>)>,
+) -> Vec<(usize, Ledger)> {
     let mut ledgers: Vec<(usize, Ledger)> =
         runs.iter().enumerate().map(|(number, run)| (number, Ledger::new(run.plan.clone()))).collect();
-    for (number, sender) in done {
-        for slot in sender.slots {
+    for (number, slots) in done {
+        for slot in slots {
             ledgers[number].1.slots[slot.number] = slot.ledger;
         }
     }
@@ -101,7 +104,7 @@ async fn join<T: 'static>(tasks: &mut JoinSet<T>, mut report: impl FnMut()) -> R
 
 /// How far a tenant's preparation is: `part` of it, by its counts.
 fn report(run: &Run, begin: Instant, observer: &dyn Observer, part: impl Fn(&Counts) -> f64) {
-    let counts = run.tally.lock();
+    let counts = run.lane.tally.lock();
     let progress = Progress {
         phase: Phase::Preparing,
         part: part(&counts),

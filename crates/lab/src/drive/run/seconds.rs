@@ -1,9 +1,11 @@
 //! Figures second by second, put together from all tallies.
 
+use super::traffic::Traffic;
 use crate::drive::meter::{Meter, Second, Sums, histogram, take_recent};
 use crate::drive::probe::Probing;
 use crate::drive::readers::Reading;
-use crate::drive::send::sender::Run;
+use crate::drive::send::generated::Run;
+use crate::drive::send::sender::Lane;
 use crate::drive::tally::Tally;
 use crate::result::Quantiles;
 use crate::result::{RunResult, SeriesKind, Step, Timeline, names};
@@ -16,6 +18,8 @@ use std::time::{Duration, Instant};
 
 /// Looks at all tallies once a second.
 pub(crate) struct Seconds {
+    lanes: Vec<Arc<Lane>>,
+    /// Of generated traffic; recorded traffic has no schedule that is known before.
     runs: Vec<Arc<Run>>,
     reading: Vec<Arc<Reading>>,
     probing: Arc<Probing>,
@@ -23,6 +27,7 @@ pub(crate) struct Seconds {
     duration: Duration,
     /// The load ends after its rounds.
     counts_rounds: bool,
+    phase: Phase,
     factors: Box<dyn Fn(f64) -> f64 + Send>,
     pub(crate) meter: Meter,
     /// Queries, and those of them that succeeded, at the last look.
@@ -38,14 +43,14 @@ pub(crate) struct Seconds {
 /// Ticks that are further apart than this were held up by nothing that a target can do.
 const STILL_MIN: Duration = Duration::from_secs(4);
 
-fn tallies(runs: &[Arc<Run>]) -> impl Iterator<Item = &Tally> + Clone {
-    runs.iter().map(|run| &run.tally)
+fn tallies(lanes: &[Arc<Lane>]) -> impl Iterator<Item = &Tally> + Clone {
+    lanes.iter().map(|lane| &lane.tally)
 }
 
 impl Seconds {
     pub(crate) fn new(
         scenario: &Scenario,
-        runs: &[Arc<Run>],
+        traffic: &Traffic,
         reading: &[Arc<Reading>],
         probing: &Arc<Probing>,
         begin: Instant,
@@ -53,11 +58,13 @@ impl Seconds {
         let course = scenario.course();
         let stretches = course.stretches();
         Self {
-            runs: runs.to_vec(),
+            lanes: traffic.lanes.clone(),
+            runs: traffic.runs.clone(),
+            phase: if traffic.replay.is_some() { Phase::Replaying } else { Phase::Writing },
             reading: reading.to_vec(),
             probing: Arc::clone(probing),
             begin,
-            duration: Duration::from_secs_f64(scenario.length_s()),
+            duration: traffic.length(scenario),
             counts_rounds: scenario.load.rounds.is_some(),
             factors: Box::new(move |at_s| course.factor(at_s)),
             meter: Meter::new(begin),
@@ -80,9 +87,11 @@ impl Seconds {
 
     /// Adds a point.
     pub(crate) fn tick(&mut self, timeline: &mut Timeline, observer: &dyn Observer) {
-        let second = self.meter.second(tallies(&self.runs), timeline);
+        let second = self.meter.second(tallies(&self.lanes), timeline);
         let at_s = second.at_s;
-        if at_s < self.duration.as_secs_f64() + 1.0 {
+        if self.runs.is_empty() {
+            timeline.set(names::RATE_OFFERED, "1/s", SeriesKind::Sum, second.offered_per_s);
+        } else if at_s < self.duration.as_secs_f64() + 1.0 {
             let (series, offered) = self.active(at_s - 0.5);
             self.series_active_max = self.series_active_max.max(series);
             timeline.set(names::SERIES_ACTIVE, "", SeriesKind::Sum, series);
@@ -93,7 +102,7 @@ impl Seconds {
         self.tick_reads(timeline, second.seconds);
         self.tick_steps(&second);
         observer.progress(&Progress {
-            phase: Phase::Writing,
+            phase: self.phase,
             part: if self.counts_rounds { self.part_sent() } else { at_s / self.duration.as_secs_f64() },
             elapsed: Duration::from_secs_f64(at_s),
             samples: second.sums.acknowledged,
@@ -172,7 +181,7 @@ impl Seconds {
     fn part_sent(&self) -> f64 {
         let (mut sent, mut all) = (0.0, 0.0);
         for run in &self.runs {
-            sent += run.tally.lock().requests as f64;
+            sent += run.lane.tally.lock().requests as f64;
             all += run.plan.slots_count() as f64 * f64::from(run.plan.rounds_max);
         }
         sent / all
@@ -194,11 +203,11 @@ impl Seconds {
 
     /// Adds the steps; called once, at the end.
     pub(crate) fn finish(&mut self, result: &mut RunResult) {
-        let (rest, _) = take_recent(tallies(&self.runs));
+        let (rest, _) = take_recent(tallies(&self.lanes));
         if let Some((latency, _)) = self.steps.last_mut() {
             latency.add(&rest).expect("BUG: equal bounds");
         }
-        let end = Sums::of(tallies(&self.runs));
+        let end = Sums::of(tallies(&self.lanes));
         let ends: Vec<Sums> = self.steps.iter().skip(1).map(|(_, sums)| sums.clone()).chain([end]).collect();
         let reached_s = (Instant::now() - self.begin).as_secs_f64();
         for ((stretch, (latency, begin)), end) in self.stretches.iter().zip(&self.steps).zip(ends) {
@@ -213,7 +222,10 @@ impl Seconds {
                 from_s: stretch.from_s,
                 to_s: stretch.to_s,
                 factor: (self.factors)(middle),
-                offered_samples_per_s: self.active(middle).1,
+                offered_samples_per_s: match self.runs.is_empty() {
+                    true => end.offered.saturating_sub(begin.offered) as f64 / seconds,
+                    false => self.active(middle).1,
+                },
                 samples_per_s: end.acknowledged.saturating_sub(begin.acknowledged) as f64 / seconds,
                 latency: Quantiles::of_micros(latency),
                 refused: refused(&end).saturating_sub(refused(begin)),

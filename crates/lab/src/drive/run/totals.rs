@@ -2,10 +2,10 @@
 
 use super::Target;
 use super::seconds::Seconds;
+use super::traffic::Traffic;
 use crate::drive::meter;
 use crate::drive::probe::Probing;
 use crate::drive::readers::Reading;
-use crate::drive::send::sender::Run;
 use crate::result::Quantiles;
 use crate::result::warnings;
 use crate::result::{ReadTotals, RunResult};
@@ -20,13 +20,13 @@ const TREND_FACTOR: f64 = 1.5;
 pub(crate) fn fill(
     result: &mut RunResult,
     scenario: &Scenario,
-    runs: &[Arc<Run>],
+    traffic: &Traffic,
     reading: &[Arc<Reading>],
     probing: &Probing,
     seconds: &Seconds,
     target: &Target,
 ) {
-    result.totals = meter::totals(runs.iter().map(|run| &run.tally));
+    result.totals = meter::totals(traffic.lanes.iter().map(|lane| &lane.tally));
     let totals = &mut result.totals;
     totals.samples_per_s = totals.samples_acknowledged as f64 / result.wall_s.max(1e-3);
     totals.series_active = seconds.series_active_max as u64;
@@ -71,18 +71,17 @@ fn reads(reading: &Reading, wall_s: f64) -> ReadTotals {
 }
 
 /// Looks for reasons to mistrust the figures, above all for a generator that was itself the bottleneck.
-pub(crate) fn doubts(result: &RunResult, scenario: &Scenario, runs: &[Arc<Run>]) -> Vec<String> {
+pub(crate) fn doubts(result: &RunResult, scenario: &Scenario, traffic: &Traffic) -> Vec<String> {
     let mut all = Vec::new();
     let totals = &result.totals;
     match scenario.load.model {
         Model::Open => all.extend(warnings::late(&totals.lag)),
         Model::Closed => all.extend(warnings::making(&totals.lag, &totals.service)),
     }
-    let connections: u32 = runs.iter().map(|run| run.plan.writers * scenario.load.connections).sum();
-    let threads = result.machine.cores.min(connections as usize) as f64;
+    let threads = result.machine.cores.min(traffic.connections) as f64;
     all.extend(warnings::busy(totals.generator_cpu_s, result.wall_s, threads));
     all.extend(warnings::shared(result));
-    if runs.iter().any(|run| run.caught_up.load(Ordering::Relaxed)) {
+    if traffic.runs.iter().any(|run| run.caught_up.load(Ordering::Relaxed)) {
         all.push(
             "the series' own time caught up with the clock and the run ended early: take a shorter interval or more \
              series"
@@ -159,6 +158,9 @@ pub(crate) fn notes(scenario: &Scenario) -> Vec<String> {
             scenario.compress
         ),
     );
+    if scenario.replay.is_some() {
+        return notes;
+    }
     note(!scenario.verify.after, "What was acknowledged was not read back.");
     note(
         true,

@@ -1,0 +1,26 @@
+//! Flags as the text of a scenario: a result keeps it, and `lab run` repeats it.
+
+use std::path::Path;
+use std::time::Duration;
+use toml::{Table, Value};
+
+/// Longer than any load: what is given rounds, or a recording, ends after them.
+pub(crate) const UNTIL_SENT: Duration = Duration::from_secs(7 * 86_400);
+
+/// The keys that have a value.
+pub(crate) fn table<const N: usize>(keys: [(&str, Option<Value>); N]) -> Table {
+    keys.into_iter().filter_map(|(key, value)| Some((key.to_owned(), value?))).collect()
+}
+
+pub(crate) fn seconds(duration: Duration) -> Value {
+    Value::Float(duration.as_secs_f64())
+}
+
+pub(crate) fn path(path: &Path) -> Value {
+    path.to_string_lossy().into_owned().into()
+}
+
+pub(crate) fn headers(pairs: &[(String, String)]) -> Option<Value> {
+    let table: Table = pairs.iter().map(|(name, value)| (name.clone(), value.as_str().into())).collect();
+    (!table.is_empty()).then_some(Value::Table(table))
+}

@@ -1,0 +1,93 @@
+//! Batches of a recording as requests of a connection.
+
+use super::dealer::Batch;
+use super::encode::Encoder;
+use crate::drive::send::exchange::Account;
+use crate::drive::send::sender::{Lane, Request, Source, Times};
+use crate::generate::template::Version;
+use bytes::Bytes;
+use hyper::header::{CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue};
+use std::sync::Arc;
+use std::time::Instant;
+use tokio::sync::mpsc;
+
+const TENANT: HeaderName = HeaderName::from_static("x-scope-orgid");
+const VERSION: HeaderName = HeaderName::from_static("x-prometheus-remote-write-version");
+
+/// What the dealer has for one connection.
+#[derive(Debug)]
+pub(crate) struct Recorded {
+    batches: mpsc::Receiver<Batch>,
+    lane: Arc<Lane>,
+    encoder: Encoder,
+    /// The headers name a tenant, which goes before the recorded ones.
+    tenant_given: bool,
+    /// Of the last request.
+    version: Version,
+    tenant: Arc<str>,
+    samples: u64,
+}
+
+impl Recorded {
+    pub(super) fn new(
+        batches: mpsc::Receiver<Batch>,
+        lane: &Arc<Lane>,
+        headers: &[(String, String)],
+    ) -> Self {
+        Self {
+            batches,
+            lane: Arc::clone(lane),
+            encoder: Encoder::default(),
+            tenant_given: headers.iter().any(|(name, _)| name.eq_ignore_ascii_case(TENANT.as_str())),
+            version: Version::V1,
+            tenant: "".into(),
+            samples: 0,
+        }
+    }
+}
+
+/// A recording does not say which of its series are new, and nothing is read back.
+impl Account for Recorded {
+    fn sent(&mut self) -> u64 {
+        0
+    }
+
+    fn acknowledged(&mut self) {}
+}
+
+impl Source for Recorded {
+    async fn next(&mut self, times: Times) -> Option<Request> {
+        loop {
+            let batch = tokio::select! {
+                batch = self.batches.recv() => batch?,
+                () = self.lane.stop.wait() => return None,
+            };
+            let (free, samples) = (Instant::now(), batch.samples as u64);
+            if times.is_over(free) {
+                self.lane.tally.lock().leave_out(samples);
+                continue;
+            }
+            let floats = batch.parts.iter().map(|part| part.samples.len() as u64).sum();
+            let body = Bytes::from(self.encoder.body(&batch));
+            (self.version, self.tenant, self.samples) = (batch.version, batch.tenant, samples);
+            return Some(Request { body, samples, floats, due: Some(batch.due), free });
+        }
+    }
+
+    fn set_headers(&self, headers: &mut HeaderMap) {
+        headers.insert(CONTENT_TYPE, HeaderValue::from_static(self.version.content_type()));
+        headers.insert(VERSION, HeaderValue::from_static(self.version.header()));
+        if !self.tenant_given {
+            match HeaderValue::try_from(&*self.tenant) {
+                Ok(tenant) if !tenant.is_empty() => headers.insert(TENANT, tenant),
+                _ => headers.remove(TENANT),
+            };
+        }
+    }
+
+    fn end(&mut self, _: Times, begun: bool) {
+        if !begun && !self.lane.stop.is_set() {
+            self.lane.tally.lock().leave_out(self.samples);
+        }
+    }
+}

@@ -1,0 +1,97 @@
+//! Everything that is ready to send before the load begins: generated traffic, or a recording.
+
+use super::RunOptions;
+use super::prepare::prepare;
+use crate::capture::replay::Replay;
+use crate::drive::addresses::Addresses;
+use crate::drive::probe;
+use crate::drive::send::generated::{OwnSlot, Run};
+use crate::drive::send::sender::{Lane, Sender, Source, Times};
+use crate::drive::tenants::Tenant;
+use crate::scenario::Scenario;
+use crate::show::progress::Observer;
+use anyhow::Result;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// A connection that is open, and begins to send once it knows when.
+pub(crate) type Ready = Box<dyn FnOnce(Times) -> Pin<Box<dyn Future<Output = Ended> + Send>> + Send>;
+
+/// What a connection leaves.
+#[derive(Debug)]
+pub(crate) struct Ended {
+    /// Its tenant, among those of this machine.
+    pub(crate) tenant: usize,
+    /// Of generated traffic, to be read back.
+    pub(crate) slots: Vec<OwnSlot>,
+    /// The target takes nothing.
+    pub(crate) gave_up: bool,
+}
+
+/// What is sent.
+pub(crate) struct Traffic {
+    /// One for each tenant that is told apart.
+    pub(crate) lanes: Vec<Arc<Lane>>,
+    /// Of generated traffic, by tenant.
+    pub(crate) runs: Vec<Arc<Run>>,
+    pub(crate) replay: Option<Replay>,
+    pub(crate) connections: usize,
+}
+
+impl Traffic {
+    /// Makes all first requests, or reads the recording, and opens all connections.
+    pub(crate) async fn prepare(
+        scenario: &Scenario,
+        tenants: &[Tenant],
+        addresses: &Addresses,
+        options: &RunOptions,
+        probes: &probe::Channel,
+        observer: &dyn Observer,
+    ) -> Result<(Self, Vec<Ready>)> {
+        let mut traffic = Self { lanes: Vec::new(), runs: Vec::new(), replay: None, connections: 0 };
+        let mut ready = Vec::new();
+        if let Some(spec) = &scenario.replay {
+            let mut replay = Replay::open(spec, scenario, options).await?;
+            observer.note(&replay.announcement());
+            let lane = Arc::new(tenants[0].lane(scenario, addresses, &options.stop));
+            for sender in replay.connect(&tenants[0], addresses, &lane).await? {
+                ready.push(starter(sender, &lane, 0, |_| Vec::new()));
+            }
+            traffic.lanes.push(lane);
+            traffic.replay = Some(replay);
+        } else {
+            for (number, tenant) in tenants.iter().enumerate() {
+                let run = Arc::new(tenant.run(scenario, addresses, &options.stop, probes.sender()));
+                for sender in prepare(&run, tenant, scenario, addresses, observer).await? {
+                    ready.push(starter(sender, &run.lane, number, |source| source.slots));
+                }
+                traffic.lanes.push(Arc::clone(&run.lane));
+                traffic.runs.push(run);
+            }
+        }
+        traffic.connections = ready.len();
+        Ok((traffic, ready))
+    }
+
+    /// How long it goes on at the most.
+    pub(crate) fn length(&self, scenario: &Scenario) -> Duration {
+        let length = Duration::from_secs_f64(scenario.length_s());
+        self.replay.as_ref().map_or(length, |replay| replay.length().min(length))
+    }
+}
+
+fn starter<S: Source + 'static>(
+    sender: Sender<S>,
+    lane: &Arc<Lane>,
+    tenant: usize,
+    slots: fn(S) -> Vec<OwnSlot>,
+) -> Ready {
+    let lane = Arc::clone(lane);
+    Box::new(move |times| {
+        Box::pin(async move {
+            let Sender { source, gave_up, .. } = sender.run(&lane, times).await;
+            Ended { tenant, slots: slots(source), gave_up }
+        })
+    })
+}

@@ -1,0 +1,266 @@
+//! Requests made from a plan: a connection's slots, round after round, in order.
+
+use super::duty::Duty;
+use super::exchange::Account;
+use super::lead::Lead;
+use super::sender::{Lane, Request, Sender, Source, Times};
+use crate::generate::plan::{Plan, SlotRange};
+use crate::generate::template::{Renderer, Template, Version};
+use crate::http::Failure;
+use crate::scenario::schedule::FUTURE_MS_MAX;
+use crate::verify::ledger::SlotLedger;
+use bytes::Bytes;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+use stdx::clock::Clock;
+use tokio::sync::mpsc;
+
+/// When requests are sent.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(crate) enum Pace {
+    /// Each connection sends as soon as it has its answer.
+    Closed,
+    /// By a schedule, whatever the answers do.
+    Open {
+        /// Of all writers.
+        samples_per_s: f64,
+    },
+}
+
+impl Run {
+    /// Samples a second of the schedule for each of its series; none in a closed loop.
+    pub(crate) fn rounds_per_s(&self) -> f64 {
+        match self.pace {
+            Pace::Open { samples_per_s } => samples_per_s / self.plan.series() as f64,
+            Pace::Closed => 0.0,
+        }
+    }
+}
+
+/// What all connections of a tenant share.
+#[derive(Debug)]
+pub(crate) struct Run {
+    pub(crate) lane: Arc<Lane>,
+    pub(crate) plan: Plan,
+    /// Its number, where several tenants are loaded together.
+    pub(crate) tenant: u32,
+    pub(crate) pace: Pace,
+    pub(crate) version: Version,
+    pub(crate) lead: Option<Lead>,
+    /// Which slots send when; without it all do, always.
+    pub(crate) duty: Option<Duty>,
+    /// Is told of acknowledged requests, to look for their samples at once.
+    pub(crate) probes: Option<mpsc::Sender<Acknowledged>>,
+    pub(crate) clock: stdx::clock::SystemClock,
+    /// A closed loop has caught up with the clock.
+    pub(crate) caught_up: AtomicBool,
+}
+
+/// The slots of a connection, and where among them it is.
+#[derive(Debug)]
+pub(crate) struct Generated {
+    run: Arc<Run>,
+    /// Of the connection, among those of its tenant.
+    number: usize,
+    pub(crate) slots: Vec<OwnSlot>,
+    renderer: Renderer,
+    round: u32,
+    /// The next slot of the round.
+    at: usize,
+}
+
+/// A slot and its account.
+#[derive(Debug)]
+pub(crate) struct OwnSlot {
+    pub(crate) number: usize,
+    range: SlotRange,
+    template: Option<Template>,
+    /// Series of the template that were never sent.
+    new: u64,
+    pub(crate) ledger: SlotLedger,
+}
+
+impl Sender<Generated> {
+    /// Opens the connection and makes all requests, so that the run itself need not.
+    pub(crate) async fn prepare(mut self) -> Result<Self, Failure> {
+        self.client.connect().await?;
+        for at in 0..self.source.slots.len() {
+            if self.source.run.lane.stop.is_set() {
+                break;
+            }
+            self.source.fit_template(at);
+            tokio::task::yield_now().await;
+        }
+        Ok(self)
+    }
+}
+
+impl Source for Generated {
+    async fn next(&mut self, times: Times) -> Option<Request> {
+        let run = Arc::clone(&self.run);
+        // with more connections than slots some have nothing to do
+        if self.slots.is_empty() {
+            return None;
+        }
+        loop {
+            if self.at == self.slots.len() {
+                (self.at, self.round) = (0, self.round + 1);
+            }
+            if self.round >= run.plan.rounds_max || (self.at == 0 && !self.begin_round().await) {
+                return None;
+            }
+            let free = Instant::now();
+            let range = self.slots[self.at].range;
+            let due = due(&run, times, range, self.round);
+            if run.lane.stop.is_set() || times.is_over(due.unwrap_or(free)) {
+                return None;
+            }
+            if on_duty(&run, times, range, due) {
+                self.fit_template(self.at);
+                let template = self.slots[self.at].template.as_mut().expect("BUG: fitted just before");
+                let body = Bytes::copy_from_slice(template.fill(&run.plan, self.round));
+                self.at += 1;
+                let samples = u64::from(range.len);
+                return Some(Request { body, samples, floats: samples, due, free });
+            }
+            self.at += 1;
+        }
+    }
+
+    fn end(&mut self, times: Times, begun: bool) {
+        if let Some(lead) = &self.run.lead {
+            lead.leave(self.number);
+        }
+        let unsent_from = if begun { self.at } else { self.at.saturating_sub(1) };
+        self.count_unsent(times, unsent_from);
+    }
+}
+
+impl Generated {
+    pub(crate) fn new(run: &Arc<Run>, number: usize, slots: impl Iterator<Item = usize>) -> Self {
+        let slots = slots.map(|number| OwnSlot {
+            number,
+            range: run.plan.slot(number),
+            template: None,
+            new: 0,
+            ledger: SlotLedger::default(),
+        });
+        let renderer = Renderer::new(run.version);
+        Self { run: Arc::clone(run), number, slots: slots.collect(), renderer, round: 0, at: 0 }
+    }
+
+    /// Waits for the other connections where this one is too far ahead; false where there is no further round.
+    async fn begin_round(&self) -> bool {
+        let Run { lane, plan, lead, clock, .. } = &*self.run;
+        if let Some(lead) = lead {
+            tokio::select! {
+                () = lead.enter(self.number, self.round) => {}
+                () = lane.stop.wait() => return false,
+            }
+        }
+        let ahead_ms = plan.round_ms(self.round).saturating_sub(clock.now_ms());
+        let caught_up = self.run.pace == Pace::Closed && ahead_ms > FUTURE_MS_MAX;
+        if caught_up {
+            self.run.caught_up.store(true, Ordering::Relaxed);
+        }
+        !caught_up
+    }
+
+    /// Makes the slot's request anew where its series are others than in the last round.
+    fn fit_template(&mut self, at: usize) {
+        let (run, slot) = (&self.run, &mut self.slots[at]);
+        if slot.template.as_ref().is_some_and(|t| t.fits(&run.plan, self.round)) {
+            return;
+        }
+        let template = self.renderer.render(&run.plan, slot.range, self.round);
+        let new = template.new_series(slot.template.as_ref());
+        run.lane.tally.lock().series_made += new;
+        // what was made and never sent is still to come
+        slot.new = (slot.new + new).min(u64::from(slot.range.len));
+        slot.template = Some(template);
+    }
+
+    /// Counts what the schedule had for the time of the run from slot `at` of this round on: none of it was begun.
+    fn count_unsent(&self, times: Times, mut at: usize) {
+        let run = &self.run;
+        let (Pace::Open { .. }, Some(end), false) = (run.pace, times.end, run.lane.stop.is_set()) else {
+            return;
+        };
+        let (mut unsent, mut samples) = (0, 0);
+        'rounds: for round in self.round..run.plan.rounds_max {
+            for slot in &self.slots[at..] {
+                let due = due(run, times, slot.range, round);
+                if due.is_none_or(|due| due >= end) {
+                    break 'rounds;
+                }
+                if on_duty(run, times, slot.range, due) {
+                    unsent += 1;
+                    samples += u64::from(slot.range.len);
+                }
+            }
+            at = 0;
+        }
+        let mut tally = run.lane.tally.lock();
+        tally.unsent += unsent;
+        tally.samples_offered += samples;
+    }
+}
+
+/// Of the request that [`Source::next`] gave last.
+impl Account for Generated {
+    fn sent(&mut self) -> u64 {
+        let slot = &mut self.slots[self.at - 1];
+        slot.ledger.sent.push(self.round);
+        std::mem::take(&mut slot.new)
+    }
+
+    fn acknowledged(&mut self) {
+        let slot = &mut self.slots[self.at - 1];
+        slot.ledger.acknowledged.push(self.round);
+        if let Some(probes) = &self.run.probes {
+            let acknowledged = Acknowledged {
+                tenant: self.run.tenant,
+                slot: slot.range,
+                round: self.round,
+                at: Instant::now(),
+            };
+            // where nobody waits for it, it is not looked for
+            probes.try_send(acknowledged).ok();
+        }
+    }
+}
+
+/// When the schedule has a slot's request: each writer's samples evenly over time, and the writers one
+/// after the other rather than all at one instant.
+fn due(run: &Run, times: Times, slot: SlotRange, round: u32) -> Option<Instant> {
+    let Pace::Open { samples_per_s } = run.pace else { return None };
+    let plan = &run.plan;
+    let writers = f64::from(plan.writers);
+    let per_writer = samples_per_s / writers;
+    let before = f64::from(round) * plan.writer_series() as f64 + slot.first as f64;
+    let step = f64::from(plan.batch.min(plan.writer_series().min(u64::from(u32::MAX)) as u32));
+    let phase = f64::from(slot.writer) / writers * step;
+    let due_s = (before + phase) / per_writer;
+    let due_s = run.duty.as_ref().map_or(due_s, |duty| duty.delayed(due_s));
+    Some(times.begin + Duration::from_secs_f64(due_s))
+}
+
+/// True where the shape of the load has this slot send at `due`.
+fn on_duty(run: &Run, times: Times, slot: SlotRange, due: Option<Instant>) -> bool {
+    let (Some(duty), Some(due)) = (&run.duty, due) else { return true };
+    duty.has(&run.plan, slot, (due - times.begin).as_secs_f64())
+}
+
+/// A request that was just acknowledged.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Acknowledged {
+    /// As in the run.
+    pub(crate) tenant: u32,
+    /// Whose series.
+    pub(crate) slot: SlotRange,
+    /// And in which round.
+    pub(crate) round: u32,
+    /// When.
+    pub(crate) at: Instant,
+}

@@ -1,0 +1,63 @@
+//! Recorded traffic in place of generated samples.
+
+use super::Scenario;
+use crate::generate::template::Version;
+use serde::{Deserialize, Serialize};
+use std::path::PathBuf;
+
+/// Which recording is sent, and how. [`super::Load`] says over how many connections (`writers`), in requests of how many
+/// samples (`batch`), and how often they are repeated; all else about the load is in the recording.
+#[derive(Debug, Clone, PartialEq, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct ReplaySpec {
+    /// The recording, beside the scenario's file.
+    pub file: PathBuf,
+    /// How many times as fast as it was recorded.
+    pub speed: f64,
+    /// How many copies of each series.
+    pub copies: u32,
+    /// What becomes of the times of samples.
+    pub times: SampleTimes,
+    /// Remote write 1.0 or 2.0 for all; as recorded, if not given.
+    pub protocol: Option<Version>,
+}
+
+impl Default for ReplaySpec {
+    fn default() -> Self {
+        Self { file: PathBuf::new(), speed: 1.0, copies: 1, times: SampleTimes::default(), protocol: None }
+    }
+}
+
+/// What becomes of the times of samples.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum SampleTimes {
+    /// They shrink with the speed.
+    #[default]
+    Scaled,
+    /// They keep their distances.
+    Shifted,
+}
+
+impl std::str::FromStr for SampleTimes {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        match text {
+            "scaled" => Ok(Self::Scaled),
+            "shifted" => Ok(Self::Shifted),
+            _ => Err(format!("{text:?} is neither scaled nor shifted")),
+        }
+    }
+}
+
+impl Scenario {
+    /// Sets what a replay implies: the recording names the tenants, and does not say what to expect of queries.
+    pub(crate) fn apply_replay(&mut self) {
+        if self.replay.is_some() {
+            self.target.tenant_header.clear();
+            self.verify.after = false;
+            self.verify.probes_per_s = 0.0;
+        }
+    }
+}
