@@ -258,7 +258,7 @@ impl Target {
                 child.wait().ok();
             }
         }
-        while Process::Id(pid).started_ticks().is_some() && begin.elapsed() < KILLED_WITHIN {
+        while !Process::Id(pid).is_gone() && begin.elapsed() < KILLED_WITHIN {
             tokio::time::sleep(Duration::from_millis(10)).await;
         }
         Ok(format!("kill -9 {pid}"))

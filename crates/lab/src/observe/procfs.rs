@@ -30,6 +30,13 @@ impl Process {
         started_ticks(&self.read("stat")?)
     }
 
+    /// True once no thread of it is left: where only the first one has ended, the others still hold ports and locks.
+    pub fn is_gone(self) -> bool {
+        let Self::Id(pid) = self else { return false };
+        let threads = fs::read_dir(format!("/proc/{pid}/task")).map_or(0, Iterator::count);
+        self.started_ticks().is_none() && threads <= 1
+    }
+
     /// User and system time of all its threads, in seconds.
     pub fn cpu_seconds(self) -> Option<f64> {
         cpu_seconds(&self.read("stat")?)
@@ -110,5 +117,6 @@ mod tests {
         assert!(Process::Own.rss_peak_bytes() >= rss_bytes);
         assert!(memory_available_bytes().is_some());
         assert_eq!(Process::Id(u32::MAX).cpu_seconds(), None);
+        assert!(Process::Id(u32::MAX).is_gone() && !Process::Id(std::process::id()).is_gone());
     }
 }
