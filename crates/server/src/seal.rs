@@ -57,9 +57,12 @@ use stdx::budget::Account;
 use stdx::telemetry::Registry;
 use tables::delta::Floodmark;
 use tables::rollup::Resolution;
-use tables::{Cache, Table, TableError};
+use tables::{Cache, METRICS, Table, TableError};
 use telemetry::LakeMetrics;
 use tenants::{Kind, TenantTables};
+
+/// Table that rounds seal into, of each tenant.
+const TABLE: &str = METRICS.name;
 
 /// All tenants' tables, and how far the journals are in them.
 #[derive(Debug)]
@@ -113,7 +116,12 @@ impl Lake {
         let (open_bytes_max, repairs) = (budget.tables_bytes() as usize, metrics.log_repairs.clone());
         Ok(Self {
             tables: TenantTables::at(settings, world, open_bytes_max, repairs)?,
-            manifest: Mutex::new(Manifest::load(Arc::clone(&data_dir.disk), &data_dir.path, &names)),
+            manifest: Mutex::new(Manifest::load(
+                Arc::clone(&data_dir.disk),
+                &data_dir.path,
+                &[TABLE],
+                &names,
+            )),
             trusted: sources.iter().map(|_| AtomicU64::new(0)).collect(),
             sources,
             flush,
@@ -136,15 +144,15 @@ impl Lake {
 
     /// How far a partition is.
     pub(crate) fn mark(&self, partition: usize) -> Mark {
-        self.manifest.lock().marks()[partition].clone()
+        self.manifest.lock().marks(TABLE)[partition].clone()
     }
 
     /// Changes the marks of all partitions, on the disk first.
     pub(super) fn change_marks(&self, change: impl FnMut((usize, &mut Mark))) -> io::Result<()> {
         let mut manifest = self.manifest.lock();
-        let mut marks = manifest.marks().to_vec();
+        let mut marks = manifest.marks(TABLE).to_vec();
         marks.iter_mut().enumerate().for_each(change);
-        if marks == manifest.marks() { Ok(()) } else { manifest.store(marks) }
+        if marks == manifest.marks(TABLE) { Ok(()) } else { manifest.store(TABLE, marks) }
     }
 
     /// Lets a partition's journal go on under another name, because tables know offsets of the old one that it never gave.
@@ -156,7 +164,7 @@ impl Lake {
         sealed: impl IntoIterator<Item = (TenantId, u64)>,
     ) -> io::Result<()> {
         let mut manifest = self.manifest.lock();
-        let mut marks = manifest.marks().to_vec();
+        let mut marks = manifest.marks(TABLE).to_vec();
         let mark = &mut marks[partition];
         let name = self.sources[partition].named(self.chance.fresh());
         for (tenant, upto) in sealed {
@@ -168,10 +176,10 @@ impl Lake {
         // those beyond the end are offsets of the other journal
         mark.tenants.values_mut().for_each(|own| own.passes = own.passes.filter(|passes| *passes <= end));
         // a crash before the journal has its new name finds the old mark under the old one
-        manifest.announce(mark.clone())?;
+        manifest.announce(TABLE, mark.clone())?;
         self.sources[partition].set_name(&name)?;
         tracing::warn!(partition, source = name, "the journal goes on under another name");
-        manifest.settle(partition, marks.swap_remove(partition))
+        manifest.settle(TABLE, partition, marks.swap_remove(partition))
     }
 
     /// Whether a table may say that it has a partition's journal up to `floodmark`, from what is noted of its tenant. If not,
@@ -191,7 +199,7 @@ impl Lake {
         found: impl IntoIterator<Item = (&'a TenantId, &'a Floodmark)>,
     ) {
         let mut manifest = self.manifest.lock();
-        let mut mark = manifest.marks()[partition].clone();
+        let mut mark = manifest.marks(TABLE)[partition].clone();
         if mark.is_unknown() {
             self.trusted[partition].store(end, Ordering::Relaxed);
         }
@@ -210,7 +218,7 @@ impl Lake {
                 mark.tenants.insert(tenant.as_str().into(), Own { upto, passes, ..own });
             }
         }
-        if let Err(error) = manifest.settle(partition, mark) {
+        if let Err(error) = manifest.settle(TABLE, partition, mark) {
             tracing::warn!(partition, %error, "cannot save what tables said; the next replay reads them again");
         }
     }
@@ -229,12 +237,12 @@ impl Lake {
             return;
         }
         let mut manifest = self.manifest.lock();
-        let mut mark = manifest.marks()[partition].clone();
+        let mut mark = manifest.marks(TABLE)[partition].clone();
         for tenant in closed {
             let own = mark.of(&tenant).in_doubt(end);
             mark.tenants.insert(tenant.as_str().into(), own);
         }
-        if let Err(error) = manifest.settle(partition, mark) {
+        if let Err(error) = manifest.settle(TABLE, partition, mark) {
             tracing::warn!(partition, %error, "cannot note which tenants are closed; the next replay will find out");
         }
     }
@@ -249,13 +257,13 @@ impl Lake {
         floodmark: &Floodmark,
     ) -> bool {
         let mut manifest = self.manifest.lock();
-        let mut mark = manifest.marks()[partition].clone();
+        let mut mark = manifest.marks(TABLE)[partition].clone();
         let own = mark.of(tenant);
         // beyond the end it is the floodmark of another journal of this name: the next round finds out
         let upto = own.upto.max(floodmark.upto.min(end));
         let passes = Some(floodmark.end()).filter(|passes| *passes > floodmark.upto && *passes <= end);
         mark.tenants.insert(tenant.as_str().into(), Own { upto, attempt: None, passes, ..own });
-        if let Err(error) = manifest.settle(partition, mark) {
+        if let Err(error) = manifest.settle(TABLE, partition, mark) {
             tracing::warn!(partition, %error, "cannot note what a table said; the next replay will ask again");
         }
         drop(manifest);

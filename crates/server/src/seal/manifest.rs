@@ -1,18 +1,19 @@
-//! `floodmarks.json`: up to where each partition's journal is in the tables, for all tenants at once.
+//! `floodmarks.json`: the floodmarks of each partition's journal, by table and tenant.
 //!
 //! ```text
-//!   { "version": 1,
-//!     "marks": [ { "source": "9f…/0", "upto": 1200, "attempt": 1500,
-//!                  "tenants": { "team-a": { "source": "9f…/0", "upto": 700, "attempt": 1200 } } }, … ],
-//!     "check": "crc32c of marks" }
+//!   { "version": 2,
+//!     "tables": { "metrics": [ { "source": "9f…/0", "upto": 1200, "attempt": 1500,
+//!                                "tenants": { "team-a": { "source": "9f…/0", "upto": 700, "attempt": 1200 } } }, … ] },
+//!     "check": "crc32c of tables" }
 //! ```
 //!
-//! What is said of a partition holds for all tenants but those that are named: they cannot be sealed, and so lag behind, or
-//! were sealed while others were not yet.
+//! The mark of a partition holds for all tenants but those that it names: their tables lag behind because they cannot be
+//! sealed, or are ahead because they were sealed alone. Each table kind of the tenants has marks of its own. Version 1 had
+//! those of the metrics table alone, as `marks`.
 //!
-//! It is a cache: each table's own floodmarks are the truth. Lost or damaged, it costs a longer replay. What it adds
-//! is a word for tenants that had nothing to commit, and whether a round of commits may have been cut short: only then
-//! must tables be read before a replay.
+//! It is a cache: each table's own floodmarks are the truth. Lost or damaged, it costs a longer replay. It adds two
+//! facts: offsets up to which a tenant had nothing to commit, and whether a round of commits may have been cut short. Only
+//! then must tables be read before a replay.
 
 use journal::Disk;
 use journal::disk::{self, Mode};
@@ -22,6 +23,7 @@ use std::collections::BTreeMap;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use tables::METRICS;
 
 /// The file's name in the data directory.
 const NAME: &str = "floodmarks.json";
@@ -30,7 +32,10 @@ const NAME: &str = "floodmarks.json";
 const SPARE: &str = "spare";
 const SPARE_BYTES: u64 = 64 << 10;
 
-const VERSION: u32 = 1;
+const VERSION: u32 = 2;
+
+/// The version before, with marks of one table.
+const VERSION_OF_ONE_TABLE: u32 = 1;
 
 /// How far one partition is.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -126,72 +131,98 @@ impl Mark {
     }
 }
 
-/// The file, and what is in it.
+/// The mark of each partition, by table.
+type Tables = BTreeMap<String, Vec<Mark>>;
+
+/// The file and its contents.
 #[derive(Debug)]
 pub(crate) struct Manifest {
     disk: Arc<dyn Disk>,
     path: PathBuf,
-    marks: Vec<Mark>,
+    tables: Tables,
+}
+
+#[derive(Debug, Deserialize)]
+struct Version {
+    version: u32,
 }
 
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Text {
     version: u32,
+    tables: Tables,
+    check: String,
+}
+
+/// The file in version 1.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct TextOfOneTable {
+    #[expect(dead_code, reason = "it was read before, to choose this form")]
+    version: u32,
     marks: Vec<Mark>,
     check: String,
 }
 
 impl Manifest {
-    /// Reads the file of a data directory whose partitions' journals have these names. A mark of another journal, and
-    /// one that is not there, are as if nothing was known of that partition; the same holds for the whole file where it
-    /// is damaged.
-    pub(crate) fn load(disk: Arc<dyn Disk>, data_dir: &Path, sources: &[String]) -> Self {
+    /// Reads the marks of `tables` in a data directory whose partitions' journals are called `sources`. A mark that is
+    /// missing or of another journal counts as unknown, and so does every mark if the file is damaged.
+    pub(crate) fn load(disk: Arc<dyn Disk>, data_dir: &Path, tables: &[&str], sources: &[String]) -> Self {
         let path = data_dir.join(NAME);
         let found = match disk::read(&*disk, &path) {
             Ok(bytes) => parse(&bytes).unwrap_or_else(|reason| {
                 tracing::warn!(file = %path.display(), reason, "floodmarks are not readable; the whole journal is replayed");
-                Vec::new()
+                Tables::new()
             }),
-            Err(error) if error.kind() == io::ErrorKind::NotFound => Vec::new(),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Tables::new(),
             Err(error) => {
                 tracing::warn!(file = %path.display(), %error, "floodmarks are not readable; the whole journal is replayed");
-                Vec::new()
+                Tables::new()
             }
         };
-        let mark = |source: &String| {
-            let known = found.iter().find(|mark| mark.source == *source);
-            known.cloned().unwrap_or_else(|| Mark::unknown(source))
+        let marks = |table: &str| {
+            let found = found.get(table).map_or(&[][..], Vec::as_slice);
+            let mark = |source: &String| {
+                let known = found.iter().find(|mark| mark.source == *source);
+                known.cloned().unwrap_or_else(|| Mark::unknown(source))
+            };
+            sources.iter().map(mark).collect()
         };
-        Self { disk, path, marks: sources.iter().map(mark).collect() }
+        let tables = tables.iter().map(|table| ((*table).to_string(), marks(table))).collect();
+        Self { disk, path, tables }
     }
 
-    /// The mark of each partition.
-    pub(crate) fn marks(&self) -> &[Mark] {
-        &self.marks
+    /// Marks of a table, one for each partition.
+    pub(crate) fn marks(&self, table: &str) -> &[Mark] {
+        self.tables.get(table).expect("BUG: the manifest was loaded for this table")
     }
 
-    /// Replaces the marks, on the disk first.
-    pub(crate) fn store(&mut self, marks: Vec<Mark>) -> io::Result<()> {
-        self.write(marks.clone())?;
-        self.marks = marks;
+    /// Replaces the marks of a table, on the disk first.
+    pub(crate) fn store(&mut self, table: &str, marks: Vec<Mark>) -> io::Result<()> {
+        let mut tables = self.tables.clone();
+        tables.insert(table.into(), marks);
+        self.write(&tables)?;
+        self.tables = tables;
         Ok(())
     }
 
-    /// Puts a mark on the disk beside the others, for a journal that is about to get this name. Which of the two holds
-    /// is said by the name that it has when they are read.
-    pub(crate) fn announce(&self, mark: Mark) -> io::Result<()> {
-        self.write(self.marks.iter().cloned().chain([mark]).collect())
+    /// Writes a mark beside the others, for a journal that is about to get this name. The name that the journal has at the
+    /// next start decides between the two.
+    pub(crate) fn announce(&self, table: &str, mark: Mark) -> io::Result<()> {
+        let mut tables = self.tables.clone();
+        tables.entry(table.into()).or_default().push(mark);
+        self.write(&tables)
     }
 
-    /// Changes what is known, whether or not it can be written now: a next start would find out the same.
-    pub(crate) fn settle(&mut self, partition: usize, mark: Mark) -> io::Result<()> {
-        self.marks[partition] = mark;
-        self.write(self.marks.clone())
+    /// Changes a mark, even if it cannot be written now: the next start would find the same.
+    pub(crate) fn settle(&mut self, table: &str, partition: usize, mark: Mark) -> io::Result<()> {
+        self.tables.get_mut(table).expect("BUG: the manifest was loaded for this table")[partition] = mark;
+        self.write(&self.tables)
     }
 
-    fn write(&self, marks: Vec<Mark>) -> io::Result<()> {
-        let text = Text { version: VERSION, check: check(&marks), marks };
+    fn write(&self, tables: &Tables) -> io::Result<()> {
+        let text = Text { version: VERSION, check: check(tables), tables: tables.clone() };
         let bytes = serde_json::to_vec_pretty(&text)?;
         match disk::replace(&*self.disk, &self.path, &bytes) {
             Err(full) if matches!(full.kind(), io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded) => {
@@ -230,18 +261,26 @@ impl Manifest {
     }
 }
 
-fn parse(bytes: &[u8]) -> Result<Vec<Mark>, String> {
-    let text: Text = serde_json::from_slice(bytes).map_err(|e| e.to_string())?;
-    if text.version != VERSION {
-        return Err(format!("version {} is not {VERSION}, which this build reads", text.version));
-    }
-    if text.check != check(&text.marks) {
-        return Err("its checksum is wrong".into());
-    }
-    Ok(text.marks)
+fn parse(bytes: &[u8]) -> Result<Tables, String> {
+    let bad = |e: serde_json::Error| e.to_string();
+    let Version { version } = serde_json::from_slice(bytes).map_err(bad)?;
+    let (tables, is_whole) = match version {
+        VERSION => {
+            let Text { tables, check: noted, .. } = serde_json::from_slice(bytes).map_err(bad)?;
+            let is_whole = noted == check(&tables);
+            (tables, is_whole)
+        }
+        VERSION_OF_ONE_TABLE => {
+            let TextOfOneTable { marks, check: noted, .. } = serde_json::from_slice(bytes).map_err(bad)?;
+            let is_whole = noted == check(&marks);
+            (Tables::from([(METRICS.name.to_string(), marks)]), is_whole)
+        }
+        later => return Err(format!("its version is {later}, this build reads up to {VERSION}")),
+    };
+    if is_whole { Ok(tables) } else { Err("its checksum is wrong".into()) }
 }
 
-fn check(marks: &[Mark]) -> String {
+fn check(marks: &impl Serialize) -> String {
     let bytes = serde_json::to_vec(marks).expect("BUG: marks are plain values");
     format!("{:08x}", crc32c::crc32c(&bytes))
 }
@@ -252,8 +291,10 @@ mod tests {
     use journal::disk::Os;
     use std::fs;
 
+    const OTHER: &str = "other";
+
     fn load(dir: &tempfile::TempDir, sources: &[String]) -> Manifest {
-        Manifest::load(Arc::new(Os), dir.path(), sources)
+        Manifest::load(Arc::new(Os), dir.path(), &[METRICS.name, OTHER], sources)
     }
 
     fn mark(source: &str, upto: u64) -> Mark {
@@ -265,11 +306,11 @@ mod tests {
     }
 
     #[test]
-    fn what_is_stored_is_loaded() {
+    fn stored_marks_are_loaded() {
         let dir = tempfile::tempdir().unwrap();
         let sources = ["a/0".to_string(), "a/1".to_string()];
         let mut manifest = load(&dir, &sources);
-        assert_eq!(manifest.marks(), [unknown("a/0"), unknown("a/1")]);
+        assert_eq!(manifest.marks(METRICS.name), [unknown("a/0"), unknown("a/1")]);
         let own = Own { source: "b/1".into(), upto: 5, attempt: Some(11), passes: Some(9) };
         let tenants = BTreeMap::from([("anonymous".to_string(), own.clone())]);
         let marks = vec![mark("a/0", 7), Mark { attempt: Some(9), tenants, ..mark("a/1", 8) }];
@@ -277,30 +318,65 @@ mod tests {
         assert_eq!((marks[1].floor(), marks[1].needed_from()), (11, 5));
         assert_eq!(marks[1].of(&TenantId::anonymous()), own);
         assert_eq!(marks[1].of(&TenantId::parse("x").unwrap()).upto, 8);
-        manifest.store(marks.clone()).unwrap();
-        assert_eq!(load(&dir, &sources).marks(), marks);
+        manifest.store(METRICS.name, marks.clone()).unwrap();
+        assert_eq!(load(&dir, &sources).marks(METRICS.name), marks);
         let other = ["a/1".to_string(), "b/0".to_string()];
-        assert_eq!(load(&dir, &other).marks(), [marks[1].clone(), unknown("b/0")]);
+        assert_eq!(load(&dir, &other).marks(METRICS.name), [marks[1].clone(), unknown("b/0")]);
     }
 
     #[test]
-    fn whatever_is_in_the_file_it_loads() {
+    fn tables_have_marks_of_their_own() {
         let dir = tempfile::tempdir().unwrap();
         let sources = ["a/0".to_string()];
         let mut manifest = load(&dir, &sources);
-        manifest.store(vec![mark("a/0", 123_456)]).unwrap();
+        manifest.store(METRICS.name, vec![mark("a/0", 7)]).unwrap();
+        manifest.settle(OTHER, 0, mark("a/0", 3)).unwrap();
+        manifest.announce(OTHER, mark("b/0", 9)).unwrap();
+        let upto = |table: &str, source: &str| load(&dir, &[source.into()]).marks(table)[0].upto;
+        assert_eq!((upto(METRICS.name, "a/0"), upto(OTHER, "a/0"), upto(OTHER, "b/0")), (7, 3, 9));
+        assert!(load(&dir, &["b/0".into()]).marks(METRICS.name)[0].is_unknown());
+    }
+
+    #[test]
+    fn version_1_is_read_and_upgraded() {
+        const TEXT: &str = r#"{ "version": 1,
+            "marks": [ { "source": "e7bc471f38b7b327/0", "upto": 180, "attempt": null },
+                       { "source": "fa89d29ab44af24d/1", "upto": 180, "attempt": null } ],
+            "check": "b244c3bf" }"#;
+        let dir = tempfile::tempdir().unwrap();
+        let sources = ["e7bc471f38b7b327/0".to_string(), "fa89d29ab44af24d/1".to_string()];
+        let path = dir.path().join(NAME);
+        fs::write(&path, TEXT.replace("180", "181")).unwrap();
+        assert!(load(&dir, &sources).marks(METRICS.name)[0].is_unknown(), "its checksum is wrong");
+        fs::write(&path, TEXT).unwrap();
+        let mut manifest = load(&dir, &sources);
+        let expected = [mark(&sources[0], 180), mark(&sources[1], 180)];
+        assert_eq!(manifest.marks(METRICS.name), expected);
+        assert!(manifest.marks(OTHER)[0].is_unknown());
+        manifest.settle(OTHER, 0, mark(&sources[0], 5)).unwrap();
+        assert!(fs::read_to_string(&path).unwrap().contains("\"version\": 2"));
+        let upgraded = load(&dir, &sources);
+        assert_eq!((upgraded.marks(METRICS.name), upgraded.marks(OTHER)[0].upto), (&expected[..], 5));
+    }
+
+    #[test]
+    fn damaged_files_never_load_as_other_marks() {
+        let dir = tempfile::tempdir().unwrap();
+        let sources = ["a/0".to_string()];
+        let mut manifest = load(&dir, &sources);
+        manifest.store(METRICS.name, vec![mark("a/0", 123_456)]).unwrap();
         let path = dir.path().join(NAME);
         let whole = fs::read(&path).unwrap();
         for cut in 0..whole.len() {
             fs::write(&path, &whole[..cut]).unwrap();
-            assert_eq!(load(&dir, &sources).marks(), [unknown("a/0")], "cut at {cut}");
+            assert_eq!(load(&dir, &sources).marks(METRICS.name), [unknown("a/0")], "cut at {cut}");
         }
         for at in 0..whole.len() {
             let mut flipped = whole.clone();
             flipped[at] ^= 1;
             fs::write(&path, &flipped).unwrap();
             // a blank may be another blank; a number must not be another number
-            let marks = load(&dir, &sources).marks().to_vec();
+            let marks = load(&dir, &sources).marks(METRICS.name).to_vec();
             assert!(marks == [unknown("a/0")] || marks == [mark("a/0", 123_456)], "{at}: {marks:?}");
         }
     }
