@@ -1,4 +1,4 @@
-//! What travels the pipeline: one request of one tenant, decoded but not yet resolved to series.
+//! One request of one tenant, decoded but not yet resolved to series.
 
 use crate::series::SeriesKey;
 use crate::{SeriesError, caps};
@@ -7,7 +7,8 @@ use std::ops::Range;
 /// One request's worth of samples in columns, plus the label bytes that name their series.
 ///
 /// A decoder fills it without looking into labels: `bytes` holds (among other things) each series' label
-/// bytes in wire order, and `key` is their hash. Whoever does not know the key calls for the labels.
+/// bytes as they were sent, and `key` is their hash. Only labels whose key is not known are read. Label bytes are
+/// `Label` messages of protobuf in any order; sorted and complete they are the canonical form ([`crate::labels`]).
 #[derive(Debug, Default)]
 pub struct Batch {
     /// The arena that `BatchSeries::labels` points into. For remote write 1.0 it is the decompressed body.

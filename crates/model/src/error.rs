@@ -10,6 +10,8 @@ pub enum ErrorKind {
     Invalid,
     /// The request is larger than allowed: do not retry as it is.
     TooLarge,
+    /// The principal has no right to it.
+    Forbidden,
     /// The encoding or type of the request is not supported here.
     Unsupported,
     /// Over a limit or out of a resource now: retry later.

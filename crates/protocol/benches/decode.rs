@@ -15,7 +15,9 @@ mod fleet;
 
 use fleet::Fleet;
 use model::{Batch, LabelsBuilder};
-use protocol::remote_write::{Decoder, Version, decompress, labels_of};
+use protocol::labels::labels_of;
+use protocol::remote_write::{Decoder, Version};
+use protocol::{Body, Decoder as _, decompress_snappy};
 use std::hint::black_box;
 use std::time::Instant;
 use stdx::budget::{Account, Reservation};
@@ -111,7 +113,7 @@ fn measured(work: &mut Work<'_>) {
     match work.part.as_str() {
         "snappy" | "snappy-v2" => {
             for body in work.bodies {
-                decompress(body, &mut work.out).expect("made here");
+                decompress_snappy(body, &mut work.out).expect("made here");
                 black_box(&work.out);
             }
         }
@@ -135,7 +137,9 @@ fn measured(work: &mut Work<'_>) {
 
 fn decode(work: &mut Work<'_>, version: Version) {
     for body in work.bodies {
-        work.decoder.decode(version, body, &mut work.batch, &mut work.memory).expect("made here");
+        work.decoder
+            .decode(version, Body::snappy(body), &mut work.batch, &mut work.memory)
+            .expect("made here");
         black_box(&work.batch.series);
     }
 }

@@ -3,7 +3,9 @@
 //! `fuzz/` at the root of the workspace calls them under cargo-fuzz; the crate's own tests call them on
 //! mutated requests.
 
-use crate::remote_write::{Decoder, Version, decoded_len, decompress, labels_of};
+use crate::labels::labels_of;
+use crate::remote_write::{Decoder, Version};
+use crate::{Body, Decoder as _, decompress_snappy};
 use model::labels::is_canonical;
 use model::{Batch, LabelsBuilder, SeriesKey};
 use stdx::budget::Account;
@@ -14,7 +16,7 @@ pub fn remote_write_body(version: Version, body: &[u8]) {
     let account = Account::new("fuzz", ACCOUNT_BYTES);
     let mut memory = account.reserve(0).expect("BUG: nothing always fits");
     let mut decoder = Decoder::new(SEED);
-    let decoded = decoder.decode(version, body, &mut batch, &mut memory);
+    let decoded = decoder.decode(version, Body::snappy(body), &mut batch, &mut memory);
     let grown = batch.memory_bytes() + decoder.memory_bytes();
     let paid = memory.bytes() + ONE_SERIES_BYTES;
     assert!(decoded.is_err() || grown as u64 <= paid, "{grown} bytes, {} bought", memory.bytes());
@@ -22,7 +24,7 @@ pub fn remote_write_body(version: Version, body: &[u8]) {
     if decoded.is_err() {
         assert!(batch.series.is_empty() && batch.bytes.is_empty(), "a failed request leaves something");
     } else {
-        assert!(decoded_len(body).is_ok(), "decoded what was not to be decoded");
+        assert!(Body::snappy(body).decoded_len().is_ok(), "decoded what was not to be decoded");
     }
 }
 
@@ -35,8 +37,8 @@ pub fn remote_write_message(version: Version, message: &[u8]) {
 /// A snappy block, against the `snap` crate.
 pub fn snappy_block(body: &[u8]) {
     let mut ours = Vec::new();
-    let decompressed = decompress(body, &mut ours);
-    if decoded_len(body).is_err() {
+    let decompressed = decompress_snappy(body, &mut ours);
+    if Body::snappy(body).decoded_len().is_err() {
         assert!(decompressed.is_err(), "decompressed what was not to be");
         return;
     }

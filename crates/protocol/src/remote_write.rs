@@ -1,13 +1,12 @@
 //! Prometheus remote write 1.0 and 2.0: a request body in, a [`Batch`] out.
 //!
 //! ```text
-//!   headers ─ negotiate ─▶ Version
-//!   body ─ decoded_len ─▶ how much memory to reserve
-//!   body ─ Decoder::decode ─▶ Batch { label bytes, keys, samples }
+//!   Content-Type ─ version_of ─▶ Version
+//!   Body ─ Decoder::decode ─▶ Batch { label bytes, keys, samples }
 //!                                  └─ unknown key ─ labels_of ─▶ Labels
 //! ```
 //!
-//! What travels is a snappy block (never the framed format) around one protobuf message:
+//! What travels is a snappy block (or, from vmagent, a zstd frame) around one protobuf message:
 //! `prometheus.WriteRequest` in 1.0, `io.prometheus.write.v2.Request` in 2.0. Sources: `prompb/` in
 //! Prometheus, and <https://prometheus.io/docs/specs/prw/remote_write_spec_2_0/>.
 //!
@@ -19,23 +18,21 @@
 //! not protobuf, beyond a limit) fails the request and yields a [`DecodeError`]. What is wrong with one
 //! series leaves that series out, counted in [`Batch::refused_series`], and the others go on.
 
-mod error;
 mod exemplar;
-mod labels;
 mod metadata;
 mod negotiate;
 mod sample;
-mod snappy;
 mod v1;
 mod v2;
 
-pub use error::DecodeError;
-pub use labels::{describe_labels, labels_of};
-pub use negotiate::negotiate;
-pub use snappy::{decoded_len, decompress};
+pub use negotiate::version_of;
 
+use crate::{Body, DecodeError, Encoding};
 use model::{Batch, LabelsBuilder, SeriesHasher};
-use stdx::budget::{Purse, Reservation};
+use stdx::budget::Purse;
+
+/// How bodies may be compressed; snappy where the header is missing, as in Prometheus. vmagent sends zstd.
+pub const ENCODINGS: &[Encoding] = &[Encoding::Snappy, Encoding::Zstd];
 
 /// The two messages that the protocol knows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -102,8 +99,17 @@ impl Decoder {
     /// Working memory beyond this is given back after the request that needed it.
     pub const KEPT_BYTES_MAX: usize = 8 << 20;
 
-    /// A decoder that hashes labels with `seed` (see [`model::SeriesKey`]).
-    pub fn new(seed: u64) -> Self {
+    fn give_back(&mut self) {
+        if crate::Decoder::memory_bytes(self) > Self::KEPT_BYTES_MAX {
+            *self = crate::Decoder::new(self.seed);
+        }
+    }
+}
+
+impl crate::Decoder for Decoder {
+    type Format = Version;
+
+    fn new(seed: u64) -> Self {
         Self {
             hasher: SeriesHasher::new(seed),
             seed,
@@ -114,55 +120,27 @@ impl Decoder {
         }
     }
 
-    /// Decodes a snappy-compressed `body` into `batch`, whose former content is dropped.
-    ///
-    /// What the decoder or the batch grow by is bought with `memory` first; what they have already is not.
-    /// `memory` never gets smaller, and afterwards holds at least what was asked of it. After an error the batch
-    /// is empty.
-    pub fn decode(
+    fn fill(
         &mut self,
         version: Version,
-        body: &[u8],
-        batch: &mut Batch,
-        memory: &mut Reservation,
-    ) -> Result<(), DecodeError> {
-        batch.clear();
-        let decoded = self.decode_bought(version, body, batch, &mut Purse::new(memory));
-        if decoded.is_err() {
-            batch.clear();
-        }
-        self.give_back();
-        decoded
-    }
-
-    fn decode_bought(
-        &mut self,
-        version: Version,
-        body: &[u8],
+        body: Body<'_>,
         batch: &mut Batch,
         purse: &mut Purse<'_>,
     ) -> Result<(), DecodeError> {
-        match version {
+        let filled = match version {
             Version::V1 => {
-                snappy::decompress_bought(body, &mut batch.bytes, purse)?;
-                v1::decode(self, batch, purse)
+                body.decompress(&mut batch.bytes, purse).and_then(|()| v1::decode(self, batch, purse))
             }
             Version::V2 => {
-                snappy::decompress_bought(body, &mut self.body, purse)?;
-                v2::decode(self, batch, purse)
+                body.decompress(&mut self.body, purse).and_then(|()| v2::decode(self, batch, purse))
             }
-        }
+        };
+        self.give_back();
+        filled
     }
 
-    /// Bytes of memory that the decoder holds between requests.
-    pub fn memory_bytes(&self) -> usize {
+    fn memory_bytes(&self) -> usize {
         self.body.capacity() + self.gathered.capacity() + self.v2.memory_bytes()
-    }
-
-    fn give_back(&mut self) {
-        if self.memory_bytes() > Self::KEPT_BYTES_MAX {
-            *self = Self::new(self.seed);
-        }
     }
 }
 

@@ -13,14 +13,15 @@
 //! The reading paths exist also under `/prometheus` and `/api/prom`.
 
 mod admin;
+mod body;
 mod error;
 mod guard;
 mod ingest;
 mod json;
 mod params;
+mod principal;
 mod prometheus;
 mod status;
-mod tenant;
 
 use crate::limits::gate::Gate;
 use crate::listen;
@@ -31,7 +32,7 @@ use axum::middleware::{from_fn_with_state, map_response_with_state};
 use axum::routing::{get, post};
 use error::ApiError;
 use guard::Guard;
-use ingest::remote_write::remote_write;
+use ingest::WarmDecoders;
 use prometheus::queries::Queries;
 use prometheus::{export, metadata, query};
 use std::collections::BTreeMap;
@@ -61,6 +62,7 @@ pub(crate) struct App {
     /// Held while `/metrics` is rendered.
     pub(crate) rendering: Arc<tokio::sync::Mutex<()>>,
     pub(crate) metrics: Arc<HttpMetrics>,
+    pub(crate) decoders: Arc<WarmDecoders>,
 }
 
 /// Counters of the listeners.
@@ -178,6 +180,7 @@ impl App {
             exporting: Gate::new(settings.budget.exports_max(concurrency)),
             rendering: Arc::default(),
             metrics: Arc::new(metrics),
+            decoders: Arc::new(WarmDecoders::of(&node)),
             node,
         }
     }
@@ -194,11 +197,7 @@ pub async fn serve(node: Node, listener: TcpListener, stop: impl Future<Output =
 
 fn router(app: App, guard: Guard) -> Router {
     let metrics = Arc::clone(&app.metrics);
-    let writes = Router::new()
-        .route("/api/v1/write", post(remote_write))
-        .route("/api/v1/push", post(remote_write))
-        .route("/api/prom/push", post(remote_write));
-    let changes = writes
+    let changes = ingest::routes()
         .route("/api/v1/admin/flush", post(admin::flush))
         .route("/api/v1/admin/compact", post(admin::compact))
         .layer(from_fn_with_state(guard.clone(), guard::origin));

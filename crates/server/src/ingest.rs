@@ -1,9 +1,12 @@
-//! The path of a written batch, top to bottom.
+//! The path of a write, from a principal and an encoded request to its outcome.
 //!
 //! ```text
-//!   body ─▶ arrive: may it come in? ─▶ resolve: decode, check times, look keys up
-//!        ─▶ store: submit to owners, wait until durable ─▶ outcome
+//!   principal ─▶ admit: may it write now?
+//!   request ─▶ resolve: Decoder (bytes to batch) ─▶ route (times, keys; batch to submissions)
+//!   submissions ─▶ store: submit to owners, wait until durable ─▶ outcome
 //! ```
+//!
+//! Nothing here knows a protocol: what is specific to one is its [`protocol::Decoder`].
 
 mod decoders;
 mod route;
@@ -11,23 +14,19 @@ pub(crate) mod submission;
 #[cfg(test)]
 pub(crate) mod tests;
 
-pub(crate) use decoders::Decoders;
+pub(crate) use decoders::{Decoders, Encoded};
 
 use crate::ingest::submission::{Outcome, Submission};
 use crate::limits::shortage::Advice;
 use crate::node::Node;
 use crate::partition::Command;
 use crate::refusal::Refusal;
-use model::TenantId;
-use protocol::remote_write::Version;
-pub(crate) use route::{Answer, Prepared, prepare};
+use model::{Principal, TenantId};
+use protocol::Decoder;
+pub(crate) use route::{Answer, Prepared};
+use std::sync::Arc;
 use std::sync::mpsc::TrySendError;
 use std::time::{Duration, Instant};
-use stdx::budget::Reservation;
-
-/// Bodies up to this size are decoded where they are; larger ones on a thread of their own, so that no task
-/// holds up the others for longer than about half a millisecond.
-const INLINE_BYTES_MAX: usize = 1 << 20;
 
 /// How long a request waits for replay to end before it is told to come back.
 const REPLAY_WAIT: Duration = Duration::from_secs(5);
@@ -52,66 +51,29 @@ impl<R: Into<Refusal>> From<R> for Unwritten {
     }
 }
 
-/// A request's body, and what holds its memory.
-#[derive(Debug)]
-pub(crate) struct Arrived {
-    tenant: TenantId,
-    version: Version,
-    body: Vec<u8>,
-    memory: Reservation,
-    decoded_bytes: usize,
-    began: Instant,
-}
-
-impl Arrived {
-    /// It is decoded on a thread of its own.
-    pub(crate) const fn is_large(&self) -> bool {
-        self.decoded_bytes > INLINE_BYTES_MAX
+/// Looks whether a principal may write now, before anything of its request is decoded.
+pub(crate) async fn admit(node: &Node, principal: &Principal) -> Result<(), Refusal> {
+    if !principal.rights.write {
+        return Err(Refusal::forbidden(format!("no right to write to tenant {}", principal.tenant)));
     }
-}
-
-/// Writes one request. What is counted as stored, in either case, is durable and can be queried.
-///
-/// `memory` already holds the body's bytes; it grows by what the request turns out to need.
-#[cfg(test)]
-pub(crate) async fn write(
-    node: &Node,
-    tenant: TenantId,
-    version: Version,
-    body: Vec<u8>,
-    memory: Reservation,
-) -> Result<Outcome, Unwritten> {
-    let arrived = arrive(node, tenant, version, body, memory).await?;
-    store(node, resolve(node, arrived).await?).await
-}
-
-/// Looks whether the request may come in at all.
-pub(crate) async fn arrive(
-    node: &Node,
-    tenant: TenantId,
-    version: Version,
-    body: Vec<u8>,
-    memory: Reservation,
-) -> Result<Arrived, Refusal> {
-    let began = Instant::now();
     wait_for_replay(node).await;
-    check_state(node, &tenant)?;
-    let decoded_bytes = protocol::remote_write::decoded_len(&body)?;
-    node.shared().metrics.body_bytes.add(body.len() as u64);
-    Ok(Arrived { tenant, version, body, memory, decoded_bytes, began })
+    check_state(node, &principal.tenant)
 }
 
-/// Decodes the request and looks its series up.
-pub(crate) async fn resolve(node: &Node, arrived: Arrived) -> Result<Resolved, Refusal> {
+/// Decodes a request and looks its series up.
+pub(crate) async fn resolve<D: Decoder>(
+    node: &Node,
+    decoders: &Arc<Decoders<D>>,
+    request: Encoded<D>,
+    began: Instant,
+) -> Result<Resolved, Refusal> {
     let _passing = node.shared().traffic.enter();
-    let is_large = arrived.is_large();
-    let Arrived { tenant, version, body, memory, began, .. } = arrived;
-    let prepared = if is_large {
-        let node = node.clone();
-        let task = tokio::task::spawn_blocking(move || prepare(&node, &tenant, version, body, memory));
+    let prepared = if request.is_large()? {
+        let (node, decoders) = (node.clone(), Arc::clone(decoders));
+        let task = tokio::task::spawn_blocking(move || decoders.prepare(&node, request));
         task.await.map_err(|e| internal(format!("decoding failed: {e}")))?
     } else {
-        prepare(node, &tenant, version, body, memory)
+        decoders.prepare(node, request)
     };
     Ok(Resolved { prepared: prepared?, began })
 }

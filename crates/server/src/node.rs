@@ -1,7 +1,6 @@
 //! A node: an open data directory, its owners, its memory, its counters.
 
 use crate::datadir::{DataDir, DataDirError};
-use crate::ingest::Decoders;
 use crate::limits::budget::Budget;
 use crate::limits::head_watermarks;
 use crate::limits::headroom::Headroom;
@@ -51,7 +50,6 @@ struct Inner {
     /// The sealer and the upkeep.
     helpers: Mutex<Vec<JoinHandle<()>>>,
     owners: Mutex<Vec<JoinHandle<()>>>,
-    decoders: Decoders,
     registry: Registry,
     stopping: Arc<AtomicBool>,
     /// Held for its lock.
@@ -71,6 +69,8 @@ pub(crate) struct Shared {
     pub(crate) metrics: WriteMetrics,
     /// Write requests, from their first byte to their answer.
     pub(crate) inflight: Account,
+    /// Decoders that wait for the next request.
+    pub(crate) decoders: Account,
     /// Forms that ask, and answers until they are sent.
     pub(crate) answers: Account,
     /// What replay holds beside the heads. No query runs before it is done, so it has all of their memory.
@@ -262,7 +262,6 @@ impl Node {
         let (seed, count) = (data_dir.identity.seed, data_dir.identity.partitions);
         let partitions: Vec<_> = (0..count).map(|_| Arc::new(PartitionShared::new(seed))).collect();
         let registry = Registry::new();
-        let decoders = Account::new("decoders", settings.budget.decoders_bytes);
         let flush = Account::new("flush", settings.budget.flush_bytes);
         let lake = Lake::open(&settings.lake, &data_dir, &world, flush, &settings.budget, &registry)?;
         let mut journals = Vec::new();
@@ -280,6 +279,7 @@ impl Node {
         let shared = Arc::new(Shared {
             metrics: WriteMetrics::new(&registry),
             inflight: Account::new("inflight", settings.budget.inflight_bytes),
+            decoders: Account::new("decoders", settings.budget.decoders_bytes),
             answers: Account::new("answers", settings.budget.answers_bytes()),
             replay: Account::new("replay", settings.budget.query_bytes),
             headroom: Headroom::new(world.resident, Arc::clone(&world.clock), settings.budget.total_bytes),
@@ -317,7 +317,6 @@ impl Node {
         let (upkeep_orders, receive) = sync_channel(SEALER_QUEUE_MAX);
         let upkeep = Upkeep::new(Arc::clone(&shared), receive, Arc::clone(&stopping));
         let node = Self(Arc::new(Inner {
-            decoders: Decoders::new(seed, decoders),
             shared,
             commands,
             sealer,
@@ -405,9 +404,5 @@ impl Node {
 
     pub(crate) fn commands(&self) -> &[Commands] {
         &self.0.commands
-    }
-
-    pub(crate) fn decoders(&self) -> &Decoders {
-        &self.0.decoders
     }
 }

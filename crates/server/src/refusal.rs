@@ -1,7 +1,7 @@
 //! Why a request was not served, before any protocol's words for it.
 
 use model::ErrorKind;
-use protocol::remote_write::DecodeError;
+use protocol::DecodeError;
 use stdx::budget::{Exhausted, Reservation};
 
 /// What is counted under none of [`REASONS`].
@@ -38,6 +38,7 @@ pub(crate) const REASONS: &[&str] = &[
     crate::limits::headroom::REASON,
     "queue_full",
     "replaying",
+    "rights",
     "stopping",
     "table_unreadable",
     "table_unwritable",
@@ -75,6 +76,11 @@ impl Refusal {
     /// More than is ever allowed at once.
     pub fn too_large(reason: &'static str, message: impl Into<String>) -> Self {
         Self { kind: ErrorKind::TooLarge, reason, message: message.into() }
+    }
+
+    /// The principal has no right to it.
+    pub(crate) fn forbidden(message: impl Into<String>) -> Self {
+        Self { kind: ErrorKind::Forbidden, reason: "rights", message: message.into() }
     }
 
     pub(crate) fn stopping() -> Self {

@@ -7,7 +7,7 @@
 
 mod replaying;
 
-use crate::ingest::{self, Answer, Submitted};
+use crate::ingest::{self, Answer, Decoders, Encoded, Submitted};
 use crate::node::{Node, Parts, StartError};
 use crate::partition::{
     Command, Freeze, Frozen, LateBatch, Owner, Owners, PartitionShared, Read, Relocate, Relocated, Safe,
@@ -21,8 +21,9 @@ use crate::settings::Settings;
 use crate::upkeep::Upkeep;
 use crate::world::{Chance, World};
 use journal::{Disk, Offset};
-use model::{LabelsRef, Samples, SeriesKey, SeriesRef, TenantId, TimeRange};
-use protocol::remote_write::Version;
+use model::{LabelsRef, Principal, Samples, SeriesKey, SeriesRef, TenantId, TimeRange};
+use protocol::Encoding;
+use protocol::remote_write::{Decoder, Version};
 use query::{Select, SeriesSource, SourceError};
 use replaying::{Baton, Replayed, Replaying};
 use std::cell::RefCell;
@@ -276,7 +277,16 @@ impl Stepped {
     pub fn write(&self, tenant: &TenantId, body: Vec<u8>) -> Result<Written, Refusal> {
         ingest::check_state(&self.node, tenant)?;
         let memory = self.node.shared().inflight.reserve(body.len() as u64)?;
-        let prepared = ingest::prepare(&self.node, tenant, Version::V1, body, memory)?;
+        let request = Encoded {
+            principal: Principal::of(tenant.clone()),
+            format: Version::V1,
+            encoding: Encoding::Snappy,
+            bytes: body,
+            memory,
+        };
+        let shared = self.node.shared();
+        let decoders = Decoders::<Decoder>::new(shared.seed, shared.decoders.clone());
+        let prepared = decoders.prepare(&self.node, request)?;
         let partitions: Vec<_> = prepared.submissions.iter().map(|(partition, ..)| *partition).collect();
         let Submitted { answers, refused } = ingest::submit(&self.node, prepared.submissions);
         match refused {

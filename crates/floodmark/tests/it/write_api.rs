@@ -54,7 +54,11 @@ fn content_types_are_negotiated() {
     check(typed("application/x-protobuf;proto=io.prometheus.write.v3.Request"), 415, &["v3.Request"]);
     check(Request::write(&v1).without("Content-Type"), 204, &[]);
     check(Request::write(&v1).header("Content-Encoding", "gzip"), 415, &["gzip", "snappy"]);
-    check(Request::write(&v1).header("Content-Encoding", "zstd"), 415, &["zstd"]);
+    check(Request::write(&v1).header("Content-Encoding", "zstd"), 400, &["zstd"]);
+    let zstd =
+        zstd::bulk::compress(&wire::v1_message(&[Series::named("m").sample(now_ms(), 1.0)]), 3).unwrap();
+    check(Request::write(&zstd).header("Content-Encoding", "zstd"), 204, &[]);
+    check(Request::write(&zstd), 400, &["snappy"]);
     check(Request::write(&v1).without("Content-Encoding"), 204, &[]);
     assert_eq!(server.value("count(m)", now_ms()), Some(1.0));
 }

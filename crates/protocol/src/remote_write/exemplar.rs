@@ -1,7 +1,7 @@
 //! Exemplars: what both versions say alike.
 
-use super::DecodeError;
-use super::labels::{Total, push_text};
+use crate::DecodeError;
+use crate::labels::{Total, push_text};
 use model::caps::EXEMPLAR_LABEL_CHARS_MAX;
 use model::{Batch, Exemplar, Labels, LabelsBuilder, SeriesError};
 use stdx::budget::Purse;

@@ -1,6 +1,7 @@
 //! Metadata: what both versions say alike.
 
-use super::{DecodeError, sample};
+use super::sample;
+use crate::DecodeError;
 use model::caps::LABEL_VALUE_BYTES_MAX;
 use model::{Batch, BatchMetadata, Metadata, MetricKind};
 use stdx::budget::Purse;

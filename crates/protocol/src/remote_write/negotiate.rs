@@ -1,33 +1,26 @@
-//! Which message the headers promise.
+//! Which message the header `Content-Type` promises.
 
-use super::{DecodeError, Version};
+use super::Version;
+use crate::DecodeError;
+use crate::body::shown;
 
 const MEDIA_TYPE: &str = "application/x-protobuf";
-const ENCODING: &str = "snappy";
 const V1_NAME: &str = Version::V1.message();
 const V2_NAME: &str = Version::V2.message();
 
-/// How much of a header an error repeats.
-const HEADER_SHOWN_BYTES_MAX: usize = 100;
-
-/// The version that the headers name, or why they cannot be served (HTTP 415).
+/// The version that the header `Content-Type` names, or why it cannot be served (HTTP 415).
 ///
-/// As in Prometheus, an absent or empty `Content-Type` means 1.0, so does one without a `proto`
-/// parameter, and an absent or empty `Content-Encoding` means snappy. Unlike Prometheus, names are read
-/// by RFC 9110: in any case, with blanks around parameters, and quoted values.
-pub fn negotiate(content_type: Option<&str>, content_encoding: Option<&str>) -> Result<Version, DecodeError> {
-    let encoding = content_encoding.unwrap_or("").trim();
-    if !encoding.is_empty() && !encoding.eq_ignore_ascii_case(ENCODING) {
-        return Err(DecodeError::ContentEncoding(shown(encoding)));
-    }
+/// As in Prometheus, an absent or empty header means 1.0, and so does one without a `proto` parameter. Unlike Prometheus,
+/// names are read by RFC 9110: in any case, with blanks around parameters, and quoted values.
+pub fn version_of(content_type: Option<&str>) -> Result<Version, DecodeError> {
     let content_type = content_type.unwrap_or("").trim();
     if content_type.is_empty() {
         return Ok(Version::V1);
     }
-    version_of(content_type).ok_or_else(|| DecodeError::ContentType(shown(content_type)))
+    named(content_type).ok_or_else(|| DecodeError::ContentType(shown(content_type)))
 }
 
-fn version_of(content_type: &str) -> Option<Version> {
+fn named(content_type: &str) -> Option<Version> {
     let mut parts = content_type.split(';').map(str::trim);
     if !parts.next()?.eq_ignore_ascii_case(MEDIA_TYPE) {
         return None;
@@ -49,10 +42,6 @@ fn unquoted(value: &str) -> &str {
     value.strip_prefix('"').and_then(|v| v.strip_suffix('"')).unwrap_or(value)
 }
 
-fn shown(header: &str) -> String {
-    header.chars().take(HEADER_SHOWN_BYTES_MAX).collect()
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -61,7 +50,7 @@ mod tests {
     #[test]
     fn content_types() {
         let check = |content_type: Option<&str>, expected: Option<Version>| {
-            let got = negotiate(content_type, Some("snappy"));
+            let got = version_of(content_type);
             assert!(got.as_ref().err().is_none_or(|e| e.kind() == ErrorKind::Unsupported));
             assert_eq!(got.ok(), expected, "{content_type:?}");
         };
@@ -84,25 +73,8 @@ mod tests {
     }
 
     #[test]
-    fn content_encodings() {
-        let check = |encoding: Option<&str>, expected: bool| {
-            let got = negotiate(None, encoding);
-            assert!(got.as_ref().err().is_none_or(|e| e.kind() == ErrorKind::Unsupported));
-            assert_eq!(got.is_ok(), expected, "{encoding:?}");
-        };
-        check(None, true);
-        check(Some(""), true);
-        check(Some("snappy"), true);
-        check(Some("Snappy"), true);
-        check(Some("gzip"), false);
-        check(Some("zstd"), false);
-        check(Some("snappy, gzip"), false);
-        check(Some("identity"), false);
-    }
-
-    #[test]
     fn a_long_header_is_not_repeated_whole() {
-        let error = negotiate(Some(&"é".repeat(10_000)), None).unwrap_err();
+        let error = version_of(Some(&"é".repeat(10_000))).unwrap_err();
         assert!(error.to_string().len() < 500);
     }
 }

@@ -1,6 +1,6 @@
 //! What both versions say alike: a sample, and how many there may be.
 
-use super::DecodeError;
+use crate::DecodeError;
 use crate::wire::{Reader, Tag, WireError, WireType, tag};
 use model::Batch;
 use model::caps::{REQUEST_EXTRAS_MAX, REQUEST_SAMPLES_MAX, REQUEST_SERIES_MAX};

@@ -10,8 +10,9 @@
 //! lie. Protobuf lets a sender mix labels and samples; such labels are gathered behind the body.
 
 use super::exemplar::ExemplarLabels;
-use super::labels::name_and_value;
-use super::{DecodeError, Decoder, Seen, Version, metadata, sample};
+use super::{Decoder, Seen, Version, metadata, sample};
+use crate::DecodeError;
+use crate::labels::name_and_value;
 use crate::wire::{Reader, RunSteps, Tag, WireType, tag};
 use model::{Batch, BatchSeries, LabelsBuilder, MetricKind, SeriesError, SeriesHasher, SeriesKey};
 use std::ops::Range;

@@ -17,8 +17,9 @@ mod metadata;
 mod rebuild;
 mod symbols;
 
-use super::labels::{LABEL_SHOWN_BYTES_MAX, LABELS_SHOWN_MAX};
-use super::{DecodeError, Decoder, Seen, Version, sample};
+use super::{Decoder, Seen, Version, sample};
+use crate::DecodeError;
+use crate::labels::{LABEL_SHOWN_BYTES_MAX, LABELS_SHOWN_MAX};
 use crate::wire::{Reader, Tag, WireError, WireType, tag};
 use metadata::{KeptMetadata, MetadataRefs};
 use model::caps::SERIES_LABEL_BYTES_MAX;

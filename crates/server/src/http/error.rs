@@ -92,7 +92,7 @@ impl From<Refusal> for ApiError {
             ErrorKind::Internal | ErrorKind::Data => (status_of(kind), "internal"),
             // not what was sent is of a kind that is not supported, but what is stored
             ErrorKind::Unsupported => (StatusCode::UNPROCESSABLE_ENTITY, "execution"),
-            ErrorKind::Invalid | ErrorKind::TooLarge => (status_of(kind), "bad_data"),
+            ErrorKind::Invalid | ErrorKind::TooLarge | ErrorKind::Forbidden => (status_of(kind), "bad_data"),
         };
         Self { status, kind, reason, message }
     }
@@ -138,6 +138,7 @@ impl IntoResponse for WriteError {
 const fn status_of(kind: ErrorKind) -> StatusCode {
     match kind {
         ErrorKind::Invalid => StatusCode::BAD_REQUEST,
+        ErrorKind::Forbidden => StatusCode::FORBIDDEN,
         ErrorKind::TooLarge => StatusCode::PAYLOAD_TOO_LARGE,
         ErrorKind::Unsupported => StatusCode::UNSUPPORTED_MEDIA_TYPE,
         ErrorKind::Unavailable => StatusCode::SERVICE_UNAVAILABLE,

@@ -1,27 +1,28 @@
 //! Parameters of a reading request: the query string and, for POST, the form, together.
 
 use super::App;
+use super::body::{BodyError, BodyReader};
 use super::error::ApiError;
 use crate::listen::patience::Patience;
-use crate::refusal::grow;
-use axum::body::Body;
+use crate::refusal::{Refusal, grow};
 use axum::extract::{FromRequest, Request};
 use axum::http::{StatusCode, header};
-use http_body_util::BodyExt;
 use model::TimeRange;
 use std::time::Duration;
 use stdx::budget::Reservation;
 use stdx::units;
-use tokio::time::{Instant, timeout_at};
 
 /// A form of this size holds any sensible query.
 const FORM_BYTES_MAX: usize = 1 << 20;
 
+/// The least that is reserved at a time while a form comes in.
+const FORM_STEP_BYTES: usize = 4 << 10;
+
 /// Parameters of a request; an empty one costs a byte on the wire and fifty in memory.
 const PARAMS_MAX: usize = 1000;
 
-/// What a byte of a form or of a query string takes: as it came, in parameters, and once more for who works with it.
-const TEXT_COST: usize = 4;
+/// What a byte of a form or of a query string takes beside the form itself: in parameters, and in what is made of them.
+const TEXT_COST: usize = 3;
 
 /// What a parameter takes beside its texts, in a list that doubles.
 const PARAM_BYTES: usize = 2 * size_of::<(String, String)>();
@@ -44,19 +45,22 @@ impl FromRequest<App> for Params {
             .get(header::CONTENT_TYPE)
             .and_then(|v| v.to_str().ok())
             .is_some_and(|v| v.to_ascii_lowercase().starts_with("application/x-www-form-urlencoded"));
-        let memory = app.node.shared().answers.reserve(0).expect("BUG: nothing always fits");
+        let account = &app.node.shared().answers;
         let (form, mut memory) = match is_form {
             true => {
                 let settings = app.node.settings();
                 let timeout = Duration::from_millis(settings.body_timeout_ms);
                 let patience = Patience::new(timeout, settings.transfer_rate);
-                read_form(body, memory, patience, || form_too_slow(timeout)).await?
+                let reader =
+                    BodyReader { account, bytes_max: FORM_BYTES_MAX, step_bytes: FORM_STEP_BYTES, patience };
+                reader.read(body).await.map_err(|error| unreadable(error, timeout))?
             }
-            false => (Vec::new(), memory),
+            false => (Vec::new(), account.reserve(0).expect("BUG: nothing always fits")),
         };
         let query = parts.uri.query().unwrap_or_default().as_bytes();
         let count = 2 + form.iter().chain(query).filter(|byte| **byte == b'&').count();
-        let bytes = (form.len() + query.len()) * TEXT_COST + count.min(PARAMS_MAX) * PARAM_BYTES;
+        let texts = (form.len() + query.len()) * TEXT_COST;
+        let bytes = form.capacity() + texts + count.min(PARAMS_MAX) * PARAM_BYTES;
         grow(&mut memory, bytes as u64)?;
         let pairs = form_urlencoded::parse(&form).chain(form_urlencoded::parse(query));
         let pairs = pairs.map(|(name, value)| (name.into_owned(), value.into_owned()));
@@ -68,31 +72,16 @@ impl FromRequest<App> for Params {
     }
 }
 
-/// Reads a form, buying its memory as it comes.
-async fn read_form(
-    mut body: Body,
-    mut memory: Reservation,
-    mut patience: Patience,
-    too_slow: impl Fn() -> ApiError,
-) -> Result<(Vec<u8>, Reservation), ApiError> {
-    let unreadable = || {
-        let message = format!("the form cannot be read or is larger than {FORM_BYTES_MAX} bytes");
-        ApiError::new(StatusCode::PAYLOAD_TOO_LARGE, "bad_data", message)
-    };
-    let mut form = Vec::new();
-    loop {
-        let deadline = patience.waits(Instant::now());
-        let Some(frame) = timeout_at(deadline, body.frame()).await.map_err(|_| too_slow())? else { break };
-        let Ok(data) = frame.map_err(|_| unreadable())?.into_data() else { continue };
-        patience.moved(data.len(), Instant::now());
-        let len = form.len() + data.len();
-        if len > FORM_BYTES_MAX {
-            return Err(unreadable());
+/// What a form's reader says, in the words of the reading API.
+fn unreadable(error: BodyError, timeout: Duration) -> ApiError {
+    match error {
+        BodyError::Memory(full) => Refusal::from(full).into(),
+        BodyError::TooSlow => form_too_slow(timeout),
+        BodyError::TooLarge(_) | BodyError::Broken(_) => {
+            let message = format!("the form cannot be read or is larger than {FORM_BYTES_MAX} bytes");
+            ApiError::new(StatusCode::PAYLOAD_TOO_LARGE, "bad_data", message)
         }
-        grow(&mut memory, (len * TEXT_COST) as u64)?;
-        form.extend_from_slice(&data);
     }
-    Ok((form, memory))
 }
 
 fn form_too_slow(timeout: Duration) -> ApiError {

@@ -1,19 +1,48 @@
-//! Warm decoders.
+//! Requests that are still encoded, and warm decoders for them.
 
-use model::{Batch, LabelsBuilder};
-use protocol::remote_write::Decoder;
+use super::route::{Prepared, route};
+use crate::node::Node;
+use crate::refusal::Refusal;
+use model::{Batch, LabelsBuilder, Principal};
+use protocol::{Body, DecodeError, Decoder, Encoding};
 use std::sync::Mutex;
 use stdx::budget::{Account, Reservation};
 
-/// Decoders that wait for the next request.
+/// Bodies up to this size are decoded where they are; larger ones on a thread of their own, so that no task
+/// holds up the others for longer than about half a millisecond.
+const INLINE_BYTES_MAX: usize = 1 << 20;
+
+/// A request as it came.
+#[derive(Debug)]
+pub(crate) struct Encoded<D: Decoder> {
+    pub(crate) principal: Principal,
+    pub(crate) format: D::Format,
+    pub(crate) encoding: Encoding,
+    pub(crate) bytes: Vec<u8>,
+    /// Holds what `bytes` take; grows by what the request turns out to need.
+    pub(crate) memory: Reservation,
+}
+
+impl<D: Decoder> Encoded<D> {
+    /// The request is decoded on a thread of its own, as is one that does not declare its size.
+    pub(crate) fn is_large(&self) -> Result<bool, DecodeError> {
+        Ok(self.body().decoded_len()?.is_none_or(|bytes| bytes > INLINE_BYTES_MAX))
+    }
+
+    const fn body(&self) -> Body<'_> {
+        Body { encoding: self.encoding, bytes: self.bytes.as_slice() }
+    }
+}
+
+/// The decoders of one protocol that wait for the next request.
 ///
 /// What they hold meanwhile is paid for by an account of their own. So a request pays only for what it lets them
 /// grow by, and not for what others needed before.
 #[derive(Debug)]
-pub(crate) struct Decoders {
+pub(crate) struct Decoders<D> {
     seed: u64,
     account: Account,
-    idle: Mutex<Vec<Workspace>>,
+    idle: Mutex<Vec<Workspace<D>>>,
 }
 
 /// How many decoders stay warm: more than can work at once.
@@ -24,29 +53,41 @@ const KEPT_BYTES_MAX: usize = 8 << 20;
 
 /// What a request is decoded with.
 #[derive(Debug)]
-pub(super) struct Workspace {
-    pub(super) decoder: Decoder,
-    pub(super) batch: Batch,
-    pub(super) labels: LabelsBuilder,
+struct Workspace<D> {
+    decoder: D,
+    batch: Batch,
+    labels: LabelsBuilder,
     /// What it held when it was put aside.
     kept: Reservation,
 }
 
-impl Decoders {
+impl<D: Decoder> Decoders<D> {
+    /// Decoders that hash labels with `seed`.
     pub(crate) const fn new(seed: u64, account: Account) -> Self {
         Self { seed, account, idle: Mutex::new(Vec::new()) }
     }
 
-    /// What pays for decoders that are put aside.
-    pub(crate) const fn account(&self) -> &Account {
-        &self.account
+    /// Decodes a request into a batch, and routes that.
+    pub(crate) fn prepare(&self, node: &Node, mut request: Encoded<D>) -> Result<Prepared, Refusal> {
+        let mut workspace = self.take();
+        let Workspace { decoder, batch, labels, .. } = &mut workspace;
+        let body = Body { encoding: request.encoding, bytes: &request.bytes };
+        let decoded = decoder.decode(request.format, body, batch, &mut request.memory);
+        let routed = match decoded {
+            Ok(()) => route(node, &request.principal, batch, labels, &mut request.memory),
+            Err(error) => Err(error.into()),
+        };
+        drop(request.bytes);
+        // from here on the decoders' account pays for what the workspace holds, or it is gone
+        self.put(workspace);
+        routed?.finish(request.memory)
     }
 
     /// A decoder, warm if there is one.
-    pub(super) fn take(&self) -> Workspace {
+    fn take(&self) -> Workspace<D> {
         let idle = self.idle.lock().expect("BUG: a decoder panicked").pop();
         idle.unwrap_or_else(|| Workspace {
-            decoder: Decoder::new(self.seed),
+            decoder: D::new(self.seed),
             batch: Batch::default(),
             labels: LabelsBuilder::new(),
             kept: self.account.reserve(0).expect("BUG: nothing always fits"),
@@ -54,7 +95,7 @@ impl Decoders {
     }
 
     /// Keeps a decoder for the next request, if there is room for what it holds.
-    pub(super) fn put(&self, mut workspace: Workspace) {
+    fn put(&self, mut workspace: Workspace<D>) {
         workspace.batch.clear();
         let bytes = workspace.batch.memory_bytes() + workspace.decoder.memory_bytes();
         if bytes > KEPT_BYTES_MAX || workspace.kept.resize(bytes as u64).is_err() {
@@ -74,7 +115,7 @@ mod tests {
     #[test]
     fn what_is_kept_is_paid_for() {
         let account = Account::new("decoders", 100_000);
-        let decoders = Decoders::new(1, account.clone());
+        let decoders = Decoders::<protocol::remote_write::Decoder>::new(1, account.clone());
         let grown = |bytes| {
             let mut workspace = decoders.take();
             workspace.batch.bytes.reserve_exact(bytes);

@@ -1,16 +1,15 @@
-//! From a body to what each partition's owner gets of it: everything that needs no owner.
+//! From a decoded batch to what each partition's owner gets of it: everything that needs no owner.
 //!
 //! What is allocated here is bought first, like all else that a request makes the node hold: growth of the
 //! decoder until it is put aside, and the submissions until they are answered.
 
-use super::decoders::Workspace;
 use crate::ingest::submission::{NewSeries, Outcome, Submission};
 use crate::node::Node;
 use crate::partition::PartitionShared;
 use crate::refusal::Refusal;
 use crate::wallclock::{Doubt, EARLIEST_MS};
-use model::{Batch, Exemplar, LabelsBuilder, SeriesError, SeriesKey, SeriesRef, TenantId, caps};
-use protocol::remote_write::{Version, describe_labels, labels_of};
+use model::{Batch, Exemplar, LabelsBuilder, Principal, SeriesError, SeriesKey, SeriesRef, TenantId, caps};
+use protocol::labels::{describe_labels, labels_of};
 use std::ops::Range;
 use std::sync::Arc;
 use stdx::budget::{Exhausted, Purse, Reservation};
@@ -31,35 +30,8 @@ pub(crate) type Answer = oneshot::Receiver<Result<Outcome, Refusal>>;
 /// One partition's share while it is filled.
 type Part = (Submission, Answer);
 
-/// Decodes, checks and resolves. `memory` holds what the body takes.
-pub(crate) fn prepare(
-    node: &Node,
-    tenant: &TenantId,
-    version: Version,
-    body: Vec<u8>,
-    mut memory: Reservation,
-) -> Result<Prepared, Refusal> {
-    let mut workspace = node.decoders().take();
-    let routed = decode_and_route(node, tenant, version, &body, &mut workspace, &mut memory);
-    drop(body);
-    // from here on the decoders' account pays for what the workspace holds, or it is gone
-    node.decoders().put(workspace);
-    let Routed { parts, outcome, creates, bytes } = routed?;
-    memory.resize(bytes.min(memory.bytes()))?;
-    let memory = Arc::new(memory);
-    let submissions = parts
-        .into_iter()
-        .enumerate()
-        .filter(|(_, (submission, _))| !submission.is_empty())
-        .map(|(partition, (mut submission, answer))| {
-            submission.memory = Some(Arc::clone(&memory));
-            (partition, submission, answer)
-        })
-        .collect();
-    Ok(Prepared { submissions, outcome, creates, bytes })
-}
-
-struct Routed {
+/// What each partition gets of a batch.
+pub(super) struct Routed {
     parts: Vec<Part>,
     outcome: Outcome,
     creates: bool,
@@ -67,16 +39,34 @@ struct Routed {
     bytes: u64,
 }
 
-fn decode_and_route(
+impl Routed {
+    /// The submissions, with the part of the request's memory that is theirs.
+    pub(super) fn finish(self, mut memory: Reservation) -> Result<Prepared, Refusal> {
+        let Self { parts, outcome, creates, bytes } = self;
+        memory.resize(bytes.min(memory.bytes()))?;
+        let memory = Arc::new(memory);
+        let submissions = parts
+            .into_iter()
+            .enumerate()
+            .filter(|(_, (submission, _))| !submission.is_empty())
+            .map(|(partition, (mut submission, answer))| {
+                submission.memory = Some(Arc::clone(&memory));
+                (partition, submission, answer)
+            })
+            .collect();
+        Ok(Prepared { submissions, outcome, creates, bytes })
+    }
+}
+
+/// Checks the times of a decoded batch, looks its series up, and shares it out. `memory` pays for what is allocated.
+pub(super) fn route(
     node: &Node,
-    tenant: &TenantId,
-    version: Version,
-    body: &[u8],
-    workspace: &mut Workspace,
+    principal: &Principal,
+    batch: &mut Batch,
+    labels: &mut LabelsBuilder,
     memory: &mut Reservation,
 ) -> Result<Routed, Refusal> {
-    let Workspace { decoder, batch, labels, .. } = workspace;
-    decoder.decode(version, body, batch, memory)?;
+    let tenant = &principal.tenant;
     let decoded_bytes = memory.bytes();
     // exemplars move on as they are, and were bought with the rest
     let exemplar_bytes: usize = batch.exemplars.iter().map(|(_, e)| e.labels.as_bytes().len()).sum();

@@ -4,7 +4,7 @@ use crate::limits::headroom;
 use crate::refusal::Refusal;
 use head::Columns;
 use model::{Exemplar, Labels, Metadata, SeriesError, SeriesKey, SeriesRef, TenantId};
-use protocol::remote_write::describe_labels;
+use protocol::labels::describe_labels;
 use std::ops::Range;
 use std::sync::Arc;
 use stdx::budget::Reservation;

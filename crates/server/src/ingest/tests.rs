@@ -4,10 +4,13 @@ use crate::seal::flush::flush;
 use crate::seal::tests::{node_with, write_of};
 use crate::settings::{Flags, Settings};
 use crate::world::World;
-use model::{ErrorKind, Labels};
+use model::{ErrorKind, Labels, Rights};
 use protocol::encode::V1Encoder;
+use protocol::remote_write::Version;
+use protocol::{Encoding, remote_write};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use stdx::budget::Reservation;
 use stdx::clock::{Clock, ManualClock, SystemClock};
 
 /// A node with the smallest budget, on a directory of its own.
@@ -26,6 +29,22 @@ pub(crate) fn small_settings(dir: &std::path::Path) -> Settings {
     settings.lake.flush_interval_ms = 0; // what tests ask for is sealed at once
     settings.past_ms = i64::MAX; // they choose their times
     settings
+}
+
+/// Writes one request of the protocol remote write.
+pub(crate) async fn write(
+    node: &Node,
+    tenant: TenantId,
+    version: Version,
+    bytes: Vec<u8>,
+    memory: Reservation,
+) -> Result<Outcome, Unwritten> {
+    let principal = Principal::of(tenant);
+    admit(node, &principal).await?;
+    let decoders: Decoders<remote_write::Decoder> =
+        Decoders::new(node.shared().seed, node.shared().decoders.clone());
+    let request = Encoded { principal, format: version, encoding: Encoding::Snappy, bytes, memory };
+    store(node, resolve(node, &Arc::new(decoders), request, Instant::now()).await?).await
 }
 
 async fn send(node: &Node, names: impl Iterator<Item = String>) -> Result<Outcome, Unwritten> {
@@ -246,4 +265,15 @@ async fn samples_that_are_too_old_are_left_out_for_good() {
     assert_eq!((outcome.samples, outcome.refused_samples), (21, 9));
     assert!(outcome.report().contains("too old (setting past_limit)"), "{}", outcome.report());
     tokio::task::spawn_blocking(move || node.stop()).await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn writing_needs_the_right_to() {
+    let dir = tempfile::tempdir().unwrap();
+    let node = small_node(dir.path());
+    let all = Principal::of(TenantId::anonymous());
+    let reader = Principal { rights: Rights { write: false, ..all.rights }, ..all.clone() };
+    assert!(admit(&node, &all).await.is_ok());
+    let refusal = admit(&node, &reader).await.unwrap_err();
+    assert_eq!((refusal.kind, refusal.reason), (ErrorKind::Forbidden, "rights"));
 }

@@ -12,7 +12,7 @@ use super::{KNOWN_LATELY, Owner};
 use crate::ingest::submission::Submission;
 use head::TenantHead;
 use model::{SeriesError, SeriesRef};
-use protocol::remote_write::describe_labels;
+use protocol::labels::describe_labels;
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 

@@ -95,7 +95,7 @@ fn parts(node: &Node) -> Vec<Part> {
         Part::of(&shared.inflight),
         Part::seen("query", budget.query_bytes, Arc::new(query)),
         Part::of(&shared.lake.flush),
-        Part::of(node.decoders().account()),
+        Part::of(&node.shared().decoders),
     ]
 }
 

@@ -2,8 +2,9 @@
 
 use super::symbols::{Symbols, read_ref};
 use super::{LABELS_REF, LABELS_REFS};
+use crate::DecodeError;
 use crate::remote_write::exemplar::ExemplarLabels;
-use crate::remote_write::{DecodeError, sample};
+use crate::remote_write::sample;
 use crate::wire::{Reader, Tag, WireType, tag};
 use model::{Batch, LabelsBuilder, SeriesError};
 use stdx::budget::Purse;

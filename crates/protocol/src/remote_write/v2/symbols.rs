@@ -1,7 +1,7 @@
 //! The texts of a 2.0 request, by position.
 
 use super::SYMBOLS;
-use crate::remote_write::DecodeError;
+use crate::DecodeError;
 use crate::wire::{Reader, WireError};
 use model::SeriesError;
 use model::caps::REQUEST_SYMBOLS_MAX;

@@ -22,7 +22,7 @@ use super::metadata::Selectors;
 use crate::http::App;
 use crate::http::error::ApiError;
 use crate::http::params::Params;
-use crate::http::tenant::tenant_of;
+use crate::http::principal::readable_tenant_of;
 use crate::query_source::Source;
 use crate::refusal::Refusal;
 use axum::body::Body;
@@ -45,7 +45,7 @@ pub(crate) async fn export(
     headers: HeaderMap,
     params: Params,
 ) -> Result<Response, ApiError> {
-    let tenant = tenant_of(&headers)?;
+    let tenant = readable_tenant_of(&headers)?;
     let (format, range) = (Format::of(&params)?, params.range()?);
     let selectors = Selectors::of(&params, true)?;
     wait_for_series_of(&app, &tenant).await?;
@@ -264,7 +264,7 @@ mod tests {
             let body = encoder.finish().to_vec();
             let memory = node.shared().inflight.reserve(body.len() as u64).unwrap();
             let (tenant, version) = (TenantId::anonymous(), protocol::remote_write::Version::V1);
-            crate::ingest::write(node, tenant, version, body, memory).await.unwrap();
+            crate::ingest::tests::write(node, tenant, version, body, memory).await.unwrap();
         }
     }
 

@@ -7,7 +7,7 @@ use crate::http::App;
 use crate::http::error::ApiError;
 use crate::http::json::Json;
 use crate::http::params::Params;
-use crate::http::tenant::tenant_of;
+use crate::http::principal::readable_tenant_of;
 use crate::query_source::label_queries::{Ask, Catalog, Limited};
 use axum::extract::{Path, State};
 use axum::http::HeaderMap;
@@ -26,7 +26,7 @@ pub(crate) async fn label_names(
 ) -> Result<Json, ApiError> {
     let selectors = Selectors::of(&params, false)?;
     let (range, limit) = (params.range()?, params.limit()?);
-    let tenant = tenant_of(&headers)?;
+    let tenant = readable_tenant_of(&headers)?;
     wait_for_series_of(&app, &tenant).await?;
     let answer = on_query_thread(&app, move |app, turn| {
         let mut parsed = allowance(app, Arc::clone(turn) as _);
@@ -48,7 +48,7 @@ pub(crate) async fn label_values(
     }
     let selectors = Selectors::of(&params, false)?;
     let (range, limit) = (params.range()?, params.limit()?);
-    let tenant = tenant_of(&headers)?;
+    let tenant = readable_tenant_of(&headers)?;
     wait_for_series_of(&app, &tenant).await?;
     let answer = on_query_thread(&app, move |app, turn| {
         let mut parsed = allowance(app, Arc::clone(turn) as _);
@@ -85,7 +85,7 @@ pub(crate) async fn series(
 ) -> Result<Json, ApiError> {
     let selectors = Selectors::of(&params, true)?;
     let (range, limit) = (params.range()?, params.limit()?);
-    let tenant = tenant_of(&headers)?;
+    let tenant = readable_tenant_of(&headers)?;
     wait_for_series_of(&app, &tenant).await?;
     let answer = on_query_thread(&app, move |app, turn| {
         let mut parsed = allowance(app, Arc::clone(turn) as _);
@@ -122,7 +122,7 @@ pub(crate) async fn metadata(
     headers: HeaderMap,
     params: Params,
 ) -> Result<Json, ApiError> {
-    let tenant = tenant_of(&headers)?;
+    let tenant = readable_tenant_of(&headers)?;
     wait_for_series_of(&app, &tenant).await?;
     let limit = params.limit()?;
     let metric = params.get("metric").map(String::from);
@@ -156,7 +156,7 @@ pub(crate) async fn exemplars(
     headers: HeaderMap,
     params: Params,
 ) -> Result<Json, ApiError> {
-    let tenant = tenant_of(&headers)?;
+    let tenant = readable_tenant_of(&headers)?;
     wait_for_series_of(&app, &tenant).await?;
     let range = params.range()?;
     let text = expression(&params).to_owned();

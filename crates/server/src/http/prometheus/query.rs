@@ -6,7 +6,7 @@ use crate::http::App;
 use crate::http::error::ApiError;
 use crate::http::json::Json;
 use crate::http::params::Params;
-use crate::http::tenant::tenant_of;
+use crate::http::principal::readable_tenant_of;
 use crate::query_source::Source;
 use crate::settings::Detail;
 use axum::extract::State;
@@ -82,7 +82,7 @@ struct Asked {
 
 impl Asked {
     fn of(app: &App, headers: &HeaderMap, params: &Params) -> Result<Self, ApiError> {
-        let tenant = tenant_of(headers)?;
+        let tenant = readable_tenant_of(headers)?;
         let timeout_ms = params.duration("timeout")?;
         Ok(Self {
             text: expression(params).to_owned(),

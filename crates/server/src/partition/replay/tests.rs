@@ -400,7 +400,7 @@ async fn fill_beyond_a_small_head(dir: &std::path::Path) -> crate::seal::tests::
         let body = encoder.finish().to_vec();
         let memory = node.shared().inflight.reserve(body.len() as u64).unwrap();
         let version = protocol::remote_write::Version::V1;
-        crate::ingest::write(&node, TenantId::anonymous(), version, body, memory).await.unwrap();
+        crate::ingest::tests::write(&node, TenantId::anonymous(), version, body, memory).await.unwrap();
         if node.shared().head_bytes() > small.head_bytes * 3 / 2 {
             break;
         }

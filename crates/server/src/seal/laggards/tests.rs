@@ -220,7 +220,7 @@ async fn refused(node: &Node, name: &str) -> String {
     let body = crate::seal::tests::request_of(1).0;
     let memory = node.shared().inflight.reserve(body.len() as u64).unwrap();
     let version = protocol::remote_write::Version::V1;
-    let written = crate::ingest::write(node, tenant(name), version, body, memory).await;
+    let written = crate::ingest::tests::write(node, tenant(name), version, body, memory).await;
     let refusal = written.expect_err("its table is broken").refusal;
     assert_eq!((refusal.kind, refusal.reason), (model::ErrorKind::Unavailable, "table_unreadable"));
     refusal.message

@@ -1,15 +1,11 @@
 use super::*;
-use crate::ingest::tests::small_settings;
+use crate::ingest::tests::{small_node, small_settings};
 use crate::node::{Node, Parts};
 use crate::partition::Owner;
 use crate::world::World;
-use bytes::Bytes;
-use hyper::body::Frame;
 use model::Labels;
 use protocol::encode::V1Encoder;
-use std::pin::Pin;
 use std::sync::Arc;
-use std::task::{Context, Poll};
 use stdx::clock::{Clock, SystemClock};
 use tokio::task::JoinHandle;
 
@@ -32,26 +28,6 @@ fn send(app: &App, name: &str) -> JoinHandle<StatusCode> {
     let body = Body::from(encoder.finish().to_vec());
     let app = app.clone();
     tokio::spawn(async move { remote_write(State(app), HeaderMap::new(), body).await.status() })
-}
-
-/// A body of which some comes, and then nothing.
-struct Unfinished {
-    is_sent: bool,
-}
-
-impl hyper::body::Body for Unfinished {
-    type Data = Bytes;
-    type Error = std::convert::Infallible;
-
-    fn poll_frame(
-        mut self: Pin<&mut Self>,
-        _: &mut Context<'_>,
-    ) -> Poll<Option<Result<Frame<Bytes>, Self::Error>>> {
-        match std::mem::replace(&mut self.is_sent, true) {
-            false => Poll::Ready(Some(Ok(Frame::data(Bytes::from_static(&[1; 1000]))))),
-            true => Poll::Pending,
-        }
-    }
 }
 
 async fn until(holds: impl Fn() -> bool) {
@@ -89,49 +65,36 @@ async fn who_creates_series_takes_no_place_of_known_ones() {
     assert_eq!((app.writing.inside(), app.creating.inside()), (0, 0));
 }
 
-#[tokio::test]
-async fn a_body_buys_little_more_than_has_come() {
-    let account = Account::new("inflight", 3 << 20);
-    let mut memory = account.reserve(BODY_STEP_BYTES as u64).unwrap();
-    let mut bytes = Vec::new();
-    while bytes.len() < 800_000 {
-        make_room(&mut bytes, 10_000, &account, &mut memory).unwrap();
-        bytes.resize(bytes.len() + 10_000, 0);
-        assert_eq!(account.used_bytes(), bytes.capacity() as u64, "what is there is paid for");
-        let most = (bytes.len() + BODY_STEP_BYTES).max(bytes.len() / 4 * 5 + BODY_STEP_BYTES);
-        assert!(bytes.capacity() <= most, "{} bytes for {}", bytes.capacity(), bytes.len());
+/// vmagent compresses with zstd; what an endpoint does not list stays unsupported.
+#[tokio::test(flavor = "multi_thread")]
+async fn zstd_is_accepted_and_gzip_is_not() {
+    let dir = tempfile::tempdir().unwrap();
+    let node = small_node(dir.path());
+    let app = App::new(node.clone());
+    let mut encoder = V1Encoder::new();
+    let labels = Labels::from_pairs(&[("__name__", "up")]);
+    encoder.series(labels.as_ref(), &[SystemClock.now_ms()], &[1.0]);
+    let message = snap::raw::Decoder::new().decompress_vec(encoder.finish()).unwrap();
+    let small = zstd::bulk::compress(&message, 1).unwrap();
+    // beyond what is decoded in place: a long series again and again
+    let mut long = V1Encoder::new();
+    let labels = Labels::from_pairs(&[("__name__", "long"), ("text", &"x".repeat(10_000))]);
+    long.series(labels.as_ref(), &[SystemClock.now_ms()], &[1.0]);
+    let long = snap::raw::Decoder::new().decompress_vec(long.finish()).unwrap();
+    let large = zstd::bulk::compress(&long.repeat(150), 1).unwrap();
+    let bomb = zstd::bulk::compress(&vec![0; 65 << 20], 1).unwrap();
+    for (encoding, body, expected) in [
+        ("zstd", small.clone(), StatusCode::NO_CONTENT),
+        ("zstd", large, StatusCode::NO_CONTENT),
+        ("zstd", bomb, StatusCode::PAYLOAD_TOO_LARGE),
+        ("zstd", encoder.finish().to_vec(), StatusCode::BAD_REQUEST),
+        ("snappy", small.clone(), StatusCode::BAD_REQUEST),
+        ("gzip", small, StatusCode::UNSUPPORTED_MEDIA_TYPE),
+    ] {
+        let headers = [(header::CONTENT_ENCODING, HeaderValue::from_static(encoding))].into_iter().collect();
+        let answer = remote_write(State(app.clone()), headers, Body::from(body)).await;
+        assert_eq!(answer.status(), expected, "{encoding}");
     }
-}
-
-/// Large bodies that never end leave room for small ones.
-#[tokio::test]
-async fn a_third_of_the_account_is_left_to_small_bodies() {
-    let account = Account::new("inflight", 3 << 20);
-    let mut large = Vec::new();
-    let refused = loop {
-        let mut body = (Vec::new(), account.reserve(BODY_STEP_BYTES as u64).unwrap());
-        let grown = (0..50).try_for_each(|_| {
-            make_room(&mut body.0, 10_000, &account, &mut body.1)?;
-            body.0.resize(body.0.len() + 10_000, 0);
-            Ok::<_, Refusal>(())
-        });
-        large.push(body);
-        if let Err(refusal) = grown {
-            break refusal;
-        }
-    };
-    assert_eq!(refused.kind, ErrorKind::Unavailable, "{refused}");
-    let patience = Patience::new(Duration::from_secs(60), 1);
-    let (small, _memory) = collect(Body::from(vec![7; 1000]), &account, patience).await.unwrap();
-    assert_eq!(small, [7; 1000]);
-}
-
-/// Whatever came before: who stops is given up.
-#[tokio::test]
-async fn a_body_that_stops_is_given_up() {
-    let account = Account::new("inflight", 3 << 20);
-    let body = Body::new(Unfinished { is_sent: false });
-    let patience = Patience::new(Duration::ZERO, 1 << 30);
-    assert!(matches!(collect(body, &account, patience).await, Err(Broken::TooSlow)));
-    assert_eq!(account.used_bytes(), 0);
+    assert_eq!(node.shared().inflight.used_bytes(), 0);
+    tokio::task::spawn_blocking(move || node.stop()).await.unwrap();
 }

@@ -18,7 +18,7 @@
 //! is why this writes into memory that it reserved itself, and why it is unsafe. On such bodies it takes
 //! three quarters of the time of the `snap` crate, against which it is tested (`benches/decode.rs`).
 
-use super::DecodeError;
+use crate::DecodeError;
 use model::caps::{BODY_BYTES_MAX, BODY_COMPRESSED_BYTES_MAX};
 use std::mem::MaybeUninit;
 use stdx::budget::Purse;
@@ -46,7 +46,7 @@ const RESERVE_STEP: usize = 1 << 16;
 
 /// How many bytes `body` will have decompressed, by its own declaration, checked against the limits and
 /// against what so many bytes can become at all: nothing needs to be allocated for a lie.
-pub fn decoded_len(body: &[u8]) -> Result<usize, DecodeError> {
+pub(super) fn decoded_len(body: &[u8]) -> Result<usize, DecodeError> {
     split_header(body).map(|(len, _)| len)
 }
 

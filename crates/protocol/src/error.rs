@@ -1,5 +1,6 @@
 //! Why a whole request cannot be decoded.
 
+use crate::Encoding;
 use crate::wire::WireError;
 use model::ErrorKind;
 use model::caps::{BODY_BYTES_MAX, BODY_COMPRESSED_BYTES_MAX};
@@ -8,23 +9,36 @@ use stdx::budget::Exhausted;
 /// Why a request cannot be decoded at all. Nothing of it may be stored.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum DecodeError {
-    /// Not a remote-write message, by the Content-Type header.
+    /// Not a message of this protocol, by the Content-Type header.
     #[error(
         "content type {0:?} is not supported; send application/x-protobuf, with proto=prometheus.WriteRequest or proto=io.prometheus.write.v2.Request"
     )]
     ContentType(String),
     /// Another compression, by the Content-Encoding header.
-    #[error("content encoding {0:?} is not supported; send snappy (block format)")]
-    ContentEncoding(String),
+    #[error("content encoding {got:?} is not supported; send {}", names(accepted))]
+    ContentEncoding {
+        /// The header.
+        got: String,
+        /// What the endpoint accepts.
+        accepted: &'static [Encoding],
+    },
     /// A compressed body beyond the limit.
     #[error("body has {0} bytes, the limit is {BODY_COMPRESSED_BYTES_MAX}")]
     BodyTooLarge(usize),
-    /// A decompressed body beyond the limit, by its own declaration.
-    #[error("body has {0} bytes decompressed, the limit is {BODY_BYTES_MAX}")]
+    /// A decompressed body beyond the limit, by its own declaration or as far as it was read.
+    #[error("body has {0} bytes or more decompressed, the limit is {BODY_BYTES_MAX}")]
     DecodedTooLarge(u64),
     /// Not snappy, or damaged.
     #[error("invalid snappy block: {0}")]
     Snappy(&'static str),
+    /// Not of the encoding that the header names, or damaged.
+    #[error("invalid {} body: {error}", encoding.name())]
+    Damaged {
+        /// The encoding.
+        encoding: Encoding,
+        /// What its library says.
+        error: String,
+    },
     /// Not a protobuf message, or damaged.
     #[error(transparent)]
     Wire(#[from] WireError),
@@ -59,13 +73,19 @@ impl DecodeError {
     /// What the sender should do about it.
     pub const fn kind(&self) -> ErrorKind {
         match self {
-            Self::ContentType(_) | Self::ContentEncoding(_) => ErrorKind::Unsupported,
+            Self::ContentType(_) | Self::ContentEncoding { .. } => ErrorKind::Unsupported,
             Self::BodyTooLarge(_) | Self::DecodedTooLarge(_) | Self::TooMany { .. } => ErrorKind::TooLarge,
-            Self::Snappy(_) | Self::Wire(_) | Self::FirstSymbol(_) | Self::OtherMessage { .. } => {
-                ErrorKind::Invalid
-            }
+            Self::Snappy(_)
+            | Self::Damaged { .. }
+            | Self::Wire(_)
+            | Self::FirstSymbol(_)
+            | Self::OtherMessage { .. } => ErrorKind::Invalid,
             Self::Memory(full) if full.is_for_good() => ErrorKind::TooLarge,
             Self::Memory(_) => ErrorKind::Unavailable,
         }
     }
+}
+
+fn names(encodings: &[Encoding]) -> String {
+    encodings.iter().map(|encoding| encoding.name()).collect::<Vec<_>>().join(" or ")
 }

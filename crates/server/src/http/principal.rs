@@ -1,8 +1,8 @@
-//! Which tenant a request is for.
+//! Who asks, and for which tenant.
 
 use crate::refusal::Refusal;
 use axum::http::HeaderMap;
-use model::TenantId;
+use model::{Principal, TenantId};
 
 /// The header that names a tenant, as in Cortex, Mimir and Loki.
 const HEADER: &str = "x-scope-orgid";
@@ -10,8 +10,22 @@ const HEADER: &str = "x-scope-orgid";
 /// A way to get that name wrong that is seen in the wild; taken for "no tenant" it would mix data up.
 const MISSPELT: &str = "x-scope-origid";
 
+/// The principal of a request. Without authentication it has all rights on the tenant that the headers name.
+pub(crate) fn principal_of(headers: &HeaderMap) -> Result<Principal, Refusal> {
+    tenant_of(headers).map(Principal::of)
+}
+
+/// The tenant of a reading request, if its principal may read it.
+pub(crate) fn readable_tenant_of(headers: &HeaderMap) -> Result<TenantId, Refusal> {
+    let principal = principal_of(headers)?;
+    match principal.rights.read {
+        true => Ok(principal.tenant),
+        false => Err(Refusal::forbidden(format!("no right to read tenant {}", principal.tenant))),
+    }
+}
+
 /// The tenant that the headers name; `anonymous` where they name none.
-pub(crate) fn tenant_of(headers: &HeaderMap) -> Result<TenantId, Refusal> {
+fn tenant_of(headers: &HeaderMap) -> Result<TenantId, Refusal> {
     if headers.contains_key(MISSPELT) {
         return Err(Refusal::invalid(
             "tenant",

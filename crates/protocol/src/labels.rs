@@ -1,4 +1,4 @@
-//! Labels that were not known by their hash, looked at for the first time.
+//! Labels that were not known by their hash, looked at for the first time: limits, errors, canonical form.
 
 use crate::wire::{Reader, Tag, WireError, WireType, tag};
 use model::caps::{LABEL_NAME_BYTES_MAX, LABEL_VALUE_BYTES_MAX, SERIES_LABEL_BYTES_MAX, SERIES_LABELS_MAX};
@@ -27,10 +27,10 @@ pub fn labels_of(raw: &[u8], builder: &mut LabelsBuilder) -> Result<Labels, Seri
 }
 
 /// Of a name or a value, how much a message shows.
-pub(super) const LABEL_SHOWN_BYTES_MAX: usize = 64;
+pub(crate) const LABEL_SHOWN_BYTES_MAX: usize = 64;
 
 /// Of a series, how many labels a message shows.
-pub(super) const LABELS_SHOWN_MAX: usize = 16;
+pub(crate) const LABELS_SHOWN_MAX: usize = 16;
 
 /// Label bytes as sent, to be read by people: `up{job="x"}`, whatever is wrong with them. What is long is cut.
 pub fn describe_labels(raw: &[u8]) -> String {
@@ -85,14 +85,14 @@ fn collect(raw: &[u8], builder: &mut LabelsBuilder) -> Result<(), SeriesError> {
 
 /// Counts before anything is copied, so that a flood of labels is measured and not kept.
 #[derive(Debug, Default)]
-pub(super) struct Total {
+pub(crate) struct Total {
     labels: usize,
     bytes: usize,
 }
 
 impl Total {
     /// Counts a label, and checks it.
-    pub(super) fn add(&mut self, name: &[u8], value: &[u8]) -> Result<(), SeriesError> {
+    pub(crate) fn add(&mut self, name: &[u8], value: &[u8]) -> Result<(), SeriesError> {
         if value.is_empty() {
             return Ok(());
         }
@@ -109,12 +109,12 @@ impl Total {
     }
 
     /// False once it is certain that [`Self::check`] refuses.
-    pub(super) fn fits(&self) -> bool {
+    pub(crate) fn fits(&self) -> bool {
         self.labels <= SERIES_LABELS_MAX && self.bytes <= SERIES_LABEL_BYTES_MAX
     }
 
     /// Checks the whole.
-    pub(super) fn check(&self) -> Result<(), SeriesError> {
+    pub(crate) fn check(&self) -> Result<(), SeriesError> {
         if self.labels > SERIES_LABELS_MAX {
             return Err(SeriesError::TooManyLabels(self.labels));
         }
@@ -126,7 +126,7 @@ impl Total {
 }
 
 /// Adds a label to `builder` if it is text; an empty value is no label.
-pub(super) fn push_text(name: &[u8], value: &[u8], builder: &mut LabelsBuilder) -> Result<(), SeriesError> {
+pub(crate) fn push_text(name: &[u8], value: &[u8], builder: &mut LabelsBuilder) -> Result<(), SeriesError> {
     if value.is_empty() {
         return Ok(());
     }
@@ -136,7 +136,7 @@ pub(super) fn push_text(name: &[u8], value: &[u8], builder: &mut LabelsBuilder) 
 }
 
 /// A Label message: fields in any order, the last of a kind wins, absent means empty.
-pub(super) fn name_and_value(mut label: Reader<'_>) -> Result<(&[u8], &[u8]), WireError> {
+pub(crate) fn name_and_value(mut label: Reader<'_>) -> Result<(&[u8], &[u8]), WireError> {
     let (mut name, mut value) = (&[][..], &[][..]);
     while let Some(tag) = label.tag()? {
         match tag {

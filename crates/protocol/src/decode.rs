@@ -1,0 +1,50 @@
+//! What the decoders of all protocols have in common.
+
+use crate::{Body, DecodeError};
+use model::Batch;
+use stdx::budget::{Purse, Reservation};
+
+/// Decodes the requests of one protocol; keeps its working memory from one to the next, so that a warm one does not
+/// allocate.
+///
+/// A decoder does not look into labels. It fills [`Batch::bytes`] with label bytes and hashes them; the labels of a series
+/// whose hash is not known are read by [`labels_of`](crate::labels::labels_of). What breaks the request fails it whole;
+/// what is wrong with one series leaves that series out ([`Batch::refuse`]).
+pub trait Decoder: Send + 'static {
+    /// What the headers say about the body, such as the version of the message.
+    type Format: std::fmt::Debug + Copy + Send + 'static;
+
+    /// A cold decoder, which hashes labels with `seed` (see [`model::SeriesKey`]).
+    fn new(seed: u64) -> Self;
+
+    /// Decodes `body` into `batch`, which is empty. What grows is bought with `purse` first.
+    fn fill(
+        &mut self,
+        format: Self::Format,
+        body: Body<'_>,
+        batch: &mut Batch,
+        purse: &mut Purse<'_>,
+    ) -> Result<(), DecodeError>;
+
+    /// Bytes of memory that the decoder holds between requests.
+    fn memory_bytes(&self) -> usize;
+
+    /// Decodes `body` into `batch`, whose former content is dropped.
+    ///
+    /// What the decoder or the batch grow by is bought with `memory` first; what they have already is not. `memory` never
+    /// gets smaller, and afterwards holds at least what was asked of it. After an error the batch is empty.
+    fn decode(
+        &mut self,
+        format: Self::Format,
+        body: Body<'_>,
+        batch: &mut Batch,
+        memory: &mut Reservation,
+    ) -> Result<(), DecodeError> {
+        batch.clear();
+        let filled = self.fill(format, body, batch, &mut Purse::new(memory));
+        if filled.is_err() {
+            batch.clear();
+        }
+        filled
+    }
+}

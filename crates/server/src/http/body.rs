@@ -1,0 +1,119 @@
+//! Reads bodies, buying their memory as they come.
+
+use crate::listen::patience::Patience;
+use crate::refusal::Refusal;
+use axum::body::Body;
+use http_body_util::BodyExt;
+use stdx::budget::{Account, Exhausted, Reservation};
+use tokio::time::{Instant, timeout_at};
+
+/// How a body is read.
+#[derive(Debug)]
+pub(crate) struct BodyReader<'a> {
+    /// What pays for it.
+    pub(crate) account: &'a Account,
+    /// The longest body.
+    pub(crate) bytes_max: usize,
+    /// The least that is reserved at a time.
+    pub(crate) step_bytes: usize,
+    /// How slowly it may come.
+    pub(crate) patience: Patience,
+}
+
+/// Why a body was not read to its end.
+#[derive(Debug)]
+pub(crate) enum BodyError {
+    /// No memory.
+    Memory(Exhausted),
+    /// Slower than the patience allows.
+    TooSlow,
+    /// Of so many bytes, or more.
+    TooLarge(u64),
+    /// The connection broke, or its framing.
+    Broken(String),
+}
+
+impl From<Exhausted> for BodyError {
+    fn from(full: Exhausted) -> Self {
+        Self::Memory(full)
+    }
+}
+
+impl BodyReader<'_> {
+    /// The body, and what holds its memory.
+    pub(crate) async fn read(mut self, mut body: Body) -> Result<(Vec<u8>, Reservation), BodyError> {
+        let mut memory = self.account.reserve(self.step_bytes as u64)?;
+        let mut bytes = Vec::new();
+        loop {
+            let deadline = self.patience.waits(Instant::now());
+            let frame = timeout_at(deadline, body.frame()).await.map_err(|_| BodyError::TooSlow)?;
+            let Some(frame) = frame else { return Ok((bytes, memory)) };
+            let frame = frame.map_err(|error| BodyError::Broken(error.to_string()))?;
+            let Ok(data) = frame.into_data() else { continue };
+            self.patience.moved(data.len(), Instant::now());
+            self.make_room(&mut bytes, data.len(), &mut memory)?;
+            bytes.extend_from_slice(&data);
+        }
+    }
+
+    /// Reserves memory for `more` bytes of a body, growing it by at least a quarter.
+    ///
+    /// Beyond its first step a body leaves a third of the account free: large bodies that never end must not keep small
+    /// ones out.
+    pub(crate) fn make_room(
+        &self,
+        bytes: &mut Vec<u8>,
+        more: usize,
+        memory: &mut Reservation,
+    ) -> Result<(), BodyError> {
+        let len = bytes.len() + more;
+        if len > self.bytes_max {
+            return Err(BodyError::TooLarge(len as u64));
+        }
+        if len <= bytes.capacity() {
+            return Ok(());
+        }
+        let old = bytes.capacity();
+        let new = len.max(old + old / 4).next_multiple_of(self.step_bytes).min(self.bytes_max);
+        // while they move, the old ones and the new ones are there at once
+        let held = (old + new) as u64;
+        let (used, limit) = (self.account.used_bytes(), self.account.limit_bytes() / 3 * 2);
+        if old > 0 && used + (held - memory.bytes().min(held)) > limit {
+            let full = Exhausted {
+                account: self.account.name(),
+                asked_bytes: held,
+                used_bytes: used - memory.bytes(),
+                limit_bytes: limit,
+            };
+            return Err(full.into());
+        }
+        memory.resize(held)?;
+        bytes.reserve_exact(new - bytes.len());
+        Ok(memory.resize(new as u64)?)
+    }
+}
+
+impl BodyError {
+    /// For writers, whose requests name the reader's settings where it was too slow.
+    pub(crate) fn refusal(self, bytes_max: usize, body_timeout_s: f64, transfer_rate: u64) -> Refusal {
+        match self {
+            Self::Memory(full) => full.into(),
+            Self::TooSlow => Refusal::busy(
+                "body_timeout",
+                format!(
+                    "the body did not arrive within {body_timeout_s} s (setting body_timeout) plus the time that its size \
+                     takes at {} KiB/s (setting transfer_rate)",
+                    transfer_rate >> 10
+                ),
+            ),
+            Self::TooLarge(bytes) => Refusal::too_large(
+                "body_size",
+                format!("body of {bytes} bytes or more is too large, the limit is {bytes_max}"),
+            ),
+            Self::Broken(error) => Refusal::invalid("body", format!("the body cannot be read: {error}")),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;
