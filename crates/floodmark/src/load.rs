@@ -6,7 +6,9 @@ use crate::scenario;
 use crate::signals::stoppable;
 use crate::traffic;
 use anyhow::Context;
-use lab::drive::run::{RunOptions, carry_out};
+use lab::drive::options::RunOptions;
+use lab::drive::run::carry_out;
+use lab::show::text::verify_report;
 use lab::{Ledger, Observer, Scenario, Silent, Stderr};
 use std::io::IsTerminal;
 use std::time::Duration;
@@ -62,7 +64,7 @@ async fn verify(args: &LabVerify) -> anyhow::Result<bool> {
     let report = lab::verify(&options, &ledger, &*observer(args.print.quiet)).await?;
     match args.print.json {
         true => say(report.to_json()?)?,
-        false => print(report.to_text(std::io::stdout().is_terminal()))?,
+        false => print(verify_report(&report, std::io::stdout().is_terminal()))?,
     }
     Ok(report.is_good())
 }

@@ -4,7 +4,7 @@ use crate::cli::result::ResultArgs;
 use anstream::{AutoStream, ColorChoice};
 use anyhow::{Context, Result};
 use lab::RunResult;
-use lab::show::{page, summary};
+use lab::show::{junit, markdown, page, summary};
 use std::fmt::Display;
 use std::io::{self, ErrorKind, IsTerminal, Write};
 
@@ -64,11 +64,18 @@ pub(crate) fn show(result: &RunResult, args: &ResultArgs) -> Result<()> {
     saved.and(printed)
 }
 
-/// Writes a result's files. A failure of one does not keep the other from being written.
+/// Writes a result's files. A failure of one does not keep the others from being written.
 pub(crate) fn save(result: &RunResult, args: &ResultArgs) -> Result<()> {
     let saved = args.out.as_ref().map_or(Ok(()), |path| result.save(path));
-    let written = args.html.as_ref().map_or(Ok(()), |path| page::save(&page::html(result), path));
-    saved.and(written)
+    type View = fn(&RunResult) -> String;
+    let views: [(_, View); 3] = [
+        (&args.views.html, page::html),
+        (&args.views.markdown, markdown::text),
+        (&args.views.junit, junit::text),
+    ];
+    let written =
+        views.map(|(path, view)| path.as_ref().map_or(Ok(()), |path| page::save(&view(result), path)));
+    written.into_iter().fold(saved, Result::and)
 }
 
 #[cfg(test)]

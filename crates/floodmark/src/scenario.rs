@@ -10,7 +10,7 @@ use crate::signals::stoppable;
 use anyhow::{Context, Result, bail, ensure};
 use lab::campaign::search::Search;
 use lab::campaign::{Found, Race, amount, find_limit, find_minimum, race};
-use lab::drive::run::RunOptions;
+use lab::drive::options::RunOptions;
 use lab::result::verdict;
 use lab::scenario::{PRESETS, preset};
 use lab::{RunResult, Scenario, Stop};

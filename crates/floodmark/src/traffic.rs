@@ -5,7 +5,8 @@ use crate::cli::traffic::{LabCompare, LabRecord, LabReplay, LabReport};
 use crate::load::observer;
 use crate::output::{print, say, show};
 use crate::signals::stoppable;
-use lab::drive::run::{RunOptions, run};
+use lab::drive::options::RunOptions;
+use lab::drive::run::run;
 use lab::show::compare::Comparison;
 use lab::show::page;
 use lab::{RunResult, Scenario, Stop};
@@ -39,7 +40,7 @@ pub(crate) async fn replay(args: &LabReplay) -> anyhow::Result<bool> {
 /// Shows a result that was kept.
 pub(crate) fn report(args: &LabReport) -> anyhow::Result<bool> {
     let print = PrintArgs { json: args.json, quiet: true };
-    show(&RunResult::load(&args.result)?, &ResultArgs { out: None, html: args.html.clone(), print })?;
+    show(&RunResult::load(&args.result)?, &ResultArgs { out: None, views: args.views.clone(), print })?;
     Ok(true)
 }
 

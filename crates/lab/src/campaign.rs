@@ -3,7 +3,8 @@
 pub mod search;
 
 use crate::campaign::search::{Next, Search};
-use crate::drive::run::{RunOptions, run};
+use crate::drive::options::RunOptions;
+use crate::drive::run::run;
 use crate::drive::stop::Stop;
 use crate::result::RunResult;
 use crate::result::figures;

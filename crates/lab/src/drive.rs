@@ -10,6 +10,7 @@ pub(crate) mod auth;
 mod faults;
 mod log;
 pub(crate) mod meter;
+pub mod options;
 mod probe;
 mod readers;
 pub mod run;

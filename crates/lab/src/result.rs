@@ -249,6 +249,16 @@ impl RunResult {
         !self.partial && self.verdict.iter().all(|judgement| judgement.pass)
     }
 
+    /// What became of the whole, in a word.
+    pub fn verdict_word(&self) -> &'static str {
+        match () {
+            () if self.partial => "PARTIAL",
+            () if self.verdict.is_empty() => "NO RULES",
+            () if self.passed() => "PASS",
+            () => "FAIL",
+        }
+    }
+
     /// Queries answered a second, of all mixes together; `None` where nothing was asked.
     pub fn queries_per_s(&self) -> Option<f64> {
         self.reads.iter().map(|reads| reads.queries_per_s).reduce(|a, b| a + b)
@@ -291,6 +301,17 @@ impl RunResult {
         let bytes = std::fs::metadata(path).with_context(context)?.len();
         ensure!(bytes <= FILE_BYTES_MAX, "{}: {bytes} bytes are no result", path.display());
         Self::from_json(&std::fs::read_to_string(path).with_context(context)?).with_context(context)
+    }
+}
+
+impl Judgement {
+    /// What became of the rule.
+    pub fn word(&self) -> &'static str {
+        match (self.pass, self.unmeasured) {
+            (true, _) => "kept",
+            (false, true) => "unknown",
+            (false, false) => "broken",
+        }
     }
 }
 

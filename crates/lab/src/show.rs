@@ -1,7 +1,9 @@
-//! A result for people: text, a page, two beside each other, and progress while a run goes on.
+//! Views of a result: text, a page, Markdown, JUnit XML, two beside each other; and progress while a run goes on.
 
 pub mod compare;
+pub mod junit;
+pub mod markdown;
 pub mod page;
 pub mod progress;
 pub mod summary;
-pub(crate) mod text;
+pub mod text;

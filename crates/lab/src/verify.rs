@@ -132,11 +132,6 @@ impl VerifyReport {
         serde_json::to_string_pretty(self)
     }
 
-    /// For people: a table on a terminal (`table`), plain lines in a pipe.
-    pub fn to_text(&self, table: bool) -> String {
-        crate::show::text::verify_report(self, table)
-    }
-
     /// Adds what was found elsewhere: in another page, of another tenant, by another machine.
     pub fn join(&mut self, other: &Self, examples_max: usize) {
         let Self { acknowledged, read_back, lost, doubled, wrong, unexpected, unacknowledged, .. } = other;

@@ -9,11 +9,24 @@ pub(crate) struct ResultArgs {
     /// Keep the whole result as JSON, for `lab report` and `lab compare`
     #[arg(long, value_name = "FILE", help_heading = "Result")]
     pub(crate) out: Option<PathBuf>,
+    #[command(flatten)]
+    pub(crate) views: ViewArgs,
+    #[command(flatten)]
+    pub(crate) print: PrintArgs,
+}
+
+/// Files for people and for other programs.
+#[derive(Debug, Clone, Args)]
+pub(crate) struct ViewArgs {
     /// Write a report as one HTML file that opens offline
     #[arg(long, alias = "report", value_name = "FILE", help_heading = "Result")]
     pub(crate) html: Option<PathBuf>,
-    #[command(flatten)]
-    pub(crate) print: PrintArgs,
+    /// Write verdict and figures as Markdown, for a CI job's summary
+    #[arg(long, value_name = "FILE", help_heading = "Result")]
+    pub(crate) markdown: Option<PathBuf>,
+    /// Write the verdict as JUnit XML, each rule as a test case
+    #[arg(long, value_name = "FILE", help_heading = "Result")]
+    pub(crate) junit: Option<PathBuf>,
 }
 
 /// What is printed.

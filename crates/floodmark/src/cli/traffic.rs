@@ -1,7 +1,7 @@
 //! Flags of `floodmark lab record`, `replay`, `report` and `compare`.
 
 use super::access::LabAccess;
-use super::result::{PrintArgs, ResultArgs};
+use super::result::{PrintArgs, ResultArgs, ViewArgs};
 use super::scenario_text::{UNTIL_SENT, headers, path, seconds, table};
 use super::values;
 use clap::Args;
@@ -187,9 +187,8 @@ pub(crate) struct LabReport {
     /// A result file, as written by --out
     #[arg(value_name = "RESULT")]
     pub(crate) result: PathBuf,
-    /// Write a report as one HTML file that opens offline
-    #[arg(long, value_name = "FILE")]
-    pub(crate) html: Option<PathBuf>,
+    #[command(flatten)]
+    pub(crate) views: ViewArgs,
     /// Print JSON
     #[arg(long)]
     pub(crate) json: bool,

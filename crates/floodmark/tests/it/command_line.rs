@@ -261,7 +261,12 @@ fn a_result_of_write_is_kept_and_shown_like_any_other() {
         result["observed"]["rss_peak_bytes"].as_f64() > Some(1e6) && result["begun_ms"].as_i64() > Some(0)
     );
     assert!(fs::read_to_string(&html).expect("the page").contains("</html>"));
-    let shown = succeed(&["lab", "report", text(&out), "--html", text(&again)]);
+    let (junit, markdown) = (file("r.xml"), file("r.md"));
+    let views = ["--html", text(&again), "--junit", text(&junit), "--markdown", text(&markdown)];
+    let shown = succeed(&[&["lab", "report", text(&out)][..], &views].concat());
+    let junit = fs::read_to_string(&junit).expect("the test suite");
+    assert!(junit.contains("<testcase classname=\"write\" name=\"lost\"/>"), "{junit}");
+    assert!(fs::read_to_string(&markdown).expect("the summary").starts_with("## write: PASS\n"));
     assert!(shown.contains("write") && again.exists(), "{shown}");
     assert!(succeed(&["lab", "compare", text(&out), text(&out)]).contains("1"));
 }

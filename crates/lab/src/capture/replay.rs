@@ -28,7 +28,7 @@ mod report;
 mod source;
 
 use crate::drive::addresses::Addresses;
-use crate::drive::run::RunOptions;
+use crate::drive::options::RunOptions;
 use crate::drive::send::sender::{Lane, Sender, Times};
 use crate::drive::stop::Stop;
 use crate::drive::tenants::Tenant;

@@ -1,6 +1,6 @@
 //! What tallies have counted in each second, for the timeline, and over a whole run, for its totals.
 
-use super::tally::{LATENCY_US_MAX, Tally};
+use super::tally::{Tally, histogram};
 use crate::observe::procfs::Process;
 use crate::result::Quantiles;
 use crate::result::{SeriesKind, Timeline, Totals, names};
@@ -70,10 +70,6 @@ impl Second {
     pub(crate) fn p99_s(&self) -> Option<f64> {
         (!self.latency.is_empty()).then(|| self.latency.value_at_quantile(0.99) as f64 / 1e6)
     }
-}
-
-pub(crate) fn histogram() -> Histogram<u64> {
-    Histogram::new_with_bounds(1, LATENCY_US_MAX, 3).expect("BUG: constant bounds are valid")
 }
 
 impl Meter {

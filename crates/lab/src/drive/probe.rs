@@ -1,9 +1,8 @@
 //! How long until an acknowledged sample can be seen: some are looked for at once, while the load goes on.
 
 use crate::drive::addresses::Addresses;
-use crate::drive::meter::histogram;
 use crate::drive::send::generated::{Acknowledged, Run};
-use crate::drive::tally::record;
+use crate::drive::tally::{histogram, record};
 use crate::drive::tenants::Tenant;
 use crate::generate::fleet::Fleet;
 use crate::generate::plan::Plan;

@@ -1,10 +1,9 @@
 //! Who ask while others write.
 
 use crate::drive::addresses::Addresses;
-use crate::drive::meter::histogram;
 use crate::drive::send::sender::Times;
 use crate::drive::stop::Stop;
-use crate::drive::tally::record;
+use crate::drive::tally::{histogram, record};
 use crate::drive::tenants::Tenant;
 use crate::http::{Answer, Client, Failure, percent};
 use crate::scenario::import;

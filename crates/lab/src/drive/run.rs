@@ -1,7 +1,7 @@
 //! Carries out a scenario.
 //!
 //! ```text
-//!   Scenario ─▶ tenants: a plan, headers and a duty each        (pure; `part i/n` takes some writers of each)
+//!   Scenario ─▶ tenants: a plan, headers and a time share each        (pure; `part i/n` takes some writers of each)
 //!            ─▶ estimate: memory and CPU, before anything is sent
 //!            ─▶ launch the target, if asked to; write the past, if asked to
 //!            ─▶ load:  senders ─┬─▶ tallies ─▶ second by second ─▶ timeline, steps
@@ -23,13 +23,13 @@ pub use estimate::Estimate;
 
 use super::addresses::{Addresses, read_url};
 use super::log::Log;
+use super::options::RunOptions;
 use super::target::Target;
 use super::target::sandbox::Sandbox;
 use super::tenants::Tenant;
 use super::{faults, probe, readers, tenants};
 use crate::drive::send::sender::Times;
-use crate::drive::stop::Stop;
-use crate::http::{Access, TlsFiles};
+use crate::http::TlsFiles;
 use crate::observe::{Observation, ObserveOptions};
 use crate::result::{EventKind, FORMAT, Machine, RunResult};
 use crate::scenario::{Model, Scenario, secrets};
@@ -39,42 +39,11 @@ use anyhow::{Context, Result, ensure};
 use prepare::{ledgers, write_past};
 use read_back::read_back;
 use seconds::Seconds;
-use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use stdx::clock::{Clock, SystemClock};
 use tokio::task::JoinSet;
 use traffic::{Ended, Ready, Traffic};
-
-/// Everything about a run that is no part of its scenario.
-#[derive(Debug, Clone)]
-pub struct RunOptions {
-    /// The scenario's text, to be kept in the result.
-    pub text: String,
-    /// What was changed on the command line.
-    pub overrides: Vec<String>,
-    /// Where the files lie that the scenario names.
-    pub folder: PathBuf,
-    /// What may be reached.
-    pub access: Access,
-    /// Which part of the fleet this machine is, from 1, and of how many.
-    pub part: (u32, u32),
-    /// Ends the run early, with a result that says so.
-    pub stop: Stop,
-}
-
-impl Default for RunOptions {
-    fn default() -> Self {
-        Self {
-            text: String::new(),
-            overrides: Vec::new(),
-            folder: PathBuf::from("."),
-            access: Access::default(),
-            part: (1, 1),
-            stop: Stop::default(),
-        }
-    }
-}
 
 /// What a run leaves.
 #[derive(Debug)]

@@ -1,6 +1,5 @@
 //! What became of the requests, counted by all connections together.
 
-use super::meter::histogram;
 use crate::http::Failure;
 use hdrhistogram::Histogram;
 use std::collections::BTreeMap;
@@ -8,7 +7,7 @@ use std::sync::{Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 
 /// Longer latencies count as this long.
-pub(crate) const LATENCY_US_MAX: u64 = 3_600_000_000;
+const LATENCY_US_MAX: u64 = 3_600_000_000;
 
 /// Kinds of errors of which the first is kept to be shown.
 const ERRORS_SHOWN_MAX: usize = 8;
@@ -176,6 +175,11 @@ impl Counts {
             self.errors.push((kind, said()));
         }
     }
+}
+
+/// For times in microseconds.
+pub(crate) fn histogram() -> Histogram<u64> {
+    Histogram::new_with_bounds(1, LATENCY_US_MAX, 3).expect("BUG: constant bounds are valid")
 }
 
 /// Counts a time, in microseconds.

@@ -1,11 +1,10 @@
 //! Tenants: which samples each sends, and as whom.
 
-use super::addresses::Addresses;
-use crate::drive::send::duty::Duty;
 use crate::drive::send::exchange::RetryPolicy;
 use crate::drive::send::generated::{Acknowledged, Pace, Run};
 use crate::drive::send::lead::Lead;
 use crate::drive::send::sender::Lane;
+use crate::drive::send::time_share::TimeShare;
 use crate::drive::stop::Stop;
 use crate::drive::tally::Tally;
 use crate::generate::fleet::Fleet;
@@ -43,7 +42,7 @@ pub(crate) struct Tenant {
     /// What this machine sends of it.
     pub(crate) plan: Plan,
     /// When it sends.
-    pub(crate) duty: Duty,
+    pub(crate) time_share: TimeShare,
     /// Rounds a second; `None` in a closed loop.
     pub(crate) rounds_per_s: Option<f64>,
 }
@@ -68,11 +67,12 @@ pub(crate) fn of(scenario: &Scenario, part: (u32, u32), now_ms: i64) -> Result<V
         let slots = |writers: u32| u64::from(writers) * plan.writer_slots() as u64;
         let slots_all = slots(writers);
         let slots_plain = slots(load.writers);
-        let mut duty = Duty::new(Arc::clone(&course), grow, (index, load.tenants), (slots_plain, slots_all));
-        duty.first_writer = load.first_writer;
+        let mut time_share =
+            TimeShare::new(Arc::clone(&course), grow, (index, load.tenants), (slots_plain, slots_all));
+        time_share.first_writer = load.first_writer;
         let headers = headers(scenario, &name, index, now_ms);
         let rounds_per_s = schedule.rounds_per_s;
-        all.push(Tenant { number: all.len(), index, name, headers, plan, duty, rounds_per_s });
+        all.push(Tenant { number: all.len(), index, name, headers, plan, time_share, rounds_per_s });
     }
     ensure!(!all.is_empty(), "part {} of {} has no writer: there are too many parts", part.0, part.1);
     Ok(all)
@@ -168,15 +168,15 @@ impl Tenant {
     pub(crate) fn run(
         &self,
         scenario: &Scenario,
-        addresses: &Addresses,
+        path: String,
         stop: &Stop,
         probes: Option<mpsc::Sender<Acknowledged>>,
     ) -> Run {
-        let mut run = self.closed_run(self.plan.clone(), scenario, addresses, stop);
+        let mut run = self.closed_run(self.plan.clone(), scenario, path, stop);
         run.probes = probes;
         if let Some(per_s) = self.rounds_per_s {
             run.pace = Pace::Open { samples_per_s: self.plan.series() as f64 * per_s };
-            (run.duty, run.lead) = (Some(self.duty.clone()), None);
+            (run.time_share, run.lead) = (Some(self.time_share.clone()), None);
         }
         run
     }
@@ -202,10 +202,10 @@ impl Tenant {
     }
 
     /// What its connections share.
-    pub(crate) fn lane(&self, scenario: &Scenario, addresses: &Addresses, stop: &Stop) -> Lane {
+    pub(crate) fn lane(&self, scenario: &Scenario, path: String, stop: &Stop) -> Lane {
         let load = &scenario.load;
         Lane {
-            path: addresses.write_path(self.number),
+            path,
             retry: RetryPolicy {
                 backoff_min: load.backoff_min.0,
                 backoff_max: load.backoff_max.0,
@@ -219,23 +219,17 @@ impl Tenant {
     }
 
     /// A closed loop through `plan`.
-    pub(crate) fn closed_run(
-        &self,
-        plan: Plan,
-        scenario: &Scenario,
-        addresses: &Addresses,
-        stop: &Stop,
-    ) -> Run {
+    pub(crate) fn closed_run(&self, plan: Plan, scenario: &Scenario, path: String, stop: &Stop) -> Run {
         let connections = (plan.writers * scenario.load.connections) as usize;
         let lead = (connections > 1).then(|| Lead::new(connections, (LEAD_MS_MAX / plan.interval_ms).max(2)));
         Run {
-            lane: Arc::new(self.lane(scenario, addresses, stop)),
+            lane: Arc::new(self.lane(scenario, path, stop)),
             plan,
             tenant: self.number as u32,
             pace: Pace::Closed,
             version: scenario.version(),
             lead,
-            duty: None,
+            time_share: None,
             probes: None,
             clock: SystemClock,
             caught_up: AtomicBool::new(false),
@@ -270,12 +264,12 @@ mod tests {
     }
 
     #[test]
-    fn a_spike_of_tenants_makes_them_ready_and_leaves_them_off_duty() {
+    fn a_spike_of_tenants_makes_them_ready_and_leaves_them_silent() {
         let text = "[load]\ntenants = 10\n[shape]\nkind = 'spike'\nfactor = 1.2\ngrow = 'tenants'";
         let scenario = Scenario::parse(text).unwrap();
         let tenants = of(&scenario, (1, 1), NOW_MS).unwrap();
         assert_eq!(tenants.len(), 12);
-        let series = |at| tenants.iter().map(|t| t.duty.series_at(&t.plan, at)).sum::<f64>();
+        let series = |at| tenants.iter().map(|t| t.time_share.series_at(&t.plan, at)).sum::<f64>();
         assert_eq!(series(0.0) * 1.2, series(31.0));
         assert_ne!(tenants[0].plan.fleet.seed, tenants[1].plan.fleet.seed);
     }

@@ -12,7 +12,6 @@
 //! time send the same samples, and a restarted run goes on where the old one was: nothing new appears.
 
 use crate::generate::fleet::{BUCKETS_MAX, Fleet, Part};
-use crate::generate::template::{TIMESTAMP_MS_END, TIMESTAMP_MS_MIN};
 use crate::generate::values::{self, ValueModel};
 use anyhow::{Result, ensure};
 use model::caps::SERIES_LABELS_MAX;
@@ -69,6 +68,12 @@ pub struct SlotRange {
     /// How many.
     pub len: u32,
 }
+
+/// The earliest time whose varint takes [`STAMP_BYTES`] bytes: February 1971.
+pub const TIMESTAMP_MS_MIN: i64 = 1 << 35;
+
+/// The first time whose varint takes more: May 2109.
+pub const TIMESTAMP_MS_END: i64 = 1 << 42;
 
 /// Series of a plan, all writers together.
 pub const SERIES_MAX: u64 = 500_000_000;

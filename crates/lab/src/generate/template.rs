@@ -5,7 +5,7 @@
 //! finds the samples again, and [`crate::generate::snappy`] keeps them changeable.
 
 use crate::generate::fleet::{series_labels, target_bytes};
-use crate::generate::plan::{Plan, SlotRange};
+use crate::generate::plan::{Plan, SlotRange, TIMESTAMP_MS_END, TIMESTAMP_MS_MIN};
 use crate::generate::snappy::{Compressor, Packed, STAMP_BYTES, SampleSpot, VALUE_BYTES};
 use anyhow::{Context, Result, ensure};
 use model::LabelsRef;
@@ -86,12 +86,6 @@ impl std::str::FromStr for Version {
         }
     }
 }
-
-/// The earliest time whose varint takes [`STAMP_BYTES`] bytes: February 1971.
-pub const TIMESTAMP_MS_MIN: i64 = 1 << 35;
-
-/// The first time whose varint takes more: May 2109.
-pub const TIMESTAMP_MS_END: i64 = 1 << 42;
 
 /// A slot's request body, for any round in which its targets are of the generations it was made for.
 #[derive(Debug)]

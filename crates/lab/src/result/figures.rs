@@ -136,6 +136,16 @@ pub fn show(value: f64, unit: &str) -> String {
     }
 }
 
+/// A ratio in few digits.
+pub(crate) fn ratio(r: f64) -> String {
+    match r.abs() {
+        a if !(0.001..1e6).contains(&a) && a != 0.0 => format!("{r:.1e}"),
+        100.0.. => format!("{r:.0}"),
+        10.0.. => format!("{r:.1}"),
+        _ => format!("{r:.2}"),
+    }
+}
+
 fn seconds(s: f64) -> String {
     match s.abs() {
         0.0 => "0 s".to_owned(),

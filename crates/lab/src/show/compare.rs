@@ -1,7 +1,7 @@
 //! Two results side by side: ratios, verdicts, curves.
 
 use crate::result::RunResult;
-use crate::result::figures::{Better, FIGURES, show};
+use crate::result::figures::{Better, FIGURES, ratio, show};
 use crate::show::page::panel::panels;
 use crate::show::page::table::{Cell, section, table};
 use crate::show::page::{Data, document, escape, sections};
@@ -240,16 +240,6 @@ fn caveats(a: &RunResult, b: &RunResult) -> Vec<String> {
         caveats.extend(result.warnings.iter().map(|warning| format!("{name}: {warning}")));
     }
     caveats
-}
-
-/// A ratio in few digits.
-pub(crate) fn ratio(r: f64) -> String {
-    match r.abs() {
-        a if !(0.001..1e6).contains(&a) && a != 0.0 => format!("{r:.1e}"),
-        100.0.. => format!("{r:.0}"),
-        10.0.. => format!("{r:.1}"),
-        _ => format!("{r:.2}"),
-    }
 }
 
 fn columns(rows: &[[String; 5]], table: bool) -> String {

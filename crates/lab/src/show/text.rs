@@ -26,7 +26,7 @@ pub(crate) fn render(rows: &[Row], table: bool) -> String {
 }
 
 /// What reading back found.
-pub(crate) fn verify_report(report: &VerifyReport, table: bool) -> String {
+pub fn verify_report(report: &VerifyReport, table: bool) -> String {
     render(&verify_rows(report), table) + &examples(report)
 }
 

@@ -3,7 +3,7 @@
 use crate::target::{Deed, Target};
 use lab::campaign::search::Search;
 use lab::campaign::{Axis, Resource, Trial, find_limit, find_minimum, race};
-use lab::drive::run::RunOptions;
+use lab::drive::options::RunOptions;
 use lab::scenario::ReadMix;
 use lab::show::progress::{Observer, Progress};
 use lab::{Scenario, Silent};

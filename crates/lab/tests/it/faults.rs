@@ -1,7 +1,8 @@
 //! Each way to lose, double or change a sample is found and named.
 
 use crate::target::{Deed, Target};
-use lab::drive::run::{Outcome, RunOptions, carry_out};
+use lab::drive::options::RunOptions;
+use lab::drive::run::{Outcome, carry_out};
 use lab::scenario::{Count, Model, Span, Texts};
 use lab::verify::Fault;
 use lab::{RunResult, Scenario, Silent, VerifyReport};

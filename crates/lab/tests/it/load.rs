@@ -2,7 +2,8 @@
 
 use crate::faults::{scenario, write};
 use crate::target::{Deed, Target};
-use lab::drive::run::{RunOptions, carry_out};
+use lab::drive::options::RunOptions;
+use lab::drive::run::carry_out;
 use lab::scenario::{Count, Model, Span, Texts};
 use lab::show::progress::{Observer, Phase, Progress};
 use lab::show::summary;

@@ -1,7 +1,8 @@
 //! Scenarios carried out against a target that may misbehave: the ledger and the verdict name what was done.
 
 use crate::target::{Deed, Target};
-use lab::drive::run::{RunOptions, run};
+use lab::drive::options::RunOptions;
+use lab::drive::run::run;
 use lab::{RunResult, Scenario, Silent};
 
 /// Two tenants with two writers each, 10 series of each writer in requests of 5, a sample every 100 ms for a second:

@@ -3,7 +3,8 @@
 use crate::faults::{scenario, write};
 use crate::target::Target;
 use lab::capture::recorder::{RecordOptions, Recorder};
-use lab::drive::run::{RunOptions, run};
+use lab::drive::options::RunOptions;
+use lab::drive::run::run;
 use lab::http::{Access, TlsFiles};
 use lab::scenario::Texts;
 use lab::{Scenario, Silent, Stop};

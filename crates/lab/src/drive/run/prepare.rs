@@ -1,7 +1,7 @@
 //! What is done before any clock starts: requests and connections are made, and what lies before the run is written.
 
-use super::RunOptions;
 use crate::drive::addresses::Addresses;
+use crate::drive::options::RunOptions;
 use crate::drive::send::generated::{Generated, OwnSlot, Run};
 use crate::drive::send::sender::{Sender, Times};
 use crate::drive::tally::Counts;
@@ -53,7 +53,8 @@ pub(crate) async fn write_past(
     let mut past = Vec::new();
     for tenant in tenants {
         let Some(plan) = tenant.past(scenario)? else { continue };
-        let run = Arc::new(tenant.closed_run(plan, scenario, addresses, &options.stop));
+        let run =
+            Arc::new(tenant.closed_run(plan, scenario, addresses.write_path(tenant.number), &options.stop));
         let senders = prepare(&run, tenant, scenario, addresses, observer).await?;
         let times = Times { begin: Instant::now(), end: None };
         let mut tasks = JoinSet::new();

@@ -1,7 +1,7 @@
 //! After the load: what every tenant was promised is read back.
 
-use super::RunOptions;
 use crate::drive::addresses::{Addresses, read_url};
+use crate::drive::options::RunOptions;
 use crate::drive::tenants::Tenant;
 use crate::result::RunResult;
 use crate::scenario::Scenario;

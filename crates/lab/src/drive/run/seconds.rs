@@ -1,12 +1,12 @@
 //! Figures second by second, put together from all tallies.
 
 use super::traffic::Traffic;
-use crate::drive::meter::{Meter, Second, Sums, histogram, take_recent};
+use crate::drive::meter::{Meter, Second, Sums, take_recent};
 use crate::drive::probe::Probing;
 use crate::drive::readers::Reading;
 use crate::drive::send::generated::Run;
 use crate::drive::send::sender::Lane;
-use crate::drive::tally::Tally;
+use crate::drive::tally::{Tally, histogram};
 use crate::result::Quantiles;
 use crate::result::{RunResult, SeriesKind, Step, Timeline, names};
 use crate::scenario::shape::Stretch;
@@ -167,8 +167,8 @@ impl Seconds {
         let mut all = (0.0, 0.0);
         for run in &self.runs {
             let plan = &run.plan;
-            let series = match &run.duty {
-                Some(duty) => duty.series_at(plan, at_s.max(0.0)),
+            let series = match &run.time_share {
+                Some(time_share) => time_share.series_at(plan, at_s.max(0.0)),
                 None => plan.series() as f64,
             };
             all.0 += series;

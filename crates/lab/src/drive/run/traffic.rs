@@ -1,9 +1,9 @@
 //! Everything that is ready to send before the load begins: generated traffic, or a recording.
 
-use super::RunOptions;
 use super::prepare::prepare;
 use crate::capture::replay::Replay;
 use crate::drive::addresses::Addresses;
+use crate::drive::options::RunOptions;
 use crate::drive::probe;
 use crate::drive::send::generated::{OwnSlot, Run};
 use crate::drive::send::sender::{Lane, Sender, Source, Times};
@@ -54,7 +54,7 @@ impl Traffic {
         if let Some(spec) = &scenario.replay {
             let mut replay = Replay::open(spec, scenario, options).await?;
             observer.note(&replay.announcement());
-            let lane = Arc::new(tenants[0].lane(scenario, addresses, &options.stop));
+            let lane = Arc::new(tenants[0].lane(scenario, addresses.write_path(0), &options.stop));
             for sender in replay.connect(&tenants[0], addresses, &lane).await? {
                 ready.push(starter(sender, &lane, 0, |_| Vec::new()));
             }
@@ -62,7 +62,8 @@ impl Traffic {
             traffic.replay = Some(replay);
         } else {
             for (number, tenant) in tenants.iter().enumerate() {
-                let run = Arc::new(tenant.run(scenario, addresses, &options.stop, probes.sender()));
+                let path = addresses.write_path(number);
+                let run = Arc::new(tenant.run(scenario, path, &options.stop, probes.sender()));
                 for sender in prepare(&run, tenant, scenario, addresses, observer).await? {
                     ready.push(starter(sender, &run.lane, number, |source| source.slots));
                 }

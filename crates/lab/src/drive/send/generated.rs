@@ -1,9 +1,9 @@
 //! Requests made from a plan: a connection's slots, round after round, in order.
 
-use super::duty::Duty;
 use super::exchange::Account;
 use super::lead::Lead;
 use super::sender::{Lane, Request, Sender, Source, Times};
+use super::time_share::TimeShare;
 use crate::generate::plan::{Plan, SlotRange};
 use crate::generate::template::{Renderer, Template, Version};
 use crate::http::Failure;
@@ -49,7 +49,7 @@ pub(crate) struct Run {
     pub(crate) version: Version,
     pub(crate) lead: Option<Lead>,
     /// Which slots send when; without it all do, always.
-    pub(crate) duty: Option<Duty>,
+    pub(crate) time_share: Option<TimeShare>,
     /// Is told of acknowledged requests, to look for their samples at once.
     pub(crate) probes: Option<mpsc::Sender<Acknowledged>>,
     pub(crate) clock: stdx::clock::SystemClock,
@@ -116,7 +116,7 @@ impl Source for Generated {
             if run.lane.stop.is_set() || times.is_over(due.unwrap_or(free)) {
                 return None;
             }
-            if on_duty(&run, times, range, due) {
+            if sends_at(&run, times, range, due) {
                 self.fit_template(self.at);
                 let template = self.slots[self.at].template.as_mut().expect("BUG: fitted just before");
                 let body = Bytes::copy_from_slice(template.fill(&run.plan, self.round));
@@ -194,7 +194,7 @@ impl Generated {
                 if due.is_none_or(|due| due >= end) {
                     break 'rounds;
                 }
-                if on_duty(run, times, slot.range, due) {
+                if sends_at(run, times, slot.range, due) {
                     unsent += 1;
                     samples += u64::from(slot.range.len);
                 }
@@ -242,14 +242,14 @@ fn due(run: &Run, times: Times, slot: SlotRange, round: u32) -> Option<Instant> 
     let step = f64::from(plan.batch.min(plan.writer_series().min(u64::from(u32::MAX)) as u32));
     let phase = f64::from(slot.writer) / writers * step;
     let due_s = (before + phase) / per_writer;
-    let due_s = run.duty.as_ref().map_or(due_s, |duty| duty.delayed(due_s));
+    let due_s = run.time_share.as_ref().map_or(due_s, |time_share| time_share.delayed(due_s));
     Some(times.begin + Duration::from_secs_f64(due_s))
 }
 
 /// True where the shape of the load has this slot send at `due`.
-fn on_duty(run: &Run, times: Times, slot: SlotRange, due: Option<Instant>) -> bool {
-    let (Some(duty), Some(due)) = (&run.duty, due) else { return true };
-    duty.has(&run.plan, slot, (due - times.begin).as_secs_f64())
+fn sends_at(run: &Run, times: Times, slot: SlotRange, due: Option<Instant>) -> bool {
+    let (Some(time_share), Some(due)) = (&run.time_share, due) else { return true };
+    time_share.has(&run.plan, slot, (due - times.begin).as_secs_f64())
 }
 
 /// A request that was just acknowledged.

@@ -3,7 +3,7 @@
 use super::escape::text;
 use super::table::{Cell, list, section, table};
 use crate::result::Quantiles;
-use crate::result::figures::{FIGURES, show};
+use crate::result::figures::{FIGURES, ratio, show};
 use crate::result::{EventKind, RunResult};
 use stdx::calendar::Date;
 
@@ -40,11 +40,11 @@ pub(super) fn report(result: &RunResult) -> String {
 }
 
 fn head(result: &RunResult) -> String {
-    let (class, word) = match () {
-        () if result.partial => ("none", "PARTIAL"),
-        () if result.verdict.is_empty() => ("none", "NO RULES"),
-        () if result.passed() => ("pass", "PASS"),
-        () => ("fail", "FAIL"),
+    let word = result.verdict_word();
+    let class = match word {
+        "PASS" => "pass",
+        "FAIL" => "fail",
+        _ => "none",
     };
     let target = result.versions.get("target").map_or_else(String::new, |version| format!(" · {version}"));
     let part = match result.part {
@@ -136,11 +136,7 @@ fn verdict(result: &RunResult) -> String {
         .verdict
         .iter()
         .map(|j| {
-            let mark = match (j.pass, j.unmeasured) {
-                (true, _) => Cell::Classed("yes", "kept".into()),
-                (false, true) => Cell::Classed("no", "unknown".into()),
-                (false, false) => Cell::Classed("no", "broken".into()),
-            };
+            let mark = Cell::Classed(if j.pass { "yes" } else { "no" }, j.word().into());
             vec![Cell::text(&j.rule), Cell::text(&j.limit), Cell::text(&j.measured), mark]
         })
         .collect();
@@ -167,14 +163,12 @@ fn account(result: &RunResult) -> String {
             let unit = if figure.unit == "1" { "" } else { &figure.unit };
             let ours =
                 figure.ours.as_deref().and_then(|name| result.figure(name)).map(|value| in_unit(value, unit));
-            let ratio = ours.filter(|_| figure.value != 0.0).map(|ours| ours / figure.value);
+            let part = ours.filter(|_| figure.value != 0.0).map(|ours| ours / figure.value);
             vec![
                 Cell::text(&figure.what),
                 Cell::number(Some(figure.value), unit),
                 Cell::number(ours, unit),
-                Cell::Number(
-                    ratio.map_or_else(|| "–".to_owned(), |r| format!("{} ×", crate::show::compare::ratio(r))),
-                ),
+                Cell::Number(part.map_or_else(|| "–".to_owned(), |r| format!("{} ×", ratio(r)))),
                 Cell::text(&figure.note),
             ]
         })

@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 /// One tenant's part in a shape.
 #[derive(Debug, Clone)]
-pub(crate) struct Duty {
+pub(crate) struct TimeShare {
     course: Arc<Course>,
     outages: Vec<(f64, f64)>,
     grow: Grow,
@@ -21,7 +21,7 @@ pub(crate) struct Duty {
     slots_all: u64,
 }
 
-impl Duty {
+impl TimeShare {
     pub(crate) fn new(
         course: Arc<Course>,
         grow: Grow,
@@ -75,19 +75,19 @@ mod tests {
     use super::*;
     use crate::scenario::Shape;
 
-    fn duty(text: &str, tenant: u32) -> Duty {
+    fn time_share(text: &str, tenant: u32) -> TimeShare {
         let shape: Shape = toml::from_str(text).unwrap();
         let course = Arc::new(shape.over(100.0, 1.0));
         let all = match shape.grow {
             Grow::Writers => (10.0 * course.factor_max()).ceil() as u64,
             Grow::Tenants => 10,
         };
-        Duty::new(course, shape.grow, (tenant, 4), (10, all))
+        TimeShare::new(course, shape.grow, (tenant, 4), (10, all))
     }
 
     #[test]
     fn loads_grow_by_writers_or_by_tenants() {
-        let slots = |text: &str, at| (0..5).map(|t| duty(text, t).slots_at(at)).collect::<Vec<_>>();
+        let slots = |text: &str, at| (0..5).map(|t| time_share(text, t).slots_at(at)).collect::<Vec<_>>();
         assert_eq!(slots("", 0.0), [10; 5]);
         assert_eq!(slots("kind = 'ladder'", 0.0), [2; 5]);
         assert_eq!(slots("kind = 'stress'\nfactor = 1.25", 0.0), [13; 5]);
@@ -98,7 +98,7 @@ mod tests {
 
     #[test]
     fn the_silent_keep_what_they_have() {
-        let duty = duty("kind = 'outage'\nat = ['10s']\nfor = '5s'", 0);
-        assert_eq!([9.0, 10.0, 14.9, 15.0].map(|at| duty.delayed(at)), [9.0, 15.0, 15.0, 15.0]);
+        let time_share = time_share("kind = 'outage'\nat = ['10s']\nfor = '5s'", 0);
+        assert_eq!([9.0, 10.0, 14.9, 15.0].map(|at| time_share.delayed(at)), [9.0, 15.0, 15.0, 15.0]);
     }
 }

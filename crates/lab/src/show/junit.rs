@@ -1,0 +1,83 @@
+//! A verdict as JUnit XML, which CI servers show: a rule is a test case, a figure is a property.
+
+use super::page::escape;
+use crate::result::RunResult;
+use crate::result::figures::FIGURES;
+
+/// One test suite. A rule that could not be judged is an error, a broken one a failure.
+pub fn text(result: &RunResult) -> String {
+    let name = xml(&result.name);
+    let failures = result.verdict.iter().filter(|j| !j.pass && !j.unmeasured).count();
+    let errors = result.verdict.iter().filter(|j| j.unmeasured).count() + usize::from(result.partial);
+    let tests = result.verdict.len() + usize::from(result.partial);
+    let mut out = format!(
+        "<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n<testsuite name=\"{name}\" tests=\"{tests}\" \
+         failures=\"{failures}\" errors=\"{errors}\" time=\"{:.3}\">\n<properties>\n",
+        result.wall_s
+    );
+    for figure in &FIGURES {
+        if let Some(value) = figure.of(result) {
+            out += &format!("<property name=\"{}\" value=\"{value}\"/>\n", figure.name);
+        }
+    }
+    out += "</properties>\n";
+    for judged in &result.verdict {
+        let message = xml(&format!("{}, allowed: {}", judged.measured, judged.limit));
+        let rest = match (judged.pass, judged.unmeasured) {
+            (true, _) => "/>".to_owned(),
+            (false, false) => format!("><failure message=\"{message}\"/></testcase>"),
+            (false, true) => format!("><error message=\"{message}\"/></testcase>"),
+        };
+        out += &format!("<testcase classname=\"{name}\" name=\"{}\"{rest}\n", xml(&judged.rule));
+    }
+    if result.partial {
+        out += &format!(
+            "<testcase classname=\"{name}\" name=\"complete\"><error message=\"ended before its time\"/></testcase>\n"
+        );
+    }
+    out + "</testsuite>\n"
+}
+
+/// Text of an attribute; XML has no place for control characters.
+fn xml(text: &str) -> String {
+    let printable: String = text.chars().map(|c| if c.is_control() { '\u{fffd}' } else { c }).collect();
+    escape::text(&printable)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::result::Judgement;
+
+    #[test]
+    fn rules_are_test_cases() {
+        let judged = |rule: &str, pass, unmeasured| Judgement {
+            rule: rule.into(),
+            limit: "≤ 1".into(),
+            measured: "2 \"<\u{1}".into(),
+            pass,
+            unmeasured,
+        };
+        let verdict =
+            vec![judged("lost", true, false), judged("p99", false, false), judged("memory", false, true)];
+        let result =
+            RunResult { name: "a&b".into(), wall_s: 1.5, partial: true, verdict, ..RunResult::default() };
+        let text = text(&result);
+        let (head, rest) = text.split_once("<properties>").expect("properties");
+        assert_eq!(
+            head,
+            "<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n<testsuite name=\"a&amp;b\" tests=\"4\" failures=\"1\" \
+             errors=\"2\" time=\"1.500\">\n"
+        );
+        let (properties, cases) = rest.split_once("</properties>\n").expect("their end");
+        assert!(properties.contains("<property name=\"wall_s\" value=\"1.5\"/>"), "{properties}");
+        assert_eq!(
+            cases,
+            "<testcase classname=\"a&amp;b\" name=\"lost\"/>\n\
+             <testcase classname=\"a&amp;b\" name=\"p99\"><failure message=\"2 &quot;&lt;\u{fffd}, allowed: ≤ 1\"/></testcase>\n\
+             <testcase classname=\"a&amp;b\" name=\"memory\"><error message=\"2 &quot;&lt;\u{fffd}, allowed: ≤ 1\"/></testcase>\n\
+             <testcase classname=\"a&amp;b\" name=\"complete\"><error message=\"ended before its time\"/></testcase>\n\
+             </testsuite>\n"
+        );
+    }
+}

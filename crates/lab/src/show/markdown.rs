@@ -1,0 +1,72 @@
+//! A result as Markdown: for the summary of a CI job, or a comment.
+
+use crate::result::RunResult;
+use crate::result::figures::{FIGURES, show};
+
+/// Verdict, figures, reasons to mistrust them.
+pub fn text(result: &RunResult) -> String {
+    let mut out =
+        format!("## {}: {}\n\n{}\n", cell(&result.name), result.verdict_word(), cell(&result.target));
+    let rules = result.verdict.iter().map(|j| [&j.rule, &j.limit, &j.measured, j.word()].map(cell));
+    out += &table(["rule", "allowed", "measured", ""], rules);
+    let figures = FIGURES.iter().filter_map(|figure| {
+        let value = show(figure.of(result)?, figure.unit);
+        Some([cell(figure.label), cell(&value)])
+    });
+    out += &table(["figure", ""], figures);
+    if !result.warnings.is_empty() {
+        out += "\n";
+    }
+    for warning in &result.warnings {
+        out += &format!("- {}\n", cell(warning));
+    }
+    out
+}
+
+/// Nothing where there is no row.
+fn table<const N: usize>(headings: [&str; N], rows: impl Iterator<Item = [String; N]>) -> String {
+    let rows: String = rows.map(|row| format!("| {} |\n", row.join(" | "))).collect();
+    match rows.is_empty() {
+        true => String::new(),
+        false => format!("\n| {} |\n|{}\n{rows}", headings.join(" | "), " --- |".repeat(N)),
+    }
+}
+
+/// One line that is only text: whatever a target says cannot end its cell or become markup.
+fn cell(text: &str) -> String {
+    let mut out = String::with_capacity(text.len());
+    for c in text.chars() {
+        match c {
+            '\\' | '|' | '`' | '*' | '_' | '[' | ']' | '#' | '!' | '~' => out.extend(['\\', c]),
+            '<' => out += "&lt;",
+            '&' => out += "&amp;",
+            c if c.is_control() => out.push(' '),
+            c => out.push(c),
+        }
+    }
+    out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::result::Judgement;
+
+    #[test]
+    fn what_a_target_says_stays_text() {
+        let judged = Judgement {
+            rule: "p99".into(),
+            limit: "≤ 1 s".into(),
+            measured: "a|b\n<c>".into(),
+            pass: false,
+            unmeasured: false,
+        };
+        let mut result = RunResult { name: "x".into(), verdict: vec![judged], ..RunResult::default() };
+        result.warnings.push("late & *slow*".into());
+        let text = text(&result);
+        assert!(text.starts_with("## x: FAIL\n"), "{text}");
+        assert!(text.contains("\n| p99 | ≤ 1 s | a\\|b &lt;c> | broken |\n"), "{text}");
+        assert!(text.contains("\n| samples acknowledged | 0 |\n"), "{text}");
+        assert!(text.ends_with("\n\n- late &amp; \\*slow\\*\n"), "{text}");
+    }
+}
