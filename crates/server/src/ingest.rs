@@ -161,7 +161,7 @@ pub(crate) fn check_state(node: &Node, tenant: &TenantId) -> Result<(), Refusal>
         );
         return Err(Refusal::busy("head_full", message));
     }
-    if let Some(percent) = node.shared().lake.laggards.head_percent(tenant)
+    if let Some(percent) = node.shared().lake.blocked.head_percent(tenant)
         && node.shared().is_filled_to(percent)
     {
         let message = format!(

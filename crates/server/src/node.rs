@@ -46,7 +46,7 @@ struct Inner {
     shared: Arc<Shared>,
     commands: Vec<Commands>,
     sealer: SyncSender<Message>,
-    upkeep: SyncSender<upkeep::Order>,
+    upkeep: SyncSender<upkeep::Message>,
     /// The sealer and the upkeep.
     helpers: Mutex<Vec<JoinHandle<()>>>,
     owners: Mutex<Vec<JoinHandle<()>>>,
@@ -314,13 +314,13 @@ impl Node {
         }
         let stopping = Arc::new(AtomicBool::new(false));
         let (sealer, messages) = sync_channel(SEALER_QUEUE_MAX);
-        let (upkeep_orders, receive) = sync_channel(SEALER_QUEUE_MAX);
+        let (upkeep_messages, receive) = sync_channel(SEALER_QUEUE_MAX);
         let upkeep = Upkeep::new(Arc::clone(&shared), receive, Arc::clone(&stopping));
         let node = Self(Arc::new(Inner {
             shared,
             commands,
             sealer,
-            upkeep: upkeep_orders,
+            upkeep: upkeep_messages,
             helpers: Mutex::default(),
             owners: Mutex::default(),
             registry,
@@ -357,7 +357,7 @@ impl Node {
     fn end_helpers(&self) {
         // a full channel is one that is looked at anyway
         let _ = self.0.sealer.try_send(Message::Stop);
-        let _ = self.0.upkeep.try_send(upkeep::Order::Stop);
+        let _ = self.0.upkeep.try_send(upkeep::Message::Stop);
         let until = Instant::now() + HELPERS_WAIT;
         for helper in std::mem::take(&mut *self.0.helpers.lock().expect("BUG: a stopper panicked")) {
             while !helper.is_finished() && Instant::now() < until {
@@ -370,7 +370,7 @@ impl Node {
     }
 
     /// Where the upkeep is told what to do.
-    pub(crate) fn upkeep(&self) -> &SyncSender<upkeep::Order> {
+    pub(crate) fn upkeep(&self) -> &SyncSender<upkeep::Message> {
         &self.0.upkeep
     }
 

@@ -86,8 +86,8 @@ impl SeriesSet for HeadSet<'_> {
                 make_room(samples, most as usize);
                 head.read(series, self.range, samples);
                 // with the lock held: what was pinned cannot go in between
-                if self.pin.is_outlived() {
-                    return Err(union::outlived());
+                if self.pin.is_expired() {
+                    return Err(union::expired());
                 }
                 self.current = Some(series);
                 self.left = self.left.saturating_sub(1);

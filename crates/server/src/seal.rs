@@ -1,9 +1,9 @@
-//! Where data goes when it is no longer fresh: from the heads into tables, once and only once, and out of the journal.
+//! Sealing: flushes heads into tables exactly once, then truncates the journal.
 //!
 //! ```text
-//!   sealer ── freeze ─▶ owner        everything below offset O stands still in the head
+//!   sealer ── freeze ─▶ owner        the head's content below offset O is fixed
 //!      │  ◀─── O ──────────┘
-//!      ├─ stage: frozen series, in the table's order ─▶ Parquet files, which nobody sees yet
+//!      ├─ stage: frozen series, in the table's order ─▶ Parquet files, not visible yet
 //!      ├─ note the attempt                              (manifest)
 //!      ├─ commit: files + floodmark O, one log entry for each tenant's table
 //!      ├─ note the floodmark                            (manifest)
@@ -11,21 +11,21 @@
 //!      └─ sealed ─▶ owner            the frozen data leaves the head, its records leave the journal
 //! ```
 //!
-//! - [`manifest`]: up to where each journal is in the tables
-//! - [`pins`]: who may still need what is to go
+//! - [`manifest`]: floodmarks of all partitions
+//! - [`pins`]: queries that still need sealed samples in the head
 //! - [`machine`]: decides what is sealed and when; [`sealer`]: the thread that does it
-//! - [`flush`]: flushes on request; [`laggards`]: blocked tenants, as admission knows them
+//! - [`flush`]: flushes on request; [`blocked`]: blocked tenants, as admission knows them
 //! - [`closed`]: tenants whose tables could not be asked at the start
-//! - [`stage`]: from frozen series to files
-//! - [`workers`]: threads on which tables are worked with side by side
+//! - [`stage`]: frozen series to files
+//! - [`workers`]: thread pool for work on tables
 //! - [`tenants`]: where tenants' tables lie, and which are open
-//! - [`fault`]: named places where a test lets a round be cut short
+//! - [`fault`]: fault points for tests
 
+pub(crate) mod blocked;
 mod closed;
 mod error;
 pub(crate) mod fault;
 pub(crate) mod flush;
-pub(crate) mod laggards;
 mod machine;
 mod manifest;
 pub(crate) mod pins;
@@ -43,9 +43,9 @@ use crate::datadir::{DataDir, Source};
 use crate::limits::budget::Budget;
 use crate::settings::LakeSettings;
 use crate::world::{Chance, World};
+use blocked::BlockedTenants;
 use closed::Closed;
 use fault::Faults;
-use laggards::Laggards;
 use manifest::Manifest;
 use model::TenantId;
 use parking_lot::Mutex;
@@ -64,30 +64,30 @@ use tenants::{Kind, TenantTables};
 /// Table that rounds seal into, of each tenant.
 const TABLE: &str = METRICS.name;
 
-/// All tenants' tables, and how far the journals are in them.
+/// All tenants' tables, and the floodmarks of all partitions.
 #[derive(Debug)]
 pub(crate) struct Lake {
     pub(crate) tables: TenantTables,
     sources: Vec<Source>,
     manifest: Mutex<Manifest>,
-    /// For each partition whose marks were lost: offsets that tables may well know, though no mark tells of them.
+    /// For each partition whose marks were lost: end of the offsets that tables may know all the same.
     trusted: Vec<AtomicU64>,
-    /// Memory for files that are being made.
+    /// Memory for files being written.
     pub(crate) flush: Account,
-    /// Footers and ranges of files that queries read again and again.
+    /// Cached footers and ranges of files.
     pub(crate) cache: Arc<Cache>,
     pub(crate) pins: Arc<Pins>,
     pub(crate) metrics: LakeMetrics,
-    pub(crate) laggards: Laggards,
+    pub(crate) blocked: BlockedTenants,
     pub(crate) closed: Closed,
-    /// When the oldest sample came that a round of sealing has taken and not yet committed, in milliseconds since the Unix
-    /// epoch; `i64::MAX` where there is none.
+    /// Arrival of the oldest sample that is frozen and not committed, in milliseconds since the Unix epoch; `i64::MAX` if there
+    /// is none.
     pub(crate) in_rounds_since_ms: AtomicI64,
     pub(crate) faults: Faults,
     pub(crate) chance: Chance,
 }
 
-/// The tables cannot be set up.
+/// Errors of setting up the tables.
 #[derive(Debug, thiserror::Error)]
 pub enum LakeError {
     /// The URL or an option.
@@ -99,8 +99,7 @@ pub enum LakeError {
 }
 
 impl Lake {
-    /// Sets up the tables of a data directory. Nothing is looked for in the store yet: a
-    /// node starts without it where it can.
+    /// Sets up the tables of a data directory, without a request to the store: a node can often start without it.
     pub(crate) fn open(
         settings: &LakeSettings,
         data_dir: &DataDir,
@@ -128,7 +127,7 @@ impl Lake {
             cache: Arc::new(Cache::new(budget.cache_bytes() as usize)),
             pins: Arc::default(),
             metrics,
-            laggards: Laggards::default(),
+            blocked: BlockedTenants::default(),
             closed: Closed::default(),
             in_rounds_since_ms: AtomicI64::new(i64::MAX),
             faults: Faults::default(),
@@ -142,12 +141,12 @@ impl Lake {
         Ok(self.tables.check_store()?)
     }
 
-    /// How far a partition is.
+    /// Mark of a partition.
     pub(crate) fn mark(&self, partition: usize) -> Mark {
         self.manifest.lock().marks(TABLE)[partition].clone()
     }
 
-    /// Changes the marks of all partitions, on the disk first.
+    /// Changes the marks of all partitions, first on disk.
     pub(super) fn change_marks(&self, change: impl FnMut((usize, &mut Mark))) -> io::Result<()> {
         let mut manifest = self.manifest.lock();
         let mut marks = manifest.marks(TABLE).to_vec();
@@ -155,8 +154,8 @@ impl Lake {
         if marks == manifest.marks(TABLE) { Ok(()) } else { manifest.store(TABLE, marks) }
     }
 
-    /// Lets a partition's journal go on under another name, because tables know offsets of the old one that it never gave.
-    /// `sealed` are tenants that have it up to an offset, beyond what is noted; `end` is beyond all that it gave.
+    /// Renames a partition's journal, because tables know offsets under the old name that it never assigned. `sealed` are
+    /// tenants whose tables have it up to an offset beyond their marks; `end` is past the last offset that it assigned.
     pub(crate) fn rename_source(
         &self,
         partition: usize,
@@ -173,25 +172,28 @@ impl Lake {
         }
         mark.source.clone_from(&name);
         mark.attempt = None;
-        // those beyond the end are offsets of the other journal
+        // greater ones are offsets of the other journal
         mark.tenants.values_mut().for_each(|own| own.passes = own.passes.filter(|passes| *passes <= end));
         // a crash before the journal has its new name finds the old mark under the old one
         manifest.announce(TABLE, mark.clone())?;
         self.sources[partition].set_name(&name)?;
-        tracing::warn!(partition, source = name, "the journal goes on under another name");
+        tracing::warn!(
+            partition,
+            source = name,
+            "the journal is renamed: tables know its name from another one"
+        );
         manifest.settle(TABLE, partition, marks.swap_remove(partition))
     }
 
-    /// Whether a table may say that it has a partition's journal up to `floodmark`, from what is noted of its tenant. If not,
-    /// it has that from another journal of the same name: one that was lost or put back.
+    /// True if the marks account for a table's floodmark. Otherwise it comes from another journal of the same name: one that was
+    /// lost, or replaced by a copy.
     pub(crate) fn is_known(&self, partition: usize, own: &Own, floodmark: &Floodmark) -> bool {
         let known = own.upto.max(own.passes.unwrap_or(0));
         floodmark.end() <= known.max(self.trusted[partition].load(Ordering::Relaxed))
             || own.attempt == Some(floodmark.end())
     }
 
-    /// What a replay up to `end` found out: up to where tenants' tables have a partition's journal. But for days that were
-    /// sealed in passes, nothing is in doubt any more.
+    /// Notes the floodmarks that a replay up to `end` has read from tables. Only open passes remain in doubt.
     pub(crate) fn settle<'a>(
         &self,
         partition: usize,
@@ -219,18 +221,18 @@ impl Lake {
             }
         }
         if let Err(error) = manifest.settle(TABLE, partition, mark) {
-            tracing::warn!(partition, %error, "cannot save what tables said; the next replay reads them again");
+            tracing::warn!(partition, %error, "cannot save the floodmarks of tables; the next replay reads them again");
         }
     }
 
-    /// Closes a tenant whose table says nothing about a partition's samples.
+    /// Closes a tenant whose table cannot be asked for a partition's floodmark.
     pub(crate) fn close(&self, partition: usize, tenant: &TenantId, why: String, since_ms: i64) {
         self.closed.add(tenant, partition, why);
-        self.laggards.add(tenant, since_ms);
+        self.blocked.add(tenant, since_ms);
     }
 
-    /// Notes of a partition's closed tenants that they are in doubt, up to where they were, or else the journal's `end`. That
-    /// also keeps the journal from their first sample on.
+    /// Notes that commits of a partition's closed tenants are in doubt, up to their attempts or else the journal's `end`. The
+    /// journal is kept from their first unsealed sample on.
     pub(crate) fn keep_in_doubt(&self, partition: usize, end: u64) {
         let closed = self.closed.of(partition);
         if closed.is_empty() {
@@ -243,12 +245,11 @@ impl Lake {
             mark.tenants.insert(tenant.as_str().into(), own);
         }
         if let Err(error) = manifest.settle(TABLE, partition, mark) {
-            tracing::warn!(partition, %error, "cannot note which tenants are closed; the next replay will find out");
+            tracing::warn!(partition, %error, "cannot note which tenants are closed; the next replay finds out");
         }
     }
 
-    /// Reopens a closed tenant for a partition: its journal is replayed up to `end` except for what the table has. True
-    /// if the tenant is open again in all partitions.
+    /// Reopens a closed tenant for a partition whose journal is replayed up to `end`. True if it is open in all partitions.
     pub(crate) fn reopen(
         &self,
         partition: usize,
@@ -264,29 +265,28 @@ impl Lake {
         let passes = Some(floodmark.end()).filter(|passes| *passes > floodmark.upto && *passes <= end);
         mark.tenants.insert(tenant.as_str().into(), Own { upto, attempt: None, passes, ..own });
         if let Err(error) = manifest.settle(TABLE, partition, mark) {
-            tracing::warn!(partition, %error, "cannot note what a table said; the next replay will ask again");
+            tracing::warn!(partition, %error, "cannot save a table's floodmark; the next replay reads it again");
         }
         drop(manifest);
         self.closed.remove(tenant, partition)
     }
 
-    /// A tenant's samples, in a table that is made where there is none.
+    /// A tenant's table of samples; creates it if absent.
     pub(crate) fn table(&self, tenant: &TenantId) -> Result<Arc<Table>, TableError> {
         self.tables.open_or_create(tenant, Kind::Samples)
     }
 
-    /// To be called between a commit and the release of what it holds: queries must find it in the table.
+    /// Makes a commit visible to queries. Call it before what is committed leaves the head.
     pub(crate) fn show(&self, tenant: &TenantId, table: &Arc<Table>) {
         self.tables.show(tenant, Kind::Samples, table);
     }
 
-    /// A tenant's samples, where it has a table.
+    /// A tenant's table of samples, if it has one.
     pub(crate) fn existing(&self, tenant: &TenantId) -> Result<Option<Arc<Table>>, TableError> {
         self.tables.existing(tenant, Kind::Samples)
     }
 
-    /// A tenant's samples in less detail, where there is such a table. Which of its days are whole says
-    /// [`tables::rollup::days`].
+    /// A tenant's rollup, if it has one. [`tables::rollup::days`] lists its complete days.
     pub(crate) fn rollup(
         &self,
         tenant: &TenantId,
@@ -295,7 +295,7 @@ impl Lake {
         self.tables.existing(tenant, Kind::Rollup(resolution))
     }
 
-    /// A journal's floodmark in a tenant's table, fenced: no commit of an earlier process can move it any more.
+    /// A journal's floodmark in a tenant's table. Fences the table: no commit of an earlier process can move it any more.
     pub(crate) fn settled_floodmark(
         &self,
         tenant: &TenantId,

@@ -210,14 +210,14 @@ pub struct FlushAnswer {
     /// Samples that went into tables.
     pub samples: u64,
     /// Tenants that it no longer waits for: they are not sealed yet.
-    pub behind: u64,
+    pub blocked: u64,
 }
 
 impl Flush {
     /// What it came to, once it is answered.
     pub fn answer(&mut self) -> Option<FlushAnswer> {
         let flushed = self.0.try_recv().ok()?;
-        Some(FlushAnswer { samples: flushed.samples, behind: flushed.behind })
+        Some(FlushAnswer { samples: flushed.samples, blocked: flushed.blocked })
     }
 
     /// How many samples went into tables, once it is answered.

@@ -48,9 +48,9 @@ const OPENED_AT_START_MAX: usize = 64;
 /// How often the log says how far a long step is.
 const SAY_EVERY: Duration = Duration::from_secs(30);
 
-/// What the thread can be told.
+/// A message to the upkeep.
 #[derive(Debug)]
-pub(crate) enum Order {
+pub(crate) enum Message {
     /// Compact and roll up until nothing is left to do.
     Compact(oneshot::Sender<Compacted>),
     Stop,
@@ -83,7 +83,7 @@ enum UpkeepError {
 /// The upkeep thread's state.
 #[derive(Debug)]
 pub(crate) struct Upkeep {
-    orders: Receiver<Order>,
+    messages: Receiver<Message>,
     pace: Pace,
     kept: HashMap<Key, Kept>,
     /// When all tenants were visited, those included of whom nothing was heard lately.
@@ -102,8 +102,8 @@ struct Kept {
 }
 
 impl Upkeep {
-    pub(crate) fn new(node: Arc<Shared>, orders: Receiver<Order>, stopping: Arc<AtomicBool>) -> Self {
-        Self { orders, pace: Pace::new(node, stopping), kept: HashMap::new(), visited: None }
+    pub(crate) fn new(node: Arc<Shared>, messages: Receiver<Message>, stopping: Arc<AtomicBool>) -> Self {
+        Self { messages, pace: Pace::new(node, stopping), kept: HashMap::new(), visited: None }
     }
 
     /// The thread's life.
@@ -112,9 +112,9 @@ impl Upkeep {
         let _ = rustix::process::nice(10);
         self.open_tables();
         loop {
-            match self.orders.recv_timeout(EVERY) {
-                Ok(Order::Stop) | Err(RecvTimeoutError::Disconnected) => return,
-                Ok(Order::Compact(answer)) => {
+            match self.messages.recv_timeout(EVERY) {
+                Ok(Message::Stop) | Err(RecvTimeoutError::Disconnected) => return,
+                Ok(Message::Compact(answer)) => {
                     let compacted = self.compact_all();
                     let _ = answer.send(compacted); // who asked may be gone
                 }
@@ -360,6 +360,6 @@ fn count(metrics: &LakeMetrics, (tenant, kind): &Key, done: &Done) {
 pub(crate) async fn compact(node: &crate::Node) -> Result<Compacted, Refusal> {
     let (answer, compacted) = oneshot::channel();
     let busy = || Refusal::busy("compacting", "upkeep is busy, or the server is shutting down");
-    node.upkeep().try_send(Order::Compact(answer)).map_err(|_| busy())?;
+    node.upkeep().try_send(Message::Compact(answer)).map_err(|_| busy())?;
     compacted.await.map_err(|_| Refusal::stopping())
 }

@@ -48,7 +48,7 @@ pub struct Driver {
     node: Option<Simulated>,
     flushes: Vec<Flush>,
     /// The last flush that was answered did not wait for all tenants.
-    is_behind: bool,
+    is_blocked: bool,
     /// How often it was started again.
     lives: u32,
     /// What the heads may hold in this life, in bytes, where that is little.
@@ -102,7 +102,7 @@ impl Driver {
             traffic: Rc::new(RefCell::new(traffic)),
             node: None,
             flushes: Vec::new(),
-            is_behind: false,
+            is_blocked: false,
             lives: 0,
             more_memory: 0,
             wrong_since_ms: None,
@@ -252,11 +252,11 @@ impl Driver {
         }
         self.hear()?;
         let traffic = &self.traffic;
-        let is_behind = &mut self.is_behind;
+        let is_blocked = &mut self.is_blocked;
         self.flushes.retain_mut(|flush| match flush.answer() {
-            Some(FlushAnswer { samples, behind }) => {
-                traffic.borrow_mut().trace.note(format!("flushed {samples}, {behind} tenants behind"));
-                *is_behind = behind > 0;
+            Some(FlushAnswer { samples, blocked }) => {
+                traffic.borrow_mut().trace.note(format!("flushed {samples}, {blocked} tenants blocked"));
+                *is_blocked = blocked > 0;
                 false
             }
             None => true,

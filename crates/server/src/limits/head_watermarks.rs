@@ -7,7 +7,7 @@ pub(crate) const SEAL: u64 = 60;
 pub(crate) const EVICT_SOON: u64 = 60;
 
 /// Writes of a tenant that cannot be sealed are refused, where others can: they need the rest.
-pub(crate) const REFUSE_LAGGARDS: u64 = 60;
+pub(crate) const REFUSE_BLOCKED: u64 = 60;
 
 /// Percent of the tenant limit from which idle series are evicted early, so that idle tenants leave with them.
 pub(crate) const TENANTS: usize = 80;
@@ -23,4 +23,4 @@ pub(crate) const REFUSE_LAST: u64 = 80;
 pub(crate) const NO_NEW_SERIES: u64 = 85;
 
 const _: () = assert!(SEAL <= EVICT_ALL && EVICT_SOON < EVICT_ALL && EVICT_ALL < NO_NEW_SERIES);
-const _: () = assert!(REFUSE_LAGGARDS < REFUSE_LAST && REFUSE_LAST < NO_NEW_SERIES && NO_NEW_SERIES < 100);
+const _: () = assert!(REFUSE_BLOCKED < REFUSE_LAST && REFUSE_LAST < NO_NEW_SERIES && NO_NEW_SERIES < 100);

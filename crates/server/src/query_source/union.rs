@@ -2,7 +2,7 @@
 //!
 //! The heads' series are selected first, then the tables' files: what is committed in between is in both, and what a
 //! query read from the head wins. A pin keeps what was sealed in the heads for as long as queries that may not know its
-//! files run; a query that runs for too long finds out that it was outlived, and begins again.
+//! files run; a query that runs for too long is expired, and begins again.
 
 mod rolled;
 
@@ -77,8 +77,8 @@ impl<'a> Source<'a> {
     }
 
     /// What it gave last may be incomplete: begin again.
-    pub(crate) fn is_outlived(&self) -> bool {
-        self.pin.is_outlived()
+    pub(crate) fn is_expired(&self) -> bool {
+        self.pin.is_expired()
     }
 
     /// Of each partition's head, the series that pass all matchers.
@@ -320,8 +320,8 @@ impl UnionSet<'_> {
             }
         }
         // with the lock held: what was pinned cannot go in between
-        if pin.is_outlived() {
-            return Err(outlived());
+        if pin.is_expired() {
+            return Err(expired());
         }
         drop(head);
         if !self.fresh.is_empty() {
@@ -332,7 +332,7 @@ impl UnionSet<'_> {
     }
 }
 
-pub(super) fn outlived() -> SourceError {
+pub(super) fn expired() -> SourceError {
     let message = "the query ran so long that its samples were moved into tables; run it again".into();
     SourceError { kind: ErrorKind::Unavailable, message }
 }

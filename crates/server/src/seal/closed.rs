@@ -1,7 +1,7 @@
-//! Tenants that are closed: replay could not ask their tables which samples of the journal these have already.
+//! Closed tenants: replay could not ask their tables which samples of the journal they have already.
 //!
-//! Without that answer a sample could be sealed twice, or not at all. So the tenant's samples stay in the journal, which is kept
-//! from there on, and nobody writes or queries them before the table has answered and they are in the head.
+//! Without that answer a sample could be sealed twice or not at all. So the journal keeps the tenant's samples, and its writes
+//! and queries are refused until the table has answered and the samples are in the head.
 
 use crate::refusal::Refusal;
 use model::TenantId;
@@ -9,11 +9,11 @@ use parking_lot::Mutex;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-/// Tenants that are closed, and why.
+/// Closed tenants and the reasons.
 #[derive(Debug, Default)]
 pub(crate) struct Closed {
     tenants: Mutex<BTreeMap<TenantId, Shut>>,
-    /// Their number: usually 0, which is known without taking the lock.
+    /// Their number: usually 0, which is read without the lock.
     count: AtomicUsize,
 }
 
@@ -25,7 +25,7 @@ struct Shut {
 }
 
 impl Closed {
-    /// Closes a tenant because of one partition.
+    /// Closes a tenant: samples of one partition are missing.
     pub(super) fn add(&self, tenant: &TenantId, partition: usize, why: String) {
         let mut tenants = self.tenants.lock();
         let new = || Shut { partitions: BTreeSet::new(), why };
@@ -33,7 +33,7 @@ impl Closed {
         self.count.store(tenants.len(), Ordering::Release);
     }
 
-    /// One partition has all of the tenant's samples again; true where it was the last.
+    /// One partition has all of the tenant's samples again. True if it was the last.
     pub(super) fn remove(&self, tenant: &TenantId, partition: usize) -> bool {
         let mut tenants = self.tenants.lock();
         let Some(shut) = tenants.get_mut(tenant) else { return false };
@@ -46,7 +46,7 @@ impl Closed {
         is_open
     }
 
-    /// Says what keeps a tenant closed now.
+    /// Changes the reason that refusals name.
     pub(super) fn explain(&self, tenant: &TenantId, why: String) {
         if let Some(shut) = self.tenants.lock().get_mut(tenant) {
             shut.why = why;
@@ -57,12 +57,12 @@ impl Closed {
         self.count.load(Ordering::Acquire) == 0
     }
 
-    /// All of them.
+    /// All closed tenants.
     pub(super) fn tenants(&self) -> BTreeSet<TenantId> {
         self.tenants.lock().keys().cloned().collect()
     }
 
-    /// Those whose samples of a partition are not in the head.
+    /// Tenants whose samples of a partition are not in the head.
     pub(super) fn of(&self, partition: usize) -> BTreeSet<TenantId> {
         let tenants = self.tenants.lock();
         let of = tenants.iter().filter(|(_, shut)| shut.partitions.contains(&partition));
@@ -73,7 +73,7 @@ impl Closed {
         !self.is_empty() && self.tenants.lock().contains_key(tenant)
     }
 
-    /// Fails where the tenant is closed.
+    /// Refuses a closed tenant.
     pub(crate) fn check(&self, tenant: &TenantId) -> Result<(), Refusal> {
         if self.is_empty() {
             return Ok(());

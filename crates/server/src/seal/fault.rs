@@ -1,8 +1,8 @@
-//! Named places where a test lets a round be cut short, as if the process had died there or the store had failed.
+//! Fault points: named places at which a test fails a round or ends the process.
 //!
-//! Outside of this crate's tests a place is nothing at all.
+//! Outside of this crate's tests they compile to nothing.
 
-/// Every place, in the order in which a round comes by.
+/// All fault points, in the order in which a round reaches them.
 #[cfg(test)]
 pub(crate) const PLACES: [&str; 9] = [
     "frozen",
@@ -16,28 +16,28 @@ pub(crate) const PLACES: [&str; 9] = [
     "released",
 ];
 
-/// Fails if a test asked for it.
+/// Fails if a test has armed the fault point.
 #[cfg(not(test))]
 #[inline]
 pub(crate) fn point(_place: &'static str, _faults: &Faults) -> Result<(), super::error::SealError> {
     Ok(())
 }
 
-/// What a test asks for.
+/// Armed fault points.
 #[derive(Default)]
 pub(crate) struct Faults {
-    /// Where to fail once.
+    /// Fails once.
     #[cfg(test)]
     pub(crate) at: parking_lot::Mutex<Option<&'static str>>,
-    /// Where to end, as if the process had died.
+    /// From here on, sealing stops as if the process had died; at the `n`th time.
     #[cfg(test)]
     dies_at: parking_lot::Mutex<Option<(u32, &'static str)>>,
-    /// What to do once at a place before going on.
+    /// Runs once, then sealing goes on.
     #[cfg(test)]
     pub(crate) hook: parking_lot::Mutex<Option<(&'static str, Hook)>>,
 }
 
-/// Something that happens beside a round.
+/// Something that happens during a round.
 #[cfg(test)]
 pub(crate) type Hook = Box<dyn FnOnce() + Send>;
 
@@ -49,18 +49,18 @@ impl std::fmt::Debug for Faults {
 
 #[cfg(test)]
 impl Faults {
-    /// From that place on sealing goes no further.
+    /// Stops sealing at a fault point.
     pub(crate) fn die_at(&self, place: &'static str) {
         self.die_at_the(1, place);
     }
 
-    /// The same, when it comes by for the `n`th time.
+    /// Stops sealing when a fault point is reached for the `n`th time.
     pub(crate) fn die_at_the(&self, n: u32, place: &'static str) {
         *self.dies_at.lock() = Some((n, place));
     }
 }
 
-/// Fails if a test asked for it.
+/// Fails if a test has armed the fault point.
 #[cfg(test)]
 pub(crate) fn point(place: &'static str, faults: &Faults) -> Result<(), super::error::SealError> {
     debug_assert!(PLACES.contains(&place), "BUG: {place} is not listed");

@@ -15,8 +15,8 @@ pub(crate) struct Flushed {
     pub(crate) rows: u64,
     pub(crate) samples: u64,
     pub(crate) bytes: u64,
-    /// Tenants that could not be sealed.
-    pub(crate) behind: u64,
+    /// Tenants that are not sealed yet.
+    pub(crate) blocked: u64,
 }
 
 impl Flushed {
@@ -32,7 +32,7 @@ impl Flushed {
 
     /// Adds another round or commit.
     pub(super) const fn add(&mut self, other: &Self) {
-        let Self { tables, commits, files, rows, samples, bytes, behind: _ } = other;
+        let Self { tables, commits, files, rows, samples, bytes, blocked: _ } = other;
         self.tables += *tables;
         self.commits += *commits;
         self.files += *files;
@@ -57,13 +57,13 @@ pub(crate) async fn flush(node: &crate::Node) -> Result<Flushed, Refusal> {
         Refusal::busy("flushing", "too many flushes wait already, or the server is shutting down")
     })?;
     let flushed: Flushed = flushed.await.map_err(|_| Refusal::stopping())?;
-    match flushed.behind {
+    match flushed.blocked {
         0 => Ok(flushed),
-        behind => {
-            let named = node.shared().lake.laggards.all();
-            let first = named.first().map_or(String::new(), |(tenant, _)| format!(", {tenant} first"));
+        blocked => {
+            let all = node.shared().lake.blocked.all();
+            let first = all.first().map_or(String::new(), |(tenant, _)| format!(", {tenant} first"));
             let message = format!(
-                "{behind} tenants are not sealed yet{first}: their tables cannot be written, or their samples span many \
+                "{blocked} tenants are not sealed yet{first}: their tables cannot be written, or their samples span many \
                  days; the log names them, and sealing is retried"
             );
             Err(Refusal::busy("tables", message))

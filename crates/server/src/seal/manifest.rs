@@ -25,10 +25,10 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use tables::METRICS;
 
-/// The file's name in the data directory.
+/// Name of the file in the data directory.
 const NAME: &str = "floodmarks.json";
 
-/// What the file is called that keeps space for another version of it, and how much: some hundred tenants' worth.
+/// Extension of the file that keeps space for the next version, and its size: enough for some hundred tenants.
 const SPARE: &str = "spare";
 const SPARE_BYTES: u64 = 64 << 10;
 
@@ -37,70 +37,70 @@ const VERSION: u32 = 2;
 /// The version before, with marks of one table.
 const VERSION_OF_ONE_TABLE: u32 = 1;
 
-/// How far one partition is.
+/// Floodmark of one partition.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Mark {
-    /// What tables call the partition's journal.
+    /// Name of the partition's journal in tables.
     pub(crate) source: String,
-    /// Every record below this offset is in a table, or had nothing to go there.
+    /// Every record below this offset is in a table, or has no samples.
     pub(crate) upto: u64,
-    /// Commits up to this offset were begun, and their end was not noted.
+    /// Commits up to this offset were begun, and their outcome is not noted.
     pub(crate) attempt: Option<u64>,
-    /// Tenants of whom this is not so, and what is so instead.
+    /// Tenants with marks of their own.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub(crate) tenants: BTreeMap<String, Own>,
 }
 
-/// How far a partition's journal is in the table of one tenant.
+/// Floodmark of one partition for one tenant.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Own {
-    /// What the tenant's table calls the journal: it may have got another name since.
+    /// Name of the journal in the tenant's table. The journal may have been renamed since.
     pub(crate) source: String,
     /// As in [`Mark`].
     pub(crate) upto: u64,
     /// As in [`Mark`].
     pub(crate) attempt: Option<u64>,
-    /// Beyond `upto`, the table has some days of records below this offset: what is sealed in passes was interrupted.
+    /// The table has some days of records from `upto` to this offset: sealing in passes is under way or was interrupted.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) passes: Option<u64>,
 }
 
 impl Own {
-    /// Its table may have more than is noted.
+    /// True if the table may have more than is noted.
     pub(crate) const fn is_open(&self) -> bool {
         self.attempt.is_some() || self.passes.is_some()
     }
 
-    /// The same, of a tenant whose table cannot be asked: it may have anything below `attempt`, or below the journal's `end`
-    /// where nothing is known of that.
+    /// The mark of a tenant whose table cannot be asked: it may have anything below `attempt`, or below the journal's `end` if
+    /// that is unknown.
     pub(crate) fn in_doubt(self, end: u64) -> Self {
         let known = self.attempt.max(self.passes).filter(|attempt| *attempt != UNKNOWN);
         Self { attempt: Some(known.unwrap_or(end)), passes: None, ..self }
     }
 }
 
-/// Stands for an attempt of which nothing is known.
+/// An attempt whose end is unknown.
 const UNKNOWN: u64 = u64::MAX;
 
 impl Mark {
-    /// Of what is not known, anything may have been tried.
+    /// The mark of a journal of which nothing is noted: anything may have been tried.
     fn unknown(source: &str) -> Self {
         Self { source: source.into(), upto: 0, attempt: Some(UNKNOWN), tenants: BTreeMap::new() }
     }
 
-    /// Nothing is known of what tables have.
+    /// True if nothing is known of what tables have.
     pub(crate) fn is_unknown(&self) -> bool {
         self.attempt == Some(UNKNOWN)
     }
 
-    /// Commits were begun of which it is not known how they ended.
+    /// True if the outcome of a commit is unknown.
     pub(crate) fn is_in_doubt(&self) -> bool {
         self.attempt.is_some() || self.tenants.values().any(|own| own.attempt.max(own.passes).is_some())
     }
 
-    /// What holds for one tenant.
+    /// Mark of one tenant.
     pub(crate) fn of(&self, tenant: &TenantId) -> Own {
         self.tenants.get(tenant.as_str()).cloned().unwrap_or_else(|| Own {
             source: self.source.clone(),
@@ -110,7 +110,7 @@ impl Mark {
         })
     }
 
-    /// For one tenant: its journal's name, up to where it is sealed, and up to where only its table knows.
+    /// Mark of one tenant: name of the journal, end of what is sealed, and end of what only its table knows.
     pub(crate) fn look(&self, tenant: &TenantId) -> (&str, u64, Option<u64>) {
         match self.tenants.get(tenant.as_str()) {
             Some(own) => (&own.source, own.upto, own.attempt.max(own.passes)),
@@ -118,14 +118,14 @@ impl Mark {
         }
     }
 
-    /// Offsets below this one may be known to tables, and must not be given out again.
+    /// Offsets below this one may be known to tables, and must not be assigned again.
     pub(crate) fn floor(&self) -> u64 {
         let own = self.tenants.values().flat_map(|own| [Some(own.upto), own.attempt, own.passes]);
         let all = [Some(self.upto), self.attempt].into_iter().chain(own).flatten();
         all.filter(|offset| *offset != UNKNOWN).max().unwrap_or(0)
     }
 
-    /// Records below this one are needed no more: for no tenant.
+    /// Records below this one are not needed for any tenant.
     pub(crate) fn needed_from(&self) -> u64 {
         self.tenants.values().map(|own| own.upto).fold(self.upto, u64::min)
     }
@@ -234,8 +234,7 @@ impl Manifest {
         Ok(())
     }
 
-    /// The same in space that was set aside: the journal is shortened only when this is written, and that may be what
-    /// makes room.
+    /// Writes the file in reserved space: the journal is truncated only after that, which may be what makes room.
     fn replace_in_spare(&self, bytes: &[u8]) -> io::Result<()> {
         let unfinished = self.path.with_extension("unfinished");
         self.disk.rename(&self.path.with_extension(SPARE), &unfinished)?;
@@ -247,7 +246,7 @@ impl Manifest {
         self.path.parent().map_or(Ok(()), |dir| self.disk.sync_dir(dir))
     }
 
-    /// Sets that space aside, where there is some.
+    /// Reserves that space, if the disk has it.
     fn make_spare(&self) {
         let path = self.path.with_extension(SPARE);
         if self.disk.open(&path, Mode::Read).and_then(|file| file.len()).is_ok_and(|len| len >= SPARE_BYTES) {
@@ -255,7 +254,7 @@ impl Manifest {
         }
         let made = self.disk.open(&path, Mode::Create).and_then(|file| file.allocate(0, SPARE_BYTES));
         if made.is_err() {
-            // what was had of it goes back; without it a full disk waits for somebody to make room
+            // a part of it is of no use; without it, an operator has to make room on a full disk
             let _ = self.disk.remove(&path);
         }
     }

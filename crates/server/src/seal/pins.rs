@@ -1,9 +1,8 @@
-//! Who may still need what is about to leave the head.
+//! Epochs of queries: sealed samples stay in the head while queries need them.
 //!
 //! A query that chose its series from the head and its files from the tables before a commit finds the committed samples
-//! in the head only. So they stay until all such queries have ended, or, beyond a bound, are told that they were
-//! outlived: then they begin again. A *generation* ends with each commit; whoever begins takes a [`Pin`] of the current
-//! one.
+//! in the head only. So they stay until all such queries have ended or, after a bound, are expired: those begin again.
+//! A *generation* ends with each commit, and each query holds a [`Pin`] of the one in which it began.
 
 use parking_lot::{Condvar, Mutex};
 use std::collections::BTreeMap;
@@ -11,23 +10,23 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-/// Everybody's pins.
+/// The pins of all queries.
 #[derive(Debug, Default)]
 pub(crate) struct Pins {
     inner: Mutex<Inner>,
     dropped: Condvar,
-    /// Pins of generations before this one hold nothing any more.
-    outlived_below: AtomicU64,
+    /// Pins of generations before this one are expired.
+    expired_below: AtomicU64,
 }
 
 #[derive(Debug, Default)]
 struct Inner {
     generation: u64,
-    /// Pins of each generation that has any.
+    /// Number of pins by generation.
     held: BTreeMap<u64, usize>,
 }
 
-/// Keeps what there is now.
+/// Keeps what the head has now.
 #[derive(Debug)]
 pub(crate) struct Pin {
     pins: Arc<Pins>,
@@ -39,7 +38,7 @@ pub(crate) struct Pin {
 pub(crate) struct Ended(u64);
 
 impl Pins {
-    /// Pins what there is now.
+    /// Pins what the head has now.
     pub(crate) fn pin(self: &Arc<Self>) -> Pin {
         let mut inner = self.inner.lock();
         let generation = inner.generation;
@@ -47,14 +46,14 @@ impl Pins {
         Pin { pins: Arc::clone(self), generation }
     }
 
-    /// Ends the current generation: whoever pins from now on sees what has just been committed.
+    /// Ends the current generation: pins from now on belong to queries that see what has just been committed.
     pub(crate) fn end_generation(&self) -> Ended {
         let mut inner = self.inner.lock();
         inner.generation += 1;
         Ended(inner.generation - 1)
     }
 
-    /// Waits until nobody holds a pin of `ended` or of a generation before; false where that takes longer than `most`.
+    /// Waits until all pins of `ended` and of generations before are dropped. False if that takes longer than `most`.
     pub(crate) fn wait(&self, ended: Ended, most: Duration) -> bool {
         let until = Instant::now() + most;
         let mut inner = self.inner.lock();
@@ -66,22 +65,22 @@ impl Pins {
         true
     }
 
-    /// Nobody holds a pin of `ended` or of a generation before.
+    /// True if all pins of `ended` and of generations before are dropped.
     #[cfg(test)]
     fn is_free(&self, ended: Ended) -> bool {
         self.wait(ended, Duration::ZERO)
     }
 
-    /// Tells those who still hold a pin of `ended` or of a generation before that it holds nothing any more.
-    pub(crate) fn outlive(&self, ended: Ended) {
-        self.outlived_below.fetch_max(ended.0 + 1, Ordering::AcqRel);
+    /// Expires the remaining pins of `ended` and of generations before.
+    pub(crate) fn expire(&self, ended: Ended) {
+        self.expired_below.fetch_max(ended.0 + 1, Ordering::AcqRel);
     }
 }
 
 impl Pin {
-    /// What was pinned may be gone.
-    pub(crate) fn is_outlived(&self) -> bool {
-        self.generation < self.pins.outlived_below.load(Ordering::Acquire)
+    /// True if what was pinned may be gone.
+    pub(crate) fn is_expired(&self) -> bool {
+        self.generation < self.pins.expired_below.load(Ordering::Acquire)
     }
 }
 
@@ -111,8 +110,8 @@ mod tests {
         assert!(!pins.is_free(ended));
         drop(first);
         assert!(!pins.is_free(ended));
-        pins.outlive(ended);
-        assert!(second.is_outlived() && !later.is_outlived());
+        pins.expire(ended);
+        assert!(second.is_expired() && !later.is_expired());
         drop(second);
         assert!(pins.is_free(ended) && pins.wait(ended, Duration::from_secs(60)));
         let next = pins.end_generation();

@@ -176,7 +176,7 @@ impl<O: Owners> Sealer<O> {
             Command::WriteMarks(update) => self.write_marks(&update),
             Command::Commit { blocks, is_own } => self.commit(&blocks, is_own),
             Command::AwaitReaders { since, at_most } => self.await_readers(since, at_most),
-            Command::AbortReaders(ended) => Ok(self.abort_readers(ended)),
+            Command::ExpireReaders(ended) => Ok(self.expire_readers(ended)),
             Command::Release { partition, what } => self.release(partition, what),
             Command::Relocate { partition, movable } => self.relocate(partition, &movable),
             Command::Truncate { partition } => self.truncate(partition),

@@ -1,8 +1,8 @@
-//! From one partition's frozen series to files in the store, which nobody sees before they are committed.
+//! Writes one partition's frozen series to files in the store, which are not visible until they are committed.
 //!
-//! Series are decoded one by one, each under a short read lock, and go through the writer in the table's order; between two
-//! of them requests go first. What is held is one series' samples and the files that are being written: bought from the
-//! account `flush` beforehand.
+//! Series are decoded one by one, each under a short read lock, and written in the table's order; between two of them the
+//! thread yields to requests. Memory for one series' samples and the files being written is reserved from the account `flush`
+//! beforehand.
 
 use super::error::SealError;
 use crate::node::Shared;
@@ -14,10 +14,10 @@ use stdx::budget::{Account, Exhausted, Reservation};
 use tables::stage::Encoded;
 use tables::{BlockStager, Date, Stem, Stretch, Table, WriteLimits};
 
-/// The largest file that sealing makes: compaction makes larger ones.
+/// Size limit of sealed files. Compaction makes larger ones.
 const FILE_BYTES_MAX: usize = 64 << 20;
 
-/// Memory for one partition at a time, and what may be written with it.
+/// Memory for staging one partition, and the limits that keep to it.
 #[derive(Debug)]
 pub(super) struct Workspace {
     limits: WriteLimits,
@@ -27,7 +27,7 @@ pub(super) struct Workspace {
 }
 
 impl Workspace {
-    /// Half of the account: the other half is compaction's.
+    /// Reserves half of the account; the other half is for compaction.
     pub(super) fn buy(flush: &Account) -> Result<Self, Exhausted> {
         let bytes = flush.limit_bytes() / 2;
         // an encoder holds up to three times its row group
@@ -38,8 +38,8 @@ impl Workspace {
     }
 }
 
-/// Encodes one tenant's frozen series of one partition: a pass over them, from the day behind `after` on. Calls `go_on` between
-/// two series, and ends where that says `false`.
+/// Encodes a pass over one tenant's frozen series of one partition, from the day after `after` on. Calls `go_on` between two
+/// series, and stops if it returns false.
 pub(super) fn encode_tenant(
     node: &Shared,
     partition: &PartitionShared,
@@ -88,7 +88,7 @@ pub(super) fn encode_tenant(
     Ok(stager.encode()?)
 }
 
-/// Looks at a head that stays as long as anything of it is frozen.
+/// Reads a tenant's head, which exists as long as any of it is frozen.
 fn with_head<R>(
     partition: &PartitionShared,
     tenant: &TenantId,

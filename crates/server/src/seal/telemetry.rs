@@ -19,7 +19,7 @@ pub(crate) struct LakeMetrics {
     pub(crate) files: Counter,
     pub(crate) bytes: Counter,
     pub(crate) commits: Counter,
-    pub(crate) outlived: Counter,
+    pub(crate) expired_readers: Counter,
     pub(crate) relocations: Counter,
     pub(crate) frozen_samples: Gauge,
     pub(crate) left_out_files: Counter,
@@ -72,7 +72,7 @@ impl LakeMetrics {
             files: r.counter("floodmark_seal_files_total", "Files committed to tables."),
             bytes: r.counter("floodmark_seal_bytes_total", "Bytes of files committed to tables."),
             commits: r.counter("floodmark_seal_commits_total", "Commits to tables, by sealing."),
-            outlived: r.counter(
+            expired_readers: r.counter(
                 "floodmark_seal_outlived_queries_total",
                 "Times that sealed samples left the head while queries from before the commit still ran.",
             ),

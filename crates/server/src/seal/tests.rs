@@ -272,7 +272,7 @@ fn what_a_query_chose_from_stays_until_it_ends() {
     let told = loop {
         match set.next(&mut samples) {
             Ok(true) => {}
-            Ok(false) => panic!("a query that was outlived looks whole"),
+            Ok(false) => panic!("an expired query looks complete"),
             Err(error) => break error,
         }
     };
@@ -321,7 +321,7 @@ fn flushes_in_a_loop_share_rounds_and_abort_no_query() {
     for _ in 0..3 {
         clock.advance(3_000);
         node.seal();
-        assert!(!source.is_outlived() && second.samples().is_none());
+        assert!(!source.is_expired() && second.samples().is_none());
     }
     let (mut samples, mut count) = (Samples::default(), 0);
     while set.next(&mut samples).unwrap() {
@@ -390,7 +390,7 @@ pub(crate) fn flush_stepped(node: &mut Simulated, clock: &ManualClock) {
         clock.advance(1000);
         node.seal();
         if let Some(answer) = flush.answer() {
-            return assert_eq!(answer.behind, 0);
+            return assert_eq!(answer.blocked, 0);
         }
     }
     panic!("after 200 turns a flush is not done");

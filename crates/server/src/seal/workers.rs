@@ -1,9 +1,8 @@
-//! Threads on which tenants' tables are worked with side by side.
+//! Thread pool for work on tenants' tables.
 //!
-//! A round of sealing opens, checks and commits the tables of all its tenants. Each of these steps mostly waits, for a disk's
-//! sync or a store's answer, and hundreds of tables must not wait one after the other. Nor may one slow table keep all
-//! others waiting: a job that takes too long is reported as [`Late`] and goes on by itself. Until it has ended, no other
-//! job of its tenant begins.
+//! A round of sealing opens, checks and commits the tables of all its tenants. Each step mostly waits for a disk's sync or a
+//! store's answer, so hundreds of tables are worked on in parallel. One slow table must not delay the others: a job that takes
+//! too long is reported as [`Late`] and continues in the background. No other job of its tenant begins before it has ended.
 
 use super::error::SealError;
 use crate::node::run_or_abort;
@@ -22,7 +21,7 @@ const JOBS_MAX: usize = 16;
 /// Interval at which late jobs and a stopping node are noticed.
 const POLL: Duration = Duration::from_millis(20);
 
-/// What is done with one tenant's table. It may outlive the round that began it.
+/// Work on one tenant's table. It may outlive the round that began it.
 pub(super) type Job<R> = Box<dyn FnOnce() -> R + Send>;
 
 /// A tenant whose job has ended or is late, and the job's result.
@@ -98,7 +97,7 @@ impl Threads {
 #[derive(Debug)]
 pub(super) struct Batch<R> {
     todo: VecDeque<TenantId>,
-    /// Jobs that are waited for, and when they began.
+    /// Jobs under way that are not late, and when they began.
     running: BTreeMap<TenantId, Instant>,
     patience: Duration,
     send: Sender<(TenantId, R)>,
@@ -138,7 +137,7 @@ impl<R: Send + 'static> Batch<R> {
                 return Ok(None);
             }
             if let Ok((tenant, result)) = self.ended.recv_timeout(POLL) {
-                // nobody waits for one that was late
+                // the result of a late job is dropped
                 match self.running.remove(&tenant) {
                     Some(_) => return Ok(Some((tenant, Ok(result)))),
                     None => continue,
@@ -183,7 +182,7 @@ impl<R: Send + 'static> Batch<R> {
                 let result = job();
                 // first, so that whoever receives the result can start the tenant's next job
                 drop(claim);
-                let _ = send.send((of, result)); // nobody may wait any more
+                let _ = send.send((of, result)); // the batch may be gone
             });
             self.running.insert(tenant, clock.instant());
             threads.jobs.send(job).expect("BUG: the queue is kept here");
@@ -192,7 +191,7 @@ impl<R: Send + 'static> Batch<R> {
     }
 }
 
-/// A tenant that has a job.
+/// Marks a tenant as busy until its job ends.
 #[derive(Debug)]
 struct Claim {
     busy: Arc<Mutex<BTreeSet<TenantId>>>,

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 /// Tenants that cannot be sealed and that the metrics name.
-const LAGGARDS_NAMED_MAX: usize = 100;
+const BLOCKED_NAMED_MAX: usize = 100;
 
 /// Registers all of it.
 pub(crate) fn register_gauges(node: &Node) {
@@ -17,7 +17,7 @@ pub(crate) fn register_gauges(node: &Node) {
     of_partitions(node);
     of_accounts(node);
     accounts::register(node);
-    of_laggards(node);
+    of_blocked_tenants(node);
     of_clock(node);
     process::register(node);
 }
@@ -77,7 +77,7 @@ fn of_accounts(node: &Node) {
     });
 }
 
-fn of_laggards(node: &Node) {
+fn of_blocked_tenants(node: &Node) {
     let shared = Arc::clone(node.shared());
     node.registry().gauge_fn(
         "floodmark_seal_floodmark_lag_seconds",
@@ -92,7 +92,7 @@ fn of_laggards(node: &Node) {
         "tenant",
         move || {
             let now_ms = shared.clock.now_ms();
-            let behind = shared.lake.laggards.all().into_iter().take(LAGGARDS_NAMED_MAX);
+            let behind = shared.lake.blocked.all().into_iter().take(BLOCKED_NAMED_MAX);
             let seconds = |since_ms| now_ms.saturating_sub(since_ms).max(0) as f64 / 1000.0;
             behind.map(|(tenant, since_ms)| (tenant.to_string(), seconds(since_ms))).collect()
         },
@@ -102,6 +102,6 @@ fn of_laggards(node: &Node) {
         "floodmark_seal_tenants_behind",
         "Tenants that cannot be sealed.",
         &[],
-        move || shared.lake.laggards.all().len() as f64,
+        move || shared.lake.blocked.all().len() as f64,
     );
 }

@@ -47,7 +47,7 @@ impl Driver {
             self.deliver();
             self.seal()?;
             if self.flushes.is_empty() && self.traffic.borrow().is_quiet() {
-                if !std::mem::take(&mut self.is_behind) {
+                if !std::mem::take(&mut self.is_blocked) {
                     return Ok(());
                 }
                 // a flush does not wait for a tenant that needs hundreds of passes: somebody asks again

@@ -113,10 +113,10 @@ impl Ask<'_> {
             let cancelled = Arc::clone(&self.cancelled);
             let source = Source::new(&self.app.node, self.tenant.clone(), self.samples_max, cancelled);
             match self.all(&source, out, &mut given) {
-                Err(Stop::Failed(_)) if source.is_outlived() && given.is_whole() => {
+                Err(Stop::Failed(_)) if source.is_expired() && given.is_whole() => {
                     tries = if given.len() > before { 0 } else { tries };
                 }
-                Err(Stop::Failed(_)) if source.is_outlived() && out.take_back() => {
+                Err(Stop::Failed(_)) if source.is_expired() && out.take_back() => {
                     given = Given::new(&self.app.node);
                 }
                 done => return done,
@@ -240,7 +240,7 @@ mod tests {
             text.extend_from_slice(&piece);
             // a release that did not wait any longer
             let pins = &node.shared().lake.pins;
-            pins.outlive(pins.end_generation());
+            pins.expire(pins.end_generation());
         }
         assert!(exporter.await.unwrap());
         assert!(text.len() > 4 * PIECE_BYTES, "{} bytes: too little to be interrupted", text.len());

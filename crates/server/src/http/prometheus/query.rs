@@ -130,7 +130,7 @@ impl Asked {
             let source = Source::new(&app.node, self.tenant.clone(), options.samples_max, turn);
             let source = source.answering_from(self.detail);
             match query(&source) {
-                Err(_) if source.is_outlived() && tries < TRIES_MAX => {}
+                Err(_) if source.is_expired() && tries < TRIES_MAX => {}
                 Ok(mut answer) => {
                     answer.warnings.extend(source.left_out());
                     return Ok(answer);

@@ -1,7 +1,7 @@
 //! Samples that are moved to the journal's end, and what a crash leaves of that.
 
 use super::*;
-use crate::seal::laggards::tests::Broken;
+use crate::seal::blocked::tests::Broken;
 use crate::seal::tests::{
     Content, flush_stepped, read_of, rows_of, seal_times, send_stepped, start_stepped, write_stepped_of,
 };

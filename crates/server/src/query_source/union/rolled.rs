@@ -61,8 +61,8 @@ fn select_from<'a>(
             return Ok(None);
         }
     }
-    if source.pin.is_outlived() {
-        return Err(super::outlived());
+    if source.pin.is_expired() {
+        return Err(super::expired());
     }
     let open = |select: &tables::Select, bytes: usize| {
         Scan::open_files(&table, &rolled, &lake.cache, select, &ScanLimits::of(bytes)).map_err(unreadable)

@@ -1,7 +1,7 @@
 //! What a closed tenant comes back from.
 
 use crate::limits::head_watermarks;
-use crate::seal::laggards::tests::Broken;
+use crate::seal::blocked::tests::Broken;
 use crate::seal::tests::{
     Content, days_of, flush_stepped, read_of, rows_of, seal_times, send_stepped, start_stepped,
     write_stepped_of,

@@ -76,7 +76,7 @@ impl Flushes {
         if is_partial {
             self.held.append(&mut waiters);
         }
-        waiters.into_iter().map(|w| (w.id, Flushed { behind: closed, ..w.flushed })).collect()
+        waiters.into_iter().map(|w| (w.id, Flushed { blocked: closed, ..w.flushed })).collect()
     }
 
     /// A blocked tenant is sealed.
@@ -94,7 +94,7 @@ impl Flushes {
         let is_patient = |waiter: &Waiter| now.saturating_duration_since(waiter.requested) < PATIENCE;
         let (patient, expired) = std::mem::take(&mut self.held).into_iter().partition(is_patient);
         self.held = patient;
-        let answer = |waiter: Waiter| (waiter.id, Flushed { behind: blocked, ..waiter.flushed });
+        let answer = |waiter: Waiter| (waiter.id, Flushed { blocked, ..waiter.flushed });
         Vec::into_iter(expired).map(answer).collect()
     }
 }

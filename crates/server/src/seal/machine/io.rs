@@ -32,8 +32,8 @@ pub(crate) enum Command {
     Commit { blocks: BTreeMap<TenantId, Vec<Block>>, is_own: bool },
     /// Wait for queries that began before `since`, or before now. Answered by [`Event::Readers`].
     AwaitReaders { since: Option<Ended>, at_most: Duration },
-    /// Abort queries that began before. Answered by [`Event::Done`].
-    AbortReaders(Ended),
+    /// Expire queries that began before: they begin again. Answered by [`Event::Done`].
+    ExpireReaders(Ended),
     /// Drop sealed samples from a partition's head and journal. Answered by [`Event::Done`].
     Release { partition: usize, what: Safe },
     /// Write samples of the tenants that retain a partition's journal to its end, if all of them are among `movable` and no

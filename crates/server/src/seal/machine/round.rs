@@ -25,7 +25,7 @@ use tables::stage::Staged;
 
 /// How long committed samples stay in the head for queries that began before, even if a flush waits for the next round:
 /// flushes in a loop must not abort other users' queries.
-const ABORT_AFTER: Duration = Duration::from_secs(10);
+const EXPIRE_AFTER: Duration = Duration::from_secs(10);
 
 /// How long one step waits for such queries.
 pub(super) const READERS_WAIT: Duration = Duration::from_millis(100);
@@ -74,7 +74,7 @@ enum Step {
     Commit,
     NoteCommitted,
     Readers,
-    AbortReaders,
+    ExpireReaders,
     Release,
 }
 
@@ -228,9 +228,9 @@ impl Round {
                     let at_most = since.map_or(Duration::ZERO, |_| READERS_WAIT);
                     return Next::Do(Command::AwaitReaders { since, at_most });
                 }
-                Step::AbortReaders => {
+                Step::ExpireReaders => {
                     let (since, _) = self.releasing.expect("BUG: they were waited for");
-                    return Next::Do(Command::AbortReaders(since));
+                    return Next::Do(Command::ExpireReaders(since));
                 }
                 Step::Release => return self.release().map_or(Next::Ended, Next::Do),
             }
@@ -255,12 +255,12 @@ impl Round {
             }
             (Step::Readers, Event::Readers { since, are_gone }) => {
                 let (_, began) = *self.releasing.get_or_insert((since, now));
-                if !are_gone && now.saturating_duration_since(began) < ABORT_AFTER {
+                if !are_gone && now.saturating_duration_since(began) < EXPIRE_AFTER {
                     return Next::Later;
                 }
-                self.step = if are_gone { Step::Release } else { Step::AbortReaders };
+                self.step = if are_gone { Step::Release } else { Step::ExpireReaders };
             }
-            (Step::AbortReaders, Event::Done) => self.step = Step::Release,
+            (Step::ExpireReaders, Event::Done) => self.step = Step::Release,
             (Step::Release, Event::Done) => {
                 let part = self.parts.iter_mut().find(|part| !part.is_released);
                 part.expect("BUG: it is being released").is_released = true;

@@ -92,7 +92,7 @@ fn show(command: &Command) -> String {
         }
         Command::Commit { blocks, .. } => format!("commit{}", list(blocks.keys().collect())),
         Command::AwaitReaders { .. } => "await readers".into(),
-        Command::AbortReaders(_) => "abort readers".into(),
+        Command::ExpireReaders(_) => "expire readers".into(),
         Command::Release { partition, what: Safe::All { except, .. } } => {
             format!("release {partition} except{}", list(except.iter().collect()))
         }
@@ -104,7 +104,7 @@ fn show(command: &Command) -> String {
         Command::AskClosed => "ask closed".into(),
         Command::ReplayClosed => "replay closed".into(),
         Command::Answer { flush, flushed } => {
-            format!("answer {}: {} samples, {} behind", flush.0, flushed.samples, flushed.behind)
+            format!("answer {}: {} samples, {} blocked", flush.0, flushed.samples, flushed.blocked)
         }
         Command::Report(Report::Blocked { tenant, .. }) => format!("blocked {tenant}"),
         Command::Report(Report::Unblocked { tenant, .. }) => format!("unblocked {tenant}"),
@@ -233,13 +233,13 @@ fn flush_is_answered_after_its_round_is_noted() {
     script.expect(Script::committed(&["a", "b"], &[]), &["note commit, blocked:"]);
     script.expect(Event::Done, &["await readers"]);
     script.expect(script.readers(true), &["release 0 except"]);
-    script.expect(Event::Done, &["answer 1: 10 samples, 0 behind", "ended"]);
+    script.expect(Event::Done, &["answer 1: 10 samples, 0 blocked", "ended"]);
     // what was requested during the round needs another one
     script.expect(Event::Tick, &["freeze 0"]);
     script.expect(Script::frozen(&[]), &["note commit, blocked:"]);
     script.expect(Event::Done, &["await readers"]);
     script.expect(script.readers(true), &["release 0 except"]);
-    script.expect(Event::Done, &["answer 2: 0 samples, 0 behind", "ended"]);
+    script.expect(Event::Done, &["answer 2: 0 samples, 0 blocked", "ended"]);
     script.expect(Event::Tick, &[]);
 }
 
@@ -313,7 +313,7 @@ fn failed_steps_are_retried_with_backoff() {
     script.expect(Event::Done, &["await readers"]);
     script.expect(script.readers(true), &["release 0 except"]);
     // a release that failed is repeated; the flush does not wait for it
-    script.expect(Event::Failed(SealError::Closed(0)), &["failed", "answer 1: 10 samples, 0 behind"]);
+    script.expect(Event::Failed(SealError::Closed(0)), &["failed", "answer 1: 10 samples, 0 blocked"]);
     script.expect(Event::Tick, &["await readers"]);
     script.expect(script.readers(true), &["release 0 except"]);
     script.expect(Event::Done, &["ended"]);
@@ -383,7 +383,7 @@ fn blocked_tenant_delays_nobody_and_is_retried_alone() {
     script.expect(Script::frozen(&[]), &["note commit, blocked:"]);
     script.expect(Event::Done, &["await readers"]);
     script.expect(script.readers(true), &["release 0 except"]);
-    let answers = ["answer 1: 10 samples, 0 behind", "answer 2: 5 samples, 0 behind", "ended"];
+    let answers = ["answer 1: 10 samples, 0 blocked", "answer 2: 5 samples, 0 blocked", "ended"];
     script.expect(Event::Done, &answers);
 }
 
@@ -398,7 +398,7 @@ fn flush_does_not_wait_for_a_blocked_tenant_longer_than_a_minute() {
     script.expect(Script::committed(&[], &["a"]), &["still blocked a"]);
     script.advance(SECOND);
     script.retry_a();
-    script.expect(Script::committed(&[], &["a"]), &["still blocked a", "answer 1: 5 samples, 1 behind"]);
+    script.expect(Script::committed(&[], &["a"]), &["still blocked a", "answer 1: 5 samples, 1 blocked"]);
 }
 
 /// The tenant's newer samples are in none of the two rounds.
@@ -427,7 +427,7 @@ fn flush_waits_for_a_tenant_that_comes_back_during_its_round() {
     script.expect(Script::committed(&["a", "b"], &[]), &["note commit, blocked:"]);
     script.expect(Event::Done, &["await readers"]);
     script.expect(script.readers(true), &["release 0 except"]);
-    script.expect(Event::Done, &["answer 1: 10 samples, 0 behind", "ended"]);
+    script.expect(Event::Done, &["answer 1: 10 samples, 0 blocked", "ended"]);
 }
 
 #[test]
@@ -473,13 +473,13 @@ fn release_waits_for_queries_but_not_for_ever() {
     script.begin_round();
     script.expect(Script::committed(&["a", "b"], &[]), &["note commit, blocked:"]);
     script.expect(Event::Done, &["await readers"]);
-    script.expect(script.readers(false), &["answer 1: 10 samples, 0 behind"]);
+    script.expect(script.readers(false), &["answer 1: 10 samples, 0 blocked"]);
     script.expect(Event::Tick, &["await readers"]);
     script.advance(9 * SECOND);
     script.expect(script.readers(false), &[]);
     script.expect(Event::Tick, &["await readers"]);
     script.advance(SECOND);
-    script.expect(script.readers(false), &["abort readers"]);
+    script.expect(script.readers(false), &["expire readers"]);
     script.expect(Event::Done, &["release 0 except"]);
     script.expect(Event::Done, &["ended"]);
 }
@@ -551,7 +551,7 @@ fn closed_tenants_are_asked_for_with_backoff_and_replayed_in_turns() {
     script.expect(Script::frozen(&[]), &["note commit, blocked:"]);
     script.expect(Event::Done, &["await readers"]);
     script.expect(script.readers(true), &["release 0 except a"]);
-    script.expect(Event::Done, &["answer 1: 0 samples, 1 behind", "ended"]);
+    script.expect(Event::Done, &["answer 1: 0 samples, 1 blocked", "ended"]);
     script.advance(SECOND);
     script.expect(Event::Tick, &["ask closed"]);
     script.expect(Event::Asked { is_replaying: true }, &["replay closed"]);
@@ -574,6 +574,6 @@ fn stopping_ends_everything_and_answers_what_is_noted() {
     script.begin_round();
     script.expect(Script::committed(&["a", "b"], &[]), &["note commit, blocked:"]);
     script.expect(Event::Done, &["await readers"]);
-    script.expect(Event::Failed(SealError::Stopping), &["answer 1: 10 samples, 0 behind"]);
+    script.expect(Event::Failed(SealError::Stopping), &["answer 1: 10 samples, 0 blocked"]);
     assert!(script.sealing.is_stopped());
 }

@@ -128,7 +128,7 @@ impl<O: Owners> Sealer<O> {
             LateTurn::Done => {
                 for (tenant, floodmark) in &late.tenants {
                     if lake.reopen(late.number, late.end.0, tenant, floodmark) {
-                        lake.laggards.remove(tenant);
+                        lake.blocked.remove(tenant);
                         tracing::warn!(%tenant, "a tenant's table can be read again: the tenant is open");
                     }
                 }

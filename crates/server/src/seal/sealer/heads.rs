@@ -98,9 +98,9 @@ impl<O: Owners> Sealer<O> {
         Ok(Event::Readers { since, are_gone })
     }
 
-    pub(super) fn abort_readers(&self, ended: Ended) -> Event {
-        self.node.lake.metrics.outlived.inc();
-        self.node.lake.pins.outlive(ended);
+    pub(super) fn expire_readers(&self, ended: Ended) -> Event {
+        self.node.lake.metrics.expired_readers.inc();
+        self.node.lake.pins.expire(ended);
         Event::Done
     }
 

@@ -76,7 +76,7 @@ impl<O: Owners> Sealer<O> {
                 }
                 tracing::info!(samples, rows, files, bytes, tables, commits, seconds, "sealed");
             }
-            Report::OthersAreSealed(are_sealed) => lake.laggards.others_are_sealed(are_sealed),
+            Report::OthersAreSealed(are_sealed) => lake.blocked.set_others_are_sealed(are_sealed),
             Report::Blocked { tenant, since_ms, error, number, count } => {
                 metrics.failures.add(u64::from(error.is_some()));
                 match error {
@@ -91,14 +91,14 @@ impl<O: Owners> Sealer<O> {
                     }
                     _ => {}
                 }
-                lake.laggards.add(&tenant, since_ms);
+                lake.blocked.add(&tenant, since_ms);
             }
             Report::StillBlocked { tenant, error, failures } => {
                 metrics.failures.inc();
                 tracing::debug!(%tenant, %error, failures, "a tenant still cannot be sealed");
             }
             Report::Unblocked { tenant, samples, blocked_ms } => {
-                lake.laggards.remove(&tenant);
+                lake.blocked.remove(&tenant);
                 let seconds = blocked_ms / 1000;
                 tracing::warn!(%tenant, samples, seconds, "a tenant can be sealed again");
             }

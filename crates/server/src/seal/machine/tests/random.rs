@@ -198,7 +198,7 @@ impl World {
                 self.view.journal_bytes[partition] = 10;
                 Event::Done
             }
-            Command::AbortReaders(_) => Event::Done,
+            Command::ExpireReaders(_) => Event::Done,
             command => panic!("{command:?} is not expected"),
         }
     }
@@ -388,7 +388,7 @@ impl World {
         let sealed: BTreeSet<_> = self.tables.values().flat_map(|table| &table.records).collect();
         let missing = (0..before).find(|record| !sealed.contains(record));
         assert!(
-            missing.is_none() || flushed.behind > 0,
+            missing.is_none() || flushed.blocked > 0,
             "{missing:?} is not in a table after flush {flush:?}"
         );
     }

@@ -1,4 +1,4 @@
-//! Tenants that cannot be sealed: what everybody may know of them.
+//! Blocked tenants, as admission and metrics see them. The state machine decides which they are.
 
 use crate::limits::head_watermarks;
 use model::TenantId;
@@ -6,18 +6,18 @@ use parking_lot::Mutex;
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
-/// Tenants that were set aside, and since when.
+/// Tenants whose samples cannot be sealed with the others'.
 #[derive(Debug, Default)]
-pub(crate) struct Laggards {
-    /// Tenants and since when, in milliseconds since the Unix epoch.
+pub(crate) struct BlockedTenants {
+    /// Since when, in milliseconds since the Unix epoch.
     since_ms: Mutex<BTreeMap<TenantId, i64>>,
-    /// How many there are: mostly none, and nobody has to look any closer.
+    /// Their number: usually 0, which is read without the lock.
     count: AtomicUsize,
-    /// In the last round in which anybody was to be sealed, somebody was: it is not the store that is away.
-    others_get_on: AtomicBool,
+    /// Tenants were sealed in the last round in which any were to be: the store is not away.
+    others_are_sealed: AtomicBool,
 }
 
-impl Laggards {
+impl BlockedTenants {
     pub(super) fn add(&self, tenant: &TenantId, since_ms: i64) {
         let mut all = self.since_ms.lock();
         all.insert(tenant.clone(), since_ms);
@@ -30,23 +30,17 @@ impl Laggards {
         self.count.store(all.len(), Ordering::Relaxed);
     }
 
-    /// A round was committed in which somebody was sealed, or nobody of those who were to be.
-    pub(super) fn others_are_sealed(&self, are: bool) {
-        self.others_get_on.store(are, Ordering::Relaxed);
+    pub(super) fn set_others_are_sealed(&self, are_sealed: bool) {
+        self.others_are_sealed.store(are_sealed, Ordering::Relaxed);
     }
 
-    /// Whether somebody is sealed.
-    pub(super) fn do_others_get_on(&self) -> bool {
-        self.others_get_on.load(Ordering::Relaxed)
-    }
-
-    /// How full the head may be, in percent, for writes of this tenant; `None` where it gets on.
+    /// Fill level of the head, in percent, from which writes of this tenant are refused; `None` unless it is blocked.
     pub(crate) fn head_percent(&self, tenant: &TenantId) -> Option<u64> {
         if self.count.load(Ordering::Relaxed) == 0 || !self.since_ms.lock().contains_key(tenant) {
             return None;
         }
-        Some(if self.do_others_get_on() {
-            head_watermarks::REFUSE_LAGGARDS
+        Some(if self.others_are_sealed.load(Ordering::Relaxed) {
+            head_watermarks::REFUSE_BLOCKED
         } else {
             head_watermarks::REFUSE_LAST
         })

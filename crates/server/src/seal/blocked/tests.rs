@@ -101,7 +101,7 @@ async fn others_are_sealed_while_one_cannot_be() {
     assert_eq!(needed_from(), before, "what cannot be sealed stays in the journal");
     let waits = ask(&node);
     broken.mend();
-    assert_eq!(waits.await.unwrap().behind, 0);
+    assert_eq!(waits.await.unwrap().blocked, 0);
     wait_for(&node, "floodmark_seal_tenants_behind 0").await;
     // what was frozen at first, and what came since, in one row for each series
     check(&node, "a", 3 * 50, &a).await;
@@ -146,7 +146,7 @@ async fn a_slow_table_keeps_nobody_elses_samples_in_memory() {
     let flushed = ask(&node);
     wait_for(&node, "floodmark_seal_rounds_total 1").await;
     wait_for(&node, "floodmark_seal_tenants_behind 1").await;
-    let [(slow, _)] = <[_; 1]>::try_from(node.shared().lake.laggards.all()).unwrap();
+    let [(slow, _)] = <[_; 1]>::try_from(node.shared().lake.blocked.all()).unwrap();
     for (name, content) in contents.iter().filter(|(name, _)| **name != slow.as_str()) {
         check(&node, name, 50, content).await;
     }
@@ -161,7 +161,7 @@ async fn a_slow_table_keeps_nobody_elses_samples_in_memory() {
     };
     assert!(frozen() > 0, "what is not in a table stays in the head");
     go_on.send(()).unwrap();
-    assert_eq!(flushed.await.unwrap().behind, 0);
+    assert_eq!(flushed.await.unwrap().blocked, 0);
     wait_for(&node, "floodmark_seal_tenants_behind 0").await;
     // who waited is answered before they leave the head
     wait_for(&node, "floodmark_seal_frozen_samples 0").await;
