@@ -1,4 +1,4 @@
-//! Small files to large ones: which, decided without I/O, and the merge itself, in bounded memory.
+//! Compaction: merges small files into large ones. The choice needs no I/O, the merge itself bounded memory.
 //!
 //! Sealing makes small files, so that fresh data is safe soon. Compaction merges the files of one day into larger
 //! ones: fewer to open, labels stored once instead of once per seal, longer rows that compress better. It changes
@@ -50,12 +50,12 @@ const STEP_SAMPLES: u64 = 4_000;
 /// Limits of compaction.
 #[derive(Debug, Clone, Copy)]
 pub struct CompactLimits {
-    /// Files of one merge. Each holds a decoder (1.4 MiB), a window of [`CompactLimits::window_bytes`] and a batch of it
+    /// Files of one job. Each holds a decoder (1.4 MiB), a window of [`CompactLimits::window_bytes`] and a batch of it
     /// decoded, so this bounds memory.
     pub fan_in: usize,
-    /// Bytes of one merge's files together: what is lost if it dies. Files as large as this are not merged again.
+    /// Bytes of one job's files together: the work that is lost if it dies. Files as large as this are not merged again.
     pub job_bytes: u64,
-    /// Files of like size that a day which is not over must have before they are merged.
+    /// Files of similar size that today must have before they are merged.
     pub files_min: usize,
     /// Bytes of each file that are fetched at a time.
     pub window_bytes: usize,
@@ -80,8 +80,7 @@ impl Default for CompactLimits {
 }
 
 impl CompactLimits {
-    /// The most that one running merge holds, footers and the labels of decoded rows aside: what to buy before
-    /// it begins.
+    /// Memory of a running job at most, footers and the labels of decoded rows aside. Reserve it before the job begins.
     pub const fn memory_bytes(&self) -> usize {
         self.fan_in * (self.window_bytes + self.window_bytes / 2 + DECODER_BYTES)
             + 3 * self.row_group_bytes
@@ -89,7 +88,7 @@ impl CompactLimits {
     }
 }
 
-/// A merge that runs in steps. Nothing is in the table before [`Table::replace`] of the job's files with what it came to.
+/// A job that runs in steps. The table does not change before [`Table::replace`] of its files with the result.
 #[derive(Debug)]
 pub struct Compaction {
     table: Arc<Table>,
@@ -109,7 +108,7 @@ pub struct Compaction {
     progress: Progress,
 }
 
-/// Progress of a merge.
+/// Progress of a job.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Progress {
     /// Bytes read.
@@ -234,7 +233,7 @@ impl Compaction {
         if let Some(writer) = self.writer.take() {
             let (summary, upload) = writer.finish()?;
             self.staged.push(self.table.staged(summary, upload)?);
-            fault::point("merge_file_staged")?;
+            fault::point("compaction_file_staged")?;
         }
         Ok(())
     }
@@ -247,7 +246,7 @@ impl Compaction {
 
     /// The files it made, once it is done.
     pub fn into_staged(self) -> Vec<StagedFile> {
-        assert!(self.progress.done, "BUG: a merge is taken when it is done");
+        assert!(self.progress.done, "BUG: the result is taken when the job is done");
         self.staged
     }
 }
@@ -271,16 +270,16 @@ pub fn run(
     limits: CompactLimits,
     mut go_on: impl FnMut(&Progress) -> bool,
 ) -> Result<Option<Progress>, TableError> {
-    let mut merge = Compaction::open(table, job, stem, limits)?;
-    fault::point("merge_opened")?;
+    let mut compaction = Compaction::open(table, job, stem, limits)?;
+    fault::point("compaction_opened")?;
     loop {
-        let progress = merge.step(STEP_SAMPLES)?;
-        fault::point("merging")?;
+        let progress = compaction.step(STEP_SAMPLES)?;
+        fault::point("compacting")?;
         if progress.done {
-            let staged = merge.into_staged();
-            fault::point("merge_staged")?;
+            let staged = compaction.into_staged();
+            fault::point("compaction_staged")?;
             let replaced = table.replace(&job.files, &staged)?;
-            fault::point("merge_committed")?;
+            fault::point("compaction_committed")?;
             return Ok(replaced.then_some(progress));
         }
         if !go_on(&progress) {

@@ -8,11 +8,11 @@ use crate::error::TableError;
 #[cfg(test)]
 pub(crate) const PLACES: [&str; 12] = [
     "expired",
-    "merge_opened",
-    "merge_file_staged",
-    "merging",
-    "merge_staged",
-    "merge_committed",
+    "compaction_opened",
+    "compaction_file_staged",
+    "compacting",
+    "compaction_staged",
+    "compaction_committed",
     "checkpointed",
     "log_listed",
     "log_entry_deleted",

@@ -140,7 +140,7 @@ impl Upkeep {
         Ok(steps)
     }
 
-    /// Does a step. `stem` must be new each time. A merge calls `go_on` now and
+    /// Runs a step. `stem` must be new each time. A compaction calls `go_on` now and
     /// then with its progress, and is given up where that says `false`.
     pub fn run(
         &mut self,
@@ -225,7 +225,7 @@ impl Upkeep {
         self.damaged.get(file).map_or("", String::as_str)
     }
 
-    /// Damaged files that a merge met, and the flaw of each. Queries leave them out with a warning; they stay in place for an
+    /// Damaged files that a compaction met, and the flaw of each. Queries leave them out with a warning; they stay in place for an
     /// operator until they expire.
     pub fn damaged(&self) -> impl Iterator<Item = (&str, &str)> {
         self.damaged.iter().map(|(file, reason)| (file.as_str(), reason.as_str()))

@@ -9,14 +9,14 @@ use crate::kind::{Kind, MergePolicy};
 /// A part of a job's result that is smaller than this share of a file is not worth a file of its own.
 const PART_SHARE: u64 = 32;
 
-/// Files of one day that become fewer: the unit of work, of progress, and of what is lost if a merge dies.
+/// Files of one day that become fewer: the unit of work, of progress, and of the work that is lost if a compaction dies.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Job {
     /// The day.
     pub date: Date,
     /// In the order of writes.
     pub files: Vec<LiveFile>,
-    /// Metric names, ascending, before which a file of the result ends: so that later merges need not take all names
+    /// Metric names, ascending, before which a file of the result ends: so that later jobs need not take all names
     /// at once.
     pub cuts: Vec<String>,
 }
@@ -77,7 +77,7 @@ impl Unit<'_> {
 }
 
 /// Units that may be merged with their neighbours. Where one of the `others` may have the same series and was written in
-/// between, or with the later one, a run ends: the merge's result comes in the place of the latest, and would pass it by.
+/// between, or with the later one, a run ends: the result takes the place of the latest, and would pass it by.
 fn runs<'a>(own: &[&'a LiveFile], others: &[&LiveFile]) -> Vec<Vec<Unit<'a>>> {
     let hull = Hull::of(own);
     let barring: Vec<Rank> = others.iter().filter(|o| hull.overlaps(o)).map(|o| o.rank()).collect();
@@ -112,7 +112,7 @@ impl Planner<'_> {
             && only.files.len() > 1
             && !self.is_large(only)
         {
-            // a rollup's files, which came together: they hold different series, so any of them may be merged
+            // files of one commit hold different series, so any of them may be merged
             return jobs.push(self.job(units));
         }
         while !units.is_empty() {

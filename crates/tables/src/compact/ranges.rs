@@ -2,9 +2,9 @@
 //!
 //! ```text
 //!   names         a        f        m        s        z
-//!   large files   [=======][=======][=======][=======]    made by a merge, side by side
+//!   large files   [=======][=======][=======][=======]    made by one job, side by side
 //!   cuts                   ▲        ▲        ▲
-//!   narrow files  [-------][-------][-------][-------]    made by merges that were cut there
+//!   narrow files  [-------][-------][-------][-------]    made by jobs that were cut there
 //!   wide files    [----------------------------------]    as sealed, or merged before there were cuts
 //! ```
 //!

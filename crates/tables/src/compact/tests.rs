@@ -1,6 +1,7 @@
 use super::*;
 use crate::delta::LiveFile;
-use crate::kind::metrics::METRICS;
+use crate::kind::Kind;
+use crate::kind::metrics::{METRICS, ROLLUP};
 use model::TimeRange;
 
 mod days;
@@ -35,13 +36,21 @@ const LIMITS: CompactLimits = CompactLimits {
 };
 
 fn planned(files: &[LiveFile]) -> Vec<Job> {
+    planned_of(&METRICS, files)
+}
+
+fn planned_of(kind: &Kind, files: &[LiveFile]) -> Vec<Job> {
     let mut files = files.to_vec();
     files.sort_by_key(|f| (f.date, f.rank()));
-    plan(&METRICS, &files, Date(7), &LIMITS, |f| f.path == "13")
+    plan(kind, &files, Date(7), &LIMITS, |f| f.path == "13")
 }
 
 fn check(files: &[LiveFile], expected: &[(i32, &[&str])]) {
-    let jobs = planned(files);
+    check_of(&METRICS, files, expected);
+}
+
+fn check_of(kind: &Kind, files: &[LiveFile], expected: &[(i32, &[&str])]) {
+    let jobs = planned_of(kind, files);
     let found: Vec<(i32, Vec<&str>)> =
         jobs.iter().map(|j| (j.date.0, j.files.iter().map(|f| f.path.as_str()).collect())).collect();
     let expected: Vec<(i32, Vec<&str>)> = expected.iter().map(|(d, f)| (*d, f.to_vec())).collect();
@@ -138,7 +147,10 @@ fn wide_and_narrow_files_are_not_merged_past_each_other() {
     let large = 1 << 30;
     let base = [named(5, 1, large, ("a", "e")), named(5, 1, large, ("g", "m"))];
     let between = [named(5, 2, 9, ("b", "k")), named(5, 3, large, ("a", "e")), named(5, 4, 9, ("b", "k"))];
-    check(&[&base[..], &between].concat(), &[]);
+    let files = [&base[..], &between].concat();
+    check(&files, &[]);
+    // files of a rollup hold different series, so their order does not matter
+    check_of(&ROLLUP, &files, &[(5, &["2b", "4b"]), (5, &["1a", "3a"])]);
     let aside = [named(5, 2, 9, ("f", "k")), named(5, 3, large, ("a", "e")), named(5, 4, 9, ("f", "k"))];
     check(&[&base[..], &aside].concat(), &[(5, &["2f", "4f"]), (5, &["1a", "3a"])]);
 }
