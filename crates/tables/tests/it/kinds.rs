@@ -1,9 +1,10 @@
-//! Files of two format versions in one table: the later one adds a column.
+//! Table kinds: files of two format versions in one table, and tables whose rows are not series.
 
 use crate::fleet::{DAY, Series, date, fleet, stem};
 use crate::table::{location, open, runtime, stage};
 use crate::upkeep::contents;
-use arrow_array::{ArrayRef, RecordBatch, StringArray};
+use arrow_array::{ArrayRef, RecordBatch, StringArray, TimestampMillisecondArray};
+use model::TimeRange;
 use parquet::arrow::ArrowWriter;
 use parquet::arrow::arrow_reader::ParquetRecordBatchReaderBuilder;
 use std::collections::BTreeMap;
@@ -11,9 +12,9 @@ use std::fs;
 use std::io::Write;
 use std::sync::Arc;
 use tables::compact::{self, CompactLimits};
-use tables::delta::{LiveFile, StagedBlock, StagedFile};
+use tables::delta::{FileSummary, LiveFile, StagedBlock, StagedFile, Sweeper};
 use tables::kind::metrics::COLUMNS;
-use tables::kind::{Coding, Column, Kind, Type};
+use tables::kind::{Coding, Column, FIRST_VERSION, Kind, MergePolicy, Type};
 use tables::rollup::{self, Resolution, RollupLimits};
 use tables::write::FileWriter;
 use tables::{Cache, Date, Location, METRICS, ROLLUP, Scan, ScanLimits, Select, Table, WriteLimits};
@@ -180,4 +181,73 @@ fn an_earlier_version_neither_misreads_nor_merges_files_of_a_later_one() {
     }
     table.refresh().unwrap();
     assert_eq!(contents(&table).unwrap().len(), 12 * 50, "its own files are read by both");
+}
+
+const fn required(name: &'static str, data_type: Type, encoding: Coding) -> Column {
+    Column { name, data_type, is_nullable: false, since: FIRST_VERSION, encoding, has_bounds: true }
+}
+
+/// Log lines: rows of one time, without a series.
+static RECORDS: Kind = Kind {
+    name: "records",
+    version: FIRST_VERSION,
+    columns: &[
+        required("stream", Type::Text, Coding::Dictionary),
+        required("time", Type::Timestamp, Coding::Delta),
+        required("body", Type::Text, Coding::Plain),
+    ],
+    sort_key: &["stream", "time"],
+    time: ["time", "time"],
+    merge: MergePolicy::Disjoint,
+};
+
+fn stage_records(table: &Table, name: &str) -> StagedFile {
+    let text = |texts: [&str; 2]| -> ArrayRef { Arc::new(StringArray::from(texts.to_vec())) };
+    let time = TimestampMillisecondArray::from(vec![DAY + 5, DAY + 2]).with_timezone("UTC");
+    let columns = vec![text(["a", "b"]), Arc::new(time) as ArrayRef, text(["it began", "it ended"])];
+    let mut bytes = Vec::new();
+    let properties = Some(RECORDS.writer_properties());
+    let mut writer = ArrowWriter::try_new(&mut bytes, RECORDS.schema(), properties).unwrap();
+    writer.write(&RecordBatch::try_new(RECORDS.schema(), columns).unwrap()).unwrap();
+    writer.close().unwrap();
+    let mut upload = table.upload(date(), &stem(name), 1).unwrap();
+    upload.write_all(&bytes).unwrap();
+    let summary = FileSummary {
+        date: date(),
+        bytes: bytes.len() as u64,
+        rows: 2,
+        samples: 0,
+        name_min: "a".into(),
+        name_max: "b".into(),
+        range: TimeRange::new(DAY + 2, DAY + 5),
+        start_max_ms: DAY + 5,
+        end_min_ms: DAY + 2,
+    };
+    table.staged(summary, upload).unwrap()
+}
+
+#[test]
+fn rows_without_series_are_committed_once_reopened_expired_and_swept() {
+    let folder = TempDir::new().unwrap();
+    let table = Table::open_or_create(&RECORDS, location(&folder)).unwrap();
+    let file = stage_records(&table, "f0");
+    commit(&table, 0, file.clone());
+    commit(&table, 0, file);
+    let check = |table: &Table| {
+        let files = table.files().unwrap();
+        let [file] = files.all() else { panic!("one file is live: {files:?}") };
+        assert_eq!((file.names.clone(), file.rows), (Some(("a".into(), "b".into())), 2));
+        assert!((DAY + 5..=DAY + 6).contains(&file.range.end_ms) && file.range.start_ms == DAY + 2);
+        assert_eq!(table.floodmarks(["j"]).unwrap(), BTreeMap::from([("j".into(), 0)]));
+    };
+    let reopen = || Table::open(&RECORDS, location(&folder)).unwrap().expect("it is there");
+    check(&table);
+    check(&reopen());
+    table.checkpoint().unwrap();
+    check(&reopen());
+    let error = Table::open(&METRICS, location(&folder)).unwrap_err().to_string();
+    assert!(error.contains("it has no column \"name\""), "{error}");
+    assert_eq!(table.expire(DAY + tables::DAY_MS).unwrap(), 1);
+    let swept = Sweeper::default().sweep(&table, 0, 0).unwrap();
+    assert_eq!((swept.files, swept.waiting), (1, 0));
 }
