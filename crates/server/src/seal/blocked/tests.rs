@@ -274,3 +274,43 @@ async fn a_broken_table_and_lost_floodmarks_close_one_tenant_alone() {
     check(&node, "a", 3 * 50, &a).await;
     stop(node).await;
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn hanging_table_of_a_closed_tenant_delays_nobody() {
+    let dir = tempfile::tempdir().unwrap();
+    let node = node_with(dir.path(), |_| ()).await;
+    let (base_ms, mut a, mut b) = (SystemClock.now_ms() - 60_000, Content::new(), Content::new());
+    for round in 0..2 {
+        a.extend(write_of(&node, &tenant("a"), base_ms + round).await);
+        b.extend(write_of(&node, &tenant("b"), base_ms + round).await);
+        if round == 0 {
+            flush(&node).await.unwrap();
+        }
+    }
+    stop(node).await;
+    let broken = Broken::new(dir.path(), "a");
+    std::fs::remove_file(dir.path().join("floodmarks.json")).unwrap();
+    let clock = Arc::new(Ahead::default());
+    let node = Node::start(small_settings(dir.path()), Arc::clone(&clock) as _).unwrap();
+    wait_for_replay(&node).await;
+    // its table is asked again soon, and does not answer
+    let (hangs, hanging) = sync_channel::<()>(1);
+    let (go_on, goes_on) = sync_channel::<()>(0);
+    let hook = move || {
+        clock.0.store(15_000, Ordering::Relaxed);
+        hangs.send(()).unwrap();
+        let _ = goes_on.recv(); // until the other end is dropped
+    };
+    *node.shared().lake.faults.hook.lock() = Some(("asked", Box::new(hook)));
+    tokio::task::spawn_blocking(move || hanging.recv().unwrap()).await.unwrap();
+    b.extend(write_of(&node, &tenant("b"), base_ms + 2).await);
+    assert_eq!(ask(&node).await.unwrap().blocked, 1);
+    check(&node, "b", 2 * 50, &b).await;
+    refused(&node, "a").await;
+    drop(go_on);
+    broken.mend();
+    wait_until_open(&node, "a").await;
+    flush(&node).await.unwrap();
+    check(&node, "a", 2 * 50, &a).await;
+    stop(node).await;
+}

@@ -1,14 +1,20 @@
 //! Commands for blocked and closed tenants: relocation of their samples, replay of the journal for them.
 
 use super::Sealer;
+use super::commit::PATIENCE;
 use crate::partition::{Late, LateTurn, Owners, Relocated};
-use crate::seal::Own;
 use crate::seal::error::SealError;
+use crate::seal::fault;
 use crate::seal::machine::io::{Event, Moved};
+use crate::seal::workers::{Batch, Job};
 use head::TenantHead;
 use model::TenantId;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
+use tables::delta::Floodmark;
+
+/// Floodmarks of one journal; `None` in tables that have nothing of it.
+type Floodmarks = BTreeMap<TenantId, Result<Option<Floodmark>, SealError>>;
 
 impl<O: Owners> Sealer<O> {
     pub(super) fn relocate(
@@ -16,7 +22,7 @@ impl<O: Owners> Sealer<O> {
         partition: usize,
         movable: &BTreeSet<TenantId>,
     ) -> Result<Event, SealError> {
-        let Some(tenants) = self.retaining(partition, movable) else { return Ok(Event::Relocated(None)) };
+        let Some(tenants) = self.retaining(partition, movable)? else { return Ok(Event::Relocated(None)) };
         // without an answer the extent of the frozen samples is unknown, and nothing of them may be committed
         let Relocated { upto, from } =
             self.owners.relocate(partition, &tenants).ok_or(SealError::Stopping)?;
@@ -33,55 +39,69 @@ impl<O: Owners> Sealer<O> {
 
     /// The tenants that retain the journal; `None` if there are none, or if one of them cannot be relocated: a commit of it
     /// is in doubt or still under way, or it is closed.
-    fn retaining(&self, partition: usize, movable: &BTreeSet<TenantId>) -> Option<BTreeSet<TenantId>> {
+    fn retaining(
+        &mut self,
+        partition: usize,
+        movable: &BTreeSet<TenantId>,
+    ) -> Result<Option<BTreeSet<TenantId>>, SealError> {
         let mark = self.node.lake.mark(partition);
-        let retaining = mark.tenants.iter().filter(|(_, own)| own.upto < mark.upto);
-        let movable = |(name, own): (&String, &Own)| {
-            let tenant = TenantId::parse(name).ok()?;
-            let is_movable = movable.contains(&tenant)
-                && !self.workers.is_busy(&tenant)
-                && self.is_settled(partition, &tenant, own);
-            is_movable.then_some(tenant)
-        };
-        let tenants = retaining.map(movable).collect::<Option<BTreeSet<_>>>();
-        tenants.filter(|tenants| !tenants.is_empty())
+        let (mut retaining, mut in_doubt) = (BTreeSet::new(), BTreeMap::new());
+        for (name, own) in mark.tenants.iter().filter(|(_, own)| own.upto < mark.upto) {
+            let tenant = TenantId::parse(name).ok();
+            let is_movable = |t: &TenantId| movable.contains(t) && !self.workers.is_busy(t);
+            let Some(tenant) = tenant.filter(is_movable) else { return Ok(None) };
+            if own.is_open() {
+                in_doubt.insert(tenant.clone(), own.source.clone());
+            }
+            retaining.insert(tenant);
+        }
+        for (tenant, floodmark) in self.ask_tables(&in_doubt)? {
+            let end = floodmark.map(|floodmark| floodmark.map_or(0, |floodmark| floodmark.end()));
+            if end.is_err() || end.is_ok_and(|end| end > mark.of(&tenant).upto) {
+                return Ok(None);
+            }
+        }
+        self.node.lake.change_marks(|(number, mark)| {
+            for tenant in in_doubt.keys().filter(|_| number == partition) {
+                if let Some(own) = mark.tenants.get_mut(tenant.as_str()) {
+                    (own.attempt, own.passes) = (None, None);
+                }
+            }
+        })?;
+        Ok(Some(retaining).filter(|retaining| !retaining.is_empty()))
     }
 
-    /// True if no commit of the tenant is in doubt. Asks its table if one was begun.
-    fn is_settled(&self, partition: usize, tenant: &TenantId, own: &Own) -> bool {
-        let lake = &self.node.lake;
-        if own.attempt.max(own.passes).is_none() {
-            return true;
+    /// Reads tables' floodmarks of a journal by its name in each table, and fences the tables.
+    fn ask_tables(&mut self, sources: &BTreeMap<TenantId, String>) -> Result<Floodmarks, SealError> {
+        let Self { node, workers, stopping, .. } = self;
+        let job = |tenant: &TenantId| -> Job<Result<Option<Floodmark>, SealError>> {
+            let (node, tenant, source) = (Arc::clone(node), tenant.clone(), sources[tenant].clone());
+            Box::new(move || {
+                fault::point("asked", &node.lake.faults)?;
+                Ok(node.lake.settled_floodmark(&tenant, &source)?)
+            })
+        };
+        let mut batch = Batch::new(sources.keys().cloned(), PATIENCE);
+        let mut floodmarks = Floodmarks::new();
+        while let Some((tenant, done)) = batch.next(workers, stopping, job)? {
+            floodmarks.insert(tenant, done.unwrap_or_else(|late| Err(late.into())));
         }
-        let floodmark = lake.settled_floodmark(tenant, &own.source);
-        if !floodmark.is_ok_and(|floodmark| floodmark.is_none_or(|floodmark| floodmark.end() <= own.upto)) {
-            return false;
-        }
-        let settled = lake.change_marks(|(number, mark)| {
-            if number == partition
-                && let Some(own) = mark.tenants.get_mut(tenant.as_str())
-            {
-                (own.attempt, own.passes) = (None, None);
-            }
-        });
-        settled.is_ok()
+        Ok(floodmarks)
     }
 
     /// Asks closed tenants' tables, until some of a partition have answered.
-    pub(super) fn ask_closed(&mut self) -> Event {
+    pub(super) fn ask_closed(&mut self) -> Result<Event, SealError> {
         let node = Arc::clone(&self.node);
         for partition in 0..node.partitions().len() {
             let mark = node.lake.mark(partition);
+            let closed = node.lake.closed.of(partition).into_iter();
+            let sources = closed.map(|tenant| (tenant.clone(), mark.look(&tenant).0.to_owned())).collect();
             let mut answered = BTreeMap::new();
-            for tenant in node.lake.closed.of(partition) {
-                if self.is_stopping() {
-                    return Event::Failed(SealError::Stopping);
-                }
-                let (source, upto, _) = mark.look(&tenant);
-                match node.lake.settled_floodmark(&tenant, source) {
+            for (tenant, floodmark) in self.ask_tables(&sources)? {
+                match floodmark {
                     Ok(floodmark) => {
                         let mut floodmark = floodmark.unwrap_or_default();
-                        floodmark.upto = floodmark.upto.max(upto);
+                        floodmark.upto = floodmark.upto.max(mark.look(&tenant).1);
                         answered.insert(tenant, Arc::new(floodmark));
                     }
                     Err(error) => {
@@ -96,14 +116,14 @@ impl<O: Owners> Sealer<O> {
             match Late::begin(partition, answered, &node.lake.flush, &mut self.owners) {
                 Ok(late) => {
                     self.late = Some(late);
-                    return Event::Asked { is_replaying: true };
+                    return Ok(Event::Asked { is_replaying: true });
                 }
                 Err(error) => {
                     tracing::debug!(partition, %error, "cannot read the journal for closed tenants")
                 }
             }
         }
-        Event::Asked { is_replaying: false }
+        Ok(Event::Asked { is_replaying: false })
     }
 
     pub(super) fn replay_closed(&mut self) -> Event {
