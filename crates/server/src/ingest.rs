@@ -26,11 +26,7 @@ use protocol::Decoder;
 pub(crate) use route::{Answer, Prepared};
 use std::sync::Arc;
 use std::sync::mpsc::TrySendError;
-use std::time::{Duration, Instant};
-
-/// How long a request waits for replay to end before it is told to come back.
-const REPLAY_WAIT: Duration = Duration::from_secs(5);
-const REPLAY_POLL: Duration = Duration::from_millis(10);
+use std::time::Instant;
 
 /// A request that was refused, wholly or in part, and may or may not be sent again as [`Refusal::kind`] says.
 /// Repeating it neither loses nor doubles what is stored already.
@@ -56,7 +52,7 @@ pub(crate) async fn admit(node: &Node, principal: &Principal) -> Result<(), Refu
     if !principal.rights.write {
         return Err(Refusal::forbidden(format!("no right to write to tenant {}", principal.tenant)));
     }
-    wait_for_replay(node).await;
+    node.wait_for_replay().await;
     check_state(node, &principal.tenant)
 }
 
@@ -134,25 +130,15 @@ fn repeat(outcome: &Outcome) -> String {
     format!("{}retry the request: samples that are stored already are not duplicated", outcome.report())
 }
 
-/// A replay is short: who comes in the middle of it waits here, inside the bounds on what is in flight,
-/// rather than being sent away for whole seconds.
-pub(crate) async fn wait_for_replay(node: &Node) {
-    let began = Instant::now();
-    while !node.is_ready() && !node.is_stopping() && began.elapsed() < REPLAY_WAIT {
-        tokio::time::sleep(REPLAY_POLL).await;
-    }
-}
-
 pub(crate) fn check_state(node: &Node, tenant: &TenantId) -> Result<(), Refusal> {
     if node.is_stopping() {
         return Err(Refusal::stopping());
     }
     if !node.is_ready() {
-        return Err(node.shared().replaying());
+        return Err(node.shared().partitions.replaying());
     }
     node.shared().lake.closed.check(tenant)?;
-    let (used, limit) = (node.shared().head_bytes(), node.budget().head_bytes);
-    node.shared().head_peaks(used);
+    let (used, limit) = (node.shared().heads.noted_bytes(), node.budget().head_bytes);
     if used >= limit {
         let message = format!(
             "the head is full: it holds {} MiB of {} MiB; it grows with --memory",
@@ -162,7 +148,7 @@ pub(crate) fn check_state(node: &Node, tenant: &TenantId) -> Result<(), Refusal>
         return Err(Refusal::busy("head_full", message));
     }
     if let Some(percent) = node.shared().lake.blocked.head_percent(tenant)
-        && node.shared().is_filled_to(percent)
+        && node.shared().heads.is_filled_to(percent)
     {
         let message = format!(
             "samples of tenant {tenant} cannot leave memory, which is {percent} % full, since its table cannot be written; \
@@ -194,7 +180,7 @@ fn check_tenant(node: &Node, tenant: &TenantId) -> Result<(), Refusal> {
         return Ok(());
     }
     shared.headroom.check()?;
-    shared.room_for_series().map_err(|error| Refusal::busy("head_full", error.to_string()))?;
+    shared.heads.room_for_series().map_err(|error| Refusal::busy("head_full", error.to_string()))?;
     if is_known(tenant) || shared.new_tenants.lock().admit(tenant, shared.clock.instant()) {
         return Ok(());
     }

@@ -2,6 +2,7 @@
 
 pub(crate) mod budget;
 pub(crate) mod gate;
+pub(crate) mod head_memory;
 pub(crate) mod head_watermarks;
 pub(crate) mod headroom;
 pub(crate) mod new_tenants;

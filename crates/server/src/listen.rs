@@ -6,6 +6,7 @@ mod connections;
 pub(crate) mod patience;
 mod stall;
 
+use crate::limits::budget::CONNECTION_BYTES;
 use crate::settings::Settings;
 use axum::Router;
 use axum::body::{Body, Bytes};
@@ -43,9 +44,7 @@ const STALL_TIMEOUT: Duration = Duration::from_secs(30);
 /// who never finish a head take more than the whole budget.
 const CONNECTION_BUFFER_BYTES: usize = 64 << 10;
 
-/// What a connection holds at the most beside what accounts pay for: its buffer, and its task. Measured: 128 with heads that
-/// do not end held 70 KiB each.
-pub(crate) const CONNECTION_BYTES: usize = CONNECTION_BUFFER_BYTES + (8 << 10);
+const _: () = assert!(CONNECTION_BUFFER_BYTES < CONNECTION_BYTES);
 
 /// After an accept that failed (out of file descriptors, mostly).
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);

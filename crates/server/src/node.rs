@@ -1,26 +1,24 @@
-//! A node: an open data directory, its owners, its memory, its counters.
+//! Assembles a node: an open data directory, its owners, its memory, its counters.
 
 use crate::datadir::{DataDir, DataDirError};
 use crate::limits::budget::Budget;
-use crate::limits::head_watermarks;
+use crate::limits::head_memory::HeadMemory;
 use crate::limits::headroom::Headroom;
 use crate::limits::new_tenants::NewTenants;
-use crate::limits::pacer::Traffic;
-use crate::limits::shortage::Shortage;
+use crate::partition::shared::Partitions;
 use crate::partition::{Command, Commands, Owner, PartitionShared, QUEUE_MAX};
-use crate::refusal::Refusal;
 use crate::seal::sealer::{Message, QUEUE_MAX as SEALER_QUEUE_MAX, Sealer};
 use crate::seal::workers::Workers;
 use crate::seal::{Lake, LakeError};
 use crate::settings::Settings;
+use crate::shared::Shared;
 use crate::telemetry::{WriteMetrics, register_gauges};
+use crate::threads::run_or_abort;
 use crate::upkeep::{self, Upkeep};
 use crate::wallclock::WallClock;
-use crate::world::{Pause, World};
+use crate::world::World;
 use journal::{Embedded, JournalError, Offset, Options};
-use model::SeriesError;
-use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
@@ -30,12 +28,13 @@ use stdx::clock::Clock;
 use stdx::rng::mix;
 use stdx::telemetry::Registry;
 
-/// What [`Shared::steady_s`] begins with: series that replay restores were seen before.
-const STARTED_S: u32 = 1 << 20;
-
 /// How long a stopping node waits for its sealer and upkeep.
 const HELPERS_WAIT: Duration = Duration::from_secs(5);
 const HELPERS_POLL: Duration = Duration::from_millis(5);
+
+/// How long a request waits for replay to end before it is refused.
+const REPLAY_WAIT: Duration = Duration::from_secs(5);
+const REPLAY_POLL: Duration = Duration::from_millis(10);
 
 /// A running node. Cloning gives another handle.
 #[derive(Debug, Clone)]
@@ -54,141 +53,6 @@ struct Inner {
     stopping: Arc<AtomicBool>,
     /// Held for its lock.
     _data_dir: DataDir,
-}
-
-/// What owners and handlers both use.
-#[derive(Debug)]
-pub(crate) struct Shared {
-    pub(crate) settings: Settings,
-    pub(crate) seed: u64,
-    pub(crate) clock: Arc<dyn Clock>,
-    started: Instant,
-    pub(crate) pause: Arc<dyn Pause>,
-    /// Whether what it says can be believed.
-    pub(crate) wall: WallClock,
-    pub(crate) metrics: WriteMetrics,
-    /// Write requests, from their first byte to their answer.
-    pub(crate) inflight: Account,
-    /// Decoders that wait for the next request.
-    pub(crate) decoders: Account,
-    /// Forms that ask, and answers until they are sent.
-    pub(crate) answers: Account,
-    /// What replay holds beside the heads. No query runs before it is done, so it has all of their memory.
-    pub(crate) replay: Account,
-    /// Of all that the process may hold.
-    pub(crate) headroom: Headroom,
-    pub(crate) lake: Lake,
-    pub(crate) traffic: Traffic,
-    /// Of memory for new series.
-    pub(crate) head_shortage: parking_lot::Mutex<Shortage>,
-    pub(crate) new_tenants: parking_lot::Mutex<NewTenants>,
-    /// The most that the heads ever held, as far as anybody looked.
-    head_peak_bytes: AtomicU64,
-    partitions: Vec<Arc<PartitionShared>>,
-}
-
-impl Shared {
-    pub(crate) fn partitions(&self) -> &[Arc<PartitionShared>] {
-        &self.partitions
-    }
-
-    /// Replay is done in all partitions.
-    pub(crate) fn is_ready(&self) -> bool {
-        self.partitions.iter().all(|p| p.ready.load(Ordering::Acquire))
-    }
-
-    /// What all partitions hold can be frozen: each is ready, or its replay is past everything that tables may have.
-    pub(crate) fn can_freeze(&self) -> bool {
-        self.partitions.iter().all(|p| p.can_freeze.load(Ordering::Acquire))
-    }
-
-    /// The refusal until replay is done; it names partitions that wait or stay closed, and why.
-    pub(crate) fn replaying(&self) -> Refusal {
-        let mut message = "the journal is being replayed".to_owned();
-        for (number, partition) in self.partitions.iter().enumerate() {
-            let trouble = partition.trouble.lock();
-            if !trouble.is_empty() {
-                message += &format!("; partition {number}: {trouble}");
-            }
-        }
-        Refusal::busy("replaying", message)
-    }
-
-    /// Bytes that all partitions' heads hold.
-    pub(crate) fn head_bytes(&self) -> u64 {
-        self.partitions.iter().map(|p| p.head_bytes.load(Ordering::Relaxed)).sum()
-    }
-
-    /// Somebody saw that the heads hold so much.
-    pub(crate) fn head_peaks(&self, bytes: u64) {
-        if bytes > self.head_peak_bytes.load(Ordering::Relaxed) {
-            self.head_peak_bytes.fetch_max(bytes, Ordering::Relaxed);
-        }
-    }
-
-    /// The most that all partitions' heads ever held.
-    pub(crate) fn head_peak_bytes(&self) -> u64 {
-        self.head_peaks(self.head_bytes());
-        self.head_peak_bytes.load(Ordering::Relaxed)
-    }
-
-    /// The heads hold so many percent of what they may: see [`head_watermarks`].
-    pub(crate) fn is_filled_to(&self, percent: u64) -> bool {
-        self.head_bytes() >= self.settings.budget.head_bytes / 100 * percent
-    }
-
-    /// What one partition's exemplars may hold: a fifth as much where the head needs the memory for series and samples.
-    pub(crate) fn exemplar_limit_bytes(&self) -> usize {
-        let share = self.settings.budget.exemplars_bytes() as usize / self.partitions.len();
-        if self.is_filled_to(head_watermarks::EVICT_ALL) { share / 5 } else { share }
-    }
-
-    /// What one partition's metadata may hold.
-    pub(crate) fn metadata_limit_bytes(&self) -> usize {
-        self.settings.budget.metadata_bytes() as usize / self.partitions.len()
-    }
-
-    /// Whether there is room for new series, and who asks for the first time. Known series may still flow where
-    /// there is none.
-    pub(crate) fn room_for_series(&self) -> Result<(), SeriesError> {
-        if !self.is_filled_to(head_watermarks::NO_NEW_SERIES) {
-            return self.headroom.check_for_series();
-        }
-        let used = self.head_bytes();
-        let limit = self.settings.budget.head_bytes / 100 * head_watermarks::NO_NEW_SERIES;
-        Err(SeriesError::NoRoom { used_mib: used >> 20, limit_mib: limit >> 20 })
-    }
-
-    /// When the oldest sample came that is in no round of sealing yet, in milliseconds since the Unix epoch.
-    pub(crate) fn unsealed_since_ms(&self) -> Option<i64> {
-        let since = self.partitions().iter().map(|p| p.unsealed_since_ms.load(Ordering::Relaxed));
-        since.filter(|ms| *ms != 0).min()
-    }
-
-    /// Age of the oldest sample that is in no table yet, in milliseconds; 0 where there is none.
-    pub(crate) fn floodmark_lag_ms(&self) -> i64 {
-        let in_rounds = self.lake.in_rounds_since_ms.load(Ordering::Relaxed);
-        match self.unsealed_since_ms().unwrap_or(i64::MAX).min(in_rounds) {
-            i64::MAX => 0,
-            since_ms => self.clock.now_ms().saturating_sub(since_ms).max(0),
-        }
-    }
-
-    /// Seconds of the steady clock, by which series count as idle: the wall clock may be set.
-    pub(crate) fn steady_s(&self) -> u32 {
-        let since = self.clock.instant().saturating_duration_since(self.started);
-        u32::try_from(since.as_secs()).map_or(u32::MAX, |s| s.saturating_add(STARTED_S))
-    }
-}
-
-/// Runs a thread that the node cannot do without: a partition without its owner can neither write nor be trusted, and
-/// without the sealer or the upkeep memory and disk fill up unnoticed. After a panic it aborts the process; the journal
-/// has everything for the next start.
-pub(crate) fn run_or_abort(thread: &str, run: impl FnOnce()) {
-    if catch_unwind(AssertUnwindSafe(run)).is_err() {
-        tracing::error!(thread, "BUG: a thread panicked; aborting, the journal will be replayed");
-        std::process::abort();
-    }
 }
 
 /// A node whose parts do not run yet.
@@ -260,7 +124,7 @@ impl Node {
         let disk = Arc::clone(&world.disk);
         let data_dir = DataDir::open(disk, &settings.data_dir, settings.partitions, world.chance.fresh())?;
         let (seed, count) = (data_dir.identity.seed, data_dir.identity.partitions);
-        let partitions: Vec<_> = (0..count).map(|_| Arc::new(PartitionShared::new(seed))).collect();
+        let partitions = Arc::new(Partitions::new(count, seed));
         let registry = Registry::new();
         let flush = Account::new("flush", settings.budget.flush_bytes);
         let lake = Lake::open(&settings.lake, &data_dir, &world, flush, &settings.budget, &registry)?;
@@ -276,21 +140,24 @@ impl Node {
             };
             journals.push(Embedded::open(&data_dir.path.join("journal"), number as u32, options)?);
         }
+        let headroom =
+            Arc::new(Headroom::new(world.resident, Arc::clone(&world.clock), settings.budget.total_bytes));
+        let heads = HeadMemory::new(Arc::clone(&partitions), Arc::clone(&headroom), &settings.budget);
         let shared = Arc::new(Shared {
             metrics: WriteMetrics::new(&registry),
             inflight: Account::new("inflight", settings.budget.inflight_bytes),
             decoders: Account::new("decoders", settings.budget.decoders_bytes),
             answers: Account::new("answers", settings.budget.answers_bytes()),
             replay: Account::new("replay", settings.budget.query_bytes),
-            headroom: Headroom::new(world.resident, Arc::clone(&world.clock), settings.budget.total_bytes),
+            headroom,
+            heads: Arc::new(heads),
             lake,
-            traffic: Traffic::default(),
+            traffic: Arc::default(),
             head_shortage: parking_lot::Mutex::default(),
             new_tenants: parking_lot::Mutex::new(NewTenants::new(
                 settings.tenant_burst,
                 settings.tenants_per_minute,
             )),
-            head_peak_bytes: AtomicU64::new(0),
             partitions,
             wall: WallClock::open(
                 &*world.clock,
@@ -333,7 +200,16 @@ impl Node {
 
     /// Replay is done in all partitions, and the node is not stopping.
     pub fn is_ready(&self) -> bool {
-        !self.is_stopping() && self.0.shared.is_ready()
+        !self.is_stopping() && self.0.shared.partitions.is_ready()
+    }
+
+    /// Waits for the end of a replay, for a while. A replay is short: a request that arrives meanwhile waits, within the
+    /// bounds on what is in flight, rather than being refused for whole seconds.
+    pub(crate) async fn wait_for_replay(&self) {
+        let began = Instant::now();
+        while !self.is_ready() && !self.is_stopping() && began.elapsed() < REPLAY_WAIT {
+            tokio::time::sleep(REPLAY_POLL).await;
+        }
     }
 
     /// [`Node::stop`] was called.

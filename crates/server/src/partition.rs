@@ -19,31 +19,31 @@ mod outage;
 mod relocate;
 mod replay;
 mod seal;
+pub(crate) mod shared;
 mod slicing;
 #[cfg(test)]
 mod tests;
 mod time_share;
 
 use crate::ingest::submission::Submission;
-use crate::node::Shared;
 use crate::refusal::Refusal;
+use crate::shared::Shared;
 use dictionary::Dictionary;
 use evict::Evicting;
 use extras::Incoming;
 pub(crate) use handles::Owners;
-use head::Partition;
 use journal::{Journal, JournalError, Offset, RecordEncoder};
 use outage::Outage;
-use parking_lot::{Mutex, RwLock};
 use relocate::Relocating;
 pub(crate) use relocate::{Relocate, Relocated};
 pub(crate) use replay::late::{Late, LateBatch, LateTurn};
 use seal::Sealing;
 pub(crate) use seal::{Freeze, Frozen, Safe, Sealed};
+pub(crate) use shared::PartitionShared;
 use slicing::Slicing;
 use std::collections::VecDeque;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
+use std::sync::atomic::Ordering;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender};
 use std::time::{Duration, Instant};
 
@@ -64,51 +64,6 @@ const CREATE_SHARE: usize = 32;
 /// times as long as the slice took: the processor belongs to the known ones first.
 const KNOWN_LATELY: Duration = Duration::from_millis(200);
 const CREATE_PAUSE_FACTOR: u32 = 12;
-
-/// What everybody may see of a partition.
-#[derive(Debug)]
-pub(crate) struct PartitionShared {
-    /// Written by the owner alone.
-    pub(crate) head: RwLock<Partition>,
-    /// Replay is done.
-    pub(crate) ready: AtomicBool,
-    /// The owner handles [`Command::Freeze`].
-    pub(crate) can_freeze: AtomicBool,
-    /// Why replay waits, or why the partition stays closed; empty where neither is so.
-    pub(crate) trouble: Mutex<String>,
-    /// Bytes that this partition's head holds.
-    pub(crate) head_bytes: AtomicU64,
-    pub(crate) journal_bytes: AtomicU64,
-    pub(crate) journal_segments: AtomicU64,
-    /// Submissions that wait for series to be created.
-    pub(crate) creating: AtomicU64,
-    /// Bytes in the journal that are not sealed.
-    pub(crate) unsealed_bytes: AtomicU64,
-    /// When the oldest sample came that is not sealed, by the clock; 0 where there is none.
-    pub(crate) unsealed_since_ms: AtomicI64,
-}
-
-impl PartitionShared {
-    pub(crate) fn new(seed: u64) -> Self {
-        Self {
-            head: RwLock::new(Partition::new(seed)),
-            ready: AtomicBool::new(false),
-            can_freeze: AtomicBool::new(false),
-            trouble: Mutex::default(),
-            head_bytes: AtomicU64::new(0),
-            journal_bytes: AtomicU64::new(0),
-            journal_segments: AtomicU64::new(0),
-            creating: AtomicU64::new(0),
-            unsealed_bytes: AtomicU64::new(0),
-            unsealed_since_ms: AtomicI64::new(0),
-        }
-    }
-
-    /// The head holds so many bytes more, or less.
-    fn grew(&self, bytes: isize) {
-        self.head_bytes.fetch_add(bytes as u64, Ordering::Relaxed); // wraps where it shrank
-    }
-}
 
 /// What an owner can be told.
 #[derive(Debug)]
@@ -337,7 +292,7 @@ impl Owner {
         while left > 0
             && let Some(mut submission) = self.creating.pop_front()
         {
-            match self.node.room_for_series() {
+            match self.node.heads.room_for_series() {
                 Ok(()) => left -= self.create_some(&mut submission, left.min(CREATE_SHARE)),
                 // its known series go on
                 Err(error) => submission.refuse_new(&error),

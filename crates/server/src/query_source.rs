@@ -9,7 +9,7 @@ mod union;
 
 pub(crate) use union::{LeftOut, Source, list, tables_select};
 
-use crate::partition::PartitionShared;
+use crate::partition::shared::PartitionShared;
 use crate::seal::pins::Pin;
 use head::{Filter, FilterKind, Selection, TenantHead};
 use model::{ErrorKind, LabelsRef, Samples, SeriesRef, TenantId, TimeRange};

@@ -14,11 +14,11 @@ mod rollups;
 #[cfg(test)]
 mod tests;
 
-use crate::node::Shared;
 use crate::refusal::Refusal;
 use crate::seal::Lake;
 use crate::seal::telemetry::LakeMetrics;
 use crate::seal::tenants::Kind;
+use crate::shared::Shared;
 use model::TenantId;
 use pace::Pace;
 use rollups::RolledDays;

@@ -9,7 +9,7 @@ use axum::extract::State;
 
 /// Seals and commits everything that was accepted before; answers what that was.
 pub(crate) async fn flush(State(app): State<App>) -> Result<Json, ApiError> {
-    crate::ingest::wait_for_replay(&app.node).await;
+    app.node.wait_for_replay().await;
     let Flushed { tables, commits, files, rows, samples, bytes, .. } = seal(&app.node).await?;
     Ok(counts(&[
         ("tables", tables),

@@ -3,7 +3,7 @@
 //! Reading paths answer in Prometheus' JSON; writing paths in plain text, as Prometheus' receiver does.
 
 use super::HttpMetrics;
-use super::json::Json;
+use super::json::{AnswerSize, Json};
 use crate::refusal::Refusal;
 use axum::body::Body;
 use axum::extract::State;
@@ -44,18 +44,6 @@ impl ApiError {
         Self { status, kind: "bad_data", reason, message }
     }
 
-    /// An answer for which there is no memory: not now, or never.
-    pub(crate) fn answer_size(refusal: Refusal) -> Self {
-        match refusal.kind {
-            ErrorKind::TooLarge => {
-                let message =
-                    format!("the answer is too large: {refusal}; ask for less with matchers or limit");
-                Self::new(StatusCode::UNPROCESSABLE_ENTITY, "execution", message)
-            }
-            _ => refusal.into(),
-        }
-    }
-
     /// A parameter that cannot be used, in Prometheus' words.
     pub(crate) fn bad_param(name: &str, why: impl std::fmt::Display) -> Self {
         Self::bad_data(format!("invalid parameter {name:?}: {why}"))
@@ -81,6 +69,19 @@ impl From<QueryError> for ApiError {
             QueryErrorKind::Internal => (StatusCode::INTERNAL_SERVER_ERROR, "internal"),
         };
         Self::new(status, kind, error.to_string())
+    }
+}
+
+impl From<AnswerSize> for ApiError {
+    fn from(AnswerSize(refusal): AnswerSize) -> Self {
+        match refusal.kind {
+            ErrorKind::TooLarge => {
+                let message =
+                    format!("the answer is too large: {refusal}; ask for less with matchers or limit");
+                Self::new(StatusCode::UNPROCESSABLE_ENTITY, "execution", message)
+            }
+            _ => refusal.into(),
+        }
     }
 }
 

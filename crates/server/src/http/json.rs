@@ -1,6 +1,5 @@
 //! Prometheus' JSON, written straight into bytes: answers are long lists of numbers.
 
-use super::error::ApiError;
 use crate::refusal::{Refusal, grow};
 use axum::body::Body;
 use axum::http::{HeaderValue, header};
@@ -22,6 +21,10 @@ pub(crate) struct Json {
 /// The least that an answer's memory grows by.
 const GROW_BYTES_MIN: usize = 4 << 10;
 
+/// There is no memory for an answer: not now, or never.
+#[derive(Debug)]
+pub(crate) struct AnswerSize(pub(crate) Refusal);
+
 impl Json {
     /// For an answer of fixed size.
     pub(crate) fn new() -> Self {
@@ -35,9 +38,9 @@ impl Json {
     }
 
     /// The answer, if all of it could be written.
-    pub(crate) fn finish(self) -> Result<Self, ApiError> {
+    pub(crate) fn finish(self) -> Result<Self, AnswerSize> {
         match self.refused {
-            Some(refusal) => Err(ApiError::answer_size(refusal)),
+            Some(refusal) => Err(AnswerSize(refusal)),
             None => Ok(self),
         }
     }

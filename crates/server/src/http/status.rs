@@ -17,7 +17,7 @@ pub(crate) async fn ready(State(app): State<App>) -> Response {
     match (app.node.is_ready(), app.node.is_stopping()) {
         (true, _) => "Floodmark is ready.\n".into_response(),
         (_, true) => WriteError(Refusal::stopping()).into_response(),
-        _ => WriteError(app.node.shared().replaying()).into_response(),
+        _ => WriteError(app.node.shared().partitions.replaying()).into_response(),
     }
 }
 

@@ -5,7 +5,7 @@
 
 use crate::ingest::submission::{NewSeries, Outcome, Submission};
 use crate::node::Node;
-use crate::partition::PartitionShared;
+use crate::partition::shared::PartitionShared;
 use crate::refusal::Refusal;
 use crate::wallclock::{Doubt, EARLIEST_MS};
 use model::{Batch, Exemplar, LabelsBuilder, Principal, SeriesError, SeriesKey, SeriesRef, TenantId, caps};

@@ -254,7 +254,7 @@ async fn samples_that_are_too_old_are_left_out_for_good() {
     let clock = Arc::new(ManualClock::at(SystemClock.now_ms()));
     let settings = Settings { past_ms: 20 * 86_400_000, ..small_settings(dir.path()) };
     let node = Node::start(settings, Arc::clone(&clock) as Arc<dyn Clock>).unwrap();
-    wait_for_replay(&node).await;
+    node.wait_for_replay().await;
     let labels = Labels::from_pairs(&[("__name__", "days")]);
     let timestamps: Vec<_> = (0..30).rev().map(|day| clock.now_ms() - day * 86_400_000).collect();
     let mut encoder = V1Encoder::new();

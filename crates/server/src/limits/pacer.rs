@@ -5,10 +5,12 @@
 //! wakes one thread after the other. So such a thread steps aside by itself, and only between two locks: nobody ever
 //! waits for a lock whose holder waits for a processor.
 
-use crate::limits::head_watermarks;
-use crate::node::Shared;
+use super::head_memory::HeadMemory;
+use super::head_watermarks;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
+use stdx::clock::Clock;
 
 /// How long it is worked before it is looked who else wants the processor.
 const TURN: Duration = Duration::from_micros(50);
@@ -53,9 +55,18 @@ impl Drop for Passing<'_> {
     }
 }
 
-/// How a thread with work that can wait behaves.
+/// Paces the background work of one thread.
 #[derive(Debug)]
-pub(crate) struct Courtesy {
+pub(crate) struct Pacer {
+    clock: Arc<dyn Clock>,
+    traffic: Arc<Traffic>,
+    heads: Arc<HeadMemory>,
+    balance: Balance,
+}
+
+/// For how long a thread may wait, by what it worked.
+#[derive(Debug)]
+struct Balance {
     /// When the turn began, and what the thread had used of processors by then.
     since: Instant,
     used: Duration,
@@ -64,43 +75,51 @@ pub(crate) struct Courtesy {
     patience: i64,
 }
 
-impl Courtesy {
-    /// Of a thread that is about to work.
-    pub(crate) fn new(node: &Shared) -> Self {
-        Self { since: node.clock.instant(), used: processor_time(), patience: 0 }
+impl Pacer {
+    /// For a thread that is about to work.
+    pub(crate) fn new(clock: Arc<dyn Clock>, traffic: Arc<Traffic>, heads: Arc<HeadMemory>) -> Self {
+        let balance = Balance { since: clock.instant(), used: processor_time(), patience: 0 };
+        Self { clock, traffic, heads, balance }
     }
 
     /// Lets others pass, where some time was worked. To be called often, by one thread, and where no lock is held.
-    pub(crate) fn let_pass(&mut self, node: &Shared) {
-        let now = node.clock.instant();
-        let passed = now.saturating_duration_since(self.since);
+    pub(crate) fn let_pass(&mut self) {
+        let now = self.clock.instant();
+        let passed = now.saturating_duration_since(self.balance.since);
         if passed < TURN {
             return;
         }
         let used = processor_time();
-        self.account(passed, used.saturating_sub(self.used));
-        if self.patience > 0 && !is_urgent(node) {
+        self.balance.account(passed, used.saturating_sub(self.balance.used));
+        if self.balance.patience > 0 && !self.is_urgent() {
             // whoever was woken for this processor need not wait for the end of a slice
             std::thread::yield_now();
-            self.account(node.clock.instant().saturating_duration_since(now), Duration::ZERO);
-            self.wait(node);
+            self.balance.account(self.clock.instant().saturating_duration_since(now), Duration::ZERO);
+            self.wait();
         }
-        (self.since, self.used) = (node.clock.instant(), used);
+        (self.balance.since, self.balance.used) = (self.clock.instant(), used);
     }
 
+    /// Sealing makes room for writes, so it no longer waits for them.
+    fn is_urgent(&self) -> bool {
+        self.heads.is_filled_to(head_watermarks::SEAL)
+    }
+
+    fn wait(&mut self) {
+        while self.balance.patience > 0 && !self.traffic.is_quiet() && !self.is_urgent() {
+            let before = self.clock.instant();
+            self.clock.sleep(POLL);
+            let slept = self.clock.instant().saturating_duration_since(before);
+            self.balance.account(slept.max(POLL), Duration::ZERO);
+        }
+    }
+}
+
+impl Balance {
     fn account(&mut self, passed: Duration, worked: Duration) {
         let waited = nanos(passed.saturating_sub(worked));
         let patience = self.patience + nanos(worked) * WAIT_FACTOR - waited;
         self.patience = patience.clamp(-nanos(OWED_MAX), nanos(SAVED_MAX));
-    }
-
-    fn wait(&mut self, node: &Shared) {
-        while self.patience > 0 && !node.traffic.is_quiet() && !is_urgent(node) {
-            let before = node.clock.instant();
-            node.clock.sleep(POLL);
-            let slept = node.clock.instant().saturating_duration_since(before);
-            self.account(slept.max(POLL), Duration::ZERO);
-        }
     }
 }
 
@@ -115,11 +134,6 @@ fn processor_time() -> Duration {
     Duration::try_from(time).unwrap_or_default()
 }
 
-/// To seal is what those who write need most.
-fn is_urgent(node: &Shared) -> bool {
-    node.is_filled_to(head_watermarks::SEAL)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -132,30 +146,30 @@ mod tests {
 
     #[test]
     fn waiting_is_earned_by_work() {
-        let mut courtesy = Courtesy { since: Instant::now(), used: Duration::ZERO, patience: 0 };
-        courtesy.account(MS, MS);
-        assert_eq!(courtesy.patience, nanos(MS * 7));
-        courtesy.account(MS * 3, MS / 2);
-        assert_eq!(courtesy.patience, nanos(MS * 7 * 3 / 2 - MS * 5 / 2), "a processor was waited for");
-        courtesy.account(MS * 1000, MS);
-        assert_eq!(courtesy.patience, -nanos(OWED_MAX), "of a long wait a little is made up for");
-        courtesy.account(Duration::MAX, Duration::ZERO);
-        assert_eq!(courtesy.patience, -nanos(OWED_MAX));
-        courtesy.account(MS * 1000, MS * 1000);
-        assert_eq!(courtesy.patience, nanos(SAVED_MAX));
+        let mut balance = Balance { since: Instant::now(), used: Duration::ZERO, patience: 0 };
+        balance.account(MS, MS);
+        assert_eq!(balance.patience, nanos(MS * 7));
+        balance.account(MS * 3, MS / 2);
+        assert_eq!(balance.patience, nanos(MS * 7 * 3 / 2 - MS * 5 / 2), "a processor was waited for");
+        balance.account(MS * 1000, MS);
+        assert_eq!(balance.patience, -nanos(OWED_MAX), "of a long wait a little is made up for");
+        balance.account(Duration::MAX, Duration::ZERO);
+        assert_eq!(balance.patience, -nanos(OWED_MAX));
+        balance.account(MS * 1000, MS * 1000);
+        assert_eq!(balance.patience, nanos(SAVED_MAX));
     }
 
     /// Beside requests that never end, on a machine where whoever steps aside is kept waiting.
     #[test]
     fn an_eighth_of_a_processor_is_left_however_long_a_wait_turns_out_to_be() {
         for delay in [0, 1, 5, 15].map(|ms| MS * ms) {
-            let mut courtesy = Courtesy { since: Instant::now(), used: Duration::ZERO, patience: 0 };
+            let mut balance = Balance { since: Instant::now(), used: Duration::ZERO, patience: 0 };
             let (mut passed, mut worked) = (Duration::ZERO, Duration::ZERO);
             while passed < MS * 10_000 {
-                courtesy.account(TURN, TURN);
+                balance.account(TURN, TURN);
                 (passed, worked) = (passed + TURN, worked + TURN);
-                while courtesy.patience > 0 {
-                    courtesy.account(POLL + delay, Duration::ZERO);
+                while balance.patience > 0 {
+                    balance.account(POLL + delay, Duration::ZERO);
                     passed += POLL + delay;
                 }
             }
@@ -170,14 +184,15 @@ mod tests {
         let clock = Arc::new(ManualClock::at(0));
         let node = Node::start(small_settings(dir.path()), Arc::clone(&clock) as _).unwrap();
         let shared = node.shared();
-        let mut courtesy = Courtesy { patience: nanos(MS), ..Courtesy::new(shared) };
+        let mut pacer = shared.pacer();
+        pacer.balance.patience = nanos(MS);
         assert!(shared.traffic.is_quiet());
-        courtesy.wait(shared);
-        assert_eq!(courtesy.patience, nanos(MS), "nobody came");
+        pacer.wait();
+        assert_eq!(pacer.balance.patience, nanos(MS), "nobody came");
         let passing = shared.traffic.enter();
         assert!(!shared.traffic.is_quiet());
-        courtesy.wait(shared);
-        assert_eq!(courtesy.patience, 0, "all that was saved, and no more");
+        pacer.wait();
+        assert_eq!(pacer.balance.patience, 0, "all that was saved, and no more");
         drop(passing);
         assert!(shared.traffic.is_quiet());
         node.stop();

@@ -123,7 +123,7 @@ impl Owner {
 
     /// What is durable becomes visible, in turns: readers get the lock between two of them.
     fn apply(&self, group: &mut [Submission]) {
-        let (now_s, limit_bytes) = (self.node.steady_s(), self.node.metadata_limit_bytes());
+        let (now_s, limit_bytes) = (self.node.steady_s(), self.node.heads.metadata_limit_bytes());
         let mut stats = AppendStats::default();
         let mut grown = 0;
         let mut partition = self.partition.head.write();

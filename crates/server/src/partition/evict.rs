@@ -60,7 +60,7 @@ impl Owner {
         // need must not keep out the samples that it waits for
         let node = Arc::clone(&self.node);
         let is_open = |tenant: &TenantId| !node.lake.closed.contains(tenant);
-        let is_full = node.is_filled_to(head_watermarks::EVICT_ALL);
+        let is_full = node.heads.is_filled_to(head_watermarks::EVICT_ALL);
         let goes = |tenant: &TenantId| is_full || is_open(tenant);
         let evicted = {
             let Self { partition, dictionary, .. } = self;
@@ -90,7 +90,7 @@ impl Owner {
     /// How long a series may be unseen, in seconds, and whether that is because the head is full of series or tenants.
     fn idle_s(&self) -> (u32, bool) {
         let idle_s = self.node.settings.series_idle_s;
-        let pressed = UNDER_PRESSURE.iter().find(|(percent, _)| self.node.is_filled_to(*percent));
+        let pressed = UNDER_PRESSURE.iter().find(|(percent, _)| self.node.heads.is_filled_to(*percent));
         let pressed = pressed.map(|(_, pressed_s)| *pressed_s);
         // tenants leave with their last series
         let is_crowded = || {

@@ -5,7 +5,7 @@
 use super::Owner;
 use crate::ingest::submission::Submission;
 use crate::limits::head_watermarks;
-use crate::node::Shared;
+use crate::shared::Shared;
 use head::{MetadataRefusal, Partition};
 use std::time::{Duration, Instant};
 
@@ -36,8 +36,8 @@ impl Owner {
         if metadata.is_empty() {
             return;
         }
-        let is_full = self.node.is_filled_to(head_watermarks::NO_NEW_SERIES);
-        let limit_bytes = if is_full { 0 } else { self.node.metadata_limit_bytes() };
+        let is_full = self.node.heads.is_filled_to(head_watermarks::NO_NEW_SERIES);
+        let limit_bytes = if is_full { 0 } else { self.node.heads.metadata_limit_bytes() };
         let mut first = None;
         {
             let partition = self.partition.head.read();
@@ -80,6 +80,6 @@ impl Owner {
 
 /// Drops the oldest exemplars beyond their part of the head.
 pub(super) fn trim_exemplars(node: &Shared, partition: &mut Partition) {
-    let dropped = partition.trim_exemplars(node.exemplar_limit_bytes());
+    let dropped = partition.trim_exemplars(node.heads.exemplar_limit_bytes());
     node.metrics.exemplars_dropped.add(dropped);
 }

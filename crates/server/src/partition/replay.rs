@@ -22,8 +22,8 @@ mod tests;
 
 use super::Owner;
 use super::extras::trim_exemplars;
-use crate::node::Shared;
 use crate::seal::Mark;
+use crate::shared::Shared;
 use buffers::Buffers;
 use head::Partition;
 use journal::record::RECORD_VERSION;
@@ -486,7 +486,7 @@ impl Replay {
                 self.samples += record.refs.len() as u64;
             }
             for metadata in record.metadata.drain(..) {
-                let limit_bytes = node.metadata_limit_bytes();
+                let limit_bytes = node.heads.metadata_limit_bytes();
                 let restored = partition.restore_metadata(&record.tenant, metadata, limit_bytes, self.seen_s);
                 restored.unwrap_or_else(|refusal| node.metrics.refused_metadata.of(refusal).inc());
             }

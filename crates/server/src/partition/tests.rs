@@ -226,8 +226,8 @@ fn exemplars_and_metadata_keep_to_their_parts_of_the_head() {
     let (exemplars, metadata) = (head.exemplar_bytes() as u64, head.metadata_bytes() as u64);
     assert!(exemplars <= budget.exemplars_bytes() && exemplars > budget.exemplars_bytes() / 2, "{exemplars}");
     assert!(metadata <= budget.metadata_bytes() && metadata > budget.metadata_bytes() / 2, "{metadata}");
-    assert!(!node.shared().is_filled_to(12), "{} bytes", node.shared().head_bytes());
-    assert_eq!(node.shared().head_bytes(), head.memory_bytes() as u64);
+    assert!(!node.shared().heads.is_filled_to(12), "{} bytes", node.shared().heads.bytes());
+    assert_eq!(node.shared().heads.bytes(), head.memory_bytes() as u64);
     let kept: usize = head.tenants().map(|(_, head)| head.exemplars().count()).sum();
     assert_eq!(owner.node.metrics.exemplars_dropped.get(), (TENANTS * 2000 - kept) as u64);
     let families: usize = head.tenants().map(|(_, head)| head.metadata().count()).sum();

@@ -7,10 +7,11 @@
 mod rolled;
 
 use super::{Cancelled, HeadSet, Turns, make_room, too_many_samples};
-use crate::node::{Node, Shared};
-use crate::partition::PartitionShared;
+use crate::node::Node;
+use crate::partition::shared::PartitionShared;
 use crate::seal::pins::Pin;
 use crate::settings::Detail;
+use crate::shared::Shared;
 use model::labels::METRIC_NAME;
 use model::sample::overlay;
 use model::{ErrorKind, LabelsRef, Samples, SeriesKey, TenantId, TimeRange};

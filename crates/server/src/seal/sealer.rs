@@ -16,9 +16,9 @@ use super::machine::io::{Command, Event, View};
 use super::machine::{Sealing, Thresholds};
 use super::workers::Workers;
 use crate::limits::head_watermarks;
-use crate::limits::pacer::Courtesy;
-use crate::node::Shared;
+use crate::limits::pacer::Pacer;
 use crate::partition::{Late, Owners};
+use crate::shared::Shared;
 use report::Stopwatch;
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -50,7 +50,7 @@ pub(crate) struct Sealer<O> {
     messages: Receiver<Message>,
     stopping: Arc<AtomicBool>,
     /// Steps aside for requests.
-    courtesy: Courtesy,
+    pacer: Pacer,
     workers: Workers,
     sealing: Sealing,
     /// Flushes to answer.
@@ -80,7 +80,7 @@ impl<O: Owners> Sealer<O> {
         };
         Self {
             sealing: Sealing::new(thresholds, node.clock.instant()),
-            courtesy: Courtesy::new(&node),
+            pacer: node.pacer(),
             node,
             owners,
             messages,
@@ -196,12 +196,12 @@ impl<O: Owners> Sealer<O> {
         View {
             now: clock.instant(),
             now_ms: clock.now_ms(),
-            is_ready: node.is_ready(),
-            can_freeze: node.can_freeze(),
-            unsealed_since_ms: node.unsealed_since_ms(),
+            is_ready: node.partitions.is_ready(),
+            can_freeze: node.partitions.can_freeze(),
+            unsealed_since_ms: node.partitions.unsealed_since_ms(),
             unsealed_bytes: partitions.map(|p| p.unsealed_bytes.load(Ordering::Relaxed)).max().unwrap_or(0),
-            head_bytes: node.head_bytes(),
-            is_filled: node.is_filled_to(head_watermarks::SEAL),
+            head_bytes: node.heads.bytes(),
+            is_filled: node.heads.is_filled_to(head_watermarks::SEAL),
             closed: node.lake.closed.tenants(),
             journal_bytes: node
                 .partitions()

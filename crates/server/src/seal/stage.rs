@@ -5,8 +5,8 @@
 //! beforehand.
 
 use super::error::SealError;
-use crate::node::Shared;
-use crate::partition::PartitionShared;
+use crate::partition::shared::PartitionShared;
+use crate::shared::Shared;
 use head::FrozenOrder;
 use model::{LabelsRef, Samples, SeriesKey, TenantId};
 use std::sync::Arc;

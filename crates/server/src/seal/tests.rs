@@ -58,7 +58,7 @@ pub(crate) async fn node_with(dir: &Path, change: impl FnOnce(&mut Settings)) ->
     let mut settings = small_settings(dir);
     change(&mut settings);
     let node = Node::start(settings, Arc::new(SystemClock)).unwrap();
-    crate::ingest::wait_for_replay(&node).await;
+    node.wait_for_replay().await;
     node
 }
 
@@ -637,7 +637,7 @@ async fn the_lag_grows_while_the_sealer_hangs() {
     let dir = tempfile::tempdir().unwrap();
     let clock = Arc::new(ManualClock::at(SystemClock.now_ms()));
     let node = Node::start(small_settings(dir.path()), Arc::<ManualClock>::clone(&clock)).unwrap();
-    crate::ingest::wait_for_replay(&node).await;
+    node.wait_for_replay().await;
     let mut content = Content::new();
     for place in ["frozen", "attempt_noted"] {
         write(&node, clock.now_ms(), 0, &mut content).await;

@@ -5,7 +5,7 @@
 //! too long is reported as [`Late`] and continues in the background. No other job of its tenant begins before it has ended.
 
 use super::error::SealError;
-use crate::node::run_or_abort;
+use crate::threads::run_or_abort;
 use model::TenantId;
 use parking_lot::Mutex;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};

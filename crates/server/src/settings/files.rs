@@ -2,8 +2,7 @@
 
 use super::SettingsError;
 use super::value::{count_or, wrong};
-use crate::limits::budget::Budget;
-use crate::listen::CONNECTION_BYTES;
+use crate::limits::budget::{Budget, CONNECTION_BYTES};
 
 /// Connections with which a node is still of use.
 const CONNECTIONS_MIN: usize = 16;

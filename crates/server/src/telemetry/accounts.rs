@@ -82,15 +82,15 @@ fn register_head_parts(node: &Node) {
 /// All parts but what is left over.
 fn parts(node: &Node) -> Vec<Part> {
     let (budget, shared) = (node.budget(), node.shared());
-    let (heads, peak) = (Arc::clone(shared), Arc::clone(shared));
+    let (heads, peak) = (Arc::clone(&shared.heads), Arc::clone(&shared.heads));
     let readers = Arc::clone(shared);
     let query = move || readers.answers.used_bytes() + readers.lake.cache.stats().held_bytes;
     vec![
         Part {
             name: "head",
             limit_bytes: budget.head_bytes,
-            used: Arc::new(move || heads.head_bytes()),
-            peak: Arc::new(move || peak.head_peak_bytes()),
+            used: Arc::new(move || heads.bytes()),
+            peak: Arc::new(move || peak.peak_bytes()),
         },
         Part::of(&shared.inflight),
         Part::seen("query", budget.query_bytes, Arc::new(query)),

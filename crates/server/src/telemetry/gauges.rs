@@ -1,8 +1,9 @@
 //! What is read off a node when somebody asks for its metrics.
 
 use super::{accounts, process};
-use crate::node::{Node, Shared};
-use crate::partition::PartitionShared;
+use crate::node::Node;
+use crate::partition::shared::PartitionShared;
+use crate::shared::Shared;
 use crate::wallclock::Doubt;
 use head::TenantHead;
 use std::sync::Arc;

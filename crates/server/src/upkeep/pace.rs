@@ -1,8 +1,8 @@
 //! What a long step of upkeep has to look at now and then: the time, whether the node stops, who else wants the processor.
 
 use super::EVERY;
-use crate::limits::pacer::Courtesy;
-use crate::node::Shared;
+use crate::limits::pacer::Pacer;
+use crate::shared::Shared;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
@@ -17,13 +17,13 @@ pub(super) struct Pace {
     began: Instant,
     /// When queries last got to see what others have committed.
     pub(super) refreshed: Instant,
-    courtesy: Courtesy,
+    pacer: Pacer,
 }
 
 impl Pace {
     pub(super) fn new(node: Arc<Shared>, stopping: Arc<AtomicBool>) -> Self {
-        let (now, courtesy) = (node.clock.instant(), Courtesy::new(&node));
-        Self { node, stopping, began: now, refreshed: now, courtesy }
+        let (now, pacer) = (node.clock.instant(), node.pacer());
+        Self { node, stopping, began: now, refreshed: now, pacer }
     }
 
     pub(super) fn is_stopping(&self) -> bool {
@@ -48,7 +48,7 @@ impl Pace {
         if self.since(self.refreshed) >= EVERY {
             self.refresh_all();
         }
-        self.courtesy.let_pass(&self.node);
+        self.pacer.let_pass();
         !self.is_stopping()
     }
 

@@ -17,10 +17,10 @@ pub(crate) const TRIES_MAX: usize = 4;
 
 /// Waits for a replay to end, for a while: half of the series would be an answer that looks whole.
 pub(crate) async fn wait_for_all_series(app: &App) -> Result<(), ApiError> {
-    crate::ingest::wait_for_replay(&app.node).await;
+    app.node.wait_for_replay().await;
     match app.node.is_ready() || app.node.is_stopping() {
         true => Ok(()),
-        false => Err(ApiError::unavailable(app.node.shared().replaying().message)),
+        false => Err(ApiError::unavailable(app.node.shared().partitions.replaying().message)),
     }
 }
 

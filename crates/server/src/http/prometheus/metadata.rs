@@ -75,7 +75,7 @@ fn text_list(app: &App, turn: &Turn, found: Limited) -> Result<Json, ApiError> {
     }
     json.raw("]");
     end(&mut json, found.cut, found.left_out);
-    json.finish()
+    Ok(json.finish()?)
 }
 
 pub(crate) async fn series(
@@ -101,7 +101,7 @@ pub(crate) async fn series(
         }
         json.raw("]");
         end(&mut json, found.cut, found.left_out);
-        json.finish()
+        Ok(json.finish()?)
     });
     answer.await
 }
@@ -148,7 +148,7 @@ fn metadata_json(app: &App, all: &BTreeMap<String, Metadata>) -> Result<Json, Ap
         json.raw("}]");
     }
     json.raw("}}");
-    json.finish()
+    Ok(json.finish()?)
 }
 
 pub(crate) async fn exemplars(
@@ -192,7 +192,7 @@ fn exemplars_json(app: &App, found: &BTreeMap<Labels, Vec<Exemplar>>) -> Result<
         json.raw("]}");
     }
     json.raw("]}");
-    json.finish()
+    Ok(json.finish()?)
 }
 
 pub(crate) async fn buildinfo() -> Json {

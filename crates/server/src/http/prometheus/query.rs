@@ -221,7 +221,7 @@ fn answer_json(app: &App, turn: &Turn, answer: Answer, limit: usize) -> Result<J
         }
     }
     json.raw("}");
-    json.finish()
+    Ok(json.finish()?)
 }
 
 /// To be asked while an answer is written: it can be long.

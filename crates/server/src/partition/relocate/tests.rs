@@ -71,7 +71,7 @@ fn ask(node: &Stepped, name: &str) -> Receiver<Relocated> {
 }
 
 fn head_bytes(node: &Simulated) -> u64 {
-    node.node().node.shared().head_bytes()
+    node.node().node.shared().heads.bytes()
 }
 
 /// The process dies in the middle of it, or before anybody notes that it is done.

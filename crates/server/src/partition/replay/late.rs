@@ -18,8 +18,8 @@ use super::demand::survey;
 use super::references::References;
 use super::{Halt, Sealed};
 use crate::limits::head_watermarks;
-use crate::node::Shared;
 use crate::partition::{Owner, Owners, Read};
+use crate::shared::Shared;
 use journal::{Entry, Item, JournalError, Offset, Reader, RecordError};
 use model::{Labels, LabelsRef, SeriesKey, SeriesRef, TenantId};
 use std::collections::{BTreeMap, HashMap};
@@ -144,7 +144,7 @@ impl Late {
                 continue;
             };
             // others seal and evict what they have, and go on writing
-            if node.is_filled_to(head_watermarks::REFUSE_LAST) {
+            if node.heads.is_filled_to(head_watermarks::REFUSE_LAST) {
                 return Ok(LateTurn::NoRoom);
             }
             // damage was reported when the others were replayed

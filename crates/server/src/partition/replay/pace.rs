@@ -77,7 +77,7 @@ impl Owner {
         format!(
             "replay waits for room in the heads, which hold {} of {} MiB; it continues when their samples are sealed \
              (the log says what prevents it), or after a restart with a larger --memory",
-            self.node.head_bytes() >> 20,
+            self.node.heads.bytes() >> 20,
             self.node.settings.budget.head_bytes >> 20
         )
     }
@@ -85,8 +85,9 @@ impl Owner {
     /// Nothing is sealed before all partitions can freeze. Until then those that can stop at [`head_watermarks::SEAL`], and leave
     /// the rest of the memory to the others.
     fn has_room(&self, replay: &Replay) -> bool {
-        let percent = if replay.can_freeze && !self.node.can_freeze() { head_watermarks::SEAL } else { 100 };
-        !self.node.is_filled_to(percent)
+        let percent =
+            if replay.can_freeze && !self.node.partitions.can_freeze() { head_watermarks::SEAL } else { 100 };
+        !self.node.heads.is_filled_to(percent)
     }
 
     /// Handles the commands that have arrived.
@@ -95,7 +96,7 @@ impl Owner {
             match command {
                 Command::Stop => return Err(Halt::Stopped),
                 Command::Write(submission) => {
-                    submission.turn_away(self.node.replaying());
+                    submission.turn_away(self.node.partitions.replaying());
                 }
                 Command::Freeze(Freeze { except, reply, .. }) if replay.can_freeze => {
                     let frozen = self.freeze_upto(next, &except);
@@ -123,7 +124,7 @@ impl Owner {
     pub(super) fn make_room(&mut self, replay: &mut Replay, next: Offset) -> Result<(), Halt> {
         let now = self.node.clock.instant();
         let is_due = replay.looked_at.is_none_or(|at| now.duration_since(at) >= EVICT_EVERY);
-        if !is_due || !self.node.is_filled_to(head_watermarks::EVICT_ALL) {
+        if !is_due || !self.node.heads.is_filled_to(head_watermarks::EVICT_ALL) {
             return Ok(());
         }
         replay.looked_at = Some(now);
@@ -157,7 +158,7 @@ impl Owner {
             });
         }
         // as when series are written: where memory is short, exemplars keep none
-        if !self.node.is_filled_to(head_watermarks::EVICT_ALL) {
+        if !self.node.heads.is_filled_to(head_watermarks::EVICT_ALL) {
             head.write().see_exemplars(now_s);
         }
         let idle = Idle { retire_before_s: 0, evict_before_s: now_s };

@@ -220,7 +220,7 @@ fn replay_keeps_the_newest_exemplars_that_fit() {
     assert_eq!(content(&owner, &writer.tenant), [("0".to_owned(), 1)]);
     let partition = owner.partition.head.read();
     assert!(partition.exemplar_bytes() as u64 <= node.budget().exemplars_bytes());
-    assert_eq!(node.shared().head_bytes(), partition.memory_bytes() as u64);
+    assert_eq!(node.shared().heads.bytes(), partition.memory_bytes() as u64);
     let values = partition.tenant(&writer.tenant).unwrap().exemplars().map(|(_, e)| e.value as u32);
     let kept: Vec<_> = values.collect();
     assert!(kept.len() > 50 && kept.iter().copied().eq(COUNT - kept.len() as u32..COUNT), "{kept:?}");
@@ -251,7 +251,7 @@ fn replay_does_not_wait_for_series_that_only_exemplars_need() {
     let partition = owner.partition.head.read();
     let newest = partition.tenant(&writer.tenant).unwrap().exemplars().last().map(|(_, e)| e.value as u32);
     assert_eq!(newest, Some(COUNT - 1));
-    assert_eq!(node.shared().head_bytes(), partition.memory_bytes() as u64);
+    assert_eq!(node.shared().heads.bytes(), partition.memory_bytes() as u64);
 }
 
 #[test]
@@ -401,7 +401,7 @@ async fn fill_beyond_a_small_head(dir: &std::path::Path) -> crate::seal::tests::
         let memory = node.shared().inflight.reserve(body.len() as u64).unwrap();
         let version = protocol::remote_write::Version::V1;
         crate::ingest::tests::write(&node, TenantId::anonymous(), version, body, memory).await.unwrap();
-        if node.shared().head_bytes() > small.head_bytes * 3 / 2 {
+        if node.shared().heads.bytes() > small.head_bytes * 3 / 2 {
             break;
         }
     }
@@ -412,7 +412,7 @@ async fn fill_beyond_a_small_head(dir: &std::path::Path) -> crate::seal::tests::
 /// Looks at a node until `is_over`; its heads never hold more than they may.
 async fn watch(node: &Node, is_over: impl Fn(&Node) -> bool) {
     while !is_over(node) {
-        let (held, limit) = (node.shared().head_bytes(), node.budget().head_bytes);
+        let (held, limit) = (node.shared().heads.bytes(), node.budget().head_bytes);
         // a record is not divided
         assert!(held <= limit + (1 << 20), "{held} bytes of {limit}");
         tokio::time::sleep(Duration::from_millis(2)).await;
@@ -446,7 +446,7 @@ async fn replay_waits_for_tables_that_cannot_be_written() {
     std::fs::write(&tables, "in the way").unwrap();
     let node = small_node(dir.path());
     watch(&node, trouble).await;
-    let refusal = node.shared().replaying();
+    let refusal = node.shared().partitions.replaying();
     for part in ["replay waits", "MiB", "--memory"] {
         assert!(refusal.message.contains(part), "{refusal}");
     }

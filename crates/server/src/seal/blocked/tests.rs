@@ -1,7 +1,6 @@
 //! One tenant whose table is broken, and others.
 
 use crate::ingest::tests::small_settings;
-use crate::ingest::wait_for_replay;
 use crate::node::Node;
 use crate::seal::flush::{Flushed, flush};
 use crate::seal::sealer::Message;
@@ -130,7 +129,7 @@ async fn a_slow_table_keeps_nobody_elses_samples_in_memory() {
     let dir = tempfile::tempdir().unwrap();
     let clock = Arc::new(Ahead::default());
     let node = Node::start(small_settings(dir.path()), Arc::clone(&clock) as _).unwrap();
-    wait_for_replay(&node).await;
+    node.wait_for_replay().await;
     let base_ms = SystemClock.now_ms() - 60_000;
     let mut contents = BTreeMap::new();
     for name in ["a", "b", "c"] {

@@ -127,7 +127,7 @@ impl<O: Owners> Sealer<O> {
     }
 
     pub(super) fn replay_closed(&mut self) -> Event {
-        self.courtesy.let_pass(&self.node);
+        self.pacer.let_pass();
         let mut late = self.late.take().expect("BUG: it was begun");
         let lake = &self.node.lake;
         let turn = match late.turn(&self.node, &mut self.owners) {

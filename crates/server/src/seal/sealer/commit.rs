@@ -1,7 +1,6 @@
 //! Commands to tables and `floodmarks.json`: check, rename, note, commit.
 
 use super::Sealer;
-use crate::node::Shared;
 use crate::partition::Owners;
 use crate::seal::Lake;
 use crate::seal::error::SealError;
@@ -11,6 +10,7 @@ use crate::seal::machine::io::{Block, Event, Found, PerTenant};
 use crate::seal::machine::marks::MarkUpdate;
 use crate::seal::machine::round::Rename;
 use crate::seal::workers::{Batch, Job};
+use crate::shared::Shared;
 use model::TenantId;
 use std::collections::BTreeMap;
 use std::sync::Arc;

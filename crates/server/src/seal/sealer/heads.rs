@@ -50,7 +50,7 @@ impl<O: Owners> Sealer<O> {
         number: usize,
         tenants: &BTreeMap<TenantId, Option<Date>>,
     ) -> Result<(), SealError> {
-        let Self { node, stopping, courtesy, workers, .. } = self;
+        let Self { node, stopping, pacer, workers, .. } = self;
         let workspace = Workspace::buy(&node.lake.flush)?;
         let partition = &node.partitions()[number];
         let mut opening = Batch::new(tenants.keys().cloned(), super::commit::PATIENCE);
@@ -61,7 +61,7 @@ impl<O: Owners> Sealer<O> {
         };
         while let Some((tenant, opened)) = opening.next(workers, stopping, open)? {
             let mut go_on = || {
-                courtesy.let_pass(node);
+                pacer.let_pass();
                 !stopping.load(Ordering::Relaxed)
             };
             let after = tenants[&tenant];

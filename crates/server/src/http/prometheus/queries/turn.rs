@@ -1,11 +1,13 @@
 //! One attempt at a query, as the work in it sees it.
 
 use super::{Lane, SMALL_TIME};
-use crate::node::{Node, Shared};
+use crate::limits::pacer::Traffic;
+use crate::node::Node;
 use query::Interrupt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::time::{Duration, Instant};
+use stdx::clock::Clock;
 
 /// How often the clock is looked at: every so many questions.
 const QUESTIONS: u32 = 4;
@@ -17,7 +19,8 @@ const YIELD_TIME: Duration = Duration::from_micros(500);
 /// when [`Interrupt::is_set`] is called.
 #[derive(Debug)]
 pub(crate) struct Turn {
-    node: Arc<Shared>,
+    clock: Arc<dyn Clock>,
+    traffic: Arc<Traffic>,
     cancelled: Arc<AtomicBool>,
     lane: Lane,
     /// It is not small.
@@ -30,10 +33,10 @@ pub(crate) struct Turn {
 
 impl Turn {
     pub(crate) fn new(node: &Node, cancelled: Arc<AtomicBool>, lane: Lane) -> Self {
-        let node = Arc::clone(node.shared());
-        let began = node.clock.instant();
+        let (clock, traffic) = (Arc::clone(&node.shared().clock), Arc::clone(&node.shared().traffic));
+        let began = clock.instant();
         let (is_over, questions, yielded_us) = (AtomicBool::new(false), AtomicU32::new(0), AtomicU32::new(0));
-        Self { node, cancelled, lane, is_over, questions, began, yielded_us }
+        Self { clock, traffic, cancelled, lane, is_over, questions, began, yielded_us }
     }
 
     /// It was ended since it is not small.
@@ -47,7 +50,7 @@ impl Turn {
     }
 
     fn look_at_the_clock(&self) -> bool {
-        let passed = self.node.clock.instant().saturating_duration_since(self.began);
+        let passed = self.clock.instant().saturating_duration_since(self.began);
         if self.lane == Lane::Small && passed >= SMALL_TIME {
             self.is_over.store(true, Ordering::Relaxed);
             return true;
@@ -56,7 +59,7 @@ impl Turn {
         let since_us = passed_us.saturating_sub(self.yielded_us.load(Ordering::Relaxed));
         if u128::from(since_us) >= YIELD_TIME.as_micros() {
             self.yielded_us.store(passed_us, Ordering::Relaxed);
-            if !self.node.traffic.is_quiet() {
+            if !self.traffic.is_quiet() {
                 std::thread::yield_now();
             }
         }

@@ -1,0 +1,79 @@
+//! The memory of all heads together, and what there is room for.
+
+use super::budget::Budget;
+use super::head_watermarks;
+use super::headroom::Headroom;
+use crate::partition::shared::Partitions;
+use model::SeriesError;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+/// What the heads hold, against what they may.
+#[derive(Debug)]
+pub(crate) struct HeadMemory {
+    partitions: Arc<Partitions>,
+    headroom: Arc<Headroom>,
+    limit_bytes: u64,
+    exemplars_bytes: usize,
+    metadata_bytes: usize,
+    /// The most that the heads held at any look.
+    peak_bytes: AtomicU64,
+}
+
+impl HeadMemory {
+    pub(crate) fn new(partitions: Arc<Partitions>, headroom: Arc<Headroom>, budget: &Budget) -> Self {
+        Self {
+            exemplars_bytes: budget.exemplars_bytes() as usize / partitions.len(),
+            metadata_bytes: budget.metadata_bytes() as usize / partitions.len(),
+            limit_bytes: budget.head_bytes,
+            partitions,
+            headroom,
+            peak_bytes: AtomicU64::new(0),
+        }
+    }
+
+    /// Bytes that all partitions' heads hold.
+    pub(crate) fn bytes(&self) -> u64 {
+        self.partitions.iter().map(|p| p.head_bytes.load(Ordering::Relaxed)).sum()
+    }
+
+    /// The same, noted for [`Self::peak_bytes`].
+    pub(crate) fn noted_bytes(&self) -> u64 {
+        let bytes = self.bytes();
+        if bytes > self.peak_bytes.load(Ordering::Relaxed) {
+            self.peak_bytes.fetch_max(bytes, Ordering::Relaxed);
+        }
+        bytes
+    }
+
+    /// The most that all partitions' heads ever held.
+    pub(crate) fn peak_bytes(&self) -> u64 {
+        self.noted_bytes();
+        self.peak_bytes.load(Ordering::Relaxed)
+    }
+
+    /// The heads hold so many percent of what they may: see [`head_watermarks`].
+    pub(crate) fn is_filled_to(&self, percent: u64) -> bool {
+        self.bytes() >= self.limit_bytes / 100 * percent
+    }
+
+    /// What one partition's exemplars may hold: a fifth as much where the head needs the memory for series and samples.
+    pub(crate) fn exemplar_limit_bytes(&self) -> usize {
+        let share = self.exemplars_bytes;
+        if self.is_filled_to(head_watermarks::EVICT_ALL) { share / 5 } else { share }
+    }
+
+    /// What one partition's metadata may hold.
+    pub(crate) const fn metadata_limit_bytes(&self) -> usize {
+        self.metadata_bytes
+    }
+
+    /// Whether there is room for new series. Known series may still flow where there is none.
+    pub(crate) fn room_for_series(&self) -> Result<(), SeriesError> {
+        if !self.is_filled_to(head_watermarks::NO_NEW_SERIES) {
+            return self.headroom.check_for_series();
+        }
+        let limit = self.limit_bytes / 100 * head_watermarks::NO_NEW_SERIES;
+        Err(SeriesError::NoRoom { used_mib: self.bytes() >> 20, limit_mib: limit >> 20 })
+    }
+}

@@ -1,0 +1,99 @@
+//! What other threads see of partitions.
+
+use crate::refusal::Refusal;
+use head::Partition;
+use parking_lot::{Mutex, RwLock};
+use std::ops::Deref;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
+
+/// The state of a partition that other threads may read.
+#[derive(Debug)]
+pub(crate) struct PartitionShared {
+    /// Written by the owner alone.
+    pub(crate) head: RwLock<Partition>,
+    /// Replay is done.
+    pub(crate) ready: AtomicBool,
+    /// The owner handles [`Command::Freeze`].
+    pub(crate) can_freeze: AtomicBool,
+    /// Why replay waits, or why the partition stays closed; empty where neither is so.
+    pub(crate) trouble: Mutex<String>,
+    /// Bytes that this partition's head holds.
+    pub(crate) head_bytes: AtomicU64,
+    pub(crate) journal_bytes: AtomicU64,
+    pub(crate) journal_segments: AtomicU64,
+    /// Submissions that wait for series to be created.
+    pub(crate) creating: AtomicU64,
+    /// Bytes in the journal that are not sealed.
+    pub(crate) unsealed_bytes: AtomicU64,
+    /// When the oldest sample came that is not sealed, by the clock; 0 where there is none.
+    pub(crate) unsealed_since_ms: AtomicI64,
+}
+
+impl PartitionShared {
+    pub(crate) fn new(seed: u64) -> Self {
+        Self {
+            head: RwLock::new(Partition::new(seed)),
+            ready: AtomicBool::new(false),
+            can_freeze: AtomicBool::new(false),
+            trouble: Mutex::default(),
+            head_bytes: AtomicU64::new(0),
+            journal_bytes: AtomicU64::new(0),
+            journal_segments: AtomicU64::new(0),
+            creating: AtomicU64::new(0),
+            unsealed_bytes: AtomicU64::new(0),
+            unsealed_since_ms: AtomicI64::new(0),
+        }
+    }
+
+    /// The head holds so many bytes more, or less.
+    pub(super) fn grew(&self, bytes: isize) {
+        self.head_bytes.fetch_add(bytes as u64, Ordering::Relaxed); // wraps where it shrank
+    }
+}
+
+/// All partitions of a node.
+#[derive(Debug)]
+pub(crate) struct Partitions(Vec<Arc<PartitionShared>>);
+
+impl Partitions {
+    pub(crate) fn new(count: usize, seed: u64) -> Self {
+        Self((0..count).map(|_| Arc::new(PartitionShared::new(seed))).collect())
+    }
+
+    /// Replay is done in all of them.
+    pub(crate) fn is_ready(&self) -> bool {
+        self.iter().all(|p| p.ready.load(Ordering::Acquire))
+    }
+
+    /// What all of them hold can be frozen: each is ready, or its replay is past everything that tables may have.
+    pub(crate) fn can_freeze(&self) -> bool {
+        self.iter().all(|p| p.can_freeze.load(Ordering::Acquire))
+    }
+
+    /// The refusal until replay is done; it names partitions that wait or stay closed, and why.
+    pub(crate) fn replaying(&self) -> Refusal {
+        let mut message = "the journal is being replayed".to_owned();
+        for (number, partition) in self.iter().enumerate() {
+            let trouble = partition.trouble.lock();
+            if !trouble.is_empty() {
+                message += &format!("; partition {number}: {trouble}");
+            }
+        }
+        Refusal::busy("replaying", message)
+    }
+
+    /// When the oldest sample arrived that is in no round of sealing yet, in milliseconds since the Unix epoch.
+    pub(crate) fn unsealed_since_ms(&self) -> Option<i64> {
+        let since = self.iter().map(|p| p.unsealed_since_ms.load(Ordering::Relaxed));
+        since.filter(|ms| *ms != 0).min()
+    }
+}
+
+impl Deref for Partitions {
+    type Target = [Arc<PartitionShared>];
+
+    fn deref(&self) -> &Self::Target {
+        &self.0
+    }
+}

@@ -1,0 +1,77 @@
+//! What the threads of a node share.
+
+use crate::limits::head_memory::HeadMemory;
+use crate::limits::headroom::Headroom;
+use crate::limits::new_tenants::NewTenants;
+use crate::limits::pacer::{Pacer, Traffic};
+use crate::limits::shortage::Shortage;
+use crate::partition::shared::{PartitionShared, Partitions};
+use crate::seal::Lake;
+use crate::settings::Settings;
+use crate::telemetry::WriteMetrics;
+use crate::wallclock::WallClock;
+use crate::world::Pause;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Instant;
+use stdx::budget::Account;
+use stdx::clock::Clock;
+
+/// What [`Shared::steady_s`] begins with: series that replay restores were seen before.
+const STARTED_S: u32 = 1 << 20;
+
+/// The contexts that the threads of a node share. Each part of the node uses some of them.
+#[derive(Debug)]
+pub(crate) struct Shared {
+    pub(crate) settings: Settings,
+    pub(crate) seed: u64,
+    pub(crate) clock: Arc<dyn Clock>,
+    pub(crate) started: Instant,
+    pub(crate) pause: Arc<dyn Pause>,
+    /// Whether what it says can be believed.
+    pub(crate) wall: WallClock,
+    pub(crate) metrics: WriteMetrics,
+    /// Write requests, from their first byte to their answer.
+    pub(crate) inflight: Account,
+    /// Decoders that wait for the next request.
+    pub(crate) decoders: Account,
+    /// Forms that ask, and answers until they are sent.
+    pub(crate) answers: Account,
+    /// What replay holds beside the heads. No query runs before it is done, so it has all of their memory.
+    pub(crate) replay: Account,
+    /// Of all that the process may hold.
+    pub(crate) headroom: Arc<Headroom>,
+    pub(crate) lake: Lake,
+    pub(crate) traffic: Arc<Traffic>,
+    /// Of memory for new series.
+    pub(crate) head_shortage: parking_lot::Mutex<Shortage>,
+    pub(crate) new_tenants: parking_lot::Mutex<NewTenants>,
+    pub(crate) heads: Arc<HeadMemory>,
+    pub(crate) partitions: Arc<Partitions>,
+}
+
+impl Shared {
+    pub(crate) fn partitions(&self) -> &[Arc<PartitionShared>] {
+        &self.partitions
+    }
+
+    /// Paces the background work of the calling thread.
+    pub(crate) fn pacer(&self) -> Pacer {
+        Pacer::new(Arc::clone(&self.clock), Arc::clone(&self.traffic), Arc::clone(&self.heads))
+    }
+
+    /// Age of the oldest sample that is in no table yet, in milliseconds; 0 where there is none.
+    pub(crate) fn floodmark_lag_ms(&self) -> i64 {
+        let in_rounds = self.lake.in_rounds_since_ms.load(Ordering::Relaxed);
+        match self.partitions.unsealed_since_ms().unwrap_or(i64::MAX).min(in_rounds) {
+            i64::MAX => 0,
+            since_ms => self.clock.now_ms().saturating_sub(since_ms).max(0),
+        }
+    }
+
+    /// Seconds of the steady clock, by which series count as idle: the wall clock may be set.
+    pub(crate) fn steady_s(&self) -> u32 {
+        let since = self.clock.instant().saturating_duration_since(self.started);
+        u32::try_from(since.as_secs()).map_or(u32::MAX, |s| s.saturating_add(STARTED_S))
+    }
+}
