@@ -150,16 +150,16 @@ impl Identity {
     }
 }
 
-/// What tables call a partition's journal. It lies with the journal: a journal that is new, or was thrown away, begins its
-/// offsets anew, and must not be taken for the one before.
+/// The identity of a partition's journal, by which tables name it. It lies with the journal: a journal that is new, or was
+/// thrown away, begins its offsets anew, and must not be taken for the one before.
 #[derive(Debug)]
-pub(crate) struct Source {
+pub(crate) struct JournalId {
     disk: Arc<dyn Disk>,
     path: PathBuf,
     partition: usize,
 }
 
-impl Source {
+impl JournalId {
     /// Of the journal of `partition`.
     pub(crate) fn of(data_dir: &DataDir, partition: usize) -> Self {
         let path = data_dir.path.join("journal").join(partition.to_string()).join("source");
@@ -235,13 +235,13 @@ mod tests {
     #[test]
     fn a_journal_keeps_its_name_and_a_new_one_gets_another() {
         let dir = tempfile::tempdir().unwrap();
-        let source = Source::of(&open(&dir, 4, 1).unwrap(), 3);
-        assert_eq!(source.name(1).unwrap(), "0000000000000001/3");
-        assert_eq!(source.name(2).unwrap(), "0000000000000001/3");
+        let id = JournalId::of(&open(&dir, 4, 1).unwrap(), 3);
+        assert_eq!(id.name(1).unwrap(), "0000000000000001/3");
+        assert_eq!(id.name(2).unwrap(), "0000000000000001/3");
         fs::remove_dir_all(dir.path().join("journal/3")).unwrap();
-        assert_eq!(source.name(5).unwrap(), "0000000000000005/3");
+        assert_eq!(id.name(5).unwrap(), "0000000000000005/3");
         fs::write(dir.path().join("journal/3/source"), "torn").unwrap();
-        assert_eq!(source.name(6).unwrap(), "0000000000000006/3");
+        assert_eq!(id.name(6).unwrap(), "0000000000000006/3");
     }
 
     #[test]

@@ -269,7 +269,7 @@ impl Owner {
         let relocates = self.relocating.as_ref().map(Relocating::wants_turn);
         let others = [creates, self.slicing.wants_turn(), self.sealing.wants_turn(), relocates];
         let others = others.into_iter().flatten();
-        let next = others.fold(self.evicting.duty.due(), Instant::min);
+        let next = others.fold(self.evicting.time_share.due(), Instant::min);
         let left = next.saturating_duration_since(self.node.clock.instant());
         (!left.is_zero()).then_some(left)
     }

@@ -39,7 +39,7 @@ pub(crate) mod workers;
 
 pub(crate) use manifest::{Mark, Own};
 
-use crate::datadir::{DataDir, Source};
+use crate::datadir::{DataDir, JournalId};
 use crate::limits::budget::Budget;
 use crate::settings::LakeSettings;
 use crate::world::{Chance, World};
@@ -68,7 +68,7 @@ const TABLE: &str = METRICS.name;
 #[derive(Debug)]
 pub(crate) struct Lake {
     pub(crate) tables: TenantTables,
-    sources: Vec<Source>,
+    sources: Vec<JournalId>,
     manifest: Mutex<Manifest>,
     /// For each partition whose marks were lost: end of the offsets that tables may know all the same.
     trusted: Vec<AtomicU64>,
@@ -109,7 +109,7 @@ impl Lake {
         registry: &Registry,
     ) -> Result<Self, LakeError> {
         let chance = world.chance.clone();
-        let sources: Vec<_> = (0..data_dir.identity.partitions).map(|n| Source::of(data_dir, n)).collect();
+        let sources: Vec<_> = (0..data_dir.identity.partitions).map(|n| JournalId::of(data_dir, n)).collect();
         let names = sources.iter().map(|s| s.name(chance.fresh())).collect::<Result<Vec<_>, _>>()?;
         let metrics = LakeMetrics::new(registry);
         let (open_bytes_max, repairs) = (budget.tables_bytes() as usize, metrics.log_repairs.clone());

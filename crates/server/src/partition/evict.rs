@@ -2,7 +2,7 @@
 
 use super::Owner;
 use super::extras::trim_exemplars;
-use super::time_share::{Duty, SLICES_MAX};
+use super::time_share::{SLICES_MAX, TimeShare};
 use crate::limits::head_watermarks;
 use head::{Evicted, Idle};
 use model::TenantId;
@@ -26,14 +26,14 @@ const CROWDED_S: u32 = 60;
 /// Where the owner is in evicting.
 #[derive(Debug)]
 pub(super) struct Evicting {
-    pub(super) duty: Duty,
+    pub(super) time_share: TimeShare,
     /// Who goes, in the eviction under way.
     idle: Option<Idle>,
 }
 
 impl Evicting {
     pub(super) fn new(now: Instant) -> Self {
-        Self { duty: Duty::from(now + EVERY_UNDER_PRESSURE), idle: None }
+        Self { time_share: TimeShare::from(now + EVERY_UNDER_PRESSURE), idle: None }
     }
 }
 
@@ -42,7 +42,7 @@ impl Owner {
     pub(super) fn evict_turn(&mut self) {
         for _ in 0..SLICES_MAX {
             let began = self.node.clock.instant();
-            if began < self.evicting.duty.due() || self.stopping {
+            if began < self.evicting.time_share.due() || self.stopping {
                 return;
             }
             self.evict_slice(began);
@@ -77,12 +77,12 @@ impl Owner {
         };
         let now = self.node.clock.instant();
         match evicted {
-            Evicted::More => self.evicting.duty.worked(began, now),
-            Evicted::Waits => self.evicting.duty.rest(now + WAIT),
+            Evicted::More => self.evicting.time_share.worked(began, now),
+            Evicted::Waits => self.evicting.time_share.rest(now + WAIT),
             Evicted::Done(count) => {
                 self.evicting.idle = None;
                 self.node.metrics.series_evicted.add(count);
-                self.evicting.duty.rest(now + if is_pressed { EVERY_UNDER_PRESSURE } else { EVERY });
+                self.evicting.time_share.rest(now + if is_pressed { EVERY_UNDER_PRESSURE } else { EVERY });
             }
         }
     }

@@ -2,7 +2,7 @@
 
 use super::Owner;
 use super::dictionary::Dictionary;
-use super::time_share::{Duty, SLICES_MAX};
+use super::time_share::{SLICES_MAX, TimeShare};
 use journal::{JournalError, Offset, RecordEncoder};
 use model::{LabelsRef, TenantId};
 use std::collections::BTreeSet;
@@ -82,7 +82,7 @@ pub(super) struct Sealing {
     /// Outstanding, until it is released.
     frozen: Option<Frozen>,
     /// Being released.
-    releasing: Option<(Sealed, Duty)>,
+    releasing: Option<(Sealed, TimeShare)>,
     /// Metadata and exemplars of records below this offset lie behind it once more.
     carried: Offset,
     /// What the journal had taken in at the last freeze, in bytes.
@@ -94,7 +94,7 @@ pub(super) struct Sealing {
 impl Sealing {
     /// When the owner has to be awake for it, at the latest.
     pub(super) fn wants_turn(&self) -> Option<Instant> {
-        self.releasing.as_ref().map(|(_, duty)| duty.due())
+        self.releasing.as_ref().map(|(_, time_share)| time_share.due())
     }
 }
 
@@ -213,7 +213,7 @@ impl Owner {
             let _ = sealed.reply.send(()); // it left before; the answer was lost
             return;
         }
-        self.sealing.releasing = Some((sealed, Duty::from(self.node.clock.instant())));
+        self.sealing.releasing = Some((sealed, TimeShare::from(self.node.clock.instant())));
     }
 
     /// The same at once, where nobody waits for the head.
@@ -225,14 +225,14 @@ impl Owner {
     }
 
     fn release_slice(&mut self, began: Instant) {
-        let Some((sealed, duty)) = &mut self.sealing.releasing else { return };
+        let Some((sealed, time_share)) = &mut self.sealing.releasing else { return };
         let done = {
             let mut head = self.partition.head.write();
             let done = head.release_turn(|tenant| sealed.what.is_of(tenant));
             self.partition.grew(head.take_change());
             done
         };
-        duty.worked(began, self.node.clock.instant());
+        time_share.worked(began, self.node.clock.instant());
         if done && let Some((sealed, _)) = self.sealing.releasing.take() {
             if let Safe::All { .. } = sealed.what {
                 self.sealing.frozen = None;

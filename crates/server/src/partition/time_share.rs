@@ -1,4 +1,4 @@
-//! Work on the head that can wait, in slices of some fifty microseconds: how much of its time an owner gives to it.
+//! How much of its time an owner gives to background work on the head, which goes on in slices of some fifty microseconds.
 
 use std::time::{Duration, Instant};
 
@@ -11,11 +11,11 @@ const OWED_MAX: Duration = Duration::from_millis(1);
 /// Slices of one turn at the most.
 pub(super) const SLICES_MAX: usize = 20;
 
-/// When the next slice is due.
+/// The share of its time that an owner gives to one kind of background work, kept as the time of its next slice.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Duty(Instant);
+pub(super) struct TimeShare(Instant);
 
-impl Duty {
+impl TimeShare {
     /// The first slice is due then.
     pub(super) const fn from(first: Instant) -> Self {
         Self(first)
@@ -47,14 +47,14 @@ mod tests {
         const SLICE: Duration = Duration::from_micros(50);
         let start = Instant::now();
         for group in [0, 300, 900].map(Duration::from_micros) {
-            let (mut now, mut duty, mut worked) = (start, Duty::from(start), Duration::ZERO);
+            let (mut now, mut time_share, mut worked) = (start, TimeShare::from(start), Duration::ZERO);
             while now < start + Duration::from_secs(1) {
                 now += group;
                 for _ in 0..SLICES_MAX {
-                    if duty.due() > now {
+                    if time_share.due() > now {
                         break;
                     }
-                    duty.worked(now, now + SLICE);
+                    time_share.worked(now, now + SLICE);
                     (now, worked) = (now + SLICE, worked + SLICE);
                 }
                 now += Duration::from_micros(10);
@@ -67,14 +67,15 @@ mod tests {
     #[test]
     fn who_was_away_for_long_does_not_make_up_for_all_of_it() {
         let start = Instant::now();
-        let (mut now, mut duty, mut slices) = (start + Duration::from_secs(9), Duty::from(start), 0);
-        while duty.due() <= now {
+        let (mut now, mut time_share, mut slices) =
+            (start + Duration::from_secs(9), TimeShare::from(start), 0);
+        while time_share.due() <= now {
             let ended = now + Duration::from_micros(50);
-            duty.worked(now, ended);
+            time_share.worked(now, ended);
             (now, slices) = (ended, slices + 1);
         }
         assert_eq!(slices, 6);
-        duty.rest(now + OWED_MAX);
-        assert_eq!(duty.due(), now + OWED_MAX);
+        time_share.rest(now + OWED_MAX);
+        assert_eq!(time_share.due(), now + OWED_MAX);
     }
 }

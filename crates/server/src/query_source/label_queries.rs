@@ -17,9 +17,9 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use tables::LabelScan;
 
-/// One tenant's catalog.
+/// Queries for one tenant's labels, series, metadata and exemplars.
 #[derive(Debug)]
-pub(crate) struct Catalog<'a> {
+pub(crate) struct LabelQueries<'a> {
     pub(crate) node: &'a Node,
     pub(crate) tenant: &'a TenantId,
     /// Nobody waits for the answer any more.
@@ -93,7 +93,7 @@ pub(crate) struct Limited {
 struct Found<'a> {
     texts: Distinct,
     order: fn(&[u8], &[u8]) -> Ordering,
-    catalog: &'a Catalog<'a>,
+    label_queries: &'a LabelQueries<'a>,
     limit: usize,
 }
 
@@ -105,7 +105,7 @@ impl Found<'_> {
             self.texts.keep_first(self.limit + 1, self.order);
             added = self.texts.insert(text);
         }
-        added.map_err(|Full| too_large(self.catalog.memory_bytes))
+        added.map_err(|Full| too_large(self.label_queries.memory_bytes))
     }
 
     /// True where the limit cuts it already.
@@ -124,7 +124,7 @@ impl Found<'_> {
             &mut dyn FnMut(&[u8]) -> bool,
         ) -> Sealed,
     ) -> Result<Vec<String>, Refusal> {
-        let Catalog { node, tenant, cancelled, .. } = self.catalog;
+        let LabelQueries { node, tenant, cancelled, .. } = self.label_queries;
         let left_out = LeftOut::default();
         for matchers in or_all(ask.selectors) {
             if self.is_cut() {
@@ -158,7 +158,7 @@ impl Found<'_> {
 /// What could not be read of tables.
 type Sealed = Result<Vec<String>, tables::TableError>;
 
-impl Catalog<'_> {
+impl LabelQueries<'_> {
     /// With a limit, the first names of those in memory; tables are read only if these are fewer.
     pub(crate) fn label_names(&self, ask: &Ask<'_>) -> Result<Limited, Refusal> {
         self.texts(ask, |walk, head, among, take| walk.names(head, among, take), LabelScan::Names)
@@ -210,7 +210,7 @@ impl Catalog<'_> {
         // where some are dropped, what stays is held twice for a moment, and is at most half
         let parts = if ask.limit == usize::MAX { 3 } else { 2 };
         let texts = Distinct::within(self.memory_bytes as usize / 3 * parts);
-        Found { texts, order, catalog: self, limit: ask.limit }
+        Found { texts, order, label_queries: self, limit: ask.limit }
     }
 
     /// The partitions, to be worked on in turns.

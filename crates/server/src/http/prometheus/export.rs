@@ -33,7 +33,7 @@ use format::Format;
 use model::{LabelsRef, Samples, TenantId, TimeRange};
 use pieces::{PIECES_BYTES, Piece, Pieces, Stop, Stream, WARNING};
 use query::{Allowance, Interrupt, Matcher, QueryError, Select, SeriesSource};
-use seen::Given;
+use seen::SeenSeries;
 use std::sync::Arc;
 use tokio::sync::mpsc;
 
@@ -105,19 +105,19 @@ struct Ask<'a> {
 impl Ask<'_> {
     /// Begins again where what it reads has moved on into tables, and leaves out what it gave before.
     fn all_or_again(&self, out: &mut Pieces<'_>) -> Result<(), Stop> {
-        let mut given = Given::new(&self.app.node);
+        let mut seen = SeenSeries::new(&self.app.node);
         let mut tries = 0;
         loop {
             tries += 1;
-            let before = given.len();
+            let before = seen.len();
             let cancelled = Arc::clone(&self.cancelled);
             let source = Source::new(&self.app.node, self.tenant.clone(), self.samples_max, cancelled);
-            match self.all(&source, out, &mut given) {
-                Err(Stop::Failed(_)) if source.is_expired() && given.is_whole() => {
-                    tries = if given.len() > before { 0 } else { tries };
+            match self.all(&source, out, &mut seen) {
+                Err(Stop::Failed(_)) if source.is_expired() && seen.is_whole() => {
+                    tries = if seen.len() > before { 0 } else { tries };
                 }
                 Err(Stop::Failed(_)) if source.is_expired() && out.take_back() => {
-                    given = Given::new(&self.app.node);
+                    seen = SeenSeries::new(&self.app.node);
                 }
                 done => return done,
             }
@@ -129,7 +129,7 @@ impl Ask<'_> {
     }
 
     /// Writes the series of all selectors, each once.
-    fn all(&self, source: &Source<'_>, out: &mut Pieces<'_>, given: &mut Given) -> Result<(), Stop> {
+    fn all(&self, source: &Source<'_>, out: &mut Pieces<'_>, seen: &mut SeenSeries) -> Result<(), Stop> {
         let failed = |e| Stop::Failed(ApiError::from(QueryError::from(e)));
         let mut samples = Samples::default();
         for (i, matchers) in self.selectors.iter().enumerate() {
@@ -140,9 +140,9 @@ impl Ask<'_> {
                 let before = &self.selectors[..i];
                 let is_new =
                     !samples.is_empty() && !before.iter().any(|matchers| matches_all(matchers, labels));
-                if is_new && !given.has(labels) {
+                if is_new && !seen.has(labels) {
                     out.series(labels, &samples)?;
-                    given.add(labels);
+                    seen.add(labels);
                 }
             }
             drop(set);

@@ -8,7 +8,7 @@ use crate::http::error::ApiError;
 use crate::http::json::Json;
 use crate::http::params::Params;
 use crate::http::principal::readable_tenant_of;
-use crate::query_source::label_queries::{Ask, Catalog, Limited};
+use crate::query_source::label_queries::{Ask, LabelQueries, Limited};
 use axum::extract::{Path, State};
 use axum::http::HeaderMap;
 use model::{Exemplar, Labels, LabelsRef, Metadata, TenantId};
@@ -31,8 +31,8 @@ pub(crate) async fn label_names(
     let answer = on_query_thread(&app, move |app, turn| {
         let mut parsed = allowance(app, Arc::clone(turn) as _);
         let selectors = selectors.parse(&mut parsed)?;
-        let catalog = catalog_of(app, &tenant, turn, &parsed);
-        text_list(app, turn, catalog.label_names(&Ask { selectors: &selectors, range, limit })?)
+        let label_queries = label_queries_of(app, &tenant, turn, &parsed);
+        text_list(app, turn, label_queries.label_names(&Ask { selectors: &selectors, range, limit })?)
     });
     answer.await
 }
@@ -53,16 +53,21 @@ pub(crate) async fn label_values(
     let answer = on_query_thread(&app, move |app, turn| {
         let mut parsed = allowance(app, Arc::clone(turn) as _);
         let selectors = selectors.parse(&mut parsed)?;
-        let catalog = catalog_of(app, &tenant, turn, &parsed);
-        text_list(app, turn, catalog.label_values(&name, &Ask { selectors: &selectors, range, limit })?)
+        let label_queries = label_queries_of(app, &tenant, turn, &parsed);
+        text_list(app, turn, label_queries.label_values(&name, &Ask { selectors: &selectors, range, limit })?)
     });
     answer.await
 }
 
 /// What a tenant has, for an answer of what is left to be held.
-fn catalog_of<'a>(app: &'a App, tenant: &'a TenantId, turn: &Arc<Turn>, parsed: &Allowance) -> Catalog<'a> {
+fn label_queries_of<'a>(
+    app: &'a App,
+    tenant: &'a TenantId,
+    turn: &Arc<Turn>,
+    parsed: &Allowance,
+) -> LabelQueries<'a> {
     let cancelled = Arc::clone(turn);
-    Catalog { node: &app.node, tenant, cancelled, memory_bytes: left_bytes(app, parsed) }
+    LabelQueries { node: &app.node, tenant, cancelled, memory_bytes: left_bytes(app, parsed) }
 }
 
 fn text_list(app: &App, turn: &Turn, found: Limited) -> Result<Json, ApiError> {
@@ -90,8 +95,8 @@ pub(crate) async fn series(
     let answer = on_query_thread(&app, move |app, turn| {
         let mut parsed = allowance(app, Arc::clone(turn) as _);
         let selectors = selectors.parse(&mut parsed)?;
-        let catalog = catalog_of(app, &tenant, turn, &parsed);
-        let found = catalog.series(&Ask { selectors: &selectors, range, limit })?;
+        let label_queries = label_queries_of(app, &tenant, turn, &parsed);
+        let found = label_queries.series(&Ask { selectors: &selectors, range, limit })?;
         let mut json = Json::within(&app.node.shared().answers);
         json.raw(r#"{"status":"success","data":["#);
         for (i, labels) in found.all.iter().enumerate() {
@@ -127,8 +132,8 @@ pub(crate) async fn metadata(
     let limit = params.limit()?;
     let metric = params.get("metric").map(String::from);
     let answer = on_query_thread(&app, move |app, turn| {
-        let catalog = catalog_of(app, &tenant, turn, &allowance(app, Arc::clone(turn) as _));
-        metadata_json(app, &catalog.metadata(metric.as_deref(), limit)?)
+        let label_queries = label_queries_of(app, &tenant, turn, &allowance(app, Arc::clone(turn) as _));
+        metadata_json(app, &label_queries.metadata(metric.as_deref(), limit)?)
     });
     answer.await
 }
@@ -165,8 +170,8 @@ pub(crate) async fn exemplars(
         let expr = query::parse_within(&text, &mut parsed)?;
         let selectors: Vec<_> = expr.selectors().into_iter().map(<[Matcher]>::to_vec).collect();
         let ask = Ask { selectors: &selectors, range, limit: usize::MAX };
-        let catalog = catalog_of(app, &tenant, turn, &parsed);
-        exemplars_json(app, &catalog.exemplars(&ask)?)
+        let label_queries = label_queries_of(app, &tenant, turn, &parsed);
+        exemplars_json(app, &label_queries.exemplars(&ask)?)
     });
     answer.await
 }

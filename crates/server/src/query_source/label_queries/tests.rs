@@ -11,12 +11,12 @@ use std::sync::atomic::AtomicBool;
 async fn listed<R: Send + 'static>(
     node: &Node,
     memory_bytes: u64,
-    list: impl FnOnce(&Catalog<'_>) -> R + Send + 'static,
+    list: impl FnOnce(&LabelQueries<'_>) -> R + Send + 'static,
 ) -> R {
     let node = node.clone();
     let task = tokio::task::spawn_blocking(move || {
         let cancelled = Arc::new(AtomicBool::new(false));
-        list(&Catalog { node: &node, tenant: &TenantId::anonymous(), cancelled, memory_bytes })
+        list(&LabelQueries { node: &node, tenant: &TenantId::anonymous(), cancelled, memory_bytes })
     });
     task.await.unwrap()
 }
@@ -41,11 +41,11 @@ async fn labels_of_more_files_than_a_query_may_open_are_listed() {
     write_days(&node, "scattered", 20_000..20_100, &mut BTreeMap::new()).await;
     flush(&node).await.unwrap();
     // a scan would need a KiB for each file
-    listed(&node, 50 << 10, |catalog| {
-        assert_eq!(texts(&catalog.label_names(&all(usize::MAX)).unwrap()), ["__name__"]);
-        assert_eq!(texts(&catalog.label_values("__name__", &all(usize::MAX)).unwrap()), ["scattered"]);
+    listed(&node, 50 << 10, |label_queries| {
+        assert_eq!(texts(&label_queries.label_names(&all(usize::MAX)).unwrap()), ["__name__"]);
+        assert_eq!(texts(&label_queries.label_values("__name__", &all(usize::MAX)).unwrap()), ["scattered"]);
         let selectors = [query::parse_selector("scattered").unwrap()];
-        let series = catalog.series(&Ask { selectors: &selectors, ..all(usize::MAX) }).unwrap();
+        let series = label_queries.series(&Ask { selectors: &selectors, ..all(usize::MAX) }).unwrap();
         assert_eq!((series.all.iter().count(), series.cut, series.left_out.len()), (1, false, 0));
     })
     .await;
@@ -58,16 +58,16 @@ async fn a_limit_bounds_what_a_listing_holds() {
     let node = node_with(dir.path(), |_| ()).await;
     write_series(&node, (0..5000).map(|n| format!("m_{n:04}"))).await;
     let memory_bytes = 60_000; // for fewer than 2,000 texts
-    listed(&node, memory_bytes, |catalog| {
-        let refused = catalog.label_values("__name__", &all(usize::MAX)).unwrap_err();
+    listed(&node, memory_bytes, |label_queries| {
+        let refused = label_queries.label_values("__name__", &all(usize::MAX)).unwrap_err();
         assert_eq!((refused.kind, refused.reason), (ErrorKind::TooLarge, "answer_size"));
-        let few = catalog.label_values("__name__", &all(3)).unwrap();
+        let few = label_queries.label_values("__name__", &all(3)).unwrap();
         assert_eq!(texts(&few), ["m_0000", "m_0001", "m_0002"], "the first in order");
         assert!(few.cut);
         let selectors = [query::parse_selector("{__name__=~\"m_.*\"}").unwrap()];
-        let refused = catalog.series(&Ask { selectors: &selectors, ..all(usize::MAX) }).unwrap_err();
+        let refused = label_queries.series(&Ask { selectors: &selectors, ..all(usize::MAX) }).unwrap_err();
         assert_eq!(refused.reason, "answer_size");
-        let few = catalog.series(&Ask { selectors: &selectors, ..all(3) }).unwrap();
+        let few = label_queries.series(&Ask { selectors: &selectors, ..all(3) }).unwrap();
         assert_eq!((few.all.iter().count(), few.cut), (3, true));
     })
     .await;
@@ -83,14 +83,14 @@ async fn tables_are_not_read_where_memory_has_as_many_as_are_wanted() {
     write_series(&node, ["fresh".into(), "new".into()].into_iter()).await;
     let read = |node: &Node| node.shared().lake.cache.stats().fetched_bytes;
     let before = read(&node);
-    listed(&node, 1 << 20, |catalog| {
-        let few = catalog.label_values("__name__", &all(1)).unwrap();
+    listed(&node, 1 << 20, |label_queries| {
+        let few = label_queries.label_values("__name__", &all(1)).unwrap();
         assert_eq!((texts(&few).len(), few.cut), (1, true));
     })
     .await;
     assert_eq!(read(&node), before);
-    listed(&node, 1 << 20, |catalog| {
-        let whole = catalog.label_values("__name__", &all(3)).unwrap();
+    listed(&node, 1 << 20, |label_queries| {
+        let whole = label_queries.label_values("__name__", &all(3)).unwrap();
         assert_eq!((texts(&whole), whole.cut), (vec!["fresh", "new", "sealed"], false));
     })
     .await;

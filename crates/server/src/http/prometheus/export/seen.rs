@@ -1,12 +1,12 @@
-//! Series that were given already.
+//! Series that an export has sent already.
 
 use crate::node::Node;
 use model::{LabelsRef, SeriesKey};
 use std::collections::HashSet;
 use stdx::budget::{Account, Reservation};
 
-/// Series that were given: what moves from memory into tables in the middle of an export must not be given again.
-pub(super) struct Given {
+/// Series that were sent: one that moves from memory into tables during an export must not be sent again.
+pub(super) struct SeenSeries {
     keys: HashSet<SeriesKey>,
     seed: u64,
     account: Account,
@@ -18,11 +18,11 @@ pub(super) struct Given {
 
 /// Series for which memory is bought together, and what one takes at the most: a set doubles when it is full, and old and new
 /// are there while it does (17 bytes each, 8/7 of what is used, three times over).
-const GIVEN_SERIES: usize = 1 << 14;
+const SERIES_STEP: usize = 1 << 14;
 
-const GIVEN_BYTES: u64 = 60;
+const SERIES_BYTES: u64 = 60;
 
-impl Given {
+impl SeenSeries {
     pub(super) fn new(node: &Node) -> Self {
         let (seed, account) = (node.shared().seed, node.shared().answers.clone());
         Self { keys: HashSet::new(), seed, account, bought: Vec::new(), is_whole: true }
@@ -42,8 +42,8 @@ impl Given {
     }
 
     pub(super) fn add(&mut self, labels: LabelsRef<'_>) {
-        if self.is_whole && self.keys.len() == self.bought.len() * GIVEN_SERIES {
-            match self.account.reserve(GIVEN_SERIES as u64 * GIVEN_BYTES) {
+        if self.is_whole && self.keys.len() == self.bought.len() * SERIES_STEP {
+            match self.account.reserve(SERIES_STEP as u64 * SERIES_BYTES) {
                 Ok(bought) => self.bought.push(bought),
                 Err(_) => {
                     self.is_whole = false;
