@@ -31,6 +31,7 @@ use super::{faults, probe, readers, tenants};
 use crate::drive::send::sender::Times;
 use crate::http::TlsFiles;
 use crate::observe::{Observation, ObserveOptions};
+use crate::result::verdict::{SoFar, broken_for_good};
 use crate::result::{EventKind, FORMAT, Machine, RunResult};
 use crate::scenario::{Model, Scenario, secrets};
 use crate::show::progress::Observer;
@@ -182,7 +183,13 @@ async fn load(
                 }
                 observation.second(&mut result.timeline).await;
                 target.look(&log).await;
-                if let Some(why) = seconds.beyond(&scenario.limits) {
+                let so_far = SoFar {
+                    restarts: target.deaths(),
+                    silence_s: seconds.meter.silence_s(),
+                    memory: result.timeline.max("target/memory").or(result.timeline.max("cgroup/memory")),
+                };
+                let broken = scenario.verdict.abort.then(|| broken_for_good(&scenario.verdict, so_far));
+                if let Some(why) = seconds.beyond(&scenario.limits).or(broken.flatten()) {
                     log.add(EventKind::Run, format!("stopped: {why}"));
                     options.stop.now();
                 }
@@ -194,7 +201,12 @@ async fn load(
             continue;
         }
         let is_sent = ends_when_sent || done.iter().all(|ended: &Ended| ended.gave_up);
-        if is_sent || Instant::now() >= end || options.stop.is_set() {
+        // a limit that is reached in the last second counts too
+        let is_over = is_second && (Instant::now() >= end || options.stop.is_set());
+        if is_over {
+            break;
+        }
+        if is_sent {
             if !is_second {
                 // the last part of a second, which may be all there is
                 seconds.tick(&mut result.timeline, observer);

@@ -4,7 +4,7 @@
 //! not take it for one.
 
 use crate::result::{Judgement, RunResult};
-use crate::scenario::{Rules, Scenario, Span};
+use crate::scenario::{Rules, Scenario, Size, Span};
 use std::fmt::Write;
 
 /// The name under which observation keeps the most memory of the target, in bytes.
@@ -57,12 +57,9 @@ pub fn judge(scenario: &Scenario, result: &RunResult) -> Vec<Judgement> {
     if let Some(memory) = memory {
         let kept = |name| result.observed.get(name).copied();
         let most = kept(TARGET_MEMORY_MAX).or_else(|| kept(CGROUP_MEMORY_MAX));
-        let mib = |bytes: f64| format!("{:.0} MiB", bytes / f64::from(1 << 20));
-        judge.add(
-            "memory",
-            format!("≤ {}", mib(memory.0 as f64)),
-            most.map(|m| (mib(m), m <= memory.0 as f64))
-                .ok_or("no process is known: see target.pid, target.start and target.cgroup"),
+        judge.memory(
+            memory,
+            most.ok_or("no process is known: see target.pid, target.start and target.cgroup"),
         );
     }
     judge.time("silence", silence, Ok(totals.silence_s));
@@ -73,6 +70,30 @@ pub fn judge(scenario: &Scenario, result: &RunResult) -> Vec<Judgement> {
     );
     judge.time("read_p99", read_p99, result.read_p99_s().ok_or("no query was answered"));
     judge.judgements
+}
+
+/// What is known while the load goes on.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct SoFar {
+    pub(crate) restarts: u64,
+    pub(crate) silence_s: f64,
+    /// The most memory of the target, in bytes.
+    pub(crate) memory: Option<f64>,
+}
+
+/// A rule that is broken whatever follows.
+pub(crate) fn broken_for_good(rules: &Rules, so_far: SoFar) -> Option<String> {
+    let SoFar { restarts, silence_s, memory } = so_far;
+    let mut judge = Judge::default();
+    if let Some(limit) = rules.restarts {
+        judge.count("restarts", limit, Ok(restarts));
+    }
+    judge.time("silence", rules.silence, Ok(silence_s));
+    if let Some((limit, memory)) = rules.memory.zip(memory) {
+        judge.memory(limit, Ok(memory));
+    }
+    let broken = judge.judgements.into_iter().find(|judged| !judged.pass)?;
+    Some(format!("verdict.{} is broken: {}, and {} is allowed", broken.rule, broken.measured, broken.limit))
 }
 
 /// What was measured, or why nothing was.
@@ -115,6 +136,12 @@ impl Judge {
             let measured = measured_s.map(|s| (seconds(s), s <= limit.s()));
             self.add(rule, format!("≤ {}", seconds(limit.s())), measured);
         }
+    }
+
+    fn memory(&mut self, limit: Size, measured: Measured<'_, f64>) {
+        let mib = |bytes: f64| format!("{:.0} MiB", bytes / f64::from(1 << 20));
+        let measured = measured.map(|bytes| (mib(bytes), bytes <= limit.0 as f64));
+        self.add("memory", format!("≤ {}", mib(limit.0 as f64)), measured);
     }
 
     fn count(&mut self, rule: &str, limit: u64, measured: Measured<'_, u64>) {

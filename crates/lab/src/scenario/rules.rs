@@ -42,4 +42,6 @@ pub struct Rules {
     pub read_pass_rate: Option<f64>,
     /// 99 in 100 queries take at most so long.
     pub read_p99: Option<Span>,
+    /// The run ends as soon as `restarts`, `memory` or `silence` is broken: nothing that follows could mend them.
+    pub abort: bool,
 }

@@ -280,6 +280,19 @@ async fn bounds_and_ctrl_c_end_a_run_with_a_partial_result() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_broken_rule_aborts_the_run() {
+    // silent for ever after the first requests
+    let target = Target::start(|n| if n < 8 { Deed::Keep } else { Deed::Refuse(503) }).await;
+    let text = SMALL.replace("duration = '1s'", "duration = '1h'")
+        + "[verdict]\nsilence = '500ms'\nrestarts = 0\nabort = true";
+    let result = run_text(&target, &text).await;
+    assert!(result.partial && !result.passed() && result.verify.is_some());
+    let stopped = |e: &lab::result::Event| e.text.starts_with("stopped: verdict.silence is broken: ");
+    assert!(result.events.iter().any(stopped), "{:?}", result.events);
+    assert!(result.verdict.iter().any(|judged| judged.rule == "silence" && !judged.pass));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn what_cannot_be_reached_or_afforded_is_an_error_before_the_load() {
     let error = async |text: &str| {
         let scenario = Scenario::parse(text).unwrap();
