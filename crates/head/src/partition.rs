@@ -95,6 +95,11 @@ impl Partition {
         self.tenants.iter()
     }
 
+    /// [`TenantHead::late_bytes`] of all tenants, in a pass over them.
+    pub fn late_bytes(&self) -> usize {
+        self.tenants.values().map(TenantHead::late_bytes).sum()
+    }
+
     /// How many tenants there are.
     pub fn tenant_count(&self) -> usize {
         self.tenants.len()

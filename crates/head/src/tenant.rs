@@ -344,6 +344,11 @@ impl TenantHead {
         self.memory_parts().iter().map(|(_, bytes)| bytes).sum()
     }
 
+    /// Bytes that samples hold which came out of order, those that are being sealed included.
+    pub fn late_bytes(&self) -> usize {
+        self.late.allocation_size() + self.frozen_late.allocation_size() + self.late_bytes
+    }
+
     /// The same, by what holds them.
     pub fn memory_parts(&self) -> [(&'static str, usize); 8] {
         [
@@ -353,10 +358,7 @@ impl TenantHead {
             ("label sets", self.labels.memory_bytes()),
             ("series", self.series.memory_bytes() + self.evicting_bytes()),
             ("chunks", self.chunk_bytes),
-            (
-                "late samples",
-                self.late.allocation_size() + self.frozen_late.allocation_size() + self.late_bytes,
-            ),
+            ("late samples", self.late_bytes()),
             ("metadata and exemplars", self.metadata_bytes + self.exemplars.memory_bytes()),
         ]
     }

@@ -94,16 +94,13 @@ pub enum SeriesError {
         /// Up to where it takes them.
         limit_mib: u64,
     },
-    /// Older than the out-of-order window.
+    /// Late samples hold their share of the head.
     #[error(
-        "out of order: timestamp {timestamp_ms} ms is more than {window_ms} ms older than the series' newest sample at {newest_ms} ms"
+        "no memory for samples that are older than the newest of their series: until they are sealed, such samples may hold \
+             {limit_mib} MiB; it grows with --memory"
     )]
-    TooOld {
-        /// The sample's time.
-        timestamp_ms: i64,
-        /// The newest sample of that series.
-        newest_ms: i64,
-        /// How far back is accepted.
-        window_ms: i64,
+    NoRoomForLate {
+        /// What they may hold.
+        limit_mib: u64,
     },
 }

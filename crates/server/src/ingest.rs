@@ -20,7 +20,7 @@ use crate::ingest::submission::{Outcome, Submission};
 use crate::limits::shortage::Advice;
 use crate::node::Node;
 use crate::partition::Command;
-use crate::refusal::Refusal;
+use crate::refusal::{LATE_REASON, Refusal};
 use model::{Principal, TenantId};
 use protocol::Decoder;
 pub(crate) use route::{Answer, Prepared};
@@ -111,7 +111,9 @@ pub(crate) async fn store(node: &Node, resolved: Resolved) -> Result<Outcome, Un
     if refused.is_none()
         && let Some(reason) = outcome.no_room
     {
-        let advice = node.shared().head_shortage.lock().met(node.shared().clock.instant());
+        let shared = node.shared();
+        let shortage = if reason == LATE_REASON { &shared.late_shortage } else { &shared.head_shortage };
+        let advice = shortage.lock().met(shared.clock.instant());
         let busy = || Refusal::busy(reason, repeat(&outcome));
         refused = (advice == Advice::Repeat).then(busy);
     }

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!   submissions ─▶ gather ─▶ known ────────────┐
-//!                     │                        ├─▶ admit: window ─▶ commit: record → sync → head → answer
+//!                     │                        ├─▶ admit ─────────▶ commit: record → sync → head → answer
 //!                     └─▶ new ─ a slice a turn ┘
 //! ```
 //!
@@ -195,6 +195,7 @@ impl Owner {
         }
         self.publish_stats();
         self.partition.can_freeze.store(true, Ordering::Release);
+        self.partition.count_late(&self.partition.head.read());
         self.partition.ready.store(true, Ordering::Release);
         Ok(true)
     }

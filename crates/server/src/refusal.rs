@@ -7,6 +7,9 @@ use stdx::budget::{Exhausted, Reservation};
 /// What is counted under none of [`REASONS`].
 pub(crate) const OTHER: &str = "other";
 
+/// Late samples hold their share of the head.
+pub(crate) const LATE_REASON: &str = "late_samples";
+
 /// Every [`Refusal::reason`], and every reason of an answer that begins in [`crate::http`]: the values of a label.
 pub(crate) const REASONS: &[&str] = &[
     "answer_size",
@@ -28,6 +31,7 @@ pub(crate) const REASONS: &[&str] = &[
     "inflight_requests",
     "internal",
     "journal",
+    LATE_REASON,
     "memory",
     "method",
     "no_room_for_series",

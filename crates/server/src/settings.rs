@@ -40,8 +40,6 @@ pub struct Settings {
     /// Units of order and ownership; fixed when a data directory is made. Default: one for each core, at
     /// most eight.
     pub partitions: usize,
-    /// How much older than its series' newest sample a sample may be. Default one hour.
-    pub out_of_order_window_ms: i64,
     /// How far ahead of the clock a sample may be. Default ten minutes.
     pub future_ms: i64,
     /// How far behind the clock a sample may be. Default ten years.
@@ -161,7 +159,6 @@ impl Settings {
             http: http(given.http.as_deref())?,
             durability: durability(given.durability.as_deref())?,
             partitions,
-            out_of_order_window_ms: duration("out_of_order_window", &given.out_of_order_window, 3_600_000)?,
             future_ms: duration("future_limit", &given.future_limit, 600_000)?,
             past_ms: duration("past_limit", &given.past_limit, PAST_MS)?,
             series_idle_s: u32::try_from(idle_ms / 1000).unwrap_or(u32::MAX),

@@ -88,9 +88,8 @@ impl Driver {
         let fleet = Rc::new(Fleet::new(&plan));
         let mut trace = Trace::default();
         trace.step(format!("{plan:?}"));
-        let model =
-            Model::new(Refusals { window_ms: plan.load.window_ms, no_room: plan.head_bytes.is_some() });
-        let traffic = Traffic::new(rng, model, trace, plan.load.clone());
+        let model = Model::new(Refusals { no_room: plan.head_bytes.is_some() });
+        let traffic = Traffic::new(rng, model, trace, plan.load.clone(), plan.retention_ms);
         Self {
             head_bytes: plan.head_bytes.filter(|_| !plan.shrinks),
             plan,

@@ -18,7 +18,7 @@ const TENANT_BYTES: u64 = 20 << 10;
 pub enum Fault {
     /// Clients repeat requests: after a refusal, after a lost answer, across restarts, beside the first copy.
     Resends,
-    /// Samples come late, inside the out-of-order window and beyond it.
+    /// Samples come late, on both sides of the age up to which they are accepted.
     LateSamples,
     /// Programs beside the node import samples, and take hours from staging a file to committing it. Rollups are made of them.
     Imports,
@@ -77,10 +77,13 @@ impl Fault {
                 plan.weights.at_least(Step::Flush, 6);
             }
             Self::LateSamples => {
-                plan.load.window_ms = Some([1000, 60_000, 3_600_000][rng.below(3) as usize]);
-                // a series that was evicted has no newest sample, and takes any
-                plan.evicts = rng.chance(0.3);
-                plan.load.metadata = !plan.evicts;
+                plan.load.past_ms = Some([60_000, 3_600_000, 86_400_000][rng.below(3) as usize]);
+                // sometimes their share of the head is soon full
+                if rng.chance(0.3) {
+                    plan.head_bytes = Some(Self::small_head(plan, rng));
+                    plan.load.samples = 40;
+                    plan.load.metadata = false;
+                }
             }
             Self::Imports => {
                 plan.weights.set(Step::Import, 15);

@@ -31,9 +31,7 @@ pub struct Found {
 /// Why a node may leave out a part of a share, and store the rest.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Refusals {
-    /// Samples that are older than the newest of their series by more than this.
-    pub window_ms: Option<i64>,
-    /// New series, whole, for which there is no room in memory.
+    /// New series, whole, and samples that are older than the newest of their series, for which there is no room in memory.
     pub no_room: bool,
 }
 
@@ -52,9 +50,8 @@ pub struct Model {
     /// Samples of shares that are on their way or in limbo: only copies of the same request may send them.
     busy: Holds<Key>,
     busy_metadata: Holds<About>,
-    /// The newest sample of each series that was ever sent, and that was acknowledged since the node started.
+    /// The newest sample of each series that was ever sent.
     newest_sent: BTreeMap<(usize, usize), i64>,
-    newest_stored: BTreeMap<(usize, usize), i64>,
     /// Samples before this may have been dropped for their age.
     expired_before_ms: BTreeMap<usize, i64>,
 }
@@ -141,8 +138,6 @@ impl Model {
 
     fn store(&mut self, key: Key, bits: u64) {
         self.acknowledged.samples.insert(key, bits);
-        let newest = self.newest_stored.entry((key.0, key.1)).or_insert(key.2);
-        *newest = key.2.max(*newest);
     }
 
     /// Of a share `stored` samples are durable, and the others were refused: which ones, says what is there.
@@ -156,7 +151,7 @@ impl Model {
         let news: BTreeSet<_> = there.iter().filter(is_news).map(|(key, _)| *key).collect();
         for (key, _) in &missing {
             let has_no_room = self.refusals.no_room && news.iter().all(|other| other.1 != key.1);
-            if !has_no_room && !self.may_be_too_old(*key) {
+            if !has_no_room && !self.may_be_late(*key) {
                 return Err(format!("{key:?} was refused without a reason, of {share:x?}"));
             }
         }
@@ -191,24 +186,9 @@ impl Model {
         self.limbo.push(share);
     }
 
-    /// The process is gone, and what it kept in memory.
-    pub fn forget_newest(&mut self) {
-        self.newest_stored.clear();
-    }
-
-    /// Whether a node may refuse a sample as too old: its series has a newer one, perhaps.
-    fn may_be_too_old(&self, key: Key) -> bool {
-        self.is_before_window(key, &self.newest_sent)
-    }
-
-    /// Whether it must, as long as it has not forgotten the series: it has stored a newer one.
-    pub fn must_be_too_old(&self, key: Key) -> bool {
-        self.is_before_window(key, &self.newest_stored)
-    }
-
-    fn is_before_window(&self, key: Key, newest: &BTreeMap<(usize, usize), i64>) -> bool {
-        let Some(window_ms) = self.refusals.window_ms else { return false };
-        newest.get(&(key.0, key.1)).is_some_and(|newest| key.2 < newest.saturating_sub(window_ms))
+    /// Whether a node may have no room for a sample: its series has a newer one, perhaps.
+    fn may_be_late(&self, key: Key) -> bool {
+        self.refusals.no_room && self.newest_sent.get(&(key.0, key.1)).is_some_and(|newest| key.2 < *newest)
     }
 
     /// Samples of a tenant before this are too old.
@@ -239,7 +219,7 @@ impl Model {
             let samples = share.samples.iter().filter(|(key, _)| !self.is_expired(*key));
             let samples = samples.filter(|(key, bits)| self.acknowledged.samples.get(key) != Some(bits));
             let is_there = |key: &Key, bits: &u64| found.samples.get(key) == Some(bits);
-            let samples = samples.filter(|(key, bits)| is_there(key, bits) || !self.may_be_too_old(*key));
+            let samples = samples.filter(|(key, bits)| is_there(key, bits) || !self.may_be_late(*key));
             let samples = samples.map(|(key, bits)| (Some(key.1), is_there(key, bits)));
             let parts: BTreeSet<_> =
                 samples.chain(metadata).map(|(s, there)| (s.filter(|_| by_series), there)).collect();

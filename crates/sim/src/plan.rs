@@ -107,8 +107,8 @@ pub struct Load {
     pub span_ms: u64,
     /// How often a request is one that was sent before.
     pub resends: f64,
-    /// The out-of-order window, where there is one. Samples are then drawn around its edge.
-    pub window_ms: Option<i64>,
+    /// How old samples may be when they arrive, where there is a limit beside retention. Samples are then drawn around it.
+    pub past_ms: Option<i64>,
     /// Metadata comes too.
     pub metadata: bool,
     /// Days of a backfill, at most: now and then a request has one sample of a series on each of some days in a row.
@@ -191,7 +191,7 @@ impl Plan {
                 samples: 12,
                 span_ms: [10_000, 3_600_000, 3 * 86_400_000][rng.below(3) as usize],
                 resends: 0.0,
-                window_ms: None,
+                past_ms: None,
                 metadata: !evicts,
                 backfill_days: 0,
             },

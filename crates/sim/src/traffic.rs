@@ -35,6 +35,8 @@ pub struct Traffic {
     /// A tenant that does not write.
     pub reserved: Option<usize>,
     load: Load,
+    /// How old samples may be when they arrive.
+    accepted_ms: i64,
     underway: Vec<Underway>,
     /// Shares of which a part was stored: so many samples. Which ones, is to be looked at.
     unclear: Vec<(Share, u64)>,
@@ -68,8 +70,6 @@ struct Underway {
     written: Written,
     /// Its shares that are not answered, by partition.
     shares: BTreeMap<usize, Share>,
-    /// Samples that must be refused.
-    too_old: BTreeSet<Key>,
 }
 
 /// Samples by the number of their series: milliseconds, and values as bits.
@@ -77,8 +77,10 @@ type Drawn = BTreeMap<usize, Vec<(i64, u64)>>;
 
 impl Traffic {
     /// Nothing is sent yet.
-    pub const fn new(rng: Rng, model: Model, trace: Trace, load: Load) -> Self {
+    pub fn new(rng: Rng, model: Model, trace: Trace, load: Load, retention_ms: Option<i64>) -> Self {
+        let accepted_ms = load.past_ms.unwrap_or(i64::MAX).min(retention_ms.unwrap_or(i64::MAX));
         Self {
+            accepted_ms,
             rng,
             model,
             trace,
@@ -171,8 +173,6 @@ impl Traffic {
 
     fn send(&mut self, node: &Stepped, fleet: &Fleet, request: &Request, now_ms: i64) {
         let shares = self.accepted(request, now_ms);
-        let keys = shares.values().flat_map(|share| &share.samples).map(|(key, _)| *key);
-        let too_old = keys.filter(|key| self.model.must_be_too_old(*key)).collect();
         shares.values().for_each(|share| self.model.send(share));
         match node.write(&fleet.tenants[request.tenant], request.body.clone()) {
             Ok(written) => {
@@ -185,7 +185,7 @@ impl Traffic {
                     // metadata that is durable already ends at the door
                     self.model.acknowledge(share);
                 }
-                self.underway.push(Underway { written, shares, too_old });
+                self.underway.push(Underway { written, shares });
             }
             Err(refusal) => {
                 self.trace.note(refusal);
@@ -194,12 +194,13 @@ impl Traffic {
         }
     }
 
-    /// The shares of a request without the samples that lie in the future of the node's clock: it is wrong, or was set back
-    /// since they were made.
+    /// The shares of a request without the samples that are too old when they arrive, or lie in the future of the node's clock:
+    /// it is wrong, or was set back since they were made.
     fn accepted(&self, request: &Request, now_ms: i64) -> BTreeMap<usize, Share> {
+        let earliest_ms = now_ms.saturating_sub(self.accepted_ms);
         let mut shares = request.shares.clone();
         for share in shares.values_mut() {
-            share.samples.retain(|(key, _)| key.2 <= now_ms + FUTURE_MS);
+            share.samples.retain(|(key, _)| (earliest_ms..=now_ms + FUTURE_MS).contains(&key.2));
         }
         shares.retain(|_, share| !(share.samples.is_empty() && share.metadata.is_empty()));
         shares
@@ -243,13 +244,13 @@ impl Traffic {
         Drawn::from([(number, samples)])
     }
 
-    /// How old a sample is: mostly of just now; and where there is a window, often from around its edge.
+    /// How old a sample is: mostly of just now; and where there is a limit, often from around it.
     fn draw_age_ms(&mut self) -> i64 {
-        let Load { span_ms, window_ms, .. } = self.load;
-        let most = match (self.rng.below(10), window_ms) {
+        let Load { span_ms, past_ms, .. } = self.load;
+        let most = match (self.rng.below(10), past_ms) {
             (0..4, _) | (4..7, None) => 5000,
-            (4..6, Some(window_ms)) => return window_ms + self.rng.below(5000) as i64 - 2500,
-            (6, Some(window_ms)) => 4 * window_ms.unsigned_abs(),
+            (4..6, Some(past_ms)) => return past_ms + self.rng.below(5000) as i64 - 2500,
+            (6, Some(past_ms)) => 4 * past_ms.unsigned_abs(),
             _ => span_ms,
         };
         self.rng.below(most) as i64
@@ -276,7 +277,7 @@ impl Traffic {
             for (partition, answer) in underway.written.answers() {
                 let share = underway.shares.remove(&partition).expect("BUG: one answer for each share");
                 match answer {
-                    Ok(outcome) => self.hear_outcome(share, &outcome, &underway.too_old)?,
+                    Ok(outcome) => self.hear_outcome(share, &outcome)?,
                     Err(refusal) => {
                         self.trace.note(refusal);
                         self.model.leave_open(share);
@@ -297,17 +298,11 @@ impl Traffic {
         }
     }
 
-    fn hear_outcome(
-        &mut self,
-        share: Share,
-        outcome: &Outcome,
-        too_old: &BTreeSet<Key>,
-    ) -> Result<(), String> {
+    fn hear_outcome(&mut self, share: Share, outcome: &Outcome) -> Result<(), String> {
         let count = share.samples.len() as u64;
         self.trace.note(format!("{} of {count} stored", outcome.samples));
-        let must_refuse = share.samples.iter().filter(|(key, _)| too_old.contains(key)).count() as u64;
-        if outcome.samples + outcome.refused_samples != count || outcome.refused_samples < must_refuse {
-            return Err(format!("{must_refuse} of {share:x?} are too old, and the answer is {outcome:?}"));
+        if outcome.samples + outcome.refused_samples != count {
+            return Err(format!("of {share:x?} the answer is {outcome:?}"));
         }
         match outcome.refused_samples {
             0 => self.model.acknowledge(&share),
@@ -328,6 +323,5 @@ impl Traffic {
             std::mem::take(&mut self.underway).into_iter().flat_map(|underway| underway.shares.into_values());
         let unclear = std::mem::take(&mut self.unclear).into_iter().map(|(share, _)| share);
         unanswered.chain(unclear).for_each(|share| self.model.leave_open(share));
-        self.model.forget_newest();
     }
 }

@@ -57,6 +57,30 @@ impl HeadMemory {
         self.bytes() >= self.limit_bytes / 100 * percent
     }
 
+    /// Late samples may hold more; the error says how much.
+    pub(crate) fn room_for_late_samples(&self) -> Result<(), SeriesError> {
+        let limit_bytes = self.late_limit_bytes();
+        match self.late_bytes() < limit_bytes {
+            true => Ok(()),
+            false => Err(SeriesError::NoRoomForLate { limit_mib: limit_bytes >> 20 }),
+        }
+    }
+
+    /// Bytes that late samples hold in all partitions' heads.
+    pub(crate) fn late_bytes(&self) -> u64 {
+        self.partitions.iter().map(|p| p.late_bytes.load(Ordering::Relaxed)).sum()
+    }
+
+    const fn late_limit_bytes(&self) -> u64 {
+        self.limit_bytes / 100 * head_watermarks::LATE_SHARE
+    }
+
+    /// The heads, or the late samples' share of them, are so full that sealing is to make room.
+    pub(crate) fn press_to_seal(&self) -> bool {
+        self.is_filled_to(head_watermarks::SEAL)
+            || self.late_bytes() >= self.late_limit_bytes() / 100 * head_watermarks::SEAL
+    }
+
     /// What one partition's exemplars may hold: a fifth as much where the head needs the memory for series and samples.
     pub(crate) fn exemplar_limit_bytes(&self) -> usize {
         let share = self.exemplars_bytes;

@@ -6,7 +6,6 @@
 //! waits for a lock whose holder waits for a processor.
 
 use super::head_memory::HeadMemory;
-use super::head_watermarks;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
@@ -102,7 +101,7 @@ impl Pacer {
 
     /// Sealing makes room for writes, so it no longer waits for them.
     fn is_urgent(&self) -> bool {
-        self.heads.is_filled_to(head_watermarks::SEAL)
+        self.heads.press_to_seal()
     }
 
     fn wait(&mut self) {

@@ -122,7 +122,7 @@ impl Owner {
     }
 
     /// What is durable becomes visible, in turns: readers get the lock between two of them.
-    fn apply(&self, group: &mut [Submission]) {
+    fn apply(&mut self, group: &mut [Submission]) {
         let (now_s, limit_bytes) = (self.node.steady_s(), self.node.heads.metadata_limit_bytes());
         let mut stats = AppendStats::default();
         let mut grown = 0;
@@ -153,6 +153,9 @@ impl Owner {
         }
         trim_exemplars(&self.node, &mut partition);
         grown += partition.take_change();
+        if stats.late > 0 && self.slicing.counts_late(self.node.clock.instant()) {
+            self.partition.count_late(&partition);
+        }
         drop(partition);
         if stats.in_order + stats.late > 0 {
             let unsealed = &self.partition.unsealed_since_ms;

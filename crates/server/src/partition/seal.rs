@@ -230,6 +230,9 @@ impl Owner {
             let mut head = self.partition.head.write();
             let done = head.release_turn(|tenant| sealed.what.is_of(tenant));
             self.partition.grew(head.take_change());
+            if done {
+                self.partition.count_late(&head);
+            }
             done
         };
         time_share.worked(began, self.node.clock.instant());

@@ -20,6 +20,8 @@ pub(crate) struct PartitionShared {
     pub(crate) trouble: Mutex<String>,
     /// Bytes that this partition's head holds.
     pub(crate) head_bytes: AtomicU64,
+    /// Bytes of it that late samples hold, as counted last: every 100 ms while such come in.
+    pub(crate) late_bytes: AtomicU64,
     pub(crate) journal_bytes: AtomicU64,
     pub(crate) journal_segments: AtomicU64,
     /// Submissions that wait for series to be created.
@@ -38,6 +40,7 @@ impl PartitionShared {
             can_freeze: AtomicBool::new(false),
             trouble: Mutex::default(),
             head_bytes: AtomicU64::new(0),
+            late_bytes: AtomicU64::new(0),
             journal_bytes: AtomicU64::new(0),
             journal_segments: AtomicU64::new(0),
             creating: AtomicU64::new(0),
@@ -49,6 +52,11 @@ impl PartitionShared {
     /// The head holds so many bytes more, or less.
     pub(super) fn grew(&self, bytes: isize) {
         self.head_bytes.fetch_add(bytes as u64, Ordering::Relaxed); // wraps where it shrank
+    }
+
+    /// Counts what late samples hold.
+    pub(super) fn count_late(&self, head: &Partition) {
+        self.late_bytes.store(head.late_bytes() as u64, Ordering::Relaxed);
     }
 }
 

@@ -1,8 +1,8 @@
 //! What enters a group: small submissions whole, large ones a slice at a time.
 //!
 //! ```text
-//!   submission ─▶ admit: leave out the too old, estimate ─┬─ small ─▶ group
-//!                                                         └─ large ─▶ slicing ─ a slice a turn ─▶ group
+//!   submission ─▶ admit: estimate ─┬─ small ─▶ group
+//!                                  └─ large ─▶ slicing ─ a slice a turn ─▶ group
 //! ```
 //!
 //! A group is bounded to a few milliseconds of work. A submission that costs more is stored in slices, one in a group, in
@@ -10,6 +10,7 @@
 
 use super::{KNOWN_LATELY, Owner};
 use crate::ingest::submission::Submission;
+use crate::refusal::LATE_REASON;
 use head::TenantHead;
 use model::{SeriesError, SeriesRef};
 use protocol::labels::describe_labels;
@@ -22,6 +23,10 @@ const COST_MAX: usize = 1 << 16;
 /// A late sample costs as much as so many in order: a lookup in a tree and its share of a rewritten chunk.
 const LATE_COST: usize = 12;
 
+/// How often it is counted what late samples hold: a pass over all tenants. Meanwhile they may exceed their share by what
+/// comes in at most, a few MiB.
+pub(super) const LATE_COUNT_EVERY: Duration = Duration::from_millis(100);
+
 /// While requests of known series come in, slices pause for so many times as long as the last one took.
 const PAUSE_FACTOR: u32 = 2;
 
@@ -33,11 +38,22 @@ pub(super) struct Slicing {
     due: Instant,
     /// When the slice in the current group was taken.
     began: Option<Instant>,
+    /// When it was counted last what late samples hold.
+    late_counted: Instant,
 }
 
 impl Slicing {
     pub(super) const fn new(now: Instant) -> Self {
-        Self { waiting: VecDeque::new(), due: now, began: None }
+        Self { waiting: VecDeque::new(), due: now, began: None, late_counted: now }
+    }
+
+    /// Whether it is to be counted at `now` what late samples hold.
+    pub(super) fn counts_late(&mut self, now: Instant) -> bool {
+        let is_due = now.duration_since(self.late_counted) >= LATE_COUNT_EVERY;
+        if is_due {
+            self.late_counted = now;
+        }
+        is_due
     }
 
     pub(super) fn is_empty(&self) -> bool {
@@ -61,8 +77,8 @@ impl Owner {
     pub(super) fn admit(&mut self, mut submission: Submission) -> usize {
         self.leave_out_metadata(&mut submission);
         let others = submission.metadata.len() + submission.exemplars.len();
-        let mut cost = Cost { total: others, last: None };
-        self.leave_out_the_too_old(&mut submission, &mut cost);
+        let mut cost = Cost { total: others, ..Cost::default() };
+        self.estimate(&mut submission, &mut cost);
         if cost.total > COST_MAX {
             self.slicing.waits(submission);
             return 0;
@@ -106,64 +122,84 @@ impl Owner {
         from + samples.take_while(fits).count()
     }
 
-    /// Samples before the out-of-order window of their series are not accepted. All others are added to `cost`.
-    fn leave_out_the_too_old(&self, submission: &mut Submission, cost: &mut Cost) {
-        let window_ms = self.node.settings.out_of_order_window_ms;
+    /// Adds all samples to `cost`. While late samples hold their share of the head, they are left out.
+    fn estimate(&self, submission: &mut Submission, cost: &mut Cost) {
         let partition = self.partition.head.read();
         let head = partition.tenant(&submission.tenant);
-        let mut any = false;
         for (series, timestamp_ms) in submission.refs.iter().zip(&submission.timestamps) {
-            let newest_ms = cost.add(head, *series, *timestamp_ms);
-            any |= *timestamp_ms < newest_ms.saturating_sub(window_ms);
+            cost.add(head, *series, *timestamp_ms);
         }
-        let Some(head) = head.filter(|_| any) else { return };
-        let mut kept = 0;
-        let mut refused = None;
-        for i in 0..submission.refs.len() {
-            let (series, timestamp_ms) = (submission.refs[i], submission.timestamps[i]);
-            let newest_ms = head.newest_ms(series);
-            if timestamp_ms >= newest_ms.saturating_sub(window_ms) {
-                submission.refs[kept] = series;
-                submission.timestamps[kept] = timestamp_ms;
-                submission.values[kept] = submission.values[i];
-                kept += 1;
-            } else if refused == Some(series) {
-                submission.outcome.refuse_more(1);
-            } else {
-                refused = Some(series);
-                let error = SeriesError::TooOld { timestamp_ms, newest_ms, window_ms };
-                submission.outcome.refuse(error, 1, || labels_text(head, series));
-            }
+        if cost.late > 0
+            && let Some(head) = head
+            && let Err(error) = self.node.heads.room_for_late_samples()
+        {
+            cost.total -= leave_out_late(submission, head, &error) * LATE_COST;
         }
-        submission.refs.truncate(kept);
-        submission.timestamps.truncate(kept);
-        submission.values.truncate(kept);
     }
 }
 
-/// What samples will cost, in samples in order. An estimate: a series that comes again after others is taken for one
-/// that got nothing in between.
+/// Leaves out samples that are older than the newest of their series; says how many.
+fn leave_out_late(submission: &mut Submission, head: &TenantHead, error: &SeriesError) -> usize {
+    let Submission { refs, timestamps, values, outcome, .. } = submission;
+    let mut newest = Newest::default();
+    let mut kept = 0;
+    let mut refused = None;
+    for i in 0..refs.len() {
+        let (series, timestamp_ms) = (refs[i], timestamps[i]);
+        // the newest again is a repeated request, mostly
+        if timestamp_ms >= newest.before(Some(head), series, timestamp_ms) {
+            (refs[kept], timestamps[kept], values[kept]) = (series, timestamp_ms, values[i]);
+            kept += 1;
+        } else if refused == Some(series) {
+            outcome.refuse_more(1);
+        } else {
+            refused = Some(series);
+            outcome.refuse(error.clone(), 1, || labels_text(head, series));
+            outcome.no_room = Some(LATE_REASON);
+        }
+    }
+    let left_out = refs.len() - kept;
+    refs.truncate(kept);
+    timestamps.truncate(kept);
+    values.truncate(kept);
+    left_out
+}
+
+/// What samples will cost, in samples in order. An estimate, see [`Newest`].
 #[derive(Debug, Default)]
 struct Cost {
     total: usize,
-    /// The series of the last sample, its newest sample in the head, and its newest in the submission so far.
-    last: Option<(SeriesRef, i64, i64)>,
+    /// Samples that are not newer than all others of their series.
+    late: usize,
+    newest: Newest,
 }
 
 impl Cost {
-    /// Adds a sample; returns the time of the newest sample that its series has in the head.
     #[inline]
-    fn add(&mut self, head: Option<&TenantHead>, series: SeriesRef, timestamp_ms: i64) -> i64 {
-        let (in_head_ms, newest_ms) = match self.last {
-            Some((last, in_head_ms, newest_ms)) if last == series => (in_head_ms, newest_ms),
-            _ => {
-                let in_head_ms = head.map_or(i64::MIN, |head| head.newest_ms(series));
-                (in_head_ms, in_head_ms)
-            }
+    fn add(&mut self, head: Option<&TenantHead>, series: SeriesRef, timestamp_ms: i64) {
+        let is_late = timestamp_ms <= self.newest.before(head, series, timestamp_ms);
+        self.late += usize::from(is_late);
+        self.total += if is_late { LATE_COST } else { 1 };
+    }
+}
+
+/// The newest sample of the series that is gone through. A series that comes again after others is taken for one that got
+/// nothing in between.
+#[derive(Debug, Default)]
+struct Newest {
+    last: Option<(SeriesRef, i64)>,
+}
+
+impl Newest {
+    /// The newest sample of `series` before this one, in the head and among those that came before.
+    #[inline]
+    fn before(&mut self, head: Option<&TenantHead>, series: SeriesRef, timestamp_ms: i64) -> i64 {
+        let newest_ms = match self.last {
+            Some((last, newest_ms)) if last == series => newest_ms,
+            _ => head.map_or(i64::MIN, |head| head.newest_ms(series)),
         };
-        self.total += if timestamp_ms > newest_ms { 1 } else { LATE_COST };
-        self.last = Some((series, in_head_ms, newest_ms.max(timestamp_ms)));
-        in_head_ms
+        self.last = Some((series, newest_ms.max(timestamp_ms)));
+        newest_ms
     }
 }
 

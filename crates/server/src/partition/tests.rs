@@ -3,6 +3,7 @@ use crate::ingest::submission::NewSeries;
 use crate::ingest::submission::Outcome;
 use crate::ingest::tests::{small_node, small_settings};
 use crate::node::Node;
+use crate::refusal::LATE_REASON;
 use crate::settings::Settings;
 use crate::world::World;
 use model::{Exemplar, Labels, Metadata, MetricKind, Samples, SeriesKey, SeriesRef, TenantId, TimeRange};
@@ -31,6 +32,14 @@ fn only_owner_at(
     clock: Arc<dyn Clock>,
 ) -> (Node, Owner, Commands) {
     let settings = Settings { partitions: 1, series_idle_s: 3600, ..small_settings(dir) };
+    only_owner_with(settings, journal, clock)
+}
+
+fn only_owner_with(
+    settings: Settings,
+    journal: journal::Memory,
+    clock: Arc<dyn Clock>,
+) -> (Node, Owner, Commands) {
     let node = Node::assemble(settings, World::real(clock)).unwrap().node;
     let (send, receive) = sync_channel(16);
     let (shared, partition) = (Arc::clone(node.shared()), Arc::clone(&node.partitions()[0]));
@@ -124,8 +133,7 @@ fn a_few_samples_do_not_wait_for_many_late_ones() {
     owner.turn(None);
     assert_eq!(first.try_recv().unwrap().unwrap().samples, 1);
 
-    let window_ms = node.settings().out_of_order_window_ms as u64;
-    let late = (0..LATE).map(|_| newest_ms - rng.below(window_ms) as i64).collect();
+    let late = (0..LATE).map(|_| newest_ms - rng.below(3_600_000) as i64).collect();
     let (submission, mut late) = samples_of(SeriesRef(0), late);
     write(submission);
     let mut turns = 0;
@@ -147,6 +155,59 @@ fn a_few_samples_do_not_wait_for_many_late_ones() {
     assert!(out.len() > LATE / 2 && out.timestamps.is_sorted());
     drop(head);
     node.stop();
+}
+
+/// Late samples take no more than their share of the head. While they have it, samples in order are stored and late ones are
+/// to be sent again; once they are sealed there is room.
+#[test]
+fn late_samples_beyond_their_share_are_refused_and_no_others() {
+    const NEWEST_MS: i64 = 1_777_000_000_000;
+    let mut rng = Rng::announced();
+    let dir = tempfile::tempdir().unwrap();
+    let clock = Arc::new(ManualClock::at(NEWEST_MS));
+    let mut settings = Settings { partitions: 1, ..small_settings(dir.path()) };
+    settings.budget.head_bytes = 2 << 20;
+    let (node, mut owner, commands) =
+        only_owner_with(settings, journal::Memory::new(1000), Arc::<ManualClock>::clone(&clock));
+    let mut write = |submission| {
+        commands.send(Command::Write(Box::new(submission))).unwrap();
+        clock.advance(1000);
+        owner.turn(None);
+        while !owner.slicing.is_empty() {
+            clock.advance(1000);
+            owner.turn(None);
+        }
+    };
+    write(new_series("m", 1));
+    let mut send = |timestamps| {
+        let (submission, mut answer) = samples_of(SeriesRef(0), timestamps);
+        write(submission);
+        let outcome = answer.try_recv().unwrap().unwrap();
+        (outcome.samples, outcome.refused_samples, outcome.no_room)
+    };
+    assert_eq!(send(vec![NEWEST_MS]), (1, 0, None));
+    let mut stored = 0;
+    let refused = loop {
+        let late = (0..5000).map(|_| NEWEST_MS - 1 - rng.below(1 << 40) as i64).collect();
+        match send(late) {
+            (count, 0, None) => stored += count,
+            refused => break refused,
+        }
+    };
+    assert!(stored >= 10_000, "{stored}");
+    assert_eq!(refused, (0, 5000, Some(LATE_REASON)));
+    let (held, limit) = (node.shared().heads.late_bytes(), node.budget().head_bytes / 4);
+    assert!((limit..limit + (256 << 10)).contains(&held), "{held} bytes of {limit}");
+    assert!(node.shared().heads.press_to_seal());
+    // the newest again, one that is late, and one that is not
+    assert_eq!(send(vec![NEWEST_MS, NEWEST_MS - 1, NEWEST_MS + 1]), (2, 1, Some(LATE_REASON)));
+
+    let mut head = node.partitions()[0].head.write();
+    head.freeze(|_| true);
+    while !head.release_turn(|_| true) {}
+    node.partitions()[0].count_late(&head);
+    drop(head);
+    assert_eq!(send(vec![NEWEST_MS - 1]), (1, 0, None));
 }
 
 /// A journal with `count` records, each of one new series.

@@ -15,7 +15,6 @@ use super::machine::flushes::FlushId;
 use super::machine::io::{Command, Event, View};
 use super::machine::{Sealing, Thresholds};
 use super::workers::Workers;
-use crate::limits::head_watermarks;
 use crate::limits::pacer::Pacer;
 use crate::partition::{Late, Owners};
 use crate::shared::Shared;
@@ -201,7 +200,7 @@ impl<O: Owners> Sealer<O> {
             unsealed_since_ms: node.partitions.unsealed_since_ms(),
             unsealed_bytes: partitions.map(|p| p.unsealed_bytes.load(Ordering::Relaxed)).max().unwrap_or(0),
             head_bytes: node.heads.bytes(),
-            is_filled: node.heads.is_filled_to(head_watermarks::SEAL),
+            is_filled: node.heads.press_to_seal(),
             closed: node.lake.closed.tenants(),
             journal_bytes: node
                 .partitions()

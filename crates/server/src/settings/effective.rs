@@ -101,7 +101,6 @@ impl List {
         let cores = || derived("one a core, at most 8; an existing data directory keeps its own number");
         self.put("partitions", json!(settings.partitions), of_file(file.partitions.is_some(), cores()));
         for (key, value, given) in [
-            ("out_of_order_window", settings.out_of_order_window_ms, file.out_of_order_window.is_some()),
             ("future_limit", settings.future_ms, file.future_limit.is_some()),
             ("past_limit", settings.past_ms, file.past_limit.is_some()),
             ("series_idle", i64::from(settings.series_idle_s) * 1000, file.series_idle.is_some()),

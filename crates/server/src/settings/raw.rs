@@ -19,8 +19,6 @@ pub struct ConfigFile {
     pub durability: Option<String>,
     /// See [`super::Settings::partitions`].
     pub partitions: Option<usize>,
-    /// See [`super::Settings::out_of_order_window_ms`]; as `"1h"`.
-    pub out_of_order_window: Option<String>,
     /// See [`super::Settings::future_ms`]; as `"10m"`.
     pub future_limit: Option<String>,
     /// See [`super::Settings::past_ms`]; as `"10y"`.

@@ -16,6 +16,9 @@ use tables::{Date, Stem, Table, TableError, WriteLimits};
 /// A day is not looked at again so soon: it is read whole each time.
 const PAUSE: Duration = Duration::from_secs(3600);
 
+/// How long after midnight samples of the day before come in as a matter of course: retries, and agents that were cut off.
+const LATE_AS_A_RULE_MS: i64 = 3_600_000;
+
 /// How much longer than retention says samples are kept that wait for their rollup.
 const SPARED_MS: i64 = 2 * DAY_MS;
 
@@ -85,8 +88,7 @@ impl Upkeep {
         }
         let Some(samples) = self.lake().tables.visit(tenant, Kind::Samples)? else { return Ok(Vec::new()) };
         let now_ms = self.pace.now().wall_ms;
-        // until then samples may be on their way as a matter of course
-        let settled_ms = settings.out_of_order_window_ms.saturating_add(settings.lake.seal_after_ms);
+        let settled_ms = LATE_AS_A_RULE_MS.saturating_add(settings.lake.seal_after_ms);
         let today = Date::of(if all { now_ms } else { now_ms.saturating_sub(settled_ms) });
         let keep_ms = settings.lake.retention_ms_of(tenant);
         let whole_from_ms = keep_ms.map_or(i64::MIN, |keep_ms| now_ms.saturating_sub(keep_ms));

@@ -258,7 +258,7 @@ impl Driver {
         settings.durability = self.plan.durability;
         settings.partitions = self.plan.partitions;
         settings.segment_bytes = self.plan.segment_bytes;
-        settings.out_of_order_window_ms = self.plan.load.window_ms.unwrap_or(i64::MAX);
+        settings.past_ms = self.plan.load.past_ms.unwrap_or(i64::MAX);
         settings.future_ms = FUTURE_MS;
         if !self.plan.evicts {
             settings.series_idle_s = u32::MAX;

@@ -291,7 +291,7 @@ async fn hanging_table_of_a_closed_tenant_delays_nobody() {
     std::fs::remove_file(dir.path().join("floodmarks.json")).unwrap();
     let clock = Arc::new(Ahead::default());
     let node = Node::start(small_settings(dir.path()), Arc::clone(&clock) as _).unwrap();
-    wait_for_replay(&node).await;
+    node.wait_for_replay().await;
     // its table is asked again soon, and does not answer
     let (hangs, hanging) = sync_channel::<()>(1);
     let (go_on, goes_on) = sync_channel::<()>(0);
