@@ -143,3 +143,9 @@ fn content_encodings() {
     let error = Encoding::negotiate(Some("br"), ACCEPTED).unwrap_err();
     assert_eq!(error.to_string(), "content encoding \"br\" is not supported; send snappy or zstd");
 }
+
+#[test]
+fn a_zstd_context_is_no_larger_than_what_is_bought() {
+    let bytes = zstd_safe::DCtx::create().sizeof();
+    assert!(bytes <= ZSTD_CONTEXT_BYTES, "{bytes} bytes");
+}
