@@ -161,8 +161,8 @@ pub(crate) fn check_state(node: &Node, tenant: &TenantId) -> Result<(), Refusal>
     check_tenant(node, tenant)
 }
 
-/// Refuses a tenant beyond the limits: it takes a slot and memory before its first series, even with metadata alone.
-/// For one that has tables only the room for series counts.
+/// Refuses a new tenant over the limits (even metadata takes a slot). A tenant that already has tables is checked only for
+/// room for series.
 fn check_tenant(node: &Node, tenant: &TenantId) -> Result<(), Refusal> {
     let shared = node.shared();
     let most = node.settings().tenants_max;
@@ -194,7 +194,7 @@ fn check_tenant(node: &Node, tenant: &TenantId) -> Result<(), Refusal> {
     Err(Refusal::busy("tenant_rate", message))
 }
 
-/// What owners were given.
+/// Result of submitting to the partitions.
 pub(crate) struct Submitted {
     /// Of those that took it.
     pub(crate) answers: Vec<Answer>,

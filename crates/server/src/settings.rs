@@ -56,7 +56,7 @@ pub struct Settings {
     pub tenant_query_resolution: BTreeMap<TenantId, Detail>,
     /// Queries that run at once; others wait. Default: two for each core.
     pub query_concurrency: usize,
-    /// Write requests between the end of their body and their answer. Default: one for each 256 KiB of the
+    /// Maximum write requests in progress, counted from the end of the body to the answer. Default: one for each 256 KiB of the
     /// inflight account, 64 to 4,096.
     pub inflight_requests_max: usize,
     /// Write requests that wait for their new series. Default: as [`Self::inflight_requests_max`].
@@ -81,7 +81,7 @@ pub struct Settings {
     pub transfer_rate: u64,
     /// A journal segment is closed at this size. Default 128 MiB.
     pub segment_bytes: u64,
-    /// What becomes of data that is no longer fresh.
+    /// Where and how data is stored after sealing.
     pub lake: LakeSettings,
     /// Files that may be open.
     pub files: Files,

@@ -134,7 +134,7 @@ pub struct Plan {
     pub wrong_clocks: bool,
     /// A segment's length.
     pub segment_bytes: u64,
-    /// A merged file's length: with small ones a day is merged by ranges of names.
+    /// Maximum length of a merged file; small values force merging a day by ranges of names.
     pub merged_file_bytes: u64,
     /// Rollups are made of days that are over.
     pub rolls_up: bool,

@@ -118,7 +118,7 @@ impl OpenChunk {
         self.bytes[8]
     }
 
-    /// Adds a sample that is newer than all others; an empty chunk takes one as new as the newest that it had, too.
+    /// Appends a sample. Its time must exceed the last one's; an empty chunk also accepts an equal time.
     #[inline]
     pub fn append(&mut self, timestamp_ms: i64, value: f64) -> Result<(), Full> {
         let is_repeated = self.count == 0 && timestamp_ms == self.last_ms;

@@ -120,7 +120,7 @@ impl Meter {
         Second { at_s, seconds, sums, offered_per_s, acknowledged_per_s, latency }
     }
 
-    /// What this process itself took, and how late it was.
+    /// Records the generator's own CPU, memory and lag.
     fn generator(&mut self, timeline: &mut Timeline, seconds: f64, lag_s: Option<f64>) {
         if let Some(lag_s) = lag_s {
             timeline.set(names::GENERATOR_LAG, "s", SeriesKind::Max, lag_s);

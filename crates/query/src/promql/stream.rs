@@ -173,7 +173,7 @@ impl<'a> Evaluator<'a> {
 }
 
 impl Node {
-    /// True where two series may have the same labels but for the metric name. False is certain.
+    /// True if two series might differ only by metric name; false means they cannot.
     pub(super) fn may_collide_without_name(&self) -> bool {
         match self {
             Self::Selector(selector) | Self::Range(selector, _) => selector.metric_name().is_none(),

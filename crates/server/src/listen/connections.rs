@@ -209,7 +209,7 @@ impl State {
         self.since = now;
     }
 
-    /// Until when only its age keeps it open.
+    /// Time until which the connection is protected only because it is new.
     fn young_until(&self, now: Instant) -> Option<Instant> {
         let until = self.since + NEWEST;
         let waits = matches!(self.stage, Stage::Idle | Stage::Receiving { waits: true, .. });

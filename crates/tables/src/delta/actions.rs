@@ -34,8 +34,8 @@ pub struct LiveFile {
     pub rows: u64,
     /// Bounds of the column that leads the sort key (the metric's name), where the log says.
     pub names: Option<(String, String)>,
-    /// Its place among the files of its day that are early, or among those that are not; see [`super`]. Files that share
-    /// one hold different series.
+    /// Order among the day's early files, or among its other files (see [`super`]). Files with equal sequence hold different
+    /// series.
     pub sequence: i64,
     /// True if it counts as written before all files of its day that are not early, as files of other engines do.
     pub is_early: bool,

@@ -74,7 +74,7 @@ pub struct Swept {
     pub files: u64,
     /// Their bytes.
     pub bytes: u64,
-    /// Files that are dead and wait for the end of their grace, of their lease, or of who reads them.
+    /// Dead files kept for now: in their grace period, under a lease, or still being read.
     pub waiting: u64,
 }
 
@@ -124,8 +124,8 @@ impl Sweeper {
         Ok(swept)
     }
 
-    /// Files that are dead now. The store is listed before the log is read: a file that is committed in between
-    /// is then live.
+    /// Files that are dead now. The store is listed before the log is read, so that a file committed in between counts as
+    /// live.
     fn find(&mut self, table: &Table, steady_ms: i64) -> Result<Vec<ObjectMeta>, TableError> {
         let location = &table.location;
         let (store, prefix) = (location.store(), location.prefix().clone());
@@ -203,7 +203,7 @@ fn live(table: &Table) -> Result<HashSet<Path>, TableError> {
 }
 
 impl Table {
-    /// Fails if one of `files` may have been swept, by what a version of the log says.
+    /// Fails if, according to that version of the log, one of `files` may have been swept.
     pub(super) fn check_staged<'a>(
         &self,
         snapshot: &SnapshotRef,

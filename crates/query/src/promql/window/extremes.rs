@@ -10,11 +10,11 @@ pub(super) type Beats = fn(f64, f64) -> bool;
 
 /// The first of the largest.
 pub(super) const MAX: Beats = |newer, older| newer > older;
-/// The first of the smallest.
+/// Minimum; of equal values, the earliest sample wins.
 pub(super) const MIN: Beats = |newer, older| newer < older;
-/// The last of the largest.
+/// Maximum; of equal values, the latest sample wins.
 pub(super) const LAST_MAX: Beats = |newer, older| newer >= older;
-/// The last of the smallest.
+/// Minimum; of equal values, the latest sample wins.
 pub(super) const LAST_MIN: Beats = |newer, older| newer <= older;
 
 /// A queue of the samples that are the best one of their window, or will be once better ones have left it.

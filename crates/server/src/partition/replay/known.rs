@@ -11,7 +11,7 @@ use model::{Samples, TimeRange};
 const READ_FACTOR: usize = 2;
 const READ_FREE: usize = 1024;
 
-/// True if no series occurs twice and the times of each ascend, as in every copy. Then whether a sample is a duplicate depends on
+/// True if references and timestamps strictly ascend, as they do in every relocated copy. Then whether a sample is a duplicate depends on
 /// the head alone, and not on the rest of the record.
 pub(super) fn ascends(record: &Record) -> bool {
     let places = record.refs.iter().zip(&record.timestamps);

@@ -17,8 +17,10 @@ use head::{Evicted, Idle};
 use journal::Offset;
 use std::time::{Duration, Instant};
 
-/// How often it is looked whether there is room again, and how often the log says that there is none.
+/// Interval between checks for free memory.
 const ROOM_POLL: Duration = Duration::from_millis(20);
+
+/// Interval between log lines while there is none.
 const ROOM_WAIT_LOGGED: Duration = Duration::from_secs(30);
 
 /// How often full heads are searched for series that nothing needs: the rest of the dictionary is read for it.
@@ -82,8 +84,8 @@ impl Owner {
         )
     }
 
-    /// Nothing is sealed before all partitions can freeze. Until then those that can stop at [`head_watermarks::SEAL`], and leave
-    /// the rest of the memory to the others.
+    /// Nothing is sealed before all partitions can freeze. Until then, partitions that can freeze stop filling their heads at
+    /// [`head_watermarks::SEAL`] and leave the rest of the memory to the others.
     fn has_room(&self, replay: &Replay) -> bool {
         let percent =
             if replay.can_freeze && !self.node.partitions.can_freeze() { head_watermarks::SEAL } else { 100 };

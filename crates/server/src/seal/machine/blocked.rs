@@ -31,7 +31,7 @@ pub(super) struct Blocked {
     pub(super) retry_at: Instant,
 }
 
-/// For each partition, the length of the journal at which relocation is tried, in bytes.
+/// Length of each partition's journal, in bytes, at which relocation is attempted.
 #[derive(Debug)]
 pub(super) struct Relocation {
     limits: Vec<u64>,
@@ -49,12 +49,12 @@ pub(super) enum Step {
 /// Progress with closed tenants.
 #[derive(Debug)]
 pub(super) struct Reopening {
-    /// The journal is being replayed for one.
+    /// The journal is being replayed for a closed tenant.
     is_replaying: bool,
     failures: u32,
     /// When tables are asked again.
     retry_at: Instant,
-    /// When a turn is wanted; `None` if no tenant is closed.
+    /// When to wake next; `None` if no tenant is closed.
     pub(super) wake_at: Option<Instant>,
 }
 

@@ -165,7 +165,7 @@ pub(crate) struct View {
     /// The most that a partition's journal holds beyond what is in rounds.
     pub(crate) unsealed_bytes: u64,
     pub(crate) head_bytes: u64,
-    /// The heads, or late samples in them, are filled to the watermark at which sealing begins.
+    /// The heads, or the late samples in them, have reached the sealing watermark.
     pub(crate) is_filled: bool,
     pub(crate) closed: BTreeSet<TenantId>,
     /// For each partition.
