@@ -95,9 +95,9 @@ impl Partition {
         self.tenants.iter()
     }
 
-    /// [`TenantHead::late_bytes`] of all tenants, in a pass over them.
-    pub fn late_bytes(&self) -> usize {
-        self.tenants.values().map(TenantHead::late_bytes).sum()
+    /// [`TenantHead::late_bytes`] of all tenants that are wanted, in a pass over them.
+    pub fn late_bytes(&self, wanted: impl Fn(&TenantId) -> bool) -> usize {
+        self.tenants.iter().filter(|(tenant, _)| wanted(tenant)).map(|(_, head)| head.late_bytes()).sum()
     }
 
     /// How many tenants there are.

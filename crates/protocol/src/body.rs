@@ -129,8 +129,8 @@ impl<'a> Body<'a> {
             (Encoding::Zstd, None) => {
                 let window_log = zstd_window_log(self.bytes);
                 purse.spend(ZSTD_STREAM_BYTES + (1 << window_log))?;
-                let mut stream = zstd::stream::read::Decoder::with_buffer(self.bytes).map_err(damaged)?;
-                // frames behind the first one get no larger window than what was bought
+                let stream = zstd::stream::read::Decoder::with_buffer(self.bytes).map_err(damaged)?;
+                let mut stream = stream.single_frame();
                 stream.window_log_max(window_log).map_err(damaged)?;
                 self.inflate(stream, out, purse)
             }
@@ -149,33 +149,36 @@ impl<'a> Body<'a> {
         purse: &mut Purse<'_>,
     ) -> Result<(), DecodeError> {
         out.clear();
+        // by way of a small buffer: a stranger decides how little each read brings, so none may cost more than it brings
+        let mut step = Vec::new();
+        purse.room(&mut step, STEP_BYTES)?;
+        step.resize(STEP_BYTES, 0);
         loop {
-            let len = out.len();
-            if len > BODY_BYTES_MAX {
-                return Err(DecodeError::DecodedTooLarge(len as u64));
-            }
-            if out.capacity() == len {
-                purse.room(out, STEP_BYTES)?;
-            }
-            out.resize(out.capacity().min(BODY_BYTES_MAX + 1), 0);
-            let read = stream.read(&mut out[len..]).map_err(|error| DecodeError::Damaged {
+            let read = stream.read(&mut step).map_err(|error| DecodeError::Damaged {
                 encoding: self.encoding,
                 error: error.to_string(),
             })?;
-            out.truncate(len + read);
             if read == 0 {
                 return Ok(());
             }
+            if out.len() + read > BODY_BYTES_MAX {
+                return Err(DecodeError::DecodedTooLarge((out.len() + read) as u64));
+            }
+            purse.room(out, read)?;
+            out.extend_from_slice(&step[..read]);
         }
     }
 }
 
-/// The size that a single zstd frame declares.
+/// The size that a zstd frame declares. A body is one frame: of many tiny ones, each costs more than its bytes.
 fn zstd_len(bytes: &[u8]) -> Result<Option<usize>, DecodeError> {
     let damaged = |error: &str| DecodeError::Damaged { encoding: Encoding::Zstd, error: error.into() };
     let declared = zstd_safe::get_frame_content_size(bytes).map_err(|_| damaged("not a zstd frame"))?;
     let frame_bytes = zstd_safe::find_frame_compressed_size(bytes).map_err(|_| damaged("truncated"))?;
-    let Some(declared) = declared.filter(|_| frame_bytes == bytes.len()) else { return Ok(None) };
+    if frame_bytes != bytes.len() {
+        return Err(damaged("more than one frame"));
+    }
+    let Some(declared) = declared else { return Ok(None) };
     if declared > BODY_BYTES_MAX as u64 {
         return Err(DecodeError::DecodedTooLarge(declared));
     }
@@ -185,8 +188,8 @@ fn zstd_len(bytes: &[u8]) -> Result<Option<usize>, DecodeError> {
     Ok(Some(declared as usize))
 }
 
-/// The window that the first zstd frame needs, as a power of two (RFC 8878, 3.1.1.1.2). A frame in one segment has no
-/// window descriptor; several of those are given the largest window.
+/// The window that a zstd frame needs, as a power of two (RFC 8878, 3.1.1.1.2). A frame in one segment has no
+/// window descriptor, but declares its size.
 fn zstd_window_log(bytes: &[u8]) -> u32 {
     const DESCRIPTOR: usize = 4;
     const SINGLE_SEGMENT: u8 = 1 << 5;

@@ -27,6 +27,7 @@ pub(crate) use route::{Answer, Prepared};
 use std::sync::Arc;
 use std::sync::mpsc::TrySendError;
 use std::time::Instant;
+use tokio::sync::OwnedSemaphorePermit;
 
 /// A request that was refused, wholly or in part, and may or may not be sent again as [`Refusal::kind`] says.
 /// Repeating it neither loses nor doubles what is stored already.
@@ -56,17 +57,22 @@ pub(crate) async fn admit(node: &Node, principal: &Principal) -> Result<(), Refu
     check_state(node, &principal.tenant)
 }
 
-/// Decodes a request and looks its series up.
+/// Decodes a request and looks its series up: in place, or on a thread for which `thread` is the permission.
 pub(crate) async fn resolve<D: Decoder>(
     node: &Node,
     decoders: &Arc<Decoders<D>>,
     request: Encoded<D>,
+    thread: Option<OwnedSemaphorePermit>,
     began: Instant,
 ) -> Result<Resolved, Refusal> {
     let _passing = node.shared().traffic.enter();
-    let prepared = if request.is_large()? {
+    let prepared = if thread.is_some() {
         let (node, decoders) = (node.clone(), Arc::clone(decoders));
-        let task = tokio::task::spawn_blocking(move || decoders.prepare(&node, request));
+        let task = tokio::task::spawn_blocking(move || {
+            let prepared = decoders.prepare(&node, request);
+            drop(thread); // only now, also where nobody waits for the request any more
+            prepared
+        });
         task.await.map_err(|e| internal(format!("decoding failed: {e}")))?
     } else {
         decoders.prepare(node, request)
@@ -108,12 +114,13 @@ pub(crate) async fn store(node: &Node, resolved: Resolved) -> Result<Outcome, Un
     if refused.is_none() && outcome.clock_in_doubt {
         refused = Some(Refusal::busy("clock", repeat(&outcome)));
     }
+    if refused.is_none() && outcome.no_room_for_late {
+        refused = Some(Refusal::busy(LATE_REASON, repeat(&outcome)));
+    }
     if refused.is_none()
         && let Some(reason) = outcome.no_room
     {
-        let shared = node.shared();
-        let shortage = if reason == LATE_REASON { &shared.late_shortage } else { &shared.head_shortage };
-        let advice = shortage.lock().met(shared.clock.instant());
+        let advice = node.shared().head_shortage.lock().met(node.shared().clock.instant());
         let busy = || Refusal::busy(reason, repeat(&outcome));
         refused = (advice == Advice::Repeat).then(busy);
     }

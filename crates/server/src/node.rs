@@ -154,7 +154,6 @@ impl Node {
             lake,
             traffic: Arc::default(),
             head_shortage: parking_lot::Mutex::default(),
-            late_shortage: parking_lot::Mutex::default(),
             new_tenants: parking_lot::Mutex::new(NewTenants::new(
                 settings.tenant_burst,
                 settings.tenants_per_minute,

@@ -195,7 +195,7 @@ impl Owner {
         }
         self.publish_stats();
         self.partition.can_freeze.store(true, Ordering::Release);
-        self.partition.count_late(&self.partition.head.read());
+        self.partition.count_late(&self.partition.head.read(), &self.node.lake.blocked);
         self.partition.ready.store(true, Ordering::Release);
         Ok(true)
     }

@@ -45,8 +45,6 @@ pub(crate) struct Shared {
     pub(crate) traffic: Arc<Traffic>,
     /// Of memory for new series.
     pub(crate) head_shortage: parking_lot::Mutex<Shortage>,
-    /// Of memory for late samples.
-    pub(crate) late_shortage: parking_lot::Mutex<Shortage>,
     pub(crate) new_tenants: parking_lot::Mutex<NewTenants>,
     pub(crate) heads: Arc<HeadMemory>,
     pub(crate) partitions: Arc<Partitions>,

@@ -68,13 +68,14 @@ async fn write<D: Decoder>(
     app.node.shared().metrics.body_bytes.add(request.bytes.len() as u64);
     // Decoding a large body takes a thread: there is one for each core, whoever asks. Small ones are quick.
     let decoding = match is_large {
-        true => Some(app.decoding.acquire().await.expect("BUG: the semaphore is never closed")),
+        true => {
+            Some(Arc::clone(&app.decoding).acquire_owned().await.expect("BUG: the semaphore is never closed"))
+        }
         false => None,
     };
     // The gate guards the work, not the wait: a slow sender holds no place while its body trickles in.
     let known = app.writing.enter().ok_or_else(|| too_many("inflight_requests", app.writing.limit()))?;
-    let resolved = ingest::resolve(&app.node, decoders, request, began).await?;
-    drop(decoding);
+    let resolved = ingest::resolve(&app.node, decoders, request, decoding, began).await?;
     // A request that creates series may wait long: it must not occupy the gate of known series meanwhile.
     let pass = if resolved.creates() {
         drop(known);

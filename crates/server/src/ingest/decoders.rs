@@ -12,6 +12,9 @@ use stdx::budget::{Account, Reservation};
 /// holds up the others for longer than about half a millisecond.
 const INLINE_BYTES_MAX: usize = 1 << 20;
 
+/// Compressed bodies up to this size likewise, but for snappy: a few bytes of the others can cost microseconds.
+const INLINE_COMPRESSED_BYTES_MAX: usize = 64 << 10;
+
 /// A request as it came.
 #[derive(Debug)]
 pub(crate) struct Encoded<D: Decoder> {
@@ -26,6 +29,9 @@ pub(crate) struct Encoded<D: Decoder> {
 impl<D: Decoder> Encoded<D> {
     /// The request is decoded on a thread of its own, as is one that does not declare its size.
     pub(crate) fn is_large(&self) -> Result<bool, DecodeError> {
+        if self.encoding != Encoding::Snappy && self.bytes.len() > INLINE_COMPRESSED_BYTES_MAX {
+            return Ok(true);
+        }
         Ok(self.body().decoded_len()?.is_none_or(|bytes| bytes > INLINE_BYTES_MAX))
     }
 

@@ -61,6 +61,8 @@ pub struct Outcome {
     pub refused_series: u64,
     /// Why series were left out for which there is no memory now, as [`Refusal::reason`].
     pub no_room: Option<&'static str>,
+    /// Late samples were left out for which there is no memory now.
+    pub no_room_for_late: bool,
     /// Samples were left out that lie too far from a clock which seems to be wrong.
     pub clock_in_doubt: bool,
     /// The first few reasons, each with its series.
@@ -105,6 +107,7 @@ impl Outcome {
         self.refused_exemplars += other.refused_exemplars;
         self.refused_series += other.refused_series;
         self.no_room = self.no_room.or(other.no_room);
+        self.no_room_for_late |= other.no_room_for_late;
         self.clock_in_doubt |= other.clock_in_doubt;
         let room = Self::ERRORS_MAX - self.errors.len();
         self.errors.extend(other.errors.into_iter().take(room));

@@ -44,7 +44,7 @@ pub(crate) async fn write(
     let decoders: Decoders<remote_write::Decoder> =
         Decoders::new(node.shared().seed, node.shared().decoders.clone());
     let request = Encoded { principal, format: version, encoding: Encoding::Snappy, bytes, memory };
-    store(node, resolve(node, &Arc::new(decoders), request, Instant::now()).await?).await
+    store(node, resolve(node, &Arc::new(decoders), request, None, Instant::now()).await?).await
 }
 
 async fn send(node: &Node, names: impl Iterator<Item = String>) -> Result<Outcome, Unwritten> {

@@ -154,7 +154,7 @@ impl Owner {
         trim_exemplars(&self.node, &mut partition);
         grown += partition.take_change();
         if stats.late > 0 && self.slicing.counts_late(self.node.clock.instant()) {
-            self.partition.count_late(&partition);
+            self.partition.count_late(&partition, &self.node.lake.blocked);
         }
         drop(partition);
         if stats.in_order + stats.late > 0 {

@@ -231,7 +231,7 @@ impl Owner {
             let done = head.release_turn(|tenant| sealed.what.is_of(tenant));
             self.partition.grew(head.take_change());
             if done {
-                self.partition.count_late(&head);
+                self.partition.count_late(&head, &self.node.lake.blocked);
             }
             done
         };

@@ -1,6 +1,7 @@
 //! What other threads see of partitions.
 
 use crate::refusal::Refusal;
+use crate::seal::blocked::BlockedTenants;
 use head::Partition;
 use parking_lot::{Mutex, RwLock};
 use std::ops::Deref;
@@ -54,9 +55,10 @@ impl PartitionShared {
         self.head_bytes.fetch_add(bytes as u64, Ordering::Relaxed); // wraps where it shrank
     }
 
-    /// Counts what late samples hold.
-    pub(super) fn count_late(&self, head: &Partition) {
-        self.late_bytes.store(head.late_bytes() as u64, Ordering::Relaxed);
+    /// Counts what late samples hold, but for blocked tenants: theirs cannot leave, and have a limit of their own.
+    pub(super) fn count_late(&self, head: &Partition, blocked: &BlockedTenants) {
+        let late_bytes = head.late_bytes(|tenant| blocked.head_percent(tenant).is_none());
+        self.late_bytes.store(late_bytes as u64, Ordering::Relaxed);
     }
 }
 

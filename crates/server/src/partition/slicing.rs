@@ -10,7 +10,6 @@
 
 use super::{KNOWN_LATELY, Owner};
 use crate::ingest::submission::Submission;
-use crate::refusal::LATE_REASON;
 use head::TenantHead;
 use model::{SeriesError, SeriesRef};
 use protocol::labels::describe_labels;
@@ -95,6 +94,13 @@ impl Owner {
             return;
         }
         let Some(mut submission) = self.slicing.waiting.pop_front() else { return };
+        // what it was admitted with may be used up by now
+        if let Err(error) = self.node.heads.room_for_late_samples()
+            && let Some(head) = self.partition.head.read().tenant(&submission.tenant)
+        {
+            let from = submission.slice.end;
+            leave_out_late(&mut submission, from, head, &error);
+        }
         submission.slice = submission.slice.end..self.end_of_slice(&submission);
         self.slicing.began = Some(now);
         self.group.push(submission);
@@ -133,18 +139,18 @@ impl Owner {
             && let Some(head) = head
             && let Err(error) = self.node.heads.room_for_late_samples()
         {
-            cost.total -= leave_out_late(submission, head, &error) * LATE_COST;
+            cost.total -= leave_out_late(submission, 0, head, &error) * LATE_COST;
         }
     }
 }
 
-/// Leaves out samples that are older than the newest of their series; says how many.
-fn leave_out_late(submission: &mut Submission, head: &TenantHead, error: &SeriesError) -> usize {
+/// Leaves out samples that are older than the newest of their series, of those at `from` and behind; says how many.
+fn leave_out_late(submission: &mut Submission, from: usize, head: &TenantHead, error: &SeriesError) -> usize {
     let Submission { refs, timestamps, values, outcome, .. } = submission;
     let mut newest = Newest::default();
-    let mut kept = 0;
+    let mut kept = from;
     let mut refused = None;
-    for i in 0..refs.len() {
+    for i in from..refs.len() {
         let (series, timestamp_ms) = (refs[i], timestamps[i]);
         // the newest again is a repeated request, mostly
         if timestamp_ms >= newest.before(Some(head), series, timestamp_ms) {
@@ -155,7 +161,7 @@ fn leave_out_late(submission: &mut Submission, head: &TenantHead, error: &Series
         } else {
             refused = Some(series);
             outcome.refuse(error.clone(), 1, || labels_text(head, series));
-            outcome.no_room = Some(LATE_REASON);
+            outcome.no_room_for_late = true;
         }
     }
     let left_out = refs.len() - kept;

@@ -3,7 +3,6 @@ use crate::ingest::submission::NewSeries;
 use crate::ingest::submission::Outcome;
 use crate::ingest::tests::{small_node, small_settings};
 use crate::node::Node;
-use crate::refusal::LATE_REASON;
 use crate::settings::Settings;
 use crate::world::World;
 use model::{Exemplar, Labels, Metadata, MetricKind, Samples, SeriesKey, SeriesRef, TenantId, TimeRange};
@@ -183,31 +182,32 @@ fn late_samples_beyond_their_share_are_refused_and_no_others() {
         let (submission, mut answer) = samples_of(SeriesRef(0), timestamps);
         write(submission);
         let outcome = answer.try_recv().unwrap().unwrap();
-        (outcome.samples, outcome.refused_samples, outcome.no_room)
+        (outcome.samples, outcome.refused_samples, outcome.no_room_for_late)
     };
-    assert_eq!(send(vec![NEWEST_MS]), (1, 0, None));
+    assert_eq!(send(vec![NEWEST_MS]), (1, 0, false));
     let mut stored = 0;
     let refused = loop {
         let late = (0..5000).map(|_| NEWEST_MS - 1 - rng.below(1 << 40) as i64).collect();
         match send(late) {
-            (count, 0, None) => stored += count,
+            (count, 0, false) => stored += count,
+            (count, _, true) if count > 0 => stored += count, // it was sliced, and the first slices had room
             refused => break refused,
         }
     };
     assert!(stored >= 10_000, "{stored}");
-    assert_eq!(refused, (0, 5000, Some(LATE_REASON)));
+    assert_eq!(refused, (0, 5000, true));
     let (held, limit) = (node.shared().heads.late_bytes(), node.budget().head_bytes / 4);
     assert!((limit..limit + (256 << 10)).contains(&held), "{held} bytes of {limit}");
     assert!(node.shared().heads.press_to_seal());
     // the newest again, one that is late, and one that is not
-    assert_eq!(send(vec![NEWEST_MS, NEWEST_MS - 1, NEWEST_MS + 1]), (2, 1, Some(LATE_REASON)));
+    assert_eq!(send(vec![NEWEST_MS, NEWEST_MS - 1, NEWEST_MS + 1]), (2, 1, true));
 
     let mut head = node.partitions()[0].head.write();
     head.freeze(|_| true);
     while !head.release_turn(|_| true) {}
-    node.partitions()[0].count_late(&head);
+    node.partitions()[0].count_late(&head, &node.shared().lake.blocked);
     drop(head);
-    assert_eq!(send(vec![NEWEST_MS - 1]), (1, 0, None));
+    assert_eq!(send(vec![NEWEST_MS - 1]), (1, 0, false));
 }
 
 /// A journal with `count` records, each of one new series.
