@@ -89,7 +89,7 @@ impl Driver {
         let mut trace = Trace::default();
         trace.step(format!("{plan:?}"));
         let model = Model::new(Refusals { no_room: plan.head_bytes.is_some() });
-        let traffic = Traffic::new(rng, model, trace, plan.load.clone(), plan.retention_ms);
+        let traffic = Traffic::new(rng, model, trace, plan.load.clone());
         Self {
             head_bytes: plan.head_bytes.filter(|_| !plan.shrinks),
             plan,

@@ -107,7 +107,7 @@ pub struct Load {
     pub span_ms: u64,
     /// How often a request is one that was sent before.
     pub resends: f64,
-    /// How old samples may be when they arrive, where there is a limit beside retention. Samples are then drawn around it.
+    /// How old samples may be when they arrive, where there is a limit. Samples are then drawn around it.
     pub past_ms: Option<i64>,
     /// Metadata comes too.
     pub metadata: bool,

@@ -77,8 +77,8 @@ type Drawn = BTreeMap<usize, Vec<(i64, u64)>>;
 
 impl Traffic {
     /// Nothing is sent yet.
-    pub fn new(rng: Rng, model: Model, trace: Trace, load: Load, retention_ms: Option<i64>) -> Self {
-        let accepted_ms = load.past_ms.unwrap_or(i64::MAX).min(retention_ms.unwrap_or(i64::MAX));
+    pub fn new(rng: Rng, model: Model, trace: Trace, load: Load) -> Self {
+        let accepted_ms = load.past_ms.unwrap_or(i64::MAX);
         Self {
             accepted_ms,
             rng,

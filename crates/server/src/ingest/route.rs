@@ -7,7 +7,6 @@ use crate::ingest::submission::{NewSeries, Outcome, Submission};
 use crate::node::Node;
 use crate::partition::shared::PartitionShared;
 use crate::refusal::Refusal;
-use crate::settings::Settings;
 use crate::wallclock::{Doubt, EARLIEST_MS};
 use model::{Batch, Exemplar, LabelsBuilder, Principal, SeriesError, SeriesKey, SeriesRef, TenantId, caps};
 use protocol::labels::{describe_labels, labels_of};
@@ -72,7 +71,7 @@ pub(super) fn route(
     // exemplars move on as they are, and were bought with the rest
     let exemplar_bytes: usize = batch.exemplars.iter().map(|(_, e)| e.labels.as_bytes().len()).sum();
     let mut outcome = refused_by_decoder(batch);
-    leave_out_impossible_times(node, tenant, batch, &mut outcome);
+    leave_out_impossible_times(node, batch, &mut outcome);
 
     let mut purse = Purse::new(memory);
     let mut parts = parts(node, tenant, batch, &mut purse)?;
@@ -132,26 +131,17 @@ fn refused_by_decoder(batch: &Batch) -> Outcome {
 /// Which times samples may have, and whether the clock that says so is in doubt.
 struct Possible {
     past_ms: i64,
-    /// What to say of samples before that.
-    too_old: &'static str,
     earliest_ms: i64,
     latest_ms: i64,
     doubt: Option<Doubt>,
 }
 
 impl Possible {
-    /// For samples of `tenant` that arrive at `now_ms`. Nothing else decides: neither what a head holds nor what came before, so
-    /// whoever reads the journal agrees.
-    fn at(now_ms: i64, settings: &Settings, tenant: &TenantId) -> Self {
-        let past = (settings.past_ms, "too old (setting past_limit)");
-        // it would be accepted only to be deleted
-        let kept = settings.lake.kept_ms_of(tenant).map(|ms| (ms, "too old (setting retention)"));
-        Self::within(now_ms, kept.filter(|kept| kept.0 < past.0).unwrap_or(past), settings.future_ms)
-    }
-
-    const fn within(now_ms: i64, (past_ms, too_old): (i64, &'static str), future_ms: i64) -> Self {
+    /// For samples that arrive at `now_ms`. Nothing else decides: neither what a head holds nor what came before, so whoever
+    /// reads the journal agrees.
+    const fn at(now_ms: i64, past_ms: i64, future_ms: i64) -> Self {
         let (earliest_ms, latest_ms) = (now_ms.saturating_sub(past_ms), now_ms.saturating_add(future_ms));
-        Self { past_ms, too_old, earliest_ms, latest_ms, doubt: None }
+        Self { past_ms, earliest_ms, latest_ms, doubt: None }
     }
 
     fn contains(&self, timestamp_ms: i64) -> bool {
@@ -168,7 +158,7 @@ impl Possible {
                 if self.doubt == Some(Doubt::Ahead) && !is_too_old_by_any_clock {
                     ("too old by this server's clock, which seems to be ahead", true)
                 } else {
-                    (self.too_old, false)
+                    ("too old (setting past_limit)", false)
                 }
             }
             ..=caps::TIMESTAMP_MS_MAX if self.doubt == Some(Doubt::Behind) => {
@@ -180,13 +170,14 @@ impl Possible {
 }
 
 /// Leaves out samples that are too old or too far ahead of the clock. Almost never any: one pass over the column tells.
-fn leave_out_impossible_times(node: &Node, tenant: &TenantId, batch: &mut Batch, outcome: &mut Outcome) {
+fn leave_out_impossible_times(node: &Node, batch: &mut Batch, outcome: &mut Outcome) {
     let (oldest, newest) =
         batch.timestamps.iter().fold((i64::MAX, i64::MIN), |(lo, hi), t| (lo.min(*t), hi.max(*t)));
     if batch.timestamps.is_empty() {
         return;
     }
-    let possible = Possible::at(node.shared().clock.now_ms(), node.settings(), tenant);
+    let possible =
+        Possible::at(node.shared().clock.now_ms(), node.settings().past_ms, node.settings().future_ms);
     if possible.contains(oldest) && possible.contains(newest) {
         node.shared().wall.heard(newest, &*node.shared().clock);
         return;
@@ -379,7 +370,7 @@ mod tests {
     fn times_are_possible_from_the_past_limit_to_the_future_limit() {
         const YEAR: i64 = 365 * 86_400_000;
         let now = EARLIEST_MS + YEAR;
-        let possible = Possible::within(now, (10 * YEAR, "past_limit"), 600_000);
+        let possible = Possible::at(now, 10 * YEAR, 600_000);
         let check = |timestamp_ms, doubt, expected: Option<(&str, bool)>| {
             let possible = Possible { doubt, ..possible };
             assert_eq!(possible.contains(timestamp_ms), expected.is_none(), "{timestamp_ms}");
@@ -407,7 +398,7 @@ mod tests {
         check(late, Some(Doubt::Ahead), Some(("future_limit", false)));
         check(late, Some(Doubt::Behind), Some(("seems to be behind", true)));
         // everything since 1970
-        let all = Possible::within(now, (i64::MAX, "too old"), i64::MAX);
+        let all = Possible::at(now, i64::MAX, i64::MAX);
         assert!(all.contains(0) && all.contains(caps::TIMESTAMP_MS_MAX) && !all.contains(-1));
     }
 

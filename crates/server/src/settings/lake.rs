@@ -119,15 +119,6 @@ impl LakeSettings {
         self.tenant_retention_ms.get(tenant).copied().or(self.retention_ms)
     }
 
-    /// How long anything is kept of a tenant's samples: themselves or their rollups. `None`: for good.
-    pub(crate) fn kept_ms_of(&self, tenant: &TenantId) -> Option<i64> {
-        let samples_ms = self.retention_ms_of(tenant)?;
-        match self.rollups_of(tenant).is_empty() {
-            true => Some(samples_ms),
-            false => Some(samples_ms.max(self.rollup_retention_ms_of(tenant)?)),
-        }
-    }
-
     /// How long a tenant's rollups are kept; `None` for ever.
     pub(crate) fn rollup_retention_ms_of(&self, tenant: &TenantId) -> Option<i64> {
         let samples_ms = self.retention_ms_of(tenant)?;

@@ -134,23 +134,20 @@ async fn days_that_are_over_get_the_rollups_that_their_tenant_has() {
 #[tokio::test(flavor = "multi_thread")]
 async fn samples_go_by_their_retention_and_rollups_by_theirs() {
     let dir = tempfile::tempdir().unwrap();
-    let clock = Arc::new(ManualClock::at(SystemClock.now_ms()));
-    let mut settings = small_settings(dir.path());
-    settings.lake.rollups = vec![Resolution::Hour];
-    for name in ["short", "shorter"] {
-        settings.lake.tenant_retention_ms.insert(tenant(name), 3 * DAY_MS);
-    }
-    settings.lake.tenant_rollup_retention_ms.insert(tenant("short"), 30 * DAY_MS);
-    settings.lake.retention_wait_ms = 0;
-    let node = Node::start(settings, Arc::clone(&clock) as Arc<dyn Clock>).unwrap();
-    node.wait_for_replay().await;
-    for name in ["short", "shorter", "long"] {
-        fill(&node, name).await; // two to three days old
-    }
-    clock.advance(DAY_MS as u64);
+    let node = node_with(dir.path(), |settings| {
+        settings.lake.rollups = vec![Resolution::Hour];
+        settings.lake.tenant_retention_ms.insert(tenant("short"), DAY_MS);
+        settings.lake.tenant_retention_ms.insert(tenant("shorter"), DAY_MS);
+        settings.lake.tenant_rollup_retention_ms.insert(tenant("short"), 30 * DAY_MS);
+        settings.lake.retention_wait_ms = 0;
+    })
+    .await;
     let hour = Kind::Rollup(Resolution::Hour);
+    for name in ["short", "shorter", "long"] {
+        fill(&node, name).await;
+    }
     // a sender whose clock agrees: without one, a new data directory believes none
-    write_of(&node, &tenant("fresh"), clock.now_ms()).await;
+    write_of(&node, &tenant("fresh"), SystemClock.now_ms()).await;
     // the samples wait for their rollup, and go when it is there
     assert_eq!(compact(&node).await.unwrap().rollups, 3);
     compact(&node).await.unwrap();
