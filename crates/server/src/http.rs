@@ -33,7 +33,7 @@ use axum::routing::{get, post};
 use error::ApiError;
 use guard::Guard;
 use ingest::WarmDecoders;
-use prometheus::queries::Queries;
+use prometheus::query_threads::Queries;
 use prometheus::{export, metadata, query};
 use std::collections::BTreeMap;
 use std::net::SocketAddr;

@@ -8,22 +8,21 @@
 //!
 //! Nothing here knows a protocol: what is specific to one is its [`protocol::Decoder`].
 
-mod decoders;
+mod decoder_pool;
 mod route;
-pub(crate) mod submission;
 #[cfg(test)]
 pub(crate) mod tests;
 
-pub(crate) use decoders::{Decoders, Encoded};
+pub(crate) use decoder_pool::{Decoders, Encoded};
 
-use crate::ingest::submission::{Outcome, Submission};
 use crate::limits::shortage::Advice;
 use crate::node::Node;
 use crate::partition::Command;
+use crate::partition::submission::{Answer, Outcome, Submission};
 use crate::refusal::{LATE_REASON, Refusal};
 use model::{Principal, TenantId};
 use protocol::Decoder;
-pub(crate) use route::{Answer, Prepared};
+use route::Prepared;
 use std::sync::Arc;
 use std::sync::mpsc::TrySendError;
 use std::time::Instant;

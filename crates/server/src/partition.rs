@@ -21,11 +21,11 @@ mod replay;
 mod seal;
 pub(crate) mod shared;
 mod slicing;
+pub(crate) mod submission;
 #[cfg(test)]
 mod tests;
 mod time_share;
 
-use crate::ingest::submission::Submission;
 use crate::refusal::Refusal;
 use crate::shared::Shared;
 use dictionary::Dictionary;
@@ -46,6 +46,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender};
 use std::time::{Duration, Instant};
+use submission::Submission;
 
 /// Submissions that wait in the channel.
 pub(crate) const QUEUE_MAX: usize = 1024;

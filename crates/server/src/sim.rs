@@ -7,8 +7,9 @@
 
 mod replaying;
 
-use crate::ingest::{self, Answer, Decoders, Encoded, Submitted};
+use crate::ingest::{self, Decoders, Encoded, Submitted};
 use crate::node::{Node, Parts, StartError};
+use crate::partition::submission::Answer;
 use crate::partition::{
     Command, Freeze, Frozen, LateBatch, Owner, Owners, PartitionShared, Read, Relocate, Relocated, Safe,
     Sealed,
@@ -38,7 +39,7 @@ use tables::store::DynObjectStore;
 use tables::{Table, TableError};
 use tokio::sync::oneshot;
 
-pub use crate::ingest::submission::Outcome;
+pub use crate::partition::submission::Outcome;
 
 /// Turns that an owner gets to answer the sealer. It needs one, and one for each turn of a release.
 const TURNS_MAX: usize = 10_000;

@@ -3,5 +3,5 @@
 pub(super) mod admission;
 pub(super) mod export;
 pub(super) mod metadata;
-pub(super) mod queries;
 pub(super) mod query;
+pub(super) mod query_threads;

@@ -3,9 +3,9 @@
 //! What is allocated here is bought first, like all else that a request makes the node hold: growth of the
 //! decoder until it is put aside, and the submissions until they are answered.
 
-use crate::ingest::submission::{NewSeries, Outcome, Submission};
 use crate::node::Node;
 use crate::partition::shared::PartitionShared;
+use crate::partition::submission::{Answer, NewSeries, Outcome, Submission};
 use crate::refusal::Refusal;
 use crate::wallclock::{Doubt, EARLIEST_MS};
 use model::{Batch, Exemplar, LabelsBuilder, Principal, SeriesError, SeriesKey, SeriesRef, TenantId, caps};
@@ -24,8 +24,6 @@ pub(crate) struct Prepared {
     /// What the submissions hold.
     pub(crate) bytes: u64,
 }
-
-pub(crate) type Answer = oneshot::Receiver<Result<Outcome, Refusal>>;
 
 /// One partition's share while it is filled.
 type Part = (Submission, Answer);

@@ -3,7 +3,7 @@
 use super::Owner;
 use super::extras::trim_exemplars;
 use super::outage::Mention;
-use crate::ingest::submission::Submission;
+use crate::partition::submission::Submission;
 use crate::refusal::Refusal;
 use head::AppendStats;
 use journal::{JournalError, RecordEncoder};

@@ -3,8 +3,8 @@
 //! Both have their own part of the head (see [`crate::limits::budget::Budget`]), so that neither keeps series and samples out.
 
 use super::Owner;
-use crate::ingest::submission::Submission;
 use crate::limits::head_watermarks;
+use crate::partition::submission::Submission;
 use crate::shared::Shared;
 use head::{MetadataRefusal, Partition};
 use std::time::{Duration, Instant};

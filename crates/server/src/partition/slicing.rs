@@ -9,7 +9,7 @@
 //! turn with others. Each slice is durable before it is visible, like any group; the answer comes after the last one.
 
 use super::{KNOWN_LATELY, Owner};
-use crate::ingest::submission::Submission;
+use crate::partition::submission::Submission;
 use head::TenantHead;
 use model::{SeriesError, SeriesRef};
 use protocol::labels::describe_labels;

@@ -1,8 +1,8 @@
 use super::*;
-use crate::ingest::submission::NewSeries;
-use crate::ingest::submission::Outcome;
 use crate::ingest::tests::{small_node, small_settings};
 use crate::node::Node;
+use crate::partition::submission::NewSeries;
+use crate::partition::submission::Outcome;
 use crate::settings::Settings;
 use crate::world::World;
 use model::{Exemplar, Labels, Metadata, MetricKind, Samples, SeriesKey, SeriesRef, TenantId, TimeRange};

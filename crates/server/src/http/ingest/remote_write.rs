@@ -4,7 +4,7 @@ use super::write;
 use crate::http::App;
 use crate::http::error::WriteError;
 use crate::ingest::Unwritten;
-use crate::ingest::submission::Outcome;
+use crate::partition::submission::Outcome;
 use crate::refusal::Refusal;
 use axum::body::Body;
 use axum::extract::State;

@@ -1,6 +1,6 @@
 //! Bounds on work that answers a reading request: how much of it at once, for how long, with how much memory.
 
-use super::queries::{Lane, Outcome, Turn};
+use super::query_threads::{Lane, Outcome, Turn};
 use crate::http::App;
 use crate::http::error::ApiError;
 use crate::http::json::Json;
@@ -176,7 +176,7 @@ mod tests {
     /// Takes all threads until what it returns is dropped.
     async fn occupy(
         app: &App,
-    ) -> Vec<(std::sync::mpsc::Sender<()>, crate::http::prometheus::queries::Place)> {
+    ) -> Vec<(std::sync::mpsc::Sender<()>, crate::http::prometheus::query_threads::Place)> {
         let mut held = Vec::new();
         for _ in 0..=app.node.settings().query_concurrency {
             let (end, ends) = std::sync::mpsc::channel();

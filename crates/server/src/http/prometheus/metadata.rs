@@ -1,8 +1,8 @@
 //! What there is: labels, series, metadata, exemplars; and what this server is.
 
 use super::admission::{allowance, left_bytes, on_query_thread, wait_for_series_of};
-use super::queries::Turn;
 use super::query::{CUT, expression, go_on};
+use super::query_threads::Turn;
 use crate::http::App;
 use crate::http::error::ApiError;
 use crate::http::json::Json;

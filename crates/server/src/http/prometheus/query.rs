@@ -1,7 +1,7 @@
 //! PromQL over HTTP: instant and range queries.
 
 use super::admission::{TRIES_MAX, allowance, options, wait_for_series_of, within};
-use super::queries::Turn;
+use super::query_threads::Turn;
 use crate::http::App;
 use crate::http::error::ApiError;
 use crate::http::json::Json;

@@ -1,4 +1,4 @@
-//! What the pipeline hands to a partition's owner, and what comes back.
+//! What the write path hands to a partition's owner, and what comes back.
 
 use crate::limits::headroom;
 use crate::refusal::Refusal;
@@ -9,6 +9,9 @@ use std::ops::Range;
 use std::sync::Arc;
 use stdx::budget::Reservation;
 use tokio::sync::oneshot;
+
+/// Delivers what became of a submission.
+pub(crate) type Answer = oneshot::Receiver<Result<Outcome, Refusal>>;
 
 /// One request's share for one partition.
 #[derive(Debug)]
