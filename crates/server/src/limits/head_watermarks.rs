@@ -22,9 +22,16 @@ pub(crate) const REFUSE_LAST: u64 = 80;
 /// No series is made and no metadata of new metric families is kept any more: known series can still flow.
 pub(crate) const NO_NEW_SERIES: u64 = 85;
 
+/// Replay for closed tenants stops, and begins again later. It must be well above [`REFUSE_LAST`]: in an outage of the store,
+/// samples fill the heads up to there and a little beyond, and after a restart they have to fit again. The rest is for others'
+/// known series.
+pub(crate) const REFUSE_CLOSED: u64 = 95;
+
 /// Samples that are older than the newest of their series may hold so many percent of the head's account until they are
 /// sealed. Beyond that they are refused, and they alone.
 pub(crate) const LATE_SHARE: u64 = 25;
 
 const _: () = assert!(SEAL <= EVICT_ALL && EVICT_SOON < EVICT_ALL && EVICT_ALL < NO_NEW_SERIES);
-const _: () = assert!(REFUSE_BLOCKED < REFUSE_LAST && REFUSE_LAST < NO_NEW_SERIES && NO_NEW_SERIES < 100);
+const _: () =
+    assert!(REFUSE_BLOCKED < REFUSE_LAST && REFUSE_LAST < NO_NEW_SERIES && NO_NEW_SERIES < REFUSE_CLOSED);
+const _: () = assert!(REFUSE_CLOSED < 100);

@@ -143,8 +143,7 @@ impl Late {
                 *reader = known.next_pass(*number, owners)?;
                 continue;
             };
-            // others seal and evict what they have, and go on writing
-            if node.heads.is_filled_to(head_watermarks::REFUSE_LAST) {
+            if node.heads.is_filled_to(head_watermarks::REFUSE_CLOSED) {
                 return Ok(LateTurn::NoRoom);
             }
             // damage was reported when the others were replayed

@@ -130,7 +130,7 @@ fn a_tenant_waits_for_room_and_others_do_not() {
         encoder.series(labels.as_ref(), &timestamps, &values);
         assert_eq!(send_stepped(node, &b, encoder.finish().to_vec()), 1000);
     };
-    while !there.shared().heads.is_filled_to(head_watermarks::REFUSE_LAST) {
+    while !there.shared().heads.is_filled_to(head_watermarks::REFUSE_CLOSED) {
         fill(&node);
     }
     // an old query keeps what is sealed in the head
@@ -172,7 +172,7 @@ fn a_tenant_that_does_not_fit_leaves_sealing_its_memory() {
         clock.advance(1000);
         node.seal();
     }
-    assert!(there.shared().heads.is_filled_to(head_watermarks::REFUSE_LAST), "some of it came back");
+    assert!(there.shared().heads.is_filled_to(head_watermarks::REFUSE_CLOSED), "some of it came back");
     let refusal = there.shared().lake.closed.check(&a).unwrap_err();
     assert!(refusal.message.contains("no room"), "{refusal:?}");
     assert_eq!(there.shared().lake.flush.used_bytes(), 0);

@@ -142,7 +142,7 @@ impl<O: Owners> Sealer<O> {
         match turn {
             LateTurn::More => self.late = Some(late),
             LateTurn::NoRoom => {
-                let why = "the heads have no room for them; their limit grows with --memory";
+                let why = "the heads have no room for them; raise --memory";
                 late.tenants.keys().for_each(|tenant| lake.closed.explain(tenant, why.into()));
             }
             LateTurn::Done => {
