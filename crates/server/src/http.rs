@@ -41,18 +41,11 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use stdx::telemetry::{Counter, Histogram, LATENCY_BUCKETS_S, Registry};
 use tokio::net::TcpListener;
-use tokio::sync::Semaphore;
 
 /// What every handler gets.
 #[derive(Debug, Clone)]
 pub(crate) struct App {
     pub(crate) node: Node,
-    /// Write requests being worked on, but those that create series.
-    pub(crate) writing: Gate,
-    /// Write requests that create series, and the bytes that they hold.
-    pub(crate) creating: Gate,
-    /// Large bodies that are decoded.
-    pub(crate) decoding: Arc<Semaphore>,
     /// Where queries are evaluated, and wait to be.
     pub(crate) queries: Arc<Queries>,
     /// Queries that are evaluated or wait.
@@ -105,9 +98,6 @@ impl Refusals {
 /// Queries that may wait for their turn, for each that runs.
 const QUERIES_WAITING: usize = 64;
 
-/// Requests that create series may hold this part of what all write requests may: known series never wait for them.
-const CREATING_PART: u64 = 2;
-
 impl App {
     fn new(node: Node) -> Self {
         let r = node.registry();
@@ -134,27 +124,6 @@ impl App {
         };
         let concurrency = node.settings().query_concurrency;
         let settings = node.settings();
-        let writing = Gate::new(settings.inflight_requests_max);
-        let creating =
-            Gate::with_bytes(settings.creating_requests_max, settings.budget.inflight_bytes / CREATING_PART);
-        let gauge = creating.clone();
-        r.gauge_fn(
-            "floodmark_write_creating_requests",
-            "Write requests that wait for their new series.",
-            &[],
-            move || gauge.inside() as f64,
-        );
-        let gauge = writing.clone();
-        r.gauge_fn("floodmark_write_inflight_requests", "Write requests being worked on.", &[], move || {
-            gauge.inside() as f64
-        });
-        let peak = writing.clone();
-        r.gauge_fn(
-            "floodmark_write_inflight_requests_peak",
-            "The most write requests that were ever worked on at once.",
-            &[],
-            move || peak.peak() as f64,
-        );
         let queries = Arc::new(Queries::start(concurrency));
         let of_queries = |name, help, count: fn(&Queries) -> f64| {
             let queries = Arc::downgrade(&queries);
@@ -172,9 +141,6 @@ impl App {
             |queries| queries.set_back() as f64,
         );
         Self {
-            writing,
-            creating,
-            decoding: Arc::new(Semaphore::new(std::thread::available_parallelism().map_or(1, usize::from))),
             queries,
             waiting: Gate::new(concurrency * QUERIES_WAITING),
             exporting: Gate::new(settings.budget.exports_max(concurrency)),

@@ -2,13 +2,15 @@
 //!
 //! ```text
 //!   principal ─▶ admit: may it write now?
-//!   request ─▶ resolve: Decoder (bytes to batch) ─▶ route (times, keys; batch to submissions)
-//!   submissions ─▶ store: submit to owners, wait until durable ─▶ outcome
+//!   request ─▶ gate ─▶ resolve: Decoder (bytes to batch) ─▶ route (times, keys; batch to submissions)
+//!   submissions ─▶ gate of those that create series ─▶ store: submit to owners, wait until durable ─▶ outcome
 //! ```
 //!
-//! Nothing here knows a protocol: what is specific to one is its [`protocol::Decoder`].
+//! Nothing here knows a protocol: what is specific to one is its [`protocol::Decoder`]. A listener reads the request, calls
+//! [`write`] and words the answer.
 
 mod decoder_pool;
+pub(crate) mod gates;
 mod route;
 #[cfg(test)]
 pub(crate) mod tests;
@@ -47,8 +49,33 @@ impl<R: Into<Refusal>> From<R> for Unwritten {
     }
 }
 
-/// Looks whether a principal may write now, before anything of its request is decoded.
-pub(crate) async fn admit(node: &Node, principal: &Principal) -> Result<(), Refusal> {
+/// Takes in a request of any protocol, and waits until it is durable.
+pub(crate) async fn write<D: Decoder>(
+    node: &Node,
+    decoders: &Arc<Decoders<D>>,
+    request: Encoded<D>,
+) -> Result<Outcome, Unwritten> {
+    let began = Instant::now();
+    admit(node, &request.principal).await?;
+    let gates = &node.shared().gates;
+    let is_large = request.is_large().map_err(Refusal::from)?;
+    node.shared().metrics.body_bytes.add(request.bytes.len() as u64);
+    // decoding a large body takes a thread: there is one for each core, whoever asks
+    let thread = if is_large { Some(gates.decoding_permit().await) } else { None };
+    let known = gates.enter()?;
+    let resolved = resolve(node, decoders, request, thread, began).await?;
+    // a request that creates series may wait long: it must not occupy the gate of known series meanwhile
+    let _pass = if resolved.prepared.creates {
+        drop(known);
+        gates.enter_creating(resolved.prepared.bytes)?
+    } else {
+        known
+    };
+    store(node, resolved).await
+}
+
+/// Checks whether a principal may write now, before anything of its request is decoded.
+async fn admit(node: &Node, principal: &Principal) -> Result<(), Refusal> {
     if !principal.rights.write {
         return Err(Refusal::forbidden(format!("no right to write to tenant {}", principal.tenant)));
     }
@@ -57,7 +84,7 @@ pub(crate) async fn admit(node: &Node, principal: &Principal) -> Result<(), Refu
 }
 
 /// Decodes a request and looks its series up: in place, or on a thread for which `thread` is the permission.
-pub(crate) async fn resolve<D: Decoder>(
+async fn resolve<D: Decoder>(
     node: &Node,
     decoders: &Arc<Decoders<D>>,
     request: Encoded<D>,
@@ -80,25 +107,13 @@ pub(crate) async fn resolve<D: Decoder>(
 }
 
 /// A request whose series are looked up.
-pub(crate) struct Resolved {
+struct Resolved {
     prepared: Prepared,
     began: Instant,
 }
 
-impl Resolved {
-    /// Some of its series are new.
-    pub(crate) const fn creates(&self) -> bool {
-        self.prepared.creates
-    }
-
-    /// What it holds until it is answered.
-    pub(crate) const fn bytes(&self) -> u64 {
-        self.prepared.bytes
-    }
-}
-
 /// Hands each owner its share, and waits until all of it is durable.
-pub(crate) async fn store(node: &Node, resolved: Resolved) -> Result<Outcome, Unwritten> {
+async fn store(node: &Node, resolved: Resolved) -> Result<Outcome, Unwritten> {
     let _passing = node.shared().traffic.enter();
     let Resolved { prepared: Prepared { submissions, mut outcome, creates, .. }, began } = resolved;
     // Also where one partition refuses its share the others are waited for: what they stored is part of the answer.

@@ -1,6 +1,7 @@
 //! Assembles a node: an open data directory, its owners, its memory, its counters.
 
 use crate::datadir::{DataDir, DataDirError};
+use crate::ingest::gates::Gates;
 use crate::limits::budget::Budget;
 use crate::limits::head_memory::HeadMemory;
 use crate::limits::headroom::Headroom;
@@ -145,6 +146,7 @@ impl Node {
         let heads = HeadMemory::new(Arc::clone(&partitions), Arc::clone(&headroom), &settings.budget);
         let shared = Arc::new(Shared {
             metrics: WriteMetrics::new(&registry),
+            gates: Gates::new(&settings, &registry),
             inflight: Account::new("inflight", settings.budget.inflight_bytes),
             decoders: Account::new("decoders", settings.budget.decoders_bytes),
             answers: Account::new("answers", settings.budget.answers_bytes()),

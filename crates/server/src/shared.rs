@@ -1,5 +1,6 @@
 //! What the threads of a node share.
 
+use crate::ingest::gates::Gates;
 use crate::limits::head_memory::HeadMemory;
 use crate::limits::headroom::Headroom;
 use crate::limits::new_tenants::NewTenants;
@@ -33,6 +34,8 @@ pub(crate) struct Shared {
     pub(crate) metrics: WriteMetrics,
     /// Write requests, from their first byte to their answer.
     pub(crate) inflight: Account,
+    /// How many write requests are worked on at once.
+    pub(crate) gates: Gates,
     /// Decoders that wait for the next request.
     pub(crate) decoders: Account,
     /// Forms that ask, and answers until they are sent.

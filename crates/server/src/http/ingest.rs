@@ -20,7 +20,7 @@ use axum::routing::post;
 use model::caps::BODY_COMPRESSED_BYTES_MAX;
 use protocol::{Decoder, Encoding};
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 use stdx::budget::Reservation;
 
 /// The least that is reserved at a time while a body comes in.
@@ -47,7 +47,7 @@ pub(super) fn routes() -> Router<App> {
         .route("/api/prom/push", post(remote_write::remote_write))
 }
 
-/// Takes in a request of any protocol, and waits until it is durable.
+/// Reads a request of any protocol and hands it to the write path.
 async fn write<D: Decoder>(
     app: &App,
     decoders: &Arc<Decoders<D>>,
@@ -61,42 +61,8 @@ async fn write<D: Decoder>(
     let principal = principal_of(headers)?;
     let declared = text(header::CONTENT_LENGTH).and_then(|length| length.parse().ok());
     let (bytes, memory) = read_body(app, declared, body).await?;
-    let began = Instant::now();
-    ingest::admit(&app.node, &principal).await?;
-    let request = Encoded { principal, format, encoding, bytes, memory };
-    let is_large = request.is_large().map_err(Refusal::from)?;
-    app.node.shared().metrics.body_bytes.add(request.bytes.len() as u64);
-    // Decoding a large body takes a thread: there is one for each core, whoever asks. Small ones are quick.
-    let decoding = match is_large {
-        true => {
-            Some(Arc::clone(&app.decoding).acquire_owned().await.expect("BUG: the semaphore is never closed"))
-        }
-        false => None,
-    };
-    // The gate guards the work, not the wait: a slow sender holds no place while its body trickles in.
-    let known = app.writing.enter().ok_or_else(|| too_many("inflight_requests", app.writing.limit()))?;
-    let resolved = ingest::resolve(&app.node, decoders, request, decoding, began).await?;
-    // A request that creates series may wait long: it must not occupy the gate of known series meanwhile.
-    let pass = if resolved.creates() {
-        drop(known);
-        let pass = app.creating.enter_with(resolved.bytes());
-        pass.ok_or_else(|| too_many("creating_requests", app.creating.limit()))?
-    } else {
-        known
-    };
-    let stored = ingest::store(&app.node, resolved).await;
-    drop(pass);
-    stored
-}
-
-fn too_many(setting: &'static str, limit: usize) -> Refusal {
-    let what = match setting {
-        "creating_requests" => {
-            "write requests with new series are waiting already, or those waiting fill half of the inflight memory"
-        }
-        _ => "write requests are being worked on already",
-    };
-    Refusal::busy(setting, format!("{limit} {what} (setting {setting})"))
+    // the gates guard the work, not the wait: a slow sender holds no place while its body trickles in
+    ingest::write(&app.node, decoders, Encoded { principal, format, encoding, bytes, memory }).await
 }
 
 /// Reads a compressed body, of `declared` bytes where the client says so.

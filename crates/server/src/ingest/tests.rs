@@ -39,12 +39,11 @@ pub(crate) async fn write(
     bytes: Vec<u8>,
     memory: Reservation,
 ) -> Result<Outcome, Unwritten> {
-    let principal = Principal::of(tenant);
-    admit(node, &principal).await?;
     let decoders: Decoders<remote_write::Decoder> =
         Decoders::new(node.shared().seed, node.shared().decoders.clone());
+    let principal = Principal::of(tenant);
     let request = Encoded { principal, format: version, encoding: Encoding::Snappy, bytes, memory };
-    store(node, resolve(node, &Arc::new(decoders), request, None, Instant::now()).await?).await
+    super::write(node, &Arc::new(decoders), request).await
 }
 
 async fn send(node: &Node, names: impl Iterator<Item = String>) -> Result<Outcome, Unwritten> {

@@ -30,6 +30,11 @@ fn send(app: &App, name: &str) -> JoinHandle<StatusCode> {
     tokio::spawn(async move { remote_write(State(app), HeaderMap::new(), body).await.status() })
 }
 
+/// Requests inside the gates: of known series, and creating series.
+fn inside(app: &App) -> (usize, usize) {
+    app.node.shared().gates.inside()
+}
+
 async fn until(holds: impl Fn() -> bool) {
     while !holds() {
         tokio::task::yield_now().await;
@@ -37,11 +42,11 @@ async fn until(holds: impl Fn() -> bool) {
 }
 
 #[tokio::test]
-async fn who_creates_series_takes_no_place_of_known_ones() {
+async fn requests_that_create_series_take_no_place_of_known_ones() {
     let dir = tempfile::tempdir().unwrap();
     let (app, mut owners) = node_of(dir.path(), 1, 2);
     let known = send(&app, "known");
-    until(|| app.creating.inside() == 1).await;
+    until(|| inside(&app).1 == 1).await;
     while !known.is_finished() {
         owners.iter_mut().for_each(|owner| owner.turn(None));
         tokio::task::yield_now().await;
@@ -49,11 +54,11 @@ async fn who_creates_series_takes_no_place_of_known_ones() {
     assert_eq!(known.await.unwrap(), StatusCode::NO_CONTENT);
 
     let creating = [send(&app, "new_1"), send(&app, "new_2")];
-    until(|| app.creating.inside() == 2).await;
-    assert_eq!(app.writing.inside(), 0, "they wait elsewhere");
+    until(|| inside(&app).1 == 2).await;
+    assert_eq!(inside(&app).0, 0, "they wait elsewhere");
     assert_eq!(send(&app, "new_3").await.unwrap(), StatusCode::SERVICE_UNAVAILABLE);
     let known = send(&app, "known");
-    until(|| app.writing.inside() == 1).await;
+    until(|| inside(&app).0 == 1).await;
     assert_eq!(send(&app, "known").await.unwrap(), StatusCode::SERVICE_UNAVAILABLE, "one place, taken");
     for sent in creating.into_iter().chain([known]) {
         while !sent.is_finished() {
@@ -62,7 +67,7 @@ async fn who_creates_series_takes_no_place_of_known_ones() {
         }
         assert_eq!(sent.await.unwrap(), StatusCode::NO_CONTENT);
     }
-    assert_eq!((app.writing.inside(), app.creating.inside()), (0, 0));
+    assert_eq!(inside(&app), (0, 0));
 }
 
 /// vmagent compresses with zstd; what an endpoint does not list stays unsupported.
