@@ -179,7 +179,7 @@ impl<O: Owners> Sealer<O> {
             Command::Release { partition, what } => self.release(partition, what),
             Command::Relocate { partition, movable } => self.relocate(partition, &movable),
             Command::Truncate { partition } => self.truncate(partition),
-            Command::AskClosed => self.ask_closed(),
+            Command::AskClosed { first } => self.ask_closed(first),
             Command::ReplayClosed => Ok(self.replay_closed()),
             Command::Answer { .. } | Command::Report(_) => unreachable!("BUG: it has no outcome"),
         }

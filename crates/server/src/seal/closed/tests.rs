@@ -87,6 +87,36 @@ fn one_of_several_partitions_is_closed_and_opens_again() {
     check_sealed(node, dir.path(), &clock, "a", &content);
 }
 
+/// The journal of partition 0 cannot be read again: its first segment is a directory for a while.
+#[test]
+fn partition_whose_replay_fails_does_not_keep_others_closed() {
+    let (dir, clock) = (tempfile::tempdir().unwrap(), Arc::new(ManualClock::at(1_777_000_000_000)));
+    let (a, mut content) = (tenant("a"), Content::new());
+    let mut node = start_stepped(dir.path(), &clock, two_partitions);
+    content.extend(write_stepped_of(&node, &a, clock.now_ms()));
+    flush_stepped(&mut node, &clock);
+    content.extend(write_stepped_of(&node, &a, clock.now_ms()));
+    drop(node);
+    std::fs::remove_file(dir.path().join("floodmarks.json")).unwrap();
+    let broken = Broken::new(dir.path(), "a");
+    let mut node = start_stepped(dir.path(), &clock, two_partitions);
+    let there = node.node().node.clone();
+    let closed = |number: usize| there.shared().lake.closed.of(number).len();
+    assert_eq!((closed(0), closed(1)), (1, 1));
+    let segment = journal::faulty::segment_files(&dir.path().join("journal"), 0).unwrap().remove(0);
+    let moved = segment.with_extension("moved");
+    std::fs::rename(&segment, &moved).unwrap();
+    std::fs::create_dir(&segment).unwrap();
+    broken.mend();
+    seal_until(&mut node, &clock, |_| closed(1) == 0);
+    assert_eq!(closed(0), 1, "its journal cannot be read");
+    std::fs::remove_dir(&segment).unwrap();
+    std::fs::rename(&moved, &segment).unwrap();
+    seal_until(&mut node, &clock, |node| !is_closed(node, "a"));
+    drop(there);
+    check_sealed(node, dir.path(), &clock, "a", &content);
+}
+
 #[test]
 fn a_tenant_whose_passes_are_open_is_closed_and_opens_again() {
     for (place, times) in [("before_commit", 2), ("after_commit", 1)] {

@@ -49,8 +49,11 @@ pub(super) enum Step {
 /// Progress with closed tenants.
 #[derive(Debug)]
 pub(super) struct Reopening {
-    /// The journal is being replayed for a closed tenant.
-    is_replaying: bool,
+    /// The partition whose journal is being replayed for closed tenants.
+    replaying: Option<usize>,
+    /// The partition whose tenants are asked first: the one after that replayed last, so that one whose replay keeps failing
+    /// does not keep the others' tenants closed.
+    first: usize,
     failures: u32,
     /// When tables are asked again.
     retry_at: Instant,
@@ -71,7 +74,7 @@ impl Relocation {
 
 impl Reopening {
     pub(super) const fn new(now: Instant) -> Self {
-        Self { is_replaying: false, failures: 0, retry_at: now, wake_at: None }
+        Self { replaying: None, first: 0, failures: 0, retry_at: now, wake_at: None }
     }
 }
 
@@ -187,30 +190,31 @@ impl Sealing {
         if view.closed.is_empty() || !view.is_ready {
             return self.end_turn(view);
         }
-        if self.reopening.is_replaying {
+        if self.reopening.replaying.is_some() {
             return self.issue(Turn::Reopening, Command::ReplayClosed);
         }
         if view.now >= self.reopening.retry_at {
-            return self.issue(Turn::Reopening, Command::AskClosed);
+            return self.issue(Turn::Reopening, Command::AskClosed { first: self.reopening.first });
         }
         self.reopening.wake_at = Some(self.reopening.retry_at);
         self.end_turn(view);
     }
 
     pub(super) fn advance_reopening(&mut self, view: &View, event: Event) {
-        let reopening = &mut self.reopening;
+        let (reopening, partitions) = (&mut self.reopening, self.thresholds.partitions);
         match event {
-            Event::Asked { is_replaying: true } => {
-                reopening.is_replaying = true;
+            Event::Asked { replaying: Some(partition) } => {
+                reopening.replaying = Some(partition);
+                reopening.first = (partition + 1) % partitions;
                 return self.issue(Turn::Reopening, Command::ReplayClosed);
             }
             Event::Replayed(LateTurn::More) => reopening.retry_at = view.now,
             Event::Replayed(LateTurn::Done) => {
-                (reopening.is_replaying, reopening.failures, reopening.retry_at) = (false, 0, view.now);
+                (reopening.replaying, reopening.failures, reopening.retry_at) = (None, 0, view.now);
                 self.has_caught_up = true;
             }
-            Event::Asked { is_replaying: false } | Event::Replayed(LateTurn::NoRoom) | Event::Failed(_) => {
-                reopening.is_replaying = false;
+            Event::Asked { replaying: None } | Event::Replayed(LateTurn::NoRoom) | Event::Failed(_) => {
+                reopening.replaying = None;
                 reopening.failures += 1;
                 reopening.retry_at = view.now + backoff(reopening.failures);
             }

@@ -41,8 +41,9 @@ pub(crate) enum Command {
     Relocate { partition: usize, movable: BTreeSet<TenantId> },
     /// Truncate a partition's journal to its mark. Answered by [`Event::Done`].
     Truncate { partition: usize },
-    /// Ask the tables of closed tenants for their floodmarks. Answered by [`Event::Asked`].
-    AskClosed,
+    /// Ask the tables of closed tenants for their floodmarks, partition by partition from `first` on, until some of a
+    /// partition have answered. Answered by [`Event::Asked`].
+    AskClosed { first: usize },
     /// Replay some of the journal for closed tenants whose tables have answered. Answered by [`Event::Replayed`].
     ReplayClosed,
     /// Answer a flush.
@@ -75,9 +76,9 @@ pub(crate) enum Event {
     },
     /// Tenants whose samples were relocated, and whether any are left frozen; `None` if nothing was tried.
     Relocated(Option<Moved>),
-    /// Whether the journal is being replayed for a closed tenant now.
+    /// The partition whose journal is being replayed for closed tenants now.
     Asked {
-        is_replaying: bool,
+        replaying: Option<usize>,
     },
     Replayed(LateTurn),
     /// The command was executed.

@@ -101,7 +101,7 @@ fn show(command: &Command) -> String {
             format!("relocate {partition}:{}", list(movable.iter().collect()))
         }
         Command::Truncate { partition } => format!("truncate {partition}"),
-        Command::AskClosed => "ask closed".into(),
+        Command::AskClosed { first } => format!("ask closed from {first}"),
         Command::ReplayClosed => "replay closed".into(),
         Command::Answer { flush, flushed } => {
             format!("answer {}: {} samples, {} blocked", flush.0, flushed.samples, flushed.blocked)
@@ -117,7 +117,7 @@ fn show(command: &Command) -> String {
     }
 }
 
-/// A machine of one partition, and what it observes.
+/// A machine, and what it observes.
 struct Script {
     sealing: Sealing,
     view: View,
@@ -127,8 +127,12 @@ struct Script {
 
 impl Script {
     fn new() -> Self {
-        let view = view(1);
-        let sealing = Sealing::new(thresholds(1), view.now);
+        Self::of(1)
+    }
+
+    fn of(partitions: usize) -> Self {
+        let view = view(partitions);
+        let sealing = Sealing::new(thresholds(partitions), view.now);
         Self { sealing, view, file: staged_file(), readers: Pins::default().end_generation() }
     }
 
@@ -534,13 +538,13 @@ fn tenant_with_a_committed_pass_is_not_relocated() {
 fn closed_tenants_are_asked_for_with_backoff_and_replayed_in_turns() {
     let mut script = Script::new();
     script.view.closed.insert(tenant("a"));
-    script.expect(Event::Tick, &["ask closed"]);
-    script.expect(Event::Asked { is_replaying: false }, &[]);
+    script.expect(Event::Tick, &["ask closed from 0"]);
+    script.expect(Event::Asked { replaying: None }, &[]);
     assert_eq!(script.sealing.wake_in(script.view.now), Duration::from_millis(200));
     script.expect(Event::Tick, &[]);
     script.advance(SECOND);
-    script.expect(Event::Tick, &["ask closed"]);
-    script.expect(Event::Asked { is_replaying: true }, &["replay closed"]);
+    script.expect(Event::Tick, &["ask closed from 0"]);
+    script.expect(Event::Asked { replaying: Some(0) }, &["replay closed"]);
     script.expect(Event::Replayed(LateTurn::More), &[]);
     assert_eq!(script.sealing.wake_in(script.view.now), Duration::ZERO);
     script.expect(Event::Tick, &["replay closed"]);
@@ -553,12 +557,27 @@ fn closed_tenants_are_asked_for_with_backoff_and_replayed_in_turns() {
     script.expect(script.readers(true), &["release 0 except a"]);
     script.expect(Event::Done, &["answer 1: 0 samples, 1 blocked", "ended"]);
     script.advance(SECOND);
-    script.expect(Event::Tick, &["ask closed"]);
-    script.expect(Event::Asked { is_replaying: true }, &["replay closed"]);
+    script.expect(Event::Tick, &["ask closed from 0"]);
+    script.expect(Event::Asked { replaying: Some(0) }, &["replay closed"]);
     script.view.closed.clear();
     script.expect(Event::Replayed(LateTurn::Done), &[]);
     // what was replayed is sealed soon
     script.expect(Event::Tick, &["freeze 0"]);
+}
+
+#[test]
+fn partition_after_a_failed_replay_is_asked_first() {
+    let mut script = Script::of(2);
+    script.view.closed.insert(tenant("a"));
+    script.expect(Event::Tick, &["ask closed from 0"]);
+    script.expect(Event::Asked { replaying: Some(0) }, &["replay closed"]);
+    script.expect(Event::Asked { replaying: None }, &[]);
+    script.advance(SECOND);
+    script.expect(Event::Tick, &["ask closed from 1"]);
+    script.expect(Event::Asked { replaying: Some(1) }, &["replay closed"]);
+    script.expect(Event::Replayed(LateTurn::NoRoom), &[]);
+    script.advance(SECOND);
+    script.expect(Event::Tick, &["ask closed from 0"]);
 }
 
 #[test]

@@ -89,10 +89,10 @@ impl<O: Owners> Sealer<O> {
         Ok(floodmarks)
     }
 
-    /// Asks closed tenants' tables, until some of a partition have answered.
-    pub(super) fn ask_closed(&mut self) -> Result<Event, SealError> {
+    /// Asks closed tenants' tables, partition by partition from `first` on, until some of a partition have answered.
+    pub(super) fn ask_closed(&mut self, first: usize) -> Result<Event, SealError> {
         let node = Arc::clone(&self.node);
-        for partition in 0..node.partitions().len() {
+        for partition in (first..node.partitions().len()).chain(0..first) {
             let mark = node.lake.mark(partition);
             let closed = node.lake.closed.of(partition).into_iter();
             let sources = closed.map(|tenant| (tenant.clone(), mark.look(&tenant).0.to_owned())).collect();
@@ -116,14 +116,14 @@ impl<O: Owners> Sealer<O> {
             match Late::begin(partition, answered, &node.lake.flush, &mut self.owners) {
                 Ok(late) => {
                     self.late = Some(late);
-                    return Ok(Event::Asked { is_replaying: true });
+                    return Ok(Event::Asked { replaying: Some(partition) });
                 }
                 Err(error) => {
                     tracing::debug!(partition, %error, "cannot read the journal for closed tenants")
                 }
             }
         }
-        Ok(Event::Asked { is_replaying: false })
+        Ok(Event::Asked { replaying: None })
     }
 
     pub(super) fn replay_closed(&mut self) -> Event {
@@ -136,7 +136,7 @@ impl<O: Owners> Sealer<O> {
                 let partition = late.number;
                 tracing::warn!(partition, %error, "cannot replay the journal for closed tenants; it is retried");
                 late.tenants.keys().for_each(|tenant| lake.closed.explain(tenant, error.to_string()));
-                return Event::Asked { is_replaying: false };
+                return Event::Asked { replaying: None };
             }
         };
         match turn {
