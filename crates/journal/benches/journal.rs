@@ -3,7 +3,7 @@
 //! The work has the shape of a scraped fleet: targets with 10 labels that expose the same metrics, counters,
 //! gauges of two or three decimals, and constants, a target's samples with one timestamp.
 
-use journal::{Durability, Embedded, Item, Journal, Offset, Options, Record, RecordEncoder};
+use journal::{Durability, Files, Item, Journal, Offset, Options, Record, RecordEncoder};
 use model::{Labels, SeriesRef, TenantId};
 use std::hint::black_box;
 use std::path::Path;
@@ -191,13 +191,12 @@ fn samples(size: &Size) {
     );
 }
 
-fn open(dir: &Path, durability: Durability) -> Embedded {
-    Embedded::open(dir, 0, Options { durability, ..Options::default() })
-        .expect("a journal in a new directory")
+fn open(dir: &Path, durability: Durability) -> Files {
+    Files::open(dir, 0, Options { durability, ..Options::default() }).expect("a journal in a new directory")
 }
 
 /// Groups of one record, `bytes` in all; returns each group's seconds.
-fn write_groups(journal: &mut Embedded, records: &[Vec<u8>], groups: usize) -> Vec<f64> {
+fn write_groups(journal: &mut Files, records: &[Vec<u8>], groups: usize) -> Vec<f64> {
     let mut seconds: Vec<f64> = (0..groups)
         .map(|g| {
             let begin = Instant::now();
@@ -275,7 +274,7 @@ fn read(size: &Size) {
     println!("open after a restart: {:.0} ms", 1e3 * open_s);
 }
 
-fn drop_and_open(journal: Embedded, dir: &Path) -> Embedded {
+fn drop_and_open(journal: Files, dir: &Path) -> Files {
     drop(journal);
     open(dir, Durability::Os)
 }

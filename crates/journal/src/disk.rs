@@ -9,8 +9,8 @@
 //! | name | synced by | when |
 //! | --- | --- | --- |
 //! | data directory, `journal/`, `journal/N/`, `damaged/` | [`create_dir_all`] | each is made, and seen at an opening |
-//! | a segment | `embedded::writer` | before its first group is written |
-//! | a segment that goes | `embedded` | before a later one can go |
+//! | a segment | `files::writer` | before its first group is written |
+//! | a segment that goes | `files` | before a later one can go |
 //! | `identity.json`, `journal/N/source`, `floodmarks.json` | [`replace`] | it is replaced |
 //! | what a local table consists of, and its folders | `tables::store` | an upload or commit is confirmed, and before a log is read |
 

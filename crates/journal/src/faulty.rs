@@ -129,7 +129,7 @@ impl<J: Journal> Journal for Faulty<J> {
     }
 }
 
-/// The segment files of a partition of an embedded journal, oldest first.
+/// The segment files of a partition, oldest first.
 pub fn segment_files(dir: &Path, partition: u32) -> io::Result<Vec<PathBuf>> {
     let mut files = Vec::new();
     for entry in fs::read_dir(dir.join(partition.to_string()))? {

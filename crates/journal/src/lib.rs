@@ -14,7 +14,7 @@
 //! may refer to what earlier records of the same dictionary defined (series' labels are written once), so a
 //! dictionary is what can be replayed alone.
 //!
-//! - [`embedded`]: segment files in a directory, the default; [`disk`]: where the files lie
+//! - [`files`]: segment files in a directory, the default; [`disk`]: where the files lie
 //! - [`memory`]: the reference implementation, for tests
 //! - [`faulty`]: any of them, with seeded faults
 //! - [`conformance`]: what each of them must do, as one exported suite
@@ -24,17 +24,17 @@
 
 pub mod conformance;
 pub mod disk;
-pub mod embedded;
 mod error;
 pub mod faulty;
+pub mod files;
 pub mod memory;
 pub mod record;
 mod wire;
 
 pub use disk::Disk;
-pub use embedded::{Durability, Embedded, Options};
 pub use error::JournalError;
 pub use faulty::Faulty;
+pub use files::{Durability, Files, Options};
 pub use memory::Memory;
 pub use record::{Outline, Record, RecordEncoder, RecordError, Room};
 
@@ -159,7 +159,7 @@ pub struct Damage {
 /// Counts of a journal since it was opened.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct JournalStats {
-    /// Dictionaries there are now; for the embedded journal, segment files.
+    /// Dictionaries there are now; for a journal of files, segment files.
     pub segments: u64,
     /// Bytes in them that are durable. What is allocated ahead is not counted.
     pub bytes: u64,

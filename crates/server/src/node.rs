@@ -18,7 +18,7 @@ use crate::threads::run_or_abort;
 use crate::upkeep::{self, Upkeep};
 use crate::wallclock::WallClock;
 use crate::world::World;
-use journal::{Embedded, JournalError, Offset, Options};
+use journal::{Files, JournalError, Offset, Options};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::sync::{Arc, Mutex};
@@ -139,7 +139,7 @@ impl Node {
                 disk: Arc::clone(&world.disk),
                 ..Options::default()
             };
-            journals.push(Embedded::open(&data_dir.path.join("journal"), number as u32, options)?);
+            journals.push(Files::open(&data_dir.path.join("journal"), number as u32, options)?);
         }
         let headroom =
             Arc::new(Headroom::new(world.resident, Arc::clone(&world.clock), settings.budget.total_bytes));

@@ -4,7 +4,7 @@ use super::columns;
 use crate::cli::inspect::InspectJournal;
 use crate::output::say;
 use anyhow::Context;
-use journal::embedded::inspect::{self, SegmentReport};
+use journal::files::inspect::{self, SegmentReport};
 use serde_json::{Value, json};
 
 pub(super) fn run(args: &InspectJournal) -> anyhow::Result<()> {

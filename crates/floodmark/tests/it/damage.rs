@@ -205,8 +205,8 @@ fn a_directory_without_its_identity_is_refused() {
 
 /// Puts a record with these bytes behind all others, as if they had been written by a process that knew what they mean.
 fn append(server: &Server, payload: &[u8]) {
-    use journal::{Embedded, Journal, Options};
-    let mut journal = Embedded::open(&server.data_dir().join("journal"), 0, Options::default()).unwrap();
+    use journal::{Files, Journal, Options};
+    let mut journal = Files::open(&server.data_dir().join("journal"), 0, Options::default()).unwrap();
     journal.begin().unwrap();
     journal.append(payload).unwrap();
     journal.sync().unwrap();

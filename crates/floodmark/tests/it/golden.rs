@@ -135,7 +135,7 @@ fn the_page_of_formats_has_the_versions_that_are_written() {
         let written = row(name).split('|').nth(2).expect("a version").trim();
         assert_eq!(written, version, "{name}: on the left what docs/formats/README.md says");
     };
-    check("journal: segment", &journal::embedded::SEGMENT_VERSION.to_string());
+    check("journal: segment", &journal::files::SEGMENT_VERSION.to_string());
     check("journal: record", &journal::record::RECORD_VERSION.to_string());
     check("metrics table", &tables::METRICS.version.to_string());
     check("result", &lab::result::FORMAT.to_string());

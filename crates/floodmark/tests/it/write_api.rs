@@ -288,11 +288,11 @@ fn staleness_markers_and_nans_keep_their_bits() {
 
 /// The anonymous tenant's samples of a metric, as the journal has them.
 fn bits_in_journal(server: &Server, metric: &str) -> Vec<(i64, u64)> {
-    use journal::{Embedded, Item, Journal, Options, Record};
+    use journal::{Files, Item, Journal, Options, Record};
     let dir = server.data_dir().join("journal");
     let mut all = Vec::new();
     for partition in 0..std::fs::read_dir(&dir).unwrap().count() {
-        let journal = Embedded::open(&dir, partition as u32, Options::default()).unwrap();
+        let journal = Files::open(&dir, partition as u32, Options::default()).unwrap();
         let mut reader = journal.read(journal.start()).unwrap();
         let (mut record, mut wanted) = (Record::new(), None);
         while let Some(item) = reader.next().unwrap() {

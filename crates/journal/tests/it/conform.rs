@@ -1,6 +1,6 @@
 use journal::conformance::{self, DICTIONARY_RECORDS_MAX, Place, RECORD_BYTES};
 use journal::faulty::{Faults, Faulty};
-use journal::{Durability, Embedded, Journal, Memory, Options};
+use journal::{Durability, Files, Journal, Memory, Options};
 use tempfile::TempDir;
 
 /// A directory in memory where there is such a thing: what a disk does is simulated here.
@@ -32,7 +32,7 @@ impl OnDisk {
 
 impl Place for OnDisk {
     fn open(&mut self) -> Box<dyn Journal> {
-        Box::new(Embedded::open(self.0.path(), 3, self.1.clone()).unwrap())
+        Box::new(Files::open(self.0.path(), 3, self.1.clone()).unwrap())
     }
 }
 
@@ -52,9 +52,9 @@ impl Inner for InMemory {
 }
 
 impl Inner for OnDisk {
-    type Journal = Embedded;
-    fn open(&mut self) -> Embedded {
-        Embedded::open(self.0.path(), 0, self.1.clone()).unwrap()
+    type Journal = Files;
+    fn open(&mut self) -> Files {
+        Files::open(self.0.path(), 0, self.1.clone()).unwrap()
     }
 }
 
@@ -71,12 +71,12 @@ fn memory() {
 }
 
 #[test]
-fn embedded() {
+fn files() {
     conformance::all(&mut || Box::new(OnDisk::new(small_segments())));
 }
 
 #[test]
-fn embedded_with_fsync() {
+fn files_with_fsync() {
     let options = Options { durability: Durability::Fsync, ..small_segments() };
     conformance::agrees_with_a_model(&mut OnDisk(tempfile::tempdir().unwrap(), options), 1);
 }

@@ -2,7 +2,7 @@
 
 use crate::conform::{scratch, small_segments};
 use journal::faulty::{flip_bit, segment_files, tear};
-use journal::{Damage, DictionaryId, Embedded, Item, Journal, Offset, Options};
+use journal::{Damage, DictionaryId, Files, Item, Journal, Offset, Options};
 use std::collections::BTreeMap;
 use std::fs::{self, File};
 use std::ops::Range;
@@ -21,7 +21,7 @@ struct Read {
     damage: Vec<Damage>,
 }
 
-fn read(journal: &Embedded) -> Read {
+fn read(journal: &Files) -> Read {
     let mut found = Read::default();
     let mut reader = journal.read(Offset(0)).unwrap();
     let mut next = 0;
@@ -53,7 +53,7 @@ fn random_payload(rng: &mut Rng) -> Vec<u8> {
     (0..len).map(|_| (rng.below(4) * rng.below(3)) as u8).collect()
 }
 
-fn write_group(journal: &mut Embedded, rng: &mut Rng) -> Vec<Vec<u8>> {
+fn write_group(journal: &mut Files, rng: &mut Rng) -> Vec<Vec<u8>> {
     let group: Vec<Vec<u8>> = (0..1 + rng.below(5)).map(|_| random_payload(rng)).collect();
     journal.begin().unwrap();
     for payload in &group {
@@ -131,7 +131,7 @@ fn damaged_journal_reads_the_rest(seed: u64) {
     let mut rng = Rng::new(seed);
     let dir = scratch();
     let options = Options { seed, ..small_segments() };
-    let mut journal = Embedded::open(dir.path(), 0, options.clone()).unwrap();
+    let mut journal = Files::open(dir.path(), 0, options.clone()).unwrap();
     let mut written = Vec::new();
     for _ in 0..10 + rng.below(30) {
         written.extend(write_group(&mut journal, &mut rng));
@@ -148,7 +148,7 @@ fn damaged_journal_reads_the_rest(seed: u64) {
         }
     }
 
-    let mut journal = Embedded::open(dir.path(), 0, options.clone()).unwrap();
+    let mut journal = Files::open(dir.path(), 0, options.clone()).unwrap();
     let found = read(&journal);
     for (offset, (_, payload)) in &found.records {
         assert_eq!(Some(payload), written.get(*offset as usize), "seed {seed}: {offset} was invented");
@@ -203,7 +203,7 @@ fn no_single_wrong_byte_loses_anything() {
         let files = three_segments(dir.path());
         let file = &files[rng.below(3) as usize];
         let at = flip_bit(file, 0..fs::metadata(file).unwrap().len(), &mut rng).unwrap();
-        let journal = Embedded::open(dir.path(), 0, small_segments()).unwrap();
+        let journal = Files::open(dir.path(), 0, small_segments()).unwrap();
         let found = read(&journal);
         let payloads: Vec<_> = found.records.values().map(|(_, payload)| payload.clone()).collect();
         assert_eq!(payloads, (0..15).map(|i| vec![i % 5; 50]).collect::<Vec<_>>(), "byte {at} of {file:?}");
@@ -222,7 +222,7 @@ fn power_losses(seed: u64) {
     let mut known: BTreeMap<u64, Vec<u8>> = BTreeMap::new();
     for round in 0..12 {
         let context = format!("seed {seed}, round {round}");
-        let mut journal = Embedded::open(dir.path(), 0, options.clone()).unwrap();
+        let mut journal = Files::open(dir.path(), 0, options.clone()).unwrap();
         let found = read(&journal);
         let here = found.records.iter().map(|(o, (_, p))| (*o, p.clone())).collect::<BTreeMap<_, _>>();
         assert_eq!(here, known, "{context}");
@@ -245,7 +245,7 @@ fn power_losses(seed: u64) {
         }
         tear(&newest, durable, &mut rng).unwrap();
 
-        let journal = Embedded::open(dir.path(), 0, options.clone()).unwrap();
+        let journal = Files::open(dir.path(), 0, options.clone()).unwrap();
         let found = read(&journal);
         let false_alarm = found.damage.iter().find(|d| d.acknowledged);
         assert_eq!(false_alarm, None, "{context}: nothing acknowledged was harmed");
@@ -269,7 +269,7 @@ fn random_power_losses() {
 /// One journal of three segments with five records each.
 fn three_segments(dir: &Path) -> Vec<PathBuf> {
     let options = Options { segment_bytes: 1025, ..small_segments() };
-    let mut journal = Embedded::open(dir, 0, options).unwrap();
+    let mut journal = Files::open(dir, 0, options).unwrap();
     for _ in 0..3 {
         journal.begin().unwrap();
         (0..5).for_each(|i| assert!(journal.append(&[i; 50]).is_ok()));
@@ -282,7 +282,7 @@ fn check(harm: impl Fn(&[PathBuf]), expected_end: u64, expected: &[(&str, Range<
     let dir = scratch();
     let files = three_segments(dir.path());
     harm(&files);
-    let journal = Embedded::open(dir.path(), 0, small_segments()).unwrap();
+    let journal = Files::open(dir.path(), 0, small_segments()).unwrap();
     let found = read(&journal);
     let damage: Vec<(&str, Range<u64>)> = found.damage.iter().map(|d| (d.what, d.lost.clone())).collect();
     assert_eq!(damage, expected);
@@ -344,7 +344,7 @@ fn each_kind_of_damage_has_its_name() {
 fn a_hole_in_the_last_group_may_never_have_been_acknowledged() {
     let check = |harmed: &[u64], expected: &[(Range<u64>, bool)]| {
         let dir = scratch();
-        let mut journal = Embedded::open(dir.path(), 0, small_segments()).unwrap();
+        let mut journal = Files::open(dir.path(), 0, small_segments()).unwrap();
         for _ in 0..3 {
             journal.begin().unwrap();
             (0..2).for_each(|i| assert!(journal.append(&[i; 50]).is_ok()));
@@ -353,7 +353,7 @@ fn a_hole_in_the_last_group_may_never_have_been_acknowledged() {
         drop(journal);
         let file = segment_files(dir.path(), 0).unwrap().pop().unwrap();
         harmed.iter().for_each(|i| overwrite(&file, frame(*i) + 40, &[9, 9]));
-        let journal = Embedded::open(dir.path(), 0, small_segments()).unwrap();
+        let journal = Files::open(dir.path(), 0, small_segments()).unwrap();
         let damage =
             read(&journal).damage.iter().map(|d| (d.lost.clone(), d.acknowledged)).collect::<Vec<_>>();
         assert_eq!(damage, expected);
@@ -373,7 +373,7 @@ fn a_torn_end_is_counted_and_copied_before_it_is_cut_off() {
     overwrite(&files[2], frame(4) + 40, &[9, 9]);
     let torn = fs::read(&files[2]).unwrap()[frame(4) as usize..][..82].to_vec();
     File::options().write(true).open(&files[2]).unwrap().set_len(9000).unwrap();
-    let journal = Embedded::open(dir.path(), 0, small_segments()).unwrap();
+    let journal = Files::open(dir.path(), 0, small_segments()).unwrap();
     assert_eq!(journal.stats().torn_bytes, 82, "zeros behind it are not content");
     assert_eq!(fs::metadata(&files[2]).unwrap().len(), frame(4));
     let name = files[2].file_stem().unwrap().to_string_lossy();
@@ -389,7 +389,7 @@ fn a_floor_keeps_offsets_from_being_used_twice() {
     let dir = scratch();
     three_segments(dir.path());
     let options = Options { floor: Offset(20), ..small_segments() };
-    let mut journal = Embedded::open(dir.path(), 0, options).unwrap();
+    let mut journal = Files::open(dir.path(), 0, options).unwrap();
     journal.begin().unwrap();
     assert_eq!(journal.append(b"x").unwrap(), Offset(20));
     journal.sync().unwrap();
@@ -406,7 +406,7 @@ fn a_later_version_is_not_touched() {
     let crc = crc32c::crc32c(&bytes[..60]);
     bytes[60..64].copy_from_slice(&crc.to_le_bytes());
     fs::write(&files[2], &bytes).unwrap();
-    let refused = Embedded::open(dir.path(), 0, small_segments()).unwrap_err();
+    let refused = Files::open(dir.path(), 0, small_segments()).unwrap_err();
     assert_eq!(refused.kind(), model::ErrorKind::Unsupported);
     assert!(refused.to_string().ends_with("has journal format version 2, this build reads version 1"));
     assert_eq!(fs::read(&files[2]).unwrap(), bytes);
@@ -416,7 +416,7 @@ fn a_later_version_is_not_touched() {
 fn many_restarts_leave_no_pile_of_files() {
     let dir = scratch();
     for _ in 0..20 {
-        let mut journal = Embedded::open(dir.path(), 0, small_segments()).unwrap();
+        let mut journal = Files::open(dir.path(), 0, small_segments()).unwrap();
         journal.begin().unwrap();
     }
     assert_eq!(segment_files(dir.path(), 0).unwrap().len(), 1);
@@ -428,7 +428,7 @@ fn many_restarts_leave_no_pile_of_files() {
 #[test]
 fn a_segment_with_an_unreadable_record_is_kept() {
     let dir = scratch();
-    let mut journal = Embedded::open(dir.path(), 0, small_segments()).unwrap();
+    let mut journal = Files::open(dir.path(), 0, small_segments()).unwrap();
     for payload in [&b"first"[..], b"unreadable", b"last"] {
         journal.begin().unwrap();
         journal.append(payload).unwrap();
@@ -463,5 +463,5 @@ fn a_segment_with_an_unreadable_record_is_kept() {
     let kept = others.filter(|e| e.as_ref().unwrap().path().extension().is_some_and(|e| e == "journal"));
     assert_eq!(kept.count(), 1, "other segments are dropped");
     drop(journal);
-    Embedded::open(dir.path(), 0, small_segments()).unwrap();
+    Files::open(dir.path(), 0, small_segments()).unwrap();
 }

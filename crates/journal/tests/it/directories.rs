@@ -1,7 +1,7 @@
 //! Every name on the way to a record is durable when the record is said to be.
 
 use journal::disk::{Access, DiskFile, Listed, Mode, Os};
-use journal::{Disk, Embedded, Item, Journal, Options};
+use journal::{Disk, Files, Item, Journal, Options};
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::path::{Path, PathBuf};
@@ -59,7 +59,7 @@ impl Disk for Noted {
 fn commit(root: &Path, dir: &Path) {
     let disk = Arc::new(Noted::default());
     let options = Options { disk: Arc::clone(&disk) as Arc<dyn Disk>, ..Options::default() };
-    let mut journal = Embedded::open(dir, 3, options).unwrap();
+    let mut journal = Files::open(dir, 3, options).unwrap();
     journal.begin().unwrap();
     journal.append(b"record").unwrap();
     journal.sync().unwrap();
@@ -143,7 +143,7 @@ impl Disk for Failing {
 fn drop_segments(dir: &Path, removals: usize) -> Vec<(PathBuf, Vec<u8>)> {
     let disk = Arc::new(Failing { removals: AtomicUsize::new(removals), unsynced: Mutex::default() });
     let options = Options { disk: Arc::clone(&disk) as Arc<dyn Disk>, ..Options::default() };
-    let mut journal = Embedded::open(dir, 3, options).unwrap();
+    let mut journal = Files::open(dir, 3, options).unwrap();
     for _ in 0..4 {
         journal.begin().unwrap();
         journal.append(b"record").unwrap();
@@ -163,7 +163,7 @@ fn a_power_loss_while_segments_are_dropped_leaves_no_gap() {
             assert!(!unsynced.is_empty());
             let Some((path, bytes)) = unsynced.get(brought_back) else { continue };
             std::fs::write(path, bytes).unwrap();
-            let journal = Embedded::open(root.path(), 3, Options::default()).unwrap();
+            let journal = Files::open(root.path(), 3, Options::default()).unwrap();
             let (mut records, mut count) = (journal.read(journal.start()).unwrap(), 0);
             while let Some(item) = records.next().unwrap() {
                 assert!(

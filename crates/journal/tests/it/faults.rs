@@ -3,7 +3,7 @@
 use crate::bad_disk::{BadDisk, FileFault, FileFaults};
 use crate::conform::{scratch, small_segments};
 use journal::conformance::{self, Place};
-use journal::{Durability, Embedded, Item, Journal, JournalError, Offset, Options};
+use journal::{Durability, Files, Item, Journal, JournalError, Offset, Options};
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicI64, Ordering};
@@ -33,7 +33,7 @@ struct OnBadDisk(tempfile::TempDir, Options);
 
 impl Place for OnBadDisk {
     fn open(&mut self) -> Box<dyn Journal> {
-        Box::new(Embedded::open(self.0.path(), 0, self.1.clone()).unwrap())
+        Box::new(Files::open(self.0.path(), 0, self.1.clone()).unwrap())
     }
 }
 
@@ -69,9 +69,9 @@ fn a_full_disk_refuses_until_there_is_room() {
     let disk = Arc::new(BadDisk(Arc::clone(&left) as Arc<dyn FileFaults>));
     let dir = scratch();
     let options = Options { durability: Durability::Os, disk, ..Options::default() };
-    let mut journal = Embedded::open(dir.path(), 0, options).unwrap();
+    let mut journal = Files::open(dir.path(), 0, options).unwrap();
     let record = vec![7; 500_000];
-    let group = |journal: &mut Embedded| -> Result<Offset, JournalError> {
+    let group = |journal: &mut Files| -> Result<Offset, JournalError> {
         journal.begin()?;
         journal.append(&record)?;
         journal.sync()
@@ -136,7 +136,7 @@ fn a_failed_sync_is_never_tried_again_on_the_same_file() {
         Arc::new(OneBadSync { left: AtomicI64::new(2), failed: Mutex::default(), touched: Mutex::default() });
     let disk = Arc::new(BadDisk(Arc::clone(&faults) as Arc<dyn FileFaults>));
     let options = Options { disk, ..Options::default() };
-    let mut journal = Embedded::open(dir.path(), 0, options.clone()).unwrap();
+    let mut journal = Files::open(dir.path(), 0, options.clone()).unwrap();
     let first = journal.begin().unwrap();
     journal.append(b"kept").unwrap();
     journal.sync().unwrap();
@@ -155,7 +155,7 @@ fn a_failed_sync_is_never_tried_again_on_the_same_file() {
     assert!(faults.failed.lock().unwrap().is_some());
     assert_eq!(*faults.touched.lock().unwrap(), [""; 0]);
 
-    let journal = Embedded::open(dir.path(), 0, options).unwrap();
+    let journal = Files::open(dir.path(), 0, options).unwrap();
     let mut reader = journal.read(Offset(0)).unwrap();
     let mut payloads = Vec::new();
     while let Some(Item::Entry(entry)) = reader.next().unwrap() {

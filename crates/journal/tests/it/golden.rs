@@ -4,7 +4,7 @@
 use crate::conform::{scratch, small_segments};
 use expect_test::expect;
 use journal::faulty::segment_files;
-use journal::{Embedded, Item, Journal, Offset, Options};
+use journal::{Files, Item, Journal, Offset, Options};
 use std::fs;
 
 /// Sixteen bytes a line, without the lines of zeros.
@@ -21,7 +21,7 @@ fn hex(bytes: &[u8]) -> String {
 fn a_segment_of_two_groups() {
     let dir = scratch();
     let options = Options { seed: 42, ..small_segments() };
-    let mut journal = Embedded::open(dir.path(), 3, options.clone()).unwrap();
+    let mut journal = Files::open(dir.path(), 3, options.clone()).unwrap();
     journal.begin().unwrap();
     journal.append(b"first").unwrap();
     journal.append(b"").unwrap();
@@ -51,7 +51,7 @@ fn a_segment_of_two_groups() {
     "#]]
     .assert_eq(&hex(&fs::read(&file).unwrap()));
 
-    let journal = Embedded::open(dir.path(), 3, options).unwrap();
+    let journal = Files::open(dir.path(), 3, options).unwrap();
     let mut reader = journal.read(Offset(0)).unwrap();
     for expected in [&b"first"[..], b"", b"the second group"] {
         let Some(Item::Entry(entry)) = reader.next().unwrap() else { panic!("a record") };

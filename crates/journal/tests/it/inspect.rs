@@ -1,15 +1,15 @@
 //! A look at the files agrees with what was written, and changes nothing.
 
 use crate::conform::{scratch, small_segments};
-use journal::embedded::inspect;
 use journal::faulty::{flip_bit, segment_files};
-use journal::{Embedded, Journal, RecordEncoder};
+use journal::files::inspect;
+use journal::{Files, Journal, RecordEncoder};
 use model::{Labels, SeriesRef, TenantId};
 use std::fs;
 use stdx::rng::Rng;
 
 /// Some records of one series each.
-fn write(journal: &mut Embedded, records: u32) {
+fn write(journal: &mut Files, records: u32) {
     let mut encoder = RecordEncoder::new();
     for i in 0..records {
         journal.begin().unwrap();
@@ -32,7 +32,7 @@ fn reports(dir: &std::path::Path) -> Vec<inspect::SegmentReport> {
 #[test]
 fn tells_what_is_in_the_segments() {
     let dir = scratch();
-    let mut journal = Embedded::open(dir.path(), 0, small_segments()).unwrap();
+    let mut journal = Files::open(dir.path(), 0, small_segments()).unwrap();
     write(&mut journal, 200);
     let all = reports(dir.path());
     assert_eq!(inspect::partitions(dir.path()).unwrap(), [0]);
@@ -49,7 +49,7 @@ fn tells_what_is_in_the_segments() {
 #[test]
 fn damage_is_told_and_nothing_is_changed() {
     let dir = scratch();
-    let mut journal = Embedded::open(dir.path(), 0, small_segments()).unwrap();
+    let mut journal = Files::open(dir.path(), 0, small_segments()).unwrap();
     write(&mut journal, 50);
     drop(journal);
     let file = segment_files(dir.path(), 0).unwrap().remove(0);

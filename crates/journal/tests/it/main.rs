@@ -1,4 +1,4 @@
-//! Every journal against the conformance suite, and the embedded one against crashes and damage.
+//! Every journal against the conformance suite, and the one in files against crashes and damage.
 
 mod bad_disk;
 mod conform;

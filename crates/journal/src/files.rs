@@ -46,7 +46,7 @@ pub enum Durability {
     Os,
 }
 
-/// Settings of an embedded journal.
+/// Settings of a journal in files.
 #[derive(Debug, Clone)]
 pub struct Options {
     /// When a record counts as durable.
@@ -84,7 +84,7 @@ impl Default for Options {
 
 /// One partition's journal in segment files.
 #[derive(Debug)]
-pub struct Embedded {
+pub struct Files {
     dir: PathBuf,
     partition: u32,
     options: Options,
@@ -118,7 +118,7 @@ struct Segment {
     bytes: u64,
 }
 
-impl Embedded {
+impl Files {
     /// Opens the journal of `partition` under `dir`, which is made if it is not there. Nobody else may have
     /// it open.
     ///
@@ -182,7 +182,7 @@ impl Embedded {
     }
 }
 
-impl Journal for Embedded {
+impl Journal for Files {
     fn begin(&mut self) -> Result<DictionaryId, JournalError> {
         if let Some((writer, dictionary)) = &mut self.writer {
             let dictionary = *dictionary;
@@ -325,7 +325,7 @@ impl Journal for Embedded {
     }
 }
 
-impl Drop for Embedded {
+impl Drop for Files {
     /// Gives back what was allocated ahead.
     fn drop(&mut self) {
         if let Some((writer, _)) = self.writer.take() {
