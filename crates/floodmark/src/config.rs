@@ -1,27 +1,19 @@
-//! `floodmark config`: is a file usable, and what is in effect.
+//! `floodmark config`: whether a file can be used, and what is in effect.
 
 use crate::cli::config::{CheckArgs, ConfigCommand, PrintArgs};
 use crate::output::{note, print, say};
-use clap::ArgMatches;
-use clap::parser::ValueSource;
 use serde_json::{Value, json};
-use server::{EffectiveSetting, Flags, Origin, Settings};
-use std::path::Path;
+use server::settings::{EffectiveSetting, Given, Settings};
 
-/// `matches` are those of the whole command line: they tell flags from the environment.
-pub(crate) fn run(command: ConfigCommand, matches: &ArgMatches) -> anyhow::Result<()> {
+pub(crate) fn run(command: ConfigCommand) -> anyhow::Result<()> {
     match command {
         ConfigCommand::Check(args) => check(&args),
-        ConfigCommand::Print(args) => {
-            let matches =
-                ["config", "print"].iter().try_fold(matches, |at, name| at.subcommand_matches(name));
-            show(*args, matches.expect("BUG: another command was given"))
-        }
+        ConfigCommand::Print(args) => show(&args),
     }
 }
 
 fn check(args: &CheckArgs) -> anyhow::Result<()> {
-    let settings = Settings::resolve(Flags { config: Some(args.file.clone()), ..Flags::default() })?;
+    let settings = Settings::resolve(&Given::default().file(&args.file)?)?;
     if !settings.http.ip().is_loopback() {
         note(format_args!(
             "warning: http = {} is reachable from other machines, and there is no authentication",
@@ -31,57 +23,33 @@ fn check(args: &CheckArgs) -> anyhow::Result<()> {
     say(format_args!("{}: valid", args.file.display()))
 }
 
-fn show(args: PrintArgs, matches: &ArgMatches) -> anyhow::Result<()> {
-    let file = args.serve.config.clone();
-    let flags = Flags::from(args.serve);
-    let budget = Settings::resolve(flags.clone())?.budget;
-    let rows = Settings::effective(flags)?;
-    let rows = rows.into_iter().map(|row| (source(&row, file.as_deref(), matches), row));
+fn show(args: &PrintArgs) -> anyhow::Result<()> {
+    let (settings, rows) = Settings::effective(&args.serve.given()?)?;
     if args.json {
-        let rows = rows.map(|((kind, detail), EffectiveSetting { key, value, .. })| {
-            json!({ "key": key, "value": value, "origin": kind, "from": detail })
+        let rows = rows.into_iter().map(|EffectiveSetting { key, value, origin }| {
+            json!({ "key": key, "value": value, "origin": origin.kind(), "from": origin.detail() })
         });
         return say(format_args!("{:#}", Value::from_iter(rows)));
     }
-    let rows: Vec<[String; 3]> = rows
-        .map(|((kind, detail), row)| {
-            let origin = detail.map_or_else(|| kind.to_owned(), |detail| format!("{kind}: {detail}"));
-            [row.key, text(&row.value), origin]
-        })
-        .collect();
+    let rows = rows.into_iter().map(|EffectiveSetting { key, value, origin }| {
+        let detail = origin.detail().map_or_else(String::new, |detail| format!(": {detail}"));
+        [key, text(value), format!("{}{detail}", origin.kind())]
+    });
+    let rows: Vec<[String; 3]> = rows.collect();
     let width = |column: usize| rows.iter().map(|row| row[column].chars().count()).max().unwrap_or(0).min(60);
     let (keys, values) = (width(0), width(1));
     for [key, value, origin] in rows {
         print(format_args!("{key:keys$}  {value:values$}  {origin}\n"))?;
     }
-    say(format_args!("\nThe memory is shared out: {budget}"))
+    say(format_args!("\nThe memory is shared out: {}", settings.budget))
 }
 
-/// The kind of origin, and which one.
-fn source(
-    row: &EffectiveSetting,
-    file: Option<&Path>,
-    matches: &ArgMatches,
-) -> (&'static str, Option<String>) {
-    match &row.origin {
-        Origin::Default => ("default", None),
-        Origin::Derived(why) => ("derived", Some(why.clone())),
-        Origin::File => ("file", file.map(|file| file.display().to_string())),
-        Origin::Environment(variable) => ("environment", Some(variable.clone())),
-        Origin::Flags => match matches.value_source(&row.key) {
-            Some(ValueSource::EnvVariable) => {
-                ("environment", Some(format!("FLOODMARK_{}", row.key.to_ascii_uppercase())))
-            }
-            _ => ("flag", Some(format!("--{}", row.key.replace('_', "-")))),
-        },
-    }
-}
-
-/// A value as a person writes it.
-fn text(value: &Value) -> String {
+/// A value as a flag takes it.
+fn text(value: Value) -> String {
     match value {
-        Value::Null => "-".to_owned(),
-        Value::String(text) => text.clone(),
+        Value::String(text) => text,
+        Value::Array(items) if items.is_empty() => "none".to_owned(),
+        Value::Array(items) => items.into_iter().map(text).collect::<Vec<_>>().join(","),
         value => value.to_string(),
     }
 }

@@ -15,19 +15,17 @@ mod serve;
 mod signals;
 mod traffic;
 
-use clap::{CommandFactory, FromArgMatches};
+use clap::Parser;
 use cli::{Cli, Command};
 use std::process::ExitCode;
 
 fn main() -> ExitCode {
-    let matches = Cli::command().get_matches();
-    let cli = Cli::from_arg_matches(&matches).unwrap_or_else(|error| error.exit());
-    let done = match cli.command {
-        Command::Serve(args) => serve::run(*args).map(|()| true),
+    let done = match Cli::parse().command {
+        Command::Serve(args) => serve::run(&args).map(|()| true),
         Command::Import(args) => import::run(args),
         Command::Export(args) => export::run(&args).map(|()| true),
         Command::Inspect(command) => inspect::run(command).map(|()| true),
-        Command::Config(command) => config::run(command, &matches).map(|()| true),
+        Command::Config(command) => config::run(command).map(|()| true),
         Command::Lab(command) => load::run(command),
         Command::Demo(args) => demo::run(args),
         Command::Completions(args) => manual::completions(&args).map(|()| true),

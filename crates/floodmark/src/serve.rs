@@ -11,10 +11,10 @@ use stdx::clock::SystemClock;
 use tokio::net::{TcpListener, TcpSocket};
 use tokio::signal::unix::{SignalKind, signal};
 
-pub(crate) fn run(args: ServeArgs) -> anyhow::Result<()> {
+pub(crate) fn run(args: &ServeArgs) -> anyhow::Result<()> {
     log_to_stderr();
     server::raise_files().context("cannot raise the limit of open files")?;
-    let settings = Settings::resolve(args.into())?;
+    let settings = Settings::resolve(&args.given()?)?;
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .enable_all()
         .build()

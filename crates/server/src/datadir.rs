@@ -9,6 +9,8 @@
 //!   DIR/tables/         the tables, unless they lie elsewhere
 //! ```
 
+use crate::machine;
+use crate::settings::partitions_default;
 use journal::Disk;
 use journal::disk::{self, Access, DiskFile, Os};
 use serde::{Deserialize, Serialize};
@@ -130,7 +132,8 @@ pub fn series_seed(path: &Path) -> Result<u64, DataDirError> {
         return Ok(identity.seed);
     }
     let seed = stdx::rng::Rng::fresh_seed();
-    Ok(DataDir::open(Arc::new(Os), path, crate::settings::partitions_default(), seed)?.identity.seed)
+    let partitions = partitions_default(machine::cores());
+    Ok(DataDir::open(Arc::new(Os), path, partitions, seed)?.identity.seed)
 }
 
 impl Identity {

@@ -41,4 +41,4 @@ pub use datadir::{DataDirError, series_seed};
 pub use machine::raise_files;
 pub use node::{Node, StartError};
 pub use refusal::Refusal;
-pub use settings::{ConfigFile, EffectiveSetting, Flags, Origin, Settings, TablesUrl};
+pub use settings::{Given, Settings};

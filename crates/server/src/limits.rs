@@ -6,5 +6,6 @@ pub(crate) mod head_memory;
 pub(crate) mod head_watermarks;
 pub(crate) mod headroom;
 pub(crate) mod new_tenants;
+pub(crate) mod open_files;
 pub(crate) mod pacer;
 pub(crate) mod shortage;

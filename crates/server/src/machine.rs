@@ -8,6 +8,26 @@ use std::path::Path;
 /// What a machine is taken to have that does not say.
 const MEMORY_BYTES_UNKNOWN: u64 = 1 << 30;
 
+/// What defaults of settings follow from.
+#[derive(Debug)]
+pub(crate) struct Machine {
+    pub(crate) cores: usize,
+    pub(crate) memory: Memory,
+    pub(crate) files_max: u64,
+}
+
+impl Machine {
+    /// The machine that the process runs on, as far as it may use it.
+    pub(crate) fn here() -> Self {
+        Self { cores: cores(), memory: Memory::of(Path::new("/")), files_max: files_max() }
+    }
+}
+
+/// Processors that the process may use.
+pub(crate) fn cores() -> usize {
+    std::thread::available_parallelism().map_or(1, usize::from)
+}
+
 /// The memory that the process can have.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Memory {
@@ -53,7 +73,7 @@ pub(crate) fn private_bytes() -> u64 {
 }
 
 /// Files that the process may have open once [`raise_files`] was called.
-pub(crate) fn files_max() -> u64 {
+fn files_max() -> u64 {
     getrlimit(Resource::Nofile).maximum.unwrap_or(u64::MAX)
 }
 

@@ -4,6 +4,7 @@
 //!
 //! What is here: series of heads, and long work on a head in turns.
 
+pub(crate) mod detail;
 pub(crate) mod label_queries;
 mod union;
 

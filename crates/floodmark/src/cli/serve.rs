@@ -1,58 +1,93 @@
-//! Flags of `floodmark serve`.
+//! Flags of `floodmark serve`: `--config`, and one for each setting.
 
-use super::values;
-use clap::Args;
-use server::{Flags, TablesUrl};
-use std::path::PathBuf;
+use clap::builder::{OsStringValueParser, PossibleValue, PossibleValuesParser};
+use clap::{Arg, ArgMatches, Args, Command, FromArgMatches, value_parser};
+use server::settings::{Default, Given, SETTINGS, Setting, SettingsError};
+use std::ffi::OsString;
+use std::path::{Path, PathBuf};
 
-/// `floodmark serve`. The name of a field is the key of the setting in the configuration file.
-#[derive(Debug, Clone, Args)]
+/// Shown below the flags.
+const SOURCES: &str = "\
+Each setting is also an environment variable and a key of the file: --seal-after is FLOODMARK_SEAL_AFTER and seal_after. \
+Flags take precedence over the environment, the environment over the file. Only the file has settings of single tenants.";
+
+/// `floodmark serve`
+#[derive(Debug, Clone)]
 pub(crate) struct ServeArgs {
-    /// TOML file with these and all other settings; flags and the environment take precedence
-    #[arg(long, value_name = "FILE", env = "FLOODMARK_CONFIG")]
-    pub(crate) config: Option<PathBuf>,
-
-    /// Address to serve HTTP on: 127.0.0.1:9009, localhost:9009, or :9009 for all addresses [default: 127.0.0.1:9009]
-    ///
-    /// There is no authentication: a warning is logged where other machines can reach the address.
-    #[arg(long, value_name = "ADDR", env = "FLOODMARK_HTTP")]
-    pub(crate) http: Option<String>,
-
-    /// Memory that the process may use, such as 2GiB [at least 64MiB] [default: half of the control group's limit or
-    /// of the machine's memory]
-    #[arg(long, value_name = "SIZE", env = "FLOODMARK_MEMORY")]
-    pub(crate) memory: Option<String>,
-
-    /// Directory of the journal, and of the tables unless --tables is given [default: floodmark-data]
-    #[arg(long, value_name = "DIR", env = "FLOODMARK_DATA_DIR", help_heading = "Storage")]
-    pub(crate) data_dir: Option<PathBuf>,
-
-    /// When a write counts as durable [default: fsync]
-    #[arg(long, value_name = "MODE", env = "FLOODMARK_DURABILITY", value_parser = values::durability(), help_heading = "Storage")]
-    pub(crate) durability: Option<String>,
-
-    /// URL of the tables: file:///…, s3://…, gs://… or az://… [default: the folder tables in the data directory]
-    #[arg(
-        long,
-        value_name = "URL",
-        env = "FLOODMARK_TABLES",
-        hide_env_values = true,
-        help_heading = "Storage"
-    )]
-    pub(crate) tables: Option<TablesUrl>,
-
-    /// Age at which data in memory is sealed into tables, such as 15m [above 0] [default: 15m]
-    #[arg(long, value_name = "DURATION", env = "FLOODMARK_SEAL_AFTER", help_heading = "Storage")]
-    pub(crate) seal_after: Option<String>,
-
-    /// Age at which samples are dropped, such as 90d [above 0] [default: never]
-    #[arg(long, value_name = "DURATION", env = "FLOODMARK_RETENTION", help_heading = "Storage")]
-    pub(crate) retention: Option<String>,
+    config: Option<PathBuf>,
+    /// By key.
+    settings: Vec<(&'static str, OsString)>,
 }
 
-impl From<ServeArgs> for Flags {
-    fn from(args: ServeArgs) -> Self {
-        let ServeArgs { config, http, memory, data_dir, durability, tables, seal_after, retention } = args;
-        Self { data_dir, http, memory, durability, tables, seal_after, retention, config }
+impl ServeArgs {
+    /// The file, the environment and the flags.
+    pub(crate) fn given(&self) -> Result<Given, SettingsError> {
+        let given = given(self.config.as_deref())?;
+        Ok(self.settings.iter().fold(given, |given, (key, text)| given.flag(key, text)))
     }
+}
+
+/// The file, if there is one, and the environment.
+pub(crate) fn given(config: Option<&Path>) -> Result<Given, SettingsError> {
+    let given = config.map_or_else(|| Ok(Given::default()), |path| Given::default().file(path))?;
+    given.environment(std::env::vars_os())
+}
+
+impl Args for ServeArgs {
+    fn augment_args(command: Command) -> Command {
+        let config = Arg::new("config")
+            .long("config")
+            .value_name("FILE")
+            .env("FLOODMARK_CONFIG")
+            .value_parser(value_parser!(PathBuf))
+            .help("TOML file with settings");
+        command.arg(config).args(SETTINGS.iter().map(|setting| arg(setting))).after_help(SOURCES)
+    }
+
+    fn augment_args_for_update(command: Command) -> Command {
+        Self::augment_args(command)
+    }
+}
+
+impl FromArgMatches for ServeArgs {
+    fn from_arg_matches(matches: &ArgMatches) -> Result<Self, clap::Error> {
+        let given = |setting: &&'static Setting| {
+            Some((setting.key, matches.get_raw(setting.key)?.next()?.to_owned()))
+        };
+        Ok(Self {
+            config: matches.get_one("config").cloned(),
+            settings: SETTINGS.iter().filter_map(given).collect(),
+        })
+    }
+
+    fn update_from_arg_matches(&mut self, matches: &ArgMatches) -> Result<(), clap::Error> {
+        *self = Self::from_arg_matches(matches)?;
+        Ok(())
+    }
+}
+
+/// The flag of a setting. Values are checked where it is known whether they are from a flag, the environment or the file.
+fn arg(setting: &'static Setting) -> Arg {
+    let arg = Arg::new(setting.key)
+        .long(setting.key.replace('_', "-"))
+        .value_name(setting.takes.placeholder())
+        .help(help(setting))
+        .help_heading(setting.group)
+        .hide_short_help(!setting.is_common);
+    match setting.takes.words() {
+        [] => arg.value_parser(OsStringValueParser::new()),
+        words => {
+            arg.value_parser(PossibleValuesParser::new(words.iter().map(|(word, meaning)| match *meaning {
+                "" => PossibleValue::new(*word),
+                meaning => PossibleValue::new(*word).help(meaning),
+            })))
+        }
+    }
+}
+
+/// What it is, its bounds and its default.
+fn help(setting: &Setting) -> String {
+    let bounds = setting.bounds_text().map_or_else(String::new, |bounds| format!(" [{bounds}]"));
+    let (Default::Fixed(default) | Default::Derived(default)) = setting.default;
+    format!("{}{bounds} [default: {default}]", setting.about)
 }

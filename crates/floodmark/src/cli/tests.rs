@@ -3,10 +3,10 @@
 use super::Cli;
 use clap::error::ErrorKind;
 use clap::{Command, CommandFactory, Parser};
+use expect_test::expect;
+use server::settings::SETTINGS;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
-
-const CONFIGURATION: &str = include_str!("../../../../docs/reference/configuration.md");
 
 const BENCHMARKS: &str = include_str!("../../../../docs/benchmarks.md");
 const LAB: &str = include_str!("../../../../docs/lab.md");
@@ -16,7 +16,7 @@ const DOCUMENTS: [(&str, &str); 15] = [
     ("bench/README.md", include_str!("../../../../bench/README.md")),
     ("benchmarks.md", BENCHMARKS),
     ("commands.md", include_str!("../../../../docs/reference/commands.md")),
-    ("configuration.md", CONFIGURATION),
+    ("configuration.md", include_str!("../../../../docs/reference/configuration.md")),
     ("formats.md", include_str!("../../../../docs/formats/README.md")),
     ("http.md", include_str!("../../../../docs/reference/http.md")),
     ("lab.md", LAB),
@@ -157,25 +157,57 @@ fn scenarios_can_be_used_as_they_are_written() {
 }
 
 #[test]
-fn the_reference_has_every_flag_of_serve() {
-    let serve = Cli::command().find_subcommand("serve").expect("there is such a command").clone();
-    let expected: BTreeSet<_> = serve
-        .get_arguments()
-        .filter_map(|arg| {
-            let (long, env) = (arg.get_long()?, arg.get_env()?.to_str()?);
-            Some((format!("--{long} {}", arg.get_value_names()?[0]), env.to_owned()))
-        })
-        .collect();
-    let part = CONFIGURATION.split_once("## Flags").expect("there is such a part").1;
-    let rows =
-        part.lines().take_while(|line| !line.starts_with("## ")).filter(|row| row.starts_with("| `--"));
-    let named: BTreeSet<_> = rows
-        .map(|row| {
-            let spans: Vec<_> = row.split('`').skip(1).step_by(2).collect();
-            (spans[0].to_owned(), spans[1].to_owned())
-        })
-        .collect();
-    assert_eq!(named, expected, "on the left what docs/reference/configuration.md says");
+fn every_setting_is_a_flag_of_serve_and_of_config_print() {
+    let settings: Vec<_> = SETTINGS.iter().map(|setting| setting.flag()).collect();
+    for path in [["serve"].as_slice(), &["config", "print"]] {
+        let command = path.iter().fold(Cli::command(), |command, name| {
+            command.find_subcommand(name).expect("there is such a command").clone()
+        });
+        let flags = command.get_arguments().filter_map(|arg| Some(format!("--{}", arg.get_long()?)));
+        let flags: Vec<_> = flags.filter(|flag| !["--config", "--json"].contains(&flag.as_str())).collect();
+        assert_eq!(flags, settings, "{path:?}");
+    }
+}
+
+#[test]
+fn short_help_of_serve() {
+    let mut cli = Cli::command().term_width(100);
+    cli.build();
+    let serve = cli.find_subcommand_mut("serve").expect("there is such a command").clone();
+    let help = serve.mut_arg("config", |config| config.hide_env_values(true)).render_help();
+    expect![[r#"
+        Run the server: accept metrics, keep them durably, answer queries
+
+        Usage: floodmark serve [OPTIONS]
+
+        Options:
+              --config <FILE>  TOML file with settings [env: FLOODMARK_CONFIG]
+          -h, --help           Print help (see more with '--help')
+
+        Server:
+              --http <ADDR>    Address to serve HTTP on: 127.0.0.1:9009, localhost:9009, or :9009 for all
+                               addresses [default: 127.0.0.1:9009]
+              --memory <SIZE>  Memory that the process may use, such as 2GiB [at least 64MiB] [default: half
+                               of the control group's limit or of the machine's memory]
+
+        Storage:
+              --data-dir <DIR>         Directory of the journal, and of the tables unless --tables is given
+                                       [default: floodmark-data]
+              --durability <WORD>      When a write counts as durable [default: fsync] [possible values:
+                                       fsync, os]
+              --tables <URL>           URL of the tables: file:///…, s3://…, gs://… or az://… [default: the
+                                       folder tables in the data directory]
+              --seal-after <DURATION>  Age at which data in memory is sealed into tables, such as 15m
+                                       [default: 15m]
+
+        Retention and rollups:
+              --retention <DURATION>  Age at which samples are dropped, such as 90d [default: never]
+
+        Each setting is also an environment variable and a key of the file: --seal-after is
+        FLOODMARK_SEAL_AFTER and seal_after. Flags take precedence over the environment, the environment
+        over the file. Only the file has settings of single tenants.
+    "#]]
+    .assert_eq(&help.to_string());
 }
 
 #[test]

@@ -1,7 +1,7 @@
 //! Flags of `floodmark import` and `floodmark export`.
 
 use clap::{Args, ValueEnum};
-use server::TablesUrl;
+use server::settings::TablesUrl;
 use std::path::PathBuf;
 
 /// Which tenant's tables, and where.

@@ -9,14 +9,6 @@ use std::fmt::Display;
 use std::ops::RangeInclusive;
 use std::str::FromStr;
 
-/// When a write counts as durable.
-pub(crate) fn durability() -> PossibleValuesParser {
-    PossibleValuesParser::new([
-        PossibleValue::new("fsync").help("survives a power loss"),
-        PossibleValue::new("os").help("survives a crash of the process, not of the machine"),
-    ])
-}
-
 /// A version of remote write.
 pub(crate) fn version() -> impl TypedValueParser<Value = Version> {
     one_of([PossibleValue::new("1.0").aliases(["1", "v1"]), PossibleValue::new("2.0").aliases(["2", "v2"])])
@@ -118,7 +110,6 @@ mod tests {
 
     #[test]
     fn listed_words_are_understood() {
-        check(durability());
         check(version());
         check(model());
         check(axis());

@@ -4,10 +4,11 @@
 //! them away.
 
 use super::intake::Finished;
+use crate::cli::serve;
 use crate::cli::transfer::PlaceArgs;
 use anyhow::{Context, bail};
 use model::{SeriesHasher, TenantId};
-use server::{Flags, Settings};
+use server::settings::{Settings, TablesUrl};
 use std::collections::BTreeMap;
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
@@ -46,8 +47,14 @@ impl Place {
     pub(crate) fn of(args: &PlaceArgs) -> anyhow::Result<Self> {
         let tenant = TenantId::parse(&args.tenant)?;
         // resolved as the server does it, so that both mean the same tables
-        let PlaceArgs { data_dir, tables, config, .. } = args.clone();
-        let settings = Settings::resolve(Flags { data_dir, tables, config, ..Flags::default() })?;
+        let mut given = serve::given(args.config.as_deref())?;
+        if let Some(data_dir) = &args.data_dir {
+            given = given.flag("data_dir", data_dir);
+        }
+        if let Some(TablesUrl(url)) = &args.tables {
+            given = given.flag("tables", url);
+        }
+        let settings = Settings::resolve(&given)?;
         let Settings { data_dir, lake, .. } = settings;
         Ok(Self { data_dir, tenant, tables: lake.url.0, options: lake.options.0 })
     }

@@ -154,7 +154,7 @@ fn settings_are_printed_with_their_origin() {
     let check = |key: &str, value: &str, origin: &str, from: &str| {
         assert_eq!(row(key), (value.into(), origin.into(), from.into()), "{key}");
     };
-    check("query_timeout", "30s", "file", text(&file));
+    check("query_timeout", "30s", "file", &format!("{}:1", text(&file)));
     check("retention", "30d", "flag", "--retention");
     check("memory", "1GiB", "environment", "FLOODMARK_MEMORY");
     check("tables_options.aws_region", "eu", "environment", "AWS_REGION");
@@ -168,7 +168,8 @@ fn settings_are_printed_with_their_origin() {
     fs::write(&file, "\nmemroy = \"2GiB\"").expect("write a file");
     let wrong = run(&["config", "check", text(&file)]);
     assert_eq!(wrong.status.code(), Some(2));
-    assert!(String::from_utf8_lossy(&wrong.stderr).contains("line 2"));
+    let said = format!("floodmark: {}:2: unknown setting memroy; is memory meant?\n", text(&file));
+    assert_eq!(String::from_utf8_lossy(&wrong.stderr), said);
     let missing = run(&["config", "check", text(&dir.path().join("missing.toml"))]);
     let said = String::from_utf8_lossy(&missing.stderr).into_owned();
     assert_eq!((missing.status.code(), said.matches("No such file").count()), (Some(2), 1), "{said}");

@@ -256,7 +256,7 @@ fn compaction_makes_fewer_files_and_changes_nothing() {
 #[test]
 fn old_days_are_dropped() {
     let mut server = Server::start(
-        Options::default().config("retention_wait = \"1ms\"\n[tenant_retention]\nshort = \"1d\""),
+        Options::default().config("retention_wait = \"1ms\"\n[tenant.short]\nretention = \"1d\""),
     );
     let now = now_ms();
     let old = now - 3 * 86_400_000;

@@ -2,7 +2,7 @@ use super::*;
 use crate::limits::headroom::tests::Told;
 use crate::seal::flush::flush;
 use crate::seal::tests::{node_with, write_of};
-use crate::settings::{Flags, Settings};
+use crate::settings::{Given, Settings};
 use crate::world::World;
 use model::{ErrorKind, Labels, Rights};
 use protocol::encode::V1Encoder;
@@ -19,13 +19,8 @@ pub(crate) fn small_node(dir: &std::path::Path) -> Node {
 }
 
 pub(crate) fn small_settings(dir: &std::path::Path) -> Settings {
-    let flags = Flags {
-        data_dir: Some(dir.into()),
-        memory: Some("64MiB".into()),
-        durability: Some("os".into()),
-        ..Flags::default()
-    };
-    let mut settings = Settings::resolve(flags).unwrap();
+    let given = Given::default().flag("data_dir", dir).flag("memory", "64MiB").flag("durability", "os");
+    let mut settings = Settings::resolve(&given).unwrap();
     settings.lake.flush_interval_ms = 0; // what tests ask for is sealed at once
     settings.past_ms = i64::MAX; // they choose their times
     settings

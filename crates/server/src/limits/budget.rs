@@ -4,7 +4,7 @@ use crate::machine::Memory;
 use std::fmt;
 
 /// The smallest budget that a node can work with.
-const TOTAL_BYTES_MIN: u64 = 64 << 20;
+pub(crate) const TOTAL_BYTES_MIN: u64 = 64 << 20;
 
 /// What a process without any work holds: its threads, runtimes and tables of names. Measured: 6.4 MiB with 19 threads.
 const PROCESS_BYTES: u64 = 8 << 20;

@@ -1,84 +1,236 @@
-//! Single values, as people write them.
+//! Types of values: how each is read and shown.
 
-use model::TenantId;
-use std::collections::BTreeMap;
+use super::secret::{TablesUrl, without_secrets};
+use super::setting::{Setting, Takes};
+use crate::query_source::detail::Detail;
+use journal::Durability;
+use serde_json::{Value as Json, json};
+use std::ffi::OsStr;
+use std::net::SocketAddr;
 use std::path::PathBuf;
-use stdx::units;
+use stdx::address;
+use stdx::units::{bytes, bytes_text, duration_ms, duration_text};
+use tables::TableError;
+use tables::rollup::Resolution;
 
-/// A setting that cannot be used.
-#[derive(Debug, thiserror::Error)]
-pub enum SettingsError {
-    /// The file cannot be read.
-    #[error("cannot read {}: {source}", path.display())]
-    Read {
-        /// The file.
-        path: PathBuf,
-        /// Why.
-        source: std::io::Error,
-    },
-    /// The file is not what it should be; the text names the line.
-    #[error("{}: {reason}", path.display())]
-    Parse {
-        /// The file.
-        path: PathBuf,
-        /// Where and why.
-        reason: Box<toml::de::Error>,
-    },
-    /// One value is out of bounds.
-    #[error("{name} = {value}: {reason}")]
-    Value {
-        /// The setting.
-        name: &'static str,
-        /// What it was set to.
-        value: String,
-        /// What it may be.
-        reason: String,
-    },
-}
-
-pub(super) fn wrong(name: &'static str, value: &str, reason: impl Into<String>) -> SettingsError {
-    SettingsError::Value { name, value: value.into(), reason: reason.into() }
-}
-
-/// A size in bytes.
-pub(super) fn size(name: &'static str, text: &str) -> Result<u64, SettingsError> {
-    units::bytes(text).ok_or_else(|| wrong(name, text, "a size such as 512MiB or 2GiB"))
-}
-
+/// Bytes.
+pub(super) type Bytes = u64;
+/// A number of things, at least one.
+pub(super) type Count = usize;
 /// A duration in milliseconds, above 0.
-pub(super) fn duration(name: &'static str, text: &str) -> Result<i64, SettingsError> {
-    let ms = units::duration_ms(text).filter(|ms| (1..i64::MAX).contains(ms));
-    ms.ok_or_else(|| wrong(name, text, "a duration such as 30s, 5m or 1h30m"))
+pub(super) type Millis = i64;
+
+/// A type that settings have. Errors say what a value must be.
+pub(super) trait Value: Sized {
+    const TAKES: Takes;
+
+    fn parse(text: &str, setting: &Setting) -> Result<Self, String>;
+
+    /// As [`Self::parse`], of what may not be Unicode.
+    fn parse_os(text: &OsStr, setting: &Setting) -> Result<Self, String> {
+        Self::parse(text.to_str().ok_or("must be valid UTF-8")?, setting)
+    }
+
+    /// In the notation of the file, without secrets.
+    fn show(&self, setting: &Setting) -> Json;
 }
 
-/// The same, where one is given.
-pub(super) fn duration_or(
-    name: &'static str,
-    given: Option<&String>,
-    default_ms: i64,
-) -> Result<i64, SettingsError> {
-    given.map_or(Ok(default_ms), |text| duration(name, text))
-}
+impl Value for Millis {
+    const TAKES: Takes = Takes::Duration;
 
-/// A number from 1 to `max`, where one is given.
-pub(super) fn count_or(
-    name: &'static str,
-    given: Option<usize>,
-    default: usize,
-    max: usize,
-) -> Result<usize, SettingsError> {
-    match given {
-        Some(n) if n == 0 || n > max => Err(wrong(name, &n.to_string(), format!("1 to {max}"))),
-        n => Ok(n.unwrap_or(default)),
+    fn parse(text: &str, _: &Setting) -> Result<Self, String> {
+        let ms = duration_ms(text).filter(|ms| (1..Self::MAX).contains(ms));
+        ms.ok_or_else(|| "must be a duration such as 30s, 5m or 1h30m".into())
+    }
+
+    fn show(&self, _: &Setting) -> Json {
+        json!(duration_text(*self))
     }
 }
 
-/// What is given for single tenants.
-pub(super) fn of_tenants<T, V>(
-    name: &'static str,
-    given: &BTreeMap<String, T>,
-    parse: impl Fn(&'static str, &T) -> Result<V, SettingsError>,
-) -> Result<BTreeMap<TenantId, V>, SettingsError> {
-    let tenant = |text: &str| TenantId::parse(text).map_err(|e| wrong(name, text, e.to_string()));
-    given.iter().map(|(text, value)| Ok((tenant(text)?, parse(name, value)?))).collect()
+impl Value for Option<Millis> {
+    const TAKES: Takes = Takes::Duration;
+
+    fn parse(text: &str, setting: &Setting) -> Result<Self, String> {
+        let none = setting.none.expect("BUG: a setting that may have no value has a word for that");
+        if text == none {
+            return Ok(None);
+        }
+        Millis::parse(text, setting).map(Some).map_err(|must| format!("{must}, or {none}"))
+    }
+
+    fn show(&self, setting: &Setting) -> Json {
+        self.map_or_else(|| json!(setting.none), |ms| ms.show(setting))
+    }
+}
+
+impl Value for Bytes {
+    const TAKES: Takes = Takes::Size;
+
+    fn parse(text: &str, setting: &Setting) -> Result<Self, String> {
+        let size = bytes(text).ok_or("must be a size such as 512MiB or 2GiB")?;
+        setting.check(size).map(|()| size)
+    }
+
+    fn show(&self, _: &Setting) -> Json {
+        json!(bytes_text(*self))
+    }
+}
+
+impl Value for Count {
+    const TAKES: Takes = Takes::Count;
+
+    fn parse(text: &str, setting: &Setting) -> Result<Self, String> {
+        let must = || format!("must be {}", setting.bounds_text().unwrap_or_default());
+        let count = text.replace('_', "").parse::<Self>().map_err(|_| must())?;
+        setting.check(count as u64).map(|()| count)
+    }
+
+    fn show(&self, _: &Setting) -> Json {
+        json!(self)
+    }
+}
+
+impl Value for bool {
+    const TAKES: Takes = Takes::Word(&[("true", ""), ("false", "")]);
+
+    fn parse(text: &str, _: &Setting) -> Result<Self, String> {
+        text.parse().map_err(|_| "must be true or false".into())
+    }
+
+    fn show(&self, _: &Setting) -> Json {
+        json!(self)
+    }
+}
+
+impl Value for PathBuf {
+    const TAKES: Takes = Takes::Directory;
+
+    fn parse(text: &str, setting: &Setting) -> Result<Self, String> {
+        Self::parse_os(text.as_ref(), setting)
+    }
+
+    fn parse_os(text: &OsStr, _: &Setting) -> Result<Self, String> {
+        if text.is_empty() { Err("must be a path".into()) } else { Ok(text.into()) }
+    }
+
+    fn show(&self, _: &Setting) -> Json {
+        json!(self.display().to_string())
+    }
+}
+
+impl Value for SocketAddr {
+    const TAKES: Takes = Takes::Address;
+
+    fn parse(text: &str, _: &Setting) -> Result<Self, String> {
+        address::listen(text)
+    }
+
+    fn show(&self, _: &Setting) -> Json {
+        json!(self.to_string())
+    }
+}
+
+impl Value for TablesUrl {
+    const TAKES: Takes = Takes::Url;
+
+    fn parse(text: &str, _: &Setting) -> Result<Self, String> {
+        if !text.contains("://") {
+            return Err("must be a URL such as file:///var/lib/tables or s3://bucket/folder".into());
+        }
+        match tables::store::check_url(text) {
+            Ok(()) => Ok(text.into()),
+            // the URL stands before it
+            Err(TableError::Location { reason, .. }) => Err(reason),
+            Err(error) => Err(error.to_string()),
+        }
+    }
+
+    fn show(&self, _: &Setting) -> Json {
+        json!(without_secrets(&self.0))
+    }
+}
+
+impl Value for Durability {
+    const TAKES: Takes = Takes::Word(&[
+        ("fsync", "survives a power loss"),
+        ("os", "survives a crash of the process, not of the machine"),
+    ]);
+
+    fn parse(text: &str, _: &Setting) -> Result<Self, String> {
+        match text {
+            "fsync" => Ok(Self::Fsync),
+            "os" => Ok(Self::Os),
+            _ => Err("must be fsync or os".into()),
+        }
+    }
+
+    fn show(&self, _: &Setting) -> Json {
+        json!(match self {
+            Self::Fsync => "fsync",
+            Self::Os => "os",
+        })
+    }
+}
+
+impl Value for Detail {
+    const TAKES: Takes = Takes::Word(&[
+        ("raw", "samples"),
+        ("auto", "the coarsest rollup that gives the same answer, else samples"),
+        ("5m", "rollups of 5 minutes where they give the same answer, else samples"),
+        ("1h", "rollups of an hour, likewise"),
+    ]);
+
+    fn parse(text: &str, _: &Setting) -> Result<Self, String> {
+        Self::parse(text).ok_or_else(|| format!("must be {}", Self::WORDS))
+    }
+
+    fn show(&self, _: &Setting) -> Json {
+        json!(self.word())
+    }
+}
+
+impl Value for Vec<Resolution> {
+    const TAKES: Takes = Takes::Durations;
+
+    fn parse(text: &str, _: &Setting) -> Result<Self, String> {
+        let resolution = |text: &str| {
+            let ms = duration_ms(text);
+            let found = Resolution::ALL.into_iter().find(|resolution| ms == Some(resolution.ms()));
+            found.ok_or_else(|| "must be of 5m and 1h, or none".to_owned())
+        };
+        let items = items(text).filter(|_| text != "none");
+        let mut resolutions = items.map(resolution).collect::<Result<Self, _>>()?;
+        resolutions.sort_unstable();
+        resolutions.dedup();
+        Ok(resolutions)
+    }
+
+    fn show(&self, _: &Setting) -> Json {
+        self.iter().map(|resolution| duration_text(resolution.ms())).collect()
+    }
+}
+
+/// Names of hosts, or `*`.
+impl Value for Vec<String> {
+    const TAKES: Takes = Takes::Names;
+
+    fn parse(text: &str, _: &Setting) -> Result<Self, String> {
+        let is_name = |name: &str| {
+            name == "*" || name.bytes().all(|b| b.is_ascii_alphanumeric() || b"-._".contains(&b))
+        };
+        match items(text).all(is_name) {
+            true => Ok(items(text).map(str::to_owned).collect()),
+            false => Err("must be names without a port, such as metrics.example, or *".into()),
+        }
+    }
+
+    fn show(&self, _: &Setting) -> Json {
+        json!(self)
+    }
+}
+
+/// The items of a list with commas.
+fn items(text: &str) -> impl Iterator<Item = &str> {
+    text.split(',').map(str::trim).filter(|item| !item.is_empty())
 }

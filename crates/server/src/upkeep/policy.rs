@@ -15,13 +15,13 @@ const LOG_KEPT_MS: i64 = 86_400_000;
 
 impl Upkeep {
     pub(super) fn policy(&mut self, tenant: &TenantId, kind: Kind, all: bool) -> Result<Policy, UpkeepError> {
-        let settings = &self.pace.node.settings.lake;
         let node = &self.pace.node;
+        let (settings, own) = (&node.settings.lake, node.settings.tenants.of(tenant));
         // what goes by the wall clock is gone for good
         let today_ms = node.wall.doubt(&*node.clock).is_none().then(|| self.pace.now().wall_ms);
         let keep_ms = match kind {
-            Kind::Samples => settings.retention_ms_of(tenant),
-            Kind::Rollup(_) => settings.rollup_retention_ms_of(tenant),
+            Kind::Samples => own.retention_ms,
+            Kind::Rollup(_) => own.rollups_kept_ms(),
         };
         let before_ms = today_ms.zip(keep_ms).map(|(today_ms, keep_ms)| today_ms.saturating_sub(keep_ms));
         let expire_before_ms = match before_ms {

@@ -83,15 +83,15 @@ impl Upkeep {
         all: bool,
     ) -> Result<Vec<Date>, UpkeepError> {
         let settings = &self.pace.node.settings;
-        if !settings.lake.rollups_of(tenant).contains(&resolution) {
+        let own = settings.tenants.of(tenant);
+        if !own.rollups.contains(&resolution) {
             return Ok(Vec::new());
         }
         let Some(samples) = self.lake().tables.visit(tenant, Kind::Samples)? else { return Ok(Vec::new()) };
         let now_ms = self.pace.now().wall_ms;
         let settled_ms = LATE_AS_A_RULE_MS.saturating_add(settings.lake.seal_after_ms);
         let today = Date::of(if all { now_ms } else { now_ms.saturating_sub(settled_ms) });
-        let keep_ms = settings.lake.retention_ms_of(tenant);
-        let whole_from_ms = keep_ms.map_or(i64::MIN, |keep_ms| now_ms.saturating_sub(keep_ms));
+        let whole_from_ms = own.retention_ms.map_or(i64::MIN, |keep_ms| now_ms.saturating_sub(keep_ms));
         match self.lake().tables.visit(tenant, Kind::Rollup(resolution))? {
             Some(table) => {
                 table.refresh()?;

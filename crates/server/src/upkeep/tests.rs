@@ -6,7 +6,7 @@ use crate::node::Node;
 use crate::seal::flush::flush;
 use crate::seal::tenants::Kind;
 use crate::seal::tests::{node_with, read_of, write_of};
-use crate::settings::Settings;
+use crate::settings::{Settings, TenantSettings};
 use crate::world::World;
 use model::TenantId;
 use std::path::Path;
@@ -18,6 +18,12 @@ use tables::rollup::{self, Resolution};
 
 fn tenant(name: &str) -> TenantId {
     TenantId::parse(name).unwrap()
+}
+
+/// A tenant's own settings; those of all, at first.
+fn own<'a>(settings: &'a mut Settings, name: &str) -> &'a mut TenantSettings {
+    let general = settings.tenants.general.clone();
+    settings.tenants.own.entry(tenant(name)).or_insert(general)
 }
 
 /// Writes and seals two samples of each of 50 series of the day before yesterday.
@@ -96,9 +102,9 @@ async fn nothing_is_remembered_of_tables_that_are_gone() {
 async fn days_that_are_over_get_the_rollups_that_their_tenant_has() {
     let dir = tempfile::tempdir().unwrap();
     let node = node_with(dir.path(), |settings| {
-        settings.lake.rollups = vec![Resolution::Hour];
-        settings.lake.tenant_rollups.insert(tenant("none"), Vec::new());
-        settings.lake.tenant_rollups.insert(tenant("both"), Resolution::ALL.to_vec());
+        settings.tenants.general.rollups = vec![Resolution::Hour];
+        own(settings, "none").rollups = Vec::new();
+        own(settings, "both").rollups = Resolution::ALL.to_vec();
     })
     .await;
     let (hour, minutes) = (Kind::Rollup(Resolution::Hour), Kind::Rollup(Resolution::FiveMinutes));
@@ -135,10 +141,10 @@ async fn days_that_are_over_get_the_rollups_that_their_tenant_has() {
 async fn samples_go_by_their_retention_and_rollups_by_theirs() {
     let dir = tempfile::tempdir().unwrap();
     let node = node_with(dir.path(), |settings| {
-        settings.lake.rollups = vec![Resolution::Hour];
-        settings.lake.tenant_retention_ms.insert(tenant("short"), DAY_MS);
-        settings.lake.tenant_retention_ms.insert(tenant("shorter"), DAY_MS);
-        settings.lake.tenant_rollup_retention_ms.insert(tenant("short"), 30 * DAY_MS);
+        settings.tenants.general.rollups = vec![Resolution::Hour];
+        own(settings, "short").retention_ms = Some(DAY_MS);
+        own(settings, "shorter").retention_ms = Some(DAY_MS);
+        own(settings, "short").rollup_retention_ms = Some(30 * DAY_MS);
         settings.lake.retention_wait_ms = 0;
     })
     .await;
@@ -163,7 +169,7 @@ async fn samples_go_by_their_retention_and_rollups_by_theirs() {
 async fn a_clock_that_is_ahead_at_the_start_expires_nothing() {
     const HOUR_MS: u64 = 3_600_000;
     let dir = tempfile::tempdir().unwrap();
-    let keep = |settings: &mut Settings| settings.lake.retention_ms = Some(30 * DAY_MS);
+    let keep = |settings: &mut Settings| settings.tenants.general.retention_ms = Some(30 * DAY_MS);
     let node = node_with(dir.path(), keep).await;
     fill(&node, "one").await;
     stop(node).await;
@@ -204,7 +210,8 @@ async fn a_clock_that_is_ahead_at_the_start_expires_nothing() {
 #[tokio::test(flavor = "multi_thread")]
 async fn one_tenants_damage_is_its_own() {
     let dir = tempfile::tempdir().unwrap();
-    let node = node_with(dir.path(), |settings| settings.lake.rollups = vec![Resolution::Hour]).await;
+    let node =
+        node_with(dir.path(), |settings| settings.tenants.general.rollups = vec![Resolution::Hour]).await;
     for name in ["broken", "whole"] {
         fill(&node, name).await;
     }

@@ -7,7 +7,7 @@ use crate::disk::DiskFaults;
 use crate::store::StoreFaults;
 use crate::traffic::FUTURE_MS;
 use server::sim::{Interlude, Outside, Simulated};
-use server::{Flags, Settings};
+use server::{Given, Settings};
 use std::collections::BTreeSet;
 use std::path::Path;
 use std::rc::Rc;
@@ -248,13 +248,9 @@ impl Driver {
     }
 
     fn settings(&self) -> Settings {
-        let flags = Flags {
-            data_dir: Some(DATA_DIR.into()),
-            memory: Some("512MiB".into()),
-            tables: Some("memory:///".into()),
-            ..Flags::default()
-        };
-        let mut settings = Settings::resolve(flags).expect("BUG: the flags are right");
+        let given =
+            Given::default().flag("data_dir", DATA_DIR).flag("memory", "512MiB").flag("tables", "memory:///");
+        let mut settings = Settings::resolve(&given).expect("BUG: the flags are right");
         settings.durability = self.plan.durability;
         settings.partitions = self.plan.partitions;
         settings.segment_bytes = self.plan.segment_bytes;
@@ -270,10 +266,10 @@ impl Driver {
             settings.budget.flush_bytes = bytes;
         }
         if self.plan.rolls_up {
-            settings.lake.rollups = Resolution::ALL.to_vec();
+            settings.tenants.general.rollups = Resolution::ALL.to_vec();
         }
         settings.lake.flush_interval_ms = 0;
-        settings.lake.retention_ms = self.plan.retention_ms;
+        settings.tenants.general.retention_ms = self.plan.retention_ms;
         settings.lake.merged_file_bytes = self.plan.merged_file_bytes;
         settings
     }

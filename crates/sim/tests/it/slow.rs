@@ -3,7 +3,7 @@
 use model::{Labels, TenantId};
 use protocol::encode::V1Encoder;
 use server::sim::{Content, Outside, Simulated};
-use server::{Flags, Settings};
+use server::{Given, Settings};
 use sim::clock::SimClock;
 use sim::disk::SimDisk;
 use sim::power::Power;
@@ -45,13 +45,9 @@ impl World {
     }
 
     fn start(&self, seed: u64) -> Simulated {
-        let flags = Flags {
-            data_dir: Some("/data".into()),
-            memory: Some("512MiB".into()),
-            tables: Some("memory:///".into()),
-            ..Flags::default()
-        };
-        let mut settings = Settings::resolve(flags).unwrap();
+        let given =
+            Given::default().flag("data_dir", "/data").flag("memory", "512MiB").flag("tables", "memory:///");
+        let mut settings = Settings::resolve(&given).unwrap();
         settings.partitions = 2;
         settings.lake.seal_after_ms = 2 * EVERY_MS;
         settings.lake.flush_interval_ms = 0;

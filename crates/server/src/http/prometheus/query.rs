@@ -8,7 +8,7 @@ use crate::http::json::Json;
 use crate::http::params::Params;
 use crate::http::principal::readable_tenant_of;
 use crate::query_source::Source;
-use crate::settings::Detail;
+use crate::query_source::detail::Detail;
 use axum::extract::State;
 use axum::http::HeaderMap;
 use model::TenantId;
@@ -160,7 +160,7 @@ fn explained(error: QueryError, options: &Options<'_>) -> QueryError {
 /// `resolution`: from what to answer.
 fn detail_of(app: &App, params: &Params, tenant: &TenantId) -> Result<Detail, ApiError> {
     match params.get("resolution") {
-        None => Ok(app.node.settings().query_resolution_of(tenant)),
+        None => Ok(app.node.settings().tenants.of(tenant).query_resolution),
         Some(text) => Detail::parse(text)
             .ok_or_else(|| ApiError::bad_param("resolution", format!("{text:?} is not {}", Detail::WORDS))),
     }

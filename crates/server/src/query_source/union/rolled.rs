@@ -4,9 +4,9 @@
 //! statistics are series of their own, each in the same order; those that are needed are gone through side by side.
 
 use super::{Source, cancelled, stop, tables_select, unreadable};
+use crate::query_source::detail::Detail;
 use crate::query_source::label_queries::in_range;
 use crate::query_source::{Cancelled, Turns};
-use crate::settings::Detail;
 use model::{ErrorKind, Labels, LabelsBuilder, LabelsRef, Samples, Statistic, TimeRange};
 use query::{Bucket, BucketSet, Rolled, RolledSelect, SourceError};
 use std::cmp::Ordering as Order;

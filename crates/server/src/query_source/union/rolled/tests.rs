@@ -140,7 +140,8 @@ impl Question {
 async fn rollups_say_the_same_as_samples() {
     let mut rng = Rng::announced();
     let dir = tempfile::tempdir().unwrap();
-    let node = node_with(dir.path(), |settings| settings.lake.rollups = Resolution::ALL.to_vec()).await;
+    let node =
+        node_with(dir.path(), |settings| settings.tenants.general.rollups = Resolution::ALL.to_vec()).await;
     let now = SystemClock.now_ms();
     let from = now - now % DAY_MS - 3 * DAY_MS;
     let mut later = series(&mut rng, from, now);
@@ -208,7 +209,8 @@ async fn rollups_say_the_same_as_samples() {
 #[tokio::test(flavor = "multi_thread")]
 async fn series_that_rollups_leave_out_are_answered_from_samples() {
     let dir = tempfile::tempdir().unwrap();
-    let node = node_with(dir.path(), |settings| settings.lake.rollups = vec![Resolution::Hour]).await;
+    let node =
+        node_with(dir.path(), |settings| settings.tenants.general.rollups = vec![Resolution::Hour]).await;
     let now = SystemClock.now_ms();
     let day = now - now % DAY_MS - DAY_MS;
     let samples = || {

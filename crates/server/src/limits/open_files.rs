@@ -1,14 +1,12 @@
 //! Files that may be open, and how many connections that leaves.
 
-use super::SettingsError;
-use super::value::{count_or, wrong};
-use crate::limits::budget::{Budget, CONNECTION_BYTES};
+use super::budget::{Budget, CONNECTION_BYTES};
 
 /// Connections with which a node is still of use.
 const CONNECTIONS_MIN: usize = 16;
 
-/// The default has no fewer, whatever the memory: with 39, as 64 MiB would leave, a few hundred slow senders kept everybody
-/// else out. With less than 192 MiB they may hold more than their part, by 6.2 MiB at the most.
+/// Least default, whatever the memory: with 39, as 64 MiB would leave, a few hundred slow senders kept all others out. With
+/// less than 192 MiB they may hold more than their part, by 6.2 MiB at the most.
 const DEFAULT_MIN: u64 = 128;
 
 /// The files that the process may have open, as a sum.
@@ -21,32 +19,34 @@ pub struct Files {
     pub reserved: u64,
 }
 
+/// As many connections as memory is set aside for, within bounds.
+pub(crate) fn connections_default(budget: &Budget) -> usize {
+    (budget.connections_bytes() / CONNECTION_BYTES as u64).clamp(DEFAULT_MIN, 4096) as usize
+}
+
 impl Files {
-    pub(super) fn of(most: u64, partitions: usize, query_concurrency: usize) -> Self {
+    pub(crate) fn of(most: u64, partitions: usize, query_concurrency: usize) -> Self {
         Self { most, reserved: (128 + 8 * partitions + 4 * query_concurrency) as u64 }
     }
 
-    /// Open connections: as given, or as many as there is memory for; never more than there are files for.
-    pub(super) fn connections(
+    /// Open connections: `wanted`, but never more than there are files for. The error is the reason why that is too few.
+    pub(crate) fn connections(
         &self,
-        given: Option<usize>,
+        wanted: usize,
+        is_given: bool,
         budget: &Budget,
         warnings: &mut Vec<String>,
-    ) -> Result<usize, SettingsError> {
-        let bytes = budget.connections_bytes();
-        let default = (bytes / CONNECTION_BYTES as u64).clamp(DEFAULT_MIN, 4096);
-        let wanted = count_or("connections", given, default as usize, 1 << 20)?;
+    ) -> Result<usize, String> {
         let most = self.for_connections();
         if most < CONNECTIONS_MIN {
-            let reason = format!("{self} leave too few for connections; raise it (ulimit -n, LimitNOFILE=)");
-            return Err(wrong("connections", &wanted.to_string(), reason));
+            return Err(format!("{self} leave too few for connections; raise it (ulimit -n, LimitNOFILE=)"));
         }
         if wanted > most {
             warnings.push(format!("connections = {wanted} is lowered to {most}: {self}"));
         }
         let granted = wanted.min(most);
-        let may_hold = granted as u64 * CONNECTION_BYTES as u64;
-        if given.is_some() && may_hold > bytes {
+        let (may_hold, bytes) = (granted as u64 * CONNECTION_BYTES as u64, budget.connections_bytes());
+        if is_given && may_hold > bytes {
             warnings.push(format!(
                 "connections = {granted} may hold {} MiB, {} KiB each, where memory leaves {} MiB for them",
                 may_hold >> 20,
@@ -77,8 +77,10 @@ mod tests {
         let budget = Budget::of(1 << 30).unwrap();
         let check = |most, given| {
             let mut warnings = Vec::new();
-            let found = Files::of(most, 2, 4).connections(given, &budget, &mut warnings);
-            (found.map_err(|e| e.to_string()), warnings)
+            let wanted: Option<usize> = given;
+            let files = Files::of(most, 2, 4);
+            let wanted = (wanted.unwrap_or_else(|| connections_default(&budget)), wanted.is_some());
+            (files.connections(wanted.0, wanted.1, &budget, &mut warnings), warnings)
         };
         // 128 + 8 × 2 + 4 × 4 are for other things
         assert_eq!(check(20_000, None), (Ok(722), vec![]));
@@ -91,7 +93,7 @@ mod tests {
         assert!(warnings[0].contains("connections = 5000") && warnings[0].contains("1024"), "{warnings:?}");
         for mib in [64, 100, 128, 191, 192, 256, 500, 1024, 4096, 6144, 16_384, 65_536] {
             let budget = Budget::of(mib << 20).unwrap();
-            let found = Files::of(1 << 20, 2, 4).connections(None, &budget, &mut Vec::new()).unwrap();
+            let found = connections_default(&budget);
             assert!((DEFAULT_MIN as usize..=4096).contains(&found));
             let spare = if mib < 192 { 6_400 << 10 } else { 0 };
             assert!(

@@ -1,0 +1,40 @@
+//! What a query is answered from.
+
+use tables::rollup::Resolution;
+
+/// What the windows of a query are answered from.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Detail {
+    /// Samples.
+    Samples,
+    /// The coarsest rollup that gives the same answer, else samples.
+    Auto,
+    /// This rollup where it gives the same answer, else samples.
+    Rollup(Resolution),
+}
+
+impl Detail {
+    /// What [`Self::parse`] reads.
+    pub const WORDS: &str = "one of raw, auto, 5m, 1h";
+
+    /// Reads `raw`, `auto`, `5m` or `1h`.
+    pub fn parse(text: &str) -> Option<Self> {
+        Some(match text {
+            "raw" => Self::Samples,
+            "auto" => Self::Auto,
+            "5m" => Self::Rollup(Resolution::FiveMinutes),
+            "1h" => Self::Rollup(Resolution::Hour),
+            _ => return None,
+        })
+    }
+
+    /// The word that [`Self::parse`] reads as this.
+    pub const fn word(self) -> &'static str {
+        match self {
+            Self::Samples => "raw",
+            Self::Auto => "auto",
+            Self::Rollup(Resolution::FiveMinutes) => "5m",
+            Self::Rollup(Resolution::Hour) => "1h",
+        }
+    }
+}

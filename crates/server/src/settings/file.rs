@@ -1,0 +1,178 @@
+//! The configuration file: every key is known, and every value has its line.
+
+use super::given::{Entries, Entry, Given, Origin, SettingsError};
+use super::setting::Setting;
+use super::table::{SETTINGS, find};
+use model::TenantId;
+use std::collections::BTreeMap;
+use std::fmt::Write;
+use std::path::Path;
+use toml::Spanned;
+use toml::de::{DeTable, DeValue};
+
+/// Tables with a tenant for each key, which `[tenant.NAME]` replaced, and the settings that they had.
+const RETIRED: [(&str, &str); 4] = [
+    ("tenant_query_resolution", "query_resolution"),
+    ("tenant_retention", "retention"),
+    ("tenant_rollup_retention", "rollup_retention"),
+    ("tenant_rollups", "rollups"),
+];
+
+/// Adds what a TOML file says.
+pub(super) fn read(path: &Path, given: &mut Given) -> Result<(), SettingsError> {
+    let text =
+        std::fs::read_to_string(path).map_err(|source| SettingsError::Read { path: path.into(), source })?;
+    parse(path, &text, given)
+}
+
+/// Adds what its text says.
+pub(super) fn parse(path: &Path, text: &str, given: &mut Given) -> Result<(), SettingsError> {
+    let file = File { path, text };
+    match DeTable::parse(text) {
+        Ok(root) => file.add(root.get_ref(), given),
+        Err(error) => {
+            let at = error.span().map_or(0, |span| span.start);
+            Err(file.error(at, error.message().to_owned()))
+        }
+    }
+}
+
+struct File<'a> {
+    path: &'a Path,
+    text: &'a str,
+}
+
+impl File<'_> {
+    fn line(&self, at: usize) -> usize {
+        1 + self.text.as_bytes()[..at.min(self.text.len())].iter().filter(|byte| **byte == b'\n').count()
+    }
+
+    fn error(&self, at: usize, reason: String) -> SettingsError {
+        SettingsError::File { path: self.path.into(), line: self.line(at), reason }
+    }
+
+    fn add(&self, root: &DeTable<'_>, given: &mut Given) -> Result<(), SettingsError> {
+        for (key, at, value) in in_order(root) {
+            match key {
+                "tables_options" => {
+                    for (name, _, value) in in_order(self.table("[tables_options]", value)?) {
+                        given.store_options.insert(name.to_ascii_lowercase(), self.entry(name, value)?);
+                    }
+                }
+                "tenant" => {
+                    for (name, at, value) in in_order(self.table("[tenant.NAME]", value)?) {
+                        let title = format!("[tenant.{}]", quoted(name));
+                        let tenant = TenantId::parse(name)
+                            .map_err(|error| self.error(at, format!("{title}: {error}")))?;
+                        given.tenants.insert(tenant, self.tenant(self.table(&title, value)?)?);
+                    }
+                }
+                _ => match find(key) {
+                    Some(setting) => _ = given.general.insert(setting.key, self.entry(key, value)?),
+                    None => return Err(self.error(at, self.unknown(key, root))),
+                },
+            }
+        }
+        Ok(())
+    }
+
+    fn table<'t>(
+        &self,
+        title: &str,
+        value: &'t Spanned<DeValue<'t>>,
+    ) -> Result<&'t DeTable<'t>, SettingsError> {
+        let table = value.get_ref().as_table();
+        table.ok_or_else(|| self.error(value.span().start, format!("this must be a table: {title}")))
+    }
+
+    fn tenant(&self, table: &DeTable<'_>) -> Result<Entries, SettingsError> {
+        let mut entries = Entries::new();
+        for (key, at, value) in in_order(table) {
+            let Some(setting) = find(key).filter(|setting| setting.is_per_tenant) else {
+                let known: Vec<_> = per_tenant().map(|setting| setting.key).collect();
+                let reason = format!("a tenant has no setting {key}; it may have {}", known.join(", "));
+                return Err(self.error(at, reason));
+            };
+            entries.insert(setting.key, self.entry(key, value)?);
+        }
+        Ok(entries)
+    }
+
+    /// A value as a flag would have it: arrays with commas.
+    fn entry(&self, key: &str, value: &Spanned<DeValue<'_>>) -> Result<Entry, SettingsError> {
+        let at = value.span().start;
+        let text = match value.get_ref() {
+            DeValue::Array(items) => {
+                let items = items.iter().map(|item| scalar(item.get_ref()));
+                items.collect::<Option<Vec<_>>>().map(|items| items.join(","))
+            }
+            value => scalar(value),
+        };
+        let text = text.ok_or_else(|| {
+            self.error(at, format!("{key} must be a string, a number, true, false, or an array of these"))
+        })?;
+        let origin = Origin::File { path: self.path.into(), line: self.line(at) };
+        Ok(Entry { text: text.into(), origin })
+    }
+
+    fn unknown(&self, key: &str, root: &DeTable<'_>) -> String {
+        if RETIRED.iter().any(|(name, _)| *name == key) {
+            return format!(
+                "[{key}] is now part of [tenant.NAME]; in place of it:\n{}",
+                self.replacement(root)
+            );
+        }
+        let near = SETTINGS.iter().map(|setting| (strsim::jaro_winkler(setting.key, key), setting.key));
+        match near.max_by(|a, b| a.0.total_cmp(&b.0)).filter(|(similarity, _)| *similarity > 0.8) {
+            Some((_, near)) => format!("unknown setting {key}; is {near} meant?"),
+            None => format!("unknown setting {key}; floodmark config print lists all"),
+        }
+    }
+
+    /// All retired tables of the file, as tables of tenants.
+    fn replacement(&self, root: &DeTable<'_>) -> String {
+        let mut tenants: BTreeMap<&str, String> = BTreeMap::new();
+        for (retired, key) in RETIRED {
+            let Some(DeValue::Table(table)) = root.get(retired).map(Spanned::get_ref) else { continue };
+            for (tenant, _, value) in in_order(table) {
+                let lines = tenants.entry(tenant).or_default();
+                writeln!(lines, "{key} = {}", &self.text[value.span()]).expect("BUG: a string takes it");
+            }
+        }
+        tenants.iter().fold(String::new(), |text, (tenant, lines)| {
+            format!("{text}\n[tenant.{}]\n{lines}", quoted(tenant))
+        })
+    }
+}
+
+/// A name as a key in the file.
+pub(super) fn quoted(name: &str) -> String {
+    let is_bare = |byte: u8| byte.is_ascii_alphanumeric() || b"-_".contains(&byte);
+    match !name.is_empty() && name.bytes().all(is_bare) {
+        true => name.to_owned(),
+        false => toml::Value::from(name).to_string(),
+    }
+}
+
+/// The settings that a tenant may have.
+fn per_tenant() -> impl Iterator<Item = &'static Setting> {
+    SETTINGS.iter().copied().filter(|setting| setting.is_per_tenant)
+}
+
+/// Keys with their places and values, in the order of the file.
+fn in_order<'a>(table: &'a DeTable<'_>) -> Vec<(&'a str, usize, &'a Spanned<DeValue<'a>>)> {
+    let mut rows: Vec<_> =
+        table.iter().map(|(key, value)| (&**key.get_ref(), key.span().start, value)).collect();
+    rows.sort_by_key(|(_, at, _)| *at);
+    rows
+}
+
+fn scalar(value: &DeValue<'_>) -> Option<String> {
+    Some(match value {
+        DeValue::String(text) => text.to_string(),
+        DeValue::Integer(number) => number.to_string(),
+        DeValue::Float(number) => number.to_string(),
+        DeValue::Boolean(flag) => flag.to_string(),
+        DeValue::Datetime(_) | DeValue::Array(_) | DeValue::Table(_) => return None,
+    })
+}

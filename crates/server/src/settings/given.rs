@@ -1,0 +1,198 @@
+//! Values that are given, not yet parsed, and where each comes from.
+
+use super::file;
+use super::reader::EffectiveSetting;
+use super::secret::{StoreOptions, option_shown, without_secrets};
+use super::setting::Setting;
+use super::table::{SETTINGS, find};
+use model::TenantId;
+use std::collections::BTreeMap;
+use std::ffi::{OsStr, OsString};
+use std::fmt;
+use std::path::{Path, PathBuf};
+
+/// Where a value comes from.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Origin {
+    /// The default, which is always this.
+    Default,
+    /// The default, which follows from the machine or from other settings, in this way.
+    Derived(String),
+    /// A line of the configuration file.
+    File {
+        /// The file.
+        path: PathBuf,
+        /// From 1.
+        line: usize,
+    },
+    /// This environment variable.
+    Environment(String),
+    /// This flag.
+    Flag(String),
+}
+
+impl Origin {
+    /// One word for it.
+    pub const fn kind(&self) -> &'static str {
+        match self {
+            Self::Default => "default",
+            Self::Derived(_) => "derived",
+            Self::File { .. } => "file",
+            Self::Environment(_) => "environment",
+            Self::Flag(_) => "flag",
+        }
+    }
+
+    /// How a default is derived; which line, variable or flag it is.
+    pub fn detail(&self) -> Option<String> {
+        match self {
+            Self::Default => None,
+            Self::File { path, line } => Some(format!("{}:{line}", path.display())),
+            Self::Derived(detail) | Self::Environment(detail) | Self::Flag(detail) => Some(detail.clone()),
+        }
+    }
+}
+
+/// A setting that cannot be used.
+#[derive(Debug, thiserror::Error)]
+pub enum SettingsError {
+    /// The file cannot be read.
+    #[error("cannot read {}: {source}", path.display())]
+    Read {
+        /// The file.
+        path: PathBuf,
+        /// Why.
+        source: std::io::Error,
+    },
+    /// The file is not TOML, or has a key that is not known.
+    #[error("{}:{line}: {reason}", path.display())]
+    File {
+        /// The file.
+        path: PathBuf,
+        /// Line from 1.
+        line: usize,
+        /// What is wrong.
+        reason: String,
+    },
+    /// A value is not what it must be.
+    #[error("{}: {reason}", assignment(origin, key, value))]
+    Value {
+        /// Where it comes from.
+        origin: Origin,
+        /// The setting.
+        key: String,
+        /// Without secrets.
+        value: String,
+        /// What it must be.
+        reason: String,
+    },
+}
+
+/// A value as it was given: `--memory 1MiB`, `FLOODMARK_MEMORY=1MiB`, `floodmark.toml:3: memory = 1MiB`.
+fn assignment(origin: &Origin, key: &str, value: &str) -> String {
+    let value = if value.is_empty() { "\"\"" } else { value };
+    match origin {
+        Origin::Flag(flag) => format!("{flag} {value}"),
+        Origin::Environment(variable) => format!("{variable}={value}"),
+        Origin::File { path, line } => format!("{}:{line}: {key} = {value}", path.display()),
+        Origin::Default | Origin::Derived(_) => format!("{key} = {value}"),
+    }
+}
+
+/// A value.
+#[derive(Clone)]
+pub(super) struct Entry {
+    pub(super) text: OsString,
+    pub(super) origin: Origin,
+}
+
+impl Entry {
+    /// The error that it is, for `reason`.
+    pub(super) fn error(&self, key: String, setting: &Setting, reason: String) -> SettingsError {
+        let text = self.text.to_string_lossy();
+        let value = if setting.is_secret { without_secrets(&text) } else { text.into_owned() };
+        SettingsError::Value { origin: self.origin.clone(), key, value, reason }
+    }
+}
+
+/// No value: it may be a secret.
+impl fmt::Debug for Entry {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.origin.fmt(f)
+    }
+}
+
+/// Values by the key of their setting.
+pub(super) type Entries = BTreeMap<&'static str, Entry>;
+
+/// Everything that is given. What is added later takes precedence: the file, then the environment, then flags.
+///
+/// ```ignore
+/// Given::default().file(path)?.environment(std::env::vars_os())?.flag("memory", "2GiB")
+/// ```
+#[derive(Debug, Clone, Default)]
+pub struct Given {
+    pub(super) general: Entries,
+    pub(super) tenants: BTreeMap<TenantId, Entries>,
+    /// Options of the object store, by name in lower case.
+    pub(super) store_options: BTreeMap<String, Entry>,
+}
+
+impl Given {
+    /// Adds a TOML file.
+    pub fn file(mut self, path: &Path) -> Result<Self, SettingsError> {
+        file::read(path, &mut self)?;
+        Ok(self)
+    }
+
+    /// Adds the variables `FLOODMARK_…` that name a setting. Those of object stores (`AWS_…`, `AZURE_…`, `GOOGLE_…`) count
+    /// where the file has no such option.
+    pub fn environment(
+        mut self,
+        variables: impl IntoIterator<Item = (OsString, OsString)>,
+    ) -> Result<Self, SettingsError> {
+        let named: BTreeMap<_, _> = SETTINGS.iter().map(|setting| (setting.variable(), *setting)).collect();
+        for (name, text) in variables {
+            let Ok(name) = name.into_string() else { continue };
+            if let Some(setting) = named.get(&name) {
+                let entry = Entry { text, origin: Origin::Environment(name) };
+                if entry.text.is_empty() {
+                    return Err(entry.error(
+                        setting.key.into(),
+                        setting,
+                        "must not be empty; unset it".into(),
+                    ));
+                }
+                self.general.insert(setting.key, entry);
+            } else if ["AWS_", "AZURE_", "GOOGLE_"].iter().any(|prefix| name.starts_with(prefix)) {
+                let entry = Entry { text, origin: Origin::Environment(name.clone()) };
+                self.store_options.entry(name.to_ascii_lowercase()).or_insert(entry);
+            }
+        }
+        Ok(self)
+    }
+
+    /// Adds a flag of the command line: that of the setting with this key.
+    pub fn flag(mut self, key: &str, text: impl AsRef<OsStr>) -> Self {
+        let setting = find(key).unwrap_or_else(|| panic!("BUG: there is no setting {key}"));
+        let entry = Entry { text: text.as_ref().to_owned(), origin: Origin::Flag(setting.flag()) };
+        self.general.insert(setting.key, entry);
+        self
+    }
+
+    /// The options of the object store.
+    pub(super) fn store_options(&self) -> StoreOptions {
+        // what is not Unicode is no option's value
+        let text = |(name, entry): (&String, &Entry)| Some((name.clone(), entry.text.to_str()?.to_owned()));
+        StoreOptions(self.store_options.iter().filter_map(text).collect())
+    }
+
+    /// The same as they may be shown.
+    pub(super) fn store_options_shown(&self) -> impl Iterator<Item = EffectiveSetting> {
+        self.store_options.iter().map(|(name, entry)| EffectiveSetting {
+            key: format!("tables_options.{name}"),
+            value: option_shown(name, &entry.text.to_string_lossy()).into(),
+            origin: entry.origin.clone(),
+        })
+    }
+}

@@ -1,0 +1,123 @@
+//! Given values become settings, and each is noted with its origin.
+
+use super::given::{Entries, Entry, Origin, SettingsError};
+use super::setting::{Default, Setting, Typed};
+use super::value::Value;
+use serde_json::Value as Json;
+
+/// A setting in effect.
+#[derive(Debug, Clone, PartialEq)]
+pub struct EffectiveSetting {
+    /// Its key in the configuration file: `seal_after`, `tables_options.NAME`, `tenant.NAME.retention`.
+    pub key: String,
+    /// Its value in the notation of the file. Secrets are replaced.
+    pub value: Json,
+    /// Where it comes from.
+    pub origin: Origin,
+}
+
+/// Reads the settings of the file's root, or those of a tenant.
+pub(super) struct Reader<'a> {
+    entries: &'a Entries,
+    /// Before the keys: `tenant.NAME.`, or nothing.
+    prefix: String,
+    rows: Vec<EffectiveSetting>,
+}
+
+impl<'a> Reader<'a> {
+    pub(super) const fn new(entries: &'a Entries, prefix: String) -> Self {
+        Self { entries, prefix, rows: Vec::new() }
+    }
+
+    /// What was read, in order.
+    pub(super) fn into_rows(self) -> Vec<EffectiveSetting> {
+        self.rows
+    }
+
+    /// What is given, or the fixed default.
+    pub(super) fn read<T: Value>(&mut self, typed: &Typed<T>) -> Result<T, SettingsError> {
+        let Default::Fixed(text) = typed.setting.default else {
+            panic!("BUG: the default of {} is derived", typed.setting.key)
+        };
+        let default = T::parse(text, &typed.setting).expect("BUG: defaults are within bounds");
+        self.read_or(typed, default, Origin::Default)
+    }
+
+    /// What is given, or a derived default.
+    pub(super) fn derive<T: Value>(&mut self, typed: &Typed<T>, default: T) -> Result<T, SettingsError> {
+        let Default::Derived(how) = typed.setting.default else {
+            panic!("BUG: the default of {} is fixed", typed.setting.key)
+        };
+        self.read_or(typed, default, Origin::Derived(how.into()))
+    }
+
+    /// What is given for this tenant, or what holds for all.
+    pub(super) fn inherit<T: Value + Clone>(
+        &mut self,
+        typed: &Typed<T>,
+        general: &T,
+    ) -> Result<T, SettingsError> {
+        match self.given(typed)? {
+            Some((value, entry)) => Ok(self.noted(typed, value, entry.origin.clone())),
+            None => Ok(general.clone()),
+        }
+    }
+
+    fn read_or<T: Value>(
+        &mut self,
+        typed: &Typed<T>,
+        default: T,
+        origin: Origin,
+    ) -> Result<T, SettingsError> {
+        Ok(match self.given(typed)? {
+            Some((value, entry)) => self.noted(typed, value, entry.origin.clone()),
+            None => self.noted(typed, default, origin),
+        })
+    }
+
+    fn given<T: Value>(&self, typed: &Typed<T>) -> Result<Option<(T, &'a Entry)>, SettingsError> {
+        let Some(entry) = self.entries.get(typed.setting.key) else { return Ok(None) };
+        match T::parse_os(&entry.text, &typed.setting) {
+            Ok(value) => Ok(Some((value, entry))),
+            Err(reason) => Err(entry.error(self.key(&typed.setting), &typed.setting, reason)),
+        }
+    }
+
+    fn noted<T: Value>(&mut self, typed: &Typed<T>, value: T, origin: Origin) -> T {
+        let (key, shown) = (self.key(&typed.setting), value.show(&typed.setting));
+        self.rows.push(EffectiveSetting { key, value: shown, origin });
+        value
+    }
+
+    fn key(&self, setting: &Setting) -> String {
+        format!("{}{}", self.prefix, setting.key)
+    }
+
+    pub(super) fn is_given<T>(&self, typed: &Typed<T>) -> bool {
+        self.entries.contains_key(typed.setting.key)
+    }
+
+    /// Notes a value that was adjusted after it was read.
+    pub(super) fn adjust<T: Value>(&mut self, typed: &Typed<T>, value: &T) {
+        self.row(typed).value = value.show(&typed.setting);
+    }
+
+    /// Notes how a default was derived on this machine.
+    pub(super) fn explain<T>(&mut self, typed: &Typed<T>, how: &str) {
+        if let Origin::Derived(reason) = &mut self.row(typed).origin {
+            how.clone_into(reason);
+        }
+    }
+
+    fn row<T>(&mut self, typed: &Typed<T>) -> &mut EffectiveSetting {
+        let found = self.rows.iter_mut().rev().find(|row| row.key == typed.setting.key);
+        found.expect("BUG: it was read before")
+    }
+
+    /// An error of a value that was read.
+    pub(super) fn error<T: Value>(&mut self, typed: &Typed<T>, reason: String) -> SettingsError {
+        let EffectiveSetting { key, value, origin } = self.row(typed).clone();
+        let value = value.as_str().map_or_else(|| value.to_string(), str::to_owned);
+        SettingsError::Value { origin, key, value, reason }
+    }
+}

@@ -1,0 +1,75 @@
+//! Settings that may hold secrets, and what of them may be shown.
+
+use std::collections::BTreeMap;
+
+/// Stands in place of a secret.
+const REDACTED: &str = "(redacted)";
+
+/// Options of object stores that are no secrets; any other value is taken for one.
+const PLAIN_OPTIONS: [&str; 14] = [
+    "allow_http",
+    "bucket",
+    "conditional_put",
+    "container_name",
+    "endpoint",
+    "endpoint_url",
+    "region",
+    "default_region",
+    "skip_signature",
+    "timeout",
+    "unsigned_payload",
+    "use_emulator",
+    "virtual_hosted_style_request",
+    "account_name",
+];
+
+/// The URL of an object store. It may have a password or a signature in it, which are never shown.
+#[derive(Clone, PartialEq, Eq)]
+pub struct TablesUrl(pub String);
+
+impl<T: Into<String>> From<T> for TablesUrl {
+    fn from(url: T) -> Self {
+        Self(url.into())
+    }
+}
+
+impl std::fmt::Debug for TablesUrl {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        without_secrets(&self.0).fmt(f)
+    }
+}
+
+/// Options of an object store, by name in lower case. Some are secrets, so no value is ever shown.
+#[derive(Clone, Default, PartialEq, Eq)]
+pub struct StoreOptions(pub BTreeMap<String, String>);
+
+impl std::fmt::Debug for StoreOptions {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_set().entries(self.0.keys()).finish()
+    }
+}
+
+/// The value of an option of an object store as it may be shown; `name` is in lower case.
+pub(super) fn option_shown(name: &str, value: &str) -> String {
+    let prefixes = ["aws_", "azure_storage_", "azure_", "google_"];
+    let bare = prefixes.iter().find_map(|prefix| name.strip_prefix(prefix)).unwrap_or(name);
+    match PLAIN_OPTIONS.contains(&bare) {
+        // an endpoint is a URL, which may have a user and a password
+        true if value.contains("://") => without_secrets(value),
+        true => value.to_owned(),
+        false => REDACTED.to_owned(),
+    }
+}
+
+/// A URL without what may be a password or a signature: user and query.
+pub(super) fn without_secrets(text: &str) -> String {
+    let Ok(mut url) = url::Url::parse(text) else { return REDACTED.to_owned() };
+    if !url.username().is_empty() || url.password().is_some() || url.query().is_some() {
+        // a URL without a host has no user either
+        let _ = url.set_password(None);
+        let _ = url.set_username("redacted");
+        url.set_query(None);
+        return url.into();
+    }
+    text.to_owned()
+}

@@ -1,0 +1,201 @@
+//! A setting, declared once. Its flag, its environment variable, its key in the file, its checks, its help and its row in the
+//! reference follow from the declaration.
+
+use super::value::Value;
+use std::marker::PhantomData;
+use stdx::units::bytes_text;
+
+/// The declaration of a setting.
+#[derive(Debug, Clone, Copy)]
+pub struct Setting {
+    /// Key in the configuration file. `seal_after` is also `--seal-after` and `FLOODMARK_SEAL_AFTER`.
+    pub key: &'static str,
+    /// Heading in the help and in the reference.
+    pub group: &'static str,
+    /// Kind of value.
+    pub takes: Takes,
+    /// What holds where nothing is given.
+    pub default: Default,
+    /// One phrase, for the help and the reference.
+    pub about: &'static str,
+    /// Sentences for the reference alone, in Markdown.
+    pub why: &'static str,
+    /// Whether the short help names it.
+    pub is_common: bool,
+    /// Whether `[tenant.NAME]` may have it.
+    pub is_per_tenant: bool,
+    /// Whether a value may have a password in it.
+    pub(super) is_secret: bool,
+    /// Least and greatest number.
+    pub(super) bounds: Option<(u64, u64)>,
+    /// The word for no value, where there may be none.
+    pub(super) none: Option<&'static str>,
+}
+
+/// What holds where nothing is given.
+#[derive(Debug, Clone, Copy)]
+pub enum Default {
+    /// This text, read like any that is given.
+    Fixed(&'static str),
+    /// A value that follows from the machine or from other settings, in this way.
+    Derived(&'static str),
+}
+
+/// Kind of value.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Takes {
+    /// A path.
+    Directory,
+    /// An address and a port.
+    Address,
+    /// A URL.
+    Url,
+    /// Bytes: `2GiB`.
+    Size,
+    /// A time span: `1h30m`.
+    Duration,
+    /// A whole number.
+    Count,
+    /// Names, separated by commas; an array in the file.
+    Names,
+    /// Durations, likewise.
+    Durations,
+    /// One of a few words, each with what it means.
+    Word(&'static [(&'static str, &'static str)]),
+}
+
+impl Takes {
+    /// Placeholder of the value in usage: `DURATION`.
+    pub const fn placeholder(self) -> &'static str {
+        match self {
+            Self::Directory => "DIR",
+            Self::Address => "ADDR",
+            Self::Url => "URL",
+            Self::Size => "SIZE",
+            Self::Duration => "DURATION",
+            Self::Count => "COUNT",
+            Self::Names => "NAMES",
+            Self::Durations => "DURATIONS",
+            Self::Word(_) => "WORD",
+        }
+    }
+
+    /// The possible words, or none.
+    pub const fn words(self) -> &'static [(&'static str, &'static str)] {
+        match self {
+            Self::Word(words) => words,
+            _ => &[],
+        }
+    }
+}
+
+impl Setting {
+    /// `--seal-after`
+    pub fn flag(&self) -> String {
+        format!("--{}", self.key.replace('_', "-"))
+    }
+
+    /// `FLOODMARK_SEAL_AFTER`
+    pub fn variable(&self) -> String {
+        format!("FLOODMARK_{}", self.key.to_ascii_uppercase())
+    }
+
+    /// Bounds of a number, such as `1 to 1024` or `at least 64MiB`.
+    pub fn bounds_text(&self) -> Option<String> {
+        let text = |number: u64| match self.takes {
+            Takes::Size => bytes_text(number),
+            _ => number.to_string(),
+        };
+        self.bounds.map(|(least, most)| match most {
+            u64::MAX => format!("at least {}", text(least)),
+            most => format!("{} to {}", text(least), text(most)),
+        })
+    }
+
+    /// The reason why `number` is out of bounds, if it is.
+    pub(super) fn check(&self, number: u64) -> Result<(), String> {
+        let is_in = self.bounds.is_none_or(|(least, most)| (least..=most).contains(&number));
+        if is_in { Ok(()) } else { Err(format!("must be {}", self.bounds_text().unwrap_or_default())) }
+    }
+}
+
+/// A setting and the type of its values.
+#[derive(Debug)]
+pub(super) struct Typed<T> {
+    pub(super) setting: Setting,
+    value: PhantomData<fn() -> T>,
+}
+
+/// A setting with a fixed default.
+pub(super) const fn setting<T: Value>(
+    key: &'static str,
+    default: &'static str,
+    about: &'static str,
+) -> Typed<T> {
+    new(key, Default::Fixed(default), about)
+}
+
+/// A setting whose default follows from the machine or from other settings, as `default` says.
+pub(super) const fn derived<T: Value>(
+    key: &'static str,
+    default: &'static str,
+    about: &'static str,
+) -> Typed<T> {
+    new(key, Default::Derived(default), about)
+}
+
+const fn new<T: Value>(key: &'static str, default: Default, about: &'static str) -> Typed<T> {
+    let setting = Setting {
+        key,
+        group: "",
+        takes: T::TAKES,
+        default,
+        about,
+        why: "",
+        is_common: false,
+        is_per_tenant: false,
+        is_secret: false,
+        bounds: None,
+        none: None,
+    };
+    Typed { setting, value: PhantomData }
+}
+
+impl<T> Typed<T> {
+    pub(super) const fn in_group(mut self, group: &'static str) -> Self {
+        self.setting.group = group;
+        self
+    }
+
+    /// Sentences that follow in the reference, in Markdown.
+    pub(super) const fn why(mut self, sentences: &'static str) -> Self {
+        self.setting.why = sentences;
+        self
+    }
+
+    pub(super) const fn common(mut self) -> Self {
+        self.setting.is_common = true;
+        self
+    }
+
+    pub(super) const fn per_tenant(mut self) -> Self {
+        self.setting.is_per_tenant = true;
+        self
+    }
+
+    pub(super) const fn secret(mut self) -> Self {
+        self.setting.is_secret = true;
+        self
+    }
+
+    pub(super) const fn within(mut self, least: u64, most: u64) -> Self {
+        self.setting.bounds = Some((least, most));
+        self
+    }
+
+    /// The word for no value.
+    pub(super) const fn or(mut self, none: &'static str) -> Self {
+        self.setting.none = Some(none);
+        self
+    }
+}

@@ -1,0 +1,359 @@
+//! Where settings come from, what is said about wrong ones, and what the reference says.
+
+mod reference;
+
+use super::*;
+use crate::machine::Memory;
+use expect_test::{Expect, expect};
+use model::TenantId;
+use std::collections::BTreeSet;
+use std::ffi::OsString;
+use tables::rollup::Resolution;
+
+fn machine() -> Machine {
+    let memory = Memory { bytes: 8 << 30, source: "the machine's memory".into() };
+    Machine { cores: 4, memory, files_max: 20_000 }
+}
+
+/// A file with this text, read as `f.toml`.
+fn toml(text: &str) -> Result<Given, SettingsError> {
+    let mut given = Given::default();
+    file::parse("f.toml".as_ref(), text, &mut given)?;
+    Ok(given)
+}
+
+fn environment(variables: &[(&str, &str)]) -> Vec<(OsString, OsString)> {
+    variables.iter().map(|(name, text)| (name.into(), text.into())).collect()
+}
+
+fn resolve(given: &Given) -> Result<(Settings, Vec<EffectiveSetting>), SettingsError> {
+    Settings::on(&machine(), given)
+}
+
+/// Rows that are no defaults.
+fn listing(rows: &[EffectiveSetting]) -> String {
+    let rows = rows.iter().filter(|row| !matches!(row.origin, Origin::Default | Origin::Derived(_)));
+    rows.map(|EffectiveSetting { key, value, origin }| {
+        format!("{key} = {value}  {} {}\n", origin.kind(), origin.detail().unwrap_or_default())
+    })
+    .collect()
+}
+
+#[test]
+fn flags_precede_the_environment_and_that_the_file() {
+    let given =
+        toml("memory = \"1GiB\"\nseal_after = \"90s\"\nretention = \"90d\"\nhttp = \"[::1]:1\"").unwrap();
+    let variables = [
+        ("FLOODMARK_MEMORY", "2GiB"),
+        ("FLOODMARK_QUERY_CONCURRENCY", "3"),
+        ("FLOODMARK_RETENTION", "80d"),
+        ("FLOODMARK_SERVICE_HOST", "10.0.0.1"),
+    ];
+    let given = given.environment(environment(&variables)).unwrap().flag("retention", "70d");
+    let (settings, rows) = resolve(&given).unwrap();
+    assert_eq!(settings.tenants.general.retention_ms, Some(70 * 86_400_000));
+    assert_eq!((settings.budget.total_bytes, settings.query_concurrency), (2 << 30, 3));
+    expect![[r#"
+        http = "[::1]:1"  file f.toml:4
+        memory = "2GiB"  environment FLOODMARK_MEMORY
+        seal_after = "1m30s"  file f.toml:2
+        retention = "70d"  flag --retention
+        query_concurrency = 3  environment FLOODMARK_QUERY_CONCURRENCY
+    "#]]
+    .assert_eq(&listing(&rows));
+}
+
+#[test]
+fn defaults_of_a_machine() {
+    let (_, rows) = resolve(&Given::default().flag("data_dir", "/data")).unwrap();
+    let keys: Vec<_> = rows.iter().map(|row| row.key.as_str()).collect();
+    assert_eq!(keys, SETTINGS.iter().map(|setting| setting.key).collect::<Vec<_>>(), "each is read once");
+    let text: String = rows
+        .iter()
+        .map(|EffectiveSetting { key, value, origin }| {
+            let why = origin.detail().map_or_else(String::new, |detail| format!("  # {detail}"));
+            format!("{key} = {value}{why}\n")
+        })
+        .collect();
+    expect![[r#"
+        http = "127.0.0.1:9009"
+        memory = "4GiB"  # half of the machine's memory of 8192 MiB
+        data_dir = "/data"  # --data-dir
+        durability = "fsync"
+        tables = "file:///data/tables/"  # the folder tables in the data directory
+        partitions = 4  # one a core, at most 8; an existing data directory keeps its own number
+        segment_size = "128MiB"
+        seal_after = "15m"
+        seal_size = "256MiB"
+        flush_interval = "2s"
+        compaction = true
+        vacuum_grace = "1h"
+        retention = "never"
+        retention_wait = "10m"
+        rollups = []
+        rollup_retention = "samples"
+        future_limit = "10m"
+        past_limit = "3650d"
+        series_idle = "1h"
+        inflight_requests = 2452  # one for each 256 KiB of the requests' account, 64 to 4096
+        creating_requests = 2452  # as inflight_requests
+        query_timeout = "2m"
+        query_lookback = "5m"
+        query_resolution = "raw"
+        query_concurrency = 8  # two a core
+        connections = 2907  # as many as 5 % of memory hold at 72 KiB each, 128 to 4096
+        allow_host = []  # none where only this machine can connect, else any
+        body_timeout = "30s"
+        transfer_rate = "64KiB"
+        tenants = 10000
+        tenant_burst = 1000
+        tenants_per_minute = 300
+    "#]]
+    .assert_eq(&text);
+}
+
+#[test]
+fn names_of_settings_are_distinct() {
+    let variables: BTreeSet<_> = SETTINGS.iter().map(|setting| setting.variable()).collect();
+    assert_eq!(variables.len(), SETTINGS.len());
+    assert!(SETTINGS.iter().all(|setting| !["config", "json"].contains(&setting.key)));
+}
+
+/// The error of a file, or of a flag or variable.
+fn check_error(given: Result<Given, SettingsError>, expected: Expect) {
+    let error = given.and_then(|given| resolve(&given)).map(drop).unwrap_err();
+    expected.assert_eq(&error.to_string());
+}
+
+#[test]
+fn a_wrong_file_is_named_with_its_line() {
+    let check = |text: &str, expected: Expect| check_error(toml(text), expected);
+    check("\nmemroy = \"2GiB\"", expect!["f.toml:2: unknown setting memroy; is memory meant?"]);
+    check(
+        "colour = \"red\"\nmemroy = 1",
+        expect!["f.toml:1: unknown setting colour; floodmark config print lists all"],
+    );
+    check("memory = \"1MiB\"", expect!["f.toml:1: memory = 1MiB: must be at least 64MiB"]);
+    check("# x\nmemory = 2GiB", expect!["f.toml:2: string values must be quoted, expected literal string"]);
+    check(
+        "query_timeout = 30",
+        expect!["f.toml:1: query_timeout = 30: must be a duration such as 30s, 5m or 1h30m"],
+    );
+    check("partitions = 0", expect!["f.toml:1: partitions = 0: must be 1 to 1024"]);
+    check("partitions = \"many\"", expect!["f.toml:1: partitions = many: must be 1 to 1024"]);
+    check(
+        "partitions = [[1]]",
+        expect!["f.toml:1: partitions must be a string, a number, true, false, or an array of these"],
+    );
+    check("compaction = 1", expect!["f.toml:1: compaction = 1: must be true or false"]);
+    check("segment_size = \"2GiB\"", expect!["f.toml:1: segment_size = 2GiB: must be 1MiB to 1GiB"]);
+    check("rollups = [\"5m\", \"2h\"]", expect!["f.toml:1: rollups = 5m,2h: must be of 5m and 1h, or none"]);
+    check(
+        "allow_host = [\"a\", \"b:80\"]",
+        expect!["f.toml:1: allow_host = a,b:80: must be names without a port, such as metrics.example, or *"],
+    );
+    check(
+        "http = \"9009\"",
+        expect![
+            "f.toml:1: http = 9009: an address and a port, such as 127.0.0.1:9009, localhost:9009 or :9009 for all addresses"
+        ],
+    );
+    check("durability = \"maybe\"", expect!["f.toml:1: durability = maybe: must be fsync or os"]);
+    check(
+        "tables = \"/no/scheme\"",
+        expect![
+            "f.toml:1: tables = (redacted): must be a URL such as file:///var/lib/tables or s3://bucket/folder"
+        ],
+    );
+    check(
+        "tables = \"ftp://user:secret@host/x\"",
+        expect![
+            "f.toml:1: tables = ftp://redacted@host/x: there is no object store of this kind: file://, s3://, gs:// and az:// are known"
+        ],
+    );
+    check(
+        "query_resolution = \"2h\"",
+        expect!["f.toml:1: query_resolution = 2h: must be one of raw, auto, 5m, 1h"],
+    );
+    check(
+        "rollup_retention = \"never\"",
+        expect![
+            "f.toml:1: rollup_retention = never: must be a duration such as 30s, 5m or 1h30m, or samples"
+        ],
+    );
+    check(
+        "retention = \"\"",
+        expect![[r#"f.toml:1: retention = "": must be a duration such as 30s, 5m or 1h30m, or never"#]],
+    );
+}
+
+#[test]
+fn a_wrong_flag_or_variable_is_named() {
+    check_error(
+        Ok(Given::default().flag("memory", "1MiB")),
+        expect!["--memory 1MiB: must be at least 64MiB"],
+    );
+    check_error(
+        Ok(Given::default().flag("tables", "hunter2")),
+        expect!["--tables (redacted): must be a URL such as file:///var/lib/tables or s3://bucket/folder"],
+    );
+    let check = |name: &str, text: &str, expected: Expect| {
+        check_error(Given::default().environment(environment(&[(name, text)])), expected);
+    };
+    check(
+        "FLOODMARK_SEAL_AFTER",
+        "0s",
+        expect!["FLOODMARK_SEAL_AFTER=0s: must be a duration such as 30s, 5m or 1h30m"],
+    );
+    check("FLOODMARK_DATA_DIR", "", expect![[r#"FLOODMARK_DATA_DIR="": must not be empty; unset it"#]]);
+    let files_max = 170;
+    let error = Settings::on(&Machine { files_max, ..machine() }, &Given::default()).unwrap_err();
+    expect!["connections = 2907: 170 open files (RLIMIT_NOFILE), 192 of them for other things, leave too few for connections; raise it (ulimit -n, LimitNOFILE=)"].assert_eq(&error.to_string());
+}
+
+#[test]
+fn a_tenant_has_what_it_sets_and_else_what_all_have() {
+    let given = toml(
+        "retention = \"90d\"\nrollups = [\"1h\"]\n\
+         [tenant.audit]\nretention = \"never\"\nrollups = []\n\
+         [tenant.\"team.a\"]\nretention = \"36h\"\nrollup_retention = \"30d\"\nquery_resolution = \"auto\"",
+    );
+    let (settings, rows) = resolve(&given.unwrap()).unwrap();
+    let of = |name: &str| settings.tenants.of(&TenantId::parse(name).unwrap());
+    let day_ms = 86_400_000;
+    let general = TenantSettings {
+        retention_ms: Some(90 * day_ms),
+        rollups: vec![Resolution::Hour],
+        rollup_retention_ms: None,
+        query_resolution: crate::query_source::detail::Detail::Samples,
+    };
+    assert_eq!((of("any"), of("any").rollups_kept_ms()), (&general, Some(90 * day_ms)));
+    let audit = TenantSettings { retention_ms: None, rollups: vec![], ..general.clone() };
+    assert_eq!((of("audit"), of("audit").rollups_kept_ms()), (&audit, None));
+    let team = of("team.a");
+    assert_eq!((team.retention_ms, team.rollups_kept_ms()), (Some(day_ms * 3 / 2), Some(30 * day_ms)));
+    assert_eq!((&team.rollups, team.query_resolution.word()), (&general.rollups, "auto"));
+    expect![[r#"
+        retention = "90d"  file f.toml:1
+        rollups = ["1h"]  file f.toml:2
+        tenant.audit.retention = "never"  file f.toml:4
+        tenant.audit.rollups = []  file f.toml:5
+        tenant."team.a".retention = "1d12h"  file f.toml:7
+        tenant."team.a".rollup_retention = "30d"  file f.toml:8
+        tenant."team.a".query_resolution = "auto"  file f.toml:9
+    "#]]
+    .assert_eq(&listing(&rows));
+}
+
+#[test]
+fn rollups_are_kept_as_long_as_their_samples() {
+    let check = |text: &str, expected: Option<&str>| {
+        let (settings, _) = resolve(&toml(text).unwrap()).unwrap();
+        let kept_ms = settings.tenants.of(&TenantId::parse("a").unwrap()).rollups_kept_ms();
+        assert_eq!(kept_ms.map(stdx::units::duration_text).as_deref(), expected, "{text}");
+    };
+    check("rollup_retention = \"1d\"", None);
+    check("retention = \"9d\"\nrollup_retention = \"1d\"", Some("9d"));
+    check("retention = \"9d\"\n[tenant.a]\nretention = \"3d\"", Some("3d"));
+    check("retention = \"9d\"\nrollup_retention = \"99d\"\n[tenant.a]\nretention = \"3d\"", Some("99d"));
+    check(
+        "retention = \"9d\"\nrollup_retention = \"99d\"\n[tenant.a]\nrollup_retention = \"samples\"",
+        Some("9d"),
+    );
+}
+
+#[test]
+fn wrong_settings_of_a_tenant() {
+    let check = |text: &str, expected: Expect| check_error(toml(text), expected);
+    check(
+        "[tenant.a]\nretention = \"1d\"\nretentoin = \"2d\"",
+        expect![
+            "f.toml:3: a tenant has no setting retentoin; it may have retention, rollups, rollup_retention, query_resolution"
+        ],
+    );
+    check(
+        "[tenant.a]\nmemory = \"1GiB\"",
+        expect![
+            "f.toml:2: a tenant has no setting memory; it may have retention, rollups, rollup_retention, query_resolution"
+        ],
+    );
+    check(
+        "[tenant.\"a/b\"]\nretention = \"1d\"",
+        expect![[r#"f.toml:1: [tenant."a/b"]: tenant ID contains unsupported character '/'"#]],
+    );
+    check(
+        "[tenant.\"a.b\"]\nretention = \"1\"",
+        expect![[
+            r#"f.toml:2: tenant."a.b".retention = 1: must be a duration such as 30s, 5m or 1h30m, or never"#
+        ]],
+    );
+    check("[tenant]\na = \"1d\"", expect!["f.toml:2: this must be a table: [tenant.a]"]);
+    check("tables_options = []", expect!["f.toml:1: this must be a table: [tables_options]"]);
+    check("tenant = 1", expect!["f.toml:1: this must be a table: [tenant.NAME]"]);
+}
+
+#[test]
+fn tables_of_tenants_that_were_retired_show_their_replacement() {
+    let old = "[tenant_retention]\nb = \"1d\"\n\"a.b\" = '2d'\n[tenant_rollups]\nb = [\"5m\", \"1h\"]";
+    check_error(
+        toml(old),
+        expect![[r#"
+        f.toml:1: [tenant_retention] is now part of [tenant.NAME]; in place of it:
+
+        [tenant."a.b"]
+        retention = '2d'
+
+        [tenant.b]
+        retention = "1d"
+        rollups = ["5m", "1h"]
+    "#]],
+    );
+    let error = toml(old).unwrap_err().to_string();
+    let replacement = error.split_once("\n\n").expect("it follows an empty line").1;
+    assert_eq!(resolve(&toml(replacement).unwrap()).unwrap().0.tenants.own.len(), 2);
+}
+
+#[test]
+fn no_secret_is_shown() {
+    let text = "tables = \"az://user:hunter2@box/x?sig=hunter2\"\n[tables_options]\nAWS_Region = \"eu\"\n\
+                aws_endpoint = \"http://user:hunter2@127.0.0.1:1\"\naws_secret_access_key = \"hunter2\"\n\
+                azure_storage_sas_key = \"hunter2\"\nunheard_of = \"hunter2\"";
+    let variables = [("AWS_SECRET_ACCESS_KEY", "hunter3"), ("GOOGLE_BUCKET", "b"), ("AZURE_X", "hunter4")];
+    let given = toml(text).unwrap().environment(environment(&variables)).unwrap();
+    let (settings, rows) = resolve(&given).unwrap();
+    assert_eq!(settings.lake.options.0["aws_secret_access_key"], "hunter2", "the file precedes");
+    expect![[r#"
+        tables = "az://redacted@box/x"  file f.toml:1
+        tables_options.aws_endpoint = "http://redacted@127.0.0.1:1/"  file f.toml:4
+        tables_options.aws_region = "eu"  file f.toml:3
+        tables_options.aws_secret_access_key = "(redacted)"  file f.toml:5
+        tables_options.azure_storage_sas_key = "(redacted)"  file f.toml:6
+        tables_options.azure_x = "(redacted)"  environment AZURE_X
+        tables_options.google_bucket = "b"  environment GOOGLE_BUCKET
+        tables_options.unheard_of = "(redacted)"  file f.toml:7
+    "#]]
+    .assert_eq(&listing(&rows));
+
+    let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
+    let open =
+        |url: &str| tables::Location::open(url, settings.lake.options.0.clone(), runtime.handle().clone());
+    let location = open("s3://user:hunter3@box/x?sig=hunter4");
+    let error = open("nonsense://user:hunter3@box/x?sig=hunter4").unwrap_err();
+    for text in [
+        format!("{given:?} {settings:#?} {rows:?} {location:?}"),
+        format!("{error} {error:?} {}", open("hunter5").unwrap_err()),
+    ] {
+        assert!(!text.contains("hunter"), "{text}");
+    }
+}
+
+#[test]
+fn tables_are_in_the_data_directory_unless_set() {
+    let url = |data_dir: &str, tables: Option<&str>| {
+        let given = Given::default().flag("data_dir", data_dir);
+        let given = tables.into_iter().fold(given, |given, url| given.flag("tables", url));
+        resolve(&given).unwrap().0.lake.url.0
+    };
+    assert_eq!(url("/a b", None), "file:///a%20b/tables/");
+    assert_eq!(url("/a", Some("s3://bucket/x")), "s3://bucket/x");
+}
