@@ -40,7 +40,7 @@ const HEADER_BYTES: usize = 17;
 const VARIANT_RUN: u8 = 1;
 const VARIANT_RAW: u8 = 2;
 
-/// What a finished chunk's bytes end with: the last timestamp (i64 LE) and the number of samples (u16 LE).
+/// Size of a finished chunk's footer: last timestamp (i64 LE) and number of samples (u16 LE).
 const FOOTER_BYTES: usize = 10;
 
 /// A finished chunk: one allocation of exactly its size, footer included.

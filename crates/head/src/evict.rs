@@ -48,10 +48,10 @@ impl Idle {
     }
 }
 
-/// What eviction remembers between two turns.
+/// Eviction state kept between turns.
 #[derive(Debug, Default)]
 pub(crate) struct Evicting {
-    /// Where the step under way is in the index.
+    /// Page of the index at which the current step continues.
     page: usize,
     /// Something was merged in this pass over the index.
     merged: bool,
@@ -173,7 +173,7 @@ impl TenantHead {
         self.merge_some(steps)
     }
 
-    /// Which series there are, for who looks at them in turns.
+    /// Snapshot of the existing series, for callers that visit them in turns.
     pub(crate) fn present(&self) -> Present {
         let absent = self.free.set() | &self.evicting.leaving;
         Present { end: self.series.len() as u32, absent }

@@ -6,7 +6,7 @@ use std::collections::VecDeque;
 /// Exemplars kept for one tenant in one partition.
 pub const EXEMPLARS_MAX: usize = 10_000;
 
-/// What an exemplar takes beside the text of its labels.
+/// Fixed size of an exemplar, without the text of its labels.
 const ENTRY_BYTES: usize = size_of::<(SeriesRef, Exemplar)>();
 
 #[derive(Debug, Default)]

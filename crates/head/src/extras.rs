@@ -13,7 +13,7 @@ mod tests;
 /// Metric families whose metadata is kept for one tenant in one partition.
 const METADATA_MAX: usize = 20_000;
 
-/// What a metric family takes beside its texts: its place in a tree.
+/// Fixed size of a metric family without its texts: its entry in a tree.
 const FAMILY_BYTES: usize = size_of::<Metadata>() + 48;
 
 /// Exemplars are cut back to so many quarters of their bound, so that not each one that comes cuts them back again.
@@ -28,7 +28,7 @@ pub enum MetadataRefusal {
     Bytes,
 }
 
-/// Who may use how much of the bytes for metadata.
+/// Priority among users of the metadata budget.
 #[derive(Debug, Clone, Copy)]
 enum Share {
     /// A tenant may hold as much as is free afterwards. So nobody can take all of it: of two that try, each gets a third.

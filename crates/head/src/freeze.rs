@@ -22,7 +22,7 @@ mod tests;
 /// Series that are visited in a turn of a release: some fifty microseconds, for writers wait for it.
 pub(crate) const TURN_SERIES: usize = 400;
 
-/// What is between [`TenantHead::freeze`] and the end of the release.
+/// State between [`TenantHead::freeze`] and the end of the release.
 #[derive(Debug, Default)]
 pub(crate) struct Frozen {
     /// The [`EPOCH`] bit of series that got samples since the last freeze.

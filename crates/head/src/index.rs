@@ -23,7 +23,7 @@ const UNLINKED: u32 = 1 << 31;
 /// The most series an index can hold.
 pub(crate) const SERIES_MAX: usize = UNLINKED as usize - 1;
 
-/// What is to become of a key.
+/// Decision about a key.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Verdict {
     Link,

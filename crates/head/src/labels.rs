@@ -1,4 +1,4 @@
-//! Which label pairs each series has, packed.
+//! Label pairs of each series, packed.
 
 use crate::paged::{Paged, Slab};
 use crate::pairs::{PairId, Pairs};
@@ -16,7 +16,7 @@ pub(crate) struct LabelSets {
     /// By series.
     sets: Paged<Set>,
     bases: Slab<Base>,
-    /// What the pairs of all bases take.
+    /// Bytes of the pairs of all bases.
     pairs_bytes: usize,
     /// The base of the series created last, which the next one probably shares, and its number. Empty where there
     /// is none, or no more.

@@ -27,7 +27,7 @@ const RECENT_MAX: usize = 64;
 /// Samples that wait uncompressed in a piece. More of them make rewrites rarer, at 16 bytes each.
 const PENDING_MAX: usize = 32;
 
-/// What a piece takes in the tree, beside its chunk and what is pending: key, vector, and unused places.
+/// Fixed size of a tree entry, without its chunk and pending samples: key, vector and unused slots.
 const ENTRY_BYTES: usize = 56;
 
 /// The range from the start of the first to the end of the last of two.
@@ -49,7 +49,7 @@ struct Piece {
     pending: Vec<(i64, f64)>,
 }
 
-/// What an insertion took.
+/// Cost of an insertion.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Effort {
     /// A lookup.

@@ -21,7 +21,7 @@ const TURN_STEPS: usize = 500;
 /// Series handed out in a turn at the most.
 const OUT_MAX: usize = 1024;
 
-/// What is sorted in one go, and about how many comparisons each of them takes.
+/// Length of a run sorted at once; sorting takes about so many comparisons per series.
 const RUN: usize = 64;
 const RUN_STEPS: usize = 6;
 

@@ -121,7 +121,7 @@ impl<T: Default> Paged<T> {
     }
 }
 
-/// Which numbers are free to be given out again.
+/// Free numbers, for reuse.
 #[derive(Debug, Default)]
 pub(crate) struct Free {
     set: RoaringBitmap,

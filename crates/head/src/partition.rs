@@ -1,7 +1,7 @@
-//! What one owner owns: the heads of all tenants in one partition.
+//! All tenants' heads in one partition.
 //!
-//! What takes long is done in turns of some fifty microseconds, however many tenants there are: each knows which of them
-//! it has to come to yet.
+//! Long operations run in turns of about fifty microseconds, however many tenants there are: each keeps a list of the tenants
+//! it has yet to visit.
 
 use crate::evict::{self, Idle};
 use crate::freeze::TURN_SERIES;
@@ -10,7 +10,7 @@ use crate::tenant::TenantHead;
 use hashbrown::HashMap;
 use model::{SeriesRef, TenantId};
 
-/// What it takes to turn to another tenant, in steps of a turn.
+/// Cost of switching to another tenant, in steps of a turn.
 const TENANT_STEPS: usize = 8;
 
 /// The head of one partition.
@@ -20,7 +20,7 @@ pub struct Partition {
     seed: u64,
     pins: Pins,
     eviction: Eviction,
-    /// Who has frozen samples.
+    /// Tenants with frozen samples.
     frozen: Vec<TenantId>,
     /// By how many bytes it grew or shrank in turns, since somebody asked.
     pub(crate) change_bytes: isize,
@@ -30,7 +30,7 @@ pub struct Partition {
     pub(crate) metadata_bytes: usize,
 }
 
-/// Where an eviction is.
+/// Progress of an eviction.
 #[derive(Debug, Default)]
 struct Eviction {
     step: Step,
@@ -51,7 +51,7 @@ enum Step {
     Remove,
 }
 
-/// What a turn of an eviction came to.
+/// Result of one turn of an eviction.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Evicted {
     /// There is more to do.
@@ -157,8 +157,8 @@ impl Partition {
         true
     }
 
-    /// What must be held by whoever keeps references to series, or a [`crate::Selection`] or [`crate::Walk`], from
-    /// one lock to the next. To be taken before the first look, under the same lock.
+    /// Guard to be held while references to series, a [`crate::Selection`] or a [`crate::Walk`] are kept from one lock to the
+    /// next. Take it before the first read, under the same lock.
     pub fn pin(&self) -> Pin {
         self.pins.pin()
     }

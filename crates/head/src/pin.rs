@@ -1,4 +1,4 @@
-//! Who may still know something from before: generations of pins.
+//! Generations of pins: tell whether a reader may still hold references from before.
 
 use std::sync::Arc;
 

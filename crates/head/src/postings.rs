@@ -7,7 +7,7 @@ use std::ops::Range;
 const LIST_MAX: usize = 32;
 /// Runs shorter than this are kept as single references.
 const RUN_MIN: u32 = 8;
-/// What a new bitmap costs beyond the list that it replaces.
+/// Cost of a new bitmap beyond the list that it replaces.
 const BITMAP_BYTES: usize = 96;
 
 /// A set of numbers, mostly the references of one pair.
@@ -21,7 +21,7 @@ pub(crate) struct Postings {
     /// The largest references; may be empty.
     run: Range<u32>,
     len: u32,
-    /// What `kept` takes, by our estimate.
+    /// Estimated size of `kept`.
     bytes: u32,
 }
 

@@ -39,16 +39,16 @@ const SAMPLES_STEPS: usize = 8;
 /// References that one step can add to a set.
 const STEP_REFERENCES: usize = 64;
 
-/// What a series' label must be like. The query's matchers become filters at the border of this crate.
+/// Predicate on one label of a series. The query's matchers are translated into filters by the caller.
 #[derive(Debug)]
 pub struct Filter<'a> {
     /// The label's name.
     pub name: &'a str,
-    /// Which values pass; a missing label counts as the empty value.
+    /// Predicate on the value; a missing label counts as the empty value.
     pub kind: FilterKind<'a>,
 }
 
-/// Which values pass a [`Filter`].
+/// Values that pass a [`Filter`].
 #[derive(Clone, Copy)]
 pub enum FilterKind<'a> {
     /// This one.
@@ -102,7 +102,7 @@ pub struct Selection<'f> {
     selected: Option<RoaringBitmap>,
 }
 
-/// Which series there are.
+/// Bitmap of the existing series.
 #[derive(Debug)]
 pub(crate) struct Present {
     /// All below this one,
@@ -175,13 +175,13 @@ impl<'f> Selection<'f> {
         }
     }
 
-    /// What was selected, ascending; to be asked after the last turn.
+    /// Selected series, in ascending order. Valid after the last turn.
     pub fn into_series(self) -> RoaringBitmap {
         self.selected.unwrap_or_default()
     }
 }
 
-/// Which series count in a walk.
+/// Series considered by a walk.
 #[derive(Debug, Clone, Copy)]
 pub enum Among<'a> {
     /// All.
@@ -193,7 +193,7 @@ pub enum Among<'a> {
     Range(TimeRange),
 }
 
-/// Where a walk over label names or values is: at numbers, which those keep that are there all the time.
+/// Position of a walk over label names or values, by number: names and values that exist throughout keep theirs.
 #[derive(Debug, Default)]
 pub struct Walk {
     name: usize,

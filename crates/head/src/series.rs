@@ -32,7 +32,7 @@ pub(crate) const UNLINKED: u8 = 4;
 /// Its number belongs to nobody, or soon will.
 pub(crate) const GONE: u8 = 8;
 
-/// What stands where a series was taken out.
+/// Tombstone of a removed series.
 impl Default for Series {
     fn default() -> Self {
         Self {

@@ -29,8 +29,8 @@ const TURN_SAMPLES: usize = 2048;
 const LATE_STEPS: usize = 8;
 const REWRITE_STEPS: usize = 200;
 
-/// What a tenant takes in a partition before its first series: its place in a table that doubles when it is full, and as
-/// much again for its name, here and wherever else the owner keeps it.
+/// Memory of a tenant in a partition before its first series: an entry in a table that doubles when full, and as much again
+/// for its name, here and in the owner's own maps.
 const TENANT_BYTES: usize = 2 * size_of::<TenantHead>() + 512;
 
 /// One tenant's share of a partition's head.
@@ -51,7 +51,7 @@ pub struct TenantHead {
     pub(crate) exemplars: Exemplars,
     pub(crate) active: usize,
     pub(crate) chunk_bytes: usize,
-    /// What the entries of `late` and `frozen_late` hold beside themselves.
+    /// Heap bytes of the entries of `late` and `frozen_late`.
     pub(crate) late_bytes: usize,
     pub(crate) samples_fresh: u64,
     /// Series evicted since the start.
@@ -60,7 +60,7 @@ pub struct TenantHead {
     pub(crate) restored_s: Option<u32>,
 }
 
-/// What became of appended samples.
+/// Outcome of an append.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct AppendStats {
     /// Newer than all that their series holds.
@@ -279,8 +279,8 @@ impl TenantHead {
         series.has_samples(range) || self.all_late_of(series, series_ref).any(|l| l.has_samples(range))
     }
 
-    /// What came late, oldest writes first: where two have a sample at one time, the later one wins. Whatever came
-    /// in order since a freeze is newer than all that was late before it.
+    /// Late samples in order of writing: of two samples at the same time, the later write wins. Samples appended in order
+    /// since a freeze are newer than everything late before it.
     fn all_late_of(&self, series: &Series, series_ref: SeriesRef) -> impl Iterator<Item = &Late> {
         let frozen = self.frozen_late_of(series, series_ref);
         let fresh = if series.late && !self.is_whole(series) { self.late.get(&series_ref) } else { None };

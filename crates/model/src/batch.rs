@@ -19,9 +19,9 @@ pub struct Batch {
     pub timestamps: Vec<i64>,
     /// Values, parallel to `timestamps`.
     pub values: Vec<f64>,
-    /// What is known about metrics; see [`Batch::metadata`].
+    /// Metadata of metrics; see [`Batch::metadata`].
     pub metadata: Vec<BatchMetadata>,
-    /// What the texts of `metadata` lie in.
+    /// Backing text of `metadata`.
     pub texts: String,
     /// Examples, with the position of their series in `series`.
     pub exemplars: Vec<(u32, Exemplar)>,
@@ -44,9 +44,9 @@ pub struct BatchSeries {
     /// Hash of the label bytes. It is the key of the series only if these are canonical, which a known
     /// key proves and an unknown one does not.
     pub key: SeriesKey,
-    /// Where in `Batch::bytes` the label bytes lie.
+    /// Range of the label bytes in `Batch::bytes`.
     pub labels: Range<u32>,
-    /// Which samples are this series'.
+    /// Range of this series' samples.
     pub samples: Range<u32>,
 }
 
@@ -58,7 +58,7 @@ pub struct BatchMetadata {
     pub kind: MetricKind,
     /// Its name.
     pub metric: Range<u32>,
-    /// What it means.
+    /// Help text.
     pub help: Range<u32>,
     /// Its unit.
     pub unit: Range<u32>,
@@ -71,7 +71,7 @@ pub struct MetadataRef<'a> {
     pub metric: &'a str,
     /// Its kind.
     pub kind: MetricKind,
-    /// What it means.
+    /// Help text.
     pub help: &'a str,
     /// Its unit.
     pub unit: &'a str,
@@ -117,7 +117,7 @@ impl Batch {
         &self.bytes[series.labels.start as usize..series.labels.end as usize]
     }
 
-    /// What is known about metrics, in order of arrival.
+    /// Metadata of metrics, in order of arrival.
     pub fn metadata(&self) -> impl Iterator<Item = MetadataRef<'_>> {
         let text = |range: &Range<u32>| &self.texts[range.start as usize..range.end as usize];
         self.metadata.iter().map(move |m| MetadataRef {
@@ -201,14 +201,14 @@ impl MetricKind {
     }
 }
 
-/// What is known about a metric family.
+/// Metadata of a metric family.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Metadata {
     /// The family's name.
     pub metric: String,
     /// Its kind.
     pub kind: MetricKind,
-    /// What it means; at most [`caps::METADATA_TEXT_BYTES_MAX`] bytes.
+    /// Help text, at most [`caps::METADATA_TEXT_BYTES_MAX`] bytes.
     pub help: String,
     /// Its unit; likewise.
     pub unit: String,

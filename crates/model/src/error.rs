@@ -1,9 +1,9 @@
-//! What is wrong, and what the sender should do about it.
+//! Errors of requests and series, and the reaction expected of the sender.
 
 use crate::caps::{LABEL_NAME_BYTES_MAX, LABEL_VALUE_BYTES_MAX, SERIES_LABEL_BYTES_MAX, SERIES_LABELS_MAX};
 
-/// What the caller should do. Every error of every crate belongs to one of these; only the shell turns
-/// them into a protocol's status.
+/// Reaction expected of the caller. Every error of every crate has one of these kinds; only the shell turns them into a
+/// protocol's status.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ErrorKind {
     /// The request is wrong and will be wrong again: do not retry.
@@ -61,7 +61,7 @@ pub enum SeriesError {
     /// Neither samples nor histograms nor exemplars.
     #[error("series has no samples")]
     NoSamples,
-    /// What cannot be stored yet, and how many of them.
+    /// A kind of sample that cannot be stored yet, and the number of such samples.
     #[error("native histograms cannot be stored yet; {0} of them refused")]
     NativeHistograms(usize),
     /// Before 1970 or after 9999, or too far ahead of the clock.
@@ -69,7 +69,7 @@ pub enum SeriesError {
     Timestamp {
         /// The sample's time.
         timestamp_ms: i64,
-        /// Which bound.
+        /// The violated bound.
         reason: &'static str,
     },
     /// The head has no room for more series.
@@ -78,7 +78,7 @@ pub enum SeriesError {
              it grows with --memory"
     )]
     NoRoom {
-        /// What the head holds.
+        /// Memory held by the head.
         used_mib: u64,
         /// Up to where it takes new series.
         limit_mib: u64,
@@ -89,7 +89,7 @@ pub enum SeriesError {
              {limit_mib} MiB; it grows with --memory"
     )]
     NoMemory {
-        /// What the process holds.
+        /// Memory held by the process.
         used_mib: u64,
         /// Up to where it takes them.
         limit_mib: u64,
@@ -100,7 +100,7 @@ pub enum SeriesError {
              {limit_mib} MiB; it grows with --memory"
     )]
     NoRoomForLate {
-        /// What they may hold.
+        /// Limit on late samples.
         limit_mib: u64,
     },
 }

@@ -1,4 +1,4 @@
-//! Who asks, for which tenant, with which rights.
+//! Identity of a caller: tenant and rights.
 
 use crate::TenantId;
 
@@ -7,11 +7,11 @@ use crate::TenantId;
 pub struct Principal {
     /// The tenant that the request is for.
     pub tenant: TenantId,
-    /// What it may do there.
+    /// Rights on the tenant's data.
     pub rights: Rights,
 }
 
-/// What a principal may do with its tenant's data.
+/// Permitted operations on a tenant's data.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Rights {
     /// Query and export.

@@ -1,4 +1,4 @@
-//! What stands for a series' samples over a stretch of time.
+//! Aggregates that represent a series' samples over an interval.
 
 /// A figure of the samples of a stretch of time, called a bucket. Staleness markers are not samples here; NaNs are.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]

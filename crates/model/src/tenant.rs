@@ -1,4 +1,4 @@
-//! Whose data it is.
+//! Names of tenants.
 
 use crate::caps::TENANT_BYTES_MAX;
 use std::sync::Arc;

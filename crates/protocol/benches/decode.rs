@@ -1,4 +1,4 @@
-//! What decoding costs, for each sample, on the shape of a scraped fleet.
+//! Decoding cost per sample, with the requests of a scraped fleet.
 //!
 //! ```text
 //!   cargo bench -p protocol                            everything, a table

@@ -76,7 +76,7 @@ const ZSTD_WINDOW_LOG_MAX: u32 = 23;
 const ZSTD_BLOCK_BYTES_MAX: u64 = 128 << 10;
 const ZSTD_BLOCK_BYTES_MIN: u64 = 4;
 
-/// What a gzip decoder holds, estimated from above: a window of 32 KiB and its tables.
+/// Memory of a gzip decoder, an upper estimate: a window of 32 KiB and its tables.
 const GZIP_CONTEXT_BYTES: usize = 128 << 10;
 
 /// Bodies without a declared size are decompressed in steps of at least this.

@@ -1,4 +1,4 @@
-//! What the decoders of all protocols have in common.
+//! Decoding, common to all protocols.
 
 use crate::{Body, DecodeError};
 use model::Batch;
@@ -11,7 +11,7 @@ use stdx::budget::{Purse, Reservation};
 /// whose hash is not known are read by [`labels_of`](crate::labels::labels_of). What breaks the request fails it whole;
 /// what is wrong with one series leaves that series out ([`Batch::refuse`]).
 pub trait Decoder: Send + 'static {
-    /// What the headers say about the body, such as the version of the message.
+    /// Variant of the format as stated by the headers, such as the version of the message.
     type Format: std::fmt::Debug + Copy + Send + 'static;
 
     /// A cold decoder, which hashes labels with `seed` (see [`model::SeriesKey`]).

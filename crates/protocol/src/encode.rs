@@ -13,13 +13,12 @@ pub use v2::V2Encoder;
 
 use model::{Exemplar, Metadata};
 
-/// What a series can carry beside its samples.
+/// Optional parts of a series beside its samples.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Extras<'a> {
     /// Examples of what was counted.
     pub exemplars: &'a [Exemplar],
-    /// What is known about the metric; its name is that of the series. Version 2.0 only: 1.0 has
-    /// [`V1Encoder::metadata`].
+    /// Metadata of the metric named by the series. Version 2.0 only; 1.0 has [`V1Encoder::metadata`].
     pub metadata: Option<&'a Metadata>,
     /// Since when the samples count, in milliseconds since the Unix epoch; 0 for "not said". Version 2.0
     /// only.

@@ -19,7 +19,7 @@ pub enum DecodeError {
     ContentEncoding {
         /// The header.
         got: String,
-        /// What the endpoint accepts.
+        /// Encodings accepted by the endpoint.
         accepted: &'static [Encoding],
     },
     /// A compressed body beyond the limit.
@@ -36,7 +36,7 @@ pub enum DecodeError {
     Damaged {
         /// The encoding.
         encoding: Encoding,
-        /// What its library says.
+        /// The library's error.
         error: String,
     },
     /// Not a protobuf message, or damaged.
@@ -51,9 +51,9 @@ pub enum DecodeError {
          application/x-protobuf;proto={other}"
     )]
     OtherMessage {
-        /// What the headers promised.
+        /// Message type stated in the headers.
         expected: &'static str,
-        /// What else there is.
+        /// Message type found in the body.
         other: &'static str,
     },
     /// Not enough memory to decode it: not now, or never.
@@ -70,7 +70,7 @@ pub enum DecodeError {
 }
 
 impl DecodeError {
-    /// What the sender should do about it.
+    /// Reaction expected of the sender.
     pub const fn kind(&self) -> ErrorKind {
         match self {
             Self::ContentType(_) | Self::ContentEncoding { .. } => ErrorKind::Unsupported,

@@ -17,7 +17,7 @@ use model::{Labels, LabelsBuilder, LabelsRef, SeriesError};
 /// The longest line that readers should take: above what a series' labels may have together, escaped.
 pub const LINE_BYTES_MAX: usize = 1 << 20;
 
-/// Which of the two.
+/// Format of the text.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Dialect {
     /// Prometheus' text format, version 0.0.4, and the quoted names of 1.0.
@@ -26,7 +26,7 @@ pub enum Dialect {
     OpenMetrics,
 }
 
-/// What a line says.
+/// Parsed line.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Line {
     /// A comment, or nothing.
@@ -50,7 +50,7 @@ pub enum Line {
 pub struct LineError {
     /// From 1, in bytes.
     pub column: usize,
-    /// What is wrong.
+    /// Description of the error.
     pub what: &'static str,
 }
 
@@ -132,7 +132,7 @@ impl<'a> Reader<'a> {
         self.until(|c| matches!(c, ' ' | '\t' | '\r'))
     }
 
-    /// What stands between braces, the first of which is read already.
+    /// Parses labels up to the closing brace; the opening one has been read.
     fn labels(&mut self, builder: &mut LabelsBuilder) -> Result<(), LineError> {
         loop {
             self.spaces();
@@ -247,7 +247,7 @@ pub fn put_samples(
     left_out
 }
 
-/// What ends a text.
+/// Terminator of an exposition.
 pub const fn end(dialect: Dialect) -> &'static [u8] {
     match dialect {
         Dialect::Prometheus => b"",

@@ -60,10 +60,10 @@ pub fn series_labels(raw: &[u8]) {
 
 const SEED: u64 = 7;
 
-/// What a decoder needs for the series that it is at, which the caps bound.
+/// Upper bound on the memory for one series, by the caps.
 const ONE_SERIES_BYTES: u64 = 512 << 10;
 
-/// What a decoder may take here: enough for most inputs, and for some not.
+/// Account of a fuzzed decoder: sufficient for most inputs and too small for some.
 const ACCOUNT_BYTES: u64 = 4 << 20;
 
 /// The promises of a batch.

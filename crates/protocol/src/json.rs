@@ -5,13 +5,13 @@ use std::borrow::Cow;
 /// Objects and lists inside of each other. What is read here has three.
 const DEPTH_MAX: usize = 64;
 
-/// Where JSON stops being what was expected.
+/// Syntax error in JSON, with its position.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("not the expected JSON at byte {at}: {what}")]
 pub struct JsonError {
     /// From the start.
     pub at: usize,
-    /// What is wrong.
+    /// Description of the error.
     pub what: &'static str,
 }
 

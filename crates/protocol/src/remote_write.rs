@@ -60,8 +60,8 @@ impl Version {
     }
 }
 
-/// Which fields a request has at the top. The two messages share none, and protobuf passes over what it does
-/// not know: one taken for the other is an empty request.
+/// Top-level fields found in a request. The two message types share no field number, and protobuf skips unknown fields, so
+/// decoding one type as the other yields an empty request.
 #[derive(Debug, Default)]
 struct Seen {
     known: bool,

@@ -37,7 +37,7 @@ pub enum TsdbError {
     /// The file system says no.
     #[error("{file}: {source}")]
     Io {
-        /// Which of the block's files.
+        /// File of the block.
         file: &'static str,
         /// Why.
         source: std::io::Error,
@@ -45,21 +45,21 @@ pub enum TsdbError {
     /// Bytes that are not what the format says.
     #[error("{file} is damaged at byte {at}: {reason}")]
     Damaged {
-        /// Which of the block's files.
+        /// File of the block.
         file: &'static str,
-        /// Where in it.
+        /// Byte offset in the file.
         at: u64,
-        /// What is wrong there.
+        /// Description of the error.
         reason: &'static str,
     },
     /// A format that this build does not know.
     #[error("{file} has version {found}, this build reads {known}")]
     Version {
-        /// Which of the block's files.
+        /// File of the block.
         file: &'static str,
-        /// What it says.
+        /// Version found in the file.
         found: u64,
-        /// What could be read.
+        /// Versions that can be read.
         known: &'static str,
     },
 }

@@ -8,13 +8,13 @@
 use std::ops::Range;
 use stdx::varint;
 
-/// What is wrong with the bytes, and where.
+/// Malformed wire format, and its position.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("invalid protobuf at byte {offset}: {fault}")]
 pub struct WireError {
     /// From the start of the decompressed body.
     pub offset: usize,
-    /// What is wrong there.
+    /// Kind of error.
     pub fault: Fault,
 }
 
@@ -88,7 +88,7 @@ impl<'a> Reader<'a> {
         Self { bytes: &body[..part.end], at: part.start }
     }
 
-    /// Where in the body that lies which is not read yet.
+    /// Range of the body not read yet.
     pub(crate) const fn unread(&self) -> Range<usize> {
         self.at..self.bytes.len()
     }

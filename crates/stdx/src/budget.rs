@@ -28,11 +28,11 @@ struct Inner {
 pub struct Exhausted {
     /// The account's name.
     pub account: &'static str,
-    /// What was asked for.
+    /// Requested bytes.
     pub asked_bytes: u64,
-    /// What was in use at that moment.
+    /// Bytes in use at that time.
     pub used_bytes: u64,
-    /// What the account may hold.
+    /// Limit of the account.
     pub limit_bytes: u64,
 }
 

@@ -1,7 +1,6 @@
-//! Where "now" comes from.
+//! Sources of the current time.
 //!
-//! Components take a `&dyn Clock` (or are passed `now`), so that a test or a simulation decides what
-//! time it is.
+//! Components take a `&dyn Clock`, or `now` as an argument, so that tests and the simulation control time.
 
 use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};

@@ -69,7 +69,7 @@ fn main() {
     }
 }
 
-/// What rollups of a day cost, compacted like the day itself.
+/// Size of a day's rollups, compacted like the day itself.
 fn roll_up(values: &str, size: &Size) {
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build();
     let runtime = runtime.expect("a runtime");

@@ -77,7 +77,7 @@ pub enum TableError {
     /// More than the caller has room for.
     #[error("{what} take more than {limit_bytes} bytes")]
     TooLarge {
-        /// What takes that much.
+        /// The part that needs so much.
         what: &'static str,
         /// The room there was.
         limit_bytes: usize,
@@ -96,7 +96,7 @@ pub enum TableError {
 }
 
 impl TableError {
-    /// What the caller should do.
+    /// Reaction expected of the caller.
     pub const fn kind(&self) -> ErrorKind {
         match self {
             Self::Damaged { .. } | Self::Missing { .. } | Self::Log { .. } => ErrorKind::Data,

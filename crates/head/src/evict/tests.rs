@@ -48,7 +48,7 @@ fn release(partition: &mut Partition) {
     while !partition.release_turn(|_| true) {}
 }
 
-/// What somebody knows from an earlier lock.
+/// Series references retained from an earlier lock.
 struct Holder {
     _pin: Pin,
     /// Resolved or selected, and what they were then.

@@ -28,7 +28,7 @@ fn read_frozen(head: &TenantHead, series: SeriesRef) -> Vec<(i64, u64)> {
 
 type Map = BTreeMap<i64, u64>;
 
-/// What a series must be like.
+/// Expected state of a series.
 #[derive(Debug, Default, Clone)]
 struct Model {
     fresh: Map,

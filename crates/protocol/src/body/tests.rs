@@ -26,7 +26,7 @@ fn zstd_stream(text: &[u8]) -> Vec<u8> {
     encoder.finish().unwrap()
 }
 
-/// What comes out where an account has `limit_bytes`, and the most that was bought.
+/// Decompresses with an account of `limit_bytes`. Returns the result and the peak reservation.
 fn decompress(encoding: Encoding, bytes: &[u8], limit_bytes: u64) -> (Result<Vec<u8>, DecodeError>, u64) {
     let account = Account::new("inflight", limit_bytes);
     let mut memory = account.reserve(0).unwrap();

@@ -146,7 +146,7 @@ const fn metadata_len(refs: &[u64; 3]) -> usize {
 struct SymbolTable {
     /// Encoded `symbols` fields.
     fields: Vec<u8>,
-    /// Where in `fields` the text of each symbol lies.
+    /// Position of each symbol's text in `fields`.
     spans: Vec<(u32, u32)>,
     /// Positions in `spans`, by text.
     by_text: HashTable<u32>,

@@ -1,4 +1,4 @@
-//! Which message the header `Content-Type` promises.
+//! Message type from the header `Content-Type`.
 
 use super::Version;
 use crate::DecodeError;

@@ -1,4 +1,4 @@
-//! What both versions say alike: a sample, and how many there may be.
+//! Parsing common to both versions: samples and their limits.
 
 use crate::DecodeError;
 use crate::wire::{Reader, Tag, WireError, WireType, tag};

@@ -76,7 +76,7 @@ pub(super) fn decode(
 /// it has for itself and those which it shares with the series before may each have as much as a whole one.
 const SERIES_ROOM_BYTES: usize = 2 * SERIES_LABEL_BYTES_MAX + 64;
 
-/// Whether the symbols stood where senders put them: before the series.
+/// Position of the symbols in the message: senders write them before the series.
 #[derive(PartialEq, Eq)]
 enum SymbolsCame {
     First,
@@ -119,7 +119,7 @@ struct Walk<'a, 'p> {
     purse: &'a mut Purse<'p>,
 }
 
-/// What one TimeSeries message holds beside its samples.
+/// Contents of one TimeSeries message without its samples.
 struct Content {
     /// References to name, value, name, value and so on: where in the body they lie, as one packed field.
     refs: Range<usize>,

@@ -46,7 +46,7 @@ pub struct ChunkMeta {
     pub min_time_ms: i64,
     /// Time of its last sample.
     pub max_time_ms: i64,
-    /// Where it lies, for [`super::Chunks::get`].
+    /// Position of the chunk, for [`super::Chunks::get`].
     pub reference: u64,
 }
 
@@ -68,7 +68,7 @@ pub struct Index<R> {
     symbols: Symbols<R>,
     /// References to series are in units of so many bytes.
     unit: u64,
-    /// Where the next series may begin, and where all end.
+    /// Offset at which the next series may begin, and end of all series.
     at: u64,
     end: u64,
     begin: u64,
@@ -206,7 +206,7 @@ impl<R: ReadAt + Clone> Index<R> {
     }
 }
 
-/// Where an entry's content lies.
+/// Offset and length of an entry's content.
 struct EntryLen {
     start: u64,
     bytes: usize,
@@ -345,7 +345,7 @@ impl<R: ReadAt> Symbols<R> {
         Ok(std::str::from_utf8(text).map_or(Symbol::NotUtf8, |text| Symbol::Text(text.into())))
     }
 
-    /// Where the symbol at a place has its text, and how long it is.
+    /// Offset and length of a symbol's text.
     fn head(&mut self, at: u64) -> Result<(u64, u64), TsdbError> {
         let damaged = |reason| TsdbError::damaged(FILE, at, reason);
         if at < self.start || at >= self.end {

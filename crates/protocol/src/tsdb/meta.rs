@@ -1,4 +1,4 @@
-//! What a block says of itself.
+//! A block's `meta.json`.
 
 use crate::json::{JsonError, Parser};
 

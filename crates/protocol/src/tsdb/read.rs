@@ -51,7 +51,7 @@ pub(super) struct Window<R> {
     file: &'static str,
     /// Bytes that are read at a time.
     step: usize,
-    /// Where in the file `bytes` begin.
+    /// File offset of the first of `bytes`.
     start: u64,
     bytes: Vec<u8>,
 }

@@ -9,7 +9,7 @@ fn labels(i: usize) -> Labels {
     Labels::from_pairs(&[("__name__", "m"), ("i", &format!("{i:05}")), ("job", "x")])
 }
 
-/// What a walk over a block gives: labels and samples, deletions not yet applied.
+/// Labels and samples of a block, without applying deletions.
 fn walk(files: &BlockFiles) -> Result<Vec<(SeriesEntry, Samples)>, TsdbError> {
     let mut index = Index::open(files.index.as_slice())?;
     let mut chunks = Chunks::open(vec![files.chunks.as_slice()])?;

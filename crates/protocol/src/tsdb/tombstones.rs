@@ -1,4 +1,4 @@
-//! What was deleted from a block and is still in its chunks.
+//! Deletions of a block: its chunks still hold the samples.
 //!
 //! ```text
 //!   0x0130BA30  version 1  ( series ref uvarint, first ms varint, last ms varint )*  crc32c of the deletions
@@ -57,7 +57,7 @@ impl Tombstones {
         Ok(Self { by_series })
     }
 
-    /// What was deleted of the series with that reference in the index, in no order.
+    /// Deleted ranges of the series with that index reference, unordered.
     pub fn of(&self, series: u64) -> &[TimeRange] {
         self.by_series.get(&series).map_or(&[], Vec::as_slice)
     }

@@ -34,7 +34,7 @@ fn decode(version: Version, body: &[u8]) -> Result<Batch, DecodeError> {
     decoded.map(|()| batch)
 }
 
-/// What [`labels_of`] says of each series in turn; the good ones by their text.
+/// Result of [`labels_of`] for each series: the labels as text, or the error.
 fn resolve(batch: &Batch) -> Vec<Result<String, SeriesError>> {
     let mut builder = LabelsBuilder::new();
     let labels = |s| labels_of(batch.label_bytes(s), &mut builder).map(|l| l.to_string());

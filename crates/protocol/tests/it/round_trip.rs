@@ -1,6 +1,6 @@
-//! What our encoders write, prost and our decoder read alike; what prost writes, our decoder reads.
+//! Round trips: our encoders' output is decoded alike by prost and by our decoder, and prost's output by our decoder.
 //!
-//! The plain model of a request is [`Series`]; each test turns it into bytes one way and back another.
+//! A request is modelled by [`Series`]; each test encodes and decodes it in different ways.
 
 use crate::proto::{self, v1, v2};
 use model::{Batch, Exemplar, Labels, LabelsBuilder, LabelsRef, Metadata, MetricKind, SeriesKey};

@@ -21,9 +21,9 @@ const PIECE_BYTES: u64 = 16 << 10;
 /// The smallest room that something gets.
 const ROOM_BYTES_MIN: usize = 1 << 10;
 
-/// What grows in memory of its own, by elements of one size.
+/// A collection with heap memory of its own that grows by elements of one size.
 pub trait Growing {
-    /// What an element takes.
+    /// Size of an element.
     const ELEMENT_BYTES: usize;
     /// Elements that are in it, and those that it has memory for.
     fn len_and_capacity(&self) -> (usize, usize);

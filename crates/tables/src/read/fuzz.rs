@@ -157,7 +157,7 @@ impl<'a> Contents<'a> {
 #[derive(Debug)]
 pub struct Keeping {
     file: Bytes,
-    /// What was kept so far.
+    /// Cached values so far.
     pub kept: RefCell<HashMap<Place, Kept>>,
 }
 

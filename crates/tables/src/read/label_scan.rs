@@ -17,7 +17,7 @@ use model::labels::METRIC_NAME;
 /// tenth of it.
 const LABELS_MAX: u64 = 16 << 20;
 
-/// What to scan for.
+/// Kind of a scan.
 #[derive(Debug, Clone, Copy)]
 pub enum LabelScan<'a> {
     /// Their names.

@@ -18,7 +18,7 @@ use tables::delta::StagedBlock;
 use tables::{Location, Outcome, Table, TableError};
 use tempfile::TempDir;
 
-/// What becomes of a put.
+/// Outcome of a put.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) enum Put {
     Done,
@@ -30,7 +30,7 @@ pub(crate) enum Put {
 pub(crate) trait Faults: std::fmt::Debug + Send + Sync + 'static {
     fn put(&self, path: &Path, payload: &PutPayload, options: &PutOptions) -> Put;
 
-    /// Whether requests are answered at all.
+    /// False if requests get no answer.
     fn is_alive(&self) -> bool {
         true
     }

@@ -61,7 +61,7 @@ fn read_from<R: Ranges>(file: R, select: &Select) -> Result<(Vec<Row>, ReadStats
     Ok((rows, cursor.stats()))
 }
 
-/// What is listed of a file, with what is kept of it.
+/// Lists the labels of a file with the help of what earlier listings cached.
 fn list<R: Ranges>(file: R, select: &Select, what: LabelScan<'_>) -> BTreeSet<String> {
     let footer = Arc::new(Footer::read(&METRICS, &file).unwrap());
     let mut found = BTreeSet::new();
@@ -321,7 +321,7 @@ fn has_index(keeping: &Keeping) -> bool {
     }
 }
 
-/// What all rows of a row group have, or what a few have, is listed without an index for the first time.
+/// The first listing of labels needs no index, whether all rows of a row group or only a few have them.
 #[test]
 fn row_groups_are_indexed_on_second_read() {
     let (_, whole) = write(&fleet(10, 50, 3), 1 << 20);

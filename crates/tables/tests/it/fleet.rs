@@ -33,7 +33,7 @@ impl Series {
     }
 }
 
-/// What the names of files begin with that are told apart by `name`.
+/// Common prefix of the names of files that differ only by `name`.
 pub(crate) fn stem(name: &str) -> Stem {
     Stem::imported(name, 0)
 }

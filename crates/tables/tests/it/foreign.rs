@@ -147,7 +147,7 @@ fn they_read_a_table_that_was_mended() {
     check(&python, &folder, &series);
 }
 
-/// What another engine does to a table.
+/// Changes that another engine makes to a table.
 const REWRITE: &str = r#"
 import os, sys
 import deltalake

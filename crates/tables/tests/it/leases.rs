@@ -35,7 +35,7 @@ fn exists(folder: &TempDir, file: &StagedFile) -> bool {
     folder.path().join("tenant").join(&file.path).exists()
 }
 
-/// What lies beside the table.
+/// Number of files beside the table.
 fn beside(folder: &TempDir) -> usize {
     std::fs::read_dir(folder.path().join("tenant/_floodmark")).map_or(0, Iterator::count)
 }

@@ -30,7 +30,7 @@ fn checkpoint(version: u64) -> String {
 
 /// A table, and its log's files as somebody else can change them.
 struct Log {
-    /// Where nothing is changed by looking.
+    /// Location of the table, opened without repairs.
     location: Location,
     store: Arc<DynObjectStore>,
     folder: Path,
@@ -107,7 +107,7 @@ impl Log {
     }
 }
 
-/// What may become of a checkpoint; `None` if the file is gone.
+/// Possible kinds of damage to a checkpoint; `None` for a missing file.
 fn damages(sound: &[u8]) -> [Option<Vec<u8>>; 6] {
     let mut flipped = sound.to_vec();
     // the first page's header

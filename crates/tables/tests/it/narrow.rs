@@ -33,7 +33,7 @@ fn year(folder: &TempDir) -> (Arc<Table>, Vec<Series>) {
     (table, series)
 }
 
-/// What a scan finds, and the most that it held.
+/// Reads a table. Returns its rows and the peak memory of the scan.
 fn read(table: &Table, cache: &Arc<Cache>, bytes: usize) -> (Vec<(String, i64, u64)>, usize) {
     let limits = ScanLimits::of(bytes);
     let mut scan = Scan::open(table, cache, &Select::ALL, &limits).unwrap();
@@ -77,7 +77,7 @@ fn more_files_than_can_be_named_are_refused() {
     assert!(refused.to_string().contains("365 files"), "{refused}");
 }
 
-/// What a listing of labels finds: names, values and series, each as often as it comes.
+/// Lists names, values and series, with duplicates.
 fn listed(table: &Table, cache: &Arc<Cache>, select: &Select) -> [Vec<String>; 3] {
     let (mut names, mut values, mut all) = (Vec::new(), Vec::new(), Vec::new());
     for (what, texts) in [(LabelScan::Names, &mut names), (LabelScan::Values("pod"), &mut values)] {

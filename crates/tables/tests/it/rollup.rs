@@ -95,7 +95,7 @@ fn a_day_is_rolled_up_once_and_anew_when_late_samples_came() {
     assert!(due(tomorrow).is_empty());
 }
 
-/// What another version made says something else, and nobody can see it in the files.
+/// A rollup in another format is not used: its values may mean something else, which the files alone do not show.
 #[test]
 fn a_day_in_another_format_is_not_read_and_made_anew() {
     for floodmark in (0..=4).filter(|format| *format != 3).map(|format| format << 48 | (DAY + 99) as u64) {

@@ -179,7 +179,7 @@ fn upkeep_merges_sweeps_and_expires() {
     assert!(contents(&open(&folder)).unwrap().is_empty());
 }
 
-/// What merges came to.
+/// Outcome of merges.
 #[derive(Debug, Default)]
 struct Merged {
     jobs: u64,

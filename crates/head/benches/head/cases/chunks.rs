@@ -103,7 +103,7 @@ fn scan(size: Size, shape: Shape) -> Prepared {
     })
 }
 
-/// What an instant query asks of a chunk.
+/// Reads a chunk as an instant query does: its newest samples.
 fn scan_newest(size: Size) -> Prepared {
     let chunks: Vec<_> =
         (0..size.of(CHUNKS) as u64).flat_map(|i| pack(&shapes::samples(Shape::Mix, i, SAMPLES, 0))).collect();

@@ -11,7 +11,7 @@ use std::time::Instant;
 /// One format on one kind of data.
 #[derive(Debug, Clone)]
 pub(crate) struct FormatRow {
-    /// What the samples are like.
+    /// Shape of the samples.
     pub(crate) data: &'static str,
     /// `floodmark` or `xor`.
     pub(crate) format: &'static str,

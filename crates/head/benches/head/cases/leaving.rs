@@ -1,4 +1,4 @@
-//! What it takes to freeze samples, to read them in the order of the tables, to release them, and to evict series.
+//! Costs of freezing samples, reading them in table order, releasing them, and evicting series.
 
 use super::fleet;
 use super::shapes::{self, Shape, Values};
@@ -9,13 +9,13 @@ use std::time::Instant;
 /// One stage of a head's life.
 #[derive(Debug)]
 pub(crate) struct LeavingRow {
-    /// What was done.
+    /// Name of the stage.
     pub(crate) stage: &'static str,
     /// How long it took, in nanoseconds for each series.
     pub(crate) ns: f64,
     /// Of all its turns, one in a hundred took longer, in microseconds.
     pub turn_us_p99: f64,
-    /// What the head holds afterwards, in bytes for each series.
+    /// Head size afterwards, in bytes per series.
     pub(crate) bytes: f64,
 }
 

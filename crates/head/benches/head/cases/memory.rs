@@ -1,16 +1,16 @@
-//! What a series costs in memory, and where.
+//! Memory per series, by part.
 
 use super::fleet;
 use super::shapes::{self, Shape, Values};
 use head::{Partition, TenantHead};
 use model::{SeriesKey, SeriesRef, TenantId};
 
-/// Where the bytes of a head lie.
+/// Breakdown of a head's memory.
 #[derive(Debug)]
 pub(crate) struct MemoryReport {
     /// Series in the head.
     pub(crate) series: usize,
-    /// What the head says of itself, part by part.
+    /// Parts as the head reports them, with their bytes.
     pub(crate) parts: Vec<(&'static str, usize)>,
     /// Kept, so that the process can be measured while it lives.
     pub(crate) head: Box<TenantHead>,

@@ -43,7 +43,7 @@ impl Size {
 pub(crate) struct Case {
     /// `what/of what/how many`.
     pub(crate) name: &'static str,
-    /// What the result is divided by.
+    /// Unit by which the result is divided.
     pub(crate) unit: &'static str,
     prepare: fn(Size) -> Prepared,
 }

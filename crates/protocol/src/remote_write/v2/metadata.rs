@@ -46,7 +46,7 @@ impl Scratch {
     }
 }
 
-/// What a request has said so far.
+/// Metadata of the request so far.
 pub(super) struct KeptMetadata<'a> {
     by_symbol: &'a mut Vec<Option<MetadataRefs>>,
     /// The symbol that is `__name__`, once it was met.

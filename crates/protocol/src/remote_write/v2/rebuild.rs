@@ -38,7 +38,7 @@ pub(super) struct Scratch {
     heads: Vec<Tail>,
     /// By the reference to a pair's value: where in the arena the pair was put.
     put: Vec<Put>,
-    /// What is in `put` of another generation points to what is gone.
+    /// Entries in `put` with another generation are stale.
     generation: u32,
 }
 
@@ -90,7 +90,7 @@ struct Tail {
 pub(super) struct LastSeries<'a> {
     /// Its packed references; those of `scratch.tails` count from their end.
     refs: &'a [u8],
-    /// Where its label bytes end in the arena.
+    /// End of its label bytes in the arena.
     labels_end: usize,
     scratch: &'a mut Scratch,
 }

@@ -7,7 +7,7 @@ use model::SeriesError;
 use model::caps::REQUEST_SYMBOLS_MAX;
 use stdx::budget::Purse;
 
-/// Where a symbol lies in the body.
+/// Position of a symbol in the body.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Symbol {
     start: u32,

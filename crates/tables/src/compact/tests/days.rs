@@ -8,7 +8,7 @@ use stdx::rng::Rng;
 /// Parts that a metric's series fall into: so far are they told apart here.
 const PARTS: u32 = 4;
 
-/// What a file has of a part of a metric.
+/// Rows of a file for one part of a metric.
 #[derive(Debug, Clone, Copy)]
 struct Held {
     samples: u64,
@@ -130,7 +130,7 @@ impl Day {
         self.files.push(file);
     }
 
-    /// What readers find: the last write of each part is in the file with the greatest sequence that has it.
+    /// Checks that readers see the last write of each part: the one in the file with the greatest sequence.
     fn check(&self) {
         let mut found: BTreeMap<u32, (i64, u64)> = BTreeMap::new();
         for file in &self.files {

@@ -5,7 +5,7 @@ use crate::write::{FileWriter, Stretch};
 use bytes::Bytes;
 use model::{Labels, SeriesKey};
 
-/// What a footer says of the lengths of columns is believed as far as they fit.
+/// Column lengths in a footer are believed only as far as they fit into the file.
 #[test]
 fn columns_are_as_long_as_their_row_group() {
     const DAY: i64 = 1_795_219_200_000;

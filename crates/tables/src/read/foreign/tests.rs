@@ -67,7 +67,7 @@ fn file(batches: &[RecordBatch]) -> Bytes {
     bytes.into()
 }
 
-/// What a cursor gives, whose rows must be in order; and how many samples were in doubt.
+/// Reads a cursor whose rows must be in order. Returns its contents and the number of ambiguous samples.
 fn read(bytes: &Bytes, select: &Select, window_bytes: usize) -> (Content, u64) {
     let footer = Arc::new(Footer::read(&METRICS, bytes).unwrap());
     assert!(footer.is_foreign());
