@@ -1,7 +1,7 @@
-//! What a record costs on its way into the journal and back: `cargo bench -p journal [-- <part of a name>]`.
+//! Cost of a record on its way into the journal and back: `cargo bench -p journal [-- <part of a name>]`.
 //!
-//! The work has the shape of a scraped fleet: targets with 10 labels that expose the same metrics, counters,
-//! gauges of two or three decimals, and constants, a target's samples with one timestamp.
+//! The workload is that of a scraped fleet: targets with 10 labels that expose the same metrics (counters, gauges of two or
+//! three decimals, and constants), the samples of a target sharing one timestamp.
 
 use journal::{Durability, Files, Item, Journal, Offset, Options, Record, RecordEncoder};
 use model::{Labels, SeriesRef, TenantId};

@@ -1,8 +1,7 @@
-//! What every journal must do, as one suite: run it on each implementation.
+//! Conformance suite for journals, to be run on each implementation.
 //!
-//! A [`Place`] is where a journal lives across restarts. It must be opened with small dictionaries, full with
-//! at most [`DICTIONARY_RECORDS_MAX`] records of [`RECORD_BYTES`] bytes. The checks panic where a journal
-//! does not conform.
+//! A [`Place`] stands for the storage that survives restarts. It must open the journal with small dictionaries, full at no
+//! more than [`DICTIONARY_RECORDS_MAX`] records of [`RECORD_BYTES`] bytes. The checks panic if a journal does not conform.
 
 use crate::{DictionaryId, Item, Journal, JournalError, Offset, RECORD_BYTES_MAX};
 use stdx::rng::Rng;
@@ -13,7 +12,7 @@ pub const DICTIONARY_RECORDS_MAX: usize = 40;
 /// The length of the suite's usual record.
 pub const RECORD_BYTES: usize = 100;
 
-/// Where a journal lives across restarts.
+/// Storage of a journal across restarts.
 pub trait Place {
     /// Opens the journal as it was left by the last one opened here, which is gone. The first is empty.
     fn open(&mut self) -> Box<dyn Journal>;

@@ -1,4 +1,4 @@
-//! Where files lie: the operating system's file system, or one that a simulation makes up.
+//! File operations: of the operating system, or of a simulation.
 //!
 //! What an implementation promises is what POSIX does: after [`DiskFile::sync_data`] a file's bytes survive a power
 //! loss, after [`Disk::sync_dir`] the names in a directory do, and before that they may or may not. Calls are made once
@@ -20,13 +20,13 @@ use std::io;
 use std::os::unix::fs::{DirBuilderExt, FileExt, OpenOptionsExt};
 use std::path::Path;
 
-/// Where files lie.
+/// File operations.
 pub trait Disk: Send + Sync + std::fmt::Debug {
     /// Makes a directory. Of kind `AlreadyExists` where it is there, and `NotFound` where the one above it is not. Its
     /// name is durable once that one is synced: see [`create_dir_all`].
     fn create_dir(&self, dir: &Path, access: Access) -> io::Result<()>;
 
-    /// What lies in a directory, at most `most` of it, in any order.
+    /// Entries of a directory, at most `most`, in any order.
     fn list(&self, dir: &Path, most: usize) -> io::Result<Vec<Listed>>;
 
     /// Opens a file.
@@ -46,7 +46,7 @@ pub trait Disk: Send + Sync + std::fmt::Debug {
     fn lock(&self, path: &Path) -> io::Result<Box<dyn DiskFile>>;
 }
 
-/// Who may look into a directory. Files are private always: what is in them is samples, or a secret.
+/// Access mode of a directory. Files are always private: they hold samples or secrets.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Access {
     /// Its owner.
@@ -55,7 +55,7 @@ pub enum Access {
     Shared,
 }
 
-/// What a file is opened for.
+/// Mode in which a file is opened.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Mode {
     /// To read one that is there.

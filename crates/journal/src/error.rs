@@ -1,4 +1,4 @@
-//! What can go wrong with a journal, and what the caller should do about it.
+//! Journal errors and the reaction expected of the caller.
 
 use crate::{Offset, RECORD_BYTES_MAX};
 use model::ErrorKind;
@@ -11,21 +11,21 @@ pub enum JournalError {
     /// A file operation failed.
     #[error("{operation} {}: {source}", path.display())]
     Io {
-        /// What was being done, as a verb: "write", "fdatasync".
+        /// Failed operation, as a verb: "write", "fdatasync".
         operation: &'static str,
         /// To which file or directory.
         path: PathBuf,
-        /// What the operating system said.
+        /// Error of the operating system.
         source: io::Error,
     },
     /// No room on the disk, or a quota is used up. It heals by itself once there is room again.
     #[error("disk is full: {operation} {}: {source}", path.display())]
     Full {
-        /// What was being done.
+        /// Failed operation.
         operation: &'static str,
         /// To which file or directory.
         path: PathBuf,
-        /// What the operating system said.
+        /// Error of the operating system.
         source: io::Error,
     },
     /// A record above [`RECORD_BYTES_MAX`].
@@ -68,7 +68,7 @@ pub enum JournalError {
 }
 
 impl JournalError {
-    /// What the caller should do.
+    /// Reaction expected of the caller.
     pub const fn kind(&self) -> ErrorKind {
         match self {
             Self::Io { .. } | Self::Full { .. } | Self::Injected(_) => ErrorKind::Unavailable,

@@ -153,8 +153,8 @@ pub fn flip_bit(path: &Path, within: Range<u64>, rng: &mut Rng) -> io::Result<u6
     Ok(at)
 }
 
-/// What a power loss may do to the bytes from `durable` on, which were written and not synced: the file may
-/// be cut, and each of its blocks may be there, be zero, or be something else.
+/// Simulates a power loss: the bytes from `durable` on were written and not synced, so the file may be cut, and each of its
+/// blocks may be intact, zero or garbage.
 pub fn tear(path: &Path, durable: u64, rng: &mut Rng) -> io::Result<()> {
     const BLOCK: u64 = 512;
     let file = File::options().write(true).open(path)?;

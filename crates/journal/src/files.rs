@@ -62,9 +62,9 @@ pub struct Options {
     /// Offsets below this are in use elsewhere (something derived from the journal is complete up to here),
     /// so they are not given out again even if the records were lost.
     pub floor: Offset,
-    /// Where the salts of segments come from; random for each data directory.
+    /// Seed for the salts of segments; random for each data directory.
     pub seed: u64,
-    /// Where the files lie.
+    /// File system of the segments.
     pub disk: Arc<dyn Disk>,
 }
 

@@ -20,7 +20,7 @@ pub struct Memory {
     stats: JournalStats,
 }
 
-/// What survives a restart.
+/// State that survives a restart.
 #[derive(Debug)]
 struct Shared {
     dictionaries: Vec<Dictionary>,
@@ -62,7 +62,7 @@ impl Shared {
         self.dictionaries.first().map_or(self.end, |d| d.first)
     }
 
-    /// Which dictionary has the record at `offset`, or the nearest one.
+    /// Index of the dictionary that has the record at `offset`, or of the nearest one.
     fn position(&self, offset: u64) -> usize {
         self.dictionaries.partition_point(|d| d.first <= offset).saturating_sub(1)
     }

@@ -1,4 +1,4 @@
-//! What a journal record means: one accepted batch of one tenant, in columns.
+//! Format of a journal record: one accepted batch of one tenant, in columns.
 //!
 //! ```text
 //!   record = u8 version (1)  u8 tenant length  tenant
@@ -35,7 +35,7 @@ pub const RECORD_VERSION: u8 = 1;
 /// Samples in one record.
 pub const RECORD_SAMPLES_MAX: usize = REQUEST_SAMPLES_MAX;
 
-/// Where [`RecordEncoder::is_full`] begins: samples, canonical label bytes, encoded bytes. Far above a usual
+/// Thresholds of [`RecordEncoder::is_full`]: samples, canonical label bytes, encoded bytes. They are far above a usual
 /// request and far below the hard limits, so that a replay needs little memory for its largest record.
 const FULL_SAMPLES: usize = 100_000;
 const FULL_LABEL_BYTES: usize = 4 << 20;
@@ -63,7 +63,7 @@ pub enum RecordError {
     /// The reader may not take the memory that the record unpacks to. The bytes may be sound.
     #[error("no memory to decode a journal record: {bytes} more bytes are not available")]
     NoRoom {
-        /// What was asked for last.
+        /// Size of the last reservation.
         bytes: usize,
     },
 }
@@ -194,9 +194,9 @@ impl RecordEncoder {
 /// A decoded record; reusable.
 #[derive(Debug)]
 pub struct Record {
-    /// Whose it is.
+    /// Tenant of the record.
     pub tenant: TenantId,
-    /// What references stand for, from this record on.
+    /// Series behind the references, valid from this record on.
     pub definitions: Definitions,
     /// The series of each sample, in order of arrival.
     pub refs: Vec<SeriesRef>,
@@ -204,7 +204,7 @@ pub struct Record {
     pub timestamps: Vec<i64>,
     /// Values, parallel to `refs`.
     pub values: Vec<f64>,
-    /// What is known about metrics.
+    /// Metadata of metrics.
     pub metadata: Vec<Metadata>,
     /// Examples, each with its series.
     pub exemplars: Vec<(SeriesRef, Exemplar)>,

@@ -1,4 +1,4 @@
-//! What the expressions and selectors of one request may come to, counted while they are parsed.
+//! Limits on the expressions and selectors of one request, counted during parsing.
 //!
 //! The limits are per request: a request may have a thousand `match[]`, and an expression any number of selectors.
 
@@ -16,16 +16,16 @@ pub const MATCHERS_MAX: usize = 1_000;
 /// and prefixes do not.
 pub const PATTERNS_MAX: usize = 64;
 
-/// What a node takes: in the list of arguments where it is parsed, twice while the list grows, and in the tree.
+/// Memory of a node: in the argument list where it is parsed, twice while the list grows, and in the tree.
 const NODE_BYTES: usize = 512;
 
-/// What a matcher takes beside its texts: in the tree, as a filter of heads, and as a test of tables.
+/// Memory of a matcher without its texts: in the tree, as a filter of heads, and as a predicate of tables.
 const MATCHER_BYTES: usize = 512;
 
 /// Its texts: as parsed, as pattern, and copied for the tables.
 const MATCHER_TEXTS: usize = 4;
 
-/// What is left of a request's limits.
+/// Remainder of a request's limits.
 #[derive(Debug)]
 pub struct Allowance {
     nodes: usize,
@@ -52,7 +52,7 @@ impl Allowance {
         self.interrupt.as_ref().is_some_and(|interrupt| interrupt.is_set())
     }
 
-    /// What trees and patterns take so far.
+    /// Memory of trees and patterns so far.
     pub const fn spent_bytes(&self) -> u64 {
         self.spent_bytes
     }
@@ -100,7 +100,7 @@ impl Allowance {
         Ok(())
     }
 
-    /// What a matcher takes once it is built, beside what [`Self::matcher`] counted.
+    /// Counts the memory of a built matcher beyond what [`Self::matcher`] counted.
     pub(crate) fn built(&mut self, matcher: &Matcher) -> Result<(), String> {
         if matcher.needs_engine() {
             self.pattern()?;

@@ -54,7 +54,7 @@ pub struct Matcher {
     pub op: MatchOp,
     /// With what; for the regex operators the expression as written, which must match the whole value.
     pub value: String,
-    /// What `value` accepts, before a negation.
+    /// Values accepted by `value`, before a negation.
     pattern: Pattern,
 }
 
@@ -115,7 +115,7 @@ impl Matcher {
         matches!(self.pattern, Pattern::Engine { .. })
     }
 
-    /// What its pattern holds in memory.
+    /// Memory held by the pattern.
     pub(crate) fn pattern_bytes(&self) -> usize {
         self.pattern.memory_bytes()
     }
@@ -131,8 +131,7 @@ impl Matcher {
         self.pattern.set()
     }
 
-    /// What every value begins with that `=` or `=~` accepts (or a negative matcher refuses); empty where
-    /// nothing is known.
+    /// Common prefix of all values accepted by `=` or `=~` (refused, for a negative matcher); empty if unknown.
     pub fn prefix(&self) -> &str {
         self.pattern.prefix()
     }

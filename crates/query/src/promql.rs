@@ -51,7 +51,7 @@ pub struct Expr {
 }
 
 impl Expr {
-    /// What it evaluates to.
+    /// Type of the expression's value.
     pub fn kind(&self) -> ValueKind {
         self.root.kind()
     }
@@ -130,14 +130,14 @@ impl<'a> Options<'a> {
     }
 }
 
-/// What an expression came to.
+/// Result of an expression.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Answer {
     /// The result.
     pub value: Value,
-    /// What is probably wrong with the query or the data, in Prometheus' words, sorted.
+    /// Probable mistakes in the query or the data, in Prometheus' words, sorted.
     pub warnings: Vec<String>,
-    /// What may be wrong.
+    /// Possible mistakes, likewise.
     pub infos: Vec<String>,
 }
 
@@ -165,7 +165,7 @@ pub enum Value {
     Matrix(Vec<(Labels, Samples)>),
 }
 
-/// What kind of failure, in the words of Prometheus' HTTP API.
+/// Kind of failure, as named by Prometheus' HTTP API.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum QueryErrorKind {
     /// The expression or a parameter is wrong.
@@ -224,7 +224,7 @@ pub enum QueryError {
 }
 
 impl QueryError {
-    /// What kind it is.
+    /// Kind of this failure.
     pub fn kind(&self) -> QueryErrorKind {
         match self {
             Self::Parse(_) | Self::Invalid(_) => QueryErrorKind::BadData,

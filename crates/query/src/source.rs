@@ -1,4 +1,4 @@
-//! What the evaluator asks storage for.
+//! Interface between the evaluator and storage.
 
 use crate::Matcher;
 use model::{ErrorKind, LabelsRef, Samples, Statistic, TimeRange};
@@ -50,12 +50,12 @@ impl RangeWindows {
     }
 }
 
-/// What is asked of rolled up series.
+/// Request for rolled up series.
 #[derive(Debug, Clone, Copy)]
 pub struct RolledSelect<'a> {
     /// As in [`Select`].
     pub matchers: &'a [Matcher],
-    /// What the function needs of each bucket.
+    /// Statistics that the function needs of each bucket.
     pub statistics: &'a [Statistic],
     /// The windows.
     pub windows: RangeWindows,
@@ -67,7 +67,7 @@ pub struct Rolled<'a> {
     pub set: Box<dyn BucketSet + 'a>,
     /// Of all samples in this range the buckets say all.
     pub complete: TimeRange,
-    /// What to call it: `1h`.
+    /// Name of the resolution: `1h`.
     pub resolution: &'static str,
 }
 
@@ -80,8 +80,8 @@ impl std::fmt::Debug for Rolled<'_> {
     }
 }
 
-/// What the samples of one series in `(end - width, end]` came to, staleness markers left out. Only what was asked for
-/// is there.
+/// Aggregates of one series' samples in `(end - width, end]`, without staleness markers. Only the requested statistics are
+/// set.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub struct Bucket {
     /// The end: a window has the bucket where it has its end. Two buckets in a row may have the same end, each with a part.
@@ -139,8 +139,8 @@ pub trait SeriesSet {
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{message}")]
 pub struct SourceError {
-    /// What the caller should do.
+    /// Reaction expected of the caller.
     pub kind: ErrorKind,
-    /// What happened.
+    /// Description of the failure.
     pub message: String,
 }

@@ -1,4 +1,4 @@
-//! What is there, as the model sees it, and what must be true of tables and journals beside.
+//! Reads the node's contents for comparison with the model, and checks invariants of tables and journals.
 
 use crate::fleet::Fleet;
 use crate::model::{Found, Key, Model};
@@ -143,7 +143,7 @@ fn counted(
     Ok(Some((complete, counted)))
 }
 
-/// Where journals and tables are, for who has to find out why something is wrong.
+/// Positions in journals and tables, for the report of a failure.
 pub fn describe(node: &Stepped, fleet: &Fleet) -> String {
     let mut text = String::new();
     for progress in node.progress() {

@@ -43,12 +43,12 @@ impl SimClock {
         self.time.set(by_ms);
     }
 
-    /// What has passed, however the clock was set.
+    /// Elapsed time, regardless of how the clock was set.
     pub fn steady_ms(&self) -> i64 {
         self.time.passed_ms().try_into().unwrap_or(i64::MAX)
     }
 
-    /// What a right clock shows, that was never set.
+    /// Time of a clock that was never set.
     pub fn true_ms(&self) -> i64 {
         self.begin_ms + self.steady_ms()
     }
@@ -58,7 +58,7 @@ impl SimClock {
         self.time.set(self.true_ms() + error_ms - self.time.now_ms());
     }
 
-    /// What the store's faults depend on.
+    /// Counter on which the store's faults depend.
     pub fn epoch(&self) -> u64 {
         self.epoch.load(Ordering::SeqCst)
     }

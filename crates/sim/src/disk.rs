@@ -51,7 +51,7 @@ impl SimDisk {
         Self(Arc::new(Mutex::new(state)))
     }
 
-    /// What goes wrong.
+    /// Faults currently injected.
     pub fn faults(&self) -> DiskFaults {
         self.lock().faults
     }

@@ -51,18 +51,18 @@ pub struct Driver {
     is_blocked: bool,
     /// How often it was started again.
     lives: u32,
-    /// What the heads may hold in this life, in bytes, where that is little.
+    /// Limit on the heads in this life, in bytes; `None` for the usual one.
     head_bytes: Option<u64>,
     /// How often that was doubled, because a replay would have waited forever.
     more_memory: u32,
     /// Since when the node's clock is wrong, by time that passed.
     wrong_since_ms: Option<i64>,
     importer: Option<Importer>,
-    /// What it has staged.
+    /// Import under way.
     import: Option<Import>,
     /// An older data directory, and what must be there with it.
     copy: Option<(Copy, BTreeSet<Key>)>,
-    /// What was noted of floodmarks was lost once.
+    /// Floodmarks were lost once.
     has_lost_marks: bool,
     /// An older journal goes on under the name of a newer one.
     is_misnamed: bool,
@@ -114,7 +114,7 @@ impl Driver {
         }
     }
 
-    /// What was done.
+    /// Returns the trace of the run.
     pub fn into_trace(self) -> Trace {
         std::mem::take(&mut self.traffic.borrow_mut().trace)
     }

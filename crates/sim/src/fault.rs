@@ -10,7 +10,7 @@ use clap::ValueEnum;
 use journal::Durability;
 use stdx::rng::Rng;
 
-/// What a tenant with a few series takes in the head of a partition, in bytes.
+/// Head memory of a tenant with a few series in one partition, in bytes.
 const TENANT_BYTES: u64 = 20 << 10;
 
 /// A kind of trouble.

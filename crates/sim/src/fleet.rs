@@ -1,4 +1,4 @@
-//! Who sends: tenants, which all have the same series.
+//! Senders: tenants that all have the same series.
 
 use crate::plan::Plan;
 use model::{Labels, TenantId};
@@ -12,7 +12,7 @@ pub const METRICS: [&str; 3] = ["a", "b", "c"];
 pub struct Fleet {
     /// The tenants.
     pub tenants: Vec<TenantId>,
-    /// What each of them sends; the place of a series here is its number.
+    /// Series of each tenant, by number.
     pub series: Vec<Labels>,
     numbers: BTreeMap<String, usize>,
 }
@@ -34,7 +34,7 @@ impl Fleet {
         self.numbers.get(labels).copied()
     }
 
-    /// Where a tenant's tables lie in the store.
+    /// Directory of a tenant's tables in the store.
     pub fn directory_of(&self, tenant: usize) -> String {
         format!("{}/", self.tenants[tenant].as_str())
     }

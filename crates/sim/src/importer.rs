@@ -50,7 +50,7 @@ pub struct Import {
     table: Table,
     lease: Lease,
     block: StagedBlock,
-    /// What is in it.
+    /// Samples of the file.
     pub share: Share,
     /// When the lease last showed that it is alive.
     beat_ms: i64,
@@ -149,7 +149,7 @@ impl Import {
         Ok(())
     }
 
-    /// Whether nobody may have swept the file away.
+    /// True if the file cannot have been swept.
     pub fn is_kept(&self, steady_ms: i64) -> bool {
         self.is_kept && steady_ms - self.beat_ms < LEASE_MS
     }
@@ -164,7 +164,7 @@ impl Import {
         }
     }
 
-    /// Whose samples it has.
+    /// Tenant of the samples.
     pub fn tenant(&self) -> usize {
         self.share.samples[0].0.0
     }

@@ -34,12 +34,12 @@ use fault::Fault;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use trace::Trace;
 
-/// What a run came to.
+/// Outcome of a run.
 #[derive(Debug)]
 pub struct Run {
     /// Its steps.
     pub trace: Trace,
-    /// What was wrong, at the last of them.
+    /// Failure at the last step, if any.
     pub failure: Option<String>,
 }
 
@@ -47,7 +47,7 @@ pub struct Run {
 const SHOWN: usize = 25;
 
 impl Run {
-    /// What to say of a run that failed.
+    /// Report of a failed run; `None` if it succeeded.
     pub fn report(&self, seed: u64, fault: Option<Fault>) -> Option<String> {
         let failure = self.failure.as_ref()?;
         let steps = self.trace.tail(SHOWN);

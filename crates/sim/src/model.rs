@@ -1,4 +1,4 @@
-//! What must be there: the acknowledged samples, and those of which it is not known whether they are.
+//! Model of the expected contents: acknowledged samples, and those whose outcome is unknown.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -19,7 +19,7 @@ pub struct Share {
     pub metadata: Vec<(About, String)>,
 }
 
-/// What is there.
+/// Contents found in the node.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Found {
     /// Samples; values as bits.
@@ -39,7 +39,7 @@ pub struct Refusals {
 #[derive(Debug, Default)]
 pub struct Model {
     refusals: Refusals,
-    /// What was acknowledged last.
+    /// Last acknowledged contents.
     acknowledged: Found,
     /// All values that were ever sent.
     sent: BTreeMap<Key, Vec<u64>>,
@@ -56,7 +56,7 @@ pub struct Model {
     expired_before_ms: BTreeMap<usize, i64>,
 }
 
-/// Which request holds each key, and in how many copies.
+/// Requests that hold each key, with the number of copies.
 #[derive(Debug)]
 struct Holds<K>(BTreeMap<K, (u64, usize)>);
 
@@ -102,13 +102,13 @@ impl Model {
         self.busy_metadata.0.contains_key(about)
     }
 
-    /// Whether another copy of a share may be sent: no other request has anything of it on its way.
+    /// True if another copy of a share may be sent: no other request with a part of it is in flight.
     pub fn may_repeat(&self, share: &Share) -> bool {
         share.samples.iter().all(|(key, _)| self.busy.is_free_for(share.request, key))
             && share.metadata.iter().all(|(about, _)| self.busy_metadata.is_free_for(share.request, about))
     }
 
-    /// What was acknowledged last about a metric.
+    /// Last acknowledged metadata of a metric.
     pub fn metadata_of(&self, about: &About) -> Option<&String> {
         self.acknowledged.metadata.get(about)
     }
@@ -176,7 +176,7 @@ impl Model {
         self.release(share);
     }
 
-    /// What was acknowledged.
+    /// Acknowledged samples.
     pub const fn samples(&self) -> &BTreeMap<Key, u64> {
         &self.acknowledged.samples
     }
@@ -186,7 +186,7 @@ impl Model {
         self.limbo.push(share);
     }
 
-    /// Whether a node may have no room for a sample: its series has a newer one, perhaps.
+    /// True if a node may lack room for a sample because its series may have a newer one.
     fn may_be_late(&self, key: Key) -> bool {
         self.refusals.no_room && self.newest_sent.get(&(key.0, key.1)).is_some_and(|newest| key.2 < *newest)
     }
@@ -273,7 +273,7 @@ impl Model {
         Ok(())
     }
 
-    /// What must still be there after the data directory of this moment was put back.
+    /// Samples that must survive when the data directory of this moment is restored.
     pub fn copy(&self) -> BTreeSet<Key> {
         self.acknowledged.samples.keys().copied().collect()
     }

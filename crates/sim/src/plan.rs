@@ -1,11 +1,11 @@
-//! What a seed's run is like: each draws its own mix, so that together they meet what no single mix would.
+//! Plan of a seed's run. Each seed draws its own mix of steps and faults, to cover combinations that no fixed mix has.
 
 use crate::disk::DiskFaults;
 use crate::store::StoreFaults;
 use journal::Durability;
 use stdx::rng::Rng;
 
-/// What is done next.
+/// Kind of the next step.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Step {
     /// A request is sent.
@@ -32,7 +32,7 @@ pub enum Step {
     Crash,
     /// Puts that were late arrive.
     Deliver,
-    /// What goes wrong changes.
+    /// The injected faults change.
     ChangeWeather,
     /// All is compared.
     Check,
@@ -98,7 +98,7 @@ impl Weights {
     }
 }
 
-/// What senders send.
+/// Load of the senders.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Load {
     /// Samples of a request, at most.
@@ -126,7 +126,7 @@ pub struct Plan {
     pub partitions: usize,
     /// Series that a tenant has at most.
     pub series: usize,
-    /// What senders send.
+    /// Load of the senders.
     pub load: Load,
     /// Samples older than this are dropped.
     pub retention_ms: Option<i64>,
@@ -138,15 +138,15 @@ pub struct Plan {
     pub merged_file_bytes: u64,
     /// Rollups are made of days that are over.
     pub rolls_up: bool,
-    /// What the heads may hold, in bytes, where that is little.
+    /// Head limit in bytes; `None` for the usual one.
     pub head_bytes: Option<u64>,
     /// Every other start has memory for a fraction of what the heads held before, and `head_bytes` at least.
     pub shrinks: bool,
-    /// What files may take while they are made, where that is little: a seal then needs many passes.
+    /// Memory for making files, in bytes, if small: a seal then needs many passes.
     pub flush_bytes: Option<u64>,
     /// Step weights.
     pub weights: Weights,
-    /// What may go wrong, when the weather is bad.
+    /// Possible faults of the disk in bad weather.
     pub disk: DiskFaults,
     /// The same of the store. The broken tenant is drawn anew each time.
     pub store: StoreFaults,
@@ -154,13 +154,13 @@ pub struct Plan {
     pub local_store: bool,
     /// The store may fail for one tenant alone.
     pub breaks_tenants: bool,
-    /// What is acknowledged survives a power loss, or the end of the process only.
+    /// Durability setting: acknowledged samples survive a power loss, or only the end of the process.
     pub durability: Durability,
     /// Series that nobody sends leave the head. A tenant's metadata leaves with its last series, so none may be sent then.
     pub evicts: bool,
     /// `floodmarks.json` may be lost between two lives.
     pub loses_marks: bool,
-    /// Who puts an older data directory back forgets what `docs/operating.md` says beside.
+    /// Older data directories are restored without following the advice in `docs/operating.md`.
     pub forgets_advice: bool,
 }
 

@@ -13,7 +13,7 @@ struct State {
     left: Option<u64>,
 }
 
-/// What becomes of a change.
+/// Effect of a power loss on a change.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Change {
     /// It is made.

@@ -50,7 +50,7 @@ pub struct SimStore(Arc<Inner>);
 #[derive(Debug)]
 struct Inner {
     objects: Mutex<Arc<DynObjectStore>>,
-    /// Where they are, unless in memory.
+    /// Directory of the objects; `None` if they are in memory.
     files: Option<Files>,
     power: Arc<Power>,
     clock: Arc<SimClock>,
@@ -68,7 +68,7 @@ struct State {
     late: Vec<(Path, PutPayload, PutOptions)>,
 }
 
-/// What becomes of a put.
+/// Effect of faults on a put.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Fate {
     Done,
@@ -135,7 +135,7 @@ impl SimStore {
         self.lock().faults = faults;
     }
 
-    /// What goes wrong now.
+    /// Faults currently injected.
     pub fn faults(&self) -> StoreFaults {
         self.lock().faults.clone()
     }
@@ -181,7 +181,7 @@ impl SimStore {
         state
     }
 
-    /// What becomes of a change.
+    /// Draws the effect of faults on a change.
     fn fate(&self, path: &Path, is_put: bool) -> Fate {
         let power = self.0.power.change();
         let mut state = self.lock();
@@ -221,7 +221,7 @@ impl SimStore {
         if fails { Err(failed(path)) } else { Ok(()) }
     }
 
-    /// What was listed, dated; of local files in an order that is the same each time.
+    /// Sorts and dates a listing; local files come in a reproducible order.
     fn sorted(
         &self,
         listed: BoxStream<'static, Result<ObjectMeta>>,

@@ -1,4 +1,4 @@
-//! What a run did, step by step, as text: equal for equal seeds.
+//! Trace of a run as text, step by step: equal for equal seeds.
 
 use std::fmt::Write;
 use std::hash::{Hash, Hasher};

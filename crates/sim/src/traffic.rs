@@ -1,6 +1,6 @@
-//! What is sent and answered, noted in the model and the trace.
+//! Requests and their answers, noted in the model and the trace.
 //!
-//! Steps change it, and so does what comes while the sealer waits: the driver shares it with both.
+//! Both steps and the interludes while the sealer waits change it, so the driver shares it with both.
 
 use crate::check;
 use crate::fleet::{Fleet, METRICS};
@@ -21,16 +21,16 @@ pub const FUTURE_MS: i64 = 600_000;
 /// Requests that may be sent again.
 const RECENT_MAX: usize = 12;
 
-/// What is sent and answered.
+/// Requests and their answers.
 #[derive(Debug)]
 pub struct Traffic {
     /// Draws all that a run leaves to chance.
     pub rng: Rng,
-    /// What must be there.
+    /// Expected contents.
     pub model: Model,
-    /// What was done.
+    /// Trace of the run.
     pub trace: Trace,
-    /// What was found wrong while the sealer waited.
+    /// Failure found while the sealer waited.
     pub failure: Option<String>,
     /// A tenant that does not write.
     pub reserved: Option<usize>,
@@ -46,7 +46,7 @@ pub struct Traffic {
     requests: u64,
 }
 
-/// What clocks show.
+/// Times shown by the clocks.
 #[derive(Debug, Clone, Copy)]
 pub struct Times {
     /// Those of senders.
@@ -264,7 +264,7 @@ impl Traffic {
         (self.load.metadata && self.rng.chance(0.1) && is_news).then_some((about, help))
     }
 
-    /// What queries find must be what was said.
+    /// Checks that queries return the expected contents.
     pub fn compare(&mut self, node: &Stepped, fleet: &Fleet) -> Result<(), String> {
         let found = check::found(node, fleet)?;
         self.clear_up(&found)?;

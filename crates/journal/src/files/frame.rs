@@ -25,10 +25,10 @@ pub(super) const FRAME_HEADER_BYTES: usize = 32;
 /// A header as it lies in the file.
 pub(super) type HeaderBytes = [u8; FRAME_HEADER_BYTES];
 
-/// Where the header's own checksum lies: the last thing in it.
+/// Offset of the header's own checksum, its last field.
 const HEADER_CRC_AT: usize = FRAME_HEADER_BYTES - 4;
 
-/// What stands before a payload.
+/// Header in front of a payload.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct FrameHeader {
     /// Bytes of the payload.
@@ -41,7 +41,7 @@ pub(super) struct FrameHeader {
     payload_crc: u32,
 }
 
-/// Where header checksums of a segment with that salt begin.
+/// Initial value of header checksums in a segment with that salt.
 pub(super) fn crc_seed(salt: u64) -> u32 {
     crc32c::crc32c(&salt.to_le_bytes())
 }

@@ -14,14 +14,14 @@ pub const DAMAGE_LISTED_MAX: usize = 100;
 /// Segments of a partition that are looked at.
 const SEGMENTS_MAX: usize = 1 << 20;
 
-/// What is in one segment file.
+/// Contents of one segment file.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SegmentReport {
     /// The file.
     pub path: PathBuf,
     /// Its records, the first and one past the last.
     pub offsets: Range<u64>,
-    /// What the records refer to; `None` where both copies of the header are damaged.
+    /// Dictionary of the records; `None` if both copies of the header are damaged.
     pub dictionary: Option<DictionaryId>,
     /// Records that could be read.
     pub records: u64,

@@ -12,7 +12,7 @@ use std::path::Path;
 /// Segment files in a directory.
 const SEGMENTS_MAX: usize = 1 << 20;
 
-/// What was found.
+/// Result of the recovery of a segment.
 #[derive(Debug, Default)]
 pub(super) struct Found {
     /// In order; non-empty gaps between them are found by readers.

@@ -34,8 +34,8 @@ const BY_HIGH_BYTE: [u8; 256] = {
     index
 };
 
-/// Which byte of `len` is wrong, and by which mask, given the difference of the checksums: the one nearest to
-/// the end, should there be several. `None` where nothing is wrong, or more than one byte.
+/// Locates a single wrong byte in `len` bytes from the difference of the checksums. Returns its position and the mask to
+/// correct it; if several positions fit, the one nearest to the end. `None` if nothing is wrong, or more than one byte.
 pub(super) fn wrong_byte(difference: u32, len: usize) -> Option<(usize, u8)> {
     if difference == 0 {
         return None;

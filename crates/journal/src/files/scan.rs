@@ -18,7 +18,7 @@ pub(super) struct Window {
     path: PathBuf,
     len: u64,
     buffer: Vec<u8>,
-    /// Where in the file the buffer begins.
+    /// File offset of the buffer.
     start: u64,
     /// How much of the buffer holds bytes of the file.
     filled: usize,
@@ -86,7 +86,7 @@ impl Window {
     }
 }
 
-/// What comes next in a segment.
+/// Next item of a segment.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Step {
     /// A record; [`Scanner::payload`] has its bytes.
@@ -115,27 +115,27 @@ pub(super) struct Hole {
 pub(super) struct Scanner {
     window: Window,
     seed: u32,
-    /// Where in the file the next record begins.
+    /// File offset of the next record.
     at: u64,
-    /// Which one it should be.
+    /// Expected number of the next record.
     next: u64,
-    /// Where the next segment begins, or the durable end; not known while the newest segment is recovered.
+    /// Start of the next segment, or the durable end; unknown while the newest segment is recovered.
     bound: Option<u64>,
     payload: Payload,
-    /// Where the record lies that was stepped to last.
+    /// File range of the current record.
     frame: Range<u64>,
     /// A record whose damage was reported and repaired: it comes next.
     repaired: Option<(FrameHeader, Vec<u8>)>,
 }
 
-/// Where the bytes of the current record are.
+/// Location of the current record's bytes.
 #[derive(Debug)]
 enum Payload {
     File { at: u64, len: usize },
     Repaired(Vec<u8>),
 }
 
-/// What lies at a place in the file.
+/// Bytes found at a file offset.
 enum Found {
     Whole(FrameHeader),
     /// A sound header, and a payload that is not what was written.
@@ -254,7 +254,7 @@ impl Scanner {
         Step::Damage(Hole { bytes, lost, acknowledged, repaired: false, what })
     }
 
-    /// Where the frame at the current place ends.
+    /// End of the frame at the current position.
     const fn end_of(&self, header: &FrameHeader) -> u64 {
         self.at + FRAME_HEADER_BYTES as u64 + header.len as u64
     }

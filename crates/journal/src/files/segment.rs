@@ -15,10 +15,10 @@ use super::scan::Window;
 use crate::{JournalError, Offset};
 use std::path::{Path, PathBuf};
 
-/// Where records begin.
+/// File offset of the first record.
 pub(super) const RECORDS_START: u64 = 1024;
 
-/// Where the two copies of the header begin.
+/// File offsets of the two copies of the header.
 pub(super) const HEADER_COPIES: [u64; 2] = [0, 512];
 
 /// The version of the segment format.
@@ -31,7 +31,7 @@ const EXTENSION: &str = "journal";
 /// Ends the names of segments that are still being made.
 pub(super) const UNFINISHED: &str = "new";
 
-/// What a segment says about itself.
+/// Header of a segment.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Header {
     pub(super) partition: u32,
@@ -76,12 +76,12 @@ impl Header {
     }
 }
 
-/// What the two copies of a header say together.
+/// Combined result of reading both copies of a header.
 #[derive(Debug)]
 pub(super) struct Headers {
     /// The header, if any copy is sound and belongs to this file.
     pub(super) header: Option<Header>,
-    /// Which copies are not.
+    /// Offsets of the damaged copies.
     pub(super) damaged: Vec<u64>,
 }
 

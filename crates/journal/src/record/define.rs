@@ -40,7 +40,7 @@ pub(super) struct Definer {
     label_bytes: usize,
     body: Vec<u8>,
     packed: Vec<u8>,
-    /// What the section took that was finished last.
+    /// Size of the section that was finished last.
     finished_bytes: usize,
 }
 
@@ -179,7 +179,7 @@ impl Definer {
 #[derive(Debug, Default)]
 struct Symbols {
     text: Vec<u8>,
-    /// Where each symbol ends in `text`; it begins where the one before it ends.
+    /// End of each symbol in `text`; each begins where the previous one ends.
     ends: Vec<u32>,
     table: HashTable<u32>,
     hasher: DefaultHashBuilder,

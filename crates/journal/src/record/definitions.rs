@@ -25,7 +25,7 @@ pub struct Definitions {
     refs: Vec<SeriesRef>,
     /// Canonical labels, one series after the other.
     bytes: Vec<u8>,
-    /// Where each series' labels end in `bytes`.
+    /// End of each series' labels in `bytes`.
     ends: Vec<u32>,
     /// The labels of the series read last.
     last: Vec<Label>,
@@ -187,8 +187,8 @@ impl Definitions {
         Ok(())
     }
 
-    /// What makes the labels of a series canonical, beyond what each label was checked for. Labels that
-    /// stayed the same as in the series before (not `new`) need no second look at their order.
+    /// Checks that the labels of a series are canonical; each label by itself was checked before. Labels unchanged from the
+    /// previous series (not `new`) need no further check of their order.
     fn check_series(&self, start: usize, new: u128, texts: &Texts<'_>) -> Result<(), RecordError> {
         let malformed = |what| Err(RecordError::Malformed(what));
         let changed = new | new << 1;
@@ -243,7 +243,7 @@ impl Unpacked {
 #[derive(Debug)]
 struct Texts<'a> {
     text: &'a str,
-    /// Where each ends in `text`; it begins where the one before it ends.
+    /// End of each entry in `text`; each begins where the previous one ends.
     ends: Vec<u32>,
     /// How many have been used: they are numbered in order of their first use.
     seen: usize,

@@ -1,4 +1,4 @@
-//! What a record refers to, without what it says: enough to find out which definitions are needed.
+//! References and definitions of a record without its samples: enough to find out which definitions are needed.
 
 use super::columns::{deltas, skip_deltas, skip_values};
 use super::definitions::Unpacked;
@@ -10,7 +10,7 @@ use model::{SeriesRef, TenantId};
 /// together, and no timestamps or values are kept. It accepts all that `decode` accepts, and more.
 #[derive(Debug)]
 pub struct Outline {
-    /// Whose record it is.
+    /// Tenant of the record.
     pub tenant: TenantId,
     /// References that it defines.
     pub defined: Vec<SeriesRef>,

@@ -4,7 +4,7 @@ use model::{Labels, MetricKind};
 use proptest::prelude::*;
 use stdx::rng::Rng;
 
-/// What goes into a record, and should come out.
+/// Contents of a record, compared before and after encoding.
 #[derive(Debug, Clone, PartialEq, Default)]
 struct Content {
     definitions: Vec<(u32, Labels)>,

@@ -9,7 +9,7 @@ use std::sync::Arc;
 /// A file operation that is made to fail.
 #[derive(Debug)]
 pub(crate) struct FileFault {
-    /// What the operating system is made to say.
+    /// Injected error of the operating system.
     pub(crate) error: io::Error,
     /// How many bytes of a write are done nevertheless.
     pub(crate) done: usize,

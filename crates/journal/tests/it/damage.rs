@@ -14,7 +14,7 @@ use stdx::rng::Rng;
 const RECORDS_START: u64 = 1024;
 const FRAME_HEADER_BYTES: u64 = 32;
 
-/// What a reader found.
+/// Items that a reader returned.
 #[derive(Debug, Default)]
 struct Read {
     records: BTreeMap<u64, (DictionaryId, Vec<u8>)>,
@@ -301,7 +301,7 @@ fn overwrite(path: &Path, at: u64, bytes: &[u8]) {
     File::options().write(true).open(path).unwrap().write_all_at(bytes, at).unwrap();
 }
 
-/// Where record `i` of a segment begins.
+/// File offset of record `i` in a segment.
 const fn frame(i: u64) -> u64 {
     RECORDS_START + i * (FRAME_HEADER_BYTES + 50)
 }

@@ -91,7 +91,7 @@ fn directories_that_were_there_are_made_durable_too() {
 struct Failing {
     /// Removals that are done before the power is gone.
     removals: AtomicUsize,
-    /// What was removed and not synced since: a power loss may bring back any of it.
+    /// Files removed since the last sync: a power loss may bring any of them back.
     unsynced: Mutex<Vec<(PathBuf, Vec<u8>)>>,
 }
 

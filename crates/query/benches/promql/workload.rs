@@ -25,7 +25,7 @@ pub(crate) struct Case {
     pub(crate) name: &'static str,
     pub(crate) expr: &'static str,
     instant: bool,
-    /// What the query selects, to measure the source alone.
+    /// Selector of the query, to measure the source alone.
     selects: &'static str,
     range_ms: i64,
 }
@@ -88,7 +88,7 @@ pub(crate) struct Workload {
     source: MemorySource,
 }
 
-/// What a case took.
+/// Cost of a case.
 #[derive(Debug)]
 pub(crate) struct Measured {
     pub(crate) total: Duration,

@@ -1,8 +1,8 @@
-//! What the character classes of a pattern cost to translate, counted on its syntax tree before that is done.
+//! Cost of translating a pattern's character classes, counted on its syntax tree beforehand.
 //!
-//! Translation is linear in the pattern with two exceptions. Under `(?i)` the code points of a class are walked one by
-//! one: `[!-\u{10ffff}]` is eight bytes long and 1.1 million steps. A class within a class is merged with the ranges
-//! before it. Nothing can interrupt either, so patterns that need too many steps are refused.
+//! Translation is linear in the pattern with two exceptions. Under `(?i)` the code points of a class are visited one by one:
+//! `[!-\u{10ffff}]` has eight bytes and takes 1.1 million steps. A nested class is merged with the ranges before it. Neither
+//! can be interrupted, so patterns that need too many steps are refused.
 
 use regex_syntax::ast::{
     Ast, ClassBracketed, ClassSet, ClassSetBinaryOp, ClassSetBinaryOpKind, ClassSetItem, ClassSetRange,

@@ -1,4 +1,4 @@
-//! What a regular expression accepts, recognised without the regex engine where it is simple.
+//! Set of values accepted by a regular expression; simple ones are matched without the regex engine.
 
 use super::{MatcherError, Program, REGEX_BYTES_MAX};
 
@@ -134,7 +134,7 @@ fn unescape(pattern: &str) -> Option<String> {
     Some(out)
 }
 
-/// What all accepted values begin with: the literal characters before the first operator.
+/// Literal prefix of all accepted values: the characters before the first operator.
 fn literal_head(pattern: &str) -> String {
     if has_alternatives(pattern) {
         return String::new();

@@ -11,17 +11,16 @@ use regex_syntax::hir::translate::Translator;
 /// The states of its automaton that a pattern may keep at a time. They are made while values are matched.
 const AUTOMATON_BYTES_MAX: usize = 128 << 10;
 
-/// What the engine that finds groups may keep: a bit for each state and each byte of a short value.
+/// Limit on the visited set of the backtracking engine: one bit for each state and byte of a short value.
 const BACKTRACKING_BYTES_MAX: usize = 256 << 10;
 
-/// What syntax trees take for each byte of a pattern, at the most: `a*b*`.
+/// Upper bound on the syntax tree's memory per byte of the pattern, reached by `a*b*`.
 const SYNTAX_BYTES_PER_BYTE: usize = 256;
 
-/// What a Unicode class (`\pL`, 650 ranges) takes there.
+/// Memory of a Unicode class (`\pL`, 650 ranges) in the syntax tree.
 const CLASS_BYTES: usize = 32 << 10;
 
-/// What the engine that simulates the automaton keeps for each state beside its groups: in two sets, and on the stack of
-/// states to visit.
+/// Memory of the NFA simulation per state without its groups: in two sets and on the stack of states to visit.
 const STATE_BYTES: usize = 2 * 8 + 2 * 48;
 
 /// Steps that finding the groups of one value may take, half a second: nothing can be cancelled meanwhile. For each byte
@@ -75,14 +74,14 @@ impl Program {
         })
     }
 
-    /// What compiling a pattern takes for a moment, at the most.
+    /// Upper bound on the temporary memory of compiling a pattern.
     pub(crate) fn compilation_bytes(text: &str) -> usize {
         let classes = text.matches("\\p").count() + text.matches("\\P").count();
         let syntax_bytes = with_ascii_classes(text).len() * SYNTAX_BYTES_PER_BYTE;
         syntax_bytes + classes * CLASS_BYTES + 3 * REGEX_COMPILED_BYTES_MAX
     }
 
-    /// What it holds, and what it may come to hold while it matches.
+    /// Memory held now, plus what matching may add.
     pub(crate) const fn memory_bytes(&self) -> usize {
         self.memory_bytes
     }
@@ -111,8 +110,8 @@ impl Program {
     }
 }
 
-/// What is made when the first value comes that other engines give up on: the offsets of all groups for each state,
-/// twice, and those of the match.
+/// Memory allocated for the first value that the other engines give up on: the offsets of all groups for each state, twice,
+/// and those of the match.
 const fn simulation_bytes(states: usize, slots: usize) -> usize {
     let offsets = (states + 1) * slots * size_of::<usize>();
     2 * offsets + states * STATE_BYTES + 2 * slots * size_of::<usize>()

@@ -27,7 +27,7 @@ pub(super) struct Selector {
     pub(super) time: TimeShift,
 }
 
-/// Which time is looked at, given the time of evaluation.
+/// Modifiers `offset` and `@`: the selected time as a function of the evaluation time.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct TimeShift {
     pub(super) at: Option<At>,
@@ -104,12 +104,12 @@ pub(super) struct Matching {
     pub(super) many: Many,
     /// Labels that `group_left` and `group_right` take over from the "one" side.
     pub(super) include: Vec<String>,
-    /// What stands in for a missing left or right side.
+    /// Value substituted for a missing left or right side.
     pub(super) fill_left: Option<f64>,
     pub(super) fill_right: Option<f64>,
 }
 
-/// Which side may have several series in a match group.
+/// Side that may have several series in a match group.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(super) enum Many {
     #[default]
@@ -213,7 +213,7 @@ functions! {
 }
 
 impl Node {
-    /// What it evaluates to.
+    /// Type of the expression's value.
     pub(super) fn kind(&self) -> ValueKind {
         match self {
             Self::Number(_) => ValueKind::Scalar,

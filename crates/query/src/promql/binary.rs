@@ -11,7 +11,7 @@ use hashbrown::HashMap;
 use model::labels::METRIC_NAME;
 use model::{Labels, LabelsRef};
 
-/// What an arithmetic operator gives.
+/// Applies an arithmetic operator.
 #[inline]
 pub(super) fn arithmetic(op: BinaryOp, l: f64, r: f64) -> f64 {
     match op {
@@ -26,7 +26,7 @@ pub(super) fn arithmetic(op: BinaryOp, l: f64, r: f64) -> f64 {
     }
 }
 
-/// What a comparison says; nothing where `op` is none.
+/// Applies a comparison; `None` if `op` is not one.
 #[inline]
 pub(super) fn compare(op: BinaryOp, l: f64, r: f64) -> Option<bool> {
     Some(match op {
@@ -103,7 +103,7 @@ impl<'a> Evaluator<'a> {
     }
 }
 
-/// Which rows of two matrices belong together.
+/// Matching rows of two matrices.
 struct Join {
     count: usize,
     /// Rows of each match group.
@@ -213,13 +213,13 @@ fn active_steps(
     Ok(many.iter().zip(&one).map(|(m, o)| if fills { *m || *o } else { *m && *o }).collect())
 }
 
-/// Which row of the "one" side is there at a step.
+/// Marks a step without a row on the "one" side.
 const NOBODY: usize = usize::MAX;
 
-/// What a pair of rows takes in a map that is half full.
+/// Memory of a pair of rows in a map that is half full.
 const PAIR_BYTES: usize = 2 * (size_of::<((usize, usize), usize)>() + 1);
 
-/// What a result row takes in lists that are half full, beside its steps.
+/// Memory of a result row in lists that are half full, without its steps.
 const TAKEN_BYTES: usize = 2 * (size_of::<Taken>() + size_of::<usize>());
 
 /// The steps at which a result row got something from the current match group (also what a comparison then filtered
@@ -247,7 +247,7 @@ struct Pairing<'p, 'm> {
     taken: Vec<Taken>,
     /// Rows of `taken` that the current match group uses, each once.
     touched: Vec<usize>,
-    /// What `rows`, `taken` and `touched` hold.
+    /// Memory of `rows`, `taken` and `touched`.
     charge: Charge<'p>,
 }
 

@@ -132,7 +132,7 @@ fn sort_series(series: &mut Vec<(Labels, Samples)>, meter: &Meter<'_>) -> Result
     Ok(())
 }
 
-/// What sorting takes for a series beside its key: where that is, its place, and the series once more.
+/// Memory per series for sorting, without its key: the key's position, the index, and the series once more.
 const SORTING_BYTES: usize =
     size_of::<Range<usize>>() + size_of::<usize>() + 2 * size_of::<(Labels, Samples)>();
 
@@ -263,7 +263,7 @@ impl<'a> Evaluator<'a> {
         Ok(column)
     }
 
-    /// Where names are dropped late, this is the time.
+    /// Drops metric names, where this is deferred to the end.
     fn clean_names(&self, matrix: Matrix<'a>) -> Result<Matrix<'a>, QueryError> {
         if !matrix.names.iter().any(|name| name.drop_name) {
             return Ok(matrix);
@@ -324,7 +324,7 @@ fn annotation(kind: &str, message: impl std::fmt::Display) -> String {
     text
 }
 
-/// Which time is looked at.
+/// Time shift of a selector.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct Shift {
     fixed_ms: Option<i64>,

@@ -9,10 +9,10 @@ use hashbrown::HashMap;
 use model::{Labels, LabelsRef};
 use std::cell::Cell;
 
-/// What a held series counts beside its labels and values: its place in lists and maps, in values of 16 bytes.
+/// Fixed cost of a held series in values of 16 bytes: its entries in lists and maps, without labels and values.
 pub(super) const SERIES_VALUES: usize = 12;
 
-/// What a value may take: a time and a number.
+/// Size of a value: a timestamp and a number.
 pub(super) const VALUE_BYTES: usize = 16;
 
 /// How many values an evaluation holds, how many it may, and whether it is to go on.

@@ -64,20 +64,20 @@ const NOTHING: &str = "no expression found in input";
 /// Walks the tokens of one expression.
 struct Parser<'t, 'a> {
     text: &'t str,
-    /// What is before this byte has been taken.
+    /// End of the consumed input.
     at: usize,
     /// Open parentheses.
     parens: usize,
     /// How deep the parser itself is in an expression.
     nesting: usize,
-    /// What the request may still come to.
+    /// Remaining limits of the request.
     allowance: &'a mut Allowance,
 }
 
 /// A part of an expression.
 struct Part {
     node: Node,
-    /// Where it begins.
+    /// Byte offset of the start.
     at: usize,
     /// Levels of its tree.
     depth: usize,
@@ -155,7 +155,7 @@ impl<'t> Parser<'t, '_> {
         Ok(Part { node, at, depth: deepest + 1, bare: false })
     }
 
-    /// What is wrong with a token that nothing begins with here.
+    /// Describes the error of a token that cannot begin anything here.
     fn unexpected(&self, token: Token<'_>, context: &str, expected: &str) -> Fault {
         let message = match token.kind {
             Kind::End if self.parens > 0 => "unclosed left parenthesis".to_owned(),

@@ -33,10 +33,10 @@ impl RowLabels for BucketLabels<'_, '_> {
     }
 }
 
-/// What a bucket and its end count, in values of 16 bytes.
+/// Cost of a bucket and its end, in values of 16 bytes.
 const BUCKET_VALUES: usize = (size_of::<Bucket>() + size_of::<i64>()).div_ceil(16);
 
-/// What a key in a set counts: the set doubles when seven eighths are full, and is there twice while it does.
+/// Cost of a key in a set, which doubles when seven eighths are full and then exists twice for a while.
 const SEEN_VALUES: usize = 4;
 
 /// Removes staleness markers: ranges do not see them.
@@ -330,7 +330,7 @@ impl<'a> Evaluator<'a> {
     }
 }
 
-/// What happens to the rows of a range function: names, and checks on them.
+/// Post-processing of a range function's rows: metric names and checks.
 struct RangeRows<'m> {
     delayed: bool,
     drops_name: bool,

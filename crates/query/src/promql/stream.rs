@@ -12,7 +12,7 @@ use super::matrix::{Column, Matrix, Merged, RowName};
 use super::{QueryError, ValueKind, binary};
 use model::{Labels, LabelsRef};
 
-/// Where a row's labels come from; asked only if somebody needs them.
+/// Source of a row's labels, read only if needed.
 pub(super) trait RowLabels {
     fn get(&mut self) -> LabelsRef<'_>;
 }

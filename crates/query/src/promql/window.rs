@@ -19,7 +19,7 @@ use super::grid::Grid;
 use super::matrix::{Charge, Meter};
 use model::{Samples, TimeRange};
 
-/// Which windows.
+/// Range and alignment of windows.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Spec {
     pub(super) grid: Grid,
@@ -216,7 +216,7 @@ impl<'p> Windows<'p> {
     }
 }
 
-/// What a function keeps for each sample of a series, twice over: its lists grow by doubling.
+/// Scratch memory of a function per sample of a series, doubled because its lists grow by doubling.
 const fn scratch_bytes(function: Function) -> usize {
     use Function as F;
     2 * match function {

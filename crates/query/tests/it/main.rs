@@ -42,7 +42,7 @@ fn our_scripts_pass() {
     }
 }
 
-/// Where Prometheus' scripts are, if anywhere.
+/// Directory of Prometheus' scripts, if available.
 fn prometheus_scripts() -> Option<PathBuf> {
     if let Some(named) = std::env::var_os("FLOODMARK_PROMQL_TESTDATA") {
         return Some(named.into());

@@ -1,4 +1,4 @@
-//! What became of a script.
+//! Result of a script.
 
 use std::fmt;
 

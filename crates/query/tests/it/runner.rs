@@ -20,7 +20,7 @@ pub(crate) enum Names {
     Late,
 }
 
-/// What a script has loaded so far.
+/// State of a script: the series loaded so far.
 #[derive(Default)]
 struct State {
     source: MemorySource,

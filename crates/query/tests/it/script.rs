@@ -35,7 +35,7 @@ pub(crate) struct Eval {
     pub(crate) series: Vec<(Labels, Vec<Point>)>,
 }
 
-/// What is expected of warnings, or of infos.
+/// Expected warnings or infos.
 #[derive(Debug, Default)]
 pub(crate) struct Annotations {
     pub(crate) some: bool,

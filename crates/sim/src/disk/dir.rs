@@ -11,7 +11,7 @@ pub(super) struct Dir {
     changes: Vec<Renaming>,
 }
 
-/// What has a name.
+/// Named entry of a directory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Entry {
     /// A file, by its number.
@@ -40,7 +40,7 @@ impl Dir {
         }
     }
 
-    /// Whether there is a directory of this name.
+    /// True if a directory of this name exists.
     pub(super) fn has_dir(&self, name: &str) -> bool {
         self.names.get(name) == Some(&Entry::Dir)
     }

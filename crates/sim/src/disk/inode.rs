@@ -1,12 +1,12 @@
-//! What is in a file: its bytes as written, as durable, and where the two differ.
+//! Contents of a file: bytes as written, as durable, and the ranges in which they differ.
 
 use std::collections::BTreeSet;
 use stdx::rng::Rng;
 
-/// What a disk writes at once, in bytes.
+/// Unit in which a disk writes, in bytes.
 const SECTOR: usize = 512;
 
-/// What is in a file.
+/// Contents of a file.
 #[derive(Debug, Default)]
 pub(super) struct Inode {
     bytes: Vec<u8>,

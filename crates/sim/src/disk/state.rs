@@ -1,4 +1,4 @@
-//! What is behind the lock of a disk.
+//! State of a disk, behind its lock.
 
 use super::DiskFaults;
 use super::dir::{Dir, Entry, Renaming};
@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use stdx::rng::Rng;
 
-/// What is behind the lock of a disk.
+/// State of a disk, behind its lock.
 #[derive(Debug)]
 pub(super) struct State {
     pub(super) power: Arc<Power>,
@@ -18,7 +18,7 @@ pub(super) struct State {
     pub(super) faults: DiskFaults,
     /// Counts crashes: who held a file open before one holds nothing.
     pub(super) boots: u64,
-    /// What a sync lied about was lost.
+    /// A sync claimed durability, and the bytes were lost.
     pub(super) lied: bool,
     /// Files by number.
     pub(super) files: BTreeMap<u64, Inode>,
@@ -161,7 +161,7 @@ impl State {
     }
 }
 
-/// What every call says when there is no power.
+/// Error of every call while the power is off.
 pub(super) fn off() -> io::Error {
     io::Error::other("there is no power")
 }

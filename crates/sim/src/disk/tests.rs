@@ -1,4 +1,4 @@
-//! What survives what.
+//! Survival of writes and names across a power loss.
 
 use super::*;
 use std::collections::BTreeSet;

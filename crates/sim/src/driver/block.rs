@@ -10,10 +10,10 @@ const ROUNDS: usize = 14;
 /// Requests of other tenants between two of them. The tenant itself writes only while the sealer waits for owners.
 const REQUESTS: usize = 12;
 
-/// What the journal may hold beside what is live: two segments, a dictionary, and the requests of some rounds.
+/// Size a journal may have beyond its live part: two segments, a dictionary, and the requests of some rounds.
 const FREE_BYTES: u64 = 16 << 10;
 
-/// What is live may be there so often, at so many bytes for a sample with its share of a definition.
+/// Number of copies of live samples that a journal may hold, each with its share of a definition.
 const LIVE_FACTOR: u64 = 4;
 const SAMPLE_BYTES: u64 = 64;
 
@@ -63,7 +63,7 @@ impl Driver {
         if has_died { Ok(()) } else { self.check_journal(blocked) }
     }
 
-    /// Where nothing but the store fails, the journal has little more than what is in no table.
+    /// Checks that the journal has little more than what is in no table, if nothing but the store fails.
     fn check_journal(&self, blocked: usize) -> Result<(), String> {
         if self.disk.faults() != DiskFaults::default() {
             return Ok(());

@@ -1,4 +1,4 @@
-//! What the node's clock shows, what senders' clocks show, and what may expire by it.
+//! Clocks of the node and of senders, and expiry by the node's clock.
 
 use super::Driver;
 use crate::clock::SimClock;
@@ -23,7 +23,7 @@ const NOTICED_MS: i64 = 20 * HOUR_MS;
 /// After so long any clock is believed, whatever senders say.
 const BELIEVED_MS: u64 = 8 * DAY_MS as u64;
 
-/// What clocks show. Where the node's is wrong, those of senders are right.
+/// Times shown by the clocks. Senders' clocks are right even if the node's is wrong.
 pub(super) fn times(plan: &Plan, clock: &SimClock) -> Times {
     let node_ms = clock.now_ms();
     Times { senders_ms: if plan.wrong_clocks { clock.true_ms() } else { node_ms }, node_ms }
@@ -70,7 +70,7 @@ impl Driver {
         self.wrong_since_ms = None;
     }
 
-    /// What is too old now, may go.
+    /// Lets the model forget samples that may have expired by now.
     pub(super) fn expire(&self) {
         let Some(retention_ms) = self.plan.retention_ms else { return };
         let now_ms =

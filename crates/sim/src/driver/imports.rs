@@ -9,7 +9,7 @@ use tables::DAY_MS;
 /// Longer than a node believes that a tenant has no table (`server::seal::tenants`).
 const ABSENT_MS: u64 = 2_001;
 
-/// What a patient importer waits at a time, and how often the node looks for dead files meanwhile.
+/// Pause of a waiting importer, and interval at which the node sweeps dead files meanwhile.
 const PAUSE_MS: u64 = 50_000;
 const PAUSES_PER_KEEP: u64 = 25;
 const PAUSES_MAX: u64 = 120;

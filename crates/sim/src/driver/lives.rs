@@ -14,7 +14,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 use tables::rollup::Resolution;
 
-/// Where the data directory lies on the simulated disk.
+/// Data directory on the simulated disk.
 const DATA_DIR: &str = "/data";
 
 /// Starts that may fail before the faults are taken away.
@@ -23,10 +23,10 @@ const STARTS_MAX: usize = 4;
 /// Turns of the sealer for which a replay may wait. Half of them may fail.
 const WAITS_MAX: usize = 400;
 
-/// What passes before each: more than the sealer waits before it tries to relieve full heads again.
+/// Time that passes before each attempt: longer than the sealer's pause between attempts to relieve full heads.
 const PRESSURE_MS: u64 = 31_000;
 
-/// What a start with less memory has of what the heads held before, in percent.
+/// Head limit of a start with less memory, in percent of the heads' former size.
 const SHRUNK_PERCENT: (u64, u64) = (30, 90);
 
 /// Turns of the sealer after which tenants whose tables can be read are open.
@@ -90,7 +90,7 @@ impl Driver {
         self.start(power)
     }
 
-    /// What the heads may hold in the next life: in every other one, a fraction of what they hold now.
+    /// Head limit in the next life: in every other one, a fraction of the heads' current size.
     fn shrunk_head(&self) -> Option<u64> {
         if self.lives.is_multiple_of(2) {
             return None;

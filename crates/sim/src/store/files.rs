@@ -19,7 +19,7 @@ use stdx::rng::{Rng, mix};
 use tables::store::DynObjectStore;
 use tempfile::TempDir;
 
-/// Where files are kept in memory, on most machines.
+/// Memory-backed directory on most machines.
 const MEMORY: &str = "/dev/shm";
 
 /// How the names of files begin that are being written (`tables::store`): they have the number of the process in them, which
@@ -47,11 +47,11 @@ struct State {
     /// Links so far.
     links: u64,
     links_dir: PathBuf,
-    /// Where the tables' files are.
+    /// Directory of the tables' files.
     root: PathBuf,
 }
 
-/// What has a durable name.
+/// Entry with a durable name.
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum Kept {
     Folder,

@@ -15,7 +15,7 @@ use tables::METRICS;
 use tables::delta::LiveFile;
 use tables::read::Footer;
 
-/// What a request to the store takes.
+/// Duration of a request to the store.
 const SLOW_MS: u64 = 4000;
 
 /// A request comes each second.

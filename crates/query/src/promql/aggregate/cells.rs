@@ -1,4 +1,4 @@
-//! What an aggregation remembers of one group at one step.
+//! State of an aggregation for one group at one step.
 
 use crate::promql::float::{ABSENT, Kahan, Mean, is_absent};
 

@@ -80,7 +80,7 @@ fn names_in<'m>(matrix: &'m Matrix<'_>, meter: &Meter<'_>) -> Result<HashSet<&'m
     Ok(names)
 }
 
-/// What a name takes in a set that doubles when it is full.
+/// Memory of a name in a set that doubles when full.
 const NAME_BYTES: usize = 64;
 
 /// A stable sort by a comparison that can fail. The standard library's sorts cannot be aborted.

@@ -3,7 +3,7 @@
 use super::{number, quoted};
 use stdx::units;
 
-/// What kind of token.
+/// Kind of token.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Kind {
     /// The end of the text.
@@ -25,11 +25,11 @@ pub(super) enum Kind {
 pub(super) struct Token<'t> {
     pub(super) kind: Kind,
     pub(super) text: &'t str,
-    /// Where it begins, in bytes.
+    /// Byte offset of the start.
     pub(super) at: usize,
 }
 
-/// Where in an expression a token stands.
+/// Context of a token within an expression.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Place {
     /// Anywhere else.
@@ -40,11 +40,11 @@ pub(super) enum Place {
     Brackets,
 }
 
-/// What is wrong, and where.
+/// Byte offset and description of an error.
 pub(super) type Fault = (usize, String);
 
 impl Token<'_> {
-    /// Where it ends.
+    /// Byte offset of the end.
     pub(super) const fn end(&self) -> usize {
         self.at + self.text.len()
     }
@@ -118,7 +118,7 @@ fn symbol(text: &str, place: Place) -> Option<usize> {
     }
 }
 
-/// What to say of a character that begins no token.
+/// Describes the error of a character that begins no token.
 fn strange(text: &str, place: Place) -> String {
     let mut chars = text.chars();
     let (first, second) = (chars.next().unwrap_or_default(), chars.next());

@@ -1,4 +1,4 @@
-//! What operators join: numbers, strings, selectors, calls, aggregations, and what follows them in brackets.
+//! Operands: numbers, strings, selectors, calls, aggregations, and the brackets after them.
 
 use super::lexer::{self, Fault, Kind, Place, Token};
 use super::{DURATION_MS_MAX, Parser, Part, number, quoted, types};
@@ -345,7 +345,7 @@ fn range_of(part: Part, range_ms: i64) -> Result<Part, String> {
     }
 }
 
-/// Which time a selector or a subquery looks at; none of anything else.
+/// Time modifiers of a selector or subquery; `None` for anything else.
 fn time_of(part: &mut Part) -> Option<&mut TimeShift> {
     match &mut part.node {
         _ if !part.bare => None,

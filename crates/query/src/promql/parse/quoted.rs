@@ -22,7 +22,7 @@ pub(super) fn read(text: &str) -> Result<(String, usize), &'static str> {
     Ok((value, at + 1))
 }
 
-/// What follows a backslash: how many bytes it takes.
+/// Decodes the escape sequence after a backslash and returns its length in bytes.
 fn escape(rest: &[u8], quote: u8, out: &mut Vec<u8>) -> Result<usize, &'static str> {
     const UNKNOWN: &str = "unknown escape sequence in a quoted string";
     let first = *rest.first().ok_or("unterminated quoted string")?;

@@ -80,7 +80,7 @@ impl<'t> Parser<'t, '_> {
         Ok(())
     }
 
-    /// What a label is compared with, after the operator.
+    /// Parses the value that a label is compared with, after the operator.
     fn matcher(&mut self, label: &str, op: MatchOp) -> Result<Matcher, Fault> {
         let value = self.brace_token()?;
         if value.kind != Kind::Text {

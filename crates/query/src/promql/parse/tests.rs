@@ -189,7 +189,7 @@ fn nesting_is_bounded() {
     assert!(message(&long).contains("the limit is"));
 }
 
-/// What is allowed to nest must also be evaluated within the smallest stack a thread gets.
+/// Expressions at the nesting limit can also be evaluated within the smallest stack of any thread.
 #[test]
 fn the_deepest_expressions_can_be_evaluated() {
     let cancelled = AtomicBool::new(false);

@@ -1,10 +1,9 @@
-//! Which operands go with which operation. Errors are messages: the caller knows the place.
+//! Type checks of operands. Errors are messages; the caller adds the position.
 
 use crate::promql::ValueKind;
 use crate::promql::ast::{Aggregate, AggregateOp, Binary, Call, Function, Many, Node};
 
-/// Whether an operator takes what stands after it and, if nothing is said of labels, what it joins. Errors are of the
-/// operator itself.
+/// Checks an operator against its modifiers and, without label matching, its operand types.
 pub(super) fn check_operator(binary: &Binary) -> Result<(), String> {
     let scalars = [&binary.lhs, &binary.rhs].iter().all(|side| side.kind() == ValueKind::Scalar);
     let matching = &binary.matching;
@@ -47,7 +46,7 @@ pub(super) fn check_binary(binary: &Binary) -> Result<(), String> {
     Ok(())
 }
 
-/// What kind of parameter an aggregation takes, if any.
+/// Type of an aggregation's parameter, if it has one.
 pub(super) const fn parameter_of(op: AggregateOp) -> Option<ValueKind> {
     match op {
         AggregateOp::Topk

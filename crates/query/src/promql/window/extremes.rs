@@ -5,7 +5,7 @@ use crate::promql::QueryError;
 use crate::promql::matrix::Meter;
 use model::Samples;
 
-/// What wins: `(newer, older)`, true where the newer value makes the older one useless.
+/// Comparison `(newer, older)`: true if the newer value makes the older one irrelevant.
 pub(super) type Beats = fn(f64, f64) -> bool;
 
 /// The first of the largest.

@@ -9,7 +9,7 @@ use model::Samples;
 /// with its very result. Beyond, the difference of two running totals is taken.
 const RESETS_ADDED_MAX: usize = 16;
 
-/// Where a counter fell, and what must be added for it.
+/// Counter resets in a window and the corrections to add.
 #[derive(Debug, Default)]
 pub(super) struct Scratch {
     /// Positions of samples that are smaller than the one before.
@@ -77,7 +77,7 @@ pub(super) fn extrapolated<const COUNTER: bool>(
     })
 }
 
-/// What is known of a window's samples.
+/// State of a window's samples.
 pub(super) struct Known {
     pub(super) first_ms: i64,
     pub(super) last_ms: i64,

@@ -13,7 +13,7 @@ use crate::promql::matrix::Meter;
 use crate::source::Bucket;
 use model::Statistic;
 
-/// What a function needs of each bucket; `None` where buckets cannot answer it.
+/// Statistics that a function needs of each bucket; `None` if it cannot be computed from buckets.
 pub(in crate::promql) const fn needs(function: Function) -> Option<&'static [Statistic]> {
     use Statistic as S;
     Some(match function {

@@ -1,15 +1,14 @@
-//! What is known of a sliding window, where parts can be put together but not taken away.
+//! Aggregation over sliding windows for aggregates that can be merged but not subtracted.
 //!
-//! Taking the oldest sample out of a running sum loses precision, and an infinity never comes out again.
-//! So the window is kept as two parts: for each sample of the older part, the aggregate from it to the
-//! part's end; and one running aggregate of the newer part. When the older part is used up, the newer
-//! becomes the older. Each sample is put together at most twice, however many windows it lies in. (The
-//! two-stack queue, as in Tangwongsan, Hirzel, Schneider, Wu: General Incremental Sliding-Window
-//! Aggregation, VLDB 2015.)
+//! Subtracting the oldest sample from a running sum loses precision, and an infinity can never be removed. So the window is
+//! kept in two parts: for each sample of the older part, the aggregate from it to the part's end; and one running aggregate
+//! of the newer part. When the older part is used up, the newer becomes the older. Each sample is merged at most twice,
+//! however many windows it lies in. (The two-stack queue, as in Tangwongsan, Hirzel, Schneider, Wu: General Incremental
+//! Sliding-Window Aggregation, VLDB 2015.)
 
 use super::Window;
 
-/// What can be aggregated.
+/// Mergeable aggregate.
 pub(super) trait Part: Copy {
     /// Of no samples.
     const EMPTY: Self;

@@ -12,7 +12,7 @@ fn meter() -> Meter<'static> {
     Meter::new(u64::MAX, &FOR_EVER)
 }
 
-/// What the function gives for one window.
+/// Reference implementation of the function for one window.
 fn plainly(function: Function, times: &[i64], values: &[f64], end_ms: i64, param: f64) -> f64 {
     use Function as F;
     let n = values.len();

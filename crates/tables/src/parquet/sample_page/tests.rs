@@ -1,7 +1,7 @@
 use super::*;
 use stdx::rng::Rng;
 
-/// Whether rows with the given times are found in order, given the `spans` stored in the page.
+/// True if rows with the given times are found in order, given the `spans` stored in the page.
 fn in_order(times: &[i64], spans: &[(usize, i64, i64)], rng: &mut Rng) -> bool {
     let mut rows = Ascending { rows: spans, at: 0, last: 0, begins: true, broken: false };
     rows.see(Steps::First(times[0]));

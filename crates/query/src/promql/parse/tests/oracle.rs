@@ -34,7 +34,7 @@ const PATTERNS_MAX: usize = 64;
 
 /// Turns the crate's tree into ours.
 struct Converter {
-    /// What the numbers stand for that are in the tree in place of strings.
+    /// Strings that numbers in the tree stand for.
     strings: Vec<(MatchOp, String)>,
     /// Matchers so far that need the regex engine.
     patterns: usize,

@@ -1,12 +1,11 @@
-//! What is refused before the grammar sees it.
+//! Checks and rewrites input before it reaches the parser crate.
 //!
-//! The parser crate builds, clones and drops its tree recursively, and turns some numbers into durations
-//! without looking. So nesting is bounded here by counting tokens, and numbers in brackets and after
-//! `offset` are checked. It also compiles every regular expression, however many and large they are, and
-//! reads some escapes otherwise than Go, and it looks whether a matcher accepts the empty string. So strings are
-//! taken out here together with the operator before them, and their numbers put in instead.
-//! Numbers are read here as Go reads them (`1_000`, `0755`), which the parser crate does not.
-//! Unbalanced brackets and strings are found on the way, with their position.
+//! The crate builds, clones and drops its tree recursively, and converts some numbers to durations unchecked. So nesting is
+//! limited here by counting tokens, and numbers in brackets and after `offset` are checked. It also compiles every regular
+//! expression, however many and large they are, decodes some escapes differently from Go, and checks whether a matcher
+//! accepts the empty string. So strings are replaced here, together with the operator before them, by numbers. Numbers are
+//! read as Go reads them (`1_000`, `0755`), which the crate does not. Unbalanced brackets and strings are found on the way,
+//! with their position.
 
 use crate::matcher::MatchOp;
 use crate::promql::parse::{DURATION_MS_MAX, number, quoted};
