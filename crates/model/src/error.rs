@@ -14,7 +14,9 @@ pub enum ErrorKind {
     Forbidden,
     /// The encoding or type of the request is not supported here.
     Unsupported,
-    /// Over a limit or out of a resource now: retry later.
+    /// Over a limit that is a policy for the caller, whatever the node could do: retry later, and less.
+    Limited,
+    /// The node cannot do it now: retry later.
     Unavailable,
     /// Stored data is damaged.
     Data,
@@ -75,7 +77,7 @@ pub enum SeriesError {
     /// The head has no room for more series.
     #[error(
         "no memory for new series: the head holds {used_mib} MiB and takes new series up to {limit_mib} MiB; \
-             it grows with --memory"
+             raise the limit with --memory"
     )]
     NoRoom {
         /// Memory held by the head.
@@ -86,7 +88,7 @@ pub enum SeriesError {
     /// The process has no memory for more series, whatever the head holds.
     #[error(
         "no memory for new work: the process holds {used_mib} MiB and takes new series, exports and long queries up to \
-             {limit_mib} MiB; it grows with --memory"
+             {limit_mib} MiB; raise the limit with --memory"
     )]
     NoMemory {
         /// Memory held by the process.
@@ -97,7 +99,7 @@ pub enum SeriesError {
     /// Late samples hold their share of the head.
     #[error(
         "no memory for samples that are older than the newest of their series: until they are sealed, such samples may hold \
-             {limit_mib} MiB; it grows with --memory"
+             {limit_mib} MiB; raise the limit with --memory"
     )]
     NoRoomForLate {
         /// Limit on late samples.

@@ -30,7 +30,7 @@ use crate::refusal::{OTHER, REASONS};
 use axum::Router;
 use axum::middleware::{from_fn_with_state, map_response_with_state};
 use axum::routing::{get, post};
-use error::ApiError;
+use error::{ApiError, Jitter};
 use guard::Guard;
 use ingest::WarmDecoders;
 use prometheus::query_threads::Queries;
@@ -38,7 +38,6 @@ use prometheus::{export, metadata, query};
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 use stdx::telemetry::{Counter, Histogram, LATENCY_BUCKETS_S, Registry};
 use tokio::net::TcpListener;
 
@@ -68,14 +67,12 @@ pub(crate) struct HttpMetrics {
     pub(crate) query_seconds: Histogram,
     pub(crate) queries_failed: Counter,
     pub(crate) refusals: Refusals,
+    pub(crate) jitter: Jitter,
 }
 
 /// Requests that were refused, by reason.
 #[derive(Debug)]
-pub(crate) struct Refusals {
-    all: AtomicU64,
-    by_reason: BTreeMap<&'static str, Counter>,
-}
+pub(crate) struct Refusals(BTreeMap<&'static str, Counter>);
 
 impl Refusals {
     fn new(r: &Registry) -> Self {
@@ -83,15 +80,13 @@ impl Refusals {
             let help = "Requests that were refused, by reason; a partial write counts as one.";
             (reason, r.counter_with("floodmark_refusals_total", help, &[("reason", reason)]))
         };
-        Self { all: AtomicU64::new(0), by_reason: REASONS.iter().copied().map(counter).collect() }
+        Self(REASONS.iter().copied().map(counter).collect())
     }
 
-    /// Counts one; says how many there were before.
-    pub(crate) fn count(&self, reason: &'static str) -> u64 {
-        let counter = self.by_reason.get(reason);
+    pub(crate) fn count(&self, reason: &'static str) {
+        let counter = self.0.get(reason);
         debug_assert!(counter.is_some(), "BUG: {reason:?} is not in REASONS");
-        counter.unwrap_or(&self.by_reason[OTHER]).inc();
-        self.all.fetch_add(1, Ordering::Relaxed)
+        counter.unwrap_or(&self.0[OTHER]).inc();
     }
 }
 
@@ -121,6 +116,7 @@ impl App {
             ),
             queries_failed: r.counter("floodmark_query_failures_total", "Queries that ended in an error."),
             refusals: Refusals::new(r),
+            jitter: Jitter::default(),
         };
         let concurrency = node.settings().query_concurrency;
         let settings = node.settings();

@@ -10,6 +10,7 @@
 //! [`write`] and words the answer.
 
 mod decoder_pool;
+mod facts;
 pub(crate) mod gates;
 mod route;
 #[cfg(test)]
@@ -17,12 +18,13 @@ pub(crate) mod tests;
 
 pub(crate) use decoder_pool::{Decoders, Encoded};
 
-use crate::limits::shortage::Advice;
 use crate::node::Node;
-use crate::partition::Command;
 use crate::partition::submission::{Answer, Outcome, Submission};
-use crate::refusal::{LATE_REASON, Refusal};
-use model::{Principal, TenantId};
+use crate::partition::{Command, QUEUE_MAX};
+use crate::refusal::Refusal;
+use admission::Refused;
+use facts::Facts;
+use model::Principal;
 use protocol::Decoder;
 use route::Prepared;
 use std::sync::Arc;
@@ -76,11 +78,14 @@ pub(crate) async fn write<D: Decoder>(
 
 /// Checks whether a principal may write now, before anything of its request is decoded.
 async fn admit(node: &Node, principal: &Principal) -> Result<(), Refusal> {
-    if !principal.rights.write {
-        return Err(Refusal::forbidden(format!("no right to write to tenant {}", principal.tenant)));
-    }
+    admission::write::rights(principal)?;
     node.wait_for_replay().await;
-    check_state(node, &principal.tenant)
+    check(node, principal)
+}
+
+/// As [`admit`], without waiting for replay.
+pub(crate) fn check(node: &Node, principal: &Principal) -> Result<(), Refusal> {
+    Ok(admission::write::check(principal, &Facts(node))?)
 }
 
 /// Decodes a request and looks its series up: in place, or on a thread for which `thread` is the permission.
@@ -125,94 +130,22 @@ async fn store(node: &Node, resolved: Resolved) -> Result<Outcome, Unwritten> {
             Err(_) => _ = refused.get_or_insert_with(|| internal("a partition's owner is gone".into())),
         }
     }
-    if refused.is_none() && outcome.clock_in_doubt {
-        refused = Some(Refusal::busy("clock", repeat(&outcome)));
-    }
-    if refused.is_none() && outcome.no_room_for_late {
-        refused = Some(Refusal::busy(LATE_REASON, repeat(&outcome)));
-    }
-    if refused.is_none()
-        && let Some(reason) = outcome.no_room
+    let shared = node.shared();
+    if !outcome.postponed.is_empty()
+        && let Some(what) =
+            shared.head_shortage.lock().worth_a_retry(&outcome.postponed, shared.clock.instant())
     {
-        let advice = node.shared().head_shortage.lock().met(node.shared().clock.instant());
-        let busy = || Refusal::busy(reason, repeat(&outcome));
-        refused = (advice == Advice::Repeat).then(busy);
+        refused.get_or_insert_with(|| Refused::Postponed { what, report: outcome.report() }.into());
     }
     if let Some(refusal) = refused {
         return Err(Unwritten { refusal, samples: outcome.samples, exemplars: outcome.exemplars });
     }
-    let metrics = &node.shared().metrics;
+    let metrics = &shared.metrics;
     let seconds = if creates { &metrics.seconds_new } else { &metrics.seconds_known };
     seconds.observe(began.elapsed().as_secs_f64());
     metrics.refused_samples.add(outcome.refused_samples);
     metrics.refused_exemplars.add(outcome.refused_exemplars);
     Ok(outcome)
-}
-
-fn repeat(outcome: &Outcome) -> String {
-    format!("{}retry the request: samples that are stored already are not duplicated", outcome.report())
-}
-
-pub(crate) fn check_state(node: &Node, tenant: &TenantId) -> Result<(), Refusal> {
-    if node.is_stopping() {
-        return Err(Refusal::stopping());
-    }
-    if !node.is_ready() {
-        return Err(node.shared().partitions.replaying());
-    }
-    node.shared().lake.closed.check(tenant)?;
-    let (used, limit) = (node.shared().heads.noted_bytes(), node.budget().head_bytes);
-    if used >= limit {
-        let message = format!(
-            "the head is full: it holds {} MiB of {} MiB; it grows with --memory",
-            used >> 20,
-            limit >> 20
-        );
-        return Err(Refusal::busy("head_full", message));
-    }
-    if let Some(percent) = node.shared().lake.blocked.head_percent(tenant)
-        && node.shared().heads.is_filled_to(percent)
-    {
-        let message = format!(
-            "samples of tenant {tenant} cannot leave memory, which is {percent} % full, since its table cannot be written; \
-             the server's log says why"
-        );
-        return Err(Refusal::busy("table_unwritable", message));
-    }
-    check_tenant(node, tenant)
-}
-
-/// Refuses a new tenant over the limits (even metadata takes a slot). A tenant that already has tables is checked only for
-/// room for series.
-fn check_tenant(node: &Node, tenant: &TenantId) -> Result<(), Refusal> {
-    let shared = node.shared();
-    let most = node.settings().tenants_max;
-    let (mut is_new, mut is_full) = (true, false);
-    for partition in node.partitions() {
-        let head = partition.head.read();
-        let is_known = head.tenant(tenant).is_some();
-        is_full |= !is_known && head.tenant_count() >= most;
-        is_new &= !is_known;
-    }
-    let is_known = |tenant| shared.lake.tables.is_known(tenant);
-    if is_full && !is_known(tenant) {
-        let message = format!("no room for a new tenant: there are {most} (setting tenants)");
-        return Err(Refusal::busy("tenants", message));
-    }
-    if !is_new {
-        return Ok(());
-    }
-    shared.headroom.check()?;
-    shared.heads.room_for_series().map_err(|error| Refusal::busy("head_full", error.to_string()))?;
-    if is_known(tenant) || shared.new_tenants.lock().admit(tenant, shared.clock.instant()) {
-        return Ok(());
-    }
-    let message = format!(
-        "too many new tenants: the limit is {} at once, then {} a minute (settings tenant_burst, tenants_per_minute)",
-        node.settings().tenant_burst,
-        node.settings().tenants_per_minute
-    );
-    Err(Refusal::busy("tenant_rate", message))
 }
 
 /// Result of submitting to the partitions.
@@ -231,10 +164,7 @@ pub(crate) fn submit(node: &Node, submissions: Vec<(usize, Submission, Answer)>)
                 answers.push(answer);
                 continue;
             }
-            Err(TrySendError::Full(_)) => Refusal::busy(
-                "queue_full",
-                "a partition's queue is full: the disk or the processor is behind",
-            ),
+            Err(TrySendError::Full(_)) => Refused::QueueFull { limit: QUEUE_MAX }.into(),
             Err(TrySendError::Disconnected(_)) => Refusal::stopping(),
         };
         return Submitted { answers, refused: Some(refusal) };
@@ -242,6 +172,6 @@ pub(crate) fn submit(node: &Node, submissions: Vec<(usize, Submission, Answer)>)
     Submitted { answers, refused: None }
 }
 
-const fn internal(message: String) -> Refusal {
-    Refusal { kind: model::ErrorKind::Internal, reason: "bug", message }
+fn internal(message: String) -> Refusal {
+    Refusal::new(model::ErrorKind::Internal, "bug", message)
 }

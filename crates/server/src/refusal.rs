@@ -1,14 +1,13 @@
 //! Why a request was not served, before any protocol's words for it.
 
+use admission::{RETRY_AFTER, Refused};
 use model::ErrorKind;
 use protocol::DecodeError;
+use std::time::Duration;
 use stdx::budget::{Exhausted, Reservation};
 
 /// What is counted under none of [`REASONS`].
 pub(crate) const OTHER: &str = "other";
-
-/// Late samples hold their share of the head.
-pub(crate) const LATE_REASON: &str = "late_samples";
 
 /// Every [`Refusal::reason`], and every reason of an answer that begins in [`crate::http`]: the values of a label.
 pub(crate) const REASONS: &[&str] = &[
@@ -31,15 +30,16 @@ pub(crate) const REASONS: &[&str] = &[
     "inflight_requests",
     "internal",
     "journal",
-    LATE_REASON,
+    "late_samples",
     "memory",
     "method",
+    "new_tenants",
     "no_room_for_series",
     "not_found",
     "origin",
     OTHER,
     "partial_write",
-    crate::limits::headroom::REASON,
+    admission::process::REASON,
     "queue_full",
     "replaying",
     "rights",
@@ -48,7 +48,6 @@ pub(crate) const REASONS: &[&str] = &[
     "table_unwritable",
     "tables",
     "tenant",
-    "tenant_rate",
     "tenants",
     "timeout",
     "unavailable",
@@ -64,31 +63,46 @@ pub struct Refusal {
     pub reason: &'static str,
     /// What, how much, which setting.
     pub message: String,
+    /// When to come back, where that can help. [`crate::http`] spreads it.
+    pub retry_after: Option<Duration>,
 }
 
 impl Refusal {
+    /// With the usual time to come back, where the kind says that it can help.
+    pub fn new(kind: ErrorKind, reason: &'static str, message: impl Into<String>) -> Self {
+        let is_temporary = matches!(kind, ErrorKind::Unavailable | ErrorKind::Limited);
+        Self { kind, reason, message: message.into(), retry_after: is_temporary.then_some(RETRY_AFTER) }
+    }
+
     /// The request is wrong.
     pub fn invalid(reason: &'static str, message: impl Into<String>) -> Self {
-        Self { kind: ErrorKind::Invalid, reason, message: message.into() }
+        Self::new(ErrorKind::Invalid, reason, message)
     }
 
     /// Not now: the sender should come back.
     pub fn busy(reason: &'static str, message: impl Into<String>) -> Self {
-        Self { kind: ErrorKind::Unavailable, reason, message: message.into() }
+        Self::new(ErrorKind::Unavailable, reason, message)
     }
 
     /// More than is ever allowed at once.
     pub fn too_large(reason: &'static str, message: impl Into<String>) -> Self {
-        Self { kind: ErrorKind::TooLarge, reason, message: message.into() }
+        Self::new(ErrorKind::TooLarge, reason, message)
     }
 
     /// The principal has no right to it.
     pub(crate) fn forbidden(message: impl Into<String>) -> Self {
-        Self { kind: ErrorKind::Forbidden, reason: "rights", message: message.into() }
+        Self::new(ErrorKind::Forbidden, "rights", message)
     }
 
     pub(crate) fn stopping() -> Self {
-        Self::busy("stopping", "the server is shutting down")
+        Refused::Stopping.into()
+    }
+}
+
+impl From<Refused> for Refusal {
+    fn from(refused: Refused) -> Self {
+        let (kind, reason, retry_after) = (refused.kind(), refused.reason(), refused.retry_after());
+        Self { kind, reason, message: refused.to_string(), retry_after }
     }
 }
 
@@ -96,14 +110,14 @@ impl From<DecodeError> for Refusal {
     fn from(error: DecodeError) -> Self {
         match error {
             DecodeError::Memory(full) => full.into(),
-            _ => Self { kind: error.kind(), reason: "decode", message: error.to_string() },
+            _ => Self::new(error.kind(), "decode", error.to_string()),
         }
     }
 }
 
 impl From<Exhausted> for Refusal {
     fn from(full: Exhausted) -> Self {
-        let message = format!("{full}; it grows with --memory");
+        let message = format!("{full}; raise the limit with --memory");
         // what could never fit is not worth a retry: a sender that repeats in order would never get past it
         match full.is_for_good() {
             true => Self::too_large("memory", message),
@@ -123,7 +137,7 @@ impl From<&journal::JournalError> for Refusal {
             journal::JournalError::Full { .. } => "disk_full",
             _ => "journal",
         };
-        Self { kind: error.kind(), reason, message: format!("not durable, so not accepted: {error}") }
+        Self::new(error.kind(), reason, format!("not durable, so not accepted: {error}"))
     }
 }
 

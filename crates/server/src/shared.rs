@@ -3,15 +3,14 @@
 use crate::ingest::gates::Gates;
 use crate::limits::head_memory::HeadMemory;
 use crate::limits::headroom::Headroom;
-use crate::limits::new_tenants::NewTenants;
 use crate::limits::pacer::{Pacer, Traffic};
-use crate::limits::shortage::Shortage;
 use crate::partition::shared::{PartitionShared, Partitions};
 use crate::seal::Lake;
 use crate::settings::Settings;
 use crate::telemetry::WriteMetrics;
 use crate::wallclock::WallClock;
 use crate::world::Pause;
+use admission::{NewTenants, Shortage};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Instant;

@@ -276,15 +276,11 @@ impl Stepped {
 
     /// Takes in a request of the protocol remote write 1.0, up to the owners.
     pub fn write(&self, tenant: &TenantId, body: Vec<u8>) -> Result<Written, Refusal> {
-        ingest::check_state(&self.node, tenant)?;
+        let principal = Principal::of(tenant.clone());
+        ingest::check(&self.node, &principal)?;
         let memory = self.node.shared().inflight.reserve(body.len() as u64)?;
-        let request = Encoded {
-            principal: Principal::of(tenant.clone()),
-            format: Version::V1,
-            encoding: Encoding::Snappy,
-            bytes: body,
-            memory,
-        };
+        let request =
+            Encoded { principal, format: Version::V1, encoding: Encoding::Snappy, bytes: body, memory };
         let shared = self.node.shared();
         let decoders = Decoders::<Decoder>::new(shared.seed, shared.decoders.clone());
         let prepared = decoders.prepare(&self.node, request)?;

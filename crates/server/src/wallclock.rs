@@ -16,8 +16,8 @@
 mod judge;
 mod memory;
 
+use admission::age::Doubt;
 use journal::Disk;
-pub(crate) use judge::{Doubt, EARLIEST_MS};
 use judge::{Judge, Word};
 use memory::Memory;
 use parking_lot::Mutex;

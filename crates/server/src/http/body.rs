@@ -101,8 +101,8 @@ impl BodyError {
             Self::TooSlow => Refusal::busy(
                 "body_timeout",
                 format!(
-                    "the body did not arrive within {body_timeout_s} s (setting body_timeout) plus the time that its size \
-                     takes at {} KiB/s (setting transfer_rate)",
+                    "the body did not arrive within {body_timeout_s} s (setting body_timeout), plus 1 s for each {} KiB of it \
+                     (setting transfer_rate)",
                     transfer_rate >> 10
                 ),
             ),

@@ -5,6 +5,7 @@
 use super::HttpMetrics;
 use super::json::{AnswerSize, Json};
 use crate::refusal::Refusal;
+use admission::RETRY_AFTER;
 use axum::body::Body;
 use axum::extract::State;
 use axum::http::{HeaderValue, StatusCode, header};
@@ -12,6 +13,8 @@ use axum::response::{IntoResponse, Response};
 use model::ErrorKind;
 use query::{QueryError, QueryErrorKind};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
 use stdx::rng::mix;
 
 /// An error of a reading path: `{"status":"error","errorType":…,"error":…}`.
@@ -22,11 +25,13 @@ pub(crate) struct ApiError {
     /// As [`Refusal::reason`].
     reason: &'static str,
     message: String,
+    retry_after: Option<Duration>,
 }
 
 impl ApiError {
     pub(crate) fn new(status: StatusCode, kind: &'static str, message: impl Into<String>) -> Self {
-        Self { status, kind, reason: kind, message: message.into() }
+        let retry_after = (status == StatusCode::SERVICE_UNAVAILABLE).then_some(RETRY_AFTER);
+        Self { status, kind, reason: kind, message: message.into(), retry_after }
     }
 
     /// 400 `bad_data`.
@@ -41,7 +46,7 @@ impl ApiError {
 
     /// A request that is refused for where it comes from.
     pub(crate) fn forbidden(status: StatusCode, reason: &'static str, message: String) -> Self {
-        Self { status, kind: "bad_data", reason, message }
+        Self { status, kind: "bad_data", reason, message, retry_after: None }
     }
 
     /// A parameter that cannot be used, in Prometheus' words.
@@ -87,15 +92,15 @@ impl From<AnswerSize> for ApiError {
 
 impl From<Refusal> for ApiError {
     fn from(refusal: Refusal) -> Self {
-        let Refusal { kind, reason, message } = refusal;
+        let Refusal { kind, reason, message, retry_after } = refusal;
         let (status, kind) = match kind {
-            ErrorKind::Unavailable => (status_of(kind), "unavailable"),
+            ErrorKind::Unavailable | ErrorKind::Limited => (status_of(kind), "unavailable"),
             ErrorKind::Internal | ErrorKind::Data => (status_of(kind), "internal"),
             // not what was sent is of a kind that is not supported, but what is stored
             ErrorKind::Unsupported => (StatusCode::UNPROCESSABLE_ENTITY, "execution"),
             ErrorKind::Invalid | ErrorKind::TooLarge | ErrorKind::Forbidden => (status_of(kind), "bad_data"),
         };
-        Self { status, kind, reason, message }
+        Self { status, kind, reason, message, retry_after }
     }
 }
 
@@ -109,7 +114,7 @@ impl IntoResponse for ApiError {
         json.raw("}");
         let mut response = json.into_response();
         *response.status_mut() = self.status;
-        response.extensions_mut().insert(Reason(self.reason));
+        response.extensions_mut().insert(Why { reason: self.reason, retry_after: self.retry_after });
         response
     }
 }
@@ -126,12 +131,12 @@ impl From<Refusal> for WriteError {
 
 impl IntoResponse for WriteError {
     fn into_response(self) -> Response {
-        let Refusal { kind, reason, message } = self.0;
+        let Refusal { kind, reason, message, retry_after } = self.0;
         let mut response = Response::new(Body::from(message + "\n"));
         *response.status_mut() = status_of(kind);
         let text = HeaderValue::from_static("text/plain; charset=utf-8");
         response.headers_mut().insert(header::CONTENT_TYPE, text);
-        response.extensions_mut().insert(Reason(reason));
+        response.extensions_mut().insert(Why { reason, retry_after });
         response
     }
 }
@@ -142,23 +147,31 @@ const fn status_of(kind: ErrorKind) -> StatusCode {
         ErrorKind::Forbidden => StatusCode::FORBIDDEN,
         ErrorKind::TooLarge => StatusCode::PAYLOAD_TOO_LARGE,
         ErrorKind::Unsupported => StatusCode::UNSUPPORTED_MEDIA_TYPE,
+        ErrorKind::Limited => StatusCode::TOO_MANY_REQUESTS,
         ErrorKind::Unavailable => StatusCode::SERVICE_UNAVAILABLE,
         ErrorKind::Data | ErrorKind::Internal => StatusCode::INTERNAL_SERVER_ERROR,
     }
 }
 
-/// What [`finish`] counts an answer under: a word of [`crate::refusal::REASONS`].
+/// What [`finish`] must know of a refusal.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Reason(pub(crate) &'static str);
+struct Why {
+    /// A word of [`crate::refusal::REASONS`].
+    reason: &'static str,
+    retry_after: Option<Duration>,
+}
 
-/// Applied last to every answer: counts refusals, and adds `Retry-After` to each 503.
+/// Applied last to every answer: counts refusals, and adds `Retry-After` where a retry can help.
 pub(crate) async fn finish(State(metrics): State<Arc<HttpMetrics>>, mut response: Response) -> Response {
     let status = response.status();
     if status.is_client_error() || status.is_server_error() {
-        let reason = response.extensions().get().map_or_else(|| reason_of(status), |Reason(reason)| reason);
-        let turned_away = metrics.refusals.count(reason);
-        if status == StatusCode::SERVICE_UNAVAILABLE {
-            response.headers_mut().insert(header::RETRY_AFTER, retry_after(turned_away));
+        let why = response.extensions().get().copied();
+        let Why { reason, retry_after } =
+            why.unwrap_or_else(|| Why { reason: reason_of(status), retry_after: None });
+        metrics.refusals.count(reason);
+        if let Some(retry_after) = retry_after {
+            let seconds = metrics.jitter.spread(retry_after);
+            response.headers_mut().insert(header::RETRY_AFTER, HeaderValue::from(seconds));
         }
     }
     response
@@ -173,14 +186,34 @@ fn reason_of(status: StatusCode) -> &'static str {
     }
 }
 
-/// One to five seconds, spread so that those who were turned away together do not come back together.
-fn retry_after(turned_away: u64) -> HeaderValue {
-    HeaderValue::from(1 + mix(turned_away) % 5)
+/// Spreads retries, so that senders refused together do not return together.
+#[derive(Debug, Default)]
+pub(crate) struct Jitter(AtomicU64);
+
+impl Jitter {
+    /// Whole seconds between half of a duration and one and a half of it; at least one.
+    fn spread(&self, around: Duration) -> u64 {
+        let number = self.0.fetch_add(1, Ordering::Relaxed);
+        let around_ms = u64::try_from(around.as_millis()).unwrap_or(u64::MAX / 2);
+        let ms = around_ms / 2 + mix(number) % (around_ms + 1);
+        ms.div_ceil(1000).max(1)
+    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::collections::BTreeSet;
+
+    #[test]
+    fn retries_are_spread_around_their_time() {
+        let jitter = Jitter::default();
+        for (ms, expected) in [(0, 1..=1), (1, 1..=1), (3000, 2..=5), (20_000, 10..=30)] {
+            let spread: BTreeSet<_> = (0..10_000).map(|_| jitter.spread(Duration::from_millis(ms))).collect();
+            assert_eq!(spread, expected.collect(), "{ms} ms");
+        }
+        assert!(jitter.spread(Duration::MAX) > 0);
+    }
     use query::SourceError;
 
     #[test]
@@ -188,7 +221,7 @@ mod tests {
         let check = |kind, status, word| {
             let message = "m".to_owned();
             let query = ApiError::from(QueryError::from(SourceError { kind, message: message.clone() }));
-            let catalog = ApiError::from(Refusal { kind, reason: "tables", message });
+            let catalog = ApiError::from(Refusal::new(kind, "tables", message));
             assert_eq!((query.status.as_u16(), query.kind), (status, word), "a query, {kind:?}");
             if kind != ErrorKind::TooLarge {
                 assert_eq!((catalog.status.as_u16(), catalog.kind), (status, word), "a catalog, {kind:?}");

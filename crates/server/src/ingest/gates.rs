@@ -1,8 +1,8 @@
 //! How many write requests are worked on at once.
 
 use crate::limits::gate::{Gate, Pass};
-use crate::refusal::Refusal;
 use crate::settings::Settings;
+use admission::Refused;
 use std::sync::Arc;
 use stdx::telemetry::Registry;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
@@ -48,25 +48,14 @@ impl Gates {
     }
 
     /// Enters as a request that is assumed to be of known series.
-    pub(super) fn enter(&self) -> Result<Pass, Refusal> {
-        self.known.enter().ok_or_else(|| {
-            let limit = self.known.limit();
-            let message =
-                format!("{limit} write requests are being worked on already (setting inflight_requests)");
-            Refusal::busy("inflight_requests", message)
-        })
+    pub(super) fn enter(&self) -> Result<Pass, Refused> {
+        self.known.enter().ok_or_else(|| Refused::InflightRequests { limit: self.known.limit() })
     }
 
     /// Enters as a request that creates series and holds so many bytes until it is answered.
-    pub(super) fn enter_creating(&self, bytes: u64) -> Result<Pass, Refusal> {
-        self.creating.enter_with(bytes).ok_or_else(|| {
-            let limit = self.creating.limit();
-            let message = format!(
-                "{limit} write requests with new series are waiting already, or those waiting fill half of the inflight \
-                 memory (setting creating_requests)"
-            );
-            Refusal::busy("creating_requests", message)
-        })
+    pub(super) fn enter_creating(&self, bytes: u64) -> Result<Pass, Refused> {
+        let pass = self.creating.enter_with(bytes);
+        pass.ok_or_else(|| Refused::CreatingRequests { limit: self.creating.limit() })
     }
 
     /// Waits until a large body may be decoded on a thread of its own.

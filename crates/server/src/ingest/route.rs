@@ -7,8 +7,9 @@ use crate::node::Node;
 use crate::partition::shared::PartitionShared;
 use crate::partition::submission::{Answer, NewSeries, Outcome, Submission};
 use crate::refusal::Refusal;
-use crate::wallclock::{Doubt, EARLIEST_MS};
-use model::{Batch, Exemplar, LabelsBuilder, Principal, SeriesError, SeriesKey, SeriesRef, TenantId, caps};
+use admission::Postponed;
+use admission::age::Window;
+use model::{Batch, Exemplar, LabelsBuilder, Principal, SeriesError, SeriesKey, SeriesRef, TenantId};
 use protocol::labels::{describe_labels, labels_of};
 use std::ops::Range;
 use std::sync::Arc;
@@ -126,47 +127,6 @@ fn refused_by_decoder(batch: &Batch) -> Outcome {
     }
 }
 
-/// Which times samples may have, and whether the clock that says so is in doubt.
-struct Possible {
-    past_ms: i64,
-    earliest_ms: i64,
-    latest_ms: i64,
-    doubt: Option<Doubt>,
-}
-
-impl Possible {
-    /// For samples that arrive at `now_ms`. Nothing else decides: neither what a head holds nor what came before, so whoever
-    /// reads the journal agrees.
-    const fn at(now_ms: i64, past_ms: i64, future_ms: i64) -> Self {
-        let (earliest_ms, latest_ms) = (now_ms.saturating_sub(past_ms), now_ms.saturating_add(future_ms));
-        Self { past_ms, earliest_ms, latest_ms, doubt: None }
-    }
-
-    fn contains(&self, timestamp_ms: i64) -> bool {
-        (self.earliest_ms.max(caps::TIMESTAMP_MS_MIN)..=self.latest_ms.min(caps::TIMESTAMP_MS_MAX))
-            .contains(&timestamp_ms)
-    }
-
-    /// Why a sample of this time is left out, and whether it may be stored once the clock is put right.
-    fn reason(&self, timestamp_ms: i64) -> (&'static str, bool) {
-        match timestamp_ms {
-            ..caps::TIMESTAMP_MS_MIN => ("before 1970", false),
-            _ if timestamp_ms < self.earliest_ms => {
-                let is_too_old_by_any_clock = timestamp_ms < EARLIEST_MS.saturating_sub(self.past_ms);
-                if self.doubt == Some(Doubt::Ahead) && !is_too_old_by_any_clock {
-                    ("too old by this server's clock, which seems to be ahead", true)
-                } else {
-                    ("too old (setting past_limit)", false)
-                }
-            }
-            ..=caps::TIMESTAMP_MS_MAX if self.doubt == Some(Doubt::Behind) => {
-                ("in the future of this server's clock, which seems to be behind", true)
-            }
-            _ => ("too far in the future (setting future_limit)", false),
-        }
-    }
-}
-
 /// Leaves out samples that are too old or too far ahead of the clock. Almost never any: one pass over the column tells.
 fn leave_out_impossible_times(node: &Node, batch: &mut Batch, outcome: &mut Outcome) {
     let (oldest, newest) =
@@ -174,27 +134,28 @@ fn leave_out_impossible_times(node: &Node, batch: &mut Batch, outcome: &mut Outc
     if batch.timestamps.is_empty() {
         return;
     }
-    let possible =
-        Possible::at(node.shared().clock.now_ms(), node.settings().past_ms, node.settings().future_ms);
-    if possible.contains(oldest) && possible.contains(newest) {
+    let window = Window::at(node.shared().clock.now_ms(), node.settings().past_ms, node.settings().future_ms);
+    if window.contains(oldest) && window.contains(newest) {
         node.shared().wall.heard(newest, &*node.shared().clock);
         return;
     }
-    let possible = Possible { doubt: node.shared().wall.doubt(&*node.shared().clock), ..possible };
+    let doubt = node.shared().wall.doubt(&*node.shared().clock);
     let Batch { series, timestamps, values, bytes, .. } = batch;
     let mut kept = 0;
     for series in series.iter_mut() {
         let (start, mut refused) = (kept, 0);
         for i in series.samples.start as usize..series.samples.end as usize {
             let timestamp_ms = timestamps[i];
-            if possible.contains(timestamp_ms) {
+            if window.contains(timestamp_ms) {
                 (timestamps[kept], values[kept]) = (timestamp_ms, values[i]);
                 kept += 1;
                 continue;
             }
             refused += 1;
-            let (reason, is_in_doubt) = possible.reason(timestamp_ms);
-            outcome.clock_in_doubt |= is_in_doubt;
+            let (reason, is_in_doubt) = window.reason(timestamp_ms, doubt);
+            if is_in_doubt {
+                outcome.postpone(Postponed::Clock);
+            }
             if refused > 1 {
                 outcome.refuse_more(1);
                 continue;
@@ -363,42 +324,6 @@ fn route_metadata(
 mod tests {
     use super::*;
     use model::Labels;
-
-    #[test]
-    fn times_are_possible_from_the_past_limit_to_the_future_limit() {
-        const YEAR: i64 = 365 * 86_400_000;
-        let now = EARLIEST_MS + YEAR;
-        let possible = Possible::at(now, 10 * YEAR, 600_000);
-        let check = |timestamp_ms, doubt, expected: Option<(&str, bool)>| {
-            let possible = Possible { doubt, ..possible };
-            assert_eq!(possible.contains(timestamp_ms), expected.is_none(), "{timestamp_ms}");
-            if let Some((reason, is_in_doubt)) = expected {
-                let found = possible.reason(timestamp_ms);
-                assert!(found.0.contains(reason) && found.1 == is_in_doubt, "{timestamp_ms}: {found:?}");
-            }
-        };
-        for doubt in [None, Some(Doubt::Settling), Some(Doubt::Ahead), Some(Doubt::Behind)] {
-            // three years in any order
-            (0..3 * 365).for_each(|day| check(now - day * 86_400_000, doubt, None));
-            check(now - 10 * YEAR, doubt, None);
-            check(now + 600_000, doubt, None);
-            check(-1, doubt, Some(("before 1970", false)));
-            // by a sender without a clock, or by any that can be right
-            check(0, doubt, Some(("past_limit", false)));
-            check(EARLIEST_MS - 10 * YEAR - 1, doubt, Some(("past_limit", false)));
-            check(caps::TIMESTAMP_MS_MAX + 1, doubt, Some(("future_limit", false)));
-        }
-        let (early, late) = (now - 10 * YEAR - 1, now + 600_001);
-        check(early, None, Some(("past_limit", false)));
-        check(early, Some(Doubt::Ahead), Some(("seems to be ahead", true)));
-        check(early, Some(Doubt::Behind), Some(("past_limit", false)));
-        check(late, None, Some(("future_limit", false)));
-        check(late, Some(Doubt::Ahead), Some(("future_limit", false)));
-        check(late, Some(Doubt::Behind), Some(("seems to be behind", true)));
-        // everything since 1970
-        let all = Possible::at(now, i64::MAX, i64::MAX);
-        assert!(all.contains(0) && all.contains(caps::TIMESTAMP_MS_MAX) && !all.contains(-1));
-    }
 
     #[test]
     fn exemplars_are_found_by_the_position_of_their_series() {

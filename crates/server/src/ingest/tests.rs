@@ -4,7 +4,7 @@ use crate::seal::flush::flush;
 use crate::seal::tests::{node_with, write_of};
 use crate::settings::{Given, Settings};
 use crate::world::World;
-use model::{ErrorKind, Labels, Rights};
+use model::{ErrorKind, Labels, Rights, TenantId};
 use protocol::encode::V1Encoder;
 use protocol::remote_write::Version;
 use protocol::{Encoding, remote_write};
@@ -209,13 +209,16 @@ async fn tenants_begin_at_a_bounded_rate() {
     while !node.shared().lake.tables.is_known(&tenant("old")) {
         tokio::task::yield_now().await; // until upkeep has looked
     }
-    let check = |name| check_state(&node, &TenantId::parse(name).unwrap()).map_err(|refusal| refusal.reason);
-    assert_eq!((check("a"), check("b"), check("c")), (Ok(()), Ok(()), Err("tenant_rate")));
-    assert_eq!((check("a"), check("old")), (Ok(()), Ok(())));
+    let reason = |name| {
+        let principal = Principal::of(TenantId::parse(name).unwrap());
+        check(&node, &principal).map_err(|refusal| refusal.reason)
+    };
+    assert_eq!((reason("a"), reason("b"), reason("c")), (Ok(()), Ok(()), Err("new_tenants")));
+    assert_eq!((reason("a"), reason("old")), (Ok(()), Ok(())));
     for name in ["a", "b"] {
         write_of(&node, &tenant(name), SystemClock.now_ms()).await;
     }
-    assert_eq!((check("a"), check("c"), check("old")), (Ok(()), Err("tenants"), Ok(())));
+    assert_eq!((reason("a"), reason("c"), reason("old")), (Ok(()), Err("tenants"), Ok(())));
     tokio::task::spawn_blocking(move || node.stop()).await.unwrap();
 }
 

@@ -1,27 +1,13 @@
-//! Bounds how many requests run at once, and the bytes that they hold. A gate does not queue: a full one refuses.
+//! A gate that requests enter and leave on any thread.
 
 use parking_lot::Mutex;
 use std::sync::Arc;
 
-/// A bounded count of those inside. Cloning gives another handle.
+/// A bounded count of requests. Cloning gives another handle.
 #[derive(Debug, Clone)]
-pub(crate) struct Gate(Arc<Inner>);
+pub(crate) struct Gate(Arc<Mutex<admission::Gate>>);
 
-#[derive(Debug)]
-struct Inner {
-    limit: usize,
-    bytes_limit: u64,
-    counts: Mutex<Counts>,
-}
-
-#[derive(Debug, Default)]
-struct Counts {
-    inside: usize,
-    peak: usize,
-    bytes: u64,
-}
-
-/// Somebody inside; dropping it is leaving.
+/// A place inside; dropping it leaves.
 #[derive(Debug)]
 pub(crate) struct Pass {
     gate: Gate,
@@ -33,9 +19,9 @@ impl Gate {
         Self::with_bytes(limit, u64::MAX)
     }
 
-    /// Also bounds the bytes of all inside to `bytes_limit`, which a request that is alone may exceed.
+    /// Also bounds the bytes of all requests inside to `bytes_limit`, which a request that is alone may exceed.
     pub(crate) fn with_bytes(limit: usize, bytes_limit: u64) -> Self {
-        Self(Arc::new(Inner { limit, bytes_limit, counts: Mutex::default() }))
+        Self(Arc::new(Mutex::new(admission::Gate::with_bytes(limit, bytes_limit))))
     }
 
     /// Enters, unless it is full.
@@ -45,36 +31,25 @@ impl Gate {
 
     /// Enters with so many bytes, unless it is full.
     pub(crate) fn enter_with(&self, bytes: u64) -> Option<Pass> {
-        let mut counts = self.0.counts.lock();
-        let fits = counts.inside == 0
-            || counts.inside < self.0.limit && counts.bytes.saturating_add(bytes) <= self.0.bytes_limit;
-        if !fits {
-            return None;
-        }
-        counts.inside += 1;
-        counts.peak = counts.peak.max(counts.inside);
-        counts.bytes = counts.bytes.saturating_add(bytes);
-        Some(Pass { gate: self.clone(), bytes })
+        self.0.lock().enter(bytes).then(|| Pass { gate: self.clone(), bytes })
     }
 
     pub(crate) fn inside(&self) -> usize {
-        self.0.counts.lock().inside
+        self.0.lock().inside()
     }
 
     pub(crate) fn peak(&self) -> usize {
-        self.0.counts.lock().peak
+        self.0.lock().peak()
     }
 
     pub(crate) fn limit(&self) -> usize {
-        self.0.limit
+        self.0.lock().limit()
     }
 }
 
 impl Drop for Pass {
     fn drop(&mut self) {
-        let mut counts = self.gate.0.counts.lock();
-        counts.inside -= 1;
-        counts.bytes -= self.bytes;
+        self.gate.0.lock().leave(self.bytes);
     }
 }
 
@@ -83,24 +58,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn lets_in_as_many_as_it_says() {
-        let gate = Gate::new(2);
-        let (a, _b) = (gate.enter().unwrap(), gate.enter().unwrap());
+    fn a_dropped_pass_makes_room() {
+        let gate = Gate::with_bytes(2, 100);
+        let (a, _b) = (gate.enter_with(60).unwrap(), gate.enter_with(40).unwrap());
         assert!(gate.enter().is_none());
         drop(a);
-        assert!(gate.enter().is_some());
-        assert_eq!((gate.inside(), gate.peak()), (1, 2));
-    }
-
-    #[test]
-    fn lets_in_as_much_as_it_says() {
-        let gate = Gate::with_bytes(3, 100);
-        let large = gate.enter_with(1000).expect("who is alone may bring anything");
-        assert!(gate.enter_with(0).is_none());
-        drop(large);
-        let (_a, b) = (gate.enter_with(60).unwrap(), gate.enter_with(40).unwrap());
-        assert!(gate.enter_with(1).is_none());
-        drop(b);
-        assert!(gate.enter_with(40).is_some());
+        assert!(gate.enter_with(60).is_some());
+        assert_eq!((gate.inside(), gate.peak(), gate.limit()), (1, 2, 2));
     }
 }

@@ -1,9 +1,9 @@
 //! The memory of all heads together, and what there is room for.
 
 use super::budget::Budget;
-use super::head_watermarks;
 use super::headroom::Headroom;
 use crate::partition::shared::Partitions;
+use admission::{Head, watermarks};
 use model::SeriesError;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -38,7 +38,7 @@ impl HeadMemory {
     }
 
     /// The same, noted for [`Self::peak_bytes`].
-    pub(crate) fn noted_bytes(&self) -> u64 {
+    fn noted_bytes(&self) -> u64 {
         let bytes = self.bytes();
         if bytes > self.peak_bytes.load(Ordering::Relaxed) {
             self.peak_bytes.fetch_max(bytes, Ordering::Relaxed);
@@ -52,18 +52,19 @@ impl HeadMemory {
         self.peak_bytes.load(Ordering::Relaxed)
     }
 
-    /// The heads hold so many percent of what they may: see [`head_watermarks`].
+    /// What they hold now, against what they may. Admission asks for it, so the peak is noted here.
+    pub(crate) fn head(&self) -> Head {
+        Head { used_bytes: self.noted_bytes(), limit_bytes: self.limit_bytes }
+    }
+
+    /// The heads hold so many percent of what they may: see [`admission::watermarks`].
     pub(crate) fn is_filled_to(&self, percent: u64) -> bool {
-        self.bytes() >= self.limit_bytes / 100 * percent
+        self.head().is_filled_to(percent)
     }
 
     /// Late samples may hold more; the error says how much.
     pub(crate) fn room_for_late_samples(&self) -> Result<(), SeriesError> {
-        let limit_bytes = self.late_limit_bytes();
-        match self.late_bytes() < limit_bytes {
-            true => Ok(()),
-            false => Err(SeriesError::NoRoomForLate { limit_mib: limit_bytes >> 20 }),
-        }
+        self.head().room_for_late(self.late_bytes())
     }
 
     /// Bytes that late samples hold in all partitions' heads.
@@ -71,20 +72,15 @@ impl HeadMemory {
         self.partitions.iter().map(|p| p.late_bytes.load(Ordering::Relaxed)).sum()
     }
 
-    const fn late_limit_bytes(&self) -> u64 {
-        self.limit_bytes / 100 * head_watermarks::LATE_SHARE
-    }
-
     /// The heads, or the late samples' share of them, are so full that sealing is to make room.
     pub(crate) fn press_to_seal(&self) -> bool {
-        self.is_filled_to(head_watermarks::SEAL)
-            || self.late_bytes() >= self.late_limit_bytes() / 100 * head_watermarks::SEAL
+        self.head().needs_sealing(self.late_bytes())
     }
 
     /// What one partition's exemplars may hold: a fifth as much where the head needs the memory for series and samples.
     pub(crate) fn exemplar_limit_bytes(&self) -> usize {
         let share = self.exemplars_bytes;
-        if self.is_filled_to(head_watermarks::EVICT_ALL) { share / 5 } else { share }
+        if self.is_filled_to(watermarks::EVICT_ALL) { share / 5 } else { share }
     }
 
     /// What one partition's metadata may hold.
@@ -94,10 +90,7 @@ impl HeadMemory {
 
     /// Whether there is room for new series. Known series may still flow where there is none.
     pub(crate) fn room_for_series(&self) -> Result<(), SeriesError> {
-        if !self.is_filled_to(head_watermarks::NO_NEW_SERIES) {
-            return self.headroom.check_for_series();
-        }
-        let limit = self.limit_bytes / 100 * head_watermarks::NO_NEW_SERIES;
-        Err(SeriesError::NoRoom { used_mib: self.bytes() >> 20, limit_mib: limit >> 20 })
+        self.head().room_for_series()?;
+        self.headroom.memory().room()
     }
 }

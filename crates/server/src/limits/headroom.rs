@@ -6,18 +6,12 @@
 
 use crate::refusal::Refusal;
 use crate::world::Resident;
-use model::SeriesError;
+use admission::ProcessMemory;
+use admission::process::REASON;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Instant;
 use stdx::clock::Clock;
-
-/// [`Refusal::reason`] of what is refused here.
-pub(crate) const REASON: &str = "process_memory";
-
-/// Percent of `--memory` beyond which work is refused. The accounts come to 93 % where all of them are full; the rest is
-/// for work that has begun.
-const HIGH_PERCENT: u64 = 95;
 
 /// How often the kernel is asked at the most: the answer takes some 50 µs.
 const LOOK_EVERY_MS: u64 = 100;
@@ -46,7 +40,7 @@ impl Headroom {
             resident,
             began: clock.instant(),
             clock,
-            limit_bytes: memory_bytes / 100 * HIGH_PERCENT,
+            limit_bytes: memory_bytes,
             held_bytes: AtomicU64::new(0),
             look_ms: AtomicU64::new(0),
             say_ms: AtomicU64::new(0),
@@ -55,34 +49,26 @@ impl Headroom {
 
     /// Refuses work that can wait.
     pub(crate) fn check(&self) -> Result<(), Refusal> {
-        self.check_for_series().map_err(|error| Refusal::busy(REASON, error.to_string()))
-    }
-
-    /// The same, as the reason why a series is not made.
-    pub(crate) fn check_for_series(&self) -> Result<(), SeriesError> {
-        let held_bytes = self.held_bytes();
-        if held_bytes < self.limit_bytes {
-            return Ok(());
-        }
-        Err(SeriesError::NoMemory { used_mib: held_bytes >> 20, limit_mib: self.limit_bytes >> 20 })
+        self.memory().room().map_err(|error| Refusal::busy(REASON, error.to_string()))
     }
 
     /// What the process held at most [`LOOK_EVERY_MS`] ago.
-    fn held_bytes(&self) -> u64 {
-        let Some(resident) = &self.resident else { return 0 };
+    pub(crate) fn memory(&self) -> ProcessMemory {
+        let limit_bytes = self.limit_bytes;
+        let Some(resident) = &self.resident else { return ProcessMemory { held_bytes: 0, limit_bytes } };
         let now_ms = self.clock.instant().saturating_duration_since(self.began).as_millis() as u64;
         if is_due(&self.look_ms, now_ms, LOOK_EVERY_MS) {
-            let held_bytes = resident.bytes();
-            self.held_bytes.store(held_bytes, Ordering::Relaxed);
-            if held_bytes >= self.limit_bytes && is_due(&self.say_ms, now_ms, SAY_EVERY_MS) {
+            let memory = ProcessMemory { held_bytes: resident.bytes(), limit_bytes };
+            self.held_bytes.store(memory.held_bytes, Ordering::Relaxed);
+            if memory.room().is_err() && is_due(&self.say_ms, now_ms, SAY_EVERY_MS) {
                 tracing::warn!(
-                    held_bytes,
-                    limit_bytes = self.limit_bytes,
+                    held_bytes = memory.held_bytes,
+                    limit_bytes,
                     "the process holds nearly all of its memory: new series, exports and long queries are refused meanwhile"
                 );
             }
         }
-        self.held_bytes.load(Ordering::Relaxed)
+        ProcessMemory { held_bytes: self.held_bytes.load(Ordering::Relaxed), limit_bytes }
     }
 }
 

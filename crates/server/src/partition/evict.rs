@@ -3,7 +3,7 @@
 use super::Owner;
 use super::extras::trim_exemplars;
 use super::time_share::{SLICES_MAX, TimeShare};
-use crate::limits::head_watermarks;
+use admission::watermarks;
 use head::{Evicted, Idle};
 use model::TenantId;
 use std::sync::Arc;
@@ -18,7 +18,7 @@ const WAIT: Duration = Duration::from_millis(20);
 
 /// How long a series may be unseen where the head is so full, in seconds: before new series are refused, room is made by
 /// letting go of all that has no samples here.
-const UNDER_PRESSURE: [(u64, u32); 2] = [(head_watermarks::EVICT_ALL, 0), (head_watermarks::EVICT_SOON, 60)];
+const UNDER_PRESSURE: [(u64, u32); 2] = [(watermarks::EVICT_ALL, 0), (watermarks::EVICT_SOON, 60)];
 
 /// The same where there are almost as many tenants as may be.
 const CROWDED_S: u32 = 60;
@@ -60,7 +60,7 @@ impl Owner {
         // need must not keep out the samples that it waits for
         let node = Arc::clone(&self.node);
         let is_open = |tenant: &TenantId| !node.lake.closed.contains(tenant);
-        let is_full = node.heads.is_filled_to(head_watermarks::EVICT_ALL);
+        let is_full = node.heads.is_filled_to(watermarks::EVICT_ALL);
         let goes = |tenant: &TenantId| is_full || is_open(tenant);
         let evicted = {
             let Self { partition, dictionary, .. } = self;
@@ -95,7 +95,7 @@ impl Owner {
         // tenants leave with their last series
         let is_crowded = || {
             let tenants = self.partition.head.read().tenant_count();
-            tenants * 100 >= self.node.settings.tenants_max * head_watermarks::TENANTS
+            tenants * 100 >= self.node.settings.tenants_max * watermarks::TENANTS
         };
         let pressed = pressed.or_else(|| is_crowded().then_some(CROWDED_S));
         pressed.map_or((idle_s, false), |pressed_s| (idle_s.min(pressed_s), true))

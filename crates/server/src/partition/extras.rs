@@ -3,9 +3,9 @@
 //! Both have their own part of the head (see [`crate::limits::budget::Budget`]), so that neither keeps series and samples out.
 
 use super::Owner;
-use crate::limits::head_watermarks;
 use crate::partition::submission::Submission;
 use crate::shared::Shared;
+use admission::watermarks;
 use head::{MetadataRefusal, Partition};
 use std::time::{Duration, Instant};
 
@@ -36,7 +36,7 @@ impl Owner {
         if metadata.is_empty() {
             return;
         }
-        let is_full = self.node.heads.is_filled_to(head_watermarks::NO_NEW_SERIES);
+        let is_full = self.node.heads.is_filled_to(watermarks::NO_NEW_SERIES);
         let limit_bytes = if is_full { 0 } else { self.node.heads.metadata_limit_bytes() };
         let mut first = None;
         {
@@ -65,10 +65,12 @@ impl Owner {
             self.incoming.mentioned = Some(now);
             let (partition, limit) = (self.number, self.node.settings.budget.metadata_bytes() >> 20);
             let why = match refusal {
-                MetadataRefusal::Bytes if is_full => "the head is full; it grows with --memory".to_owned(),
+                MetadataRefusal::Bytes if is_full => {
+                    "the head is full; raise its limit with --memory".to_owned()
+                }
                 MetadataRefusal::Bytes => {
                     format!(
-                        "metadata may take {limit} MiB, shared by tenants and partitions; it grows with --memory"
+                        "metadata may take {limit} MiB, shared by tenants and partitions; raise the limit with --memory"
                     )
                 }
                 MetadataRefusal::Families => "the tenant has as many metric families as may be".to_owned(),

@@ -2,6 +2,7 @@
 
 use crate::refusal::Refusal;
 use crate::seal::blocked::BlockedTenants;
+use admission::Refused;
 use head::Partition;
 use parking_lot::{Mutex, RwLock};
 use std::ops::Deref;
@@ -83,14 +84,19 @@ impl Partitions {
 
     /// The refusal until replay is done; it names partitions that wait or stay closed, and why.
     pub(crate) fn replaying(&self) -> Refusal {
-        let mut message = "the journal is being replayed".to_owned();
+        Refused::Replaying(self.trouble()).into()
+    }
+
+    /// Partitions that wait or stay closed, and why.
+    pub(crate) fn trouble(&self) -> String {
+        let mut text = String::new();
         for (number, partition) in self.iter().enumerate() {
             let trouble = partition.trouble.lock();
             if !trouble.is_empty() {
-                message += &format!("; partition {number}: {trouble}");
+                text += &format!("; partition {number}: {trouble}");
             }
         }
-        Refusal::busy("replaying", message)
+        text
     }
 
     /// When the oldest sample arrived that is in no round of sealing yet, in milliseconds since the Unix epoch.

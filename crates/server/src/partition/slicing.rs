@@ -10,6 +10,7 @@
 
 use super::{KNOWN_LATELY, Owner};
 use crate::partition::submission::Submission;
+use admission::Postponed;
 use head::TenantHead;
 use model::{SeriesError, SeriesRef};
 use protocol::labels::describe_labels;
@@ -161,7 +162,7 @@ fn leave_out_late(submission: &mut Submission, from: usize, head: &TenantHead, e
         } else {
             refused = Some(series);
             outcome.refuse(error.clone(), 1, || labels_text(head, series));
-            outcome.no_room_for_late = true;
+            outcome.postpone(Postponed::LateSamples);
         }
     }
     let left_out = refs.len() - kept;

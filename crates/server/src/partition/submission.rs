@@ -1,7 +1,7 @@
 //! What the write path hands to a partition's owner, and what comes back.
 
-use crate::limits::headroom;
 use crate::refusal::Refusal;
+use admission::Postponed;
 use head::Columns;
 use model::{Exemplar, Labels, Metadata, SeriesError, SeriesKey, SeriesRef, TenantId};
 use protocol::labels::describe_labels;
@@ -62,12 +62,8 @@ pub struct Outcome {
     pub refused_exemplars: u64,
     /// Series left out, wholly or in part.
     pub refused_series: u64,
-    /// Why series were left out for which there is no memory now, as [`Refusal::reason`].
-    pub no_room: Option<&'static str>,
-    /// Late samples were left out for which there is no memory now.
-    pub no_room_for_late: bool,
-    /// Samples were left out that lie too far from a clock which seems to be wrong.
-    pub clock_in_doubt: bool,
+    /// Why parts were left out that may be stored later; each once.
+    pub postponed: Vec<Postponed>,
     /// The first few reasons, each with its series.
     pub errors: Vec<(SeriesError, String)>,
 }
@@ -90,6 +86,13 @@ impl Outcome {
         self.refused_samples += samples;
     }
 
+    /// Notes that something was left out that may be stored later.
+    pub(crate) fn postpone(&mut self, what: Postponed) {
+        if !self.postponed.contains(&what) {
+            self.postponed.push(what);
+        }
+    }
+
     /// What is stored and what is not, and of the first few series why.
     pub(crate) fn report(&self) -> String {
         let mut text = format!(
@@ -109,9 +112,7 @@ impl Outcome {
         self.refused_samples += other.refused_samples;
         self.refused_exemplars += other.refused_exemplars;
         self.refused_series += other.refused_series;
-        self.no_room = self.no_room.or(other.no_room);
-        self.no_room_for_late |= other.no_room_for_late;
-        self.clock_in_doubt |= other.clock_in_doubt;
+        other.postponed.into_iter().for_each(|what| self.postpone(what));
         let room = Self::ERRORS_MAX - self.errors.len();
         self.errors.extend(other.errors.into_iter().take(room));
     }
@@ -165,9 +166,9 @@ impl Submission {
             self.outcome.refuse(error.clone(), samples, || describe_labels(new.labels.as_bytes()));
             self.outcome.refused_exemplars += new.exemplars.len() as u64;
         }
-        self.outcome.no_room = Some(match error {
-            SeriesError::NoMemory { .. } => headroom::REASON,
-            _ => "no_room_for_series",
+        self.outcome.postpone(match error {
+            SeriesError::NoMemory { .. } => Postponed::ProcessMemory,
+            _ => Postponed::NewSeries,
         });
     }
 

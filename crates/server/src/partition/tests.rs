@@ -5,6 +5,7 @@ use crate::partition::submission::NewSeries;
 use crate::partition::submission::Outcome;
 use crate::settings::Settings;
 use crate::world::World;
+use admission::Postponed;
 use model::{Exemplar, Labels, Metadata, MetricKind, Samples, SeriesKey, SeriesRef, TenantId, TimeRange};
 use stdx::clock::{Clock, ManualClock, SystemClock};
 use stdx::rng::Rng;
@@ -182,32 +183,32 @@ fn late_samples_beyond_their_share_are_refused_and_no_others() {
         let (submission, mut answer) = samples_of(SeriesRef(0), timestamps);
         write(submission);
         let outcome = answer.try_recv().unwrap().unwrap();
-        (outcome.samples, outcome.refused_samples, outcome.no_room_for_late)
+        (outcome.samples, outcome.refused_samples, outcome.postponed)
     };
-    assert_eq!(send(vec![NEWEST_MS]), (1, 0, false));
+    assert_eq!(send(vec![NEWEST_MS]), (1, 0, vec![]));
     let mut stored = 0;
     let refused = loop {
         let late = (0..5000).map(|_| NEWEST_MS - 1 - rng.below(1 << 40) as i64).collect();
         match send(late) {
-            (count, 0, false) => stored += count,
-            (count, _, true) if count > 0 => stored += count, // it was sliced, and the first slices had room
+            (count, 0, _) => stored += count,
+            (count, _, postponed) if count > 0 && postponed == [Postponed::LateSamples] => stored += count, // it was sliced, and the first slices had room
             refused => break refused,
         }
     };
     assert!(stored >= 10_000, "{stored}");
-    assert_eq!(refused, (0, 5000, true));
+    assert_eq!(refused, (0, 5000, vec![Postponed::LateSamples]));
     let (held, limit) = (node.shared().heads.late_bytes(), node.budget().head_bytes / 4);
     assert!((limit..limit + (256 << 10)).contains(&held), "{held} bytes of {limit}");
     assert!(node.shared().heads.press_to_seal());
     // the newest again, one that is late, and one that is not
-    assert_eq!(send(vec![NEWEST_MS, NEWEST_MS - 1, NEWEST_MS + 1]), (2, 1, true));
+    assert_eq!(send(vec![NEWEST_MS, NEWEST_MS - 1, NEWEST_MS + 1]), (2, 1, vec![Postponed::LateSamples]));
 
     let mut head = node.partitions()[0].head.write();
     head.freeze(|_| true);
     while !head.release_turn(|_| true) {}
     node.partitions()[0].count_late(&head, &node.shared().lake.blocked);
     drop(head);
-    assert_eq!(send(vec![NEWEST_MS - 1]), (1, 0, false));
+    assert_eq!(send(vec![NEWEST_MS - 1]), (1, 0, vec![]));
 }
 
 /// A journal with `count` records, each of one new series.
@@ -281,7 +282,7 @@ fn exemplars_and_metadata_keep_to_their_parts_of_the_head() {
                 break answer.unwrap();
             }
         };
-        assert_eq!((outcome.exemplars, outcome.refused_exemplars, outcome.no_room), (2000, 0, None));
+        assert_eq!((outcome.exemplars, outcome.refused_exemplars, outcome.postponed), (2000, 0, vec![]));
     }
     let head = owner.partition.head.read();
     let (exemplars, metadata) = (head.exemplar_bytes() as u64, head.metadata_bytes() as u64);

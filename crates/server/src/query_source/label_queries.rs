@@ -327,7 +327,7 @@ const fn or_all(selectors: &[Vec<Matcher>]) -> &[Vec<Matcher>] {
 }
 
 fn refused(error: query::SourceError) -> Refusal {
-    Refusal { kind: error.kind, reason: "tables", message: error.message }
+    Refusal::new(error.kind, "tables", error.message)
 }
 
 /// Those of `series` (None: of all) that have a sample in `range`.

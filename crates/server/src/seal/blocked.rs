@@ -1,6 +1,6 @@
 //! Blocked tenants, as admission and metrics see them. The state machine decides which they are.
 
-use crate::limits::head_watermarks;
+use admission::watermarks;
 use model::TenantId;
 use parking_lot::Mutex;
 use std::collections::BTreeMap;
@@ -39,11 +39,7 @@ impl BlockedTenants {
         if self.count.load(Ordering::Relaxed) == 0 || !self.since_ms.lock().contains_key(tenant) {
             return None;
         }
-        Some(if self.others_are_sealed.load(Ordering::Relaxed) {
-            head_watermarks::REFUSE_BLOCKED
-        } else {
-            head_watermarks::REFUSE_LAST
-        })
+        Some(watermarks::refuse_blocked_from(self.others_are_sealed.load(Ordering::Relaxed)))
     }
 
     /// All of them, and since when.

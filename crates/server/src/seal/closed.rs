@@ -4,6 +4,7 @@
 //! and queries are refused until the table has answered and the samples are in the head.
 
 use crate::refusal::Refusal;
+use admission::Refused;
 use model::TenantId;
 use parking_lot::Mutex;
 use std::collections::{BTreeMap, BTreeSet};
@@ -75,16 +76,16 @@ impl Closed {
 
     /// Refuses a closed tenant.
     pub(crate) fn check(&self, tenant: &TenantId) -> Result<(), Refusal> {
+        let refused = |why| Refused::Closed { tenant: tenant.clone(), why }.into();
+        self.why(tenant).map_or(Ok(()), |why| Err(refused(why)))
+    }
+
+    /// Why a tenant is closed, if it is.
+    pub(crate) fn why(&self, tenant: &TenantId) -> Option<String> {
         if self.is_empty() {
-            return Ok(());
+            return None;
         }
-        match self.tenants.lock().get(tenant) {
-            None => Ok(()),
-            Some(Shut { why, .. }) => Err(Refusal::busy(
-                "table_unreadable",
-                format!("tenant {tenant} is closed until its samples in the journal are replayed: {why}"),
-            )),
-        }
+        self.tenants.lock().get(tenant).map(|shut| shut.why.clone())
     }
 }
 

@@ -4,7 +4,7 @@ use super::{accounts, process};
 use crate::node::Node;
 use crate::partition::shared::PartitionShared;
 use crate::shared::Shared;
-use crate::wallclock::Doubt;
+use admission::age::Doubt;
 use head::TenantHead;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;

@@ -1,24 +1,8 @@
 //! The decision, as a function of what the clocks said so far.
 
+use admission::age::{Doubt, EARLIEST_MS};
 use std::ops::RangeInclusive;
 use tables::upkeep::Now;
-
-/// Why the wall clock is not believed.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Doubt {
-    /// The node has just started: a clock that is wrong at boot is put right within minutes.
-    Settling,
-    /// It is later than can be explained.
-    Ahead,
-    /// It is earlier than something that has happened already.
-    Behind,
-}
-
-impl Doubt {
-    /// Each, with its name in metrics.
-    pub(crate) const ALL: [(Self, &str); 3] =
-        [(Self::Settling, "settling"), (Self::Ahead, "ahead"), (Self::Behind, "behind")];
-}
 
 /// When a clock was believed last, before the start.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -42,9 +26,6 @@ pub(super) struct Word {
 }
 
 const HOUR_MS: i64 = 3_600_000;
-
-/// No clock is right that shows less: the beginning of 2026, before this was written.
-pub(crate) const EARLIEST_MS: i64 = 1_767_225_600_000;
 
 /// A clock that is put right, or that drifts, goes back by less. As far ahead a sample may be by default.
 const BACK_MS: i64 = HOUR_MS / 6;

@@ -1,4 +1,5 @@
-use super::judge::{Believed, Doubt, Judge, Word};
+use super::judge::{Believed, Judge, Word};
+use admission::age::Doubt;
 use tables::upkeep::Now;
 
 const MINUTE: i64 = 60_000;

@@ -137,13 +137,14 @@ impl Server {
         data_dir(&self.options, self.own_dir.path())
     }
 
-    /// Sends one request; fails the test if there is no reply, or `Retry-After` is not exactly on a 503.
+    /// Sends one request; fails the test if there is no reply, or `Retry-After` is not exactly on a 429 or 503.
     #[track_caller]
     pub(crate) fn send(&self, request: &Request) -> Reply {
         let reply = http::once(self.address, request)
             .unwrap_or_else(|e| panic!("no reply: {e}; the log ends with:\n{}", self.log.tail()));
         let seconds = reply.header("retry-after").and_then(|s| s.parse::<u32>().ok());
-        assert_eq!(reply.status == 503, seconds.is_some_and(|s| (1..=5).contains(&s)), "{reply:?}");
+        let is_temporary = matches!(reply.status, 429 | 503);
+        assert_eq!(is_temporary, seconds.is_some_and(|s| (1..=60).contains(&s)), "{reply:?}");
         reply
     }
 

@@ -27,7 +27,7 @@ pub(crate) async fn remote_write(State(app): State<App>, headers: HeaderMap, bod
         Ok(outcome) if outcome.refused_series == 0 => &app.metrics.writes_ok,
         Ok(_) => &app.metrics.writes_invalid,
         Err(unwritten) => match unwritten.refusal.kind {
-            ErrorKind::Unavailable => &app.metrics.writes_busy,
+            ErrorKind::Unavailable | ErrorKind::Limited => &app.metrics.writes_busy,
             ErrorKind::Internal | ErrorKind::Data => &app.metrics.writes_failed,
             _ => &app.metrics.writes_invalid,
         },
@@ -36,7 +36,7 @@ pub(crate) async fn remote_write(State(app): State<App>, headers: HeaderMap, bod
     let (mut response, samples, exemplars) = match answer {
         Ok(outcome) => (outcome_response(&outcome), outcome.samples, outcome.exemplars),
         Err(Unwritten { refusal, samples, exemplars }) => {
-            (WriteError(refusal).into_response(), samples, exemplars)
+            (WriteError(retryable(refusal)).into_response(), samples, exemplars)
         }
     };
     if version.is_ok_and(|version| version == Version::V2) {
@@ -51,6 +51,14 @@ fn outcome_response(outcome: &Outcome) -> Response {
         return StatusCode::NO_CONTENT.into_response();
     }
     WriteError(Refusal::invalid("partial_write", outcome.report().trim_end())).into_response()
+}
+
+/// Prometheus drops what is answered with 429, unless `retry_on_http_429` is set: limits are answered with 503.
+fn retryable(refusal: Refusal) -> Refusal {
+    match refusal.kind {
+        ErrorKind::Limited => Refusal { kind: ErrorKind::Unavailable, ..refusal },
+        _ => refusal,
+    }
 }
 
 /// Headers that remote write 2.0 requires in every answer: how much of the request is durable.

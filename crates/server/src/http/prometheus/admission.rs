@@ -168,9 +168,10 @@ async fn bounded(
 mod tests {
     use super::*;
     use crate::ingest::tests::small_settings;
-    use crate::limits::headroom::{self, tests::Told};
+    use crate::limits::headroom::tests::Told;
     use crate::seal::tests::node_with;
     use crate::world::World;
+    use ::admission::process::REASON;
     use stdx::clock::SystemClock;
 
     /// Takes all threads until what it returns is dropped.
@@ -342,7 +343,7 @@ mod tests {
         }
         for refused in [on_query_thread(&app, endless).await, on_query_thread(&app, reads_files).await] {
             let text = format!("{:?}", refused.expect_err("it is not small"));
-            assert!(text.contains("503") && text.contains(headroom::REASON), "{text}");
+            assert!(text.contains("503") && text.contains(REASON), "{text}");
         }
         on_query_thread(&app, |_, _| Ok(Json::new())).await.expect("a small query is answered");
         told.bytes.store(0, Ordering::Relaxed);

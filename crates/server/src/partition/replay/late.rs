@@ -17,9 +17,9 @@ use super::buffers::Buffers;
 use super::demand::survey;
 use super::references::References;
 use super::{Halt, Sealed};
-use crate::limits::head_watermarks;
 use crate::partition::{Owner, Owners, Read};
 use crate::shared::Shared;
+use admission::watermarks;
 use journal::{Entry, Item, JournalError, Offset, Reader, RecordError};
 use model::{Labels, LabelsRef, SeriesKey, SeriesRef, TenantId};
 use std::collections::{BTreeMap, HashMap};
@@ -58,7 +58,7 @@ pub(crate) enum LateError {
     Memory(#[from] Exhausted),
     #[error(
         "half of the account flush, {limit_mib} MiB, is too little for a record or the references of a dictionary; \
-         it grows with --memory"
+         raise the limit with --memory"
     )]
     NoRoom { limit_mib: u64 },
     #[error("partition {0} is closed")]
@@ -143,7 +143,7 @@ impl Late {
                 *reader = known.next_pass(*number, owners)?;
                 continue;
             };
-            if node.heads.is_filled_to(head_watermarks::REFUSE_CLOSED) {
+            if node.heads.is_filled_to(watermarks::REFUSE_CLOSED) {
                 return Ok(LateTurn::NoRoom);
             }
             // damage was reported when the others were replayed

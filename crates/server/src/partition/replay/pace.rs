@@ -11,8 +11,8 @@
 
 use super::references::References;
 use super::{Halt, Owner, Replay};
-use crate::limits::head_watermarks;
 use crate::partition::{Command, Freeze, Sealed};
+use admission::watermarks;
 use head::{Evicted, Idle};
 use journal::Offset;
 use std::time::{Duration, Instant};
@@ -85,10 +85,10 @@ impl Owner {
     }
 
     /// Nothing is sealed before all partitions can freeze. Until then, partitions that can freeze stop filling their heads at
-    /// [`head_watermarks::SEAL`] and leave the rest of the memory to the others.
+    /// [`watermarks::SEAL`] and leave the rest of the memory to the others.
     fn has_room(&self, replay: &Replay) -> bool {
         let percent =
-            if replay.can_freeze && !self.node.partitions.can_freeze() { head_watermarks::SEAL } else { 100 };
+            if replay.can_freeze && !self.node.partitions.can_freeze() { watermarks::SEAL } else { 100 };
         !self.node.heads.is_filled_to(percent)
     }
 
@@ -126,7 +126,7 @@ impl Owner {
     pub(super) fn make_room(&mut self, replay: &mut Replay, next: Offset) -> Result<(), Halt> {
         let now = self.node.clock.instant();
         let is_due = replay.looked_at.is_none_or(|at| now.duration_since(at) >= EVICT_EVERY);
-        if !is_due || !self.node.heads.is_filled_to(head_watermarks::EVICT_ALL) {
+        if !is_due || !self.node.heads.is_filled_to(watermarks::EVICT_ALL) {
             return Ok(());
         }
         replay.looked_at = Some(now);
@@ -160,7 +160,7 @@ impl Owner {
             });
         }
         // as when series are written: where memory is short, exemplars keep none
-        if !self.node.heads.is_filled_to(head_watermarks::EVICT_ALL) {
+        if !self.node.heads.is_filled_to(watermarks::EVICT_ALL) {
             head.write().see_exemplars(now_s);
         }
         let idle = Idle { retire_before_s: 0, evict_before_s: now_s };

@@ -1,6 +1,5 @@
 //! What a closed tenant comes back from.
 
-use crate::limits::head_watermarks;
 use crate::seal::blocked::tests::Broken;
 use crate::seal::tests::{
     Content, days_of, flush_stepped, read_of, rows_of, seal_times, send_stepped, start_stepped,
@@ -8,6 +7,7 @@ use crate::seal::tests::{
 };
 use crate::settings::Settings;
 use crate::sim::Simulated;
+use admission::watermarks;
 use model::{Labels, TenantId};
 use protocol::encode::V1Encoder;
 use std::path::Path;
@@ -160,7 +160,7 @@ fn a_tenant_waits_for_room_and_others_do_not() {
         encoder.series(labels.as_ref(), &timestamps, &values);
         assert_eq!(send_stepped(node, &b, encoder.finish().to_vec()), 1000);
     };
-    while !there.shared().heads.is_filled_to(head_watermarks::REFUSE_CLOSED) {
+    while !there.shared().heads.is_filled_to(watermarks::REFUSE_CLOSED) {
         fill(&node);
     }
     // an old query keeps what is sealed in the head
@@ -202,7 +202,7 @@ fn a_tenant_that_does_not_fit_leaves_sealing_its_memory() {
         clock.advance(1000);
         node.seal();
     }
-    assert!(there.shared().heads.is_filled_to(head_watermarks::REFUSE_CLOSED), "some of it came back");
+    assert!(there.shared().heads.is_filled_to(watermarks::REFUSE_CLOSED), "some of it came back");
     let refusal = there.shared().lake.closed.check(&a).unwrap_err();
     assert!(refusal.message.contains("no room"), "{refusal:?}");
     assert_eq!(there.shared().lake.flush.used_bytes(), 0);

@@ -2,6 +2,7 @@ use super::*;
 use crate::ingest::tests::{small_node, small_settings};
 use crate::node::{Node, Parts};
 use crate::partition::Owner;
+use crate::settings::Settings;
 use crate::world::World;
 use model::Labels;
 use protocol::encode::V1Encoder;
@@ -68,6 +69,27 @@ async fn requests_that_create_series_take_no_place_of_known_ones() {
         assert_eq!(sent.await.unwrap(), StatusCode::NO_CONTENT);
     }
     assert_eq!(inside(&app), (0, 0));
+}
+
+/// Prometheus drops what it gets a 429 for, and a limit must not lose its data.
+#[tokio::test(flavor = "multi_thread")]
+async fn limits_of_a_tenant_are_answered_so_that_prometheus_retries() {
+    let dir = tempfile::tempdir().unwrap();
+    let settings = Settings { tenant_burst: 1, tenants_per_minute: 1, ..small_settings(dir.path()) };
+    let node = Node::start(settings, Arc::new(SystemClock)).unwrap();
+    let app = App::new(node.clone());
+    let mut encoder = V1Encoder::new();
+    encoder.series(Labels::from_pairs(&[("__name__", "up")]).as_ref(), &[SystemClock.now_ms()], &[1.0]);
+    let body = encoder.finish().to_vec();
+    for (tenant, expected) in [("first", StatusCode::NO_CONTENT), ("second", StatusCode::SERVICE_UNAVAILABLE)]
+    {
+        let tenant = (header::HeaderName::from_static("x-scope-orgid"), HeaderValue::from_static(tenant));
+        let headers = [tenant].into_iter().collect();
+        let answer = remote_write(State(app.clone()), headers, Body::from(body.clone())).await;
+        assert_eq!(answer.status(), expected);
+    }
+    assert_eq!((app.metrics.writes_ok.get(), app.metrics.writes_busy.get()), (1, 1));
+    tokio::task::spawn_blocking(move || node.stop()).await.unwrap();
 }
 
 /// vmagent compresses with zstd; what an endpoint does not list stays unsupported.

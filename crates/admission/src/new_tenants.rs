@@ -1,7 +1,7 @@
 //! Limits the rate of new tenants.
 //!
 //! Every client that may write can name a new tenant, and each takes a slot, memory and in the end a table. A token
-//! bucket admits a burst of them, and then so many per minute. Idle tenants leave memory (see [`crate::partition`]) and free
+//! bucket admits a burst of them, and then so many per minute. Idle tenants leave memory and free
 //! their slots faster than the bucket admits new ones. A tenant that has tables is not new.
 
 use model::TenantId;
@@ -12,9 +12,9 @@ use std::time::{Duration, Instant};
 /// no token.
 const RECENT_MAX: usize = 64;
 
-/// The bucket, and who got a token last.
+/// The bucket, and the tenants that got a token last.
 #[derive(Debug)]
-pub(crate) struct NewTenants {
+pub struct NewTenants {
     /// A token comes once in so much time.
     interval: Duration,
     /// What fills an empty bucket.
@@ -26,27 +26,28 @@ pub(crate) struct NewTenants {
 
 impl NewTenants {
     /// A full bucket.
-    pub(crate) fn new(burst: usize, per_minute: usize) -> Self {
+    pub fn new(burst: usize, per_minute: usize) -> Self {
         let interval = Duration::from_secs(60) / u32::try_from(per_minute).unwrap_or(u32::MAX);
         let burst = interval.saturating_mul(u32::try_from(burst).unwrap_or(u32::MAX));
         Self { interval, burst, full_at: None, recent: VecDeque::new() }
     }
 
-    /// Whether `tenant`, which nobody knows, may begin at `now`.
-    pub(crate) fn admit(&mut self, tenant: &TenantId, now: Instant) -> bool {
+    /// Lets a tenant begin that is not known, at `now`; else says how long until the next token.
+    pub fn admit(&mut self, tenant: &TenantId, now: Instant) -> Result<(), Duration> {
         if self.recent.contains(tenant) {
-            return true;
+            return Ok(());
         }
         let full_at = self.full_at.map_or(now, |at| at.max(now)) + self.interval;
-        if full_at.duration_since(now) > self.burst {
-            return false;
+        let owed = full_at.duration_since(now);
+        if owed > self.burst {
+            return Err(owed.saturating_sub(self.burst));
         }
         self.full_at = Some(full_at);
         if self.recent.len() == RECENT_MAX {
             self.recent.pop_front();
         }
         self.recent.push_back(tenant.clone());
-        true
+        Ok(())
     }
 }
 
@@ -65,7 +66,7 @@ mod tests {
                 number += 1;
                 bucket.admit(&TenantId::parse(&format!("t{number}")).unwrap(), now)
             };
-            (0..1000).filter(|_| admit()).count()
+            (0..1000).filter(|_| admit().is_ok()).count()
         };
         assert_eq!((admitted(0), admitted(0), admitted(1), admitted(11)), (100, 0, 1, 10));
         assert_eq!(admitted(100_000), 100, "no more than the burst is saved up");
@@ -76,8 +77,12 @@ mod tests {
         let now = Instant::now();
         let mut bucket = NewTenants::new(2, 1);
         let [a, b, c] = ["a", "b", "c"].map(|name| TenantId::parse(name).unwrap());
-        assert!(bucket.admit(&a, now) && bucket.admit(&a, now) && bucket.admit(&b, now));
-        assert!(!bucket.admit(&c, now) && bucket.admit(&a, now));
-        assert!(bucket.admit(&c, now + Duration::from_secs(60)));
+        let after = |seconds| now + Duration::from_secs(seconds);
+        for tenant in [&a, &a, &b] {
+            assert_eq!(bucket.admit(tenant, now), Ok(()));
+        }
+        assert_eq!(bucket.admit(&c, now), Err(Duration::from_secs(60)));
+        assert_eq!(bucket.admit(&c, after(20)), Err(Duration::from_secs(40)));
+        assert_eq!((bucket.admit(&a, after(20)), bucket.admit(&c, after(60))), (Ok(()), Ok(())));
     }
 }

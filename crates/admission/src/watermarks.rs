@@ -1,37 +1,42 @@
 //! How full the head is, in percent of its account, and what begins there. What comes first makes room for what follows.
 
-/// Sealing begins by itself, and no longer lets others go first.
-pub(crate) const SEAL: u64 = 60;
+/// Sealing begins by itself, and no longer yields to other work.
+pub const SEAL: u64 = 60;
 
 /// Series without samples that were unseen for a minute are evicted.
-pub(crate) const EVICT_SOON: u64 = 60;
+pub const EVICT_SOON: u64 = 60;
 
 /// Writes of a tenant that cannot be sealed are refused, where others can: they need the rest.
-pub(crate) const REFUSE_BLOCKED: u64 = 60;
+pub const REFUSE_BLOCKED: u64 = 60;
 
 /// Percent of the tenant limit from which idle series are evicted early, so that idle tenants leave with them.
-pub(crate) const TENANTS: usize = 80;
+pub const TENANTS: usize = 80;
 
 /// All series without samples are evicted, and most exemplars dropped.
-pub(crate) const EVICT_ALL: u64 = 75;
+pub const EVICT_ALL: u64 = 75;
 
-/// Writes of a tenant that cannot be sealed are refused, where nobody can (the store is away), or nobody else writes:
-/// somebody may come who can.
-pub(crate) const REFUSE_LAST: u64 = 80;
+/// Writes of a tenant that cannot be sealed are refused where no other tenant can be sealed either (the store is away), or
+/// no other writes: the rest is kept for tenants that can be sealed.
+pub const REFUSE_LAST: u64 = 80;
 
-/// No series is made and no metadata of new metric families is kept any more: known series can still flow.
-pub(crate) const NO_NEW_SERIES: u64 = 85;
+/// No series is created and no metadata of new metric families is kept any more: known series can still flow.
+pub const NO_NEW_SERIES: u64 = 85;
 
 /// Replay for closed tenants stops, and begins again later. It must be well above [`REFUSE_LAST`]: in an outage of the store,
 /// samples fill the heads up to there and a little beyond, and after a restart they have to fit again. The rest is for others'
 /// known series.
-pub(crate) const REFUSE_CLOSED: u64 = 95;
+pub const REFUSE_CLOSED: u64 = 95;
 
-/// Samples that are older than the newest of their series may hold so many percent of the head's account until they are
+/// Samples that are older than the newest of their series may hold this many percent of the head's account until they are
 /// sealed. Beyond that they are refused, and they alone.
-pub(crate) const LATE_SHARE: u64 = 25;
+pub const LATE_SHARE: u64 = 25;
 
 const _: () = assert!(SEAL <= EVICT_ALL && EVICT_SOON < EVICT_ALL && EVICT_ALL < NO_NEW_SERIES);
 const _: () =
     assert!(REFUSE_BLOCKED < REFUSE_LAST && REFUSE_LAST < NO_NEW_SERIES && NO_NEW_SERIES < REFUSE_CLOSED);
 const _: () = assert!(REFUSE_CLOSED < 100);
+
+/// Fill level, in percent, from which writes of a tenant are refused that cannot be sealed.
+pub const fn refuse_blocked_from(others_are_sealed: bool) -> u64 {
+    if others_are_sealed { REFUSE_BLOCKED } else { REFUSE_LAST }
+}

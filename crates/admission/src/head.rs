@@ -1,0 +1,71 @@
+//! Room in the memory of all heads together.
+
+use crate::watermarks::{LATE_SHARE, NO_NEW_SERIES, SEAL};
+use model::SeriesError;
+
+/// What the heads of all partitions hold, against what they may.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Head {
+    /// Bytes that they hold.
+    pub used_bytes: u64,
+    /// Bytes that they may hold.
+    pub limit_bytes: u64,
+}
+
+impl Head {
+    /// They hold at least this many percent of what they may.
+    pub const fn is_filled_to(self, percent: u64) -> bool {
+        self.used_bytes >= self.limit_bytes / 100 * percent
+    }
+
+    /// No sample may enter.
+    pub const fn is_full(self) -> bool {
+        self.used_bytes >= self.limit_bytes
+    }
+
+    /// Whether new series may be created. Known series may still flow where they may not.
+    pub const fn room_for_series(self) -> Result<(), SeriesError> {
+        if !self.is_filled_to(NO_NEW_SERIES) {
+            return Ok(());
+        }
+        let limit_bytes = self.limit_bytes / 100 * NO_NEW_SERIES;
+        Err(SeriesError::NoRoom { used_mib: self.used_bytes >> 20, limit_mib: limit_bytes >> 20 })
+    }
+
+    /// Bytes that late samples may hold.
+    pub const fn late_limit_bytes(self) -> u64 {
+        self.limit_bytes / 100 * LATE_SHARE
+    }
+
+    /// Whether late samples, which hold `late_bytes`, may hold more.
+    pub const fn room_for_late(self, late_bytes: u64) -> Result<(), SeriesError> {
+        if late_bytes < self.late_limit_bytes() {
+            return Ok(());
+        }
+        Err(SeriesError::NoRoomForLate { limit_mib: self.late_limit_bytes() >> 20 })
+    }
+
+    /// The head, or the late samples' share of it, is so full that sealing is to make room.
+    pub const fn needs_sealing(self, late_bytes: u64) -> bool {
+        self.is_filled_to(SEAL) || late_bytes >= self.late_limit_bytes() / 100 * SEAL
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::watermarks::refuse_blocked_from;
+
+    #[test]
+    fn each_watermark_begins_at_its_percentage() {
+        let head = |used_bytes| Head { used_bytes, limit_bytes: 10_000 };
+        assert!(head(8499).room_for_series().is_ok() && head(8500).room_for_series().is_err());
+        assert!(!head(9999).is_full() && head(10_000).is_full() && head(u64::MAX).is_full());
+        assert!(head(0).room_for_late(2499).is_ok() && head(0).room_for_late(2500).is_err());
+        assert!(
+            !head(5999).needs_sealing(1499) && head(6000).needs_sealing(0) && head(0).needs_sealing(1500)
+        );
+        assert!(Head { used_bytes: 0, limit_bytes: 0 }.is_full());
+        assert_eq!((refuse_blocked_from(true), refuse_blocked_from(false)), (60, 80));
+    }
+}

@@ -1,0 +1,33 @@
+//! May this write enter? Pure decisions: no I/O, no locks, no clock; `now` is an argument.
+//!
+//! A write passes the following checks in this order. The server gathers the facts and acts on the answers.
+//!
+//! | | check | module |
+//! | --- | --- | --- |
+//! | 1 | the principal's rights, the state of the node, closed and blocked tenants, a full head | [`write`] |
+//! | 2 | limits of a tenant: how many there may be, how fast new ones may come | [`tenant`], [`NewTenants`] |
+//! | 3 | requests at once, and the bytes that they hold | [`Gate`] |
+//! | 4 | the times of samples | [`age`] |
+//! | 5 | room in a partition's queue | [`Refused::QueueFull`] |
+//! | 6 | room for new series and late samples, by the head's [`watermarks`] and what the process holds | [`Head`], [`process`] |
+//! | 7 | whether what was left out is worth a retry | [`postponed`] |
+//!
+//! Checks 1 to 3 and 5 refuse a request ([`Refused`]); 4 and 6 leave out series or samples ([`model::SeriesError`]).
+
+pub mod age;
+mod gate;
+mod head;
+mod new_tenants;
+pub mod postponed;
+pub mod process;
+mod refused;
+pub mod tenant;
+pub mod watermarks;
+pub mod write;
+
+pub use gate::Gate;
+pub use head::Head;
+pub use new_tenants::NewTenants;
+pub use postponed::{Postponed, Shortage};
+pub use process::ProcessMemory;
+pub use refused::{RETRY_AFTER, Refused};

@@ -1,0 +1,46 @@
+//! What the process really holds, against its memory limit.
+
+use model::SeriesError;
+
+/// Metric label of what is refused here.
+pub const REASON: &str = "process_memory";
+
+/// Percent of `--memory` beyond which work that makes the process grow is refused. The accounts come to 93 % where all of
+/// them are full; the rest is for work that has begun.
+const HIGH_PERCENT: u64 = 95;
+
+/// Memory of the process, as the kernel counts it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct ProcessMemory {
+    /// Bytes that it holds.
+    pub held_bytes: u64,
+    /// `--memory`.
+    pub limit_bytes: u64,
+}
+
+impl ProcessMemory {
+    /// Whether work may begin that makes the process grow: new series and tenants, exports, queries that are not small.
+    pub const fn room(self) -> Result<(), SeriesError> {
+        let high_bytes = self.limit_bytes / 100 * HIGH_PERCENT;
+        if self.held_bytes < high_bytes {
+            return Ok(());
+        }
+        Err(SeriesError::NoMemory { used_mib: self.held_bytes >> 20, limit_mib: high_bytes >> 20 })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn growth_is_refused_from_95_percent() {
+        for (held_bytes, has_room) in [(0, true), (949, true), (950, false), (5000, false)] {
+            assert_eq!(
+                ProcessMemory { held_bytes, limit_bytes: 1000 }.room().is_ok(),
+                has_room,
+                "{held_bytes}"
+            );
+        }
+    }
+}

@@ -1,0 +1,153 @@
+//! Why a write is refused whole, what its sender should do, and when to come back.
+
+use crate::Postponed;
+use model::{ErrorKind, SeriesError, TenantId};
+use std::time::Duration;
+
+/// When to come back, unless more is known. Memory and places in queues become free within seconds.
+pub const RETRY_AFTER: Duration = Duration::from_secs(3);
+
+/// For what a person or a store has to put right first. Less than [`crate::postponed::CALM`], so that a shortage is not taken
+/// to be over while refused senders wait.
+const RETRY_AFTER_REPAIR: Duration = Duration::from_secs(20);
+
+/// A write is refused.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum Refused {
+    /// The principal may not write.
+    #[error("no right to write to tenant {tenant}")]
+    Rights {
+        /// The tenant that it named.
+        tenant: TenantId,
+    },
+    /// The node is shutting down.
+    #[error("the server is shutting down")]
+    Stopping,
+    /// The journal is not replayed yet; names partitions that wait or stay closed, and why.
+    #[error("the journal is being replayed{0}")]
+    Replaying(String),
+    /// The tenant's table could not be read at the start.
+    #[error("tenant {tenant} is closed until its samples in the journal are replayed: {why}")]
+    Closed {
+        /// The tenant.
+        tenant: TenantId,
+        /// The table's error.
+        why: String,
+    },
+    /// No memory for any sample.
+    #[error("the head is full: it holds {used_mib} MiB of {limit_mib} MiB; raise the limit with --memory")]
+    HeadFull {
+        /// What the head holds.
+        used_mib: u64,
+        /// What it may hold.
+        limit_mib: u64,
+    },
+    /// The tenant's table cannot be written, and its samples fill the head.
+    #[error(
+        "samples of tenant {tenant} cannot leave memory, which is {percent} % full, since its table cannot be written; \
+         the server's log says why"
+    )]
+    Blocked {
+        /// The tenant.
+        tenant: TenantId,
+        /// The fill level from which its writes are refused.
+        percent: u64,
+    },
+    /// A new tenant, and as many as may be are in memory.
+    #[error("no room for a new tenant: the limit is {limit} in memory (setting tenants)")]
+    Tenants {
+        /// How many there may be.
+        limit: usize,
+    },
+    /// New tenants come too fast.
+    #[error(
+        "too many new tenants: the limit is {burst} at once, then {per_minute} a minute (settings tenant_burst, \
+         tenants_per_minute)"
+    )]
+    NewTenants {
+        /// How many may come at once.
+        burst: usize,
+        /// How many may come in a minute after those.
+        per_minute: usize,
+        /// When the next one may.
+        wait: Duration,
+    },
+    /// A new tenant, and no memory for its series.
+    #[error("{0}")]
+    NoRoomForTenant(SeriesError),
+    /// Too many write requests at once.
+    #[error("{limit} write requests are being worked on already (setting inflight_requests)")]
+    InflightRequests {
+        /// How many there may be.
+        limit: usize,
+    },
+    /// Too many write requests that create series at once.
+    #[error(
+        "{limit} write requests with new series are waiting already, or those waiting fill half of the inflight memory \
+         (setting creating_requests)"
+    )]
+    CreatingRequests {
+        /// How many there may be.
+        limit: usize,
+    },
+    /// The owner of a partition does not keep up.
+    #[error("{limit} write requests wait in a partition's queue: the disk or the processor is behind")]
+    QueueFull {
+        /// How many may wait.
+        limit: usize,
+    },
+    /// Parts were left out that may be stored later; the rest is stored.
+    #[error("{report}retry the request: samples that are stored already are not duplicated")]
+    Postponed {
+        /// Why, for those that come first in the order.
+        what: Postponed,
+        /// What is stored and what is not, as lines of text.
+        report: String,
+    },
+}
+
+impl Refused {
+    /// What the sender should do.
+    ///
+    /// Limits of a tenant are a policy ([`ErrorKind::Limited`]); everything else is a matter of what the node can do now. Some
+    /// protocols answer both alike: a sender of remote write drops what is over a limit.
+    pub const fn kind(&self) -> ErrorKind {
+        match self {
+            Self::Rights { .. } => ErrorKind::Forbidden,
+            Self::Tenants { .. } | Self::NewTenants { .. } => ErrorKind::Limited,
+            _ => ErrorKind::Unavailable,
+        }
+    }
+
+    /// A stable word for logs and metrics.
+    pub const fn reason(&self) -> &'static str {
+        match self {
+            Self::Rights { .. } => "rights",
+            Self::Stopping => "stopping",
+            Self::Replaying(_) => "replaying",
+            Self::Closed { .. } => "table_unreadable",
+            Self::HeadFull { .. } => "head_full",
+            Self::Blocked { .. } => "table_unwritable",
+            Self::Tenants { .. } => "tenants",
+            Self::NewTenants { .. } => "new_tenants",
+            Self::NoRoomForTenant(SeriesError::NoMemory { .. }) => crate::process::REASON,
+            Self::NoRoomForTenant(_) => "head_full",
+            Self::InflightRequests { .. } => "inflight_requests",
+            Self::CreatingRequests { .. } => "creating_requests",
+            Self::QueueFull { .. } => "queue_full",
+            Self::Postponed { what, .. } => what.reason(),
+        }
+    }
+
+    /// When to come back; `None` where the answer will be the same. The caller spreads it, so that senders refused together
+    /// do not return together.
+    pub fn retry_after(&self) -> Option<Duration> {
+        match self {
+            Self::Rights { .. } => None,
+            Self::Closed { .. } | Self::Blocked { .. } => Some(RETRY_AFTER_REPAIR),
+            Self::Postponed { what: Postponed::Clock, .. } => Some(RETRY_AFTER_REPAIR),
+            Self::NewTenants { wait, .. } => Some((*wait).max(RETRY_AFTER)),
+            _ => Some(RETRY_AFTER),
+        }
+    }
+}

@@ -1,0 +1,140 @@
+//! Limits of a tenant. What bounds one tenant (its active series, its rate) belongs here too.
+
+use crate::{Head, ProcessMemory, Refused};
+use model::TenantId;
+use std::time::Duration;
+
+/// What is known of a tenant that wants to write. Metadata alone makes a tenant too: it takes a slot.
+pub trait Facts {
+    /// Where it is in memory.
+    fn presence(&self, tenant: &TenantId) -> Presence;
+
+    /// It has tables: it is not new, whatever is in memory.
+    fn has_tables(&self, tenant: &TenantId) -> bool;
+
+    /// How full the head is.
+    fn head(&self) -> Head;
+
+    /// What the process holds.
+    fn process(&self) -> ProcessMemory;
+
+    /// Takes one token for a new tenant; else when the next one comes.
+    fn take_token(&self, tenant: &TenantId) -> Result<(), Duration>;
+
+    /// The settings.
+    fn limits(&self) -> Limits;
+}
+
+/// Where a tenant is in memory.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Presence {
+    /// Some partition has it.
+    pub is_in_memory: bool,
+    /// A partition that does not have it has as many others as may be.
+    pub is_any_full: bool,
+}
+
+/// How many tenants there may be.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Limits {
+    /// In the memory of a partition.
+    pub tenants: usize,
+    /// New ones at once.
+    pub burst: usize,
+    /// New ones in a minute, after those.
+    pub per_minute: usize,
+}
+
+/// Checks a tenant's limits. One that has tables only needs room for its series.
+pub fn check(tenant: &TenantId, facts: &impl Facts) -> Result<(), Refused> {
+    let Presence { is_in_memory, is_any_full } = facts.presence(tenant);
+    if is_any_full && !facts.has_tables(tenant) {
+        return Err(Refused::Tenants { limit: facts.limits().tenants });
+    }
+    if is_in_memory {
+        return Ok(());
+    }
+    facts.process().room().map_err(Refused::NoRoomForTenant)?;
+    facts.head().room_for_series().map_err(Refused::NoRoomForTenant)?;
+    if facts.has_tables(tenant) {
+        return Ok(());
+    }
+    facts.take_token(tenant).map_err(|wait| {
+        let Limits { burst, per_minute, .. } = facts.limits();
+        Refused::NewTenants { burst, per_minute, wait }
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use model::ErrorKind;
+
+    #[derive(Clone, Copy)]
+    struct Tenant {
+        presence: Presence,
+        has_tables: bool,
+        head_percent: u64,
+        process_percent: u64,
+        has_token: bool,
+    }
+
+    impl Facts for Tenant {
+        fn presence(&self, _: &TenantId) -> Presence {
+            self.presence
+        }
+        fn has_tables(&self, _: &TenantId) -> bool {
+            self.has_tables
+        }
+        fn head(&self) -> Head {
+            Head { used_bytes: self.head_percent, limit_bytes: 100 }
+        }
+        fn process(&self) -> ProcessMemory {
+            ProcessMemory { held_bytes: self.process_percent, limit_bytes: 100 }
+        }
+        fn take_token(&self, _: &TenantId) -> Result<(), Duration> {
+            if self.has_token { Ok(()) } else { Err(Duration::from_secs(7)) }
+        }
+        fn limits(&self) -> Limits {
+            Limits { tenants: 3, burst: 2, per_minute: 1 }
+        }
+    }
+
+    const NEW: Tenant = Tenant {
+        presence: Presence { is_in_memory: false, is_any_full: false },
+        has_tables: false,
+        head_percent: 0,
+        process_percent: 0,
+        has_token: true,
+    };
+
+    #[test]
+    fn new_tenants_need_a_slot_and_memory_and_a_token() {
+        let check = |tenant: Tenant, expected: Option<&str>| {
+            let refused = check(&TenantId::anonymous(), &tenant).err();
+            assert_eq!(refused.as_ref().map(Refused::reason), expected);
+            let is_policy = matches!(expected, Some("tenants" | "new_tenants"));
+            assert_eq!(refused.is_some_and(|refused| refused.kind() == ErrorKind::Limited), is_policy);
+        };
+        let full = Presence { is_in_memory: false, is_any_full: true };
+        check(NEW, None);
+        check(Tenant { presence: full, ..NEW }, Some("tenants"));
+        check(Tenant { presence: Presence { is_in_memory: true, ..full }, ..NEW }, Some("tenants"));
+        check(Tenant { presence: full, has_tables: true, has_token: false, ..NEW }, None);
+        check(Tenant { process_percent: 95, ..NEW }, Some("process_memory"));
+        check(Tenant { head_percent: 85, ..NEW }, Some("head_full"));
+        check(Tenant { head_percent: 85, has_tables: true, ..NEW }, Some("head_full"));
+        check(Tenant { has_token: false, ..NEW }, Some("new_tenants"));
+        let known = Presence { is_in_memory: true, is_any_full: false };
+        check(
+            Tenant { presence: known, process_percent: 99, head_percent: 99, has_token: false, ..NEW },
+            None,
+        );
+    }
+
+    #[test]
+    fn a_refused_new_tenant_learns_when_the_next_token_comes() {
+        let refused = check(&TenantId::anonymous(), &Tenant { has_token: false, ..NEW }).unwrap_err();
+        assert_eq!(refused.retry_after(), Some(Duration::from_secs(7)));
+    }
+}

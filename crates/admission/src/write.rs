@@ -1,0 +1,55 @@
+//! Whether a principal may write now, before anything of its request is decoded.
+
+use crate::{Refused, tenant};
+use model::{Principal, TenantId};
+
+/// What a node knows of itself. Each fact is gathered only where everything before it in the order passed.
+pub trait Facts: tenant::Facts {
+    /// It is shutting down.
+    fn is_stopping(&self) -> bool;
+
+    /// Why it does not take writes yet; `None` once the journal is replayed.
+    fn replaying(&self) -> Option<String>;
+
+    /// Why a tenant is closed: its table could not be read when the journal was replayed.
+    fn closed(&self, tenant: &TenantId) -> Option<String>;
+
+    /// The fill level of the head, in percent, from which a tenant's writes are refused since its table cannot be written.
+    fn blocked_from(&self, tenant: &TenantId) -> Option<u64>;
+}
+
+/// Whether a principal may write now.
+pub fn check(principal: &Principal, facts: &impl Facts) -> Result<(), Refused> {
+    rights(principal)?;
+    let tenant = &principal.tenant;
+    if facts.is_stopping() {
+        return Err(Refused::Stopping);
+    }
+    if let Some(why) = facts.replaying() {
+        return Err(Refused::Replaying(why));
+    }
+    if let Some(why) = facts.closed(tenant) {
+        return Err(Refused::Closed { tenant: tenant.clone(), why });
+    }
+    let head = facts.head();
+    if head.is_full() {
+        return Err(Refused::HeadFull { used_mib: head.used_bytes >> 20, limit_mib: head.limit_bytes >> 20 });
+    }
+    if let Some(percent) = facts.blocked_from(tenant)
+        && head.is_filled_to(percent)
+    {
+        return Err(Refused::Blocked { tenant: tenant.clone(), percent });
+    }
+    tenant::check(tenant, facts)
+}
+
+/// Whether a principal may ever write.
+pub fn rights(principal: &Principal) -> Result<(), Refused> {
+    match principal.rights.write {
+        true => Ok(()),
+        false => Err(Refused::Rights { tenant: principal.tenant.clone() }),
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,155 @@
+use super::*;
+use crate::tenant::{Limits, Presence};
+use crate::{Head, ProcessMemory};
+use model::{ErrorKind, Rights};
+use std::time::Duration;
+use stdx::rng::Rng;
+
+/// A node in which everything is wrong that is `true` or over its limit.
+#[derive(Debug, Clone)]
+struct Node {
+    stopping: bool,
+    replaying: bool,
+    closed: bool,
+    blocked_from: Option<u64>,
+    head: Head,
+    process: ProcessMemory,
+    presence: Presence,
+    has_tables: bool,
+    token: Result<(), Duration>,
+    limits: Limits,
+}
+
+impl tenant::Facts for Node {
+    fn presence(&self, _: &TenantId) -> Presence {
+        self.presence
+    }
+    fn has_tables(&self, _: &TenantId) -> bool {
+        self.has_tables
+    }
+    fn head(&self) -> Head {
+        self.head
+    }
+    fn process(&self) -> ProcessMemory {
+        self.process
+    }
+    fn take_token(&self, _: &TenantId) -> Result<(), Duration> {
+        self.token
+    }
+    fn limits(&self) -> Limits {
+        self.limits
+    }
+}
+
+impl Facts for Node {
+    fn is_stopping(&self) -> bool {
+        self.stopping
+    }
+    fn replaying(&self) -> Option<String> {
+        self.replaying.then(|| "; partition 3: waits for memory".into())
+    }
+    fn closed(&self, _: &TenantId) -> Option<String> {
+        self.closed.then(|| "the log is damaged".into())
+    }
+    fn blocked_from(&self, _: &TenantId) -> Option<u64> {
+        self.blocked_from
+    }
+}
+
+const MIB: u64 = 1 << 20;
+
+fn principal(write: bool) -> Principal {
+    Principal { tenant: TenantId::anonymous(), rights: Rights { read: true, write } }
+}
+
+#[test]
+fn checks_come_in_their_order() {
+    let mut node = Node {
+        stopping: true,
+        replaying: true,
+        closed: true,
+        blocked_from: Some(60),
+        head: Head { used_bytes: 100 * MIB, limit_bytes: 100 * MIB },
+        process: ProcessMemory { held_bytes: 100 * MIB, limit_bytes: 100 * MIB },
+        presence: Presence { is_in_memory: false, is_any_full: true },
+        has_tables: false,
+        token: Err(Duration::from_secs(1)),
+        limits: Limits { tenants: 3, burst: 2, per_minute: 1 },
+    };
+    // what comes first decides; one thing after the other is put right
+    type Remedy = fn(&mut Node);
+    let order: [(&str, Remedy); 9] = [
+        ("stopping", |node| node.stopping = false),
+        ("replaying", |node| node.replaying = false),
+        ("table_unreadable", |node| node.closed = false),
+        ("head_full", |node| node.head.used_bytes = 90 * MIB),
+        ("table_unwritable", |node| node.blocked_from = None),
+        ("tenants", |node| node.presence.is_any_full = false),
+        ("process_memory", |node| node.process.held_bytes = 0),
+        ("head_full", |node| node.head.used_bytes = 0),
+        ("new_tenants", |node| node.token = Ok(())),
+    ];
+    assert_eq!(check(&principal(false), &node).unwrap_err().reason(), "rights");
+    for (reason, remedy) in order {
+        assert_eq!(check(&principal(true), &node).unwrap_err().reason(), reason);
+        remedy(&mut node);
+    }
+    assert_eq!(check(&principal(true), &node), Ok(()));
+    assert_eq!(check(&principal(false), &node).unwrap_err().reason(), "rights");
+}
+
+/// Whatever the facts are, a refusal is complete: a reason, and either a time to come back or none at all.
+#[test]
+fn refusals_name_amount_and_setting() {
+    let mut rng = Rng::announced();
+    let mut seen = std::collections::BTreeSet::new();
+    for _ in 0..100_000 {
+        let node = random(&mut rng);
+        let Err(refused) = check(&principal(!rng.chance(0.05)), &node) else { continue };
+        let (reason, text) = (refused.reason(), refused.to_string());
+        assert!(
+            refused.kind() == ErrorKind::Forbidden || refused.retry_after() >= Some(Duration::from_secs(1)),
+            "{text}"
+        );
+        assert_eq!(refused.kind() == ErrorKind::Forbidden, refused.retry_after().is_none(), "{text}");
+        let setting = match reason {
+            "head_full" | "process_memory" => Some("--memory"),
+            "tenants" => Some("tenants"),
+            "new_tenants" => Some("tenants_per_minute"),
+            _ => None,
+        };
+        if let Some(setting) = setting {
+            assert!(
+                text.contains(setting) && text.contains(|c: char| c.is_ascii_digit()),
+                "{reason}: {text}"
+            );
+        }
+        seen.insert(reason);
+    }
+    assert_eq!(seen.len(), 9, "{seen:?}");
+}
+
+fn random(rng: &mut Rng) -> Node {
+    let bytes = |rng: &mut Rng| match rng.below(4) {
+        0 => 0,
+        1 => rng.next_u64(),
+        _ => rng.below(100) * MIB,
+    };
+    let limit = |rng: &mut Rng| if rng.chance(0.1) { rng.next_u64() } else { 100 * MIB };
+    Node {
+        stopping: rng.chance(0.05),
+        replaying: rng.chance(0.05),
+        closed: rng.chance(0.05),
+        blocked_from: rng.chance(0.2).then(|| crate::watermarks::refuse_blocked_from(rng.chance(0.5))),
+        head: Head { used_bytes: bytes(rng), limit_bytes: limit(rng) },
+        process: ProcessMemory { held_bytes: bytes(rng), limit_bytes: limit(rng) },
+        presence: Presence { is_in_memory: rng.chance(0.5), is_any_full: rng.chance(0.2) },
+        has_tables: rng.chance(0.3),
+        token: if rng.chance(0.5) { Ok(()) } else { Err(Duration::from_millis(rng.below(120_000))) },
+        limits: Limits {
+            tenants: rng.below(9) as usize,
+            burst: rng.below(9) as usize,
+            per_minute: rng.below(9) as usize,
+        },
+    }
+}

@@ -1,0 +1,69 @@
+//! What admission asks of a node.
+
+use crate::node::Node;
+use admission::tenant::{Limits, Presence};
+use admission::{Head, ProcessMemory, tenant, write};
+use model::TenantId;
+use std::time::Duration;
+
+/// A node's facts, gathered when they are asked for.
+pub(super) struct Facts<'a>(pub(super) &'a Node);
+
+impl write::Facts for Facts<'_> {
+    fn is_stopping(&self) -> bool {
+        self.0.is_stopping()
+    }
+
+    fn replaying(&self) -> Option<String> {
+        let partitions = &self.0.shared().partitions;
+        (!partitions.is_ready()).then(|| partitions.trouble())
+    }
+
+    fn closed(&self, tenant: &TenantId) -> Option<String> {
+        self.0.shared().lake.closed.why(tenant)
+    }
+
+    fn blocked_from(&self, tenant: &TenantId) -> Option<u64> {
+        self.0.shared().lake.blocked.head_percent(tenant)
+    }
+}
+
+impl tenant::Facts for Facts<'_> {
+    fn presence(&self, tenant: &TenantId) -> Presence {
+        let most = self.0.settings().tenants_max;
+        let mut presence = Presence { is_in_memory: false, is_any_full: false };
+        for partition in self.0.partitions() {
+            let head = partition.head.read();
+            let is_known = head.tenant(tenant).is_some();
+            presence.is_in_memory |= is_known;
+            presence.is_any_full |= !is_known && head.tenant_count() >= most;
+        }
+        presence
+    }
+
+    fn has_tables(&self, tenant: &TenantId) -> bool {
+        self.0.shared().lake.tables.is_known(tenant)
+    }
+
+    fn head(&self) -> Head {
+        self.0.shared().heads.head()
+    }
+
+    fn process(&self) -> ProcessMemory {
+        self.0.shared().headroom.memory()
+    }
+
+    fn take_token(&self, tenant: &TenantId) -> Result<(), Duration> {
+        let shared = self.0.shared();
+        shared.new_tenants.lock().admit(tenant, shared.clock.instant())
+    }
+
+    fn limits(&self) -> Limits {
+        let settings = self.0.settings();
+        Limits {
+            tenants: settings.tenants_max,
+            burst: settings.tenant_burst,
+            per_minute: settings.tenants_per_minute,
+        }
+    }
+}
