@@ -4,7 +4,7 @@
 #[global_allocator]
 static ALLOCATOR: tikv_jemallocator::Jemalloc = tikv_jemallocator::Jemalloc;
 
-/// What jemalloc reads when the process begins; `MALLOC_CONF` in the environment goes before it.
+/// Configuration that jemalloc reads at start; `MALLOC_CONF` in the environment goes before it.
 ///
 /// - `dirty_decay_ms`: freed pages stay for a second, where the default is ten. They belong to no account of the budget. Four
 ///   attacks with `--memory 128MiB` (late samples, new series on 256 connections, slow bodies, exports of long lines) took

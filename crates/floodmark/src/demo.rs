@@ -180,7 +180,7 @@ fn spawn(dir: &Path, address: SocketAddr) -> anyhow::Result<Child> {
     command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(log).spawn().context("cannot start the server")
 }
 
-/// Where this machine reaches what listens on `address`.
+/// Address by which this machine reaches a listener on `address`.
 fn reachable(address: SocketAddr) -> SocketAddr {
     match address.ip() {
         ip if ip.is_unspecified() => SocketAddr::from((Ipv4Addr::LOCALHOST, address.port())),

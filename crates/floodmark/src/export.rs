@@ -26,7 +26,7 @@ const ROW_SAMPLES: usize = 4096;
 /// Bytes of footers that are kept.
 const CACHE_BYTES: usize = 64 << 20;
 
-/// What is wanted.
+/// Parameters of an export.
 struct Ask {
     table: Table,
     cache: Arc<Cache>,
@@ -41,7 +41,7 @@ struct Counts {
     samples: u64,
     /// Staleness markers, for which text has no word.
     left_out: u64,
-    /// What could not be read.
+    /// Warnings about data that could not be read.
     warnings: Vec<String>,
 }
 

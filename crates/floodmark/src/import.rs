@@ -35,7 +35,7 @@ pub(crate) use scratch::FilePart;
 pub(crate) use target::{Place, runtime};
 pub(crate) use tsdb::Block;
 
-/// What became of one source.
+/// Result of importing one source.
 #[derive(Debug)]
 struct Report {
     path: PathBuf,

@@ -1,4 +1,4 @@
-//! What commands print, and where results of the lab go.
+//! Output of commands, and destinations of the lab's results.
 
 use crate::cli::result::ResultArgs;
 use anstream::{AutoStream, ColorChoice};
@@ -18,13 +18,13 @@ pub(crate) fn print(text: impl Display) -> Result<()> {
     }
 }
 
-/// Whether `error` is that of writing to a pipe whose reader has seen enough, as `head` has.
+/// True if `error` is a broken pipe: the reader has seen enough, as `head` does.
 pub(crate) fn is_closed(error: &anyhow::Error) -> bool {
     error.downcast_ref::<io::Error>().is_some_and(|error| error.kind() == ErrorKind::BrokenPipe)
 }
 
-/// Whether stderr is to be coloured: in a terminal, unless `NO_COLOR`, `CLICOLOR`, `CLICOLOR_FORCE` or `TERM` say
-/// otherwise. The rules are those of the command line's own help.
+/// True if stderr is coloured: on a terminal, unless `NO_COLOR`, `CLICOLOR`, `CLICOLOR_FORCE` or `TERM` say otherwise. The
+/// rules are those of the command line's own help.
 pub(crate) fn colours_stderr() -> bool {
     AutoStream::choice(&io::stderr()) != ColorChoice::Never
 }

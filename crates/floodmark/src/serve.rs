@@ -83,8 +83,8 @@ fn bind(address: SocketAddr) -> std::io::Result<TcpListener> {
     socket.listen(BACKLOG)
 }
 
-/// What is logged by default. Libraries tell about each of their steps otherwise; the kernel of Delta tables also repeats, in
-/// kilobytes, each error that is returned to us and logged once.
+/// Default log filter. Libraries log each of their steps otherwise; the kernel of Delta tables also repeats, in kilobytes,
+/// each error that it returns to us and that is logged once.
 const LOGGED: &str = "info,delta_kernel=off,delta_kernel_default_engine=off,object_store=warn";
 
 /// Logs to stderr, coloured in a terminal; `RUST_LOG` chooses what.

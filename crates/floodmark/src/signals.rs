@@ -54,8 +54,8 @@ impl Signals {
     }
 }
 
-/// Whether this process was started so that a terminal which goes away is none of its business: `SigIgn` of
-/// `/proc/self/status`, where signal 1 is the lowest bit.
+/// True if the process was started with SIGHUP ignored, as by `nohup`: `SigIgn` of `/proc/self/status`, in which signal 1 is
+/// the lowest bit.
 fn ignores_hangup() -> bool {
     let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
     let mask = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));

@@ -13,7 +13,7 @@ use crate::show::progress::Observer;
 use anyhow::{Result, bail, ensure};
 use serde::{Deserialize, Serialize};
 
-/// What `find-limit` raises.
+/// Parameter that `find-limit` raises.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Axis {
@@ -38,7 +38,7 @@ impl std::str::FromStr for Axis {
     }
 }
 
-/// What `find-minimum` lowers: what stands in braces in the command that starts the target.
+/// Parameter that `find-minimum` lowers: a placeholder in the command that starts the target.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Resource {
@@ -63,7 +63,7 @@ impl std::str::FromStr for Resource {
 /// One run of a search.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Trial {
-    /// What it was run with.
+    /// Value of the parameter in this trial.
     pub value: f64,
     /// It was to confirm what had passed before.
     pub confirming: bool,
@@ -75,7 +75,7 @@ pub struct Trial {
     pub unmeasured: Vec<String>,
 }
 
-/// What a search found.
+/// Result of a search.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Found {
     /// Of what, such as `rate`.
@@ -289,7 +289,7 @@ fn with_axis(scenario: &Scenario, axis: Axis, value: f64) -> Result<(Scenario, V
     Ok((changed, changes))
 }
 
-/// What a race found.
+/// Result of a race.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Race {
     /// Every run, in order: which target, and what was found.

@@ -1,7 +1,8 @@
-//! Which samples there are, as pure functions, and the bytes that carry them.
+//! Generated samples as pure functions, and request bodies that carry them.
 //!
 //! - [`plan`], [`fleet`], [`values`]: series, times and values by number
-//! - [`template`], [`snappy`]: request bodies that are made once and then changed in place
+//!
+//! - [`template`], [`snappy`]: request bodies that are built once and then updated in place
 
 pub mod fleet;
 pub mod plan;

@@ -129,7 +129,7 @@ impl std::fmt::Display for Failure {
 
 impl std::error::Error for Failure {}
 
-/// What the target said.
+/// Response of the target.
 #[derive(Debug)]
 pub struct Answer {
     /// The status.

@@ -1,4 +1,4 @@
-//! What can be seen of the target from outside while it is loaded.
+//! Observation of the target from outside during the load.
 //!
 //! ```text
 //!   /proc/<pid> ─ process ─┐
@@ -43,7 +43,7 @@ use std::time::Instant;
 /// Events of the target's that are told one by one.
 const EVENTS_MAX: usize = 100;
 
-/// Where to look. Everything is optional; what is not given is not observed.
+/// Sources of observation. All are optional; a missing one is not observed.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct ObserveOptions {
     /// The target's process on this machine.
@@ -54,9 +54,9 @@ pub struct ObserveOptions {
     pub metrics_url: Option<String>,
     /// Sent when its metrics are asked for.
     pub headers: Vec<(String, String)>,
-    /// What may be reached.
+    /// Permitted targets.
     pub access: Access,
-    /// Where it keeps its data, to know which disk to watch.
+    /// Data directory of the target, to find the disk to watch.
     pub data_dir: Option<std::path::PathBuf>,
 }
 
@@ -79,7 +79,7 @@ pub struct Observation {
     peaks: BTreeMap<String, f64>,
 }
 
-/// What one look found: the values of one second, on their way to the timeline, the peaks and the watchman.
+/// One second's observations, on their way to the timeline, the peaks and the saturation rules.
 #[derive(Debug, Default)]
 pub(crate) struct Look {
     values: Vec<(String, &'static str, SeriesKind, f64)>,
@@ -234,7 +234,7 @@ impl Observation {
     }
 }
 
-/// What the target used, set against the load: of all generators, where there were several.
+/// Relates the target's resource usage to the load, of all generators if there were several.
 pub(crate) fn compare_with_load(result: &mut RunResult) {
     let observed = &mut result.observed;
     let used = |name: &str| observed.get(name).copied().filter(|used| *used > 0.0);

@@ -47,17 +47,17 @@ pub struct RunResult {
     pub name: String,
     /// The scenario's text, as it was read but without secrets.
     pub scenario: String,
-    /// What was changed on the command line, as `key = value`.
+    /// Settings changed on the command line, as `key = value`.
     pub overrides: Vec<String>,
     /// Makes the same series and values again.
     pub seed: u64,
-    /// What was loaded: a name or address, without credentials.
+    /// Target of the load: a name or address, without credentials.
     pub target: String,
     /// Names and versions: of the lab, of the target where it says so.
     pub versions: BTreeMap<String, String>,
-    /// Where the generator ran.
+    /// Machine of the generator.
     pub machine: Machine,
-    /// Which part of the fleet this generator was, and of how many: 1 of 1 is all of it.
+    /// Part of the fleet generated, and the number of parts: 1 of 1 is all of it.
     pub part: (u32, u32),
     /// Begin of the load, in ms since 1970.
     pub begun_ms: i64,
@@ -65,7 +65,7 @@ pub struct RunResult {
     pub wall_s: f64,
     /// The run was ended before its time: nothing here is a verdict about the whole scenario.
     pub partial: bool,
-    /// What happened when.
+    /// Events by time.
     pub events: Vec<Event>,
     /// Figures second by second.
     pub timeline: Timeline,
@@ -75,7 +75,7 @@ pub struct RunResult {
     pub totals: Totals,
     /// Queries, where the scenario has any, by mix.
     pub reads: Vec<ReadTotals>,
-    /// What was read back, all tenants together.
+    /// Result of reading back, all tenants together.
     pub verify: Option<VerifyReport>,
     /// Why nothing is known of what was read back: the query that failed, and its answer.
     pub unverified: Option<String>,
@@ -83,13 +83,13 @@ pub struct RunResult {
     pub verdict: Vec<Judgement>,
     /// Figures of the account that the scenario retells, to be put beside ours.
     pub account: Vec<AccountFigure>,
-    /// Which resource was exhausted first, where one was: filled by [`crate::observe`].
+    /// Resource that was exhausted first, if any: set by [`crate::observe`].
     pub saturated: Option<Saturation>,
     /// Latest and highest figures that observation has beside the timeline.
     pub observed: BTreeMap<String, f64>,
     /// Reasons to mistrust the figures, above all where the generator was the bottleneck.
     pub warnings: Vec<String>,
-    /// What this does not show.
+    /// Limits of what the run shows.
     pub notes: Vec<String>,
 }
 
@@ -175,7 +175,7 @@ pub struct Totals {
     pub silence_s: f64,
 }
 
-/// What became of one mix of queries.
+/// Outcome of one mix of queries.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct ReadTotals {
@@ -205,13 +205,13 @@ pub struct ReadTotals {
 pub struct Judgement {
     /// The rule's name in the scenario, such as `p99`.
     pub rule: String,
-    /// What is allowed, as text with its unit: `≤ 1 s`.
+    /// Permitted value, as text with its unit: `≤ 1 s`.
     pub limit: String,
-    /// What was found, as text with its unit; why not, where nothing was.
+    /// Measured value, as text with its unit; the reason if it was not measured.
     pub measured: String,
     /// Nothing was found, so that the rule is neither kept nor broken.
     pub unmeasured: bool,
-    /// What could not be measured has not passed.
+    /// False also if the value could not be measured.
     pub pass: bool,
 }
 
@@ -227,7 +227,7 @@ pub struct AccountFigure {
     pub unit: String,
     /// The figure of ours that belongs beside it, by its name: see [`RunResult::figure`].
     pub ours: Option<String>,
-    /// Where it stands, under which conditions.
+    /// Status of the figure, and the conditions of its measurement.
     pub note: String,
 }
 
@@ -239,7 +239,7 @@ pub struct Saturation {
     pub resource: String,
     /// When it first was, in seconds since the begin.
     pub at_s: f64,
-    /// What was seen.
+    /// Evidence.
     pub why: String,
 }
 
@@ -249,7 +249,7 @@ impl RunResult {
         !self.partial && self.verdict.iter().all(|judgement| judgement.pass)
     }
 
-    /// What became of the whole, in a word.
+    /// Verdict as one word.
     pub fn verdict_word(&self) -> &'static str {
         match () {
             () if self.partial => "PARTIAL",
@@ -305,7 +305,7 @@ impl RunResult {
 }
 
 impl Judgement {
-    /// What became of the rule.
+    /// Outcome of the rule as one word.
     pub fn word(&self) -> &'static str {
         match (self.pass, self.unmeasured) {
             (true, _) => "kept",

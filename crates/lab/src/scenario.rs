@@ -56,23 +56,23 @@ pub struct Scenario {
     pub duration: Span,
     /// One factor for the size of the load: 1 is the scenario as it was written.
     pub scale: f64,
-    /// What the factor multiplies.
+    /// Dimension multiplied by the factor.
     pub scales: Scales,
     /// Divides the duration and all times of the shape and of faults, not those of the series.
     pub compress: f64,
-    /// Who is loaded.
+    /// Target of the load.
     pub target: TargetSpec,
-    /// What is sent.
+    /// Generated load.
     pub load: Load,
     /// Recorded traffic, in place of generated samples.
     pub replay: Option<ReplaySpec>,
     /// How the load goes over time.
     pub shape: Shape,
-    /// What is asked meanwhile.
+    /// Queries during the load.
     pub reads: Vec<ReadMix>,
-    /// What is done to the target.
+    /// Faults injected into the target.
     pub fault: Vec<FaultSpec>,
-    /// What is allowed.
+    /// Rules of the verdict.
     pub verdict: Rules,
     /// How samples are read back.
     pub verify: VerifySpec,
@@ -80,11 +80,11 @@ pub struct Scenario {
     pub limits: RunLimits,
     /// Figures of the account that the scenario retells.
     pub account: Vec<AccountFigure>,
-    /// What this does not show.
+    /// Limits of what the run shows.
     pub notes: Vec<String>,
 }
 
-/// What [`Scenario::scale`] multiplies.
+/// Dimension multiplied by [`Scenario::scale`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Scales {
@@ -99,7 +99,7 @@ pub enum Scales {
     Tenants,
 }
 
-/// What is sent: tenants × writers × metrics × series.
+/// Generated load: tenants × writers × metrics × series.
 #[derive(Debug, Clone, PartialEq, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Load {
@@ -152,7 +152,7 @@ pub struct Load {
     pub batch: u32,
     /// When requests are sent.
     pub model: Model,
-    /// What is in the target before the load begins: so much of the series' past, sent as fast as it goes.
+    /// History written to the target before the load, as fast as possible.
     pub history: Option<Span>,
     /// Between two samples of the past; as later, if not given.
     pub history_interval: Option<Span>,

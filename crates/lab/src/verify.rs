@@ -31,11 +31,11 @@ pub use check::{Example, Fault};
 /// How to read a run back.
 #[derive(Debug, Clone)]
 pub struct VerifyOptions {
-    /// What stands before `/api/v1/query`, such as `http://127.0.0.1:9009`.
+    /// URL prefix of `/api/v1/query`, such as `http://127.0.0.1:9009`.
     pub read_url: String,
     /// Sent with each request.
     pub headers: Vec<(String, String)>,
-    /// What may be reached.
+    /// Permitted targets.
     pub access: Access,
     /// Samples may turn up until so long after verification began; needed for targets that show what
     /// they acknowledged only after a while.
@@ -70,8 +70,7 @@ impl VerifyOptions {
     }
 }
 
-/// Where a target that is written to at `write_url` is read from, by the customs of Prometheus, Cortex and
-/// VictoriaMetrics.
+/// URL for queries of a target written to at `write_url`, by the conventions of Prometheus, Cortex and VictoriaMetrics.
 pub fn read_url_for(write_url: &str) -> String {
     let url = write_url.split('?').next().unwrap_or(write_url);
     for (write, read) in [
@@ -88,7 +87,7 @@ pub fn read_url_for(write_url: &str) -> String {
     url.to_owned()
 }
 
-/// What was found.
+/// Result of a verification.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct VerifyReport {
@@ -209,7 +208,7 @@ pub async fn verify(
     Ok(report)
 }
 
-/// What the readers share.
+/// State shared by the readers.
 struct Job {
     options: VerifyOptions,
     ledger: Ledger,
@@ -228,7 +227,7 @@ const LATE_PAUSE: Duration = Duration::from_millis(200);
 /// A target that does not answer a 256th of a page has another trouble than its size.
 const HALVINGS_MAX: u32 = 8;
 
-/// What a reader can do about a target that refuses the smallest part of a page.
+/// Advice for a target that refuses even the smallest part of a page.
 const NO_ROOM: &str =
     "the target refuses even a small part of a page: ask for less at a time (--page, verify.page)";
 

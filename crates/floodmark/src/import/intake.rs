@@ -47,7 +47,7 @@ pub(crate) struct Tally {
     pub(crate) series: SeriesCount,
     /// Samples taken in.
     pub(crate) samples: u64,
-    /// What was left out, and why.
+    /// Skipped samples by reason.
     pub(crate) skipped: BTreeMap<String, u64>,
 }
 
@@ -118,7 +118,7 @@ impl Sink for OwnFile {
 struct Current {
     labels: Labels,
     key: SeriesKey,
-    /// Where its samples go.
+    /// True if samples arrive in the order of the tables.
     sorted: bool,
     /// Samples of the sorted lane that are not in a row yet, all of one day.
     pending: Samples,

@@ -52,7 +52,7 @@ impl Progress {
         }
     }
 
-    /// What goes on now.
+    /// Shows the current step.
     pub(crate) fn say(&self, what: &'static str) {
         if let Some(bar) = &self.bar {
             bar.set_message(what);

@@ -30,12 +30,12 @@ pub(crate) fn runtime() -> anyhow::Result<Runtime> {
     tokio::runtime::Builder::new_multi_thread().enable_all().build().context("cannot start the runtime")
 }
 
-/// Where a tenant's table lies.
+/// Location of a tenant's table.
 #[derive(Debug)]
 pub(crate) struct Place {
     /// The data directory, which has the seed of the series' keys.
     pub(crate) data_dir: PathBuf,
-    /// Whose table.
+    /// Tenant of the table.
     pub(crate) tenant: TenantId,
     /// The URL of all tables.
     pub(crate) tables: String,
@@ -82,13 +82,13 @@ impl Place {
         })
     }
 
-    /// Where the metrics table lies.
+    /// Location of the metrics table.
     fn location(&self, runtime: &Runtime) -> anyhow::Result<Location> {
         Ok(Location::open(&self.url("metrics"), self.options.clone(), runtime.handle().clone())?)
     }
 }
 
-/// Where imports go.
+/// Destination of imports.
 #[derive(Debug)]
 pub(crate) struct Target {
     table: Table,
@@ -96,7 +96,7 @@ pub(crate) struct Target {
     scratch_dir: PathBuf,
 }
 
-/// What a commit came to.
+/// Result of a commit.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Committed {
     pub(crate) files: usize,

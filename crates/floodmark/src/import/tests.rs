@@ -15,7 +15,7 @@ fn labels(i: u64) -> Labels {
 
 type Content = BTreeMap<Labels, BTreeMap<i64, u64>>;
 
-/// What files hold, the later one before the earlier; each file's rows are checked to be in order.
+/// Contents of files, later writes first; checks that each file's rows are in order.
 fn content(files: &[intake::Finished]) -> Content {
     let mut all = Content::new();
     for file in files {

@@ -134,7 +134,7 @@ impl Block {
         Ok(())
     }
 
-    /// What the block says of itself, and its series with their chunks: for `inspect`.
+    /// Metadata of the block, and its series with their chunks: for `inspect`.
     pub(crate) fn into_parts(self) -> (BlockMeta, Index<FilePart>, Chunks<FilePart>, Tombstones) {
         (self.meta, self.index, self.chunks, self.tombstones)
     }

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 const MIB: u64 = 1 << 20;
 
-/// What `--memory` is set to.
+/// Value of `--memory`.
 const BUDGET: u64 = 64 * MIB;
 
 /// See `overload`.
@@ -290,7 +290,7 @@ fn forms_without_end_on_many_connections() {
     is_well(server);
 }
 
-/// What a small request holds has nothing to do with what its decoder held for others before.
+/// A small request holds little memory, whatever its decoder held for earlier ones.
 #[test]
 fn a_small_request_holds_little() {
     let server = small();

@@ -103,7 +103,7 @@ fn expressions() {
     assert_eq!(server.query("1", 0)["result"][1], "1");
 }
 
-/// What a request may come to in all, whatever it is made of.
+/// Large requests of any composition stay within the limits.
 #[test]
 fn large_requests() {
     let server = Server::new();

@@ -8,11 +8,11 @@ use std::time::Duration;
 
 const MIB: u64 = 1 << 20;
 
-/// What `--memory` is set to, and what a debug build's own pages may take beside it.
+/// Value of `--memory`, without the pages of a debug build's executable.
 const BUDGET: u64 = 64 * MIB;
 const SLACK: u64 = 32 * MIB;
 
-/// Who sends at once.
+/// Concurrent writers.
 const WRITERS: usize = 4;
 
 /// Series in a request.
@@ -65,7 +65,7 @@ impl Flood {
     }
 }
 
-/// What a process has taken since it started.
+/// Checks the peak memory of a process since its start.
 fn assert_within_budget(server: &Server) {
     let peak = server.memory_bytes("VmHWM");
     eprintln!("peak memory {} MiB of a budget of {} MiB", peak / MIB, BUDGET / MIB);

@@ -1,5 +1,5 @@
-//! What somebody meets first: pipes that end, colours, addresses, settings and where they come from, exit statuses,
-//! scenarios by name, completions and man pages.
+//! First contact with the command line: closed pipes, colours, addresses, settings and their origin, exit statuses, scenarios
+//! by name, completions and man pages.
 
 use crate::harness::process::command;
 use crate::harness::{Options, Request, Server, http, wait_for};

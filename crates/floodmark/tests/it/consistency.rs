@@ -1,4 +1,4 @@
-//! What is stored is what was sent: any value, any order, while others write, and after a restart.
+//! Stored samples equal those sent: any value, any order, during other writes, and after a restart.
 
 use crate::harness::ledger::Writer;
 use crate::harness::wire::{self, Series};

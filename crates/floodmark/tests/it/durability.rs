@@ -1,4 +1,4 @@
-//! What was acknowledged stays: through kill -9, SIGTERM, and starts in every state.
+//! Acknowledged samples survive kill -9, SIGTERM, and starts in every state.
 
 use crate::harness::ledger::Writer;
 use crate::harness::process::command;
@@ -94,7 +94,7 @@ fn sigterm_under_load_finishes_what_was_taken_in() {
     assert_eq!(server.log_lines("stopped").len(), 3, "each stop was orderly to its end");
 }
 
-/// What the operating system has survives the death of the process, synced or not.
+/// Data handed to the operating system survives the death of the process, synced or not.
 #[test]
 fn kill_9_loses_nothing_without_fsync_either() {
     let seed = seed();

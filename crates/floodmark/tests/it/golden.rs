@@ -1,5 +1,5 @@
-//! What earlier versions left behind is opened, read back and gone on with. The folders in `tests/golden` were made by
-//! `scripts/make-golden.py` with the program of their day; `docs/formats/README.md` says who reads what.
+//! Data directories of earlier versions are opened, read back and continued. The folders in `tests/golden` were made by
+//! `scripts/make-golden.py` with the program of their day; `docs/formats/README.md` lists which version reads which.
 
 use crate::harness::lab::{good, lab};
 use crate::harness::{Options, Request, Server};
@@ -124,7 +124,7 @@ fn recordings_and_results_of_earlier_versions_are_read() {
     }
 }
 
-/// What is refused is said; what is written is what the page says.
+/// Checks the versions in `docs/formats/README.md` against those written and refused by the code.
 #[test]
 fn the_page_of_formats_has_the_versions_that_are_written() {
     let row = |name: &str| {

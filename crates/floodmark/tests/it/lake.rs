@@ -1,4 +1,4 @@
-//! What is no longer fresh goes into tables, once and only once, and out of the journal; queries see both as one.
+//! Samples that are no longer fresh move from the journal into tables, exactly once; queries see both as one.
 
 use crate::harness::ledger::Writer;
 use crate::harness::{Options, Request, Server, now_ms, wait_for, wire};

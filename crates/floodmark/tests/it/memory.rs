@@ -7,7 +7,7 @@ use crate::harness::{Connection, Options, Request, Server, now_ms, wait_for};
 const MIB: u64 = 1 << 20;
 const DAY_MS: i64 = 86_400_000;
 
-/// Who sends at once.
+/// Concurrent clients.
 const CLIENTS: usize = 8;
 
 /// Runs `attack` on a server with a little memory, and with twice that.

@@ -7,14 +7,14 @@ use std::sync::Mutex;
 
 const MIB: u64 = 1 << 20;
 
-/// What `--memory` is set to.
+/// Value of `--memory`.
 const BUDGET: u64 = 64 * MIB;
 
-/// What the process may take beyond its budget: the executable's own pages, and what the allocator has not
-/// given back yet. Measured in a debug build: nothing so far (59 MiB of 64 at the most).
+/// Allowance beyond the budget: the executable's own pages, and memory that the allocator has not returned yet. Measured in a
+/// debug build: nothing so far (at most 59 MiB of 64).
 const SLACK: u64 = 32 * MIB;
 
-/// Who sends at once.
+/// Concurrent clients.
 const CLIENTS: usize = 24;
 
 fn small() -> Options {
@@ -33,7 +33,7 @@ fn wide(name: &str, count: usize, tag: &str, timestamp_ms: i64) -> Vec<Series> {
     (0..count).map(one).collect()
 }
 
-/// What the clients of a flood were told.
+/// Answers to the clients of a flood.
 #[derive(Default)]
 struct Answers {
     statuses: BTreeMap<u16, usize>,

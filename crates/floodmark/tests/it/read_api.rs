@@ -295,7 +295,7 @@ fn annotations_are_sent_along() {
     assert!(reply["warnings"][0].as_str().is_some_and(|w| w.contains("quantile")), "{reply}");
 }
 
-/// What Grafana's Prometheus data source sends on "Save & test" and while a query is being edited.
+/// Requests of Grafana's Prometheus data source on "Save & test" and while a query is being edited.
 #[test]
 fn grafana_is_served() {
     let (server, end) = filled();

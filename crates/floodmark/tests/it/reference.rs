@@ -9,7 +9,7 @@ const METRICS: &str = include_str!("../../../../docs/reference/metrics.md");
 const HTTP: &str = include_str!("../../../../docs/reference/http.md");
 const REFUSALS: &str = include_str!("../../../../docs/reference/refusals.md");
 
-/// Where metrics are spoken of.
+/// Documents that mention metrics.
 const DOCUMENTS: [&str; 9] = [
     METRICS,
     HTTP,
@@ -22,7 +22,7 @@ const DOCUMENTS: [&str; 9] = [
     include_str!("../../../../docs/benchmarks.md"),
 ];
 
-/// What stands in backticks.
+/// Text in backticks.
 fn spans(text: &str) -> impl Iterator<Item = &str> {
     text.lines().flat_map(|line| line.split('`').skip(1).step_by(2))
 }

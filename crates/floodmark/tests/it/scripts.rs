@@ -9,7 +9,7 @@ fn bench(name: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../../bench").join(name)
 }
 
-/// What a script prints; `None` where there is no Python.
+/// Output of a script; `None` without Python.
 #[track_caller]
 fn run(script: &str, args: &[&str]) -> Option<String> {
     let mut command = Command::new("python3");

@@ -17,7 +17,7 @@ const RUNS_MAX: usize = 60;
 /// A limit that does not hold when confirmed is taken this much closer to the safe side.
 const STEP_BACK: f64 = 0.9;
 
-/// What to try next, or what was found.
+/// Next trial, or the result of the search.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Next {
     /// Run with this value.
@@ -77,7 +77,7 @@ impl Search {
         }
     }
 
-    /// What to try next.
+    /// Next value to try, or the result.
     pub fn choose_next(&mut self) -> Next {
         let next = self.choose();
         self.tried = match next {
@@ -119,7 +119,7 @@ impl Search {
         unconfirmed(value)
     }
 
-    /// What came of the value that [`Self::choose_next`] gave.
+    /// Reports whether the trial with the value from [`Self::choose_next`] passed.
     pub fn tell(&mut self, passed: bool) {
         let value = self.tried.take().expect("BUG: told of a run that was not asked for");
         self.runs += 1;

@@ -19,7 +19,7 @@ mod writer;
 pub use reader::{Ending, Event, Header, Item, Reader, RequestEvent};
 pub use writer::{Appended, Writer};
 
-/// What a file begins with.
+/// Magic number at the start of a file.
 const MAGIC: [u8; 8] = *b"FLDMKREC";
 
 /// Of the format described in `docs/formats/recording.md`.
@@ -81,7 +81,7 @@ mod kind {
     pub(super) const GAP: u64 = 4;
 }
 
-/// What a file says of itself, as bits.
+/// Flags in the file header, as bits.
 mod flag {
     /// Label values are hashes.
     pub(super) const VALUES: u16 = 1;

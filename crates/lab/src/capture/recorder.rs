@@ -42,18 +42,18 @@ const TICK: Duration = Duration::from_millis(250);
 /// How long requests under way may take when the recording ends.
 const GRACE: Duration = Duration::from_secs(10);
 
-/// What to record.
+/// Options of a recording.
 #[derive(Debug, Clone)]
 pub struct RecordOptions {
-    /// Where senders send to.
+    /// Address that senders write to.
     pub listen: SocketAddr,
-    /// Where it goes: what stands before the path of each request.
+    /// URL of the backend; the path of each request is appended.
     pub backend: String,
-    /// What may be reached.
+    /// Permitted targets.
     pub access: Access,
     /// A file that does not exist yet.
     pub file: PathBuf,
-    /// What to hide.
+    /// Parts to be concealed.
     pub conceal: Conceal,
     /// The key to hide it with; without one it is made up and forgotten.
     pub key_file: Option<PathBuf>,
@@ -90,12 +90,12 @@ impl RecordOptions {
     }
 }
 
-/// What a recording came to.
+/// Summary of a recording.
 #[derive(Debug, Clone, Default, PartialEq, Serialize)]
 pub struct RecordReport {
     /// The recording.
     pub file: PathBuf,
-    /// Where it went.
+    /// URL of the backend.
     pub backend: String,
     /// How long it took, in seconds.
     pub wall_s: f64,
@@ -103,7 +103,7 @@ pub struct RecordReport {
     pub requests: u64,
     /// Answers by status; `no answer` where the backend gave none, and the sender got a 502.
     pub statuses: BTreeMap<String, u64>,
-    /// What is in the file.
+    /// Contents of the file.
     pub kept: Kept,
     /// Requests that are not, by reason.
     pub missing: BTreeMap<&'static str, u64>,
@@ -197,7 +197,7 @@ impl Recorder {
         Ok(Self { options, listener, proxy, keeper })
     }
 
-    /// Where it listens.
+    /// Address it listens on.
     pub fn address(&self) -> Result<SocketAddr> {
         self.listener.local_addr().context("ask for the own address")
     }

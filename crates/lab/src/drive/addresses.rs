@@ -1,4 +1,4 @@
-//! Where a scenario's target is.
+//! Addresses of a scenario's target.
 
 use super::tenants::Tenant;
 use crate::generate::template::Version;
@@ -8,7 +8,7 @@ use anyhow::Result;
 use hyper::header::{CONTENT_ENCODING, CONTENT_TYPE, HeaderMap, HeaderValue, USER_AGENT};
 use std::time::Duration;
 
-/// Where a scenario's target is, resolved once.
+/// Addresses of a scenario's target, resolved once.
 #[derive(Debug)]
 pub(crate) struct Addresses {
     /// For each tenant, those that writers take in turn.
@@ -54,7 +54,7 @@ impl Addresses {
     }
 }
 
-/// Where a scenario's target is asked; of which tenant is not filled in.
+/// URL for queries; placeholders of the tenant are not filled in.
 pub(crate) fn read_url(scenario: &Scenario) -> String {
     let spec = &scenario.target;
     spec.read.clone().unwrap_or_else(|| crate::verify::read_url_for(&spec.write.all()[0]))

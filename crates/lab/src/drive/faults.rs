@@ -1,4 +1,4 @@
-//! What is done to the target, at its time. What this machine does not allow is left out, and said aloud.
+//! Faults injected into the target on schedule. Faults that this machine does not permit are skipped with a message.
 
 use super::log::Log;
 use super::target::Target;
@@ -13,7 +13,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 use tokio::task::JoinSet;
 
-/// What a slowed disk may write in a second.
+/// Write rate of a slowed disk.
 const SLOW_BYTES_PER_S: u64 = 1 << 20;
 
 /// Carries the scenario's faults out, each in a task beside the load. The load's end takes a fault back, and so
@@ -57,7 +57,7 @@ async fn wait_until(at: Instant, stop: &Stop) -> bool {
     }
 }
 
-/// Where the target lives on this machine.
+/// Location of the target on this machine.
 struct Place {
     cgroup: Option<PathBuf>,
     data_dir: Option<PathBuf>,
@@ -202,7 +202,7 @@ impl Drop for Cut {
     }
 }
 
-/// What `ip` says in a namespace.
+/// Runs `ip` in a network namespace and returns its output.
 fn ip(namespace: &str, words: &[&str]) -> Result<String> {
     let said = Command::new("ip").args(["-n", namespace]).args(words).output().context("run ip")?;
     ensure!(said.status.success(), "{}", String::from_utf8_lossy(&said.stderr).trim());

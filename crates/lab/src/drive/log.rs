@@ -1,10 +1,10 @@
-//! What happens while a run goes on.
+//! Events of a run.
 
 use crate::result::{Event, EventKind};
 use std::sync::{Arc, Mutex};
 use std::time::Instant;
 
-/// What happens, in order; tasks of a run add to it.
+/// Events in order of time; several tasks of a run add to it.
 #[derive(Debug, Clone)]
 pub(crate) struct Log {
     pub(crate) begin: Instant,

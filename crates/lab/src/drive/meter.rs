@@ -1,4 +1,4 @@
-//! What tallies have counted in each second, for the timeline, and over a whole run, for its totals.
+//! Counts per second for the timeline, and totals of a run.
 
 use super::tally::{Tally, histogram};
 use crate::observe::procfs::Process;

@@ -1,4 +1,4 @@
-//! What a run is told beside its scenario.
+//! Options of a run that are not part of the scenario.
 
 use super::stop::Stop;
 use crate::http::Access;
@@ -9,13 +9,13 @@ use std::path::PathBuf;
 pub struct RunOptions {
     /// The scenario's text, to be kept in the result.
     pub text: String,
-    /// What was changed on the command line.
+    /// Settings changed on the command line.
     pub overrides: Vec<String>,
-    /// Where the files lie that the scenario names.
+    /// Folder of the files named by the scenario.
     pub folder: PathBuf,
-    /// What may be reached.
+    /// Permitted targets.
     pub access: Access,
-    /// Which part of the fleet this machine is, from 1, and of how many.
+    /// Part of the fleet generated here, from 1, and the number of parts.
     pub part: (u32, u32),
     /// Ends the run early, with a result that says so.
     pub stop: Stop,

@@ -17,7 +17,7 @@ use std::time::{Duration, Instant};
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 
-/// Who look, side by side: one that waits for a late sample must not hold up the others.
+/// Number of concurrent probes: one that waits for a late sample must not delay the others.
 const LOOKERS: usize = 4;
 
 /// Between two looks for the same sample: this at first, then twice as long each time.
@@ -39,7 +39,7 @@ pub(crate) fn channel(per_s: f64) -> Channel {
     Channel { per_s, sender, receiver }
 }
 
-/// What was seen.
+/// Freshness observed by the probes.
 #[derive(Debug)]
 pub(crate) struct Probing(Mutex<Seen>);
 

@@ -1,4 +1,4 @@
-//! Who ask while others write.
+//! Clients that query during the load.
 
 use crate::drive::addresses::Addresses;
 use crate::drive::send::sender::Times;
@@ -43,7 +43,7 @@ pub(crate) fn import(scenario: &mut Scenario, folder: &Path) -> anyhow::Result<(
     Ok(())
 }
 
-/// What became of a mix's queries.
+/// Outcome of the queries of a mix.
 #[derive(Debug)]
 pub(crate) struct Reading {
     pub(crate) name: String,

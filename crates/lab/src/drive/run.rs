@@ -46,12 +46,12 @@ use stdx::clock::{Clock, SystemClock};
 use tokio::task::JoinSet;
 use traffic::{Ended, Ready, Traffic};
 
-/// What a run leaves.
+/// Results of a run.
 #[derive(Debug)]
 pub struct Outcome {
     /// All that was found.
     pub result: RunResult,
-    /// What was acknowledged, by tenant: the past before the run's own.
+    /// Acknowledged samples by tenant: the history before the run's own.
     pub ledgers: Vec<Ledger>,
 }
 
@@ -118,7 +118,7 @@ pub async fn carry_out(
     Ok(Outcome { result, ledgers: ledgers.into_iter().map(with_url).collect() })
 }
 
-/// What the load needs to know.
+/// Inputs of the load.
 struct Loading<'a> {
     scenario: &'a Scenario,
     options: &'a RunOptions,
@@ -127,7 +127,7 @@ struct Loading<'a> {
     observer: &'a dyn Observer,
 }
 
-/// What the load leaves.
+/// Results of the load.
 struct Loaded {
     result: RunResult,
     /// By number of the tenant.

@@ -1,4 +1,4 @@
-//! What became of the requests, counted by all connections together.
+//! Outcomes of requests, counted over all connections.
 
 use crate::http::Failure;
 use hdrhistogram::Histogram;

@@ -28,7 +28,7 @@ const ANSWER_WITHIN: Duration = Duration::from_secs(2);
 /// A target that is told to end does so within this time, or is killed.
 const END_WITHIN: Duration = Duration::from_secs(15);
 
-/// What was killed is gone within this time: the kernel frees its memory first.
+/// Time limit for a killed process to be gone: the kernel frees its memory first.
 const KILLED_WITHIN: Duration = Duration::from_secs(10);
 
 /// The target's process, if the run knows it.

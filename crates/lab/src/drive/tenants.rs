@@ -35,11 +35,11 @@ pub(crate) struct Tenant {
     pub(crate) number: usize,
     /// Among all of the scenario.
     pub(crate) index: u32,
-    /// What the target knows it as.
+    /// Name of the tenant as sent to the target.
     pub(crate) name: String,
     /// Sent with each request, reads included.
     pub(crate) headers: Vec<(String, String)>,
-    /// What this machine sends of it.
+    /// Part of the tenant's series generated here.
     pub(crate) plan: Plan,
     /// When it sends.
     pub(crate) time_share: TimeShare,
@@ -164,7 +164,7 @@ impl Tenant {
         fill(text, &self.name, self.index)
     }
 
-    /// What its senders share.
+    /// State shared by its senders.
     pub(crate) fn run(
         &self,
         scenario: &Scenario,
@@ -201,7 +201,7 @@ impl Tenant {
         Ok(Some(plan))
     }
 
-    /// What its connections share.
+    /// State shared by its connections.
     pub(crate) fn lane(&self, scenario: &Scenario, path: String, stop: &Stop) -> Lane {
         let load = &scenario.load;
         Lane {

@@ -1,7 +1,7 @@
-//! Who sends: a fleet of scrape targets (pods), each exposing the same metrics.
+//! Fleet of scrape targets (pods), each exposing the same metrics.
 //!
-//! A target's labels follow from its number and its generation alone, never from a host name or a
-//! process: a generator that is restarted, or moved, goes on with the same series.
+//! A target's labels follow from its number and its generation alone, never from a host name or a process: a generator that
+//! is restarted, or moved, continues with the same series.
 
 mod histogram;
 
@@ -52,7 +52,7 @@ const NAMESPACES: [&str; 10] = [
     "team-risk",
 ];
 
-/// What series are called.
+/// Names and labels of series.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Fleet {
     /// Another seed makes other pods.

@@ -1,4 +1,4 @@
-//! Which samples a run consists of: series × rounds, as a pure function.
+//! Samples of a run as a pure function: series × rounds.
 //!
 //! ```text
 //!   writer ── targets ── metrics          a writer's series, target by target, each with all metrics
@@ -21,7 +21,7 @@ use stdx::rng::mix;
 /// Everything that decides what is sent; not when, nor how it is spread over connections.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Plan {
-    /// What series are called.
+    /// Names and labels of the series.
     pub fleet: Fleet,
     /// Metrics that each target exposes.
     pub metrics: u32,
@@ -61,7 +61,7 @@ pub struct Plan {
 /// One request's share of the series.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct SlotRange {
-    /// Which of the plan's writers, from 0.
+    /// Index of the plan's writer, from 0.
     pub writer: u32,
     /// The first series, counted within the writer.
     pub first: u64,

@@ -34,7 +34,7 @@ const MATCH_BYTES_MIN: usize = 4;
 
 const TABLE_BITS: u32 = 14;
 
-/// Where a sample lies in an uncompressed message: the value, a tag byte, and the stamp follow each other.
+/// Position of a sample in an uncompressed message: value, tag byte and timestamp are adjacent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct SampleSpot {
     /// Offset of the value.

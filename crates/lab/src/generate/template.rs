@@ -25,7 +25,7 @@ pub enum Version {
 }
 
 impl Version {
-    /// What the `Content-Type` header says.
+    /// Value of the `Content-Type` header.
     pub fn content_type(self) -> &'static str {
         match self {
             Self::V1 => "application/x-protobuf",
@@ -33,7 +33,7 @@ impl Version {
         }
     }
 
-    /// What the `X-Prometheus-Remote-Write-Version` header says.
+    /// Value of the `X-Prometheus-Remote-Write-Version` header.
     pub fn header(self) -> &'static str {
         match self {
             Self::V1 => "0.1.0",

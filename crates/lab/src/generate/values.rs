@@ -1,8 +1,8 @@
-//! What the samples say: a pure function of series and tick, so that any value can be made again later
-//! without having kept it.
+//! Sample values as a pure function of series and tick, so that any value can be computed again later instead of being
+//! stored.
 //!
-//! The shapes are those that decide how well a store compresses: counters with whole increments, gauges
-//! that walk in rounded decimals, settings that hardly ever change, and noise that nothing compresses.
+//! The shapes are those that decide how well a store compresses: counters with whole increments, gauges that move in rounded
+//! decimals, settings that hardly ever change, and incompressible noise.
 
 use serde::{Deserialize, Serialize};
 use stdx::rng::mix;

@@ -1,4 +1,4 @@
-//! What may be reached, and how to prove who one is where connections are encrypted.
+//! Permitted targets, and credentials for encrypted connections.
 
 use anyhow::{Context, Result, ensure};
 use serde::Deserialize;
@@ -9,7 +9,7 @@ use tokio_rustls::rustls::pki_types::pem::PemObject;
 use tokio_rustls::rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use tokio_rustls::rustls::{ClientConfig, RootCertStore, crypto::ring};
 
-/// Where the lab may go.
+/// Permitted targets.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Access {
     /// Hosts beyond this machine that may be loaded.

@@ -105,7 +105,7 @@ impl Cgroup {
         }
     }
 
-    /// What cannot be taken back at once: without file pages that nobody uses.
+    /// Memory that cannot be reclaimed at once: excludes inactive file pages.
     fn memory(&self) -> Option<u64> {
         let all = self.number("memory.current").or_else(|| self.number("memory.usage_in_bytes"))?;
         let idle = self.field("memory.stat", "total_inactive_file");

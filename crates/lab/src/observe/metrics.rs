@@ -1,11 +1,11 @@
-//! What targets say of themselves, under common names.
+//! The target's own metrics, under common names.
 //!
-//! Only the text format is read, and only what is asked for is kept: an exposition of a million lines costs
-//! its reading and no memory.
+//! Only the text format is read, and only the requested metrics are kept: an exposition of a million lines costs the time to
+//! read it and no memory.
 
 use std::collections::BTreeMap;
 
-/// Which system a target is.
+/// System of the target.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Kind {
     /// This one.
@@ -39,7 +39,7 @@ impl Kind {
 /// The figures of one look, by common name: `own/memory`, `own/series`, `own/samples_in`, …
 #[derive(Debug, Clone, PartialEq)]
 pub struct Own {
-    /// Which system it is.
+    /// System of the target.
     pub kind: Kind,
     /// Its version, where it says so.
     pub version: Option<String>,

@@ -1,12 +1,12 @@
-//! What a process has cost so far, as the Linux kernel counts it. `None` where it is gone or the system
-//! is another.
+//! Resource usage of a process so far, as counted by the Linux kernel. `None` if the process is gone or the system is not
+//! Linux.
 
 use std::fs;
 
 /// The unit of CPU times in `/proc`: `USER_HZ` is 100 on every architecture that Linux calls x86 or Arm.
 const TICKS_PER_SECOND: f64 = 100.0;
 
-/// Which process.
+/// Identity of the process.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Process {
     /// This one.

@@ -1,7 +1,6 @@
-//! Which resource was used up first, and by which rule.
+//! Detection of the resource that was exhausted first, and the rule that found it.
 //!
-//! A rule has to hold for [`HOLD_S`] seconds in a row: a resource that touches its limit for a moment has
-//! done what it is there for.
+//! A rule must hold for [`HOLD_S`] consecutive seconds: touching a limit for a moment is normal.
 
 use super::Look;
 use crate::result::Saturation;
@@ -22,7 +21,7 @@ struct Rule {
     holds: fn(&Facts<'_>) -> Option<String>,
 }
 
-/// What rules look at.
+/// Inputs of the rules.
 struct Facts<'a> {
     look: &'a Look,
     cores: f64,
@@ -143,7 +142,7 @@ impl Watchman {
         self.first.clone()
     }
 
-    /// What it says about the figures.
+    /// Warnings about the figures.
     pub(super) fn warnings(&self, cores: usize) -> Vec<String> {
         let part = f64::from(self.machine_cpu_s) / f64::from(self.looks.max(1));
         let shared = part > 0.2;

@@ -150,7 +150,7 @@ impl Scrape {
         self.started_s = None;
     }
 
-    /// Which system it is, and its version.
+    /// Name and version of the system.
     pub(super) fn kind(&self) -> Option<String> {
         self.kind.clone()
     }

@@ -1,4 +1,4 @@
-//! What happened in a run, and when.
+//! Timed events of a run.
 
 use serde::{Deserialize, Serialize};
 
@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 pub struct Event {
     /// Since the begin of the load, in seconds.
     pub at_s: f64,
-    /// What kind.
+    /// Kind of event.
     pub kind: EventKind,
     /// In a few words.
     pub text: String,

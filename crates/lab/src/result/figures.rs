@@ -5,7 +5,7 @@ use crate::result::RunResult;
 use crate::show::progress::short;
 use Better::{Higher, Lower, Neither};
 
-/// Which way is better.
+/// Direction of improvement.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Better {
     /// More.
@@ -25,9 +25,9 @@ pub struct Figure {
     pub label: &'static str,
     /// Such as `1/s`, `s`, `bytes`, `part`; empty for counts.
     pub unit: &'static str,
-    /// Which way is better.
+    /// Direction of improvement.
     pub better: Better,
-    /// What the lab itself counted, where it did: other figures are in [`RunResult::observed`].
+    /// Value counted by the lab itself; `None` for figures in [`RunResult::observed`].
     own: Option<fn(&RunResult) -> Option<f64>>,
 }
 

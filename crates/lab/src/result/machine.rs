@@ -1,15 +1,15 @@
-//! Where a generator ran.
+//! Machine of a generator.
 
 use serde::{Deserialize, Serialize};
 use std::fs;
 
-/// What decides how much a machine can do. Its name is left out on purpose.
+/// Properties that decide a machine's performance. Its name is omitted on purpose.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Machine {
     /// Processors that this process may use.
     pub cores: usize,
-    /// What the processor calls itself.
+    /// Model name of the processor.
     pub cpu: String,
     /// All memory.
     pub memory_bytes: u64,

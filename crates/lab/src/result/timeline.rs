@@ -68,7 +68,7 @@ impl Default for Timeline {
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct TimelineSeries {
-    /// What its numbers are, such as `s`, `1/s`, `bytes`, `cores`.
+    /// Unit of the values, such as `s`, `1/s`, `bytes`, `cores`.
     pub unit: String,
     /// How points of several generators, or neighbours, are joined.
     pub kind: SeriesKind,

@@ -72,7 +72,7 @@ pub fn judge(scenario: &Scenario, result: &RunResult) -> Vec<Judgement> {
     judge.judgements
 }
 
-/// What is known while the load goes on.
+/// Intermediate figures during the load.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct SoFar {
     pub(crate) restarts: u64,
@@ -96,7 +96,7 @@ pub(crate) fn broken_for_good(rules: &Rules, so_far: SoFar) -> Option<String> {
     Some(format!("verdict.{} is broken: {}, and {} is allowed", broken.rule, broken.measured, broken.limit))
 }
 
-/// What was measured, or why nothing was.
+/// Measured value, or the reason why there is none.
 type Measured<'a, T> = Result<T, &'a str>;
 
 /// Collects judgements.

@@ -1,4 +1,4 @@
-//! What a scenario must keep to, beyond its form.
+//! Checks of a scenario beyond its syntax.
 
 use super::error::KeyFault;
 use super::shape::Kind;
@@ -169,7 +169,7 @@ impl Scenario {
         Ok(())
     }
 
-    /// What only the start of a target fills in must stand in the command that starts it.
+    /// Placeholders that only the start of a target fills in must occur in the command that starts it.
     fn check_placeholders(&self) -> Checked {
         let target = &self.target;
         let start = target.start.as_deref().unwrap_or_default();
@@ -293,7 +293,7 @@ impl Load {
         self.check_bytes()
     }
 
-    /// What no target takes, and what no request holds.
+    /// Rejects sizes that no target accepts or no request holds.
     fn check_bytes(&self) -> Checked {
         // in canonical form a label costs up to 10 bytes beside its text
         let series_bytes = self.fleet().label_text_bytes() + 10 * self.labels;

@@ -1,4 +1,4 @@
-//! What is wrong with a scenario, and where.
+//! Error in a scenario, with its position.
 
 use std::fmt;
 use std::ops::Range;
@@ -9,9 +9,9 @@ const DISTANCE_MAX: usize = 3;
 /// A mistake in a scenario.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ScenarioError {
-    /// Where, if it is at one place: line and column, from 1.
+    /// Line and column, from 1, if known.
     pub at: Option<(usize, usize)>,
-    /// What.
+    /// Description of the error.
     pub message: String,
     /// The line itself, and how many letters of it are meant.
     excerpt: Option<(String, usize)>,
@@ -30,7 +30,7 @@ impl ScenarioError {
         Self { at: None, message: message.into(), excerpt: None }
     }
 
-    /// What the TOML reader found.
+    /// Converts an error of the TOML parser.
     pub(super) fn of_toml(text: &str, error: &toml::de::Error) -> Self {
         let message = with_suggestion(error.message());
         match error.span() {
@@ -79,7 +79,7 @@ impl fmt::Display for ScenarioError {
 
 impl std::error::Error for ScenarioError {}
 
-/// Where the key `path` (`load.metrics`) stands in the text; where it does not, the last table that does.
+/// Finds the key `path` (`load.metrics`) in the text, or else the last table on the path that exists.
 fn locate(text: &str, path: &str) -> Option<Range<usize>> {
     let root = toml::de::DeTable::parse(text).ok()?;
     let mut table = root.get_ref();

@@ -15,7 +15,7 @@ const QUERIES_MAX: usize = 10_000;
 /// Rows in rows of panels, and objects in them, are not nested deeper.
 const DEPTH_MAX: usize = 32;
 
-/// What a dashboard asks.
+/// Queries of a dashboard.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Dashboard {
     /// PromQL, with `$name` for variables.

@@ -1,4 +1,4 @@
-//! What is asked: queries × variables × periods.
+//! Query mixes: queries × variables × periods.
 
 use super::error::KeyFault;
 use super::units::Span;
@@ -17,19 +17,19 @@ const VALUES_MAX: u64 = 100_000;
 /// Users of a mix.
 const USERS_MAX: u32 = 10_000;
 
-/// What dashboards call `$__range` where a query is about one moment.
+/// Value of a dashboard's `$__range` in instant queries.
 const RANGE_MS_DEFAULT: u64 = 300_000;
 
-/// What dashboards call `$__rate_interval`.
+/// Value of a dashboard's `$__rate_interval`.
 const RATE_INTERVAL_MS: u64 = 300_000;
 
 /// A mix of queries and who asks them.
 #[derive(Debug, Clone, PartialEq, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct ReadMix {
-    /// What it is called in the report.
+    /// Name in the report.
     pub name: String,
-    /// Who ask at a time, each the next query when the last is answered.
+    /// Concurrent users; each asks the next query when the last is answered.
     pub users: u32,
     /// Queries a second by a schedule, latency counted from the intended start; without it the next query
     /// follows the answer.

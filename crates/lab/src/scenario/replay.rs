@@ -5,8 +5,8 @@ use crate::generate::template::Version;
 use serde::{Deserialize, Serialize};
 use std::path::PathBuf;
 
-/// Which recording is sent, and how. [`super::Load`] says over how many connections (`writers`), in requests of how many
-/// samples (`batch`), and how often they are repeated; all else about the load is in the recording.
+/// Recording to replay, and how. [`super::Load`] sets the number of connections (`writers`), the samples per request
+/// (`batch`) and the retries; everything else about the load is in the recording.
 #[derive(Debug, Clone, PartialEq, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct ReplaySpec {
@@ -16,7 +16,7 @@ pub struct ReplaySpec {
     pub speed: f64,
     /// How many copies of each series.
     pub copies: u32,
-    /// What becomes of the times of samples.
+    /// Treatment of timestamps.
     pub times: SampleTimes,
     /// Remote write 1.0 or 2.0 for all; as recorded, if not given.
     pub protocol: Option<Version>,
@@ -28,7 +28,7 @@ impl Default for ReplaySpec {
     }
 }
 
-/// What becomes of the times of samples.
+/// Treatment of timestamps.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum SampleTimes {

@@ -1,4 +1,4 @@
-//! What is allowed: fixed before the run.
+//! Rules of a verdict, fixed before the run.
 
 use super::units::{Size, Span};
 use serde::Deserialize;

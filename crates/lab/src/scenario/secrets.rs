@@ -3,7 +3,7 @@
 use super::Scenario;
 use super::target::{Auth, TargetSpec};
 
-/// What stands in the place of a secret.
+/// Replacement of a secret.
 const HIDDEN: &str = "***";
 
 /// Parts of the names of headers whose values are secrets.
@@ -40,7 +40,7 @@ fn hide_in(target: &mut TargetSpec) {
     secrets(target).into_iter().for_each(|secret| *secret = HIDDEN.into());
 }
 
-/// Where a target's secrets are.
+/// Fields of a target that may hold secrets.
 fn secrets(target: &mut TargetSpec) -> Vec<&mut String> {
     let is_secret = |name: &str| SECRET_HEADERS.iter().any(|part| name.to_lowercase().contains(part));
     let headers = target.headers.0.iter_mut().filter(|(name, _)| is_secret(name)).map(|(_, value)| value);

@@ -68,11 +68,11 @@ pub struct Shape {
     pub period: Option<Span>,
     /// Diurnal: how far up and down.
     pub amplitude: f64,
-    /// Who comes when the load grows.
+    /// New senders when the load grows.
     pub grow: Grow,
 }
 
-/// Who comes when the load grows.
+/// New senders when the load grows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Grow {
@@ -115,7 +115,7 @@ pub struct Course {
 /// A stretch in which the shape wants the same.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Stretch {
-    /// What it is called.
+    /// Name of the step.
     pub name: String,
     /// Since the begin, in seconds.
     pub from_s: f64,

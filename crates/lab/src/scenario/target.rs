@@ -1,4 +1,4 @@
-//! Who is loaded, how to prove who one is, and what is done to the target.
+//! Target of a load: addresses, credentials and faults.
 
 use super::units::Span;
 use crate::generate::template::Version;
@@ -7,21 +7,21 @@ use serde::Deserialize;
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 
-/// Who is loaded.
+/// Target of a load.
 ///
 /// In URLs and header values `{tenant}` is the tenant's name and `{index}` its number.
 #[derive(Debug, Clone, PartialEq, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct TargetSpec {
-    /// Where to write. Of several addresses each writer takes one.
+    /// URLs for writing; several are distributed over the writers.
     pub write: Texts,
-    /// What stands before `/api/v1/query`; follows from where is written, if not given.
+    /// URL prefix of `/api/v1/query`; derived from `write` if not given.
     pub read: Option<String>,
     /// Sent with each request.
     pub headers: Headers,
     /// The header that names the tenant; empty for targets without tenants.
     pub tenant_header: String,
-    /// What tenants are called: this, and their number.
+    /// Prefix of tenants' names, followed by their number.
     pub tenant_prefix: String,
     /// A label with the tenant's name, in every series: for targets without tenants, in which all would be mixed up.
     pub tenant_label: Option<String>,
@@ -39,7 +39,7 @@ pub struct TargetSpec {
     pub cgroup: Option<PathBuf>,
     /// Its own metrics.
     pub metrics: Option<String>,
-    /// Where it keeps its data.
+    /// Data directory of the target.
     pub data_dir: Option<PathBuf>,
     /// A command that starts the target; the run starts and ends it. In it and in addresses `{port}` is a free port, in
     /// it and in `data_dir` `{data}` a fresh directory; a search for the smallest fills in `{memory}` and `{cores}`.
@@ -162,7 +162,7 @@ fn day() -> Span {
 pub struct FaultSpec {
     /// When, since the begin.
     pub at: Span,
-    /// What.
+    /// Kind of fault.
     #[serde(rename = "do")]
     pub deed: Deed,
     /// For how long: until it is taken back, or started again.

@@ -11,7 +11,7 @@ pub enum Values {
     List(Vec<String>),
     /// A prefix and numbers from 0.
     Numbered {
-        /// What stands before the number.
+        /// Text before the number.
         prefix: String,
         /// How many.
         count: Count,

@@ -10,12 +10,12 @@ use serde::Serialize;
 /// Ratios within this of 1 are the noise of one run each.
 const NOISE: f64 = 0.05;
 
-/// What two runs have in common, and what not.
+/// Settings and figures of two runs, side by side.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Comparison {
-    /// What the first is called.
+    /// Name of the first run.
     pub a: String,
-    /// What the second is called.
+    /// Name of the second run.
     pub b: String,
     /// Figures that at least one of them has.
     pub figures: Vec<Compared>,
@@ -42,7 +42,7 @@ pub struct Compared {
     pub b: Option<f64>,
     /// The second, divided by the first.
     pub ratio: Option<f64>,
-    /// Which of them is better, by more than noise: `a` or `b`.
+    /// Better run, by more than noise: `a` or `b`.
     pub better: Option<char>,
 }
 
@@ -51,9 +51,9 @@ pub struct Compared {
 pub struct ComparedRule {
     /// The rule and what it allows.
     pub rule: String,
-    /// What the first measured, and whether it was kept.
+    /// Measured value of the first run, and whether the rule was kept.
     pub a: Option<(String, bool)>,
-    /// What the second measured, and whether it was kept.
+    /// Measured value of the second run, and whether the rule was kept.
     pub b: Option<(String, bool)>,
 }
 

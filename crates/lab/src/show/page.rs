@@ -23,7 +23,7 @@ use std::path::Path;
 const STYLE: &str = include_str!("page/style.css");
 const SCRIPT: &str = include_str!("page/charts.js");
 
-/// What the script draws.
+/// Data of the page's script.
 #[derive(Debug, Serialize)]
 pub(crate) struct Data {
     /// How long the time axis is, in seconds.

@@ -1,11 +1,11 @@
-//! What a run tells while it goes on.
+//! Progress of a run.
 
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use std::io::{IsTerminal, Write};
 use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
-/// What a run is doing.
+/// Phase of a run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Phase {
     /// Making the requests.
@@ -35,7 +35,7 @@ impl std::fmt::Display for Phase {
 /// How far a run is.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Progress {
-    /// What it is doing.
+    /// Current phase.
     pub phase: Phase,
     /// From 0 to 1, of this phase.
     pub part: f64,
@@ -108,7 +108,7 @@ impl Drop for Stderr {
     }
 }
 
-/// Where nobody listens any more, a run goes on: `eprintln!` would end it.
+/// Prints a line to stderr; if nobody reads it any more, the run continues (`eprintln!` would panic).
 fn say(text: impl std::fmt::Display) {
     writeln!(std::io::stderr().lock(), "{text}").ok();
 }

@@ -84,7 +84,7 @@ fn verdict(result: &RunResult) -> &'static str {
     }
 }
 
-/// What a target says goes to a terminal: without control characters it can only be read.
+/// Removes control characters from a target's text, so that printing it to a terminal is safe.
 fn printable(text: &str) -> String {
     text.chars().map(|c| if c.is_control() { '\u{fffd}' } else { c }).collect()
 }

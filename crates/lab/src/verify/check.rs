@@ -15,7 +15,7 @@ use std::ops::Range;
 /// The keys stay within this process, and nobody else chooses the labels.
 const KEY_SEED: u64 = 0;
 
-/// What is wrong with a sample.
+/// Kind of discrepancy of a sample.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Fault {
@@ -32,7 +32,7 @@ pub enum Fault {
 /// A faulty sample, to be looked for by hand.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Example {
-    /// What is wrong.
+    /// Kind of discrepancy.
     pub fault: Fault,
     /// The series, in Prometheus' notation.
     pub series: String,
@@ -209,7 +209,7 @@ impl Sheet<'_> {
         (self.plan().targets * u64::from(self.plan().writers)) as usize
     }
 
-    /// Where `seen` counts a sample.
+    /// Index of a sample's counter in `seen`.
     fn cell(&self, target: u64, metric: u32, round: u32) -> usize {
         let page = self.page;
         let target = (target - self.plan().first_target(0)) as usize;

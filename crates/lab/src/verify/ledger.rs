@@ -1,8 +1,8 @@
-//! What was sent and what was acknowledged, compactly.
+//! Sent and acknowledged samples, compactly.
 //!
-//! The plan can make any sample again, so the ledger keeps no samples: for each request slot (a fixed
-//! group of series) only the rounds in which it was sent, and those in which it was acknowledged, as
-//! ranges. An undisturbed run of any length takes two ranges a slot.
+//! The plan can generate any sample again, so the ledger stores none: for each request slot (a fixed group of series) it
+//! keeps only the rounds that were sent and those that were acknowledged, as ranges. An undisturbed run of any length takes
+//! two ranges per slot.
 
 use crate::generate::plan::Plan;
 use anyhow::{Context, Result, ensure};
@@ -81,7 +81,7 @@ const fn first_format() -> u32 {
     1
 }
 
-/// What a target promised to keep: the plan, and what of it was acknowledged.
+/// Samples that a target must have: the plan and its acknowledged part.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Ledger {
     /// [`FORMAT`] of the program that wrote it.
@@ -91,7 +91,7 @@ pub struct Ledger {
     pub plan: Plan,
     /// By slot number.
     pub slots: Vec<SlotLedger>,
-    /// Where the target can be read; see [`crate::verify::VerifyOptions::read_url`].
+    /// URL for queries; see [`crate::verify::VerifyOptions::read_url`].
     #[serde(default)]
     pub read_url: Option<String>,
 }

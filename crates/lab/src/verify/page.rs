@@ -134,7 +134,7 @@ fn names_max(plan: &Plan, round: u32) -> u32 {
 }
 
 impl Page {
-    /// What selects its series, in PromQL.
+    /// PromQL selector of its series.
     pub(super) fn selector(&self, plan: &Plan) -> String {
         let fleet = &plan.fleet;
         let fixed = fleet.fixed.iter().map(|(name, value)| format!("{name}={}", quoted(value)));

@@ -77,7 +77,7 @@ pub(super) fn question(plan: &Plan, page: &Page) -> String {
     format!("query={}&time={time}&nocache=1", percent(&query))
 }
 
-/// What the headers of a [`question`] say of it: names make it too long for a URL.
+/// Content type of a [`question`]: names make it too long for a URL.
 pub(super) const QUESTION_TYPE: &str = "application/x-www-form-urlencoded";
 
 /// Asks at `path`, again where the target is not there at the moment.

@@ -1,7 +1,8 @@
-//! Which keys a type reads, asked of its own deserializer, so that references of formats can be held to the code.
+//! Keys that a type reads, extracted from its own deserializer, so that the reference documentation can be checked against
+//! the code.
 //!
-//! A struct tells its fields before it reads any. It is given one field at a time, whose type tells its fields in turn;
-//! where a value would be needed there is an error, which ends this path and nothing else.
+//! A struct names its fields before it reads any. It is given one field at a time, whose type names its fields in turn; where
+//! a value would be needed, an error ends this path and nothing else.
 
 use lab::result::figures::FIGURES;
 use lab::{RunResult, Scenario};
@@ -11,7 +12,7 @@ use serde::{Deserialize, Deserializer};
 use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
 
-/// What was found.
+/// Keys found.
 #[derive(Debug, Default)]
 struct Keys {
     /// Fields by the name of their struct.
@@ -158,7 +159,7 @@ fn hold(page: &str, keys: &Keys, headings: &[(&'static str, &str)]) {
 const SCENARIO: &str = include_str!("../../../../docs/reference/scenario.md");
 const RESULT: &str = include_str!("../../../../docs/reference/result.md");
 
-/// Where the reference has the keys of each struct of a scenario.
+/// Sections of the reference that list the keys of each struct of a scenario.
 const OF_SCENARIOS: [(&str, &str); 12] = [
     ("Scenario", "The scenario"),
     ("TargetSpec", "target"),

@@ -13,7 +13,7 @@ pub(crate) struct Request {
     body: Vec<u8>,
 }
 
-/// What came back.
+/// Response of the server.
 #[derive(Debug, Clone)]
 pub(crate) struct Reply {
     pub(crate) status: u16,

@@ -8,7 +8,7 @@ use std::process::{Child, Output, Stdio};
 /// A `floodmark lab` that goes on until it is told to end.
 pub(crate) struct Running {
     child: Child,
-    /// What it said first on stderr.
+    /// First line on stderr.
     pub(crate) said: String,
 }
 
@@ -55,7 +55,7 @@ pub(crate) fn lab(args: &[&str]) -> Output {
         .expect("run the lab")
 }
 
-/// What it printed, if it ended well.
+/// Standard output of a command that succeeded.
 #[track_caller]
 pub(crate) fn good(output: &Output) -> String {
     let text = String::from_utf8_lossy(&output.stdout).into_owned();

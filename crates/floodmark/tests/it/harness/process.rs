@@ -199,7 +199,7 @@ impl Drop for Server {
     }
 }
 
-/// What any server may log that was killed while it wrote.
+/// Log line that any server may write if it was killed during a write.
 const AFTER_A_KILL: &str = "cut a torn end off the journal";
 
 /// `TIME LEVEL target: …`, or a panic's own words.
@@ -255,7 +255,7 @@ fn address_in(log: &Log, from: usize) -> SocketAddr {
     })
 }
 
-/// What the process writes to stderr, over all its restarts.
+/// Stderr of the process, over all its restarts.
 #[derive(Debug, Clone, Default)]
 struct Log(Arc<Mutex<LogInner>>);
 

@@ -1,4 +1,4 @@
-//! What comes back over the query interface.
+//! Reads samples back over the query interface.
 
 use super::http::{Reply, Request};
 use super::process::Server;

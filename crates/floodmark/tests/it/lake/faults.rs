@@ -102,7 +102,7 @@ fn answers_name_the_files_without_a_byte_that_they_leave_out() {
     damaged_file_is_named(|_| 0);
 }
 
-/// What is left of the data is answered, and every answer says that something is missing.
+/// Checks that the remaining data is returned and that every answer reports the missing part.
 fn damaged_file_is_named(left: impl Fn(u64) -> u64) {
     let server = Server::new();
     let now = now_ms();

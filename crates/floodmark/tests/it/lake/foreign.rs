@@ -1,4 +1,4 @@
-//! What another engine sees in the tables.
+//! Contents of the tables as another engine reads them.
 
 use crate::harness::outside::cache;
 use std::path::Path;
@@ -18,7 +18,7 @@ print(len(seen), flush=True)
 os._exit(0)
 "#;
 
-/// What the check needs.
+/// Requirements of the check.
 const READERS: &str = "Python with deltalake (scripts/test-servers.sh)";
 
 /// Counts all samples (of a series at a time, one: a sender that repeats what is sealed leaves it twice until it is

@@ -13,7 +13,7 @@ use std::path::Path;
 /// Labels whose values are numbers that queries need.
 const NUMBERS: [&str; 2] = ["le", "quantile"];
 
-/// What is to be hidden.
+/// Parts of a recording to be concealed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Conceal {
     /// Values of labels, but for metric names, and tenants.
@@ -66,7 +66,7 @@ impl Concealer {
         Ok(Self::new(what, key))
     }
 
-    /// What it hides.
+    /// Concealed parts.
     pub fn what(&self) -> Conceal {
         self.what
     }

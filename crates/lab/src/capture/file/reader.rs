@@ -9,12 +9,12 @@ use anyhow::{Context, Result, bail, ensure};
 use std::io::{ErrorKind, Read};
 use std::sync::Arc;
 
-/// What a recording says of itself.
+/// Header of a recording.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Header {
     /// When it began, in ms since 1970.
     pub started_ms: i64,
-    /// What is hidden in it.
+    /// Parts concealed in it.
     pub concealed: Conceal,
 }
 
@@ -25,14 +25,14 @@ pub enum Ending {
     Whole,
     /// In the middle of a block, as when its writer was killed.
     Torn {
-        /// Where that block begins.
+        /// File offset of the block.
         at: u64,
     },
     /// With bytes that were changed after they were written; what comes behind cannot be read.
     Damaged {
-        /// Where the block begins.
+        /// File offset of the block.
         at: u64,
-        /// What is wrong with it.
+        /// Description of the error.
         why: String,
     },
 }
@@ -79,7 +79,7 @@ pub struct Item {
 pub struct Reader<R> {
     file: R,
     header: Header,
-    /// Where the block that is being read begins, and where it ends.
+    /// File range of the block being read.
     at: u64,
     next_at: u64,
     block: Vec<u8>,
@@ -122,7 +122,7 @@ impl<R: Read> Reader<R> {
         })
     }
 
-    /// What it says of itself.
+    /// Header of the file.
     pub fn header(&self) -> Header {
         self.header
     }
@@ -132,7 +132,7 @@ impl<R: Read> Reader<R> {
         self.ending.as_ref()
     }
 
-    /// Where the block is that is being read.
+    /// File offset of the block being read.
     pub fn at(&self) -> u64 {
         self.at
     }

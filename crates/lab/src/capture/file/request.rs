@@ -1,4 +1,4 @@
-//! What a remote-write body says, read without the server's decoder: the lab trusts its own eyes.
+//! Parser of remote-write bodies, independent of the decoder that the server uses.
 //!
 //! ```text
 //!   1.0  WriteRequest   1 TimeSeries*                    TimeSeries  1 Label*   2 Sample*  4 Histogram*

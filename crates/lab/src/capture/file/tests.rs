@@ -10,7 +10,7 @@ const STARTED_MS: i64 = 1_795_284_000_000;
 
 type Sample = (i64, u64);
 
-/// What a test writes and expects back: labels and samples.
+/// Expected contents: labels and samples.
 type Wanted = Vec<(model::Labels, Vec<Sample>)>;
 
 /// Arrival, message, tenant and content.

@@ -21,7 +21,7 @@ use std::io::{Seek, SeekFrom, Write};
 pub struct Writer<F> {
     file: F,
     concealer: Concealer,
-    /// Where the last whole block ends.
+    /// End of the last complete block.
     end: u64,
     block: Vec<u8>,
     compressed: Vec<u8>,
@@ -43,7 +43,7 @@ struct Dictionary {
     last: Vec<u64>,
 }
 
-/// What became of a request.
+/// Outcome of appending a request.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Appended {
     /// Samples and histograms that are in the block now.

@@ -29,7 +29,7 @@ const MEND_INTERVAL: Duration = Duration::from_secs(5);
 /// Why a request is missing.
 const TROUBLE: &str = "trouble with the file";
 
-/// Where a recording is written to.
+/// Destination of a recording.
 pub(super) trait RecordingFile: Write + Seek + Send + 'static {
     /// Cuts off what is behind `len`.
     fn cut(&mut self, len: u64) -> std::io::Result<()>;
@@ -58,7 +58,7 @@ pub(super) struct Letter {
     pub(super) memory: Reservation,
 }
 
-/// What is in a recording.
+/// Contents of a recording.
 #[derive(Debug, Clone, Default, PartialEq, Serialize)]
 pub struct Kept {
     /// Requests.
@@ -173,14 +173,14 @@ impl Keeper {
     }
 }
 
-/// What the thread works with.
+/// State of the writing thread.
 struct Desk<F> {
     writer: Writer<F>,
     shared: Arc<Mutex<Shared>>,
     file_bytes_max: u64,
     full: bool,
     broken_since: Option<Instant>,
-    /// What is in the open block and not yet in the file.
+    /// Contents of the open block, not yet in the file.
     pending: Kept,
 }
 
@@ -242,7 +242,7 @@ impl<F: RecordingFile> Desk<F> {
         }
     }
 
-    /// What was in the open block is in the file.
+    /// Counts the open block's contents as written.
     fn settle(&mut self) {
         let Kept { requests, samples, series, series_refused, histograms_refused, .. } =
             std::mem::take(&mut self.pending);
@@ -255,7 +255,7 @@ impl<F: RecordingFile> Desk<F> {
         kept.bytes = self.writer.bytes();
     }
 
-    /// Whether there is a file to write to; mends it where it is time to.
+    /// True if there is a file to write to; attempts a repair when one is due.
     fn ready(&mut self) -> Result<(), &'static str> {
         if self.writer.bytes() >= self.file_bytes_max && !self.full {
             self.full = true;

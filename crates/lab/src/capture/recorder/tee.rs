@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex};
 use std::task::{Context, Poll, ready};
 use stdx::budget::Reservation;
 
-/// What has come by of a body: its pieces, which share memory with what was passed on.
+/// Copy of a body in passing: its chunks share memory with those passed on.
 #[derive(Debug)]
 pub(super) struct Copy {
     pub(super) pieces: Vec<Bytes>,

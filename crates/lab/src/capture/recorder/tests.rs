@@ -13,7 +13,7 @@ use std::io::{Cursor, Seek, SeekFrom, Write};
 use std::sync::{Arc, Condvar, Mutex};
 use tokio::task::JoinHandle;
 
-/// What a backend got: method, path, headers, body.
+/// Request received by a backend: method, path, headers, body.
 type Got = (Method, String, HeaderMap, Bytes);
 
 /// A backend that answers with the statuses of a script, one after the other, and then with 204.

@@ -42,7 +42,7 @@ pub(super) struct Batch {
     pub(super) samples: usize,
 }
 
-/// What the dealing came to.
+/// Summary of distributing requests to connections.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub(crate) struct Dealt {
     /// Samples given to writers, copies included.
@@ -65,7 +65,7 @@ struct Known {
     last: Option<(i64, i64)>,
 }
 
-/// Where a batch goes, and what makes it one.
+/// Destination of a batch and the properties that its requests share.
 type Address = (usize, u32, Version, Arc<str>);
 
 pub(super) struct Dealer {

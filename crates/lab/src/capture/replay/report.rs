@@ -1,4 +1,4 @@
-//! What there is to replay, and what became of it.
+//! Contents of a recording and outcome of its replay.
 
 use super::dealer::Dealt;
 use super::{COPY_LABEL, Replay};
@@ -18,12 +18,12 @@ use std::path::Path;
 /// Tenants that are counted one by one.
 const TENANTS_MAX: usize = 10_000;
 
-/// What is in a recording.
+/// Contents of a recording.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct RecordingSummary {
     /// When it began, in ms since 1970.
     pub(super) begun_ms: i64,
-    /// What is hidden in it.
+    /// Parts concealed in it.
     pub(super) concealed: Conceal,
     /// Until the last request came, in seconds.
     pub(super) length_s: f64,
@@ -93,7 +93,7 @@ impl RecordingSummary {
 }
 
 impl Replay {
-    /// What will be done, in a line.
+    /// One-line description of the replay.
     pub(crate) fn announcement(&self) -> String {
         let Self { summary, spec, .. } = self;
         let length_s = self.length().as_secs_f64().max(0.001);

@@ -14,7 +14,7 @@ use tokio::sync::mpsc;
 const TENANT: HeaderName = HeaderName::from_static("x-scope-orgid");
 const VERSION: HeaderName = HeaderName::from_static("x-prometheus-remote-write-version");
 
-/// What the dealer has for one connection.
+/// Requests for one connection.
 #[derive(Debug)]
 pub(crate) struct Recorded {
     batches: mpsc::Receiver<Batch>,

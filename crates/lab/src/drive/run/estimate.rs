@@ -1,4 +1,4 @@
-//! What a run will take of this machine, told before it begins.
+//! Estimate of a run's needs on this machine, printed before it begins.
 
 use crate::drive::tenants::Tenant;
 use crate::generate::plan::Plan;
@@ -19,7 +19,7 @@ const CONNECTION_BYTES: u64 = 512 << 10;
 /// Everything else: code, runtime, histograms.
 const BASE_BYTES: u64 = 48 << 20;
 
-/// What a run will take.
+/// Estimated needs of a run.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Estimate {
     /// Tenants on this machine.

@@ -1,4 +1,4 @@
-//! What is done before any clock starts: requests and connections are made, and what lies before the run is written.
+//! Preparation before any clock starts: builds requests, opens connections, writes the history.
 
 use crate::drive::addresses::Addresses;
 use crate::drive::options::RunOptions;

@@ -124,7 +124,7 @@ pub(crate) fn doubts(result: &RunResult, scenario: &Scenario, traffic: &Traffic)
     all
 }
 
-/// What a run does not show, by what it is.
+/// Limits of what a run shows, with their subject.
 pub(crate) fn notes(scenario: &Scenario) -> Vec<String> {
     let mut notes = scenario.notes.clone();
     let mut note = |yes: bool, text: &str| {

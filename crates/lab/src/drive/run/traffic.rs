@@ -18,7 +18,7 @@ use std::time::Duration;
 /// A connection that is open, and begins to send once it knows when.
 pub(crate) type Ready = Box<dyn FnOnce(Times) -> Pin<Box<dyn Future<Output = Ended> + Send>> + Send>;
 
-/// What a connection leaves.
+/// Final state of a connection.
 #[derive(Debug)]
 pub(crate) struct Ended {
     /// Its tenant, among those of this machine.
@@ -29,7 +29,7 @@ pub(crate) struct Ended {
     pub(crate) gave_up: bool,
 }
 
-/// What is sent.
+/// Source of a connection's requests.
 pub(crate) struct Traffic {
     /// One for each tenant that is told apart.
     pub(crate) lanes: Vec<Arc<Lane>>,

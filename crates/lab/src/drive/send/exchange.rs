@@ -7,8 +7,8 @@ use bytes::Bytes;
 use hyper::{Method, StatusCode};
 use std::time::{Duration, Instant};
 
-/// What Prometheus' sender does about a refusal: 5xx and broken connections are tried again, 429 too, all
-/// other refusals are final. The same request is repeated until it is taken, for order must be kept.
+/// Retries of refused requests, as Prometheus' sender does them: 5xx, 429 and broken connections are retried; all other
+/// refusals are final. A request is repeated until it is accepted, to keep the order.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct RetryPolicy {
     /// The first pause; each further one is twice as long.
@@ -32,7 +32,7 @@ impl Default for RetryPolicy {
     }
 }
 
-/// What is the same for all requests of a connection.
+/// Settings shared by all requests of a connection.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Terms<'a> {
     pub(crate) path: &'a str,
@@ -45,7 +45,7 @@ pub(crate) struct Terms<'a> {
     pub(crate) rejected_max: u64,
 }
 
-/// What is sent.
+/// Request to send.
 #[derive(Debug, Clone)]
 pub(crate) struct Payload {
     pub(crate) body: Bytes,
@@ -57,7 +57,7 @@ pub(crate) struct Payload {
     pub(crate) intended: Instant,
 }
 
-/// Who keeps an account of each sample.
+/// Accounting of each sample's outcome.
 pub(crate) trait Account {
     /// The request has left, and nobody knows what becomes of it. Returns how many of its series had never left before.
     fn sent(&mut self) -> u64;
@@ -66,7 +66,7 @@ pub(crate) trait Account {
     fn acknowledged(&mut self);
 }
 
-/// Whether to go on.
+/// Decision to continue or to stop.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Flow {
     Next,
@@ -76,7 +76,7 @@ pub(crate) enum Flow {
     End,
 }
 
-/// What an attempt led to.
+/// Outcome of an attempt.
 enum Verdict {
     /// The request is settled.
     Done(Flow),
@@ -162,7 +162,7 @@ fn settle(
     Verdict::Done(if hopeless { Flow::Last } else { Flow::Next })
 }
 
-/// What a remote-write 2.0 target says that it wrote.
+/// Number of samples that a remote-write 2.0 target reports as written.
 fn samples_written(answer: &Answer) -> Option<u64> {
     let header = answer.headers.get("x-prometheus-remote-write-samples-written")?;
     header.to_str().ok()?.parse().ok()

@@ -38,7 +38,7 @@ impl Run {
     }
 }
 
-/// What all connections of a tenant share.
+/// State shared by all connections of a tenant.
 #[derive(Debug)]
 pub(crate) struct Run {
     pub(crate) lane: Arc<Lane>,
@@ -48,7 +48,7 @@ pub(crate) struct Run {
     pub(crate) pace: Pace,
     pub(crate) version: Version,
     pub(crate) lead: Option<Lead>,
-    /// Which slots send when; without it all do, always.
+    /// Schedule of the slots; without one, all of them send at all times.
     pub(crate) time_share: Option<TimeShare>,
     /// Is told of acknowledged requests, to look for their samples at once.
     pub(crate) probes: Option<mpsc::Sender<Acknowledged>>,
@@ -257,7 +257,7 @@ fn sends_at(run: &Run, times: Times, slot: SlotRange, due: Option<Instant>) -> b
 pub(crate) struct Acknowledged {
     /// As in the run.
     pub(crate) tenant: u32,
-    /// Whose series.
+    /// Range of series.
     pub(crate) slot: SlotRange,
     /// And in which round.
     pub(crate) round: u32,

@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 use tokio::sync::Notify;
 
-/// Where each connection is.
+/// Progress of each connection.
 #[derive(Debug)]
 pub(crate) struct Lead {
     rounds: Vec<AtomicU32>,

@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 /// A request that is being repeated when the run ends gets this much longer.
 const GRACE: Duration = Duration::from_secs(5);
 
-/// What all connections to one place share.
+/// State shared by all connections to one address.
 #[derive(Debug)]
 pub(crate) struct Lane {
     pub(crate) path: String,
@@ -51,7 +51,7 @@ pub(crate) struct Request {
     pub(crate) free: Instant,
 }
 
-/// Where the requests of a connection come from. As an account it is that of the request it gave last.
+/// Source of a connection's requests. As an [`Account`], it accounts for the request it returned last.
 pub(crate) trait Source: Account + Send {
     /// Makes the next request, before it is due.
     fn next(&mut self, times: Times) -> impl Future<Output = Option<Request>> + Send;

@@ -1,4 +1,4 @@
-//! Which slots of a tenant send at a time, and when all are silent.
+//! Schedule of a tenant's slots: active slots at a time, and pauses of all of them.
 
 use crate::generate::plan::{Plan, SlotRange};
 use crate::scenario::Grow;

@@ -11,7 +11,7 @@ const DATA: &str = "{data}";
 /// Stands for a TCP port of this machine that nobody listens on.
 const PORT: &str = "{port}";
 
-/// What a started target is given for one run. Dropping it removes the directory.
+/// Resources of a started target for one run. Dropping it removes the directory.
 #[derive(Debug)]
 pub(crate) struct Sandbox {
     _data: Option<TempDir>,

@@ -1,4 +1,4 @@
-//! Which series of a target are parts of classic histograms.
+//! Layout of classic histograms among the series of a target.
 //!
 //! ```text
 //!   metric   0 … buckets-1      _bucket, with `le` ascending to +Inf    the first histogram
@@ -27,7 +27,7 @@ pub struct Histograms {
     pub buckets: u32,
 }
 
-/// What a metric is.
+/// Role of a metric.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Part {
     /// On its own.
@@ -41,7 +41,7 @@ pub enum Part {
 }
 
 impl Part {
-    /// What its name ends in.
+    /// Suffix of the metric's name.
     pub fn suffix(self) -> &'static str {
         match self {
             Self::Plain => "",
@@ -65,7 +65,7 @@ impl Histograms {
         self.buckets + 2
     }
 
-    /// What metric number `metric` is, and the first metric of its histogram (or itself).
+    /// Role of metric number `metric`, and the first metric of its histogram (or itself).
     #[inline]
     pub fn part(self, metric: u32) -> (u32, Part) {
         if metric >= self.count * self.series() {

@@ -37,7 +37,7 @@ fn decode(version: Version, body: &[u8]) -> Vec<Row> {
     }
 }
 
-/// What a slot's request says in a round, straight from the plan.
+/// Expected rows of a slot's request in a round, computed from the plan.
 fn expected(plan: &Plan, slot: SlotRange, round: u32) -> Vec<Row> {
     let rows = (0..slot.len).map(|index| {
         let (target, metric) = plan.series_at(slot, index);

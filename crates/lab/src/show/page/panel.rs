@@ -1,4 +1,4 @@
-//! Which charts a timeline makes.
+//! Charts of a timeline.
 
 use crate::result::Timeline;
 use serde::Serialize;
@@ -152,7 +152,7 @@ fn panel(title: &str, log: bool, names: &[&str], timelines: &[(&str, &Timeline)]
     (!lines.is_empty()).then(|| Panel { title: title.to_owned(), unit, log, lines })
 }
 
-/// What a line is called within its chart.
+/// Label of a line within its chart.
 fn label(title: &str, name: &str) -> String {
     let (group, what) = name.split_once('/').unwrap_or(("", name));
     let words = what.replace('_', " ");

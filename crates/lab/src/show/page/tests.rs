@@ -6,7 +6,7 @@ use crate::result::{
 };
 use crate::verify::VerifyReport;
 
-/// What nobody may be able to run.
+/// Script injection that must never be executed.
 const HOSTILE: &str =
     "</script><script>document.title='owned'</script><img src=x onerror=\"alert(1)\">'\"&<!--";
 
