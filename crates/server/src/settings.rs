@@ -17,6 +17,7 @@ mod table;
 mod tenants;
 #[cfg(test)]
 mod tests;
+mod typed;
 mod value;
 
 pub use given::{Given, Origin, SettingsError};
@@ -91,7 +92,7 @@ impl Settings {
         let position = |row: &EffectiveSetting| SETTINGS.iter().position(|setting| setting.key == row.key);
         let mut rows = reader.into_rows();
         rows.sort_by_key(position);
-        rows.extend(given.store_options_shown());
+        rows.extend(reader::store_options(given));
         let (own, of_tenants) = tenants::read(given, &settings.tenants.general)?;
         rows.extend(of_tenants);
         Ok((Self { tenants: Tenants { own, ..settings.tenants }, ..settings }, rows))

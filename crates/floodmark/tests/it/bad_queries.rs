@@ -2,26 +2,33 @@
 
 use crate::harness::wire::{self, Series};
 use crate::harness::{Request, Server, now_ms};
-use serde_json::Value;
+use expect_test::expect;
+use serde_json::json;
 
-/// Checks one request and the same as a form.
+/// The message of a request's refusal, which is the same for a form.
 #[track_caller]
-fn check(server: &Server, path: &str, params: &[(&str, &str)], status: u16, kind: &str, mentions: &[&str]) {
-    for request in [Request::ask(path, params), Request::form(path, params)] {
+fn refusal(server: &Server, path: &str, params: &[(&str, &str)], status: u16, kind: &str) -> String {
+    let [asked, form] = [Request::ask(path, params), Request::form(path, params)].map(|request| {
         let reply = server.send(&request);
         reply.expect(status, &[]);
         assert_eq!(reply.header("content-type"), Some("application/json"));
-        let json = reply.json();
-        assert_eq!(
-            (&json["status"], &json["errorType"]),
-            (&Value::from("error"), &Value::from(kind)),
-            "{json}"
-        );
-        let error = json["error"].as_str().unwrap_or_else(|| panic!("no error in {json}"));
-        for mention in mentions {
-            assert!(error.contains(mention), "{mention:?} is not in: {error}");
-        }
-    }
+        let mut json = reply.json();
+        let error = json["error"].take();
+        assert_eq!(json, json!({ "status": "error", "errorType": kind, "error": null }), "{error}");
+        error.as_str().expect("an error is text").to_owned()
+    });
+    assert_eq!(asked, form);
+    asked
+}
+
+/// The messages of several, each beside its parameters.
+fn refusals(server: &Server, requests: &[(&str, &[(&str, &str)])]) -> String {
+    let lines = requests.iter().map(|(path, params)| {
+        let text: Vec<_> = params.iter().map(|(name, value)| format!("{name}={value}")).collect();
+        let message = refusal(server, path, params, 400, "bad_data");
+        format!("{path}?{}\n    {message}\n", text.join("&"))
+    });
+    lines.collect()
 }
 
 #[test]
@@ -38,7 +45,6 @@ fn expressions() {
         "a b",
         "rate(a)",
         "sum(rate(a[5m])",
-        "a[5m]",
         "a[5x]",
         "nofunction(a)",
         "{}",
@@ -52,22 +58,40 @@ fn expressions() {
         &deep,
     ];
     let range = [("start", "0"), ("end", "60"), ("step", "1")];
-    for query in bad {
-        let shown = &query[..query.len().min(40)];
-        if query != "a[5m]" {
-            check(
-                &server,
-                "/api/v1/query",
-                &[("query", query)],
-                400,
-                "bad_data",
-                &["invalid parameter \"query\""],
-            );
-        }
+    let range_of = |query| {
         let params = [&range[..], &[("query", query)]].concat();
-        check(&server, "/api/v1/query_range", &params, 400, "bad_data", &["invalid parameter \"query\""]);
-        eprintln!("{shown:?}: refused");
+        refusal(&server, "/api/v1/query_range", &params, 400, "bad_data")
+    };
+    let mut messages = String::new();
+    for query in bad {
+        let message = refusal(&server, "/api/v1/query", &[("query", query)], 400, "bad_data");
+        assert_eq!(message, range_of(query));
+        let message = message.strip_prefix("invalid parameter \"query\": ").expect("it names the parameter");
+        messages += &format!("{:?}: {message}\n", &query[..query.len().min(16)]);
     }
+    expect![[r#"
+        "": unknown position: parse error: no expression found in input
+        "sum(": 1:5: parse error: unclosed left parenthesis
+        "a{b=": 1:5: parse error: unexpected end of input inside braces
+        "a{b=\"c\"": 1:8: parse error: unexpected end of input inside braces
+        "1 +": 1:4: parse error: unexpected end of input
+        "a b": 1:3: parse error: unexpected identifier "b"
+        "rate(a)": 1:6: parse error: expected type range vector in call to function "rate", got instant vector
+        "sum(rate(a[5m])": 1:16: parse error: unclosed left parenthesis
+        "a[5x]": 1:3: parse error: bad number or duration syntax: "5x"
+        "nofunction(a)": 1:1: parse error: unknown function with name "nofunction"
+        "{}": 1:1: parse error: vector selector must contain at least one non-empty matcher
+        "{a=~\"(\"}": 1:5: parse error: error parsing regexp: unclosed group: `(`
+        "\"\0": 1:1: parse error: unterminated quoted string
+        "a offset": 1:9: parse error: unexpected end of input in offset, expected number or duration
+        "a @ b": 1:5: parse error: unexpected identifier "b" in @, expected timestamp
+        "1 == 1": 1:3: parse error: comparisons between scalars must use BOOL modifier
+        "sum by (a) (1)": 1:13: parse error: expected type instant vector in aggregation expression, got scalar
+        "-\"text\"": 1:1: parse error: unary expression only allowed on expressions of type scalar or instant vector, got "string"
+        "((((((((((((((((": 1:101: parse error: expression nests deeper than 100 levels
+    "#]].assert_eq(&messages);
+    // it has a value at a time, but none that a range is made of
+    expect![[r#"invalid parameter "query": invalid expression type "range vector" for range query, must be Scalar or instant Vector"#]].assert_eq(&range_of("a[5m]"));
     // neither deep nor long expressions end the process
     let reply = server.send(&Request::form("/api/v1/query", &[("query", &long)]));
     assert!([200, 400, 422].contains(&reply.status), "{}", reply.text());
@@ -98,8 +122,13 @@ fn expressions() {
         assert!([200, 400, 422].contains(&reply.status), "{open}: {} {}", reply.status, reply.text());
     }
     // missing altogether
-    check(&server, "/api/v1/query", &[], 400, "bad_data", &["invalid parameter \"query\""]);
-    check(&server, "/api/v1/query_range", &range, 400, "bad_data", &["invalid parameter \"query\""]);
+    expect![[r#"
+        /api/v1/query?
+            invalid parameter "query": unknown position: parse error: no expression found in input
+        /api/v1/query_range?start=0&end=60&step=1
+            invalid parameter "query": unknown position: parse error: no expression found in input
+    "#]]
+    .assert_eq(&refusals(&server, &[("/api/v1/query", &[]), ("/api/v1/query_range", &range)]));
     assert_eq!(server.query("1", 0)["result"][1], "1");
 }
 
@@ -154,79 +183,128 @@ fn large_requests() {
 #[test]
 fn ranges() {
     let server = Server::new();
-    let check_range = |start: &str, end: &str, step: &str, mentions: &[&str]| {
+    let ranges = [
+        ["100", "99", "1"],
+        ["0", "60", "0"],
+        ["0", "60", "-1"],
+        ["0", "60", "0s"],
+        ["0", "60", "x"],
+        ["0", "60", "NaN"],
+        ["0", "60", "1e300"],
+        ["0", "60", "(none)"],
+        ["(none)", "60", "1"],
+        ["0", "(none)", "1"],
+        ["yesterday", "60", "1"],
+        ["1e300", "1e301", "1"],
+        ["NaN", "1", "1"],
+        ["0", "11001", "1"],
+        ["0", "9000000000", "1ms"],
+        ["-9007199254740", "9007199254740", "0.001"],
+        // a step below a millisecond is none
+        ["0", "60", "0.0001"],
+    ];
+    let mut messages = String::new();
+    for [start, end, step] in ranges {
         let params = [("query", "1"), ("start", start), ("end", end), ("step", step)];
-        let given: Vec<_> = params.into_iter().filter(|(_, v)| *v != "-").collect();
-        check(&server, "/api/v1/query_range", &given, 400, "bad_data", mentions);
-    };
-    check_range(
-        "100",
-        "99",
-        "1",
-        &["invalid parameter \"end\": end timestamp must not be before start time"],
-    );
-    let zero = "invalid parameter \"step\": zero or negative query resolution step widths are not accepted. Try a positive integer";
-    check_range("0", "60", "0", &[zero]);
-    check_range("0", "60", "-1", &[zero]);
-    check_range("0", "60", "0s", &[zero]);
-    let fine = [("query", "1"), ("resolution", "fine")];
-    let words = ["invalid parameter \"resolution\": \"fine\" is not one of raw, auto, 5m, 1h"];
-    check(&server, "/api/v1/query", &fine, 400, "bad_data", &words);
-    check_range("0", "60", "x", &["invalid parameter \"step\": cannot parse \"x\" to a valid duration"]);
-    check_range("0", "60", "NaN", &["invalid parameter \"step\""]);
-    check_range("0", "60", "1e300", &["invalid parameter \"step\""]);
-    check_range("0", "60", "-", &["invalid parameter \"step\": cannot parse \"\" to a valid duration"]);
-    check_range("-", "60", "1", &["invalid parameter \"start\": cannot parse \"\" to a valid timestamp"]);
-    check_range("0", "-", "1", &["invalid parameter \"end\": cannot parse \"\" to a valid timestamp"]);
-    check_range(
-        "yesterday",
-        "60",
-        "1",
-        &["invalid parameter \"start\": cannot parse \"yesterday\" to a valid timestamp"],
-    );
-    check_range("1e300", "1e301", "1", &["invalid parameter \"start\""]);
-    check_range("NaN", "1", "1", &["invalid parameter \"start\""]);
-    let points = "exceeded maximum resolution of 11,000 points per timeseries. Try decreasing the query resolution (?step=XX)";
-    check_range("0", "11001", "1", &[points]);
-    check_range("0", "9000000000", "1ms", &[points]);
-    check_range("-9007199254740", "9007199254740", "0.001", &[points]);
-    // a step below a millisecond is none
-    check_range("0", "60", "0.0001", &[]);
+        let given: Vec<_> = params.into_iter().filter(|(_, value)| *value != "(none)").collect();
+        let message = refusal(&server, "/api/v1/query_range", &given, 400, "bad_data");
+        messages += &format!("{start} to {end} by {step}\n    {message}\n");
+    }
+    expect![[r#"
+        100 to 99 by 1
+            invalid parameter "end": end timestamp must not be before start time
+        0 to 60 by 0
+            invalid parameter "step": zero or negative query resolution step widths are not accepted. Try a positive integer
+        0 to 60 by -1
+            invalid parameter "step": zero or negative query resolution step widths are not accepted. Try a positive integer
+        0 to 60 by 0s
+            invalid parameter "step": zero or negative query resolution step widths are not accepted. Try a positive integer
+        0 to 60 by x
+            invalid parameter "step": cannot parse "x" to a valid duration
+        0 to 60 by NaN
+            invalid parameter "step": cannot parse "NaN" to a valid duration
+        0 to 60 by 1e300
+            invalid parameter "step": cannot parse "1e300" to a valid duration
+        0 to 60 by (none)
+            invalid parameter "step": cannot parse "" to a valid duration
+        (none) to 60 by 1
+            invalid parameter "start": cannot parse "" to a valid timestamp
+        0 to (none) by 1
+            invalid parameter "end": cannot parse "" to a valid timestamp
+        yesterday to 60 by 1
+            invalid parameter "start": cannot parse "yesterday" to a valid timestamp
+        1e300 to 1e301 by 1
+            invalid parameter "start": cannot parse "1e300" to a valid timestamp
+        NaN to 1 by 1
+            invalid parameter "start": cannot parse "NaN" to a valid timestamp
+        0 to 11001 by 1
+            exceeded maximum resolution of 11,000 points per timeseries. Try decreasing the query resolution (?step=XX): the smallest step that fits is 2s
+        0 to 9000000000 by 1ms
+            exceeded maximum resolution of 11,000 points per timeseries. Try decreasing the query resolution (?step=XX): the smallest step that fits is 818182s
+        -9007199254740 to 9007199254740 by 0.001
+            exceeded maximum resolution of 11,000 points per timeseries. Try decreasing the query resolution (?step=XX): the smallest step that fits is 1637672592s
+        0 to 60 by 0.0001
+            invalid parameter "step": zero or negative query resolution step widths are not accepted. Try a positive integer
+    "#]].assert_eq(&messages);
 }
 
 #[test]
 fn other_parameters() {
     let server = Server::new();
-    let check = |path: &str, params: &[(&str, &str)], mentions: &[&str]| {
-        check(&server, path, params, 400, "bad_data", mentions);
-    };
-    check("/api/v1/query", &[("query", "1"), ("time", "noon")], &["invalid parameter \"time\"", "\"noon\""]);
-    check("/api/v1/query", &[("query", "1"), ("time", "1e99")], &["invalid parameter \"time\""]);
-    check("/api/v1/query", &[("query", "1"), ("limit", "-1")], &["limit must be non-negative"]);
-    check("/api/v1/query", &[("query", "1"), ("limit", "many")], &["invalid parameter \"limit\""]);
-    check(
-        "/api/v1/query",
-        &[("query", "1"), ("lookback_delta", "x")],
-        &["invalid parameter \"lookback_delta\""],
-    );
-    check("/api/v1/query", &[("query", "1"), ("timeout", "x")], &["invalid parameter \"timeout\"", "\"x\""]);
-    check("/api/v1/series", &[], &["no match[] parameter provided"]);
-    check("/api/v1/series", &[("match[]", "{")], &["invalid parameter \"match[]\""]);
-    check("/api/v1/series", &[("match[]", "a + b")], &["invalid parameter \"match[]\""]);
-    check("/api/v1/series", &[("match[]", "{a=~\".*\"}")], &["must contain at least one non-empty matcher"]);
-    check(
-        "/api/v1/series",
-        &[("match[]", "a"), ("start", "2"), ("end", "1")],
-        &["end timestamp must not be before start time"],
-    );
-    check("/api/v1/labels", &[("match[]", "a["), ("start", "x")], &["invalid parameter"]);
-    check("/api/v1/labels", &[("limit", "x")], &["invalid parameter \"limit\""]);
-    check("/api/v1/query_exemplars", &[("start", "1"), ("end", "2")], &["invalid parameter \"query\""]);
-    check(
-        "/api/v1/query_exemplars",
-        &[("query", "a"), ("start", "2"), ("end", "1")],
-        &["invalid parameter \"end\""],
-    );
+    let (query, series) = ("/api/v1/query", "/api/v1/series");
+    let (labels, exemplars) = ("/api/v1/labels", "/api/v1/query_exemplars");
+    let requests: [(&str, &[(&str, &str)]); 16] = [
+        (query, &[("query", "1"), ("resolution", "fine")]),
+        (query, &[("query", "1"), ("time", "noon")]),
+        (query, &[("query", "1"), ("time", "1e99")]),
+        (query, &[("query", "1"), ("limit", "-1")]),
+        (query, &[("query", "1"), ("limit", "many")]),
+        (query, &[("query", "1"), ("lookback_delta", "x")]),
+        (query, &[("query", "1"), ("timeout", "x")]),
+        (series, &[]),
+        (series, &[("match[]", "{")]),
+        (series, &[("match[]", "a + b")]),
+        (series, &[("match[]", "{a=~\".*\"}")]),
+        (series, &[("match[]", "a"), ("start", "2"), ("end", "1")]),
+        (labels, &[("match[]", "a["), ("start", "x")]),
+        (labels, &[("limit", "x")]),
+        (exemplars, &[("start", "1"), ("end", "2")]),
+        (exemplars, &[("query", "a"), ("start", "2"), ("end", "1")]),
+    ];
+    expect![[r#"
+        /api/v1/query?query=1&resolution=fine
+            invalid parameter "resolution": "fine" is not one of raw, auto, 5m, 1h
+        /api/v1/query?query=1&time=noon
+            invalid parameter "time": cannot parse "noon" to a valid timestamp
+        /api/v1/query?query=1&time=1e99
+            invalid parameter "time": cannot parse "1e99" to a valid timestamp
+        /api/v1/query?query=1&limit=-1
+            invalid parameter "limit": limit must be non-negative
+        /api/v1/query?query=1&limit=many
+            invalid parameter "limit": limit must be a number
+        /api/v1/query?query=1&lookback_delta=x
+            invalid parameter "lookback_delta": cannot parse "x" to a valid duration
+        /api/v1/query?query=1&timeout=x
+            invalid parameter "timeout": cannot parse "x" to a valid duration
+        /api/v1/series?
+            no match[] parameter provided
+        /api/v1/series?match[]={
+            invalid parameter "match[]": 1:2: parse error: unexpected end of input inside braces
+        /api/v1/series?match[]=a + b
+            invalid parameter "match[]": 1:1: parse error: expected a series selector without modifiers
+        /api/v1/series?match[]={a=~".*"}
+            invalid parameter "match[]": 1:1: parse error: vector selector must contain at least one non-empty matcher
+        /api/v1/series?match[]=a&start=2&end=1
+            invalid parameter "end": end timestamp must not be before start time
+        /api/v1/labels?match[]=a[&start=x
+            invalid parameter "start": cannot parse "x" to a valid timestamp
+        /api/v1/labels?limit=x
+            invalid parameter "limit": limit must be a number
+        /api/v1/query_exemplars?start=1&end=2
+            invalid parameter "query": unknown position: parse error: no expression found in input
+        /api/v1/query_exemplars?query=a&start=2&end=1
+            invalid parameter "end": end timestamp must not be before start time
+    "#]].assert_eq(&refusals(&server, &requests));
     // what is not UTF-8 is read as far as it can be, and matches nothing
     let reply = server.send(&Request::get("/api/v1/query?query=%ff%fe"));
     reply.expect(400, &["bad_data"]);
@@ -246,18 +324,21 @@ fn what_fails_while_it_runs() {
     let all = [series("a", "1"), series("a", "2"), series("b", "1"), series("b", "2")];
     server.send(&Request::write(&wire::v1(&all))).expect(204, &[]);
     let at = (now / 1000 + 1).to_string();
-    for (query, mentions) in [
-        ("a * on (y) b", &["many-to-many matching not allowed"][..]),
-        ("label_replace(a, \"x\", \"same\", \"x\", \".*\")", &["same labelset"]),
-        ("label_replace(a, \"~\\xff\", \"\", \"\", \"\")", &[]),
-        ("a + on (y) group_left () b", &["found duplicate series"]),
+    for (query, mention) in [
+        ("a * on (y) b", "many-to-many matching not allowed"),
+        ("label_replace(a, \"x\", \"same\", \"x\", \".*\")", "same labelset"),
+        ("a + on (y) group_left () b", "found duplicate series"),
     ] {
         let params = [("query", query), ("time", at.as_str())];
-        let reply = server.send(&Request::form("/api/v1/query", &params));
-        if reply.status == 400 {
-            continue; // also a good answer where the text itself is not accepted
-        }
-        check(&server, "/api/v1/query", &params, 422, "execution", mentions);
+        let message = refusal(&server, "/api/v1/query", &params, 422, "execution");
+        assert!(message.contains(mention), "{mention:?} is not in: {message}");
     }
+    // Prometheus says so while it runs, which is as good
+    let odd = Request::form(
+        "/api/v1/query",
+        &[("query", "label_replace(a, \"~\\xff\", \"\", \"\", \"\")"), ("time", &at)],
+    );
+    let reply = server.send(&odd);
+    assert!([400, 422].contains(&reply.status), "{}", reply.text());
     assert_eq!(server.value("count(a)", now), Some(2.0));
 }

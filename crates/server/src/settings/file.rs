@@ -18,14 +18,17 @@ const RETIRED: [(&str, &str); 4] = [
     ("tenant_rollups", "rollups"),
 ];
 
-/// Adds what a TOML file says.
-pub(super) fn read(path: &Path, given: &mut Given) -> Result<(), SettingsError> {
-    let text =
-        std::fs::read_to_string(path).map_err(|source| SettingsError::Read { path: path.into(), source })?;
-    parse(path, &text, given)
+impl Given {
+    /// Adds a TOML file.
+    pub fn file(mut self, path: &Path) -> Result<Self, SettingsError> {
+        let text = std::fs::read_to_string(path)
+            .map_err(|source| SettingsError::Read { path: path.into(), source })?;
+        parse(path, &text, &mut self)?;
+        Ok(self)
+    }
 }
 
-/// Adds what its text says.
+/// Adds what the text of a file says.
 pub(super) fn parse(path: &Path, text: &str, given: &mut Given) -> Result<(), SettingsError> {
     let file = File { path, text };
     match DeTable::parse(text) {

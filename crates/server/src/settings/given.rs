@@ -1,15 +1,13 @@
 //! Values that are given, not yet parsed, and where each comes from.
 
-use super::file;
-use super::reader::EffectiveSetting;
-use super::secret::{StoreOptions, option_shown, without_secrets};
+use super::secret::{StoreOptions, without_secrets};
 use super::setting::Setting;
 use super::table::{SETTINGS, find};
 use model::TenantId;
 use std::collections::BTreeMap;
 use std::ffi::{OsStr, OsString};
 use std::fmt;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 /// Where a value comes from.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -139,12 +137,6 @@ pub struct Given {
 }
 
 impl Given {
-    /// Adds a TOML file.
-    pub fn file(mut self, path: &Path) -> Result<Self, SettingsError> {
-        file::read(path, &mut self)?;
-        Ok(self)
-    }
-
     /// Adds the variables `FLOODMARK_…` that name a setting. Those of object stores (`AWS_…`, `AZURE_…`, `GOOGLE_…`) count
     /// where the file has no such option.
     pub fn environment(
@@ -185,14 +177,5 @@ impl Given {
         // what is not Unicode is no option's value
         let text = |(name, entry): (&String, &Entry)| Some((name.clone(), entry.text.to_str()?.to_owned()));
         StoreOptions(self.store_options.iter().filter_map(text).collect())
-    }
-
-    /// The same as they may be shown.
-    pub(super) fn store_options_shown(&self) -> impl Iterator<Item = EffectiveSetting> {
-        self.store_options.iter().map(|(name, entry)| EffectiveSetting {
-            key: format!("tables_options.{name}"),
-            value: option_shown(name, &entry.text.to_string_lossy()).into(),
-            origin: entry.origin.clone(),
-        })
     }
 }

@@ -1,8 +1,9 @@
 //! How data leaves the head for the tables, and what becomes of it there.
 
+use super::given::{Given, SettingsError};
 use super::reader::Reader;
 use super::secret::{StoreOptions, TablesUrl};
-use super::{Given, SettingsError, table};
+use super::table;
 use std::path::Path;
 use tables::compact::CompactLimits;
 

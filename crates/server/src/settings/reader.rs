@@ -1,7 +1,9 @@
 //! Given values become settings, and each is noted with its origin.
 
-use super::given::{Entries, Entry, Origin, SettingsError};
-use super::setting::{Default, Setting, Typed};
+use super::given::{Entries, Entry, Given, Origin, SettingsError};
+use super::secret::option_shown;
+use super::setting::{Default, Setting};
+use super::typed::Typed;
 use super::value::Value;
 use serde_json::Value as Json;
 
@@ -14,6 +16,15 @@ pub struct EffectiveSetting {
     pub value: Json,
     /// Where it comes from.
     pub origin: Origin,
+}
+
+/// The options of the object store that are given.
+pub(super) fn store_options(given: &Given) -> impl Iterator<Item = EffectiveSetting> {
+    given.store_options.iter().map(|(name, entry)| EffectiveSetting {
+        key: format!("tables_options.{name}"),
+        value: option_shown(name, &entry.text.to_string_lossy()).into(),
+        origin: entry.origin.clone(),
+    })
 }
 
 /// Reads the settings of the file's root, or those of a tenant.

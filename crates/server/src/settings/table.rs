@@ -4,7 +4,8 @@
 //! settings` then writes it into `docs/reference/configuration.md`.
 
 use super::secret::TablesUrl;
-use super::setting::{Setting, Typed, derived, setting};
+use super::setting::Setting;
+use super::typed::{Typed, derived, setting};
 use super::value::{Bytes, Count, Millis};
 use crate::limits::budget::TOTAL_BYTES_MIN;
 use crate::query_source::detail::Detail;

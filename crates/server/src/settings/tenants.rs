@@ -1,8 +1,9 @@
 //! Settings that can differ between tenants.
 
 use super::file::quoted;
+use super::given::{Given, SettingsError};
 use super::reader::{EffectiveSetting, Reader};
-use super::{Given, SettingsError, table};
+use super::table;
 use crate::query_source::detail::Detail;
 use model::TenantId;
 use std::collections::BTreeMap;

@@ -1,0 +1,86 @@
+//! A setting with the type of its values, and the words in which [`super::table`] declares it.
+
+use super::setting::{Default, Setting};
+use super::value::Value;
+use std::marker::PhantomData;
+
+/// A setting and the type of its values.
+#[derive(Debug)]
+pub(super) struct Typed<T> {
+    pub(super) setting: Setting,
+    value: PhantomData<fn() -> T>,
+}
+
+/// A setting with a fixed default.
+pub(super) const fn setting<T: Value>(
+    key: &'static str,
+    default: &'static str,
+    about: &'static str,
+) -> Typed<T> {
+    new(key, Default::Fixed(default), about)
+}
+
+/// A setting whose default follows from the machine or from other settings, as `default` says.
+pub(super) const fn derived<T: Value>(
+    key: &'static str,
+    default: &'static str,
+    about: &'static str,
+) -> Typed<T> {
+    new(key, Default::Derived(default), about)
+}
+
+const fn new<T: Value>(key: &'static str, default: Default, about: &'static str) -> Typed<T> {
+    let setting = Setting {
+        key,
+        group: "",
+        takes: T::TAKES,
+        default,
+        about,
+        why: "",
+        is_common: false,
+        is_per_tenant: false,
+        is_secret: false,
+        bounds: None,
+        none: None,
+    };
+    Typed { setting, value: PhantomData }
+}
+
+impl<T> Typed<T> {
+    pub(super) const fn in_group(mut self, group: &'static str) -> Self {
+        self.setting.group = group;
+        self
+    }
+
+    /// Sentences that follow in the reference, in Markdown.
+    pub(super) const fn why(mut self, sentences: &'static str) -> Self {
+        self.setting.why = sentences;
+        self
+    }
+
+    pub(super) const fn common(mut self) -> Self {
+        self.setting.is_common = true;
+        self
+    }
+
+    pub(super) const fn per_tenant(mut self) -> Self {
+        self.setting.is_per_tenant = true;
+        self
+    }
+
+    pub(super) const fn secret(mut self) -> Self {
+        self.setting.is_secret = true;
+        self
+    }
+
+    pub(super) const fn within(mut self, least: u64, most: u64) -> Self {
+        self.setting.bounds = Some((least, most));
+        self
+    }
+
+    /// The word for no value.
+    pub(super) const fn or(mut self, none: &'static str) -> Self {
+        self.setting.none = Some(none);
+        self
+    }
+}
