@@ -3,28 +3,28 @@
 use crate::{Offset, RECORD_BYTES_MAX};
 use model::ErrorKind;
 use std::io;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 /// Why a journal could not do what it was asked.
 #[derive(Debug, thiserror::Error)]
 pub enum JournalError {
-    /// A file operation failed.
-    #[error("{operation} {}: {source}", path.display())]
+    /// An operation on the disk failed.
+    #[error("{operation} {place}: {source}")]
     Io {
         /// Failed operation, as a verb: "write", "fdatasync".
         operation: &'static str,
-        /// To which file or directory.
-        path: PathBuf,
+        /// To what, for people: a path, say.
+        place: String,
         /// Error of the operating system.
         source: io::Error,
     },
     /// No room on the disk, or a quota is used up. It heals by itself once there is room again.
-    #[error("disk is full: {operation} {}: {source}", path.display())]
+    #[error("disk is full: {operation} {place}: {source}")]
     Full {
         /// Failed operation.
         operation: &'static str,
-        /// To which file or directory.
-        path: PathBuf,
+        /// To what, for people: a path, say.
+        place: String,
         /// Error of the operating system.
         source: io::Error,
     },
@@ -35,10 +35,10 @@ pub enum JournalError {
         bytes: usize,
     },
     /// Written by a later version of Floodmark.
-    #[error("{} has journal format version {found}, this build reads version {known}", path.display())]
+    #[error("{place} has journal format version {found}, this build reads version {known}")]
     Version {
-        /// The segment file.
-        path: PathBuf,
+        /// Where: a path, say.
+        place: String,
         /// The version it says.
         found: u16,
         /// The version that this build reads.
@@ -80,12 +80,12 @@ impl JournalError {
 
     /// An operating system's error in its context.
     pub(crate) fn io(operation: &'static str, path: &Path, source: impl Into<io::Error>) -> Self {
-        let (source, path) = (source.into(), path.to_path_buf());
+        let (source, place) = (source.into(), path.display().to_string());
         match source.kind() {
             io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => {
-                Self::Full { operation, path, source }
+                Self::Full { operation, place, source }
             }
-            _ => Self::Io { operation, path, source },
+            _ => Self::Io { operation, place, source },
         }
     }
 }

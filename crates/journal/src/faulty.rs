@@ -65,7 +65,7 @@ impl<J: Journal> Faulty<J> {
         }
         self.full_left -= 1;
         let source = io::Error::from(io::ErrorKind::StorageFull);
-        Err(self.fail(JournalError::Full { operation: "write", path: PathBuf::from("injected"), source }))
+        Err(self.fail(JournalError::Full { operation: "write", place: "injected".into(), source }))
     }
 
     fn fail(&mut self, error: JournalError) -> JournalError {
@@ -118,10 +118,6 @@ impl<J: Journal> Journal for Faulty<J> {
 
     fn truncate(&mut self, before: Offset) -> Result<(), JournalError> {
         self.inner.truncate(before)
-    }
-
-    fn keep(&mut self, offset: Offset) {
-        self.inner.keep(offset);
     }
 
     fn stats(&self) -> JournalStats {

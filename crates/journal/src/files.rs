@@ -3,7 +3,7 @@
 //! - `frame`: a record in a file
 //! - `segment`: a file's name and header
 //! - `writer`: the newest segment: allocating ahead, group commit
-//! - `scan`: walking a segment over damage
+//! - `scan`: walking a segment over damage; `window`: the buffer it looks through
 //! - `recover`: what is there after a crash
 //! - `repair`: one wrong byte in a record is put right
 //! - [`inspect`]: a look at the files that changes nothing
@@ -20,6 +20,7 @@ mod recover;
 mod repair;
 mod scan;
 mod segment;
+mod window;
 mod writer;
 
 pub use segment::SEGMENT_VERSION;
@@ -29,7 +30,7 @@ use crate::{DictionaryId, Journal, JournalError, JournalStats, Offset, RECORD_BY
 use quarantine::Quarantine;
 use reader::SegmentsReader;
 use segment::Header;
-use std::collections::{BTreeSet, VecDeque};
+use std::collections::VecDeque;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -103,8 +104,6 @@ pub struct Files {
     durable: u64,
     /// Segments made so far, so that no two have the same salt.
     made: u64,
-    /// Segments, by their first offset, that move into the quarantine when they are dropped.
-    kept: BTreeSet<u64>,
     quarantine: Arc<Quarantine>,
     stats: JournalStats,
 }
@@ -145,7 +144,6 @@ impl Files {
             next: found.end,
             durable: found.end,
             made: 0,
-            kept: BTreeSet::new(),
             stats,
         })
     }
@@ -292,9 +290,8 @@ impl Journal for Files {
             // oldest first, so that a crash on the way leaves no gap
             let Some(oldest) = self.segments.front() else { break };
             let path = segment::path(&self.dir, oldest.first);
-            if self.kept.contains(&oldest.first) {
-                self.quarantine.take(&path)?;
-                self.kept.remove(&oldest.first);
+            if self.quarantine.wants(oldest.first) {
+                self.quarantine.take(&path, oldest.first)?;
             } else {
                 match self.options.disk.remove(&path) {
                     Err(e) if e.kind() != io::ErrorKind::NotFound => {
@@ -312,13 +309,9 @@ impl Journal for Files {
         Ok(())
     }
 
-    fn keep(&mut self, offset: Offset) {
-        self.kept.insert(self.dictionary_start(offset).0);
-    }
-
     fn stats(&self) -> JournalStats {
         let mut stats = self.stats;
-        stats.segments = self.segments.len() as u64;
+        stats.dictionaries = self.segments.len() as u64;
         stats.bytes = self.segments.iter().map(|s| s.bytes).sum();
         self.quarantine.add_to(&mut stats);
         stats

@@ -29,7 +29,6 @@ pub mod faulty;
 pub mod files;
 pub mod memory;
 pub mod record;
-mod wire;
 
 pub use disk::Disk;
 pub use error::JournalError;
@@ -39,7 +38,6 @@ pub use memory::Memory;
 pub use record::{Outline, Record, RecordEncoder, RecordError, Room};
 
 use std::ops::Range;
-use std::path::PathBuf;
 
 /// The longest record. A request of 64 MiB becomes at most about that much, whatever is in it.
 pub const RECORD_BYTES_MAX: usize = 128 << 20;
@@ -96,11 +94,6 @@ pub trait Journal: Send + std::fmt::Debug {
     /// Drops the oldest dictionaries as long as they end at or before `before`; never the newest.
     fn truncate(&mut self, before: Offset) -> Result<(), JournalError>;
 
-    /// Quarantines the dictionary of the record at `offset`, instead of deleting it, when it is dropped: a record in it
-    /// was [put aside](Reader::put_aside), and refers to definitions there. Only for journals on files, and not remembered
-    /// after a restart: replay then meets the record again.
-    fn keep(&mut self, offset: Offset);
-
     /// Counts since the journal was opened.
     fn stats(&self) -> JournalStats;
 }
@@ -110,8 +103,11 @@ pub trait Reader: Send + std::fmt::Debug {
     /// The next record or damage; `None` at the end.
     fn next(&mut self) -> Result<Option<Item<'_>>, JournalError>;
 
-    /// Puts aside the record that [`Self::next`] returned last: its bytes are what was written, but they are no record.
+    /// Puts aside the record that [`Self::next`] returned last: its bytes are what was written, but they cannot be decoded.
     /// It counts as lost. Panics where the last item was no record.
+    ///
+    /// Where the journal can, it keeps the record's dictionary when [`Journal::truncate`] drops it, since the record refers to
+    /// definitions there. This is not remembered over a restart: replay then meets the record again.
     fn put_aside(&mut self, what: &'static str) -> Damage;
 }
 
@@ -135,14 +131,12 @@ pub struct Entry<'a> {
     pub payload: &'a [u8],
 }
 
-/// A stretch of a segment that could not be read back.
+/// A stretch of the journal that could not be read back.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Damage {
-    /// The file.
-    pub segment: PathBuf,
-    /// Which bytes of it.
-    pub bytes: Range<u64>,
-    /// Which records are lost with them. Empty where no record was hit (a header, say).
+    /// Where it is, for people: a path and a range of bytes, or a topic, partition and offset.
+    pub place: String,
+    /// Which records are lost with it. Empty where no record was hit (a header, say).
     pub lost: Range<u64>,
     /// True where the journal proves that the lost records had been durable, and so may have been
     /// acknowledged. False where they may as well be what is left of a group that was being written when the
@@ -152,16 +146,16 @@ pub struct Damage {
     pub repaired: bool,
     /// What was found there.
     pub what: &'static str,
-    /// Where a copy was put aside, if that was possible.
-    pub quarantine: Option<PathBuf>,
+    /// Where a copy was put aside, for people; `None` if that was not possible.
+    pub copy: Option<String>,
 }
 
 /// Counts of a journal since it was opened.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct JournalStats {
-    /// Dictionaries there are now; for a journal of files, segment files.
-    pub segments: u64,
-    /// Bytes in them that are durable. What is allocated ahead is not counted.
+    /// Dictionaries there are now.
+    pub dictionaries: u64,
+    /// Durable bytes in them.
     pub bytes: u64,
     /// Records taken, void ones included.
     pub appended_records: u64,
@@ -173,7 +167,7 @@ pub struct JournalStats {
     pub syncs: u64,
     /// Groups given up, by an error or by the owner.
     pub abandoned_groups: u64,
-    /// Bytes cut off the end of the newest segment when it was opened after a crash; a copy is in the quarantine.
+    /// Bytes of an unfinished group that were dropped when the journal was opened after a crash.
     pub torn_bytes: u64,
     /// Damaged stretches met by readers.
     pub damaged_ranges: u64,

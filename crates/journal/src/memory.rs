@@ -4,7 +4,6 @@
 use crate::{
     Damage, DictionaryId, Entry, Item, Journal, JournalError, JournalStats, Offset, RECORD_BYTES_MAX, Reader,
 };
-use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard};
 
 /// A journal in memory.
@@ -159,13 +158,11 @@ impl Journal for Memory {
         Ok(())
     }
 
-    fn keep(&mut self, _: Offset) {}
-
     fn stats(&self) -> JournalStats {
         let shared = self.shared();
         let bytes = |d: &Dictionary| d.records.iter().map(|r| r.len() as u64).sum::<u64>();
         JournalStats {
-            segments: shared.dictionaries.len() as u64,
+            dictionaries: shared.dictionaries.len() as u64,
             bytes: shared.dictionaries.iter().map(bytes).sum(),
             ..self.stats
         }
@@ -194,16 +191,16 @@ impl Reader for MemoryReader {
         self.next += 1;
         Ok(Some(Item::Entry(Entry { offset, dictionary: dictionary.id, payload })))
     }
+
     fn put_aside(&mut self, what: &'static str) -> Damage {
         let offset = self.next - 1;
         Damage {
-            segment: PathBuf::from("memory"),
-            bytes: 0..0,
+            place: format!("memory, offset {offset}"),
             lost: offset..self.next,
             acknowledged: true,
             repaired: false,
             what,
-            quarantine: None,
+            copy: None,
         }
     }
 }

@@ -14,20 +14,23 @@
 mod columns;
 mod define;
 mod definitions;
+mod error;
 mod extras;
 mod outline;
 mod room;
+mod wire;
 
 pub use definitions::{Definitions, RECORD_LABEL_BYTES_MAX};
+pub use error::RecordError;
 pub use outline::Outline;
 pub use room::{Room, Unlimited};
 
 use crate::RECORD_BYTES_MAX;
-use crate::wire::Cursor;
 use define::Definer;
 use model::caps::REQUEST_SAMPLES_MAX;
 use model::{Exemplar, LabelsRef, Metadata, SeriesRef, TenantId};
 use stdx::varint;
+use wire::Cursor;
 
 /// The version of the record format, its first byte.
 pub const RECORD_VERSION: u8 = 1;
@@ -47,26 +50,6 @@ const SAMPLE_BYTES_MAX: usize = 24;
 const _: () = assert!(RECORD_SAMPLES_MAX * SAMPLE_BYTES_MAX < RECORD_BYTES_MAX);
 const _: () =
     assert!(FULL_SAMPLES * SAMPLE_BYTES_MAX + 2 * FULL_LABEL_BYTES + FULL_EXTRA_BYTES < RECORD_BYTES_MAX);
-
-/// Why bytes are not a record.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-pub enum RecordError {
-    /// They end too early.
-    #[error("journal record ends too early")]
-    Truncated,
-    /// From a later version of Floodmark.
-    #[error("journal record has version {0}, this build reads version {RECORD_VERSION}")]
-    Version(u8),
-    /// Something that no encoder writes.
-    #[error("journal record holds {0}")]
-    Malformed(&'static str),
-    /// The reader may not take the memory that the record unpacks to. The bytes may be sound.
-    #[error("no memory to decode a journal record: {bytes} more bytes are not available")]
-    NoRoom {
-        /// Size of the last reservation.
-        bytes: usize,
-    },
-}
 
 /// Builds records; reusable.
 #[derive(Debug, Default)]

@@ -335,7 +335,7 @@ impl Owner {
     fn publish_stats(&self) {
         let stats = self.journal.stats();
         self.partition.journal_bytes.store(stats.bytes, Ordering::Relaxed);
-        self.partition.journal_segments.store(stats.segments, Ordering::Relaxed);
+        self.partition.journal_segments.store(stats.dictionaries, Ordering::Relaxed);
         let unsealed = self.unsealed_bytes + stats.appended_bytes.saturating_sub(self.sealing.appended_bytes);
         self.partition.unsealed_bytes.store(unsealed, Ordering::Relaxed);
     }

@@ -328,7 +328,7 @@ impl Stepped {
                 source: mark.source.clone(),
                 upto: mark.needed_from(),
                 offsets,
-                segments: stats.segments,
+                segments: stats.dictionaries,
                 bytes: stats.bytes,
             }
         };

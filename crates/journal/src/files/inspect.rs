@@ -1,7 +1,8 @@
 //! A look at segment files that changes nothing: for `floodmark inspect`, also beside a server that writes them.
 
-use super::scan::{Scanner, Step, Window};
+use super::scan::{Scanner, Step};
 use super::segment::{self, Headers, RECORDS_START};
+use super::window::Window;
 use crate::disk::{Disk, Os};
 use crate::record::Record;
 use crate::{DictionaryId, JournalError};

@@ -10,7 +10,8 @@
 //! copy stays until somebody removes it. A segment with a record that is intact and cannot be read moves here when it is
 //! dropped: that record refers to definitions in it.
 
-use super::scan::{Hole, Window};
+use super::scan::Hole;
+use super::window::Window;
 use crate::disk::{self, Access, Disk, Mode};
 use crate::{Damage, JournalError, JournalStats};
 use std::collections::BTreeSet;
@@ -33,11 +34,15 @@ pub(super) struct Quarantine {
     dir: PathBuf,
     /// Segments below this were dropped by their owner.
     start: AtomicU64,
-    counts: Mutex<Counts>,
+    met: Mutex<Met>,
 }
 
+/// What readers met.
 #[derive(Debug, Default)]
-struct Counts {
+struct Met {
+    /// Segments, by their first offset, that move here when they are dropped.
+    kept: BTreeSet<u64>,
+    /// Damage that is counted: a segment, and where in it.
     seen: BTreeSet<(PathBuf, u64)>,
     damaged_ranges: u64,
     lost_records: u64,
@@ -47,7 +52,7 @@ struct Counts {
 impl Quarantine {
     pub(super) fn new(disk: Arc<dyn Disk>, partition_dir: &Path) -> Self {
         let dir = partition_dir.join("quarantine");
-        Self { disk, dir, start: AtomicU64::new(0), counts: Mutex::default() }
+        Self { disk, dir, start: AtomicU64::new(0), met: Mutex::default() }
     }
 
     /// Says that segments before `start` were dropped.
@@ -57,21 +62,22 @@ impl Quarantine {
 
     /// Adds what readers met to `stats`.
     pub(super) fn add_to(&self, stats: &mut JournalStats) {
-        let counts = self.lock();
-        stats.damaged_ranges = counts.damaged_ranges;
-        stats.lost_records = counts.lost_records;
-        stats.repaired_records = counts.repaired_records;
+        let met = self.lock();
+        stats.damaged_ranges = met.damaged_ranges;
+        stats.lost_records = met.lost_records;
+        stats.repaired_records = met.repaired_records;
     }
 
     /// Copies the bytes of a hole aside. Where that cannot be done, the damage is reported without a copy.
     pub(super) fn put(&self, window: &mut Window, hole: Hole) -> Damage {
-        let segment = window.path().to_path_buf();
         let Hole { bytes, lost, acknowledged, repaired, what } = hole;
-        let mut damage = Damage { segment, bytes, lost, acknowledged, repaired, what, quarantine: None };
-        if !damage.bytes.is_empty() {
-            damage.quarantine = self.copy(window, &damage.bytes, &describe(&damage)).ok();
+        let place = format!("{}: bytes {} to {}", window.path().display(), bytes.start, bytes.end);
+        let mut damage = Damage { place, lost, acknowledged, repaired, what, copy: None };
+        if !bytes.is_empty() {
+            let copy = self.copy(window, &bytes, &describe(&damage));
+            damage.copy = copy.ok().map(|path| path.display().to_string());
         }
-        self.count(&damage);
+        self.count(window.path(), bytes.start, &damage);
         damage
     }
 
@@ -87,45 +93,56 @@ impl Quarantine {
     }
 
     /// A segment whose file is not there: dropped by its owner (`None`), or lost.
-    pub(super) fn missing(&self, segment: PathBuf, lost: Range<u64>) -> Option<Damage> {
+    pub(super) fn missing(&self, segment: &Path, lost: Range<u64>) -> Option<Damage> {
         if lost.end <= self.start.load(Ordering::Acquire) {
             return None;
         }
-        let what = "a segment whose file is missing";
         let damage = Damage {
-            segment,
-            bytes: 0..0,
+            place: segment.display().to_string(),
             lost,
             acknowledged: true,
             repaired: false,
-            what,
-            quarantine: None,
+            what: "a segment whose file is missing",
+            copy: None,
         };
-        self.count(&damage);
+        self.count(segment, 0, &damage);
         Some(damage)
     }
 
-    /// Moves a segment here that is no longer needed where it is. One that is gone already is no error.
-    pub(super) fn take(&self, segment: &Path) -> Result<(), JournalError> {
+    /// Has the segment that begins with `first` moved here when it is dropped.
+    pub(super) fn keep(&self, first: u64) {
+        self.lock().kept.insert(first);
+    }
+
+    /// True if the segment is to be moved here instead of being deleted.
+    pub(super) fn wants(&self, first: u64) -> bool {
+        self.lock().kept.contains(&first)
+    }
+
+    /// Moves such a segment here. One that is gone already is no error.
+    pub(super) fn take(&self, segment: &Path, first: u64) -> Result<(), JournalError> {
         let Some(name) = segment.file_name() else { return Ok(()) };
         disk::create_dir_all(&*self.disk, &self.dir, Access::Private)
             .map_err(|e| JournalError::io("create", &self.dir, e))?;
         match self.disk.rename(segment, &self.dir.join(name)) {
-            Err(e) if e.kind() != io::ErrorKind::NotFound => Err(JournalError::io("move", segment, e)),
-            _ => self.disk.sync_dir(&self.dir).map_err(|e| JournalError::io("fsync", &self.dir, e)),
+            Err(e) if e.kind() != io::ErrorKind::NotFound => {
+                return Err(JournalError::io("move", segment, e));
+            }
+            _ => self.disk.sync_dir(&self.dir).map_err(|e| JournalError::io("fsync", &self.dir, e))?,
         }
+        self.lock().kept.remove(&first);
+        Ok(())
     }
 
-    fn count(&self, damage: &Damage) {
-        let mut counts = self.lock();
-        let known = !counts.seen.insert((damage.segment.clone(), damage.bytes.start));
-        if !known {
-            counts.damaged_ranges += 1;
-            counts.lost_records += damage.lost.end - damage.lost.start;
-            counts.repaired_records += u64::from(damage.repaired);
+    fn count(&self, segment: &Path, at: u64, damage: &Damage) {
+        let mut met = self.lock();
+        if met.seen.insert((segment.into(), at)) {
+            met.damaged_ranges += 1;
+            met.lost_records += damage.lost.end - damage.lost.start;
+            met.repaired_records += u64::from(damage.repaired);
         }
-        if counts.seen.len() > REMEMBERED_MAX {
-            counts.seen.pop_first();
+        if met.seen.len() > REMEMBERED_MAX {
+            met.seen.pop_first();
         }
     }
 
@@ -159,17 +176,17 @@ impl Quarantine {
         Ok(copy)
     }
 
-    fn lock(&self) -> MutexGuard<'_, Counts> {
-        self.counts.lock().expect("BUG: counting does not panic")
+    fn lock(&self) -> MutexGuard<'_, Met> {
+        self.met.lock().expect("BUG: counting does not panic")
     }
 }
 
 fn describe(damage: &Damage) -> String {
-    let Damage { segment, bytes, lost, what, .. } = damage;
+    let Damage { place, lost, what, .. } = damage;
     let durable = if damage.acknowledged { "durable before" } else { "perhaps never acknowledged" };
     let lost = match lost.end - lost.start {
         0 => "no records lost".to_string(),
         n => format!("{n} records lost, offsets {} to {}, {durable}", lost.start, lost.end - 1),
     };
-    format!("{}: bytes {} to {}: {what}; {lost}\n", segment.display(), bytes.start, bytes.end)
+    format!("{place}: {what}; {lost}\n")
 }

@@ -1,8 +1,9 @@
 //! Reads all segments, one after the other.
 
 use super::quarantine::Quarantine;
-use super::scan::{Hole, Scanner, Step, Window};
+use super::scan::{Hole, Scanner, Step};
 use super::segment::{self, HEADER_COPIES, Headers, RECORDS_START};
+use super::window::Window;
 use crate::disk::Disk;
 use crate::{Damage, DictionaryId, Entry, Item, JournalError, Offset, Reader};
 use std::collections::VecDeque;
@@ -28,6 +29,8 @@ pub(super) struct SegmentsReader {
 /// The segment that is being read.
 #[derive(Debug)]
 pub(super) struct Current {
+    /// The offset of its first record.
+    first: u64,
     scanner: Scanner,
     dictionary: DictionaryId,
     /// Copies of the header that are damaged, still to be reported.
@@ -73,6 +76,7 @@ impl Reader for SegmentsReader {
     fn put_aside(&mut self, what: &'static str) -> Damage {
         let current = self.current.as_mut().expect("BUG: the last item was no record");
         let hole = current.scanner.unreadable(what);
+        self.quarantine.keep(current.first);
         self.quarantine.put(current.scanner.window(), hole)
     }
 }
@@ -85,7 +89,7 @@ impl SegmentsReader {
             Ok(window) => window,
             Err(JournalError::Io { source, .. }) if source.kind() == io::ErrorKind::NotFound => {
                 // dropped by its owner while this reader was on its way, or lost
-                let damage = self.quarantine.missing(path, segment);
+                let damage = self.quarantine.missing(&path, segment);
                 return Ok(damage);
             }
             Err(e) => return Err(e),
@@ -95,7 +99,12 @@ impl SegmentsReader {
             Some(header) => {
                 let dictionary = DictionaryId(header.salt);
                 let scanner = Scanner::new(window, header.salt, segment.start, Some(segment.end));
-                self.current = Some(Current { scanner, dictionary, damaged_headers: headers.damaged });
+                self.current = Some(Current {
+                    first: segment.start,
+                    scanner,
+                    dictionary,
+                    damaged_headers: headers.damaged,
+                });
                 Ok(None)
             }
             None if segment.is_empty() => Ok(None),

@@ -1,8 +1,9 @@
 //! Finds what is there when a partition's directory is opened.
 
 use super::quarantine::Quarantine;
-use super::scan::{Scanner, Step, Window};
+use super::scan::{Scanner, Step};
 use super::segment::{self, Headers, UNFINISHED};
+use super::window::Window;
 use super::writer::sync_dir;
 use super::{Durability, Options, Segment};
 use crate::JournalError;

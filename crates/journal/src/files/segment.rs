@@ -11,7 +11,7 @@
 //! The header is there twice, in two sectors: the salt in it is needed to read any record. A segment ends
 //! where the next one begins: what lies after that offset was given up before it was durable.
 
-use super::scan::Window;
+use super::window::Window;
 use crate::{JournalError, Offset};
 use std::path::{Path, PathBuf};
 
@@ -91,7 +91,7 @@ impl Headers {
         for at in HEADER_COPIES {
             let copy = window.get(at, HEADER_BYTES)?;
             let copy = Header::decode(copy).map_err(|found| JournalError::Version {
-                path: window.path().to_path_buf(),
+                place: window.path().display().to_string(),
                 found,
                 known: SEGMENT_VERSION,
             })?;

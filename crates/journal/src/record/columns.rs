@@ -16,7 +16,7 @@
 //! on the values, which would otherwise cost a misprediction for every other sample.
 
 use super::RecordError;
-use crate::wire::Cursor;
+use super::wire::Cursor;
 use stdx::varint::{self, unzigzag, zigzag};
 
 const PLAIN: u8 = 0;

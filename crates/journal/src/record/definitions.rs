@@ -1,9 +1,9 @@
 //! Reads series definitions. [`super::define`] has the format.
 
 use super::columns::deltas;
+use super::wire::Cursor;
 use super::{RecordError, Room};
 use crate::RECORD_BYTES_MAX;
-use crate::wire::Cursor;
 use model::caps::{LABEL_NAME_BYTES_MAX, LABEL_VALUE_BYTES_MAX, SERIES_LABEL_BYTES_MAX, SERIES_LABELS_MAX};
 use model::labels::{METRIC_NAME, put_label};
 use model::{LabelsRef, SeriesRef};

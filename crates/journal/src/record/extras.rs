@@ -7,8 +7,8 @@
 //!   text       = varint(length)  UTF-8
 //! ```
 
+use super::wire::{Cursor, put_text};
 use super::{RecordError, Room};
-use crate::wire::{Cursor, put_text};
 use model::caps::{REQUEST_EXTRAS_MAX, SERIES_LABELS_MAX};
 use model::{Exemplar, LabelsBuilder, Metadata, MetricKind, SeriesRef};
 use stdx::varint::{self, unzigzag, zigzag};

@@ -2,8 +2,8 @@
 
 use super::columns::{deltas, skip_deltas, skip_values};
 use super::definitions::Unpacked;
+use super::wire::Cursor;
 use super::{RECORD_SAMPLES_MAX, RecordError, Room, extras, read_tenant, read_version, series_ref};
-use crate::wire::Cursor;
 use model::{SeriesRef, TenantId};
 
 /// The references in a record; reusable. Reading it costs a fraction of [`super::Record::decode`]: no labels are put

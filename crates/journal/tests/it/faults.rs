@@ -103,7 +103,7 @@ fn a_full_disk_refuses_until_there_is_room() {
     // and writing resumes by itself
     left.0.store(50 << 20, Ordering::SeqCst);
     assert_eq!(group(&mut journal).unwrap(), Offset(kept + 1));
-    assert!(journal.stats().segments <= 2, "no pile of segments");
+    assert!(journal.stats().dictionaries <= 2, "no pile of segments");
 }
 
 /// One `fdatasync` fails, and what is done with that file afterwards is noted.

@@ -71,7 +71,8 @@ impl Owner {
                     self.enter(&mut replay, &entry)?;
                     let next = Offset(entry.offset.0 + 1);
                     if let Err(what) = self.take_in(&mut replay, &entry)? {
-                        self.put_aside(reader.put_aside(what));
+                        self.node.metrics.unreadable_records.inc();
+                        report(self.number, &reader.put_aside(what));
                     }
                     self.pace(&mut replay, next)?;
                 }
@@ -178,13 +179,6 @@ impl Owner {
         }
     }
 
-    /// A record that cannot be read was put aside. Its dictionary is kept with it.
-    fn put_aside(&mut self, damage: Damage) {
-        self.node.metrics.unreadable_records.inc();
-        report(self.number, &damage);
-        self.journal.keep(Offset(damage.lost.start));
-    }
-
     /// An empty table of references, in replay's memory.
     fn references(&self) -> Result<References, Halt> {
         Ok(References::new(self.node.replay.reserve(0)?))
@@ -198,7 +192,7 @@ impl Owner {
             tracing::warn!(
                 partition = self.number,
                 bytes = stats.torn_bytes,
-                "cut a torn end off the journal, most likely of records that were never acknowledged; a copy is in its quarantine"
+                "cut a torn end off the journal, most likely of records that were never acknowledged; a copy is kept"
             );
         }
         tracing::info!(
@@ -280,10 +274,26 @@ impl Owner {
 
 /// Damage that lost something acknowledged is an error; what was repaired or never acknowledged is not.
 fn report(partition: usize, damage: &Damage) {
-    if damage.acknowledged && !damage.repaired {
-        tracing::error!(partition, ?damage, "journal is damaged, records are lost; reading on after them");
+    let Damage { place, lost, acknowledged, repaired, what, copy } = damage;
+    if *acknowledged && !repaired {
+        tracing::error!(
+            partition,
+            place,
+            what,
+            ?lost,
+            copy,
+            "journal is damaged, records are lost; reading on after them"
+        );
     } else {
-        tracing::warn!(partition, ?damage, "journal is damaged, nothing acknowledged is lost");
+        tracing::warn!(
+            partition,
+            place,
+            what,
+            ?lost,
+            repaired,
+            copy,
+            "journal is damaged, nothing acknowledged is lost"
+        );
     }
 }
 

@@ -124,7 +124,7 @@ impl Owner {
         let stats = self.journal.stats();
         self.sealing.appended_bytes = stats.appended_bytes;
         let in_dictionary = stats.appended_bytes.saturating_sub(self.sealing.dictionary_began);
-        if stats.segments > 1 || is_worth_ending(in_dictionary, self.dictionary.live_bytes(), all) {
+        if stats.dictionaries > 1 || is_worth_ending(in_dictionary, self.dictionary.live_bytes(), all) {
             match self.begin_dictionary() {
                 Ok(()) => self.sealing.carried = upto,
                 Err(error) => {

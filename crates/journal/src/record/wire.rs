@@ -1,6 +1,6 @@
 //! A cursor over bytes that nobody vouches for, and texts.
 
-use crate::record::RecordError;
+use super::error::RecordError;
 use stdx::varint;
 
 /// Appends a text with its length before it.
