@@ -30,7 +30,7 @@ pub(crate) struct DataDir {
     _lock: Box<dyn DiskFile>,
 }
 
-/// What never changes in a data directory's life.
+/// Properties fixed when a data directory is created.
 #[derive(Debug, Clone, Copy, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Identity {

@@ -41,11 +41,11 @@ use std::sync::Arc;
 use stdx::telemetry::{Counter, Histogram, LATENCY_BUCKETS_S, Registry};
 use tokio::net::TcpListener;
 
-/// What every handler gets.
+/// State shared by all handlers.
 #[derive(Debug, Clone)]
 pub(crate) struct App {
     pub(crate) node: Node,
-    /// Where queries are evaluated, and wait to be.
+    /// Threads that evaluate queries, and their queue.
     pub(crate) queries: Arc<Queries>,
     /// Queries that are evaluated or wait.
     pub(crate) waiting: Gate,

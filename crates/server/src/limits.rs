@@ -1,4 +1,4 @@
-//! What may be held and done at once: memory, requests, and the time of background work. The decisions are in [`admission`].
+//! Limits of the node: memory, concurrent requests, and time of background work. The decisions are in [`admission`].
 
 pub(crate) mod budget;
 pub(crate) mod gate;

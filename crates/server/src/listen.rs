@@ -40,8 +40,8 @@ const DRAIN_TIMEOUT: Duration = Duration::from_secs(20);
 /// The longest that an answer may wait for its reader, beyond what its size allows at the minimum rate.
 const STALL_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// What a connection may buffer; a request's head must fit. The defaults (400 KiB and 100 headers) let those
-/// who never finish a head take more than the whole budget.
+/// Limit on a connection's buffer; the head of a request must fit. The defaults (400 KiB and 100 headers) would let clients
+/// that never finish a head take more than the whole budget.
 const CONNECTION_BUFFER_BYTES: usize = 64 << 10;
 
 const _: () = assert!(CONNECTION_BUFFER_BYTES < CONNECTION_BYTES);

@@ -1,14 +1,14 @@
-//! What the process can have: memory, and open files.
+//! Resources available to the process: memory and open files.
 
 mod cgroup;
 
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use std::path::Path;
 
-/// What a machine is taken to have that does not say.
+/// Assumed memory of a machine that does not report it.
 const MEMORY_BYTES_UNKNOWN: u64 = 1 << 30;
 
-/// What defaults of settings follow from.
+/// Resources of the machine from which defaults are derived.
 #[derive(Debug)]
 pub(crate) struct Machine {
     pub(crate) cores: usize,
@@ -33,7 +33,7 @@ pub(crate) fn cores() -> usize {
 pub struct Memory {
     /// Beyond it the kernel reclaims, throttles or kills.
     pub bytes: u64,
-    /// Whose limit that is.
+    /// Source of the limit.
     pub source: String,
 }
 
@@ -61,8 +61,8 @@ fn machine_bytes(root: &Path) -> u64 {
     kib.map_or(MEMORY_BYTES_UNKNOWN, |kib| kib << 10)
 }
 
-/// What the process holds of the machine's memory, as the kernel counts it, without pages of files, which the kernel drops
-/// when it needs the room; 0 where it does not say.
+/// Memory held by the process, as counted by the kernel, without file pages, which the kernel drops when it needs the room; 0
+/// if unknown.
 pub(crate) fn private_bytes() -> u64 {
     let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
     let kib = status

@@ -247,7 +247,7 @@ impl Node {
         }
     }
 
-    /// Where the upkeep is told what to do.
+    /// Channel of commands for upkeep.
     pub(crate) fn upkeep(&self) -> &SyncSender<upkeep::Message> {
         &self.0.upkeep
     }
@@ -257,7 +257,7 @@ impl Node {
         &self.0.sealer
     }
 
-    /// What is configured.
+    /// Settings of the node.
     pub fn settings(&self) -> &Settings {
         &self.0.shared.settings
     }

@@ -66,7 +66,7 @@ const CREATE_SHARE: usize = 32;
 const KNOWN_LATELY: Duration = Duration::from_millis(200);
 const CREATE_PAUSE_FACTOR: u32 = 12;
 
-/// What an owner can be told.
+/// Command for an owner.
 #[derive(Debug)]
 pub(crate) enum Command {
     Write(Box<Submission>),

@@ -6,7 +6,7 @@ use protocol::DecodeError;
 use std::time::Duration;
 use stdx::budget::{Exhausted, Reservation};
 
-/// What is counted under none of [`REASONS`].
+/// Reason for everything that is not in [`REASONS`].
 pub(crate) const OTHER: &str = "other";
 
 /// Every [`Refusal::reason`], and every reason of an answer that begins in [`crate::http`]: the values of a label.
@@ -57,11 +57,11 @@ pub(crate) const REASONS: &[&str] = &[
 #[derive(Debug, Clone, thiserror::Error)]
 #[error("{message}")]
 pub struct Refusal {
-    /// What the caller should do.
+    /// Reaction expected of the caller.
     pub kind: ErrorKind,
     /// A stable word for logs and metrics.
     pub reason: &'static str,
-    /// What, how much, which setting.
+    /// Cause, amounts, and the setting to change.
     pub message: String,
     /// When to come back, where that can help. [`crate::http`] spreads it.
     pub retry_after: Option<Duration>,

@@ -1,4 +1,4 @@
-//! What can be configured. Flags, environment and file ([`Given`]) become [`Settings`] once, at start.
+//! Settings. Flags, environment and file ([`Given`]) become [`Settings`] once, at start.
 //!
 //! ```text
 //!   table ─ declares all ─┬─▶ flags and help (the command line makes them of SETTINGS)
@@ -47,9 +47,9 @@ pub struct Settings {
     /// Of a data directory that is made; later its own number holds.
     pub partitions: usize,
     pub segment_bytes: u64,
-    /// Where and how data is stored after sealing.
+    /// Settings of sealing and tables.
     pub lake: LakeSettings,
-    /// What can differ between tenants.
+    /// Settings that can differ between tenants.
     pub tenants: Tenants,
     pub future_ms: i64,
     pub past_ms: i64,
@@ -75,7 +75,7 @@ pub struct Settings {
 }
 
 impl Settings {
-    /// What is given, and defaults for this machine.
+    /// Resolves the given values and the defaults of this machine.
     pub fn resolve(given: &Given) -> Result<Self, SettingsError> {
         Ok(Self::effective(given)?.0)
     }

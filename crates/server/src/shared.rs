@@ -1,4 +1,4 @@
-//! What the threads of a node share.
+//! State shared by the threads of a node.
 
 use crate::ingest::gates::Gates;
 use crate::limits::head_memory::HeadMemory;
@@ -17,7 +17,7 @@ use std::time::Instant;
 use stdx::budget::Account;
 use stdx::clock::Clock;
 
-/// What [`Shared::steady_s`] begins with: series that replay restores were seen before.
+/// Initial value of [`Shared::steady_s`], so that series restored by replay count as seen earlier.
 const STARTED_S: u32 = 1 << 20;
 
 /// The contexts that the threads of a node share. Each part of the node uses some of them.
@@ -28,7 +28,7 @@ pub(crate) struct Shared {
     pub(crate) clock: Arc<dyn Clock>,
     pub(crate) started: Instant,
     pub(crate) pause: Arc<dyn Pause>,
-    /// Whether what it says can be believed.
+    /// Trust in the wall clock.
     pub(crate) wall: WallClock,
     pub(crate) metrics: WriteMetrics,
     /// Write requests, from their first byte to their answer.
@@ -39,7 +39,7 @@ pub(crate) struct Shared {
     pub(crate) decoders: Account,
     /// Forms that ask, and answers until they are sent.
     pub(crate) answers: Account,
-    /// What replay holds beside the heads. No query runs before it is done, so it has all of their memory.
+    /// Memory of replay beside the heads. No query runs before replay is done, so it has all of their memory.
     pub(crate) replay: Account,
     /// Of all that the process may hold.
     pub(crate) headroom: Arc<Headroom>,

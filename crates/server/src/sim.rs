@@ -50,17 +50,17 @@ const SAMPLES_MAX: u64 = 10_000_000;
 /// The world of a node.
 #[derive(Debug, Clone)]
 pub struct Outside {
-    /// What time it is.
+    /// Source of time.
     pub clock: Arc<dyn Clock>,
-    /// Where the data directory lies.
+    /// File system of the data directory.
     pub disk: Arc<dyn Disk>,
-    /// Where the tables lie; `None`: where the settings say.
+    /// Object store of the tables; `None` for the one in the settings.
     pub store: Option<Arc<DynObjectStore>>,
-    /// Where names come from.
+    /// Seed of generated names.
     pub seed: u64,
 }
 
-/// What the caller does while the sealer waits for the owner of that partition.
+/// Callback while the sealer waits for the owner of that partition.
 pub type Interlude = Rc<dyn Fn(&Stepped, usize)>;
 
 /// A node whose owners get their turns from the caller.
@@ -68,7 +68,7 @@ pub type Interlude = Rc<dyn Fn(&Stepped, usize)>;
 pub struct Stepped {
     pub(crate) node: Node,
     owners: Rc<RefCell<Vec<Acting>>>,
-    /// What became of replays so far.
+    /// Combined result of the replays so far.
     replayed: Rc<RefCell<Replayed>>,
 }
 
@@ -96,7 +96,7 @@ pub struct Simulated {
 #[derive(Debug)]
 pub struct Written(Vec<(usize, Answer)>);
 
-/// What became of a turn of the sealer.
+/// Result of a turn of the sealer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Sealing {
     /// Nothing is left to do, now.
@@ -112,7 +112,7 @@ pub enum Sealing {
 /// A partition, as far as a check is concerned.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Progress {
-    /// What tables call its journal.
+    /// Name of its journal in the tables.
     pub source: String,
     /// Up to where all tables have it, by `floodmarks.json`.
     pub upto: u64,
@@ -205,7 +205,7 @@ impl Simulated {
 #[derive(Debug)]
 pub struct Flush(oneshot::Receiver<crate::seal::flush::Flushed>);
 
-/// What a flush came to.
+/// Result of a flush.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct FlushAnswer {
     /// Samples that went into tables.
@@ -215,7 +215,7 @@ pub struct FlushAnswer {
 }
 
 impl Flush {
-    /// What it came to, once it is answered.
+    /// Result of the flush, once it is answered.
     pub fn answer(&mut self) -> Option<FlushAnswer> {
         let flushed = self.0.try_recv().ok()?;
         Some(FlushAnswer { samples: flushed.samples, blocked: flushed.blocked })
@@ -316,7 +316,7 @@ impl Stepped {
         Ok(content)
     }
 
-    /// Where each partition is.
+    /// Progress of each partition.
     pub fn progress(&self) -> Vec<Progress> {
         let of = |number: usize| {
             let mark = self.node.shared().lake.mark(number);
@@ -362,7 +362,7 @@ impl Stepped {
         self.node.partitions().iter().map(|partition| of(partition)).sum()
     }
 
-    /// What each partition's head holds, in bytes, and why its replay waits.
+    /// Bytes held by each partition's head, and the reason its replay waits.
     pub fn waiting(&self) -> Vec<(u64, String)> {
         let of = |partition: &Arc<PartitionShared>| {
             let state = format!(
@@ -376,7 +376,7 @@ impl Stepped {
         self.node.partitions().iter().map(of).collect()
     }
 
-    /// What is said of a tenant's metrics.
+    /// Help texts of a tenant's metrics.
     pub fn metadata(&self, tenant: &TenantId) -> BTreeMap<String, String> {
         let mut all = BTreeMap::new();
         for partition in self.node.partitions() {
@@ -392,7 +392,7 @@ impl Stepped {
         SeriesKey::of(metric.as_bytes(), self.node.shared().seed).partition(self.partitions())
     }
 
-    /// What the node and its tables know a series by.
+    /// Key of a series in the node and its tables.
     pub fn series_key(&self, labels: LabelsRef<'_>) -> SeriesKey {
         SeriesKey::of(labels.as_bytes(), self.node.shared().seed)
     }
@@ -409,7 +409,7 @@ impl Written {
         self.0.iter().map(|(partition, _)| *partition)
     }
 
-    /// What has become of it since, for each partition.
+    /// Answers received since, by partition.
     pub fn answers(&mut self) -> Vec<(usize, Result<Outcome, Refusal>)> {
         let mut answers = Vec::new();
         self.0.retain_mut(|(partition, answer)| match answer.try_recv() {

@@ -1,4 +1,4 @@
-//! What the server counts about itself, and (in [`gauges`]) what is read off it.
+//! Metrics that the server counts, and (in [`gauges`]) those that are computed when scraped.
 
 mod accounts;
 mod gauges;

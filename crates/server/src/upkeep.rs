@@ -56,7 +56,7 @@ pub(crate) enum Message {
     Stop,
 }
 
-/// What compaction came to.
+/// Result of a compaction.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct Compacted {
     pub(crate) merges: u64,
@@ -92,7 +92,7 @@ pub(crate) struct Upkeep {
 
 type Key = (TenantId, Kind);
 
-/// What is remembered of a table.
+/// Cached state of a table.
 #[derive(Debug, Default)]
 struct Kept {
     upkeep: tables::upkeep::Upkeep,

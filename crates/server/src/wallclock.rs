@@ -1,4 +1,4 @@
-//! Whether the wall clock can be believed.
+//! Trust in the wall clock.
 //!
 //! What retention drops is gone for good, and a sample that is refused because it lies in the future is dropped by its
 //! sender. A clock that is wrong does both to everything at once, so both ask here first:
@@ -62,7 +62,7 @@ impl WallClock {
         }
     }
 
-    /// What both clocks say.
+    /// Readings of both clocks.
     pub(crate) fn read(&self, clock: &dyn Clock) -> Now {
         Now { wall_ms: clock.now_ms(), steady_ms: self.steady_ms(clock) }
     }

@@ -1,4 +1,4 @@
-//! What a node asks of the outside: time, files, an object store, and chance. A simulation puts its own there.
+//! Environment of a node: time, files, an object store, and randomness. A simulation substitutes its own.
 
 use crate::machine::private_bytes;
 use journal::Disk;
@@ -14,13 +14,13 @@ use tables::store::DynObjectStore;
 #[derive(Debug, Clone)]
 pub(crate) struct World {
     pub(crate) clock: Arc<dyn Clock>,
-    /// Where the data directory lies.
+    /// File system of the data directory.
     pub(crate) disk: Arc<dyn Disk>,
-    /// Where the tables lie, instead of where their URL says.
+    /// Object store of the tables, instead of the one of their URL.
     pub(crate) store: Option<Arc<DynObjectStore>>,
     pub(crate) chance: Chance,
     pub(crate) pause: Arc<dyn Pause>,
-    /// What the process holds; `None` where there is more in it than one node.
+    /// Memory of the process; `None` if the process has more than one node.
     pub(crate) resident: Option<Arc<dyn Resident>>,
 }
 
@@ -37,13 +37,13 @@ impl World {
     }
 }
 
-/// What a replay does while it waits for the sealer, which is another thread.
+/// Wait of a replay for the sealer, which is another thread.
 pub(crate) trait Pause: std::fmt::Debug + Send + Sync {
     /// Comes back after so much time.
     fn pause(&self, time: Duration);
 }
 
-/// What the process holds of the machine's memory.
+/// Memory held by the process.
 pub(crate) trait Resident: std::fmt::Debug + Send + Sync {
     /// Now, in bytes.
     fn bytes(&self) -> u64;
@@ -69,7 +69,7 @@ impl Pause for Sleep {
     }
 }
 
-/// Where numbers come from that nobody else has.
+/// Source of unique numbers.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Chance(Option<Arc<Mutex<Rng>>>);
 

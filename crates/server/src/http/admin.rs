@@ -1,4 +1,4 @@
-//! What an operator, or a test, may ask for.
+//! Operations for operators and tests.
 
 use super::App;
 use super::error::ApiError;

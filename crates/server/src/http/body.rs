@@ -10,7 +10,7 @@ use tokio::time::{Instant, timeout_at};
 /// How a body is read.
 #[derive(Debug)]
 pub(crate) struct BodyReader<'a> {
-    /// What pays for it.
+    /// Account that pays for the body.
     pub(crate) account: &'a Account,
     /// The longest body.
     pub(crate) bytes_max: usize,

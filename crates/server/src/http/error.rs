@@ -153,7 +153,7 @@ const fn status_of(kind: ErrorKind) -> StatusCode {
     }
 }
 
-/// What [`finish`] must know of a refusal.
+/// Properties of a refusal that [`finish`] needs.
 #[derive(Debug, Clone, Copy)]
 struct Why {
     /// A word of [`crate::refusal::REASONS`].

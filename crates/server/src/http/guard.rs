@@ -22,7 +22,7 @@ use std::sync::Arc;
 /// Stands for every name, in the setting `allow_host`.
 const ANY: &str = "*";
 
-/// What the server may be called.
+/// Permitted host names and origins.
 #[derive(Debug, Clone)]
 pub(crate) struct Guard {
     /// Names, in lower case, beside `localhost` and addresses.
@@ -40,7 +40,7 @@ impl Guard {
         Self { allowed, is_strict }
     }
 
-    /// Whether a request may have this `Host`, or this authority in its first line.
+    /// True if a request may have this `Host`, or this authority in its request line.
     fn admits(&self, host: &str) -> bool {
         if !self.is_strict {
             return true;
@@ -61,8 +61,8 @@ impl Guard {
         })
     }
 
-    /// Whether a page of this origin may change something here: the server's own, or one of an allowed name (a proxy
-    /// in front may change the host).
+    /// Checks that a page of this origin may change data here: one of the server's own or of a permitted name (a proxy in
+    /// front may change the host).
     fn check_origin(&self, headers: &HeaderMap) -> Result<(), ApiError> {
         let own: Vec<_> = headers.get_all(HOST).iter().map(|host| text(host).to_ascii_lowercase()).collect();
         let refused = headers.get_all(ORIGIN).iter().map(text).find(|origin| {

@@ -21,10 +21,10 @@ const FORM_STEP_BYTES: usize = 4 << 10;
 /// Parameters of a request; an empty one costs a byte on the wire and fifty in memory.
 const PARAMS_MAX: usize = 1000;
 
-/// What a byte of a form or of a query string takes beside the form itself: in parameters, and in what is made of them.
+/// Memory per byte of a form or query string beyond the form itself: parameters, and the values parsed from them.
 const TEXT_COST: usize = 3;
 
-/// What a parameter takes beside its texts, in a list that doubles.
+/// Memory of a parameter without its texts, in a list that grows by doubling.
 const PARAM_BYTES: usize = 2 * size_of::<(String, String)>();
 
 /// Names and values, the form's first.
@@ -72,7 +72,7 @@ impl FromRequest<App> for Params {
     }
 }
 
-/// What a form's reader says, in the words of the reading API.
+/// Converts an error of reading a form into the read API's form.
 fn unreadable(error: BodyError, timeout: Duration) -> ApiError {
     match error {
         BodyError::Memory(full) => Refusal::from(full).into(),

@@ -1,4 +1,4 @@
-//! Who asks, and for which tenant.
+//! Principal and tenant of a request.
 
 use crate::refusal::Refusal;
 use axum::http::HeaderMap;

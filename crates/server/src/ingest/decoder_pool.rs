@@ -57,13 +57,13 @@ const IDLE_MAX: usize = 16;
 /// A workspace that grew beyond this is not kept.
 const KEPT_BYTES_MAX: usize = 8 << 20;
 
-/// What a request is decoded with.
+/// Decoder and buffers of a request.
 #[derive(Debug)]
 struct Workspace<D> {
     decoder: D,
     batch: Batch,
     labels: LabelsBuilder,
-    /// What it held when it was put aside.
+    /// Memory it holds while idle.
     kept: Reservation,
 }
 

@@ -1,4 +1,4 @@
-//! What admission asks of a node.
+//! Facts about a node that admission decides on.
 
 use crate::node::Node;
 use admission::tenant::{Limits, Presence};

@@ -22,19 +22,19 @@ pub(crate) struct Prepared {
     pub(crate) submissions: Vec<(usize, Submission, Answer)>,
     pub(crate) outcome: Outcome,
     pub(crate) creates: bool,
-    /// What the submissions hold.
+    /// Memory of the submissions.
     pub(crate) bytes: u64,
 }
 
 /// One partition's share while it is filled.
 type Part = (Submission, Answer);
 
-/// What each partition gets of a batch.
+/// A batch divided by partition.
 pub(super) struct Routed {
     parts: Vec<Part>,
     outcome: Outcome,
     creates: bool,
-    /// What the parts hold.
+    /// Memory of the parts.
     bytes: u64,
 }
 

@@ -120,7 +120,7 @@ async fn a_full_head_keeps_known_series_flowing_and_sends_the_others_back() {
     tokio::task::spawn_blocking(move || node.stop()).await.unwrap();
 }
 
-/// What Prometheus is told "never" about, it drops.
+/// A clock set back must not lose samples: Prometheus drops samples that are refused for good.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_clock_that_is_set_back_costs_no_samples() {
     const HOUR_MS: i64 = 3_600_000;
@@ -190,7 +190,7 @@ async fn labels_in_another_order_are_the_same_series() {
     tokio::task::spawn_blocking(move || node.stop()).await.unwrap();
 }
 
-/// Who takes all the places is slowed down, and who has tables always gets one.
+/// A client that takes all places is slowed down, and tenants with tables always get one.
 #[tokio::test(flavor = "multi_thread")]
 async fn tenants_begin_at_a_bounded_rate() {
     let dir = tempfile::tempdir().unwrap();

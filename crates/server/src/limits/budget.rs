@@ -6,7 +6,7 @@ use std::fmt;
 /// The smallest budget that a node can work with.
 pub(crate) const TOTAL_BYTES_MIN: u64 = 64 << 20;
 
-/// What a process without any work holds: its threads, runtimes and tables of names. Measured: 6.4 MiB with 19 threads.
+/// Memory of an idle process: threads, runtimes and tables of names. Measured: 6.4 MiB with 19 threads.
 const PROCESS_BYTES: u64 = 8 << 20;
 
 const _: () = assert!(PROCESS_BYTES <= TOTAL_BYTES_MIN / 8);
@@ -15,8 +15,8 @@ const _: () = assert!(PROCESS_BYTES <= TOTAL_BYTES_MIN / 8);
 /// at some 60 MiB, and pages of the journal that are not yet written back take more.
 const LIMIT_PERCENT_MAX: u64 = 75;
 
-/// What a connection holds at the most beside what accounts pay for: a buffer of 64 KiB, and its task. Measured: 128 with
-/// heads that do not end held 70 KiB each.
+/// Upper bound on a connection's memory beyond the accounts: a buffer of 64 KiB, and its task. Measured: 128 connections with
+/// unfinished request heads held 70 KiB each.
 pub(crate) const CONNECTION_BYTES: usize = 72 << 10;
 
 /// Bounds on the exports that run at once.
@@ -34,13 +34,14 @@ pub struct Budget {
     pub head_bytes: u64,
     /// Write requests from their first body byte to their answer: 15 %.
     pub inflight_bytes: u64,
-    /// What queries hold: 15 %.
+    /// Limit on queries: 15 %.
     pub query_bytes: u64,
     /// Files of the tables while they are made, by sealing and compaction: 10 %.
     pub flush_bytes: u64,
     /// Warm decoders between write requests: 3 %.
     pub decoders_bytes: u64,
-    /// What no account counts: the process itself, and 7 % for connections, open tables, buffers, the allocator's slack.
+    /// Memory outside the accounts: the process itself, and 7 % for connections, open tables, buffers, and the allocator's
+    /// slack.
     pub other_bytes: u64,
 }
 
@@ -59,7 +60,7 @@ impl Budget {
         Self::shared_out((memory.bytes / 2).max(TOTAL_BYTES_MIN), reason)
     }
 
-    /// What to say where the kernel may reclaim, throttle or kill before the budget is used up.
+    /// Warning if the kernel may reclaim, throttle or kill before the budget is used up.
     pub fn warning(&self, memory: &Memory) -> Option<String> {
         let most = memory.bytes / 100 * LIMIT_PERCENT_MAX;
         let mib = |bytes: u64| bytes >> 20;
@@ -95,7 +96,7 @@ impl Budget {
         self.query_bytes - self.evaluation_bytes() - self.cache_bytes() - self.exports_bytes()
     }
 
-    /// What each of `concurrency` queries may hold, and the small one beside them.
+    /// Limit on each of `concurrency` queries, and on the small one beside them.
     pub const fn query_share_bytes(&self, concurrency: usize) -> u64 {
         self.evaluation_bytes() / (concurrency as u64 + 1)
     }
@@ -107,27 +108,27 @@ impl Budget {
         whole.clamp(EXPORTS_MIN, EXPORTS_MAX) as usize
     }
 
-    /// What each of them may hold.
+    /// Limit on each export.
     pub fn export_share_bytes(&self, concurrency: usize) -> u64 {
         self.exports_bytes() / self.exports_max(concurrency) as u64
     }
 
-    /// What exemplars may hold, of `head_bytes`: 5 %.
+    /// Limit on exemplars: 5 % of `head_bytes`.
     pub const fn exemplars_bytes(&self) -> u64 {
         self.head_bytes / 20
     }
 
-    /// What metadata may hold, of `head_bytes`: 5 %.
+    /// Limit on metadata: 5 % of `head_bytes`.
     pub const fn metadata_bytes(&self) -> u64 {
         self.head_bytes / 20
     }
 
-    /// What connections may hold, of `other_bytes`: 5 %.
+    /// Limit on connections: 5 % of `other_bytes`.
     pub const fn connections_bytes(&self) -> u64 {
         Self::percent(self.total_bytes, 5)
     }
 
-    /// What open tables may hold, of `other_bytes`: 1 %. Names of tenants whose tables are closed may hold as much.
+    /// Limit on open tables: 1 % of `other_bytes`. Names of tenants whose tables are closed may take as much.
     pub const fn tables_bytes(&self) -> u64 {
         Self::percent(self.total_bytes, 1)
     }

@@ -8,7 +8,7 @@ use model::SeriesError;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// What the heads hold, against what they may.
+/// Memory of the heads and its limits.
 #[derive(Debug)]
 pub(crate) struct HeadMemory {
     partitions: Arc<Partitions>,
@@ -52,7 +52,7 @@ impl HeadMemory {
         self.peak_bytes.load(Ordering::Relaxed)
     }
 
-    /// What they hold now, against what they may. Admission asks for it, so the peak is noted here.
+    /// Current memory and its limits. Called for each admission, so the peak is noted here.
     pub(crate) fn head(&self) -> Head {
         Head { used_bytes: self.noted_bytes(), limit_bytes: self.limit_bytes }
     }
@@ -77,18 +77,18 @@ impl HeadMemory {
         self.head().needs_sealing(self.late_bytes())
     }
 
-    /// What one partition's exemplars may hold: a fifth as much where the head needs the memory for series and samples.
+    /// Limit on one partition's exemplars: a fifth as much while the head needs the memory for series and samples.
     pub(crate) fn exemplar_limit_bytes(&self) -> usize {
         let share = self.exemplars_bytes;
         if self.is_filled_to(watermarks::EVICT_ALL) { share / 5 } else { share }
     }
 
-    /// What one partition's metadata may hold.
+    /// Limit on one partition's metadata.
     pub(crate) const fn metadata_limit_bytes(&self) -> usize {
         self.metadata_bytes
     }
 
-    /// Whether there is room for new series. Known series may still flow where there is none.
+    /// Checks for room for new series. Known series may still be written if there is none.
     pub(crate) fn room_for_series(&self) -> Result<(), SeriesError> {
         self.head().room_for_series()?;
         self.headroom.memory().room()

@@ -27,7 +27,7 @@ pub(crate) struct Headroom {
     clock: Arc<dyn Clock>,
     began: Instant,
     limit_bytes: u64,
-    /// What was held when somebody looked last.
+    /// Memory held by the process at the last check.
     held_bytes: AtomicU64,
     /// When to look again, and when the log may say it again: milliseconds since it began.
     look_ms: AtomicU64,
@@ -52,7 +52,7 @@ impl Headroom {
         self.memory().room().map_err(|error| Refusal::busy(REASON, error.to_string()))
     }
 
-    /// What the process held at most [`LOOK_EVERY_MS`] ago.
+    /// Memory held by the process, at most [`LOOK_EVERY_MS`] old.
     pub(crate) fn memory(&self) -> ProcessMemory {
         let limit_bytes = self.limit_bytes;
         let Some(resident) = &self.resident else { return ProcessMemory { held_bytes: 0, limit_bytes } };

@@ -14,8 +14,8 @@ const DEFAULT_MIN: u64 = 128;
 pub struct Files {
     /// The limit, `RLIMIT_NOFILE`.
     pub most: u64,
-    /// What everything but connections may need: the journals' segments (8 for each partition), requests for tables
-    /// (4 for each query), and 128 for the rest.
+    /// Files reserved for everything but connections: the journals' segments (8 per partition), requests for tables (4 per
+    /// query), and 128 for the rest.
     pub reserved: u64,
 }
 

@@ -20,8 +20,8 @@ const WAIT_FACTOR: i64 = 7;
 /// How much of that is saved up.
 const SAVED_MAX: Duration = Duration::from_millis(100);
 
-/// Who steps aside on a busy machine gets a processor back only milliseconds later. How much of what was waited too long is
-/// made up for.
+/// Limit on the time that is made up for: a thread that yields on a busy machine gets a processor back only milliseconds
+/// later.
 const OWED_MAX: Duration = Duration::from_millis(20);
 
 /// How often it is looked whether the requests are gone.
@@ -127,7 +127,7 @@ fn nanos(time: Duration) -> i64 {
     time.min(Duration::from_secs(86_400)).as_nanos() as i64
 }
 
-/// What the calling thread has used of processors.
+/// CPU time of the calling thread.
 fn processor_time() -> Duration {
     let time = rustix::time::clock_gettime(rustix::time::ClockId::ThreadCPUTime);
     Duration::try_from(time).unwrap_or_default()

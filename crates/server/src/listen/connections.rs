@@ -60,7 +60,7 @@ pub(super) struct Place {
     link: Arc<Link>,
 }
 
-/// What others see of a connection.
+/// Shared view of a connection.
 #[derive(Debug)]
 pub(super) struct Link {
     bytes_per_second: u64,

@@ -6,7 +6,7 @@
 use std::time::Duration;
 use tokio::time::Instant;
 
-/// What is left of somebody's patience.
+/// Time left for a slow peer.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Patience {
     left: Duration,

@@ -50,7 +50,7 @@ fn group_of(line: &str) -> Option<(Version, PathBuf)> {
     Some((version, path.into()))
 }
 
-/// Where a hierarchy is mounted.
+/// Mount point of a hierarchy.
 struct Mount {
     version: Version,
     /// The group that is seen there; below the root where a container has only its own.

@@ -121,7 +121,7 @@ impl Owner {
         Ok(())
     }
 
-    /// What is durable becomes visible, in turns: readers get the lock between two of them.
+    /// Makes durable submissions visible, in turns: readers get the lock in between.
     fn apply(&mut self, group: &mut [Submission]) {
         let (now_s, limit_bytes) = (self.node.steady_s(), self.node.heads.metadata_limit_bytes());
         let mut stats = AppendStats::default();

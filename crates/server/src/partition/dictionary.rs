@@ -1,4 +1,4 @@
-//! Which series the current journal dictionary already defines.
+//! Series already defined in the journal's current dictionary.
 
 use journal::DictionaryId;
 use model::{SeriesRef, TenantId};
@@ -8,7 +8,7 @@ use std::collections::HashMap;
 #[derive(Debug, Default)]
 pub(crate) struct Dictionary {
     id: Option<DictionaryId>,
-    /// What its definitions take in the journal, and how many there are.
+    /// Size of its definitions in the journal.
     bytes: u64,
     definitions: u64,
     /// How many of them are of series that have left memory.

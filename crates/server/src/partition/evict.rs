@@ -23,11 +23,11 @@ const UNDER_PRESSURE: [(u64, u32); 2] = [(watermarks::EVICT_ALL, 0), (watermarks
 /// The same where there are almost as many tenants as may be.
 const CROWDED_S: u32 = 60;
 
-/// Where the owner is in evicting.
+/// Progress of an eviction.
 #[derive(Debug)]
 pub(super) struct Evicting {
     pub(super) time_share: TimeShare,
-    /// Who goes, in the eviction under way.
+    /// Series to be evicted in the current eviction.
     idle: Option<Idle>,
 }
 

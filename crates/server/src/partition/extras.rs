@@ -15,7 +15,7 @@ const MENTION_EVERY: Duration = Duration::from_secs(60);
 /// Metadata on its way into the head.
 #[derive(Debug, Default)]
 pub(super) struct Incoming {
-    /// What was found to fit since the last group.
+    /// Memory granted since the last group.
     pending_bytes: usize,
     /// When the log last said that some is left out.
     mentioned: Option<Instant>,

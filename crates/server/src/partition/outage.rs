@@ -19,7 +19,7 @@ struct Failures {
     groups: u64,
 }
 
-/// What to say of an outage.
+/// Log message about an outage.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Mention {
     /// Groups that failed, this one included.

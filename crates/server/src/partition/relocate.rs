@@ -36,7 +36,7 @@ pub(crate) struct Relocate {
 pub(crate) struct Relocated {
     /// The tenants' frozen samples are all that the journal has of them below this offset.
     pub(crate) upto: Offset,
-    /// Where the copy begins; `None` if it could not be written completely.
+    /// Start of the copy; `None` if it could not be written completely.
     pub(crate) from: Option<Offset>,
 }
 
@@ -56,7 +56,7 @@ enum Step {
     Write { began: Offset, next: Place },
 }
 
-/// Where in a tenant's head the next turn continues.
+/// Position in a tenant's head at which the next turn continues.
 #[derive(Debug, Clone, Copy)]
 struct Place {
     series: SeriesRef,

@@ -206,8 +206,8 @@ impl Owner {
         );
     }
 
-    /// Which samples of a tenant's record are in its table already. Only where commits may have been cut short must the
-    /// table itself be asked; without an answer, going on could double samples, so the tenant is closed.
+    /// Determines which samples of a tenant's record are in its table already. The table itself is asked only if commits may
+    /// have been interrupted; without an answer, continuing could duplicate samples, so the tenant is closed.
     fn is_sealed(&self, marks: &mut Marks, tenant: &TenantId, offset: Offset) -> Sealed {
         let (source, upto, attempt) = marks.noted.look(tenant);
         if offset.0 < upto {
@@ -330,7 +330,7 @@ impl From<Exhausted> for Halt {
 /// How far the journal is in tables.
 #[derive(Debug)]
 struct Marks {
-    /// What was noted of it when replay began.
+    /// Mark of the partition when replay began.
     noted: Mark,
     /// Floodmarks in tenants' tables, as far as these were asked.
     asked: HashMap<TenantId, Arc<Floodmark>>,
@@ -357,7 +357,7 @@ impl Marks {
     }
 }
 
-/// Which samples of a record are in its tenant's table already.
+/// Part of a record that is in its tenant's table already.
 #[derive(Debug)]
 enum Sealed {
     None,
@@ -413,7 +413,7 @@ struct Replay {
     seen_s: u32,
     seed: u64,
     marks: Marks,
-    /// What was replayed so far may be frozen: no table has anything of what follows.
+    /// The samples replayed so far may be frozen: no table has anything beyond them.
     can_freeze: bool,
     buffers: Buffers,
     dictionary: Option<DictionaryId>,

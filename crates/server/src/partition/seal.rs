@@ -21,8 +21,8 @@ const DEFINITION_BYTES_FREE: u64 = 1 << 20;
 /// Carried-over records that are made durable together.
 const CARRIED_BYTES: usize = 4 << 20;
 
-/// Whether a dictionary of so many bytes is to be ended, of which so many define series that are still in memory; `all`
-/// where the journal is to be emptied. Definitions of series that have left are read by each replay, for nothing.
+/// True if a dictionary of `bytes` is worth ending, of which `live_bytes` define series still in memory; `all` if the journal
+/// is to be emptied. Each replay reads the definitions of evicted series for nothing.
 fn is_worth_ending(bytes: u64, live_bytes: u64, all: bool) -> bool {
     let is_cheap = live_bytes <= DEFINITION_BYTES_FREE;
     let is_long = bytes >= DICTIONARY_BYTES_MIN || all;
@@ -39,7 +39,7 @@ pub(crate) struct Freeze {
     pub(crate) reply: SyncSender<Frozen>,
 }
 
-/// What was frozen.
+/// Frozen samples.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Frozen {
     /// It is everything that the journal has below this offset, of the tenants that were not excepted.
@@ -56,12 +56,12 @@ pub(crate) struct Sealed {
     pub(crate) reply: SyncSender<()>,
 }
 
-/// What is safe in tables.
+/// Samples that are durable in tables.
 #[derive(Debug, Clone)]
 pub(crate) enum Safe {
-    /// What was frozen up to there, but for these tenants.
+    /// Samples frozen below `upto`, except those of the listed tenants.
     All { upto: Offset, except: BTreeSet<TenantId> },
-    /// What is frozen of one tenant that was excepted before.
+    /// Frozen samples of one tenant that was excepted before.
     Of(TenantId),
 }
 
@@ -74,7 +74,7 @@ impl Safe {
     }
 }
 
-/// Where the owner is in sealing.
+/// Sealing state of the owner.
 #[derive(Debug, Default)]
 pub(super) struct Sealing {
     /// Asked for, to be done after the group.
@@ -85,9 +85,9 @@ pub(super) struct Sealing {
     releasing: Option<(Sealed, TimeShare)>,
     /// Metadata and exemplars of records below this offset lie behind it once more.
     carried: Offset,
-    /// What the journal had taken in at the last freeze, in bytes.
+    /// Bytes appended to the journal by the last freeze.
     pub(super) appended_bytes: u64,
-    /// What the journal had taken in when its current dictionary began, in bytes.
+    /// Bytes appended to the journal when its current dictionary began.
     dictionary_began: u64,
 }
 
@@ -206,7 +206,7 @@ impl Owner {
         Ok(())
     }
 
-    /// What was frozen is safe: it leaves the head, in turns, and then the journal.
+    /// Releases samples that are durable in tables: from the head, in turns, and then from the journal.
     pub(super) fn sealed(&mut self, sealed: Sealed) {
         let frozen = self.sealing.frozen.map(|frozen| frozen.upto);
         if matches!(&sealed.what, Safe::All { upto, .. } if frozen != Some(*upto)) {

@@ -1,4 +1,4 @@
-//! What other threads see of partitions.
+//! State of partitions that other threads may read.
 
 use crate::refusal::Refusal;
 use crate::seal::blocked::BlockedTenants;
@@ -77,7 +77,7 @@ impl Partitions {
         self.iter().all(|p| p.ready.load(Ordering::Acquire))
     }
 
-    /// What all of them hold can be frozen: each is ready, or its replay is past everything that tables may have.
+    /// True if all partitions can be frozen: each is ready, or its replay is past everything that tables may have.
     pub(crate) fn can_freeze(&self) -> bool {
         self.iter().all(|p| p.can_freeze.load(Ordering::Acquire))
     }

@@ -1,4 +1,4 @@
-//! What enters a group: small submissions whole, large ones a slice at a time.
+//! Admission into groups: small submissions whole, large ones a slice at a time.
 //!
 //! ```text
 //!   submission ─▶ admit: estimate ─┬─ small ─▶ group
@@ -47,7 +47,7 @@ impl Slicing {
         Self { waiting: VecDeque::new(), due: now, began: None, late_counted: now }
     }
 
-    /// Whether it is to be counted at `now` what late samples hold.
+    /// True if the memory of late samples is due to be counted at `now`.
     pub(super) fn counts_late(&mut self, now: Instant) -> bool {
         let is_due = now.duration_since(self.late_counted) >= LATE_COUNT_EVERY;
         if is_due {
@@ -172,7 +172,7 @@ fn leave_out_late(submission: &mut Submission, from: usize, head: &TenantHead, e
     left_out
 }
 
-/// What samples will cost, in samples in order. An estimate, see [`Newest`].
+/// Estimated cost of samples, in units of a sample in order; see [`Newest`].
 #[derive(Debug, Default)]
 struct Cost {
     total: usize,

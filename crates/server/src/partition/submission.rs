@@ -1,4 +1,4 @@
-//! What the write path hands to a partition's owner, and what comes back.
+//! Messages between the write path and a partition's owner.
 
 use crate::refusal::Refusal;
 use admission::Postponed;
@@ -31,7 +31,7 @@ pub(crate) struct Submission {
     pub(crate) slice: Range<usize>,
     pub(crate) metadata: Vec<Metadata>,
     pub(crate) exemplars: Vec<(SeriesRef, Exemplar)>,
-    /// What has become of it so far.
+    /// Outcome so far.
     pub(crate) outcome: Outcome,
     pub(crate) reply: oneshot::Sender<Result<Outcome, Refusal>>,
     /// The request's memory, given back when its last part is done.
@@ -49,7 +49,7 @@ pub(crate) struct NewSeries {
     pub(crate) exemplars: Vec<Exemplar>,
 }
 
-/// What became of a request, or of one partition's share of it.
+/// Outcome of a request, or of one partition's share of it.
 #[derive(Debug, Default)]
 pub struct Outcome {
     /// Samples that are durable now (identical duplicates included).
@@ -93,7 +93,7 @@ impl Outcome {
         }
     }
 
-    /// What is stored and what is not, and of the first few series why.
+    /// Describes what is stored and what is not, with the reasons of the first few series.
     pub(crate) fn report(&self) -> String {
         let mut text = format!(
             "partial write: {} samples stored; {} samples of {} series refused\n",

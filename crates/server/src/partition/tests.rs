@@ -254,7 +254,7 @@ fn a_replay_ends_when_the_node_stops() {
     node.stop();
 }
 
-/// What many tenants send of exemplars and metadata leaves the head to series and samples.
+/// Exemplars and metadata of many tenants keep to their parts of the head and leave the rest to series and samples.
 #[test]
 fn exemplars_and_metadata_keep_to_their_parts_of_the_head() {
     const TENANTS: usize = 30;

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 /// For so many times as long as a slice took, others have the head and the processor.
 const PAUSE_FACTOR: u32 = 4;
 
-/// Where groups took the time of slices, so much of it is made up for at once.
+/// Limit on the time that is made up for at once when groups took the time of slices.
 const OWED_MAX: Duration = Duration::from_millis(1);
 
 /// Slices of one turn at the most.

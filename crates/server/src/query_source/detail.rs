@@ -1,8 +1,8 @@
-//! What a query is answered from.
+//! Resolution of the data that a query reads.
 
 use tables::rollup::Resolution;
 
-/// What the windows of a query are answered from.
+/// Resolution of the data behind a query's windows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Detail {
     /// Samples.
@@ -14,7 +14,7 @@ pub enum Detail {
 }
 
 impl Detail {
-    /// What [`Self::parse`] reads.
+    /// Values accepted by [`Self::parse`].
     pub const WORDS: &str = "one of raw, auto, 5m, 1h";
 
     /// Reads `raw`, `auto`, `5m` or `1h`.

@@ -1,4 +1,4 @@
-//! What there is: label names and values, series, metadata, exemplars. Answers come sorted.
+//! Label names and values, series, metadata and exemplars. Answers are sorted.
 
 mod distinct;
 #[cfg(test)]
@@ -24,14 +24,14 @@ pub(crate) struct LabelQueries<'a> {
     pub(crate) tenant: &'a TenantId,
     /// Nobody waits for the answer any more.
     pub(crate) cancelled: Arc<dyn Interrupt>,
-    /// What an answer may hold before it is written.
+    /// Memory limit of an answer before it is written.
     pub(crate) memory_bytes: u64,
 }
 
 /// Series looked at in one turn: about a quarter of a millisecond.
 const TURN_SERIES: usize = 256;
 
-/// What metadata or an exemplar costs beside its bytes: its place in lists that double, in a sorted map, and in the answer.
+/// Memory of an entry of metadata or exemplars without its texts: in lists that double, in a sorted map, and in the answer.
 const ENTRY_BYTES: usize = 96;
 
 /// Series (of any of `selectors`; all where there are none) with a limit.
@@ -85,11 +85,11 @@ pub(crate) struct Limited {
     pub(crate) all: Ordered,
     /// The limit cut it.
     pub(crate) cut: bool,
-    /// What could not be read, and why.
+    /// Data that could not be read, and the reasons.
     pub(crate) left_out: Vec<String>,
 }
 
-/// What a listing has found so far, of texts that are ordered in this way.
+/// Result of a listing so far, for texts in this order.
 struct Found<'a> {
     texts: Distinct,
     order: fn(&[u8], &[u8]) -> Ordering,
@@ -155,7 +155,7 @@ impl Found<'_> {
     }
 }
 
-/// What could not be read of tables.
+/// Warnings about unreadable tables.
 type Sealed = Result<Vec<String>, tables::TableError>;
 
 impl LabelQueries<'_> {

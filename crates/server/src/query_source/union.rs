@@ -67,7 +67,7 @@ impl<'a> Source<'a> {
         self
     }
 
-    /// What is missing from its series so far, and why.
+    /// Data missing from its series so far, and the reasons.
     pub(crate) fn left_out(&self) -> Vec<String> {
         self.left_out.texts()
     }
@@ -77,7 +77,7 @@ impl<'a> Source<'a> {
         self.left_out.lost.load(Ordering::Relaxed)
     }
 
-    /// What it gave last may be incomplete: begin again.
+    /// True if the last series may be incomplete: the query must restart.
     pub(crate) fn is_expired(&self) -> bool {
         self.pin.is_expired()
     }
@@ -92,7 +92,7 @@ impl<'a> Source<'a> {
         partitions.map(select).collect()
     }
 
-    /// What is selected of each partition's head.
+    /// Selected series of each partition's head.
     fn heads(&self, selected: Vec<RoaringBitmap>, range: TimeRange) -> HeadSet<'_> {
         let parts = self.node.partitions().iter().map(|p| &**p).zip(selected);
         HeadSet::new(parts, &self.tenant, range, self.samples_max, &self.pin)
@@ -102,7 +102,7 @@ impl<'a> Source<'a> {
 /// Most texts on what was left out that one answer has.
 const LEFT_OUT_MAX: usize = 100;
 
-/// What an answer leaves out since files are damaged: one text for each.
+/// Damaged files left out of an answer: one text for each.
 #[derive(Debug, Default)]
 pub(crate) struct LeftOut {
     texts: Mutex<BTreeSet<String>>,
@@ -167,7 +167,7 @@ pub(crate) fn list(
     Ok(())
 }
 
-/// What matchers ask of a table, for as long as somebody waits for it.
+/// Translates matchers into predicates of a table scan, cancelled with the query.
 pub(crate) fn tables_select(
     matchers: &[Matcher],
     range: TimeRange,
@@ -289,7 +289,7 @@ impl Drop for UnionSet<'_> {
 }
 
 impl UnionSet<'_> {
-    /// What the tables have of the series.
+    /// Reads the series' samples from tables.
     fn read_sealed(&mut self, samples: &mut Samples) -> Result<(), SourceError> {
         while self.scan.read_some(samples).map_err(unreadable)? {
             if samples.len() as u64 > self.samples_max {

@@ -88,7 +88,7 @@ pub(crate) struct Sealing {
     commands: VecDeque<Command>,
 }
 
-/// What the last command belongs to.
+/// Owner of the last command.
 #[derive(Debug)]
 enum Turn {
     /// No command is under way.

@@ -1,4 +1,4 @@
-//! What sealing and upkeep count.
+//! Metrics of sealing and upkeep.
 
 use stdx::telemetry::{Counter, Gauge, Histogram, Registry};
 use tables::rollup::Resolution;

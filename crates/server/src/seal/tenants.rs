@@ -42,12 +42,12 @@ const ABSENT_FOR: Duration = Duration::from_secs(2);
 /// A table that nobody used for so long is closed.
 const IDLE: Duration = Duration::from_secs(900);
 
-/// What a table of a tenant holds.
+/// Contents of a tenant's table.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(crate) enum Kind {
     /// Samples as they came.
     Samples,
-    /// What they came to in each stretch of time.
+    /// Aggregates per time bucket.
     Rollup(Resolution),
 }
 

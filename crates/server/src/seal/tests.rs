@@ -83,7 +83,7 @@ pub(crate) fn read_of(node: &Node, tenant: &TenantId) -> Content {
     content
 }
 
-/// What all live files hold: more than there is, if something was sealed twice.
+/// Number of rows in live files: more than expected if something was sealed twice.
 fn rows_in_tables(node: &Node) -> u64 {
     rows_of(node, &TenantId::anonymous())
 }
@@ -664,7 +664,7 @@ async fn the_lag_grows_while_the_sealer_hangs() {
 /// Set for the child process of [`a_panic_of_the_sealer_ends_the_process`].
 const PANICS: &str = "FLOODMARK_TEST_SEALER_PANICS";
 
-/// What the child process does.
+/// Body of the child process.
 #[tokio::test(flavor = "multi_thread")]
 async fn the_sealer_panics_if_it_is_told_to() {
     if std::env::var_os(PANICS).is_none() {

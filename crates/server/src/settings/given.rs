@@ -9,7 +9,7 @@ use std::ffi::{OsStr, OsString};
 use std::fmt;
 use std::path::PathBuf;
 
-/// Where a value comes from.
+/// Source of a value.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Origin {
     /// The default, which is always this.
@@ -69,19 +69,19 @@ pub enum SettingsError {
         path: PathBuf,
         /// Line from 1.
         line: usize,
-        /// What is wrong.
+        /// Description of the error.
         reason: String,
     },
     /// A value is not what it must be.
     #[error("{}: {reason}", assignment(origin, key, value))]
     Value {
-        /// Where it comes from.
+        /// Source of the value.
         origin: Origin,
         /// The setting.
         key: String,
         /// Without secrets.
         value: String,
-        /// What it must be.
+        /// Valid values.
         reason: String,
     },
 }

@@ -14,7 +14,7 @@ pub struct EffectiveSetting {
     pub key: String,
     /// Its value in the notation of the file. Secrets are replaced.
     pub value: Json,
-    /// Where it comes from.
+    /// Source of the value.
     pub origin: Origin,
 }
 
@@ -40,12 +40,12 @@ impl<'a> Reader<'a> {
         Self { entries, prefix, rows: Vec::new() }
     }
 
-    /// What was read, in order.
+    /// Values read, in order.
     pub(super) fn into_rows(self) -> Vec<EffectiveSetting> {
         self.rows
     }
 
-    /// What is given, or the fixed default.
+    /// Reads a given value, or the fixed default.
     pub(super) fn read<T: Value>(&mut self, typed: &Typed<T>) -> Result<T, SettingsError> {
         let Default::Fixed(text) = typed.setting.default else {
             panic!("BUG: the default of {} is derived", typed.setting.key)
@@ -54,7 +54,7 @@ impl<'a> Reader<'a> {
         self.read_or(typed, default, Origin::Default)
     }
 
-    /// What is given, or a derived default.
+    /// Reads a given value, or a derived default.
     pub(super) fn derive<T: Value>(&mut self, typed: &Typed<T>, default: T) -> Result<T, SettingsError> {
         let Default::Derived(how) = typed.setting.default else {
             panic!("BUG: the default of {} is fixed", typed.setting.key)
@@ -62,7 +62,7 @@ impl<'a> Reader<'a> {
         self.read_or(typed, default, Origin::Derived(how.into()))
     }
 
-    /// What is given for this tenant, or what holds for all.
+    /// Reads a tenant's value, or the general one.
     pub(super) fn inherit<T: Value + Clone>(
         &mut self,
         typed: &Typed<T>,

@@ -12,17 +12,17 @@ pub struct Setting {
     pub group: &'static str,
     /// Kind of value.
     pub takes: Takes,
-    /// What holds where nothing is given.
+    /// Default value.
     pub default: Default,
     /// One phrase, for the help and the reference.
     pub about: &'static str,
     /// Sentences for the reference alone, in Markdown.
     pub why: &'static str,
-    /// Whether the short help names it.
+    /// True if the short help lists it.
     pub is_common: bool,
-    /// Whether `[tenant.NAME]` may have it.
+    /// True if it is allowed in `[tenant.NAME]`.
     pub is_per_tenant: bool,
-    /// Whether a value may have a password in it.
+    /// True if a value may contain a password.
     pub(super) is_secret: bool,
     /// Least and greatest number.
     pub(super) bounds: Option<(u64, u64)>,
@@ -30,7 +30,7 @@ pub struct Setting {
     pub(super) none: Option<&'static str>,
 }
 
-/// What holds where nothing is given.
+/// Default value.
 #[derive(Debug, Clone, Copy)]
 pub enum Default {
     /// This text, read like any that is given.

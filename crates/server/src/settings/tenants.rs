@@ -18,7 +18,7 @@ pub struct TenantSettings {
     pub rollups: Vec<Resolution>,
     /// Age at which rollups are dropped, as it is set; see [`Self::rollups_kept_ms`].
     pub rollup_retention_ms: Option<i64>,
-    /// What queries are answered from that do not say it.
+    /// Resolution of queries that name none.
     pub query_resolution: Detail,
 }
 

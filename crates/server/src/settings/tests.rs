@@ -1,4 +1,4 @@
-//! Where settings come from, what is said about wrong ones, and what the reference says.
+//! Origins of settings, errors of invalid ones, and the reference page.
 
 mod reference;
 

@@ -13,7 +13,7 @@ use std::thread::{self, JoinHandle};
 use std::time::Duration;
 use stdx::clock::Clock;
 
-/// Who runs.
+/// Holder of the baton.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Turn {
     Driver,
@@ -55,7 +55,7 @@ impl Pause for Baton {
     }
 }
 
-/// What becomes of a replay.
+/// Result of a replay.
 pub(super) type Replayed = Result<bool, Refusal>;
 
 /// An owner that replays.

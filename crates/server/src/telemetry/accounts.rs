@@ -32,7 +32,7 @@ impl Part {
         }
     }
 
-    /// What is not an account: its peak is the most that somebody saw.
+    /// Gauge of memory that is not an account: its peak is the highest value observed.
     fn seen(name: &'static str, limit_bytes: u64, used: Read) -> Self {
         let most = AtomicU64::new(0);
         let read = Arc::clone(&used);
@@ -61,7 +61,7 @@ pub(super) fn register(node: &Node) {
     }
 }
 
-/// What exemplars and metadata hold of the head.
+/// Memory of exemplars and metadata within the head.
 fn register_head_parts(node: &Node) {
     let (budget, r) = (node.budget(), node.registry());
     type Held = fn(&Partition) -> usize;

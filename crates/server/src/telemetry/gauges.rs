@@ -1,4 +1,4 @@
-//! What is read off a node when somebody asks for its metrics.
+//! Gauges computed from a node when its metrics are scraped.
 
 use super::{accounts, process};
 use crate::node::Node;

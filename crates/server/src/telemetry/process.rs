@@ -1,4 +1,4 @@
-//! What the operating system says of this process, under the names that Prometheus' libraries give it, and what was built.
+//! Process metrics of the operating system, under the names used by Prometheus' client libraries, and build information.
 
 use crate::node::Node;
 use rustix::process::{Resource, getrlimit};

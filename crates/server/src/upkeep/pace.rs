@@ -1,4 +1,5 @@
-//! What a long step of upkeep has to look at now and then: the time, whether the node stops, who else wants the processor.
+//! Checks that a long step of upkeep makes now and then: the time, whether the node stops, and whether requests want the
+//! processor.
 
 use super::EVERY;
 use crate::limits::pacer::Pacer;
@@ -8,12 +9,12 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 use tables::upkeep::Now;
 
-/// What a long step has to look at now and then.
+/// Periodic checks of a long step.
 #[derive(Debug)]
 pub(super) struct Pace {
     pub(super) node: Arc<Shared>,
     stopping: Arc<AtomicBool>,
-    /// Where the steady clock begins.
+    /// Origin of the steady clock.
     began: Instant,
     /// When queries last got to see what others have committed.
     pub(super) refreshed: Instant,
@@ -43,7 +44,8 @@ impl Pace {
         Now { wall_ms: self.node.clock.now_ms(), steady_ms }
     }
 
-    /// Whether to go on. Meanwhile requests go first, and queries see what others have committed (imports, other engines).
+    /// True if the step may continue. Yields to requests first, and shows queries the commits of others (imports, other
+    /// engines).
     pub(super) fn go_on(&mut self) -> bool {
         if self.since(self.refreshed) >= EVERY {
             self.refresh_all();

@@ -1,4 +1,4 @@
-//! What is due of a table when, and with which memory, as it is configured.
+//! Due work on a table, and its memory, by the settings.
 
 use super::{SWEEP_EVERY, Upkeep, UpkeepError};
 use crate::seal::Lake;

@@ -1,7 +1,7 @@
-//! Which days of which tenant get a rollup, and when.
+//! Schedule of rollups: days and tenants.
 //!
-//! A day is rolled up when it is over, nothing of it is in memory any more, and no sample can come for it unless late
-//! beyond what senders may be. Late ones make it due again; it is then made anew, not more often than once an hour.
+//! A day is rolled up when it is over, none of it is in memory any more, and only samples later than senders may be can still
+//! arrive. Such late samples make it due again; it is then rebuilt at most once an hour.
 
 use super::{Compacted, Kept, SAY_EVERY, Upkeep, UpkeepError};
 use crate::seal::tenants::Kind;

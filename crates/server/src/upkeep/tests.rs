@@ -250,8 +250,8 @@ async fn a_table_that_cannot_be_opened_is_counted_and_comes_back() {
     stop(node).await;
 }
 
-/// Where the entries of a log reach back, they stand in for a damaged checkpoint. Where they do not, its tenant waits until
-/// somebody puts right what is missing, others go on, and what it sends meanwhile is not lost.
+/// A damaged checkpoint is replaced by log entries if they reach back far enough. Otherwise its tenant waits until an
+/// operator restores what is missing; others continue, and what the tenant sends meanwhile is not lost.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_damaged_checkpoint_is_put_aside_or_waits_for_an_operator() {
     let dir = tempfile::tempdir().unwrap();

@@ -15,7 +15,7 @@ pub(super) enum Believed {
     At(i64),
 }
 
-/// What others say of the time.
+/// Time according to others.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Word {
     /// The offset of the clock by which the newest samples were made that came since the start, if any did: their lead over
@@ -46,8 +46,8 @@ const HELD_AND_HEARD_MS: i64 = HOUR_MS;
 /// The same of a clock that is ahead of all samples that come.
 const HELD_AGAINST_MS: i64 = 7 * 24 * HOUR_MS;
 
-/// What is known of the wall clock. *Offsets* are its lead over the steady clock, which begins with the start at zero:
-/// they stay the same for as long as nobody sets it.
+/// Evidence about the wall clock. *Offsets* are its lead over the steady clock, which starts at zero: they stay the same
+/// until someone sets the clock.
 #[derive(Debug)]
 pub(super) struct Judge {
     start_ms: i64,
@@ -168,7 +168,7 @@ impl Judge {
         self.least_ms - BACK_MS..=most_ms
     }
 
-    /// What a right clock may have shown at the start, at most, going by when one was believed.
+    /// Latest plausible time at the start, given when a clock was last believed.
     const fn most_credible_ms(&self) -> i64 {
         match self.believed {
             Believed::At(at_ms) => at_ms.saturating_add(DOWN_MS),

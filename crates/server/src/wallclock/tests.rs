@@ -7,7 +7,7 @@ const HOUR: i64 = 60 * MINUTE;
 const DAY: i64 = 24 * HOUR;
 const SETTLE: i64 = 10 * MINUTE;
 
-/// What is true when a node starts: some day in 2027.
+/// True time when a node starts: some day in 2027.
 const TRUTH: i64 = 1_800_000_000_000;
 
 /// A judge of a clock that is ahead of the truth by so much.

@@ -37,17 +37,17 @@ pub(crate) fn share_bytes(app: &App) -> u64 {
     settings.budget.query_share_bytes(settings.query_concurrency)
 }
 
-/// What a request's expressions and selectors may come to, of what its query may hold, and until when they are parsed.
+/// Limits on a request's expressions and selectors: the memory of its query and the time for parsing.
 pub(crate) fn allowance(app: &App, interrupt: Arc<dyn Interrupt>) -> Allowance {
     Allowance::new(share_bytes(app)).until(interrupt)
 }
 
-/// What is left to be held when all is parsed.
+/// Memory left for the query after parsing.
 pub(crate) fn left_bytes(app: &App, parsed: &Allowance) -> u64 {
     share_bytes(app).saturating_sub(parsed.spent_bytes())
 }
 
-/// What evaluation may use. Sixteen bytes hold a sample.
+/// Limits on evaluation. A sample takes sixteen bytes.
 pub(crate) fn options<'a>(
     app: &App,
     cancelled: &'a dyn Interrupt,
@@ -69,7 +69,7 @@ impl CancelOnDrop {
         Self(Arc::new(AtomicBool::new(false)))
     }
 
-    /// What is set then.
+    /// Flag that is set on cancellation.
     pub(crate) fn flag(&self) -> Arc<AtomicBool> {
         Arc::clone(&self.0)
     }

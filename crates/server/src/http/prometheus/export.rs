@@ -92,7 +92,7 @@ pub(crate) async fn export(
     Ok(response)
 }
 
-/// What is wanted, and of whom.
+/// Request of an export.
 struct Ask<'a> {
     app: &'a App,
     tenant: TenantId,
@@ -268,7 +268,7 @@ mod tests {
         }
     }
 
-    /// What another process does whose grace is too short.
+    /// Deletes files as another process does whose grace period is too short.
     fn delete_files(dir: &std::path::Path) {
         for entry in std::fs::read_dir(dir).unwrap().map(Result::unwrap) {
             match entry.file_type().unwrap().is_dir() {

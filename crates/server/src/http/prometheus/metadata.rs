@@ -1,4 +1,4 @@
-//! What there is: labels, series, metadata, exemplars; and what this server is.
+//! Labels, series, metadata and exemplars; and the server's build information.
 
 use super::admission::{allowance, left_bytes, on_query_thread, wait_for_series_of};
 use super::query::{CUT, expression, go_on};
@@ -59,7 +59,7 @@ pub(crate) async fn label_values(
     answer.await
 }
 
-/// What a tenant has, for an answer of what is left to be held.
+/// Label queries of a tenant, with an answer limited to the memory left.
 fn label_queries_of<'a>(
     app: &'a App,
     tenant: &'a TenantId,

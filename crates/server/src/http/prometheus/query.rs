@@ -68,14 +68,14 @@ fn steps_of(params: &Params) -> Result<(i64, i64, i64), ApiError> {
     Ok((start_ms, end_ms, step_ms))
 }
 
-/// What instant and range queries have in common.
+/// Parameters common to instant and range queries.
 struct Asked {
     tenant: TenantId,
     text: String,
     lookback_ms: Option<i64>,
     /// Series of the answer at the most.
     limit: usize,
-    /// What the client allows, below what the server does.
+    /// Client's timeout, if below the server's.
     timeout: Option<Duration>,
     detail: Detail,
 }

@@ -40,7 +40,7 @@ pub(crate) enum Lane {
     Small,
 }
 
-/// What became of a query.
+/// Outcome of a query.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Outcome {
     /// It was answered, or nobody waits for it.

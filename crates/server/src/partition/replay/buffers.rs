@@ -6,7 +6,7 @@ use stdx::budget::Reservation;
 /// A record that holds more gives its memory back at once: few are so large, and all partitions replay together.
 const KEPT_BYTES: usize = 1 << 20;
 
-/// What metadata and exemplars keep is not in [`Record::memory_bytes`]: an entry is at most this long.
+/// Upper bound on an entry of metadata or exemplars, which [`Record::memory_bytes`] does not count.
 const EXTRA_BYTES: usize = 128;
 
 /// The record that was decoded last, and what was paid for it.

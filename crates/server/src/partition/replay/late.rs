@@ -32,10 +32,10 @@ use tables::delta::Floodmark;
 /// Samples that an owner takes in at a time.
 const BATCH_SAMPLES: usize = 256;
 
-/// What is read of the journal in one turn of the sealer.
+/// Bytes of the journal read in one turn of the sealer.
 const TURN_BYTES: usize = 1 << 20;
 
-/// What a definition takes beside the text of its labels.
+/// Memory of a definition without the text of its labels.
 const DEFINITION_BYTES: usize = 96;
 
 /// Some samples of a closed tenant.
@@ -79,7 +79,7 @@ pub(crate) enum LateTurn {
 #[derive(Debug)]
 pub(crate) struct Late {
     pub(crate) number: usize,
-    /// What their tables have of the partition's journal.
+    /// Floodmarks of their tables for the partition's journal.
     pub(crate) tenants: BTreeMap<TenantId, Arc<Floodmark>>,
     /// The journal's end.
     pub(crate) end: Offset,
@@ -87,12 +87,12 @@ pub(crate) struct Late {
     dictionary: Option<Dictionary>,
     buffers: Buffers,
     pub(crate) samples: u64,
-    /// What it may hold, of `flush`.
+    /// Memory limit, a part of `flush`.
     account: Account,
     _memory: Reservation,
 }
 
-/// What is known of the dictionary that is being read.
+/// State of the dictionary being read.
 #[derive(Debug)]
 struct Dictionary {
     id: journal::DictionaryId,
@@ -102,7 +102,7 @@ struct Dictionary {
     references: References,
     /// Definitions of this pass.
     labels: HashMap<TenantId, HashMap<SeriesRef, Labels>>,
-    /// What they may take: half of what there is, or less where decoding a record needs more than the rest.
+    /// Limit on `labels`: half of the account, or less if decoding a record needs more than the rest.
     labels_max: u64,
     /// The account's limit.
     limit_bytes: u64,

@@ -116,7 +116,7 @@ impl Owner {
         Ok(())
     }
 
-    /// What was frozen leaves the head, with series that neither exemplars nor the rest of the dictionary need.
+    /// Releases frozen samples, and series that neither exemplars nor the rest of the dictionary need.
     pub(super) fn let_go(&mut self, replay: &mut Replay, next: Offset, sealed: Sealed) -> Result<(), Halt> {
         self.release(sealed);
         self.evict_rest(replay, next)

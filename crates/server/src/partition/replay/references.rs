@@ -1,13 +1,13 @@
-//! What the references of the dictionary under replay stand for.
+//! References of the dictionary being replayed.
 //!
-//! A definition in the journal is only text. Which series it needs to become is found out by [`super::demand`] and noted
-//! here, in the same 4 bytes a reference that later say which series it is.
+//! A definition in the journal is only text. [`super::demand`] finds out which of them must become series and notes it here,
+//! in the same 4 bytes per reference that later hold the series.
 
 use model::{SeriesRef, TenantId};
 use std::collections::HashMap;
 use stdx::budget::{Exhausted, Purse, Reservation};
 
-/// What a tenant takes beside its slots: its name and its place in the map.
+/// Memory of a tenant without its slots: its name and its entry in the map.
 const TENANT_BYTES: u64 = 256;
 
 /// References of one dictionary, by tenant, in memory that is bought.
@@ -21,7 +21,7 @@ pub(super) struct References {
 #[derive(Debug, Default)]
 pub(super) struct Slots(Vec<Slot>);
 
-/// What is known of a reference: the series it stands for, or else which definition of it counts and who needs it.
+/// State of a reference: its series, or else the definition that counts and whether it is needed.
 ///
 /// ```text
 ///   0 series (31 bits)                            the series in the head
@@ -76,7 +76,7 @@ impl References {
         self.tenants.iter_mut()
     }
 
-    /// Whether a reference is needed that was defined before the records that were surveyed.
+    /// True if a reference defined before the surveyed records is needed.
     pub(super) fn is_needed(&self, tenant: &TenantId, given: SeriesRef) -> bool {
         self.tenants.get(tenant).is_some_and(|slots| slots.get(given).is_needed())
     }
@@ -155,12 +155,12 @@ impl Slots {
         Ok(())
     }
 
-    /// Which record that is in tables defined a reference last.
+    /// Last record in tables that defined the reference.
     pub(super) fn definition(&self, given: SeriesRef) -> u32 {
         self.get(given).0 & NUMBER
     }
 
-    /// Whether the definition of a reference in that record, which is in tables, has to become a series.
+    /// True if the definition of a reference in that record, which is in tables, must become a series.
     pub(super) fn wants(&self, given: SeriesRef, number: u32) -> bool {
         let slot = self.get(given);
         slot.is_needed() && slot.0 & NUMBER == number.min(NUMBER)

@@ -15,8 +15,8 @@ const CHUNK_BYTES: usize = 1 << 20;
 /// Bytes of a text's length before it.
 const LENGTH_BYTES: usize = size_of::<u32>();
 
-/// What a text takes beside its own bytes: its length (4), its place in a hash table that has just grown and still holds the
-/// old one (17), and its place in the final order (4).
+/// Memory of a text beyond its bytes: its length (4), its entry in a hash table that has just grown while the old one still
+/// exists (17), and its index in the final order (4).
 const ENTRY_BYTES: usize = LENGTH_BYTES + 17 + 4;
 
 /// The texts would take more memory than they may.

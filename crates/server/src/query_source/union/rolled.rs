@@ -1,7 +1,7 @@
-//! What days came to, for windows that are made of whole buckets.
+//! Daily rollups, for windows that consist of whole buckets.
 //!
-//! A rollup answers for days on which it says all that the tables hold and of which the heads hold nothing. Its
-//! statistics are series of their own, each in the same order; those that are needed are gone through side by side.
+//! A rollup is used for days on which it covers all samples of the tables and the heads have none. Its statistics are series
+//! of their own, all in the same order; those needed are read side by side.
 
 use super::{Source, cancelled, stop, tables_select, unreadable};
 use crate::query_source::detail::Detail;
@@ -91,7 +91,7 @@ fn select_from<'a>(
     Ok(Some(Rolled { set: Box::new(set), complete, resolution: name(resolution) }))
 }
 
-/// Whether series of a name that is asked for were left out on a day of `range`, or that cannot be known.
+/// True if a day of `range` left out series of a selected name, or may have.
 fn leaves_out(
     source: &Source<'_>,
     ask: &RolledSelect<'_>,

@@ -1,4 +1,4 @@
-//! What a closed tenant comes back from.
+//! Recovery of closed tenants.
 
 use crate::seal::blocked::tests::Broken;
 use crate::seal::tests::{
@@ -176,7 +176,7 @@ fn a_tenant_waits_for_room_and_others_do_not() {
     check_sealed(node, dir.path(), &clock, "a", &content);
 }
 
-/// What it held to read on is free for sealing, which may be what makes room for it.
+/// Memory of a replay that found no room is free for sealing, which may be what makes room for it.
 #[test]
 fn a_tenant_that_does_not_fit_leaves_sealing_its_memory() {
     let (dir, clock) = (tempfile::tempdir().unwrap(), Arc::new(ManualClock::at(1_777_000_000_000)));

@@ -52,7 +52,7 @@ pub(crate) enum Command {
     Report(Report),
 }
 
-/// What happened outside.
+/// Result of a command, or a request from outside.
 #[derive(Debug)]
 pub(crate) enum Event {
     /// The time given by [`super::Sealing::wake_in`] has passed. Comes only between turns.
@@ -69,7 +69,7 @@ pub(crate) enum Event {
     Staged(PerTenant<Staged>),
     Checked(PerTenant<Vec<Found>>),
     Committed(PerTenant<Flushed>),
-    /// Whether all queries that began before have ended.
+    /// True if all queries that began before have ended.
     Readers {
         since: Ended,
         are_gone: bool,
@@ -121,7 +121,7 @@ pub(crate) struct Found {
 pub(crate) struct Moved {
     /// All that the journal has of the tenants below this offset is frozen.
     pub(crate) upto: Offset,
-    /// Where the copy begins; `None` if it is incomplete.
+    /// Start of the copy; `None` if it is incomplete.
     pub(crate) from: Option<Offset>,
     /// The tenants, and whether any of their samples are frozen.
     pub(crate) tenants: BTreeMap<TenantId, bool>,
@@ -136,7 +136,7 @@ pub(crate) enum Report {
     Committed,
     /// A round is released.
     Ended { flushed: Flushed, duration: Duration, has_failed: bool },
-    /// Whether tenants could be sealed in a round in which any were to be.
+    /// True if tenants were sealed in the last round that tried to seal any.
     OthersAreSealed(bool),
     /// A tenant is blocked: number `number` of `count` in this round. Without an error it has passes left.
     Blocked { tenant: TenantId, since_ms: i64, error: Option<SealError>, number: usize, count: usize },

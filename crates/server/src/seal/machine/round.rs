@@ -50,11 +50,11 @@ pub(super) struct Round {
     failed: BTreeMap<TenantId, SealError>,
     noted: Noted,
     pub(super) flushed: Flushed,
-    /// What queries must have ended before the release, and when the wait for them began.
+    /// Queries that must end before the release, and the start of the wait for them.
     releasing: Option<(Ended, Instant)>,
 }
 
-/// Whether `floodmarks.json` says that a round is committed.
+/// Commit state of a round in `floodmarks.json`.
 #[derive(Debug, PartialEq, Eq)]
 enum Noted {
     No,
@@ -63,7 +63,7 @@ enum Noted {
     Before,
 }
 
-/// What comes next. Steps with nothing to do are skipped.
+/// Next step. Steps with nothing to do are skipped.
 #[derive(Debug, PartialEq, Eq)]
 enum Step {
     /// Freeze a partition and stage its tenants.
@@ -270,7 +270,7 @@ impl Round {
         self.next()
     }
 
-    /// What is left of the first step in a partition.
+    /// Next command of the first step in a partition; `None` if it is complete.
     fn stage(&self, partition: usize) -> Option<Command> {
         let part = &self.parts[partition];
         if part.frozen.is_none() {

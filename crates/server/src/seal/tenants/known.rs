@@ -1,4 +1,4 @@
-//! Which tenants have tables: a bounded window over the names in the store.
+//! Tenants with tables: a bounded window over the names in the store.
 //!
 //! ```text
 //!   names in the store   a b c d e f g h i j k l …
@@ -16,7 +16,7 @@ use std::collections::BTreeSet;
 /// Names in the window.
 const KNOWN_MAX: usize = 100_000;
 
-/// What a name takes in it, on average: names have up to 150 bytes, and most have far fewer.
+/// Average memory of a name: names have up to 150 bytes, and most are far shorter.
 const NAME_BYTES: usize = 100;
 
 /// The window.
@@ -25,7 +25,7 @@ pub(super) struct Known {
     page_max: usize,
     older: BTreeSet<TenantId>,
     newer: BTreeSet<TenantId>,
-    /// Where the next page begins; `None`: with the first name.
+    /// Last name of the previous page; `None` to begin with the first name.
     after: Option<String>,
 }
 

@@ -14,7 +14,7 @@ use tables::Table;
 #[derive(Debug)]
 pub(super) struct OpenTables {
     bytes_max: usize,
-    /// What all held when they were weighed.
+    /// Memory of all tables when they were last measured.
     bytes: usize,
     tables: BTreeMap<Key, Open>,
     /// Keys by the number of their last use.

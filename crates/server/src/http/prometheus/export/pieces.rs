@@ -24,7 +24,7 @@ pub(super) const PIECE_BYTES: usize = 64 << 10;
 /// Numbers that are written before it is looked whether a piece is full.
 const NUMBERS: usize = 512;
 
-/// What the numbers of a sample take as text, at the most.
+/// Upper bound on a sample's numbers as text.
 const NUMBERS_BYTES: usize = 64;
 
 /// Size of a piece unless labels are long: [`PIECE_BYTES`], and what is written up to the next check.
@@ -33,10 +33,10 @@ const PIECE_CAPACITY: usize = PIECE_BYTES + NUMBERS * NUMBERS_BYTES;
 /// Pieces of one export: those that wait for the reader, and those that are filled, handed over and sent.
 const PIECES_HELD: usize = PIECES_WAITING + 4;
 
-/// What an export buys before it begins.
+/// Memory that an export reserves before it begins.
 pub(super) const PIECES_BYTES: u64 = (PIECES_HELD * PIECE_CAPACITY) as u64;
 
-/// What is missing from the export, and why.
+/// Header that names what is missing from the export, and why.
 pub(super) const WARNING: HeaderName = HeaderName::from_static("x-floodmark-warning");
 
 /// The reader is gone, or storage could not answer.
@@ -45,7 +45,7 @@ pub(super) enum Stop {
     Failed(ApiError),
 }
 
-/// What goes to the reader.
+/// Part of the stream to the reader.
 pub(super) enum Piece {
     Text(Bytes),
     Warning(HeaderValue),
@@ -56,7 +56,7 @@ pub(super) struct Pieces<'a> {
     format: Format,
     pieces: &'a Sender<Result<Piece, ApiError>>,
     piece: Vec<u8>,
-    /// What the reader was warned of.
+    /// Warnings already sent to the reader.
     warned: HashSet<String>,
     /// Something is on its way: nothing can be taken back.
     has_sent: bool,
@@ -164,10 +164,10 @@ impl<'a> Pieces<'a> {
 pub(super) struct Stream {
     first: Option<Bytes>,
     written: Receiver<Result<Piece, ApiError>>,
-    /// What turned out to be missing after the answer had begun.
+    /// Warnings found after the answer had begun, sent as trailers.
     warnings: HeaderMap,
     _cancel: CancelOnDrop,
-    /// What its pieces take.
+    /// Memory of its pieces.
     _memory: Arc<Reservation>,
 }
 

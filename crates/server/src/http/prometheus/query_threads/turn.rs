@@ -78,7 +78,7 @@ impl Interrupt for Turn {
         questions.is_multiple_of(QUESTIONS) && self.look_at_the_clock()
     }
 
-    /// What reads files is not small: they may be anywhere.
+    /// True for queries that read files: they may take any time.
     fn may_wait(&self) -> bool {
         if self.lane == Lane::Small {
             self.is_over.store(true, Ordering::Relaxed);

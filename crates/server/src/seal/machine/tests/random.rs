@@ -369,7 +369,7 @@ impl World {
         Event::Relocated(Some(Moved { upto, from, tenants }))
     }
 
-    /// What the marks say of a tenant is in its table.
+    /// Checks that a tenant's table has everything that the marks claim.
     fn check_marks(&self) {
         for (partition, mark) in self.partitions.iter().zip(&self.marks) {
             for (name, records) in partition.frozen.iter().chain(&partition.live) {
