@@ -1,4 +1,4 @@
-//! Which times samples may have.
+//! Range of accepted timestamps.
 
 use model::caps;
 
@@ -22,7 +22,7 @@ impl Doubt {
 /// No clock is right that shows less: the beginning of 2026, before this was written.
 pub const EARLIEST_MS: i64 = 1_767_225_600_000;
 
-/// Which times samples may have.
+/// Range of accepted timestamps.
 #[derive(Debug, Clone, Copy)]
 pub struct Window {
     past_ms: i64,

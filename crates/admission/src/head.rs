@@ -3,7 +3,7 @@
 use crate::watermarks::{LATE_SHARE, NO_NEW_SERIES, SEAL};
 use model::SeriesError;
 
-/// What the heads of all partitions hold, against what they may.
+/// Memory of all partitions' heads and its limits.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Head {
     /// Bytes that they hold.
@@ -23,7 +23,7 @@ impl Head {
         self.used_bytes >= self.limit_bytes
     }
 
-    /// Whether new series may be created. Known series may still flow where they may not.
+    /// Checks for room for new series. Known series may still be written if there is none.
     pub const fn room_for_series(self) -> Result<(), SeriesError> {
         if !self.is_filled_to(NO_NEW_SERIES) {
             return Ok(());
@@ -37,7 +37,7 @@ impl Head {
         self.limit_bytes / 100 * LATE_SHARE
     }
 
-    /// Whether late samples, which hold `late_bytes`, may hold more.
+    /// Checks for room for late samples, which hold `late_bytes`.
     pub const fn room_for_late(self, late_bytes: u64) -> Result<(), SeriesError> {
         if late_bytes < self.late_limit_bytes() {
             return Ok(());

@@ -17,7 +17,7 @@ const RECENT_MAX: usize = 64;
 pub struct NewTenants {
     /// A token comes once in so much time.
     interval: Duration,
-    /// What fills an empty bucket.
+    /// Time in which an empty bucket fills.
     burst: Duration,
     /// When the bucket will be full; it is where this is past.
     full_at: Option<Instant>,

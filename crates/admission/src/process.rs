@@ -1,4 +1,4 @@
-//! What the process really holds, against its memory limit.
+//! Resident memory of the process and its limit.
 
 use model::SeriesError;
 
@@ -19,7 +19,7 @@ pub struct ProcessMemory {
 }
 
 impl ProcessMemory {
-    /// Whether work may begin that makes the process grow: new series and tenants, exports, queries that are not small.
+    /// Checks for room for work that makes the process grow: new series and tenants, exports, queries that are not small.
     pub const fn room(self) -> Result<(), SeriesError> {
         let high_bytes = self.limit_bytes / 100 * HIGH_PERCENT;
         if self.held_bytes < high_bytes {

@@ -37,9 +37,9 @@ pub enum Refused {
     /// No memory for any sample.
     #[error("the head is full: it holds {used_mib} MiB of {limit_mib} MiB; raise the limit with --memory")]
     HeadFull {
-        /// What the head holds.
+        /// Memory held by the head.
         used_mib: u64,
-        /// What it may hold.
+        /// Limit of the head.
         limit_mib: u64,
     },
     /// The tenant's table cannot be written, and its samples fill the head.
@@ -101,15 +101,15 @@ pub enum Refused {
     Postponed {
         /// Why, for those that come first in the order.
         what: Postponed,
-        /// What is stored and what is not, as lines of text.
+        /// Stored and refused samples, as lines of text.
         report: String,
     },
 }
 
 impl Refused {
-    /// What the sender should do.
+    /// Reaction expected of the sender.
     ///
-    /// Limits of a tenant are a policy ([`ErrorKind::Limited`]); everything else is a matter of what the node can do now. Some
+    /// Limits of a tenant are a policy ([`ErrorKind::Limited`]); everything else depends on what the node can do now. Some
     /// protocols answer both alike: a sender of remote write drops what is over a limit.
     pub const fn kind(&self) -> ErrorKind {
         match self {

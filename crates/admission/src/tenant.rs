@@ -4,9 +4,9 @@ use crate::{Head, ProcessMemory, Refused};
 use model::TenantId;
 use std::time::Duration;
 
-/// What is known of a tenant that wants to write. Metadata alone makes a tenant too: it takes a slot.
+/// Facts about a tenant that wants to write. Metadata alone also creates a tenant: it takes a slot.
 pub trait Facts {
-    /// Where it is in memory.
+    /// Presence of the tenant in memory.
     fn presence(&self, tenant: &TenantId) -> Presence;
 
     /// It has tables: it is not new, whatever is in memory.
@@ -15,7 +15,7 @@ pub trait Facts {
     /// How full the head is.
     fn head(&self) -> Head;
 
-    /// What the process holds.
+    /// Memory of the process.
     fn process(&self) -> ProcessMemory;
 
     /// Takes one token for a new tenant; else when the next one comes.
@@ -25,7 +25,7 @@ pub trait Facts {
     fn limits(&self) -> Limits;
 }
 
-/// Where a tenant is in memory.
+/// Presence of a tenant in memory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Presence {
     /// Some partition has it.

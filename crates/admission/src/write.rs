@@ -1,9 +1,9 @@
-//! Whether a principal may write now, before anything of its request is decoded.
+//! Decision whether a principal may write now, before anything of its request is decoded.
 
 use crate::{Refused, tenant};
 use model::{Principal, TenantId};
 
-/// What a node knows of itself. Each fact is gathered only where everything before it in the order passed.
+/// Facts about a node. Each is gathered only if all checks before it passed.
 pub trait Facts: tenant::Facts {
     /// It is shutting down.
     fn is_stopping(&self) -> bool;
@@ -18,7 +18,7 @@ pub trait Facts: tenant::Facts {
     fn blocked_from(&self, tenant: &TenantId) -> Option<u64>;
 }
 
-/// Whether a principal may write now.
+/// Checks whether a principal may write now.
 pub fn check(principal: &Principal, facts: &impl Facts) -> Result<(), Refused> {
     rights(principal)?;
     let tenant = &principal.tenant;
@@ -43,7 +43,7 @@ pub fn check(principal: &Principal, facts: &impl Facts) -> Result<(), Refused> {
     tenant::check(tenant, facts)
 }
 
-/// Whether a principal may ever write.
+/// Checks whether a principal may ever write.
 pub fn rights(principal: &Principal) -> Result<(), Refused> {
     match principal.rights.write {
         true => Ok(()),
