@@ -7,13 +7,13 @@
 //! - [`interrupt`]: how the caller ends an evaluation
 //! - [`allowance`]: what the texts of one request may come to
 //! - [`matcher`]: label matchers, with fast paths for what most regular expressions are
-//! - [`memory`]: a source in memory, for tests and benchmarks
+//! - [`memory_source`]: a source in memory, for tests and benchmarks
 //! - [`promql`]: parse and evaluate
 
 pub mod allowance;
 pub mod interrupt;
 pub mod matcher;
-pub mod memory;
+pub mod memory_source;
 pub mod promql;
 pub mod source;
 

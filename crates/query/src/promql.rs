@@ -8,16 +8,16 @@
 //! ```
 //!
 //! Evaluation goes over series, not over steps: each selector pulls every series once and computes all
-//! its steps in one pass ([`window`]); what follows is applied to the whole row ([`stream`]); an
+//! its steps in one pass ([`functions::range`]); what follows is applied to the whole row ([`stream`]); an
 //! aggregation adds the row to its group and forgets it ([`aggregate`]). Only operations that need several
 //! series at once (vector matching, sorting) hold a [`matrix`].
 
 mod aggregate;
 mod ast;
 mod binary;
-mod call;
 mod eval;
 mod float;
+mod functions;
 mod grid;
 mod label_set;
 mod matrix;
@@ -25,7 +25,6 @@ mod parse;
 mod rows;
 mod select;
 mod stream;
-mod window;
 
 use crate::allowance::Allowance;
 use crate::interrupt::Interrupt;

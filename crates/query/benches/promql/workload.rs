@@ -1,7 +1,7 @@
 //! The queries of the load tool, and what they run over.
 
 use model::{Labels, Samples, TimeRange};
-use query::memory::MemorySource;
+use query::memory_source::MemorySource;
 use query::{Options, Select, SeriesSource, Value};
 use std::sync::atomic::AtomicBool;
 use std::time::{Duration, Instant};

@@ -3,10 +3,10 @@
 use super::ast::{Call, Function, Node, Selector, Subquery};
 use super::eval::Evaluator;
 use super::float::{ABSENT, is_absent, is_present};
+use super::functions::range::{Spec, Windows, rolled};
 use super::grid::Grid;
 use super::matrix::{Charge, Column, Merged, same_labelset};
 use super::stream::{Row, RowLabels, Sink};
-use super::window::{Spec, Windows, rolled};
 use super::{ANNOTATIONS_MAX, QueryError};
 use crate::matcher::Matcher;
 use crate::source::{Bucket, BucketSet, RangeWindows, Rolled, RolledSelect, Select, SeriesSet};

@@ -1,6 +1,6 @@
 use super::*;
 use crate::allowance::{MATCHERS_MAX, NODES_MAX, PATTERNS_MAX};
-use crate::memory::MemorySource;
+use crate::memory_source::MemorySource;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 

@@ -4,7 +4,7 @@ use crate::notation::Point;
 use crate::report::Report;
 use crate::script::{self, Annotations, Command, Eval};
 use model::{Labels, Samples};
-use query::memory::MemorySource;
+use query::memory_source::MemorySource;
 use query::{Answer, Options, QueryError, Value};
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;

@@ -1,5 +1,5 @@
 use crate::promql::{EXPR_BYTES_MAX, QueryError, ValueKind, instant, parse, parse_selector};
-use crate::{Allowance, Matcher, Options, memory::MemorySource};
+use crate::{Allowance, Matcher, Options, memory_source::MemorySource};
 use std::sync::atomic::AtomicBool;
 use stdx::rng::Rng;
 

@@ -7,35 +7,35 @@
 mod extremes;
 mod over_time;
 mod rate;
-pub(super) mod rolled;
+pub(in crate::promql) mod rolled;
 mod sliding;
 mod trend;
 
-use super::QueryError;
-use super::ast::Function;
-use super::eval::Shift;
-use super::float::ABSENT;
-use super::grid::Grid;
-use super::matrix::{Charge, Meter};
+use crate::promql::QueryError;
+use crate::promql::ast::Function;
+use crate::promql::eval::Shift;
+use crate::promql::float::ABSENT;
+use crate::promql::grid::Grid;
+use crate::promql::matrix::{Charge, Meter};
 use model::{Samples, TimeRange};
 
 /// Range and alignment of windows.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Spec {
-    pub(super) grid: Grid,
-    pub(super) shift: Shift,
-    pub(super) range_ms: i64,
+pub(in crate::promql) struct Spec {
+    pub(in crate::promql) grid: Grid,
+    pub(in crate::promql) shift: Shift,
+    pub(in crate::promql) range_ms: i64,
 }
 
 impl Spec {
     /// The windows of some steps.
-    pub(super) fn part(&self, steps: &std::ops::Range<usize>) -> Self {
+    pub(in crate::promql) fn part(&self, steps: &std::ops::Range<usize>) -> Self {
         let grid = Grid { start_ms: self.grid.time_ms(steps.start), count: steps.len(), ..self.grid };
         Self { grid, ..*self }
     }
 
     /// All times that lie in any window.
-    pub(super) fn covers(&self) -> TimeRange {
+    pub(in crate::promql) fn covers(&self) -> TimeRange {
         let start_ms = self.shift.apply(self.grid.start_ms).saturating_sub(self.range_ms - 1);
         TimeRange::new(start_ms, self.shift.apply(self.grid.last_ms()))
     }
@@ -125,12 +125,12 @@ impl Window {
 
 /// A function, its parameters and its scratch memory.
 #[derive(Debug)]
-pub(super) struct Windows<'p> {
+pub(in crate::promql) struct Windows<'p> {
     function: Function,
     /// Scalar arguments, one value for each step.
     params: Vec<&'p [f64]>,
     rate: rate::Scratch,
-    sums: sliding::Sliding<super::float::Kahan>,
+    sums: sliding::Sliding<crate::promql::float::Kahan>,
     moments: sliding::Sliding<over_time::Moments>,
     trend: sliding::Sliding<trend::Regression>,
     extremes: extremes::Extremes,
@@ -142,7 +142,7 @@ pub(super) struct Windows<'p> {
 }
 
 impl<'p> Windows<'p> {
-    pub(super) fn new(function: Function, params: Vec<&'p [f64]>, meter: &'p Meter<'p>) -> Self {
+    pub(in crate::promql) fn new(function: Function, params: Vec<&'p [f64]>, meter: &'p Meter<'p>) -> Self {
         Self {
             function,
             params,
@@ -159,7 +159,7 @@ impl<'p> Windows<'p> {
     }
 
     /// Fills `out` with the function's value at each step.
-    pub(super) fn compute(
+    pub(in crate::promql) fn compute(
         &mut self,
         samples: &Samples,
         spec: &Spec,
@@ -222,7 +222,7 @@ const fn scratch_bytes(function: Function) -> usize {
     2 * match function {
         F::Rate | F::Increase => size_of::<usize>() + size_of::<f64>(),
         F::Resets | F::Changes => size_of::<u32>(),
-        F::SumOverTime | F::AvgOverTime => size_of::<super::float::Kahan>(),
+        F::SumOverTime | F::AvgOverTime => size_of::<crate::promql::float::Kahan>(),
         F::StddevOverTime | F::StdvarOverTime => size_of::<over_time::Moments>(),
         F::Deriv | F::PredictLinear => size_of::<trend::Regression>(),
         F::MaxOverTime | F::MinOverTime | F::TsOfMaxOverTime | F::TsOfMinOverTime => size_of::<usize>(),

@@ -5,21 +5,21 @@ mod histogram;
 mod labels;
 mod sort;
 
-use super::QueryError;
-use super::ast::{Call, Function, Node};
-use super::binary::extreme;
-use super::eval::Evaluator;
-use super::float::{ABSENT, is_present};
-use super::grid::Grid;
-use super::matrix::Column;
-use super::stream::{Row, Sink};
 use crate::matcher::{MatchOp, Matcher};
+use crate::promql::QueryError;
+use crate::promql::ast::{Call, Function, Node};
+use crate::promql::binary::extreme;
+use crate::promql::eval::Evaluator;
+use crate::promql::float::{ABSENT, is_present};
+use crate::promql::grid::Grid;
+use crate::promql::matrix::Column;
+use crate::promql::stream::{Row, Sink};
 use model::labels::METRIC_NAME;
 use model::{Labels, LabelsBuilder};
 
 impl<'a> Evaluator<'a> {
     /// Evaluates a function that gives a vector.
-    pub(super) fn stream_call(
+    pub(in crate::promql) fn stream_call(
         &mut self,
         call: &Call,
         grid: &Grid,
@@ -100,7 +100,7 @@ impl<'a> Evaluator<'a> {
             return self.stream_mapped(arg, grid, true, map, sink);
         };
         let delayed = self.options.delayed_name_removal;
-        let mut merged = super::matrix::Merged::new(self.meter, grid.count);
+        let mut merged = crate::promql::matrix::Merged::new(self.meter, grid.count);
         let merge = !delayed && arg.may_collide_without_name();
         self.select_instant(selector, grid, true, &mut |mut row: Row<'_>| {
             row.without_name(delayed);
