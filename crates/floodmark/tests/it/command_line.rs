@@ -4,12 +4,13 @@
 use crate::harness::process::command;
 use crate::harness::{Options, Request, Server, http, wait_for};
 use crate::transfer::{run, succeed, text};
-use serde_json::Value;
+use expect_test::{Expect, expect};
+use serde_json::{Value, json};
 use std::fs;
 use std::io::{BufRead, BufReader, Read};
 use std::net::{Ipv4Addr, SocketAddr, TcpListener};
 use std::path::Path;
-use std::process::{Child, Command, Stdio};
+use std::process::{Child, Command, Output, Stdio};
 
 /// Lines of text of some 200 KiB: more than a pipe holds.
 fn many_lines(path: &Path) {
@@ -127,60 +128,145 @@ fn addresses_may_be_names_or_a_port_alone() {
     assert!(String::from_utf8_lossy(&refused.stderr).contains(":9009 for all addresses"));
 }
 
+/// `floodmark config` in a directory with this `floodmark.toml`.
+fn config(toml: &str, args: &[&str], variables: &[(&str, &str)]) -> Output {
+    let dir = tempfile::tempdir().expect("make a directory");
+    fs::write(dir.path().join("floodmark.toml"), toml).expect("write a file");
+    let mut command = command(&[&["config"], args].concat());
+    command.current_dir(dir.path()).envs(variables.iter().copied()).stdout(Stdio::piped());
+    command.output().expect("run the executable")
+}
+
 #[test]
 fn settings_are_printed_with_their_origin() {
-    let dir = tempfile::tempdir().expect("make a directory");
-    let file = dir.path().join("floodmark.toml");
-    fs::write(&file, "query_timeout = \"30s\"\nretention = \"90d\"\n[tables_options]\naws_secret_access_key = \"hunter2\"\n")
-        .expect("write a file");
+    let toml = r#"
+query_timeout = "30s"
+retention = "90d"
+data_dir = "/data"
+
+[tables_options]
+aws_secret_access_key = "hunter2"
+
+[tenant.audit]
+retention = "never"
+"#;
     let print = |more: &[&str]| {
-        let args = ["config", "print", "--config", text(&file), "--retention", "30d"];
-        let output = command(&[&args, more].concat())
-            .env("FLOODMARK_MEMORY", "1GiB")
-            .env("AWS_REGION", "eu")
-            .stdout(Stdio::piped())
-            .output()
-            .expect("run the executable");
+        // whatever follows from the machine is given
+        let machine = ["--partitions", "2", "--query-concurrency", "4", "--connections", "100"];
+        let args = ["print", "--config", "floodmark.toml", "--retention", "30d"];
+        let variables = [("FLOODMARK_MEMORY", "1GiB"), ("AWS_REGION", "eu")];
+        let output = config(toml, &[&args[..], &machine, more].concat(), &variables);
         assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
         String::from_utf8(output.stdout).expect("text")
     };
-    let rows: Value = serde_json::from_str(&print(&["--json"])).expect("JSON");
-    let row = |key: &str| {
-        let row = rows.as_array().expect("rows").iter().find(|row| row["key"] == key);
-        let row = row.unwrap_or_else(|| panic!("no {key}"));
-        let from = row["from"].as_str().unwrap_or_default().to_owned();
-        (row["value"].clone(), row["origin"].as_str().expect("an origin").to_owned(), from)
-    };
-    let check = |key: &str, value: &str, origin: &str, from: &str| {
-        assert_eq!(row(key), (value.into(), origin.into(), from.into()), "{key}");
-    };
-    check("query_timeout", "30s", "file", &format!("{}:1", text(&file)));
-    check("retention", "30d", "flag", "--retention");
-    check("memory", "1GiB", "environment", "FLOODMARK_MEMORY");
-    check("tables_options.aws_region", "eu", "environment", "AWS_REGION");
-    check("seal_after", "15m", "default", "");
-    assert_eq!(row("connections").1, "derived");
-    let printed = print(&[]);
-    assert!(printed.contains("1024 MiB (as set) = head 507"), "{printed}");
-    assert!(printed.contains("environment: FLOODMARK_MEMORY") && !printed.contains("hunter2"), "{printed}");
+    expect![[r#"
+        http                                  127.0.0.1:9009        default
+        memory                                1GiB                  environment: FLOODMARK_MEMORY
+        data_dir                              /data                 file: floodmark.toml:4
+        durability                            fsync                 default
+        tables                                file:///data/tables/  derived: the folder tables in the data directory
+        partitions                            2                     flag: --partitions
+        segment_size                          128MiB                default
+        seal_after                            15m                   default
+        seal_size                             256MiB                default
+        flush_interval                        2s                    default
+        compaction                            true                  default
+        vacuum_grace                          1h                    default
+        retention                             30d                   flag: --retention
+        retention_wait                        10m                   default
+        rollups                               none                  default
+        rollup_retention                      samples               default
+        future_limit                          10m                   default
+        past_limit                            3650d                 default
+        series_idle                           1h                    default
+        inflight_requests                     609                   derived: one for each 256 KiB of the requests' account, 64 to 4096
+        creating_requests                     609                   derived: as inflight_requests
+        query_timeout                         30s                   file: floodmark.toml:2
+        query_lookback                        5m                    default
+        query_resolution                      raw                   default
+        query_concurrency                     4                     flag: --query-concurrency
+        connections                           100                   flag: --connections
+        allow_host                            none                  derived: none where only this machine can connect, else any
+        body_timeout                          30s                   default
+        transfer_rate                         64KiB                 default
+        tenants                               10000                 default
+        tenant_burst                          1000                  default
+        tenants_per_minute                    300                   default
+        tables_options.aws_region             eu                    environment: AWS_REGION
+        tables_options.aws_secret_access_key  (redacted)            file: floodmark.toml:7
+        tenant.audit.retention                never                 file: floodmark.toml:10
 
-    assert!(succeed(&["config", "check", text(&file)]).contains("valid"));
-    fs::write(&file, "\nmemroy = \"2GiB\"").expect("write a file");
-    let wrong = run(&["config", "check", text(&file)]);
-    assert_eq!(wrong.status.code(), Some(2));
-    let said = format!("floodmark: {}:2: unknown setting memroy; is memory meant?\n", text(&file));
-    assert_eq!(String::from_utf8_lossy(&wrong.stderr), said);
-    let missing = run(&["config", "check", text(&dir.path().join("missing.toml"))]);
-    let said = String::from_utf8_lossy(&missing.stderr).into_owned();
-    assert_eq!((missing.status.code(), said.matches("No such file").count()), (Some(2), 1), "{said}");
-    for (tables, why) in
-        [("ftp://host/x", "no object store of this kind"), ("file://data/x", "three slashes")]
-    {
-        fs::write(&file, format!("tables = {tables:?}")).expect("write a file");
-        let wrong = run(&["config", "check", text(&file)]);
-        let said = String::from_utf8_lossy(&wrong.stderr).into_owned();
-        assert!(wrong.status.code() == Some(2) && said.contains(why), "{said}");
-    }
+        The memory is shared out: 1024 MiB (as set) = head 507 (exemplars 25, metadata 25) + inflight 152 + query 152 (evaluation 76, cache 19, exports 19, answers 38) + flush 101 + decoders 30 + other 79 (process 8, connections 50, tables 10, spare 10)
+    "#]].assert_eq(&print(&[]));
+    let rows: Value = serde_json::from_str(&print(&["--json"])).expect("JSON");
+    let row = |key: &str| rows.as_array().expect("rows").iter().find(|row| row["key"] == key);
+    assert_eq!(
+        row("retention"),
+        Some(&json!({ "key": "retention", "value": "30d", "origin": "flag", "from": "--retention" }))
+    );
+    assert_eq!(
+        row("seal_after"),
+        Some(&json!({ "key": "seal_after", "value": "15m", "origin": "default", "from": null }))
+    );
+}
+
+#[test]
+fn wrong_settings_are_named_and_end_with_status_2() {
+    let check = |toml: &str, expected: Expect| {
+        let output = config(toml, &["check", "floodmark.toml"], &[("FLOODMARK_MEMORY", "1")]);
+        assert_eq!(output.status.code(), Some(2));
+        expected.assert_eq(&String::from_utf8_lossy(&output.stderr));
+    };
+    check(
+        "\nmemroy = \"2GiB\"",
+        expect![[r#"
+        floodmark: floodmark.toml:2: unknown setting memroy; is memory meant?
+    "#]],
+    );
+    check(
+        "tables = \"ftp://host/x\"",
+        expect![[r#"
+        floodmark: floodmark.toml:1: tables = ftp://host/x: there is no object store of this kind: file://, s3://, gs:// and az:// are known
+    "#]],
+    );
+    check(
+        "tables = \"file://data/x\"",
+        expect![[r#"
+        floodmark: floodmark.toml:1: tables = file://data/x: the URL of a local folder has three slashes and the whole path: file:///var/lib/tables
+    "#]],
+    );
+    check(
+        "[tenant_retention]\na = \"1d\"",
+        expect![[r#"
+        floodmark: floodmark.toml:1: [tenant_retention] is now part of [tenant.NAME]; in place of it:
+
+        [tenant.a]
+        retention = "1d"
+
+    "#]],
+    );
+    let missing = config("", &["check", "missing.toml"], &[]);
+    assert_eq!(missing.status.code(), Some(2));
+    expect![[r#"
+        floodmark: cannot read missing.toml: No such file or directory (os error 2)
+    "#]]
+    .assert_eq(&String::from_utf8_lossy(&missing.stderr));
+    let variable = config("", &["print"], &[("FLOODMARK_MEMORY", "1")]);
+    assert_eq!(variable.status.code(), Some(2));
+    expect![[r#"
+        floodmark: FLOODMARK_MEMORY=1: must be at least 64MiB
+    "#]]
+    .assert_eq(&String::from_utf8_lossy(&variable.stderr));
+    let open = config("http = \":9009\"", &["check", "floodmark.toml"], &[("FLOODMARK_MEMORY", "1")]);
+    assert!(open.status.success(), "the file alone is checked");
+    expect![[r#"
+        warning: http = [::]:9009 is reachable from other machines, and there is no authentication
+    "#]]
+    .assert_eq(&String::from_utf8_lossy(&open.stderr));
+    expect![[r#"
+        floodmark.toml: valid
+    "#]]
+    .assert_eq(&String::from_utf8_lossy(&open.stdout));
 }
 
 #[test]
@@ -291,8 +377,34 @@ fn exit_statuses_are_those_that_help_names() {
     let args =
         ["lab", "write", "--target", &target, "--metrics", "1", "--series", "1", "--rounds", "1", "-q"];
     assert_eq!(status(&args), Some(1));
-    let help = succeed(&["--help"]);
-    assert!(help.contains("Exit status:"), "{help}");
+    expect![[r#"
+        A metrics pipeline that does not drown, and a lab that proves it
+
+        Usage: floodmark <COMMAND>
+
+        Commands:
+          serve        Run the server: accept metrics, keep them durably, answer queries
+          lab          Load this server or any other, and check what became of every sample
+          import       Import history: blocks of a Prometheus, JSON lines, text, Parquet
+          export       Export what the tables hold: JSON lines, text, Parquet
+          inspect      Look into a data directory and its tables, even beside a running server
+          config       Check a configuration file, or show the settings in effect
+          demo         Server and lab together on this machine: load, kill -9, recovery, every sample
+                       counted
+          completions  Print a completion script for a shell
+          man          Print the man page
+          help         Print this message or the help of the given subcommand(s)
+
+        Options:
+          -h, --help     Print help
+          -V, --version  Print version
+
+        Exit status:
+          0  done, and what was checked is in order
+          1  done, but a rule was broken, a sample was lost, or the run ended early (lab, demo)
+          2  not done: wrong usage, a file or setting that cannot be used, nobody there
+    "#]]
+    .assert_eq(&succeed(&["--help"]));
 }
 
 #[test]
