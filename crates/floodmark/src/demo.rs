@@ -24,7 +24,7 @@ use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 use tempfile::TempDir;
 
-/// A server that is not ready by then will not be.
+/// Time for a server to become ready.
 const START_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// 100,000 series: 500 metrics of 50 targets for each of four writers.
@@ -79,15 +79,15 @@ fn scenario(args: &DemoArgs, url: &str) -> Scenario {
     let load = &mut scenario.load;
     (load.metrics, load.series_per_metric, load.writers) = (Count(METRICS), Count(TARGETS), WRITERS);
     load.rate = Some(Count(args.rate));
-    // the load is over when all is sent: a kill after that shows nothing
+    // a kill after the load has ended would show nothing
     let series = METRICS * TARGETS * f64::from(WRITERS);
     load.rounds = Some((args.rate * args.duration.as_secs_f64() / series).ceil() as u32);
-    // come back quickly: the point is what happens after the kill
+    // retry soon: the demo is about the time after the kill
     load.backoff_max = Span::seconds(0.5);
     scenario
 }
 
-/// A `floodmark serve` of our own, on a temporary directory.
+/// A `floodmark serve` on a temporary directory.
 struct Server {
     child: Child,
     address: SocketAddr,
@@ -95,9 +95,9 @@ struct Server {
     dir: TempDir,
 }
 
-/// From the kill on.
+/// What happened after the kill.
 struct Recovery {
-    /// Until the restarted process was ready to write and read again, counted from its start.
+    /// Time from the restart until writes and reads were served again.
     ready_after: Duration,
 }
 
@@ -110,7 +110,7 @@ impl Server {
         let dir = tempfile::Builder::new()
             .prefix("floodmark-demo-")
             .tempdir()
-            .context("cannot make a directory")?;
+            .context("cannot create a temporary directory")?;
         let child = spawn(dir.path(), address)?;
         let mut server = Self { child, address, url: format!("http://{}", reachable(address)), dir };
         server.wait_until_ready().await?;
@@ -133,7 +133,7 @@ impl Server {
         let began = Instant::now();
         while began.elapsed() < START_TIMEOUT {
             if let Some(status) = self.child.try_wait()? {
-                bail!("the server ended at once ({status}); its log:\n{}", self.log_text());
+                bail!("the server exited at once ({status}); its log:\n{}", self.log_text());
             }
             let endpoint = Endpoint::resolve(&self.url, &Access::loopback()).await?;
             let mut client = Client::new(endpoint, HeaderMap::new(), Duration::from_secs(1));
@@ -143,7 +143,7 @@ impl Server {
             }
             tokio::time::sleep(Duration::from_millis(20)).await;
         }
-        bail!("the server was not ready after {} s; its log:\n{}", START_TIMEOUT.as_secs(), self.log_text())
+        bail!("the server was not ready within {} s; its log:\n{}", START_TIMEOUT.as_secs(), self.log_text())
     }
 
     fn process(&self) -> Process {
@@ -171,16 +171,16 @@ fn spawn(dir: &Path, address: SocketAddr) -> anyhow::Result<Child> {
         .create(true)
         .append(true)
         .open(dir.join("server.log"))
-        .context("cannot open the log")?;
+        .context("cannot open the server's log")?;
     let me = std::env::current_exe().context("cannot find this executable")?;
     let mut command = Command::new(me);
     command.arg("serve").arg("--data-dir").arg(dir.join("data")).arg("--http").arg(address.to_string());
-    // Ctrl-C is for the demo, which needs its server to end well
+    // Ctrl-C goes to the demo alone, which then stops its server
     command.process_group(0);
     command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(log).spawn().context("cannot start the server")
 }
 
-/// Address by which this machine reaches a listener on `address`.
+/// Address at which this machine reaches a listener on `address`.
 fn reachable(address: SocketAddr) -> SocketAddr {
     match address.ip() {
         ip if ip.is_unspecified() => SocketAddr::from((Ipv4Addr::LOCALHOST, address.port())),
@@ -188,7 +188,7 @@ fn reachable(address: SocketAddr) -> SocketAddr {
     }
 }
 
-/// The usual address, or any free port where something else has it.
+/// The usual address, or a free port if that is taken.
 fn free_address() -> anyhow::Result<SocketAddr> {
     let usual = SocketAddr::from(([127, 0, 0, 1], 9009));
     let any = SocketAddr::from(([127, 0, 0, 1], 0));
@@ -200,7 +200,7 @@ fn free_address() -> anyhow::Result<SocketAddr> {
 struct Outcome {
     result: RunResult,
     recovery: Recovery,
-    /// The load went on beyond the kill.
+    /// Whether the load was still going on at the kill.
     was_killed_in_time: bool,
     idle_bytes: u64,
     rss_bytes: u64,
@@ -265,7 +265,7 @@ impl Outcome {
         };
         say(verdict)?;
         say("With --stay, look at:")?;
-        // the last one is count({job=~".+"}), in quotes for a shell
+        // the last one is count({job=~".+"}), quoted for a shell
         for path in ["/metrics", "/api/v1/labels", "/api/v1/query?query=count(%7Bjob%3D~%22.%2B%22%7D)"] {
             say(format_args!("  '{url}{path}'"))?;
         }

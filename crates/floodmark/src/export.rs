@@ -1,7 +1,7 @@
-//! `floodmark export`: what a tenant's table holds, series by series, in bounded memory.
+//! `floodmark export`: exports a tenant's table, series by series, in bounded memory.
 //!
-//! It reads the table itself, so it needs no server and none is kept busy. What the server still has in memory only
-//! is not in there: `GET /api/v1/export` of the server has both.
+//! It reads the table itself, without a server. Samples that a server still has only in memory are not included; its
+//! `GET /api/v1/export` has both.
 
 use crate::cli::transfer::{ExportArgs, ExportFormat};
 use crate::import::{Place, runtime};
@@ -30,7 +30,7 @@ const CACHE_BYTES: usize = 64 << 20;
 struct Ask {
     table: Table,
     cache: Arc<Cache>,
-    /// One for each selector. A series that an earlier one selects is passed over.
+    /// One for each selector. A series is exported for the first one that selects it.
     selectors: Vec<Vec<Matcher>>,
     range: TimeRange,
     counts: Counts,
@@ -39,7 +39,7 @@ struct Ask {
 #[derive(Debug, Default)]
 struct Counts {
     samples: u64,
-    /// Staleness markers, for which text has no word.
+    /// Staleness markers left out, which text formats cannot express.
     left_out: u64,
     /// Warnings about data that could not be read.
     warnings: Vec<String>,
@@ -87,13 +87,13 @@ pub(crate) fn run(args: &ExportArgs) -> anyhow::Result<()> {
         }
     }
     if !warnings.is_empty() {
-        bail!("the export is not complete: {}", warnings.join("; "));
+        bail!("the export is incomplete: {}", warnings.join("; "));
     }
     Ok(())
 }
 
 impl Ask {
-    /// Gives the series of `range` to `each`, some samples at a time, in order.
+    /// Calls `each` with samples of `range`, in order, a few of a series at a time.
     fn each(
         &mut self,
         range: TimeRange,
@@ -127,7 +127,7 @@ impl Ask {
     }
 }
 
-/// A selector as tables know it.
+/// Selection of a table for a selector.
 fn select(matchers: &[Matcher], range: TimeRange) -> Select {
     let named = |m: &&Matcher| m.name == model::labels::METRIC_NAME && m.op == MatchOp::Equal;
     let names = matchers.iter().find(named).map(|m| vec![m.value.clone()]);
@@ -167,10 +167,10 @@ fn text(format: ExportFormat, ask: &mut Ask, out: &mut dyn Write) -> anyhow::Res
     Ok(())
 }
 
-/// Files as `DIR/date=YYYY-MM-DD/export-N.parquet`, day by day. Those of an earlier export are not overwritten.
+/// Writes files `DIR/date=YYYY-MM-DD/export-N.parquet`, day by day. Existing files are not overwritten.
 fn parquet(ask: &mut Ask, dir: &Path) -> anyhow::Result<()> {
     let several = ask.selectors.len() > 1;
-    ensure!(!several, "an export to Parquet takes one --match, because its files are sorted");
+    ensure!(!several, "an export to Parquet takes only one --match, because its files are sorted by series");
     for date in ask.table.dates()? {
         let range =
             TimeRange::new(ask.range.start_ms.max(date.start_ms()), ask.range.end_ms.min(date.end_ms()));
@@ -202,7 +202,7 @@ fn parquet_day(ask: &mut Ask, date: Date, range: TimeRange, dir: &Path) -> anyho
     Ok(())
 }
 
-/// A file that is written.
+/// A file being written.
 struct Out(BufWriter<File>);
 
 impl Write for Out {

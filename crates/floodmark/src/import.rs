@@ -1,14 +1,13 @@
-//! `floodmark import`: history from elsewhere, straight into a tenant's table.
+//! `floodmark import`: history of other programs, written straight into a tenant's table.
 //!
 //! ```text
 //!   tsdb, text, jsonl, parquet ──series, samples──▶ intake ──files of one day──▶ target ──▶ Delta commit
 //!                                                  (scratch)                       source import/<id>
 //! ```
 //!
-//! Each block and each file is one source, named by what it is: a block by its ULID, a file by the hash of its
-//! content. Its files become visible in one commit that also says that the source is complete, so a second import
-//! of the same is nothing, and one that was killed begins again with nothing doubled. The commit is a
-//! compare-and-swap, so a server may run beside it.
+//! Each block and each file is a source, identified by its content: a block by its ULID, a file by its hash. One commit
+//! makes its files visible and marks the source as complete. A second import of the same source therefore does nothing,
+//! and one that was killed starts over without duplicates. The commit is a compare-and-swap, so a server may be running.
 
 mod intake;
 mod jsonl;
@@ -49,7 +48,7 @@ pub(crate) fn run(args: ImportArgs) -> anyhow::Result<bool> {
     let runtime = runtime()?;
     let target = Target::open(&args.place, &runtime)?;
     let sources = find(&args)?;
-    anyhow::ensure!(!sources.is_empty(), "nothing to import in the paths given");
+    anyhow::ensure!(!sources.is_empty(), "there is nothing to import at the given paths");
     let mut reports = Vec::with_capacity(sources.len());
     for (i, path) in sources.iter().enumerate() {
         let label = format!("[{}/{}] {}", i + 1, sources.len(), path.display());
@@ -70,7 +69,7 @@ pub(crate) fn run(args: ImportArgs) -> anyhow::Result<bool> {
     Ok(true)
 }
 
-/// The sources at the paths given, blocks in order of their time.
+/// Sources at the given paths; blocks in order of time.
 fn find(args: &ImportArgs) -> anyhow::Result<Vec<PathBuf>> {
     match args.format {
         ImportFormat::Tsdb => tsdb::find(&args.paths),
@@ -116,7 +115,7 @@ impl Report {
     fn line(&self) -> String {
         let path = self.path.display();
         let Some((tally, committed)) = &self.committed else {
-            return format!("{path}: nothing to do, the table has it already ({})", self.source);
+            return format!("{path}: imported before, nothing to do ({})", self.source);
         };
         let mut line = format!(
             "{path}: {} series{}, {} samples, {} files of {:.1} MiB, table version {}",
@@ -171,10 +170,13 @@ fn print_total(reports: &[Report]) -> anyhow::Result<()> {
     let done = || reports.iter().filter_map(|r| r.committed.as_ref());
     let samples: u64 = done().map(|(tally, _)| tally.samples).sum();
     let already = reports.len() - done().count();
-    say(format_args!("{} imported with {samples} samples, {already} were there already", done().count()))
+    say(format_args!(
+        "{} imported with {samples} samples, {already} had been imported before",
+        done().count()
+    ))
 }
 
-/// Names a file by what is in it.
+/// Hash that identifies a file.
 fn content_hash(path: &Path) -> anyhow::Result<String> {
     let mut file = File::open(path)?;
     anyhow::ensure!(file.metadata()?.is_file(), "not a file");
@@ -187,8 +189,7 @@ fn content_hash(path: &Path) -> anyhow::Result<String> {
     }
 }
 
-/// A file's lines, one at a time, each with its number and the share of the file that is read. Longer ones than
-/// `bytes_max` are an error.
+/// Reads a file line by line. A line longer than `bytes_max` is an error.
 pub(crate) struct Lines {
     reader: BufReader<File>,
     line: Vec<u8>,

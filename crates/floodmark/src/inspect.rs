@@ -1,4 +1,4 @@
-//! `floodmark inspect`: what is in a data directory, without changing it, also beside a server that runs.
+//! `floodmark inspect`: shows what a data directory holds. It changes nothing, so a server may be running.
 
 mod file;
 mod journal;
@@ -16,7 +16,7 @@ pub(crate) fn run(command: InspectCommand) -> anyhow::Result<()> {
     }
 }
 
-/// Columns under their names, numbers to the right.
+/// A table with headings; numbers are right-aligned.
 fn columns(names: &[&str], rows: Vec<Vec<String>>) -> String {
     let mut table = Table::new();
     table.load_style(presets::NOTHING).set_header(names);
@@ -31,7 +31,7 @@ fn columns(names: &[&str], rows: Vec<Vec<String>>) -> String {
     table.trim_fmt()
 }
 
-/// A time as RFC 3339, or the number where it is none.
+/// A time as RFC 3339, or the number if it is out of range.
 fn time(ms: i64) -> String {
     jiff::Timestamp::from_millisecond(ms).map_or_else(|_| ms.to_string(), |t| t.to_string())
 }

@@ -1,4 +1,4 @@
-//! `floodmark lab`: runs it and prints the report.
+//! `floodmark lab`: runs the lab's commands.
 
 use crate::cli::load::{LabCommand, LabVerify, LabWrite};
 use crate::output::{print, say, show};
@@ -13,14 +13,14 @@ use lab::{Ledger, Observer, Scenario, Silent, Stderr};
 use std::io::IsTerminal;
 use std::time::Duration;
 
-/// Whatever still goes on when a command has ended gets this long.
+/// Time for tasks to end after a command is done.
 const END_WITHIN: Duration = Duration::from_secs(5);
 
 /// True where nothing was lost or damaged.
 pub(crate) fn run(command: LabCommand) -> anyhow::Result<bool> {
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
     let done = runtime.block_on(report(&command));
-    // what a second signal left is dropped, and so taken back; threads that read a file are not waited for
+    // a second signal leaves tasks behind, which undo their work when dropped; threads that read a file are not awaited
     runtime.shutdown_timeout(END_WITHIN);
     done
 }
@@ -59,7 +59,7 @@ async fn write(args: &LabWrite) -> anyhow::Result<bool> {
 async fn verify(args: &LabVerify) -> anyhow::Result<bool> {
     let ledger = Ledger::load(&args.ledger)?;
     let url = args.read.read_url.clone().or_else(|| ledger.read_url.clone());
-    let url = url.context("the ledger does not say where to read; name it with --read-url")?;
+    let url = url.context("the ledger has no URL to read from; set --read-url")?;
     let options = args.read.options(url, &args.headers, args.access.access());
     let report = lab::verify(&options, &ledger, &*observer(args.print.quiet)).await?;
     match args.print.json {

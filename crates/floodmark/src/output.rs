@@ -8,8 +8,7 @@ use lab::show::{junit, markdown, page, summary};
 use std::fmt::Display;
 use std::io::{self, ErrorKind, IsTerminal, Write};
 
-/// Writes to stdout. A full disk is an error; a reader that has gone is not, so that the exit status still tells what
-/// the command found.
+/// Writes to stdout. A closed pipe is no error, so that the exit status is that of the command; a full disk is.
 pub(crate) fn print(text: impl Display) -> Result<()> {
     let mut out = io::stdout().lock();
     match write!(out, "{text}").and_then(|()| out.flush()) {
@@ -18,7 +17,7 @@ pub(crate) fn print(text: impl Display) -> Result<()> {
     }
 }
 
-/// True if `error` is a broken pipe: the reader has seen enough, as `head` does.
+/// True if `error` is a broken pipe, as when `head` has read enough.
 pub(crate) fn is_closed(error: &anyhow::Error) -> bool {
     error.downcast_ref::<io::Error>().is_some_and(|error| error.kind() == ErrorKind::BrokenPipe)
 }
@@ -29,17 +28,17 @@ pub(crate) fn colours_stderr() -> bool {
     AutoStream::choice(&io::stderr()) != ColorChoice::Never
 }
 
-/// A line, likewise.
+/// Writes a line to stdout.
 pub(crate) fn say(line: impl Display) -> Result<()> {
     print(format_args!("{line}\n"))
 }
 
-/// A line on stderr, where somebody listens: nothing depends on it.
+/// Writes a line to stderr; failures are ignored.
 pub(crate) fn note(line: impl Display) {
     writeln!(io::stderr().lock(), "{line}").ok();
 }
 
-/// An error with its causes. A text that ends with its cause already is not followed by it once more.
+/// An error with its causes. A cause that the text ends with already is not repeated.
 pub(crate) fn causes(error: &anyhow::Error) -> String {
     let mut text = String::new();
     for cause in error.chain().map(ToString::to_string) {
@@ -53,8 +52,7 @@ pub(crate) fn causes(error: &anyhow::Error) -> String {
     text
 }
 
-/// Prints a result and writes its files. None of the three keeps the others from being done; the error is that of the
-/// first that failed.
+/// Prints a result and writes its files. All are attempted; the error is the first one.
 pub(crate) fn show(result: &RunResult, args: &ResultArgs) -> Result<()> {
     let saved = save(result, args);
     let printed = match args.print.json {
@@ -64,7 +62,7 @@ pub(crate) fn show(result: &RunResult, args: &ResultArgs) -> Result<()> {
     saved.and(printed)
 }
 
-/// Writes a result's files. A failure of one does not keep the others from being written.
+/// Writes a result's files. All are attempted; the error is the first one.
 pub(crate) fn save(result: &RunResult, args: &ResultArgs) -> Result<()> {
     let saved = args.out.as_ref().map_or(Ok(()), |path| result.save(path));
     type View = fn(&RunResult) -> String;

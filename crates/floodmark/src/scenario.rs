@@ -1,4 +1,4 @@
-//! `floodmark lab run` and what repeats it: carries scenarios out and prints what came of them.
+//! `floodmark lab run` and the commands that repeat it: runs scenarios and prints their results.
 
 use crate::cli::load::{InitArgs, ScenariosArgs};
 use crate::cli::scenario::{
@@ -19,7 +19,7 @@ use std::fs::File;
 use std::io::Write;
 use std::path::{Path, PathBuf};
 
-/// Lists the presets, each with the first sentence of what it says about itself.
+/// Lists the presets, each with the first sentence of its description.
 pub(crate) fn list(args: &ScenariosArgs) -> Result<bool> {
     let about = |text: &str| -> Result<String> {
         let about = Scenario::parse(text)?.about;
@@ -41,7 +41,7 @@ pub(crate) fn list(args: &ScenariosArgs) -> Result<bool> {
     Ok(true)
 }
 
-/// Writes a preset where there is no file yet.
+/// Writes a preset to a new file.
 pub(crate) fn init(args: &InitArgs) -> Result<bool> {
     let text = preset(&args.preset).with_context(|| format!("there is no preset {}", args.preset))?;
     let path = args.output.clone().unwrap_or_else(|| PathBuf::from(&args.preset).with_extension("toml"));
@@ -54,7 +54,7 @@ pub(crate) fn init(args: &InitArgs) -> Result<bool> {
     Ok(true)
 }
 
-/// Carries out one scenario; true where it passed.
+/// Runs a scenario; true if it passed.
 pub(crate) async fn run(args: &RunArgs) -> Result<bool> {
     let (scenario, mut options) = read(&args.scenario)?;
     if args.check {
@@ -68,7 +68,7 @@ pub(crate) async fn run(args: &RunArgs) -> Result<bool> {
     Ok(result.passed())
 }
 
-/// Searches for the largest load that passes; true where there is one.
+/// Searches for the largest load that passes; true if there is one.
 pub(crate) async fn limit(args: &FindLimitArgs) -> Result<bool> {
     let (scenario, options) = read(&args.scenario)?;
     let Bounds { min, max, precision, confirm } = checked(&args.bounds)?;
@@ -78,7 +78,7 @@ pub(crate) async fn limit(args: &FindLimitArgs) -> Result<bool> {
     tell_found(&stoppable(&options.stop, finding).await?, &args.scenario)
 }
 
-/// Searches for the smallest target that passes; true where there is one.
+/// Searches for the smallest target that passes; true if there is one.
 pub(crate) async fn minimum(args: &FindMinimumArgs) -> Result<bool> {
     let (scenario, options) = read(&args.scenario)?;
     let Bounds { min, max, precision, confirm } = checked(&args.bounds)?;
@@ -88,7 +88,7 @@ pub(crate) async fn minimum(args: &FindMinimumArgs) -> Result<bool> {
     tell_found(&stoppable(&options.stop, finding).await?, &args.scenario)
 }
 
-/// Runs the scenario against several targets in turn; true where all laps passed.
+/// Runs the scenario against several targets in turn; true if all laps passed.
 pub(crate) async fn run_race(args: &RaceArgs) -> Result<bool> {
     let (text, folder) = text_of(&args.scenario)?;
     let (stop, access) = (Stop::default(), args.changes.access.access());
@@ -119,7 +119,7 @@ pub(crate) async fn run_race(args: &RaceArgs) -> Result<bool> {
     Ok(!race.partial && race.missing.is_empty() && race.laps.iter().all(|(_, result)| result.passed()))
 }
 
-/// Puts the results of several machines together; true where the whole passed.
+/// Merges the results of several machines; true if the whole passed.
 pub(crate) fn merge(args: &MergeArgs) -> Result<bool> {
     let parts: Result<Vec<RunResult>> = args.results.iter().map(|path| RunResult::load(path)).collect();
     let whole = lab::result::merge::merge(&parts?)?;
@@ -129,7 +129,10 @@ pub(crate) fn merge(args: &MergeArgs) -> Result<bool> {
 
 fn checked(bounds: &Bounds) -> Result<&Bounds> {
     ensure!(bounds.min <= bounds.max, "--min is above --max");
-    ensure!(bounds.precision > 1.0 && bounds.precision <= 10.0, "--precision: a factor above 1, up to 10");
+    ensure!(
+        bounds.precision > 1.0 && bounds.precision <= 10.0,
+        "--precision is a factor above 1 and at most 10"
+    );
     Ok(bounds)
 }
 
@@ -141,7 +144,7 @@ fn read(args: &ScenarioArgs) -> Result<(Scenario, RunOptions)> {
     Ok((scenario, RunOptions { text, overrides, folder, access, ..RunOptions::default() }))
 }
 
-/// The text of a scenario, and where it lies. A bare name is looked for in `scenarios/` too, and among the presets.
+/// The text of a scenario and its path. A bare name is also looked up in `scenarios/` and among the presets.
 fn text_of(path: &Path) -> Result<(String, PathBuf)> {
     let beside = Path::new("scenarios").join(path).with_extension("toml");
     let path = if !path.exists() && beside.exists() { beside } else { path.to_owned() };
@@ -150,7 +153,7 @@ fn text_of(path: &Path) -> Result<(String, PathBuf)> {
         None if path.exists() => lab::scenario::import::read(&path)?,
         None => {
             let names = PRESETS.map(|(name, _)| name).join(", ");
-            bail!("there is no file {}, and no preset of that name: {names}", path.display());
+            bail!("there is no file {}, and no preset of that name; presets: {names}", path.display());
         }
     };
     Ok((text, path.parent().unwrap_or(Path::new(".")).to_owned()))

@@ -37,22 +37,22 @@ async fn serve(settings: Settings) -> anyhow::Result<()> {
     }
     let mut terminate = signal(SignalKind::terminate()).context("cannot listen for SIGTERM")?;
     let mut interrupt = signal(SignalKind::interrupt()).context("cannot listen for SIGINT")?;
-    // before the node makes its directory: an address that is taken leaves nothing behind
+    // before the node creates its directory, so that a taken address leaves none behind
     let listener = listen(http)?;
     let node = Node::start_alone(settings, Arc::new(SystemClock))?;
     let address = listener.local_addr()?;
     if !address.ip().is_loopback() {
         tracing::warn!(
             %address,
-            "reachable from other machines, and there is no authentication: whoever reaches this address can read and \
-             write everything; listen on 127.0.0.1 and put a proxy in front of it, or keep others away by a firewall"
+            "reachable from other machines, and there is no authentication: any client that reaches this address can read \
+             and write everything; listen on 127.0.0.1 behind a proxy, or restrict access with a firewall"
         );
     }
     tracing::info!(%address, "listening");
     let stop = async move {
         tokio::select! {
-            _ = terminate.recv() => tracing::info!("SIGTERM: finishing what was taken in"),
-            _ = interrupt.recv() => tracing::info!("SIGINT: finishing what was taken in"),
+            _ = terminate.recv() => tracing::info!("SIGTERM: finishing requests in progress"),
+            _ = interrupt.recv() => tracing::info!("SIGINT: finishing requests in progress"),
         }
     };
     server::http::serve(node.clone(), listener, stop).await;
@@ -61,11 +61,11 @@ async fn serve(settings: Settings) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Connections that the kernel keeps until they are accepted; it may have a lower limit (`net.core.somaxconn`). Where they are
-/// too many, the kernel ignores one, and its client tries again after a second.
+/// Connections that the kernel queues until they are accepted; `net.core.somaxconn` may lower it. Beyond it the kernel drops
+/// a connection attempt, and the client repeats it after a second.
 const BACKLOG: u32 = 4096;
 
-/// Listens. Where this machine has no IPv6, "all addresses" are those of IPv4.
+/// Listens. Without IPv6 on this machine, "all addresses" are those of IPv4.
 fn listen(address: SocketAddr) -> anyhow::Result<TcpListener> {
     let bound = match bind(address) {
         Err(error) if address.ip() == Ipv6Addr::UNSPECIFIED && error.kind() != ErrorKind::AddrInUse => {
@@ -83,8 +83,8 @@ fn bind(address: SocketAddr) -> std::io::Result<TcpListener> {
     socket.listen(BACKLOG)
 }
 
-/// Default log filter. Libraries log each of their steps otherwise; the kernel of Delta tables also repeats, in kilobytes,
-/// each error that it returns to us and that is logged once.
+/// Default log filter. Without it, libraries log each step, and the Delta kernel logs kilobytes for each error that it also
+/// returns, and that is logged by the caller.
 const LOGGED: &str = "info,delta_kernel=off,delta_kernel_default_engine=off,object_store=warn";
 
 /// Logs to stderr, coloured in a terminal; `RUST_LOG` chooses what.

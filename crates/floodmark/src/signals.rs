@@ -1,11 +1,11 @@
-//! Ctrl-C, an end from outside and a terminal that goes away.
+//! Signals that end a command: SIGINT, SIGTERM and SIGHUP.
 
 use anyhow::{Context, Result, bail};
 use lab::Stop;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
-/// Does `work`, which ends early and with a result when `stop` is thrown: the first signal throws it. A second one does
-/// not wait for that result: the work is dropped where it is, and what it had begun is taken back.
+/// Runs `work`. The first signal sets `stop`, on which `work` ends early with a result. A second signal drops `work`, which
+/// undoes what it has begun, and there is no result.
 pub(crate) async fn stoppable<T>(stop: &Stop, work: impl Future<Output = Result<T>>) -> Result<T> {
     let mut signals = Signals::listen()?;
     let mut asked = false;
@@ -15,7 +15,7 @@ pub(crate) async fn stoppable<T>(stop: &Stop, work: impl Future<Output = Result<
             done = &mut work => return done,
             () = signals.next() => match std::mem::replace(&mut asked, true) {
                 false => stop.now(),
-                true => bail!("ended by a second signal, without a result"),
+                true => bail!("ended by a second signal; there is no result"),
             },
         }
     }
@@ -25,13 +25,13 @@ pub(crate) async fn stoppable<T>(stop: &Stop, work: impl Future<Output = Result<
 struct Signals {
     interrupt: Signal,
     terminate: Signal,
-    /// None where somebody had it ignored, as `nohup` does.
+    /// `None` if it is ignored, as under `nohup`.
     hangup: Option<Signal>,
 }
 
 impl Signals {
     fn listen() -> Result<Self> {
-        let listen = |kind| signal(kind).context("cannot listen to signals");
+        let listen = |kind| signal(kind).context("cannot listen for signals");
         Ok(Self {
             interrupt: listen(SignalKind::interrupt())?,
             terminate: listen(SignalKind::terminate())?,

@@ -12,7 +12,7 @@ use lab::show::page;
 use lab::{RunResult, Scenario, Stop};
 use std::io::IsTerminal;
 
-/// True where every settled write request was recorded.
+/// True if every settled write request was recorded.
 pub(crate) async fn record(args: &LabRecord) -> anyhow::Result<bool> {
     let stop = Stop::default();
     let options = args.options(stop.clone());
@@ -26,7 +26,7 @@ pub(crate) async fn record(args: &LabRecord) -> anyhow::Result<bool> {
     Ok(report.is_complete())
 }
 
-/// True where the replay was whole and something was acknowledged.
+/// True if the replay was complete and samples were acknowledged.
 pub(crate) async fn replay(args: &LabReplay) -> anyhow::Result<bool> {
     let text = args.scenario();
     let scenario = Scenario::parse(&text)?;
@@ -37,14 +37,14 @@ pub(crate) async fn replay(args: &LabReplay) -> anyhow::Result<bool> {
     Ok(result.passed())
 }
 
-/// Shows a result that was kept.
+/// Shows a saved result.
 pub(crate) fn report(args: &LabReport) -> anyhow::Result<bool> {
     let print = PrintArgs { json: args.json, quiet: true };
     show(&RunResult::load(&args.result)?, &ResultArgs { out: None, views: args.views.clone(), print })?;
     Ok(true)
 }
 
-/// Puts two results side by side.
+/// Compares two results.
 pub(crate) fn compare(args: &LabCompare) -> anyhow::Result<bool> {
     let (a, b) = (RunResult::load(&args.a)?, RunResult::load(&args.b)?);
     let both = Comparison::of(&a, &b);

@@ -1,4 +1,4 @@
-//! Which targets `floodmark lab` may reach, and how.
+//! Flags that say which targets `floodmark lab` may reach, and how.
 
 use clap::Args;
 use lab::http::{Access, TlsFiles};
@@ -22,7 +22,7 @@ pub(crate) struct LabAccess {
 }
 
 impl LabAccess {
-    /// As the lab wants it.
+    /// The same for the lab.
     pub(crate) fn access(&self) -> Access {
         let tls = TlsFiles { ca: self.ca.clone(), cert: self.cert.clone(), key: self.key.clone() };
         Access { hosts: self.hosts.clone(), tls }

@@ -13,7 +13,7 @@ pub(crate) enum InspectCommand {
     Floodmarks(InspectTable),
     /// Live files of a tenant's table
     Table(InspectTable),
-    /// One Parquet file, or one block of a Prometheus
+    /// One Parquet file, or one block of Prometheus
     File(InspectFile),
 }
 

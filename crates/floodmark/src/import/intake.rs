@@ -1,4 +1,4 @@
-//! Series and samples in any order to files as a table wants them, in bounded memory.
+//! Writes series and samples, in any order, to files sorted as a table requires, in bounded memory.
 //!
 //! ```text
 //!   series, samples ──in the table's order──▶ sorted lane ─▶ one open file for each day ────────────┐
@@ -6,7 +6,7 @@
 //!          └──in any other──▶ batch of some 100 MiB ─sort─▶ runs, each of one day ─merge by day──▶ finished
 //! ```
 //!
-//! Blocks of Prometheus come in order and never see a batch. Text comes as it comes.
+//! Blocks of Prometheus are in order and never pass through a batch. Text may be in any order.
 
 mod batch;
 
@@ -24,11 +24,10 @@ use tables::{Date, Stretch};
 /// Samples in a row of a table.
 pub(super) const ROW_SAMPLES_MAX: usize = 4096;
 
-/// Days that the sorted lane has open at a time, each with a file and an encoder. What has more goes through a
-/// batch.
+/// Days that the sorted lane has open at a time, each with a file and an encoder. Samples of further days go through a batch.
 const SORTED_DATES_MAX: usize = 64;
 
-/// Sizes of the files made.
+/// Sizes of the files that are written.
 const LIMITS: WriteLimits =
     WriteLimits { row_group_bytes: 4 << 20, file_bytes: 128 << 20, open_bytes: 256 << 20 };
 
@@ -52,7 +51,7 @@ pub(crate) struct Tally {
 }
 
 impl Tally {
-    /// Counts something that is left out.
+    /// Counts skipped samples.
     pub(crate) fn skip(&mut self, why: &str, count: u64) {
         if count == 0 {
             return;
@@ -91,7 +90,7 @@ impl SeriesCount {
 
 type NewPart = Box<dyn FnMut(Date) -> std::io::Result<OwnFile>>;
 
-/// A scratch file of its own.
+/// A scratch file with one part.
 struct OwnFile {
     scratch: Scratch,
     writer: PartWriter,
@@ -113,7 +112,7 @@ impl Sink for OwnFile {
     }
 }
 
-/// The series that samples are of now.
+/// The series of the samples that follow.
 #[derive(Debug)]
 struct Current {
     labels: Labels,
@@ -127,7 +126,7 @@ struct Current {
     any: bool,
 }
 
-/// Takes series and samples in, and gives files.
+/// Collects series and samples into files.
 pub(crate) struct Intake {
     hasher: SeriesHasher,
     dir: PathBuf,
@@ -148,7 +147,7 @@ impl std::fmt::Debug for Intake {
 }
 
 impl Intake {
-    /// With scratch files in `dir`.
+    /// Creates an intake with scratch files in `dir`.
     pub(crate) fn new(hasher: SeriesHasher, dir: &Path) -> Self {
         let own = dir.to_path_buf();
         let new_part: NewPart = Box::new(move |_| {
@@ -169,12 +168,12 @@ impl Intake {
         }
     }
 
-    /// The samples that follow are of this series. Where it comes in the table's order, so may its samples.
+    /// Begins a series. If it follows the previous one in the table's order, its samples may take the sorted lane.
     pub(crate) fn series(&mut self, labels: &Labels) -> anyhow::Result<()> {
         self.begin(labels, true)
     }
 
-    /// The same, with samples in no order at all.
+    /// Begins a series whose samples may be in any order.
     pub(crate) fn series_unsorted(&mut self, labels: &Labels) -> anyhow::Result<()> {
         self.begin(labels, false)
     }
@@ -198,7 +197,7 @@ impl Intake {
         Ok(())
     }
 
-    /// A sample of the current series.
+    /// Adds a sample to the current series.
     pub(crate) fn sample(&mut self, timestamp_ms: i64, value: f64) -> anyhow::Result<()> {
         let current = self.current.as_mut().expect("BUG: a sample before its series");
         if !(TIMESTAMP_MS_MIN..=TIMESTAMP_MS_MAX).contains(&timestamp_ms) {
@@ -266,7 +265,7 @@ impl Intake {
         runs.add(&mut self.batch)
     }
 
-    /// The files, in the order in which they override each other, and the counts.
+    /// Returns the files, later ones overriding earlier ones, and the counts.
     pub(crate) fn finish(mut self) -> anyhow::Result<(Vec<Finished>, Tally)> {
         self.end_series()?;
         if !self.batch.is_empty() {
@@ -287,7 +286,7 @@ impl Intake {
 
 #[cfg(test)]
 impl Intake {
-    /// Makes a run of the batch now.
+    /// Flushes the batch into runs.
     pub(super) fn flush_for_tests(&mut self) {
         self.flush_batch().expect("a batch can be flushed");
     }

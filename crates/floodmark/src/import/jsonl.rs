@@ -28,11 +28,11 @@ pub(super) fn read(
                 }
             }
             Ok(Err(error)) => intake.tally.skip(&format!("series: {error}"), 1),
-            Err(_) if skip_damaged => intake.tally.skip("lines that are not valid", 1),
+            Err(_) if skip_damaged => intake.tally.skip("damaged lines", 1),
             Err(error) => {
                 let number = lines.number;
                 return Err(error)
-                    .with_context(|| format!("line {number}; --skip-damaged leaves such lines out"));
+                    .with_context(|| format!("line {number} is damaged (--skip-damaged leaves it out)"));
             }
         }
         progress.at(lines.progress(), intake.tally.samples);

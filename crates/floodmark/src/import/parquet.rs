@@ -11,10 +11,10 @@ use std::sync::Arc;
 use tables::METRICS;
 use tables::read::{Cursor, Footer, Select, WINDOW_BYTES};
 
-/// Directories inside of each other that are searched.
+/// Depth of directories that are searched.
 const DEPTH_MAX: usize = 8;
 
-/// The files at the paths, and in the directories among them.
+/// Files at the paths and, for directories, below them.
 pub(super) fn find(paths: &[PathBuf]) -> anyhow::Result<Vec<PathBuf>> {
     let mut files = Vec::new();
     for path in paths {
@@ -29,7 +29,7 @@ fn search(path: &Path, depth: usize, files: &mut Vec<PathBuf>) -> anyhow::Result
         files.push(path.into());
         return Ok(());
     }
-    anyhow::ensure!(depth < DEPTH_MAX, "{}: directories more than {DEPTH_MAX} deep", path.display());
+    anyhow::ensure!(depth < DEPTH_MAX, "{} is more than {DEPTH_MAX} directories deep", path.display());
     for entry in fs::read_dir(path).with_context(|| format!("cannot read {}", path.display()))? {
         let entry = entry?.path();
         if entry.is_dir() || entry.extension().is_some_and(|e| e == "parquet") {

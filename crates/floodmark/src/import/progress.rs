@@ -1,11 +1,11 @@
-//! How far it is: a bar in a terminal, a line now and then elsewhere.
+//! Progress: a bar in a terminal, elsewhere a line every ten seconds.
 
 use crate::output::note;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use std::io::IsTerminal;
 use std::time::{Duration, Instant};
 
-/// Between two lines where there is no terminal.
+/// Time between two lines where there is no terminal.
 const LINE_EVERY: Duration = Duration::from_secs(10);
 
 /// Steps of the bar.

@@ -1,4 +1,4 @@
-//! Temporary files: no name, so nothing is left behind, however the process ends.
+//! Temporary files without a name, so that none is left behind, however the process ends.
 
 use bytes::Bytes;
 use protocol::tsdb::ReadAt;
@@ -12,7 +12,7 @@ use tables::TableError;
 use tables::read::Ranges;
 use tables::write::Sink;
 
-/// Bytes that are written together.
+/// Bytes of a write or read.
 const BUFFER_BYTES: usize = 256 << 10;
 
 /// A file that is appended to, and whose parts can be read.
@@ -27,12 +27,12 @@ impl Scratch {
         Ok(Self { file: Arc::new(tempfile::tempfile_in(dir)?), end: 0 })
     }
 
-    /// Writes the next part. One at a time: the part must be taken before the next is begun.
+    /// Begins the next part. The previous one must have been taken.
     pub(crate) fn part(&self) -> PartWriter {
         PartWriter { file: Arc::clone(&self.file), start: self.end, at: self.end, buffer: Vec::new() }
     }
 
-    /// Takes a part that was written to its end.
+    /// Takes a part that is complete.
     pub(crate) fn take(&mut self, mut writer: PartWriter) -> io::Result<FilePart> {
         writer.flush()?;
         assert_eq!(writer.start, self.end, "BUG: two parts were written at once");
@@ -73,7 +73,7 @@ impl Sink for PartWriter {
     }
 }
 
-/// A file, or a stretch of one, to read.
+/// A file or a range of one, for reading.
 #[derive(Debug, Clone)]
 pub(crate) struct FilePart {
     file: Arc<File>,
@@ -81,19 +81,19 @@ pub(crate) struct FilePart {
 }
 
 impl FilePart {
-    /// The whole of a file as it is now.
+    /// Opens a whole file, with its present length.
     pub(crate) fn open(path: &Path) -> io::Result<Self> {
         let file = File::open(path)?;
         let bytes = 0..file.metadata()?.len();
         Ok(Self { file: Arc::new(file), bytes })
     }
 
-    /// Its length.
+    /// Length in bytes.
     pub(crate) const fn byte_len(&self) -> u64 {
         self.bytes.end - self.bytes.start
     }
 
-    /// Writes all of it to `out`, a piece at a time.
+    /// Copies it to `out`, in pieces.
     pub(crate) fn copy_to(&self, out: &mut impl Write) -> io::Result<()> {
         let mut piece = vec![0; BUFFER_BYTES];
         let mut at = self.bytes.start;

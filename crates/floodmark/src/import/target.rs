@@ -1,7 +1,6 @@
-//! A tenant's table, and what is committed to it.
+//! The tenant's table that an import commits to.
 //!
-//! A source's files are staged under a lease: however long their upload takes, a server beside the import does not sweep
-//! them away.
+//! Files are staged under a lease, so that a running server does not sweep them away, however long their upload takes.
 
 use super::intake::Finished;
 use crate::cli::serve;
@@ -21,11 +20,11 @@ use tables::delta::{COMMIT_FILES_MAX, Lease, Outcome, StagedBlock, Table};
 use tables::store::{Location, Upload};
 use tokio::runtime::Runtime;
 
-/// The floodmark of a source that is complete. Below it a floodmark counts the blocks of a source that has more
-/// files than one commit may have, or whose later files override earlier ones.
+/// Floodmark of a complete source. A smaller one counts committed blocks: a source has several if it has more files than fit
+/// into one commit, or files that override earlier ones.
 const COMPLETE: u64 = 1 << 40;
 
-/// A runtime on which requests to the object store run.
+/// Runtime for requests to the object store.
 pub(crate) fn runtime() -> anyhow::Result<Runtime> {
     tokio::runtime::Builder::new_multi_thread().enable_all().build().context("cannot start the runtime")
 }
@@ -33,11 +32,11 @@ pub(crate) fn runtime() -> anyhow::Result<Runtime> {
 /// Location of a tenant's table.
 #[derive(Debug)]
 pub(crate) struct Place {
-    /// The data directory, which has the seed of the series' keys.
+    /// Data directory; it has the seed of series keys.
     pub(crate) data_dir: PathBuf,
     /// Tenant of the table.
     pub(crate) tenant: TenantId,
-    /// The URL of all tables.
+    /// URL of all tables.
     pub(crate) tables: String,
     /// How the object store is reached.
     options: BTreeMap<String, String>,
@@ -46,7 +45,7 @@ pub(crate) struct Place {
 impl Place {
     pub(crate) fn of(args: &PlaceArgs) -> anyhow::Result<Self> {
         let tenant = TenantId::parse(&args.tenant)?;
-        // resolved as the server does it, so that both mean the same tables
+        // resolved as by the server, so that both use the same tables
         let mut given = serve::given(args.config.as_deref())?;
         if let Some(data_dir) = &args.data_dir {
             given = given.flag("data_dir", data_dir);
@@ -69,7 +68,7 @@ impl Place {
         Ok(Table::open(&METRICS, self.location(runtime)?)?)
     }
 
-    /// Opens the metrics table, or says why there may be none.
+    /// Opens the metrics table. The error says why there may be none.
     pub(crate) fn required(&self, runtime: &Runtime) -> anyhow::Result<Table> {
         let table = self.existing(runtime)?;
         table.with_context(|| {
@@ -130,8 +129,8 @@ impl Target {
         Ok(self.floodmark(source)? == Some(COMPLETE))
     }
 
-    /// Puts a source's files into the table, as one commit unless there are more than fit into one. `None` where
-    /// another import of the same was faster.
+    /// Commits a source's files: in one commit, or in several if they do not fit into one. `None` if another import of the
+    /// same source has committed them meanwhile.
     pub(crate) fn commit(
         &self,
         source: &str,
@@ -142,25 +141,28 @@ impl Target {
         let blocks = self.stage(source, &files, &mut lease)?;
         let bytes = files.iter().map(|f| f.summary.bytes).sum();
         let mut done = Committed { files: files.len(), bytes, version: self.table.version() };
-        let mut is_faster = false;
+        let mut is_done = false;
         for outcome in self.table.commit(&blocks, SystemClock.now_ms())? {
             match outcome {
                 Outcome::Committed { version } => done.version = version,
-                // Complete already; or an attempt before this one came so far, and the same content makes the
-                // same blocks.
-                Outcome::Already { floodmark: COMPLETE } => is_faster = true,
+                Outcome::Already { floodmark: COMPLETE } => is_done = true,
+                // an earlier attempt committed this block: equal content makes equal blocks
                 Outcome::Already { .. } => {}
                 Outcome::Apart { floodmark } => {
-                    bail!("another import of the same source is running (its floodmark is {floodmark:?})");
+                    bail!(
+                        "another import of {source} is running: {} blocks of it were committed meanwhile; wait for it, or \
+                         stop it and repeat this import",
+                        floodmark.unwrap_or_default()
+                    );
                 }
             }
         }
-        // the commit stands; a lease that is left behind is broken by a sweep
+        // the commit stands; a sweep breaks the lease once it has expired
         let _ = lease.lease.release();
-        Ok((!is_faster).then_some(done))
+        Ok((!is_done).then_some(done))
     }
 
-    /// Uploads a source's files. Nobody sees them before the commit.
+    /// Uploads a source's files. They are visible only once they are committed.
     fn stage(
         &self,
         source: &str,
@@ -202,14 +204,14 @@ impl Target {
     }
 }
 
-/// A lease, and when it was taken.
+/// A lease and the time at which it was taken.
 struct Leased {
     lease: Lease,
     began: Instant,
 }
 
 impl Leased {
-    /// A lease of a name that is new: files of an attempt that was killed are still there.
+    /// Takes a lease with a new name, since files of a killed attempt may still exist.
     fn take(table: &Table, id: &str) -> anyhow::Result<Self> {
         let lease = table.lease(Stem::imported(id, Rng::fresh_seed()), 0)?;
         Ok(Self { lease, began: SystemClock.instant() })
@@ -221,7 +223,7 @@ impl Leased {
     }
 }
 
-/// An upload that keeps its lease.
+/// An upload that renews its lease as it goes.
 struct Kept<'a> {
     upload: Upload,
     lease: &'a mut Leased,
@@ -245,7 +247,7 @@ mod tests {
     use model::Labels;
     use tables::delta::{LEASE_MS, Sweeper};
 
-    /// A server's sweeps, from the beginning of an import until just before the lease would be broken.
+    /// Sweeps of a server, from the start of an import until just before its lease expires.
     #[test]
     fn files_staged_for_longer_than_the_grace_are_committed() {
         let (dir, runtime) = (tempfile::tempdir().unwrap(), runtime().unwrap());
@@ -268,7 +270,7 @@ mod tests {
         for now_ms in [0, 1000, LEASE_MS - 1] {
             swept += sweeper.sweep(&server, now_ms, 1000).unwrap().files;
         }
-        assert_eq!(swept, 1, "what no lease covers");
+        assert_eq!(swept, 1, "the file that no lease covers");
         let outcomes = target.table.commit(&blocks, 0).unwrap();
         assert!(matches!(outcomes[..], [Outcome::Committed { .. }]), "{outcomes:?}");
         let live = target.table.files().unwrap().all()[0].path.clone();

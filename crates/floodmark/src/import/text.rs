@@ -35,16 +35,16 @@ pub(super) fn read(
                 intake.sample(t, value)?;
             }
             Ok(Line::Sample { labels: Ok(_), timestamp_ms: None, .. }) => {
-                intake.tally.skip("samples without a time", 1);
+                intake.tally.skip("samples without a timestamp", 1);
             }
             Ok(Line::Sample { labels: Err(error), .. }) => {
-                intake.tally.skip(&format!("samples of a series that cannot be stored: {error}"), 1);
+                intake.tally.skip(&format!("samples of invalid series: {error}"), 1);
             }
-            Err(_) if skip_damaged => intake.tally.skip("lines that are not valid", 1),
+            Err(_) if skip_damaged => intake.tally.skip("damaged lines", 1),
             Err(error) => {
                 let number = lines.number;
                 return Err(error)
-                    .with_context(|| format!("line {number}; --skip-damaged leaves such lines out"));
+                    .with_context(|| format!("line {number} is damaged (--skip-damaged leaves it out)"));
             }
         }
         if lines.number.is_multiple_of(1024) {
@@ -53,7 +53,7 @@ pub(super) fn read(
     }
     ensure!(
         dialect == Dialect::Prometheus || ended || skip_damaged,
-        "no \"# EOF\" at the end: the file was cut short, or it is no OpenMetrics (is it prometheus?)"
+        "no \"# EOF\" at the end: the file is cut short, or it is in Prometheus' text format (import it as prometheus)"
     );
     Ok(())
 }

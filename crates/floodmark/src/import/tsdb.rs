@@ -1,4 +1,4 @@
-//! Blocks of a Prometheus.
+//! Blocks of Prometheus.
 
 use super::intake::Intake;
 use super::progress::Progress;
@@ -12,7 +12,7 @@ use protocol::tsdb::{
 use std::fs;
 use std::path::{Path, PathBuf};
 
-/// Blocks at the paths: a path is a block or a directory of blocks. In order of time.
+/// Blocks at the paths, each a block or a directory of blocks, in order of time.
 pub(super) fn find(paths: &[PathBuf]) -> anyhow::Result<Vec<PathBuf>> {
     let mut blocks = Vec::new();
     for path in paths {
@@ -22,7 +22,7 @@ pub(super) fn find(paths: &[PathBuf]) -> anyhow::Result<Vec<PathBuf>> {
         }
         for entry in fs::read_dir(path).with_context(|| format!("cannot read {}", path.display()))? {
             let dir = entry?.path();
-            // Directories that Prometheus is still writing have names of other forms.
+            // directories that Prometheus is still writing have other names
             let named = dir.file_name().and_then(|n| n.to_str()).is_some_and(|n| n.len() == 26);
             if named && dir.join("meta.json").exists() {
                 blocks.push((read_meta(&dir)?.min_time_ms, dir));
@@ -30,8 +30,8 @@ pub(super) fn find(paths: &[PathBuf]) -> anyhow::Result<Vec<PathBuf>> {
         }
         if path.join("wal").exists() {
             note(format_args!(
-                "floodmark: {} is Prometheus' own directory: what it has not put into blocks yet (up to three \
-                 hours) is left out; a snapshot (POST /api/v1/admin/tsdb/snapshot) has it",
+                "floodmark: {} is the data directory of a Prometheus: samples that are not in blocks yet (up to three hours) are \
+                 left out; a snapshot (POST /api/v1/admin/tsdb/snapshot) has them",
                 path.display()
             ));
         }
@@ -48,7 +48,7 @@ fn read_meta(block: &Path) -> anyhow::Result<BlockMeta> {
 
 fn read_bounded(path: &Path, bytes_max: u64) -> anyhow::Result<Vec<u8>> {
     let len = fs::metadata(path).with_context(|| format!("cannot read {}", path.display()))?.len();
-    ensure!(len <= bytes_max, "{} has {len} bytes, the limit is {bytes_max}", path.display());
+    ensure!(len <= bytes_max, "{} has {len} bytes; at most {bytes_max} are read", path.display());
     fs::read(path).with_context(|| format!("cannot read {}", path.display()))
 }
 
@@ -63,7 +63,8 @@ pub(crate) struct Block {
 impl Block {
     pub(crate) fn open(dir: &Path) -> anyhow::Result<Self> {
         let meta = read_meta(dir)?;
-        let index = FilePart::open(&dir.join("index")).context("cannot open its index")?;
+        let index = FilePart::open(&dir.join("index"))
+            .with_context(|| format!("cannot open {}", dir.join("index").display()))?;
         let index = Index::open(index)?;
         let mut segments = Vec::new();
         for number in 1..=chunks::SEGMENTS_MAX {
@@ -86,7 +87,7 @@ impl Block {
         &self.meta.ulid
     }
 
-    /// Gives all samples of all series to `intake`.
+    /// Reads all samples of all series into `intake`.
     pub(crate) fn read(
         mut self,
         intake: &mut Intake,
@@ -123,9 +124,9 @@ impl Block {
                         continue;
                     }
                     Err(error) => {
-                        return Err(
-                            error.context(format!("{labels:?}; --skip-damaged leaves such chunks out"))
-                        );
+                        return Err(error.context(format!(
+                            "{labels:?} has a damaged chunk (--skip-damaged leaves it out)"
+                        )));
                     }
                 }
                 take(intake, &samples, &self.meta, self.tombstones.of(entry.reference))?;
@@ -134,7 +135,7 @@ impl Block {
         Ok(())
     }
 
-    /// Metadata of the block, and its series with their chunks: for `inspect`.
+    /// Splits the block into its parts, for `inspect`.
     pub(crate) fn into_parts(self) -> (BlockMeta, Index<FilePart>, Chunks<FilePart>, Tombstones) {
         (self.meta, self.index, self.chunks, self.tombstones)
     }
@@ -150,14 +151,14 @@ fn floats(chunks: &mut Chunks<FilePart>, reference: u64, samples: &mut Samples) 
     match chunks.get(reference)? {
         Chunk::Floats(data) => match xor::decode(data, samples) {
             Some(()) => Ok(Content::Floats),
-            None => bail!("chunks: a chunk ends before its samples do"),
+            None => bail!("chunks: a chunk ends before its last sample"),
         },
         Chunk::Other { encoding: 2 | 3, samples } => Ok(Content::Other("native histograms", samples)),
         Chunk::Other { samples, .. } => Ok(Content::Other("samples in an unknown encoding", samples)),
     }
 }
 
-/// Gives those samples that a query of the block would give.
+/// Takes the samples that a query of the block would return.
 fn take(
     intake: &mut Intake,
     samples: &Samples,
@@ -166,7 +167,7 @@ fn take(
 ) -> anyhow::Result<()> {
     for (t, v) in samples.timestamps.iter().zip(&samples.values) {
         if *t < meta.min_time_ms || *t >= meta.max_time_ms {
-            intake.tally.skip("samples outside of their block's time", 1);
+            intake.tally.skip("samples outside the time range of their block", 1);
         } else if deleted.iter().any(|range| range.contains(*t)) {
             intake.tally.skip("deleted samples", 1);
         } else {

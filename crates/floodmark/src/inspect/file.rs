@@ -1,4 +1,4 @@
-//! One Parquet file, or one block of a Prometheus.
+//! A Parquet file, or a block of Prometheus.
 
 use super::{columns, time};
 use crate::cli::inspect::InspectFile;
@@ -15,7 +15,7 @@ use tables::read::{Cursor, Footer, Select, WINDOW_BYTES};
 /// A stretch of a series, or a series of a block.
 struct Line {
     series: String,
-    /// Samples, of a block chunks.
+    /// Samples; for a block, chunks.
     count: usize,
     first_ms: i64,
     last_ms: i64,

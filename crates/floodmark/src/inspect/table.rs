@@ -13,7 +13,7 @@ use tables::METRICS;
 use tables::delta::Table;
 use tables::read::Footer;
 
-/// Opens the table, if there is one, and hands it to `f`: its requests need the runtime that lives here.
+/// Calls `f` with the table, if there is one, on a runtime for its requests.
 fn with_table<T>(
     args: &InspectTable,
     f: impl FnOnce(&Place, &Table) -> anyhow::Result<T>,
@@ -78,14 +78,14 @@ pub(super) fn files(args: &InspectTable) -> anyhow::Result<()> {
     })
 }
 
-/// Log entries that are looked through for names of sources.
+/// Log entries that are searched for names of sources.
 const ENTRIES_MAX: usize = 100_000;
 
 pub(super) fn floodmarks(args: &InspectTable) -> anyhow::Result<()> {
     with_table(args, |place, table| {
         let sources = sources(place)?;
         let of_table = table.floodmarks(sources.iter().map(String::as_str))?;
-        // Floodmarks of all tenants in the data directory; only a cache of the tables' own.
+        // floodmarks.json has those of all tenants, but it is only a cache
         let manifest = fs::read(place.data_dir.join("floodmarks.json")).ok();
         let manifest: Option<Value> = manifest.and_then(|bytes| serde_json::from_slice(&bytes).ok());
         if args.json {
@@ -102,12 +102,12 @@ pub(super) fn floodmarks(args: &InspectTable) -> anyhow::Result<()> {
     })
 }
 
-/// Names of sources, as far as the log's entries that are still there tell them.
+/// Names of sources in the log entries that still exist.
 fn sources(place: &Place) -> anyhow::Result<BTreeSet<String>> {
     let url = place.url("metrics");
     let path =
         url::Url::parse(&url).ok().filter(|u| u.scheme() == "file").and_then(|u| u.to_file_path().ok());
-    let path = path.context("sources can be listed only of tables on this machine")?;
+    let path = path.context("sources can be listed only if the tables are on this machine (file://)")?;
     let mut sources = BTreeSet::new();
     let log = path.join("_delta_log");
     for entry in

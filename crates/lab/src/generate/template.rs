@@ -298,7 +298,10 @@ fn find_samples(message: &[u8], series_tag: u8, spots: &mut Vec<SampleSpot>) -> 
                 [0x09, _, _, _, _, _, _, _, _, 0x10, stamp @ ..] if stamp.len() == STAMP_BYTES => {
                     (sample.start + 1, stamp)
                 }
-                other => anyhow::bail!("a sample of {} bytes in another layout", other.len()),
+                other => anyhow::bail!(
+                    "BUG: an encoded sample has {} bytes, and not the layout that timestamps are patched in",
+                    other.len()
+                ),
             };
             // equal now means equal for ever: the offsets of the targets within the interval are equal
             spots.push(SampleSpot { value_at: value_at as u32, same_stamp: stamp == stamp_before });

@@ -25,7 +25,7 @@ pub struct BlockMeta {
     pub version: u64,
 }
 
-/// A `meta.json` that is none.
+/// A `meta.json` that cannot be used.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum MetaError {
     /// Not JSON of the expected form.
@@ -35,10 +35,10 @@ pub enum MetaError {
     #[error("meta.json has version {0}, this build reads 1")]
     Version(u64),
     /// The id is not 26 letters and digits.
-    #[error("meta.json: {0:?} is no ULID")]
+    #[error("meta.json: {0:?} is not a ULID")]
     Ulid(String),
-    /// It ends before it begins.
-    #[error("meta.json: a block from {min} to {max}")]
+    /// The block ends before it begins.
+    #[error("meta.json: maxTime {max} is before minTime {min}")]
     Times {
         /// Its first millisecond.
         min: i64,

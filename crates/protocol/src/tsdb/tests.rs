@@ -148,8 +148,8 @@ fn refuses_other_versions_and_damage() {
         BlockMeta::parse(text.replace(from, to).as_bytes()).unwrap_err().to_string()
     };
     assert!(meta("\"version\": 1", "\"version\": 2").contains("version 2"));
-    assert!(meta(ULID, "../../etc").contains("no ULID"));
-    assert!(meta("\"minTime\": 1", "\"minTime\": 9").contains("from 9 to 3"));
+    assert!(meta(ULID, "../../etc").contains("not a ULID"));
+    assert!(meta("\"minTime\": 1", "\"minTime\": 9").contains("is before minTime 9"));
     assert!(meta("\"stats\"", "stats").contains("no string"));
 }
 

@@ -1,4 +1,4 @@
-//! Samples in any order: sorted in memory, some at a time, and merged.
+//! External sort: batches of samples are sorted in memory, written as runs, and merged.
 
 use super::super::scratch::Scratch;
 use super::{Finished, LIMITS, ROW_SAMPLES_MAX};
@@ -13,10 +13,10 @@ use tables::read::{Cursor, Footer, Select, WINDOW_BYTES};
 use tables::write::FileWriter;
 use tables::{Date, Stretch};
 
-/// Samples of a batch, of 24 bytes each.
+/// Samples of a batch; each takes 24 bytes.
 const SAMPLES_MAX: usize = 4 << 20;
 
-/// Bytes of labels in a batch, with what a map takes beside them.
+/// Bytes of labels in a batch, map entries included.
 const LABEL_BYTES_MAX: usize = 64 << 20;
 const LABELS_OVERHEAD: usize = 100;
 
@@ -29,19 +29,19 @@ const RUN_ROW_GROUP_BYTES: usize = 1 << 20;
 /// Runs are merged no further than to files of this size.
 const LARGE_BYTES: u64 = LIMITS.file_bytes as u64;
 
-/// Rounds of merging: more than any count of runs needs.
+/// Rounds of merging: more than any number of runs needs.
 const ROUNDS_MAX: usize = 64;
 
 #[derive(Debug, Clone, Copy)]
 struct Sample {
     series: u32,
-    /// Of two samples of one time the later stays.
+    /// Of two samples with equal times, the one with the higher number stays.
     arrival: u32,
     timestamp_ms: i64,
     value: f64,
 }
 
-/// Samples that wait for being sorted.
+/// Samples to be sorted.
 #[derive(Debug, Default)]
 pub(super) struct Batch {
     series: Vec<(Labels, SeriesKey)>,
@@ -80,7 +80,7 @@ impl Batch {
         self.samples.is_empty()
     }
 
-    /// Sorts by day, series in the table's order, time; of equal ones the last stays.
+    /// Sorts by day, series in the table's order, and time; of equal samples the last stays.
     fn sort(&mut self) {
         let mut order: Vec<u32> = (0..self.series.len() as u32).collect();
         let labels = |i: u32| self.series[i as usize].0.as_ref();
@@ -116,7 +116,7 @@ impl Runs {
         Ok(Self { scratch: Scratch::new(dir)?, by_date: BTreeMap::new() })
     }
 
-    /// Makes runs of a batch, and empties it.
+    /// Writes a batch as runs, and empties it.
     pub(super) fn add(&mut self, batch: &mut Batch) -> anyhow::Result<()> {
         batch.sort();
         let (mut times, mut values) = (Vec::new(), Vec::new());
@@ -146,7 +146,7 @@ impl Runs {
         Ok(())
     }
 
-    /// Merges the runs of each day, those that follow each other, as far as sizes allow.
+    /// Merges adjacent runs of each day, as far as sizes allow.
     pub(super) fn finish(mut self) -> anyhow::Result<Vec<Finished>> {
         let mut files = Vec::new();
         for date in self.by_date.keys().copied().collect::<Vec<_>>() {
