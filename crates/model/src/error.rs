@@ -60,6 +60,14 @@ pub enum SeriesError {
     /// Label bytes that are not the messages they should be, and where.
     #[error("labels are not valid protobuf at byte {0} of them")]
     DamagedLabels(usize),
+    /// A line that cannot be read, of a protocol of lines.
+    #[error("line {number}: {what}")]
+    Line {
+        /// Number of the line, from 1.
+        number: usize,
+        /// Description of the fault.
+        what: String,
+    },
     /// Neither samples nor histograms nor exemplars.
     #[error("series has no samples")]
     NoSamples,

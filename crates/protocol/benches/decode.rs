@@ -17,7 +17,7 @@ use fleet::Fleet;
 use model::{Batch, LabelsBuilder};
 use protocol::labels::labels_of;
 use protocol::remote_write::{Decoder, Version};
-use protocol::{Body, Decoder as _, decompress_snappy};
+use protocol::{Body, Decoder as _, Request, decompress_snappy};
 use std::hint::black_box;
 use std::time::Instant;
 use stdx::budget::{Account, Reservation};
@@ -138,7 +138,11 @@ fn measured(work: &mut Work<'_>) {
 fn decode(work: &mut Work<'_>, version: Version) {
     for body in work.bodies {
         work.decoder
-            .decode(version, Body::snappy(body), &mut work.batch, &mut work.memory)
+            .decode(
+                Request { format: version, body: Body::snappy(body), arrived_ms: 0 },
+                &mut work.batch,
+                &mut work.memory,
+            )
             .expect("made here");
         black_box(&work.batch.series);
     }

@@ -4,6 +4,17 @@ use crate::{Body, DecodeError};
 use model::Batch;
 use stdx::budget::{Purse, Reservation};
 
+/// A request of a protocol whose headers say `F`.
+#[derive(Debug, Clone, Copy)]
+pub struct Request<'a, F> {
+    /// Variant of the format as stated by the headers, such as the version of the message.
+    pub format: F,
+    /// Body as it was sent.
+    pub body: Body<'a>,
+    /// Time of arrival, in milliseconds since the Unix epoch, for samples that have no time of their own.
+    pub arrived_ms: i64,
+}
+
 /// Decodes the requests of one protocol; keeps its working memory from one to the next, so that a warm one does not
 /// allocate.
 ///
@@ -11,17 +22,16 @@ use stdx::budget::{Purse, Reservation};
 /// whose hash is not known are read by [`labels_of`](crate::labels::labels_of). What breaks the request fails it whole;
 /// what is wrong with one series leaves that series out ([`Batch::refuse`]).
 pub trait Decoder: Send + 'static {
-    /// Variant of the format as stated by the headers, such as the version of the message.
+    /// See [`Request::format`].
     type Format: std::fmt::Debug + Copy + Send + 'static;
 
     /// A cold decoder, which hashes labels with `seed` (see [`model::SeriesKey`]).
     fn new(seed: u64) -> Self;
 
-    /// Decodes `body` into `batch`, which is empty. What grows is bought with `purse` first.
+    /// Decodes a request into `batch`, which is empty. What grows is bought with `purse` first.
     fn fill(
         &mut self,
-        format: Self::Format,
-        body: Body<'_>,
+        request: Request<'_, Self::Format>,
         batch: &mut Batch,
         purse: &mut Purse<'_>,
     ) -> Result<(), DecodeError>;
@@ -29,19 +39,18 @@ pub trait Decoder: Send + 'static {
     /// Bytes of memory that the decoder holds between requests.
     fn memory_bytes(&self) -> usize;
 
-    /// Decodes `body` into `batch`, whose former content is dropped.
+    /// Decodes a request into `batch`, whose former content is dropped.
     ///
     /// What the decoder or the batch grow by is bought with `memory` first; what they have already is not. `memory` never
     /// gets smaller, and afterwards holds at least what was asked of it. After an error the batch is empty.
     fn decode(
         &mut self,
-        format: Self::Format,
-        body: Body<'_>,
+        request: Request<'_, Self::Format>,
         batch: &mut Batch,
         memory: &mut Reservation,
     ) -> Result<(), DecodeError> {
         batch.clear();
-        let filled = self.fill(format, body, batch, &mut Purse::new(memory));
+        let filled = self.fill(request, batch, &mut Purse::new(memory));
         if filled.is_err() {
             batch.clear();
         }

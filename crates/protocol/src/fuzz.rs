@@ -5,7 +5,7 @@
 
 use crate::labels::labels_of;
 use crate::remote_write::{Decoder, Version};
-use crate::{Body, Decoder as _, decompress_snappy};
+use crate::{Body, Decoder as _, Request, decompress_snappy};
 use model::labels::is_canonical;
 use model::{Batch, LabelsBuilder, SeriesKey};
 use stdx::budget::Account;
@@ -16,7 +16,11 @@ pub fn remote_write_body(version: Version, body: &[u8]) {
     let account = Account::new("fuzz", ACCOUNT_BYTES);
     let mut memory = account.reserve(0).expect("BUG: nothing always fits");
     let mut decoder = Decoder::new(SEED);
-    let decoded = decoder.decode(version, Body::snappy(body), &mut batch, &mut memory);
+    let decoded = decoder.decode(
+        Request { format: version, body: Body::snappy(body), arrived_ms: 0 },
+        &mut batch,
+        &mut memory,
+    );
     let grown = batch.memory_bytes() + decoder.memory_bytes();
     let paid = memory.bytes() + ONE_SERIES_BYTES;
     assert!(decoded.is_err() || grown as u64 <= paid, "{grown} bytes, {} bought", memory.bytes());

@@ -23,7 +23,7 @@ pub mod tsdb;
 mod wire;
 
 pub use body::{Body, Encoding, decompress_snappy};
-pub use decode::Decoder;
+pub use decode::{Decoder, Request};
 pub use error::DecodeError;
 pub use json::JsonError;
 pub use wire::{Fault, WireError};

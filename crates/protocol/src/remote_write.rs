@@ -27,7 +27,7 @@ mod v2;
 
 pub use negotiate::version_of;
 
-use crate::{Body, DecodeError, Encoding};
+use crate::{DecodeError, Encoding, Request};
 use model::{Batch, LabelsBuilder, SeriesHasher};
 use stdx::budget::Purse;
 
@@ -122,12 +122,12 @@ impl crate::Decoder for Decoder {
 
     fn fill(
         &mut self,
-        version: Version,
-        body: Body<'_>,
+        request: Request<'_, Version>,
         batch: &mut Batch,
         purse: &mut Purse<'_>,
     ) -> Result<(), DecodeError> {
-        let filled = match version {
+        let body = request.body;
+        let filled = match request.format {
             Version::V1 => {
                 body.decompress(&mut batch.bytes, purse).and_then(|()| v1::decode(self, batch, purse))
             }

@@ -2,7 +2,7 @@
 //!
 //! | path | |
 //! | --- | --- |
-//! | POST `/api/v1/write`, `/api/v1/push`, `/api/prom/push` | remote write 1.0 and 2.0 |
+//! | POST, see [`ingest`] | samples, by any protocol |
 //! | GET POST `/api/v1/query`, `/api/v1/query_range` | PromQL |
 //! | GET POST `/api/v1/labels`, `/api/v1/series`, `/api/v1/query_exemplars` | what there is |
 //! | GET `/api/v1/label/<name>/values`, `/api/v1/metadata`, `/api/v1/status/buildinfo` | likewise |

@@ -1,5 +1,5 @@
 use super::*;
-use crate::Decoder as _;
+use crate::{Body, Decoder as _};
 use crate::encode::{V1Encoder, V2Encoder};
 use model::{Labels, STALE_NAN_BITS};
 
@@ -17,7 +17,13 @@ fn both_versions_give_the_same_keys_and_samples() {
     let mut decoder = Decoder::new(1);
     for (version, body) in [(Version::V1, v1.finish()), (Version::V2, v2.finish())] {
         let mut batch = Batch::default();
-        decoder.decode(version, Body::snappy(body), &mut batch, &mut memory).unwrap();
+        decoder
+            .decode(
+                Request { format: version, body: Body::snappy(body), arrived_ms: 0 },
+                &mut batch,
+                &mut memory,
+            )
+            .unwrap();
         assert_eq!(batch.series.len(), 2);
         assert_eq!(batch.label_bytes(&batch.series[0]), a.as_bytes());
         assert_eq!(batch.series[1].key, model::SeriesKey::of(b.as_bytes(), 1));

@@ -27,7 +27,7 @@ fn request(timeseries: Vec<v1::TimeSeries>) -> Vec<u8> {
 
 fn decode(version: Version, body: &[u8]) -> Result<Batch, DecodeError> {
     let mut batch = Batch::default();
-    let decoded = Decoder::new(1).decode(version, Body::snappy(body), &mut batch, &mut plenty());
+    let decoded = Decoder::new(1).decode(crate::request(version, body), &mut batch, &mut plenty());
     if decoded.is_err() {
         assert_eq!((batch.series.len(), batch.timestamps.len(), batch.bytes.len()), (0, 0, 0));
     }
@@ -429,9 +429,9 @@ fn a_decoder_gives_back_what_a_flood_took() {
     let mut decoder = Decoder::new(1);
     let mut batch = Batch::default();
     let flood = pack(&b"\x22\x00".repeat(1_500_000));
-    decoder.decode(Version::V2, Body::snappy(&flood), &mut batch, &mut plenty()).unwrap();
+    decoder.decode(crate::request(Version::V2, &flood), &mut batch, &mut plenty()).unwrap();
     assert!(decoder.memory_bytes() <= Decoder::KEPT_BYTES_MAX);
     let good = request(vec![series(&[("__name__", "up")])]);
-    decoder.decode(Version::V1, Body::snappy(&good), &mut batch, &mut plenty()).unwrap();
+    decoder.decode(crate::request(Version::V1, &good), &mut batch, &mut plenty()).unwrap();
     assert_eq!(batch.series.len(), 1);
 }

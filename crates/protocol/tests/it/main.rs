@@ -9,9 +9,17 @@ mod oracle;
 mod proto;
 mod round_trip;
 
+use protocol::remote_write::Version;
+use protocol::{Body, Request};
+
 /// Memory that never ends.
 fn plenty() -> stdx::budget::Reservation {
     stdx::budget::Account::new("test", u64::MAX).reserve(0).expect("an empty account")
+}
+
+/// A request of remote write that is compressed with snappy.
+fn request(version: Version, body: &[u8]) -> Request<'_, Version> {
+    Request { format: version, body: Body::snappy(body), arrived_ms: 0 }
 }
 
 #[test]

@@ -3,7 +3,7 @@
 use crate::proto::pack;
 use model::{Batch, ErrorKind};
 use protocol::remote_write::{Decoder, Version};
-use protocol::{Body, DecodeError, Decoder as _};
+use protocol::{DecodeError, Decoder as _};
 use stdx::budget::Account;
 
 const MIB: u64 = 1 << 20;
@@ -13,7 +13,7 @@ fn decode(version: Version, message: &[u8], limit_bytes: u64) -> (Result<Batch, 
     let account = Account::new("inflight", limit_bytes);
     let (mut decoder, mut batch) = (Decoder::new(1), Batch::default());
     let mut memory = account.reserve(0).unwrap();
-    let decoded = decoder.decode(version, Body::snappy(&pack(message)), &mut batch, &mut memory);
+    let decoded = decoder.decode(crate::request(version, &pack(message)), &mut batch, &mut memory);
     assert_eq!(account.used_bytes(), memory.bytes());
     (decoded.map(|()| batch), account.peak_bytes())
 }
@@ -90,7 +90,8 @@ fn who_else_has_the_memory_may_give_it_back() {
     let _others = account.reserve((1 << 30) - 8 * MIB).unwrap();
     let (mut decoder, mut batch) = (Decoder::new(1), Batch::default());
     let mut memory = account.reserve(0).unwrap();
-    let error = decoder.decode(version, Body::snappy(&pack(&message)), &mut batch, &mut memory).unwrap_err();
+    let error =
+        decoder.decode(crate::request(version, &pack(&message)), &mut batch, &mut memory).unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}");
 }
 
@@ -100,8 +101,8 @@ fn a_warm_decoder_buys_nothing() {
     let body = pack(&message);
     let account = Account::new("inflight", MIB);
     let (mut decoder, mut batch) = (Decoder::new(1), Batch::default());
-    decoder.decode(Version::V1, Body::snappy(&body), &mut batch, &mut account.reserve(0).unwrap()).unwrap();
+    decoder.decode(crate::request(Version::V1, &body), &mut batch, &mut account.reserve(0).unwrap()).unwrap();
     let mut memory = account.reserve(7).unwrap();
-    decoder.decode(Version::V1, Body::snappy(&body), &mut batch, &mut memory).unwrap();
+    decoder.decode(crate::request(Version::V1, &body), &mut batch, &mut memory).unwrap();
     assert_eq!((memory.bytes(), batch.series.len()), (7, 1_000));
 }

@@ -6,7 +6,7 @@ use model::{Batch, Labels, LabelsBuilder};
 use prost::Message;
 use protocol::labels::labels_of;
 use protocol::remote_write::{Decoder, Version};
-use protocol::{Body, DecodeError, Decoder as _, Fault};
+use protocol::{DecodeError, Decoder as _, Fault};
 use stdx::damage::{damage, mutations};
 use stdx::rng::Rng;
 
@@ -64,7 +64,7 @@ fn check(version: Version, message: &[u8], decoder: &mut Decoder, batch: &mut Ba
         Version::V2 => prost_v2(message),
     };
     let Some(theirs) = theirs else { return false };
-    match decoder.decode(version, Body::snappy(&pack(message)), batch, &mut crate::plenty()) {
+    match decoder.decode(crate::request(version, &pack(message)), batch, &mut crate::plenty()) {
         Ok(()) => assert_eq!(ours(batch), theirs, "{version:?} {message:x?}"),
         // prost skips groups, which we refuse
         Err(DecodeError::Wire(e)) if e.fault == Fault::WireType => {}

@@ -5,10 +5,10 @@
 use crate::proto::{self, v1, v2};
 use model::{Batch, Exemplar, Labels, LabelsBuilder, LabelsRef, Metadata, MetricKind, SeriesKey};
 use proptest::prelude::*;
+use protocol::Decoder as _;
 use protocol::encode::{Extras, V1Encoder, V2Encoder};
 use protocol::labels::labels_of;
 use protocol::remote_write::{Decoder, Version};
-use protocol::{Body, Decoder as _};
 
 /// Names and values of labels.
 type Pairs = Vec<(String, String)>;
@@ -207,7 +207,7 @@ fn prost_v2(request: &[Series]) -> v2::Request {
 fn decode(version: Version, body: &[u8]) -> (Vec<Series>, Vec<Metadata>) {
     let mut batch = Batch::default();
     Decoder::new(9)
-        .decode(version, Body::snappy(body), &mut batch, &mut crate::plenty())
+        .decode(crate::request(version, body), &mut batch, &mut crate::plenty())
         .expect("a valid request");
     assert_eq!((batch.refused_series, batch.refused_exemplars), (0, 0));
     let mut builder = LabelsBuilder::new();

@@ -1,13 +1,18 @@
 //! Endpoints that take samples, one module for each protocol.
 //!
+//! | path | |
+//! | --- | --- |
+//! | POST `/api/v1/write`, `/api/v1/push`, `/api/prom/push` | remote write 1.0 and 2.0 |
+//!
 //! What a new protocol needs: a [`Decoder`] in the crate `protocol`, a module here whose handler calls [`write`] and words
 //! the answer, its warm decoders in [`WarmDecoders`], and its route in [`routes`].
 
 mod remote_write;
 
-use super::App;
 use super::body::{BodyError, BodyReader};
+use super::error::WriteError;
 use super::principal::principal_of;
+use super::{App, HttpMetrics};
 use crate::ingest::{self, Decoders, Encoded, Unwritten};
 use crate::listen::patience::Patience;
 use crate::node::Node;
@@ -15,7 +20,8 @@ use crate::partition::submission::Outcome;
 use crate::refusal::Refusal;
 use axum::Router;
 use axum::body::Body;
-use axum::http::{HeaderMap, header};
+use axum::http::{HeaderMap, StatusCode, header};
+use axum::response::{IntoResponse, Response};
 use axum::routing::post;
 use model::caps::BODY_COMPRESSED_BYTES_MAX;
 use protocol::{Decoder, Encoding};
@@ -63,6 +69,25 @@ async fn write<D: Decoder>(
     let (bytes, memory) = read_body(app, declared, body).await?;
     // the gates guard the work, not the wait: a slow sender holds no place while its body trickles in
     ingest::write(&app.node, decoders, Encoded { principal, format, encoding, bytes, memory }).await
+}
+
+/// 204, or 400 where parts were left out: the sender must not send those again, and the rest is stored.
+fn outcome_response(outcome: &Outcome) -> Response {
+    if outcome.refused_series == 0 {
+        return StatusCode::NO_CONTENT.into_response();
+    }
+    WriteError(Refusal::invalid("partial_write", outcome.report().trim_end())).into_response()
+}
+
+/// Counts an answer by its status.
+fn count(metrics: &HttpMetrics, answer: &Response) {
+    let counter = match answer.status() {
+        StatusCode::SERVICE_UNAVAILABLE => &metrics.writes_busy,
+        status if status.is_success() => &metrics.writes_ok,
+        status if status.is_server_error() => &metrics.writes_failed,
+        _ => &metrics.writes_invalid,
+    };
+    counter.inc();
 }
 
 /// Reads a compressed body, of `declared` bytes where the client says so.

@@ -78,9 +78,11 @@ impl<D: Decoder> Decoders<D> {
         let mut workspace = self.take();
         let Workspace { decoder, batch, labels, .. } = &mut workspace;
         let body = Body { encoding: request.encoding, bytes: &request.bytes };
-        let decoded = decoder.decode(request.format, body, batch, &mut request.memory);
+        let arrived_ms = node.shared().clock.now_ms();
+        let encoded = protocol::Request { format: request.format, body, arrived_ms };
+        let decoded = decoder.decode(encoded, batch, &mut request.memory);
         let routed = match decoded {
-            Ok(()) => route(node, &request.principal, batch, labels, &mut request.memory),
+            Ok(()) => route(node, &request.principal, arrived_ms, batch, labels, &mut request.memory),
             Err(error) => Err(error.into()),
         };
         drop(request.bytes);

@@ -61,6 +61,7 @@ impl Routed {
 pub(super) fn route(
     node: &Node,
     principal: &Principal,
+    arrived_ms: i64,
     batch: &mut Batch,
     labels: &mut LabelsBuilder,
     memory: &mut Reservation,
@@ -70,7 +71,7 @@ pub(super) fn route(
     // exemplars move on as they are, and were bought with the rest
     let exemplar_bytes: usize = batch.exemplars.iter().map(|(_, e)| e.labels.as_bytes().len()).sum();
     let mut outcome = refused_by_decoder(batch);
-    leave_out_impossible_times(node, batch, &mut outcome);
+    leave_out_impossible_times(node, arrived_ms, batch, &mut outcome);
 
     let mut purse = Purse::new(memory);
     let mut parts = parts(node, tenant, batch, &mut purse)?;
@@ -112,7 +113,10 @@ fn parts(
 }
 
 fn refused_by_decoder(batch: &Batch) -> Outcome {
-    let text = |range: &Range<u32>| describe_labels(&batch.bytes[range.start as usize..range.end as usize]);
+    let text = |error: &SeriesError, labels: &Range<u32>| match error {
+        SeriesError::Line { .. } => String::new(), // its number says where it is
+        _ => describe_labels(&batch.bytes[labels.start as usize..labels.end as usize]),
+    };
     Outcome {
         refused_samples: batch.refused_samples,
         refused_series: batch.refused_series,
@@ -121,20 +125,20 @@ fn refused_by_decoder(batch: &Batch) -> Outcome {
             .refused
             .iter()
             .take(Outcome::ERRORS_MAX)
-            .map(|(error, labels)| (error.clone(), text(labels)))
+            .map(|(error, labels)| (error.clone(), text(error, labels)))
             .collect(),
         ..Outcome::default()
     }
 }
 
 /// Leaves out samples that are too old or too far ahead of the clock. Almost never any: one pass over the column tells.
-fn leave_out_impossible_times(node: &Node, batch: &mut Batch, outcome: &mut Outcome) {
+fn leave_out_impossible_times(node: &Node, arrived_ms: i64, batch: &mut Batch, outcome: &mut Outcome) {
     let (oldest, newest) =
         batch.timestamps.iter().fold((i64::MAX, i64::MIN), |(lo, hi), t| (lo.min(*t), hi.max(*t)));
     if batch.timestamps.is_empty() {
         return;
     }
-    let window = Window::at(node.shared().clock.now_ms(), node.settings().past_ms, node.settings().future_ms);
+    let window = Window::at(arrived_ms, node.settings().past_ms, node.settings().future_ms);
     if window.contains(oldest) && window.contains(newest) {
         node.shared().wall.heard(newest, &*node.shared().clock);
         return;

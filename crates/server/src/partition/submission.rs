@@ -100,7 +100,8 @@ impl Outcome {
             self.samples, self.refused_samples, self.refused_series
         );
         for (error, series) in &self.errors {
-            text.push_str(&format!("{error}: {series}\n"));
+            let separator = if series.is_empty() { "" } else { ": " };
+            text.push_str(&format!("{error}{separator}{series}\n"));
         }
         text
     }

@@ -1,14 +1,13 @@
 //! Remote write over HTTP.
 
-use super::write;
+use super::{count, outcome_response, write};
 use crate::http::App;
 use crate::http::error::WriteError;
 use crate::ingest::Unwritten;
-use crate::partition::submission::Outcome;
 use crate::refusal::Refusal;
 use axum::body::Body;
 use axum::extract::State;
-use axum::http::{HeaderMap, HeaderValue, StatusCode, header};
+use axum::http::{HeaderMap, HeaderValue, header};
 use axum::response::{IntoResponse, Response};
 use model::ErrorKind;
 use protocol::remote_write::{ENCODINGS, Version, version_of};
@@ -23,34 +22,17 @@ pub(crate) async fn remote_write(State(app): State<App>, headers: HeaderMap, bod
         Ok(version) => write(&app, &app.decoders.remote_write, *version, ENCODINGS, &headers, body).await,
         Err(refusal) => Err(refusal.clone().into()),
     };
-    let counter = match &answer {
-        Ok(outcome) if outcome.refused_series == 0 => &app.metrics.writes_ok,
-        Ok(_) => &app.metrics.writes_invalid,
-        Err(unwritten) => match unwritten.refusal.kind {
-            ErrorKind::Unavailable | ErrorKind::Limited => &app.metrics.writes_busy,
-            ErrorKind::Internal | ErrorKind::Data => &app.metrics.writes_failed,
-            _ => &app.metrics.writes_invalid,
-        },
-    };
-    counter.inc();
     let (mut response, samples, exemplars) = match answer {
         Ok(outcome) => (outcome_response(&outcome), outcome.samples, outcome.exemplars),
         Err(Unwritten { refusal, samples, exemplars }) => {
             (WriteError(retryable(refusal)).into_response(), samples, exemplars)
         }
     };
+    count(&app.metrics, &response);
     if version.is_ok_and(|version| version == Version::V2) {
         put_written(&mut response, samples, exemplars);
     }
     response
-}
-
-/// 204, or 400 where parts were left out: the sender must not send those again, and the rest is stored.
-fn outcome_response(outcome: &Outcome) -> Response {
-    if outcome.refused_series == 0 {
-        return StatusCode::NO_CONTENT.into_response();
-    }
-    WriteError(Refusal::invalid("partial_write", outcome.report().trim_end())).into_response()
 }
 
 /// Prometheus drops what is answered with 429, unless `retry_on_http_429` is set: limits are answered with 503.

@@ -4,6 +4,7 @@ use crate::node::{Node, Parts};
 use crate::partition::Owner;
 use crate::settings::Settings;
 use crate::world::World;
+use axum::http::StatusCode;
 use model::Labels;
 use protocol::encode::V1Encoder;
 use std::sync::Arc;
