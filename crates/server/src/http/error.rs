@@ -191,11 +191,11 @@ fn reason_of(status: StatusCode) -> &'static str {
 pub(crate) struct Jitter(AtomicU64);
 
 impl Jitter {
-    /// Whole seconds between half of a duration and one and a half of it; at least one.
-    fn spread(&self, around: Duration) -> u64 {
+    /// Whole seconds from a duration to one and a half of it; at least one.
+    fn spread(&self, least: Duration) -> u64 {
         let number = self.0.fetch_add(1, Ordering::Relaxed);
-        let around_ms = u64::try_from(around.as_millis()).unwrap_or(u64::MAX / 2);
-        let ms = around_ms / 2 + mix(number) % (around_ms + 1);
+        let least_ms = u64::try_from(least.as_millis()).unwrap_or(u64::MAX / 2);
+        let ms = least_ms + mix(number) % (least_ms / 2 + 1);
         ms.div_ceil(1000).max(1)
     }
 }
@@ -206,9 +206,9 @@ mod tests {
     use std::collections::BTreeSet;
 
     #[test]
-    fn retries_are_spread_around_their_time() {
+    fn retries_are_spread_and_never_early() {
         let jitter = Jitter::default();
-        for (ms, expected) in [(0, 1..=1), (1, 1..=1), (3000, 2..=5), (20_000, 10..=30)] {
+        for (ms, expected) in [(0, 1..=1), (1, 1..=1), (3000, 3..=5), (20_000, 20..=30)] {
             let spread: BTreeSet<_> = (0..10_000).map(|_| jitter.spread(Duration::from_millis(ms))).collect();
             assert_eq!(spread, expected.collect(), "{ms} ms");
         }

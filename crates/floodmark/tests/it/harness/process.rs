@@ -144,7 +144,7 @@ impl Server {
             .unwrap_or_else(|e| panic!("no reply: {e}; the log ends with:\n{}", self.log.tail()));
         let seconds = reply.header("retry-after").and_then(|s| s.parse::<u32>().ok());
         let is_temporary = matches!(reply.status, 429 | 503);
-        assert_eq!(is_temporary, seconds.is_some_and(|s| (1..=60).contains(&s)), "{reply:?}");
+        assert_eq!(is_temporary, seconds.is_some_and(|s| (1..=90).contains(&s)), "{reply:?}");
         reply
     }
 
