@@ -4,23 +4,28 @@
 //! mutated requests.
 
 use crate::labels::labels_of;
-use crate::remote_write::{Decoder, Version};
-use crate::{Body, Decoder as _, Request, decompress_snappy};
+use crate::remote_write::Version;
+use crate::{Body, Decoder, Encoding, Request, decompress_snappy, graphite, remote_write};
 use model::labels::is_canonical;
 use model::{Batch, LabelsBuilder, SeriesKey};
 use stdx::budget::Account;
 
 /// A compressed body as it comes from the network.
 pub fn remote_write_body(version: Version, body: &[u8]) {
+    decode::<remote_write::Decoder>(version, Body::snappy(body));
+}
+
+/// Lines of Graphite's plaintext protocol.
+pub fn graphite_body(body: &[u8]) {
+    decode::<graphite::Decoder>((), Body { encoding: Encoding::Identity, bytes: body });
+}
+
+fn decode<D: Decoder>(format: D::Format, body: Body<'_>) {
     let mut batch = Batch::default();
     let account = Account::new("fuzz", ACCOUNT_BYTES);
     let mut memory = account.reserve(0).expect("BUG: nothing always fits");
-    let mut decoder = Decoder::new(SEED);
-    let decoded = decoder.decode(
-        Request { format: version, body: Body::snappy(body), arrived_ms: 0 },
-        &mut batch,
-        &mut memory,
-    );
+    let mut decoder = D::new(SEED);
+    let decoded = decoder.decode(Request { format, body, arrived_ms: 0 }, &mut batch, &mut memory);
     let grown = batch.memory_bytes() + decoder.memory_bytes();
     let paid = memory.bytes() + ONE_SERIES_BYTES;
     assert!(decoded.is_err() || grown as u64 <= paid, "{grown} bytes, {} bought", memory.bytes());
@@ -28,7 +33,7 @@ pub fn remote_write_body(version: Version, body: &[u8]) {
     if decoded.is_err() {
         assert!(batch.series.is_empty() && batch.bytes.is_empty(), "a failed request leaves something");
     } else {
-        assert!(Body::snappy(body).decoded_len().is_ok(), "decoded what was not to be decoded");
+        assert!(body.decoded_len().is_ok(), "decoded what was not to be decoded");
     }
 }
 

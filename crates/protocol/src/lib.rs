@@ -1,6 +1,7 @@
 //! Bytes to batches and back: no socket, no clock, no threads.
 //!
 //! - [`remote_write`]: Prometheus remote write 1.0 and 2.0, decoded without looking into labels
+//! - [`graphite`]: Graphite's plaintext protocol, with tags
 //! - [`Body`], [`Encoding`]: compressed bodies; [`Decoder`]: what the decoders of requests have in common;
 //!   [`labels`]: the labels of series that are not known
 //! - [`tsdb`]: blocks of Prometheus' database
@@ -14,6 +15,7 @@ pub mod encode;
 mod error;
 pub mod exposition;
 pub mod fuzz;
+pub mod graphite;
 mod json;
 pub mod jsonl;
 pub mod labels;

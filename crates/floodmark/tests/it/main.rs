@@ -3,6 +3,7 @@
 //! - `harness`: starts the executable, speaks HTTP to it, and fails a test whose server logged an
 //!   unexpected warning
 //! - `write_api`, `bad_series`, `slow`: remote write, and everything that can be wrong with it
+//! - `graphite`: Graphite's plaintext protocol
 //! - `read_api`, `bad_queries`: Prometheus' reading interface, and likewise
 //! - `command_line`: pipes, colours, addresses, settings, exit statuses, what is generated
 //! - `reference`: the documents name what is there
@@ -32,6 +33,7 @@ mod disk_full;
 mod durability;
 mod endings;
 mod golden;
+mod graphite;
 mod lab;
 mod lake;
 mod memory;

@@ -1,6 +1,6 @@
 use super::*;
-use crate::{Body, Decoder as _};
 use crate::encode::{V1Encoder, V2Encoder};
+use crate::{Body, Decoder as _};
 use model::{Labels, STALE_NAN_BITS};
 
 #[test]

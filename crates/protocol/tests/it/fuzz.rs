@@ -58,6 +58,13 @@ fn bodies() {
 }
 
 #[test]
+fn graphite_bodies() {
+    let text =
+        "load.web1 0.5 1795284000\ndisk.used;rack=b;host=web1 42 1795284000.5\r\n\n a\t-1e3 -1 \na;x= 1\n";
+    each_damaged(&[text.as_bytes().to_vec(), text.repeat(9).into_bytes()], MUTATIONS, fuzz::graphite_body);
+}
+
+#[test]
 fn v1_messages() {
     each_damaged(&messages(Version::V1), MUTATIONS, |bytes| fuzz::remote_write_message(Version::V1, bytes));
 }

@@ -3,10 +3,12 @@
 //! | path | |
 //! | --- | --- |
 //! | POST `/api/v1/write`, `/api/v1/push`, `/api/prom/push` | remote write 1.0 and 2.0 |
+//! | POST `/api/v1/graphite` | Graphite's plaintext protocol |
 //!
 //! What a new protocol needs: a [`Decoder`] in the crate `protocol`, a module here whose handler calls [`write`] and words
 //! the answer, its warm decoders in [`WarmDecoders`], and its route in [`routes`].
 
+mod graphite;
 mod remote_write;
 
 use super::body::{BodyError, BodyReader};
@@ -35,19 +37,24 @@ const BODY_STEP_BYTES: usize = 64 << 10;
 /// The decoders of each protocol.
 #[derive(Debug)]
 pub(crate) struct WarmDecoders {
+    graphite: Arc<Decoders<protocol::graphite::Decoder>>,
     remote_write: Arc<Decoders<protocol::remote_write::Decoder>>,
 }
 
 impl WarmDecoders {
     pub(super) fn of(node: &Node) -> Self {
         let (seed, account) = (node.shared().seed, &node.shared().decoders);
-        Self { remote_write: Arc::new(Decoders::new(seed, account.clone())) }
+        Self {
+            graphite: Arc::new(Decoders::new(seed, account.clone())),
+            remote_write: Arc::new(Decoders::new(seed, account.clone())),
+        }
     }
 }
 
 /// The paths under which samples are taken.
 pub(super) fn routes() -> Router<App> {
     Router::new()
+        .route("/api/v1/graphite", post(graphite::graphite))
         .route("/api/v1/write", post(remote_write::remote_write))
         .route("/api/v1/push", post(remote_write::remote_write))
         .route("/api/prom/push", post(remote_write::remote_write))

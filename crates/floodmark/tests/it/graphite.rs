@@ -1,0 +1,81 @@
+//! Graphite's plaintext protocol: lines in, PromQL out.
+
+use crate::harness::{Options, Request, Server, now_ms};
+
+fn lines(text: &str) -> Request {
+    Request::post("/api/v1/graphite", text.into())
+}
+
+#[test]
+fn graphite_lines_are_series_and_survive_a_kill() {
+    let mut server = Server::new();
+    let now_s = now_ms() / 1000;
+    let text = format!("load.web1 0.5 {now_s}\ndisk.used;rack=b;host=web1 42 {}.5\n", now_s - 60);
+    server.send(&lines(&text)).expect(204, &[]);
+    // the same series, its tags in another order; compressed
+    let text = format!("disk.used;host=web1;rack=b 43 {now_s}\n");
+    let zstd = zstd::bulk::compress(text.as_bytes(), 3).unwrap();
+    server.send(&Request::post("/api/v1/graphite", zstd).header("Content-Encoding", "zstd")).expect(204, &[]);
+    let check = |server: &Server| {
+        let at_ms = now_s * 1000;
+        assert_eq!(server.value(r#"{"load.web1"}"#, at_ms), Some(0.5));
+        let disk = r#"{"disk.used", host="web1", rack="b"}[2m]"#;
+        assert_eq!(server.samples_of_one(disk, at_ms), [(at_ms - 59_500, 42.0), (at_ms, 43.0)]);
+    };
+    check(&server);
+    server.kill9();
+    server.restart();
+    check(&server);
+}
+
+#[test]
+fn graphite_lines_without_a_time_are_of_now() {
+    let server = Server::new();
+    let before = now_ms();
+    server.send(&lines("a 1\nb 2 -1")).expect(204, &[]);
+    let after = now_ms();
+    for name in ["a", "b"] {
+        let samples = server.samples_of_one(&format!("{name}[1m]"), after);
+        assert!(samples.len() == 1 && (before..=after).contains(&samples[0].0), "{samples:?}");
+    }
+}
+
+#[test]
+fn graphite_lines_that_are_wrong_are_named_and_the_others_stored() {
+    let server = Server::new();
+    let now_s = now_ms() / 1000;
+    let text =
+        format!("good 1 {now_s}\nbad one {now_s}\nold 1 -7\ntwice;a=1;a=2 1 {now_s}\nalso.good 2 {now_s}\n");
+    server.send(&lines(&text)).expect(
+        400,
+        &[
+            "2 samples stored; 3 samples of 3 series refused",
+            "line 2: value \"one\"",
+            "before 1970: old",
+            "\"a\" is not unique",
+        ],
+    );
+    assert_eq!(server.value(r#"count({__name__=~".+"})"#, now_ms()), Some(2.0));
+}
+
+#[test]
+fn graphite_bodies_are_negotiated_and_bounded() {
+    let server = Server::new();
+    let encoded = |encoding, body: Vec<u8>| {
+        server.send(&Request::post("/api/v1/graphite", body).header("Content-Encoding", encoding))
+    };
+    encoded("snappy", b"a 1".to_vec()).expect(415, &["snappy", "identity or gzip or zstd"]);
+    encoded("gzip", b"a 1".to_vec()).expect(400, &["gzip"]);
+    encoded("zstd", zstd::bulk::compress(&vec![b'\n'; 65 << 20], 1).unwrap()).expect(413, &["decompressed"]);
+    server.send(&lines(&"a 1\n".repeat(250_001))).expect(413, &["250000 lines"]);
+    server.send(&Request::get("/api/v1/graphite")).expect(405, &[]);
+}
+
+/// Graphite's senders retry what the answer says, so a limit is told apart from a shortage.
+#[test]
+fn graphite_senders_learn_when_a_limit_is_theirs() {
+    let server = Server::start(Options::default().config("tenant_burst = 1\ntenants_per_minute = 1"));
+    server.send(&lines("a 1").tenant("first")).expect(204, &[]);
+    server.send(&lines("a 1").tenant("second")).expect(429, &["tenants_per_minute"]);
+    assert_eq!(server.metric(r#"floodmark_refusals_total{reason="new_tenants"}"#), 1.0);
+}

@@ -1,0 +1,226 @@
+//! Graphite's plaintext protocol, with tags.
+//!
+//! ```text
+//!   servers.web1.load 0.7 1795284000           path, value, time in seconds
+//!   disk.used;host=web1;rack=b 42.5            tags become labels; no time means the time of arrival, as does -1
+//!   disk.used;rack=b;host=web1 43 1795284000.5 the same series
+//! ```
+//!
+//! The path is the metric's name as it is, dots included. Each line stands for itself: one that cannot be read is left
+//! out with its number and what is wrong, and the others go on. Sources: <https://graphite.readthedocs.io/en/latest/feeding-carbon.html>
+//! and <https://graphite.readthedocs.io/en/latest/tags.html>.
+
+use crate::{DecodeError, Encoding, Request};
+use model::caps::{REQUEST_SERIES_MAX, SERIES_LABEL_BYTES_MAX};
+use model::labels::{METRIC_NAME, put_label};
+use model::{Batch, BatchSeries, SeriesError, SeriesHasher};
+use std::ops::Range;
+use stdx::budget::{Exhausted, Purse};
+
+/// How bodies may be compressed; not at all where the header is missing.
+pub const ENCODINGS: &[Encoding] = &[Encoding::Identity, Encoding::Gzip, Encoding::Zstd];
+
+/// A line's length: the labels of a series, and a value and a time of any form.
+const LINE_BYTES_MAX: usize = SERIES_LABEL_BYTES_MAX + 1024;
+
+/// Of a text that cannot be read, how much an error repeats.
+const SHOWN_CHARS_MAX: usize = 64;
+
+/// What a label takes in label bytes beside its texts, at most: three tags and three lengths.
+const LABEL_OVERHEAD_BYTES: usize = 3 + 3 * 5;
+
+/// Decodes bodies of lines.
+#[derive(Debug)]
+pub struct Decoder {
+    hasher: SeriesHasher,
+    /// The decompressed body.
+    body: Vec<u8>,
+    /// The labels of a line: where its names and values lie in the line.
+    labels: Vec<Label>,
+}
+
+/// Where a tag's name and value lie in a line.
+type Label = (Range<u32>, Range<u32>);
+
+impl crate::Decoder for Decoder {
+    type Format = ();
+
+    fn new(seed: u64) -> Self {
+        Self { hasher: SeriesHasher::new(seed), body: Vec::new(), labels: Vec::new() }
+    }
+
+    fn fill(
+        &mut self,
+        request: Request<'_, ()>,
+        batch: &mut Batch,
+        purse: &mut Purse<'_>,
+    ) -> Result<(), DecodeError> {
+        request.body.decompress(&mut self.body, purse)?;
+        let Self { hasher, body, labels } = self;
+        let mut lines = Lines { hasher, labels, arrived_ms: request.arrived_ms, batch, purse };
+        for (line, number) in body.split(|byte| *byte == b'\n').zip(1..) {
+            let line = line.trim_ascii();
+            if line.is_empty() {
+                continue;
+            }
+            if lines.batch.series.len() + lines.batch.refused_series as usize >= REQUEST_SERIES_MAX {
+                return Err(DecodeError::TooMany { what: "lines", limit: REQUEST_SERIES_MAX });
+            }
+            match lines.line(line) {
+                Ok(()) => {}
+                Err(Fault::Memory(full)) => return Err(full.into()),
+                Err(Fault::Line(what)) => lines.batch.refuse(SeriesError::Line { number, what }, 0..0, 1),
+            }
+        }
+        Ok(())
+    }
+
+    fn memory_bytes(&self) -> usize {
+        self.body.capacity() + self.labels.capacity() * size_of::<Label>()
+    }
+}
+
+/// Why a line is not taken.
+#[derive(Debug)]
+enum Fault {
+    /// What is wrong with it.
+    Line(String),
+    Memory(Exhausted),
+}
+
+impl From<Exhausted> for Fault {
+    fn from(full: Exhausted) -> Self {
+        Self::Memory(full)
+    }
+}
+
+/// Takes lines into a batch.
+struct Lines<'a, 'p> {
+    hasher: &'a SeriesHasher,
+    labels: &'a mut Vec<Label>,
+    arrived_ms: i64,
+    batch: &'a mut Batch,
+    purse: &'a mut Purse<'p>,
+}
+
+impl Lines<'_, '_> {
+    /// Takes a line, which is trimmed and not empty.
+    fn line(&mut self, line: &[u8]) -> Result<(), Fault> {
+        if line.len() > LINE_BYTES_MAX {
+            return Err(Fault::Line(format!("{} bytes, the limit is {LINE_BYTES_MAX}", line.len())));
+        }
+        let mut words = line.split(|byte| matches!(byte, b' ' | b'\t')).filter(|word| !word.is_empty());
+        let path = words.next().unwrap_or_default();
+        let value = words.next().ok_or_else(|| Fault::Line("no value".into()))?;
+        let value = value_of(value).ok_or_else(|| fault("value", value, "is not a number"))?;
+        let timestamp_ms = match words.next() {
+            None => self.arrived_ms,
+            Some(word) => {
+                match time_of(word).ok_or_else(|| fault("time", word, "is not a number of seconds"))? {
+                    Time::Arrival => self.arrived_ms,
+                    Time::At(timestamp_ms) => timestamp_ms,
+                }
+            }
+        };
+        if let Some(word) = words.next() {
+            return Err(fault("text", word, "after the time"));
+        }
+        self.read_path(path)?;
+        self.push(path, timestamp_ms, value)
+    }
+
+    /// Finds the labels of a path, in the order of their names: canonical, if they are valid.
+    fn read_path(&mut self, path: &[u8]) -> Result<(), Fault> {
+        self.labels.clear();
+        let mut tags = path.split(|byte| *byte == b';');
+        let name = tags.next().unwrap_or_default();
+        if name.is_empty() {
+            return Err(Fault::Line("no metric name before the tags".into()));
+        }
+        let mut at = name.len() + 1;
+        for tag in tags {
+            let equals = tag.iter().position(|byte| *byte == b'=').filter(|equals| *equals > 0);
+            let equals = equals.ok_or_else(|| fault("tag", tag, "is not of the form name=value"))?;
+            let (name, value) = (at..at + equals, at + equals + 1..at + tag.len());
+            at += tag.len() + 1;
+            if value.is_empty() {
+                continue; // no such label, as everywhere
+            }
+            self.purse.push(self.labels, (narrow(name), narrow(value)))?;
+        }
+        self.labels.sort_unstable_by_key(|(name, _)| &path[wide(name)]);
+        Ok(())
+    }
+
+    /// Adds a sample of the series whose labels were found in `path`.
+    fn push(&mut self, path: &[u8], timestamp_ms: i64, value: f64) -> Result<(), Fault> {
+        let name = path.split(|byte| *byte == b';').next().unwrap_or_default();
+        let Batch { bytes, series, timestamps, values, .. } = &mut *self.batch;
+        let texts_bytes = path.len() + METRIC_NAME.len();
+        self.purse.room(bytes, texts_bytes + (self.labels.len() + 1) * LABEL_OVERHEAD_BYTES)?;
+        let (start, sample) = (bytes.len(), timestamps.len() as u32);
+        let mut has_name = false;
+        for (tag, value) in self.labels.iter() {
+            let tag = &path[wide(tag)];
+            if !has_name && tag > METRIC_NAME.as_bytes() {
+                put_label(bytes, METRIC_NAME.as_bytes(), name);
+                has_name = true;
+            }
+            put_label(bytes, tag, &path[wide(value)]);
+        }
+        if !has_name {
+            put_label(bytes, METRIC_NAME.as_bytes(), name);
+        }
+        let key = self.hasher.key(&bytes[start..]);
+        let labels = start as u32..bytes.len() as u32;
+        self.purse.push(timestamps, timestamp_ms)?;
+        self.purse.push(values, value)?;
+        self.purse.push(series, BatchSeries { key, labels, samples: sample..sample + 1 })?;
+        Ok(())
+    }
+}
+
+fn narrow(range: Range<usize>) -> Range<u32> {
+    range.start as u32..range.end as u32
+}
+
+fn wide(range: &Range<u32>) -> Range<usize> {
+    range.start as usize..range.end as usize
+}
+
+fn fault(what: &str, word: &[u8], why: &str) -> Fault {
+    let text = String::from_utf8_lossy(&word[..word.len().min(4 * SHOWN_CHARS_MAX)]);
+    let shown: String = text.chars().take(SHOWN_CHARS_MAX).collect();
+    Fault::Line(format!("{what} {shown:?} {why}"))
+}
+
+/// A value; Graphite has no NaN.
+fn value_of(word: &[u8]) -> Option<f64> {
+    number(word).filter(|value| !value.is_nan())
+}
+
+fn number(word: &[u8]) -> Option<f64> {
+    std::str::from_utf8(word).ok()?.parse().ok()
+}
+
+/// When a sample was taken.
+#[derive(Debug, PartialEq)]
+enum Time {
+    /// In milliseconds since the Unix epoch.
+    At(i64),
+    /// When it came.
+    Arrival,
+}
+
+/// A time in seconds, with or without decimals; -1 stands for the arrival.
+fn time_of(word: &[u8]) -> Option<Time> {
+    if let Ok(seconds) = std::str::from_utf8(word).ok()?.parse::<i64>() {
+        return Some(if seconds == -1 { Time::Arrival } else { Time::At(seconds.saturating_mul(1000)) });
+    }
+    let seconds = number(word).filter(|seconds| seconds.is_finite())?;
+    // out of range it saturates, and is refused as any time beyond the limits
+    Some(if seconds == -1.0 { Time::Arrival } else { Time::At((seconds * 1000.0).round() as i64) })
+}
+
+#[cfg(test)]
+mod tests;

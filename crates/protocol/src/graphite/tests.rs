@@ -1,0 +1,109 @@
+use super::*;
+use crate::labels::{describe_labels, labels_of};
+use crate::{Body, Decoder as _};
+use model::LabelsBuilder;
+use stdx::budget::Account;
+
+const ARRIVED_MS: i64 = 1_795_284_000_123;
+
+/// The samples of a body and what was left out of it, as text.
+fn decoded(text: &str) -> (Vec<(String, i64, f64)>, Vec<String>) {
+    let mut memory = Account::new("test", 64 << 20).reserve(0).unwrap();
+    let (mut batch, mut builder) = (Batch::default(), LabelsBuilder::new());
+    let body = Body { encoding: Encoding::Identity, bytes: text.as_bytes() };
+    let request = Request { format: (), body, arrived_ms: ARRIVED_MS };
+    Decoder::new(1).decode(request, &mut batch, &mut memory).unwrap();
+    let sample = |series: &BatchSeries| {
+        let raw = batch.label_bytes(series);
+        let labels =
+            labels_of(raw, &mut builder).unwrap_or_else(|error| panic!("{error}: {}", describe_labels(raw)));
+        let at = series.samples.start as usize;
+        assert_eq!(series.samples.len(), 1);
+        assert_eq!(
+            labels.as_bytes(),
+            raw,
+            "canonical as decoded: known series are found without a second look"
+        );
+        (labels.to_string(), batch.timestamps[at], batch.values[at])
+    };
+    let samples = batch.series.iter().map(sample).collect();
+    assert_eq!(batch.refused_series, batch.refused_samples);
+    (samples, batch.refused.iter().map(|(error, _)| error.to_string()).collect())
+}
+
+#[test]
+fn lines_are_read_in_all_their_forms() {
+    let check = |line: &str, labels: &str, timestamp_ms, value| {
+        assert_eq!(decoded(line), (vec![(labels.to_owned(), timestamp_ms, value)], vec![]), "{line:?}");
+    };
+    check("servers.web1.load 0.7 1795284000", "servers.web1.load{}", 1_795_284_000_000, 0.7);
+    check("a 1", "a{}", ARRIVED_MS, 1.0);
+    check("a 1 -1\r\n", "a{}", ARRIVED_MS, 1.0);
+    check("a 1 -1.0", "a{}", ARRIVED_MS, 1.0);
+    check("\n \n\ta\t-1e3 \t 12.3456 \n", "a{}", 12_346, -1000.0);
+    check("a inf 5", "a{}", 5000, f64::INFINITY);
+    check("a 1 -2", "a{}", -2000, 1.0); // before 1970: left out later, as from any protocol
+    check("a 1 99999999999999999999", "a{}", i64::MAX, 1.0);
+    check("a 1 9999999999999999", "a{}", i64::MAX, 1.0);
+    let tagged = r#"disk.used{Zone="é", host="web1", path="/a=b"}"#;
+    check("disk.used;path=/a=b;Zone=é;host=web1 42 7", tagged, 7000, 42.0);
+    check("disk.used;host=web1;empty=;Zone=é;path=/a=b 42 7", tagged, 7000, 42.0);
+}
+
+#[test]
+fn lines_that_cannot_be_read_are_named_and_the_others_go_on() {
+    let check = |line: &str, expected: &str| {
+        let (samples, refused) = decoded(&format!("first 1 1\n\n{line}\nlast 2 2"));
+        assert_eq!(samples.len(), 2, "{line:?}");
+        assert_eq!(refused, [format!("line 3: {expected}")], "{line:?}");
+    };
+    check("a", "no value");
+    check("a one 1", r#"value "one" is not a number"#);
+    check("a nan 1", r#"value "nan" is not a number"#);
+    check("a 1 now", r#"time "now" is not a number of seconds"#);
+    check("a 1 nan", r#"time "nan" is not a number of seconds"#);
+    check("a 1 inf", r#"time "inf" is not a number of seconds"#);
+    check("a 1 1 b", r#"text "b" after the time"#);
+    check(";host=a 1 1", "no metric name before the tags");
+    check("a;host 1 1", r#"tag "host" is not of the form name=value"#);
+    check("a;=x 1 1", r#"tag "=x" is not of the form name=value"#);
+    check("a; 1 1", r#"tag "" is not of the form name=value"#);
+    check(&format!("a {} 1", "é".repeat(200)), &format!("value {:?} is not a number", "é".repeat(64)));
+    check(&format!("{} 1 1", "x".repeat(70_000)), "70004 bytes, the limit is 66560");
+}
+
+#[test]
+fn lines_are_bounded_in_number() {
+    let mut memory = Account::new("test", 64 << 20).reserve(0).unwrap();
+    for line in ["a 1 1\n", "a\n"] {
+        let bytes = line.repeat(REQUEST_SERIES_MAX + 1);
+        let body = Body { encoding: Encoding::Identity, bytes: bytes.as_bytes() };
+        let request = Request { format: (), body, arrived_ms: ARRIVED_MS };
+        let decoded = Decoder::new(1).decode(request, &mut Batch::default(), &mut memory);
+        assert_eq!(decoded, Err(DecodeError::TooMany { what: "lines", limit: REQUEST_SERIES_MAX }));
+    }
+}
+
+#[test]
+fn compressed_bodies_are_the_same_lines() {
+    use std::io::Write as _;
+    let text = b"a;b=c 1 1\nd 2 2\n";
+    let mut gzip = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::default());
+    gzip.write_all(text).unwrap();
+    let bodies = [
+        (Encoding::Identity, text.to_vec()),
+        (Encoding::Gzip, gzip.finish().unwrap()),
+        (Encoding::Zstd, zstd::bulk::compress(text, 3).unwrap()),
+    ];
+    let mut memory = Account::new("test", 64 << 20).reserve(0).unwrap();
+    let (mut decoder, mut batch) = (Decoder::new(1), Batch::default());
+    for (encoding, bytes) in bodies {
+        let request = Request { format: (), body: Body { encoding, bytes: &bytes }, arrived_ms: ARRIVED_MS };
+        decoder.decode(request, &mut batch, &mut memory).unwrap();
+        assert_eq!(
+            (&batch.timestamps[..], &batch.values[..]),
+            (&[1000, 2000][..], &[1.0, 2.0][..]),
+            "{encoding:?}"
+        );
+    }
+}
