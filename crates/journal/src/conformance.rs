@@ -3,7 +3,7 @@
 //! A [`Place`] stands for the storage that survives restarts. It must open the journal with small dictionaries, full at no
 //! more than [`DICTIONARY_RECORDS_MAX`] records of [`RECORD_BYTES`] bytes. The checks panic if a journal does not conform.
 
-use crate::{DictionaryId, Item, Journal, JournalError, Offset, RECORD_BYTES_MAX};
+use crate::{DictionaryId, Item, Journal, JournalError, JournalId, Offset, RECORD_BYTES_MAX};
 use stdx::rng::Rng;
 
 /// A dictionary is full with at most that many records of [`RECORD_BYTES`].
@@ -14,14 +14,19 @@ pub const RECORD_BYTES: usize = 100;
 
 /// Storage of a journal across restarts.
 pub trait Place {
-    /// Opens the journal as it was left by the last one opened here, which is gone. The first is empty.
+    /// Opens the journal as it was left by the last one opened here, which is gone. The first is empty and has an identity
+    /// that no other place's has.
     fn open(&mut self) -> Box<dyn Journal>;
 }
 
 /// Every check, each on a place of its own.
 pub fn all(make: &mut dyn FnMut() -> Box<dyn Place>) {
+    begins_with_an_identity_of_its_own(&mut *make(), &mut *make());
     for check in [
         begins_empty,
+        keeps_its_identity_and_its_changes,
+        skips_offsets,
+        skips_offsets_behind_records,
         reads_back_what_was_synced,
         shows_nothing_before_the_sync,
         wants_a_begin,
@@ -81,6 +86,56 @@ fn usual(i: usize) -> Vec<u8> {
     let mut payload = vec![i as u8; RECORD_BYTES];
     payload[..8].copy_from_slice(&(i as u64).to_le_bytes());
     payload
+}
+
+fn begins_with_an_identity_of_its_own(place: &mut dyn Place, other: &mut dyn Place) {
+    assert_ne!(place.open().identity().id(), other.open().identity().id());
+}
+
+fn keeps_its_identity_and_its_changes(place: &mut dyn Place) {
+    let journal = place.open();
+    let first = journal.identity().id();
+    drop(journal);
+    let journal = place.open();
+    let identity = journal.identity();
+    assert_eq!(identity.id(), first);
+    let changed = JournalId { number: !first.number, ..first };
+    identity.change(changed.number).expect("an identity is changed");
+    assert_eq!(journal.identity().id(), changed, "at once");
+    drop(journal);
+    let mut journal = place.open();
+    assert_eq!(journal.identity().id(), changed, "and for good");
+    write(&mut *journal, 0, 1);
+    assert_eq!(journal.identity().id(), changed);
+}
+
+fn skips_offsets(place: &mut dyn Place) {
+    let mut journal = place.open();
+    journal.skip_to(Offset(7)).expect("offsets are skipped");
+    journal.skip_to(Offset(5)).expect("they are skipped already");
+    assert_eq!((journal.start(), journal.durable_end()), (Offset(7), Offset(7)));
+    write(&mut *journal, 7, 3);
+    assert_eq!(payloads(&*journal), (7..10).map(usual).collect::<Vec<_>>());
+    drop(journal);
+    let journal = place.open();
+    assert_eq!((journal.start(), journal.durable_end()), (Offset(7), Offset(10)));
+}
+
+fn skips_offsets_behind_records(place: &mut dyn Place) {
+    write(&mut *place.open(), 0, 3);
+    let mut journal = place.open();
+    journal.skip_to(Offset(2)).expect("nothing is to be skipped");
+    journal.skip_to(Offset(20)).expect("offsets are skipped");
+    write(&mut *journal, 20, 2);
+    let (mut reader, mut offsets) = (journal.read(Offset(0)).expect("reading begins"), Vec::new());
+    while let Some(item) = reader.next().expect("reading goes on") {
+        match item {
+            Item::Entry(entry) => offsets.push(entry.offset.0),
+            // a journal may know that records were there
+            Item::Damage(damage) => assert_eq!(damage.lost, 3..20),
+        }
+    }
+    assert_eq!(offsets, [0, 1, 2, 20, 21]);
 }
 
 fn begins_empty(place: &mut dyn Place) {

@@ -1,11 +1,12 @@
 //! A journal that fails on purpose: any other, with seeded faults; and what crashes do to files.
 
-use crate::{DictionaryId, Journal, JournalError, JournalStats, Offset, Reader};
+use crate::{DictionaryId, Identity, Journal, JournalError, JournalStats, Offset, Reader};
 use std::fs::{self, File};
 use std::io;
 use std::ops::Range;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use stdx::rng::Rng;
 
 /// How often what goes wrong; chances from 0 to 1 for each call.
@@ -23,17 +24,17 @@ pub struct Faults {
 
 /// Any journal, with seeded faults.
 #[derive(Debug)]
-pub struct Faulty<J> {
-    inner: J,
+pub struct Faulty {
+    inner: Box<dyn Journal>,
     faults: Faults,
     rng: Rng,
     full_left: u64,
     injected: u64,
 }
 
-impl<J: Journal> Faulty<J> {
+impl Faulty {
     /// Wraps `inner`.
-    pub fn new(inner: J, faults: Faults, seed: u64) -> Self {
+    pub fn new(inner: Box<dyn Journal>, faults: Faults, seed: u64) -> Self {
         Self { inner, faults, rng: Rng::new(seed), full_left: 0, injected: 0 }
     }
 
@@ -75,7 +76,15 @@ impl<J: Journal> Faulty<J> {
     }
 }
 
-impl<J: Journal> Journal for Faulty<J> {
+impl Journal for Faulty {
+    fn identity(&self) -> Arc<dyn Identity> {
+        self.inner.identity()
+    }
+
+    fn skip_to(&mut self, offset: Offset) -> Result<(), JournalError> {
+        self.inner.skip_to(offset)
+    }
+
     fn begin(&mut self) -> Result<DictionaryId, JournalError> {
         self.strike_full()?;
         self.inner.begin()

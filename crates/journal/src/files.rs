@@ -1,6 +1,6 @@
 //! The journal as segment files in a directory: the default.
 //!
-//! - `frame`: a record in a file
+//! - `frame`: a record in a file; `identity`: the file with the journal's identity
 //! - `segment`: a file's name and header
 //! - `writer`: the newest segment: allocating ahead, group commit
 //! - `scan`: walking a segment over damage; `window`: the buffer it looks through
@@ -13,6 +13,7 @@
 //! written after a place that may be damaged. `docs/formats/journal.md` draws the files.
 
 mod frame;
+mod identity;
 pub mod inspect;
 mod quarantine;
 mod reader;
@@ -26,7 +27,8 @@ mod writer;
 pub use segment::SEGMENT_VERSION;
 
 use crate::disk::{self, Access, Disk, Os};
-use crate::{DictionaryId, Journal, JournalError, JournalStats, Offset, RECORD_BYTES_MAX, Reader};
+use crate::{DictionaryId, Identity, Journal, JournalError, JournalStats, Offset, RECORD_BYTES_MAX, Reader};
+use identity::IdentityFile;
 use quarantine::Quarantine;
 use reader::SegmentsReader;
 use segment::Header;
@@ -60,11 +62,10 @@ pub struct Options {
     /// Space that must be there before a group begins, so that a full disk is found before it is half
     /// written.
     pub headroom_bytes: u64,
-    /// Offsets below this are in use elsewhere (something derived from the journal is complete up to here),
-    /// so they are not given out again even if the records were lost.
-    pub floor: Offset,
     /// Seed for the salts of segments; random for each data directory.
     pub seed: u64,
+    /// Number of the identity of a journal that has none yet; random for each opening.
+    pub fresh_id: u64,
     /// File system of the segments.
     pub disk: Arc<dyn Disk>,
 }
@@ -76,8 +77,8 @@ impl Default for Options {
             segment_bytes: 128 << 20,
             preallocate_bytes: 16 << 20,
             headroom_bytes: 1 << 20,
-            floor: Offset(0),
             seed: 0,
+            fresh_id: 0,
             disk: Arc::new(Os),
         }
     }
@@ -105,6 +106,7 @@ pub struct Files {
     /// Segments made so far, so that no two have the same salt.
     made: u64,
     quarantine: Arc<Quarantine>,
+    identity: Arc<IdentityFile>,
     stats: JournalStats,
 }
 
@@ -130,9 +132,12 @@ impl Files {
         let quarantine = Quarantine::new(Arc::clone(&options.disk), &partition_dir);
         let found = recover::recover(&partition_dir, partition, &options, &quarantine)?;
         quarantine.set_start(found.segments.first().map_or(found.end, |s| s.first));
+        let identity =
+            IdentityFile::open(Arc::clone(&options.disk), &partition_dir, partition, options.fresh_id)?;
         let stats = JournalStats { torn_bytes: found.torn_bytes, ..JournalStats::default() };
         Ok(Self {
             quarantine: Arc::new(quarantine),
+            identity: Arc::new(identity),
             was_ended: false,
             has_reserve: writer::make_reserve(&partition_dir, &options),
             dir: partition_dir,
@@ -181,6 +186,18 @@ impl Files {
 }
 
 impl Journal for Files {
+    fn identity(&self) -> Arc<dyn Identity> {
+        Arc::clone(&self.identity) as _
+    }
+
+    fn skip_to(&mut self, offset: Offset) -> Result<(), JournalError> {
+        assert!(self.void, "BUG: a group was begun");
+        self.durable = self.durable.max(offset.0);
+        self.next = self.durable;
+        self.quarantine.set_start(self.start().0);
+        Ok(())
+    }
+
     fn begin(&mut self) -> Result<DictionaryId, JournalError> {
         if let Some((writer, dictionary)) = &mut self.writer {
             let dictionary = *dictionary;

@@ -2,7 +2,8 @@
 //! was [reopened](Memory::reopen) from it, which is how tests restart it.
 
 use crate::{
-    Damage, DictionaryId, Entry, Item, Journal, JournalError, JournalStats, Offset, RECORD_BYTES_MAX, Reader,
+    Damage, DictionaryId, Entry, Identity, Item, Journal, JournalError, JournalId, JournalStats, Offset,
+    RECORD_BYTES_MAX, Reader,
 };
 use std::sync::{Arc, Mutex, MutexGuard};
 
@@ -22,6 +23,7 @@ pub struct Memory {
 /// State that survives a restart.
 #[derive(Debug)]
 struct Shared {
+    id: JournalId,
     dictionaries: Vec<Dictionary>,
     next_id: u64,
     end: u64,
@@ -36,8 +38,8 @@ struct Dictionary {
 
 impl Memory {
     /// An empty journal whose dictionaries are full with `dictionary_records_max` records.
-    pub fn new(dictionary_records_max: usize) -> Self {
-        let shared = Shared { dictionaries: Vec::new(), next_id: 0, end: 0 };
+    pub fn new(id: JournalId, dictionary_records_max: usize) -> Self {
+        let shared = Shared { id, dictionaries: Vec::new(), next_id: 0, end: 0 };
         Self::over(Arc::new(Mutex::new(shared)), dictionary_records_max)
     }
 
@@ -52,8 +54,12 @@ impl Memory {
     }
 
     fn shared(&self) -> MutexGuard<'_, Shared> {
-        self.shared.lock().expect("BUG: a journal's owner panicked")
+        lock(&self.shared)
     }
+}
+
+fn lock(shared: &Mutex<Shared>) -> MutexGuard<'_, Shared> {
+    shared.lock().expect("BUG: a journal's owner panicked")
 }
 
 impl Shared {
@@ -67,11 +73,33 @@ impl Shared {
     }
 }
 
+impl Identity for Mutex<Shared> {
+    fn id(&self) -> JournalId {
+        lock(self).id
+    }
+
+    fn change(&self, number: u64) -> Result<(), JournalError> {
+        lock(self).id.number = number;
+        Ok(())
+    }
+}
+
 impl Journal for Memory {
+    fn identity(&self) -> Arc<dyn Identity> {
+        Arc::clone(&self.shared) as _
+    }
+
+    fn skip_to(&mut self, offset: Offset) -> Result<(), JournalError> {
+        assert!(self.void, "BUG: a group was begun");
+        let mut shared = self.shared();
+        shared.end = shared.end.max(offset.0);
+        Ok(())
+    }
+
     fn begin(&mut self) -> Result<DictionaryId, JournalError> {
         self.void = false;
         let max = self.dictionary_records_max;
-        let mut shared = self.shared.lock().expect("BUG: a journal's owner panicked");
+        let mut shared = lock(&self.shared);
         let full = shared.dictionaries.last().is_none_or(|d| d.records.len() >= max);
         if let Some(id) = self.dictionary
             && (!full || !self.pending.is_empty())
@@ -105,7 +133,7 @@ impl Journal for Memory {
         if self.void {
             return Err(JournalError::Void);
         }
-        let mut shared = self.shared.lock().expect("BUG: a journal's owner panicked");
+        let mut shared = lock(&self.shared);
         if !self.pending.is_empty() {
             self.stats.syncs += 1;
             self.stats.synced_records += self.pending.len() as u64;
@@ -178,10 +206,14 @@ struct MemoryReader {
 
 impl Reader for MemoryReader {
     fn next(&mut self) -> Result<Option<Item<'_>>, JournalError> {
-        let ended = |d: &Dictionary| self.next >= d.first + d.records.len() as u64;
-        while self.current.as_ref().is_none_or(ended) {
+        let ended = |d: &Dictionary, next: u64| next >= d.first + d.records.len() as u64;
+        while self.current.as_ref().is_none_or(|d| ended(d, self.next)) {
             match self.dictionaries.next() {
-                Some(dictionary) => self.current = Some(dictionary),
+                Some(dictionary) => {
+                    // offsets before it may have been skipped
+                    self.next = self.next.max(dictionary.first);
+                    self.current = Some(dictionary);
+                }
                 None => return Ok(None),
             }
         }

@@ -153,53 +153,6 @@ impl Identity {
     }
 }
 
-/// The identity of a partition's journal, by which tables name it. It lies with the journal: a journal that is new, or was
-/// thrown away, begins its offsets anew, and must not be taken for the one before.
-#[derive(Debug)]
-pub(crate) struct JournalId {
-    disk: Arc<dyn Disk>,
-    path: PathBuf,
-    partition: usize,
-}
-
-impl JournalId {
-    /// Of the journal of `partition`.
-    pub(crate) fn of(data_dir: &DataDir, partition: usize) -> Self {
-        let path = data_dir.path.join("journal").join(partition.to_string()).join("source");
-        Self { disk: Arc::clone(&data_dir.disk), path, partition }
-    }
-
-    /// Its name: the one it has, or one made of `fresh`.
-    pub(crate) fn name(&self, fresh: u64) -> io::Result<String> {
-        match disk::read(&*self.disk, &self.path) {
-            Ok(id) if id.len() == 16 && id.iter().all(u8::is_ascii_hexdigit) => {
-                Ok(format!("{}/{}", String::from_utf8_lossy(&id), self.partition))
-            }
-            Ok(_) => self.rename(fresh),
-            Err(error) if error.kind() == io::ErrorKind::NotFound => self.rename(fresh),
-            Err(error) => Err(error),
-        }
-    }
-
-    fn rename(&self, fresh: u64) -> io::Result<String> {
-        let name = self.named(fresh);
-        self.set_name(&name)?;
-        Ok(name)
-    }
-
-    /// A name that it may get.
-    pub(crate) fn named(&self, fresh: u64) -> String {
-        format!("{fresh:016x}/{}", self.partition)
-    }
-
-    /// Gives it a name made by [`Self::named`].
-    pub(crate) fn set_name(&self, name: &str) -> io::Result<()> {
-        let (id, _) = name.split_once('/').expect("BUG: a name has its partition");
-        self.path.parent().map_or(Ok(()), |dir| disk::create_dir_all(&*self.disk, dir, Access::Private))?;
-        disk::replace(&*self.disk, &self.path, id.as_bytes())
-    }
-}
-
 /// JSON numbers lose bits beyond 2^53.
 mod hex_u64 {
     use serde::{Deserialize, Deserializer, Serializer, de::Error};
@@ -233,18 +186,6 @@ mod tests {
         drop(again);
         fs::write(dir.path().join("identity.json"), "{}").unwrap();
         assert!(matches!(open(&dir, 3, 1), Err(DataDirError::Identity { .. })));
-    }
-
-    #[test]
-    fn a_journal_keeps_its_name_and_a_new_one_gets_another() {
-        let dir = tempfile::tempdir().unwrap();
-        let id = JournalId::of(&open(&dir, 4, 1).unwrap(), 3);
-        assert_eq!(id.name(1).unwrap(), "0000000000000001/3");
-        assert_eq!(id.name(2).unwrap(), "0000000000000001/3");
-        fs::remove_dir_all(dir.path().join("journal/3")).unwrap();
-        assert_eq!(id.name(5).unwrap(), "0000000000000005/3");
-        fs::write(dir.path().join("journal/3/source"), "torn").unwrap();
-        assert_eq!(id.name(6).unwrap(), "0000000000000006/3");
     }
 
     #[test]

@@ -18,7 +18,7 @@ use crate::upkeep::{self, Upkeep};
 use crate::wallclock::WallClock;
 use crate::world::World;
 use admission::NewTenants;
-use journal::{Files, JournalError, Offset, Options};
+use journal::{Journal, JournalError, Offset};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::sync::{Arc, Mutex};
@@ -26,7 +26,6 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 use stdx::budget::Account;
 use stdx::clock::Clock;
-use stdx::rng::mix;
 use stdx::telemetry::Registry;
 
 /// How long a stopping node waits for its sealer and upkeep.
@@ -128,18 +127,12 @@ impl Node {
         let partitions = Arc::new(Partitions::new(count, seed));
         let registry = Registry::new();
         let flush = Account::new("flush", settings.budget.flush_bytes);
-        let lake = Lake::open(&settings.lake, &data_dir, &world, flush, &settings.budget, &registry)?;
-        let mut journals = Vec::new();
-        for number in 0..count {
-            let options = Options {
-                durability: settings.durability,
-                segment_bytes: settings.segment_bytes,
-                seed: mix(seed ^ number as u64),
-                floor: Offset(lake.mark(number).floor()),
-                disk: Arc::clone(&world.disk),
-                ..Options::default()
-            };
-            journals.push(Files::open(&data_dir.path.join("journal"), number as u32, options)?);
+        let mut journals = open_journals(&settings, &data_dir, &world)?;
+        let identities = journals.iter().map(|journal| journal.identity()).collect();
+        let lake =
+            Lake::open(&settings.lake, &data_dir, identities, &world, flush, &settings.budget, &registry)?;
+        for (number, journal) in journals.iter_mut().enumerate() {
+            journal.skip_to(Offset(lake.mark(number).floor()))?;
         }
         let headroom =
             Arc::new(Headroom::new(world.resident, Arc::clone(&world.clock), settings.budget.total_bytes));
@@ -178,7 +171,7 @@ impl Node {
         for (number, (partition, journal)) in shared.partitions.iter().zip(journals).enumerate() {
             let (send, receive) = sync_channel(QUEUE_MAX);
             let (shared, partition) = (Arc::clone(&shared), Arc::clone(partition));
-            owners.push(Owner::new(number, shared, partition, Box::new(journal), receive));
+            owners.push(Owner::new(number, shared, partition, journal, receive));
             commands.push(send);
         }
         let stopping = Arc::new(AtomicBool::new(false));
@@ -283,4 +276,21 @@ impl Node {
     pub(crate) fn commands(&self) -> &[Commands] {
         &self.0.commands
     }
+}
+
+fn open_journals(
+    settings: &Settings,
+    data_dir: &DataDir,
+    world: &World,
+) -> Result<Vec<Box<dyn Journal>>, JournalError> {
+    let options = journal::Options {
+        durability: settings.durability,
+        segment_bytes: settings.segment_bytes,
+        seed: data_dir.identity.seed,
+        fresh_id: world.chance.fresh(),
+        disk: Arc::clone(&world.disk),
+        ..journal::Options::default()
+    };
+    let settings = journal::Settings::Files { dir: data_dir.path.join("journal"), options };
+    (0..data_dir.identity.partitions).map(|number| journal::open(&settings, number as u32)).collect()
 }

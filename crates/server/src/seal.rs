@@ -39,13 +39,15 @@ pub(crate) mod workers;
 
 pub(crate) use manifest::{Mark, Own};
 
-use crate::datadir::{DataDir, JournalId};
+use crate::datadir::DataDir;
 use crate::limits::budget::Budget;
 use crate::settings::LakeSettings;
 use crate::world::{Chance, World};
 use blocked::BlockedTenants;
 use closed::Closed;
+use error::SealError;
 use fault::Faults;
+use journal::{Identity, JournalId};
 use manifest::Manifest;
 use model::TenantId;
 use parking_lot::Mutex;
@@ -68,7 +70,8 @@ const TABLE: &str = METRICS.name;
 #[derive(Debug)]
 pub(crate) struct Lake {
     pub(crate) tables: TenantTables,
-    sources: Vec<JournalId>,
+    /// Identities of the partitions' journals.
+    journals: Vec<Arc<dyn Identity>>,
     manifest: Mutex<Manifest>,
     /// For each partition whose marks were lost: end of the offsets that tables may know all the same.
     trusted: Vec<AtomicU64>,
@@ -103,14 +106,14 @@ impl Lake {
     pub(crate) fn open(
         settings: &LakeSettings,
         data_dir: &DataDir,
+        journals: Vec<Arc<dyn Identity>>,
         world: &World,
         flush: Account,
         budget: &Budget,
         registry: &Registry,
     ) -> Result<Self, LakeError> {
         let chance = world.chance.clone();
-        let sources: Vec<_> = (0..data_dir.identity.partitions).map(|n| JournalId::of(data_dir, n)).collect();
-        let names = sources.iter().map(|s| s.name(chance.fresh())).collect::<Result<Vec<_>, _>>()?;
+        let names: Vec<_> = journals.iter().map(|journal| journal.id().to_string()).collect();
         let metrics = LakeMetrics::new(registry);
         let (open_bytes_max, repairs) = (budget.tables_bytes() as usize, metrics.log_repairs.clone());
         Ok(Self {
@@ -121,8 +124,8 @@ impl Lake {
                 &[TABLE],
                 &names,
             )),
-            trusted: sources.iter().map(|_| AtomicU64::new(0)).collect(),
-            sources,
+            trusted: journals.iter().map(|_| AtomicU64::new(0)).collect(),
+            journals,
             flush,
             cache: Arc::new(Cache::new(budget.cache_bytes() as usize)),
             pins: Arc::default(),
@@ -161,11 +164,13 @@ impl Lake {
         partition: usize,
         end: u64,
         sealed: impl IntoIterator<Item = (TenantId, u64)>,
-    ) -> io::Result<()> {
+    ) -> Result<(), SealError> {
         let mut manifest = self.manifest.lock();
         let mut marks = manifest.marks(TABLE).to_vec();
         let mark = &mut marks[partition];
-        let name = self.sources[partition].named(self.chance.fresh());
+        let journal = &self.journals[partition];
+        let id = JournalId { number: self.chance.fresh(), ..journal.id() };
+        let name = id.to_string();
         for (tenant, upto) in sealed {
             let own = Own { source: name.clone(), upto, attempt: None, passes: None };
             mark.tenants.insert(tenant.as_str().into(), own);
@@ -176,13 +181,13 @@ impl Lake {
         mark.tenants.values_mut().for_each(|own| own.passes = own.passes.filter(|passes| *passes <= end));
         // a crash before the journal has its new name finds the old mark under the old one
         manifest.announce(TABLE, mark.clone())?;
-        self.sources[partition].set_name(&name)?;
+        journal.change(id.number)?;
         tracing::warn!(
             partition,
             source = name,
             "the journal is renamed: tables know its name from another one"
         );
-        manifest.settle(TABLE, partition, marks.swap_remove(partition))
+        Ok(manifest.settle(TABLE, partition, marks.swap_remove(partition))?)
     }
 
     /// True if the marks account for a table's floodmark. Otherwise it comes from another journal of the same name: one that was

@@ -35,7 +35,6 @@ pub(super) fn recover(
     if let Some(newest) = found.segments.last_mut() {
         (found.end, found.torn_bytes) = recover_newest(dir, partition, newest, options, quarantine)?;
     }
-    found.end = found.end.max(options.floor.0);
     sync_dir(dir, options)?;
     Ok(found)
 }

@@ -1,6 +1,7 @@
 use journal::conformance::{self, DICTIONARY_RECORDS_MAX, Place, RECORD_BYTES};
 use journal::faulty::{Faults, Faulty};
-use journal::{Durability, Files, Journal, Memory, Options};
+use journal::{Durability, Journal, JournalId, Memory, Options, Settings};
+use std::sync::atomic::{AtomicU64, Ordering};
 use tempfile::TempDir;
 
 /// A directory in memory where there is such a thing: what a disk does is simulated here.
@@ -14,51 +15,42 @@ pub(crate) fn small_segments() -> Options {
     Options { segment_bytes, durability: Durability::Os, ..Options::default() }
 }
 
-struct InMemory(Memory);
+/// A journal in memory, or files in a directory that goes with it.
+struct Opened {
+    settings: Settings,
+    _dir: Option<TempDir>,
+}
 
-impl Place for InMemory {
-    fn open(&mut self) -> Box<dyn Journal> {
-        Box::new(self.0.reopen())
+impl Opened {
+    fn memory(dictionary_records_max: usize) -> Self {
+        let id = JournalId { number: fresh(), partition: 3 };
+        Self { settings: Settings::Memory(Memory::new(id, dictionary_records_max)), _dir: None }
+    }
+
+    fn files(dir: TempDir, options: Options) -> Self {
+        Self { settings: Settings::Files { dir: dir.path().into(), options }, _dir: Some(dir) }
     }
 }
 
-struct OnDisk(TempDir, Options);
-
-impl OnDisk {
-    fn new(options: Options) -> Self {
-        Self(scratch(), options)
+impl Place for Opened {
+    fn open(&mut self) -> Box<dyn Journal> {
+        if let Settings::Files { options, .. } = &mut self.settings {
+            options.fresh_id = fresh();
+        }
+        journal::open(&self.settings, 3).unwrap()
     }
 }
 
-impl Place for OnDisk {
-    fn open(&mut self) -> Box<dyn Journal> {
-        Box::new(Files::open(self.0.path(), 3, self.1.clone()).unwrap())
-    }
+/// A number for the identity of a journal that has none yet.
+fn fresh() -> u64 {
+    static USED: AtomicU64 = AtomicU64::new(0);
+    USED.fetch_add(1, Ordering::Relaxed)
 }
 
 /// Opened again and again with other faults.
-struct WithFaults<P>(P, Faults, u64);
+struct WithFaults(Opened, Faults, u64);
 
-trait Inner {
-    type Journal: Journal + 'static;
-    fn open(&mut self) -> Self::Journal;
-}
-
-impl Inner for InMemory {
-    type Journal = Memory;
-    fn open(&mut self) -> Memory {
-        self.0.reopen()
-    }
-}
-
-impl Inner for OnDisk {
-    type Journal = Files;
-    fn open(&mut self) -> Files {
-        Files::open(self.0.path(), 0, self.1.clone()).unwrap()
-    }
-}
-
-impl<P: Inner> Place for WithFaults<P> {
+impl Place for WithFaults {
     fn open(&mut self) -> Box<dyn Journal> {
         self.2 += 1;
         Box::new(Faulty::new(self.0.open(), self.1, self.2))
@@ -67,23 +59,23 @@ impl<P: Inner> Place for WithFaults<P> {
 
 #[test]
 fn memory() {
-    conformance::all(&mut || Box::new(InMemory(Memory::new(DICTIONARY_RECORDS_MAX / 2))));
+    conformance::all(&mut || Box::new(Opened::memory(DICTIONARY_RECORDS_MAX / 2)));
 }
 
 #[test]
 fn files() {
-    conformance::all(&mut || Box::new(OnDisk::new(small_segments())));
+    conformance::all(&mut || Box::new(Opened::files(scratch(), small_segments())));
 }
 
 #[test]
 fn files_with_fsync() {
     let options = Options { durability: Durability::Fsync, ..small_segments() };
-    conformance::agrees_with_a_model(&mut OnDisk(tempfile::tempdir().unwrap(), options), 1);
+    conformance::agrees_with_a_model(&mut Opened::files(tempfile::tempdir().unwrap(), options), 1);
 }
 
 #[test]
 fn faulty_without_faults() {
-    let make = || WithFaults(InMemory(Memory::new(20)), Faults::default(), 0);
+    let make = || WithFaults(Opened::memory(20), Faults::default(), 0);
     conformance::all(&mut || Box::new(make()));
 }
 
@@ -91,9 +83,9 @@ fn faulty_without_faults() {
 fn faulty_with_faults() {
     let faults = Faults { append_error: 0.02, sync_error: 0.05, full: 0.01, full_calls: 7 };
     for seed in 0..20 {
-        let mut place = WithFaults(InMemory(Memory::new(20)), faults, seed);
+        let mut place = WithFaults(Opened::memory(20), faults, seed);
         conformance::agrees_with_a_model(&mut place, seed);
-        let mut place = WithFaults(OnDisk::new(small_segments()), faults, seed);
+        let mut place = WithFaults(Opened::files(scratch(), small_segments()), faults, seed);
         conformance::agrees_with_a_model(&mut place, seed);
     }
 }

@@ -6,6 +6,7 @@ use crate::partition::submission::Outcome;
 use crate::settings::Settings;
 use crate::world::World;
 use admission::Postponed;
+use journal::JournalId;
 use model::{Exemplar, Labels, Metadata, MetricKind, Samples, SeriesKey, SeriesRef, TenantId, TimeRange};
 use stdx::clock::{Clock, ManualClock, SystemClock};
 use stdx::rng::Rng;
@@ -61,7 +62,7 @@ fn new_series(name: &str, count: usize) -> Submission {
 fn a_few_new_series_do_not_wait_for_many() {
     let dir = tempfile::tempdir().unwrap();
     let node = small_node(dir.path());
-    let (mut owner, send) = owner_of(&node, journal::Memory::new(1000));
+    let (mut owner, send) = owner_of(&node, journal::Memory::new(JournalId::default(), 1000));
     for submission in [new_series("flood", 100_000), new_series("few", 3)] {
         send.send(Command::Write(Box::new(submission))).unwrap();
     }
@@ -79,7 +80,7 @@ fn a_wall_clock_that_is_set_ahead_evicts_no_series() {
     let clock = Arc::new(ManualClock::at(1_777_000_000_000));
     let settings = Settings { series_idle_s: 3600, ..small_settings(dir.path()) };
     let node = Node::start(settings, Arc::<ManualClock>::clone(&clock)).unwrap();
-    let (mut owner, _commands) = owner_of(&node, journal::Memory::new(1000));
+    let (mut owner, _commands) = owner_of(&node, journal::Memory::new(JournalId::default(), 1000));
     {
         let mut head = owner.partition.head.write();
         let labels = Labels::from_pairs(&[("__name__", "quiet")]);
@@ -123,7 +124,7 @@ fn a_few_samples_do_not_wait_for_many_late_ones() {
     let mut rng = Rng::announced();
     let dir = tempfile::tempdir().unwrap();
     let node = small_node(dir.path());
-    let (mut owner, send) = owner_of(&node, journal::Memory::new(1000));
+    let (mut owner, send) = owner_of(&node, journal::Memory::new(JournalId::default(), 1000));
     let write = |submission| send.send(Command::Write(Box::new(submission))).unwrap();
     write(new_series("m", 2));
     owner.turn(None);
@@ -167,8 +168,11 @@ fn late_samples_beyond_their_share_are_refused_and_no_others() {
     let clock = Arc::new(ManualClock::at(NEWEST_MS));
     let mut settings = Settings { partitions: 1, ..small_settings(dir.path()) };
     settings.budget.head_bytes = 2 << 20;
-    let (node, mut owner, commands) =
-        only_owner_with(settings, journal::Memory::new(1000), Arc::<ManualClock>::clone(&clock));
+    let (node, mut owner, commands) = only_owner_with(
+        settings,
+        journal::Memory::new(JournalId::default(), 1000),
+        Arc::<ManualClock>::clone(&clock),
+    );
     let mut write = |submission| {
         commands.send(Command::Write(Box::new(submission))).unwrap();
         clock.advance(1000);
@@ -213,7 +217,7 @@ fn late_samples_beyond_their_share_are_refused_and_no_others() {
 
 /// A journal with `count` records, each of one new series.
 fn journal_of(count: u32) -> journal::Memory {
-    let mut journal = journal::Memory::new(1000);
+    let mut journal = journal::Memory::new(JournalId::default(), 1000);
     let mut encoder = RecordEncoder::new();
     journal.begin().unwrap();
     for i in 0..count {
@@ -259,7 +263,7 @@ fn a_replay_ends_when_the_node_stops() {
 fn exemplars_and_metadata_keep_to_their_parts_of_the_head() {
     const TENANTS: usize = 30;
     let dir = tempfile::tempdir().unwrap();
-    let (node, mut owner, send) = only_owner(dir.path(), journal::Memory::new(1000));
+    let (node, mut owner, send) = only_owner(dir.path(), journal::Memory::new(JournalId::default(), 1000));
     let budget = node.budget().clone();
     for i in 0..TENANTS {
         let (reply, mut answer) = oneshot::channel();
@@ -317,7 +321,7 @@ fn exemplars_and_metadata_keep_to_their_parts_of_the_head() {
 #[test]
 fn a_full_head_takes_no_metadata_of_new_families() {
     let dir = tempfile::tempdir().unwrap();
-    let (node, mut owner, send) = only_owner(dir.path(), journal::Memory::new(1000));
+    let (node, mut owner, send) = only_owner(dir.path(), journal::Memory::new(JournalId::default(), 1000));
     let mut write = |metric: &str, help: &str| {
         let mut submission = new_series("m", 0);
         let (metric, unit) = (metric.to_owned(), String::new());
@@ -340,7 +344,7 @@ fn a_full_head_takes_no_metadata_of_new_families() {
 fn a_closed_tenant_keeps_metadata_and_exemplars() {
     let dir = tempfile::tempdir().unwrap();
     let clock = Arc::new(ManualClock::at(1_777_000_000_000));
-    let journal = journal::Memory::new(1000);
+    let journal = journal::Memory::new(JournalId::default(), 1000);
     let (node, mut owner, _commands) = only_owner_at(dir.path(), journal, Arc::<ManualClock>::clone(&clock));
     let [open, closed] = ["open", "closed"].map(|name| TenantId::parse(name).unwrap());
     let seen_s = node.shared().steady_s();

@@ -1,6 +1,7 @@
 //! Errors of sealing.
 
 use super::workers::Late;
+use journal::JournalError;
 use model::TenantId;
 use std::io;
 use stdx::budget::Exhausted;
@@ -13,6 +14,8 @@ pub(crate) enum SealError {
     Table(#[from] TableError),
     #[error("floodmarks.json: {0}")]
     Manifest(#[from] io::Error),
+    #[error(transparent)]
+    Journal(#[from] JournalError),
     #[error(transparent)]
     Memory(#[from] Exhausted),
     #[error("partition {0} is closed")]

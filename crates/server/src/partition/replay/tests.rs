@@ -4,7 +4,7 @@ use crate::limits::budget::Budget;
 use crate::node::Node;
 use crate::partition::tests::{only_owner, owner_of, series_count};
 use crate::seal::tests::node_with;
-use journal::{Journal, Memory, RecordEncoder};
+use journal::{Journal, JournalId, Memory, RecordEncoder};
 use model::{Exemplar, Labels, Metadata, MetricKind, SeriesRef, TimeRange};
 use std::time::Duration;
 
@@ -17,7 +17,7 @@ struct Writer {
 
 impl Writer {
     fn new() -> Self {
-        let mut journal = Memory::new(1_000_000);
+        let mut journal = Memory::new(JournalId::default(), 1_000_000);
         journal.begin().unwrap();
         Self { journal, encoder: RecordEncoder::new(), tenant: TenantId::anonymous() }
     }
