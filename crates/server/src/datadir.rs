@@ -47,7 +47,7 @@ pub enum DataDirError {
     /// Another process has it.
     #[error("data directory {} is in use by another process", .0.display())]
     InUse(PathBuf),
-    /// The file system says no.
+    /// An operation of the file system failed.
     #[error("data directory {}: {source}", path.display())]
     Io {
         /// The file or directory.

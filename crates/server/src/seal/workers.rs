@@ -4,7 +4,7 @@
 //! store's answer, so hundreds of tables are worked on in parallel. One slow table must not delay the others: a job that takes
 //! too long is reported as [`Late`] and continues in the background. No other job of its tenant begins before it has ended.
 
-use super::error::SealError;
+use super::error::{Late, SealError};
 use crate::threads::run_or_abort;
 use model::TenantId;
 use parking_lot::Mutex;
@@ -26,11 +26,6 @@ pub(super) type Job<R> = Box<dyn FnOnce() -> R + Send>;
 
 /// A tenant whose job has ended or is late, and the job's result.
 pub(super) type Ended<R> = (TenantId, Result<R, Late>);
-
-/// A job that has taken too long: it continues, but its result is dropped.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-#[error("requests for its table have taken more than {} s, and go on", .0.as_secs())]
-pub(crate) struct Late(Duration);
 
 /// A pool of threads, or none: then jobs run one after the other on the calling thread.
 #[derive(Debug)]

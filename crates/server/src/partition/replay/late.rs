@@ -49,7 +49,7 @@ pub(crate) struct LateBatch {
     values: Vec<f64>,
 }
 
-/// Why it did not come to its end.
+/// Replay for closed tenants failed; it is retried.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum LateError {
     #[error(transparent)]
