@@ -16,6 +16,7 @@ pub(crate) mod files;
 mod machine;
 pub mod merge;
 mod quantiles;
+pub mod recovery;
 mod timeline;
 pub mod verdict;
 pub(crate) mod warnings;

@@ -2,6 +2,7 @@
 
 use crate::result::Quantiles;
 use crate::result::RunResult;
+use crate::result::recovery::Recovery;
 use crate::show::progress::short;
 use Better::{Higher, Lower, Neither};
 
@@ -75,7 +76,7 @@ fn p99_s(quantiles: &Quantiles) -> Option<f64> {
 }
 
 /// All of them, the important ones first.
-pub const FIGURES: [Figure; 39] = [
+pub const FIGURES: [Figure; 42] = [
     own("samples_per_s", "samples acknowledged a second", "1/s", Higher, |r| Some(r.totals.samples_per_s)),
     own("samples_acknowledged", "samples acknowledged", "", Higher, |r| {
         Some(r.totals.samples_acknowledged as f64)
@@ -95,11 +96,21 @@ pub const FIGURES: [Figure; 39] = [
     own("lost", "samples lost", "", Lower, |r| r.verify.as_ref().map(|verify| verify.lost as f64)),
     own("restarts", "restarts of the target", "", Lower, |r| Some(r.totals.restarts as f64)),
     own("silence_s", "longest stretch without success", "s", Lower, |r| Some(r.totals.silence_s)),
+    own("recovery_s", "recovered after", "s", Lower, |r| Recovery::of(r)?.seconds()),
     own("queries_per_s", "queries a second", "1/s", Higher, RunResult::queries_per_s),
     own("read_pass_rate", "queries answered", "part", Higher, RunResult::read_pass_rate),
     own("read_p99_s", "query latency p99", "s", Lower, RunResult::read_p99_s),
     observed("cpu_cores_mean", "target CPU, mean", "cores", Lower),
     observed("target_cpu_peak", "target CPU, most in a second", "cores", Lower),
+    own("cpu_headroom", "CPU left, mean", "part", Higher, |r| {
+        Some(1.0 - r.observed.get("cpu_cores_mean")? / r.observed.get("machine_cores")?)
+    }),
+    own("memory_headroom", "memory left at the peak", "part", Higher, |r| {
+        Some(
+            1.0 - r.observed.get("cgroup_memory_peak_bytes")?
+                / r.observed.get("cgroup_memory_limit_bytes")?,
+        )
+    }),
     observed("cpu_s", "target CPU time", "s", Lower),
     observed("rss_peak_bytes", "target memory, most", "bytes", Lower),
     observed("rss_end_bytes", "target memory at the end", "bytes", Lower),

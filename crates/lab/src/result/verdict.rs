@@ -3,6 +3,7 @@
 //! What could not be measured has not passed, and says why; but it is no limit of the target either, and a search does
 //! not take it for one.
 
+use crate::result::recovery::Recovery;
 use crate::result::{Judgement, RunResult};
 use crate::scenario::{Rules, Scenario, Size, Span};
 use std::fmt::Write;
@@ -18,7 +19,17 @@ pub fn judge(scenario: &Scenario, result: &RunResult) -> Vec<Judgement> {
     let Rules { pass_rate, error_budget, achieved, p50, p99, p99_known, refusal_p99, freshness_p99, .. } =
         scenario.verdict;
     let Rules {
-        lost, doubled, wrong, unexpected, restarts, memory, silence, read_pass_rate, read_p99, ..
+        lost,
+        doubled,
+        wrong,
+        unexpected,
+        restarts,
+        memory,
+        silence,
+        recovery,
+        read_pass_rate,
+        read_p99,
+        ..
     } = scenario.verdict;
     let totals = &result.totals;
     let time = |q: &crate::result::Quantiles, at: f64| {
@@ -63,6 +74,7 @@ pub fn judge(scenario: &Scenario, result: &RunResult) -> Vec<Judgement> {
         );
     }
     judge.time("silence", silence, Ok(totals.silence_s));
+    judge.recovery(recovery, Recovery::of(result).ok_or("nothing disturbed the load, or its end did"));
     judge.share_at_least(
         "read_pass_rate",
         read_pass_rate,
@@ -135,6 +147,16 @@ impl Judge {
         if let Some(limit) = limit {
             let measured = measured_s.map(|s| (seconds(s), s <= limit.s()));
             self.add(rule, format!("≤ {}", seconds(limit.s())), measured);
+        }
+    }
+
+    fn recovery(&mut self, limit: Option<Span>, measured: Measured<'_, Recovery>) {
+        if let Some(limit) = limit {
+            let measured = measured.map(|recovery| match recovery {
+                Recovery::After(s) => (seconds(s), s <= limit.s()),
+                Recovery::NotWithin(s) => (format!("not within {}", seconds(s)), false),
+            });
+            self.add("recovery", format!("≤ {}", seconds(limit.s())), measured);
         }
     }
 

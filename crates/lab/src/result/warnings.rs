@@ -1,5 +1,6 @@
 //! Reasons to mistrust figures that are the same for every way to send.
 
+use crate::result::recovery::Recovery;
 use crate::result::{Quantiles, RunResult};
 
 /// Above this the generator's own lateness shows in the figures.
@@ -33,6 +34,16 @@ pub(crate) fn making(lag: &Quantiles, service: &Quantiles) -> Option<String> {
             making * 100.0
         )
     })
+}
+
+/// The target had not recovered from a disturbance when the load ended.
+pub(crate) fn unrecovered(result: &RunResult) -> Option<String> {
+    match Recovery::of(result)? {
+        Recovery::After(_) => None,
+        Recovery::NotWithin(s) => Some(format!(
+            "{s:.0} s after the last disturbance, when the load ended, rate and latency were not yet as before it"
+        )),
+    }
 }
 
 /// Target and generator used up the machine together.

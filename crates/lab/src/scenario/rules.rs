@@ -38,6 +38,8 @@ pub struct Rules {
     pub memory: Option<Size>,
     /// The longest stretch without any success.
     pub silence: Option<Span>,
+    /// Time from the end of the last disturbance until rate and latency are as before it.
+    pub recovery: Option<Span>,
     /// At least this share of queries is answered with success.
     pub read_pass_rate: Option<f64>,
     /// 99 in 100 queries take at most so long.

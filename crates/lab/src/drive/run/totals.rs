@@ -81,6 +81,7 @@ pub(crate) fn doubts(result: &RunResult, scenario: &Scenario, traffic: &Traffic)
     let threads = result.machine.cores.min(traffic.connections) as f64;
     all.extend(warnings::busy(totals.generator_cpu_s, result.wall_s, threads));
     all.extend(warnings::shared(result));
+    all.extend(warnings::unrecovered(result));
     if traffic.runs.iter().any(|run| run.caught_up.load(Ordering::Relaxed)) {
         all.push(
             "the series' own time caught up with the clock and the run ended early: take a shorter interval or more \
