@@ -7,12 +7,12 @@
 //!   listen ─▶ http::prometheus ─▶ query ◀── query_source ◀──────────────────────────┴──────┘
 //! ```
 //!
-//! - [`settings`]: what can be configured, resolved once; `limits`: the memory budget, gates, thresholds
+//! - [`settings`]: configuration, resolved once; `limits`: the memory budget, gates, thresholds
 //! - [`node`]: opens a data directory, assembles the parts and starts their threads
 //! - `listen`: accepts connections; [`http`]: routes, and the only place where errors become statuses
-//! - `ingest`: from a request to what each partition's owner gets
+//! - `ingest`: splits a request into one submission for each partition's owner
 //! - `partition`: the owner of a partition: journal, head, replay, eviction
-//! - `seal`: what is no longer fresh goes into tables, and out of the journal; `upkeep`: what becomes of it there
+//! - `seal`: flushes heads into tables and truncates the journal; `upkeep`: background maintenance of the tables
 //! - `query_source`: heads and tables as one source for queries
 
 pub mod http;

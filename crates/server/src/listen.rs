@@ -1,4 +1,4 @@
-//! Accepts connections and speaks HTTP/1.1 on them until it is told to stop.
+//! Accepts connections and serves HTTP/1.1 on them until the node stops.
 //!
 //! At the limit of connections, accepting waits for a place for moments only: see [`connections`].
 
@@ -31,13 +31,13 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::Semaphore;
 use tokio::time::{Instant, timeout};
 
-/// A connection must bring a request's head within this time.
+/// Timeout for receiving a request's head.
 const HEADER_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// The longest that requests in flight may take once the server stops.
+/// Timeout for requests in flight once the server stops.
 const DRAIN_TIMEOUT: Duration = Duration::from_secs(20);
 
-/// The longest that an answer may wait for its reader, beyond what its size allows at the minimum rate.
+/// Time that an answer may wait for its client, beyond what its size allows at the minimum rate.
 const STALL_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// Limit on a connection's buffer; the head of a request must fit. The defaults (400 KiB and 100 headers) would let clients
@@ -46,15 +46,15 @@ const CONNECTION_BUFFER_BYTES: usize = 64 << 10;
 
 const _: () = assert!(CONNECTION_BUFFER_BYTES < CONNECTION_BYTES);
 
-/// After an accept that failed (out of file descriptors, mostly).
+/// Pause after a failed accept (usually for lack of file descriptors).
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
-/// Connections that are being refused with a 503 at a time, each for at most [`TURNED_AWAY_TIMEOUT`]. Beyond that they
-/// are closed without an answer.
+/// Limit on connections being answered with a 503 at a time, each for at most [`TURNED_AWAY_TIMEOUT`]. Further ones are
+/// closed without an answer.
 const TURNED_AWAY_MAX: usize = 64;
 const TURNED_AWAY_TIMEOUT: Duration = Duration::from_secs(1);
 
-/// The answer that they get.
+/// Answer to a connection that is refused.
 const TOO_MANY: &[u8] = b"HTTP/1.1 503 Service Unavailable\r\nretry-after: 1\r\nconnection: close\r\n\
     content-type: text/plain\r\ncontent-length: 64\r\n\r\n\
     too many connections, none of them is idle (setting connections)";
@@ -110,7 +110,7 @@ pub(crate) async fn serve(
     }
 }
 
-/// A place, once those who have just come have had their time; `None` where all are busy.
+/// Waits for a place while connections are young; `None` if all connections are busy.
 async fn enter(connections: &Connections) -> Option<Place> {
     loop {
         match connections.enter(Instant::now()) {
@@ -129,7 +129,7 @@ fn converse(
     service: TowerToHyperService<Router>,
     graceful: &GracefulShutdown,
 ) {
-    let _ = stream.set_nodelay(true); // only a matter of latency
+    let _ = stream.set_nodelay(true); // affects only latency
     let link = place.share();
     let served = Arc::clone(&link);
     let service = service_fn(move |request: Request<Incoming>| {
@@ -164,7 +164,7 @@ async fn turn_away(mut stream: TcpStream) -> std::io::Result<()> {
     Ok(())
 }
 
-/// A request's body; the connection sees how it comes.
+/// A request's body, which reports its progress to the connection's [`Link`].
 struct Received {
     body: Incoming,
     link: Arc<Link>,
@@ -205,7 +205,7 @@ impl Drop for Received {
     }
 }
 
-/// An answer, whose connection is busy until all of it is handed over.
+/// An answer, which marks its connection as busy until all of it is handed over.
 struct Answer {
     body: Body,
     _busy: Busy,

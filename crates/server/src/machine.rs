@@ -17,7 +17,7 @@ pub(crate) struct Machine {
 }
 
 impl Machine {
-    /// The machine that the process runs on, as far as it may use it.
+    /// Resources of the machine, as far as this process may use them.
     pub(crate) fn here() -> Self {
         Self { cores: cores(), memory: Memory::of(Path::new("/")), files_max: files_max() }
     }
@@ -28,18 +28,17 @@ pub(crate) fn cores() -> usize {
     std::thread::available_parallelism().map_or(1, usize::from)
 }
 
-/// The memory that the process can have.
+/// Memory available to the process.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Memory {
-    /// Beyond it the kernel reclaims, throttles or kills.
+    /// Size beyond which the kernel reclaims, throttles or kills.
     pub bytes: u64,
     /// Source of the limit.
     pub source: String,
 }
 
 impl Memory {
-    /// The tightest limit of the control groups that the process is in, or what the machine has. `root` is `/`, but
-    /// for tests.
+    /// The smallest of the limits of the process' control groups and the machine's memory. `root` is `/`, except in tests.
     pub fn of(root: &Path) -> Self {
         let machine = machine_bytes(root);
         match cgroup::memory_limit(root) {
@@ -61,8 +60,8 @@ fn machine_bytes(root: &Path) -> u64 {
     kib.map_or(MEMORY_BYTES_UNKNOWN, |kib| kib << 10)
 }
 
-/// Memory held by the process, as counted by the kernel, without file pages, which the kernel drops when it needs the room; 0
-/// if unknown.
+/// Anonymous memory of the process, as counted by the kernel; 0 if unknown. File pages are not included: the kernel can drop
+/// them.
 pub(crate) fn private_bytes() -> u64 {
     let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
     let kib = status
@@ -72,13 +71,13 @@ pub(crate) fn private_bytes() -> u64 {
     kib.map_or(0, |kib| kib << 10)
 }
 
-/// Files that the process may have open once [`raise_files`] was called.
+/// Limit on open files once [`raise_files`] was called.
 fn files_max() -> u64 {
     getrlimit(Resource::Nofile).maximum.unwrap_or(u64::MAX)
 }
 
-/// Raises the limit of open files as far as it goes without privileges. The usual soft limit of 1,024 is for programs
-/// that use `select`.
+/// Raises the limit of open files to the hard limit, which needs no privileges. The usual soft limit of 1,024 is for
+/// programs that use `select`.
 pub fn raise_files() -> std::io::Result<()> {
     let limit = getrlimit(Resource::Nofile);
     Ok(setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, maximum: limit.maximum })?)

@@ -1,8 +1,7 @@
 //! Heads and tables, as the query engine's source of series.
 //!
-//! - [`union`]: both as one
-//!
-//! What is here: series of heads, and long work on a head in turns.
+//! - [`union`]: heads and tables merged into one source
+//! - this module: series of heads, and long work on a head in turns
 
 pub(crate) mod detail;
 pub(crate) mod label_queries;
@@ -39,15 +38,15 @@ fn with_filters<R>(matchers: &[Matcher], f: impl FnOnce(&[Filter<'_>]) -> R) -> 
     f(&filters)
 }
 
-/// A pass over selected series. The lock is taken for one series at a time, so a long query never keeps the
-/// owner waiting. The source's pins keep references good in between.
+/// Iterator over selected series of heads. The lock is taken for one series at a time, so a long query never keeps the
+/// owner waiting. The source's pins keep references valid in between.
 struct HeadSet<'a> {
     parts: Vec<(&'a PartitionShared, roaring::bitmap::IntoIter)>,
     at: usize,
     current: Option<SeriesRef>,
     tenant: &'a TenantId,
     range: TimeRange,
-    /// No series with more samples than this is unpacked: what the query has left, and what it has in all.
+    /// Limits on the samples of a series that is unpacked: the query's remaining share, and its whole one.
     samples_max: u64,
     unpack_max: u64,
     left: usize,
@@ -79,14 +78,14 @@ impl SeriesSet for HeadSet<'_> {
                 let series = SeriesRef(series);
                 let head = partition.head.read();
                 let head = head.tenant(self.tenant).expect("BUG: a tenant's head went away");
-                // well packed samples take a hundredth of what they take unpacked
+                // compressed samples may take a hundredth of their unpacked size
                 let most = head.samples_at_most(series, self.range) as u64;
                 if most > self.samples_max {
                     return Err(too_many_samples(most, self.samples_max));
                 }
                 make_room(samples, most as usize);
                 head.read(series, self.range, samples);
-                // with the lock held: what was pinned cannot go in between
+                // checked with the lock held, so that pinned samples cannot be released in between
                 if self.pin.is_expired() {
                     return Err(union::expired());
                 }
@@ -119,8 +118,8 @@ impl SeriesSet for HeadSet<'_> {
     }
 }
 
-/// Makes room for `count` samples at once: columns that grow as they are filled take up to twice as much, and
-/// three times while they move. What is in them is not moved, for nothing is.
+/// Allocates room for `count` samples at once: columns that grow while they are filled take up to twice as much, and
+/// three times while they move. Expects empty columns, so nothing is copied.
 fn make_room(samples: &mut Samples, count: usize) {
     if samples.timestamps.capacity() < count {
         *samples = Samples::default();
@@ -137,19 +136,19 @@ fn too_many_samples(count: u64, most: u64) -> SourceError {
     SourceError { kind: ErrorKind::TooLarge, message }
 }
 
-/// Long work on a tenant's head in one partition, done in turns: the lock is let go of in between, so that the
-/// owner never waits for longer than a turn.
+/// Long work on a tenant's head in one partition, done in turns: the lock is released in between, so the owner never
+/// waits for longer than a turn.
 #[derive(Debug)]
 pub(crate) struct Turns<'a> {
     pub(crate) partition: &'a PartitionShared,
     tenant: &'a TenantId,
-    /// Asked before each turn, and before each value that a pattern is tried on.
+    /// Checked before each turn, and before a pattern is matched against each value.
     cancelled: &'a dyn Interrupt,
-    /// Keeps references to series good from turn to turn.
+    /// Keeps references to series valid from turn to turn.
     _pin: head::Pin,
 }
 
-/// Nobody waits for the answer any more.
+/// Error: the request was cancelled.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Cancelled;
 
@@ -163,13 +162,13 @@ impl<'a> Turns<'a> {
         Self { partition, tenant, cancelled, _pin: pin }
     }
 
-    /// Takes turns until one says that it was the last; none where the tenant has nothing here.
+    /// Takes turns until one returns true; none if the tenant has nothing in this partition.
     pub(crate) fn until_done(&self, mut turn: impl FnMut(&TenantHead) -> bool) -> Result<(), Cancelled> {
         while !self.turn(&mut turn)? {}
         Ok(())
     }
 
-    /// One turn, with the lock held; true where it was the last, or the tenant has nothing here.
+    /// Takes one turn, with the lock held. True if it was the last, or if the tenant has nothing in this partition.
     pub(crate) fn turn(&self, turn: impl FnMut(&TenantHead) -> bool) -> Result<bool, Cancelled> {
         if self.cancelled.is_set() {
             return Err(Cancelled);
@@ -189,7 +188,7 @@ impl<'a> Turns<'a> {
         })
     }
 
-    /// The series that any of the selectors selects; all of them (None) where there is no selector.
+    /// The series that any of the selectors selects; `None`, which stands for all series, if there is no selector.
     pub(crate) fn select_any(&self, selectors: &[Vec<Matcher>]) -> Result<Option<RoaringBitmap>, Cancelled> {
         let mut any = None;
         for matchers in selectors {

@@ -1,4 +1,4 @@
-//! Metrics that the server counts, and (in [`gauges`]) those that are computed when scraped.
+//! Counters and histograms of the server; [`gauges`] has the metrics computed when scraped.
 
 mod accounts;
 mod gauges;
@@ -9,12 +9,12 @@ pub(crate) use gauges::register_gauges;
 use head::MetadataRefusal;
 use stdx::telemetry::{Counter, Histogram, LATENCY_BUCKETS_S, Registry};
 
-/// Metadata that was not kept, by reason.
+/// Counters of discarded metadata, by reason.
 #[derive(Debug)]
 pub(crate) struct RefusedMetadata {
     families: Counter,
     bytes: Counter,
-    /// The head is too full for anything new.
+    /// The head is too full for new metadata.
     pub(crate) head_full: Counter,
 }
 
@@ -28,7 +28,7 @@ impl RefusedMetadata {
         Self { families: of("families"), bytes: of("bytes"), head_full: of("head_full") }
     }
 
-    /// The counter of what a head refuses.
+    /// Counter for a head's refusal.
     pub(crate) const fn of(&self, refusal: MetadataRefusal) -> &Counter {
         match refusal {
             MetadataRefusal::Families => &self.families,

@@ -1,12 +1,11 @@
 //! The thread that keeps tables in shape: retention, compaction, rollups, checkpoints, vacuum.
 //!
-//! What is due, and how each step is done, is the matter of [`tables::upkeep`]. Here it is decided for which table and
-//! when; memory for a merge is bought from the account `flush`, of which sealing takes the other half; and what happens
-//! is counted and logged. Each step can die at any point and is then simply due again; within one it is looked now and
-//! then whether the node stops.
+//! [`tables::upkeep`] knows what is due on a table, and how each step is done. This module decides for which table and
+//! when, reserves memory for a merge from the account `flush` (sealing takes the other half), counts and logs. A step may
+//! be interrupted at any point, and is then due again. Long steps check periodically whether the node stops.
 //!
-//! - [`policy`]: what is configured of it; [`pace`]: what a long step looks at now and then
-//! - [`rollups`]: which days of which tenant get a rollup, and when
+//! - [`policy`]: limits and intervals from the settings; [`pace`]: periodic checks of a long step
+//! - [`rollups`]: schedule of rollups, by tenant and day
 
 mod pace;
 mod policy;
@@ -33,19 +32,19 @@ use tables::upkeep::{Done, Policy, Step};
 use tables::{Stem, Table, TableError};
 use tokio::sync::oneshot;
 
-/// How often tables are looked at.
+/// Interval at which tables are checked for due work.
 const EVERY: Duration = Duration::from_secs(20);
 
-/// How often files that nobody needs are looked for: all of a table's files are listed for it.
+/// Interval between sweeps for unreferenced files: each lists all files of a table.
 pub(super) const SWEEP_EVERY: Duration = Duration::from_secs(600);
 
-/// Rounds of planning for one look at a table: each makes the number of files fall.
+/// Limit on rounds of planning per check of a table: each reduces the number of files.
 const PASSES_MAX: usize = 64;
 
 /// Tables that are opened when a node starts.
 const OPENED_AT_START_MAX: usize = 64;
 
-/// How often the log says how far a long step is.
+/// Interval at which the log reports the progress of a long step.
 const SAY_EVERY: Duration = Duration::from_secs(30);
 
 /// A message to the upkeep.
@@ -64,9 +63,9 @@ pub(crate) struct Compacted {
     pub(crate) bytes: u64,
     /// Days of which a rollup was made.
     pub(crate) rollups: u64,
-    /// Tables with a job that failed, and is tried again later.
+    /// Tables with a job that failed, which is retried later.
     pub(crate) failures: u64,
-    /// Files that are left alone, since they are damaged.
+    /// Files that are not compacted because they are damaged.
     pub(crate) damaged: u64,
 }
 
@@ -86,7 +85,7 @@ pub(crate) struct Upkeep {
     messages: Receiver<Message>,
     pace: Pace,
     kept: HashMap<Key, Kept>,
-    /// When all tenants were visited, those included of whom nothing was heard lately.
+    /// Time of the last visit to all tenants, inactive ones included.
     visited: Option<Instant>,
 }
 
@@ -96,7 +95,7 @@ type Key = (TenantId, Kind);
 #[derive(Debug, Default)]
 struct Kept {
     upkeep: tables::upkeep::Upkeep,
-    /// Since when it does not get on.
+    /// Start of the current sequence of failures.
     failing: Option<Instant>,
     rolled: RolledDays,
 }
@@ -106,9 +105,9 @@ impl Upkeep {
         Self { messages, pace: Pace::new(node, stopping), kept: HashMap::new(), visited: None }
     }
 
-    /// The thread's life.
+    /// Runs the thread until the node stops.
     pub(crate) fn run(mut self) {
-        // everything else comes first
+        // lowest priority of all threads
         let _ = rustix::process::nice(10);
         self.open_tables();
         loop {
@@ -116,7 +115,7 @@ impl Upkeep {
                 Ok(Message::Stop) | Err(RecvTimeoutError::Disconnected) => return,
                 Ok(Message::Compact(answer)) => {
                     let compacted = self.compact_all();
-                    let _ = answer.send(compacted); // who asked may be gone
+                    let _ = answer.send(compacted); // the requester may be gone
                 }
                 Err(RecvTimeoutError::Timeout) => self.look(),
             }
@@ -127,7 +126,7 @@ impl Upkeep {
         &self.pace.node.lake
     }
 
-    /// Opens tables of samples before somebody asks for them: to read a log takes longer than many an answer.
+    /// Opens tables of samples ahead of requests: reading a log takes longer than most answers.
     pub(super) fn open_tables(&mut self) {
         self.discover();
         for tenant in self.lake().tables.tenants(true).into_iter().take(OPENED_AT_START_MAX) {
@@ -139,13 +138,13 @@ impl Upkeep {
                 self.date(table);
             }
             if let Err(error) = table.and_then(|table| table.map(|t| t.files()).transpose()) {
-                // who asks for its samples is told, and the next look counts it
+                // queries of its samples report the error, and the next check of the table counts it
                 tracing::debug!(%tenant, %error, "cannot open a table");
             }
         }
     }
 
-    /// A table bears the date of its last commit.
+    /// Reports the date of a table's last commit to the wall clock.
     fn date(&self, table: &Table) {
         if let Some(written_ms) = table.written_ms() {
             self.pace.node.wall.found(written_ms, &*self.pace.node.clock);
@@ -158,12 +157,12 @@ impl Upkeep {
         }
     }
 
-    /// One look at the tables: does what is due.
+    /// Checks the tables and does what is due.
     pub(crate) fn look(&mut self) {
         self.keep_all(false);
     }
 
-    /// Leaves nothing to merge or to roll up, whatever is configured and however lately it was done.
+    /// Compacts and rolls up until nothing is left to do, whatever the settings and however recently it was done.
     pub(crate) fn compact_all(&mut self) -> Compacted {
         self.keep_all(true)
     }
@@ -196,7 +195,7 @@ impl Upkeep {
         compacted
     }
 
-    /// Does what is due for a tenant: first its samples, then the rollups that are made of them.
+    /// Does what is due for a tenant: first its samples, then the rollups, which are computed from them.
     fn keep_tenant(&mut self, tenant: &TenantId, all: bool, compacted: &mut Compacted) {
         for kind in Kind::ALL {
             let key = (tenant.clone(), kind);
@@ -215,7 +214,7 @@ impl Upkeep {
         }
     }
 
-    /// Does what is due for a table; false where there is none.
+    /// Does what is due for a table; false if there is no table.
     fn keep(
         &mut self,
         key: &Key,
@@ -277,7 +276,7 @@ impl Upkeep {
             if self.pace.since(said) >= SAY_EVERY {
                 said = self.pace.instant();
                 let read_bytes = progress.bytes;
-                tracing::info!(%tenant, table = kind.folder(), read_bytes, samples, "compaction goes on");
+                tracing::info!(%tenant, table = kind.folder(), read_bytes, samples, "compaction is in progress");
             }
             self.pace.go_on()
         };
@@ -303,14 +302,14 @@ impl Upkeep {
         Ok(())
     }
 
-    /// The log has one line for each change of state.
+    /// Records success or failure. Logs one line for each change of state.
     fn note(&self, (tenant, kind): &Key, kept: &mut Kept, done: Result<bool, UpkeepError>) {
         let table = kind.folder();
         match done {
             Ok(_) => {
                 if let Some(since) = kept.failing.take() {
                     let seconds = self.pace.since(since).as_secs();
-                    tracing::info!(%tenant, table, seconds, "upkeep of a table gets on again");
+                    tracing::info!(%tenant, table, seconds, "upkeep of a table succeeds again");
                 }
             }
             Err(UpkeepError::Stopping | UpkeepError::Memory(_)) => {}
@@ -318,7 +317,7 @@ impl Upkeep {
                 self.lake().metrics.upkeep_failures.inc();
                 if kept.failing.is_none() {
                     kept.failing = Some(self.pace.instant());
-                    tracing::warn!(%tenant, table, %error, "upkeep of a table does not get on; it is tried again");
+                    tracing::warn!(%tenant, table, %error, "upkeep of a table failed and will be retried");
                 }
             }
         }
@@ -335,13 +334,13 @@ impl Upkeep {
     }
 }
 
-/// Counts what a step came to, and says what an operator may look for.
+/// Counts the result of a step, and logs deletions.
 fn count(metrics: &LakeMetrics, (tenant, kind): &Key, done: &Done) {
     let table = kind.folder();
     match done {
         Done::Expired(files) => {
             metrics.expired_files.add(*files as u64);
-            tracing::info!(%tenant, table, files, "dropped what is older than retention");
+            tracing::info!(%tenant, table, files, "dropped files older than retention");
         }
         Done::Swept(swept) => {
             metrics.vacuumed_files.add(swept.files);
@@ -356,7 +355,7 @@ fn count(metrics: &LakeMetrics, (tenant, kind): &Key, done: &Done) {
     }
 }
 
-/// Asks for compaction and waits until nothing is left to do.
+/// Requests compaction and waits until nothing is left to do.
 pub(crate) async fn compact(node: &crate::Node) -> Result<Compacted, Refusal> {
     let (answer, compacted) = oneshot::channel();
     let busy = || Refusal::busy("compacting", "upkeep is busy, or the server is shutting down");

@@ -1,17 +1,17 @@
 //! Trust in the wall clock.
 //!
-//! What retention drops is gone for good, and a sample that is refused because it lies in the future is dropped by its
-//! sender. A clock that is wrong does both to everything at once, so both ask here first:
+//! Retention deletes irreversibly, and a sample that is refused because it lies in the future is dropped by its sender. A
+//! wrong clock would do both to all samples at once, so both check here first:
 //!
 //! ```text
-//!   before the start:  when a clock was believed last (memory) ─────┐
+//!   before the start:  time of the last trusted clock (memory) ─────┐
 //!                      newest commit, newest sample in the journal ─┤
 //!   since the start:   wall clock − steady clock, samples that came ┴─▶ Judge ─▶ doubt, or none ─▶ memory
 //! ```
 //!
-//! While there is doubt nothing expires. While the clock seems to be set back, samples from its future are answered with
-//! "later" instead of "never". A clock that keeps saying the same is believed in the end; one that is ahead, sooner where
-//! senders say it too, and much later where they say otherwise.
+//! While there is doubt, nothing expires. While the clock seems to be set back, samples from its future get a retriable error
+//! instead of a permanent one. A clock that stays consistent is believed in the end. One that is ahead is believed sooner if
+//! senders' clocks agree, and much later if they disagree.
 
 mod judge;
 mod memory;
@@ -28,27 +28,27 @@ use std::time::Instant;
 use stdx::clock::Clock;
 use tables::upkeep::Now;
 
-/// Interval between two notes of when the clock was believed.
+/// Interval at which the time of the last trust in the clock is saved.
 const NOTED_EVERY_MS: i64 = 60_000;
 
-/// The node's wall clock, and what is known about it.
+/// The node's wall clock, and the evidence about it.
 #[derive(Debug)]
 pub(crate) struct WallClock {
     began: Instant,
-    /// For so long after the start there is doubt in any case.
+    /// Time after the start during which there is doubt in any case.
     settle_ms: i64,
     judge: Mutex<(Judge, Option<Doubt>)>,
-    /// The greatest lead over the steady clock of a sample when it came; [`UNHEARD`] before the first.
+    /// Largest lead of a sample over the steady clock at its arrival; [`UNHEARD`] before the first sample.
     heard_ms: AtomicI64,
     memory: Memory,
-    /// When it was noted last that the clock is believed, by the steady clock.
+    /// Time of the last save, by the steady clock.
     noted_ms: Mutex<Option<i64>>,
 }
 
 const UNHEARD: i64 = i64::MIN;
 
 impl WallClock {
-    /// The clock of the node that has this data directory.
+    /// Wall clock of the node with this data directory.
     pub(crate) fn open(clock: &dyn Clock, settle_ms: i64, disk: Arc<dyn Disk>, data_dir: &Path) -> Self {
         let (memory, believed) = Memory::open(disk, data_dir);
         let judge = Judge::new(clock.now_ms(), believed);
@@ -72,22 +72,22 @@ impl WallClock {
         i64::try_from(steady.as_millis()).unwrap_or(i64::MAX)
     }
 
-    /// A sample of this time was taken in.
+    /// Notes the timestamp of an accepted sample.
     pub(crate) fn heard(&self, timestamp_ms: i64, clock: &dyn Clock) {
         let lead_ms = timestamp_ms.saturating_sub(self.steady_ms(clock));
-        // a sender whose clock goes right has the same lead each time: most requests only read
+        // a sender with a correct clock has the same lead each time, so most requests only read the maximum
         if lead_ms > self.heard_ms.load(Ordering::Relaxed) {
             self.heard_ms.fetch_max(lead_ms, Ordering::Relaxed);
         }
     }
 
-    /// Something was found that was written at `date_ms`, by whose clock ever.
+    /// Notes a date found in data: something was written at `date_ms`, by some node's clock.
     pub(crate) fn found(&self, date_ms: i64, clock: &dyn Clock) {
         let now = self.read(clock);
         self.judge.lock().0.found(date_ms, now);
     }
 
-    /// Why it is not to be believed now.
+    /// Reason not to trust the clock now, if any.
     pub(crate) fn doubt(&self, clock: &dyn Clock) -> Option<Doubt> {
         let now = self.read(clock);
         let heard_ms = Some(self.heard_ms.load(Ordering::Relaxed)).filter(|heard_ms| *heard_ms != UNHEARD);
@@ -102,7 +102,7 @@ impl WallClock {
         doubt
     }
 
-    /// Notes for the next start that the clock is believed, where it is, once in a while.
+    /// Saves, for the next start, that the clock is believed, if it is; at most once per [`NOTED_EVERY_MS`].
     pub(crate) fn note(&self, clock: &dyn Clock) {
         let now = self.read(clock);
         let mut noted_ms = self.noted_ms.lock();
@@ -117,7 +117,7 @@ impl WallClock {
     }
 }
 
-/// The log has one line for each change.
+/// Logs a change of the judgement.
 fn tell(doubt: Option<Doubt>) {
     match doubt {
         None => tracing::info!("the clock is believed: samples expire by it"),

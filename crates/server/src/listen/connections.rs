@@ -1,4 +1,4 @@
-//! Open connections, and which one goes when there are too many.
+//! Open connections, and the choice of one to close when there are too many.
 //!
 //! At the limit a new connection replaces the one that is needed least:
 //!
@@ -17,7 +17,7 @@ use std::time::Duration;
 use tokio::sync::Notify;
 use tokio::time::Instant;
 
-/// A client has this long to send a request, to keep up the minimum rate with its body, or to read on.
+/// Time that a client has to send a request, to bring its body up to the minimum rate, or to read more.
 const PATIENCE: Duration = Duration::from_secs(1);
 
 /// A new connection is not closed before this age: its first request may be on its way.
@@ -30,9 +30,9 @@ pub(super) struct Connections(Arc<All>);
 #[derive(Debug)]
 struct All {
     most: usize,
-    /// A connection has gone.
+    /// Signals that a connection was closed.
     left: Notify,
-    /// The minimum rate of bodies.
+    /// Minimum rate of request bodies.
     bytes_per_second: u64,
     open: Mutex<Open>,
 }
@@ -43,12 +43,12 @@ struct Open {
     links: HashMap<u64, Arc<Link>>,
 }
 
-/// Why there is no place.
+/// Reason why there is no place.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Full {
-    /// Some connections are young; then one of them may go.
+    /// Some connections are too young to be closed; the first may be closed at this time.
     Until(Instant),
-    /// None can go soon.
+    /// No connection can be closed soon.
     Busy,
 }
 
@@ -71,11 +71,11 @@ pub(super) struct Link {
 #[derive(Debug)]
 struct State {
     stage: Stage,
-    /// When the stage began.
+    /// Start of the stage.
     since: Instant,
-    /// A request was answered before.
+    /// True if the connection has had an answer.
     was_answered: bool,
-    /// Since when something written waits for its reader.
+    /// Start of the time that a write has been blocked.
     write_blocked_since: Option<Instant>,
     is_closed: bool,
 }
@@ -84,7 +84,7 @@ struct State {
 enum Stage {
     /// Before a request, or while its head is arriving.
     Idle,
-    /// The request's body is arriving; `waits`: it is being read, and nothing is there.
+    /// The request's body is arriving; `waits`: a read is pending.
     Receiving {
         bytes: u64,
         waits: bool,
@@ -92,17 +92,17 @@ enum Stage {
     Answering,
 }
 
-/// A request, until the last byte of its answer was written.
+/// Marks a connection as busy until the last byte of an answer is written.
 #[derive(Debug)]
 pub(super) struct Busy(Arc<Link>);
 
 impl Connections {
-    /// At most `most`. Bodies that come more slowly than `bytes_per_second` make room first.
+    /// Allows `most` connections. Those whose body arrives more slowly than `bytes_per_second` are closed first.
     pub(super) fn new(most: usize, bytes_per_second: u64) -> Self {
         Self(Arc::new(All { most, left: Notify::new(), bytes_per_second, open: Mutex::default() }))
     }
 
-    /// A place for a new connection, if need be that of another one, which is told to close.
+    /// Place for a new connection. At the limit, closes another one for it.
     pub(super) fn enter(&self, now: Instant) -> Result<Place, Full> {
         let mut open = self.0.open.lock();
         if open.links.len() >= self.0.most && !open.close_least_needed(now) {
@@ -124,12 +124,12 @@ impl Connections {
         Ok(Place { all: self.clone(), number, link })
     }
 
-    /// Waits until one has gone, or `until`.
+    /// Waits until a connection is closed, at most until `until`.
     pub(super) async fn wait(&self, until: Instant) {
         let _ = tokio::time::timeout_at(until, self.0.left.notified()).await;
     }
 
-    /// How many there are, those left out that were told to close.
+    /// Number of connections, without those told to close.
     pub(super) fn count(&self) -> usize {
         self.0.open.lock().links.len()
     }
@@ -138,7 +138,7 @@ impl Connections {
 impl Open {
     /// Closes the connection of the lowest [`Link::rank`]; false if all must stay.
     fn close_least_needed(&mut self, now: Instant) -> bool {
-        // a request may begin between `rank` and `close`; then try the next
+        // a request may begin between `rank` and `close`; then the next is tried
         loop {
             let ranks = self.links.iter().filter_map(|(number, link)| Some((link.rank(now)?, *number)));
             let Some((_, number)) = ranks.min() else { return false };
@@ -151,7 +151,7 @@ impl Open {
 }
 
 impl Link {
-    /// The order in which connections make room, smallest first, and since when this one has waited; `None` if it must stay.
+    /// Sort key of connections to close (smallest first), and the start of the connection's wait; `None` if it must stay.
     fn rank(&self, now: Instant) -> Option<(u8, Instant)> {
         self.state.lock().rank(now, self.bytes_per_second)
     }
@@ -166,14 +166,14 @@ impl Link {
         closes
     }
 
-    /// A request has come, and its body follows if it has one.
+    /// Notes the arrival of a request's head.
     pub(super) fn begin(self: &Arc<Self>, has_body: bool) -> Busy {
         let stage = if has_body { Stage::Receiving { bytes: 0, waits: false } } else { Stage::Answering };
         self.state.lock().enter(stage, Instant::now());
         Busy(Arc::clone(self))
     }
 
-    /// A read of the body found `read` bytes, or nothing there yet.
+    /// Notes a read of the body: its number of bytes, or `None` if it is pending.
     pub(super) fn received(&self, read: Option<usize>) {
         if let Stage::Receiving { bytes, waits } = &mut self.state.lock().stage {
             *bytes += read.unwrap_or(0) as u64;
@@ -181,7 +181,7 @@ impl Link {
         }
     }
 
-    /// The body was read to its end, or is not wanted.
+    /// Notes that the body was read to its end, or is not wanted.
     pub(super) fn end_of_body(&self) {
         let mut state = self.state.lock();
         if matches!(state.stage, Stage::Receiving { .. }) {
@@ -197,7 +197,7 @@ impl Link {
         state.since = now;
     }
 
-    /// Ends when the connection is to be closed.
+    /// Waits until the connection is told to close.
     pub(super) async fn closed(&self) {
         self.closed.notified().await;
     }

@@ -12,12 +12,12 @@ pub(crate) struct Patience {
     left: Duration,
     most: Duration,
     bytes_per_second: u64,
-    /// Since when it is waited.
+    /// Start of the current wait.
     since: Option<Instant>,
 }
 
 impl Patience {
-    /// Waits for `most` where nothing moves.
+    /// Bucket that allows a wait of `most` without any bytes.
     pub(crate) const fn new(most: Duration, bytes_per_second: u64) -> Self {
         Self { left: most, most, bytes_per_second, since: None }
     }
@@ -27,7 +27,7 @@ impl Patience {
         *self.since.get_or_insert(now) + self.left
     }
 
-    /// So many bytes moved.
+    /// Ends the wait: `bytes` were transferred.
     pub(crate) fn moved(&mut self, bytes: usize, now: Instant) {
         if let Some(since) = self.since.take() {
             self.left = self.left.saturating_sub(now.saturating_duration_since(since));
@@ -44,7 +44,7 @@ mod tests {
 
     const SECOND: Duration = Duration::from_secs(1);
 
-    /// Moves `bytes` once in `every`; says after how many times patience was at its end.
+    /// Moves `bytes` once per `every`. Returns the number of moves before the timeout, or `None` if it is never reached.
     fn lasts(bytes: usize, every: Duration) -> Option<u32> {
         let mut patience = Patience::new(SECOND * 30, 1000);
         let mut now = Instant::now();

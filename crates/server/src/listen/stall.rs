@@ -1,6 +1,6 @@
-//! A connection whose other end takes what is written too slowly is closed.
+//! Write timeout: closes a connection whose client reads too slowly.
 //!
-//! An answer holds its memory until it is sent: without this, a client that hardly reads would hold it for ever.
+//! An answer holds its memory until it is sent: without the timeout, a client that hardly reads would hold it for ever.
 
 use super::connections::Link;
 use super::patience::Patience;
@@ -12,12 +12,12 @@ use std::task::{Context, Poll};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::time::{Instant, Sleep, sleep_until};
 
-/// A stream that ends with [`io::ErrorKind::TimedOut`] when what is written moves too slowly.
+/// Stream that fails with [`io::ErrorKind::TimedOut`] when writes progress too slowly.
 #[derive(Debug)]
 pub(super) struct StallTimeout<S> {
     stream: S,
     patience: Patience,
-    /// Runs while a write waits.
+    /// Timer that runs while a write is blocked.
     waiting: Option<Pin<Box<Sleep>>>,
     link: Arc<Link>,
 }
@@ -107,7 +107,7 @@ mod tests {
         let mut mine = StallTimeout::new(mine, Patience::new(Duration::ZERO, 1), place.share());
         mine.write_all(&[1; 100]).await.unwrap();
         assert_eq!(mine.write(&[1]).await.unwrap_err().kind(), io::ErrorKind::TimedOut);
-        // who reads again goes on
+        // a client that reads again in time continues
         theirs.read_exact(&mut [0; 50]).await.unwrap();
         mine.write_all(&[1; 50]).await.unwrap();
     }

@@ -1,21 +1,21 @@
 //! The memory limit of the control groups that a process is in.
 //!
 //! ```text
-//!   /proc/self/cgroup      which group, in each hierarchy          4:memory:/a/b      0::/a/b
-//!   /proc/self/mountinfo   where the hierarchies are mounted       … /a /sys/fs/cgroup/memory … - cgroup … rw,memory
+//!   /proc/self/cgroup      the group in each hierarchy             4:memory:/a/b      0::/a/b
+//!   /proc/self/mountinfo   mount points of the hierarchies         … /a /sys/fs/cgroup/memory … - cgroup … rw,memory
 //!   <mount>/b, <mount>     the group and those around it, each with its limits
 //! ```
 //!
-//! Memory belongs to a version 1 hierarchy or to the version 2 one; on a hybrid machine both are there and only one has
-//! the files. Every group on the way to the root bounds the process, so the smallest limit counts.
+//! Memory belongs to a version 1 hierarchy or to the version 2 one; a hybrid machine has both, and only one has the files.
+//! Every group on the way to the root bounds the process, so the smallest limit counts.
 
 use std::fs::read_to_string;
 use std::path::{Component, Path, PathBuf};
 
-/// Beyond this a number stands for no limit: version 1 writes 2^63 less a page.
+/// Numbers above this mean no limit: version 1 writes 2^63 minus a page.
 const UNLIMITED: u64 = 1 << 62;
 
-/// The tightest limit, and the file that says so.
+/// The smallest limit, and the file that has it.
 pub(super) fn memory_limit(root: &Path) -> Option<(u64, PathBuf)> {
     let groups = read_to_string(root.join("proc/self/cgroup")).unwrap_or_default();
     let mounts = read_to_string(root.join("proc/self/mountinfo")).unwrap_or_default();
@@ -33,12 +33,12 @@ pub(super) fn memory_limit(root: &Path) -> Option<(u64, PathBuf)> {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Version {
-    /// The hierarchy that has the controller `memory`.
+    /// The version 1 hierarchy with the controller `memory`.
     One,
     Two,
 }
 
-/// A line of `/proc/self/cgroup`: `number:controllers:path`.
+/// Parses a line of `/proc/self/cgroup`: `number:controllers:path`.
 fn group_of(line: &str) -> Option<(Version, PathBuf)> {
     let mut parts = line.splitn(3, ':');
     let (number, controllers, path) = (parts.next()?, parts.next()?, parts.next()?);
@@ -53,13 +53,14 @@ fn group_of(line: &str) -> Option<(Version, PathBuf)> {
 /// Mount point of a hierarchy.
 struct Mount {
     version: Version,
-    /// The group that is seen there; below the root where a container has only its own.
+    /// The group at the mount point: not the root if a container sees only its own group.
     group: PathBuf,
     at: PathBuf,
 }
 
 impl Mount {
-    /// A line of `/proc/self/mountinfo`: `36 35 98:0 <root> <mount point> <options> [tags…] - <type> <source> <options>`.
+    /// Parses a line of `/proc/self/mountinfo`:
+    /// `36 35 98:0 <root> <mount point> <options> [tags…] - <type> <source> <options>`.
     fn parse(line: &str) -> Option<Self> {
         let (place, what) = line.split_once(" - ")?;
         let mut what = what.split(' ');
@@ -72,7 +73,7 @@ impl Mount {
         Some(Self { version, group: place.next()?, at: place.next()? })
     }
 
-    /// All limits of the group `group` and those around it, as far as they can be seen.
+    /// Limits of `group` and of its visible ancestors.
     fn limits(&self, root: &Path, group: &Path) -> Vec<(u64, PathBuf)> {
         let top = root.join(self.at.strip_prefix("/").unwrap_or(&self.at));
         let mut dir = top.join(self.below(group));
@@ -88,7 +89,7 @@ impl Mount {
         limits
     }
 
-    /// The path of a group below the mount point.
+    /// Path of a group below the mount point.
     fn below(&self, group: &Path) -> PathBuf {
         let below = group.strip_prefix(&self.group).or_else(|_| group.strip_prefix("/")).unwrap_or(group);
         // `/../x` is a group outside of the process' namespace
@@ -98,7 +99,7 @@ impl Mount {
 
     fn limits_of(&self, dir: &Path, limits: &mut Vec<(u64, PathBuf)>) {
         let names: &[&str] = match self.version {
-            // from `memory.high` on the kernel slows the process down until it stands still
+            // above `memory.high` the kernel throttles the process, down to a standstill
             Version::Two => &["memory.max", "memory.high"],
             Version::One => &["memory.limit_in_bytes"],
         };
@@ -107,7 +108,7 @@ impl Mount {
             limits.extend(bytes.map(|bytes| (bytes, path)));
         }
         if self.version == Version::One {
-            // also of groups that a container does not see
+            // the statistics include the limits of ancestors that a container does not see
             let path = dir.join("memory.stat");
             let stat = read_to_string(&path).unwrap_or_default();
             let bytes = stat.lines().find_map(|l| l.strip_prefix("hierarchical_memory_limit ")?.parse().ok());
@@ -116,7 +117,7 @@ impl Mount {
     }
 }
 
-/// Blanks and the like are written as `\040`.
+/// Decodes octal escapes: blanks and the like are written as `\040`.
 fn unescaped(text: &str) -> String {
     let mut parts = text.split('\\');
     let mut plain = parts.next().unwrap_or_default().to_owned();

@@ -5,11 +5,11 @@ use tables::rollup::Resolution;
 /// Resolution of the data behind a query's windows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Detail {
-    /// Samples.
+    /// Raw samples only.
     Samples,
-    /// The coarsest rollup that gives the same answer, else samples.
+    /// The coarsest rollup that gives the same answer, otherwise samples.
     Auto,
-    /// This rollup where it gives the same answer, else samples.
+    /// This rollup if it gives the same answer, otherwise samples.
     Rollup(Resolution),
 }
 
@@ -17,7 +17,7 @@ impl Detail {
     /// Values accepted by [`Self::parse`].
     pub const WORDS: &str = "one of raw, auto, 5m, 1h";
 
-    /// Reads `raw`, `auto`, `5m` or `1h`.
+    /// Parses `raw`, `auto`, `5m` or `1h`.
     pub fn parse(text: &str) -> Option<Self> {
         Some(match text {
             "raw" => Self::Samples,
@@ -28,7 +28,7 @@ impl Detail {
         })
     }
 
-    /// The word that [`Self::parse`] reads as this.
+    /// The word that [`Self::parse`] accepts for this value.
     pub const fn word(self) -> &'static str {
         match self {
             Self::Samples => "raw",

@@ -22,28 +22,28 @@ use tables::LabelScan;
 pub(crate) struct LabelQueries<'a> {
     pub(crate) node: &'a Node,
     pub(crate) tenant: &'a TenantId,
-    /// Nobody waits for the answer any more.
+    /// Set when the request is cancelled.
     pub(crate) cancelled: Arc<dyn Interrupt>,
-    /// Memory limit of an answer before it is written.
+    /// Memory limit of an answer before it is encoded.
     pub(crate) memory_bytes: u64,
 }
 
 /// Series looked at in one turn: about a quarter of a millisecond.
 const TURN_SERIES: usize = 256;
 
-/// Memory of an entry of metadata or exemplars without its texts: in lists that double, in a sorted map, and in the answer.
+/// Memory of an entry of metadata or exemplars without its text: in growing lists, in a sorted map, and in the answer.
 const ENTRY_BYTES: usize = 96;
 
-/// Series (of any of `selectors`; all where there are none) with a limit.
+/// Query for the series that match any of `selectors` (all series if there are none), with a limit.
 #[derive(Debug)]
 pub(crate) struct Ask<'a> {
     pub(crate) selectors: &'a [Vec<Matcher>],
     pub(crate) range: TimeRange,
-    /// How many answers are wanted at the most.
+    /// Limit on the number of results.
     pub(crate) limit: usize,
 }
 
-/// Memory that an answer may still take.
+/// Memory left for an answer.
 struct Room {
     left_bytes: usize,
     bytes: u64,
@@ -83,13 +83,13 @@ impl From<Cancelled> for Refusal {
 pub(crate) struct Limited {
     /// Texts, or series as canonical labels.
     pub(crate) all: Ordered,
-    /// The limit cut it.
+    /// True if the limit cut the answer.
     pub(crate) cut: bool,
     /// Data that could not be read, and the reasons.
     pub(crate) left_out: Vec<String>,
 }
 
-/// Result of a listing so far, for texts in this order.
+/// Distinct texts found so far.
 struct Found<'a> {
     texts: Distinct,
     order: fn(&[u8], &[u8]) -> Ordering,
@@ -98,7 +98,7 @@ struct Found<'a> {
 }
 
 impl Found<'_> {
-    /// Adds a text. Where there is no room, those go that cannot be in the answer, if they are at least half of all.
+    /// Adds a text. If memory is full, first drops the texts beyond the limit, provided that they are at least half of all.
     fn add(&mut self, text: &[u8]) -> Result<(), Refusal> {
         let mut added = self.texts.insert(text);
         if added.is_err() && self.texts.len() / 2 > self.limit {
@@ -108,12 +108,12 @@ impl Found<'_> {
         added.map_err(|Full| too_large(self.label_queries.memory_bytes))
     }
 
-    /// True where the limit cuts it already.
+    /// True if there are more texts than the limit allows.
     fn is_cut(&self) -> bool {
         self.texts.len() > self.limit
     }
 
-    /// Adds what tables have by `read`, which is given a place to put it and told whether more is wanted.
+    /// Adds texts from tables. `read` lists them into a callback, which returns false when no more are wanted.
     fn add_sealed(
         &mut self,
         ask: &Ask<'_>,
@@ -159,12 +159,12 @@ impl Found<'_> {
 type Sealed = Result<Vec<String>, tables::TableError>;
 
 impl LabelQueries<'_> {
-    /// With a limit, the first names of those in memory; tables are read only if these are fewer.
+    /// Lists label names. With a limit, tables are read only if memory has fewer names than that.
     pub(crate) fn label_names(&self, ask: &Ask<'_>) -> Result<Limited, Refusal> {
         self.texts(ask, |walk, head, among, take| walk.names(head, among, take), LabelScan::Names)
     }
 
-    /// Likewise.
+    /// Lists values of a label, as [`Self::label_names`] does.
     pub(crate) fn label_values(&self, name: &str, ask: &Ask<'_>) -> Result<Limited, Refusal> {
         let turn = |walk: &mut Walk, head: &_, among: Among<'_>, take: &mut dyn FnMut(&str)| {
             walk.values(head, name, among, take)
@@ -181,7 +181,7 @@ impl LabelQueries<'_> {
         let mut found = self.found(ask, Ord::cmp);
         let mut taken: Vec<String> = Vec::new();
         for turns in self.turns() {
-            // A series has one value of a label, so a walk looks at each once at the most; but many names.
+            // A series has one value of a label, so a walk over values visits each series at most once. It has many names.
             let series = match (turns.select_any(ask.selectors)?, sealed) {
                 (None, LabelScan::Values(_)) => None,
                 (selected, _) => in_range(&turns, selected, ask.range)?,
@@ -195,7 +195,7 @@ impl LabelQueries<'_> {
             while !is_last {
                 is_last =
                     turns.turn(|head| turn(&mut walk, head, among, &mut |text| taken.push(text.into())))?;
-                // without the lock
+                // with the lock released
                 taken.drain(..).try_for_each(|text| found.add(text.as_bytes()))?;
             }
         }
@@ -205,15 +205,15 @@ impl LabelQueries<'_> {
         Ok(found.answer(left_out))
     }
 
-    /// Nothing yet.
+    /// An empty result.
     fn found(&self, ask: &Ask<'_>, order: fn(&[u8], &[u8]) -> Ordering) -> Found<'_> {
-        // where some are dropped, what stays is held twice for a moment, and is at most half
+        // when texts are dropped, the rest, at most half, is held twice for a moment
         let parts = if ask.limit == usize::MAX { 3 } else { 2 };
         let texts = Distinct::within(self.memory_bytes as usize / 3 * parts);
         Found { texts, order, label_queries: self, limit: ask.limit }
     }
 
-    /// The partitions, to be worked on in turns.
+    /// Work in turns for each partition.
     fn turns(&self) -> impl Iterator<Item = Turns<'_>> {
         let turns = |partition| Turns::new(partition, self.tenant, &*self.cancelled);
         self.node.partitions().iter().map(move |partition| turns(&**partition))
@@ -223,7 +223,7 @@ impl LabelQueries<'_> {
         Room { left_bytes: self.memory_bytes as usize, bytes: self.memory_bytes }
     }
 
-    /// Series that have a sample in the range. With a limit, any so many of them.
+    /// Lists series that have a sample in the range. With a limit, it is not specified which of them are returned.
     pub(crate) fn series(&self, ask: &Ask<'_>) -> Result<Limited, Refusal> {
         let order = |a: &[u8], b: &[u8]| LabelsRef::from_canonical(a).cmp(&LabelsRef::from_canonical(b));
         let mut found = self.found(ask, order);
@@ -251,7 +251,7 @@ impl LabelQueries<'_> {
         Ok(found.answer(left_out))
     }
 
-    /// Metadata by metric; with `metric`, only that one's.
+    /// Metadata by metric; with `metric`, of that one only.
     pub(crate) fn metadata(
         &self,
         metric: Option<&str>,
@@ -314,13 +314,13 @@ impl LabelQueries<'_> {
         }
         for list in all.values_mut() {
             list.sort_by_key(|e| e.timestamp_ms);
-            list.dedup(); // a replay can bring one back twice
+            list.dedup(); // a replay can restore an exemplar twice
         }
         Ok(all)
     }
 }
 
-/// The selectors; one that selects everything where there are none.
+/// The selectors, or one that selects everything if there are none.
 const fn or_all(selectors: &[Vec<Matcher>]) -> &[Vec<Matcher>] {
     const ALL: &[Vec<Matcher>] = &[Vec::new()];
     if selectors.is_empty() { ALL } else { selectors }
@@ -330,7 +330,7 @@ fn refused(error: query::SourceError) -> Refusal {
     Refusal::new(error.kind, "tables", error.message)
 }
 
-/// Those of `series` (None: of all) that have a sample in `range`.
+/// The subset of `series` (`None`: all series) that has a sample in `range`.
 pub(crate) fn in_range(
     turns: &Turns<'_>,
     series: Option<RoaringBitmap>,

@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 use stdx::clock::{Clock, SystemClock};
 
-/// A node that knows one series with `count` samples, put into the head directly.
+/// A node with one series of `count` samples, put into the head directly.
 fn node_with_samples(dir: &std::path::Path, count: i64) -> Node {
     let node = small_node(dir);
     let labels = Labels::from_pairs(&[("__name__", "dense")]);
@@ -55,8 +55,8 @@ fn a_cancelled_selection_ends() {
     node.stop();
 }
 
-/// Must find the head unlocked whenever it is asked whether to go on: a stranger's pattern runs right after. The node's
-/// own threads hold the lock for moments, so it waits for it; a lock held by the asking thread never becomes free.
+/// Asserts that the head is unlocked at each check for cancellation: a client's pattern runs right after. The node's own
+/// threads hold the lock for moments, so the check waits; a lock held by the calling thread would never become free.
 #[derive(Debug)]
 struct Unlocked {
     node: Node,
@@ -101,7 +101,7 @@ fn no_lock_is_held_while_a_pattern_runs() {
     node.stop();
 }
 
-/// Ends the work at its `last`th question.
+/// Cancels at the `last`th check.
 #[derive(Debug)]
 struct EndAt {
     last: u64,

@@ -1,8 +1,8 @@
 //! Heads and tables as one source of series.
 //!
-//! The heads' series are selected first, then the tables' files: what is committed in between is in both, and what a
-//! query read from the head wins. A pin keeps what was sealed in the heads for as long as queries that may not know its
-//! files run; a query that runs for too long is expired, and begins again.
+//! The heads' series are selected first, then the tables' files: samples committed in between are in both, and those read
+//! from the head win. A pin keeps sealed samples in the heads while queries run that may have selected files before the
+//! commit. The pin of a query that runs for too long expires, and the query restarts.
 
 mod rolled;
 
@@ -25,19 +25,19 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use tables::{Cache, Scan, ScanLimits, Table, TableError};
 
-/// One tenant's series, wherever they are.
+/// One tenant's series, from heads and tables.
 #[derive(Debug)]
 pub(crate) struct Source<'a> {
     node: &'a Arc<Shared>,
     tenant: TenantId,
-    /// No series with more samples than this is unpacked.
+    /// Limit on the samples of a series that is unpacked.
     samples_max: u64,
-    /// Nobody waits for the answer any more.
+    /// Set when the query is cancelled.
     cancelled: Arc<dyn Interrupt>,
     pin: Pin,
     left_out: LeftOut,
     detail: Detail,
-    /// Keep references to the heads' series good.
+    /// Keep references to the heads' series valid.
     _heads: Vec<head::Pin>,
 }
 
@@ -61,18 +61,18 @@ impl<'a> Source<'a> {
         }
     }
 
-    /// The same, answering windows from rollups where `detail` allows it.
+    /// Answers windows from rollups where `detail` allows it.
     pub(crate) const fn answering_from(mut self, detail: Detail) -> Self {
         self.detail = detail;
         self
     }
 
-    /// Data missing from its series so far, and the reasons.
+    /// Data missing from the series read so far, and the reasons.
     pub(crate) fn left_out(&self) -> Vec<String> {
         self.left_out.texts()
     }
 
-    /// A file was deleted while it was read: what it gave may lack samples that an answer at any one time has.
+    /// True if a file was deleted while it was read: the result may not be a consistent snapshot.
     pub(crate) fn has_lost_files(&self) -> bool {
         self.left_out.lost.load(Ordering::Relaxed)
     }
@@ -82,7 +82,7 @@ impl<'a> Source<'a> {
         self.pin.is_expired()
     }
 
-    /// Of each partition's head, the series that pass all matchers.
+    /// Series of each partition's head that match all matchers.
     pub(super) fn select_heads(&self, matchers: &[Matcher]) -> Result<Vec<RoaringBitmap>, SourceError> {
         let partitions = self.node.partitions().iter();
         let select = |partition: &Arc<PartitionShared>| {
@@ -99,19 +99,19 @@ impl<'a> Source<'a> {
     }
 }
 
-/// Most texts on what was left out that one answer has.
+/// Limit on warnings about missing data in one answer.
 const LEFT_OUT_MAX: usize = 100;
 
 /// Damaged files left out of an answer: one text for each.
 #[derive(Debug, Default)]
 pub(crate) struct LeftOut {
     texts: Mutex<BTreeSet<String>>,
-    /// A file was deleted while it was read.
+    /// True if a file was deleted while it was read.
     lost: AtomicBool,
 }
 
 impl LeftOut {
-    /// Notes what a scan left out so far. It may be asked again.
+    /// Adds the warnings of a scan so far. Repeated calls add only new ones.
     pub(crate) fn note(&self, scan: &Scan, node: &Shared) {
         self.lost.fetch_or(scan.has_lost_files(), Ordering::Relaxed);
         self.add(scan.warnings().chain(scan.doubt()), node);
@@ -132,7 +132,7 @@ impl LeftOut {
     }
 }
 
-/// A scan of a tenant's table; `None` where there is none, or none of its files can match.
+/// Opens a scan of a tenant's table; `None` if there is no table, or if none of its files can match.
 fn scan(
     node: &Shared,
     tenant: &TenantId,
@@ -151,7 +151,7 @@ fn scan(
     Scan::open(&table, &node.lake.cache, select, &limits).map(Some).map_err(unreadable)
 }
 
-/// Lists labels of a tenant's table, where there is one, by `read`, which says what it left out.
+/// Lists labels of a tenant's table, if there is one, by `read`, which returns warnings about missing data.
 pub(crate) fn list(
     node: &Shared,
     tenant: &TenantId,
@@ -193,7 +193,7 @@ pub(crate) fn tables_select(
     tables::Select { names, series: None, matchers, range, samples, stop: stop(cancelled) }
 }
 
-/// Ends reads of tables for which nobody waits any more.
+/// Stop condition of table reads: the query is cancelled.
 pub(crate) fn stop(cancelled: &Arc<dyn Interrupt>) -> tables::Stop {
     let cancelled = Arc::clone(cancelled);
     tables::Stop::when(move || cancelled.is_set())
@@ -202,7 +202,7 @@ pub(crate) fn stop(cancelled: &Arc<dyn Interrupt>) -> tables::Stop {
 impl SeriesSource for Source<'_> {
     fn select(&self, select: &Select<'_>) -> Result<Box<dyn SeriesSet + '_>, SourceError> {
         let selected = self.select_heads(select.matchers)?;
-        // half of what the query may hold, at sixteen bytes a sample
+        // half of the query's memory, at sixteen bytes per sample
         let bytes = self.samples_max as usize * 8;
         let wanted = tables_select(select.matchers, select.range, true, &self.cancelled);
         let scan = scan(self.node, &self.tenant, &wanted, bytes, &*self.cancelled)?;
@@ -227,18 +227,19 @@ impl SeriesSource for Source<'_> {
     }
 }
 
-/// A pass over tables and heads: the tables' series, each with what the head has of it, then the head's own.
+/// Iterator over tables and heads: the tables' series, each merged with its samples in the head, then the series that only
+/// the head has.
 struct UnionSet<'a> {
     source: &'a Source<'a>,
     scan: Scan,
     range: TimeRange,
-    /// Of each partition's head, the series that did not come yet.
+    /// Series of each partition's head that were not returned yet.
     selected: Vec<RoaringBitmap>,
     samples_max: u64,
     fresh: Samples,
     buffer: Samples,
     left: usize,
-    /// When the tables are at their end.
+    /// Series that only heads have; set when the tables are exhausted.
     rest: Option<HeadSet<'a>>,
 }
 
@@ -281,7 +282,7 @@ impl SeriesSet for UnionSet<'_> {
     }
 }
 
-/// A query need not go to the end.
+/// Notes warnings here, because a query need not read to the end.
 impl Drop for UnionSet<'_> {
     fn drop(&mut self) {
         self.source.left_out.note(&self.scan, self.source.node);
@@ -299,14 +300,14 @@ impl UnionSet<'_> {
         Ok(())
     }
 
-    /// Lays what the head has of the series over it.
+    /// Merges the head's samples of the series into those from tables.
     fn add_fresh(&mut self, samples: &mut Samples) -> Result<(), SourceError> {
         let Source { node, tenant, pin, .. } = self.source;
         let key = SeriesKey::of(self.scan.labels().as_bytes(), node.seed);
         let number = key.partition(node.partitions().len());
         let partition: &PartitionShared = &node.partitions()[number];
         let head = partition.head.read();
-        // also one about to be evicted: it is in the selection, and may have got samples since
+        // also a series about to be evicted: it is in the selection, and may have got samples since
         if let Some((head, series)) = head.tenant(tenant).and_then(|h| Some((h, h.find(key)?))) {
             self.selected[number].remove(series.0);
             let most = head.samples_at_most(series, self.range) as u64;
@@ -320,7 +321,7 @@ impl UnionSet<'_> {
                 head.read(series, self.range, &mut self.fresh);
             }
         }
-        // with the lock held: what was pinned cannot go in between
+        // checked with the lock held, so that pinned samples cannot be released in between
         if pin.is_expired() {
             return Err(expired());
         }
@@ -354,7 +355,7 @@ fn unreadable(error: TableError) -> SourceError {
     }
 }
 
-/// Lays later samples over earlier ones: of two at one time the later stays.
+/// Merges two sorted runs of samples into `earlier`. At equal timestamps the sample of `later` wins.
 fn merge(earlier: &mut Samples, later: &Samples, buffer: &mut Samples) {
     let apart = match (earlier.timestamps.last(), later.timestamps.first()) {
         (Some(last), Some(first)) => last < first,

@@ -111,7 +111,7 @@ impl LakeMetrics {
                 .gauge("floodmark_rollup_days_waiting", "Days whose rollup is planned and not made yet."),
             failing_tables: r.gauge(
                 "floodmark_upkeep_failing_tables",
-                "Tables whose upkeep does not get on; the log says why.",
+                "Tables whose upkeep fails; the log says why.",
             ),
             damaged_files: r.gauge(
                 "floodmark_upkeep_damaged_files",

@@ -1,7 +1,7 @@
-//! The budget as metrics: what each account may hold, what it holds, and the most that it ever held.
+//! Metrics of the memory budget: limit, use and peak of each account.
 //!
-//! Their limits add up to the whole. `other` is what the process holds beside the accounts, as the kernel counts it: that
-//! it stays within its limit shows that nothing large is missing from the others.
+//! The limits add up to the whole budget. `other` is the process' memory outside of the accounts, as counted by the kernel:
+//! while it stays within its limit, no large allocation bypasses the accounts.
 
 use crate::machine::private_bytes;
 use crate::node::Node;
@@ -13,7 +13,7 @@ use stdx::budget::Account;
 /// Reads a number of bytes.
 type Read = Arc<dyn Fn() -> u64 + Send + Sync>;
 
-/// One part of the sum.
+/// One part of the budget.
 struct Part {
     name: &'static str,
     limit_bytes: u64,
@@ -44,7 +44,7 @@ impl Part {
     }
 }
 
-/// Registers all of them.
+/// Registers the gauges of all accounts.
 pub(super) fn register(node: &Node) {
     register_head_parts(node);
     let mut all = parts(node);
@@ -79,7 +79,7 @@ fn register_head_parts(node: &Node) {
     }
 }
 
-/// All parts but what is left over.
+/// All parts but `other`.
 fn parts(node: &Node) -> Vec<Part> {
     let (budget, shared) = (node.budget(), node.shared());
     let (heads, peak) = (Arc::clone(&shared.heads), Arc::clone(&shared.heads));

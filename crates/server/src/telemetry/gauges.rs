@@ -9,10 +9,10 @@ use head::TenantHead;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-/// Tenants that cannot be sealed and that the metrics name.
+/// Limit on blocked tenants that the metrics name.
 const BLOCKED_NAMED_MAX: usize = 100;
 
-/// Registers all of it.
+/// Registers the gauges of a node.
 pub(crate) fn register_gauges(node: &Node) {
     of_heads(node);
     of_partitions(node);

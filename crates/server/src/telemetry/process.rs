@@ -4,16 +4,16 @@ use crate::node::Node;
 use rustix::process::{Resource, getrlimit};
 use rustix::time::{ClockId, clock_gettime};
 
-/// The commit that was built, where the build was told.
+/// Source commit, if the build was given it.
 const REVISION: &str = match option_env!("FLOODMARK_REVISION") {
     Some(revision) => revision,
     None => "unknown",
 };
 
-/// Registers all of it.
+/// Registers the process metrics and the build information.
 pub(super) fn register(node: &Node) {
     let r = node.registry();
-    // read once: a clock that is set later does not make it another process
+    // read once: setting the clock later must not look like a restart
     let started_s = node.shared().clock.now_ms() as f64 / 1000.0;
     let help = "When the process started, in seconds since the Unix epoch.";
     r.gauge_fn("process_start_time_seconds", help, &[], move || started_s);
@@ -41,12 +41,12 @@ fn cpu_seconds() -> f64 {
     time.tv_sec as f64 + time.tv_nsec as f64 / 1e9
 }
 
-/// Without the one that lists them.
+/// Number of open files, without the one used to list them.
 fn open_files() -> f64 {
     std::fs::read_dir("/proc/self/fd").map_or(f64::NAN, |files| files.count().saturating_sub(1) as f64)
 }
 
-/// `/proc/self/status`, as far as it matters; NaN where it does not say.
+/// Fields of `/proc/self/status`; NaN if absent.
 #[derive(Debug, PartialEq)]
 struct Status {
     resident_bytes: f64,

@@ -1,5 +1,4 @@
-//! Checks that a long step of upkeep makes now and then: the time, whether the node stops, and whether requests want the
-//! processor.
+//! Periodic checks of a long step of upkeep: the time, whether the node stops, and whether requests need the processor.
 
 use super::EVERY;
 use crate::limits::pacer::Pacer;
@@ -16,7 +15,7 @@ pub(super) struct Pace {
     stopping: Arc<AtomicBool>,
     /// Origin of the steady clock.
     began: Instant,
-    /// When queries last got to see what others have committed.
+    /// Time of the last refresh, which shows queries the commits of other processes.
     pub(super) refreshed: Instant,
     pacer: Pacer,
 }
@@ -44,8 +43,8 @@ impl Pace {
         Now { wall_ms: self.node.clock.now_ms(), steady_ms }
     }
 
-    /// True if the step may continue. Yields to requests first, and shows queries the commits of others (imports, other
-    /// engines).
+    /// True if the step may continue. Yields to requests first, and shows queries the commits of other processes (imports,
+    /// other engines).
     pub(super) fn go_on(&mut self) -> bool {
         if self.since(self.refreshed) >= EVERY {
             self.refresh_all();
@@ -60,7 +59,7 @@ impl Pace {
                 return;
             }
             if let Err(error) = table.refresh() {
-                // the next look at the table counts it
+                // the next check of the table counts it
                 tracing::debug!(%tenant, %error, "cannot look for newer versions of a table");
             }
         }

@@ -1,4 +1,4 @@
-//! Due work on a table, and its memory, by the settings.
+//! Policy of upkeep for a table, from the settings and the memory budget.
 
 use super::{SWEEP_EVERY, Upkeep, UpkeepError};
 use crate::seal::Lake;
@@ -10,14 +10,14 @@ use tables::upkeep::Policy;
 /// Versions of a table after which its log gets a checkpoint.
 const CHECKPOINT_VERSIONS: u64 = 20;
 
-/// Old versions can be read at least so long.
+/// Minimum time for which old versions can be read.
 const LOG_KEPT_MS: i64 = 86_400_000;
 
 impl Upkeep {
     pub(super) fn policy(&mut self, tenant: &TenantId, kind: Kind, all: bool) -> Result<Policy, UpkeepError> {
         let node = &self.pace.node;
         let (settings, own) = (&node.settings.lake, node.settings.tenants.of(tenant));
-        // what goes by the wall clock is gone for good
+        // expiry by the wall clock is irreversible, so there is none while the clock is in doubt
         let today_ms = node.wall.doubt(&*node.clock).is_none().then(|| self.pace.now().wall_ms);
         let keep_ms = match kind {
             Kind::Samples => own.retention_ms,
@@ -39,8 +39,8 @@ impl Upkeep {
     }
 }
 
-/// Limits whose memory fits into half of the account; with the least memory that a node takes, those that come nearest: what
-/// they may need at the worst is some MiB more, and far from what they do need.
+/// Limits whose memory fits into half of the account. With the smallest budget of a node, the nearest that are possible:
+/// their worst case is some MiB more than half, and far above what they need in practice.
 fn limits(lake: &Lake, file_bytes: u64) -> CompactLimits {
     let half = (lake.flush.limit_bytes() / 2) as usize;
     let mut limits = CompactLimits { file_bytes, job_bytes: 4 * file_bytes, ..CompactLimits::default() };

@@ -1,7 +1,7 @@
 //! Schedule of rollups: days and tenants.
 //!
-//! A day is rolled up when it is over, none of it is in memory any more, and only samples later than senders may be can still
-//! arrive. Such late samples make it due again; it is then rebuilt at most once an hour.
+//! A day is rolled up when it is over, none of its samples are in memory any more, and the usual delay of senders has passed.
+//! Later samples make it due again; it is then rebuilt at most once an hour.
 
 use super::{Compacted, Kept, SAY_EVERY, Upkeep, UpkeepError};
 use crate::seal::tenants::Kind;
@@ -13,16 +13,16 @@ use tables::DAY_MS;
 use tables::rollup::{self, Resolution, Rolled, RollupLimits};
 use tables::{Date, Stem, Table, TableError, WriteLimits};
 
-/// A day is not looked at again so soon: it is read whole each time.
+/// Pause before a day is tried again: each time it is read as a whole.
 const PAUSE: Duration = Duration::from_secs(3600);
 
-/// How long after midnight samples of the day before come in as a matter of course: retries, and agents that were cut off.
+/// Time after midnight during which samples of the day before are expected: retries, and agents that were cut off.
 const LATE_AS_A_RULE_MS: i64 = 3_600_000;
 
-/// How much longer than retention says samples are kept that wait for their rollup.
+/// Limit on how much longer than retention samples are kept that wait for their rollup.
 const SPARED_MS: i64 = 2 * DAY_MS;
 
-/// Days that were rolled up lately, or could not be.
+/// Days whose rollup was tried recently, with or without success.
 #[derive(Debug, Default)]
 pub(super) struct RolledDays {
     tried: BTreeMap<Date, Instant>,
@@ -40,7 +40,7 @@ impl RolledDays {
 }
 
 impl Upkeep {
-    /// Makes what is due of a tenant's rollup.
+    /// Rolls up the due days of a tenant.
     pub(super) fn roll_up(
         &mut self,
         tenant: &TenantId,
@@ -65,7 +65,7 @@ impl Upkeep {
                 Err(UpkeepError::Table(error @ TableError::Damaged { .. })) => {
                     compacted.failures += 1;
                     self.lake().metrics.upkeep_failures.inc();
-                    tracing::error!(%tenant, %date, %error, "no rollup of a day with damaged files; queries read what is left of its samples");
+                    tracing::error!(%tenant, %date, %error, "cannot roll up a day with damaged files; queries read its remaining samples");
                 }
                 Err(error) => return Err(error),
             }
@@ -75,7 +75,7 @@ impl Upkeep {
         Ok(())
     }
 
-    /// Days whose rollup is to be made. No table is made for it.
+    /// Days due for a rollup. Does not create the rollup's table.
     fn days_due(
         &self,
         tenant: &TenantId,
@@ -101,8 +101,8 @@ impl Upkeep {
         }
     }
 
-    /// Until when a tenant's samples may go, where those from before `before_ms` are to: days that wait for their rollup
-    /// are spared, for a while.
+    /// Time before which a tenant's samples may expire: `before_ms`, or up to [`SPARED_MS`] earlier if days before it still
+    /// wait for their rollup.
     pub(super) fn spare_for_rollups(&self, tenant: &TenantId, before_ms: i64) -> Result<i64, UpkeepError> {
         let mut spared_ms = before_ms;
         for resolution in Resolution::ALL {
@@ -131,7 +131,7 @@ impl Upkeep {
             counted = rolled.samples;
             if self.pace.since(said) >= SAY_EVERY {
                 said = self.pace.instant();
-                tracing::info!(%tenant, %date, series = rolled.series, samples = rolled.samples, "a rollup goes on");
+                tracing::info!(%tenant, %date, series = rolled.series, samples = rolled.samples, "a rollup is in progress");
             }
             self.pace.go_on()
         };
@@ -153,7 +153,7 @@ impl Upkeep {
     }
 }
 
-/// Limits whose memory fits into so many bytes.
+/// Limits whose memory fits into `bytes`.
 fn limits(bytes: usize) -> RollupLimits {
     // seven files are open, and an encoder holds up to three times its row group
     let row_group_bytes = (bytes / 48).clamp(64 << 10, 4 << 20);

@@ -1,4 +1,4 @@
-//! Tables that are kept in shape by a running node.
+//! Upkeep of tables by a running node.
 
 use super::{Compacted, compact};
 use crate::ingest::tests::small_settings;
@@ -20,7 +20,7 @@ fn tenant(name: &str) -> TenantId {
     TenantId::parse(name).unwrap()
 }
 
-/// A tenant's own settings; those of all, at first.
+/// A tenant's own settings, initially a copy of the defaults.
 fn own<'a>(settings: &'a mut Settings, name: &str) -> &'a mut TenantSettings {
     let general = settings.tenants.general.clone();
     settings.tenants.own.entry(tenant(name)).or_insert(general)
@@ -86,7 +86,7 @@ async fn nothing_is_remembered_of_tables_that_are_gone() {
     let parts = Node::assemble(small_settings(dir.path()), World::real(Arc::new(SystemClock))).unwrap();
     let gone = dir.path().join("tables/one");
     let kept = move || {
-        // the node stays until the end
+        // the node must live until the end of the test
         let (_node, mut upkeep) = (parts.node, parts.upkeep);
         upkeep.look();
         let before: Vec<_> = upkeep.kept.keys().map(|(tenant, _)| tenant.clone()).collect();
@@ -122,7 +122,7 @@ async fn days_that_are_over_get_the_rollups_that_their_tenant_has() {
         }
         assert_eq!(found, expected, "{name}");
     }
-    // late samples: anew
+    // late samples: the day is rolled up again
     let day = fill(&node, "one").await;
     let there = node.clone();
     let complete = move || {
@@ -152,9 +152,9 @@ async fn samples_go_by_their_retention_and_rollups_by_theirs() {
     for name in ["short", "shorter", "long"] {
         fill(&node, name).await;
     }
-    // a sender whose clock agrees: without one, a new data directory believes none
+    // a sender whose clock agrees: without one, a new data directory does not trust any clock
     write_of(&node, &tenant("fresh"), SystemClock.now_ms()).await;
-    // the samples wait for their rollup, and go when it is there
+    // the samples stay until their rollup is done, and then expire
     assert_eq!(compact(&node).await.unwrap().rollups, 3);
     compact(&node).await.unwrap();
     for (name, expected) in [("short", (0, 1)), ("shorter", (0, 0)), ("long", (1, 1))] {
@@ -164,7 +164,7 @@ async fn samples_go_by_their_retention_and_rollups_by_theirs() {
     stop(node).await;
 }
 
-/// The clock is a year ahead when a node starts, and is put right, or is not.
+/// The clock is a year ahead when a node starts, and is or is not corrected.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_clock_that_is_ahead_at_the_start_expires_nothing() {
     const HOUR_MS: u64 = 3_600_000;
@@ -202,7 +202,7 @@ async fn a_clock_that_is_ahead_at_the_start_expires_nothing() {
         clock.advance(HOUR_MS);
     };
     check(year_ms, put_right, 1).await.unwrap();
-    // within a start, too, what is plausible waits; and what has held for a day is true
+    // even a plausible clock waits for the start to settle, and one that was consistent for a day is trusted
     check(0, |_| {}, 1).await.unwrap();
     check(29 * DAY_MS, |clock| clock.advance(25 * HOUR_MS), 0).await.unwrap();
 }

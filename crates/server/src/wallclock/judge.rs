@@ -1,82 +1,82 @@
-//! The decision, as a function of what the clocks said so far.
+//! The decision whether to trust the wall clock, as a function of the evidence so far.
 
 use admission::age::{Doubt, EARLIEST_MS};
 use std::ops::RangeInclusive;
 use tables::upkeep::Now;
 
-/// When a clock was believed last, before the start.
+/// Time at which a clock was believed last, before the start.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Believed {
-    /// Nobody noted it.
+    /// Not recorded.
     Unknown,
     /// No clock was believed yet.
     Never,
-    /// When it showed this.
+    /// Time shown by the clock when it was believed.
     At(i64),
 }
 
-/// Time according to others.
+/// Evidence from senders, and the settling time.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Word {
-    /// The offset of the clock by which the newest samples were made that came since the start, if any did: their lead over
-    /// the steady clock when they came.
+    /// Offset of the senders' clock: the largest lead over the steady clock of a sample that arrived since the start, if any
+    /// did.
     pub(super) heard_ms: Option<i64>,
-    /// How long a start is [`Doubt::Settling`].
+    /// Time after the start during which the verdict is [`Doubt::Settling`].
     pub(super) settle_ms: i64,
 }
 
 const HOUR_MS: i64 = 3_600_000;
 
-/// A clock that is put right, or that drifts, goes back by less. As far ahead a sample may be by default.
+/// Tolerance for steps back: corrections and drift are smaller. Equals the default limit on samples from the future.
 const BACK_MS: i64 = HOUR_MS / 6;
 
-/// A clock that is put right, or a machine that slept, goes ahead by less.
+/// Tolerance for steps ahead: corrections, and jumps of a machine that slept, are smaller.
 const AHEAD_MS: i64 = HOUR_MS;
 
-/// A node that was down for longer waits for a word from its senders.
+/// Downtime that is plausible without evidence. After a longer one the clock is [`Doubt::Ahead`] until senders agree.
 const DOWN_MS: i64 = 24 * HOUR_MS;
 
-/// A clock that says the same for so long is believed, whatever speaks against it.
+/// Time for which a clock must be consistent to be believed without other evidence.
 const HELD_MS: i64 = 24 * HOUR_MS;
 
-/// The same of a clock that is ahead, where samples come that agree with it. Not at once: whoever sends may live on the same
-/// machine. Of a clock that is behind it proves nothing: late samples agree with it too.
+/// [`HELD_MS`] of a clock that is ahead, if arriving samples agree with it. It is not zero because the sender may run on the
+/// same machine. Samples prove nothing about a clock that is behind: late samples agree with it too.
 const HELD_AND_HEARD_MS: i64 = HOUR_MS;
 
-/// The same of a clock that is ahead of all samples that come.
+/// [`HELD_MS`] of a clock that is ahead of all arriving samples.
 const HELD_AGAINST_MS: i64 = 7 * 24 * HOUR_MS;
 
-/// Evidence about the wall clock. *Offsets* are its lead over the steady clock, which starts at zero: they stay the same
-/// until someone sets the clock.
+/// Evidence about the wall clock. An *offset* is its lead over the steady clock, which starts at zero. It is constant until
+/// the clock is set.
 #[derive(Debug)]
 pub(super) struct Judge {
     start_ms: i64,
     believed: Believed,
-    /// The offset that was found plausible, or that was held.
+    /// Offset that was found plausible, or that was consistent for long enough.
     offset_ms: Option<i64>,
-    /// It was not plausible, but has held: what is found later says nothing against it.
+    /// True if the offset was not plausible but consistent for long enough: dates found later do not refute it.
     held: bool,
-    /// Something spoke for the offset: it is more than nothing against it.
+    /// True if there is evidence for the offset, not only none against it.
     confirmed: bool,
-    /// The newest date of anything from before the start.
+    /// Newest date found that is from before the start.
     newest_ms: Option<i64>,
-    /// The least offset that is possible: something bears a date.
+    /// Lower bound of the offset, from dates found.
     least_ms: i64,
     astray: Option<Astray>,
 }
 
-/// A clock that is not where it should be.
+/// A clock with an implausible offset.
 #[derive(Debug, Clone, Copy)]
 struct Astray {
     doubt: Doubt,
-    /// The offset that it had first.
+    /// First such offset.
     offset_ms: i64,
-    /// Since when, by the steady clock.
+    /// Start of the doubt, by the steady clock.
     since_ms: i64,
 }
 
 impl Judge {
-    /// The start, what the wall clock shows then, and when one was believed before.
+    /// Judge at the start: `start_ms` is the wall clock's time, `believed` the record of earlier lives.
     pub(super) fn new(start_ms: i64, believed: Believed) -> Self {
         let least_ms = if let Believed::At(at_ms) = believed { at_ms.max(EARLIEST_MS) } else { EARLIEST_MS };
         let judge = Self {
@@ -92,12 +92,12 @@ impl Judge {
         Self { offset_ms: judge.possible().contains(&start_ms).then_some(start_ms), ..judge }
     }
 
-    /// Something bears this date. What was written since the start by a clock that is ahead tells nothing.
+    /// Notes a date found in data. Dates written since the start by a clock that is ahead prove nothing.
     pub(super) fn found(&mut self, date_ms: i64, now: Now) {
         if date_ms > now.wall_ms.saturating_add(BACK_MS) {
             let at_start_ms = date_ms.saturating_sub(now.steady_ms);
             if at_start_ms > self.most_credible_ms() {
-                return; // it was written by a clock that nobody believed
+                return; // written by a clock that was not trusted
             }
             self.newest_ms = self.newest_ms.max(Some(at_start_ms));
             self.least_ms = self.least_ms.max(at_start_ms);
@@ -110,7 +110,7 @@ impl Judge {
         }
     }
 
-    /// Why the clock is not to be believed.
+    /// Reason not to trust the clock, if any.
     pub(super) fn doubt(&mut self, now: Now, word: Word) -> Option<Doubt> {
         let offset_ms = now.wall_ms.saturating_sub(now.steady_ms);
         let agrees_with = |offset_ms: i64| {
@@ -118,7 +118,7 @@ impl Judge {
             word.heard_ms.map(|heard_ms| agreed_ms.contains(&heard_ms))
         };
         let agrees = agrees_with(offset_ms);
-        // the clock may have been set since they came
+        // the clock may have been set since the samples arrived, so the earlier offset is compared as well
         self.confirmed |= self.offset_ms.and_then(agrees_with) == Some(true);
         let is_known = self.confirmed || self.newest_ms.is_some();
         let plausible = match self.offset_ms {
@@ -151,18 +151,18 @@ impl Judge {
         Some(if is_young && doubt == Doubt::Ahead { Doubt::Settling } else { doubt })
     }
 
-    /// Something speaks for a clock that is not in doubt: the next start may go by it.
+    /// True if there is evidence for the current offset, so that the next start may rely on it.
     pub(super) const fn is_confirmed(&self) -> bool {
         self.confirmed
     }
 
-    /// Offsets that agree with all that is known.
+    /// Range of offsets that agree with all evidence.
     fn possible(&self) -> RangeInclusive<i64> {
-        // by the steady clock the start is at zero
+        // the steady clock is zero at the start, so offsets are wall times of the start
         let most_ms = match (self.believed, self.newest_ms) {
             (Believed::At(_), _) | (_, None) => self.most_credible_ms(),
             (Believed::Unknown, Some(newest_ms)) => newest_ms.saturating_add(DOWN_MS),
-            // those dates were written by clocks that nobody believed
+            // these dates were written by clocks that were not trusted
             (Believed::Never, Some(_)) => i64::MIN,
         };
         self.least_ms - BACK_MS..=most_ms

@@ -4,9 +4,9 @@
 //!   { "version": 1, "believed_ms": 1777000000000, "check": "crc32c of believed_ms" }
 //! ```
 //!
-//! Dates of commits cannot stand in for it: a clock that is wrong in two lives of a node agrees with what it wrote itself in
-//! the first one. `null` says that no clock was believed yet in this data directory. Where the file is missing or damaged,
-//! the node falls back to dates for one life.
+//! Dates of commits cannot replace it: a clock that is wrong in two lives of a node agrees with the dates that it wrote in
+//! the first one. `null` means that no clock was believed yet in this data directory. If the file is missing or damaged, the
+//! node falls back to dates of commits for one life.
 
 use super::judge::Believed;
 use journal::Disk;
@@ -16,7 +16,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-/// The file's name in the data directory.
+/// Name of the file in the data directory.
 const NAME: &str = "clock.json";
 
 const VERSION: u32 = 1;
@@ -37,8 +37,8 @@ struct Text {
 }
 
 impl Memory {
-    /// Reads the file of a data directory, and makes it where it is missing: from then on the dates of what this node writes
-    /// prove nothing.
+    /// Reads the file of a data directory; creates it if absent or damaged. From then on, dates written by this node prove
+    /// nothing.
     pub(super) fn open(disk: Arc<dyn Disk>, data_dir: &Path) -> (Self, Believed) {
         let memory = Self { disk, path: data_dir.join(NAME) };
         match disk::read(&*memory.disk, &memory.path) {
@@ -58,7 +58,7 @@ impl Memory {
         (memory, Believed::Unknown)
     }
 
-    /// Notes that the clock was believed when it showed this.
+    /// Saves the time at which the clock was believed.
     pub(super) fn store(&self, believed_ms: Option<i64>) -> io::Result<()> {
         let text = Text { version: VERSION, believed_ms, check: check(believed_ms) };
         disk::replace(&*self.disk, &self.path, &serde_json::to_vec(&text)?)

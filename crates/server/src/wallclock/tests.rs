@@ -10,7 +10,7 @@ const SETTLE: i64 = 10 * MINUTE;
 /// True time when a node starts: some day in 2027.
 const TRUTH: i64 = 1_800_000_000_000;
 
-/// A judge of a clock that is ahead of the truth by so much.
+/// A judge, and its clock's lead over the true time.
 struct Node {
     judge: Judge,
     ahead_ms: i64,
@@ -53,7 +53,7 @@ fn a_right_clock_is_believed_once_the_start_is_over() {
         node.check(SETTLE, None);
         node.found(SETTLE, TRUTH + 5 * MINUTE); // a commit of our own
         node.found(SETTLE, TRUTH - 80 * DAY); // another tenant's table
-        node.ahead_ms = 50 * MINUTE; // drifts, or slept
+        node.ahead_ms = 50 * MINUTE; // the clock drifted, or the machine slept
         node.check(DAY, None);
         node.ahead_ms += 50 * MINUTE;
         node.check(2 * DAY, None);
@@ -71,13 +71,13 @@ fn a_clock_ahead_at_the_start_is_believed_later_the_less_agrees_with_it() {
 
     let mut node = Node::start(365 * DAY, &[TRUTH - MINUTE]);
     node.check(0, Some(Doubt::Ahead));
-    node.heard_ms = Some(TRUTH); // senders whose clock is right
+    node.heard_ms = Some(TRUTH); // senders with a correct clock
     node.check(7 * DAY - 1, Some(Doubt::Ahead));
     node.check(7 * DAY, None);
 
     let mut node = Node::start(365 * DAY, &[TRUTH - MINUTE]);
     node.check(0, Some(Doubt::Ahead));
-    node.heard_ms = Some(TRUTH + 365 * DAY); // or who live on the same machine
+    node.heard_ms = Some(TRUTH + 365 * DAY); // or senders on the same machine
     node.check(HOUR - 1, Some(Doubt::Ahead));
     node.check(HOUR, None);
 }
@@ -86,12 +86,12 @@ fn a_clock_ahead_at_the_start_is_believed_later_the_less_agrees_with_it() {
 fn a_clock_that_is_put_right_is_believed() {
     let mut node = Node::start(365 * DAY, &[TRUTH - MINUTE]);
     node.check(0, Some(Doubt::Ahead));
-    node.found(MINUTE, TRUTH + 365 * DAY + MINUTE); // a commit of our own tells nothing
+    node.found(MINUTE, TRUTH + 365 * DAY + MINUTE); // a commit of our own since the start proves nothing
     node.check(MINUTE, Some(Doubt::Ahead));
     node.ahead_ms = 0;
     node.check(2 * MINUTE, Some(Doubt::Settling));
     node.check(SETTLE, None);
-    // the same behind, and from the first second of 1970
+    // the same for a clock that is behind, and one at the first second of 1970
     for ahead_ms in [-30 * DAY, -TRUTH] {
         let mut node = Node::start(ahead_ms, &[TRUTH - MINUTE, TRUTH - 40 * DAY]);
         node.check(0, Some(Doubt::Behind));
@@ -104,13 +104,13 @@ fn a_clock_that_is_put_right_is_believed() {
 #[test]
 fn what_is_found_late_counts_too() {
     let mut node = Node::start(365 * DAY, &[]);
-    node.check(SETTLE, None); // the store is away
+    node.check(SETTLE, None); // the store is not available
     node.found(HOUR, TRUTH - 90 * DAY);
     node.check(HOUR, Some(Doubt::Ahead));
     node.ahead_ms = 0;
     node.found(2 * HOUR, TRUTH - MINUTE);
     node.check(2 * HOUR, None);
-    node.found(3 * HOUR, TRUTH + 5 * HOUR); // somebody writes whose clock is ahead of ours, or ours is behind
+    node.found(3 * HOUR, TRUTH + 5 * HOUR); // another writer's clock is ahead of ours, or ours is behind
     node.check(3 * HOUR, Some(Doubt::Behind));
 }
 
@@ -125,7 +125,7 @@ fn a_clock_that_jumps_is_not_believed_until_it_has_held() {
         node.check(2 * HOUR, None);
         node.ahead_ms = jump_ms;
         node.check(3 * HOUR, Some(doubt));
-        node.ahead_ms = 3 * jump_ms; // again: from here on
+        node.ahead_ms = 3 * jump_ms; // it jumps again: the time starts anew
         node.check(4 * HOUR, Some(doubt));
         node.check(27 * HOUR, Some(doubt));
         node.check(28 * HOUR, None);
@@ -152,7 +152,7 @@ fn a_clock_that_stays_wrong_is_not_confirmed_by_what_it_dated_in_an_earlier_life
         node.check(6 * DAY, Some(doubt));
         assert!(!node.judge.is_confirmed() || believed != Believed::Never);
     }
-    // put right, it is believed at once, whatever bears dates of that life
+    // a corrected clock is believed at once, whatever dates the earlier life has written
     let mut node = Node::start_again(0, Believed::At(TRUTH - HOUR), &[dated, TRUTH - MINUTE]);
     node.check(SETTLE, None);
 }
@@ -194,7 +194,7 @@ fn late_samples_do_not_confirm_a_clock_that_is_behind() {
 fn senders_that_agreed_with_a_new_node_speak_against_a_clock_that_is_set_back() {
     let mut node = Node::start(0, &[]);
     node.heard_ms = Some(TRUTH);
-    node.ahead_ms = -HOUR; // nobody has asked before
+    node.ahead_ms = -HOUR; // the first judgement of this life
     node.check(SETTLE, Some(Doubt::Behind));
     node.ahead_ms = 0;
     node.check(SETTLE, None);

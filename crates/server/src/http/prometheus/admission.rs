@@ -1,4 +1,4 @@
-//! Bounds on work that answers a reading request: how much of it at once, for how long, with how much memory.
+//! Bounds on the work for a reading request: concurrency, time and memory.
 
 use super::query_threads::{Lane, Outcome, Turn};
 use crate::http::App;
@@ -12,10 +12,10 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 use tokio::sync::oneshot;
 
-/// How often something begins again that ran for so long that its samples moved on.
+/// Limit on attempts at a read that restarts because its pin expired: its samples were sealed meanwhile.
 pub(crate) const TRIES_MAX: usize = 4;
 
-/// Waits for a replay to end, for a while: half of the series would be an answer that looks whole.
+/// Waits for the replay to end, up to a bound: an answer from half of the series would look complete.
 pub(crate) async fn wait_for_all_series(app: &App) -> Result<(), ApiError> {
     app.node.wait_for_replay().await;
     match app.node.is_ready() || app.node.is_stopping() {
@@ -24,7 +24,7 @@ pub(crate) async fn wait_for_all_series(app: &App) -> Result<(), ApiError> {
     }
 }
 
-/// The same; also fails if the tenant is closed, as some of its samples are only in the journal.
+/// [`wait_for_all_series`]; also fails if the tenant is closed, as some of its samples are only in the journal.
 pub(crate) async fn wait_for_series_of(app: &App, tenant: &TenantId) -> Result<(), ApiError> {
     wait_for_all_series(app).await?;
     Ok(app.node.shared().lake.closed.check(tenant)?)
@@ -81,8 +81,8 @@ impl Drop for CancelOnDrop {
     }
 }
 
-/// Runs `work` on a thread for queries, within the bounds on concurrency and time. Everything that takes long is done
-/// there: parsing, with the patterns that are compiled, and writing the answer. It may be begun twice.
+/// Runs `work` on a thread for queries, within the bounds on concurrency and time. All long work belongs there: parsing,
+/// which compiles patterns, and writing the answer. `work` may be started twice.
 pub(crate) async fn on_query_thread(
     app: &App,
     work: impl Fn(&App, &Arc<Turn>) -> Result<Json, ApiError> + Send + 'static,
@@ -90,8 +90,8 @@ pub(crate) async fn on_query_thread(
     within(app, None, None, work).await
 }
 
-/// [`on_query_thread`], ended after `timeout` where that is less than the server's own bound. Work of equal `fingerprint`
-/// is expected to take about as long.
+/// [`on_query_thread`], ended after `timeout` if that is less than the server's own bound. Work of equal `fingerprint` is
+/// expected to take about the same time.
 pub(crate) async fn within(
     app: &App,
     timeout: Option<Duration>,
@@ -129,7 +129,7 @@ async fn bounded(
     let query = Box::new(move |lane| {
         begin.fetch_or(lane == Lane::Whole, Ordering::Relaxed);
         let shortage = of_query.node.shared().headroom.check().err();
-        // whether a query is small turns out while it runs
+        // while memory is short, only small queries are answered; a query proves to be small by finishing in time
         let lane = if shortage.is_some() { Lane::Small } else { lane };
         let turn = Arc::new(Turn::new(&of_query.node, Arc::clone(&flag), lane));
         if turn.is_cancelled() {
@@ -143,7 +143,7 @@ async fn bounded(
             }
         }
         if let Some((answer, _pass)) = answer.take() {
-            let _ = answer.send(result); // nobody may be there any more
+            let _ = answer.send(result); // the client may be gone
         }
         Outcome::Done
     });
@@ -174,7 +174,7 @@ mod tests {
     use ::admission::process::REASON;
     use stdx::clock::SystemClock;
 
-    /// Takes all threads until what it returns is dropped.
+    /// Occupies all threads until the returned values are dropped.
     async fn occupy(
         app: &App,
     ) -> Vec<(std::sync::mpsc::Sender<()>, crate::http::prometheus::query_threads::Place)> {
@@ -202,7 +202,7 @@ mod tests {
         }
     }
 
-    /// A store that does not answer in time: the client is answered, and the thread ends when the store does.
+    /// If a store does not answer in time, the client gets a timeout, and the thread continues until the store answers.
     #[tokio::test(flavor = "multi_thread")]
     async fn a_query_that_waits_for_a_store_or_for_its_turn_ends_with_its_timeout() {
         let dir = tempfile::tempdir().unwrap();
@@ -225,7 +225,7 @@ mod tests {
                 let error = within(&app, allowed, None, work).await.expect_err("the store does not answer");
                 let text = format!("{error:?}");
                 assert!(text.contains("503") && text.contains(bound), "{text}");
-                // a millisecond may be over before a thread is there
+                // a millisecond may pass before a thread takes the query
                 assert!(text.contains(place) || begun.try_recv().is_err(), "{text}");
                 drop(answer);
                 if is_busy {
@@ -239,7 +239,7 @@ mod tests {
         tokio::task::spawn_blocking(move || node.stop()).await.unwrap();
     }
 
-    /// Whoever waits for the answer goes away: the query is told, its thread is free and its place at the gate too.
+    /// When the client disconnects, the query is cancelled, and its thread and its place at the gate become free.
     #[tokio::test(flavor = "multi_thread")]
     async fn a_query_ends_when_its_client_is_gone() {
         let dir = tempfile::tempdir().unwrap();
@@ -265,8 +265,8 @@ mod tests {
         tokio::task::spawn_blocking(move || node.stop()).await.unwrap();
     }
 
-    /// With every thread at work on a query that never ends, others are answered as long as they are small; one that is
-    /// not small waits for its turn.
+    /// While every thread runs a query that never ends, small queries are still answered; a query that is not small waits for
+    /// a thread.
     #[tokio::test(flavor = "multi_thread")]
     async fn a_small_query_is_answered_beside_queries_that_never_end() {
         let dir = tempfile::tempdir().unwrap();
@@ -290,7 +290,7 @@ mod tests {
         for _ in 0..100 {
             on_query_thread(&app, |_, _| Ok(Json::new())).await.expect("a small query is answered");
         }
-        // one more that never ends is set back, and does not keep others out
+        // another endless query is put back into the queue and does not block others
         let asked = app.clone();
         let work = |_: &App, turn: &Arc<Turn>| {
             while !turn.is_set() {
@@ -303,7 +303,7 @@ mod tests {
             tokio::task::yield_now().await;
         }
         on_query_thread(&app, |_, _| Ok(Json::new())).await.expect("a small query is answered");
-        // what reads files is not small either
+        // queries that read files are not small either
         let asked = app.clone();
         let work = |_: &App, turn: &Arc<Turn>| match turn.may_wait() {
             true => Ok(Json::new()),
@@ -319,7 +319,7 @@ mod tests {
         tokio::task::spawn_blocking(move || node.stop()).await.unwrap();
     }
 
-    /// A query that does not end is refused, for it is not small; one that does is answered.
+    /// While the process holds too much memory, a query that is not small is refused, and a small one is answered.
     #[tokio::test(flavor = "multi_thread")]
     async fn only_small_queries_are_answered_while_the_process_holds_too_much() {
         let dir = tempfile::tempdir().unwrap();
@@ -339,7 +339,7 @@ mod tests {
             false => Err(ApiError::unavailable("it was told to end")),
         };
         while node.shared().headroom.check().is_ok() {
-            tokio::task::yield_now().await; // somebody looked before
+            tokio::task::yield_now().await; // the last reading may be cached
         }
         for refused in [on_query_thread(&app, endless).await, on_query_thread(&app, reads_files).await] {
             let text = format!("{:?}", refused.expect_err("it is not small"));

@@ -1,17 +1,17 @@
-//! All samples of some series, as a stream: whatever their number, the memory is that of one series and a few
-//! pieces of text.
+//! Export of all samples of selected series, as a stream. Memory is that of one series and a few pieces of text,
+//! whatever the number of samples.
 //!
 //! ```text
 //!   source ─one series─▶ text ─pieces of 64 KiB─▶ channel ─▶ connection
-//!   (a thread for blocking work, which waits for the reader)
+//!   (a thread for blocking work, which waits for the client)
 //! ```
 //!
-//! The answer begins with the first piece, so what fails before has a status. What fails later breaks the
-//! connection off: a chunked answer without its end, and OpenMetrics without its `# EOF`.
+//! The answer begins with the first piece, so a failure before it has an HTTP status. A later failure aborts the
+//! connection: the chunked answer lacks its end, and OpenMetrics its `# EOF`.
 //!
-//! Files that an export reads are not swept, however long it takes. Should another process delete one, the export fails.
+//! Files that an export reads are not swept, however long it takes. If another process deletes one, the export fails.
 //!
-//! What is left out since a file is damaged is named in headers [`WARNING`], or in trailers where it turned out later.
+//! Data missing because of damaged files is named in headers [`WARNING`], or in trailers if found after the answer began.
 
 mod format;
 mod pieces;
@@ -37,7 +37,7 @@ use seen::SeenSeries;
 use std::sync::Arc;
 use tokio::sync::mpsc;
 
-/// Pieces that wait for the reader.
+/// Capacity of the channel of pieces to the connection.
 const PIECES_WAITING: usize = 4;
 
 pub(crate) async fn export(
@@ -71,7 +71,7 @@ pub(crate) async fn export(
             ask.all_or_again(&mut out).and_then(|()| out.end())
         });
         if let Err(Stop::Failed(error)) = done {
-            // nobody may be there to hear it
+            // the client may be gone
             let _ = pieces.blocking_send(Err(error));
         }
         drop((pass, held));
@@ -103,7 +103,7 @@ struct Ask<'a> {
 }
 
 impl Ask<'_> {
-    /// Begins again where what it reads has moved on into tables, and leaves out what it gave before.
+    /// Writes all series. Restarts if its pin expires because samples were sealed meanwhile, and skips series already sent.
     fn all_or_again(&self, out: &mut Pieces<'_>) -> Result<(), Stop> {
         let mut seen = SeenSeries::new(&self.app.node);
         let mut tries = 0;
@@ -122,7 +122,7 @@ impl Ask<'_> {
                 done => return done,
             }
             if tries >= TRIES_MAX {
-                let message = "what it reads moves on faster than it can be read";
+                let message = "samples are sealed faster than the export reads them";
                 return Err(Stop::Failed(ApiError::unavailable(message)));
             }
         }
@@ -173,7 +173,7 @@ mod tests {
     use stdx::budget::Account;
     use stdx::clock::{Clock, SystemClock};
 
-    /// However long a line, what is held of it is a piece, and pieces are paid for.
+    /// However long a line is, at most a piece of it is in memory, and pieces are reserved for.
     #[test]
     fn long_lines_go_out_in_small_pieces() {
         let account = Account::new("answers", 10_000);
@@ -238,7 +238,7 @@ mod tests {
         while let Some(Ok(piece)) = written.recv().await {
             let Piece::Text(piece) = piece else { panic!("nothing is left out") };
             text.extend_from_slice(&piece);
-            // a release that did not wait any longer
+            // as a release does that has waited long enough
             let pins = &node.shared().lake.pins;
             pins.expire(pins.end_generation());
         }

@@ -213,7 +213,7 @@ pub(crate) async fn buildinfo() -> Json {
 pub(super) struct Selectors(Vec<String>);
 
 impl Selectors {
-    /// They are not parsed here: patterns take long to compile.
+    /// Reads the parameters without parsing them: patterns take long to compile.
     pub(super) fn of(params: &Params, needed: bool) -> Result<Self, ApiError> {
         let all: Vec<_> = params.all("match[]").map(str::to_owned).collect();
         match needed && all.is_empty() {
@@ -222,7 +222,7 @@ impl Selectors {
         }
     }
 
-    /// All of them together within what the request may come to.
+    /// Parses all selectors within one allowance for the whole request.
     pub(super) fn parse(&self, allowance: &mut Allowance) -> Result<Vec<Vec<Matcher>>, ApiError> {
         let bad = |why: &dyn std::fmt::Display| ApiError::bad_param("match[]", why);
         let parse = |text: &String| {

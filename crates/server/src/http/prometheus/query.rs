@@ -73,7 +73,7 @@ struct Asked {
     tenant: TenantId,
     text: String,
     lookback_ms: Option<i64>,
-    /// Series of the answer at the most.
+    /// Limit on the series of the answer.
     limit: usize,
     /// Client's timeout, if below the server's.
     timeout: Option<Duration>,
@@ -94,7 +94,8 @@ impl Asked {
         })
     }
 
-    /// `steps`: what sets how much is evaluated, but for the expression: the length of the range and of a step.
+    /// Evaluates the query and writes the answer. `steps` is the length of the range and of a step: with the expression it
+    /// determines the cost.
     async fn answer(
         self,
         app: &App,
@@ -102,7 +103,7 @@ impl Asked {
         query: impl Fn(&Expr, &Source<'_>, &Options<'_>) -> Result<Answer, QueryError> + Send + 'static,
     ) -> Result<Json, ApiError> {
         wait_for_series_of(app, &self.tenant).await?;
-        // equal each time that a dashboard asks again
+        // the same for each refresh of a dashboard
         let fingerprint =
             app.queries.fingerprint(&(self.tenant.as_str(), &self.text, self.lookback_ms, steps));
         let answer = within(app, self.timeout, Some(fingerprint), move |app, turn| {
@@ -115,7 +116,7 @@ impl Asked {
         answer.await
     }
 
-    /// Begins again where what it reads moves on into tables.
+    /// Evaluates the query. Restarts if its pin expires because samples were sealed meanwhile.
     fn evaluate(
         &self,
         app: &App,
@@ -157,7 +158,7 @@ fn explained(error: QueryError, options: &Options<'_>) -> QueryError {
     }
 }
 
-/// `resolution`: from what to answer.
+/// The parameter `resolution`: samples or rollups as the source of the answer.
 fn detail_of(app: &App, params: &Params, tenant: &TenantId) -> Result<Detail, ApiError> {
     match params.get("resolution") {
         None => Ok(app.node.settings().tenants.of(tenant).query_resolution),
@@ -224,7 +225,7 @@ fn answer_json(app: &App, turn: &Turn, answer: Answer, limit: usize) -> Result<J
     Ok(json.finish()?)
 }
 
-/// To be asked while an answer is written: it can be long.
+/// Fails if the query is cancelled. Called while an answer is written, which can take long.
 pub(super) fn go_on(turn: &Turn) -> Result<(), ApiError> {
     if turn.is_set() { Err(QueryError::Canceled.into()) } else { Ok(()) }
 }

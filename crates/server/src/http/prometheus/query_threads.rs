@@ -12,7 +12,7 @@
 //! that was put back starts from scratch, so each long query wastes at most one such attempt; the same query asked again
 //! (a dashboard that refreshes) wastes none, see [`KnownLarge`].
 //!
-//! The queue is bounded by who may enter (`App::waiting`).
+//! The gate `App::waiting` bounds the queue.
 
 mod known_large;
 mod turn;
@@ -28,31 +28,31 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-/// How long the thread for small queries works on one: instant queries over some hundred series take a few milliseconds.
+/// Time limit of one attempt on the small-query thread: instant queries over some hundred series take a few milliseconds.
 const SMALL_TIME: Duration = Duration::from_millis(20);
 
-/// On which thread a query is.
+/// Kind of thread that runs a query.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Lane {
-    /// One that works on it until it is done.
+    /// A thread that runs the query to its end.
     Whole,
-    /// The one for small queries.
+    /// The small-query thread, which gives up after [`SMALL_TIME`].
     Small,
 }
 
 /// Outcome of a query.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Outcome {
-    /// It was answered, or nobody waits for it.
+    /// Answered, or its client is gone.
     Done,
-    /// It is not small.
+    /// Not small: to be run again on another thread.
     Again,
 }
 
-/// A query that can be begun any number of times.
+/// A query, which can be started any number of times.
 pub(crate) type Query = Box<dyn FnMut(Lane) -> Outcome + Send>;
 
-/// The threads. They end when this is dropped, each after the query that it is at.
+/// The thread pool. Once dropped, each thread ends after its current query.
 #[derive(Debug)]
 pub(crate) struct Queries {
     inner: Arc<Inner>,
@@ -62,7 +62,7 @@ pub(crate) struct Queries {
 #[derive(Debug, Default)]
 struct Inner {
     queue: Mutex<Queue>,
-    /// There is something to do.
+    /// Signals that a query waits, or that the pool ends.
     work: Condvar,
     /// There is a query for the small-query thread to try: no other thread is idle.
     busy: Condvar,
@@ -70,10 +70,10 @@ struct Inner {
 
 #[derive(Default)]
 struct Queue {
-    /// Queries in the order in which they came.
+    /// Queries in order of arrival.
     waiting: BTreeMap<u64, Waiting>,
     next: u64,
-    /// Threads that wait for work, the one for small queries not counted.
+    /// Threads waiting for work, without the small-query thread.
     idle: usize,
     running: usize,
     known_large: KnownLarge,
@@ -90,11 +90,11 @@ impl std::fmt::Debug for Queue {
 struct Waiting {
     query: Query,
     fingerprint: Option<u64>,
-    /// It turned out not to be small.
+    /// Tried, and found not to be small.
     is_large: bool,
 }
 
-/// A query's place in the queue. Dropping it leaves the queue; a query that runs is not touched.
+/// A query's place in the queue. Dropping it removes a waiting query; a running one continues.
 #[derive(Debug)]
 pub(crate) struct Place {
     inner: Arc<Inner>,
@@ -109,13 +109,13 @@ impl Drop for Place {
 }
 
 impl Queries {
-    /// Starts `count` threads, and the one for small queries.
+    /// Starts `count` threads and the small-query thread.
     pub(crate) fn start(count: usize) -> Self {
         let inner = Arc::new(Inner::default());
         let spawn = |name: String, run: fn(&Inner)| {
             let inner = Arc::clone(&inner);
             if let Err(error) = std::thread::Builder::new().name(name).spawn(move || run(&inner)) {
-                tracing::error!(%error, "a thread for queries cannot be started: fewer run at once");
+                tracing::error!(%error, "cannot start a query thread: fewer queries run in parallel");
             }
         };
         (0..count).for_each(|number| spawn(format!("query-{number}"), Inner::run_whole));
@@ -123,12 +123,12 @@ impl Queries {
         Self { inner, hasher: RandomState::new() }
     }
 
-    /// A number for what sets how long a query takes; strangers cannot choose two that have the same.
+    /// Hash of the parameters that determine a query's cost. It is seeded, so clients cannot construct collisions.
     pub(crate) fn fingerprint(&self, query: &impl Hash) -> u64 {
         self.hasher.hash_one(query)
     }
 
-    /// Lets a query wait for a thread. Queries of equal `fingerprint` are expected to take about as long as each other.
+    /// Enqueues a query. Queries of equal `fingerprint` are expected to take about the same time.
     pub(crate) fn submit(&self, fingerprint: Option<u64>, query: Query) -> Place {
         let mut queue = self.inner.queue.lock();
         let number = queue.next;
@@ -139,13 +139,13 @@ impl Queries {
         Place { inner: Arc::clone(&self.inner), number }
     }
 
-    /// How many wait, and how many run.
+    /// Numbers of waiting and of running queries.
     pub(crate) fn waiting_and_running(&self) -> (usize, usize) {
         let queue = self.inner.queue.lock();
         (queue.waiting.len(), queue.running)
     }
 
-    /// How many were not small, of those that were tried.
+    /// Number of attempts on the small-query thread that did not finish.
     pub(crate) fn set_back(&self) -> u64 {
         self.inner.queue.lock().set_back
     }
@@ -160,7 +160,7 @@ impl Drop for Queries {
 }
 
 impl Inner {
-    /// Wakes whoever is to look at the queue.
+    /// Wakes the threads that have to look at the queue.
     fn wake(&self, queue: &Queue) {
         match queue.idle {
             0 => self.busy.notify_one(),
@@ -230,7 +230,7 @@ impl Inner {
 }
 
 impl Queue {
-    /// The first that may be small, if no other thread is idle.
+    /// Takes the first query that may be small, if no other thread is idle.
     fn take_untried(&mut self) -> Option<(u64, Waiting)> {
         let untried = self.waiting.iter().find(|(_, waiting)| !waiting.is_large && self.idle == 0);
         let number = *untried?.0;
@@ -238,7 +238,7 @@ impl Queue {
     }
 }
 
-/// A query that panics is done: whoever waits for it finds its answer gone.
+/// Runs a query. One that panics is done: its client finds the answer's channel closed.
 fn run(query: &mut Query, lane: Lane) -> Outcome {
     catch_unwind(AssertUnwindSafe(|| query(lane))).unwrap_or(Outcome::Done)
 }

@@ -1,4 +1,4 @@
-//! Trees of `/proc` and `/sys` as machines have them.
+//! Limits read from sample trees of `/proc` and `/sys`.
 
 use super::*;
 use std::fs;
@@ -8,7 +8,7 @@ const V1: &str = "35 31 0:32 / /sys/fs/cgroup/memory rw,relatime shared:9 - cgro
 const V1_CPU: &str = "32 31 0:29 / /sys/fs/cgroup/cpu,cpuacct rw - cgroup cgroup rw,cpu,cpuacct";
 const HYBRID: &str = "41 31 0:38 / /sys/fs/cgroup/unified rw,relatime - cgroup2 cgroup2 rw";
 
-/// The limit in a tree with these mounts, these groups, and files with their text.
+/// Limit found in a tree with these mounts, groups and files.
 fn limit_of(mounts: &[&str], groups: &str, files: &[(&str, &str)]) -> Option<(u64, String)> {
     let root = tempfile::tempdir().unwrap();
     let write = |path: &str, text: &str| {
@@ -38,7 +38,7 @@ fn version_2() {
     check(&[V2], "0::/a\n", &files, None);
     check(&[V2], "0::/\n", &files, None);
     check(&[V2], "", &files, None);
-    // without mountinfo, where it is on every machine
+    // without mountinfo, at the usual mount point
     check(&[], "0::/a/b\n", &files, Some((512, "a/b/memory.max")));
 }
 
@@ -97,7 +97,7 @@ fn a_container_may_see_only_its_own_group() {
     check(&[V2], "0::/kubepods/pod1\n", &[("memory.max", "512")], Some((512, "memory.max")));
     // outside of the namespace
     check(&[V2], "0::/../other\n", &[("memory.max", "512")], Some((512, "memory.max")));
-    // a group around it, which only the statistics know
+    // an ancestor's limit, which only the statistics have
     let stat = "cache 0\nhierarchical_memory_limit 300\nhierarchical_memsw_limit 700\n";
     let files = [("memory/memory.limit_in_bytes", "512\n"), ("memory/memory.stat", stat)];
     check(&[&own], groups, &files, Some((300, "memory/memory.stat")));

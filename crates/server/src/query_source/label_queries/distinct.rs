@@ -1,4 +1,4 @@
-//! Distinct texts in little memory: what a listing has found so far.
+//! Compact set of distinct texts, for the results of a listing.
 //!
 //! ```text
 //!   chunks   │4 name│3 job│8 instance│…│      each text behind its length, all in a few allocations
@@ -12,18 +12,18 @@ use std::hash::{BuildHasher, RandomState};
 /// Bytes of a chunk. No text is longer: labels of a series have 64 KiB together.
 const CHUNK_BYTES: usize = 1 << 20;
 
-/// Bytes of a text's length before it.
+/// Size of the length that precedes each text.
 const LENGTH_BYTES: usize = size_of::<u32>();
 
 /// Memory of a text beyond its bytes: its length (4), its entry in a hash table that has just grown while the old one still
 /// exists (17), and its index in the final order (4).
 const ENTRY_BYTES: usize = LENGTH_BYTES + 17 + 4;
 
-/// The texts would take more memory than they may.
+/// Error: the texts would exceed the memory limit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Full;
 
-/// A set of texts that holds no more than it may.
+/// Set of texts with a memory limit.
 #[derive(Debug)]
 pub(super) struct Distinct {
     texts: Texts,
@@ -34,7 +34,7 @@ pub(super) struct Distinct {
 }
 
 impl Distinct {
-    /// An empty set that may hold `max_bytes`.
+    /// Empty set, limited to `max_bytes`.
     pub(super) fn within(max_bytes: usize) -> Self {
         Self {
             texts: Texts::default(),
@@ -49,7 +49,7 @@ impl Distinct {
         self.places.len()
     }
 
-    /// Adds a text unless it is there.
+    /// Adds a text unless it is in the set already.
     pub(super) fn insert(&mut self, text: &[u8]) -> Result<(), Full> {
         let Self { texts, places, hasher, .. } = self;
         let hash = hasher.hash_one(text);
@@ -66,7 +66,7 @@ impl Distinct {
         Ok(())
     }
 
-    /// Drops all but the first `count` in `order`. Both are held for a moment.
+    /// Drops all but the first `count` in `order`. The old and the new set exist at the same time for a moment.
     pub(super) fn keep_first(&mut self, count: usize, order: impl Fn(&[u8], &[u8]) -> Ordering) {
         if self.len() <= count {
             return;
@@ -106,18 +106,18 @@ impl Ordered {
 }
 
 impl std::fmt::Debug for Ordered {
-    /// Without the texts: there may be very many.
+    /// Omits the texts: there may be very many.
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Ordered").field("len", &self.places.len()).finish_non_exhaustive()
     }
 }
 
-/// Texts, each behind its length.
+/// Texts, each preceded by its length.
 #[derive(Debug, Default)]
 struct Texts(Vec<Vec<u8>>);
 
 impl Texts {
-    /// Appends a text and returns its place.
+    /// Appends a text and returns its position.
     fn push(&mut self, text: &[u8]) -> Result<u32, Full> {
         let bytes = LENGTH_BYTES + text.len();
         if self.0.last().is_none_or(|chunk| chunk.len() + bytes > CHUNK_BYTES) {
@@ -179,7 +179,7 @@ mod tests {
         found.insert(b"7").expect("it is there already");
         let texts: usize = found.texts.0.iter().map(Vec::capacity).sum();
         let places = found.places.allocation_size();
-        // a chunk that is not full yet has room for as much again
+        // a chunk that is still growing may have twice the capacity that it needs
         assert!(places + texts / 2 <= 100_000, "{places} and {texts}");
         assert_eq!(Distinct::within(usize::MAX).insert(&vec![0; CHUNK_BYTES]), Err(Full));
     }

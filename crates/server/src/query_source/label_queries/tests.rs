@@ -1,4 +1,4 @@
-//! Listings of more than fits, and of as much as is asked for.
+//! Memory limits and result limits of listings.
 
 use super::*;
 use crate::ingest::tests::write_series;
@@ -7,7 +7,7 @@ use crate::seal::tests::{node_with, write_days};
 use model::ErrorKind;
 use std::sync::atomic::AtomicBool;
 
-/// Lists on a thread that may block, with so much memory.
+/// Lists on a thread that may block, with a memory limit.
 async fn listed<R: Send + 'static>(
     node: &Node,
     memory_bytes: u64,
@@ -40,7 +40,7 @@ async fn labels_of_more_files_than_a_query_may_open_are_listed() {
     let node = node_with(dir.path(), |_| ()).await;
     write_days(&node, "scattered", 20_000..20_100, &mut BTreeMap::new()).await;
     flush(&node).await.unwrap();
-    // a scan would need a KiB for each file
+    // a scan of samples would need 1 KiB per file
     listed(&node, 50 << 10, |label_queries| {
         assert_eq!(texts(&label_queries.label_names(&all(usize::MAX)).unwrap()), ["__name__"]);
         assert_eq!(texts(&label_queries.label_values("__name__", &all(usize::MAX)).unwrap()), ["scattered"]);

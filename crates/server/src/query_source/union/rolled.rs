@@ -1,7 +1,7 @@
 //! Daily rollups, for windows that consist of whole buckets.
 //!
-//! A rollup is used for days on which it covers all samples of the tables and the heads have none. Its statistics are series
-//! of their own, all in the same order; those needed are read side by side.
+//! A rollup is used for days on which it covers all samples of the tables and the heads have none. Each of its statistics is
+//! a series of its own, all in the same order; the needed ones are read in parallel, like a merge join.
 
 use super::{Source, cancelled, stop, tables_select, unreadable};
 use crate::query_source::detail::Detail;
@@ -15,7 +15,7 @@ use tables::DAY_MS;
 use tables::rollup::{self, Resolution};
 use tables::{Date, Scan, ScanLimits};
 
-/// The coarsest rollup that may answer; `None` where samples have to.
+/// Selects from the coarsest rollup that may answer; `None` if samples are needed.
 pub(super) fn select<'a>(
     source: &'a Source<'a>,
     ask: &RolledSelect<'_>,
@@ -43,12 +43,12 @@ fn select_from<'a>(
     if !source.cancelled.may_wait() {
         return Err(cancelled());
     }
-    // the heads before the files: what moves in between is in both
+    // heads before files: samples sealed in between are in both
     let heads = source.select_heads(ask.matchers)?;
     let metrics = lake.existing(tenant).map_err(unreadable)?;
     let files = metrics.map(|metrics| metrics.files()).transpose().map_err(unreadable)?.unwrap_or_default();
     let days = rollup::days(&files, &table).map_err(unreadable)?;
-    // one list for all statistics, and after the days: what was complete before is so in it
+    // one file list for all statistics, taken after the list of days: days complete then are complete in it
     let rolled = table.files().map_err(unreadable)?;
     let covers = ask.windows.covers();
     let filled = files.all().iter().map(|file| file.date).chain(days.others).collect();
@@ -91,7 +91,7 @@ fn select_from<'a>(
     Ok(Some(Rolled { set: Box::new(set), complete, resolution: name(resolution) }))
 }
 
-/// True if a day of `range` left out series of a selected name, or may have.
+/// True if the rollup of a day in `range` lacks series of a selected name, or may lack some.
 fn leaves_out(
     source: &Source<'_>,
     ask: &RolledSelect<'_>,
@@ -99,7 +99,7 @@ fn leaves_out(
     open: &impl Fn(&tables::Select, usize) -> Result<Scan, SourceError>,
 ) -> Result<bool, SourceError> {
     let names = tables_select(ask.matchers, range, true, &source.cancelled).names;
-    // it is said at the beginning of the day
+    // the marker has the timestamp of the day's beginning
     let range =
         TimeRange::new(range.start_ms.saturating_sub(range.start_ms.rem_euclid(DAY_MS)), range.end_ms);
     let matchers = vec![rollup::left_out_matcher()];
@@ -111,7 +111,7 @@ fn leaves_out(
         samples: false,
         stop: stop(&source.cancelled),
     };
-    // it ends with its first series
+    // one series is enough
     let mut scan = open(&select, source.samples_max as usize * 8)?;
     let is_there = scan.next_series().map_err(unreadable)?;
     Ok(is_there || scan.warnings().next().is_some())
@@ -124,7 +124,7 @@ const fn name(resolution: Resolution) -> &'static str {
     }
 }
 
-/// Of the stretches of `complete` days, with days between them that are not `filled`, the one that has most of `covers`.
+/// The run of `complete` days that overlaps `covers` most. Days without data (not in `filled`) do not interrupt a run.
 fn longest_run(filled: &BTreeSet<Date>, mut complete: Vec<Date>, covers: TimeRange) -> Option<TimeRange> {
     complete.sort_unstable();
     let mut runs: Vec<TimeRange> = Vec::new();
@@ -146,12 +146,12 @@ fn longest_run(filled: &BTreeSet<Date>, mut complete: Vec<Date>, covers: TimeRan
     runs.into_iter().filter(|run| run.overlaps(&covers)).max_by_key(common)
 }
 
-/// A pass over the statistics that are needed, side by side.
+/// Iterator over the needed statistics, joined by series.
 struct RolledSet<'a> {
     source: &'a Source<'a>,
     resolution: Resolution,
     columns: Vec<Column>,
-    /// Of the current series, without the statistic.
+    /// Labels of the current series, without the statistic.
     labels: Labels,
 }
 
@@ -160,22 +160,22 @@ struct Column {
     statistic: Statistic,
     scan: Scan,
     state: State,
-    /// Of the current series.
+    /// Samples of the current series.
     samples: Samples,
     builder: LabelsBuilder,
 }
 
 #[derive(PartialEq)]
 enum State {
-    /// It stands on a series that was dealt with, or before the first.
+    /// The scan is on a series already read, or before the first.
     Before,
-    /// It stands on a series that is to come.
+    /// The scan is on a series not read yet.
     OnNext,
     End,
 }
 
 impl Column {
-    /// Reads the statistic of a series, if it has it.
+    /// Reads the statistic of a series, if the rollup has it.
     fn read(&mut self, series: &Labels) -> Result<(), SourceError> {
         self.samples.clear();
         let Some(wanted) = rollup::labels_with(series.as_ref(), self.statistic, &mut self.builder) else {
@@ -233,7 +233,7 @@ impl Drop for RolledSet<'_> {
 }
 
 impl RolledSet<'_> {
-    /// Makes buckets of the current series' statistics: each has a sample for each of them.
+    /// Joins the current series' statistics into buckets. Every statistic must have a sample for every bucket.
     fn join(&mut self, buckets: &mut Vec<Bucket>) -> Result<(), SourceError> {
         let times = &self.columns[0].samples.timestamps;
         let ends = times.iter().map(|time| self.resolution.bucket_end(*time));
@@ -246,8 +246,10 @@ impl RolledSet<'_> {
                     .zip(&*buckets)
                     .all(|(t, b)| self.resolution.bucket_end(*t) == b.end_ms);
             if !same {
-                let message =
-                    format!("the rollup of {} is not whole: ask with resolution=raw", name(self.resolution));
+                let message = format!(
+                    "the rollup of {} is incomplete: query with resolution=raw",
+                    name(self.resolution)
+                );
                 return Err(SourceError { kind: ErrorKind::Data, message });
             }
             let rows = samples.timestamps.iter().zip(&samples.values).zip(&mut *buckets);

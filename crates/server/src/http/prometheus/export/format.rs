@@ -1,10 +1,10 @@
-//! As what samples are written.
+//! Output formats of an export.
 
 use crate::http::error::ApiError;
 use crate::http::params::Params;
 use protocol::exposition::{self, Dialect};
 
-/// Samples on a line of JSON, unless the request says otherwise; and at most.
+/// Default number of samples on a line of JSON, and the maximum that a request may ask for.
 pub(super) const LINE_SAMPLES: usize = 10_000;
 const LINE_SAMPLES_MAX: usize = 1_000_000;
 

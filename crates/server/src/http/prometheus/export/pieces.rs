@@ -1,4 +1,4 @@
-//! Text on its way to the reader: made on one thread, sent by another.
+//! Export text in pieces: one thread encodes them, another sends them to the client.
 
 use super::PIECES_WAITING;
 use super::format::Format;
@@ -18,19 +18,19 @@ use std::task::{Context, Poll, ready};
 use stdx::budget::{Account, Reservation};
 use tokio::sync::mpsc::{Receiver, Sender};
 
-/// Text that is sent together.
+/// Text size from which a piece is sent.
 pub(super) const PIECE_BYTES: usize = 64 << 10;
 
-/// Numbers that are written before it is looked whether a piece is full.
+/// Numbers written between two checks whether a piece is full.
 const NUMBERS: usize = 512;
 
 /// Upper bound on a sample's numbers as text.
 const NUMBERS_BYTES: usize = 64;
 
-/// Size of a piece unless labels are long: [`PIECE_BYTES`], and what is written up to the next check.
+/// Capacity of a piece unless labels are long: [`PIECE_BYTES`] and the numbers written up to the next check.
 const PIECE_CAPACITY: usize = PIECE_BYTES + NUMBERS * NUMBERS_BYTES;
 
-/// Pieces of one export: those that wait for the reader, and those that are filled, handed over and sent.
+/// Pieces of one export: those in the channel, and those being filled, handed over and sent.
 const PIECES_HELD: usize = PIECES_WAITING + 4;
 
 /// Memory that an export reserves before it begins.
@@ -39,32 +39,32 @@ pub(super) const PIECES_BYTES: u64 = (PIECES_HELD * PIECE_CAPACITY) as u64;
 /// Header that names what is missing from the export, and why.
 pub(super) const WARNING: HeaderName = HeaderName::from_static("x-floodmark-warning");
 
-/// The reader is gone, or storage could not answer.
+/// Reason to end an export early: the client is gone, or storage failed.
 pub(super) enum Stop {
     Gone,
     Failed(ApiError),
 }
 
-/// Part of the stream to the reader.
+/// Part of the stream to the client.
 pub(super) enum Piece {
     Text(Bytes),
     Warning(HeaderValue),
 }
 
-/// Text on its way out.
+/// Encodes samples into pieces and sends them.
 pub(super) struct Pieces<'a> {
     format: Format,
     pieces: &'a Sender<Result<Piece, ApiError>>,
     piece: Vec<u8>,
-    /// Warnings already sent to the reader.
+    /// Warnings already sent.
     warned: HashSet<String>,
-    /// Something is on its way: nothing can be taken back.
+    /// A piece was sent, so the export cannot restart from scratch.
     has_sent: bool,
-    /// Pays for pieces that hold more than is bought for each.
+    /// Account for pieces larger than [`PIECE_CAPACITY`].
     account: Account,
 }
 
-/// A piece's text, and what more it holds than is bought for each.
+/// Text of a piece, and the reservation for its bytes beyond [`PIECE_CAPACITY`].
 struct Oversized {
     text: Vec<u8>,
     _memory: Reservation,
@@ -82,7 +82,7 @@ impl<'a> Pieces<'a> {
         Self { format, pieces, piece, warned: HashSet::new(), has_sent: false, account }
     }
 
-    /// Says what is missing, each thing once.
+    /// Sends warnings about missing data, each once.
     pub(super) fn warn(&mut self, warnings: &[String]) -> Result<(), Stop> {
         for warning in warnings {
             if self.warned.insert(warning.clone()) {
@@ -112,7 +112,7 @@ impl<'a> Pieces<'a> {
         }
     }
 
-    /// A line of JSON, however long: what is held of it is a piece.
+    /// Writes a line of JSON. However long it is, at most a piece of it is in memory.
     fn line(&mut self, labels: LabelsRef<'_>, times: &[i64], values: &[f64]) -> Result<(), Stop> {
         jsonl::begin_line(&mut self.piece, labels);
         for (i, values) in values.chunks(NUMBERS).enumerate() {
@@ -132,7 +132,7 @@ impl<'a> Pieces<'a> {
         if self.piece.len() >= PIECE_BYTES { self.send() } else { Ok(()) }
     }
 
-    /// Takes back what was written; `false` where some of it is on its way.
+    /// Discards the text written so far; `false` if some of it was sent already.
     pub(super) fn take_back(&mut self) -> bool {
         if !self.has_sent {
             self.piece.clear();
@@ -167,12 +167,12 @@ pub(super) struct Stream {
     /// Warnings found after the answer had begun, sent as trailers.
     warnings: HeaderMap,
     _cancel: CancelOnDrop,
-    /// Memory of its pieces.
+    /// Memory of the stream's pieces.
     _memory: Arc<Reservation>,
 }
 
 impl Stream {
-    /// Begins with `first`. What is written is not wanted any more when the stream is dropped.
+    /// Stream that begins with `first`. Dropping it cancels the export.
     pub(super) fn new(
         first: Option<Bytes>,
         written: Receiver<Result<Piece, ApiError>>,
@@ -202,7 +202,7 @@ impl HttpBody for Stream {
                     continue;
                 }
                 Some(Err(error)) => {
-                    tracing::warn!(%error, "an export broke off");
+                    tracing::warn!(%error, "an export was aborted");
                     Some(Err(error))
                 }
                 None if self.warnings.is_empty() => None,

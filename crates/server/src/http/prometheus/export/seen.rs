@@ -1,23 +1,23 @@
-//! Series that an export has sent already.
+//! Set of the series that an export has sent.
 
 use crate::node::Node;
 use model::{LabelsRef, SeriesKey};
 use std::collections::HashSet;
 use stdx::budget::{Account, Reservation};
 
-/// Series that were sent: one that moves from memory into tables during an export must not be sent again.
+/// Series already sent: one that moves from memory into tables during an export must not be sent again.
 pub(super) struct SeenSeries {
     keys: HashSet<SeriesKey>,
     seed: u64,
     account: Account,
-    /// Memory for them.
+    /// Memory for the keys, one reservation per [`SERIES_STEP`] series.
     bought: Vec<Reservation>,
-    /// False where there was no room for all of them: then what has been sent cannot be gone on from.
+    /// False if memory did not suffice for all keys: then an export that restarts cannot skip the series already sent.
     is_whole: bool,
 }
 
-/// Series for which memory is bought together, and what one takes at the most: a set doubles when it is full, and old and new
-/// are there while it does (17 bytes each, 8/7 of what is used, three times over).
+/// Series per reservation, and the maximum memory of one: a full hash set doubles, and the old and the new one exist at the
+/// same time (17 bytes each, 8/7 of what is used, three times over).
 const SERIES_STEP: usize = 1 << 14;
 
 const SERIES_BYTES: u64 = 60;
@@ -28,7 +28,6 @@ impl SeenSeries {
         Self { keys: HashSet::new(), seed, account, bought: Vec::new(), is_whole: true }
     }
 
-    /// How many they are.
     pub(super) fn len(&self) -> usize {
         self.keys.len()
     }

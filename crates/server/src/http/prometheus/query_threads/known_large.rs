@@ -1,4 +1,4 @@
-//! Queries that turned out not to be small, so that they are not tried again each time they are asked.
+//! Fingerprints of queries that turned out not to be small, so that repeated ones skip the small-query thread.
 
 use std::collections::VecDeque;
 
@@ -23,7 +23,7 @@ impl KnownLarge {
         self.0.push_back(fingerprint);
     }
 
-    /// The query has become small: it is tried again.
+    /// Removes a query that has become small, so that it is tried again.
     pub(super) fn remove(&mut self, fingerprint: u64) {
         self.0.retain(|known| *known != fingerprint);
     }

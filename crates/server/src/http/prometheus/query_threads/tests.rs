@@ -1,7 +1,7 @@
 use super::*;
 use std::sync::mpsc::{Receiver, Sender, channel};
 
-/// A query that says on which lane it is begun, and goes on when it is let.
+/// A query that reports the lane on which it starts, and waits for permission to continue.
 fn told(began: &Sender<(u32, Lane)>, number: u32, outcome: fn(Lane) -> Outcome) -> (Query, Sender<()>) {
     let (go, goes) = channel();
     let began = began.clone();
@@ -24,14 +24,14 @@ const fn large(lane: Lane) -> Outcome {
     }
 }
 
-/// Both threads at work: 0 on the one for whole queries.
+/// A pool whose two threads are busy: query 0 runs on the thread for whole queries.
 fn busy(began: &Sender<(u32, Lane)>, begin: &Receiver<(u32, Lane)>) -> (Queries, Place, Sender<()>) {
     let queries = Queries::start(1);
     let (query, go) = told(began, 0, done);
     let place = queries.submit(None, query);
     let (number, lane) = begin.recv().unwrap();
     if lane == Lane::Small {
-        // the other had not reached the queue yet; then it waits there by now, or will
+        // the other thread had not reached the queue yet; now it waits there, or will
         go.send(()).unwrap();
         drop((queries, place));
         return busy(began, begin);

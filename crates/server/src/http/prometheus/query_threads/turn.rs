@@ -1,4 +1,4 @@
-//! One attempt at a query, as the work in it sees it.
+//! One attempt at a query: cancellation, and the time limit of small queries.
 
 use super::{Lane, SMALL_TIME};
 use crate::limits::pacer::Traffic;
@@ -9,10 +9,10 @@ use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 use stdx::clock::Clock;
 
-/// How often the clock is looked at: every so many questions.
+/// Calls of [`Interrupt::is_set`] per reading of the clock.
 const QUESTIONS: u32 = 4;
 
-/// How long a query runs before it yields the processor to owners and other threads that handle writes.
+/// Time that a query runs before it yields the processor to owners and other threads that handle writes.
 const YIELD_TIME: Duration = Duration::from_micros(500);
 
 /// Interrupts a query that is cancelled, or that turns out not to be small. It also yields to writers: no lock is held
@@ -23,11 +23,11 @@ pub(crate) struct Turn {
     traffic: Arc<Traffic>,
     cancelled: Arc<AtomicBool>,
     lane: Lane,
-    /// It is not small.
+    /// The time limit of small queries has passed.
     is_over: AtomicBool,
     questions: AtomicU32,
     began: Instant,
-    /// When others were let pass, in microseconds since it began.
+    /// Time of the last yield, in microseconds since the start.
     yielded_us: AtomicU32,
 }
 
@@ -39,12 +39,12 @@ impl Turn {
         Self { clock, traffic, cancelled, lane, is_over, questions, began, yielded_us }
     }
 
-    /// It was ended since it is not small.
+    /// True if the attempt was ended because the query is not small.
     pub(crate) fn is_over(&self) -> bool {
         self.is_over.load(Ordering::Relaxed)
     }
 
-    /// Nobody waits for the answer any more.
+    /// True if no client waits for the answer any more.
     pub(crate) fn is_cancelled(&self) -> bool {
         self.cancelled.load(Ordering::Relaxed)
     }
@@ -78,7 +78,7 @@ impl Interrupt for Turn {
         questions.is_multiple_of(QUESTIONS) && self.look_at_the_clock()
     }
 
-    /// True for queries that read files: they may take any time.
+    /// True if the query may read files, which can take any time. Ends an attempt on the small-query thread.
     fn may_wait(&self) -> bool {
         if self.lane == Lane::Small {
             self.is_over.store(true, Ordering::Relaxed);

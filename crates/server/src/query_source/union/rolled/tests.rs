@@ -15,7 +15,7 @@ use tables::DAY_MS;
 
 const MINUTE: i64 = 60_000;
 
-/// Functions that rollups answer, and whether to the bit also where values are no integers.
+/// Functions that rollups answer, and whether the result is exact to the bit even for values that are not integers.
 const FUNCTIONS: [(&str, bool); 13] = [
     ("count_over_time", true),
     ("present_over_time", true),
@@ -61,7 +61,7 @@ fn series(rng: &mut Rng, from: i64, to: i64) -> Vec<(Labels, Samples)> {
             let marker = f64::from_bits(sample::STALE_NAN_BITS);
             samples.push(time, if rng.chance(0.03) { marker } else { value });
             time += match n % 4 {
-                // on every border
+                // on every bucket border
                 0 | 1 => 5 * MINUTE / [1, 2, 5][rng.below(3) as usize],
                 _ => 1 + rng.below(11 * MINUTE as u64) as i64,
             };
@@ -175,7 +175,7 @@ async fn rollups_say_the_same_as_samples() {
         rng
     });
     let mut rng = task.await.unwrap();
-    // a sample of a day that has its rollup, and in no table yet
+    // a late sample, not in any table yet, of a day that has its rollup
     let labels = Labels::from_pairs(&[("__name__", "late"), ("n", "100")]);
     let late = Samples { timestamps: vec![from + 30 * 60 * MINUTE], values: vec![1.0] };
     write(&node, &[(labels, late)]).await;
@@ -205,7 +205,7 @@ async fn rollups_say_the_same_as_samples() {
     tokio::task::spawn_blocking(move || node.stop()).await.unwrap();
 }
 
-/// Series that cannot have one more label are in no rollup; they must not disappear from answers for that.
+/// Series that cannot have one more label are in no rollup; they must still be in answers.
 #[tokio::test(flavor = "multi_thread")]
 async fn series_that_rollups_leave_out_are_answered_from_samples() {
     let dir = tempfile::tempdir().unwrap();
@@ -273,6 +273,6 @@ fn days_in_a_row() {
     check(&[2, 3, 5, 6, 7, 8], &[3, 7, 8], (1, 9), Some((Some(7), 8)));
     check(&[2, 3, 5, 6, 7, 8], &[3, 7, 8], (2, 4), Some((Some(3), 3)));
     check(&[3, 4], &[3], (4, 9), None);
-    // samples that expired
+    // expired samples: the rollup has days that the table of samples lacks
     check(&[], &[3, 4], (3, 4), Some((None, 4)));
 }
