@@ -1,12 +1,12 @@
-//! A data directory: who holds it, and what was decided when it was made.
+//! A data directory: its lock, and the properties fixed when it was created.
 //!
 //! ```text
 //!   DIR/LOCK            held while a process uses the directory
 //!   DIR/identity.json   { "version": 1, "seed": "…", "partitions": 2 }
-//!   DIR/journal/N/      the segments of partition N; `source`: what tables call this journal; `reserve`: room for one more
-//!   DIR/floodmarks.json up to where the journals are in the tables (`seal/manifest.rs`); `.spare` keeps room for it
-//!   DIR/clock.json      when the wall clock was last believed (`wallclock/memory.rs`)
-//!   DIR/tables/         the tables, unless they lie elsewhere
+//!   DIR/journal/N/      segments of partition N; `source`: this journal's name in tables; `reserve`: room for one more
+//!   DIR/floodmarks.json offsets up to which tables have the journals (`seal/manifest.rs`); `.spare` keeps room for it
+//!   DIR/clock.json      time at which the wall clock was last believed (`wallclock/memory.rs`)
+//!   DIR/tables/         the tables, unless they are elsewhere
 //! ```
 
 use crate::machine;
@@ -35,16 +35,16 @@ pub(crate) struct DataDir {
 #[serde(deny_unknown_fields)]
 pub(crate) struct Identity {
     version: u32,
-    /// Seeds the hashes of label bytes; secret, so that nobody can choose what collides.
+    /// Seed of the hashes of label bytes; secret, so that clients cannot construct collisions.
     #[serde(with = "hex_u64")]
     pub(crate) seed: u64,
     pub(crate) partitions: usize,
 }
 
-/// A data directory cannot be used.
+/// Errors of opening a data directory.
 #[derive(Debug, thiserror::Error)]
 pub enum DataDirError {
-    /// Another process has it.
+    /// Another process uses the directory.
     #[error("data directory {} is in use by another process", .0.display())]
     InUse(PathBuf),
     /// An operation of the file system failed.
@@ -67,12 +67,12 @@ pub enum DataDirError {
 
 const VERSION: u32 = 1;
 
-/// A killed process can hold its lock for a moment after its supervisor has started the next one.
+/// Time to wait for the lock: a killed process can hold it for a moment after its supervisor has started the next one.
 const LOCK_WAIT: Duration = Duration::from_secs(2);
 const LOCK_POLL: Duration = Duration::from_millis(20);
 
 impl DataDir {
-    /// Opens a directory, or makes it with `partitions` partitions.
+    /// Opens a directory; creates it with `partitions` partitions if absent.
     pub(crate) fn open(
         disk: Arc<dyn Disk>,
         path: &Path,
@@ -83,7 +83,7 @@ impl DataDir {
             let path = path.to_path_buf();
             move |source| DataDirError::Io { path, source }
         };
-        // other engines read the tables that may lie in it
+        // other engines may read the tables in it
         disk::create_dir_all(&*disk, path, Access::Shared).map_err(io(path))?;
         let lock_path = path.join("LOCK");
         let began = Instant::now();
@@ -122,8 +122,8 @@ impl DataDir {
     }
 }
 
-/// The seed of a data directory's series keys, for who writes its tables beside the server. Makes the directory
-/// where there is none.
+/// The seed of a data directory's series keys, for programs that write its tables beside the server. Creates the directory
+/// if absent.
 pub fn series_seed(path: &Path) -> Result<u64, DataDirError> {
     let identity = path.join("identity.json");
     if let Ok(bytes) = disk::read(&Os, &identity) {
@@ -153,7 +153,7 @@ impl Identity {
     }
 }
 
-/// JSON numbers lose bits beyond 2^53.
+/// Serializes as hexadecimal text, because JSON numbers lose bits beyond 2^53.
 mod hex_u64 {
     use serde::{Deserialize, Deserializer, Serializer, de::Error};
 

@@ -4,11 +4,11 @@
 //! | --- | --- |
 //! | POST, see [`ingest`] | samples, by any protocol |
 //! | GET POST `/api/v1/query`, `/api/v1/query_range` | PromQL |
-//! | GET POST `/api/v1/labels`, `/api/v1/series`, `/api/v1/query_exemplars` | what there is |
-//! | GET `/api/v1/label/<name>/values`, `/api/v1/metadata`, `/api/v1/status/buildinfo` | likewise |
-//! | GET POST `/api/v1/export` | all samples of some series |
-//! | POST `/api/v1/admin/flush`, `/api/v1/admin/compact` | seal everything now; merge all that is to be merged |
-//! | GET `/metrics`, `/-/healthy`, `/-/ready` (also `/ready`, `/health`) | the node itself |
+//! | GET POST `/api/v1/labels`, `/api/v1/series`, `/api/v1/query_exemplars` | labels, series, exemplars |
+//! | GET `/api/v1/label/<name>/values`, `/api/v1/metadata`, `/api/v1/status/buildinfo` | label values, metadata, version |
+//! | GET POST `/api/v1/export` | all samples of selected series |
+//! | POST `/api/v1/admin/flush`, `/api/v1/admin/compact` | seal everything now; compact until nothing is left to do |
+//! | GET `/metrics`, `/-/healthy`, `/-/ready` (also `/ready`, `/health`) | metrics and health of the node |
 //!
 //! The reading paths exist also under `/prometheus` and `/api/prom`.
 
@@ -45,11 +45,11 @@ use tokio::net::TcpListener;
 #[derive(Debug, Clone)]
 pub(crate) struct App {
     pub(crate) node: Node,
-    /// Threads that evaluate queries, and their queue.
+    /// Thread pool for queries, with its queue.
     pub(crate) queries: Arc<Queries>,
-    /// Queries that are evaluated or wait.
+    /// Gate of running and waiting queries.
     pub(crate) waiting: Gate,
-    /// Exports that run.
+    /// Gate of running exports.
     pub(crate) exporting: Gate,
     /// Held while `/metrics` is rendered.
     pub(crate) rendering: Arc<tokio::sync::Mutex<()>>,
@@ -57,7 +57,7 @@ pub(crate) struct App {
     pub(crate) decoders: Arc<WarmDecoders>,
 }
 
-/// Counters of the listeners.
+/// Metrics of the HTTP endpoints.
 #[derive(Debug)]
 pub(crate) struct HttpMetrics {
     pub(crate) writes_ok: Counter,
@@ -70,7 +70,7 @@ pub(crate) struct HttpMetrics {
     pub(crate) jitter: Jitter,
 }
 
-/// Requests that were refused, by reason.
+/// Counters of refused requests, by reason.
 #[derive(Debug)]
 pub(crate) struct Refusals(BTreeMap<&'static str, Counter>);
 
@@ -90,7 +90,7 @@ impl Refusals {
     }
 }
 
-/// Queries that may wait for their turn, for each that runs.
+/// Limit on waiting queries per query thread.
 const QUERIES_WAITING: usize = 64;
 
 impl App {

@@ -6,8 +6,8 @@
 //!   submissions ─▶ gate of those that create series ─▶ store: submit to owners, wait until durable ─▶ outcome
 //! ```
 //!
-//! Nothing here knows a protocol: what is specific to one is its [`protocol::Decoder`]. A listener reads the request, calls
-//! [`write`] and words the answer.
+//! This module is independent of protocols: each has its own [`protocol::Decoder`]. A listener reads the request, calls
+//! [`write`] and formats the answer.
 
 mod decoder_pool;
 mod facts;
@@ -32,16 +32,16 @@ use std::sync::mpsc::TrySendError;
 use std::time::Instant;
 use tokio::sync::OwnedSemaphorePermit;
 
-/// A request that was refused, wholly or in part, and may or may not be sent again as [`Refusal::kind`] says.
-/// Repeating it neither loses nor doubles what is stored already.
+/// A request that was refused, wholly or in part. [`Refusal::kind`] says whether it may be retried. A retry neither loses nor
+/// duplicates what is stored already.
 #[derive(Debug, Clone, thiserror::Error)]
 #[error("{refusal}")]
 pub(crate) struct Unwritten {
-    /// Why.
+    /// Reason of the refusal.
     pub refusal: Refusal,
-    /// Samples of it that are durable all the same.
+    /// Samples of the request that are durable nevertheless.
     pub samples: u64,
-    /// Exemplars likewise.
+    /// Exemplars of the request that are durable nevertheless.
     pub exemplars: u64,
 }
 
@@ -51,7 +51,7 @@ impl<R: Into<Refusal>> From<R> for Unwritten {
     }
 }
 
-/// Takes in a request of any protocol, and waits until it is durable.
+/// Handles a write request of any protocol, and waits until it is durable.
 pub(crate) async fn write<D: Decoder>(
     node: &Node,
     decoders: &Arc<Decoders<D>>,
@@ -62,7 +62,7 @@ pub(crate) async fn write<D: Decoder>(
     let gates = &node.shared().gates;
     let is_large = request.is_large().map_err(Refusal::from)?;
     node.shared().metrics.body_bytes.add(request.bytes.len() as u64);
-    // decoding a large body takes a thread: there is one for each core, whoever asks
+    // decoding a large body takes a thread, of which there is one for each core
     let thread = if is_large { Some(gates.decoding_permit().await) } else { None };
     let known = gates.enter()?;
     let resolved = resolve(node, decoders, request, thread, began).await?;
@@ -88,7 +88,7 @@ pub(crate) fn check(node: &Node, principal: &Principal) -> Result<(), Refusal> {
     Ok(admission::write::check(principal, &Facts(node))?)
 }
 
-/// Decodes a request and looks its series up: in place, or on a thread for which `thread` is the permission.
+/// Decodes a request and looks up its series: in place, or on a thread if `thread` has its permit.
 async fn resolve<D: Decoder>(
     node: &Node,
     decoders: &Arc<Decoders<D>>,
@@ -101,7 +101,7 @@ async fn resolve<D: Decoder>(
         let (node, decoders) = (node.clone(), Arc::clone(decoders));
         let task = tokio::task::spawn_blocking(move || {
             let prepared = decoders.prepare(&node, request);
-            drop(thread); // only now, also where nobody waits for the request any more
+            drop(thread); // only now, even if the client is gone
             prepared
         });
         task.await.map_err(|e| internal(format!("decoding failed: {e}")))?
@@ -111,17 +111,17 @@ async fn resolve<D: Decoder>(
     Ok(Resolved { prepared: prepared?, began })
 }
 
-/// A request whose series are looked up.
+/// A request with resolved series.
 struct Resolved {
     prepared: Prepared,
     began: Instant,
 }
 
-/// Hands each owner its share, and waits until all of it is durable.
+/// Submits each owner's share, and waits until all of them are durable.
 async fn store(node: &Node, resolved: Resolved) -> Result<Outcome, Unwritten> {
     let _passing = node.shared().traffic.enter();
     let Resolved { prepared: Prepared { submissions, mut outcome, creates, .. }, began } = resolved;
-    // Also where one partition refuses its share the others are waited for: what they stored is part of the answer.
+    // Waits for the other partitions even if one refuses its share: the answer includes what they stored.
     let Submitted { answers, mut refused } = submit(node, submissions);
     for answer in answers {
         match answer.await {
@@ -150,9 +150,9 @@ async fn store(node: &Node, resolved: Resolved) -> Result<Outcome, Unwritten> {
 
 /// Result of submitting to the partitions.
 pub(crate) struct Submitted {
-    /// Of those that took it.
+    /// Answers of the partitions that accepted their share.
     pub(crate) answers: Vec<Answer>,
-    /// Why one did not. What comes after it was not submitted.
+    /// Refusal of the first partition that did not accept its share. Later shares were not submitted.
     pub(crate) refused: Option<Refusal>,
 }
 

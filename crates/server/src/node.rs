@@ -1,4 +1,4 @@
-//! Assembles a node: an open data directory, its owners, its memory, its counters.
+//! Assembles a node: data directory, owners, memory and counters.
 
 use crate::datadir::{DataDir, DataDirError};
 use crate::ingest::gates::Gates;
@@ -28,11 +28,11 @@ use stdx::budget::Account;
 use stdx::clock::Clock;
 use stdx::telemetry::Registry;
 
-/// How long a stopping node waits for its sealer and upkeep.
+/// Time that a stopping node waits for its sealer and upkeep.
 const HELPERS_WAIT: Duration = Duration::from_secs(5);
 const HELPERS_POLL: Duration = Duration::from_millis(5);
 
-/// How long a request waits for replay to end before it is refused.
+/// Time that a request waits for replay to end before it is refused.
 const REPLAY_WAIT: Duration = Duration::from_secs(5);
 const REPLAY_POLL: Duration = Duration::from_millis(10);
 
@@ -46,7 +46,7 @@ struct Inner {
     commands: Vec<Commands>,
     sealer: SyncSender<Message>,
     upkeep: SyncSender<upkeep::Message>,
-    /// The sealer and the upkeep.
+    /// Threads of the sealer and the upkeep.
     helpers: Mutex<Vec<JoinHandle<()>>>,
     owners: Mutex<Vec<JoinHandle<()>>>,
     registry: Registry,
@@ -65,31 +65,31 @@ pub(crate) struct Parts {
     pub(crate) upkeep: Upkeep,
 }
 
-/// A node cannot start.
+/// Errors of starting a node.
 #[derive(Debug, thiserror::Error)]
 pub enum StartError {
-    /// The data directory.
+    /// The data directory cannot be used.
     #[error(transparent)]
     DataDir(#[from] DataDirError),
-    /// The journal.
+    /// A journal cannot be opened.
     #[error(transparent)]
     Journal(#[from] JournalError),
-    /// The tables.
+    /// The tables cannot be set up.
     #[error(transparent)]
     Lake(#[from] LakeError),
-    /// A thread.
+    /// A thread cannot be started.
     #[error("cannot start a thread: {0}")]
     Thread(std::io::Error),
 }
 
 impl Node {
-    /// Opens the data directory and starts one owner for each partition. Replay goes on in the background;
+    /// Opens the data directory and starts one owner for each partition. Replay continues in the background;
     /// see [`Node::is_ready`].
     pub fn start(settings: Settings, clock: Arc<dyn Clock>) -> Result<Self, StartError> {
         Self::start_in(settings, World::real(clock))
     }
 
-    /// As [`Self::start`], in a process that is this node's alone: what the process holds is held against its memory.
+    /// As [`Self::start`], in a process with no other node: all memory of the process counts against its budget.
     pub fn start_alone(settings: Settings, clock: Arc<dyn Clock>) -> Result<Self, StartError> {
         Self::start_in(settings, World::of_own_process(clock))
     }
@@ -119,7 +119,7 @@ impl Node {
         Ok(node)
     }
 
-    /// Opens the data directory and makes all parts. Nothing runs yet.
+    /// Opens the data directory and creates all parts. Starts no thread.
     pub(crate) fn assemble(settings: Settings, world: World) -> Result<Parts, StartError> {
         let disk = Arc::clone(&world.disk);
         let data_dir = DataDir::open(disk, &settings.data_dir, settings.partitions, world.chance.fresh())?;
@@ -193,13 +193,13 @@ impl Node {
         Ok(Parts { node, owners, messages, upkeep })
     }
 
-    /// Replay is done in all partitions, and the node is not stopping.
+    /// True if replay is done in all partitions and the node is not stopping.
     pub fn is_ready(&self) -> bool {
         !self.is_stopping() && self.0.shared.partitions.is_ready()
     }
 
-    /// Waits for the end of a replay, for a while. A replay is short: a request that arrives meanwhile waits, within the
-    /// bounds on what is in flight, rather than being refused for whole seconds.
+    /// Waits for the end of replay, at most [`REPLAY_WAIT`]. Replays are short: a request that arrives meanwhile waits, within
+    /// the bounds on requests in flight, instead of being refused for seconds.
     pub(crate) async fn wait_for_replay(&self) {
         let began = Instant::now();
         while !self.is_ready() && !self.is_stopping() && began.elapsed() < REPLAY_WAIT {
@@ -207,26 +207,26 @@ impl Node {
         }
     }
 
-    /// [`Node::stop`] was called.
+    /// True once [`Node::stop`] was called.
     pub fn is_stopping(&self) -> bool {
         self.0.stopping.load(Ordering::Acquire)
     }
 
-    /// Finishes what was taken in, then ends the owners. Blocks until they are gone.
+    /// Finishes accepted requests, then ends the owners. Blocks until their threads have ended.
     pub fn stop(&self) {
         self.0.stopping.store(true, Ordering::Release);
         self.end_helpers();
         let owners = std::mem::take(&mut *self.0.owners.lock().expect("BUG: a stopper panicked"));
         for (owner, commands) in owners.into_iter().zip(&self.0.commands) {
-            let _ = commands.send(Command::Stop); // an owner that is gone needs no word
+            let _ = commands.send(Command::Stop); // the owner may have ended
             let _ = owner.join(); // a panic would have ended the process
         }
     }
 
-    /// Ends the sealer and the upkeep, if they do so soon. Who waits for a store that does not answer goes with the
-    /// process: rounds and jobs may be cut short anywhere.
+    /// Stops the sealer and the upkeep, and waits for at most [`HELPERS_WAIT`]. One that hangs in a request to the store ends
+    /// with the process: rounds and jobs may be interrupted anywhere.
     fn end_helpers(&self) {
-        // a full channel is one that is looked at anyway
+        // if the channel is full, its thread is awake and sees that the node stops
         let _ = self.0.sealer.try_send(Message::Stop);
         let _ = self.0.upkeep.try_send(upkeep::Message::Stop);
         let until = Instant::now() + HELPERS_WAIT;
@@ -235,7 +235,7 @@ impl Node {
                 std::thread::sleep(HELPERS_POLL);
             }
             if !helper.is_finished() {
-                tracing::info!("sealing or upkeep was cut short; the next start takes it up again");
+                tracing::info!("sealing or upkeep was interrupted; it continues after the next start");
             }
         }
     }
@@ -255,7 +255,7 @@ impl Node {
         &self.0.shared.settings
     }
 
-    /// How memory is shared out.
+    /// Memory budget of the node.
     pub fn budget(&self) -> &Budget {
         &self.settings().budget
     }

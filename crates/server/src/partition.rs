@@ -6,9 +6,9 @@
 //!                     └─▶ new ─ a slice a turn ┘
 //! ```
 //!
-//! Everything that waits is committed in one group, so one sync serves all of it. Series are created a slice
-//! at a time between groups: a flood of new series never keeps the known ones waiting for longer than a
-//! slice. Nothing reaches the head before it is durable, so the head never shows what a crash would take.
+//! All waiting submissions are committed in one group, so one sync serves all of them (group commit). New series are created
+//! in slices between groups: writes to known series never wait for longer than a slice. Nothing reaches the head before it is
+//! durable, so queries never see samples that a crash would lose.
 
 mod commit;
 mod dictionary;
@@ -48,21 +48,21 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender};
 use std::time::{Duration, Instant};
 use submission::Submission;
 
-/// Submissions that wait in the channel.
+/// Capacity of the channel of submissions.
 pub(crate) const QUEUE_MAX: usize = 1024;
 
-/// Bound on the cost of a group, in in-order samples, so that latency stays low: the rest waits for the next group.
+/// Limit on the cost of a group, in in-order samples, which keeps latency low: the rest waits for the next group.
 const GROUP_COST_MAX: usize = 200_000;
 
 /// Series created between two groups: about a quarter of a millisecond.
 const CREATE_SLICE: usize = 256;
 
-/// Series created for one submission before the next one's turn: who brings a few, beside known ones, does not
-/// wait for those who bring a hundred thousand.
+/// Series created for one submission before the next one's turn: a submission with a few new series does not wait for one
+/// with a hundred thousand.
 const CREATE_SHARE: usize = 32;
 
-/// While requests of known series come in (one within this time), creating pauses after each slice for so many
-/// times as long as the slice took: the processor belongs to the known ones first.
+/// Time after a request of known series during which creation pauses after each slice, for [`CREATE_PAUSE_FACTOR`] times as
+/// long as the slice took: known series have priority.
 const KNOWN_LATELY: Duration = Duration::from_millis(200);
 const CREATE_PAUSE_FACTOR: u32 = 12;
 
@@ -72,7 +72,7 @@ pub(crate) enum Command {
     Write(Box<Submission>),
     Freeze(Freeze),
     Sealed(Sealed),
-    /// Asks for a reader of the journal, from the beginning of the dictionary of that record on.
+    /// Request for a reader of the journal, from the beginning of the dictionary of that record on.
     Read(Offset, SyncSender<Read>),
     /// Samples of a closed tenant.
     Late(LateBatch, SyncSender<()>),
@@ -83,7 +83,7 @@ pub(crate) enum Command {
     Stop,
 }
 
-/// The journal as it was when a reader was asked for.
+/// A reader of the journal, and the journal's end when it was opened.
 #[derive(Debug)]
 pub(crate) struct Read {
     pub(crate) reader: Result<Box<dyn journal::Reader>, JournalError>,
@@ -113,11 +113,11 @@ pub(crate) struct Owner {
     relocating: Option<Relocating>,
     evicting: Evicting,
     incoming: Incoming,
-    /// Bytes of replayed records that are not sealed; what was taken in since is counted by the journal.
+    /// Bytes of replayed records that are not sealed; the journal counts those appended since.
     unsealed_bytes: u64,
-    /// When a request of known series last came.
+    /// Time of the last request of known series.
     known_at: Instant,
-    /// When the next slice of series may be created.
+    /// Earliest time of the next slice of new series.
     create_at: Instant,
     stopping: bool,
 }
@@ -155,7 +155,7 @@ impl Owner {
         }
     }
 
-    /// The owner's life: replay, then groups until it is told to stop and everything is answered.
+    /// Runs the owner: replay, then groups until the node stops and everything is answered.
     pub(crate) fn run(mut self) {
         match self.begin() {
             Ok(true) => {}
@@ -171,17 +171,17 @@ impl Owner {
         }
     }
 
-    /// Everything that came is answered.
+    /// True if all submissions are answered.
     fn is_idle(&self) -> bool {
         self.group.is_empty() && self.creating.is_empty() && self.slicing.is_empty()
     }
 
-    /// Its journal.
+    /// The partition's journal.
     pub(crate) fn journal(&self) -> &dyn Journal {
         &*self.journal
     }
 
-    /// Replays the journal; false where the node is stopping already. Why the partition has to stay closed is an error.
+    /// Replays the journal; false if the node is stopping already. On an error the partition stays closed.
     pub(crate) fn begin(&mut self) -> Result<bool, Refusal> {
         match self.replay() {
             Ok(replay::End::Complete) => {}
@@ -190,7 +190,7 @@ impl Owner {
         }
         let newest_ms = self.partition.head.read().newest_ms();
         if let Some(newest_ms) = newest_ms {
-            // it may have been so far ahead of the clock when it came
+            // the sample may have been that far in the future at its arrival
             let came_ms = newest_ms.saturating_sub(self.node.settings.future_ms);
             self.node.wall.found(came_ms, &*self.node.clock);
         }
@@ -201,7 +201,7 @@ impl Owner {
         Ok(true)
     }
 
-    /// Does what there is to do, once. May wait for so long where there is nothing.
+    /// Runs each kind of work once. Waits for a command for up to `wait` first.
     pub(crate) fn turn(&mut self, wait: Option<Duration>) {
         self.gather(wait);
         self.create_slice();
@@ -216,7 +216,7 @@ impl Owner {
         self.evict_turn();
     }
 
-    /// Takes what waits; sleeps only where there is nothing at all to do.
+    /// Handles the waiting commands; with `wait`, sleeps until the first one.
     fn gather(&mut self, wait: Option<Duration>) {
         let first = match wait {
             Some(timeout) => match self.commands.recv_timeout(timeout) {
@@ -243,11 +243,11 @@ impl Owner {
                 Command::Sealed(sealed) => self.sealed(sealed),
                 Command::Read(from, reply) => {
                     let reader = self.journal.read(self.journal.dictionary_start(from));
-                    let _ = reply.send(Read { reader, end: self.journal.durable_end() }); // who asked may have gone
+                    let _ = reply.send(Read { reader, end: self.journal.durable_end() }); // the receiver may be gone
                 }
                 Command::Late(batch, reply) => {
                     self.take_late(&batch);
-                    let _ = reply.send(()); // who asked may have gone
+                    let _ = reply.send(()); // the receiver may be gone
                     cost += GROUP_COST_MAX / 8;
                 }
                 Command::Relocate(asked) => {
@@ -262,7 +262,7 @@ impl Owner {
         }
     }
 
-    /// How long the owner may wait for a command: until it has something else to do.
+    /// Time that the owner may wait for a command, until other work is due; `None` if work is due now.
     fn time_to_sleep(&self) -> Option<Duration> {
         if self.stopping {
             return None;
@@ -276,7 +276,7 @@ impl Owner {
         (!left.is_zero()).then_some(left)
     }
 
-    /// Creates the next few series, if it is their turn; submissions that are complete by it join the group.
+    /// Creates the next slice of series, if it is due. Submissions that become complete join the group.
     fn create_slice(&mut self) {
         let began = self.node.clock.instant();
         if self.creating.is_empty() || (began < self.create_at && !self.stopping) {
@@ -296,7 +296,7 @@ impl Owner {
         {
             match self.node.heads.room_for_series() {
                 Ok(()) => left -= self.create_some(&mut submission, left.min(CREATE_SHARE)),
-                // its known series go on
+                // samples of its known series are still stored
                 Err(error) => submission.refuse_new(&error),
             }
             if submission.is_resolved() {

@@ -1,4 +1,4 @@
-//! Why a request was not served, before any protocol's words for it.
+//! Refusals: reasons that a request is not served, independent of any protocol.
 
 use admission::{RETRY_AFTER, Refused};
 use model::ErrorKind;
@@ -9,7 +9,7 @@ use stdx::budget::{Exhausted, Reservation};
 /// Reason for everything that is not in [`REASONS`].
 pub(crate) const OTHER: &str = "other";
 
-/// Every [`Refusal::reason`], and every reason of an answer that begins in [`crate::http`]: the values of a label.
+/// Every [`Refusal::reason`], and every reason of an error that originates in [`crate::http`]: the values of a metric's label.
 pub(crate) const REASONS: &[&str] = &[
     "answer_size",
     "bad_data",
@@ -53,7 +53,7 @@ pub(crate) const REASONS: &[&str] = &[
     "unavailable",
 ];
 
-/// A request that was turned away. [`crate::http`] gives it a status.
+/// Refusal of a request. [`crate::http`] maps it to a status.
 #[derive(Debug, Clone, thiserror::Error)]
 #[error("{message}")]
 pub struct Refusal {
@@ -63,33 +63,33 @@ pub struct Refusal {
     pub reason: &'static str,
     /// Cause, amounts, and the setting to change.
     pub message: String,
-    /// When to come back, where that can help. [`crate::http`] spreads it.
+    /// Delay before a retry, if one can help. [`crate::http`] adds jitter.
     pub retry_after: Option<Duration>,
 }
 
 impl Refusal {
-    /// With the usual time to come back, where the kind says that it can help.
+    /// Refusal with the usual delay before a retry, if the kind is retriable.
     pub fn new(kind: ErrorKind, reason: &'static str, message: impl Into<String>) -> Self {
         let is_temporary = matches!(kind, ErrorKind::Unavailable | ErrorKind::Limited);
         Self { kind, reason, message: message.into(), retry_after: is_temporary.then_some(RETRY_AFTER) }
     }
 
-    /// The request is wrong.
+    /// Refusal of an invalid request.
     pub fn invalid(reason: &'static str, message: impl Into<String>) -> Self {
         Self::new(ErrorKind::Invalid, reason, message)
     }
 
-    /// Not now: the sender should come back.
+    /// Temporary refusal: the sender should retry.
     pub fn busy(reason: &'static str, message: impl Into<String>) -> Self {
         Self::new(ErrorKind::Unavailable, reason, message)
     }
 
-    /// More than is ever allowed at once.
+    /// Refusal of a request that exceeds a fixed limit.
     pub fn too_large(reason: &'static str, message: impl Into<String>) -> Self {
         Self::new(ErrorKind::TooLarge, reason, message)
     }
 
-    /// The principal has no right to it.
+    /// Refusal because the principal lacks a right.
     pub(crate) fn forbidden(message: impl Into<String>) -> Self {
         Self::new(ErrorKind::Forbidden, "rights", message)
     }
@@ -118,7 +118,7 @@ impl From<DecodeError> for Refusal {
 impl From<Exhausted> for Refusal {
     fn from(full: Exhausted) -> Self {
         let message = format!("{full}; raise the limit with --memory");
-        // what could never fit is not worth a retry: a sender that repeats in order would never get past it
+        // a request that can never fit must not be retried: a sender that keeps the order would never get past it
         match full.is_for_good() {
             true => Self::too_large("memory", message),
             false => Self::busy("memory", message),
@@ -126,7 +126,7 @@ impl From<Exhausted> for Refusal {
     }
 }
 
-/// Lets a reservation hold `bytes` from now on.
+/// Resizes a reservation to `bytes`.
 pub(crate) fn grow(memory: &mut Reservation, bytes: u64) -> Result<(), Refusal> {
     Ok(memory.resize(bytes)?)
 }
@@ -146,7 +146,7 @@ mod tests {
     use super::*;
     use stdx::budget::Account;
 
-    /// Each is the label of a metric.
+    /// Each reason is a label value of a metric.
     #[test]
     fn reasons_are_named_once() {
         assert!(REASONS.is_sorted_by(|a, b| a < b), "{REASONS:?}");

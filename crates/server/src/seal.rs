@@ -15,10 +15,10 @@
 //! - [`pins`]: queries that still need sealed samples in the head
 //! - [`machine`]: decides what is sealed and when; [`sealer`]: the thread that does it
 //! - [`flush`]: flushes on request; [`blocked`]: blocked tenants, as admission knows them
-//! - [`closed`]: tenants whose tables could not be asked at the start
+//! - [`closed`]: tenants whose tables could not be read at the start
 //! - [`stage`]: frozen series to files
 //! - [`workers`]: thread pool for work on tables
-//! - [`tenants`]: where tenants' tables lie, and which are open
+//! - [`tenants`]: locations of tenants' tables, and a cache of open ones
 //! - [`fault`]: fault points for tests
 
 pub(crate) mod blocked;
@@ -93,10 +93,10 @@ pub(crate) struct Lake {
 /// Errors of setting up the tables.
 #[derive(Debug, thiserror::Error)]
 pub enum LakeError {
-    /// The URL or an option.
+    /// The URL or an option is invalid.
     #[error("tables: {0}")]
     Location(#[from] TableError),
-    /// The data directory.
+    /// A file of the data directory cannot be read or written.
     #[error("tables: {0}")]
     Io(#[from] io::Error),
 }
@@ -177,15 +177,15 @@ impl Lake {
         }
         mark.source.clone_from(&name);
         mark.attempt = None;
-        // greater ones are offsets of the other journal
+        // greater offsets belong to the other journal
         mark.tenants.values_mut().for_each(|own| own.passes = own.passes.filter(|passes| *passes <= end));
-        // a crash before the journal has its new name finds the old mark under the old one
+        // after a crash before the journal has its new name, the old mark is still there under the old name
         manifest.announce(TABLE, mark.clone())?;
         journal.change(id.number)?;
         tracing::warn!(
             partition,
             source = name,
-            "the journal is renamed: tables know its name from another one"
+            "the journal is renamed: tables know its name from another journal"
         );
         Ok(manifest.settle(TABLE, partition, marks.swap_remove(partition))?)
     }

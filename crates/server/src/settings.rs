@@ -4,7 +4,7 @@
 //!   table ─ declares all ─┬─▶ flags and help (the command line makes them of SETTINGS)
 //!                         ├─▶ docs/reference/configuration.md (a test writes it)
 //!                         ▼
-//!   file, environment, flags ─▶ Given ─▶ reader ─▶ Settings, and a list of what is in effect
+//!   file, environment, flags ─▶ Given ─▶ reader ─▶ Settings, and the list of effective settings
 //! ```
 
 mod file;
@@ -35,16 +35,16 @@ use reader::Reader;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 
-/// Everything resolved. [`SETTINGS`] says what each means.
+/// All settings, resolved. [`SETTINGS`] describes each.
 #[derive(Debug, Clone)]
 #[expect(missing_docs, reason = "described where they are declared")]
 pub struct Settings {
     pub http: SocketAddr,
-    /// `memory`, shared out.
+    /// Division of `memory`.
     pub budget: Budget,
     pub data_dir: PathBuf,
     pub durability: journal::Durability,
-    /// Of a data directory that is made; later its own number holds.
+    /// Number of partitions of a new data directory; an existing one keeps its own number.
     pub partitions: usize,
     pub segment_bytes: u64,
     /// Settings of sealing and tables.
@@ -59,16 +59,16 @@ pub struct Settings {
     pub query_timeout_ms: u64,
     pub query_lookback_ms: i64,
     pub query_concurrency: usize,
-    /// Fewer than there are files for.
+    /// Limit on connections, below the limit on open files.
     pub connections_max: usize,
     pub allow_host: Vec<String>,
     pub body_timeout_ms: u64,
-    /// Bytes a second.
+    /// Minimum transfer rate in bytes per second.
     pub transfer_rate: u64,
     pub tenants_max: usize,
     pub tenant_burst: usize,
     pub tenants_per_minute: usize,
-    /// Files that may be open. Not a setting: the operating system's limit.
+    /// Budget of open files. Not a setting: it follows from the operating system's limit.
     pub files: Files,
     /// Settings that were adjusted, or that are risky; logged at the start.
     pub warnings: Vec<String>,
@@ -80,8 +80,8 @@ impl Settings {
         Ok(Self::effective(given)?.0)
     }
 
-    /// The same, with a list of all settings in effect: in the order of [`SETTINGS`], then the options of the object store,
-    /// then what tenants have of their own.
+    /// [`Self::resolve`], with a list of all effective settings: in the order of [`SETTINGS`], then the options of the object
+    /// store, then tenants' own settings.
     pub fn effective(given: &Given) -> Result<(Self, Vec<EffectiveSetting>), SettingsError> {
         Self::on(&Machine::here(), given)
     }
@@ -150,7 +150,7 @@ impl Settings {
     }
 }
 
-/// Partitions of a data directory that is made: one for each core, at most eight.
+/// Partitions of a new data directory: one for each core, at most eight.
 pub(crate) fn partitions_default(cores: usize) -> usize {
     cores.min(8)
 }

@@ -20,7 +20,7 @@ use stdx::clock::Clock;
 /// Initial value of [`Shared::steady_s`], so that series restored by replay count as seen earlier.
 const STARTED_S: u32 = 1 << 20;
 
-/// The contexts that the threads of a node share. Each part of the node uses some of them.
+/// State shared by the threads of a node. Each part of the node uses some of the fields.
 #[derive(Debug)]
 pub(crate) struct Shared {
     pub(crate) settings: Settings,
@@ -31,21 +31,21 @@ pub(crate) struct Shared {
     /// Trust in the wall clock.
     pub(crate) wall: WallClock,
     pub(crate) metrics: WriteMetrics,
-    /// Write requests, from their first byte to their answer.
+    /// Memory of write requests, from their first byte to their answer.
     pub(crate) inflight: Account,
-    /// How many write requests are worked on at once.
+    /// Limits on concurrent write requests.
     pub(crate) gates: Gates,
-    /// Decoders that wait for the next request.
+    /// Memory of idle decoders.
     pub(crate) decoders: Account,
-    /// Forms that ask, and answers until they are sent.
+    /// Memory of query forms, and of answers until they are sent.
     pub(crate) answers: Account,
-    /// Memory of replay beside the heads. No query runs before replay is done, so it has all of their memory.
+    /// Memory of replay beside the heads. No query runs before replay is done, so replay has all of the queries' memory.
     pub(crate) replay: Account,
-    /// Of all that the process may hold.
+    /// Memory pressure of the whole process.
     pub(crate) headroom: Arc<Headroom>,
     pub(crate) lake: Lake,
     pub(crate) traffic: Arc<Traffic>,
-    /// Of memory for new series.
+    /// Shortage of memory for new series.
     pub(crate) head_shortage: parking_lot::Mutex<Shortage>,
     pub(crate) new_tenants: parking_lot::Mutex<NewTenants>,
     pub(crate) heads: Arc<HeadMemory>,
@@ -62,7 +62,7 @@ impl Shared {
         Pacer::new(Arc::clone(&self.clock), Arc::clone(&self.traffic), Arc::clone(&self.heads))
     }
 
-    /// Age of the oldest sample that is in no table yet, in milliseconds; 0 where there is none.
+    /// Age of the oldest sample that is in no table yet, in milliseconds; 0 if there is none.
     pub(crate) fn floodmark_lag_ms(&self) -> i64 {
         let in_rounds = self.lake.in_rounds_since_ms.load(Ordering::Relaxed);
         match self.partitions.unsealed_since_ms().unwrap_or(i64::MAX).min(in_rounds) {
@@ -71,7 +71,7 @@ impl Shared {
         }
     }
 
-    /// Seconds of the steady clock, by which series count as idle: the wall clock may be set.
+    /// Seconds of the steady clock, which determines idle series: the wall clock may be set.
     pub(crate) fn steady_s(&self) -> u32 {
         let since = self.clock.instant().saturating_duration_since(self.started);
         u32::try_from(since.as_secs()).map_or(u32::MAX, |s| s.saturating_add(STARTED_S))

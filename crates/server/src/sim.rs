@@ -1,9 +1,8 @@
-//! A node that one thread runs, a step at a time, in a world that somebody else makes up: for the crate `sim` alone.
+//! A node that one thread runs step by step in a simulated environment: only for the crate `sim`.
 //!
-//! The parts are those of a real node, assembled in the same way. What threads and their waiting do there, the caller
-//! does here: an owner's next turn, the sealer's, the upkeep's. Where the sealer waits for an owner, that owner is given
-//! turns until it has answered, and the caller may do something in between. While a replay waits for the sealer, the caller
-//! gives that its turns: see [`replaying`].
+//! The parts are those of a real node, assembled in the same way. The caller replaces the scheduler: it runs the next turn of
+//! an owner, the sealer or the upkeep. While the sealer waits for an owner, that owner gets turns until it has answered, and
+//! the caller may act in between. While a replay waits for the sealer, the caller runs the sealer: see [`replaying`].
 
 mod replaying;
 
@@ -41,13 +40,13 @@ use tokio::sync::oneshot;
 
 pub use crate::partition::submission::Outcome;
 
-/// Turns that an owner gets to answer the sealer. It needs one, and one for each turn of a release.
+/// Limit on turns of an owner until it answers the sealer. It needs one, and one for each turn of a release.
 const TURNS_MAX: usize = 10_000;
 
-/// Samples of a series that a check may see.
+/// Limit on samples of a series that a check reads.
 const SAMPLES_MAX: u64 = 10_000_000;
 
-/// The world of a node.
+/// Environment of a node.
 #[derive(Debug, Clone)]
 pub struct Outside {
     /// Source of time.
@@ -63,7 +62,7 @@ pub struct Outside {
 /// Callback while the sealer waits for the owner of that partition.
 pub type Interlude = Rc<dyn Fn(&Stepped, usize)>;
 
-/// A node whose owners get their turns from the caller.
+/// A node whose owners are run by the caller.
 #[derive(Debug, Clone)]
 pub struct Stepped {
     pub(crate) node: Node,
@@ -72,12 +71,12 @@ pub struct Stepped {
     replayed: Rc<RefCell<Replayed>>,
 }
 
-/// An owner, and where it is.
+/// Location of an owner.
 #[derive(Debug)]
 enum Acting {
     Here(Box<Owner>),
     Replaying(Replaying),
-    /// It has a turn just now.
+    /// Moved out for its current turn.
     Away,
 }
 
@@ -88,47 +87,47 @@ pub struct Simulated {
     sealer: Sealer<Waiting>,
     upkeep: Upkeep,
     baton: Arc<Baton>,
-    // the node holds the other end
+    // the node holds the sending end
     _messages: Receiver<crate::seal::sealer::Message>,
 }
 
-/// A write on its way.
+/// A write whose answers are pending.
 #[derive(Debug)]
 pub struct Written(Vec<(usize, Answer)>);
 
 /// Result of a turn of the sealer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Sealing {
-    /// Nothing is left to do, now.
+    /// Nothing is left to do for now.
     Done,
-    /// It failed, and will be tried again.
+    /// Sealing failed, and will be retried.
     Failed,
-    /// A step of a turn is done.
+    /// One step of a turn was executed.
     Stepped,
-    /// The node is going.
+    /// The node is stopping.
     Stopped,
 }
 
-/// A partition, as far as a check is concerned.
+/// State of a partition, for checks.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Progress {
-    /// Name of its journal in the tables.
+    /// Name of the partition's journal in the tables.
     pub source: String,
-    /// Up to where all tables have it, by `floodmarks.json`.
+    /// Offset up to which all tables have the journal, by `floodmarks.json`.
     pub upto: u64,
-    /// The first record that its journal has, and one past the last that is durable.
+    /// First record of the journal, and one past the last durable one.
     pub offsets: (u64, u64),
-    /// Segments of its journal.
+    /// Number of the journal's segments.
     pub segments: u64,
-    /// Their bytes.
+    /// Size of the segments.
     pub bytes: u64,
 }
 
-/// The samples of each series.
+/// Samples by series: timestamps, and the bits of the values.
 pub type Content = BTreeMap<String, Vec<(i64, u64)>>;
 
 impl Simulated {
-    /// Opens a data directory. Nothing is replayed yet.
+    /// Opens a data directory. Does not replay yet.
     pub fn start(settings: Settings, outside: Outside, interlude: Interlude) -> Result<Self, StartError> {
         let Outside { clock, disk, store, seed } = outside;
         let baton = Arc::new(Baton::new(Arc::clone(&clock)));
@@ -146,8 +145,8 @@ impl Simulated {
         Ok(Self { node, sealer, upkeep, baton, _messages: messages })
     }
 
-    /// Replays all journals. While a replay waits, `meanwhile` does something else, the sealer's turns for example; it says
-    /// whether to go on. False where it did not, or something told the node to stop.
+    /// Replays all journals. While a replay waits, calls `meanwhile`, which may run the sealer for example, and returns
+    /// whether to continue. False if replay was stopped.
     pub fn replay(&mut self, mut meanwhile: impl FnMut(&mut Self) -> bool) -> Result<bool, Refusal> {
         self.node.begin_replay(&self.baton);
         loop {
@@ -166,14 +165,14 @@ impl Simulated {
         &self.node
     }
 
-    /// Asks for a flush. The answer, the number of samples, comes after some turns of the sealer.
+    /// Requests a flush. It is answered with the number of samples after some turns of the sealer.
     pub fn flush(&mut self) -> Flush {
         let (send, answer) = oneshot::channel();
         self.sealer.flush(send);
         Flush(answer)
     }
 
-    /// One turn of the sealer, or the rest of one.
+    /// Runs one turn of the sealer, or the rest of one.
     pub fn seal(&mut self) -> Sealing {
         match self.sealer.turn() {
             Ok(false) => Sealing::Done,
@@ -182,7 +181,7 @@ impl Simulated {
         }
     }
 
-    /// One step of a turn of the sealer: anything may happen before the next one.
+    /// Runs one step of a turn of the sealer: anything may happen before the next one.
     pub fn seal_step(&mut self) -> Sealing {
         match self.sealer.step() {
             Ok(_) => Sealing::Stepped,
@@ -190,27 +189,27 @@ impl Simulated {
         }
     }
 
-    /// One look of the upkeep at all tables.
+    /// Runs one check of upkeep over all tables.
     pub fn keep(&mut self) {
         self.upkeep.look();
     }
 
-    /// Compacts until nothing is left to do; how many merges failed.
+    /// Compacts until nothing is left to do. Returns the number of tables with a failed job.
     pub fn compact(&mut self) -> u64 {
         self.upkeep.compact_all().failures
     }
 }
 
-/// A flush that was asked for.
+/// A requested flush.
 #[derive(Debug)]
 pub struct Flush(oneshot::Receiver<crate::seal::flush::Flushed>);
 
 /// Result of a flush.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct FlushAnswer {
-    /// Samples that went into tables.
+    /// Samples written to tables.
     pub samples: u64,
-    /// Tenants that it no longer waits for: they are not sealed yet.
+    /// Tenants that are not sealed yet, and for which the flush no longer waits.
     pub blocked: u64,
 }
 
@@ -221,14 +220,14 @@ impl Flush {
         Some(FlushAnswer { samples: flushed.samples, blocked: flushed.blocked })
     }
 
-    /// How many samples went into tables, once it is answered.
+    /// Number of samples written to tables, once the flush is answered.
     pub fn samples(&mut self) -> Option<u64> {
         self.answer().map(|answer| answer.samples)
     }
 }
 
 impl Stepped {
-    /// How many partitions there are.
+    /// Number of partitions.
     pub fn partitions(&self) -> usize {
         self.node.partitions().len()
     }
@@ -249,11 +248,11 @@ impl Stepped {
     /// Tells all owners to stop: a replay that waits for memory ends.
     fn stop(&self) {
         for commands in self.node.commands() {
-            let _ = commands.try_send(Command::Stop); // a full channel is one that is looked at anyway
+            let _ = commands.try_send(Command::Stop); // a full channel wakes the owner anyway
         }
     }
 
-    /// One turn of an owner; of one that replays, until it waits.
+    /// Runs one turn of an owner. If it replays, the turn lasts until it waits.
     pub fn turn(&self, partition: usize) {
         let acting = std::mem::replace(&mut self.owners.borrow_mut()[partition], Acting::Away);
         let acting = match acting {
@@ -274,7 +273,7 @@ impl Stepped {
         self.owners.borrow_mut()[partition] = acting;
     }
 
-    /// Takes in a request of the protocol remote write 1.0, up to the owners.
+    /// Handles a request of the protocol remote write 1.0 up to the owners' queues.
     pub fn write(&self, tenant: &TenantId, body: Vec<u8>) -> Result<Written, Refusal> {
         let principal = Principal::of(tenant.clone());
         ingest::check(&self.node, &principal)?;
@@ -292,12 +291,12 @@ impl Stepped {
         }
     }
 
-    /// Tenants are closed: their tables could not be read when the journal was replayed.
+    /// True if any tenants are closed: their tables could not be read when the journal was replayed.
     pub fn has_closed_tenants(&self) -> bool {
         !self.node.shared().lake.closed.is_empty()
     }
 
-    /// All that a tenant has, in heads and tables.
+    /// All samples of a tenant, in heads and tables.
     pub fn read(&self, tenant: &TenantId) -> Result<Content, SourceError> {
         if let Err(Refusal { kind, message, .. }) = self.node.shared().lake.closed.check(tenant) {
             return Err(SourceError { kind, message });
@@ -335,12 +334,12 @@ impl Stepped {
         (0..self.partitions()).map(of).collect()
     }
 
-    /// A tenant's table, where it has one.
+    /// A tenant's table, if it has one.
     pub fn table(&self, tenant: &TenantId) -> Result<Option<Arc<Table>>, TableError> {
         self.node.shared().lake.existing(tenant)
     }
 
-    /// A tenant's rollup, where it has one.
+    /// A tenant's rollup, if it has one.
     pub fn rollup(
         &self,
         tenant: &TenantId,
@@ -349,7 +348,7 @@ impl Stepped {
         self.node.shared().lake.rollup(tenant, resolution)
     }
 
-    /// Samples of a tenant in the heads, frozen ones included, at most.
+    /// Upper bound on a tenant's samples in the heads, frozen ones included.
     pub fn head_samples(&self, tenant: &TenantId) -> u64 {
         let cancelled = AtomicBool::new(false);
         let of = |partition: &PartitionShared| {
@@ -387,7 +386,7 @@ impl Stepped {
         all
     }
 
-    /// The partition of what is said of a metric.
+    /// The partition of a metric's metadata.
     pub fn partition_of_metric(&self, metric: &str) -> usize {
         SeriesKey::of(metric.as_bytes(), self.node.shared().seed).partition(self.partitions())
     }
@@ -404,12 +403,12 @@ impl Stepped {
 }
 
 impl Written {
-    /// The partitions that have a share, and have not answered.
+    /// Partitions with a share of the write that have not answered yet.
     pub fn partitions(&self) -> impl Iterator<Item = usize> {
         self.0.iter().map(|(partition, _)| *partition)
     }
 
-    /// Answers received since, by partition.
+    /// New answers since the last call, by partition.
     pub fn answers(&mut self) -> Vec<(usize, Result<Outcome, Refusal>)> {
         let mut answers = Vec::new();
         self.0.retain_mut(|(partition, answer)| match answer.try_recv() {
@@ -427,7 +426,7 @@ impl Written {
     }
 }
 
-/// Owners that get their turns while they are waited for.
+/// Owners that get turns while the sealer waits for them.
 struct Waiting {
     node: Stepped,
     interlude: Interlude,

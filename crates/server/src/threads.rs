@@ -1,10 +1,10 @@
-//! Threads that a node cannot do without.
+//! Threads whose panic aborts the process.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-/// Runs a thread that the node cannot do without: a partition without its owner can neither write nor be trusted, and
-/// without the sealer or the upkeep memory and disk fill up unnoticed. After a panic it aborts the process; the journal
-/// has everything for the next start.
+/// Runs a thread that the node needs, and aborts the process if it panics. A partition without its owner can neither write nor
+/// be trusted, and without the sealer or the upkeep memory and disk fill up unnoticed. The journal has everything for the next
+/// start.
 pub(crate) fn run_or_abort(thread: &str, run: impl FnOnce()) {
     if catch_unwind(AssertUnwindSafe(run)).is_err() {
         tracing::error!(thread, "BUG: a thread panicked; aborting, the journal will be replayed");

@@ -10,46 +10,46 @@ use stdx::clock::Clock;
 use stdx::rng::Rng;
 use tables::store::DynObjectStore;
 
-/// The outside.
+/// The injected dependencies of a node.
 #[derive(Debug, Clone)]
 pub(crate) struct World {
     pub(crate) clock: Arc<dyn Clock>,
     /// File system of the data directory.
     pub(crate) disk: Arc<dyn Disk>,
-    /// Object store of the tables, instead of the one of their URL.
+    /// Object store of the tables; `None` for the one of their URL.
     pub(crate) store: Option<Arc<DynObjectStore>>,
     pub(crate) chance: Chance,
     pub(crate) pause: Arc<dyn Pause>,
-    /// Memory of the process; `None` if the process has more than one node.
+    /// Source of the process' memory use; `None` if the process has more than one node.
     pub(crate) resident: Option<Arc<dyn Resident>>,
 }
 
 impl World {
-    /// The machine's, in a process with other things in it.
+    /// The machine's environment, for a process that has more than this node.
     pub(crate) fn real(clock: Arc<dyn Clock>) -> Self {
         let pause = Arc::new(Sleep(Arc::clone(&clock)));
         Self { clock, disk: Arc::new(Os), store: None, chance: Chance::default(), pause, resident: None }
     }
 
-    /// The machine's, in a process of its own.
+    /// The machine's environment, for a process that has only this node.
     pub(crate) fn of_own_process(clock: Arc<dyn Clock>) -> Self {
         Self { resident: Some(Arc::new(OwnProcess)), ..Self::real(clock) }
     }
 }
 
-/// Wait of a replay for the sealer, which is another thread.
+/// Pauses of a replay that waits for the sealer, which is another thread.
 pub(crate) trait Pause: std::fmt::Debug + Send + Sync {
-    /// Comes back after so much time.
+    /// Waits for `time`.
     fn pause(&self, time: Duration);
 }
 
 /// Memory held by the process.
 pub(crate) trait Resident: std::fmt::Debug + Send + Sync {
-    /// Now, in bytes.
+    /// Current use, in bytes.
     fn bytes(&self) -> u64;
 }
 
-/// As the kernel counts it.
+/// Memory use as counted by the kernel.
 #[derive(Debug)]
 struct OwnProcess;
 
@@ -59,7 +59,7 @@ impl Resident for OwnProcess {
     }
 }
 
-/// Sleeps.
+/// Sleeps on the calling thread.
 #[derive(Debug)]
 struct Sleep(Arc<dyn Clock>);
 
@@ -74,12 +74,12 @@ impl Pause for Sleep {
 pub(crate) struct Chance(Option<Arc<Mutex<Rng>>>);
 
 impl Chance {
-    /// Numbers that are the same for the same seed.
+    /// Deterministic numbers from a seed.
     pub(crate) fn seeded(seed: u64) -> Self {
         Self(Some(Arc::new(Mutex::new(Rng::new(seed)))))
     }
 
-    /// A number.
+    /// The next number.
     pub(crate) fn fresh(&self) -> u64 {
         self.0.as_ref().map_or_else(Rng::fresh_seed, |rng| rng.lock().next_u64())
     }

@@ -7,7 +7,7 @@ use crate::seal::flush::{Flushed, flush as seal};
 use crate::upkeep::{Compacted, compact as merge};
 use axum::extract::State;
 
-/// Seals and commits everything that was accepted before; answers what that was.
+/// Seals and commits everything accepted before. Answers with the totals.
 pub(crate) async fn flush(State(app): State<App>) -> Result<Json, ApiError> {
     app.node.wait_for_replay().await;
     let Flushed { tables, commits, files, rows, samples, bytes, .. } = seal(&app.node).await?;
@@ -21,7 +21,7 @@ pub(crate) async fn flush(State(app): State<App>) -> Result<Json, ApiError> {
     ]))
 }
 
-/// Compacts all tables until nothing is left to do; answers what was done.
+/// Compacts all tables until nothing is left to do. Answers with the totals.
 pub(crate) async fn compact(State(app): State<App>) -> Result<Json, ApiError> {
     let Compacted { merges, files, bytes, rollups, failures, damaged } = merge(&app.node).await?;
     Ok(counts(&[

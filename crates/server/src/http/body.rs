@@ -1,4 +1,4 @@
-//! Reads bodies, buying their memory as they come.
+//! Reads bodies, and reserves their memory as they arrive.
 
 use crate::listen::patience::Patience;
 use crate::refusal::Refusal;
@@ -7,29 +7,29 @@ use http_body_util::BodyExt;
 use stdx::budget::{Account, Exhausted, Reservation};
 use tokio::time::{Instant, timeout_at};
 
-/// How a body is read.
+/// Limits for reading a body.
 #[derive(Debug)]
 pub(crate) struct BodyReader<'a> {
-    /// Account that pays for the body.
+    /// Account from which the body's memory is reserved.
     pub(crate) account: &'a Account,
-    /// The longest body.
+    /// Limit on the body's length.
     pub(crate) bytes_max: usize,
-    /// The least that is reserved at a time.
+    /// Minimum step by which the reservation grows.
     pub(crate) step_bytes: usize,
-    /// How slowly it may come.
+    /// Timeout by bytes received.
     pub(crate) patience: Patience,
 }
 
-/// Why a body was not read to its end.
+/// Errors of reading a body.
 #[derive(Debug)]
 pub(crate) enum BodyError {
-    /// No memory.
+    /// Memory for the body cannot be reserved.
     Memory(Exhausted),
-    /// Slower than the patience allows.
+    /// The body arrived more slowly than `patience` allows.
     TooSlow,
-    /// Of so many bytes, or more.
+    /// The body has at least this many bytes, which exceeds the limit.
     TooLarge(u64),
-    /// The connection broke, or its framing.
+    /// The connection failed, or its framing is invalid.
     Broken(String),
 }
 
@@ -40,7 +40,7 @@ impl From<Exhausted> for BodyError {
 }
 
 impl BodyReader<'_> {
-    /// The body, and what holds its memory.
+    /// Reads the body. Returns it with its reservation.
     pub(crate) async fn read(mut self, mut body: Body) -> Result<(Vec<u8>, Reservation), BodyError> {
         let mut memory = self.account.reserve(self.step_bytes as u64)?;
         let mut bytes = Vec::new();
@@ -75,7 +75,7 @@ impl BodyReader<'_> {
         }
         let old = bytes.capacity();
         let new = len.max(old + old / 4).next_multiple_of(self.step_bytes).min(self.bytes_max);
-        // while they move, the old ones and the new ones are there at once
+        // while the buffer moves, the old and the new one exist at the same time
         let held = (old + new) as u64;
         let (used, limit) = (self.account.used_bytes(), self.account.limit_bytes() / 3 * 2);
         if old > 0 && used + (held - memory.bytes().min(held)) > limit {
@@ -94,7 +94,7 @@ impl BodyReader<'_> {
 }
 
 impl BodyError {
-    /// For writers, whose requests name the reader's settings where it was too slow.
+    /// Refusal of a write request. For a slow body, the message names the settings that allow more.
     pub(crate) fn refusal(self, bytes_max: usize, body_timeout_s: f64, transfer_rate: u64) -> Refusal {
         match self {
             Self::Memory(full) => full.into(),

@@ -1,4 +1,4 @@
-//! The one place where errors become statuses.
+//! Mapping of errors to statuses, which happens only here.
 //!
 //! Reading paths answer in Prometheus' JSON; writing paths in plain text, as Prometheus' receiver does.
 
@@ -22,7 +22,7 @@ use stdx::rng::mix;
 pub(crate) struct ApiError {
     status: StatusCode,
     kind: &'static str,
-    /// As [`Refusal::reason`].
+    /// Same as [`Refusal::reason`].
     reason: &'static str,
     message: String,
     retry_after: Option<Duration>,
@@ -44,12 +44,12 @@ impl ApiError {
         Self::new(StatusCode::SERVICE_UNAVAILABLE, "unavailable", message)
     }
 
-    /// A request that is refused for where it comes from.
+    /// A request that is refused because of its origin.
     pub(crate) fn forbidden(status: StatusCode, reason: &'static str, message: String) -> Self {
         Self { status, kind: "bad_data", reason, message, retry_after: None }
     }
 
-    /// A parameter that cannot be used, in Prometheus' words.
+    /// An invalid parameter, in Prometheus' words.
     pub(crate) fn bad_param(name: &str, why: impl std::fmt::Display) -> Self {
         Self::bad_data(format!("invalid parameter {name:?}: {why}"))
     }
@@ -96,7 +96,7 @@ impl From<Refusal> for ApiError {
         let (status, kind) = match kind {
             ErrorKind::Unavailable | ErrorKind::Limited => (status_of(kind), "unavailable"),
             ErrorKind::Internal | ErrorKind::Data => (status_of(kind), "internal"),
-            // not what was sent is of a kind that is not supported, but what is stored
+            // the stored data is of an unsupported kind, not the request
             ErrorKind::Unsupported => (StatusCode::UNPROCESSABLE_ENTITY, "execution"),
             ErrorKind::Invalid | ErrorKind::TooLarge | ErrorKind::Forbidden => (status_of(kind), "bad_data"),
         };
@@ -177,7 +177,7 @@ pub(crate) async fn finish(State(metrics): State<Arc<HttpMetrics>>, mut response
     response
 }
 
-/// Of answers that the router made.
+/// Reasons of errors that the router answers.
 fn reason_of(status: StatusCode) -> &'static str {
     match status {
         StatusCode::METHOD_NOT_ALLOWED => "method",
@@ -227,7 +227,7 @@ mod tests {
                 assert_eq!((catalog.status.as_u16(), catalog.kind), (status, word), "a catalog, {kind:?}");
             }
         };
-        // unreachable, contended, or what the query reads has moved
+        // unreachable, contended, or samples were sealed during the query
         check(ErrorKind::Unavailable, 503, "unavailable");
         check(ErrorKind::Unsupported, 422, "execution");
         check(ErrorKind::TooLarge, 422, "execution");

@@ -19,20 +19,20 @@ use axum::response::{IntoResponse, Response};
 use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 use std::sync::Arc;
 
-/// Stands for every name, in the setting `allow_host`.
+/// Wildcard for every name in the setting `allow_host`.
 const ANY: &str = "*";
 
 /// Permitted host names and origins.
 #[derive(Debug, Clone)]
 pub(crate) struct Guard {
-    /// Names, in lower case, beside `localhost` and addresses.
+    /// Permitted names, in lower case, in addition to `localhost` and addresses.
     allowed: Arc<[String]>,
-    /// Any other name is refused.
+    /// True if any other name is refused.
     is_strict: bool,
 }
 
 impl Guard {
-    /// Strict on a loopback address or with `allow_host`, unless that has `*`: else the server's names are not known.
+    /// Strict on a loopback address or with `allow_host`, unless that has `*`: otherwise the server's names are unknown.
     pub(crate) fn new(listener: SocketAddr, allow_host: &[String]) -> Self {
         let allowed: Arc<[String]> = allow_host.iter().map(|name| name.to_ascii_lowercase()).collect();
         let is_local = listener.ip().to_canonical().is_loopback();
@@ -90,7 +90,7 @@ fn text(value: &HeaderValue) -> &str {
     value.to_str().unwrap_or("?")
 }
 
-/// Every request.
+/// Checks the host of every request.
 pub(crate) async fn host(State(guard): State<Guard>, request: Request, next: Next) -> Response {
     match guard.check_host(request.uri(), request.headers()) {
         Ok(()) => next.run(request).await,
@@ -98,7 +98,7 @@ pub(crate) async fn host(State(guard): State<Guard>, request: Request, next: Nex
     }
 }
 
-/// Requests that change something.
+/// Checks the origin of requests that change data.
 pub(crate) async fn origin(State(guard): State<Guard>, request: Request, next: Next) -> Response {
     match guard.check_origin(request.headers()) {
         Ok(()) => next.run(request).await,

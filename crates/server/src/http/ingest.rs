@@ -31,10 +31,10 @@ use std::sync::Arc;
 use std::time::Duration;
 use stdx::budget::Reservation;
 
-/// The least that is reserved at a time while a body comes in.
+/// Minimum step by which a body's reservation grows.
 const BODY_STEP_BYTES: usize = 64 << 10;
 
-/// The decoders of each protocol.
+/// Pools of idle decoders, one for each protocol.
 #[derive(Debug)]
 pub(crate) struct WarmDecoders {
     graphite: Arc<Decoders<protocol::graphite::Decoder>>,
@@ -51,7 +51,7 @@ impl WarmDecoders {
     }
 }
 
-/// The paths under which samples are taken.
+/// Routes of the write endpoints.
 pub(super) fn routes() -> Router<App> {
     Router::new()
         .route("/api/v1/graphite", post(graphite::graphite))
@@ -74,7 +74,7 @@ async fn write<D: Decoder>(
     let principal = principal_of(headers)?;
     let declared = text(header::CONTENT_LENGTH).and_then(|length| length.parse().ok());
     let (bytes, memory) = read_body(app, declared, body).await?;
-    // the gates guard the work, not the wait: a slow sender holds no place while its body trickles in
+    // the gates limit work, not waiting: a slow sender holds no place while its body arrives
     ingest::write(&app.node, decoders, Encoded { principal, format, encoding, bytes, memory }).await
 }
 
@@ -97,7 +97,7 @@ fn count(metrics: &HttpMetrics, answer: &Response) {
     counter.inc();
 }
 
-/// Reads a compressed body, of `declared` bytes where the client says so.
+/// Reads a compressed body, of `declared` bytes if the client declares its length.
 async fn read_body(app: &App, declared: Option<u64>, body: Body) -> Result<(Vec<u8>, Reservation), Refusal> {
     let settings = app.node.settings();
     let timeout = Duration::from_millis(settings.body_timeout_ms);

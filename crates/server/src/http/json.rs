@@ -1,4 +1,4 @@
-//! Prometheus' JSON, written straight into bytes: answers are long lists of numbers.
+//! Encoder of Prometheus' JSON directly into bytes: answers are long lists of numbers.
 
 use crate::refusal::{Refusal, grow};
 use axum::body::Body;
@@ -8,36 +8,36 @@ use bytes::Bytes;
 use model::{LabelsRef, Samples};
 use stdx::budget::{Account, Reservation};
 
-/// JSON being written. Its memory is bought as it grows and held until the last byte is with the reader.
+/// JSON being written. Its memory is reserved as it grows, and held until the last byte is sent.
 #[derive(Debug)]
 pub(crate) struct Json {
     bytes: Vec<u8>,
-    /// None for the small fixed answers.
+    /// `None` for small answers of fixed size.
     memory: Option<Reservation>,
-    /// It could not grow; nothing is written any more.
+    /// Set if the memory could not grow: then nothing more is written.
     refused: Option<Refusal>,
 }
 
-/// The least that an answer's memory grows by.
+/// Minimum step by which an answer's memory grows.
 const GROW_BYTES_MIN: usize = 4 << 10;
 
-/// There is no memory for an answer: not now, or never.
+/// Error: there is no memory for an answer, either now or at all.
 #[derive(Debug)]
 pub(crate) struct AnswerSize(pub(crate) Refusal);
 
 impl Json {
-    /// For an answer of fixed size.
+    /// Encoder of an answer of fixed size.
     pub(crate) fn new() -> Self {
         Self { bytes: Vec::with_capacity(512), memory: None, refused: None }
     }
 
-    /// For an answer whose size a stranger decides.
+    /// Encoder of an answer whose size depends on the request.
     pub(crate) fn within(account: &Account) -> Self {
         let memory = account.reserve(0).expect("BUG: nothing always fits");
         Self { bytes: Vec::new(), memory: Some(memory), refused: None }
     }
 
-    /// The answer, if all of it could be written.
+    /// Returns the answer, if all of it could be written.
     pub(crate) fn finish(self) -> Result<Self, AnswerSize> {
         match self.refused {
             Some(refusal) => Err(AnswerSize(refusal)),
@@ -45,7 +45,7 @@ impl Json {
         }
     }
 
-    /// Text that is JSON already.
+    /// Writes text that is JSON already.
     pub(crate) fn raw(&mut self, text: &str) {
         self.put(text.as_bytes());
     }
@@ -57,7 +57,7 @@ impl Json {
         }
     }
 
-    /// Room for `more` bytes. While they move, the old ones and the new ones are there at once.
+    /// Makes room for `more` bytes. While the buffer moves, the old and the new one exist at the same time.
     #[cold]
     fn make_room(&mut self, more: usize) -> bool {
         if self.refused.is_some() {
@@ -78,7 +78,7 @@ impl Json {
         true
     }
 
-    /// A string, escaped.
+    /// Writes an escaped string.
     pub(crate) fn string(&mut self, text: &str) {
         self.put(b"\"");
         let bytes = text.as_bytes();
@@ -102,12 +102,12 @@ impl Json {
         self.put(b"\"");
     }
 
-    /// An integer.
+    /// Writes an integer.
     pub(crate) fn integer(&mut self, n: i64) {
         self.raw(itoa::Buffer::new().format(n));
     }
 
-    /// Milliseconds as Prometheus writes times: seconds, with three decimals where they are not whole.
+    /// Writes milliseconds as Prometheus writes times: seconds, with three decimals unless they are whole.
     pub(crate) fn time(&mut self, ms: i64) {
         if ms < 0 {
             self.put(b"-");
@@ -121,8 +121,8 @@ impl Json {
         }
     }
 
-    /// A value as Prometheus writes it, a string with the shortest text that reads back to the same bits:
-    /// positional from 1e-6 to below 1e21, with an exponent outside.
+    /// Writes a value as Prometheus does: a string with the shortest text that parses to the same bits, positional from 1e-6
+    /// to below 1e21, with an exponent outside.
     pub(crate) fn value(&mut self, v: f64) {
         self.put(b"\"");
         let size = v.abs();
@@ -138,7 +138,7 @@ impl Json {
             let (sign, exponent) = exponent.strip_prefix('-').map_or(("e+", exponent), |e| ("e-", e));
             self.raw(digits);
             self.raw(sign);
-            // Go writes at least two digits
+            // Go writes at least two digits of the exponent
             self.raw(if exponent.len() < 2 { "0" } else { "" });
             self.raw(exponent);
         } else {
@@ -172,7 +172,7 @@ impl Json {
         self.put(b"]");
     }
 
-    /// `[time,"value"]` of a scalar, which Prometheus writes without an exponent whatever its size.
+    /// `[time,"value"]` of a scalar, which Prometheus writes without an exponent, whatever its magnitude.
     pub(crate) fn scalar(&mut self, ms: i64, v: f64) {
         if !v.is_finite() {
             return self.point(ms, v);
@@ -202,7 +202,7 @@ impl Json {
         self.put(b"]");
     }
 
-    /// A comma before every element but the first.
+    /// Writes a comma before every element but the first.
     pub(crate) fn comma(&mut self, position: usize) {
         if position > 0 {
             self.put(b",");
@@ -215,7 +215,7 @@ impl Json {
     }
 }
 
-/// An answer on its way out: the memory is given back when the connection has done with the bytes.
+/// An answer being sent: its memory is freed when the connection has sent the bytes.
 struct Answer {
     bytes: Vec<u8>,
     #[expect(dead_code, reason = "held for its drop")]

@@ -1,4 +1,4 @@
-//! Parameters of a reading request: the query string and, for POST, the form, together.
+//! Parameters of a reading request: the query string, and the form of a POST.
 
 use super::App;
 use super::body::{BodyError, BodyReader};
@@ -12,13 +12,13 @@ use std::time::Duration;
 use stdx::budget::Reservation;
 use stdx::units;
 
-/// A form of this size holds any sensible query.
+/// Limit on the size of a form: any sensible query fits.
 const FORM_BYTES_MAX: usize = 1 << 20;
 
-/// The least that is reserved at a time while a form comes in.
+/// Minimum step by which a form's reservation grows.
 const FORM_STEP_BYTES: usize = 4 << 10;
 
-/// Parameters of a request; an empty one costs a byte on the wire and fifty in memory.
+/// Limit on the parameters of a request: an empty one costs a byte on the wire and fifty in memory.
 const PARAMS_MAX: usize = 1000;
 
 /// Memory per byte of a form or query string beyond the form itself: parameters, and the values parsed from them.
@@ -27,11 +27,11 @@ const TEXT_COST: usize = 3;
 /// Memory of a parameter without its texts, in a list that grows by doubling.
 const PARAM_BYTES: usize = 2 * size_of::<(String, String)>();
 
-/// Names and values, the form's first.
+/// Names and values, those of the form first.
 #[derive(Debug, Default)]
 pub(crate) struct Params {
     all: Vec<(String, String)>,
-    /// Their memory, for as long as somebody works with them.
+    /// Memory of the parameters, while they are in use.
     _memory: Option<Reservation>,
 }
 
@@ -72,7 +72,7 @@ impl FromRequest<App> for Params {
     }
 }
 
-/// Converts an error of reading a form into the read API's form.
+/// Converts an error of reading a form into an error of the read API.
 fn unreadable(error: BodyError, timeout: Duration) -> ApiError {
     match error {
         BodyError::Memory(full) => Refusal::from(full).into(),
@@ -91,7 +91,7 @@ fn form_too_slow(timeout: Duration) -> ApiError {
 }
 
 impl Params {
-    /// The first value of a parameter that is not empty.
+    /// The first non-empty value of a parameter.
     pub(crate) fn get(&self, name: &str) -> Option<&str> {
         self.all.iter().find(|(n, v)| n == name && !v.is_empty()).map(|(_, v)| v.as_str())
     }
@@ -106,7 +106,7 @@ impl Params {
         self.get(name).map(|text| parse_time(text).map_err(|e| ApiError::bad_param(name, e))).transpose()
     }
 
-    /// A time that must be there.
+    /// A required time, in milliseconds.
     pub(crate) fn needed_time(&self, name: &str) -> Result<i64, ApiError> {
         let missing = || ApiError::bad_param(name, "cannot parse \"\" to a valid timestamp");
         self.time(name)?.ok_or_else(missing)
@@ -123,7 +123,7 @@ impl Params {
         self.get(name).map(parse).transpose()
     }
 
-    /// `start` to `end`; open where they are missing.
+    /// The range `start` to `end`, open at a missing end.
     pub(crate) fn range(&self) -> Result<TimeRange, ApiError> {
         let start_ms = self.time("start")?.unwrap_or(i64::MIN);
         let end_ms = self.time("end")?.unwrap_or(i64::MAX);
@@ -133,7 +133,7 @@ impl Params {
         Ok(TimeRange::new(start_ms, end_ms))
     }
 
-    /// `limit`: a count; 0 and nothing mean "no limit".
+    /// The count `limit`; no limit if it is 0 or missing.
     pub(crate) fn limit(&self) -> Result<usize, ApiError> {
         match self.get("limit").map(str::parse::<i64>) {
             None | Some(Ok(0)) => Ok(usize::MAX),
@@ -145,7 +145,7 @@ impl Params {
     }
 }
 
-/// Seconds since 1970 (with decimals) or RFC 3339: milliseconds.
+/// Parses seconds since 1970 (with decimals) or RFC 3339 to milliseconds.
 fn parse_time(text: &str) -> Result<i64, String> {
     if let Some(ms) = seconds_to_ms(text) {
         return Ok(ms);
@@ -155,7 +155,7 @@ fn parse_time(text: &str) -> Result<i64, String> {
         .map_err(|_| format!("cannot parse {text:?} to a valid timestamp"))
 }
 
-/// Within ±2^53 ms, where a double still tells one from the next.
+/// Converts seconds to milliseconds within ±2^53 ms, where a double can represent each millisecond.
 fn seconds_to_ms(text: &str) -> Option<i64> {
     let ms = (text.parse::<f64>().ok()? * 1000.0).round();
     (ms.abs() <= (1u64 << 53) as f64).then_some(ms as i64)

@@ -7,7 +7,7 @@ use model::{Principal, TenantId};
 /// The header that names a tenant, as in Cortex, Mimir and Loki.
 const HEADER: &str = "x-scope-orgid";
 
-/// A way to get that name wrong that is seen in the wild; taken for "no tenant" it would mix data up.
+/// Misspelling of the header that is seen in the wild. If it were ignored, data of different tenants would be mixed.
 const MISSPELT: &str = "x-scope-origid";
 
 /// The principal of a request. Without authentication it has all rights on the tenant that the headers name.
@@ -24,7 +24,7 @@ pub(crate) fn readable_tenant_of(headers: &HeaderMap) -> Result<TenantId, Refusa
     }
 }
 
-/// The tenant that the headers name; `anonymous` where they name none.
+/// The tenant that the headers name; `anonymous` if they name none.
 fn tenant_of(headers: &HeaderMap) -> Result<TenantId, Refusal> {
     if headers.contains_key(MISSPELT) {
         return Err(Refusal::invalid(

@@ -1,4 +1,4 @@
-//! Is the node alive, is it ready, and what does it count.
+//! Liveness, readiness and metrics of the node.
 
 use super::App;
 use super::error::WriteError;
@@ -7,12 +7,12 @@ use axum::extract::State;
 use axum::http::header;
 use axum::response::{IntoResponse, Response};
 
-/// Answers as long as the process does.
+/// Succeeds as long as the process answers.
 pub(crate) async fn healthy() -> &'static str {
     "Floodmark is healthy.\n"
 }
 
-/// Depends on this node's own state only: replay is done, and it is not stopping.
+/// Depends only on this node's state: ready if replay is done and the node is not stopping.
 pub(crate) async fn ready(State(app): State<App>) -> Response {
     match (app.node.is_ready(), app.node.is_stopping()) {
         (true, _) => "Floodmark is ready.\n".into_response(),
@@ -23,8 +23,8 @@ pub(crate) async fn ready(State(app): State<App>) -> Response {
 
 /// The node's own metrics as Prometheus text.
 pub(crate) async fn metrics(State(app): State<App>) -> Response {
-    // A client may pipeline hundreds of requests, and hyper answers all that are ready in one poll of the connection. So
-    // others have their turn before each, and of several clients one at a time keeps one worker busy.
+    // A client may pipeline hundreds of requests, and hyper answers all that are ready in one poll of the connection. The lock
+    // lets other tasks run before each, and lets only one client at a time keep a worker busy.
     let _one_at_a_time = app.rendering.lock().await;
     tokio::task::yield_now().await;
     let text = app.node.registry().render();

@@ -1,4 +1,4 @@
-//! Requests that are still encoded, and warm decoders for them.
+//! Decoding of requests, with a pool of reusable decoders.
 
 use super::route::{Prepared, route};
 use crate::node::Node;
@@ -8,26 +8,26 @@ use protocol::{Body, DecodeError, Decoder, Encoding};
 use std::sync::Mutex;
 use stdx::budget::{Account, Reservation};
 
-/// Bodies up to this size are decoded where they are; larger ones on a thread of their own, so that no task
-/// holds up the others for longer than about half a millisecond.
+/// Limit on bodies decoded in place; larger ones are decoded on a thread of their own, so that no task delays the others for
+/// longer than about half a millisecond.
 const INLINE_BYTES_MAX: usize = 1 << 20;
 
-/// Compressed bodies up to this size likewise, but for snappy: a few bytes of the others can cost microseconds.
+/// Limit on compressed bodies decoded in place, except snappy: with other codecs, a few bytes can cost microseconds.
 const INLINE_COMPRESSED_BYTES_MAX: usize = 64 << 10;
 
-/// A request as it came.
+/// A request before decoding.
 #[derive(Debug)]
 pub(crate) struct Encoded<D: Decoder> {
     pub(crate) principal: Principal,
     pub(crate) format: D::Format,
     pub(crate) encoding: Encoding,
     pub(crate) bytes: Vec<u8>,
-    /// Holds what `bytes` take; grows by what the request turns out to need.
+    /// Memory of `bytes`; grows with the needs of the request.
     pub(crate) memory: Reservation,
 }
 
 impl<D: Decoder> Encoded<D> {
-    /// The request is decoded on a thread of its own, as is one that does not declare its size.
+    /// True if the request is to be decoded on a thread of its own, also if it does not declare its size.
     pub(crate) fn is_large(&self) -> Result<bool, DecodeError> {
         if self.encoding != Encoding::Snappy && self.bytes.len() > INLINE_COMPRESSED_BYTES_MAX {
             return Ok(true);
@@ -40,10 +40,10 @@ impl<D: Decoder> Encoded<D> {
     }
 }
 
-/// The decoders of one protocol that wait for the next request.
+/// Pool of idle decoders of one protocol.
 ///
-/// What they hold meanwhile is paid for by an account of their own. So a request pays only for what it lets them
-/// grow by, and not for what others needed before.
+/// Their memory is reserved from an account of their own. So a request reserves only the growth that it causes, not the memory
+/// that earlier requests needed.
 #[derive(Debug)]
 pub(crate) struct Decoders<D> {
     seed: u64,
@@ -51,10 +51,10 @@ pub(crate) struct Decoders<D> {
     idle: Mutex<Vec<Workspace<D>>>,
 }
 
-/// How many decoders stay warm: more than can work at once.
+/// Limit on idle decoders: more than can work at once.
 const IDLE_MAX: usize = 16;
 
-/// A workspace that grew beyond this is not kept.
+/// Limit on the size of a workspace that is kept.
 const KEPT_BYTES_MAX: usize = 8 << 20;
 
 /// Decoder and buffers of a request.
@@ -63,17 +63,17 @@ struct Workspace<D> {
     decoder: D,
     batch: Batch,
     labels: LabelsBuilder,
-    /// Memory it holds while idle.
+    /// Memory of the idle workspace.
     kept: Reservation,
 }
 
 impl<D: Decoder> Decoders<D> {
-    /// Decoders that hash labels with `seed`.
+    /// Pool whose decoders hash labels with `seed`.
     pub(crate) const fn new(seed: u64, account: Account) -> Self {
         Self { seed, account, idle: Mutex::new(Vec::new()) }
     }
 
-    /// Decodes a request into a batch, and routes that.
+    /// Decodes a request into a batch, and routes the batch.
     pub(crate) fn prepare(&self, node: &Node, mut request: Encoded<D>) -> Result<Prepared, Refusal> {
         let mut workspace = self.take();
         let Workspace { decoder, batch, labels, .. } = &mut workspace;
@@ -86,12 +86,12 @@ impl<D: Decoder> Decoders<D> {
             Err(error) => Err(error.into()),
         };
         drop(request.bytes);
-        // from here on the decoders' account pays for what the workspace holds, or it is gone
+        // from here on the workspace is reserved from the decoders' account, or dropped
         self.put(workspace);
         routed?.finish(request.memory)
     }
 
-    /// A decoder, warm if there is one.
+    /// Takes an idle decoder, or creates one.
     fn take(&self) -> Workspace<D> {
         let idle = self.idle.lock().expect("BUG: a decoder panicked").pop();
         idle.unwrap_or_else(|| Workspace {
@@ -102,7 +102,7 @@ impl<D: Decoder> Decoders<D> {
         })
     }
 
-    /// Keeps a decoder for the next request, if there is room for what it holds.
+    /// Returns a decoder to the pool, if its memory can be reserved.
     fn put(&self, mut workspace: Workspace<D>) {
         workspace.batch.clear();
         let bytes = workspace.batch.memory_bytes() + workspace.decoder.memory_bytes();

@@ -6,7 +6,7 @@ use admission::{Head, ProcessMemory, tenant, write};
 use model::TenantId;
 use std::time::Duration;
 
-/// A node's facts, gathered when they are asked for.
+/// A node's facts, gathered on demand.
 pub(super) struct Facts<'a>(pub(super) &'a Node);
 
 impl write::Facts for Facts<'_> {

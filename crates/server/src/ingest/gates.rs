@@ -1,4 +1,4 @@
-//! How many write requests are worked on at once.
+//! Limits on concurrent write requests.
 
 use crate::limits::gate::{Gate, Pass};
 use crate::settings::Settings;
@@ -7,17 +7,18 @@ use std::sync::Arc;
 use stdx::telemetry::Registry;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
-/// Requests that create series may hold this part of what all write requests may: known series never wait for them.
+/// Divisor of the write requests' memory that gives the part for requests that create series: known series never wait for
+/// them.
 const CREATING_PART: u64 = 2;
 
 /// The gates of the write path.
 #[derive(Debug)]
 pub(crate) struct Gates {
-    /// Requests being worked on, except those that create series.
+    /// Requests in progress, except those that create series.
     known: Gate,
-    /// Requests that create series, and the bytes that they hold.
+    /// Requests that create series, and their memory.
     creating: Gate,
-    /// Large bodies being decoded: one for each core.
+    /// Permits to decode large bodies: one for each core.
     decoding: Arc<Semaphore>,
 }
 
@@ -52,7 +53,7 @@ impl Gates {
         self.known.enter().ok_or_else(|| Refused::InflightRequests { limit: self.known.limit() })
     }
 
-    /// Enters as a request that creates series and holds so many bytes until it is answered.
+    /// Enters as a request that creates series and holds `bytes` of memory until it is answered.
     pub(super) fn enter_creating(&self, bytes: u64) -> Result<Pass, Refused> {
         let pass = self.creating.enter_with(bytes);
         pass.ok_or_else(|| Refused::CreatingRequests { limit: self.creating.limit() })
@@ -63,7 +64,7 @@ impl Gates {
         Arc::clone(&self.decoding).acquire_owned().await.expect("BUG: the semaphore is never closed")
     }
 
-    /// How many requests are inside: of known series, and creating series.
+    /// Numbers of requests inside: of known series, and creating series.
     #[cfg(test)]
     pub(crate) fn inside(&self) -> (usize, usize) {
         (self.known.inside(), self.creating.inside())

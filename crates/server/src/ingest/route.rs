@@ -1,7 +1,7 @@
-//! From a decoded batch to what each partition's owner gets of it: everything that needs no owner.
+//! Divides a decoded batch into submissions for the partitions' owners: all work that does not need an owner.
 //!
-//! What is allocated here is bought first, like all else that a request makes the node hold: growth of the
-//! decoder until it is put aside, and the submissions until they are answered.
+//! Memory is reserved before it is allocated, as for everything that a request needs: growth of the decoder until it returns
+//! to the pool, and the submissions until they are answered.
 
 use crate::node::Node;
 use crate::partition::shared::PartitionShared;
@@ -18,7 +18,7 @@ use tokio::sync::oneshot;
 
 /// A request, ready for the owners.
 pub(crate) struct Prepared {
-    /// One for each partition that has a share.
+    /// One submission for each partition that has a share.
     pub(crate) submissions: Vec<(usize, Submission, Answer)>,
     pub(crate) outcome: Outcome,
     pub(crate) creates: bool,
@@ -26,7 +26,7 @@ pub(crate) struct Prepared {
     pub(crate) bytes: u64,
 }
 
-/// One partition's share while it is filled.
+/// One partition's share while it is being filled.
 type Part = (Submission, Answer);
 
 /// A batch divided by partition.
@@ -39,7 +39,7 @@ pub(super) struct Routed {
 }
 
 impl Routed {
-    /// The submissions, with the part of the request's memory that is theirs.
+    /// Returns the submissions, with their part of the request's memory.
     pub(super) fn finish(self, mut memory: Reservation) -> Result<Prepared, Refusal> {
         let Self { parts, outcome, creates, bytes } = self;
         memory.resize(bytes.min(memory.bytes()))?;
@@ -57,7 +57,8 @@ impl Routed {
     }
 }
 
-/// Checks the times of a decoded batch, looks its series up, and shares it out. `memory` pays for what is allocated.
+/// Checks the timestamps of a decoded batch, looks up its series, and divides it by partition. Allocations are reserved in
+/// `memory`.
 pub(super) fn route(
     node: &Node,
     principal: &Principal,
@@ -68,7 +69,7 @@ pub(super) fn route(
 ) -> Result<Routed, Refusal> {
     let tenant = &principal.tenant;
     let decoded_bytes = memory.bytes();
-    // exemplars move on as they are, and were bought with the rest
+    // exemplars are moved, and were reserved by the decoder
     let exemplar_bytes: usize = batch.exemplars.iter().map(|(_, e)| e.labels.as_bytes().len()).sum();
     let mut outcome = refused_by_decoder(batch);
     leave_out_impossible_times(node, arrived_ms, batch, &mut outcome);
@@ -87,7 +88,7 @@ pub(super) fn route(
     Ok(Routed { parts, outcome, creates, bytes })
 }
 
-/// An empty submission for each partition, with room for its samples, known and new.
+/// Creates an empty submission for each partition, with room for its samples of known and new series.
 fn parts(
     node: &Node,
     tenant: &TenantId,
@@ -102,7 +103,7 @@ fn parts(
     let part = |(samples, partition): (usize, &Arc<PartitionShared>)| {
         let (reply, answer) = oneshot::channel();
         let mut part = Submission::new(tenant.clone(), reply);
-        // before any of its series is looked up
+        // pinned before any series of the partition is looked up
         part.pin = Some(partition.head.read().pin());
         purse.grow(&mut part.refs, samples)?;
         purse.grow(&mut part.timestamps, samples)?;
@@ -131,7 +132,8 @@ fn refused_by_decoder(batch: &Batch) -> Outcome {
     }
 }
 
-/// Leaves out samples that are too old or too far ahead of the clock. Almost never any: one pass over the column tells.
+/// Refuses samples that are too old or too far ahead of the clock. There are almost never any, which one pass over the column
+/// shows.
 fn leave_out_impossible_times(node: &Node, arrived_ms: i64, batch: &mut Batch, outcome: &mut Outcome) {
     let (oldest, newest) =
         batch.timestamps.iter().fold((i64::MAX, i64::MIN), |(lo, hi), t| (lo.min(*t), hi.max(*t)));
@@ -174,7 +176,7 @@ fn leave_out_impossible_times(node: &Node, arrived_ms: i64, batch: &mut Batch, o
     values.truncate(kept);
 }
 
-/// Sorts the samples of known series into their partitions' submissions; the rest is `unknown`.
+/// Adds the samples of known series to their partitions' submissions, and the other series to `unknown`.
 fn resolve_known(
     node: &Node,
     tenant: &TenantId,
@@ -229,7 +231,7 @@ fn resolve(node: &Node, partition: usize, tenant: &TenantId, key: SeriesKey) -> 
     node.partitions()[partition].head.read().tenant(tenant)?.resolve(key)
 }
 
-/// Series whose keys nobody knew: their labels are looked at.
+/// Resolves series with unknown keys by their labels.
 struct Unknown<'a> {
     node: &'a Node,
     tenant: &'a TenantId,
@@ -240,13 +242,13 @@ struct Unknown<'a> {
 }
 
 impl Unknown<'_> {
-    /// Sorts a series into the submission of the partition that it belongs to.
+    /// Adds a series to the submission of its partition.
     fn resolve(&mut self, position: u32, purse: &mut Purse<'_>) -> Result<(), Exhausted> {
         let Self { node, tenant, batch, .. } = *self;
         let series = &batch.series[position as usize];
         let exemplars = exemplars_of(&batch.exemplars, position);
         if series.samples.is_empty() && exemplars.is_empty() {
-            return Ok(()); // its samples had impossible times
+            return Ok(()); // all its samples were refused for their timestamps
         }
         let labels = match labels_of(batch.label_bytes(series), self.labels) {
             Ok(labels) => labels,
@@ -259,13 +261,13 @@ impl Unknown<'_> {
         };
         let key = SeriesKey::of(labels.as_bytes(), node.shared().seed);
         let number = key.partition(node.partitions().len());
-        // labels that came in another order than ours have a key of their own, which no one knows
+        // labels sent in another than the canonical order hash to another key, which is unknown
         let known = if key == series.key { None } else { resolve(node, number, tenant, key) };
         let samples = series.samples.start as usize..series.samples.end as usize;
         let (timestamps, values) = (&batch.timestamps[samples.clone()], &batch.values[samples]);
         purse.spend(exemplars.iter().map(|(_, e)| e.labels.as_bytes().len()).sum())?;
         let part = &mut self.parts[number].0;
-        // room for a new series' samples too: they join these once it is made
+        // includes room for samples of new series, which are appended once the series are created
         purse.room(&mut part.refs, part.new_timestamps.len() + values.len())?;
         purse.room(&mut part.timestamps, part.new_timestamps.len() + values.len())?;
         purse.room(&mut part.values, part.new_timestamps.len() + values.len())?;
@@ -294,16 +296,16 @@ impl Unknown<'_> {
     }
 }
 
-/// The exemplars of the series at `position`. They come in the order of their series, so a body full of new
-/// series with exemplars costs a search each and not a pass over all.
+/// The exemplars of the series at `position`. They are sorted by series, so a body full of new series with exemplars costs a
+/// binary search for each, not a pass over all.
 fn exemplars_of(exemplars: &[(u32, Exemplar)], position: u32) -> &[(u32, Exemplar)] {
     let from = exemplars.partition_point(|(p, _)| *p < position);
     let count = exemplars[from..].partition_point(|(p, _)| *p == position);
     &exemplars[from..from + count]
 }
 
-/// Metadata goes to the partition that its metric's name falls to. Senders repeat it for ever; what is known
-/// already is durable, and ends here.
+/// Adds new metadata to the submission of the partition to which the metric's name hashes. Senders repeat metadata for ever;
+/// known metadata is durable already and is dropped here.
 fn route_metadata(
     node: &Node,
     tenant: &TenantId,

@@ -21,8 +21,8 @@ pub(crate) fn small_node(dir: &std::path::Path) -> Node {
 pub(crate) fn small_settings(dir: &std::path::Path) -> Settings {
     let given = Given::default().flag("data_dir", dir).flag("memory", "64MiB").flag("durability", "os");
     let mut settings = Settings::resolve(&given).unwrap();
-    settings.lake.flush_interval_ms = 0; // what tests ask for is sealed at once
-    settings.past_ms = i64::MAX; // they choose their times
+    settings.lake.flush_interval_ms = 0; // flushes of tests are not delayed
+    settings.past_ms = i64::MAX; // tests choose their timestamps
     settings
 }
 
@@ -72,9 +72,9 @@ async fn a_full_head_keeps_known_series_flowing_and_sends_the_others_back() {
     let dir = tempfile::tempdir().unwrap();
     let clock = Arc::new(ManualClock::at(SystemClock.now_ms()));
     let node = Node::start(small_settings(dir.path()), Arc::clone(&clock) as Arc<dyn Clock>).unwrap();
-    // nothing leaves the head: as if the store took nothing
+    // sealing fails, as if the store were unavailable, so nothing leaves the head
     node.shared().lake.faults.die_at("frozen");
-    // one label value of its own for each series fills 85 % of 38 MiB soon
+    // a distinct label value for each series fills 85 % of 38 MiB quickly
     let series = |batch: u32| (0..500).map(move |i| format!("m_{batch}_{i}_{}", "y".repeat(400)));
     let mut batch = 0;
     let border = loop {
@@ -96,7 +96,7 @@ async fn a_full_head_keeps_known_series_flowing_and_sends_the_others_back() {
 
     let mixed = || send(&node, series(0).chain(["new_1".into(), "new_2".into()]));
     for _ in 0..10 {
-        // the known ones are stored, and again; the new ones may find room soon
+        // samples of known series are stored each time; new series may find room later
         let Unwritten { refusal, samples, .. } = mixed().await.unwrap_err();
         assert_eq!((refusal.kind, samples), (ErrorKind::Unavailable, 500), "{refusal}");
         for part in ["500 samples stored", "2 samples of 2 series", "new_1", "--memory", "retry the request"]
@@ -109,7 +109,7 @@ async fn a_full_head_keeps_known_series_flowing_and_sends_the_others_back() {
     assert_eq!((mixed.samples, mixed.refused_series, mixed.refused_samples), (500, 2, 2));
     assert!(mixed.errors[0].1.starts_with("new_"), "{:?}", mixed.errors);
 
-    // even metadata makes a tenant, and a tenant takes memory
+    // even metadata creates a tenant, which takes memory
     let metadata = snap::raw::Encoder::new().compress_vec(b"\x1a\x05\x12\x03foo").unwrap();
     for (tenant, taken) in [(TenantId::anonymous(), true), (TenantId::parse("new").unwrap(), false)] {
         let memory = node.shared().inflight.reserve(1024).unwrap();
@@ -142,14 +142,14 @@ async fn a_clock_that_is_set_back_costs_no_samples() {
     send(node.clone()).await.unwrap();
     tokio::task::spawn_blocking(move || node.stop()).await.unwrap();
 
-    // set back while the node was down: the journal knows
+    // set back while the node was down: the journal's samples show it
     let clock = Arc::new(ManualClock::at(real_ms - HOUR_MS));
     let node = Node::start(small_settings(dir.path()), Arc::clone(&clock) as Arc<dyn Clock>).unwrap();
     let Unwritten { refusal, .. } = send(node.clone()).await.unwrap_err();
     assert_eq!(refusal.reason, "clock");
     clock.set(HOUR_MS);
     send(node.clone()).await.unwrap();
-    // and here the sender is ahead, not the server behind
+    // here the sender is ahead, not the server behind
     let clock = Arc::new(ManualClock::at(real_ms - HOUR_MS));
     let other = tempfile::tempdir().unwrap();
     let fresh = Node::start(small_settings(other.path()), Arc::clone(&clock) as Arc<dyn Clock>).unwrap();
@@ -190,7 +190,7 @@ async fn labels_in_another_order_are_the_same_series() {
     tokio::task::spawn_blocking(move || node.stop()).await.unwrap();
 }
 
-/// A client that takes all places is slowed down, and tenants with tables always get one.
+/// A client that creates many tenants is slowed down, and tenants with tables are always admitted.
 #[tokio::test(flavor = "multi_thread")]
 async fn tenants_begin_at_a_bounded_rate() {
     let dir = tempfile::tempdir().unwrap();
@@ -207,7 +207,7 @@ async fn tenants_begin_at_a_bounded_rate() {
     };
     let node = node_with(dir.path(), few).await;
     while !node.shared().lake.tables.is_known(&tenant("old")) {
-        tokio::task::yield_now().await; // until upkeep has looked
+        tokio::task::yield_now().await; // until upkeep has listed the tenants
     }
     let reason = |name| {
         let principal = Principal::of(TenantId::parse(name).unwrap());

@@ -1,4 +1,4 @@
-//! The process' memory as a written sum: what the accounts may hold, and where the total comes from.
+//! Memory budget of the process: the shares of the accounts, and the origin of the total.
 
 use crate::machine::Memory;
 use std::fmt;
@@ -6,29 +6,29 @@ use std::fmt;
 /// The smallest budget that a node can work with.
 pub(crate) const TOTAL_BYTES_MIN: u64 = 64 << 20;
 
-/// Memory of an idle process: threads, runtimes and tables of names. Measured: 6.4 MiB with 19 threads.
+/// Memory of an idle process: threads, runtimes and symbol tables. Measured: 6.4 MiB with 19 threads.
 const PROCESS_BYTES: u64 = 8 << 20;
 
 const _: () = assert!(PROCESS_BYTES <= TOTAL_BYTES_MIN / 8);
 
-/// The part of what the process can have that a budget may take without a warning. What is outside of it was measured
-/// at some 60 MiB, and pages of the journal that are not yet written back take more.
+/// Percentage of the available memory that a budget may take without a warning. Memory outside of the budget was measured at
+/// some 60 MiB, and dirty pages of the journal take more.
 const LIMIT_PERCENT_MAX: u64 = 75;
 
 /// Upper bound on a connection's memory beyond the accounts: a buffer of 64 KiB, and its task. Measured: 128 connections with
 /// unfinished request heads held 70 KiB each.
 pub(crate) const CONNECTION_BYTES: usize = 72 << 10;
 
-/// Bounds on the exports that run at once.
+/// Bounds on concurrent exports.
 const EXPORTS_MIN: u64 = 2;
 const EXPORTS_MAX: u64 = 4;
 
-/// How the memory is shared out. The parts add up to the whole; percentages are of what is left after [`PROCESS_BYTES`].
+/// Division of the memory. The parts add up to the whole; percentages are of the rest after [`PROCESS_BYTES`].
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Budget {
-    /// Everything the process should take from the machine.
+    /// Limit on the whole memory of the process.
     pub total_bytes: u64,
-    /// Why it is so large.
+    /// Origin of the total.
     pub reason: String,
     /// Series and samples in memory: 50 %.
     pub head_bytes: u64,
@@ -36,9 +36,9 @@ pub struct Budget {
     pub inflight_bytes: u64,
     /// Limit on queries: 15 %.
     pub query_bytes: u64,
-    /// Files of the tables while they are made, by sealing and compaction: 10 %.
+    /// Table files being written, by sealing and compaction: 10 %.
     pub flush_bytes: u64,
-    /// Warm decoders between write requests: 3 %.
+    /// Idle decoders between write requests: 3 %.
     pub decoders_bytes: u64,
     /// Memory outside the accounts: the process itself, and 7 % for connections, open tables, buffers, and the allocator's
     /// slack.
@@ -46,7 +46,7 @@ pub struct Budget {
 }
 
 impl Budget {
-    /// Shares out `total_bytes`.
+    /// Divides `total_bytes`.
     pub fn of(total_bytes: u64) -> Result<Self, String> {
         if total_bytes < TOTAL_BYTES_MIN {
             return Err(format!("at least {} MiB are needed", TOTAL_BYTES_MIN >> 20));
@@ -54,7 +54,7 @@ impl Budget {
         Ok(Self::shared_out(total_bytes, "as set".into()))
     }
 
-    /// Half of what the process can have: the other half is for the page cache and for who else lives there.
+    /// Budget of half the available memory: the other half is for the page cache and for other processes.
     pub fn half_of(memory: &Memory) -> Self {
         let reason = format!("half of {} of {} MiB", memory.source, memory.bytes >> 20);
         Self::shared_out((memory.bytes / 2).max(TOTAL_BYTES_MIN), reason)
@@ -76,22 +76,22 @@ impl Budget {
         })
     }
 
-    /// The eighth of `query_bytes` for footers and ranges of table files, which are kept between queries.
+    /// Limit on cached footers and ranges of table files: an eighth of `query_bytes`.
     pub const fn cache_bytes(&self) -> u64 {
         self.query_bytes / 8
     }
 
-    /// The half of `query_bytes` for what queries hold while they are evaluated.
+    /// Limit on queries being evaluated: half of `query_bytes`.
     pub const fn evaluation_bytes(&self) -> u64 {
         self.query_bytes / 2
     }
 
-    /// The eighth of `query_bytes` for what exports hold beside the text on its way out.
+    /// Limit on exports, without the text being sent: an eighth of `query_bytes`.
     pub const fn exports_bytes(&self) -> u64 {
         self.query_bytes / 8
     }
 
-    /// The rest of `query_bytes`, for answers until they are read.
+    /// Limit on answers until they are sent: the rest of `query_bytes`.
     pub const fn answers_bytes(&self) -> u64 {
         self.query_bytes - self.evaluation_bytes() - self.cache_bytes() - self.exports_bytes()
     }
@@ -101,8 +101,8 @@ impl Budget {
         self.evaluation_bytes() / (concurrency as u64 + 1)
     }
 
-    /// Exports at once: as many as have a query's share each, but at least two, so that a slow reader does not keep
-    /// everybody else out.
+    /// Limit on concurrent exports: as many as can have a query's share each, but at least two, so that one slow client does
+    /// not block all others.
     pub fn exports_max(&self, concurrency: usize) -> usize {
         let whole = self.exports_bytes() / self.query_share_bytes(concurrency).max(1);
         whole.clamp(EXPORTS_MIN, EXPORTS_MAX) as usize
@@ -133,7 +133,7 @@ impl Budget {
         Self::percent(self.total_bytes, 1)
     }
 
-    /// The rest of `other_bytes`: names of tenants, buffers, the allocator's slack.
+    /// Rest of `other_bytes`: names of tenants, buffers, the allocator's slack.
     pub const fn spare_bytes(&self) -> u64 {
         self.other_bytes - PROCESS_BYTES - self.connections_bytes() - self.tables_bytes()
     }
@@ -224,7 +224,7 @@ mod tests {
         assert_eq!(Budget::of(256 << 20).unwrap().to_string(), expected);
     }
 
-    /// Whoever shares a part: all together hold no more than it.
+    /// The sum of the shares of a part does not exceed it.
     #[test]
     fn shares_fit_into_their_parts() {
         for total in (0..=10).flat_map(|n| [TOTAL_BYTES_MIN << n, (TOTAL_BYTES_MIN << n) + 12_345_678]) {

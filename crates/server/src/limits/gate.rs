@@ -1,13 +1,13 @@
-//! A gate that requests enter and leave on any thread.
+//! A gate (concurrency limiter) that requests enter and leave on any thread.
 
 use parking_lot::Mutex;
 use std::sync::Arc;
 
-/// A bounded count of requests. Cloning gives another handle.
+/// Bounded count of requests. Cloning gives another handle.
 #[derive(Debug, Clone)]
 pub(crate) struct Gate(Arc<Mutex<admission::Gate>>);
 
-/// A place inside; dropping it leaves.
+/// A request's place inside; dropping it frees the place.
 #[derive(Debug)]
 pub(crate) struct Pass {
     gate: Gate,
@@ -19,17 +19,18 @@ impl Gate {
         Self::with_bytes(limit, u64::MAX)
     }
 
-    /// Also bounds the bytes of all requests inside to `bytes_limit`, which a request that is alone may exceed.
+    /// Gate that also limits the bytes of all requests inside to `bytes_limit`, which a single request may exceed while it is
+    /// alone.
     pub(crate) fn with_bytes(limit: usize, bytes_limit: u64) -> Self {
         Self(Arc::new(Mutex::new(admission::Gate::with_bytes(limit, bytes_limit))))
     }
 
-    /// Enters, unless it is full.
+    /// Enters; `None` if the gate is full.
     pub(crate) fn enter(&self) -> Option<Pass> {
         self.enter_with(0)
     }
 
-    /// Enters with so many bytes, unless it is full.
+    /// Enters with `bytes`; `None` if the gate is full.
     pub(crate) fn enter_with(&self, bytes: u64) -> Option<Pass> {
         self.0.lock().enter(bytes).then(|| Pass { gate: self.clone(), bytes })
     }

@@ -1,4 +1,4 @@
-//! The memory of all heads together, and what there is room for.
+//! Memory of all heads together, and admission by it.
 
 use super::budget::Budget;
 use super::headroom::Headroom;
@@ -16,7 +16,7 @@ pub(crate) struct HeadMemory {
     limit_bytes: u64,
     exemplars_bytes: usize,
     metadata_bytes: usize,
-    /// The most that the heads held at any look.
+    /// Largest memory of the heads at any reading.
     peak_bytes: AtomicU64,
 }
 
@@ -32,12 +32,12 @@ impl HeadMemory {
         }
     }
 
-    /// Bytes that all partitions' heads hold.
+    /// Memory of all partitions' heads, in bytes.
     pub(crate) fn bytes(&self) -> u64 {
         self.partitions.iter().map(|p| p.head_bytes.load(Ordering::Relaxed)).sum()
     }
 
-    /// The same, noted for [`Self::peak_bytes`].
+    /// [`Self::bytes`], noted for [`Self::peak_bytes`].
     fn noted_bytes(&self) -> u64 {
         let bytes = self.bytes();
         if bytes > self.peak_bytes.load(Ordering::Relaxed) {
@@ -46,7 +46,7 @@ impl HeadMemory {
         bytes
     }
 
-    /// The most that all partitions' heads ever held.
+    /// Largest memory of all partitions' heads so far.
     pub(crate) fn peak_bytes(&self) -> u64 {
         self.noted_bytes();
         self.peak_bytes.load(Ordering::Relaxed)
@@ -57,22 +57,22 @@ impl HeadMemory {
         Head { used_bytes: self.noted_bytes(), limit_bytes: self.limit_bytes }
     }
 
-    /// The heads hold so many percent of what they may: see [`admission::watermarks`].
+    /// True if the heads are filled to `percent` of their limit: see [`admission::watermarks`].
     pub(crate) fn is_filled_to(&self, percent: u64) -> bool {
         self.head().is_filled_to(percent)
     }
 
-    /// Late samples may hold more; the error says how much.
+    /// Checks for room for late samples. The error has the amounts.
     pub(crate) fn room_for_late_samples(&self) -> Result<(), SeriesError> {
         self.head().room_for_late(self.late_bytes())
     }
 
-    /// Bytes that late samples hold in all partitions' heads.
+    /// Memory of late samples in all partitions' heads, in bytes.
     pub(crate) fn late_bytes(&self) -> u64 {
         self.partitions.iter().map(|p| p.late_bytes.load(Ordering::Relaxed)).sum()
     }
 
-    /// The heads, or the late samples' share of them, are so full that sealing is to make room.
+    /// True if the heads, or the late samples' share of them, have reached the watermark for sealing.
     pub(crate) fn press_to_seal(&self) -> bool {
         self.head().needs_sealing(self.late_bytes())
     }

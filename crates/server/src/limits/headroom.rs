@@ -1,8 +1,8 @@
-//! The last line of defence behind the accounts: what the process really holds.
+//! Memory pressure of the process: the last line of defence behind the accounts.
 //!
-//! Accounts bound what is bought. The allocator, libraries and threads hold more, for which the budget has the part
-//! `other`. Should the sum come near `--memory` nevertheless, work that makes it grow is refused until it has fallen:
-//! new series, exports, and queries that are not small. Known series and small queries go on.
+//! Accounts bound reserved memory. The allocator, libraries and threads take more, for which the budget has the part `other`.
+//! If the process' memory comes near `--memory` nevertheless, work that makes it grow is refused until it has fallen: new
+//! series, exports, and queries that are not small. Known series and small queries continue.
 
 use crate::refusal::Refusal;
 use crate::world::Resident;
@@ -13,23 +13,23 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Instant;
 use stdx::clock::Clock;
 
-/// How often the kernel is asked at the most: the answer takes some 50 µs.
+/// Minimum interval between readings of the process' memory: one takes some 50 µs.
 const LOOK_EVERY_MS: u64 = 100;
 
-/// How often the log says that there is a shortage.
+/// Interval between log lines about a shortage.
 const SAY_EVERY_MS: u64 = 60_000;
 
-/// How much the process holds, and how much it should.
+/// Memory of the process, and its limit.
 #[derive(Debug)]
 pub(crate) struct Headroom {
-    /// `None` where the process is not this node's alone.
+    /// `None` if the process has more than this node.
     resident: Option<Arc<dyn Resident>>,
     clock: Arc<dyn Clock>,
     began: Instant,
     limit_bytes: u64,
     /// Memory held by the process at the last check.
     held_bytes: AtomicU64,
-    /// When to look again, and when the log may say it again: milliseconds since it began.
+    /// Times of the next reading and of the next log line, in milliseconds since `began`.
     look_ms: AtomicU64,
     say_ms: AtomicU64,
 }
@@ -47,7 +47,7 @@ impl Headroom {
         }
     }
 
-    /// Refuses work that can wait.
+    /// Refuses work that can wait while memory is short.
     pub(crate) fn check(&self) -> Result<(), Refusal> {
         self.memory().room().map_err(|error| Refusal::busy(REASON, error.to_string()))
     }
@@ -72,7 +72,7 @@ impl Headroom {
     }
 }
 
-/// True for one caller each time that `next_ms` has come; the next time is `every_ms` later.
+/// True for one caller each time that `next_ms` is reached, which is then advanced to `every_ms` from now.
 fn is_due(next_ms: &AtomicU64, now_ms: u64, every_ms: u64) -> bool {
     let next = next_ms.load(Ordering::Relaxed);
     let then = now_ms + every_ms;
@@ -85,7 +85,7 @@ pub(crate) mod tests {
     use model::ErrorKind;
     use stdx::clock::ManualClock;
 
-    /// As many bytes as it is told, and how often it was asked.
+    /// Reports the bytes that a test sets, and counts readings.
     #[derive(Debug, Default)]
     pub(crate) struct Told {
         pub(crate) bytes: AtomicU64,

@@ -1,15 +1,15 @@
-//! Files that may be open, and how many connections that leaves.
+//! Limit on open files, and the connections that it leaves room for.
 
 use super::budget::{Budget, CONNECTION_BYTES};
 
-/// Connections with which a node is still of use.
+/// Minimum number of connections with which a node is useful.
 const CONNECTIONS_MIN: usize = 16;
 
-/// Least default, whatever the memory: with 39, as 64 MiB would leave, a few hundred slow senders kept all others out. With
-/// less than 192 MiB they may hold more than their part, by 6.2 MiB at the most.
+/// Minimum of the default, whatever the memory: with 39, as 64 MiB would give, a few hundred slow senders kept all others out.
+/// With less than 192 MiB, connections may exceed their part of the memory, by 6.2 MiB at most.
 const DEFAULT_MIN: u64 = 128;
 
-/// The files that the process may have open, as a sum.
+/// Budget of open files.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Files {
     /// The limit, `RLIMIT_NOFILE`.
@@ -19,7 +19,7 @@ pub struct Files {
     pub reserved: u64,
 }
 
-/// As many connections as memory is set aside for, within bounds.
+/// Number of connections that the budget has memory for, within bounds.
 pub(crate) fn connections_default(budget: &Budget) -> usize {
     (budget.connections_bytes() / CONNECTION_BYTES as u64).clamp(DEFAULT_MIN, 4096) as usize
 }
@@ -29,7 +29,7 @@ impl Files {
         Self { most, reserved: (128 + 8 * partitions + 4 * query_concurrency) as u64 }
     }
 
-    /// Open connections: `wanted`, but never more than there are files for. The error is the reason why that is too few.
+    /// Limit on open connections: `wanted`, but never more than there are files for. Fails with a reason if that is too few.
     pub(crate) fn connections(
         &self,
         wanted: usize,
@@ -82,7 +82,7 @@ mod tests {
             let wanted = (wanted.unwrap_or_else(|| connections_default(&budget)), wanted.is_some());
             (files.connections(wanted.0, wanted.1, &budget, &mut warnings), warnings)
         };
-        // 128 + 8 × 2 + 4 × 4 are for other things
+        // 128 + 8 × 2 + 4 × 4 are reserved
         assert_eq!(check(20_000, None), (Ok(722), vec![]));
         assert_eq!(check(20_000, Some(700)), (Ok(700), vec![]));
         let (found, warnings) = check(20_000, Some(5000));

@@ -1,9 +1,9 @@
-//! Work that can wait lets requests go first.
+//! Pacer of background work, which yields the processor to requests.
 //!
-//! A thread that seals or compacts always has something to do. Its lower priority alone does not keep it out of the way:
-//! a kernel lets whoever runs finish a slice of some milliseconds first, several times in the life of a request, which
-//! wakes one thread after the other. So such a thread steps aside by itself, and only between two locks: nobody ever
-//! waits for a lock whose holder waits for a processor.
+//! A thread that seals or compacts always has work. Its lower priority alone does not protect requests: the kernel lets a
+//! running thread finish a slice of some milliseconds, several times in the life of a request, which wakes one thread after
+//! the other. So such a thread yields by itself, and only while it holds no lock: no thread ever waits for a lock whose holder
+//! waits for a processor.
 
 use super::head_memory::HeadMemory;
 use std::sync::Arc;
@@ -11,38 +11,37 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 use stdx::clock::Clock;
 
-/// How long it is worked before it is looked who else wants the processor.
+/// Work time before checking for waiting requests.
 const TURN: Duration = Duration::from_micros(50);
 
-/// For how many times as long as it was worked others may be let pass, so that an eighth of a processor is left.
+/// Limit on the wait for requests, as a multiple of the work time: at least an eighth of a processor is left for the work.
 const WAIT_FACTOR: i64 = 7;
 
-/// How much of that is saved up.
+/// Limit on accumulated waiting time.
 const SAVED_MAX: Duration = Duration::from_millis(100);
 
-/// Limit on the time that is made up for: a thread that yields on a busy machine gets a processor back only milliseconds
-/// later.
+/// Limit on debt of waiting time: a thread that yields on a busy machine gets a processor back only milliseconds later.
 const OWED_MAX: Duration = Duration::from_millis(20);
 
-/// How often it is looked whether the requests are gone.
+/// Interval between checks whether requests are still in progress.
 const POLL: Duration = Duration::from_micros(200);
 
-/// Write requests that are being worked on.
+/// Number of write requests in progress.
 #[derive(Debug, Default)]
 pub(crate) struct Traffic(AtomicUsize);
 
-/// One of them.
+/// A write request in progress; dropping it ends that.
 #[derive(Debug)]
 pub(crate) struct Passing<'a>(&'a Traffic);
 
 impl Traffic {
-    /// A request is being worked on until what is returned is dropped.
+    /// Counts a request until the returned value is dropped.
     pub(crate) fn enter(&self) -> Passing<'_> {
         self.0.fetch_add(1, Ordering::Relaxed);
         Passing(self)
     }
 
-    /// True where there is no request.
+    /// True if no request is in progress.
     pub(crate) fn is_quiet(&self) -> bool {
         self.0.load(Ordering::Relaxed) == 0
     }
@@ -63,25 +62,25 @@ pub(crate) struct Pacer {
     balance: Balance,
 }
 
-/// For how long a thread may wait, by what it worked.
+/// Waiting time that a thread has earned by work: a token bucket.
 #[derive(Debug)]
 struct Balance {
-    /// When the turn began, and what the thread had used of processors by then.
+    /// Start of the turn, and the thread's CPU time by then.
     since: Instant,
     used: Duration,
-    /// For how many nanoseconds others may still be let pass: earned by work, spent by waiting, be it for them or for a
-    /// processor. Below zero where more was waited than earned.
+    /// Remaining waiting time in nanoseconds: earned by work, spent by waiting for requests or for a processor. Negative if
+    /// the thread has waited longer than it had earned.
     patience: i64,
 }
 
 impl Pacer {
-    /// For a thread that is about to work.
+    /// Pacer of a thread that is about to work.
     pub(crate) fn new(clock: Arc<dyn Clock>, traffic: Arc<Traffic>, heads: Arc<HeadMemory>) -> Self {
         let balance = Balance { since: clock.instant(), used: processor_time(), patience: 0 };
         Self { clock, traffic, heads, balance }
     }
 
-    /// Lets others pass, where some time was worked. To be called often, by one thread, and where no lock is held.
+    /// Yields to requests, if the thread has worked for a turn. To be called often, by one thread, while it holds no lock.
     pub(crate) fn let_pass(&mut self) {
         let now = self.clock.instant();
         let passed = now.saturating_duration_since(self.balance.since);
@@ -91,7 +90,7 @@ impl Pacer {
         let used = processor_time();
         self.balance.account(passed, used.saturating_sub(self.balance.used));
         if self.balance.patience > 0 && !self.is_urgent() {
-            // whoever was woken for this processor need not wait for the end of a slice
+            // a thread that was woken for this processor need not wait for the end of the time slice
             std::thread::yield_now();
             self.balance.account(self.clock.instant().saturating_duration_since(now), Duration::ZERO);
             self.wait();
@@ -99,7 +98,7 @@ impl Pacer {
         (self.balance.since, self.balance.used) = (self.clock.instant(), used);
     }
 
-    /// Sealing makes room for writes, so it no longer waits for them.
+    /// True if memory is short: sealing makes room for writes, so it must not wait for them.
     fn is_urgent(&self) -> bool {
         self.heads.press_to_seal()
     }
@@ -122,7 +121,7 @@ impl Balance {
     }
 }
 
-/// A day at the most, so that sums do not overflow.
+/// Nanoseconds, at most those of a day, so that sums do not overflow.
 fn nanos(time: Duration) -> i64 {
     time.min(Duration::from_secs(86_400)).as_nanos() as i64
 }
@@ -158,7 +157,7 @@ mod tests {
         assert_eq!(balance.patience, nanos(SAVED_MAX));
     }
 
-    /// Beside requests that never end, on a machine where whoever steps aside is kept waiting.
+    /// Beside requests that never end, on a machine where a thread that yields waits long for a processor.
     #[test]
     fn an_eighth_of_a_processor_is_left_however_long_a_wait_turns_out_to_be() {
         for delay in [0, 1, 5, 15].map(|ms| MS * ms) {

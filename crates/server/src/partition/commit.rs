@@ -1,4 +1,4 @@
-//! One group: make it durable, then visible, then answer.
+//! Commit of a group: makes it durable, then visible, then answers.
 
 use super::Owner;
 use super::extras::trim_exemplars;
@@ -13,7 +13,7 @@ use std::sync::atomic::Ordering;
 use std::time::Instant;
 
 impl Owner {
-    /// Commits the group. Its submissions are all answered afterwards.
+    /// Commits the group. Answers all its submissions that have no slices left.
     pub(super) fn commit(&mut self) {
         let mut group = std::mem::take(&mut self.group);
         match self.make_durable(&mut group) {
@@ -38,7 +38,7 @@ impl Owner {
                 }
             }
             Err(error) => {
-                // definitions that were in the void records must be written again
+                // definitions in the discarded records must be written again
                 self.dictionary.forget();
                 self.journal.abandon();
                 self.node.metrics.group_failures.inc();
@@ -53,7 +53,7 @@ impl Owner {
         }
         self.incoming.settle();
         self.publish_stats();
-        self.group = group; // keeps its memory
+        self.group = group; // reuses the allocation
     }
 
     fn make_durable(&mut self, group: &mut [Submission]) -> Result<(), JournalError> {
@@ -70,8 +70,8 @@ impl Owner {
         Ok(())
     }
 
-    /// Writes the journal records of a submission's slice (one, unless it is huge), with the definitions that
-    /// the dictionary lacks.
+    /// Writes the journal records of a submission's slice (one, unless it is huge), with the definitions that the dictionary
+    /// lacks.
     fn record(&mut self, submission: &Submission) -> Result<(), JournalError> {
         let Self { encoder, journal, dictionary, label_bytes, partition, .. } = self;
         let partition = partition.head.read();
@@ -121,13 +121,13 @@ impl Owner {
         Ok(())
     }
 
-    /// Makes durable submissions visible, in turns: readers get the lock in between.
+    /// Makes durable submissions visible. Releases the lock in between, so that readers get it.
     fn apply(&mut self, group: &mut [Submission]) {
         let (now_s, limit_bytes) = (self.node.steady_s(), self.node.heads.metadata_limit_bytes());
         let mut stats = AppendStats::default();
         let mut grown = 0;
         let mut partition = self.partition.head.write();
-        // of a submission that was refused whole, not even the tenant may stay: it takes memory
+        // a submission that was refused as a whole must not leave even its tenant, which takes memory
         let is_left =
             |s: &&mut Submission| !(s.refs.is_empty() && s.metadata.is_empty() && s.exemplars.is_empty());
         for submission in group.iter_mut().filter(is_left) {
@@ -142,7 +142,7 @@ impl Owner {
             }
             if submission.is_last_slice() {
                 for metadata in submission.metadata.drain(..) {
-                    // one that waited for its slices was checked before other groups
+                    // in a sliced submission, metadata was admitted before other groups took room
                     if let Err(refusal) = partition.put_metadata(&submission.tenant, metadata, limit_bytes) {
                         self.node.metrics.refused_metadata.of(refusal).inc();
                     }
@@ -160,7 +160,7 @@ impl Owner {
         if stats.in_order + stats.late > 0 {
             let unsealed = &self.partition.unsealed_since_ms;
             let now_ms = self.node.clock.now_ms();
-            let _ = unsealed.compare_exchange(0, now_ms, Ordering::Relaxed, Ordering::Relaxed); // the oldest counts
+            let _ = unsealed.compare_exchange(0, now_ms, Ordering::Relaxed, Ordering::Relaxed); // keeps the oldest
         }
         self.partition.grew(grown);
         self.node.metrics.late_samples.add(stats.late);

@@ -1,17 +1,17 @@
-//! Series already defined in the journal's current dictionary.
+//! Series defined so far in the journal's current dictionary.
 
 use journal::DictionaryId;
 use model::{SeriesRef, TenantId};
 use std::collections::HashMap;
 
-/// One bit for each series of each tenant, for one dictionary.
+/// Set of the series defined in one dictionary, by tenant.
 #[derive(Debug, Default)]
 pub(crate) struct Dictionary {
     id: Option<DictionaryId>,
-    /// Size of its definitions in the journal.
+    /// Size of the dictionary's definitions in the journal.
     bytes: u64,
     definitions: u64,
-    /// How many of them are of series that have left memory.
+    /// Number of definitions whose series have left memory.
     obsolete: u64,
     defined: HashMap<TenantId, Bits>,
 }
@@ -29,7 +29,7 @@ impl Dictionary {
         }
     }
 
-    /// Forgets everything: records that were to define series were not kept.
+    /// Forgets everything: the records that defined the series were discarded.
     pub(crate) fn forget(&mut self) {
         self.id = None;
         self.clear();
@@ -40,26 +40,26 @@ impl Dictionary {
         self.defined.clear();
     }
 
-    /// So many definitions were written, in so many bytes.
+    /// Counts written definitions and their bytes.
     pub(crate) fn grow(&mut self, definitions: usize, bytes: usize) {
         self.definitions += definitions as u64;
         self.bytes += bytes as u64;
     }
 
-    /// Bytes of the journal that definitions of series in memory take: what it costs to write them again.
+    /// Estimated bytes to write the definitions of all series in memory again.
     pub(crate) fn live_bytes(&self) -> u64 {
         let live = u128::from(self.definitions.saturating_sub(self.obsolete));
         (u128::from(self.bytes) * live / u128::from(self.definitions.max(1))) as u64
     }
 
-    /// A series is no more: its reference will be another's.
+    /// Removes an evicted series: its reference will be reused.
     pub(crate) fn remove(&mut self, tenant: &TenantId, series: SeriesRef) {
         if let Some(defined) = self.defined.get_mut(tenant) {
             self.obsolete += u64::from(defined.remove(series));
         }
     }
 
-    /// A tenant is no more.
+    /// Removes a tenant.
     pub(crate) fn remove_tenant(&mut self, tenant: &TenantId) {
         self.defined.remove(tenant);
     }
@@ -74,7 +74,7 @@ impl Dictionary {
 }
 
 impl Bits {
-    /// Adds a series; true where it was not in.
+    /// Adds a series; true if it was not in the set.
     #[inline]
     pub(crate) fn insert(&mut self, series: SeriesRef) -> bool {
         let (word, bit) = (series.index() / 64, 1u64 << (series.index() % 64));
@@ -86,7 +86,7 @@ impl Bits {
         new
     }
 
-    /// Takes a series out; true where it was in.
+    /// Removes a series; true if it was in the set.
     fn remove(&mut self, series: SeriesRef) -> bool {
         let Some(word) = self.0.get_mut(series.index() / 64) else { return false };
         let bit = 1u64 << (series.index() % 64);

@@ -1,4 +1,4 @@
-//! Series that nobody sends any more are no longer active, and leave the head once their samples are in tables.
+//! Eviction of idle series: those without new samples become inactive, and leave the head once their samples are in tables.
 
 use super::Owner;
 use super::extras::trim_exemplars;
@@ -9,18 +9,18 @@ use model::TenantId;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-/// How often it is looked for such series, with and without pressure.
+/// Intervals between evictions, without and with memory pressure.
 const EVERY: Duration = Duration::from_secs(30);
 const EVERY_UNDER_PRESSURE: Duration = Duration::from_secs(1);
 
-/// Between two steps those who looked at the head before have to end.
+/// Pause between two steps of an eviction: readers that began before have to end.
 const WAIT: Duration = Duration::from_millis(20);
 
-/// How long a series may be unseen where the head is so full, in seconds: before new series are refused, room is made by
-/// letting go of all that has no samples here.
+/// Idle time allowed to series at fill levels of the head, in seconds: before new series are refused, all series without
+/// samples in the head are evicted.
 const UNDER_PRESSURE: [(u64, u32); 2] = [(watermarks::EVICT_ALL, 0), (watermarks::EVICT_SOON, 60)];
 
-/// The same where there are almost as many tenants as may be.
+/// Idle time allowed to series, in seconds, when the number of tenants is near its limit.
 const CROWDED_S: u32 = 60;
 
 /// Progress of an eviction.
@@ -38,7 +38,7 @@ impl Evicting {
 }
 
 impl Owner {
-    /// Some slices, where it is time for them.
+    /// Runs slices of an eviction that are due.
     pub(super) fn evict_turn(&mut self) {
         for _ in 0..SLICES_MAX {
             let began = self.node.clock.instant();
@@ -56,8 +56,8 @@ impl Owner {
             retire_before_s: now_s.saturating_sub(self.node.settings.series_idle_s),
             evict_before_s: now_s.saturating_sub(idle_s),
         });
-        // what a closed tenant has here and in no table is not read again when it opens; but series that only exemplars
-        // need must not keep out the samples that it waits for
+        // Metadata and exemplars of a closed tenant are not replayed again when it opens, so its series stay. When the head is
+        // full they go: series kept only for exemplars must not block the samples that the tenant waits for.
         let node = Arc::clone(&self.node);
         let is_open = |tenant: &TenantId| !node.lake.closed.contains(tenant);
         let is_full = node.heads.is_filled_to(watermarks::EVICT_ALL);
@@ -87,12 +87,12 @@ impl Owner {
         }
     }
 
-    /// How long a series may be unseen, in seconds, and whether that is because the head is full of series or tenants.
+    /// Idle time allowed to series, in seconds, and whether it is shortened because the head is full of series or tenants.
     fn idle_s(&self) -> (u32, bool) {
         let idle_s = self.node.settings.series_idle_s;
         let pressed = UNDER_PRESSURE.iter().find(|(percent, _)| self.node.heads.is_filled_to(*percent));
         let pressed = pressed.map(|(_, pressed_s)| *pressed_s);
-        // tenants leave with their last series
+        // a tenant is removed with its last series
         let is_crowded = || {
             let tenants = self.partition.head.read().tenant_count();
             tenants * 100 >= self.node.settings.tenants_max * watermarks::TENANTS

@@ -1,6 +1,7 @@
-//! Exemplars and metadata: what a partition's owner leaves out, and what it says about that.
+//! Limits on exemplars and metadata in a partition's head.
 //!
-//! Both have their own part of the head (see [`crate::limits::budget::Budget`]), so that neither keeps series and samples out.
+//! Both have their own part of the head (see [`crate::limits::budget::Budget`]), so that they cannot displace series and
+//! samples.
 
 use super::Owner;
 use crate::partition::submission::Submission;
@@ -9,28 +10,28 @@ use admission::watermarks;
 use head::{MetadataRefusal, Partition};
 use std::time::{Duration, Instant};
 
-/// How often the log says that metadata is left out.
+/// Interval between log lines about discarded metadata.
 const MENTION_EVERY: Duration = Duration::from_secs(60);
 
-/// Metadata on its way into the head.
+/// Memory granted to metadata that is not in the head yet.
 #[derive(Debug, Default)]
 pub(super) struct Incoming {
     /// Memory granted since the last group.
     pending_bytes: usize,
-    /// When the log last said that some is left out.
+    /// Time of the last log line about discarded metadata.
     mentioned: Option<Instant>,
 }
 
 impl Incoming {
-    /// The group is in the head, or refused.
+    /// Forgets the grants: the group is in the head, or refused.
     pub(super) const fn settle(&mut self) {
         self.pending_bytes = 0;
     }
 }
 
 impl Owner {
-    /// Metadata for which there is no room is left out before it is in the journal. The request goes on without it: a sender
-    /// would repeat it for ever, and its samples with it.
+    /// Discards metadata that does not fit, before it is written to the journal. The rest of the request is stored: if it were
+    /// refused, the sender would repeat it for ever, samples included.
     pub(super) fn leave_out_metadata(&mut self, submission: &mut Submission) {
         let Submission { tenant, metadata, .. } = submission;
         if metadata.is_empty() {
@@ -80,7 +81,7 @@ impl Owner {
     }
 }
 
-/// Drops the oldest exemplars beyond their part of the head.
+/// Drops the oldest exemplars until they fit into their part of the head.
 pub(super) fn trim_exemplars(node: &Shared, partition: &mut Partition) {
     let dropped = partition.trim_exemplars(node.heads.exemplar_limit_bytes());
     node.metrics.exemplars_dropped.add(dropped);

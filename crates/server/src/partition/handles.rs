@@ -1,4 +1,4 @@
-//! How the sealer tells owners what to do.
+//! Interface through which the sealer commands owners.
 
 use super::{Command, Commands, Freeze, Frozen, LateBatch, Read, Relocate, Relocated, Safe, Sealed};
 use journal::Offset;
@@ -6,28 +6,29 @@ use model::TenantId;
 use std::collections::BTreeSet;
 use std::sync::mpsc::sync_channel;
 
-/// The owners of all partitions, as the sealer sees them.
+/// The owners of all partitions, as used by the sealer.
 pub(crate) trait Owners {
-    /// Has a partition freeze what it holds, but for some tenants; `None` where it is closed.
+    /// Freezes a partition's head, except the tenants `except`. `None` if the partition is closed.
     fn freeze(&mut self, number: usize, all: bool, except: &BTreeSet<TenantId>) -> Option<Frozen>;
 
-    /// Has a partition let go of what is safe in tables. `None` where it is closed.
+    /// Releases a partition's samples that are durable in tables. `None` if the partition is closed.
     fn release(&mut self, number: usize, what: Safe) -> Option<()>;
 
-    /// Asks for a reader of a partition's journal, from the beginning of the dictionary of a record on. `None` where it is closed.
+    /// Opens a reader of a partition's journal, from the beginning of a record's dictionary on. `None` if the partition is
+    /// closed.
     fn read(&mut self, number: usize, from: Offset) -> Option<Read>;
 
-    /// Has a partition take samples of a closed tenant into its head. `None` where it is closed.
+    /// Adds samples of a closed tenant to a partition's head. `None` if the partition is closed.
     fn take_late(&mut self, number: usize, batch: LateBatch) -> Option<()>;
 
-    /// Has a partition rewrite tenants' samples at its journal's end. `None` if the owner is gone.
+    /// Rewrites tenants' samples at the end of a partition's journal. `None` if the owner is gone.
     fn relocate(&mut self, number: usize, tenants: &BTreeSet<TenantId>) -> Option<Relocated>;
 
-    /// Has a partition truncate its journal to its mark. `None` if the owner is gone.
+    /// Truncates a partition's journal to its mark. `None` if the owner is gone.
     fn truncate(&mut self, number: usize) -> Option<()>;
 }
 
-/// Each on its own thread.
+/// Owners on threads of their own.
 impl Owners for Vec<Commands> {
     fn freeze(&mut self, number: usize, all: bool, except: &BTreeSet<TenantId>) -> Option<Frozen> {
         let (reply, answer) = sync_channel(1);

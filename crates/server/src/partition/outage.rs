@@ -1,14 +1,14 @@
-//! A time in which no group can be made durable: what is said about it, and how often.
+//! Rate limit of log lines about an outage, during which no group can be made durable.
 //!
-//! A full disk fails a group for every request that comes, hundreds a second. One line when it begins, one a
-//! minute, and one when it is over are enough to know.
+//! On a full disk a group fails for every request, hundreds per second. The log gets one line when that begins, one per
+//! minute, and one when it is over.
 
 use std::time::{Duration, Instant};
 
-/// How often an outage that goes on is mentioned.
+/// Interval between log lines during an outage.
 const MENTION_EVERY: Duration = Duration::from_secs(60);
 
-/// Groups that failed in a row.
+/// Current outage: consecutive groups that failed.
 #[derive(Debug, Default)]
 pub(super) struct Outage(Option<Failures>);
 
@@ -24,12 +24,12 @@ struct Failures {
 pub(super) struct Mention {
     /// Groups that failed, this one included.
     pub(super) groups: u64,
-    /// How long it has lasted.
+    /// Time since the first failure.
     pub(super) lasted: Duration,
 }
 
 impl Outage {
-    /// A group failed; something is to be said now, or not.
+    /// Notes a failed group. Returns a message if one is due.
     pub(super) fn failed(&mut self, now: Instant) -> Option<Mention> {
         let Some(failures) = &mut self.0 else {
             self.0 = Some(Failures { began: now, mentioned: now, groups: 1 });
@@ -43,7 +43,7 @@ impl Outage {
         Some(failures.mention(now))
     }
 
-    /// A group is durable: what is over, if anything is.
+    /// Notes a durable group. Returns a message if that ends an outage.
     pub(super) fn ended(&mut self, now: Instant) -> Option<Mention> {
         self.0.take().map(|failures| failures.mention(now))
     }

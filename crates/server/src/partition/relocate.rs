@@ -73,7 +73,7 @@ impl Relocating {
         Self { asked, step: Step::Freeze, waiting, due: now }
     }
 
-    /// When the next turn is due.
+    /// Time at which the next turn is due.
     pub(super) const fn wants_turn(&self) -> Instant {
         self.due
     }
@@ -112,7 +112,7 @@ impl Owner {
                 Err(error) => {
                     self.journal.abandon();
                     self.dictionary.forget();
-                    tracing::warn!(partition = self.number, %error, "tenants that cannot be sealed keep the journal: their samples cannot be moved to its end");
+                    tracing::warn!(partition = self.number, %error, "cannot relocate samples of blocked tenants to the journal's end; they still retain the journal");
                     Some(None)
                 }
             },

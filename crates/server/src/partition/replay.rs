@@ -1,15 +1,15 @@
-//! From the journal back into the head, as a stream: one record in memory at a time.
+//! Replay: restores the head from the journal, as a stream with one record in memory at a time.
 //!
 //! ```text
 //!   for each dictionary   survey: which definitions are needed        (demand, references)
 //!     for each record     in tables      its needed definitions, metadata, exemplars
 //!                         not in tables  definitions, samples, …  ─▶  head
-//!     between records     what the sealer asks; wait for room         (pace)
+//!     between records     commands of the sealer; wait for room       (pace)
 //! ```
 //!
-//! What is in the tables does not come back: samples of records below the floodmark are passed over, and a definition there
-//! becomes a series only where something that is in no table needs it. Metadata and exemplars, which are in no table, are
-//! taken from all records. So replay holds what the heads held when the process died, and not what the journal ever defined.
+//! Sealed samples are not restored: those of records below the floodmark are skipped, and a definition there becomes a series
+//! only if unsealed data needs it. Metadata and exemplars, which are in no table, are taken from all records. So replay needs
+//! as much memory as the heads had when the process died, not memory for all series that the journal ever defined.
 
 mod buffers;
 mod demand;
@@ -38,15 +38,14 @@ use stdx::budget::Exhausted;
 use tables::Date;
 use tables::delta::Floodmark;
 
-/// Says how far a long replay is, once in so many records.
+/// Records between two log lines about the progress of a long replay.
 const PROGRESS_RECORDS: u64 = 50_000;
 
-/// After this many unreadable tables no other one is tried: the store is likely down, and each attempt may be slow.
+/// Number of unreadable tables after which no other is tried: the store is likely down, and each attempt may be slow.
 const UNREADABLE_MAX: usize = 8;
 
 impl Owner {
-    /// Fills the head from the journal. Damage is reported and passed over; what cannot be read at all is an
-    /// error.
+    /// Fills the head from the journal. Damage is reported and skipped; an unreadable journal is an error.
     pub(super) fn replay(&mut self) -> Result<End, JournalError> {
         let began = Instant::now();
         let ended = self.replay_all();
@@ -63,7 +62,7 @@ impl Owner {
 
     fn replay_all(&mut self) -> Result<Replay, Halt> {
         let mut replay = Replay::of(self)?;
-        // from the very start: what only the journal keeps may lie below the floodmark, in a dictionary that has ended
+        // from the very start: metadata and exemplars may lie below the floodmark, in a dictionary that has ended
         let mut reader = self.journal.read(self.journal.start())?;
         while let Some(item) = reader.next()? {
             match item {
@@ -113,7 +112,7 @@ impl Owner {
         replay.number = 0;
         replay.references.clear();
         if replay.can_freeze {
-            return Ok(()); // nothing of it is in tables
+            return Ok(()); // the record is in no table
         }
         loop {
             let Replay { references, marks, .. } = replay;
@@ -130,7 +129,7 @@ impl Owner {
         }
     }
 
-    /// Applies a record. The inner error says why its bytes cannot be decoded.
+    /// Applies a record. The inner error is the reason that its bytes cannot be decoded.
     fn take_in(&mut self, replay: &mut Replay, entry: &Entry<'_>) -> Result<Result<(), &'static str>, Halt> {
         replay.records += 1;
         replay.number += 1;
@@ -151,7 +150,7 @@ impl Owner {
             let Replay { marks, buffers, .. } = replay;
             let tenant = &buffers.record.tenant;
             let sealed = self.is_sealed(marks, tenant, entry.offset);
-            // where nothing was surveyed, any definition may be needed by an exemplar
+            // without a survey, any definition may be needed by an exemplar
             let is_sealed = match sealed {
                 Sealed::All => true,
                 Sealed::Later => !replay.can_freeze,
@@ -172,7 +171,7 @@ impl Owner {
             if replay.samples > before {
                 self.node.metrics.replayed_samples.add(replay.samples - before);
                 let (unsealed, now_ms) = (&self.partition.unsealed_since_ms, self.node.clock.now_ms());
-                let _ = unsealed.compare_exchange(0, now_ms, Ordering::Relaxed, Ordering::Relaxed); // the oldest counts
+                let _ = unsealed.compare_exchange(0, now_ms, Ordering::Relaxed, Ordering::Relaxed); // keeps the oldest
             }
             self.unsealed_bytes += if is_sealed { 0 } else { entry.payload.len() as u64 };
             return Ok(Ok(()));
@@ -244,10 +243,10 @@ impl Owner {
         Sealed::Later
     }
 
-    /// Notes what tables said, so that nothing is in doubt any more.
+    /// Notes the floodmarks of the tables that were asked, which resolves commits in doubt.
     ///
-    /// A table that claims offsets which this journal never gave has them from a journal that was lost, of which ours is
-    /// the beginning: it goes on under another name, or what comes next would be taken for what is there already.
+    /// A table may claim offsets that this journal never assigned: they come from a lost journal, of which this one is an
+    /// earlier copy. Then this journal continues under another name; otherwise new records would be taken for sealed ones.
     fn settle(&self, marks: &Marks) {
         let (mark, asked) = (&marks.noted, &marks.asked);
         let end = self.journal.durable_end().0;
@@ -272,7 +271,7 @@ impl Owner {
     }
 }
 
-/// Damage that lost something acknowledged is an error; what was repaired or never acknowledged is not.
+/// Logs damage: as an error if acknowledged data was lost, as a warning if it was repaired or never acknowledged.
 fn report(partition: usize, damage: &Damage) {
     let Damage { place, lost, acknowledged, repaired, what, copy } = damage;
     if *acknowledged && !repaired {
@@ -297,7 +296,7 @@ fn report(partition: usize, damage: &Damage) {
     }
 }
 
-/// How a replay ended.
+/// Result of a replay.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum End {
     /// Everything is in the head.
@@ -306,7 +305,7 @@ pub(super) enum End {
     Stopped,
 }
 
-/// Why a step of replay did not come to its end.
+/// Reason that a step of replay was not completed.
 #[derive(Debug)]
 enum Halt {
     Stopped,
@@ -327,12 +326,12 @@ impl From<Exhausted> for Halt {
     }
 }
 
-/// How far the journal is in tables.
+/// Extent of the journal that is in tables.
 #[derive(Debug)]
 struct Marks {
     /// Mark of the partition when replay began.
     noted: Mark,
-    /// Floodmarks in tenants' tables, as far as these were asked.
+    /// Floodmarks of the tenants' tables that were asked.
     asked: HashMap<TenantId, Arc<Floodmark>>,
     /// Tenants whose tables could not be asked.
     closed: HashSet<TenantId>,
@@ -348,8 +347,8 @@ impl Marks {
         self.noted.is_unknown() || self.noted.tenants.contains_key(tenant.as_str())
     }
 
-    /// True where no table has anything from `offset` on, of any tenant. Where nothing was noted, that is not known before
-    /// all tenants of the journal were met.
+    /// True if no table has anything from `offset` on, of any tenant. Without a mark that is unknown until all tenants of the
+    /// journal have been seen.
     fn is_behind_all(&self, offset: Offset) -> bool {
         !self.noted.is_unknown()
             && offset.0 >= self.noted.floor()
@@ -361,10 +360,10 @@ impl Marks {
 #[derive(Debug)]
 enum Sealed {
     None,
-    /// Those of days that were sealed in passes.
+    /// The samples of days that were sealed in passes.
     Days(Arc<Floodmark>),
     All,
-    /// Nobody knows: the tenant is closed, and its samples are replayed when its table answers (see [`late`]).
+    /// Unknown: the tenant is closed, and its samples are replayed when its table answers (see [`late`]).
     Later,
 }
 
@@ -379,7 +378,7 @@ impl Sealed {
         }
     }
 
-    /// Takes the samples of sealed days out of a record; says how many.
+    /// Removes the samples of sealed days from a record. Returns their number.
     fn leave_out(&self, record: &mut Record, offset: Offset) -> u64 {
         let floodmark = match self {
             Self::Days(floodmark) => floodmark,
@@ -409,11 +408,11 @@ impl Sealed {
 
 #[derive(Debug)]
 struct Replay {
-    /// When series count as seen that come back.
+    /// Last-seen time given to restored series.
     seen_s: u32,
     seed: u64,
     marks: Marks,
-    /// The samples replayed so far may be frozen: no table has anything beyond them.
+    /// True if the samples replayed so far may be frozen: no table has anything beyond them.
     can_freeze: bool,
     buffers: Buffers,
     dictionary: Option<DictionaryId>,
@@ -426,7 +425,7 @@ struct Replay {
     sealed: u64,
     /// Samples whose series' definition was lost.
     nameless: u64,
-    /// When series that nothing needs were last looked for because the heads were full.
+    /// Time of the last eviction of unneeded series from full heads.
     looked_at: Option<Instant>,
 }
 
@@ -434,7 +433,7 @@ impl Replay {
     fn of(owner: &Owner) -> Result<Self, Halt> {
         let node = &owner.node;
         Ok(Self {
-            // a second ago: `evict_unneeded` marks the series that stay as seen now
+            // one second ago, because `evict_unneeded` marks the series that stay as seen now
             seen_s: node.steady_s().saturating_sub(1),
             seed: node.seed,
             marks: Marks::of(node.lake.mark(owner.number)),
@@ -451,8 +450,8 @@ impl Replay {
         })
     }
 
-    /// Applies the record that was decoded last, without its samples where they are `sealed`; adds to `grown` by how many
-    /// bytes the head grew. Where memory for references runs out, only definitions were applied, and it can be applied again.
+    /// Applies the record decoded last, without its samples if they are `sealed`. Adds the growth of the head, in bytes, to
+    /// `grown`. If memory for references runs out, only definitions were applied, and the call can be repeated.
     fn apply(
         &mut self,
         sealed: bool,
@@ -487,7 +486,7 @@ impl Replay {
                 self.sealed += record.refs.len() as u64;
             } else {
                 let may_repeat = self.marks.may_repeat(&record.tenant) && known::ascends(record);
-                // only where the record that defined a series was lost to damage
+                // samples without a series occur only if the record that defined it was lost to damage
                 self.nameless += record.translate(|given| slots.series(given)) as u64;
                 if may_repeat {
                     known::leave_out(head, record);

@@ -1,4 +1,4 @@
-//! The owner's part in sealing: it says up to where the head stands still, and lets go of what has become safe.
+//! The owner's part in sealing: freezes the head up to an offset, and releases what is durable in tables.
 
 use super::Owner;
 use super::dictionary::Dictionary;
@@ -10,15 +10,15 @@ use std::sync::atomic::Ordering;
 use std::sync::mpsc::SyncSender;
 use std::time::Instant;
 
-/// The journal's current dictionary is ended at a freeze once it is this long, so that it can be dropped; sooner where
-/// the journal is to be emptied.
+/// Size from which a freeze ends the journal's current dictionary, so that it can be dropped. If the journal is to be
+/// emptied, it is ended sooner.
 const DICTIONARY_BYTES_MIN: u64 = 4 << 20;
 
-/// Ending a dictionary means writing the labels of all series in memory again, amid other writes. If they take more
-/// than this, and more than half of the dictionary, it is continued.
+/// Limit on the cost of ending a dictionary: the labels of all series in memory are written again, amid other writes. If they
+/// take more than this, and more than half of the dictionary, it is continued.
 const DEFINITION_BYTES_FREE: u64 = 1 << 20;
 
-/// Carried-over records that are made durable together.
+/// Size of carried-over records that are made durable together.
 const CARRIED_BYTES: usize = 4 << 20;
 
 /// True if a dictionary of `bytes` is worth ending, of which `live_bytes` define series still in memory; `all` if the journal
@@ -29,12 +29,12 @@ fn is_worth_ending(bytes: u64, live_bytes: u64, all: bool) -> bool {
     is_long && (is_cheap || live_bytes <= bytes / 2)
 }
 
-/// The word to freeze.
+/// A request to freeze.
 #[derive(Debug)]
 pub(crate) struct Freeze {
-    /// The journal is to be emptied, however little it holds.
+    /// True if the journal is to be emptied, however little it holds.
     pub(crate) all: bool,
-    /// Tenants that stay as they are: what is frozen of them cannot be sealed.
+    /// Tenants not to freeze: their samples frozen before cannot be sealed.
     pub(crate) except: BTreeSet<TenantId>,
     pub(crate) reply: SyncSender<Frozen>,
 }
@@ -42,17 +42,17 @@ pub(crate) struct Freeze {
 /// Frozen samples.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Frozen {
-    /// It is everything that the journal has below this offset, of the tenants that were not excepted.
+    /// Offset up to which all samples of the journal are frozen, except those of the excepted tenants.
     pub(crate) upto: Offset,
-    /// At least as many samples as there are.
+    /// Upper bound on the number of samples.
     pub(crate) samples: u64,
 }
 
-/// The word that what was frozen is safe in tables.
+/// Message that frozen samples are durable in tables.
 #[derive(Debug)]
 pub(crate) struct Sealed {
     pub(crate) what: Safe,
-    /// Answered when it has left the head and the journal.
+    /// Answered when the samples have left the head and the journal.
     pub(crate) reply: SyncSender<()>,
 }
 
@@ -77,13 +77,13 @@ impl Safe {
 /// Sealing state of the owner.
 #[derive(Debug, Default)]
 pub(super) struct Sealing {
-    /// Asked for, to be done after the group.
+    /// Requested freeze, to be done after the group.
     pub(super) asked: Option<Freeze>,
-    /// Outstanding, until it is released.
+    /// The last freeze, until it is released.
     frozen: Option<Frozen>,
-    /// Being released.
+    /// The release in progress.
     releasing: Option<(Sealed, TimeShare)>,
-    /// Metadata and exemplars of records below this offset lie behind it once more.
+    /// Metadata and exemplars of records below this offset were written again beyond it.
     carried: Offset,
     /// Bytes appended to the journal by the last freeze.
     pub(super) appended_bytes: u64,
@@ -92,18 +92,18 @@ pub(super) struct Sealing {
 }
 
 impl Sealing {
-    /// When the owner has to be awake for it, at the latest.
+    /// Time of the next slice of a release.
     pub(super) fn wants_turn(&self) -> Option<Instant> {
         self.releasing.as_ref().map(|(_, time_share)| time_share.due())
     }
 }
 
 impl Owner {
-    /// Does what is to be done for sealing between two groups, in turns: nobody waits for longer than one.
+    /// Work for sealing between two groups, in slices, so that no other work waits for longer than one.
     pub(super) fn seal_turn(&mut self) {
         if let Some(freeze) = self.sealing.asked.take() {
             let frozen = self.freeze(freeze.all, &freeze.except);
-            let _ = freeze.reply.send(frozen); // who asked may have gone: the next one gets the same answer
+            let _ = freeze.reply.send(frozen); // the receiver may be gone: the next request gets the same answer
         }
         for _ in 0..SLICES_MAX {
             let now = self.node.clock.instant();
@@ -114,7 +114,7 @@ impl Owner {
         }
     }
 
-    /// Between two groups the head holds exactly what the journal has.
+    /// Freezes the head. Called between two groups, when the head holds exactly what the journal has.
     fn freeze(&mut self, all: bool, except: &BTreeSet<TenantId>) -> Frozen {
         if let Some(frozen) = self.sealing.frozen {
             return frozen;
@@ -131,7 +131,7 @@ impl Owner {
                     self.journal.abandon();
                     self.dictionary.forget();
                     let partition = self.number;
-                    tracing::warn!(partition, %error, "the journal cannot be shortened this time");
+                    tracing::warn!(partition, %error, "cannot begin a new dictionary; the journal is not shortened this time");
                 }
             }
         }
@@ -139,7 +139,7 @@ impl Owner {
         frozen
     }
 
-    /// The head holds exactly what the journal has below `upto`.
+    /// Freezes the head, which must hold exactly what the journal has below `upto`.
     pub(super) fn freeze_upto(&mut self, upto: Offset, except: &BTreeSet<TenantId>) -> Frozen {
         if let Some(frozen) = self.sealing.frozen {
             return frozen;
@@ -152,7 +152,7 @@ impl Owner {
         frozen
     }
 
-    /// Begins a dictionary, and writes into it what only the journal keeps: metadata and exemplars.
+    /// Begins a dictionary, and carries over metadata and exemplars, which only the journal keeps.
     fn begin_dictionary(&mut self) -> Result<(), JournalError> {
         self.journal.end_dictionary();
         self.dictionary.forget();
@@ -169,7 +169,7 @@ impl Owner {
             if waiting >= CARRIED_BYTES {
                 waiting = 0;
                 journal.sync()?;
-                // a carried record needs nothing from another one, so a dictionary may end in between
+                // carried records are independent of each other, so a dictionary may end in between
                 dictionary.enter(journal.begin()?);
             }
             Ok::<_, JournalError>(())
@@ -210,13 +210,13 @@ impl Owner {
     pub(super) fn sealed(&mut self, sealed: Sealed) {
         let frozen = self.sealing.frozen.map(|frozen| frozen.upto);
         if matches!(&sealed.what, Safe::All { upto, .. } if frozen != Some(*upto)) {
-            let _ = sealed.reply.send(()); // it left before; the answer was lost
+            let _ = sealed.reply.send(()); // released before; the answer was lost
             return;
         }
         self.sealing.releasing = Some((sealed, TimeShare::from(self.node.clock.instant())));
     }
 
-    /// The same at once, where nobody waits for the head.
+    /// [`Self::sealed`] all at once, during replay, when no reader waits for the head.
     pub(super) fn release(&mut self, sealed: Sealed) {
         self.sealed(sealed);
         while self.sealing.releasing.is_some() {
@@ -241,11 +241,11 @@ impl Owner {
                 self.sealing.frozen = None;
             }
             self.truncate_to_mark();
-            let _ = sealed.reply.send(()); // nobody may wait any more
+            let _ = sealed.reply.send(()); // the receiver may be gone
         }
     }
 
-    /// Drops the journal's dictionaries that nobody needs. A tenant that cannot be sealed keeps them from its mark on.
+    /// Drops the journal's dictionaries that are not needed. A blocked tenant retains those from its mark on.
     pub(super) fn truncate_to_mark(&mut self) {
         let needed = Offset(self.node.lake.mark(self.number).needed_from());
         if let Err(error) = self.journal.truncate(needed.min(self.sealing.carried)) {
@@ -265,7 +265,7 @@ mod tests {
         assert!(is_worth_ending(1, 1, true), "little is written again");
         assert!(!is_worth_ending(MIB, MIB, false), "little is freed");
         assert!(is_worth_ending(4 * MIB, MIB, false));
-        // a million series: each flush would define again whatever has come since
+        // a million series: each flush would write all definitions again for the little that has arrived since
         assert!(!is_worth_ending(20 * MIB, 19 * MIB, true));
         assert!(!is_worth_ending(20 * MIB, 19 * MIB, false));
         assert!(is_worth_ending(38 * MIB, 19 * MIB, false));

@@ -9,20 +9,20 @@ use std::ops::Deref;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
 
-/// The state of a partition that other threads may read.
+/// State of one partition that other threads may read.
 #[derive(Debug)]
 pub(crate) struct PartitionShared {
     /// Written by the owner alone.
     pub(crate) head: RwLock<Partition>,
-    /// Replay is done.
+    /// True once replay is done.
     pub(crate) ready: AtomicBool,
-    /// The owner handles [`Command::Freeze`].
+    /// True once the owner handles [`Command::Freeze`].
     pub(crate) can_freeze: AtomicBool,
-    /// Why replay waits, or why the partition stays closed; empty where neither is so.
+    /// Reason that replay waits, or that the partition stays closed; empty otherwise.
     pub(crate) trouble: Mutex<String>,
-    /// Bytes that this partition's head holds.
+    /// Memory of this partition's head.
     pub(crate) head_bytes: AtomicU64,
-    /// Bytes of it that late samples hold, as counted last: every 100 ms while such come in.
+    /// Memory of late samples in the head at the last count, which is every 100 ms while such arrive.
     pub(crate) late_bytes: AtomicU64,
     pub(crate) journal_bytes: AtomicU64,
     pub(crate) journal_segments: AtomicU64,
@@ -30,7 +30,7 @@ pub(crate) struct PartitionShared {
     pub(crate) creating: AtomicU64,
     /// Bytes in the journal that are not sealed.
     pub(crate) unsealed_bytes: AtomicU64,
-    /// When the oldest sample came that is not sealed, by the clock; 0 where there is none.
+    /// Arrival of the oldest unsealed sample by the wall clock, in milliseconds since the Unix epoch; 0 if there is none.
     pub(crate) unsealed_since_ms: AtomicI64,
 }
 
@@ -51,12 +51,13 @@ impl PartitionShared {
         }
     }
 
-    /// The head holds so many bytes more, or less.
+    /// Adds a change of the head's memory, which may be negative.
     pub(super) fn grew(&self, bytes: isize) {
-        self.head_bytes.fetch_add(bytes as u64, Ordering::Relaxed); // wraps where it shrank
+        self.head_bytes.fetch_add(bytes as u64, Ordering::Relaxed); // a negative change wraps
     }
 
-    /// Counts what late samples hold, but for blocked tenants: theirs cannot leave, and have a limit of their own.
+    /// Counts the memory of late samples, except those of blocked tenants, which cannot be sealed and have a limit of their
+    /// own.
     pub(super) fn count_late(&self, head: &Partition, blocked: &BlockedTenants) {
         let late_bytes = head.late_bytes(|tenant| blocked.head_percent(tenant).is_none());
         self.late_bytes.store(late_bytes as u64, Ordering::Relaxed);
@@ -72,7 +73,7 @@ impl Partitions {
         Self((0..count).map(|_| Arc::new(PartitionShared::new(seed))).collect())
     }
 
-    /// Replay is done in all of them.
+    /// True if replay is done in all partitions.
     pub(crate) fn is_ready(&self) -> bool {
         self.iter().all(|p| p.ready.load(Ordering::Acquire))
     }
@@ -82,12 +83,12 @@ impl Partitions {
         self.iter().all(|p| p.can_freeze.load(Ordering::Acquire))
     }
 
-    /// The refusal until replay is done; it names partitions that wait or stay closed, and why.
+    /// Refusal of requests until replay is done. Names the partitions that wait or stay closed, and the reasons.
     pub(crate) fn replaying(&self) -> Refusal {
         Refused::Replaying(self.trouble()).into()
     }
 
-    /// Partitions that wait or stay closed, and why.
+    /// Partitions that wait or stay closed, and the reasons.
     pub(crate) fn trouble(&self) -> String {
         let mut text = String::new();
         for (number, partition) in self.iter().enumerate() {
@@ -99,7 +100,7 @@ impl Partitions {
         text
     }
 
-    /// When the oldest sample arrived that is in no round of sealing yet, in milliseconds since the Unix epoch.
+    /// Arrival of the oldest sample that is in no round of sealing yet, in milliseconds since the Unix epoch.
     pub(crate) fn unsealed_since_ms(&self) -> Option<i64> {
         let since = self.iter().map(|p| p.unsealed_since_ms.load(Ordering::Relaxed));
         since.filter(|ms| *ms != 0).min()

@@ -17,28 +17,28 @@ use protocol::labels::describe_labels;
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
-/// The cost, in in-order samples, up to which a submission enters a group whole: some three milliseconds.
+/// Cost, in in-order samples, up to which a submission enters a group as a whole: some three milliseconds.
 const COST_MAX: usize = 1 << 16;
 
-/// A late sample costs as much as so many in order: a lookup in a tree and its share of a rewritten chunk.
+/// Cost of a late sample, in in-order samples: a lookup in a tree and its share of a rewritten chunk.
 const LATE_COST: usize = 12;
 
-/// How often it is counted what late samples hold: a pass over all tenants. Meanwhile they may exceed their share by what
-/// comes in at most, a few MiB.
+/// Interval between counts of the memory of late samples; each is a pass over all tenants. In between they may exceed their
+/// share by what arrives, a few MiB.
 pub(super) const LATE_COUNT_EVERY: Duration = Duration::from_millis(100);
 
-/// While requests of known series come in, slices pause for so many times as long as the last one took.
+/// Pause between slices while requests of known series arrive, as a multiple of the time that the last slice took.
 const PAUSE_FACTOR: u32 = 2;
 
 /// Submissions that are stored in slices, in order of their turns.
 #[derive(Debug)]
 pub(super) struct Slicing {
     waiting: VecDeque<Submission>,
-    /// When the next slice may be taken.
+    /// Earliest time of the next slice.
     due: Instant,
-    /// When the slice in the current group was taken.
+    /// Time at which the slice in the current group was taken.
     began: Option<Instant>,
-    /// When it was counted last what late samples hold.
+    /// Time of the last count of the memory of late samples.
     late_counted: Instant,
 }
 
@@ -60,20 +60,20 @@ impl Slicing {
         self.waiting.is_empty()
     }
 
-    /// When there is something to do again.
+    /// Time of the next slice, if any submission waits.
     pub(super) fn wants_turn(&self) -> Option<Instant> {
         (!self.waiting.is_empty()).then_some(self.due)
     }
 
-    /// A submission that is not stored to its end waits for its next turn.
+    /// Enqueues a submission for its next slice.
     pub(super) fn waits(&mut self, submission: Submission) {
         self.waiting.push_back(submission);
     }
 }
 
 impl Owner {
-    /// Takes a submission whose series all exist: into the group, or to those that are stored in slices. Says what it
-    /// adds to the group, in samples in order.
+    /// Admits a submission whose series all exist to the group, or to those that are stored in slices. Returns the cost that
+    /// it adds to the group, in in-order samples.
     pub(super) fn admit(&mut self, mut submission: Submission) -> usize {
         self.leave_out_metadata(&mut submission);
         let others = submission.metadata.len() + submission.exemplars.len();
@@ -88,14 +88,14 @@ impl Owner {
         cost.total
     }
 
-    /// Adds the next slice of those that wait to the group, if its time has come.
+    /// Adds the next slice of a waiting submission to the group, if one is due.
     pub(super) fn take_slice(&mut self) {
         let now = self.node.clock.instant();
         if now < self.slicing.due && !self.stopping {
             return;
         }
         let Some(mut submission) = self.slicing.waiting.pop_front() else { return };
-        // what it was admitted with may be used up by now
+        // the room at its admission may be used up by now
         if let Err(error) = self.node.heads.room_for_late_samples()
             && let Some(head) = self.partition.head.read().tenant(&submission.tenant)
         {
@@ -107,7 +107,7 @@ impl Owner {
         self.group.push(submission);
     }
 
-    /// The group is committed.
+    /// Schedules the next slice after the group is committed.
     pub(super) fn slice_done(&mut self) {
         let Some(began) = self.slicing.began.take() else { return };
         let now = self.node.clock.instant();
@@ -129,7 +129,7 @@ impl Owner {
         from + samples.take_while(fits).count()
     }
 
-    /// Adds all samples to `cost`. While late samples hold their share of the head, they are left out.
+    /// Adds the cost of all samples to `cost`. Refuses late samples while those in the head exhaust their share.
     fn estimate(&self, submission: &mut Submission, cost: &mut Cost) {
         let partition = self.partition.head.read();
         let head = partition.tenant(&submission.tenant);
@@ -145,7 +145,7 @@ impl Owner {
     }
 }
 
-/// Leaves out samples that are older than the newest of their series, of those at `from` and behind; says how many.
+/// Refuses the samples from index `from` on that are older than the newest of their series. Returns their number.
 fn leave_out_late(submission: &mut Submission, from: usize, head: &TenantHead, error: &SeriesError) -> usize {
     let Submission { refs, timestamps, values, outcome, .. } = submission;
     let mut newest = Newest::default();
@@ -153,7 +153,7 @@ fn leave_out_late(submission: &mut Submission, from: usize, head: &TenantHead, e
     let mut refused = None;
     for i in from..refs.len() {
         let (series, timestamp_ms) = (refs[i], timestamps[i]);
-        // the newest again is a repeated request, mostly
+        // an equal timestamp is mostly a repeated request
         if timestamp_ms >= newest.before(Some(head), series, timestamp_ms) {
             (refs[kept], timestamps[kept], values[kept]) = (series, timestamp_ms, values[i]);
             kept += 1;
@@ -172,11 +172,11 @@ fn leave_out_late(submission: &mut Submission, from: usize, head: &TenantHead, e
     left_out
 }
 
-/// Estimated cost of samples, in units of a sample in order; see [`Newest`].
+/// Estimated cost of samples, in in-order samples; see [`Newest`].
 #[derive(Debug, Default)]
 struct Cost {
     total: usize,
-    /// Samples that are not newer than all others of their series.
+    /// Number of samples that are not newer than all earlier ones of their series.
     late: usize,
     newest: Newest,
 }
@@ -190,15 +190,15 @@ impl Cost {
     }
 }
 
-/// The newest sample of the series that is gone through. A series that comes again after others is taken for one that got
-/// nothing in between.
+/// Newest timestamp of the series at the cursor. It is an estimate: if a series comes again after others, its earlier samples
+/// in the same submission are ignored.
 #[derive(Debug, Default)]
 struct Newest {
     last: Option<(SeriesRef, i64)>,
 }
 
 impl Newest {
-    /// The newest sample of `series` before this one, in the head and among those that came before.
+    /// Newest timestamp of `series` before this sample, in the head and among the directly preceding samples.
     #[inline]
     fn before(&mut self, head: Option<&TenantHead>, series: SeriesRef, timestamp_ms: i64) -> i64 {
         let newest_ms = match self.last {

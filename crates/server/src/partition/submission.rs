@@ -10,14 +10,14 @@ use std::sync::Arc;
 use stdx::budget::Reservation;
 use tokio::sync::oneshot;
 
-/// Delivers what became of a submission.
+/// Receiver of a submission's result.
 pub(crate) type Answer = oneshot::Receiver<Result<Outcome, Refusal>>;
 
 /// One request's share for one partition.
 #[derive(Debug)]
 pub(crate) struct Submission {
     pub(crate) tenant: TenantId,
-    /// Samples of known series, in columns. Those of new ones join them once the series exist.
+    /// Samples of known series, in columns. Samples of new series are appended once the series exist.
     pub(crate) refs: Vec<SeriesRef>,
     pub(crate) timestamps: Vec<i64>,
     pub(crate) values: Vec<f64>,
@@ -25,22 +25,22 @@ pub(crate) struct Submission {
     /// Samples of new series; [`NewSeries::samples`] points here.
     pub(crate) new_timestamps: Vec<i64>,
     pub(crate) new_values: Vec<f64>,
-    /// How many of `new` have been made.
+    /// Number of series in `new` that were created.
     pub(crate) created: usize,
-    /// The samples that the next group takes; those before it are stored already.
+    /// Range of the samples for the next group; those before it are stored already.
     pub(crate) slice: Range<usize>,
     pub(crate) metadata: Vec<Metadata>,
     pub(crate) exemplars: Vec<(SeriesRef, Exemplar)>,
     /// Outcome so far.
     pub(crate) outcome: Outcome,
     pub(crate) reply: oneshot::Sender<Result<Outcome, Refusal>>,
-    /// The request's memory, given back when its last part is done.
+    /// The request's memory, freed when its last part is done.
     pub(crate) memory: Option<Arc<Reservation>>,
-    /// Keeps its series' references good until they are committed.
+    /// Keeps the series' references valid until they are committed.
     pub(crate) pin: Option<head::Pin>,
 }
 
-/// A series that was not known when the request was looked at.
+/// A series that was not known when the request was resolved.
 #[derive(Debug)]
 pub(crate) struct NewSeries {
     pub(crate) key: SeriesKey,
@@ -54,25 +54,25 @@ pub(crate) struct NewSeries {
 pub struct Outcome {
     /// Samples that are durable now (identical duplicates included).
     pub samples: u64,
-    /// Exemplars likewise.
+    /// Exemplars that are stored.
     pub exemplars: u64,
-    /// Samples left out.
+    /// Samples refused.
     pub refused_samples: u64,
-    /// Exemplars left out. They are examples: a request is fine without them.
+    /// Exemplars refused. They are only examples: a request succeeds without them.
     pub refused_exemplars: u64,
-    /// Series left out, wholly or in part.
+    /// Series refused, wholly or in part.
     pub refused_series: u64,
-    /// Why parts were left out that may be stored later; each once.
+    /// Reasons of parts that were refused for now and may be stored later, each once.
     pub postponed: Vec<Postponed>,
     /// The first few reasons, each with its series.
     pub errors: Vec<(SeriesError, String)>,
 }
 
 impl Outcome {
-    /// How many reasons are kept.
+    /// Limit on `errors`.
     pub(crate) const ERRORS_MAX: usize = 5;
 
-    /// Leaves out `samples` samples of one series.
+    /// Counts `samples` refused samples of one series.
     pub(crate) fn refuse(&mut self, error: SeriesError, samples: u64, series: impl FnOnce() -> String) {
         self.refused_series += 1;
         self.refused_samples += samples;
@@ -81,19 +81,19 @@ impl Outcome {
         }
     }
 
-    /// Leaves out `samples` more of the series that was refused last.
+    /// Counts `samples` more of the series that was refused last.
     pub(crate) const fn refuse_more(&mut self, samples: u64) {
         self.refused_samples += samples;
     }
 
-    /// Notes that something was left out that may be stored later.
+    /// Notes a refusal of a part that may be stored later.
     pub(crate) fn postpone(&mut self, what: Postponed) {
         if !self.postponed.contains(&what) {
             self.postponed.push(what);
         }
     }
 
-    /// Describes what is stored and what is not, with the reasons of the first few series.
+    /// Describes stored and refused parts, with the reasons of the first few series.
     pub(crate) fn report(&self) -> String {
         let mut text = format!(
             "partial write: {} samples stored; {} samples of {} series refused\n",
@@ -144,23 +144,23 @@ impl Submission {
         self.refs.is_empty() && self.new.is_empty() && self.metadata.is_empty() && self.exemplars.is_empty()
     }
 
-    /// All its series exist.
+    /// True if all series exist.
     pub(crate) fn is_resolved(&self) -> bool {
         self.created == self.new.len()
     }
 
-    /// The samples of its [`Self::slice`].
+    /// The samples of [`Self::slice`].
     pub(crate) fn columns(&self) -> Columns<'_> {
         let slice = self.slice.clone();
         Columns::new(&self.refs[slice.clone()], &self.timestamps[slice.clone()], &self.values[slice])
     }
 
-    /// Its [`Self::slice`] is the last. Metadata and exemplars go with that.
+    /// True if [`Self::slice`] is the last one, with which metadata and exemplars are stored.
     pub(crate) const fn is_last_slice(&self) -> bool {
         self.slice.end == self.refs.len()
     }
 
-    /// Leaves out the series that are still to be made: there is no room for them.
+    /// Refuses the series that are not created yet: there is no room for them.
     pub(crate) fn refuse_new(&mut self, error: &SeriesError) {
         for new in self.new.drain(self.created..) {
             let samples = u64::from(new.samples.end - new.samples.start);
@@ -173,20 +173,20 @@ impl Submission {
         });
     }
 
-    /// Gives back all that it holds: who hears the answer finds the memory free.
+    /// Frees all memory, so that it is free before the answer arrives.
     fn end(self) -> (oneshot::Sender<Result<Outcome, Refusal>>, Outcome) {
         let whole = self;
         let Self { reply, outcome, .. } = whole;
         (reply, outcome)
     }
 
-    /// All of it is done.
+    /// Answers with the outcome.
     pub(crate) fn answer(self) {
         let (reply, outcome) = self.end();
-        let _ = reply.send(Ok(outcome)); // nobody may be listening any more
+        let _ = reply.send(Ok(outcome)); // the client may be gone
     }
 
-    /// Nothing of it is kept.
+    /// Refuses the whole submission.
     pub(crate) fn turn_away(self, refusal: Refusal) {
         let (reply, _) = self.end();
         let _ = reply.send(Err(refusal));

@@ -91,7 +91,7 @@ fn a_wall_clock_that_is_set_ahead_evicts_no_series() {
     }
     let partition = Arc::clone(&owner.partition);
     let is_there = || partition.head.read().tenant(&TenantId::anonymous()).is_some();
-    // it retires series in one turn and lets go of them in a later one
+    // series are retired in one turn and evicted in a later one
     let mut evict = || {
         (0..10).for_each(|_| {
             clock.advance(60_000);
@@ -107,7 +107,7 @@ fn a_wall_clock_that_is_set_ahead_evicts_no_series() {
     node.stop();
 }
 
-/// A submission of samples of one known series, and where its answer comes.
+/// A submission of samples of one known series, and the receiver of its answer.
 fn samples_of(series: SeriesRef, timestamps: Vec<i64>) -> (Submission, oneshot::Receiver<Answer>) {
     let (reply, answer) = oneshot::channel();
     let mut submission = Submission::new(TenantId::anonymous(), reply);
@@ -117,7 +117,7 @@ fn samples_of(series: SeriesRef, timestamps: Vec<i64>) -> (Submission, oneshot::
     (submission, answer)
 }
 
-/// Each group has little of the late samples, and others go between.
+/// Late samples are stored in small slices, and other submissions are committed in between.
 #[test]
 fn a_few_samples_do_not_wait_for_many_late_ones() {
     const LATE: usize = 40_000;
@@ -158,8 +158,8 @@ fn a_few_samples_do_not_wait_for_many_late_ones() {
     node.stop();
 }
 
-/// Late samples take no more than their share of the head. While they have it, samples in order are stored and late ones are
-/// to be sent again; once they are sealed there is room.
+/// Late samples take no more than their share of the head. While they exhaust it, in-order samples are stored, and late ones
+/// are postponed; sealing makes room again.
 #[test]
 fn late_samples_beyond_their_share_are_refused_and_no_others() {
     const NEWEST_MS: i64 = 1_777_000_000_000;
@@ -204,7 +204,7 @@ fn late_samples_beyond_their_share_are_refused_and_no_others() {
     let (held, limit) = (node.shared().heads.late_bytes(), node.budget().head_bytes / 4);
     assert!((limit..limit + (256 << 10)).contains(&held), "{held} bytes of {limit}");
     assert!(node.shared().heads.press_to_seal());
-    // the newest again, one that is late, and one that is not
+    // a duplicate of the newest, a late one, and one in order
     assert_eq!(send(vec![NEWEST_MS, NEWEST_MS - 1, NEWEST_MS + 1]), (2, 1, vec![Postponed::LateSamples]));
 
     let mut head = node.partitions()[0].head.write();
@@ -339,7 +339,7 @@ fn a_full_head_takes_no_metadata_of_new_families() {
     assert_eq!((all, node.shared().metrics.refused_metadata.head_full.get()), (vec!["new"], 1));
 }
 
-/// They are in no table, and the journal may be truncated before the tenant opens.
+/// Metadata and exemplars are in no table, and the journal may be truncated before the tenant opens.
 #[test]
 fn a_closed_tenant_keeps_metadata_and_exemplars() {
     let dir = tempfile::tempdir().unwrap();

@@ -1,37 +1,37 @@
-//! How much of its time an owner gives to background work on the head, which goes on in slices of some fifty microseconds.
+//! Share of an owner's time for background work on the head, which is done in slices of some fifty microseconds.
 
 use std::time::{Duration, Instant};
 
-/// For so many times as long as a slice took, others have the head and the processor.
+/// Pause after a slice, as a multiple of the time that it took: the head and the processor are free for others.
 const PAUSE_FACTOR: u32 = 4;
 
-/// Limit on the time that is made up for at once when groups took the time of slices.
+/// Limit on the overdue time that is made up for at once, after groups have delayed slices.
 const OWED_MAX: Duration = Duration::from_millis(1);
 
-/// Slices of one turn at the most.
+/// Limit on slices per turn.
 pub(super) const SLICES_MAX: usize = 20;
 
-/// The share of its time that an owner gives to one kind of background work, kept as the time of its next slice.
+/// Schedule of one kind of background work: the time of its next slice.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct TimeShare(Instant);
 
 impl TimeShare {
-    /// The first slice is due then.
+    /// Schedule whose first slice is due at `first`.
     pub(super) const fn from(first: Instant) -> Self {
         Self(first)
     }
 
-    /// When the next slice is due.
+    /// Time at which the next slice is due.
     pub(super) const fn due(self) -> Instant {
         self.0
     }
 
-    /// Nothing is to be done before `until`.
+    /// Suspends the work until `until`.
     pub(super) const fn rest(&mut self, until: Instant) {
         self.0 = until;
     }
 
-    /// A slice was done.
+    /// Notes a slice, and schedules the next one.
     pub(super) fn worked(&mut self, began: Instant, ended: Instant) {
         let owed = began.saturating_duration_since(self.0).min(OWED_MAX);
         self.0 = began - owed + ended.duration_since(began) * (1 + PAUSE_FACTOR);

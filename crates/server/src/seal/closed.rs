@@ -1,7 +1,7 @@
-//! Closed tenants: replay could not ask their tables which samples of the journal they have already.
+//! Closed tenants: replay could not read from their tables which samples of the journal they have already.
 //!
-//! Without that answer a sample could be sealed twice or not at all. So the journal keeps the tenant's samples, and its writes
-//! and queries are refused until the table has answered and the samples are in the head.
+//! Without that a sample could be sealed twice or not at all. So the journal keeps the tenant's samples, and its writes and
+//! queries are refused until the table has been read and the samples are in the head.
 
 use crate::refusal::Refusal;
 use admission::Refused;
@@ -80,7 +80,7 @@ impl Closed {
         self.why(tenant).map_or(Ok(()), |why| Err(refused(why)))
     }
 
-    /// Why a tenant is closed, if it is.
+    /// Reason that a tenant is closed, if it is.
     pub(crate) fn why(&self, tenant: &TenantId) -> Option<String> {
         if self.is_empty() {
             return None;

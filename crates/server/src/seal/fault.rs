@@ -33,15 +33,15 @@ pub(crate) struct Faults {
     /// Fails once.
     #[cfg(test)]
     pub(crate) at: parking_lot::Mutex<Option<&'static str>>,
-    /// From here on, sealing stops as if the process had died; at the `n`th time.
+    /// Sealing stops here as if the process had died, at the `n`th time.
     #[cfg(test)]
     dies_at: parking_lot::Mutex<Option<(u32, &'static str)>>,
-    /// Runs once, then sealing goes on.
+    /// Runs once, then sealing continues.
     #[cfg(test)]
     pub(crate) hook: parking_lot::Mutex<Option<(&'static str, Hook)>>,
 }
 
-/// Something that happens during a round.
+/// Callback during a round.
 #[cfg(test)]
 pub(crate) type Hook = Box<dyn FnOnce() + Send>;
 

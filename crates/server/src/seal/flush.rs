@@ -1,4 +1,4 @@
-//! Flushes on request, and what a flush or a round has written.
+//! Flushes on request, and totals of a flush or a round.
 
 use super::sealer::Message;
 use super::telemetry::LakeMetrics;
@@ -50,7 +50,7 @@ impl Flushed {
     }
 }
 
-/// Seals everything accepted before, and waits until it is in tables.
+/// Seals everything accepted before the call, and waits until it is in tables.
 pub(crate) async fn flush(node: &crate::Node) -> Result<Flushed, Refusal> {
     let (answer, flushed) = oneshot::channel();
     node.sealer().try_send(Message::Flush(answer)).map_err(|_| {

@@ -7,9 +7,9 @@
 //!     "check": "crc32c of tables" }
 //! ```
 //!
-//! The mark of a partition holds for all tenants but those that it names: their tables lag behind because they cannot be
-//! sealed, or are ahead because they were sealed alone. Each table kind of the tenants has marks of its own. Version 1 had
-//! those of the metrics table alone, as `marks`.
+//! The mark of a partition holds for all tenants except those listed under `tenants`: their tables lag because they cannot be
+//! sealed, or are ahead because they were sealed alone. Each kind of table has marks of its own. Version 1 had only those of
+//! the metrics table, as `marks`.
 //!
 //! It is a cache: each table's own floodmarks are the truth. Lost or damaged, it costs a longer replay. It adds two
 //! facts: offsets up to which a tenant had nothing to commit, and whether a round of commits may have been cut short. Only
@@ -28,13 +28,13 @@ use tables::METRICS;
 /// Name of the file in the data directory.
 const NAME: &str = "floodmarks.json";
 
-/// Extension of the file that keeps space for the next version, and its size: enough for some hundred tenants.
+/// Extension of the file that reserves space for the next write, and its size: enough for some hundred tenants.
 const SPARE: &str = "spare";
 const SPARE_BYTES: u64 = 64 << 10;
 
 const VERSION: u32 = 2;
 
-/// The version before, with marks of one table.
+/// The previous format version, with marks of one table.
 const VERSION_OF_ONE_TABLE: u32 = 1;
 
 /// Floodmark of one partition.
@@ -73,7 +73,7 @@ impl Own {
         self.attempt.is_some() || self.passes.is_some()
     }
 
-    /// The mark of a tenant whose table cannot be asked: it may have anything below `attempt`, or below the journal's `end` if
+    /// The mark of a tenant whose table cannot be read: it may have anything below `attempt`, or below the journal's `end` if
     /// that is unknown.
     pub(crate) fn in_doubt(self, end: u64) -> Self {
         let known = self.attempt.max(self.passes).filter(|attempt| *attempt != UNKNOWN);
@@ -85,7 +85,7 @@ impl Own {
 const UNKNOWN: u64 = u64::MAX;
 
 impl Mark {
-    /// The mark of a journal of which nothing is noted: anything may have been tried.
+    /// The mark of a journal without a recorded mark: any commit may have been tried.
     fn unknown(source: &str) -> Self {
         Self { source: source.into(), upto: 0, attempt: Some(UNKNOWN), tenants: BTreeMap::new() }
     }
@@ -215,7 +215,7 @@ impl Manifest {
         self.write(&tables)
     }
 
-    /// Changes a mark, even if it cannot be written now: the next start would find the same.
+    /// Changes a mark in memory even if it cannot be written now: the next start would determine it again.
     pub(crate) fn settle(&mut self, table: &str, partition: usize, mark: Mark) -> io::Result<()> {
         self.tables.get_mut(table).expect("BUG: the manifest was loaded for this table")[partition] = mark;
         self.write(&self.tables)
@@ -246,7 +246,7 @@ impl Manifest {
         self.path.parent().map_or(Ok(()), |dir| self.disk.sync_dir(dir))
     }
 
-    /// Reserves that space, if the disk has it.
+    /// Reserves space for the next write, if the disk has it.
     fn make_spare(&self) {
         let path = self.path.with_extension(SPARE);
         if self.disk.open(&path, Mode::Read).and_then(|file| file.len()).is_ok_and(|len| len >= SPARE_BYTES) {
@@ -254,7 +254,7 @@ impl Manifest {
         }
         let made = self.disk.open(&path, Mode::Create).and_then(|file| file.allocate(0, SPARE_BYTES));
         if made.is_err() {
-            // a part of it is of no use; without it, an operator has to make room on a full disk
+            // a partial reserve is useless; without one, an operator has to make room on a full disk
             let _ = self.disk.remove(&path);
         }
     }
@@ -374,7 +374,7 @@ mod tests {
             let mut flipped = whole.clone();
             flipped[at] ^= 1;
             fs::write(&path, &flipped).unwrap();
-            // a blank may be another blank; a number must not be another number
+            // a change of white space may pass; a change of a number must be detected
             let marks = load(&dir, &sources).marks(METRICS.name).to_vec();
             assert!(marks == [unknown("a/0")] || marks == [mark("a/0", 123_456)], "{at}: {marks:?}");
         }

@@ -26,7 +26,7 @@ struct Inner {
     held: BTreeMap<u64, usize>,
 }
 
-/// Keeps what the head has now.
+/// Keeps sealed samples in the head while it is held.
 #[derive(Debug)]
 pub(crate) struct Pin {
     pins: Arc<Pins>,
@@ -38,7 +38,7 @@ pub(crate) struct Pin {
 pub(crate) struct Ended(u64);
 
 impl Pins {
-    /// Pins what the head has now.
+    /// Pins the samples that the head has now.
     pub(crate) fn pin(self: &Arc<Self>) -> Pin {
         let mut inner = self.inner.lock();
         let generation = inner.generation;
@@ -46,7 +46,7 @@ impl Pins {
         Pin { pins: Arc::clone(self), generation }
     }
 
-    /// Ends the current generation: pins from now on belong to queries that see what has just been committed.
+    /// Ends the current generation: queries that pin from now on see the latest commit in tables.
     pub(crate) fn end_generation(&self) -> Ended {
         let mut inner = self.inner.lock();
         inner.generation += 1;
@@ -78,7 +78,7 @@ impl Pins {
 }
 
 impl Pin {
-    /// True if what was pinned may be gone.
+    /// True if pinned samples may have been released.
     pub(crate) fn is_expired(&self) -> bool {
         self.generation < self.pins.expired_below.load(Ordering::Acquire)
     }

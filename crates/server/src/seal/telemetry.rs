@@ -6,7 +6,7 @@ use tables::rollup::Resolution;
 /// Upper bounds in seconds for rounds of sealing.
 const ROUND_BUCKETS_S: &[f64] = &[0.01, 0.03, 0.1, 0.3, 1.0, 3.0, 10.0, 30.0, 100.0, 300.0];
 
-/// Counters of the lake.
+/// Metrics of sealing and upkeep of tables.
 #[derive(Debug)]
 pub(crate) struct LakeMetrics {
     pub(crate) rounds: Counter,
@@ -44,7 +44,7 @@ pub(crate) struct LakeMetrics {
 }
 
 impl LakeMetrics {
-    /// Days of a rollup.
+    /// Counter of rolled up days of a resolution.
     pub(crate) fn rollup_days(&self, resolution: Resolution) -> &Counter {
         &self.rollup_days[resolution as usize]
     }

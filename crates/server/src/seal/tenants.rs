@@ -1,8 +1,8 @@
-//! Tenants' tables: where each lies, and which of them are open.
+//! Tenants' tables: their locations, and a cache of open ones.
 //!
-//! An open table holds the list of its live files. So those that were used longest ago are closed again ([`open`]) where all
-//! together would hold more than [`Budget::tables_bytes`](crate::Budget::tables_bytes), and who was not heard of for [`IDLE`] is
-//! closed anyway; opening one again costs some reads of its log. What somebody still works with he keeps.
+//! An open table holds the list of its live files. If all together would exceed
+//! [`Budget::tables_bytes`](crate::Budget::tables_bytes), those used least recently are closed ([`open`]); those not used for
+//! [`IDLE`] are closed anyway. Opening a table again costs some reads of its log. Users of a closed table keep their handle.
 
 mod known;
 mod open;
@@ -24,35 +24,35 @@ use tables::rollup::Resolution;
 use tables::{Location, Table, TableError};
 use tokio::runtime::{Builder, Runtime};
 
-/// Threads on which requests to the object store run, beside the one that waits for them.
+/// Threads for requests to the object store, beside the calling ones, which wait.
 const STORE_THREADS: usize = 2;
 
-/// Threads on which local files are read and written.
+/// Limit on threads that read and write local files.
 const FILE_THREADS_MAX: usize = 16;
 
-/// How long a start waits for the store: a node starts without it.
+/// Time that a start waits for the store: a node starts without it.
 const STORE_WAIT: Duration = Duration::from_secs(2);
 
-/// Tables that are known not to be there. Who asks names the tenant, so there may be any number of them.
+/// Limit on tables cached as absent. Requests name the tenant, so there may be any number of them.
 const ABSENT_MAX: usize = 10_000;
 
-/// How long a table of samples is taken to be absent: another process, such as an import, may make it.
+/// Time for which the absence of a table of samples is cached: another process, such as an import, may create it.
 const ABSENT_FOR: Duration = Duration::from_secs(2);
 
-/// A table that nobody used for so long is closed.
+/// Time without use after which a table is closed.
 const IDLE: Duration = Duration::from_secs(900);
 
 /// Contents of a tenant's table.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(crate) enum Kind {
-    /// Samples as they came.
+    /// Raw samples.
     Samples,
     /// Aggregates per time bucket.
     Rollup(Resolution),
 }
 
 impl Kind {
-    /// All of them; what others are made of comes first.
+    /// All kinds. Samples come first, as rollups are computed from them.
     pub(crate) const ALL: [Self; 3] =
         [Self::Samples, Self::Rollup(Resolution::FiveMinutes), Self::Rollup(Resolution::Hour)];
 
@@ -64,7 +64,7 @@ impl Kind {
         }
     }
 
-    /// The table's folder in the tenant's.
+    /// Name of the table's folder in the tenant's folder.
     pub(crate) const fn folder(self) -> &'static str {
         match self {
             Self::Samples => "metrics",
@@ -80,24 +80,24 @@ type Key = (TenantId, Kind);
 pub(crate) struct TenantTables {
     root: Location,
     clock: Arc<dyn Clock>,
-    /// Taken only when the node goes.
+    /// Taken only on drop.
     runtime: Option<Runtime>,
-    /// Names of tenants may hold as much beside them.
+    /// Open tables. Names of tenants may take as much memory again.
     open: Mutex<OpenTables>,
-    /// Tables that are being opened or made, each by one thread: half of a new one is no table.
+    /// Tables being opened or created, each by one thread: a half-created table must not be opened.
     opening: Mutex<BTreeSet<Key>>,
-    /// One of them is done.
+    /// Signals the end of an opening.
     opened: Condvar,
-    /// Tables that are not there, and since when that is known: queries ask for them again and again. Samples are
-    /// looked for again after [`ABSENT_FOR`], rollups when upkeep looks which tenants there are.
+    /// Negative cache: absent tables, and the time of that finding, because queries ask for them repeatedly. Tables of samples
+    /// are looked up again after [`ABSENT_FOR`], rollups when upkeep lists the tenants.
     absent: Mutex<HashMap<Key, Instant>>,
     /// Tenants that have a folder.
     known: Mutex<Known>,
 }
 
 impl TenantTables {
-    /// Those under the URL of the settings. Nothing is looked for in the store yet: a node starts without it where it
-    /// can. `repairs` counts logs that were put right.
+    /// Tables under the URL of the settings. Makes no request to the store, so that a node can start without it. `repairs`
+    /// counts repaired logs.
     pub(super) fn at(
         settings: &LakeSettings,
         world: &World,
@@ -131,14 +131,14 @@ impl TenantTables {
         })
     }
 
-    /// Fails where the store answers that it would overwrite commits.
+    /// Fails if the store answers that it would overwrite commits.
     pub(super) fn check_store(&self) -> Result<(), TableError> {
         let check = || self.root.check_exclusive_within(STORE_WAIT);
         // the caller may be a task, which must not wait for requests
         std::thread::scope(|threads| threads.spawn(check).join().unwrap_or(Ok(())))
     }
 
-    /// A table, made where there is none.
+    /// Opens a table; creates it if absent.
     pub(crate) fn open_or_create(&self, tenant: &TenantId, kind: Kind) -> Result<Arc<Table>, TableError> {
         let key = (tenant.clone(), kind);
         if let Some(open) = self.is_open(&key, true) {
@@ -154,7 +154,7 @@ impl TenantTables {
         }
     }
 
-    /// A table, where there is one.
+    /// Opens a table; `None` if absent.
     pub(crate) fn existing(&self, tenant: &TenantId, kind: Kind) -> Result<Option<Arc<Table>>, TableError> {
         let key = (tenant.clone(), kind);
         if let Some(open) = self.is_open(&key, true) {
@@ -164,7 +164,7 @@ impl TenantTables {
             return Ok(None);
         }
         let _claim = self.claim(&key);
-        // somebody else may have looked meanwhile
+        // another thread may have opened it meanwhile
         if let Some(open) = self.is_open(&key, true) {
             return Ok(Some(open));
         }
@@ -175,7 +175,7 @@ impl TenantTables {
         Ok(table.map(|table| self.remember(key, table)))
     }
 
-    /// As [`Self::existing`], whatever was found before.
+    /// As [`Self::existing`], without the cache of absent tables.
     pub(super) fn existing_now(
         &self,
         tenant: &TenantId,
@@ -185,8 +185,7 @@ impl TenantTables {
         self.existing(tenant, kind)
     }
 
-    /// A table, where there is one, for a look at it that says nothing about its use: it stays closed, or gets nearer to
-    /// that.
+    /// Opens a table, if there is one, for maintenance that does not count as use: it does not enter the cache, or ages in it.
     pub(crate) fn visit(&self, tenant: &TenantId, kind: Kind) -> Result<Option<Arc<Table>>, TableError> {
         let key = (tenant.clone(), kind);
         if let Some(open) = self.is_open(&key, false) {
@@ -199,7 +198,7 @@ impl TenantTables {
         Ok(self.open(&key)?.map(Arc::new))
     }
 
-    /// The right to open or make a table, which one thread has at a time. Other tables do not wait for its requests.
+    /// Claims the exclusive right to open or create a table. Other tables do not wait for its requests.
     fn claim(&self, key: &Key) -> Claim<'_> {
         let mut opening = self.opening.lock();
         while !opening.insert(key.clone()) {
@@ -245,20 +244,20 @@ impl TenantTables {
         table
     }
 
-    /// Makes sure that readers see what was committed through `table`. It may have been closed meanwhile, and opened again
-    /// before the commit was in the log: then it takes the other one's place.
+    /// Ensures that readers see commits made through `table`. It may have been closed, and opened again before the commit was
+    /// in the log: then `table` replaces the other handle.
     pub(super) fn show(&self, tenant: &TenantId, kind: Kind, table: &Arc<Table>) {
         let key = (tenant.clone(), kind);
-        // an opening that began before the commit comes to its end first
+        // an opening that began before the commit ends first
         let _claim = self.claim(&key);
         if self.is_open(&key, false).is_some_and(|open| open.version() < table.version()) {
             self.open.lock().put(key, Arc::clone(table), self.clock.instant());
         }
     }
 
-    /// Closes what nobody has used for long, and what is too much by what tables hold now.
+    /// Closes idle tables, and those beyond the memory limit by a new measurement.
     pub(crate) fn close_idle(&self) {
-        // a table may be busy with its store: it is weighed without the lock that everybody needs
+        // a table may wait for its store, so it is measured without the shared lock
         for (key, table) in self.all_open() {
             let bytes = table.memory_bytes();
             self.open.lock().weigh(&key, bytes);
@@ -267,13 +266,13 @@ impl TenantTables {
         self.open.lock().close(|used| now.saturating_duration_since(used) >= IDLE);
     }
 
-    /// How many tables are open, and the bytes that they held when they were weighed last.
+    /// Number of open tables, and their memory when measured last.
     pub(crate) fn open_stats(&self) -> (usize, usize) {
         let open = self.open.lock();
         (open.len(), open.bytes())
     }
 
-    /// Looks which tenants there are: upkeep is also for those of whom nothing was heard since the start.
+    /// Lists the tenants in the store: upkeep includes those that were not active since the start.
     pub(crate) fn discover(&self) -> Result<(), TableError> {
         self.absent.lock().clear();
         let (after, max) = self.known.lock().next_page();
@@ -282,12 +281,12 @@ impl TenantTables {
         Ok(())
     }
 
-    /// True where the tenant had tables when somebody last looked.
+    /// True if the tenant had tables at the last listing.
     pub(crate) fn is_known(&self, tenant: &TenantId) -> bool {
         self.known.lock().contains(tenant) || self.open.lock().has_any_of(tenant)
     }
 
-    /// Tenants with open tables; or all that are known.
+    /// Tenants with open tables, or, if `all`, all known ones.
     pub(crate) fn tenants(&self, all: bool) -> BTreeSet<TenantId> {
         let mut tenants: BTreeSet<_> =
             self.open.lock().iter().map(|((tenant, _), _)| tenant.clone()).collect();
@@ -297,7 +296,7 @@ impl TenantTables {
         tenants
     }
 
-    /// The tables that are open, in order.
+    /// The open tables, in order.
     pub(crate) fn all_open(&self) -> Vec<(Key, Arc<Table>)> {
         self.open.lock().iter().map(|(key, table)| (key.clone(), Arc::clone(table))).collect()
     }
@@ -307,7 +306,7 @@ impl TenantTables {
     }
 }
 
-/// A table that one thread opens or makes.
+/// Exclusive right of one thread to open or create a table.
 #[derive(Debug)]
 struct Claim<'t> {
     tables: &'t TenantTables,
@@ -322,7 +321,7 @@ impl Drop for Claim<'_> {
 }
 
 impl Drop for TenantTables {
-    /// A node may be dropped by a task, which must not wait.
+    /// Shuts down in the background: the node may be dropped by a task, which must not wait.
     fn drop(&mut self) {
         if let Some(runtime) = self.runtime.take() {
             runtime.shutdown_background();

@@ -1,4 +1,4 @@
-//! Rounds that are cut short at each named place.
+//! Rounds that are interrupted at each fault point.
 
 use super::fault::PLACES;
 use super::flush::flush;
@@ -31,7 +31,7 @@ async fn write(node: &Node, base_ms: i64, round: i64, content: &mut Content) {
     content.extend(write_of(node, &TenantId::anonymous(), base_ms + round).await);
 }
 
-/// Writes one sample of each of 50 series of a tenant; what that is.
+/// Writes one sample of each of 50 series of a tenant. Returns them.
 pub(crate) async fn write_of(node: &Node, tenant: &TenantId, timestamp_ms: i64) -> Content {
     let (body, content) = request_of(timestamp_ms);
     let memory = node.shared().inflight.reserve(body.len() as u64).unwrap();
@@ -40,7 +40,7 @@ pub(crate) async fn write_of(node: &Node, tenant: &TenantId, timestamp_ms: i64) 
     content
 }
 
-/// A request with one sample of each of 50 series, and what is in it.
+/// A request with one sample of each of 50 series, and its content.
 pub(crate) fn request_of(timestamp_ms: i64) -> (Vec<u8>, Content) {
     let (mut encoder, mut content) = (V1Encoder::new(), Content::new());
     for i in 0..50 {
@@ -53,7 +53,7 @@ pub(crate) fn request_of(timestamp_ms: i64) -> (Vec<u8>, Content) {
     (encoder.finish().to_vec(), content)
 }
 
-/// A node with the smallest budget, and other settings.
+/// A node with the smallest budget and changed settings.
 pub(crate) async fn node_with(dir: &Path, change: impl FnOnce(&mut Settings)) -> Node {
     let mut settings = small_settings(dir);
     change(&mut settings);
@@ -126,7 +126,7 @@ async fn a_round_that_fails_anywhere_goes_on() {
     stop(node).await;
 }
 
-/// A store that was away for so long that a sweep took what was staged.
+/// The store is unavailable for so long that a sweep deletes the staged files.
 #[tokio::test(flavor = "multi_thread")]
 async fn files_that_were_swept_before_their_commit_are_staged_again() {
     let dir = tempfile::tempdir().unwrap();
@@ -153,7 +153,7 @@ async fn files_that_were_swept_before_their_commit_are_staged_again() {
     stop(node).await;
 }
 
-/// Another engine's `DELETE` between a seal and a sender that sends the same again.
+/// Another engine's `DELETE` between a seal and a repeated request.
 #[tokio::test(flavor = "multi_thread")]
 async fn samples_that_were_deleted_from_the_table_can_be_sent_again() {
     let dir = tempfile::tempdir().unwrap();
@@ -188,10 +188,10 @@ async fn a_process_that_dies_anywhere_in_a_round_loses_and_doubles_nothing() {
     for (round, place) in PLACES.into_iter().enumerate() {
         let node = start(dir.path()).await;
         write(&node, base_ms, round as i64, &mut content).await;
-        // the round stops there for good: the process dies before it is tried again
+        // the round does not continue after the fault point: the process dies before a retry
         node.shared().lake.faults.die_at(place);
         let flushed = flush(&node).await;
-        // what is committed and noted is answered before it is let go of
+        // a flush is answered once its commit is noted, before the release
         let is_answered = place == "floodmark_noted" || place == "released";
         assert_eq!(flushed.is_ok(), is_answered, "{place} is never come by");
         stop(node).await;
@@ -212,7 +212,7 @@ async fn a_process_that_dies_anywhere_in_a_round_loses_and_doubles_nothing() {
     }
 }
 
-/// A journal that was thrown away, tables that were not.
+/// The journal was deleted; the tables were not.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_new_journal_is_not_taken_for_the_one_before() {
     let dir = tempfile::tempdir().unwrap();
@@ -230,7 +230,7 @@ async fn a_new_journal_is_not_taken_for_the_one_before() {
     }
 }
 
-/// A query that chose its series before a commit, and the release that waits for it, though not for ever.
+/// The release waits, up to a bound, for a query that chose its series before a commit.
 #[test]
 fn what_a_query_chose_from_stays_until_it_ends() {
     let dir = tempfile::tempdir().unwrap();
@@ -258,7 +258,7 @@ fn what_a_query_chose_from_stays_until_it_ends() {
     node.seal();
     assert_eq!(head_samples(&node), 0, "nobody needs them any more");
 
-    // the next query takes too long: it finds out, and does not miss anything unnoticed
+    // the next query takes too long: it is expired, and does not silently miss samples
     content.extend(write_stepped(&node, clock.now_ms() + 1));
     let source = Source::new(&reader.node, tenant.clone(), 1_000_000, Arc::clone(&cancelled));
     let mut set = source.select(&Select { matchers: &[], range: TimeRange::ALL }).unwrap();
@@ -304,7 +304,7 @@ fn flushes_in_a_loop_share_rounds_and_abort_no_query() {
     let commits = reader.node.shared().lake.metrics.commits.get();
     assert!((11..=13).contains(&commits), "{commits} commits");
 
-    // who waits for the next round takes nothing from a query that has begun
+    // a flush that waits for the next round does not expire a query that has begun
     clock.advance(60_000);
     let mut last = node.flush();
     node.seal();
@@ -336,7 +336,7 @@ fn flushes_in_a_loop_share_rounds_and_abort_no_query() {
     assert_eq!(read(&reader.node), content);
 }
 
-/// A node whose owners and sealer take their turns when told to, with a sample of each of 50 series.
+/// A node whose owners and sealer are run step by step, with a sample of each of 50 series.
 fn stepped_node(dir: &Path, clock: &Arc<ManualClock>) -> (Simulated, Content) {
     stepped_node_with(dir, clock, |_| ())
 }
@@ -376,14 +376,14 @@ pub(crate) fn write_stepped_of(node: &Simulated, tenant: &TenantId, timestamp_ms
     content
 }
 
-/// So many turns of the sealer.
+/// Runs the given number of turns of the sealer.
 pub(crate) fn seal_times(node: &mut Simulated, turns: usize) {
     for _ in 0..turns {
         node.seal();
     }
 }
 
-/// Turns of the sealer, with time between them, until a flush is done and no tenant is behind.
+/// Runs turns of the sealer, with time between them, until a flush is done and no tenant is blocked.
 pub(crate) fn flush_stepped(node: &mut Simulated, clock: &ManualClock) {
     let mut flush = node.flush();
     for _ in 0..200 {
@@ -396,14 +396,14 @@ pub(crate) fn flush_stepped(node: &mut Simulated, clock: &ManualClock) {
     panic!("after 200 turns a flush is not done");
 }
 
-/// Sends a request and gives all owners a turn; how many samples were stored.
+/// Sends a request and runs a turn of each owner. Returns the number of stored samples.
 pub(crate) fn send_stepped(node: &Simulated, tenant: &TenantId, body: Vec<u8>) -> u64 {
     let mut written = node.node().write(tenant, body).unwrap();
     (0..node.node().partitions()).for_each(|partition| node.node().turn(partition));
     written.answers().into_iter().map(|(_, answer)| answer.unwrap().samples).sum()
 }
 
-/// A series that is about to be evicted, and gets a sample from somebody who knew it before.
+/// A series that is about to be evicted gets a sample from a request that was resolved before.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_series_about_to_be_evicted_comes_once_and_whole() {
     let dir = tempfile::tempdir().unwrap();
@@ -417,7 +417,7 @@ async fn a_series_about_to_be_evicted_comes_once_and_whole() {
         let key = SeriesKey::of(labels.as_bytes(), there.shared().seed);
         let number = key.partition(there.partitions().len());
         let mut partition = there.partitions()[number].head.write();
-        // who holds a pin keeps the eviction from going on
+        // a pin keeps the eviction from continuing
         let _pin = partition.pin();
         let series = partition.tenant_mut(&TenantId::anonymous()).find(key).unwrap();
         while partition.tenant(&TenantId::anonymous()).unwrap().resolve(key).is_some() {
@@ -459,7 +459,7 @@ fn copy_dir(from: &Path, to: &Path) {
     }
 }
 
-/// A journal from a copy, under tables that went on since; nobody deleted its name.
+/// A journal restored from a copy, with the same name, under tables that have newer commits.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_journal_put_back_loses_nothing_new_even_if_the_first_round_is_cut_short() {
     for place in PLACES {
@@ -499,7 +499,7 @@ async fn a_journal_put_back_loses_nothing_new_even_if_the_first_round_is_cut_sho
     }
 }
 
-/// One tenant's part of a round is committed when another's table turns out to know another journal of the same name.
+/// One tenant's part of a round is committed, and another tenant's table knows another journal of the same name.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_new_name_in_the_middle_of_a_round_doubles_nothing() {
     let dir = tempfile::tempdir().unwrap();
@@ -546,7 +546,7 @@ async fn a_new_name_in_the_middle_of_a_round_doubles_nothing() {
 
 const DAY_MS: i64 = 86_400_000;
 
-/// A request with samples of one series, `days` days after 1970, and what is in it.
+/// A request with samples of one series, `days` days after 1970, and its content.
 pub(crate) fn days_of(name: &str, days: impl Iterator<Item = i64>) -> (Vec<u8>, Content) {
     let labels = Labels::from_pairs(&[("__name__", name)]);
     let timestamps: Vec<_> = days.map(|day| day * DAY_MS).collect();
@@ -598,7 +598,7 @@ async fn samples_of_any_number_of_days_are_sealed() {
     stop(node).await;
 }
 
-/// Each life gets some passes far, and writes to the days of the passes before it again.
+/// Each life of the node completes some passes, and writes to the days of earlier passes again.
 #[tokio::test(flavor = "multi_thread")]
 async fn passes_that_are_cut_short_again_and_again_lose_and_double_nothing() {
     let places = ["staging", "attempt_noted", "before_commit", "after_commit"];
@@ -612,7 +612,7 @@ async fn passes_that_are_cut_short_again_and_again_lose_and_double_nothing() {
         assert!(flush(&node).await.is_err(), "{place} is not come by {times} times");
         stop(node).await;
         if life % 3 == 0 {
-            // then only the tables know
+            // without the file, only the tables know the floodmarks
             std::fs::remove_file(dir.path().join("floodmarks.json")).unwrap();
         }
         let node = start(dir.path()).await;
@@ -631,7 +631,7 @@ async fn passes_that_are_cut_short_again_and_again_lose_and_double_nothing() {
     tokio::task::spawn_blocking(check).await.unwrap();
 }
 
-/// The gauge is for the moment at which nothing gets on, so it must not need the thread that does not.
+/// The gauge must be right when the sealer hangs, so reading it must not need the sealer's thread.
 #[tokio::test(flavor = "multi_thread")]
 async fn the_lag_grows_while_the_sealer_hangs() {
     let dir = tempfile::tempdir().unwrap();

@@ -175,7 +175,7 @@ impl<R: Send + 'static> Batch<R> {
             let (send, job, of) = (self.send.clone(), job(&tenant), tenant.clone());
             let job: Job<()> = Box::new(move || {
                 let result = job();
-                // first, so that whoever receives the result can start the tenant's next job
+                // before the result is sent, so that its receiver can start the tenant's next job
                 drop(claim);
                 let _ = send.send((of, result)); // the batch may be gone
             });

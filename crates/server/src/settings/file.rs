@@ -1,4 +1,4 @@
-//! The configuration file: every key is known, and every value has its line.
+//! The configuration file. Unknown keys are errors, and every value has its line number.
 
 use super::given::{Entries, Entry, Given, Origin, SettingsError};
 use super::setting::Setting;
@@ -10,7 +10,7 @@ use std::path::Path;
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
-/// Tables with a tenant for each key, which `[tenant.NAME]` replaced, and the settings that they had.
+/// Retired tables with a key per tenant, which `[tenant.NAME]` replaced, and their settings.
 const RETIRED: [(&str, &str); 4] = [
     ("tenant_query_resolution", "query_resolution"),
     ("tenant_retention", "retention"),
@@ -28,7 +28,7 @@ impl Given {
     }
 }
 
-/// Adds what the text of a file says.
+/// Adds the values of a file's text.
 pub(super) fn parse(path: &Path, text: &str, given: &mut Given) -> Result<(), SettingsError> {
     let file = File { path, text };
     match DeTable::parse(text) {
@@ -101,7 +101,7 @@ impl File<'_> {
         Ok(entries)
     }
 
-    /// A value as a flag would have it: arrays with commas.
+    /// A value in the notation of a flag: arrays as lists with commas.
     fn entry(&self, key: &str, value: &Spanned<DeValue<'_>>) -> Result<Entry, SettingsError> {
         let at = value.span().start;
         let text = match value.get_ref() {
@@ -132,7 +132,7 @@ impl File<'_> {
         }
     }
 
-    /// All retired tables of the file, as tables of tenants.
+    /// The equivalent of all retired tables of the file, as `[tenant.NAME]` tables.
     fn replacement(&self, root: &DeTable<'_>) -> String {
         let mut tenants: BTreeMap<&str, String> = BTreeMap::new();
         for (retired, key) in RETIRED {
@@ -162,7 +162,7 @@ fn per_tenant() -> impl Iterator<Item = &'static Setting> {
     SETTINGS.iter().copied().filter(|setting| setting.is_per_tenant)
 }
 
-/// Keys with their places and values, in the order of the file.
+/// Keys with their positions and values, in the order of the file.
 fn in_order<'a>(table: &'a DeTable<'_>) -> Vec<(&'a str, usize, &'a Spanned<DeValue<'a>>)> {
     let mut rows: Vec<_> =
         table.iter().map(|(key, value)| (&**key.get_ref(), key.span().start, value)).collect();

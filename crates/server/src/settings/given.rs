@@ -1,4 +1,4 @@
-//! Values that are given, not yet parsed, and where each comes from.
+//! Given values before parsing, with the source of each.
 
 use super::secret::{StoreOptions, without_secrets};
 use super::setting::Setting;
@@ -12,15 +12,15 @@ use std::path::PathBuf;
 /// Source of a value.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Origin {
-    /// The default, which is always this.
+    /// A fixed default.
     Default,
-    /// The default, which follows from the machine or from other settings, in this way.
+    /// A default derived from the machine or from other settings, with the way of deriving it.
     Derived(String),
     /// A line of the configuration file.
     File {
         /// The file.
         path: PathBuf,
-        /// From 1.
+        /// Line number from 1.
         line: usize,
     },
     /// This environment variable.
@@ -41,7 +41,7 @@ impl Origin {
         }
     }
 
-    /// How a default is derived; which line, variable or flag it is.
+    /// The derivation of a default, or the line, variable or flag.
     pub fn detail(&self) -> Option<String> {
         match self {
             Self::Default => None,
@@ -51,7 +51,7 @@ impl Origin {
     }
 }
 
-/// A setting that cannot be used.
+/// Errors of settings.
 #[derive(Debug, thiserror::Error)]
 pub enum SettingsError {
     /// The file cannot be read.
@@ -72,14 +72,14 @@ pub enum SettingsError {
         /// Description of the error.
         reason: String,
     },
-    /// A value is not what it must be.
+    /// A value is invalid.
     #[error("{}: {reason}", assignment(origin, key, value))]
     Value {
         /// Source of the value.
         origin: Origin,
         /// The setting.
         key: String,
-        /// Without secrets.
+        /// The value, without secrets.
         value: String,
         /// Valid values.
         reason: String,
@@ -105,7 +105,7 @@ pub(super) struct Entry {
 }
 
 impl Entry {
-    /// The error that it is, for `reason`.
+    /// The error for an invalid value.
     pub(super) fn error(&self, key: String, setting: &Setting, reason: String) -> SettingsError {
         let text = self.text.to_string_lossy();
         let value = if setting.is_secret { without_secrets(&text) } else { text.into_owned() };
@@ -113,7 +113,7 @@ impl Entry {
     }
 }
 
-/// No value: it may be a secret.
+/// Omits the value, which may be a secret.
 impl fmt::Debug for Entry {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.origin.fmt(f)
@@ -123,7 +123,7 @@ impl fmt::Debug for Entry {
 /// Values by the key of their setting.
 pub(super) type Entries = BTreeMap<&'static str, Entry>;
 
-/// Everything that is given. What is added later takes precedence: the file, then the environment, then flags.
+/// All given values. Values added later take precedence: the file, then the environment, then flags.
 ///
 /// ```ignore
 /// Given::default().file(path)?.environment(std::env::vars_os())?.flag("memory", "2GiB")
@@ -137,8 +137,8 @@ pub struct Given {
 }
 
 impl Given {
-    /// Adds the variables `FLOODMARK_…` that name a setting. Those of object stores (`AWS_…`, `AZURE_…`, `GOOGLE_…`) count
-    /// where the file has no such option.
+    /// Adds the variables `FLOODMARK_…` that name a setting. Variables of object stores (`AWS_…`, `AZURE_…`, `GOOGLE_…`)
+    /// apply if the file has no such option.
     pub fn environment(
         mut self,
         variables: impl IntoIterator<Item = (OsString, OsString)>,
@@ -174,7 +174,7 @@ impl Given {
 
     /// The options of the object store.
     pub(super) fn store_options(&self) -> StoreOptions {
-        // what is not Unicode is no option's value
+        // values that are not Unicode are ignored
         let text = |(name, entry): (&String, &Entry)| Some((name.clone(), entry.text.to_str()?.to_owned()));
         StoreOptions(self.store_options.iter().filter_map(text).collect())
     }

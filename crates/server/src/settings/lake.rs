@@ -1,4 +1,4 @@
-//! How data leaves the head for the tables, and what becomes of it there.
+//! Settings of sealing, and of upkeep of tables.
 
 use super::given::{Given, SettingsError};
 use super::reader::Reader;
@@ -7,7 +7,7 @@ use super::table;
 use std::path::Path;
 use tables::compact::CompactLimits;
 
-/// How data leaves the head for the tables, and what becomes of it there.
+/// Settings of sealing, and of upkeep of tables.
 #[derive(Debug, Clone)]
 #[expect(missing_docs, reason = "described where they are declared")]
 pub struct LakeSettings {
@@ -20,7 +20,7 @@ pub struct LakeSettings {
     pub flush_interval_ms: i64,
     pub retention_wait_ms: i64,
     pub compaction: bool,
-    /// Least bytes of a file that merges make, where there is so much. Not a setting: only simulations change it.
+    /// Size at which compaction finishes a file and begins the next, in bytes. Not a setting: only simulations change it.
     pub merged_file_bytes: u64,
     pub vacuum_grace_ms: i64,
 }

@@ -1,4 +1,4 @@
-//! Given values become settings, and each is noted with its origin.
+//! Turns given values into settings, and records the origin of each.
 
 use super::given::{Entries, Entry, Given, Origin, SettingsError};
 use super::secret::option_shown;
@@ -30,7 +30,7 @@ pub(super) fn store_options(given: &Given) -> impl Iterator<Item = EffectiveSett
 /// Reads the settings of the file's root, or those of a tenant.
 pub(super) struct Reader<'a> {
     entries: &'a Entries,
-    /// Before the keys: `tenant.NAME.`, or nothing.
+    /// Prefix of the keys: `tenant.NAME.`, or empty.
     prefix: String,
     rows: Vec<EffectiveSetting>,
 }
@@ -108,12 +108,12 @@ impl<'a> Reader<'a> {
         self.entries.contains_key(typed.setting.key)
     }
 
-    /// Notes a value that was adjusted after it was read.
+    /// Records a value that was adjusted after it was read.
     pub(super) fn adjust<T: Value>(&mut self, typed: &Typed<T>, value: &T) {
         self.row(typed).value = value.show(&typed.setting);
     }
 
-    /// Notes how a default was derived on this machine.
+    /// Records how a default was derived on this machine.
     pub(super) fn explain<T>(&mut self, typed: &Typed<T>, how: &str) {
         if let Origin::Derived(reason) = &mut self.row(typed).origin {
             how.clone_into(reason);

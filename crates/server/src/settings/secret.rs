@@ -1,11 +1,11 @@
-//! Settings that may hold secrets, and what of them may be shown.
+//! Settings that may hold secrets, and their redaction.
 
 use std::collections::BTreeMap;
 
-/// Stands in place of a secret.
+/// Placeholder for a secret.
 const REDACTED: &str = "(redacted)";
 
-/// Options of object stores that are no secrets; any other value is taken for one.
+/// Options of object stores that are not secret; all others are treated as secret.
 const PLAIN_OPTIONS: [&str; 14] = [
     "allow_http",
     "bucket",
@@ -61,7 +61,7 @@ pub(super) fn option_shown(name: &str, value: &str) -> String {
     }
 }
 
-/// A URL without what may be a password or a signature: user and query.
+/// A URL without user and query, which may have a password or a signature.
 pub(super) fn without_secrets(text: &str) -> String {
     let Ok(mut url) = url::Url::parse(text) else { return REDACTED.to_owned() };
     if !url.username().is_empty() || url.password().is_some() || url.query().is_some() {

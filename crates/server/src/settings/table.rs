@@ -15,7 +15,7 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 use tables::rollup::Resolution;
 
-/// Bound of numbers that need none but for typing errors.
+/// Upper bound of counts that need one only against typing errors.
 const MANY: u64 = 1 << 20;
 
 macro_rules! settings {
@@ -95,7 +95,7 @@ settings! {
 
     "Writes" {
         FUTURE_LIMIT: Millis = setting("future_limit", "10m", "How far ahead of the clock a sample may be");
-        // 3,651 files a tenant, which a listing of labels reads in seconds
+        // 3,651 files per tenant, which a listing of labels reads in seconds
         PAST_LIMIT: Millis = setting("past_limit", "10y", "How far behind the clock a sample may be")
             .why("Each day has files of its own, so this bounds how many files a few samples can make; `import` is not bound \
                 by it. `100y`: everything since 1970");

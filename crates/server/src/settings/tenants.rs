@@ -16,7 +16,7 @@ pub struct TenantSettings {
     pub retention_ms: Option<i64>,
     /// Rollups that are made.
     pub rollups: Vec<Resolution>,
-    /// Age at which rollups are dropped, as it is set; see [`Self::rollups_kept_ms`].
+    /// Age at which rollups are dropped, as configured; see [`Self::rollups_kept_ms`].
     pub rollup_retention_ms: Option<i64>,
     /// Resolution of queries that name none.
     pub query_resolution: Detail,
@@ -25,9 +25,9 @@ pub struct TenantSettings {
 /// Settings of all tenants.
 #[derive(Debug, Clone)]
 pub struct Tenants {
-    /// Of tenants without settings of their own.
+    /// Settings of tenants without settings of their own.
     pub general: TenantSettings,
-    /// Of those that have a `[tenant.NAME]`; whatever it does not set is as in `general`.
+    /// Settings of tenants that have a `[tenant.NAME]`; the others are inherited from `general`.
     pub own: BTreeMap<TenantId, TenantSettings>,
 }
 

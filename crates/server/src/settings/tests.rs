@@ -15,7 +15,7 @@ fn machine() -> Machine {
     Machine { cores: 4, memory, files_max: 20_000 }
 }
 
-/// A file with this text, read as `f.toml`.
+/// Parses `text` as the file `f.toml`.
 fn toml(text: &str) -> Result<Given, SettingsError> {
     let mut given = Given::default();
     file::parse("f.toml".as_ref(), text, &mut given)?;
@@ -30,7 +30,7 @@ fn resolve(given: &Given) -> Result<(Settings, Vec<EffectiveSetting>), SettingsE
     Settings::on(&machine(), given)
 }
 
-/// Rows that are no defaults.
+/// Lists rows that are not defaults.
 fn listing(rows: &[EffectiveSetting]) -> String {
     let rows = rows.iter().filter(|row| !matches!(row.origin, Origin::Default | Origin::Derived(_)));
     rows.map(|EffectiveSetting { key, value, origin }| {
@@ -119,7 +119,7 @@ fn names_of_settings_are_distinct() {
     assert!(SETTINGS.iter().all(|setting| !["config", "json"].contains(&setting.key)));
 }
 
-/// The error of a file, or of a flag or variable.
+/// Compares the error of a file, flag or variable with `expected`.
 fn check_error(given: Result<Given, SettingsError>, expected: Expect) {
     let error = given.and_then(|given| resolve(&given)).map(drop).unwrap_err();
     expected.assert_eq(&error.to_string());

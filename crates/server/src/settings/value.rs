@@ -1,4 +1,4 @@
-//! Types of values: how each is read and shown.
+//! Types of values, with their parsing and formatting.
 
 use super::secret::{TablesUrl, without_secrets};
 use super::setting::{Setting, Takes};
@@ -15,23 +15,23 @@ use tables::rollup::Resolution;
 
 /// Bytes.
 pub(super) type Bytes = u64;
-/// A number of things, at least one.
+/// A count, at least one.
 pub(super) type Count = usize;
 /// A duration in milliseconds, above 0.
 pub(super) type Millis = i64;
 
-/// A type that settings have. Errors say what a value must be.
+/// Type of a setting's value. Errors state the valid values.
 pub(super) trait Value: Sized {
     const TAKES: Takes;
 
     fn parse(text: &str, setting: &Setting) -> Result<Self, String>;
 
-    /// As [`Self::parse`], of what may not be Unicode.
+    /// As [`Self::parse`], for text that may not be Unicode.
     fn parse_os(text: &OsStr, setting: &Setting) -> Result<Self, String> {
         Self::parse(text.to_str().ok_or("must be valid UTF-8")?, setting)
     }
 
-    /// In the notation of the file, without secrets.
+    /// Formats the value in the notation of the file, without secrets.
     fn show(&self, setting: &Setting) -> Json;
 }
 
@@ -140,7 +140,7 @@ impl Value for TablesUrl {
         }
         match tables::store::check_url(text) {
             Ok(()) => Ok(text.into()),
-            // the URL stands before it
+            // the message already begins with the URL
             Err(TableError::Location { reason, .. }) => Err(reason),
             Err(error) => Err(error.to_string()),
         }

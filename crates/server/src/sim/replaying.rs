@@ -1,6 +1,5 @@
-//! Owners that replay on threads of their own, of which one runs at a time: a replay that waits for the sealer hands over to
-//! the driver, which gives the sealer and the other owners their turns. Who runs next is the driver's choice, so a run is the
-//! same each time.
+//! Owners that replay on threads of their own, of which one runs at a time: a replay that waits for the sealer passes control
+//! to the driver, which runs the sealer and the other owners. The driver chooses the next thread, so runs are deterministic.
 
 use crate::partition::Owner;
 use crate::refusal::Refusal;
@@ -20,7 +19,7 @@ enum Turn {
     Owner(usize),
 }
 
-/// Passes from the driver to an owner and back.
+/// Permission to run, passed between the driver and the owners.
 #[derive(Debug)]
 pub(super) struct Baton {
     turn: Mutex<Turn>,
@@ -58,7 +57,7 @@ impl Pause for Baton {
 /// Result of a replay.
 pub(super) type Replayed = Result<bool, Refusal>;
 
-/// An owner that replays.
+/// An owner that is replaying.
 #[derive(Debug)]
 pub(super) struct Replaying {
     number: usize,
@@ -67,7 +66,7 @@ pub(super) struct Replaying {
     thread: JoinHandle<()>,
 }
 
-/// Passes the baton back, also after a panic.
+/// Passes the baton back on drop, even after a panic.
 struct HandBack(Arc<Baton>);
 
 impl Drop for HandBack {
@@ -77,21 +76,21 @@ impl Drop for HandBack {
 }
 
 impl Replaying {
-    /// It begins with its first turn.
+    /// Starts the thread, which waits for its first turn.
     pub(super) fn begin(number: usize, mut owner: Box<Owner>, baton: &Arc<Baton>) -> Self {
         let (send, done) = sync_channel(1);
         let own = Arc::clone(baton);
         let thread = thread::spawn(move || {
             own.wait_for(Turn::Owner(number));
             let _hand_back = HandBack(own);
-            let send = send; // gone before the baton is passed
+            let send = send; // dropped before the baton is passed
             let replayed = owner.begin();
-            let _ = send.send((owner, replayed)); // nobody is there where the driver panicked
+            let _ = send.send((owner, replayed)); // the receiver is gone if the driver panicked
         });
         Self { number, baton: Arc::clone(baton), done, thread }
     }
 
-    /// Lets it run until it waits, or is done: then the owner comes back.
+    /// Runs the replay until it waits. Returns the owner if the replay is done.
     pub(super) fn turn(self) -> Result<(Box<Owner>, Replayed), Self> {
         self.baton.pass(Turn::Owner(self.number));
         self.baton.wait_for(Turn::Driver);

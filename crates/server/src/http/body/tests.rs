@@ -11,7 +11,7 @@ fn reader(account: &Account, patience: Patience) -> BodyReader<'_> {
     BodyReader { account, bytes_max: 16 << 20, step_bytes: STEP_BYTES, patience }
 }
 
-/// A body of which some comes, and then nothing.
+/// A body that stalls after its first part.
 struct Unfinished {
     is_sent: bool,
 }

@@ -35,7 +35,8 @@ pub(crate) async fn remote_write(State(app): State<App>, headers: HeaderMap, bod
     response
 }
 
-/// Prometheus drops what is answered with 429, unless `retry_on_http_429` is set: limits are answered with 503.
+/// Makes limits retriable: Prometheus drops requests answered with 429, unless `retry_on_http_429` is set, so the answer is a
+/// 503.
 fn retryable(refusal: Refusal) -> Refusal {
     match refusal.kind {
         ErrorKind::Limited => Refusal { kind: ErrorKind::Unavailable, ..refusal },
@@ -43,7 +44,7 @@ fn retryable(refusal: Refusal) -> Refusal {
     }
 }
 
-/// Headers that remote write 2.0 requires in every answer: how much of the request is durable.
+/// Adds the headers that remote write 2.0 requires in every answer: the durable part of the request.
 fn put_written(response: &mut Response, samples: u64, exemplars: u64) {
     let written = [
         ("x-prometheus-remote-write-samples-written", samples),

@@ -1,4 +1,4 @@
-//! Samples that are moved to the journal's end, and what a crash leaves of that.
+//! Relocation to the journal's end, and recovery after a crash during it.
 
 use super::*;
 use crate::seal::blocked::tests::Broken;
@@ -27,7 +27,7 @@ fn start(dir: &Path, clock: &Arc<ManualClock>) -> Simulated {
     start_stepped(dir, clock, settings)
 }
 
-/// Sends samples of one series, of so many milliseconds in a row.
+/// Sends `count` samples of one series, one per millisecond.
 fn write_row(node: &Simulated, tenant: &TenantId, from_ms: i64, count: i64, content: &mut Content) {
     let labels = Labels::from_pairs(&[("__name__", "row")]);
     let timestamps: Vec<_> = (from_ms..from_ms + count).collect();
@@ -39,7 +39,8 @@ fn write_row(node: &Simulated, tenant: &TenantId, from_ms: i64, count: i64, cont
     content.extend(samples.map(|(t, v)| ((labels.to_string(), *t), v.to_bits())));
 }
 
-/// A tenant that is behind: some of its samples are frozen, and some came since, at the same times with other values among them.
+/// A node with a blocked tenant: some of its samples are frozen; others arrived since, some at the same times with other
+/// values.
 fn behind(dir: &Path, clock: &Arc<ManualClock>) -> (Simulated, Broken, Content) {
     let (mut node, a, mut content) = (start(dir, clock), tenant("a"), Content::new());
     let base_ms = clock.now_ms() - 100_000;
@@ -74,7 +75,7 @@ fn head_bytes(node: &Simulated) -> u64 {
     node.node().node.shared().heads.bytes()
 }
 
-/// The process dies in the middle of it, or before anybody notes that it is done.
+/// The process dies during the relocation, or before its end is noted.
 #[test]
 fn what_a_crash_leaves_twice_in_the_journal_comes_back_once() {
     for turns in [1, 2, 100] {
@@ -97,7 +98,7 @@ fn what_a_crash_leaves_twice_in_the_journal_comes_back_once() {
         let node = start(dir.path(), &clock);
         assert_eq!(node.node().node.shared().metrics.replayed_samples.get(), 0, "all of it is in the table");
         assert_eq!(read_of(&node.node().node, &tenant("a")), content);
-        // rows are of one series and one block each: two of those of which the second block has late samples
+        // one row per series and block: series with late samples in the second block have two
         assert!(rows_of(&node.node().node, &tenant("a")) <= 50 + 51);
     }
 }
@@ -126,7 +127,7 @@ fn its_writes_are_refused_meanwhile_and_those_of_others_are_not() {
     assert_eq!(read_of(&node.node().node, &tenant("a")), content);
 }
 
-/// Others write and are sealed for as long as they like.
+/// Other tenants' writes and sealing continue without a limit in time.
 #[test]
 fn a_tenant_that_cannot_be_sealed_does_not_keep_the_journal_of_others() {
     let (dir, clock) = (tempfile::tempdir().unwrap(), Arc::new(ManualClock::at(1_777_000_000_000)));

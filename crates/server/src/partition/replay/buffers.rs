@@ -1,22 +1,22 @@
-//! The record under replay, in memory that is bought before it is taken.
+//! The record being replayed, in memory that is reserved before it is allocated.
 
 use journal::{Record, RecordError, Room};
 use stdx::budget::Reservation;
 
-/// A record that holds more gives its memory back at once: few are so large, and all partitions replay together.
+/// Size above which a record's memory is freed at once: few records are so large, and all partitions replay in parallel.
 const KEPT_BYTES: usize = 1 << 20;
 
 /// Upper bound on an entry of metadata or exemplars, which [`Record::memory_bytes`] does not count.
 const EXTRA_BYTES: usize = 128;
 
-/// The record that was decoded last, and what was paid for it.
+/// The record decoded last, and its reservation.
 #[derive(Debug)]
 pub(super) struct Buffers {
     pub(super) record: Record,
     memory: Reservation,
 }
 
-/// Buys with a reservation.
+/// Grows a reservation before each allocation.
 pub(super) struct Buying<'a>(pub(super) &'a mut Reservation);
 
 impl Room for Buying<'_> {
@@ -39,7 +39,7 @@ impl Buffers {
         decoded
     }
 
-    /// The record is done with.
+    /// Notes that the record was processed; frees its memory if it is large.
     pub(super) fn settle(&mut self) {
         let Record { metadata, exemplars, .. } = &self.record;
         let holds = self.record.memory_bytes() + (metadata.capacity() + exemplars.capacity()) * EXTRA_BYTES;
@@ -50,7 +50,7 @@ impl Buffers {
         }
     }
 
-    /// Gives all memory back.
+    /// Frees all memory.
     pub(super) fn give_back(&mut self) {
         self.record = Record::new();
         self.memory.resize(0).expect("BUG: less memory is always to be had");

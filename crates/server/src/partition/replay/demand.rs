@@ -1,13 +1,13 @@
-//! The first pass over a dictionary: which of its definitions have to become series.
+//! First pass over a dictionary: determines which of its definitions have to become series.
 //!
 //! ```text
 //!   record      0    1    2    3  │  4    5    6        │ floodmark
 //!   defines     a    b    a'   c  │  d    -    b'
-//!   samples of  a    b    a'   c  │  d    c    b'       needed: c; made where they are defined: d, b'
+//!   samples of  a    b    a'   c  │  d    c    b'       needed: c; created at their definition: d, b'
 //! ```
 //!
-//! Records below the floodmark are in tables. After churn they define far more series than fit into memory, of which the
-//! samples behind the floodmark use few: those that were in the head when the process died.
+//! Records below the floodmark are in tables. After churn they define far more series than fit into memory. Samples beyond
+//! the floodmark use few of them: those that were in the head when the process died.
 
 use super::buffers::Buying;
 use super::references::{References, Slots};
@@ -34,7 +34,7 @@ impl Owner {
     }
 }
 
-/// The same with what `reader` gives. Records for which `is_sealed` says nothing are passed over.
+/// Surveys the records of a dictionary from `reader`. Records for which `is_sealed` returns `None` are skipped.
 pub(super) fn survey(
     reader: &mut dyn Reader,
     dictionary: DictionaryId,
@@ -46,7 +46,7 @@ pub(super) fn survey(
     let mut exemplars = Exemplars::default();
     let mut number = 0;
     while let Some(item) = reader.next()? {
-        // damage, and records that cannot be read, are reported when they are replayed
+        // damage and unreadable records are reported when they are replayed
         let Item::Entry(entry) = item else { continue };
         if entry.dictionary != dictionary {
             break;
@@ -88,11 +88,11 @@ pub(super) fn survey(
 #[derive(Debug, Default)]
 struct Exemplars(HashMap<TenantId, Ring>);
 
-/// The reference of each exemplar, and which definition of it that means.
+/// Reference of each exemplar, and the record that defined it.
 type Ring = VecDeque<(SeriesRef, u32)>;
 
 impl Exemplars {
-    /// Adds those of a record. The oldest go beyond what a head keeps, or where there is no memory: they are examples.
+    /// Adds a record's exemplars. Drops the oldest beyond a head's limit, or if there is no memory: they are only examples.
     fn push(&mut self, outline: &Outline, slots: &Slots, memory: &mut Reservation) {
         if outline.exemplars.is_empty() {
             return;
@@ -109,7 +109,7 @@ impl Exemplars {
     }
 }
 
-/// Doubles a ring, up to what a head keeps; makes room by the oldest beyond.
+/// Doubles a ring, up to a head's limit. At the limit, drops the oldest entry instead.
 fn grow(ring: &mut Ring, memory: &mut Reservation) -> Result<(), Exhausted> {
     let more = ring.capacity().max(64).min(EXEMPLARS_MAX.saturating_sub(ring.len()));
     if more == 0 {

@@ -1,18 +1,18 @@
-//! Samples that the journal has twice are loaded once.
+//! Removal of duplicates during replay: samples that the journal has twice are loaded once.
 //!
-//! A crash during a relocation ([`crate::partition::relocate`]) leaves two copies of a tenant's samples. The head would take the second
-//! one for late samples, and hold both.
+//! A crash during a relocation ([`crate::partition::relocate`]) leaves two copies of a tenant's samples. The head would treat
+//! the second copy as late samples, and hold both.
 
 use head::TenantHead;
 use journal::Record;
 use model::{Samples, TimeRange};
 
-/// Comparing a few samples must not decode many more than these.
+/// Limit on the samples decoded for comparison, as a multiple of the record's.
 const READ_FACTOR: usize = 2;
 const READ_FREE: usize = 1024;
 
-/// True if references and timestamps strictly ascend, as they do in every relocated copy. Then whether a sample is a duplicate depends on
-/// the head alone, and not on the rest of the record.
+/// True if references and timestamps strictly ascend, as they do in every relocated copy. Then the head alone decides
+/// whether a sample is a duplicate, not the rest of the record.
 pub(super) fn ascends(record: &Record) -> bool {
     let places = record.refs.iter().zip(&record.timestamps);
     places.is_sorted_by(|a, b| a < b)

@@ -1,17 +1,17 @@
-//! Catches up on tenants whose tables replay could not read: once they can be read, the head gets what the tables lack.
+//! Replay for closed tenants: once their tables can be read, loads the samples that the tables lack into the head.
 //!
 //! ```text
-//!   sealer ── read ──▶ owner      a reader of the journal; the tenant is closed, so nothing of it is behind what that sees
-//!      │ decode, leave out what the table has, give references their labels
+//!   sealer ── read ──▶ owner      a reader of the journal, which has all samples of the tenant: a closed one gets no new ones
+//!      │ decode, skip samples that the table has, resolve references to labels
 //!      ├── a few hundred samples ──▶ owner ─▶ head      again and again, between groups
-//!      └─ reopen                                        the tenant is like any other
+//!      └─ reopen                                        the tenant is open again
 //! ```
 //!
-//! The tenant is never frozen meanwhile. So all of it can be done again from the beginning after a failure: the head knows
-//! the samples that it has.
+//! The tenant is not frozen meanwhile. So after a failure everything can be repeated from the beginning: the head detects
+//! the samples that it has already.
 //!
-//! Labels can need more memory than there is here. Then a dictionary is read in *passes*, each of which takes the next
-//! definitions that fit and the samples that use them. A series that is defined twice keeps its samples in order.
+//! Labels can exceed the memory limit. Then a dictionary is read in *passes*, each of which takes the next definitions that
+//! fit and the samples that use them. Samples of a series that is defined twice stay in order.
 
 use super::buffers::Buffers;
 use super::demand::survey;
@@ -29,7 +29,7 @@ use std::sync::atomic::Ordering;
 use stdx::budget::{Account, Exhausted, Reservation};
 use tables::delta::Floodmark;
 
-/// Samples that an owner takes in at a time.
+/// Samples per batch for an owner.
 const BATCH_SAMPLES: usize = 256;
 
 /// Bytes of the journal read in one turn of the sealer.
@@ -43,7 +43,7 @@ const DEFINITION_BYTES: usize = 96;
 pub(crate) struct LateBatch {
     tenant: TenantId,
     series: Vec<Labels>,
-    /// Of each sample, the number of its series in `series`.
+    /// For each sample, the index of its series in `series`.
     of: Vec<usize>,
     timestamps: Vec<i64>,
     values: Vec<f64>,
@@ -65,12 +65,12 @@ pub(crate) enum LateError {
     Closed(usize),
 }
 
-/// How far it is.
+/// Result of a turn.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum LateTurn {
     /// There is more to read.
     More,
-    /// The heads are too full to take more. It has to begin again: what it holds would keep sealing from making room.
+    /// The heads are too full. The replay must restart: its memory could keep sealing from making room.
     NoRoom,
     Done,
 }
@@ -81,7 +81,7 @@ pub(crate) struct Late {
     pub(crate) number: usize,
     /// Floodmarks of their tables for the partition's journal.
     pub(crate) tenants: BTreeMap<TenantId, Arc<Floodmark>>,
-    /// The journal's end.
+    /// The journal's end when its reader was opened.
     pub(crate) end: Offset,
     reader: Box<dyn Reader>,
     dictionary: Option<Dictionary>,
@@ -97,7 +97,7 @@ pub(crate) struct Late {
 struct Dictionary {
     id: journal::DictionaryId,
     begin: Offset,
-    /// Records of it so far, in this pass.
+    /// Records read so far in this pass.
     number: u32,
     references: References,
     /// Definitions of this pass.
@@ -107,15 +107,15 @@ struct Dictionary {
     /// The account's limit.
     limit_bytes: u64,
     memory: Reservation,
-    /// Needed definitions so far, in this pass.
+    /// Needed definitions seen so far in this pass.
     definitions: u64,
-    /// Those of this pass, by their number among all that are needed. Its end is open until the memory is used up.
+    /// Range of this pass among the needed definitions. Its end is open until the memory is used up.
     pass: Range<u64>,
 }
 
 impl Late {
-    /// Begins at the first record that one of the tenants' tables lacks. It takes the half of `flush` that compaction has
-    /// otherwise, so that sealing, which goes on meanwhile, always gets its own.
+    /// Begins at the first record that one of the tenants' tables lacks. Reserves the half of `flush` that is for compaction,
+    /// so that sealing, which continues meanwhile, has its own half.
     pub(crate) fn begin(
         number: usize,
         tenants: BTreeMap<TenantId, Arc<Floodmark>>,
@@ -131,7 +131,7 @@ impl Late {
         Ok(Self { number, tenants, end, reader, dictionary, buffers, samples: 0, account, _memory: memory })
     }
 
-    /// Reads on for a while.
+    /// Reads about [`TURN_BYTES`] of the journal.
     pub(crate) fn turn(&mut self, node: &Shared, owners: &mut impl Owners) -> Result<LateTurn, LateError> {
         let Self { number, tenants, reader, dictionary, buffers, samples, account, .. } = self;
         let mut read_bytes = 0;
@@ -146,7 +146,7 @@ impl Late {
             if node.heads.is_filled_to(watermarks::REFUSE_CLOSED) {
                 return Ok(LateTurn::NoRoom);
             }
-            // damage was reported when the others were replayed
+            // damage was reported by the replay of the other tenants
             let Item::Entry(entry) = item else { continue };
             read_bytes += entry.payload.len();
             let known = match dictionary.take() {
@@ -157,7 +157,7 @@ impl Late {
                     continue;
                 }
                 done => {
-                    // the next one needs its memory
+                    // frees the memory for the next dictionary
                     drop(done);
                     Dictionary::survey(*number, &entry, tenants, account, owners)?
                 }
@@ -193,7 +193,7 @@ impl Late {
 }
 
 impl Dictionary {
-    /// Finds out which definitions of the dictionary that begins with `entry` are needed.
+    /// Surveys the dictionary that begins with `entry` for needed definitions.
     fn survey(
         number: usize,
         entry: &Entry<'_>,
@@ -229,7 +229,7 @@ impl Dictionary {
         })
     }
 
-    /// Keeps the record's definitions that are needed, as far as they are of this pass.
+    /// Keeps the record's needed definitions that belong to this pass.
     fn define(&mut self, buffers: &Buffers, sealed: bool) -> Result<(), LateError> {
         let record = &buffers.record;
         let (slots, _) = self.references.of(&record.tenant)?;
@@ -238,7 +238,7 @@ impl Dictionary {
             if sealed && !slots.wants(given, self.number) {
                 continue;
             }
-            // samples after this definition are not of what the reference stood for before
+            // samples after this definition belong to the new series of the reference
             labels.remove(&given);
             let definition = self.definitions;
             self.definitions += 1;
@@ -246,7 +246,7 @@ impl Dictionary {
                 continue;
             }
             let bytes = self.memory.bytes() + (text.as_bytes().len() + DEFINITION_BYTES) as u64;
-            // each pass takes one at least, so that the last one comes
+            // each pass takes at least one definition, so that the passes end
             let is_first = definition == self.pass.start;
             if (is_first || bytes <= self.labels_max) && self.memory.resize(bytes).is_ok() {
                 labels.insert(given, text.to_owned());
@@ -259,7 +259,7 @@ impl Dictionary {
         Ok(())
     }
 
-    /// There are definitions after those of this pass.
+    /// True if there are definitions after those of this pass.
     const fn has_more(&self) -> bool {
         self.definitions > self.pass.end
     }
@@ -270,8 +270,8 @@ impl Dictionary {
         self.read_again(number, owners)
     }
 
-    /// Lets this pass and those that follow take half of what this one holds; false if that is a single definition. The pass
-    /// has to begin again. Its samples so far come twice, which the head puts up with as after a failure.
+    /// Halves the memory for definitions of this pass and the next ones; false if this pass holds a single definition. The
+    /// pass must restart. Its samples so far are sent to the head twice, which is harmless, as after a failure.
     fn narrow_pass(&mut self) -> bool {
         let taken = self.definitions.min(self.pass.end).saturating_sub(self.pass.start);
         self.labels_max = self.memory.bytes() / 2;
@@ -279,7 +279,7 @@ impl Dictionary {
         taken > 1
     }
 
-    /// Forgets the pass's labels: gives a reader of the dictionary from its first record on.
+    /// Forgets the pass's labels. Returns a reader of the dictionary from its first record on.
     fn read_again(&mut self, number: usize, owners: &mut impl Owners) -> Result<Box<dyn Reader>, LateError> {
         (self.number, self.definitions) = (0, 0);
         self.labels = HashMap::new();
@@ -288,7 +288,7 @@ impl Dictionary {
         Ok(read.reader?)
     }
 
-    /// The record's samples, a few at a time.
+    /// The record's samples, in batches.
     fn batches<'a>(&'a self, buffers: &'a Buffers) -> impl Iterator<Item = LateBatch> + 'a {
         let record = &buffers.record;
         let labels = self.labels.get(&record.tenant);
@@ -303,7 +303,7 @@ impl Dictionary {
             };
             let mut numbers = HashMap::new();
             for i in from..to {
-                // without labels only where the record that defined it was lost to damage
+                // labels are missing only if the record that defined the series was lost to damage
                 let Some(labels) = labels.and_then(|labels| labels.get(&record.refs[i])) else { continue };
                 let number = *numbers.entry(record.refs[i]).or_insert_with(|| {
                     batch.series.push(labels.clone());
@@ -320,7 +320,7 @@ impl Dictionary {
 }
 
 impl Owner {
-    /// Samples of a closed tenant come into the head. They are in the journal already.
+    /// Adds samples of a closed tenant to the head. They are in the journal already.
     pub(in crate::partition) fn take_late(&self, batch: &LateBatch) {
         let LateBatch { tenant, series, of, timestamps, values } = batch;
         let now_s = self.node.steady_s();
@@ -342,6 +342,6 @@ impl Owner {
         }
         self.node.metrics.replayed_samples.add(of.len() as u64);
         let (unsealed, now_ms) = (&self.partition.unsealed_since_ms, self.node.clock.now_ms());
-        let _ = unsealed.compare_exchange(0, now_ms, Ordering::Relaxed, Ordering::Relaxed); // the oldest counts
+        let _ = unsealed.compare_exchange(0, now_ms, Ordering::Relaxed, Ordering::Relaxed); // keeps the oldest
     }
 }

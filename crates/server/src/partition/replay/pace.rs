@@ -1,13 +1,13 @@
-//! Replay stays within the memory budget: what is sealed meanwhile leaves the head, and where there is no room, it waits.
+//! Memory pacing of replay: sealed samples leave the heads during replay, and replay waits while there is no room.
 //!
 //! ```text
-//!   head │ 60 %   the sealer takes all that was replayed so far; replay goes on
-//!        │ 100 %  replay waits for it
+//!   head │ 60 %   the sealer seals everything replayed so far; replay continues
+//!        │ 100 %  replay waits for the sealer
 //! ```
 //!
-//! All that is not in tables was in the heads when the process died, so with the same `--memory` it fits again, and
-//! nothing waits. With less, or where the heads are packed worse this time, tables have to take some of it before the rest.
-//! Exemplars and the series that only they need are let go first: nothing waits for examples.
+//! All samples that are not in tables were in the heads when the process died, so with the same `--memory` they fit again, and
+//! replay does not wait. With less memory, or if the heads compress less well this time, some have to be sealed before the
+//! rest is replayed. Exemplars and the series that only they need are dropped first: replay never waits for them.
 
 use super::references::References;
 use super::{Halt, Owner, Replay};
@@ -20,14 +20,14 @@ use std::time::{Duration, Instant};
 /// Interval between checks for free memory.
 const ROOM_POLL: Duration = Duration::from_millis(20);
 
-/// Interval between log lines while there is none.
+/// Interval between log lines while replay waits for memory.
 const ROOM_WAIT_LOGGED: Duration = Duration::from_secs(30);
 
-/// How often full heads are searched for series that nothing needs: the rest of the dictionary is read for it.
+/// Interval between evictions of unneeded series from full heads: each reads the rest of the dictionary.
 const EVICT_EVERY: Duration = Duration::from_secs(1);
 
 impl Owner {
-    /// Between two records, of which `next` is the second: does what the sealer asks for, and waits while heads are full.
+    /// Called before the record at `next`: handles commands of the sealer, and waits while the heads are full.
     pub(super) fn pace(&mut self, replay: &mut Replay, next: Offset) -> Result<(), Halt> {
         self.hear(replay, next)?;
         if self.has_room(replay) {
@@ -39,7 +39,7 @@ impl Owner {
         })
     }
 
-    /// The record at `next`, or its dictionary, needs memory that replay does not have at the moment.
+    /// Waits for memory of the account `replay`, which the record at `next` or its dictionary needs.
     pub(super) fn wait_for_memory(&mut self, replay: &mut Replay, next: Offset) -> Result<(), Halt> {
         let used_bytes = self.node.replay.used_bytes();
         let others_gave_back =
@@ -48,7 +48,7 @@ impl Owner {
         self.wait_for(replay, next, why, others_gave_back)
     }
 
-    /// Waits until `is_over`, at least once, and says so.
+    /// Waits until `is_over`, at least one interval, and reports the reason in the log and as the partition's trouble.
     fn wait_for(
         &mut self,
         replay: &mut Replay,
@@ -102,9 +102,9 @@ impl Owner {
                 }
                 Command::Freeze(Freeze { except, reply, .. }) if replay.can_freeze => {
                     let frozen = self.freeze_upto(next, &except);
-                    let _ = reply.send(frozen); // who asked may have gone: the next one gets the same answer
+                    let _ = reply.send(frozen); // the receiver may be gone: the next request gets the same answer
                 }
-                // dropping the reply ends the wait; these are asked again after the replay
+                // dropping the reply ends the wait; these requests are repeated after the replay
                 Command::Freeze(_)
                 | Command::Read(..)
                 | Command::Late(..)
@@ -116,13 +116,13 @@ impl Owner {
         Ok(())
     }
 
-    /// Releases frozen samples, and series that neither exemplars nor the rest of the dictionary need.
+    /// Releases sealed samples, and series that neither exemplars nor the rest of the dictionary need.
     pub(super) fn let_go(&mut self, replay: &mut Replay, next: Offset, sealed: Sealed) -> Result<(), Halt> {
         self.release(sealed);
         self.evict_rest(replay, next)
     }
 
-    /// Evicts series without samples that the rest of the dictionary does not need, where the heads are full of them.
+    /// If the heads are full, evicts series without samples that the rest of the dictionary does not need.
     pub(super) fn make_room(&mut self, replay: &mut Replay, next: Offset) -> Result<(), Halt> {
         let now = self.node.clock.instant();
         let is_due = replay.looked_at.is_none_or(|at| now.duration_since(at) >= EVICT_EVERY);
@@ -159,7 +159,7 @@ impl Owner {
                 is_needed
             });
         }
-        // as when series are written: where memory is short, exemplars keep none
+        // as for live writes: under memory pressure, exemplars do not retain their series
         if !self.node.heads.is_filled_to(watermarks::EVICT_ALL) {
             head.write().see_exemplars(now_s);
         }

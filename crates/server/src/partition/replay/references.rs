@@ -1,7 +1,7 @@
 //! References of the dictionary being replayed.
 //!
-//! A definition in the journal is only text. [`super::demand`] finds out which of them must become series and notes it here,
-//! in the same 4 bytes per reference that later hold the series.
+//! A definition in the journal is only text. [`super::demand`] determines which definitions must become series and notes that
+//! here, in the same 4 bytes per reference that later hold the series.
 
 use model::{SeriesRef, TenantId};
 use std::collections::HashMap;
@@ -10,7 +10,7 @@ use stdx::budget::{Exhausted, Purse, Reservation};
 /// Memory of a tenant without its slots: its name and its entry in the map.
 const TENANT_BYTES: u64 = 256;
 
-/// References of one dictionary, by tenant, in memory that is bought.
+/// References of one dictionary, by tenant, in reserved memory.
 #[derive(Debug)]
 pub(super) struct References {
     tenants: HashMap<TenantId, Slots>,
@@ -21,7 +21,7 @@ pub(super) struct References {
 #[derive(Debug, Default)]
 pub(super) struct Slots(Vec<Slot>);
 
-/// State of a reference: its series, or else the definition that counts and whether it is needed.
+/// State of a reference: its series, or else the last definition in tables and whether it is needed.
 ///
 /// ```text
 ///   0 series (31 bits)                            the series in the head
@@ -31,14 +31,14 @@ pub(super) struct Slots(Vec<Slot>);
 struct Slot(u32);
 
 const NO_SERIES: u32 = 1 << 31;
-/// A sample that is not in tables, or an exemplar, uses a definition from a record that is in tables.
+/// Set if a sample that is not in tables, or an exemplar, uses a definition from a record that is in tables.
 const NEEDED: u32 = 1 << 30;
-/// A record that is not in tables defines it: what uses it from there on needs no earlier definition.
+/// Set if a record that is not in tables defines the reference: uses from there on need no earlier definition.
 const FRESH: u32 = 1 << 29;
 const NUMBER: u32 = FRESH - 1;
 
 impl Slot {
-    /// No definition was met.
+    /// No definition was found so far.
     const UNDEFINED: Self = Self(NO_SERIES | NUMBER);
 
     const fn series(self) -> Option<SeriesRef> {
@@ -55,7 +55,7 @@ impl References {
         Self { tenants: HashMap::new(), memory }
     }
 
-    /// Forgets all of them: another dictionary begins.
+    /// Forgets all references: another dictionary begins.
     pub(super) fn clear(&mut self) {
         self.tenants = HashMap::new();
         self.memory.resize(0).expect("BUG: less memory is always to be had");
@@ -71,7 +71,7 @@ impl References {
         Ok((slots, &mut self.memory))
     }
 
-    /// Every reference that stands for a series, as (tenant, its references' slots).
+    /// All tenants and the slots of their references.
     pub(super) fn tenants_mut(&mut self) -> impl Iterator<Item = (&TenantId, &mut Slots)> {
         self.tenants.iter_mut()
     }
@@ -96,13 +96,13 @@ impl Slots {
         Ok(&mut self.0[given.index()])
     }
 
-    /// The series that a reference stands for.
+    /// Series of a reference.
     #[inline]
     pub(super) fn series(&self, given: SeriesRef) -> Option<SeriesRef> {
         self.0.get(given.index()).and_then(|slot| slot.series())
     }
 
-    /// A reference stands for a series from now on.
+    /// Maps a reference to a series.
     pub(super) fn set(
         &mut self,
         given: SeriesRef,
@@ -114,7 +114,7 @@ impl Slots {
         Ok(())
     }
 
-    /// Forgets the series for which `keeps` is false. Their references are not used any more.
+    /// Removes references for which `keeps` is false: they are not used any more.
     pub(super) fn retain(&mut self, mut keeps: impl FnMut(SeriesRef, SeriesRef) -> bool) {
         for (given, slot) in self.0.iter_mut().enumerate() {
             if let Some(series) = slot.series()
@@ -125,12 +125,12 @@ impl Slots {
         }
     }
 
-    /// The series that references stand for.
+    /// Series of all references.
     pub(super) fn all(&self) -> impl Iterator<Item = SeriesRef> {
         self.0.iter().filter_map(|slot| slot.series())
     }
 
-    /// A record that is in tables, of this number in the dictionary, defines a reference.
+    /// Notes a definition by a record that is in tables, with this number in the dictionary.
     pub(super) fn note_sealed(
         &mut self,
         given: SeriesRef,
@@ -142,13 +142,13 @@ impl Slots {
         Ok(())
     }
 
-    /// A record that is not in tables defines a reference.
+    /// Notes a definition by a record that is not in tables.
     pub(super) fn note_fresh(&mut self, given: SeriesRef, memory: &mut Reservation) -> Result<(), Exhausted> {
         self.slot(given, memory)?.0 |= FRESH;
         Ok(())
     }
 
-    /// A reference is used by what is not in tables.
+    /// Notes a use by data that is not in tables.
     pub(super) fn note_use(&mut self, given: SeriesRef, memory: &mut Reservation) -> Result<(), Exhausted> {
         let slot = self.slot(given, memory)?;
         slot.0 |= if slot.0 & FRESH == 0 { NEEDED } else { 0 };
@@ -160,7 +160,7 @@ impl Slots {
         self.get(given).0 & NUMBER
     }
 
-    /// True if the definition of a reference in that record, which is in tables, must become a series.
+    /// True if the reference's definition in this record, which is in tables, must become a series.
     pub(super) fn wants(&self, given: SeriesRef, number: u32) -> bool {
         let slot = self.get(given);
         slot.is_needed() && slot.0 & NUMBER == number.min(NUMBER)

@@ -8,7 +8,7 @@ use journal::{Journal, JournalId, Memory, RecordEncoder};
 use model::{Exemplar, Labels, Metadata, MetricKind, SeriesRef, TimeRange};
 use std::time::Duration;
 
-/// Records for a journal of one dictionary, with what its owner would remember.
+/// Writes records for a journal of one dictionary, and keeps the state that an owner would keep.
 struct Writer {
     journal: Memory,
     encoder: RecordEncoder,
@@ -32,7 +32,7 @@ impl Writer {
         offset.0 + 1
     }
 
-    /// One new series with one sample.
+    /// Appends a record with one new series and one sample.
     fn new_series(&mut self, given: u32, name: &str, timestamp_ms: i64) -> u64 {
         self.record(|encoder| {
             encoder.define(SeriesRef(given), labels(name).as_ref());
@@ -40,7 +40,7 @@ impl Writer {
         })
     }
 
-    /// One more sample of a series.
+    /// Appends a record with one more sample of a series.
     fn sample(&mut self, given: u32, timestamp_ms: i64) -> u64 {
         self.record(|encoder| encoder.sample(SeriesRef(given), timestamp_ms, 1.0))
     }
@@ -50,7 +50,7 @@ fn labels(name: &str) -> Labels {
     Labels::from_pairs(&[("__name__", "m"), ("i", name)])
 }
 
-/// Everything below `upto` is in tables.
+/// Marks everything below `upto` as sealed.
 fn sealed_upto(node: &Node, upto: u64) {
     let change = |(_, mark): (usize, &mut Mark)| (mark.upto, mark.attempt) = (upto, None);
     node.shared().lake.change_marks(change).unwrap();
@@ -89,7 +89,7 @@ fn only_series_that_unsealed_samples_need_come_back() {
     for i in 0..100 {
         writer.new_series(i, &i.to_string(), 1000);
     }
-    // a reference is given to another series, in tables and behind
+    // a reference is reused for another series, in tables and beyond
     writer.new_series(7, "7 again", 2000);
     let upto = writer.new_series(8, "8 again", 2000);
     writer.sample(5, 3000);
@@ -202,7 +202,7 @@ fn replay_at_once(mut owner: Owner) -> Owner {
     replay.join().unwrap()
 }
 
-/// As a version wrote them that had no bound on an exemplar's labels.
+/// Exemplars as written by a version without a limit on their labels.
 #[test]
 fn replay_keeps_the_newest_exemplars_that_fit() {
     const COUNT: u32 = 3000;
@@ -227,7 +227,7 @@ fn replay_keeps_the_newest_exemplars_that_fit() {
     assert_eq!(node.shared().metrics.exemplars_dropped.get(), u64::from(COUNT) - kept.len() as u64);
 }
 
-/// Exemplars take little, but each may bring back a series whose labels take much, and that sealing does not free.
+/// Exemplars are small, but each may restore a series with large labels, which sealing does not free.
 #[test]
 fn replay_does_not_wait_for_series_that_only_exemplars_need() {
     const COUNT: u32 = 2500;
@@ -262,7 +262,7 @@ fn sealing_during_replay_keeps_exemplars_and_metadata() {
     writer.new_series(0, "with an exemplar", 1000);
     writer.record(|encoder| {
         encoder.exemplar(SeriesRef(0), &Exemplar { labels: labels("trace"), timestamp_ms: 5, value: 1.0 });
-        // seen without a sample
+        // a series that is defined and has no sample
         encoder.define(SeriesRef(1), labels("without").as_ref());
     });
     writer.tenant = only_metadata.clone();
@@ -282,7 +282,7 @@ fn sealing_during_replay_keeps_exemplars_and_metadata() {
     };
     assert_eq!(content(&owner, &tenant), [("with an exemplar".to_owned(), 0)]);
     assert!(has_metadata(&owner));
-    // where memory is short, the exemplar goes with its series
+    // under memory pressure, the exemplar is dropped with its series
     owner.partition.grew((node.budget().head_bytes / 100 * 80) as isize);
     owner.make_room(&mut replay, Offset(end)).unwrap();
     assert_eq!(content(&owner, &tenant), []);
@@ -379,7 +379,7 @@ fn records_wait_for_the_memory_of_other_partitions() {
     node.stop();
 }
 
-/// Fills a directory with more than a node of 64 MiB may hold in memory, none of it in tables.
+/// Fills a directory with more than a node of 64 MiB can hold in memory, none of it in tables.
 async fn fill_beyond_a_small_head(dir: &std::path::Path) -> crate::seal::tests::Content {
     let node = node_with(dir, |settings| {
         settings.budget = Budget::of(512 << 20).unwrap();
@@ -409,11 +409,11 @@ async fn fill_beyond_a_small_head(dir: &std::path::Path) -> crate::seal::tests::
     content
 }
 
-/// Looks at a node until `is_over`; its heads never hold more than they may.
+/// Watches a node until `is_over`, and asserts that its heads stay within their limit.
 async fn watch(node: &Node, is_over: impl Fn(&Node) -> bool) {
     while !is_over(node) {
         let (held, limit) = (node.shared().heads.bytes(), node.budget().head_bytes);
-        // a record is not divided
+        // a record is applied as a whole
         assert!(held <= limit + (1 << 20), "{held} bytes of {limit}");
         tokio::time::sleep(Duration::from_millis(2)).await;
     }
@@ -442,7 +442,7 @@ async fn replay_waits_for_tables_that_cannot_be_written() {
     let dir = tempfile::tempdir().unwrap();
     let content = fill_beyond_a_small_head(dir.path()).await;
     let tables = dir.path().join("tables");
-    let _ = std::fs::remove_dir_all(&tables); // there may be none so far
+    let _ = std::fs::remove_dir_all(&tables); // the directory may not exist yet
     std::fs::write(&tables, "in the way").unwrap();
     let node = small_node(dir.path());
     watch(&node, trouble).await;

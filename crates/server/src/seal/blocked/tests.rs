@@ -1,4 +1,4 @@
-//! One tenant whose table is broken, and others.
+//! One tenant with a broken table, and others.
 
 use crate::ingest::tests::small_settings;
 use crate::node::Node;
@@ -19,7 +19,7 @@ fn tenant(name: &str) -> TenantId {
     TenantId::parse(name).unwrap()
 }
 
-/// A table whose log has an entry without a byte, as a power loss leaves it on a disk that lies.
+/// A table with an empty log entry, as a power loss leaves it on a disk that does not honour syncs.
 pub(crate) struct Broken {
     entry: PathBuf,
 }
@@ -43,14 +43,14 @@ fn version(entry: &Path) -> u64 {
     entry.file_stem().unwrap().to_str().unwrap().parse().unwrap()
 }
 
-/// Asks for a flush that may wait.
+/// Requests a flush that may wait.
 fn ask(node: &Node) -> oneshot::Receiver<Flushed> {
     let (answer, flushed) = oneshot::channel();
     node.sealer().try_send(Message::Flush(answer)).unwrap();
     flushed
 }
 
-/// Waits until the metrics say so.
+/// Waits until the metrics have this line.
 async fn wait_for(node: &Node, line: &str) {
     for _ in 0..600 {
         if node.registry().render().lines().any(|l| l.starts_with(line)) {
@@ -102,7 +102,7 @@ async fn others_are_sealed_while_one_cannot_be() {
     broken.mend();
     assert_eq!(waits.await.unwrap().blocked, 0);
     wait_for(&node, "floodmark_seal_tenants_behind 0").await;
-    // what was frozen at first, and what came since, in one row for each series
+    // samples of the first freeze, and later ones, in one row per series
     check(&node, "a", 3 * 50, &a).await;
     check(&node, "b", 4 * 50, &b).await;
     let moved = needed_from().into_iter().zip(before).all(|(now, before)| now > before);
@@ -110,7 +110,7 @@ async fn others_are_sealed_while_one_cannot_be() {
     stop(node).await;
 }
 
-/// The machine's clock, and so much.
+/// The machine's clock plus an offset.
 #[derive(Debug, Default)]
 struct Ahead(AtomicU64);
 
@@ -135,7 +135,7 @@ async fn a_slow_table_keeps_nobody_elses_samples_in_memory() {
     for name in ["a", "b", "c"] {
         contents.insert(name, write_of(&node, &tenant(name), base_ms).await);
     }
-    // whoever commits first takes longer than anybody waits
+    // the first commit takes longer than any tenant's patience
     let (go_on, goes_on) = sync_channel::<()>(0);
     let hook = move || {
         clock.0.store(15_000, Ordering::Relaxed);
@@ -162,7 +162,7 @@ async fn a_slow_table_keeps_nobody_elses_samples_in_memory() {
     go_on.send(()).unwrap();
     assert_eq!(flushed.await.unwrap().blocked, 0);
     wait_for(&node, "floodmark_seal_tenants_behind 0").await;
-    // who waited is answered before they leave the head
+    // the waiting flush is answered before the samples leave the head
     wait_for(&node, "floodmark_seal_frozen_samples 0").await;
     for (name, content) in &contents {
         check(&node, name, 50, content).await;
@@ -292,7 +292,7 @@ async fn hanging_table_of_a_closed_tenant_delays_nobody() {
     let clock = Arc::new(Ahead::default());
     let node = Node::start(small_settings(dir.path()), Arc::clone(&clock) as _).unwrap();
     node.wait_for_replay().await;
-    // its table is asked again soon, and does not answer
+    // its table is read again soon, and does not answer
     let (hangs, hanging) = sync_channel::<()>(1);
     let (go_on, goes_on) = sync_channel::<()>(0);
     let hook = move || {

@@ -26,7 +26,7 @@ fn is_closed(node: &Simulated, name: &str) -> bool {
     node.node().node.shared().lake.closed.check(&tenant(name)).is_err()
 }
 
-/// Turns of the sealer, with time between them, until `is_over`.
+/// Runs turns of the sealer, with time between them, until `is_over`.
 fn seal_until(node: &mut Simulated, clock: &ManualClock, is_over: impl Fn(&Simulated) -> bool) {
     for _ in 0..100 {
         if is_over(node) {
@@ -49,7 +49,7 @@ fn start_small_and_closed(dir: &Path, clock: &Arc<ManualClock>) -> (Simulated, B
     (node, broken)
 }
 
-/// The tenant has `content`, and its table has each sample once; also after a restart.
+/// Asserts that the tenant has `content`, and its table each sample once, also after a restart.
 fn check_sealed(mut node: Simulated, dir: &Path, clock: &Arc<ManualClock>, name: &str, content: &Content) {
     let tenant = tenant(name);
     assert_eq!(read_of(&node.node().node, &tenant), *content);
@@ -71,7 +71,7 @@ fn one_of_several_partitions_is_closed_and_opens_again() {
     content.extend(write_stepped_of(&node, &a, clock.now_ms()));
     flush_stepped(&mut node, &clock);
     content.extend(write_stepped_of(&node, &a, clock.now_ms()));
-    // as a round leaves it that has come no further
+    // the state after a round that was interrupted here
     let of_first = |(number, mark): (usize, &mut crate::seal::Mark)| {
         mark.attempt = (number == 0).then_some(mark.upto + 1);
     };
@@ -163,7 +163,7 @@ fn a_tenant_waits_for_room_and_others_do_not() {
     while !there.shared().heads.is_filled_to(watermarks::REFUSE_CLOSED) {
         fill(&node);
     }
-    // an old query keeps what is sealed in the head
+    // an old query keeps sealed samples in the head
     let pin = there.shared().lake.pins.pin();
     broken.mend();
     seal_times(&mut node, 5);
@@ -176,7 +176,7 @@ fn a_tenant_waits_for_room_and_others_do_not() {
     check_sealed(node, dir.path(), &clock, "a", &content);
 }
 
-/// Memory of a replay that found no room is free for sealing, which may be what makes room for it.
+/// A replay that found no room frees its memory for sealing, which may make the room.
 #[test]
 fn a_tenant_that_does_not_fit_leaves_sealing_its_memory() {
     let (dir, clock) = (tempfile::tempdir().unwrap(), Arc::new(ManualClock::at(1_777_000_000_000)));
@@ -213,13 +213,13 @@ fn a_tenant_that_does_not_fit_leaves_sealing_its_memory() {
 
 #[test]
 fn a_tenant_with_more_labels_than_there_is_memory_to_read_them_opens_again() {
-    // decoding a record takes 100 KiB: that is less than half of what there is to read with, or more
+    // decoding a record takes 100 KiB: less or more than half of the memory for reading
     for (flush_bytes, is_narrowed) in [(512 << 10, false), (256 << 10, true)] {
         check_many_labels(flush_bytes, is_narrowed);
     }
 }
 
-/// A tenant with 1000 series of 300 bytes in each partition; half of `flush_bytes` is there to read them with.
+/// A tenant with 1000 series of 300 bytes in each partition, read with half of `flush_bytes` as memory.
 fn check_many_labels(flush_bytes: u64, is_narrowed: bool) {
     let (dir, clock) = (tempfile::tempdir().unwrap(), Arc::new(ManualClock::at(1_777_000_000_000)));
     let (a, mut content) = (tenant("a"), Content::new());
@@ -255,7 +255,7 @@ fn check_many_labels(flush_bytes: u64, is_narrowed: bool) {
     check_sealed(node, dir.path(), &clock, "a", &content);
 }
 
-/// A round in which the journal gets another name, after a life that left a tenant's passes open.
+/// A round renames the journal, after a life of the node that left a tenant's passes open.
 #[test]
 fn a_new_name_leaves_open_passes_under_the_old_one() {
     let (dir, clock) = (tempfile::tempdir().unwrap(), Arc::new(ManualClock::at(1_777_000_000_000)));
@@ -269,7 +269,7 @@ fn a_new_name_leaves_open_passes_under_the_old_one() {
     let _flush = node.flush();
     node.node().node.shared().lake.faults.die_at_the(2, "before_commit");
     seal_times(&mut node, 3);
-    // another journal of this name has got further in the other tenant's table
+    // another journal of this name is further ahead in the other tenant's table
     let lake = &node.node().node.shared().lake;
     for number in 0..2 {
         let (source, table) = (lake.mark(number).source, lake.table(&b).unwrap());

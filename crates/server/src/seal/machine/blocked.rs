@@ -1,8 +1,8 @@
-//! Tenants that others do not wait for.
+//! Blocked and closed tenants, for which other tenants do not wait.
 //!
 //! A *blocked* tenant's table fails, or its samples need several passes. It has a round of its own, which is retried until
-//! it succeeds; its samples stay frozen in the heads and retain the journal. Where that gets long, they are relocated to the
-//! journal's end. This is safe only while no commit of it is in doubt: then its table has nothing of the frozen samples, and
+//! it succeeds; its samples stay frozen in the heads and retain the journal. If the journal gets long, they are relocated to
+//! its end. This is safe only while no commit of the tenant is in doubt: then its table has none of the frozen samples, and
 //! its next commit moves the floodmark beyond the copies.
 //!
 //! A *closed* tenant's table could not be asked at the start. Once it answers, the journal is replayed for the tenant.
@@ -14,18 +14,18 @@ use super::{LateTurn, SealError, Sealing, Turn, backoff};
 use model::TenantId;
 use std::time::Instant;
 
-/// Segments from which on a journal is long.
+/// Number of segments from which a journal counts as long.
 const SEGMENTS: u64 = 2;
 
-/// A shortened journal is long again when it is so many times as long: its live part is rewritten each time. One that could
-/// not be shortened is checked again when it has grown by the segments above.
+/// Growth factor after which a shortened journal counts as long again: each relocation rewrites its live part. A journal that
+/// could not be shortened is checked again when it has grown by [`SEGMENTS`].
 const GROWTH: u64 = 4;
 
 /// A blocked tenant.
 #[derive(Debug)]
 pub(super) struct Blocked {
     pub(super) round: Round,
-    /// By the wall clock.
+    /// Start of the block, by the wall clock.
     since_ms: i64,
     failures: u32,
     pub(super) retry_at: Instant,

@@ -3,7 +3,7 @@
 use crate::seal::flush::Flushed;
 use std::time::{Duration, Instant};
 
-/// How long a flush waits for blocked tenants.
+/// Time that a flush waits for blocked tenants.
 const PATIENCE: Duration = Duration::from_secs(60);
 
 /// Rounds that may begin without a pause between them, so that occasional flushes of a script are not delayed.
@@ -141,7 +141,7 @@ mod tests {
         assert_eq!(pace.wait(began + interval / 2), interval / 2);
         pace.begin(began + interval);
         assert_eq!(pace.wait(began + interval), interval);
-        // a round that is due anyway serves waiting requests, and what it owes is bounded by the time it took
+        // a round that is due anyway serves waiting requests, and its debt is bounded by the time that it took
         let later = began + interval * 100;
         (0..BURST).for_each(|_| pace.begin(later));
         assert_eq!(pace.wait(later), interval, "no more than a burst is saved up");

@@ -32,7 +32,7 @@ pub(crate) enum Command {
     Commit { blocks: BTreeMap<TenantId, Vec<Block>>, is_own: bool },
     /// Wait for queries that began before `since`, or before now. Answered by [`Event::Readers`].
     AwaitReaders { since: Option<Ended>, at_most: Duration },
-    /// Expire queries that began before: they begin again. Answered by [`Event::Done`].
+    /// Expire queries that began before: they restart. Answered by [`Event::Done`].
     ExpireReaders(Ended),
     /// Drop sealed samples from a partition's head and journal. Answered by [`Event::Done`].
     Release { partition: usize, what: Safe },
@@ -91,7 +91,7 @@ pub(crate) enum Event {
 #[derive(Debug)]
 pub(crate) struct PerTenant<T> {
     pub(crate) results: BTreeMap<TenantId, Result<T, SealError>>,
-    /// Why tenants are missing.
+    /// Reason that tenants are missing from the results.
     pub(crate) cut_short: Option<SealError>,
 }
 

@@ -7,8 +7,8 @@
 //!      └───────────────────────── failure ◀─────────────────────────────────┘              └─ failure ─┘
 //! ```
 //!
-//! What is done of a step is kept, so a retry does only the rest. A tenant whose table fails, or whose samples lie on more
-//! days than one commit takes, is split off as a round of its own, and the others go on.
+//! Completed parts of a step are kept, so a retry does only the rest. A tenant whose table fails, or whose samples span more
+//! days than one commit takes, is split off as a round of its own, and the others continue.
 
 use super::io::{Block, Command, Event, Found, Moved, PerTenant};
 use super::marks::MarkUpdate;
@@ -23,14 +23,14 @@ use std::time::{Duration, Instant};
 use tables::TableError;
 use tables::stage::Staged;
 
-/// How long committed samples stay in the head for queries that began before, even if a flush waits for the next round:
+/// Time that committed samples stay in the head for queries that began before, even if a flush waits for the next round:
 /// flushes in a loop must not abort other users' queries.
 const EXPIRE_AFTER: Duration = Duration::from_secs(10);
 
-/// How long one step waits for such queries.
+/// Limit on the wait for such queries in one step.
 pub(super) const READERS_WAIT: Duration = Duration::from_millis(100);
 
-/// A round and what is done of it.
+/// A round and its progress.
 #[derive(Debug)]
 pub(super) struct Round {
     /// The blocked tenant whose round it is; `None` for a round of all others.
@@ -40,7 +40,7 @@ pub(super) struct Round {
     pub(super) began: Instant,
     /// Arrival of its oldest sample, in milliseconds since the Unix epoch.
     pub(super) since_ms: i64,
-    /// The journal is to be emptied, however little it holds.
+    /// True if the journal is to be emptied, however little it holds.
     all: bool,
     step: Step,
     parts: Vec<Part>,
@@ -58,7 +58,7 @@ pub(super) struct Round {
 #[derive(Debug, PartialEq, Eq)]
 enum Noted {
     No,
-    /// Since the last command; see [`Round::take_noted`].
+    /// Noted by the last command; see [`Round::take_noted`].
     Now,
     Before,
 }
@@ -78,7 +78,7 @@ enum Step {
     Release,
 }
 
-/// How a round goes on.
+/// Next action of a round.
 #[derive(Debug)]
 pub(super) enum Next {
     Do(Command),
@@ -95,7 +95,7 @@ pub(super) struct Blocking {
     pub(super) tenant: TenantId,
     /// `None` if it has passes left.
     pub(super) error: Option<SealError>,
-    /// The rest of it.
+    /// The rest of the tenant's round.
     pub(super) round: Round,
 }
 
@@ -103,9 +103,9 @@ pub(super) struct Blocking {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Rename {
     pub(crate) partition: usize,
-    /// The name.
+    /// The journal's current name.
     pub(crate) source: String,
-    /// End of what this round takes of it.
+    /// End of the records that this round takes.
     pub(crate) end: u64,
     /// Tenants whose table has the journal up to `end`.
     pub(crate) sealed: BTreeSet<TenantId>,
@@ -152,13 +152,13 @@ impl Round {
         Self { only: Some(tenant.clone()), ..Self::of(parts, self.began, self.since_ms, self.all) }
     }
 
-    /// Begins, or goes on after [`Next::Later`] or [`Next::Failed`].
+    /// Begins, or continues after [`Next::Later`] or [`Next::Failed`].
     pub(super) fn resume(&mut self) -> Next {
         let next = self.next();
         self.pause_at(next)
     }
 
-    /// Goes on after the answer to a command.
+    /// Continues after the answer to a command.
     pub(super) fn handle(&mut self, now: Instant, event: Event) -> Next {
         let next = self.take(now, event);
         self.pause_at(next)
@@ -224,7 +224,7 @@ impl Round {
                 }
                 Step::Readers => {
                     let since = self.releasing.map(|(since, _)| since);
-                    // the first look does not wait: flushes are answered before
+                    // the first check does not wait, so that flushes are answered first
                     let at_most = since.map_or(Duration::ZERO, |_| READERS_WAIT);
                     return Next::Do(Command::AwaitReaders { since, at_most });
                 }
@@ -296,7 +296,8 @@ impl Round {
         staged.cut_short.map_or_else(|| self.next(), Next::Failed)
     }
 
-    /// Compares tables' floodmarks with what is noted, before anything is tried: so they tell afterwards how it ended.
+    /// Compares tables' floodmarks with the marks before any commit is tried, so that they show afterwards whether it
+    /// succeeded.
     fn checked(&mut self, checked: PerTenant<Vec<Found>>) -> Next {
         let mut strangers: BTreeMap<(usize, String), BTreeSet<TenantId>> = BTreeMap::new();
         for (tenant, result) in checked.results {
@@ -348,12 +349,12 @@ impl Round {
         failure.map_or_else(|| self.next(), Next::Failed)
     }
 
-    /// `floodmarks.json` says that it is committed.
+    /// True if `floodmarks.json` has the round as committed.
     pub(super) fn is_noted(&self) -> bool {
         self.noted != Noted::No
     }
 
-    /// Takes out the tenants that the round blocks, when it has just been noted; `None` at other times.
+    /// Removes and returns the tenants that the round blocks, if its commit was just noted; `None` at other times.
     pub(super) fn take_noted(&mut self) -> Option<Vec<Blocking>> {
         if self.noted != Noted::Now {
             return None;
@@ -367,7 +368,7 @@ impl Round {
         Some(blocked.into_iter().map(split).collect())
     }
 
-    /// Counts what is committed, and makes room for the next pass of tenants that have one.
+    /// Counts committed samples, and prepares the next pass of tenants that have one.
     fn end_pass(&mut self, passing: &BTreeSet<TenantId>) {
         for flushed in self.committed.values() {
             self.flushed.add(flushed);
@@ -465,7 +466,7 @@ impl Round {
         !self.is_noted() && self.committed.is_empty() && self.parts.iter().all(is_whole)
     }
 
-    /// A blocked tenant's samples in a partition were relocated: they are staged anew.
+    /// Notes a relocation of a blocked tenant's samples in a partition: they are staged again.
     pub(super) fn relocated(&mut self, partition: usize, moved: &Moved) {
         let tenant = self.only.as_ref().expect("BUG: a blocked tenant's round");
         let is_frozen = moved.tenants[tenant];

@@ -1,4 +1,4 @@
-//! Tables of events and the commands that follow, and, in [`random`], any order of both.
+//! Scripts of events and expected commands; [`random`] tries arbitrary orders of events.
 
 mod random;
 
@@ -117,7 +117,7 @@ fn show(command: &Command) -> String {
     }
 }
 
-/// A machine, and what it observes.
+/// A machine, and the state of the node that it observes.
 struct Script {
     sealing: Sealing,
     view: View,
@@ -175,7 +175,7 @@ impl Script {
         Event::Staged(PerTenant { results, cut_short: None })
     }
 
-    /// Tables know what the marks account for.
+    /// Tables whose floodmarks the marks account for.
     fn checked(names: &[&str]) -> Event {
         Self::found(names, Some(3), None, true)
     }
@@ -186,7 +186,7 @@ impl Script {
         Event::Checked(PerTenant { results, cut_short: None })
     }
 
-    /// Tables that take their commit, and others that do not.
+    /// Tables that accept their commit, and others that fail.
     fn committed(done: &[&str], failed: &[&str]) -> Event {
         let flushed = Flushed { tables: 1, commits: 1, samples: 5, ..Flushed::default() };
         let done = done.iter().map(|name| (tenant(name), Ok(flushed)));
@@ -198,7 +198,7 @@ impl Script {
         Event::Readers { since: self.readers, are_gone }
     }
 
-    /// A round of `a` and `b` up to where their commits are tried.
+    /// A round of `a` and `b` up to the attempt of their commits.
     fn begin_round(&mut self) {
         self.expect(Event::Tick, &["freeze 0"]);
         self.expect(Self::frozen(&["a", "b"]), &["stage 0: a b"]);
@@ -218,7 +218,7 @@ impl Script {
         self.expect(self.readers(true), &["release 0 except a"]);
     }
 
-    /// The own round of `a` up to where its commit is tried.
+    /// The own round of `a` up to the attempt of its commit.
     fn retry_a(&mut self) {
         self.expect(Event::Tick, &["check a"]);
         self.expect(Self::checked(&["a"]), &["note own attempt a"]);
@@ -238,7 +238,7 @@ fn flush_is_answered_after_its_round_is_noted() {
     script.expect(Event::Done, &["await readers"]);
     script.expect(script.readers(true), &["release 0 except"]);
     script.expect(Event::Done, &["answer 1: 10 samples, 0 blocked", "ended"]);
-    // what was requested during the round needs another one
+    // a flush requested during the round needs another one
     script.expect(Event::Tick, &["freeze 0"]);
     script.expect(Script::frozen(&[]), &["note commit, blocked:"]);
     script.expect(Event::Done, &["await readers"]);
@@ -311,7 +311,7 @@ fn failed_steps_are_retried_with_backoff() {
     script.expect(Script::checked(&["b"]), &["note attempt b"]);
     script.expect(Event::Done, &["commit b"]);
     script.expect(Script::committed(&["b"], &[]), &["note commit, blocked:"]);
-    // nothing is released before that is written
+    // nothing is released before the marks are written
     script.expect(disk_full(), &["failed"]);
     script.expect(Event::Tick, &["note commit, blocked:"]);
     script.expect(Event::Done, &["await readers"]);
@@ -549,7 +549,7 @@ fn closed_tenants_are_asked_for_with_backoff_and_replayed_in_turns() {
     assert_eq!(script.sealing.wake_in(script.view.now), Duration::ZERO);
     script.expect(Event::Tick, &["replay closed"]);
     script.expect(Event::Replayed(LateTurn::NoRoom), &[]);
-    // flushes say that it is missing
+    // answers to flushes report the missing tenant
     script.flush(1);
     script.expect(Event::Tick, &["freeze 0"]);
     script.expect(Script::frozen(&[]), &["note commit, blocked:"]);
@@ -561,7 +561,7 @@ fn closed_tenants_are_asked_for_with_backoff_and_replayed_in_turns() {
     script.expect(Event::Asked { replaying: Some(0) }, &["replay closed"]);
     script.view.closed.clear();
     script.expect(Event::Replayed(LateTurn::Done), &[]);
-    // what was replayed is sealed soon
+    // replayed samples are sealed soon
     script.expect(Event::Tick, &["freeze 0"]);
 }
 

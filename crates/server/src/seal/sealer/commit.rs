@@ -17,11 +17,11 @@ use std::sync::Arc;
 use std::time::Duration;
 use tables::{Outcome, StagedBlock, TableError};
 
-/// How long one step of one tenant's table may take before the others go on without it.
+/// Time for one step of one tenant's table before the others continue without it.
 pub(super) const PATIENCE: Duration = Duration::from_secs(10);
 
 impl<O: Owners> Sealer<O> {
-    /// Asks tables, as they are now, for their floodmarks.
+    /// Reads the current floodmarks of tables.
     pub(super) fn check(
         &mut self,
         tenants: &BTreeMap<TenantId, Vec<usize>>,
@@ -41,11 +41,11 @@ impl<O: Owners> Sealer<O> {
         Ok(Event::Checked(PerTenant { results, cut_short: None }))
     }
 
-    /// A journal goes on under a new name, because tables know the old one from another journal.
+    /// Renames a journal, because tables know the old name from another journal.
     pub(super) fn rename(&self, rename: &Rename) -> Result<Event, SealError> {
         let Rename { partition, source, end, sealed, in_doubt, strangers } = rename;
         let lake = &self.node.lake;
-        // another tenant's check may have found it before
+        // another tenant's check may have renamed it already
         if lake.mark(*partition).source == *source {
             lake.change_marks(|(number, mark)| {
                 for tenant in in_doubt.iter().filter(|_| number == *partition) {
@@ -69,7 +69,7 @@ impl<O: Owners> Sealer<O> {
         Ok(Event::Done)
     }
 
-    /// Commits tables side by side.
+    /// Commits tables in parallel.
     pub(super) fn commit(
         &mut self,
         blocks: &BTreeMap<TenantId, Vec<Block>>,

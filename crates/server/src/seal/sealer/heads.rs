@@ -16,8 +16,8 @@ use std::time::Duration;
 use tables::stage::{Encoded, Staged};
 use tables::{Date, TableError};
 
-/// How long files of one tenant may take to be stored before the others go on without it: they have to be encoded and sent
-/// again.
+/// Time for storing the files of one tenant before the others continue without it. It is long because late files have to be
+/// encoded and sent again.
 const PUT_PATIENCE: Duration = Duration::from_secs(60);
 
 type Results = BTreeMap<TenantId, Result<Staged, SealError>>;

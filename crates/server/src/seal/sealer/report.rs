@@ -113,7 +113,7 @@ impl<O: Owners> Sealer<O> {
                 );
             }
             Report::NotShortened { partition, error } => {
-                tracing::warn!(partition, %error, "cannot note that the journal is needed less far back");
+                tracing::warn!(partition, %error, "cannot note a relocation: the journal is not truncated");
             }
         }
     }

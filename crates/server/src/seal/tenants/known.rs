@@ -29,7 +29,7 @@ pub(super) struct Known {
     after: Option<String>,
 }
 
-/// Names that are kept in `bytes`, and what they come to.
+/// Number of names that fit into `bytes`, and their memory.
 pub(crate) fn names_at_most(bytes: usize) -> (usize, usize) {
     let names = (bytes / NAME_BYTES).min(KNOWN_MAX);
     (names, names * NAME_BYTES)
@@ -45,12 +45,12 @@ impl Known {
         Self { page_max, older: BTreeSet::new(), newer: BTreeSet::new(), after: None }
     }
 
-    /// The page to be listed next: behind which name, and how many names.
+    /// The next page to list: the name after which it begins, and the number of names.
     pub(super) fn next_page(&self) -> (Option<String>, usize) {
         (self.after.clone(), self.page_max)
     }
 
-    /// Takes in the page that was listed, in order.
+    /// Adds the listed page, whose names are in order.
     pub(super) fn turn_page(&mut self, names: &[String]) {
         let is_all = self.after.is_none() && names.len() < self.page_max;
         self.after = names.last().filter(|_| names.len() >= self.page_max).cloned();
@@ -59,7 +59,7 @@ impl Known {
         self.older = if is_all { BTreeSet::new() } else { before };
     }
 
-    /// A tenant has a table, which may be new; it is found by a listing where there is no room for it.
+    /// Adds a tenant that has a table, possibly a new one. If there is no room, a later listing finds it.
     pub(super) fn add(&mut self, tenant: &TenantId) {
         if self.newer.len() < self.page_max {
             self.newer.insert(tenant.clone());

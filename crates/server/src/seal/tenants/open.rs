@@ -1,7 +1,7 @@
-//! Open tables within a bound on what they hold: those that were used longest ago are closed first.
+//! LRU cache of open tables with a memory limit: those used least recently are closed first.
 //!
-//! Opening the thousandth table costs no more than opening the first: what each holds is noted when it is weighed, and they
-//! are kept in the order of their use.
+//! Opening the thousandth table costs no more than opening the first: each table's memory is recorded when it is measured, and
+//! tables are indexed by their last use.
 
 use super::{Key, Kind};
 use model::TenantId;
@@ -26,7 +26,7 @@ pub(super) struct OpenTables {
 struct Open {
     table: Arc<Table>,
     used: Instant,
-    /// The number of its last use.
+    /// Number of the last use.
     number: u64,
     bytes: usize,
 }
@@ -40,7 +40,7 @@ impl OpenTables {
         self.tables.get(key).map(|open| Arc::clone(&open.table))
     }
 
-    /// As [`Self::get`], for somebody who works with it.
+    /// As [`Self::get`], and counts as a use.
     pub(super) fn use_one(&mut self, key: &Key, now: Instant) -> Option<Arc<Table>> {
         let open = self.tables.get_mut(key)?;
         let key = self.by_use.remove(&open.number).expect("BUG: each open table has a use");
@@ -50,7 +50,7 @@ impl OpenTables {
         Some(Arc::clone(&open.table))
     }
 
-    /// Adds a table, or puts it in the place of the same one, and closes what is too much.
+    /// Adds or replaces a table, and closes others beyond the memory limit.
     pub(super) fn put(&mut self, key: Key, table: Arc<Table>, now: Instant) {
         self.remove(&key);
         self.uses += 1;
@@ -61,7 +61,7 @@ impl OpenTables {
         self.shrink();
     }
 
-    /// Notes what a table holds now.
+    /// Updates the recorded memory of a table.
     pub(super) fn weigh(&mut self, key: &Key, bytes: usize) {
         if let Some(open) = self.tables.get_mut(key) {
             self.bytes = self.bytes - open.bytes + bytes;
@@ -69,7 +69,7 @@ impl OpenTables {
         }
     }
 
-    /// Closes what is idle, by the time of its last use, and what is too much.
+    /// Closes tables that are idle, by the time of their last use, and those beyond the memory limit.
     pub(super) fn close(&mut self, is_idle: impl Fn(Instant) -> bool) {
         let idle = self.tables.iter().filter(|(_, open)| is_idle(open.used));
         let idle: Vec<Key> = idle.map(|(key, _)| key.clone()).collect();
@@ -77,7 +77,7 @@ impl OpenTables {
         self.shrink();
     }
 
-    /// Closes what is too much; the last one stays.
+    /// Closes tables beyond the memory limit, except the last one.
     fn shrink(&mut self) {
         while self.bytes > self.bytes_max && self.tables.len() > 1 {
             let oldest = self.by_use.first_key_value().map(|(_, key)| key.clone());
@@ -105,7 +105,7 @@ impl OpenTables {
         first.is_some_and(|((first, _), _)| first == tenant)
     }
 
-    /// All of them, in order.
+    /// All open tables, in order of their keys.
     pub(super) fn iter(&self) -> impl Iterator<Item = (&Key, &Arc<Table>)> {
         self.tables.iter().map(|(key, open)| (key, &open.table))
     }
@@ -119,7 +119,7 @@ mod tests {
     use stdx::clock::{Clock, ManualClock};
     use stdx::rng::Rng;
 
-    /// Against a list of what is open, in the order of use.
+    /// Compares the cache with a model: a list of open tables in order of use.
     #[test]
     fn those_used_longest_ago_are_closed_first() {
         let mut rng = Rng::announced();

@@ -1,4 +1,4 @@
-//! Tables that are not there, and tables that take long to open.
+//! Absent tables, and tables that take long to open.
 
 use super::*;
 use crate::ingest::tests::small_settings;
@@ -22,19 +22,19 @@ fn absence_is_remembered_for_a_while_unless_the_table_is_made_here() {
     let (ours, others) = (tables_at(dir.path(), &clock), tables_at(dir.path(), &clock));
     let is_there = |name: &str| ours.existing(&tenant(name), Kind::Samples).unwrap().is_some();
     assert!(!is_there("a") && !is_there("b"));
-    // another process makes it: the store is not asked again for a while
+    // another process creates it: for a while the store is not asked again
     others.open_or_create(&tenant("a"), Kind::Samples).unwrap();
     clock.advance(1_999);
     assert!(!is_there("a"));
     assert!(ours.visit(&tenant("a"), Kind::Samples).unwrap().is_none());
     clock.advance(1);
     assert!(is_there("a"));
-    // this process makes it, and closes it again
+    // this process creates it, and closes it again
     assert!(!is_there("b"));
     ours.open_or_create(&tenant("b"), Kind::Samples).unwrap();
     ours.open.lock().close(|_| true);
     assert!(is_there("b"));
-    // a replay is not content with what was found before
+    // a replay does not use the cached absence
     assert!(!is_there("c"));
     others.open_or_create(&tenant("c"), Kind::Samples).unwrap();
     assert!(!is_there("c"));
@@ -91,7 +91,7 @@ fn a_table_that_was_opened_again_before_a_commit_shows_it() {
     tables.show(&tenant, Kind::Samples, &committing);
     let seen = || tables.existing(&tenant, Kind::Samples).unwrap().unwrap().version();
     assert_eq!(seen(), committing.version());
-    // never back to an older version
+    // readers never go back to an older version
     tables.show(&tenant, Kind::Samples, &reader);
     assert_eq!(seen(), committing.version());
 }

@@ -20,7 +20,7 @@ fn next<R: Send + 'static>(
 #[test]
 fn as_many_jobs_run_side_by_side_as_may() {
     let mut workers = Workers::on_threads(Arc::new(SystemClock));
-    // each waits for all others of its group
+    // each job waits for all others of its group
     let together = Arc::new(Barrier::new(JOBS_MAX));
     let all = tenants(3 * JOBS_MAX);
     let mut batch = Batch::new(all.clone(), MINUTE);
@@ -58,7 +58,7 @@ fn a_late_job_goes_on_and_keeps_its_tenant_busy_until_it_ends() {
     ended.extend(next(&mut batch, &mut workers, job));
     ended.extend(next(&mut batch, &mut workers, job));
     assert_eq!(ended[slow], Err(Late(MINUTE)));
-    // by then it may have been late too
+    // by then this job may be late as well
     assert!(ended.contains_key(other));
     assert_eq!(next(&mut batch, &mut workers, job), None);
     let mut again = Batch::new([slow.clone()], MINUTE);

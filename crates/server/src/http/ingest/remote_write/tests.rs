@@ -11,7 +11,7 @@ use std::sync::Arc;
 use stdx::clock::{Clock, SystemClock};
 use tokio::task::JoinHandle;
 
-/// A node whose owners work only when they are told to.
+/// A node whose owners are run step by step.
 fn node_of(dir: &std::path::Path, inflight: usize, creating: usize) -> (App, Vec<Owner>) {
     let mut settings = small_settings(dir);
     settings.inflight_requests_max = inflight;
@@ -22,7 +22,7 @@ fn node_of(dir: &std::path::Path, inflight: usize, creating: usize) -> (App, Vec
     (App::new(node), owners)
 }
 
-/// Sends one sample of a series; the status of the answer.
+/// Sends one sample of a series. Returns the status of the answer.
 fn send(app: &App, name: &str) -> JoinHandle<StatusCode> {
     let mut encoder = V1Encoder::new();
     let labels = Labels::from_pairs(&[("__name__", name)]);
@@ -72,7 +72,7 @@ async fn requests_that_create_series_take_no_place_of_known_ones() {
     assert_eq!(inside(&app), (0, 0));
 }
 
-/// Prometheus drops what it gets a 429 for, and a limit must not lose its data.
+/// Prometheus drops requests answered with 429, and a limit must not lose its data.
 #[tokio::test(flavor = "multi_thread")]
 async fn limits_of_a_tenant_are_answered_so_that_prometheus_retries() {
     let dir = tempfile::tempdir().unwrap();
@@ -93,7 +93,7 @@ async fn limits_of_a_tenant_are_answered_so_that_prometheus_retries() {
     tokio::task::spawn_blocking(move || node.stop()).await.unwrap();
 }
 
-/// vmagent compresses with zstd; what an endpoint does not list stays unsupported.
+/// vmagent compresses with zstd; encodings that an endpoint does not list are unsupported.
 #[tokio::test(flavor = "multi_thread")]
 async fn zstd_is_accepted_and_gzip_is_not() {
     let dir = tempfile::tempdir().unwrap();
@@ -104,7 +104,7 @@ async fn zstd_is_accepted_and_gzip_is_not() {
     encoder.series(labels.as_ref(), &[SystemClock.now_ms()], &[1.0]);
     let message = snap::raw::Decoder::new().decompress_vec(encoder.finish()).unwrap();
     let small = zstd::bulk::compress(&message, 1).unwrap();
-    // beyond what is decoded in place: a long series again and again
+    // too large to be decoded in place: one long series, repeated
     let mut long = V1Encoder::new();
     let labels = Labels::from_pairs(&[("__name__", "long"), ("text", &"x".repeat(10_000))]);
     long.series(labels.as_ref(), &[SystemClock.now_ms()], &[1.0]);

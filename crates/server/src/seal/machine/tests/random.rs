@@ -1,4 +1,4 @@
-//! Any order of events, against a model of heads, journals and tables that checks every command.
+//! Random orders of events, against a model of heads, journals and tables that checks every command.
 
 use super::*;
 use stdx::rng::{Rng, mix};
@@ -59,7 +59,7 @@ struct World {
     pins: Pins,
     records: u64,
     flushes: u64,
-    /// Flushes that are not answered, and how many records there were before.
+    /// Unanswered flushes, and the number of records before each.
     waiting: BTreeMap<FlushId, u64>,
 }
 
@@ -117,7 +117,7 @@ impl World {
         self.view.now_ms += ms as i64;
     }
 
-    /// Something happens between turns, or while a command is executed.
+    /// Runs a random external event, between turns or while a command is executed.
     fn happen(&mut self) {
         match self.rng.below(8) {
             0..3 => {
@@ -283,7 +283,7 @@ impl World {
             assert!(is_noted, "{name} is committed before the attempt is noted");
             let samples = blocks.into_iter().map(|block| self.commit_block(&name, block)).sum();
             let flushed = Flushed { tables: 1, commits: 1, samples, ..Flushed::default() };
-            // the answer may be lost, and the process may fail to go on
+            // the answer may be lost, and the command may be cut short
             let result = if self.fails() { Err(broken()) } else { Ok(flushed) };
             results.insert(name, result);
         }
