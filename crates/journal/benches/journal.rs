@@ -1,4 +1,4 @@
-//! Cost of a record on its way into the journal and back: `cargo bench -p journal [-- <part of a name>]`.
+//! Cost of writing and reading records: `cargo bench -p journal [-- <part of a name>]`.
 //!
 //! The workload is that of a scraped fleet: targets with 10 labels that expose the same metrics (counters, gauges of two or
 //! three decimals, and constants), the samples of a target sharing one timestamp.
@@ -10,12 +10,12 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 use stdx::rng::{Rng, mix};
 
-/// How much work.
+/// Size of a benchmark.
 struct Size {
     /// Series of a target, and samples in a record.
     metrics: usize,
     targets: usize,
-    /// How long to measure.
+    /// Duration of a measurement.
     time: Duration,
     /// Bytes written to a journal.
     journal_bytes: u64,
@@ -26,7 +26,7 @@ const FULL: Size =
 const SMALL: Size = Size { metrics: 50, targets: 3, time: Duration::ZERO, journal_bytes: 1 << 20 };
 
 fn main() {
-    // cargo says --bench under `cargo bench` only
+    // cargo passes --bench only under `cargo bench`
     let full = std::env::args().any(|a| a == "--bench");
     let size = if full { FULL } else { SMALL };
     let wanted: Vec<String> = std::env::args().skip(1).filter(|a| !a.starts_with('-')).collect();
@@ -45,7 +45,7 @@ fn main() {
     }
 }
 
-/// The shortest time that one of several runs took, in nanoseconds.
+/// Shortest time of several runs, in nanoseconds.
 fn best_ns(size: &Size, mut run: impl FnMut()) -> f64 {
     let start = Instant::now();
     let mut best = f64::INFINITY;
@@ -131,7 +131,7 @@ fn definitions(size: &Size) {
     }
 }
 
-/// Records of known series, as they come scrape after scrape.
+/// Records of known series, one scrape after the other.
 fn sample_records(size: &Size) -> Vec<Vec<u8>> {
     let mut rng = Rng::new(1);
     let mut encoder = RecordEncoder::new();
@@ -195,7 +195,7 @@ fn open(dir: &Path, durability: Durability) -> Files {
     Files::open(dir, 0, Options { durability, ..Options::default() }).expect("a journal in a new directory")
 }
 
-/// Groups of one record, `bytes` in all; returns each group's seconds.
+/// Writes groups of one record each. Returns the seconds of each group.
 fn write_groups(journal: &mut Files, records: &[Vec<u8>], groups: usize) -> Vec<f64> {
     let mut seconds: Vec<f64> = (0..groups)
         .map(|g| {

@@ -6,7 +6,7 @@
 use crate::{DictionaryId, Item, Journal, JournalError, JournalId, Offset, RECORD_BYTES_MAX};
 use stdx::rng::Rng;
 
-/// A dictionary is full with at most that many records of [`RECORD_BYTES`].
+/// Limit on records of [`RECORD_BYTES`] that fill a dictionary.
 pub const DICTIONARY_RECORDS_MAX: usize = 40;
 
 /// The length of the suite's usual record.
@@ -19,7 +19,7 @@ pub trait Place {
     fn open(&mut self) -> Box<dyn Journal>;
 }
 
-/// Every check, each on a place of its own.
+/// Runs every check, each on a place of its own.
 pub fn all(make: &mut dyn FnMut() -> Box<dyn Place>) {
     begins_with_an_identity_of_its_own(&mut *make(), &mut *make());
     for check in [
@@ -46,7 +46,7 @@ pub fn all(make: &mut dyn FnMut() -> Box<dyn Place>) {
     }
 }
 
-/// A record as a reader gave it.
+/// A record as returned by a reader.
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct Seen {
     offset: u64,
@@ -72,7 +72,7 @@ fn payloads(journal: &dyn Journal) -> Vec<Vec<u8>> {
     read(journal, 0).into_iter().map(|seen| seen.payload).collect()
 }
 
-/// One group of `count` usual records that tell their number from `from` on.
+/// Writes one group of `count` records of the usual length, which contain their numbers from `from` on.
 fn write(journal: &mut dyn Journal, from: usize, count: usize) -> DictionaryId {
     let dictionary = journal.begin().expect("a group begins");
     for i in from..from + count {
@@ -184,7 +184,7 @@ fn wants_a_begin(place: &mut dyn Place) {
     assert!(matches!(journal.append(b"a"), Err(JournalError::Void)));
     assert!(matches!(journal.sync(), Err(JournalError::Void)));
     write(&mut *journal, 0, 1);
-    // a group may be begun by its first append as long as nothing failed, but only `begin` makes room
+    // without a failure, an append may begin a group, but only `begin` makes room
     journal.begin().expect("a group begins");
     journal.begin().expect("and again");
     write(&mut *journal, 1, 1);
@@ -214,7 +214,7 @@ fn ends_a_dictionary_when_told(place: &mut dyn Place) {
 
 fn gives_up_a_group_whole(place: &mut dyn Place) {
     let mut journal = place.open();
-    // with nothing durable before it, and with something
+    // with and without durable records before it
     for kept in [0, 3] {
         let dictionary = journal.begin().expect("a group begins");
         journal.append(b"void").expect("a record is taken");
@@ -257,7 +257,7 @@ fn changes_dictionaries_only_at_begin(place: &mut dyn Place) {
     assert_eq!(changes(&seen), changes(&given), "readers and the owner see the same limits");
     let dictionaries = changes(&seen).iter().filter(|same| !**same).count() + 1;
     assert!(dictionaries >= 3, "dictionaries are full at some time: {dictionaries}");
-    // one large group stays in one
+    // one large group stays in one dictionary
     let first = journal.durable_end().0;
     write(&mut *journal, first as usize, 3 * DICTIONARY_RECORDS_MAX);
     let seen = read(&*journal, first);
@@ -275,14 +275,14 @@ fn survives_a_restart(place: &mut dyn Place) {
         write(&mut *journal, end, count);
         end += count;
         last = end.checked_sub(1).map(usual);
-        // not synced: gone
+        // not synced, so lost
         journal.begin().expect("a group begins");
         journal.append(b"void").expect("a record is taken");
     }
     let journal = place.open();
     let seen = read(&*journal, 0);
     assert_eq!(seen.len(), end);
-    // a dictionary is one stretch, also over restarts
+    // the records of a dictionary are contiguous, also across restarts
     let mut ids: Vec<DictionaryId> = seen.iter().map(|s| s.dictionary).collect();
     ids.dedup();
     let distinct: std::collections::HashSet<_> = ids.iter().collect();
@@ -344,8 +344,7 @@ fn lets_readers_and_the_owner_go_on(place: &mut dyn Place) {
     assert_eq!(reader.next().expect("reading ends"), None, "as the journal was when reading began");
 }
 
-/// Random operations, compared with what they should have done. A journal that fails is taken at its word:
-/// what was not synced is void.
+/// Compares random operations with a model. When a journal reports a failure, records that were not synced must be void.
 pub fn agrees_with_a_model(place: &mut dyn Place, seed: u64) {
     let mut rng = Rng::new(seed);
     let mut journal = place.open();
@@ -385,7 +384,7 @@ pub fn agrees_with_a_model(place: &mut dyn Place, seed: u64) {
         seen.iter().map(|s| &s.payload).collect::<Vec<_>>(),
         durable[start as usize..].iter().collect::<Vec<_>>()
     );
-    // what one owner was told to be one dictionary is one for readers, and nothing else is
+    // readers see the same dictionaries as the owner was given
     let told = &dictionaries[start as usize..];
     for (i, pair) in seen.windows(2).enumerate() {
         if let (Some(a), Some(b)) = (told[i], told[i + 1]) {
@@ -394,7 +393,7 @@ pub fn agrees_with_a_model(place: &mut dyn Place, seed: u64) {
     }
 }
 
-/// A group of random records. `None` where the journal failed or it was given up.
+/// Writes a group of random records. `None` if the journal failed or the group was abandoned.
 fn random_group(
     journal: &mut dyn Journal,
     end: usize,

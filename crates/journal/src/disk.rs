@@ -1,18 +1,18 @@
 //! File operations: of the operating system, or of a simulation.
 //!
-//! What an implementation promises is what POSIX does: after [`DiskFile::sync_data`] a file's bytes survive a power
-//! loss, after [`Disk::sync_dir`] the names in a directory do, and before that they may or may not. Calls are made once
-//! a group or less, never once a sample, so that a pointer to follow costs nothing.
+//! Implementations promise the same as POSIX: after [`DiskFile::sync_data`] a file's bytes survive a power loss, after
+//! [`Disk::sync_dir`] the names in a directory do, and before that they may or may not. Calls are made at most once a group,
+//! never once a sample, so dynamic dispatch costs nothing.
 //!
-//! Every name that something acknowledged depends on is synced before the acknowledgement:
+//! Every name on which acknowledged data depends is synced before the acknowledgement:
 //!
 //! | name | synced by | when |
 //! | --- | --- | --- |
-//! | data directory, `journal/`, `journal/N/`, `damaged/` | [`create_dir_all`] | each is made, and seen at an opening |
+//! | data directory, `journal/`, `journal/N/`, `damaged/` | [`create_dir_all`] | each is created, or found at an opening |
 //! | a segment | `files::writer` | before its first group is written |
-//! | a segment that goes | `files` | before a later one can go |
+//! | removal of a segment | `files` | before a later one is removed |
 //! | `identity.json`, `journal/N/source`, `floodmarks.json` | [`replace`] | it is replaced |
-//! | what a local table consists of, and its folders | `tables::store` | an upload or commit is confirmed, and before a log is read |
+//! | files and folders of a local table | `tables::store` | an upload or commit is confirmed, and before a log is read |
 
 use rustix::fs::FallocateFlags;
 use std::fs::{self, DirBuilder, File, OpenOptions};
@@ -22,8 +22,8 @@ use std::path::Path;
 
 /// File operations.
 pub trait Disk: Send + Sync + std::fmt::Debug {
-    /// Makes a directory. Of kind `AlreadyExists` where it is there, and `NotFound` where the one above it is not. Its
-    /// name is durable once that one is synced: see [`create_dir_all`].
+    /// Creates a directory. Fails with `AlreadyExists` if it exists, and with `NotFound` if its parent does not. Its name is
+    /// durable once the parent is synced: see [`create_dir_all`].
     fn create_dir(&self, dir: &Path, access: Access) -> io::Result<()>;
 
     /// Entries of a directory, at most `most`, in any order.
@@ -32,44 +32,44 @@ pub trait Disk: Send + Sync + std::fmt::Debug {
     /// Opens a file.
     fn open(&self, path: &Path, mode: Mode) -> io::Result<Box<dyn DiskFile>>;
 
-    /// Gives a file another name in the same directory, over whatever has it. All or nothing, also in a crash.
+    /// Renames a file within its directory, and replaces a file of that name. Atomic, also in a crash.
     fn rename(&self, from: &Path, to: &Path) -> io::Result<()>;
 
-    /// Takes a file away.
+    /// Removes a file.
     fn remove(&self, path: &Path) -> io::Result<()>;
 
     /// Makes the names in a directory durable.
     fn sync_dir(&self, dir: &Path) -> io::Result<()>;
 
-    /// Locks a file, made where there is none, until what is returned is dropped. Of kind `WouldBlock` where somebody
-    /// else has it locked.
+    /// Locks a file until the returned value is dropped; creates it if absent. Fails with `WouldBlock` if it is locked
+    /// already.
     fn lock(&self, path: &Path) -> io::Result<Box<dyn DiskFile>>;
 }
 
 /// Access mode of a directory. Files are always private: they hold samples or secrets.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Access {
-    /// Its owner.
+    /// Only its owner.
     Private,
-    /// Whoever the umask lets: other things lie in it too.
+    /// As the umask allows: other programs' files may be in it too.
     Shared,
 }
 
 /// Mode in which a file is opened.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Mode {
-    /// To read one that is there.
+    /// Read an existing file.
     Read,
-    /// To change one that is there.
+    /// Change an existing file.
     Change,
-    /// To write a new one, or one that is there from its beginning.
+    /// Write a file from its beginning; creates it if absent.
     Create,
 }
 
-/// A name in a directory.
+/// An entry of a directory.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Listed {
-    /// The name; those that are no text are left out.
+    /// Name of the entry. Names that are not UTF-8 are omitted from listings.
     pub name: String,
     /// The file's length.
     pub bytes: u64,
@@ -78,22 +78,22 @@ pub struct Listed {
 /// An open file.
 #[expect(clippy::len_without_is_empty, reason = "a length that may fail is not a collection's")]
 pub trait DiskFile: Send + Sync + std::fmt::Debug {
-    /// Its length in bytes.
+    /// Length in bytes.
     fn len(&self) -> io::Result<u64>;
 
-    /// Reads some bytes from `at` on: how many, none at the end.
+    /// Reads some bytes from `at` on. Returns their number, which is 0 at the end of the file.
     fn read_at(&self, buffer: &mut [u8], at: u64) -> io::Result<usize>;
 
     /// Writes all bytes from `at` on.
     fn write_at(&self, bytes: &[u8], at: u64) -> io::Result<()>;
 
-    /// Cuts the file, or adds zeros.
+    /// Truncates the file, or extends it with zeros.
     fn set_len(&self, bytes: u64) -> io::Result<()>;
 
-    /// Has space set aside for `bytes` bytes from `at` on; what lies beyond the file's end becomes zeros of it.
+    /// Allocates space for `bytes` bytes from `at` on. Beyond its end the file is extended with zeros.
     fn allocate(&self, at: u64, bytes: u64) -> io::Result<()>;
 
-    /// Makes its bytes and its length durable.
+    /// Makes the file's bytes and length durable.
     fn sync_data(&self) -> io::Result<()>;
 }
 
@@ -114,7 +114,7 @@ pub fn read(disk: &dyn Disk, path: &Path) -> io::Result<Vec<u8>> {
     Ok(bytes)
 }
 
-/// Makes a directory and those above it where they are missing, each durable before there is anything in it.
+/// Creates a directory and its missing parents. Each is durable before anything is created in it.
 pub fn create_dir_all(disk: &dyn Disk, dir: &Path, access: Access) -> io::Result<()> {
     let Some(above) = dir.parent() else { return Ok(()) };
     let above = if above.as_os_str().is_empty() { Path::new(".") } else { above };
@@ -136,7 +136,7 @@ pub fn create_dir_all(disk: &dyn Disk, dir: &Path, access: Access) -> io::Result
     }
 }
 
-/// Writes a small file, all or nothing: a crash in between leaves what was there before.
+/// Replaces a small file atomically: a crash in between leaves the old content.
 pub fn replace(disk: &dyn Disk, path: &Path, content: &[u8]) -> io::Result<()> {
     let unfinished = path.with_extension("unfinished");
     let file = disk.open(&unfinished, Mode::Create)?;
@@ -190,7 +190,7 @@ impl Disk for Os {
 
     fn sync_dir(&self, dir: &Path) -> io::Result<()> {
         match File::open(dir)?.sync_all() {
-            // some file systems have no such thing
+            // some file systems do not support this
             Err(e) if e.kind() == io::ErrorKind::InvalidInput => Ok(()),
             other => other,
         }
@@ -203,7 +203,7 @@ impl Disk for Os {
     }
 }
 
-/// A file that only its owner may read.
+/// Creates a file that only its owner may read.
 fn create(path: &Path) -> io::Result<File> {
     OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(path)
 }

@@ -5,7 +5,7 @@ use model::ErrorKind;
 use std::io;
 use std::path::Path;
 
-/// Why a journal could not do what it was asked.
+/// Errors of a journal.
 #[derive(Debug, thiserror::Error)]
 pub enum JournalError {
     /// An operation on the disk failed.
@@ -13,17 +13,17 @@ pub enum JournalError {
     Io {
         /// Failed operation, as a verb: "write", "fdatasync".
         operation: &'static str,
-        /// To what, for people: a path, say.
+        /// Location, for people: for example a path.
         place: String,
         /// Error of the operating system.
         source: io::Error,
     },
-    /// No room on the disk, or a quota is used up. It heals by itself once there is room again.
+    /// No room on the disk, or a quota is used up. Writing resumes by itself once there is room again.
     #[error("disk is full: {operation} {place}: {source}")]
     Full {
         /// Failed operation.
         operation: &'static str,
-        /// To what, for people: a path, say.
+        /// Location, for people: for example a path.
         place: String,
         /// Error of the operating system.
         source: io::Error,
@@ -31,15 +31,15 @@ pub enum JournalError {
     /// A record above [`RECORD_BYTES_MAX`].
     #[error("record of {bytes} bytes is too large, the limit is {RECORD_BYTES_MAX}")]
     TooLarge {
-        /// Its length.
+        /// Length of the record.
         bytes: usize,
     },
     /// Written by a later version of Floodmark.
     #[error("{place} has journal format version {found}, this build reads version {known}")]
     Version {
-        /// Where: a path, say.
+        /// Location: for example a path.
         place: String,
-        /// The version it says.
+        /// Version that was found.
         found: u16,
         /// The version that this build reads.
         known: u16,
@@ -51,15 +51,15 @@ pub enum JournalError {
         offset.0
     )]
     RecordVersion {
-        /// The record.
+        /// Offset of the record.
         offset: Offset,
-        /// The version it says.
+        /// Version that was found.
         found: u8,
         /// The version that this build reads.
         known: u8,
     },
-    /// An earlier error made the group void and [`crate::Journal::begin`] was not called since, or it never
-    /// was. Nothing of the group is kept.
+    /// [`crate::Journal::begin`] was not called, or not since an earlier error made the group void. Nothing of the group is
+    /// kept.
     #[error("journal group is void: begin a new one")]
     Void,
     /// A fault injected by [`crate::faulty`].
@@ -78,7 +78,7 @@ impl JournalError {
         }
     }
 
-    /// An operating system's error in its context.
+    /// Error of the operating system, with its context.
     pub(crate) fn io(operation: &'static str, path: &Path, source: impl Into<io::Error>) -> Self {
         let (source, place) = (source.into(), path.display().to_string());
         match source.kind() {

@@ -1,4 +1,4 @@
-//! A journal that fails on purpose: any other, with seeded faults; and what crashes do to files.
+//! Fault injection: a wrapper that lets any journal fail, with seeded faults, and simulated damage of files by crashes.
 
 use crate::{DictionaryId, Identity, Journal, JournalError, JournalStats, Offset, Reader};
 use std::fs::{self, File};
@@ -9,14 +9,14 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use stdx::rng::Rng;
 
-/// How often what goes wrong; chances from 0 to 1 for each call.
+/// Probabilities of faults, from 0 to 1 for each call.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Faults {
     /// `append` fails.
     pub append_error: f64,
-    /// `sync` fails, and nothing of the group is kept.
+    /// `sync` fails, and the whole group is discarded.
     pub sync_error: f64,
-    /// The disk is full from then on, for [`Self::full_calls`] calls.
+    /// The disk becomes full, for [`Self::full_calls`] calls.
     pub full: f64,
     /// Calls of `begin` and `append` that find the disk full.
     pub full_calls: u64,
@@ -38,18 +38,18 @@ impl Faulty {
         Self { inner, faults, rng: Rng::new(seed), full_left: 0, injected: 0 }
     }
 
-    /// Changes what goes wrong from now on.
+    /// Changes the probabilities for later calls.
     pub fn set_faults(&mut self, faults: Faults) {
         self.faults = faults;
         self.full_left = 0;
     }
 
-    /// How many calls were made to fail.
+    /// Number of injected faults.
     pub fn injected(&self) -> u64 {
         self.injected
     }
 
-    /// Draws a fault; what is drawn voids the group.
+    /// Fails with probability `chance`, which voids the group.
     fn strike(&mut self, chance: f64, what: &'static str) -> Result<(), JournalError> {
         if self.rng.chance(chance) {
             return Err(self.fail(JournalError::Injected(what)));
@@ -147,7 +147,7 @@ pub fn segment_files(dir: &Path, partition: u32) -> io::Result<Vec<PathBuf>> {
     Ok(files)
 }
 
-/// Flips one random bit in a stretch of a file, and says in which byte.
+/// Flips one random bit in a range of a file. Returns the position of its byte.
 pub fn flip_bit(path: &Path, within: Range<u64>, rng: &mut Rng) -> io::Result<u64> {
     let at = within.start + rng.below(within.end - within.start);
     let file = File::options().read(true).write(true).open(path)?;
@@ -171,7 +171,7 @@ pub fn tear(path: &Path, durable: u64, rng: &mut Rng) -> io::Result<()> {
         len = durable + rng.below(len - durable + 1);
         file.set_len(len)?;
     }
-    // what lies in the same block as durable bytes may be lost without harming these
+    // undurable bytes in the same block as durable ones may be lost without harm to these
     let mut at = durable;
     while at < len {
         let end = ((at / BLOCK + 1) * BLOCK).min(len);

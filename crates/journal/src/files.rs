@@ -39,28 +39,27 @@ use std::sync::Arc;
 use stdx::rng::mix;
 use writer::Writer;
 
-/// When a record counts as durable.
+/// Condition for a record to count as durable.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Durability {
-    /// When the disk has it: survives a power loss.
+    /// Synced to the disk: survives a power loss.
     #[default]
     Fsync,
-    /// When the operating system has it: survives a crash of the process only.
+    /// Written to the operating system: survives only a crash of the process.
     Os,
 }
 
 /// Settings of a journal in files.
 #[derive(Debug, Clone)]
 pub struct Options {
-    /// When a record counts as durable.
+    /// Condition for a record to count as durable.
     pub durability: Durability,
-    /// A segment takes no more groups once it is this long. It is longer by at most one group.
+    /// Length at which a segment takes no more groups. It is exceeded by at most one group.
     pub segment_bytes: u64,
-    /// How far ahead of the writing space is allocated: a sync inside allocated space took 0.14 ms where one
-    /// that lets the file grow took 0.31 ms (20 kB groups on ext4).
+    /// Space allocated ahead of writes: a sync inside allocated space took 0.14 ms, one that grows the file 0.31 ms (20 kB
+    /// groups on ext4).
     pub preallocate_bytes: u64,
-    /// Space that must be there before a group begins, so that a full disk is found before it is half
-    /// written.
+    /// Space that must be available before a group begins, so that a full disk is noticed before a group is half written.
     pub headroom_bytes: u64,
     /// Seed for the salts of segments; random for each data directory.
     pub seed: u64,
@@ -90,20 +89,20 @@ pub struct Files {
     dir: PathBuf,
     partition: u32,
     options: Options,
-    /// All of them, in order; the newest may be the one that is being written.
+    /// All segments in order; the newest may be the one being written.
     segments: VecDeque<Segment>,
     writer: Option<(Writer, DictionaryId)>,
-    /// The group failed, or none was begun.
+    /// True if the group failed, or none was begun.
     void: bool,
-    /// The dictionary was ended so that it can be dropped: the next one may use the reserve.
+    /// True if the dictionary was ended so that it can be dropped: the next one may use the reserve.
     was_ended: bool,
-    /// Space is set aside for that.
+    /// True if the reserve exists.
     has_reserve: bool,
-    /// The offset of the next record.
+    /// Offset of the next record.
     next: u64,
     /// One past the newest durable record.
     durable: u64,
-    /// Segments made so far, so that no two have the same salt.
+    /// Number of segments created so far, so that no two have the same salt.
     made: u64,
     quarantine: Arc<Quarantine>,
     identity: Arc<IdentityFile>,
@@ -113,18 +112,17 @@ pub struct Files {
 /// A segment file.
 #[derive(Debug, Clone, Copy)]
 struct Segment {
-    /// The offset of its first record.
+    /// Offset of the first record.
     first: u64,
-    /// Its durable length.
+    /// Durable length.
     bytes: u64,
 }
 
 impl Files {
-    /// Opens the journal of `partition` under `dir`, which is made if it is not there. Nobody else may have
-    /// it open.
+    /// Opens the journal of `partition` under `dir`, which is created if absent. It must not be open elsewhere.
     ///
-    /// Damage does not keep it from opening: a torn end is cut off after it was copied aside, anything else is left to be
-    /// reported by readers. A later format version does.
+    /// Succeeds despite damage: a torn end is copied to the quarantine and cut off, other damage is reported by readers.
+    /// Fails on a later format version.
     pub fn open(dir: &Path, partition: u32, options: Options) -> Result<Self, JournalError> {
         let partition_dir = segment::partition_dir(dir, partition);
         disk::create_dir_all(&*options.disk, &partition_dir, Access::Private)
@@ -178,7 +176,7 @@ impl Files {
         Ok(dictionary)
     }
 
-    /// Each segment's first offset and where it ends.
+    /// First offset and end of each segment.
     fn ranges(&self) -> impl Iterator<Item = std::ops::Range<u64>> {
         let ends = self.segments.iter().skip(1).map(|s| s.first).chain([self.durable]);
         self.segments.iter().map(|s| s.first).zip(ends).map(|(first, end)| first..end)
@@ -304,7 +302,7 @@ impl Journal for Files {
     fn truncate(&mut self, before: Offset) -> Result<(), JournalError> {
         let ended = self.segments.iter().skip(1).take_while(|s| s.first <= before.0).count();
         for _ in 0..ended {
-            // oldest first, so that a crash on the way leaves no gap
+            // oldest first, so that a crash in between leaves no gap
             let Some(oldest) = self.segments.front() else { break };
             let path = segment::path(&self.dir, oldest.first);
             if self.quarantine.wants(oldest.first) {
@@ -317,7 +315,7 @@ impl Journal for Files {
                     _ => {}
                 }
             }
-            // one at a time: of names that are not synced a power loss may bring back any, and so leave a gap
+            // one at a time: a power loss may restore any of the removals that are not synced, which would leave a gap
             writer::sync_dir(&self.dir, &self.options)?;
             self.segments.pop_front();
             self.quarantine.set_start(self.start().0);
@@ -336,7 +334,7 @@ impl Journal for Files {
 }
 
 impl Drop for Files {
-    /// Gives back what was allocated ahead.
+    /// Frees the space allocated ahead.
     fn drop(&mut self) {
         if let Some((writer, _)) = self.writer.take() {
             writer.close();

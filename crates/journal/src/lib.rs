@@ -1,4 +1,4 @@
-//! The durable log: the truth that everything else is derived from.
+//! The journal (write-ahead log): the durable data from which everything else is derived.
 //!
 //! ```text
 //!            begin ─▶ append ─▶ append ─▶ … ─▶ sync ─▶ acknowledge
@@ -45,17 +45,17 @@ use std::ops::Range;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-/// The longest record. A request of 64 MiB becomes at most about that much, whatever is in it.
+/// Limit on the length of a record. A request of 64 MiB becomes at most about this long, whatever its content.
 pub const RECORD_BYTES_MAX: usize = 128 << 20;
 
 const _: () = assert!(2 * model::caps::BODY_BYTES_MAX <= RECORD_BYTES_MAX);
 
-/// The position of a record in its partition: dense, one more for each record.
+/// Position of a record in its partition: a dense sequence number.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Default)]
 pub struct Offset(pub u64);
 
-/// The scope in which definitions stay valid. Opaque: only equality means anything. No two dictionaries that
-/// can be seen at the same time, on disk or by one owner, share an id.
+/// Identity of a dictionary, the scope in which definitions are valid. Opaque: only equality is meaningful. No two
+/// dictionaries that are visible at the same time, on disk or by one owner, share an id.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct DictionaryId(pub u64);
 
@@ -97,39 +97,38 @@ pub trait Journal: Send + std::fmt::Debug {
     /// Kafka: an error if the partition ends before `offset`; its offsets cannot be skipped.
     fn skip_to(&mut self, offset: Offset) -> Result<(), JournalError>;
 
-    /// Begins a group, before its records are built: moves on to a new dictionary where the current one is
-    /// full or was damaged by a failure, and says which dictionary the records will live in. With records
-    /// appended and not yet synced it changes nothing.
+    /// Begins a group, before its records are built. Begins a new dictionary if the current one is full or was ended by a
+    /// failure, and returns the dictionary of the group's records. Has no effect while appended records are not synced.
     ///
     /// Kafka: sends nothing; the header of each record says where its dictionary begins.
     fn begin(&mut self) -> Result<DictionaryId, JournalError>;
 
-    /// Takes one record, which is not durable yet. Never changes the dictionary.
+    /// Appends a record, which is not durable yet. Never changes the dictionary.
     ///
     /// Kafka: adds it to the batch; its offset follows from the end of the partition, since there is one writer.
     fn append(&mut self, payload: &[u8]) -> Result<Offset, JournalError>;
 
     /// Makes everything appended so far durable and returns the durable end (exclusive).
     ///
-    /// After an error of this or of [`Journal::append`] every record since the last successful sync is void,
-    /// as after [`Journal::abandon`]; until the next `begin` both go on failing.
+    /// After an error of this or of [`Journal::append`], every record since the last successful sync is void, as after
+    /// [`Journal::abandon`]; both fail until the next `begin`.
     ///
     /// Kafka: sends the batch with `acks=all`; an error if it does not land at the expected offset.
     fn sync(&mut self) -> Result<Offset, JournalError>;
 
-    /// Gives up every record since the last successful sync. Their offsets will be used again, and the next
-    /// `begin` starts a new dictionary. Harmless after an error, which has done it already.
+    /// Discards every record since the last successful sync. Their offsets will be assigned again, and the next `begin`
+    /// starts a new dictionary. Has no effect after an error, which has done the same.
     ///
     /// Kafka: drops the batch. One whose answer was lost is found by its sequence number before the next is sent.
     fn abandon(&mut self);
 
-    /// Ends the current dictionary: the next `begin` starts a new one, so that all records before it can be
-    /// dropped together. Between groups only: records that are not synced yet are given up.
+    /// Ends the current dictionary: the next `begin` starts a new one, so that all records before it can be dropped together.
+    /// For use between groups: records that are not synced are discarded.
     ///
     /// Kafka: the next record's header begins a dictionary.
     fn end_dictionary(&mut self);
 
-    /// The oldest record that is still there (or would be, were there any).
+    /// Offset of the oldest record (of the next one if there are none).
     ///
     /// Kafka: the first dictionary that begins at or after the log start offset.
     fn start(&self) -> Offset;
@@ -139,19 +138,19 @@ pub trait Journal: Send + std::fmt::Debug {
     /// Kafka: the high watermark, as of the last answer.
     fn durable_end(&self) -> Offset;
 
-    /// The first record of the dictionary that the record at `offset` lives in: who replays from `offset`
-    /// reads from here on for the definitions. For an offset outside the journal, the nearest inside.
+    /// First record of the dictionary of the record at `offset`: a replay from `offset` has to read from here on for the
+    /// definitions. For an offset outside the journal, the nearest inside.
     ///
     /// Kafka: from the headers of records, of which one for each dictionary is kept in memory.
     fn dictionary_start(&self, offset: Offset) -> Offset;
 
-    /// Streams the durable records from `from` (or from the start, if that is later) in order. The reader
-    /// sees the journal as it is now; it does not keep the owner from going on.
+    /// Streams the durable records from `from` (or from the start, if that is later) in order. The reader sees the current
+    /// state of the journal, and does not block the owner.
     ///
     /// Kafka: a consumer that is assigned the partition, up to the high watermark of now.
     fn read(&self, from: Offset) -> Result<Box<dyn Reader>, JournalError>;
 
-    /// Drops the oldest dictionaries as long as they end at or before `before`; never the newest.
+    /// Drops the oldest dictionaries that end at or before `before`; never the newest.
     ///
     /// Kafka: `DeleteRecords` up to the beginning of a dictionary. The topic has no retention of its own.
     fn truncate(&mut self, before: Offset) -> Result<(), JournalError>;
@@ -162,83 +161,82 @@ pub trait Journal: Send + std::fmt::Debug {
     fn stats(&self) -> JournalStats;
 }
 
-/// Walks records in order. Bounded memory: one record and a read buffer.
+/// Iterator over records in order. Its memory is bounded by one record and a read buffer.
 pub trait Reader: Send + std::fmt::Debug {
     /// The next record or damage; `None` at the end.
     fn next(&mut self) -> Result<Option<Item<'_>>, JournalError>;
 
-    /// Puts aside the record that [`Self::next`] returned last: its bytes are what was written, but they cannot be decoded.
-    /// It counts as lost. Panics where the last item was no record.
+    /// Quarantines the record that [`Self::next`] returned last: its bytes are intact, but cannot be decoded. It counts as
+    /// lost. Panics if the last item was not a record.
     ///
-    /// Where the journal can, it keeps the record's dictionary when [`Journal::truncate`] drops it, since the record refers to
-    /// definitions there. This is not remembered over a restart: replay then meets the record again.
+    /// If possible, the journal keeps a copy of the record's dictionary when [`Journal::truncate`] drops it, because the
+    /// record refers to definitions there. This is forgotten at a restart: replay then finds the record again.
     ///
     /// Kafka: copies it to a topic for such records.
     fn put_aside(&mut self, what: &'static str) -> Damage;
 }
 
-/// What a reader comes across.
+/// Item of a reader.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Item<'a> {
     /// A record, intact.
     Entry(Entry<'a>),
-    /// Bytes that are not what was written. Reading goes on after them.
+    /// Bytes that differ from what was written. Reading continues after them.
     Damage(Damage),
 }
 
 /// A record as it was appended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Entry<'a> {
-    /// Its position.
+    /// Position of the record.
     pub offset: Offset,
-    /// Where its references are defined.
+    /// Dictionary with the definitions of the record's references.
     pub dictionary: DictionaryId,
-    /// The bytes.
+    /// Bytes as appended.
     pub payload: &'a [u8],
 }
 
-/// A stretch of the journal that could not be read back.
+/// A damaged range of the journal.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Damage {
-    /// Where it is, for people: a path and a range of bytes, or a topic, partition and offset.
+    /// Location, for people: a path and a range of bytes, or a topic, partition and offset.
     pub place: String,
-    /// Which records are lost with it. Empty where no record was hit (a header, say).
+    /// Offsets of the lost records. Empty if no record is affected (for example, if a header is).
     pub lost: Range<u64>,
-    /// True where the journal proves that the lost records had been durable, and so may have been
-    /// acknowledged. False where they may as well be what is left of a group that was being written when the
-    /// power failed (or where no record is lost).
+    /// True if the journal proves that the lost records were durable, and so may have been acknowledged. False if they may be
+    /// part of a group that was being written during a power loss, or if no record is lost.
     pub acknowledged: bool,
-    /// The damage was a single wrong byte and could be put right: the record comes next.
+    /// True if the damage was a single wrong byte and was repaired: the record is the next item.
     pub repaired: bool,
-    /// What was found there.
+    /// Kind of damage.
     pub what: &'static str,
-    /// Where a copy was put aside, for people; `None` if that was not possible.
+    /// Location of the copy in the quarantine, for people; `None` if there is no copy.
     pub copy: Option<String>,
 }
 
 /// Counts of a journal since it was opened.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct JournalStats {
-    /// Dictionaries there are now.
+    /// Number of dictionaries now.
     pub dictionaries: u64,
-    /// Durable bytes in them.
+    /// Durable bytes in the dictionaries.
     pub bytes: u64,
-    /// Records taken, void ones included.
+    /// Records appended, void ones included.
     pub appended_records: u64,
-    /// Payload bytes taken, void ones included.
+    /// Payload bytes appended, void ones included.
     pub appended_bytes: u64,
     /// Records made durable.
     pub synced_records: u64,
     /// Groups made durable.
     pub syncs: u64,
-    /// Groups given up, by an error or by the owner.
+    /// Groups discarded, by an error or by the owner.
     pub abandoned_groups: u64,
     /// Bytes of an unfinished group that were dropped when the journal was opened after a crash.
     pub torn_bytes: u64,
-    /// Damaged stretches met by readers.
+    /// Damaged ranges found by readers.
     pub damaged_ranges: u64,
-    /// Records lost with them.
+    /// Records lost in damaged ranges.
     pub lost_records: u64,
-    /// Records with one wrong byte that readers put right.
+    /// Records with one wrong byte that readers repaired.
     pub repaired_records: u64,
 }

@@ -1,5 +1,5 @@
-//! The reference implementation: a journal in memory. It outlives its owner as long as a [`Memory`] lives that
-//! was [reopened](Memory::reopen) from it, which is how tests restart it.
+//! The reference implementation: a journal in memory. Tests restart it with [`Memory::reopen`], which shares its durable
+//! content.
 
 use crate::{
     Damage, DictionaryId, Entry, Identity, Item, Journal, JournalError, JournalId, JournalStats, Offset,
@@ -13,7 +13,7 @@ pub struct Memory {
     shared: Arc<Mutex<Shared>>,
     /// Records of the group, not yet durable.
     pending: Vec<Arc<[u8]>>,
-    /// The dictionary that `begin` gave; none where the next one must be new.
+    /// The dictionary that `begin` returned; `None` if the next one must be new.
     dictionary: Option<DictionaryId>,
     void: bool,
     dictionary_records_max: usize,
@@ -37,13 +37,13 @@ struct Dictionary {
 }
 
 impl Memory {
-    /// An empty journal whose dictionaries are full with `dictionary_records_max` records.
+    /// Empty journal whose dictionaries are full at `dictionary_records_max` records.
     pub fn new(id: JournalId, dictionary_records_max: usize) -> Self {
         let shared = Shared { id, dictionaries: Vec::new(), next_id: 0, end: 0 };
         Self::over(Arc::new(Mutex::new(shared)), dictionary_records_max)
     }
 
-    /// The journal as its next owner finds it after this one is gone.
+    /// The journal as the next owner finds it after this one was dropped.
     pub fn reopen(&self) -> Self {
         Self::over(Arc::clone(&self.shared), self.dictionary_records_max)
     }

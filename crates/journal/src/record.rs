@@ -7,9 +7,8 @@
 //!            metadata  exemplars       see extras.rs
 //! ```
 //!
-//! A sample names its series by a [`SeriesRef`]. What that reference stands for is defined once in each
-//! dictionary, by the first record there that uses it; whoever writes keeps track of which dictionary knows
-//! which reference. Nothing here does I/O.
+//! A sample names its series by a [`SeriesRef`]. Each dictionary defines a reference once, in its first record that uses it;
+//! the writer keeps track of the references that a dictionary has defined. This module does no I/O.
 
 mod columns;
 mod define;
@@ -32,10 +31,10 @@ use model::{Exemplar, LabelsRef, Metadata, SeriesRef, TenantId};
 use stdx::varint;
 use wire::Cursor;
 
-/// The version of the record format, its first byte.
+/// Version of the record format, its first byte.
 pub const RECORD_VERSION: u8 = 1;
 
-/// Samples in one record.
+/// Limit on samples in one record.
 pub const RECORD_SAMPLES_MAX: usize = REQUEST_SAMPLES_MAX;
 
 /// Thresholds of [`RecordEncoder::is_full`]: samples, canonical label bytes, encoded bytes. They are far above a usual
@@ -44,7 +43,7 @@ const FULL_SAMPLES: usize = 100_000;
 const FULL_LABEL_BYTES: usize = 4 << 20;
 const FULL_EXTRA_BYTES: usize = 1 << 20;
 
-/// A sample takes at most five bytes of reference, ten of timestamp, half a byte of tag and eight of value.
+/// Upper bound on an encoded sample: five bytes of reference, ten of timestamp, half a byte of tag and eight of value.
 const SAMPLE_BYTES_MAX: usize = 24;
 
 const _: () = assert!(RECORD_SAMPLES_MAX * SAMPLE_BYTES_MAX < RECORD_BYTES_MAX);
@@ -72,7 +71,7 @@ impl RecordEncoder {
         Self::default()
     }
 
-    /// Begins a record of `tenant`; what was in the encoder before is forgotten, its memory kept.
+    /// Begins a record of `tenant`. Discards the previous content, and reuses its memory.
     pub fn begin(&mut self, tenant: &TenantId) {
         self.definer.clear();
         self.refs.clear();
@@ -87,7 +86,7 @@ impl RecordEncoder {
         }
     }
 
-    /// Says what `series` stands for in this dictionary. The labels are canonical and have a metric name.
+    /// Defines the reference `series` in this dictionary. The labels must be canonical and have a metric name.
     pub fn define(&mut self, series: SeriesRef, labels: LabelsRef<'_>) {
         debug_assert!(model::labels::is_canonical(labels.as_bytes()), "BUG: labels are not canonical");
         self.definer.define(series, labels);
@@ -101,34 +100,32 @@ impl RecordEncoder {
         self.values.push(value);
     }
 
-    /// Adds what is known about a metric.
+    /// Adds the metadata of a metric.
     pub fn metadata(&mut self, metadata: &Metadata) {
         self.metadata_count += 1;
         extras::put_metadata(&mut self.metadata, metadata);
     }
 
-    /// Adds an exemplar of a series that this dictionary knows.
+    /// Adds an exemplar of a series that is defined in this dictionary.
     pub fn exemplar(&mut self, series: SeriesRef, exemplar: &Exemplar) {
         self.exemplars_count += 1;
         extras::put_exemplar(&mut self.exemplars, series, exemplar);
     }
 
-    /// True where nothing was added since `begin`.
+    /// True if nothing was added since `begin`.
     pub fn is_empty(&self) -> bool {
         self.refs.is_empty() && self.definer.is_empty() && self.metadata_count + self.exemplars_count == 0
     }
 
-    /// True where the record should be finished and the rest of the batch go into another one. Asked before
-    /// each series (with at most [`model::caps::SERIES_LABEL_BYTES_MAX`] bytes of labels), it keeps records
-    /// far from their hard limits.
+    /// True if the record should be finished and the rest of the batch go into another one. If checked before each series
+    /// (with at most [`model::caps::SERIES_LABEL_BYTES_MAX`] bytes of labels), records stay far below their hard limits.
     pub fn is_full(&self) -> bool {
         self.refs.len() >= FULL_SAMPLES
             || self.definer.label_bytes() >= FULL_LABEL_BYTES
             || self.metadata.len() + self.exemplars.len() >= FULL_EXTRA_BYTES
     }
 
-    /// The finished record. Panics where [`Self::is_full`] was disregarded so long that no reader would take
-    /// it.
+    /// Returns the finished record. Panics if [`Self::is_full`] was ignored for so long that readers would reject the record.
     pub fn finish(&mut self) -> &[u8] {
         let tenant = self.tenant.as_ref().expect("BUG: finish without begin").as_str();
         assert!(self.refs.len() <= RECORD_SAMPLES_MAX, "BUG: a record goes on being filled when it is full");
@@ -153,17 +150,17 @@ impl RecordEncoder {
         out
     }
 
-    /// Definitions in the record.
+    /// Number of definitions in the record.
     pub fn definitions(&self) -> usize {
         self.definer.count()
     }
 
-    /// Bytes that the definitions took in the record that was finished last.
+    /// Encoded size of the definitions in the record finished last.
     pub fn definition_bytes(&self) -> usize {
         self.definer.finished_bytes()
     }
 
-    /// Bytes of memory that the encoder holds.
+    /// Memory of the encoder in bytes.
     pub fn memory_bytes(&self) -> usize {
         self.definer.memory_bytes()
             + self.refs.capacity() * 4
@@ -189,7 +186,7 @@ pub struct Record {
     pub values: Vec<f64>,
     /// Metadata of metrics.
     pub metadata: Vec<Metadata>,
-    /// Examples, each with its series.
+    /// Exemplars, each with its series.
     pub exemplars: Vec<(SeriesRef, Exemplar)>,
 }
 
@@ -213,12 +210,13 @@ impl Record {
         Self::default()
     }
 
-    /// Reads a record from bytes, whatever they are. After an error it is empty.
+    /// Decodes a record from untrusted bytes. After an error it is empty.
     pub fn decode(&mut self, payload: &[u8]) -> Result<(), RecordError> {
         self.decode_within(payload, &mut Unlimited)
     }
 
-    /// The same, with memory that is bought from `room` before it is taken. What the record holds already is free.
+    /// [`Self::decode`], reserving memory from `room` before it is allocated. Memory that the record holds already is not
+    /// reserved again.
     pub fn decode_within(&mut self, payload: &[u8], room: &mut dyn Room) -> Result<(), RecordError> {
         let decoded = self.try_decode(&mut Cursor::new(payload), room);
         if decoded.is_err() {
@@ -227,7 +225,7 @@ impl Record {
         decoded
     }
 
-    /// Forgets the content, keeps the memory.
+    /// Discards the content, and keeps the memory.
     pub fn clear(&mut self) {
         self.definitions.clear();
         self.refs.clear();
@@ -237,8 +235,8 @@ impl Record {
         self.exemplars.clear();
     }
 
-    /// Replaces each sample's reference by what `series_of` gives for it, and drops samples for which that is `None`.
-    /// Returns how many were dropped.
+    /// Maps each sample's reference by `series_of`, and drops samples for which it returns `None`. Returns the number of
+    /// dropped samples.
     pub fn translate(&mut self, series_of: impl Fn(SeriesRef) -> Option<SeriesRef>) -> usize {
         let (count, mut kept) = (self.refs.len(), 0);
         for i in 0..count {
@@ -256,7 +254,7 @@ impl Record {
         count - kept
     }
 
-    /// Bytes of memory that the record holds, but for metadata and exemplars.
+    /// Memory of the record in bytes, without metadata and exemplars.
     pub fn memory_bytes(&self) -> usize {
         self.definitions.memory_bytes()
             + self.refs.capacity() * 4
@@ -283,7 +281,7 @@ impl Record {
             columns::deltas(cursor, count, &mut self.refs, series_ref)?;
             room.buy_for(&self.timestamps, count)?;
             columns::deltas(cursor, count, &mut self.timestamps, Ok)?;
-            // values come in pairs
+            // values are decoded in pairs
             room.buy_for(&self.values, count + 1)?;
             columns::values(cursor, count, &mut self.values)?;
         }
@@ -294,13 +292,13 @@ impl Record {
 fn read_version(cursor: &mut Cursor<'_>) -> Result<(), RecordError> {
     match cursor.byte()? {
         RECORD_VERSION => Ok(()),
-        // no encoder ever wrote it: zeros, for example, are no record of a later version
+        // no encoder has ever written version 0, so zeros, for example, are not taken for a later version
         0 => Err(RecordError::Malformed("no version")),
         later => Err(RecordError::Version(later)),
     }
 }
 
-/// Reads the tenant's name, where it is another one than `tenant`.
+/// Reads the tenant's name into `tenant`, unless it is the same.
 fn read_tenant(cursor: &mut Cursor<'_>, tenant: &mut TenantId) -> Result<(), RecordError> {
     let len = cursor.byte()?;
     let name = cursor.take(len.into())?;

@@ -1,4 +1,4 @@
-//! How a record lies in a segment file.
+//! Frame of a record in a segment file.
 //!
 //! ```text
 //!   0      4      8               16              24            28           32
@@ -6,14 +6,13 @@
 //!   │ len  │ nth  │ offset        │ payload hash  │ payload crc │ header crc │ payload       │
 //! ```
 //!
-//! Little-endian. The header has a checksum of its own, so that a damaged payload leaves the way to the next
-//! record known, and no length is believed (and no memory taken) unchecked. It covers the segment's salt and
-//! the frame's place in the file too, so that neither stale or misplaced bytes nor anything a stranger wrote
-//! into a payload can pass for a header. The payload's checksum is guarded by the header's; its hash
-//! (XXH3-64) is there to confirm a [repair](super::repair).
+//! Little-endian. The header has a checksum of its own, so the next record can be found after a damaged payload, and no
+//! length is trusted (and no memory allocated) unchecked. The checksum also covers the segment's salt and the frame's position
+//! in the file, so neither stale or misplaced bytes nor a client's bytes in a payload can pass for a header. The header's
+//! checksum protects the payload's; the payload's hash (XXH3-64) confirms a [repair](super::repair).
 //!
-//! `nth` is how many records come before this one in its group, so everything before `offset - nth` was
-//! durable when this was written.
+//! `nth` is the number of records before this one in its group, so all records before `offset - nth` were durable when this
+//! one was written.
 
 use super::repair;
 use crate::RECORD_BYTES_MAX;
@@ -22,7 +21,7 @@ use xxhash_rust::xxh3::xxh3_64;
 /// Bytes before a payload.
 pub(super) const FRAME_HEADER_BYTES: usize = 32;
 
-/// A header as it lies in the file.
+/// Encoded header.
 pub(super) type HeaderBytes = [u8; FRAME_HEADER_BYTES];
 
 /// Offset of the header's own checksum, its last field.
@@ -33,9 +32,9 @@ const HEADER_CRC_AT: usize = FRAME_HEADER_BYTES - 4;
 pub(super) struct FrameHeader {
     /// Bytes of the payload.
     pub(super) len: u32,
-    /// Records before it in its group.
+    /// Number of records before this one in its group.
     nth: u32,
-    /// The record's position.
+    /// Offset of the record.
     pub(super) offset: u64,
     payload_hash: u64,
     payload_crc: u32,
@@ -50,10 +49,10 @@ fn header_crc(seed: u32, at: u64, header: &[u8]) -> u32 {
     crc32c::crc32c_append(crc32c::crc32c_append(seed, &at.to_le_bytes()), header)
 }
 
-/// Adds the frame of record `offset` to `out`, for byte `at` of the file. Its group begins with `group`.
+/// Appends the frame of record `offset` to `out`, for byte `at` of the file. Its group begins with `group`.
 pub(super) fn put(out: &mut Vec<u8>, seed: u32, at: u64, group: u64, offset: u64, payload: &[u8]) {
     let len = u32::try_from(payload.len()).expect("BUG: a record is within its limit");
-    // a group of more records than that merely tells less about where it begins
+    // in a group of more records, the start is only known less precisely
     let nth = u32::try_from(offset - group).unwrap_or(u32::MAX);
     let start = out.len();
     out.extend_from_slice(&len.to_le_bytes());
@@ -74,14 +73,14 @@ fn u64_at(header: &HeaderBytes, at: usize) -> u64 {
     header[at..].first_chunk().map_or(0, |eight| u64::from_le_bytes(*eight))
 }
 
-/// The offset that a header would have, for a first look.
+/// The offset field of a possible header, for a quick check.
 #[inline]
 pub(super) fn offset_of(header: &HeaderBytes) -> u64 {
     u64_at(header, 8)
 }
 
 impl FrameHeader {
-    /// Checks the header at byte `at`; `None` where it is not one of this segment and for this place.
+    /// Decodes and checks the header at byte `at`; `None` if it is not a header of this segment and position.
     pub(super) fn parse(seed: u32, at: u64, header: &HeaderBytes) -> Option<Self> {
         let sound = header_crc(seed, at, &header[..HEADER_CRC_AT]) == u32_at(header, HEADER_CRC_AT);
         let len = u32_at(header, 0);
@@ -94,15 +93,15 @@ impl FrameHeader {
         })
     }
 
-    /// The header that has one wrong byte at `at`, if that can be. The chance that other bytes are taken for
-    /// one is 1 : 600,000, so the offset and the payload have to confirm it.
+    /// Repairs a header at byte `at` with one wrong byte, if possible. Other bytes pass for such a header with a chance of
+    /// 1 : 600,000, so the offset and the payload have to confirm it.
     pub(super) fn parse_repaired(seed: u32, at: u64, header: &HeaderBytes) -> Option<Self> {
         let (body, crc) = (&header[..HEADER_CRC_AT], u32_at(header, HEADER_CRC_AT));
         let difference = header_crc(seed, at, body) ^ crc;
         let mut repaired = *header;
         match repair::wrong_byte(difference, body.len()) {
             Some((i, mask)) => repaired[i] ^= mask,
-            // the wrong byte is one of the checksum's
+            // the wrong byte is in the checksum
             None if difference.to_le_bytes().iter().filter(|b| **b != 0).count() == 1 => {
                 let sound = header_crc(seed, at, body).to_le_bytes();
                 repaired[HEADER_CRC_AT..].copy_from_slice(&sound);
@@ -112,7 +111,7 @@ impl FrameHeader {
         Self::parse(seed, at, &repaired)
     }
 
-    /// Everything before this offset was durable when the record was written.
+    /// Start of the record's group: everything before this offset was durable when the record was written.
     pub(super) fn group(&self) -> u64 {
         match self.nth {
             u32::MAX => 0,
@@ -120,12 +119,12 @@ impl FrameHeader {
         }
     }
 
-    /// True where these are the bytes that were written.
+    /// True if the payload is intact.
     pub(super) fn matches(&self, payload: &[u8]) -> bool {
         payload.len() == self.len as usize && crc32c::crc32c(payload) == self.payload_crc
     }
 
-    /// Puts right a payload with one wrong byte. False where it has more.
+    /// Repairs a payload with one wrong byte. False if it has more.
     pub(super) fn repair(&self, payload: &mut [u8]) -> bool {
         let difference = crc32c::crc32c(payload) ^ self.payload_crc;
         match repair::wrong_byte(difference, payload.len()) {

@@ -1,4 +1,4 @@
-//! A look at segment files that changes nothing: for `floodmark inspect`, also beside a server that writes them.
+//! Read-only inspection of segment files, for `floodmark inspect`, also while a server writes them.
 
 use super::scan::{Scanner, Step};
 use super::segment::{self, Headers, RECORDS_START};
@@ -9,10 +9,10 @@ use crate::{DictionaryId, JournalError};
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 
-/// Damaged stretches that are listed one by one; all are counted.
+/// Limit on damaged ranges that are listed; all are counted.
 pub const DAMAGE_LISTED_MAX: usize = 100;
 
-/// Segments of a partition that are looked at.
+/// Limit on segments of a partition.
 const SEGMENTS_MAX: usize = 1 << 20;
 
 /// Contents of one segment file.
@@ -20,25 +20,25 @@ const SEGMENTS_MAX: usize = 1 << 20;
 pub struct SegmentReport {
     /// The file.
     pub path: PathBuf,
-    /// Its records, the first and one past the last.
+    /// Offsets of the records: the first, and one past the last.
     pub offsets: Range<u64>,
     /// Dictionary of the records; `None` if both copies of the header are damaged.
     pub dictionary: Option<DictionaryId>,
     /// Records that could be read.
     pub records: u64,
-    /// Series that they define.
+    /// Series defined by the records.
     pub series: u64,
-    /// Samples in them.
+    /// Samples in the records.
     pub samples: u64,
-    /// Records whose bytes are whole, but are no record of this version.
+    /// Records with intact bytes that cannot be decoded by this version.
     pub unreadable: u64,
     /// Bytes up to the end of the last record. The file may be longer: space is allocated ahead.
     pub bytes: u64,
     /// The file's length.
     pub file_bytes: u64,
-    /// Damaged stretches.
+    /// Number of damaged ranges.
     pub damaged: u64,
-    /// The first of them: which bytes, which records are lost, what was found.
+    /// The first damaged ranges: bytes, lost records, and the kind of damage.
     pub damage: Vec<(Range<u64>, Range<u64>, &'static str)>,
 }
 
@@ -53,7 +53,7 @@ pub fn partitions(dir: &Path) -> Result<Vec<u32>, JournalError> {
     Ok(partitions)
 }
 
-/// Walks the segments of a partition under `dir`, the oldest first, and gives a report of each.
+/// Reads the segments of a partition under `dir`, oldest first, and calls `each` with a report of each.
 pub fn inspect(dir: &Path, partition: u32, mut each: impl FnMut(SegmentReport)) -> Result<(), JournalError> {
     let dir = segment::partition_dir(dir, partition);
     let in_dir = |e| JournalError::io("list", &dir, e);
@@ -65,7 +65,7 @@ pub fn inspect(dir: &Path, partition: u32, mut each: impl FnMut(SegmentReport)) 
     for (i, first) in firsts.iter().enumerate() {
         match report(&dir, partition, *first, firsts.get(i + 1).copied()) {
             Ok(report) => each(report),
-            // dropped by the server in the meantime
+            // dropped by the server meanwhile
             Err(JournalError::Io { source, .. }) if source.kind() == std::io::ErrorKind::NotFound => {}
             Err(error) => return Err(error),
         }

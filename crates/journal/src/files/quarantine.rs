@@ -1,14 +1,14 @@
-//! Puts damaged bytes aside, and counts them.
+//! Copies damaged bytes to the quarantine, and counts damage.
 //!
 //! ```text
-//!   <dir>/<partition>/quarantine/<segment>.<from>-<to>.bytes     what was found there
-//!   <dir>/<partition>/quarantine/<segment>.<from>-<to>.txt       what it is, and what is lost
-//!   <dir>/<partition>/quarantine/<segment>.journal               a whole segment, once it was dropped
+//!   <dir>/<partition>/quarantine/<segment>.<from>-<to>.bytes     the damaged bytes
+//!   <dir>/<partition>/quarantine/<segment>.<from>-<to>.txt       kind of damage, and lost records
+//!   <dir>/<partition>/quarantine/<segment>.journal               a whole segment, moved here when dropped
 //! ```
 //!
-//! The segment itself stays as it is, and is reported again whenever it is read, until it is dropped. The
-//! copy stays until somebody removes it. A segment with a record that is intact and cannot be read moves here when it is
-//! dropped: that record refers to definitions in it.
+//! The segment itself is not changed, and its damage is reported at each reading until it is dropped. The copy stays until an
+//! operator removes it. A segment with a record that is intact and cannot be decoded is moved here when it is dropped,
+//! because that record refers to definitions in it.
 
 use super::scan::Hole;
 use super::window::Window;
@@ -24,25 +24,25 @@ use std::sync::{Arc, Mutex, MutexGuard};
 /// Bytes copied at a time.
 const COPY_BYTES: usize = 64 << 10;
 
-/// Damaged ranges remembered, so that reading twice does not count twice.
+/// Limit on damaged ranges remembered, so that repeated readings are not counted again.
 const REMEMBERED_MAX: usize = 4096;
 
-/// Shared by a journal and its readers.
+/// Quarantine of a partition, shared by its journal and readers.
 #[derive(Debug)]
 pub(super) struct Quarantine {
     disk: Arc<dyn Disk>,
     dir: PathBuf,
-    /// Segments below this were dropped by their owner.
+    /// Start of the journal: segments below were dropped by the owner.
     start: AtomicU64,
     met: Mutex<Met>,
 }
 
-/// What readers met.
+/// Damage found by readers.
 #[derive(Debug, Default)]
 struct Met {
-    /// Segments, by their first offset, that move here when they are dropped.
+    /// First offsets of segments to move here when they are dropped.
     kept: BTreeSet<u64>,
-    /// Damage that is counted: a segment, and where in it.
+    /// Damage already counted: a segment, and the position in it.
     seen: BTreeSet<(PathBuf, u64)>,
     damaged_ranges: u64,
     lost_records: u64,
@@ -55,12 +55,12 @@ impl Quarantine {
         Self { disk, dir, start: AtomicU64::new(0), met: Mutex::default() }
     }
 
-    /// Says that segments before `start` were dropped.
+    /// Notes that segments before `start` were dropped.
     pub(super) fn set_start(&self, start: u64) {
         self.start.store(start, Ordering::Release);
     }
 
-    /// Adds what readers met to `stats`.
+    /// Adds the damage found by readers to `stats`.
     pub(super) fn add_to(&self, stats: &mut JournalStats) {
         let met = self.lock();
         stats.damaged_ranges = met.damaged_ranges;
@@ -68,7 +68,7 @@ impl Quarantine {
         stats.repaired_records = met.repaired_records;
     }
 
-    /// Copies the bytes of a hole aside. Where that cannot be done, the damage is reported without a copy.
+    /// Copies the bytes of a hole to the quarantine. If that fails, the damage is reported without a copy.
     pub(super) fn put(&self, window: &mut Window, hole: Hole) -> Damage {
         let Hole { bytes, lost, acknowledged, repaired, what } = hole;
         let place = format!("{}: bytes {} to {}", window.path().display(), bytes.start, bytes.end);
@@ -81,8 +81,8 @@ impl Quarantine {
         damage
     }
 
-    /// Copies the torn end of the newest segment aside before it is cut off: nearly always a group that was being written,
-    /// but damage to the last acknowledged records looks the same. Where it cannot be copied it is cut off nevertheless.
+    /// Copies the torn end of the newest segment before it is cut off. It is nearly always an unfinished group, but damage to
+    /// the last acknowledged records looks the same. If the copy fails, the end is cut off nevertheless.
     pub(super) fn put_torn(&self, window: &mut Window, bytes: &Range<u64>) {
         let segment = window.path().display();
         let report = format!(
@@ -92,7 +92,7 @@ impl Quarantine {
         let _ = self.copy(window, bytes, &report);
     }
 
-    /// A segment whose file is not there: dropped by its owner (`None`), or lost.
+    /// Result for a segment without a file: `None` if the owner dropped it, else the damage.
     pub(super) fn missing(&self, segment: &Path, lost: Range<u64>) -> Option<Damage> {
         if lost.end <= self.start.load(Ordering::Acquire) {
             return None;
@@ -109,7 +109,7 @@ impl Quarantine {
         Some(damage)
     }
 
-    /// Has the segment that begins with `first` moved here when it is dropped.
+    /// Marks the segment that begins with `first` to be moved here when it is dropped.
     pub(super) fn keep(&self, first: u64) {
         self.lock().kept.insert(first);
     }
@@ -119,7 +119,7 @@ impl Quarantine {
         self.lock().kept.contains(&first)
     }
 
-    /// Moves such a segment here. One that is gone already is no error.
+    /// Moves a marked segment here. A missing file is not an error.
     pub(super) fn take(&self, segment: &Path, first: u64) -> Result<(), JournalError> {
         let Some(name) = segment.file_name() else { return Ok(()) };
         disk::create_dir_all(&*self.disk, &self.dir, Access::Private)
@@ -170,7 +170,7 @@ impl Quarantine {
             file.write_at(chunk, at - bytes.start).map_err(io("write", &copy))?;
             at += chunk.len() as u64;
         }
-        // the report is written last: where it is, the copy is complete
+        // the report is written last: if it exists, the copy is complete
         let file = self.disk.open(&report, Mode::Create).map_err(io("create", &report))?;
         file.write_at(text.as_bytes(), 0).map_err(io("write", &report))?;
         Ok(copy)

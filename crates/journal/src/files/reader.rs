@@ -1,4 +1,4 @@
-//! Reads all segments, one after the other.
+//! Reads segments, one after the other.
 
 use super::quarantine::Quarantine;
 use super::scan::{Hole, Scanner, Step};
@@ -12,13 +12,13 @@ use std::ops::Range;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-/// Reads the segments that were there when it was made.
+/// Reader of the segments that existed when it was created.
 #[derive(Debug)]
 pub(super) struct SegmentsReader {
     pub(super) disk: Arc<dyn Disk>,
     pub(super) dir: PathBuf,
     pub(super) partition: u32,
-    /// The first record wanted.
+    /// Offset of the first record to return.
     pub(super) from: u64,
     /// First offset and end of each segment still to be read.
     pub(super) segments: VecDeque<Range<u64>>,
@@ -26,14 +26,14 @@ pub(super) struct SegmentsReader {
     pub(super) current: Option<Current>,
 }
 
-/// The segment that is being read.
+/// The segment being read.
 #[derive(Debug)]
 pub(super) struct Current {
-    /// The offset of its first record.
+    /// Offset of its first record.
     first: u64,
     scanner: Scanner,
     dictionary: DictionaryId,
-    /// Copies of the header that are damaged, still to be reported.
+    /// Offsets of damaged copies of the header that are not reported yet.
     damaged_headers: Vec<u64>,
 }
 
@@ -82,13 +82,13 @@ impl Reader for SegmentsReader {
 }
 
 impl SegmentsReader {
-    /// Opens a segment, or says why nothing of it can be read.
+    /// Opens a segment. Returns damage if nothing of it can be read.
     fn open(&mut self, segment: Range<u64>) -> Result<Option<Damage>, JournalError> {
         let path = segment::path(&self.dir, segment.start);
         let mut window = match Window::open(&*self.disk, &path) {
             Ok(window) => window,
             Err(JournalError::Io { source, .. }) if source.kind() == io::ErrorKind::NotFound => {
-                // dropped by its owner while this reader was on its way, or lost
+                // dropped by the owner since this reader was created, or lost
                 let damage = self.quarantine.missing(&path, segment);
                 return Ok(damage);
             }

@@ -1,4 +1,4 @@
-//! Finds what is there when a partition's directory is opened.
+//! Recovery of a partition's directory at its opening.
 
 use super::quarantine::Quarantine;
 use super::scan::{Scanner, Step};
@@ -10,13 +10,13 @@ use crate::JournalError;
 use crate::disk::{Disk, Listed, Mode};
 use std::path::Path;
 
-/// Segment files in a directory.
+/// Limit on segment files in a directory.
 const SEGMENTS_MAX: usize = 1 << 20;
 
-/// Result of the recovery of a segment.
+/// Result of a recovery.
 #[derive(Debug, Default)]
 pub(super) struct Found {
-    /// In order; non-empty gaps between them are found by readers.
+    /// Segments in order. Readers report gaps between them.
     pub(super) segments: Vec<Segment>,
     /// One past the newest record.
     pub(super) end: u64,
@@ -24,7 +24,7 @@ pub(super) struct Found {
     pub(super) torn_bytes: u64,
 }
 
-/// Lists the segments of `dir`, which exists, and finds the end of the newest.
+/// Lists the segments of `dir`, which must exist, and finds the end of the newest one.
 pub(super) fn recover(
     dir: &Path,
     partition: u32,
@@ -46,7 +46,7 @@ fn list(disk: &dyn Disk, dir: &Path) -> Result<Vec<Segment>, JournalError> {
         if let Some(first) = segment::first_of(&name) {
             segments.push(Segment { first: first.0, bytes });
         } else if Path::new(&name).extension().is_some_and(|extension| extension == UNFINISHED) {
-            // A crash while a segment was being made; nothing was in it.
+            // left by a crash while a segment was being created; it has no records
             let path = dir.join(name);
             disk.remove(&path).map_err(|e| JournalError::io("remove", &path, e))?;
         }
@@ -55,7 +55,7 @@ fn list(disk: &dyn Disk, dir: &Path) -> Result<Vec<Segment>, JournalError> {
     Ok(segments)
 }
 
-/// The end of the newest segment, and how many bytes were cut off it.
+/// Finds the end of the newest segment, and cuts off a torn group.
 fn recover_newest(
     dir: &Path,
     partition: u32,
@@ -66,8 +66,8 @@ fn recover_newest(
     let path = segment::path(dir, newest.first);
     let mut window = Window::open(&*options.disk, &path)?;
     let Some(header) = Headers::read(&mut window, partition, newest.first)?.header else {
-        // Not one record can be read without the salt. No offset that may have been in use is used again,
-        // and readers report the segment, unless there never was anything in it.
+        // No record can be read without the salt. Offsets that may have been in use are not assigned again, and readers report
+        // the segment, unless it was never written.
         let content = window.end_of_content(0)?;
         return Ok((newest.first + content.div_ceil(super::frame::FRAME_HEADER_BYTES as u64), 0));
     };
@@ -75,7 +75,7 @@ fn recover_newest(
     let end = loop {
         match scanner.step()? {
             Step::End { at } => break at,
-            // readers report damage; here only the end is sought
+            // readers report damage; here only the end matters
             Step::Record { .. } | Step::Damage(_) => {}
         }
     };
@@ -88,8 +88,7 @@ fn recover_newest(
         file.set_len(end).map_err(|e| JournalError::io("truncate", &path, e))?;
     }
     if options.durability == Durability::Fsync {
-        // Records that were written and not yet synced when the process died are read from now on, so they
-        // have to be durable from now on.
+        // Records that were written and not synced when the process died are readable from now on, so they are made durable.
         file.sync_data().map_err(|e| JournalError::io("fdatasync", &path, e))?;
     }
     newest.bytes = end;

@@ -1,10 +1,9 @@
-//! Finds the one byte that makes a CRC-32C wrong.
+//! Locates a single wrong byte by its CRC-32C.
 //!
-//! CRCs are linear: the difference between the checksum of what was written and of what was read is the
-//! checksum of where they differ. If that is one byte `m` with `k` bytes after it, the difference is a table's
-//! entry for `m`, moved on by `k` zero bytes. So the difference is moved *back*, a byte at a time, until it is
-//! an entry of the table. A difference of more bytes looks like that by chance in one of `2^32 / 256 n` cases;
-//! whoever repairs needs something else to confirm it.
+//! CRCs are linear: the XOR of the checksums of the written and the read bytes is the checksum of the XOR of the bytes. If
+//! they differ in one byte, by the mask `m`, with `k` bytes after it, this difference is the CRC table's entry for `m`,
+//! advanced by `k` zero bytes. So the difference is moved *back*, a byte at a time, until it is an entry of the table. A
+//! difference of more bytes looks like that by chance in one of `2^32 / 256 n` cases, so a repair needs another confirmation.
 
 /// CRC-32C of each single byte, without the inversions at both ends (reflected polynomial 0x82F63B78).
 const TABLE: [u32; 256] = {
@@ -23,7 +22,7 @@ const TABLE: [u32; 256] = {
     table
 };
 
-/// The index of the table's entry whose high byte this is: each occurs once.
+/// Index of the table's entry with a given high byte: each high byte occurs once.
 const BY_HIGH_BYTE: [u8; 256] = {
     let mut index = [0; 256];
     let mut i = 0;
@@ -47,7 +46,7 @@ pub(super) fn wrong_byte(difference: u32, len: usize) -> Option<(usize, u8)> {
         if state == entry {
             return Some((i, index));
         }
-        // what became this state when a zero byte was added
+        // the state before a zero byte was added
         state = (state ^ entry) << 8 | u32::from(index);
     }
     None

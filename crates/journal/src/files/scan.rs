@@ -1,4 +1,4 @@
-//! Walks the records of one segment, over whatever damage there is.
+//! Scanner of the records of one segment, which continues after damage.
 
 use super::frame::{self, FRAME_HEADER_BYTES, FrameHeader};
 use super::segment::RECORDS_START;
@@ -11,26 +11,26 @@ use std::ops::Range;
 pub(super) enum Step {
     /// A record; [`Scanner::payload`] has its bytes.
     Record { offset: u64 },
-    /// Bytes that are not what was written.
+    /// Bytes that differ from what was written.
     Damage(Hole),
-    /// Nothing more. Records end at this byte of the file.
+    /// End of the records, at this byte of the file.
     End { at: u64 },
 }
 
-/// Bytes that are not what was written.
+/// Bytes that differ from what was written.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Hole {
     pub(super) bytes: Range<u64>,
-    /// The records lost with them.
+    /// Offsets of the records lost with these bytes.
     pub(super) lost: Range<u64>,
-    /// As in [`crate::Damage`].
+    /// See [`crate::Damage::acknowledged`].
     pub(super) acknowledged: bool,
-    /// The record comes next, as it was written.
+    /// True if the record was repaired: it is the next item.
     pub(super) repaired: bool,
     pub(super) what: &'static str,
 }
 
-/// Walks the records of one segment.
+/// Iterator over the records of one segment.
 #[derive(Debug)]
 pub(super) struct Scanner {
     window: Window,
@@ -44,7 +44,7 @@ pub(super) struct Scanner {
     payload: Payload,
     /// File range of the current record.
     frame: Range<u64>,
-    /// A record whose damage was reported and repaired: it comes next.
+    /// A repaired record whose damage was reported: it is the next item.
     repaired: Option<(FrameHeader, Vec<u8>)>,
 }
 
@@ -58,7 +58,7 @@ enum Payload {
 /// Bytes found at a file offset.
 enum Found {
     Whole(FrameHeader),
-    /// A sound header, and a payload that is not what was written.
+    /// An intact header with a damaged payload.
     Header(FrameHeader),
     Nothing,
 }
@@ -79,7 +79,7 @@ impl Scanner {
         &mut self.window
     }
 
-    /// The bytes of the record that [`Self::step`] just came to.
+    /// Bytes of the record that [`Self::step`] returned last.
     pub(super) fn payload(&mut self) -> Result<&[u8], JournalError> {
         match &self.payload {
             Payload::File { at, len } => self.window.get(*at, *len),
@@ -87,7 +87,7 @@ impl Scanner {
         }
     }
 
-    /// The record that [`Self::step`] just reached, as a hole: its checksums match, but it cannot be decoded.
+    /// The record that [`Self::step`] returned last, as a hole: its checksums match, but it cannot be decoded.
     pub(super) fn unreadable(&self, what: &'static str) -> Hole {
         let lost = self.next - 1..self.next;
         Hole { bytes: self.frame.clone(), lost, acknowledged: true, repaired: false, what }
@@ -112,8 +112,8 @@ impl Scanner {
         }
     }
 
-    /// Gets over what lies at the current place: by repairing it, or by going on at the next record that is
-    /// whole, which is not before `search_from`.
+    /// Handles damage at the current position: repairs the record, or continues at the next intact one, searched from
+    /// `search_from` on.
     fn damage(&mut self, search_from: u64, what: &'static str) -> Result<Step, JournalError> {
         self.repaired = self.repair()?;
         if let Some((header, _)) = &self.repaired {
@@ -126,14 +126,14 @@ impl Scanner {
                 let acknowledged = self.is_proven(self.next, at)?;
                 Ok(self.skip(at, offset, acknowledged, what))
             }
-            // the end of the newest segment: torn, or simply the end
+            // the end of the newest segment, torn or not
             (None, None) => Ok(Step::End { at: self.at }),
-            // the segment after this one says that the records were there
+            // the next segment's first offset proves that the records existed
             (None, Some(bound)) => Ok(self.skip(self.window.len().max(self.at), bound, true, what)),
         }
     }
 
-    /// The record that should be at the current place, if it has but one wrong byte.
+    /// Repairs the record expected at the current position, if it has only one wrong byte.
     fn repair(&mut self) -> Result<Option<(FrameHeader, Vec<u8>)>, JournalError> {
         let (seed, at) = (self.seed, self.at);
         let header = self.window.get(at, FRAME_HEADER_BYTES)?.first_chunk().and_then(|bytes| {
@@ -147,9 +147,9 @@ impl Scanner {
         Ok(header.repair(&mut payload).then_some((header, payload)))
     }
 
-    /// True where one of the records from `at` on was written when `offset` was durable.
+    /// True if one of the records from `at` on proves that `offset` was durable when it was written.
     fn is_proven(&mut self, offset: u64, mut at: u64) -> Result<bool, JournalError> {
-        // Records of the same group prove nothing. They follow each other, or the proof is not found.
+        // Records of the same group prove nothing. If they are not contiguous, no proof is found.
         while let Found::Whole(header) = self.look(at)? {
             if header.group() > offset {
                 return Ok(true);
@@ -188,18 +188,18 @@ impl Scanner {
         if end > self.window.len() {
             return Ok(Found::Header(header));
         }
-        // both at once, so that the window does not move between them
+        // header and payload at once, so that the window does not move between them
         let frame = self.window.get(at, FRAME_HEADER_BYTES + header.len as usize)?;
         let whole = frame.get(FRAME_HEADER_BYTES..).is_some_and(|payload| header.matches(payload));
         Ok(if whole { Found::Whole(header) } else { Found::Header(header) })
     }
 
-    /// The first whole record at or after `from` that can follow, and which one it is.
+    /// Searches for the first intact record at or after byte `from` that can follow. Returns its position and offset.
     ///
-    /// Looks at every byte. What has the wrong offset is passed over before any checksum is computed, and
-    /// headers are salted, so this takes a nanosecond or so a byte whatever the bytes are.
+    /// Tries every byte. Candidates with an impossible offset are rejected before any checksum is computed, and headers are
+    /// salted, so this takes about a nanosecond per byte, whatever the bytes are.
     fn search(&mut self, from: u64) -> Result<Option<(u64, u64)>, JournalError> {
-        // no more records than fit can be missing
+        // no more records can be missing than fit into the rest of the file
         let fit = self.window.len().saturating_sub(from) / FRAME_HEADER_BYTES as u64;
         let missing_max = self.window.len().saturating_sub(self.at) / FRAME_HEADER_BYTES as u64;
         let end = self.bound.unwrap_or(u64::MAX).min(self.next.saturating_add(missing_max + fit + 1));

@@ -8,8 +8,8 @@
 //!   │ header        │0 │ header again  │0 │ records           │ 0 0 0 …   │
 //! ```
 //!
-//! The header is there twice, in two sectors: the salt in it is needed to read any record. A segment ends
-//! where the next one begins: what lies after that offset was given up before it was durable.
+//! The header has two copies, in two sectors, because its salt is needed to read any record. A segment ends at the first
+//! offset of the next one: records beyond that were abandoned before they were durable.
 
 use super::window::Window;
 use crate::{JournalError, Offset};
@@ -21,28 +21,28 @@ pub(super) const RECORDS_START: u64 = 1024;
 /// File offsets of the two copies of the header.
 pub(super) const HEADER_COPIES: [u64; 2] = [0, 512];
 
-/// The version of the segment format.
+/// Version of the segment format.
 pub const SEGMENT_VERSION: u16 = 1;
 
 const MAGIC: &[u8; 8] = b"FLDMKJNL";
 const HEADER_BYTES: usize = 64;
 const EXTENSION: &str = "journal";
 
-/// Ends the names of segments that are still being made.
+/// Extension of segment files that are still being created.
 pub(super) const UNFINISHED: &str = "new";
 
 /// Header of a segment.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Header {
     pub(super) partition: u32,
-    /// The offset of its first record.
+    /// Offset of the segment's first record.
     pub(super) first: u64,
-    /// Chosen at random; also names the dictionary.
+    /// Random number, which also identifies the dictionary.
     pub(super) salt: u64,
 }
 
 impl Header {
-    /// The first [`RECORDS_START`] bytes of the file.
+    /// Encodes the first [`RECORDS_START`] bytes of the file.
     pub(super) fn encode(&self) -> Vec<u8> {
         let mut copy = Vec::with_capacity(HEADER_BYTES);
         copy.extend_from_slice(MAGIC);
@@ -60,8 +60,7 @@ impl Header {
         out
     }
 
-    /// Reads one copy. `None` where it is damaged; the error is the version of a sound one that this build
-    /// does not know.
+    /// Decodes one copy. `None` if it is damaged; the error is the unknown version of an intact one.
     fn decode(copy: &[u8]) -> Result<Option<Self>, u16> {
         let Some(copy) = copy.first_chunk::<HEADER_BYTES>() else { return Ok(None) };
         let u32_at = |at: usize| copy[at..].first_chunk().map_or(0, |b| u32::from_le_bytes(*b));
@@ -79,7 +78,7 @@ impl Header {
 /// Combined result of reading both copies of a header.
 #[derive(Debug)]
 pub(super) struct Headers {
-    /// The header, if any copy is sound and belongs to this file.
+    /// The header, if any copy is intact and belongs to this file.
     pub(super) header: Option<Header>,
     /// Offsets of the damaged copies.
     pub(super) damaged: Vec<u64>,
@@ -114,7 +113,7 @@ pub(super) fn path(partition_dir: &Path, first: u64) -> PathBuf {
     partition_dir.join(format!("{first:020}.{EXTENSION}"))
 }
 
-/// The first offset of the segment in the file of that name; `None` for other files.
+/// Parses the first offset of a segment from its file name; `None` for other files.
 pub(super) fn first_of(name: &str) -> Option<Offset> {
     let digits = name.strip_suffix(EXTENSION)?.strip_suffix('.')?;
     let plain = digits.len() == 20 && digits.bytes().all(|b| b.is_ascii_digit());

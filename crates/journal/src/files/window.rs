@@ -1,4 +1,4 @@
-//! A file seen through a buffer.
+//! Buffered access to a file.
 
 use crate::JournalError;
 use crate::disk::{Disk, DiskFile, Mode};
@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 /// Bytes read at a time.
 pub(super) const WINDOW_BYTES: usize = 256 << 10;
 
-/// A file seen through a buffer that holds at least what was asked for last.
+/// A file with a read buffer, which holds at least the range requested last.
 #[derive(Debug)]
 pub(super) struct Window {
     file: Box<dyn DiskFile>,
@@ -17,7 +17,7 @@ pub(super) struct Window {
     buffer: Vec<u8>,
     /// File offset of the buffer.
     start: u64,
-    /// How much of the buffer holds bytes of the file.
+    /// Length of the valid part of the buffer.
     filled: usize,
 }
 
@@ -37,7 +37,7 @@ impl Window {
         self.len
     }
 
-    /// The `len` bytes at `at`; fewer only where the file ends.
+    /// The `len` bytes at `at`; fewer only at the end of the file.
     pub(super) fn get(&mut self, at: u64, len: usize) -> Result<&[u8], JournalError> {
         let len = usize::try_from(self.len.saturating_sub(at)).unwrap_or(usize::MAX).min(len);
         let buffered = self.start..=self.start + self.filled as u64;
@@ -67,7 +67,7 @@ impl Window {
         Ok(())
     }
 
-    /// One past the last byte from `from` on that is not zero; `from` where all are.
+    /// One past the last nonzero byte from `from` on; `from` if all are zero.
     pub(super) fn end_of_content(&mut self, from: u64) -> Result<u64, JournalError> {
         let (mut at, mut end) = (from, from);
         loop {

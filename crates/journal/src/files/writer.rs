@@ -1,4 +1,4 @@
-//! The segment that is being written.
+//! Writer of the newest segment.
 
 use super::frame;
 use super::segment::{self, Header, RECORDS_START, UNFINISHED};
@@ -8,36 +8,36 @@ use crate::disk::{DiskFile, Mode};
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 
-/// Records gathered before they are written, synced or not.
+/// Size at which buffered records are written, even before a sync.
 const BUFFER_BYTES_MAX: usize = 1 << 20;
 
-/// The name of the file that keeps space, and how much beyond the headroom of a segment: for the metadata and exemplars
-/// that a new dictionary begins with.
+/// Name of the file that reserves space, and its size beyond the headroom of a segment: for the metadata and exemplars with
+/// which a new dictionary begins.
 const RESERVE: &str = "reserve";
 const RESERVE_BYTES: u64 = 1 << 20;
 
-/// Space is asked for in multiples of this where it is scarce.
+/// Granularity of allocations when space is scarce.
 const ALLOCATE_BYTES_MIN: u64 = 64 << 10;
 
-/// The segment that is being written. Bytes beyond `durable` in it are void until they are synced.
+/// The segment being written. Its bytes beyond `durable` are void until they are synced.
 #[derive(Debug)]
 pub(super) struct Writer {
     file: Box<dyn DiskFile>,
     path: PathBuf,
     seed: u32,
-    /// Records of the group that are not written yet.
+    /// Records of the current group that are not written yet.
     buffer: Vec<u8>,
     /// Bytes of the file that are durable.
     durable: u64,
     /// Bytes of the file that are written.
     written: u64,
-    /// Bytes of the file that the disk has promised.
+    /// Bytes of the file that are allocated on the disk.
     allocated: u64,
 }
 
 impl Writer {
-    /// Makes a segment file. It appears under its name only when its header is durable; a segment of the
-    /// same name, which then holds no durable record, is replaced.
+    /// Creates a segment file. It gets its name only when its header is durable. A segment of the same name, which can have no
+    /// durable record, is replaced.
     pub(super) fn create(dir: &Path, header: Header, options: &Options) -> Result<Self, JournalError> {
         let unfinished = segment::path(dir, header.first).with_extension(UNFINISHED);
         let file = options.disk.open(&unfinished, Mode::Create);
@@ -45,7 +45,7 @@ impl Writer {
         Self::begin(dir, header, options, file, 0)
     }
 
-    /// The same in space that was set aside ([`make_reserve`]), where the disk has no other.
+    /// [`Self::create`] in reserved space ([`make_reserve`]), for a full disk.
     pub(super) fn create_in_reserve(
         dir: &Path,
         header: Header,
@@ -53,7 +53,7 @@ impl Writer {
     ) -> Result<Self, JournalError> {
         let unfinished = segment::path(dir, header.first).with_extension(UNFINISHED);
         let failed = |e| JournalError::io("use the reserve for", &unfinished, e);
-        // by its name, so that nobody else can get the space in between
+        // renamed instead of removed, so that no other program can take the space in between
         options.disk.rename(&dir.join(RESERVE), &unfinished).map_err(failed)?;
         let file = options.disk.open(&unfinished, Mode::Change).map_err(failed)?;
         let allocated = file.len().map_err(failed)?;
@@ -87,7 +87,7 @@ impl Writer {
                 Ok(writer)
             }
             Err(e) => {
-                // gone with the next open, if not now
+                // if this fails, the next open removes it
                 let _ = disk.remove(&writer.path);
                 Err(e)
             }
@@ -105,13 +105,12 @@ impl Writer {
         self.durable
     }
 
-    /// True where no more groups should go into this segment.
+    /// True if no more groups should go into this segment.
     pub(super) fn is_full(&self, options: &Options) -> bool {
         self.durable > RECORDS_START && self.durable >= options.segment_bytes
     }
 
-    /// Makes sure that the disk has room for `more` bytes and the headroom, so that a full disk is noticed
-    /// before anything is written.
+    /// Allocates room for `more` bytes and the headroom, so that a full disk is noticed before anything is written.
     pub(super) fn allocate(&mut self, more: usize, options: &Options) -> Result<(), JournalError> {
         let end = self.written + (self.buffer.len() + more) as u64;
         let needed = end + options.headroom_bytes.min(options.segment_bytes);
@@ -130,7 +129,7 @@ impl Writer {
         let length = end - self.allocated;
         match self.file.allocate(self.allocated, length) {
             Ok(()) => self.allocated = end,
-            // Not every file system can; then the file grows as it is written, and each sync costs more.
+            // Not every file system supports this; then the file grows as it is written, and each sync costs more.
             Err(e) if matches!(e.kind(), ErrorKind::Unsupported | ErrorKind::InvalidInput) => {
                 self.allocated = u64::MAX;
             }
@@ -139,7 +138,7 @@ impl Writer {
         Ok(())
     }
 
-    /// Takes a record of the group that begins with `group`. It is written at the latest when it is synced.
+    /// Buffers a record of the group that begins with `group`. It is written at the latest by [`Self::sync`].
     pub(super) fn append(
         &mut self,
         group: u64,
@@ -178,12 +177,10 @@ impl Writer {
         Ok(())
     }
 
-    /// Ends the segment where it is durable. Gives back the space that was allocated ahead, and cuts off a
-    /// group that was given up.
+    /// Ends the segment at its durable end. Frees the space allocated ahead, and cuts off an abandoned group.
     ///
-    /// Errors are passed over: a void record that stays is behind the first offset of the next segment, and
-    /// not read. After a failed fdatasync nothing here is synced again: what the kernel then holds for clean
-    /// need not be on the disk.
+    /// Errors are ignored: a void record that stays is beyond the first offset of the next segment, and is not read. After a
+    /// failed fdatasync the file is not synced again: pages that the kernel then considers clean need not be on the disk.
     pub(super) fn close(self) {
         if self.allocated > self.durable || self.written > self.durable {
             let _ = self.file.set_len(self.durable);
@@ -191,8 +188,8 @@ impl Writer {
     }
 }
 
-/// Sets space aside for the segment with which a full disk is emptied: whoever drops old segments must begin a new one
-/// before. True where it is there.
+/// Reserves space for one segment, so that a full disk can be emptied: a new segment must be begun before old ones are
+/// dropped. True if the reserve exists.
 pub(super) fn make_reserve(dir: &Path, options: &Options) -> bool {
     let (disk, path) = (&options.disk, dir.join(RESERVE));
     let bytes = options.headroom_bytes.min(options.segment_bytes) + RESERVE_BYTES;
@@ -201,7 +198,7 @@ pub(super) fn make_reserve(dir: &Path, options: &Options) -> bool {
     }
     let made = disk.open(&path, Mode::Create).and_then(|file| file.allocate(0, bytes));
     if made.is_err() {
-        // there is no room: what was had of it goes back
+        // there is no room: a partial reserve is freed
         let _ = disk.remove(&path);
     }
     made.is_ok()

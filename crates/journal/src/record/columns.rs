@@ -1,4 +1,4 @@
-//! Columns of numbers: as differences, in runs where that is shorter, and doubles by their bytes.
+//! Columns of numbers: integers as deltas, in runs if that is shorter, and doubles with leading tags.
 //!
 //! ```text
 //!   deltas = 0  n × zigzag(delta)
@@ -11,9 +11,9 @@
 //!   tag 15        any other double: its 8 bytes as they are
 //! ```
 //!
-//! The first delta is taken from 0. References that go up by one, equal timestamps and timestamps at equal
-//! distance are all a few runs. Bodies are found by a table and read with one masked load: no branch depends
-//! on the values, which would otherwise cost a misprediction for every other sample.
+//! The first delta is from 0. References that ascend by one, equal timestamps and equidistant timestamps take only a few
+//! runs. A table gives the length of a body, which is read with one masked load: no branch depends on the values, which would
+//! cost a misprediction for every other sample.
 
 use super::RecordError;
 use super::wire::Cursor;
@@ -22,7 +22,7 @@ use stdx::varint::{self, unzigzag, zigzag};
 const PLAIN: u8 = 0;
 const RUNS: u8 = 1;
 
-/// Writes a column as differences. How many there are is not written.
+/// Writes a column as deltas. The count is not written.
 pub(super) fn put_deltas<T: Copy + Into<i64>>(out: &mut Vec<u8>, column: &[T]) {
     // a run costs two varints, a plain delta one
     if 2 * count_runs(column) < column.len() + 2 {
@@ -69,7 +69,7 @@ fn put_runs<T: Copy + Into<i64>>(out: &mut Vec<u8>, column: &[T]) {
     }
 }
 
-/// Reads a column of `count` differences into `column`. The caller has bounded `count`.
+/// Reads a column of `count` deltas into `column`. The caller must bound `count`.
 pub(super) fn deltas<T>(
     cursor: &mut Cursor<'_>,
     count: usize,
@@ -107,7 +107,7 @@ pub(super) fn deltas<T>(
     Ok(())
 }
 
-/// Passes over a column of `count` differences.
+/// Skips a column of `count` deltas.
 pub(super) fn skip_deltas(cursor: &mut Cursor<'_>, count: usize) -> Result<(), RecordError> {
     match cursor.byte()? {
         PLAIN => {
@@ -147,7 +147,7 @@ const fn pack(value: f64) -> (u8, u64) {
     (TAG_DOUBLE, value.to_bits())
 }
 
-/// The inverse of [`pack`], from a body whose bytes beyond its length are anything.
+/// Inverse of [`pack`]. Bytes of the body beyond its length are ignored.
 #[inline]
 const fn unpack(tag: u8, body: u64) -> f64 {
     let mask = match BODY_BYTES[tag as usize & 15] {
@@ -164,11 +164,11 @@ const fn unpack(tag: u8, body: u64) -> f64 {
     }
 }
 
-/// Writes values, bit-exact. How many there are is not written.
+/// Writes values, bit-exact. The count is not written.
 pub(super) fn put_values(out: &mut Vec<u8>, values: &[f64]) {
     let start = out.len();
     let tags_len = values.len().div_ceil(2);
-    // room for the longest bodies; what is not used is cut off below
+    // room for the longest bodies; the unused part is cut off below
     out.resize(start + tags_len + 8 * values.len(), 0);
     let (tags, bodies) = out[start..].split_at_mut(tags_len);
     let mut at = 0;
@@ -183,7 +183,7 @@ pub(super) fn put_values(out: &mut Vec<u8>, values: &[f64]) {
     out.truncate(start + tags_len + at);
 }
 
-/// Reads `count` values into `values`. The caller has bounded `count`.
+/// Reads `count` values into `values`. The caller must bound `count`.
 pub(super) fn values(
     cursor: &mut Cursor<'_>,
     count: usize,
@@ -212,7 +212,7 @@ pub(super) fn values(
     Ok(())
 }
 
-/// Passes over `count` values.
+/// Skips `count` values.
 pub(super) fn skip_values(cursor: &mut Cursor<'_>, count: usize) -> Result<(), RecordError> {
     let tags = cursor.take(count.div_ceil(2))?;
     let body = |tag: u8| usize::from(BODY_BYTES[tag as usize]);

@@ -1,4 +1,4 @@
-//! Writes series definitions: which labels a reference stands for, from here to the end of the dictionary.
+//! Encoder of series definitions: the labels of references, valid from there to the end of the dictionary.
 //!
 //! ```text
 //!   section  = varint(raw length, 0: no definitions)  varint(packed length, 0: not packed)  body
@@ -12,8 +12,8 @@
 //!   symbol   = varint  0: the next new one | how far back from the next new one
 //! ```
 //!
-//! A series is told by what differs from the one before it, which is little where a target's series come
-//! together. The packed form is an LZ4 block; it is used where it saves an eighth.
+//! A series is encoded by its difference from the previous one, which is small when the series of a target are adjacent. The
+//! packed form is an LZ4 block; it is used if it saves an eighth.
 
 use super::columns::put_deltas;
 use super::definitions::RECORD_LABEL_BYTES_MAX;
@@ -24,12 +24,12 @@ use std::hash::BuildHasher;
 use std::ops::Range;
 use stdx::varint;
 
-/// Below this nothing is gained by packing.
+/// Minimum size of a body that is packed: below, packing saves nothing.
 const PACK_BYTES_MIN: usize = 128;
 
 const _: () = assert!(SERIES_LABELS_MAX <= 128, "the bitmap of labels is a u128");
 
-/// Collects definitions; reusable.
+/// Encoder of definitions; reusable.
 #[derive(Debug, Default)]
 pub(super) struct Definer {
     refs: Vec<u32>,
@@ -40,7 +40,7 @@ pub(super) struct Definer {
     label_bytes: usize,
     body: Vec<u8>,
     packed: Vec<u8>,
-    /// Size of the section that was finished last.
+    /// Size of the section finished last.
     finished_bytes: usize,
 }
 
@@ -83,7 +83,7 @@ impl Definer {
         );
         self.refs.push(series.0);
         let before = self.previous.len();
-        // count and bitmap come first, but are known last
+        // count and bitmap are written first, but known last
         let head = self.series.len();
         self.series.extend_from_slice(&[0; 2 + 16]);
         let (mut count, mut marked) = (0, 0u128);
@@ -112,7 +112,7 @@ impl Definer {
         self.close_head(head, count, &marked.to_le_bytes()[..count.min(before).div_ceil(8)]);
     }
 
-    /// Fills in count and bitmap at `head`, and closes the gap to what was written after them.
+    /// Fills in count and bitmap at `head`, and moves the following bytes up to them.
     fn close_head(&mut self, head: usize, count: usize, bitmap: &[u8]) {
         let mut at = head;
         let mut put = |byte: u8| {
@@ -129,7 +129,7 @@ impl Definer {
         self.series.truncate(at + len - tail);
     }
 
-    /// Bytes of the section that was finished last.
+    /// Size of the section finished last.
     pub(super) fn finished_bytes(&self) -> usize {
         self.finished_bytes
     }
@@ -163,7 +163,7 @@ impl Definer {
         }
     }
 
-    /// Packs the body; `None` where that is not worth it.
+    /// Packs the body; `None` if that saves too little.
     fn pack(&mut self) -> Option<usize> {
         if self.body.len() < PACK_BYTES_MIN {
             return None;
@@ -175,7 +175,7 @@ impl Definer {
     }
 }
 
-/// Each text once, numbered in order of appearance.
+/// Symbol table: each text once, numbered in order of appearance.
 #[derive(Debug, Default)]
 struct Symbols {
     text: Vec<u8>,
@@ -197,7 +197,7 @@ impl Symbols {
         self.table.clear();
     }
 
-    /// The text of a symbol. Compared as bytes: no need to check again that it is UTF-8.
+    /// The text of a symbol, as bytes, which need no further UTF-8 check.
     fn get(&self, symbol: u32) -> &[u8] {
         &self.text[span(&self.ends, symbol)]
     }

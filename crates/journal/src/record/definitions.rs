@@ -9,8 +9,8 @@ use model::labels::{METRIC_NAME, put_label};
 use model::{LabelsRef, SeriesRef};
 use std::ops::Range;
 
-/// Canonical label bytes that the definitions of one record may stand for. What differs only a little from
-/// series to series is written in a few bytes, so this cannot be told from the record's length.
+/// Limit on the canonical label bytes of one record's definitions. Labels shared between series are encoded in a few bytes,
+/// so the record's length does not bound them.
 pub const RECORD_LABEL_BYTES_MAX: usize = 256 << 20;
 
 const _: () = assert!(
@@ -36,7 +36,7 @@ pub struct Definitions {
 #[derive(Debug, Default)]
 pub(super) struct Unpacked(Vec<u8>);
 
-/// A label of the series read last: its name, and where it lies among that series' bytes.
+/// A label of the series read last: its name, and its range in that series' bytes.
 #[derive(Debug, Clone, Copy)]
 struct Label {
     name: u32,
@@ -45,12 +45,12 @@ struct Label {
 }
 
 impl Definitions {
-    /// How many there are.
+    /// Number of definitions.
     pub fn len(&self) -> usize {
         self.refs.len()
     }
 
-    /// True where there are none.
+    /// True if there are none.
     pub fn is_empty(&self) -> bool {
         self.refs.is_empty()
     }
@@ -122,7 +122,7 @@ impl Definitions {
         let mut bitmap = [0; 16];
         let marks = cursor.take(count.min(before).div_ceil(8))?;
         bitmap[..marks.len()].copy_from_slice(marks);
-        // whatever the series before did not have is new
+        // labels beyond those of the previous series are new
         let new = u128::from_le_bytes(bitmap) | u128::MAX.checked_shl(before as u32).unwrap_or(0);
 
         let start = self.bytes.len();
@@ -142,9 +142,9 @@ impl Definitions {
         self.check_series(start, new, texts)
     }
 
-    /// Adds labels of the series before, as they are, to the series that begins at `start`.
+    /// Copies labels of the previous series to the series that begins at `start`.
     fn copy_labels(&mut self, labels: Range<usize>, start: usize) {
-        // `ends` has every series but the one that is being read
+        // `ends` has every series but the one being read
         let before = self.ends.len().checked_sub(2).map_or(0, |i| self.ends[i]);
         let (first, last) = (self.last[labels.start].start, self.last[labels.end - 1].end);
         let at = (self.bytes.len() - start) as u32;
@@ -187,8 +187,8 @@ impl Definitions {
         Ok(())
     }
 
-    /// Checks that the labels of a series are canonical; each label by itself was checked before. Labels unchanged from the
-    /// previous series (not `new`) need no further check of their order.
+    /// Checks that the labels of a series are in canonical order; each label was checked before. The order of labels that are
+    /// unchanged from the previous series (not `new`) is known.
     fn check_series(&self, start: usize, new: u128, texts: &Texts<'_>) -> Result<(), RecordError> {
         let malformed = |what| Err(RecordError::Malformed(what));
         let changed = new | new << 1;
@@ -208,8 +208,7 @@ impl Definitions {
 }
 
 impl Unpacked {
-    /// The body of the section that comes next, which stays here where it was packed; empty where there are no
-    /// definitions.
+    /// Returns the body of the next section; empty if there are no definitions. A packed body is unpacked into this buffer.
     pub(super) fn section<'a, 'bytes: 'a>(
         &'a mut self,
         cursor: &mut Cursor<'bytes>,
@@ -224,7 +223,7 @@ impl Unpacked {
             return cursor.take(raw_len);
         }
         let packed = cursor.take(packed_len)?;
-        // a byte of an LZ4 block stands for at most 255
+        // a byte of an LZ4 block expands to at most 255
         if raw_len > RECORD_BYTES_MAX || raw_len / 255 > packed_len {
             return Err(RecordError::Malformed("definitions that cannot be that long"));
         }
@@ -245,7 +244,7 @@ struct Texts<'a> {
     text: &'a str,
     /// End of each entry in `text`; each begins where the previous one ends.
     ends: Vec<u32>,
-    /// How many have been used: they are numbered in order of their first use.
+    /// Number of texts used so far: they are numbered in order of first use.
     seen: usize,
 }
 
@@ -276,7 +275,7 @@ impl<'a> Texts<'a> {
         &self.text[start as usize..self.ends[symbol as usize] as usize]
     }
 
-    /// The symbol of a code: 0 is the next new one, others go back from there.
+    /// Decodes a symbol: code 0 is the next new one, others count back from there.
     #[inline]
     fn resolve(&mut self, back: u64) -> Result<u32, RecordError> {
         let symbol = usize::try_from(back).ok().and_then(|back| self.seen.checked_sub(back));

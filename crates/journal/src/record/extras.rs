@@ -1,4 +1,4 @@
-//! Metadata and exemplars of a record: few, so plain.
+//! Metadata and exemplars of a record, uncompressed because there are few.
 //!
 //! ```text
 //!   metadata   = varint(n)  n × { u8 kind  text metric  text help  text unit }
@@ -39,7 +39,7 @@ pub(super) fn metadata(
     into.clear();
     let count = cursor.count(REQUEST_EXTRAS_MAX)?;
     if count > 0 {
-        // what follows holds at least the texts
+        // the rest of the record is at least as long as the texts
         room.buy_for(into, count)?;
         room.spend(cursor.rest.len())?;
         into.reserve_exact(count);
@@ -52,7 +52,7 @@ pub(super) fn metadata(
     Ok(())
 }
 
-/// Passes over metadata.
+/// Skips metadata.
 pub(super) fn skip_metadata(cursor: &mut Cursor<'_>) -> Result<(), RecordError> {
     for _ in 0..cursor.count(REQUEST_EXTRAS_MAX)? {
         cursor.byte()?;
@@ -72,7 +72,7 @@ pub(super) fn exemplars(
     let mut labels = LabelsBuilder::new();
     let count = cursor.count(REQUEST_EXTRAS_MAX)?;
     if count > 0 {
-        // labels take a few bytes more each than here: lengths of two bytes, and tags
+        // in memory each label takes a few bytes more: lengths of two bytes, and tags
         room.buy_for(into, count)?;
         room.spend(cursor.rest.len().saturating_mul(4))?;
         into.reserve_exact(count);
@@ -92,7 +92,7 @@ pub(super) fn exemplars(
     Ok(())
 }
 
-/// Reads the series of exemplars, and passes over what they say.
+/// Reads the series of exemplars, and skips their content.
 pub(super) fn exemplar_refs(
     cursor: &mut Cursor<'_>,
     into: &mut Vec<SeriesRef>,

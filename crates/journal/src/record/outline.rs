@@ -1,4 +1,4 @@
-//! References and definitions of a record without its samples: enough to find out which definitions are needed.
+//! References in a record, without labels and samples: enough to determine the needed definitions.
 
 use super::columns::{deltas, skip_deltas, skip_values};
 use super::definitions::Unpacked;
@@ -6,13 +6,13 @@ use super::wire::Cursor;
 use super::{RECORD_SAMPLES_MAX, RecordError, Room, extras, read_tenant, read_version, series_ref};
 use model::{SeriesRef, TenantId};
 
-/// The references in a record; reusable. Reading it costs a fraction of [`super::Record::decode`]: no labels are put
-/// together, and no timestamps or values are kept. It accepts all that `decode` accepts, and more.
+/// The references in a record; reusable. Decoding costs a fraction of [`super::Record::decode`]: no labels are assembled, and
+/// no timestamps or values are kept. It accepts all records that `decode` accepts, and some invalid ones.
 #[derive(Debug)]
 pub struct Outline {
     /// Tenant of the record.
     pub tenant: TenantId,
-    /// References that it defines.
+    /// References that the record defines.
     pub defined: Vec<SeriesRef>,
     /// The series of each sample.
     pub sampled: Vec<SeriesRef>,
@@ -39,8 +39,8 @@ impl Outline {
         Self::default()
     }
 
-    /// Reads the references of a record from bytes, whatever they are. Memory is bought from `room` before it is taken.
-    /// After an error it is empty.
+    /// Decodes the references of a record from untrusted bytes. Memory is reserved from `room` before it is allocated. After
+    /// an error the outline is empty.
     pub fn decode(&mut self, payload: &[u8], room: &mut dyn Room) -> Result<(), RecordError> {
         let decoded = self.try_decode(&mut Cursor::new(payload), room);
         if decoded.is_err() {

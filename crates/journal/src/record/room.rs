@@ -1,15 +1,15 @@
-//! Memory for what a record unpacks to: a few bytes in a journal can mean many in memory.
+//! Memory reservations of decoders: a few bytes in a journal can expand to many in memory.
 
 use super::RecordError;
 
 /// A memory budget from which decoders reserve before they allocate. They release nothing: that is up to the budget's
 /// owner, who knows how long the decoded record lives.
 pub trait Room {
-    /// Buys `bytes` more; false where there are none.
+    /// Reserves `bytes` more; false if they are not available.
     fn buy(&mut self, bytes: usize) -> bool;
 }
 
-/// Any amount: for readers of records that they wrote themselves, and for tests.
+/// Room without a limit, for readers of their own records and for tests.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Unlimited;
 
@@ -20,12 +20,12 @@ impl Room for Unlimited {
 }
 
 impl dyn Room + '_ {
-    /// Buys memory of its own for something, whatever was there before.
+    /// Reserves `bytes` of new memory.
     pub(super) fn spend(&mut self, bytes: usize) -> Result<(), RecordError> {
         if self.buy(bytes) { Ok(()) } else { Err(RecordError::NoRoom { bytes }) }
     }
 
-    /// Buys what `into` lacks to hold `count` elements altogether.
+    /// Reserves the memory that `into` lacks to hold `count` elements in total.
     pub(super) fn buy_for<T>(&mut self, into: &Vec<T>, count: usize) -> Result<(), RecordError> {
         match count.checked_sub(into.capacity()) {
             None | Some(0) => Ok(()),

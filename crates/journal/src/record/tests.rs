@@ -8,7 +8,7 @@ use stdx::rng::Rng;
 #[derive(Debug, Clone, PartialEq, Default)]
 struct Content {
     definitions: Vec<(u32, Labels)>,
-    /// Reference, time and the value's bits.
+    /// Reference, timestamp and bits of the value.
     samples: Vec<(u32, i64, u64)>,
     metadata: Vec<Metadata>,
     exemplars: Vec<(SeriesRef, Exemplar)>,
@@ -57,7 +57,7 @@ fn exemplar(value: f64) -> Exemplar {
     Exemplar { labels: Labels::from_pairs(&[("trace_id", "abc")]), timestamp_ms: -5, value }
 }
 
-/// A record with something of everything.
+/// A record with all kinds of content.
 fn mixed(definitions: usize) -> Content {
     Content {
         definitions: (0..definitions).map(|i| (i as u32 * 3, labels(i))).collect(),
@@ -140,7 +140,7 @@ fn says_when_it_is_full() {
     assert_eq!(Record::new().decode(encoder.finish()), Ok(()));
 }
 
-/// Sixteen bytes a line.
+/// Hex dump with sixteen bytes per line.
 fn hex(bytes: &[u8]) -> String {
     let line = |l: &[u8]| l.iter().map(|b| format!("{b:02x}")).collect::<Vec<_>>().join(" ") + "\n";
     bytes.chunks(16).map(line).collect()
@@ -154,7 +154,7 @@ fn check_bytes(content: &Content, expected: Expect) {
     assert_eq!(Content::of(&record), *content);
 }
 
-/// These bytes are on people's disks: a change here is a new version of the format.
+/// Golden bytes: they are on users' disks, so a change here is a new version of the format.
 #[test]
 fn golden_records() {
     check_bytes(
@@ -200,7 +200,7 @@ fn golden_records() {
     );
 }
 
-/// Whatever the bytes are: no panic, and what is accepted is sound.
+/// Asserts for any bytes that decoding does not panic, and that an accepted record is valid.
 fn decode_anything(bytes: &[u8], record: &mut Record) -> bool {
     if record.decode(bytes).is_err() {
         assert!(record.refs.is_empty() && record.definitions.is_empty() && record.metadata.is_empty());
@@ -215,7 +215,7 @@ fn decode_anything(bytes: &[u8], record: &mut Record) -> bool {
     true
 }
 
-/// The outline of a record that can be decoded names what the record does.
+/// Asserts that the outline of a decodable record has the same references as the record.
 fn check_outline(bytes: &[u8], record: &Record) {
     let mut outline = Outline::new();
     outline.decode(bytes, &mut Unlimited).unwrap();
@@ -225,7 +225,7 @@ fn check_outline(bytes: &[u8], record: &Record) {
     assert!(outline.exemplars.iter().eq(record.exemplars.iter().map(|(series, _)| series)));
 }
 
-/// Sells so many bytes.
+/// Room with a limit in bytes.
 struct Limited {
     left: usize,
 }
@@ -253,7 +253,7 @@ fn records_hold_no_more_than_was_bought() {
         needed *= 2;
     };
     assert!((needed / 2..=needed).contains(&record.memory_bytes()), "{} of {needed}", record.memory_bytes());
-    // what it holds already is not bought again
+    // memory that the record holds already is not reserved again
     let mut record = record;
     let texts = 64 << 10;
     record.decode_within(&bytes, &mut Limited { left: texts }).unwrap();
@@ -304,7 +304,7 @@ fn counts_take_no_memory_before_they_are_believed() {
         assert!(record.decode(&[&header[..], rest].concat()).is_err(), "{rest:x?}");
         assert!(record.memory_bytes() < 1000, "{rest:x?}");
     };
-    // 2^32 definitions' bytes; the same, packed; samples; metadata; exemplars
+    // huge counts: 2^32 bytes of definitions; the same, packed; samples; metadata; exemplars
     check(&huge);
     check(&[&huge[..], &[1, 0]].concat());
     check(&[&[0][..], &huge].concat());

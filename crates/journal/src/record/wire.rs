@@ -1,9 +1,9 @@
-//! A cursor over bytes that nobody vouches for, and texts.
+//! Cursor over untrusted bytes, and encoding of texts.
 
 use super::error::RecordError;
 use stdx::varint;
 
-/// Appends a text with its length before it.
+/// Appends a text, preceded by its length.
 pub(crate) fn put_text(out: &mut Vec<u8>, text: &str) {
     varint::put(out, text.len() as u64);
     out.extend_from_slice(text.as_bytes());
@@ -42,8 +42,7 @@ impl<'a> Cursor<'a> {
         })
     }
 
-    /// A varint that says how many things follow, of which each takes at least one bit of what is left, and
-    /// there may be `max`.
+    /// Reads a count of at most `max` items, of which each takes at least one bit of the remaining bytes.
     pub(crate) fn count(&mut self, max: usize) -> Result<usize, RecordError> {
         let n = self.varint()?;
         let bound = self.rest.len().saturating_mul(8).min(max);
@@ -53,7 +52,7 @@ impl<'a> Cursor<'a> {
         }
     }
 
-    /// A varint that is a length of bytes.
+    /// Reads a length in bytes.
     #[inline]
     pub(crate) fn length(&mut self) -> Result<usize, RecordError> {
         usize::try_from(self.varint()?).map_err(|_| RecordError::Truncated)

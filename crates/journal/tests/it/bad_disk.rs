@@ -1,4 +1,4 @@
-//! The operating system's files, some of whose operations fail.
+//! The operating system's files, with injected faults.
 
 use journal::Disk;
 use journal::disk::{Access, DiskFile, Listed, Mode, Os};
@@ -11,17 +11,17 @@ use std::sync::Arc;
 pub(crate) struct FileFault {
     /// Injected error of the operating system.
     pub(crate) error: io::Error,
-    /// How many bytes of a write are done nevertheless.
+    /// Bytes of a write that are written nevertheless.
     pub(crate) done: usize,
 }
 
 /// Decides which operations fail.
 pub(crate) trait FileFaults: Send + Sync + std::fmt::Debug {
-    /// Asked before each `create`, `fallocate`, `write` (of `bytes`) and `fdatasync` of the file that was made as `path`.
+    /// Called before each `create`, `fallocate`, `write` (of `bytes`) and `fdatasync` of the file created as `path`.
     fn before(&self, operation: &'static str, bytes: usize, path: &Path) -> Result<(), FileFault>;
 }
 
-/// The disk.
+/// Disk with injected faults.
 #[derive(Debug)]
 pub(crate) struct BadDisk(pub(crate) Arc<dyn FileFaults>);
 
@@ -42,7 +42,7 @@ impl Disk for BadDisk {
     }
 
     fn open(&self, path: &Path, mode: Mode) -> io::Result<Box<dyn DiskFile>> {
-        // what is put aside of damage is not what these tests are about
+        // these tests do not fail operations on quarantined copies
         let is_journal = path.extension().is_some_and(|e| e == "new");
         if mode == Mode::Create && is_journal {
             self.0.before("create", 0, path).map_err(|fault| fault.error)?;

@@ -4,12 +4,12 @@ use journal::{Durability, Journal, JournalId, Memory, Options, Settings};
 use std::sync::atomic::{AtomicU64, Ordering};
 use tempfile::TempDir;
 
-/// A directory in memory where there is such a thing: what a disk does is simulated here.
+/// A directory in memory, if the machine has one: the behaviour of disks is simulated.
 pub(crate) fn scratch() -> TempDir {
     tempfile::tempdir_in("/dev/shm").or_else(|_| tempfile::tempdir()).unwrap()
 }
 
-/// Full with fewer than the suite's records.
+/// Segments that are full with fewer records than the suite's limit.
 pub(crate) fn small_segments() -> Options {
     let segment_bytes = 1024 + (DICTIONARY_RECORDS_MAX * RECORD_BYTES / 2) as u64;
     Options { segment_bytes, durability: Durability::Os, ..Options::default() }
@@ -47,7 +47,7 @@ fn fresh() -> u64 {
     USED.fetch_add(1, Ordering::Relaxed)
 }
 
-/// Opened again and again with other faults.
+/// A place whose journals have other faults at each opening.
 struct WithFaults(Opened, Faults, u64);
 
 impl Place for WithFaults {

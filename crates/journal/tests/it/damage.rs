@@ -38,7 +38,7 @@ fn read(journal: &Files) -> Read {
     found
 }
 
-/// The segment, and which bytes of it.
+/// The segment and the range of bytes.
 fn place_of(damage: &Damage) -> (&Path, Range<usize>) {
     let Some((segment, bytes)) = damage.place.split_once(": bytes ") else {
         return (Path::new(&damage.place), 0..0);
@@ -72,7 +72,7 @@ fn write_group(journal: &mut Files, rng: &mut Rng) -> Vec<Vec<u8>> {
     group
 }
 
-/// A segment as it was written: its file, and where each record lies in it.
+/// A segment as it was written: its file, and the position of each record.
 struct Layout {
     path: PathBuf,
     len: u64,
@@ -96,7 +96,7 @@ fn layouts(dir: &Path, written: &[Vec<u8>]) -> Vec<Layout> {
     files.iter().zip(ends).map(layout).collect()
 }
 
-/// Does something bad to a file; returns which bytes may differ now.
+/// Damages a file at random. Returns the range of bytes that may differ.
 fn damage_file(layout: &Layout, rng: &mut Rng) -> Range<u64> {
     let len = layout.len;
     let file = File::options().write(true).open(&layout.path).unwrap();
@@ -130,7 +130,7 @@ fn damage_file(layout: &Layout, rng: &mut Rng) -> Range<u64> {
     }
 }
 
-/// True where both copies of the header were touched, so that nothing in the file can be read.
+/// True if both copies of the header were touched, so that no record of the file can be read.
 fn headless(touched: &[Range<u64>]) -> bool {
     let hit = |copy: Range<u64>| touched.iter().any(|t| t.start < copy.end && copy.start < t.end);
     hit(0..64) && hit(512..576)
@@ -182,13 +182,13 @@ fn damaged_journal_reads_the_rest(seed: u64) {
         assert_eq!(copy.as_deref().unwrap_or_default(), bytes, "seed {seed}: put aside");
     }
 
-    // a second look sees the same and counts nothing twice
+    // a second reading finds the same damage and does not count it again
     let stats = journal.stats();
     let again = read(&journal);
     assert_eq!((again.records.len(), again.damage), (found.records.len(), found.damage), "seed {seed}");
     assert_eq!(stats, journal.stats());
 
-    // and life goes on
+    // and the journal can be written again
     let end = journal.durable_end().0;
     let more = write_group(&mut journal, &mut rng);
     let all = read(&journal);
@@ -204,7 +204,7 @@ fn random_damage() {
     }
 }
 
-/// Whatever byte of a journal is wrong: every record is there.
+/// With any single wrong byte, every record can be read.
 #[test]
 fn no_single_wrong_byte_loses_anything() {
     let mut rng = Rng::new(1);
@@ -223,8 +223,8 @@ fn no_single_wrong_byte_loses_anything() {
     }
 }
 
-/// Power is lost again and again while a group is written: what was synced stays, of the group comes back
-/// what was written or nothing, and no offset is given out twice for what a reader saw.
+/// Repeated power losses while a group is written: synced records stay, records of the group come back as written or not at
+/// all, and offsets of records that a reader has seen are not assigned again.
 fn power_losses(seed: u64) {
     let mut rng = Rng::new(seed);
     let dir = scratch();
@@ -240,7 +240,7 @@ fn power_losses(seed: u64) {
             let first = journal.durable_end().0;
             known.extend((first..).zip(write_group(&mut journal, &mut rng)));
         }
-        // the group whose sync never returned
+        // a group whose sync never returns
         journal.begin().unwrap();
         let newest = segment_files(dir.path(), 0).unwrap().pop().unwrap();
         let first = journal.durable_end().0;
@@ -326,7 +326,7 @@ fn each_kind_of_damage_has_its_name() {
     check(|files| overwrite(&files[1], frame(1), &[9; 164]), 15, &[(no_header, 6..8)]);
     check(|files| overwrite(&files[1], frame(4) + 40, &[9, 9]), 15, &[(checksum, 9..10)]);
     check(|files| overwrite(&files[2], frame(1) + 40, &[9, 9]), 15, &[(checksum, 11..12)]);
-    // the end of the newest segment is where records end
+    // damage to the last record of the newest segment looks like its end
     check(|files| overwrite(&files[2], frame(4) + 40, &[9, 9]), 14, &[]);
     check(|files| overwrite(&files[2], frame(0) + 30, &[9; 600]), 10, &[]);
     // cut files
@@ -343,13 +343,13 @@ fn each_kind_of_damage_has_its_name() {
     check(|files| overwrite(&files[2], 530, &[9]), 15, &[(header, 0..0)]);
     let headless = "a segment both of whose headers are damaged";
     check(|files| overwrite(&files[1], 0, &[9; 1024]), 15, &[(headless, 5..10)]);
-    // no offset that may have been in use is used again
+    // offsets that may have been in use are not assigned again
     check(|files| overwrite(&files[2], 0, &[9; 1024]), 10 + frame(5).div_ceil(32), &[(headless, 10..55)]);
-    // a segment in another's place is not believed
+    // a segment under another's name is rejected
     check(|files| fs::copy(&files[0], &files[1]).map(drop).unwrap(), 15, &[(headless, 5..10)]);
 }
 
-/// Groups of two records; some are harmed. Which losses are known to be such?
+/// Groups of two records, some of them damaged: checks which losses are proven.
 #[test]
 fn a_hole_in_the_last_group_may_never_have_been_acknowledged() {
     let check = |harmed: &[u64], expected: &[(Range<u64>, bool)]| {
@@ -434,7 +434,7 @@ fn many_restarts_leave_no_pile_of_files() {
     assert!(fs::read_dir(dir.path().join("0")).unwrap().count() <= 3);
 }
 
-/// A record whose frame is sound, and which its reader cannot make sense of.
+/// A record with an intact frame that cannot be decoded.
 #[test]
 fn a_segment_with_an_unreadable_record_is_kept() {
     let dir = scratch();

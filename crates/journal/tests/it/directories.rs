@@ -1,4 +1,4 @@
-//! Every name on the way to a record is durable when the record is said to be.
+//! Every name in the path of a record is durable when the record is acknowledged.
 
 use journal::disk::{Access, DiskFile, Listed, Mode, Os};
 use journal::{Disk, Files, Item, Journal, Options};
@@ -8,12 +8,12 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 
-/// The operating system's files. It notes which names a power loss would leave.
+/// The operating system's files, with a record of the names that would survive a power loss.
 #[derive(Debug, Default)]
 struct Noted(Mutex<BTreeMap<PathBuf, BTreeSet<PathBuf>>>);
 
 impl Noted {
-    /// Sees that a power loss leaves a path, and all above it up to `root`.
+    /// Asserts that a path, and its parents up to `root`, would survive a power loss.
     fn check(&self, root: &Path, path: &Path) {
         let durable = self.0.lock().unwrap();
         for path in path.ancestors().take_while(|path| *path != root) {
@@ -55,7 +55,7 @@ impl Disk for Noted {
     }
 }
 
-/// Commits a record in a journal under `dir`, and sees that it can be found again.
+/// Commits a record in a journal under `dir`, and asserts that it would survive a power loss.
 fn commit(root: &Path, dir: &Path) {
     let disk = Arc::new(Noted::default());
     let options = Options { disk: Arc::clone(&disk) as Arc<dyn Disk>, ..Options::default() };
@@ -77,7 +77,7 @@ fn a_record_in_a_fresh_directory_is_durable_with_all_above_it() {
     commit(root.path(), &root.path().join("data/deep/journal"));
 }
 
-/// A process that died after it had made the directories and before they were synced.
+/// An earlier process died after it had created the directories, before they were synced.
 #[test]
 fn directories_that_were_there_are_made_durable_too() {
     let root = tempfile::tempdir().unwrap();
@@ -86,10 +86,10 @@ fn directories_that_were_there_are_made_durable_too() {
     commit(&dir, &dir);
 }
 
-/// The operating system's files, on a machine whose power fails after some files were removed.
+/// The operating system's files, with a power loss after some removals.
 #[derive(Debug)]
 struct Failing {
-    /// Removals that are done before the power is gone.
+    /// Removals left before the power loss.
     removals: AtomicUsize,
     /// Files removed since the last sync: a power loss may bring any of them back.
     unsynced: Mutex<Vec<(PathBuf, Vec<u8>)>>,
@@ -139,7 +139,7 @@ impl Disk for Failing {
     }
 }
 
-/// Drops three segments of four, and loses power after so many. Returns what a power loss may bring back.
+/// Drops three segments of four, and loses power after `removals` of them. Returns the files that may reappear.
 fn drop_segments(dir: &Path, removals: usize) -> Vec<(PathBuf, Vec<u8>)> {
     let disk = Arc::new(Failing { removals: AtomicUsize::new(removals), unsynced: Mutex::default() });
     let options = Options { disk: Arc::clone(&disk) as Arc<dyn Disk>, ..Options::default() };

@@ -1,4 +1,4 @@
-//! File operations that fail, under the conformance suite's model.
+//! Failing file operations, checked with the conformance suite's model.
 
 use crate::bad_disk::{BadDisk, FileFault, FileFaults};
 use crate::conform::{scratch, small_segments};
@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicI64, Ordering};
 use std::sync::{Arc, Mutex};
 use stdx::rng::Rng;
 
-/// Any operation may fail, writes halfway.
+/// Faults in any operation; writes may be partial.
 #[derive(Debug)]
 struct Random(Mutex<Rng>);
 
@@ -48,7 +48,7 @@ fn any_operation_may_fail() {
     }
 }
 
-/// A disk with so many bytes left.
+/// A disk with a limited number of free bytes.
 #[derive(Debug)]
 struct Left(AtomicI64);
 
@@ -83,7 +83,7 @@ fn a_full_disk_refuses_until_there_is_room() {
             Err(e) => break e,
         }
     };
-    // 10 MiB but for the headroom, although 16 MiB ahead were never to be had
+    // 10 MiB except the headroom, although 16 MiB could never be allocated ahead
     assert!((17..=20).contains(&kept), "{kept}");
     assert!(matches!(refused, JournalError::Full { .. }));
     assert_eq!(refused.kind(), model::ErrorKind::Unavailable);
@@ -92,7 +92,7 @@ fn a_full_disk_refuses_until_there_is_room() {
     }
     assert_eq!(journal.durable_end(), Offset(kept));
 
-    // reads go on
+    // reads still work
     let mut reader = journal.read(Offset(0)).unwrap();
     let mut read = 0;
     while let Some(Item::Entry(_)) = reader.next().unwrap() {
@@ -106,10 +106,10 @@ fn a_full_disk_refuses_until_there_is_room() {
     assert!(journal.stats().dictionaries <= 2, "no pile of segments");
 }
 
-/// One `fdatasync` fails, and what is done with that file afterwards is noted.
+/// Fails one `fdatasync`, and records later operations on that file.
 #[derive(Debug)]
 struct OneBadSync {
-    /// Syncs before it.
+    /// Syncs before the one that fails.
     left: AtomicI64,
     failed: Mutex<Option<PathBuf>>,
     touched: Mutex<Vec<&'static str>>,
@@ -151,7 +151,7 @@ fn a_failed_sync_is_never_tried_again_on_the_same_file() {
     assert_eq!(journal.append(b"next").unwrap(), Offset(1));
     journal.sync().unwrap();
     drop(journal);
-    // the kernel may have dropped what it could not write: a second sync of the file would say that all is well
+    // the kernel may have dropped pages that it could not write: a second sync of the file would succeed wrongly
     assert!(faults.failed.lock().unwrap().is_some());
     assert_eq!(*faults.touched.lock().unwrap(), [""; 0]);
 

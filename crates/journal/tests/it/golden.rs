@@ -1,5 +1,4 @@
-//! The bytes of a small segment file. They are on people's disks: a change here is a new version of the
-//! format.
+//! The bytes of a small segment file. They are on users' disks, so a change here is a new version of the format.
 
 use crate::conform::{scratch, small_segments};
 use expect_test::expect;
@@ -7,7 +6,7 @@ use journal::faulty::segment_files;
 use journal::{Files, Item, Journal, Offset, Options};
 use std::fs;
 
-/// Sixteen bytes a line, without the lines of zeros.
+/// Hex dump with sixteen bytes per line, without lines of zeros.
 fn hex(bytes: &[u8]) -> String {
     let mut out = String::new();
     for (i, line) in bytes.chunks(16).enumerate().filter(|(_, line)| line.iter().any(|b| *b != 0)) {

@@ -1,4 +1,4 @@
-//! A look at the files agrees with what was written, and changes nothing.
+//! Inspection agrees with what was written, and changes nothing.
 
 use crate::conform::{scratch, small_segments};
 use journal::faulty::{flip_bit, segment_files};
@@ -8,7 +8,7 @@ use model::{Labels, SeriesRef, TenantId};
 use std::fs;
 use stdx::rng::Rng;
 
-/// Some records of one series each.
+/// Writes records of one series each.
 fn write(journal: &mut Files, records: u32) {
     let mut encoder = RecordEncoder::new();
     for i in 0..records {

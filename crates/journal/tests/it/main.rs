@@ -1,4 +1,4 @@
-//! Every journal against the conformance suite, and the one in files against crashes and damage.
+//! All journals with the conformance suite, and the one in files with crashes and damage.
 
 mod bad_disk;
 mod conform;
