@@ -24,7 +24,7 @@ pub use given::{Given, Origin, SettingsError};
 pub use lake::LakeSettings;
 pub use reader::EffectiveSetting;
 pub use secret::{StoreOptions, TablesUrl};
-pub use setting::{Default, Setting, Takes};
+pub use setting::{DefaultValue, Setting, Takes};
 pub use table::SETTINGS;
 pub use tenants::{TenantSettings, Tenants};
 
@@ -32,6 +32,7 @@ use crate::limits::budget::Budget;
 use crate::limits::open_files::{Files, connections_default};
 use crate::machine::Machine;
 use reader::Reader;
+use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 
@@ -124,10 +125,7 @@ impl Settings {
             partitions,
             segment_bytes: reader.read(&table::SEGMENT_SIZE)?,
             lake: LakeSettings::read(reader, &data_dir, given)?,
-            tenants: Tenants {
-                general: TenantSettings::general(reader)?,
-                own: std::default::Default::default(),
-            },
+            tenants: Tenants { general: TenantSettings::general(reader)?, own: BTreeMap::new() },
             data_dir,
             future_ms: reader.read(&table::FUTURE_LIMIT)?,
             past_ms: reader.read(&table::PAST_LIMIT)?,

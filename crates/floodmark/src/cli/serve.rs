@@ -2,7 +2,7 @@
 
 use clap::builder::{OsStringValueParser, PossibleValue, PossibleValuesParser};
 use clap::{Arg, ArgMatches, Args, Command, FromArgMatches, value_parser};
-use server::settings::{Default, Given, SETTINGS, Setting, SettingsError};
+use server::settings::{DefaultValue, Given, SETTINGS, Setting, SettingsError};
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 
@@ -88,6 +88,6 @@ fn arg(setting: &'static Setting) -> Arg {
 /// What it is, its bounds and its default.
 fn help(setting: &Setting) -> String {
     let bounds = setting.bounds_text().map_or_else(String::new, |bounds| format!(" [{bounds}]"));
-    let (Default::Fixed(default) | Default::Derived(default)) = setting.default;
+    let (DefaultValue::Fixed(default) | DefaultValue::Derived(default)) = setting.default;
     format!("{}{bounds} [default: {default}]", setting.about)
 }

@@ -2,7 +2,7 @@
 
 use super::given::{Entries, Entry, Given, Origin, SettingsError};
 use super::secret::option_shown;
-use super::setting::{Default, Setting};
+use super::setting::{DefaultValue, Setting};
 use super::typed::Typed;
 use super::value::Value;
 use serde_json::Value as Json;
@@ -47,7 +47,7 @@ impl<'a> Reader<'a> {
 
     /// Reads a given value, or the fixed default.
     pub(super) fn read<T: Value>(&mut self, typed: &Typed<T>) -> Result<T, SettingsError> {
-        let Default::Fixed(text) = typed.setting.default else {
+        let DefaultValue::Fixed(text) = typed.setting.default else {
             panic!("BUG: the default of {} is derived", typed.setting.key)
         };
         let default = T::parse(text, &typed.setting).expect("BUG: defaults are within bounds");
@@ -56,7 +56,7 @@ impl<'a> Reader<'a> {
 
     /// Reads a given value, or a derived default.
     pub(super) fn derive<T: Value>(&mut self, typed: &Typed<T>, default: T) -> Result<T, SettingsError> {
-        let Default::Derived(how) = typed.setting.default else {
+        let DefaultValue::Derived(how) = typed.setting.default else {
             panic!("BUG: the default of {} is fixed", typed.setting.key)
         };
         self.read_or(typed, default, Origin::Derived(how.into()))

@@ -13,7 +13,7 @@ pub struct Setting {
     /// Kind of value.
     pub takes: Takes,
     /// Default value.
-    pub default: Default,
+    pub default: DefaultValue,
     /// One phrase, for the help and the reference.
     pub about: &'static str,
     /// Sentences for the reference alone, in Markdown.
@@ -32,7 +32,7 @@ pub struct Setting {
 
 /// Default value.
 #[derive(Debug, Clone, Copy)]
-pub enum Default {
+pub enum DefaultValue {
     /// This text, read like any that is given.
     Fixed(&'static str),
     /// A value that follows from the machine or from other settings, in this way.

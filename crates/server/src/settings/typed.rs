@@ -1,6 +1,6 @@
 //! A setting with the type of its values, and the words in which [`super::table`] declares it.
 
-use super::setting::{Default, Setting};
+use super::setting::{DefaultValue, Setting};
 use super::value::Value;
 use std::marker::PhantomData;
 
@@ -17,7 +17,7 @@ pub(super) const fn setting<T: Value>(
     default: &'static str,
     about: &'static str,
 ) -> Typed<T> {
-    new(key, Default::Fixed(default), about)
+    new(key, DefaultValue::Fixed(default), about)
 }
 
 /// A setting whose default follows from the machine or from other settings, as `default` says.
@@ -26,10 +26,10 @@ pub(super) const fn derived<T: Value>(
     default: &'static str,
     about: &'static str,
 ) -> Typed<T> {
-    new(key, Default::Derived(default), about)
+    new(key, DefaultValue::Derived(default), about)
 }
 
-const fn new<T: Value>(key: &'static str, default: Default, about: &'static str) -> Typed<T> {
+const fn new<T: Value>(key: &'static str, default: DefaultValue, about: &'static str) -> Typed<T> {
     let setting = Setting {
         key,
         group: "",

@@ -1,6 +1,6 @@
 //! The table of settings in `docs/reference/configuration.md`. `UPDATE_EXPECT=1` writes it.
 
-use crate::settings::{Default, SETTINGS, Setting, Takes};
+use crate::settings::{DefaultValue, SETTINGS, Setting, Takes};
 use expect_test::expect_file;
 use std::fmt::Write;
 
@@ -30,8 +30,8 @@ fn takes(setting: &Setting) -> String {
 
 fn row(setting: &Setting) -> String {
     let default = match setting.default {
-        Default::Fixed(text) => format!("`{text}`"),
-        Default::Derived(how) => how.to_owned(),
+        DefaultValue::Fixed(text) => format!("`{text}`"),
+        DefaultValue::Derived(how) => how.to_owned(),
     };
     let meanings = setting.takes.words().iter().filter(|(_, meaning)| !meaning.is_empty());
     let meanings: Vec<_> = meanings.map(|(word, meaning)| format!("`{word}`: {meaning}")).collect();
