@@ -26,6 +26,7 @@ mod closed;
 mod error;
 pub(crate) mod fault;
 pub(crate) mod flush;
+pub(crate) mod flushed;
 mod machine;
 mod manifest;
 pub(crate) mod pins;

@@ -202,7 +202,7 @@ impl Simulated {
 
 /// A requested flush.
 #[derive(Debug)]
-pub struct Flush(oneshot::Receiver<crate::seal::flush::Flushed>);
+pub struct Flush(oneshot::Receiver<crate::seal::flushed::Flushed>);
 
 /// Result of a flush.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

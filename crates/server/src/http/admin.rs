@@ -3,7 +3,8 @@
 use super::App;
 use super::error::ApiError;
 use super::json::Json;
-use crate::seal::flush::{Flushed, flush as seal};
+use crate::seal::flush::flush as seal;
+use crate::seal::flushed::Flushed;
 use crate::upkeep::{Compacted, compact as merge};
 use axum::extract::State;
 

@@ -10,7 +10,7 @@ mod heads;
 mod report;
 
 use super::error::SealError;
-use super::flush::Flushed;
+use super::flushed::Flushed;
 use super::machine::flushes::FlushId;
 use super::machine::io::{Command, Event, View};
 use super::machine::{Sealing, Thresholds};

@@ -148,7 +148,7 @@ settings! {
             .why("A new one beyond is refused with 503, unless it has tables")
             .within(1, MANY);
         TENANT_BURST: Count = setting("tenant_burst", "1000", "New tenants at once")
-            .why("More are refused with 503")
+            .why("More are refused")
             .within(1, MANY);
         TENANTS_PER_MINUTE: Count = setting("tenants_per_minute", "300", "New tenants a minute after a burst")
             .why("A tenant that has tables is not new. Within the quarter of an hour in which a silent tenant leaves memory, \

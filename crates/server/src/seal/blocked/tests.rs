@@ -2,7 +2,8 @@
 
 use crate::ingest::tests::small_settings;
 use crate::node::Node;
-use crate::seal::flush::{Flushed, flush};
+use crate::seal::flush::flush;
+use crate::seal::flushed::Flushed;
 use crate::seal::sealer::Message;
 use crate::seal::tests::{Content, node_with, read_of, rows_of, write_of};
 use model::TenantId;

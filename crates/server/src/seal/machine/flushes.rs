@@ -1,6 +1,6 @@
 //! Flush requests: each is answered once everything accepted before it is in tables.
 
-use crate::seal::flush::Flushed;
+use crate::seal::flushed::Flushed;
 use std::time::{Duration, Instant};
 
 /// Time that a flush waits for blocked tenants.

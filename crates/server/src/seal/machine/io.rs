@@ -2,10 +2,9 @@
 
 use super::flushes::FlushId;
 use super::marks::MarkUpdate;
-use super::round::Rename;
 use crate::partition::{Frozen, LateTurn, Safe};
 use crate::seal::error::SealError;
-use crate::seal::flush::Flushed;
+use crate::seal::flushed::Flushed;
 use crate::seal::pins::Ended;
 use journal::Offset;
 use model::TenantId;
@@ -114,6 +113,22 @@ pub(crate) struct Found {
     pub(crate) attempt: Option<u64>,
     /// The marks account for the floodmark. Otherwise it belongs to another journal of the same name.
     pub(crate) is_known: bool,
+}
+
+/// A journal whose name some tables know from another journal.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Rename {
+    pub(crate) partition: usize,
+    /// The journal's current name.
+    pub(crate) source: String,
+    /// End of the records that this round takes.
+    pub(crate) end: u64,
+    /// Tenants whose table has the journal up to `end`.
+    pub(crate) sealed: BTreeSet<TenantId>,
+    /// Tenants whose table may have some of it: they keep the name.
+    pub(crate) in_doubt: BTreeSet<TenantId>,
+    /// Tenants whose table knows the other journal.
+    pub(crate) strangers: BTreeSet<TenantId>,
 }
 
 /// A completed relocation.

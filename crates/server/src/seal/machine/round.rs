@@ -10,12 +10,12 @@
 //! Completed parts of a step are kept, so a retry does only the rest. A tenant whose table fails, or whose samples span more
 //! days than one commit takes, is split off as a round of its own, and the others continue.
 
-use super::io::{Block, Command, Event, Found, Moved, PerTenant};
+use super::io::{Block, Command, Event, Found, Moved, PerTenant, Rename};
 use super::marks::MarkUpdate;
 use super::part::Part;
 use crate::partition::{Frozen, Safe};
 use crate::seal::error::SealError;
-use crate::seal::flush::Flushed;
+use crate::seal::flushed::Flushed;
 use crate::seal::pins::Ended;
 use model::TenantId;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -97,22 +97,6 @@ pub(super) struct Blocking {
     pub(super) error: Option<SealError>,
     /// The rest of the tenant's round.
     pub(super) round: Round,
-}
-
-/// A journal whose name some tables know from another journal.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Rename {
-    pub(crate) partition: usize,
-    /// The journal's current name.
-    pub(crate) source: String,
-    /// End of the records that this round takes.
-    pub(crate) end: u64,
-    /// Tenants whose table has the journal up to `end`.
-    pub(crate) sealed: BTreeSet<TenantId>,
-    /// Tenants whose table may have some of it: they keep the name.
-    pub(crate) in_doubt: BTreeSet<TenantId>,
-    /// Tenants whose table knows the other journal.
-    pub(crate) strangers: BTreeSet<TenantId>,
 }
 
 impl Round {

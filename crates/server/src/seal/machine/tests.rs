@@ -8,7 +8,7 @@ use super::marks::MarkUpdate;
 use super::{BACKOFF_MAX, Sealing, Thresholds};
 use crate::partition::{Frozen, LateTurn, Safe};
 use crate::seal::error::SealError;
-use crate::seal::flush::Flushed;
+use crate::seal::flushed::Flushed;
 use crate::seal::manifest::{Mark, Own};
 use crate::seal::pins::{Ended, Pins};
 use journal::Offset;

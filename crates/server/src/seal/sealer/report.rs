@@ -2,7 +2,7 @@
 
 use super::Sealer;
 use crate::partition::Owners;
-use crate::seal::flush::Flushed;
+use crate::seal::flushed::Flushed;
 use crate::seal::machine::io::{Command, Report};
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};

@@ -1,0 +1,48 @@
+//! Totals of a flush, a round or a commit.
+
+use super::telemetry::LakeMetrics;
+use tables::StagedBlock;
+
+/// Totals of a flush, a round or a commit.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(crate) struct Flushed {
+    pub(crate) tables: u64,
+    pub(crate) commits: u64,
+    pub(crate) files: u64,
+    pub(crate) rows: u64,
+    pub(crate) samples: u64,
+    pub(crate) bytes: u64,
+    /// Tenants that are not sealed yet.
+    pub(crate) blocked: u64,
+}
+
+impl Flushed {
+    /// Counts a committed block.
+    pub(super) fn add_block(&mut self, block: &StagedBlock) {
+        for file in &block.files {
+            self.files += 1;
+            self.rows += file.summary.rows;
+            self.samples += file.summary.samples;
+            self.bytes += file.summary.bytes;
+        }
+    }
+
+    /// Adds another round or commit.
+    pub(super) const fn add(&mut self, other: &Self) {
+        let Self { tables, commits, files, rows, samples, bytes, blocked: _ } = other;
+        self.tables += *tables;
+        self.commits += *commits;
+        self.files += *files;
+        self.rows += *rows;
+        self.samples += *samples;
+        self.bytes += *bytes;
+    }
+
+    pub(super) fn count(&self, metrics: &LakeMetrics) {
+        metrics.commits.add(self.commits);
+        metrics.files.add(self.files);
+        metrics.rows.add(self.rows);
+        metrics.samples.add(self.samples);
+        metrics.bytes.add(self.bytes);
+    }
+}
