@@ -245,7 +245,7 @@ fn what_cannot_be_started_says_why() {
     check(&["--data-dir", file], &[file]);
     check(&["--data-dir", data, "--http", &taken], &[&taken, "listen"]);
     check(&["--data-dir", data, "--http", "nowhere"], &["nowhere"]);
-    check(&["--data-dir", data, "--memory", "1MiB"], &["memory", "1MiB", "64 MiB"]);
+    check(&["--data-dir", data, "--memory", "1MiB"], &["memory", "1MiB", "64MiB"]);
     check(&["--data-dir", data, "--memory", "lots"], &["memory", "lots", "512MiB"]);
     check(&["--data-dir", data, "--durability", "maybe"], &["durability", "maybe", "fsync"]);
     check(&["--data-dir", data, "--config", config], &["memroy", config]);
