@@ -15,7 +15,7 @@ use tables::{Date, Table, TableError};
 /// Days whose rollups are checked.
 const ROLLED_DAYS: i64 = 7;
 
-/// All that queries find, heads and tables together.
+/// Queries all samples and metadata, in heads and tables.
 pub fn found(node: &Stepped, fleet: &Fleet) -> Result<Found, String> {
     let mut all = Found::default();
     for (tenant, id) in fleet.tenants.iter().enumerate() {
@@ -33,7 +33,7 @@ pub fn found(node: &Stepped, fleet: &Fleet) -> Result<Found, String> {
     Ok(all)
 }
 
-/// No sample lies in more live files than it was sent.
+/// Checks that no sample is in more rows of live files than times it was sent.
 pub fn tables(node: &Stepped, fleet: &Fleet, model: &Model) -> Result<(), String> {
     for (key, count) in in_tables(node, fleet)? {
         let times = model.times(key);
@@ -44,7 +44,7 @@ pub fn tables(node: &Stepped, fleet: &Fleet, model: &Model) -> Result<(), String
     Ok(())
 }
 
-/// In how many live files each sample is.
+/// Number of rows of live files in which each sample occurs.
 pub fn in_tables(node: &Stepped, fleet: &Fleet) -> Result<BTreeMap<Key, usize>, String> {
     let mut all = BTreeMap::new();
     for (tenant, id) in fleet.tenants.iter().enumerate() {
@@ -59,7 +59,7 @@ pub fn in_tables(node: &Stepped, fleet: &Fleet) -> Result<BTreeMap<Key, usize>, 
     Ok(all)
 }
 
-/// How often each sample lies in live files.
+/// Number of rows of live files in which each sample of one table occurs.
 fn stored(table: &Table) -> Result<BTreeMap<(String, i64), usize>, TableError> {
     table.refresh()?;
     let mut stored = BTreeMap::new();
@@ -72,7 +72,7 @@ fn stored(table: &Table) -> Result<BTreeMap<(String, i64), usize>, TableError> {
     Ok(stored)
 }
 
-/// Labels and samples of each row of each live file.
+/// Visits labels and samples of each row of each live file.
 fn each_row(table: &Table, mut visit: impl FnMut(&Labels, &Samples)) -> Result<(), TableError> {
     for live in table.files()?.all() {
         let file = table.file(live)?;
@@ -88,8 +88,8 @@ fn each_row(table: &Table, mut visit: impl FnMut(&Labels, &Samples)) -> Result<(
     Ok(())
 }
 
-/// Rollups that count as complete have all samples that were acknowledged, of days from `from_ms` to `from_ms` and
-/// [`ROLLED_DAYS`] on: those that nobody writes to but an importer.
+/// Checks that complete rollups count all acknowledged samples of the [`ROLLED_DAYS`] days from `from_ms` on. Only importers
+/// write to these days.
 pub fn rollups(node: &Stepped, fleet: &Fleet, model: &Model, from_ms: i64) -> Result<(), String> {
     let days_ms = from_ms..from_ms + ROLLED_DAYS * DAY_MS;
     for (tenant, id) in fleet.tenants.iter().enumerate() {
@@ -118,7 +118,7 @@ pub fn rollups(node: &Stepped, fleet: &Fleet, model: &Model, from_ms: i64) -> Re
 /// Samples of each series and day.
 type Counts = BTreeMap<(Date, String), f64>;
 
-/// Days of a rollup that count as complete, and samples by its statistic `count`.
+/// Complete days of a rollup, and the number of samples by its statistic `count`.
 fn counted(
     node: &Stepped,
     tenant: &TenantId,
@@ -158,11 +158,11 @@ pub fn describe(node: &Stepped, fleet: &Fleet) -> String {
     text
 }
 
-/// No floodmark lies beyond what is durable, and nothing has left a journal that lies beyond its floodmark.
+/// Checks that no floodmark is beyond the durable end of its journal, and no record beyond the floodmark has left the journal.
 pub fn floodmarks(node: &Stepped, fleet: &Fleet, lost_marks: bool) -> Result<(), String> {
     for progress in node.progress() {
         let (start, end) = progress.offsets;
-        // of lost marks nothing is known but what tables say, and those of a tenant that had nothing say less
+        // lost floodmarks are known only from tables, and the table of a tenant without samples may have a smaller one
         if !lost_marks && progress.upto > 0 && start > progress.upto {
             return Err(format!("{progress:?}: records are gone that are not in all tables"));
         }

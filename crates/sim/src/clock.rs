@@ -1,13 +1,13 @@
-//! Virtual time, which passes when the driver says so, or when the node sleeps; and the node's clock, which may be wrong.
+//! Virtual time, which advances by the driver and by the node's sleeps; and the node's clock, which may be wrong.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 use stdx::clock::{Clock, ManualClock};
 
-/// After so many sleeps in one step what does not work begins to: nobody waits for ever.
+/// Sleeps in one step after which faults of the store stop, so that no retry loop runs forever.
 const SLEEPS_MAX: u64 = 20;
 
-/// The node's clock. With each sleep, and each step, the store is another one: see [`crate::store`].
+/// The node's clock. Each sleep and each step begins a new epoch, in which the store's faults differ: see [`crate::store`].
 #[derive(Debug)]
 pub struct SimClock {
     time: ManualClock,
@@ -17,7 +17,7 @@ pub struct SimClock {
 }
 
 impl SimClock {
-    /// A clock that stands at `now_ms`.
+    /// Creates a clock that shows `now_ms`.
     pub fn at(now_ms: i64) -> Self {
         Self {
             time: ManualClock::at(now_ms),
@@ -27,7 +27,7 @@ impl SimClock {
         }
     }
 
-    /// A step begins.
+    /// Begins a step and an epoch.
     pub fn next_step(&self) {
         self.epoch.fetch_add(1, Ordering::SeqCst);
         self.sleeps.store(0, Ordering::SeqCst);
@@ -38,7 +38,7 @@ impl SimClock {
         self.time.advance(by_ms);
     }
 
-    /// Sets what the clock shows, forwards or back.
+    /// Sets the clock forwards or back by `by_ms`.
     pub fn set(&self, by_ms: i64) {
         self.time.set(by_ms);
     }
@@ -53,7 +53,7 @@ impl SimClock {
         self.begin_ms + self.steady_ms()
     }
 
-    /// Sets it to what is wrong by so much.
+    /// Sets the clock to the true time plus `error_ms`.
     pub fn set_wrong_by(&self, error_ms: i64) {
         self.time.set(self.true_ms() + error_ms - self.time.now_ms());
     }
@@ -63,7 +63,7 @@ impl SimClock {
         self.epoch.load(Ordering::SeqCst)
     }
 
-    /// Somebody has waited for long.
+    /// True if the node has slept more than `SLEEPS_MAX` times in this step.
     pub fn is_tired(&self) -> bool {
         self.sleeps.load(Ordering::SeqCst) > SLEEPS_MAX
     }

@@ -1,9 +1,9 @@
-//! A disk in memory: what the operating system holds, what would be left after a power loss, and how it lies.
+//! A disk in memory, with a page cache, power losses, and syncs that lie.
 //!
-//! A file's bytes are kept twice, as written and as durable, with the sectors that differ. A power loss chooses for each
-//! of these what is left of it. The names in a directory are kept as durable ones and a list of changes since; a power
-//! loss leaves a prefix of that list, as a file system with a journal of its own does. That holds for the names of
-//! directories too: where one is lost, so is all that is in it.
+//! A file's bytes are kept twice, as written and as durable, with the sectors that differ. A power loss decides for each
+//! of these sectors what is left of it. The names in a directory are kept as the durable ones and a list of changes since; a
+//! power loss leaves a prefix of that list, as a journaling file system does. That holds for the names of directories too: if
+//! a directory is lost, so is all of its content.
 
 mod dir;
 mod file;
@@ -24,14 +24,14 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard};
 use stdx::rng::Rng;
 
-/// How often what goes wrong: chances for each call.
+/// Probability of each fault, per call.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub struct DiskFaults {
-    /// A write, an allocation, a sync or a name fails.
+    /// A write, an allocation, a sync or a change of a name fails.
     pub error: f64,
-    /// There is no room left for a write or a new file.
+    /// A write or a new file fails for lack of space.
     pub full: f64,
-    /// A sync says that it is done, and is not.
+    /// A sync reports success and has made nothing durable.
     pub lie: f64,
 }
 
@@ -39,7 +39,7 @@ pub struct DiskFaults {
 #[derive(Debug, Clone)]
 pub struct SimDisk(Arc<Mutex<State>>);
 
-/// All files, to be put back later.
+/// Copy of all files below a directory.
 #[derive(Debug, Clone)]
 pub struct Copy(Vec<(PathBuf, Vec<u8>)>);
 
@@ -56,30 +56,30 @@ impl SimDisk {
         self.lock().faults
     }
 
-    /// Changes what goes wrong.
+    /// Sets the faults to inject.
     pub fn set_faults(&self, faults: DiskFaults) {
         self.lock().faults = faults;
     }
 
-    /// True where a sync has lied and what it lied about was lost since.
+    /// True if a sync reported success for bytes that a power loss then took.
     pub fn has_lied(&self) -> bool {
         self.lock().lied
     }
 
-    /// The process is gone; what it wrote is there.
+    /// Kills the process. Its writes survive, its open files and locks do not.
     pub fn kill(&self) {
         let mut state = self.lock();
         state.boots += 1;
         state.locked.clear();
     }
 
-    /// The power is gone: what was not synced may be.
+    /// Cuts the power. Unsynced changes may be lost.
     pub fn lose_power(&self) {
         self.kill();
         self.lock().crash();
     }
 
-    /// Copies what lies under a directory.
+    /// Copies all files below a directory.
     pub fn copy(&self, under: &Path) -> Copy {
         let state = self.lock();
         let mut files = Vec::new();
@@ -91,7 +91,7 @@ impl SimDisk {
         Copy(files)
     }
 
-    /// Puts back what lay under a directory, instead of what lies there now.
+    /// Replaces all files below a directory by a copy.
     pub fn put_back(&self, under: &Path, copy: &Copy) {
         let mut state = self.lock();
         for dir in state.dirs.iter_mut().filter(|(dir, _)| dir.starts_with(under)).map(|(_, dir)| dir) {
@@ -106,7 +106,7 @@ impl SimDisk {
         }
     }
 
-    /// Takes a file away for good, as an operator would. False where it is not there.
+    /// Deletes a file durably, as an operator would. False if it does not exist.
     pub fn delete(&self, path: &Path) -> bool {
         let (dir, name) = split(path);
         let mut state = self.lock();
@@ -124,7 +124,7 @@ impl Disk for SimDisk {
         if state.dirs.contains_key(dir) {
             return Err(ErrorKind::AlreadyExists.into());
         }
-        state.dir(dir)?; // the one above it
+        state.dir(dir)?; // its parent must exist
         let cut = state.change(true)?;
         if !(cut && state.rng.chance(0.5)) {
             let (above, name) = state.dir(dir)?;

@@ -1,6 +1,6 @@
-//! One run: random steps, and after each what must be true.
+//! Driver of one run: takes random steps and checks invariants along the way.
 //!
-//! How the node starts and dies is in [`lives`]; how everything comes to its end in [`drain`]; what clocks show in [`clocks`].
+//! [`lives`] starts, crashes and restores the node; [`drain`] ends a run; [`clocks`] has the clocks.
 
 mod block;
 mod clocks;
@@ -29,10 +29,10 @@ use std::rc::Rc;
 use std::sync::Arc;
 use stdx::rng::{Rng, mix};
 
-/// When runs begin: a day in 2026, some hours after midnight.
+/// Start of every run: a day in 2026, some hours after midnight.
 const BEGIN_MS: i64 = 1_777_000_000_000;
 
-/// Steps of the sealer that are taken without the rest of their turn, at most: about a round.
+/// Maximum steps of an incomplete turn of the sealer: about a round.
 const SEAL_STEPS_MAX: u64 = 12;
 
 /// One run.
@@ -49,29 +49,29 @@ pub struct Driver {
     flushes: Vec<Flush>,
     /// The last flush that was answered did not wait for all tenants.
     is_blocked: bool,
-    /// How often it was started again.
+    /// Number of restarts.
     lives: u32,
-    /// Limit on the heads in this life, in bytes; `None` for the usual one.
+    /// Head limit in bytes until the next restart; `None` for the default.
     head_bytes: Option<u64>,
-    /// How often that was doubled, because a replay would have waited forever.
+    /// Number of times the limit was doubled because a replay would have waited forever.
     more_memory: u32,
-    /// Since when the node's clock is wrong, by time that passed.
+    /// Start of the current clock error, in steady time; `None` while the node's clock is right.
     wrong_since_ms: Option<i64>,
     importer: Option<Importer>,
     /// Import under way.
     import: Option<Import>,
-    /// An older data directory, and what must be there with it.
+    /// Copy of the data directory, and the samples that must exist once it is restored.
     copy: Option<(Copy, BTreeSet<Key>)>,
-    /// Floodmarks were lost once.
+    /// True if `floodmarks.json` was lost in this run.
     has_lost_marks: bool,
-    /// An older journal goes on under the name of a newer one.
+    /// True if a restored journal continues under the source name of a newer one.
     is_misnamed: bool,
     /// No more requests come.
     is_draining: Rc<Cell<bool>>,
 }
 
 impl Driver {
-    /// The run of a seed, in which there is a fault perhaps.
+    /// Prepares the run of a seed, with a named fault if any.
     pub fn new(seed: u64, fault: Option<Fault>) -> Self {
         let mut rng = Rng::new(mix(seed));
         let mut plan = Plan::of(&mut rng);
@@ -119,7 +119,7 @@ impl Driver {
         std::mem::take(&mut self.traffic.borrow_mut().trace)
     }
 
-    /// Runs to the end. What is wrong is an error.
+    /// Runs to the end. The error is the first violated invariant.
     pub fn run(&mut self) -> Result<(), String> {
         let done = self.run_all();
         done.map_err(|failure| match &self.node {
@@ -138,11 +138,11 @@ impl Driver {
         self.drain()
     }
 
-    /// Starts the node again where the power failed. True where it did.
+    /// Restarts the node if the power has failed; true if it had.
     fn restart_after_power_loss(&mut self) -> Result<bool, String> {
         let is_off = self.power.is_off();
         if is_off {
-            // a process can be killed in the middle of a change too
+            // otherwise the process was killed in the middle of the change
             let loses_power = self.plan.durability == Durability::Fsync && self.chance(0.7);
             self.restart(loses_power)?;
         }
@@ -224,7 +224,7 @@ impl Driver {
         self.flushes.push(flush);
     }
 
-    /// A turn of the sealer, or some steps of one: then anything may happen in the middle of it.
+    /// Takes a turn of the sealer, or a few of its steps, so that other steps of the run fall into the middle of a turn.
     fn seal_some(&mut self) -> Result<(), String> {
         if self.chance(0.5) {
             return self.seal();
@@ -244,7 +244,7 @@ impl Driver {
         self.hear_sealer()
     }
 
-    /// Notes what has become of flushes, and of requests that came while the sealer waited.
+    /// Collects answers to flushes, and to requests that were sent while the sealer waited.
     fn hear_sealer(&mut self) -> Result<(), String> {
         if let Some(failure) = self.traffic.borrow_mut().failure.take() {
             return Err(format!("in the middle of it: {failure}"));
@@ -298,7 +298,7 @@ impl Driver {
         self.store.set_faults(StoreFaults { broken, ..self.plan.store.clone() });
     }
 
-    /// Nothing goes wrong in the store while it is looked at.
+    /// Turns off faults of the store for a check; returns the previous ones.
     fn quiet(&self) -> StoreFaults {
         let faults = self.store.faults();
         self.store.set_faults(StoreFaults::default());

@@ -1,7 +1,7 @@
-//! Named faults: each bends a plan so that every run of it meets one kind of trouble early and often.
+//! Named faults: each changes a plan so that every run meets one kind of trouble early and often.
 //!
-//! The everyday mix of [`Plan::of`] has all that is cheap to have in every run. What needs settings, traffic or steps of
-//! its own is a fault, with seeds of its own in the tests, so that a failure says by its name where to look.
+//! The everyday mix of [`Plan::of`] has all trouble that is cheap in every run. Trouble that needs special settings, traffic
+//! or steps is a named fault with its own seeds in the tests, so that a failing test's name says where to look.
 
 use crate::disk::DiskFaults;
 use crate::plan::{Plan, Step};
@@ -20,26 +20,26 @@ pub enum Fault {
     Resends,
     /// Samples come late, on both sides of the age up to which they are accepted.
     LateSamples,
-    /// Programs beside the node import samples, and take hours from staging a file to committing it. Rollups are made of them.
+    /// External programs import samples, with hours between staging and commit. Rollups include the imported samples.
     Imports,
     /// Samples of many days at once, with so little memory that they are sealed in many passes.
     Backfills,
     /// Heads with room for a fraction of the series.
     Memory,
-    /// The table of one tenant fails for long, while others write much and are sealed; in it the process and the power die.
+    /// The table of one tenant fails for a long time while others write and are sealed, and the process or the power dies.
     BlockedTenants,
     /// A start with memory for a fraction of what the journal holds: replay seals as it goes.
     Replay,
     /// The node's clock is wrong, by a year or by hours, and stays so across starts; samples expire.
     Clocks,
-    /// Tables in local files, whose names are lost where their folder was not synced.
+    /// Tables in local files, whose names may be lost unless their folder was synced.
     LocalStore,
     /// A disk that fails often, under data directories that lose their power while they are new.
     Directories,
 }
 
 impl Fault {
-    /// All of them.
+    /// All faults.
     pub const ALL: &[Self] = &[
         Self::Resends,
         Self::LateSamples,
@@ -53,21 +53,21 @@ impl Fault {
         Self::Directories,
     ];
 
-    /// Steps of a run, before it drains: at least, and how many more at most.
+    /// Steps of a run before it drains: the minimum, and the bound of a random addition.
     const STEPS: (usize, u64) = (25, 40);
 
-    /// The name that the command line takes.
+    /// Name on the command line.
     pub fn name(self) -> String {
         self.to_possible_value().expect("BUG: no fault is hidden").get_name().to_string()
     }
 
-    /// Room for all tenants, and for some of their series.
+    /// Head limit with room for all tenants and for a part of their series, in bytes.
     fn small_head(plan: &Plan, rng: &mut Rng) -> u64 {
         (plan.tenants * plan.partitions) as u64 * TENANT_BYTES
             + [8 << 10, 16 << 10, 48 << 10][rng.below(3) as usize]
     }
 
-    /// Bends a plan.
+    /// Changes a plan so that its run meets this fault.
     pub fn apply(self, plan: &mut Plan, rng: &mut Rng) {
         plan.steps = Self::STEPS.0 + rng.below(Self::STEPS.1) as usize;
         match self {
@@ -78,7 +78,7 @@ impl Fault {
             }
             Self::LateSamples => {
                 plan.load.past_ms = Some([60_000, 3_600_000, 86_400_000][rng.below(3) as usize]);
-                // sometimes their share of the head is soon full
+                // in some runs the head's share for late samples fills up soon
                 if rng.chance(0.3) {
                     plan.head_bytes = Some(Self::small_head(plan, rng));
                     plan.load.samples = 40;
@@ -151,7 +151,7 @@ impl Fault {
                 plan.load.metadata = false;
                 (plan.tenants, plan.partitions) = (plan.tenants.min(2), plan.partitions.min(2));
                 plan.head_bytes = Some(Self::small_head(plan, rng));
-                // without its marks a replay can seal nothing before it has met all tenants
+                // without `floodmarks.json` a replay can seal nothing before it has met all tenants
                 plan.loses_marks = false;
                 plan.weights.set(Step::Write, 80);
                 plan.load.samples = 250;

@@ -1,4 +1,4 @@
-//! Senders: tenants that all have the same series.
+//! Tenants and their series, which are the same for all tenants.
 
 use crate::plan::Plan;
 use model::{Labels, TenantId};

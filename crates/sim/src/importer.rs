@@ -1,7 +1,7 @@
 //! A program beside the node that writes into its tables: it stages a file under a lease, takes its time, and commits it.
 //!
-//! It runs on another machine: what happens to the node's process does not happen to it. What it imports lies in days that
-//! nobody else writes to, and no sample of it comes twice.
+//! It runs on another machine, so crashes of the node do not affect it. Imported samples lie in days that no sender writes
+//! to, and each is imported once.
 
 use crate::fleet::Fleet;
 use crate::model::Share;
@@ -18,17 +18,17 @@ use tables::write::FileWriter;
 use tables::{Date, Outcome, Stem, Stretch, Table, TableError};
 use tokio::runtime::Runtime;
 
-/// Imported samples lie so many days before the run at least, and in so many days.
+/// Imported samples begin this many days before the run and span `DAYS` days.
 pub const DAYS_BACK: i64 = 40;
 const DAYS: u64 = 3;
 
 /// Samples of a series in an import, at most.
 const SAMPLES_MAX: u64 = 12;
 
-/// How often a lease is told that its holder is alive, at most.
+/// Shortest interval between two renewals of a lease.
 const BEAT_MS: i64 = 60_000;
 
-/// A row group's length: more than an import has.
+/// Length of a row group; an import is shorter.
 const ROW_GROUP_BYTES: usize = 64 << 10;
 
 /// Times and values by the number of their series.
@@ -52,9 +52,9 @@ pub struct Import {
     block: StagedBlock,
     /// Samples of the file.
     pub share: Share,
-    /// When the lease last showed that it is alive.
+    /// Time of the last renewal of the lease.
     beat_ms: i64,
-    /// It never failed to do so in time.
+    /// True if every renewal so far was in time.
     is_kept: bool,
 }
 
@@ -63,9 +63,9 @@ pub struct Import {
 pub enum Ended {
     /// The samples are in the table.
     Committed,
-    /// Nothing is: the file was swept away.
+    /// The lease had expired and the file was swept: no sample is in the table.
     Lapsed,
-    /// Nobody knows.
+    /// The outcome is unknown.
     Unclear(TableError),
 }
 
@@ -138,7 +138,7 @@ impl Importer {
 }
 
 impl Import {
-    /// Shows that it is alive, where it is time for it.
+    /// Renews the lease if `BEAT_MS` have passed since the last renewal.
     pub fn keep(&mut self, steady_ms: i64) -> Result<(), TableError> {
         if steady_ms - self.beat_ms < BEAT_MS {
             return Ok(());
@@ -154,7 +154,7 @@ impl Import {
         self.is_kept && steady_ms - self.beat_ms < LEASE_MS
     }
 
-    /// Tries to commit. It may be tried again.
+    /// Tries to commit. May be called again.
     pub fn commit(&self, now_ms: i64) -> Ended {
         match self.table.commit(std::slice::from_ref(&self.block), now_ms).map(|outcomes| outcomes[0]) {
             Ok(Outcome::Committed { .. } | Outcome::Already { .. }) => Ended::Committed,
@@ -171,6 +171,6 @@ impl Import {
 
     /// Ends the lease.
     pub fn end(self) {
-        let _ = self.lease.release(); // a sweep breaks it sooner or later
+        let _ = self.lease.release(); // if this fails, a sweep breaks the lease once it has expired
     }
 }

@@ -12,8 +12,8 @@
 //! ```
 //!
 //! All that is random comes from one seed, so that a run can be repeated to the byte: [`run`] of the same seed gives the
-//! same trace. What the disk, the store and the power do to whom is in [`disk`], [`store`] and [`power`]; what a seed's run
-//! is like in [`plan`], and with a named fault in [`fault`]; what must be true in [`model`] and [`check`].
+//! same trace. Faults are injected by [`disk`], [`store`] and [`power`]. [`plan`] draws the parameters of a seed's run, and
+//! [`fault`] changes them for a named fault. Expected contents are in [`model`], invariants in [`check`].
 
 pub mod check;
 pub mod clock;
@@ -37,13 +37,13 @@ use trace::Trace;
 /// Outcome of a run.
 #[derive(Debug)]
 pub struct Run {
-    /// Its steps.
+    /// Steps of the run.
     pub trace: Trace,
     /// Failure at the last step, if any.
     pub failure: Option<String>,
 }
 
-/// Steps of a failed run that are shown.
+/// Last steps shown in the report of a failed run.
 const SHOWN: usize = 25;
 
 impl Run {
@@ -58,7 +58,7 @@ impl Run {
     }
 }
 
-/// Runs a seed: the everyday mix, or one fault.
+/// Runs a seed, with the everyday mix or with one named fault.
 pub fn run(seed: u64, fault: Option<Fault>) -> Run {
     let mut driver = Driver::new(seed, fault);
     let ended = catch_unwind(AssertUnwindSafe(|| driver.run()));

@@ -27,7 +27,7 @@ struct Args {
 
 fn main() -> ExitCode {
     let args = Args::parse();
-    std::panic::set_hook(Box::new(|_| {})); // a panic is a failure like others, and told with its steps
+    std::panic::set_hook(Box::new(|_| {})); // a panic is reported as a failure, with its steps
     if let Some(seed) = args.seed {
         let run = sim::run(seed, args.fault);
         println!("{}", run.trace.text());

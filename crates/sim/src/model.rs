@@ -2,20 +2,20 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-/// A sample's place: tenant, series, milliseconds.
+/// Identity of a sample: tenant, series, milliseconds.
 pub type Key = (usize, usize, i64);
 
-/// The place of what is said of a metric: tenant, name.
+/// Identity of a metric's metadata: tenant, name.
 pub type About = (usize, String);
 
 /// One request's share for one partition: all of it becomes durable, or nothing.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Share {
-    /// The request. Copies of it have the same number, and equal shares.
+    /// Number of the request. Repetitions have the same number, and equal shares.
     pub request: u64,
     /// The samples; values as bits.
     pub samples: Vec<(Key, u64)>,
-    /// Metadata: what is said of metrics.
+    /// Metadata: help texts of metrics.
     pub metadata: Vec<(About, String)>,
 }
 
@@ -28,14 +28,14 @@ pub struct Found {
     pub metadata: BTreeMap<About, String>,
 }
 
-/// Why a node may leave out a part of a share, and store the rest.
+/// Allowed reasons for storing only a part of a share.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Refusals {
-    /// New series, whole, and samples that are older than the newest of their series, for which there is no room in memory.
+    /// Lack of memory: refuses whole new series, and samples older than the newest of their series.
     pub no_room: bool,
 }
 
-/// The truth.
+/// Expected contents of the node.
 #[derive(Debug, Default)]
 pub struct Model {
     refusals: Refusals,
@@ -43,16 +43,16 @@ pub struct Model {
     acknowledged: Found,
     /// All values that were ever sent.
     sent: BTreeMap<Key, Vec<u64>>,
-    /// How often each sample may have become durable.
+    /// Number of times each sample may have become durable.
     times: BTreeMap<Key, usize>,
-    /// Shares without an answer, or with a refusal: after the next crash they may be there.
+    /// Shares that were refused or not answered. After the next crash they may turn out to be stored.
     limbo: Vec<Share>,
-    /// Samples of shares that are on their way or in limbo: only copies of the same request may send them.
+    /// Samples of shares in flight or in limbo. Only repetitions of the same request may send them.
     busy: Holds<Key>,
     busy_metadata: Holds<About>,
     /// The newest sample of each series that was ever sent.
     newest_sent: BTreeMap<(usize, usize), i64>,
-    /// Samples before this may have been dropped for their age.
+    /// Expiry time by tenant: older samples may have been dropped by retention.
     expired_before_ms: BTreeMap<usize, i64>,
 }
 
@@ -87,17 +87,17 @@ impl<K: Ord + Clone + std::fmt::Debug> Holds<K> {
 }
 
 impl Model {
-    /// Nothing is sent yet.
+    /// Creates a model in which nothing is sent yet.
     pub fn new(refusals: Refusals) -> Self {
         Self { refusals, ..Self::default() }
     }
 
-    /// True where a sample is on its way: what it becomes is not known.
+    /// True if a sample is in flight or in limbo, so that its outcome is unknown.
     pub fn is_busy(&self, key: Key) -> bool {
         self.busy.0.contains_key(&key)
     }
 
-    /// The same of metadata.
+    /// True if a metric's metadata is in flight or in limbo.
     pub fn is_metadata_busy(&self, about: &About) -> bool {
         self.busy_metadata.0.contains_key(about)
     }
@@ -113,7 +113,7 @@ impl Model {
         self.acknowledged.metadata.get(about)
     }
 
-    /// A share goes on its way.
+    /// Records that a share was sent.
     pub fn send(&mut self, share: &Share) {
         for (key, bits) in &share.samples {
             self.sent.entry(*key).or_default().push(*bits);
@@ -125,7 +125,7 @@ impl Model {
         share.metadata.iter().for_each(|(about, _)| self.busy_metadata.take(share.request, about));
     }
 
-    /// A share is durable. So is what earlier copies of it tried.
+    /// Records that a share is durable. That settles its earlier copies in limbo too.
     pub fn acknowledge(&mut self, share: &Share) {
         share.samples.iter().for_each(|(key, bits)| self.store(*key, *bits));
         self.acknowledged.metadata.extend(share.metadata.iter().cloned());
@@ -140,13 +140,13 @@ impl Model {
         self.acknowledged.samples.insert(key, bits);
     }
 
-    /// Of a share `stored` samples are durable, and the others were refused: which ones, says what is there.
+    /// Records that `stored` samples of a share are durable and the others were refused; `found` tells which ones.
     pub fn acknowledge_some(&mut self, share: &Share, stored: u64, found: &Found) -> Result<(), String> {
         let is_only_copy = |key: &Key| self.busy.0.get(key).is_none_or(|(_, copies)| *copies == 1);
         let is_alone = share.samples.iter().all(|(key, _)| is_only_copy(key));
         let (there, missing): (Vec<_>, Vec<_>) =
             share.samples.iter().copied().partition(|(key, bits)| found.samples.get(key) == Some(bits));
-        // what repeats what was there already tells nothing
+        // a sample that was stored before proves nothing
         let is_news = |(key, bits): &&(Key, u64)| self.acknowledged.samples.get(key) != Some(bits);
         let news: BTreeSet<_> = there.iter().filter(is_news).map(|(key, _)| *key).collect();
         for (key, _) in &missing {
@@ -165,13 +165,13 @@ impl Model {
         Ok(())
     }
 
-    /// A share is not on its way any more.
+    /// Frees the keys of a share that is no longer in flight or in limbo.
     fn release(&mut self, share: &Share) {
         share.samples.iter().for_each(|(key, _)| self.busy.release(key));
         share.metadata.iter().for_each(|(about, _)| self.busy_metadata.release(about));
     }
 
-    /// A share was sent, and it is certain that nothing of it is there.
+    /// Records that nothing of a sent share was stored.
     pub fn withdraw(&mut self, share: &Share) {
         self.release(share);
     }
@@ -181,17 +181,17 @@ impl Model {
         &self.acknowledged.samples
     }
 
-    /// A share was refused, or the process died before its answer.
+    /// Puts a share into limbo: it was refused, or the process died before its answer.
     pub fn leave_open(&mut self, share: Share) {
         self.limbo.push(share);
     }
 
-    /// True if a node may lack room for a sample because its series may have a newer one.
+    /// True if the node may refuse a sample for lack of memory because its series may have a newer one.
     fn may_be_late(&self, key: Key) -> bool {
         self.refusals.no_room && self.newest_sent.get(&(key.0, key.1)).is_some_and(|newest| key.2 < *newest)
     }
 
-    /// Samples of a tenant before this are too old.
+    /// Moves a tenant's expiry time forward: samples before it may be dropped.
     pub fn expire(&mut self, tenant: usize, before_ms: i64) {
         let expired = self.expired_before_ms.entry(tenant).or_insert(i64::MIN);
         *expired = before_ms.max(*expired);
@@ -201,21 +201,21 @@ impl Model {
         self.expired_before_ms.get(&key.0).is_some_and(|before_ms| key.2 < *before_ms)
     }
 
-    /// How often a sample may lie in files.
+    /// Maximum number of rows in files for a sample.
     pub fn times(&self, key: Key) -> usize {
         self.times.get(&key).copied().unwrap_or(0)
     }
 
-    /// After a recovery: settles what was open by what is there: the whole share or nothing. Where a power loss `tore`
-    /// a group apart, a record of it can be there without the one that says what its series are: then some of its series
-    /// are there, each whole. What the node may have refused is not missing.
+    /// Settles the shares in limbo after a recovery. Each must be stored as a whole or not at all. If a power loss `tore` a
+    /// group, a record may have survived without the one that defines its series; then only some series survive, each as a
+    /// whole. Samples that the node may have refused can be missing.
     pub fn settle(&mut self, found: &Found, tore: bool) -> Result<(), String> {
         let by_series = tore || self.refusals.no_room;
         for share in std::mem::take(&mut self.limbo) {
             let known = &self.acknowledged.metadata;
             let metadata = share.metadata.iter().filter(|(about, text)| known.get(about) != Some(text));
             let metadata = metadata.map(|(about, text)| (None, found.metadata.get(about) == Some(text)));
-            // what repeats what was there already tells nothing
+            // a sample that was stored before proves nothing
             let samples = share.samples.iter().filter(|(key, _)| !self.is_expired(*key));
             let samples = samples.filter(|(key, bits)| self.acknowledged.samples.get(key) != Some(bits));
             let is_there = |key: &Key, bits: &u64| found.samples.get(key) == Some(bits);
@@ -240,7 +240,7 @@ impl Model {
         Ok(())
     }
 
-    /// Compares what is there with what must be.
+    /// Compares the contents found with the expected ones.
     pub fn check(&self, found: &Found) -> Result<(), String> {
         for (key, bits) in &self.acknowledged.samples {
             match found.samples.get(key) {
@@ -278,9 +278,8 @@ impl Model {
         self.acknowledged.samples.keys().copied().collect()
     }
 
-    /// As [`Model::check`], where something that was durable was taken away: a disk has lied, or an older directory was put
-    /// back. Of what was sent, no more than `kept` need be there, in any of its values. From then on what is there is the
-    /// truth.
+    /// Checks the contents after durable data was lost: a disk has lied, or an older data directory was restored. Only the
+    /// samples in `kept` must exist, with any value ever sent. From then on, the contents found are the expected ones.
     pub fn check_after_loss(&mut self, found: &Found, kept: &BTreeSet<Key>) -> Result<(), String> {
         if let Some((key, value)) = found.samples.iter().find(|(key, value)| !self.was_sent(**key, **value)) {
             return Err(format!("{key:?} is {value:x}, which nobody sent"));
@@ -292,7 +291,7 @@ impl Model {
         self.busy = Holds::default();
         self.busy_metadata = Holds::default();
         self.acknowledged.clone_from(found);
-        // what an older journal brings again may lie in tables already
+        // an older journal may replay samples that are in tables already
         self.times.values_mut().for_each(|times| *times += 1);
         Ok(())
     }

@@ -12,29 +12,29 @@ pub enum Step {
     Write,
     /// An owner takes a turn.
     Turn,
-    /// A flush is asked for.
+    /// A flush is requested.
     Flush,
     /// The sealer takes a turn.
     Seal,
-    /// The upkeep looks at all tables.
+    /// Upkeep visits all tables.
     Keep,
-    /// Everything is compacted.
+    /// All tables are compacted.
     Compact,
     /// Time passes.
     Advance,
-    /// One tenant's table fails, and the others are to get on.
+    /// One tenant's table fails; all others must be sealed.
     LeaveBehind,
-    /// One tenant's table fails for long, in which others write much.
+    /// One tenant's table fails for a long time while others write much.
     Block,
     /// The clock is set.
     SetClock,
-    /// The process or the power dies.
+    /// The process is killed or the power fails.
     Crash,
-    /// Puts that were late arrive.
+    /// Delayed puts arrive at the store.
     Deliver,
     /// The injected faults change.
     ChangeWeather,
-    /// All is compared.
+    /// All contents are compared with the model.
     Check,
     /// An operator copies the data directory.
     Copy,
@@ -42,7 +42,7 @@ pub enum Step {
     Import,
 }
 
-/// How likely each step is.
+/// Relative frequency of each step.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Weights([(Step, u64); 16]);
 
@@ -69,23 +69,23 @@ impl Weights {
         ])
     }
 
-    /// Makes a step at least so likely.
+    /// Raises a step's weight to at least `weight`.
     pub fn at_least(&mut self, step: Step, weight: u64) {
         self.set(step, weight.max(self.weight(step)));
     }
 
-    /// Makes a step so likely.
+    /// Sets a step's weight.
     pub fn set(&mut self, step: Step, weight: u64) {
         let found = self.0.iter_mut().find(|(of, _)| *of == step);
         found.expect("BUG: every step has a weight").1 = weight;
     }
 
-    /// How likely a step is.
+    /// Weight of a step.
     pub fn weight(&self, step: Step) -> u64 {
         self.0.iter().find(|(of, _)| *of == step).map_or(0, |(_, weight)| *weight)
     }
 
-    /// The next step.
+    /// Draws the next step.
     pub fn draw(&self, rng: &mut Rng) -> Step {
         let mut drawn = rng.below(self.0.iter().map(|(_, weight)| weight).sum());
         for (step, weight) in self.0 {
@@ -101,54 +101,54 @@ impl Weights {
 /// Load of the senders.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Load {
-    /// Samples of a request, at most.
+    /// Maximum number of samples in a request.
     pub samples: u64,
-    /// How far back samples lie, at most.
+    /// Maximum age of samples, but for backfills and those drawn around `past_ms`.
     pub span_ms: u64,
-    /// How often a request is one that was sent before.
+    /// Probability that a request repeats an earlier one.
     pub resends: f64,
-    /// How old samples may be when they arrive, where there is a limit. Samples are then drawn around it.
+    /// Maximum age of samples on arrival, if limited. Samples are then drawn around the limit.
     pub past_ms: Option<i64>,
-    /// Metadata comes too.
+    /// Requests may have metadata.
     pub metadata: bool,
-    /// Days of a backfill, at most: now and then a request has one sample of a series on each of some days in a row.
+    /// Maximum days of a backfill: a request with one sample of a series on each of several consecutive days.
     pub backfill_days: u64,
 }
 
-/// A run.
+/// Parameters of a run.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Plan {
-    /// How many steps it takes, before it drains.
+    /// Number of steps before the run drains.
     pub steps: usize,
     /// Tenants.
     pub tenants: usize,
     /// Partitions.
     pub partitions: usize,
-    /// Series that a tenant has at most.
+    /// Maximum number of series of a tenant.
     pub series: usize,
     /// Load of the senders.
     pub load: Load,
-    /// Samples older than this are dropped.
+    /// Retention; `None` keeps all samples.
     pub retention_ms: Option<i64>,
-    /// The node's clock may be wrong by a year, or by hours, and those of senders are right.
+    /// The node's clock may be wrong, by hours or by up to a year. Senders' clocks are right.
     pub wrong_clocks: bool,
-    /// A segment's length.
+    /// Length of a journal segment.
     pub segment_bytes: u64,
     /// Maximum length of a merged file; small values force merging a day by ranges of names.
     pub merged_file_bytes: u64,
-    /// Rollups are made of days that are over.
+    /// Rollups of past days are made.
     pub rolls_up: bool,
-    /// Head limit in bytes; `None` for the usual one.
+    /// Head limit in bytes; `None` for the default.
     pub head_bytes: Option<u64>,
-    /// Every other start has memory for a fraction of what the heads held before, and `head_bytes` at least.
+    /// At every other start, the head limit is a fraction of the heads' former size, and at least `head_bytes`.
     pub shrinks: bool,
-    /// Memory for making files, in bytes, if small: a seal then needs many passes.
+    /// Flush account in bytes if it is to be small, so that a seal needs many passes; `None` for the default.
     pub flush_bytes: Option<u64>,
     /// Step weights.
     pub weights: Weights,
     /// Possible faults of the disk in bad weather.
     pub disk: DiskFaults,
-    /// The same of the store. The broken tenant is drawn anew each time.
+    /// Possible faults of the store in bad weather. The broken tenant is drawn anew each time.
     pub store: StoreFaults,
     /// Tables lie in local files.
     pub local_store: bool,
@@ -156,9 +156,9 @@ pub struct Plan {
     pub breaks_tenants: bool,
     /// Durability setting: acknowledged samples survive a power loss, or only the end of the process.
     pub durability: Durability,
-    /// Series that nobody sends leave the head. A tenant's metadata leaves with its last series, so none may be sent then.
+    /// Idle series are evicted from the head. A tenant's metadata goes with its last series, so no metadata is sent then.
     pub evicts: bool,
-    /// `floodmarks.json` may be lost between two lives.
+    /// `floodmarks.json` may be lost at a restart.
     pub loses_marks: bool,
     /// Older data directories are restored without following the advice in `docs/operating.md`.
     pub forgets_advice: bool,
@@ -180,7 +180,7 @@ impl Plan {
             slow_ms: 0,
         };
         let evicts = rng.chance(0.5);
-        // Without `floodmarks.json` nobody can tell that an older journal goes on under a newer one's name.
+        // Without `floodmarks.json` the node cannot detect that an older journal continues under a newer one's name.
         let forgets_advice = rng.chance(0.4);
         Self {
             steps: 40 + rng.below(100) as usize,

@@ -1,51 +1,51 @@
-//! The power of the simulated machine: it fails in the middle of a change, and everything after it fails too.
+//! Power supply of the simulated machine. It fails in the middle of a change; all later operations fail until it is restored.
 
 use std::sync::Mutex;
 
-/// Shared by the disk and the store: a crash cuts off both at one moment.
+/// Power supply, shared by the disk and the store, so that both fail at the same moment.
 #[derive(Debug, Default)]
 pub struct Power(Mutex<State>);
 
 #[derive(Debug, Default)]
 struct State {
     is_off: bool,
-    /// Changes until it fails.
+    /// Changes until the power fails; `None` if no failure is planned.
     left: Option<u64>,
 }
 
 /// Effect of a power loss on a change.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Change {
-    /// It is made.
+    /// The change is made.
     Made,
-    /// The power fails while it is made: it may be done, in part or not at all, and nobody hears of it.
+    /// The power fails meanwhile: the change is made wholly, in part or not at all, and has no answer.
     Cut,
-    /// There is no power.
+    /// The power is off; nothing changes.
     Off,
 }
 
 impl Power {
-    /// Lets it fail in the middle of the change after `changes` more.
+    /// Plans a failure in the middle of the change that follows `changes` more.
     pub fn fail_after(&self, changes: u64) {
         self.lock().left = Some(changes);
     }
 
-    /// Lets it fail now.
+    /// Cuts the power now.
     pub fn fail(&self) {
         self.lock().is_off = true;
     }
 
-    /// Brings it back.
+    /// Restores the power.
     pub fn restore(&self) {
         *self.lock() = State::default();
     }
 
-    /// True where nothing works.
+    /// True while the power is off.
     pub fn is_off(&self) -> bool {
         self.lock().is_off
     }
 
-    /// Somebody changes something.
+    /// Counts a change of the disk or the store; returns the power's effect on it.
     pub fn change(&self) -> Change {
         let mut state = self.lock();
         if state.is_off {

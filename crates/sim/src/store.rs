@@ -1,8 +1,8 @@
-//! An object store in memory or in local files, whose requests fail, before or after they were done, and whose answers get lost.
+//! An object store in memory or in local files, whose requests fail before or after they take effect, or take effect late.
 //!
-//! The library that reads the tables' log sends requests side by side, so what goes wrong must not depend on which comes
-//! first. Each fault is drawn from the seed, the operation, the path and the *epoch*, which goes up between the driver's
-//! steps and while somebody sleeps; those of changes, which come one after the other, also from how many of the path came in this epoch.
+//! The library that reads the tables' log sends concurrent requests, so faults must not depend on their order. Each fault is
+//! drawn from the seed, the operation, the path and the *epoch*, which rises with each step of the driver and each sleep of
+//! the node. Changes are sequential, so their faults also depend on the number of changes of the path in this epoch.
 
 mod files;
 
@@ -24,22 +24,22 @@ use stdx::clock::Clock;
 use stdx::rng::{Rng, mix};
 use tables::store::DynObjectStore;
 
-/// How often what goes wrong: chances for each request.
+/// Probability of each fault, per request.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct StoreFaults {
-    /// A put or a delete is not done.
+    /// A put or a delete has no effect and fails.
     pub refuse: f64,
-    /// A put is done, and its answer is an error.
+    /// A put takes effect, and its answer is an error.
     pub lose_answer: f64,
-    /// A put's answer is an error, and it is done later.
+    /// A put's answer is an error, and it takes effect later.
     pub delay: f64,
     /// A get or a list fails.
     pub unreadable: f64,
-    /// All requests fail whose path begins so.
+    /// Path prefix for which all requests fail.
     pub broken: Option<String>,
-    /// The sync of a folder fails, where there are any.
+    /// The sync of a folder fails. Only for local files.
     pub unsynced: f64,
-    /// How long each request takes. Random runs leave it 0: how many requests there are side by side is not theirs to say.
+    /// Duration of each request. 0 in random runs: the seed does not determine the number of concurrent requests.
     pub slow_ms: u64,
 }
 
@@ -62,7 +62,7 @@ struct State {
     seed: u64,
     epoch: u64,
     faults: StoreFaults,
-    /// Changes of each path in this epoch.
+    /// Number of changes of each path in this epoch.
     changes: HashMap<Path, u64>,
     written_ms: HashMap<Path, i64>,
     late: Vec<(Path, PutPayload, PutOptions)>,
@@ -78,12 +78,12 @@ enum Fate {
 }
 
 impl SimStore {
-    /// An empty store, in memory.
+    /// Creates an empty store in memory.
     pub fn new(seed: u64, power: Arc<Power>, clock: Arc<SimClock>) -> Self {
         Self::of(seed, power, clock, None)
     }
 
-    /// An empty one in local files.
+    /// Creates an empty store in local files.
     pub fn local(seed: u64, power: Arc<Power>, clock: Arc<SimClock>) -> Self {
         let files = Files::new(seed, Arc::clone(&power), Arc::clone(&clock));
         Self::of(seed, power, clock, Some(files))
@@ -104,14 +104,14 @@ impl SimStore {
         Self(Arc::new(Inner { objects, files, power, clock, state: Mutex::new(state) }))
     }
 
-    /// The process is gone. What it knew of local files is too.
+    /// Kills the process, and with it its state about local files.
     pub fn kill(&self) {
         if let Some(files) = &self.0.files {
             *self.objects_mut() = files.open();
         }
     }
 
-    /// The power is gone: on local files, and with it names that were not synced.
+    /// Cuts the power. A store of local files may lose unsynced names.
     pub fn lose_power(&self) {
         if let Some(files) = &self.0.files {
             files.lose_power();
@@ -127,7 +127,7 @@ impl SimStore {
         Arc::clone(&self.objects_mut())
     }
 
-    /// Changes what goes wrong.
+    /// Sets the faults to inject.
     pub fn set_faults(&self, faults: StoreFaults) {
         if let Some(files) = &self.0.files {
             files.set_error(faults.unsynced);
@@ -140,13 +140,13 @@ impl SimStore {
         self.lock().faults.clone()
     }
 
-    /// Does some of the puts that are late; how many.
+    /// Executes some of the delayed puts; returns their number.
     pub fn deliver(&self, rng: &mut Rng) -> usize {
         let late = std::mem::take(&mut self.lock().late);
         let (mut done, mut left) = (0, Vec::new());
         for (path, payload, options) in late {
             if rng.chance(0.5) {
-                // one that has been done by somebody else meanwhile is as good as refused
+                // a conditional put fails if the object exists by now, as if it had been refused
                 let _ = futures::executor::block_on(self.put_now(&path, payload, options));
                 done += 1;
             } else {
@@ -157,7 +157,7 @@ impl SimStore {
         done
     }
 
-    /// Does all puts that are late.
+    /// Executes all delayed puts.
     pub fn deliver_all(&self) {
         let late = std::mem::take(&mut self.lock().late);
         for (path, payload, options) in late {
@@ -210,7 +210,7 @@ impl SimStore {
         }
     }
 
-    /// Fails where a read is to fail.
+    /// Returns an error if faults are to make this read fail.
     fn may_read(&self, operation: &'static str, path: &Path) -> Result<()> {
         let state = self.lock();
         self.0.clock.advance(state.faults.slow_ms);
@@ -221,7 +221,7 @@ impl SimStore {
         if fails { Err(failed(path)) } else { Ok(()) }
     }
 
-    /// Sorts and dates a listing; local files come in a reproducible order.
+    /// Sorts a listing and sets its modification times, so that listings of local files are reproducible.
     fn sorted(
         &self,
         listed: BoxStream<'static, Result<ObjectMeta>>,
@@ -243,7 +243,7 @@ impl SimStore {
 }
 
 impl State {
-    /// A stream of chance that depends on nothing but the request.
+    /// Random generator that depends on the seed, the epoch and the request alone.
     fn draw(&self, operation: &str, path: &Path, count: u64) -> Rng {
         let mut hasher = std::hash::DefaultHasher::new();
         (operation, path.as_ref(), count).hash(&mut hasher);

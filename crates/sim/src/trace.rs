@@ -17,33 +17,33 @@ impl Trace {
         let _ = write!(self.text, "\n{:5} {what}", self.steps); // a String takes everything
     }
 
-    /// Adds to the step.
+    /// Appends a note to the current step.
     pub fn note(&mut self, what: impl std::fmt::Display) {
         let _ = write!(self.text, "; {what}"); // a String takes everything
     }
 
-    /// Steps so far.
+    /// Number of steps so far.
     pub const fn len(&self) -> usize {
         self.steps
     }
 
-    /// Nothing was done.
+    /// True before the first step.
     pub const fn is_empty(&self) -> bool {
         self.steps == 0
     }
 
-    /// All of it.
+    /// Text of the whole trace.
     pub fn text(&self) -> &str {
         &self.text
     }
 
-    /// Its last steps.
+    /// Text of the last `steps` steps.
     pub fn tail(&self, steps: usize) -> &str {
         let from = self.text.rmatch_indices('\n').nth(steps.saturating_sub(1)).map_or(0, |(at, _)| at);
         &self.text[from..]
     }
 
-    /// A number that differs where any step does.
+    /// Hash of the text, to compare runs.
     pub fn fingerprint(&self) -> u64 {
         let mut hasher = std::hash::DefaultHasher::new();
         self.text.hash(&mut hasher);

@@ -1,6 +1,6 @@
 //! Requests and their answers, noted in the model and the trace.
 //!
-//! Both steps and the interludes while the sealer waits change it, so the driver shares it with both.
+//! The driver's steps and the interludes while the sealer waits both change this state, so they share it.
 
 use crate::check;
 use crate::fleet::{Fleet, METRICS};
@@ -15,16 +15,16 @@ use std::rc::Rc;
 use stdx::rng::Rng;
 use tables::DAY_MS;
 
-/// How far ahead of the node's clock samples may be.
+/// Maximum lead of a sample over the node's clock.
 pub const FUTURE_MS: i64 = 600_000;
 
-/// Requests that may be sent again.
+/// Number of recent requests that may be sent again.
 const RECENT_MAX: usize = 12;
 
 /// Requests and their answers.
 #[derive(Debug)]
 pub struct Traffic {
-    /// Draws all that a run leaves to chance.
+    /// Source of all the run's randomness.
     pub rng: Rng,
     /// Expected contents.
     pub model: Model,
@@ -32,26 +32,26 @@ pub struct Traffic {
     pub trace: Trace,
     /// Failure found while the sealer waited.
     pub failure: Option<String>,
-    /// A tenant that does not write.
+    /// Tenant that sends no requests for now.
     pub reserved: Option<usize>,
     load: Load,
-    /// How old samples may be when they arrive.
+    /// Maximum age of a sample on arrival.
     accepted_ms: i64,
     underway: Vec<Underway>,
-    /// Shares of which a part was stored: so many samples. Which ones, is to be looked at.
+    /// Partly stored shares, with the number of stored samples. A query will tell which ones.
     unclear: Vec<(Share, u64)>,
-    /// The last requests, whatever became of them.
+    /// The last requests, whatever their outcome.
     recent: VecDeque<Rc<Request>>,
-    /// Requests so far, copies not counted.
+    /// Number of requests so far, without repetitions.
     requests: u64,
 }
 
 /// Times shown by the clocks.
 #[derive(Debug, Clone, Copy)]
 pub struct Times {
-    /// Those of senders.
+    /// Time by the senders' clocks.
     pub senders_ms: i64,
-    /// The node's.
+    /// Time by the node's clock.
     pub node_ms: i64,
 }
 
@@ -60,15 +60,15 @@ pub struct Times {
 struct Request {
     tenant: usize,
     body: Vec<u8>,
-    /// By partition.
+    /// Shares by partition.
     shares: BTreeMap<usize, Share>,
 }
 
-/// A copy of a request without all its answers.
+/// Sent copy of a request that lacks some answers.
 #[derive(Debug)]
 struct Underway {
     written: Written,
-    /// Its shares that are not answered, by partition.
+    /// Unanswered shares by partition.
     shares: BTreeMap<usize, Share>,
 }
 
@@ -76,7 +76,7 @@ struct Underway {
 type Drawn = BTreeMap<usize, Vec<(i64, u64)>>;
 
 impl Traffic {
-    /// Nothing is sent yet.
+    /// Creates traffic in which nothing is sent yet.
     pub fn new(rng: Rng, model: Model, trace: Trace, load: Load) -> Self {
         let accepted_ms = load.past_ms.unwrap_or(i64::MAX);
         Self {
@@ -94,23 +94,23 @@ impl Traffic {
         }
     }
 
-    /// A number for a request.
+    /// Returns the number of the next request.
     pub const fn next_request(&mut self) -> u64 {
         self.requests += 1;
         self.requests
     }
 
-    /// Every request has all its answers.
+    /// True if every request has all its answers.
     pub const fn is_answered(&self) -> bool {
         self.underway.is_empty()
     }
 
-    /// The same, and it is clear what became of each sample.
+    /// True if every request has all its answers and each sample's outcome is known.
     pub const fn is_quiet(&self) -> bool {
         self.is_answered() && self.unclear.is_empty()
     }
 
-    /// Sends a request: a new one of some samples of one tenant, or one that was sent before.
+    /// Sends a new request with samples of one tenant, or repeats a recent one.
     pub fn write(&mut self, node: &Stepped, fleet: &Fleet, now: Times) {
         let again = self.rng.chance(self.load.resends).then(|| self.choose_recent()).flatten();
         let request = match again {
@@ -131,7 +131,7 @@ impl Traffic {
         self.send(node, fleet, &request, now.node_ms);
     }
 
-    /// One of the last requests, where nobody else has its samples on the way.
+    /// Draws a recent request. `None` if another request in flight has some of its samples.
     fn choose_recent(&mut self) -> Option<Rc<Request>> {
         let chosen = self.rng.below(self.recent.len().max(1) as u64) as usize;
         let request = self.recent.get(chosen)?;
@@ -182,7 +182,7 @@ impl Traffic {
                     shares.into_iter().partition(|(partition, _)| is_known(partition));
                 for share in known.values() {
                     assert!(share.samples.is_empty(), "BUG: nobody was given {share:x?}");
-                    // metadata that is durable already ends at the door
+                    // no partition gets metadata that is durable already
                     self.model.acknowledge(share);
                 }
                 self.underway.push(Underway { written, shares });
@@ -194,8 +194,8 @@ impl Traffic {
         }
     }
 
-    /// The shares of a request without the samples that are too old when they arrive, or lie in the future of the node's clock:
-    /// it is wrong, or was set back since they were made.
+    /// Shares of a request without the samples that the node must refuse: those too old on arrival, and those too far ahead of
+    /// the node's clock. The latter occur if that clock is wrong, or was set back after the samples were drawn.
     fn accepted(&self, request: &Request, now_ms: i64) -> BTreeMap<usize, Share> {
         let earliest_ms = now_ms.saturating_sub(self.accepted_ms);
         let mut shares = request.shares.clone();
@@ -206,7 +206,7 @@ impl Traffic {
         shares
     }
 
-    /// Samples that are not on their way already.
+    /// Draws samples that no request in flight has.
     fn draw_samples(&mut self, tenant: usize, series: usize, now_ms: i64) -> Drawn {
         let mut drawn = Drawn::new();
         let mut keys = BTreeSet::new();
@@ -229,7 +229,7 @@ impl Traffic {
         drawn
     }
 
-    /// A sample of one series on each of some days in a row.
+    /// Draws samples of one series, one on each of several consecutive days.
     fn draw_backfill(&mut self, tenant: usize, series: usize, now_ms: i64) -> Drawn {
         let number = self.rng.below(series as u64) as usize;
         let most = self.load.backfill_days;
@@ -244,7 +244,7 @@ impl Traffic {
         Drawn::from([(number, samples)])
     }
 
-    /// How old a sample is: mostly of just now; and where there is a limit, often from around it.
+    /// Draws a sample's age: mostly a few seconds and, if ages are limited, often close to the limit.
     fn draw_age_ms(&mut self) -> i64 {
         let Load { span_ms, past_ms, .. } = self.load;
         let most = match (self.rng.below(10), past_ms) {
@@ -256,7 +256,7 @@ impl Traffic {
         self.rng.below(most) as i64
     }
 
-    /// Now and then, what is said of a metric: news, and not on its way already.
+    /// Draws metadata of a metric now and then. It differs from what is acknowledged, and no request in flight has it.
     fn draw_metadata(&mut self, tenant: usize) -> Option<(About, String)> {
         let metric = METRICS[self.rng.below(METRICS.len() as u64) as usize];
         let (about, help) = ((tenant, metric.to_string()), format!("{:x}", self.rng.below(100)));
@@ -271,7 +271,7 @@ impl Traffic {
         self.model.check(&found)
     }
 
-    /// Takes the answers that have come.
+    /// Collects the answers that have arrived.
     pub fn hear(&mut self, node: &Stepped, fleet: &Fleet) -> Result<(), String> {
         for mut underway in std::mem::take(&mut self.underway) {
             for (partition, answer) in underway.written.answers() {
@@ -293,7 +293,7 @@ impl Traffic {
         }
         match check::found(node, fleet) {
             Ok(found) => self.clear_up(&found),
-            // the store is not there, or the power: somebody looks later, or a restart does
+            // the store or the power is off: the next call finds out, or the restart does
             Err(_) => Ok(()),
         }
     }
@@ -317,7 +317,7 @@ impl Traffic {
         unclear.try_for_each(|(share, stored)| self.model.acknowledge_some(&share, stored, found))
     }
 
-    /// The process is gone: what has no answer gets none.
+    /// Gives up all unanswered requests: the process has died.
     pub fn hang_up(&mut self) {
         let unanswered =
             std::mem::take(&mut self.underway).into_iter().flat_map(|underway| underway.shares.into_values());

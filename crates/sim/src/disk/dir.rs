@@ -1,4 +1,4 @@
-//! A directory: the names in it, those that are durable, and what was changed since.
+//! A directory: its names, the durable ones among them, and the changes since.
 
 use std::collections::BTreeMap;
 use stdx::rng::Rng;
@@ -23,16 +23,16 @@ pub(super) enum Entry {
 /// A change of a directory.
 #[derive(Debug)]
 pub(super) enum Renaming {
-    /// Something gets a name.
+    /// An entry gets a name.
     Add(String, Entry),
-    /// A name goes.
+    /// A name is removed.
     Remove(String),
-    /// A name becomes another one, which may have a file already.
+    /// A name is replaced by another one, which may exist already.
     Rename(String, String),
 }
 
 impl Dir {
-    /// The file of a name.
+    /// Number of the file with this name.
     pub(super) fn file(&self, name: &str) -> Option<u64> {
         match self.names.get(name)? {
             Entry::File(file) => Some(*file),
@@ -58,7 +58,7 @@ impl Dir {
         })
     }
 
-    /// Makes a change, which a power loss may take back.
+    /// Makes a change that a power loss may undo.
     pub(super) fn change(&mut self, change: Renaming) {
         change.apply(&mut self.names);
         self.changes.push(change);
@@ -70,27 +70,27 @@ impl Dir {
         self.changes.clear();
     }
 
-    /// Puts a name there for good.
+    /// Adds a name durably.
     pub(super) fn put(&mut self, name: String, entry: Entry) {
         self.names.insert(name.clone(), entry);
         self.durable.insert(name, entry);
     }
 
-    /// Takes all files away for good.
+    /// Removes all files durably.
     pub(super) fn clear(&mut self) {
         self.names.retain(|_, entry| *entry == Entry::Dir);
         self.durable.clone_from(&self.names);
         self.changes.clear();
     }
 
-    /// Takes a name away for good. False where it is not there.
+    /// Removes a name durably. False if it does not exist.
     pub(super) fn delete(&mut self, name: &str) -> bool {
         self.durable.remove(name);
         self.changes.retain(|change| !change.makes(name));
         self.names.remove(name).is_some()
     }
 
-    /// Leaves what a power loss leaves: a prefix of the changes.
+    /// Applies a power loss: a random prefix of the changes survives.
     pub(super) fn crash(&mut self, rng: &mut Rng) {
         let done = rng.below(self.changes.len() as u64 + 1) as usize;
         for change in self.changes.drain(..).take(done) {

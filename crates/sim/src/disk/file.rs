@@ -12,14 +12,14 @@ use std::sync::MutexGuard;
 #[derive(Debug)]
 pub(super) struct SimFile {
     pub(super) disk: SimDisk,
-    /// Of the process that opened it.
+    /// Value of [`State::boots`] when the file was opened; it identifies the process.
     pub(super) boot: u64,
     pub(super) file: u64,
     pub(super) lock: Option<PathBuf>,
 }
 
 impl SimFile {
-    /// The disk, where this is a file of a process that lives.
+    /// Locks the disk. An error if the process that opened the file is dead, or the power is off.
     fn state(&self) -> io::Result<MutexGuard<'_, State>> {
         let state = self.disk.lock();
         if state.boots != self.boot || state.power.is_off() {
@@ -48,8 +48,8 @@ impl DiskFile for SimFile {
 
     fn set_len(&self, bytes: u64) -> io::Result<()> {
         let mut state = self.state()?;
-        // It does not fail by itself. A journal whose disk refuses both to sync a group and to cut it off again cannot hide
-        // it from the process that comes next, which may see it until the power fails.
+        // Truncation fails only with the power. If both a group's sync and its truncation failed, the journal could not hide
+        // the group from the next process, which may see it until the power fails.
         if state.power.change() != Change::Made {
             return Err(off());
         }

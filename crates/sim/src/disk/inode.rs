@@ -13,12 +13,12 @@ pub(super) struct Inode {
     durable: Vec<u8>,
     /// Sectors whose bytes are not all durable.
     dirty: BTreeSet<usize>,
-    /// A sync said that it is durable, and since then none has made it so.
+    /// True if a sync falsely reported success, and no later one has made the bytes durable.
     is_lied_about: bool,
 }
 
 impl Inode {
-    /// A file of these bytes, all durable.
+    /// Creates a file of these bytes, all durable.
     pub(super) fn durable(bytes: Vec<u8>) -> Self {
         Self { durable: bytes.clone(), bytes, ..Self::default() }
     }
@@ -28,7 +28,7 @@ impl Inode {
         &self.bytes
     }
 
-    /// True where a power loss would change nothing.
+    /// True if a power loss would change nothing.
     pub(super) fn is_durable(&self) -> bool {
         self.bytes == self.durable
     }
@@ -41,7 +41,7 @@ impl Inode {
         self.dirty.extend(at / SECTOR..=last / SECTOR);
     }
 
-    /// Adds zeros up to this length.
+    /// Appends zeros up to this length; does not shorten the file.
     pub(super) fn grow(&mut self, len: usize) {
         self.bytes.resize(len.max(self.bytes.len()), 0);
     }
@@ -52,12 +52,12 @@ impl Inode {
         self.dirty.retain(|sector| sector * SECTOR < len);
     }
 
-    /// Says that everything is durable.
+    /// Records a sync that reported success and did nothing.
     pub(super) fn lie(&mut self) {
         self.is_lied_about |= !self.is_durable();
     }
 
-    /// True where a power loss would change what a sync said is durable.
+    /// True if a power loss may take bytes that a sync reported as durable.
     pub(super) const fn is_lied_about(&self) -> bool {
         self.is_lied_about
     }
@@ -69,7 +69,8 @@ impl Inode {
         std::mem::take(&mut self.dirty).into_iter().for_each(|sector| self.make_durable(sector));
     }
 
-    /// Makes some of it durable. What is left is tried again with the next sync, or never, where the kernel `gives_up` on it.
+    /// Makes a random part of the dirty sectors durable. The next sync writes the others, unless the kernel `gives_up` and
+    /// takes them for clean.
     pub(super) fn sync_some(&mut self, rng: &mut Rng, gives_up: bool) {
         for sector in std::mem::take(&mut self.dirty) {
             if rng.chance(0.5) {
@@ -91,7 +92,7 @@ impl Inode {
         self.durable[range.clone()].copy_from_slice(&self.bytes[range]);
     }
 
-    /// Leaves what a power loss leaves.
+    /// Applies a power loss: draws the surviving length and, for each dirty sector, old or new content.
     pub(super) fn crash(&mut self, rng: &mut Rng) {
         self.is_lied_about = false;
         let (shorter, longer) =

@@ -16,7 +16,7 @@ pub(super) struct State {
     pub(super) power: Arc<Power>,
     pub(super) rng: Rng,
     pub(super) faults: DiskFaults,
-    /// Counts crashes: who held a file open before one holds nothing.
+    /// Number of crashes. Files that were opened before the last one are invalid.
     pub(super) boots: u64,
     /// A sync claimed durability, and the bytes were lost.
     pub(super) lied: bool,
@@ -24,7 +24,7 @@ pub(super) struct State {
     pub(super) files: BTreeMap<u64, Inode>,
     pub(super) dirs: BTreeMap<PathBuf, Dir>,
     pub(super) locked: BTreeSet<PathBuf>,
-    /// Files that were ever made.
+    /// Number of files ever created.
     made: u64,
 }
 
@@ -44,7 +44,7 @@ impl State {
         }
     }
 
-    /// Before a change: why it is not made, or whether the power fails in the middle of it.
+    /// Draws the fault of a change: an error if the change is not made, true if the power fails in the middle of it.
     pub(super) fn change(&mut self, takes_room: bool) -> io::Result<bool> {
         match self.power.change() {
             Change::Off => return Err(off()),
@@ -67,7 +67,7 @@ impl State {
         Ok((dir, name))
     }
 
-    /// Makes a directory and those above it, for good.
+    /// Creates a directory and its parents durably.
     pub(super) fn put_dir(&mut self, path: &Path) {
         let Some(above) = path.parent() else { return };
         self.put_dir(above);
@@ -76,7 +76,7 @@ impl State {
         self.dirs.entry(above.to_path_buf()).or_default().put(name, Entry::Dir);
     }
 
-    /// Changes a directory's names; in the middle of a power cut, perhaps.
+    /// Changes a directory's names. If the power fails meanwhile, the change is made or not at random.
     pub(super) fn rename(&mut self, path: &Path, change: impl FnOnce(String) -> Renaming) -> io::Result<()> {
         let cut = self.change(false)?;
         if cut && self.rng.chance(0.5) {
@@ -87,7 +87,7 @@ impl State {
         if cut { Err(off()) } else { Ok(()) }
     }
 
-    /// The number of a file that is about to be made.
+    /// Returns the number of the next new file.
     pub(super) const fn next_file(&mut self) -> u64 {
         self.made += 1;
         self.made
@@ -98,7 +98,7 @@ impl State {
         self.files.get_mut(&file).expect("BUG: what has a name, or is open, is there")
     }
 
-    /// Writes all of it, or less where it fails.
+    /// Writes `bytes`. On an error, a prefix may have been written.
     pub(super) fn write(&mut self, file: u64, bytes: &[u8], at: usize) -> io::Result<()> {
         let (done, failed) = match self.change(true) {
             Ok(false) => (bytes.len(), None),
@@ -110,7 +110,7 @@ impl State {
         failed.map_or(Ok(()), Err)
     }
 
-    /// Makes a file durable, or says so.
+    /// Makes a file durable, or only reports success if the disk lies.
     pub(super) fn sync(&mut self, file: u64) -> io::Result<()> {
         let result = self.change(false);
         let lies = self.rng.chance(self.faults.lie);
@@ -128,7 +128,7 @@ impl State {
                 inode.sync_some(&mut self.rng, false);
                 Err(off())
             }
-            // after an error the kernel takes for clean what it could not write
+            // after an error the kernel marks pages as clean that it could not write
             Err(error) => {
                 inode.sync_some(&mut self.rng, true);
                 Err(error)
@@ -136,12 +136,12 @@ impl State {
         }
     }
 
-    /// Leaves what a power loss leaves.
+    /// Applies a power loss to all directories and files.
     pub(super) fn crash(&mut self) {
         let rng = &mut self.rng;
         let mut kept = BTreeSet::new();
         let mut dirs: BTreeMap<PathBuf, Dir> = BTreeMap::new();
-        // each comes after the one above it
+        // parents come before their children
         for (path, mut dir) in std::mem::take(&mut self.dirs) {
             let above = path.parent().and_then(|above| dirs.get(above));
             let has_name = above.is_some_and(|above| above.has_dir(&split(&path).1));
@@ -154,7 +154,7 @@ impl State {
         self.dirs = dirs;
         self.files.retain(|file, _| kept.contains(file));
         for inode in self.files.values_mut().filter(|inode| !inode.is_durable()) {
-            // what a lying sync left dirty, in whatever weather, is lost like the rest: who asked is told by `has_lied`
+            // bytes that a lying sync left dirty are lost like others, even after faults were turned off; see `has_lied`
             self.lied |= inode.is_lied_about();
             inode.crash(rng);
         }

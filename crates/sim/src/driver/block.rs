@@ -1,13 +1,13 @@
-//! One tenant cannot be sealed for long, and others write as much as they like: the journal stays short all the same.
+//! A tenant that cannot be sealed for a long time must not make the journal grow while others write.
 
 use super::Driver;
 use crate::disk::DiskFaults;
 use crate::store::StoreFaults;
 
-/// Rounds of sealing meanwhile.
+/// Rounds of sealing while the tenant is blocked.
 const ROUNDS: usize = 14;
 
-/// Requests of other tenants between two of them. The tenant itself writes only while the sealer waits for owners.
+/// Requests of other tenants between two rounds. The blocked tenant writes only while the sealer waits for owners.
 const REQUESTS: usize = 12;
 
 /// Size a journal may have beyond its live part: two segments, a dictionary, and the requests of some rounds.
@@ -18,13 +18,13 @@ const LIVE_FACTOR: u64 = 4;
 const SAMPLE_BYTES: u64 = 64;
 
 impl Driver {
-    /// The store fails for one tenant alone, for a long time in which the process may die.
+    /// Lets the store fail for one tenant alone, for a long time in which the process may die.
     pub(super) fn block_one(&mut self) -> Result<(), String> {
         let blocked = self.below(self.plan.tenants as u64) as usize;
         self.trace(format!("the table of {blocked} fails for long"));
         self.block(blocked)?;
         self.store.set_faults(StoreFaults::default());
-        // it comes back by itself, and the process dies soon after
+        // the tenant recovers by itself, and the process may die soon after
         for _ in 0..1 + self.below(4) {
             self.clock.next_step();
             self.clock.advance(60_000);
@@ -63,7 +63,7 @@ impl Driver {
         if has_died { Ok(()) } else { self.check_journal(blocked) }
     }
 
-    /// Checks that the journal has little more than what is in no table, if nothing but the store fails.
+    /// Checks that the journal is little longer than the samples in no table require. Skipped if the disk has faults.
     fn check_journal(&self, blocked: usize) -> Result<(), String> {
         if self.disk.faults() != DiskFaults::default() {
             return Ok(());

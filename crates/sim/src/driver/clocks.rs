@@ -10,17 +10,18 @@ const MINUTE_MS: i64 = 60_000;
 const HOUR_MS: i64 = 60 * MINUTE_MS;
 const DAY_MS: i64 = 24 * HOUR_MS;
 
-/// By how much the clock is wrong. What lies between a drift and a day is believed at a start: a node may be down for as long.
+/// Errors of the node's clock. Errors ahead between [`DRIFT_MS`] and a day are left out: at a start the node believes such a
+/// jump, since it may have been down for as long.
 const ERRORS_MS: [i64; 8] =
     [0, 0, DRIFT_MS, 2 * DAY_MS, 30 * DAY_MS, 365 * DAY_MS, -3 * HOUR_MS, -12 * HOUR_MS];
 
-/// An error that nobody notices.
+/// Clock error too small to be detected.
 const DRIFT_MS: i64 = 20 * MINUTE_MS;
 
-/// Somebody puts a clock right that is wrong for so long: a node believes one that has held for a day.
+/// An operator corrects the clock before it has been wrong for this long: a node believes an error that has held for a day.
 const NOTICED_MS: i64 = 20 * HOUR_MS;
 
-/// After so long any clock is believed, whatever senders say.
+/// Time after which the node believes any clock, whatever the senders' times.
 const BELIEVED_MS: u64 = 8 * DAY_MS as u64;
 
 /// Times shown by the clocks. Senders' clocks are right even if the node's is wrong.
@@ -30,7 +31,7 @@ pub(super) fn times(plan: &Plan, clock: &SimClock) -> Times {
 }
 
 impl Driver {
-    /// Time passes.
+    /// Lets time pass; corrects the clock first if its error would last longer than [`NOTICED_MS`].
     pub(super) fn advance(&mut self) {
         let most = [1000, 20_000, 1_000_000, 20_000_000][self.below(4) as usize];
         let by_ms = self.below(most);
@@ -42,7 +43,7 @@ impl Driver {
         self.clock.advance(by_ms);
     }
 
-    /// Somebody sets the clock.
+    /// Sets the node's clock.
     pub(super) fn set_clock(&mut self) {
         if self.plan.wrong_clocks {
             return self.be_wrong();
@@ -52,7 +53,7 @@ impl Driver {
         self.clock.set(by_ms);
     }
 
-    /// The clock is wrong by something else.
+    /// Draws a new error of the node's clock.
     pub(super) fn be_wrong(&mut self) {
         let error_ms = ERRORS_MS[self.below(ERRORS_MS.len() as u64) as usize];
         self.trace(format!("the clock is wrong by {error_ms} ms"));
@@ -79,7 +80,7 @@ impl Driver {
         (0..self.plan.tenants).for_each(|tenant| self.traffic.borrow_mut().model.expire(tenant, before_ms));
     }
 
-    /// Once clocks are right for long enough, everything expires.
+    /// Checks that every sample expires once the clock has been right for long enough.
     pub(super) fn check_expiry(&mut self) -> Result<(), String> {
         self.put_clock_right();
         self.keep();

@@ -1,17 +1,17 @@
-//! Everything that was asked for comes to its end, for all tenants or for all but one.
+//! Completion of all requests and flushes, for all tenants or for all but one.
 
 use super::Driver;
 use crate::disk::DiskFaults;
 use crate::store::StoreFaults;
 
-/// Turns until everything that was asked for is done, at most: a pass over two days takes one.
+/// Maximum turns until all requests and flushes are done. A pass over two days takes one.
 const DRAIN_TURNS: usize = 1000;
 
-/// Turns in which requests still come. Where each brings many days, sealing may never catch up with them.
+/// Turns in which requests are still sent. If each has samples of many days, sealing may never catch up.
 const BUSY_TURNS: usize = 4;
 
 impl Driver {
-    /// Nothing goes wrong any more: everything ends up in tables, and out of heads and journals.
+    /// Turns off all faults and checks that every sample moves into tables, and that heads and journals are emptied.
     pub(super) fn drain(&mut self) -> Result<(), String> {
         self.clock.next_step();
         self.trace("drain");
@@ -29,7 +29,7 @@ impl Driver {
         if self.plan.wrong_clocks { self.check_expiry() } else { Ok(()) }
     }
 
-    /// Lets everything that is underway come to its end, and flushes.
+    /// Waits for all requests in flight, then flushes.
     fn settle_down(&mut self) -> Result<(), String> {
         for _ in 0..DRAIN_TURNS {
             self.turn_all()?;
@@ -50,7 +50,7 @@ impl Driver {
                 if !std::mem::take(&mut self.is_blocked) {
                     return Ok(());
                 }
-                // a flush does not wait for a tenant that needs hundreds of passes: somebody asks again
+                // a flush does not wait for a tenant that needs hundreds of passes, so flush again
                 self.flush();
             }
             self.turn_all()?;
@@ -59,7 +59,7 @@ impl Driver {
     }
 
     fn check_drained(&mut self) -> Result<(), String> {
-        // what came while the last round was underway
+        // flush the samples that arrived during the last round
         self.is_draining.set(true);
         self.settle_down()?;
         self.check_now()?;
@@ -77,7 +77,7 @@ impl Driver {
         Ok(())
     }
 
-    /// The store fails for one tenant alone: everybody else's samples go into tables all the same.
+    /// Lets the store fail for one tenant alone; checks that all others' samples still go into tables.
     pub(super) fn leave_one_behind(&mut self) -> Result<(), String> {
         let behind = self.below(self.plan.tenants as u64) as usize;
         self.trace(format!("the table of {behind} fails"));
@@ -103,7 +103,7 @@ impl Driver {
         Ok(())
     }
 
-    /// A tenant that is not `behind` has samples that are not in tables.
+    /// True if a tenant other than `behind` has samples that are not in tables, or a request has no answer yet.
     fn others_wait(&self, behind: usize) -> bool {
         let others = self.fleet.tenants.iter().enumerate().filter(|(tenant, _)| *tenant != behind);
         !self.traffic.borrow().is_answered()

@@ -6,7 +6,7 @@ use crate::importer::{DAYS_BACK, Ended, Import};
 use stdx::clock::Clock;
 use tables::DAY_MS;
 
-/// Longer than a node believes that a tenant has no table (`server::seal::tenants`).
+/// Longer than the node caches the absence of a tenant's table (`server::seal::tenants`).
 const ABSENT_MS: u64 = 2_001;
 
 /// Pause of a waiting importer, and interval at which the node sweeps dead files meanwhile.
@@ -14,11 +14,11 @@ const PAUSE_MS: u64 = 50_000;
 const PAUSES_PER_KEEP: u64 = 25;
 const PAUSES_MAX: u64 = 120;
 
-/// Commits that may be unclear in a row while nothing goes wrong.
+/// Maximum retries of a commit with an unknown outcome, without faults of the store.
 const UNCLEAR_MAX: usize = 3;
 
 impl Driver {
-    /// The importer does something: stages, waits for hours, commits.
+    /// Takes a step of the importer: stages, waits for hours, or commits.
     pub(super) fn import(&mut self) -> Result<(), String> {
         let Some(import) = self.import.take() else {
             self.stage_import();
@@ -57,7 +57,7 @@ impl Driver {
         }
     }
 
-    /// Keeps the lease for longer than the grace, while the node looks for files that nobody needs.
+    /// Keeps renewing the lease, possibly for longer than the grace period of sweeps, while the node sweeps dead files.
     fn wait_with_import(&mut self) {
         for pause in 1..self.below(PAUSES_MAX) {
             if self.power.is_off() {
@@ -86,7 +86,7 @@ impl Driver {
             if self.power.is_off() {
                 break;
             }
-            // nobody may look at the table before it is clear what became of it
+            // the outcome must be known before the next check of the table
             self.clock.next_step();
             let faults = self.quiet();
             ended = import.commit(self.clock.now_ms());
@@ -114,7 +114,7 @@ impl Driver {
         Ok(())
     }
 
-    /// Lets queries see what was imported: upkeep looks for it once in a while.
+    /// Refreshes the node's view of the table, as upkeep does from time to time, so that queries see the import.
     fn see_import(&self, import: &Import) -> Result<(), String> {
         let faults = self.quiet();
         let tenant = &self.fleet.tenants[import.tenant()];

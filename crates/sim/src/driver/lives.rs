@@ -1,4 +1,4 @@
-//! How a node's lives begin and end, and what an operator does between two of them.
+//! Starts and crashes of the node, and an operator's actions between them.
 
 use super::Driver;
 use super::clocks::times;
@@ -17,10 +17,10 @@ use tables::rollup::Resolution;
 /// Data directory on the simulated disk.
 const DATA_DIR: &str = "/data";
 
-/// Starts that may fail before the faults are taken away.
+/// Failed starts after which the disk's faults are turned off.
 const STARTS_MAX: usize = 4;
 
-/// Turns of the sealer for which a replay may wait. Half of them may fail.
+/// Maximum turns of the sealer during a replay. Faults are injected in the first half only.
 const WAITS_MAX: usize = 400;
 
 /// Time that passes before each attempt: longer than the sealer's pause between attempts to relieve full heads.
@@ -33,7 +33,7 @@ const SHRUNK_PERCENT: (u64, u64) = (30, 90);
 const REOPEN_TURNS: usize = 100;
 
 impl Driver {
-    /// The process dies now, or the power fails soon.
+    /// Kills the process, or lets the power fail now or soon.
     pub(super) fn crash(&mut self) -> Result<(), String> {
         match self.below(3) {
             0 => {
@@ -46,7 +46,7 @@ impl Driver {
                 Ok(())
             }
             _ => {
-                // soon, in what an owner does, or somewhere in a round
+                // within an owner's next changes, or somewhere in a round of sealing
                 let most = [6, 40][self.below(2) as usize];
                 let changes = self.below(most);
                 self.trace(format!("power fails after {changes} changes"));
@@ -90,7 +90,7 @@ impl Driver {
         self.start(power)
     }
 
-    /// Head limit in the next life: in every other one, a fraction of the heads' current size.
+    /// Head limit after the restart: a fraction of the heads' current size at every other one, else `None`.
     fn shrunk_head(&self) -> Option<u64> {
         if self.lives.is_multiple_of(2) {
             return None;
@@ -101,19 +101,19 @@ impl Driver {
         self.plan.head_bytes.map(|floor| floor.max(shrunk_bytes))
     }
 
-    /// An operator copies the data directory as it is after a kill.
+    /// Copies the data directory, as an operator would after a kill.
     pub(super) fn copy(&mut self) {
         self.trace("data directory copied");
         let copy = self.disk.copy(Path::new(DATA_DIR));
         self.copy = Some((copy, self.traffic.borrow().model.copy()));
     }
 
-    /// An operator puts an older data directory back, and does with it what `docs/operating.md` says.
+    /// Restores an older data directory as `docs/operating.md` advises an operator, or without that advice.
     fn put_back(&mut self) -> Result<(), String> {
         let Some((copy, mut kept)) = self.copy.take() else { return Ok(()) };
         self.note("an older data directory is put back");
-        // that takes an operator longer than any request is on its way: a commit that arrived later would bring back samples
-        // that are in no journal any more
+        // a restore takes longer than any request is in flight; a commit that arrived afterwards would bring back samples that
+        // are in no journal any more
         self.store.deliver_all();
         self.disk.put_back(Path::new(DATA_DIR), &copy);
         for partition in 0..self.plan.partitions {
@@ -135,7 +135,7 @@ impl Driver {
         Ok(())
     }
 
-    /// Starts the node, and replays; then what is there must be what was said. A power loss may have torn groups apart.
+    /// Starts the node, replays, and compares its contents with the model. `tore` if a power loss may have torn a group.
     pub(super) fn start(&mut self, tore: bool) -> Result<(), String> {
         self.bring_up()?;
         let faults = self.quiet();
@@ -154,7 +154,7 @@ impl Driver {
         Ok(())
     }
 
-    /// Starts the node, whatever it takes, and replays. No requests come meanwhile.
+    /// Starts the node, with retries, and replays. No requests are sent meanwhile.
     fn bring_up(&mut self) -> Result<(), String> {
         let before = self.is_draining.replace(true);
         let up = self.try_to_bring_up();
@@ -186,7 +186,7 @@ impl Driver {
         Ok(())
     }
 
-    /// Tenants whose tables did not answer the replay come back by themselves once these do.
+    /// Checks that tenants closed for want of their tables open by themselves once the store works.
     fn open_tenants(&mut self) -> Result<(), String> {
         let faults = self.quiet();
         for _ in 0..REOPEN_TURNS {
@@ -274,7 +274,7 @@ impl Driver {
         settings
     }
 
-    /// While the sealer waits for an owner, requests come, and queries.
+    /// Sends requests and queries while the sealer waits for an owner.
     fn interlude(&self) -> Interlude {
         let (traffic, fleet, clock) =
             (Rc::clone(&self.traffic), Rc::clone(&self.fleet), Arc::clone(&self.clock));

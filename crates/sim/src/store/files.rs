@@ -1,8 +1,8 @@
-//! A store of local files: those of `tables`, in a directory of the machine's, whose names a power loss takes back.
+//! A store of local files as `tables` writes them, in a real directory, from which a simulated power loss takes names.
 //!
-//! The bytes of a file are synced before it gets its name, so what can be lost is names: of files, and of folders with all
-//! that is in them. A folder's names are durable when it is synced. Those that were are held by links elsewhere, so that a
-//! power loss can also bring back what was deleted, and what was replaced.
+//! The bytes of a file are synced before it gets its name, so only names can be lost: of files, and of folders with all their
+//! content. The sync of a folder makes its names durable. Hard links elsewhere keep the files of durable names, so that a
+//! power loss can also bring back deleted and replaced files.
 
 use crate::clock::SimClock;
 use crate::power::Power;
@@ -22,14 +22,14 @@ use tempfile::TempDir;
 /// Memory-backed directory on most machines.
 const MEMORY: &str = "/dev/shm";
 
-/// How the names of files begin that are being written (`tables::store`): they have the number of the process in them, which
-/// is not the seed's choice, and nobody misses them.
+/// Prefix of the names of unfinished files (`tables::store`). The names contain the process ID, which the seed does not
+/// determine, and losing them has no effect, so the simulation ignores them.
 const ASIDE: &str = ".aside-";
 
-/// The directory, and what of it is durable.
+/// The directory and its durable names.
 #[derive(Debug)]
 pub(super) struct Files {
-    /// Held until nobody needs it.
+    /// Deletes the directory when dropped.
     _dir: TempDir,
     state: Arc<Mutex<State>>,
 }
@@ -39,12 +39,12 @@ struct State {
     seed: u64,
     power: Arc<Power>,
     clock: Arc<SimClock>,
-    /// How often the sync of a folder fails.
+    /// Probability that the sync of a folder fails.
     error: f64,
     rng: Rng,
-    /// The durable names of each folder that was ever synced.
+    /// Durable names of each folder that was ever synced.
     durable: BTreeMap<PathBuf, BTreeMap<String, Kept>>,
-    /// Links so far.
+    /// Number of links so far.
     links: u64,
     links_dir: PathBuf,
     /// Directory of the tables' files.
@@ -82,12 +82,12 @@ impl Files {
         Self { _dir: dir, state: Arc::new(Mutex::new(state)) }
     }
 
-    /// The store as a process sees it that begins now.
+    /// Opens the store for a new process.
     pub(super) fn open(&self) -> Arc<DynObjectStore> {
         let (state, root) = (Arc::clone(&self.state), lock(&self.state).root.clone());
         let prefix = Location::from_absolute_path(&root).expect("BUG: the path is ours");
         let files = tables::store::local_files(move |folder| {
-            // what lies above was there before
+            // folders above the root exist already
             if folder.starts_with(&root) { lock(&state).sync(folder) } else { Ok(()) }
         });
         Arc::new(PrefixStore::new(files, prefix))
@@ -97,7 +97,7 @@ impl Files {
         lock(&self.state).error = error;
     }
 
-    /// Any of the names that are not durable are lost, and any of those that were deleted come back.
+    /// Applies a power loss: each unsynced new name may be lost, and each unsynced deletion undone.
     pub(super) fn lose_power(&self) {
         let mut state = lock(&self.state);
         let root = state.root.clone();
@@ -120,7 +120,7 @@ impl State {
         self.note(folder)
     }
 
-    /// Requests come side by side: whether one fails must not depend on which comes first.
+    /// True if the sync of a folder is to fail. Requests are concurrent, so this must not depend on their order.
     fn fails(&self, folder: &Path) -> bool {
         let name = folder.strip_prefix(&self.root).unwrap_or(folder);
         let mut hasher = std::hash::DefaultHasher::new();
@@ -128,7 +128,7 @@ impl State {
         Rng::new(mix(self.seed ^ mix(self.clock.epoch())) ^ hasher.finish()).chance(self.error)
     }
 
-    /// The names that are in a folder are durable.
+    /// Records a folder's present names as durable.
     fn note(&mut self, folder: &Path) -> io::Result<()> {
         let before = self.durable.remove(folder).unwrap_or_default();
         let mut names = BTreeMap::new();
@@ -151,7 +151,7 @@ impl State {
         Ok(())
     }
 
-    /// Leaves what a power loss leaves of a folder.
+    /// Applies a power loss to a folder and all below it.
     fn lose(&mut self, folder: &Path) {
         let durable = self.durable.get(folder).cloned().unwrap_or_default();
         let there = listed(folder).expect("BUG: the folder is there");
@@ -183,14 +183,14 @@ impl State {
     }
 }
 
-/// Gives a durable name what it had.
+/// Restores the file of a durable name. Folders are not restored.
 fn bring_back(path: &Path, kept: Option<&Kept>) {
     if let Some(Kept::File(_, link)) = kept {
         fs::hard_link(link, path).expect("BUG: it can be linked");
     }
 }
 
-/// The names in a folder, with the numbers of those that are files.
+/// Names in a folder; files with their inode numbers, folders with `None`.
 fn listed(folder: &Path) -> io::Result<BTreeMap<String, Option<u64>>> {
     let mut all = BTreeMap::new();
     for entry in fs::read_dir(folder)? {

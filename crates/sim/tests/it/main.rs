@@ -1,19 +1,19 @@
-//! Some hundred seeds, and that equal seeds are equal runs. A slow store, with a test of its own, is in `slow`.
+//! Runs some hundred seeds, and checks that equal seeds give equal runs. `slow` tests a slow store.
 
 mod slow;
 
 use sim::fault::Fault;
 
-/// Seeds in an ordinary test run. The first is another one each time, so that many runs see many seeds.
+/// Seeds in an ordinary test run. A fourth as many fresh seeds run as well, so that many test runs cover many seeds.
 const SEEDS: u64 = 120;
 
-/// The same under `FLOODMARK_LONG=1`.
+/// Fresh seeds under `FLOODMARK_LONG=1`.
 const SEEDS_LONG: u64 = 5000;
 
 /// Seeds of each fault.
 const SEEDS_OF_FAULT: u64 = 100;
 
-/// Runs `seeds`, shared out to the cores.
+/// Runs `seeds` seeds, divided among the cores.
 fn run_all(from: u64, seeds: u64, fault: Option<Fault>) {
     let threads = std::thread::available_parallelism().map_or(2, usize::from) as u64;
     let reports = std::thread::scope(|scope| {

@@ -1,4 +1,4 @@
-//! A store that answers, but takes seconds for each request: writes do not notice, blocks grow, nothing is lost or twice.
+//! A store that takes seconds for each request: writes are not delayed, blocks grow, and no sample is lost or duplicated.
 
 use model::{Labels, TenantId};
 use protocol::encode::V1Encoder;
@@ -18,7 +18,7 @@ use tables::read::Footer;
 /// Duration of a request to the store.
 const SLOW_MS: u64 = 4000;
 
-/// A request comes each second.
+/// Interval between two write requests.
 const EVERY_MS: i64 = 1000;
 
 const BEGIN_MS: i64 = 1_777_000_000_000;
@@ -31,7 +31,7 @@ struct World {
     disk: SimDisk,
     store: SimStore,
     tenant: TenantId,
-    /// Requests that were acknowledged.
+    /// Number of acknowledged requests.
     written: i64,
 }
 
@@ -67,7 +67,7 @@ impl World {
         (labels, BEGIN_MS + n * EVERY_MS, (n * SERIES + series) as f64)
     }
 
-    /// Sends what has come since: none of it waits for the store.
+    /// Sends all requests that are due; none may wait for the store.
     fn catch_up(&mut self, node: &Simulated) {
         let now_ms = self.clock.now_ms();
         while BEGIN_MS + self.written * EVERY_MS <= now_ms {
@@ -85,7 +85,7 @@ impl World {
         assert_eq!(self.clock.now_ms(), now_ms, "a write waited for the store");
     }
 
-    /// Looks at something while the store is quick: looking shall not let time pass.
+    /// Calls `look` without faults of the store, so that no time passes.
     fn quickly<T>(&self, look: impl FnOnce() -> T) -> T {
         let faults = self.store.faults();
         self.store.set_faults(StoreFaults::default());
@@ -94,7 +94,7 @@ impl World {
         seen
     }
 
-    /// Everything that was acknowledged is answered, once.
+    /// Checks that queries return every acknowledged sample once.
     fn check(&self, node: &Simulated) {
         let mut expected = Content::new();
         for n in 0..self.written {
@@ -106,7 +106,7 @@ impl World {
         assert_eq!(node.node().read(&self.tenant).unwrap(), expected);
     }
 
-    /// Commits, and samples in all files together.
+    /// Number of commits, and of samples in all live files.
     fn in_tables(&self, node: &Simulated) -> (u64, u64) {
         self.quickly(|| {
             let Some(table) = node.node().table(&self.tenant).unwrap() else { return (0, 0) };
@@ -144,9 +144,9 @@ fn a_store_that_takes_seconds_makes_blocks_grow() {
     }
     let (commits, samples) = world.in_tables(&node);
     println!("{} requests, {commits} commits, {samples} samples, {behind_most} behind", world.written);
-    // a round takes a dozen requests to the store: what comes meanwhile is in the next block, not in many
+    // a round takes a dozen requests to the store; samples that arrive meanwhile go into one next block, not into many
     assert!(commits > 5 && world.written > 10 * commits as i64);
-    // some rounds at the most, also after the kill
+    // sealing is a few rounds behind at most, also after the kill
     assert!(behind_most < world.written / 2, "it keeps up: {behind_most}");
 
     world.catch_up(&node);
