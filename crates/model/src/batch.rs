@@ -6,9 +6,9 @@ use std::ops::Range;
 
 /// One request's worth of samples in columns, plus the label bytes that name their series.
 ///
-/// A decoder fills it without looking into labels: `bytes` holds (among other things) each series' label
-/// bytes as they were sent, and `key` is their hash. Only labels whose key is not known are read. Label bytes are
-/// `Label` messages of protobuf in any order; sorted and complete they are the canonical form ([`crate::labels`]).
+/// A decoder fills it without parsing labels: `bytes` holds (among other things) each series' label bytes as
+/// sent, and `key` is their hash. Labels are parsed only if the key is unknown. Label bytes are `Label`
+/// messages of protobuf in any order; sorted and complete they are the canonical form ([`crate::labels`]).
 #[derive(Debug, Default)]
 pub struct Batch {
     /// The arena that `BatchSeries::labels` points into. For remote write 1.0 it is the decompressed body.
@@ -23,18 +23,18 @@ pub struct Batch {
     pub metadata: Vec<BatchMetadata>,
     /// Backing text of `metadata`.
     pub texts: String,
-    /// Examples, with the position of their series in `series`.
+    /// Exemplars, each with the index of its series in `series`.
     pub exemplars: Vec<(u32, Exemplar)>,
-    /// Series (or parts of them) that were left out, with the label bytes as sent where there are any.
-    /// At most [`Batch::REFUSED_KEPT_MAX`] are kept with a text; the count is exact.
+    /// Errors of series refused wholly or in part, each with the range of its label bytes as sent, if it has
+    /// any. Only the first [`Batch::REFUSED_KEPT_MAX`] are listed; `refused_series` counts all.
     pub refused: Vec<(SeriesError, Range<u32>)>,
-    /// How many series were left out, wholly or in part.
+    /// Number of series refused, wholly or in part.
     pub refused_series: u64,
-    /// How many samples were left out with them.
+    /// Number of samples refused with them.
     pub refused_samples: u64,
-    /// How many native histograms were left out.
+    /// Number of native histograms refused.
     pub refused_histograms: u64,
-    /// How many exemplars were left out.
+    /// Number of exemplars refused.
     pub refused_exemplars: u64,
 }
 
@@ -50,8 +50,8 @@ pub struct BatchSeries {
     pub samples: Range<u32>,
 }
 
-/// Metadata of a request. Its texts lie in [`Batch::texts`], so that thousands of entries cost no memory of
-/// their own each.
+/// Metadata of a request. Its texts lie in [`Batch::texts`], so that thousands of entries need no allocation
+/// each.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct BatchMetadata {
     /// The family's kind.
@@ -64,7 +64,7 @@ pub struct BatchMetadata {
     pub unit: Range<u32>,
 }
 
-/// As [`Metadata`], borrowed.
+/// Borrowed form of [`Metadata`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct MetadataRef<'a> {
     /// The family's name.
@@ -78,13 +78,13 @@ pub struct MetadataRef<'a> {
 }
 
 impl MetadataRef<'_> {
-    /// With texts of its own.
+    /// Copies the texts into an owned [`Metadata`].
     pub fn to_owned(self) -> Metadata {
         let Self { metric, kind, help, unit } = self;
         Metadata { metric: metric.into(), kind, help: help.into(), unit: unit.into() }
     }
 
-    /// True where `other` says the same.
+    /// True if `other` has the same content.
     pub fn is(self, other: &Metadata) -> bool {
         let Self { metric, kind, help, unit } = self;
         metric == other.metric && kind == other.kind && help == other.help && unit == other.unit
@@ -92,7 +92,7 @@ impl MetadataRef<'_> {
 }
 
 impl Batch {
-    /// How many refused series are remembered one by one.
+    /// Maximum number of entries in `refused`.
     pub const REFUSED_KEPT_MAX: usize = 10;
 
     /// Empties the batch, keeps its memory.
@@ -128,7 +128,7 @@ impl Batch {
         })
     }
 
-    /// Leaves out a series, whose label bytes lie at `labels`, with `samples` samples.
+    /// Counts a refused series with `samples` samples. Its label bytes are at `labels`.
     pub fn refuse(&mut self, error: SeriesError, labels: Range<u32>, samples: usize) {
         self.refused_series += 1;
         self.refused_samples += samples as u64;
@@ -137,7 +137,7 @@ impl Batch {
         }
     }
 
-    /// Bytes of memory that the batch holds, but for the labels of exemplars.
+    /// Memory held by the batch in bytes, without the labels of exemplars.
     pub fn memory_bytes(&self) -> usize {
         self.bytes.capacity()
             + self.series.capacity() * size_of::<BatchSeries>()
@@ -152,10 +152,10 @@ impl Batch {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 #[repr(u8)]
 pub enum MetricKind {
-    /// Not said.
+    /// Not specified by the sender.
     #[default]
     Unknown = 0,
-    /// Only grows, but for resets.
+    /// Monotonic except for resets.
     Counter = 1,
     /// Goes up and down.
     Gauge = 2,
@@ -172,7 +172,7 @@ pub enum MetricKind {
 }
 
 impl MetricKind {
-    /// From the number that both versions of remote write use.
+    /// Converts the number that both versions of remote write use.
     pub const fn from_wire(n: u64) -> Self {
         match n {
             1 => Self::Counter,
@@ -210,12 +210,12 @@ pub struct Metadata {
     pub kind: MetricKind,
     /// Help text, at most [`caps::METADATA_TEXT_BYTES_MAX`] bytes.
     pub help: String,
-    /// Its unit; likewise.
+    /// Unit, at most [`caps::METADATA_TEXT_BYTES_MAX`] bytes.
     pub unit: String,
 }
 
 impl Metadata {
-    /// Cuts `text` to the cap, at a character's boundary.
+    /// Truncates `text` to the cap, at a character boundary.
     pub fn cut(text: &str) -> &str {
         let mut end = text.len().min(caps::METADATA_TEXT_BYTES_MAX);
         while !text.is_char_boundary(end) {
@@ -225,7 +225,7 @@ impl Metadata {
     }
 }
 
-/// One example of what a sample counted, usually with a trace id.
+/// Example of an event that a sample counted, usually with a trace ID.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Exemplar {
     /// Its own labels (not the series'); may be empty.

@@ -48,7 +48,7 @@ pub enum SeriesError {
     /// A value too long.
     #[error("value of label {0:?} has {1} bytes, the limit is {LABEL_VALUE_BYTES_MAX}")]
     LabelValueTooLong(String, usize),
-    /// Everything together too long.
+    /// All labels together too long.
     #[error("labels take {0} bytes together, the limit is {SERIES_LABEL_BYTES_MAX}")]
     LabelsTooLong(usize),
     /// A reference outside the request's symbol table.
@@ -57,10 +57,10 @@ pub enum SeriesError {
     /// References come in pairs.
     #[error("odd number of label references: {0}")]
     OddLabelRefs(usize),
-    /// Label bytes that are not the messages they should be, and where.
+    /// Label bytes that are not valid `Label` messages, and the byte offset of the fault.
     #[error("labels are not valid protobuf at byte {0} of them")]
     DamagedLabels(usize),
-    /// A line that cannot be read, of a protocol of lines.
+    /// Unreadable line of a line-based protocol.
     #[error("line {number}: {what}")]
     Line {
         /// Number of the line, from 1.
@@ -90,7 +90,7 @@ pub enum SeriesError {
     NoRoom {
         /// Memory held by the head.
         used_mib: u64,
-        /// Up to where it takes new series.
+        /// Limit above which the head refuses new series.
         limit_mib: u64,
     },
     /// The process has no memory for more series, whatever the head holds.
@@ -101,7 +101,7 @@ pub enum SeriesError {
     NoMemory {
         /// Memory held by the process.
         used_mib: u64,
-        /// Up to where it takes them.
+        /// Limit above which the process refuses new series, exports and long queries.
         limit_mib: u64,
     },
     /// Late samples hold their share of the head.

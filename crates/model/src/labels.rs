@@ -100,9 +100,9 @@ impl<'a> LabelsRef<'a> {
         self.iter().find(|(n, _)| *n == name).map(|(_, v)| v)
     }
 
-    /// Table order: by metric name, then by the other labels, pair by pair, each by name and then by value;
-    /// who has fewer of equal pairs comes first. It is the order in which tables keep their rows. (The order
-    /// of the canonical bytes is another one, since lengths stand before texts there.)
+    /// Table order: by metric name, then by the other labels, pair by pair, each by name and then by value.
+    /// If one set's pairs are a prefix of the other's, the shorter set comes first. Tables keep their rows in
+    /// this order. (The order of the canonical bytes differs, because lengths precede texts there.)
     pub fn cmp_in_tables(self, other: Self) -> Ordering {
         if self.0 == other.0 {
             return Ordering::Equal;
@@ -112,7 +112,7 @@ impl<'a> LabelsRef<'a> {
         name(self).cmp(&name(other)).then_with(|| others(self).cmp(others(other)))
     }
 
-    /// As [`Self::iter`], without a look whether the texts are texts.
+    /// As [`Self::iter`], without validating UTF-8.
     fn pairs(self) -> Pairs<'a> {
         Pairs::of(self.0)
     }

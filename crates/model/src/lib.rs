@@ -1,10 +1,10 @@
 //! The words of the domain, in reading order. No I/O, no async, no serde.
 //!
-//! - [`tenant`]: whose data it is; [`principal`]: who asks for it, with which rights
+//! - [`tenant`]: the owner of data; [`principal`]: the caller's tenant and rights
 //! - [`labels`]: the sorted label set that names a series, in one canonical byte form
 //! - [`series`]: keys and references of series
 //! - [`sample`]: a value at a time; staleness
-//! - [`statistic`]: what stands for the samples of a stretch of time
+//! - [`statistic`]: aggregates of a series' samples over an interval
 //! - [`batch`]: one request of one tenant, decoded
 //! - [`caps`]: every limit on input
 //! - [`error`]: what is wrong with a series, and what the sender should do about it

@@ -21,7 +21,7 @@ pub struct Rights {
 }
 
 impl Principal {
-    /// A principal that may do anything with a tenant: without authentication, that is everybody.
+    /// A principal with all rights on a tenant. Without authentication, every caller is one.
     pub const fn of(tenant: TenantId) -> Self {
         Self { tenant, rights: Rights { read: true, write: true } }
     }

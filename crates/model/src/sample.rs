@@ -54,23 +54,23 @@ impl Samples {
         self.values.clear();
     }
 
-    /// Adds one at the end.
+    /// Appends a sample.
     pub fn push(&mut self, timestamp_ms: i64, value: f64) {
         self.timestamps.push(timestamp_ms);
         self.values.push(value);
     }
 
-    /// Those from position `from` on.
+    /// Samples from position `from` on.
     pub fn iter_from(&self, from: usize) -> impl Iterator<Item = (i64, f64)> + '_ {
         self.timestamps[from..].iter().copied().zip(self.values[from..].iter().copied())
     }
 
-    /// How many there are.
+    /// Number of samples.
     pub fn len(&self) -> usize {
         self.timestamps.len()
     }
 
-    /// True where there are none.
+    /// True if there are no samples.
     pub fn is_empty(&self) -> bool {
         self.timestamps.is_empty()
     }
@@ -82,8 +82,8 @@ impl Extend<(i64, f64)> for Samples {
     }
 }
 
-/// Lays later samples over earlier ones, both in ascending order of time, each time once: of two at one time the later
-/// one stays.
+/// Merges two streams of samples, each in ascending order of time with each time once. At equal times the
+/// sample of `later` wins.
 pub fn overlay(
     earlier: impl Iterator<Item = (i64, f64)>,
     later: impl Iterator<Item = (i64, f64)>,

@@ -27,8 +27,8 @@ impl SeriesKey {
     }
 }
 
-/// Same keys as [`SeriesKey::of`], with the seed's secret derived once: twice as fast for labels over 240 bytes, for each of
-/// which XXH3 would derive it anew.
+/// Computes the same keys as [`SeriesKey::of`], but derives the seed's secret once. That is twice as fast for
+/// labels over 240 bytes: XXH3 derives the secret anew for each of them.
 #[derive(Debug, Clone)]
 pub struct SeriesHasher {
     seed: u64,
@@ -54,8 +54,8 @@ impl SeriesHasher {
     }
 }
 
-/// A series of one tenant in one partition's head: dense, given out in order of creation, meaningful only
-/// there and only until the process ends (the journal translates them on replay).
+/// Reference to a series of one tenant in one partition's head. References are dense, assigned in order of
+/// creation, and valid only in that head and until the process ends (the journal translates them on replay).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct SeriesRef(pub u32);
 

@@ -1,31 +1,33 @@
 //! Aggregates that represent a series' samples over an interval.
 
-/// A figure of the samples of a stretch of time, called a bucket. Staleness markers are not samples here; NaNs are.
+/// Aggregate of a series' samples in one interval, called a bucket. Staleness markers do not count as
+/// samples; NaNs do.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Statistic {
-    /// How many samples.
+    /// Number of samples.
     Count,
     /// The first value, with its time.
     First,
-    /// By how much a counter grew from the bucket's first to its last sample, across resets: their difference, and the value
-    /// before each reset. What lies between two buckets is told by the last value of one and the first of the next.
+    /// Growth of a counter from the bucket's first to its last sample, across resets: their difference, plus
+    /// the value before each reset. The growth between two buckets follows from the last value of one and the
+    /// first value of the next.
     Increase,
     /// The last value, with its time.
     Last,
-    /// The first of the greatest that are not NaN; else the last NaN.
+    /// Greatest value that is not NaN, the first of equal ones; the last NaN if all are NaN.
     Max,
-    /// The first of the least that are not NaN; else the last NaN.
+    /// Least value that is not NaN, the first of equal ones; the last NaN if all are NaN.
     Min,
-    /// Their sum, added up in order of time.
+    /// Sum of the values, added in order of time.
     Sum,
 }
 
 impl Statistic {
-    /// All of them, by name; `statistic as usize` is the place of each.
+    /// All statistics, sorted by name. `statistic as usize` is the index of each.
     pub const ALL: [Self; 7] =
         [Self::Count, Self::First, Self::Increase, Self::Last, Self::Max, Self::Min, Self::Sum];
 
-    /// Its name. Rollup tables keep it as a label: it never changes.
+    /// Name of the statistic. It never changes, because rollup tables store it as a label.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Count => "count",

@@ -9,7 +9,7 @@ use std::sync::Arc;
 #[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct TenantId(Arc<str>);
 
-/// Why a text is no tenant's name.
+/// Error of a text that is not a valid tenant name.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum TenantError {
     /// An empty name.

@@ -10,11 +10,13 @@ pub struct LabelsBuilder {
     text: String,
     /// (name start, value start, end) in `text`
     spans: Vec<(u32, u32, u32)>,
-    /// Bytes of all labels, where they are more than [`TEXT_BYTES_MAX`]; no more are taken then.
+    /// Total bytes of all labels once they exceed [`TEXT_BYTES_MAX`]. Labels beyond that are counted, not
+    /// stored.
     too_long: Option<usize>,
 }
 
-/// Far beyond what a series may have: the builder takes texts whose lengths nobody looked at, and knows them by 32 bits.
+/// Far above the cap of a series. The builder accepts texts of unchecked length, and its offsets have 32
+/// bits.
 const TEXT_BYTES_MAX: usize = 16 * SERIES_LABEL_BYTES_MAX;
 
 impl LabelsBuilder {

@@ -1,4 +1,4 @@
-//! The canonical bytes of labels: to write, to walk and to check them. They are drawn in [`super`].
+//! Writes, iterates and validates the canonical bytes of labels. [`super`] shows the format.
 
 use super::METRIC_NAME;
 use crate::caps::{LABEL_NAME_BYTES_MAX, LABEL_VALUE_BYTES_MAX, SERIES_LABEL_BYTES_MAX, SERIES_LABELS_MAX};
