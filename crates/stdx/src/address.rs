@@ -2,8 +2,8 @@
 
 use std::net::{Ipv6Addr, SocketAddr, ToSocketAddrs};
 
-/// The address that `text` names: `127.0.0.1:9009`, `[::1]:9009`, `localhost:9009` (a name is looked up; of several
-/// addresses the first of IPv4, or else the first) or `:9009` (all addresses of this machine).
+/// Parses `127.0.0.1:9009`, `[::1]:9009`, `localhost:9009` or `:9009` (all addresses of this machine). A host
+/// name is resolved: the first IPv4 address is used, or the first address if there is no IPv4 one.
 ///
 /// The error says what is wrong, without the text itself.
 pub fn listen(text: &str) -> Result<SocketAddr, String> {

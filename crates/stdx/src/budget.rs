@@ -1,8 +1,8 @@
-//! Memory that is bought before it is used.
+//! Memory accounting: bytes are reserved before they are allocated.
 //!
-//! The process has one budget, split into named [`Account`]s. Who wants to allocate something whose
-//! size a stranger decides reserves its bytes first, and holds the [`Reservation`] as long as the bytes
-//! live. Where an account is empty, [`Account::reserve`] says so at once and the caller sheds load.
+//! The process has one budget, split into named [`Account`]s. Code that allocates something whose size a
+//! stranger decides reserves the bytes first, and holds the [`Reservation`] as long as the bytes live. If an
+//! account is exhausted, [`Account::reserve`] fails at once and the caller sheds load.
 
 mod purse;
 
@@ -49,14 +49,14 @@ impl std::fmt::Display for Exhausted {
 impl std::error::Error for Exhausted {}
 
 impl Exhausted {
-    /// True where not even an empty account would have it: coming back later does not help.
+    /// True if the request exceeds the account's limit, so that a retry cannot succeed.
     pub const fn is_for_good(&self) -> bool {
         self.asked_bytes > self.limit_bytes
     }
 }
 
 impl Account {
-    /// An empty account of `limit_bytes`.
+    /// An account of `limit_bytes` with nothing reserved.
     pub fn new(name: &'static str, limit_bytes: u64) -> Self {
         Self(Arc::new(Inner {
             name,
@@ -66,7 +66,7 @@ impl Account {
         }))
     }
 
-    /// Takes `bytes` out of the account until the reservation is dropped.
+    /// Reserves `bytes` until the reservation is dropped.
     pub fn reserve(&self, bytes: u64) -> Result<Reservation, Exhausted> {
         self.take(bytes)?;
         Ok(Reservation { account: self.clone(), bytes })
@@ -82,17 +82,17 @@ impl Account {
         self.0.used_bytes.load(Ordering::Relaxed)
     }
 
-    /// The most that was ever in use.
+    /// Maximum of [`Self::used_bytes`] since the account was made.
     pub fn peak_bytes(&self) -> u64 {
         self.0.peak_bytes.load(Ordering::Relaxed)
     }
 
-    /// The most that may be in use.
+    /// Upper bound of [`Self::used_bytes`].
     pub fn limit_bytes(&self) -> u64 {
         self.0.limit_bytes
     }
 
-    /// True where nothing is left.
+    /// True if the whole limit is in use.
     pub fn is_full(&self) -> bool {
         self.used_bytes() >= self.limit_bytes()
     }
@@ -125,13 +125,13 @@ pub struct Reservation {
 }
 
 impl Reservation {
-    /// How many bytes are held.
+    /// Bytes held.
     pub fn bytes(&self) -> u64 {
         self.bytes
     }
 
-    /// Holds `bytes` from now on; growing can be refused, and then nothing changes. The refusal speaks of the
-    /// whole: all of `bytes` were asked for, and what others have is in use.
+    /// Grows or shrinks the reservation to `bytes`. Growing can fail, and then nothing changes. The error
+    /// describes the whole reservation: `asked_bytes` is `bytes`, and `used_bytes` is what others hold.
     pub fn resize(&mut self, bytes: u64) -> Result<(), Exhausted> {
         if bytes > self.bytes {
             let held_bytes = self.bytes;

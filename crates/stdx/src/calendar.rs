@@ -14,12 +14,12 @@ pub struct Date {
 /// Days of 400 years, after which the calendar repeats itself.
 const ERA_DAYS: i64 = 146_097;
 
-/// From the first of March of the year 0 to the first of January 1970.
+/// Days from 1 March of the year 0 to 1 January 1970.
 const EPOCH_DAYS: i64 = 719_468;
 
 // Howard Hinnant, "chrono-Compatible Low-Level Date Algorithms": years begin in March, so that the leap day comes last.
 impl Date {
-    /// The day so many days after 1970-01-01.
+    /// The date `days` days after 1970-01-01.
     pub const fn of_days(days: i64) -> Self {
         let shifted = days + EPOCH_DAYS;
         let (era, of_era) = (shifted.div_euclid(ERA_DAYS), shifted.rem_euclid(ERA_DAYS));
@@ -31,7 +31,7 @@ impl Date {
         Self { year: era * 400 + year_of_era + (month <= 2) as i64, month, day }
     }
 
-    /// How many days after 1970-01-01 it is.
+    /// Days since 1970-01-01.
     pub const fn days(self) -> i64 {
         let march_month = (self.month + 9) % 12;
         let year = if march_month >= 10 { self.year - 1 } else { self.year };

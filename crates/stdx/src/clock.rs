@@ -7,10 +7,10 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 /// A source of the current time.
 pub trait Clock: Send + Sync + std::fmt::Debug {
-    /// Milliseconds since the Unix epoch. It may be set, forwards and back.
+    /// Wall-clock time in milliseconds since the Unix epoch. It can be set forwards and back.
     fn now_ms(&self) -> i64;
 
-    /// For the measure of time between two moments: never goes back.
+    /// Monotonic time, for measuring intervals.
     fn instant(&self) -> Instant {
         Instant::now()
     }
@@ -33,7 +33,7 @@ impl Clock for SystemClock {
     }
 }
 
-/// A clock that moves only when told to, or when somebody sleeps by it.
+/// Clock that moves only by its own methods or when a caller sleeps on it.
 #[derive(Debug)]
 pub struct ManualClock {
     now_ms: AtomicI64,
@@ -42,7 +42,7 @@ pub struct ManualClock {
 }
 
 impl ManualClock {
-    /// A clock that stands at `now_ms`.
+    /// A clock stopped at `now_ms`.
     pub fn at(now_ms: i64) -> Self {
         Self { now_ms: AtomicI64::new(now_ms), began: Instant::now(), passed_ms: AtomicU64::new(0) }
     }
@@ -53,12 +53,12 @@ impl ManualClock {
         self.set(by_ms.try_into().unwrap_or(i64::MAX));
     }
 
-    /// The time that has passed.
+    /// Monotonic time passed, in milliseconds.
     pub fn passed_ms(&self) -> u64 {
         self.passed_ms.load(Ordering::SeqCst)
     }
 
-    /// Sets what the clock shows by `by_ms` forwards or back, while no time passes.
+    /// Shifts the wall clock by `by_ms`, forwards or back. Monotonic time stays the same.
     pub fn set(&self, by_ms: i64) {
         self.now_ms.fetch_add(by_ms, Ordering::SeqCst);
     }

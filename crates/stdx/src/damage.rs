@@ -1,9 +1,9 @@
-//! Damaged bytes, for tests of what reads bytes that nobody vouches for.
+//! Damaged bytes, for tests of readers of untrusted bytes.
 
 use crate::rng::Rng;
 
-/// Gives each of `corpus` to `target`, and then some of them damaged: `usual` times, unless `FUZZ_MUTATIONS` asks for more.
-/// The seed is printed.
+/// Runs `target` on each input of `corpus`, then on damaged copies: `usual` of them, or as many as
+/// `FUZZ_MUTATIONS` says. Prints the seed.
 pub fn each_damaged(corpus: &[Vec<u8>], usual: usize, target: impl Fn(&[u8])) {
     corpus.iter().for_each(|bytes| target(bytes));
     let mut rng = Rng::announced();
@@ -14,7 +14,7 @@ pub fn each_damaged(corpus: &[Vec<u8>], usual: usize, target: impl Fn(&[u8])) {
     }
 }
 
-/// `usual`, unless `FUZZ_MUTATIONS` asks for more.
+/// Number of damaged inputs: `FUZZ_MUTATIONS` if it is set, else `usual`.
 pub fn mutations(usual: usize) -> usize {
     std::env::var("FUZZ_MUTATIONS").ok().and_then(|n| n.parse().ok()).unwrap_or(usual)
 }
@@ -22,7 +22,7 @@ pub fn mutations(usual: usize) -> usize {
 /// Small numbers, tags of protocol buffers, ends of ranges.
 const INTERESTING: [u8; 11] = [0x00, 0x01, 0x0a, 0x0b, 0x12, 0x1a, 0x22, 0x2a, 0x7f, 0x80, 0xff];
 
-/// Some damage: bytes changed, taken out, put in, repeated; the end cut off.
+/// Damages `bytes` in up to four places: changes, removes, inserts or repeats bytes, or truncates the end.
 pub fn damage(bytes: &mut Vec<u8>, rng: &mut Rng) {
     for _ in 0..1 + rng.below(4) {
         let at = rng.below(bytes.len() as u64 + 1) as usize;

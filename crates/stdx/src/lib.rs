@@ -1,14 +1,14 @@
-//! Missing batteries. Nothing here knows what a metric is.
+//! General utilities missing from the standard library. Nothing here depends on the domain of metrics.
 //!
 //! - [`address`]: addresses to listen on, as people write them
 //! - [`calendar`]: days and dates
-//! - [`clock`]: where "now" comes from, real or virtual
+//! - [`clock`]: sources of the current time, real or virtual
 //! - [`damage`]: damaged bytes for tests
 //! - [`rng`]: a seeded generator, so that every random run can be repeated
-//! - [`skipped`]: scores of tests, and which could not run for want of what
-//! - [`budget`]: memory that is bought before it is used
+//! - [`skipped`]: scores of tests, and reports of skipped tests with what they lacked
+//! - [`budget`]: memory accounting; bytes are reserved before they are allocated
 //! - [`units`]: durations and sizes as people write them
-//! - [`varint`]: numbers of as many bytes as they need
+//! - [`varint`]: variable-length integers
 //! - [`telemetry`]: counters, gauges and histograms in a registry that is passed in
 
 pub mod address;

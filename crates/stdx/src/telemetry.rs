@@ -79,7 +79,7 @@ impl Histogram {
         self.0.sum_micros.fetch_add((value.max(0.0) * 1e6) as u64, Ordering::Relaxed);
     }
 
-    /// How many observations there were.
+    /// Number of observations.
     pub fn count(&self) -> u64 {
         self.0.counts.iter().map(|c| c.load(Ordering::Relaxed)).sum()
     }
@@ -98,7 +98,7 @@ struct Entry {
     metric: Metric,
 }
 
-/// Values of a label, and what holds for each.
+/// Reads the values of a label, and the gauge's value for each.
 type ReadMany = Box<dyn Fn() -> Vec<(String, f64)> + Send + Sync>;
 
 enum Metric {
@@ -144,7 +144,7 @@ impl Registry {
         counter
     }
 
-    /// A counter that somebody else keeps, read when it is asked for.
+    /// A counter kept elsewhere; `read` is called at each [`Self::render`].
     pub fn counter_fn(
         &self,
         name: &'static str,
@@ -161,7 +161,7 @@ impl Registry {
         gauge
     }
 
-    /// A gauge that is read when it is asked for.
+    /// A gauge whose value `read` supplies at each [`Self::render`].
     pub fn gauge_fn(
         &self,
         name: &'static str,
@@ -172,7 +172,8 @@ impl Registry {
         self.push(name, help, labels, Metric::GaugeFn(Box::new(read)));
     }
 
-    /// Gauges of one label whose values come and go, read when they are asked for; the caller bounds how many.
+    /// Gauges that differ in one label, whose values come and go. `read` supplies them at each
+    /// [`Self::render`]; the caller bounds their number.
     pub fn gauges_fn(
         &self,
         name: &'static str,

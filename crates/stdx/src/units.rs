@@ -13,8 +13,8 @@ const DURATIONS: [(&str, i64); 7] = [
     ("ms", 1),
 ];
 
-/// Milliseconds of a duration in Prometheus' notation, as `1h30m`; `None` where it is not one. Each unit at most once, the
-/// longer ones first. What is too long is `i64::MAX`.
+/// Milliseconds of a duration in Prometheus' notation, as `1h30m`; `None` where it is not one. Each unit at
+/// most once, the longer ones first. A duration too long for `i64` saturates at `i64::MAX`.
 pub fn duration_ms(text: &str) -> Option<i64> {
     if text.is_empty() {
         return None;

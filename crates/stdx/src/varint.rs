@@ -1,6 +1,6 @@
-//! Numbers of as many bytes as they need: LEB128, and zigzag for those with a sign.
+//! Variable-length integers: LEB128, with zigzag for signed numbers.
 
-/// The most bytes of a number.
+/// Maximum encoded length of a number in bytes.
 pub const BYTES_MAX: usize = 10;
 
 /// Appends `n`: seven bits a byte, the lowest first.
@@ -13,15 +13,15 @@ pub fn put(out: &mut Vec<u8>, mut n: u64) {
     out.push(n as u8);
 }
 
-/// How many bytes [`put`] appends.
+/// Number of bytes that [`put`] appends.
 #[inline]
 pub const fn len(n: u64) -> usize {
-    // mostly one
+    // the common case: one byte
     if n < 0x80 { 1 } else { (64 - n.leading_zeros() as usize).div_ceil(7) }
 }
 
-/// Takes a number off the front. `None`, with `from` as it was, where it is cut short (then fewer than [`BYTES_MAX`] bytes
-/// are left) or has more than 64 bits.
+/// Takes a number off the front. Returns `None`, and leaves `from` unchanged, if the number is cut short
+/// (then fewer than [`BYTES_MAX`] bytes are left) or has more than 64 bits.
 #[inline]
 pub fn take(from: &mut &[u8]) -> Option<u64> {
     match **from {
@@ -49,7 +49,7 @@ fn take_long(from: &mut &[u8]) -> Option<u64> {
     None
 }
 
-/// Small magnitudes to small numbers: 0, -1, 1, -2 become 0, 1, 2, 3.
+/// Maps small magnitudes to small numbers: 0, -1, 1, -2 become 0, 1, 2, 3.
 #[inline]
 pub const fn zigzag(n: i64) -> u64 {
     ((n << 1) ^ (n >> 63)) as u64

@@ -1,8 +1,8 @@
-//! Buying piece by piece, for work that learns only on its way how much it takes.
+//! Incremental reservation, for work whose memory need is known only as it proceeds.
 
 use super::{Exhausted, Reservation};
 
-/// Buys with a reservation, which grows with what is bought.
+/// Pays for allocations from a reservation, which grows as needed.
 ///
 /// ```text
 ///   purse.push(&mut values, value)?     a vector that grows: its new capacity is bought before it is allocated
@@ -11,23 +11,23 @@ use super::{Exhausted, Reservation};
 #[derive(Debug)]
 pub struct Purse<'a> {
     memory: &'a mut Reservation,
-    /// Bought and not spent yet.
+    /// Bytes reserved but not spent yet.
     change: u64,
 }
 
-/// Small things are bought in pieces of this size.
+/// Least growth of the reservation for small values.
 const PIECE_BYTES: u64 = 16 << 10;
 
-/// The smallest room that something gets.
+/// Least capacity, in bytes, that a collection grows to.
 const ROOM_BYTES_MIN: usize = 1 << 10;
 
 /// A collection with heap memory of its own that grows by elements of one size.
 pub trait Growing {
     /// Size of an element.
     const ELEMENT_BYTES: usize;
-    /// Elements that are in it, and those that it has memory for.
+    /// Number of elements, and capacity in elements.
     fn len_and_capacity(&self) -> (usize, usize);
-    /// Makes room for `more` elements, and for no others.
+    /// Reserves capacity for exactly `more` further elements.
     fn reserve_exact(&mut self, more: usize);
 }
 
@@ -57,12 +57,12 @@ impl Growing for String {
 }
 
 impl<'a> Purse<'a> {
-    /// Buys with `memory`.
+    /// Pays from `memory`.
     pub const fn new(memory: &'a mut Reservation) -> Self {
         Self { memory, change: 0 }
     }
 
-    /// Buys `bytes` for something that has memory of its own.
+    /// Reserves `bytes` for a value with heap memory of its own.
     #[inline]
     pub fn spend(&mut self, bytes: usize) -> Result<(), Exhausted> {
         let bytes = bytes as u64;
@@ -75,7 +75,7 @@ impl<'a> Purse<'a> {
         Ok(())
     }
 
-    /// Adds a value; room for it is bought where there is none.
+    /// Appends a value. Memory for it is reserved first if the vector has to grow.
     #[inline(always)]
     pub fn push<T>(&mut self, vec: &mut Vec<T>, value: T) -> Result<(), Exhausted> {
         self.room(vec, 1)?;
@@ -83,14 +83,15 @@ impl<'a> Purse<'a> {
         Ok(())
     }
 
-    /// Adds bytes likewise.
+    /// Appends bytes. Memory for them is reserved first if the vector has to grow.
     pub fn extend(&mut self, vec: &mut Vec<u8>, bytes: &[u8]) -> Result<(), Exhausted> {
         self.room(vec, bytes.len())?;
         vec.extend_from_slice(bytes);
         Ok(())
     }
 
-    /// Makes room for `more`. What has it, from another request, costs nothing: whoever keeps it has paid.
+    /// Makes room for `more` elements. Spare capacity from an earlier request costs nothing, because its
+    /// owner has paid for it.
     #[inline(always)]
     pub fn room<G: Growing>(&mut self, into: &mut G, more: usize) -> Result<(), Exhausted> {
         let (len, capacity) = into.len_and_capacity();
@@ -102,7 +103,8 @@ impl<'a> Purse<'a> {
         Ok(())
     }
 
-    /// Lets something grow to `capacity`, and no further. While it moves there are two of it.
+    /// Grows a collection to exactly `capacity`. The old and the new allocation are both reserved while it
+    /// moves.
     #[cold]
     #[inline(never)]
     pub fn grow<G: Growing>(&mut self, into: &mut G, capacity: usize) -> Result<(), Exhausted> {
