@@ -30,7 +30,7 @@ pub use open::{Full, OpenChunk};
 use model::{Samples, TimeRange};
 use reader::read;
 
-/// Samples in a chunk at the most: an hour at four a minute.
+/// Maximum number of samples in a chunk: an hour at four a minute.
 pub const SAMPLES_MAX: u16 = 240;
 
 /// The exponent byte of a float chunk.
@@ -50,7 +50,7 @@ pub struct Chunk {
 }
 
 impl Chunk {
-    /// How many samples there are.
+    /// Number of samples.
     pub fn count(&self) -> u16 {
         let count = self.bytes.len() - 2;
         u16::from_le_bytes([self.bytes[count], self.bytes[count + 1]])

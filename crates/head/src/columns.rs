@@ -17,7 +17,7 @@ impl<'a> Columns<'a> {
         Self { refs, timestamps, values }
     }
 
-    /// True where there is no sample.
+    /// True if there are no samples.
     pub const fn is_empty(&self) -> bool {
         self.refs.is_empty()
     }
@@ -34,7 +34,7 @@ impl<'a> Columns<'a> {
         Self::new(&self.refs[..len], &self.timestamps[..len], &self.values[..len])
     }
 
-    /// Leaves out the first `count`.
+    /// Drops the first `count` samples.
     pub(crate) fn skip(&mut self, count: usize) {
         *self = Self::new(&self.refs[count..], &self.timestamps[count..], &self.values[count..]);
     }

@@ -1,4 +1,4 @@
-//! How series leave a head that nobody has sent for long.
+//! Eviction of idle series from a head.
 //!
 //! ```text
 //!   known ──unlink──▶ unlinked ──unlist──▶ unlisted ──remove──▶ the number is free
@@ -6,14 +6,15 @@
 //!     └── create, append ┘
 //! ```
 //!
-//! Others know series by their numbers over many short locks. So each step is taken only when nobody is left who
-//! looked at the head before the previous one (see [`crate::Partition::evict_turn`]):
+//! Readers and writers keep references to series from one short lock to the next. So a step begins only when
+//! all users that took their [`crate::Pin`] before the previous step are gone (see
+//! [`crate::Partition::evict_turn`]):
 //!
-//! - *unlink*: lookups by key do not find the series any more. Who found it before may still append to it; who
-//!   creates it again gets it back. Either way it stays.
-//! - *unlist*: it is in no postings any more, and its key is forgotten. Who selected it before can still read its
-//!   labels.
-//! - *remove*: its labels go, with the pairs that only it had, and its number is given to the next new series.
+//! - *unlink*: lookups by key no longer find the series. A writer that found it before may still append to
+//!   it, and creating it again returns it. Either way the series stays.
+//! - *unlist*: the series leaves all postings, and its key is forgotten. A reader that selected it before can
+//!   still read its labels.
+//! - *remove*: its labels are dropped, with the pairs that only it had. Its number is reused for new series.
 
 use crate::index::Verdict;
 use crate::select::Present;
@@ -25,24 +26,24 @@ use roaring::RoaringBitmap;
 #[cfg(test)]
 mod tests;
 
-/// Steps of a turn: some fifty microseconds, for writers wait for it. To look at a series is one.
+/// Steps of a turn: about fifty microseconds, because writers wait for it. Looking at a series is one step.
 pub(crate) const TURN_STEPS: usize = 500;
-/// To take a series with ten labels out of its postings or out of memory is about so many.
+/// Steps to take a series with ten labels out of its postings or out of memory.
 const SERIES_STEPS: usize = 16;
-/// To go through a page of the index, beside what is in it.
+/// Steps to visit a page of the index, besides those for its entries.
 const PAGE_STEPS: usize = 8;
 
-/// Series that were seen last before these moments, in seconds of the clock that appends are told.
+/// Thresholds for idle series, by the time they were last seen, in seconds of the clock passed to appends.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Idle {
-    /// They leave the active set. Their samples stay.
+    /// Series last seen before this time leave the active set. Their samples stay.
     pub retire_before_s: u32,
-    /// They are evicted, where they have no samples.
+    /// Series last seen before this time are evicted if they have no samples.
     pub evict_before_s: u32,
 }
 
 impl Idle {
-    /// One moment for both.
+    /// The same time for both thresholds.
     pub const fn before(seconds: u32) -> Self {
         Self { retire_before_s: seconds, evict_before_s: seconds }
     }
@@ -55,14 +56,15 @@ pub(crate) struct Evicting {
     page: usize,
     /// Something was merged in this pass over the index.
     merged: bool,
-    /// No longer in the index, and not yet removed.
+    /// Series no longer in the index and not yet removed.
     leaving: RoaringBitmap,
-    /// Those before this one are unlisted.
+    /// Series before this one are unlisted.
     unlisted: u32,
 }
 
 impl TenantHead {
-    /// Retires idle series, and unlinks those without samples. Counts all that are unlinked.
+    /// Retires idle series, and unlinks those without samples. Adds the number of unlinked series to
+    /// `unlinked`. True at the end.
     pub(crate) fn unlink_some(&mut self, idle: Idle, steps: &mut usize, unlinked: &mut u64) -> bool {
         while self.evicting.page < self.index.page_count() {
             if *steps == 0 {
@@ -89,7 +91,7 @@ impl TenantHead {
         true
     }
 
-    /// Takes what is still unlinked out of the index and the postings.
+    /// Takes series that are still unlinked out of the index and the postings. True at the end.
     pub(crate) fn unlist_some(&mut self, steps: &mut usize) -> bool {
         while self.evicting.page < self.index.page_count() {
             if *steps == 0 {
@@ -99,7 +101,7 @@ impl TenantHead {
             self.drop_keys(steps);
             self.evicting.page += 1;
         }
-        // Ascending, because postings are made of runs, and to take from a run's middle is dear.
+        // Ascending, because postings are made of runs, and removing from the middle of a run is expensive.
         for series in self.evicting.leaving.range(self.evicting.unlisted..) {
             if *steps == 0 {
                 self.evicting.unlisted = series;
@@ -116,7 +118,7 @@ impl TenantHead {
         true
     }
 
-    /// Merges what has become of the index's pages.
+    /// Merges pages of the index that have become sparse. True at the end.
     fn merge_some(&mut self, steps: &mut usize) -> bool {
         while self.evicting.page < self.index.page_count() {
             if *steps == 0 {
@@ -128,7 +130,7 @@ impl TenantHead {
             self.evicting.merged |= moved > 0;
         }
         self.evicting.page = 0;
-        // pages that changed places may have been passed over
+        // pages that were moved may have been skipped
         if std::mem::take(&mut self.evicting.merged) {
             return self.merge_some(steps);
         }
@@ -136,7 +138,8 @@ impl TenantHead {
         true
     }
 
-    /// Goes through one page of the index.
+    /// Removes the keys of unlinked series from one page of the index, and links again those that were
+    /// created again.
     fn drop_keys(&mut self, steps: &mut usize) {
         let Self { index, series, evicting, active, .. } = self;
         index.review(evicting.page, |found, linked| {
@@ -154,9 +157,9 @@ impl TenantHead {
         });
     }
 
-    /// Removes what was unlisted and tells whose numbers are free.
+    /// Removes unlisted series and reports their references to `freed`. True at the end.
     pub(crate) fn remove_some(&mut self, steps: &mut usize, freed: &mut dyn FnMut(SeriesRef)) -> bool {
-        // from the end, so that whole pages of them go
+        // from the end, so that whole pages become empty
         while let Some(series) = self.evicting.leaving.max().map(SeriesRef) {
             if *steps == 0 {
                 return false;
@@ -187,7 +190,7 @@ impl TenantHead {
         empty && (is_idle || self.metadata().next().is_none())
     }
 
-    /// Bytes that eviction itself takes.
+    /// Memory of the eviction's own state in bytes.
     pub(crate) fn evicting_bytes(&self) -> usize {
         let leaving = if self.evicting.leaving.is_empty() { 0 } else { self.series.len() / 8 };
         self.free.memory_bytes(self.series.len()) + leaving
@@ -195,7 +198,7 @@ impl TenantHead {
 }
 
 impl Series {
-    /// True where it has samples of any kind.
+    /// True if the series holds samples, in order or late.
     pub(crate) fn holds_samples(&self) -> bool {
         self.late || self.frozen_late || !self.is_empty()
     }

@@ -13,7 +13,7 @@ const ENTRY_BYTES: usize = size_of::<(SeriesRef, Exemplar)>();
 pub(crate) struct Exemplars {
     ring: VecDeque<(SeriesRef, Exemplar)>,
     label_bytes: usize,
-    /// How many have left: the number of the oldest.
+    /// Number of exemplars dropped so far, which is the number of the oldest one.
     left: u64,
 }
 
@@ -26,14 +26,14 @@ impl Exemplars {
             self.drop_oldest();
         }
         if self.ring.len() == self.ring.capacity() {
-            // doubling would take what the bound on bytes leaves to others
+            // doubling would take memory that the bound on bytes leaves to other tenants
             self.ring.reserve_exact((self.ring.len() / 8).max(16));
         }
         self.label_bytes += exemplar.labels.as_bytes().len();
         self.ring.push_back((series, exemplar));
     }
 
-    /// Drops the oldest until the rest takes at most `bytes`; returns how many.
+    /// Drops the oldest exemplars until the rest takes at most `bytes`; returns the number dropped.
     pub(crate) fn trim(&mut self, bytes: usize) -> u64 {
         let before = self.left;
         while self.ring.len() * ENTRY_BYTES + self.label_bytes > bytes {
@@ -69,7 +69,8 @@ impl Exemplars {
         self.ring.iter()
     }
 
-    /// With their numbers, which count from the first that ever came, from the number `from` on.
+    /// Exemplars from the number `from` on, with their numbers. Numbers count from the first exemplar ever
+    /// pushed.
     pub(crate) fn iter_from(&self, from: u64) -> impl Iterator<Item = (u64, &SeriesRef, &Exemplar)> {
         let skipped =
             usize::try_from(from.saturating_sub(self.left)).unwrap_or(usize::MAX).min(self.ring.len());
@@ -77,7 +78,7 @@ impl Exemplars {
         self.ring.range(skipped..).zip(numbers).map(|((series, exemplar), number)| (number, series, exemplar))
     }
 
-    /// Bytes of memory, in constant time: somebody asks with every write.
+    /// Bytes of memory, in constant time because it is read with every write.
     pub(crate) fn memory_bytes(&self) -> usize {
         self.ring.capacity() * ENTRY_BYTES + self.label_bytes
     }

@@ -1,7 +1,8 @@
-//! Exemplars and metadata: what a partition keeps beside series and samples, each within a bound on its bytes.
+//! Exemplars and metadata of a partition, each within a bound on its bytes.
 //!
-//! They are in no table, so sealing frees none of them. Where exemplars reach their bound, the oldest of the tenants that
-//! hold the most are dropped. Metadata is not dropped for that of others: beyond its bound, new families are refused.
+//! They are in no table, so sealing frees none of them. When exemplars reach their bound, the oldest ones of
+//! the tenants that hold the most are dropped. Metadata is never dropped to make room: beyond its bound, new
+//! families are refused.
 
 use crate::partition::Partition;
 use crate::tenant::TenantHead;
@@ -16,15 +17,15 @@ const METADATA_MAX: usize = 20_000;
 /// Fixed size of a metric family without its texts: its entry in a tree.
 const FAMILY_BYTES: usize = size_of::<Metadata>() + 48;
 
-/// Exemplars are cut back to so many quarters of their bound, so that not each one that comes cuts them back again.
+/// Quarters of the bound that exemplars are trimmed to, so that not every new one causes another trim.
 const TRIMMED_QUARTERS: usize = 3;
 
-/// Why metadata is not kept.
+/// Reason for refusing metadata.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum MetadataRefusal {
-    /// The tenant has as many metric families as may be.
+    /// The tenant has reached the maximum number of metric families.
     Families,
-    /// The bound on the bytes of all tenants, or this tenant's share of it.
+    /// The bound on the bytes of all tenants is reached, or this tenant's share of it.
     Bytes,
 }
 
@@ -40,8 +41,8 @@ enum Share {
 }
 
 impl Partition {
-    /// Keeps exemplars of a tenant's series. Each keeps its series from being idle as a sample at `now_s` does: a series may
-    /// be nothing but exemplars. [`Self::trim_exemplars`] has to follow.
+    /// Stores exemplars of a tenant's series. Each marks its series as seen at `now_s`, as a sample does,
+    /// because a series may have exemplars only. The caller must call [`Self::trim_exemplars`] afterwards.
     pub fn put_exemplars(
         &mut self,
         tenant: &TenantId,
@@ -62,7 +63,7 @@ impl Partition {
         self.exemplar_bytes = self.exemplar_bytes + after - before;
     }
 
-    /// Says when series that exemplars use were last seen.
+    /// Sets the time at which series with exemplars were last seen.
     pub fn see_exemplars(&mut self, seen_s: u32) {
         for head in self.tenants.values_mut() {
             for (series, _) in head.exemplars.iter() {
@@ -71,8 +72,8 @@ impl Partition {
         }
     }
 
-    /// Drops the oldest exemplars of those who hold the most, where all together hold more than `limit_bytes`; returns how
-    /// many. Who holds less than an equal share loses none.
+    /// Drops the oldest exemplars of the tenants that hold the most, if all tenants together exceed
+    /// `limit_bytes`; returns the number dropped. A tenant below an equal share loses none.
     pub fn trim_exemplars(&mut self, limit_bytes: usize) -> u64 {
         if self.exemplar_bytes <= limit_bytes {
             return 0;
@@ -97,8 +98,9 @@ impl Partition {
         self.exemplar_bytes
     }
 
-    /// By how many bytes metadata would grow, or why it would not be kept, where that of all tenants may take `limit_bytes` and
-    /// `pending_bytes` were found to fit before. What is known already may always be replaced by what is no longer.
+    /// Returns the growth in bytes if `metadata` were stored, or the reason for refusing it. Metadata of all
+    /// tenants may take `limit_bytes`; `pending_bytes` were approved before and are not stored yet. A known
+    /// family may always be replaced by an entry that is not larger.
     pub fn check_metadata(
         &self,
         tenant: &TenantId,
@@ -109,7 +111,7 @@ impl Partition {
         self.check(self.tenant(tenant), metadata, limit_bytes, Share::AsMuchAsIsFree { pending_bytes })
     }
 
-    /// Keeps what is known about a metric, where [`Self::check_metadata`] allows it.
+    /// Stores metadata of a metric family if [`Self::check_metadata`] allows it.
     pub fn put_metadata(
         &mut self,
         tenant: &TenantId,
@@ -121,8 +123,9 @@ impl Partition {
         Ok(())
     }
 
-    /// Keeps what was known about a metric before a restart: no tenant has a share, since what was kept fits. Its series may
-    /// not be here: without any, the tenant is forgotten like one whose series were last seen at `now_s`.
+    /// Restores metadata from before a restart. Shares of tenants do not apply, because it fitted before. The
+    /// tenant may have no series here; it is then forgotten like a tenant whose series were last seen at
+    /// `now_s`.
     pub fn restore_metadata(
         &mut self,
         tenant: &TenantId,
@@ -171,7 +174,7 @@ impl Partition {
 }
 
 impl TenantHead {
-    /// Keeps metadata; returns by how many bytes it grew.
+    /// Stores metadata; returns the change of memory in bytes.
     fn put(&mut self, metadata: Metadata) -> isize {
         let mut grown = bytes_of(&metadata) as isize;
         if let Some(known) = self.metadata.get_mut(&metadata.metric) {
@@ -189,7 +192,8 @@ const fn bytes_of(metadata: &Metadata) -> usize {
     2 * metadata.metric.len() + metadata.help.len() + metadata.unit.len() + FAMILY_BYTES
 }
 
-/// The most that each may hold so that all together hold `total`: who holds less leaves the rest to the others.
+/// Max-min fair share: the most that each may hold so that all together hold `total`. Holders of less leave
+/// the rest to the others.
 fn equal_share(mut held: Vec<usize>, total: usize) -> usize {
     held.sort_unstable();
     let (mut left, count) = (total, held.len());

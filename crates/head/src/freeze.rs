@@ -1,14 +1,15 @@
-//! How samples leave a head: frozen, read as often as need be, and released once they are safe elsewhere.
+//! Removal of samples from a head: they are frozen, read any number of times, and released once they are safe
+//! elsewhere.
 //!
 //! ```text
 //!   append ──▶ fresh ──freeze()──▶ frozen ──release_turn() …──▶ gone
 //!                                    └─ FrozenOrder, read_frozen(): any number of times
 //! ```
 //!
-//! Freezing touches no series: it changes the head's epoch, and a series of the other epoch is frozen whole. The
-//! first append to such a series sets its chunks apart. Releasing visits all series, a few in each turn, and so
-//! brings them all into one epoch again; only then the next freeze can come. What cannot be released for long can take in
-//! what came since: [`TenantHead::freeze_rest_some`].
+//! Freezing touches no series: it changes the head's epoch, and a series of the other epoch is frozen whole.
+//! The first append to such a series separates its frozen chunks. A release visits all series, a few in each
+//! turn, and brings them all into one epoch again; only then the next freeze can begin. If a release is
+//! delayed for long, newer samples can join the outstanding freeze: [`TenantHead::freeze_rest_some`].
 
 use crate::late::{Late, hull};
 use crate::series::{EPOCH, Series};
@@ -19,7 +20,7 @@ use model::{Samples, SeriesRef, TimeRange};
 #[cfg(test)]
 mod tests;
 
-/// Series that are visited in a turn of a release: some fifty microseconds, for writers wait for it.
+/// Series visited in a turn of a release: about fifty microseconds, because writers wait for it.
 pub(crate) const TURN_SERIES: usize = 400;
 
 /// State between [`TenantHead::freeze`] and the end of the release.
@@ -27,20 +28,20 @@ pub(crate) const TURN_SERIES: usize = 400;
 pub(crate) struct Frozen {
     /// The [`EPOCH`] bit of series that got samples since the last freeze.
     pub(crate) epoch: u8,
-    /// At least as many samples as are frozen; 0 where no freeze is outstanding.
+    /// Upper bound of the number of frozen samples; 0 if no freeze is outstanding.
     samples: u64,
     /// Series before this one are released.
     released: usize,
-    /// Series before this one were visited to freeze what came since.
+    /// Series before this one were visited by [`TenantHead::freeze_rest_some`].
     visited: usize,
 }
 
-/// Merging so many late samples takes as long as a visit to a series.
+/// Late samples whose merging takes as long as a visit to a series.
 const LATE_PER_STEP: usize = 8;
 
 impl TenantHead {
-    /// Makes all samples immutable, in constant time: what comes now is kept beside them. Says how many they are
-    /// (at least: what was sent again may be counted twice); 0 where there is nothing to freeze.
+    /// Makes all samples immutable, in constant time; new samples are kept beside them. Returns the number of
+    /// frozen samples, where a sample that was sent twice may count twice; 0 if there is nothing to freeze.
     ///
     /// Only one freeze can be outstanding.
     pub(crate) fn freeze(&mut self) -> u64 {
@@ -54,12 +55,13 @@ impl TenantHead {
         samples
     }
 
-    /// Adds what came since the outstanding freeze to what is frozen, with so many steps left, of which a series is one;
-    /// true where it was the last turn. Nobody may write in between, and the release must not have begun.
+    /// Adds samples that came since the outstanding freeze to the frozen ones. Takes one of `steps` for each
+    /// series. True after the last turn. No writes may happen between turns, and the release must not have
+    /// begun.
     pub(crate) fn freeze_rest_some(&mut self, steps: &mut usize) -> bool {
         assert!(self.is_frozen() && self.frozen.released == 0, "BUG: the release has begun");
         self.frozen.samples += std::mem::take(&mut self.samples_fresh);
-        // fewer may be left than were visited
+        // eviction may have left fewer series than were visited
         let mut next = self.frozen.visited.min(self.series.len());
         while next < self.series.len() && *steps > 0 {
             let taken = 1 + self.freeze_rest(SeriesRef(next as u32)) / LATE_PER_STEP;
@@ -72,7 +74,7 @@ impl TenantHead {
         last
     }
 
-    /// Makes a series frozen whole; says how many late samples were merged.
+    /// Freezes all samples of a series; returns the number of late samples merged.
     fn freeze_rest(&mut self, series_ref: SeriesRef) -> usize {
         let epoch = self.frozen.epoch;
         let Some(series) = self.series.find_mut(series_ref.index()) else { return 0 };
@@ -90,7 +92,7 @@ impl TenantHead {
             self.frozen_late.insert(series_ref, late);
             return 0;
         }
-        // what came later wins
+        // the later write wins
         let mut samples = Samples::default();
         late.merge_into(TimeRange::ALL, &mut samples, 0);
         let frozen = self.frozen_late.get_mut(&series_ref).expect("BUG: frozen late samples are gone");
@@ -117,7 +119,7 @@ impl TenantHead {
         }
     }
 
-    /// From a series' first to its last frozen sample; told without reading.
+    /// Time range of a series' frozen samples, without decoding them.
     pub fn frozen_range(&self, series_ref: SeriesRef) -> Option<TimeRange> {
         let series = self.series.get(series_ref.index());
         let in_order = series.frozen_range(self.is_whole(series));
@@ -125,13 +127,13 @@ impl TenantHead {
         [in_order, late].into_iter().flatten().reduce(hull)
     }
 
-    /// Lets go of frozen samples with so many steps left, of which a series is one; true where it was the last turn, or
-    /// where nothing is frozen. The newest time of a series stays known.
+    /// Releases frozen samples. Takes one of `steps` for each series. True after the last turn, or if nothing
+    /// is frozen. The newest time of a series stays known.
     pub(crate) fn release_some(&mut self, steps: &mut usize) -> bool {
         if !self.is_frozen() {
             return true;
         }
-        // fewer may be left than were released
+        // eviction may have left fewer series than were released
         let from = self.frozen.released.min(self.series.len());
         let to = self.series.len().min(from + *steps);
         (from..to).for_each(|i| self.release(SeriesRef(i as u32)));
@@ -158,7 +160,7 @@ impl TenantHead {
         }
     }
 
-    /// True where a series has frozen samples.
+    /// True if the series has frozen samples.
     pub(crate) fn has_frozen(&self, series_ref: SeriesRef) -> bool {
         let series = self.series.get(series_ref.index());
         match self.is_whole(series) {
@@ -167,7 +169,7 @@ impl TenantHead {
         }
     }
 
-    /// True where nothing came to the series since the freeze, so that all it has is frozen.
+    /// True if the series got no sample since the freeze, so that all its samples are frozen.
     pub(crate) const fn is_whole(&self, series: &Series) -> bool {
         series.state & EPOCH != self.frozen.epoch
     }

@@ -1,11 +1,11 @@
 //! Key → series: extendible hashing (Fagin et al., 1979) over small open-addressed pages.
 //!
-//! A growing hash table usually stops the world to move everything. Here one page of some hundred keys
-//! splits at a time, so a flood of new series never costs a known one more than a few microseconds, and
-//! memory never doubles. Where keys went, two halves become one page again.
+//! A growing hash table usually stops the world to move everything. Here one page of some hundred keys splits
+//! at a time, so a flood of new series never delays a known one by more than a few microseconds, and memory
+//! never doubles. After removals, two halves become one page again.
 //!
-//! A key can be *unlinked*: lookups do not find it any more, but it is still known here, and whoever adds it again
-//! gets its old series back.
+//! A key can be *unlinked*: lookups no longer find it, but the index keeps it, and adding it again returns
+//! its old series.
 
 use model::{SeriesKey, SeriesRef};
 
@@ -13,7 +13,7 @@ use model::{SeriesKey, SeriesRef};
 const SLOTS: usize = 512;
 /// A page splits before it holds more keys than this: probes stay short.
 const FILL_MAX: usize = SLOTS * 7 / 8;
-/// Pages are merged that leave a quarter of one free, so that it does not split again soon.
+/// Two pages are merged only if a quarter of the result stays free, so that it does not split again soon.
 const MERGE_MAX: usize = FILL_MAX / 4 * 3;
 /// Marks a free slot.
 const FREE: u32 = u32::MAX;
@@ -52,7 +52,7 @@ impl Slot {
 struct Page {
     slots: Box<[Slot]>,
     used: usize,
-    /// How many low bits of a key all keys of the page share, and those.
+    /// Number of low bits that all keys of the page share; `bits` are these bits.
     depth: u32,
     bits: u32,
 }
@@ -60,7 +60,7 @@ struct Page {
 /// A map from keys to series. The low bits of a key choose the page, higher ones the slot.
 #[derive(Debug)]
 pub struct Index {
-    /// 2^depth entries: which page holds the keys with these low bits.
+    /// Page of each value of the low bits; 2^depth entries.
     directory: Vec<u32>,
     pages: Vec<Page>,
     len: usize,
@@ -97,7 +97,7 @@ impl Page {
         self.used += 1;
     }
 
-    /// Frees a slot, and moves those behind it that would not be found any more (Knuth's algorithm R).
+    /// Frees a slot, and moves later entries that lookups would no longer reach (Knuth's algorithm R).
     fn free(&mut self, at: usize) {
         let (mut hole, mut next) = (at, at);
         loop {
@@ -123,12 +123,12 @@ const fn words(key: SeriesKey) -> [u32; 4] {
 }
 
 impl Index {
-    /// How many keys there are.
+    /// Number of keys.
     pub const fn len(&self) -> usize {
         self.len
     }
 
-    /// True where there are none.
+    /// True if there are no keys.
     pub const fn is_empty(&self) -> bool {
         self.len == 0
     }
@@ -142,7 +142,7 @@ impl Index {
         (slot.series < UNLINKED).then_some(SeriesRef(slot.series))
     }
 
-    /// The series of a key, also of an unlinked one.
+    /// The series of a key, including an unlinked one.
     pub(crate) fn get_any(&self, key: SeriesKey) -> Option<SeriesRef> {
         let key = words(key);
         let page = &self.pages[self.page_of(key)];
@@ -150,7 +150,7 @@ impl Index {
         (!slot.is_free()).then_some(SeriesRef(slot.series & !UNLINKED))
     }
 
-    /// The series of a key, also of an unlinked one, which it links again.
+    /// The series of a key. An unlinked key is linked again.
     pub(crate) fn relink(&mut self, key: SeriesKey) -> Option<SeriesRef> {
         let key = words(key);
         let page = self.page_of(key);
@@ -163,12 +163,12 @@ impl Index {
         Some(SeriesRef(slot.series))
     }
 
-    /// How many pages there are, to be gone through with [`Self::review`].
+    /// Number of pages, for visiting each with [`Self::review`].
     pub(crate) const fn page_count(&self) -> usize {
         self.pages.len()
     }
 
-    /// Asks what is to become of each key of a page. `judge` is told whether it is linked.
+    /// Applies `judge` to each key of a page. Its second argument is true if the key is linked.
     pub(crate) fn review(&mut self, page: usize, mut judge: impl FnMut(SeriesRef, bool) -> Verdict) {
         let Some(page) = self.pages.get_mut(page) else { return };
         let mut removed: Vec<[u32; 4]> = Vec::new();
@@ -187,8 +187,8 @@ impl Index {
         }
     }
 
-    /// Merges a page with its other half as long as both together leave some room; says how many keys
-    /// moved. Other pages may change places.
+    /// Merges a page with its buddy as long as the result has at most [`MERGE_MAX`] keys; returns the number
+    /// of keys moved. The indices of other pages may change.
     pub(crate) fn merge(&mut self, page: usize) -> usize {
         let (mut page, mut moved) = (page, 0);
         while let Some(Page { depth: depth @ 1.., bits, used, .. }) = self.pages.get(page) {
@@ -218,7 +218,7 @@ impl Index {
         moved
     }
 
-    /// Halves the directory as often as no page needs its length.
+    /// Halves the directory until it is as short as the deepest page allows.
     pub(crate) fn shrink(&mut self) {
         let depth = self.pages.iter().map(|page| page.depth).max().unwrap_or(0);
         if 1 << depth < self.directory.len() {
@@ -228,7 +228,7 @@ impl Index {
         }
     }
 
-    /// Lets all entries of the directory that end in a page's bits point at it.
+    /// Points all entries of the directory whose low bits are the page's at that page.
     fn point_at(&mut self, page: usize) {
         let Page { depth, bits, .. } = self.pages[page];
         for entry in self.directory.iter_mut().skip(bits as usize).step_by(1 << depth) {

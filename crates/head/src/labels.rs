@@ -8,9 +8,9 @@ use std::cmp::Ordering;
 
 /// The pairs of every series, in order of their names.
 ///
-/// A scrape's series differ in their metric name, or a histogram's in `le`, and in nothing else. So a set is a
-/// base, which many series share, and the one pair in which it differs from that: eight bytes a series. A base goes
-/// with the last series that shares it.
+/// The series of a scrape differ only in their metric name, or those of a histogram in `le`. So a set is
+/// stored as a base, which many series share, and the one pair in which it differs from the base: eight bytes
+/// a series. A base is dropped with the last series that shares it.
 #[derive(Debug, Default)]
 pub(crate) struct LabelSets {
     /// By series.
@@ -18,8 +18,8 @@ pub(crate) struct LabelSets {
     bases: Slab<Base>,
     /// Bytes of the pairs of all bases.
     pairs_bytes: usize,
-    /// The base of the series created last, which the next one probably shares, and its number. Empty where there
-    /// is none, or no more.
+    /// Base of the series created last, which the next one probably shares; `base_number` is its number.
+    /// Empty if there is none, or if it was dropped.
     base: Vec<PairId>,
     base_number: u32,
     scratch: Vec<PairId>,
@@ -28,14 +28,14 @@ pub(crate) struct LabelSets {
 #[derive(Debug, Default)]
 struct Set {
     base: u32,
-    /// Stands in for the base's pair of the same name.
+    /// Replaces the base's pair of the same name.
     own: PairId,
 }
 
 #[derive(Debug, Default)]
 struct Base {
     pairs: Box<[PairId]>,
-    /// How many series share it.
+    /// Number of series that share the base.
     series: u32,
 }
 
@@ -61,7 +61,7 @@ impl LabelSets {
         self.scratch.iter().for_each(|pair| pairs.remove_series(*pair, series));
     }
 
-    /// Lets go of the labels of an unlisted series, and of what only it used.
+    /// Drops the labels of an unlisted series, with the base and pairs that only it used.
     pub(crate) fn remove(&mut self, series: SeriesRef, pairs: &mut Pairs) {
         let Set { base: number, own } = self.sets.take(series.index());
         pairs.let_go(own);
@@ -85,8 +85,8 @@ impl LabelSets {
         self.scratch = scratch;
     }
 
-    /// The pair in which the new set differs from the base, or any where they are equal. None where there is
-    /// more than one, or where its name is not in the base.
+    /// The only pair in which the new set differs from the base, or any pair if they are equal. `None` if
+    /// they differ in more than one pair, or in the name.
     fn only_difference(&self, pairs: &Pairs) -> Option<PairId> {
         if self.scratch.len() != self.base.len() {
             return None;
@@ -118,14 +118,15 @@ impl LabelSets {
         base.map(move |pair| if pairs.name_number(pair) == own_name { set.own } else { pair })
     }
 
-    /// How two sets compare pair by pair, first the names, then the values, where metric names are left out.
+    /// Compares two sets pair by pair, by name and then by value, without the metric names.
     ///
-    /// Looks at a pair only where the sets differ: sorting a million series is made of this.
+    /// Reads texts only from the first difference on, because sorting a million series consists of these
+    /// calls.
     pub(crate) fn compare<'a>(&'a self, a: SeriesRef, b: SeriesRef, pairs: &'a Pairs) -> Ordering {
         let (a, b) = (self.sets.get(a.index()), self.sets.get(b.index()));
         let (a_base, b_base) = (&*self.bases.get(a.base).pairs, &*self.bases.get(b.base).pairs);
         let is_own = |set: &Set, pair| pairs.name_number(pair) == pairs.name_number(set.own);
-        // where the same pair stands in, it does so for equal ones
+        // equal bases with equal own pairs replace the same pair
         let is_common = |x, y| x == y && (a.own == b.own || !(is_own(a, x) || is_own(b, x)));
         let common = a_base.iter().zip(b_base).take_while(|(x, y)| is_common(**x, **y)).count();
         let others = |set: &'a Set, base: &'a [PairId]| {

@@ -1,6 +1,7 @@
-//! Samples that came out of order, or again with another value: kept apart, merged when read.
+//! Late samples: out of order, or at a known time with another value. They are kept apart and merged when
+//! read.
 //!
-//! Whatever is here was written after what the series' chunks hold at the same time, so it wins.
+//! A late sample was written after the sample that the series' chunks hold at the same time, so it wins.
 //!
 //! ```text
 //!   recent   sorted, a few, uncompressed: all there is for most series
@@ -9,9 +10,9 @@
 //!                                    pending  sorted, a few, uncompressed, newer than the chunk
 //! ```
 //!
-//! A piece takes what comes between its bound and the next piece's. Its chunk is written anew when enough is pending,
-//! and split when it is full. So a sample costs a lookup and a thirty-second of a rewrite, in whatever order samples
-//! come and however many there are, and nothing is ever merged as a whole.
+//! A piece takes samples between its bound and the next piece's. Its chunk is rewritten when enough samples
+//! are pending, and split when it is full. So a sample costs a lookup and a thirty-second of a rewrite,
+//! whatever the order and number of samples, and the pieces are never merged as a whole.
 
 use crate::chunk::{Chunk, OpenChunk, SAMPLES_MAX};
 use model::sample::overlay;
@@ -24,13 +25,13 @@ mod tests;
 /// Samples that wait uncompressed, sorted by time, before there are pieces.
 const RECENT_MAX: usize = 64;
 
-/// Samples that wait uncompressed in a piece. More of them make rewrites rarer, at 16 bytes each.
+/// Samples that wait uncompressed in a piece, 16 bytes each. More of them would make rewrites rarer.
 const PENDING_MAX: usize = 32;
 
 /// Fixed size of a tree entry, without its chunk and pending samples: key, vector and unused slots.
 const ENTRY_BYTES: usize = 56;
 
-/// The range from the start of the first to the end of the last of two.
+/// Smallest range that contains both.
 pub(crate) fn hull(a: TimeRange, b: TimeRange) -> TimeRange {
     TimeRange::new(a.start_ms.min(b.start_ms), a.end_ms.max(b.end_ms))
 }
@@ -38,7 +39,8 @@ pub(crate) fn hull(a: TimeRange, b: TimeRange) -> TimeRange {
 #[derive(Debug, Default)]
 pub(crate) struct Late {
     recent: Vec<(i64, f64)>,
-    /// By the least time that they take. The first takes everything before the second.
+    /// Pieces by their bound, the least time that they take. The first piece takes every time before the
+    /// second's bound.
     pieces: BTreeMap<i64, Piece>,
     pieces_bytes: usize,
 }
@@ -54,12 +56,12 @@ struct Piece {
 pub(crate) enum Effort {
     /// A lookup.
     Little,
-    /// A chunk was written anew: a few microseconds.
+    /// A chunk was rewritten: a few microseconds.
     Rewrite,
 }
 
 impl Late {
-    /// Adds a sample; one at the same time is replaced.
+    /// Adds a sample, replacing one at the same time.
     pub(crate) fn insert(&mut self, timestamp_ms: i64, value: f64) -> Effort {
         let Some((&bound_ms, piece)) = self.pieces.range_mut(..=timestamp_ms).next_back() else {
             insert_sorted(&mut self.recent, timestamp_ms, value);
@@ -80,7 +82,7 @@ impl Late {
         Effort::Rewrite
     }
 
-    /// Lays `out` (sorted, unique, from position `from` on) and the late samples in `range` together.
+    /// Merges the late samples in `range` into `out`, which is sorted and unique from position `from` on.
     pub(crate) fn merge_into(&self, range: TimeRange, out: &mut Samples, from: usize) {
         let mut late = Samples::default();
         for piece in self.pieces(range) {
@@ -97,13 +99,13 @@ impl Late {
         out.extend(all);
     }
 
-    /// At least as many samples as [`Self::merge_into`] adds, and hardly more; told without reading.
+    /// Close upper bound of the samples that [`Self::merge_into`] adds, without decoding them.
     pub(crate) fn samples_at_most(&self, range: TimeRange) -> usize {
         let in_piece = |piece: &Piece| usize::from(piece.chunk.count()) + piece.pending.len();
         self.recent.len() + self.pieces(range).map(in_piece).sum::<usize>()
     }
 
-    /// From the first to the last sample.
+    /// Time range of the samples.
     pub(crate) fn range(&self) -> Option<TimeRange> {
         let recent = self.recent.first().zip(self.recent.last());
         let recent = recent.map(|((first, _), (last, _))| TimeRange::new(*first, *last));
@@ -124,19 +126,19 @@ impl Late {
         self.pieces.range(first..=range.end_ms.max(first)).map(|(_, piece)| piece)
     }
 
-    /// Bytes on the heap, in constant time: somebody asks with every sample.
+    /// Bytes on the heap, in constant time because it is read with every sample.
     pub(crate) fn heap_bytes(&self) -> usize {
         self.recent.capacity() * size_of::<(i64, f64)>() + self.pieces_bytes
     }
 
-    /// Compresses what is pending in a piece, and splits it where that is too much for one.
+    /// Compresses the pending samples of a piece, and splits the piece if they do not fit.
     fn rewrite(&mut self, bound_ms: i64) {
         let piece = self.pieces.remove(&bound_ms).expect("BUG: the piece was just there");
         self.pieces_bytes -= piece.memory_bytes();
         let mut all = Samples::default();
         piece.read(TimeRange::ALL, &mut all);
         let all: Vec<_> = all.iter_from(0).collect();
-        // halves leave room for what comes between; a stretch that is filled forwards needs none
+        // halves leave room for samples in between; a piece that grows at its end needs none
         let most = usize::from(SAMPLES_MAX);
         let grows_at_the_end = piece.pending.first().is_some_and(|(t, _)| *t > piece.chunk.range().end_ms);
         let part = if grows_at_the_end { most } else { all.len().div_ceil(all.len().div_ceil(most)) };
@@ -147,7 +149,7 @@ impl Late {
         }
     }
 
-    /// Adds samples as the piece at `bound_ms`, and as more where they do not fit into one chunk.
+    /// Adds samples as the piece at `bound_ms`, and as further pieces if they do not fit into one chunk.
     fn add_pieces(&mut self, mut bound_ms: i64, samples: &[(i64, f64)]) {
         let mut open = OpenChunk::default();
         for &(timestamp_ms, value) in samples {
@@ -170,7 +172,7 @@ impl Late {
 }
 
 impl Piece {
-    /// From the first to the last sample.
+    /// Time range of the samples.
     fn range(&self) -> TimeRange {
         let chunk = self.chunk.range();
         let pending = self.pending.first().zip(self.pending.last());
@@ -188,7 +190,7 @@ impl Piece {
         out.extend(overlay(old.iter_from(0), pending));
     }
 
-    /// True where there is a sample inside `range`. Only a chunk that spans all of the range must be read for that.
+    /// True if there is a sample inside `range`. Decodes the chunk only if it spans the whole range.
     fn has_samples(&self, range: TimeRange) -> bool {
         let chunk = self.chunk.range();
         if range.contains(chunk.start_ms) || range.contains(chunk.end_ms) {
@@ -206,7 +208,7 @@ impl Piece {
         self.pending.capacity() * size_of::<(i64, f64)>()
     }
 
-    /// With its entry in the tree.
+    /// Bytes of memory, with the entry in the tree.
     const fn memory_bytes(&self) -> usize {
         self.chunk.memory_bytes() + self.pending_bytes() + ENTRY_BYTES
     }

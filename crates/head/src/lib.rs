@@ -1,4 +1,4 @@
-//! The newest data in memory: which series there are, and their recent samples, compressed.
+//! The newest data in memory: series and their recent samples, compressed.
 //!
 //! ```text
 //!   Partition ── one owner appends; readers share

@@ -1,10 +1,10 @@
 //! The frozen series in the order of the tables: by metric name, then label pair by label pair.
 //!
-//! Metric names are sorted first, then the series of one name after the other's, in turns of bounded length, so
-//! that nobody holds the head's lock for long. What is being sorted is references of four bytes, and as many again
-//! to merge into: at most eight bytes for each series of the largest name (or for each name, if there are more).
-//! Whatever is created meanwhile has no frozen samples, and whatever has some stays where it is until they are
-//! released; so what one turn has found still holds in the next.
+//! Metric names are sorted first, then the series of each name in turn. The work is done in turns of bounded
+//! length, so that the head's lock is never held for long. The sort holds references of four bytes and a
+//! merge buffer of the same size: at most eight bytes for each series of the largest name (or for each name,
+//! if there are more). Series created meanwhile have no frozen samples, and series with frozen samples stay
+//! in place until the release. So the results of one turn still hold in the next.
 
 use crate::pairs::PairId;
 use crate::tenant::TenantHead;
@@ -15,20 +15,22 @@ use std::cmp::Ordering;
 #[cfg(test)]
 mod tests;
 
-/// Steps of a turn: some fifty microseconds, for writers wait for it. A step is a comparison, or a series that is looked at.
+/// Steps of a turn: about fifty microseconds, because writers wait for it. A step is a comparison, or a look
+/// at one series.
 const TURN_STEPS: usize = 500;
 
-/// Series handed out in a turn at the most.
+/// Maximum number of series handed out in a turn.
 const OUT_MAX: usize = 1024;
 
-/// Length of a run sorted at once; sorting takes about so many comparisons per series.
+/// Length of a run sorted at once. Sorting it takes about [`RUN_STEPS`] comparisons per series.
 const RUN: usize = 64;
 const RUN_STEPS: usize = 6;
 
-/// The frozen series of one tenant, being sorted. It can be done anew as often as need be until the release.
+/// Resumable sort of the frozen series of one tenant. It can be repeated any number of times until the
+/// release.
 #[derive(Debug, Default)]
 pub struct FrozenOrder {
-    /// Series with nothing from this time on are left out.
+    /// Series without frozen samples at or after this time are left out.
     since_ms: i64,
     stage: Stage,
     names: Sort,
@@ -51,12 +53,12 @@ enum Stage {
 }
 
 impl FrozenOrder {
-    /// From the beginning.
+    /// Sorts all series with frozen samples.
     pub fn new() -> Self {
         Self::since(i64::MIN)
     }
 
-    /// Of series that have frozen samples at this time or later.
+    /// Sorts the series that have frozen samples at or after `since_ms`.
     pub fn since(since_ms: i64) -> Self {
         Self { since_ms, ..Self::default() }
     }
@@ -67,8 +69,8 @@ impl FrozenOrder {
                 || head.frozen_range(series).is_some_and(|range| range.end_ms >= self.since_ms))
     }
 
-    /// One turn: appends those that come next to `out`, a thousand at the most, or none where all the turn went
-    /// into sorting. True where it was the last turn. It must always be the same head.
+    /// Runs one turn: appends the next series to `out`, at most a thousand, or none if the whole turn went
+    /// into sorting. True after the last turn. All turns must be given the same head.
     pub fn turn(&mut self, head: &TenantHead, out: &mut Vec<SeriesRef>) -> bool {
         let (mut steps, mut room) = (TURN_STEPS, OUT_MAX);
         while steps > 0 && room > 0 {
@@ -114,7 +116,7 @@ impl FrozenOrder {
     fn find_names(&mut self, head: &TenantHead, name: u32, from: u32, steps: &mut usize) -> Stage {
         let mut from = from;
         for pair in head.pairs().of_name(METRIC_NAME, name) {
-            // the number may have been given to another since
+            // the pair's number may have been reused since
             let from = if pair.0 == name { std::mem::take(&mut from) } else { 0 };
             for series in head.pairs().postings(pair).iter_from(from) {
                 if *steps == 0 {
@@ -161,16 +163,17 @@ fn by_value(head: &TenantHead, a: u32, b: u32) -> Ordering {
 struct Sort {
     items: Vec<u32>,
     merged: Vec<u32>,
-    /// Length of the sorted runs; 0 where `sorted` of them are yet to be made.
+    /// Length of the sorted runs; 0 while the first runs are made, of which the first `sorted` items are
+    /// done.
     width: usize,
     sorted: usize,
-    /// The next of the left and of the right run that are being merged.
+    /// Next positions in the left and right run being merged.
     left: usize,
     right: usize,
 }
 
 impl Sort {
-    /// Forgets what was sorted and makes room for so many.
+    /// Clears the sort and makes room for `count` items.
     fn restart(&mut self, count: usize) {
         let mut items = std::mem::take(&mut self.items);
         items.clear();
@@ -180,7 +183,7 @@ impl Sort {
         *self = Self { items, merged, ..Self::default() };
     }
 
-    /// Sorts on until it is done (true) or until there are no steps left.
+    /// Continues the sort; true once it is done, false if `steps` ran out before.
     fn advance(&mut self, steps: &mut usize, compare: impl Fn(u32, u32) -> Ordering) -> bool {
         while self.width == 0 {
             if *steps == 0 {
@@ -206,12 +209,12 @@ impl Sort {
         true
     }
 
-    /// Merges runs in pairs into `merged`; true where all are.
+    /// Merges runs in pairs into `merged`; true once all are merged.
     fn merge(&mut self, steps: &mut usize, compare: impl Fn(u32, u32) -> Ordering) -> bool {
         let count = self.items.len();
         self.merged.reserve_exact(count - self.merged.len());
         while self.merged.len() < count {
-            // the pair of runs that the next one comes from
+            // start of the pair of runs being merged
             let start = self.merged.len() / (2 * self.width) * 2 * self.width;
             let (middle, end) = (count.min(start + self.width), count.min(start + 2 * self.width));
             while self.merged.len() < end {

@@ -1,21 +1,22 @@
 //! A vector that grows page by page: no element ever moves and growth never doubles memory.
 //!
-//! Elements can be taken out again. Their places are used anew, the lowest first, so that the highest pages run
-//! empty; the memory of a page with nothing in it goes back at once.
+//! Elements can be taken out. Their places are reused, lowest first, so that the highest pages become empty.
+//! The memory of an empty page is freed at once.
 
 use roaring::RoaringBitmap;
 
-/// Elements in a page: whatever is kept in pages, one stays below the 14 KiB from which on the allocator pads.
+/// Elements in a page. A page of any element type in use stays below 14 KiB, from where on the allocator
+/// pads.
 const PAGE: usize = 128;
 
 #[derive(Debug)]
 pub(crate) struct Paged<T> {
-    /// A page that nothing is in has no memory.
+    /// Pages of elements; an empty page has no memory.
     pages: Vec<Vec<T>>,
-    /// Elements of each page that were not taken out.
+    /// Number of elements in each page that were not taken out.
     used: Vec<u16>,
     len: usize,
-    /// Elements of pages without memory.
+    /// Number of places in pages without memory.
     dropped: usize,
 }
 
@@ -33,7 +34,7 @@ impl<T: Default> Paged<T> {
 
     pub(crate) fn push(&mut self, value: T) {
         if self.len.is_multiple_of(PAGE) {
-            // the first page grows as a small tenant does; later ones are bought whole
+            // the first page grows with a small tenant; later ones are allocated whole
             let capacity = if self.len == 0 { 0 } else { PAGE };
             self.pages.push(Vec::with_capacity(capacity));
             self.used.push(0);
@@ -58,12 +59,12 @@ impl<T: Default> Paged<T> {
         self.used[page] += 1;
     }
 
-    /// Takes an element out; its place must not be looked at until something is put there.
+    /// Takes an element out. Its place must not be read until [`Self::put`] fills it.
     pub(crate) fn take(&mut self, index: usize) -> T {
         let page = index / PAGE;
         let value = std::mem::take(&mut self.pages[page][index % PAGE]);
         self.used[page] -= 1;
-        // not the last, which may still be growing
+        // keep the last page, which may still be growing
         if self.used[page] == 0 && page + 1 < self.pages.len() {
             self.pages[page] = Vec::new();
             self.dropped += PAGE;
@@ -71,7 +72,7 @@ impl<T: Default> Paged<T> {
         value
     }
 
-    /// Forgets the last places, from `len` on, which must all have been taken out.
+    /// Drops the places from `len` on, whose elements must all have been taken out.
     fn truncate(&mut self, len: usize) {
         while self.len > len {
             let page = self.pages.last_mut().expect("BUG: there are elements");
@@ -101,12 +102,12 @@ impl<T: Default> Paged<T> {
         &mut self.pages[index / PAGE][index % PAGE]
     }
 
-    /// An element, or what stands for one that was taken out; None where not even that is there.
+    /// The element, or the default that replaced one that was taken out. `None` if the place has no memory.
     pub(crate) fn find(&self, index: usize) -> Option<&T> {
         self.pages.get(index / PAGE)?.get(index % PAGE)
     }
 
-    /// The same, to change.
+    /// Mutable form of [`Self::find`].
     pub(crate) fn find_mut(&mut self, index: usize) -> Option<&mut T> {
         self.pages.get_mut(index / PAGE)?.get_mut(index % PAGE)
     }
@@ -129,7 +130,7 @@ pub(crate) struct Free {
 }
 
 impl Free {
-    /// The lowest free number; `len`, the next one, where there is none.
+    /// Takes the lowest free number, or returns `len` (the next new number) if none is free.
     pub(crate) fn pop(&mut self, len: usize) -> u32 {
         let Some(lowest) = self.set.min() else { return len as u32 };
         self.set.remove(lowest);
@@ -137,7 +138,7 @@ impl Free {
         lowest
     }
 
-    /// Gives a number back. Those at the end of `paged` are forgotten altogether.
+    /// Returns a number for reuse. Free numbers at the end of `paged` are dropped with their places.
     pub(crate) fn push<T: Default>(&mut self, number: u32, paged: &mut Paged<T>) {
         self.set.insert(number);
         self.count += 1;
@@ -152,7 +153,7 @@ impl Free {
         paged.truncate(len);
     }
 
-    /// How many there are.
+    /// Number of free numbers.
     pub(crate) const fn len(&self) -> usize {
         self.count
     }
@@ -161,13 +162,14 @@ impl Free {
         &self.set
     }
 
-    /// At the most two bytes a number, and a bit in the end; in constant time.
+    /// Upper bound of the memory in bytes, in constant time: two bytes per free number, and one bit per
+    /// number in the end.
     pub(crate) fn memory_bytes(&self, len: usize) -> usize {
         (2 * self.count).min(len / 8 + 16)
     }
 }
 
-/// Elements with numbers that are used again.
+/// Elements with reusable numbers.
 #[derive(Debug)]
 pub(crate) struct Slab<T> {
     paged: Paged<T>,
@@ -214,7 +216,7 @@ impl<T: Default> Slab<T> {
         self.paged.len
     }
 
-    /// How many elements there are.
+    /// Number of elements.
     #[cfg(test)]
     pub(crate) const fn count(&self) -> usize {
         self.paged.len() - self.free.len()

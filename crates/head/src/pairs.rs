@@ -6,14 +6,14 @@ use hashbrown::HashTable;
 use model::SeriesRef;
 use xxhash_rust::xxh3::xxh3_64_with_seed;
 
-/// A label pair of one tenant. The number is used again when nobody has the pair any more.
+/// ID of a label pair of one tenant. The number is reused once no label set has the pair.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct PairId(pub(crate) u32);
 
 #[derive(Debug, Default)]
 struct Pair {
     name: u32,
-    /// How many label sets name it: bases, and series in which it stands in for a base's (see
+    /// Number of label sets with the pair: bases, and series in which it replaces a base's pair (see
     /// [`crate::labels`]).
     holders: u32,
     value: Box<str>,
@@ -24,9 +24,9 @@ const _: () = assert!(size_of::<Pair>() == 64);
 
 #[derive(Debug, Default)]
 struct Name {
-    /// Never empty where somebody has the name.
+    /// Text of the name. Empty only if no pair has the name.
     text: Box<str>,
-    /// Its pairs, by their numbers.
+    /// IDs of the pairs with this name.
     pairs: Postings,
 }
 
@@ -38,8 +38,8 @@ pub(crate) struct Pairs {
     pair_of: HashTable<u32>,
     seed: u64,
     text_bytes: usize,
-    /// Of all postings. Counted along, because there can be millions of pairs and somebody asks for the sum with
-    /// every write.
+    /// Memory of all postings. A running count, because there can be millions of pairs and every write reads
+    /// the sum.
     postings_bytes: isize,
 }
 
@@ -48,7 +48,7 @@ impl Pairs {
         Self { seed, ..Self::default() }
     }
 
-    /// The pair's id, made on first sight.
+    /// ID of the pair, which is created if it is new.
     pub(crate) fn intern(&mut self, name: &str, value: &str) -> PairId {
         let name = self.intern_name(name);
         let hash = self.pair_hash(name, value);
@@ -76,12 +76,12 @@ impl Pairs {
         number
     }
 
-    /// One more label set names the pair.
+    /// Adds a holder: one more label set has the pair.
     pub(crate) fn hold(&mut self, id: PairId) {
         self.pairs.get_mut(id.0).holders += 1;
     }
 
-    /// One label set less does; the last one takes the pair with it, and maybe its name.
+    /// Removes a holder. With the last one the pair is dropped, and its name if no other pair has it.
     pub(crate) fn let_go(&mut self, id: PairId) {
         let pair = self.pairs.get_mut(id.0);
         pair.holders -= 1;
@@ -130,7 +130,7 @@ impl Pairs {
         self.pair_of.find(hash, same).map(|i| PairId(*i))
     }
 
-    /// The number of a name, where anybody has it.
+    /// The number of a name; `None` if no pair has it.
     pub(crate) fn number_of(&self, name: &str) -> Option<u32> {
         let hash = xxh3_64_with_seed(name.as_bytes(), self.seed);
         self.name_of.find(hash, |i| &*self.names.get(*i).text == name).copied()
@@ -155,19 +155,18 @@ impl Pairs {
         self.postings_bytes += self.pairs.get_mut(id.0).postings.remove(series.0);
     }
 
-    /// The pairs of a name from the number `from` on, ascending; none where nobody has the name. Some may be
-    /// without series.
+    /// The pairs of a name from the number `from` on, ascending. Some may have no series.
     pub(crate) fn of_name(&self, name: &str, from: u32) -> impl Iterator<Item = PairId> + '_ {
         let name = self.number_of(name).map(|number| self.names.get(number));
         name.into_iter().flat_map(move |name| name.pairs.iter_from(from)).map(PairId)
     }
 
-    /// How many pairs a name has.
+    /// Number of pairs with a name.
     pub(crate) fn count_of_name(&self, name: &str) -> usize {
         self.number_of(name).map_or(0, |number| self.names.get(number).pairs.len())
     }
 
-    /// The pair, where there is one.
+    /// The pair, if it exists.
     pub(crate) fn find(&self, name: &str, value: &str) -> Option<PairId> {
         let name = self.number_of(name)?;
         self.find_pair(self.pair_hash(name, value), name, value)
@@ -183,7 +182,7 @@ impl Pairs {
         (self.names.end(), self.pairs.end())
     }
 
-    /// The name of this number, and its pairs from the number `from` on; None where nobody has the number.
+    /// The name with this number, and its pairs from the number `from` on; `None` if the number is free.
     pub(crate) fn name(&self, number: usize, from: u32) -> Option<(&str, impl Iterator<Item = PairId> + '_)> {
         let name = self.names.find(number).filter(|name| !name.text.is_empty())?;
         Some((&*name.text, name.pairs.iter_from(from).map(PairId)))
@@ -206,7 +205,7 @@ impl Pair {
     }
 }
 
-/// True where a table has four times the room that it needs.
+/// True if a table has four times the capacity that it needs.
 fn is_roomy(table: &HashTable<u32>) -> bool {
     table.capacity() > 256 && table.len() * 4 < table.capacity()
 }

@@ -22,11 +22,11 @@ pub struct Partition {
     eviction: Eviction,
     /// Tenants with frozen samples.
     frozen: Vec<TenantId>,
-    /// By how many bytes it grew or shrank in turns, since somebody asked.
+    /// Change of memory in bytes by turns since the last [`Self::take_change`].
     pub(crate) change_bytes: isize,
-    /// Of all tenants' exemplars.
+    /// Memory of all tenants' exemplars.
     pub(crate) exemplar_bytes: usize,
-    /// Of all tenants' metadata.
+    /// Memory of all tenants' metadata.
     pub(crate) metadata_bytes: usize,
 }
 
@@ -34,11 +34,11 @@ pub struct Partition {
 #[derive(Debug, Default)]
 struct Eviction {
     step: Step,
-    /// Tenants that the step has to come to yet. The last is its next.
+    /// Tenants that the step has yet to visit. The last one is next.
     waiting: Vec<TenantId>,
-    /// Tenants of whom series were unlinked.
+    /// Tenants with unlinked series.
     leaving: Vec<TenantId>,
-    /// Series that were removed.
+    /// Number of series removed.
     removed: u64,
 }
 
@@ -56,9 +56,9 @@ enum Step {
 pub enum Evicted {
     /// There is more to do.
     More,
-    /// There is more to do once those are gone who hold a [`Pin`] from before.
+    /// There is more to do once every [`Pin`] from before is dropped.
     Waits,
-    /// So many series were evicted altogether. The next turn begins anew.
+    /// The eviction is complete, with the number of series evicted. The next turn begins a new one.
     Done(u64),
 }
 
@@ -77,12 +77,12 @@ impl Partition {
         }
     }
 
-    /// A tenant's head, where it has one.
+    /// A tenant's head, if it has one.
     pub fn tenant(&self, tenant: &TenantId) -> Option<&TenantHead> {
         self.tenants.get(tenant)
     }
 
-    /// A tenant's head, made on first sight.
+    /// A tenant's head, which is created if the tenant has none.
     pub fn tenant_mut(&mut self, tenant: &TenantId) -> &mut TenantHead {
         if !self.tenants.contains_key(tenant) {
             self.tenants.insert(tenant.clone(), TenantHead::new(self.seed));
@@ -95,18 +95,18 @@ impl Partition {
         self.tenants.iter()
     }
 
-    /// [`TenantHead::late_bytes`] of all tenants that are wanted, in a pass over them.
+    /// Sum of [`TenantHead::late_bytes`] over all wanted tenants.
     pub fn late_bytes(&self, wanted: impl Fn(&TenantId) -> bool) -> usize {
         self.tenants.iter().filter(|(tenant, _)| wanted(tenant)).map(|(_, head)| head.late_bytes()).sum()
     }
 
-    /// How many tenants there are.
+    /// Number of tenants.
     pub fn tenant_count(&self) -> usize {
         self.tenants.len()
     }
 
-    /// Freezes the samples of tenants that are wanted and not frozen already, in constant time for each (see
-    /// [`crate::freeze`]); says how many.
+    /// Freezes the samples of wanted tenants that are not frozen already, in constant time for each (see
+    /// [`crate::freeze`]). Returns the number of samples.
     pub fn freeze(&mut self, wanted: impl Fn(&TenantId) -> bool) -> u64 {
         let mut samples = 0;
         for (tenant, head) in self.tenants.iter_mut().filter(|(t, head)| !head.is_frozen() && wanted(t)) {
@@ -118,8 +118,8 @@ impl Partition {
         samples
     }
 
-    /// Freezes all that a tenant has, beside what is frozen of it already, a few hundred series at a time; true where it was
-    /// the last turn. Nobody may write to the tenant in between.
+    /// Freezes all samples of a tenant, in addition to those frozen already, a few hundred series at a time.
+    /// True after the last turn. The tenant must not be written to between turns.
     pub fn freeze_all_turn(&mut self, tenant: &TenantId) -> bool {
         let Some(head) = self.tenants.get_mut(tenant) else { return true };
         if !head.is_frozen() {
@@ -132,7 +132,8 @@ impl Partition {
         done
     }
 
-    /// Lets go of what is frozen of wanted tenants, a few hundred series at a time; true where it was the last turn.
+    /// Releases the frozen samples of wanted tenants, a few hundred series at a time. True after the last
+    /// turn.
     pub fn release_turn(&mut self, wanted: impl Fn(&TenantId) -> bool) -> bool {
         let (mut steps, mut next) = (TURN_SERIES, self.frozen.len());
         while next > 0 {
@@ -151,7 +152,7 @@ impl Partition {
                 return false;
             }
             steps = steps.saturating_sub(TENANT_STEPS);
-            // who takes its place was looked at before
+            // the tenant moved into its place was visited before
             self.frozen.swap_remove(next);
         }
         true
@@ -163,8 +164,8 @@ impl Partition {
         self.pins.pin()
     }
 
-    /// Retires idle series, and evicts those of them that have no samples, a little at a time. `freed` is told whose
-    /// references now belong to nobody; new series will get them.
+    /// Retires idle series, and evicts those of them that have no samples, a little at a time. `freed` is
+    /// called with each freed reference; new series will reuse it.
     ///
     /// Anything may happen between two turns. A tenant whose series are all gone can be removed
     /// ([`Self::remove_empty`]).
@@ -172,7 +173,7 @@ impl Partition {
         self.evict_turn_of(idle, |_| true, freed)
     }
 
-    /// The same of tenants that are wanted when the eviction begins.
+    /// As [`Self::evict_turn`], for the tenants that are wanted when the eviction begins.
     pub fn evict_turn_of(
         &mut self,
         idle: Idle,
@@ -236,12 +237,12 @@ impl Partition {
         Evicted::Waits
     }
 
-    /// Removes tenants of whom nothing is left; `removed` is told which. They come back with their next write.
+    /// Removes forgettable tenants and calls `removed` with each. They come back with their next write.
     pub fn remove_empty(&mut self, idle: Idle, removed: impl FnMut(&TenantId)) {
         self.remove_empty_of(idle, |_| true, removed);
     }
 
-    /// The same of wanted tenants.
+    /// As [`Self::remove_empty`], for wanted tenants.
     pub fn remove_empty_of(
         &mut self,
         idle: Idle,
@@ -263,13 +264,13 @@ impl Partition {
         }
     }
 
-    /// By how many bytes turns of releases, evictions and trims, and the removal of tenants, have changed the memory since this
-    /// was asked last. To add up all tenants' bytes would take longer than a turn.
+    /// Change of memory in bytes since the last call, by turns of releases, evictions and trims, and by
+    /// removal of tenants. Adding up the bytes of all tenants would take longer than a turn.
     pub const fn take_change(&mut self) -> isize {
         std::mem::replace(&mut self.change_bytes, 0)
     }
 
-    /// The time of the newest sample, if there is any; all series are looked at.
+    /// Time of the newest sample, if there is any. Visits all series.
     pub fn newest_ms(&self) -> Option<i64> {
         self.tenants.values().filter_map(TenantHead::newest_of_all_ms).max()
     }

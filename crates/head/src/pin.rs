@@ -1,16 +1,16 @@
-//! Generations of pins: tell whether a reader may still hold references from before.
+//! Generations of pins: they show if a reader may still hold references from an earlier generation.
 
 use std::sync::Arc;
 
-/// Keeps references to series good for as long as it is held (see [`crate::Partition::pin`]).
+/// Guard that keeps references to series valid (see [`crate::Partition::pin`]).
 #[derive(Debug, Clone)]
 #[must_use]
 pub struct Pin {
     _generation: Arc<()>,
 }
 
-/// The pins of a partition. All of one generation are clones of one `Arc`, so that its count tells when they are
-/// gone; there are never more than two generations.
+/// The pins of a partition. All pins of a generation are clones of one `Arc`, whose count shows when they are
+/// gone. There are never more than two generations.
 #[derive(Debug, Default)]
 pub(crate) struct Pins {
     now: Arc<()>,
@@ -22,15 +22,15 @@ impl Pins {
         Pin { _generation: Arc::clone(&self.now) }
     }
 
-    /// Begins a generation. The one before the last must be gone.
+    /// Begins a generation. All pins of the generation before the current one must be gone.
     pub(crate) fn turn_over(&mut self) {
         assert!(self.are_gone(), "BUG: a third generation of pins");
         std::mem::swap(&mut self.now, &mut self.before);
     }
 
-    /// True where all pins from before the last [`Self::turn_over`] are gone.
+    /// True if all pins from before the last [`Self::turn_over`] are gone.
     pub(crate) fn are_gone(&self) -> bool {
-        // nobody makes new ones of them but who holds one
+        // new pins of that generation can only be cloned from existing ones
         Arc::strong_count(&self.before) == 1
     }
 }

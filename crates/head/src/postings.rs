@@ -1,4 +1,4 @@
-//! Sets of numbers: which series carry a label pair, which pairs a name has.
+//! Sets of numbers: the series of a label pair, the pairs of a name.
 
 use roaring::RoaringBitmap;
 use std::ops::Range;
@@ -13,12 +13,12 @@ const BITMAP_BYTES: usize = 96;
 /// A set of numbers, mostly the references of one pair.
 ///
 /// Scrapes come target by target, so most pairs belong to series that were created one after the other. The
-/// newest such run is only a range, here in place: to add one more series touches no heap at all.
+/// newest such run is a range stored in place, so adding one more series does not touch the heap.
 #[derive(Debug, Default)]
 pub(crate) struct Postings {
-    /// Below `run`.
+    /// References below `run`.
     kept: Kept,
-    /// The largest references; may be empty.
+    /// Run of the largest references; may be empty.
     run: Range<u32>,
     len: u32,
     /// Estimated size of `kept`.
@@ -38,7 +38,7 @@ impl Default for Kept {
 }
 
 impl Postings {
-    /// Adds a reference that is not there yet; says by how many bytes memory grew, or shrank.
+    /// Adds a reference that is not in the set. Returns the change of memory in bytes.
     #[inline]
     pub(crate) fn insert(&mut self, reference: u32) -> isize {
         self.len += 1;
@@ -62,13 +62,13 @@ impl Postings {
             self.run = reference..reference + 1;
             return 0;
         }
-        // below the run: a reference that is used again
+        // below the run: a reused reference
         let estimate = self.bytes;
         self.bytes = self.bytes.saturating_add(self.kept.insert(reference) as u32);
         self.bytes as isize - estimate as isize
     }
 
-    /// Takes a reference out, if it is in; says by how many bytes memory grew, or shrank.
+    /// Removes a reference if it is in the set. Returns the change of memory in bytes.
     pub(crate) fn remove(&mut self, reference: u32) -> isize {
         if self.run.contains(&reference) {
             self.len -= 1;
@@ -81,7 +81,7 @@ impl Postings {
         self.len -= 1;
         let estimate = self.bytes;
         let kept = self.kept_len();
-        // whenever it has halved, so that all this work costs no more than removing did
+        // at each halving, so that shrinking costs no more in total than the removals
         if kept == 0 || kept.ilog2() != before.ilog2() {
             self.bytes = self.kept.shrink() as u32;
         }
@@ -98,7 +98,7 @@ impl Postings {
         if before.is_empty() { 0 } else { self.keep(before) }
     }
 
-    /// Bytes on the heap, by our estimate.
+    /// Estimated bytes on the heap.
     pub(crate) const fn bytes(&self) -> isize {
         self.bytes as isize
     }
@@ -111,13 +111,13 @@ impl Postings {
         self.len == 0
     }
 
-    /// Moves a finished run to where references are kept.
+    /// Moves a finished run to `kept`. Returns the change of memory in bytes.
     fn keep(&mut self, run: Range<u32>) -> isize {
         let estimate = self.bytes;
         let (len, before) = (self.kept_len(), self.kept_len() - run.len() as u32);
         self.bytes = self.bytes.saturating_add(self.kept.extend(run) as u32);
-        // A bitmap chooses its form anew only when it is asked to, and only then its size is looked at.
-        // Whenever it has doubled, so that all this asking costs no more than pushing did.
+        // A bitmap changes its representation only in `optimize`, which also measures its size. It is called
+        // at each doubling, so that it costs no more in total than the pushes.
         if let Kept::Bitmap(bitmap) = &mut self.kept
             && len >= 1024
             && len.ilog2() != before.max(1).ilog2()
@@ -168,8 +168,8 @@ impl Postings {
 }
 
 impl Kept {
-    /// Adds references larger than all before them; says by how many bytes memory grew (for a bitmap, as
-    /// near as can be told from outside).
+    /// Adds references larger than all others. Returns the growth of memory in bytes, which is an estimate
+    /// for a bitmap.
     fn extend(&mut self, run: Range<u32>) -> usize {
         match self {
             Self::List(list) if list.len() + run.len() <= LIST_MAX => {
@@ -190,7 +190,7 @@ impl Kept {
         }
     }
 
-    /// Adds one anywhere; says by how many bytes memory grew.
+    /// Adds a reference at any position. Returns the growth of memory in bytes.
     fn insert(&mut self, reference: u32) -> usize {
         match self {
             Self::List(list) if list.len() < LIST_MAX => {
@@ -215,7 +215,7 @@ impl Kept {
         }
     }
 
-    /// Takes one out; true where it was in.
+    /// Removes a reference; true if it was in the set.
     fn remove(&mut self, reference: u32) -> bool {
         match self {
             Self::List(list) => list.binary_search(&reference).is_ok_and(|at| list.remove(at) == reference),
@@ -223,7 +223,7 @@ impl Kept {
         }
     }
 
-    /// Gives back memory that is not needed; says how much is left.
+    /// Frees unused memory. Returns the bytes still held.
     fn shrink(&mut self) -> usize {
         match self {
             Self::List(list) => {
@@ -237,7 +237,7 @@ impl Kept {
                 bytes
             }
             Self::Bitmap(bitmap) => {
-                // the containers of a bitmap keep their memory when they shrink: only a new one is small
+                // the containers of a bitmap keep their memory when they shrink, so build a new one
                 **bitmap = bitmap.iter().collect();
                 optimize(bitmap)
             }
@@ -252,13 +252,14 @@ impl Kept {
     }
 }
 
-/// Lets a bitmap choose its form anew; says about how much memory it takes.
+/// Chooses the best representation of a bitmap. Returns its approximate memory in bytes.
 fn optimize(bitmap: &mut RoaringBitmap) -> usize {
     bitmap.optimize();
     BITMAP_BYTES + bitmap.serialized_size() * 5 / 4
 }
 
-/// Two bytes a reference and the slack of its lists; a run is five bytes.
+/// Adds a run. Returns the estimated growth: two bytes a reference and the slack of its lists, or five bytes
+/// for a run.
 fn put(bitmap: &mut RoaringBitmap, run: Range<u32>) -> usize {
     if run.len() >= RUN_MIN as usize {
         bitmap.insert_range(run);

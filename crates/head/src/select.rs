@@ -1,4 +1,4 @@
-//! How filters find series through the label pairs, a little at a time.
+//! Selection of series by filters on label pairs, in turns of bounded length.
 //!
 //! ```text
 //!   with the lock     advance: look values up, or copy a batch of them ──▶ ... ──▶ take the series of those that match
@@ -24,19 +24,19 @@ mod tests;
 
 use search::Search;
 
-/// Steps of a turn: about a millisecond. Looking at a value is one step, or as many as its test is slow.
+/// Steps of a turn: about a millisecond. Looking at a value takes one step, or more if its test is slow.
 const TURN_STEPS: usize = 8_000;
 
-/// Comparing a value, or copying it for a pattern, counts as so many steps,
+/// Steps for comparing a value, or copying it for a pattern,
 const TEST_STEPS: usize = 4;
 
-/// and as one more for so many bytes.
+/// plus one step for this many bytes.
 const STEP_BYTES: usize = 64;
 
-/// Looking whether a series has samples in a range counts as so many steps.
+/// Steps for checking if a series has samples in a range.
 const SAMPLES_STEPS: usize = 8;
 
-/// References that one step can add to a set.
+/// References added to a set in one step.
 const STEP_REFERENCES: usize = 64;
 
 /// Predicate on one label of a series. The query's matchers are translated into filters by the caller.
@@ -51,14 +51,15 @@ pub struct Filter<'a> {
 /// Values that pass a [`Filter`].
 #[derive(Clone, Copy)]
 pub enum FilterKind<'a> {
-    /// This one.
+    /// Exactly this value.
     Equal(&'a str),
     /// Any of these, which are sorted.
     OneOf(&'a [String]),
-    /// All for which the function is true. It is called with the head locked, and takes no longer than some
-    /// comparisons of the value.
+    /// All values for which the function is true. It is called with the head locked, so it may take no longer
+    /// than a few comparisons of the value.
     Predicate(&'a dyn Fn(&str) -> bool),
-    /// All for which the function is true, which may take long. It is never called with the head locked.
+    /// All values for which the function is true. It may take long, so it is never called with the head
+    /// locked.
     Pattern(&'a dyn Fn(&str) -> bool),
 }
 
@@ -83,21 +84,21 @@ impl FilterKind<'_> {
     }
 }
 
-/// The series that pass all filters, being found.
+/// Resumable search for the series that pass all filters.
 ///
-/// Beside bitmaps of series (an eighth of a byte for each that there is) it holds one batch of values.
+/// It holds bitmaps of series (one bit for each existing series) and one batch of values.
 #[derive(Debug)]
 pub struct Selection<'f> {
-    /// Filters that a missing label fails: they only need the postings of what matches. Those whose values can be looked
-    /// up come first.
+    /// Filters that a missing label fails. They need only the postings of matching values. Filters whose
+    /// values can be looked up come first.
     strict: Vec<Search<'f>>,
-    /// The others; what does not match is taken away in the end.
+    /// Filters that a missing label passes. Series whose value does not match are removed at the end.
     lenient: Vec<Search<'f>>,
-    /// How many of both, in this order, were applied.
+    /// Number of filters applied, first of `strict`, then of `lenient`.
     applied: usize,
-    /// The values that can be looked up were, and the strict searches are in order.
+    /// True once listed values are looked up and the strict searches are sorted.
     ordered: bool,
-    /// The series that there were at the first turn.
+    /// Series that existed at the first turn.
     all: Option<Present>,
     selected: Option<RoaringBitmap>,
 }
@@ -105,14 +106,14 @@ pub struct Selection<'f> {
 /// Bitmap of the existing series.
 #[derive(Debug)]
 pub(crate) struct Present {
-    /// All below this one,
+    /// All references below this one exist,
     pub(crate) end: u32,
-    /// but not these.
+    /// except these.
     pub(crate) absent: RoaringBitmap,
 }
 
 impl<'f> Selection<'f> {
-    /// Nothing is looked at yet.
+    /// Starts a selection, without looking at any series yet.
     pub fn new(filters: &'f [Filter<'f>]) -> Self {
         let (lenient, strict): (Vec<_>, Vec<_>) = filters.iter().partition(|f| f.kind.matches(""));
         Self {
@@ -125,8 +126,8 @@ impl<'f> Selection<'f> {
         }
     }
 
-    /// One turn; true where it was the last one. It must always be the same head. Between two turns, with no lock held,
-    /// [`Self::test`] is to be called.
+    /// Runs one turn; true after the last one. All turns must be given the same head. Between two turns, the
+    /// caller must call [`Self::test`] without the lock.
     pub fn advance(&mut self, head: &TenantHead) -> bool {
         let mut steps = TURN_STEPS;
         let all = self.all.get_or_insert_with(|| head.present());
@@ -135,7 +136,7 @@ impl<'f> Selection<'f> {
             if !self.strict.iter_mut().all(|search| search.look_up(pairs, &mut steps)) {
                 return false;
             }
-            // few series first; a walk over values comes last, for there may be nothing left to walk for
+            // few series first; walks over values come last, because the selection may be empty before them
             self.strict.sort_by_key(|search| (!search.is_lookup(), search.references));
             self.ordered = true;
         }
@@ -160,7 +161,7 @@ impl<'f> Selection<'f> {
             self.applied += 1;
             *selected -= these;
         }
-        // numbers that were given to others since are not meant
+        // drop references that did not exist at the first turn
         selected.remove_range(all.end..);
         *selected -= &all.absent;
         true
@@ -184,12 +185,12 @@ impl<'f> Selection<'f> {
 /// Series considered by a walk.
 #[derive(Debug, Clone, Copy)]
 pub enum Among<'a> {
-    /// All.
+    /// All series.
     All,
-    /// These.
+    /// These series.
     Series(&'a RoaringBitmap),
-    /// Those that have a sample in the range. A pair is left with the first that has: where most have, this looks at far
-    /// fewer series than there are.
+    /// Series that have a sample in the range. The walk leaves a pair at the first such series. If most
+    /// series have one, it looks at far fewer series than exist.
     Range(TimeRange),
 }
 
@@ -198,18 +199,18 @@ pub enum Among<'a> {
 pub struct Walk {
     name: usize,
     pair: u32,
-    /// Of that pair, the first series that was not looked at.
+    /// First series of `pair` that was not looked at.
     series: u32,
 }
 
 impl Walk {
-    /// From the beginning.
+    /// Starts at the beginning.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// One turn over the values of a label: hands each to `take` that one of the series `among` all has. True where it
-    /// was the last turn.
+    /// Runs one turn over the values of a label: calls `take` with each value that a series in `among` has.
+    /// True after the last turn.
     pub fn values(
         &mut self,
         head: &TenantHead,
@@ -228,11 +229,11 @@ impl Walk {
         true
     }
 
-    /// The same over the names of labels.
+    /// As [`Self::values`], over the names of labels.
     pub fn names(&mut self, head: &TenantHead, among: Among<'_>, mut take: impl FnMut(&str)) -> bool {
         let (pairs, mut steps) = (head.pairs(), TURN_STEPS);
         while self.name < pairs.ends().0 {
-            // nobody has the number, or not any more
+            // the number may be free: unused, or no longer used
             if steps == 0 {
                 return false;
             }
@@ -253,7 +254,7 @@ impl Walk {
         true
     }
 
-    /// True where one of the series that count has the pair; `None` where the turn is over before that is known.
+    /// True if a series in `among` has the pair; `None` if the turn ends before that is known.
     fn is_used(
         &mut self,
         head: &TenantHead,

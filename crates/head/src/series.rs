@@ -3,19 +3,19 @@
 use crate::chunk::{Chunk, OpenChunk};
 use model::{Samples, TimeRange};
 
-/// 64 bytes, one cache line: what an append touches besides the chunk's own bytes.
+/// State that an append touches besides the chunk's own bytes: 64 bytes, one cache line.
 #[derive(Debug)]
 pub(crate) struct Series {
     pub(crate) open: OpenChunk,
     /// Boxed because most series of a churning fleet have none.
     sealed: Option<Box<Sealed>>,
-    /// When a sample last came, in seconds of the caller's clock.
+    /// Time of arrival of the last sample, in seconds of the caller's clock.
     pub(crate) seen_s: u32,
     /// [`ACTIVE`] and the like, in one byte, so that an append compares them all at once.
     pub(crate) state: u8,
-    /// It has samples in the late store.
+    /// True if the series has samples in the late store.
     pub(crate) late: bool,
-    /// It has samples in the store of what was late before the last freeze.
+    /// True if the series has samples in the store of late samples from before the last freeze.
     pub(crate) frozen_late: bool,
 }
 
@@ -23,13 +23,13 @@ const _: () = assert!(size_of::<Series>() == 64);
 
 /// Counted among the tenant's active series.
 pub(crate) const ACTIVE: u8 = 1;
-/// Alternates from freeze to freeze: where it is not the head's, nothing came since the last one, and all
-/// samples of the series are frozen.
+/// Alternates from freeze to freeze. If it differs from the head's, the series got no sample since the last
+/// freeze, and all its samples are frozen.
 pub(crate) const EPOCH: u8 = 2;
 
-/// Nobody finds it by its key any more (see [`crate::evict`]).
+/// Lookups by key no longer find the series (see [`crate::evict`]).
 pub(crate) const UNLINKED: u8 = 4;
-/// Its number belongs to nobody, or soon will.
+/// The series is removed, or about to be, and its number becomes free.
 pub(crate) const GONE: u8 = 8;
 
 /// Tombstone of a removed series.
@@ -51,7 +51,7 @@ impl Default for Series {
 struct Sealed {
     /// Oldest first.
     chunks: Vec<Chunk>,
-    /// How many of them are frozen.
+    /// Number of chunks that are frozen, from the oldest on.
     frozen: u32,
 }
 
@@ -61,7 +61,7 @@ impl Series {
         Self { state: epoch, ..Self::default() }
     }
 
-    /// Adds a sample newer than all that are held; says by how many bytes memory changed.
+    /// Adds a sample newer than all others. Returns the change of memory in bytes.
     #[inline]
     pub(crate) fn append(&mut self, timestamp_ms: i64, value: f64) -> isize {
         let before = self.open.heap_bytes();
@@ -89,8 +89,8 @@ impl Series {
         chunks.push(chunk);
     }
 
-    /// Makes a series ready for samples that come after a pause or a freeze: its state is to be `awake` then. Says
-    /// by how many bytes memory changed.
+    /// Prepares a series for samples after a pause or a freeze, and sets its state to `awake`. Returns the
+    /// change of memory in bytes.
     #[cold]
     pub(crate) fn wake(&mut self, awake: u8) -> isize {
         assert!(self.state & GONE == 0, "BUG: a sample for an evicted series: was it pinned?");
@@ -99,7 +99,7 @@ impl Series {
         changed
     }
 
-    /// Sets everything apart as frozen; says by how many bytes memory changed.
+    /// Separates all samples as frozen. Returns the change of memory in bytes.
     fn set_apart(&mut self) -> isize {
         let before = self.heap_bytes();
         let newest = self.newest_value();
@@ -113,8 +113,8 @@ impl Series {
         self.heap_bytes() as isize - before as isize
     }
 
-    /// Lets go of what is frozen, which is everything where `whole`; says by how many bytes memory changed. The newest
-    /// value goes too: once a sample has left, only its table knows whether it is still there.
+    /// Releases the frozen samples, which are all if `whole`. Returns the change of memory in bytes. The
+    /// newest value is forgotten too: after the release, only the table knows if the sample still exists.
     pub(crate) fn release(&mut self, whole: bool) -> isize {
         let before = self.heap_bytes();
         if whole {
@@ -135,22 +135,23 @@ impl Series {
         self.heap_bytes() as isize - before as isize
     }
 
-    /// True for a sample as new as the newest, of a series that holds none any more: it is stored like a newer one.
+    /// True for a sample at the newest known time if the series holds no samples. It is stored like a newer
+    /// one.
     pub(crate) const fn is_newest_released(&self, timestamp_ms: i64) -> bool {
         timestamp_ms == self.open.last_ms() && self.is_empty() && !self.late && !self.frozen_late
     }
 
-    /// The value of the newest sample, where that is known for sure: one that came late may have replaced it.
+    /// Value of the newest sample. `None` if a late sample may have replaced it.
     fn newest_value(&self) -> Option<f64> {
         if self.late { None } else { self.open.last_value() }
     }
 
-    /// True where nothing in order is held.
+    /// True if the series holds no in-order samples.
     pub(crate) const fn is_empty(&self) -> bool {
         self.open.count() == 0 && self.sealed.is_none()
     }
 
-    /// True where chunks were set apart.
+    /// True if the series has frozen chunks, separated from newer ones.
     pub(crate) fn has_frozen_chunks(&self) -> bool {
         self.sealed.as_ref().is_some_and(|sealed| sealed.frozen > 0)
     }
@@ -165,13 +166,13 @@ impl Series {
         self.open.heap_bytes() + sealed
     }
 
-    /// Appends the samples in `range` that came in order.
+    /// Appends the in-order samples in `range` to `out`.
     pub(crate) fn read(&self, range: TimeRange, out: &mut Samples) {
         overlapping(self.sealed(), range).iter().for_each(|chunk| chunk.read(range, out));
         self.open.read(range, out);
     }
 
-    /// Appends the frozen samples that came in order; all are where `whole`.
+    /// Appends the frozen in-order samples to `out`; all are frozen if `whole`.
     pub(crate) fn read_frozen(&self, whole: bool, out: &mut Samples) {
         self.frozen(whole).iter().for_each(|chunk| chunk.read(TimeRange::ALL, out));
         if whole {
@@ -179,13 +180,14 @@ impl Series {
         }
     }
 
-    /// At least as many as [`Self::read`] appends, and hardly more; told without reading.
+    /// Close upper bound of the samples that [`Self::read`] appends, without decoding them.
     pub(crate) fn samples_at_most(&self, range: TimeRange) -> usize {
         let sealed = overlapping(self.sealed(), range).iter().map(|chunk| usize::from(chunk.count()));
         sealed.sum::<usize>() + usize::from(self.open.count())
     }
 
-    /// True where a sample came in order inside `range`. Reads one sealed chunk at the most, and the open one.
+    /// True if there is an in-order sample inside `range`. Decodes at most one sealed chunk, and the open
+    /// one.
     pub(crate) fn has_samples(&self, range: TimeRange) -> bool {
         let sealed = overlapping(self.sealed(), range);
         let ends_inside = |c: &Chunk| {
@@ -195,14 +197,14 @@ impl Series {
         if sealed.iter().any(ends_inside) || (self.open.count() > 0 && range.contains(self.open.last_ms())) {
             return true;
         }
-        // what is left reaches over the whole range, so there is one of it
+        // a remaining sealed chunk spans the whole range, so there is at most one
         let mut samples = Samples::default();
         sealed.iter().take(1).for_each(|chunk| chunk.read(range, &mut samples));
         self.open.read(range, &mut samples);
         !samples.is_empty()
     }
 
-    /// From the first to the last frozen sample that came in order; all are frozen where `whole`.
+    /// Time range of the frozen in-order samples; all are frozen if `whole`.
     pub(crate) fn frozen_range(&self, whole: bool) -> Option<TimeRange> {
         let open = (whole && self.open.count() > 0)
             .then(|| TimeRange::new(self.open.first_ms(), self.open.last_ms()));

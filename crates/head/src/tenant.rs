@@ -22,10 +22,10 @@ use std::ops::Bound;
 #[cfg(test)]
 mod tests;
 
-/// Samples stored in a turn, where all are in order: some fifty microseconds, for readers wait for it.
+/// Samples stored in a turn if all are in order: about fifty microseconds, because readers wait for it.
 const TURN_SAMPLES: usize = 2048;
 
-/// Storing a late sample takes as long as so many in order: a lookup, or the rewriting of a chunk.
+/// Cost of a late sample, in samples in order: a lookup, or the rewriting of a chunk.
 const LATE_STEPS: usize = 8;
 const REWRITE_STEPS: usize = 200;
 
@@ -56,18 +56,19 @@ pub struct TenantHead {
     pub(crate) samples_fresh: u64,
     /// Series evicted since the start.
     pub(crate) evicted: u64,
-    /// When metadata was last restored by replay, perhaps without its series; in the seconds that `append` is given.
+    /// Time of the last restoration of metadata by replay, perhaps without its series; in seconds of the
+    /// clock passed to `append`.
     pub(crate) restored_s: Option<u32>,
 }
 
 /// Outcome of an append.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct AppendStats {
-    /// Newer than all that their series holds.
+    /// Samples newer than all others of their series.
     pub in_order: u64,
-    /// Out of order, or at a known time with another value.
+    /// Samples out of order, or at a known time with another value.
     pub late: u64,
-    /// The same sample once more, while the first one was held: nothing was stored.
+    /// Repetitions of a sample that the head still holds; nothing was stored.
     pub duplicates: u64,
 }
 
@@ -81,7 +82,7 @@ impl AppendStats {
 }
 
 impl TenantHead {
-    /// An empty head; `seed` keeps strangers from choosing what collides.
+    /// An empty head. `seed` keeps strangers from choosing keys that collide.
     pub fn new(seed: u64) -> Self {
         Self {
             index: Index::default(),
@@ -105,20 +106,20 @@ impl TenantHead {
         }
     }
 
-    /// The series of a key, for who will append to it. One that is about to be evicted is not found: it has to be
-    /// created again, which brings it back.
+    /// The series of a key, for appending. A series that is about to be evicted is not found;
+    /// [`Self::create`] brings it back.
     #[inline]
     pub fn resolve(&self, key: SeriesKey) -> Option<SeriesRef> {
         self.index.get(key)
     }
 
-    /// The series of a key, for who only reads it: also one that is about to be evicted, which may have got samples
-    /// since from somebody who knew it before.
+    /// The series of a key, for reading. A series that is about to be evicted is found too, because a writer
+    /// that knew it may still have appended samples.
     pub fn find(&self, key: SeriesKey) -> Option<SeriesRef> {
         self.index.get_any(key)
     }
 
-    /// Makes a series, or finds it. `labels` are canonical and `key` is their hash.
+    /// Finds or creates a series. `labels` are canonical and `key` is their hash.
     pub fn create(&mut self, key: SeriesKey, labels: LabelsRef<'_>) -> SeriesRef {
         if let Some(known) = self.index.relink(key) {
             self.series.get_mut(known.index()).state &= !UNLINKED;
@@ -132,7 +133,7 @@ impl TenantHead {
         series
     }
 
-    /// The time of a series' newest sample; `i64::MIN` where it has none.
+    /// Time of a series' newest sample; `i64::MIN` before the first.
     #[inline]
     pub fn newest_ms(&self, series: SeriesRef) -> i64 {
         self.series.get(series.index()).open.last_ms()
@@ -145,9 +146,9 @@ impl TenantHead {
         newest_ms.filter(|newest_ms| *newest_ms != i64::MIN)
     }
 
-    /// Stores samples. Never fails: what may enter was decided before.
+    /// Stores samples. Never fails: admission was decided before.
     ///
-    /// `now_s` is when they came (for what counts as active).
+    /// `now_s` is the time of arrival, which decides if a series is active.
     pub fn append(
         &mut self,
         refs: &[SeriesRef],
@@ -163,7 +164,7 @@ impl TenantHead {
         stats
     }
 
-    /// Stores the first of the samples in `columns`, some fifty microseconds' worth, and takes them out.
+    /// Stores the first samples of `columns`, about fifty microseconds' worth, and takes them out.
     pub fn append_some(&mut self, columns: &mut Columns<'_>, now_s: u32) -> AppendStats {
         let mut stats = AppendStats::default();
         let awake = ACTIVE | self.frozen.epoch;
@@ -213,7 +214,8 @@ impl TenantHead {
         }
     }
 
-    /// Says when a series was last seen, where no sample does: eviction goes by it.
+    /// Sets the time at which a series was last seen, for series without a new sample. Eviction depends on
+    /// it.
     pub fn set_seen(&mut self, series: SeriesRef, seen_s: u32) {
         self.series.get_mut(series.index()).seen_s = seen_s;
     }
@@ -223,7 +225,8 @@ impl TenantHead {
         self.metadata.values()
     }
 
-    /// The same, of metric families after this one in the order of their names, for who takes turns.
+    /// Metadata of the metric families after this one in the order of their names, for callers that take
+    /// turns.
     pub fn metadata_after<'a>(
         &'a self,
         metric: Option<&str>,
@@ -242,8 +245,8 @@ impl TenantHead {
         self.exemplars.iter()
     }
 
-    /// The same with their numbers, from the number `from` on, for who takes turns. An exemplar has another number only
-    /// after series were evicted.
+    /// Exemplars from the number `from` on, with their numbers, for callers that take turns. The number of an
+    /// exemplar changes only when series are evicted.
     pub fn exemplars_from(&self, from: u64) -> impl Iterator<Item = (u64, &SeriesRef, &Exemplar)> {
         self.exemplars.iter_from(from)
     }
@@ -265,15 +268,15 @@ impl TenantHead {
         self.all_late_of(series, series_ref).for_each(|late| late.merge_into(range, out, from));
     }
 
-    /// At least as many samples as [`Self::read`] appends, and hardly more; told without reading, so that who
-    /// has a limit need not unpack what exceeds it.
+    /// Close upper bound of the samples that [`Self::read`] appends, without decoding them. Callers with a
+    /// limit check it first.
     pub fn samples_at_most(&self, series_ref: SeriesRef, range: TimeRange) -> usize {
         let series = self.series.get(series_ref.index());
         let late = self.all_late_of(series, series_ref).map(|late| late.samples_at_most(range));
         series.samples_at_most(range) + late.sum::<usize>()
     }
 
-    /// True where a series has a sample inside `range`.
+    /// True if a series has a sample inside `range`.
     pub fn has_samples(&self, series_ref: SeriesRef, range: TimeRange) -> bool {
         let series = self.series.get(series_ref.index());
         series.has_samples(range) || self.all_late_of(series, series_ref).any(|l| l.has_samples(range))
@@ -314,8 +317,8 @@ impl TenantHead {
         self.pairs.of_name(name, 0).filter(used).map(|id| self.pairs.text(id).1)
     }
 
-    /// How two series' labels compare in the order of the tables, the metric name left out: pair by pair, first the
-    /// names, then the values.
+    /// Compares the labels of two series in table order, without the metric name: pair by pair, by name and
+    /// then by value.
     pub(crate) fn compare_labels(&self, a: SeriesRef, b: SeriesRef) -> Ordering {
         self.labels.compare(a, b, &self.pairs)
     }
@@ -324,7 +327,7 @@ impl TenantHead {
         &self.pairs
     }
 
-    /// Series in memory, with those that are being evicted.
+    /// Number of series in memory, including those being evicted.
     pub const fn series_count(&self) -> usize {
         self.series.len() - self.free.len()
     }
@@ -334,7 +337,7 @@ impl TenantHead {
         self.series.len()
     }
 
-    /// Series that got a sample lately (see [`crate::Idle::retire_before_s`]).
+    /// Number of series that got a sample lately (see [`crate::Idle::retire_before_s`]).
     pub const fn active_count(&self) -> usize {
         self.active
     }
@@ -344,12 +347,12 @@ impl TenantHead {
         self.memory_parts().iter().map(|(_, bytes)| bytes).sum()
     }
 
-    /// Bytes that samples hold which came out of order, those that are being sealed included.
+    /// Bytes held by late samples, including those being sealed.
     pub fn late_bytes(&self) -> usize {
         self.late.allocation_size() + self.frozen_late.allocation_size() + self.late_bytes
     }
 
-    /// The same, by what holds them.
+    /// [`Self::memory_bytes`] by part.
     pub fn memory_parts(&self) -> [(&'static str, usize); 8] {
         [
             ("the tenant itself", TENANT_BYTES),
@@ -371,7 +374,7 @@ fn is_newest_again(series: &Series, timestamp_ms: i64, value: f64) -> bool {
         && last.is_some_and(|last| last.to_bits() == value.to_bits())
 }
 
-/// True where one of the series is `among` those asked for: any at all where that says nothing.
+/// True if one of the series is in `among`, or if there is any series when `among` is `None`.
 fn is_among(postings: &Postings, among: Option<&RoaringBitmap>) -> bool {
     match among {
         Some(set) => postings.intersects(set),

@@ -40,7 +40,7 @@ fn main() {
     } else if has("--leaving") {
         leaving(word.parse().unwrap_or(1_000_000));
     } else {
-        // one whose whole name was given is meant alone, also where it begins another's
+        // an exact name selects that case alone, even if it is a prefix of another's
         let exact = Case::all().any(|c| c.name == word);
         let cases = Case::all().filter(|c| if exact { c.name == word } else { c.name.contains(&word) });
         match (has("--instructions"), has("--once")) {
@@ -76,7 +76,7 @@ fn times<'a>(cases: impl Iterator<Item = &'a Case>, json: bool) {
     }
 }
 
-/// For a profiler.
+/// Runs a case once, for a profiler.
 fn once(case: &Case) {
     let mut prepared = case.prepare(Size::FULL);
     let checksum = prepared.run();
@@ -132,7 +132,7 @@ fn formats(json: bool) {
 }
 
 fn memory(series: usize) {
-    // what the program has before, with the tables that its first lines cause
+    // baseline: memory in use before, including what a first small head allocates
     drop(build_fleet(10, 1));
     let (resident_before, allocated_before) = (resident_bytes(), allocated_bytes());
     let report = build_fleet(series, 4);

@@ -9,7 +9,8 @@ const MANTISSA_MAX: f64 = (1u64 << 53) as f64;
 pub(super) const POW10: [f64; EXPONENT_MAX as usize + 1] =
     [1e0, 1e1, 1e2, 1e3, 1e4, 1e5, 1e6, 1e7, 1e8, 1e9, 1e10, 1e11, 1e12, 1e13, 1e14, 1e15];
 
-/// The smallest exponent from `from` on at which `value` is an exact decimal, and its mantissa there.
+/// Smallest exponent of at least `from` at which `value` is an exact decimal, and the mantissa at that
+/// exponent.
 pub(super) fn decimal_form(value: f64, from: u8) -> Option<(u8, i64)> {
     (from..=EXPONENT_MAX).find_map(|e| Some((e, mantissa_at(value, e)?)))
 }

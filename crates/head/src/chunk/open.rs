@@ -1,4 +1,4 @@
-//! A chunk that still grows: the coder.
+//! Encoder of the chunk that still grows.
 
 use super::decimal::{decimal, decimal_form, mantissa_at};
 use super::reader::read;
@@ -17,13 +17,13 @@ pub struct OpenChunk {
     /// The last interval, or `u32::MAX` where it was longer than that.
     last_delta: u32,
     count: u16,
-    /// Values put in whole, in a decimal chunk.
+    /// Number of values stored whole in a decimal chunk.
     raw_count: u8,
     /// The last token is a run and can still grow.
     in_run: bool,
 }
 
-/// In an empty chunk's `last_delta`: the newest value is still known.
+/// Value of `last_delta` in an empty chunk that still knows the newest value.
 const REMEMBERS: u32 = 1;
 
 /// The chunk is full or of the wrong kind for this value: seal it and append to a new one.
@@ -45,7 +45,7 @@ impl Default for OpenChunk {
 }
 
 impl OpenChunk {
-    /// How many samples there are.
+    /// Number of samples.
     pub const fn count(&self) -> u16 {
         self.count
     }
@@ -90,7 +90,7 @@ impl OpenChunk {
         }
     }
 
-    /// Closes the chunk. What is left is empty but remembers its newest time.
+    /// Takes the samples as a finished chunk. The open chunk is then empty but keeps its newest time.
     pub fn seal(&mut self) -> Option<Chunk> {
         if self.count == 0 {
             return None;
@@ -103,12 +103,13 @@ impl OpenChunk {
         Some(Chunk { bytes: bytes.into_boxed_slice() })
     }
 
-    /// Lets go of the samples, but not of the newest time.
+    /// Drops the samples and keeps the newest time.
     pub(crate) fn clear(&mut self) {
         *self = Self { last_ms: self.last_ms, ..Self::default() };
     }
 
-    /// Makes an empty chunk remember the newest value, which is held elsewhere, so that its repetition is known as such.
+    /// Gives an empty chunk the newest value, which is held elsewhere, so that a repetition of it is
+    /// recognised.
     pub(crate) fn remember(&mut self, value: f64) {
         assert!(self.count == 0, "BUG: a chunk that holds samples knows its newest value");
         (self.last_value, self.last_delta) = (value.to_bits(), REMEMBERS);
@@ -175,7 +176,7 @@ impl OpenChunk {
         Ok(())
     }
 
-    /// A value that the chunk's exponent cannot hold: a larger exponent, or the value whole.
+    /// Stores a value that the chunk's exponent cannot hold: with a larger exponent, or whole.
     #[cold]
     fn put_odd(&mut self, change: i64, value: f64, exponent: u8) -> Result<(), Full> {
         if let Some((larger, _)) = decimal_form(value, exponent + 1)
@@ -191,7 +192,7 @@ impl OpenChunk {
         Ok(())
     }
 
-    /// Writes the chunk anew with a larger exponent. False where a mantissa would get too large.
+    /// Rewrites the chunk with a larger exponent. Returns false if a mantissa would get too large.
     fn rescale(&mut self, exponent: u8) -> bool {
         let mut all = Samples::default();
         self.read(TimeRange::ALL, &mut all);
@@ -256,7 +257,7 @@ impl OpenChunk {
         self.extend(&token[..1 + time_bytes + n]);
     }
 
-    /// Value and interval stayed the same.
+    /// Writes a sample with the same value and interval as the one before.
     fn put_repeat(&mut self) {
         if self.in_run
             && let Some(run) = self.bytes.last_mut()

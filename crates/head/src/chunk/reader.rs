@@ -5,8 +5,8 @@ use super::{FLOAT, HEADER_BYTES, VARIANT_RAW, VARIANT_RUN, array};
 use model::{Samples, TimeRange};
 use stdx::varint;
 
-/// Appends the chunk's samples inside `range` to `out`. Most chunks lie inside as a whole: all samples are
-/// unpacked, and only then those outside are cut off.
+/// Appends the chunk's samples inside `range` to `out`. Most chunks lie wholly inside the range, so all
+/// samples are unpacked first and those outside are cut off afterwards.
 pub(super) fn read(bytes: &[u8], count: u16, range: TimeRange, out: &mut Samples) {
     let from = out.timestamps.len();
     out.timestamps.resize(from + count as usize, 0);
@@ -33,8 +33,8 @@ pub(super) fn read(bytes: &[u8], count: u16, range: TimeRange, out: &mut Samples
 
 /// Walks the tokens of a chunk.
 ///
-/// Its small methods are always inlined, so that it lives in registers: where a token starts is known only
-/// after the one before it, and that chain decides how long a scan takes.
+/// Its small methods are always inlined, so that it lives in registers. The start of a token is known only
+/// after the previous token is decoded, and that dependency chain dominates the time of a scan.
 struct Reader<'a> {
     bytes: &'a [u8],
     at: usize,
@@ -96,7 +96,7 @@ impl Reader<'_> {
         }
     }
 
-    /// Reads a control byte and its time part, and moves the time on, except before a run.
+    /// Reads a control byte and its time part, and advances the time, except before a run.
     #[inline(always)]
     fn control(&mut self) -> u8 {
         let control = self.bytes[self.at];
@@ -118,7 +118,7 @@ impl Reader<'_> {
         control
     }
 
-    /// Value and interval stay the same for as many samples as the next byte says; returns their number.
+    /// Reads the length of a run, in which value and interval stay the same.
     #[inline(always)]
     fn run(&mut self, value: f64, times: &mut [i64], values: &mut [f64]) -> usize {
         let length = self.bytes[self.at] as usize;

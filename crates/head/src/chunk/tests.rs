@@ -2,7 +2,7 @@ use super::open::Full;
 use super::*;
 use proptest::prelude::*;
 
-/// Appends with sealing, as a series does.
+/// Appends samples as a series does, sealing full chunks.
 fn pack(samples: &[(i64, f64)]) -> (Vec<Chunk>, OpenChunk) {
     let (mut sealed, mut open) = (Vec::new(), OpenChunk::default());
     for &(t, v) in samples {

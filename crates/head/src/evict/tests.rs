@@ -30,7 +30,7 @@ fn text(head: &TenantHead, series: SeriesRef) -> Labels {
     LabelsRef::from_canonical(&bytes).to_owned()
 }
 
-/// Evicts until it is done, with nobody else there; says how many.
+/// Evicts to the end without pins; returns the number of evicted series.
 fn evict(partition: &mut Partition, idle_before_s: u32) -> u64 {
     loop {
         let before = partition.memory_bytes() as isize;
@@ -51,9 +51,9 @@ fn release(partition: &mut Partition) {
 /// Series references retained from an earlier lock.
 struct Holder {
     _pin: Pin,
-    /// Resolved or selected, and what they were then.
+    /// Resolved or selected series, with their labels at that time.
     known: Vec<(SeriesRef, Labels)>,
-    /// It will append to what it knows, as a submission does.
+    /// True if it will append to its series, as a submission does.
     writes: bool,
 }
 
@@ -70,7 +70,7 @@ fn one_life(rng: &mut Rng) {
     let tenant = TenantId::anonymous();
     let mut partition = Partition::new(1);
     let mut holders: Vec<Holder> = Vec::new();
-    // labels, and the samples that the head must hold, of all that was written and not evicted
+    // samples that the head must hold, by labels, of all series written and not evicted
     let mut model: HashMap<Labels, BTreeMap<i64, f64>> = HashMap::new();
     let mut owners: HashMap<SeriesRef, Labels> = HashMap::new();
     let (mut now_s, mut evicted, mut reused, mut done) = (10u32, 0, 0, 0);
@@ -110,7 +110,7 @@ fn one_life(rng: &mut Rng) {
                 let turn = partition.evict_turn(Idle::before(now_s.saturating_sub(15)), |_, series| {
                     evicted += 1;
                     let labels = owners.remove(&series).expect("a series is freed once");
-                    // somebody else may have its labels by now
+                    // another series may have its labels by now
                     let again = owners.values().any(|l| *l == labels);
                     assert!(again || model.get(&labels).is_none_or(BTreeMap::is_empty), "{labels}");
                 });
@@ -138,7 +138,7 @@ fn append(
     model.entry(labels.clone()).or_default().insert(t, v);
 }
 
-/// Looks at the head as a query or a submission does.
+/// Pins the head and takes references as a query or a submission does.
 fn hold(partition: &Partition, tenant: &TenantId, rng: &mut Rng) -> Holder {
     let pin = partition.pin();
     let mut known = Vec::new();
@@ -147,7 +147,7 @@ fn hold(partition: &Partition, tenant: &TenantId, rng: &mut Rng) -> Holder {
         let zone = format!("z{}", rng.below(3));
         for series in head.select(&[Filter { name: "zone", kind: FilterKind::Equal(&zone) }]) {
             let labels = text(head, SeriesRef(series));
-            // who writes finds series by their keys, and not all of them are found any more
+            // writers find series by key, and unlinked ones are not found
             if !writes || head.resolve(key_of(&labels)) == Some(SeriesRef(series)) {
                 known.push((SeriesRef(series), labels));
             }
@@ -156,7 +156,7 @@ fn hold(partition: &Partition, tenant: &TenantId, rng: &mut Rng) -> Holder {
     Holder { _pin: pin, known, writes }
 }
 
-/// The head holds the samples of the model and finds its series by every way there is.
+/// Checks that the head holds the model's samples and finds its series in every way.
 fn check(partition: &Partition, tenant: &TenantId, model: &HashMap<Labels, BTreeMap<i64, f64>>) {
     let Some(head) = partition.tenant(tenant) else { return };
     let mut names = BTreeSet::new();
@@ -194,7 +194,7 @@ fn churn_gives_its_memory_back() {
         live(&mut partition, &tenant, 10, 10);
         partition.memory_bytes()
     };
-    // one generation after the other, the one before evicted while the next is there; and all at once
+    // one generation after the other, each evicted while the next one exists; and all at once
     for at_once in [false, true] {
         let mut partition = Partition::new(1);
         for generation in 0..=10 {
@@ -278,7 +278,7 @@ fn turns_are_short_however_many_tenants_there_are() {
     while !partition.release_turn(|tenant| *tenant != except) {
         turns += 1;
     }
-    // of a release of two series, all but two steps are to find them
+    // all but two steps of this release go into finding its two series
     assert!(turns > TENANTS / 50, "{turns} turns");
     let left = |p: &Partition| p.tenants().filter(|(_, head)| head.is_frozen()).count();
     assert_eq!(left(&partition), 1);
@@ -327,7 +327,7 @@ fn what_comes_in_between_keeps_a_series() {
     assert_eq!(partition.evict_turn(Idle::before(9), |_, _| {}), Evicted::Waits);
     let head = partition.tenant_mut(&tenant);
     assert!(refs.iter().zip(&all).all(|(_, labels)| head.resolve(key_of(labels)).is_none()));
-    // created again, and appended to by who knew it before
+    // created again, and appended to by a writer that knew it before
     assert_eq!(create(head, &all[1]), refs[1]);
     assert_eq!(head.resolve(key_of(&all[1])), Some(refs[1]));
     head.append(&[refs[2]], &[1], &[1.0], 9);
@@ -393,7 +393,7 @@ fn looks_in_turns_stay_right_while_series_come_and_go() {
             head.append(&[series], &[1], &[1.0], 9);
         }
     }
-    // half an eviction was before the first look
+    // the first half of an eviction was over before the first look
     while partition.evict_turn(Idle::before(9), |_, _| {}) == Evicted::More {}
     let pin = partition.pin();
     let (mut walk, mut values, mut turns) = (Walk::new(), Vec::new(), 0);

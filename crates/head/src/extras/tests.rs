@@ -11,7 +11,7 @@ fn series(partition: &mut Partition, tenant: &TenantId) -> SeriesRef {
     partition.tenant_mut(tenant).create(key, LabelsRef::from_canonical(labels.as_bytes()))
 }
 
-/// `count` exemplars, the numbers from `first` on; all take the same memory.
+/// `count` exemplars numbered from `first`; all take the same memory.
 fn exemplars(series: SeriesRef, first: u32, count: u32) -> impl Iterator<Item = (SeriesRef, Exemplar)> {
     (first..first + count).map(move |i| {
         let labels = Labels::from_pairs(&[("trace_id", &format!("{i:0100}"))]);
@@ -57,7 +57,7 @@ fn a_tenant_cannot_push_out_exemplars_of_another() {
     );
     assert_eq!(kept.len() as u64 + dropped, 5000);
     assert!(trims < 50, "{trims} trims");
-    // the second one that holds much gets as much as the first
+    // a second large holder gets as much as the first
     partition.put_exemplars(&small, exemplars(of_small, 100, 5000), 1);
     partition.trim_exemplars(LIMIT);
     let [a, b] = [&small, &large].map(|tenant| values(&partition, tenant).len());
@@ -92,7 +92,7 @@ fn metadata_leaves_room_for_other_tenants() {
     assert!(partition.metadata_bytes() < LIMIT);
     let held = partition.tenants().map(|(_, head)| head.metadata_bytes).sum::<usize>();
     assert_eq!(partition.metadata_bytes(), held);
-    // what is known is updated, unless it grows
+    // a known family is updated, unless it grows
     partition.put_metadata(&a, metadata("m0", 900), LIMIT).unwrap();
     assert_eq!(partition.put_metadata(&a, metadata("m0", 4000), LIMIT), Err(MetadataRefusal::Bytes));
     assert_eq!(partition.tenant(&a).unwrap().metadata_of("m0").unwrap().help.len(), 900);

@@ -44,7 +44,7 @@ impl Model {
     }
 }
 
-/// Memory as counted along must be what is there.
+/// Checks the running count of memory against the actual sum.
 fn check_bytes(head: &TenantHead) {
     let chunks: usize = (0..head.series.len()).map(|i| head.series.get(i).heap_bytes()).sum();
     assert_eq!(head.chunk_bytes, chunks);
@@ -129,7 +129,7 @@ fn one_life(rng: &mut Rng) {
             series.sort_unstable();
             let expected: Vec<_> = refs.iter().zip(&model).filter(|(_, m)| !m.frozen.is_empty()).collect();
             assert_eq!(series, expected.into_iter().map(|(s, _)| *s).collect::<Vec<_>>());
-            // somebody may write between two turns
+            // writes may happen between two turns
             while !head.release_some(&mut { 1 + rng.below(4) as usize }) {
                 let (i, v) = (rng.below(12) as usize, rng.below(3) as f64);
                 now += 1;
@@ -157,7 +157,7 @@ fn a_repeated_sample_is_dropped_only_while_the_first_one_is_held() {
     assert_eq!(put(&mut head, c, 1.0 / 3.0), dropped, "it is frozen");
     while !release_turn(&mut head) {}
     assert_eq!([a, b, c].map(|s| head.newest_ms(s)), [10, 10, 10]);
-    // whether the table still has them nobody knows here
+    // the head cannot know if the table still has them
     for (series, value) in [(a, 1.5), (b, 1.0), (c, 1.0 / 3.0)] {
         assert_eq!(put(&mut head, series, value), stored);
         assert_eq!(put(&mut head, series, value), dropped);

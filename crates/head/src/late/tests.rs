@@ -76,7 +76,7 @@ fn what_fills_a_gap_forwards_is_packed_densely() {
     assert!(late.pieces.len() <= 101, "{} pieces for 100 chunks", late.pieces.len());
 }
 
-/// However many there are, and whatever their order, most insertions are a lookup.
+/// Most insertions cost only a lookup, whatever the number and order of samples.
 #[test]
 fn one_insertion_in_many_rewrites_a_chunk() {
     let mut rng = Rng::announced();

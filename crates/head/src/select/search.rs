@@ -4,7 +4,7 @@ use super::{Filter, FilterKind, STEP_BYTES, STEP_REFERENCES, TEST_STEPS};
 use crate::pairs::{PairId, Pairs};
 use roaring::RoaringBitmap;
 
-/// Text of a batch, beyond which no value is added to it.
+/// Bytes of text above which a batch is full.
 const BATCH_BYTES: usize = 16 << 10;
 
 /// Values of a batch.
@@ -15,15 +15,16 @@ const BATCH_VALUES: usize = 1_000;
 pub(super) struct Search<'f> {
     filter: &'f Filter<'f>,
     passing: bool,
-    /// Pairs that were found and are not in `union` yet: at most one for each listed value, or those of a batch.
+    /// Matching pairs whose series are not in `union` yet: at most one for each listed value, or those of a
+    /// batch.
     found: Vec<PairId>,
-    /// Of all that was looked up together.
+    /// Total number of references of the pairs that were looked up.
     pub(super) references: usize,
     /// The next listed value, or the next pair of the label.
     next: usize,
-    /// The end of a walk, as it was at the first look: what came later has no series that is asked for.
+    /// End of a walk, fixed at its first turn: later pairs have no series that existed then.
     end: Option<usize>,
-    /// Values for a pattern, which is not run with the head locked.
+    /// Values to be tested by a pattern without the head's lock.
     batch: Batch,
     union: RoaringBitmap,
 }
@@ -32,7 +33,7 @@ pub(super) struct Search<'f> {
 #[derive(Debug, Default)]
 struct Batch {
     text: String,
-    /// Pairs, and where their values end.
+    /// Pairs, each with the end of its value in `text`.
     ends: Vec<(PairId, usize)>,
 }
 
@@ -61,12 +62,12 @@ impl<'f> Search<'f> {
         }
     }
 
-    /// True where the values are listed, so that no others need to be looked at.
+    /// True if the filter lists its values, so that no others need to be visited.
     pub(super) const fn is_lookup(&self) -> bool {
         self.passing && matches!(self.filter.kind, FilterKind::Equal(_) | FilterKind::OneOf(_))
     }
 
-    /// Looks listed values up; true where all were, or none are listed.
+    /// Looks up listed values; true once all are looked up, or if none are listed.
     pub(super) fn look_up(&mut self, pairs: &Pairs, steps: &mut usize) -> bool {
         let Filter { name, kind } = self.filter;
         match kind {
@@ -93,7 +94,7 @@ impl<'f> Search<'f> {
         true
     }
 
-    /// The series; none where the turn is over before they are known.
+    /// Series of the search; `None` if the turn ends before they are known.
     pub(super) fn series(&mut self, pairs: &Pairs, steps: &mut usize) -> Option<RoaringBitmap> {
         if let ([one], true) = (self.found.as_slice(), self.is_lookup() && self.union.is_empty()) {
             return Some(pairs.postings(*one).to_bitmap());
@@ -106,7 +107,7 @@ impl<'f> Search<'f> {
         }
     }
 
-    /// Brings in the series of what was found.
+    /// Adds the series of the found pairs to `union`.
     fn unite(&mut self, pairs: &Pairs, steps: &mut usize) -> Option<()> {
         while let Some(id) = self.found.last() {
             if *steps == 0 {
@@ -137,7 +138,7 @@ impl<'f> Search<'f> {
                 return Some(false);
             }
             self.next += 1;
-            // a pair that no series has may be gone before its postings are asked for
+            // a pair without series may be dropped before its postings are read
             if pairs.postings(id).is_empty() {
                 *steps = steps.saturating_sub(1);
                 continue;

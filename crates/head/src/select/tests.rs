@@ -49,7 +49,7 @@ fn long_selections_take_turns_and_see_what_was_there_at_the_first() {
         selection.test(|| true);
         turns += 1;
         assert!(tested.replace(0) <= TURN_STEPS / TEST_STEPS + 1);
-        // what comes in between is not seen, and does no harm
+        // series created between turns are not seen, and do no harm
         let i = format!("late{turns}7");
         add(&mut head, &[("__name__", "m"), ("i", &i), ("parity", "odd")]);
     }
@@ -96,7 +96,8 @@ fn walks_take_turns() {
     }
 }
 
-/// Of series that share a value, the last only has a sample in the range, which many turns are needed to find.
+/// Only the last of many series that share a value has a sample in the range, so that finding it takes many
+/// turns.
 #[test]
 fn walks_find_values_with_samples_in_a_range() {
     const SERIES: u32 = 3 * (TURN_STEPS / SAMPLES_STEPS) as u32;
@@ -124,7 +125,7 @@ fn walks_find_values_with_samples_in_a_range() {
     }
 }
 
-/// Each kind of filter, alone and beside others, against a look at every series.
+/// Each kind of filter, alone and combined, compared with a scan of every series.
 #[test]
 fn filters_agree_with_a_look_at_every_series() {
     let head = many(3_000);

@@ -49,7 +49,7 @@ pub(super) fn pack(samples: &Samples) -> Vec<Chunk> {
     sealed
 }
 
-/// The series' samples and nothing else are in the caches.
+/// Appends to one series whose samples alone are in the caches.
 fn append_hot(size: Size, shape: Shape) -> Prepared {
     let chunks = size.of(CHUNKS);
     let samples: Vec<_> = (0..chunks as u64).map(|i| shapes::samples(shape, i, SAMPLES, 0)).collect();
@@ -59,14 +59,14 @@ fn append_hot(size: Size, shape: Shape) -> Prepared {
         .with_bytes(bytes)
 }
 
-/// Each run is one more scrape of all series, as if it came in requests of 2,000 samples.
+/// Appends one more scrape of all series in each run, in requests of 2,000 samples.
 fn append_scrape(size: Size, shape: Shape) -> Prepared {
     let series = size.of(200_000);
     let (mut head, refs) = fleet::head(series);
     let mut values: Vec<_> = (0..series as u64).map(|i| shapes::Values::new(shape, i)).collect();
     // enough scrapes that the chunks have grown a few times and lie scattered
     let prepared = 32;
-    // then the values of the measured ones, made beforehand: eight scrapes, over and over
+    // then the values of the measured scrapes, made beforehand: eight scrapes, repeated
     let mut columns = Vec::new();
     for scrape in 0..prepared + 8 {
         let column: Vec<f64> = values.iter_mut().map(shapes::Values::next).collect();
@@ -119,7 +119,7 @@ fn scan_newest(size: Size) -> Prepared {
     })
 }
 
-/// Twenty samples of each of many series, as an instant query over an open chunk takes them.
+/// Reads twenty samples of each of many series, as an instant query over open chunks does.
 fn read_series(size: Size) -> Prepared {
     let series = size.of(200_000);
     let (mut head, refs) = fleet::head(series);

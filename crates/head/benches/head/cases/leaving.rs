@@ -11,9 +11,9 @@ use std::time::Instant;
 pub(crate) struct LeavingRow {
     /// Name of the stage.
     pub(crate) stage: &'static str,
-    /// How long it took, in nanoseconds for each series.
+    /// Duration in nanoseconds per series.
     pub(crate) ns: f64,
-    /// Of all its turns, one in a hundred took longer, in microseconds.
+    /// 99th percentile of the duration of a turn, in microseconds.
     pub turn_us_p99: f64,
     /// Head size afterwards, in bytes per series.
     pub(crate) bytes: f64,

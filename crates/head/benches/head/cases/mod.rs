@@ -18,11 +18,10 @@ pub(crate) use formats::compare_formats;
 pub(crate) use leaving::leave;
 pub(crate) use memory::{build_fleet, build_tenants};
 
-/// How much a case is to do.
+/// Amount of work of a case.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Size {
-    /// The number of series for cases that have no number in their name is this, and for the others their
-    /// number divided by `scale_down`.
+    /// Divisor of a case's full size, which stands in its name; at least 16 remain.
     pub(crate) scale_down: usize,
 }
 

@@ -1,4 +1,4 @@
-//! Values as things measure them, and times as scrapes have them.
+//! Realistic values, and timestamps of scrapes.
 
 use model::Samples;
 use stdx::rng::Rng;
@@ -27,7 +27,7 @@ pub(crate) enum Shape {
 pub(crate) struct Values {
     shape: Shape,
     value: f64,
-    /// Counters: the most it grows in an interval; gauges: the width of a step.
+    /// Counters: maximum growth in an interval; gauges: width of a step.
     step: f64,
     /// 10 to the number of decimals.
     power: f64,
@@ -89,7 +89,7 @@ impl Values {
     }
 }
 
-/// `count` samples of one series; each up to `jitter_ms` off its time.
+/// `count` samples of one series, each up to `jitter_ms` off its scheduled time.
 pub(crate) fn samples(shape: Shape, series: u64, count: usize, jitter_ms: u64) -> Samples {
     let mut values = Values::new(shape, series);
     let mut rng = Rng::new(series);
