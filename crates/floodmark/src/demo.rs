@@ -95,7 +95,7 @@ struct Server {
     dir: TempDir,
 }
 
-/// What happened after the kill.
+/// Outcome of the restart after the kill.
 struct Recovery {
     /// Time from the restart until writes and reads were served again.
     ready_after: Duration,
@@ -200,7 +200,7 @@ fn free_address() -> anyhow::Result<SocketAddr> {
 struct Outcome {
     result: RunResult,
     recovery: Recovery,
-    /// Whether the load was still going on at the kill.
+    /// True if the load was still running at the kill.
     was_killed_in_time: bool,
     idle_bytes: u64,
     rss_bytes: u64,

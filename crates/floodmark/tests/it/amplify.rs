@@ -1,4 +1,4 @@
-//! Little input that makes much of something: memory stays within the budget whatever it is.
+//! Small inputs that expand into much memory or work: the process stays within its budget.
 
 use crate::harness::wire::{self, Series};
 use crate::harness::{Connection, Options, Request, Server, now_ms};
@@ -28,7 +28,7 @@ fn is_well(mut server: Server) {
     assert_eq!(server.query("1 + 1", 0)["result"][1], "2");
 }
 
-/// The status; a refusal must say when to come back, or that it is for good.
+/// Sends a request and returns the status. `Retry-After` must be on a 503 and on no other.
 #[track_caller]
 fn status(server: &Server, request: &Request) -> u16 {
     let reply = server.send(request);

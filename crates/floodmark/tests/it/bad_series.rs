@@ -6,7 +6,7 @@ use crate::harness::{Connection, Request, Server, now_ms};
 use crate::write_api::written;
 use model::caps;
 
-/// After whatever happened: a good request works, and so does reading.
+/// Checks that a good request is stored and read back, whatever happened before.
 #[track_caller]
 fn works(server: &Server) {
     let now = now_ms();
@@ -15,7 +15,7 @@ fn works(server: &Server) {
     assert_eq!(server.value(&name, now), Some(42.0));
 }
 
-/// How many series there are beside those of [`works`].
+/// Number of series beside those of [`works`].
 #[track_caller]
 fn series_count(server: &Server) -> usize {
     let params = [("match[]", "{__name__!~\"works_.*\",__name__=~\".+\"}")];
@@ -88,7 +88,7 @@ fn a_snappy_bomb_is_not_unpacked() {
     bomb.extend_from_slice(&[0xfe, 1, 0].repeat(1000)); // copies of 64 bytes
     server.send(&Request::write(&bomb)).expect(413, &["4294967295", &caps::BODY_BYTES_MAX.to_string()]);
     server.send(&Request::write_v2(&bomb)).expect(413, &["4294967295"]);
-    // within the limit by its declaration, and not what it declares
+    // the declared length is within the limit, and the content does not match it
     let mut liar = Vec::new();
     wire::varint(&mut liar, caps::BODY_BYTES_MAX as u64);
     liar.extend_from_slice(&[0x00, b'x']);
@@ -323,7 +323,7 @@ fn what_is_not_http_is_turned_away() {
     check(format!("GET /api/v1/labels HTTP/1.1\r\n{headers}\r\n").as_bytes());
 }
 
-/// A refused series is counted once, however many of its samples are.
+/// A refused series is counted once, whatever the number of its refused samples.
 #[test]
 fn refused_series_are_counted_once() {
     let server = Server::new();

@@ -1,4 +1,4 @@
-//! New series all the time, each seen once: they pass through memory into tables, and a restart takes only what is not there.
+//! Ever new series, each seen once: they move through memory into tables, and a restart replays only unsealed ones.
 
 use crate::harness::wire::{self, Series};
 use crate::harness::{Connection, Options, Request, Server, now_ms, wait_for};
@@ -18,7 +18,7 @@ const WRITERS: usize = 4;
 /// Series in a request.
 const REQUEST_SERIES: u64 = 1000;
 
-/// How many series are made in all: in memory at once, they would take more than the whole budget.
+/// Number of series in all. In memory at once, they would exceed the whole budget.
 fn series_in_all() -> u64 {
     if std::env::var_os("FLOODMARK_LONG").is_some() { 4_000_000 } else { 400_000 }
 }
@@ -56,7 +56,7 @@ impl Flood {
             match reply.map(|reply| reply.status) {
                 Ok(204) => Some(()),
                 Ok(400 | 503) | Err(_) => {
-                    std::thread::sleep(Duration::from_millis(50)); // a sender's pause, as it is told to
+                    std::thread::sleep(Duration::from_millis(50)); // backoff, as the answer asks for
                     None
                 }
                 Ok(other) => panic!("status {other}"),
@@ -120,7 +120,7 @@ fn check(config: &str) {
             writer.join().unwrap_or_else(|e| std::panic::resume_unwind(e));
         }
     });
-    // nobody sends any more: once more, with whatever is in memory now
+    // the writers have ended: check again, with the series still in memory
     server.kill9();
     server.restart();
     assert_within_budget(&server);

@@ -26,7 +26,7 @@ fn any_double(rng: &mut Rng) -> f64 {
     }
 }
 
-/// As it can be told apart in an answer: all NaNs are written alike.
+/// Value as answers show it: all NaNs are written alike.
 fn told(value: f64) -> u64 {
     if value.is_nan() { f64::NAN.to_bits() } else { value.to_bits() }
 }
@@ -107,7 +107,7 @@ fn late_samples_in_any_order() {
         for series in 0..5 {
             let mut samples = Vec::new();
             for _ in 0..rng.below(60) {
-                // some 300 times of the last 50 minutes
+                // some 300 timestamps of the last 50 minutes
                 let time = now - rng.below(300) as i64 * 10_000;
                 let value = if rng.chance(0.3) { 1.0 } else { rng.below(100) as f64 };
                 samples.push((time, value));
@@ -143,8 +143,8 @@ fn late_samples_in_any_order() {
     }
 }
 
-/// Whoever reads while others write sees of each series a beginning of what was sent: whole requests, in
-/// order, and never less than before.
+/// Concurrent readers see a prefix of each series as sent: whole requests, in order, and never less than
+/// before.
 #[test]
 fn readers_see_whole_requests_in_order() {
     let seed = seeded().next_u64();

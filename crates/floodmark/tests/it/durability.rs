@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 use stdx::rng::Rng;
 
-/// How often the server is killed; ten times as often with `FLOODMARK_LONG=1`.
+/// Number of kills; ten times as many with `FLOODMARK_LONG=1`.
 fn kills() -> usize {
     if std::env::var_os("FLOODMARK_LONG").is_some() { 200 } else { 20 }
 }
@@ -215,7 +215,7 @@ fn a_second_process_on_the_same_directory_refuses() {
     let text = String::from_utf8_lossy(&second.stderr);
     assert!(second.status.code().is_some_and(|code| code != 0), "{text}");
     assert!(text.contains("in use by another process") && text.contains(dir.to_str().unwrap()), "{text}");
-    // the first has not noticed, and a kill gives the directory free
+    // the first server is unaffected, and a kill releases the directory
     writer.write_once(&server).expect(204, &[]);
     server.kill9();
     server.restart();
@@ -260,7 +260,7 @@ fn nothing_is_acknowledged_or_ready_before_replay_is_done() {
     let mut writers: Vec<_> = (0..3).map(|id| Writer::new(seed, id)).collect();
     under_load(&mut server, &mut writers, Duration::from_millis(1500), Server::kill9);
     server.restart_unready();
-    // whatever is answered before readiness must not be half the truth
+    // answers before readiness must not be incomplete
     wait_for("readiness", || {
         let reply = server.send(&Request::get("/-/ready"));
         assert!([200, 503].contains(&reply.status), "{reply:?}");

@@ -20,7 +20,7 @@ fn seed() -> u64 {
     seed
 }
 
-/// Seals everything; how many of what.
+/// Seals everything; returns the counts of the answer.
 #[track_caller]
 fn flush(server: &Server) -> Value {
     let reply = server.send(&Request::post("/api/v1/admin/flush", Vec::new()));
@@ -36,7 +36,7 @@ fn fill(server: &Server, writer: &mut Writer, rounds: usize) {
     }
 }
 
-/// Merges until nothing is left to do; how much of what.
+/// Merges until nothing is left to do; returns the counts of the answer.
 #[track_caller]
 fn compact(server: &Server) -> Value {
     let reply = server.send(&Request::post("/api/v1/admin/compact", Vec::new()));
@@ -85,7 +85,7 @@ fn what_was_flushed_is_in_tables_and_out_of_the_journal() {
     assert_eq!(server.metric("floodmark_journal_replayed_samples_total"), 0.0);
     assert_eq!(server.metric("floodmark_head_series"), 0.0);
     writer.verify(&server, 0);
-    // what comes now lies in the head, beside what is in the tables
+    // new samples are in the head, beside the sealed ones in the tables
     writer.write_once(&server).expect(204, &[]);
     writer.verify(&server, 0);
     flush(&server);
@@ -185,7 +185,7 @@ fn labels_and_series_are_known_from_tables_alone() {
     assert!(!server.data_dir().join("tables/nobody").exists(), "asking makes no table");
 }
 
-/// Neither is in any table, so the journal is shortened around them.
+/// Exemplars and metadata are in no table, so truncation of the journal must keep them.
 #[test]
 fn metadata_and_exemplars_outlive_the_journal_they_came_in() {
     let mut server = Server::new();

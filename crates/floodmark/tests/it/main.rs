@@ -6,13 +6,13 @@
 //! - `graphite`: Graphite's plaintext protocol
 //! - `read_api`, `bad_queries`: Prometheus' reading interface, and likewise
 //! - `command_line`: pipes, colours, addresses, settings, exit statuses, what is generated
-//! - `reference`: the documents name what is there
-//! - `golden`: what earlier versions left behind
-//! - `consistency`: what is stored is what was sent
-//! - `durability`, `damage`, `disk_full`: what is acknowledged stays
-//! - `lake`: what is no longer fresh goes into tables, once and only once
-//! - `overload`, `amplify`: more than fits; little that makes much
-//! - `memory`: the process takes no more than `--memory`
+//! - `reference`: the documents name everything that exists, and nothing else
+//! - `golden`: data directories of earlier versions
+//! - `consistency`: stored samples equal those sent
+//! - `durability`, `damage`, `disk_full`: acknowledged samples survive
+//! - `lake`: sealed samples are in tables exactly once
+//! - `overload`, `amplify`: overload; small inputs that expand into much memory or work
+//! - `memory`: the process takes no more memory than `--memory`
 //! - `churn`: ever new series, and kill -9 in between
 //! - `transfer`: import, export and inspect
 //! - `lab`, `endings`: scenarios with faults, lies and full disks; Ctrl-C and terminals that go away

@@ -105,8 +105,8 @@ fn new_series_while_others_are_sealed() {
     });
 }
 
-/// More connections than there is memory for, because a setting allows them: what makes the process grow is refused until they
-/// have gone, and what is known flows.
+/// More connections than memory allows, permitted by a setting: requests that make the process grow are refused until the
+/// connections have closed, and samples of known series are stored.
 #[test]
 fn work_that_can_wait_is_refused_while_connections_hold_the_memory() {
     let options = Options::default().arg("--memory").arg("64MiB").config("connections = 8000");

@@ -1,4 +1,4 @@
-//! More than fits: the process stays within its budget, says no in time, and is well right afterwards.
+//! Overload: the process stays within its budget, refuses in time, and serves normally right afterwards.
 
 use crate::harness::wire::{self, Series};
 use crate::harness::{Connection, Options, Reply, Request, Server, now_ms};
@@ -157,7 +157,7 @@ fn ever_new_series_are_refused_and_known_ones_go_on() {
     assert!(refused.header("retry-after").is_some());
     works(&server, "early");
     assert_within_budget(&server);
-    // the same memory is enough for the replay of it
+    // the replay fits into the same memory
     server.kill9();
     server.restart();
     works(&server, "early");
@@ -211,7 +211,7 @@ fn a_query_beyond_its_share_ends_with_a_clear_error() {
     assert_within_budget(&server);
 }
 
-/// Each writer reads at once what it was told is stored, while all of them write.
+/// Each writer reads its acknowledged samples at once, while all of them write.
 #[test]
 fn everyone_reads_their_own_writes() {
     let server = Server::new();
@@ -223,7 +223,7 @@ fn everyone_reads_their_own_writes() {
                 let name = format!("own_{client}");
                 for number in 0..60 {
                     let now = now_ms();
-                    // every third time a series that nobody has seen
+                    // a new series in every third request
                     let fresh = format!("fresh_{client}_{number}");
                     let mut series = vec![Series::named(&name).sample(now, f64::from(number))];
                     if number % 3 == 0 {

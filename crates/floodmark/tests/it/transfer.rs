@@ -28,7 +28,7 @@ pub(crate) fn run(args: &[&str]) -> Output {
     command(args).stdout(Stdio::piped()).output().expect("run the executable")
 }
 
-/// Runs what must succeed, and gives its standard output.
+/// Runs a command that must succeed; returns its standard output.
 #[track_caller]
 pub(crate) fn succeed(args: &[&str]) -> String {
     let output = run(args);
@@ -37,7 +37,7 @@ pub(crate) fn succeed(args: &[&str]) -> String {
     String::from_utf8(output.stdout).unwrap()
 }
 
-/// Runs what must fail, and gives its complaint.
+/// Runs a command that must fail; returns its error message.
 #[track_caller]
 fn fail(args: &[&str]) -> String {
     let output = run(args);
@@ -83,7 +83,7 @@ fn put_block(dir: &Path, files: &BlockFiles) -> PathBuf {
     block
 }
 
-/// Values that a careless path would change: of every size, and NaNs of every kind.
+/// Values that a careless conversion would change: of every magnitude, and NaNs of every kind.
 fn awkward(rng: &mut Rng) -> f64 {
     let bits = match rng.below(8) {
         0 => STALE_NAN_BITS,
@@ -125,7 +125,7 @@ fn awkward_block(rng: &mut Rng) -> (BlockFiles, Content) {
     (block.finish(ULID), content)
 }
 
-/// As JSON lines have it: NaNs have no payload there.
+/// Value as JSON lines express it: NaNs lose their payload.
 fn without_payloads(mut content: Content) -> Content {
     for bits in content.values_mut().flat_map(BTreeMap::values_mut) {
         if f64::from_bits(*bits).is_nan() && *bits != STALE_NAN_BITS {
@@ -172,7 +172,7 @@ fn a_block_comes_in_once_and_goes_round_by_parquet_bit_by_bit() {
     assert_eq!(report["sources"][0]["source"], format!("import/{ULID}"));
     assert_eq!(stored(&one), without_payloads(expected.clone()));
 
-    // the same again is nothing
+    // a second import of the same source changes nothing
     let again = import("tsdb", &dir.path().join("prometheus"), &one);
     assert_eq!((&again["samples"], &again["already"]), (&Value::from(0), &Value::from(1)));
     let line = succeed(&["import", "tsdb", text(&dir.path().join("prometheus")), "--data-dir", text(&one)]);
@@ -289,7 +289,7 @@ fn text_and_lines_in_any_order() {
     assert_eq!(contents[0]["b_total{x=\"1\"}"].len(), 2);
     assert!(contents.iter().all(|content| *content == contents[0]), "{contents:?}");
 
-    // text goes round as well
+    // text survives the round trip as well
     for format in ["openmetrics", "prometheus"] {
         let out = at(&format!("{format}-out"));
         succeed(&["export", format, "--data-dir", text(&at("jsonl-data")), "-o", text(&out), "-q"]);
@@ -312,7 +312,7 @@ fn an_import_that_is_killed_begins_again_with_nothing_doubled() {
     put_block(dir.path(), &files);
     let data = dir.path().join("data");
     let block = dir.path().join(ULID);
-    // a server has the directory meanwhile
+    // while a server runs on the directory
     let server = Server::start(crate::harness::Options::default().data_dir(&data));
     for _ in 0..6 {
         let mut child =
@@ -326,7 +326,7 @@ fn an_import_that_is_killed_begins_again_with_nothing_doubled() {
     drop(server);
 }
 
-/// The server's file says where the tables lie, for both; and it looks for what others committed.
+/// Server and import take the tables' location from the server's configuration, and the server finds commits of others.
 #[test]
 fn a_running_server_sees_what_is_imported_beside_it() {
     let dir = tempfile::tempdir().unwrap();

@@ -113,7 +113,7 @@ fn a_sender_may_ask_before_it_sends() {
     connection.send_bytes(&body).unwrap();
     connection.reply().unwrap().expect(204, &[]);
     assert_eq!(server.value("m", now), Some(7.0));
-    // too large: told so instead
+    // too large: refused instead
     ask(1 << 30).1.expect(413, &[]);
 }
 
@@ -420,7 +420,7 @@ fn metadata_of_a_histogram_is_found_by_its_name() {
     reply.expect(200, &["Took."]);
 }
 
-/// A 1.0 sender that says 2.0, or the other way round, is not told that its samples are stored.
+/// A body whose version differs from its headers is not acknowledged as stored.
 #[test]
 fn a_message_of_the_other_version_is_refused() {
     let server = Server::new();
@@ -429,7 +429,7 @@ fn a_message_of_the_other_version_is_refused() {
     server.send(&Request::write_v2(&wire::v1(&series))).expect(400, &[]);
 }
 
-/// Of a series that was never seen as of one that is known, in both versions, and after a kill.
+/// Holds for new and known series, in both versions, and after a kill.
 #[test]
 fn exemplars_without_a_sample_are_stored() {
     let mut server = Server::new();
@@ -480,7 +480,7 @@ fn refusals_of_2_0_say_what_is_written() {
     assert_eq!(["decode", "tenant", "partial_write"].map(refused), [2.0, 1.0, 1.0]);
 }
 
-/// A page of a stranger in a browser on this machine: its name may resolve to the server, and its forms need no leave.
+/// A foreign page in a browser on this machine: its host name may resolve to the server, and forms need no CORS permission.
 #[test]
 fn web_pages_elsewhere_neither_read_nor_write() {
     let server = Server::start(Options::default().config("allow_host = [\"metrics.example\"]"));

@@ -61,13 +61,13 @@ impl Request {
         form.header("Content-Type", "application/x-www-form-urlencoded")
     }
 
-    /// Sets a header; the last of a name goes.
+    /// Sets a header; it replaces earlier ones of the same name.
     pub(crate) fn header(mut self, name: &str, value: &str) -> Self {
         self.headers.retain(|(n, _)| !n.eq_ignore_ascii_case(name));
         self.and_header(name, value)
     }
 
-    /// Adds a header, be it there already or not.
+    /// Adds a header, even if its name is present already.
     pub(crate) fn and_header(mut self, name: &str, value: &str) -> Self {
         self.headers.push((name.into(), value.into()));
         self
@@ -93,7 +93,7 @@ impl Request {
     }
 
     /// Everything before the body, up to and including the empty line. A `Content-Length` or
-    /// `Transfer-Encoding` that was set stands for itself.
+    /// `Transfer-Encoding` that was set replaces the computed one.
     pub(crate) fn head(&self) -> String {
         let mut head = format!("{} {} HTTP/1.1\r\n", self.method, self.path);
         if !self.headers.iter().any(|(name, _)| name.eq_ignore_ascii_case("host")) {

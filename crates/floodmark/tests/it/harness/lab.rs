@@ -5,7 +5,7 @@ use rustix::process::{Pid, Signal, kill_process};
 use std::io::{BufRead, BufReader, Read};
 use std::process::{Child, Output, Stdio};
 
-/// A `floodmark lab` that goes on until it is told to end.
+/// A `floodmark lab` that runs until it is signalled.
 pub(crate) struct Running {
     child: Child,
     /// First line on stderr.
@@ -22,7 +22,7 @@ impl Running {
         while !said.contains(text) {
             assert_ne!(stderr.read_line(&mut said).expect("read stderr"), 0, "it ended: {said}");
         }
-        // nobody may wait for a full pipe
+        // drain stderr, so that a full pipe does not block the process
         std::thread::spawn(move || std::io::copy(&mut stderr, &mut std::io::sink()));
         Self { child, said }
     }

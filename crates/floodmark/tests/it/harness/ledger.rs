@@ -1,5 +1,5 @@
-//! A load whose every sample can be told from its series and time, so that the ledger of what was
-//! acknowledged is one number for each writer.
+//! A load in which each value follows from its series and time, so that the ledger of acknowledged samples
+//! is one number for each writer.
 
 use super::http::{Connection, Request};
 use super::now_ms;
@@ -18,10 +18,10 @@ const SERIES: u64 = 20;
 /// Samples of each series in one request.
 const SAMPLES: u64 = 5;
 
-/// Between two samples of a series.
+/// Time between two samples of a series.
 const STEP_MS: i64 = 10;
 
-/// One writer and what it knows to be stored.
+/// One writer and its acknowledged requests.
 #[derive(Debug, Clone)]
 pub(crate) struct Writer {
     seed: u64,
@@ -51,7 +51,7 @@ impl Writer {
         let mut connection = Connection::open(address)?;
         while !stop.load(Ordering::Relaxed) {
             if self.next_ms() > now_ms() {
-                // nobody has samples of the future, and a server refuses them
+                // a server refuses samples of the future
                 std::thread::sleep(Duration::from_millis(5));
                 continue;
             }
@@ -80,7 +80,7 @@ impl Writer {
         Ok(())
     }
 
-    /// Writes the next request once; its status.
+    /// Writes the next request once; returns the status.
     pub(crate) fn write_once(&mut self, server: &Server) -> super::Reply {
         let reply = server.send(&Request::write(&self.request(self.acknowledged)));
         self.acknowledged += u64::from(reply.status == 204);
@@ -88,7 +88,7 @@ impl Writer {
         reply
     }
 
-    /// The end of what the next request has.
+    /// End of the next request's samples.
     fn next_ms(&self) -> i64 {
         self.base_ms + ((self.acknowledged + 1) * SAMPLES) as i64 * STEP_MS
     }
@@ -115,8 +115,8 @@ impl Writer {
         })
     }
 
-    /// Compares what is stored of the requests from `from` on with the ledger: everything acknowledged is
-    /// there once, to the bit, and nothing else is, but for a request in doubt.
+    /// Compares the stored samples of the requests from `from` on with the ledger: every acknowledged sample
+    /// is stored once, to the bit, and no other sample is, except those of a request in doubt.
     #[track_caller]
     pub(crate) fn verify(&self, server: &Server, from: u64) {
         let found = self.found(server, from);
@@ -138,8 +138,8 @@ impl Writer {
         }
     }
 
-    /// Reads while others write; `before` is what the last call returned: of each series the requests that
-    /// were there. Each must be a beginning of what this writer sends, as long as before or longer.
+    /// Reads during writes. `before` is the result of the previous call: the number of requests found of each
+    /// series. Each series must be a prefix of what this writer sends, at least as long as before.
     #[track_caller]
     pub(crate) fn watch(&self, server: &Server, before: &[u64]) -> Vec<u64> {
         let everything = format!("load{{writer=\"{}\"}}[2h]", self.id);
@@ -157,7 +157,7 @@ impl Writer {
         (0..SERIES).map(requests_of).collect()
     }
 
-    /// How many acknowledged samples are missing; everything else must be right.
+    /// Number of acknowledged samples that are missing; everything else must be right.
     #[track_caller]
     pub(crate) fn count_missing(&self, server: &Server) -> usize {
         let found = self.found(server, 0);

@@ -161,7 +161,7 @@ impl Server {
         kib.expect("a size in kB") << 10
     }
 
-    /// The most memory that it ever took, but for pages of files: its executable, mostly, which is large in a debug build.
+    /// Peak memory of the process without pages of files, which are mostly its executable, large in a debug build.
     pub(crate) fn peak_bytes(&self) -> u64 {
         self.memory_bytes("VmHWM").saturating_sub(self.memory_bytes("RssFile"))
     }
@@ -173,7 +173,7 @@ impl Server {
         line.and_then(|v| v.parse().ok()).unwrap_or_else(|| panic!("no {series} in:\n{text}"))
     }
 
-    /// Waits until a value of `/metrics` is 0: what a request held is given back just after its answer.
+    /// Waits until a value of `/metrics` is 0: memory of a request is released just after its answer.
     #[track_caller]
     pub(crate) fn wait_until_zero(&self, series: &str) {
         wait_for(series, || (self.metric(series) == 0.0).then_some(()));

@@ -1,4 +1,4 @@
-//! Stores that fail: the journal keeps everything, ingest goes on, and sealing gets on by itself.
+//! Failing stores: the journal keeps everything, ingest goes on, and sealing resumes by itself.
 
 use super::{data_files, flush, foreign, seed};
 use crate::disk_full::SmallDisk;
@@ -153,7 +153,7 @@ fn write_as(server: &Server, tenant: &str, timestamp_ms: i64) -> Reply {
     server.send(&Request::write_v2(&wire::v2(&series)).tenant(tenant))
 }
 
-/// Replaces the newest entry of a table's log by garbage; what puts it right again.
+/// Replaces the newest entry of a table's log by garbage; returns the means to repair it.
 fn damage_log(table: &Path) -> impl FnOnce() + use<> {
     let entries = std::fs::read_dir(table.join("_delta_log")).unwrap().map(|entry| entry.unwrap().path());
     let newest = entries.filter(|path| path.extension().is_some_and(|e| e == "json")).max().unwrap();
@@ -226,7 +226,7 @@ fn a_broken_table_and_lost_floodmarks_close_one_tenant_and_no_other() {
     foreign::check_count(&table, 3 * 5);
 }
 
-/// Puts an entry without a byte behind a table's log; what takes it away again.
+/// Appends an empty entry to a table's log; returns the means to remove it.
 fn block(table: &Path) -> impl FnOnce() + use<> {
     let log = table.join("_delta_log");
     let entries = std::fs::read_dir(&log).unwrap().map(|entry| entry.unwrap().path());

@@ -4,7 +4,7 @@ use crate::harness::outside::cache;
 use std::path::Path;
 use std::process::Command;
 
-/// It leaves without Python's usual ending, in which threads of its libraries have been seen to abort.
+/// The script exits without Python's usual shutdown, in which threads of its libraries have been seen to abort.
 const SCRIPT: &str = r#"
 import os, sys
 from deltalake import DeltaTable
@@ -21,8 +21,8 @@ os._exit(0)
 /// Requirements of the check.
 const READERS: &str = "Python with deltalake (scripts/test-servers.sh)";
 
-/// Counts all samples (of a series at a time, one: a sender that repeats what is sealed leaves it twice until it is
-/// compacted) with Python's `deltalake`, where that is to be had.
+/// Counts all samples with Python's `deltalake`, where available. A series' samples at one time count once: if a sender
+/// repeats a sealed sample, it is stored twice until it is compacted.
 pub(super) fn check_count(table: &Path, samples: u64) {
     let python = cache().join("py/bin/python");
     let ended = match Command::new(&python).arg("-c").arg(SCRIPT).arg(table).output() {
