@@ -2,12 +2,14 @@
 //!
 //! ```text
 //!   servers.web1.load 0.7 1795284000           path, value, time in seconds
-//!   disk.used;host=web1;rack=b 42.5            tags become labels; no time means the time of arrival, as does -1
+//!   disk.used;host=web1;rack=b 42.5 1795284000 tags become labels
 //!   disk.used;rack=b;host=web1 43 1795284000.5 the same series
 //! ```
 //!
 //! The path is the metric's name as it is, dots included. Each line stands for itself: one that cannot be read is left
-//! out with its number and what is wrong, and the others go on. Sources: <https://graphite.readthedocs.io/en/latest/feeding-carbon.html>
+//! out with its number and what is wrong, and the others go on. A line without a time is one of these: the time of arrival would
+//! differ when a request is repeated, so samples would be stored twice, and this machine's clock would pass for the sender's.
+//! Sources: <https://graphite.readthedocs.io/en/latest/feeding-carbon.html>
 //! and <https://graphite.readthedocs.io/en/latest/tags.html>.
 
 use crate::{DecodeError, Encoding, Request};
@@ -57,7 +59,7 @@ impl crate::Decoder for Decoder {
     ) -> Result<(), DecodeError> {
         request.body.decompress(&mut self.body, purse)?;
         let Self { hasher, body, labels } = self;
-        let mut lines = Lines { hasher, labels, arrived_ms: request.arrived_ms, batch, purse };
+        let mut lines = Lines { hasher, labels, batch, purse };
         for (line, number) in body.split(|byte| *byte == b'\n').zip(1..) {
             let line = line.trim_ascii();
             if line.is_empty() {
@@ -98,7 +100,6 @@ impl From<Exhausted> for Fault {
 struct Lines<'a, 'p> {
     hasher: &'a SeriesHasher,
     labels: &'a mut Vec<Label>,
-    arrived_ms: i64,
     batch: &'a mut Batch,
     purse: &'a mut Purse<'p>,
 }
@@ -113,15 +114,8 @@ impl Lines<'_, '_> {
         let path = words.next().unwrap_or_default();
         let value = words.next().ok_or_else(|| Fault::Line("no value".into()))?;
         let value = value_of(value).ok_or_else(|| fault("value", value, "is not a number"))?;
-        let timestamp_ms = match words.next() {
-            None => self.arrived_ms,
-            Some(word) => {
-                match time_of(word).ok_or_else(|| fault("time", word, "is not a number of seconds"))? {
-                    Time::Arrival => self.arrived_ms,
-                    Time::At(timestamp_ms) => timestamp_ms,
-                }
-            }
-        };
+        let time = words.next().ok_or_else(|| Fault::Line("no time".into()))?;
+        let timestamp_ms = time_of(time).ok_or_else(|| fault("time", time, "is not a number of seconds"))?;
         if let Some(word) = words.next() {
             return Err(fault("text", word, "after the time"));
         }
@@ -203,23 +197,14 @@ fn number(word: &[u8]) -> Option<f64> {
     std::str::from_utf8(word).ok()?.parse().ok()
 }
 
-/// When a sample was taken.
-#[derive(Debug, PartialEq)]
-enum Time {
-    /// In milliseconds since the Unix epoch.
-    At(i64),
-    /// When it came.
-    Arrival,
-}
-
-/// A time in seconds, with or without decimals; -1 stands for the arrival.
-fn time_of(word: &[u8]) -> Option<Time> {
+/// Milliseconds since the Unix epoch, of a time in seconds with or without decimals.
+fn time_of(word: &[u8]) -> Option<i64> {
     if let Ok(seconds) = std::str::from_utf8(word).ok()?.parse::<i64>() {
-        return Some(if seconds == -1 { Time::Arrival } else { Time::At(seconds.saturating_mul(1000)) });
+        return Some(seconds.saturating_mul(1000));
     }
     let seconds = number(word).filter(|seconds| seconds.is_finite())?;
     // out of range it saturates, and is refused as any time beyond the limits
-    Some(if seconds == -1.0 { Time::Arrival } else { Time::At((seconds * 1000.0).round() as i64) })
+    Some((seconds * 1000.0).round() as i64)
 }
 
 #[cfg(test)]
