@@ -138,11 +138,7 @@ fn measured(work: &mut Work<'_>) {
 fn decode(work: &mut Work<'_>, version: Version) {
     for body in work.bodies {
         work.decoder
-            .decode(
-                Request { format: version, body: Body::snappy(body), arrived_ms: 0 },
-                &mut work.batch,
-                &mut work.memory,
-            )
+            .decode(Request { format: version, body: Body::snappy(body) }, &mut work.batch, &mut work.memory)
             .expect("made here");
         black_box(&work.batch.series);
     }

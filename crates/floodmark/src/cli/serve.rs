@@ -4,6 +4,7 @@ use clap::builder::{OsStringValueParser, PossibleValue, PossibleValuesParser};
 use clap::{Arg, ArgMatches, Args, Command, FromArgMatches, value_parser};
 use server::settings::{DefaultValue, Given, SETTINGS, Setting, SettingsError};
 use std::ffi::OsString;
+use std::fmt;
 use std::path::{Path, PathBuf};
 
 /// Shown below the flags.
@@ -12,11 +13,19 @@ Each setting is also an environment variable and a key of the file: --seal-after
 Flags take precedence over the environment, the environment over the file. Only the file has settings of single tenants.";
 
 /// `floodmark serve`
-#[derive(Debug, Clone)]
+#[derive(Clone)]
 pub(crate) struct ServeArgs {
     config: Option<PathBuf>,
     /// By key.
     settings: Vec<(&'static str, OsString)>,
+}
+
+/// Omits the values, which may be secrets.
+impl fmt::Debug for ServeArgs {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let keys: Vec<_> = self.settings.iter().map(|(key, _)| key).collect();
+        f.debug_struct("ServeArgs").field("config", &self.config).field("settings", &keys).finish()
+    }
 }
 
 impl ServeArgs {

@@ -4,14 +4,12 @@ use crate::{Body, Decoder as _};
 use model::LabelsBuilder;
 use stdx::budget::Account;
 
-const ARRIVED_MS: i64 = 1_795_284_000_123;
-
 /// The samples of a body and what was left out of it, as text.
 fn decoded(text: &str) -> (Vec<(String, i64, f64)>, Vec<String>) {
     let mut memory = Account::new("test", 64 << 20).reserve(0).unwrap();
     let (mut batch, mut builder) = (Batch::default(), LabelsBuilder::new());
     let body = Body { encoding: Encoding::Identity, bytes: text.as_bytes() };
-    let request = Request { format: (), body, arrived_ms: ARRIVED_MS };
+    let request = Request { format: (), body };
     Decoder::new(1).decode(request, &mut batch, &mut memory).unwrap();
     let sample = |series: &BatchSeries| {
         let raw = batch.label_bytes(series);
@@ -77,7 +75,7 @@ fn lines_are_bounded_in_number() {
     for line in ["a 1 1\n", "a\n"] {
         let bytes = line.repeat(REQUEST_SERIES_MAX + 1);
         let body = Body { encoding: Encoding::Identity, bytes: bytes.as_bytes() };
-        let request = Request { format: (), body, arrived_ms: ARRIVED_MS };
+        let request = Request { format: (), body };
         let decoded = Decoder::new(1).decode(request, &mut Batch::default(), &mut memory);
         assert_eq!(decoded, Err(DecodeError::TooMany { what: "lines", limit: REQUEST_SERIES_MAX }));
     }
@@ -97,7 +95,7 @@ fn compressed_bodies_are_the_same_lines() {
     let mut memory = Account::new("test", 64 << 20).reserve(0).unwrap();
     let (mut decoder, mut batch) = (Decoder::new(1), Batch::default());
     for (encoding, bytes) in bodies {
-        let request = Request { format: (), body: Body { encoding, bytes: &bytes }, arrived_ms: ARRIVED_MS };
+        let request = Request { format: (), body: Body { encoding, bytes: &bytes } };
         decoder.decode(request, &mut batch, &mut memory).unwrap();
         assert_eq!(
             (&batch.timestamps[..], &batch.values[..]),

@@ -18,11 +18,7 @@ fn both_versions_give_the_same_keys_and_samples() {
     for (version, body) in [(Version::V1, v1.finish()), (Version::V2, v2.finish())] {
         let mut batch = Batch::default();
         decoder
-            .decode(
-                Request { format: version, body: Body::snappy(body), arrived_ms: 0 },
-                &mut batch,
-                &mut memory,
-            )
+            .decode(Request { format: version, body: Body::snappy(body) }, &mut batch, &mut memory)
             .unwrap();
         assert_eq!(batch.series.len(), 2);
         assert_eq!(batch.label_bytes(&batch.series[0]), a.as_bytes());

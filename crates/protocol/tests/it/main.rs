@@ -19,7 +19,7 @@ fn plenty() -> stdx::budget::Reservation {
 
 /// A request of remote write that is compressed with snappy.
 fn request(version: Version, body: &[u8]) -> Request<'_, Version> {
-    Request { format: version, body: Body::snappy(body), arrived_ms: 0 }
+    Request { format: version, body: Body::snappy(body) }
 }
 
 #[test]

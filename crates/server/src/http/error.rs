@@ -192,7 +192,7 @@ pub(crate) struct Jitter(AtomicU64);
 
 impl Jitter {
     /// Whole seconds from a duration to one and a half of it; at least one.
-    fn spread(&self, least: Duration) -> u64 {
+    pub(crate) fn spread(&self, least: Duration) -> u64 {
         let number = self.0.fetch_add(1, Ordering::Relaxed);
         let least_ms = u64::try_from(least.as_millis()).unwrap_or(u64::MAX / 2);
         let ms = least_ms + mix(number) % (least_ms / 2 + 1);

@@ -90,6 +90,7 @@ fn outcome_response(outcome: &Outcome) -> Response {
 fn count(metrics: &HttpMetrics, answer: &Response) {
     let counter = match answer.status() {
         StatusCode::SERVICE_UNAVAILABLE => &metrics.writes_busy,
+        StatusCode::TOO_MANY_REQUESTS => &metrics.writes_limited,
         status if status.is_success() => &metrics.writes_ok,
         status if status.is_server_error() => &metrics.writes_failed,
         _ => &metrics.writes_invalid,

@@ -12,8 +12,10 @@ use stdx::budget::{Account, Reservation};
 /// longer than about half a millisecond.
 const INLINE_BYTES_MAX: usize = 1 << 20;
 
-/// Limit on compressed bodies decoded in place, except snappy: with other codecs, a few bytes can cost microseconds.
+/// Limits on bodies decoded in place with other codecs than snappy: compressed, as a few bytes can cost microseconds; and
+/// decompressed, because these codecs carry lines of text, each of which is a series and costs more than its bytes.
 const INLINE_COMPRESSED_BYTES_MAX: usize = 64 << 10;
+const INLINE_TEXT_BYTES_MAX: usize = 64 << 10;
 
 /// A request before decoding.
 #[derive(Debug)]
@@ -29,10 +31,12 @@ pub(crate) struct Encoded<D: Decoder> {
 impl<D: Decoder> Encoded<D> {
     /// True if the request is to be decoded on a thread of its own, also if it does not declare its size.
     pub(crate) fn is_large(&self) -> Result<bool, DecodeError> {
-        if self.encoding != Encoding::Snappy && self.bytes.len() > INLINE_COMPRESSED_BYTES_MAX {
-            return Ok(true);
-        }
-        Ok(self.body().decoded_len()?.is_none_or(|bytes| bytes > INLINE_BYTES_MAX))
+        let decoded_max = match self.encoding {
+            Encoding::Snappy => INLINE_BYTES_MAX,
+            _ if self.bytes.len() > INLINE_COMPRESSED_BYTES_MAX => return Ok(true),
+            _ => INLINE_TEXT_BYTES_MAX,
+        };
+        Ok(self.body().decoded_len()?.is_none_or(|bytes| bytes > decoded_max))
     }
 
     const fn body(&self) -> Body<'_> {
@@ -79,7 +83,7 @@ impl<D: Decoder> Decoders<D> {
         let Workspace { decoder, batch, labels, .. } = &mut workspace;
         let body = Body { encoding: request.encoding, bytes: &request.bytes };
         let arrived_ms = node.shared().clock.now_ms();
-        let encoded = protocol::Request { format: request.format, body, arrived_ms };
+        let encoded = protocol::Request { format: request.format, body };
         let decoded = decoder.decode(encoded, batch, &mut request.memory);
         let routed = match decoded {
             Ok(()) => route(node, &request.principal, arrived_ms, batch, labels, &mut request.memory),
@@ -138,5 +142,23 @@ mod tests {
         assert_eq!((warm.batch.memory_bytes(), account.used_bytes()), (60_000, 60_000));
         drop(warm);
         assert_eq!(account.used_bytes(), 0);
+    }
+    #[test]
+    fn a_small_body_that_becomes_many_lines_takes_a_thread() {
+        let account = Account::new("bodies", 1 << 20);
+        let is_large = |encoding, bytes: Vec<u8>| {
+            let principal = Principal::of(model::TenantId::anonymous());
+            let memory = account.reserve(0).unwrap();
+            let request =
+                Encoded::<protocol::graphite::Decoder> { principal, format: (), encoding, bytes, memory };
+            request.is_large().unwrap()
+        };
+        let lines = b"a 1 1700000000\n";
+        let compressed = zstd::bulk::compress(&lines.repeat(20_000), 1).unwrap();
+        assert!(compressed.len() < 200, "{} bytes", compressed.len());
+        assert!(is_large(Encoding::Zstd, compressed));
+        assert!(!is_large(Encoding::Zstd, zstd::bulk::compress(&lines.repeat(1000), 1).unwrap()));
+        assert!(is_large(Encoding::Identity, lines.repeat(20_000)));
+        assert!(!is_large(Encoding::Identity, lines.repeat(1000)));
     }
 }

@@ -1,8 +1,9 @@
 //! The configuration file. Unknown keys are errors, and every value has its line number.
 
-use super::given::{Entries, Entry, Given, Origin, SettingsError};
+use super::given::{Entries, Entry, Given, MISSPELT, Origin, SettingsError};
 use super::setting::Setting;
 use super::table::{SETTINGS, find};
+use super::value::EMPTY_LIST;
 use model::TenantId;
 use std::collections::BTreeMap;
 use std::fmt::Write;
@@ -107,7 +108,16 @@ impl File<'_> {
         let text = match value.get_ref() {
             DeValue::Array(items) => {
                 let items = items.iter().map(|item| scalar(item.get_ref()));
-                items.collect::<Option<Vec<_>>>().map(|items| items.join(","))
+                let items = items.collect::<Option<Vec<_>>>();
+                if let Some(item) =
+                    items.iter().flatten().find(|item| item.trim().is_empty() || item.contains(','))
+                {
+                    return Err(self.error(
+                        at,
+                        format!("{key} has the item \"{item}\": items must not be empty or contain commas"),
+                    ));
+                }
+                items.map(|items| if items.is_empty() { EMPTY_LIST.into() } else { items.join(",") })
             }
             value => scalar(value),
         };
@@ -126,7 +136,7 @@ impl File<'_> {
             );
         }
         let near = SETTINGS.iter().map(|setting| (strsim::jaro_winkler(setting.key, key), setting.key));
-        match near.max_by(|a, b| a.0.total_cmp(&b.0)).filter(|(similarity, _)| *similarity > 0.8) {
+        match near.max_by(|a, b| a.0.total_cmp(&b.0)).filter(|(similarity, _)| *similarity > MISSPELT) {
             Some((_, near)) => format!("unknown setting {key}; is {near} meant?"),
             None => format!("unknown setting {key}; floodmark config print lists all"),
         }

@@ -120,6 +120,31 @@ impl fmt::Debug for Entry {
     }
 }
 
+/// Similarity above which a name is taken for a misspelt one (Jaro-Winkler).
+pub(super) const MISSPELT: f64 = 0.8;
+
+/// Variables of other commands.
+const OTHERS: [&str; 2] = ["FLOODMARK_CONFIG", "FLOODMARK_CACHE"];
+
+/// The warning about a variable that has no effect and looks as if it should. Kubernetes sets variables such as
+/// `FLOODMARK_PORT_9009_TCP` for a service of this name, which are none of ours.
+fn misnamed<'a>(name: &str, settings: impl Iterator<Item = &'a String>) -> Option<String> {
+    let rest = name.strip_prefix("FLOODMARK_").filter(|_| !OTHERS.contains(&name))?;
+    if rest.starts_with("TENANT_") {
+        return Some(format!(
+            "{name} has no effect: only the configuration file has settings of single tenants"
+        ));
+    }
+    if ["SERVICE_HOST", "SERVICE_PORT", "PORT"].iter().any(|of_kubernetes| rest.starts_with(of_kubernetes)) {
+        return None;
+    }
+    let prefix = name.len() - rest.len();
+    let near = settings.map(|setting| (strsim::jaro_winkler(&setting[prefix..], rest), setting));
+    let (similarity, near) = near.max_by(|a, b| a.0.total_cmp(&b.0))?;
+    (similarity > MISSPELT)
+        .then(|| format!("{name} has no effect: there is no such setting; is {near} meant?"))
+}
+
 /// Values by the key of their setting.
 pub(super) type Entries = BTreeMap<&'static str, Entry>;
 
@@ -134,6 +159,8 @@ pub struct Given {
     pub(super) tenants: BTreeMap<TenantId, Entries>,
     /// Options of the object store, by name in lower case.
     pub(super) store_options: BTreeMap<String, Entry>,
+    /// Warnings about variables that look like settings and are not. Their values are not shown: they may be secrets.
+    pub(super) warnings: Vec<String>,
 }
 
 impl Given {
@@ -159,6 +186,8 @@ impl Given {
             } else if ["AWS_", "AZURE_", "GOOGLE_"].iter().any(|prefix| name.starts_with(prefix)) {
                 let entry = Entry { text, origin: Origin::Environment(name.clone()) };
                 self.store_options.entry(name.to_ascii_lowercase()).or_insert(entry);
+            } else {
+                self.warnings.extend(misnamed(&name, named.keys()));
             }
         }
         Ok(self)

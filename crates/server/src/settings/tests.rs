@@ -64,6 +64,28 @@ fn flags_precede_the_environment_and_that_the_file() {
 }
 
 #[test]
+fn variables_that_look_like_settings_are_warned_about_without_their_values() {
+    let variables = [
+        ("FLOODMARK_MEMROY", "secret"),
+        ("FLOODMARK_TENANT_A_RETENTION", "secret"),
+        // set by Kubernetes for a service of this name
+        ("FLOODMARK_SERVICE_HOST", "10.0.0.1"),
+        ("FLOODMARK_SERVICE_PORT_HTTP", "9009"),
+        ("FLOODMARK_PORT_9009_TCP_ADDR", "10.0.0.1"),
+        ("FLOODMARK_CONFIG", "f.toml"),
+        ("MEMROY", "1GiB"),
+    ];
+    let given = Given::default().environment(environment(&variables)).unwrap();
+    let (settings, _) = resolve(&given.flag("memory", "2GiB")).unwrap();
+    let warnings: String = settings.warnings.iter().map(|warning| format!("{warning}\n")).collect();
+    expect![[r#"
+        FLOODMARK_MEMROY has no effect: there is no such setting; is FLOODMARK_MEMORY meant?
+        FLOODMARK_TENANT_A_RETENTION has no effect: only the configuration file has settings of single tenants
+    "#]]
+    .assert_eq(&warnings);
+}
+
+#[test]
 fn defaults_of_a_machine() {
     let (_, rows) = resolve(&Given::default().flag("data_dir", "/data")).unwrap();
     let keys: Vec<_> = rows.iter().map(|row| row.key.as_str()).collect();
@@ -151,6 +173,18 @@ fn a_wrong_file_is_named_with_its_line() {
     check(
         "allow_host = [\"a\", \"b:80\"]",
         expect!["f.toml:1: allow_host = a,b:80: must be names without a port, such as metrics.example, or *"],
+    );
+    let empty = expect!["f.toml:1: allow_host has the item \"\": items must not be empty or contain commas"];
+    check("allow_host = [\"\"]", empty);
+    let blank = expect!["f.toml:1: allow_host has the item \" \": items must not be empty or contain commas"];
+    check("allow_host = [\" \"]", blank);
+    check("allow_host = \",\"", expect!["f.toml:1: allow_host = ,: must not have an empty item"]);
+    check("allow_host = \" \"", expect!["f.toml:1: allow_host =  : must not have an empty item"]);
+    check("rollups = \"\"", expect![[r#"f.toml:1: rollups = "": must not have an empty item"#]]);
+    check("rollups = \"5m,\"", expect!["f.toml:1: rollups = 5m,: must not have an empty item"]);
+    check_error(
+        Ok(Given::default().flag("allow_host", "")),
+        expect![[r#"--allow-host "": must not have an empty item"#]],
     );
     check(
         "http = \"9009\"",

@@ -199,8 +199,8 @@ impl Value for Vec<Resolution> {
             let found = Resolution::ALL.into_iter().find(|resolution| ms == Some(resolution.ms()));
             found.ok_or_else(|| "must be of 5m and 1h, or none".to_owned())
         };
-        let items = items(text).filter(|_| text != "none");
-        let mut resolutions = items.map(resolution).collect::<Result<Self, _>>()?;
+        let items = if text == "none" { Vec::new() } else { items(text)? };
+        let mut resolutions = items.into_iter().map(resolution).collect::<Result<Self, _>>()?;
         resolutions.sort_unstable();
         resolutions.dedup();
         Ok(resolutions)
@@ -219,8 +219,9 @@ impl Value for Vec<String> {
         let is_name = |name: &str| {
             name == "*" || name.bytes().all(|b| b.is_ascii_alphanumeric() || b"-._".contains(&b))
         };
-        match items(text).all(is_name) {
-            true => Ok(items(text).map(str::to_owned).collect()),
+        let items = items(text)?;
+        match items.iter().copied().all(is_name) {
+            true => Ok(items.into_iter().map(str::to_owned).collect()),
             false => Err("must be names without a port, such as metrics.example, or *".into()),
         }
     }
@@ -230,7 +231,17 @@ impl Value for Vec<String> {
     }
 }
 
+/// A list without items. An empty text is none: a variable that is not set elsewhere would often give one.
+pub(super) const EMPTY_LIST: &str = "[]";
+
 /// The items of a list with commas.
-fn items(text: &str) -> impl Iterator<Item = &str> {
-    text.split(',').map(str::trim).filter(|item| !item.is_empty())
+fn items(text: &str) -> Result<Vec<&str>, String> {
+    if text == EMPTY_LIST {
+        return Ok(Vec::new());
+    }
+    let items: Vec<_> = text.split(',').map(str::trim).collect();
+    match items.iter().any(|item| item.is_empty()) {
+        true => Err("must not have an empty item".into()),
+        false => Ok(items),
+    }
 }
