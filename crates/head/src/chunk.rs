@@ -20,21 +20,27 @@
 //! on decimals, and several times faster to read.
 
 mod decimal;
+mod histograms;
 mod open;
 mod reader;
 #[cfg(test)]
 mod tests;
 
+pub(crate) use histograms::{fingerprint, read as read_histograms};
 pub use open::{Full, OpenChunk};
+pub(crate) use reader::read as read_floats;
 
+use crate::value::Value;
 use model::{Samples, TimeRange};
-use reader::read;
 
 /// Maximum number of samples in a chunk: an hour at four a minute.
 pub const SAMPLES_MAX: u16 = 240;
 
 /// The exponent byte of a float chunk.
 const FLOAT: u8 = 0xff;
+
+/// The exponent byte of a chunk of native histograms, whose other bytes are described in [`histograms`].
+const HISTOGRAM: u8 = 0xfe;
 
 const HEADER_BYTES: usize = 17;
 const VARIANT_RUN: u8 = 1;
@@ -75,10 +81,10 @@ impl Chunk {
         self.bytes.len() - FOOTER_BYTES
     }
 
-    /// Appends the samples inside `range` to `out`.
-    pub fn read(&self, range: TimeRange, out: &mut Samples) {
+    /// Appends the samples inside `range` to `out`, which takes the chunk's kind of values.
+    pub fn read<V: Value>(&self, range: TimeRange, out: &mut Samples<V>) {
         if self.range().overlaps(&range) {
-            read(&self.bytes, self.count(), range, out);
+            V::read(&self.bytes, self.count(), range, out);
         }
     }
 }

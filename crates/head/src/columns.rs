@@ -1,18 +1,18 @@
 //! Samples of many series on their way into the head.
 
-use model::SeriesRef;
+use model::{SeriesRef, ValuesRef};
 
 /// Samples as three columns of equal length.
 #[derive(Debug, Clone, Copy)]
 pub struct Columns<'a> {
     pub(crate) refs: &'a [SeriesRef],
     pub(crate) timestamps: &'a [i64],
-    pub(crate) values: &'a [f64],
+    pub(crate) values: ValuesRef<'a>,
 }
 
 impl<'a> Columns<'a> {
-    /// The three slices are parallel.
-    pub fn new(refs: &'a [SeriesRef], timestamps: &'a [i64], values: &'a [f64]) -> Self {
+    /// The three columns are parallel. All series must have values of the column's kind.
+    pub fn new(refs: &'a [SeriesRef], timestamps: &'a [i64], values: ValuesRef<'a>) -> Self {
         assert!(refs.len() == timestamps.len() && refs.len() == values.len(), "BUG: columns differ");
         Self { refs, timestamps, values }
     }
@@ -22,20 +22,30 @@ impl<'a> Columns<'a> {
         self.refs.is_empty()
     }
 
-    /// The samples one by one.
-    pub fn iter(self) -> impl Iterator<Item = (SeriesRef, i64, f64)> {
-        let times = self.refs.iter().zip(self.timestamps);
-        times.zip(self.values).map(|((series, timestamp_ms), value)| (*series, *timestamp_ms, *value))
+    /// Series of each sample.
+    pub const fn refs(self) -> &'a [SeriesRef] {
+        self.refs
+    }
+
+    /// Times of the samples.
+    pub const fn timestamps(self) -> &'a [i64] {
+        self.timestamps
+    }
+
+    /// Values of the samples.
+    pub const fn values(self) -> ValuesRef<'a> {
+        self.values
     }
 
     /// The first `most` samples, or all.
     pub(crate) fn first(self, most: usize) -> Self {
         let len = self.refs.len().min(most);
-        Self::new(&self.refs[..len], &self.timestamps[..len], &self.values[..len])
+        Self::new(&self.refs[..len], &self.timestamps[..len], self.values.slice(0..len))
     }
 
     /// Drops the first `count` samples.
     pub(crate) fn skip(&mut self, count: usize) {
-        *self = Self::new(&self.refs[count..], &self.timestamps[count..], &self.values[count..]);
+        let values = self.values.slice(count..self.values.len());
+        *self = Self::new(&self.refs[count..], &self.timestamps[count..], values);
     }
 }

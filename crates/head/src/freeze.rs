@@ -14,6 +14,7 @@
 use crate::late::{Late, hull};
 use crate::series::{EPOCH, Series};
 use crate::tenant::TenantHead;
+use crate::value::Value;
 use hashbrown::HashMap;
 use model::{Samples, SeriesRef, TimeRange};
 
@@ -92,16 +93,11 @@ impl TenantHead {
             self.frozen_late.insert(series_ref, late);
             return 0;
         }
-        // the later write wins
-        let mut samples = Samples::default();
-        late.merge_into(TimeRange::ALL, &mut samples, 0);
         let frozen = self.frozen_late.get_mut(&series_ref).expect("BUG: frozen late samples are gone");
         self.late_bytes -= late.heap_bytes() + frozen.heap_bytes();
-        for (timestamp_ms, value) in samples.iter_from(0) {
-            frozen.insert(timestamp_ms, value);
-        }
+        let merged = frozen.absorb(&late);
         self.late_bytes += frozen.heap_bytes();
-        samples.len()
+        merged
     }
 
     /// True from a freeze to the last turn of the release.
@@ -109,13 +105,15 @@ impl TenantHead {
         self.frozen.samples > 0
     }
 
-    /// Appends a series' frozen samples to `out`: ascending, each time once, the last write wins.
-    pub fn read_frozen(&self, series_ref: SeriesRef, out: &mut Samples) {
+    /// Appends a series' frozen samples to `out`, which takes its kind of values: ascending, each time once, the last
+    /// write wins.
+    pub fn read_frozen<V: Value>(&self, series_ref: SeriesRef, out: &mut Samples<V>) {
         let from = out.len();
         let series = self.series.get(series_ref.index());
+        assert!(series.kind() == V::KIND, "BUG: samples are read as another kind");
         series.read_frozen(self.is_whole(series), out);
         if let Some(late) = self.frozen_late_of(series, series_ref) {
-            late.merge_into(TimeRange::ALL, out, from);
+            V::late(late).merge_into(TimeRange::ALL, out, from);
         }
     }
 

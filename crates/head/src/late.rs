@@ -15,8 +15,9 @@
 //! whatever the order and number of samples, and the pieces are never merged as a whole.
 
 use crate::chunk::{Chunk, OpenChunk, SAMPLES_MAX};
+use crate::value::Value;
 use model::sample::overlay;
-use model::{Samples, TimeRange};
+use model::{Histogram, Samples, TimeRange};
 use std::collections::BTreeMap;
 
 #[cfg(test)]
@@ -36,19 +37,81 @@ pub(crate) fn hull(a: TimeRange, b: TimeRange) -> TimeRange {
     TimeRange::new(a.start_ms.min(b.start_ms), a.end_ms.max(b.end_ms))
 }
 
-#[derive(Debug, Default)]
-pub(crate) struct Late {
-    recent: Vec<(i64, f64)>,
+/// Late samples of a series, of its kind of values.
+#[derive(Debug)]
+pub enum Late {
+    Floats(LateOf<f64>),
+    /// Boxed so that floats take no more memory.
+    Histograms(Box<LateOf<Histogram>>),
+}
+
+const _: () = assert!(size_of::<Late>() == size_of::<LateOf<f64>>());
+
+/// Calls the same method on the late samples of either kind.
+macro_rules! each {
+    ($late:expr, $of:ident => $body:expr) => {
+        match $late {
+            Late::Floats($of) => $body,
+            Late::Histograms($of) => $body,
+        }
+    };
+}
+
+impl Late {
+    /// See [`LateOf::samples_at_most`].
+    pub(crate) fn samples_at_most(&self, range: TimeRange) -> usize {
+        each!(self, late => late.samples_at_most(range))
+    }
+
+    /// See [`LateOf::range`].
+    pub(crate) fn range(&self) -> Option<TimeRange> {
+        each!(self, late => late.range())
+    }
+
+    /// See [`LateOf::has_samples`].
+    pub(crate) fn has_samples(&self, range: TimeRange) -> bool {
+        each!(self, late => late.has_samples(range))
+    }
+
+    /// Bytes on the heap, in constant time because it is read with every sample.
+    pub(crate) fn heap_bytes(&self) -> usize {
+        match self {
+            Self::Floats(late) => late.heap_bytes(),
+            Self::Histograms(late) => size_of::<LateOf<Histogram>>() + late.heap_bytes(),
+        }
+    }
+
+    /// Adds the samples of `later`, which is of the same kind, and which win. Returns their number.
+    pub(crate) fn absorb(&mut self, later: &Self) -> usize {
+        match (self, later) {
+            (Self::Floats(late), Self::Floats(later)) => late.absorb(later),
+            (Self::Histograms(late), Self::Histograms(later)) => late.absorb(later),
+            _ => panic!("BUG: a series has one kind of values"),
+        }
+    }
+}
+
+/// Late samples with values of one kind.
+#[derive(Debug)]
+pub struct LateOf<V> {
+    recent: Vec<(i64, V)>,
     /// Pieces by their bound, the least time that they take. The first piece takes every time before the
     /// second's bound.
-    pieces: BTreeMap<i64, Piece>,
-    pieces_bytes: usize,
+    pieces: BTreeMap<i64, Piece<V>>,
+    /// Memory of the pieces, and what the values in `recent` hold on the heap.
+    held_bytes: usize,
+}
+
+impl<V> Default for LateOf<V> {
+    fn default() -> Self {
+        Self { recent: Vec::new(), pieces: BTreeMap::new(), held_bytes: 0 }
+    }
 }
 
 #[derive(Debug)]
-struct Piece {
+struct Piece<V> {
     chunk: Chunk,
-    pending: Vec<(i64, f64)>,
+    pending: Vec<(i64, V)>,
 }
 
 /// Cost of an insertion.
@@ -60,21 +123,26 @@ pub(crate) enum Effort {
     Rewrite,
 }
 
-impl Late {
+impl<V: Value> LateOf<V> {
     /// Adds a sample, replacing one at the same time.
-    pub(crate) fn insert(&mut self, timestamp_ms: i64, value: f64) -> Effort {
+    pub(crate) fn insert(&mut self, timestamp_ms: i64, value: V) -> Effort {
         let Some((&bound_ms, piece)) = self.pieces.range_mut(..=timestamp_ms).next_back() else {
-            insert_sorted(&mut self.recent, timestamp_ms, value);
+            self.held_bytes += value.heap_bytes();
+            let replaced = insert_sorted(&mut self.recent, timestamp_ms, value);
+            self.held_bytes -= replaced.map_or(0, |old| old.heap_bytes());
             if self.recent.len() < RECENT_MAX {
                 return Effort::Little;
             }
             let recent = std::mem::take(&mut self.recent);
+            self.held_bytes -= values_bytes(&recent);
             self.add_pieces(i64::MIN, &recent);
             return Effort::Rewrite;
         };
-        let before = piece.pending_bytes();
-        insert_sorted(&mut piece.pending, timestamp_ms, value);
-        self.pieces_bytes += piece.pending_bytes() - before;
+        let before = piece.pending.capacity();
+        self.held_bytes += value.heap_bytes();
+        let replaced = insert_sorted(&mut piece.pending, timestamp_ms, value);
+        self.held_bytes -= replaced.map_or(0, |old| old.heap_bytes());
+        self.held_bytes += (piece.pending.capacity() - before) * size_of::<(i64, V)>();
         if piece.pending.len() < PENDING_MAX {
             return Effort::Little;
         }
@@ -83,25 +151,34 @@ impl Late {
     }
 
     /// Merges the late samples in `range` into `out`, which is sorted and unique from position `from` on.
-    pub(crate) fn merge_into(&self, range: TimeRange, out: &mut Samples, from: usize) {
+    pub(crate) fn merge_into(&self, range: TimeRange, out: &mut Samples<V>, from: usize) {
         let mut late = Samples::default();
         for piece in self.pieces(range) {
             piece.read(range, &mut late);
         }
-        let recent = self.recent.iter().copied().filter(|(t, _)| range.contains(*t));
+        let recent = self.recent.iter().filter(|(t, _)| range.contains(*t)).cloned();
         let mut late = late.iter_from(0).chain(recent).peekable();
         if late.peek().is_none() {
             return;
         }
         let all: Vec<_> = overlay(out.iter_from(from), late).collect();
-        out.timestamps.truncate(from);
-        out.values.truncate(from);
+        out.truncate(from);
         out.extend(all);
+    }
+
+    /// Adds the samples of `later`, which win. Returns their number.
+    fn absorb(&mut self, later: &Self) -> usize {
+        let mut samples = Samples::default();
+        later.merge_into(TimeRange::ALL, &mut samples, 0);
+        for (timestamp_ms, value) in samples.iter_from(0) {
+            self.insert(timestamp_ms, value);
+        }
+        samples.len()
     }
 
     /// Close upper bound of the samples that [`Self::merge_into`] adds, without decoding them.
     pub(crate) fn samples_at_most(&self, range: TimeRange) -> usize {
-        let in_piece = |piece: &Piece| usize::from(piece.chunk.count()) + piece.pending.len();
+        let in_piece = |piece: &Piece<V>| usize::from(piece.chunk.count()) + piece.pending.len();
         self.recent.len() + self.pieces(range).map(in_piece).sum::<usize>()
     }
 
@@ -121,20 +198,20 @@ impl Late {
     }
 
     /// The pieces that can have samples inside `range`.
-    fn pieces(&self, range: TimeRange) -> impl Iterator<Item = &Piece> {
+    fn pieces(&self, range: TimeRange) -> impl Iterator<Item = &Piece<V>> {
         let first = self.pieces.range(..=range.start_ms).next_back().map_or(range.start_ms, |(t, _)| *t);
         self.pieces.range(first..=range.end_ms.max(first)).map(|(_, piece)| piece)
     }
 
     /// Bytes on the heap, in constant time because it is read with every sample.
     pub(crate) fn heap_bytes(&self) -> usize {
-        self.recent.capacity() * size_of::<(i64, f64)>() + self.pieces_bytes
+        self.recent.capacity() * size_of::<(i64, V)>() + self.held_bytes
     }
 
     /// Compresses the pending samples of a piece, and splits the piece if they do not fit.
     fn rewrite(&mut self, bound_ms: i64) {
         let piece = self.pieces.remove(&bound_ms).expect("BUG: the piece was just there");
-        self.pieces_bytes -= piece.memory_bytes();
+        self.held_bytes -= piece.memory_bytes();
         let mut all = Samples::default();
         piece.read(TimeRange::ALL, &mut all);
         let all: Vec<_> = all.iter_from(0).collect();
@@ -150,13 +227,13 @@ impl Late {
     }
 
     /// Adds samples as the piece at `bound_ms`, and as further pieces if they do not fit into one chunk.
-    fn add_pieces(&mut self, mut bound_ms: i64, samples: &[(i64, f64)]) {
+    fn add_pieces(&mut self, mut bound_ms: i64, samples: &[(i64, V)]) {
         let mut open = OpenChunk::default();
-        for &(timestamp_ms, value) in samples {
-            if open.append(timestamp_ms, value).is_err() {
+        for (timestamp_ms, value) in samples {
+            if value.append(&mut open, *timestamp_ms).is_err() {
                 self.add_piece(bound_ms, open.seal());
-                bound_ms = timestamp_ms;
-                open.append(timestamp_ms, value).expect("BUG: an empty chunk takes any sample");
+                bound_ms = *timestamp_ms;
+                value.append(&mut open, *timestamp_ms).expect("BUG: an empty chunk takes any sample");
             }
         }
         self.add_piece(bound_ms, open.seal());
@@ -165,13 +242,13 @@ impl Late {
     fn add_piece(&mut self, bound_ms: i64, chunk: Option<Chunk>) {
         if let Some(chunk) = chunk {
             let piece = Piece { chunk, pending: Vec::new() };
-            self.pieces_bytes += piece.memory_bytes();
+            self.held_bytes += piece.memory_bytes();
             self.pieces.insert(bound_ms, piece);
         }
     }
 }
 
-impl Piece {
+impl<V: Value> Piece<V> {
     /// Time range of the samples.
     fn range(&self) -> TimeRange {
         let chunk = self.chunk.range();
@@ -180,13 +257,13 @@ impl Piece {
     }
 
     /// Appends the samples inside `range` to `out`.
-    fn read(&self, range: TimeRange, out: &mut Samples) {
+    fn read(&self, range: TimeRange, out: &mut Samples<V>) {
         if self.pending.is_empty() {
             return self.chunk.read(range, out);
         }
         let mut old = Samples::default();
         self.chunk.read(range, &mut old);
-        let pending = self.pending.iter().copied().filter(|(t, _)| range.contains(*t));
+        let pending = self.pending.iter().filter(|(t, _)| range.contains(*t)).cloned();
         out.extend(overlay(old.iter_from(0), pending));
     }
 
@@ -199,24 +276,30 @@ impl Piece {
         if self.pending.iter().any(|(t, _)| range.contains(*t)) {
             return true;
         }
-        let mut samples = Samples::default();
+        let mut samples = Samples::<V>::default();
         self.chunk.read(range, &mut samples);
         !samples.is_empty()
     }
 
-    const fn pending_bytes(&self) -> usize {
-        self.pending.capacity() * size_of::<(i64, f64)>()
-    }
-
     /// Bytes of memory, with the entry in the tree.
-    const fn memory_bytes(&self) -> usize {
-        self.chunk.memory_bytes() + self.pending_bytes() + ENTRY_BYTES
+    fn memory_bytes(&self) -> usize {
+        let pending = self.pending.capacity() * size_of::<(i64, V)>() + values_bytes(&self.pending);
+        self.chunk.memory_bytes() + pending + ENTRY_BYTES
     }
 }
 
-fn insert_sorted(samples: &mut Vec<(i64, f64)>, timestamp_ms: i64, value: f64) {
+/// Bytes that values hold on the heap.
+fn values_bytes<V: Value>(samples: &[(i64, V)]) -> usize {
+    samples.iter().map(|(_, value)| value.heap_bytes()).sum()
+}
+
+/// Inserts a sample; returns the value that it replaces.
+fn insert_sorted<V>(samples: &mut Vec<(i64, V)>, timestamp_ms: i64, value: V) -> Option<V> {
     match samples.binary_search_by_key(&timestamp_ms, |(t, _)| *t) {
-        Ok(i) => samples[i].1 = value,
-        Err(i) => samples.insert(i, (timestamp_ms, value)),
+        Ok(i) => Some(std::mem::replace(&mut samples[i].1, value)),
+        Err(i) => {
+            samples.insert(i, (timestamp_ms, value));
+            None
+        }
     }
 }

@@ -32,6 +32,7 @@ mod postings;
 mod select;
 mod series;
 mod tenant;
+mod value;
 
 pub use chunk::{Chunk, Full, OpenChunk, SAMPLES_MAX};
 pub use columns::Columns;
@@ -44,3 +45,4 @@ pub use partition::{Evicted, Partition};
 pub use pin::Pin;
 pub use select::{Among, Filter, FilterKind, Selection, Walk};
 pub use tenant::{AppendStats, TenantHead};
+pub use value::Value;

@@ -1,7 +1,8 @@
 //! The hot state of one series.
 
 use crate::chunk::{Chunk, OpenChunk};
-use model::{Samples, TimeRange};
+use crate::value::Value;
+use model::{Histogram, Samples, TimeRange, ValueKind};
 
 /// State that an append touches besides the chunk's own bytes: 64 bytes, one cache line.
 #[derive(Debug)]
@@ -31,6 +32,16 @@ pub(crate) const EPOCH: u8 = 2;
 pub(crate) const UNLINKED: u8 = 4;
 /// The series is removed, or about to be, and its number becomes free.
 pub(crate) const GONE: u8 = 8;
+/// The series' values are native histograms.
+pub(crate) const HISTOGRAM: u8 = 16;
+
+/// The part of the state that says the kind of values.
+pub(crate) const fn state_of(kind: ValueKind) -> u8 {
+    match kind {
+        ValueKind::Float => 0,
+        ValueKind::Histogram => HISTOGRAM,
+    }
+}
 
 /// Tombstone of a removed series.
 impl Default for Series {
@@ -57,25 +68,33 @@ struct Sealed {
 
 impl Series {
     /// A series without samples in a head of this [`EPOCH`].
-    pub(crate) fn new(epoch: u8) -> Self {
-        Self { state: epoch, ..Self::default() }
+    pub(crate) fn new(epoch: u8, kind: ValueKind) -> Self {
+        Self { state: epoch | state_of(kind), ..Self::default() }
+    }
+
+    /// Kind of the series' values.
+    pub(crate) const fn kind(&self) -> ValueKind {
+        match self.state & HISTOGRAM {
+            0 => ValueKind::Float,
+            _ => ValueKind::Histogram,
+        }
     }
 
     /// Adds a sample newer than all others. Returns the change of memory in bytes.
     #[inline]
-    pub(crate) fn append(&mut self, timestamp_ms: i64, value: f64) -> isize {
+    pub(crate) fn append<V: Value>(&mut self, timestamp_ms: i64, value: &V) -> isize {
         let before = self.open.heap_bytes();
-        if self.open.append(timestamp_ms, value).is_ok() {
+        if value.append(&mut self.open, timestamp_ms).is_ok() {
             return (self.open.heap_bytes() - before) as isize;
         }
         self.roll(timestamp_ms, value)
     }
 
     #[cold]
-    fn roll(&mut self, timestamp_ms: i64, value: f64) -> isize {
+    fn roll<V: Value>(&mut self, timestamp_ms: i64, value: &V) -> isize {
         let before = self.heap_bytes();
         self.seal();
-        self.open.append(timestamp_ms, value).expect("BUG: an empty chunk takes any sample");
+        value.append(&mut self.open, timestamp_ms).expect("BUG: an empty chunk takes any sample");
         self.heap_bytes() as isize - before as isize
     }
 
@@ -94,6 +113,7 @@ impl Series {
     #[cold]
     pub(crate) fn wake(&mut self, awake: u8) -> isize {
         assert!(self.state & GONE == 0, "BUG: a sample for an evicted series: was it pinned?");
+        assert!((self.state ^ awake) & HISTOGRAM == 0, "BUG: a sample of another kind than the series");
         let changed = if (self.state ^ awake) & EPOCH != 0 { self.set_apart() } else { 0 };
         self.state = awake;
         changed
@@ -102,10 +122,10 @@ impl Series {
     /// Separates all samples as frozen. Returns the change of memory in bytes.
     fn set_apart(&mut self) -> isize {
         let before = self.heap_bytes();
-        let newest = self.newest_value();
+        let newest = self.newest();
         self.seal();
         self.open.clear();
-        newest.into_iter().for_each(|value| self.open.remember(value));
+        newest.into_iter().for_each(|fingerprint| self.open.remember(fingerprint));
         if let Some(sealed) = &mut self.sealed {
             sealed.frozen = sealed.chunks.len() as u32;
         }
@@ -141,9 +161,9 @@ impl Series {
         timestamp_ms == self.open.last_ms() && self.is_empty() && !self.late && !self.frozen_late
     }
 
-    /// Value of the newest sample. `None` if a late sample may have replaced it.
-    fn newest_value(&self) -> Option<f64> {
-        if self.late { None } else { self.open.last_value() }
+    /// Fingerprint of the newest value. `None` if a late sample may have replaced it.
+    fn newest(&self) -> Option<u64> {
+        if self.late { None } else { self.open.newest() }
     }
 
     /// True if the series holds no in-order samples.
@@ -167,13 +187,13 @@ impl Series {
     }
 
     /// Appends the in-order samples in `range` to `out`.
-    pub(crate) fn read(&self, range: TimeRange, out: &mut Samples) {
+    pub(crate) fn read<V: Value>(&self, range: TimeRange, out: &mut Samples<V>) {
         overlapping(self.sealed(), range).iter().for_each(|chunk| chunk.read(range, out));
         self.open.read(range, out);
     }
 
     /// Appends the frozen in-order samples to `out`; all are frozen if `whole`.
-    pub(crate) fn read_frozen(&self, whole: bool, out: &mut Samples) {
+    pub(crate) fn read_frozen<V: Value>(&self, whole: bool, out: &mut Samples<V>) {
         self.frozen(whole).iter().for_each(|chunk| chunk.read(TimeRange::ALL, out));
         if whole {
             self.open.read(TimeRange::ALL, out);
@@ -198,8 +218,17 @@ impl Series {
             return true;
         }
         // a remaining sealed chunk spans the whole range, so there is at most one
-        let mut samples = Samples::default();
-        sealed.iter().take(1).for_each(|chunk| chunk.read(range, &mut samples));
+        let chunk = sealed.first();
+        match self.kind() {
+            ValueKind::Float => self.has_in::<f64>(chunk, range),
+            ValueKind::Histogram => self.has_in::<Histogram>(chunk, range),
+        }
+    }
+
+    /// True if there is a sample inside `range` in this sealed chunk or in the open one.
+    fn has_in<V: Value>(&self, chunk: Option<&Chunk>, range: TimeRange) -> bool {
+        let mut samples = Samples::<V>::default();
+        chunk.into_iter().for_each(|chunk| chunk.read(range, &mut samples));
         self.open.read(range, &mut samples);
         !samples.is_empty()
     }

@@ -11,9 +11,14 @@ use crate::paged::{Free, Paged};
 use crate::pairs::{PairId, Pairs};
 use crate::postings::Postings;
 use crate::select::{Filter, Selection};
-use crate::series::{ACTIVE, Series, UNLINKED};
+use crate::series::{ACTIVE, Series, UNLINKED, state_of};
+use crate::value::Value;
 use hashbrown::HashMap;
-use model::{Exemplar, LabelsRef, Metadata, Samples, SeriesKey, SeriesRef, TimeRange};
+use hashbrown::hash_map::Entry;
+use model::{
+    Exemplar, Histogram, LabelsRef, Metadata, Samples, SeriesKey, SeriesRef, SeriesSamples, TimeRange,
+    ValueKind, ValuesRef,
+};
 use roaring::RoaringBitmap;
 use std::cmp::Ordering;
 use std::collections::BTreeMap;
@@ -119,8 +124,14 @@ impl TenantHead {
         self.index.get_any(key)
     }
 
-    /// Finds or creates a series. `labels` are canonical and `key` is their hash.
+    /// Finds or creates a series of floats. `labels` are canonical and `key` is their hash.
     pub fn create(&mut self, key: SeriesKey, labels: LabelsRef<'_>) -> SeriesRef {
+        self.create_of(ValueKind::Float, key, labels)
+    }
+
+    /// Finds or creates a series with values of `kind`. `labels` are canonical and `key` is their hash for any kind.
+    pub fn create_of(&mut self, kind: ValueKind, key: SeriesKey, labels: LabelsRef<'_>) -> SeriesRef {
+        let key = key.of_kind(kind);
         if let Some(known) = self.index.relink(key) {
             self.series.get_mut(known.index()).state &= !UNLINKED;
             return known;
@@ -128,7 +139,7 @@ impl TenantHead {
         assert!(self.series.len() < crate::index::SERIES_MAX, "BUG: the series limit is far below 2^31");
         let series = SeriesRef(self.free.pop(self.series.len()));
         self.labels.insert(series, labels, &mut self.pairs);
-        self.series.put(series.index(), Series::new(self.frozen.epoch));
+        self.series.put(series.index(), Series::new(self.frozen.epoch, kind));
         self.index.insert(key, series);
         series
     }
@@ -149,14 +160,14 @@ impl TenantHead {
     /// Stores samples. Never fails: admission was decided before.
     ///
     /// `now_s` is the time of arrival, which decides if a series is active.
-    pub fn append(
+    pub fn append<'a>(
         &mut self,
-        refs: &[SeriesRef],
-        timestamps: &[i64],
-        values: &[f64],
+        refs: &'a [SeriesRef],
+        timestamps: &'a [i64],
+        values: impl Into<ValuesRef<'a>>,
         now_s: u32,
     ) -> AppendStats {
-        let mut columns = Columns::new(refs, timestamps, values);
+        let mut columns = Columns::new(refs, timestamps, values.into());
         let mut stats = AppendStats::default();
         while !columns.is_empty() {
             stats.add(self.append_some(&mut columns, now_s));
@@ -166,14 +177,28 @@ impl TenantHead {
 
     /// Stores the first samples of `columns`, about fifty microseconds' worth, and takes them out.
     pub fn append_some(&mut self, columns: &mut Columns<'_>, now_s: u32) -> AppendStats {
-        let mut stats = AppendStats::default();
-        let awake = ACTIVE | self.frozen.epoch;
-        let (mut grown, mut late_steps) = (0, 0);
         let turn = columns.first(TURN_SAMPLES);
-        let mut done = turn.refs.len();
-        for (i, ((series_ref, &timestamp_ms), &value)) in
-            turn.refs.iter().zip(turn.timestamps).zip(turn.values).enumerate()
-        {
+        let (done, stats) = match turn.values {
+            ValuesRef::Floats(values) => self.append_turn(turn.refs, turn.timestamps, values, now_s),
+            ValuesRef::Histograms(values) => self.append_turn(turn.refs, turn.timestamps, values, now_s),
+        };
+        columns.skip(done);
+        stats
+    }
+
+    /// Stores samples until they cost a turn. Returns their number.
+    fn append_turn<V: Value>(
+        &mut self,
+        refs: &[SeriesRef],
+        timestamps: &[i64],
+        values: &[V],
+        now_s: u32,
+    ) -> (usize, AppendStats) {
+        let mut stats = AppendStats::default();
+        let awake = ACTIVE | state_of(V::KIND) | self.frozen.epoch;
+        let (mut grown, mut late_steps) = (0, 0);
+        let mut done = refs.len();
+        for (i, ((series_ref, &timestamp_ms), value)) in refs.iter().zip(timestamps).zip(values).enumerate() {
             let series = self.series.get_mut(series_ref.index());
             series.seen_s = now_s;
             if series.state != awake {
@@ -195,18 +220,22 @@ impl TenantHead {
                 }
             }
         }
-        columns.skip(done);
         self.chunk_bytes = self.chunk_bytes.wrapping_add_signed(grown);
         self.samples_fresh += stats.in_order + stats.late;
-        stats
+        (done, stats)
     }
 
     /// Returns the cost, in in-order samples.
     #[cold]
-    fn append_late(&mut self, series: SeriesRef, timestamp_ms: i64, value: f64) -> usize {
-        let late = self.late.entry(series).or_default();
-        let before = late.heap_bytes();
-        let effort = late.insert(timestamp_ms, value);
+    fn append_late<V: Value>(&mut self, series: SeriesRef, timestamp_ms: i64, value: &V) -> usize {
+        let (late, before) = match self.late.entry(series) {
+            Entry::Occupied(late) => {
+                let before = late.get().heap_bytes();
+                (late.into_mut(), before)
+            }
+            Entry::Vacant(vacant) => (vacant.insert(V::no_late()), 0),
+        };
+        let effort = V::late_mut(late).insert(timestamp_ms, value.clone());
         self.late_bytes = self.late_bytes + late.heap_bytes() - before;
         match effort {
             Effort::Little => LATE_STEPS,
@@ -260,12 +289,28 @@ impl TenantHead {
         selection.into_series()
     }
 
-    /// Appends a series' samples inside `range` to `out`: ascending, each time once, the last write wins.
-    pub fn read(&self, series_ref: SeriesRef, range: TimeRange, out: &mut Samples) {
+    /// Kind of a series' values.
+    pub fn kind(&self, series: SeriesRef) -> ValueKind {
+        self.series.get(series.index()).kind()
+    }
+
+    /// Appends a series' samples inside `range` to `out`, which takes its kind of values: ascending, each time once, the
+    /// last write wins.
+    pub fn read<V: Value>(&self, series_ref: SeriesRef, range: TimeRange, out: &mut Samples<V>) {
         let from = out.len();
         let series = self.series.get(series_ref.index());
+        assert!(series.kind() == V::KIND, "BUG: samples are read as another kind");
         series.read(range, out);
-        self.all_late_of(series, series_ref).for_each(|late| late.merge_into(range, out, from));
+        self.all_late_of(series, series_ref).for_each(|late| V::late(late).merge_into(range, out, from));
+    }
+
+    /// [`Self::read`] of a series of either kind. What was in `out` before is dropped.
+    pub fn read_any(&self, series: SeriesRef, range: TimeRange, out: &mut SeriesSamples) {
+        out.clear_for(self.kind(series));
+        match out {
+            SeriesSamples::Floats(out) => self.read::<f64>(series, range, out),
+            SeriesSamples::Histograms(out) => self.read::<Histogram>(series, range, out),
+        }
     }
 
     /// Close upper bound of the samples that [`Self::read`] appends, without decoding them. Callers with a
@@ -367,11 +412,10 @@ impl TenantHead {
     }
 }
 
-fn is_newest_again(series: &Series, timestamp_ms: i64, value: f64) -> bool {
-    let last = series.open.last_value();
+fn is_newest_again<V: Value>(series: &Series, timestamp_ms: i64, value: &V) -> bool {
     !series.late
         && timestamp_ms == series.open.last_ms()
-        && last.is_some_and(|last| last.to_bits() == value.to_bits())
+        && series.open.newest().is_some_and(|newest| newest == value.fingerprint())
 }
 
 /// True if one of the series is in `among`, or if there is any series when `among` is `None`.

@@ -46,7 +46,7 @@ pub enum JournalError {
     },
     /// A record written by a later version of Floodmark.
     #[error(
-        "journal record at offset {} has version {found}, this build reads version {known}: \
+        "journal record at offset {} has version {found}, this build reads versions up to {known}: \
          it was written by a later version of Floodmark; start that one again, nothing was changed",
         offset.0
     )]
@@ -55,7 +55,7 @@ pub enum JournalError {
         offset: Offset,
         /// Version that was found.
         found: u8,
-        /// The version that this build reads.
+        /// The latest version that this build reads.
         known: u8,
     },
     /// [`crate::Journal::begin`] was not called, or not since an earlier error made the group void. Nothing of the group is

@@ -1,14 +1,15 @@
 //! Format of a journal record: one accepted batch of one tenant, in columns.
 //!
 //! ```text
-//!   record = u8 version (1)  u8 tenant length  tenant
+//!   record = u8 version  u8 tenant length  tenant
 //!            definitions               see define.rs
 //!            varint(samples n)         n > 0: deltas(references)  deltas(timestamps)  values, see columns.rs
 //!            metadata  exemplars       see extras.rs
 //! ```
 //!
 //! A sample names its series by a [`SeriesRef`]. Each dictionary defines a reference once, in its first record that uses it;
-//! the writer keeps track of the references that a dictionary has defined. This module does no I/O.
+//! the writer keeps track of the references that a dictionary has defined. All values of a record are of one kind, which is
+//! that of the series it defines too: version 1 has floats, version 2 native histograms. This module does no I/O.
 
 mod columns;
 mod define;
@@ -27,12 +28,15 @@ pub use room::{Room, Unlimited};
 use crate::RECORD_BYTES_MAX;
 use define::Definer;
 use model::caps::REQUEST_SAMPLES_MAX;
-use model::{Exemplar, LabelsRef, Metadata, SeriesRef, TenantId};
+use model::{Exemplar, Histogram, LabelsRef, Metadata, SeriesRef, TenantId, ValueKind, Values};
 use stdx::varint;
 use wire::Cursor;
 
-/// Version of the record format, its first byte.
-pub const RECORD_VERSION: u8 = 1;
+/// Latest version of the record format. The version is a record's first byte.
+pub const RECORD_VERSION: u8 = VERSION_HISTOGRAMS;
+
+const VERSION_FLOATS: u8 = 1;
+const VERSION_HISTOGRAMS: u8 = 2;
 
 /// Limit on samples in one record.
 pub const RECORD_SAMPLES_MAX: usize = REQUEST_SAMPLES_MAX;
@@ -43,21 +47,28 @@ const FULL_SAMPLES: usize = 100_000;
 const FULL_LABEL_BYTES: usize = 4 << 20;
 const FULL_EXTRA_BYTES: usize = 1 << 20;
 
+/// Encoded histograms, besides [`FULL_SAMPLES`].
+const FULL_HISTOGRAM_BYTES: usize = 8 << 20;
+
 /// Upper bound on an encoded sample: five bytes of reference, ten of timestamp, half a byte of tag and eight of value.
 const SAMPLE_BYTES_MAX: usize = 24;
 
 const _: () = assert!(RECORD_SAMPLES_MAX * SAMPLE_BYTES_MAX < RECORD_BYTES_MAX);
-const _: () =
-    assert!(FULL_SAMPLES * SAMPLE_BYTES_MAX + 2 * FULL_LABEL_BYTES + FULL_EXTRA_BYTES < RECORD_BYTES_MAX);
+const _: () = assert!(
+    FULL_SAMPLES * SAMPLE_BYTES_MAX + 2 * FULL_LABEL_BYTES + FULL_EXTRA_BYTES + FULL_HISTOGRAM_BYTES
+        < RECORD_BYTES_MAX
+);
 
 /// Builds records; reusable.
 #[derive(Debug, Default)]
 pub struct RecordEncoder {
     tenant: Option<TenantId>,
     definer: Definer,
+    kind: ValueKind,
     refs: Vec<u32>,
     timestamps: Vec<i64>,
     values: Vec<f64>,
+    histograms: Vec<u8>,
     metadata_count: u64,
     metadata: Vec<u8>,
     exemplars_count: u64,
@@ -71,8 +82,15 @@ impl RecordEncoder {
         Self::default()
     }
 
-    /// Begins a record of `tenant`. Discards the previous content, and reuses its memory.
+    /// Begins a record of `tenant` for series of floats. Discards the previous content, and reuses its memory.
     pub fn begin(&mut self, tenant: &TenantId) {
+        self.begin_of(tenant, ValueKind::Float);
+    }
+
+    /// [`Self::begin`] for series with values of `kind`.
+    pub fn begin_of(&mut self, tenant: &TenantId, kind: ValueKind) {
+        self.kind = kind;
+        self.histograms.clear();
         self.definer.clear();
         self.refs.clear();
         self.timestamps.clear();
@@ -92,9 +110,18 @@ impl RecordEncoder {
         self.definer.define(series, labels);
     }
 
-    /// Adds a sample, in order of arrival.
+    /// Adds a histogram, in order of arrival, to a record of histograms.
+    pub fn histogram(&mut self, series: SeriesRef, timestamp_ms: i64, value: &Histogram) {
+        assert!(self.kind == ValueKind::Histogram, "BUG: a record of floats is given a histogram");
+        self.refs.push(series.0);
+        self.timestamps.push(timestamp_ms);
+        columns::put_histogram(&mut self.histograms, value);
+    }
+
+    /// Adds a sample, in order of arrival, to a record of floats.
     #[inline]
     pub fn sample(&mut self, series: SeriesRef, timestamp_ms: i64, value: f64) {
+        debug_assert!(self.kind == ValueKind::Float, "BUG: a record of histograms is given a float");
         self.refs.push(series.0);
         self.timestamps.push(timestamp_ms);
         self.values.push(value);
@@ -123,6 +150,7 @@ impl RecordEncoder {
         self.refs.len() >= FULL_SAMPLES
             || self.definer.label_bytes() >= FULL_LABEL_BYTES
             || self.metadata.len() + self.exemplars.len() >= FULL_EXTRA_BYTES
+            || self.histograms.len() >= FULL_HISTOGRAM_BYTES
     }
 
     /// Returns the finished record. Panics if [`Self::is_full`] was ignored for so long that readers would reject the record.
@@ -131,7 +159,10 @@ impl RecordEncoder {
         assert!(self.refs.len() <= RECORD_SAMPLES_MAX, "BUG: a record goes on being filled when it is full");
         let out = &mut self.out;
         out.clear();
-        out.push(RECORD_VERSION);
+        out.push(match self.kind {
+            ValueKind::Float => VERSION_FLOATS,
+            ValueKind::Histogram => VERSION_HISTOGRAMS,
+        });
         out.push(u8::try_from(tenant.len()).expect("BUG: a tenant's name is at most 150 bytes"));
         out.extend_from_slice(tenant.as_bytes());
         self.definer.finish(out);
@@ -139,7 +170,10 @@ impl RecordEncoder {
         if !self.refs.is_empty() {
             columns::put_deltas(out, &self.refs);
             columns::put_deltas(out, &self.timestamps);
-            columns::put_values(out, &self.values);
+            match self.kind {
+                ValueKind::Float => columns::put_values(out, &self.values),
+                ValueKind::Histogram => out.extend_from_slice(&self.histograms),
+            }
         }
         for (count, bytes) in [(self.metadata_count, &self.metadata), (self.exemplars_count, &self.exemplars)]
         {
@@ -167,6 +201,7 @@ impl RecordEncoder {
             + (self.timestamps.capacity() + self.values.capacity()) * 8
             + self.metadata.capacity()
             + self.exemplars.capacity()
+            + self.histograms.capacity()
             + self.out.capacity()
     }
 }
@@ -182,8 +217,8 @@ pub struct Record {
     pub refs: Vec<SeriesRef>,
     /// Milliseconds since the Unix epoch, parallel to `refs`.
     pub timestamps: Vec<i64>,
-    /// Values, parallel to `refs`.
-    pub values: Vec<f64>,
+    /// Values, parallel to `refs`. Their kind is that of the series that the record defines too.
+    pub values: Values,
     /// Metadata of metrics.
     pub metadata: Vec<Metadata>,
     /// Exemplars, each with its series.
@@ -197,7 +232,7 @@ impl Default for Record {
             definitions: Definitions::default(),
             refs: Vec::new(),
             timestamps: Vec::new(),
-            values: Vec::new(),
+            values: Values::default(),
             metadata: Vec::new(),
             exemplars: Vec::new(),
         }
@@ -228,23 +263,41 @@ impl Record {
     /// Discards the content, and keeps the memory.
     pub fn clear(&mut self) {
         self.definitions.clear();
-        self.refs.clear();
-        self.timestamps.clear();
-        self.values.clear();
+        self.clear_samples();
         self.metadata.clear();
         self.exemplars.clear();
+    }
+
+    /// Discards the samples.
+    pub fn clear_samples(&mut self) {
+        self.refs.clear();
+        self.timestamps.clear();
+        self.values.truncate(0);
     }
 
     /// Maps each sample's reference by `series_of`, and drops samples for which it returns `None`. Returns the number of
     /// dropped samples.
     pub fn translate(&mut self, series_of: impl Fn(SeriesRef) -> Option<SeriesRef>) -> usize {
+        self.retain(|series, _| match series_of(*series) {
+            Some(own) => {
+                *series = own;
+                true
+            }
+            None => false,
+        })
+    }
+
+    /// Keeps the samples for which `keep` is true of series and time. Returns the number of the others.
+    pub fn retain(&mut self, mut keep: impl FnMut(&mut SeriesRef, i64) -> bool) -> usize {
         let (count, mut kept) = (self.refs.len(), 0);
         for i in 0..count {
-            let Some(series) = series_of(self.refs[i]) else { continue };
-            self.refs[kept] = series;
+            if !keep(&mut self.refs[i], self.timestamps[i]) {
+                continue;
+            }
             if kept < i {
+                self.refs[kept] = self.refs[i];
                 self.timestamps[kept] = self.timestamps[i];
-                self.values[kept] = self.values[i];
+                self.values.keep(i, kept);
             }
             kept += 1;
         }
@@ -258,11 +311,12 @@ impl Record {
     pub fn memory_bytes(&self) -> usize {
         self.definitions.memory_bytes()
             + self.refs.capacity() * 4
-            + (self.timestamps.capacity() + self.values.capacity()) * 8
+            + self.timestamps.capacity() * 8
+            + self.values.memory_bytes()
     }
 
     fn try_decode(&mut self, cursor: &mut Cursor<'_>, room: &mut dyn Room) -> Result<(), RecordError> {
-        read_version(cursor)?;
+        self.values.clear_for(read_kind(cursor)?);
         read_tenant(cursor, &mut self.tenant)?;
         self.definitions.decode(cursor, room)?;
         self.decode_samples(cursor, room)?;
@@ -275,23 +329,29 @@ impl Record {
         let count = cursor.count(RECORD_SAMPLES_MAX)?;
         self.refs.clear();
         self.timestamps.clear();
-        self.values.clear();
         if count > 0 {
             room.buy_for(&self.refs, count)?;
             columns::deltas(cursor, count, &mut self.refs, series_ref)?;
             room.buy_for(&self.timestamps, count)?;
             columns::deltas(cursor, count, &mut self.timestamps, Ok)?;
-            // values are decoded in pairs
-            room.buy_for(&self.values, count + 1)?;
-            columns::values(cursor, count, &mut self.values)?;
+            match &mut self.values {
+                Values::Floats(values) => {
+                    // values are decoded in pairs
+                    room.buy_for(values, count + 1)?;
+                    columns::values(cursor, count, values)?;
+                }
+                Values::Histograms(values) => columns::histograms(cursor, count, values, room)?,
+            }
         }
         Ok(())
     }
 }
 
-fn read_version(cursor: &mut Cursor<'_>) -> Result<(), RecordError> {
+/// Reads the version, which says the kind of values.
+fn read_kind(cursor: &mut Cursor<'_>) -> Result<ValueKind, RecordError> {
     match cursor.byte()? {
-        RECORD_VERSION => Ok(()),
+        VERSION_FLOATS => Ok(ValueKind::Float),
+        VERSION_HISTOGRAMS => Ok(ValueKind::Histogram),
         // no encoder has ever written version 0, so zeros, for example, are not taken for a later version
         0 => Err(RecordError::Malformed("no version")),
         later => Err(RecordError::Version(later)),

@@ -1,7 +1,7 @@
 //! One request of one tenant, decoded but not yet resolved to series.
 
 use crate::series::SeriesKey;
-use crate::{SeriesError, caps};
+use crate::{Histogram, SeriesError, Value, caps};
 use std::ops::Range;
 
 /// One request's worth of samples in columns, plus the label bytes that name their series.
@@ -13,18 +13,14 @@ use std::ops::Range;
 pub struct Batch {
     /// The arena that `BatchSeries::labels` points into. For remote write 1.0 it is the decompressed body.
     pub bytes: Vec<u8>,
-    /// In order of arrival. The same series may come twice.
-    pub series: Vec<BatchSeries>,
-    /// Milliseconds since the Unix epoch, one for each sample.
-    pub timestamps: Vec<i64>,
-    /// Values, parallel to `timestamps`.
-    pub values: Vec<f64>,
+    /// Series of floats.
+    pub floats: SeriesBatch<f64>,
+    /// Series of native histograms. Labels that come with both kinds are in both.
+    pub histograms: SeriesBatch<Histogram>,
     /// Metadata of metrics; see [`Batch::metadata`].
     pub metadata: Vec<BatchMetadata>,
     /// Backing text of `metadata`.
     pub texts: String,
-    /// Exemplars, each with the index of its series in `series`.
-    pub exemplars: Vec<(u32, Exemplar)>,
     /// Errors of series refused wholly or in part, each with the range of its label bytes as sent, if it has
     /// any. Only the first [`Batch::REFUSED_KEPT_MAX`] are listed; `refused_series` counts all.
     pub refused: Vec<(SeriesError, Range<u32>)>,
@@ -38,10 +34,47 @@ pub struct Batch {
     pub refused_exemplars: u64,
 }
 
+/// Series of a request with values of one kind, and their samples in columns.
+#[derive(Debug)]
+pub struct SeriesBatch<V> {
+    /// In order of arrival. The same series may come twice.
+    pub series: Vec<BatchSeries>,
+    /// Milliseconds since the Unix epoch, one for each sample.
+    pub timestamps: Vec<i64>,
+    /// Values, parallel to `timestamps`.
+    pub values: Vec<V>,
+    /// Exemplars, each with the index of its series in `series`.
+    pub exemplars: Vec<(u32, Exemplar)>,
+}
+
+impl<V> Default for SeriesBatch<V> {
+    fn default() -> Self {
+        Self { series: Vec::new(), timestamps: Vec::new(), values: Vec::new(), exemplars: Vec::new() }
+    }
+}
+
+impl<V: Value> SeriesBatch<V> {
+    fn clear(&mut self) {
+        self.series.clear();
+        self.timestamps.clear();
+        self.values.clear();
+        self.exemplars.clear();
+    }
+
+    /// Memory in bytes, without the labels of exemplars.
+    fn memory_bytes(&self) -> usize {
+        self.series.capacity() * size_of::<BatchSeries>()
+            + self.timestamps.capacity() * size_of::<i64>()
+            + self.values.capacity() * size_of::<V>()
+            + self.values.iter().map(Value::heap_bytes).sum::<usize>()
+            + self.exemplars.capacity() * size_of::<(u32, Exemplar)>()
+    }
+}
+
 /// One time series of a request.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct BatchSeries {
-    /// Hash of the label bytes. It is the key of the series only if these are canonical, which a known
+    /// Hash of the label bytes, for any kind of values. It is the key of the series only if these are canonical, which a known
     /// key proves and an unknown one does not.
     pub key: SeriesKey,
     /// Range of the label bytes in `Batch::bytes`.
@@ -98,12 +131,10 @@ impl Batch {
     /// Empties the batch, keeps its memory.
     pub fn clear(&mut self) {
         self.bytes.clear();
-        self.series.clear();
-        self.timestamps.clear();
-        self.values.clear();
+        self.floats.clear();
+        self.histograms.clear();
         self.metadata.clear();
         self.texts.clear();
-        self.exemplars.clear();
         self.refused.clear();
         self.refused_series = 0;
         self.refused_samples = 0;
@@ -140,11 +171,10 @@ impl Batch {
     /// Memory held by the batch in bytes, without the labels of exemplars.
     pub fn memory_bytes(&self) -> usize {
         self.bytes.capacity()
-            + self.series.capacity() * size_of::<BatchSeries>()
-            + (self.timestamps.capacity() + self.values.capacity()) * 8
+            + self.floats.memory_bytes()
+            + self.histograms.memory_bytes()
             + self.metadata.capacity() * size_of::<BatchMetadata>()
             + self.texts.capacity()
-            + self.exemplars.capacity() * size_of::<(u32, Exemplar)>()
     }
 }
 

@@ -31,6 +31,12 @@ pub const LABEL_VALUE_BYTES_MAX: usize = 16 << 10;
 /// All labels of a series in canonical form.
 pub const SERIES_LABEL_BYTES_MAX: usize = 64 << 10;
 
+/// Buckets of a native histogram. Prometheus' exponential histograms have 160 by default.
+pub const HISTOGRAM_BUCKETS_MAX: usize = 4096;
+
+/// A native histogram in its encoded form (see [`crate::histogram`]).
+pub const HISTOGRAM_BYTES_MAX: usize = 64 << 10;
+
 /// Characters in the names and values of an exemplar's labels, as in OpenMetrics and Prometheus.
 pub const EXEMPLAR_LABEL_CHARS_MAX: usize = 128;
 

@@ -4,6 +4,7 @@
 //! - [`labels`]: the sorted label set that names a series, in one canonical byte form
 //! - [`series`]: keys and references of series
 //! - [`sample`]: a value at a time; staleness
+//! - [`values`]: columns of values, each of one kind; [`histogram`]: the kind that is no number
 //! - [`statistic`]: aggregates of a series' samples over an interval
 //! - [`batch`]: one request of one tenant, decoded
 //! - [`caps`]: every limit on input
@@ -12,18 +13,24 @@
 pub mod batch;
 pub mod caps;
 pub mod error;
+pub mod histogram;
 pub mod labels;
 pub mod principal;
 pub mod sample;
 pub mod series;
 pub mod statistic;
 pub mod tenant;
+pub mod values;
 
-pub use batch::{Batch, BatchMetadata, BatchSeries, Exemplar, Metadata, MetadataRef, MetricKind};
+pub use batch::{
+    Batch, BatchMetadata, BatchSeries, Exemplar, Metadata, MetadataRef, MetricKind, SeriesBatch,
+};
 pub use error::{ErrorKind, SeriesError};
+pub use histogram::Histogram;
 pub use labels::{Labels, LabelsBuilder, LabelsRef};
 pub use principal::{Principal, Rights};
-pub use sample::{STALE_NAN_BITS, Samples, TimeRange};
+pub use sample::{STALE_NAN_BITS, Samples, SeriesSamples, TimeRange};
 pub use series::{SeriesHasher, SeriesKey, SeriesRef};
 pub use statistic::Statistic;
 pub use tenant::TenantId;
+pub use values::{Value, ValueKind, Values, ValuesRef};

@@ -1,5 +1,7 @@
 //! A value at a time.
 
+use crate::{Histogram, ValueKind};
+
 /// The bits of the NaN with which Prometheus marks a series that has ended. Compared as bits: ordinary
 /// NaNs are values. Source: `model/value/value.go` in Prometheus.
 pub const STALE_NAN_BITS: u64 = 0x7ff0_0000_0000_0002;
@@ -39,55 +41,151 @@ impl TimeRange {
 }
 
 /// Samples of one series as two columns of equal length, in ascending order of time, each time once.
-#[derive(Debug, Clone, Default, PartialEq)]
-pub struct Samples {
+#[derive(Debug, Clone, PartialEq)]
+pub struct Samples<V = f64> {
     /// Milliseconds since the Unix epoch.
     pub timestamps: Vec<i64>,
     /// Values; NaN payloads are kept bit-exact.
-    pub values: Vec<f64>,
+    pub values: Vec<V>,
 }
 
-impl Samples {
+impl<V> Default for Samples<V> {
+    fn default() -> Self {
+        Self { timestamps: Vec::new(), values: Vec::new() }
+    }
+}
+
+impl<V> Samples<V> {
     /// Drops the samples, keeps the memory.
     pub fn clear(&mut self) {
-        self.timestamps.clear();
-        self.values.clear();
+        self.truncate(0);
+    }
+
+    /// Drops the samples from position `len` on.
+    pub fn truncate(&mut self, len: usize) {
+        self.timestamps.truncate(len);
+        self.values.truncate(len);
     }
 
     /// Appends a sample.
-    pub fn push(&mut self, timestamp_ms: i64, value: f64) {
+    pub fn push(&mut self, timestamp_ms: i64, value: V) {
         self.timestamps.push(timestamp_ms);
         self.values.push(value);
     }
 
-    /// Samples from position `from` on.
-    pub fn iter_from(&self, from: usize) -> impl Iterator<Item = (i64, f64)> + '_ {
-        self.timestamps[from..].iter().copied().zip(self.values[from..].iter().copied())
-    }
-
     /// Number of samples.
-    pub fn len(&self) -> usize {
+    pub const fn len(&self) -> usize {
         self.timestamps.len()
     }
 
     /// True if there are no samples.
-    pub fn is_empty(&self) -> bool {
+    pub const fn is_empty(&self) -> bool {
         self.timestamps.is_empty()
     }
 }
 
-impl Extend<(i64, f64)> for Samples {
-    fn extend<T: IntoIterator<Item = (i64, f64)>>(&mut self, samples: T) {
+impl<V: Clone> Samples<V> {
+    /// Samples from position `from` on.
+    pub fn iter_from(&self, from: usize) -> impl Iterator<Item = (i64, V)> + '_ {
+        self.timestamps[from..].iter().copied().zip(self.values[from..].iter().cloned())
+    }
+}
+
+impl<V> Extend<(i64, V)> for Samples<V> {
+    fn extend<T: IntoIterator<Item = (i64, V)>>(&mut self, samples: T) {
         samples.into_iter().for_each(|(timestamp_ms, value)| self.push(timestamp_ms, value));
+    }
+}
+
+impl From<Samples> for SeriesSamples {
+    fn from(samples: Samples) -> Self {
+        Self::Floats(samples)
+    }
+}
+
+impl From<Samples<Histogram>> for SeriesSamples {
+    fn from(samples: Samples<Histogram>) -> Self {
+        Self::Histograms(samples)
+    }
+}
+
+/// Samples of a series of either kind.
+#[derive(Debug, Clone, PartialEq)]
+pub enum SeriesSamples {
+    /// Of a series of floats.
+    Floats(Samples),
+    /// Of a series of native histograms.
+    Histograms(Samples<Histogram>),
+}
+
+impl Default for SeriesSamples {
+    fn default() -> Self {
+        Self::Floats(Samples::default())
+    }
+}
+
+impl SeriesSamples {
+    /// No samples, of a series of `kind`.
+    pub fn new(kind: ValueKind) -> Self {
+        match kind {
+            ValueKind::Float => Self::Floats(Samples::default()),
+            ValueKind::Histogram => Self::Histograms(Samples::default()),
+        }
+    }
+
+    /// The kind of the values.
+    pub const fn kind(&self) -> ValueKind {
+        match self {
+            Self::Floats(_) => ValueKind::Float,
+            Self::Histograms(_) => ValueKind::Histogram,
+        }
+    }
+
+    /// Empties it to take samples of `kind`. Memory is kept if it was of that kind before.
+    pub fn clear_for(&mut self, kind: ValueKind) {
+        match self {
+            Self::Floats(samples) if kind == ValueKind::Float => samples.clear(),
+            Self::Histograms(samples) if kind == ValueKind::Histogram => samples.clear(),
+            _ => *self = Self::new(kind),
+        }
+    }
+
+    /// The samples, if they are floats.
+    pub const fn floats(&self) -> Option<&Samples> {
+        match self {
+            Self::Floats(samples) => Some(samples),
+            Self::Histograms(_) => None,
+        }
+    }
+
+    /// Number of samples.
+    pub const fn len(&self) -> usize {
+        match self {
+            Self::Floats(samples) => samples.len(),
+            Self::Histograms(samples) => samples.len(),
+        }
+    }
+
+    /// True if there are no samples.
+    pub const fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// Times of the samples.
+    pub fn timestamps(&self) -> &[i64] {
+        match self {
+            Self::Floats(samples) => &samples.timestamps,
+            Self::Histograms(samples) => &samples.timestamps,
+        }
     }
 }
 
 /// Merges two streams of samples, each in ascending order of time with each time once. At equal times the
 /// sample of `later` wins.
-pub fn overlay(
-    earlier: impl Iterator<Item = (i64, f64)>,
-    later: impl Iterator<Item = (i64, f64)>,
-) -> impl Iterator<Item = (i64, f64)> {
+pub fn overlay<V>(
+    earlier: impl Iterator<Item = (i64, V)>,
+    later: impl Iterator<Item = (i64, V)>,
+) -> impl Iterator<Item = (i64, V)> {
     let (mut earlier, mut later) = (earlier.peekable(), later.peekable());
     std::iter::from_fn(move || {
         let Some((new_ms, _)) = later.peek() else { return earlier.next() };

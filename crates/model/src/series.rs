@@ -1,5 +1,6 @@
 //! Keys and references of series.
 
+use crate::ValueKind;
 use xxhash_rust::const_xxh3::const_custom_default_secret;
 use xxhash_rust::xxh3::{xxh3_128_with_secret, xxh3_128_with_seed};
 
@@ -17,6 +18,16 @@ impl SeriesKey {
     #[inline]
     pub fn of(label_bytes: &[u8], seed: u64) -> Self {
         Self(xxh3_128_with_seed(label_bytes, seed))
+    }
+
+    /// The key of the series with values of `kind` whose labels have this key. Both kinds are in one partition.
+    #[inline]
+    pub const fn of_kind(self, kind: ValueKind) -> Self {
+        match kind {
+            ValueKind::Float => self,
+            // any constant will do: the keys are hashes
+            ValueKind::Histogram => Self(self.0 ^ 0x6e61_7469_7665_2068),
+        }
     }
 
     /// The partition among `count` that owns the series: by the high bits, so that the low bits stay
@@ -88,6 +99,10 @@ mod tests {
             counts[SeriesKey::of(&i.to_le_bytes(), 1).partition(3)] += 1;
         }
         assert!(counts.iter().all(|c| (9_500..10_500).contains(c)), "{counts:?}");
+        let key = SeriesKey::of(b"x", 1);
+        let other = key.of_kind(ValueKind::Histogram);
+        assert_ne!(key, other);
+        assert_eq!((key.of_kind(ValueKind::Float), key.partition(3)), (key, other.partition(3)));
         assert_eq!(SeriesKey(u128::MAX).partition(7), 6);
         assert_eq!(SeriesKey(0).partition(7), 0);
     }

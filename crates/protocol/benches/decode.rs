@@ -140,6 +140,6 @@ fn decode(work: &mut Work<'_>, version: Version) {
         work.decoder
             .decode(Request { format: version, body: Body::snappy(body) }, &mut work.batch, &mut work.memory)
             .expect("made here");
-        black_box(&work.batch.series);
+        black_box(&work.batch.floats.series);
     }
 }

@@ -31,7 +31,10 @@ fn decode<D: Decoder>(format: D::Format, body: Body<'_>) {
     assert!(decoded.is_err() || grown as u64 <= paid, "{grown} bytes, {} bought", memory.bytes());
     check(&batch);
     if decoded.is_err() {
-        assert!(batch.series.is_empty() && batch.bytes.is_empty(), "a failed request leaves something");
+        assert!(
+            batch.floats.series.is_empty() && batch.bytes.is_empty(),
+            "a failed request leaves something"
+        );
     } else {
         assert!(body.decoded_len().is_ok(), "decoded what was not to be decoded");
     }
@@ -77,16 +80,16 @@ const ACCOUNT_BYTES: u64 = 4 << 20;
 
 /// The promises of a batch.
 fn check(batch: &Batch) {
-    assert_eq!(batch.timestamps.len(), batch.values.len());
+    assert_eq!(batch.floats.timestamps.len(), batch.floats.values.len());
     let mut next_sample = 0;
-    for series in &batch.series {
+    for series in &batch.floats.series {
         assert_eq!(series.samples.start, next_sample, "samples lie in the order of their series");
         next_sample = series.samples.end;
         assert_eq!(series.key, SeriesKey::of(batch.label_bytes(series), SEED));
         series_labels(batch.label_bytes(series));
     }
-    assert_eq!(next_sample as usize, batch.timestamps.len(), "each sample has a series");
-    assert!(batch.exemplars.iter().all(|(at, _)| (*at as usize) < batch.series.len()));
+    assert_eq!(next_sample as usize, batch.floats.timestamps.len(), "each sample has a series");
+    assert!(batch.floats.exemplars.iter().all(|(at, _)| (*at as usize) < batch.floats.series.len()));
     for (_, labels) in &batch.refused {
         assert!(batch.bytes.get(labels.start as usize..labels.end as usize).is_some());
     }

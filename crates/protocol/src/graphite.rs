@@ -15,7 +15,7 @@
 use crate::{DecodeError, Encoding, Request};
 use model::caps::{REQUEST_SERIES_MAX, SERIES_LABEL_BYTES_MAX};
 use model::labels::{METRIC_NAME, put_label};
-use model::{Batch, BatchSeries, SeriesError, SeriesHasher};
+use model::{Batch, BatchSeries, SeriesBatch, SeriesError, SeriesHasher};
 use std::ops::Range;
 use stdx::budget::{Exhausted, Purse};
 
@@ -65,7 +65,7 @@ impl crate::Decoder for Decoder {
             if line.is_empty() {
                 continue;
             }
-            if lines.batch.series.len() + lines.batch.refused_series as usize >= REQUEST_SERIES_MAX {
+            if lines.batch.floats.series.len() + lines.batch.refused_series as usize >= REQUEST_SERIES_MAX {
                 return Err(DecodeError::TooMany { what: "lines", limit: REQUEST_SERIES_MAX });
             }
             match lines.line(line) {
@@ -149,7 +149,8 @@ impl Lines<'_, '_> {
     /// Adds a sample of the series whose labels were found in `path`.
     fn push(&mut self, path: &[u8], timestamp_ms: i64, value: f64) -> Result<(), Fault> {
         let name = path.split(|byte| *byte == b';').next().unwrap_or_default();
-        let Batch { bytes, series, timestamps, values, .. } = &mut *self.batch;
+        let Batch { bytes, floats, .. } = &mut *self.batch;
+        let SeriesBatch { series, timestamps, values, .. } = floats;
         let texts_bytes = path.len() + METRIC_NAME.len();
         self.purse.room(bytes, texts_bytes + (self.labels.len() + 1) * LABEL_OVERHEAD_BYTES)?;
         let (start, sample) = (bytes.len(), timestamps.len() as u32);

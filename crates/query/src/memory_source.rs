@@ -2,12 +2,12 @@
 
 use crate::matcher::matches_all;
 use crate::source::{Select, SeriesSet, SeriesSource, SourceError};
-use model::{Labels, LabelsRef, Samples, TimeRange};
+use model::{Labels, LabelsRef, Samples, SeriesSamples, TimeRange, ValueKind};
 
 /// Series with their samples, kept in the order in which they were added.
 #[derive(Debug, Default)]
 pub struct MemorySource {
-    series: Vec<(Labels, Samples)>,
+    series: Vec<(Labels, SeriesSamples)>,
 }
 
 impl MemorySource {
@@ -17,19 +17,23 @@ impl MemorySource {
     }
 
     /// Adds a whole series. Its samples must be in ascending order of time.
-    pub fn add(&mut self, labels: Labels, samples: Samples) {
-        assert!(samples.timestamps.is_sorted(), "BUG: samples are not in order of time");
+    pub fn add(&mut self, labels: Labels, samples: impl Into<SeriesSamples>) {
+        let samples = samples.into();
+        assert!(samples.timestamps().is_sorted(), "BUG: samples are not in order of time");
         self.series.push((labels, samples));
     }
 
     /// Adds one sample to a series, which is created where it does not exist; a sample of the same time
     /// is replaced.
     pub fn push(&mut self, labels: &Labels, timestamp_ms: i64, value: f64) {
-        let at = self.series.iter().position(|(l, _)| l == labels).unwrap_or_else(|| {
-            self.series.push((labels.clone(), Samples::default()));
+        let is_wanted = |(l, samples): &(Labels, SeriesSamples)| l == labels && samples.floats().is_some();
+        let at = self.series.iter().position(is_wanted).unwrap_or_else(|| {
+            self.series.push((labels.clone(), SeriesSamples::default()));
             self.series.len() - 1
         });
-        let samples = &mut self.series[at].1;
+        let SeriesSamples::Floats(samples) = &mut self.series[at].1 else {
+            unreachable!("BUG: it has floats")
+        };
         match samples.timestamps.binary_search(&timestamp_ms) {
             Ok(i) => samples.values[i] = value,
             Err(i) => {
@@ -64,21 +68,23 @@ impl SeriesSource for MemorySource {
 }
 
 struct MemorySet<'a> {
-    rest: std::vec::IntoIter<&'a (Labels, Samples)>,
+    rest: std::vec::IntoIter<&'a (Labels, SeriesSamples)>,
     current: Option<&'a Labels>,
     range: TimeRange,
 }
 
 impl SeriesSet for MemorySet<'_> {
-    fn next(&mut self, out: &mut Samples) -> Result<bool, SourceError> {
-        out.clear();
+    fn next(&mut self, out: &mut SeriesSamples) -> Result<bool, SourceError> {
+        out.clear_for(ValueKind::Float);
         let Some((labels, samples)) = self.rest.next() else { return Ok(false) };
         self.current = Some(labels);
-        let from = samples.timestamps.partition_point(|t| *t < self.range.start_ms);
-        let to = samples.timestamps.partition_point(|t| *t <= self.range.end_ms);
-        if from < to {
-            out.timestamps.extend_from_slice(&samples.timestamps[from..to]);
-            out.values.extend_from_slice(&samples.values[from..to]);
+        out.clear_for(samples.kind());
+        match (samples, out) {
+            (SeriesSamples::Floats(samples), SeriesSamples::Floats(out)) => copy(samples, self.range, out),
+            (SeriesSamples::Histograms(samples), SeriesSamples::Histograms(out)) => {
+                copy(samples, self.range, out);
+            }
+            _ => unreachable!("BUG: the output was made for the kind of samples"),
         }
         Ok(true)
     }
@@ -89,5 +95,15 @@ impl SeriesSet for MemorySet<'_> {
 
     fn len_hint(&self) -> usize {
         self.rest.len()
+    }
+}
+
+/// Appends the samples inside `range` to `out`.
+fn copy<V: Clone>(samples: &Samples<V>, range: TimeRange, out: &mut Samples<V>) {
+    let from = samples.timestamps.partition_point(|t| *t < range.start_ms);
+    let to = samples.timestamps.partition_point(|t| *t <= range.end_ms);
+    if from < to {
+        out.timestamps.extend_from_slice(&samples.timestamps[from..to]);
+        out.values.extend_from_slice(&samples.values[from..to]);
     }
 }

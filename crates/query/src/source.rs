@@ -1,7 +1,7 @@
 //! Interface between the evaluator and storage.
 
 use crate::Matcher;
-use model::{ErrorKind, LabelsRef, Samples, Statistic, TimeRange};
+use model::{ErrorKind, LabelsRef, SeriesSamples, Statistic, TimeRange};
 
 /// One selection: series whose labels satisfy all matchers, and their samples within the range.
 #[derive(Debug, Clone, Copy)]
@@ -115,11 +115,12 @@ pub trait BucketSet {
     fn labels(&mut self) -> LabelsRef<'_>;
 }
 
-/// A streaming pass over the selected series, each visited once, in no particular order.
+/// A streaming pass over the selected series, each visited once, in no particular order. Labels that have both floats and
+/// native histograms are two series.
 pub trait SeriesSet {
     /// Moves to the next series and fills `samples` with its samples inside the range, ascending, what was
     /// there before being dropped; false at the end. Series without samples in the range may appear (empty).
-    fn next(&mut self, samples: &mut Samples) -> Result<bool, SourceError>;
+    fn next(&mut self, samples: &mut SeriesSamples) -> Result<bool, SourceError>;
 
     /// No series with more samples than this may be unpacked from now on: [`Self::next`] fails instead, before it
     /// takes the memory. It is called before each `next`. Where it is not implemented, what a query holds is

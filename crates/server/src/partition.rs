@@ -317,12 +317,11 @@ impl Owner {
             let head = partition.tenant_mut(&submission.tenant);
             let before = head.series_count();
             for new in &mut submission.new[from..to] {
-                let series = head.create(new.key, new.labels.as_ref());
-                for i in new.samples.start as usize..new.samples.end as usize {
-                    submission.refs.push(series);
-                    submission.timestamps.push(submission.new_timestamps[i]);
-                    submission.values.push(submission.new_values[i]);
-                }
+                let series = head.create_of(submission.values.kind(), new.key, new.labels.as_ref());
+                let samples = new.samples.start as usize..new.samples.end as usize;
+                submission.refs.extend(std::iter::repeat_n(series, samples.len()));
+                submission.timestamps.extend_from_slice(&submission.new_timestamps[samples.clone()]);
+                submission.values.extend(submission.new_values.as_ref().slice(samples));
                 submission.exemplars.extend(new.exemplars.drain(..).map(|e| (series, e)));
             }
             self.node.metrics.series_created.add((head.series_count() - before) as u64);

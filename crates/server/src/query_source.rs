@@ -12,7 +12,8 @@ pub(crate) use union::{LeftOut, Source, list, tables_select};
 use crate::partition::shared::PartitionShared;
 use crate::seal::pins::Pin;
 use head::{Filter, FilterKind, Selection, TenantHead};
-use model::{ErrorKind, LabelsRef, Samples, SeriesRef, TenantId, TimeRange};
+use model::caps::HISTOGRAM_BYTES_MAX;
+use model::{ErrorKind, LabelsRef, Samples, SeriesRef, SeriesSamples, TenantId, TimeRange, ValueKind};
 use query::{Interrupt, MatchOp, Matcher, SeriesSet, SourceError};
 use roaring::RoaringBitmap;
 
@@ -70,8 +71,8 @@ impl<'a> HeadSet<'a> {
 }
 
 impl SeriesSet for HeadSet<'_> {
-    fn next(&mut self, samples: &mut Samples) -> Result<bool, SourceError> {
-        samples.clear();
+    fn next(&mut self, samples: &mut SeriesSamples) -> Result<bool, SourceError> {
+        samples.clear_for(ValueKind::Float);
         self.labels.clear();
         while let Some((partition, series)) = self.parts.get_mut(self.at) {
             if let Some(series) = series.next() {
@@ -79,12 +80,20 @@ impl SeriesSet for HeadSet<'_> {
                 let head = partition.head.read();
                 let head = head.tenant(self.tenant).expect("BUG: a tenant's head went away");
                 // compressed samples may take a hundredth of their unpacked size
-                let most = head.samples_at_most(series, self.range) as u64;
-                if most > self.samples_max {
-                    return Err(too_many_samples(most, self.samples_max));
+                let most = head.samples_at_most(series, self.range);
+                let weight = match head.kind(series) {
+                    ValueKind::Float => 1,
+                    ValueKind::Histogram => HISTOGRAM_WEIGHT,
+                };
+                if most as u64 * weight > self.samples_max {
+                    return Err(too_many_samples(most as u64 * weight, self.samples_max));
                 }
-                make_room(samples, most as usize);
-                head.read(series, self.range, samples);
+                samples.clear_for(head.kind(series));
+                match samples {
+                    SeriesSamples::Floats(samples) => make_room(samples, most),
+                    SeriesSamples::Histograms(samples) => make_room(samples, most),
+                }
+                head.read_any(series, self.range, samples);
                 // checked with the lock held, so that pinned samples cannot be released in between
                 if self.pin.is_expired() {
                     return Err(union::expired());
@@ -118,9 +127,12 @@ impl SeriesSet for HeadSet<'_> {
     }
 }
 
+/// Samples of 16 bytes for which a native histogram counts, because nothing smaller is known before it is unpacked.
+const HISTOGRAM_WEIGHT: u64 = HISTOGRAM_BYTES_MAX as u64 / 16;
+
 /// Allocates room for `count` samples at once: columns that grow while they are filled take up to twice as much, and
 /// three times while they move. Expects empty columns, so nothing is copied.
-fn make_room(samples: &mut Samples, count: usize) {
+fn make_room<V>(samples: &mut Samples<V>, count: usize) {
     if samples.timestamps.capacity() < count {
         *samples = Samples::default();
         let count = count.next_multiple_of(128);

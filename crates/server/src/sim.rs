@@ -21,7 +21,7 @@ use crate::settings::Settings;
 use crate::upkeep::Upkeep;
 use crate::world::{Chance, World};
 use journal::{Disk, Offset};
-use model::{LabelsRef, Principal, Samples, SeriesKey, SeriesRef, TenantId, TimeRange};
+use model::{LabelsRef, Principal, SeriesKey, SeriesRef, SeriesSamples, TenantId, TimeRange};
 use protocol::Encoding;
 use protocol::remote_write::{Decoder, Version};
 use query::{Select, SeriesSource, SourceError};
@@ -304,8 +304,9 @@ impl Stepped {
         let cancelled = Arc::new(AtomicBool::new(false));
         let source = Source::new(&self.node, tenant.clone(), SAMPLES_MAX, cancelled);
         let mut set = source.select(&Select { matchers: &[], range: TimeRange::ALL })?;
-        let (mut samples, mut content) = (Samples::default(), Content::new());
+        let (mut samples, mut content) = (SeriesSamples::default(), Content::new());
         while set.next(&mut samples)? {
+            let samples = samples.floats().expect("the simulation writes floats");
             let bits = samples.values.iter().map(|v| v.to_bits());
             let found = samples.timestamps.iter().copied().zip(bits).collect();
             let twice = content.insert(set.labels().to_owned().to_string(), found);

@@ -4,6 +4,7 @@
 use crate::harness::ledger::Writer;
 use crate::harness::process::command;
 use crate::harness::{Options, Request, Server, wait_for};
+use journal::record::RECORD_VERSION;
 use std::fs::{File, OpenOptions};
 use std::os::unix::fs::FileExt;
 use std::path::PathBuf;
@@ -245,15 +246,17 @@ fn a_malformed_record_is_put_aside_and_its_segment_kept() {
 #[test]
 fn a_record_of_a_later_version_closes_the_partition_and_changes_nothing() {
     let (mut server, writer) = stopped();
-    append(&server, &[2, 1, b't', 0]);
+    append(&server, &[RECORD_VERSION + 1, 1, b't', 0]);
+    let found = format!("version {}", RECORD_VERSION + 1);
+    let known = format!("up to {RECORD_VERSION}");
     let before = segments(&server);
     server.restart_unready();
     let refusal = wait_for("the reason", || {
         let reply = server.send(&Request::get("/-/ready"));
         reply.text().contains("closed").then_some(reply)
     });
-    refusal.expect(503, &["partition 0", "version 2", "reads version 1", "start that one again"]);
-    server.send(&Request::write(&[])).expect(503, &["version 2"]);
+    refusal.expect(503, &["partition 0", &found, &known, "start that one again"]);
+    server.send(&Request::write(&[])).expect(503, &[&found]);
     server.kill9();
     assert_eq!(segments(&server), before);
     // as if the later version had taken care of it

@@ -3,7 +3,7 @@
 use crate::harness::read::seconds;
 use crate::harness::wire::{self, Series};
 use crate::harness::{Connection, Options, Request, Server, now_ms};
-use model::STALE_NAN_BITS;
+use model::{STALE_NAN_BITS, Values};
 
 #[test]
 fn what_is_written_can_be_read_at_once() {
@@ -307,7 +307,8 @@ fn bits_in_journal(server: &Server, metric: &str) -> Vec<(i64, u64)> {
                 .find(|(_, l)| l.get("__name__") == Some(metric))
                 .map(|(s, _)| s)
                 .or(wanted);
-            let columns = record.refs.iter().zip(&record.timestamps).zip(&record.values);
+            let Values::Floats(values) = &record.values else { panic!("a record of histograms") };
+            let columns = record.refs.iter().zip(&record.timestamps).zip(values);
             all.extend(
                 columns.filter(|((s, _), _)| Some(**s) == wanted).map(|((_, t), v)| (*t, v.to_bits())),
             );

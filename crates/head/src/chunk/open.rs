@@ -1,8 +1,10 @@
 //! Encoder of the chunk that still grows.
 
 use super::decimal::{decimal, decimal_form, mantissa_at};
-use super::reader::read;
-use super::{Chunk, FLOAT, FOOTER_BYTES, HEADER_BYTES, SAMPLES_MAX, VARIANT_RAW, VARIANT_RUN, array};
+use super::{
+    Chunk, FLOAT, FOOTER_BYTES, HEADER_BYTES, HISTOGRAM, SAMPLES_MAX, VARIANT_RAW, VARIANT_RUN, array,
+};
+use crate::value::Value;
 use model::{Samples, TimeRange};
 use stdx::varint;
 
@@ -11,8 +13,8 @@ use stdx::varint;
 pub struct OpenChunk {
     pub(super) bytes: Vec<u8>,
     last_ms: i64,
-    /// Mantissa or bits of the last value that went through the value coder. Of an empty chunk: the bits of
-    /// the newest value, where `last_delta` is [`REMEMBERS`].
+    /// Mantissa or bits of the last value that went through the value coder; fingerprint of the newest histogram.
+    /// Of an empty chunk: the fingerprint of the newest value, where `last_delta` is [`REMEMBERS`].
     last_value: u64,
     /// The last interval, or `u32::MAX` where it was longer than that.
     last_delta: u32,
@@ -65,28 +67,29 @@ impl OpenChunk {
         self.bytes.capacity()
     }
 
-    /// The newest value, bit-exact; that of an empty chunk only after [`Self::remember`].
-    pub fn last_value(&self) -> Option<f64> {
+    /// Fingerprint of the newest value: the bits of a float, a hash of a histogram. That of an empty chunk is known only
+    /// after [`Self::remember`].
+    pub fn newest(&self) -> Option<u64> {
         if self.count == 0 {
-            return (self.last_delta == REMEMBERS).then(|| f64::from_bits(self.last_value));
+            return (self.last_delta == REMEMBERS).then_some(self.last_value);
         }
-        let raw_last = self.exponent() != FLOAT && self.raw_count > 0;
-        if raw_last {
+        let exponent = self.exponent();
+        if exponent == FLOAT || exponent == HISTOGRAM {
+            return Some(self.last_value);
+        }
+        if self.raw_count > 0 {
             // rare: the last token may have been a raw value, which last_value does not hold
-            let mut all = Samples::default();
+            let mut all = Samples::<f64>::default();
             self.read(TimeRange::new(self.last_ms, self.last_ms), &mut all);
-            return all.values.last().copied();
+            return all.values.last().copied().map(f64::to_bits);
         }
-        Some(match self.exponent() {
-            FLOAT => f64::from_bits(self.last_value),
-            e => decimal(self.last_value as i64, e),
-        })
+        Some(decimal(self.last_value as i64, exponent).to_bits())
     }
 
-    /// Appends the samples inside `range` to `out`.
-    pub fn read(&self, range: TimeRange, out: &mut Samples) {
+    /// Appends the samples inside `range` to `out`, which takes the chunk's kind of values.
+    pub fn read<V: Value>(&self, range: TimeRange, out: &mut Samples<V>) {
         if self.count > 0 && range.start_ms <= self.last_ms {
-            read(&self.bytes, self.count, range, out);
+            V::read(&self.bytes, self.count, range, out);
         }
     }
 
@@ -95,7 +98,9 @@ impl OpenChunk {
         if self.count == 0 {
             return None;
         }
+        let end = if self.exponent() == HISTOGRAM { self.tokens_end() } else { self.bytes.len() };
         let mut bytes = std::mem::take(&mut self.bytes);
+        bytes.truncate(end);
         bytes.reserve_exact(FOOTER_BYTES);
         bytes.extend_from_slice(&self.last_ms.to_le_bytes());
         bytes.extend_from_slice(&self.count.to_le_bytes());
@@ -108,14 +113,38 @@ impl OpenChunk {
         *self = Self { last_ms: self.last_ms, ..Self::default() };
     }
 
-    /// Gives an empty chunk the newest value, which is held elsewhere, so that a repetition of it is
+    /// Gives an empty chunk the fingerprint of the newest value, which is held elsewhere, so that a repetition of it is
     /// recognised.
-    pub(crate) fn remember(&mut self, value: f64) {
+    pub(crate) fn remember(&mut self, fingerprint: u64) {
         assert!(self.count == 0, "BUG: a chunk that holds samples knows its newest value");
-        (self.last_value, self.last_delta) = (value.to_bits(), REMEMBERS);
+        (self.last_value, self.last_delta) = (fingerprint, REMEMBERS);
     }
 
-    fn exponent(&self) -> u8 {
+    /// Prepares an empty chunk for its first histogram, at `timestamp_ms`.
+    pub(super) fn start_of(&mut self, timestamp_ms: i64) {
+        *self = Self {
+            bytes: std::mem::take(&mut self.bytes),
+            last_ms: timestamp_ms,
+            count: 1,
+            ..Self::default()
+        };
+    }
+
+    /// Counts another histogram, at `timestamp_ms`. Returns the change of the interval.
+    pub(super) fn advance(&mut self, timestamp_ms: i64) -> i64 {
+        let delta = timestamp_ms.wrapping_sub(self.last_ms);
+        let change = delta.wrapping_sub(i64::from(self.last_delta));
+        self.count += 1;
+        self.last_ms = timestamp_ms;
+        self.last_delta = u32::try_from(delta).unwrap_or(u32::MAX);
+        change
+    }
+
+    pub(super) const fn set_newest(&mut self, fingerprint: u64) {
+        self.last_value = fingerprint;
+    }
+
+    pub(super) fn exponent(&self) -> u8 {
         self.bytes[8]
     }
 
@@ -194,7 +223,7 @@ impl OpenChunk {
 
     /// Rewrites the chunk with a larger exponent. Returns false if a mantissa would get too large.
     fn rescale(&mut self, exponent: u8) -> bool {
-        let mut all = Samples::default();
+        let mut all = Samples::<f64>::default();
         self.read(TimeRange::ALL, &mut all);
         let fits = |v: &f64| mantissa_at(*v, exponent).is_some() || decimal_form(*v, 0).is_none();
         if !all.values.iter().all(fits) {
@@ -272,7 +301,7 @@ impl OpenChunk {
 
     /// Grows by a quarter and not by doubling: there is one of these for each series.
     #[inline]
-    fn extend(&mut self, token: &[u8]) {
+    pub(super) fn extend(&mut self, token: &[u8]) {
         let (len, capacity) = (self.bytes.len(), self.bytes.capacity());
         if capacity - len < token.len() {
             let step = (capacity / 4).clamp(16, 256);

@@ -15,7 +15,7 @@ fn pack(samples: &[(i64, f64)]) -> (Vec<Chunk>, OpenChunk) {
 }
 
 fn unpack(sealed: &[Chunk], open: &OpenChunk, range: TimeRange) -> Vec<(i64, u64)> {
-    let mut out = Samples::default();
+    let mut out = Samples::<f64>::default();
     sealed.iter().for_each(|c| c.read(range, &mut out));
     open.read(range, &mut out);
     out.timestamps.into_iter().zip(out.values.into_iter().map(f64::to_bits)).collect()
@@ -25,7 +25,7 @@ fn check(samples: &[(i64, f64)]) -> usize {
     let (sealed, open) = pack(samples);
     let expected: Vec<_> = samples.iter().map(|(t, v)| (*t, v.to_bits())).collect();
     assert_eq!(unpack(&sealed, &open, TimeRange::ALL), expected);
-    assert_eq!(open.last_value().map(f64::to_bits), samples.last().map(|(_, v)| v.to_bits()));
+    assert_eq!(open.newest(), samples.last().map(|(_, v)| v.to_bits()));
     if samples.len() > 2 {
         let range = TimeRange::new(samples[1].0, samples[samples.len() - 2].0);
         assert_eq!(unpack(&sealed, &open, range), expected[1..expected.len() - 1]);

@@ -1,7 +1,8 @@
 use super::*;
 use crate::order::FrozenOrder;
 use crate::tenant::AppendStats;
-use model::{Labels, SeriesKey};
+use crate::value::tests::histogram_of;
+use model::{Histogram, Labels, SeriesKey, SeriesSamples, ValueKind};
 use std::collections::BTreeMap;
 use stdx::rng::Rng;
 
@@ -10,20 +11,51 @@ fn add(head: &mut TenantHead, i: usize) -> SeriesRef {
     head.create(SeriesKey::of(labels.as_bytes(), 1), labels.as_ref())
 }
 
+fn add_histograms(head: &mut TenantHead, i: usize) -> SeriesRef {
+    let labels = Labels::from_pairs(&[("__name__", "h"), ("i", &i.to_string())]);
+    head.create_of(ValueKind::Histogram, SeriesKey::of(labels.as_bytes(), 1), labels.as_ref())
+}
+
+/// Appends a float, or a histogram whose sum it is.
+fn put(head: &mut TenantHead, series: SeriesRef, timestamp_ms: i64, value: f64) -> AppendStats {
+    match head.kind(series) {
+        ValueKind::Float => head.append(&[series], &[timestamp_ms], &[value], 1),
+        ValueKind::Histogram => head.append(&[series], &[timestamp_ms], [histogram_of(value)].as_slice(), 1),
+    }
+}
+
+/// Times and values of floats, or sums of histograms, as bits.
+fn bits(samples: SeriesSamples) -> Vec<(i64, u64)> {
+    match samples {
+        SeriesSamples::Floats(s) => s.iter_from(0).map(|(t, v)| (t, v.to_bits())).collect(),
+        SeriesSamples::Histograms(s) => {
+            let sum = |h: Histogram| {
+                let sum = h.parts().sum;
+                assert_eq!(h, histogram_of(sum), "the histogram is not the one that was stored");
+                sum.to_bits()
+            };
+            s.iter_from(0).map(|(t, h)| (t, sum(h))).collect()
+        }
+    }
+}
+
 fn release_turn(head: &mut TenantHead) -> bool {
     head.release_some(&mut { TURN_SERIES })
 }
 
 fn read(head: &TenantHead, series: SeriesRef, range: TimeRange) -> Vec<(i64, u64)> {
-    let mut out = Samples::default();
-    head.read(series, range, &mut out);
-    out.timestamps.into_iter().zip(out.values.into_iter().map(f64::to_bits)).collect()
+    let mut out = SeriesSamples::default();
+    head.read_any(series, range, &mut out);
+    bits(out)
 }
 
 fn read_frozen(head: &TenantHead, series: SeriesRef) -> Vec<(i64, u64)> {
-    let mut out = Samples::default();
-    head.read_frozen(series, &mut out);
-    out.timestamps.into_iter().zip(out.values.into_iter().map(f64::to_bits)).collect()
+    let mut out = SeriesSamples::new(head.kind(series));
+    match &mut out {
+        SeriesSamples::Floats(out) => head.read_frozen(series, out),
+        SeriesSamples::Histograms(out) => head.read_frozen(series, out),
+    }
+    bits(out)
 }
 
 type Map = BTreeMap<i64, u64>;
@@ -80,7 +112,8 @@ fn behaves_like_two_maps() {
 
 fn one_life(rng: &mut Rng) {
     let mut head = TenantHead::new(1);
-    let refs: Vec<_> = (0..12).map(|i| add(&mut head, i)).collect();
+    let refs: Vec<_> =
+        (0..12).map(|i| if i % 3 == 2 { add_histograms(&mut head, i) } else { add(&mut head, i) }).collect();
     let mut model = vec![Model::default(); refs.len()];
     let mut now = 0;
     for _ in 0..40 {
@@ -95,7 +128,7 @@ fn one_life(rng: &mut Rng) {
                 _ => now,
             };
             let v = (rng.below(3) as f64) / if rng.chance(0.05) { 3.0 } else { 4.0 };
-            let stats = head.append(&[refs[i]], &[t], &[v], 1);
+            let stats = put(&mut head, refs[i], t, v);
             if stats.duplicates == 1 {
                 let held = model[i].fresh.get(&t).or(model[i].frozen.get(&t));
                 assert_eq!(held, Some(&v.to_bits()), "dropped, and not held");
@@ -133,7 +166,7 @@ fn one_life(rng: &mut Rng) {
             while !head.release_some(&mut { 1 + rng.below(4) as usize }) {
                 let (i, v) = (rng.below(12) as usize, rng.below(3) as f64);
                 now += 1;
-                head.append(&[refs[i]], &[now], &[v], 1);
+                put(&mut head, refs[i], now, v);
                 model[i].fresh.insert(now, v.to_bits());
                 model[i].newest_ms = Some(now);
             }
@@ -147,7 +180,7 @@ fn one_life(rng: &mut Rng) {
 fn a_repeated_sample_is_dropped_only_while_the_first_one_is_held() {
     let mut head = TenantHead::new(1);
     let (a, b, c) = (add(&mut head, 0), add(&mut head, 1), add(&mut head, 2));
-    let put = |head: &mut TenantHead, series, value| head.append(&[series], &[10], &[value], 1);
+    let put = |head: &mut TenantHead, series, value| put(head, series, 10, value);
     let (dropped, stored) = (
         AppendStats { duplicates: 1, ..AppendStats::default() },
         AppendStats { in_order: 1, ..AppendStats::default() },

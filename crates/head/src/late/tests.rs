@@ -1,13 +1,13 @@
 use super::*;
 use stdx::rng::Rng;
 
-fn check(late: &Late) {
-    let bytes = late.pieces.values().map(Piece::memory_bytes).sum::<usize>();
-    assert_eq!(late.pieces_bytes, bytes);
+fn check(late: &LateOf<f64>) {
+    let bytes = late.pieces.values().map(Piece::<f64>::memory_bytes).sum::<usize>();
+    assert_eq!(late.held_bytes, bytes);
     assert!(late.recent.is_empty() || late.pieces.is_empty());
     let ends = late.pieces.keys().skip(1).copied().chain([i64::MAX]);
     for ((bound_ms, piece), end_ms) in late.pieces.iter().zip(ends) {
-        let mut all = Samples::default();
+        let mut all = Samples::<f64>::default();
         piece.read(TimeRange::ALL, &mut all);
         let is_inside = |t: &i64| (*bound_ms..end_ms).contains(t);
         assert!(all.timestamps.iter().all(is_inside), "{:?} outside {bound_ms}..{end_ms}", all.timestamps);
@@ -18,7 +18,7 @@ fn check(late: &Late) {
 #[test]
 fn the_last_write_wins_and_memory_stays_bounded() {
     let mut rng = Rng::announced();
-    let (mut late, mut model) = (Late::default(), BTreeMap::new());
+    let (mut late, mut model) = (LateOf::default(), BTreeMap::new());
     for i in 0..40_000 {
         let (t, v) = (rng.below(1000) as i64, i as f64);
         late.insert(t, v);
@@ -39,7 +39,7 @@ fn the_last_write_wins_and_memory_stays_bounded() {
 fn any_range_of_any_order_comes_back() {
     let mut rng = Rng::announced();
     for round in 0..60 {
-        let (mut late, mut model) = (Late::default(), BTreeMap::new());
+        let (mut late, mut model) = (LateOf::default(), BTreeMap::new());
         let (count, width) = (rng.below(4000), 1 + rng.below(100_000));
         for i in 0..count {
             let t = match round % 3 {
@@ -70,7 +70,7 @@ fn any_range_of_any_order_comes_back() {
 
 #[test]
 fn what_fills_a_gap_forwards_is_packed_densely() {
-    let mut late = Late::default();
+    let mut late = LateOf::default();
     (0..24_000).for_each(|i| _ = late.insert(i * 1000, 1.0));
     check(&late);
     assert!(late.pieces.len() <= 101, "{} pieces for 100 chunks", late.pieces.len());
@@ -80,7 +80,7 @@ fn what_fills_a_gap_forwards_is_packed_densely() {
 #[test]
 fn one_insertion_in_many_rewrites_a_chunk() {
     let mut rng = Rng::announced();
-    let mut late = Late::default();
+    let mut late = LateOf::default();
     let (mut inserted, mut rewrites) = (0, 0);
     for _ in 0..60_000 {
         inserted += 1;

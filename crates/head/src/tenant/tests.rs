@@ -139,7 +139,7 @@ fn counts_and_presence_are_told_without_reading() {
         let start = rng.below(t as u64 + 1000) as i64 - 500;
         let width = if rng.chance(0.5) { 50 } else { 200_000 };
         let range = TimeRange::new(start, start + rng.below(width) as i64);
-        let mut out = Samples::default();
+        let mut out = Samples::<f64>::default();
         head.read(series, range, &mut out);
         assert_eq!(head.has_samples(series, range), !out.is_empty(), "{range:?}");
         assert!(head.samples_at_most(series, range) >= out.len(), "{range:?}");

@@ -1,4 +1,4 @@
-//! Columns of numbers: integers as deltas, in runs if that is shorter, and doubles with leading tags.
+//! Columns: integers as deltas, in runs if that is shorter; doubles with leading tags; histograms with their lengths.
 //!
 //! ```text
 //!   deltas = 0  n × zigzag(delta)
@@ -9,14 +9,18 @@
 //!   tag 0..=7     a whole number v ≥ 0 in that many bytes (0: v = 0)
 //!   tag 8..=14    a whole number v < 0: the complement !v in (tag - 8) bytes
 //!   tag 15        any other double: its 8 bytes as they are
+//!
+//!   histograms = n × { varint(length)  histogram, see model::histogram }
 //! ```
 //!
 //! The first delta is from 0. References that ascend by one, equal timestamps and equidistant timestamps take only a few
 //! runs. A table gives the length of a body, which is read with one masked load: no branch depends on the values, which would
 //! cost a misprediction for every other sample.
 
-use super::RecordError;
 use super::wire::Cursor;
+use super::{RecordError, Room};
+use model::Histogram;
+use model::caps::HISTOGRAM_BYTES_MAX;
 use stdx::varint::{self, unzigzag, zigzag};
 
 const PLAIN: u8 = 0;
@@ -218,6 +222,46 @@ pub(super) fn skip_values(cursor: &mut Cursor<'_>, count: usize) -> Result<(), R
     let body = |tag: u8| usize::from(BODY_BYTES[tag as usize]);
     cursor.take(tags.iter().map(|&pair| body(pair & 15) + body(pair >> 4)).sum())?;
     Ok(())
+}
+
+/// Writes a histogram.
+pub(super) fn put_histogram(out: &mut Vec<u8>, value: &Histogram) {
+    varint::put(out, value.as_bytes().len() as u64);
+    out.extend_from_slice(value.as_bytes());
+}
+
+/// Reads `count` histograms into `values`. The caller must bound `count`.
+pub(super) fn histograms(
+    cursor: &mut Cursor<'_>,
+    count: usize,
+    values: &mut Vec<Histogram>,
+    room: &mut dyn Room,
+) -> Result<(), RecordError> {
+    values.clear();
+    if count > cursor.rest.len() {
+        return Err(RecordError::Truncated);
+    }
+    room.buy_for(values, count)?;
+    values.reserve_exact(count);
+    for _ in 0..count {
+        let bytes = histogram_bytes(cursor)?;
+        room.spend(bytes.len())?;
+        let histogram = Histogram::from_bytes(bytes);
+        values.push(histogram.map_err(|_| RecordError::Malformed("a value that is no histogram"))?);
+    }
+    Ok(())
+}
+
+/// Skips `count` histograms.
+pub(super) fn skip_histograms(cursor: &mut Cursor<'_>, count: usize) -> Result<(), RecordError> {
+    (0..count).try_for_each(|_| histogram_bytes(cursor).map(|_| ()))
+}
+
+fn histogram_bytes<'a>(cursor: &mut Cursor<'a>) -> Result<&'a [u8], RecordError> {
+    match cursor.length()? {
+        len if len <= HISTOGRAM_BYTES_MAX => cursor.take(len),
+        _ => Err(RecordError::Malformed("a histogram that is too long")),
+    }
 }
 
 #[cold]

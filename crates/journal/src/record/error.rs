@@ -9,7 +9,7 @@ pub enum RecordError {
     #[error("journal record ends too early")]
     Truncated,
     /// The record is from a later version of Floodmark.
-    #[error("journal record has version {0}, this build reads version {RECORD_VERSION}")]
+    #[error("journal record has version {0}, this build reads versions up to {RECORD_VERSION}")]
     Version(u8),
     /// The bytes have content that no encoder writes.
     #[error("journal record holds {0}")]

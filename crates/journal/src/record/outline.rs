@@ -1,10 +1,10 @@
 //! References in a record, without labels and samples: enough to determine the needed definitions.
 
-use super::columns::{deltas, skip_deltas, skip_values};
+use super::columns::{deltas, skip_deltas, skip_histograms, skip_values};
 use super::definitions::Unpacked;
 use super::wire::Cursor;
-use super::{RECORD_SAMPLES_MAX, RecordError, Room, extras, read_tenant, read_version, series_ref};
-use model::{SeriesRef, TenantId};
+use super::{RECORD_SAMPLES_MAX, RecordError, Room, extras, read_kind, read_tenant, series_ref};
+use model::{SeriesRef, TenantId, ValueKind};
 
 /// The references in a record; reusable. Decoding costs a fraction of [`super::Record::decode`]: no labels are assembled, and
 /// no timestamps or values are kept. It accepts all records that `decode` accepts, and some invalid ones.
@@ -52,7 +52,7 @@ impl Outline {
     }
 
     fn try_decode(&mut self, cursor: &mut Cursor<'_>, room: &mut dyn Room) -> Result<(), RecordError> {
-        read_version(cursor)?;
+        let kind = read_kind(cursor)?;
         read_tenant(cursor, &mut self.tenant)?;
         self.defined.clear();
         let body = self.unpacked.section(cursor, room)?;
@@ -68,7 +68,10 @@ impl Outline {
             room.buy_for(&self.sampled, count)?;
             deltas(cursor, count, &mut self.sampled, series_ref)?;
             skip_deltas(cursor, count)?;
-            skip_values(cursor, count)?;
+            match kind {
+                ValueKind::Float => skip_values(cursor, count)?,
+                ValueKind::Histogram => skip_histograms(cursor, count)?,
+            }
         }
         extras::skip_metadata(cursor)?;
         extras::exemplar_refs(cursor, &mut self.exemplars, room)

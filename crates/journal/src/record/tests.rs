@@ -1,14 +1,16 @@
 use super::*;
 use expect_test::{Expect, expect};
-use model::{Labels, MetricKind};
+use model::histogram::{CounterReset, Counts, HistogramParts, Layout, Span};
+use model::{Histogram, Labels, MetricKind, ValueKind};
 use proptest::prelude::*;
 use stdx::rng::Rng;
 
 /// Contents of a record, compared before and after encoding.
 #[derive(Debug, Clone, PartialEq, Default)]
 struct Content {
+    kind: ValueKind,
     definitions: Vec<(u32, Labels)>,
-    /// Reference, timestamp and bits of the value.
+    /// Reference, timestamp and bits of the value, or of a histogram's sum.
     samples: Vec<(u32, i64, u64)>,
     metadata: Vec<Metadata>,
     exemplars: Vec<(SeriesRef, Exemplar)>,
@@ -16,12 +18,16 @@ struct Content {
 
 impl Content {
     fn encode(&self, tenant: &TenantId, encoder: &mut RecordEncoder) -> Vec<u8> {
-        encoder.begin(tenant);
+        encoder.begin_of(tenant, self.kind);
         for (series, labels) in &self.definitions {
             encoder.define(SeriesRef(*series), labels.as_ref());
         }
         for (series, timestamp_ms, bits) in &self.samples {
-            encoder.sample(SeriesRef(*series), *timestamp_ms, f64::from_bits(*bits));
+            let (series, value) = (SeriesRef(*series), f64::from_bits(*bits));
+            match self.kind {
+                ValueKind::Float => encoder.sample(series, *timestamp_ms, value),
+                ValueKind::Histogram => encoder.histogram(series, *timestamp_ms, &histogram_of(value)),
+            }
         }
         self.metadata.iter().for_each(|m| encoder.metadata(m));
         self.exemplars.iter().for_each(|(series, e)| encoder.exemplar(*series, e));
@@ -29,14 +35,35 @@ impl Content {
     }
 
     fn of(record: &Record) -> Self {
-        let samples = record.refs.iter().zip(&record.timestamps).zip(&record.values);
+        let bits: Vec<u64> = match &record.values {
+            Values::Floats(values) => values.iter().map(|value| value.to_bits()).collect(),
+            Values::Histograms(values) => values
+                .iter()
+                .map(|value| {
+                    let sum = value.parts().sum;
+                    assert_eq!(*value, histogram_of(sum));
+                    sum.to_bits()
+                })
+                .collect(),
+        };
+        let samples = record.refs.iter().zip(&record.timestamps).zip(bits);
         Self {
+            kind: record.values.kind(),
             definitions: record.definitions.iter().map(|(r, l)| (r.0, l.to_owned())).collect(),
-            samples: samples.map(|((r, t), v)| (r.0, *t, v.to_bits())).collect(),
+            samples: samples.map(|((r, t), bits)| (r.0, *t, bits)).collect(),
             metadata: record.metadata.clone(),
             exemplars: record.exemplars.clone(),
         }
     }
+}
+
+/// A histogram with this sum.
+fn histogram_of(sum: f64) -> Histogram {
+    let buckets = (sum.to_bits() >> 50) as u32 % 4;
+    let spans = vec![Span { offset: -3, length: buckets }];
+    let layout = Layout { schema: 2, zero_threshold: 0.25, positive: spans, ..Layout::default() };
+    let counts = Counts::Whole((0..u64::from(buckets) + 2).map(|i| i * 100).collect());
+    Histogram::new(&HistogramParts { reset: CounterReset::No, layout, counts, sum }).unwrap()
 }
 
 fn labels(i: usize) -> Labels {
@@ -59,7 +86,12 @@ fn exemplar(value: f64) -> Exemplar {
 
 /// A record with all kinds of content.
 fn mixed(definitions: usize) -> Content {
+    mixed_of(ValueKind::Float, definitions)
+}
+
+fn mixed_of(kind: ValueKind, definitions: usize) -> Content {
     Content {
+        kind,
         definitions: (0..definitions).map(|i| (i as u32 * 3, labels(i))).collect(),
         samples: (0..definitions)
             .map(|i| (i as u32 * 3, 1000 + i as i64, (i as f64 / 2.0).to_bits()))
@@ -78,9 +110,11 @@ fn round_trips_in_one_encoder_and_one_record() {
     let tenants = ["team-a", "team-b", "team-b"].map(|name| TenantId::parse(name).unwrap());
     for definitions in [0, 1, 2, 200, 3] {
         for tenant in &tenants {
-            let content = mixed(definitions);
-            record.decode(&content.encode(tenant, &mut encoder)).unwrap();
-            assert_eq!((&record.tenant, Content::of(&record)), (tenant, content));
+            for kind in [ValueKind::Float, ValueKind::Histogram] {
+                let content = mixed_of(kind, definitions);
+                record.decode(&content.encode(tenant, &mut encoder)).unwrap();
+                assert_eq!((&record.tenant, Content::of(&record)), (tenant, content));
+            }
         }
     }
     encoder.begin(&tenants[0]);
@@ -171,6 +205,7 @@ fn golden_records() {
     let values = [1.0, 300.0, 0.5, -1.0, -300.0, 0.0, f64::from_bits(model::STALE_NAN_BITS)];
     let samples = values.iter().zip(5..).map(|(v, r)| (r, 1_700_000_000_000, v.to_bits())).collect();
     let content = Content {
+        kind: ValueKind::Float,
         definitions,
         samples,
         metadata: vec![metadata()],
@@ -196,6 +231,21 @@ fn golden_records() {
         expect![[r#"
         01 01 74 00 04 00 12 0d d4 04 d5 04 00 0a 06 0d
         0c 00 00 00 00
+    "#]],
+    );
+    let histograms = Content {
+        kind: ValueKind::Histogram,
+        samples: vec![(9, 5, 2.5f64.to_bits()), (9, 6, 3.0f64.to_bits())],
+        ..Content::default()
+    };
+    check_bytes(
+        &histograms,
+        expect![[r#"
+        02 01 74 00 02 00 12 00 00 0a 02 1b 04 02 00 00
+        00 00 00 00 d0 3f 01 05 01 00 00 00 64 c8 01 00
+        00 00 00 00 00 04 40 1d 04 02 00 00 00 00 00 00
+        d0 3f 01 05 02 00 00 00 64 c8 01 ac 02 00 00 00
+        00 00 00 08 40 00 00
     "#]],
     );
 }
@@ -265,11 +315,13 @@ fn damaged_records_never_panic() {
     println!("seed {seed}");
     let mut rng = Rng::new(seed);
     let mut record = Record::new();
-    let originals: Vec<Vec<u8>> =
-        [0, 1, 4, 200].map(|n| mixed(n).encode(&TenantId::anonymous(), &mut RecordEncoder::new())).into();
+    let encode = |content: Content| content.encode(&TenantId::anonymous(), &mut RecordEncoder::new());
+    let floats = [0, 1, 4, 200].map(|n| encode(mixed(n)));
+    let histograms = [1, 4, 200].map(|n| encode(mixed_of(ValueKind::Histogram, n)));
+    let originals = [&floats[..], &histograms].concat();
     let mut accepted = 0;
     for _ in 0..30_000 {
-        let mut bytes = originals[rng.below(4) as usize].clone();
+        let mut bytes = originals[rng.below(originals.len() as u64) as usize].clone();
         for _ in 0..1 + rng.below(3) {
             let at = rng.below(bytes.len() as u64) as usize;
             match rng.below(4) {
@@ -286,18 +338,20 @@ fn damaged_records_never_panic() {
 
 #[test]
 fn every_truncation_is_refused() {
-    let bytes = mixed(60).encode(&TenantId::anonymous(), &mut RecordEncoder::new());
     let mut record = Record::new();
-    for len in 0..bytes.len() {
-        assert!(record.decode(&bytes[..len]).is_err(), "{len} bytes");
+    for kind in [ValueKind::Float, ValueKind::Histogram] {
+        let bytes = mixed_of(kind, 60).encode(&TenantId::anonymous(), &mut RecordEncoder::new());
+        for len in 0..bytes.len() {
+            assert!(record.decode(&bytes[..len]).is_err(), "{len} bytes");
+        }
+        let longer = [&bytes[..], &[0]].concat();
+        assert_eq!(record.decode(&longer), Err(RecordError::Malformed("bytes after its end")));
     }
-    let longer = [&bytes[..], &[0]].concat();
-    assert_eq!(record.decode(&longer), Err(RecordError::Malformed("bytes after its end")));
 }
 
 #[test]
 fn counts_take_no_memory_before_they_are_believed() {
-    let header = [RECORD_VERSION, 1, b't'];
+    let header = [VERSION_FLOATS, 1, b't'];
     let huge = [0xff, 0xff, 0xff, 0xff, 0x0f];
     let mut record = Record::new();
     let mut check = |rest: &[u8]| {
@@ -312,7 +366,11 @@ fn counts_take_no_memory_before_they_are_believed() {
     check(&[&[0, 0, 0][..], &huge].concat());
     // two million samples in a few bytes of runs, and no bytes for their values
     check(&[0, 0x80, 0x89, 0x7a, 1, 1, 2, 0x80, 0x89, 0x7a, 1, 1, 0, 0x80, 0x89, 0x7a]);
-    assert_eq!(Record::new().decode(&[2, 1, b't']), Err(RecordError::Version(2)));
+    // as many histograms, and no bytes for them
+    let many =
+        [&[VERSION_HISTOGRAMS, 1, b't'][..], &[0, 0x80, 0x89, 0x7a, 1, 1, 2, 0x80, 0x89, 0x7a, 1, 1, 0]];
+    assert!(Record::new().decode(&many.concat()).is_err());
+    assert_eq!(Record::new().decode(&[3, 1, b't']), Err(RecordError::Version(3)));
     assert_eq!(Record::new().decode(&[0, 1, b't']), Err(RecordError::Malformed("no version")));
     assert_eq!(Record::new().decode(&[1, 1, b'/']), Err(RecordError::Malformed("no tenant's name")));
 }
@@ -336,8 +394,10 @@ proptest! {
     fn anything_round_trips(
         definitions in prop::collection::vec((any::<u32>(), any_labels()), 0..40),
         samples: Vec<(u32, i64, u64)>,
+        is_float: bool,
     ) {
-        let content = Content { definitions, samples, ..Content::default() };
+        let kind = if is_float { ValueKind::Float } else { ValueKind::Histogram };
+        let content = Content { kind, definitions, samples, ..Content::default() };
         let bytes = content.encode(&TenantId::anonymous(), &mut RecordEncoder::new());
         let mut record = Record::new();
         record.decode(&bytes).unwrap();
@@ -348,7 +408,9 @@ proptest! {
     #[test]
     fn random_bytes_never_panic(mut bytes: Vec<u8>) {
         decode_anything(&bytes, &mut Record::new());
-        bytes.splice(0..0, [RECORD_VERSION, 1, b't']);
+        bytes.splice(0..0, [VERSION_FLOATS, 1, b't']);
+        decode_anything(&bytes, &mut Record::new());
+        bytes[0] = VERSION_HISTOGRAMS;
         decode_anything(&bytes, &mut Record::new());
     }
 }

@@ -22,9 +22,9 @@ fn decoded(text: &str) -> (Vec<(String, i64, f64)>, Vec<String>) {
             raw,
             "canonical as decoded: known series are found without a second look"
         );
-        (labels.to_string(), batch.timestamps[at], batch.values[at])
+        (labels.to_string(), batch.floats.timestamps[at], batch.floats.values[at])
     };
-    let samples = batch.series.iter().map(sample).collect();
+    let samples = batch.floats.series.iter().map(sample).collect();
     assert_eq!(batch.refused_series, batch.refused_samples);
     (samples, batch.refused.iter().map(|(error, _)| error.to_string()).collect())
 }
@@ -98,7 +98,7 @@ fn compressed_bodies_are_the_same_lines() {
         let request = Request { format: (), body: Body { encoding, bytes: &bytes } };
         decoder.decode(request, &mut batch, &mut memory).unwrap();
         assert_eq!(
-            (&batch.timestamps[..], &batch.values[..]),
+            (&batch.floats.timestamps[..], &batch.floats.values[..]),
             (&[1000, 2000][..], &[1.0, 2.0][..]),
             "{encoding:?}"
         );

@@ -47,8 +47,9 @@ impl<'a> ExemplarLabels<'a> {
         match self.build() {
             Ok(labels) => {
                 purse.spend(labels.as_bytes().len())?;
-                let series = batch.series.len() as u32;
-                purse.push(&mut batch.exemplars, (series, Exemplar { labels, timestamp_ms, value }))?;
+                let series = batch.floats.series.len() as u32;
+                purse
+                    .push(&mut batch.floats.exemplars, (series, Exemplar { labels, timestamp_ms, value }))?;
             }
             Err(_) => batch.refused_exemplars += 1,
         }

@@ -52,11 +52,11 @@ fn read_any(mut sample: Reader<'_>) -> Result<(i64, f64), WireError> {
 #[inline]
 pub(super) fn push(sample: Reader<'_>, batch: &mut Batch, purse: &mut Purse<'_>) -> Result<(), DecodeError> {
     let (timestamp_ms, value) = read(sample)?;
-    if batch.timestamps.len() >= REQUEST_SAMPLES_MAX {
+    if batch.floats.timestamps.len() >= REQUEST_SAMPLES_MAX {
         return Err(DecodeError::TooMany { what: "samples", limit: REQUEST_SAMPLES_MAX });
     }
-    purse.push(&mut batch.timestamps, timestamp_ms)?;
-    purse.push(&mut batch.values, value)?;
+    purse.push(&mut batch.floats.timestamps, timestamp_ms)?;
+    purse.push(&mut batch.floats.values, value)?;
     Ok(())
 }
 

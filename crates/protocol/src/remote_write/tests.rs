@@ -20,11 +20,11 @@ fn both_versions_give_the_same_keys_and_samples() {
         decoder
             .decode(Request { format: version, body: Body::snappy(body) }, &mut batch, &mut memory)
             .unwrap();
-        assert_eq!(batch.series.len(), 2);
-        assert_eq!(batch.label_bytes(&batch.series[0]), a.as_bytes());
-        assert_eq!(batch.series[1].key, model::SeriesKey::of(b.as_bytes(), 1));
-        assert_eq!(batch.timestamps, [1, -2, 3]);
-        let bits: Vec<_> = batch.values.iter().map(|v| v.to_bits()).collect();
+        assert_eq!(batch.floats.series.len(), 2);
+        assert_eq!(batch.label_bytes(&batch.floats.series[0]), a.as_bytes());
+        assert_eq!(batch.floats.series[1].key, model::SeriesKey::of(b.as_bytes(), 1));
+        assert_eq!(batch.floats.timestamps, [1, -2, 3]);
+        let bits: Vec<_> = batch.floats.values.iter().map(|v| v.to_bits()).collect();
         assert_eq!(bits, [0.5f64.to_bits(), STALE_NAN_BITS, (-0.0f64).to_bits()]);
     }
 }

@@ -97,8 +97,8 @@ impl Walk<'_, '_> {
 
     fn series(&mut self, mut series: Reader<'_>) -> Result<(), DecodeError> {
         let whole = series;
-        let first_sample = self.batch.timestamps.len() as u32;
-        let first_exemplar = self.batch.exemplars.len();
+        let first_sample = self.batch.floats.timestamps.len() as u32;
+        let first_exemplar = self.batch.floats.exemplars.len();
         let labels_start = series.at();
         series.skip_run(LABEL as u8, &mut self.label_steps)?;
         let labels = labels_start..series.at();
@@ -118,9 +118,9 @@ impl Walk<'_, '_> {
                 other => series.skip_unknown(other, &[1, 2, 3, 4])?,
             }
         }
-        let samples = first_sample..self.batch.timestamps.len() as u32;
+        let samples = first_sample..self.batch.floats.timestamps.len() as u32;
         // nothing to store: harmless, and some senders send metadata or new series that way
-        if samples.is_empty() && histograms == 0 && self.batch.exemplars.len() == first_exemplar {
+        if samples.is_empty() && histograms == 0 && self.batch.floats.exemplars.len() == first_exemplar {
             return Ok(());
         }
         let (key, labels) = if scattered { self.gather(whole)? } else { self.key(labels) };
@@ -128,8 +128,8 @@ impl Walk<'_, '_> {
             self.batch.refused_histograms += histograms as u64;
             self.batch.refuse(SeriesError::NativeHistograms(histograms), labels.clone(), 0);
         }
-        if !samples.is_empty() || self.batch.exemplars.len() > first_exemplar {
-            self.purse.push(&mut self.batch.series, BatchSeries { key, labels, samples })?;
+        if !samples.is_empty() || self.batch.floats.exemplars.len() > first_exemplar {
+            self.purse.push(&mut self.batch.floats.series, BatchSeries { key, labels, samples })?;
         }
         Ok(())
     }
@@ -160,7 +160,7 @@ impl Walk<'_, '_> {
     /// Keeps an exemplar for the series that is being read.
     #[cold]
     fn exemplar(&mut self, mut exemplar: Reader<'_>) -> Result<(), DecodeError> {
-        sample::check_extras(self.batch.exemplars.len(), "exemplars")?;
+        sample::check_extras(self.batch.floats.exemplars.len(), "exemplars")?;
         let (mut timestamp_ms, mut value) = (0, 0.0);
         let mut labels = ExemplarLabels::new(self.builder);
         while let Some(tag) = exemplar.tag()? {

@@ -166,21 +166,21 @@ impl<'a> Walk<'a, '_> {
 
     #[inline(always)]
     fn series(&mut self, series: Reader<'a>) -> Result<(), DecodeError> {
-        let first_sample = self.batch.timestamps.len();
-        let first_exemplar = self.batch.exemplars.len();
+        let first_sample = self.batch.floats.timestamps.len();
+        let first_exemplar = self.batch.floats.exemplars.len();
         let labels_start = self.batch.bytes.len();
         let content = self.read_series(series)?;
-        let samples = first_sample as u32..self.batch.timestamps.len() as u32;
+        let samples = first_sample as u32..self.batch.floats.timestamps.len() as u32;
         self.batch.refused_histograms += content.histograms as u64;
         if let Err(stop) = self.keep(&content, samples.len()) {
             let error = match stop {
                 Stop::Series(error) => error,
                 Stop::Request(error) => return Err(error),
             };
-            self.batch.refused_exemplars += (self.batch.exemplars.len() - first_exemplar) as u64;
-            self.batch.exemplars.truncate(first_exemplar);
-            self.batch.timestamps.truncate(first_sample);
-            self.batch.values.truncate(first_sample);
+            self.batch.refused_exemplars += (self.batch.floats.exemplars.len() - first_exemplar) as u64;
+            self.batch.floats.exemplars.truncate(first_exemplar);
+            self.batch.floats.timestamps.truncate(first_sample);
+            self.batch.floats.values.truncate(first_sample);
             self.batch.bytes.truncate(labels_start);
             // its labels may have been the last ones put, and they are gone
             self.last.forget();
@@ -193,9 +193,9 @@ impl<'a> Walk<'a, '_> {
             let error = SeriesError::NativeHistograms(content.histograms);
             self.batch.refuse(error, labels.clone(), 0);
         }
-        if !samples.is_empty() || self.batch.exemplars.len() > first_exemplar {
+        if !samples.is_empty() || self.batch.floats.exemplars.len() > first_exemplar {
             let key = self.hasher.key(&self.batch.bytes[labels_start..]);
-            self.purse.push(&mut self.batch.series, BatchSeries { key, labels, samples })?;
+            self.purse.push(&mut self.batch.floats.series, BatchSeries { key, labels, samples })?;
         }
         Ok(())
     }

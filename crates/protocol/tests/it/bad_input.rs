@@ -29,7 +29,7 @@ fn decode(version: Version, body: &[u8]) -> Result<Batch, DecodeError> {
     let mut batch = Batch::default();
     let decoded = Decoder::new(1).decode(crate::request(version, body), &mut batch, &mut plenty());
     if decoded.is_err() {
-        assert_eq!((batch.series.len(), batch.timestamps.len(), batch.bytes.len()), (0, 0, 0));
+        assert_eq!((batch.floats.series.len(), batch.floats.timestamps.len(), batch.bytes.len()), (0, 0, 0));
     }
     decoded.map(|()| batch)
 }
@@ -38,7 +38,7 @@ fn decode(version: Version, body: &[u8]) -> Result<Batch, DecodeError> {
 fn resolve(batch: &Batch) -> Vec<Result<String, SeriesError>> {
     let mut builder = LabelsBuilder::new();
     let labels = |s| labels_of(batch.label_bytes(s), &mut builder).map(|l| l.to_string());
-    batch.series.iter().map(labels).collect()
+    batch.floats.series.iter().map(labels).collect()
 }
 
 #[test]
@@ -153,7 +153,7 @@ fn bad_labels_leave_out_one_series() {
     let (series, expected): (Vec<_>, Vec<_>) = check.into_iter().unzip();
     let batch = decode(Version::V1, &request(series)).unwrap();
     assert_eq!(resolve(&batch), expected);
-    assert_eq!(batch.timestamps.len(), expected.len());
+    assert_eq!(batch.floats.timestamps.len(), expected.len());
 }
 
 #[test]
@@ -189,8 +189,11 @@ fn labels_and_samples_mixed() {
     }
     let batch = decode(Version::V1, &pack(&message)).unwrap();
     assert_eq!(resolve(&batch), [Ok("up{job=\"x\"}".into()), Ok("up{job=\"x\"}".into())]);
-    assert_eq!(batch.series[0].key, batch.series[1].key);
-    assert_eq!((batch.series[0].samples.clone(), batch.series[1].samples.clone()), (0..2, 2..3));
+    assert_eq!(batch.floats.series[0].key, batch.floats.series[1].key);
+    assert_eq!(
+        (batch.floats.series[0].samples.clone(), batch.floats.series[1].samples.clone()),
+        (0..2, 2..3)
+    );
 }
 
 #[test]
@@ -233,11 +236,11 @@ fn empty_series_cost_nothing() {
     let body = pack(&b"\x0a\x00".repeat(REQUEST_SERIES_MAX));
     assert!(body.len() < 30_000 && Body::snappy(&body).decoded_len() == Ok(Some(2 * REQUEST_SERIES_MAX)));
     let batch = decode(Version::V1, &body).unwrap();
-    assert_eq!(batch.series.len(), 0);
+    assert_eq!(batch.floats.series.len(), 0);
     assert!(batch.memory_bytes() < (1 << 20) + 2 * REQUEST_SERIES_MAX);
     let body = pack(&b"\x2a\x00".repeat(REQUEST_SERIES_MAX));
     let batch = decode(Version::V2, &body).unwrap();
-    assert_eq!((batch.series.len(), batch.refused_series), (0, REQUEST_SERIES_MAX as u64));
+    assert_eq!((batch.floats.series.len(), batch.refused_series), (0, REQUEST_SERIES_MAX as u64));
     assert!(batch.refused.len() <= Batch::REFUSED_KEPT_MAX && batch.memory_bytes() < 1 << 20);
 }
 
@@ -247,7 +250,7 @@ fn native_histograms_are_refused_and_samples_beside_them_kept() {
     let mixed = v1::TimeSeries { histograms: vec![histogram.clone(); 2], ..series(&[("__name__", "a")]) };
     let only = v1::TimeSeries { samples: Vec::new(), ..mixed.clone() };
     let batch = decode(Version::V1, &request(vec![mixed, only])).unwrap();
-    assert_eq!((batch.series.len(), batch.timestamps.len()), (1, 1));
+    assert_eq!((batch.floats.series.len(), batch.floats.timestamps.len()), (1, 1));
     assert_eq!((batch.refused_series, batch.refused_samples, batch.refused_histograms), (2, 0, 4));
     assert_eq!(batch.refused[0].0, SeriesError::NativeHistograms(2));
     let labels = batch.refused[1].1.clone();
@@ -264,7 +267,7 @@ fn native_histograms_are_refused_and_samples_beside_them_kept() {
     let symbols = vec![String::new(), "__name__".into(), "a".into()];
     let batch =
         decode(Version::V2, &proto::body(&v2::Request { symbols, timeseries: vec![mixed, only] })).unwrap();
-    assert_eq!((batch.series.len(), batch.timestamps.len()), (1, 1));
+    assert_eq!((batch.floats.series.len(), batch.floats.timestamps.len()), (1, 1));
     assert_eq!((batch.refused_series, batch.refused_samples, batch.refused_histograms), (2, 0, 2));
 }
 
@@ -313,8 +316,8 @@ fn bad_references_leave_out_one_series() {
     assert_eq!((batch.refused_series, batch.refused_samples, batch.refused_exemplars), (8, 7, 2));
     let up = |text: &str| Ok::<_, SeriesError>(text.to_owned());
     assert_eq!(resolve(&batch), [up("up{job=\"x\"}"), up("up{job=\"x\"}"), up("up{}"), up("up{}")]);
-    assert_eq!(batch.timestamps, [5, 5, 5]);
-    assert_eq!(batch.exemplars.iter().map(|(at, _)| *at).collect::<Vec<_>>(), [1, 2]);
+    assert_eq!(batch.floats.timestamps, [5, 5, 5]);
+    assert_eq!(batch.floats.exemplars.iter().map(|(at, _)| *at).collect::<Vec<_>>(), [1, 2]);
 }
 
 #[test]
@@ -339,9 +342,10 @@ fn exemplars_with_long_labels_are_left_out() {
     check(&decode(Version::V2, &request).unwrap(), &values);
 
     fn check(batch: &Batch, values: &[String; 3]) {
-        let kept: Vec<_> = batch.exemplars.iter().map(|(_, e)| e.labels.get("trace_id").unwrap()).collect();
+        let kept: Vec<_> =
+            batch.floats.exemplars.iter().map(|(_, e)| e.labels.get("trace_id").unwrap()).collect();
         assert_eq!(kept, [&values[0], &values[2]]);
-        assert_eq!((batch.series.len(), batch.refused_series, batch.refused_exemplars), (1, 0, 1));
+        assert_eq!((batch.floats.series.len(), batch.refused_series, batch.refused_exemplars), (1, 0, 1));
     }
 }
 
@@ -379,7 +383,7 @@ fn symbol_tables() {
         let message = [symbols.clone(), series.clone(), other, series.clone()].concat();
         let batch = decode(Version::V2, &pack(&message)).unwrap();
         assert_eq!(resolve(&batch), vec![Ok("up{}".into()); 3]);
-        assert!(batch.series.iter().all(|s| s.key == batch.series[0].key));
+        assert!(batch.floats.series.iter().all(|s| s.key == batch.floats.series[0].key));
     }
     // pieces that end inside of a reference
     let message = [symbols.clone(), b"\x2a\x06\x0a\x01\x81\x0a\x01\x01".to_vec()].concat();
@@ -414,14 +418,14 @@ fn the_other_versions_message_is_refused() {
     {
         for message in [[unknown, &plain(body)[..]].concat(), [&plain(body)[..], unknown].concat()] {
             let later = decode(version, &pack(&message));
-            assert_eq!(later.unwrap().series.len(), known, "{version:?}");
+            assert_eq!(later.unwrap().floats.series.len(), known, "{version:?}");
         }
     }
     for version in [Version::V1, Version::V2] {
-        assert!(decode(version, &pack(b"")).unwrap().series.is_empty());
+        assert!(decode(version, &pack(b"")).unwrap().floats.series.is_empty());
         assert!(decode(version, &pack(unknown)).is_err());
     }
-    assert!(decode(Version::V2, &pack(b"\x22\x00")).unwrap().series.is_empty(), "symbols alone");
+    assert!(decode(Version::V2, &pack(b"\x22\x00")).unwrap().floats.series.is_empty(), "symbols alone");
 }
 
 #[test]
@@ -433,5 +437,5 @@ fn a_decoder_gives_back_what_a_flood_took() {
     assert!(decoder.memory_bytes() <= Decoder::KEPT_BYTES_MAX);
     let good = request(vec![series(&[("__name__", "up")])]);
     decoder.decode(crate::request(Version::V1, &good), &mut batch, &mut plenty()).unwrap();
-    assert_eq!(batch.series.len(), 1);
+    assert_eq!(batch.floats.series.len(), 1);
 }

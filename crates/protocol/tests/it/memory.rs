@@ -104,5 +104,5 @@ fn a_warm_decoder_buys_nothing() {
     decoder.decode(crate::request(Version::V1, &body), &mut batch, &mut account.reserve(0).unwrap()).unwrap();
     let mut memory = account.reserve(7).unwrap();
     decoder.decode(crate::request(Version::V1, &body), &mut batch, &mut memory).unwrap();
-    assert_eq!((memory.bytes(), batch.series.len()), (7, 1_000));
+    assert_eq!((memory.bytes(), batch.floats.series.len()), (7, 1_000));
 }

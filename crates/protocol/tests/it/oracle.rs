@@ -50,9 +50,10 @@ fn prost_v2(message: &[u8]) -> Option<Request> {
 
 fn ours(batch: &Batch) -> Request {
     let mut builder = LabelsBuilder::new();
-    let series = batch.series.iter().filter(|s| !s.samples.is_empty()).map(|s| {
+    let series = batch.floats.series.iter().filter(|s| !s.samples.is_empty()).map(|s| {
         let samples = s.samples.clone().map(|i| i as usize);
-        let samples = samples.map(|i| (batch.timestamps[i], batch.values[i].to_bits())).collect();
+        let samples =
+            samples.map(|i| (batch.floats.timestamps[i], batch.floats.values[i].to_bits())).collect();
         (labels_of(batch.label_bytes(s), &mut builder).ok(), samples)
     });
     series.collect()

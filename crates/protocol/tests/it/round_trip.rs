@@ -213,14 +213,16 @@ fn decode(version: Version, body: &[u8]) -> (Vec<Series>, Vec<Metadata>) {
     let mut builder = LabelsBuilder::new();
     let pairs = |labels: LabelsRef<'_>| labels.iter().map(|(n, v)| (n.into(), v.into())).collect();
     let mut request = Vec::new();
-    for (at, s) in batch.series.iter().enumerate() {
+    for (at, s) in batch.floats.series.iter().enumerate() {
         let labels = labels_of(batch.label_bytes(s), &mut builder).expect("valid labels");
         assert_eq!(s.key, SeriesKey::of(labels.as_bytes(), 9));
         let samples = s.samples.clone().map(|i| i as usize);
-        let exemplars = batch.exemplars.iter().filter(|(series, _)| *series as usize == at);
+        let exemplars = batch.floats.exemplars.iter().filter(|(series, _)| *series as usize == at);
         request.push(Series {
             labels: pairs(labels.as_ref()),
-            samples: samples.map(|i| (batch.timestamps[i], batch.values[i].to_bits())).collect(),
+            samples: samples
+                .map(|i| (batch.floats.timestamps[i], batch.floats.values[i].to_bits()))
+                .collect(),
             exemplars: exemplars
                 .map(|(_, e)| (pairs(e.labels.as_ref()), e.timestamp_ms, e.value.to_bits()))
                 .collect(),

@@ -1,6 +1,6 @@
 //! The queries of the load tool, and what they run over.
 
-use model::{Labels, Samples, TimeRange};
+use model::{Labels, Samples, SeriesSamples, TimeRange};
 use query::memory_source::MemorySource;
 use query::{Options, Select, SeriesSource, Value};
 use std::sync::atomic::AtomicBool;
@@ -152,7 +152,7 @@ impl Workload {
         let matchers = query::parse_selector(case.selects).expect("parse a selector of the benchmark");
         let range = TimeRange::new(self.start_ms(case) - case.range_ms + 1, self.end_ms());
         let mut set = self.source.select(&Select { matchers: &matchers, range }).expect("select");
-        let (mut samples, mut count) = (Samples::default(), 0);
+        let (mut samples, mut count) = (SeriesSamples::default(), 0);
         while set.next(&mut samples).expect("read") {
             count += samples.len();
         }

@@ -8,7 +8,7 @@ use super::matrix::{Charge, Column, Matrix, Merged, Meter, same_labelset};
 use super::stream::Row;
 use super::{ANNOTATION_BYTES_MAX, ANNOTATIONS_MAX, Answer, Options, QueryError, Value, ValueKind, binary};
 use crate::source::SeriesSource;
-use model::{Labels, Samples};
+use model::{Labels, Samples, SeriesSamples};
 use std::collections::BTreeSet;
 use std::ops::Range;
 
@@ -22,7 +22,7 @@ pub(super) struct Evaluator<'a> {
     query_end_ms: i64,
     query_step_ms: i64,
     /// One series' samples, kept for its memory, and what that counts.
-    pub(super) samples: (Samples, Charge<'a>),
+    pub(super) samples: (SeriesSamples, Charge<'a>),
     warnings: BTreeSet<String>,
     infos: BTreeSet<String>,
 }
@@ -150,7 +150,7 @@ impl<'a> Evaluator<'a> {
             query_start_ms,
             query_end_ms,
             query_step_ms,
-            samples: (Samples::default(), meter.charge()),
+            samples: (SeriesSamples::default(), meter.charge()),
             warnings: BTreeSet::new(),
             infos: BTreeSet::new(),
         }

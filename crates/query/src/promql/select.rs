@@ -12,7 +12,7 @@ use crate::matcher::Matcher;
 use crate::source::{Bucket, BucketSet, RangeWindows, Rolled, RolledSelect, Select, SeriesSet};
 use hashbrown::HashSet;
 use model::labels::METRIC_NAME;
-use model::{LabelsRef, Samples, SeriesKey, TimeRange};
+use model::{LabelsRef, Samples, SeriesKey, SeriesSamples, TimeRange};
 use std::ops::Range;
 
 /// Labels of the series that a pass is at.
@@ -58,6 +58,11 @@ pub(super) fn drop_stale(samples: &mut Samples) {
     samples.timestamps.truncate(kept);
 }
 
+fn no_histograms(labels: LabelsRef<'_>) -> QueryError {
+    let name = labels.get(METRIC_NAME).unwrap_or_default();
+    QueryError::Execution(format!("{name} has native histograms, which cannot be evaluated yet"))
+}
+
 impl<'a> Evaluator<'a> {
     /// Visits the samples of each selected series.
     pub(super) fn each_series(
@@ -68,16 +73,21 @@ impl<'a> Evaluator<'a> {
     ) -> Result<(), QueryError> {
         let mut set = self.source.select(&Select { matchers, range })?;
         let (mut samples, mut charge) =
-            std::mem::replace(&mut self.samples, (Samples::default(), self.meter.charge()));
+            std::mem::replace(&mut self.samples, (SeriesSamples::default(), self.meter.charge()));
         loop {
             set.limit(self.meter.left() + charge.values());
             if !set.next(&mut samples)? {
                 break;
             }
             self.check_cancelled()?;
-            let grown = (samples.timestamps.capacity() as u64).saturating_sub(charge.values());
+            let floats = match &mut samples {
+                SeriesSamples::Floats(floats) => floats,
+                SeriesSamples::Histograms(histograms) if histograms.is_empty() => continue,
+                SeriesSamples::Histograms(_) => return Err(no_histograms(set.labels())),
+            };
+            let grown = (floats.timestamps.capacity() as u64).saturating_sub(charge.values());
             charge.add(grown as usize)?;
-            visit(&mut *set, &mut samples)?;
+            visit(&mut *set, floats)?;
         }
         self.samples = (samples, charge);
         Ok(())

@@ -28,6 +28,30 @@ fn vector(text: &str) -> Vec<(String, f64)> {
 }
 
 #[test]
+fn native_histograms_are_an_error_and_not_missing() {
+    use model::histogram::{CounterReset, Counts, HistogramParts, Layout};
+    let (reset, layout) = (CounterReset::Unknown, Layout::default());
+    let parts = HistogramParts { reset, layout, counts: Counts::Whole(vec![1, 1]), sum: 0.0 };
+    let histogram = model::Histogram::new(&parts).unwrap();
+    let mut source = source();
+    let labels = Labels::from_pairs(&[("__name__", "latency"), ("job", "a")]);
+    source.push(&labels, 295_000, 7.0);
+    source.add(labels, Samples { timestamps: vec![290_000], values: vec![histogram] });
+    let cancelled = AtomicBool::new(false);
+    let options = Options::new(&cancelled);
+    let ask = |text, at_ms| instant(&parse(text).unwrap(), at_ms, &source, &options).map(|a| a.value);
+    for text in ["latency", "sum(latency)", "rate(latency[1m])", "latency[1m]"] {
+        let error = ask(text, 300_000).unwrap_err();
+        assert!(
+            matches!(&error, QueryError::Execution(text) if text.starts_with("latency has native")),
+            "{error}"
+        );
+    }
+    assert!(ask("requests_total", 300_000).is_ok());
+    assert!(ask("latency", 2_000_000).is_ok(), "none in the range");
+}
+
+#[test]
 fn selects_and_adds_up() {
     assert_eq!(vector(r#"requests_total{job="a"}"#), [(r#"requests_total{job="a", zone="x"}"#.into(), 30.0)]);
     assert_eq!(vector("sum by (zone) (rate(requests_total[1m]))"), [(r#"{zone="x"}"#.into(), 0.1 + 0.2)]);

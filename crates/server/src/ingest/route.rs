@@ -9,7 +9,10 @@ use crate::partition::submission::{Answer, NewSeries, Outcome, Submission};
 use crate::refusal::Refusal;
 use admission::Postponed;
 use admission::age::Window;
-use model::{Batch, Exemplar, LabelsBuilder, Principal, SeriesError, SeriesKey, SeriesRef, TenantId};
+use model::{
+    Batch, Exemplar, LabelsBuilder, Principal, SeriesBatch, SeriesError, SeriesKey, SeriesRef, TenantId,
+    Value,
+};
 use protocol::labels::{describe_labels, labels_of};
 use std::ops::Range;
 use std::sync::Arc;
@@ -31,7 +34,8 @@ type Part = (Submission, Answer);
 
 /// A batch divided by partition.
 pub(super) struct Routed {
-    parts: Vec<Part>,
+    /// Shares of the series of floats, one for each partition; then those of native histograms, if there are any.
+    parts: Vec<Vec<Part>>,
     outcome: Outcome,
     creates: bool,
     /// Memory of the parts.
@@ -46,7 +50,7 @@ impl Routed {
         let memory = Arc::new(memory);
         let submissions = parts
             .into_iter()
-            .enumerate()
+            .flat_map(|parts| parts.into_iter().enumerate())
             .filter(|(_, (submission, _))| !submission.is_empty())
             .map(|(partition, (mut submission, answer))| {
                 submission.memory = Some(Arc::clone(&memory));
@@ -69,30 +73,33 @@ pub(super) fn route(
 ) -> Result<Routed, Refusal> {
     let tenant = &principal.tenant;
     let decoded_bytes = memory.bytes();
-    // exemplars are moved, and were reserved by the decoder
-    let exemplar_bytes: usize = batch.exemplars.iter().map(|(_, e)| e.labels.as_bytes().len()).sum();
     let mut outcome = refused_by_decoder(batch);
     leave_out_impossible_times(node, arrived_ms, batch, &mut outcome);
 
     let mut purse = Purse::new(memory);
-    let mut parts = parts(node, tenant, batch, &mut purse)?;
-    let mut unknown = Vec::new();
-    resolve_known(node, tenant, batch, &mut parts, &mut unknown, &mut purse)?;
-    let creates = !unknown.is_empty();
-    let mut slow = Unknown { node, tenant, batch, labels, parts: &mut parts, outcome: &mut outcome };
-    for position in unknown {
-        slow.resolve(position, &mut purse)?;
+    let mut routing = Routing { node, tenant, bytes: &batch.bytes, labels, outcome, creates: false };
+    // exemplars are moved, and were reserved by the decoder
+    let exemplar_bytes = exemplar_bytes(&batch.floats) + exemplar_bytes(&batch.histograms);
+    let mut parts = vec![routing.series(&mut batch.floats, &mut purse)?];
+    if !batch.histograms.series.is_empty() {
+        parts.push(routing.series(&mut batch.histograms, &mut purse)?);
     }
-    route_metadata(node, tenant, batch, &mut parts, &mut purse)?;
+    let Routing { outcome, creates, .. } = routing;
+    route_metadata(node, tenant, batch, &mut parts[0], &mut purse)?;
     let bytes = memory.bytes() - decoded_bytes + exemplar_bytes as u64;
     Ok(Routed { parts, outcome, creates, bytes })
 }
 
+/// Bytes of the exemplars' labels.
+fn exemplar_bytes<V>(batch: &SeriesBatch<V>) -> usize {
+    batch.exemplars.iter().map(|(_, exemplar)| exemplar.labels.as_bytes().len()).sum()
+}
+
 /// Creates an empty submission for each partition, with room for its samples of known and new series.
-fn parts(
+fn parts<V: Value>(
     node: &Node,
     tenant: &TenantId,
-    batch: &Batch,
+    batch: &SeriesBatch<V>,
     purse: &mut Purse<'_>,
 ) -> Result<Vec<Part>, Exhausted> {
     let count = node.partitions().len();
@@ -100,14 +107,15 @@ fn parts(
     for series in &batch.series {
         samples[series.key.partition(count)] += series.samples.len();
     }
+    purse.spend(batch.values.iter().map(Value::heap_bytes).sum())?;
     let part = |(samples, partition): (usize, &Arc<PartitionShared>)| {
         let (reply, answer) = oneshot::channel();
-        let mut part = Submission::new(tenant.clone(), reply);
+        let mut part = Submission::new(tenant.clone(), V::KIND, reply);
         // pinned before any series of the partition is looked up
         part.pin = Some(partition.head.read().pin());
         purse.grow(&mut part.refs, samples)?;
         purse.grow(&mut part.timestamps, samples)?;
-        purse.grow(&mut part.values, samples)?;
+        purse.grow(V::of(&mut part.values), samples)?;
         Ok((part, answer))
     };
     samples.into_iter().zip(node.partitions()).map(part).collect()
@@ -135,10 +143,10 @@ fn refused_by_decoder(batch: &Batch) -> Outcome {
 /// Refuses samples that are too old or too far ahead of the clock. There are almost never any, which one pass over the column
 /// shows.
 fn leave_out_impossible_times(node: &Node, arrived_ms: i64, batch: &mut Batch, outcome: &mut Outcome) {
-    let (oldest, newest) =
-        batch.timestamps.iter().fold((i64::MAX, i64::MIN), |(lo, hi), t| (lo.min(*t), hi.max(*t)));
-    if batch.timestamps.is_empty() {
-        return;
+    let timestamps = batch.floats.timestamps.iter().chain(&batch.histograms.timestamps);
+    let (oldest, newest) = timestamps.fold((i64::MAX, i64::MIN), |(lo, hi), t| (lo.min(*t), hi.max(*t)));
+    if oldest > newest {
+        return; // no samples
     }
     let window = Window::at(arrived_ms, node.settings().past_ms, node.settings().future_ms);
     if window.contains(oldest) && window.contains(newest) {
@@ -146,29 +154,45 @@ fn leave_out_impossible_times(node: &Node, arrived_ms: i64, batch: &mut Batch, o
         return;
     }
     let doubt = node.shared().wall.doubt(&*node.shared().clock);
-    let Batch { series, timestamps, values, bytes, .. } = batch;
+    let mut refuse = |timestamp_ms, labels: Option<&[u8]>| {
+        let (reason, is_in_doubt) = window.reason(timestamp_ms, doubt);
+        if is_in_doubt {
+            outcome.postpone(Postponed::Clock);
+        }
+        match labels {
+            Some(labels) => {
+                let error = SeriesError::Timestamp { timestamp_ms, reason };
+                outcome.refuse(error, 1, || describe_labels(labels));
+            }
+            None => outcome.refuse_more(1),
+        }
+    };
+    leave_out_times(&batch.bytes, &mut batch.floats, window, &mut refuse);
+    leave_out_times(&batch.bytes, &mut batch.histograms, window, &mut refuse);
+}
+
+/// Removes samples outside of the window. `refuse` is given the labels with the first sample of a series.
+fn leave_out_times<V: Value>(
+    bytes: &[u8],
+    batch: &mut SeriesBatch<V>,
+    window: Window,
+    refuse: &mut impl FnMut(i64, Option<&[u8]>),
+) {
+    let SeriesBatch { series, timestamps, values, .. } = batch;
     let mut kept = 0;
     for series in series.iter_mut() {
-        let (start, mut refused) = (kept, 0);
+        let (start, mut is_first) = (kept, true);
         for i in series.samples.start as usize..series.samples.end as usize {
             let timestamp_ms = timestamps[i];
             if window.contains(timestamp_ms) {
-                (timestamps[kept], values[kept]) = (timestamp_ms, values[i]);
+                timestamps[kept] = timestamp_ms;
+                values.swap(kept, i);
                 kept += 1;
                 continue;
             }
-            refused += 1;
-            let (reason, is_in_doubt) = window.reason(timestamp_ms, doubt);
-            if is_in_doubt {
-                outcome.postpone(Postponed::Clock);
-            }
-            if refused > 1 {
-                outcome.refuse_more(1);
-                continue;
-            }
             let labels = &bytes[series.labels.start as usize..series.labels.end as usize];
-            let error = SeriesError::Timestamp { timestamp_ms, reason };
-            outcome.refuse(error, 1, || describe_labels(labels));
+            refuse(timestamp_ms, is_first.then_some(labels));
+            is_first = false;
         }
         series.samples = start as u32..kept as u32;
     }
@@ -176,11 +200,104 @@ fn leave_out_impossible_times(node: &Node, arrived_ms: i64, batch: &mut Batch, o
     values.truncate(kept);
 }
 
+/// Division of a request's series by partition.
+struct Routing<'a> {
+    node: &'a Node,
+    tenant: &'a TenantId,
+    /// Arena of the series' labels.
+    bytes: &'a [u8],
+    labels: &'a mut LabelsBuilder,
+    outcome: Outcome,
+    /// True if there are new series.
+    creates: bool,
+}
+
+impl Routing<'_> {
+    /// Divides series of one kind.
+    fn series<V: Value>(
+        &mut self,
+        batch: &mut SeriesBatch<V>,
+        purse: &mut Purse<'_>,
+    ) -> Result<Vec<Part>, Exhausted> {
+        let mut parts = parts(self.node, self.tenant, batch, purse)?;
+        let mut unknown = Vec::new();
+        resolve_known(self.node, self.tenant, batch, &mut parts, &mut unknown, purse)?;
+        self.creates |= !unknown.is_empty();
+        for position in unknown {
+            self.resolve(batch, position, &mut parts, purse)?;
+        }
+        Ok(parts)
+    }
+
+    /// Resolves a series with an unknown key by its labels, and adds it to the submission of its partition.
+    fn resolve<V: Value>(
+        &mut self,
+        batch: &SeriesBatch<V>,
+        position: u32,
+        parts: &mut [Part],
+        purse: &mut Purse<'_>,
+    ) -> Result<(), Exhausted> {
+        let Self { node, tenant, bytes, .. } = *self;
+        let series = &batch.series[position as usize];
+        let exemplars = exemplars_of(&batch.exemplars, position);
+        if series.samples.is_empty() && exemplars.is_empty() {
+            return Ok(()); // all its samples were refused for their timestamps
+        }
+        let label_bytes = &bytes[series.labels.start as usize..series.labels.end as usize];
+        let labels = match labels_of(label_bytes, self.labels) {
+            Ok(labels) => labels,
+            Err(error) => {
+                self.outcome.refused_exemplars += exemplars.len() as u64;
+                let text = || describe_labels(label_bytes);
+                self.outcome.refuse(error, u64::from(series.samples.end - series.samples.start), text);
+                return Ok(());
+            }
+        };
+        let key = SeriesKey::of(labels.as_bytes(), node.shared().seed);
+        let number = key.partition(node.partitions().len());
+        // labels sent in another than the canonical order hash to another key, which is unknown
+        let known =
+            if key == series.key { None } else { resolve(node, number, tenant, key.of_kind(V::KIND)) };
+        let samples = series.samples.start as usize..series.samples.end as usize;
+        let (timestamps, values) = (&batch.timestamps[samples.clone()], &batch.values[samples]);
+        purse.spend(exemplars.iter().map(|(_, e)| e.labels.as_bytes().len()).sum())?;
+        let part = &mut parts[number].0;
+        // includes room for samples of new series, which are appended once the series are created
+        purse.room(&mut part.refs, part.new_timestamps.len() + values.len())?;
+        purse.room(&mut part.timestamps, part.new_timestamps.len() + values.len())?;
+        purse.room(V::of(&mut part.values), part.new_timestamps.len() + values.len())?;
+        match known {
+            Some(known) => {
+                part.refs.extend(std::iter::repeat_n(known, values.len()));
+                part.timestamps.extend_from_slice(timestamps);
+                V::of(&mut part.values).extend_from_slice(values);
+                for (_, exemplar) in exemplars {
+                    purse.push(&mut part.exemplars, (known, exemplar.clone()))?;
+                }
+            }
+            None => {
+                purse.room(&mut part.new_timestamps, values.len())?;
+                purse.room(V::of(&mut part.new_values), values.len())?;
+                // copied once more when the series is created
+                purse.spend(values.iter().map(Value::heap_bytes).sum())?;
+                purse.spend(labels.as_bytes().len() + 2 * size_of_val(exemplars))?;
+                let start = part.new_timestamps.len() as u32;
+                part.new_timestamps.extend_from_slice(timestamps);
+                V::of(&mut part.new_values).extend_from_slice(values);
+                let samples = start..part.new_timestamps.len() as u32;
+                let exemplars = exemplars.iter().map(|(_, e)| e.clone()).collect();
+                purse.push(&mut part.new, NewSeries { key, labels, samples, exemplars })?;
+            }
+        }
+        Ok(())
+    }
+}
+
 /// Adds the samples of known series to their partitions' submissions, and the other series to `unknown`.
-fn resolve_known(
+fn resolve_known<V: Value>(
     node: &Node,
     tenant: &TenantId,
-    batch: &mut Batch,
+    batch: &mut SeriesBatch<V>,
     parts: &mut [Part],
     unknown: &mut Vec<u32>,
     purse: &mut Purse<'_>,
@@ -195,11 +312,12 @@ fn resolve_known(
     for (number, (partition, (part, _))) in node.partitions().iter().zip(parts.iter_mut()).enumerate() {
         let head = partition.head.read();
         let head = head.tenant(tenant);
+        let values = V::of(&mut part.values);
         for (position, series) in batch.series.iter().enumerate() {
             if series.key.partition(count) != number {
                 continue;
             }
-            let Some(found) = head.and_then(|h| h.resolve(series.key)) else {
+            let Some(found) = head.and_then(|h| h.resolve(series.key.of_kind(V::KIND))) else {
                 purse.push(unknown, position as u32)?;
                 continue;
             };
@@ -209,7 +327,7 @@ fn resolve_known(
             for i in series.samples.start as usize..series.samples.end as usize {
                 part.refs.push(found);
                 part.timestamps.push(batch.timestamps[i]);
-                part.values.push(batch.values[i]);
+                values.push(batch.values[i].clone());
             }
         }
     }
@@ -229,71 +347,6 @@ fn resolve_known(
 
 fn resolve(node: &Node, partition: usize, tenant: &TenantId, key: SeriesKey) -> Option<SeriesRef> {
     node.partitions()[partition].head.read().tenant(tenant)?.resolve(key)
-}
-
-/// Resolves series with unknown keys by their labels.
-struct Unknown<'a> {
-    node: &'a Node,
-    tenant: &'a TenantId,
-    batch: &'a Batch,
-    labels: &'a mut LabelsBuilder,
-    parts: &'a mut [Part],
-    outcome: &'a mut Outcome,
-}
-
-impl Unknown<'_> {
-    /// Adds a series to the submission of its partition.
-    fn resolve(&mut self, position: u32, purse: &mut Purse<'_>) -> Result<(), Exhausted> {
-        let Self { node, tenant, batch, .. } = *self;
-        let series = &batch.series[position as usize];
-        let exemplars = exemplars_of(&batch.exemplars, position);
-        if series.samples.is_empty() && exemplars.is_empty() {
-            return Ok(()); // all its samples were refused for their timestamps
-        }
-        let labels = match labels_of(batch.label_bytes(series), self.labels) {
-            Ok(labels) => labels,
-            Err(error) => {
-                self.outcome.refused_exemplars += exemplars.len() as u64;
-                let text = || describe_labels(batch.label_bytes(series));
-                self.outcome.refuse(error, u64::from(series.samples.end - series.samples.start), text);
-                return Ok(());
-            }
-        };
-        let key = SeriesKey::of(labels.as_bytes(), node.shared().seed);
-        let number = key.partition(node.partitions().len());
-        // labels sent in another than the canonical order hash to another key, which is unknown
-        let known = if key == series.key { None } else { resolve(node, number, tenant, key) };
-        let samples = series.samples.start as usize..series.samples.end as usize;
-        let (timestamps, values) = (&batch.timestamps[samples.clone()], &batch.values[samples]);
-        purse.spend(exemplars.iter().map(|(_, e)| e.labels.as_bytes().len()).sum())?;
-        let part = &mut self.parts[number].0;
-        // includes room for samples of new series, which are appended once the series are created
-        purse.room(&mut part.refs, part.new_timestamps.len() + values.len())?;
-        purse.room(&mut part.timestamps, part.new_timestamps.len() + values.len())?;
-        purse.room(&mut part.values, part.new_timestamps.len() + values.len())?;
-        match known {
-            Some(known) => {
-                part.refs.extend(std::iter::repeat_n(known, values.len()));
-                part.timestamps.extend_from_slice(timestamps);
-                part.values.extend_from_slice(values);
-                for (_, exemplar) in exemplars {
-                    purse.push(&mut part.exemplars, (known, exemplar.clone()))?;
-                }
-            }
-            None => {
-                purse.room(&mut part.new_timestamps, values.len())?;
-                purse.room(&mut part.new_values, values.len())?;
-                purse.spend(labels.as_bytes().len() + 2 * size_of_val(exemplars))?;
-                let start = part.new_timestamps.len() as u32;
-                part.new_timestamps.extend_from_slice(timestamps);
-                part.new_values.extend_from_slice(values);
-                let samples = start..part.new_timestamps.len() as u32;
-                let exemplars = exemplars.iter().map(|(_, e)| e.clone()).collect();
-                purse.push(&mut part.new, NewSeries { key, labels, samples, exemplars })?;
-            }
-        }
-        Ok(())
-    }
 }
 
 /// The exemplars of the series at `position`. They are sorted by series, so a body full of new series with exemplars costs a

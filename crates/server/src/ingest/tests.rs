@@ -13,6 +13,8 @@ use std::sync::atomic::Ordering;
 use stdx::budget::Reservation;
 use stdx::clock::{Clock, ManualClock, SystemClock};
 
+pub(crate) mod histograms;
+
 /// A node with the smallest budget, on a directory of its own.
 pub(crate) fn small_node(dir: &std::path::Path) -> Node {
     Node::start(small_settings(dir), Arc::new(SystemClock)).unwrap()

@@ -7,7 +7,7 @@ use crate::partition::submission::Submission;
 use crate::refusal::Refusal;
 use head::AppendStats;
 use journal::{JournalError, RecordEncoder};
-use model::{LabelsRef, SeriesRef};
+use model::{LabelsRef, SeriesRef, ValuesRef};
 use parking_lot::RwLockWriteGuard;
 use std::sync::atomic::Ordering;
 use std::time::Instant;
@@ -85,21 +85,38 @@ impl Owner {
                 encoder.define(series, LabelsRef::from_canonical(label_bytes));
             }
         };
-        encoder.begin(&submission.tenant);
+        let kind = submission.values.kind();
+        encoder.begin_of(&submission.tenant, kind);
         let (mut definitions, mut definition_bytes) = (0, 0);
         let mut next_record = |encoder: &mut RecordEncoder| {
             if encoder.is_full() {
                 journal.append(encoder.finish())?;
                 definitions += encoder.definitions();
                 definition_bytes += encoder.definition_bytes();
-                encoder.begin(&submission.tenant);
+                encoder.begin_of(&submission.tenant, kind);
             }
             Ok::<_, JournalError>(())
         };
-        for (series, timestamp_ms, value) in submission.columns().iter() {
-            next_record(encoder)?;
-            define(series, encoder);
-            encoder.sample(series, timestamp_ms, value);
+        let columns = submission.columns();
+        match columns.values() {
+            ValuesRef::Floats(values) => {
+                for ((&series, &timestamp_ms), &value) in
+                    columns.refs().iter().zip(columns.timestamps()).zip(values)
+                {
+                    next_record(encoder)?;
+                    define(series, encoder);
+                    encoder.sample(series, timestamp_ms, value);
+                }
+            }
+            ValuesRef::Histograms(values) => {
+                for ((&series, &timestamp_ms), value) in
+                    columns.refs().iter().zip(columns.timestamps()).zip(values)
+                {
+                    next_record(encoder)?;
+                    define(series, encoder);
+                    encoder.histogram(series, timestamp_ms, value);
+                }
+            }
         }
         if submission.is_last_slice() {
             for metadata in &submission.metadata {

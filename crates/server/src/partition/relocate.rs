@@ -13,7 +13,7 @@ use super::Owner;
 use crate::refusal::Refusal;
 use head::TenantHead;
 use journal::{JournalError, Offset};
-use model::{LabelsRef, Samples, SeriesRef, TenantId, TimeRange};
+use model::{LabelsRef, SeriesRef, SeriesSamples, TenantId, TimeRange, ValueKind};
 use std::collections::BTreeSet;
 use std::sync::mpsc::SyncSender;
 use std::time::Instant;
@@ -157,21 +157,40 @@ impl Owner {
             waiting.pop();
             return Ok(Place::START);
         };
-        encoder.begin(tenant);
         let end = SeriesRef(head.series_end() as u32);
-        let (mut samples, mut written, mut series_left) = (Samples::default(), 0, TURN_SERIES);
-        while next.series < end && written < TURN_SAMPLES && series_left > 0 && !encoder.is_full() {
-            samples.clear();
-            let until_ms = read_some(head, next, &mut samples);
-            if !samples.is_empty() && dictionary.of(tenant).insert(next.series) {
+        // a record has values of one kind, and so has a turn
+        let kind = if next.series < end { head.kind(next.series) } else { ValueKind::default() };
+        encoder.begin_of(tenant, kind);
+        let (mut samples, mut written, mut series_left) = (SeriesSamples::new(kind), 0, TURN_SERIES);
+        while next.series < end
+            && head.kind(next.series) == kind
+            && written < TURN_SAMPLES
+            && series_left > 0
+            && !encoder.is_full()
+        {
+            let mut until_ms = read_some(head, next, &mut samples);
+            if !samples.timestamps().is_empty() && dictionary.of(tenant).insert(next.series) {
                 label_bytes.clear();
                 head.write_labels(next.series, label_bytes);
                 encoder.define(next.series, LabelsRef::from_canonical(label_bytes));
             }
-            for (timestamp_ms, value) in samples.iter_from(0) {
-                encoder.sample(next.series, timestamp_ms, value);
+            match &samples {
+                SeriesSamples::Floats(samples) => {
+                    for (timestamp_ms, value) in samples.iter_from(0) {
+                        encoder.sample(next.series, timestamp_ms, value);
+                    }
+                }
+                SeriesSamples::Histograms(samples) => {
+                    for (timestamp_ms, value) in samples.timestamps.iter().zip(&samples.values) {
+                        encoder.histogram(next.series, *timestamp_ms, value);
+                        if encoder.is_full() {
+                            until_ms = Some(*timestamp_ms);
+                            break;
+                        }
+                    }
+                }
             }
-            written += samples.len();
+            written += samples.timestamps().len();
             series_left -= 1;
             next = match until_ms {
                 Some(until_ms) => Place { from_ms: until_ms + 1, ..next },
@@ -194,7 +213,8 @@ impl Owner {
 
 /// Reads a series' samples from `place` on, about as many as one turn writes. Returns the time up to which it read, or `None`
 /// if those were the last. All samples of the series must be frozen.
-fn read_some(head: &TenantHead, place: Place, out: &mut Samples) -> Option<i64> {
+fn read_some(head: &TenantHead, place: Place, out: &mut SeriesSamples) -> Option<i64> {
+    out.clear_for(head.kind(place.series));
     let range = head.frozen_range(place.series)?;
     let start_ms = range.start_ms.max(place.from_ms);
     let mut end_ms = range.end_ms;
@@ -203,7 +223,7 @@ fn read_some(head: &TenantHead, place: Place, out: &mut Samples) -> Option<i64> 
         end_ms = start_ms + (end_ms - start_ms) / 2;
     }
     if start_ms <= end_ms {
-        head.read(place.series, TimeRange::new(start_ms, end_ms), out);
+        head.read_any(place.series, TimeRange::new(start_ms, end_ms), out);
     }
     (end_ms < range.end_ms).then_some(end_ms)
 }

@@ -383,26 +383,12 @@ impl Sealed {
         let floodmark = match self {
             Self::Days(floodmark) => floodmark,
             Self::Later => {
-                record.refs.clear();
-                record.timestamps.clear();
-                record.values.clear();
+                record.clear_samples();
                 return 0;
             }
             Self::None | Self::All => return 0,
         };
-        let (count, mut kept) = (record.refs.len(), 0);
-        for i in 0..count {
-            if !floodmark.covers(offset.0, Date::of(record.timestamps[i])) {
-                record.refs[kept] = record.refs[i];
-                record.timestamps[kept] = record.timestamps[i];
-                record.values[kept] = record.values[i];
-                kept += 1;
-            }
-        }
-        record.refs.truncate(kept);
-        record.timestamps.truncate(kept);
-        record.values.truncate(kept);
-        (count - kept) as u64
+        record.retain(|_, timestamp_ms| !floodmark.covers(offset.0, Date::of(timestamp_ms))) as u64
     }
 }
 
@@ -473,7 +459,8 @@ impl Replay {
         let mut defined = Ok(());
         for (given, labels) in record.definitions.iter() {
             if !sealed || slots.wants(given, self.number) {
-                let series = head.create(SeriesKey::of(labels.as_bytes(), self.seed), labels);
+                let key = SeriesKey::of(labels.as_bytes(), self.seed);
+                let series = head.create_of(record.values.kind(), key, labels);
                 head.set_seen(series, self.seen_s);
                 defined = slots.set(given, series, memory);
                 if defined.is_err() {

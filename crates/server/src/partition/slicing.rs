@@ -155,7 +155,8 @@ fn leave_out_late(submission: &mut Submission, from: usize, head: &TenantHead, e
         let (series, timestamp_ms) = (refs[i], timestamps[i]);
         // an equal timestamp is mostly a repeated request
         if timestamp_ms >= newest.before(Some(head), series, timestamp_ms) {
-            (refs[kept], timestamps[kept], values[kept]) = (series, timestamp_ms, values[i]);
+            (refs[kept], timestamps[kept]) = (series, timestamp_ms);
+            values.keep(i, kept);
             kept += 1;
         } else if refused == Some(series) {
             outcome.refuse_more(1);

@@ -3,7 +3,7 @@
 use crate::refusal::Refusal;
 use admission::Postponed;
 use head::Columns;
-use model::{Exemplar, Labels, Metadata, SeriesError, SeriesKey, SeriesRef, TenantId};
+use model::{Exemplar, Labels, Metadata, SeriesError, SeriesKey, SeriesRef, TenantId, ValueKind, Values};
 use protocol::labels::describe_labels;
 use std::ops::Range;
 use std::sync::Arc;
@@ -13,18 +13,18 @@ use tokio::sync::oneshot;
 /// Receiver of a submission's result.
 pub(crate) type Answer = oneshot::Receiver<Result<Outcome, Refusal>>;
 
-/// One request's share for one partition.
+/// One request's share for one partition, of series with values of one kind.
 #[derive(Debug)]
 pub(crate) struct Submission {
     pub(crate) tenant: TenantId,
     /// Samples of known series, in columns. Samples of new series are appended once the series exist.
     pub(crate) refs: Vec<SeriesRef>,
     pub(crate) timestamps: Vec<i64>,
-    pub(crate) values: Vec<f64>,
+    pub(crate) values: Values,
     pub(crate) new: Vec<NewSeries>,
     /// Samples of new series; [`NewSeries::samples`] points here.
     pub(crate) new_timestamps: Vec<i64>,
-    pub(crate) new_values: Vec<f64>,
+    pub(crate) new_values: Values,
     /// Number of series in `new` that were created.
     pub(crate) created: usize,
     /// Range of the samples for the next group; those before it are stored already.
@@ -120,15 +120,19 @@ impl Outcome {
 }
 
 impl Submission {
-    pub(crate) fn new(tenant: TenantId, reply: oneshot::Sender<Result<Outcome, Refusal>>) -> Self {
+    pub(crate) fn new(
+        tenant: TenantId,
+        kind: ValueKind,
+        reply: oneshot::Sender<Result<Outcome, Refusal>>,
+    ) -> Self {
         Self {
             tenant,
             refs: Vec::new(),
             timestamps: Vec::new(),
-            values: Vec::new(),
+            values: Values::new(kind),
             new: Vec::new(),
             new_timestamps: Vec::new(),
-            new_values: Vec::new(),
+            new_values: Values::new(kind),
             created: 0,
             slice: 0..0,
             metadata: Vec::new(),
@@ -152,7 +156,8 @@ impl Submission {
     /// The samples of [`Self::slice`].
     pub(crate) fn columns(&self) -> Columns<'_> {
         let slice = self.slice.clone();
-        Columns::new(&self.refs[slice.clone()], &self.timestamps[slice.clone()], &self.values[slice])
+        let values = self.values.as_ref().slice(slice.clone());
+        Columns::new(&self.refs[slice.clone()], &self.timestamps[slice], values)
     }
 
     /// True if [`Self::slice`] is the last one, with which metadata and exemplars are stored.

@@ -7,7 +7,10 @@ use crate::settings::Settings;
 use crate::world::World;
 use admission::Postponed;
 use journal::JournalId;
-use model::{Exemplar, Labels, Metadata, MetricKind, Samples, SeriesKey, SeriesRef, TenantId, TimeRange};
+use model::{
+    Exemplar, Labels, Metadata, MetricKind, Samples, SeriesKey, SeriesRef, TenantId, TimeRange, ValueKind,
+    Values,
+};
 use stdx::clock::{Clock, ManualClock, SystemClock};
 use stdx::rng::Rng;
 use tokio::sync::oneshot;
@@ -49,7 +52,7 @@ fn only_owner_with(
 
 fn new_series(name: &str, count: usize) -> Submission {
     let (reply, _) = oneshot::channel();
-    let mut submission = Submission::new(TenantId::anonymous(), reply);
+    let mut submission = Submission::new(TenantId::anonymous(), ValueKind::Float, reply);
     for i in 0..count {
         let labels = Labels::from_pairs(&[("__name__", name), ("i", &i.to_string())]);
         let key = SeriesKey::of(labels.as_bytes(), 1);
@@ -110,9 +113,9 @@ fn a_wall_clock_that_is_set_ahead_evicts_no_series() {
 /// A submission of samples of one known series, and the receiver of its answer.
 fn samples_of(series: SeriesRef, timestamps: Vec<i64>) -> (Submission, oneshot::Receiver<Answer>) {
     let (reply, answer) = oneshot::channel();
-    let mut submission = Submission::new(TenantId::anonymous(), reply);
+    let mut submission = Submission::new(TenantId::anonymous(), ValueKind::Float, reply);
     submission.refs = vec![series; timestamps.len()];
-    submission.values = vec![1.0; timestamps.len()];
+    submission.values = Values::Floats(vec![1.0; timestamps.len()]);
     submission.timestamps = timestamps;
     (submission, answer)
 }
@@ -150,7 +153,7 @@ fn a_few_samples_do_not_wait_for_many_late_ones() {
     };
     assert_eq!((outcome.samples, outcome.refused_samples), (LATE as u64, 0));
     assert!(turns > 4, "all of it in {turns} groups");
-    let mut out = Samples::default();
+    let mut out = Samples::<f64>::default();
     let head = owner.partition.head.read();
     head.tenant(&TenantId::anonymous()).unwrap().read(SeriesRef(0), TimeRange::ALL, &mut out);
     assert!(out.len() > LATE / 2 && out.timestamps.is_sorted());

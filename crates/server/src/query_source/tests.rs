@@ -25,7 +25,7 @@ fn node_with_samples(dir: &std::path::Path, count: i64) -> Node {
 
 fn all_of(source: &Source<'_>) -> Result<usize, SourceError> {
     let mut set = source.select(&Select { matchers: &[], range: TimeRange::ALL })?;
-    let (mut samples, mut count) = (Samples::default(), 0);
+    let (mut samples, mut count) = (SeriesSamples::default(), 0);
     while set.next(&mut samples)? {
         count += samples.len();
     }
@@ -127,7 +127,7 @@ async fn a_search_of_sealed_values_that_finds_nothing_ends_at_each_question() {
         let matchers = query::parse_selector(r#"{__name__=~"no.+such"}"#).unwrap();
         let heads = source.select_heads(&matchers).map(|_| end.asked.swap(0, Ordering::Relaxed));
         let select = Select { matchers: &matchers, range: TimeRange::ALL };
-        let found = source.select(&select).and_then(|mut set| set.next(&mut Samples::default()));
+        let found = source.select(&select).and_then(|mut set| set.next(&mut SeriesSamples::default()));
         (heads, found, end.asked.load(Ordering::Relaxed))
     };
     let check = move || {

@@ -14,7 +14,7 @@ use crate::seal::pins::Pin;
 use crate::shared::Shared;
 use model::labels::METRIC_NAME;
 use model::sample::overlay;
-use model::{ErrorKind, LabelsRef, Samples, SeriesKey, TenantId, TimeRange};
+use model::{ErrorKind, LabelsRef, Samples, SeriesKey, SeriesSamples, TenantId, TimeRange, ValueKind};
 use parking_lot::Mutex;
 use query::{
     Interrupt, MatchOp, Matcher, Rolled, RolledSelect, Select, SeriesSet, SeriesSource, SourceError,
@@ -244,15 +244,16 @@ struct UnionSet<'a> {
 }
 
 impl SeriesSet for UnionSet<'_> {
-    fn next(&mut self, samples: &mut Samples) -> Result<bool, SourceError> {
+    fn next(&mut self, samples: &mut SeriesSamples) -> Result<bool, SourceError> {
         if let Some(rest) = &mut self.rest {
             return rest.next(samples);
         }
         if self.source.cancelled.is_set() {
             return Err(cancelled());
         }
-        samples.clear();
+        samples.clear_for(ValueKind::Float);
         if self.scan.next_series().map_err(unreadable)? {
+            let SeriesSamples::Floats(samples) = samples else { unreachable!("BUG: it was made for floats") };
             self.read_sealed(samples)?;
             self.add_fresh(samples)?;
             self.left = self.left.saturating_sub(1);

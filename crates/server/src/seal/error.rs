@@ -23,6 +23,8 @@ pub(crate) enum SealError {
     Journal(#[from] JournalError),
     #[error(transparent)]
     Memory(#[from] Exhausted),
+    #[error("native histograms cannot be sealed yet: there is no table for them")]
+    Histograms,
     #[error("partition {0} is closed")]
     Closed(usize),
     #[error("the table of {tenant} does not take offsets of {journal}: another journal uses that name")]
@@ -43,6 +45,6 @@ pub(crate) enum SealError {
 impl SealError {
     /// True if other tenants can be sealed all the same.
     pub(super) const fn is_of_one_table(&self) -> bool {
-        matches!(self, Self::Table(_) | Self::Late(_))
+        matches!(self, Self::Table(_) | Self::Late(_) | Self::Histograms)
     }
 }

@@ -8,7 +8,7 @@ use super::error::SealError;
 use crate::partition::shared::PartitionShared;
 use crate::shared::Shared;
 use head::FrozenOrder;
-use model::{LabelsRef, Samples, SeriesKey, TenantId};
+use model::{LabelsRef, Samples, SeriesKey, TenantId, ValueKind};
 use std::sync::Arc;
 use stdx::budget::{Account, Exhausted, Reservation};
 use tables::stage::Encoded;
@@ -68,10 +68,14 @@ pub(super) fn encode_tenant(
             labels.clear();
             with_head(partition, tenant, |head| {
                 if head.frozen_range(*series).is_some_and(|range| !stager.is_behind(range.start_ms)) {
-                    head.read_frozen(*series, &mut samples);
+                    match head.kind(*series) {
+                        ValueKind::Float => head.read_frozen(*series, &mut samples),
+                        ValueKind::Histogram => return Err(SealError::Histograms),
+                    }
                     head.write_labels(*series, &mut labels);
                 }
-            });
+                Ok(())
+            })?;
             if !samples.is_empty() {
                 stager.push(&Stretch {
                     labels: LabelsRef::from_canonical(&labels),

@@ -8,7 +8,7 @@ use crate::query_source::Source;
 use crate::settings::Settings;
 use crate::sim::{Outside, Simulated};
 use journal::disk::Os;
-use model::{Labels, Samples, SeriesKey, TenantId, TimeRange};
+use model::{Labels, SeriesKey, SeriesSamples, TenantId, TimeRange};
 use protocol::encode::V1Encoder;
 use protocol::remote_write::Version;
 use query::{Select, SeriesSource};
@@ -70,12 +70,13 @@ pub(crate) fn read_of(node: &Node, tenant: &TenantId) -> Content {
     let cancelled = Arc::new(AtomicBool::new(false));
     let source = Source::new(node, tenant.clone(), 1_000_000, cancelled);
     let mut set = source.select(&Select { matchers: &[], range: TimeRange::ALL }).unwrap();
-    let (mut samples, mut content) = (Samples::default(), Content::new());
+    let (mut samples, mut content) = (SeriesSamples::default(), Content::new());
     let mut seen = BTreeSet::new();
     while set.next(&mut samples).unwrap() {
         let labels = set.labels().to_owned().to_string();
         assert!(seen.insert(labels.clone()), "{labels} comes twice");
-        for (timestamp_ms, value) in samples.timestamps.iter().zip(&samples.values) {
+        let floats = samples.floats().expect("the tests write floats");
+        for (timestamp_ms, value) in floats.timestamps.iter().zip(&floats.values) {
             let twice = content.insert((labels.clone(), *timestamp_ms), value.to_bits());
             assert_eq!(twice, None, "{labels} at {timestamp_ms} twice");
         }
@@ -94,7 +95,7 @@ pub(crate) fn rows_of(node: &Node, tenant: &TenantId) -> u64 {
     table.files().unwrap().all().iter().map(|f| f.rows).sum()
 }
 
-async fn stop(node: Node) {
+pub(crate) async fn stop(node: Node) {
     tokio::task::spawn_blocking(move || node.stop()).await.unwrap();
 }
 
@@ -248,7 +249,7 @@ fn what_a_query_chose_from_stays_until_it_ends() {
     assert_eq!(flush.samples(), Some(50), "who waits for the commit does not wait for the query");
     node.seal();
     assert_eq!(head_samples(&node), 50, "the query reads them there");
-    let (mut samples, mut count) = (Samples::default(), 0);
+    let (mut samples, mut count) = (SeriesSamples::default(), 0);
     while set.next(&mut samples).unwrap() {
         count += samples.len();
     }
@@ -323,7 +324,7 @@ fn flushes_in_a_loop_share_rounds_and_abort_no_query() {
         node.seal();
         assert!(!source.is_expired() && second.samples().is_none());
     }
-    let (mut samples, mut count) = (Samples::default(), 0);
+    let (mut samples, mut count) = (SeriesSamples::default(), 0);
     while set.next(&mut samples).unwrap() {
         count += samples.len();
     }

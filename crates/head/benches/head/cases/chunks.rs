@@ -91,7 +91,7 @@ fn scan(size: Size, shape: Shape) -> Prepared {
     let chunks: Vec<_> =
         (0..size.of(CHUNKS) as u64).flat_map(|i| pack(&shapes::samples(shape, i, SAMPLES, 0))).collect();
     let units = chunks.iter().map(|c| c.count() as usize).sum();
-    let mut out = Samples::default();
+    let mut out = Samples::<f64>::default();
     Prepared::new(units, move || {
         let mut sum = 0;
         for chunk in &chunks {
@@ -107,7 +107,7 @@ fn scan(size: Size, shape: Shape) -> Prepared {
 fn scan_newest(size: Size) -> Prepared {
     let chunks: Vec<_> =
         (0..size.of(CHUNKS) as u64).flat_map(|i| pack(&shapes::samples(Shape::Mix, i, SAMPLES, 0))).collect();
-    let mut out = Samples::default();
+    let mut out = Samples::<f64>::default();
     Prepared::new(chunks.len(), move || {
         let mut sum = 0;
         for chunk in &chunks {
@@ -127,7 +127,7 @@ fn read_series(size: Size) -> Prepared {
         let samples = shapes::samples(Shape::Mix, i as u64, 20, 0);
         head.append(&[*s; 20], &samples.timestamps, &samples.values, 1);
     }
-    let mut out = Samples::default();
+    let mut out = Samples::<f64>::default();
     Prepared::new(series, move || {
         let mut sum = 0;
         for s in &refs {

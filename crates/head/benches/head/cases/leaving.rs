@@ -67,7 +67,7 @@ pub(crate) fn leave(series: usize, scrapes: usize) -> Vec<LeavingRow> {
         order.turn(p.tenant(&tenant).expect("BUG: the tenant was filled"), &mut ordered)
     });
     assert_eq!(ordered.len(), series, "BUG: a frozen series is missing");
-    let mut samples = Samples::default();
+    let mut samples = Samples::<f64>::default();
     stage("read", &mut partition, &mut |p| {
         let head = p.tenant(&tenant).expect("BUG: the tenant was filled");
         for series in &ordered {

@@ -21,7 +21,7 @@ pub(super) fn read(
     batch: &mut Batch,
     purse: &mut Purse<'_>,
 ) -> Result<(), DecodeError> {
-    sample::check_extras(batch.exemplars.len(), "exemplars")?;
+    sample::check_extras(batch.floats.exemplars.len(), "exemplars")?;
     let (mut timestamp_ms, mut value) = (0, 0.0);
     let mut labels = SymbolLabels::new(ExemplarLabels::new(builder), symbols);
     while let Some(tag) = exemplar.tag()? {

@@ -30,9 +30,9 @@ use axum::extract::State;
 use axum::http::{HeaderMap, HeaderValue, header};
 use axum::response::Response;
 use format::Format;
-use model::{LabelsRef, Samples, TenantId, TimeRange};
+use model::{ErrorKind, LabelsRef, SeriesSamples, TenantId, TimeRange};
 use pieces::{PIECES_BYTES, Piece, Pieces, Stop, Stream, WARNING};
-use query::{Allowance, Interrupt, Matcher, QueryError, Select, SeriesSource};
+use query::{Allowance, Interrupt, Matcher, QueryError, Select, SeriesSource, SourceError};
 use seen::SeenSeries;
 use std::sync::Arc;
 use tokio::sync::mpsc;
@@ -131,7 +131,7 @@ impl Ask<'_> {
     /// Writes the series of all selectors, each once.
     fn all(&self, source: &Source<'_>, out: &mut Pieces<'_>, seen: &mut SeenSeries) -> Result<(), Stop> {
         let failed = |e| Stop::Failed(ApiError::from(QueryError::from(e)));
-        let mut samples = Samples::default();
+        let mut samples = SeriesSamples::default();
         for (i, matchers) in self.selectors.iter().enumerate() {
             let mut set = source.select(&Select { matchers, range: self.range }).map_err(failed)?;
             out.warn(&source.left_out())?;
@@ -141,7 +141,11 @@ impl Ask<'_> {
                 let is_new =
                     !samples.is_empty() && !before.iter().any(|matchers| matches_all(matchers, labels));
                 if is_new && !seen.has(labels) {
-                    out.series(labels, &samples)?;
+                    let Some(samples) = samples.floats() else {
+                        let message = "native histograms cannot be exported yet".into();
+                        return Err(failed(SourceError { kind: ErrorKind::Unsupported, message }));
+                    };
+                    out.series(labels, samples)?;
                     seen.add(labels);
                 }
             }
@@ -166,7 +170,7 @@ mod tests {
     use super::pieces::PIECE_BYTES;
     use super::*;
     use crate::seal::tests::{node_with, write_of};
-    use model::Labels;
+    use model::{Labels, Samples};
     use protocol::exposition::Dialect;
     use protocol::{exposition, jsonl};
     use std::sync::atomic::AtomicBool;

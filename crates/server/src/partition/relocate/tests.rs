@@ -1,6 +1,7 @@
 //! Relocation to the journal's end, and recovery after a crash during it.
 
 use super::*;
+use crate::ingest::tests::histograms::{content_of, read_blocking, submit_both};
 use crate::seal::blocked::tests::Broken;
 use crate::seal::tests::{
     Content, flush_stepped, read_of, rows_of, seal_times, send_stepped, start_stepped, write_stepped_of,
@@ -73,6 +74,39 @@ fn ask(node: &Stepped, name: &str) -> Receiver<Relocated> {
 
 fn head_bytes(node: &Simulated) -> u64 {
     node.node().node.shared().heads.bytes()
+}
+
+#[test]
+fn histograms_move_with_the_floats_of_their_tenant() {
+    for turns in [2, 100] {
+        let (dir, clock) = (tempfile::tempdir().unwrap(), Arc::new(ManualClock::at(1_777_000_000_000)));
+        let mut node = start(dir.path(), &clock);
+        let (base_ms, mut times) = (clock.now_ms() - 100_000, Vec::new());
+        let mut write = |node: &Simulated, count| {
+            for _ in 0..count {
+                times.push(base_ms + times.len() as i64);
+                submit_both(&node.node().node, &format!("a {0}\nb {0}", times[times.len() - 1]));
+                node.node().turn(0);
+            }
+        };
+        write(&node, 200);
+        // there is no table for histograms, so the tenant is blocked
+        let _flush = node.flush();
+        seal_times(&mut node, 3);
+        write(&node, 100);
+        let expected = content_of([("a", times.clone()), ("b", times)]);
+        assert_eq!(read_blocking(&node.node().node), expected);
+        let answer = ask(node.node(), TenantId::anonymous().as_str());
+        (0..turns).for_each(|_| node.node().turn(0));
+        assert_eq!(answer.try_recv().is_ok_and(|relocated| relocated.from.is_some()), turns == 100);
+        assert_eq!(read_blocking(&node.node().node), expected);
+        let before = head_bytes(&node);
+        drop(node);
+        let node = start(dir.path(), &clock);
+        assert_eq!(read_blocking(&node.node().node), expected, "after {turns} turns");
+        let after = head_bytes(&node);
+        assert!(after <= before + before / 10, "{after} bytes after {turns} turns, {before} before");
+    }
 }
 
 /// The process dies during the relocation, or before its end is noted.

@@ -5,7 +5,7 @@
 
 use head::TenantHead;
 use journal::Record;
-use model::{Samples, TimeRange};
+use model::{Samples, SeriesRef, TimeRange, Values};
 
 /// Limit on the samples decoded for comparison, as a multiple of the record's.
 const READ_FACTOR: usize = 2;
@@ -20,12 +20,25 @@ pub(super) fn ascends(record: &Record) -> bool {
 
 /// Removes the samples that the head already has. The record's references must be the head's.
 pub(super) fn leave_out(head: &TenantHead, record: &mut Record) {
+    let Record { refs, timestamps, values, .. } = record;
+    match values {
+        Values::Floats(values) => leave_out_of(head, refs, timestamps, values),
+        Values::Histograms(values) => leave_out_of(head, refs, timestamps, values),
+    }
+}
+
+fn leave_out_of<V: head::Value>(
+    head: &TenantHead,
+    refs: &mut Vec<SeriesRef>,
+    timestamps: &mut Vec<i64>,
+    values: &mut Vec<V>,
+) {
     let (mut from, mut kept) = (0, 0);
-    let mut known = Samples::default();
-    while from < record.refs.len() {
-        let series = record.refs[from];
-        let to = from + record.refs[from..].iter().take_while(|other| **other == series).count();
-        let range = TimeRange::new(record.timestamps[from], record.timestamps[to - 1]);
+    let mut known = Samples::<V>::default();
+    while from < refs.len() {
+        let series = refs[from];
+        let to = from + refs[from..].iter().take_while(|other| **other == series).count();
+        let range = TimeRange::new(timestamps[from], timestamps[to - 1]);
         known.clear();
         if range.start_ms <= head.newest_ms(series)
             && head.samples_at_most(series, range) <= READ_FACTOR * (to - from) + READ_FREE
@@ -33,20 +46,16 @@ pub(super) fn leave_out(head: &TenantHead, record: &mut Record) {
             head.read(series, range, &mut known);
         }
         for i in from..to {
-            let (timestamp_ms, value) = (record.timestamps[i], record.values[i]);
-            let is_known = known
-                .timestamps
-                .binary_search(&timestamp_ms)
-                .is_ok_and(|at| known.values[at].to_bits() == value.to_bits());
-            if !is_known {
-                (record.refs[kept], record.timestamps[kept], record.values[kept]) =
-                    (series, timestamp_ms, value);
+            let held = known.timestamps.binary_search(&timestamps[i]);
+            if !held.is_ok_and(|at| known.values[at].is_same(&values[i])) {
+                (refs[kept], timestamps[kept]) = (series, timestamps[i]);
+                values.swap(kept, i);
                 kept += 1;
             }
         }
         from = to;
     }
-    record.refs.truncate(kept);
-    record.timestamps.truncate(kept);
-    record.values.truncate(kept);
+    refs.truncate(kept);
+    timestamps.truncate(kept);
+    values.truncate(kept);
 }

@@ -21,7 +21,7 @@ use crate::partition::{Owner, Owners, Read};
 use crate::shared::Shared;
 use admission::watermarks;
 use journal::{Entry, Item, JournalError, Offset, Reader, RecordError};
-use model::{Labels, LabelsRef, SeriesKey, SeriesRef, TenantId};
+use model::{Labels, SeriesKey, SeriesRef, TenantId, Values};
 use std::collections::{BTreeMap, HashMap};
 use std::ops::Range;
 use std::sync::Arc;
@@ -46,7 +46,7 @@ pub(crate) struct LateBatch {
     /// For each sample, the index of its series in `series`.
     of: Vec<usize>,
     timestamps: Vec<i64>,
-    values: Vec<f64>,
+    values: Values,
 }
 
 /// Replay for closed tenants failed; it is retried.
@@ -299,7 +299,7 @@ impl Dictionary {
                 series: Vec::new(),
                 of: Vec::new(),
                 timestamps: Vec::new(),
-                values: Vec::new(),
+                values: Values::new(record.values.kind()),
             };
             let mut numbers = HashMap::new();
             for i in from..to {
@@ -311,7 +311,7 @@ impl Dictionary {
                 });
                 batch.of.push(number);
                 batch.timestamps.push(record.timestamps[i]);
-                batch.values.push(record.values[i]);
+                batch.values.extend(record.values.as_ref().slice(i..i + 1));
             }
             batch
         });
@@ -330,10 +330,8 @@ impl Owner {
             let head = partition.tenant_mut(tenant);
             assert!(!head.is_frozen(), "BUG: a closed tenant is not frozen");
             let create = |labels: &Labels| {
-                head.create(
-                    SeriesKey::of(labels.as_bytes(), self.node.seed),
-                    LabelsRef::from_canonical(labels.as_bytes()),
-                )
+                let key = SeriesKey::of(labels.as_bytes(), self.node.seed);
+                head.create_of(values.kind(), key, labels.as_ref())
             };
             let series: Vec<_> = series.iter().map(create).collect();
             let refs: Vec<_> = of.iter().map(|number| series[*number]).collect();

@@ -1,0 +1,245 @@
+//! Columns of values. All values of a column are of one kind, so code decides once for a column and never for a value.
+
+use crate::Histogram;
+
+/// Kind of a series' values.
+///
+/// A series has one kind: labels that are sent with both floats and histograms are two series, with two keys (see
+/// [`crate::SeriesKey::of_kind`]). So a record of the journal, a chunk and a block have one kind too.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
+pub enum ValueKind {
+    /// Numbers.
+    #[default]
+    Float,
+    /// Native histograms.
+    Histogram,
+}
+
+/// A column of values of one kind.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Values {
+    /// NaN payloads are kept bit-exact.
+    Floats(Vec<f64>),
+    /// Native histograms in their encoded form.
+    Histograms(Vec<Histogram>),
+}
+
+/// A borrowed part of a column.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub enum ValuesRef<'a> {
+    /// See [`Values::Floats`].
+    Floats(&'a [f64]),
+    /// See [`Values::Histograms`].
+    Histograms(&'a [Histogram]),
+}
+
+/// A kind of value, for code that is compiled once for each.
+pub trait Value: Clone {
+    /// The kind.
+    const KIND: ValueKind;
+
+    /// Bytes that the value holds on the heap.
+    fn heap_bytes(&self) -> usize;
+
+    /// True for the same value, bit for bit.
+    fn is_same(&self, other: &Self) -> bool;
+
+    /// A borrowed column of them.
+    fn column(values: &[Self]) -> ValuesRef<'_>;
+
+    /// The values of a column of this kind.
+    fn of(values: &mut Values) -> &mut Vec<Self>;
+}
+
+impl Value for f64 {
+    const KIND: ValueKind = ValueKind::Float;
+
+    #[inline]
+    fn heap_bytes(&self) -> usize {
+        0
+    }
+
+    fn is_same(&self, other: &Self) -> bool {
+        self.to_bits() == other.to_bits()
+    }
+
+    fn column(values: &[Self]) -> ValuesRef<'_> {
+        ValuesRef::Floats(values)
+    }
+
+    fn of(values: &mut Values) -> &mut Vec<Self> {
+        match values {
+            Values::Floats(values) => values,
+            Values::Histograms(_) => panic!("BUG: a column of histograms is taken for floats"),
+        }
+    }
+}
+
+impl Value for Histogram {
+    const KIND: ValueKind = ValueKind::Histogram;
+
+    fn heap_bytes(&self) -> usize {
+        self.as_bytes().len()
+    }
+
+    fn is_same(&self, other: &Self) -> bool {
+        self == other
+    }
+
+    fn column(values: &[Self]) -> ValuesRef<'_> {
+        ValuesRef::Histograms(values)
+    }
+
+    fn of(values: &mut Values) -> &mut Vec<Self> {
+        match values {
+            Values::Histograms(values) => values,
+            Values::Floats(_) => panic!("BUG: a column of floats is taken for histograms"),
+        }
+    }
+}
+
+impl Default for Values {
+    fn default() -> Self {
+        Self::Floats(Vec::new())
+    }
+}
+
+/// Calls the same method on the vector of either kind.
+macro_rules! each {
+    ($values:expr, $vec:ident => $body:expr) => {
+        match $values {
+            Self::Floats($vec) => $body,
+            Self::Histograms($vec) => $body,
+        }
+    };
+}
+
+impl Values {
+    /// An empty column.
+    pub const fn new(kind: ValueKind) -> Self {
+        match kind {
+            ValueKind::Float => Self::Floats(Vec::new()),
+            ValueKind::Histogram => Self::Histograms(Vec::new()),
+        }
+    }
+
+    /// The kind of its values.
+    pub const fn kind(&self) -> ValueKind {
+        match self {
+            Self::Floats(_) => ValueKind::Float,
+            Self::Histograms(_) => ValueKind::Histogram,
+        }
+    }
+
+    /// Number of values.
+    pub const fn len(&self) -> usize {
+        each!(self, values => values.len())
+    }
+
+    /// True if there are no values.
+    pub const fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// The whole column.
+    pub const fn as_ref(&self) -> ValuesRef<'_> {
+        match self {
+            Self::Floats(values) => ValuesRef::Floats(values.as_slice()),
+            Self::Histograms(values) => ValuesRef::Histograms(values.as_slice()),
+        }
+    }
+
+    /// Empties the column, which then takes values of `kind`. Memory is kept if it was of that kind before.
+    pub fn clear_for(&mut self, kind: ValueKind) {
+        match self.kind() == kind {
+            true => self.truncate(0),
+            false => *self = Self::new(kind),
+        }
+    }
+
+    /// Drops all values from position `len` on.
+    pub fn truncate(&mut self, len: usize) {
+        each!(self, values => values.truncate(len));
+    }
+
+    /// Puts the value at `from` to `to`, where a filter keeps it; what was at `to` is lost.
+    #[inline]
+    pub fn keep(&mut self, from: usize, to: usize) {
+        match self {
+            Self::Floats(values) => values[to] = values[from],
+            Self::Histograms(values) => values.swap(from, to),
+        }
+    }
+
+    /// Appends values of the same kind.
+    pub fn extend(&mut self, values: ValuesRef<'_>) {
+        match (self, values) {
+            (Self::Floats(own), ValuesRef::Floats(values)) => own.extend_from_slice(values),
+            (Self::Histograms(own), ValuesRef::Histograms(values)) => own.extend_from_slice(values),
+            _ => panic!("BUG: a column has one kind"),
+        }
+    }
+
+    /// Bytes of memory.
+    pub fn memory_bytes(&self) -> usize {
+        match self {
+            Self::Floats(values) => values.capacity() * size_of::<f64>(),
+            Self::Histograms(values) => {
+                let encoded: usize = values.iter().map(Value::heap_bytes).sum();
+                values.capacity() * size_of::<Histogram>() + encoded
+            }
+        }
+    }
+}
+
+impl<'a> ValuesRef<'a> {
+    /// Number of values.
+    pub const fn len(self) -> usize {
+        each!(self, values => values.len())
+    }
+
+    /// True if there are no values.
+    pub const fn is_empty(self) -> bool {
+        self.len() == 0
+    }
+
+    /// The kind of its values.
+    pub const fn kind(self) -> ValueKind {
+        match self {
+            Self::Floats(_) => ValueKind::Float,
+            Self::Histograms(_) => ValueKind::Histogram,
+        }
+    }
+
+    /// A part of it.
+    pub fn slice(self, range: std::ops::Range<usize>) -> Self {
+        match self {
+            Self::Floats(values) => Self::Floats(&values[range]),
+            Self::Histograms(values) => Self::Histograms(&values[range]),
+        }
+    }
+}
+
+impl<'a, V: Value> From<&'a [V]> for ValuesRef<'a> {
+    fn from(values: &'a [V]) -> Self {
+        V::column(values)
+    }
+}
+
+impl<'a, V: Value> From<&'a Vec<V>> for ValuesRef<'a> {
+    fn from(values: &'a Vec<V>) -> Self {
+        V::column(values)
+    }
+}
+
+impl<'a, V: Value, const N: usize> From<&'a [V; N]> for ValuesRef<'a> {
+    fn from(values: &'a [V; N]) -> Self {
+        V::column(values)
+    }
+}
+
+impl<'a> From<&'a Values> for ValuesRef<'a> {
+    fn from(values: &'a Values) -> Self {
+        values.as_ref()
+    }
+}
