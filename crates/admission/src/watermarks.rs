@@ -24,7 +24,7 @@ pub const NO_NEW_SERIES: u64 = 85;
 
 /// Replay for closed tenants stops, and begins again later. It must be well above [`REFUSE_LAST`]: in an outage of the store,
 /// samples fill the heads up to there and a little beyond, and after a restart they have to fit again. The rest is for others'
-/// known series.
+/// known series. What does not fit leaves the heads, so that others are refused new series only while a replay is under way.
 pub const REFUSE_CLOSED: u64 = 95;
 
 /// Samples that are older than the newest of their series may hold this many percent of the head's account until they are

@@ -264,6 +264,20 @@ impl Partition {
         }
     }
 
+    /// Takes a tenant's series, samples and exemplars out, so that they can be dropped without the lock. Metadata stays.
+    /// `None` if there are none, or if some are frozen. No references to its series may be held.
+    pub fn take_series(&mut self, tenant: &TenantId) -> Option<TenantHead> {
+        let head = self.tenants.get_mut(tenant).filter(|head| !head.is_frozen())?;
+        let mut taken = std::mem::replace(head, TenantHead::new(self.seed));
+        self.change_bytes -= taken.memory_bytes() as isize;
+        self.exemplar_bytes -= taken.exemplars.memory_bytes();
+        head.metadata = std::mem::take(&mut taken.metadata);
+        (head.metadata_bytes, taken.metadata_bytes) = (taken.metadata_bytes, 0);
+        head.restored_s = taken.restored_s;
+        self.change_bytes += head.memory_bytes() as isize;
+        Some(taken)
+    }
+
     /// Change of memory in bytes since the last call, by turns of releases, evictions and trims, and by
     /// removal of tenants. Adding up the bytes of all tenants would take longer than a turn.
     pub const fn take_change(&mut self) -> isize {

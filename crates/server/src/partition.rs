@@ -32,7 +32,9 @@ use dictionary::Dictionary;
 use evict::Evicting;
 use extras::Incoming;
 pub(crate) use handles::Owners;
+use head::TenantHead;
 use journal::{Journal, JournalError, Offset, RecordEncoder};
+use model::TenantId;
 use outage::Outage;
 use relocate::Relocating;
 pub(crate) use relocate::{Relocate, Relocated};
@@ -76,6 +78,8 @@ pub(crate) enum Command {
     Read(Offset, SyncSender<Read>),
     /// Samples of a closed tenant.
     Late(LateBatch, SyncSender<()>),
+    /// Takes the samples of a closed tenant out of the head.
+    Discard(TenantId, SyncSender<Option<Box<TenantHead>>>),
     /// Rewrites blocked tenants' samples at the journal's end.
     Relocate(Relocate),
     /// Truncates the journal to the partition's mark.
@@ -249,6 +253,9 @@ impl Owner {
                     self.take_late(&batch);
                     let _ = reply.send(()); // the receiver may be gone
                     cost += GROUP_COST_MAX / 8;
+                }
+                Command::Discard(tenant, reply) => {
+                    let _ = reply.send(self.discard(&tenant)); // the receiver may be gone
                 }
                 Command::Relocate(asked) => {
                     self.relocating = Some(Relocating::new(asked, self.node.clock.instant()));

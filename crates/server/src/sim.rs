@@ -20,6 +20,7 @@ use crate::seal::workers::Workers;
 use crate::settings::Settings;
 use crate::upkeep::Upkeep;
 use crate::world::{Chance, World};
+use head::TenantHead;
 use journal::{Disk, Offset};
 use model::{LabelsRef, Principal, SeriesKey, SeriesRef, SeriesSamples, TenantId, TimeRange};
 use protocol::Encoding;
@@ -472,6 +473,11 @@ impl Owners for Waiting {
     fn take_late(&mut self, number: usize, batch: LateBatch) -> Option<()> {
         let (reply, answer) = sync_channel(1);
         self.wait_for(number, Command::Late(batch, reply), &answer)
+    }
+
+    fn discard(&mut self, number: usize, tenant: &TenantId) -> Option<Box<TenantHead>> {
+        let (reply, answer) = sync_channel(1);
+        self.wait_for(number, Command::Discard(tenant.clone(), reply), &answer)?
     }
 
     fn relocate(&mut self, number: usize, tenants: &BTreeSet<TenantId>) -> Option<Relocated> {

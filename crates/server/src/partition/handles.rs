@@ -1,6 +1,7 @@
 //! Interface through which the sealer commands owners.
 
 use super::{Command, Commands, Freeze, Frozen, LateBatch, Read, Relocate, Relocated, Safe, Sealed};
+use head::TenantHead;
 use journal::Offset;
 use model::TenantId;
 use std::collections::BTreeSet;
@@ -20,6 +21,10 @@ pub(crate) trait Owners {
 
     /// Adds samples of a closed tenant to a partition's head. `None` if the partition is closed.
     fn take_late(&mut self, number: usize, batch: LateBatch) -> Option<()>;
+
+    /// Takes the samples of a closed tenant out of a partition's head again. `None` if there are none, or if the partition is
+    /// closed.
+    fn discard(&mut self, number: usize, tenant: &TenantId) -> Option<Box<TenantHead>>;
 
     /// Rewrites tenants' samples at the end of a partition's journal. `None` if the owner is gone.
     fn relocate(&mut self, number: usize, tenants: &BTreeSet<TenantId>) -> Option<Relocated>;
@@ -52,6 +57,12 @@ impl Owners for Vec<Commands> {
         let (reply, answer) = sync_channel(1);
         self[number].send(Command::Late(batch, reply)).ok()?;
         answer.recv().ok()
+    }
+
+    fn discard(&mut self, number: usize, tenant: &TenantId) -> Option<Box<TenantHead>> {
+        let (reply, answer) = sync_channel(1);
+        self[number].send(Command::Discard(tenant.clone(), reply)).ok()?;
+        answer.recv().ok()?
     }
 
     fn relocate(&mut self, number: usize, tenants: &BTreeSet<TenantId>) -> Option<Relocated> {

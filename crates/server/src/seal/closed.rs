@@ -22,14 +22,18 @@ pub(crate) struct Closed {
 struct Shut {
     /// Partitions whose samples are not in the head yet.
     partitions: BTreeSet<usize>,
+    /// Partitions that have been among those, and whose samples are in the head again.
+    replayed: BTreeSet<usize>,
     why: String,
+    /// Number of replays for which the heads had no room.
+    crowded: u64,
 }
 
 impl Closed {
     /// Closes a tenant: samples of one partition are missing.
     pub(super) fn add(&self, tenant: &TenantId, partition: usize, why: String) {
         let mut tenants = self.tenants.lock();
-        let new = || Shut { partitions: BTreeSet::new(), why };
+        let new = || Shut { partitions: BTreeSet::new(), replayed: BTreeSet::new(), why, crowded: 0 };
         tenants.entry(tenant.clone()).or_insert_with(new).partitions.insert(partition);
         self.count.store(tenants.len(), Ordering::Release);
     }
@@ -39,6 +43,7 @@ impl Closed {
         let mut tenants = self.tenants.lock();
         let Some(shut) = tenants.get_mut(tenant) else { return false };
         shut.partitions.remove(&partition);
+        shut.replayed.insert(partition);
         let is_open = shut.partitions.is_empty();
         if is_open {
             tenants.remove(tenant);
@@ -51,6 +56,29 @@ impl Closed {
     pub(super) fn explain(&self, tenant: &TenantId, why: String) {
         if let Some(shut) = self.tenants.lock().get_mut(tenant) {
             shut.why = why;
+        }
+    }
+
+    /// Notes that the heads had no room for a tenant's samples. Returns the partitions that have some of them: none will.
+    pub(super) fn found_no_room(&self, tenant: &TenantId) -> BTreeSet<usize> {
+        let mut tenants = self.tenants.lock();
+        let Some(shut) = tenants.get_mut(tenant) else { return BTreeSet::new() };
+        shut.why = "the heads have no room for its samples; raise --memory".into();
+        shut.crowded += 1;
+        let replayed = std::mem::take(&mut shut.replayed);
+        shut.partitions.extend(&replayed);
+        replayed
+    }
+
+    /// Leaves only one tenant for the next replay if the heads had no room for these together: the one that was tried least.
+    /// Once it is open, sealing makes room for the others.
+    pub(super) fn keep_what_may_fit<T>(&self, wanted: &mut BTreeMap<TenantId, T>) {
+        let tenants = self.tenants.lock();
+        let crowded = |tenant: &TenantId| tenants.get(tenant).map_or(0, |shut| shut.crowded);
+        if wanted.keys().any(|tenant| crowded(tenant) > 0)
+            && let Some(next) = wanted.keys().min_by_key(|tenant| crowded(tenant)).cloned()
+        {
+            wanted.retain(|tenant, _| *tenant == next);
         }
     }
 

@@ -20,6 +20,7 @@ use super::{Halt, Sealed};
 use crate::partition::{Owner, Owners, Read};
 use crate::shared::Shared;
 use admission::watermarks;
+use head::TenantHead;
 use journal::{Entry, Item, JournalError, Offset, Reader, RecordError};
 use model::{Labels, SeriesKey, SeriesRef, TenantId, Values};
 use std::collections::{BTreeMap, HashMap};
@@ -70,7 +71,8 @@ pub(crate) enum LateError {
 pub(crate) enum LateTurn {
     /// There is more to read.
     More,
-    /// The heads are too full. The replay must restart: its memory could keep sealing from making room.
+    /// The heads are too full. The replay must restart, and give back what it holds in the heads and beside them, from which
+    /// other tenants make their room.
     NoRoom,
     Done,
 }
@@ -320,6 +322,14 @@ impl Dictionary {
 }
 
 impl Owner {
+    /// Takes the samples of a closed tenant out of the head again. They are in the journal.
+    pub(in crate::partition) fn discard(&self, tenant: &TenantId) -> Option<Box<TenantHead>> {
+        let mut partition = self.partition.head.write();
+        let taken = partition.take_series(tenant);
+        self.partition.grew(partition.take_change());
+        taken.map(Box::new)
+    }
+
     /// Adds samples of a closed tenant to the head. They are in the journal already.
     pub(in crate::partition) fn take_late(&self, batch: &LateBatch) {
         let LateBatch { tenant, series, of, timestamps, values } = batch;

@@ -108,6 +108,7 @@ impl Owner {
                 Command::Freeze(_)
                 | Command::Read(..)
                 | Command::Late(..)
+                | Command::Discard(..)
                 | Command::Relocate(_)
                 | Command::Truncate(_) => {}
                 Command::Sealed(sealed) => self.let_go(replay, next, sealed)?,

@@ -113,6 +113,7 @@ impl<O: Owners> Sealer<O> {
             if answered.is_empty() {
                 continue;
             }
+            node.lake.closed.keep_what_may_fit(&mut answered);
             match Late::begin(partition, answered, &node.lake.flush, &mut self.owners) {
                 Ok(late) => {
                     self.late = Some(late);
@@ -142,8 +143,20 @@ impl<O: Owners> Sealer<O> {
         match turn {
             LateTurn::More => self.late = Some(late),
             LateTurn::NoRoom => {
-                let why = "the heads have no room for them; raise --memory";
-                late.tenants.keys().for_each(|tenant| lake.closed.explain(tenant, why.into()));
+                tracing::warn!(
+                    partition = late.number,
+                    tenants = late.tenants.len(),
+                    samples = late.samples,
+                    "the heads have no room for closed tenants; replay for them is retried"
+                );
+                for tenant in late.tenants.keys() {
+                    let mut partitions = lake.closed.found_no_room(tenant);
+                    partitions.insert(late.number);
+                    for partition in partitions {
+                        // dropped here, and not by the owner
+                        drop(self.owners.discard(partition, tenant));
+                    }
+                }
             }
             LateTurn::Done => {
                 for (tenant, floodmark) in &late.tenants {
