@@ -148,6 +148,9 @@ pub struct Load {
     pub metric_interval: Option<Span>,
     /// Spreads the replacement of series over this share of its interval, from 0 (all at once) to 1.
     pub jitter: f64,
+    /// Each writer's schedule begins at a random time within this share of the interval, from 0 (evenly, one writer after the
+    /// other) to 1, as scrapers that were started at any time.
+    pub start_jitter: f64,
     /// Series in one request.
     pub batch: u32,
     /// When requests are sent.
@@ -260,6 +263,7 @@ impl Default for Load {
             series_interval: None,
             metric_interval: None,
             jitter: 0.0,
+            start_jitter: 0.0,
             batch: 2_000,
             model: Model::Open,
             history: None,

@@ -177,6 +177,7 @@ impl Tenant {
         if let Some(per_s) = self.rounds_per_s {
             run.pace = Pace::Open { samples_per_s: self.plan.series() as f64 * per_s };
             (run.time_share, run.lead) = (Some(self.time_share.clone()), None);
+            run.start_jitter_s = scenario.load.start_jitter / per_s;
         }
         run
     }
@@ -229,6 +230,7 @@ impl Tenant {
             pace: Pace::Closed,
             version: scenario.version(),
             lead,
+            start_jitter_s: 0.0,
             time_share: None,
             probes: None,
             clock: SystemClock,

@@ -100,6 +100,9 @@ impl Cgroup {
         if let Some(limit) = self.memory_limit() {
             observed.insert("cgroup_memory_limit_bytes".to_owned(), limit as f64);
         }
+        if let Some(limit) = self.cpu_limit() {
+            observed.insert("cgroup_cpu_limit_cores".to_owned(), limit);
+        }
         if let Some(kills) = self.kills {
             observed.insert("oom_kills".to_owned(), kills as f64);
         }

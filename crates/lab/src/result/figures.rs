@@ -103,7 +103,9 @@ pub const FIGURES: [Figure; 42] = [
     observed("cpu_cores_mean", "target CPU, mean", "cores", Lower),
     observed("target_cpu_peak", "target CPU, most in a second", "cores", Lower),
     own("cpu_headroom", "CPU left, mean", "part", Higher, |r| {
-        Some(1.0 - r.observed.get("cpu_cores_mean")? / r.observed.get("machine_cores")?)
+        let machine = *r.observed.get("machine_cores")?;
+        let limit = r.observed.get("cgroup_cpu_limit_cores").map_or(machine, |limit| limit.min(machine));
+        Some(1.0 - r.observed.get("cpu_cores_mean")? / limit)
     }),
     own("memory_headroom", "memory left at the peak", "part", Higher, |r| {
         Some(
@@ -222,6 +224,21 @@ mod tests {
         check(0.0, "", "0");
         check(1.25, "cores", "1.25 cores");
         check(3e12, "", "3000G");
+    }
+
+    #[test]
+    fn headroom_is_that_of_the_cpu_quota_where_there_is_one() {
+        let headroom = FIGURES.iter().find(|figure| figure.name == "cpu_headroom").unwrap();
+        let check = |observed: &[(&str, f64)], expected| {
+            let observed = observed.iter().map(|(name, value)| ((*name).to_owned(), *value)).collect();
+            let result = RunResult { observed, ..RunResult::default() };
+            assert_eq!(headroom.of(&result), expected);
+        };
+        let used = ("cpu_cores_mean", 1.0);
+        check(&[used, ("machine_cores", 4.0)], Some(0.75));
+        check(&[used, ("machine_cores", 4.0), ("cgroup_cpu_limit_cores", 2.0)], Some(0.5));
+        check(&[used, ("machine_cores", 4.0), ("cgroup_cpu_limit_cores", 8.0)], Some(0.75));
+        check(&[("machine_cores", 4.0)], None);
     }
 
     #[test]

@@ -269,6 +269,7 @@ impl Load {
         between("load.histograms", self.histograms, 0.0, 1.0)?;
         between("load.histogram_buckets", f64::from(self.histogram_buckets), 1.0, f64::from(BUCKETS_MAX))?;
         between("load.jitter", self.jitter, 0.0, 1.0)?;
+        between("load.start_jitter", self.start_jitter, 0.0, 1.0)?;
         between("load.first_writer", f64::from(self.first_writer), 0.0, WRITERS_MAX as f64 - 1.0)?;
         if let Some(interval) = self.interval {
             between("load.interval", interval.s(), 0.001, 86_400.0)?;

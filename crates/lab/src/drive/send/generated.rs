@@ -14,6 +14,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 use stdx::clock::Clock;
+use stdx::rng::mix;
 use tokio::sync::mpsc;
 
 /// When requests are sent.
@@ -48,6 +49,8 @@ pub(crate) struct Run {
     pub(crate) pace: Pace,
     pub(crate) version: Version,
     pub(crate) lead: Option<Lead>,
+    /// Writers' schedules begin at random times up to this long after the run's begin.
+    pub(crate) start_jitter_s: f64,
     /// Schedule of the slots; without one, all of them send at all times.
     pub(crate) time_share: Option<TimeShare>,
     /// Is told of acknowledged requests, to look for their samples at once.
@@ -241,9 +244,15 @@ fn due(run: &Run, times: Times, slot: SlotRange, round: u32) -> Option<Instant> 
     let before = f64::from(round) * plan.writer_series() as f64 + slot.first as f64;
     let step = f64::from(plan.batch.min(plan.writer_series().min(u64::from(u32::MAX)) as u32));
     let phase = f64::from(slot.writer) / writers * step;
-    let due_s = (before + phase) / per_writer;
+    let due_s = (before + phase) / per_writer + start_delay_s(run, slot.writer);
     let due_s = run.time_share.as_ref().map_or(due_s, |time_share| time_share.delayed(due_s));
     Some(times.begin + Duration::from_secs_f64(due_s))
+}
+
+/// Delay of a writer's whole schedule: the same in each run of a scenario.
+fn start_delay_s(run: &Run, writer: u32) -> f64 {
+    let number = mix(run.plan.fleet.seed ^ u64::from(run.plan.first_writer + writer));
+    run.start_jitter_s * (number >> 11) as f64 / (1u64 << 53) as f64
 }
 
 /// True where the shape of the load has this slot send at `due`.
@@ -263,4 +272,40 @@ pub(crate) struct Acknowledged {
     pub(crate) round: u32,
     /// When.
     pub(crate) at: Instant,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::drive::stop::Stop;
+    use crate::drive::tenants;
+    use crate::scenario::Scenario;
+
+    /// Seconds from the run's begin to the first request of each writer in two rounds.
+    fn starts(start_jitter: f64, seed: u64) -> Vec<(f64, f64)> {
+        let text =
+            format!("seed = {seed}\n[load]\nwriters = 40\ninterval = '10s'\nstart_jitter = {start_jitter}");
+        let scenario = Scenario::parse(&text).unwrap();
+        let tenant = tenants::of(&scenario, (1, 1), 1_795_284_000_000).unwrap().remove(0);
+        let run = tenant.run(&scenario, "/".into(), &Stop::default(), None);
+        let begin = Instant::now();
+        let times = Times { begin, end: None };
+        let first = (0..run.plan.slots_count()).map(|i| run.plan.slot(i)).filter(|slot| slot.first == 0);
+        let at = |slot, round| (due(&run, times, slot, round).unwrap() - begin).as_secs_f64();
+        first.map(|slot| (at(slot, 0), at(slot, 1))).collect()
+    }
+
+    #[test]
+    fn writers_start_at_random_times_and_keep_their_pace() {
+        let even = starts(0.0, 1);
+        let jittered = starts(0.5, 1);
+        assert_eq!((even.len(), jittered.len()), (40, 40));
+        assert!(jittered.iter().all(|(first, second)| (second - first - 10.0).abs() < 1e-6));
+        let delays: Vec<_> = jittered.iter().zip(&even).map(|((late, _), (early, _))| late - early).collect();
+        assert!(delays.iter().all(|delay| (0.0..5.0).contains(delay)), "{delays:?}");
+        let (least, most) = delays.iter().fold((f64::MAX, 0.0), |(lo, hi), d| (d.min(lo), d.max(hi)));
+        assert!(least < 1.5 && most > 3.5, "{least} to {most}");
+        assert_eq!(jittered, starts(0.5, 1), "the same in each run");
+        assert_ne!(jittered, starts(0.5, 2));
+    }
 }
