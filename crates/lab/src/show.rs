@@ -2,6 +2,7 @@
 
 pub mod compare;
 pub mod junit;
+mod live;
 pub mod markdown;
 pub mod page;
 pub mod progress;

@@ -188,8 +188,9 @@ async fn load(
                     silence_s: seconds.meter.silence_s(),
                     memory: result.timeline.max("target/memory").or(result.timeline.max("cgroup/memory")),
                 };
-                let broken = scenario.verdict.abort.then(|| broken_for_good(&scenario.verdict, so_far));
-                if let Some(why) = seconds.beyond(&scenario.limits).or(broken.flatten()) {
+                let broken = broken_for_good(&scenario.verdict, so_far);
+                observer.second(&result.timeline, broken.as_deref());
+                if let Some(why) = seconds.beyond(&scenario.limits).or(broken.filter(|_| scenario.verdict.abort)) {
                     log.add(EventKind::Run, format!("stopped: {why}"));
                     options.stop.now();
                 }

@@ -1,5 +1,7 @@
 //! Progress of a run.
 
+use super::live::block;
+use crate::result::Timeline;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use std::io::{IsTerminal, Write};
 use std::sync::Mutex;
@@ -59,6 +61,8 @@ pub trait Observer: Send + Sync {
     fn progress(&self, progress: &Progress);
     /// Something worth a line.
     fn note(&self, text: &str);
+    /// The load after another second, and the first rule that is broken for good.
+    fn second(&self, _timeline: &Timeline, _broken: Option<&str>) {}
 }
 
 /// Watches nothing.
@@ -70,10 +74,12 @@ impl Observer for Silent {
     fn note(&self, _: &str) {}
 }
 
-/// Tells on stderr: one live line on a terminal, a plain line every few seconds in a pipe.
+/// Tells on stderr: a live line on a terminal, and below it the state of the load; a plain line every few seconds in a pipe.
 #[derive(Debug)]
 pub struct Stderr {
     bar: Option<ProgressBar>,
+    /// State of the load, while there is one.
+    live: Mutex<String>,
     /// Phase and time of the latest plain line.
     told: Mutex<Option<(Phase, Instant)>>,
 }
@@ -90,7 +96,7 @@ impl Stderr {
             let bar = ProgressBar::with_draw_target(Some(1_000), ProgressDrawTarget::stderr());
             bar.with_style(style.progress_chars("=> "))
         });
-        Self { bar, told: Mutex::new(None) }
+        Self { bar, live: Mutex::default(), told: Mutex::new(None) }
     }
 }
 
@@ -119,13 +125,23 @@ impl Observer for Stderr {
         if let Some(bar) = &self.bar {
             bar.set_prefix(progress.phase.to_string());
             bar.set_position((part * 1_000.0) as u64);
-            bar.set_message(line(progress));
+            let mut live = self.live.lock().expect("BUG: an observer panicked");
+            if !matches!(progress.phase, Phase::Writing | Phase::Replaying) {
+                live.clear();
+            }
+            bar.set_message(format!("{}{live}", line(progress)));
             return;
         }
         let mut told = self.told.lock().expect("BUG: an observer panicked");
         if told.is_none_or(|(phase, at)| phase != progress.phase || at.elapsed() >= PLAIN_INTERVAL) {
             *told = Some((progress.phase, Instant::now()));
             say(format_args!("{} {:.0} %: {}", progress.phase, part * 100.0, line(progress)));
+        }
+    }
+
+    fn second(&self, timeline: &Timeline, broken: Option<&str>) {
+        if self.bar.is_some() {
+            *self.live.lock().expect("BUG: an observer panicked") = block(timeline, broken);
         }
     }
 
