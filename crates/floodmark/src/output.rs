@@ -4,7 +4,7 @@ use crate::cli::result::ResultArgs;
 use anstream::{AutoStream, ColorChoice};
 use anyhow::{Context, Result};
 use lab::RunResult;
-use lab::show::{junit, markdown, page, summary};
+use lab::show::{html, junit, markdown, summary};
 use std::fmt::Display;
 use std::io::{self, ErrorKind, IsTerminal, Write};
 
@@ -67,12 +67,12 @@ pub(crate) fn save(result: &RunResult, args: &ResultArgs) -> Result<()> {
     let saved = args.out.as_ref().map_or(Ok(()), |path| result.save(path));
     type View = fn(&RunResult) -> String;
     let views: [(_, View); 3] = [
-        (&args.views.html, page::html),
+        (&args.views.html, html::of),
         (&args.views.markdown, markdown::text),
         (&args.views.junit, junit::text),
     ];
     let written =
-        views.map(|(path, view)| path.as_ref().map_or(Ok(()), |path| page::save(&view(result), path)));
+        views.map(|(path, view)| path.as_ref().map_or(Ok(()), |path| html::save(&view(result), path)));
     written.into_iter().fold(saved, Result::and)
 }
 

@@ -8,7 +8,7 @@ use crate::signals::stoppable;
 use lab::drive::options::RunOptions;
 use lab::drive::run::run;
 use lab::show::compare::Comparison;
-use lab::show::page;
+use lab::show::html;
 use lab::{RunResult, Scenario, Stop};
 use std::io::IsTerminal;
 
@@ -48,7 +48,7 @@ pub(crate) fn report(args: &LabReport) -> anyhow::Result<bool> {
 pub(crate) fn compare(args: &LabCompare) -> anyhow::Result<bool> {
     let (a, b) = (RunResult::load(&args.a)?, RunResult::load(&args.b)?);
     let both = Comparison::of(&a, &b);
-    let written = args.html.as_ref().map_or(Ok(()), |path| page::save(&both.to_html(&a, &b), path));
+    let written = args.html.as_ref().map_or(Ok(()), |path| html::save(&both.to_html(&a, &b), path));
     if args.json {
         say(both.to_json()?)?;
     } else {

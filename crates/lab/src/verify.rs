@@ -1,16 +1,16 @@
 //! Reads every acknowledged sample back and compares it bit by bit.
 //!
 //! ```text
-//!   ledger ─▶ pages: some metrics × some rounds (× one job), small enough for any server's limits
-//!               └▶ {__name__=~"…|…"}[range] at the page's end ─▶ compare with the plan ─▶ lost, doubled, wrong, …
+//!   ledger ─▶ questions: some metrics × some rounds (× one job), small enough for any server's limits
+//!               └▶ {__name__=~"…|…"}[range] at their end ─▶ compare with the plan ─▶ lost, doubled, wrong, …
 //! ```
 //!
 //! Nothing is kept of what was sent: the plan makes each expected sample again.
 
 mod check;
 pub mod ledger;
-mod page;
 pub(crate) mod promql;
+mod questions;
 
 use crate::http::{Access, Client, Endpoint, TIMEOUT_DEFAULT, headers};
 use crate::show::progress::{Observer, Phase, Progress};
@@ -18,8 +18,8 @@ use crate::verify::ledger::Ledger;
 use anyhow::{Context, Result};
 use check::Checker;
 use hyper::header::{CONTENT_TYPE, HeaderValue};
-use page::{Page, Pages};
 use promql::Unanswered;
+use questions::{Question, Questions};
 use serde::{Deserialize, Serialize};
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
@@ -131,7 +131,7 @@ impl VerifyReport {
         serde_json::to_string_pretty(self)
     }
 
-    /// Adds what was found elsewhere: in another page, of another tenant, by another machine.
+    /// Adds what was found elsewhere: in another question, of another tenant, by another machine.
     pub fn join(&mut self, other: &Self, examples_max: usize) {
         let Self { acknowledged, read_back, lost, doubled, wrong, unexpected, unacknowledged, .. } = other;
         self.acknowledged += acknowledged;
@@ -173,7 +173,7 @@ pub async fn verify(
     let job = Arc::new(Job {
         options: options.clone(),
         ledger: ledger.clone(),
-        pages: Pages::new(&ledger.plan, ledger.rounds(), options.page_samples),
+        questions: Questions::new(&ledger.plan, ledger.rounds(), options.page_samples),
         next: AtomicU64::new(0),
         halvings: AtomicU32::new(0),
         path: format!("{}/api/v1/query", endpoint.path().trim_end_matches('/')),
@@ -212,9 +212,9 @@ pub async fn verify(
 struct Job {
     options: VerifyOptions,
     ledger: Ledger,
-    pages: Pages,
+    questions: Questions,
     next: AtomicU64,
-    /// How often a page must be halved, as far as is known, for the target to answer.
+    /// How often a question must be halved, as far as is known, for the target to answer.
     halvings: AtomicU32,
     path: String,
     patient_until: Instant,
@@ -224,33 +224,33 @@ struct Job {
 /// Between two looks for samples that are late.
 const LATE_PAUSE: Duration = Duration::from_millis(200);
 
-/// A target that does not answer a 256th of a page has another trouble than its size.
+/// A target that does not answer a 256th of a question has another trouble than its size.
 const HALVINGS_MAX: u32 = 8;
 
-/// Advice for a target that refuses even the smallest part of a page.
+/// Advice for a target that refuses even the smallest part of a question.
 const NO_ROOM: &str =
-    "the target refuses even a small part of a page: ask for less at a time (--page, verify.page)";
+    "the target refuses even a small part of a question: ask for less at a time (--page, verify.page)";
 
 impl Job {
     async fn work(&self, mut client: Client) -> Result<()> {
         let mut checker = Checker::new();
         loop {
             let number = self.next.fetch_add(1, Ordering::Relaxed);
-            let Some(page) = self.pages.get(&self.ledger.plan, number) else { return Ok(()) };
-            if page.metrics.is_empty() {
+            let Some(question) = self.questions.get(&self.ledger.plan, number) else { return Ok(()) };
+            if question.metrics.is_empty() {
                 continue;
             }
-            let mut open = vec![(page, 0)];
-            while let Some((page, halved)) = open.pop() {
+            let mut open = vec![(question, 0)];
+            while let Some((question, halved)) = open.pop() {
                 let needed = self.halvings.load(Ordering::Relaxed);
-                let halves = || page.halves(&self.ledger.plan).filter(|_| halved < HALVINGS_MAX);
+                let halves = || question.halves(&self.ledger.plan).filter(|_| halved < HALVINGS_MAX);
                 if halved < needed
                     && let Some((first, second)) = halves()
                 {
                     open.extend([(second, halved + 1), (first, halved + 1)]);
                     continue;
                 }
-                match self.page(&mut client, &mut checker, &page).await {
+                match self.settle(&mut client, &mut checker, &question).await {
                     Ok(()) => {}
                     Err(Unanswered::Failed(why)) => return Err(why),
                     Err(Unanswered::TooMuch(why)) => {
@@ -263,13 +263,18 @@ impl Job {
         }
     }
 
-    /// Asks for a page and counts what was found, once all of it is there or patience is over.
-    async fn page(&self, client: &mut Client, checker: &mut Checker, page: &Page) -> Result<(), Unanswered> {
-        let mut found = self.ask(client, checker, page).await?;
+    /// Asks a question and counts what was found, once all of it is there or patience is over.
+    async fn settle(
+        &self,
+        client: &mut Client,
+        checker: &mut Checker,
+        question: &Question,
+    ) -> Result<(), Unanswered> {
+        let mut found = self.ask(client, checker, question).await?;
         let lost_at_first = found.lost;
         while found.lost > 0 && Instant::now() < self.patient_until {
             tokio::time::sleep(LATE_PAUSE).await;
-            found = self.ask(client, checker, page).await?;
+            found = self.ask(client, checker, question).await?;
         }
         let mut report = self.lock();
         report.late += lost_at_first.saturating_sub(found.lost);
@@ -281,14 +286,14 @@ impl Job {
         &self,
         client: &mut Client,
         checker: &mut Checker,
-        page: &Page,
+        question: &Question,
     ) -> Result<VerifyReport, Unanswered> {
         self.lock().queries += 1;
-        let question = promql::question(&self.ledger.plan, page);
-        let body = promql::ask(client, &self.path, &question).await?;
-        let about = || format!("the answer to {question:.160}");
+        let form = promql::question(&self.ledger.plan, question);
+        let body = promql::ask(client, &self.path, &form).await?;
+        let about = || format!("the answer to {form:.160}");
         let series = promql::parse(&body).with_context(about).map_err(Unanswered::Failed)?;
-        Ok(checker.check(&self.ledger, page, &series, &self.options))
+        Ok(checker.check(&self.ledger, question, &series, &self.options))
     }
 
     fn progress(&self, begin: Instant) -> Progress {
@@ -296,7 +301,7 @@ impl Job {
         let elapsed = begin.elapsed();
         Progress {
             phase: Phase::Verifying,
-            part: self.next.load(Ordering::Relaxed) as f64 / self.pages.len().max(1) as f64,
+            part: self.next.load(Ordering::Relaxed) as f64 / self.questions.len().max(1) as f64,
             elapsed,
             samples: report.read_back,
             samples_per_s: report.read_back as f64 / elapsed.as_secs_f64().max(1e-3),

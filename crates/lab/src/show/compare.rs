@@ -2,9 +2,9 @@
 
 use crate::result::RunResult;
 use crate::result::figures::{Better, FIGURES, ratio, show};
-use crate::show::page::panel::panels;
-use crate::show::page::table::{Cell, section, table};
-use crate::show::page::{Data, document, escape, sections};
+use crate::show::html::panel::panels;
+use crate::show::html::table::{Cell, section, table};
+use crate::show::html::{Data, document, escape, sections};
 use serde::Serialize;
 
 /// Ratios within this of 1 are the noise of one run each.
@@ -132,7 +132,7 @@ impl Comparison {
                 escape::text(&b.target),
                 sections::date(b.begun_ms),
             ),
-            section("Before you compare", &crate::show::page::table::list("warn", &self.caveats)),
+            section("Before you compare", &crate::show::html::table::list("warn", &self.caveats)),
             section("Figures", &self.figures_table()),
             section("Verdicts", &self.rules_table()),
             "<section><h2>Over time</h2>\n<p class=\"soft\">A is drawn solid, B dashed.</p>\n\

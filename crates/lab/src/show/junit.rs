@@ -1,6 +1,6 @@
 //! A verdict as JUnit XML, which CI servers show: a rule is a test case, a figure is a property.
 
-use super::page::escape;
+use super::html::escape;
 use crate::result::RunResult;
 use crate::result::figures::FIGURES;
 

@@ -1,7 +1,7 @@
-//! Compares a page of what was read with what was sent.
+//! Compares the answer to a question with what was sent.
 
-use super::page::Page;
 use super::promql::Series;
+use super::questions::Question;
 use super::{VerifyOptions, VerifyReport};
 use crate::generate::fleet::{BOUND_LABEL, Histograms, Part, series_labels, target_bytes};
 use crate::generate::plan::Plan;
@@ -58,7 +58,7 @@ impl std::fmt::Display for Example {
     }
 }
 
-/// Checks pages one after the other, and knows the targets of the latest.
+/// Checks questions one after the other, and knows the targets of the latest.
 #[derive(Debug)]
 pub(super) struct Checker {
     /// Target and generation, by the hash of their labels without the metric name.
@@ -83,25 +83,25 @@ impl Checker {
         Self { targets: HashMap::new(), targets_of: None, seen: Vec::new(), labels: Vec::new() }
     }
 
-    /// Compares `series`, the answer to `page`, with what the ledger says.
+    /// Compares `series`, the answer to `question`, with what the ledger says.
     pub(super) fn check(
         &mut self,
         ledger: &Ledger,
-        page: &Page,
+        question: &Question,
         series: &[Series<'_>],
         options: &VerifyOptions,
     ) -> VerifyReport {
-        self.know_targets(&ledger.plan, page);
-        let metrics = Metrics::of(&ledger.plan, page);
+        self.know_targets(&ledger.plan, question);
+        let metrics = Metrics::of(&ledger.plan, question);
         let mut sheet = Sheet {
             ledger,
-            page,
+            question,
             found: VerifyReport::default(),
             examples_max: options.examples_max,
             tolerance: options.tolerance,
         };
         self.seen.clear();
-        self.seen.resize(sheet.targets() * page.metrics.len() * page.rounds.len(), 0);
+        self.seen.resize(sheet.targets() * question.metrics.len() * question.rounds.len(), 0);
         for series in series {
             match self.identify(&metrics, series) {
                 Some(known) => sheet.series(&mut self.seen, known, series),
@@ -112,23 +112,23 @@ impl Checker {
         sheet.found
     }
 
-    /// Lists the targets that the page's series can belong to, unless it has them already.
-    fn know_targets(&mut self, plan: &Plan, page: &Page) {
-        let of = (page.rounds.clone(), page.job);
+    /// Lists the targets that the question's series can belong to, unless it has them already.
+    fn know_targets(&mut self, plan: &Plan, question: &Question) {
+        let of = (question.rounds.clone(), question.job);
         let unchanging = plan.series_churn_ticks.is_none() && plan.relabel_ticks.is_empty();
         let known = self
             .targets_of
             .as_ref()
-            .is_some_and(|(rounds, job)| *job == page.job && (unchanging || *rounds == page.rounds));
+            .is_some_and(|(rounds, job)| *job == question.job && (unchanging || *rounds == question.rounds));
         if known {
             return;
         }
         self.targets.clear();
         let first = plan.first_target(0);
         let targets = first..first + plan.targets * u64::from(plan.writers);
-        for target in targets.filter(|t| page.has_target(*t)) {
-            let generations =
-                plan.generation(target, page.rounds.start)..=plan.generation(target, page.rounds.end - 1);
+        for target in targets.filter(|t| question.has_target(*t)) {
+            let generations = plan.generation(target, question.rounds.start)
+                ..=plan.generation(target, question.rounds.end - 1);
             for generation in generations {
                 let bytes = target_bytes(&plan.fleet.target_labels(target, generation));
                 let key = SeriesKey::of(&bytes, KEY_SEED);
@@ -154,7 +154,7 @@ impl Checker {
     }
 }
 
-/// The metrics of a page, by what tells them apart.
+/// The metrics of a question, by what tells them apart.
 #[derive(Debug)]
 struct Metrics<'a> {
     /// The first metric of each name.
@@ -165,10 +165,10 @@ struct Metrics<'a> {
 }
 
 impl<'a> Metrics<'a> {
-    fn of(plan: &Plan, page: &'a Page) -> Self {
+    fn of(plan: &Plan, question: &'a Question) -> Self {
         let histograms = plan.fleet.histograms;
-        let firsts = page.metrics.clone().filter(|metric| histograms.first_alike(*metric) == *metric);
-        let first = page.names.iter().map(String::as_str).zip(firsts).collect();
+        let firsts = question.metrics.clone().filter(|metric| histograms.first_alike(*metric) == *metric);
+        let first = question.names.iter().map(String::as_str).zip(firsts).collect();
         let bounds = (0..plan.metrics).map_while(|metric| histograms.le(metric)).collect();
         Self { first, bounds, histograms }
     }
@@ -191,10 +191,10 @@ impl<'a> Metrics<'a> {
     }
 }
 
-/// A page while it is being checked.
+/// A question while it is being checked.
 struct Sheet<'a> {
     ledger: &'a Ledger,
-    page: &'a Page,
+    question: &'a Question,
     found: VerifyReport,
     examples_max: usize,
     tolerance: f64,
@@ -211,24 +211,24 @@ impl Sheet<'_> {
 
     /// Index of a sample's counter in `seen`.
     fn cell(&self, target: u64, metric: u32, round: u32) -> usize {
-        let page = self.page;
+        let question = self.question;
         let target = (target - self.plan().first_target(0)) as usize;
-        let row = target * page.metrics.len() + (metric - page.metrics.start) as usize;
-        row * page.rounds.len() + (round - page.rounds.start) as usize
+        let row = target * question.metrics.len() + (metric - question.metrics.start) as usize;
+        row * question.rounds.len() + (round - question.rounds.start) as usize
     }
 
     fn series(&mut self, seen: &mut [u8], known: Known, series: &Series<'_>) {
         let ledger = self.ledger;
         let plan = &ledger.plan;
         let Known { target, generation, metric } = known;
-        let (first_ms, last_ms) = self.page.times(plan);
+        let (first_ms, last_ms) = self.question.times(plan);
         let key = plan.target_key(target, generation);
         let slot = plan.slot_of(target, metric).expect("BUG: a target of the plan has a slot");
         let slot = &ledger.slots[slot];
         for &(seconds, text) in &series.values {
             let timestamp_ms = (seconds * 1000.0).round() as i64;
             if !(first_ms..=last_ms).contains(&timestamp_ms) {
-                continue; // the neighbouring page's
+                continue; // the neighbouring question's
             }
             let Ok(value) = text.parse::<f64>() else {
                 self.found.unexpected += 1;
@@ -236,7 +236,7 @@ impl Sheet<'_> {
                 continue;
             };
             let round = (timestamp_ms / i64::from(plan.interval_ms) - plan.first_tick as i64) as u32;
-            let planned = self.page.rounds.contains(&round)
+            let planned = self.question.rounds.contains(&round)
                 && plan.timestamp_ms(target, round) == timestamp_ms
                 && plan.generation(target, round) == generation;
             if !planned || !slot.sent.contains(round) {
@@ -270,9 +270,9 @@ impl Sheet<'_> {
     /// Counts what was acknowledged and not seen.
     fn missing(&mut self, seen: &[u8]) {
         let first = self.plan().first_target(0);
-        let page = self.page;
-        for target in (first..first + self.targets() as u64).filter(|t| page.has_target(*t)) {
-            for metric in page.metrics.clone() {
+        let question = self.question;
+        for target in (first..first + self.targets() as u64).filter(|t| question.has_target(*t)) {
+            for metric in question.metrics.clone() {
                 self.missing_of(seen, target, metric);
             }
         }
@@ -282,7 +282,7 @@ impl Sheet<'_> {
         let ledger = self.ledger;
         let plan = &ledger.plan;
         let slot = plan.slot_of(target, metric).expect("BUG: a target of the plan has a slot");
-        for round in self.page.rounds.clone() {
+        for round in self.question.rounds.clone() {
             if seen[self.cell(target, metric, round)] > 0 || !ledger.slots[slot].acknowledged.contains(round)
             {
                 continue;
@@ -310,7 +310,7 @@ impl Sheet<'_> {
         }
         let plan = self.plan();
         let Known { target, generation, metric } = known;
-        let name = plan.fleet.metric_name(metric, plan.metric_generation(self.page.rounds.start));
+        let name = plan.fleet.metric_name(metric, plan.metric_generation(self.question.rounds.start));
         let le = plan.fleet.histograms.le(metric);
         let mut labels = Vec::new();
         let target = target_bytes(&plan.fleet.target_labels(target, generation));

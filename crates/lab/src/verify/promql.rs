@@ -4,7 +4,7 @@
 //! the same bits. (Targets with `/api/v1/export` could be asked in lines of JSON instead; the answer would
 //! have the same form.)
 
-use super::page::Page;
+use super::questions::Question;
 use crate::generate::plan::Plan;
 use crate::http::{Answer, Client, percent};
 use anyhow::{Context, Result, anyhow, bail, ensure};
@@ -67,12 +67,12 @@ struct Data<'a> {
     result: Vec<Series<'a>>,
 }
 
-/// The question as a form: all samples of the page. `nocache` is for VictoriaMetrics, whose cache would answer
+/// The question as a form: all samples of it. `nocache` is for VictoriaMetrics, whose cache would answer
 /// for the store; others do not know it.
-pub(super) fn question(plan: &Plan, page: &Page) -> String {
-    let (first_ms, last_ms) = page.times(plan);
+pub(super) fn question(plan: &Plan, asked: &Question) -> String {
+    let (first_ms, last_ms) = asked.times(plan);
     // ranges do not include their left end (in Prometheus before 3.0 they do; the checker ignores it)
-    let query = format!("{}[{}ms]", page.selector(plan), last_ms - first_ms + 1);
+    let query = format!("{}[{}ms]", asked.selector(plan), last_ms - first_ms + 1);
     let time = format!("{}.{:03}", last_ms / 1000, last_ms % 1000);
     format!("query={}&time={time}&nocache=1", percent(&query))
 }
@@ -137,19 +137,19 @@ pub(crate) fn parse(body: &[u8]) -> Result<Vec<Series<'_>>> {
 mod tests {
     use super::*;
     use crate::generate::plan::tests::small;
-    use crate::verify::page::Pages;
+    use crate::verify::questions::Questions;
 
     #[test]
-    fn asks_for_all_of_a_page_and_nothing_else() {
+    fn asks_for_all_of_a_question_and_nothing_else() {
         let plan = Plan { fleet: crate::generate::fleet::Fleet::default(), ..small() };
-        let page = Pages::new(&plan, 4, 1_000).get(&plan, 0).unwrap();
+        let asked = Questions::new(&plan, 4, 1_000).get(&plan, 0).unwrap();
         assert_eq!(
-            question(&plan, &page),
+            question(&plan, &asked),
             "query=%7B__name__%3D~%22metric_0%7Cmetric_1%7Cmetric_2%7Cmetric_3%7Cmetric_4%22%7D%5B60000ms%5D\
              &time=1795284059.999&nocache=1"
         );
-        let page = Pages::new(&plan, 4, 21 * 4).get(&plan, 3).unwrap();
-        assert_eq!(question(&plan, &page), "query=metric_3%5B60000ms%5D&time=1795284059.999&nocache=1");
+        let asked = Questions::new(&plan, 4, 21 * 4).get(&plan, 3).unwrap();
+        assert_eq!(question(&plan, &asked), "query=metric_3%5B60000ms%5D&time=1795284059.999&nocache=1");
     }
 
     #[test]

@@ -1,6 +1,6 @@
 use super::*;
 use crate::result::Judgement;
-use crate::show::page::tests::sample;
+use crate::show::html::tests::sample;
 
 #[test]
 fn ratios_say_who_is_better() {

@@ -20,8 +20,8 @@ use panel::Panel;
 use serde::Serialize;
 use std::path::Path;
 
-const STYLE: &str = include_str!("page/style.css");
-const SCRIPT: &str = include_str!("page/charts.js");
+const STYLE: &str = include_str!("html/style.css");
+const SCRIPT: &str = include_str!("html/charts.js");
 
 /// Data of the page's script.
 #[derive(Debug, Serialize)]
@@ -54,7 +54,7 @@ impl Data {
 }
 
 /// The report of a run.
-pub fn html(result: &RunResult) -> String {
+pub fn of(result: &RunResult) -> String {
     let title = if result.name.is_empty() { "a run" } else { &result.name };
     document(&format!("{title} – Floodmark lab"), &sections::report(result), &Data::of(result))
 }

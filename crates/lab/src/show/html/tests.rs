@@ -164,7 +164,7 @@ pub(crate) fn sample(load: f64) -> RunResult {
 
 #[test]
 fn a_page_stands_alone_and_hostile_text_stays_text() {
-    let page = html(&sample(110_000.0));
+    let page = of(&sample(110_000.0));
     if let Ok(dir) = std::env::var("FLOODMARK_PAGES") {
         std::fs::write(Path::new(&dir).join("report.html"), &page).unwrap();
     }
@@ -190,7 +190,7 @@ fn a_page_stands_alone_and_hostile_text_stays_text() {
 
 #[test]
 fn every_part_has_its_place() {
-    let page = html(&sample(110_000.0));
+    let page = of(&sample(110_000.0));
     for expected in [
         "<div class=\"badge fail\" id=\"verdict\">FAIL</div>",
         "data-figure=\"samples_per_s\">110k/s",
@@ -214,11 +214,11 @@ fn every_part_has_its_place() {
 
 #[test]
 fn partial_and_empty_results_say_so() {
-    let page = html(&RunResult { partial: true, ..sample(1.0) });
+    let page = of(&RunResult { partial: true, ..sample(1.0) });
     assert!(page.contains(">PARTIAL</div>") && page.contains("ended before its time"));
-    let empty = html(&RunResult::default());
+    let empty = of(&RunResult::default());
     assert!(empty.contains("NO RULES") && empty.contains("1970-01-01 00:00:00 UTC"));
-    let pass = html(&RunResult {
+    let pass = of(&RunResult {
         verdict: vec![Judgement { pass: true, ..Judgement::default() }],
         ..RunResult::default()
     });

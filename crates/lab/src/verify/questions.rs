@@ -13,8 +13,8 @@ const NAMES_BYTES_MAX: usize = 12 << 10;
 
 /// One question: some metrics over some rounds, perhaps of one job only.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Page {
-    /// Numbers of the metrics. Metrics of one name are in one page.
+pub(super) struct Question {
+    /// Numbers of the metrics. Metrics of one name are in one question.
     pub(super) metrics: Range<u32>,
     /// In all of which the metrics have the same names.
     pub(super) rounds: Range<u32>,
@@ -26,7 +26,7 @@ pub(super) struct Page {
 
 /// All questions about a run.
 #[derive(Debug)]
-pub(super) struct Pages {
+pub(super) struct Questions {
     chunks: Vec<Chunk>,
     metrics: u32,
     /// How many parts by job, if any.
@@ -38,14 +38,14 @@ pub(super) struct Pages {
 #[derive(Debug)]
 struct Chunk {
     rounds: Range<u32>,
-    /// Metrics of a page, about.
+    /// Metrics of a question, about.
     step: u32,
-    /// Number of its first page.
+    /// Number of its first question.
     first: u64,
 }
 
-impl Pages {
-    /// For the first `rounds` rounds, at about `samples_max` samples a page.
+impl Questions {
+    /// For the first `rounds` rounds, at about `samples_max` samples a question.
     pub(super) fn new(plan: &Plan, rounds: u32, samples_max: u64) -> Self {
         let targets = plan.targets * u64::from(plan.writers);
         // series of a target that have one name, at the most
@@ -54,7 +54,7 @@ impl Pages {
         let samples_of_round = (targets.div_ceil(jobs.unwrap_or(1)) * u64::from(alike)).max(1);
         let narrow = |n: u64| u32::try_from(n.max(1)).unwrap_or(u32::MAX);
         let step = narrow(samples_max / samples_of_round);
-        let mut pages = Self { chunks: Vec::new(), metrics: plan.metrics, jobs, len: 0 };
+        let mut questions = Self { chunks: Vec::new(), metrics: plan.metrics, jobs, len: 0 };
         let mut begin = 0;
         while begin < rounds {
             let mut end = begin.saturating_add(step).min(rounds);
@@ -65,10 +65,10 @@ impl Pages {
             }
             let names = samples_max / (samples_of_round * u64::from(end - begin));
             let names = narrow(names).min(names_max(plan, begin));
-            pages.push(begin..end, names.saturating_mul(alike));
+            questions.push(begin..end, names.saturating_mul(alike));
             begin = end;
         }
-        pages
+        questions
     }
 
     fn push(&mut self, rounds: Range<u32>, step: u32) {
@@ -81,8 +81,8 @@ impl Pages {
         self.len
     }
 
-    /// Page number `number`: those of the same rounds follow each other. Some may have no metrics.
-    pub(super) fn get(&self, plan: &Plan, number: u64) -> Option<Page> {
+    /// Question number `number`: those of the same rounds follow each other. Some may have no metrics.
+    pub(super) fn get(&self, plan: &Plan, number: u64) -> Option<Question> {
         if number >= self.len {
             return None;
         }
@@ -91,7 +91,7 @@ impl Pages {
         let steps = u64::from(self.metrics.div_ceil(chunk.step));
         let (job, step) = (within / steps, (within % steps) as u32);
         debug_assert!(job < self.jobs.unwrap_or(1));
-        // a name that begins before a page's edge belongs to the page before
+        // a name that begins before a question's edge belongs to the question before
         let cut = |step: u32| {
             let edge = chunk.step.saturating_mul(step).min(self.metrics);
             if edge == self.metrics { edge } else { plan.fleet.histograms.first_alike(edge) }
@@ -101,12 +101,12 @@ impl Pages {
         let mut names: Vec<String> =
             metrics.clone().map(|metric| plan.fleet.metric_name(metric, generation)).collect();
         names.dedup();
-        Some(Page { metrics, rounds: chunk.rounds.clone(), job: self.jobs.map(|_| job), names })
+        Some(Question { metrics, rounds: chunk.rounds.clone(), job: self.jobs.map(|_| job), names })
     }
 }
 
-impl Page {
-    /// Two pages that together are about the same; `None` for one name in one round.
+impl Question {
+    /// Two questions that together are about the same; `None` for one name in one round.
     pub(super) fn halves(&self, plan: &Plan) -> Option<(Self, Self)> {
         let (mut first, mut second) = (self.clone(), self.clone());
         let middle = self.names.len() / 2;
@@ -133,7 +133,7 @@ fn names_max(plan: &Plan, round: u32) -> u32 {
     u32::try_from(fit).unwrap_or(u32::MAX).clamp(1, NAMES_MAX)
 }
 
-impl Page {
+impl Question {
     /// PromQL selector of its series.
     pub(super) fn selector(&self, plan: &Plan) -> String {
         let fleet = &plan.fleet;
@@ -175,48 +175,48 @@ mod tests {
     use std::collections::HashSet;
 
     #[test]
-    fn pages_cover_each_metric_and_round_once_and_stay_small() {
+    fn questions_cover_each_metric_and_round_once_and_stay_small() {
         for (samples_max, churn) in [(1_000_000, None), (100, None), (21, Some(7)), (5, None)] {
             let plan = Plan { metric_churn_ticks: churn, ..small() };
-            let pages = Pages::new(&plan, 50, samples_max);
+            let questions = Questions::new(&plan, 50, samples_max);
             let mut seen = HashSet::new();
-            for number in 0..pages.len() {
-                let page = pages.get(&plan, number).unwrap();
-                let targets = (14..35).filter(|t| page.has_target(*t));
-                let samples = targets.clone().count() * page.rounds.len() * page.metrics.len();
+            for number in 0..questions.len() {
+                let question = questions.get(&plan, number).unwrap();
+                let targets = (14..35).filter(|t| question.has_target(*t));
+                let samples = targets.clone().count() * question.rounds.len() * question.metrics.len();
                 assert!(samples as u64 <= samples_max.max(2), "{samples} of {samples_max}");
-                for (target, round) in targets.flat_map(|t| page.rounds.clone().map(move |r| (t, r))) {
-                    assert!(page.metrics.clone().all(|metric| seen.insert((target, metric, round))));
+                for (target, round) in targets.flat_map(|t| question.rounds.clone().map(move |r| (t, r))) {
+                    assert!(question.metrics.clone().all(|metric| seen.insert((target, metric, round))));
                     let names = |r| plan.metric_generation(r);
-                    assert_eq!(names(round), names(page.rounds.start), "the same names");
+                    assert_eq!(names(round), names(question.rounds.start), "the same names");
                 }
             }
             assert_eq!(seen.len(), 21 * 5 * 50);
-            assert_eq!(pages.get(&plan, pages.len()), None);
+            assert_eq!(questions.get(&plan, questions.len()), None);
         }
     }
 
     #[test]
-    fn halves_are_about_all_of_a_page() {
+    fn halves_ask_for_all_of_a_question() {
         let fleet = Fleet { histograms: Histograms { count: 2, buckets: 3 }, ..Fleet::default() };
         let plan = Plan { fleet, metrics: 17, ..small() };
-        let pages = Pages::new(&plan, 7, 1_000_000);
-        let mut open = vec![pages.get(&plan, 0).unwrap()];
+        let all = Questions::new(&plan, 7, 1_000_000);
+        let mut open = vec![all.get(&plan, 0).unwrap()];
         let mut seen = HashSet::new();
         let mut questions = 0;
-        while let Some(page) = open.pop() {
-            if let Some((first, second)) = page.halves(&plan) {
+        while let Some(question) = open.pop() {
+            if let Some((first, second)) = question.halves(&plan) {
                 open.extend([first, second]);
                 continue;
             }
             questions += 1;
-            assert_eq!((page.names.len(), page.rounds.len()), (1, 1));
-            let (_, part) = plan.fleet.histograms.part(page.metrics.start);
-            let name = plan.fleet.metric_name(page.metrics.start, 0);
-            assert_eq!(page.names, [name], "{part:?}");
-            assert!(page.metrics.clone().all(|metric| seen.insert((metric, page.rounds.start))));
+            assert_eq!((question.names.len(), question.rounds.len()), (1, 1));
+            let (_, part) = plan.fleet.histograms.part(question.metrics.start);
+            let name = plan.fleet.metric_name(question.metrics.start, 0);
+            assert_eq!(question.names, [name], "{part:?}");
+            assert!(question.metrics.clone().all(|metric| seen.insert((metric, question.rounds.start))));
         }
-        assert_eq!((seen.len(), pages.len()), (17 * 7, 1));
+        assert_eq!((seen.len(), all.len()), (17 * 7, 1));
         assert!(questions < 17 * 7, "the buckets of a histogram have one name");
     }
 
@@ -226,10 +226,10 @@ mod tests {
         let fleet = Fleet { metric_name_bytes: Some(90), ..Fleet::default() };
         let plan =
             Plan { fleet, metrics: 16_000, targets: 1, writers: 1, metric_churn_ticks: Some(80), ..small() };
-        let pages = Pages::new(&plan, 80, 100_000);
-        assert!(pages.len() <= 2 * 16_000 / 100, "{}", pages.len());
-        for number in 0..pages.len() {
-            let selector = pages.get(&plan, number).unwrap().selector(&plan);
+        let questions = Questions::new(&plan, 80, 100_000);
+        assert!(questions.len() <= 2 * 16_000 / 100, "{}", questions.len());
+        for number in 0..questions.len() {
+            let selector = questions.get(&plan, number).unwrap().selector(&plan);
             assert!(selector.starts_with("{__name__=~\"metric_") && selector.len() < 16 << 10);
         }
     }
@@ -238,7 +238,8 @@ mod tests {
     fn selectors_name_what_all_series_share() {
         let fixed = vec![("tenant".to_owned(), "a \"b\"".to_owned())];
         let plan = Plan { fleet: Fleet { fixed, ..Fleet::default() }, ..small() };
-        let selector = |samples_max| Pages::new(&plan, 1, samples_max).get(&plan, 1).unwrap().selector(&plan);
+        let selector =
+            |samples_max| Questions::new(&plan, 1, samples_max).get(&plan, 1).unwrap().selector(&plan);
         assert_eq!(selector(21 * 3), r#"{__name__=~"metric_3|metric_4",tenant="a \"b\""}"#);
         assert_eq!(selector(21), r#"metric_1{tenant="a \"b\""}"#);
         assert_eq!(selector(3), r#"metric_1{tenant="a \"b\"",job="checkout-api"}"#);
@@ -249,15 +250,17 @@ mod tests {
         let fleet = Fleet { histograms: Histograms { count: 3, buckets: 4 }, ..Fleet::default() };
         let plan = Plan { fleet, metrics: 25, ..small() };
         for samples_max in [1, 21, 50, 21 * 9, 1_000_000] {
-            let pages = Pages::new(&plan, 3, samples_max);
-            let all = (0..pages.len()).map(|number| pages.get(&plan, number).unwrap());
+            let questions = Questions::new(&plan, 3, samples_max);
+            let all = (0..questions.len()).map(|number| questions.get(&plan, number).unwrap());
             let mut names = HashSet::new();
             let mut series = 0;
-            for page in all {
-                for name in page.names {
-                    assert!(names.insert((name.clone(), page.job, page.rounds.start)), "{name}");
+            for question in all {
+                for name in question.names {
+                    assert!(names.insert((name.clone(), question.job, question.rounds.start)), "{name}");
                 }
-                series += page.metrics.len() * page.rounds.len() * if page.job.is_some() { 1 } else { 16 };
+                series += question.metrics.len()
+                    * question.rounds.len()
+                    * if question.job.is_some() { 1 } else { 16 };
             }
             assert_eq!(series, 25 * 3 * 16, "{samples_max}");
         }
