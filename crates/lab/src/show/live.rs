@@ -85,6 +85,11 @@ mod tests {
     use crate::result::SeriesKind;
     use expect_test::expect;
 
+    /// The block without the indentation of its lines.
+    fn text(timeline: &Timeline, broken: Option<&str>) -> String {
+        block(timeline, broken).lines().map(str::trim_start).collect::<Vec<_>>().join("\n")
+    }
+
     #[test]
     fn each_subject_with_values_has_a_line() {
         let mut timeline = Timeline::default();
@@ -104,28 +109,28 @@ mod tests {
         set(names::GENERATOR_LAG, 0.0002);
         expect![[r#"
 
-                  rate  110k/s offered, 112k/s sent, 110k/s acknowledged
-               answers  204: 55/s, 503: 2/s
-               latency  p50 3.1 ms, p99 12.3 ms
-                target  1.42 cores, 312 MiB, limit 512 MiB
-             generator  0.31 cores, late p99 200 µs
-                 rules  none is broken for good"#]]
-        .assert_eq(&block(&timeline, None));
+            rate  110k/s offered, 112k/s sent, 110k/s acknowledged
+            answers  204: 55/s, 503: 2/s
+            latency  p50 3.1 ms, p99 12.3 ms
+            target  1.42 cores, 312 MiB, limit 512 MiB
+            generator  0.31 cores, late p99 200 µs
+            rules  none is broken for good"#]]
+        .assert_eq(&text(&timeline, None));
         timeline.advance(1.5);
         timeline.set(names::RATE_SENT, "", SeriesKind::Sum, 0.0);
         expect![[r#"
 
-                  rate  110k/s offered, 0/s sent, 110k/s acknowledged
-               answers  204: 55/s, 503: 2/s
-               latency  p50 3.1 ms, p99 12.3 ms
-                target  1.42 cores, 312 MiB, limit 512 MiB
-             generator  0.31 cores, late p99 200 µs
-                 rules  verdict.restarts is broken: 1, and 0 is allowed"#]]
-        .assert_eq(&block(&timeline, Some("verdict.restarts is broken: 1, and 0 is allowed")));
+            rate  110k/s offered, 0/s sent, 110k/s acknowledged
+            answers  204: 55/s, 503: 2/s
+            latency  p50 3.1 ms, p99 12.3 ms
+            target  1.42 cores, 312 MiB, limit 512 MiB
+            generator  0.31 cores, late p99 200 µs
+            rules  verdict.restarts is broken: 1, and 0 is allowed"#]]
+        .assert_eq(&text(&timeline, Some("verdict.restarts is broken: 1, and 0 is allowed")));
         timeline.advance(20.5);
         expect![[r#"
 
-                 rules  none is broken for good"#]]
-        .assert_eq(&block(&timeline, None));
+            rules  none is broken for good"#]]
+        .assert_eq(&text(&timeline, None));
     }
 }
