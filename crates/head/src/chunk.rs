@@ -25,12 +25,11 @@ mod open;
 mod reader;
 #[cfg(test)]
 mod tests;
+mod value;
 
-pub(crate) use histograms::{fingerprint, read as read_histograms};
 pub use open::{Full, OpenChunk};
-pub(crate) use reader::read as read_floats;
+pub(crate) use value::ChunkValue;
 
-use crate::value::Value;
 use model::{Samples, TimeRange};
 
 /// Maximum number of samples in a chunk: an hour at four a minute.
@@ -82,7 +81,7 @@ impl Chunk {
     }
 
     /// Appends the samples inside `range` to `out`, which takes the chunk's kind of values.
-    pub fn read<V: Value>(&self, range: TimeRange, out: &mut Samples<V>) {
+    pub fn read<V: ChunkValue>(&self, range: TimeRange, out: &mut Samples<V>) {
         if self.range().overlaps(&range) {
             V::read(&self.bytes, self.count(), range, out);
         }

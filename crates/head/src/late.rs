@@ -14,8 +14,7 @@
 //! are pending, and split when it is full. So a sample costs a lookup and a thirty-second of a rewrite,
 //! whatever the order and number of samples, and the pieces are never merged as a whole.
 
-use crate::chunk::{Chunk, OpenChunk, SAMPLES_MAX};
-use crate::value::Value;
+use crate::chunk::{Chunk, ChunkValue, OpenChunk, SAMPLES_MAX};
 use model::sample::overlay;
 use model::{Histogram, Samples, TimeRange};
 use std::collections::BTreeMap;
@@ -86,8 +85,54 @@ impl Late {
         match (self, later) {
             (Self::Floats(late), Self::Floats(later)) => late.absorb(later),
             (Self::Histograms(late), Self::Histograms(later)) => late.absorb(later),
-            _ => panic!("BUG: a series has one kind of values"),
+            _ => panic!("{OTHER_KIND}"),
         }
+    }
+}
+
+/// A value of which late samples are kept.
+pub trait LateValue: ChunkValue {
+    /// An empty store of late samples.
+    fn no_late() -> Late;
+
+    /// Late samples of a series of this kind.
+    fn late(late: &Late) -> &LateOf<Self>;
+
+    /// As [`Self::late`].
+    fn late_mut(late: &mut Late) -> &mut LateOf<Self>;
+}
+
+const OTHER_KIND: &str = "BUG: a series has one kind of values";
+
+impl LateValue for f64 {
+    fn no_late() -> Late {
+        Late::Floats(LateOf::default())
+    }
+
+    fn late(late: &Late) -> &LateOf<Self> {
+        let Late::Floats(late) = late else { panic!("{OTHER_KIND}") };
+        late
+    }
+
+    fn late_mut(late: &mut Late) -> &mut LateOf<Self> {
+        let Late::Floats(late) = late else { panic!("{OTHER_KIND}") };
+        late
+    }
+}
+
+impl LateValue for Histogram {
+    fn no_late() -> Late {
+        Late::Histograms(Box::default())
+    }
+
+    fn late(late: &Late) -> &LateOf<Self> {
+        let Late::Histograms(late) = late else { panic!("{OTHER_KIND}") };
+        late
+    }
+
+    fn late_mut(late: &mut Late) -> &mut LateOf<Self> {
+        let Late::Histograms(late) = late else { panic!("{OTHER_KIND}") };
+        late
     }
 }
 
@@ -123,7 +168,7 @@ pub(crate) enum Effort {
     Rewrite,
 }
 
-impl<V: Value> LateOf<V> {
+impl<V: ChunkValue> LateOf<V> {
     /// Adds a sample, replacing one at the same time.
     pub(crate) fn insert(&mut self, timestamp_ms: i64, value: V) -> Effort {
         let Some((&bound_ms, piece)) = self.pieces.range_mut(..=timestamp_ms).next_back() else {
@@ -248,7 +293,7 @@ impl<V: Value> LateOf<V> {
     }
 }
 
-impl<V: Value> Piece<V> {
+impl<V: ChunkValue> Piece<V> {
     /// Time range of the samples.
     fn range(&self) -> TimeRange {
         let chunk = self.chunk.range();
@@ -289,7 +334,7 @@ impl<V: Value> Piece<V> {
 }
 
 /// Bytes that values hold on the heap.
-fn values_bytes<V: Value>(samples: &[(i64, V)]) -> usize {
+fn values_bytes<V: ChunkValue>(samples: &[(i64, V)]) -> usize {
     samples.iter().map(|(_, value)| value.heap_bytes()).sum()
 }
 

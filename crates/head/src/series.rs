@@ -1,7 +1,6 @@
 //! The hot state of one series.
 
-use crate::chunk::{Chunk, OpenChunk};
-use crate::value::Value;
+use crate::chunk::{Chunk, ChunkValue, OpenChunk};
 use model::{Histogram, Samples, TimeRange, ValueKind};
 
 /// State that an append touches besides the chunk's own bytes: 64 bytes, one cache line.
@@ -82,7 +81,7 @@ impl Series {
 
     /// Adds a sample newer than all others. Returns the change of memory in bytes.
     #[inline]
-    pub(crate) fn append<V: Value>(&mut self, timestamp_ms: i64, value: &V) -> isize {
+    pub(crate) fn append<V: ChunkValue>(&mut self, timestamp_ms: i64, value: &V) -> isize {
         let before = self.open.heap_bytes();
         if value.append(&mut self.open, timestamp_ms).is_ok() {
             return (self.open.heap_bytes() - before) as isize;
@@ -91,7 +90,7 @@ impl Series {
     }
 
     #[cold]
-    fn roll<V: Value>(&mut self, timestamp_ms: i64, value: &V) -> isize {
+    fn roll<V: ChunkValue>(&mut self, timestamp_ms: i64, value: &V) -> isize {
         let before = self.heap_bytes();
         self.seal();
         value.append(&mut self.open, timestamp_ms).expect("BUG: an empty chunk takes any sample");
@@ -187,13 +186,13 @@ impl Series {
     }
 
     /// Appends the in-order samples in `range` to `out`.
-    pub(crate) fn read<V: Value>(&self, range: TimeRange, out: &mut Samples<V>) {
+    pub(crate) fn read<V: ChunkValue>(&self, range: TimeRange, out: &mut Samples<V>) {
         overlapping(self.sealed(), range).iter().for_each(|chunk| chunk.read(range, out));
         self.open.read(range, out);
     }
 
     /// Appends the frozen in-order samples to `out`; all are frozen if `whole`.
-    pub(crate) fn read_frozen<V: Value>(&self, whole: bool, out: &mut Samples<V>) {
+    pub(crate) fn read_frozen<V: ChunkValue>(&self, whole: bool, out: &mut Samples<V>) {
         self.frozen(whole).iter().for_each(|chunk| chunk.read(TimeRange::ALL, out));
         if whole {
             self.open.read(TimeRange::ALL, out);
@@ -226,7 +225,7 @@ impl Series {
     }
 
     /// True if there is a sample inside `range` in this sealed chunk or in the open one.
-    fn has_in<V: Value>(&self, chunk: Option<&Chunk>, range: TimeRange) -> bool {
+    fn has_in<V: ChunkValue>(&self, chunk: Option<&Chunk>, range: TimeRange) -> bool {
         let mut samples = Samples::<V>::default();
         chunk.into_iter().for_each(|chunk| chunk.read(range, &mut samples));
         self.open.read(range, &mut samples);

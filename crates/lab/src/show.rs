@@ -3,7 +3,7 @@
 pub mod compare;
 pub mod html;
 pub mod junit;
-mod live;
+pub(crate) mod live;
 pub mod markdown;
 pub mod progress;
 pub mod summary;

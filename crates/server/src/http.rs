@@ -14,7 +14,7 @@
 
 mod admin;
 mod body;
-pub(crate) mod error;
+mod error;
 mod guard;
 mod ingest;
 mod json;
@@ -26,11 +26,12 @@ mod status;
 use crate::limits::gate::Gate;
 use crate::listen;
 use crate::node::Node;
+use crate::refusal::Jitter;
 use crate::refusal::{OTHER, REASONS};
 use axum::Router;
 use axum::middleware::{from_fn_with_state, map_response_with_state};
 use axum::routing::{get, post};
-use error::{ApiError, Jitter};
+use error::ApiError;
 use guard::Guard;
 use ingest::WarmDecoders;
 use prometheus::query_threads::Queries;

@@ -6,8 +6,8 @@ mod connections;
 pub(crate) mod patience;
 mod stall;
 
-use crate::http::error::Jitter;
 use crate::limits::budget::CONNECTION_BYTES;
+use crate::refusal::Jitter;
 use crate::settings::Settings;
 use axum::Router;
 use axum::body::{Body, Bytes};

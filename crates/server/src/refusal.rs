@@ -3,8 +3,10 @@
 use admission::{RETRY_AFTER, Refused};
 use model::ErrorKind;
 use protocol::DecodeError;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 use stdx::budget::{Exhausted, Reservation};
+use stdx::rng::mix;
 
 /// Reason for everything that is not in [`REASONS`].
 pub(crate) const OTHER: &str = "other";
@@ -141,9 +143,24 @@ impl From<&journal::JournalError> for Refusal {
     }
 }
 
+/// Spreads retries, so that senders refused together do not return together.
+#[derive(Debug, Default)]
+pub(crate) struct Jitter(AtomicU64);
+
+impl Jitter {
+    /// Whole seconds from a duration to one and a half of it; at least one.
+    pub(crate) fn spread(&self, least: Duration) -> u64 {
+        let number = self.0.fetch_add(1, Ordering::Relaxed);
+        let least_ms = u64::try_from(least.as_millis()).unwrap_or(u64::MAX / 2);
+        let ms = least_ms + mix(number) % (least_ms / 2 + 1);
+        ms.div_ceil(1000).max(1)
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::collections::BTreeSet;
     use stdx::budget::Account;
 
     /// Each reason is a label value of a metric.
@@ -159,5 +176,15 @@ mod tests {
         let _other = account.reserve(30).unwrap();
         let mut kind = |bytes| Refusal::from(memory.resize(bytes).unwrap_err()).kind;
         assert_eq!((kind(90), kind(101)), (ErrorKind::Unavailable, ErrorKind::TooLarge));
+    }
+
+    #[test]
+    fn retries_are_spread_and_never_early() {
+        let jitter = Jitter::default();
+        for (ms, expected) in [(0, 1..=1), (1, 1..=1), (3000, 3..=5), (20_000, 20..=30)] {
+            let spread: BTreeSet<_> = (0..10_000).map(|_| jitter.spread(Duration::from_millis(ms))).collect();
+            assert_eq!(spread, expected.collect(), "{ms} ms");
+        }
+        assert!(jitter.spread(Duration::MAX) > 0);
     }
 }

@@ -97,6 +97,24 @@ pub fn bytes_text(bytes: u64) -> String {
     whole.map_or_else(|| bytes.to_string(), |(unit, size)| format!("{}{unit}", bytes / size))
 }
 
+/// A number in at most five characters: `950`, `12.3k`, `4.56M`.
+pub fn short(number: f64) -> String {
+    let (scaled, unit) = match number.abs() {
+        1e9.. => (number / 1e9, "G"),
+        1e6.. => (number / 1e6, "M"),
+        1e4.. => (number / 1e3, "k"),
+        _ => return format!("{number:.0}"),
+    };
+    let decimals = if scaled.abs() < 10.0 {
+        2
+    } else if scaled.abs() < 100.0 {
+        1
+    } else {
+        0
+    };
+    format!("{scaled:.decimals$}{unit}")
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -153,5 +171,16 @@ mod tests {
         for bad in ["", "GiB", "-1", "1XB", "1e400", "99999999TiB", "é", "1.2.3", "_"] {
             check(bad, None);
         }
+    }
+
+    #[test]
+    fn numbers_are_short() {
+        let check = |n: f64, text: &str| assert_eq!(short(n), text);
+        check(0.0, "0");
+        check(9_999.0, "9999");
+        check(12_345.0, "12.3k");
+        check(999_999.0, "1000k");
+        check(4_560_000.0, "4.56M");
+        check(2.5e9, "2.50G");
     }
 }

@@ -32,7 +32,7 @@ const WHOLE: u8 = 5;
 const LENGTH_BYTES: usize = 4;
 
 /// Stands for the newest value where only equality matters.
-pub(crate) fn fingerprint(histogram: &Histogram) -> u64 {
+pub(super) fn fingerprint(histogram: &Histogram) -> u64 {
     xxh3_64(histogram.as_bytes())
 }
 
@@ -95,7 +95,7 @@ fn put_body(out: &mut Vec<u8>, newest: &[u8], value: &Histogram) {
 }
 
 /// Appends the chunk's histograms inside `range` to `out`.
-pub(crate) fn read(bytes: &[u8], count: u16, range: TimeRange, out: &mut Samples<Histogram>) {
+pub(super) fn read(bytes: &[u8], count: u16, range: TimeRange, out: &mut Samples<Histogram>) {
     let mut reader = Reader { rest: &bytes[HISTOGRAM_HEADER_BYTES..] };
     let mut timestamp_ms = i64::from_le_bytes(array(&bytes[..8]));
     let mut value = Histogram::from_bytes(reader.bytes()).expect("BUG: a chunk holds what was checked");

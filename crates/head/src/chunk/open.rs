@@ -2,9 +2,9 @@
 
 use super::decimal::{decimal, decimal_form, mantissa_at};
 use super::{
-    Chunk, FLOAT, FOOTER_BYTES, HEADER_BYTES, HISTOGRAM, SAMPLES_MAX, VARIANT_RAW, VARIANT_RUN, array,
+    Chunk, ChunkValue, FLOAT, FOOTER_BYTES, HEADER_BYTES, HISTOGRAM, SAMPLES_MAX, VARIANT_RAW, VARIANT_RUN,
+    array,
 };
-use crate::value::Value;
 use model::{Samples, TimeRange};
 use stdx::varint;
 
@@ -87,7 +87,7 @@ impl OpenChunk {
     }
 
     /// Appends the samples inside `range` to `out`, which takes the chunk's kind of values.
-    pub fn read<V: Value>(&self, range: TimeRange, out: &mut Samples<V>) {
+    pub fn read<V: ChunkValue>(&self, range: TimeRange, out: &mut Samples<V>) {
         if self.count > 0 && range.start_ms <= self.last_ms {
             V::read(&self.bytes, self.count, range, out);
         }

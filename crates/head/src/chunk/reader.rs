@@ -7,7 +7,7 @@ use stdx::varint;
 
 /// Appends the chunk's samples inside `range` to `out`. Most chunks lie wholly inside the range, so all
 /// samples are unpacked first and those outside are cut off afterwards.
-pub(crate) fn read(bytes: &[u8], count: u16, range: TimeRange, out: &mut Samples) {
+pub(super) fn read(bytes: &[u8], count: u16, range: TimeRange, out: &mut Samples) {
     let from = out.timestamps.len();
     out.timestamps.resize(from + count as usize, 0);
     out.values.resize(from + count as usize, 0.0);

@@ -1,8 +1,8 @@
 use super::*;
-use crate::chunk::Chunk;
+use crate::chunk::{Chunk, ChunkValue, Full, OpenChunk};
 use crate::tenant::TenantHead;
 use model::histogram::{CounterReset, Counts, HistogramParts, Layout, Span};
-use model::{Labels, SeriesKey, SeriesSamples, ValueKind, Values};
+use model::{Labels, Samples, SeriesKey, SeriesSamples, TimeRange, ValueKind, Values};
 use proptest::prelude::*;
 
 /// A histogram with this sum; the other parts depend on it.
@@ -60,7 +60,7 @@ fn pack(samples: &Samples<Histogram>) -> (Vec<Chunk>, OpenChunk) {
             sealed.extend(open.seal());
             open.append_histogram(timestamp_ms, &value).expect("an empty chunk takes anything");
         }
-        assert_eq!(open.newest(), Some(chunk::fingerprint(&value)));
+        assert_eq!(open.newest(), Some(value.fingerprint()));
     }
     (sealed, open)
 }

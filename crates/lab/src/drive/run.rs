@@ -34,6 +34,7 @@ use crate::observe::{Observation, ObserveOptions};
 use crate::result::verdict::{SoFar, broken_for_good};
 use crate::result::{EventKind, FORMAT, Machine, RunResult};
 use crate::scenario::{Model, Scenario, secrets};
+use crate::show::live::block;
 use crate::show::progress::Observer;
 use crate::verify::ledger::Ledger;
 use anyhow::{Context, Result, ensure};
@@ -189,7 +190,7 @@ async fn load(
                     memory: result.timeline.max("target/memory").or(result.timeline.max("cgroup/memory")),
                 };
                 let broken = broken_for_good(&scenario.verdict, so_far);
-                observer.second(&result.timeline, broken.as_deref());
+                observer.second(&|| block(&result.timeline, broken.as_deref()));
                 if let Some(why) = seconds.beyond(&scenario.limits).or(broken.filter(|_| scenario.verdict.abort)) {
                     log.add(EventKind::Run, format!("stopped: {why}"));
                     options.stop.now();

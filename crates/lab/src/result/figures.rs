@@ -3,8 +3,8 @@
 use crate::result::Quantiles;
 use crate::result::RunResult;
 use crate::result::recovery::Recovery;
-use crate::show::progress::short;
 use Better::{Higher, Lower, Neither};
+use stdx::units::short;
 
 /// Direction of improvement.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -1,11 +1,10 @@
 //! Progress of a run.
 
-use super::live::block;
-use crate::result::Timeline;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use std::io::{IsTerminal, Write};
 use std::sync::Mutex;
 use std::time::{Duration, Instant};
+use stdx::units::short;
 
 /// Phase of a run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -61,8 +60,8 @@ pub trait Observer: Send + Sync {
     fn progress(&self, progress: &Progress);
     /// Something worth a line.
     fn note(&self, text: &str);
-    /// The load after another second, and the first rule that is broken for good.
-    fn second(&self, _timeline: &Timeline, _broken: Option<&str>) {}
+    /// The state of the load after another second, in lines that are only made for a watcher that shows them.
+    fn second(&self, _state: &dyn Fn() -> String) {}
 }
 
 /// Watches nothing.
@@ -139,9 +138,9 @@ impl Observer for Stderr {
         }
     }
 
-    fn second(&self, timeline: &Timeline, broken: Option<&str>) {
+    fn second(&self, state: &dyn Fn() -> String) {
         if self.bar.is_some() {
-            *self.live.lock().expect("BUG: an observer panicked") = block(timeline, broken);
+            *self.live.lock().expect("BUG: an observer panicked") = state();
         }
     }
 
@@ -173,38 +172,9 @@ fn line(progress: &Progress) -> String {
     line
 }
 
-/// A number in at most five characters: `950`, `12.3k`, `4.56M`.
-pub fn short(number: f64) -> String {
-    let (scaled, unit) = match number.abs() {
-        1e9.. => (number / 1e9, "G"),
-        1e6.. => (number / 1e6, "M"),
-        1e4.. => (number / 1e3, "k"),
-        _ => return format!("{number:.0}"),
-    };
-    let decimals = if scaled.abs() < 10.0 {
-        2
-    } else if scaled.abs() < 100.0 {
-        1
-    } else {
-        0
-    };
-    format!("{scaled:.decimals$}{unit}")
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn numbers_are_short() {
-        let check = |n: f64, text: &str| assert_eq!(short(n), text);
-        check(0.0, "0");
-        check(9_999.0, "9999");
-        check(12_345.0, "12.3k");
-        check(999_999.0, "1000k");
-        check(4_560_000.0, "4.56M");
-        check(2.5e9, "2.50G");
-    }
 
     #[test]
     fn a_line_says_what_went_wrong_only_if_something_did() {

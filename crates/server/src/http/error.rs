@@ -13,9 +13,7 @@ use axum::response::{IntoResponse, Response};
 use model::ErrorKind;
 use query::{QueryError, QueryErrorKind};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
-use stdx::rng::mix;
 
 /// An error of a reading path: `{"status":"error","errorType":…,"error":…}`.
 #[derive(Debug)]
@@ -186,34 +184,9 @@ fn reason_of(status: StatusCode) -> &'static str {
     }
 }
 
-/// Spreads retries, so that senders refused together do not return together.
-#[derive(Debug, Default)]
-pub(crate) struct Jitter(AtomicU64);
-
-impl Jitter {
-    /// Whole seconds from a duration to one and a half of it; at least one.
-    pub(crate) fn spread(&self, least: Duration) -> u64 {
-        let number = self.0.fetch_add(1, Ordering::Relaxed);
-        let least_ms = u64::try_from(least.as_millis()).unwrap_or(u64::MAX / 2);
-        let ms = least_ms + mix(number) % (least_ms / 2 + 1);
-        ms.div_ceil(1000).max(1)
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::collections::BTreeSet;
-
-    #[test]
-    fn retries_are_spread_and_never_early() {
-        let jitter = Jitter::default();
-        for (ms, expected) in [(0, 1..=1), (1, 1..=1), (3000, 3..=5), (20_000, 20..=30)] {
-            let spread: BTreeSet<_> = (0..10_000).map(|_| jitter.spread(Duration::from_millis(ms))).collect();
-            assert_eq!(spread, expected.collect(), "{ms} ms");
-        }
-        assert!(jitter.spread(Duration::MAX) > 0);
-    }
     use query::SourceError;
 
     #[test]

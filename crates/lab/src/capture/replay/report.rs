@@ -8,12 +8,12 @@ use crate::drive::stop::Stop;
 use crate::result::Quantiles;
 use crate::result::RunResult;
 use crate::scenario::SampleTimes;
-use crate::show::progress::short;
 use anyhow::{Context, Result, ensure};
 use std::collections::BTreeSet;
 use std::fs::File;
 use std::io::BufReader;
 use std::path::Path;
+use stdx::units::short;
 
 /// Tenants that are counted one by one.
 const TENANTS_MAX: usize = 10_000;

@@ -4,9 +4,9 @@ use crate::drive::tenants::Tenant;
 use crate::generate::plan::Plan;
 use crate::observe::procfs::memory_available_bytes;
 use crate::scenario::{Scenario, Span};
-use crate::show::progress::short;
 use anyhow::{Result, ensure};
 use std::fmt;
+use stdx::units::short;
 
 /// Samples that one core makes and sends in a second: half of what `cortex-110k` in full took, in requests of 2,000
 /// series that all are new every minute (32 M samples in 3.4 CPU seconds, 9.4 M/s), for smaller requests cost more.

@@ -1,0 +1,49 @@
+//! Coding of values of one kind in chunks.
+
+use super::{Full, OpenChunk, histograms, reader};
+use model::{Histogram, Samples, TimeRange};
+
+/// A value that chunks can hold. Code that is generic over it is compiled once for each kind, so floats pay nothing for
+/// histograms.
+pub trait ChunkValue: model::Value {
+    /// Appends the value to a chunk of its kind.
+    fn append(&self, chunk: &mut OpenChunk, timestamp_ms: i64) -> Result<(), Full>;
+
+    /// Appends the samples inside `range` of a chunk's bytes to `out`.
+    fn read(bytes: &[u8], count: u16, range: TimeRange, out: &mut Samples<Self>);
+
+    /// Number that is compared with [`OpenChunk::newest`] to recognise a repetition: the bits of a float, a hash of 64 bits
+    /// of a histogram.
+    fn fingerprint(&self) -> u64;
+}
+
+impl ChunkValue for f64 {
+    #[inline]
+    fn append(&self, chunk: &mut OpenChunk, timestamp_ms: i64) -> Result<(), Full> {
+        chunk.append(timestamp_ms, *self)
+    }
+
+    #[inline]
+    fn read(bytes: &[u8], count: u16, range: TimeRange, out: &mut Samples) {
+        reader::read(bytes, count, range, out);
+    }
+
+    #[inline]
+    fn fingerprint(&self) -> u64 {
+        self.to_bits()
+    }
+}
+
+impl ChunkValue for Histogram {
+    fn append(&self, chunk: &mut OpenChunk, timestamp_ms: i64) -> Result<(), Full> {
+        chunk.append_histogram(timestamp_ms, self)
+    }
+
+    fn read(bytes: &[u8], count: u16, range: TimeRange, out: &mut Samples<Self>) {
+        histograms::read(bytes, count, range, out);
+    }
+
+    fn fingerprint(&self) -> u64 {
+        histograms::fingerprint(self)
+    }
+}
