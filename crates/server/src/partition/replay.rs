@@ -11,38 +11,30 @@
 //! only if unsealed data needs it. Metadata and exemplars, which are in no table, are taken from all records. So replay needs
 //! as much memory as the heads had when the process died, not memory for all series that the journal ever defined.
 
+mod apply;
 mod buffers;
 mod demand;
 mod known;
 pub(crate) mod late;
+mod marks;
 mod pace;
 mod references;
 #[cfg(test)]
 mod tests;
 
 use super::Owner;
-use super::extras::trim_exemplars;
-use crate::seal::Mark;
-use crate::shared::Shared;
-use buffers::Buffers;
-use head::Partition;
+use apply::Replay;
 use journal::record::RECORD_VERSION;
-use journal::{Damage, DictionaryId, Entry, Item, JournalError, Offset, Record, RecordError};
-use model::{SeriesKey, TenantId};
+use journal::{Damage, Entry, Item, JournalError, Offset, RecordError};
+use marks::Sealed;
+use model::TenantId;
 use references::References;
-use std::collections::{BTreeMap, HashMap, HashSet};
-use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Instant;
 use stdx::budget::Exhausted;
-use tables::Date;
-use tables::delta::Floodmark;
 
 /// Records between two log lines about the progress of a long replay.
 const PROGRESS_RECORDS: u64 = 50_000;
-
-/// Number of unreadable tables after which no other is tried: the store is likely down, and each attempt may be slow.
-const UNREADABLE_MAX: usize = 8;
 
 impl Owner {
     /// Fills the head from the journal. Damage is reported and skipped; an unreadable journal is an error.
@@ -204,71 +196,6 @@ impl Owner {
             "replayed"
         );
     }
-
-    /// Determines which samples of a tenant's record are in its table already. The table itself is asked only if commits may
-    /// have been interrupted; without an answer, continuing could duplicate samples, so the tenant is closed.
-    fn is_sealed(&self, marks: &mut Marks, tenant: &TenantId, offset: Offset) -> Sealed {
-        let (source, upto, attempt) = marks.noted.look(tenant);
-        if offset.0 < upto {
-            return Sealed::All;
-        }
-        if marks.closed.contains(tenant) {
-            return Sealed::Later;
-        }
-        if attempt.is_none_or(|attempt| offset.0 >= attempt) {
-            return Sealed::None;
-        }
-        if let Some(floodmark) = marks.asked.get(tenant) {
-            return Sealed::of(floodmark, offset);
-        }
-        let why = if marks.closed.len() < UNREADABLE_MAX {
-            match self.node.lake.settled_floodmark(tenant, source) {
-                Ok(floodmark) => {
-                    let floodmark = Arc::new(floodmark.unwrap_or_default());
-                    let sealed = Sealed::of(&floodmark, offset);
-                    marks.asked.insert(tenant.clone(), floodmark);
-                    return sealed;
-                }
-                Err(error) => {
-                    let partition = self.number;
-                    tracing::error!(partition, %tenant, %error, "a table cannot be read: its tenant is closed until it can be");
-                    format!("its table cannot be read: {error}")
-                }
-            }
-        } else {
-            format!("its table was not tried yet, because {UNREADABLE_MAX} others could not be read")
-        };
-        self.node.lake.close(self.number, tenant, why, self.node.clock.now_ms());
-        marks.closed.insert(tenant.clone());
-        Sealed::Later
-    }
-
-    /// Notes the floodmarks of the tables that were asked, which resolves commits in doubt.
-    ///
-    /// A table may claim offsets that this journal never assigned: they come from a lost journal, of which this one is an
-    /// earlier copy. Then this journal continues under another name; otherwise new records would be taken for sealed ones.
-    fn settle(&self, marks: &Marks) {
-        let (mark, asked) = (&marks.noted, &marks.asked);
-        let end = self.journal.durable_end().0;
-        self.node.lake.keep_in_doubt(self.number, end);
-        if asked.values().any(|floodmark| floodmark.end() > end) {
-            let beyond = |(tenant, floodmark): (&TenantId, &Arc<Floodmark>)| {
-                let sealed = floodmark.upto.min(end);
-                (sealed > mark.look(tenant).1).then(|| (tenant.clone(), sealed))
-            };
-            let sealed: BTreeMap<_, _> = asked.iter().filter_map(beyond).collect();
-            tracing::error!(
-                partition = self.number,
-                "tables are ahead of this journal: they were made from another one, or the journal lost its end"
-            );
-            if let Err(error) = self.node.lake.rename_source(self.number, end, sealed) {
-                tracing::error!(partition = self.number, %error, "cannot rename the journal's source");
-            }
-        } else if mark.is_in_doubt() {
-            let found = asked.iter().map(|(tenant, floodmark)| (tenant, &**floodmark));
-            self.node.lake.settle(self.number, end, found);
-        }
-    }
 }
 
 /// Logs damage: as an error if acknowledged data was lost, as a warning if it was repaired or never acknowledged.
@@ -323,176 +250,5 @@ impl From<JournalError> for Halt {
 impl From<Exhausted> for Halt {
     fn from(_: Exhausted) -> Self {
         Self::NoRoom
-    }
-}
-
-/// Extent of the journal that is in tables.
-#[derive(Debug)]
-struct Marks {
-    /// Mark of the partition when replay began.
-    noted: Mark,
-    /// Floodmarks of the tenants' tables that were asked.
-    asked: HashMap<TenantId, Arc<Floodmark>>,
-    /// Tenants whose tables could not be asked.
-    closed: HashSet<TenantId>,
-}
-
-impl Marks {
-    fn of(noted: Mark) -> Self {
-        Self { noted, asked: HashMap::new(), closed: HashSet::new() }
-    }
-
-    /// True if the journal may have the tenant's samples twice: a relocation may have been interrupted.
-    fn may_repeat(&self, tenant: &TenantId) -> bool {
-        self.noted.is_unknown() || self.noted.tenants.contains_key(tenant.as_str())
-    }
-
-    /// True if no table has anything from `offset` on, of any tenant. Without a mark that is unknown until all tenants of the
-    /// journal have been seen.
-    fn is_behind_all(&self, offset: Offset) -> bool {
-        !self.noted.is_unknown()
-            && offset.0 >= self.noted.floor()
-            && self.asked.values().all(|floodmark| offset.0 >= floodmark.end())
-    }
-}
-
-/// Part of a record that is in its tenant's table already.
-#[derive(Debug)]
-enum Sealed {
-    None,
-    /// The samples of days that were sealed in passes.
-    Days(Arc<Floodmark>),
-    All,
-    /// Unknown: the tenant is closed, and its samples are replayed when its table answers (see [`late`]).
-    Later,
-}
-
-impl Sealed {
-    fn of(floodmark: &Arc<Floodmark>, offset: Offset) -> Self {
-        if offset.0 < floodmark.upto {
-            Self::All
-        } else if offset.0 >= floodmark.end() {
-            Self::None
-        } else {
-            Self::Days(Arc::clone(floodmark))
-        }
-    }
-
-    /// Removes the samples of sealed days from a record. Returns their number.
-    fn leave_out(&self, record: &mut Record, offset: Offset) -> u64 {
-        let floodmark = match self {
-            Self::Days(floodmark) => floodmark,
-            Self::Later => {
-                record.clear_samples();
-                return 0;
-            }
-            Self::None | Self::All => return 0,
-        };
-        record.retain(|_, timestamp_ms| !floodmark.covers(offset.0, Date::of(timestamp_ms))) as u64
-    }
-}
-
-#[derive(Debug)]
-struct Replay {
-    /// Last-seen time given to restored series.
-    seen_s: u32,
-    seed: u64,
-    marks: Marks,
-    /// True if the samples replayed so far may be frozen: no table has anything beyond them.
-    can_freeze: bool,
-    buffers: Buffers,
-    dictionary: Option<DictionaryId>,
-    /// Records of the dictionary so far.
-    number: u32,
-    references: References,
-    records: u64,
-    samples: u64,
-    /// Samples that are in the tables already.
-    sealed: u64,
-    /// Samples whose series' definition was lost.
-    nameless: u64,
-    /// Time of the last eviction of unneeded series from full heads.
-    looked_at: Option<Instant>,
-}
-
-impl Replay {
-    fn of(owner: &Owner) -> Result<Self, Halt> {
-        let node = &owner.node;
-        Ok(Self {
-            // one second ago, because `evict_unneeded` marks the series that stay as seen now
-            seen_s: node.steady_s().saturating_sub(1),
-            seed: node.seed,
-            marks: Marks::of(node.lake.mark(owner.number)),
-            can_freeze: false,
-            buffers: Buffers::new(node.replay.reserve(0)?),
-            dictionary: None,
-            number: 0,
-            references: owner.references()?,
-            records: 0,
-            samples: 0,
-            sealed: 0,
-            nameless: 0,
-            looked_at: None,
-        })
-    }
-
-    /// Applies the record decoded last, without its samples if they are `sealed`. Adds the growth of the head, in bytes, to
-    /// `grown`. If memory for references runs out, only definitions were applied, and the call can be repeated.
-    fn apply(
-        &mut self,
-        sealed: bool,
-        node: &Shared,
-        partition: &mut Partition,
-        grown: &mut isize,
-    ) -> Result<(), Exhausted> {
-        let record = &mut self.buffers.record;
-        let (slots, memory) = self.references.of(&record.tenant)?;
-        if sealed {
-            let has_extras = !record.metadata.is_empty() || !record.exemplars.is_empty();
-            if !has_extras && !record.definitions.iter().any(|(given, _)| slots.wants(given, self.number)) {
-                self.sealed += record.refs.len() as u64;
-                return Ok(());
-            }
-        }
-        *grown -= partition.memory_bytes_of(&record.tenant) as isize;
-        let head = partition.tenant_mut(&record.tenant);
-        let mut defined = Ok(());
-        for (given, labels) in record.definitions.iter() {
-            if !sealed || slots.wants(given, self.number) {
-                let key = SeriesKey::of(labels.as_bytes(), self.seed);
-                let series = head.create_of(record.values.kind(), key, labels);
-                head.set_seen(series, self.seen_s);
-                defined = slots.set(given, series, memory);
-                if defined.is_err() {
-                    break;
-                }
-            }
-        }
-        if defined.is_ok() {
-            if sealed {
-                self.sealed += record.refs.len() as u64;
-            } else {
-                let may_repeat = self.marks.may_repeat(&record.tenant) && known::ascends(record);
-                // samples without a series occur only if the record that defined it was lost to damage
-                self.nameless += record.translate(|given| slots.series(given)) as u64;
-                if may_repeat {
-                    known::leave_out(head, record);
-                }
-                head.append(&record.refs, &record.timestamps, &record.values, self.seen_s);
-                self.samples += record.refs.len() as u64;
-            }
-            for metadata in record.metadata.drain(..) {
-                let limit_bytes = node.heads.metadata_limit_bytes();
-                let restored = partition.restore_metadata(&record.tenant, metadata, limit_bytes, self.seen_s);
-                restored.unwrap_or_else(|refusal| node.metrics.refused_metadata.of(refusal).inc());
-            }
-            let exemplars = record.exemplars.drain(..);
-            let exemplars = exemplars.filter_map(|(given, exemplar)| Some((slots.series(given)?, exemplar)));
-            partition.put_exemplars(&record.tenant, exemplars, self.seen_s);
-        }
-        *grown += partition.memory_bytes_of(&record.tenant) as isize;
-        trim_exemplars(node, partition);
-        *grown += partition.take_change();
-        defined
     }
 }

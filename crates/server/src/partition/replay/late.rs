@@ -13,10 +13,11 @@
 //! Labels can exceed the memory limit. Then a dictionary is read in *passes*, each of which takes the next definitions that
 //! fit and the samples that use them. Samples of a series that is defined twice stay in order.
 
+use super::Halt;
 use super::buffers::Buffers;
 use super::demand::survey;
+use super::marks::Sealed;
 use super::references::References;
-use super::{Halt, Sealed};
 use crate::partition::{Owner, Owners, Read};
 use crate::shared::Shared;
 use admission::watermarks;

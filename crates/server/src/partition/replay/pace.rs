@@ -9,8 +9,9 @@
 //! replay does not wait. With less memory, or if the heads compress less well this time, some have to be sealed before the
 //! rest is replayed. Exemplars and the series that only they need are dropped first: replay never waits for them.
 
+use super::apply::Replay;
 use super::references::References;
-use super::{Halt, Owner, Replay};
+use super::{Halt, Owner};
 use crate::partition::{Command, Freeze, Sealed};
 use admission::watermarks;
 use head::{Evicted, Idle};

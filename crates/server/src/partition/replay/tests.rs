@@ -3,9 +3,12 @@ use crate::ingest::tests::small_node;
 use crate::limits::budget::Budget;
 use crate::node::Node;
 use crate::partition::tests::{only_owner, owner_of, series_count};
+use crate::seal::Mark;
 use crate::seal::tests::node_with;
 use journal::{Journal, JournalId, Memory, RecordEncoder};
 use model::{Exemplar, Labels, Metadata, MetricKind, SeriesRef, TimeRange};
+use std::collections::BTreeMap;
+use std::sync::Arc;
 use std::time::Duration;
 
 /// Writes records for a journal of one dictionary, and keeps the state that an owner would keep.

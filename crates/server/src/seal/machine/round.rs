@@ -10,8 +10,9 @@
 //! Completed parts of a step are kept, so a retry does only the rest. A tenant whose table fails, or whose samples span more
 //! days than one commit takes, is split off as a round of its own, and the others continue.
 
+mod updates;
+
 use super::io::{Block, Command, Event, Found, Moved, PerTenant, Rename};
-use super::marks::MarkUpdate;
 use super::part::Part;
 use crate::partition::{Frozen, Safe};
 use crate::seal::error::SealError;
@@ -372,40 +373,6 @@ impl Round {
             None => Safe::All { upto, except: self.except.clone() },
         };
         Some(Command::Release { partition, what })
-    }
-
-    fn attempt(&self, pending: BTreeSet<TenantId>) -> MarkUpdate {
-        if let Some(tenant) = &self.only {
-            let is_pending = pending.contains(tenant);
-            let end = |part: &Part| part.staged_of(tenant).filter(|_| is_pending).map(|_| part.upto());
-            return MarkUpdate::OwnAttempt {
-                tenant: tenant.clone(),
-                ends: self.parts.iter().map(end).collect(),
-            };
-        }
-        let blocked = self.failed.keys().chain(&self.except).cloned().collect();
-        MarkUpdate::Attempt { ends: self.ends(), pending, blocked }
-    }
-
-    fn committed(&self, passing: &BTreeSet<TenantId>) -> MarkUpdate {
-        if let Some(tenant) = &self.only {
-            let end = |part: &Part| part.tenants.contains(tenant).then(|| part.upto());
-            return MarkUpdate::OwnCommitted {
-                tenant: tenant.clone(),
-                ends: self.parts.iter().map(end).collect(),
-            };
-        }
-        let partitions = |tenant: &TenantId| {
-            let parts = self.parts.iter().enumerate();
-            parts.filter(|(_, part)| part.tenants.contains(tenant)).map(|(number, _)| number).collect()
-        };
-        let newly_blocked = self.failed.keys().chain(passing);
-        let newly_blocked = newly_blocked.map(|tenant| (tenant.clone(), partitions(tenant))).collect();
-        MarkUpdate::Committed { ends: self.ends(), blocked: self.except.clone(), newly_blocked }
-    }
-
-    fn ends(&self) -> Vec<u64> {
-        self.parts.iter().map(Part::upto).collect()
     }
 
     /// Tenants with files to commit.

@@ -1,0 +1,119 @@
+//! Application of a record to the head, and the state that replay keeps from record to record.
+
+use super::buffers::Buffers;
+use super::marks::Marks;
+use super::references::References;
+use super::{Halt, known};
+use crate::partition::Owner;
+use crate::partition::extras::trim_exemplars;
+use crate::shared::Shared;
+use head::Partition;
+use journal::DictionaryId;
+use model::SeriesKey;
+use std::time::Instant;
+use stdx::budget::Exhausted;
+
+#[derive(Debug)]
+pub(super) struct Replay {
+    /// Last-seen time given to restored series.
+    pub(super) seen_s: u32,
+    pub(super) seed: u64,
+    pub(super) marks: Marks,
+    /// True if the samples replayed so far may be frozen: no table has anything beyond them.
+    pub(super) can_freeze: bool,
+    pub(super) buffers: Buffers,
+    pub(super) dictionary: Option<DictionaryId>,
+    /// Records of the dictionary so far.
+    pub(super) number: u32,
+    pub(super) references: References,
+    pub(super) records: u64,
+    pub(super) samples: u64,
+    /// Samples that are in the tables already.
+    pub(super) sealed: u64,
+    /// Samples whose series' definition was lost.
+    pub(super) nameless: u64,
+    /// Time of the last eviction of unneeded series from full heads.
+    pub(super) looked_at: Option<Instant>,
+}
+
+impl Replay {
+    pub(super) fn of(owner: &Owner) -> Result<Self, Halt> {
+        let node = &owner.node;
+        Ok(Self {
+            // one second ago, because `evict_unneeded` marks the series that stay as seen now
+            seen_s: node.steady_s().saturating_sub(1),
+            seed: node.seed,
+            marks: Marks::of(node.lake.mark(owner.number)),
+            can_freeze: false,
+            buffers: Buffers::new(node.replay.reserve(0)?),
+            dictionary: None,
+            number: 0,
+            references: owner.references()?,
+            records: 0,
+            samples: 0,
+            sealed: 0,
+            nameless: 0,
+            looked_at: None,
+        })
+    }
+
+    /// Applies the record decoded last, without its samples if they are `sealed`. Adds the growth of the head, in bytes, to
+    /// `grown`. If memory for references runs out, only definitions were applied, and the call can be repeated.
+    pub(super) fn apply(
+        &mut self,
+        sealed: bool,
+        node: &Shared,
+        partition: &mut Partition,
+        grown: &mut isize,
+    ) -> Result<(), Exhausted> {
+        let record = &mut self.buffers.record;
+        let (slots, memory) = self.references.of(&record.tenant)?;
+        if sealed {
+            let has_extras = !record.metadata.is_empty() || !record.exemplars.is_empty();
+            if !has_extras && !record.definitions.iter().any(|(given, _)| slots.wants(given, self.number)) {
+                self.sealed += record.refs.len() as u64;
+                return Ok(());
+            }
+        }
+        *grown -= partition.memory_bytes_of(&record.tenant) as isize;
+        let head = partition.tenant_mut(&record.tenant);
+        let mut defined = Ok(());
+        for (given, labels) in record.definitions.iter() {
+            if !sealed || slots.wants(given, self.number) {
+                let key = SeriesKey::of(labels.as_bytes(), self.seed);
+                let series = head.create_of(record.values.kind(), key, labels);
+                head.set_seen(series, self.seen_s);
+                defined = slots.set(given, series, memory);
+                if defined.is_err() {
+                    break;
+                }
+            }
+        }
+        if defined.is_ok() {
+            if sealed {
+                self.sealed += record.refs.len() as u64;
+            } else {
+                let may_repeat = self.marks.may_repeat(&record.tenant) && known::ascends(record);
+                // samples without a series occur only if the record that defined it was lost to damage
+                self.nameless += record.translate(|given| slots.series(given)) as u64;
+                if may_repeat {
+                    known::leave_out(head, record);
+                }
+                head.append(&record.refs, &record.timestamps, &record.values, self.seen_s);
+                self.samples += record.refs.len() as u64;
+            }
+            for metadata in record.metadata.drain(..) {
+                let limit_bytes = node.heads.metadata_limit_bytes();
+                let restored = partition.restore_metadata(&record.tenant, metadata, limit_bytes, self.seen_s);
+                restored.unwrap_or_else(|refusal| node.metrics.refused_metadata.of(refusal).inc());
+            }
+            let exemplars = record.exemplars.drain(..);
+            let exemplars = exemplars.filter_map(|(given, exemplar)| Some((slots.series(given)?, exemplar)));
+            partition.put_exemplars(&record.tenant, exemplars, self.seen_s);
+        }
+        *grown += partition.memory_bytes_of(&record.tenant) as isize;
+        trim_exemplars(node, partition);
+        *grown += partition.take_change();
+        defined
+    }
+}

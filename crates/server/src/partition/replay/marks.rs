@@ -1,0 +1,146 @@
+//! Extent of the journal that is in tables, so that no sample is restored that was sealed.
+
+use super::Owner;
+use crate::seal::Mark;
+use journal::{Offset, Record};
+use model::TenantId;
+use std::collections::{BTreeMap, HashMap, HashSet};
+use std::sync::Arc;
+use tables::Date;
+use tables::delta::Floodmark;
+
+/// Number of unreadable tables after which no other is tried: the store is likely down, and each attempt may be slow.
+const UNREADABLE_MAX: usize = 8;
+
+impl Owner {
+    /// Determines which samples of a tenant's record are in its table already. The table itself is asked only if commits may
+    /// have been interrupted; without an answer, continuing could duplicate samples, so the tenant is closed.
+    pub(super) fn is_sealed(&self, marks: &mut Marks, tenant: &TenantId, offset: Offset) -> Sealed {
+        let (source, upto, attempt) = marks.noted.look(tenant);
+        if offset.0 < upto {
+            return Sealed::All;
+        }
+        if marks.closed.contains(tenant) {
+            return Sealed::Later;
+        }
+        if attempt.is_none_or(|attempt| offset.0 >= attempt) {
+            return Sealed::None;
+        }
+        if let Some(floodmark) = marks.asked.get(tenant) {
+            return Sealed::of(floodmark, offset);
+        }
+        let why = if marks.closed.len() < UNREADABLE_MAX {
+            match self.node.lake.settled_floodmark(tenant, source) {
+                Ok(floodmark) => {
+                    let floodmark = Arc::new(floodmark.unwrap_or_default());
+                    let sealed = Sealed::of(&floodmark, offset);
+                    marks.asked.insert(tenant.clone(), floodmark);
+                    return sealed;
+                }
+                Err(error) => {
+                    let partition = self.number;
+                    tracing::error!(partition, %tenant, %error, "a table cannot be read: its tenant is closed until it can be");
+                    format!("its table cannot be read: {error}")
+                }
+            }
+        } else {
+            format!("its table was not tried yet, because {UNREADABLE_MAX} others could not be read")
+        };
+        self.node.lake.close(self.number, tenant, why, self.node.clock.now_ms());
+        marks.closed.insert(tenant.clone());
+        Sealed::Later
+    }
+
+    /// Notes the floodmarks of the tables that were asked, which resolves commits in doubt.
+    ///
+    /// A table may claim offsets that this journal never assigned: they come from a lost journal, of which this one is an
+    /// earlier copy. Then this journal continues under another name; otherwise new records would be taken for sealed ones.
+    pub(super) fn settle(&self, marks: &Marks) {
+        let (mark, asked) = (&marks.noted, &marks.asked);
+        let end = self.journal.durable_end().0;
+        self.node.lake.keep_in_doubt(self.number, end);
+        if asked.values().any(|floodmark| floodmark.end() > end) {
+            let beyond = |(tenant, floodmark): (&TenantId, &Arc<Floodmark>)| {
+                let sealed = floodmark.upto.min(end);
+                (sealed > mark.look(tenant).1).then(|| (tenant.clone(), sealed))
+            };
+            let sealed: BTreeMap<_, _> = asked.iter().filter_map(beyond).collect();
+            tracing::error!(
+                partition = self.number,
+                "tables are ahead of this journal: they were made from another one, or the journal lost its end"
+            );
+            if let Err(error) = self.node.lake.rename_source(self.number, end, sealed) {
+                tracing::error!(partition = self.number, %error, "cannot rename the journal's source");
+            }
+        } else if mark.is_in_doubt() {
+            let found = asked.iter().map(|(tenant, floodmark)| (tenant, &**floodmark));
+            self.node.lake.settle(self.number, end, found);
+        }
+    }
+}
+
+/// Extent of the journal that is in tables.
+#[derive(Debug)]
+pub(super) struct Marks {
+    /// Mark of the partition when replay began.
+    pub(super) noted: Mark,
+    /// Floodmarks of the tenants' tables that were asked.
+    pub(super) asked: HashMap<TenantId, Arc<Floodmark>>,
+    /// Tenants whose tables could not be asked.
+    pub(super) closed: HashSet<TenantId>,
+}
+
+impl Marks {
+    pub(super) fn of(noted: Mark) -> Self {
+        Self { noted, asked: HashMap::new(), closed: HashSet::new() }
+    }
+
+    /// True if the journal may have the tenant's samples twice: a relocation may have been interrupted.
+    pub(super) fn may_repeat(&self, tenant: &TenantId) -> bool {
+        self.noted.is_unknown() || self.noted.tenants.contains_key(tenant.as_str())
+    }
+
+    /// True if no table has anything from `offset` on, of any tenant. Without a mark that is unknown until all tenants of the
+    /// journal have been seen.
+    pub(super) fn is_behind_all(&self, offset: Offset) -> bool {
+        !self.noted.is_unknown()
+            && offset.0 >= self.noted.floor()
+            && self.asked.values().all(|floodmark| offset.0 >= floodmark.end())
+    }
+}
+
+/// Part of a record that is in its tenant's table already.
+#[derive(Debug)]
+pub(super) enum Sealed {
+    None,
+    /// The samples of days that were sealed in passes.
+    Days(Arc<Floodmark>),
+    All,
+    /// Unknown: the tenant is closed, and its samples are replayed when its table answers (see [`late`]).
+    Later,
+}
+
+impl Sealed {
+    pub(super) fn of(floodmark: &Arc<Floodmark>, offset: Offset) -> Self {
+        if offset.0 < floodmark.upto {
+            Self::All
+        } else if offset.0 >= floodmark.end() {
+            Self::None
+        } else {
+            Self::Days(Arc::clone(floodmark))
+        }
+    }
+
+    /// Removes the samples of sealed days from a record. Returns their number.
+    pub(super) fn leave_out(&self, record: &mut Record, offset: Offset) -> u64 {
+        let floodmark = match self {
+            Self::Days(floodmark) => floodmark,
+            Self::Later => {
+                record.clear_samples();
+                return 0;
+            }
+            Self::None | Self::All => return 0,
+        };
+        record.retain(|_, timestamp_ms| !floodmark.covers(offset.0, Date::of(timestamp_ms))) as u64
+    }
+}
