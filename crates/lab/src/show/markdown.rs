@@ -51,6 +51,7 @@ fn cell(text: &str) -> String {
 mod tests {
     use super::*;
     use crate::result::Judgement;
+    use expect_test::expect;
 
     #[test]
     fn what_a_target_says_stays_text() {
@@ -63,10 +64,28 @@ mod tests {
         };
         let mut result = RunResult { name: "x".into(), verdict: vec![judged], ..RunResult::default() };
         result.warnings.push("late & *slow*".into());
-        let text = text(&result);
-        assert!(text.starts_with("## x: FAIL\n"), "{text}");
-        assert!(text.contains("\n| p99 | ≤ 1 s | a\\|b &lt;c> | broken |\n"), "{text}");
-        assert!(text.contains("\n| samples acknowledged | 0 |\n"), "{text}");
-        assert!(text.ends_with("\n\n- late &amp; \\*slow\\*\n"), "{text}");
+        expect![[r#"
+            ## x: FAIL
+
+
+
+            | rule | allowed | measured |  |
+            | --- | --- | --- | --- |
+            | p99 | ≤ 1 s | a\|b &lt;c> | broken |
+
+            | figure |  |
+            | --- | --- |
+            | samples acknowledged a second | 0/s |
+            | samples acknowledged | 0 |
+            | series at a time | 0 |
+            | different series | 0 |
+            | restarts of the target | 0 |
+            | longest stretch without success | 0 s |
+            | samples on the schedule | 0 |
+            | length of the run | 0 s |
+
+            - late &amp; \*slow\*
+        "#]]
+        .assert_eq(&text(&result));
     }
 }
