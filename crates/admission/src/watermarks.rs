@@ -28,7 +28,7 @@ pub const NO_NEW_SERIES: u64 = 85;
 pub const REFUSE_CLOSED: u64 = 95;
 
 /// Samples that are older than the newest of their series may hold this many percent of the head's account until they are
-/// sealed. Beyond that they are refused, and they alone.
+/// sealed. Beyond that only such samples are refused.
 pub const LATE_SHARE: u64 = 25;
 
 const _: () = assert!(SEAL <= EVICT_ALL && EVICT_SOON < EVICT_ALL && EVICT_ALL < NO_NEW_SERIES);

@@ -92,9 +92,9 @@ pub enum Done {
     Damaged(String),
     /// The checkpoint is there.
     Checkpointed,
-    /// Log files went.
+    /// Old log files were deleted.
     Cleaned(Cleaned),
-    /// Dead files went.
+    /// Dead files were deleted.
     Swept(Swept),
 }
 

@@ -291,7 +291,7 @@ impl<W: Sink, S: FnMut(Date) -> std::io::Result<W>> BlockWriter<W, S> {
         std::mem::take(&mut self.finished)
     }
 
-    /// Ends all files: what was finished and not yet taken.
+    /// Ends the open files. Returns these and the finished files that were not taken yet.
     pub fn finish(mut self) -> Result<Vec<(FileSummary, W)>, TableError> {
         self.end()
     }

@@ -121,7 +121,7 @@ impl<R: ReadAt + Clone> Index<R> {
         Ok(Self { walk, symbols, unit, at: series_at, end, begin: series_at, builder, pairs })
     }
 
-    /// Symbols in it.
+    /// Number of symbols in the index.
     pub const fn symbols(&self) -> u32 {
         self.symbols.count
     }

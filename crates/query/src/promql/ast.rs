@@ -94,7 +94,7 @@ impl BinaryOp {
     }
 }
 
-/// How series of two vectors find each other.
+/// Vector matching: the labels by which series of two vectors are paired.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Matching {
     /// `on` the labels, else `ignoring` them.

@@ -107,7 +107,7 @@ impl<R: Send + 'static> Batch<R> {
         Self { todo, running: BTreeMap::new(), patience, send, ended }
     }
 
-    /// Begins as many jobs as may run, and waits until one has ended or is late. `None` when all have.
+    /// Starts as many jobs as may run at once and waits until one ends or is late. `None` if no job is left.
     pub(super) fn next(
         &mut self,
         workers: &mut Workers,

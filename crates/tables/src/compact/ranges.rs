@@ -34,7 +34,7 @@ impl Ranges {
     pub(super) fn of(day: &[LiveFile], large_bytes: u64) -> Self {
         let large = day.iter().filter(|f| f.bytes >= large_bytes);
         let mut large: Vec<(&str, &str)> = large.filter_map(names).collect();
-        // taking what ends first makes for the most that do not overlap
+        // taking the file that ends first yields the most files that do not overlap
         large.sort_unstable_by_key(|(_, last)| *last);
         let (mut cuts, mut end) = (Vec::new(), None);
         for (first, last) in &large {

@@ -215,7 +215,7 @@ pub(super) fn only(
     Ok((FilteredEngineData::try_new(data, keep)?, files))
 }
 
-/// A selection may be shorter than its data; what is beyond is selected.
+/// True if `row` is selected. A selection may be shorter than its data: rows beyond its end are selected.
 fn selected(selection: &[bool], row: usize) -> bool {
     selection.get(row).copied().unwrap_or(true)
 }

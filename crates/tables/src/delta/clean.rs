@@ -48,8 +48,8 @@ impl Table {
         Ok(cleaned)
     }
 
-    /// The version of the earliest of `checkpoints` (the last first) that is kept. Only those count that can be read; none
-    /// is opened where there is nothing to clean anyway.
+    /// Version of the earliest checkpoint to keep, of `checkpoints` with the latest first. Unreadable checkpoints do not
+    /// count. If there is nothing to clean, returns `None` without opening any.
     fn last_needed(
         &self,
         listing: &Listing,

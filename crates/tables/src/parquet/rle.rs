@@ -11,7 +11,7 @@ use super::bits::{self, GROUP};
 use std::ops::Range;
 use stdx::varint;
 
-/// Bits of a number, at the most.
+/// Limit on the bits of a number.
 const WIDTH_MAX: u8 = 32;
 
 /// Appends the `len` places in a dictionary that a page's values are. `None` if the bytes hold fewer.

@@ -20,7 +20,7 @@ pub(super) struct Indexed {
     rows: Vec<u32>,
     next: usize,
     ready: usize,
-    /// Times, mantissas, floats; without samples, none.
+    /// Columns of times, mantissas and floats; `None` if samples are not read.
     columns: Option<[Column; 3]>,
     window_bytes: usize,
     pub(super) labels: Vec<u8>,

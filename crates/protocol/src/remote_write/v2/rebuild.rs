@@ -208,7 +208,7 @@ impl<'a> LastSeries<'a> {
     }
 }
 
-/// How many bytes the two have in common at the end.
+/// Length of the longest common suffix.
 #[inline(always)]
 fn common_suffix(a: &[u8], b: &[u8]) -> usize {
     let mut common = 0;

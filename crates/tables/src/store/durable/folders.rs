@@ -1,9 +1,9 @@
 //! Folders, and which of them are known to be durable with all the names in them.
 //!
 //! A file that was linked into a folder is seen at once, and is durable when the folder is synced. Where that sync fails, the
-//! file is in doubt: it is there, and a power loss may take it away. The writer gets an error, and nobody is shown the
-//! folder's names before it has been synced again. So whoever reads a log entry, after an unclear commit or in the next
-//! process, may rely on it.
+//! file is in doubt: it is there, and a power loss may take it away. The writer gets an error, and the folder is not listed
+//! again before it has been synced. So a log entry that a reader sees, after an unclear commit or in the next process, is
+//! durable.
 
 use std::collections::HashSet;
 use std::fs::{self, File};
@@ -25,9 +25,9 @@ pub(super) struct Folders {
 /// Names that are known to be durable.
 #[derive(Default)]
 struct Durable {
-    /// Folders whose own name is, and those of all above.
+    /// Folders whose own name and those of all their parents are durable.
     named: HashSet<PathBuf>,
-    /// Folders whose names within are, too.
+    /// Folders in which the names of all entries are durable as well.
     settled: HashSet<PathBuf>,
 }
 
