@@ -86,7 +86,7 @@ pub fn parse(line: &[u8], dialect: Dialect, builder: &mut LabelsBuilder) -> Resu
     // what may follow is an exemplar
     reader.spaces();
     if !(reader.rest().is_empty() || reader.rest().starts_with('#')) {
-        return Err(reader.error("something behind the timestamp"));
+        return Err(reader.error("trailing characters after the timestamp"));
     }
     Ok(Line::Sample { labels: builder.build_series(), timestamp_ms, value })
 }
@@ -174,9 +174,9 @@ impl<'a> Reader<'a> {
                 return Ok(out);
             }
             if !self.is_next('\\') {
-                return Err(self.error("a quoted text without an end"));
+                return Err(self.error("unterminated quoted text"));
             }
-            let c = self.rest().chars().next().ok_or_else(|| self.error("a quoted text without an end"))?;
+            let c = self.rest().chars().next().ok_or_else(|| self.error("unterminated quoted text"))?;
             self.at += c.len_utf8();
             match c {
                 'n' => out.push('\n'),

@@ -58,7 +58,7 @@ impl<'a> Parser<'a> {
     pub(crate) fn end(&mut self) -> Result<(), JsonError> {
         match self.peek() {
             None => Ok(()),
-            Some(_) => Err(self.error("something behind the end")),
+            Some(_) => Err(self.error("trailing characters after the end")),
         }
     }
 
@@ -113,7 +113,7 @@ impl<'a> Parser<'a> {
         let start = self.at;
         let rest = &self.bytes[start..];
         let plain = rest.iter().position(|b| matches!(b, b'"' | b'\\' | 0..0x20));
-        let Some(plain) = plain else { return Err(self.error("a string without an end")) };
+        let Some(plain) = plain else { return Err(self.error("unterminated string")) };
         let text = std::str::from_utf8(&rest[..plain]).map_err(|_| self.error("not UTF-8"))?;
         self.at += plain;
         if rest[plain] == b'"' {
@@ -128,7 +128,7 @@ impl<'a> Parser<'a> {
         loop {
             let rest = &self.bytes[self.at..];
             let plain = rest.iter().position(|b| matches!(b, b'"' | b'\\' | 0..0x20));
-            let Some(plain) = plain else { return Err(self.error("a string without an end")) };
+            let Some(plain) = plain else { return Err(self.error("unterminated string")) };
             text.push_str(std::str::from_utf8(&rest[..plain]).map_err(|_| self.error("not UTF-8"))?);
             self.at += plain + 1;
             match rest[plain] {
@@ -155,11 +155,11 @@ impl<'a> Parser<'a> {
                     self.at += 2;
                     let low = self.hex4()?;
                     if !(0xdc00..0xe000).contains(&low) {
-                        return Err(self.error("half of a character"));
+                        return Err(self.error("unpaired surrogate"));
                     }
                     code = 0x10000 + ((code - 0xd800) << 10) + (low - 0xdc00);
                 }
-                char::from_u32(code).ok_or_else(|| self.error("half of a character"))?
+                char::from_u32(code).ok_or_else(|| self.error("unpaired surrogate"))?
             }
             _ => return Err(self.error("an unknown escape")),
         })

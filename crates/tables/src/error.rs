@@ -23,7 +23,7 @@ pub enum TableError {
     #[error("object store: {0}")]
     Store(#[from] object_store::Error),
     /// The writer's sink or the Parquet library failed.
-    #[error("write file: {0}")]
+    #[error("a file of the table cannot be written: {0}")]
     Write(#[source] parquet::errors::ParquetError),
     /// A Delta log that cannot be read or extended.
     #[error("log of table {table}: {reason}")]

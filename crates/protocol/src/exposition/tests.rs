@@ -43,11 +43,11 @@ fn says_what_is_wrong() {
     check("up", "no value");
     check("up x", "no value");
     check("up 1 1.5", "no timestamp");
-    check("up 1 2 3", "something behind");
+    check("up 1 2 3", "trailing characters");
     check("up{a} 1", "a label without a value");
-    check("up{a=\"b} 1", "without an end");
+    check("up{a=\"b} 1", "unterminated");
     check("up{a=\"b\" c=\"d\"} 1", "neither a comma");
-    check("up{a=\"b\\", "without an end");
+    check("up{a=\"b\\", "unterminated");
     check("up{", "a label without a value");
     let nameless = read("{a=\"b\"} 1 2", Dialect::Prometheus).unwrap();
     assert!(matches!(nameless, Line::Sample { labels: Err(SeriesError::NoName), .. }));

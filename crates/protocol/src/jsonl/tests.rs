@@ -35,8 +35,8 @@ fn says_what_is_wrong() {
     check(r#"{"metric":{"__name__":"up"},"values":[1],"timestamps":[]}"#, "not as many");
     check(r#"{"metric":{"__name__":"up"},"values":[true]}"#, "no number");
     check(r#"{"metric":{"__name__":"up"},"values":["x"]}"#, "a text that is no value");
-    check(r#"{"metric":{"__name__":"up"}} x"#, "behind the end");
-    check(r#"{"metric":{"__name__":"\ud800"}}"#, "half of a character");
+    check(r#"{"metric":{"__name__":"up"}} x"#, "trailing characters");
+    check(r#"{"metric":{"__name__":"\ud800"}}"#, "unpaired surrogate");
     check(&"[".repeat(100_000), "no object");
     check(&format!(r#"{{"x":{}"#, "[".repeat(100_000)), "too deep");
 }

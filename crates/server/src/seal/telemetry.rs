@@ -95,7 +95,7 @@ impl LakeMetrics {
             merge_jobs_waiting: r
                 .gauge("floodmark_compact_jobs_waiting", "Merges that are planned and not done yet."),
             merged_samples: r
-                .counter("floodmark_compact_samples_total", "Samples that merges wrote, as they go on."),
+                .counter("floodmark_compact_samples_total", "Samples that merges have written, counted while they run."),
             rollup_days: Resolution::ALL.map(|resolution| {
                 r.counter_with(
                     "floodmark_rollup_days_total",
@@ -105,7 +105,7 @@ impl LakeMetrics {
             }),
             rollup_samples: r.counter(
                 "floodmark_rollup_samples_total",
-                "Samples that rollups were made of, as they go on.",
+                "Samples that rollups have been made of, counted while they run.",
             ),
             rollup_days_waiting: r
                 .gauge("floodmark_rollup_days_waiting", "Days whose rollup is planned and not made yet."),

@@ -14,7 +14,7 @@ use model::SeriesKey;
 use std::collections::HashMap;
 
 const MORE_OR_FEWER: Damage = "a column has more values than rows, or fewer";
-const NOT_WHOLE: Damage = "a page's values are not whole";
+const NOT_WHOLE: Damage = "a page's values are cut short";
 const LEVELS: Damage = "a page's levels are not whole";
 const UNKNOWN: Damage = "a value is not in its dictionary";
 

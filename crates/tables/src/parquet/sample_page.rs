@@ -50,7 +50,7 @@ impl SamplePage {
         match Packed::open(page.bytes, page.at, expected.values, see) {
             Some(_) if rows.broken => Err("a row's timestamps do not ascend from its start to its end"),
             Some(packed) => Ok(Self { values: Values::Integers(packed) }),
-            None => Err("a page's values are not whole"),
+            None => Err("a page's values are cut short"),
         }
     }
 
@@ -72,7 +72,7 @@ impl SamplePage {
             }
             _ => return Err(OTHER_ENCODING),
         };
-        Ok(Self { values: values.ok_or("a page's values are not whole, or not in its dictionary")? })
+        Ok(Self { values: values.ok_or("a page's values are cut short, or not in its dictionary")? })
     }
 
     /// Opens a dictionary of floats.
