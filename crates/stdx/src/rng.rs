@@ -24,9 +24,10 @@ impl Rng {
         std::collections::hash_map::RandomState::new().build_hasher().finish()
     }
 
-    /// The stream of a fresh seed, which it prints: for tests.
+    /// The stream of a fresh seed, or of the one in the variable `TEST_SEED`, which it prints: for tests.
     pub fn announced() -> Self {
-        let seed = Self::fresh_seed();
+        let given = std::env::var("TEST_SEED").ok();
+        let seed = given.map_or_else(Self::fresh_seed, |seed| seed.parse().expect("TEST_SEED is a number"));
         println!("seed {seed}");
         Self::new(seed)
     }
