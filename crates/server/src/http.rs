@@ -145,7 +145,7 @@ impl App {
             exporting: Gate::new(settings.budget.exports_max(concurrency)),
             rendering: Arc::default(),
             metrics: Arc::new(metrics),
-            decoders: Arc::new(WarmDecoders::of(&node)),
+            decoders: Arc::new(WarmDecoders::of(node.writes())),
             node,
         }
     }

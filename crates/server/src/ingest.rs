@@ -9,6 +9,7 @@
 //! This module is independent of protocols: each has its own [`protocol::Decoder`]. A listener reads the request, calls
 //! [`write`] and formats the answer.
 
+mod context;
 mod decoder_pool;
 mod facts;
 pub(crate) mod gates;
@@ -16,9 +17,9 @@ mod route;
 #[cfg(test)]
 pub(crate) mod tests;
 
+pub(crate) use context::Context;
 pub(crate) use decoder_pool::{Decoders, Encoded};
 
-use crate::node::Node;
 use crate::partition::submission::{Answer, Outcome, Submission};
 use crate::partition::{Command, QUEUE_MAX};
 use crate::refusal::Refusal;
@@ -53,19 +54,19 @@ impl<R: Into<Refusal>> From<R> for Unwritten {
 
 /// Handles a write request of any protocol, and waits until it is durable.
 pub(crate) async fn write<D: Decoder>(
-    node: &Node,
+    context: &Arc<Context>,
     decoders: &Arc<Decoders<D>>,
     request: Encoded<D>,
 ) -> Result<Outcome, Unwritten> {
     let began = Instant::now();
-    admit(node, &request.principal).await?;
-    let gates = &node.shared().gates;
+    admit(context, &request.principal).await?;
+    let gates = &context.gates;
     let is_large = request.is_large().map_err(Refusal::from)?;
-    node.shared().metrics.body_bytes.add(request.bytes.len() as u64);
+    context.metrics.body_bytes.add(request.bytes.len() as u64);
     // decoding a large body takes a thread, of which there is one for each core
     let thread = if is_large { Some(gates.decoding_permit().await) } else { None };
     let known = gates.enter()?;
-    let resolved = resolve(node, decoders, request, thread, began).await?;
+    let resolved = resolve(context, decoders, request, thread, began).await?;
     // a request that creates series may wait long: it must not occupy the gate of known series meanwhile
     let _pass = if resolved.prepared.creates {
         drop(known);
@@ -73,40 +74,40 @@ pub(crate) async fn write<D: Decoder>(
     } else {
         known
     };
-    store(node, resolved).await
+    store(context, resolved).await
 }
 
 /// Checks whether a principal may write now, before anything of its request is decoded.
-async fn admit(node: &Node, principal: &Principal) -> Result<(), Refusal> {
+async fn admit(context: &Arc<Context>, principal: &Principal) -> Result<(), Refusal> {
     admission::write::rights(principal)?;
-    node.wait_for_replay().await;
-    check(node, principal)
+    context.readiness.wait_for_replay().await;
+    check(context, principal)
 }
 
 /// As [`admit`], without waiting for replay.
-pub(crate) fn check(node: &Node, principal: &Principal) -> Result<(), Refusal> {
-    Ok(admission::write::check(principal, &Facts(node))?)
+pub(crate) fn check(context: &Arc<Context>, principal: &Principal) -> Result<(), Refusal> {
+    Ok(admission::write::check(principal, &Facts(context))?)
 }
 
 /// Decodes a request and looks up its series: in place, or on a thread if `thread` has its permit.
 async fn resolve<D: Decoder>(
-    node: &Node,
+    context: &Arc<Context>,
     decoders: &Arc<Decoders<D>>,
     request: Encoded<D>,
     thread: Option<OwnedSemaphorePermit>,
     began: Instant,
 ) -> Result<Resolved, Refusal> {
-    let _passing = node.shared().traffic.enter();
+    let _passing = context.traffic.enter();
     let prepared = if thread.is_some() {
-        let (node, decoders) = (node.clone(), Arc::clone(decoders));
+        let (context, decoders) = (Arc::clone(context), Arc::clone(decoders));
         let task = tokio::task::spawn_blocking(move || {
-            let prepared = decoders.prepare(&node, request);
+            let prepared = decoders.prepare(&context, request);
             drop(thread); // only now, even if the client is gone
             prepared
         });
         task.await.map_err(|e| internal(format!("decoding failed: {e}")))?
     } else {
-        decoders.prepare(node, request)
+        decoders.prepare(context, request)
     };
     Ok(Resolved { prepared: prepared?, began })
 }
@@ -118,11 +119,11 @@ struct Resolved {
 }
 
 /// Submits each owner's share, and waits until all of them are durable.
-async fn store(node: &Node, resolved: Resolved) -> Result<Outcome, Unwritten> {
-    let _passing = node.shared().traffic.enter();
+async fn store(context: &Arc<Context>, resolved: Resolved) -> Result<Outcome, Unwritten> {
+    let _passing = context.traffic.enter();
     let Resolved { prepared: Prepared { submissions, mut outcome, creates, .. }, began } = resolved;
     // Waits for the other partitions even if one refuses its share: the answer includes what they stored.
-    let Submitted { answers, mut refused } = submit(node, submissions);
+    let Submitted { answers, mut refused } = submit(context, submissions);
     for answer in answers {
         match answer.await {
             Ok(Ok(share)) => outcome.add(share),
@@ -130,17 +131,16 @@ async fn store(node: &Node, resolved: Resolved) -> Result<Outcome, Unwritten> {
             Err(_) => _ = refused.get_or_insert_with(|| internal("a partition's owner is gone".into())),
         }
     }
-    let shared = node.shared();
     if !outcome.postponed.is_empty()
         && let Some(what) =
-            shared.head_shortage.lock().worth_a_retry(&outcome.postponed, shared.clock.instant())
+            context.head_shortage.lock().worth_a_retry(&outcome.postponed, context.clock.instant())
     {
         refused.get_or_insert_with(|| Refused::Postponed { what, report: outcome.report() }.into());
     }
     if let Some(refusal) = refused {
         return Err(Unwritten { refusal, samples: outcome.samples, exemplars: outcome.exemplars });
     }
-    let metrics = &shared.metrics;
+    let metrics = &context.metrics;
     let seconds = if creates { &metrics.seconds_new } else { &metrics.seconds_known };
     seconds.observe(began.elapsed().as_secs_f64());
     metrics.refused_samples.add(outcome.refused_samples);
@@ -156,10 +156,10 @@ pub(crate) struct Submitted {
     pub(crate) refused: Option<Refusal>,
 }
 
-pub(crate) fn submit(node: &Node, submissions: Vec<(usize, Submission, Answer)>) -> Submitted {
+pub(crate) fn submit(context: &Arc<Context>, submissions: Vec<(usize, Submission, Answer)>) -> Submitted {
     let mut answers = Vec::with_capacity(submissions.len());
     for (partition, submission, answer) in submissions {
-        let refusal = match node.commands()[partition].try_send(Command::Write(Box::new(submission))) {
+        let refusal = match context.commands[partition].try_send(Command::Write(Box::new(submission))) {
             Ok(()) => {
                 answers.push(answer);
                 continue;

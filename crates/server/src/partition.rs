@@ -11,6 +11,7 @@
 //! durable, so queries never see samples that a crash would lose.
 
 mod commit;
+mod context;
 mod dictionary;
 mod evict;
 mod extras;
@@ -27,7 +28,7 @@ mod tests;
 mod time_share;
 
 use crate::refusal::Refusal;
-use crate::shared::Shared;
+pub(crate) use context::Context;
 use dictionary::Dictionary;
 use evict::Evicting;
 use extras::Incoming;
@@ -99,7 +100,7 @@ pub(crate) type Commands = SyncSender<Command>;
 #[derive(Debug)]
 pub(crate) struct Owner {
     number: usize,
-    node: Arc<Shared>,
+    context: Arc<Context>,
     partition: Arc<PartitionShared>,
     journal: Box<dyn Journal>,
     commands: Receiver<Command>,
@@ -129,15 +130,15 @@ pub(crate) struct Owner {
 impl Owner {
     pub(crate) fn new(
         number: usize,
-        node: Arc<Shared>,
+        context: Arc<Context>,
         partition: Arc<PartitionShared>,
         journal: Box<dyn Journal>,
         commands: Receiver<Command>,
     ) -> Self {
-        let now = node.clock.instant();
+        let now = context.clock.instant();
         Self {
             number,
-            node,
+            context,
             partition,
             journal,
             commands,
@@ -195,12 +196,12 @@ impl Owner {
         let newest_ms = self.partition.head.read().newest_ms();
         if let Some(newest_ms) = newest_ms {
             // the sample may have been that far in the future at its arrival
-            let came_ms = newest_ms.saturating_sub(self.node.settings.future_ms);
-            self.node.wall.found(came_ms, &*self.node.clock);
+            let came_ms = newest_ms.saturating_sub(self.context.settings.future_ms);
+            self.context.wall.found(came_ms, &*self.context.clock);
         }
         self.publish_stats();
         self.partition.can_freeze.store(true, Ordering::Release);
-        self.partition.count_late(&self.partition.head.read(), &self.node.lake.blocked);
+        self.partition.count_late(&self.partition.head.read(), &self.context.lake.blocked);
         self.partition.ready.store(true, Ordering::Release);
         Ok(true)
     }
@@ -238,7 +239,7 @@ impl Owner {
                 Command::Write(s) if s.is_resolved() => {
                     let added = self.admit(*s);
                     if added > 0 {
-                        self.known_at = self.node.clock.instant();
+                        self.known_at = self.context.clock.instant();
                     }
                     cost += added;
                 }
@@ -258,7 +259,7 @@ impl Owner {
                     let _ = reply.send(self.discard(&tenant)); // the receiver may be gone
                 }
                 Command::Relocate(asked) => {
-                    self.relocating = Some(Relocating::new(asked, self.node.clock.instant()));
+                    self.relocating = Some(Relocating::new(asked, self.context.clock.instant()));
                 }
                 Command::Truncate(reply) => {
                     self.truncate_to_mark();
@@ -279,18 +280,18 @@ impl Owner {
         let others = [creates, self.slicing.wants_turn(), self.sealing.wants_turn(), relocates];
         let others = others.into_iter().flatten();
         let next = others.fold(self.evicting.time_share.due(), Instant::min);
-        let left = next.saturating_duration_since(self.node.clock.instant());
+        let left = next.saturating_duration_since(self.context.clock.instant());
         (!left.is_zero()).then_some(left)
     }
 
     /// Creates the next slice of series, if it is due. Submissions that become complete join the group.
     fn create_slice(&mut self) {
-        let began = self.node.clock.instant();
+        let began = self.context.clock.instant();
         if self.creating.is_empty() || (began < self.create_at && !self.stopping) {
             return;
         }
         self.create_up_to(CREATE_SLICE);
-        let now = self.node.clock.instant();
+        let now = self.context.clock.instant();
         let protects = now.duration_since(self.known_at) < KNOWN_LATELY;
         let pause = if protects { now.duration_since(began) * CREATE_PAUSE_FACTOR } else { Duration::ZERO };
         self.create_at = now + pause;
@@ -301,7 +302,7 @@ impl Owner {
         while left > 0
             && let Some(mut submission) = self.creating.pop_front()
         {
-            match self.node.heads.room_for_series() {
+            match self.context.heads.room_for_series() {
                 Ok(()) => left -= self.create_some(&mut submission, left.min(CREATE_SHARE)),
                 // samples of its known series are still stored
                 Err(error) => submission.refuse_new(&error),
@@ -331,7 +332,7 @@ impl Owner {
                 submission.values.extend(submission.new_values.as_ref().slice(samples));
                 submission.exemplars.extend(new.exemplars.drain(..).map(|e| (series, e)));
             }
-            self.node.metrics.series_created.add((head.series_count() - before) as u64);
+            self.context.metrics.series_created.add((head.series_count() - before) as u64);
             self.partition.grew(head.memory_bytes() as isize - before_bytes as isize);
         }
         submission.created = to;

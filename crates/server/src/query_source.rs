@@ -3,10 +3,12 @@
 //! - [`union`]: heads and tables merged into one source
 //! - this module: series of heads, and long work on a head in turns
 
+mod context;
 pub(crate) mod detail;
 pub(crate) mod label_queries;
 mod union;
 
+pub(crate) use context::Context;
 pub(crate) use union::{LeftOut, Source, list, tables_select};
 
 use crate::partition::shared::PartitionShared;

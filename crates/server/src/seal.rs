@@ -23,6 +23,7 @@
 
 pub(crate) mod blocked;
 mod closed;
+mod context;
 mod error;
 pub(crate) mod fault;
 pub(crate) mod flush;
@@ -38,6 +39,7 @@ pub(crate) mod tenants;
 pub(crate) mod tests;
 pub(crate) mod workers;
 
+pub(crate) use context::Context;
 pub(crate) use manifest::{Mark, Own};
 
 use crate::datadir::DataDir;

@@ -134,15 +134,15 @@ impl Simulated {
         let baton = Arc::new(Baton::new(Arc::clone(&clock)));
         let pause = Arc::clone(&baton) as _;
         let world = World { clock, disk, store, chance: Chance::seeded(seed), pause, resident: None };
-        let Parts { node, owners, messages, upkeep } = Node::assemble(settings, world)?;
+        let Parts { node, owners, sealing, messages, upkeep } = Node::assemble(settings, world)?;
         let owners = owners.into_iter().map(|owner| Acting::Here(Box::new(owner))).collect();
         let replayed = Rc::new(RefCell::new(Ok(true)));
         let node = Stepped { node, owners: Rc::new(RefCell::new(owners)), replayed };
         let (_, none) = sync_channel(1);
         let waiting = Waiting { node: node.clone(), interlude };
         let stopping = Arc::new(AtomicBool::new(false));
-        let workers = Workers::here(Arc::clone(&node.node.shared().clock));
-        let sealer = Sealer::new(Arc::clone(node.node.shared()), waiting, none, stopping, workers);
+        let workers = Workers::here(Arc::clone(&node.node.reads().clock));
+        let sealer = Sealer::new(sealing, waiting, none, stopping, workers);
         Ok(Self { node, sealer, upkeep, baton, _messages: messages })
     }
 
@@ -230,7 +230,7 @@ impl Flush {
 impl Stepped {
     /// Number of partitions.
     pub fn partitions(&self) -> usize {
-        self.node.partitions().len()
+        self.node.reads().partitions.len()
     }
 
     fn begin_replay(&self, baton: &Arc<Baton>) {
@@ -248,7 +248,7 @@ impl Stepped {
 
     /// Tells all owners to stop: a replay that waits for memory ends.
     fn stop(&self) {
-        for commands in self.node.commands() {
+        for commands in &self.node.writes().commands {
             let _ = commands.try_send(Command::Stop); // a full channel wakes the owner anyway
         }
     }
@@ -277,15 +277,15 @@ impl Stepped {
     /// Handles a request of the protocol remote write 1.0 up to the owners' queues.
     pub fn write(&self, tenant: &TenantId, body: Vec<u8>) -> Result<Written, Refusal> {
         let principal = Principal::of(tenant.clone());
-        ingest::check(&self.node, &principal)?;
-        let memory = self.node.shared().inflight.reserve(body.len() as u64)?;
+        ingest::check(self.node.writes(), &principal)?;
+        let memory = self.node.writes().inflight.reserve(body.len() as u64)?;
         let request =
             Encoded { principal, format: Version::V1, encoding: Encoding::Snappy, bytes: body, memory };
-        let shared = self.node.shared();
-        let decoders = Decoders::<Decoder>::new(shared.seed, shared.decoders.clone());
-        let prepared = decoders.prepare(&self.node, request)?;
+        let writes = self.node.writes();
+        let decoders = Decoders::<Decoder>::new(writes.seed, writes.decoders.clone());
+        let prepared = decoders.prepare(self.node.writes(), request)?;
         let partitions: Vec<_> = prepared.submissions.iter().map(|(partition, ..)| *partition).collect();
-        let Submitted { answers, refused } = ingest::submit(&self.node, prepared.submissions);
+        let Submitted { answers, refused } = ingest::submit(self.node.writes(), prepared.submissions);
         match refused {
             Some(refusal) => Err(refusal),
             None => Ok(Written(partitions.into_iter().zip(answers).collect())),
@@ -294,16 +294,16 @@ impl Stepped {
 
     /// True if any tenants are closed: their tables could not be read when the journal was replayed.
     pub fn has_closed_tenants(&self) -> bool {
-        !self.node.shared().lake.closed.is_empty()
+        !self.node.reads().lake.closed.is_empty()
     }
 
     /// All samples of a tenant, in heads and tables.
     pub fn read(&self, tenant: &TenantId) -> Result<Content, SourceError> {
-        if let Err(Refusal { kind, message, .. }) = self.node.shared().lake.closed.check(tenant) {
+        if let Err(Refusal { kind, message, .. }) = self.node.reads().lake.closed.check(tenant) {
             return Err(SourceError { kind, message });
         }
         let cancelled = Arc::new(AtomicBool::new(false));
-        let source = Source::new(&self.node, tenant.clone(), SAMPLES_MAX, cancelled);
+        let source = Source::new(self.node.reads(), tenant.clone(), SAMPLES_MAX, cancelled);
         let mut set = source.select(&Select { matchers: &[], range: TimeRange::ALL })?;
         let (mut samples, mut content) = (SeriesSamples::default(), Content::new());
         while set.next(&mut samples)? {
@@ -320,7 +320,7 @@ impl Stepped {
     /// Progress of each partition.
     pub fn progress(&self) -> Vec<Progress> {
         let of = |number: usize| {
-            let mark = self.node.shared().lake.mark(number);
+            let mark = self.node.reads().lake.mark(number);
             let owners = self.owners.borrow();
             let Acting::Here(owner) = &owners[number] else { panic!("BUG: it replays, or has its turn") };
             let journal = owner.journal();
@@ -338,7 +338,7 @@ impl Stepped {
 
     /// A tenant's table, if it has one.
     pub fn table(&self, tenant: &TenantId) -> Result<Option<Arc<Table>>, TableError> {
-        self.node.shared().lake.existing(tenant)
+        self.node.reads().lake.existing(tenant)
     }
 
     /// A tenant's rollup, if it has one.
@@ -347,7 +347,7 @@ impl Stepped {
         tenant: &TenantId,
         resolution: Resolution,
     ) -> Result<Option<Arc<Table>>, TableError> {
-        self.node.shared().lake.rollup(tenant, resolution)
+        self.node.reads().lake.rollup(tenant, resolution)
     }
 
     /// Upper bound on a tenant's samples in the heads, frozen ones included.
@@ -360,7 +360,7 @@ impl Stepped {
                 |n| head.tenant(tenant).map_or(0, |h| h.samples_at_most(SeriesRef(n), TimeRange::ALL));
             all.into_iter().map(|n| count(n) as u64).sum::<u64>()
         };
-        self.node.partitions().iter().map(|partition| of(partition)).sum()
+        self.node.reads().partitions.iter().map(|partition| of(partition)).sum()
     }
 
     /// Bytes held by each partition's head, and the reason its replay waits.
@@ -374,13 +374,13 @@ impl Stepped {
             );
             (partition.head_bytes.load(Ordering::Relaxed), state)
         };
-        self.node.partitions().iter().map(of).collect()
+        self.node.reads().partitions.iter().map(of).collect()
     }
 
     /// Help texts of a tenant's metrics.
     pub fn metadata(&self, tenant: &TenantId) -> BTreeMap<String, String> {
         let mut all = BTreeMap::new();
-        for partition in self.node.partitions() {
+        for partition in self.node.reads().partitions.iter() {
             let head = partition.head.read();
             let metadata = head.tenant(tenant).into_iter().flat_map(|head| head.metadata());
             all.extend(metadata.map(|m| (m.metric.clone(), m.help.clone())));
@@ -390,12 +390,12 @@ impl Stepped {
 
     /// The partition of a metric's metadata.
     pub fn partition_of_metric(&self, metric: &str) -> usize {
-        SeriesKey::of(metric.as_bytes(), self.node.shared().seed).partition(self.partitions())
+        SeriesKey::of(metric.as_bytes(), self.node.reads().seed).partition(self.partitions())
     }
 
     /// Key of a series in the node and its tables.
     pub fn series_key(&self, labels: LabelsRef<'_>) -> SeriesKey {
-        SeriesKey::of(labels.as_bytes(), self.node.shared().seed)
+        SeriesKey::of(labels.as_bytes(), self.node.reads().seed)
     }
 
     /// The partition of a series.
@@ -442,7 +442,7 @@ impl std::fmt::Debug for Waiting {
 
 impl Waiting {
     fn wait_for<T>(&self, number: usize, command: Command, answer: &Receiver<T>) -> Option<T> {
-        self.node.node.commands()[number].try_send(command).ok()?;
+        self.node.node.writes().commands[number].try_send(command).ok()?;
         for _ in 0..TURNS_MAX {
             (self.interlude)(&self.node, number);
             self.node.turn(number);

@@ -4,6 +4,8 @@ mod accounts;
 mod gauges;
 mod process;
 
+#[cfg(test)]
+pub(crate) use gauges::floodmark_lag_ms;
 pub(crate) use gauges::register_gauges;
 
 use head::MetadataRefusal;

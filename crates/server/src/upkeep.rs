@@ -7,17 +7,19 @@
 //! - [`policy`]: limits and intervals from the settings; [`pace`]: periodic checks of a long step
 //! - [`rollups`]: schedule of rollups, by tenant and day
 
+mod context;
 mod pace;
 mod policy;
 mod rollups;
 #[cfg(test)]
 mod tests;
 
+pub(crate) use context::Context;
+
 use crate::refusal::Refusal;
 use crate::seal::Lake;
 use crate::seal::telemetry::LakeMetrics;
 use crate::seal::tenants::Kind;
-use crate::shared::Shared;
 use model::TenantId;
 use pace::Pace;
 use rollups::RolledDays;
@@ -101,8 +103,8 @@ struct Kept {
 }
 
 impl Upkeep {
-    pub(crate) fn new(node: Arc<Shared>, messages: Receiver<Message>, stopping: Arc<AtomicBool>) -> Self {
-        Self { messages, pace: Pace::new(node, stopping), kept: HashMap::new(), visited: None }
+    pub(crate) fn new(context: Arc<Context>, messages: Receiver<Message>, stopping: Arc<AtomicBool>) -> Self {
+        Self { messages, pace: Pace::new(context, stopping), kept: HashMap::new(), visited: None }
     }
 
     /// Runs the thread until the node stops.
@@ -123,7 +125,7 @@ impl Upkeep {
     }
 
     fn lake(&self) -> &Lake {
-        &self.pace.node.lake
+        &self.pace.context.lake
     }
 
     /// Opens tables of samples ahead of requests: reading a log takes longer than most answers.
@@ -147,7 +149,7 @@ impl Upkeep {
     /// Reports the date of a table's last commit to the wall clock.
     fn date(&self, table: &Table) {
         if let Some(written_ms) = table.written_ms() {
-            self.pace.node.wall.found(written_ms, &*self.pace.node.clock);
+            self.pace.context.wall.found(written_ms, &*self.pace.context.clock);
         }
     }
 
@@ -190,7 +192,7 @@ impl Upkeep {
             }
         }
         self.lake().tables.close_idle();
-        self.pace.node.wall.note(&*self.pace.node.clock);
+        self.pace.context.wall.note(&*self.pace.context.clock);
         self.publish();
         compacted
     }
@@ -259,12 +261,12 @@ impl Upkeep {
         if self.pace.is_stopping() {
             return Err(UpkeepError::Stopping);
         }
-        let node = Arc::clone(&self.pace.node);
-        let (metrics, (tenant, kind)) = (&node.lake.metrics, key);
+        let context = Arc::clone(&self.pace.context);
+        let (metrics, (tenant, kind)) = (&context.lake.metrics, key);
         let _memory = match (step, &policy.compact) {
             (Step::Compact(_), Some(limits)) => {
                 let most = limits.memory_bytes() as u64;
-                Some(node.lake.flush.reserve(most.min(node.lake.flush.limit_bytes() / 2))?)
+                Some(context.lake.flush.reserve(most.min(context.lake.flush.limit_bytes() / 2))?)
             }
             _ => None,
         };
@@ -280,7 +282,7 @@ impl Upkeep {
             }
             self.pace.go_on()
         };
-        let stem = Stem::rewritten(node.lake.chance.fresh());
+        let stem = Stem::rewritten(context.lake.chance.fresh());
         let done = kept.upkeep.run(table, step, &stem, now, policy, go_on)?;
         if let (Step::Compact(job), Done::Compacted(progress)) = (step, &done) {
             metrics.merged_samples.add(progress.samples - samples);

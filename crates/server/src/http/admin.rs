@@ -10,7 +10,7 @@ use axum::extract::State;
 
 /// Seals and commits everything accepted before. Answers with the totals.
 pub(crate) async fn flush(State(app): State<App>) -> Result<Json, ApiError> {
-    app.node.wait_for_replay().await;
+    app.node.readiness().wait_for_replay().await;
     let Flushed { tables, commits, files, rows, samples, bytes, .. } = seal(&app.node).await?;
     Ok(counts(&[
         ("tables", tables),

@@ -17,7 +17,6 @@ use super::principal::principal_of;
 use super::{App, HttpMetrics};
 use crate::ingest::{self, Decoders, Encoded, Unwritten};
 use crate::listen::patience::Patience;
-use crate::node::Node;
 use crate::partition::submission::Outcome;
 use crate::refusal::Refusal;
 use axum::Router;
@@ -42,8 +41,8 @@ pub(crate) struct WarmDecoders {
 }
 
 impl WarmDecoders {
-    pub(super) fn of(node: &Node) -> Self {
-        let (seed, account) = (node.shared().seed, &node.shared().decoders);
+    pub(super) fn of(context: &ingest::Context) -> Self {
+        let (seed, account) = (context.seed, &context.decoders);
         Self {
             graphite: Arc::new(Decoders::new(seed, account.clone())),
             remote_write: Arc::new(Decoders::new(seed, account.clone())),
@@ -75,7 +74,7 @@ async fn write<D: Decoder>(
     let declared = text(header::CONTENT_LENGTH).and_then(|length| length.parse().ok());
     let (bytes, memory) = read_body(app, declared, body).await?;
     // the gates limit work, not waiting: a slow sender holds no place while its body arrives
-    ingest::write(&app.node, decoders, Encoded { principal, format, encoding, bytes, memory }).await
+    ingest::write(app.node.writes(), decoders, Encoded { principal, format, encoding, bytes, memory }).await
 }
 
 /// 204, or 400 where parts were left out: the sender must not send those again, and the rest is stored.
@@ -103,7 +102,7 @@ async fn read_body(app: &App, declared: Option<u64>, body: Body) -> Result<(Vec<
     let settings = app.node.settings();
     let timeout = Duration::from_millis(settings.body_timeout_ms);
     let reader = BodyReader {
-        account: &app.node.shared().inflight,
+        account: &app.node.writes().inflight,
         bytes_max: BODY_COMPRESSED_BYTES_MAX,
         step_bytes: BODY_STEP_BYTES,
         patience: Patience::new(timeout, settings.transfer_rate),

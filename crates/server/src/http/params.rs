@@ -45,7 +45,7 @@ impl FromRequest<App> for Params {
             .get(header::CONTENT_TYPE)
             .and_then(|v| v.to_str().ok())
             .is_some_and(|v| v.to_ascii_lowercase().starts_with("application/x-www-form-urlencoded"));
-        let account = &app.node.shared().answers;
+        let account = &app.node.reads().answers;
         let (form, mut memory) = match is_form {
             true => {
                 let settings = app.node.settings();

@@ -14,10 +14,10 @@ pub(crate) async fn healthy() -> &'static str {
 
 /// Depends only on this node's state: ready if replay is done and the node is not stopping.
 pub(crate) async fn ready(State(app): State<App>) -> Response {
-    match (app.node.is_ready(), app.node.is_stopping()) {
+    match (app.node.is_ready(), app.node.readiness().is_stopping()) {
         (true, _) => "Floodmark is ready.\n".into_response(),
         (_, true) => WriteError(Refusal::stopping()).into_response(),
-        _ => WriteError(app.node.shared().partitions.replaying()).into_response(),
+        _ => WriteError(app.node.reads().partitions.replaying()).into_response(),
     }
 }
 

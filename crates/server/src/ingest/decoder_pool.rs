@@ -1,11 +1,11 @@
 //! Decoding of requests, with a pool of reusable decoders.
 
+use super::Context;
 use super::route::{Prepared, route};
-use crate::node::Node;
 use crate::refusal::Refusal;
 use model::{Batch, LabelsBuilder, Principal};
 use protocol::{Body, DecodeError, Decoder, Encoding};
-use std::sync::Mutex;
+use std::sync::{Arc, Mutex};
 use stdx::budget::{Account, Reservation};
 
 /// Limit on bodies decoded in place; larger ones are decoded on a thread of their own, so that no task delays the others for
@@ -78,15 +78,19 @@ impl<D: Decoder> Decoders<D> {
     }
 
     /// Decodes a request into a batch, and routes the batch.
-    pub(crate) fn prepare(&self, node: &Node, mut request: Encoded<D>) -> Result<Prepared, Refusal> {
+    pub(crate) fn prepare(
+        &self,
+        context: &Arc<Context>,
+        mut request: Encoded<D>,
+    ) -> Result<Prepared, Refusal> {
         let mut workspace = self.take();
         let Workspace { decoder, batch, labels, .. } = &mut workspace;
         let body = Body { encoding: request.encoding, bytes: &request.bytes };
-        let arrived_ms = node.shared().clock.now_ms();
+        let arrived_ms = context.clock.now_ms();
         let encoded = protocol::Request { format: request.format, body };
         let decoded = decoder.decode(encoded, batch, &mut request.memory);
         let routed = match decoded {
-            Ok(()) => route(node, &request.principal, arrived_ms, batch, labels, &mut request.memory),
+            Ok(()) => route(context, &request.principal, arrived_ms, batch, labels, &mut request.memory),
             Err(error) => Err(error.into()),
         };
         drop(request.bytes);

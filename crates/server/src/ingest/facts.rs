@@ -1,38 +1,38 @@
 //! Facts about a node that admission decides on.
 
-use crate::node::Node;
+use super::Context;
 use admission::tenant::{Limits, Presence};
 use admission::{Head, ProcessMemory, tenant, write};
 use model::TenantId;
 use std::time::Duration;
 
 /// A node's facts, gathered on demand.
-pub(super) struct Facts<'a>(pub(super) &'a Node);
+pub(super) struct Facts<'a>(pub(super) &'a Context);
 
 impl write::Facts for Facts<'_> {
     fn is_stopping(&self) -> bool {
-        self.0.is_stopping()
+        self.0.readiness.is_stopping()
     }
 
     fn replaying(&self) -> Option<String> {
-        let partitions = &self.0.shared().partitions;
+        let partitions = &self.0.partitions;
         (!partitions.is_ready()).then(|| partitions.trouble())
     }
 
     fn closed(&self, tenant: &TenantId) -> Option<String> {
-        self.0.shared().lake.closed.why(tenant)
+        self.0.lake.closed.why(tenant)
     }
 
     fn blocked_from(&self, tenant: &TenantId) -> Option<u64> {
-        self.0.shared().lake.blocked.head_percent(tenant)
+        self.0.lake.blocked.head_percent(tenant)
     }
 }
 
 impl tenant::Facts for Facts<'_> {
     fn presence(&self, tenant: &TenantId) -> Presence {
-        let most = self.0.settings().tenants_max;
+        let most = self.0.settings.tenants_max;
         let mut presence = Presence { is_in_memory: false, is_any_full: false };
-        for partition in self.0.partitions() {
+        for partition in self.0.partitions.iter() {
             let head = partition.head.read();
             let is_known = head.tenant(tenant).is_some();
             presence.is_in_memory |= is_known;
@@ -42,24 +42,24 @@ impl tenant::Facts for Facts<'_> {
     }
 
     fn has_tables(&self, tenant: &TenantId) -> bool {
-        self.0.shared().lake.tables.is_known(tenant)
+        self.0.lake.tables.is_known(tenant)
     }
 
     fn head(&self) -> Head {
-        self.0.shared().heads.head()
+        self.0.heads.head()
     }
 
     fn process(&self) -> ProcessMemory {
-        self.0.shared().headroom.memory()
+        self.0.headroom.memory()
     }
 
     fn take_token(&self, tenant: &TenantId) -> Result<(), Duration> {
-        let shared = self.0.shared();
+        let shared = self.0;
         shared.new_tenants.lock().admit(tenant, shared.clock.instant())
     }
 
     fn limits(&self) -> Limits {
-        let settings = self.0.settings();
+        let settings = &self.0.settings;
         Limits {
             tenants: settings.tenants_max,
             burst: settings.tenant_burst,

@@ -3,7 +3,7 @@
 //! Memory is reserved before it is allocated, as for everything that a request needs: growth of the decoder until it returns
 //! to the pool, and the submissions until they are answered.
 
-use crate::node::Node;
+use super::Context;
 use crate::partition::shared::PartitionShared;
 use crate::partition::submission::{Answer, NewSeries, Outcome, Submission};
 use crate::refusal::Refusal;
@@ -64,7 +64,7 @@ impl Routed {
 /// Checks the timestamps of a decoded batch, looks up its series, and divides it by partition. Allocations are reserved in
 /// `memory`.
 pub(super) fn route(
-    node: &Node,
+    context: &Arc<Context>,
     principal: &Principal,
     arrived_ms: i64,
     batch: &mut Batch,
@@ -74,10 +74,10 @@ pub(super) fn route(
     let tenant = &principal.tenant;
     let decoded_bytes = memory.bytes();
     let mut outcome = refused_by_decoder(batch);
-    leave_out_impossible_times(node, arrived_ms, batch, &mut outcome);
+    leave_out_impossible_times(context, arrived_ms, batch, &mut outcome);
 
     let mut purse = Purse::new(memory);
-    let mut routing = Routing { node, tenant, bytes: &batch.bytes, labels, outcome, creates: false };
+    let mut routing = Routing { context, tenant, bytes: &batch.bytes, labels, outcome, creates: false };
     // exemplars are moved, and were reserved by the decoder
     let exemplar_bytes = exemplar_bytes(&batch.floats) + exemplar_bytes(&batch.histograms);
     let mut parts = vec![routing.series(&mut batch.floats, &mut purse)?];
@@ -85,7 +85,7 @@ pub(super) fn route(
         parts.push(routing.series(&mut batch.histograms, &mut purse)?);
     }
     let Routing { outcome, creates, .. } = routing;
-    route_metadata(node, tenant, batch, &mut parts[0], &mut purse)?;
+    route_metadata(context, tenant, batch, &mut parts[0], &mut purse)?;
     let bytes = memory.bytes() - decoded_bytes + exemplar_bytes as u64;
     Ok(Routed { parts, outcome, creates, bytes })
 }
@@ -97,12 +97,12 @@ fn exemplar_bytes<V>(batch: &SeriesBatch<V>) -> usize {
 
 /// Creates an empty submission for each partition, with room for its samples of known and new series.
 fn parts<V: Value>(
-    node: &Node,
+    context: &Arc<Context>,
     tenant: &TenantId,
     batch: &SeriesBatch<V>,
     purse: &mut Purse<'_>,
 ) -> Result<Vec<Part>, Exhausted> {
-    let count = node.partitions().len();
+    let count = context.partitions.len();
     let mut samples = vec![0; count];
     for series in &batch.series {
         samples[series.key.partition(count)] += series.samples.len();
@@ -118,7 +118,7 @@ fn parts<V: Value>(
         purse.grow(V::of(&mut part.values), samples)?;
         Ok((part, answer))
     };
-    samples.into_iter().zip(node.partitions()).map(part).collect()
+    samples.into_iter().zip(context.partitions.iter()).map(part).collect()
 }
 
 fn refused_by_decoder(batch: &Batch) -> Outcome {
@@ -142,18 +142,23 @@ fn refused_by_decoder(batch: &Batch) -> Outcome {
 
 /// Refuses samples that are too old or too far ahead of the clock. There are almost never any, which one pass over the column
 /// shows.
-fn leave_out_impossible_times(node: &Node, arrived_ms: i64, batch: &mut Batch, outcome: &mut Outcome) {
+fn leave_out_impossible_times(
+    context: &Arc<Context>,
+    arrived_ms: i64,
+    batch: &mut Batch,
+    outcome: &mut Outcome,
+) {
     let timestamps = batch.floats.timestamps.iter().chain(&batch.histograms.timestamps);
     let (oldest, newest) = timestamps.fold((i64::MAX, i64::MIN), |(lo, hi), t| (lo.min(*t), hi.max(*t)));
     if oldest > newest {
         return; // no samples
     }
-    let window = Window::at(arrived_ms, node.settings().past_ms, node.settings().future_ms);
+    let window = Window::at(arrived_ms, context.settings.past_ms, context.settings.future_ms);
     if window.contains(oldest) && window.contains(newest) {
-        node.shared().wall.heard(newest, &*node.shared().clock);
+        context.wall.heard(newest, &*context.clock);
         return;
     }
-    let doubt = node.shared().wall.doubt(&*node.shared().clock);
+    let doubt = context.wall.doubt(&*context.clock);
     let mut refuse = |timestamp_ms, labels: Option<&[u8]>| {
         let (reason, is_in_doubt) = window.reason(timestamp_ms, doubt);
         if is_in_doubt {
@@ -202,7 +207,7 @@ fn leave_out_times<V: Value>(
 
 /// Division of a request's series by partition.
 struct Routing<'a> {
-    node: &'a Node,
+    context: &'a Arc<Context>,
     tenant: &'a TenantId,
     /// Arena of the series' labels.
     bytes: &'a [u8],
@@ -219,9 +224,9 @@ impl Routing<'_> {
         batch: &mut SeriesBatch<V>,
         purse: &mut Purse<'_>,
     ) -> Result<Vec<Part>, Exhausted> {
-        let mut parts = parts(self.node, self.tenant, batch, purse)?;
+        let mut parts = parts(self.context, self.tenant, batch, purse)?;
         let mut unknown = Vec::new();
-        resolve_known(self.node, self.tenant, batch, &mut parts, &mut unknown, purse)?;
+        resolve_known(self.context, self.tenant, batch, &mut parts, &mut unknown, purse)?;
         self.creates |= !unknown.is_empty();
         for position in unknown {
             self.resolve(batch, position, &mut parts, purse)?;
@@ -237,7 +242,7 @@ impl Routing<'_> {
         parts: &mut [Part],
         purse: &mut Purse<'_>,
     ) -> Result<(), Exhausted> {
-        let Self { node, tenant, bytes, .. } = *self;
+        let Self { context, tenant, bytes, .. } = *self;
         let series = &batch.series[position as usize];
         let exemplars = exemplars_of(&batch.exemplars, position);
         if series.samples.is_empty() && exemplars.is_empty() {
@@ -253,11 +258,11 @@ impl Routing<'_> {
                 return Ok(());
             }
         };
-        let key = SeriesKey::of(labels.as_bytes(), node.shared().seed);
-        let number = key.partition(node.partitions().len());
+        let key = SeriesKey::of(labels.as_bytes(), context.seed);
+        let number = key.partition(context.partitions.len());
         // labels sent in another than the canonical order hash to another key, which is unknown
         let known =
-            if key == series.key { None } else { resolve(node, number, tenant, key.of_kind(V::KIND)) };
+            if key == series.key { None } else { resolve(context, number, tenant, key.of_kind(V::KIND)) };
         let samples = series.samples.start as usize..series.samples.end as usize;
         let (timestamps, values) = (&batch.timestamps[samples.clone()], &batch.values[samples]);
         purse.spend(exemplars.iter().map(|(_, e)| e.labels.as_bytes().len()).sum())?;
@@ -295,7 +300,7 @@ impl Routing<'_> {
 
 /// Adds the samples of known series to their partitions' submissions, and the other series to `unknown`.
 fn resolve_known<V: Value>(
-    node: &Node,
+    context: &Arc<Context>,
     tenant: &TenantId,
     batch: &mut SeriesBatch<V>,
     parts: &mut [Part],
@@ -309,7 +314,7 @@ fn resolve_known<V: Value>(
         purse.grow(&mut known, batch.series.len())?;
         known.resize(batch.series.len(), None);
     }
-    for (number, (partition, (part, _))) in node.partitions().iter().zip(parts.iter_mut()).enumerate() {
+    for (number, (partition, (part, _))) in context.partitions.iter().zip(parts.iter_mut()).enumerate() {
         let head = partition.head.read();
         let head = head.tenant(tenant);
         let values = V::of(&mut part.values);
@@ -345,8 +350,8 @@ fn resolve_known<V: Value>(
     Ok(())
 }
 
-fn resolve(node: &Node, partition: usize, tenant: &TenantId, key: SeriesKey) -> Option<SeriesRef> {
-    node.partitions()[partition].head.read().tenant(tenant)?.resolve(key)
+fn resolve(context: &Arc<Context>, partition: usize, tenant: &TenantId, key: SeriesKey) -> Option<SeriesRef> {
+    context.partitions[partition].head.read().tenant(tenant)?.resolve(key)
 }
 
 /// The exemplars of the series at `position`. They are sorted by series, so a body full of new series with exemplars costs a
@@ -360,16 +365,16 @@ fn exemplars_of(exemplars: &[(u32, Exemplar)], position: u32) -> &[(u32, Exempla
 /// Adds new metadata to the submission of the partition to which the metric's name hashes. Senders repeat metadata for ever;
 /// known metadata is durable already and is dropped here.
 fn route_metadata(
-    node: &Node,
+    context: &Arc<Context>,
     tenant: &TenantId,
     batch: &Batch,
     parts: &mut [Part],
     purse: &mut Purse<'_>,
 ) -> Result<(), Exhausted> {
     for metadata in batch.metadata() {
-        let key = SeriesKey::of(metadata.metric.as_bytes(), node.shared().seed);
+        let key = SeriesKey::of(metadata.metric.as_bytes(), context.seed);
         let number = key.partition(parts.len());
-        let head = node.partitions()[number].head.read();
+        let head = context.partitions[number].head.read();
         let known = head.tenant(tenant).and_then(|head| head.metadata_of(metadata.metric));
         if known.is_none_or(|known| !metadata.is(known)) {
             purse.spend(metadata.metric.len() + metadata.help.len() + metadata.unit.len())?;

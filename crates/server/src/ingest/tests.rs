@@ -1,5 +1,6 @@
 use super::*;
 use crate::limits::headroom::tests::Told;
+use crate::node::Node;
 use crate::seal::flush::flush;
 use crate::seal::tests::{node_with, write_of};
 use crate::settings::{Given, Settings};
@@ -37,10 +38,10 @@ pub(crate) async fn write(
     memory: Reservation,
 ) -> Result<Outcome, Unwritten> {
     let decoders: Decoders<remote_write::Decoder> =
-        Decoders::new(node.shared().seed, node.shared().decoders.clone());
+        Decoders::new(node.reads().seed, node.writes().decoders.clone());
     let principal = Principal::of(tenant);
     let request = Encoded { principal, format: version, encoding: Encoding::Snappy, bytes, memory };
-    super::write(node, &Arc::new(decoders), request).await
+    super::write(node.writes(), &Arc::new(decoders), request).await
 }
 
 async fn send(node: &Node, names: impl Iterator<Item = String>) -> Result<Outcome, Unwritten> {
@@ -52,7 +53,7 @@ async fn send(node: &Node, names: impl Iterator<Item = String>) -> Result<Outcom
         encoder.series(labels.as_ref(), &[now_ms], &[1.0]);
     }
     let body = encoder.finish().to_vec();
-    let memory = node.shared().inflight.reserve(body.len() as u64).unwrap();
+    let memory = node.writes().inflight.reserve(body.len() as u64).unwrap();
     write(node, TenantId::anonymous(), Version::V1, body, memory).await
 }
 
@@ -64,7 +65,7 @@ pub(crate) async fn write_series(node: &Node, names: impl Iterator<Item = String
         encoder.series(labels.as_ref(), &[SystemClock.now_ms()], &[1.0]);
     }
     let body = encoder.finish().to_vec();
-    let memory = node.shared().inflight.reserve(body.len() as u64).unwrap();
+    let memory = node.writes().inflight.reserve(body.len() as u64).unwrap();
     let outcome = write(node, TenantId::anonymous(), Version::V1, body, memory).await.unwrap();
     assert_eq!((outcome.refused_samples, outcome.refused_series), (0, 0));
 }
@@ -75,7 +76,7 @@ async fn a_full_head_keeps_known_series_flowing_and_sends_the_others_back() {
     let clock = Arc::new(ManualClock::at(SystemClock.now_ms()));
     let node = Node::start(small_settings(dir.path()), Arc::clone(&clock) as Arc<dyn Clock>).unwrap();
     // sealing fails, as if the store were unavailable, so nothing leaves the head
-    node.shared().lake.faults.die_at("frozen");
+    node.reads().lake.faults.die_at("frozen");
     // a distinct label value for each series fills 85 % of 38 MiB quickly
     let series = |batch: u32| (0..500).map(move |i| format!("m_{batch}_{i}_{}", "y".repeat(400)));
     let mut batch = 0;
@@ -114,11 +115,11 @@ async fn a_full_head_keeps_known_series_flowing_and_sends_the_others_back() {
     // even metadata creates a tenant, which takes memory
     let metadata = snap::raw::Encoder::new().compress_vec(b"\x1a\x05\x12\x03foo").unwrap();
     for (tenant, taken) in [(TenantId::anonymous(), true), (TenantId::parse("new").unwrap(), false)] {
-        let memory = node.shared().inflight.reserve(1024).unwrap();
+        let memory = node.writes().inflight.reserve(1024).unwrap();
         let wrote = write(&node, tenant, Version::V1, metadata.clone(), memory).await;
         assert_eq!(wrote.as_ref().err().map(|e| e.refusal.reason), (!taken).then_some("head_full"));
     }
-    assert_eq!(node.shared().inflight.used_bytes(), 0);
+    assert_eq!(node.writes().inflight.used_bytes(), 0);
     tokio::task::spawn_blocking(move || node.stop()).await.unwrap();
 }
 
@@ -179,12 +180,13 @@ async fn labels_in_another_order_are_the_same_series() {
     }
     let body = snap::raw::Encoder::new().compress_vec(&raw).unwrap();
     for _ in 0..2 {
-        let memory = node.shared().inflight.reserve(1024).unwrap();
+        let memory = node.writes().inflight.reserve(1024).unwrap();
         let outcome = write(&node, TenantId::anonymous(), Version::V1, body.clone(), memory).await.unwrap();
         assert_eq!((outcome.samples, outcome.refused_series), (2, 0));
     }
     let count: usize = node
-        .partitions()
+        .reads()
+        .partitions
         .iter()
         .map(|p| p.head.read().tenant(&TenantId::anonymous()).map_or(0, head::TenantHead::series_count))
         .sum();
@@ -208,12 +210,12 @@ async fn tenants_begin_at_a_bounded_rate() {
         (settings.tenant_burst, settings.tenants_per_minute, settings.tenants_max) = (2, 1, 2);
     };
     let node = node_with(dir.path(), few).await;
-    while !node.shared().lake.tables.is_known(&tenant("old")) {
+    while !node.reads().lake.tables.is_known(&tenant("old")) {
         tokio::task::yield_now().await; // until upkeep has listed the tenants
     }
     let reason = |name| {
         let principal = Principal::of(TenantId::parse(name).unwrap());
-        check(&node, &principal).map_err(|refusal| refusal.reason)
+        check(node.writes(), &principal).map_err(|refusal| refusal.reason)
     };
     assert_eq!((reason("a"), reason("b"), reason("c")), (Ok(()), Ok(()), Err("new_tenants")));
     assert_eq!((reason("a"), reason("old")), (Ok(()), Ok(())));
@@ -253,13 +255,13 @@ async fn samples_that_are_too_old_are_left_out_for_good() {
     let clock = Arc::new(ManualClock::at(SystemClock.now_ms()));
     let settings = Settings { past_ms: 20 * 86_400_000, ..small_settings(dir.path()) };
     let node = Node::start(settings, Arc::clone(&clock) as Arc<dyn Clock>).unwrap();
-    node.wait_for_replay().await;
+    node.readiness().wait_for_replay().await;
     let labels = Labels::from_pairs(&[("__name__", "days")]);
     let timestamps: Vec<_> = (0..30).rev().map(|day| clock.now_ms() - day * 86_400_000).collect();
     let mut encoder = V1Encoder::new();
     encoder.series(labels.as_ref(), &timestamps, &[1.0; 30]);
     let body = encoder.finish().to_vec();
-    let memory = node.shared().inflight.reserve(body.len() as u64).unwrap();
+    let memory = node.writes().inflight.reserve(body.len() as u64).unwrap();
     let outcome = write(&node, TenantId::anonymous(), Version::V1, body, memory).await.unwrap();
     assert_eq!((outcome.samples, outcome.refused_samples), (21, 9));
     assert!(outcome.report().contains("too old (setting past_limit)"), "{}", outcome.report());
@@ -272,7 +274,7 @@ async fn writing_needs_the_right_to() {
     let node = small_node(dir.path());
     let all = Principal::of(TenantId::anonymous());
     let reader = Principal { rights: Rights { write: false, ..all.rights }, ..all.clone() };
-    assert!(admit(&node, &all).await.is_ok());
-    let refusal = admit(&node, &reader).await.unwrap_err();
+    assert!(admit(node.writes(), &all).await.is_ok());
+    let refusal = admit(node.writes(), &reader).await.unwrap_err();
     assert_eq!((refusal.kind, refusal.reason), (ErrorKind::Forbidden, "rights"));
 }

@@ -181,18 +181,19 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let clock = Arc::new(ManualClock::at(0));
         let node = Node::start(small_settings(dir.path()), Arc::clone(&clock) as _).unwrap();
-        let shared = node.shared();
-        let mut pacer = shared.pacer();
+        let writes = node.writes();
+        let mut pacer =
+            Pacer::new(Arc::clone(&writes.clock), Arc::clone(&writes.traffic), Arc::clone(&writes.heads));
         pacer.balance.patience = nanos(MS);
-        assert!(shared.traffic.is_quiet());
+        assert!(writes.traffic.is_quiet());
         pacer.wait();
         assert_eq!(pacer.balance.patience, nanos(MS), "nobody came");
-        let passing = shared.traffic.enter();
-        assert!(!shared.traffic.is_quiet());
+        let passing = writes.traffic.enter();
+        assert!(!writes.traffic.is_quiet());
         pacer.wait();
         assert_eq!(pacer.balance.patience, 0, "all that was saved, and no more");
         drop(passing);
-        assert!(shared.traffic.is_quiet());
+        assert!(writes.traffic.is_quiet());
         node.stop();
     }
 }

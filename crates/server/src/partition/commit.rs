@@ -18,7 +18,7 @@ impl Owner {
         let mut group = std::mem::take(&mut self.group);
         match self.make_durable(&mut group) {
             Ok(()) => {
-                if let Some(outage) = self.outage.ended(self.node.clock.instant()) {
+                if let Some(outage) = self.outage.ended(self.context.clock.instant()) {
                     let Mention { groups, lasted } = outage;
                     tracing::info!(
                         partition = self.number,
@@ -30,7 +30,7 @@ impl Owner {
                 self.apply(&mut group);
                 for mut submission in group.drain(..) {
                     submission.outcome.samples += submission.slice.len() as u64;
-                    self.node.metrics.samples.add(submission.slice.len() as u64);
+                    self.context.metrics.samples.add(submission.slice.len() as u64);
                     match submission.is_last_slice() {
                         true => submission.answer(),
                         false => self.slicing.waits(submission),
@@ -41,8 +41,8 @@ impl Owner {
                 // definitions in the discarded records must be written again
                 self.dictionary.forget();
                 self.journal.abandon();
-                self.node.metrics.group_failures.inc();
-                if let Some(Mention { groups, lasted }) = self.outage.failed(self.node.clock.instant()) {
+                self.context.metrics.group_failures.inc();
+                if let Some(Mention { groups, lasted }) = self.outage.failed(self.context.clock.instant()) {
                     let partition = self.number;
                     tracing::warn!(partition, refused = groups, ?lasted, %error, "group not durable, refused");
                 }
@@ -66,7 +66,7 @@ impl Owner {
         }
         let began = Instant::now();
         self.journal.sync()?;
-        self.node.metrics.sync_seconds.observe(began.elapsed().as_secs_f64());
+        self.context.metrics.sync_seconds.observe(began.elapsed().as_secs_f64());
         Ok(())
     }
 
@@ -140,7 +140,7 @@ impl Owner {
 
     /// Makes durable submissions visible. Releases the lock in between, so that readers get it.
     fn apply(&mut self, group: &mut [Submission]) {
-        let (now_s, limit_bytes) = (self.node.steady_s(), self.node.heads.metadata_limit_bytes());
+        let (now_s, limit_bytes) = (self.context.steady_s(), self.context.heads.metadata_limit_bytes());
         let mut stats = AppendStats::default();
         let mut grown = 0;
         let mut partition = self.partition.head.write();
@@ -161,26 +161,26 @@ impl Owner {
                 for metadata in submission.metadata.drain(..) {
                     // in a sliced submission, metadata was admitted before other groups took room
                     if let Err(refusal) = partition.put_metadata(&submission.tenant, metadata, limit_bytes) {
-                        self.node.metrics.refused_metadata.of(refusal).inc();
+                        self.context.metrics.refused_metadata.of(refusal).inc();
                     }
                 }
                 partition.put_exemplars(&submission.tenant, submission.exemplars.drain(..), now_s);
             }
             grown += partition.memory_bytes_of(&submission.tenant) as isize - before as isize;
         }
-        trim_exemplars(&self.node, &mut partition);
+        trim_exemplars(&self.context, &mut partition);
         grown += partition.take_change();
-        if stats.late > 0 && self.slicing.counts_late(self.node.clock.instant()) {
-            self.partition.count_late(&partition, &self.node.lake.blocked);
+        if stats.late > 0 && self.slicing.counts_late(self.context.clock.instant()) {
+            self.partition.count_late(&partition, &self.context.lake.blocked);
         }
         drop(partition);
         if stats.in_order + stats.late > 0 {
             let unsealed = &self.partition.unsealed_since_ms;
-            let now_ms = self.node.clock.now_ms();
+            let now_ms = self.context.clock.now_ms();
             let _ = unsealed.compare_exchange(0, now_ms, Ordering::Relaxed, Ordering::Relaxed); // keeps the oldest
         }
         self.partition.grew(grown);
-        self.node.metrics.late_samples.add(stats.late);
-        self.node.metrics.duplicate_samples.add(stats.duplicates);
+        self.context.metrics.late_samples.add(stats.late);
+        self.context.metrics.duplicate_samples.add(stats.duplicates);
     }
 }

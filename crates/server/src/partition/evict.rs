@@ -41,7 +41,7 @@ impl Owner {
     /// Runs slices of an eviction that are due.
     pub(super) fn evict_turn(&mut self) {
         for _ in 0..SLICES_MAX {
-            let began = self.node.clock.instant();
+            let began = self.context.clock.instant();
             if began < self.evicting.time_share.due() || self.stopping {
                 return;
             }
@@ -51,16 +51,16 @@ impl Owner {
 
     fn evict_slice(&mut self, began: Instant) {
         let (idle_s, is_pressed) = self.idle_s();
-        let now_s = self.node.steady_s();
+        let now_s = self.context.steady_s();
         let idle = *self.evicting.idle.get_or_insert_with(|| Idle {
-            retire_before_s: now_s.saturating_sub(self.node.settings.series_idle_s),
+            retire_before_s: now_s.saturating_sub(self.context.settings.series_idle_s),
             evict_before_s: now_s.saturating_sub(idle_s),
         });
         // Metadata and exemplars of a closed tenant are not replayed again when it opens, so its series stay. When the head is
         // full they go: series kept only for exemplars must not block the samples that the tenant waits for.
-        let node = Arc::clone(&self.node);
-        let is_open = |tenant: &TenantId| !node.lake.closed.contains(tenant);
-        let is_full = node.heads.is_filled_to(watermarks::EVICT_ALL);
+        let context = Arc::clone(&self.context);
+        let is_open = |tenant: &TenantId| !context.lake.closed.contains(tenant);
+        let is_full = context.heads.is_filled_to(watermarks::EVICT_ALL);
         let goes = |tenant: &TenantId| is_full || is_open(tenant);
         let evicted = {
             let Self { partition, dictionary, .. } = self;
@@ -70,18 +70,18 @@ impl Owner {
                 head.remove_empty_of(idle, is_open, |tenant| dictionary.remove_tenant(tenant));
             }
             if matches!(evicted, Evicted::Done(_)) {
-                trim_exemplars(&self.node, &mut head);
+                trim_exemplars(&self.context, &mut head);
             }
             partition.grew(head.take_change());
             evicted
         };
-        let now = self.node.clock.instant();
+        let now = self.context.clock.instant();
         match evicted {
             Evicted::More => self.evicting.time_share.worked(began, now),
             Evicted::Waits => self.evicting.time_share.rest(now + WAIT),
             Evicted::Done(count) => {
                 self.evicting.idle = None;
-                self.node.metrics.series_evicted.add(count);
+                self.context.metrics.series_evicted.add(count);
                 self.evicting.time_share.rest(now + if is_pressed { EVERY_UNDER_PRESSURE } else { EVERY });
             }
         }
@@ -89,13 +89,13 @@ impl Owner {
 
     /// Idle time allowed to series, in seconds, and whether it is shortened because the head is full of series or tenants.
     fn idle_s(&self) -> (u32, bool) {
-        let idle_s = self.node.settings.series_idle_s;
-        let pressed = UNDER_PRESSURE.iter().find(|(percent, _)| self.node.heads.is_filled_to(*percent));
+        let idle_s = self.context.settings.series_idle_s;
+        let pressed = UNDER_PRESSURE.iter().find(|(percent, _)| self.context.heads.is_filled_to(*percent));
         let pressed = pressed.map(|(_, pressed_s)| *pressed_s);
         // a tenant is removed with its last series
         let is_crowded = || {
             let tenants = self.partition.head.read().tenant_count();
-            tenants * 100 >= self.node.settings.tenants_max * watermarks::TENANTS
+            tenants * 100 >= self.context.settings.tenants_max * watermarks::TENANTS
         };
         let pressed = pressed.or_else(|| is_crowded().then_some(CROWDED_S));
         pressed.map_or((idle_s, false), |pressed_s| (idle_s.min(pressed_s), true))

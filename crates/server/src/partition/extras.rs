@@ -4,8 +4,8 @@
 //! samples.
 
 use super::Owner;
+use crate::partition::Context;
 use crate::partition::submission::Submission;
-use crate::shared::Shared;
 use admission::watermarks;
 use head::{MetadataRefusal, Partition};
 use std::time::{Duration, Instant};
@@ -37,12 +37,12 @@ impl Owner {
         if metadata.is_empty() {
             return;
         }
-        let is_full = self.node.heads.is_filled_to(watermarks::NO_NEW_SERIES);
-        let limit_bytes = if is_full { 0 } else { self.node.heads.metadata_limit_bytes() };
+        let is_full = self.context.heads.is_filled_to(watermarks::NO_NEW_SERIES);
+        let limit_bytes = if is_full { 0 } else { self.context.heads.metadata_limit_bytes() };
         let mut first = None;
         {
             let partition = self.partition.head.read();
-            let refused = &self.node.metrics.refused_metadata;
+            let refused = &self.context.metrics.refused_metadata;
             let pending_bytes = &mut self.incoming.pending_bytes;
             metadata.retain(|metadata| {
                 let refusal = match partition.check_metadata(tenant, metadata, limit_bytes, *pending_bytes) {
@@ -60,11 +60,11 @@ impl Owner {
                 false
             });
         }
-        let now = self.node.clock.instant();
+        let now = self.context.clock.instant();
         let is_due = self.incoming.mentioned.is_none_or(|at| now.duration_since(at) >= MENTION_EVERY);
         if let Some((metric, refusal)) = first.filter(|_| is_due) {
             self.incoming.mentioned = Some(now);
-            let (partition, limit) = (self.number, self.node.settings.budget.metadata_bytes() >> 20);
+            let (partition, limit) = (self.number, self.context.settings.budget.metadata_bytes() >> 20);
             let why = match refusal {
                 MetadataRefusal::Bytes if is_full => {
                     "the head is full; raise its limit with --memory".to_owned()
@@ -82,7 +82,7 @@ impl Owner {
 }
 
 /// Drops the oldest exemplars until they fit into their part of the head.
-pub(super) fn trim_exemplars(node: &Shared, partition: &mut Partition) {
-    let dropped = partition.trim_exemplars(node.heads.exemplar_limit_bytes());
-    node.metrics.exemplars_dropped.add(dropped);
+pub(super) fn trim_exemplars(context: &Context, partition: &mut Partition) {
+    let dropped = partition.trim_exemplars(context.heads.exemplar_limit_bytes());
+    context.metrics.exemplars_dropped.add(dropped);
 }

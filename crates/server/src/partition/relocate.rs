@@ -94,7 +94,7 @@ impl Owner {
 
     /// Takes one turn if one is due.
     pub(super) fn relocate_turn(&mut self) {
-        let began = self.node.clock.instant();
+        let began = self.context.clock.instant();
         let Some(mut relocating) = self.relocating.take_if(|relocating| relocating.wants_turn() <= began)
         else {
             return;
@@ -125,7 +125,7 @@ impl Owner {
             }
             None => {
                 // at most half of the time: no round of sealing ends before this does
-                let now = self.node.clock.instant();
+                let now = self.context.clock.instant();
                 relocating.due = now + now.duration_since(began);
                 self.relocating = Some(relocating);
             }

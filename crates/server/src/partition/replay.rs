@@ -62,13 +62,13 @@ impl Owner {
                     self.enter(&mut replay, &entry)?;
                     let next = Offset(entry.offset.0 + 1);
                     if let Err(what) = self.take_in(&mut replay, &entry)? {
-                        self.node.metrics.unreadable_records.inc();
+                        self.context.metrics.unreadable_records.inc();
                         report(self.number, &reader.put_aside(what));
                     }
                     self.pace(&mut replay, next)?;
                 }
                 Item::Damage(damage) => {
-                    self.node.metrics.damaged_ranges.inc();
+                    self.context.metrics.damaged_ranges.inc();
                     report(self.number, &damage);
                 }
             }
@@ -92,7 +92,7 @@ impl Owner {
     fn enter(&mut self, replay: &mut Replay, entry: &Entry<'_>) -> Result<(), Halt> {
         if !replay.can_freeze && replay.marks.is_behind_all(entry.offset) {
             self.settle(&replay.marks);
-            replay.marks.noted = self.node.lake.mark(self.number);
+            replay.marks.noted = self.context.lake.mark(self.number);
             replay.marks.asked.clear();
             replay.can_freeze = true;
             self.partition.can_freeze.store(true, Ordering::Release);
@@ -151,7 +151,8 @@ impl Owner {
             let left_out = sealed.leave_out(&mut buffers.record, entry.offset);
             let before = replay.samples;
             let mut grown = 0;
-            let applied = replay.apply(is_sealed, &self.node, &mut self.partition.head.write(), &mut grown);
+            let applied =
+                replay.apply(is_sealed, &self.context, &mut self.partition.head.write(), &mut grown);
             self.partition.grew(grown);
             if applied.is_err() {
                 replay.buffers.give_back();
@@ -161,8 +162,8 @@ impl Owner {
             replay.buffers.settle();
             replay.sealed += left_out;
             if replay.samples > before {
-                self.node.metrics.replayed_samples.add(replay.samples - before);
-                let (unsealed, now_ms) = (&self.partition.unsealed_since_ms, self.node.clock.now_ms());
+                self.context.metrics.replayed_samples.add(replay.samples - before);
+                let (unsealed, now_ms) = (&self.partition.unsealed_since_ms, self.context.clock.now_ms());
                 let _ = unsealed.compare_exchange(0, now_ms, Ordering::Relaxed, Ordering::Relaxed); // keeps the oldest
             }
             self.unsealed_bytes += if is_sealed { 0 } else { entry.payload.len() as u64 };
@@ -172,13 +173,13 @@ impl Owner {
 
     /// An empty table of references, in replay's memory.
     fn references(&self) -> Result<References, Halt> {
-        Ok(References::new(self.node.replay.reserve(0)?))
+        Ok(References::new(self.context.replay.reserve(0)?))
     }
 
     fn log_replayed(&self, replay: &Replay, began: Instant) {
         let stats = self.journal.stats();
-        self.node.metrics.lost_records.add(stats.lost_records);
-        self.node.metrics.torn_bytes.add(stats.torn_bytes);
+        self.context.metrics.lost_records.add(stats.lost_records);
+        self.context.metrics.torn_bytes.add(stats.torn_bytes);
         if stats.torn_bytes > 0 {
             tracing::warn!(
                 partition = self.number,

@@ -106,7 +106,7 @@ impl Owner {
             let _ = freeze.reply.send(frozen); // the receiver may be gone: the next request gets the same answer
         }
         for _ in 0..SLICES_MAX {
-            let now = self.node.clock.instant();
+            let now = self.context.clock.instant();
             if self.sealing.wants_turn().is_none_or(|at| at > now) {
                 return;
             }
@@ -213,14 +213,14 @@ impl Owner {
             let _ = sealed.reply.send(()); // released before; the answer was lost
             return;
         }
-        self.sealing.releasing = Some((sealed, TimeShare::from(self.node.clock.instant())));
+        self.sealing.releasing = Some((sealed, TimeShare::from(self.context.clock.instant())));
     }
 
     /// [`Self::sealed`] all at once, during replay, when no reader waits for the head.
     pub(super) fn release(&mut self, sealed: Sealed) {
         self.sealed(sealed);
         while self.sealing.releasing.is_some() {
-            self.release_slice(self.node.clock.instant());
+            self.release_slice(self.context.clock.instant());
         }
     }
 
@@ -231,11 +231,11 @@ impl Owner {
             let done = head.release_turn(|tenant| sealed.what.is_of(tenant));
             self.partition.grew(head.take_change());
             if done {
-                self.partition.count_late(&head, &self.node.lake.blocked);
+                self.partition.count_late(&head, &self.context.lake.blocked);
             }
             done
         };
-        time_share.worked(began, self.node.clock.instant());
+        time_share.worked(began, self.context.clock.instant());
         if done && let Some((sealed, _)) = self.sealing.releasing.take() {
             if let Safe::All { .. } = sealed.what {
                 self.sealing.frozen = None;
@@ -247,7 +247,7 @@ impl Owner {
 
     /// Drops the journal's dictionaries that are not needed. A blocked tenant retains those from its mark on.
     pub(super) fn truncate_to_mark(&mut self) {
-        let needed = Offset(self.node.lake.mark(self.number).needed_from());
+        let needed = Offset(self.context.lake.mark(self.number).needed_from());
         if let Err(error) = self.journal.truncate(needed.min(self.sealing.carried)) {
             tracing::warn!(partition = self.number, %error, "cannot shorten the journal");
         }

@@ -90,13 +90,13 @@ impl Owner {
 
     /// Adds the next slice of a waiting submission to the group, if one is due.
     pub(super) fn take_slice(&mut self) {
-        let now = self.node.clock.instant();
+        let now = self.context.clock.instant();
         if now < self.slicing.due && !self.stopping {
             return;
         }
         let Some(mut submission) = self.slicing.waiting.pop_front() else { return };
         // the room at its admission may be used up by now
-        if let Err(error) = self.node.heads.room_for_late_samples()
+        if let Err(error) = self.context.heads.room_for_late_samples()
             && let Some(head) = self.partition.head.read().tenant(&submission.tenant)
         {
             let from = submission.slice.end;
@@ -110,7 +110,7 @@ impl Owner {
     /// Schedules the next slice after the group is committed.
     pub(super) fn slice_done(&mut self) {
         let Some(began) = self.slicing.began.take() else { return };
-        let now = self.node.clock.instant();
+        let now = self.context.clock.instant();
         let protects = now.duration_since(self.known_at) < KNOWN_LATELY;
         let pause = if protects { now.duration_since(began) * PAUSE_FACTOR } else { Duration::ZERO };
         self.slicing.due = now + pause;
@@ -138,7 +138,7 @@ impl Owner {
         }
         if cost.late > 0
             && let Some(head) = head
-            && let Err(error) = self.node.heads.room_for_late_samples()
+            && let Err(error) = self.context.heads.room_for_late_samples()
         {
             cost.total -= leave_out_late(submission, 0, head, &error) * LATE_COST;
         }

@@ -20,9 +20,9 @@ use std::sync::mpsc::sync_channel;
 
 /// An owner that is not running, of a partition that `node` does not have.
 pub(super) fn owner_of(node: &Node, journal: journal::Memory) -> (Owner, Commands) {
-    let partition = Arc::new(PartitionShared::new(node.shared().seed));
+    let partition = Arc::new(PartitionShared::new(node.reads().seed));
     let (send, receive) = sync_channel(16);
-    (Owner::new(0, Arc::clone(node.shared()), partition, Box::new(journal), receive), send)
+    (Owner::new(0, Arc::clone(node.owning()), partition, Box::new(journal), receive), send)
 }
 
 /// A node of one partition that does not run, and that partition's owner.
@@ -46,8 +46,8 @@ fn only_owner_with(
 ) -> (Node, Owner, Commands) {
     let node = Node::assemble(settings, World::real(clock)).unwrap().node;
     let (send, receive) = sync_channel(16);
-    let (shared, partition) = (Arc::clone(node.shared()), Arc::clone(&node.partitions()[0]));
-    (node, Owner::new(0, shared, partition, Box::new(journal), receive), send)
+    let (context, partition) = (Arc::clone(node.owning()), Arc::clone(&node.reads().partitions[0]));
+    (node, Owner::new(0, context, partition, Box::new(journal), receive), send)
 }
 
 fn new_series(name: &str, count: usize) -> Submission {
@@ -90,7 +90,7 @@ fn a_wall_clock_that_is_set_ahead_evicts_no_series() {
         let key = SeriesKey::of(labels.as_bytes(), 1);
         let tenant = head.tenant_mut(&TenantId::anonymous());
         let series = tenant.create(key, labels.as_ref());
-        tenant.set_seen(series, node.shared().steady_s());
+        tenant.set_seen(series, node.owning().steady_s());
     }
     let partition = Arc::clone(&owner.partition);
     let is_there = || partition.head.read().tenant(&TenantId::anonymous()).is_some();
@@ -204,16 +204,16 @@ fn late_samples_beyond_their_share_are_refused_and_no_others() {
     };
     assert!(stored >= 10_000, "{stored}");
     assert_eq!(refused, (0, 5000, vec![Postponed::LateSamples]));
-    let (held, limit) = (node.shared().heads.late_bytes(), node.budget().head_bytes / 4);
+    let (held, limit) = (node.writes().heads.late_bytes(), node.budget().head_bytes / 4);
     assert!((limit..limit + (256 << 10)).contains(&held), "{held} bytes of {limit}");
-    assert!(node.shared().heads.press_to_seal());
+    assert!(node.writes().heads.press_to_seal());
     // a duplicate of the newest, a late one, and one in order
     assert_eq!(send(vec![NEWEST_MS, NEWEST_MS - 1, NEWEST_MS + 1]), (2, 1, vec![Postponed::LateSamples]));
 
-    let mut head = node.partitions()[0].head.write();
+    let mut head = node.reads().partitions[0].head.write();
     head.freeze(|_| true);
     while !head.release_turn(|_| true) {}
-    node.partitions()[0].count_late(&head, &node.shared().lake.blocked);
+    node.reads().partitions[0].count_late(&head, &node.reads().lake.blocked);
     drop(head);
     assert_eq!(send(vec![NEWEST_MS - 1]), (1, 0, vec![]));
 }
@@ -295,10 +295,10 @@ fn exemplars_and_metadata_keep_to_their_parts_of_the_head() {
     let (exemplars, metadata) = (head.exemplar_bytes() as u64, head.metadata_bytes() as u64);
     assert!(exemplars <= budget.exemplars_bytes() && exemplars > budget.exemplars_bytes() / 2, "{exemplars}");
     assert!(metadata <= budget.metadata_bytes() && metadata > budget.metadata_bytes() / 2, "{metadata}");
-    assert!(!node.shared().heads.is_filled_to(12), "{} bytes", node.shared().heads.bytes());
-    assert_eq!(node.shared().heads.bytes(), head.memory_bytes() as u64);
+    assert!(!node.writes().heads.is_filled_to(12), "{} bytes", node.writes().heads.bytes());
+    assert_eq!(node.writes().heads.bytes(), head.memory_bytes() as u64);
     let kept: usize = head.tenants().map(|(_, head)| head.exemplars().count()).sum();
-    assert_eq!(owner.node.metrics.exemplars_dropped.get(), (TENANTS * 2000 - kept) as u64);
+    assert_eq!(owner.context.metrics.exemplars_dropped.get(), (TENANTS * 2000 - kept) as u64);
     let families: usize = head.tenants().map(|(_, head)| head.metadata().count()).sum();
     let mut journaled = 0;
     let mut record = journal::Record::new();
@@ -333,13 +333,13 @@ fn a_full_head_takes_no_metadata_of_new_families() {
         owner.turn(None);
     };
     write("known", "old");
-    node.partitions()[0].grew((node.budget().head_bytes / 100 * 90) as isize);
+    node.reads().partitions[0].grew((node.budget().head_bytes / 100 * 90) as isize);
     write("known", "new");
     write("another", "");
-    let head = node.partitions()[0].head.read();
+    let head = node.reads().partitions[0].head.read();
     let all: Vec<_> =
         head.tenant(&TenantId::anonymous()).unwrap().metadata().map(|m| m.help.as_str()).collect();
-    assert_eq!((all, node.shared().metrics.refused_metadata.head_full.get()), (vec!["new"], 1));
+    assert_eq!((all, node.writes().metrics.refused_metadata.head_full.get()), (vec!["new"], 1));
 }
 
 /// Metadata and exemplars are in no table, and the journal may be truncated before the tenant opens.
@@ -350,7 +350,7 @@ fn a_closed_tenant_keeps_metadata_and_exemplars() {
     let journal = journal::Memory::new(JournalId::default(), 1000);
     let (node, mut owner, _commands) = only_owner_at(dir.path(), journal, Arc::<ManualClock>::clone(&clock));
     let [open, closed] = ["open", "closed"].map(|name| TenantId::parse(name).unwrap());
-    let seen_s = node.shared().steady_s();
+    let seen_s = node.owning().steady_s();
     for tenant in [&open, &closed] {
         let mut head = owner.partition.head.write();
         let labels = Labels::from_pairs(&[("__name__", "m")]);
@@ -364,7 +364,7 @@ fn a_closed_tenant_keeps_metadata_and_exemplars() {
     }
     let held_bytes = owner.partition.head.read().memory_bytes();
     owner.partition.grew(held_bytes as isize);
-    node.shared().lake.close(0, &closed, "its table cannot be read".into(), clock.now_ms());
+    node.reads().lake.close(0, &closed, "its table cannot be read".into(), clock.now_ms());
     let partition = Arc::clone(&owner.partition);
     let held = |tenant: &TenantId| {
         let head = partition.head.read();

@@ -4,7 +4,7 @@ mod distinct;
 #[cfg(test)]
 mod tests;
 
-use crate::node::Node;
+use crate::query_source::Context;
 use crate::query_source::{Cancelled, LeftOut, Turns, list, tables_select};
 use crate::refusal::Refusal;
 use distinct::{Distinct, Full, Ordered};
@@ -20,7 +20,7 @@ use tables::LabelScan;
 /// Queries for one tenant's labels, series, metadata and exemplars.
 #[derive(Debug)]
 pub(crate) struct LabelQueries<'a> {
-    pub(crate) node: &'a Node,
+    pub(crate) context: &'a Arc<Context>,
     pub(crate) tenant: &'a TenantId,
     /// Set when the request is cancelled.
     pub(crate) cancelled: Arc<dyn Interrupt>,
@@ -124,7 +124,7 @@ impl Found<'_> {
             &mut dyn FnMut(&[u8]) -> bool,
         ) -> Sealed,
     ) -> Result<Vec<String>, Refusal> {
-        let LabelQueries { node, tenant, cancelled, .. } = self.label_queries;
+        let LabelQueries { context, tenant, cancelled, .. } = self.label_queries;
         let left_out = LeftOut::default();
         for matchers in or_all(ask.selectors) {
             if self.is_cut() {
@@ -136,7 +136,7 @@ impl Found<'_> {
                 added = self.add(text);
                 added.is_ok() && !self.is_cut() && !cancelled.is_set()
             };
-            let listed = list(node.shared(), tenant, &left_out, &**cancelled, |table, cache| {
+            let listed = list(context, tenant, &left_out, &**cancelled, |table, cache| {
                 read(table, cache, &select, &mut put)
             });
             listed.map_err(refused)?;
@@ -216,7 +216,7 @@ impl LabelQueries<'_> {
     /// Work in turns for each partition.
     fn turns(&self) -> impl Iterator<Item = Turns<'_>> {
         let turns = |partition| Turns::new(partition, self.tenant, &*self.cancelled);
-        self.node.partitions().iter().map(move |partition| turns(&**partition))
+        self.context.partitions.iter().map(move |partition| turns(&**partition))
     }
 
     fn room(&self) -> Room {

@@ -14,8 +14,8 @@ use stdx::clock::{Clock, SystemClock};
 fn node_with_samples(dir: &std::path::Path, count: i64) -> Node {
     let node = small_node(dir);
     let labels = Labels::from_pairs(&[("__name__", "dense")]);
-    let key = SeriesKey::of(labels.as_bytes(), node.shared().seed);
-    let mut partition = node.partitions()[0].head.write();
+    let key = SeriesKey::of(labels.as_bytes(), node.reads().seed);
+    let mut partition = node.reads().partitions[0].head.write();
     let head = partition.tenant_mut(&TenantId::anonymous());
     let series = head.create(key, labels.as_ref());
     (0..count).for_each(|t| _ = head.append(&[series], &[t], &[1.0], 0));
@@ -37,7 +37,7 @@ fn a_series_with_too_many_samples_is_not_unpacked() {
     let dir = tempfile::tempdir().unwrap();
     let node = node_with_samples(dir.path(), 10_000);
     let wanted = || Arc::new(AtomicBool::new(false));
-    let source = |samples_max| Source::new(&node, TenantId::anonymous(), samples_max, wanted());
+    let source = |samples_max| Source::new(node.reads(), TenantId::anonymous(), samples_max, wanted());
     assert_eq!(all_of(&source(10_000)), Ok(10_000));
     let refused = all_of(&source(9_999)).unwrap_err();
     assert_eq!(refused.kind, ErrorKind::TooLarge);
@@ -50,7 +50,7 @@ fn a_cancelled_selection_ends() {
     let dir = tempfile::tempdir().unwrap();
     let node = node_with_samples(dir.path(), 1);
     let cancelled = Arc::new(AtomicBool::new(true));
-    let source = Source::new(&node, TenantId::anonymous(), 100, cancelled);
+    let source = Source::new(node.reads(), TenantId::anonymous(), 100, cancelled);
     assert_eq!(all_of(&source).unwrap_err().kind, ErrorKind::Unavailable);
     node.stop();
 }
@@ -65,7 +65,7 @@ struct Unlocked {
 
 impl Interrupt for Unlocked {
     fn is_set(&self) -> bool {
-        for partition in self.node.partitions() {
+        for partition in self.node.reads().partitions.iter() {
             let lock = partition.head.try_write_for(Duration::from_secs(30));
             assert!(lock.is_some(), "a pattern would run with the head locked");
         }
@@ -79,11 +79,11 @@ fn no_lock_is_held_while_a_pattern_runs() {
     const SERIES: usize = 3_000;
     let dir = tempfile::tempdir().unwrap();
     let node = node_with_samples(dir.path(), 1);
-    let mut partition = node.partitions()[0].head.write();
+    let mut partition = node.reads().partitions[0].head.write();
     let head = partition.tenant_mut(&TenantId::anonymous());
     for i in 0..SERIES {
         let labels = Labels::from_pairs(&[("__name__", "m"), ("i", &i.to_string())]);
-        head.create(SeriesKey::of(labels.as_bytes(), node.shared().seed), labels.as_ref());
+        head.create(SeriesKey::of(labels.as_bytes(), node.reads().seed), labels.as_ref());
     }
     drop(partition);
     let unlocked = Unlocked { node: node.clone(), asked: AtomicU64::new(0) };
@@ -91,7 +91,7 @@ fn no_lock_is_held_while_a_pattern_runs() {
         unlocked.asked.store(0, Ordering::Relaxed);
         let matchers = query::parse_selector(selector).unwrap();
         let tenant = TenantId::anonymous();
-        let turns = Turns::new(&node.partitions()[0], &tenant, &unlocked);
+        let turns = Turns::new(&node.reads().partitions[0], &tenant, &unlocked);
         assert_eq!(turns.select(&matchers).unwrap().len(), count, "{selector}");
         let asked = unlocked.asked.load(Ordering::Relaxed);
         assert!(asked > SERIES as u64, "{selector}: asked {asked} times, for each value and each turn");
@@ -123,7 +123,7 @@ async fn a_search_of_sealed_values_that_finds_nothing_ends_at_each_question() {
     let there = node.clone();
     let search = move |last: u64| {
         let end = Arc::new(EndAt { last, asked: AtomicU64::new(0) });
-        let source = Source::new(&there, TenantId::anonymous(), 1_000_000, Arc::clone(&end) as _);
+        let source = Source::new(there.reads(), TenantId::anonymous(), 1_000_000, Arc::clone(&end) as _);
         let matchers = query::parse_selector(r#"{__name__=~"no.+such"}"#).unwrap();
         let heads = source.select_heads(&matchers).map(|_| end.asked.swap(0, Ordering::Relaxed));
         let select = Select { matchers: &matchers, range: TimeRange::ALL };

@@ -7,11 +7,10 @@
 mod rolled;
 
 use super::{Cancelled, HeadSet, Turns, make_room, too_many_samples};
-use crate::node::Node;
 use crate::partition::shared::PartitionShared;
+use crate::query_source::Context;
 use crate::query_source::detail::Detail;
 use crate::seal::pins::Pin;
-use crate::shared::Shared;
 use model::labels::METRIC_NAME;
 use model::sample::overlay;
 use model::{ErrorKind, LabelsRef, Samples, SeriesKey, SeriesSamples, TenantId, TimeRange, ValueKind};
@@ -28,7 +27,7 @@ use tables::{Cache, Scan, ScanLimits, Table, TableError};
 /// One tenant's series, from heads and tables.
 #[derive(Debug)]
 pub(crate) struct Source<'a> {
-    node: &'a Arc<Shared>,
+    context: &'a Arc<Context>,
     tenant: TenantId,
     /// Limit on the samples of a series that is unpacked.
     samples_max: u64,
@@ -43,21 +42,20 @@ pub(crate) struct Source<'a> {
 
 impl<'a> Source<'a> {
     pub(crate) fn new(
-        node: &'a Node,
+        context: &'a Arc<Context>,
         tenant: TenantId,
         samples_max: u64,
         cancelled: Arc<dyn Interrupt>,
     ) -> Self {
-        let node = node.shared();
         Self {
-            node,
+            context,
             tenant,
             samples_max,
             cancelled,
-            pin: node.lake.pins.pin(),
+            pin: context.lake.pins.pin(),
             left_out: LeftOut::default(),
             detail: Detail::Samples,
-            _heads: node.partitions().iter().map(|p| p.head.read().pin()).collect(),
+            _heads: context.partitions.iter().map(|p| p.head.read().pin()).collect(),
         }
     }
 
@@ -84,7 +82,7 @@ impl<'a> Source<'a> {
 
     /// Series of each partition's head that match all matchers.
     pub(super) fn select_heads(&self, matchers: &[Matcher]) -> Result<Vec<RoaringBitmap>, SourceError> {
-        let partitions = self.node.partitions().iter();
+        let partitions = self.context.partitions.iter();
         let select = |partition: &Arc<PartitionShared>| {
             let turns = Turns::new(partition, &self.tenant, &*self.cancelled);
             turns.select(matchers).map_err(|Cancelled| cancelled())
@@ -94,7 +92,7 @@ impl<'a> Source<'a> {
 
     /// Selected series of each partition's head.
     fn heads(&self, selected: Vec<RoaringBitmap>, range: TimeRange) -> HeadSet<'_> {
-        let parts = self.node.partitions().iter().map(|p| &**p).zip(selected);
+        let parts = self.context.partitions.iter().map(|p| &**p).zip(selected);
         HeadSet::new(parts, &self.tenant, range, self.samples_max, &self.pin)
     }
 }
@@ -112,16 +110,16 @@ pub(crate) struct LeftOut {
 
 impl LeftOut {
     /// Adds the warnings of a scan so far. Repeated calls add only new ones.
-    pub(crate) fn note(&self, scan: &Scan, node: &Shared) {
+    pub(crate) fn note(&self, scan: &Scan, context: &Context) {
         self.lost.fetch_or(scan.has_lost_files(), Ordering::Relaxed);
-        self.add(scan.warnings().chain(scan.doubt()), node);
+        self.add(scan.warnings().chain(scan.doubt()), context);
     }
 
-    fn add(&self, texts: impl IntoIterator<Item = String>, node: &Shared) {
+    fn add(&self, texts: impl IntoIterator<Item = String>, context: &Context) {
         let mut noted = self.texts.lock();
         for text in texts {
             if noted.len() < LEFT_OUT_MAX && noted.insert(text) {
-                node.lake.metrics.left_out_files.inc();
+                context.lake.metrics.left_out_files.inc();
             }
         }
     }
@@ -134,13 +132,13 @@ impl LeftOut {
 
 /// Opens a scan of a tenant's table; `None` if there is no table, or if none of its files can match.
 fn scan(
-    node: &Shared,
+    context: &Context,
     tenant: &TenantId,
     select: &tables::Select,
     bytes: usize,
     interrupt: &dyn Interrupt,
 ) -> Result<Option<Scan>, SourceError> {
-    let Some(table) = node.lake.existing(tenant).map_err(unreadable)? else { return Ok(None) };
+    let Some(table) = context.lake.existing(tenant).map_err(unreadable)? else { return Ok(None) };
     if tables::scan::matching(&*table.files().map_err(unreadable)?, select).next().is_none() {
         return Ok(None);
     }
@@ -148,22 +146,22 @@ fn scan(
         return Err(cancelled());
     }
     let limits = ScanLimits::of(bytes);
-    Scan::open(&table, &node.lake.cache, select, &limits).map(Some).map_err(unreadable)
+    Scan::open(&table, &context.lake.cache, select, &limits).map(Some).map_err(unreadable)
 }
 
 /// Lists labels of a tenant's table, if there is one, by `read`, which returns warnings about missing data.
 pub(crate) fn list(
-    node: &Shared,
+    context: &Context,
     tenant: &TenantId,
     left_out: &LeftOut,
     interrupt: &dyn Interrupt,
     read: impl FnOnce(&Table, &Arc<Cache>) -> Result<Vec<String>, TableError>,
 ) -> Result<(), SourceError> {
-    let Some(table) = node.lake.existing(tenant).map_err(unreadable)? else { return Ok(()) };
+    let Some(table) = context.lake.existing(tenant).map_err(unreadable)? else { return Ok(()) };
     if !interrupt.may_wait() {
         return Err(cancelled());
     }
-    left_out.add(read(&table, &node.lake.cache).map_err(unreadable)?, node);
+    left_out.add(read(&table, &context.lake.cache).map_err(unreadable)?, context);
     Ok(())
 }
 
@@ -205,9 +203,9 @@ impl SeriesSource for Source<'_> {
         // half of the query's memory, at sixteen bytes per sample
         let bytes = self.samples_max as usize * 8;
         let wanted = tables_select(select.matchers, select.range, true, &self.cancelled);
-        let scan = scan(self.node, &self.tenant, &wanted, bytes, &*self.cancelled)?;
+        let scan = scan(self.context, &self.tenant, &wanted, bytes, &*self.cancelled)?;
         let Some(scan) = scan else { return Ok(Box::new(self.heads(selected, select.range))) };
-        self.left_out.note(&scan, self.node);
+        self.left_out.note(&scan, self.context);
         let left = selected.iter().map(|s| s.len() as usize).sum();
         Ok(Box::new(UnionSet {
             source: self,
@@ -286,7 +284,7 @@ impl SeriesSet for UnionSet<'_> {
 /// Notes warnings here, because a query need not read to the end.
 impl Drop for UnionSet<'_> {
     fn drop(&mut self) {
-        self.source.left_out.note(&self.scan, self.source.node);
+        self.source.left_out.note(&self.scan, self.source.context);
     }
 }
 
@@ -303,10 +301,10 @@ impl UnionSet<'_> {
 
     /// Merges the head's samples of the series into those from tables.
     fn add_fresh(&mut self, samples: &mut Samples) -> Result<(), SourceError> {
-        let Source { node, tenant, pin, .. } = self.source;
-        let key = SeriesKey::of(self.scan.labels().as_bytes(), node.seed);
-        let number = key.partition(node.partitions().len());
-        let partition: &PartitionShared = &node.partitions()[number];
+        let Source { context, tenant, pin, .. } = self.source;
+        let key = SeriesKey::of(self.scan.labels().as_bytes(), context.seed);
+        let number = key.partition(context.partitions.len());
+        let partition: &PartitionShared = &context.partitions[number];
         let head = partition.head.read();
         // also a series about to be evicted: it is in the selection, and may have got samples since
         if let Some((head, series)) = head.tenant(tenant).and_then(|h| Some((h, h.find(key)?))) {

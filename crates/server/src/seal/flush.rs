@@ -15,7 +15,7 @@ pub(crate) async fn flush(node: &crate::Node) -> Result<Flushed, Refusal> {
     match flushed.blocked {
         0 => Ok(flushed),
         blocked => {
-            let all = node.shared().lake.blocked.all();
+            let all = node.reads().lake.blocked.all();
             let first = all.first().map_or(String::new(), |(tenant, _)| format!(", {tenant} first"));
             let message = format!(
                 "{blocked} tenants are not sealed yet{first}: their tables cannot be written, or their samples span many \

@@ -17,7 +17,7 @@ use super::machine::{Sealing, Thresholds};
 use super::workers::Workers;
 use crate::limits::pacer::Pacer;
 use crate::partition::{Late, Owners};
-use crate::shared::Shared;
+use crate::seal::Context;
 use report::Stopwatch;
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -44,7 +44,7 @@ pub(crate) struct Stopping;
 /// State of the sealing thread.
 #[derive(Debug)]
 pub(crate) struct Sealer<O> {
-    node: Arc<Shared>,
+    context: Arc<Context>,
     owners: O,
     messages: Receiver<Message>,
     stopping: Arc<AtomicBool>,
@@ -62,15 +62,15 @@ pub(crate) struct Sealer<O> {
 
 impl<O: Owners> Sealer<O> {
     pub(crate) fn new(
-        node: Arc<Shared>,
+        context: Arc<Context>,
         owners: O,
         messages: Receiver<Message>,
         stopping: Arc<AtomicBool>,
         workers: Workers,
     ) -> Self {
-        let settings = &node.settings;
+        let settings = &context.settings;
         let thresholds = Thresholds {
-            partitions: node.partitions().len(),
+            partitions: context.partitions.len(),
             seal_after_ms: settings.lake.seal_after_ms,
             seal_bytes: settings.lake.seal_bytes,
             head_bytes: settings.budget.head_bytes,
@@ -78,9 +78,9 @@ impl<O: Owners> Sealer<O> {
             flush_interval: Duration::from_millis(settings.lake.flush_interval_ms.unsigned_abs()),
         };
         Self {
-            sealing: Sealing::new(thresholds, node.clock.instant()),
-            pacer: node.pacer(),
-            node,
+            sealing: Sealing::new(thresholds, context.clock.instant()),
+            pacer: context.pacer(),
+            context,
             owners,
             messages,
             stopping,
@@ -97,7 +97,7 @@ impl<O: Owners> Sealer<O> {
         // ingest and queries come first
         let _ = rustix::process::nice(5);
         loop {
-            let wait = self.sealing.wake_in(self.node.clock.instant());
+            let wait = self.sealing.wake_in(self.context.clock.instant());
             match self.messages.recv_timeout(wait) {
                 Ok(Message::Flush(answer)) => {
                     self.flush(answer);
@@ -190,20 +190,20 @@ impl<O: Owners> Sealer<O> {
     }
 
     fn view(&self) -> View {
-        let (node, clock) = (&self.node, &self.node.clock);
-        let partitions = node.partitions().iter();
+        let (context, clock) = (&self.context, &self.context.clock);
+        let partitions = context.partitions.iter();
         View {
             now: clock.instant(),
             now_ms: clock.now_ms(),
-            is_ready: node.partitions.is_ready(),
-            can_freeze: node.partitions.can_freeze(),
-            unsealed_since_ms: node.partitions.unsealed_since_ms(),
+            is_ready: context.partitions.is_ready(),
+            can_freeze: context.partitions.can_freeze(),
+            unsealed_since_ms: context.partitions.unsealed_since_ms(),
             unsealed_bytes: partitions.map(|p| p.unsealed_bytes.load(Ordering::Relaxed)).max().unwrap_or(0),
-            head_bytes: node.heads.bytes(),
-            is_filled: node.heads.press_to_seal(),
-            closed: node.lake.closed.tenants(),
-            journal_bytes: node
-                .partitions()
+            head_bytes: context.heads.bytes(),
+            is_filled: context.heads.press_to_seal(),
+            closed: context.lake.closed.tenants(),
+            journal_bytes: context
+                .partitions
                 .iter()
                 .map(|p| p.journal_bytes.load(Ordering::Relaxed))
                 .collect(),
@@ -213,7 +213,7 @@ impl<O: Owners> Sealer<O> {
     /// Publishes the arrival of the oldest sample in rounds. The lag is computed from that when it is read, so it is right
     /// even while this thread hangs.
     fn publish(&self) {
-        let lake = &self.node.lake;
+        let lake = &self.context.lake;
         lake.in_rounds_since_ms.store(self.sealing.since_ms(), Ordering::Relaxed);
         lake.metrics.frozen_samples.set(self.sealing.samples_frozen() as f64);
     }

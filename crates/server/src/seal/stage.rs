@@ -6,7 +6,7 @@
 
 use super::error::SealError;
 use crate::partition::shared::PartitionShared;
-use crate::shared::Shared;
+use crate::seal::Context;
 use head::FrozenOrder;
 use model::{LabelsRef, Samples, SeriesKey, TenantId, ValueKind};
 use std::sync::Arc;
@@ -41,7 +41,7 @@ impl Workspace {
 /// Encodes a pass over one tenant's frozen series of one partition, from the day after `after` on. Calls `go_on` between two
 /// series, and stops if it returns false.
 pub(super) fn encode_tenant(
-    node: &Shared,
+    context: &Context,
     partition: &PartitionShared,
     tenant: &TenantId,
     table: &Arc<Table>,
@@ -49,7 +49,7 @@ pub(super) fn encode_tenant(
     after: Option<Date>,
     go_on: &mut impl FnMut() -> bool,
 ) -> Result<Encoded, SealError> {
-    let chance = &node.lake.chance;
+    let chance = &context.lake.chance;
     let attempt = u128::from(chance.fresh()) << 64 | u128::from(chance.fresh());
     let stem = Stem::sealed(attempt);
     let mut stager = BlockStager::new(table, stem, workspace.limits, after);
@@ -79,7 +79,7 @@ pub(super) fn encode_tenant(
             if !samples.is_empty() {
                 stager.push(&Stretch {
                     labels: LabelsRef::from_canonical(&labels),
-                    key: SeriesKey::of(&labels, node.seed),
+                    key: SeriesKey::of(&labels, context.seed),
                     timestamps: &samples.timestamps,
                     values: &samples.values,
                 })?;

@@ -34,7 +34,7 @@ async fn write(node: &Node, base_ms: i64, round: i64, content: &mut Content) {
 /// Writes one sample of each of 50 series of a tenant. Returns them.
 pub(crate) async fn write_of(node: &Node, tenant: &TenantId, timestamp_ms: i64) -> Content {
     let (body, content) = request_of(timestamp_ms);
-    let memory = node.shared().inflight.reserve(body.len() as u64).unwrap();
+    let memory = node.writes().inflight.reserve(body.len() as u64).unwrap();
     let outcome = crate::ingest::tests::write(node, tenant.clone(), Version::V1, body, memory).await.unwrap();
     assert_eq!((outcome.samples, outcome.refused_series), (50, 0));
     content
@@ -58,7 +58,7 @@ pub(crate) async fn node_with(dir: &Path, change: impl FnOnce(&mut Settings)) ->
     let mut settings = small_settings(dir);
     change(&mut settings);
     let node = Node::start(settings, Arc::new(SystemClock)).unwrap();
-    node.wait_for_replay().await;
+    node.readiness().wait_for_replay().await;
     node
 }
 
@@ -68,7 +68,7 @@ fn read(node: &Node) -> Content {
 
 pub(crate) fn read_of(node: &Node, tenant: &TenantId) -> Content {
     let cancelled = Arc::new(AtomicBool::new(false));
-    let source = Source::new(node, tenant.clone(), 1_000_000, cancelled);
+    let source = Source::new(node.reads(), tenant.clone(), 1_000_000, cancelled);
     let mut set = source.select(&Select { matchers: &[], range: TimeRange::ALL }).unwrap();
     let (mut samples, mut content) = (SeriesSamples::default(), Content::new());
     let mut seen = BTreeSet::new();
@@ -90,7 +90,7 @@ fn rows_in_tables(node: &Node) -> u64 {
 }
 
 pub(crate) fn rows_of(node: &Node, tenant: &TenantId) -> u64 {
-    let table = node.shared().lake.existing(tenant).unwrap().unwrap();
+    let table = node.reads().lake.existing(tenant).unwrap().unwrap();
     table.refresh().unwrap();
     table.files().unwrap().all().iter().map(|f| f.rows).sum()
 }
@@ -104,7 +104,7 @@ async fn start(dir: &Path) -> Node {
 }
 
 fn fail_at(node: &Node, place: &'static str) {
-    *node.shared().lake.faults.at.lock() = Some(place);
+    *node.reads().lake.faults.at.lock() = Some(place);
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -116,7 +116,7 @@ async fn a_round_that_fails_anywhere_goes_on() {
         write(&node, base_ms, round as i64, &mut content).await;
         fail_at(&node, place);
         flush(&node).await.unwrap();
-        assert_eq!(*node.shared().lake.faults.at.lock(), None, "{place} is never come by");
+        assert_eq!(*node.reads().lake.faults.at.lock(), None, "{place} is never come by");
         let (node, content) = (node.clone(), content.clone());
         let check = move || {
             assert_eq!(read(&node), content, "after {place}");
@@ -136,10 +136,10 @@ async fn files_that_were_swept_before_their_commit_are_staged_again() {
     write(&node, base_ms, 0, &mut content).await;
     let (there, root) = (node.clone(), dir.path().to_path_buf());
     // runs in the sealer, between staging and commit
-    *node.shared().lake.faults.hook.lock() = Some((
+    *node.reads().lake.faults.hook.lock() = Some((
         "before_commit",
         Box::new(move || {
-            let table = there.shared().lake.existing(&TenantId::anonymous()).unwrap().unwrap();
+            let table = there.reads().lake.existing(&TenantId::anonymous()).unwrap().unwrap();
             let swept = Sweeper::default().sweep(&table, 0, 0).unwrap();
             assert!(swept.files > 0, "nothing was staged under {}", root.display());
         }),
@@ -164,7 +164,7 @@ async fn samples_that_were_deleted_from_the_table_can_be_sent_again() {
     flush(&node).await.unwrap();
     let there = node.clone();
     let delete = move || {
-        let table = there.shared().lake.existing(&TenantId::anonymous()).unwrap().unwrap();
+        let table = there.reads().lake.existing(&TenantId::anonymous()).unwrap().unwrap();
         let other = tables::Table::open(table.kind(), table.location().clone()).unwrap().unwrap();
         assert!(other.expire(i64::MAX).unwrap() > 0);
         table.refresh().unwrap();
@@ -190,7 +190,7 @@ async fn a_process_that_dies_anywhere_in_a_round_loses_and_doubles_nothing() {
         let node = start(dir.path()).await;
         write(&node, base_ms, round as i64, &mut content).await;
         // the round does not continue after the fault point: the process dies before a retry
-        node.shared().lake.faults.die_at(place);
+        node.reads().lake.faults.die_at(place);
         let flushed = flush(&node).await;
         // a flush is answered once its commit is noted, before the release
         let is_answered = place == "floodmark_noted" || place == "released";
@@ -242,7 +242,7 @@ fn what_a_query_chose_from_stays_until_it_ends() {
     let cancelled: Arc<dyn query::Interrupt> = Arc::new(AtomicBool::new(false));
 
     let reader = node.node().clone();
-    let source = Source::new(&reader.node, tenant.clone(), 1_000_000, Arc::clone(&cancelled));
+    let source = Source::new(reader.node.reads(), tenant.clone(), 1_000_000, Arc::clone(&cancelled));
     let mut set = source.select(&Select { matchers: &[], range: TimeRange::ALL }).unwrap();
     let mut flush = node.flush();
     node.seal();
@@ -261,7 +261,7 @@ fn what_a_query_chose_from_stays_until_it_ends() {
 
     // the next query takes too long: it is expired, and does not silently miss samples
     content.extend(write_stepped(&node, clock.now_ms() + 1));
-    let source = Source::new(&reader.node, tenant.clone(), 1_000_000, Arc::clone(&cancelled));
+    let source = Source::new(reader.node.reads(), tenant.clone(), 1_000_000, Arc::clone(&cancelled));
     let mut set = source.select(&Select { matchers: &[], range: TimeRange::ALL }).unwrap();
     let mut flush = node.flush();
     node.seal();
@@ -302,7 +302,7 @@ fn flushes_in_a_loop_share_rounds_and_abort_no_query() {
             "flush {n} is slowed down"
         );
     }
-    let commits = reader.node.shared().lake.metrics.commits.get();
+    let commits = reader.node.reads().lake.metrics.commits.get();
     assert!((11..=13).contains(&commits), "{commits} commits");
 
     // a flush that waits for the next round does not expire a query that has begun
@@ -313,7 +313,7 @@ fn flushes_in_a_loop_share_rounds_and_abort_no_query() {
     assert!(last.samples().is_some());
     content.extend(write_stepped(&node, clock.now_ms()));
     let cancelled = Arc::new(AtomicBool::new(false));
-    let source = Source::new(&reader.node, tenant.clone(), 1_000_000, cancelled);
+    let source = Source::new(reader.node.reads(), tenant.clone(), 1_000_000, cancelled);
     let mut set = source.select(&Select { matchers: &[], range: TimeRange::ALL }).unwrap();
     let mut first = node.flush();
     node.seal();
@@ -415,9 +415,9 @@ async fn a_series_about_to_be_evicted_comes_once_and_whole() {
     let there = node.clone();
     let check = move || {
         let labels = Labels::from_pairs(&[("__name__", "m7"), ("zone", "z")]);
-        let key = SeriesKey::of(labels.as_bytes(), there.shared().seed);
-        let number = key.partition(there.partitions().len());
-        let mut partition = there.partitions()[number].head.write();
+        let key = SeriesKey::of(labels.as_bytes(), there.reads().seed);
+        let number = key.partition(there.reads().partitions.len());
+        let mut partition = there.reads().partitions[number].head.write();
         // a pin keeps the eviction from continuing
         let _pin = partition.pin();
         let series = partition.tenant_mut(&TenantId::anonymous()).find(key).unwrap();
@@ -426,7 +426,7 @@ async fn a_series_about_to_be_evicted_comes_once_and_whole() {
         }
         drop(partition);
         assert_eq!(read(&there), content, "with nothing new");
-        let mut partition = there.partitions()[number].head.write();
+        let mut partition = there.reads().partitions[number].head.write();
         let head = partition.tenant_mut(&TenantId::anonymous());
         head.append(&[series], &[base_ms + 1], &[7.5], u32::MAX);
         drop(partition);
@@ -485,7 +485,7 @@ async fn a_journal_put_back_loses_nothing_new_even_if_the_first_round_is_cut_sho
         for _ in 0..4 {
             next(&node).await;
         }
-        node.shared().lake.faults.die_at(place);
+        node.reads().lake.faults.die_at(place);
         let _ = flush(&node).await;
         stop(node).await;
         let node = start(dir.path()).await;
@@ -509,7 +509,7 @@ async fn a_new_name_in_the_middle_of_a_round_doubles_nothing() {
     let node = start(dir.path()).await;
     let (in_a, mut in_b) = (write_of(&node, &a, base_ms).await, write_of(&node, &b, base_ms).await);
     // one of them is committed, whichever is first
-    node.shared().lake.faults.die_at_the(2, "before_commit");
+    node.reads().lake.faults.die_at_the(2, "before_commit");
     assert!(flush(&node).await.is_err());
     let there = (node.clone(), b.clone());
     let is_b_first = tokio::task::spawn_blocking(move || rows_of(&there.0, &there.1) > 0).await.unwrap();
@@ -519,9 +519,9 @@ async fn a_new_name_in_the_middle_of_a_round_doubles_nothing() {
     let there = (node.clone(), b.clone());
     let puzzle = move || {
         let (node, tenant) = there;
-        let lake = &node.shared().lake;
+        let lake = &node.reads().lake;
         let table = lake.table(&tenant).unwrap();
-        for number in 0..node.partitions().len() {
+        for number in 0..node.reads().partitions.len() {
             let source = lake.mark(number).source;
             let after = lake.settled_floodmark(&tenant, &source).unwrap().map(|floodmark| floodmark.upto);
             let block =
@@ -531,7 +531,7 @@ async fn a_new_name_in_the_middle_of_a_round_doubles_nothing() {
     };
     tokio::task::spawn_blocking(puzzle).await.unwrap();
     in_b.extend(write_of(&node, &b, base_ms + 1).await);
-    node.shared().lake.faults.die_at("before_commit");
+    node.reads().lake.faults.die_at("before_commit");
     assert!(flush(&node).await.is_err());
     stop(node).await;
     let node = start(dir.path()).await;
@@ -567,7 +567,7 @@ pub(crate) async fn write_days(
     content: &mut Content,
 ) {
     let (body, written) = days_of(name, days);
-    let memory = node.shared().inflight.reserve(body.len() as u64).unwrap();
+    let memory = node.writes().inflight.reserve(body.len() as u64).unwrap();
     let tenant = TenantId::anonymous();
     let outcome = crate::ingest::tests::write(node, tenant, Version::V1, body, memory).await.unwrap();
     assert_eq!((outcome.samples, outcome.refused_series), (written.len() as u64, 0));
@@ -587,7 +587,7 @@ async fn samples_of_any_number_of_days_are_sealed() {
     let check = move || {
         assert_eq!(read(&there), expected);
         assert_eq!(rows_in_tables(&there), expected.len() as u64);
-        let partitions = there.partitions().iter();
+        let partitions = there.reads().partitions.iter();
         let frozen = partitions.filter(|p| p.head.read().tenants().any(|(_, head)| head.is_frozen()));
         assert_eq!(frozen.count(), 0, "what is sealed has left the head");
     };
@@ -595,7 +595,7 @@ async fn samples_of_any_number_of_days_are_sealed() {
     stop(node).await;
     // nothing of the journal is needed any more
     let node = start(dir.path()).await;
-    assert_eq!(node.shared().metrics.replayed_samples.get(), 0);
+    assert_eq!(node.writes().metrics.replayed_samples.get(), 0);
     stop(node).await;
 }
 
@@ -609,7 +609,7 @@ async fn passes_that_are_cut_short_again_and_again_lose_and_double_nothing() {
     for (life, (place, times)) in lives.enumerate() {
         let node = start(dir.path()).await;
         write_days(&node, &format!("scattered_{life}"), 10_000..10_250, &mut content).await;
-        node.shared().lake.faults.die_at_the(times, place);
+        node.reads().lake.faults.die_at_the(times, place);
         assert!(flush(&node).await.is_err(), "{place} is not come by {times} times");
         stop(node).await;
         if life % 3 == 0 {
@@ -638,7 +638,7 @@ async fn the_lag_grows_while_the_sealer_hangs() {
     let dir = tempfile::tempdir().unwrap();
     let clock = Arc::new(ManualClock::at(SystemClock.now_ms()));
     let node = Node::start(small_settings(dir.path()), Arc::<ManualClock>::clone(&clock)).unwrap();
-    node.wait_for_replay().await;
+    node.readiness().wait_for_replay().await;
     let mut content = Content::new();
     for place in ["frozen", "attempt_noted"] {
         write(&node, clock.now_ms(), 0, &mut content).await;
@@ -648,12 +648,12 @@ async fn the_lag_grows_while_the_sealer_hangs() {
             arrives.send(()).unwrap();
             let _ = goes_on.recv(); // until the other end is dropped
         };
-        *node.shared().lake.faults.hook.lock() = Some((place, Box::new(hang)));
+        *node.reads().lake.faults.hook.lock() = Some((place, Box::new(hang)));
         let there = node.clone();
         let flushing = tokio::spawn(async move { flush(&there).await });
         tokio::task::spawn_blocking(move || arrived.recv().unwrap()).await.unwrap();
         clock.advance(3_600_000);
-        assert_eq!(node.shared().floodmark_lag_ms(), 3_600_000, "{place}");
+        assert_eq!(crate::telemetry::floodmark_lag_ms(node.reads()), 3_600_000, "{place}");
         let line = "floodmark_seal_floodmark_lag_seconds 3600";
         assert!(node.registry().render().lines().any(|l| l == line), "{place}");
         drop(go_on);
@@ -673,7 +673,7 @@ async fn the_sealer_panics_if_it_is_told_to() {
     }
     let dir = tempfile::tempdir().unwrap();
     let node = start(dir.path()).await;
-    *node.shared().lake.faults.hook.lock() = Some(("frozen", Box::new(|| panic!("as it was told to"))));
+    *node.reads().lake.faults.hook.lock() = Some(("frozen", Box::new(|| panic!("as it was told to"))));
     let flushed = flush(&node).await;
     std::thread::sleep(Duration::from_secs(30)); // the process ends meanwhile
     panic!("the process goes on: {flushed:?}");

@@ -73,18 +73,18 @@ fn register_head_parts(node: &Node) {
         let labels = [("account", "head"), ("part", part)];
         let help = "What a part of an account may hold.";
         r.gauge_fn("floodmark_budget_part_limit_bytes", help, &labels, move || limit_bytes as f64);
-        let shared = Arc::clone(node.shared());
-        let used = move || shared.partitions().iter().map(|p| read(&p.head.read())).sum::<usize>() as f64;
+        let partitions = Arc::clone(&node.reads().partitions);
+        let used = move || partitions.iter().map(|p| read(&p.head.read())).sum::<usize>() as f64;
         r.gauge_fn("floodmark_budget_part_used_bytes", "What a part of an account holds.", &labels, used);
     }
 }
 
 /// All parts but `other`.
 fn parts(node: &Node) -> Vec<Part> {
-    let (budget, shared) = (node.budget(), node.shared());
-    let (heads, peak) = (Arc::clone(&shared.heads), Arc::clone(&shared.heads));
-    let readers = Arc::clone(shared);
-    let query = move || readers.answers.used_bytes() + readers.lake.cache.stats().held_bytes;
+    let (budget, reads, writes) = (node.budget(), node.reads(), node.writes());
+    let (heads, peak) = (Arc::clone(&writes.heads), Arc::clone(&writes.heads));
+    let held = Arc::clone(reads);
+    let query = move || held.answers.used_bytes() + held.lake.cache.stats().held_bytes;
     vec![
         Part {
             name: "head",
@@ -92,10 +92,10 @@ fn parts(node: &Node) -> Vec<Part> {
             used: Arc::new(move || heads.bytes()),
             peak: Arc::new(move || peak.peak_bytes()),
         },
-        Part::of(&shared.inflight),
+        Part::of(&writes.inflight),
         Part::seen("query", budget.query_bytes, Arc::new(query)),
-        Part::of(&shared.lake.flush),
-        Part::of(&node.shared().decoders),
+        Part::of(&writes.lake.flush),
+        Part::of(&writes.decoders),
     ]
 }
 

@@ -3,11 +3,12 @@
 use super::{accounts, process};
 use crate::node::Node;
 use crate::partition::shared::PartitionShared;
-use crate::shared::Shared;
+use crate::query_source;
 use admission::age::Doubt;
 use head::TenantHead;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use stdx::budget::Account;
 
 /// Limit on blocked tenants that the metrics name.
 const BLOCKED_NAMED_MAX: usize = 100;
@@ -25,8 +26,8 @@ pub(crate) fn register_gauges(node: &Node) {
 
 fn of_clock(node: &Node) {
     for (doubt, name) in Doubt::ALL {
-        let shared = Arc::clone(node.shared());
-        let is_doubted = move || f64::from(shared.wall.doubt(&*shared.clock) == Some(doubt));
+        let writes = Arc::clone(node.writes());
+        let is_doubted = move || f64::from(writes.wall.doubt(&*writes.clock) == Some(doubt));
         let help = "1 while the wall clock is not trusted for this reason; nothing expires then.";
         node.registry().gauge_fn("floodmark_clock_doubt", help, &[("doubt", name)], is_doubted);
     }
@@ -34,9 +35,9 @@ fn of_clock(node: &Node) {
 
 fn of_heads(node: &Node) {
     let gauge = |name, help, read: fn(&TenantHead) -> usize| {
-        let shared = Arc::clone(node.shared());
+        let partitions = Arc::clone(&node.reads().partitions);
         let of = move |p: &Arc<PartitionShared>| p.head.read().tenants().map(|(_, h)| read(h)).sum::<usize>();
-        let all = move || shared.partitions().iter().map(&of).sum::<usize>() as f64;
+        let all = move || partitions.iter().map(&of).sum::<usize>() as f64;
         node.registry().gauge_fn(name, help, &[], all);
     };
     gauge("floodmark_head_series", "Series in memory.", TenantHead::series_count);
@@ -49,8 +50,8 @@ fn of_heads(node: &Node) {
 
 fn of_partitions(node: &Node) {
     let gauge = |name, help, read: fn(&PartitionShared) -> u64| {
-        let shared = Arc::clone(node.shared());
-        let all = move || shared.partitions().iter().map(|p| read(p)).sum::<u64>() as f64;
+        let partitions = Arc::clone(&node.reads().partitions);
+        let all = move || partitions.iter().map(|p| read(p)).sum::<u64>() as f64;
         node.registry().gauge_fn(name, help, &[], all);
     };
     gauge("floodmark_head_bytes", "Bytes that the head's structures hold.", |p| {
@@ -67,42 +68,53 @@ fn of_partitions(node: &Node) {
 
 fn of_accounts(node: &Node) {
     let r = node.registry();
-    let gauge = |name, help, read: fn(&Shared) -> u64| {
-        let shared = Arc::clone(node.shared());
-        r.gauge_fn(name, help, &[], move || read(&shared) as f64);
+    let gauge = |name, help, account: &Account, read: fn(&Account) -> u64| {
+        let account = account.clone();
+        r.gauge_fn(name, help, &[], move || read(&account) as f64);
     };
-    gauge("floodmark_query_answers_bytes", "Memory of answers on their way out.", |s| s.answers.used_bytes());
-    gauge("floodmark_write_inflight_bytes", "Memory of write requests now.", |s| s.inflight.used_bytes());
-    gauge("floodmark_write_inflight_peak_bytes", "The most that write requests ever held.", |s| {
-        s.inflight.peak_bytes()
-    });
+    let (answers, inflight) = (&node.reads().answers, &node.writes().inflight);
+    let help = "Memory of answers on their way out.";
+    gauge("floodmark_query_answers_bytes", help, answers, Account::used_bytes);
+    let help = "Memory of write requests now.";
+    gauge("floodmark_write_inflight_bytes", help, inflight, Account::used_bytes);
+    let help = "The most that write requests ever held.";
+    gauge("floodmark_write_inflight_peak_bytes", help, inflight, Account::peak_bytes);
+}
+
+/// Age of the oldest sample that is in no table yet, in milliseconds; 0 if there is none.
+pub(crate) fn floodmark_lag_ms(reads: &query_source::Context) -> i64 {
+    let in_rounds = reads.lake.in_rounds_since_ms.load(Ordering::Relaxed);
+    match reads.partitions.unsealed_since_ms().unwrap_or(i64::MAX).min(in_rounds) {
+        i64::MAX => 0,
+        since_ms => reads.clock.now_ms().saturating_sub(since_ms).max(0),
+    }
 }
 
 fn of_blocked_tenants(node: &Node) {
-    let shared = Arc::clone(node.shared());
+    let reads = Arc::clone(node.reads());
     node.registry().gauge_fn(
         "floodmark_seal_floodmark_lag_seconds",
         "Age of the oldest sample that is in no table yet.",
         &[],
-        move || shared.floodmark_lag_ms() as f64 / 1000.0,
+        move || floodmark_lag_ms(&reads) as f64 / 1000.0,
     );
-    let shared = Arc::clone(node.shared());
+    let reads = Arc::clone(node.reads());
     node.registry().gauges_fn(
         "floodmark_seal_tenant_behind_seconds",
         "How long the tenant has been behind in sealing; the log says why.",
         "tenant",
         move || {
-            let now_ms = shared.clock.now_ms();
-            let behind = shared.lake.blocked.all().into_iter().take(BLOCKED_NAMED_MAX);
+            let now_ms = reads.clock.now_ms();
+            let behind = reads.lake.blocked.all().into_iter().take(BLOCKED_NAMED_MAX);
             let seconds = |since_ms| now_ms.saturating_sub(since_ms).max(0) as f64 / 1000.0;
             behind.map(|(tenant, since_ms)| (tenant.to_string(), seconds(since_ms))).collect()
         },
     );
-    let shared = Arc::clone(node.shared());
+    let lake = Arc::clone(&node.reads().lake);
     node.registry().gauge_fn(
         "floodmark_seal_tenants_behind",
         "Tenants that cannot be sealed.",
         &[],
-        move || shared.lake.blocked.all().len() as f64,
+        move || lake.blocked.all().len() as f64,
     );
 }

@@ -14,7 +14,7 @@ const REVISION: &str = match option_env!("FLOODMARK_REVISION") {
 pub(super) fn register(node: &Node) {
     let r = node.registry();
     // read once: setting the clock later must not look like a restart
-    let started_s = node.shared().clock.now_ms() as f64 / 1000.0;
+    let started_s = node.reads().clock.now_ms() as f64 / 1000.0;
     let help = "When the process started, in seconds since the Unix epoch.";
     r.gauge_fn("process_start_time_seconds", help, &[], move || started_s);
     r.counter_fn("process_cpu_seconds_total", "Processor time, of user and system together.", cpu_seconds);

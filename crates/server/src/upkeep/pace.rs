@@ -1,8 +1,7 @@
 //! Periodic checks of a long step of upkeep: the time, whether the node stops, and whether requests need the processor.
 
-use super::EVERY;
+use super::{Context, EVERY};
 use crate::limits::pacer::Pacer;
-use crate::shared::Shared;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
@@ -11,7 +10,7 @@ use tables::upkeep::Now;
 /// Periodic checks of a long step.
 #[derive(Debug)]
 pub(super) struct Pace {
-    pub(super) node: Arc<Shared>,
+    pub(super) context: Arc<Context>,
     stopping: Arc<AtomicBool>,
     /// Origin of the steady clock.
     began: Instant,
@@ -21,9 +20,9 @@ pub(super) struct Pace {
 }
 
 impl Pace {
-    pub(super) fn new(node: Arc<Shared>, stopping: Arc<AtomicBool>) -> Self {
-        let (now, pacer) = (node.clock.instant(), node.pacer());
-        Self { node, stopping, began: now, refreshed: now, pacer }
+    pub(super) fn new(context: Arc<Context>, stopping: Arc<AtomicBool>) -> Self {
+        let (now, pacer) = (context.clock.instant(), context.pacer());
+        Self { context, stopping, began: now, refreshed: now, pacer }
     }
 
     pub(super) fn is_stopping(&self) -> bool {
@@ -31,7 +30,7 @@ impl Pace {
     }
 
     pub(super) fn instant(&self) -> Instant {
-        self.node.clock.instant()
+        self.context.clock.instant()
     }
 
     pub(super) fn since(&self, at: Instant) -> Duration {
@@ -40,7 +39,7 @@ impl Pace {
 
     pub(super) fn now(&self) -> Now {
         let steady_ms = i64::try_from(self.since(self.began).as_millis()).unwrap_or(i64::MAX);
-        Now { wall_ms: self.node.clock.now_ms(), steady_ms }
+        Now { wall_ms: self.context.clock.now_ms(), steady_ms }
     }
 
     /// True if the step may continue. Yields to requests first, and shows queries the commits of other processes (imports,
@@ -54,7 +53,7 @@ impl Pace {
     }
 
     pub(super) fn refresh_all(&mut self) {
-        for ((tenant, _), table) in self.node.lake.tables.all_open() {
+        for ((tenant, _), table) in self.context.lake.tables.all_open() {
             if self.is_stopping() {
                 return;
             }

@@ -82,7 +82,7 @@ impl Upkeep {
         resolution: Resolution,
         all: bool,
     ) -> Result<Vec<Date>, UpkeepError> {
-        let settings = &self.pace.node.settings;
+        let settings = &self.pace.context.settings;
         let own = settings.tenants.of(tenant);
         if !own.rollups.contains(&resolution) {
             return Ok(Vec::new());
@@ -121,13 +121,13 @@ impl Upkeep {
         table: &Arc<Table>,
         date: Date,
     ) -> Result<Rolled, UpkeepError> {
-        let node = Arc::clone(&self.pace.node);
-        let half = node.lake.flush.limit_bytes() / 2;
-        let _memory = node.lake.flush.reserve(half)?;
+        let context = Arc::clone(&self.pace.context);
+        let half = context.lake.flush.limit_bytes() / 2;
+        let _memory = context.lake.flush.reserve(half)?;
         let (began, now_ms) = (self.pace.instant(), self.pace.now().wall_ms);
         let (mut said, mut counted) = (began, 0);
         let go_on = |rolled: &Rolled| {
-            node.lake.metrics.rollup_samples.add(rolled.samples - counted);
+            context.lake.metrics.rollup_samples.add(rolled.samples - counted);
             counted = rolled.samples;
             if self.pace.since(said) >= SAY_EVERY {
                 said = self.pace.instant();
@@ -135,15 +135,15 @@ impl Upkeep {
             }
             self.pace.go_on()
         };
-        let stem = Stem::rewritten(node.lake.chance.fresh());
+        let stem = Stem::rewritten(context.lake.chance.fresh());
         let limits = limits(half as usize);
         let rolled = rollup::run(samples, table, date, resolution, &stem, &limits, now_ms, go_on)?;
         if self.pace.is_stopping() && !rolled.committed {
             return Err(UpkeepError::Stopping);
         }
-        node.lake.metrics.rollup_samples.add(rolled.samples - counted);
+        context.lake.metrics.rollup_samples.add(rolled.samples - counted);
         if rolled.committed {
-            node.lake.metrics.rollup_days(resolution).inc();
+            context.lake.metrics.rollup_days(resolution).inc();
             let Rolled { series, samples, left_out, .. } = rolled;
             let seconds = self.pace.since(began).as_secs_f64();
             let table = resolution.folder();

@@ -39,7 +39,7 @@ async fn fill(node: &Node, name: &str) -> Date {
 async fn files(node: &Node, name: &str, kind: Kind) -> Vec<String> {
     let (node, tenant) = (node.clone(), tenant(name));
     let files = move || {
-        let table = node.shared().lake.tables.existing(&tenant, kind).unwrap();
+        let table = node.reads().lake.tables.existing(&tenant, kind).unwrap();
         table.map_or(Vec::new(), |table| {
             table.refresh().unwrap();
             table.files().unwrap().all().iter().map(|f| f.path.clone()).collect()
@@ -68,7 +68,7 @@ async fn tables_are_open_before_somebody_asks() {
     let parts = Node::assemble(small_settings(dir.path()), World::real(Arc::new(SystemClock))).unwrap();
     let open = move || {
         let (node, mut upkeep) = (parts.node, parts.upkeep);
-        let open = || node.shared().lake.tables.open_stats().0;
+        let open = || node.reads().lake.tables.open_stats().0;
         let before = open();
         upkeep.open_tables();
         (before, open())
@@ -126,7 +126,7 @@ async fn days_that_are_over_get_the_rollups_that_their_tenant_has() {
     let day = fill(&node, "one").await;
     let there = node.clone();
     let complete = move || {
-        let lake = &there.shared().lake;
+        let lake = &there.reads().lake;
         let metrics = lake.existing(&tenant("one")).unwrap().unwrap();
         let rollup = lake.rollup(&tenant("one"), Resolution::Hour).unwrap().unwrap();
         rollup::days(&metrics.files().unwrap(), &rollup).unwrap().complete
@@ -187,7 +187,7 @@ async fn a_clock_that_is_ahead_at_the_start_expires_nothing() {
             upkeep.look();
             then(&clock);
             upkeep.look();
-            let table = node.shared().lake.existing(&tenant("one")).unwrap().unwrap();
+            let table = node.reads().lake.existing(&tenant("one")).unwrap().unwrap();
             table.refresh().unwrap();
             assert_eq!(table.files().unwrap().all().len(), expected);
             upkeep
@@ -262,7 +262,7 @@ async fn a_damaged_checkpoint_is_put_aside_or_waits_for_an_operator() {
     let there = node.clone();
     let checkpoint = move || {
         ["whole", "cut"].map(|name| {
-            let table = there.shared().lake.existing(&tenant(name)).unwrap().unwrap();
+            let table = there.reads().lake.existing(&tenant(name)).unwrap().unwrap();
             table.checkpoint().unwrap();
             format!("{:020}.checkpoint.parquet", table.version())
         })

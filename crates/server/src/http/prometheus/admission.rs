@@ -17,17 +17,17 @@ pub(crate) const TRIES_MAX: usize = 4;
 
 /// Waits for the replay to end, up to a bound: an answer from half of the series would look complete.
 pub(crate) async fn wait_for_all_series(app: &App) -> Result<(), ApiError> {
-    app.node.wait_for_replay().await;
-    match app.node.is_ready() || app.node.is_stopping() {
+    app.node.readiness().wait_for_replay().await;
+    match app.node.is_ready() || app.node.readiness().is_stopping() {
         true => Ok(()),
-        false => Err(ApiError::unavailable(app.node.shared().partitions.replaying().message)),
+        false => Err(ApiError::unavailable(app.node.reads().partitions.replaying().message)),
     }
 }
 
 /// [`wait_for_all_series`]; also fails if the tenant is closed, as some of its samples are only in the journal.
 pub(crate) async fn wait_for_series_of(app: &App, tenant: &TenantId) -> Result<(), ApiError> {
     wait_for_all_series(app).await?;
-    Ok(app.node.shared().lake.closed.check(tenant)?)
+    Ok(app.node.reads().lake.closed.check(tenant)?)
 }
 
 /// Memory that one query may hold, from parsing to its answer: the query account divided by the number of query threads,
@@ -128,10 +128,10 @@ async fn bounded(
     let of_query = app.clone();
     let query = Box::new(move |lane| {
         begin.fetch_or(lane == Lane::Whole, Ordering::Relaxed);
-        let shortage = of_query.node.shared().headroom.check().err();
+        let shortage = of_query.node.reads().headroom.check().err();
         // while memory is short, only small queries are answered; a query proves to be small by finishing in time
         let lane = if shortage.is_some() { Lane::Small } else { lane };
-        let turn = Arc::new(Turn::new(&of_query.node, Arc::clone(&flag), lane));
+        let turn = Arc::new(Turn::new(of_query.node.reads(), Arc::clone(&flag), lane));
         if turn.is_cancelled() {
             return Outcome::Done;
         }
@@ -338,7 +338,7 @@ mod tests {
             true => Ok(Json::new()),
             false => Err(ApiError::unavailable("it was told to end")),
         };
-        while node.shared().headroom.check().is_ok() {
+        while node.reads().headroom.check().is_ok() {
             tokio::task::yield_now().await; // the last reading may be cached
         }
         for refused in [on_query_thread(&app, endless).await, on_query_thread(&app, reads_files).await] {
@@ -347,7 +347,7 @@ mod tests {
         }
         on_query_thread(&app, |_, _| Ok(Json::new())).await.expect("a small query is answered");
         told.bytes.store(0, Ordering::Relaxed);
-        while node.shared().headroom.check().is_err() {
+        while node.reads().headroom.check().is_err() {
             tokio::task::yield_now().await;
         }
         on_query_thread(&app, reads_files).await.expect("the shortage is over");

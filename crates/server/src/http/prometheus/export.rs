@@ -53,8 +53,8 @@ pub(crate) async fn export(
         let message = format!("too many exports: {} run already", app.exporting.limit());
         return Err(ApiError::unavailable(message));
     };
-    app.node.shared().headroom.check()?;
-    let memory = Arc::new(app.node.shared().answers.reserve(PIECES_BYTES).map_err(Refusal::from)?);
+    app.node.reads().headroom.check()?;
+    let memory = Arc::new(app.node.reads().answers.reserve(PIECES_BYTES).map_err(Refusal::from)?);
     let held = Arc::clone(&memory);
     let (pieces, mut written) = mpsc::channel(PIECES_WAITING);
     let cancel = CancelOnDrop::new();
@@ -67,7 +67,7 @@ pub(crate) async fn export(
             // sixteen bytes hold a sample
             let samples_max = share_bytes.saturating_sub(parsed.spent_bytes()) / 16;
             let ask = Ask { app: &app, tenant, selectors: &selectors, range, samples_max, cancelled };
-            let mut out = Pieces::new(format, &pieces, app.node.shared().answers.clone());
+            let mut out = Pieces::new(format, &pieces, app.node.reads().answers.clone());
             ask.all_or_again(&mut out).and_then(|()| out.end())
         });
         if let Err(Stop::Failed(error)) = done {
@@ -105,19 +105,19 @@ struct Ask<'a> {
 impl Ask<'_> {
     /// Writes all series. Restarts if its pin expires because samples were sealed meanwhile, and skips series already sent.
     fn all_or_again(&self, out: &mut Pieces<'_>) -> Result<(), Stop> {
-        let mut seen = SeenSeries::new(&self.app.node);
+        let mut seen = SeenSeries::new(self.app.node.reads());
         let mut tries = 0;
         loop {
             tries += 1;
             let before = seen.len();
             let cancelled = Arc::clone(&self.cancelled);
-            let source = Source::new(&self.app.node, self.tenant.clone(), self.samples_max, cancelled);
+            let source = Source::new(self.app.node.reads(), self.tenant.clone(), self.samples_max, cancelled);
             match self.all(&source, out, &mut seen) {
                 Err(Stop::Failed(_)) if source.is_expired() && seen.is_whole() => {
                     tries = if seen.len() > before { 0 } else { tries };
                 }
                 Err(Stop::Failed(_)) if source.is_expired() && out.take_back() => {
-                    seen = SeenSeries::new(&self.app.node);
+                    seen = SeenSeries::new(self.app.node.reads());
                 }
                 done => return done,
             }
@@ -234,7 +234,7 @@ mod tests {
                 samples_max: 1_000_000,
                 cancelled,
             };
-            let account = app.node.shared().answers.clone();
+            let account = app.node.reads().answers.clone();
             let mut out = Pieces::new(Format::Lines { samples: LINE_SAMPLES }, &pieces, account);
             ask.all_or_again(&mut out).and_then(|()| out.end()).is_ok()
         });
@@ -243,7 +243,7 @@ mod tests {
             let Piece::Text(piece) = piece else { panic!("nothing is left out") };
             text.extend_from_slice(&piece);
             // as a release does that has waited long enough
-            let pins = &node.shared().lake.pins;
+            let pins = &node.reads().lake.pins;
             pins.expire(pins.end_generation());
         }
         assert!(exporter.await.unwrap());
@@ -266,7 +266,7 @@ mod tests {
             let mut encoder = protocol::encode::V1Encoder::new();
             encoder.series(labels.as_ref(), &times, &values);
             let body = encoder.finish().to_vec();
-            let memory = node.shared().inflight.reserve(body.len() as u64).unwrap();
+            let memory = node.writes().inflight.reserve(body.len() as u64).unwrap();
             let (tenant, version) = (TenantId::anonymous(), protocol::remote_write::Version::V1);
             crate::ingest::tests::write(node, tenant, version, body, memory).await.unwrap();
         }
@@ -298,7 +298,7 @@ mod tests {
             let (tenant, range) = (TenantId::anonymous(), TimeRange::ALL);
             let (selectors, samples_max) = (&selectors, 1_000_000);
             let ask = Ask { app: &app, tenant, selectors, range, samples_max, cancelled };
-            let account = app.node.shared().answers.clone();
+            let account = app.node.reads().answers.clone();
             let mut out = Pieces::new(Format::Lines { samples: LINE_SAMPLES }, &pieces, account);
             let done = ask.all_or_again(&mut out).and_then(|()| out.end());
             matches!(done, Err(Stop::Failed(_)))

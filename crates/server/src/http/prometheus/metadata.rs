@@ -67,12 +67,12 @@ fn label_queries_of<'a>(
     parsed: &Allowance,
 ) -> LabelQueries<'a> {
     let cancelled = Arc::clone(turn);
-    LabelQueries { node: &app.node, tenant, cancelled, memory_bytes: left_bytes(app, parsed) }
+    LabelQueries { context: app.node.reads(), tenant, cancelled, memory_bytes: left_bytes(app, parsed) }
 }
 
 fn text_list(app: &App, turn: &Turn, found: Limited) -> Result<Json, ApiError> {
     go_on(turn)?;
-    let mut json = Json::within(&app.node.shared().answers);
+    let mut json = Json::within(&app.node.reads().answers);
     json.raw(r#"{"status":"success","data":["#);
     for (i, text) in found.all.iter().enumerate() {
         json.comma(i);
@@ -97,7 +97,7 @@ pub(crate) async fn series(
         let selectors = selectors.parse(&mut parsed)?;
         let label_queries = label_queries_of(app, &tenant, turn, &parsed);
         let found = label_queries.series(&Ask { selectors: &selectors, range, limit })?;
-        let mut json = Json::within(&app.node.shared().answers);
+        let mut json = Json::within(&app.node.reads().answers);
         json.raw(r#"{"status":"success","data":["#);
         for (i, labels) in found.all.iter().enumerate() {
             go_on(turn)?;
@@ -139,7 +139,7 @@ pub(crate) async fn metadata(
 }
 
 fn metadata_json(app: &App, all: &BTreeMap<String, Metadata>) -> Result<Json, ApiError> {
-    let mut json = Json::within(&app.node.shared().answers);
+    let mut json = Json::within(&app.node.reads().answers);
     json.raw(r#"{"status":"success","data":{"#);
     for (i, (metric, m)) in all.iter().enumerate() {
         json.comma(i);
@@ -177,7 +177,7 @@ pub(crate) async fn exemplars(
 }
 
 fn exemplars_json(app: &App, found: &BTreeMap<Labels, Vec<Exemplar>>) -> Result<Json, ApiError> {
-    let mut json = Json::within(&app.node.shared().answers);
+    let mut json = Json::within(&app.node.reads().answers);
     json.raw(r#"{"status":"success","data":["#);
     for (i, (labels, exemplars)) in found.iter().enumerate() {
         json.comma(i);

@@ -25,7 +25,7 @@ pub(crate) async fn instant(
     headers: HeaderMap,
     params: Params,
 ) -> Result<Json, ApiError> {
-    let at_ms = params.time("time")?.unwrap_or_else(|| app.node.shared().clock.now_ms());
+    let at_ms = params.time("time")?.unwrap_or_else(|| app.node.reads().clock.now_ms());
     let asked = Asked::of(&app, &headers, &params)?;
     asked.answer(&app, None, move |expr, source, options| query::instant(expr, at_ms, source, options)).await
 }
@@ -128,7 +128,7 @@ impl Asked {
         loop {
             tries += 1;
             let turn = Arc::clone(turn);
-            let source = Source::new(&app.node, self.tenant.clone(), options.samples_max, turn);
+            let source = Source::new(app.node.reads(), self.tenant.clone(), options.samples_max, turn);
             let source = source.answering_from(self.detail);
             match query(&source) {
                 Err(_) if source.is_expired() && tries < TRIES_MAX => {}
@@ -168,7 +168,7 @@ fn detail_of(app: &App, params: &Params, tenant: &TenantId) -> Result<Detail, Ap
 }
 
 fn answer_json(app: &App, turn: &Turn, answer: Answer, limit: usize) -> Result<Json, ApiError> {
-    let mut json = Json::within(&app.node.shared().answers);
+    let mut json = Json::within(&app.node.reads().answers);
     let mut warnings = answer.warnings;
     json.raw(r#"{"status":"success","data":{"resultType":"#);
     match answer.value {

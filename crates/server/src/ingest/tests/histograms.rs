@@ -1,6 +1,7 @@
 //! Native histograms from the door to the answer, for a protocol whose decoder accepts them.
 
 use super::*;
+use crate::node::Node;
 use crate::query_source::Source;
 use crate::seal::tests::stop;
 use model::histogram::{CounterReset, Counts, HistogramParts, Layout, Span};
@@ -61,21 +62,21 @@ fn histogram(sum: f64) -> Histogram {
 
 /// Submits `text` to the owners of a node whose owners are run step by step.
 pub(crate) fn submit_both(node: &Node, text: &str) {
-    let decoders: Decoders<Both> = Decoders::new(node.shared().seed, node.shared().decoders.clone());
-    let prepared = decoders.prepare(node, request(node, text)).unwrap();
-    assert!(submit(node, prepared.submissions).refused.is_none());
+    let decoders: Decoders<Both> = Decoders::new(node.reads().seed, node.writes().decoders.clone());
+    let prepared = decoders.prepare(node.writes(), request(node, text)).unwrap();
+    assert!(submit(node.writes(), prepared.submissions).refused.is_none());
 }
 
 fn request(node: &Node, text: &str) -> Encoded<Both> {
     let bytes = text.as_bytes().to_vec();
-    let memory = node.shared().inflight.reserve(bytes.len() as u64).unwrap();
+    let memory = node.writes().inflight.reserve(bytes.len() as u64).unwrap();
     let principal = Principal::of(TenantId::anonymous());
     Encoded { principal, format: (), encoding: Encoding::Identity, bytes, memory }
 }
 
 async fn write_both(node: &Node, text: &str) -> Result<Outcome, Unwritten> {
-    let decoders: Decoders<Both> = Decoders::new(node.shared().seed, node.shared().decoders.clone());
-    super::super::write(node, &Arc::new(decoders), request(node, text)).await
+    let decoders: Decoders<Both> = Decoders::new(node.reads().seed, node.writes().decoders.clone());
+    super::super::write(node.writes(), &Arc::new(decoders), request(node, text)).await
 }
 
 /// Samples of all series: floats and histograms by name.
@@ -84,7 +85,8 @@ fn read(node: &Node) -> BTreeMap<String, Vec<SeriesSamples>> {
 }
 
 pub(crate) fn read_blocking(node: &Node) -> BTreeMap<String, Vec<SeriesSamples>> {
-    let source = Source::new(node, TenantId::anonymous(), 10_000_000, Arc::new(AtomicBool::new(false)));
+    let source =
+        Source::new(node.reads(), TenantId::anonymous(), 10_000_000, Arc::new(AtomicBool::new(false)));
     let mut set = source.select(&Select { matchers: &[], range: TimeRange::ALL }).unwrap();
     let (mut samples, mut all) = (SeriesSamples::default(), BTreeMap::<_, Vec<_>>::new());
     while set.next(&mut samples).unwrap() {

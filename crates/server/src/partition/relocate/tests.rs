@@ -68,12 +68,12 @@ fn behind(dir: &Path, clock: &Arc<ManualClock>) -> (Simulated, Broken, Content) 
 fn ask(node: &Stepped, name: &str) -> Receiver<Relocated> {
     let (reply, answer) = sync_channel(1);
     let relocate = Relocate { tenants: BTreeSet::from([tenant(name)]), reply };
-    node.node.commands()[0].send(crate::partition::Command::Relocate(relocate)).unwrap();
+    node.node.writes().commands[0].send(crate::partition::Command::Relocate(relocate)).unwrap();
     answer
 }
 
 fn head_bytes(node: &Simulated) -> u64 {
-    node.node().node.shared().heads.bytes()
+    node.node().node.writes().heads.bytes()
 }
 
 #[test]
@@ -130,7 +130,7 @@ fn what_a_crash_leaves_twice_in_the_journal_comes_back_once() {
         assert_eq!(read_of(&node.node().node, &tenant("a")), content);
         drop(node);
         let node = start(dir.path(), &clock);
-        assert_eq!(node.node().node.shared().metrics.replayed_samples.get(), 0, "all of it is in the table");
+        assert_eq!(node.node().node.writes().metrics.replayed_samples.get(), 0, "all of it is in the table");
         assert_eq!(read_of(&node.node().node, &tenant("a")), content);
         // one row per series and block: series with late samples in the second block have two
         assert!(rows_of(&node.node().node, &tenant("a")) <= 50 + 51);
@@ -168,7 +168,7 @@ fn a_tenant_that_cannot_be_sealed_does_not_keep_the_journal_of_others() {
     let (mut node, broken, mut content) = behind(dir.path(), &clock);
     let (mut in_b, mut written) = (Content::new(), 0);
     let journal_bytes = |node: &Simulated| {
-        node.node().node.partitions()[0].journal_bytes.load(std::sync::atomic::Ordering::Relaxed)
+        node.node().node.reads().partitions[0].journal_bytes.load(std::sync::atomic::Ordering::Relaxed)
     };
     let (begin, mut most) = (journal_bytes(&node), 0);
     for round in 0..40 {
@@ -182,14 +182,14 @@ fn a_tenant_that_cannot_be_sealed_does_not_keep_the_journal_of_others() {
         seal_times(&mut node, 3);
         most = most.max(journal_bytes(&node));
     }
-    let shared = Arc::clone(node.node().node.shared());
-    let relocations = shared.lake.metrics.relocations.get();
+    let lake = Arc::clone(&node.node().node.reads().lake);
+    let relocations = lake.metrics.relocations.get();
     assert!((1..=8).contains(&relocations), "{relocations} times");
     let bound = 4 * begin + (256 << 10);
     assert!(most < bound, "{most} bytes of {begin} at first; {written} samples were sealed");
     assert_eq!(read_of(&node.node().node, &tenant("a")), content);
     // with and without a crash
-    drop((node, shared));
+    drop((node, lake));
     let mut node = start(dir.path(), &clock);
     broken.mend();
     assert_eq!(read_of(&node.node().node, &tenant("a")), content);

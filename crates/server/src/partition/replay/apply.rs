@@ -4,9 +4,9 @@ use super::buffers::Buffers;
 use super::marks::Marks;
 use super::references::References;
 use super::{Halt, known};
+use crate::partition::Context;
 use crate::partition::Owner;
 use crate::partition::extras::trim_exemplars;
-use crate::shared::Shared;
 use head::Partition;
 use journal::DictionaryId;
 use model::SeriesKey;
@@ -38,14 +38,14 @@ pub(super) struct Replay {
 
 impl Replay {
     pub(super) fn of(owner: &Owner) -> Result<Self, Halt> {
-        let node = &owner.node;
+        let context = &owner.context;
         Ok(Self {
             // one second ago, because `evict_unneeded` marks the series that stay as seen now
-            seen_s: node.steady_s().saturating_sub(1),
-            seed: node.seed,
-            marks: Marks::of(node.lake.mark(owner.number)),
+            seen_s: context.steady_s().saturating_sub(1),
+            seed: context.seed,
+            marks: Marks::of(context.lake.mark(owner.number)),
             can_freeze: false,
-            buffers: Buffers::new(node.replay.reserve(0)?),
+            buffers: Buffers::new(context.replay.reserve(0)?),
             dictionary: None,
             number: 0,
             references: owner.references()?,
@@ -62,7 +62,7 @@ impl Replay {
     pub(super) fn apply(
         &mut self,
         sealed: bool,
-        node: &Shared,
+        context: &Context,
         partition: &mut Partition,
         grown: &mut isize,
     ) -> Result<(), Exhausted> {
@@ -103,16 +103,16 @@ impl Replay {
                 self.samples += record.refs.len() as u64;
             }
             for metadata in record.metadata.drain(..) {
-                let limit_bytes = node.heads.metadata_limit_bytes();
+                let limit_bytes = context.heads.metadata_limit_bytes();
                 let restored = partition.restore_metadata(&record.tenant, metadata, limit_bytes, self.seen_s);
-                restored.unwrap_or_else(|refusal| node.metrics.refused_metadata.of(refusal).inc());
+                restored.unwrap_or_else(|refusal| context.metrics.refused_metadata.of(refusal).inc());
             }
             let exemplars = record.exemplars.drain(..);
             let exemplars = exemplars.filter_map(|(given, exemplar)| Some((slots.series(given)?, exemplar)));
             partition.put_exemplars(&record.tenant, exemplars, self.seen_s);
         }
         *grown += partition.memory_bytes_of(&record.tenant) as isize;
-        trim_exemplars(node, partition);
+        trim_exemplars(context, partition);
         *grown += partition.take_change();
         defined
     }

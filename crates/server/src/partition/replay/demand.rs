@@ -29,7 +29,7 @@ impl Owner {
         mut is_sealed: impl FnMut(&TenantId, Offset) -> bool,
     ) -> Result<(), Halt> {
         let mut reader = self.journal.read(from)?;
-        let mut memory = self.node.replay.reserve(0)?;
+        let mut memory = self.context.replay.reserve(0)?;
         survey(&mut *reader, dictionary, into, &mut memory, |tenant, offset| Some(is_sealed(tenant, offset)))
     }
 }

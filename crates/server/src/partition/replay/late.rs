@@ -18,8 +18,8 @@ use super::buffers::Buffers;
 use super::demand::survey;
 use super::marks::Sealed;
 use super::references::References;
+use crate::limits::head_memory::HeadMemory;
 use crate::partition::{Owner, Owners, Read};
-use crate::shared::Shared;
 use admission::watermarks;
 use head::TenantHead;
 use journal::{Entry, Item, JournalError, Offset, Reader, RecordError};
@@ -135,7 +135,11 @@ impl Late {
     }
 
     /// Reads about [`TURN_BYTES`] of the journal.
-    pub(crate) fn turn(&mut self, node: &Shared, owners: &mut impl Owners) -> Result<LateTurn, LateError> {
+    pub(crate) fn turn(
+        &mut self,
+        heads: &HeadMemory,
+        owners: &mut impl Owners,
+    ) -> Result<LateTurn, LateError> {
         let Self { number, tenants, reader, dictionary, buffers, samples, account, .. } = self;
         let mut read_bytes = 0;
         while read_bytes < TURN_BYTES {
@@ -146,7 +150,7 @@ impl Late {
                 *reader = known.next_pass(*number, owners)?;
                 continue;
             };
-            if node.heads.is_filled_to(watermarks::REFUSE_CLOSED) {
+            if heads.is_filled_to(watermarks::REFUSE_CLOSED) {
                 return Ok(LateTurn::NoRoom);
             }
             // damage was reported by the replay of the other tenants
@@ -334,14 +338,14 @@ impl Owner {
     /// Adds samples of a closed tenant to the head. They are in the journal already.
     pub(in crate::partition) fn take_late(&self, batch: &LateBatch) {
         let LateBatch { tenant, series, of, timestamps, values } = batch;
-        let now_s = self.node.steady_s();
+        let now_s = self.context.steady_s();
         {
             let mut partition = self.partition.head.write();
             let before = partition.memory_bytes_of(tenant);
             let head = partition.tenant_mut(tenant);
             assert!(!head.is_frozen(), "BUG: a closed tenant is not frozen");
             let create = |labels: &Labels| {
-                let key = SeriesKey::of(labels.as_bytes(), self.node.seed);
+                let key = SeriesKey::of(labels.as_bytes(), self.context.seed);
                 head.create_of(values.kind(), key, labels.as_ref())
             };
             let series: Vec<_> = series.iter().map(create).collect();
@@ -349,8 +353,8 @@ impl Owner {
             head.append(&refs, timestamps, values, now_s);
             self.partition.grew(head.memory_bytes() as isize - before as isize);
         }
-        self.node.metrics.replayed_samples.add(of.len() as u64);
-        let (unsealed, now_ms) = (&self.partition.unsealed_since_ms, self.node.clock.now_ms());
+        self.context.metrics.replayed_samples.add(of.len() as u64);
+        let (unsealed, now_ms) = (&self.partition.unsealed_since_ms, self.context.clock.now_ms());
         let _ = unsealed.compare_exchange(0, now_ms, Ordering::Relaxed, Ordering::Relaxed); // keeps the oldest
     }
 }

@@ -30,7 +30,7 @@ impl Owner {
             return Sealed::of(floodmark, offset);
         }
         let why = if marks.closed.len() < UNREADABLE_MAX {
-            match self.node.lake.settled_floodmark(tenant, source) {
+            match self.context.lake.settled_floodmark(tenant, source) {
                 Ok(floodmark) => {
                     let floodmark = Arc::new(floodmark.unwrap_or_default());
                     let sealed = Sealed::of(&floodmark, offset);
@@ -46,7 +46,7 @@ impl Owner {
         } else {
             format!("its table was not tried yet, because {UNREADABLE_MAX} others could not be read")
         };
-        self.node.lake.close(self.number, tenant, why, self.node.clock.now_ms());
+        self.context.lake.close(self.number, tenant, why, self.context.clock.now_ms());
         marks.closed.insert(tenant.clone());
         Sealed::Later
     }
@@ -58,7 +58,7 @@ impl Owner {
     pub(super) fn settle(&self, marks: &Marks) {
         let (mark, asked) = (&marks.noted, &marks.asked);
         let end = self.journal.durable_end().0;
-        self.node.lake.keep_in_doubt(self.number, end);
+        self.context.lake.keep_in_doubt(self.number, end);
         if asked.values().any(|floodmark| floodmark.end() > end) {
             let beyond = |(tenant, floodmark): (&TenantId, &Arc<Floodmark>)| {
                 let sealed = floodmark.upto.min(end);
@@ -69,12 +69,12 @@ impl Owner {
                 partition = self.number,
                 "tables are ahead of this journal: they were made from another one, or the journal lost its end"
             );
-            if let Err(error) = self.node.lake.rename_source(self.number, end, sealed) {
+            if let Err(error) = self.context.lake.rename_source(self.number, end, sealed) {
                 tracing::error!(partition = self.number, %error, "cannot rename the journal's source");
             }
         } else if mark.is_in_doubt() {
             let found = asked.iter().map(|(tenant, floodmark)| (tenant, &**floodmark));
-            self.node.lake.settle(self.number, end, found);
+            self.context.lake.settle(self.number, end, found);
         }
     }
 }

@@ -42,9 +42,9 @@ impl Owner {
 
     /// Waits for memory of the account `replay`, which the record at `next` or its dictionary needs.
     pub(super) fn wait_for_memory(&mut self, replay: &mut Replay, next: Offset) -> Result<(), Halt> {
-        let used_bytes = self.node.replay.used_bytes();
+        let used_bytes = self.context.replay.used_bytes();
         let others_gave_back =
-            move |owner: &mut Self, _: &mut Replay| Ok(owner.node.replay.used_bytes() < used_bytes);
+            move |owner: &mut Self, _: &mut Replay| Ok(owner.context.replay.used_bytes() < used_bytes);
         let why = |_: &Self| "replay waits for memory that the replay of other partitions uses".to_owned();
         self.wait_for(replay, next, why, others_gave_back)
     }
@@ -57,16 +57,16 @@ impl Owner {
         why: impl Fn(&Self) -> String,
         mut is_over: impl FnMut(&mut Self, &mut Replay) -> Result<bool, Halt>,
     ) -> Result<(), Halt> {
-        let began = self.node.clock.instant();
+        let began = self.context.clock.instant();
         let mut logged: Option<Instant> = None;
         loop {
-            self.node.pause.pause(ROOM_POLL);
+            self.context.pause.pause(ROOM_POLL);
             self.hear(replay, next)?;
             if is_over(self, replay)? {
                 self.partition.trouble.lock().clear();
                 return Ok(());
             }
-            let now = self.node.clock.instant();
+            let now = self.context.clock.instant();
             if logged.is_none_or(|at| now.duration_since(at) >= ROOM_WAIT_LOGGED) {
                 logged = Some(now);
                 let trouble = why(self);
@@ -80,8 +80,8 @@ impl Owner {
         format!(
             "replay waits for room in the heads, which hold {} of {} MiB; it continues when their samples are sealed \
              (the log says what prevents it), or after a restart with a larger --memory",
-            self.node.heads.bytes() >> 20,
-            self.node.settings.budget.head_bytes >> 20
+            self.context.heads.bytes() >> 20,
+            self.context.settings.budget.head_bytes >> 20
         )
     }
 
@@ -89,8 +89,8 @@ impl Owner {
     /// [`watermarks::SEAL`] and leave the rest of the memory to the others.
     fn has_room(&self, replay: &Replay) -> bool {
         let percent =
-            if replay.can_freeze && !self.node.partitions.can_freeze() { watermarks::SEAL } else { 100 };
-        !self.node.heads.is_filled_to(percent)
+            if replay.can_freeze && !self.context.partitions.can_freeze() { watermarks::SEAL } else { 100 };
+        !self.context.heads.is_filled_to(percent)
     }
 
     /// Handles the commands that have arrived.
@@ -99,7 +99,7 @@ impl Owner {
             match command {
                 Command::Stop => return Err(Halt::Stopped),
                 Command::Write(submission) => {
-                    submission.turn_away(self.node.partitions.replaying());
+                    submission.turn_away(self.context.partitions.replaying());
                 }
                 Command::Freeze(Freeze { except, reply, .. }) if replay.can_freeze => {
                     let frozen = self.freeze_upto(next, &except);
@@ -126,9 +126,9 @@ impl Owner {
 
     /// If the heads are full, evicts series without samples that the rest of the dictionary does not need.
     pub(super) fn make_room(&mut self, replay: &mut Replay, next: Offset) -> Result<(), Halt> {
-        let now = self.node.clock.instant();
+        let now = self.context.clock.instant();
         let is_due = replay.looked_at.is_none_or(|at| now.duration_since(at) >= EVICT_EVERY);
-        if !is_due || !self.node.heads.is_filled_to(watermarks::EVICT_ALL) {
+        if !is_due || !self.context.heads.is_filled_to(watermarks::EVICT_ALL) {
             return Ok(());
         }
         replay.looked_at = Some(now);
@@ -162,7 +162,7 @@ impl Owner {
             });
         }
         // as for live writes: under memory pressure, exemplars do not retain their series
-        if !self.node.heads.is_filled_to(watermarks::EVICT_ALL) {
+        if !self.context.heads.is_filled_to(watermarks::EVICT_ALL) {
             head.write().see_exemplars(now_s);
         }
         let idle = Idle { retire_before_s: 0, evict_before_s: now_s };
@@ -182,6 +182,6 @@ impl Owner {
             }
         }
         self.partition.grew(partition.take_change());
-        self.node.metrics.series_evicted.add(evicted);
+        self.context.metrics.series_evicted.add(evicted);
     }
 }

@@ -56,7 +56,7 @@ fn labels(name: &str) -> Labels {
 /// Marks everything below `upto` as sealed.
 fn sealed_upto(node: &Node, upto: u64) {
     let change = |(_, mark): (usize, &mut Mark)| (mark.upto, mark.attempt) = (upto, None);
-    node.shared().lake.change_marks(change).unwrap();
+    node.reads().lake.change_marks(change).unwrap();
 }
 
 /// The names of a tenant's series, each with its number of samples.
@@ -80,7 +80,7 @@ fn replayed(node: &Node, writer: &Writer) -> Owner {
     assert_eq!(owner.replay().unwrap(), End::Complete);
     let counted = owner.partition.head_bytes.load(Ordering::Relaxed);
     assert_eq!(counted, owner.partition.head.read().memory_bytes() as u64);
-    assert_eq!(node.shared().replay.used_bytes(), 0, "all memory is given back");
+    assert_eq!(node.owning().replay.used_bytes(), 0, "all memory is given back");
     owner
 }
 
@@ -130,7 +130,7 @@ fn replay_of_sealed_churn_takes_hardly_any_memory() {
     let owner = replayed(&node, &writer);
     assert_eq!(series_count(&owner), 10);
     let (head_bytes, peak_bytes) =
-        (owner.partition.head_bytes.load(Ordering::Relaxed), node.shared().replay.peak_bytes());
+        (owner.partition.head_bytes.load(Ordering::Relaxed), node.owning().replay.peak_bytes());
     assert!(head_bytes < 1 << 20, "{head_bytes} bytes in the head");
     assert!(peak_bytes < 2 << 20, "{peak_bytes} bytes beside it, of a table of {} references", SERIES);
     node.stop();
@@ -223,11 +223,11 @@ fn replay_keeps_the_newest_exemplars_that_fit() {
     assert_eq!(content(&owner, &writer.tenant), [("0".to_owned(), 1)]);
     let partition = owner.partition.head.read();
     assert!(partition.exemplar_bytes() as u64 <= node.budget().exemplars_bytes());
-    assert_eq!(node.shared().heads.bytes(), partition.memory_bytes() as u64);
+    assert_eq!(node.writes().heads.bytes(), partition.memory_bytes() as u64);
     let values = partition.tenant(&writer.tenant).unwrap().exemplars().map(|(_, e)| e.value as u32);
     let kept: Vec<_> = values.collect();
     assert!(kept.len() > 50 && kept.iter().copied().eq(COUNT - kept.len() as u32..COUNT), "{kept:?}");
-    assert_eq!(node.shared().metrics.exemplars_dropped.get(), u64::from(COUNT) - kept.len() as u64);
+    assert_eq!(node.writes().metrics.exemplars_dropped.get(), u64::from(COUNT) - kept.len() as u64);
 }
 
 /// Exemplars are small, but each may restore a series with large labels, which sealing does not free.
@@ -254,7 +254,7 @@ fn replay_does_not_wait_for_series_that_only_exemplars_need() {
     let partition = owner.partition.head.read();
     let newest = partition.tenant(&writer.tenant).unwrap().exemplars().last().map(|(_, e)| e.value as u32);
     assert_eq!(newest, Some(COUNT - 1));
-    assert_eq!(node.shared().heads.bytes(), partition.memory_bytes() as u64);
+    assert_eq!(node.writes().heads.bytes(), partition.memory_bytes() as u64);
 }
 
 #[test]
@@ -309,7 +309,7 @@ fn each_tenant_goes_on_from_its_own_floodmark() {
         let own = crate::seal::Own { source: mark.source.clone(), upto: 3, attempt: None, passes: None };
         mark.tenants.insert(behind.as_str().into(), own);
     };
-    node.shared().lake.change_marks(own).unwrap();
+    node.reads().lake.change_marks(own).unwrap();
     let owner = replayed(&node, &writer);
     assert_eq!(content(&owner, &behind), [("0".to_owned(), 1), ("1".to_owned(), 1)]);
     assert_eq!(content(&owner, &TenantId::anonymous()), []);
@@ -348,7 +348,7 @@ fn a_malformed_record_is_counted_and_passed_over() {
     writer.sample(0, 2000);
     let owner = replayed(&node, &writer);
     assert_eq!(content(&owner, &writer.tenant), [("0".to_owned(), 2)]);
-    assert_eq!(node.shared().metrics.unreadable_records.get(), 3);
+    assert_eq!(node.writes().metrics.unreadable_records.get(), 3);
     node.stop();
 }
 
@@ -361,7 +361,7 @@ fn records_wait_for_the_memory_of_other_partitions() {
         encoder.define(SeriesRef(0), labels("0").as_ref());
         (0..90_000).for_each(|i| encoder.sample(SeriesRef(0), i, 0.5));
     });
-    let account = node.shared().replay.clone();
+    let account = node.owning().replay.clone();
     let others = account.reserve(account.limit_bytes() - (1 << 20)).unwrap();
     let (mut owner, _commands) = owner_of(&node, writer.journal.reopen());
     let partition = Arc::clone(&owner.partition);
@@ -403,10 +403,10 @@ async fn fill_beyond_a_small_head(dir: &std::path::Path) -> crate::seal::tests::
             content.insert((labels.to_string(), now_ms), f64::from(i).to_bits());
         }
         let body = encoder.finish().to_vec();
-        let memory = node.shared().inflight.reserve(body.len() as u64).unwrap();
+        let memory = node.writes().inflight.reserve(body.len() as u64).unwrap();
         let version = protocol::remote_write::Version::V1;
         crate::ingest::tests::write(&node, TenantId::anonymous(), version, body, memory).await.unwrap();
-        if node.shared().heads.bytes() > small.head_bytes * 3 / 2 {
+        if node.writes().heads.bytes() > small.head_bytes * 3 / 2 {
             break;
         }
     }
@@ -417,7 +417,7 @@ async fn fill_beyond_a_small_head(dir: &std::path::Path) -> crate::seal::tests::
 /// Watches a node until `is_over`, and asserts that its heads stay within their limit.
 async fn watch(node: &Node, is_over: impl Fn(&Node) -> bool) {
     while !is_over(node) {
-        let (held, limit) = (node.shared().heads.bytes(), node.budget().head_bytes);
+        let (held, limit) = (node.writes().heads.bytes(), node.budget().head_bytes);
         // a record is applied as a whole
         assert!(held <= limit + (1 << 20), "{held} bytes of {limit}");
         tokio::time::sleep(Duration::from_millis(2)).await;
@@ -425,7 +425,7 @@ async fn watch(node: &Node, is_over: impl Fn(&Node) -> bool) {
 }
 
 fn trouble(node: &Node) -> bool {
-    node.partitions().iter().any(|partition| !partition.trouble.lock().is_empty())
+    node.reads().partitions.iter().any(|partition| !partition.trouble.lock().is_empty())
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -434,7 +434,7 @@ async fn replay_seals_as_it_goes_where_memory_is_less_than_before() {
     let content = fill_beyond_a_small_head(dir.path()).await;
     let node = small_node(dir.path());
     watch(&node, Node::is_ready).await;
-    assert!(node.shared().lake.metrics.rounds.get() > 0, "what did not fit was sealed");
+    assert!(node.reads().lake.metrics.rounds.get() > 0, "what did not fit was sealed");
     let reader = node.clone();
     let found =
         tokio::task::spawn_blocking(move || crate::seal::tests::read_of(&reader, &TenantId::anonymous()));
@@ -451,7 +451,7 @@ async fn replay_waits_for_tables_that_cannot_be_written() {
     std::fs::write(&tables, "in the way").unwrap();
     let node = small_node(dir.path());
     watch(&node, trouble).await;
-    let refusal = node.shared().partitions.replaying();
+    let refusal = node.reads().partitions.replaying();
     for part in ["replay waits", "MiB", "--memory"] {
         assert!(refusal.message.contains(part), "{refusal}");
     }

@@ -2,6 +2,7 @@
 
 use super::*;
 use crate::ingest::tests::write_series;
+use crate::node::Node;
 use crate::seal::flush::flush;
 use crate::seal::tests::{node_with, write_days};
 use model::ErrorKind;
@@ -16,7 +17,7 @@ async fn listed<R: Send + 'static>(
     let node = node.clone();
     let task = tokio::task::spawn_blocking(move || {
         let cancelled = Arc::new(AtomicBool::new(false));
-        list(&LabelQueries { node: &node, tenant: &TenantId::anonymous(), cancelled, memory_bytes })
+        list(&LabelQueries { context: node.reads(), tenant: &TenantId::anonymous(), cancelled, memory_bytes })
     });
     task.await.unwrap()
 }
@@ -81,7 +82,7 @@ async fn tables_are_not_read_where_memory_has_as_many_as_are_wanted() {
     write_series(&node, ["sealed".into()].into_iter()).await;
     flush(&node).await.unwrap();
     write_series(&node, ["fresh".into(), "new".into()].into_iter()).await;
-    let read = |node: &Node| node.shared().lake.cache.stats().fetched_bytes;
+    let read = |node: &Node| node.reads().lake.cache.stats().fetched_bytes;
     let before = read(&node);
     listed(&node, 1 << 20, |label_queries| {
         let few = label_queries.label_values("__name__", &all(1)).unwrap();

@@ -38,7 +38,7 @@ fn select_from<'a>(
     ask: &RolledSelect<'_>,
     resolution: Resolution,
 ) -> Result<Option<Rolled<'a>>, SourceError> {
-    let (lake, tenant) = (&source.node.lake, &source.tenant);
+    let (lake, tenant) = (&source.context.lake, &source.tenant);
     let Some(table) = lake.rollup(tenant, resolution).map_err(unreadable)? else { return Ok(None) };
     if !source.cancelled.may_wait() {
         return Err(cancelled());
@@ -54,7 +54,7 @@ fn select_from<'a>(
     let filled = files.all().iter().map(|file| file.date).chain(days.others).collect();
     let Some(complete) = longest_run(&filled, days.complete, covers) else { return Ok(None) };
     let range = TimeRange::new(complete.start_ms.max(covers.start_ms), complete.end_ms.min(covers.end_ms));
-    for (partition, selected) in source.node.partitions().iter().zip(heads) {
+    for (partition, selected) in source.context.partitions.iter().zip(heads) {
         let turns = Turns::new(partition, tenant, &*source.cancelled);
         let fresh = in_range(&turns, Some(selected), range).map_err(|Cancelled| cancelled())?;
         if fresh.is_none_or(|fresh| !fresh.is_empty()) {
@@ -228,7 +228,7 @@ impl BucketSet for RolledSet<'_> {
 
 impl Drop for RolledSet<'_> {
     fn drop(&mut self) {
-        self.columns.iter().for_each(|column| self.source.left_out.note(&column.scan, self.source.node));
+        self.columns.iter().for_each(|column| self.source.left_out.note(&column.scan, self.source.context));
     }
 }
 

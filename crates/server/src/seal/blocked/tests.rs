@@ -86,7 +86,9 @@ async fn others_are_sealed_while_one_cannot_be() {
     flush(&node).await.unwrap();
     let broken = Broken::new(dir.path(), "a");
     let needed_from = || -> Vec<u64> {
-        (0..node.partitions().len()).map(|number| node.shared().lake.mark(number).needed_from()).collect()
+        (0..node.reads().partitions.len())
+            .map(|number| node.reads().lake.mark(number).needed_from())
+            .collect()
     };
     let before = needed_from();
     for round in 1..4 {
@@ -130,7 +132,7 @@ async fn a_slow_table_keeps_nobody_elses_samples_in_memory() {
     let dir = tempfile::tempdir().unwrap();
     let clock = Arc::new(Ahead::default());
     let node = Node::start(small_settings(dir.path()), Arc::clone(&clock) as _).unwrap();
-    node.wait_for_replay().await;
+    node.readiness().wait_for_replay().await;
     let base_ms = SystemClock.now_ms() - 60_000;
     let mut contents = BTreeMap::new();
     for name in ["a", "b", "c"] {
@@ -142,11 +144,11 @@ async fn a_slow_table_keeps_nobody_elses_samples_in_memory() {
         clock.0.store(15_000, Ordering::Relaxed);
         let _ = goes_on.recv();
     };
-    *node.shared().lake.faults.hook.lock() = Some(("before_commit", Box::new(hook)));
+    *node.reads().lake.faults.hook.lock() = Some(("before_commit", Box::new(hook)));
     let flushed = ask(&node);
     wait_for(&node, "floodmark_seal_rounds_total 1").await;
     wait_for(&node, "floodmark_seal_tenants_behind 1").await;
-    let [(slow, _)] = <[_; 1]>::try_from(node.shared().lake.blocked.all()).unwrap();
+    let [(slow, _)] = <[_; 1]>::try_from(node.reads().lake.blocked.all()).unwrap();
     for (name, content) in contents.iter().filter(|(name, _)| **name != slow.as_str()) {
         check(&node, name, 50, content).await;
     }
@@ -157,7 +159,7 @@ async fn a_slow_table_keeps_nobody_elses_samples_in_memory() {
             assert!(frozen.into_iter().all(|tenant| tenant == slow));
             u64::from(head.tenant(&slow).is_some_and(|head| head.is_frozen()))
         };
-        node.partitions().iter().map(|partition| of(&partition.head.read())).sum()
+        node.reads().partitions.iter().map(|partition| of(&partition.head.read())).sum()
     };
     assert!(frozen() > 0, "what is not in a table stays in the head");
     go_on.send(()).unwrap();
@@ -208,7 +210,7 @@ async fn a_restart_while_one_cannot_be_sealed_loses_and_doubles_nothing() {
 /// Waits until the tenant is open.
 async fn wait_until_open(node: &Node, name: &str) {
     for _ in 0..600 {
-        if node.shared().lake.closed.check(&tenant(name)).is_ok() {
+        if node.reads().lake.closed.check(&tenant(name)).is_ok() {
             return;
         }
         tokio::time::sleep(Duration::from_millis(50)).await;
@@ -218,7 +220,7 @@ async fn wait_until_open(node: &Node, name: &str) {
 
 async fn refused(node: &Node, name: &str) -> String {
     let body = crate::seal::tests::request_of(1).0;
-    let memory = node.shared().inflight.reserve(body.len() as u64).unwrap();
+    let memory = node.writes().inflight.reserve(body.len() as u64).unwrap();
     let version = protocol::remote_write::Version::V1;
     let written = crate::ingest::tests::write(node, tenant(name), version, body, memory).await;
     let refusal = written.expect_err("its table is broken").refusal;
@@ -270,7 +272,7 @@ async fn a_broken_table_and_lost_floodmarks_close_one_tenant_alone() {
     stop(node).await;
     // nothing of it is in doubt any more
     let node = node_with(dir.path(), |_| ()).await;
-    assert_eq!(node.shared().metrics.replayed_samples.get(), 0);
+    assert_eq!(node.writes().metrics.replayed_samples.get(), 0);
     check(&node, "a", 3 * 50, &a).await;
     stop(node).await;
 }
@@ -292,7 +294,7 @@ async fn hanging_table_of_a_closed_tenant_delays_nobody() {
     std::fs::remove_file(dir.path().join("floodmarks.json")).unwrap();
     let clock = Arc::new(Ahead::default());
     let node = Node::start(small_settings(dir.path()), Arc::clone(&clock) as _).unwrap();
-    node.wait_for_replay().await;
+    node.readiness().wait_for_replay().await;
     // its table is read again soon, and does not answer
     let (hangs, hanging) = sync_channel::<()>(1);
     let (go_on, goes_on) = sync_channel::<()>(0);
@@ -301,7 +303,7 @@ async fn hanging_table_of_a_closed_tenant_delays_nobody() {
         hangs.send(()).unwrap();
         let _ = goes_on.recv(); // until the other end is dropped
     };
-    *node.shared().lake.faults.hook.lock() = Some(("asked", Box::new(hook)));
+    *node.reads().lake.faults.hook.lock() = Some(("asked", Box::new(hook)));
     tokio::task::spawn_blocking(move || hanging.recv().unwrap()).await.unwrap();
     b.extend(write_of(&node, &tenant("b"), base_ms + 2).await);
     assert_eq!(ask(&node).await.unwrap().blocked, 1);

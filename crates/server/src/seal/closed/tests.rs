@@ -23,7 +23,7 @@ fn two_partitions(settings: &mut Settings) {
 }
 
 fn is_closed(node: &Simulated, name: &str) -> bool {
-    node.node().node.shared().lake.closed.check(&tenant(name)).is_err()
+    node.node().node.reads().lake.closed.check(&tenant(name)).is_err()
 }
 
 /// Runs turns of the sealer, with time between them, until `is_over`.
@@ -35,7 +35,7 @@ fn seal_until(node: &mut Simulated, clock: &ManualClock, is_over: impl Fn(&Simul
         clock.advance(1000);
         node.seal();
     }
-    panic!("after 100 turns it is not over: {:?}", node.node().node.shared().lake.closed);
+    panic!("after 100 turns it is not over: {:?}", node.node().node.reads().lake.closed);
 }
 
 /// Starts a node with a small head, whose floodmarks are lost and whose tenant `a` has a broken table.
@@ -57,7 +57,7 @@ fn check_sealed(mut node: Simulated, dir: &Path, clock: &Arc<ManualClock>, name:
     assert_eq!(read_of(&node.node().node, &tenant), *content);
     drop(node);
     let node = start_stepped(dir, clock, two_partitions);
-    assert_eq!(node.node().node.shared().metrics.replayed_samples.get(), 0, "all of it is in the table");
+    assert_eq!(node.node().node.writes().metrics.replayed_samples.get(), 0, "all of it is in the table");
     assert_eq!(read_of(&node.node().node, &tenant), *content);
     let rows = rows_of(&node.node().node, &tenant);
     assert!(rows <= content.len() as u64, "{rows} rows have {} samples", content.len());
@@ -75,11 +75,11 @@ fn one_of_several_partitions_is_closed_and_opens_again() {
     let of_first = |(number, mark): (usize, &mut crate::seal::Mark)| {
         mark.attempt = (number == 0).then_some(mark.upto + 1);
     };
-    node.node().node.shared().lake.change_marks(of_first).unwrap();
+    node.node().node.reads().lake.change_marks(of_first).unwrap();
     drop(node);
     let broken = Broken::new(dir.path(), "a");
     let mut node = start_stepped(dir.path(), &clock, two_partitions);
-    let closed = |number: usize| node.node().node.shared().lake.closed.of(number).len();
+    let closed = |number: usize| node.node().node.reads().lake.closed.of(number).len();
     assert_eq!((closed(0), closed(1)), (1, 0));
     broken.mend();
     seal_until(&mut node, &clock, |node| !is_closed(node, "a"));
@@ -101,7 +101,7 @@ fn partition_whose_replay_fails_does_not_keep_others_closed() {
     let broken = Broken::new(dir.path(), "a");
     let mut node = start_stepped(dir.path(), &clock, two_partitions);
     let there = node.node().node.clone();
-    let closed = |number: usize| there.shared().lake.closed.of(number).len();
+    let closed = |number: usize| there.reads().lake.closed.of(number).len();
     assert_eq!((closed(0), closed(1)), (1, 1));
     let segment = journal::faulty::segment_files(&dir.path().join("journal"), 0).unwrap().remove(0);
     let moved = segment.with_extension("moved");
@@ -126,7 +126,7 @@ fn a_tenant_whose_passes_are_open_is_closed_and_opens_again() {
         let (body, written) = days_of("scattered", 10_000..10_150);
         send_stepped(&node, &a, body);
         content.extend(written);
-        node.node().node.shared().lake.faults.die_at_the(times, place);
+        node.node().node.reads().lake.faults.die_at_the(times, place);
         let _flush = node.flush();
         seal_times(&mut node, 3);
         drop(node);
@@ -160,14 +160,14 @@ fn a_tenant_waits_for_room_and_others_do_not() {
         encoder.series(labels.as_ref(), &timestamps, &values);
         assert_eq!(send_stepped(node, &b, encoder.finish().to_vec()), 1000);
     };
-    while !there.shared().heads.is_filled_to(watermarks::REFUSE_CLOSED) {
+    while !there.writes().heads.is_filled_to(watermarks::REFUSE_CLOSED) {
         fill(&node);
     }
     // an old query keeps sealed samples in the head
-    let pin = there.shared().lake.pins.pin();
+    let pin = there.reads().lake.pins.pin();
     broken.mend();
     seal_times(&mut node, 5);
-    let refusal = there.shared().lake.closed.check(&a).unwrap_err();
+    let refusal = there.reads().lake.closed.check(&a).unwrap_err();
     assert!(refusal.message.contains("no room"), "{refusal:?}");
     fill(&node);
     drop(pin);
@@ -231,7 +231,7 @@ fn a_tenant_that_does_not_fit_leaves_others_their_room() {
     let (mut node, broken) = start_small_and_closed(dir.path(), &clock);
     broken.mend();
     let there = node.node().node.clone();
-    let bytes = || there.shared().heads.bytes();
+    let bytes = || there.writes().heads.bytes();
     let (before, mut most, mut left) = (bytes(), 0, u64::MAX);
     for _ in 0..20 {
         clock.advance(1000);
@@ -244,9 +244,9 @@ fn a_tenant_that_does_not_fit_leaves_others_their_room() {
         "{left} bytes stay in the heads of {most}, {before} before: others need them"
     );
     write_stepped_of(&node, &tenant("b"), clock.now_ms());
-    let refusal = there.shared().lake.closed.check(&a).unwrap_err();
+    let refusal = there.reads().lake.closed.check(&a).unwrap_err();
     assert!(refusal.message.contains("no room"), "{refusal:?}");
-    assert_eq!(there.shared().lake.flush.used_bytes(), 0);
+    assert_eq!(there.reads().lake.flush.used_bytes(), 0);
     drop((node, there));
     let node = start_stepped(dir.path(), &clock, two_partitions);
     check_sealed(node, dir.path(), &clock, "a", &content);
@@ -290,7 +290,7 @@ fn check_many_labels(flush_bytes: u64, is_narrowed: bool) {
     assert!(is_closed(&node, "a"));
     broken.mend();
     seal_until(&mut node, &clock, |node| !is_closed(node, "a"));
-    let replayed = node.node().node.shared().metrics.replayed_samples.get();
+    let replayed = node.node().node.writes().metrics.replayed_samples.get();
     assert_eq!(replayed > 2 * 2000, is_narrowed, "{replayed}: samples come again only if a pass is narrowed");
     assert!(replayed >= 2 * 2000, "{replayed}");
     check_sealed(node, dir.path(), &clock, "a", &content);
@@ -308,10 +308,10 @@ fn a_new_name_leaves_open_passes_under_the_old_one() {
     send_stepped(&node, &a, body);
     content.extend(written);
     let _flush = node.flush();
-    node.node().node.shared().lake.faults.die_at_the(2, "before_commit");
+    node.node().node.reads().lake.faults.die_at_the(2, "before_commit");
     seal_times(&mut node, 3);
     // another journal of this name is further ahead in the other tenant's table
-    let lake = &node.node().node.shared().lake;
+    let lake = &node.node().node.reads().lake;
     for number in 0..2 {
         let (source, table) = (lake.mark(number).source, lake.table(&b).unwrap());
         let after = lake.settled_floodmark(&b, &source).unwrap().map(|floodmark| floodmark.upto);
@@ -320,12 +320,12 @@ fn a_new_name_leaves_open_passes_under_the_old_one() {
     }
     drop(node);
     let mut node = start_stepped(dir.path(), &clock, two_partitions);
-    let source = node.node().node.shared().lake.mark(0).source;
+    let source = node.node().node.reads().lake.mark(0).source;
     write_stepped_of(&node, &b, clock.now_ms());
-    node.node().node.shared().lake.faults.die_at("before_commit");
+    node.node().node.reads().lake.faults.die_at("before_commit");
     let _flush = node.flush();
     seal_times(&mut node, 3);
-    assert_ne!(node.node().node.shared().lake.mark(0).source, source, "it has another name");
+    assert_ne!(node.node().node.reads().lake.mark(0).source, source, "it has another name");
     drop(node);
     let node = start_stepped(dir.path(), &clock, two_partitions);
     check_sealed(node, dir.path(), &clock, "a", &content);

@@ -26,7 +26,7 @@ impl<O: Owners> Sealer<O> {
         // without an answer the extent of the frozen samples is unknown, and nothing of them may be committed
         let Relocated { upto, from } =
             self.owners.relocate(partition, &tenants).ok_or(SealError::Stopping)?;
-        let head = self.node.partitions()[partition].head.read();
+        let head = self.context.partitions[partition].head.read();
         let is_frozen = |tenant: &TenantId| head.tenant(tenant).is_some_and(TenantHead::is_frozen);
         let tenants = tenants.iter().map(|tenant| (tenant.clone(), is_frozen(tenant))).collect();
         Ok(Event::Relocated(Some(Moved { upto, from, tenants })))
@@ -44,7 +44,7 @@ impl<O: Owners> Sealer<O> {
         partition: usize,
         movable: &BTreeSet<TenantId>,
     ) -> Result<Option<BTreeSet<TenantId>>, SealError> {
-        let mark = self.node.lake.mark(partition);
+        let mark = self.context.lake.mark(partition);
         let (mut retaining, mut in_doubt) = (BTreeSet::new(), BTreeMap::new());
         for (name, own) in mark.tenants.iter().filter(|(_, own)| own.upto < mark.upto) {
             let tenant = TenantId::parse(name).ok();
@@ -61,7 +61,7 @@ impl<O: Owners> Sealer<O> {
                 return Ok(None);
             }
         }
-        self.node.lake.change_marks(|(number, mark)| {
+        self.context.lake.change_marks(|(number, mark)| {
             for tenant in in_doubt.keys().filter(|_| number == partition) {
                 if let Some(own) = mark.tenants.get_mut(tenant.as_str()) {
                     (own.attempt, own.passes) = (None, None);
@@ -73,12 +73,12 @@ impl<O: Owners> Sealer<O> {
 
     /// Reads tables' floodmarks of a journal by its name in each table, and fences the tables.
     fn ask_tables(&mut self, sources: &BTreeMap<TenantId, String>) -> Result<Floodmarks, SealError> {
-        let Self { node, workers, stopping, .. } = self;
+        let Self { context, workers, stopping, .. } = self;
         let job = |tenant: &TenantId| -> Job<Result<Option<Floodmark>, SealError>> {
-            let (node, tenant, source) = (Arc::clone(node), tenant.clone(), sources[tenant].clone());
+            let (context, tenant, source) = (Arc::clone(context), tenant.clone(), sources[tenant].clone());
             Box::new(move || {
-                fault::point("asked", &node.lake.faults)?;
-                Ok(node.lake.settled_floodmark(&tenant, &source)?)
+                fault::point("asked", &context.lake.faults)?;
+                Ok(context.lake.settled_floodmark(&tenant, &source)?)
             })
         };
         let mut batch = Batch::new(sources.keys().cloned(), PATIENCE);
@@ -91,10 +91,10 @@ impl<O: Owners> Sealer<O> {
 
     /// Asks closed tenants' tables, partition by partition from `first` on, until some of a partition have answered.
     pub(super) fn ask_closed(&mut self, first: usize) -> Result<Event, SealError> {
-        let node = Arc::clone(&self.node);
-        for partition in (first..node.partitions().len()).chain(0..first) {
-            let mark = node.lake.mark(partition);
-            let closed = node.lake.closed.of(partition).into_iter();
+        let context = Arc::clone(&self.context);
+        for partition in (first..context.partitions.len()).chain(0..first) {
+            let mark = context.lake.mark(partition);
+            let closed = context.lake.closed.of(partition).into_iter();
             let sources = closed.map(|tenant| (tenant.clone(), mark.look(&tenant).0.to_owned())).collect();
             let mut answered = BTreeMap::new();
             for (tenant, floodmark) in self.ask_tables(&sources)? {
@@ -106,15 +106,15 @@ impl<O: Owners> Sealer<O> {
                     }
                     Err(error) => {
                         tracing::debug!(%tenant, %error, "a closed tenant's table still cannot be read");
-                        node.lake.closed.explain(&tenant, format!("its table cannot be read: {error}"));
+                        context.lake.closed.explain(&tenant, format!("its table cannot be read: {error}"));
                     }
                 }
             }
             if answered.is_empty() {
                 continue;
             }
-            node.lake.closed.keep_what_may_fit(&mut answered);
-            match Late::begin(partition, answered, &node.lake.flush, &mut self.owners) {
+            context.lake.closed.keep_what_may_fit(&mut answered);
+            match Late::begin(partition, answered, &context.lake.flush, &mut self.owners) {
                 Ok(late) => {
                     self.late = Some(late);
                     return Ok(Event::Asked { replaying: Some(partition) });
@@ -130,8 +130,8 @@ impl<O: Owners> Sealer<O> {
     pub(super) fn replay_closed(&mut self) -> Event {
         self.pacer.let_pass();
         let mut late = self.late.take().expect("BUG: it was begun");
-        let lake = &self.node.lake;
-        let turn = match late.turn(&self.node, &mut self.owners) {
+        let lake = &self.context.lake;
+        let turn = match late.turn(&self.context.heads, &mut self.owners) {
             Ok(turn) => turn,
             Err(error) => {
                 let partition = late.number;

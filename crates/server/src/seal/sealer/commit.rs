@@ -2,6 +2,7 @@
 
 use super::Sealer;
 use crate::partition::Owners;
+use crate::seal::Context;
 use crate::seal::Lake;
 use crate::seal::error::SealError;
 use crate::seal::fault;
@@ -10,7 +11,6 @@ use crate::seal::machine::io::Rename;
 use crate::seal::machine::io::{Block, Event, Found, PerTenant};
 use crate::seal::machine::marks::MarkUpdate;
 use crate::seal::workers::{Batch, Job};
-use crate::shared::Shared;
 use model::TenantId;
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -27,11 +27,11 @@ impl<O: Owners> Sealer<O> {
         tenants: &BTreeMap<TenantId, Vec<usize>>,
         is_own: bool,
     ) -> Result<Event, SealError> {
-        let Self { node, workers, stopping, .. } = self;
-        fault::point("staged", &node.lake.faults)?;
+        let Self { context, workers, stopping, .. } = self;
+        fault::point("staged", &context.lake.faults)?;
         let job = |tenant: &TenantId| {
-            let source = |number: &usize| (*number, source(&node.lake, *number, tenant, is_own));
-            check_job(node, tenant, tenants[tenant].iter().map(source).collect())
+            let source = |number: &usize| (*number, source(&context.lake, *number, tenant, is_own));
+            check_job(context, tenant, tenants[tenant].iter().map(source).collect())
         };
         let mut batch = Batch::new(tenants.keys().cloned(), PATIENCE);
         let mut results = BTreeMap::new();
@@ -44,7 +44,7 @@ impl<O: Owners> Sealer<O> {
     /// Renames a journal, because tables know the old name from another journal.
     pub(super) fn rename(&self, rename: &Rename) -> Result<Event, SealError> {
         let Rename { partition, source, end, sealed, in_doubt, strangers } = rename;
-        let lake = &self.node.lake;
+        let lake = &self.context.lake;
         // another tenant's check may have renamed it already
         if lake.mark(*partition).source == *source {
             lake.change_marks(|(number, mark)| {
@@ -65,7 +65,7 @@ impl<O: Owners> Sealer<O> {
     }
 
     pub(super) fn write_marks(&self, update: &MarkUpdate) -> Result<Event, SealError> {
-        self.node.lake.change_marks(|(number, mark)| update.apply(number, mark))?;
+        self.context.lake.change_marks(|(number, mark)| update.apply(number, mark))?;
         Ok(Event::Done)
     }
 
@@ -75,19 +75,19 @@ impl<O: Owners> Sealer<O> {
         blocks: &BTreeMap<TenantId, Vec<Block>>,
         is_own: bool,
     ) -> Result<Event, SealError> {
-        let Self { node, workers, stopping, .. } = self;
-        fault::point("attempt_noted", &node.lake.faults)?;
+        let Self { context, workers, stopping, .. } = self;
+        fault::point("attempt_noted", &context.lake.faults)?;
         let job = |tenant: &TenantId| -> Job<Result<Flushed, SealError>> {
             let block = |Block { partition, upto, staged }: &Block| StagedBlock {
-                source: source(&node.lake, *partition, tenant, is_own),
+                source: source(&context.lake, *partition, tenant, is_own),
                 after: None,
                 upto: *upto,
                 through: staged.through,
                 files: staged.files.clone(),
             };
             let blocks = blocks[tenant].iter().map(block).collect();
-            let (node, tenant) = (Arc::clone(node), tenant.clone());
-            Box::new(move || commit_blocks(&node, &tenant, blocks))
+            let (context, tenant) = (Arc::clone(context), tenant.clone());
+            Box::new(move || commit_blocks(&context, &tenant, blocks))
         };
         let mut batch = Batch::new(blocks.keys().cloned(), PATIENCE);
         let mut results = BTreeMap::new();
@@ -96,7 +96,7 @@ impl<O: Owners> Sealer<O> {
                 Ok(Some((tenant, done))) => {
                     drop(results.insert(tenant, done.unwrap_or_else(|late| Err(late.into()))))
                 }
-                Ok(None) => break fault::point("committed", &node.lake.faults).err(),
+                Ok(None) => break fault::point("committed", &context.lake.faults).err(),
                 Err(error) => break Some(error),
             }
         };
@@ -114,13 +114,13 @@ fn source(lake: &Lake, partition: usize, tenant: &TenantId, is_own: bool) -> Str
 
 /// Reads a tenant's table for its floodmarks of partitions' journals.
 fn check_job(
-    node: &Arc<Shared>,
+    context: &Arc<Context>,
     tenant: &TenantId,
     sources: Vec<(usize, String)>,
 ) -> Job<Result<Vec<Found>, TableError>> {
-    let (node, tenant) = (Arc::clone(node), tenant.clone());
+    let (context, tenant) = (Arc::clone(context), tenant.clone());
     Box::new(move || {
-        let lake = &node.lake;
+        let lake = &context.lake;
         let table = lake.table(&tenant)?;
         table.refresh()?;
         lake.show(&tenant, &table);
@@ -136,17 +136,17 @@ fn check_job(
 }
 
 fn commit_blocks(
-    node: &Shared,
+    context: &Context,
     tenant: &TenantId,
     mut blocks: Vec<StagedBlock>,
 ) -> Result<Flushed, SealError> {
-    let lake = &node.lake;
+    let lake = &context.lake;
     fault::point("before_commit", &lake.faults)?;
     let table = lake.table(tenant)?;
     for block in &mut blocks {
         block.after = table.floodmarks([block.source.as_str()])?.remove(&block.source);
     }
-    let outcomes = table.commit(&blocks, node.clock.now_ms())?;
+    let outcomes = table.commit(&blocks, context.clock.now_ms())?;
     lake.show(tenant, &table);
     fault::point("after_commit", &lake.faults)?;
     let mut flushed = Flushed { tables: 1, ..Flushed::default() };

@@ -30,8 +30,8 @@ impl<O: Owners> Sealer<O> {
         except: &BTreeSet<TenantId>,
     ) -> Result<Event, SealError> {
         let frozen = self.owners.freeze(partition, all, except).ok_or(SealError::Closed(partition))?;
-        fault::point("frozen", &self.node.lake.faults)?;
-        let head = self.node.partitions()[partition].head.read();
+        fault::point("frozen", &self.context.lake.faults)?;
+        let head = self.context.partitions[partition].head.read();
         let tenants = head.tenants().filter(|(_, head)| head.is_frozen());
         let tenants = tenants.map(|(tenant, _)| tenant.clone()).collect();
         Ok(Event::Frozen { frozen, tenants })
@@ -50,14 +50,14 @@ impl<O: Owners> Sealer<O> {
         number: usize,
         tenants: &BTreeMap<TenantId, Option<Date>>,
     ) -> Result<(), SealError> {
-        let Self { node, stopping, pacer, workers, .. } = self;
-        let workspace = Workspace::buy(&node.lake.flush)?;
-        let partition = &node.partitions()[number];
+        let Self { context, stopping, pacer, workers, .. } = self;
+        let workspace = Workspace::buy(&context.lake.flush)?;
+        let partition = &context.partitions[number];
         let mut opening = Batch::new(tenants.keys().cloned(), super::commit::PATIENCE);
         let (mut encoded, mut encoded_bytes) = (BTreeMap::new(), 0);
         let open = |tenant: &TenantId| -> Job<_> {
-            let (node, tenant) = (Arc::clone(node), tenant.clone());
-            Box::new(move || node.lake.table(&tenant))
+            let (context, tenant) = (Arc::clone(context), tenant.clone());
+            Box::new(move || context.lake.table(&tenant))
         };
         while let Some((tenant, opened)) = opening.next(workers, stopping, open)? {
             let mut go_on = || {
@@ -66,7 +66,7 @@ impl<O: Owners> Sealer<O> {
             };
             let after = tenants[&tenant];
             let done = opened.map_err(SealError::from).and_then(|table| {
-                stage::encode_tenant(node, partition, &tenant, &table?, &workspace, after, &mut go_on)
+                stage::encode_tenant(context, partition, &tenant, &table?, &workspace, after, &mut go_on)
             });
             match done {
                 Ok(files) => {
@@ -76,7 +76,7 @@ impl<O: Owners> Sealer<O> {
                 Err(error) if error.is_of_one_table() => drop(results.insert(tenant, Err(error))),
                 Err(error) => return Err(error),
             }
-            fault::point("staging", &node.lake.faults)?;
+            fault::point("staging", &context.lake.faults)?;
             if encoded_bytes > workspace.waiting_bytes {
                 put_all(workers, stopping, std::mem::take(&mut encoded), results)?;
                 encoded_bytes = 0;
@@ -86,7 +86,7 @@ impl<O: Owners> Sealer<O> {
     }
 
     pub(super) fn await_readers(&self, since: Option<Ended>, at_most: Duration) -> Result<Event, SealError> {
-        let lake = &self.node.lake;
+        let lake = &self.context.lake;
         if since.is_none() {
             fault::point("floodmark_noted", &lake.faults)?;
         }
@@ -99,14 +99,14 @@ impl<O: Owners> Sealer<O> {
     }
 
     pub(super) fn expire_readers(&self, ended: Ended) -> Event {
-        self.node.lake.metrics.expired_readers.inc();
-        self.node.lake.pins.expire(ended);
+        self.context.lake.metrics.expired_readers.inc();
+        self.context.lake.pins.expire(ended);
         Event::Done
     }
 
     pub(super) fn release(&mut self, partition: usize, what: Safe) -> Result<Event, SealError> {
         self.owners.release(partition, what).ok_or(SealError::Closed(partition))?;
-        fault::point("released", &self.node.lake.faults)?;
+        fault::point("released", &self.context.lake.faults)?;
         Ok(Event::Done)
     }
 }

@@ -48,7 +48,7 @@ impl Stopwatch {
 impl<O: Owners> Sealer<O> {
     /// The log has one line for each change of state.
     pub(super) fn report(&mut self, report: Report) {
-        let lake = &self.node.lake;
+        let lake = &self.context.lake;
         let metrics = &lake.metrics;
         match report {
             Report::Failed { error, failures } => {
@@ -104,7 +104,7 @@ impl<O: Owners> Sealer<O> {
             }
             Report::Shortened { partition, tenants } => {
                 metrics.relocations.inc();
-                let bytes = self.node.partitions()[partition].journal_bytes.load(Ordering::Relaxed);
+                let bytes = self.context.partitions[partition].journal_bytes.load(Ordering::Relaxed);
                 tracing::info!(
                     partition,
                     tenants,

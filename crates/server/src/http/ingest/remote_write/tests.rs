@@ -34,7 +34,7 @@ fn send(app: &App, name: &str) -> JoinHandle<StatusCode> {
 
 /// Requests inside the gates: of known series, and creating series.
 fn inside(app: &App) -> (usize, usize) {
-    app.node.shared().gates.inside()
+    app.node.writes().gates.inside()
 }
 
 async fn until(holds: impl Fn() -> bool) {
@@ -123,6 +123,6 @@ async fn zstd_is_accepted_and_gzip_is_not() {
         let answer = remote_write(State(app.clone()), headers, Body::from(body)).await;
         assert_eq!(answer.status(), expected, "{encoding}");
     }
-    assert_eq!(node.shared().inflight.used_bytes(), 0);
+    assert_eq!(node.writes().inflight.used_bytes(), 0);
     tokio::task::spawn_blocking(move || node.stop()).await.unwrap();
 }

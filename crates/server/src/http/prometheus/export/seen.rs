@@ -1,6 +1,6 @@
 //! Set of the series that an export has sent.
 
-use crate::node::Node;
+use crate::query_source::Context;
 use model::{LabelsRef, SeriesKey};
 use std::collections::HashSet;
 use stdx::budget::{Account, Reservation};
@@ -23,8 +23,8 @@ const SERIES_STEP: usize = 1 << 14;
 const SERIES_BYTES: u64 = 60;
 
 impl SeenSeries {
-    pub(super) fn new(node: &Node) -> Self {
-        let (seed, account) = (node.shared().seed, node.shared().answers.clone());
+    pub(super) fn new(context: &Context) -> Self {
+        let (seed, account) = (context.seed, context.answers.clone());
         Self { keys: HashSet::new(), seed, account, bought: Vec::new(), is_whole: true }
     }
 

@@ -2,7 +2,7 @@
 
 use super::{Lane, SMALL_TIME};
 use crate::limits::pacer::Traffic;
-use crate::node::Node;
+use crate::query_source::Context;
 use query::Interrupt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
@@ -32,8 +32,8 @@ pub(crate) struct Turn {
 }
 
 impl Turn {
-    pub(crate) fn new(node: &Node, cancelled: Arc<AtomicBool>, lane: Lane) -> Self {
-        let (clock, traffic) = (Arc::clone(&node.shared().clock), Arc::clone(&node.shared().traffic));
+    pub(crate) fn new(context: &Context, cancelled: Arc<AtomicBool>, lane: Lane) -> Self {
+        let (clock, traffic) = (Arc::clone(&context.clock), Arc::clone(&context.traffic));
         let began = clock.instant();
         let (is_over, questions, yielded_us) = (AtomicBool::new(false), AtomicU32::new(0), AtomicU32::new(0));
         Self { clock, traffic, cancelled, lane, is_over, questions, began, yielded_us }

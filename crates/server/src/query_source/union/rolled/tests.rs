@@ -38,7 +38,7 @@ async fn write(node: &Node, all: &[(Labels, Samples)]) {
         encoder.series(labels.as_ref(), &samples.timestamps, &samples.values);
     }
     let body = encoder.finish().to_vec();
-    let memory = node.shared().inflight.reserve(body.len() as u64).unwrap();
+    let memory = node.writes().inflight.reserve(body.len() as u64).unwrap();
     let outcome =
         crate::ingest::tests::write(node, TenantId::anonymous(), Version::V1, body, memory).await.unwrap();
     assert_eq!((outcome.samples, outcome.refused_series), (all.iter().map(|(_, s)| s.len() as u64).sum(), 0));
@@ -104,7 +104,7 @@ impl Question {
         let text = format!("{name}({{n!=\"\"}}[{range_ms}ms] offset {offset_ms}ms)");
         let expr = query::parse(&text).unwrap();
         let cancelled: Arc<dyn Interrupt> = Arc::new(AtomicBool::new(false));
-        let source = Source::new(node, TenantId::anonymous(), 10_000_000, Arc::clone(&cancelled));
+        let source = Source::new(node.reads(), TenantId::anonymous(), 10_000_000, Arc::clone(&cancelled));
         let source = source.answering_from(detail);
         let end_ms = self.start_ms + self.step_ms * self.steps;
         let options = Options { delayed_name_removal: true, ..Options::new(&*cancelled) };
@@ -232,7 +232,8 @@ async fn series_that_rollups_leave_out_are_answered_from_samples() {
     let check = move || {
         let ask = |matcher: &str, detail: Detail| {
             let cancelled: Arc<dyn Interrupt> = Arc::new(AtomicBool::new(false));
-            let source = Source::new(&there, TenantId::anonymous(), 10_000_000, Arc::clone(&cancelled));
+            let source =
+                Source::new(there.reads(), TenantId::anonymous(), 10_000_000, Arc::clone(&cancelled));
             let source = source.answering_from(detail);
             let expr = query::parse(&format!("sum_over_time({{{matcher}}}[2h])")).unwrap();
             let (start, step) = (day + 2 * 60 * MINUTE, 60 * MINUTE);

@@ -1,0 +1,191 @@
+//! Opens a data directory and creates the parts of a node, each with what it needs of the others.
+
+use super::StartError;
+use crate::datadir::DataDir;
+use crate::ingest::{self, gates::Gates};
+use crate::limits::head_memory::HeadMemory;
+use crate::limits::headroom::Headroom;
+use crate::limits::pacer::Traffic;
+use crate::partition::shared::Partitions;
+use crate::partition::{self, Commands, Owner, QUEUE_MAX};
+use crate::query_source;
+use crate::readiness::Readiness;
+use crate::seal::{self, Lake};
+use crate::settings::Settings;
+use crate::telemetry::WriteMetrics;
+use crate::upkeep;
+use crate::wallclock::WallClock;
+use crate::world::{Pause, World};
+use admission::NewTenants;
+use journal::{Journal, JournalError, Offset};
+use parking_lot::Mutex;
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+use std::sync::mpsc::sync_channel;
+use stdx::budget::Account;
+use stdx::clock::Clock;
+use stdx::telemetry::Registry;
+
+/// Everything that more than one part of a node needs, while the node is put together.
+pub(super) struct Assembly {
+    pub(super) registry: Registry,
+    pub(super) data_dir: DataDir,
+    settings: Arc<Settings>,
+    seed: u64,
+    clock: Arc<dyn Clock>,
+    pause: Arc<dyn Pause>,
+    wall: Arc<WallClock>,
+    metrics: Arc<WriteMetrics>,
+    lake: Arc<Lake>,
+    partitions: Arc<Partitions>,
+    heads: Arc<HeadMemory>,
+    headroom: Arc<Headroom>,
+    traffic: Arc<Traffic>,
+}
+
+impl Assembly {
+    /// Opens the data directory, with one journal for each partition.
+    pub(super) fn open(
+        settings: Settings,
+        world: World,
+    ) -> Result<(Self, Vec<Box<dyn Journal>>), StartError> {
+        let disk = Arc::clone(&world.disk);
+        let data_dir = DataDir::open(disk, &settings.data_dir, settings.partitions, world.chance.fresh())?;
+        let (seed, count) = (data_dir.identity.seed, data_dir.identity.partitions);
+        let registry = Registry::new();
+        let mut journals = open_journals(&settings, &data_dir, &world)?;
+        let identities = journals.iter().map(|journal| journal.identity()).collect();
+        let flush = Account::new("flush", settings.budget.flush_bytes);
+        let lake =
+            Lake::open(&settings.lake, &data_dir, identities, &world, flush, &settings.budget, &registry)?;
+        for (number, journal) in journals.iter_mut().enumerate() {
+            journal.skip_to(Offset(lake.mark(number).floor()))?;
+        }
+        let World { clock, pause, resident, disk, .. } = world;
+        let wall = WallClock::open(&*clock, settings.lake.retention_wait_ms, disk, &data_dir.path);
+        let partitions = Arc::new(Partitions::new(count, seed));
+        let headroom = Headroom::new(resident, Arc::clone(&clock), settings.budget.total_bytes);
+        let headroom = Arc::new(headroom);
+        let heads = HeadMemory::new(Arc::clone(&partitions), Arc::clone(&headroom), &settings.budget);
+        let assembly = Self {
+            metrics: Arc::new(WriteMetrics::new(&registry)),
+            registry,
+            data_dir,
+            settings: Arc::new(settings),
+            seed,
+            clock,
+            pause,
+            wall: Arc::new(wall),
+            lake: Arc::new(lake),
+            partitions,
+            heads: Arc::new(heads),
+            headroom,
+            traffic: Arc::default(),
+        };
+        Ok((assembly, journals))
+    }
+
+    pub(super) fn owning(&self) -> partition::Context {
+        partition::Context {
+            settings: Arc::clone(&self.settings),
+            seed: self.seed,
+            clock: Arc::clone(&self.clock),
+            started: self.clock.instant(),
+            pause: Arc::clone(&self.pause),
+            wall: Arc::clone(&self.wall),
+            metrics: Arc::clone(&self.metrics),
+            replay: Account::new("replay", self.settings.budget.query_bytes),
+            lake: Arc::clone(&self.lake),
+            heads: Arc::clone(&self.heads),
+            partitions: Arc::clone(&self.partitions),
+        }
+    }
+
+    /// Owners of the partitions, and their queues.
+    pub(super) fn owners(
+        &self,
+        context: &Arc<partition::Context>,
+        journals: Vec<Box<dyn Journal>>,
+    ) -> (Vec<Commands>, Vec<Owner>) {
+        let owner = |(number, (partition, journal)): (usize, (_, _))| {
+            let (send, receive) = sync_channel(QUEUE_MAX);
+            (send, Owner::new(number, Arc::clone(context), Arc::clone(partition), journal, receive))
+        };
+        self.partitions.iter().zip(journals).enumerate().map(owner).unzip()
+    }
+
+    pub(super) fn sealing(&self) -> seal::Context {
+        seal::Context {
+            settings: Arc::clone(&self.settings),
+            seed: self.seed,
+            clock: Arc::clone(&self.clock),
+            lake: Arc::clone(&self.lake),
+            heads: Arc::clone(&self.heads),
+            partitions: Arc::clone(&self.partitions),
+            traffic: Arc::clone(&self.traffic),
+        }
+    }
+
+    pub(super) fn upkeep(&self) -> upkeep::Context {
+        upkeep::Context {
+            settings: Arc::clone(&self.settings),
+            clock: Arc::clone(&self.clock),
+            wall: Arc::clone(&self.wall),
+            lake: Arc::clone(&self.lake),
+            heads: Arc::clone(&self.heads),
+            traffic: Arc::clone(&self.traffic),
+        }
+    }
+
+    pub(super) fn reads(&self) -> query_source::Context {
+        query_source::Context {
+            seed: self.seed,
+            clock: Arc::clone(&self.clock),
+            lake: Arc::clone(&self.lake),
+            partitions: Arc::clone(&self.partitions),
+            answers: Account::new("answers", self.settings.budget.answers_bytes()),
+            headroom: Arc::clone(&self.headroom),
+            traffic: Arc::clone(&self.traffic),
+        }
+    }
+
+    pub(super) fn writes(&self, commands: Vec<Commands>, stopping: Arc<AtomicBool>) -> ingest::Context {
+        let new_tenants = NewTenants::new(self.settings.tenant_burst, self.settings.tenants_per_minute);
+        ingest::Context {
+            settings: Arc::clone(&self.settings),
+            seed: self.seed,
+            clock: Arc::clone(&self.clock),
+            wall: Arc::clone(&self.wall),
+            readiness: Readiness { partitions: Arc::clone(&self.partitions), stopping },
+            partitions: Arc::clone(&self.partitions),
+            commands,
+            lake: Arc::clone(&self.lake),
+            metrics: Arc::clone(&self.metrics),
+            inflight: Account::new("inflight", self.settings.budget.inflight_bytes),
+            decoders: Account::new("decoders", self.settings.budget.decoders_bytes),
+            heads: Arc::clone(&self.heads),
+            headroom: Arc::clone(&self.headroom),
+            gates: Gates::new(&self.settings, &self.registry),
+            traffic: Arc::clone(&self.traffic),
+            head_shortage: Mutex::default(),
+            new_tenants: Mutex::new(new_tenants),
+        }
+    }
+}
+
+fn open_journals(
+    settings: &Settings,
+    data_dir: &DataDir,
+    world: &World,
+) -> Result<Vec<Box<dyn Journal>>, JournalError> {
+    let options = journal::Options {
+        durability: settings.durability,
+        segment_bytes: settings.segment_bytes,
+        seed: data_dir.identity.seed,
+        fresh_id: world.chance.fresh(),
+        disk: Arc::clone(&world.disk),
+        ..journal::Options::default()
+    };
+    let settings = journal::Settings::Files { dir: data_dir.path.join("journal"), options };
+    (0..data_dir.identity.partitions).map(|number| journal::open(&settings, number as u32)).collect()
+}

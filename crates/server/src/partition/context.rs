@@ -1,0 +1,41 @@
+//! What the owners of a node's partitions have in common.
+
+use super::shared::Partitions;
+use crate::limits::head_memory::HeadMemory;
+use crate::seal::Lake;
+use crate::settings::Settings;
+use crate::telemetry::WriteMetrics;
+use crate::wallclock::WallClock;
+use crate::world::Pause;
+use std::sync::Arc;
+use std::time::Instant;
+use stdx::budget::Account;
+use stdx::clock::Clock;
+
+/// Initial value of [`Context::steady_s`], so that series restored by replay count as seen earlier.
+const STARTED_S: u32 = 1 << 20;
+
+/// What the owners of a node's partitions have in common.
+#[derive(Debug)]
+pub(crate) struct Context {
+    pub(crate) settings: Arc<Settings>,
+    pub(crate) seed: u64,
+    pub(crate) clock: Arc<dyn Clock>,
+    pub(crate) started: Instant,
+    pub(crate) pause: Arc<dyn Pause>,
+    pub(crate) wall: Arc<WallClock>,
+    pub(crate) metrics: Arc<WriteMetrics>,
+    /// Memory of replay beside the heads. No query runs before replay is done, so replay has all of the queries' memory.
+    pub(crate) replay: Account,
+    pub(crate) lake: Arc<Lake>,
+    pub(crate) heads: Arc<HeadMemory>,
+    pub(crate) partitions: Arc<Partitions>,
+}
+
+impl Context {
+    /// Seconds of the steady clock, which determines idle series: the wall clock may be set.
+    pub(crate) fn steady_s(&self) -> u32 {
+        let since = self.clock.instant().saturating_duration_since(self.started);
+        u32::try_from(since.as_secs()).map_or(u32::MAX, |s| s.saturating_add(STARTED_S))
+    }
+}

@@ -1,0 +1,38 @@
+//! Whether a node takes requests: not before replay is done, and not once it stops.
+
+use crate::partition::shared::Partitions;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+/// Time that a request waits for replay to end before it is refused.
+const REPLAY_WAIT: Duration = Duration::from_secs(5);
+const REPLAY_POLL: Duration = Duration::from_millis(10);
+
+/// State of a node between its start and its end.
+#[derive(Debug, Clone)]
+pub(crate) struct Readiness {
+    pub(crate) partitions: Arc<Partitions>,
+    pub(crate) stopping: Arc<AtomicBool>,
+}
+
+impl Readiness {
+    /// True if replay is done in all partitions and the node is not stopping.
+    pub(crate) fn is_ready(&self) -> bool {
+        !self.is_stopping() && self.partitions.is_ready()
+    }
+
+    /// True once the node is stopping.
+    pub(crate) fn is_stopping(&self) -> bool {
+        self.stopping.load(Ordering::Acquire)
+    }
+
+    /// Waits for the end of replay, at most [`REPLAY_WAIT`]. Replays are short: a request that arrives meanwhile waits, within
+    /// the bounds on requests in flight, instead of being refused for seconds.
+    pub(crate) async fn wait_for_replay(&self) {
+        let began = Instant::now();
+        while !self.is_ready() && !self.is_stopping() && began.elapsed() < REPLAY_WAIT {
+            tokio::time::sleep(REPLAY_POLL).await;
+        }
+    }
+}

@@ -1,0 +1,29 @@
+//! What sealing needs of a node.
+
+use super::Lake;
+use crate::limits::head_memory::HeadMemory;
+use crate::limits::pacer::{Pacer, Traffic};
+use crate::partition::shared::Partitions;
+use crate::settings::Settings;
+use std::sync::Arc;
+use stdx::clock::Clock;
+
+/// What sealing needs of a node; its jobs on other threads hold it too.
+#[derive(Debug)]
+pub(crate) struct Context {
+    pub(crate) clock: Arc<dyn Clock>,
+    /// Seed of series keys.
+    pub(crate) seed: u64,
+    pub(crate) lake: Arc<Lake>,
+    pub(crate) heads: Arc<HeadMemory>,
+    pub(crate) partitions: Arc<Partitions>,
+    pub(crate) settings: Arc<Settings>,
+    pub(crate) traffic: Arc<Traffic>,
+}
+
+impl Context {
+    /// Paces the calling thread.
+    pub(super) fn pacer(&self) -> Pacer {
+        Pacer::new(Arc::clone(&self.clock), Arc::clone(&self.traffic), Arc::clone(&self.heads))
+    }
+}

@@ -1,0 +1,27 @@
+//! What upkeep needs of a node.
+
+use crate::limits::head_memory::HeadMemory;
+use crate::limits::pacer::{Pacer, Traffic};
+use crate::seal::Lake;
+use crate::settings::Settings;
+use crate::wallclock::WallClock;
+use std::sync::Arc;
+use stdx::clock::Clock;
+
+/// What upkeep needs of a node.
+#[derive(Debug)]
+pub(crate) struct Context {
+    pub(crate) settings: Arc<Settings>,
+    pub(crate) clock: Arc<dyn Clock>,
+    pub(crate) wall: Arc<WallClock>,
+    pub(crate) lake: Arc<Lake>,
+    pub(crate) heads: Arc<HeadMemory>,
+    pub(crate) traffic: Arc<Traffic>,
+}
+
+impl Context {
+    /// Paces the calling thread.
+    pub(super) fn pacer(&self) -> Pacer {
+        Pacer::new(Arc::clone(&self.clock), Arc::clone(&self.traffic), Arc::clone(&self.heads))
+    }
+}
