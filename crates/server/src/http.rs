@@ -7,8 +7,9 @@
 //! | GET POST `/api/v1/labels`, `/api/v1/series`, `/api/v1/query_exemplars` | labels, series, exemplars |
 //! | GET `/api/v1/label/<name>/values`, `/api/v1/metadata`, `/api/v1/status/buildinfo` | label values, metadata, version |
 //! | GET POST `/api/v1/export` | all samples of selected series |
-//! | POST `/api/v1/admin/flush`, `/api/v1/admin/compact` | seal everything now; compact until nothing is left to do |
+//! | POST, see [`admin`] | operations |
 //! | GET `/metrics`, `/-/healthy`, `/-/ready` (also `/ready`, `/health`) | metrics and health of the node |
+//! | GET `/` | the start page, see [`pages`] |
 //!
 //! The reading paths exist also under `/prometheus` and `/api/prom`.
 
@@ -18,6 +19,7 @@ mod error;
 mod guard;
 mod ingest;
 mod json;
+mod pages;
 mod params;
 mod principal;
 mod prometheus;
@@ -30,7 +32,7 @@ use crate::refusal::Jitter;
 use crate::refusal::{OTHER, REASONS};
 use axum::Router;
 use axum::middleware::{from_fn_with_state, map_response_with_state};
-use axum::routing::{get, post};
+use axum::routing::get;
 use error::ApiError;
 use guard::Guard;
 use ingest::WarmDecoders;
@@ -162,11 +164,10 @@ pub async fn serve(node: Node, listener: TcpListener, stop: impl Future<Output =
 
 fn router(app: App, guard: Guard) -> Router {
     let metrics = Arc::clone(&app.metrics);
-    let changes = ingest::routes()
-        .route("/api/v1/admin/flush", post(admin::flush))
-        .route("/api/v1/admin/compact", post(admin::compact))
-        .layer(from_fn_with_state(guard.clone(), guard::origin));
+    let changes =
+        ingest::routes().merge(admin::routes()).layer(from_fn_with_state(guard.clone(), guard::origin));
     let node = Router::new()
+        .route("/", get(pages::index))
         .route("/metrics", get(status::metrics))
         .route("/-/healthy", get(status::healthy))
         .route("/health", get(status::healthy))

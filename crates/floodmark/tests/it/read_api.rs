@@ -26,6 +26,20 @@ fn filled() -> (Server, i64) {
 }
 
 #[test]
+fn the_start_page_links_to_paths_that_exist() {
+    let (server, _) = filled();
+    let reply = server.send(&Request::get("/"));
+    let page = reply.text();
+    assert_eq!((reply.status, reply.header("content-type")), (200, Some("text/html; charset=utf-8")));
+    assert!(page.contains(concat!("<h1>Floodmark ", env!("CARGO_PKG_VERSION"), "</h1>")), "{page}");
+    let links: Vec<_> = page.split("href=\"").skip(1).map(|rest| rest.split('"').next().unwrap()).collect();
+    assert!(links.len() >= 5, "{links:?}");
+    for link in links {
+        assert_eq!(server.send(&Request::get(link)).status, 200, "{link}");
+    }
+}
+
+#[test]
 fn instant_queries() {
     let (server, end) = filled();
     let at = seconds(end);

@@ -88,12 +88,16 @@ fn paths() {
     let begins = ["/api/", "/prometheus/", "/-/", "/metrics", "/health", "/ready"];
     let paths = spans(HTTP).map(|span| span.trim_start_matches("GET ").trim_start_matches("POST "));
     let paths: BTreeSet<_> =
-        paths.filter(|path| begins.iter().any(|begin| path.starts_with(begin))).collect();
+        paths.filter(|path| *path == "/" || begins.iter().any(|begin| path.starts_with(begin))).collect();
     for path in paths.iter().filter(|path| !path.ends_with("/v1")) {
         let reply = server.send(&Request::get(path.replace("<name>", "job")));
         assert!(![404, 500].contains(&reply.status), "{path}: {}", reply.status);
     }
-    let source = include_str!("../../../server/src/http.rs");
+    let source = concat!(
+        include_str!("../../../server/src/http.rs"),
+        include_str!("../../../server/src/http/admin.rs"),
+        include_str!("../../../server/src/http/ingest.rs"),
+    );
     let routes = source.split(".route(\"").skip(1).map(|rest| rest.split('"').next().expect("a path"));
     for route in routes {
         let path = route.replace("{name}", "<name>");

@@ -1,6 +1,7 @@
 //! The expression tree that evaluation walks. Parentheses are gone, types are checked.
 
 use super::ValueKind;
+use super::functions::Function;
 use crate::matcher::{MatchOp, Matcher};
 use model::labels::METRIC_NAME;
 
@@ -159,59 +160,6 @@ pub(super) struct Call {
     pub(super) args: Vec<Node>,
 }
 
-/// Makes the enum of functions, with their names in PromQL and what they return.
-macro_rules! functions {
-    ($($variant:ident $name:literal $kind:ident),+ $(,)?) => {
-        /// Every function.
-        #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-        pub(super) enum Function { $($variant),+ }
-
-        impl Function {
-            pub(super) fn from_name(name: &str) -> Option<Self> {
-                match name { $($name => Some(Self::$variant),)+ _ => None }
-            }
-
-            pub(super) const fn name(self) -> &'static str {
-                match self { $(Self::$variant => $name),+ }
-            }
-
-            pub(super) const fn kind(self) -> ValueKind {
-                match self { $(Self::$variant => ValueKind::$kind),+ }
-            }
-        }
-    };
-}
-
-functions! {
-    Abs "abs" Vector, Absent "absent" Vector, AbsentOverTime "absent_over_time" Vector, Acos "acos" Vector,
-    Acosh "acosh" Vector, Asin "asin" Vector, Asinh "asinh" Vector, Atan "atan" Vector, Atanh "atanh" Vector,
-    AvgOverTime "avg_over_time" Vector, Ceil "ceil" Vector, Changes "changes" Vector, Clamp "clamp" Vector,
-    ClampMax "clamp_max" Vector, ClampMin "clamp_min" Vector, Cos "cos" Vector, Cosh "cosh" Vector,
-    CountOverTime "count_over_time" Vector, DayOfMonth "day_of_month" Vector, DayOfWeek "day_of_week" Vector,
-    DayOfYear "day_of_year" Vector, DaysInMonth "days_in_month" Vector, Deg "deg" Vector, Delta "delta" Vector,
-    Deriv "deriv" Vector, DoubleExponentialSmoothing "double_exponential_smoothing" Vector, End "end" Scalar,
-    Exp "exp" Vector, FirstOverTime "first_over_time" Vector, Floor "floor" Vector,
-    HistogramAvg "histogram_avg" Vector, HistogramCount "histogram_count" Vector,
-    HistogramFraction "histogram_fraction" Vector, HistogramQuantile "histogram_quantile" Vector,
-    HistogramQuantiles "histogram_quantiles" Vector, HistogramStddev "histogram_stddev" Vector,
-    HistogramStdvar "histogram_stdvar" Vector, HistogramSum "histogram_sum" Vector, Hour "hour" Vector,
-    Idelta "idelta" Vector, Increase "increase" Vector, Irate "irate" Vector, LabelJoin "label_join" Vector,
-    LabelReplace "label_replace" Vector, LastOverTime "last_over_time" Vector, Ln "ln" Vector,
-    Log10 "log10" Vector, Log2 "log2" Vector, MadOverTime "mad_over_time" Vector, MaxOf "max_of" Scalar,
-    MaxOverTime "max_over_time" Vector, MinOf "min_of" Scalar, MinOverTime "min_over_time" Vector,
-    Minute "minute" Vector, Month "month" Vector, Pi "pi" Scalar, PredictLinear "predict_linear" Vector,
-    PresentOverTime "present_over_time" Vector, QuantileOverTime "quantile_over_time" Vector, Rad "rad" Vector,
-    QueryRange "range" Scalar, Rate "rate" Vector, Resets "resets" Vector, Round "round" Vector,
-    Scalar "scalar" Scalar, Sgn "sgn" Vector, Sin "sin" Vector, Sinh "sinh" Vector, Sort "sort" Vector,
-    SortByLabel "sort_by_label" Vector, SortByLabelDesc "sort_by_label_desc" Vector,
-    SortDesc "sort_desc" Vector, Sqrt "sqrt" Vector, Start "start" Scalar,
-    StddevOverTime "stddev_over_time" Vector, StdvarOverTime "stdvar_over_time" Vector, Step "step" Scalar,
-    SumOverTime "sum_over_time" Vector, Tan "tan" Vector, Tanh "tanh" Vector, Time "time" Scalar,
-    Timestamp "timestamp" Vector, TsOfFirstOverTime "ts_of_first_over_time" Vector,
-    TsOfLastOverTime "ts_of_last_over_time" Vector, TsOfMaxOverTime "ts_of_max_over_time" Vector,
-    TsOfMinOverTime "ts_of_min_over_time" Vector, Vector "vector" Vector, Year "year" Vector,
-}
-
 impl Node {
     /// Type of the expression's value.
     pub(super) fn kind(&self) -> ValueKind {
@@ -288,42 +236,5 @@ impl Selector {
             (MatchOp::Equal | MatchOp::Regex, Some([one])) if !one.is_empty() => Some(one.as_str()),
             _ => None,
         })
-    }
-}
-
-impl Function {
-    /// True where the one argument that is not a scalar is a range vector, and each series is computed by
-    /// itself.
-    pub(super) const fn is_over_range(self) -> bool {
-        matches!(
-            self,
-            Self::AbsentOverTime
-                | Self::AvgOverTime
-                | Self::Changes
-                | Self::CountOverTime
-                | Self::Delta
-                | Self::Deriv
-                | Self::DoubleExponentialSmoothing
-                | Self::FirstOverTime
-                | Self::Idelta
-                | Self::Increase
-                | Self::Irate
-                | Self::LastOverTime
-                | Self::MadOverTime
-                | Self::MaxOverTime
-                | Self::MinOverTime
-                | Self::PredictLinear
-                | Self::PresentOverTime
-                | Self::QuantileOverTime
-                | Self::Rate
-                | Self::Resets
-                | Self::StddevOverTime
-                | Self::StdvarOverTime
-                | Self::SumOverTime
-                | Self::TsOfFirstOverTime
-                | Self::TsOfLastOverTime
-                | Self::TsOfMaxOverTime
-                | Self::TsOfMinOverTime
-        )
     }
 }

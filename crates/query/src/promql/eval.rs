@@ -1,7 +1,8 @@
 //! From a tree and times to an answer.
 
-use super::ast::{At, BinaryOp, Call, Function, Node, TimeShift};
+use super::ast::{At, BinaryOp, Call, Node, TimeShift};
 use super::float::is_present;
+use super::functions::Function;
 use super::grid::Grid;
 use super::label_set::{sort_key, without_name};
 use super::matrix::{Charge, Column, Matrix, Merged, Meter, same_labelset};

@@ -1,10 +1,14 @@
 //! PromQL's functions, by what they read.
 //!
+//! - [`table`]: the list of all functions: names, types of arguments and values
 //! - [`instant`]: functions of values at one time, such as `abs`, `label_replace` and `histogram_quantile`
 //! - [`range`]: functions of a window of samples, such as `rate` and `quantile_over_time`
 //!
-//! A new function is a variant of [`super::ast::Function`], with its name and the types of its arguments there, and its
-//! computation here. Aggregations such as `sum` and `topk` are operators: see [`super::aggregate`].
+//! A new function is a line in the table, and a computation in one of the other two. Aggregations such as `sum` and `topk` are
+//! operators: see [`super::aggregate`].
 
 mod instant;
 pub(super) mod range;
+mod table;
+
+pub(super) use table::{Function, Signature};

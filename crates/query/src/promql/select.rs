@@ -1,8 +1,9 @@
 //! Selectors: each series pulled once, all steps computed in one pass.
 
-use super::ast::{Call, Function, Node, Selector, Subquery};
+use super::ast::{Call, Node, Selector, Subquery};
 use super::eval::Evaluator;
 use super::float::{ABSENT, is_absent, is_present};
+use super::functions::Function;
 use super::functions::range::{Spec, Windows, rolled};
 use super::grid::Grid;
 use super::matrix::{Charge, Column, Merged, same_labelset};

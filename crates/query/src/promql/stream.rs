@@ -3,9 +3,10 @@
 //! A vector is evaluated by handing out its series one by one, each with the values of all steps. What is
 //! done to each series by itself is done to the row as it passes; nothing is held.
 
-use super::ast::{BinaryOp, Function, Node};
+use super::ast::{BinaryOp, Node};
 use super::eval::Evaluator;
 use super::float::is_present;
+use super::functions::Function;
 use super::grid::Grid;
 use super::label_set::{is_metadata, keep_into};
 use super::matrix::{Column, Matrix, Merged, RowName};

@@ -1,40 +1,26 @@
-//! Operations for operators and tests.
+//! Operations for operators and tests, one module each.
+//!
+//! | path | |
+//! | --- | --- |
+//! | POST `/api/v1/admin/flush` | seal everything now |
+//! | POST `/api/v1/admin/compact` | compact until nothing is left to do |
+
+mod compact;
+mod flush;
 
 use super::App;
-use super::error::ApiError;
 use super::json::Json;
-use crate::seal::flush::flush as seal;
-use crate::seal::flushed::Flushed;
-use crate::upkeep::{Compacted, compact as merge};
-use axum::extract::State;
+use axum::Router;
+use axum::routing::post;
 
-/// Seals and commits everything accepted before. Answers with the totals.
-pub(crate) async fn flush(State(app): State<App>) -> Result<Json, ApiError> {
-    app.node.readiness().wait_for_replay().await;
-    let Flushed { tables, commits, files, rows, samples, bytes, .. } = seal(&app.node).await?;
-    Ok(counts(&[
-        ("tables", tables),
-        ("commits", commits),
-        ("files", files),
-        ("rows", rows),
-        ("samples", samples),
-        ("bytes", bytes),
-    ]))
+/// Routes of the operations. All of them change the node.
+pub(super) fn routes() -> Router<App> {
+    Router::new()
+        .route("/api/v1/admin/flush", post(flush::flush))
+        .route("/api/v1/admin/compact", post(compact::compact))
 }
 
-/// Compacts all tables until nothing is left to do. Answers with the totals.
-pub(crate) async fn compact(State(app): State<App>) -> Result<Json, ApiError> {
-    let Compacted { merges, files, bytes, rollups, failures, damaged } = merge(&app.node).await?;
-    Ok(counts(&[
-        ("merges", merges),
-        ("files", files),
-        ("bytes", bytes),
-        ("rollups", rollups),
-        ("failures", failures),
-        ("damaged", damaged),
-    ]))
-}
-
+/// Answer with the totals of an operation.
 fn counts(counts: &[(&str, u64)]) -> Json {
     let mut json = Json::new();
     json.raw(r#"{"status":"success","data":{"#);

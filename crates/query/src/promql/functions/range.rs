@@ -12,9 +12,9 @@ mod sliding;
 mod trend;
 
 use crate::promql::QueryError;
-use crate::promql::ast::Function;
 use crate::promql::eval::Shift;
 use crate::promql::float::ABSENT;
+use crate::promql::functions::Function;
 use crate::promql::grid::Grid;
 use crate::promql::matrix::{Charge, Meter};
 use model::{Samples, TimeRange};

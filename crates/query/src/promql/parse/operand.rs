@@ -3,7 +3,8 @@
 use super::lexer::{self, Fault, Kind, Place, Token};
 use super::{DURATION_MS_MAX, Parser, Part, number, quoted, types};
 use crate::promql::ValueKind;
-use crate::promql::ast::{Aggregate, AggregateOp, At, Call, Function, Grouping, Node, Subquery, TimeShift};
+use crate::promql::ast::{Aggregate, AggregateOp, At, Call, Grouping, Node, Subquery, TimeShift};
+use crate::promql::functions::Function;
 use stdx::units;
 
 /// The aggregation of a name in lower case.

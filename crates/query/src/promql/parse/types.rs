@@ -1,7 +1,8 @@
 //! Type checks of operands. Errors are messages; the caller adds the position.
 
 use crate::promql::ValueKind;
-use crate::promql::ast::{Aggregate, AggregateOp, Binary, Call, Function, Many, Node};
+use crate::promql::ast::{Aggregate, AggregateOp, Binary, Call, Many, Node};
+use crate::promql::functions::Signature;
 
 /// Checks an operator against its modifiers and, without label matching, its operand types.
 pub(super) fn check_operator(binary: &Binary) -> Result<(), String> {
@@ -73,7 +74,7 @@ pub(super) fn check_aggregate(aggregate: &Aggregate) -> Result<(), (bool, String
 
 /// Arguments of a function: how many, and their types. With the message: which argument is wrong, if it is one.
 pub(super) fn check_call(call: &Call) -> Result<(), (Option<usize>, String)> {
-    let (kinds, least, most) = signature(call.function);
+    let Signature { kinds, least, most } = call.function.signature();
     let (name, count) = (call.function.name(), call.args.len());
     let wanted = match (count < least, count > most) {
         (false, false) => None,
@@ -96,37 +97,4 @@ fn expect(wanted: ValueKind, node: &Node, context: &str) -> Result<(), String> {
         return Ok(());
     }
     Err(format!("expected type {} in {context}, got {}", wanted.described(), node.kind().described()))
-}
-
-/// Types of the arguments (the last one may repeat), the least and the most number of them.
-fn signature(function: Function) -> (&'static [ValueKind], usize, usize) {
-    use Function as F;
-    use ValueKind::{Matrix as M, Scalar as S, String as T, Vector as V};
-    match function {
-        F::Time | F::Pi | F::Start | F::End | F::Step | F::QueryRange => (&[], 0, 0),
-        F::DaysInMonth
-        | F::DayOfMonth
-        | F::DayOfWeek
-        | F::DayOfYear
-        | F::Hour
-        | F::Minute
-        | F::Month
-        | F::Year => (&[V], 0, 1),
-        F::Vector => (&[S], 1, 1),
-        F::MaxOf | F::MinOf => (&[S, S], 2, 2),
-        F::Round => (&[V, S], 1, 2),
-        F::ClampMin | F::ClampMax => (&[V, S], 2, 2),
-        F::Clamp => (&[V, S, S], 3, 3),
-        F::HistogramQuantile => (&[S, V], 2, 2),
-        F::HistogramFraction => (&[S, S, V], 3, 3),
-        F::HistogramQuantiles => (&[V, T, S], 3, 12),
-        F::LabelReplace => (&[V, T, T, T, T], 5, 5),
-        F::LabelJoin => (&[V, T, T, T], 3, usize::MAX),
-        F::SortByLabel | F::SortByLabelDesc => (&[V, T], 1, usize::MAX),
-        F::QuantileOverTime => (&[S, M], 2, 2),
-        F::PredictLinear => (&[M, S], 2, 2),
-        F::DoubleExponentialSmoothing => (&[M, S, S], 3, 3),
-        f if f.is_over_range() => (&[M], 1, 1),
-        _ => (&[V], 1, 1),
-    }
 }

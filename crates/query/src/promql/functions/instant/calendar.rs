@@ -1,8 +1,9 @@
 //! Parts of a date, in UTC.
 
 use crate::promql::QueryError;
-use crate::promql::ast::{Function, Node};
+use crate::promql::ast::Node;
 use crate::promql::eval::Evaluator;
+use crate::promql::functions::Function;
 use crate::promql::grid::Grid;
 use crate::promql::matrix::Column;
 use crate::promql::stream::Sink;

@@ -1,8 +1,9 @@
 //! sort, sort_desc, sort_by_label, sort_by_label_desc.
 
 use crate::promql::QueryError;
-use crate::promql::ast::{Call, Function, Node};
+use crate::promql::ast::{Call, Node};
 use crate::promql::eval::Evaluator;
+use crate::promql::functions::Function;
 use crate::promql::grid::Grid;
 use crate::promql::matrix::{Matrix, Meter};
 use crate::promql::stream::Sink;

@@ -7,8 +7,8 @@
 use super::Spec;
 use super::rate::Known;
 use crate::promql::QueryError;
-use crate::promql::ast::Function;
 use crate::promql::float::{ABSENT, Kahan};
+use crate::promql::functions::Function;
 use crate::promql::matrix::Meter;
 use crate::source::Bucket;
 use model::Statistic;

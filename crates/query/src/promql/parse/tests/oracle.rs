@@ -7,9 +7,10 @@ mod guard;
 use super::super::types;
 use crate::matcher::{MatchOp, Matcher};
 use crate::promql::ast::{
-    Aggregate, AggregateOp, At, Binary, BinaryOp, Call, Function, Grouping, Many, Matching, Node, Selector,
-    Subquery, TimeShift,
+    Aggregate, AggregateOp, At, Binary, BinaryOp, Call, Grouping, Many, Matching, Node, Selector, Subquery,
+    TimeShift,
 };
+use crate::promql::functions::Function;
 use crate::promql::{QueryError, ValueKind};
 use model::labels::METRIC_NAME;
 use promql_parser::label::Matcher as RawMatcher;

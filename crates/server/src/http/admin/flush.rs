@@ -1,0 +1,23 @@
+//! Sealing on request.
+
+use super::counts;
+use crate::http::App;
+use crate::http::error::ApiError;
+use crate::http::json::Json;
+use crate::seal::flush::flush as seal;
+use crate::seal::flushed::Flushed;
+use axum::extract::State;
+
+/// Seals and commits everything accepted before. Answers with the totals.
+pub(super) async fn flush(State(app): State<App>) -> Result<Json, ApiError> {
+    app.node.readiness().wait_for_replay().await;
+    let Flushed { tables, commits, files, rows, samples, bytes, .. } = seal(&app.node).await?;
+    Ok(counts(&[
+        ("tables", tables),
+        ("commits", commits),
+        ("files", files),
+        ("rows", rows),
+        ("samples", samples),
+        ("bytes", bytes),
+    ]))
+}
