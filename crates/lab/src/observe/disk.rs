@@ -2,6 +2,7 @@
 
 use super::{Look, rate};
 use anyhow::Result;
+use procfs::DiskStat;
 use std::collections::BTreeMap;
 use std::fs;
 use std::os::unix::fs::MetadataExt;
@@ -14,24 +15,8 @@ const SECTOR_BYTES: f64 = 512.0;
 #[derive(Debug)]
 pub(super) struct Disk {
     device: (u64, u64),
-    before: Option<Stats>,
+    before: Option<DiskStat>,
     written_bytes: f64,
-}
-
-/// A line of `/proc/diskstats`; see `Documentation/admin-guide/iostats.rst` in Linux.
-#[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub(super) struct Stats {
-    name: String,
-    reads: u64,
-    sectors_read: u64,
-    read_ms: u64,
-    writes: u64,
-    sectors_written: u64,
-    write_ms: u64,
-    /// Time with anything under way.
-    busy_ms: u64,
-    /// That, times how much was under way.
-    queue_ms: u64,
 }
 
 impl Disk {
@@ -45,20 +30,35 @@ impl Disk {
     }
 
     pub(super) fn look(&mut self, seconds: f64, look: &mut Look) {
-        let Some((now, before)) = stats(self.device).zip(self.before.take()) else { return };
+        if let Some(now) = stats(self.device) {
+            self.compare(now, seconds, look);
+        }
+    }
+
+    /// Compares the disk's counters (`Documentation/admin-guide/iostats.rst` in Linux) with those of the last look.
+    fn compare(&mut self, now: DiskStat, seconds: f64, look: &mut Look) {
+        let Some(before) = self.before.replace(now.clone()) else { return };
         let requests = (now.reads + now.writes).saturating_sub(before.reads + before.writes);
-        let waited_ms = (now.read_ms + now.write_ms).saturating_sub(before.read_ms + before.write_ms);
+        let waited_ms =
+            (now.time_reading + now.time_writing).saturating_sub(before.time_reading + before.time_writing);
         if requests > 0 {
             look.set("disk/await", "s", waited_ms as f64 / 1e3 / requests as f64);
         }
-        look.set("disk/util", "part", (rate(now.busy_ms, before.busy_ms, seconds) / 1e3).min(1.0));
-        look.set("disk/queue", "", rate(now.queue_ms, before.queue_ms, seconds) / 1e3);
+        look.set(
+            "disk/util",
+            "part",
+            (rate(now.time_in_progress, before.time_in_progress, seconds) / 1e3).min(1.0),
+        );
+        look.set(
+            "disk/queue",
+            "",
+            rate(now.weighted_time_in_progress, before.weighted_time_in_progress, seconds) / 1e3,
+        );
         look.set("disk/read", "bytes/s", rate(now.sectors_read, before.sectors_read, seconds) * SECTOR_BYTES);
         let written = rate(now.sectors_written, before.sectors_written, seconds) * SECTOR_BYTES;
         look.set("disk/written", "bytes/s", written);
         look.set("disk/requests", "1/s", requests as f64 / seconds);
         self.written_bytes += written * seconds;
-        self.before = Some(now);
     }
 
     pub(super) fn end(&self, observed: &mut BTreeMap<String, f64>) {
@@ -66,25 +66,28 @@ impl Disk {
     }
 }
 
-fn stats(device: (u64, u64)) -> Option<Stats> {
-    parse(&fs::read_to_string("/proc/diskstats").ok()?, device)
+fn stats(device: (u64, u64)) -> Option<DiskStat> {
+    let is_ours = |disk: &DiskStat| (disk.major as u64, disk.minor as u64) == device;
+    procfs::diskstats().ok()?.into_iter().find(is_ours)
 }
 
-pub(super) fn parse(text: &str, device: (u64, u64)) -> Option<Stats> {
-    text.lines().find_map(|line| {
-        let fields: Vec<&str> = line.split_whitespace().collect();
-        let number = |at: usize| fields.get(at)?.parse::<u64>().ok();
-        ((number(0)?, number(1)?) == device).then_some(())?;
-        Some(Stats {
-            name: fields.get(2)?.to_string(),
-            reads: number(3)?,
-            sectors_read: number(5)?,
-            read_ms: number(6)?,
-            writes: number(7)?,
-            sectors_written: number(9)?,
-            write_ms: number(10)?,
-            busy_ms: number(12)?,
-            queue_ms: number(13)?,
-        })
-    })
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn counters_become_what_iostat_shows() {
+        let line = |counts: &str| DiskStat::from_line(&format!("259 1 nvme0n1p1 {counts}")).unwrap();
+        let before = Some(line("10 0 20 30 40 0 50 60 0 70 80"));
+        let mut disk = Disk { device: (259, 1), before, written_bytes: 0.0 };
+        let mut look = Look::default();
+        disk.compare(line("14 0 24 38 46 0 62 72 0 1070 2080"), 2.0, &mut look);
+        let of = |name: &str| look.get(&format!("disk/{name}"));
+        assert_eq!(
+            (of("requests"), of("await"), of("util"), of("queue")),
+            (Some(5.0), Some(0.002), Some(0.5), Some(1.0))
+        );
+        assert_eq!((of("read"), of("written")), (Some(1024.0), Some(3072.0)));
+        assert_eq!(disk.written_bytes, 6144.0);
+    }
 }

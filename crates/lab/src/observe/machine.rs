@@ -1,10 +1,8 @@
 //! The whole machine, which target and generator may share.
 
 use super::{Look, rate};
-use std::fs;
-
-/// `USER_HZ`, see [`crate::observe::procfs`].
-const TICKS_PER_SECOND: f64 = 100.0;
+use procfs::prelude::*;
+use procfs::{CpuTime, KernelStats};
 
 /// Processors and memory.
 #[derive(Debug)]
@@ -14,7 +12,7 @@ pub(super) struct Machine {
 
 /// All processors' time so far.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub(super) struct Ticks {
+struct Ticks {
     busy: u64,
     /// Idle, with a disk to wait for.
     waiting: u64,
@@ -30,7 +28,7 @@ impl Machine {
     pub(super) fn look(&mut self, seconds: f64, look: &mut Look) {
         let now = ticks();
         if let Some((now, before)) = now.zip(self.before) {
-            let cores = |now, before| rate(now, before, seconds) / TICKS_PER_SECOND;
+            let cores = |now, before| rate(now, before, seconds) / procfs::ticks_per_second() as f64;
             look.set("machine/cpu", "cores", cores(now.busy, before.busy));
             look.set("machine/iowait", "cores", cores(now.waiting, before.waiting));
             look.set("machine/stolen", "cores", cores(now.stolen, before.stolen));
@@ -43,15 +41,16 @@ impl Machine {
 }
 
 fn ticks() -> Option<Ticks> {
-    parse(&fs::read_to_string("/proc/stat").ok()?)
+    Some(Ticks::of(&KernelStats::current().ok()?.total))
 }
 
-/// `cpu user nice system idle iowait irq softirq steal …`
-pub(super) fn parse(text: &str) -> Option<Ticks> {
-    let line = text.lines().find_map(|line| line.strip_prefix("cpu "))?;
-    let fields: Vec<u64> = line.split_whitespace().map_while(|field| field.parse().ok()).collect();
-    let &[user, nice, system, _idle, waiting, irq, softirq, stolen, ..] = fields.as_slice() else {
-        return None;
-    };
-    Some(Ticks { busy: user + nice + system + irq + softirq, waiting, stolen })
+impl Ticks {
+    fn of(time: &CpuTime) -> Self {
+        let of = |part: Option<u64>| part.unwrap_or(0);
+        Self {
+            busy: time.user + time.nice + time.system + of(time.irq) + of(time.softirq),
+            waiting: of(time.iowait),
+            stolen: of(time.steal),
+        }
+    }
 }

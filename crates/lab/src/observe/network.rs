@@ -1,18 +1,19 @@
 //! Bytes over the network interfaces, as the target's network namespace counts them.
 
 use super::{Look, rate};
-use std::fs;
+use crate::observe::procfs::Process;
+use procfs::net::DeviceStatus;
 
 /// The interfaces of a namespace.
 #[derive(Debug)]
 pub(super) struct Network {
-    path: String,
+    of: Process,
     before: Option<Bytes>,
 }
 
 /// Bytes so far.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub(super) struct Bytes {
+struct Bytes {
     received: u64,
     sent: u64,
     /// Within the machine; each byte is sent and received once.
@@ -22,13 +23,12 @@ pub(super) struct Bytes {
 impl Network {
     /// That of a process, or of this one.
     pub(super) fn new(pid: Option<u32>) -> Self {
-        let path = pid.map_or("/proc/net/dev".to_owned(), |pid| format!("/proc/{pid}/net/dev"));
-        let before = bytes(&path);
-        Self { path, before }
+        let of = pid.map_or(Process::Own, Process::Id);
+        Self { of, before: bytes(of) }
     }
 
     pub(super) fn look(&mut self, seconds: f64, look: &mut Look) {
-        let now = bytes(&self.path);
+        let now = bytes(self.of);
         if let Some((now, before)) = now.zip(self.before) {
             look.set("network/received", "bytes/s", rate(now.received, before.received, seconds));
             look.set("network/sent", "bytes/s", rate(now.sent, before.sent, seconds));
@@ -38,18 +38,32 @@ impl Network {
     }
 }
 
-fn bytes(path: &str) -> Option<Bytes> {
-    Some(parse(&fs::read_to_string(path).ok()?))
+fn bytes(process: Process) -> Option<Bytes> {
+    Some(sum(process.open()?.dev_status().ok()?.into_values()))
 }
 
-pub(super) fn parse(text: &str) -> Bytes {
+fn sum(interfaces: impl Iterator<Item = DeviceStatus>) -> Bytes {
     let mut sum = Bytes::default();
-    for (name, counts) in text.lines().filter_map(|line| line.split_once(':')) {
-        let number = |at: usize| counts.split_whitespace().nth(at).and_then(|n| n.parse().ok()).unwrap_or(0);
-        match name.trim() {
-            "lo" => sum.loopback += number(0),
-            _ => (sum.received, sum.sent) = (sum.received + number(0), sum.sent + number(8)),
+    for DeviceStatus { name, recv_bytes, sent_bytes, .. } in interfaces {
+        match name.as_str() {
+            "lo" => sum.loopback += recv_bytes,
+            _ => (sum.received, sum.sent) = (sum.received + recv_bytes, sum.sent + sent_bytes),
         }
     }
     sum
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use procfs::FromRead;
+    use procfs::net::InterfaceDeviceStatus;
+
+    #[test]
+    fn the_loopback_interface_is_counted_apart() {
+        let text = "Inter-| Receive\n face |bytes\n    lo: 7 0 0 0 0 0 0 0 7 0 0 0 0 0 0 0\n  eth0: 5 1 0 0 0 0 0 0 9 0 0 0 0 0 0 0\n  \
+                    br0: 1 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0\n";
+        let interfaces = InterfaceDeviceStatus::from_read(text.as_bytes()).unwrap();
+        assert_eq!(sum(interfaces.0.into_values()), Bytes { received: 6, sent: 9, loopback: 7 });
+    }
 }

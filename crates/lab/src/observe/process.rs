@@ -3,8 +3,8 @@
 use super::{Look, rate};
 use crate::observe::procfs::Process;
 use anyhow::{Result, ensure};
+use procfs::process::LimitValue;
 use std::collections::BTreeMap;
-use std::fs;
 use std::time::Instant;
 
 /// A process by its id and when it was started: ids are given out again.
@@ -91,13 +91,15 @@ impl TargetProcess {
             self.written_total += now.saturating_sub(before);
             self.written = Some(now);
         }
-        if let Some(threads) = field(self.pid, "status", "Threads:") {
-            look.set("target/threads", "", threads as f64);
+        let Some(process) = process.open() else { return };
+        if let Ok(status) = process.status() {
+            look.set("target/threads", "", status.threads as f64);
         }
-        if let Ok(open) = fs::read_dir(format!("/proc/{}/fd", self.pid)) {
-            look.set("target/files", "", open.count() as f64);
+        if let Ok(open) = process.fd_count() {
+            look.set("target/files", "", open as f64);
         }
-        if let Some(limit) = files_limit(self.pid) {
+        if let Ok(LimitValue::Value(limit)) = process.limits().map(|limits| limits.max_open_files.soft_limit)
+        {
             look.set("target/files_limit", "", limit as f64);
         }
     }
@@ -111,15 +113,4 @@ impl TargetProcess {
         observed.insert("rss_end_bytes".to_owned(), self.rss_last as f64);
         observed.insert("written_bytes".to_owned(), self.written_total as f64);
     }
-}
-
-fn field(pid: u32, file: &str, name: &str) -> Option<u64> {
-    let text = fs::read_to_string(format!("/proc/{pid}/{file}")).ok()?;
-    text.lines().find_map(|line| line.strip_prefix(name))?.trim().parse().ok()
-}
-
-fn files_limit(pid: u32) -> Option<u64> {
-    let text = fs::read_to_string(format!("/proc/{pid}/limits")).ok()?;
-    let line = text.lines().find_map(|line| line.strip_prefix("Max open files"))?;
-    line.split_whitespace().next()?.parse().ok()
 }

@@ -1,10 +1,9 @@
 //! Resource usage of a process so far, as counted by the Linux kernel. `None` if the process is gone or the system is not
 //! Linux.
 
-use std::fs;
-
-/// The unit of CPU times in `/proc`: `USER_HZ` is 100 on every architecture that Linux calls x86 or Arm.
-const TICKS_PER_SECOND: f64 = 100.0;
+use procfs::prelude::*;
+use procfs::process::{self, Stat, Status};
+use procfs::{CpuInfo, Meminfo};
 
 /// Identity of the process.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -16,97 +15,72 @@ pub enum Process {
 }
 
 impl Process {
-    fn read(self, file: &str) -> Option<String> {
-        let path = match self {
-            Self::Own => format!("/proc/self/{file}"),
-            Self::Id(pid) => format!("/proc/{pid}/{file}"),
-        };
-        fs::read_to_string(path).ok()
+    pub(super) fn open(self) -> Option<process::Process> {
+        match self {
+            Self::Own => process::Process::myself().ok(),
+            Self::Id(pid) => process::Process::new(i32::try_from(pid).ok()?).ok(),
+        }
     }
 
-    /// When it was started, in clock ticks since the machine was (field 22 of `stat`): with it an id means one process,
-    /// for ids are given out again. `None` also where it only waits to be fetched by its parent.
+    fn stat(self) -> Option<Stat> {
+        self.open()?.stat().ok()
+    }
+
+    fn status(self) -> Option<Status> {
+        self.open()?.status().ok()
+    }
+
+    /// Start of the process, in clock ticks since that of the machine: with it an id means one process, for ids are given
+    /// out again. `None` also where it only waits to be fetched by its parent.
     pub fn started_ticks(self) -> Option<u64> {
-        started_ticks(&self.read("stat")?)
+        self.stat().filter(|stat| !matches!(stat.state, 'Z' | 'X')).map(|stat| stat.starttime)
     }
 
     /// True once no thread of it is left: where only the first one has ended, the others still hold ports and locks.
     pub fn is_gone(self) -> bool {
-        let Self::Id(pid) = self else { return false };
-        let threads = fs::read_dir(format!("/proc/{pid}/task")).map_or(0, Iterator::count);
+        let threads = self.open().and_then(|process| process.tasks().ok()).map_or(0, Iterator::count);
         self.started_ticks().is_none() && threads <= 1
     }
 
     /// User and system time of all its threads, in seconds.
     pub fn cpu_seconds(self) -> Option<f64> {
-        cpu_seconds(&self.read("stat")?)
+        self.stat().map(|stat| (stat.utime + stat.stime) as f64 / procfs::ticks_per_second() as f64)
     }
 
-    /// Resident memory now, in bytes (`VmRSS`).
+    /// Resident memory now, in bytes.
     pub fn rss_bytes(self) -> Option<u64> {
-        kib_field(&self.read("status")?, "VmRSS:")
+        self.status()?.vmrss?.checked_mul(1024)
     }
 
-    /// The most resident memory it ever had, in bytes (`VmHWM`).
+    /// The most resident memory it ever had, in bytes.
     pub fn rss_peak_bytes(self) -> Option<u64> {
-        kib_field(&self.read("status")?, "VmHWM:")
+        self.status()?.vmhwm?.checked_mul(1024)
     }
 
-    /// Bytes it caused to be written to storage (`write_bytes`).
+    /// Bytes it caused to be written to storage.
     pub fn written_bytes(self) -> Option<u64> {
-        let io = self.read("io")?;
-        io.lines().find_map(|line| line.strip_prefix("write_bytes:"))?.trim().parse().ok()
+        Some(self.open()?.io().ok()?.write_bytes)
     }
 }
 
-/// Memory that new work may take without swapping, in bytes (`MemAvailable`).
+/// Memory that new work may take without swapping, in bytes.
 pub fn memory_available_bytes() -> Option<u64> {
-    kib_field(&fs::read_to_string("/proc/meminfo").ok()?, "MemAvailable:")
+    Meminfo::current().ok()?.mem_available
 }
 
-/// All memory of this machine, in bytes (`MemTotal`).
+/// All memory of this machine, in bytes.
 pub fn memory_total_bytes() -> Option<u64> {
-    kib_field(&fs::read_to_string("/proc/meminfo").ok()?, "MemTotal:")
+    Some(Meminfo::current().ok()?.mem_total)
 }
 
-fn started_ticks(stat: &str) -> Option<u64> {
-    let (_, after_name) = stat.rsplit_once(')')?;
-    let mut fields = after_name.split_whitespace();
-    if matches!(fields.next()?, "Z" | "X") {
-        return None;
-    }
-    fields.nth(18)?.parse().ok()
-}
-
-/// Fields 14 and 15 of `/proc/<pid>/stat`; the second field, the name, may hold spaces and parentheses.
-fn cpu_seconds(stat: &str) -> Option<f64> {
-    let (_, after_name) = stat.rsplit_once(')')?;
-    let mut fields = after_name.split_whitespace().skip(11);
-    let mut next = || fields.next()?.parse::<u64>().ok();
-    let (user, system) = (next()?, next()?);
-    Some((user + system) as f64 / TICKS_PER_SECOND)
-}
-
-fn kib_field(text: &str, name: &str) -> Option<u64> {
-    let rest = text.lines().find_map(|line| line.strip_prefix(name))?;
-    let kib: u64 = rest.split_whitespace().next()?.parse().ok()?;
-    kib.checked_mul(1024)
+/// Model name of this machine's first processor.
+pub fn cpu_name() -> Option<String> {
+    CpuInfo::current().ok()?.model_name(0).map(str::to_owned)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn reads_what_the_kernel_writes() {
-        let stat = "42 (a (b) c) S 1 1 1 0 -1 4194560 1 0 0 0 250 50 0 0 20 0 1 0 100 1 1 1";
-        assert_eq!(cpu_seconds(stat), Some(3.0));
-        assert_eq!(cpu_seconds("42 (x) S 1"), None);
-        assert_eq!(started_ticks(stat), Some(100));
-        assert_eq!(started_ticks(&stat.replace(") S", ") Z")), None);
-        assert_eq!(kib_field("VmHWM:\t  12 kB\nVmRSS:\t   8 kB\n", "VmRSS:"), Some(8192));
-        assert_eq!(kib_field("VmHWM: many", "VmHWM:"), None);
-    }
 
     #[cfg(target_os = "linux")]
     #[test]
@@ -114,9 +88,22 @@ mod tests {
         assert!(Process::Own.cpu_seconds().is_some());
         // the one that can only grow is read last: other tests allocate meanwhile
         let rss_bytes = Process::Own.rss_bytes();
-        assert!(Process::Own.rss_peak_bytes() >= rss_bytes);
-        assert!(memory_available_bytes().is_some());
+        assert!(Process::Own.rss_peak_bytes() >= rss_bytes && rss_bytes > Some(1 << 20));
+        assert!(Process::Own.written_bytes().is_some());
+        assert!(memory_available_bytes() > Some(1 << 20) && memory_available_bytes() < memory_total_bytes());
         assert_eq!(Process::Id(u32::MAX).cpu_seconds(), None);
         assert!(Process::Id(u32::MAX).is_gone() && !Process::Id(std::process::id()).is_gone());
+    }
+
+    #[cfg(target_os = "linux")]
+    #[test]
+    fn a_process_that_nobody_has_fetched_yet_is_gone() {
+        let mut child = std::process::Command::new("true").spawn().unwrap();
+        let process = Process::Id(child.id());
+        while !process.is_gone() {
+            std::thread::yield_now();
+        }
+        assert_eq!(process.started_ticks(), None);
+        child.wait().unwrap();
     }
 }

@@ -1,5 +1,6 @@
 //! Machine of a generator.
 
+use crate::observe::procfs;
 use serde::{Deserialize, Serialize};
 use std::fs;
 
@@ -25,17 +26,12 @@ impl Machine {
         let kernel = |file: &str| fs::read_to_string(format!("/proc/sys/kernel/{file}")).unwrap_or_default();
         Self {
             cores: std::thread::available_parallelism().map_or(1, usize::from),
-            cpu: cpu_name(&fs::read_to_string("/proc/cpuinfo").unwrap_or_default()),
-            memory_bytes: crate::observe::procfs::memory_total_bytes().unwrap_or(0),
+            cpu: procfs::cpu_name().unwrap_or_default(),
+            memory_bytes: procfs::memory_total_bytes().unwrap_or(0),
             kernel: format!("{} {}", kernel("ostype").trim(), kernel("osrelease").trim()).trim().to_owned(),
             arch: std::env::consts::ARCH.to_owned(),
         }
     }
-}
-
-fn cpu_name(cpuinfo: &str) -> String {
-    let name = cpuinfo.lines().find_map(|line| line.strip_prefix("model name")?.split_once(':'));
-    name.map_or_else(String::new, |(_, name)| name.trim().to_owned())
 }
 
 #[cfg(test)]
@@ -46,7 +42,5 @@ mod tests {
     fn names_this_machine() {
         let machine = Machine::this();
         assert!(machine.cores > 0 && !machine.arch.is_empty());
-        assert_eq!(cpu_name("processor\t: 0\nmodel name\t: Some CPU @ 2 GHz\n"), "Some CPU @ 2 GHz");
-        assert_eq!(cpu_name(""), "");
     }
 }
