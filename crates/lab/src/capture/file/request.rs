@@ -11,7 +11,9 @@
 
 use crate::generate::template::Version;
 use anyhow::{Context, Result, bail, ensure};
+use bytes::Buf;
 use model::caps;
+use prost::encoding::{DecodeContext, WireType, decode_key, decode_varint, skip_field};
 use std::ops::Range;
 
 /// A body, taken apart. Ranges of bytes are those of the decompressed body. Its memory is used again.
@@ -89,13 +91,13 @@ impl Parsed {
     }
 
     fn request(&mut self, message: Version, body: &[u8]) -> Result<()> {
-        let fields = || Fields { body, at: 0, end: body.len() };
+        let fields = || Fields { rest: body };
         if message == Version::V2 {
             let mut request = fields();
             while let Some((number, field)) = request.next()? {
                 if let (4, Field::Bytes(symbol)) = (number, field) {
                     ensure!(self.symbols.len() < caps::REQUEST_SYMBOLS_MAX, "too many symbols");
-                    self.symbols.push(symbol);
+                    self.symbols.push(range(body, symbol));
                 }
             }
         }
@@ -112,20 +114,20 @@ impl Parsed {
         Ok(())
     }
 
-    fn one_series(&mut self, message: Version, body: &[u8], range: Range<usize>) -> Result<()> {
+    fn one_series(&mut self, message: Version, body: &[u8], series: &[u8]) -> Result<()> {
         let (labels, samples, histograms) = (self.labels.len(), self.samples.len(), self.histograms.len());
         let histogram_field = if message == Version::V1 { 4 } else { 3 };
-        let mut fields = Fields { body, at: range.start, end: range.end };
+        let mut fields = Fields { rest: series };
         while let Some((number, field)) = fields.next()? {
             match (number, field) {
                 (1, Field::Bytes(label)) if message == Version::V1 => self.label(body, label)?,
-                (1, Field::Bytes(refs)) => self.label_refs(body, refs)?,
+                (1, Field::Bytes(refs)) => self.label_refs(refs)?,
                 (1, Field::Number(_)) => bail!("label references that are not packed"),
                 (2, Field::Bytes(sample)) => {
                     ensure!(self.samples.len() < caps::REQUEST_SAMPLES_MAX, "too many samples");
-                    self.samples.push(sample_at(body, sample)?);
+                    self.samples.push(sample_at(sample)?);
                 }
-                (n, Field::Bytes(histogram)) if n == histogram_field => self.histogram(body, histogram)?,
+                (n, Field::Bytes(histogram)) if n == histogram_field => self.histogram(histogram)?,
                 _ => {}
             }
             ensure!(self.labels.len() - labels <= caps::SERIES_LABELS_MAX, "too many labels");
@@ -138,13 +140,13 @@ impl Parsed {
         Ok(())
     }
 
-    fn label(&mut self, body: &[u8], range: Range<usize>) -> Result<()> {
-        let mut fields = Fields { body, at: range.start, end: range.end };
+    fn label(&mut self, body: &[u8], label: &[u8]) -> Result<()> {
+        let mut fields = Fields { rest: label };
         let (mut name, mut value) = (0..0, 0..0);
         while let Some((number, field)) = fields.next()? {
             match (number, field) {
-                (1, Field::Bytes(bytes)) => name = bytes,
-                (2, Field::Bytes(bytes)) => value = bytes,
+                (1, Field::Bytes(bytes)) => name = range(body, bytes),
+                (2, Field::Bytes(bytes)) => value = range(body, bytes),
                 _ => {}
             }
         }
@@ -152,13 +154,12 @@ impl Parsed {
         Ok(())
     }
 
-    fn label_refs(&mut self, body: &[u8], range: Range<usize>) -> Result<()> {
-        let mut refs = Fields { body, at: range.start, end: range.end };
-        let symbol = |refs: &mut Fields<'_>| -> Result<Range<usize>> {
-            let reference = usize::try_from(refs.varint()?)?;
+    fn label_refs(&mut self, mut refs: &[u8]) -> Result<()> {
+        let symbol = |refs: &mut &[u8]| -> Result<Range<usize>> {
+            let reference = usize::try_from(decode_varint(refs)?)?;
             self.symbols.get(reference).cloned().context("a reference to no symbol")
         };
-        while refs.at < refs.end {
+        while !refs.is_empty() {
             let label = [symbol(&mut refs)?, symbol(&mut refs)?];
             self.labels.push(label);
             ensure!(self.labels.len() <= caps::REQUEST_SYMBOLS_MAX, "too many labels");
@@ -167,18 +168,18 @@ impl Parsed {
     }
 
     /// Keeps all fields of a histogram but its times.
-    fn histogram(&mut self, body: &[u8], range: Range<usize>) -> Result<()> {
-        const TIMESTAMP: u64 = 15;
-        const START: u64 = 17;
-        let mut fields = Fields { body, at: range.start, end: range.end };
+    fn histogram(&mut self, histogram: &[u8]) -> Result<()> {
+        const TIMESTAMP: u32 = 15;
+        const START: u32 = 17;
+        let mut fields = Fields { rest: histogram };
         let (mut time, start) = (0, self.histogram_bytes.len());
         loop {
-            let before = fields.at;
+            let before = fields.rest;
             let Some((number, field)) = fields.next()? else { break };
             match (number, field) {
                 (TIMESTAMP, Field::Number(n)) => time = n as i64,
                 (START, _) => {}
-                _ => self.histogram_bytes.extend_from_slice(&body[before..fields.at]),
+                _ => self.histogram_bytes.extend_from_slice(&before[..before.len() - fields.rest.len()]),
             }
         }
         ensure!(self.histograms.len() < caps::REQUEST_SAMPLES_MAX, "too many histograms");
@@ -187,8 +188,8 @@ impl Parsed {
     }
 }
 
-fn sample_at(body: &[u8], range: Range<usize>) -> Result<(i64, u64)> {
-    let mut fields = Fields { body, at: range.start, end: range.end };
+fn sample_at(sample: &[u8]) -> Result<(i64, u64)> {
+    let mut fields = Fields { rest: sample };
     let (mut time, mut bits) = (0, 0);
     while let Some((number, field)) = fields.next()? {
         match (number, field) {
@@ -202,58 +203,44 @@ fn sample_at(body: &[u8], range: Range<usize>) -> Result<(i64, u64)> {
 
 /// Walks the fields of a protobuf message.
 struct Fields<'a> {
-    body: &'a [u8],
-    at: usize,
-    end: usize,
+    rest: &'a [u8],
 }
 
 /// A field's content.
-enum Field {
+enum Field<'a> {
     Number(u64),
     Fixed64(u64),
-    Fixed32,
-    Bytes(Range<usize>),
+    Bytes(&'a [u8]),
+    /// Of another type.
+    Other,
 }
 
-impl Fields<'_> {
-    fn next(&mut self) -> Result<Option<(u64, Field)>> {
-        if self.at >= self.end {
+impl<'a> Fields<'a> {
+    fn next(&mut self) -> Result<Option<(u32, Field<'a>)>> {
+        if self.rest.is_empty() {
             return Ok(None);
         }
-        let tag = self.varint()?;
-        let field = match tag & 7 {
-            0 => Field::Number(self.varint()?),
-            1 => {
-                let bytes = self.skip(8)?;
-                let bytes = self.body[bytes].try_into().expect("BUG: eight bytes");
-                Field::Fixed64(u64::from_le_bytes(bytes))
+        let (number, wire_type) = decode_key(&mut self.rest)?;
+        let field = match wire_type {
+            WireType::Varint => Field::Number(decode_varint(&mut self.rest)?),
+            WireType::SixtyFourBit => Field::Fixed64(self.rest.try_get_u64_le()?),
+            WireType::LengthDelimited => {
+                let len = usize::try_from(decode_varint(&mut self.rest)?)?;
+                let (bytes, rest) = self.rest.split_at_checked(len).context("a field beyond its message")?;
+                self.rest = rest;
+                Field::Bytes(bytes)
             }
-            2 => {
-                let len = usize::try_from(self.varint()?)?;
-                Field::Bytes(self.skip(len)?)
+            other => {
+                skip_field(other, number, &mut self.rest, DecodeContext::default())?;
+                Field::Other
             }
-            5 => {
-                self.skip(4)?;
-                Field::Fixed32
-            }
-            other => bail!("wire type {other} at byte {}", self.at),
         };
-        Ok(Some((tag >> 3, field)))
+        Ok(Some((number, field)))
     }
+}
 
-    fn skip(&mut self, len: usize) -> Result<Range<usize>> {
-        let start = self.at;
-        let end =
-            start.checked_add(len).filter(|end| *end <= self.end).context("a field beyond its message")?;
-        self.at = end;
-        Ok(start..end)
-    }
-
-    fn varint(&mut self) -> Result<u64> {
-        let mut rest = self.body.get(self.at..self.end).context("a number beyond its message")?;
-        let before = rest.len();
-        let n = super::varint::take(&mut rest).context("a broken number")?;
-        self.at += before - rest.len();
-        Ok(n)
-    }
+/// Place of a part within the body.
+fn range(body: &[u8], part: &[u8]) -> Range<usize> {
+    let start = part.as_ptr().addr() - body.as_ptr().addr();
+    start..start + part.len()
 }
