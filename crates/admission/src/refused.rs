@@ -29,7 +29,6 @@ pub enum Refused {
     /// The tenant's table could not be read at the start.
     #[error("tenant {tenant} is closed until its samples in the journal are replayed: {why}")]
     Closed {
-        /// The tenant.
         tenant: TenantId,
         /// The table's error.
         why: String,
@@ -48,7 +47,6 @@ pub enum Refused {
          the server's log says why"
     )]
     Blocked {
-        /// The tenant.
         tenant: TenantId,
         /// The fill level from which its writes are refused.
         percent: u64,

@@ -15,7 +15,6 @@ pub trait Facts {
     /// How full the head is.
     fn head(&self) -> Head;
 
-    /// Memory of the process.
     fn process(&self) -> ProcessMemory;
 
     /// Takes one token for a new tenant; else when the next one comes.

@@ -133,7 +133,6 @@ impl Index {
         self.len == 0
     }
 
-    /// The series of a key.
     #[inline]
     pub fn get(&self, key: SeriesKey) -> Option<SeriesRef> {
         let key = words(key);
@@ -248,7 +247,6 @@ impl Index {
         self.len += 1;
     }
 
-    /// Bytes of memory.
     pub fn memory_bytes(&self) -> usize {
         self.directory.capacity() * 4
             + self.pages.capacity() * size_of::<Page>()

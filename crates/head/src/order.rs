@@ -108,7 +108,6 @@ impl FrozenOrder {
         matches!(self.stage, Stage::Done)
     }
 
-    /// Bytes of memory.
     pub fn memory_bytes(&self) -> usize {
         self.names.memory_bytes() + self.series.memory_bytes()
     }

@@ -90,7 +90,6 @@ impl Partition {
         self.tenants.get_mut(tenant).expect("BUG: the tenant was just added")
     }
 
-    /// All tenants.
     pub fn tenants(&self) -> impl Iterator<Item = (&TenantId, &TenantHead)> {
         self.tenants.iter()
     }
@@ -289,12 +288,10 @@ impl Partition {
         self.tenants.values().filter_map(TenantHead::newest_of_all_ms).max()
     }
 
-    /// Bytes of memory of one tenant.
     pub fn memory_bytes_of(&self, tenant: &TenantId) -> usize {
         self.tenant(tenant).map_or(0, TenantHead::memory_bytes)
     }
 
-    /// Bytes of memory.
     pub fn memory_bytes(&self) -> usize {
         self.tenants.values().map(TenantHead::memory_bytes).sum()
     }

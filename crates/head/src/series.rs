@@ -175,7 +175,6 @@ impl Series {
         self.sealed.as_ref().is_some_and(|sealed| sealed.frozen > 0)
     }
 
-    /// Bytes on the heap.
     pub(crate) fn heap_bytes(&self) -> usize {
         let sealed = self.sealed.as_ref().map_or(0, |sealed| {
             let unused = sealed.chunks.capacity() - sealed.chunks.len();

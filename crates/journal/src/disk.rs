@@ -29,7 +29,6 @@ pub trait Disk: Send + Sync + std::fmt::Debug {
     /// Entries of a directory, at most `most`, in any order.
     fn list(&self, dir: &Path, most: usize) -> io::Result<Vec<Listed>>;
 
-    /// Opens a file.
     fn open(&self, path: &Path, mode: Mode) -> io::Result<Box<dyn DiskFile>>;
 
     /// Renames a file within its directory, and replaces a file of that name. Atomic, also in a crash.

@@ -5,7 +5,6 @@ use model::ErrorKind;
 use std::io;
 use std::path::Path;
 
-/// Errors of a journal.
 #[derive(Debug, thiserror::Error)]
 pub enum JournalError {
     /// An operation on the disk failed.

@@ -12,7 +12,6 @@ use std::fmt;
 pub struct JournalId {
     /// Random; no two journals of a partition have the same.
     pub number: u64,
-    /// The partition.
     pub partition: u32,
 }
 

@@ -221,7 +221,6 @@ pub struct Record {
     pub values: Values,
     /// Metadata of metrics.
     pub metadata: Vec<Metadata>,
-    /// Exemplars, each with its series.
     pub exemplars: Vec<(SeriesRef, Exemplar)>,
 }
 

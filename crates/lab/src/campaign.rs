@@ -289,7 +289,6 @@ fn with_axis(scenario: &Scenario, axis: Axis, value: f64) -> Result<(Scenario, V
     Ok((changed, changes))
 }
 
-/// Result of a race.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Race {
     /// Every run, in order: which target, and what was found.

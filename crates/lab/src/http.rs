@@ -107,7 +107,6 @@ pub enum Failure {
 }
 
 impl Failure {
-    /// In one word.
     pub fn word(&self) -> &'static str {
         match self {
             Self::Connect(_) => "connect",
@@ -132,11 +131,8 @@ impl std::error::Error for Failure {}
 /// Response of the target.
 #[derive(Debug)]
 pub struct Answer {
-    /// The status.
     pub status: StatusCode,
-    /// The headers.
     pub headers: HeaderMap,
-    /// The whole body.
     pub body: Bytes,
 }
 

@@ -240,7 +240,6 @@ pub struct Saturation {
     pub resource: String,
     /// When it first was, in seconds since the begin.
     pub at_s: f64,
-    /// Evidence.
     pub why: String,
 }
 
@@ -250,7 +249,6 @@ impl RunResult {
         !self.partial && self.verdict.iter().all(|judgement| judgement.pass)
     }
 
-    /// Verdict as one word.
     pub fn verdict_word(&self) -> &'static str {
         match () {
             () if self.partial => "PARTIAL",

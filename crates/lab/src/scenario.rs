@@ -46,7 +46,6 @@ pub const TEXT_BYTES_MAX: usize = 1 << 20;
 #[derive(Debug, Clone, PartialEq, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Scenario {
-    /// In one word.
     pub name: String,
     /// In a few sentences.
     pub about: String,
@@ -72,7 +71,6 @@ pub struct Scenario {
     pub reads: Vec<ReadMix>,
     /// Faults injected into the target.
     pub fault: Vec<FaultSpec>,
-    /// Rules of the verdict.
     pub verdict: Rules,
     /// How samples are read back.
     pub verify: VerifySpec,
@@ -91,11 +89,9 @@ pub enum Scales {
     /// Series of each metric.
     #[default]
     Series,
-    /// Metrics.
     Metrics,
     /// Writers of each tenant.
     Writers,
-    /// Tenants.
     Tenants,
 }
 

@@ -13,7 +13,6 @@ use std::ops::Range;
 pub struct Batch {
     /// The arena that `BatchSeries::labels` points into. For remote write 1.0 it is the decompressed body.
     pub bytes: Vec<u8>,
-    /// Series of floats.
     pub floats: SeriesBatch<f64>,
     /// Series of native histograms. Labels that come with both kinds are in both.
     pub histograms: SeriesBatch<Histogram>,
@@ -93,7 +92,6 @@ pub struct BatchMetadata {
     pub metric: Range<u32>,
     /// Help text.
     pub help: Range<u32>,
-    /// Its unit.
     pub unit: Range<u32>,
 }
 
@@ -102,11 +100,9 @@ pub struct BatchMetadata {
 pub struct MetadataRef<'a> {
     /// The family's name.
     pub metric: &'a str,
-    /// Its kind.
     pub kind: MetricKind,
     /// Help text.
     pub help: &'a str,
-    /// Its unit.
     pub unit: &'a str,
 }
 
@@ -236,7 +232,6 @@ impl MetricKind {
 pub struct Metadata {
     /// The family's name.
     pub metric: String,
-    /// Its kind.
     pub kind: MetricKind,
     /// Help text, at most [`caps::METADATA_TEXT_BYTES_MAX`] bytes.
     pub help: String,
@@ -262,6 +257,5 @@ pub struct Exemplar {
     pub labels: crate::Labels,
     /// Milliseconds since the Unix epoch.
     pub timestamp_ms: i64,
-    /// The value.
     pub value: f64,
 }

@@ -10,7 +10,6 @@ pub const BODY_BYTES_MAX: usize = 64 << 20;
 /// Time series in one request: an empty one costs two bytes on the wire and some 50 in memory.
 pub const REQUEST_SERIES_MAX: usize = 250_000;
 
-/// Samples in one request.
 pub const REQUEST_SAMPLES_MAX: usize = 2_000_000;
 
 /// Symbols in one remote-write 2.0 request: names and values of all its series, and metadata texts.

@@ -33,19 +33,14 @@ pub enum SeriesError {
     /// The same label name twice.
     #[error("label name {0:?} is not unique")]
     DuplicateLabel(String),
-    /// An empty label name.
     #[error("label name is empty")]
     EmptyLabelName,
-    /// Not UTF-8.
     #[error("label name or value is not valid UTF-8")]
     NotUtf8,
-    /// Too many labels.
     #[error("series has {0} labels, the limit is {SERIES_LABELS_MAX}")]
     TooManyLabels(usize),
-    /// A name too long.
     #[error("label name has {0} bytes, the limit is {LABEL_NAME_BYTES_MAX}")]
     LabelNameTooLong(usize),
-    /// A value too long.
     #[error("value of label {0:?} has {1} bytes, the limit is {LABEL_VALUE_BYTES_MAX}")]
     LabelValueTooLong(String, usize),
     /// All labels together too long.

@@ -71,7 +71,6 @@ impl SeriesHasher {
 pub struct SeriesRef(pub u32);
 
 impl SeriesRef {
-    /// As an index.
     pub const fn index(self) -> usize {
         self.0 as usize
     }

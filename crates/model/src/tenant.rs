@@ -15,7 +15,6 @@ pub enum TenantError {
     /// An empty name.
     #[error("tenant ID is empty")]
     Empty,
-    /// Too long.
     #[error("tenant ID is too long: max {TENANT_BYTES_MAX} characters, got {0}")]
     TooLong(usize),
     /// A character that is not allowed.

@@ -35,7 +35,6 @@ pub enum ValuesRef<'a> {
 
 /// A kind of value, for code that is compiled once for each.
 pub trait Value: Clone {
-    /// The kind.
     const KIND: ValueKind;
 
     /// Bytes that the value holds on the heap.
@@ -180,7 +179,6 @@ impl Values {
         }
     }
 
-    /// Bytes of memory.
     pub fn memory_bytes(&self) -> usize {
         match self {
             Self::Floats(values) => values.capacity() * size_of::<f64>(),

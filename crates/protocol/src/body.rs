@@ -60,7 +60,6 @@ pub(crate) fn shown(header: &str) -> String {
 pub struct Body<'a> {
     /// How it is compressed.
     pub encoding: Encoding,
-    /// Its bytes.
     pub bytes: &'a [u8],
 }
 

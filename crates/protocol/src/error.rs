@@ -34,7 +34,6 @@ pub enum DecodeError {
     /// Not of the encoding that the header names, or damaged.
     #[error("invalid {} body: {error}", encoding.name())]
     Damaged {
-        /// The encoding.
         encoding: Encoding,
         /// The library's error.
         error: String,

@@ -33,13 +33,11 @@ pub enum Line {
     Nothing,
     /// `# EOF`: nothing may follow in OpenMetrics.
     End,
-    /// A sample.
     Sample {
         /// Of which series, or why it can be none.
         labels: Result<Labels, SeriesError>,
         /// When, in milliseconds; `None` where the line does not say.
         timestamp_ms: Option<i64>,
-        /// Its value.
         value: f64,
     },
 }

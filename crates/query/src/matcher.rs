@@ -64,7 +64,6 @@ pub enum MatcherError {
     /// Not a regular expression, or one that compiles to too much.
     #[error("error parsing regexp: {0}")]
     Regex(String),
-    /// Too long.
     #[error("regular expression has {0} bytes, the limit is {REGEX_BYTES_MAX}")]
     TooLong(usize),
     /// Beyond what the request may come to.

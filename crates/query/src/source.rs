@@ -57,7 +57,6 @@ pub struct RolledSelect<'a> {
     pub matchers: &'a [Matcher],
     /// Statistics that the function needs of each bucket.
     pub statistics: &'a [Statistic],
-    /// The windows.
     pub windows: RangeWindows,
 }
 

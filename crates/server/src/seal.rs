@@ -147,7 +147,6 @@ impl Lake {
         Ok(self.tables.check_store()?)
     }
 
-    /// Mark of a partition.
     pub(crate) fn mark(&self, partition: usize) -> Mark {
         self.manifest.lock().marks(TABLE)[partition].clone()
     }

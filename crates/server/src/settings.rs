@@ -38,7 +38,6 @@ use std::path::PathBuf;
 
 /// All settings, resolved. [`SETTINGS`] describes each.
 #[derive(Debug, Clone)]
-#[expect(missing_docs, reason = "described where they are declared")]
 pub struct Settings {
     pub http: SocketAddr,
     /// Division of `memory`.

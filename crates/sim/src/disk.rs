@@ -35,7 +35,6 @@ pub struct DiskFaults {
     pub lie: f64,
 }
 
-/// The disk.
 #[derive(Debug, Clone)]
 pub struct SimDisk(Arc<Mutex<State>>);
 

@@ -10,7 +10,6 @@ pub const METRICS: [&str; 3] = ["a", "b", "c"];
 /// Tenants and series.
 #[derive(Debug)]
 pub struct Fleet {
-    /// The tenants.
     pub tenants: Vec<TenantId>,
     /// Series of each tenant, by number.
     pub series: Vec<Labels>,

@@ -34,7 +34,6 @@ const ROW_GROUP_BYTES: usize = 64 << 10;
 /// Times and values by the number of their series.
 type Drawn = BTreeMap<usize, (Vec<i64>, Vec<f64>)>;
 
-/// The importer.
 #[derive(Debug)]
 pub struct Importer {
     runtime: Runtime,

@@ -24,7 +24,6 @@ pub struct Share {
 pub struct Found {
     /// Samples; values as bits.
     pub samples: BTreeMap<Key, u64>,
-    /// Metadata.
     pub metadata: BTreeMap<About, String>,
 }
 

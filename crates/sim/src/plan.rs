@@ -26,7 +26,6 @@ pub enum Step {
     LeaveBehind,
     /// One tenant's table fails for a long time while others write much.
     Block,
-    /// The clock is set.
     SetClock,
     /// The process is killed or the power fails.
     Crash,
@@ -80,7 +79,6 @@ impl Weights {
         found.expect("BUG: every step has a weight").1 = weight;
     }
 
-    /// Weight of a step.
     pub fn weight(&self, step: Step) -> u64 {
         self.0.iter().find(|(of, _)| *of == step).map_or(0, |(_, weight)| *weight)
     }
@@ -120,9 +118,7 @@ pub struct Load {
 pub struct Plan {
     /// Number of steps before the run drains.
     pub steps: usize,
-    /// Tenants.
     pub tenants: usize,
-    /// Partitions.
     pub partitions: usize,
     /// Maximum number of series of a tenant.
     pub series: usize,

@@ -43,7 +43,6 @@ pub struct StoreFaults {
     pub slow_ms: u64,
 }
 
-/// The store.
 #[derive(Debug, Clone)]
 pub struct SimStore(Arc<Inner>);
 

@@ -47,7 +47,6 @@ pub const ROW_SAMPLES_MAX: usize = 4096;
 /// Samples between two calls of `go_on`.
 const STEP_SAMPLES: u64 = 4_000;
 
-/// Limits of compaction.
 #[derive(Debug, Clone, Copy)]
 pub struct CompactLimits {
     /// Files of one job. Each holds a decoder (1.4 MiB), a window of [`CompactLimits::window_bytes`] and a batch of it

@@ -113,7 +113,6 @@ impl Files {
         Self { version, list, bytes, _reading: Some(reading) }
     }
 
-    /// The version.
     pub const fn version(&self) -> u64 {
         self.version
     }
@@ -215,12 +214,10 @@ impl Table {
         }))
     }
 
-    /// Its kind.
     pub const fn kind(&self) -> &'static Kind {
         self.kind
     }
 
-    /// Its location.
     pub const fn location(&self) -> &Location {
         &self.location
     }

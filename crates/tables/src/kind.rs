@@ -73,7 +73,6 @@ pub enum MergePolicy {
 pub struct Column {
     /// Its name, in Parquet and in the Delta table.
     pub name: &'static str,
-    /// Its type.
     pub data_type: Type,
     /// True if a row may lack it. Columns added after [`FIRST_VERSION`] are nullable.
     pub is_nullable: bool,
@@ -90,7 +89,6 @@ pub struct Column {
 pub enum Type {
     /// UTF-8.
     Text,
-    /// Any bytes.
     Bytes,
     /// 8 bits, signed.
     Byte,
@@ -113,14 +111,12 @@ pub enum Type {
 pub enum Coding {
     /// Dictionary; plain once that is full.
     Dictionary,
-    /// Plain.
     Plain,
     /// `DELTA_BINARY_PACKED`.
     Delta,
 }
 
 impl Type {
-    /// As Arrow has it.
     pub(crate) fn arrow(self) -> DataType {
         match self {
             Self::Text => DataType::Utf8,

@@ -67,7 +67,6 @@ const SEQUENCE_MAX: u64 = (1 << SEQUENCE_BITS) - 1;
 pub enum Resolution {
     /// 5 minutes.
     FiveMinutes,
-    /// An hour.
     Hour,
 }
 

@@ -28,7 +28,6 @@ const WINDOW_BYTES_MIN: usize = 16 << 10;
 /// Memory of a file beyond its share: its name, and the labels of a row.
 const FILE_BYTES: usize = 1 << 10;
 
-/// Limits of a scan.
 #[derive(Debug, Clone, Copy)]
 pub struct ScanLimits {
     /// Files that are merged. More are refused: narrow the range or the names, or compact.

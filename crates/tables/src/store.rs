@@ -210,7 +210,6 @@ impl Location {
         &self.handle
     }
 
-    /// Waits for a request.
     pub(crate) fn wait<F: Future>(&self, request: F) -> F::Output {
         self.handle.block_on(request)
     }
@@ -328,7 +327,6 @@ impl StoredFile {
         self.len
     }
 
-    /// Reads ranges of it.
     pub(crate) fn read(&self, ranges: &[Range<u64>]) -> Result<Vec<Bytes>, TableError> {
         let data = self.location.wait(self.location.store.get_ranges(&self.path, ranges));
         data.map_err(|error| self.unread(error))

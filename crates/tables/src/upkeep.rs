@@ -90,7 +90,6 @@ pub enum Done {
     GivenUp,
     /// This file of the job is damaged. It is left alone from now on; see [`Upkeep::damaged`].
     Damaged(String),
-    /// The checkpoint is there.
     Checkpointed,
     /// Old log files were deleted.
     Cleaned(Cleaned),

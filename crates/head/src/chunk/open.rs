@@ -62,7 +62,6 @@ impl OpenChunk {
         i64::from_le_bytes(array(&self.bytes[..8]))
     }
 
-    /// Bytes on the heap.
     pub const fn heap_bytes(&self) -> usize {
         self.bytes.capacity()
     }

@@ -7,7 +7,6 @@ use roaring::RoaringBitmap;
 /// Bytes of text above which a batch is full.
 const BATCH_BYTES: usize = 16 << 10;
 
-/// Values of a batch.
 const BATCH_VALUES: usize = 1_000;
 
 /// The pairs whose value passes a filter, or those whose value does not, and the union of their series.

@@ -52,7 +52,6 @@ pub(super) fn metadata(
     Ok(())
 }
 
-/// Skips metadata.
 pub(super) fn skip_metadata(cursor: &mut Cursor<'_>) -> Result<(), RecordError> {
     for _ in 0..cursor.count(REQUEST_EXTRAS_MAX)? {
         cursor.byte()?;

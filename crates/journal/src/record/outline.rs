@@ -16,7 +16,6 @@ pub struct Outline {
     pub defined: Vec<SeriesRef>,
     /// The series of each sample.
     pub sampled: Vec<SeriesRef>,
-    /// The series of each exemplar.
     pub exemplars: Vec<SeriesRef>,
     unpacked: Unpacked,
 }

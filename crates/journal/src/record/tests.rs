@@ -57,7 +57,6 @@ impl Content {
     }
 }
 
-/// A histogram with this sum.
 fn histogram_of(sum: f64) -> Histogram {
     let buckets = (sum.to_bits() >> 50) as u32 % 4;
     let spans = vec![Span { offset: -3, length: buckets }];

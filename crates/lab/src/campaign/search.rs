@@ -22,7 +22,6 @@ const STEP_BACK: f64 = 0.9;
 pub enum Next {
     /// Run with this value.
     Try {
-        /// The value.
         value: f64,
         /// It has passed before: this run is to confirm it.
         confirming: bool,
@@ -56,7 +55,6 @@ impl Search {
         Self::new(true, min, max, precision, confirmations)
     }
 
-    /// For the smallest.
     pub fn for_smallest(min: f64, max: f64, precision: f64, confirmations: u32) -> Self {
         Self::new(false, min, max, precision, confirmations)
     }

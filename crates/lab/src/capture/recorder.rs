@@ -42,7 +42,6 @@ const TICK: Duration = Duration::from_millis(250);
 /// How long requests under way may take when the recording ends.
 const GRACE: Duration = Duration::from_secs(10);
 
-/// Options of a recording.
 #[derive(Debug, Clone)]
 pub struct RecordOptions {
     /// Address that senders write to.
@@ -90,10 +89,8 @@ impl RecordOptions {
     }
 }
 
-/// Summary of a recording.
 #[derive(Debug, Clone, Default, PartialEq, Serialize)]
 pub struct RecordReport {
-    /// The recording.
     pub file: PathBuf,
     /// URL of the backend.
     pub backend: String,

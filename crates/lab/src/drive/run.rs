@@ -50,7 +50,6 @@ use traffic::{Ended, Ready, Traffic};
 /// Results of a run.
 #[derive(Debug)]
 pub struct Outcome {
-    /// All that was found.
     pub result: RunResult,
     /// Acknowledged samples by tenant: the history before the run's own.
     pub ledgers: Vec<Ledger>,
@@ -119,7 +118,6 @@ pub async fn carry_out(
     Ok(Outcome { result, ledgers: ledgers.into_iter().map(with_url).collect() })
 }
 
-/// Inputs of the load.
 struct Loading<'a> {
     scenario: &'a Scenario,
     options: &'a RunOptions,
@@ -128,7 +126,6 @@ struct Loading<'a> {
     observer: &'a dyn Observer,
 }
 
-/// Results of the load.
 struct Loaded {
     result: RunResult,
     /// By number of the tenant.

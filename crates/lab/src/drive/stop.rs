@@ -14,7 +14,6 @@ impl Default for Stop {
 }
 
 impl Stop {
-    /// Throws it.
     pub fn now(&self) {
         self.0.send_replace(true);
     }

@@ -182,7 +182,6 @@ impl Tenant {
         run
     }
 
-    /// The plan of the past, if the scenario has any.
     pub(crate) fn past(&self, scenario: &Scenario) -> Result<Option<Plan>> {
         let load = &scenario.load;
         let Some(history) = load.history else { return Ok(None) };

@@ -65,7 +65,6 @@ pub struct SlotRange {
     pub writer: u32,
     /// The first series, counted within the writer.
     pub first: u64,
-    /// How many.
     pub len: u32,
 }
 

@@ -8,7 +8,6 @@ use std::collections::BTreeMap;
 /// System of the target.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Kind {
-    /// This one.
     Floodmark,
     /// Cortex or Mimir.
     Cortex,
@@ -16,14 +15,12 @@ pub enum Kind {
     VictoriaMetrics,
     /// carbon's own metrics by way of graphite_exporter, and go-carbon.
     Carbon,
-    /// Prometheus.
     Prometheus,
     /// Anything else.
     Other,
 }
 
 impl Kind {
-    /// Its name.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Floodmark => "Floodmark",

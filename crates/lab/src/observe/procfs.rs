@@ -8,7 +8,6 @@ use procfs::{CpuInfo, Meminfo};
 /// Identity of the process.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Process {
-    /// This one.
     Own,
     /// Another, by its id.
     Id(u32),
@@ -68,7 +67,6 @@ pub fn memory_available_bytes() -> Option<u64> {
     Meminfo::current().ok()?.mem_available
 }
 
-/// All memory of this machine, in bytes.
 pub fn memory_total_bytes() -> Option<u64> {
     Some(Meminfo::current().ok()?.mem_total)
 }

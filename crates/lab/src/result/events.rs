@@ -7,7 +7,6 @@ use serde::{Deserialize, Serialize};
 pub struct Event {
     /// Since the begin of the load, in seconds.
     pub at_s: f64,
-    /// Kind of event.
     pub kind: EventKind,
     /// In a few words.
     pub text: String,

@@ -9,15 +9,12 @@ use stdx::units::short;
 /// Direction of improvement.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Better {
-    /// More.
     Higher,
-    /// Less.
     Lower,
     /// Neither: it says what was asked for.
     Neither,
 }
 
-/// A figure of a result.
 #[derive(Debug, Clone, Copy)]
 pub struct Figure {
     /// By which scenarios and comparisons ask for it.

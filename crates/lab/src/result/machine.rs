@@ -12,7 +12,6 @@ pub struct Machine {
     pub cores: usize,
     /// Model name of the processor.
     pub cpu: String,
-    /// All memory.
     pub memory_bytes: u64,
     /// Name and release of the operating system's kernel.
     pub kernel: String,

@@ -15,9 +15,7 @@ pub struct Quantiles {
     pub p90_s: f64,
     /// 99 in 100 were shorter.
     pub p99_s: f64,
-    /// The longest.
     pub max_s: f64,
-    /// The mean.
     pub mean_s: f64,
 }
 

@@ -64,7 +64,6 @@ impl Default for Timeline {
     }
 }
 
-/// One series.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct TimelineSeries {

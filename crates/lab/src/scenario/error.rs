@@ -6,7 +6,6 @@ use std::ops::Range;
 /// Keys that differ by more letters than this are no suggestion.
 const DISTANCE_MAX: usize = 3;
 
-/// A mistake in a scenario.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ScenarioError {
     /// Line and column, from 1, if known.

@@ -15,7 +15,6 @@ pub const PRESETS: [(&str, &str); 11] = [
     ("opstrace-200m-relabel", include_str!("../../../../scenarios/opstrace-200m-relabel.toml")),
 ];
 
-/// The text of the preset `name`.
 pub fn preset(name: &str) -> Option<&'static str> {
     PRESETS.iter().find(|(known, _)| *known == name).map(|(_, text)| *text)
 }

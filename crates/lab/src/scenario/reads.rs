@@ -27,7 +27,6 @@ const RATE_INTERVAL_MS: u64 = 300_000;
 #[derive(Debug, Clone, PartialEq, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct ReadMix {
-    /// Name in the report.
     pub name: String,
     /// Concurrent users; each asks the next query when the last is answered.
     pub users: u32,
@@ -73,7 +72,6 @@ impl Default for ReadMix {
     }
 }
 
-/// A question of a mix.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Question {
     /// PromQL with all variables filled in.

@@ -16,7 +16,6 @@ const STEPS_MAX: usize = 1_000;
 /// Stretches into which what changes all the time is cut for the report.
 const STRETCHES: u32 = 8;
 
-/// Kinds of shapes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Kind {
@@ -41,7 +40,6 @@ pub enum Kind {
     Outage,
 }
 
-/// A shape of load.
 #[derive(Debug, Clone, PartialEq, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Shape {
@@ -115,7 +113,6 @@ pub struct Course {
 /// A stretch in which the shape wants the same.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Stretch {
-    /// Name of the step.
     pub name: String,
     /// Since the begin, in seconds.
     pub from_s: f64,

@@ -54,14 +54,11 @@ pub struct TargetSpec {
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 #[serde(untagged)]
 pub enum Texts {
-    /// One.
     One(String),
-    /// Several.
     Many(Vec<String>),
 }
 
 impl Texts {
-    /// All of them.
     pub fn all(&self) -> &[String] {
         match self {
             Self::One(text) => std::slice::from_ref(text),
@@ -110,20 +107,11 @@ impl std::fmt::Debug for Headers {
 #[serde(tag = "kind", rename_all = "lowercase", deny_unknown_fields)]
 pub enum Auth {
     /// A fixed token.
-    Bearer {
-        /// The token.
-        token: String,
-    },
+    Bearer { token: String },
     /// User and password.
-    Basic {
-        /// The user.
-        user: String,
-        /// The password.
-        password: String,
-    },
+    Basic { user: String, password: String },
     /// A token minted for each tenant, signed by HMAC with SHA-256.
     Jwt {
-        /// The shared secret.
         secret: String,
         /// The claim that holds the tenant's name.
         #[serde(default = "tenant_claim")]

@@ -24,7 +24,6 @@ impl Span {
         Self(Duration::try_from_secs_f64(seconds).unwrap_or_default())
     }
 
-    /// In seconds.
     pub fn s(self) -> f64 {
         self.0.as_secs_f64()
     }

@@ -3,23 +3,19 @@
 use super::units::Count;
 use serde::Deserialize;
 
-/// The values of a variable.
 #[derive(Debug, Clone, PartialEq, Deserialize)]
 #[serde(untagged)]
 pub enum Values {
-    /// These.
     List(Vec<String>),
     /// A prefix and numbers from 0.
     Numbered {
         /// Text before the number.
         prefix: String,
-        /// How many.
         count: Count,
     },
 }
 
 impl Values {
-    /// How many there are.
     pub fn len(&self) -> u64 {
         match self {
             Self::List(values) => values.len() as u64,

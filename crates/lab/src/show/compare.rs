@@ -46,7 +46,6 @@ pub struct Compared {
     pub better: Option<char>,
 }
 
-/// One rule of both.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct ComparedRule {
     /// The rule and what it allows.

@@ -41,7 +41,6 @@ pub(crate) struct Mark {
 }
 
 impl Data {
-    /// Of a run.
     fn of(result: &RunResult) -> Self {
         let timeline = &result.timeline;
         let marks = result.events.iter().map(|e| Mark { at_s: e.at_s, kind: e.kind, text: e.text.clone() });
@@ -53,7 +52,6 @@ impl Data {
     }
 }
 
-/// The report of a run.
 pub fn of(result: &RunResult) -> String {
     let title = if result.name.is_empty() { "a run" } else { &result.name };
     document(&format!("{title} – Floodmark lab"), &sections::report(result), &Data::of(result))

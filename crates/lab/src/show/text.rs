@@ -25,7 +25,6 @@ pub(crate) fn render(rows: &[Row], table: bool) -> String {
     format!("{out}\n")
 }
 
-/// Report of a verification.
 pub fn verify_report(report: &VerifyReport, table: bool) -> String {
     render(&verify_rows(report), table) + &examples(report)
 }

@@ -76,7 +76,6 @@ impl Questions {
         self.len += u64::from(self.metrics.div_ceil(step)) * self.jobs.unwrap_or(1);
     }
 
-    /// How many there are.
     pub(super) fn len(&self) -> u64 {
         self.len
     }

@@ -99,7 +99,6 @@ impl BlockEncoder {
         (range.start_ms, range.end_ms, at)
     }
 
-    /// The files.
     pub fn finish(mut self, ulid: &str) -> BlockFiles {
         let mut index = 0xBAAA_D700_u32.to_be_bytes().to_vec();
         index.push(self.version);

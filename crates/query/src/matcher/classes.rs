@@ -15,7 +15,6 @@ use regex_syntax::hir::{Class, HirKind};
 /// be folded, or a dozen of all letters.
 const CLASS_STEPS_MAX: u64 = 2 << 20;
 
-/// Code points that there are.
 const CODE_POINTS: u64 = 0x11_0000;
 
 /// Ranges that folding may add to a class, one for each code point that has a case.

@@ -21,7 +21,6 @@ pub(super) enum Pattern {
 }
 
 impl Pattern {
-    /// One value.
     pub(super) fn literal(value: &str) -> Self {
         Self::Set(vec![value.into()])
     }

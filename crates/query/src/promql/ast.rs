@@ -5,7 +5,6 @@ use super::functions::Function;
 use crate::matcher::{MatchOp, Matcher};
 use model::labels::METRIC_NAME;
 
-/// One node.
 #[derive(Debug, Clone)]
 pub(super) enum Node {
     Number(f64),

@@ -13,7 +13,6 @@ use model::{Labels, Samples, SeriesSamples};
 use std::collections::BTreeSet;
 use std::ops::Range;
 
-/// One evaluation.
 pub(super) struct Evaluator<'a> {
     pub(super) source: &'a dyn SeriesSource,
     pub(super) options: &'a Options<'a>,

@@ -32,7 +32,6 @@ impl Kahan {
         Self { sum: value, compensation: 0.0 }
     }
 
-    /// Adds one value.
     #[inline]
     pub(super) fn add(&mut self, value: f64) {
         let total = self.sum + value;
@@ -74,7 +73,6 @@ impl Mean {
     /// Of no values.
     pub(super) const EMPTY: Self = Self { count: 0.0, sum: Kahan::of(0.0), incremental: false };
 
-    /// Adds one value.
     #[inline]
     pub(super) fn add(&mut self, value: f64) {
         self.count += 1.0;

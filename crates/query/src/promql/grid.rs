@@ -30,7 +30,6 @@ impl Grid {
         Ok(Self { start_ms, step_ms, count: count as usize })
     }
 
-    /// The time of a step.
     #[inline]
     pub(super) const fn time_ms(&self, step: usize) -> i64 {
         self.start_ms + self.step_ms * step as i64

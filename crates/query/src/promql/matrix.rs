@@ -241,7 +241,6 @@ impl<'m> Merged<'m> {
         Ok(())
     }
 
-    /// Adds a row.
     pub(super) fn add(&mut self, name: &RowName, values: &[f64]) -> Result<(), QueryError> {
         let i = self.row_of(name)?;
         for (cell, value) in self.matrix.row_mut(i).iter_mut().zip(values) {

@@ -56,7 +56,6 @@ pub struct Outcome {
     pub samples: u64,
     /// Exemplars that are stored.
     pub exemplars: u64,
-    /// Samples refused.
     pub refused_samples: u64,
     /// Exemplars refused. They are only examples: a request succeeds without them.
     pub refused_exemplars: u64,

@@ -75,7 +75,6 @@ impl Kind {
 
 type Key = (TenantId, Kind);
 
-/// All tenants' tables.
 #[derive(Debug)]
 pub(crate) struct TenantTables {
     root: Location,

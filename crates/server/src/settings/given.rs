@@ -25,7 +25,6 @@ pub enum Origin {
     },
     /// This environment variable.
     Environment(String),
-    /// This flag.
     Flag(String),
 }
 
@@ -51,7 +50,6 @@ impl Origin {
     }
 }
 
-/// Errors of settings.
 #[derive(Debug, thiserror::Error)]
 pub enum SettingsError {
     /// The file cannot be read.

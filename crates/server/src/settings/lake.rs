@@ -9,7 +9,6 @@ use tables::compact::CompactLimits;
 
 /// Settings of sealing, and of upkeep of tables.
 #[derive(Debug, Clone)]
-#[expect(missing_docs, reason = "described where they are declared")]
 pub struct LakeSettings {
     /// `tables`
     pub url: TablesUrl,

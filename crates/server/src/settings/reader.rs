@@ -7,7 +7,6 @@ use super::typed::Typed;
 use super::value::Value;
 use serde_json::Value as Json;
 
-/// A setting in effect.
 #[derive(Debug, Clone, PartialEq)]
 pub struct EffectiveSetting {
     /// Its key in the configuration file: `seal_after`, `tables_options.NAME`, `tenant.NAME.retention`.

@@ -12,7 +12,6 @@ pub struct Setting {
     pub group: &'static str,
     /// Kind of value.
     pub takes: Takes,
-    /// Default value.
     pub default: DefaultValue,
     /// One phrase, for the help and the reference.
     pub about: &'static str,
@@ -30,7 +29,6 @@ pub struct Setting {
     pub(super) none: Option<&'static str>,
 }
 
-/// Default value.
 #[derive(Debug, Clone, Copy)]
 pub enum DefaultValue {
     /// This text, read like any that is given.
@@ -46,7 +44,6 @@ pub enum Takes {
     Directory,
     /// An address and a port.
     Address,
-    /// A URL.
     Url,
     /// Bytes: `2GiB`.
     Size,

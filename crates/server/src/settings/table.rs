@@ -157,7 +157,6 @@ settings! {
     }
 }
 
-/// The setting with this key.
 pub(super) fn find(key: &str) -> Option<&'static Setting> {
     SETTINGS.iter().find(|setting| setting.key == key).copied()
 }

@@ -9,7 +9,6 @@ use model::TenantId;
 use std::collections::BTreeMap;
 use tables::rollup::Resolution;
 
-/// Settings of a tenant.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TenantSettings {
     /// Age at which samples are dropped; `None`: never.

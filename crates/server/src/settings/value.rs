@@ -13,7 +13,6 @@ use stdx::units::{bytes, bytes_text, duration_ms, duration_text};
 use tables::TableError;
 use tables::rollup::Resolution;
 
-/// Bytes.
 pub(super) type Bytes = u64;
 /// A count, at least one.
 pub(super) type Count = usize;

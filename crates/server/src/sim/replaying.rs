@@ -54,7 +54,6 @@ impl Pause for Baton {
     }
 }
 
-/// Result of a replay.
 pub(super) type Replayed = Result<bool, Refusal>;
 
 /// An owner that is replaying.

@@ -13,7 +13,6 @@ use stdx::budget::Account;
 /// Limit on blocked tenants that the metrics name.
 const BLOCKED_NAMED_MAX: usize = 100;
 
-/// Registers the gauges of a node.
 pub(crate) fn register_gauges(node: &Node) {
     of_heads(node);
     of_partitions(node);

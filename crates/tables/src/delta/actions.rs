@@ -51,7 +51,6 @@ pub struct Rank {
 }
 
 impl Rank {
-    /// The sequence.
     pub(super) const fn sequence(self) -> i64 {
         self.sequence
     }

@@ -23,7 +23,6 @@ const VERSION_DIGITS: usize = 20;
 /// Letters of the name that some engines give a checkpoint.
 const UUID_LEN: usize = 36;
 
-/// A file of the log.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct LogFile {
     /// The version that it belongs to.

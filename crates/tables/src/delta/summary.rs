@@ -10,7 +10,6 @@ pub struct FileSummary {
     pub date: Date,
     /// Its length in bytes.
     pub bytes: u64,
-    /// Rows.
     pub rows: u64,
     /// Samples in all rows.
     pub samples: u64,

@@ -12,7 +12,6 @@ const WORD: usize = 16;
 /// The widest numbers.
 const WIDTH_MAX: u8 = 64;
 
-/// Bytes of a group.
 pub(crate) const fn group_bytes(width: u8) -> usize {
     GROUP / 8 * width as usize
 }

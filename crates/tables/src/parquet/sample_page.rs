@@ -28,7 +28,6 @@ enum Values {
 pub(crate) struct Expected {
     /// Values and nulls.
     pub(crate) levels: usize,
-    /// Values.
     pub(crate) values: usize,
     /// End of each row of timestamps, as an index into the values, with its first and last timestamp. Empty for other columns.
     pub(crate) rows: Vec<(usize, i64, i64)>,

@@ -92,7 +92,6 @@ impl Footer {
         self.is_known
     }
 
-    /// Rows in a row group.
     pub(super) fn rows_of(&self, group: usize) -> usize {
         usize::try_from(self.parquet().row_group(group).num_rows()).unwrap_or(0)
     }

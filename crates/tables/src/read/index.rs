@@ -20,7 +20,6 @@ use model::labels::METRIC_NAME;
 use model::{LabelsRef, SeriesKey, TimeRange};
 use std::ops::Range;
 
-/// The rows of one row group.
 #[derive(Debug)]
 pub struct RowGroupIndex {
     names: Vec<Name>,

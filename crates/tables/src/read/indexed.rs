@@ -310,7 +310,6 @@ impl Column {
         self.pages.partition_point(|page| page.first <= row) - 1
     }
 
-    /// The rows of a page.
     fn rows_of(&self, page: usize, rows: usize) -> Range<usize> {
         let end = self.pages.get(page + 1).map_or(rows, |next| next.first).min(rows);
         self.pages[page].first.min(end)..end

@@ -22,7 +22,6 @@ const LABELS_MAX: u64 = 16 << 20;
 pub enum LabelScan<'a> {
     /// Their names.
     Names,
-    /// The values of one.
     Values(&'a str),
 }
 

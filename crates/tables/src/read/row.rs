@@ -15,7 +15,6 @@ pub(super) fn key(bytes: &[u8]) -> Option<SeriesKey> {
     Some(SeriesKey(u128::from_be_bytes(bytes.try_into().ok()?)))
 }
 
-/// The columns of labels.
 pub(super) struct LabelColumns<'a> {
     names: &'a StringArray,
     values: &'a StringArray,

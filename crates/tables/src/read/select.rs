@@ -13,7 +13,6 @@ pub type ValueTest = Arc<dyn Fn(&str) -> bool + Send + Sync>;
 pub struct Matcher {
     /// The label's name; `__name__` is allowed.
     pub label: String,
-    /// The test.
     pub test: ValueTest,
 }
 

@@ -78,7 +78,6 @@ pub enum Place {
 pub enum Kept {
     /// A row group was read once.
     Asked,
-    /// Index of its rows.
     Index(Arc<RowGroupIndex>),
     /// An open page.
     Page(Arc<SamplePage>),

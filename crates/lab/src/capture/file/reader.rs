@@ -9,7 +9,6 @@ use anyhow::{Context, Result, bail, ensure};
 use std::io::{ErrorKind, Read};
 use std::sync::Arc;
 
-/// Header of a recording.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Header {
     /// When it began, in ms since 1970.
@@ -18,7 +17,6 @@ pub struct Header {
     pub concealed: Conceal,
 }
 
-/// How a recording ends.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Ending {
     /// With a whole block.
@@ -122,7 +120,6 @@ impl<R: Read> Reader<R> {
         })
     }
 
-    /// Header of the file.
     pub fn header(&self) -> Header {
         self.header
     }

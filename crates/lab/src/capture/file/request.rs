@@ -36,7 +36,6 @@ struct SeriesParts {
     histograms: Range<usize>,
 }
 
-/// One series of a request.
 #[derive(Debug, Clone, Copy)]
 pub struct ParsedSeries<'a> {
     parsed: &'a Parsed,

@@ -61,7 +61,6 @@ pub(super) struct Letter {
 /// Contents of a recording.
 #[derive(Debug, Clone, Default, PartialEq, Serialize)]
 pub struct Kept {
-    /// Requests.
     pub requests: u64,
     /// Samples and native histograms.
     pub samples: u64,

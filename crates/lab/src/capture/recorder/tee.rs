@@ -17,7 +17,6 @@ pub(super) struct Copy {
     pub(super) whole: bool,
 }
 
-/// The body.
 #[derive(Debug)]
 pub(super) struct Tee {
     body: Incoming,

@@ -33,13 +33,11 @@ pub(super) struct RecordingSummary {
     pub(super) samples: u64,
     /// Series; those of several dictionaries count for each.
     pub(super) series: u64,
-    /// Tenants.
     pub(super) tenants: usize,
     /// Requests that are missing, as far as the recording knows.
     pub(super) missing: u64,
     /// Memory that the largest dictionary takes.
     pub(super) dictionary_bytes_max: u64,
-    /// How it ends.
     pub(super) ending: Ending,
 }
 

@@ -62,7 +62,6 @@ pub(crate) trait Account {
     /// The request has left, and nobody knows what becomes of it. Returns how many of its series had never left before.
     fn sent(&mut self) -> u64;
 
-    /// It was acknowledged, all of it.
     fn acknowledged(&mut self);
 }
 

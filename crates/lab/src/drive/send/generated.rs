@@ -264,13 +264,10 @@ fn sends_at(run: &Run, times: Times, slot: SlotRange, due: Option<Instant>) -> b
 /// A request that was just acknowledged.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Acknowledged {
-    /// As in the run.
     pub(crate) tenant: u32,
     /// Range of series.
     pub(crate) slot: SlotRange,
-    /// And in which round.
     pub(crate) round: u32,
-    /// When.
     pub(crate) at: Instant,
 }
 

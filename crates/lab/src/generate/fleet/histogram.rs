@@ -21,7 +21,6 @@ const BOUNDS: [u64; 3] = [5, 10, 25];
 /// The histograms of a target: its first metrics.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct Histograms {
-    /// How many.
     pub count: u32,
     /// Buckets of each, `+Inf` included; at most [`BUCKETS_MAX`].
     pub buckets: u32,

@@ -27,7 +27,6 @@ fn good() -> RunResult {
     }
 }
 
-/// The rules that failed.
 fn failed(rules: &str, result: &RunResult) -> Vec<String> {
     judge(&scenario(rules), result).into_iter().filter(|j| !j.pass).map(|j| j.rule).collect()
 }

@@ -7,7 +7,6 @@ use std::collections::{BTreeMap, BTreeSet};
 /// Lines of one chart; more cannot be told apart.
 const LINES_MAX: usize = 8;
 
-/// A chart.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub(crate) struct Panel {
     pub(crate) title: String,
@@ -18,7 +17,6 @@ pub(crate) struct Panel {
     pub(crate) lines: Vec<Line>,
 }
 
-/// A line.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub(crate) struct Line {
     pub(crate) label: String,

@@ -2,10 +2,8 @@
 
 use super::escape::text;
 
-/// A cell.
 #[derive(Debug, Clone)]
 pub(crate) enum Cell {
-    /// Any text.
     Text(String),
     /// A number with its unit.
     Number(String),
@@ -14,7 +12,6 @@ pub(crate) enum Cell {
 }
 
 impl Cell {
-    /// A text.
     pub(crate) fn text(text: impl Into<String>) -> Self {
         Self::Text(text.into())
     }

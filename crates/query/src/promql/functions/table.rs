@@ -20,7 +20,6 @@ const MANY: usize = usize::MAX;
 /// Makes the enum of functions from the table below.
 macro_rules! functions {
     ($($variant:ident $name:literal $kinds:tt $least:literal $most:tt $value:ident;)+) => {
-        /// A function.
         #[derive(Debug, Clone, Copy, PartialEq, Eq)]
         pub(in crate::promql) enum Function { $($variant),+ }
 

@@ -22,7 +22,6 @@ struct Waiter {
     flushed: Flushed,
 }
 
-/// An answered flush.
 pub(super) type Answer = (FlushId, Flushed);
 
 /// Flush requests by the round they wait for.

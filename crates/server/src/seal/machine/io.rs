@@ -18,35 +18,63 @@ use tables::stage::Staged;
 #[derive(Debug)]
 pub(crate) enum Command {
     /// Freeze a partition's head, but for some tenants. Answered by [`Event::Frozen`].
-    Freeze { partition: usize, all: bool, except: BTreeSet<TenantId> },
+    Freeze {
+        partition: usize,
+        all: bool,
+        except: BTreeSet<TenantId>,
+    },
     /// Write frozen samples of these tenants to files, from the day after the given one on. Answered by [`Event::Staged`].
-    Stage { partition: usize, tenants: BTreeMap<TenantId, Option<Date>> },
+    Stage {
+        partition: usize,
+        tenants: BTreeMap<TenantId, Option<Date>>,
+    },
     /// Ask tables for their floodmarks of these partitions' journals. Answered by [`Event::Checked`].
-    Check { tenants: BTreeMap<TenantId, Vec<usize>>, is_own: bool },
+    Check {
+        tenants: BTreeMap<TenantId, Vec<usize>>,
+        is_own: bool,
+    },
     /// Rename a partition's journal. Answered by [`Event::Done`].
     Rename(Rename),
     /// Write `floodmarks.json`. Answered by [`Event::Done`].
     WriteMarks(MarkUpdate),
     /// Commit staged files, in one log entry for each tenant. Answered by [`Event::Committed`].
-    Commit { blocks: BTreeMap<TenantId, Vec<Block>>, is_own: bool },
+    Commit {
+        blocks: BTreeMap<TenantId, Vec<Block>>,
+        is_own: bool,
+    },
     /// Wait for queries that began before `since`, or before now. Answered by [`Event::Readers`].
-    AwaitReaders { since: Option<Ended>, at_most: Duration },
+    AwaitReaders {
+        since: Option<Ended>,
+        at_most: Duration,
+    },
     /// Expire queries that began before: they restart. Answered by [`Event::Done`].
     ExpireReaders(Ended),
     /// Drop sealed samples from a partition's head and journal. Answered by [`Event::Done`].
-    Release { partition: usize, what: Safe },
+    Release {
+        partition: usize,
+        what: Safe,
+    },
     /// Write samples of the tenants that retain a partition's journal to its end, if all of them are among `movable` and no
     /// commit of theirs is in doubt. Answered by [`Event::Relocated`].
-    Relocate { partition: usize, movable: BTreeSet<TenantId> },
+    Relocate {
+        partition: usize,
+        movable: BTreeSet<TenantId>,
+    },
     /// Truncate a partition's journal to its mark. Answered by [`Event::Done`].
-    Truncate { partition: usize },
+    Truncate {
+        partition: usize,
+    },
     /// Ask the tables of closed tenants for their floodmarks, partition by partition from `first` on, until some of a
     /// partition have answered. Answered by [`Event::Asked`].
-    AskClosed { first: usize },
+    AskClosed {
+        first: usize,
+    },
     /// Replay some of the journal for closed tenants whose tables have answered. Answered by [`Event::Replayed`].
     ReplayClosed,
-    /// Answer a flush.
-    Answer { flush: FlushId, flushed: Flushed },
+    Answer {
+        flush: FlushId,
+        flushed: Flushed,
+    },
     /// Publish a change of state: to the log, to metrics, and to admission.
     Report(Report),
 }

@@ -10,7 +10,6 @@ use std::sync::Arc;
 use std::time::Instant;
 use tables::Table;
 
-/// The tables that are open.
 #[derive(Debug)]
 pub(super) struct OpenTables {
     bytes_max: usize,

@@ -135,7 +135,6 @@ fn order_key(value: f64) -> u64 {
     }
 }
 
-/// The value of a key.
 fn value_of(key: u64) -> f64 {
     match () {
         () if key == 0 => f64::NAN,

@@ -34,7 +34,6 @@ struct Partition {
 struct TableModel {
     /// Committed records.
     records: BTreeSet<u64>,
-    /// For each partition.
     floodmarks: [u64; PARTITIONS],
     /// Ends and last days of passes that the table has.
     passes: [Option<(u64, Date)>; PARTITIONS],
